@@ -16,8 +16,9 @@ void weir_engine_name_model(weir_engine *engine)
 {
     char path[WEIR_CONFIG_TEXT];
     if (engine->config.model.name[0] != '\0') {
-        (void)snprintf(engine->plan.model, sizeof engine->plan.model, "%.255s",
-                       engine->config.model.name);
+        (void)snprintf(
+            engine->plan.model, sizeof engine->plan.model, "%.255s", engine->config.model.name
+        );
         return;
     }
     (void)snprintf(path, sizeof path, "%s", weir_tensor_directory_path(engine->directory));
@@ -30,34 +31,41 @@ void weir_engine_name_model(weir_engine *engine)
 
 /* Pages that so many bytes of a tier below have room for; *n stays 0 where nothing was asked
  * for. */
-static weir_status count_cold(int64_t *n, const weir_kv_spec *spec, int64_t bytes, const char *key,
-                              bool may_be_none, weir_error *error)
+static weir_status count_cold(
+    int64_t *n, const weir_kv_spec *spec, int64_t bytes, const char *key, bool may_be_none,
+    weir_error *error
+)
 {
     const int64_t block = (int64_t)weir_kv_block_stride(spec),
                   per_block = weir_kv_pages_for(spec, 1), most = INT32_MAX / 2 / per_block;
     *n = (bytes / block < most ? bytes / block : most) * per_block;
     if (*n > 0 || bytes == 0 || may_be_none) return WEIR_OK;
-    return weir_error_set(error, WEIR_EFULL,
-                          "%s = %lldB holds no KV pages: those of 64 tokens take %lld bytes there; "
-                          "raise it, or set it to 0",
-                          key, (long long)bytes, (long long)block);
+    return weir_error_set(
+        error, WEIR_EFULL,
+        "%s = %lldB holds no KV pages: those of 64 tokens take %lld bytes there; "
+        "raise it, or set it to 0",
+        key, (long long)bytes, (long long)block
+    );
 }
 
 /* Pages that the tiers below have room for; where sessions are saved, the other half of memory.disk
  * is theirs. Pages are larger with a tier below than without. None when all tokens of all texts are
  * sinks: those stay in memory. */
-static weir_status plan_cold(weir_engine *engine, const weir_engine_options *options,
-                             weir_kv_spec *spec, weir_error *error)
+static weir_status plan_cold(
+    weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
+)
 {
-    const bool    shares = weir_plan_has_sessions(&engine->config, options->with_service);
+    const bool shares = weir_plan_has_sessions(&engine->config, options->with_service);
     const int64_t disk = engine->config.memory.disk / (shares ? 2 : 1),
                   host = spec->has_device ? engine->config.kv.tiers.host : 0;
     const bool are_all_sinks = spec->sinks.n_pages * (int64_t)WEIR_PAGE_TOKENS >=
                                weir_plan_context(&engine->config, engine->model);
     int64_t n_disk, n_host;
     if (engine->config.kv.tiers.host > 0 && !spec->has_device)
-        weir_log(WEIR_LOG_WARNING, "kv.tiers.host is for KV pages that leave a GPU; the CPU "
-                                   "computes, and all of memory.host is there for them");
+        weir_log(
+            WEIR_LOG_WARNING, "kv.tiers.host is for KV pages that leave a GPU; the CPU "
+                              "computes, and all of memory.host is there for them"
+        );
     if ((disk == 0 && host == 0) || weir_kv_pages_for(spec, 1) == 0 || are_all_sinks)
         return WEIR_OK;
     spec->n_disk_pages = weir_kv_pages_for(spec, 1); /* any: pages are rounded now */
@@ -88,7 +96,7 @@ weir_kv_geometry weir_engine_first_geometry(const weir_model *model)
 
 static weir_kv_spec kv_spec(const weir_engine *engine)
 {
-    const int64_t          n_layers = weir_model_kv_layers(engine->model);
+    const int64_t n_layers = weir_model_kv_layers(engine->model);
     const weir_kv_geometry first = weir_engine_first_geometry(engine->model);
     return (weir_kv_spec){ .n_layers = n_layers,
                            .n_kv_heads = first.n_heads,
@@ -101,20 +109,24 @@ static weir_kv_spec kv_spec(const weir_engine *engine)
                            .has_device = engine->device != NULL };
 }
 
-weir_status weir_engine_read(weir_engine *engine, const weir_engine_options *options,
-                             weir_kv_spec *spec, weir_error *error)
+weir_status weir_engine_read(
+    weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
+)
 {
     WEIR_TRY(weir_engine_open_model(engine, options, error));
     WEIR_TRY(weir_engine_open_text(engine, error));
     return weir_engine_lay_out(engine, options, spec, error);
 }
 
-weir_status weir_engine_lay_out(weir_engine *engine, const weir_engine_options *options,
-                                weir_kv_spec *spec, weir_error *error)
+weir_status weir_engine_lay_out(
+    weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
+)
 {
     if (weir_plan_has_states(&engine->config, options->with_server))
-        WEIR_TRY(weir_ledger_reserve(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PACKS,
-                                     (size_t)engine->config.states.memory, error));
+        WEIR_TRY(weir_ledger_reserve(
+            engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PACKS,
+            (size_t)engine->config.states.memory, error
+        ));
     *spec = kv_spec(engine);
     WEIR_TRY(plan_cold(engine, options, spec, error));
     const weir_identity_parts identity = weir_engine_identity(engine, spec);
@@ -125,11 +137,12 @@ weir_status weir_engine_lay_out(weir_engine *engine, const weir_engine_options *
     return WEIR_OK;
 }
 
-weir_plan_parts weir_engine_plan_parts(const weir_engine         *engine,
-                                       const weir_engine_options *options, const weir_kv_spec *spec)
+weir_plan_parts weir_engine_plan_parts(
+    const weir_engine *engine, const weir_engine_options *options, const weir_kv_spec *spec
+)
 {
     const weir_ledger *const ledger = engine->ledger;
-    const weir_tier          host = WEIR_TIER_HOST;
+    const weir_tier host = WEIR_TIER_HOST;
     return (weir_plan_parts){ .config = &engine->config,
                               .model = engine->model,
                               .stream = engine->stream,
@@ -154,16 +167,19 @@ static void warn_of_limit(const weir_config *config)
     const size_t cap = weir_plan_cap(config), machine = weir_machine_memory_total("");
     const double mib = 1024.0 * 1024.0;
     if (cap <= machine) return;
-    weir_log(WEIR_LOG_WARNING,
-             "%s is %.1f MiB, more than the %.1f MiB that this machine or its control group has: "
-             "the system may end the process before the limit is reached",
-             config->memory.host > 0 ? "memory.host" : "the memory found free", (double)cap / mib,
-             (double)machine / mib);
+    weir_log(
+        WEIR_LOG_WARNING,
+        "%s is %.1f MiB, more than the %.1f MiB that this machine or its control group has: "
+        "the system may end the process before the limit is reached",
+        config->memory.host > 0 ? "memory.host" : "the memory found free", (double)cap / mib,
+        (double)machine / mib
+    );
 }
 
 /* Headers, architecture, tokenizer and plan: nothing larger is allocated. */
-static weir_status prepare(weir_engine *engine, const weir_engine_options *options,
-                           weir_kv_spec *spec, weir_error *error)
+static weir_status prepare(
+    weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
+)
 {
     warn_of_limit(options->config);
     weir_status status = weir_engine_read(engine, options, spec, error);
@@ -183,37 +199,41 @@ static weir_status prepare(weir_engine *engine, const weir_engine_options *optio
 
 static void warn_of_unused(const weir_engine *engine)
 {
-    const char  *names[4] = { 0 };
+    const char *names[4] = { 0 };
     const size_t n = weir_model_unused(engine->model, names, 4);
     if (n > 0)
-        weir_log(WEIR_LOG_WARNING,
-                 "%s: %zu tensors are not used by architecture %s, the first is %s",
-                 engine->plan.model, n, engine->plan.arch, names[0]);
+        weir_log(
+            WEIR_LOG_WARNING, "%s: %zu tensors are not used by architecture %s, the first is %s",
+            engine->plan.model, n, engine->plan.arch, names[0]
+        );
 }
 
 static weir_status open_evictor(weir_engine *engine, weir_error *error)
 {
     if (!weir_policies_are_there(&engine->policies)) return WEIR_OK;
     weir_policies_turn(&engine->policies, engine->model);
-    WEIR_TRY(weir_kv_evictor_open(&engine->evictor, engine->store, engine->stream, engine->ledger,
-                                  error));
+    WEIR_TRY(
+        weir_kv_evictor_open(&engine->evictor, engine->store, engine->stream, engine->ledger, error)
+    );
     weir_runner_evict_with(engine->runner, engine->evictor);
     return WEIR_OK;
 }
 
-static weir_status open_all(weir_engine *engine, const weir_engine_options *options,
-                            weir_error *error)
+static weir_status open_all(
+    weir_engine *engine, const weir_engine_options *options, weir_error *error
+)
 {
     weir_kv_spec spec = { 0 };
     WEIR_TRY(prepare(engine, options, &spec, error));
     warn_of_unused(engine);
-    WEIR_TRY(weir_ledger_reserve(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PROCESS,
-                                 engine->plan.process, error));
-    WEIR_TRY(
-        weir_model_load(engine->model, engine->ledger, options->progress, options->user, error));
+    WEIR_TRY(weir_ledger_reserve(
+        engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PROCESS, engine->plan.process, error
+    ));
+    WEIR_TRY(weir_model_load(engine->model, engine->ledger, options->progress, options->user, error)
+    );
     if (spec.n_disk_pages > 0)
-        (void)mkdir(spec.disk_folder,
-                    0700); /* that it cannot be made is found out when a file is */
+        (void
+        )mkdir(spec.disk_folder, 0700); /* that it cannot be made is found out when a file is */
     WEIR_TRY(weir_kv_store_open(&engine->store, &spec, engine->ledger, error));
     const weir_runner_limits limits = {
         .rows = (int32_t)engine->config.batch.chunk + engine->plan.n_slots,
@@ -221,8 +241,8 @@ static weir_status open_all(weir_engine *engine, const weir_engine_options *opti
         .logits = engine->plan.n_slots + weir_plan_scored_rows(engine->model),
         .hot = (int32_t)engine->config.kv.tiers.hot
     };
-    WEIR_TRY(
-        weir_runner_open(&engine->runner, engine->model, engine->ledger, &spec, &limits, error));
+    WEIR_TRY(weir_runner_open(&engine->runner, engine->model, engine->ledger, &spec, &limits, error)
+    );
     WEIR_TRY(open_evictor(engine, error));
     if (!options->with_service) return WEIR_OK;
     WEIR_TRY(weir_engine_open_service(engine, error));
@@ -233,8 +253,9 @@ static weir_status open_all(weir_engine *engine, const weir_engine_options *opti
     return with_states ? weir_engine_open_states(engine, error) : WEIR_OK;
 }
 
-static weir_status open_engine(weir_engine **out, const weir_engine_options *options,
-                               bool with_files, weir_error *error)
+static weir_status open_engine(
+    weir_engine **out, const weir_engine_options *options, bool with_files, weir_error *error
+)
 {
     weir_engine *const engine = calloc(1, sizeof *engine);
     if (engine == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the engine");
@@ -247,14 +268,16 @@ static weir_status open_engine(weir_engine **out, const weir_engine_options *opt
     return status;
 }
 
-weir_status weir_engine_open_with(weir_engine **out, const weir_engine_options *options,
-                                  weir_error *error)
+weir_status weir_engine_open_with(
+    weir_engine **out, const weir_engine_options *options, weir_error *error
+)
 {
     return open_engine(out, options, false, error);
 }
 
-weir_status weir_engine_open_with_files(weir_engine **out, const weir_engine_options *options,
-                                        weir_error *error)
+weir_status weir_engine_open_with_files(
+    weir_engine **out, const weir_engine_options *options, weir_error *error
+)
 {
     return open_engine(out, options, options->with_service, error);
 }
@@ -263,7 +286,7 @@ weir_status weir_engine_plan(weir_plan *out, const weir_engine_options *options,
 {
     weir_engine *const engine = calloc(1, sizeof *engine);
     if (engine == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the engine");
-    weir_kv_spec      spec;
+    weir_kv_spec spec;
     const weir_status status = prepare(engine, options, &spec, error);
     if (status == WEIR_OK) *out = engine->plan;
     weir_engine_close(engine);
@@ -291,8 +314,10 @@ void weir_engine_close(weir_engine *engine)
     weir_arch_set_close(engine->archs);
     const weir_account set_aside[] = { WEIR_ACCOUNT_PROCESS, WEIR_ACCOUNT_PACKS };
     for (size_t i = 0; engine->ledger != NULL && i < sizeof set_aside / sizeof set_aside[0]; i++)
-        weir_ledger_return(engine->ledger, WEIR_TIER_HOST, set_aside[i],
-                           weir_ledger_used(engine->ledger, WEIR_TIER_HOST, set_aside[i]));
+        weir_ledger_return(
+            engine->ledger, WEIR_TIER_HOST, set_aside[i],
+            weir_ledger_used(engine->ledger, WEIR_TIER_HOST, set_aside[i])
+        );
     weir_ledger_close(engine->ledger); /* last: it is paid back by all others */
     weir_device_close(engine->device); /* but the device, whose memory they gave back */
     free(engine);
@@ -303,10 +328,10 @@ const weir_service_policy *weir_engine_policy(const weir_engine *engine)
     return weir_policies_are_there(&engine->policies) ? &engine->policies.service : NULL;
 }
 
-weir_status weir_engine_policy_run_open(const weir_engine *engine, weir_policy_run **out,
-                                        const weir_service_policy *policy, int32_t n_texts,
-                                        int32_t rows, int32_t n_prompt, int32_t n_new,
-                                        weir_error *error)
+weir_status weir_engine_policy_run_open(
+    const weir_engine *engine, weir_policy_run **out, const weir_service_policy *policy,
+    int32_t n_texts, int32_t rows, int32_t n_prompt, int32_t n_new, weir_error *error
+)
 {
     const weir_service_policy *const by = policy != NULL ? policy : &engine->policies.service;
     *out = NULL;
@@ -317,9 +342,9 @@ weir_status weir_engine_policy_run_open(const weir_engine *engine, weir_policy_r
 }
 
 const weir_config *weir_engine_config(const weir_engine *engine) { return &engine->config; }
-const weir_plan   *weir_engine_plan_of(const weir_engine *engine) { return &engine->plan; }
-weir_service      *weir_engine_service(const weir_engine *engine) { return engine->service; }
-weir_states       *weir_engine_states(const weir_engine *engine) { return engine->states; }
+const weir_plan *weir_engine_plan_of(const weir_engine *engine) { return &engine->plan; }
+weir_service *weir_engine_service(const weir_engine *engine) { return engine->service; }
+weir_states *weir_engine_states(const weir_engine *engine) { return engine->states; }
 weir_sessions *weir_engine_state_sessions(const weir_engine *engine) { return engine->sessions; }
 weir_sessions *weir_engine_sessions(const weir_engine *engine)
 {
@@ -327,12 +352,12 @@ weir_sessions *weir_engine_sessions(const weir_engine *engine)
 }
 const weir_tokenizer *weir_engine_tokenizer(const weir_engine *engine) { return engine->tokenizer; }
 const weir_chat_template *weir_engine_chat(const weir_engine *engine) { return engine->chat; }
-const char               *weir_engine_chat_problem(const weir_engine *engine)
+const char *weir_engine_chat_problem(const weir_engine *engine)
 {
     return engine->chat_problem.text[0] != '\0' ? engine->chat_problem.text : NULL;
 }
-struct weir_model    *weir_engine_model(const weir_engine *engine) { return engine->model; }
-struct weir_runner   *weir_engine_runner(const weir_engine *engine) { return engine->runner; }
+struct weir_model *weir_engine_model(const weir_engine *engine) { return engine->model; }
+struct weir_runner *weir_engine_runner(const weir_engine *engine) { return engine->runner; }
 struct weir_kv_store *weir_engine_store(const weir_engine *engine) { return engine->store; }
-struct weir_ledger   *weir_engine_ledger(const weir_engine *engine) { return engine->ledger; }
-struct weir_stream   *weir_engine_stream(const weir_engine *engine) { return engine->stream; }
+struct weir_ledger *weir_engine_ledger(const weir_engine *engine) { return engine->ledger; }
+struct weir_stream *weir_engine_stream(const weir_engine *engine) { return engine->stream; }

@@ -22,56 +22,59 @@ typedef struct weir_engine weir_engine;
 
 typedef struct weir_engine_options {
     const weir_config *config; /* copied; model.path is a file or folder that exists */
-    bool               with_service; /* open slots and start the engine thread */
+    bool with_service; /* open slots and start the engine thread */
     bool with_server; /* plan for HTTP, too: connections and bodies within the limits of [server] */
     void (*progress)(void *user, size_t done, size_t total); /* bytes of weights; NULL: none */
-    void                           *user;
-    const struct weir_block *const *blocks; /* besides those of engine/model/blocks/registry.c: ends
-                                               with NULL; NULL: none */
+    void *user;
+    /* Besides those of engine/model/blocks/registry.c: ends with NULL; NULL: none */
+    const struct weir_block *const *blocks;
 } weir_engine_options;
 
 /* Where the bytes of [memory] host go. Each line is what the ledger holds once all is open; `http`
  * is set aside for requests, which take from it, and from what nobody planned, as they come. */
 typedef struct weir_plan {
     size_t cap; /* memory.host, or what was found free */
-    size_t device_cap, near_activations; /* with a device: memory.device, or what was found free;
-                                            beside `activations`, on it */
-    bool   has_device; /* weights, recurrent state and kv are on it */
-    char   device[16], device_title[64],
-        device_why[320]; /* "cpu", "gpu:0"; as its maker calls it; why it is the CPU, "" if it was
-                            asked for */
+    /* With a device: memory.device, or what was found free; beside `activations`, on it */
+    size_t device_cap, near_activations;
+    bool has_device; /* weights, recurrent state and kv are on it */
+    char device[16], device_title[64],
+        /* "cpu", "gpu:0"; as its maker calls it; why it is the CPU, "" if it was asked for */
+        device_why[320];
     size_t weights, activations, recurrent, snapshots, kv, page_tables, tokens, sampler, tokenizer,
         http, process, packs, other;
     int64_t kv_pages,
         kv_rows; /* of the pool, cold ones too; rows: tokens that fit over all sequences */
-    int64_t kv_disk_pages, kv_host_pages; /* of kv_pages, at most so many are on disk, and below a
-                                             device on the host */
-    size_t  kv_disk, kv_host,
+    /* Of kv_pages, at most so many are on disk, and below a device on the host */
+    int64_t kv_disk_pages, kv_host_pages;
+    size_t kv_disk, kv_host,
         prefetch; /* bytes of them, kv_host with a buffer; of the activations, for reading them */
     size_t disk_cap; /* memory.disk */
-    bool disk_is_shared, disk_is_limited; /* half of it is for sessions; memory has no room for the
-                                             books of as many pages as it could hold */
+    /* Half of it is for sessions; memory has no room for the books of as many pages as it could
+     * hold */
+    bool disk_is_shared, disk_is_limited;
     int64_t kv_page_bytes; /* of the largest pages, where layers differ */
     int64_t kv_bytes_per_token; /* past the sinks */
-    int64_t kv_sink_pages, kv_bytes_per_sink; /* of kv_pages, for the first sink_tokens tokens of
-                                                 texts; of one such token */
-    int64_t kv_peak; /* rows that a head holds at once with the configured policy, its prompt among
-                        them; 0: every row stays */
-    int64_t n_runs; /* of 64 tokens, that kept texts are made of, at most: as many as there are
-                       pages for, or are set aside where layers have none */
+    /* Of kv_pages, for the first sink_tokens tokens of texts; of one such token */
+    int64_t kv_sink_pages, kv_bytes_per_sink;
+    /* Rows that a head holds at once with the configured policy, its prompt among them; 0: every
+     * row stays */
+    int64_t kv_peak;
+    /* Of 64 tokens, that kept texts are made of, at most: as many as there are pages for, or are
+     * set aside where layers have none */
+    int64_t n_runs;
     int32_t n_pruned; /* texts that a policy watched and that are kept, at most */
-    size_t  pruned_bytes,
+    size_t pruned_bytes,
         policy_state; /* of `snapshots`, for them; what the configured policy remembers of one */
-    size_t  kv_open; /* of `kv`, for rows that wait for their page to be full */
+    size_t kv_open; /* of `kv`, for rows that wait for their page to be full */
     int32_t window, n_slots, queue_limit, trained_context, n_snapshots;
-    bool    cap_is_configured;
-    bool    f32_activations;
-    char    model[256], arch[64];
-    char    kv_format[112], k_format[16],
+    bool cap_is_configured;
+    bool f32_activations;
+    char model[256], arch[64];
+    char kv_format[112], k_format[16],
         v_format[16]; /* as printed, with the layers that differ; of the layers between them */
-    int32_t wide_layers, sink_tokens; /* first and last layers, and first tokens of every text, that
-                                         have wide_format */
-    char    wide_format[32];
+    /* First and last layers, and first tokens of every text, that have wide_format */
+    int32_t wide_layers, sink_tokens;
+    char wide_format[32];
     int64_t kv_per_request, kv_per_key; /* budgets of a server, in bytes; 0: none */
 } weir_plan;
 size_t weir_plan_total(const weir_plan *plan); /* of the host; at most `cap` */
@@ -91,42 +94,40 @@ typedef struct weir_model_facts {
     bool tied; /* the embedding is the output matrix, too */
     char model[256], arch[64], kv_format[112];
 } weir_model_facts;
-WEIR_MUST_CHECK weir_status weir_engine_describe(weir_model_facts          *out,
-                                                 const weir_engine_options *options,
-                                                 weir_error                *error);
+WEIR_MUST_CHECK weir_status
+weir_engine_describe(weir_model_facts *out, const weir_engine_options *options, weir_error *error);
 
 /* Reads the headers of the model and its tokenizer, plans, and keeps nothing. EFULL: the plan does
  * not fit (exit code 3). */
-WEIR_MUST_CHECK weir_status weir_engine_plan(weir_plan *out, const weir_engine_options *options,
-                                             weir_error *error);
+WEIR_MUST_CHECK weir_status
+weir_engine_plan(weir_plan *out, const weir_engine_options *options, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out);
 WEIR_MUST_CHECK weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out);
 
-WEIR_MUST_CHECK weir_status weir_engine_open_with(weir_engine              **out,
-                                                  const weir_engine_options *options,
-                                                  weir_error                *error);
+WEIR_MUST_CHECK weir_status
+weir_engine_open_with(weir_engine **out, const weir_engine_options *options, weir_error *error);
 /* With a service, whose texts weir_engine_write_text and weir_engine_read_text move. */
-WEIR_MUST_CHECK weir_status weir_engine_open_with_files(weir_engine              **out,
-                                                        const weir_engine_options *options,
-                                                        weir_error                *error);
-void                        weir_engine_close(weir_engine *engine);
+WEIR_MUST_CHECK weir_status weir_engine_open_with_files(
+    weir_engine **out, const weir_engine_options *options, weir_error *error
+);
+void weir_engine_close(weir_engine *engine);
 
 const weir_plan *weir_engine_plan_of(const weir_engine *engine);
-weir_service    *weir_engine_service(const weir_engine *engine); /* NULL without service  */
-weir_sessions   *weir_engine_sessions(
-      const weir_engine *engine); /* NULL without service, or when sessions.dir names no folder */
-weir_states *
-weir_engine_states(const weir_engine *engine); /* NULL unless a server has states.dir */
-weir_sessions *weir_engine_state_sessions(
-    const weir_engine *engine); /* of its states: sessions without a folder that is theirs */
-const weir_tokenizer *
-weir_engine_tokenizer(const weir_engine *engine); /* NULL when the checkpoint has none */
-const weir_chat_template *
-weir_engine_chat(const weir_engine *engine); /* NULL when it has none, or none that can be used */
-const char *weir_engine_chat_problem(
-    const weir_engine *engine); /* why it cannot be used; NULL when it can, or is none */
+weir_service *weir_engine_service(const weir_engine *engine); /* NULL without service  */
+/* NULL without service, or when sessions.dir names no folder */
+weir_sessions *weir_engine_sessions(const weir_engine *engine);
+/* NULL unless a server has states.dir */
+weir_states *weir_engine_states(const weir_engine *engine);
+/* Of its states: sessions without a folder that is theirs */
+weir_sessions *weir_engine_state_sessions(const weir_engine *engine);
+/* NULL when the checkpoint has none */
+const weir_tokenizer *weir_engine_tokenizer(const weir_engine *engine);
+/* NULL when it has none, or none that can be used */
+const weir_chat_template *weir_engine_chat(const weir_engine *engine);
+/* Why it cannot be used; NULL when it can, or is none */
+const char *weir_engine_chat_problem(const weir_engine *engine);
 
-const weir_config  *weir_engine_config(const weir_engine *engine); /* as it was opened with */
+const weir_config *weir_engine_config(const weir_engine *engine); /* as it was opened with */
 struct weir_ledger *weir_engine_ledger(const weir_engine *engine); /* any thread */
 
 /* saved_text.c: a text of this process in one file at any path, for another. Only after
@@ -135,13 +136,14 @@ struct weir_ledger *weir_engine_ledger(const weir_engine *engine); /* any thread
  * the requests that computed it, not NULL. read: the text is kept again under the salt, and its
  * tokens are appended to `tokens`.
  */
-WEIR_MUST_CHECK weir_status weir_engine_write_text(weir_engine *engine, const int32_t *tokens,
-                                                   int32_t n_tokens, const char *salt,
-                                                   const char *path, weir_session_result *result,
-                                                   weir_error *error);
-WEIR_MUST_CHECK weir_status weir_engine_read_text(weir_engine *engine, weir_ids *tokens,
-                                                  const char *salt, const char *path,
-                                                  weir_session_result *result, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_engine_write_text(
+    weir_engine *engine, const int32_t *tokens, int32_t n_tokens, const char *salt,
+    const char *path, weir_session_result *result, weir_error *error
+);
+WEIR_MUST_CHECK weir_status weir_engine_read_text(
+    weir_engine *engine, weir_ids *tokens, const char *salt, const char *path,
+    weir_session_result *result, weir_error *error
+);
 
 /* What sessions.autosave asks for at both ends of a service's life. Return how many conversations
  * came back, or are on the disk. */
@@ -150,17 +152,18 @@ int32_t weir_engine_save_sessions(weir_engine *engine);
 
 /* For programs that compute themselves; only without the service. */
 struct weir_policy_run;
-struct weir_model    *weir_engine_model(const weir_engine *engine);
-struct weir_runner   *weir_engine_runner(const weir_engine *engine);
+struct weir_model *weir_engine_model(const weir_engine *engine);
+struct weir_runner *weir_engine_runner(const weir_engine *engine);
 struct weir_kv_store *weir_engine_store(const weir_engine *engine);
-struct weir_stream   *weir_engine_stream(const weir_engine *engine);
+struct weir_stream *weir_engine_stream(const weir_engine *engine);
 /* What policies have to know of the model; NULL: no layer keeps rows of the whole text. */
 const weir_service_policy *weir_engine_policy(const weir_engine *engine);
 /* A policy, NULL: that of [kv.policy], for n_texts sequences of so many rows, n_prompt of them
  * their prompt, in steps of at most n_new; *out NULL: every row stays. */
 WEIR_MUST_CHECK weir_status weir_engine_policy_run_open(
     const weir_engine *engine, struct weir_policy_run **out, const weir_service_policy *policy,
-    int32_t n_texts, int32_t rows, int32_t n_prompt, int32_t n_new, weir_error *error);
+    int32_t n_texts, int32_t rows, int32_t n_prompt, int32_t n_new, weir_error *error
+);
 
 #ifdef __cplusplus
 }

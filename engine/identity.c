@@ -54,8 +54,9 @@ static void add_state(XXH3_state_t *hash, const weir_model *model, int64_t layer
     const weir_state_ops *const state = weir_model_layer_mixer(model, layer)->state;
     if (state == NULL || state->identify == NULL) return;
     add_number(hash, layer);
-    state->identify(weir_model_layer_options(model, layer),
-                    &(weir_digest){ .add = add_bytes, .user = hash });
+    state->identify(
+        weir_model_layer_options(model, layer), &(weir_digest){ .add = add_bytes, .user = hash }
+    );
 }
 
 static void add_model(XXH3_state_t *hash, const weir_identity_parts *parts)
@@ -80,8 +81,8 @@ static void add_model(XXH3_state_t *hash, const weir_identity_parts *parts)
 static void add_vocabulary(XXH3_state_t *hash, const weir_tokenizer *tokenizer)
 {
     for (size_t id = 0; id < weir_tokenizer_size(tokenizer); id++) {
-        size_t            n = 0;
-        bool              special = false;
+        size_t n = 0;
+        bool special = false;
         const char *const bytes = weir_tokenizer_token_bytes(tokenizer, (int32_t)id, &n, &special);
         add_number(hash, (int64_t)n);
         add(hash, bytes, n);
@@ -106,8 +107,9 @@ static XXH3_state_t *begin(weir_error *error)
     return hash;
 }
 
-weir_status weir_identity_model(uint64_t out[2], const weir_identity_parts *parts,
-                                weir_error *error)
+weir_status weir_identity_model(
+    uint64_t out[2], const weir_identity_parts *parts, weir_error *error
+)
 {
     XXH3_state_t *const hash = begin(error);
     if (hash == NULL) return WEIR_ENOMEM;
@@ -117,8 +119,9 @@ weir_status weir_identity_model(uint64_t out[2], const weir_identity_parts *part
     return WEIR_OK;
 }
 
-weir_status weir_identity_of(weir_session_identity *out, const weir_identity_parts *parts,
-                             weir_error *error)
+weir_status weir_identity_of(
+    weir_session_identity *out, const weir_identity_parts *parts, weir_error *error
+)
 {
     weir_session_identity identity = { .n_layers = parts->spec->n_layers,
                                        .n_kv_heads = parts->spec->n_kv_heads,
@@ -130,7 +133,7 @@ weir_status weir_identity_of(weir_session_identity *out, const weir_identity_par
                                            (int64_t)weir_kv_sink_block_bytes(parts->spec),
                                        .state_bytes =
                                            (int64_t)weir_model_recurrent_bytes(parts->model) };
-    XXH3_state_t *const   hash = begin(error);
+    XXH3_state_t *const hash = begin(error);
     if (hash == NULL) return WEIR_ENOMEM;
     add_model(hash, parts);
     digest(hash, identity.model);
@@ -143,8 +146,8 @@ weir_status weir_identity_of(weir_session_identity *out, const weir_identity_par
     weir_kv_choice_print_layers(format, parts->formats);
     (void)snprintf(identity.format, sizeof identity.format, "%s", format);
     if (identity.n_sinks > 0) weir_kv_pair_print(identity.sink_format, parts->spec->sinks.pair);
-    (void)snprintf(identity.policy, sizeof identity.policy,
-                   "full:0"); /* a text that lost rows is not saved */
+    /* a text that lost rows is not saved */
+    (void)snprintf(identity.policy, sizeof identity.policy, "full:0");
     *out = identity;
     return WEIR_OK;
 }

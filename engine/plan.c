@@ -49,7 +49,7 @@ bool weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory 
     int64_t elements = 0;
     for (size_t i = 0; i < weir_tensor_directory_count(directory); i++) {
         const weir_tensor *const tensor = weir_tensor_directory_at(directory, i);
-        int64_t                  count = 1;
+        int64_t count = 1;
         for (int d = 0; d < tensor->n_dims; d++) count *= tensor->shape[d];
         elements += count;
     }
@@ -62,7 +62,7 @@ static size_t most_requests(const weir_plan *plan, const weir_plan_parts *parts)
 {
     enum { JOB_BYTES = 4 << 10, BODIES = 16 };
     const size_t jobs = (size_t)plan->n_slots + (size_t)plan->queue_limit;
-    size_t       bytes = jobs * ((size_t)plan->window * sizeof(int32_t) + JOB_BYTES);
+    size_t bytes = jobs * ((size_t)plan->window * sizeof(int32_t) + JOB_BYTES);
     if (!parts->with_server) return bytes;
     bytes += (size_t)parts->config->server.max_connections *
              weir_connection_bytes((size_t)parts->config->server.header_limit);
@@ -126,9 +126,10 @@ static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, we
     plan->policy_state = 0;
     if (weir_policy_is_full(&parts->policies->service.options)) return WEIR_OK;
     /* Its prompt may be as long as the window. */
-    const weir_policy_run_options wish = weir_policies_wish(&parts->policies->service, rows, rows,
-                                                            (int32_t)parts->config->batch.chunk);
-    weir_policy_run_size          size;
+    const weir_policy_run_options wish = weir_policies_wish(
+        &parts->policies->service, rows, rows, (int32_t)parts->config->batch.chunk
+    );
+    weir_policy_run_size size;
     WEIR_TRY(weir_policy_run_measure(&size, &wish, error));
     plan->kv_peak = size.peak;
     plan->policy_state = size.saved_bytes;
@@ -138,8 +139,9 @@ static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, we
 
 static size_t greater(size_t a, size_t b) { return a > b ? a : b; }
 
-static weir_workspace_limits workspace_limits(const weir_plan *plan, const weir_plan_parts *parts,
-                                              int64_t chunk)
+static weir_workspace_limits workspace_limits(
+    const weir_plan *plan, const weir_plan_parts *parts, int64_t chunk
+)
 {
     return (weir_workspace_limits){ .rows = (int32_t)chunk + plan->n_slots,
                                     .segments = plan->n_slots,
@@ -151,12 +153,14 @@ static weir_workspace_limits workspace_limits(const weir_plan *plan, const weir_
                                     .evicts = parts->spec->evicts };
 }
 
-weir_status weir_plan_activations(weir_plan *plan, const weir_plan_parts *parts, int64_t chunk,
-                                  bool with_scratch, weir_error *error)
+weir_status weir_plan_activations(
+    weir_plan *plan, const weir_plan_parts *parts, int64_t chunk, bool with_scratch,
+    weir_error *error
+)
 {
     const weir_workspace_limits limits = workspace_limits(plan, parts, chunk);
-    weir_kv_spec                seen = *parts->spec;
-    weir_stream_memory          scratch = { 0 }, eviction = { 0 };
+    weir_kv_spec seen = *parts->spec;
+    weir_stream_memory scratch = { 0 }, eviction = { 0 };
     seen.max_rows = plan->window;
     if (with_scratch) WEIR_TRY(weir_workspace_scratch(&scratch, parts->model, &limits, error));
     if (with_scratch)
@@ -177,14 +181,15 @@ weir_status weir_plan_activations(weir_plan *plan, const weir_plan_parts *parts,
 
 /* What depends on the window beside the KV pages: the kernels' scratch, ids, tables. All of it
  * grows with the window. */
-static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bool with_scratch,
-                               weir_error *error)
+static weir_status plan_window(
+    weir_plan *plan, const weir_plan_parts *parts, bool with_scratch, weir_error *error
+)
 {
-    const size_t                n_sequences = (size_t)(plan->n_slots + session_sequences(parts));
+    const size_t n_sequences = (size_t)(plan->n_slots + session_sequences(parts));
     const weir_workspace_limits limits = workspace_limits(plan, parts, parts->config->batch.chunk);
-    const weir_runner_limits    steps = { .rows = limits.rows,
-                                          .works = limits.segments,
-                                          .logits = limits.logits };
+    const weir_runner_limits steps = { .rows = limits.rows,
+                                       .works = limits.segments,
+                                       .logits = limits.logits };
     WEIR_TRY(weir_plan_activations(plan, parts, parts->config->batch.chunk, with_scratch, error));
     plan->tokens = n_sequences * weir_sequence_token_bytes(plan->window) +
                    weir_runner_bytes(&steps) + weir_service_bytes(plan->n_slots);
@@ -207,8 +212,9 @@ static size_t run_bytes(const weir_plan_parts *parts, int64_t n_runs)
 
 /* Runs of kept texts: one for each block of pages; where no layer has pages, for some texts as long
  * as the window beside each sequence. */
-static int64_t runs_for(const weir_plan *plan, const weir_plan_parts *parts, int64_t n_pages,
-                        int64_t window)
+static int64_t runs_for(
+    const weir_plan *plan, const weir_plan_parts *parts, int64_t n_pages, int64_t window
+)
 {
     enum { TEXTS = 4 };
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1),
@@ -218,11 +224,12 @@ static int64_t runs_for(const weir_plan *plan, const weir_plan_parts *parts, int
 
 /* Of the pool, n_cold of whose pages are cold at most and n_sinks of which are sinks, and of the
  * tree of kept texts over it. */
-static size_t metadata_bytes(const weir_plan_parts *parts, int64_t n_pages, int64_t n_cold,
-                             int64_t n_sinks)
+static size_t metadata_bytes(
+    const weir_plan_parts *parts, int64_t n_pages, int64_t n_cold, int64_t n_sinks
+)
 {
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
-    weir_kv_spec  spec = *parts->spec;
+    weir_kv_spec spec = *parts->spec;
     spec.n_pages = n_pages;
     spec.n_disk_pages = n_cold; /* their books are the same on the host */
     spec.n_host_pages = 0;
@@ -242,8 +249,10 @@ static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t fu
     const size_t books = metadata_bytes(parts, FIRST * per_block, FIRST * per_block, 0) / FIRST + 1;
     const int64_t kept = (int64_t)(room / SHARE / books),
                   windows = least((int64_t)(room / SHARE_OF_WINDOWS / books), full);
-    return least(least(kept > windows ? kept : windows, parts->spec->n_disk_pages / per_block),
-                 INT32_MAX / 2 / per_block);
+    return least(
+        least(kept > windows ? kept : windows, parts->spec->n_disk_pages / per_block),
+        INT32_MAX / 2 / per_block
+    );
 }
 
 /* Texts that a policy watched: as many as kv.policy.kept of the configured one, at most an eighth
@@ -251,14 +260,15 @@ static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t fu
 static void plan_pruned(weir_plan *plan, const weir_plan_parts *parts, size_t left)
 {
     enum { SHARE = 8, SHARE_OF_REQUESTS = 64 };
-    const bool    is_configured = plan->kv_peak > 0;
+    const bool is_configured = plan->kv_peak > 0;
     const int64_t tokens = plan->window > 0 ? plan->window : WEIR_SMALLEST_WINDOW,
                   rows = is_configured ? plan->kv_peak : tokens;
     const int32_t n = reuses(parts) && weir_policies_are_there(parts->policies)
                           ? (int32_t)parts->config->kv.policy.kept
                           : 0;
-    const size_t  each = weir_pruned_entry_bytes(
-        parts->spec, weir_model_recurrent_bytes(parts->model), tokens, rows, plan->policy_state);
+    const size_t each = weir_pruned_entry_bytes(
+        parts->spec, weir_model_recurrent_bytes(parts->model), tokens, rows, plan->policy_state
+    );
     const size_t most = left / (is_configured ? SHARE : SHARE_OF_REQUESTS);
     plan->n_pruned = n;
     plan->pruned_bytes = each < most / (size_t)(n > 0 ? n : 1) ? each * (size_t)n
@@ -280,11 +290,11 @@ static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
                                   .n_pruned = plan->n_pruned,
                                   .pruned_bytes = plan->pruned_bytes };
     if (each > 0) {
-        const size_t one = weir_prefix_state_bytes(
-            &(weir_prefix_limits){ .n_snapshots = 1, .snapshot_bytes = each });
+        const size_t one = weir_prefix_state_bytes(&(weir_prefix_limits){ .n_snapshots = 1,
+                                                                          .snapshot_bytes = each });
         const size_t most = asked > 0 ? asked / one : left / 4 / one;
-        limits.n_snapshots = (int32_t)least(
-            (int64_t)most, asked > 0 ? INT16_MAX : SNAPSHOTS_PER_SLOT * plan->n_slots);
+        limits.n_snapshots = (int32_t
+        )least((int64_t)most, asked > 0 ? INT16_MAX : SNAPSHOTS_PER_SLOT * plan->n_slots);
     }
     plan->n_snapshots = limits.n_snapshots;
     plan->snapshots = weir_prefix_state_bytes(&limits);
@@ -314,8 +324,10 @@ static int64_t text_sinks(const weir_plan *plan, int64_t asked, int64_t room)
 
 /* The most blocks past the sinks that fit in `room` bytes with their books, with sinks beside
  * them. */
-static int64_t other_blocks(const weir_plan *plan, const weir_plan_parts *parts, int64_t n_sinks,
-                            int64_t room, int64_t books)
+static int64_t other_blocks(
+    const weir_plan *plan, const weir_plan_parts *parts, int64_t n_sinks, int64_t room,
+    int64_t books
+)
 {
     const int64_t block = (int64_t)weir_kv_block_stride(parts->spec) + books,
                   sink = sink_bytes(parts, books);
@@ -326,13 +338,14 @@ static int64_t other_blocks(const weir_plan *plan, const weir_plan_parts *parts,
 /* Pages and books in what the other parts leave, for texts of `wanted` tokens; returns the tokens
  * that a text alone finds room for. Where memory does not hold the sinks of all sequences, nothing
  * follows them; a tier below would be of no use then, and the plan is refused. */
-static int64_t plan_blocks(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted,
-                           size_t room)
+static int64_t plan_blocks(
+    weir_plan *plan, const weir_plan_parts *parts, int64_t wanted, size_t room
+)
 {
     enum { MORE = 64 };
     const weir_kv_spec *const spec = parts->spec;
     const int64_t per_block = weir_kv_pages_for(spec, WEIR_PAGE_TOKENS); /* pages for 64 tokens */
-    const size_t  block = weir_kv_block_stride(spec);
+    const size_t block = weir_kv_block_stride(spec);
     const int64_t window = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
                   asked = least(spec->sinks.n_pages, window);
     const int64_t full = (window - asked) * plan->n_slots,
@@ -397,7 +410,7 @@ static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wan
     const size_t cap = plan->has_device ? plan->device_cap : plan->cap,
                  fixed = plan->has_device ? weir_plan_device_total(plan) : weir_plan_total(plan);
     const size_t left = cap > fixed ? cap - fixed : 0;
-    const bool   takes_all = plan->has_device || plan->cap_is_configured;
+    const bool takes_all = plan->has_device || plan->cap_is_configured;
     plan->kv_rows = wanted * plan->n_slots;
     /* Unless a budget was given, half of what is free is left to others. */
     int64_t longest = weir_kv_pages_for(parts->spec, 1) > 0
@@ -410,8 +423,9 @@ static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wan
 
 /* With a tier below: memory holds what running sequences cannot do without, unless it holds all
  * that they can have. */
-static weir_status check_tiers(const weir_plan *plan, const weir_plan_parts *parts,
-                               weir_error *error)
+static weir_status check_tiers(
+    const weir_plan *plan, const weir_plan_parts *parts, weir_error *error
+)
 {
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1), hot = parts->config->kv.tiers.hot,
                   rows = parts->config->batch.chunk;
@@ -423,7 +437,7 @@ static weir_status check_tiers(const weir_plan *plan, const weir_plan_parts *par
     const int64_t end = (plan->window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
                   full = weir_kv_pages_blocks(parts->spec, weir_kv_pages_of(parts->spec, 0, end)) *
                          plan->n_slots;
-    const int64_t     needed = least(weir_tiers_least_blocks(sequences, rows, hot), full);
+    const int64_t needed = least(weir_tiers_least_blocks(sequences, rows, hot), full);
     const char *const tier = plan->has_device ? "device" : "host";
     if (blocks >= needed) return WEIR_OK;
     return weir_error_set(
@@ -436,18 +450,24 @@ static weir_status check_tiers(const weir_plan *plan, const weir_plan_parts *par
         "kv.tiers.hot",
         tier, blocks, weir_kv_block_stride(parts->spec), (double)plan->kv / 1048576.0,
         (double)(plan->has_device ? plan->device_cap : plan->cap) / 1048576.0, (int)sequences,
-        needed, hot, rows / WEIR_PAGE_TOKENS + 1, tier);
+        needed, hot, rows / WEIR_PAGE_TOKENS + 1, tier
+    );
 }
 
 static void describe_device(weir_plan *plan, const weir_plan_parts *parts)
 {
     const weir_device *const device = parts->device;
-    (void)snprintf(plan->device, sizeof plan->device, "%s",
-                   device != NULL ? weir_device_name(device) : "cpu");
-    (void)snprintf(plan->device_title, sizeof plan->device_title, "%s",
-                   device != NULL ? weir_device_title(device) : "");
-    (void)snprintf(plan->device_why, sizeof plan->device_why, "%s",
-                   device == NULL && parts->device_why != NULL ? parts->device_why : "");
+    (void)snprintf(
+        plan->device, sizeof plan->device, "%s", device != NULL ? weir_device_name(device) : "cpu"
+    );
+    (void)snprintf(
+        plan->device_title, sizeof plan->device_title, "%s",
+        device != NULL ? weir_device_title(device) : ""
+    );
+    (void)snprintf(
+        plan->device_why, sizeof plan->device_why, "%s",
+        device == NULL && parts->device_why != NULL ? parts->device_why : ""
+    );
 }
 
 static void describe_formats(weir_plan *plan, const weir_plan_parts *parts)
@@ -455,10 +475,10 @@ static void describe_formats(weir_plan *plan, const weir_plan_parts *parts)
     const weir_kv_choice *const choice = parts->formats;
     weir_kv_choice_print(plan->kv_format, choice);
     weir_kv_pair_print(plan->wide_format, choice->wide);
-    (void)snprintf(plan->k_format, sizeof plan->k_format, "%s",
-                   weir_kv_format_name(choice->rest.k));
-    (void)snprintf(plan->v_format, sizeof plan->v_format, "%s",
-                   weir_kv_format_name(choice->rest.v));
+    (void
+    )snprintf(plan->k_format, sizeof plan->k_format, "%s", weir_kv_format_name(choice->rest.k));
+    (void
+    )snprintf(plan->v_format, sizeof plan->v_format, "%s", weir_kv_format_name(choice->rest.v));
     plan->wide_layers = (int32_t)choice->n_wide;
     plan->sink_tokens = parts->spec->sinks.n_pages * WEIR_PAGE_TOKENS;
     plan->kv_page_bytes = (int64_t)weir_kv_sink_page_stride(parts->spec);
@@ -470,16 +490,18 @@ static void describe_formats(weir_plan *plan, const weir_plan_parts *parts)
 }
 
 /* A budget that cannot hold 64 tokens would refuse everything. */
-static weir_status check_budget(int64_t budget, const char *key, const weir_kv_spec *spec,
-                                weir_error *error)
+static weir_status check_budget(
+    int64_t budget, const char *key, const weir_kv_spec *spec, weir_error *error
+)
 {
     const int64_t least_bytes =
         (int64_t)(weir_kv_blocks_bytes(spec, 1) + weir_kv_open_rows_bytes(spec));
     if (budget == 0 || budget >= least_bytes) return WEIR_OK;
-    return weir_error_set(error, WEIR_ECONFIG,
-                          "%s = %" PRId64 "B: 64 tokens take %" PRId64
-                          " bytes of KV; raise it, or 0B for no budget",
-                          key, budget, least_bytes);
+    return weir_error_set(
+        error, WEIR_ECONFIG,
+        "%s = %" PRId64 "B: 64 tokens take %" PRId64 " bytes of KV; raise it, or 0B for no budget",
+        key, budget, least_bytes
+    );
 }
 
 static weir_status plan_budgets(weir_plan *plan, const weir_plan_parts *parts, weir_error *error)
@@ -494,28 +516,27 @@ static weir_status plan_budgets(weir_plan *plan, const weir_plan_parts *parts, w
 weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_error *error)
 {
     const weir_config *const config = parts->config;
-    const weir_shape *const  shape = weir_model_shape(parts->model);
-    const int64_t            wanted = weir_plan_context(config, parts->model);
-    const int32_t            n_slots = (int32_t)config->batch.max_sequences;
-    *plan = (weir_plan){ .cap = parts->cap,
-                         .has_device = parts->device != NULL,
-                         .device_cap = parts->device_cap,
-                         .cap_is_configured = config->memory.host > 0,
-                         .n_slots = n_slots,
-                         .queue_limit =
-                             config->batch.queue > 0 ? (int32_t)config->batch.queue : 4 * n_slots,
-                         .trained_context = (int32_t)shape->context,
-                         .weights = weir_model_weight_bytes(parts->model),
-                         .recurrent = weir_model_recurrent_bytes(parts->model) * (size_t)n_slots,
-                         .sampler = weir_sampler_scratch_bytes((size_t)shape->n_vocab),
-                         .tokenizer = parts->tokenizer,
-                         .process = parts->with_server ? (size_t)PROCESS_BYTES : 0,
-                         .packs = parts->packs,
-                         .other = parts->other,
-                         .disk_cap = (size_t)config->memory.disk,
-                         .disk_is_shared = weir_plan_has_sessions(config, parts->with_service),
-                         .kv_bytes_per_token =
-                             (int64_t)weir_kv_block_stride(parts->spec) / WEIR_PAGE_TOKENS };
+    const weir_shape *const shape = weir_model_shape(parts->model);
+    const int64_t wanted = weir_plan_context(config, parts->model);
+    const int32_t n_slots = (int32_t)config->batch.max_sequences;
+    *plan = (weir_plan
+    ){ .cap = parts->cap,
+       .has_device = parts->device != NULL,
+       .device_cap = parts->device_cap,
+       .cap_is_configured = config->memory.host > 0,
+       .n_slots = n_slots,
+       .queue_limit = config->batch.queue > 0 ? (int32_t)config->batch.queue : 4 * n_slots,
+       .trained_context = (int32_t)shape->context,
+       .weights = weir_model_weight_bytes(parts->model),
+       .recurrent = weir_model_recurrent_bytes(parts->model) * (size_t)n_slots,
+       .sampler = weir_sampler_scratch_bytes((size_t)shape->n_vocab),
+       .tokenizer = parts->tokenizer,
+       .process = parts->with_server ? (size_t)PROCESS_BYTES : 0,
+       .packs = parts->packs,
+       .other = parts->other,
+       .disk_cap = (size_t)config->memory.disk,
+       .disk_is_shared = weir_plan_has_sessions(config, parts->with_service),
+       .kv_bytes_per_token = (int64_t)weir_kv_block_stride(parts->spec) / WEIR_PAGE_TOKENS };
     describe_device(plan, parts);
     describe_formats(plan, parts);
     WEIR_TRY(plan_budgets(plan, parts, error));
@@ -530,8 +551,9 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
         (config->model.context > 0 && plan->window < config->model.context))
         return weir_plan_too_small(plan, error);
     WEIR_TRY(check_tiers(plan, parts, error));
-    size_t books = metadata_bytes(parts, plan->kv_pages, plan->kv_disk_pages + plan->kv_host_pages,
-                                  plan->kv_sink_pages);
+    size_t books = metadata_bytes(
+        parts, plan->kv_pages, plan->kv_disk_pages + plan->kv_host_pages, plan->kv_sink_pages
+    );
     plan->n_runs = runs_for(plan, parts, plan->kv_pages, plan->window);
     if (weir_kv_pages_for(parts->spec, 1) == 0) books += run_bytes(parts, plan->n_runs);
     WEIR_TRY(plan_window(plan, parts, true, error));

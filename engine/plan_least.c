@@ -13,15 +13,15 @@ static const size_t reading = (size_t)32 << 20;
 
 /* Everything that a plan needs is read; what that took at its peak is needed, too. */
 typedef struct probe {
-    weir_engine               *engine;
-    const weir_kv_spec        *spec;
+    weir_engine *engine;
+    const weir_kv_spec *spec;
     const weir_engine_options *options;
 } probe;
 
 static bool fits(const probe *p, size_t host)
 {
-    weir_error    ignored;
-    weir_plan     plan;
+    weir_error ignored;
+    weir_plan plan;
     const int64_t before = p->engine->config.memory.host;
     if (host < weir_ledger_peak(p->engine->ledger, WEIR_TIER_HOST)) return false;
     weir_plan_parts parts = weir_engine_plan_parts(p->engine, p->options, p->spec);
@@ -52,27 +52,32 @@ static void say(weir_error *error, const probe *p)
 {
     const size_t least = find_least(p), n = strlen(error->text);
     if (least == 0) return;
-    (void)snprintf(error->text + n, sizeof error->text - n,
-                   "; memory.host = %zuMiB is the least that fits", least / mib);
+    (void)snprintf(
+        error->text + n, sizeof error->text - n, "; memory.host = %zuMiB is the least that fits",
+        least / mib
+    );
 }
 
-weir_status weir_plan_say_least(weir_engine *engine, const weir_engine_options *options,
-                                const weir_kv_spec *spec, weir_status status, weir_error *error)
+weir_status weir_plan_say_least(
+    weir_engine *engine, const weir_engine_options *options, const weir_kv_spec *spec,
+    weir_status status, weir_error *error
+)
 {
     const probe p = { .engine = engine, .options = options, .spec = spec };
     if (status == WEIR_EFULL && error != NULL) say(error, &p);
     return status;
 }
 
-weir_status weir_plan_read_least(const weir_engine_options *options, bool with_files,
-                                 weir_status status, weir_error *error)
+weir_status weir_plan_read_least(
+    const weir_engine_options *options, bool with_files, weir_status status, weir_error *error
+)
 {
     if (status != WEIR_EFULL || error == NULL || weir_plan_cap(options->config) >= reading)
         return status;
-    weir_kv_spec        spec;
-    weir_error          ignored;
-    weir_engine        *engine = calloc(1, sizeof *engine);
-    weir_config        *config = malloc(sizeof *config);
+    weir_kv_spec spec;
+    weir_error ignored;
+    weir_engine *engine = calloc(1, sizeof *engine);
+    weir_config *config = malloc(sizeof *config);
     weir_engine_options wish = *options;
     wish.config = config;
     if (engine != NULL && config != NULL) {

@@ -6,16 +6,19 @@
 static weir_status need_sessions(const weir_engine *engine, weir_error *error)
 {
     if (engine->sessions != NULL) return WEIR_OK;
-    return weir_error_set(error, WEIR_EUNSUPPORTED,
-                          "with kv.reuse = \"off\" nothing is kept that could be saved; set it to "
-                          "\"on\"");
+    return weir_error_set(
+        error, WEIR_EUNSUPPORTED,
+        "with kv.reuse = \"off\" nothing is kept that could be saved; set it to "
+        "\"on\""
+    );
 }
 
 /* The last token is left to compute, so that a prompt of exactly these tokens goes on from the
  * file. */
-weir_status weir_engine_write_text(weir_engine *engine, const int32_t *tokens, int32_t n_tokens,
-                                   const char *salt, const char *path, weir_session_result *result,
-                                   weir_error *error)
+weir_status weir_engine_write_text(
+    weir_engine *engine, const int32_t *tokens, int32_t n_tokens, const char *salt,
+    const char *path, weir_session_result *result, weir_error *error
+)
 {
     const weir_session_wish wish = {
         .name = "text", .salt = salt, .tokens = tokens, .n_tokens = n_tokens
@@ -24,17 +27,19 @@ weir_status weir_engine_write_text(weir_engine *engine, const int32_t *tokens, i
     return weir_sessions_write_text(engine->sessions, &wish, path, result, error);
 }
 
-static weir_status read_tokens(weir_engine *engine, weir_ids *out, weir_session_reader *reader,
-                               weir_error *error)
+static weir_status read_tokens(
+    weir_engine *engine, weir_ids *out, weir_session_reader *reader, weir_error *error
+)
 {
     const weir_session_header *const header = weir_session_header_of(reader);
-    const int64_t                    n = (int64_t)header->n_tokens + header->form.n_rest;
-    const int32_t                    n_vocab = weir_service_info_of(engine->service)->n_vocab;
+    const int64_t n = (int64_t)header->n_tokens + header->form.n_rest;
+    const int32_t n_vocab = weir_service_info_of(engine->service)->n_vocab;
     WEIR_TRY(weir_session_check(reader, weir_sessions_identity_of(engine->sessions), error));
     if (n > engine->plan.window)
-        return weir_error_set(error, WEIR_EFULL,
-                              "%lld tokens, the window here is %d; raise model.context",
-                              (long long)n, (int)engine->plan.window);
+        return weir_error_set(
+            error, WEIR_EFULL, "%lld tokens, the window here is %d; raise model.context",
+            (long long)n, (int)engine->plan.window
+        );
     int32_t *const tokens = weir_memory_take((size_t)n * sizeof *tokens);
     if (tokens == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld tokens", (long long)n);
@@ -44,8 +49,10 @@ static weir_status read_tokens(weir_engine *engine, weir_ids *out, weir_session_
     return status;
 }
 
-weir_status weir_engine_read_text(weir_engine *engine, weir_ids *tokens, const char *salt,
-                                  const char *path, weir_session_result *result, weir_error *error)
+weir_status weir_engine_read_text(
+    weir_engine *engine, weir_ids *tokens, const char *salt, const char *path,
+    weir_session_result *result, weir_error *error
+)
 {
     weir_session_reader *reader = NULL;
     WEIR_TRY(need_sessions(engine, error));

@@ -39,11 +39,12 @@ static int hear(void *user, int32_t token, const char *piece, size_t length)
 }
 
 /* Renders the whole chat again for each turn: what the model has read already is in the cache. */
-static weir_status answer(weir_engine *engine, weir_sequence *sequence, text *chat, text *heard,
-                          weir_error *error)
+static weir_status answer(
+    weir_engine *engine, weir_sequence *sequence, text *chat, text *heard, weir_error *error
+)
 {
     int32_t *tokens = NULL;
-    size_t   n = 0;
+    size_t n = 0;
     add(chat, "]", 1);
     weir_status status = weir_render_chat(engine, chat->data, chat->size, &tokens, &n, NULL, error);
     chat->data[--chat->size] = '\0';
@@ -57,12 +58,12 @@ static weir_status answer(weir_engine *engine, weir_sequence *sequence, text *ch
 
 static int talk(weir_engine *engine, weir_sequence *sequence)
 {
-    text       chat = { 0 }, heard = { 0 };
-    char       line[4096];
+    text chat = { 0 }, heard = { 0 };
+    char line[4096];
     weir_error error;
-    int        code = EXIT_SUCCESS;
-    while (code == EXIT_SUCCESS &&
-           (printf("> "), fflush(stdout), fgets(line, sizeof line, stdin))) {
+    int code = EXIT_SUCCESS;
+    while (code == EXIT_SUCCESS && (printf("> "), fflush(stdout), fgets(line, sizeof line, stdin))
+    ) {
         line[strcspn(line, "\n")] = '\0';
         if (line[0] == '\0') continue;
         add_message(&chat, "user", line, strlen(line));
@@ -82,11 +83,11 @@ static int talk(weir_engine *engine, weir_sequence *sequence)
 
 int main(int argc, char **argv)
 {
-    weir_config     *config = weir_config_new();
-    weir_engine     *engine = NULL;
-    weir_sequence   *sequence = NULL;
-    weir_error       error;
-    int              code = EXIT_FAILURE;
+    weir_config *config = weir_config_new();
+    weir_engine *engine = NULL;
+    weir_sequence *sequence = NULL;
+    weir_error error;
+    int code = EXIT_FAILURE;
     struct sigaction interrupt = { .sa_handler = on_interrupt, .sa_flags = SA_RESTART };
     if (argc > 2 || config == NULL) {
         fprintf(stderr, "usage: chat [MODEL]\n");

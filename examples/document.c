@@ -16,9 +16,9 @@
 /* Not 0: it was read. */
 static int read_file(text *out, const char *path)
 {
-    char   piece[65536];
+    char piece[65536];
     size_t n;
-    FILE  *file = fopen(path, "rb");
+    FILE *file = fopen(path, "rb");
     if (file == NULL) return 0;
     while ((n = fread(piece, 1, sizeof piece, file)) > 0) add(out, piece, n);
     const int is_read = !ferror(file);
@@ -28,11 +28,13 @@ static int read_file(text *out, const char *path)
 }
 
 /* The prompt of a chat whose user sends the document and a question. */
-static weir_status render(weir_engine *engine, const text *document, const char *question,
-                          int32_t **tokens, size_t *n, weir_error *error)
+static weir_status render(
+    weir_engine *engine, const text *document, const char *question, int32_t **tokens, size_t *n,
+    weir_error *error
+)
 {
     static const char begin[] = "[{\"role\": \"user\", \"content\": ", end[] = "}]";
-    text              both = { 0 }, chat = { 0 };
+    text both = { 0 }, chat = { 0 };
     add(&both, document->data, document->size);
     add(&both, "\n\n", 2);
     add(&both, question, strlen(question));
@@ -48,11 +50,13 @@ static weir_status render(weir_engine *engine, const text *document, const char 
 
 /* The document is what the prompts of two questions have in common: it is computed, and written to
  * the file. */
-static weir_status compute(weir_engine *engine, weir_sequence *sequence, const text *document,
-                           const char *state, weir_error *error)
+static weir_status compute(
+    weir_engine *engine, weir_sequence *sequence, const text *document, const char *state,
+    weir_error *error
+)
 {
-    int32_t    *one = NULL, *other = NULL;
-    size_t      n_one = 0, n_other = 0, n = 0;
+    int32_t *one = NULL, *other = NULL;
+    size_t n_one = 0, n_other = 0, n = 0;
     weir_status status = render(engine, document, "Who?", &one, &n_one, error);
     if (status == WEIR_OK) status = render(engine, document, "Any?", &other, &n_other, error);
     if (status == WEIR_OK) {
@@ -72,13 +76,15 @@ static int print(void *user, int32_t token, const char *text, size_t length)
     return fwrite(text, 1, length, stdout) != length;
 }
 
-static weir_status ask(weir_engine *engine, weir_sequence *sequence, const text *document,
-                       const char *question, weir_error *error)
+static weir_status ask(
+    weir_engine *engine, weir_sequence *sequence, const text *document, const char *question,
+    weir_error *error
+)
 {
     weir_sampling_params params;
-    weir_usage_report    usage = { .size = sizeof usage };
-    int32_t             *tokens = NULL;
-    size_t               n = 0;
+    weir_usage_report usage = { .size = sizeof usage };
+    int32_t *tokens = NULL;
+    size_t n = 0;
 
     weir_sampling_params_init(&params, sizeof params, engine);
     params.temperature = 0;
@@ -89,15 +95,19 @@ static weir_status ask(weir_engine *engine, weir_sequence *sequence, const text 
         weir_sequence_usage(sequence, &usage);
         printf("%s\n  ", question);
         status = weir_generate(sequence, &params, print, NULL, error);
-        printf("\n  [%lld tokens reused, %lld computed]\n", (long long)usage.cached_tokens,
-               (long long)usage.computed_tokens);
+        printf(
+            "\n  [%lld tokens reused, %lld computed]\n", (long long)usage.cached_tokens,
+            (long long)usage.computed_tokens
+        );
     }
     weir_free(tokens);
     return status;
 }
 
-static weir_status answer_all(weir_engine *engine, weir_sequence *sequence, const text *document,
-                              char **arguments, weir_error *error)
+static weir_status answer_all(
+    weir_engine *engine, weir_sequence *sequence, const text *document, char **arguments,
+    weir_error *error
+)
 {
     weir_status status = weir_sequence_restore(sequence, arguments[0], error);
     if (status == WEIR_ENOTFOUND) status = compute(engine, sequence, document, arguments[0], error);
@@ -108,11 +118,11 @@ static weir_status answer_all(weir_engine *engine, weir_sequence *sequence, cons
 
 int main(int argc, char **argv)
 {
-    weir_config   *config = weir_config_new();
-    weir_engine   *engine = NULL;
+    weir_config *config = weir_config_new();
+    weir_engine *engine = NULL;
     weir_sequence *sequence = NULL;
-    weir_error     error;
-    text           document = { 0 };
+    weir_error error;
+    text document = { 0 };
     if (argc < 4 || config == NULL) {
         fprintf(stderr, "usage: document TEXT.txt STATE QUESTION...\n");
         return 2;

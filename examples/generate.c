@@ -24,12 +24,12 @@ static int print(void *user, int32_t token, const char *text, size_t length)
 
 static int generate(weir_engine *engine, const char *prompt)
 {
-    weir_sequence       *sequence = NULL;
+    weir_sequence *sequence = NULL;
     weir_sampling_params params;
-    weir_usage_report    usage = { .size = sizeof usage };
-    weir_error           error;
-    int32_t             *tokens = NULL;
-    size_t               n = 0;
+    weir_usage_report usage = { .size = sizeof usage };
+    weir_error error;
+    int32_t *tokens = NULL;
+    size_t n = 0;
 
     weir_sampling_params_init(&params, sizeof params, engine);
     params.temperature = 0;
@@ -44,8 +44,10 @@ static int generate(weir_engine *engine, const char *prompt)
     } else {
         weir_sequence_usage(sequence, &usage);
         printf("\n");
-        fprintf(stderr, "%lld tokens in %.2f s, finish reason: %s\n",
-                (long long)usage.answer_tokens, usage.decode_seconds, weir_finish_reason(sequence));
+        fprintf(
+            stderr, "%lld tokens in %.2f s, finish reason: %s\n", (long long)usage.answer_tokens,
+            usage.decode_seconds, weir_finish_reason(sequence)
+        );
     }
     weir_free(tokens);
     weir_sequence_free(sequence);
@@ -56,7 +58,7 @@ int main(int argc, char **argv)
 {
     weir_config *config = weir_config_new();
     weir_engine *engine = NULL;
-    weir_error   error;
+    weir_error error;
     if (argc < 2 || argc > 3 || config == NULL) {
         fprintf(stderr, "usage: generate TEXT [MODEL]\n");
         return 2;

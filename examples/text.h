@@ -9,7 +9,7 @@
 
 /* Text that grows; no memory ends the program. */
 typedef struct text {
-    char  *data;
+    char *data;
     size_t size, capacity;
 } text;
 
@@ -32,7 +32,7 @@ static inline void add_json(text *t, const char *bytes, size_t n)
     add(t, "\"", 1);
     for (size_t i = 0; i < n; i++) {
         const unsigned char c = (unsigned char)bytes[i];
-        char                escaped[8];
+        char escaped[8];
         if (c == '"' || c == '\\' || c < ' ')
             add(t, escaped, (size_t)snprintf(escaped, sizeof escaped, "\\u%04x", c));
         else

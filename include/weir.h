@@ -63,13 +63,13 @@ typedef enum weir_status {
 
 typedef struct weir_error {
     weir_status code;
-    char        text[1000]; /* what failed, where, and what to do; no newline */
+    char text[1000]; /* what failed, where, and what to do; no newline */
 } weir_error;
 #endif
 
 const char *weir_status_text(weir_status status); /* "out of memory"; static */
 const char *weir_version(void); /* WEIR_VERSION of the library that runs */
-void        weir_free(void *memory); /* what a function returned to the caller; NULL is fine */
+void weir_free(void *memory); /* what a function returned to the caller; NULL is fine */
 
 /* Log lines of the process go to `write` instead of stderr, NULL: to stderr again. level: "error",
  * "warning", "info" or "debug"; the key log.level sets the least important one that is written. It
@@ -81,11 +81,12 @@ typedef struct weir_config weir_config;
 
 /* Defaults; `weir serve --help-config` lists all keys. log.level is "warning". NULL: no memory. */
 weir_config *weir_config_new(void);
-void         weir_config_free(weir_config *config);
+void weir_config_free(weir_config *config);
 /* One key, as --set KEY=VALUE of the programs does: ("memory.host", "4GiB"), ("kv.format", "q8_0"),
  * ("batch.max_sequences", "4"). ECONFIG names the nearest key, or what is wrong with the value. */
-weir_status weir_config_set(weir_config *config, const char *key, const char *value,
-                            weir_error *error);
+weir_status weir_config_set(
+    weir_config *config, const char *key, const char *value, weir_error *error
+);
 /* The keys of a TOML file: a path, or the name of an installed configuration ("qwen35.toml"). Keys
  * that it does not hold stay as they are. ECONFIG with file, line and column; ENOTFOUND. */
 weir_status weir_config_read(weir_config *config, const char *path, weir_error *error);
@@ -103,14 +104,14 @@ void weir_engine_close(weir_engine *engine);
 
 /* Set `size` to sizeof(weir_engine_info) before the call; later versions append members. */
 typedef struct weir_engine_info {
-    size_t      size;
+    size_t size;
     const char *model, *architecture; /* live as long as the engine */
-    int64_t     parameters;
-    int32_t     context_length; /* tokens that a sequence may have */
-    int32_t     vocab_size; /* tokens are 0 .. vocab_size - 1 */
-    int32_t     max_sequences; /* computed in one batch; others wait their turn */
-    int64_t     kv_bytes_per_token; /* of KV rows */
-    int64_t     state_bytes; /* of a sequence, whatever its length */
+    int64_t parameters;
+    int32_t context_length; /* tokens that a sequence may have */
+    int32_t vocab_size; /* tokens are 0 .. vocab_size - 1 */
+    int32_t max_sequences; /* computed in one batch; others wait their turn */
+    int64_t kv_bytes_per_token; /* of KV rows */
+    int64_t state_bytes; /* of a sequence, whatever its length */
 } weir_engine_info;
 void weir_engine_get_info(const weir_engine *engine, weir_engine_info *info);
 
@@ -118,7 +119,7 @@ void weir_engine_get_info(const weir_engine *engine, weir_engine_info *info);
  * device memory and on disk. Fills at most `capacity` entries and returns how many there are. */
 typedef struct weir_memory_account {
     const char *name; /* static */
-    size_t      host, device, disk;
+    size_t host, device, disk;
 } weir_memory_account;
 size_t weir_memory_accounts(const weir_engine *engine, weir_memory_account *out, size_t capacity);
 /* The same as JSON, for each of host, device and disk: {"limit", "used", "peak", "accounts"}; limit
@@ -134,57 +135,66 @@ enum {
                                  are plain text, as text of users must be */
 };
 /* text [length] may hold any bytes; ill-formed UTF-8 is read as U+FFFD. EINVAL; ENOMEM. */
-weir_status weir_tokenize(const weir_engine *engine, const char *text, size_t length, int flags,
-                          int32_t **out, size_t *n_out, weir_error *error);
+weir_status weir_tokenize(
+    const weir_engine *engine, const char *text, size_t length, int flags, int32_t **out,
+    size_t *n_out, weir_error *error
+);
 /* Special tokens leave no text. *out ends with a NUL that *length does not count. */
-weir_status weir_detokenize(const weir_engine *engine, const int32_t *tokens, size_t n, char **out,
-                            size_t *length, weir_error *error);
+weir_status weir_detokenize(
+    const weir_engine *engine, const int32_t *tokens, size_t n, char **out, size_t *length,
+    weir_error *error
+);
 /* The prompt of a chat, by the model's own template, ready for an answer. messages: JSON, an array
  * [{"role": "user", "content": "..."}, ...], or an object with "messages", "tools" and variables of
  * the template. out, text: either may be NULL. Special tokens in the content stay plain text.
  * EFORMAT: not JSON; EINVAL: the template refuses it. */
-weir_status weir_render_chat(const weir_engine *engine, const char *messages, size_t length,
-                             int32_t **out, size_t *n_out, char **text, weir_error *error);
-int         weir_token_is_eog(const weir_engine *engine, int32_t token); /* it ends an answer */
+weir_status weir_render_chat(
+    const weir_engine *engine, const char *messages, size_t length, int32_t **out, size_t *n_out,
+    char **text, weir_error *error
+);
+int weir_token_is_eog(const weir_engine *engine, int32_t token); /* it ends an answer */
 
 /* ---- sequences ------------------------------------------------------------------------------- */
 typedef struct weir_sequence weir_sequence;
 
 /* An empty one. EFULL, ENOMEM: memory.host has no room for its tokens and logits. */
 weir_status weir_sequence_new(weir_sequence **out, weir_engine *engine, weir_error *error);
-void        weir_sequence_free(weir_sequence *sequence); /* what was computed stays in the cache */
+void weir_sequence_free(weir_sequence *sequence); /* what was computed stays in the cache */
 
 /* Makes the sequence hold exactly these tokens (copied; n = 0 empties it) and computes what is not
  * in the cache: the longest beginning that any sequence had is reused, the rest is computed. Waits
  * for it. EINVAL: a token is not in the vocabulary, or there are more than context_length, and the
  * sequence is as it was. EFULL: the queue is full; ENOMEM; ECANCELED: it holds the tokens, and the
  * next call computes what is missing. */
-weir_status weir_sequence_sync(weir_sequence *sequence, const int32_t *tokens, size_t n,
-                               weir_error *error);
+weir_status weir_sequence_sync(
+    weir_sequence *sequence, const int32_t *tokens, size_t n, weir_error *error
+);
 /* Borrowed until the sequence changes. */
 const int32_t *weir_sequence_tokens(const weir_sequence *sequence, size_t *n);
 /* logits [vocab_size] for the token that follows the last one. Computes the last token first if
  * that has not been done, as after weir_generate. Borrowed until the next call with the sequence.
  * EINVAL: it is empty; errors of weir_sequence_sync. */
-weir_status weir_sequence_logits(weir_sequence *sequence, const float **logits, size_t *vocab_size,
-                                 weir_error *error);
+weir_status weir_sequence_logits(
+    weir_sequence *sequence, const float **logits, size_t *vocab_size, weir_error *error
+);
 
 /* The fields are those of the [sampling] keys. Set by weir_sampling_params_init. */
 typedef struct weir_sampling_params {
-    size_t  size; /* of this struct, for later versions */
+    size_t size; /* of this struct, for later versions */
     int32_t max_tokens; /* 0: until the model ends the answer or the window is full */
     int32_t min_tokens; /* the answer does not end before */
     int32_t ignore_eos; /* not 0: the answer ends by max_tokens alone */
     int32_t top_k; /* 0: off */
-    float   temperature; /* 0: the most likely token (greedy) */
-    float   top_p, min_p; /* 1 and 0: off */
-    float   repetition_penalty; /* 1: off; over prompt and answer */
-    float   presence_penalty, frequency_penalty; /* 0: off; over the answer */
+    float temperature; /* 0: the most likely token (greedy) */
+    float top_p, min_p; /* 1 and 0: off */
+    float repetition_penalty; /* 1: off; over prompt and answer */
+    float presence_penalty, frequency_penalty; /* 0: off; over the answer */
     int64_t seed; /* equal seeds draw equal tokens; -1: a new one for each call */
 } weir_sampling_params;
 /* Fills in the engine's configuration; size: sizeof(weir_sampling_params). */
-void weir_sampling_params_init(weir_sampling_params *params, size_t size,
-                               const weir_engine *engine);
+void weir_sampling_params_init(
+    weir_sampling_params *params, size_t size, const weir_engine *engine
+);
 
 /* Called in the thread of weir_generate for each token, in order: `text` [length] is what became
  * complete with it, valid UTF-8, NUL-terminated, perhaps empty. token -1: text that was held back
@@ -196,8 +206,10 @@ typedef int weir_token_callback(void *user, int32_t token, const char *text, siz
  * tokens are appended, the one that ends an answer too. params NULL: as configured; callback NULL:
  * none. EINVAL: the sequence is empty, or a parameter is out of range; errors of
  * weir_sequence_sync. ECANCELED: tokens that came before stay. */
-weir_status weir_generate(weir_sequence *sequence, const weir_sampling_params *params,
-                          weir_token_callback *callback, void *user, weir_error *error);
+weir_status weir_generate(
+    weir_sequence *sequence, const weir_sampling_params *params, weir_token_callback *callback,
+    void *user, weir_error *error
+);
 /* Why the last answer ended: "stop" (the model or the callback), "length", "cancelled", or "". */
 const char *weir_finish_reason(const weir_sequence *sequence);
 /* Ends the sync or generate call that runs with this sequence, soon, with ECANCELED; without one,
@@ -217,13 +229,13 @@ weir_status weir_sequence_restore(weir_sequence *sequence, const char *path, wei
 /* Of the last sync, logits or generate call. Set `size` to sizeof(weir_usage_report) before the
  * call; later versions append members. */
 typedef struct weir_usage_report {
-    size_t      size;
-    int64_t     prompt_tokens; /* in the sequence at the start of the call */
-    int64_t     cached_tokens, computed_tokens; /* of them: reused; computed by this call */
-    int64_t     answer_tokens; /* that the call drew */
-    int64_t     kept_rows, evicted_rows; /* KV rows at the end: there; dropped by kv.policy */
-    int64_t     kv_bytes; /* that the kept rows take */
-    double      prefill_seconds, decode_seconds;
+    size_t size;
+    int64_t prompt_tokens; /* in the sequence at the start of the call */
+    int64_t cached_tokens, computed_tokens; /* of them: reused; computed by this call */
+    int64_t answer_tokens; /* that the call drew */
+    int64_t kept_rows, evicted_rows; /* KV rows at the end: there; dropped by kv.policy */
+    int64_t kv_bytes; /* that the kept rows take */
+    double prefill_seconds, decode_seconds;
     const char *reuse; /* why cached_tokens is not more; static, "" when there is nothing to say */
 } weir_usage_report;
 void weir_sequence_usage(const weir_sequence *sequence, weir_usage_report *report);

@@ -35,7 +35,7 @@ static inline __attribute__((always_inline)) uint64_t sum_body(const char *data,
             sums[c] += *(const vector *)(const void *)(data + at + c * VECTOR_BYTES);
         }
     const vector all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-    uint64_t     sum = 0;
+    uint64_t sum = 0;
     for (int lane = 0; lane < 8; lane++) sum += all[lane];
     return sum;
 }
@@ -66,8 +66,10 @@ static void touch(char *data, size_t bytes, int32_t n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static, 1)
     for (int32_t t = 0; t < n_threads; t++)
-        memset(data + part_of(bytes, n_threads, t), t + 1,
-               part_of(bytes, n_threads, t + 1) - part_of(bytes, n_threads, t));
+        memset(
+            data + part_of(bytes, n_threads, t), t + 1,
+            part_of(bytes, n_threads, t + 1) - part_of(bytes, n_threads, t)
+        );
 }
 
 static uint64_t sum_all(sum_function sum, const char *data, size_t bytes, int32_t n_threads)
@@ -75,16 +77,17 @@ static uint64_t sum_all(sum_function sum, const char *data, size_t bytes, int32_
     uint64_t total = 0;
 #pragma omp parallel for num_threads(n_threads) schedule(static, 1) reduction(+ : total)
     for (int32_t t = 0; t < n_threads; t++)
-        total += sum(data + part_of(bytes, n_threads, t),
-                     part_of(bytes, n_threads, t + 1) - part_of(bytes, n_threads, t));
+        total +=
+            sum(data + part_of(bytes, n_threads, t),
+                part_of(bytes, n_threads, t + 1) - part_of(bytes, n_threads, t));
     return total;
 }
 
 double weir_bandwidth_read(const void *data, size_t bytes, int32_t n_threads)
 {
     const sum_function sum = widest_sum();
-    const int64_t      start = weir_clock_ns();
-    const uint64_t     total =
+    const int64_t start = weir_clock_ns();
+    const uint64_t total =
         sum_all(sum, data, bytes / STEP * STEP, n_threads > 0 ? n_threads : omp_get_max_threads());
     __asm__ volatile("" : : "r"(total)); /* the sum is used */
     const int64_t spent = weir_clock_ns() - start;
@@ -103,23 +106,26 @@ static weir_bandwidth summarise(double *rates, int32_t n, int32_t n_threads)
     return (weir_bandwidth){ .best = rates[n - 1], .median = rates[n / 2], .n_threads = n_threads };
 }
 
-weir_status weir_bandwidth_measure(weir_bandwidth *out, int32_t n_threads, size_t bytes,
-                                   int32_t repetitions, weir_error *error)
+weir_status weir_bandwidth_measure(
+    weir_bandwidth *out, int32_t n_threads, size_t bytes, int32_t repetitions, weir_error *error
+)
 {
     if (n_threads == 0) n_threads = omp_get_max_threads();
     if (repetitions == 0) repetitions = 12;
     if (bytes == 0) bytes = DEFAULT_BYTES;
     if (n_threads < 1 || n_threads > 1024 || repetitions < 1 || repetitions > MAX_REPETITIONS ||
         bytes > SIZE_MAX / 2)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "bandwidth: %d threads, %d repetitions: out of range", n_threads,
-                              repetitions);
+        return weir_error_set(
+            error, WEIR_EINVAL, "bandwidth: %d threads, %d repetitions: out of range", n_threads,
+            repetitions
+        );
     const size_t rounded = (bytes + STEP - 1) / STEP * STEP;
-    double       rates[MAX_REPETITIONS];
-    char        *data = aligned_alloc(HUGE_PAGE, (rounded + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+    double rates[MAX_REPETITIONS];
+    char *data = aligned_alloc(HUGE_PAGE, (rounded + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
     if (!data)
-        return weir_error_set(error, WEIR_ENOMEM, "bandwidth: no %zu bytes for the buffer",
-                              rounded);
+        return weir_error_set(
+            error, WEIR_ENOMEM, "bandwidth: no %zu bytes for the buffer", rounded
+        );
     (void)madvise(data, rounded, MADV_HUGEPAGE);
     touch(data, rounded, n_threads);
     (void)weir_bandwidth_read(data, rounded, n_threads); /* wakes the threads */
@@ -130,17 +136,19 @@ weir_status weir_bandwidth_measure(weir_bandwidth *out, int32_t n_threads, size_
     return WEIR_OK;
 }
 
-weir_status weir_bandwidth_measure_device(weir_bandwidth *out, weir_device *device,
-                                          int32_t repetitions, weir_error *error)
+weir_status weir_bandwidth_measure_device(
+    weir_bandwidth *out, weir_device *device, int32_t repetitions, weir_error *error
+)
 {
     const size_t share = weir_device_memory_bytes(device) / 32 / HUGE_PAGE * HUGE_PAGE,
                  most = (size_t)512 << 20;
     const size_t bytes = share < HUGE_PAGE ? HUGE_PAGE : share < most ? share : most;
-    double       rates[MAX_REPETITIONS];
+    double rates[MAX_REPETITIONS];
     if (repetitions == 0) repetitions = 12;
     if (repetitions < 1 || repetitions > MAX_REPETITIONS)
-        return weir_error_set(error, WEIR_EINVAL, "bandwidth: %d repetitions: out of range",
-                              repetitions);
+        return weir_error_set(
+            error, WEIR_EINVAL, "bandwidth: %d repetitions: out of range", repetitions
+        );
     void *const from = weir_device_alloc(device, bytes), *const to =
                                                              weir_device_alloc(device, bytes);
     for (int32_t r = -1; from != NULL && to != NULL && r < repetitions;
@@ -156,9 +164,10 @@ weir_status weir_bandwidth_measure_device(weir_bandwidth *out, weir_device *devi
     const char *const failure = weir_device_failure(device);
     if (failure != NULL) return weir_error_set(error, WEIR_EDEVICE, "bandwidth: %s", failure);
     if (was_full)
-        return weir_error_set(error, WEIR_ENOMEM,
-                              "bandwidth: %s has no %zu bytes left for it; lower memory.device",
-                              weir_device_name(device), 2 * bytes);
+        return weir_error_set(
+            error, WEIR_ENOMEM, "bandwidth: %s has no %zu bytes left for it; lower memory.device",
+            weir_device_name(device), 2 * bytes
+        );
     *out = summarise(rates, repetitions, 1);
     return WEIR_OK;
 }

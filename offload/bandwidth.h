@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 typedef struct weir_bandwidth {
-    double  best, median; /* GB/s (1e9 bytes) over the repetitions */
+    double best, median; /* GB/s (1e9 bytes) over the repetitions */
     int32_t n_threads;
 } weir_bandwidth;
 
@@ -25,15 +25,16 @@ double weir_bandwidth_read(const void *data, size_t bytes, int32_t n_threads);
 
 /* Sums a buffer of `bytes` (0: 256 MiB; take several times the last-level cache) with all threads,
  * `repetitions` times (0: 12). */
-WEIR_MUST_CHECK weir_status weir_bandwidth_measure(weir_bandwidth *out, int32_t n_threads,
-                                                   size_t bytes, int32_t repetitions,
-                                                   weir_error *error);
+WEIR_MUST_CHECK weir_status weir_bandwidth_measure(
+    weir_bandwidth *out, int32_t n_threads, size_t bytes, int32_t repetitions, weir_error *error
+);
 
 /* Of a device: copies from one block of its memory to another, what they read and what they write,
  * over `repetitions` (0: 12) of them. The blocks, two of half a gibibyte or of a 32nd of what was
  * free, are charged to no account and freed again. ENOMEM, EDEVICE. */
-WEIR_MUST_CHECK weir_status weir_bandwidth_measure_device(weir_bandwidth *out, weir_device *device,
-                                                          int32_t repetitions, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_bandwidth_measure_device(
+    weir_bandwidth *out, weir_device *device, int32_t repetitions, weir_error *error
+);
 
 #ifdef __cplusplus
 }

@@ -13,7 +13,7 @@ weir_caps weir_caps_detect(void);
 /* The machine as if it ended at `isa`: what a forced lower level leaves. ANY changes nothing; v4
  * leaves the AVX-512 extensions (VNNI, bf16), not AMX. */
 weir_caps weir_caps_limited(weir_caps caps, weir_isa isa);
-weir_isa  weir_caps_isa(const weir_caps *caps); /* the highest level, ANY below v2 */
+weir_isa weir_caps_isa(const weir_caps *caps); /* the highest level, ANY below v2 */
 
 #ifdef __cplusplus
 }

@@ -20,26 +20,28 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool number_of(const char *name, int *number)
 {
     static const char prefix[] = "gpu:";
-    const size_t      n = sizeof prefix - 1;
+    const size_t n = sizeof prefix - 1;
     if (strncmp(name, prefix, n) != 0 || !isdigit((unsigned char)name[n])) return false;
-    char      *end;
+    char *end;
     const long value = strtol(name + n, &end, 10);
     *number = (int)value;
     return *end == '\0' && value <= MOST_NUMBER;
 }
 
-weir_status weir_device_open(weir_device **out, const char *name, char *why, size_t why_bytes,
-                             weir_error *error)
+weir_status weir_device_open(
+    weir_device **out, const char *name, char *why, size_t why_bytes, weir_error *error
+)
 {
     const bool is_auto = strcmp(name, "auto") == 0, is_checked = strcmp(name, "checked") == 0;
-    int        number = 0;
+    int number = 0;
     *out = NULL;
     why[0] = '\0';
     if (strcmp(name, "cpu") == 0) return WEIR_OK;
     if (!is_auto && !is_checked && !number_of(name, &number))
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "kernels.device = \"%.40s\": must be auto, cpu, or gpu:0 to gpu:%d",
-                              name, MOST_NUMBER);
+        return weir_error_set(
+            error, WEIR_ECONFIG,
+            "kernels.device = \"%.40s\": must be auto, cpu, or gpu:0 to gpu:%d", name, MOST_NUMBER
+        );
     weir_device *const device = calloc(1, sizeof *device);
     if (device == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for a device");
     (void)snprintf(device->name, sizeof device->name, is_checked ? "checked" : "gpu:%d", number);
@@ -56,16 +58,16 @@ weir_status weir_device_open(weir_device **out, const char *name, char *why, siz
 void weir_device_close(weir_device *device)
 {
     if (device == NULL) return;
-    WEIR_ASSERT(device->n_blocks == 0 &&
-                device->space == NULL); /* else its owner would use it after free */
+    /* Else its owner would use it after free */
+    WEIR_ASSERT(device->n_blocks == 0 && device->space == NULL);
     if (device->kind->close != NULL) device->kind->close(device);
     free(device);
 }
 
 const char *weir_device_name(const weir_device *device) { return device->name; }
 const char *weir_device_title(const weir_device *device) { return device->title; }
-int         weir_device_capability(const weir_device *device) { return device->capability; }
-size_t      weir_device_memory_bytes(const weir_device *device) { return device->memory_bytes; }
+int weir_device_capability(const weir_device *device) { return device->capability; }
+size_t weir_device_memory_bytes(const weir_device *device) { return device->memory_bytes; }
 
 const weir_kernel *const *weir_device_kernels(const weir_device *device, size_t *count)
 {
@@ -134,8 +136,10 @@ void *weir_device_alloc(weir_device *device, size_t bytes)
         memory = device->kind->alloc(device, bytes);
     if (memory != NULL) {
         const size_t at = block_after(device, memory);
-        memmove(device->blocks + at + 1, device->blocks + at,
-                (device->n_blocks++ - at) * sizeof *device->blocks);
+        memmove(
+            device->blocks + at + 1, device->blocks + at,
+            (device->n_blocks++ - at) * sizeof *device->blocks
+        );
         device->blocks[at] = (device_block){ memory, bytes };
     }
     (void)pthread_mutex_unlock(&lock);
@@ -147,10 +151,13 @@ void weir_device_free(weir_device *device, void *memory, size_t bytes)
     if (memory == NULL) return;
     (void)pthread_mutex_lock(&lock);
     const size_t at = block_after(device, memory);
-    WEIR_ASSERT(at > 0 && device->blocks[at - 1].memory == memory &&
-                device->blocks[at - 1].bytes == bytes);
-    memmove(device->blocks + at - 1, device->blocks + at,
-            (device->n_blocks-- - at) * sizeof *device->blocks);
+    WEIR_ASSERT(
+        at > 0 && device->blocks[at - 1].memory == memory && device->blocks[at - 1].bytes == bytes
+    );
+    memmove(
+        device->blocks + at - 1, device->blocks + at,
+        (device->n_blocks-- - at) * sizeof *device->blocks
+    );
     device->kind->free(device, memory, bytes);
     (void)pthread_mutex_unlock(&lock);
 }
@@ -204,8 +211,10 @@ void weir_device_space_close(weir_device *device)
 void weir_device_space_map(weir_device *device, void *address, void *memory, size_t bytes)
 {
     const size_t at = (size_t)((char *)address - device->space);
-    WEIR_ASSERT(at % WEIR_DEVICE_GRANULE == 0 && bytes % WEIR_DEVICE_GRANULE == 0 &&
-                at <= device->reach && bytes <= device->reach - at);
+    WEIR_ASSERT(
+        at % WEIR_DEVICE_GRANULE == 0 && bytes % WEIR_DEVICE_GRANULE == 0 && at <= device->reach &&
+        bytes <= device->reach - at
+    );
     for (size_t i = 0; i < bytes; i += WEIR_DEVICE_GRANULE)
         device->granules[(at + i) / WEIR_DEVICE_GRANULE] =
             memory != NULL ? (char *)memory + i : NULL;
@@ -233,10 +242,10 @@ void weir_device_copy(weir_device *device, void *dst, const void *src, size_t by
 {
     char text[DEVICE_TEXT] = "";
     if (bytes == 0) return;
-    void *const       to = weir_device_resolve(device, dst);
+    void *const to = weir_device_resolve(device, dst);
     const void *const from = weir_device_resolve(device, src);
-    WEIR_ASSERT(to != NULL &&
-                from != NULL); /* else a page that is not resident: promote it first */
+    /* Else a page that is not resident: promote it first */
+    WEIR_ASSERT(to != NULL && from != NULL);
     if (weir_device_failure(device) == NULL)
         record_failure(device, device->kind->copy(device, to, from, bytes, text), text);
 }

@@ -26,15 +26,16 @@ typedef struct weir_device weir_device;
 
 /* *out NULL: the host does the work; `why` is set where a GPU was asked for or "auto" found none.
  * ECONFIG: an unknown name; ENOMEM. */
-WEIR_MUST_CHECK weir_status weir_device_open(weir_device **out, const char *name, char *why,
-                                             size_t why_bytes, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_device_open(
+    weir_device **out, const char *name, char *why, size_t why_bytes, weir_error *error
+);
 /* Asserts that all its memory was freed. NULL-safe. */
 void weir_device_close(weir_device *device);
 
 const char *weir_device_name(const weir_device *device); /* "gpu:0" */
 const char *weir_device_title(const weir_device *device); /* the vendor's name */
 /* 90 for sm_90; 0: it runs the host's rows */
-int    weir_device_capability(const weir_device *device);
+int weir_device_capability(const weir_device *device);
 size_t weir_device_memory_bytes(const weir_device *device); /* free when it was opened */
 /* Its rows in order of preference within an op; NULL: those of the host. */
 const weir_kernel *const *weir_device_kernels(const weir_device *device, size_t *count);
@@ -45,18 +46,18 @@ void weir_device_check_with(const weir_kernel *const *rows, size_t n, int capabi
 
 /* Device memory, accessed by kernels only: zeroed, aligned to 256. NULL: the device is full. */
 void *weir_device_alloc(weir_device *device, size_t bytes);
-void  weir_device_free(weir_device *device, void *memory, size_t bytes); /* NULL-safe */
+void weir_device_free(weir_device *device, void *memory, size_t bytes); /* NULL-safe */
 /* Page-locked host memory at the same address on the device, aligned to 4096: for arguments that
  * the host writes while kernels run, and for fast copies. Not zeroed. */
-void  *weir_device_alloc_unified(weir_device *device, size_t bytes);
-void   weir_device_free_unified(weir_device *device, void *memory, size_t bytes);
-bool   weir_device_owns(const weir_device *device, const void *memory); /* of weir_device_alloc */
+void *weir_device_alloc_unified(weir_device *device, size_t bytes);
+void weir_device_free_unified(weir_device *device, void *memory, size_t bytes);
+bool weir_device_owns(const weir_device *device, const void *memory); /* of weir_device_alloc */
 size_t weir_device_held(const weir_device *device); /* bytes of weir_device_alloc */
 
 /* Ordered after all launched kernels, in any direction; complete on return. */
-void        weir_device_copy(weir_device *device, void *dst, const void *src, size_t bytes);
-void        weir_device_clear(weir_device *device, void *memory, size_t bytes);
-void        weir_device_finish(weir_device *device); /* waits for all launched kernels */
+void weir_device_copy(weir_device *device, void *dst, const void *src, size_t bytes);
+void weir_device_clear(weir_device *device, void *memory, size_t bytes);
+void weir_device_finish(weir_device *device); /* waits for all launched kernels */
 const char *weir_device_failure(const weir_device *device); /* NULL: nothing failed */
 
 /* ---- address space --------------------------------------------------------------------------- */
@@ -66,9 +67,9 @@ const char *weir_device_failure(const weir_device *device); /* NULL: nothing fai
  * caller owns the memory that it maps. */
 enum { WEIR_DEVICE_GRANULE = 4096 };
 /* Host bytes that the range's table takes. */
-size_t                      weir_device_space_metadata_bytes(size_t reach);
-WEIR_MUST_CHECK weir_status weir_device_space_open(weir_device *device, void **out,
-                                                   size_t reach); /* ENOMEM */
+size_t weir_device_space_metadata_bytes(size_t reach);
+WEIR_MUST_CHECK weir_status
+weir_device_space_open(weir_device *device, void **out, size_t reach); /* ENOMEM */
 void weir_device_space_close(weir_device *device); /* the caller maps nothing afterwards */
 /* memory NULL: unmap. */
 void weir_device_space_map(weir_device *device, void *address, void *memory, size_t bytes);

@@ -17,8 +17,8 @@
 /* Set by tests before they open a device. */
 static struct {
     const weir_kernel *const *rows;
-    size_t                    n;
-    int                       capability;
+    size_t n;
+    int capability;
 } checked_with;
 
 void weir_device_check_with(const weir_kernel *const *rows, size_t n, int capability)
@@ -32,8 +32,10 @@ static void protect(weir_device *device, int protection)
 {
     for (size_t i = 0; i < device->n_blocks; i++) {
         size_t rounded;
-        WEIR_ASSERT(weir_align_size(&rounded, device->blocks[i].bytes, PAGE) &&
-                    mprotect(device->blocks[i].memory, rounded, protection) == 0);
+        WEIR_ASSERT(
+            weir_align_size(&rounded, device->blocks[i].bytes, PAGE) &&
+            mprotect(device->blocks[i].memory, rounded, protection) == 0
+        );
     }
 }
 
@@ -51,7 +53,7 @@ static void *alloc_block(weir_device *device, size_t bytes)
 {
     size_t rounded;
     if (!weir_align_size(&rounded, bytes, PAGE)) return NULL;
-    const int   protection = device->n_open > 0 ? PROT_READ | PROT_WRITE : PROT_NONE;
+    const int protection = device->n_open > 0 ? PROT_READ | PROT_WRITE : PROT_NONE;
     void *const memory =
         mmap(NULL, rounded, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return memory != MAP_FAILED ? memory : NULL;
@@ -63,8 +65,12 @@ static void free_block(weir_device *device, void *memory, size_t bytes)
     size_t rounded;
     (void)device;
     WEIR_ASSERT(weir_align_size(&rounded, bytes, PAGE));
-    WEIR_ASSERT(mmap(memory, rounded, PROT_NONE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED);
+    WEIR_ASSERT(
+        mmap(
+            memory, rounded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+            0
+        ) != MAP_FAILED
+    );
 }
 
 static void *alloc_unified(weir_device *device, size_t bytes)
@@ -80,8 +86,9 @@ static void free_unified(weir_device *device, void *memory, size_t bytes)
     free(memory);
 }
 
-static bool copy(weir_device *device, void *dst, const void *src, size_t bytes,
-                 char text[DEVICE_TEXT])
+static bool copy(
+    weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT]
+)
 {
     (void)text;
     weir_device_begin(device);

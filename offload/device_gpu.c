@@ -13,7 +13,7 @@ static const weir_gpu_plugin *plugin_of(const weir_device *device) { return devi
 static void *alloc_kind(weir_device *device, weir_gpu_memory kind, size_t bytes)
 {
     void *memory = NULL;
-    char  text[DEVICE_TEXT] = "";
+    char text[DEVICE_TEXT] = "";
     if (plugin_of(device)->alloc(&memory, device->number, kind, bytes, text, sizeof text) ==
         WEIR_EDEVICE)
         weir_device_fail(device, text);
@@ -27,7 +27,7 @@ static bool clear(weir_device *device, void *memory, size_t bytes, char text[DEV
 
 static void *alloc_block(weir_device *device, size_t bytes)
 {
-    char        text[DEVICE_TEXT] = "";
+    char text[DEVICE_TEXT] = "";
     void *const memory = alloc_kind(device, WEIR_GPU_MEMORY_DEVICE, bytes);
     if (memory == NULL || clear(device, memory, bytes, text)) return memory;
     weir_device_fail(device, text);
@@ -51,8 +51,9 @@ static void free_unified(weir_device *device, void *memory, size_t bytes)
     plugin_of(device)->free(device->number, WEIR_GPU_MEMORY_UNIFIED, memory);
 }
 
-static bool copy(weir_device *device, void *dst, const void *src, size_t bytes,
-                 char text[DEVICE_TEXT])
+static bool copy(
+    weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT]
+)
 {
     return plugin_of(device)->copy(device->number, dst, src, bytes, text, DEVICE_TEXT) == WEIR_OK;
 }
@@ -62,8 +63,9 @@ static bool finish(weir_device *device, char text[DEVICE_TEXT])
     return plugin_of(device)->synchronize(device->number, text, DEVICE_TEXT) == WEIR_OK;
 }
 
-static bool copy_async(weir_device *device, void *dst, const void *src, size_t bytes,
-                       char text[DEVICE_TEXT])
+static bool copy_async(
+    weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT]
+)
 {
     return plugin_of(device)->copy_async(device->number, dst, src, bytes, text, DEVICE_TEXT) ==
            WEIR_OK;
@@ -98,16 +100,18 @@ bool weir_device_open_gpu(weir_device *device, int number, char *why, size_t why
                                       .finish = finish,
                                       .begin = begin,
                                       .close = close_gpu };
-    weir_gpu                 gpu;
-    weir_error               error = { 0 };
-    char                     text[DEVICE_TEXT] = "";
+    weir_gpu gpu;
+    weir_error error = { 0 };
+    char text[DEVICE_TEXT] = "";
     if (weir_gpu_open(&gpu, NULL, &error) != WEIR_OK) {
         (void)snprintf(why, why_bytes, "%s", error.text);
         return false;
     }
     if (number >= gpu.probe.n_devices) {
-        (void)snprintf(why, why_bytes, "there is no GPU %d: this machine has %d", number,
-                       (int)gpu.probe.n_devices);
+        (void)snprintf(
+            why, why_bytes, "there is no GPU %d: this machine has %d", number,
+            (int)gpu.probe.n_devices
+        );
         return false;
     }
     if (gpu.plugin->open(number, &device->context, &device->memory_bytes, text, sizeof text) !=

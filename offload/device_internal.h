@@ -13,14 +13,16 @@ typedef struct device_kind {
     void *(*alloc_unified)(weir_device *device, size_t bytes);
     void (*free_unified)(weir_device *device, void *memory, size_t bytes);
     /* Called by any thread, without the lock of device.c, as they wait; false: `text` says why. */
-    bool (*copy)(weir_device *device, void *dst, const void *src, size_t bytes,
-                 char text[DEVICE_TEXT]);
+    bool (*copy)(
+        weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT]
+    );
     bool (*clear)(weir_device *device, void *memory, size_t bytes, char text[DEVICE_TEXT]);
     bool (*finish)(weir_device *device, char text[DEVICE_TEXT]);
-    bool (*copy_async)(weir_device *device, void *dst, const void *src, size_t bytes,
-                       char text[DEVICE_TEXT]);
-    bool (*event_record)(weir_device *device, int event,
-                         char text[DEVICE_TEXT]); /* NULL: launches are synchronous */
+    bool (*copy_async)(
+        weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT]
+    );
+    /* NULL: launches are synchronous */
+    bool (*event_record)(weir_device *device, int event, char text[DEVICE_TEXT]);
     bool (*event_wait)(weir_device *device, int event, char text[DEVICE_TEXT]);
     void (*begin)(weir_device *device); /* NULL: nothing to do */
     void (*end)(weir_device *device);
@@ -28,29 +30,29 @@ typedef struct device_kind {
 } device_kind;
 
 typedef struct device_block {
-    char  *memory;
+    char *memory;
     size_t bytes;
 } device_block;
 
 struct weir_device {
-    const device_kind        *kind;
+    const device_kind *kind;
     const weir_kernel *const *kernels;
-    size_t                    n_kernels, memory_bytes;
-    weir_kernel_context       context;
-    int                       capability, number;
-    const void               *plugin; /* weir_gpu_plugin of a GPU */
-    char                      name[16], title[64], failure[200]; /* failure[0] == 0: none */
-    atomic_bool               has_failed; /* there is one: asked without the lock */
-    device_block              blocks[DEVICE_BLOCKS]; /* [n_blocks] by address */
-    size_t                    n_blocks;
-    int                       n_open; /* checked: launches and copies that run now */
-    char                     *space; /* reserved addresses; NULL: none */
-    size_t                    reach;
-    char                    **granules; /* [reach / WEIR_DEVICE_GRANULE] mapped memory */
+    size_t n_kernels, memory_bytes;
+    weir_kernel_context context;
+    int capability, number;
+    const void *plugin; /* weir_gpu_plugin of a GPU */
+    char name[16], title[64], failure[200]; /* failure[0] == 0: none */
+    atomic_bool has_failed; /* there is one: asked without the lock */
+    device_block blocks[DEVICE_BLOCKS]; /* [n_blocks] by address */
+    size_t n_blocks;
+    int n_open; /* checked: launches and copies that run now */
+    char *space; /* reserved addresses; NULL: none */
+    size_t reach;
+    char **granules; /* [reach / WEIR_DEVICE_GRANULE] mapped memory */
 };
 
-void weir_device_fail(weir_device *device,
-                      const char  *text); /* the first one stays; under the lock of device.c */
+/* The first one stays; under the lock of device.c */
+void weir_device_fail(weir_device *device, const char *text);
 
 /* device_checked.c */
 void weir_device_open_checked(weir_device *device);

@@ -21,18 +21,18 @@ enum { MAX_THREADS = 1024, SCRATCH_ALIGNMENT = 64 };
     ((size_t)64 << 10) /* growth in whole steps: fewer moves while a warm-up climbs */
 
 struct weir_stream {
-    weir_caps        caps; /* cut to the forced isa */
-    weir_isa         forced; /* ANY: not forced */
-    weir_device     *device; /* NULL: the host */
+    weir_caps caps; /* cut to the forced isa */
+    weir_isa forced; /* ANY: not forced */
+    weir_device *device; /* NULL: the host */
     weir_marshaller *marshaller; /* with a device */
-    weir_table_row  *rows; /* [n_rows] of this stream, whether the machine can run them or not */
-    size_t           n_rows;
-    const weir_kernel   *
+    weir_table_row *rows; /* [n_rows] of this stream, whether the machine can run them or not */
+    size_t n_rows;
+    const weir_kernel *
         *allowed; /* rows this stream may run, grouped by op: [first[op], first[op + 1]) */
     size_t first[WEIR_OP_COUNT + 1];
     weir_kernel_context context;
-    bool                planning; /* typed entries only note their scratch */
-    size_t              planned; /* scratch */
+    bool planning; /* typed entries only note their scratch */
+    size_t planned; /* scratch */
     void (*observe)(void *user, weir_op op, const void *args);
     void *observer;
 };
@@ -66,7 +66,7 @@ size_t weir_kernel_count(void)
 
 const weir_kernel *weir_kernel_at(size_t index)
 {
-    size_t                count;
+    size_t count;
     const weir_table_row *rows = weir_table_rows(&count);
     return index < count ? rows[index].kernel : NULL;
 }
@@ -75,7 +75,7 @@ static bool isa_from_name(const char *name, weir_isa *out)
 {
     static const struct {
         const char *name;
-        weir_isa    isa;
+        weir_isa isa;
     } names[] = {
         { "auto", WEIR_ISA_ANY },
         { "v2", WEIR_ISA_V2 },
@@ -118,8 +118,8 @@ static bool is_host_op(weir_op op)
  * host's. */
 static bool list_rows(weir_stream *stream)
 {
-    size_t                          count, n_own = 0;
-    const weir_table_row *const     rows = weir_table_rows(&count);
+    size_t count, n_own = 0;
+    const weir_table_row *const rows = weir_table_rows(&count);
     const weir_kernel *const *const own =
         stream->device != NULL ? weir_device_kernels(stream->device, &n_own) : NULL;
     stream->rows = calloc(count + n_own, sizeof *stream->rows);
@@ -140,8 +140,9 @@ static const weir_table_row *row_named(const weir_stream *stream, weir_op op, co
 }
 
 /* Fills allowed[] for one op: the pin, then the table's order. */
-static weir_status list_op(weir_stream *stream, weir_op op, const char *pin, size_t *n,
-                           weir_error *error)
+static weir_status list_op(
+    weir_stream *stream, weir_op op, const char *pin, size_t *n, weir_error *error
+)
 {
     const weir_table_row *pinned = NULL;
     if (pin) {
@@ -150,11 +151,13 @@ static weir_status list_op(weir_stream *stream, weir_op op, const char *pin, siz
             return weir_error_set(
                 error, WEIR_ECONFIG,
                 "kernels.%s = \"%s\": no such kernel; `weir bench --explain` lists them",
-                op_names[op], pin);
+                op_names[op], pin
+            );
         const char *barred = row_barred(stream, pinned);
         if (barred)
-            return weir_error_set(error, WEIR_ECONFIG, "kernels.%s = \"%s\": %s", op_names[op], pin,
-                                  barred);
+            return weir_error_set(
+                error, WEIR_ECONFIG, "kernels.%s = \"%s\": %s", op_names[op], pin, barred
+            );
         stream->allowed[(*n)++] = pinned->kernel;
     }
     for (const weir_table_row *row = stream->rows; row < stream->rows + stream->n_rows; row++)
@@ -167,12 +170,14 @@ static weir_status force_isa(weir_stream *stream, const char *name, weir_error *
 {
     const weir_isa best = weir_caps_isa(&stream->caps);
     if (!isa_from_name(name, &stream->forced))
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "kernels.isa = \"%s\": must be auto, v2, v3 or v4", name);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "kernels.isa = \"%s\": must be auto, v2, v3 or v4", name
+        );
     if (stream->forced > best)
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "kernels.isa = \"%s\": this machine stops at x86-64-v%d; use auto",
-                              name, best == WEIR_ISA_ANY ? 1 : (int)best - WEIR_ISA_V2 + 2);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "kernels.isa = \"%s\": this machine stops at x86-64-v%d; use auto",
+            name, best == WEIR_ISA_ANY ? 1 : (int)best - WEIR_ISA_V2 + 2
+        );
     stream->caps = weir_caps_limited(stream->caps, stream->forced);
     return WEIR_OK;
 }
@@ -187,16 +192,18 @@ static void free_scratch(weir_stream *stream)
     stream->context.scratch_bytes = 0;
 }
 
-weir_status weir_stream_open(weir_stream **out, const weir_stream_options *options,
-                             weir_error *error)
+weir_status weir_stream_open(
+    weir_stream **out, const weir_stream_options *options, weir_error *error
+)
 {
     weir_status status = WEIR_OK;
-    size_t      n = 0;
+    size_t n = 0;
     *out = NULL;
     if (options->n_threads < 0 || options->n_threads > MAX_THREADS)
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "kernels.threads = %d: must be 0 (all cores) to %d",
-                              options->n_threads, MAX_THREADS);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "kernels.threads = %d: must be 0 (all cores) to %d",
+            options->n_threads, MAX_THREADS
+        );
     weir_stream *stream = calloc(1, sizeof *stream);
     if (stream) stream->device = options->device;
     if (stream && list_rows(stream))
@@ -247,8 +254,9 @@ size_t weir_stream_scratch_bytes(const weir_stream *stream)
     return stream->context.scratch_bytes;
 }
 
-static const char *row_reject(const weir_stream *stream, const weir_kernel *kernel,
-                              const void *args)
+static const char *row_reject(
+    const weir_stream *stream, const weir_kernel *kernel, const void *args
+)
 {
     return kernel->reject ? kernel->reject(&stream->caps, args) : NULL;
 }
@@ -260,8 +268,9 @@ static const weir_kernel *first_accepting(const weir_stream *stream, weir_op op,
     return NULL;
 }
 
-const char *weir_kernel_reject(const weir_stream *stream, const weir_kernel *kernel,
-                               const void *args)
+const char *weir_kernel_reject(
+    const weir_stream *stream, const weir_kernel *kernel, const void *args
+)
 {
     const weir_table_row *row = row_named(stream, kernel->op, kernel->name);
     if (!row) return "not in the table";
@@ -269,8 +278,9 @@ const char *weir_kernel_reject(const weir_stream *stream, const weir_kernel *ker
     return barred ? barred : row_reject(stream, kernel, args);
 }
 
-const weir_kernel *weir_kernel_pick(const weir_stream *stream, weir_op op, const void *args,
-                                    weir_kernel_visitor visit, void *user)
+const weir_kernel *weir_kernel_pick(
+    const weir_stream *stream, weir_op op, const void *args, weir_kernel_visitor visit, void *user
+)
 {
     for (const weir_table_row *row = stream->rows; visit && row < stream->rows + stream->n_rows;
          row++)
@@ -365,18 +375,16 @@ weir_stream_memory weir_stream_planned(const weir_stream *stream)
 {
     const weir_marshal_memory lists =
         stream->device ? weir_marshal_planned(stream->marshaller) : (weir_marshal_memory){ 0 };
-    return (weir_stream_memory){ .scratch = planned_scratch(stream),
-                                 .device = lists.device,
-                                 .host = lists.unified };
+    return (weir_stream_memory
+    ){ .scratch = planned_scratch(stream), .device = lists.device, .host = lists.unified };
 }
 
 weir_stream_memory weir_stream_held(const weir_stream *stream)
 {
     const weir_marshal_memory lists =
         stream->device ? weir_marshal_held(stream->marshaller) : (weir_marshal_memory){ 0 };
-    return (weir_stream_memory){ .scratch = stream->context.scratch_bytes,
-                                 .device = lists.device,
-                                 .host = lists.unified };
+    return (weir_stream_memory
+    ){ .scratch = stream->context.scratch_bytes, .device = lists.device, .host = lists.unified };
 }
 
 weir_status weir_stream_reserve_planned(weir_stream *stream)
@@ -395,8 +403,9 @@ static weir_status plan_op(weir_stream *stream, weir_op op, const void *args)
     return WEIR_OK;
 }
 
-void weir_stream_observe(weir_stream *stream,
-                         void (*observe)(void *user, weir_op op, const void *args), void *user)
+void weir_stream_observe(
+    weir_stream *stream, void (*observe)(void *user, weir_op op, const void *args), void *user
+)
 {
     stream->observe = observe;
     stream->observer = user;

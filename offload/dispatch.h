@@ -20,22 +20,23 @@ extern "C" {
 typedef struct weir_stream weir_stream;
 
 typedef struct weir_stream_options {
-    int32_t      n_threads; /* 0: as many as OpenMP would use, all cores by default */
-    const char  *isa; /* NULL or "auto": best of the machine; "v2", "v3", "v4" force a lower one */
-    const char  *pins[WEIR_OP_COUNT]; /* kernel name per op, NULL: first that accepts */
-    weir_device *device; /* NULL: the host; borrowed. Arrays of calls are then as
-                            offload/marshal.h says; embed reads and writes host memory */
+    int32_t n_threads; /* 0: as many as OpenMP would use, all cores by default */
+    const char *isa; /* NULL or "auto": best of the machine; "v2", "v3", "v4" force a lower one */
+    const char *pins[WEIR_OP_COUNT]; /* kernel name per op, NULL: first that accepts */
+    /* NULL: the host; borrowed. Arrays of calls are then as offload/marshal.h says; embed reads
+     * and writes host memory */
+    weir_device *device;
 } weir_stream_options;
 
 /* ECONFIG for an unknown isa, an isa above the machine's, an unknown pin or a pin that this machine
  * cannot run. */
-WEIR_MUST_CHECK weir_status weir_stream_open(weir_stream **out, const weir_stream_options *options,
-                                             weir_error *error);
-void                        weir_stream_close(weir_stream *stream); /* NULL-safe */
-const weir_caps *
-weir_stream_caps(const weir_stream *stream); /* of the machine, cut to the forced isa */
+WEIR_MUST_CHECK weir_status
+weir_stream_open(weir_stream **out, const weir_stream_options *options, weir_error *error);
+void weir_stream_close(weir_stream *stream); /* NULL-safe */
+/* Of the machine, cut to the forced isa */
+const weir_caps *weir_stream_caps(const weir_stream *stream);
 weir_device *weir_stream_device(const weir_stream *stream); /* NULL: the host */
-int32_t      weir_stream_threads(const weir_stream *stream);
+int32_t weir_stream_threads(const weir_stream *stream);
 
 /* Bytes of scratch that the stream holds. A call that needs more grows it: after warm-up this does
  * not change. */
@@ -54,33 +55,36 @@ weir_stream_memory weir_stream_held(const weir_stream *stream);
 /* Allocates what was planned and is not held. */
 WEIR_MUST_CHECK weir_status weir_stream_reserve_planned(weir_stream *stream);
 /* `observe` sees every call of the typed entries before it runs (bench --explain); NULL ends it. */
-void weir_stream_observe(weir_stream *stream,
-                         void (*observe)(void *user, weir_op op, const void *args), void *user);
+void weir_stream_observe(
+    weir_stream *stream, void (*observe)(void *user, weir_op op, const void *args), void *user
+);
 
 /* In the order of the calls, between arrays of the host and of the stream's device; nothing while
  * planning. On the host memcpy and memset. */
 void weir_stream_copy(weir_stream *stream, void *dst, const void *src, size_t bytes);
 /* Waits for all calls; EDEVICE: the device failed. */
 WEIR_MUST_CHECK weir_status weir_stream_finish(weir_stream *stream);
-void                        weir_stream_clear(weir_stream *stream, void *memory, size_t bytes);
+void weir_stream_clear(weir_stream *stream, void *memory, size_t bytes);
 
 /* The row that would run, NULL if none accepts. `visit` (may be NULL) sees every row of the op with
  * its reject reason (NULL: accepts). */
 typedef void (*weir_kernel_visitor)(void *user, const weir_kernel *kernel, const char *reject);
-const weir_kernel *weir_kernel_pick(const weir_stream *stream, weir_op op, const void *args,
-                                    weir_kernel_visitor visit, void *user);
-const char        *weir_op_name(weir_op op);
-bool               weir_op_from_name(const char *name, weir_op *out);
+const weir_kernel *weir_kernel_pick(
+    const weir_stream *stream, weir_op op, const void *args, weir_kernel_visitor visit, void *user
+);
+const char *weir_op_name(weir_op op);
+bool weir_op_from_name(const char *name, weir_op *out);
 /* All rows of this build, for tests and benches: what the stream's machine cannot run is among
  * them. */
-size_t             weir_kernel_count(void);
+size_t weir_kernel_count(void);
 const weir_kernel *weir_kernel_at(size_t index);
 /* Why the stream would not run this row with these arguments, NULL: it would. And one row alone,
  * past the order of the table. */
-const char                 *weir_kernel_reject(const weir_stream *stream, const weir_kernel *kernel,
-                                               const void *args);
-WEIR_MUST_CHECK weir_status weir_kernel_run(weir_stream *stream, const weir_kernel *kernel,
-                                            const void *args);
+const char *weir_kernel_reject(
+    const weir_stream *stream, const weir_kernel *kernel, const void *args
+);
+WEIR_MUST_CHECK weir_status
+weir_kernel_run(weir_stream *stream, const weir_kernel *kernel, const void *args);
 
 /* Typed entries, weir_rmsnorm and so on: one per op of kernels/abi/ops.inc. EUNSUPPORTED if no row
  * accepts, else what the kernel returned. */

@@ -29,15 +29,18 @@ EXPORT void weir_gpu_driver_serve(const void *shown, const void *loaded)
 static CUresult find(void *function, const char *name)
 {
     void *const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *const symbol =
-                                                                             driver ? dlsym(driver,
-                                                                                            name)
-                                                                                    : NULL;
+                                                                             driver
+                                                                                 ? dlsym(
+                                                                                       driver, name
+                                                                                   )
+                                                                                 : NULL;
     memcpy(function, &symbol, sizeof symbol);
     return symbol ? CUDA_SUCCESS : CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;
 }
 
-EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n_options,
-                                   CUjit_option *options, void **values)
+EXPORT CUresult cuModuleLoadDataEx(
+    CUmodule *module, const void *image, unsigned n_options, CUjit_option *options, void **values
+)
 {
     CUresult (*load)(CUmodule *, const void *, unsigned, CUjit_option *, void **);
     const CUresult found = find(&load, __func__);

@@ -19,18 +19,18 @@
 /* What clang's wrapper would emit: names and layouts are libomptarget's. The entries are those of
  * all files of the plugin, joined by the linker. */
 typedef struct offload_entry {
-    void   *address;
-    char   *name;
-    size_t  size;
+    void *address;
+    char *name;
+    size_t size;
     int32_t flags, reserved;
 } offload_entry;
 typedef struct device_image {
-    const void          *begin, *end;
+    const void *begin, *end;
     const offload_entry *first_entry, *end_entry;
 } device_image;
 typedef struct offload_images {
-    int32_t              n_images;
-    const device_image  *images;
+    int32_t n_images;
+    const device_image *images;
     const offload_entry *first_entry, *end_entry;
 } offload_images;
 
@@ -51,9 +51,9 @@ static char why[200];
 static void *open_stand_in(void)
 {
     const int descriptor = memfd_create("libcuda.so", MFD_CLOEXEC);
-    char      path[32];
-    void     *library = NULL;
-    size_t    left = (size_t)(weir_gpu_driver_end - weir_gpu_driver);
+    char path[32];
+    void *library = NULL;
+    size_t left = (size_t)(weir_gpu_driver_end - weir_gpu_driver);
     while (descriptor >= 0 && left > 0) {
         const ssize_t n = write(descriptor, weir_gpu_driver_end - left, left);
         if (n <= 0) break;
@@ -72,12 +72,12 @@ static void *open_stand_in(void)
 
 static void register_once(void)
 {
-    static const device_image   image = { weir_gpu_carrier, weir_gpu_carrier_end,
-                                          __start_omp_offloading_entries,
-                                          __stop_omp_offloading_entries };
+    static const device_image image = { weir_gpu_carrier, weir_gpu_carrier_end,
+                                        __start_omp_offloading_entries,
+                                        __stop_omp_offloading_entries };
     static const offload_images images = { 1, &image, __start_omp_offloading_entries,
                                            __stop_omp_offloading_entries };
-    void *const                 library = open_stand_in();
+    void *const library = open_stand_in();
     if (!library) return;
     void (*serve)(const void *shown, const void *loaded);
     void *const symbol = dlsym(library, "weir_gpu_driver_serve");

@@ -38,7 +38,8 @@ static weir_status find_plugin(char *path, size_t size, weir_error *error)
         }
     return weir_error_set(
         error, WEIR_EUNSUPPORTED,
-        "no libweir_gpu.so next to the program; build //offload:weir_gpu with --config=gpu");
+        "no libweir_gpu.so next to the program; build //offload:weir_gpu with --config=gpu"
+    );
 }
 
 weir_status weir_gpu_plugin_load(const weir_gpu_plugin **out, const char *path, weir_error *error)
@@ -53,17 +54,18 @@ weir_status weir_gpu_plugin_load(const weir_gpu_plugin **out, const char *path, 
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library) return weir_error_set(error, WEIR_EUNSUPPORTED, "GPU plugin: %s", dlerror());
     weir_gpu_plugin_entry_function entry;
-    void                          *symbol = dlsym(library, WEIR_GPU_PLUGIN_ENTRY);
+    void *symbol = dlsym(library, WEIR_GPU_PLUGIN_ENTRY);
     if (!symbol)
         return weir_error_set(error, WEIR_EMISMATCH, "GPU plugin: %s is no plugin of Weir", path);
-    memcpy(&entry, &symbol,
-           sizeof entry); /* ISO C has no cast from an object pointer to a function pointer */
+    /* ISO C has no cast from an object pointer to a function pointer */
+    memcpy(&entry, &symbol, sizeof entry);
     const weir_gpu_plugin *plugin = entry();
     if (plugin->abi != WEIR_GPU_PLUGIN_ABI)
         return weir_error_set(
             error, WEIR_EMISMATCH,
             "GPU plugin: %s has version %u, this program needs %d; build both together", path,
-            plugin->abi, WEIR_GPU_PLUGIN_ABI);
+            plugin->abi, WEIR_GPU_PLUGIN_ABI
+        );
     *out = plugin;
     return WEIR_OK;
 }
@@ -72,9 +74,10 @@ weir_status weir_gpu_open(weir_gpu *out, const char *path, weir_error *error)
 {
     memset(out, 0, sizeof *out);
     if (!dlopen(driver_library, RTLD_NOW | RTLD_LOCAL))
-        return weir_error_set(error, WEIR_EUNSUPPORTED,
-                              "no NVIDIA driver on this machine (%s cannot be loaded)",
-                              driver_library);
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED, "no NVIDIA driver on this machine (%s cannot be loaded)",
+            driver_library
+        );
     const weir_gpu_plugin *plugin;
     WEIR_TRY(weir_gpu_plugin_load(&plugin, path, error));
     plugin->probe(&out->probe);

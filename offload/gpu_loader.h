@@ -10,7 +10,7 @@ extern "C" {
 
 typedef struct weir_gpu {
     const weir_gpu_plugin *plugin;
-    weir_gpu_probe         probe; /* n_devices > 0 */
+    weir_gpu_probe probe; /* n_devices > 0 */
 } weir_gpu;
 
 /* path: the plugin's file; NULL: libweir_gpu.so in the program's folder, then in ../lib beside it.
@@ -20,8 +20,8 @@ typedef struct weir_gpu {
 WEIR_MUST_CHECK weir_status weir_gpu_open(weir_gpu *out, const char *path, weir_error *error);
 
 /* The first half alone: opens the file and checks the version, without looking at the machine. */
-WEIR_MUST_CHECK weir_status weir_gpu_plugin_load(const weir_gpu_plugin **out, const char *path,
-                                                 weir_error *error);
+WEIR_MUST_CHECK weir_status
+weir_gpu_plugin_load(const weir_gpu_plugin **out, const char *path, weir_error *error);
 
 #ifdef __cplusplus
 }

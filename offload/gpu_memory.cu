@@ -21,7 +21,7 @@ void weir_gpu_memory_facts(weir_gpu_facts *out)
     memset(out, 0, sizeof *out);
     (void)cudaDriverGetVersion(&out->driver_version); /* 0 without a driver */
     (void)cudaRuntimeGetVersion(&out->runtime_version);
-    int               count = 0;
+    int count = 0;
     const cudaError_t error = cudaGetDeviceCount(&count);
     if (status_of(error, out->text, sizeof out->text) != WEIR_OK) {
         out->cuda = error == cudaErrorInsufficientDriver ? WEIR_GPU_CUDA_DRIVER_OLD
@@ -46,8 +46,8 @@ void weir_gpu_memory_facts(weir_gpu_facts *out)
 /* By device, for all who opened it. Neither waits for the default stream. */
 static struct side_stream {
     cudaStream_t stream;
-    cudaEvent_t  events[WEIR_GPU_EVENTS];
-    int          n_opened;
+    cudaEvent_t events[WEIR_GPU_EVENTS];
+    int n_opened;
 } side_streams[WEIR_GPU_MAX_DEVICES];
 
 static void close_side_stream(side_stream *b)
@@ -68,10 +68,11 @@ static cudaError_t open_side_stream(side_stream *b)
     return error;
 }
 
-weir_status weir_gpu_memory_open(int device, weir_kernel_context *context, size_t *free_bytes,
-                                 char *text, size_t text_bytes)
+weir_status weir_gpu_memory_open(
+    int device, weir_kernel_context *context, size_t *free_bytes, char *text, size_t text_bytes
+)
 {
-    size_t      total = 0;
+    size_t total = 0;
     weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
     if (status == WEIR_OK) status = status_of(cudaMemGetInfo(free_bytes, &total), text, text_bytes);
     if (status == WEIR_OK && side_streams[device].n_opened == 0)
@@ -95,8 +96,9 @@ void weir_gpu_memory_enter(int device)
     (void)cudaSetDevice(device);
 } /* a device that is lost fails at the launch */
 
-weir_status weir_gpu_memory_alloc(void **out, int device, weir_gpu_memory kind, size_t bytes,
-                                  char *text, size_t text_bytes)
+weir_status weir_gpu_memory_alloc(
+    void **out, int device, weir_gpu_memory kind, size_t bytes, char *text, size_t text_bytes
+)
 {
     *out = nullptr;
     const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
@@ -118,48 +120,56 @@ void weir_gpu_memory_free(int device, weir_gpu_memory kind, void *memory)
 
 static weir_status finish(cudaError_t launched, char *text, size_t text_bytes)
 {
-    return status_of(launched == cudaSuccess ? cudaStreamSynchronize(nullptr) : launched, text,
-                     text_bytes);
+    return status_of(
+        launched == cudaSuccess ? cudaStreamSynchronize(nullptr) : launched, text, text_bytes
+    );
 }
 
-weir_status weir_gpu_memory_copy(int device, void *dst, const void *src, size_t bytes, char *text,
-                                 size_t text_bytes)
+weir_status weir_gpu_memory_copy(
+    int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes
+)
 {
     const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
     if (status != WEIR_OK) return status;
     return finish(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, nullptr), text, text_bytes);
 }
 
-weir_status weir_gpu_memory_copy_async(int device, void *dst, const void *src, size_t bytes,
-                                       char *text, size_t text_bytes)
+weir_status weir_gpu_memory_copy_async(
+    int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes
+)
 {
     const cudaStream_t stream = side_streams[device].stream;
-    const weir_status  status = status_of(cudaSetDevice(device), text, text_bytes);
+    const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
     if (status != WEIR_OK) return status;
     const cudaError_t launched = cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream);
-    return status_of(launched == cudaSuccess ? cudaStreamSynchronize(stream) : launched, text,
-                     text_bytes);
+    return status_of(
+        launched == cudaSuccess ? cudaStreamSynchronize(stream) : launched, text, text_bytes
+    );
 }
 
 weir_status weir_gpu_memory_event_record(int device, int event, char *text, size_t text_bytes)
 {
     const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
     return status == WEIR_OK
-               ? status_of(cudaEventRecord(side_streams[device].events[event], nullptr), text,
-                           text_bytes)
+               ? status_of(
+                     cudaEventRecord(side_streams[device].events[event], nullptr), text, text_bytes
+                 )
                : status;
 }
 
 weir_status weir_gpu_memory_event_wait(int device, int event, char *text, size_t text_bytes)
 {
     const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
-    return status == WEIR_OK ? status_of(cudaEventSynchronize(side_streams[device].events[event]),
-                                         text, text_bytes)
-                             : status;
+    return status == WEIR_OK
+               ? status_of(
+                     cudaEventSynchronize(side_streams[device].events[event]), text, text_bytes
+                 )
+               : status;
 }
 
-weir_status weir_gpu_memory_clear(int device, void *memory, size_t bytes, char *text,
-                                  size_t text_bytes)
+weir_status weir_gpu_memory_clear(
+    int device, void *memory, size_t bytes, char *text, size_t text_bytes
+)
 {
     const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
     if (status != WEIR_OK) return status;

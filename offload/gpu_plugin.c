@@ -13,7 +13,7 @@
 static void probe(weir_gpu_probe *out)
 {
     static const int archs[] = { WEIR_GPU_ARCHS };
-    weir_gpu_facts   facts;
+    weir_gpu_facts facts;
     weir_gpu_memory_facts(&facts);
     if (facts.cuda == WEIR_GPU_CUDA_OK &&
         facts.n_cuda >
@@ -27,12 +27,13 @@ static void probe(weir_gpu_probe *out)
 /* By device: what weir_kernel_context.cublas is, for all who opened it. */
 static struct {
     void *handle;
-    int   n_opened;
+    int n_opened;
 } libraries[WEIR_GPU_MAX_DEVICES];
 
 /* Without cuBLASLt its row refuses to run, and it runs only where it is pinned. */
-static weir_status open_device(int device, weir_kernel_context *context, size_t *free_bytes,
-                               char *text, size_t text_bytes)
+static weir_status open_device(
+    int device, weir_kernel_context *context, size_t *free_bytes, char *text, size_t text_bytes
+)
 {
     const weir_status status = weir_gpu_memory_open(device, context, free_bytes, text, text_bytes);
     if (status != WEIR_OK) return status;
@@ -53,7 +54,7 @@ static void close_device(int device)
 }
 
 __attribute__((visibility("default"))) const weir_gpu_plugin *weir_gpu_plugin_entry(void);
-const weir_gpu_plugin                                        *weir_gpu_plugin_entry(void)
+const weir_gpu_plugin *weir_gpu_plugin_entry(void)
 {
     static const weir_gpu_plugin plugin = {
         .abi = WEIR_GPU_PLUGIN_ABI,

@@ -45,8 +45,9 @@ static bool cuda_is_usable(weir_gpu_probe *out, const weir_gpu_facts *facts)
     return facts->n_cuda > 0;
 }
 
-static bool device_is_usable(weir_gpu_probe *out, const weir_gpu_device *device, int number,
-                             const int *archs, size_t n_archs)
+static bool device_is_usable(
+    weir_gpu_probe *out, const weir_gpu_device *device, int number, const int *archs, size_t n_archs
+)
 {
     if (device->capability < archs[0]) {
         say(out,
@@ -56,7 +57,7 @@ static bool device_is_usable(weir_gpu_probe *out, const weir_gpu_device *device,
         return false;
     }
     if (has_image(device->capability, archs, n_archs)) return true;
-    char   known[80] = "";
+    char known[80] = "";
     size_t n = 0;
     for (size_t i = 0; i < n_archs && n + 1 < sizeof known; i++)
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%d", i > 0 ? ", " : "", archs[i]);
@@ -67,8 +68,9 @@ static bool device_is_usable(weir_gpu_probe *out, const weir_gpu_device *device,
     return false;
 }
 
-void weir_gpu_probe_explain(weir_gpu_probe *out, const weir_gpu_facts *facts, const int *archs,
-                            size_t n_archs)
+void weir_gpu_probe_explain(
+    weir_gpu_probe *out, const weir_gpu_facts *facts, const int *archs, size_t n_archs
+)
 {
     memset(out, 0, sizeof *out);
     if (!cuda_is_usable(out, facts)) return;

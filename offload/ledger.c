@@ -13,9 +13,9 @@ enum { BLOCK_ALIGNMENT = 64 };
 #define PAGE ((size_t)4 << 10)
 
 struct weir_ledger {
-    pthread_mutex_t   lock;
+    pthread_mutex_t lock;
     weir_ledger_state state;
-    weir_device      *device; /* NULL: kernels run on the host */
+    weir_device *device; /* NULL: kernels run on the host */
 };
 
 static const char *const account_names[WEIR_ACCOUNT_COUNT] = {
@@ -56,12 +56,13 @@ void weir_ledger_close(weir_ledger *ledger)
     free(ledger);
 }
 
-weir_status weir_ledger_reserve(weir_ledger *ledger, weir_tier tier, weir_account account,
-                                size_t bytes, weir_error *error)
+weir_status weir_ledger_reserve(
+    weir_ledger *ledger, weir_tier tier, weir_account account, size_t bytes, weir_error *error
+)
 {
     pthread_mutex_lock(&ledger->lock);
     weir_ledger_state *const state = &ledger->state;
-    const size_t             cap = state->cap[tier], used = state->total[tier],
+    const size_t cap = state->cap[tier], used = state->total[tier],
                  left = (cap ? cap : SIZE_MAX) - used;
     if (bytes <= left) {
         state->used[tier][account] += bytes;
@@ -70,9 +71,10 @@ weir_status weir_ledger_reserve(weir_ledger *ledger, weir_tier tier, weir_accoun
     }
     pthread_mutex_unlock(&ledger->lock);
     if (bytes <= left) return WEIR_OK;
-    return weir_error_set(error, WEIR_EFULL,
-                          "%s: %zu bytes asked, %zu of %zu left; raise memory.%s",
-                          account_names[account], bytes, left, cap, tier_names[tier]);
+    return weir_error_set(
+        error, WEIR_EFULL, "%s: %zu bytes asked, %zu of %zu left; raise memory.%s",
+        account_names[account], bytes, left, cap, tier_names[tier]
+    );
 }
 
 void weir_ledger_return(weir_ledger *ledger, weir_tier tier, weir_account account, size_t bytes)
@@ -123,8 +125,9 @@ size_t weir_ledger_cap(const weir_ledger *ledger, weir_tier tier)
 static bool charge(weir_payer *payer, size_t bytes)
 {
     weir_ledger_payer *const self = (weir_ledger_payer *)payer;
-    if (self->ledger != NULL && weir_ledger_reserve(self->ledger, WEIR_TIER_HOST, self->account,
-                                                    bytes, self->refused) != WEIR_OK)
+    if (self->ledger != NULL &&
+        weir_ledger_reserve(self->ledger, WEIR_TIER_HOST, self->account, bytes, self->refused) !=
+            WEIR_OK)
         return false;
     (void)__atomic_fetch_add(&self->held, bytes, __ATOMIC_RELAXED);
     return true;
@@ -139,8 +142,9 @@ static void refund(weir_payer *payer, size_t bytes)
     (void)__atomic_fetch_sub(&self->held, bytes, __ATOMIC_RELEASE);
 }
 
-void weir_ledger_payer_init(weir_ledger_payer *payer, weir_ledger *ledger, weir_account account,
-                            weir_error *refused)
+void weir_ledger_payer_init(
+    weir_ledger_payer *payer, weir_ledger *ledger, weir_account account, weir_error *refused
+)
 {
     *payer = (weir_ledger_payer){ .payer = { .charge = charge, .refund = refund },
                                   .ledger = ledger,
@@ -162,8 +166,9 @@ static void *map_block(size_t bytes)
     size_t rounded, reach;
     if (!weir_align_size(&rounded, bytes, PAGE) || !weir_add_size(&reach, rounded, HUGE_PAGE))
         return NULL;
-    char *const base = mmap(NULL, reach, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *const base = mmap(
+        NULL, reach, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0
+    );
     if (base == MAP_FAILED) return NULL;
     const size_t before = (HUGE_PAGE - (uintptr_t)base % HUGE_PAGE) % HUGE_PAGE;
     if (before > 0) (void)munmap(base, before);
@@ -191,8 +196,9 @@ static void free_block(void *memory, size_t bytes)
         (void)munmap(memory, rounded);
 }
 
-weir_status weir_ledger_alloc(weir_ledger *ledger, void **out, weir_account account, size_t bytes,
-                              weir_error *error)
+weir_status weir_ledger_alloc(
+    weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error
+)
 {
     *out = NULL;
     if (bytes == 0) return WEIR_OK;
@@ -200,8 +206,10 @@ weir_status weir_ledger_alloc(weir_ledger *ledger, void **out, weir_account acco
     *out = aligned_block(bytes);
     if (*out) return WEIR_OK;
     weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
-    return weir_error_set(error, WEIR_ENOMEM, "%s: the system has no %zu bytes; lower memory.host",
-                          account_names[account], bytes);
+    return weir_error_set(
+        error, WEIR_ENOMEM, "%s: the system has no %zu bytes; lower memory.host",
+        account_names[account], bytes
+    );
 }
 
 void weir_ledger_free(weir_ledger *ledger, void *memory, weir_account account, size_t bytes)
@@ -211,26 +219,31 @@ void weir_ledger_free(weir_ledger *ledger, void *memory, weir_account account, s
     weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
 }
 
-weir_status weir_ledger_map(weir_ledger *ledger, void **out, weir_account account, size_t bytes,
-                            size_t reach, weir_error *error)
+weir_status weir_ledger_map(
+    weir_ledger *ledger, void **out, weir_account account, size_t bytes, size_t reach,
+    weir_error *error
+)
 {
     *out = NULL;
     WEIR_TRY(weir_ledger_reserve(ledger, WEIR_TIER_HOST, account, bytes, error));
-    void *const memory = mmap(NULL, reach, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *const memory = mmap(
+        NULL, reach, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0
+    );
     if (memory != MAP_FAILED) {
         (void)madvise(memory, reach, MADV_NOHUGEPAGE);
         *out = memory;
         return WEIR_OK;
     }
     weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
-    return weir_error_set(error, WEIR_ENOMEM,
-                          "%s: the system has no %zu bytes of address space; lower memory.disk",
-                          account_names[account], reach);
+    return weir_error_set(
+        error, WEIR_ENOMEM, "%s: the system has no %zu bytes of address space; lower memory.disk",
+        account_names[account], reach
+    );
 }
 
-void weir_ledger_unmap(weir_ledger *ledger, void *memory, weir_account account, size_t bytes,
-                       size_t reach)
+void weir_ledger_unmap(
+    weir_ledger *ledger, void *memory, weir_account account, size_t bytes, size_t reach
+)
 {
     if (!memory) return;
     (void)munmap(memory, reach);
@@ -246,8 +259,9 @@ weir_tier weir_ledger_device_tier(const weir_ledger *ledger)
     return ledger->device != NULL ? WEIR_TIER_DEVICE : WEIR_TIER_HOST;
 }
 
-weir_status weir_ledger_alloc_device(weir_ledger *ledger, void **out, weir_account account,
-                                     size_t bytes, weir_error *error)
+weir_status weir_ledger_alloc_device(
+    weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error
+)
 {
     if (ledger->device == NULL) return weir_ledger_alloc(ledger, out, account, bytes, error);
     *out = NULL;
@@ -258,10 +272,13 @@ weir_status weir_ledger_alloc_device(weir_ledger *ledger, void **out, weir_accou
     weir_ledger_return(ledger, WEIR_TIER_DEVICE, account, bytes);
     const char *const failure = weir_device_failure(ledger->device);
     if (failure != NULL)
-        return weir_error_set(error, WEIR_EDEVICE, "%s: %zu bytes: %s", account_names[account],
-                              bytes, failure);
-    return weir_error_set(error, WEIR_ENOMEM, "%s: %s has no %zu bytes left; lower memory.device",
-                          account_names[account], weir_device_name(ledger->device), bytes);
+        return weir_error_set(
+            error, WEIR_EDEVICE, "%s: %zu bytes: %s", account_names[account], bytes, failure
+        );
+    return weir_error_set(
+        error, WEIR_ENOMEM, "%s: %s has no %zu bytes left; lower memory.device",
+        account_names[account], weir_device_name(ledger->device), bytes
+    );
 }
 
 void weir_ledger_free_device(weir_ledger *ledger, void *memory, weir_account account, size_t bytes)
@@ -275,8 +292,9 @@ void weir_ledger_free_device(weir_ledger *ledger, void *memory, weir_account acc
     weir_ledger_return(ledger, WEIR_TIER_DEVICE, account, bytes);
 }
 
-weir_status weir_ledger_alloc_pinned(weir_ledger *ledger, void **out, weir_account account,
-                                     size_t bytes, weir_error *error)
+weir_status weir_ledger_alloc_pinned(
+    weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error
+)
 {
     if (ledger->device == NULL) return weir_ledger_alloc(ledger, out, account, bytes, error);
     *out = NULL;
@@ -288,7 +306,8 @@ weir_status weir_ledger_alloc_pinned(weir_ledger *ledger, void **out, weir_accou
     return weir_error_set(
         error, WEIR_ENOMEM,
         "%s: the system has no %zu bytes that %s could reach; lower memory.host or kv.tiers.host",
-        account_names[account], bytes, weir_device_name(ledger->device));
+        account_names[account], bytes, weir_device_name(ledger->device)
+    );
 }
 
 void weir_ledger_free_pinned(weir_ledger *ledger, void *memory, weir_account account, size_t bytes)

@@ -53,13 +53,13 @@ typedef struct weir_ledger weir_ledger;
 
 /* caps [WEIR_TIER_COUNT] in bytes, 0: no cap. */
 WEIR_MUST_CHECK weir_status weir_ledger_open(weir_ledger **out, const size_t *caps);
-void                        weir_ledger_close(weir_ledger *ledger);
+void weir_ledger_close(weir_ledger *ledger);
 /* EFULL with the account, what was asked, what is left and the key that would raise the cap;
  * nothing is reserved then. */
-WEIR_MUST_CHECK weir_status weir_ledger_reserve(weir_ledger *ledger, weir_tier tier,
-                                                weir_account account, size_t bytes,
-                                                weir_error *error);
-void   weir_ledger_return(weir_ledger *ledger, weir_tier tier, weir_account account, size_t bytes);
+WEIR_MUST_CHECK weir_status weir_ledger_reserve(
+    weir_ledger *ledger, weir_tier tier, weir_account account, size_t bytes, weir_error *error
+);
+void weir_ledger_return(weir_ledger *ledger, weir_tier tier, weir_account account, size_t bytes);
 size_t weir_ledger_used(const weir_ledger *ledger, weir_tier tier, weir_account account);
 size_t weir_ledger_total(const weir_ledger *ledger, weir_tier tier);
 size_t weir_ledger_peak(const weir_ledger *ledger, weir_tier tier);
@@ -78,49 +78,54 @@ void weir_ledger_read(const weir_ledger *ledger, weir_ledger_state *out);
  * (may be NULL) keeps the text of the last refusal, for a payer that one thread uses. ledger NULL:
  * nothing is counted. */
 typedef struct weir_ledger_payer {
-    weir_payer   payer;
+    weir_payer payer;
     weir_ledger *ledger;
     weir_account account;
-    weir_error  *refused;
-    size_t       held; /* bytes charged and not refunded; atomic */
+    weir_error *refused;
+    size_t held; /* bytes charged and not refunded; atomic */
 } weir_ledger_payer;
-void weir_ledger_payer_init(weir_ledger_payer *payer, weir_ledger *ledger, weir_account account,
-                            weir_error *refused);
+void weir_ledger_payer_init(
+    weir_ledger_payer *payer, weir_ledger *ledger, weir_account account, weir_error *refused
+);
 /* 0: every block that it paid for was freed, and it may end. */
 size_t weir_ledger_payer_held(const weir_ledger_payer *payer);
 
 /* Zero-filled 64-byte aligned memory charged to an account; large blocks are mapped lazily and ask
  * for huge pages. NULL-safe free with the same size. */
-WEIR_MUST_CHECK weir_status weir_ledger_alloc(weir_ledger *ledger, void **out, weir_account account,
-                                              size_t bytes, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_ledger_alloc(
+    weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error
+);
 void weir_ledger_free(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
 /* Zero-filled address space of the host of which only `bytes` are charged: the caller limits
  * what is backed (madvise). No huge pages: they would back more than was touched.
  * NULL-safe unmap with the same numbers. */
-WEIR_MUST_CHECK weir_status weir_ledger_map(weir_ledger *ledger, void **out, weir_account account,
-                                            size_t bytes, size_t reach, weir_error *error);
-void weir_ledger_unmap(weir_ledger *ledger, void *memory, weir_account account, size_t bytes,
-                       size_t reach);
+WEIR_MUST_CHECK weir_status weir_ledger_map(
+    weir_ledger *ledger, void **out, weir_account account, size_t bytes, size_t reach,
+    weir_error *error
+);
+void weir_ledger_unmap(
+    weir_ledger *ledger, void *memory, weir_account account, size_t bytes, size_t reach
+);
 
 /* ---- device memory --------------------------------------------------------------------------- */
 /* With a device: its memory, charged to memory.device; the host accesses it through
  * weir_ledger_copy and weir_ledger_clear. Without one: weir_ledger_alloc, memcpy and memset. Either
  * side of a copy may be host memory. `device` is borrowed and outlives the ledger. */
-void                        weir_ledger_use_device(weir_ledger *ledger, weir_device *device);
-weir_device                *weir_ledger_device(const weir_ledger *ledger); /* NULL: the host */
-WEIR_MUST_CHECK weir_status weir_ledger_alloc_device(weir_ledger *ledger, void **out,
-                                                     weir_account account, size_t bytes,
-                                                     weir_error *error);
+void weir_ledger_use_device(weir_ledger *ledger, weir_device *device);
+weir_device *weir_ledger_device(const weir_ledger *ledger); /* NULL: the host */
+WEIR_MUST_CHECK weir_status weir_ledger_alloc_device(
+    weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error
+);
 void weir_ledger_free_device(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
 /* Page-locked host memory, charged to the host: copies to and from the device run at full speed.
  * Not zeroed. Without a device: weir_ledger_alloc. */
-WEIR_MUST_CHECK weir_status weir_ledger_alloc_pinned(weir_ledger *ledger, void **out,
-                                                     weir_account account, size_t bytes,
-                                                     weir_error *error);
+WEIR_MUST_CHECK weir_status weir_ledger_alloc_pinned(
+    weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error
+);
 void weir_ledger_free_pinned(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
 weir_tier weir_ledger_device_tier(const weir_ledger *ledger); /* that alloc_device charges */
-void      weir_ledger_copy(const weir_ledger *ledger, void *dst, const void *src, size_t bytes);
-void      weir_ledger_clear(const weir_ledger *ledger, void *memory, size_t bytes);
+void weir_ledger_copy(const weir_ledger *ledger, void *dst, const void *src, size_t bytes);
+void weir_ledger_clear(const weir_ledger *ledger, void *memory, size_t bytes);
 /* EDEVICE with its text if the device failed; copies after the failure were not made. Callers check
  * after their copies, before they hand out the bytes. */
 WEIR_MUST_CHECK weir_status weir_ledger_check(const weir_ledger *ledger, weir_error *error);

@@ -56,14 +56,18 @@ static size_t floats(int64_t rows, int64_t stride, int64_t width)
     return rows > 0 ? (size_t)((rows - 1) * stride + width) * sizeof(float) : 0;
 }
 
-float *weir_marshal_rows(weir_marshaller *m, const float *array, int64_t rows, int64_t stride,
-                         int64_t width, weir_marshal_use use)
+float *weir_marshal_rows(
+    weir_marshaller *m, const float *array, int64_t rows, int64_t stride, int64_t width,
+    weir_marshal_use use
+)
 {
     return weir_marshal_array(m, array, floats(rows, stride, width), use);
 }
 
-float *weir_marshal_host_rows(weir_marshaller *m, const float *array, int64_t rows, int64_t stride,
-                              int64_t width, weir_marshal_use use)
+float *weir_marshal_host_rows(
+    weir_marshaller *m, const float *array, int64_t rows, int64_t stride, int64_t width,
+    weir_marshal_use use
+)
 {
     const size_t bytes = floats(rows, m->is_planning ? width : stride, width);
     return is_on_device(m, array, bytes) ? (float *)(uintptr_t)array
@@ -78,12 +82,14 @@ void *weir_marshal_list(weir_marshaller *m, const void *array, size_t bytes)
     return copy;
 }
 
-void *const *weir_marshal_pages(weir_marshaller *m, void *const *pages, int64_t n_heads,
-                                int64_t stride, weir_marshal_range range)
+void *const *weir_marshal_pages(
+    weir_marshaller *m, void *const *pages, int64_t n_heads, int64_t stride,
+    weir_marshal_range range
+)
 {
     if ((pages == NULL && !m->is_planning) || range.end <= 0) return NULL;
     const int64_t n = n_heads * range.end;
-    void **const  copy = place(&m->ring, m->is_measuring, (size_t)n * sizeof *copy);
+    void **const copy = place(&m->ring, m->is_measuring, (size_t)n * sizeof *copy);
     for (int64_t i = 0; !m->is_measuring && i < n_heads; i++)
         for (int64_t page = range.first; page < range.end; page++)
             copy[i * range.end + page] = weir_device_resolve(m->device, pages[i * stride + page]);

@@ -3,26 +3,26 @@
 #include "offload/marshal.h"
 
 typedef struct arena {
-    char  *memory;
+    char *memory;
     size_t bytes, used;
 } arena;
 
 typedef struct copy_back {
-    void       *dst;
+    void *dst;
     const void *src;
-    size_t      bytes;
+    size_t bytes;
 } copy_back;
 
 struct weir_marshaller {
     weir_device *device;
-    arena        copies; /* device memory: arrays of the call that are host memory */
-    arena        ring; /* unified memory: lists and tables; queued launches may still read it */
-    copy_back   *copy_backs; /* [max_copy_backs] */
-    size_t       n_copy_backs, max_copy_backs;
-    bool         is_measuring; /* adds up bytes, places nothing */
-    bool         is_planning; /* is_measuring, and absent arrays count with their worst-case size */
-    bool         is_invalid; /* the op cannot be launched with these arguments */
-    size_t       planned_copies, planned_ring, planned_copy_backs;
+    arena copies; /* device memory: arrays of the call that are host memory */
+    arena ring; /* unified memory: lists and tables; queued launches may still read it */
+    copy_back *copy_backs; /* [max_copy_backs] */
+    size_t n_copy_backs, max_copy_backs;
+    bool is_measuring; /* adds up bytes, places nothing */
+    bool is_planning; /* is_measuring, and absent arrays count with their worst-case size */
+    bool is_invalid; /* the op cannot be launched with these arguments */
+    size_t planned_copies, planned_ring, planned_copy_backs;
     union {
 #define WEIR_OP(NAME, name, where, launches) weir_##name##_args name;
 #include "kernels/abi/ops.inc"

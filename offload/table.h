@@ -18,7 +18,7 @@ typedef enum weir_isa { WEIR_ISA_ANY, WEIR_ISA_V2, WEIR_ISA_V3, WEIR_ISA_V4 } we
 
 typedef struct weir_table_row {
     const weir_kernel *kernel;
-    weir_isa           isa;
+    weir_isa isa;
 } weir_table_row;
 
 const weir_table_row *weir_table_rows(size_t *count);

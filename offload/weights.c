@@ -34,29 +34,35 @@ static bool fits_bf16(weir_dtype dtype)
 static weir_status check_source(const weir_matrix_source *source, weir_error *error)
 {
     if ((unsigned)source->dtype >= WEIR_DTYPE_COUNT)
-        return weir_error_set(error, WEIR_EINVAL, "weight has unknown dtype %d",
-                              (int)source->dtype);
+        return weir_error_set(
+            error, WEIR_EINVAL, "weight has unknown dtype %d", (int)source->dtype
+        );
     const weir_dtype_info info = weir_dtype_of(source->dtype);
     if (!info.quantised && !is_dense(source->dtype))
-        return weir_error_set(error, WEIR_EUNSUPPORTED,
-                              "weight of %s: no kernel; convert the file to f16 or q8_0",
-                              info.name);
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED, "weight of %s: no kernel; convert the file to f16 or q8_0",
+            info.name
+        );
     if (source->n_out < 1 || source->n_in < 1 || source->n_out > INT32_MAX - 64 ||
         source->n_in > INT32_MAX - 64)
-        return weir_error_set(error, WEIR_EINVAL, "weight is %lld x %lld; both must be 1 to 2^31",
-                              (long long)source->n_out, (long long)source->n_in);
+        return weir_error_set(
+            error, WEIR_EINVAL, "weight is %lld x %lld; both must be 1 to 2^31",
+            (long long)source->n_out, (long long)source->n_in
+        );
     if (source->n_in % info.block_elements)
         return weir_error_set(
             error, WEIR_EFORMAT,
             "weight of %s has rows of %lld elements, no multiple of its block of %d", info.name,
-            (long long)source->n_in, info.block_elements);
+            (long long)source->n_in, info.block_elements
+        );
     return WEIR_OK;
 }
 
 /* oneDNN where this stream's level has a packed kernel of its, which is the fastest; own panels
  * elsewhere, which keep the file's bits. */
-static weir_status plan_dense(weir_weight *plan, const weir_caps *caps,
-                              const weir_matrix_source *source, bool fast)
+static weir_status plan_dense(
+    weir_weight *plan, const weir_caps *caps, const weir_matrix_source *source, bool fast
+)
 {
     const bool half = fast && fits_bf16(source->dtype);
     plan->layout = WEIR_LAYOUT_ONEDNN;
@@ -82,76 +88,87 @@ static weir_status plan_cuda(weir_weight *plan, const weir_matrix_source *source
                : WEIR_EINVAL;
 }
 
-weir_status weir_weight_plan(weir_weight *plan, const weir_stream *stream,
-                             const weir_matrix_source *source, weir_activations activations,
-                             weir_error *error)
+weir_status weir_weight_plan(
+    weir_weight *plan, const weir_stream *stream, const weir_matrix_source *source,
+    weir_activations activations, weir_error *error
+)
 {
     WEIR_TRY(check_source(source, error));
     weir_weight planned = { .n_out = source->n_out,
                             .n_in = source->n_in,
                             .dtype = source->dtype,
                             .layout = WEIR_LAYOUT_TILES };
-    const bool  fast = activations == WEIR_ACTIVATIONS_FAST;
+    const bool fast = activations == WEIR_ACTIVATIONS_FAST;
     if (weir_stream_caps(stream)->cuda_capability > 0) {
         if (plan_cuda(&planned, source, fast) != WEIR_OK)
-            return weir_error_set(error, WEIR_EINVAL, "weight of %lld x %lld is too big",
-                                  (long long)source->n_out, (long long)source->n_in);
+            return weir_error_set(
+                error, WEIR_EINVAL, "weight of %lld x %lld is too big", (long long)source->n_out,
+                (long long)source->n_in
+            );
     } else if (!fast || !weir_dtype_of(source->dtype).quantised) {
         if (plan_dense(&planned, weir_stream_caps(stream), source, fast) != WEIR_OK)
-            return weir_error_set(error, WEIR_EINVAL, "weight of %lld x %lld is too big",
-                                  (long long)source->n_out, (long long)source->n_in);
+            return weir_error_set(
+                error, WEIR_EINVAL, "weight of %lld x %lld is too big", (long long)source->n_out,
+                (long long)source->n_in
+            );
     } else if (!weir_tiles_bytes(&planned.bytes, source->dtype, source->n_out, source->n_in)) {
-        return weir_error_set(error, WEIR_EUNSUPPORTED, "weight of %s, %lld x %lld: no tile layout",
-                              weir_dtype_of(source->dtype).name, (long long)source->n_out,
-                              (long long)source->n_in);
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED, "weight of %s, %lld x %lld: no tile layout",
+            weir_dtype_of(source->dtype).name, (long long)source->n_out, (long long)source->n_in
+        );
     }
     *plan = planned;
     return WEIR_OK;
 }
 
-static weir_status pack_tiles(const weir_weight *plan, int32_t n_threads,
-                              const weir_matrix_source *source, char *memory)
+static weir_status pack_tiles(
+    const weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory
+)
 {
     const int64_t panels = weir_panel_count(plan->n_out);
-    const size_t  panel_bytes = plan->bytes / (size_t)panels;
-    int           failed = WEIR_OK;
+    const size_t panel_bytes = plan->bytes / (size_t)panels;
+    int failed = WEIR_OK;
 #pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
     for (int64_t p = 0; p < panels; p++) {
         char *const panel = memory + (size_t)p * panel_bytes;
-        const int   status = (int)weir_tiles_pack_panel(panel, source->data, source->dtype,
-                                                        source->n_out, source->n_in, p);
+        const int status = (int
+        )weir_tiles_pack_panel(panel, source->data, source->dtype, source->n_out, source->n_in, p);
         failed = status > failed ? status : failed;
     }
     return (weir_status)failed;
 }
 
-static weir_status pack_dense(const weir_weight *plan, int32_t n_threads,
-                              const weir_matrix_source *source, char *memory)
+static weir_status pack_dense(
+    const weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory
+)
 {
     const int64_t panels = weir_dense_panels(plan->n_out);
-    const size_t  panel_bytes = weir_dense_panel_bytes(plan->dtype, plan->n_in);
-    int           failed = WEIR_OK;
+    const size_t panel_bytes = weir_dense_panel_bytes(plan->dtype, plan->n_in);
+    int failed = WEIR_OK;
 #pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
     for (int64_t p = 0; p < panels; p++) {
-        float       rows[WEIR_DENSE_PANEL * WEIR_DENSE_CHUNK];
+        float rows[WEIR_DENSE_PANEL * WEIR_DENSE_CHUNK];
         char *const panel = memory + (size_t)p * panel_bytes;
-        const int   status = (int)weir_dense_pack_panel(panel, source->data, source->dtype,
-                                                        source->n_out, source->n_in, p, rows);
+        const int status = (int)weir_dense_pack_panel(
+            panel, source->data, source->dtype, source->n_out, source->n_in, p, rows
+        );
         failed = status > failed ? status : failed;
     }
     return (weir_status)failed;
 }
 
-static weir_status pack_onednn(weir_weight *plan, int32_t n_threads,
-                               const weir_matrix_source *source, char *memory)
+static weir_status pack_onednn(
+    weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory
+)
 {
     const int64_t panels = (plan->n_out + WEIR_ONEDNN_PANEL - 1) / WEIR_ONEDNN_PANEL;
-    int           failed = WEIR_OK;
+    int failed = WEIR_OK;
 #pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
     for (int64_t p = 0; p < panels; p++) {
-        float     rows[WEIR_ONEDNN_PANEL * WEIR_ONEDNN_CHUNK]; /* 64 KiB of a stack of megabytes */
+        float rows[WEIR_ONEDNN_PANEL * WEIR_ONEDNN_CHUNK]; /* 64 KiB of a stack of megabytes */
         const int status = (int)weir_onednn_pack_panel(
-            memory, plan->dtype, source->data, source->dtype, source->n_out, source->n_in, p, rows);
+            memory, plan->dtype, source->data, source->dtype, source->n_out, source->n_in, p, rows
+        );
         failed = status > failed ? status : failed;
     }
     if (failed) return (weir_status)failed;
@@ -162,28 +179,31 @@ static weir_status pack_onednn(weir_weight *plan, int32_t n_threads,
 }
 
 /* Rows [first, first + count) to where `memory` begins. */
-static weir_status pack_cuda(const weir_weight *plan, int32_t n_threads,
-                             const weir_matrix_source *source, int64_t first, int64_t count,
-                             char *memory)
+static weir_status pack_cuda(
+    const weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, int64_t first,
+    int64_t count, char *memory
+)
 {
     const int64_t panels = (count + WEIR_CUDA_PANEL - 1) / WEIR_CUDA_PANEL;
-    int           failed = WEIR_OK;
+    int failed = WEIR_OK;
 #pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
     for (int64_t p = 0; p < panels; p++) {
         const int64_t row = p * WEIR_CUDA_PANEL, left = count - row,
                       rows = left < WEIR_CUDA_PANEL ? left : WEIR_CUDA_PANEL;
         size_t at = 0;
-        int    status = WEIR_EINVAL;
+        int status = WEIR_EINVAL;
         if (weir_cuda_weight_bytes(&at, plan->dtype, row, plan->n_in))
-            status = (int)weir_cuda_pack_rows(memory + at, plan->dtype, source->data, source->dtype,
-                                              plan->n_in, first + row, rows);
+            status = (int)weir_cuda_pack_rows(
+                memory + at, plan->dtype, source->data, source->dtype, plan->n_in, first + row, rows
+            );
         failed = status > failed ? status : failed;
     }
     return (weir_status)failed;
 }
 
-static weir_status pack(weir_weight *plan, int32_t n_threads, const weir_matrix_source *source,
-                        char *memory)
+static weir_status pack(
+    weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory
+)
 {
     switch (plan->layout) {
     case WEIR_LAYOUT_TILES: return pack_tiles(plan, n_threads, source, memory);
@@ -195,29 +215,36 @@ static weir_status pack(weir_weight *plan, int32_t n_threads, const weir_matrix_
     return WEIR_EINVAL;
 }
 
-static weir_status packed(weir_status status, const weir_weight *plan,
-                          const weir_matrix_source *source, weir_error *error)
+static weir_status packed(
+    weir_status status, const weir_weight *plan, const weir_matrix_source *source, weir_error *error
+)
 {
     if (status == WEIR_EFORMAT)
         return weir_error_set(
             error, status,
-            "it holds a number that is not finite: the file is damaged, or was converted wrongly");
+            "it holds a number that is not finite: the file is damaged, or was converted wrongly"
+        );
     if (status != WEIR_OK)
-        return weir_error_set(error, status, "packing a weight of %lld x %lld %s: %s",
-                              (long long)plan->n_out, (long long)plan->n_in,
-                              weir_dtype_of(source->dtype).name, weir_status_text(status));
+        return weir_error_set(
+            error, status, "packing a weight of %lld x %lld %s: %s", (long long)plan->n_out,
+            (long long)plan->n_in, weir_dtype_of(source->dtype).name, weir_status_text(status)
+        );
     return WEIR_OK;
 }
 
-weir_status weir_weight_pack(weir_weight *plan, weir_stream *stream,
-                             const weir_matrix_source *source, void *memory, weir_error *error)
+weir_status weir_weight_pack(
+    weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory,
+    weir_error *error
+)
 {
-    WEIR_ASSERT(plan->n_out == source->n_out && plan->n_in == source->n_in &&
-                ((uintptr_t)memory & 63) == 0);
+    WEIR_ASSERT(
+        plan->n_out == source->n_out && plan->n_in == source->n_in && ((uintptr_t)memory & 63) == 0
+    );
     WEIR_TRY(check_source(source, error));
     WEIR_ASSERT(plan->layout != WEIR_LAYOUT_TILES || plan->dtype == source->dtype);
-    WEIR_ASSERT(plan->layout != WEIR_LAYOUT_DENSE ||
-                plan->dtype == weir_dense_dtype(source->dtype));
+    WEIR_ASSERT(
+        plan->layout != WEIR_LAYOUT_DENSE || plan->dtype == weir_dense_dtype(source->dtype)
+    );
     WEIR_TRY(packed(pack(plan, weir_stream_threads(stream), source, memory), plan, source, error));
     plan->data = memory;
     return WEIR_OK;
@@ -236,20 +263,27 @@ int64_t weir_weight_piece_rows(const weir_weight *plan, size_t staging_bytes)
 weir_weight_piece weir_weight_piece_of(const weir_weight *plan, int64_t first, int64_t count)
 {
     weir_weight_piece piece = { .first = first, .count = count };
-    WEIR_ASSERT(plan->layout == WEIR_LAYOUT_CUDA && first >= 0 && first % WEIR_CUDA_PANEL == 0 &&
-                count > 0 && count <= plan->n_out - first);
+    WEIR_ASSERT(
+        plan->layout == WEIR_LAYOUT_CUDA && first >= 0 && first % WEIR_CUDA_PANEL == 0 &&
+        count > 0 && count <= plan->n_out - first
+    );
     WEIR_ASSERT(count % WEIR_CUDA_PANEL == 0 || first + count == plan->n_out);
-    WEIR_ASSERT(weir_cuda_weight_bytes(&piece.offset, plan->dtype, first, plan->n_in) &&
-                weir_cuda_weight_bytes(&piece.bytes, plan->dtype, count, plan->n_in));
+    WEIR_ASSERT(
+        weir_cuda_weight_bytes(&piece.offset, plan->dtype, first, plan->n_in) &&
+        weir_cuda_weight_bytes(&piece.bytes, plan->dtype, count, plan->n_in)
+    );
     return piece;
 }
 
-weir_status weir_weight_pack_piece(const weir_weight *plan, weir_stream *stream,
-                                   const weir_matrix_source *source, weir_weight_piece piece,
-                                   void *prefetch, weir_error *error)
+weir_status weir_weight_pack_piece(
+    const weir_weight *plan, weir_stream *stream, const weir_matrix_source *source,
+    weir_weight_piece piece, void *prefetch, weir_error *error
+)
 {
-    WEIR_ASSERT(plan->layout == WEIR_LAYOUT_CUDA && plan->n_out == source->n_out &&
-                plan->n_in == source->n_in);
+    WEIR_ASSERT(
+        plan->layout == WEIR_LAYOUT_CUDA && plan->n_out == source->n_out &&
+        plan->n_in == source->n_in
+    );
     WEIR_TRY(check_source(source, error));
     const weir_status status =
         pack_cuda(plan, weir_stream_threads(stream), source, piece.first, piece.count, prefetch);
@@ -258,8 +292,10 @@ weir_status weir_weight_pack_piece(const weir_weight *plan, weir_stream *stream,
 
 enum { PIECE_BYTES = 16 << 20 };
 
-static weir_status load_pieces(weir_weight *plan, weir_stream *stream,
-                               const weir_matrix_source *source, char *memory, weir_error *error)
+static weir_status load_pieces(
+    weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, char *memory,
+    weir_error *error
+)
 {
     const int64_t most = weir_weight_piece_rows(plan, PIECE_BYTES),
                   rows = most < plan->n_out ? most : plan->n_out;
@@ -269,7 +305,7 @@ static weir_status load_pieces(weir_weight *plan, weir_stream *stream,
         prefetch ? WEIR_OK
                  : weir_error_set(error, WEIR_ENOMEM, "the system has no memory to pack it in");
     for (int64_t first = 0; first < plan->n_out && status == WEIR_OK; first += rows) {
-        const int64_t           left = plan->n_out - first;
+        const int64_t left = plan->n_out - first;
         const weir_weight_piece piece =
             weir_weight_piece_of(plan, first, rows < left ? rows : left);
         status = weir_weight_pack_piece(plan, stream, source, piece, prefetch, error);
@@ -282,8 +318,10 @@ static weir_status load_pieces(weir_weight *plan, weir_stream *stream,
 
 /* Layouts of the host, for a device that runs its kernels: packed in place, as a launch. oneDNN
  * keeps the address that it packed to. */
-static weir_status load_whole(weir_weight *plan, weir_stream *stream,
-                              const weir_matrix_source *source, void *memory, weir_error *error)
+static weir_status load_whole(
+    weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory,
+    weir_error *error
+)
 {
     weir_device_begin(weir_stream_device(stream));
     const weir_status status = weir_weight_pack(plan, stream, source, memory, error);
@@ -291,12 +329,16 @@ static weir_status load_whole(weir_weight *plan, weir_stream *stream,
     return status;
 }
 
-weir_status weir_weight_load(weir_weight *plan, weir_stream *stream,
-                             const weir_matrix_source *source, void *memory, weir_error *error)
+weir_status weir_weight_load(
+    weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory,
+    weir_error *error
+)
 {
     if (!weir_stream_device(stream)) return weir_weight_pack(plan, stream, source, memory, error);
-    WEIR_TRY(plan->layout == WEIR_LAYOUT_CUDA ? load_pieces(plan, stream, source, memory, error)
-                                              : load_whole(plan, stream, source, memory, error));
+    WEIR_TRY(
+        plan->layout == WEIR_LAYOUT_CUDA ? load_pieces(plan, stream, source, memory, error)
+                                         : load_whole(plan, stream, source, memory, error)
+    );
     plan->data = memory;
     return WEIR_OK;
 }

@@ -8,57 +8,60 @@ extern "C" {
 
 /* How activations meet the weights (`kernels.activations`). */
 typedef enum weir_activations {
-    WEIR_ACTIVATIONS_FAST, /* int8 for quantised weights; bf16 for f16, bf16 and f8 ones where there
-                              is AVX-512 BF16; else f32; on a GPU bf16 for bf16 and f8, f16 for f16
-                            */
-    WEIR_ACTIVATIONS_F32, /* exact: weights are expanded to f32 (4 bytes each) if their kernel takes
-                             no f16 or bf16          */
+    /* Int8 for quantised weights; bf16 for f16, bf16 and f8 ones where there is AVX-512 BF16;
+     * else f32; on a GPU bf16 for bf16 and f8, f16 for f16 */
+    WEIR_ACTIVATIONS_FAST,
+    /* Exact: weights are expanded to f32 (4 bytes each) if their kernel takes no f16 or bf16 */
+    WEIR_ACTIVATIONS_F32,
 } weir_activations;
 
 /* A matrix as it lies in the file: n_out rows of n_in elements, unaligned. */
 typedef struct weir_matrix_source {
     const void *data;
-    int64_t     n_out, n_in;
-    weir_dtype  dtype;
+    int64_t n_out, n_in;
+    weir_dtype dtype;
 } weir_matrix_source;
 
 /* Layout and bytes that packing will take, for the memory plan. EUNSUPPORTED for a dtype that has
  * no kernel. */
-WEIR_MUST_CHECK weir_status weir_weight_plan(weir_weight *plan, const weir_stream *stream,
-                                             const weir_matrix_source *source,
-                                             weir_activations activations, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_weight_plan(
+    weir_weight *plan, const weir_stream *stream, const weir_matrix_source *source,
+    weir_activations activations, weir_error *error
+);
 /* Packs with all threads of the stream into `memory` (plan->bytes, 64-byte aligned; owned by the
  * caller). *plan becomes the weight. errors : EFORMAT when an element or a block's scale is NaN or
  * infinite */
-WEIR_MUST_CHECK weir_status weir_weight_pack(weir_weight *plan, weir_stream *stream,
-                                             const weir_matrix_source *source, void *memory,
-                                             weir_error *error);
+WEIR_MUST_CHECK weir_status weir_weight_pack(
+    weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory,
+    weir_error *error
+);
 /* The same into memory near the stream's kernels: with a GPU by way of a few MiB of the host's. */
-WEIR_MUST_CHECK weir_status weir_weight_load(weir_weight *plan, weir_stream *stream,
-                                             const weir_matrix_source *source, void *memory,
-                                             weir_error *error);
+WEIR_MUST_CHECK weir_status weir_weight_load(
+    weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory,
+    weir_error *error
+);
 /* The same in pieces of rows, for a weight of a GPU (WEIR_LAYOUT_CUDA): rows [first, first + count)
  * through a small staging buffer. first is a multiple of weir_weight_piece_rows, and so is count
  * but at the end; *offset is where the piece belongs in the weight, *bytes what it takes. *plan
  * stays a plan: data is the caller's to set. */
 typedef struct weir_weight_piece {
     int64_t first, count;
-    size_t  offset, bytes;
+    size_t offset, bytes;
 } weir_weight_piece;
 /* How many rows fit in a staging buffer: whole panels; one, which may not fit, at
  * least. */
-int64_t           weir_weight_piece_rows(const weir_weight *plan, size_t staging_bytes);
+int64_t weir_weight_piece_rows(const weir_weight *plan, size_t staging_bytes);
 weir_weight_piece weir_weight_piece_of(const weir_weight *plan, int64_t first, int64_t count);
-WEIR_MUST_CHECK weir_status weir_weight_pack_piece(const weir_weight *plan, weir_stream *stream,
-                                                   const weir_matrix_source *source,
-                                                   weir_weight_piece piece, void *prefetch,
-                                                   weir_error *error);
+WEIR_MUST_CHECK weir_status weir_weight_pack_piece(
+    const weir_weight *plan, weir_stream *stream, const weir_matrix_source *source,
+    weir_weight_piece piece, void *prefetch, weir_error *error
+);
 void weir_weight_release(weir_weight *weight); /* the packed_state; memory stays the caller's */
 
 /* Any dtype to f32, bit-exact with the reference; n a multiple of the block. For norms, biases and
  * tests. */
-WEIR_MUST_CHECK weir_status weir_dequantise(float *dst, const void *src, weir_dtype dtype,
-                                            int64_t n);
+WEIR_MUST_CHECK weir_status
+weir_dequantise(float *dst, const void *src, weir_dtype dtype, int64_t n);
 
 #ifdef __cplusplus
 }

@@ -60,7 +60,7 @@ static void path_of_descriptor(int descriptor, char *path, size_t size)
         static int (*real)(int, struct type *);                                                    \
         if (!real) *(void **)&real = dlsym(RTLD_NEXT, #function);                                  \
         const int result = real(descriptor, status);                                               \
-        char      path[4096];                                                                      \
+        char path[4096];                                                                           \
         if (result == 0) {                                                                         \
             path_of_descriptor(descriptor, path, sizeof path);                                     \
             settle(path, status->st_mode, &status->st_dev, &status->st_ino);                       \

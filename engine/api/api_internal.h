@@ -12,15 +12,15 @@
 #define WEIR_API_SALT "library"
 
 struct weir_sequence { /* not that of engine/kv, which no file here includes */
-    weir_engine      *engine;
+    weir_engine *engine;
     weir_ledger_payer payer; /* of `tokens` and `logits` */
-    int32_t          *tokens; /* [capacity], the first n are the sequence's */
-    size_t            n, capacity;
-    float            *logits; /* [n_vocab] */
-    bool              has_logits; /* they follow the last token */
-    weir_usage        usage;
-    weir_finish       finish;
-    atomic_bool       is_canceled;
+    int32_t *tokens; /* [capacity], the first n are the sequence's */
+    size_t n, capacity;
+    float *logits; /* [n_vocab] */
+    bool has_logits; /* they follow the last token */
+    weir_usage usage;
+    weir_finish finish;
+    atomic_bool is_canceled;
 };
 
 /* The weir_service of an engine always exists here. */
@@ -38,6 +38,7 @@ WEIR_MUST_CHECK weir_status weir_api_reserve(weir_sequence *sequence, size_t n, 
 /* job.c: one request over the sequence's tokens, waited for. The caller filled in max_tokens and
  * sampling; tokens are appended, for which there is room. callback: NULL, or as in
  * weir_generate. */
-WEIR_MUST_CHECK weir_status weir_api_run(weir_sequence *sequence, weir_request *request,
-                                         weir_token_callback *callback, void *user,
-                                         weir_error *error);
+WEIR_MUST_CHECK weir_status weir_api_run(
+    weir_sequence *sequence, weir_request *request, weir_token_callback *callback, void *user,
+    weir_error *error
+);

@@ -31,9 +31,9 @@ void weir_config_free(weir_config *config) { free(config); }
 
 weir_status weir_config_read(weir_config *config, const char *path, weir_error *error)
 {
-    static const char  configs[] = "/configs";
-    weir_places        places;
-    const char        *folders[WEIR_PLACES];
+    static const char configs[] = "/configs";
+    weir_places places;
+    const char *folders[WEIR_PLACES];
     weir_config_search search = { .folders = folders };
     weir_places_find(&places);
     for (size_t i = 0; i < places.n; i++) {

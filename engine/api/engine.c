@@ -36,30 +36,30 @@ static void give(void *out, size_t room, void *from, size_t size)
 void weir_engine_get_info(const weir_engine *engine, weir_engine_info *info)
 {
     const weir_service_info *const have = weir_api_info(engine);
-    weir_engine_info               known = { .model = have->model_name,
-                                             .architecture = weir_engine_plan_of(engine)->arch,
-                                             .parameters = have->n_parameters,
-                                             .context_length = have->window,
-                                             .vocab_size = have->n_vocab,
-                                             .max_sequences = have->n_slots,
-                                             .kv_bytes_per_token = have->kv_bytes_per_token,
-                                             .state_bytes = have->recurrent_bytes };
+    weir_engine_info known = { .model = have->model_name,
+                               .architecture = weir_engine_plan_of(engine)->arch,
+                               .parameters = have->n_parameters,
+                               .context_length = have->window,
+                               .vocab_size = have->n_vocab,
+                               .max_sequences = have->n_slots,
+                               .kv_bytes_per_token = have->kv_bytes_per_token,
+                               .state_bytes = have->recurrent_bytes };
     give(info, info->size, &known, sizeof known);
 }
 
 void weir_sequence_usage(const weir_sequence *sequence, weir_usage_report *report)
 {
     const weir_usage *const u = &sequence->usage;
-    weir_usage_report       known = { .prompt_tokens = u->n_prompt,
-                                      .cached_tokens = u->n_cached,
-                                      .computed_tokens = u->n_prompt - u->n_cached,
-                                      .answer_tokens = u->n_answer,
-                                      .kept_rows = u->n_rows,
-                                      .evicted_rows = u->n_evicted,
-                                      .kv_bytes = u->kv_bytes,
-                                      .prefill_seconds = (double)u->prefill_ns * 1e-9,
-                                      .decode_seconds = (double)u->decode_ns * 1e-9,
-                                      .reuse = u->reuse != NULL ? u->reuse : "" };
+    weir_usage_report known = { .prompt_tokens = u->n_prompt,
+                                .cached_tokens = u->n_cached,
+                                .computed_tokens = u->n_prompt - u->n_cached,
+                                .answer_tokens = u->n_answer,
+                                .kept_rows = u->n_rows,
+                                .evicted_rows = u->n_evicted,
+                                .kv_bytes = u->kv_bytes,
+                                .prefill_seconds = (double)u->prefill_ns * 1e-9,
+                                .decode_seconds = (double)u->decode_ns * 1e-9,
+                                .reuse = u->reuse != NULL ? u->reuse : "" };
     give(report, report->size, &known, sizeof known);
 }
 
@@ -82,10 +82,13 @@ static weir_status write_tier(weir_buffer *out, const weir_ledger_state *state, 
     WEIR_TRY(weir_buffer_format(
         out, "%s\"%s\": {\"limit\": %zu, \"used\": %zu, \"peak\": %zu, \"accounts\": {",
         tier > 0 ? ", " : "", weir_tier_name(tier), state->cap[tier], state->total[tier],
-        state->peak[tier]));
+        state->peak[tier]
+    ));
     for (int i = 0; i < WEIR_ACCOUNT_COUNT; i++)
-        WEIR_TRY(weir_buffer_format(out, "%s\"%s\": %zu", i > 0 ? ", " : "",
-                                    weir_account_name((weir_account)i), state->used[tier][i]));
+        WEIR_TRY(weir_buffer_format(
+            out, "%s\"%s\": %zu", i > 0 ? ", " : "", weir_account_name((weir_account)i),
+            state->used[tier][i]
+        ));
     return weir_buffer_text(out, "}}");
 }
 
@@ -100,7 +103,7 @@ static weir_status write_memory(weir_buffer *out, const weir_ledger_state *state
 weir_status weir_memory_json(const weir_engine *engine, char **out, weir_error *error)
 {
     weir_ledger_state state;
-    weir_buffer       text = { 0 };
+    weir_buffer text = { 0 };
     weir_ledger_read(weir_engine_ledger(engine), &state);
     if (write_memory(&text, &state) == WEIR_OK) {
         *out = text.data;

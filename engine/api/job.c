@@ -11,16 +11,16 @@
 #include "engine/base/memory.h"
 
 typedef struct run {
-    weir_sequence  *sequence;
+    weir_sequence *sequence;
     pthread_mutex_t lock;
-    pthread_cond_t  changed;
-    size_t          n_drawn; /* (lock) tokens behind the sequence's first `base` */
-    size_t          base;
-    bool            is_done; /* (lock) */
-    weir_status     status;
-    char            message[sizeof((weir_error *)NULL)->text];
-    weir_usage      usage;
-    weir_finish     finish;
+    pthread_cond_t changed;
+    size_t n_drawn; /* (lock) tokens behind the sequence's first `base` */
+    size_t base;
+    bool is_done; /* (lock) */
+    weir_status status;
+    char message[sizeof((weir_error *)NULL)->text];
+    weir_usage usage;
+    weir_finish finish;
 } run;
 
 /* Engine thread. */
@@ -38,8 +38,10 @@ static bool on_event(void *user, const weir_event *event)
     (void)pthread_mutex_lock(&r->lock);
     switch (event->type) {
     case WEIR_EVENT_LOGITS:
-        memcpy(r->sequence->logits, event->logits,
-               (size_t)weir_api_info(r->sequence->engine)->n_vocab * sizeof *event->logits);
+        memcpy(
+            r->sequence->logits, event->logits,
+            (size_t)weir_api_info(r->sequence->engine)->n_vocab * sizeof *event->logits
+        );
         break;
     case WEIR_EVENT_TOKEN: add_token(r, event->token); break;
     case WEIR_EVENT_CHOICE:
@@ -50,8 +52,9 @@ static bool on_event(void *user, const weir_event *event)
         r->is_done = true;
         r->status = event->status;
         r->usage = event->usage;
-        (void)snprintf(r->message, sizeof r->message, "%s",
-                       event->message != NULL ? event->message : "");
+        (void)snprintf(
+            r->message, sizeof r->message, "%s", event->message != NULL ? event->message : ""
+        );
         break;
     case WEIR_EVENT_ADMITTED:
     case WEIR_EVENT_PROMPT: break;
@@ -76,18 +79,18 @@ static void wait_a_little(run *r)
 /* ---- the caller's thread --------------------------------------------------------------------- */
 typedef struct listener {
     weir_token_callback *callback; /* NULL: none */
-    void                *user;
-    weir_detokenizer     stream;
-    weir_buffer          text;
-    bool                 is_stopped;
+    void *user;
+    weir_detokenizer stream;
+    weir_buffer text;
+    bool is_stopped;
 } listener;
 
 static weir_status report(listener *l, const weir_engine *engine, int32_t token, weir_error *error)
 {
     const weir_tokenizer *const tokenizer = weir_engine_tokenizer(engine);
-    weir_status                 status = weir_buffer_reserve(&l->text, 1);
-    size_t                      n = 0;
-    bool                        is_special = false;
+    weir_status status = weir_buffer_reserve(&l->text, 1);
+    size_t n = 0;
+    bool is_special = false;
     if (status == WEIR_OK) weir_buffer_clear(&l->text);
     const char *const bytes = tokenizer != NULL && token >= 0
                                   ? weir_tokenizer_token_bytes(tokenizer, token, &n, &is_special)
@@ -107,7 +110,7 @@ static weir_status report(listener *l, const weir_engine *engine, int32_t token,
 static weir_status listen(run *r, listener *l, weir_job *job, weir_error *error)
 {
     weir_sequence *const s = r->sequence;
-    weir_status          status = WEIR_OK;
+    weir_status status = WEIR_OK;
     (void)pthread_mutex_lock(&r->lock);
     while (!r->is_done || (!l->is_stopped && s->n < r->base + r->n_drawn)) {
         if (atomic_load(&s->is_canceled) || l->is_stopped || status != WEIR_OK)
@@ -129,8 +132,9 @@ static weir_status listen(run *r, listener *l, weir_job *job, weir_error *error)
 }
 
 /* What the job left, into the sequence. */
-static weir_status take_end(run *r, const listener *l, const weir_request *request,
-                            weir_error *error)
+static weir_status take_end(
+    run *r, const listener *l, const weir_request *request, weir_error *error
+)
 {
     weir_sequence *const s = r->sequence;
     s->usage = r->usage;
@@ -139,14 +143,15 @@ static weir_status take_end(run *r, const listener *l, const weir_request *reque
     if (request->max_tokens == 0) s->finish = WEIR_FINISH_NONE;
     s->has_logits = request->want_logits && r->status == WEIR_OK;
     if (r->status == WEIR_OK || (r->status == WEIR_ECANCELED && l->is_stopped)) return WEIR_OK;
-    return weir_error_set(error, r->status, "%s",
-                          r->message[0] != '\0' ? r->message : weir_status_text(r->status));
+    return weir_error_set(
+        error, r->status, "%s", r->message[0] != '\0' ? r->message : weir_status_text(r->status)
+    );
 }
 
 static weir_status submit_and_listen(run *r, listener *l, weir_request *request, weir_error *error)
 {
     weir_sequence *const s = r->sequence;
-    weir_job            *job = NULL;
+    weir_job *job = NULL;
     request->prompt = s->tokens;
     request->n_prompt = (int32_t)s->n;
     request->n_choices = 1;
@@ -162,11 +167,13 @@ static weir_status submit_and_listen(run *r, listener *l, weir_request *request,
     return status != WEIR_OK ? status : end;
 }
 
-weir_status weir_api_run(weir_sequence *sequence, weir_request *request,
-                         weir_token_callback *callback, void *user, weir_error *error)
+weir_status weir_api_run(
+    weir_sequence *sequence, weir_request *request, weir_token_callback *callback, void *user,
+    weir_error *error
+)
 {
-    run                r = { .sequence = sequence, .base = sequence->n };
-    listener           l = { .callback = callback, .user = user };
+    run r = { .sequence = sequence, .base = sequence->n };
+    listener l = { .callback = callback, .user = user };
     pthread_condattr_t clock;
     atomic_store(&sequence->is_canceled, false);
     (void)pthread_condattr_init(&clock);

@@ -25,7 +25,7 @@ static bool own_folder(char out[PATH_MAX])
 void weir_places_find(weir_places *out)
 {
     static const char *const ways[WEIR_PLACES] = { "../share/weir", "../../share/weir" };
-    char                     folder[PATH_MAX];
+    char folder[PATH_MAX];
     out->n = 0;
     if (!own_folder(folder)) return;
     for (size_t i = 0; i < WEIR_PLACES; i++) {
@@ -42,14 +42,17 @@ weir_status weir_api_fill_model(weir_config *config, weir_error *error)
     if (config->model.path[0] != '\0') return WEIR_OK;
     weir_places_find(&places);
     for (size_t i = 0; i < places.n; i++) {
-        const int n = snprintf(config->model.path, sizeof config->model.path, "%s/models/weir-demo",
-                               places.folders[i]);
+        const int n = snprintf(
+            config->model.path, sizeof config->model.path, "%s/models/weir-demo", places.folders[i]
+        );
         if (n > 0 && (size_t)n < sizeof config->model.path &&
             weir_file_is_directory(config->model.path))
             return WEIR_OK;
     }
     config->model.path[0] = '\0';
-    return weir_error_set(error, WEIR_ENOTFOUND,
-                          "model.path is not set, and the demo model is not installed with the "
-                          "library (share/weir/models/weir-demo)");
+    return weir_error_set(
+        error, WEIR_ENOTFOUND,
+        "model.path is not set, and the demo model is not installed with the "
+        "library (share/weir/models/weir-demo)"
+    );
 }

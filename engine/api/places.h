@@ -6,7 +6,7 @@
 
 enum { WEIR_PLACES = 2 };
 typedef struct weir_places {
-    char   folders[WEIR_PLACES][PATH_MAX]; /* [n] that exist, the best first */
+    char folders[WEIR_PLACES][PATH_MAX]; /* [n] that exist, the best first */
     size_t n;
 } weir_places;
 void weir_places_find(weir_places *out);

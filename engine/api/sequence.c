@@ -12,14 +12,14 @@
 static void *take(weir_sequence *s, void *memory, size_t bytes)
 {
     weir_payer *const before = weir_payer_set(&s->payer.payer);
-    void *const       taken = weir_memory_resize(memory, bytes);
+    void *const taken = weir_memory_resize(memory, bytes);
     (void)weir_payer_set(before);
     return taken;
 }
 
 weir_status weir_sequence_new(weir_sequence **out, weir_engine *engine, weir_error *error)
 {
-    const size_t         n_vocab = (size_t)weir_api_info(engine)->n_vocab;
+    const size_t n_vocab = (size_t)weir_api_info(engine)->n_vocab;
     weir_sequence *const s = calloc(1, sizeof *s);
     if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for a sequence");
     s->engine = engine;
@@ -27,10 +27,12 @@ weir_status weir_sequence_new(weir_sequence **out, weir_engine *engine, weir_err
     s->logits = take(s, NULL, n_vocab * sizeof *s->logits);
     if (s->logits == NULL) {
         weir_sequence_free(s);
-        return weir_error_set(error, WEIR_ENOMEM,
-                              "no memory for the logits of a sequence (%zu tokens); raise "
-                              "memory.host, or free other sequences",
-                              n_vocab);
+        return weir_error_set(
+            error, WEIR_ENOMEM,
+            "no memory for the logits of a sequence (%zu tokens); raise "
+            "memory.host, or free other sequences",
+            n_vocab
+        );
     }
     *out = s;
     return WEIR_OK;
@@ -51,8 +53,9 @@ weir_status weir_api_reserve(weir_sequence *s, size_t n, weir_error *error)
     int32_t *const grown =
         weir_mul_size(&bytes, n, sizeof *s->tokens) ? take(s, s->tokens, bytes) : NULL;
     if (grown == NULL)
-        return weir_error_set(error, WEIR_ENOMEM,
-                              "no memory for the %zu tokens of a sequence; raise memory.host", n);
+        return weir_error_set(
+            error, WEIR_ENOMEM, "no memory for the %zu tokens of a sequence; raise memory.host", n
+        );
     s->tokens = grown;
     s->capacity = n;
     return WEIR_OK;
@@ -86,25 +89,30 @@ static weir_status compute(weir_sequence *s, weir_error *error)
     return weir_api_run(s, &request, NULL, NULL, error);
 }
 
-static weir_status check_tokens(const weir_sequence *s, const int32_t *tokens, size_t n,
-                                weir_error *error)
+static weir_status check_tokens(
+    const weir_sequence *s, const int32_t *tokens, size_t n, weir_error *error
+)
 {
     const weir_service_info *const info = weir_api_info(s->engine);
     if (n > (size_t)info->window)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "%zu tokens do not fit the context window of %d; raise model.context",
-                              n, (int)info->window);
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "%zu tokens do not fit the context window of %d; raise model.context", n,
+            (int)info->window
+        );
     for (size_t i = 0; i < n; i++) {
         if (tokens[i] < 0 || tokens[i] >= info->n_valid_vocab)
-            return weir_error_set(error, WEIR_EINVAL,
-                                  "token %d at position %zu is not in the vocabulary of %d",
-                                  (int)tokens[i], i, (int)info->n_valid_vocab);
+            return weir_error_set(
+                error, WEIR_EINVAL, "token %d at position %zu is not in the vocabulary of %d",
+                (int)tokens[i], i, (int)info->n_valid_vocab
+            );
     }
     return WEIR_OK;
 }
 
-weir_status weir_sequence_sync(weir_sequence *sequence, const int32_t *tokens, size_t n,
-                               weir_error *error)
+weir_status weir_sequence_sync(
+    weir_sequence *sequence, const int32_t *tokens, size_t n, weir_error *error
+)
 {
     WEIR_TRY(check_tokens(sequence, tokens, n, error));
     WEIR_TRY(weir_api_reserve(sequence, n, error));
@@ -119,12 +127,14 @@ weir_status weir_sequence_sync(weir_sequence *sequence, const int32_t *tokens, s
 static weir_status check_not_empty(const weir_sequence *s, weir_error *error)
 {
     if (s->n > 0) return WEIR_OK;
-    return weir_error_set(error, WEIR_EINVAL,
-                          "the sequence is empty; call weir_sequence_sync with a prompt first");
+    return weir_error_set(
+        error, WEIR_EINVAL, "the sequence is empty; call weir_sequence_sync with a prompt first"
+    );
 }
 
-weir_status weir_sequence_logits(weir_sequence *sequence, const float **logits, size_t *vocab_size,
-                                 weir_error *error)
+weir_status weir_sequence_logits(
+    weir_sequence *sequence, const float **logits, size_t *vocab_size, weir_error *error
+)
 {
     WEIR_TRY(check_not_empty(sequence, error));
     if (!sequence->has_logits) WEIR_TRY(compute(sequence, error));
@@ -137,7 +147,7 @@ weir_status weir_sequence_logits(weir_sequence *sequence, const float **logits, 
 static weir_sampling_params configured(const weir_engine *engine)
 {
     const weir_config *const c = weir_engine_config(engine);
-    const int64_t            most = c->sampling.max_tokens;
+    const int64_t most = c->sampling.max_tokens;
     return (weir_sampling_params){ .size = sizeof(weir_sampling_params),
                                    .max_tokens = most < INT32_MAX ? (int32_t)most : 0,
                                    .top_k = (int32_t)c->sampling.top_k,
@@ -191,8 +201,10 @@ static size_t most_tokens(const weir_sequence *s, int32_t max_tokens)
     return max_tokens > 0 && (size_t)max_tokens < left ? (size_t)max_tokens : left;
 }
 
-weir_status weir_generate(weir_sequence *sequence, const weir_sampling_params *params,
-                          weir_token_callback *callback, void *user, weir_error *error)
+weir_status weir_generate(
+    weir_sequence *sequence, const weir_sampling_params *params, weir_token_callback *callback,
+    void *user, weir_error *error
+)
 {
     const weir_sampling_params wanted = complete(params, sequence->engine);
     WEIR_TRY(check_not_empty(sequence, error));
@@ -214,16 +226,18 @@ weir_status weir_sequence_save(weir_sequence *sequence, const char *path, weir_e
     weir_session_result result;
     if (sequence->usage.kv_policy != NULL && !sequence->has_logits && sequence->n > 0)
         WEIR_TRY(compute(sequence, error));
-    return weir_engine_write_text(sequence->engine, sequence->tokens, (int32_t)sequence->n,
-                                  WEIR_API_SALT, path, &result, error);
+    return weir_engine_write_text(
+        sequence->engine, sequence->tokens, (int32_t)sequence->n, WEIR_API_SALT, path, &result,
+        error
+    );
 }
 
 weir_status weir_sequence_restore(weir_sequence *sequence, const char *path, weir_error *error)
 {
     weir_session_result result;
-    weir_ids            ids = { 0 };
-    weir_payer *const   before = weir_payer_set(&sequence->payer.payer);
-    weir_status         status =
+    weir_ids ids = { 0 };
+    weir_payer *const before = weir_payer_set(&sequence->payer.payer);
+    weir_status status =
         weir_engine_read_text(sequence->engine, &ids, WEIR_API_SALT, path, &result, error);
     (void)weir_payer_set(before);
     if (status == WEIR_OK) status = weir_api_reserve(sequence, ids.count, error);

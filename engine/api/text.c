@@ -14,7 +14,7 @@
 /* The running thread's memory is charged to the engine between these two. */
 typedef struct charge {
     weir_ledger_payer payer;
-    weir_payer       *before;
+    weir_payer *before;
 } charge;
 
 static void begin_charge(charge *c, const weir_engine *engine)
@@ -48,17 +48,20 @@ static weir_status copy_ids(int32_t **out, size_t *n, const weir_ids *ids, weir_
 static weir_status need_tokenizer(const weir_engine *engine, weir_error *error)
 {
     if (weir_engine_tokenizer(engine) != NULL) return WEIR_OK;
-    return weir_error_set(error, WEIR_EUNSUPPORTED,
-                          "the model has no tokenizer: give tokens instead of text");
+    return weir_error_set(
+        error, WEIR_EUNSUPPORTED, "the model has no tokenizer: give tokens instead of text"
+    );
 }
 
-weir_status weir_tokenize(const weir_engine *engine, const char *text, size_t length, int flags,
-                          int32_t **out, size_t *n_out, weir_error *error)
+weir_status weir_tokenize(
+    const weir_engine *engine, const char *text, size_t length, int flags, int32_t **out,
+    size_t *n_out, weir_error *error
+)
 {
     const weir_encode_options options = { .add_special = (flags & WEIR_TOKENIZE_BOS) != 0,
                                           .parse_special = (flags & WEIR_TOKENIZE_SPECIAL) != 0 };
-    weir_ids                  ids = { 0 };
-    charge                    c;
+    weir_ids ids = { 0 };
+    charge c;
     if ((flags & ~(WEIR_TOKENIZE_BOS | WEIR_TOKENIZE_SPECIAL)) != 0)
         return weir_error_set(error, WEIR_EINVAL, "weir_tokenize: unknown flags %#x", flags);
     WEIR_TRY(need_tokenizer(engine, error));
@@ -71,12 +74,14 @@ weir_status weir_tokenize(const weir_engine *engine, const char *text, size_t le
     return status;
 }
 
-weir_status weir_detokenize(const weir_engine *engine, const int32_t *tokens, size_t n, char **out,
-                            size_t *length, weir_error *error)
+weir_status weir_detokenize(
+    const weir_engine *engine, const int32_t *tokens, size_t n, char **out, size_t *length,
+    weir_error *error
+)
 {
     weir_buffer text = { 0 };
-    void       *copy = NULL;
-    charge      c;
+    void *copy = NULL;
+    charge c;
     WEIR_TRY(need_tokenizer(engine, error));
     begin_charge(&c, engine);
     weir_status status =
@@ -109,12 +114,16 @@ static weir_status need_chat(const weir_engine *engine, weir_error *error)
     WEIR_TRY(need_tokenizer(engine, error));
     if (weir_engine_chat(engine) != NULL) return WEIR_OK;
     const char *const problem = weir_engine_chat_problem(engine);
-    return weir_error_set(error, WEIR_EUNSUPPORTED, "the model's chat template cannot be used: %s",
-                          problem != NULL ? problem : "it has none");
+    return weir_error_set(
+        error, WEIR_EUNSUPPORTED, "the model's chat template cannot be used: %s",
+        problem != NULL ? problem : "it has none"
+    );
 }
 
-static weir_status give_prompt(const weir_buffer *prompt, const weir_ids *ids, int32_t **out,
-                               size_t *n_out, char **text, weir_error *error)
+static weir_status give_prompt(
+    const weir_buffer *prompt, const weir_ids *ids, int32_t **out, size_t *n_out, char **text,
+    weir_error *error
+)
 {
     void *copy = NULL;
     if (text != NULL) WEIR_TRY(copy_out(&copy, prompt->data, prompt->size, error));
@@ -139,32 +148,38 @@ static bool hold_values(weir_hold *hold, const char *text, size_t length)
            weir_hold_take(hold, bytes);
 }
 
-static weir_status parse(json_t **out, weir_hold *hold, const char *messages, size_t length,
-                         weir_error *error)
+static weir_status parse(
+    json_t **out, weir_hold *hold, const char *messages, size_t length, weir_error *error
+)
 {
     if (hold_values(hold, messages, length))
         return weir_json_parse_within(out, messages, length, "messages", &weir_json_request, error);
-    return weir_error_set(error, WEIR_ENOMEM,
-                          "no memory for messages of %zu bytes; raise "
-                          "memory.host",
-                          length);
+    return weir_error_set(
+        error, WEIR_ENOMEM,
+        "no memory for messages of %zu bytes; raise "
+        "memory.host",
+        length
+    );
 }
 
-weir_status weir_render_chat(const weir_engine *engine, const char *messages, size_t length,
-                             int32_t **out, size_t *n_out, char **text, weir_error *error)
+weir_status weir_render_chat(
+    const weir_engine *engine, const char *messages, size_t length, int32_t **out, size_t *n_out,
+    char **text, weir_error *error
+)
 {
-    json_t     *chat = NULL;
+    json_t *chat = NULL;
     weir_buffer prompt = { 0 };
-    weir_ids    ids = { 0 };
-    weir_hold   hold = { 0 };
-    charge      c;
+    weir_ids ids = { 0 };
+    weir_hold hold = { 0 };
+    charge c;
     WEIR_TRY(need_chat(engine, error));
     begin_charge(&c, engine);
     weir_status status = parse(&chat, &hold, messages, length, error);
     if (status == WEIR_OK)
-        status = weir_messages_render(out != NULL ? &ids : NULL, &prompt,
-                                      weir_engine_tokenizer(engine), weir_engine_chat(engine), chat,
-                                      (weir_messages_place){ .is_question = true }, error);
+        status = weir_messages_render(
+            out != NULL ? &ids : NULL, &prompt, weir_engine_tokenizer(engine),
+            weir_engine_chat(engine), chat, (weir_messages_place){ .is_question = true }, error
+        );
     end_charge(&c);
     if (status == WEIR_OK) status = give_prompt(&prompt, &ids, out, n_out, text, error);
     json_decref(chat);

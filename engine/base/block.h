@@ -5,7 +5,7 @@
 #include "engine/base/memory.h"
 
 typedef struct weir_block {
-    alignas(16)
-        weir_payer *payer; /* NULL: nobody. Its `heap` says which of the two has the block */
+    alignas(16
+    ) weir_payer *payer; /* NULL: nobody. Its `heap` says which of the two has the block */
     size_t room;                   /* malloc: what was charged; heap: where the block lies */
 } weir_block;

@@ -57,7 +57,7 @@ weir_status weir_buffer_format(weir_buffer *buffer, const char *format, ...)
 weir_status weir_buffer_xml(weir_buffer *buffer, const char *text)
 {
     const size_t before = buffer->size;
-    weir_status  status = WEIR_OK;
+    weir_status status = WEIR_OK;
     for (; *text != '\0' && status == WEIR_OK; text++) {
         const unsigned char c = (unsigned char)*text;
         if (c == '<' || c == '>' || c == '&' || c == '"' || c < 0x20)

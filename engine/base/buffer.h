@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 typedef struct weir_buffer {
-    char  *data; /* always NUL-terminated once anything was added; owned */
+    char *data; /* always NUL-terminated once anything was added; owned */
     size_t size, capacity;
 } weir_buffer;
 
@@ -24,8 +24,8 @@ WEIR_MUST_CHECK weir_status weir_buffer_format(weir_buffer *buffer, const char *
 /* As text of an XML document: markup and quotes as character references, control characters as
  * spaces. */
 WEIR_MUST_CHECK weir_status weir_buffer_xml(weir_buffer *buffer, const char *text);
-void                        weir_buffer_clear(weir_buffer *buffer); /* keeps the memory */
-void                        weir_buffer_free(weir_buffer *buffer);
+void weir_buffer_clear(weir_buffer *buffer); /* keeps the memory */
+void weir_buffer_free(weir_buffer *buffer);
 
 #ifdef __cplusplus
 }

@@ -19,7 +19,7 @@ weir_status weir_error_set(weir_error *error, weir_status code, const char *form
 weir_status weir_error_prefix(weir_error *error, weir_status code, const char *format, ...)
 {
     if (error == NULL) return code;
-    char    prefix[sizeof error->text];
+    char prefix[sizeof error->text];
     va_list list;
     va_start(list, format);
     (void)vsnprintf(prefix, sizeof prefix, format, list);

@@ -9,16 +9,17 @@ extern "C" {
 
 typedef struct weir_error {
     weir_status code;
-    char        text[1000]; /* says what, where and what to do; UTF-8, no newline at the end */
+    char text[1000]; /* says what, where and what to do; UTF-8, no newline at the end */
 } weir_error;
 
 /* Fills `error` (may be NULL) and returns `code`, so that a failing function ends in one line. Long
  * texts are cut. */
-WEIR_MUST_CHECK weir_status weir_error_set(weir_error *error, weir_status code, const char *format,
-                                           ...) __attribute__((format(printf, 3, 4)));
+WEIR_MUST_CHECK weir_status
+weir_error_set(weir_error *error, weir_status code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Puts "prefix: " before a text that a callee wrote. Returns error->code. */
-WEIR_MUST_CHECK weir_status weir_error_prefix(weir_error *error, weir_status code,
-                                              const char *format, ...)
+WEIR_MUST_CHECK weir_status
+weir_error_prefix(weir_error *error, weir_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 const char *weir_status_text(weir_status status);
 

@@ -17,8 +17,10 @@ static weir_status open_regular(int *fd, size_t *size, const char *path, weir_er
 {
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*fd < 0)
-        return weir_error_set(error, errno == ENOENT ? WEIR_ENOTFOUND : WEIR_EIO,
-                              "%s: cannot open: %s", path, strerror(errno));
+        return weir_error_set(
+            error, errno == ENOENT ? WEIR_ENOTFOUND : WEIR_EIO, "%s: cannot open: %s", path,
+            strerror(errno)
+        );
     struct stat st;
     if (fstat(*fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         (void)close(*fd);
@@ -30,7 +32,7 @@ static weir_status open_regular(int *fd, size_t *size, const char *path, weir_er
 
 weir_status weir_map_open(weir_map *map, const char *path, weir_error *error)
 {
-    int    fd;
+    int fd;
     size_t size;
     WEIR_TRY(open_regular(&fd, &size, path, error));
     *map = (weir_map){ 0 };
@@ -38,8 +40,9 @@ weir_status weir_map_open(weir_map *map, const char *path, weir_error *error)
     if (size > 0) {
         void *const data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data == MAP_FAILED)
-            status = weir_error_set(error, WEIR_EIO, "%s: cannot map %zu bytes: %s", path, size,
-                                    strerror(errno));
+            status = weir_error_set(
+                error, WEIR_EIO, "%s: cannot map %zu bytes: %s", path, size, strerror(errno)
+            );
         else
             *map = (weir_map){ .data = data, .size = size };
     }
@@ -76,21 +79,24 @@ bool weir_file_is_directory(const char *path)
 
 weir_status weir_file_read(weir_buffer *out, const char *path, size_t limit, weir_error *error)
 {
-    int    fd;
+    int fd;
     size_t size;
     WEIR_TRY(open_regular(&fd, &size, path, error));
     weir_status status = WEIR_OK;
     if (size > limit)
-        status = weir_error_set(error, WEIR_EFORMAT, "%s: %zu bytes, at most %zu are read", path,
-                                size, limit);
+        status = weir_error_set(
+            error, WEIR_EFORMAT, "%s: %zu bytes, at most %zu are read", path, size, limit
+        );
     else if (weir_buffer_reserve(out, size) != WEIR_OK)
         status = weir_error_set(error, WEIR_ENOMEM, "%s: no memory for %zu bytes", path, size);
     while (status == WEIR_OK && size > 0) {
         const ssize_t n = read(fd, out->data + out->size, size);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
-            status = weir_error_set(error, WEIR_EIO, "%s: cannot read: %s", path,
-                                    n < 0 ? strerror(errno) : "file became shorter");
+            status = weir_error_set(
+                error, WEIR_EIO, "%s: cannot read: %s", path,
+                n < 0 ? strerror(errno) : "file became shorter"
+            );
             break;
         }
         out->size += (size_t)n;
@@ -102,15 +108,17 @@ weir_status weir_file_read(weir_buffer *out, const char *path, size_t limit, wei
 }
 
 /* To the end of the stream, at most `limit` bytes. */
-static weir_status read_stream(weir_buffer *out, int fd, const char *path, size_t limit,
-                               weir_error *error)
+static weir_status read_stream(
+    weir_buffer *out, int fd, const char *path, size_t limit, weir_error *error
+)
 {
     enum { PIECE = 1 << 16 };
     const size_t before = out->size;
     for (;;) {
         if (weir_buffer_reserve(out, PIECE) != WEIR_OK)
-            return weir_error_set(error, WEIR_ENOMEM, "%s: no memory after %zu bytes", path,
-                                  out->size - before);
+            return weir_error_set(
+                error, WEIR_ENOMEM, "%s: no memory after %zu bytes", path, out->size - before
+            );
         const ssize_t n = read(fd, out->data + out->size, PIECE);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0)
@@ -119,14 +127,16 @@ static weir_status read_stream(weir_buffer *out, int fd, const char *path, size_
         out->data[out->size] = '\0';
         if (n == 0) return WEIR_OK;
         if (out->size - before > limit)
-            return weir_error_set(error, WEIR_EFORMAT,
-                                  "%s: more than %zu bytes, which is all that is read", path,
-                                  limit);
+            return weir_error_set(
+                error, WEIR_EFORMAT, "%s: more than %zu bytes, which is all that is read", path,
+                limit
+            );
     }
 }
 
-weir_status weir_file_read_input(weir_buffer *out, const char *path, size_t limit,
-                                 weir_error *error)
+weir_status weir_file_read_input(
+    weir_buffer *out, const char *path, size_t limit, weir_error *error
+)
 {
     struct stat st;
     if (strcmp(path, "-") == 0 || strcmp(path, "/dev/stdin") == 0)
@@ -170,11 +180,13 @@ static weir_status write_special(const char *path, const void *bytes, size_t n, 
     if (fd < 0)
         return weir_error_set(error, WEIR_EIO, "%s: cannot open: %s", path, strerror(errno));
     const weir_status status = write_bytes(fd, bytes, n);
-    const int         reason = errno;
+    const int reason = errno;
     (void)close(fd);
-    return status == WEIR_OK ? WEIR_OK
-                             : weir_error_set(error, status, "%s: cannot write %zu bytes: %s", path,
-                                              n, strerror(reason));
+    return status == WEIR_OK
+               ? WEIR_OK
+               : weir_error_set(
+                     error, status, "%s: cannot write %zu bytes: %s", path, n, strerror(reason)
+                 );
 }
 
 static void forget(weir_new_file *file)
@@ -193,8 +205,9 @@ static weir_status fail_new(weir_new_file *file, const char *what, int reason, w
     return status;
 }
 
-static weir_status open_new(weir_new_file *file, const char *path, size_t size, mode_t mode,
-                            weir_error *error)
+static weir_status open_new(
+    weir_new_file *file, const char *path, size_t size, mode_t mode, weir_error *error
+)
 {
     const size_t length = strlen(path) + 32;
     *file = (weir_new_file){ .path = strdup(path), .temporary = malloc(length), .fd = -1 };
@@ -204,18 +217,18 @@ static weir_status open_new(weir_new_file *file, const char *path, size_t size, 
     }
     (void)snprintf(file->temporary, length, "%s.tmp.%ld", path, (long)getpid());
     file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
-    if (file->fd < 0 ||
-        (mode == 0600 &&
-         fchmod(file->fd, mode) != 0)) { /* one that was left by another may have other modes */
-        const weir_status status = weir_error_set(error, WEIR_EIO, "%s: cannot create: %s",
-                                                  file->temporary, strerror(errno));
+    if (file->fd < 0 || (mode == 0600 && fchmod(file->fd, mode) != 0
+                        )) { /* one that was left by another may have other modes */
+        const weir_status status = weir_error_set(
+            error, WEIR_EIO, "%s: cannot create: %s", file->temporary, strerror(errno)
+        );
         if (file->fd >= 0) (void)close(file->fd);
         forget(file);
         return status;
     }
     if (size > 0 && fallocate(file->fd, 0, 0, (off_t)size) != 0 && errno != EOPNOTSUPP &&
         errno != ENOSYS) {
-        char      what[64];
+        char what[64];
         const int reason = errno;
         (void)snprintf(what, sizeof what, "reserve %zu bytes on the disk", size);
         return fail_new(file, what, reason, error);
@@ -223,8 +236,9 @@ static weir_status open_new(weir_new_file *file, const char *path, size_t size, 
     return WEIR_OK;
 }
 
-weir_status weir_new_file_open(weir_new_file *file, const char *path, size_t size,
-                               weir_error *error)
+weir_status weir_new_file_open(
+    weir_new_file *file, const char *path, size_t size, weir_error *error
+)
 {
     return open_new(file, path, size, 0600, error);
 }
@@ -250,10 +264,11 @@ void weir_new_file_drop(weir_new_file *file)
     forget(file);
 }
 
-static weir_status write_atomic(const char *path, const void *bytes, size_t n, mode_t mode,
-                                weir_error *error)
+static weir_status write_atomic(
+    const char *path, const void *bytes, size_t n, mode_t mode, weir_error *error
+)
 {
-    struct stat   old;
+    struct stat old;
     weir_new_file file;
     if (stat(path, &old) == 0 && !S_ISREG(old.st_mode) && !S_ISDIR(old.st_mode))
         return write_special(path, bytes, n, error);
@@ -270,8 +285,9 @@ weir_status weir_file_write_atomic(const char *path, const void *bytes, size_t n
     return write_atomic(path, bytes, n, 0666, error);
 }
 
-weir_status weir_file_write_private(const char *path, const void *bytes, size_t n,
-                                    weir_error *error)
+weir_status weir_file_write_private(
+    const char *path, const void *bytes, size_t n, weir_error *error
+)
 {
     return write_atomic(path, bytes, n, 0600, error);
 }

@@ -37,18 +37,18 @@ typedef struct chunk {
 } chunk;
 
 typedef struct free_block {
-    weir_block         head;
+    weir_block head;
     struct free_block *next, *previous;
 } free_block;
 _Static_assert(sizeof(free_block) == LEAST, "a free block fits into the smallest");
 
 struct weir_heap {
-    weir_payer      payer; /* first: weir_payer_set takes it */
-    weir_payer     *source;
+    weir_payer payer; /* first: weir_payer_set takes it */
+    weir_payer *source;
     pthread_mutex_t lock;
     chunk *first, *newest; /* list; the heap stands in the first, blocks are cut from the newest */
     size_t mapped, n_live;
-    bool   is_closed;
+    bool is_closed;
     free_block *free[N_CLASSES];
 };
 
@@ -149,9 +149,9 @@ weir_heap *weir_heap_open(weir_payer *payer)
 static void destroy(weir_heap *heap)
 {
     weir_payer *const source = heap->source;
-    const size_t      mapped = heap->mapped;
-    chunk            *at = heap->first->next;
-    chunk *const      first = heap->first;
+    const size_t mapped = heap->mapped;
+    chunk *at = heap->first->next;
+    chunk *const first = heap->first;
     (void)pthread_mutex_destroy(&heap->lock);
     while (at != NULL) {
         chunk *const next = at->next;
@@ -190,7 +190,7 @@ static unsigned class_of(size_t size) /* the smallest that holds it; LEAST to MO
 {
     if (size <= FINE) return (unsigned)((size - LEAST) / STEP);
     const unsigned log = 63u - (unsigned)__builtin_clzll((unsigned long long)size - 1);
-    const size_t   quarter = (size_t)1 << (log - 2);
+    const size_t quarter = (size_t)1 << (log - 2);
     return N_FINE + (log - 9) * 4 + (unsigned)((size - 1 - ((size_t)1 << log)) / quarter);
 }
 
@@ -202,9 +202,9 @@ static size_t size_of_class(unsigned class)
     return ((size_t)FINE << rest / 4) + (((size_t)FINE >> 2) << rest / 4) * (rest % 4 + 1);
 }
 
-static size_t   room_of(size_t place, unsigned class) { return place << 8 | class; }
+static size_t room_of(size_t place, unsigned class) { return place << 8 | class; }
 static unsigned class_in(const weir_block *block) { return block->room & 0xff; }
-static size_t   place_in(const weir_block *block) { return block->room >> 8; }
+static size_t place_in(const weir_block *block) { return block->room >> 8; }
 
 static chunk *chunk_of(weir_block *block) { return (chunk *)((char *)block - place_in(block)); }
 
@@ -350,7 +350,7 @@ void *weir_heap_take(weir_heap *heap, size_t bytes, bool zero)
 {
     size_t size;
     if (!with_head(&size, bytes)) return NULL;
-    const bool        own = has_own_mapping(size);
+    const bool own = has_own_mapping(size);
     weir_block *const block = own ? take_mapping(heap, size) : take_piece(heap, size);
     if (block == NULL) return NULL;
     if (zero && !own) memset(block + 1, 0, bytes);
@@ -360,8 +360,8 @@ void *weir_heap_take(weir_heap *heap, size_t bytes, bool zero)
 void weir_heap_give(weir_heap *heap, void *memory)
 {
     weir_block *const block = (weir_block *)memory - 1;
-    const bool        own = class_in(block) == OWN_MAPPING;
-    const size_t      size = own ? place_in(block) : 0;
+    const bool own = class_in(block) == OWN_MAPPING;
+    const size_t size = own ? place_in(block) : 0;
     (void)pthread_mutex_lock(&heap->lock);
     if (own) {
         heap->mapped -= size;
@@ -400,9 +400,9 @@ static void *resize_mapping(weir_heap *heap, weir_block *block, size_t size)
 void *weir_heap_resize(weir_heap *heap, void *memory, size_t bytes)
 {
     weir_block *const block = (weir_block *)memory - 1;
-    const bool        own = class_in(block) == OWN_MAPPING;
-    const size_t      room = own ? place_in(block) : size_of_class(class_in(block));
-    size_t            size;
+    const bool own = class_in(block) == OWN_MAPPING;
+    const size_t room = own ? place_in(block) : size_of_class(class_in(block));
+    size_t size;
     if (!with_head(&size, bytes)) return NULL;
     if (own && has_own_mapping(size)) return resize_mapping(heap, block, size);
     if (!own && size <= room) return memory;

@@ -31,7 +31,7 @@ size_t weir_heap_mapped(const weir_heap *heap);
 /* memory.c calls these: weir_memory_* with the heap as payer. */
 void *weir_heap_take(weir_heap *heap, size_t bytes, bool zero);
 void *weir_heap_resize(weir_heap *heap, void *memory, size_t bytes);
-void  weir_heap_give(weir_heap *heap, void *memory);
+void weir_heap_give(weir_heap *heap, void *memory);
 
 #ifdef __cplusplus
 }

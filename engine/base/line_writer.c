@@ -17,20 +17,20 @@
 enum { QUEUE_BYTES = 256 << 10, PIECE = 4096, LOOK_MS = 100, GRACE_MS = 100 };
 
 struct weir_line_writer {
-    int             fd;
-    const char     *before, *after;
-    pthread_t       thread;
+    int fd;
+    const char *before, *after;
+    pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t  some;
-    size_t          first, used; /* of the ring */
-    uint64_t        queued, taken; /* bytes since the beginning */
-    uint64_t        dropped, said; /* lines */
-    uint64_t        say_after; /* bytes taken; 0: nothing is to be said */
-    bool            is_closing;
-    bool            is_inside; /* of the thread: the last byte written ends no line */
-    bool            is_cut; /* of the thread: and what follows was refused */
-    int64_t         deadline_ns; /* once it is closing */
-    char            ring[QUEUE_BYTES];
+    pthread_cond_t some;
+    size_t first, used; /* of the ring */
+    uint64_t queued, taken; /* bytes since the beginning */
+    uint64_t dropped, said; /* lines */
+    uint64_t say_after; /* bytes taken; 0: nothing is to be said */
+    bool is_closing;
+    bool is_inside; /* of the thread: the last byte written ends no line */
+    bool is_cut; /* of the thread: and what follows was refused */
+    int64_t deadline_ns; /* once it is closing */
+    char ring[QUEUE_BYTES];
 };
 
 /* Lock held in `push` and `take`. */
@@ -108,7 +108,7 @@ static outcome write_bytes(weir_line_writer *w, size_t *n_written, const char *b
     *n_written = 0;
     while (*n_written < n) {
         struct pollfd ready = { .fd = w->fd, .events = POLLOUT };
-        const int     found = poll(&ready, 1, LOOK_MS);
+        const int found = poll(&ready, 1, LOOK_MS);
         if (is_late(w)) return LATE;
         if (found == 0 || (found < 0 && errno == EINTR)) continue;
         const ssize_t written = write(w->fd, bytes + *n_written, n - *n_written);
@@ -143,11 +143,11 @@ static outcome write_lines(weir_line_writer *w, const char *bytes, size_t n)
 /* They count as said once the descriptor took the line. */
 static outcome say_dropped(weir_line_writer *w, uint64_t dropped)
 {
-    char           line[160];
-    size_t         n_written = 0;
-    const size_t   room = sizeof line;
+    char line[160];
+    size_t n_written = 0;
+    const size_t room = sizeof line;
     const uint64_t more = dropped - w->said;
-    const int      n = snprintf(line, room, "%s%" PRIu64 "%s\n", w->before, more, w->after);
+    const int n = snprintf(line, room, "%s%" PRIu64 "%s\n", w->before, more, w->after);
     if (n < 0 || (size_t)n >= room) return WRITTEN;
     const outcome result = write_bytes(w, &n_written, line, (size_t)n);
     if (result != WRITTEN) return result;
@@ -161,12 +161,12 @@ static outcome say_dropped(weir_line_writer *w, uint64_t dropped)
 static void *run(void *argument)
 {
     weir_line_writer *const w = argument;
-    char                    piece[PIECE];
+    char piece[PIECE];
     for (;;) {
         (void)pthread_mutex_lock(&w->lock);
         while (w->used == 0 && !w->is_closing) (void)pthread_cond_wait(&w->some, &w->lock);
-        const size_t   n = take(w, piece);
-        const bool     is_due = w->say_after > 0 && w->taken >= w->say_after;
+        const size_t n = take(w, piece);
+        const bool is_due = w->say_after > 0 && w->taken >= w->say_after;
         const uint64_t dropped = w->dropped;
         (void)pthread_mutex_unlock(&w->lock);
         if (n == 0) break;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static _Atomic int                 current_level = WEIR_LOG_INFO;
+static _Atomic int current_level = WEIR_LOG_INFO;
 static _Atomic(weir_line_writer *) current_writer;
 
 static const char *const names[] = { "error", "warning", "info", "debug" };
@@ -26,9 +26,9 @@ bool weir_log_set_level_name(const char *name)
 
 void weir_log_set_writer(weir_line_writer *writer) { atomic_store(&current_writer, writer); }
 
-static pthread_mutex_t   function_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t function_lock = PTHREAD_MUTEX_INITIALIZER;
 static weir_log_function current_function;
-static void             *function_user;
+static void *function_user;
 
 void weir_log_set_function(weir_log_function function, void *user)
 {
@@ -43,7 +43,7 @@ static bool call_function(const char *level, const char *text)
 {
     (void)pthread_mutex_lock(&function_lock);
     const weir_log_function function = current_function;
-    void *const             user = function_user;
+    void *const user = function_user;
     (void)pthread_mutex_unlock(&function_lock);
     if (function != NULL) function(user, level, text);
     return function != NULL;
@@ -54,10 +54,10 @@ uint64_t weir_log_dropped(void) { return weir_line_writer_dropped(atomic_load(&c
 void weir_log(weir_log_level level, const char *format, ...)
 {
     if ((int)level > atomic_load(&current_level)) return;
-    char              line[4096];
-    int               n = snprintf(line, sizeof line, "weir: %s: ", names[level]);
+    char line[4096];
+    int n = snprintf(line, sizeof line, "weir: %s: ", names[level]);
     const char *const message = line + n;
-    va_list           list;
+    va_list list;
     va_start(list, format);
     const int text = vsnprintf(line + n, sizeof line - (size_t)n - 1, format, list);
     va_end(list);
@@ -69,15 +69,15 @@ void weir_log(weir_log_level level, const char *format, ...)
     if (writer != NULL)
         weir_line_writer_put(writer, line, (size_t)n);
     else
-        (void)!write(STDERR_FILENO, line,
-                     (size_t)n); /* nothing can be done about a broken stderr */
+        (void
+        )!write(STDERR_FILENO, line, (size_t)n); /* nothing can be done about a broken stderr */
 }
 
 bool weir_log_is_new(weir_log_causes *causes, const char *text)
 {
     const char *const colon = strrchr(text, ':'), *const cause = colon != NULL ? colon : text;
     const size_t n = strcspn(cause, "0123456789");
-    uint64_t     hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
     for (size_t i = 0; i < n; i++)
         hash = (hash ^ (unsigned char)cause[i]) * UINT64_C(0x100000001b3);
     for (int32_t i = 0; i < causes->n && i < WEIR_LOG_CAUSES; i++)

@@ -25,7 +25,7 @@ void weir_log_set_writer(weir_line_writer *writer);
 /* Lines go to this function instead, on the thread that logs, without a newline; NULL: as before.
  * Safe while others log, but a line that is on its way may still come to the old one. */
 typedef void (*weir_log_function)(void *user, const char *level, const char *text);
-void     weir_log_set_function(weir_log_function function, void *user);
+void weir_log_set_function(weir_log_function function, void *user);
 uint64_t weir_log_dropped(void); /* lines that the present writer dropped */
 /* Writes one line with one write(2); text longer than 4 KiB is cut. Thread-safe. */
 void weir_log(weir_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -35,7 +35,7 @@ void weir_log(weir_log_level level, const char *format, ...) __attribute__((form
 enum { WEIR_LOG_CAUSES = 8 };
 typedef struct weir_log_causes {
     uint64_t said[WEIR_LOG_CAUSES];
-    int32_t  n;
+    int32_t n;
 } weir_log_causes;
 /* Notes the cause that a text names: what stands behind its last colon, up to the first digit, as
  * paths and numbers differ from time to time. false: it was noted before. */

@@ -26,9 +26,9 @@ static size_t number(const char *folder, const char *name)
 {
     char path[2 * PATH_MAX];
     (void)snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *const        file = fopen(path, "re");
+    FILE *const file = fopen(path, "re");
     unsigned long long value;
-    const bool         found = file != NULL && fscanf(file, "%llu", &value) == 1;
+    const bool found = file != NULL && fscanf(file, "%llu", &value) == 1;
     if (file != NULL) (void)fclose(file);
     return found && value < unlimited ? (size_t)value : SIZE_MAX;
 }
@@ -36,13 +36,13 @@ static size_t number(const char *folder, const char *name)
 /* The number on the line "NAME NUMBER" or "NAME: NUMBER", 0 when there is none. */
 static size_t line(const char *path, const char *name)
 {
-    FILE *const  file = fopen(path, "re");
+    FILE *const file = fopen(path, "re");
     const size_t n = strlen(name);
-    char         text[256];
-    size_t       found = 0;
+    char text[256];
+    size_t found = 0;
     while (file != NULL && found == 0 && fgets(text, sizeof text, file) != NULL) {
         unsigned long long value;
-        const char *const  rest = text + n;
+        const char *const rest = text + n;
         if (strncmp(text, name, n) == 0 && (*rest == ' ' || *rest == ':') &&
             sscanf(rest + 1, "%llu", &value) == 1 && value < unlimited)
             found = (size_t)value;
@@ -63,7 +63,7 @@ static size_t group_limit(const char *folder, const files *names)
 static size_t group_leaves(const char *folder, const files *names)
 {
     const size_t limit = group_limit(folder, names);
-    size_t       used = number(folder, names->usage);
+    size_t used = number(folder, names->usage);
     if (limit == SIZE_MAX) return SIZE_MAX;
     if (used == SIZE_MAX) used = 0;
     char stat[2 * PATH_MAX];
@@ -77,15 +77,17 @@ typedef size_t measure(const char *folder, const files *names);
 
 /* The group at `mount``path` and its ancestors. In a container the path can be one of the host,
  * which is not there: the mount itself is the group then. */
-static size_t path_least(const char *root, const char *mount, const char *path, const files *names,
-                         measure *of)
+static size_t path_least(
+    const char *root, const char *mount, const char *path, const files *names, measure *of
+)
 {
     char folder[PATH_MAX];
-    if (snprintf(folder, sizeof folder, "%s%s%s", root, mount,
-                 strstr(path, "..") == NULL ? path : "") >= (int)sizeof folder)
+    if (snprintf(
+            folder, sizeof folder, "%s%s%s", root, mount, strstr(path, "..") == NULL ? path : ""
+        ) >= (int)sizeof folder)
         return SIZE_MAX;
     const size_t base = strlen(root) + strlen(mount);
-    size_t       left = SIZE_MAX;
+    size_t left = SIZE_MAX;
     for (;;) {
         size_t n = strlen(folder);
         while (n > base && folder[n - 1] == '/') folder[--n] = '\0';
@@ -100,7 +102,7 @@ static bool has_memory(const char *controllers, size_t n)
 {
     for (const char *at = controllers, *const end = controllers + n; at < end;) {
         const char *const comma = memchr(at, ',', (size_t)(end - at));
-        const size_t      length = (size_t)((comma != NULL ? comma : end) - at);
+        const size_t length = (size_t)((comma != NULL ? comma : end) - at);
         if (length == 6 && memcmp(at, "memory", 6) == 0) return true;
         at += length + 1;
     }
@@ -118,8 +120,10 @@ static size_t entry_least(const char *root, char *entry, measure *of)
     if (has_memory(controllers + 1, n))
         return path_least(root, "/sys/fs/cgroup/memory", path + 1, &version_1, of);
     if (n > 0) return SIZE_MAX;
-    return less(path_least(root, "/sys/fs/cgroup", path + 1, &version_2, of),
-                path_least(root, "/sys/fs/cgroup/unified", path + 1, &version_2, of));
+    return less(
+        path_least(root, "/sys/fs/cgroup", path + 1, &version_2, of),
+        path_least(root, "/sys/fs/cgroup/unified", path + 1, &version_2, of)
+    );
 }
 
 /* The line of /proc/meminfo, or less where a group of this process has less. */
@@ -128,7 +132,7 @@ static size_t least_of(const char *root, const char *name, size_t unknown, measu
     char path[PATH_MAX], entry[PATH_MAX];
     (void)snprintf(path, sizeof path, "%s/proc/meminfo", root);
     const size_t kib = line(path, name);
-    size_t       least = kib > 0 && kib < SIZE_MAX / 1024 ? kib * 1024 : unknown;
+    size_t least = kib > 0 && kib < SIZE_MAX / 1024 ? kib * 1024 : unknown;
     (void)snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     FILE *const file = fopen(path, "re");
     while (file != NULL && fgets(entry, sizeof entry, file) != NULL)

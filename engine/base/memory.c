@@ -24,10 +24,11 @@ weir_payer *weir_payer_get(void) { return current; }
 static bool charge_purse(weir_payer *payer, size_t bytes)
 {
     weir_purse *const purse = (weir_purse *)payer;
-    size_t            left = __atomic_load_n(&purse->left, __ATOMIC_RELAXED);
+    size_t left = __atomic_load_n(&purse->left, __ATOMIC_RELAXED);
     while (left >= bytes)
-        if (__atomic_compare_exchange_n(&purse->left, &left, left - bytes, true, __ATOMIC_RELAXED,
-                                        __ATOMIC_RELAXED))
+        if (__atomic_compare_exchange_n(
+                &purse->left, &left, left - bytes, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED
+            ))
             return true;
     return false;
 }
@@ -84,8 +85,8 @@ void *weir_memory_resize(void *memory, size_t bytes)
     if (memory == NULL) return weir_memory_take(bytes);
     weir_block *const old = (weir_block *)memory - 1;
     weir_payer *const payer = old->payer;
-    const size_t      before = old->room;
-    size_t            cost;
+    const size_t before = old->room;
+    size_t cost;
     if (payer != NULL && payer->heap != NULL) return weir_heap_resize(payer->heap, memory, bytes);
     if (!cost_of(&cost, bytes) || (payer != NULL && !payer->charge(payer, cost))) return NULL;
     void *const grown = begin(realloc(old, sizeof(weir_block) + bytes), payer, cost);
@@ -96,7 +97,7 @@ void *weir_memory_resize(void *memory, size_t bytes)
 char *weir_memory_text(const char *text)
 {
     const size_t n = strlen(text) + 1;
-    char *const  copy = weir_memory_take(n);
+    char *const copy = weir_memory_take(n);
     if (copy != NULL) memcpy(copy, text, n);
     return copy;
 }
@@ -106,7 +107,7 @@ void weir_memory_give(void *memory)
     if (memory == NULL) return;
     weir_block *const block = (weir_block *)memory - 1;
     weir_payer *const payer = block->payer;
-    const size_t      charged = block->room;
+    const size_t charged = block->room;
     if (payer != NULL && payer->heap != NULL) {
         weir_heap_give(payer->heap, memory);
         return;

@@ -31,12 +31,12 @@ void *weir_memory_take_zero(size_t count, size_t size);
  * the difference. */
 void *weir_memory_resize(void *memory, size_t bytes);
 char *weir_memory_text(const char *text); /* a copy */
-void  weir_memory_give(void *memory); /* NULL-safe */
+void weir_memory_give(void *memory); /* NULL-safe */
 
 /* A payer with so many bytes to spend, which somebody else has booked. */
 typedef struct weir_purse {
     weir_payer payer;
-    size_t     left;
+    size_t left;
 } weir_purse;
 void weir_purse_init(weir_purse *purse, size_t bytes);
 
@@ -44,7 +44,7 @@ void weir_purse_init(weir_purse *purse, size_t bytes);
  * lives. */
 typedef struct weir_hold {
     weir_payer *payer;
-    size_t      bytes;
+    size_t bytes;
 } weir_hold;
 bool weir_hold_take(weir_hold *hold, size_t bytes); /* hold: zero, or given; false: refused */
 void weir_hold_give(weir_hold *hold); /* idempotent */

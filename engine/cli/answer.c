@@ -10,25 +10,25 @@
 /* One mutex and condition for all jobs of a call. */
 typedef struct gate {
     pthread_mutex_t lock;
-    pthread_cond_t  changed;
-    size_t          n_open;
+    pthread_cond_t changed;
+    size_t n_open;
 } gate;
 
 typedef struct pending {
-    gate                 *gate;
-    weir_cli_answer      *answer;
+    gate *gate;
+    weir_cli_answer *answer;
     weir_cli_answer_token on_token;
-    void                 *user;
-    weir_job             *job;
-    weir_status           status;
-    bool                  shows; /* progress, until its first token */
-    char                  message[512];
+    void *user;
+    weir_job *job;
+    weir_status status;
+    bool shows; /* progress, until its first token */
+    char message[512];
 } pending;
 
 static bool on_event(void *user, const weir_event *event)
 {
     pending *const p = user;
-    bool           go_on = true;
+    bool go_on = true;
     pthread_mutex_lock(&p->gate->lock);
     switch (event->type) {
     case WEIR_EVENT_TOKEN:
@@ -43,8 +43,9 @@ static bool on_event(void *user, const weir_event *event)
     case WEIR_EVENT_DONE:
         p->status = event->status;
         p->answer->usage = event->usage;
-        (void)snprintf(p->message, sizeof p->message, "%s",
-                       event->message != NULL ? event->message : "");
+        (void)snprintf(
+            p->message, sizeof p->message, "%s", event->message != NULL ? event->message : ""
+        );
         p->gate->n_open--;
         pthread_cond_broadcast(&p->gate->changed);
         break;
@@ -67,13 +68,14 @@ static void wait_a_little(gate *g)
     (void)pthread_cond_timedwait(&g->changed, &g->lock, &until);
 }
 
-weir_status weir_cli_answer_wait(weir_cli_answer *answer, weir_service *service,
-                                 const weir_request *request, weir_cli_answer_token on_token,
-                                 void *user, const volatile int *interrupted, weir_error *error)
+weir_status weir_cli_answer_wait(
+    weir_cli_answer *answer, weir_service *service, const weir_request *request,
+    weir_cli_answer_token on_token, void *user, const volatile int *interrupted, weir_error *error
+)
 {
-    gate    g = { .lock = PTHREAD_MUTEX_INITIALIZER,
-                  .changed = PTHREAD_COND_INITIALIZER,
-                  .n_open = 1 };
+    gate g = { .lock = PTHREAD_MUTEX_INITIALIZER,
+               .changed = PTHREAD_COND_INITIALIZER,
+               .n_open = 1 };
     pending p = { .gate = &g, .answer = answer, .on_token = on_token, .user = user, .shows = true };
     weir_request mine = *request;
     *answer = (weir_cli_answer){ .stop_token = -1 };
@@ -119,12 +121,14 @@ static int64_t count_done(const pending *all, size_t n)
     return done;
 }
 
-weir_status weir_cli_answer_all(weir_cli_answer *answers, weir_service *service,
-                                const weir_prompt *prompts, size_t n, weir_error *error)
+weir_status weir_cli_answer_all(
+    weir_cli_answer *answers, weir_service *service, const weir_prompt *prompts, size_t n,
+    weir_error *error
+)
 {
-    gate           g = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+    gate g = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
     pending *const all = calloc(n > 0 ? n : 1, sizeof *all);
-    const size_t   slots = (size_t)weir_service_info_of(service)->n_slots,
+    const size_t slots = (size_t)weir_service_info_of(service)->n_slots,
                  queue = (size_t)weir_service_info_of(service)->queue_limit;
     const size_t most =
         queue < 2 * slots ? queue : 2 * slots; /* all of them may be waiting at the same moment */
@@ -134,7 +138,7 @@ weir_status weir_cli_answer_all(weir_cli_answer *answers, weir_service *service,
     size_t started = 0;
     weir_progress_begin("answering", "items", (int64_t)n);
     for (; status == WEIR_OK && started < n && !weir_interrupted; started++) {
-        pending *const     p = &all[started];
+        pending *const p = &all[started];
         const weir_request request = { .prompt = prompts[started].ids.data,
                                        .n_prompt = (int32_t)prompts[started].ids.count,
                                        .max_tokens = prompts[started].max_tokens,

@@ -20,7 +20,7 @@ enum { MAX_REPEATS = 32, WARM_UP = 4 /* tokens decoded before those that count *
  * buffers that measure bandwidth. */
 static size_t resident_bytes(void)
 {
-    FILE *const        file = fopen("/proc/self/statm", "re");
+    FILE *const file = fopen("/proc/self/statm", "re");
     unsigned long long total, resident = 0;
     if (file == NULL) return 0;
     if (fscanf(file, "%llu %llu", &total, &resident) != 2) resident = 0;
@@ -31,13 +31,13 @@ static size_t resident_bytes(void)
 /* A run: `base` holds the context of the row's depth, `work` is forked from it for every repeat. */
 typedef struct bench {
     const weir_engine *engine;
-    weir_sequence      base, work;
-    weir_policy_run   *policy_run; /* of the two, for one depth; NULL: every row stays */
-    int32_t            n_prompt; /* the depth */
-    int32_t           *tokens; /* any ids: speed does not depend on them */
-    int64_t            n_vocab;
-    size_t             peak_rss; /* after any measurement */
-    int64_t            n_timed, n_turns; /* measurements done and to do, for progress */
+    weir_sequence base, work;
+    weir_policy_run *policy_run; /* of the two, for one depth; NULL: every row stays */
+    int32_t n_prompt; /* the depth */
+    int32_t *tokens; /* any ids: speed does not depend on them */
+    int64_t n_vocab;
+    size_t peak_rss; /* after any measurement */
+    int64_t n_timed, n_turns; /* measurements done and to do, for progress */
 } bench;
 
 static int by_size(const void *a, const void *b)
@@ -61,17 +61,19 @@ static void take_logits(void *user, int32_t first, int32_t n_rows, const float *
     (void)user, (void)first, (void)n_rows, (void)logits;
 }
 
-static weir_status compute(bench *b, weir_sequence *sequence, int32_t n, bool decode,
-                           weir_error *error)
+static weir_status compute(
+    bench *b, weir_sequence *sequence, int32_t n, bool decode, weir_error *error
+)
 {
-    const weir_status status =
-        weir_evaluate(weir_engine_runner(b->engine), sequence,
-                      &(weir_evaluation){ .tokens = b->tokens,
-                                          .n_tokens = n,
-                                          .decode_from = decode ? 0 : INT32_MAX,
-                                          .visit = decode ? take_logits : NULL,
-                                          .stopped = &weir_interrupted },
-                      error);
+    const weir_status status = weir_evaluate(
+        weir_engine_runner(b->engine), sequence,
+        &(weir_evaluation){ .tokens = b->tokens,
+                            .n_tokens = n,
+                            .decode_from = decode ? 0 : INT32_MAX,
+                            .visit = decode ? take_logits : NULL,
+                            .stopped = &weir_interrupted },
+        error
+    );
     return weir_progress_after(status, b->n_timed, error);
 }
 
@@ -89,8 +91,9 @@ static weir_status timed(bench *b, int32_t n, bool decode, double *rate, weir_er
     return WEIR_OK;
 }
 
-static weir_status measure(bench *b, int32_t n, bool decode, int32_t n_repeats,
-                           weir_bench_rate *out, weir_error *error)
+static weir_status measure(
+    bench *b, int32_t n, bool decode, int32_t n_repeats, weir_bench_rate *out, weir_error *error
+)
 {
     double rates[MAX_REPEATS], warm_up;
     *out = (weir_bench_rate){ 0 };
@@ -103,12 +106,14 @@ static weir_status measure(bench *b, int32_t n, bool decode, int32_t n_repeats,
     return WEIR_OK;
 }
 
-weir_status weir_bench_fill(weir_runner *runner, weir_sequence *sequence, const int32_t *tokens,
-                            int32_t n, weir_error *error)
+weir_status weir_bench_fill(
+    weir_runner *runner, weir_sequence *sequence, const int32_t *tokens, int32_t n,
+    weir_error *error
+)
 {
     while (n > 0) {
         const int32_t most = weir_runner_limits_of(runner)->rows, rows = n < most ? n : most;
-        weir_work     work = { .sequence = sequence, .n_rows = rows };
+        weir_work work = { .sequence = sequence, .n_rows = rows };
         memcpy(sequence->tokens + sequence->n_tokens, tokens, (size_t)rows * sizeof *tokens);
         sequence->n_tokens += rows;
         WEIR_TRY(weir_runner_fill(runner, &work, error));
@@ -120,8 +125,9 @@ weir_status weir_bench_fill(weir_runner *runner, weir_sequence *sequence, const 
 
 /* With a policy the rows of each depth are a prompt of their own, after which it drops those that
  * it does not keep. */
-static weir_status begin_depth(bench *b, const weir_bench_options *options, int32_t depth,
-                               weir_error *error)
+static weir_status begin_depth(
+    bench *b, const weir_bench_options *options, int32_t depth, weir_error *error
+)
 {
     const int32_t n_new = weir_runner_limits_of(weir_engine_runner(b->engine))->rows;
     weir_sequence_clear(&b->work);
@@ -130,8 +136,9 @@ static weir_status begin_depth(bench *b, const weir_bench_options *options, int3
     b->policy_run = NULL;
     b->n_prompt = depth;
     if (depth == 0) return WEIR_OK;
-    WEIR_TRY(weir_engine_policy_run_open(b->engine, &b->policy_run, NULL, 2,
-                                         depth + options->n_generate, depth, n_new, error));
+    WEIR_TRY(weir_engine_policy_run_open(
+        b->engine, &b->policy_run, NULL, 2, depth + options->n_generate, depth, n_new, error
+    ));
     if (b->policy_run == NULL) return WEIR_OK;
     weir_sequence_clear(&b->base);
     b->base.policy_run = weir_policy_run_begin(b->policy_run, 0, depth, 0);
@@ -139,7 +146,8 @@ static weir_status begin_depth(bench *b, const weir_bench_options *options, int3
         return WEIR_OK;
     return weir_error_set(
         error, WEIR_EINVAL, "%s has to see the whole prompt: leave --synthetic-kv out",
-        weir_policy_name(weir_policy_options_of(weir_policy_run_policy(b->policy_run))));
+        weir_policy_name(weir_policy_options_of(weir_policy_run_policy(b->policy_run)))
+    );
 }
 
 const char *weir_bench_cold_tier(const weir_engine *engine)
@@ -157,11 +165,12 @@ static int64_t cold_reads(const bench *b)
 }
 
 /* Decoding, with what it read from the tier below and how fast that is. */
-static weir_status measure_decode(bench *b, const weir_bench_options *options, weir_bench_row *row,
-                                  weir_error *error)
+static weir_status measure_decode(
+    bench *b, const weir_bench_options *options, weir_bench_row *row, weir_error *error
+)
 {
     weir_kv_store *const store = weir_engine_store(b->engine);
-    double               before, after;
+    double before, after;
     WEIR_TRY(weir_bench_cold_speed(&before, store, &b->base, error));
     const int64_t reads = cold_reads(b), n = options->n_generate;
     WEIR_TRY(measure(b, options->n_generate, true, options->n_repeats, &row->decode, error));
@@ -179,7 +188,7 @@ static weir_status measure_decode(bench *b, const weir_bench_options *options, w
 static size_t kv_bytes_at(const weir_engine *engine, int64_t rows)
 {
     const weir_plan *const plan = weir_engine_plan_of(engine);
-    const int64_t          sinks = rows < plan->sink_tokens ? rows : plan->sink_tokens;
+    const int64_t sinks = rows < plan->sink_tokens ? rows : plan->sink_tokens;
     return (size_t)(plan->kv_bytes_per_sink * sinks + plan->kv_bytes_per_token * (rows - sinks));
 }
 
@@ -211,29 +220,34 @@ static weir_status read_context(bench *b, int32_t n, weir_error *error)
     weir_progress_begin("reading the context", "tokens", (int64_t)b->base.n_tokens + n);
     const weir_status status = weir_progress_after(
         weir_evaluate(weir_engine_runner(b->engine), &b->base, &evaluation, error),
-        b->base.n_computed, error);
+        b->base.n_computed, error
+    );
     weir_progress_begin("measuring", "turns", b->n_turns);
     return status;
 }
 
-static weir_status run_row(bench *b, const weir_bench_options *options, weir_bench_row *row,
-                           weir_error *error)
+static weir_status run_row(
+    bench *b, const weir_bench_options *options, weir_bench_row *row, weir_error *error
+)
 {
     weir_bandwidth before = { 0 }, after = { 0 };
     WEIR_TRY(begin_depth(b, options, row->depth, error));
     const int32_t grow = row->depth - b->base.n_tokens;
     if (grow > 0)
-        WEIR_TRY(options->synthetic_kv ? weir_bench_fill(weir_engine_runner(b->engine), &b->base,
-                                                         b->tokens, grow, error)
-                                       : read_context(b, grow, error));
+        WEIR_TRY(
+            options->synthetic_kv
+                ? weir_bench_fill(weir_engine_runner(b->engine), &b->base, b->tokens, grow, error)
+                : read_context(b, grow, error)
+        );
     WEIR_TRY(measure_bandwidth(&before, b, error));
     WEIR_TRY(measure_decode(b, options, row, error));
     WEIR_TRY(measure_bandwidth(&after, b, error));
     const bool has_prompt =
         !options->synthetic_kv &&
         b->policy_run == NULL; /* rows dropped by then are no prompt's company */
-    WEIR_TRY(measure(b, has_prompt ? options->n_prompt : 0, false, options->n_repeats,
-                     &row->prefill, error));
+    WEIR_TRY(measure(
+        b, has_prompt ? options->n_prompt : 0, false, options->n_repeats, &row->prefill, error
+    ));
     row->step_bytes = weir_model_decode_bytes(weir_engine_model(b->engine));
     int64_t n_rows = row->depth + options->n_generate / 2;
     if (b->policy_run != NULL)
@@ -252,8 +266,10 @@ static int64_t turns_of(const weir_bench_options *options)
     return 2 * (int64_t)(options->n_repeats + 1);
 }
 
-static weir_status run_rows(bench *b, const weir_bench_options *options, weir_bench_report *out,
-                            void (*progress)(const weir_bench_row *row), weir_error *error)
+static weir_status run_rows(
+    bench *b, const weir_bench_options *options, weir_bench_report *out,
+    void (*progress)(const weir_bench_row *row), weir_error *error
+)
 {
     double medians[WEIR_BENCH_DEPTHS];
     b->n_turns = (int64_t)options->n_depths * turns_of(options);
@@ -274,15 +290,18 @@ static weir_status run_rows(bench *b, const weir_bench_options *options, weir_be
     return WEIR_OK;
 }
 
-static weir_status check_options(const weir_bench_options *options, const weir_engine *engine,
-                                 weir_error *error)
+static weir_status check_options(
+    const weir_bench_options *options, const weir_engine *engine, weir_error *error
+)
 {
     const int32_t window = weir_engine_plan_of(engine)->window;
-    int32_t       before = 0;
+    int32_t before = 0;
     if (options->n_depths < 1 || options->n_depths > WEIR_BENCH_DEPTHS || options->n_repeats < 1 ||
         options->n_repeats > MAX_REPEATS)
-        return weir_error_set(error, WEIR_EINVAL, "bench takes 1 to %d depths and 1 to %d repeats",
-                              (int)WEIR_BENCH_DEPTHS, (int)MAX_REPEATS);
+        return weir_error_set(
+            error, WEIR_EINVAL, "bench takes 1 to %d depths and 1 to %d repeats",
+            (int)WEIR_BENCH_DEPTHS, (int)MAX_REPEATS
+        );
     for (int32_t i = 0; i < options->n_depths; i++) {
         const int32_t more =
             options->n_prompt > options->n_generate ? options->n_prompt : options->n_generate;
@@ -292,19 +311,21 @@ static weir_status check_options(const weir_bench_options *options, const weir_e
             return weir_error_set(
                 error, WEIR_EINVAL,
                 "depth %d and %d tokens do not fit the window of %d (model.context)",
-                (int)options->depths[i], (int)more, (int)window);
+                (int)options->depths[i], (int)more, (int)window
+            );
         before = options->depths[i];
     }
     return WEIR_OK;
 }
 
-weir_status weir_bench_run(weir_bench_report *out, const weir_engine *engine,
-                           const weir_bench_options *options,
-                           void (*progress)(const weir_bench_row *row), weir_error *error)
+weir_status weir_bench_run(
+    weir_bench_report *out, const weir_engine *engine, const weir_bench_options *options,
+    void (*progress)(const weir_bench_row *row), weir_error *error
+)
 {
     const weir_model *const model = weir_engine_model(engine);
-    bench                   b = { .engine = engine, .n_vocab = weir_model_shape(model)->n_vocab };
-    const size_t            window = (size_t)weir_engine_plan_of(engine)->window,
+    bench b = { .engine = engine, .n_vocab = weir_model_shape(model)->n_vocab };
+    const size_t window = (size_t)weir_engine_plan_of(engine)->window,
                  state = weir_model_recurrent_bytes(model);
     *out = (weir_bench_report){ .n_threads = weir_stream_threads(weir_engine_stream(engine)),
                                 .weight_bytes = weir_model_weight_bytes(model),
@@ -320,11 +341,13 @@ weir_status weir_bench_run(weir_bench_report *out, const weir_engine *engine,
     for (size_t i = 0; status == WEIR_OK && i < window; i++)
         b.tokens[i] = (int32_t)((i * 2654435761u) % (size_t)b.n_vocab);
     if (status == WEIR_OK)
-        status = weir_sequence_open(&b.base, weir_engine_store(engine), weir_engine_ledger(engine),
-                                    state, error);
+        status = weir_sequence_open(
+            &b.base, weir_engine_store(engine), weir_engine_ledger(engine), state, error
+        );
     if (status == WEIR_OK)
-        status = weir_sequence_open(&b.work, weir_engine_store(engine), weir_engine_ledger(engine),
-                                    state, error);
+        status = weir_sequence_open(
+            &b.work, weir_engine_store(engine), weir_engine_ledger(engine), state, error
+        );
     if (status == WEIR_OK) status = run_rows(&b, options, out, progress, error);
     out->peak_rss = b.peak_rss;
     weir_ledger_state memory;
@@ -340,20 +363,20 @@ weir_status weir_bench_run(weir_bench_report *out, const weir_engine *engine,
 
 /* ---- explain --------------------------------------------------------------------------------- */
 typedef struct explanation {
-    weir_buffer       *out;
+    weir_buffer *out;
     const weir_stream *stream;
     const weir_kernel *seen[256];
-    size_t             n_seen;
+    size_t n_seen;
     const weir_kernel *picked;
-    weir_status        status;
+    weir_status status;
 } explanation;
 
 static void on_row(void *user, const weir_kernel *kernel, const char *reject)
 {
     explanation *const e = user;
-    const char *const  verdict = kernel == e->picked ? "runs"
-                                 : reject != NULL    ? reject
-                                                     : "accepts, comes later";
+    const char *const verdict = kernel == e->picked ? "runs"
+                                : reject != NULL    ? reject
+                                                    : "accepts, comes later";
     if (e->status == WEIR_OK)
         e->status = weir_buffer_format(e->out, "    %-36s %s\n", kernel->name, verdict);
 }
@@ -376,21 +399,23 @@ weir_status weir_bench_explain(weir_buffer *out, const weir_engine *engine, weir
 {
     enum { PROMPT = 2, ALL = 3 };
     weir_stream *const stream = weir_engine_stream(engine);
-    weir_sequence      sequence = { 0 };
-    weir_policy_run   *policy_run = NULL;
-    const int32_t      tokens[ALL] = { 0 };
-    explanation        e = { .out = out, .stream = stream };
+    weir_sequence sequence = { 0 };
+    weir_policy_run *policy_run = NULL;
+    const int32_t tokens[ALL] = { 0 };
+    explanation e = { .out = out, .stream = stream };
     WEIR_TRY(weir_engine_policy_run_open(engine, &policy_run, NULL, 1, ALL, PROMPT, PROMPT, error));
-    weir_status status =
-        weir_sequence_open(&sequence, weir_engine_store(engine), weir_engine_ledger(engine),
-                           weir_model_recurrent_bytes(weir_engine_model(engine)), error);
+    weir_status status = weir_sequence_open(
+        &sequence, weir_engine_store(engine), weir_engine_ledger(engine),
+        weir_model_recurrent_bytes(weir_engine_model(engine)), error
+    );
     if (status == WEIR_OK && policy_run != NULL)
         sequence.policy_run = weir_policy_run_begin(policy_run, 0, PROMPT, 0);
     weir_stream_observe(stream, on_call, &e);
     if (status == WEIR_OK)
         status = weir_evaluate(
             weir_engine_runner(engine), &sequence,
-            &(weir_evaluation){ .tokens = tokens, .n_tokens = ALL, .decode_from = PROMPT }, error);
+            &(weir_evaluation){ .tokens = tokens, .n_tokens = ALL, .decode_from = PROMPT }, error
+        );
     weir_stream_observe(stream, NULL, NULL);
     weir_sequence_close(&sequence);
     weir_policy_run_close(policy_run);

@@ -12,15 +12,17 @@ enum { LEAST_BYTES = 256 << 20 }; /* of one measurement: pages are read again un
 enum { HUGE_PAGE = 2 << 20 };
 
 /* Reads runs of blocks that follow each other in one layer's part; counts the bytes. */
-static weir_status read_layer(weir_kv_store *store, const weir_sequence *sequence, int64_t layer,
-                              char *buffer, size_t room, size_t *bytes, weir_error *error)
+static weir_status read_layer(
+    weir_kv_store *store, const weir_sequence *sequence, int64_t layer, char *buffer, size_t room,
+    size_t *bytes, weir_error *error
+)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(store);
-    const size_t              each = (size_t)spec->n_kv_heads * weir_kv_page_stride(spec, layer);
-    void *const *const        pages = (void *const *)sequence->table.pages;
+    const size_t each = (size_t)spec->n_kv_heads * weir_kv_page_stride(spec, layer);
+    void *const *const pages = (void *const *)sequence->table.pages;
     for (int64_t block = 0; block < sequence->table.n_pages;) {
         const int32_t first = weir_kv_place_of(store, pages[block]);
-        int64_t       n = 1;
+        int64_t n = 1;
         if (!weir_kv_is_cold(store, pages[block])) {
             block++;
             continue;
@@ -29,18 +31,21 @@ static weir_status read_layer(weir_kv_store *store, const weir_sequence *sequenc
                weir_kv_is_cold(store, pages[block + n]) &&
                weir_kv_place_of(store, pages[block + n]) == first + n)
             n++;
-        WEIR_TRY(weir_lower_tier_read_async(weir_kv_store_lower_tier(store), first, layer, 0,
-                                            buffer, (size_t)n * each, error));
+        WEIR_TRY(weir_lower_tier_read_async(
+            weir_kv_store_lower_tier(store), first, layer, 0, buffer, (size_t)n * each, error
+        ));
         *bytes += (size_t)n * each;
         block += n;
     }
     return WEIR_OK;
 }
 
-static weir_status read_all(double *rate, weir_kv_store *store, const weir_sequence *sequence,
-                            char *buffer, size_t room, weir_error *error)
+static weir_status read_all(
+    double *rate, weir_kv_store *store, const weir_sequence *sequence, char *buffer, size_t room,
+    weir_error *error
+)
 {
-    size_t        bytes = 0, before;
+    size_t bytes = 0, before;
     const int64_t start = weir_clock_ns(), n_layers = weir_kv_store_spec(store)->n_layers;
     do {
         before = bytes;
@@ -51,15 +56,16 @@ static weir_status read_all(double *rate, weir_kv_store *store, const weir_seque
     return WEIR_OK;
 }
 
-weir_status weir_bench_cold_speed(double *gb_per_second, weir_kv_store *store,
-                                  const weir_sequence *sequence, weir_error *error)
+weir_status weir_bench_cold_speed(
+    double *gb_per_second, weir_kv_store *store, const weir_sequence *sequence, weir_error *error
+)
 {
     *gb_per_second = 0.0;
     if (weir_kv_store_lower_tier(store) == NULL) return WEIR_OK;
     const size_t room = weir_kv_prefetch_read_bytes(weir_kv_store_spec(store));
     const size_t bytes = room > HUGE_PAGE ? room : HUGE_PAGE, no_caps[WEIR_TIER_COUNT] = { 0 };
     weir_ledger *ledger = NULL;
-    void        *buffer = NULL;
+    void *buffer = NULL;
     WEIR_TRY(weir_ledger_open(&ledger, no_caps));
     weir_ledger_use_device(ledger, weir_ledger_device(weir_kv_store_ledger(store)));
     weir_status status =

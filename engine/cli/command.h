@@ -56,10 +56,10 @@ int weir_run_eval_state_quality(const weir_arguments *arguments);
 
 typedef struct weir_program {
     const weir_command *commands; /* [n_commands] */
-    size_t              n_commands;
-    const char         *name, *version; /* as texts show them */
-    const char         *fixed; /* NULL: argv[1] names the command (argv[1] and argv[2] for "eval
-                                  retrieval"); else its name */
+    size_t n_commands;
+    const char *name, *version; /* as texts show them */
+    /* NULL: argv[1] names the command (argv[1] and argv[2] for "eval retrieval"); else its name */
+    const char *fixed;
     const char *caller; /* the folder that relative names start from; NULL: the current one */
 } weir_program;
 

@@ -43,9 +43,11 @@
     INT("window", "N", 2, 1 << 24,                                                                 \
         "Tokens per window; each starts from an empty state. Default: " tokens ".")
 #define EXPLAIN_OPTION(policies)                                                                   \
-    FLAG("explain",                                                                                \
-         "Print which kernel runs each op, and why the ones before it do not, and what " policies  \
-         " costs to show what it has to see; and exit.")
+    FLAG(                                                                                          \
+        "explain",                                                                                 \
+        "Print which kernel runs each op, and why the ones before it do not, and what " policies   \
+        " costs to show what it has to see; and exit."                                             \
+    )
 #define SCORED_TEXT_OPTION                                                                         \
     TEXT("text", "FILE", "Text to score, UTF-8; - is stdin.", .required = true)
 
@@ -105,23 +107,33 @@ static const weir_option batch_options[] = { BATCH_OPTIONS };
 GROUP(batch, "Batch");
 
 static const weir_option report_options[] = {
-    LIST("context", 0, 1 << 30,
-         "Window of a sequence in tokens; 0: what the model was trained for. With --report, the "
-         "contexts of the tables: 2048,32768. "
-         "[model.context]"),
-    FLAG("report", "Print what memory and time a model takes by context, batch, KV format, GPU and "
-                   "number of devices, whether it fits this "
-                   "machine or not."),
-    TEXT("shape", "LIST",
-         "Known models to report on in place of --model: llama-2-7b,deepseek-v3, or all."),
+    LIST(
+        "context", 0, 1 << 30,
+        "Window of a sequence in tokens; 0: what the model was trained for. With --report, the "
+        "contexts of the tables: 2048,32768. "
+        "[model.context]"
+    ),
+    FLAG(
+        "report", "Print what memory and time a model takes by context, batch, KV format, GPU and "
+                  "number of devices, whether it fits this "
+                  "machine or not."
+    ),
+    TEXT(
+        "shape", "LIST",
+        "Known models to report on in place of --model: llama-2-7b,deepseek-v3, or all."
+    ),
     TEXT("format", "LIST", "KV formats: f16,q8_0,turbo3. Tables with room for one show the first."),
     LIST("batch", 1, 1 << 16, "Sequences at a time: 1,8,32."),
     LIST("bandwidth", 1, 1 << 20, "Of memory, in GB/s: 60,3350."),
-    TEXT("weights", "TYPE",
-         "Type of the weights: bf16, q8_0, q4_k ... Default: bf16, or what the model file has."),
-    TEXT("assumptions", "NAME",
-         "engine, or seed: the figures of a widely copied analysis, with its errors; without "
-         "--shape, of llama-2-7b. Default: engine."),
+    TEXT(
+        "weights", "TYPE",
+        "Type of the weights: bf16, q8_0, q4_k ... Default: bf16, or what the model file has."
+    ),
+    TEXT(
+        "assumptions", "NAME",
+        "engine, or seed: the figures of a widely copied analysis, with its errors; without "
+        "--shape, of llama-2-7b. Default: engine."
+    ),
     TEXT("svg", "FILE", "Also write a plot of KV over context."),
 };
 GROUP(report, "Report");
@@ -132,14 +144,17 @@ static const weir_option text_options[] = {
     TEXT("tokens", "LIST", "Its token ids: 1,2,3."),
     TEXT(
         "messages", "FILE",
-        "A conversation: JSON array of chat messages, or an object with \"messages\"; - is stdin."),
+        "A conversation: JSON array of chat messages, or an object with \"messages\"; - is stdin."
+    ),
 };
 GROUP(text, "Text");
 
 static const weir_option generate_options[] = {
-    TEXT("session", "NAME",
-         "Continue what is saved under this name in sessions.dir, and save the text with its "
-         "answer there."),
+    TEXT(
+        "session", "NAME",
+        "Continue what is saved under this name in sessions.dir, and save the text with its "
+        "answer there."
+    ),
     FLAG("json", "Print one JSON object with the text and its tokens."),
     EXPLAIN_OPTION("the configured KV policy"),
 };
@@ -159,10 +174,12 @@ static const weir_option logits_options[] = {
 GROUP(logits, "Input and output");
 
 static const weir_option render_options[] = {
-    TEXT("messages", "FILE",
-         "JSON array of chat messages, or an object with \"messages\", \"tools\" and template "
-         "variables; - is stdin.",
-         .required = true),
+    TEXT(
+        "messages", "FILE",
+        "JSON array of chat messages, or an object with \"messages\", \"tools\" and template "
+        "variables; - is stdin.",
+        .required = true
+    ),
 };
 GROUP(render, "Input");
 
@@ -170,16 +187,22 @@ static const weir_option bench_options[] = {
     INT("prompt", "N", 0, 1 << 20, "Prompt tokens per prefill measurement. Default: 512.",
         .letter = 'p'),
     INT("gen", "N", 0, 1 << 20, "Tokens per decode measurement. Default: 64.", .letter = 'n'),
-    LIST("depth", 0, 1 << 24,
-         "Tokens already in the KV store, one row of results each: 0,8192. Default: 0."),
+    LIST(
+        "depth", 0, 1 << 24,
+        "Tokens already in the KV store, one row of results each: 0,8192. Default: 0."
+    ),
     INT("repeat", "N", 1, 1000, "Measurements per figure. Default: 5."),
-    FLAG("synthetic-kv", "Fill the KV rows of each depth with noise instead of computing a prompt "
-                         "that long, and measure no prompt: "
-                         "decoding at depths that would take too long to reach."),
-    TEXT("policies", "LIST",
-         "Measure decoding with these KV policies, NAME or NAME:OPTIONS with ; between, beside a "
-         "plain cache of --budget rows, in turns of "
-         "--gen tokens (default: 128). --depth is the prompt, of noise."),
+    FLAG(
+        "synthetic-kv", "Fill the KV rows of each depth with noise instead of computing a prompt "
+                        "that long, and measure no prompt: "
+                        "decoding at depths that would take too long to reach."
+    ),
+    TEXT(
+        "policies", "LIST",
+        "Measure decoding with these KV policies, NAME or NAME:OPTIONS with ; between, beside a "
+        "plain cache of --budget rows, in turns of "
+        "--gen tokens (default: 128). --depth is the prompt, of noise."
+    ),
     INT("pairs", "N", 1, 64, "Turns of each with --policies. Default: 7."),
     KEY("chunk", "N", "batch.chunk"),
     EXPLAIN_OPTION("each KV policy"),
@@ -190,27 +213,37 @@ GROUP(bench, "Measurement");
 static const weir_option retrieval_options[] = {
     TEXT("items", "FILE", "Questions, one JSON object per line; - is stdin.", .required = true),
     INT("limit", "N", 1, INT32_MAX, "At most so many items. Default: all."),
-    TEXT("svg", "FILE",
-         "Also write a plot: a heat map of length and depth where all items have depths, else "
-         "accuracy over length."),
+    TEXT(
+        "svg", "FILE",
+        "Also write a plot: a heat map of length and depth where all items have depths, else "
+        "accuracy over length."
+    ),
 };
 GROUP(retrieval, "Input and output");
 
 static const weir_option items_options[] = {
-    TEXT("task", "NAME",
-         "niah_single_1, niah_single_2, niah_single_3, niah_multikey_1, niah_multikey_2, "
-         "niah_multikey_3, niah_multivalue, "
-         "niah_multiquery, vt, cwe, fwe, qa_1, qa_2, niah_grid, dfs, dfs_traced, dfs_probe, or all "
-         "of them.",
-         .required = true),
-    LIST("length", 16, 1 << 20, "Tokens of prompt and answer together, never exceeded: 1024,4096.",
-         .required = true),
+    TEXT(
+        "task", "NAME",
+        "niah_single_1, niah_single_2, niah_single_3, niah_multikey_1, niah_multikey_2, "
+        "niah_multikey_3, niah_multivalue, "
+        "niah_multiquery, vt, cwe, fwe, qa_1, qa_2, niah_grid, dfs, dfs_traced, dfs_probe, or all "
+        "of them.",
+        .required = true
+    ),
+    LIST(
+        "length", 16, 1 << 20, "Tokens of prompt and answer together, never exceeded: 1024,4096.",
+        .required = true
+    ),
     INT("samples", "N", 1, 100000, "Per task and length. Default: 50."),
     INT("seed", "N", 0, INT64_MAX, "Names the samples. Default: 42."),
-    TEXT("text", "FILE",
-         "Prose to hide needles in, UTF-8; - is stdin. Default: the end of War and Peace."),
-    TEXT("questions", "FILE",
-         "JSON for qa_1 in the form of SQuAD, for qa_2 in that of HotpotQA (distractor setting)."),
+    TEXT(
+        "text", "FILE",
+        "Prose to hide needles in, UTF-8; - is stdin. Default: the end of War and Peace."
+    ),
+    TEXT(
+        "questions", "FILE",
+        "JSON for qa_1 in the form of SQuAD, for qa_2 in that of HotpotQA (distractor setting)."
+    ),
     TEXT("out", "FILE", "Where the items go, a JSON object per line.", .required = true),
 };
 GROUP(items, "Items");
@@ -232,10 +265,12 @@ static const weir_option matrix_options[] = {
     TEXT("out", "DIR", "Folder of the results, made when it is not there.", .required = true),
     TEXT("items", "FILE", "Questions, as for `weir eval retrieval`."),
     TEXT("text", "FILE", "Text to score, as for `weir eval perplexity`."),
-    TEXT("policies", "LIST",
-         "NAME or NAME:OPTIONS, with ; between. Default: thirteen methods, with windows that fit "
-         "small budgets; and triattention with "
-         "--calibration."),
+    TEXT(
+        "policies", "LIST",
+        "NAME or NAME:OPTIONS, with ; between. Default: thirteen methods, with windows that fit "
+        "small budgets; and triattention with "
+        "--calibration."
+    ),
     KEY("calibration", "FILE", "kv.policy.calibration"),
     TEXT("budgets", "LIST", "Rows, or percent of each text. Default: 50%,25%,12%."),
     TEXT("formats", "LIST", "KV formats. Default: kv.format."),
@@ -254,23 +289,31 @@ GROUP(calibrate, "Input and output");
 static const weir_option perplexity_options[] = {
     SCORED_TEXT_OPTION,
     WINDOW_OPTION("512"),
-    FLAG("by-position", "Also show the score by position in the window, in at most 32 equal parts "
-                        "of 64 tokens or more."),
-    FLAG("stream", "One long stream instead of windows: as many tokens as the text has and the "
-                   "context takes (--context)."),
+    FLAG(
+        "by-position", "Also show the score by position in the window, in at most 32 equal parts "
+                       "of 64 tokens or more."
+    ),
+    FLAG(
+        "stream", "One long stream instead of windows: as many tokens as the text has and the "
+                  "context takes (--context)."
+    ),
 };
 GROUP(perplexity, "Input");
 
 static const weir_option kv_quality_options[] = {
     SCORED_TEXT_OPTION,
-    TEXT("formats", "LIST",
-         "What to measure: q8_0,q8_0/turbo4. Default: every format that the model's heads allow, "
-         "and some pairs."),
+    TEXT(
+        "formats", "LIST",
+        "What to measure: q8_0,q8_0/turbo4. Default: every format that the model's heads allow, "
+        "and some pairs."
+    ),
     WINDOW_OPTION("512"),
     INT("limit", "N", 1, INT32_MAX, "At most so many windows. Default: all."),
-    TEXT("items", "LIST",
-         "Files of questions as eval retrieval takes them, a.jsonl,b.jsonl: their answers are "
-         "counted with each format."),
+    TEXT(
+        "items", "LIST",
+        "Files of questions as eval retrieval takes them, a.jsonl,b.jsonl: their answers are "
+        "counted with each format."
+    ),
     INT("item-limit", "N", 1, INT32_MAX, "At most so many questions of each file. Default: all."),
 };
 GROUP(kv_quality, "Input");
@@ -300,11 +343,15 @@ GROUP(session, "Session");
 
 static const weir_option db_create_options[] = {
     DATABASE_OPTION,
-    TEXT("states", "FORM",
-         "How states are kept: exact, or int8 or int4, with keys and values of CoDA layers in so "
-         "many bits. Default: exact."),
-    FLAG("no-vectors", "States are asked for by name only; each is smaller by 4 bytes for each of "
-                       "the model's dimensions."),
+    TEXT(
+        "states", "FORM",
+        "How states are kept: exact, or int8 or int4, with keys and values of CoDA layers in so "
+        "many bits. Default: exact."
+    ),
+    FLAG(
+        "no-vectors", "States are asked for by name only; each is smaller by 4 bytes for each of "
+                      "the model's dimensions."
+    ),
 };
 GROUP(db_create, "Database");
 
@@ -312,9 +359,11 @@ static const weir_option db_ingest_options[] = {
     DATABASE_OPTION,
     TEXT("label", "TEXT", "What the document is called; its name follows from it."),
     TEXT("metadata", "JSON", "An object of at most 1024 bytes that is kept with the state."),
-    TEXT("documents", "FILE",
-         "Many documents in place of one: a JSON object per line with \"label\", \"text\" and, if "
-         "wanted, \"metadata\"; - is stdin."),
+    TEXT(
+        "documents", "FILE",
+        "Many documents in place of one: a JSON object per line with \"label\", \"text\" and, if "
+        "wanted, \"metadata\"; - is stdin."
+    ),
 };
 GROUP(db_ingest, "Documents");
 
@@ -332,9 +381,11 @@ static const weir_option db_query_options[] = {
     TEXT("state", "NAME", "The state that answers. Default: the nearest to the question."),
     INT("nearest", "K", 1, 1024,
         "Print the K nearest states and how near they are, and no answer."),
-    FLAG("no-chat", "Put \"Question:\" before the question and \"Answer:\" behind it instead of "
-                    "asking through the chat "
-                    "template, as models without one are asked."),
+    FLAG(
+        "no-chat", "Put \"Question:\" before the question and \"Answer:\" behind it instead of "
+                   "asking through the chat "
+                   "template, as models without one are asked."
+    ),
     FLAG("plain", "Put nothing around the question: the document goes on with it."),
     FLAG("json", "Print JSON with the state, the text and its tokens."),
 };

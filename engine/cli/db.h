@@ -10,9 +10,10 @@
 int weir_db_open_engine(weir_engine **engine, const weir_arguments *arguments);
 /* The database beside the engine; Ctrl-C stops what it computes. EMISMATCH: of another model.
  * EUNSUPPORTED: the model's texts cannot be saved. */
-WEIR_MUST_CHECK weir_status weir_db_open(weir_state_service *documents, const weir_engine *engine,
-                                         const weir_arguments *arguments, bool writes,
-                                         weir_error *error);
+WEIR_MUST_CHECK weir_status weir_db_open(
+    weir_state_service *documents, const weir_engine *engine, const weir_arguments *arguments,
+    bool writes, weir_error *error
+);
 WEIR_MUST_CHECK weir_status weir_db_need_sessions(const weir_engine *engine, weir_error *error);
 /* "added paper: 200 tokens, 1.1 MiB" and what of it is not as it was computed. */
 WEIR_MUST_CHECK weir_status weir_db_print_state(const weir_state_info *info, const char *verb);

@@ -45,10 +45,10 @@ int weir_print(const weir_buffer *text)
 enum { N_ROOTS = 4 };
 
 typedef struct places {
-    char        roots[N_ROOTS][PATH_MAX]; /* "": none */
-    char        folders[N_ROOTS][PATH_MAX];
+    char roots[N_ROOTS][PATH_MAX]; /* "": none */
+    char folders[N_ROOTS][PATH_MAX];
     const char *folder_list[N_ROOTS];
-    size_t      n_folders;
+    size_t n_folders;
 } places;
 
 /* False (out "") when the path would be too long. */
@@ -64,7 +64,7 @@ static bool join(char out[PATH_MAX], const char *folder, const char *name)
 static void find_places(places *p, const char *caller)
 {
     *p = (places){ 0 };
-    char    program[PATH_MAX], folder[PATH_MAX];
+    char program[PATH_MAX], folder[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
     if (caller != NULL) (void)snprintf(p->roots[0], PATH_MAX, "%s", caller);
     if (getcwd(p->roots[1], PATH_MAX) == NULL) p->roots[1][0] = '\0';
@@ -95,20 +95,23 @@ static weir_status fill_model(weir_config *config, const places *p, weir_error *
         memcpy(config->model.path, path, length + 1);
         return WEIR_OK;
     }
-    return weir_error_set(error, WEIR_ENOTFOUND,
-                          "the bundled demo (models/weir-demo) is not beside this program; give a "
-                          "model: --model PATH");
+    return weir_error_set(
+        error, WEIR_ENOTFOUND,
+        "the bundled demo (models/weir-demo) is not beside this program; give a "
+        "model: --model PATH"
+    );
 }
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
 /* "eval retrieval" takes two words. *n_words is what was used of argv. */
-static const weir_command *find_command(const weir_command *commands, size_t n, int argc,
-                                        const char *const *argv, int *n_words)
+static const weir_command *find_command(
+    const weir_command *commands, size_t n, int argc, const char *const *argv, int *n_words
+)
 {
     for (size_t i = 0; i < n; i++) {
         const char *const space = strchr(commands[i].name, ' ');
-        const size_t      first =
+        const size_t first =
             space != NULL ? (size_t)(space - commands[i].name) : strlen(commands[i].name);
         if (strlen(argv[0]) != first || strncmp(argv[0], commands[i].name, first) != 0) continue;
         if (space != NULL && (argc < 2 || strcmp(argv[1], space + 1) != 0)) continue;
@@ -130,9 +133,9 @@ static bool is_family(const weir_program *program, const char *word)
 
 static int unknown_command(const weir_program *program, int argc, const char *const *argv)
 {
-    char         name[160];
+    char name[160];
     const size_t first = strlen(argv[0]);
-    size_t       nearest = 0, best = SIZE_MAX;
+    size_t nearest = 0, best = SIZE_MAX;
     (void)snprintf(name, sizeof name, "%.70s", argv[0]);
     for (size_t i = 0; i < program->n_commands;
          i++) { /* "eval" is right already: what follows it is wrong */
@@ -142,14 +145,15 @@ static int unknown_command(const weir_program *program, int argc, const char *co
     }
     for (size_t i = 0; i < program->n_commands; i++) {
         const char *const command = program->commands[i].name;
-        const bool        begins = strncmp(command, argv[0], first) == 0 && command[first] == ' ';
-        const size_t      distance = begins && argc == 1 ? 0 : weir_edit_distance(name, command);
+        const bool begins = strncmp(command, argv[0], first) == 0 && command[first] == ' ';
+        const size_t distance = begins && argc == 1 ? 0 : weir_edit_distance(name, command);
         if (distance < best) best = distance, nearest = i;
     }
     (void)fprintf(
         stderr,
         "weir: unknown command \"%s\"; the nearest is \"%s\". `%s --help` lists them all.\n", name,
-        program->commands[nearest].name, program->name);
+        program->commands[nearest].name, program->name
+    );
     return WEIR_EXIT_USAGE;
 }
 
@@ -173,12 +177,13 @@ static int print_wish(const weir_program *program, const weir_arguments *argumen
     return code;
 }
 
-static int run(const weir_program *program, const weir_command *command, int argc,
-               const char *const *argv)
+static int run(
+    const weir_program *program, const weir_command *command, int argc, const char *const *argv
+)
 {
-    static places         here; /* large; a process runs one command */
+    static places here; /* large; a process runs one command */
     static weir_arguments arguments;
-    weir_error            error = { 0 };
+    weir_error error = { 0 };
     find_places(&here, program->caller);
     if (program->caller != NULL && chdir(program->caller) != 0) {
         (void)weir_error_set(&error, WEIR_EIO, "%.300s: cannot go to this folder", program->caller);
@@ -187,11 +192,13 @@ static int run(const weir_program *program, const weir_command *command, int arg
     const weir_config_search search = { .folders = here.folder_list, .n_folders = here.n_folders };
     if (weir_arguments_parse(&arguments, command, &search, argc, argv, &error) != WEIR_OK) {
         const char *const name = program->fixed == NULL ? command->name : "";
-        const bool        is_about_key =
+        const bool is_about_key =
             strncmp(error.text, "--set: ", 7) == 0 || strncmp(error.text, "--config: ", 10) == 0;
-        (void)fprintf(stderr, "weir: %s\n`%s%s%s --help%s.\n", error.text, program->name,
-                      *name != '\0' ? " " : "", name,
-                      is_about_key ? "-config` lists every key" : "` lists the options");
+        (void)fprintf(
+            stderr, "weir: %s\n`%s%s%s --help%s.\n", error.text, program->name,
+            *name != '\0' ? " " : "", name,
+            is_about_key ? "-config` lists every key" : "` lists the options"
+        );
         return WEIR_EXIT_USAGE;
     }
     if (arguments.wish != WEIR_WISH_RUN) return print_wish(program, &arguments);
@@ -206,7 +213,7 @@ static int run(const weir_program *program, const weir_command *command, int arg
 static int print_commands(const weir_program *program, const char *family, bool asked)
 {
     weir_buffer text = { 0 };
-    int         code = WEIR_EXIT_FAILED;
+    int code = WEIR_EXIT_FAILED;
     if (weir_commands_help(&text, program->name, family, program->commands, program->n_commands) ==
         WEIR_OK) {
         code = asked ? weir_print(&text) : WEIR_EXIT_USAGE;
@@ -237,8 +244,9 @@ static int print_help(const weir_program *program, int argc, const char *const *
 int weir_main(const weir_program *program, int argc, const char *const *argv)
 {
     int n_words = 0;
-    (void)signal(SIGXFSZ, SIG_IGN); /* a file as large as `ulimit -f` allows is an error of that
-                                       write, not the end of the process */
+    /* a file as large as `ulimit -f` allows is an error of that write, not the end of the
+     * process */
+    (void)signal(SIGXFSZ, SIG_IGN);
     if (program->fixed != NULL) {
         const weir_command *const command =
             find_command(program->commands, program->n_commands, 1, &program->fixed, &n_words);

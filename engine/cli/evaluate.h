@@ -7,20 +7,20 @@
 
 enum { WEIR_PERPLEXITY_PLACES = 32 };
 
-typedef struct weir_perplexity_place { /* scored tokens at positions first .. end - 1 of their
-                                          windows */
+/* Scored tokens at positions first .. end - 1 of their windows */
+typedef struct weir_perplexity_place {
     int32_t first, end;
     int64_t n_scored;
-    double  nll; /* mean */
+    double nll; /* mean */
 } weir_perplexity_place;
 
 typedef struct weir_perplexity {
-    double                nll, perplexity, bits_per_byte; /* nll: mean over scored tokens, nats */
-    int64_t               n_scored, n_tokens;
-    int32_t               window; /* tokens of each */
+    double nll, perplexity, bits_per_byte; /* nll: mean over scored tokens, nats */
+    int64_t n_scored, n_tokens;
+    int32_t window; /* tokens of each */
     weir_perplexity_place places[WEIR_PERPLEXITY_PLACES]; /* of equal width, 64 tokens or more */
-    int32_t               n_places;
-    int64_t               kv_bytes, n_kept,
+    int32_t n_places;
+    int64_t kv_bytes, n_kept,
         n_evicted; /* of a window at its end, in the mean; rows in the mean of layers and heads */
 } weir_perplexity;
 
@@ -29,33 +29,34 @@ typedef struct weir_perplexity {
  * as the file has and the engine's window takes. With a KV policy it may drop rows after every 64
  * tokens, and when it does is its own option, or with `every` > 0 whenever a head has so many rows
  * too many. `engine` has no service. */
-WEIR_MUST_CHECK weir_status weir_eval_perplexity(weir_perplexity *out, const weir_engine *engine,
-                                                 const char *path, int32_t window, int32_t every,
-                                                 weir_error *error);
+WEIR_MUST_CHECK weir_status weir_eval_perplexity(
+    weir_perplexity *out, const weir_engine *engine, const char *path, int32_t window,
+    int32_t every, weir_error *error
+);
 
 /* The file as ids, to be freed. */
-WEIR_MUST_CHECK weir_status weir_eval_tokens(weir_ids *out, size_t *n_bytes,
-                                             const weir_engine *engine, const char *path,
-                                             weir_error *error);
+WEIR_MUST_CHECK weir_status weir_eval_tokens(
+    weir_ids *out, size_t *n_bytes, const weir_engine *engine, const char *path, weir_error *error
+);
 
 typedef struct weir_kv_quality { /* of one format */
-    double  perplexity;
-    double  kl_mean, kl_99, kl_most; /* divergence of the next token's distribution from that with
-                                       f32 KV, nats; 99: percentile */
-    double  same_best; /* share of positions with the same likeliest token */
+    double perplexity;
+    /* Divergence of the next token's distribution from that with f32 KV, nats; 99: percentile */
+    double kl_mean, kl_99, kl_most;
+    double same_best; /* share of positions with the same likeliest token */
     int64_t bytes; /* of a token; of a text's states */
 } weir_kv_quality;
 
 typedef struct weir_kv_quality_task {
     const weir_ids *text;
-    int32_t         window, most_windows; /* windows as for perplexity; most: 0 for all */
+    int32_t window, most_windows; /* windows as for perplexity; most: 0 for all */
 } weir_kv_quality_task;
 /* Computes the text with f32 KV and with these formats side by side. `engine` has no service,
  * kv.format f32 and one sequence. */
-WEIR_MUST_CHECK weir_status weir_eval_kv_quality(weir_kv_quality *out, int64_t *n_scored,
-                                                 const weir_engine          *engine,
-                                                 const weir_kv_quality_task *task,
-                                                 const weir_kv_choice *choice, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_eval_kv_quality(
+    weir_kv_quality *out, int64_t *n_scored, const weir_engine *engine,
+    const weir_kv_quality_task *task, const weir_kv_choice *choice, weir_error *error
+);
 
 /* Forms in which the states of layers with memory of fixed size (docs/models/coda.md) are
  * stored. */
@@ -71,34 +72,35 @@ const char *weir_state_form_name(weir_state_form form);
 
 typedef struct weir_state_quality_task {
     const weir_ids *text;
-    int32_t window, before; /* each window is read up to `before`, and scored from there on; a
-                               multiple of the blocks of prompts */
+    /* Each window is read up to `before`, and scored from there on; a multiple of the blocks of
+     * prompts */
+    int32_t window, before;
     int32_t most_windows; /* 0: all */
 } weir_state_quality_task;
 /* Takes each window's state after `before` tokens, brings it to this form and back, and goes on
  * from both; bytes: of its states in that form. `engine` has no service, kv.format f32 and three
  * sequences. EINVAL when the model has no such layers. */
-WEIR_MUST_CHECK weir_status weir_eval_state_quality(weir_kv_quality *out, int64_t *n_scored,
-                                                    const weir_engine             *engine,
-                                                    const weir_state_quality_task *task,
-                                                    weir_state_form form, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_eval_state_quality(
+    weir_kv_quality *out, int64_t *n_scored, const weir_engine *engine,
+    const weir_state_quality_task *task, weir_state_form form, weir_error *error
+);
 
 typedef struct weir_retrieval_row { /* one task, length and depth */
-    char    task[64];
+    char task[64];
     int32_t length, depth; /* depth -1: none */
     int32_t n_right, n_items; /* right: with the whole score */
-    double  score; /* sum over the items, each 0 .. 1 */
+    double score; /* sum over the items, each 0 .. 1 */
 } weir_retrieval_row;
 
 typedef struct weir_retrieval {
     weir_retrieval_row *rows; /* [n_rows], owned */
-    size_t              n_rows;
+    size_t n_rows;
     double
         *scores; /* [n_items] in the order of the file, owned: for paired comparisons of two runs */
-    int32_t       n_right, n_items;
-    double        score; /* sum */
+    int32_t n_right, n_items;
+    double score; /* sum */
     weir_interval likely; /* the mean score of such items, 95 % */
-    int64_t       kv_bytes, n_kept,
+    int64_t kv_bytes, n_kept,
         n_evicted; /* of a text at its end, in the mean; rows in the mean of layers and heads */
 } weir_retrieval;
 
@@ -107,22 +109,24 @@ typedef struct weir_retrieval {
  * begins with "prefix". Without "score" a single answer is right when the greedy reply equals it to
  * the letter and ends there, and of several answers the share counts that the reply holds. `engine`
  * has a service. At most `most` items, 0: all. */
-WEIR_MUST_CHECK weir_status weir_eval_retrieval(weir_retrieval *out, const weir_engine *engine,
-                                                const char *path, int32_t most, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_eval_retrieval(
+    weir_retrieval *out, const weir_engine *engine, const char *path, int32_t most,
+    weir_error *error
+);
 /* With the configured policy, and a budget of so many percent of each prompt's tokens; 0: the
  * configured one. */
-WEIR_MUST_CHECK weir_status weir_eval_retrieval_within(weir_retrieval    *out,
-                                                       const weir_engine *engine, const char *path,
-                                                       int32_t most, int32_t percent,
-                                                       weir_error *error);
-void                        weir_retrieval_free(weir_retrieval *retrieval);
+WEIR_MUST_CHECK weir_status weir_eval_retrieval_within(
+    weir_retrieval *out, const weir_engine *engine, const char *path, int32_t most, int32_t percent,
+    weir_error *error
+);
+void weir_retrieval_free(weir_retrieval *retrieval);
 /* An SVG: a heat map of length and depth where all items have depths, else a curve of accuracy over
  * length per task. */
-WEIR_MUST_CHECK weir_status weir_retrieval_plot(const weir_retrieval *retrieval, const char *path,
-                                                weir_error *error);
+WEIR_MUST_CHECK weir_status
+weir_retrieval_plot(const weir_retrieval *retrieval, const char *path, weir_error *error);
 
 /* The ids of such a prompt. */
-WEIR_MUST_CHECK weir_status weir_eval_prompt(weir_ids *ids, const weir_tokenizer *tokenizer,
-                                             const weir_chat_template *chat, const char *context,
-                                             const char *question, const char *prefix,
-                                             weir_error *error);
+WEIR_MUST_CHECK weir_status weir_eval_prompt(
+    weir_ids *ids, const weir_tokenizer *tokenizer, const weir_chat_template *chat,
+    const char *context, const char *question, const char *prefix, weir_error *error
+);

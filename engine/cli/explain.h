@@ -6,8 +6,8 @@
 
 /* What the configured policy, and with `all` each one with its own options, has to see, and what
  * showing it costs, as text; and which layers keep a fixed number of rows. */
-WEIR_MUST_CHECK weir_status weir_policies_explain(weir_buffer *out, const weir_engine *engine,
-                                                  bool all, weir_error *error);
+WEIR_MUST_CHECK weir_status
+weir_policies_explain(weir_buffer *out, const weir_engine *engine, bool all, weir_error *error);
 /* Prints the kernels and the policies of an engine that has no service: the exit code. */
 int weir_print_explanation(const weir_engine *engine, bool all_policies);
 /* The same for a configuration, with its own policy only. */

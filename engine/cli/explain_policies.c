@@ -6,33 +6,40 @@
 #include "engine/kv/policy_run.h"
 #include "engine/model/model.h"
 
-static weir_status print_price(weir_buffer *out, const weir_policy *policy, size_t bytes,
-                               int64_t budget)
+static weir_status print_price(
+    weir_buffer *out, const weir_policy *policy, size_t bytes, int64_t budget
+)
 {
-    const weir_policy_price          p = weir_policy_price_of(policy, budget);
+    const weir_policy_price p = weir_policy_price_of(policy, budget);
     const weir_policy_options *const options = weir_policy_options_of(policy);
-    char                             sees[96], every[24];
+    char sees[96], every[24];
     (void)snprintf(every, sizeof every, options->every > 0 ? "%d" : "prompts", (int)options->every);
-    int n = snprintf(sees, sizeof sees, "%s%s", p.sees_mass ? "attention " : "",
-                     p.sees_all_queries ? "all queries " : "");
+    int n = snprintf(
+        sees, sizeof sees, "%s%s", p.sees_mass ? "attention " : "",
+        p.sees_all_queries ? "all queries " : ""
+    );
     if (p.window > 0)
         n += snprintf(sees + n, sizeof sees - (size_t)n, "last %d queries ", (int)p.window);
-    (void)snprintf(sees + n, sizeof sees - (size_t)n, "%s%s", p.reads_keys ? "keys " : "",
-                   p.reads_values ? "values " : "");
-    return weir_buffer_format(out, "  %-16s %-34s %9.3f %9.3f %8s %14.1f %9s %9.2f\n",
-                              weir_policy_name(options), sees[0] != '\0' ? sees : "nothing",
-                              p.step_bytes * 1e-6, p.step_flops * 1e-6,
-                              p.reads_prompt_keys_again ? "yes" : "no", p.prompt_flops * 1e-6,
-                              every, (double)bytes * 1e-6);
+    (void)snprintf(
+        sees + n, sizeof sees - (size_t)n, "%s%s", p.reads_keys ? "keys " : "",
+        p.reads_values ? "values " : ""
+    );
+    return weir_buffer_format(
+        out, "  %-16s %-34s %9.3f %9.3f %8s %14.1f %9s %9.2f\n", weir_policy_name(options),
+        sees[0] != '\0' ? sees : "nothing", p.step_bytes * 1e-6, p.step_flops * 1e-6,
+        p.reads_prompt_keys_again ? "yes" : "no", p.prompt_flops * 1e-6, every, (double)bytes * 1e-6
+    );
 }
 
 /* One with statistics that are not there says so. */
-static weir_status print_policy(weir_buffer *out, const weir_service_policy *model,
-                                const weir_policy_options *options, int64_t budget, int64_t rows)
+static weir_status print_policy(
+    weir_buffer *out, const weir_service_policy *model, const weir_policy_options *options,
+    int64_t budget, int64_t rows
+)
 {
-    weir_error              why = { 0 };
-    weir_policy            *policy = NULL;
-    weir_policy_run_size    size;
+    weir_error why = { 0 };
+    weir_policy *policy = NULL;
+    weir_policy_run_size size;
     weir_policy_run_options wish = { .policy = options,
                                      .budget = budget,
                                      .shape = model->shape,
@@ -53,17 +60,21 @@ static weir_status print_policy(weir_buffer *out, const weir_service_policy *mod
 
 static weir_status print_head(weir_buffer *out, const char *what, int64_t budget, int64_t window)
 {
-    return weir_buffer_format(out,
-                              "%s, beside %lld rows of each head after a prompt of %lld: what they "
-                              "see, what a decoded token and a row of the prompt cost "
-                              "more, the tokens between prunings, memory for one text\n"
-                              "  %-16s %-34s %9s %9s %8s %14s %9s %9s\n",
-                              what, (long long)budget, (long long)window, "policy", "sees",
-                              "MB/token", "MFLOP", "K again", "MFLOP/prompt", "every", "MB");
+    return weir_buffer_format(
+        out,
+        "%s, beside %lld rows of each head after a prompt of %lld: what they "
+        "see, what a decoded token and a row of the prompt cost "
+        "more, the tokens between prunings, memory for one text\n"
+        "  %-16s %-34s %9s %9s %8s %14s %9s %9s\n",
+        what, (long long)budget, (long long)window, "policy", "sees", "MB/token", "MFLOP",
+        "K again", "MFLOP/prompt", "every", "MB"
+    );
 }
 
-static weir_status print_all(weir_buffer *out, const weir_service_policy *model, int64_t budget,
-                             int64_t window, weir_error *error)
+static weir_status print_all(
+    weir_buffer *out, const weir_service_policy *model, int64_t budget, int64_t window,
+    weir_error *error
+)
 {
     const char *name, *summary;
     WEIR_TRY(print_head(out, "KV policies with their own options", budget, window));
@@ -79,7 +90,7 @@ static weir_status print_all(weir_buffer *out, const weir_service_policy *model,
 static weir_status print_banks(weir_buffer *out, const weir_engine *engine)
 {
     const weir_banks banks = weir_model_banks(weir_engine_model(engine), NULL);
-    const int64_t    n = banks.n_layers;
+    const int64_t n = banks.n_layers;
     if (n == 0) return WEIR_OK;
     return weir_buffer_format(
         out,
@@ -88,11 +99,13 @@ static weir_status print_banks(weir_buffer *out, const weir_engine *engine)
         "%lld prototypes; other rows are lost, and replies count them (usage.kv)\n",
         (long long)n, (long long)weir_model_shape(weir_engine_model(engine))->n_layers,
         (long long)(banks.ring.slots / n), (long long)(banks.exact.slots / n),
-        (long long)(banks.summary.slots / n));
+        (long long)(banks.summary.slots / n)
+    );
 }
 
-static weir_status print_policies(weir_buffer *out, const weir_service_policy *model,
-                                  int64_t window, bool all, weir_error *error)
+static weir_status print_policies(
+    weir_buffer *out, const weir_service_policy *model, int64_t window, bool all, weir_error *error
+)
 {
     const int64_t wanted = model->budget > 0 ? model->budget : 2048,
                   budget = wanted < window ? wanted : window;
@@ -103,11 +116,12 @@ static weir_status print_policies(weir_buffer *out, const weir_service_policy *m
     return all ? print_all(out, model, budget, window, error) : WEIR_OK;
 }
 
-weir_status weir_policies_explain(weir_buffer *out, const weir_engine *engine, bool all,
-                                  weir_error *error)
+weir_status weir_policies_explain(
+    weir_buffer *out, const weir_engine *engine, bool all, weir_error *error
+)
 {
     const weir_service_policy *const model = weir_engine_policy(engine);
-    weir_status                      status = print_banks(out, engine);
+    weir_status status = print_banks(out, engine);
     if (status == WEIR_OK && model != NULL)
         status = print_policies(out, model, weir_engine_plan_of(engine)->window, all, error);
     return status == WEIR_ENOMEM ? weir_error_set(error, status, "no memory for the explanation")

@@ -11,9 +11,9 @@
 /* Prints tokens as text while they come. */
 typedef struct printer {
     const weir_tokenizer *tokenizer;
-    weir_detokenizer      stream;
-    weir_buffer           text;
-    bool                  is_lost; /* stdout took no more */
+    weir_detokenizer stream;
+    weir_buffer text;
+    bool is_lost; /* stdout took no more */
 } printer;
 
 static void print_text(printer *p)
@@ -24,9 +24,9 @@ static void print_text(printer *p)
 
 static bool print_token(void *user, int32_t token)
 {
-    printer *const    p = user;
-    size_t            length;
-    bool              special;
+    printer *const p = user;
+    size_t length;
+    bool special;
     const char *const bytes = weir_tokenizer_token_bytes(p->tokenizer, token, &length, &special);
     weir_buffer_clear(&p->text);
     if (special || weir_detokenizer_push(&p->stream, &p->text, bytes, length) != WEIR_OK)
@@ -56,7 +56,7 @@ static json_t *ids_json(const weir_cli_answer *answer)
 /* {"kv": ..} as in `usage` of the HTTP API, or {}; NULL: there was no memory. */
 static json_t *kv_json(const weir_engine *engine, const weir_usage *usage)
 {
-    weir_buffer   text = { 0 };
+    weir_buffer text = { 0 };
     weir_json_out out = { .buffer = &text };
     weir_json_open(&out, '{');
     weir_usage_kv_write(&out, weir_service_info_of(weir_engine_service(engine)), usage);
@@ -72,19 +72,21 @@ int weir_cli_print_answer(const weir_engine *engine, const weir_cli_answer *answ
 {
     weir_buffer text = { 0 };
     if (weir_engine_tokenizer(engine) != NULL &&
-        weir_tokenizer_decode(weir_engine_tokenizer(engine), &text, answer->tokens.data,
-                              answer->tokens.count, true) != WEIR_OK)
+        weir_tokenizer_decode(
+            weir_engine_tokenizer(engine), &text, answer->tokens.data, answer->tokens.count, true
+        ) != WEIR_OK)
         weir_buffer_clear(&text);
-    json_t *const out =
-        json_pack("{s:o, s:s%, s:s, s:i, s:i, s:i, s:f, s:f}", "tokens", ids_json(answer), "text",
-                  text.data != NULL ? text.data : "", text.size, "finish_reason",
-                  answer->finish == WEIR_FINISH_STOP     ? "stop"
-                  : answer->finish == WEIR_FINISH_LENGTH ? "length"
-                                                         : "cancelled",
-                  "prompt_tokens", (int)answer->usage.n_prompt, "cached_tokens",
-                  (int)answer->usage.n_cached, "completion_tokens", (int)answer->usage.n_answer,
-                  "prefill_seconds", (double)answer->usage.prefill_ns * 1e-9, "decode_seconds",
-                  (double)answer->usage.decode_ns * 1e-9);
+    json_t *const out = json_pack(
+        "{s:o, s:s%, s:s, s:i, s:i, s:i, s:f, s:f}", "tokens", ids_json(answer), "text",
+        text.data != NULL ? text.data : "", text.size, "finish_reason",
+        answer->finish == WEIR_FINISH_STOP     ? "stop"
+        : answer->finish == WEIR_FINISH_LENGTH ? "length"
+                                               : "cancelled",
+        "prompt_tokens", (int)answer->usage.n_prompt, "cached_tokens", (int)answer->usage.n_cached,
+        "completion_tokens", (int)answer->usage.n_answer, "prefill_seconds",
+        (double)answer->usage.prefill_ns * 1e-9, "decode_seconds",
+        (double)answer->usage.decode_ns * 1e-9
+    );
     weir_buffer_free(&text);
     json_t *const kv = kv_json(engine, &answer->usage);
     if (out != NULL && kv != NULL) (void)json_object_update(out, kv);
@@ -100,9 +102,10 @@ int weir_cli_print_answer(const weir_engine *engine, const weir_cli_answer *answ
     return written ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
 }
 
-weir_status weir_cli_generate(weir_cli_answer *answer, const weir_engine *engine,
-                              const weir_config *config, const weir_cli_wish *wish,
-                              weir_error *error)
+weir_status weir_cli_generate(
+    weir_cli_answer *answer, const weir_engine *engine, const weir_config *config,
+    const weir_cli_wish *wish, weir_error *error
+)
 {
     const int64_t most = config->sampling.max_tokens > 0 ? config->sampling.max_tokens : INT32_MAX;
     const weir_request request = { .prompt = wish->ids->data,
@@ -114,12 +117,13 @@ weir_status weir_cli_generate(weir_cli_answer *answer, const weir_engine *engine
                                    .cache_salt = wish->salt,
                                    .n_kept = wish->n_kept,
                                    .sampling = weir_sampling_of(config) };
-    printer            p = { .tokenizer = weir_engine_tokenizer(engine) };
-    const bool         stream = !wish->is_quiet && p.tokenizer != NULL;
+    printer p = { .tokenizer = weir_engine_tokenizer(engine) };
+    const bool stream = !wish->is_quiet && p.tokenizer != NULL;
     weir_catch_interrupts();
-    weir_status status =
-        weir_cli_answer_wait(answer, weir_engine_service(engine), &request,
-                             stream ? print_token : NULL, &p, &weir_interrupted, error);
+    weir_status status = weir_cli_answer_wait(
+        answer, weir_engine_service(engine), &request, stream ? print_token : NULL, &p,
+        &weir_interrupted, error
+    );
     if (stream && status == WEIR_OK) print_end(&p);
     if (p.is_lost) status = weir_error_set(error, WEIR_EIO, "cannot write to stdout");
     weir_buffer_free(&p.text);

@@ -37,7 +37,7 @@ static weir_status wrapped(weir_buffer *out, const char *text, size_t column, si
 /* The key's help, its words and its default. */
 static weir_status key_help(weir_buffer *out, const weir_option *option)
 {
-    const char           *member;
+    const char *member;
     const weir_key *const key = weir_key_find(option->key, &member);
     WEIR_ASSERT(key != NULL);
     WEIR_TRY(weir_buffer_text(out, option->help != NULL ? option->help : key->help));
@@ -52,9 +52,10 @@ static weir_status option_help(weir_buffer *out, const weir_option *option)
 {
     char left[80], letter[8] = "    ";
     if (option->letter != 0) (void)snprintf(letter, sizeof letter, "-%c, ", option->letter);
-    const int n =
-        snprintf(left, sizeof left, "  %s--%s%s%s", letter, option->name,
-                 option->value != NULL ? " " : "", option->value != NULL ? option->value : "");
+    const int n = snprintf(
+        left, sizeof left, "  %s--%s%s%s", letter, option->name, option->value != NULL ? " " : "",
+        option->value != NULL ? option->value : ""
+    );
     WEIR_TRY(weir_buffer_format(out, "%-*s", INDENT, left));
     if (n >= INDENT) WEIR_TRY(weir_buffer_format(out, "\n%*s", INDENT, ""));
     if (option->key == NULL) return wrapped(out, option->help, INDENT, INDENT);
@@ -77,8 +78,9 @@ weir_status weir_command_help(weir_buffer *out, const char *program, const weir_
     const char *const name = strcmp(program, command->name) == 0
                                  ? ""
                                  : command->name; /* the program `serve` is one command */
-    WEIR_TRY(weir_buffer_format(out, "Usage: %s%s%s %s\n\n", program, *name != '\0' ? " " : "",
-                                name, command->usage));
+    WEIR_TRY(weir_buffer_format(
+        out, "Usage: %s%s%s %s\n\n", program, *name != '\0' ? " " : "", name, command->usage
+    ));
     WEIR_TRY(wrapped(out, command->summary, 0, 0));
     if (command->details != NULL) {
         WEIR_TRY(weir_buffer_text(out, "\n"));
@@ -89,14 +91,17 @@ weir_status weir_command_help(weir_buffer *out, const char *program, const weir_
     return group_help(out, &weir_common_options);
 }
 
-weir_status weir_commands_help(weir_buffer *out, const char *program, const char *family,
-                               const weir_command *commands, size_t n)
+weir_status weir_commands_help(
+    weir_buffer *out, const char *program, const char *family, const weir_command *commands,
+    size_t n
+)
 {
     const char *const word = family != NULL ? family : "", *const space = family != NULL ? " " : "";
     const size_t length = strlen(word);
     WEIR_TRY(weir_buffer_format(
         out, "Usage: %s %s%sCOMMAND [options]\n\n%sCommands:\n", program, word, space,
-        family == NULL ? "Runs large language models within a memory budget.\n\n" : ""));
+        family == NULL ? "Runs large language models within a memory budget.\n\n" : ""
+    ));
     for (size_t i = 0; i < n; i++) {
         if (family != NULL &&
             (strncmp(commands[i].name, word, length) != 0 || commands[i].name[length] != ' '))
@@ -104,9 +109,11 @@ weir_status weir_commands_help(weir_buffer *out, const char *program, const char
         WEIR_TRY(weir_buffer_format(out, "  %-18s", commands[i].name));
         WEIR_TRY(wrapped(out, commands[i].summary, 20, 20));
     }
-    return weir_buffer_format(out,
-                              "\n`%s %s%sCOMMAND --help` lists the options of a command,\n"
-                              "`%s COMMAND --help-config` every key of the configuration.\n"
-                              "Without --model, commands use the bundled demo model.\n",
-                              program, word, space, program);
+    return weir_buffer_format(
+        out,
+        "\n`%s %s%sCOMMAND --help` lists the options of a command,\n"
+        "`%s COMMAND --help-config` every key of the configuration.\n"
+        "Without --model, commands use the bundled demo model.\n",
+        program, word, space, program
+    );
 }

@@ -55,9 +55,10 @@ weir_status weir_keys_read(weir_keys *keys, const weir_config *config, weir_erro
         WEIR_TRY(add(keys, environment, "WEIR_API_KEY", error));
     if (path[0] != '\0') WEIR_TRY(read_file(keys, path, error));
     if (weir_process_wipe("--api-key", "server.api_key"))
-        weir_log(WEIR_LOG_WARNING,
-                 "an API key on the command line shows in the list of processes; use "
-                 "server.api_key_file or WEIR_API_KEY");
+        weir_log(
+            WEIR_LOG_WARNING, "an API key on the command line shows in the list of processes; use "
+                              "server.api_key_file or WEIR_API_KEY"
+        );
     if (keys->n > 0) weir_process_hide();
     return WEIR_OK;
 }

@@ -15,18 +15,18 @@ enum { WEIR_KEYS = 64 };
 typedef struct weir_keys {
     weir_buffer text; /* of the file */
     const char *list[WEIR_KEYS]; /* into the text, the configuration or the environment */
-    size_t      n;
+    size_t n;
 } weir_keys;
 
 /* Warns of a file that others may read and of a key among the arguments, which it overwrites there.
  * Keys in memory: the process is hidden (weir_process_hide).
  * errors : ENOTFOUND, EIO; ECONFIG: no key in the file, or too many */
-WEIR_MUST_CHECK weir_status weir_keys_read(weir_keys *keys, const weir_config *config,
-                                           weir_error *error);
+WEIR_MUST_CHECK weir_status
+weir_keys_read(weir_keys *keys, const weir_config *config, weir_error *error);
 /* One key a line of keys->text; empty lines and those that begin with # are none. ECONFIG: too
  * many; `name` begins the text. */
 WEIR_MUST_CHECK weir_status weir_keys_parse(weir_keys *keys, const char *name, weir_error *error);
-void                        weir_keys_free(weir_keys *keys); /* overwrites what it read */
+void weir_keys_free(weir_keys *keys); /* overwrites what it read */
 
 #ifdef __cplusplus
 }

@@ -19,8 +19,8 @@ int main(int argc, char **argv)
         .name = fixed != NULL ? fixed : "weir",
         .version = WEIR_VERSION,
         .fixed = fixed,
-        .caller = getenv("BUILD_WORKING_DIRECTORY"), /* `bazel run` starts programs elsewhere and
-                                                        says where the user stands */
+        /* `bazel run` starts programs elsewhere and says where the user stands */
+        .caller = getenv("BUILD_WORKING_DIRECTORY"),
     };
     program.commands = weir_commands(&program.n_commands);
     return weir_main(&program, argc, (const char *const *)argv);

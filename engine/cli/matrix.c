@@ -31,29 +31,32 @@ static bool next_part(char *out, size_t size, const char **list, char separator,
 static weir_status add_cell(weir_matrix *m, const weir_matrix_cell *cell, weir_error *error)
 {
     if (m->n == WEIR_MATRIX_CELLS)
-        return weir_error_set(error, WEIR_EINVAL, "more than %d cells; ask for fewer",
-                              (int)WEIR_MATRIX_CELLS);
+        return weir_error_set(
+            error, WEIR_EINVAL, "more than %d cells; ask for fewer", (int)WEIR_MATRIX_CELLS
+        );
     m->cells[m->n++] = *cell;
     return WEIR_OK;
 }
 
 static weir_status parse_budget(weir_matrix_cell *cell, const char *text, weir_error *error)
 {
-    char           *end;
+    char *end;
     const long long n = strtoll(text, &end, 10);
-    const bool      is_percent = end[0] == '%' && end[1] == '\0', is_rows = end[0] == '\0';
+    const bool is_percent = end[0] == '%' && end[1] == '\0', is_rows = end[0] == '\0';
     cell->percent = is_percent ? (int32_t)n : 0;
     cell->budget = is_rows ? n : 0;
     if (end != text &&
         ((is_percent && n >= 1 && n <= 100) || (is_rows && n >= 1 && n <= INT32_MAX)))
         return WEIR_OK;
-    return weir_error_set(error, WEIR_EINVAL, "\"%.40s\" is no budget: rows, or 1%% to 100%%",
-                          text);
+    return weir_error_set(
+        error, WEIR_EINVAL, "\"%.40s\" is no budget: rows, or 1%% to 100%%", text
+    );
 }
 
 /* One policy in one format, at every budget. */
-static weir_status add_budgets(weir_matrix *m, weir_matrix_cell cell, const char *budgets,
-                               weir_error *error)
+static weir_status add_budgets(
+    weir_matrix *m, weir_matrix_cell cell, const char *budgets, weir_error *error
+)
 {
     char text[24];
     bool fits;
@@ -73,7 +76,7 @@ static weir_status add_budgets(weir_matrix *m, weir_matrix_cell cell, const char
 /* "name:options", checked. */
 static weir_status parse_policy(weir_matrix_cell *cell, char *text, weir_error *error)
 {
-    char *const         colon = strchr(text, ':');
+    char *const colon = strchr(text, ':');
     weir_policy_options options;
     if (colon != NULL) *colon = '\0';
     (void)snprintf(cell->options, sizeof cell->options, "%s", colon != NULL ? colon + 1 : "");
@@ -83,8 +86,9 @@ static weir_status parse_policy(weir_matrix_cell *cell, char *text, weir_error *
     return WEIR_OK;
 }
 
-static weir_status add_policies(weir_matrix *m, const char *format, const char *policies,
-                                const char *budgets, weir_error *error)
+static weir_status add_policies(
+    weir_matrix *m, const char *format, const char *policies, const char *budgets, weir_error *error
+)
 {
     char text[WEIR_MATRIX_TEXT];
     bool fits;
@@ -99,11 +103,13 @@ static weir_status add_policies(weir_matrix *m, const char *format, const char *
     return WEIR_OK;
 }
 
-weir_status weir_matrix_plan(weir_matrix *matrix, const char *policies, const char *budgets,
-                             const char *formats, weir_error *error)
+weir_status weir_matrix_plan(
+    weir_matrix *matrix, const char *policies, const char *budgets, const char *formats,
+    weir_error *error
+)
 {
-    char         format[32];
-    bool         fits;
+    char format[32];
+    bool fits;
     weir_kv_pair pair;
     *matrix = (weir_matrix){ .cells = calloc(WEIR_MATRIX_CELLS, sizeof *matrix->cells) };
     if (matrix->cells == NULL)
@@ -150,8 +156,9 @@ static bool is_of(const json_t *line, const weir_matrix_cell *cell, const char *
            is_field(line, "source", source);
 }
 
-static weir_status path_of(char path[MOST_PATH], const weir_matrix *m, const char *name,
-                           weir_error *error)
+static weir_status path_of(
+    char path[MOST_PATH], const weir_matrix *m, const char *name, weir_error *error
+)
 {
     const int n = snprintf(path, MOST_PATH, "%s/%s", m->folder, name);
     return n > 0 && n < MOST_PATH
@@ -173,16 +180,17 @@ static weir_status take_line(weir_matrix *m, json_t *line, const char *source, w
                : weir_error_set(error, WEIR_ENOMEM, "no memory for results");
 }
 
-static weir_status read_results(weir_matrix *m, const char *path, const char *source,
-                                weir_error *error)
+static weir_status read_results(
+    weir_matrix *m, const char *path, const char *source, weir_error *error
+)
 {
     weir_buffer text = { 0 };
-    weir_error  why = { 0 };
+    weir_error why = { 0 };
     weir_status status = weir_file_read(&text, path, MOST_BYTES, &why);
     for (size_t at = 0, end, number = 1; status == WEIR_OK && at < text.size;
          at = end + 1, number++) {
         json_t *line = NULL;
-        char    name[MOST_PATH + 32];
+        char name[MOST_PATH + 32];
         for (end = at; end < text.size && text.data[end] != '\n';) end++;
         (void)snprintf(name, sizeof name, "%s, result %zu", path, number);
         status = weir_json_parse(&line, text.data + at, end - at, name, 8, &why);
@@ -193,26 +201,30 @@ static weir_status read_results(weir_matrix *m, const char *path, const char *so
     if (status == WEIR_OK || status == WEIR_ENOTFOUND) return WEIR_OK;
     return weir_error_set(
         error, status, "%s%s", why.text,
-        status == WEIR_EFORMAT ? "; remove the damaged line, or name another folder (--out)" : "");
+        status == WEIR_EFORMAT ? "; remove the damaged line, or name another folder (--out)" : ""
+    );
 }
 
-weir_status weir_matrix_resume(weir_matrix *matrix, const char *folder, const char *source,
-                               weir_error *error)
+weir_status weir_matrix_resume(
+    weir_matrix *matrix, const char *folder, const char *source, weir_error *error
+)
 {
     char path[MOST_PATH];
     matrix->folder = folder;
     matrix->others = json_array();
     if (matrix->others == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for results");
     if (!weir_file_is_directory(folder) && mkdir(folder, 0777) != 0)
-        return weir_error_set(error, WEIR_EIO, "%s: the folder cannot be made: %s", folder,
-                              strerror(errno));
+        return weir_error_set(
+            error, WEIR_EIO, "%s: the folder cannot be made: %s", folder, strerror(errno)
+        );
     WEIR_TRY(path_of(path, matrix, "results.jsonl", error));
     WEIR_TRY(read_results(matrix, path, source, error));
     return weir_matrix_save(matrix, error);
 }
 
-static weir_status write_file(const weir_matrix *m, const char *name, const weir_buffer *text,
-                              weir_error *error)
+static weir_status write_file(
+    const weir_matrix *m, const char *name, const weir_buffer *text, weir_error *error
+)
 {
     char path[MOST_PATH];
     WEIR_TRY(path_of(path, m, name, error));
@@ -221,7 +233,7 @@ static weir_status write_file(const weir_matrix *m, const char *name, const weir
 
 static weir_status add_line(weir_buffer *text, const json_t *result)
 {
-    char *const       line = weir_json_text(result, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    char *const line = weir_json_text(result, JSON_COMPACT | JSON_REAL_PRECISION(9));
     const weir_status status = line != NULL ? weir_buffer_format(text, "%s\n", line) : WEIR_ENOMEM;
     weir_memory_give(line);
     return status;
@@ -272,7 +284,7 @@ static weir_status write_csv(const weir_matrix *m, weir_error *error)
     if (status == WEIR_OK) status = weir_buffer_text(&text, ",problem\n");
     for (int32_t i = 0; status == WEIR_OK && i < m->n; i++) {
         const weir_matrix_cell *const cell = &m->cells[i];
-        char                          budget[24];
+        char budget[24];
         weir_matrix_budget(budget, cell);
         status = weir_buffer_format(&text, "%s,%s,", cell->format, cell->policy);
         if (status == WEIR_OK) status = add_quoted(&text, cell->options);
@@ -297,9 +309,9 @@ static weir_status write_csv(const weir_matrix *m, weir_error *error)
 /* Points of one policy in one format, by percent, ascending. */
 typedef struct curve {
     const weir_matrix_cell *first;
-    char                    name[WEIR_MATRIX_TEXT + 40];
-    double                  x[MOST_BUDGETS], y[MOST_BUDGETS];
-    size_t                  n;
+    char name[WEIR_MATRIX_TEXT + 40];
+    double x[MOST_BUDGETS], y[MOST_BUDGETS];
+    size_t n;
 } curve;
 
 static void add_point(curve *c, double x, double y)
@@ -321,21 +333,24 @@ static curve *curve_of(curve *curves, size_t *n, const weir_matrix_cell *cell)
     if (*n == WEIR_PLOT_CURVES) return NULL;
     curve *const c = &curves[(*n)++];
     *c = (curve){ .first = cell };
-    (void)snprintf(c->name, sizeof c->name, "%s%s%s", cell->policy,
-                   cell->options[0] != '\0' ? " " : "", cell->options);
+    (void)snprintf(
+        c->name, sizeof c->name, "%s%s%s", cell->policy, cell->options[0] != '\0' ? " " : "",
+        cell->options
+    );
     return c;
 }
 
 /* A format's curves of one column; nothing where it was not measured at budgets in percent. */
-static weir_status plot(const weir_matrix *m, const char *format, const char *column,
-                        weir_error *error)
+static weir_status plot(
+    const weir_matrix *m, const char *format, const char *column, weir_error *error
+)
 {
-    static curve    curves[WEIR_PLOT_CURVES];
+    static curve curves[WEIR_PLOT_CURVES];
     weir_plot_curve shown[WEIR_PLOT_CURVES];
-    size_t          n = 0, n_points = 0;
+    size_t n = 0, n_points = 0;
     for (int32_t i = 0; i < m->n; i++) {
         const weir_matrix_cell *const cell = &m->cells[i];
-        const json_t *const           value = json_object_get(cell->result, column);
+        const json_t *const value = json_object_get(cell->result, column);
         if (strcmp(cell->format, format) != 0 || cell->percent == 0 || !json_is_number(value))
             continue;
         curve *const c = curve_of(curves, &n, cell);
@@ -344,8 +359,8 @@ static weir_status plot(const weir_matrix *m, const char *format, const char *co
     if (n_points == 0) return WEIR_OK;
     for (size_t i = 0; i < n; i++)
         shown[i] = (weir_plot_curve){ curves[i].name, curves[i].x, curves[i].y, curves[i].n };
-    char                   title[80], name[80];
-    weir_buffer            svg = { 0 };
+    char title[80], name[80];
+    weir_buffer svg = { 0 };
     const weir_plot_labels labels = { title, "rows kept, percent", column };
     (void)snprintf(title, sizeof title, "%s by KV policy and budget, %s", column, format);
     (void)snprintf(name, sizeof name, "%s-%s.svg", column, format);

@@ -25,14 +25,14 @@ int weir_end(weir_status status, const weir_error *error)
 
 int weir_open(weir_engine **out, const weir_config *config, weir_use use)
 {
-    weir_error                error = { 0 };
-    bool                      has_begun = false;
+    weir_error error = { 0 };
+    bool has_begun = false;
     const weir_engine_options options = { .config = config,
                                           .with_service = use != WEIR_USE_RUNNER,
                                           .with_server = use == WEIR_USE_SERVER,
                                           .progress = show_loading,
                                           .user = &has_begun };
-    const weir_status         status = weir_engine_open_with(out, &options, &error);
+    const weir_status status = weir_engine_open_with(out, &options, &error);
     weir_progress_end();
     return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
 }
@@ -40,8 +40,8 @@ int weir_open(weir_engine **out, const weir_config *config, weir_use use)
 void weir_url(char out[WEIR_URL], const char *host, int port)
 {
     const bool is_v6 = strchr(host, ':') != NULL && host[0] != '[';
-    (void)snprintf(out, WEIR_URL, "http://%s%s%s:%d", is_v6 ? "[" : "", host, is_v6 ? "]" : "",
-                   port);
+    (void
+    )snprintf(out, WEIR_URL, "http://%s%s%s:%d", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);
 }
 
 weir_sampling weir_sampling_of(const weir_config *config)

@@ -49,8 +49,8 @@ const weir_option *weir_option_at(const weir_command *command, size_t index)
 /* "--name", "--name=value" or "-x", taken apart. */
 typedef struct argument {
     const weir_option *option;
-    size_t             index; /* in the command's own options; WEIR_OPTIONS for common ones */
-    const char        *value; /* NULL: none yet */
+    size_t index; /* in the command's own options; WEIR_OPTIONS for common ones */
+    const char *value; /* NULL: none yet */
 } argument;
 
 static bool is_called(const weir_option *option, const char *text, size_t length)
@@ -62,7 +62,7 @@ static bool is_called(const weir_option *option, const char *text, size_t length
 static const char *nearest_option(const weir_command *command, const char *name)
 {
     const char *nearest = common[0].name;
-    size_t      best = SIZE_MAX;
+    size_t best = SIZE_MAX;
     for (size_t i = 0; i < weir_common_options.n; i++) {
         const size_t distance = weir_edit_distance(name, common[i].name);
         if (distance < best) best = distance, nearest = common[i].name;
@@ -75,11 +75,12 @@ static const char *nearest_option(const weir_command *command, const char *name)
     return nearest;
 }
 
-static weir_status find_option(argument *out, const weir_command *command, const char *text,
-                               weir_error *error)
+static weir_status find_option(
+    argument *out, const weir_command *command, const char *text, weir_error *error
+)
 {
     const char *const equals = strchr(text, '=');
-    const size_t      length = equals != NULL ? (size_t)(equals - text) : strlen(text);
+    const size_t length = equals != NULL ? (size_t)(equals - text) : strlen(text);
     *out = (argument){ .index = WEIR_OPTIONS, .value = equals != NULL ? equals + 1 : NULL };
     for (size_t i = 0; i < weir_common_options.n; i++)
         if (is_called(&common[i], text, length)) out->option = &common[i];
@@ -88,18 +89,21 @@ static weir_status find_option(argument *out, const weir_command *command, const
         if (is_called(option, text, length)) *out = (argument){ option, i, out->value };
     if (out->option != NULL) return WEIR_OK;
     const size_t dashes = text[1] == '-' ? 2 : 1;
-    char         name[80];
+    char name[80];
     const size_t n = length - dashes < sizeof name ? length - dashes : sizeof name - 1;
     memcpy(name, text + dashes, n);
     name[n] = '\0';
-    return weir_error_set(error, WEIR_ECONFIG, "unknown option \"%.*s%s\"; the nearest is \"--%s\"",
-                          (int)dashes, text, name, nearest_option(command, name));
+    return weir_error_set(
+        error, WEIR_ECONFIG, "unknown option \"%.*s%s\"; the nearest is \"--%s\"", (int)dashes,
+        text, name, nearest_option(command, name)
+    );
 }
 
 /* Takes the next argument as the value where one is needed. A value that begins with "--" is
  * written --name=VALUE. */
-static weir_status complete(argument *a, int argc, const char *const *argv, int *at,
-                            weir_error *error)
+static weir_status complete(
+    argument *a, int argc, const char *const *argv, int *at, weir_error *error
+)
 {
     if (a->option->value == NULL) {
         if (a->value != NULL)
@@ -109,8 +113,10 @@ static weir_status complete(argument *a, int argc, const char *const *argv, int 
     }
     if (a->value != NULL) return WEIR_OK;
     if (*at + 1 >= argc || strncmp(argv[*at + 1], "--", 2) == 0)
-        return weir_error_set(error, WEIR_ECONFIG, "--%s needs a value: --%s %s", a->option->name,
-                              a->option->name, a->option->value);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "--%s needs a value: --%s %s", a->option->name, a->option->name,
+            a->option->value
+        );
     a->value = argv[++*at];
     return WEIR_OK;
 }
@@ -144,15 +150,18 @@ static weir_status check_value(const weir_option *option, const char *value, wei
 {
     int64_t numbers[WEIR_OPTION_NUMBERS];
     if (option->type == WEIR_OPTION_INT && parse_numbers(option, value, numbers, 1) == 0)
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "--%s %.60s: must be an integer between %" PRId64 " and %" PRId64,
-                              option->name, value, option->min, option->max);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "--%s %.60s: must be an integer between %" PRId64 " and %" PRId64,
+            option->name, value, option->min, option->max
+        );
     if (option->type == WEIR_OPTION_LIST &&
         parse_numbers(option, value, numbers, WEIR_OPTION_NUMBERS) == 0)
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "--%s %.60s: must be 1 to %d integers between %" PRId64
-                              " and %" PRId64 ", separated by commas",
-                              option->name, value, WEIR_OPTION_NUMBERS, option->min, option->max);
+        return weir_error_set(
+            error, WEIR_ECONFIG,
+            "--%s %.60s: must be 1 to %d integers between %" PRId64 " and %" PRId64
+            ", separated by commas",
+            option->name, value, WEIR_OPTION_NUMBERS, option->min, option->max
+        );
     return WEIR_OK;
 }
 
@@ -171,12 +180,13 @@ static weir_status set_key(weir_config *config, const argument *a, weir_error *e
 }
 
 /* Paths of files and folders may begin with "~", as those of the configuration. */
-static weir_status expand(weir_arguments *out, const weir_option *option, const char **value,
-                          weir_error *error)
+static weir_status expand(
+    weir_arguments *out, const weir_option *option, const char **value, weir_error *error
+)
 {
-    char *const  start = out->paths + out->n_paths;
+    char *const start = out->paths + out->n_paths;
     const size_t room = sizeof out->paths - out->n_paths;
-    const bool   is_path = option->type == WEIR_OPTION_TEXT &&
+    const bool is_path = option->type == WEIR_OPTION_TEXT &&
                          (strcmp(option->value, "FILE") == 0 || strcmp(option->value, "DIR") == 0 ||
                           strcmp(option->name, "config") == 0);
     if (!is_path || (*value)[0] != '~') return WEIR_OK;
@@ -187,8 +197,9 @@ static weir_status expand(weir_arguments *out, const weir_option *option, const 
     return WEIR_OK;
 }
 
-static weir_status note(weir_arguments *out, const char **config_name, const argument *a,
-                        weir_error *error)
+static weir_status note(
+    weir_arguments *out, const char **config_name, const argument *a, weir_error *error
+)
 {
     const char *const name = a->option->name;
     if (a->option->type == WEIR_OPTION_KEY || a->option->type == WEIR_OPTION_KEY_TRUE)
@@ -218,8 +229,10 @@ static weir_status note(weir_arguments *out, const char **config_name, const arg
 /* The usage says to which option the value may belong. */
 static weir_status stray(const weir_command *command, const char *text, weir_error *error)
 {
-    return weir_error_set(error, WEIR_ECONFIG, "unexpected argument \"%.100s\"; usage: %s %s", text,
-                          command->name, command->usage);
+    return weir_error_set(
+        error, WEIR_ECONFIG, "unexpected argument \"%.100s\"; usage: %s %s", text, command->name,
+        command->usage
+    );
 }
 
 /* A word without an option: the value of the one that the command names for it. */
@@ -232,14 +245,17 @@ static weir_status take_word(weir_arguments *out, const char *word, weir_error *
         return weir_error_set(
             error, WEIR_ECONFIG,
             "unexpected argument \"%.100s\": the %s is given already; quote one that has blanks",
-            word, out->command->word);
+            word, out->command->word
+        );
     out->values[i] = word;
     return WEIR_OK;
 }
 
 /* Calls for each argument, in order: `keys` false notes own values and wishes, true sets keys. */
-static weir_status walk(weir_arguments *out, const char **config_name, bool keys, int argc,
-                        const char *const *argv, weir_error *error)
+static weir_status walk(
+    weir_arguments *out, const char **config_name, bool keys, int argc, const char *const *argv,
+    weir_error *error
+)
 {
     bool only_words = false;
     for (int at = 0; at < argc; at++) {
@@ -258,9 +274,10 @@ static weir_status walk(weir_arguments *out, const char **config_name, bool keys
     return WEIR_OK;
 }
 
-weir_status weir_arguments_parse(weir_arguments *out, const weir_command *command,
-                                 const weir_config_search *search, int argc,
-                                 const char *const *argv, weir_error *error)
+weir_status weir_arguments_parse(
+    weir_arguments *out, const weir_command *command, const weir_config_search *search, int argc,
+    const char *const *argv, weir_error *error
+)
 {
     weir_error own; /* prefixes need the text of the callee */
     if (error == NULL) error = &own;
@@ -280,8 +297,9 @@ weir_status weir_arguments_parse(weir_arguments *out, const weir_command *comman
     for (size_t i = 0; out->wish == WEIR_WISH_RUN && (option = weir_option_at(command, i)) != NULL;
          i++)
         if (option->required && out->values[i] == NULL)
-            return weir_error_set(error, WEIR_ECONFIG, "--%s %s is needed", option->name,
-                                  option->value);
+            return weir_error_set(
+                error, WEIR_ECONFIG, "--%s %s is needed", option->name, option->value
+            );
     return WEIR_OK;
 }
 
@@ -289,7 +307,7 @@ weir_status weir_arguments_parse(weir_arguments *out, const weir_command *comman
 
 static size_t index_of(const weir_arguments *arguments, const char *name)
 {
-    size_t             i = 0;
+    size_t i = 0;
     const weir_option *option;
     while ((option = weir_option_at(arguments->command, i)) != NULL &&
            strcmp(option->name, name) != 0)
@@ -311,19 +329,23 @@ bool weir_argument_given(const weir_arguments *arguments, const char *name)
 int64_t weir_argument_int(const weir_arguments *arguments, const char *name, int64_t otherwise)
 {
     const size_t index = index_of(arguments, name);
-    int64_t      number;
+    int64_t number;
     if (arguments->values[index] == NULL) return otherwise;
-    return parse_numbers(weir_option_at(arguments->command, index), arguments->values[index],
-                         &number, 1) == 1
+    return parse_numbers(
+               weir_option_at(arguments->command, index), arguments->values[index], &number, 1
+           ) == 1
                ? number
                : otherwise;
 }
 
-size_t weir_argument_numbers(const weir_arguments *arguments, const char *name,
-                             int64_t out[WEIR_OPTION_NUMBERS])
+size_t weir_argument_numbers(
+    const weir_arguments *arguments, const char *name, int64_t out[WEIR_OPTION_NUMBERS]
+)
 {
     const size_t index = index_of(arguments, name);
     if (arguments->values[index] == NULL) return 0;
-    return parse_numbers(weir_option_at(arguments->command, index), arguments->values[index], out,
-                         WEIR_OPTION_NUMBERS);
+    return parse_numbers(
+        weir_option_at(arguments->command, index), arguments->values[index], out,
+        WEIR_OPTION_NUMBERS
+    );
 }

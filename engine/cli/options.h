@@ -28,19 +28,19 @@ typedef enum weir_option_type {
 } weir_option_type;
 
 typedef struct weir_option {
-    const char      *name, *value; /* "max-tokens", "N"; value NULL: takes none */
+    const char *name, *value; /* "max-tokens", "N"; value NULL: takes none */
     weir_option_type type;
-    const char      *help; /* NULL: the key's */
-    const char      *key;
-    int64_t          min, max;
-    bool             required;
-    char             letter; /* 0: none */
+    const char *help; /* NULL: the key's */
+    const char *key;
+    int64_t min, max;
+    bool required;
+    char letter; /* 0: none */
 } weir_option;
 
 typedef struct weir_option_group {
-    const char        *title;
+    const char *title;
     const weir_option *options; /* [n] */
-    size_t             n;
+    size_t n;
 } weir_option_group;
 
 typedef struct weir_arguments weir_arguments;
@@ -50,8 +50,8 @@ typedef struct weir_command {
     const char *usage; /* own options as they are combined: "--prompt TEXT [options]" */
     const char *word; /* the option that a word without one sets; NULL: none */
     const char *details; /* NULL, or paragraphs below the summary in --help */
-    const weir_option_group *groups[WEIR_OPTION_GROUPS]; /* ends at NULL; --config, --set and --help
-                                                            belong to every command */
+    /* Ends at NULL; --config, --set and --help belong to every command */
+    const weir_option_group *groups[WEIR_OPTION_GROUPS];
     int (*run)(const weir_arguments *arguments); /* the exit code */
 } weir_command;
 
@@ -65,35 +65,39 @@ typedef enum weir_wish {
 
 struct weir_arguments {
     const weir_command *command;
-    weir_wish   wish; /* what else was asked for; values are complete only with WEIR_WISH_RUN */
-    bool        is_quiet; /* no progress */
+    weir_wish wish; /* what else was asked for; values are complete only with WEIR_WISH_RUN */
+    bool is_quiet; /* no progress */
     weir_config config; /* effective and checked */
     /* Own options in table order, borrowed from argv or `paths`; "" for a flag, NULL: absent. */
     const char *values[WEIR_OPTIONS];
-    char        paths[2 * WEIR_CONFIG_TEXT]; /* those that began with "~", one after another */
-    size_t      n_paths;
+    char paths[2 * WEIR_CONFIG_TEXT]; /* those that began with "~", one after another */
+    size_t n_paths;
 };
 
 /* argv [argc] is what follows the command's name. ECONFIG with a text for the user: unknown option
  * (the nearest is named), missing or bad value, option twice, stray argument. */
-WEIR_MUST_CHECK weir_status weir_arguments_parse(weir_arguments *out, const weir_command *command,
-                                                 const weir_config_search *search, int argc,
-                                                 const char *const *argv, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_arguments_parse(
+    weir_arguments *out, const weir_command *command, const weir_config_search *search, int argc,
+    const char *const *argv, weir_error *error
+);
 
 /* Own options by name; a name that the command does not list is a broken contract. */
 const char *weir_argument(const weir_arguments *arguments, const char *name); /* NULL: not given */
-bool        weir_argument_given(const weir_arguments *arguments, const char *name);
-int64_t     weir_argument_int(const weir_arguments *arguments, const char *name, int64_t otherwise);
-size_t      weir_argument_numbers(const weir_arguments *arguments, const char *name,
-                                  int64_t out[WEIR_OPTION_NUMBERS]); /* 0: not given */
+bool weir_argument_given(const weir_arguments *arguments, const char *name);
+int64_t weir_argument_int(const weir_arguments *arguments, const char *name, int64_t otherwise);
+/* 0: not given */
+size_t weir_argument_numbers(
+    const weir_arguments *arguments, const char *name, int64_t out[WEIR_OPTION_NUMBERS]
+);
 
 /* Help of one command, at most 100 columns; the list of commands, or of those that begin with
  * `family` (NULL: all). */
-WEIR_MUST_CHECK weir_status weir_command_help(weir_buffer *out, const char *program,
-                                              const weir_command *command);
-WEIR_MUST_CHECK weir_status weir_commands_help(weir_buffer *out, const char *program,
-                                               const char *family, const weir_command *commands,
-                                               size_t n);
+WEIR_MUST_CHECK weir_status
+weir_command_help(weir_buffer *out, const char *program, const weir_command *command);
+WEIR_MUST_CHECK weir_status weir_commands_help(
+    weir_buffer *out, const char *program, const char *family, const weir_command *commands,
+    size_t n
+);
 
 #ifdef __cplusplus
 }

@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static int    n_arguments;
+static int n_arguments;
 static char **arguments;
 
 void weir_process_begin(int argc, char **argv)
@@ -37,7 +37,7 @@ static char *value_of(char *text, const char *name)
 static char *secret_of(int i, const char *option, const char *key)
 {
     char *const set = value_of(arguments[i], "--set");
-    char       *value = value_of(set != NULL ? set : arguments[i], key);
+    char *value = value_of(set != NULL ? set : arguments[i], key);
     if (value == NULL) value = value_of(arguments[i], option);
     if (value != NULL || i + 1 == n_arguments) return value;
     return strcmp(arguments[i], option) == 0 ? arguments[i + 1] : NULL;

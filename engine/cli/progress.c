@@ -12,8 +12,9 @@ static const int64_t second = 1000000000, first_after = 500000000, every = 20000
 
 static int64_t period(const weir_progress_line *p) { return p->is_terminal ? every : 10 * second; }
 
-void weir_progress_start(weir_progress_line *p, const char *what, const char *unit, int64_t total,
-                         int64_t now_ns)
+void weir_progress_start(
+    weir_progress_line *p, const char *what, const char *unit, int64_t total, int64_t now_ns
+)
 {
     p->what = what;
     p->unit = unit;
@@ -36,23 +37,25 @@ static void duration(char out[24], int64_t seconds)
 {
     const int64_t hours = seconds / 3600, minutes = seconds / 60 % 60;
     if (hours > 0)
-        (void)snprintf(out, 24, "%" PRId64 ":%02d:%02d", hours % 10000, (int)minutes,
-                       (int)(seconds % 60));
+        (void)snprintf(
+            out, 24, "%" PRId64 ":%02d:%02d", hours % 10000, (int)minutes, (int)(seconds % 60)
+        );
     else
         (void)snprintf(out, 24, "%d:%02d", (int)minutes, (int)(seconds % 60));
 }
 
 static int describe(char out[LINE], const weir_progress_line *p, int64_t done, int64_t now_ns)
 {
-    char          time[24];
+    char time[24];
     const int64_t passed = now_ns - p->start_ns;
     if (p->total <= 0) {
         duration(time, passed / second);
         return snprintf(out, LINE, "%.60s, %s", p->what, time);
     }
     const int64_t at = done < p->total ? done : p->total;
-    const int     n = snprintf(out, LINE, "%.40s: %" PRId64 " of %" PRId64 " %.20s", p->what, at,
-                               p->total, p->unit);
+    const int n = snprintf(
+        out, LINE, "%.40s: %" PRId64 " of %" PRId64 " %.20s", p->what, at, p->total, p->unit
+    );
     if (at <= 0 || n < 0 || n >= LINE) return n;
     duration(time, (int64_t)((double)passed * (double)(p->total - at) / (double)at) / second);
     return n + snprintf(out + n, (size_t)(LINE - n), ", %s left", time);
@@ -93,8 +96,10 @@ void weir_progress_tick(int64_t done) { weir_progress_show(&own, done, weir_cloc
 weir_status weir_progress_interrupted(int64_t done, weir_error *error)
 {
     weir_progress_hide(&own);
-    return weir_error_set(error, WEIR_ECANCELED, "interrupted after %" PRId64 " of %" PRId64 " %s",
-                          done, own.total, own.unit);
+    return weir_error_set(
+        error, WEIR_ECANCELED, "interrupted after %" PRId64 " of %" PRId64 " %s", done, own.total,
+        own.unit
+    );
 }
 
 weir_status weir_progress_after(weir_status status, int64_t done, weir_error *error)

@@ -14,19 +14,20 @@ extern "C" {
 
 typedef struct weir_progress_line {
     const char *what, *unit; /* "scoring", "windows"; borrowed */
-    int64_t     total;       /* 0: unknown */
-    int64_t     start_ns, next_ns;
-    int         fd;
-    bool        is_terminal, is_quiet, is_drawn;
+    int64_t total;       /* 0: unknown */
+    int64_t start_ns, next_ns;
+    int fd;
+    bool is_terminal, is_quiet, is_drawn;
 } weir_progress_line;
 
 /* fd and is_quiet are set; the rest is filled. Times are those of one clock. */
-void weir_progress_start(weir_progress_line *progress, const char *what, const char *unit,
-                         int64_t total, int64_t now_ns);
+void weir_progress_start(
+    weir_progress_line *progress, const char *what, const char *unit, int64_t total, int64_t now_ns
+);
 /* Writes when it is time. */
 void weir_progress_show(weir_progress_line *progress, int64_t done, int64_t now_ns);
-void weir_progress_hide(
-    weir_progress_line *progress); /* erases the line; a later show draws it again */
+/* Erases the line; a later show draws it again */
+void weir_progress_hide(weir_progress_line *progress);
 
 /* ---- the one of the process; not thread-safe ------------------------------------------------- */
 
@@ -38,10 +39,10 @@ WEIR_MUST_CHECK weir_status weir_progress_step(int64_t done, weir_error *error);
 /* ECANCELED with that text. */
 weir_status weir_progress_interrupted(int64_t done, weir_error *error);
 /* The status of a piece of work; ECANCELED gets that text. */
-WEIR_MUST_CHECK weir_status weir_progress_after(weir_status status, int64_t done,
-                                                weir_error *error);
-void                        weir_progress_pause(void); /* before something else is printed */
-void                        weir_progress_end(void);
+WEIR_MUST_CHECK weir_status
+weir_progress_after(weir_status status, int64_t done, weir_error *error);
+void weir_progress_pause(void); /* before something else is printed */
+void weir_progress_end(void);
 
 /* ---- Ctrl-C ---------------------------------------------------------------------------------- */
 

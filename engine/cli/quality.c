@@ -3,16 +3,17 @@
 #include <math.h>
 #include <stdlib.h>
 
-weir_status weir_quality_open(weir_quality_sum *sum, int64_t n_most, const weir_engine *engine,
-                              weir_error *error)
+weir_status weir_quality_open(
+    weir_quality_sum *sum, int64_t n_most, const weir_engine *engine, weir_error *error
+)
 {
-    *sum = (weir_quality_sum){ .n_most = n_most,
-                               .n_valid =
-                                   (int64_t)weir_tokenizer_size(weir_engine_tokenizer(engine)) };
+    *sum = (weir_quality_sum
+    ){ .n_most = n_most, .n_valid = (int64_t)weir_tokenizer_size(weir_engine_tokenizer(engine)) };
     sum->divergence = calloc((size_t)n_most, sizeof *sum->divergence);
     if (sum->divergence == NULL)
-        return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld positions",
-                              (long long)n_most);
+        return weir_error_set(
+            error, WEIR_ENOMEM, "no memory for %lld positions", (long long)n_most
+        );
     return WEIR_OK;
 }
 

@@ -20,24 +20,24 @@ enum {
 
 /* Answers and prefix are borrowed from the line's JSON, which `lines` keeps. */
 typedef struct item {
-    weir_ids          want; /* EXACT: the answer's tokens */
-    weir_buffer       answers; /* NUL after each */
-    size_t            n_answers, row;
-    const char       *prefix;
+    weir_ids want; /* EXACT: the answer's tokens */
+    weir_buffer answers; /* NUL after each */
+    size_t n_answers, row;
+    const char *prefix;
     weir_eval_scoring scoring;
 } item;
 
 typedef struct items {
     weir_prompt *prompts;
-    item        *list;
-    size_t       count, capacity;
-    json_t      *lines; /* array */
+    item *list;
+    size_t count, capacity;
+    json_t *lines; /* array */
 } items;
 
 /* What a line says of all its questions. */
 typedef struct header {
     const char *context, *task, *prefix, *score;
-    json_int_t  length, depth, max_tokens;
+    json_int_t length, depth, max_tokens;
 } header;
 
 static weir_status find_row(weir_retrieval *out, size_t *row, const header *h, weir_error *error)
@@ -50,8 +50,9 @@ static weir_status find_row(weir_retrieval *out, size_t *row, const header *h, w
             return WEIR_OK;
     }
     if (out->n_rows == MAX_ROWS)
-        return weir_error_set(error, WEIR_EFORMAT, "more than %d tasks, lengths and depths",
-                              (int)MAX_ROWS);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "more than %d tasks, lengths and depths", (int)MAX_ROWS
+        );
     weir_retrieval_row *const r = &out->rows[out->n_rows++];
     (void)snprintf(r->task, sizeof r->task, "%.63s", h->task);
     r->length = length;
@@ -62,7 +63,7 @@ static weir_status find_row(weir_retrieval *out, size_t *row, const header *h, w
 static weir_status grow(items *all, weir_error *error)
 {
     if (all->count < all->capacity) return WEIR_OK;
-    const size_t       capacity = all->capacity > 0 ? all->capacity * 2 : 64;
+    const size_t capacity = all->capacity > 0 ? all->capacity * 2 : 64;
     weir_prompt *const prompts = realloc(all->prompts, capacity * sizeof *prompts);
     if (prompts != NULL) all->prompts = prompts;
     item *const list = realloc(all->list, capacity * sizeof *list);
@@ -73,12 +74,13 @@ static weir_status grow(items *all, weir_error *error)
     return WEIR_OK;
 }
 
-weir_status weir_eval_prompt(weir_ids *ids, const weir_tokenizer *tokenizer,
-                             const weir_chat_template *chat, const char *context,
-                             const char *question, const char *prefix, weir_error *error)
+weir_status weir_eval_prompt(
+    weir_ids *ids, const weir_tokenizer *tokenizer, const weir_chat_template *chat,
+    const char *context, const char *question, const char *prefix, weir_error *error
+)
 {
-    weir_buffer   message = { 0 };
-    weir_status   status = weir_buffer_format(&message, "%s\n\n%s", context, question);
+    weir_buffer message = { 0 };
+    weir_status status = weir_buffer_format(&message, "%s\n\n%s", context, question);
     json_t *const messages =
         status == WEIR_OK ? json_pack("[{s:s, s:s}]", "role", "user", "content", message.data)
                           : NULL;
@@ -88,8 +90,9 @@ weir_status weir_eval_prompt(weir_ids *ids, const weir_tokenizer *tokenizer,
     status = weir_prompt_render(ids, NULL, tokenizer, chat, messages, error);
     json_decref(messages);
     if (status == WEIR_OK && *prefix != '\0')
-        status = weir_tokenizer_encode(tokenizer, ids, prefix, strlen(prefix),
-                                       &(weir_encode_options){ 0 }, error);
+        status = weir_tokenizer_encode(
+            tokenizer, ids, prefix, strlen(prefix), &(weir_encode_options){ 0 }, error
+        );
     return status;
 }
 
@@ -97,9 +100,10 @@ static weir_status add_answer(item *one, const json_t *answer, size_t number, we
 {
     const char *const text = json_string_value(answer);
     if (text == NULL || strlen(text) != json_string_length(answer))
-        return weir_error_set(error, WEIR_EFORMAT,
-                              "question %zu is not [question, answer] or [question, [answers]]",
-                              number);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "question %zu is not [question, answer] or [question, [answers]]",
+            number
+        );
     if (weir_buffer_add(&one->answers, text, strlen(text) + 1) != WEIR_OK)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for answers");
     one->n_answers++;
@@ -107,52 +111,63 @@ static weir_status add_answer(item *one, const json_t *answer, size_t number, we
 }
 
 /* A string or a list of them; the rule by what is there where the line names none. */
-static weir_status read_answers(item *one, const header *h, const json_t *answer, size_t number,
-                                weir_error *error)
+static weir_status read_answers(
+    item *one, const header *h, const json_t *answer, size_t number, weir_error *error
+)
 {
     const bool is_list = json_is_array(answer);
     one->scoring = is_list ? WEIR_EVAL_ALL : WEIR_EVAL_EXACT;
     if (h->score != NULL && !weir_eval_scoring_find(&one->scoring, h->score))
-        return weir_error_set(error, WEIR_EFORMAT,
-                              "\"score\": \"%.40s\" is none of exact, all, part, line and state",
-                              h->score);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "\"score\": \"%.40s\" is none of exact, all, part, line and state",
+            h->score
+        );
     if (!is_list) return add_answer(one, answer, number, error);
     if (json_array_size(answer) == 0)
         return weir_error_set(error, WEIR_EFORMAT, "question %zu has no answer", number);
     if (one->scoring != WEIR_EVAL_ALL && one->scoring != WEIR_EVAL_PART)
-        return weir_error_set(error, WEIR_EFORMAT,
-                              "question %zu has a list of answers, its score takes one", number);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "question %zu has a list of answers, its score takes one", number
+        );
     for (size_t i = 0; i < json_array_size(answer); i++)
         WEIR_TRY(add_answer(one, json_array_get(answer, i), number, error));
     return WEIR_OK;
 }
 
-static weir_status add_item(items *all, const weir_engine *engine, const header *h,
-                            const json_t *pair, size_t number, size_t row, weir_error *error)
+static weir_status add_item(
+    items *all, const weir_engine *engine, const header *h, const json_t *pair, size_t number,
+    size_t row, weir_error *error
+)
 {
     const char *const question = json_string_value(json_array_get(pair, 0));
     if (question == NULL)
-        return weir_error_set(error, WEIR_EFORMAT, "question %zu is not [question, answer]",
-                              number);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "question %zu is not [question, answer]", number
+        );
     WEIR_TRY(grow(all, error));
     weir_prompt *const prompt = &all->prompts[all->count];
-    item *const        one = &all->list[all->count++];
+    item *const one = &all->list[all->count++];
     *prompt =
         (weir_prompt){ .max_tokens = h->max_tokens > 0 ? (int32_t)h->max_tokens : DEFAULT_REPLY };
     *one = (item){ .row = row, .prefix = h->prefix };
     WEIR_TRY(read_answers(one, h, json_array_get(pair, 1), number, error));
-    WEIR_TRY(weir_eval_prompt(&prompt->ids, weir_engine_tokenizer(engine), weir_engine_chat(engine),
-                              h->context, question, h->prefix, error));
+    WEIR_TRY(weir_eval_prompt(
+        &prompt->ids, weir_engine_tokenizer(engine), weir_engine_chat(engine), h->context, question,
+        h->prefix, error
+    ));
     if (one->scoring != WEIR_EVAL_EXACT) return WEIR_OK;
-    WEIR_TRY(weir_tokenizer_encode(weir_engine_tokenizer(engine), &one->want, one->answers.data,
-                                   strlen(one->answers.data), &(weir_encode_options){ 0 }, error));
+    WEIR_TRY(weir_tokenizer_encode(
+        weir_engine_tokenizer(engine), &one->want, one->answers.data, strlen(one->answers.data),
+        &(weir_encode_options){ 0 }, error
+    ));
     prompt->max_tokens = (int32_t)one->want.count + 1; /* one more shows whether it ends there */
     return WEIR_OK;
 }
 
 /* "name": where it is there, a text without NULs. */
-static weir_status read_text(const char **out, const json_t *line, const char *name,
-                             weir_error *error)
+static weir_status read_text(
+    const char **out, const json_t *line, const char *name, weir_error *error
+)
 {
     const json_t *const value = json_object_get(line, name);
     if (value == NULL) return WEIR_OK;
@@ -162,15 +177,19 @@ static weir_status read_text(const char **out, const json_t *line, const char *n
     return WEIR_OK;
 }
 
-static weir_status read_number(json_int_t *out, const json_t *line, const char *name,
-                               json_int_t least, json_int_t most, weir_error *error)
+static weir_status read_number(
+    json_int_t *out, const json_t *line, const char *name, json_int_t least, json_int_t most,
+    weir_error *error
+)
 {
     const json_t *const value = json_object_get(line, name);
     if (value == NULL) return WEIR_OK;
     *out = json_integer_value(value);
     if (json_is_integer(value) && *out >= least && *out <= most) return WEIR_OK;
-    return weir_error_set(error, WEIR_EFORMAT, "\"%s\" is not a number from %lld to %lld", name,
-                          (long long)least, (long long)most);
+    return weir_error_set(
+        error, WEIR_EFORMAT, "\"%s\" is not a number from %lld to %lld", name, (long long)least,
+        (long long)most
+    );
 }
 
 static weir_status read_header(header *h, const json_t *line, weir_error *error)
@@ -188,8 +207,10 @@ static weir_status read_header(header *h, const json_t *line, weir_error *error)
     return WEIR_OK;
 }
 
-static weir_status add_line(items *all, weir_retrieval *out, const weir_engine *engine,
-                            json_t *line, int32_t most, weir_error *error)
+static weir_status add_line(
+    items *all, weir_retrieval *out, const weir_engine *engine, json_t *line, int32_t most,
+    weir_error *error
+)
 {
     header h;
     size_t row;
@@ -204,16 +225,18 @@ static weir_status add_line(items *all, weir_retrieval *out, const weir_engine *
     return WEIR_OK;
 }
 
-static weir_status read_items(items *all, weir_retrieval *out, const weir_engine *engine,
-                              const char *path, int32_t most, weir_error *error)
+static weir_status read_items(
+    items *all, weir_retrieval *out, const weir_engine *engine, const char *path, int32_t most,
+    weir_error *error
+)
 {
     weir_buffer text = { 0 };
     weir_status status = weir_file_read_input(&text, path, MAX_ITEMS_FILE, error);
-    size_t      at = 0, number = 0;
+    size_t at = 0, number = 0;
     while (status == WEIR_OK && at < text.size && (most == 0 || all->count < (size_t)most)) {
         const char *const end = memchr(text.data + at, '\n', text.size - at);
-        const size_t      length = end != NULL ? (size_t)(end - text.data) - at : text.size - at;
-        json_t           *line = NULL;
+        const size_t length = end != NULL ? (size_t)(end - text.data) - at : text.size - at;
+        json_t *line = NULL;
         number++;
         if (length > 0)
             status = weir_json_parse(&line, text.data + at, length, path, JSON_DEPTH, error);
@@ -238,8 +261,10 @@ static bool is_right(const weir_cli_answer *answer, const item *one)
                0;
 }
 
-static weir_status score_answer(double *out, const weir_cli_answer *answer, const item *one,
-                                const weir_tokenizer *tokenizer, weir_error *error)
+static weir_status score_answer(
+    double *out, const weir_cli_answer *answer, const item *one, const weir_tokenizer *tokenizer,
+    weir_error *error
+)
 {
     if (one->scoring == WEIR_EVAL_EXACT) {
         *out = is_right(answer, one) ? 1.0 : 0.0;
@@ -250,20 +275,23 @@ static weir_status score_answer(double *out, const weir_cli_answer *answer, cons
     if (one->scoring == WEIR_EVAL_STATE)
         status = weir_buffer_text(&reply, one->prefix); /* "Answer:" may stand there */
     if (status == WEIR_OK)
-        status = weir_tokenizer_decode(tokenizer, &reply, answer->tokens.data, answer->tokens.count,
-                                       true);
+        status = weir_tokenizer_decode(
+            tokenizer, &reply, answer->tokens.data, answer->tokens.count, true
+        );
     if (status == WEIR_OK)
-        *out = weir_score_reply(one->scoring, reply.data != NULL ? reply.data : "",
-                                one->answers.data, one->n_answers);
+        *out = weir_score_reply(
+            one->scoring, reply.data != NULL ? reply.data : "", one->answers.data, one->n_answers
+        );
     else
         status = weir_error_set(error, status, "no memory for a reply");
     weir_buffer_free(&reply);
     return status;
 }
 
-static weir_status count_answers(weir_retrieval *out, const items *all,
-                                 const weir_cli_answer *answers, const weir_tokenizer *tokenizer,
-                                 weir_error *error)
+static weir_status count_answers(
+    weir_retrieval *out, const items *all, const weir_cli_answer *answers,
+    const weir_tokenizer *tokenizer, weir_error *error
+)
 {
     int64_t kept = 0, evicted = 0, bytes = 0;
     for (size_t i = 0; i < all->count; i++) {
@@ -302,15 +330,17 @@ static weir_status find_interval(weir_retrieval *out, weir_error *error)
     return WEIR_OK;
 }
 
-static weir_status answer_all(weir_retrieval *out, const items *all, const weir_engine *engine,
-                              weir_error *error)
+static weir_status answer_all(
+    weir_retrieval *out, const items *all, const weir_engine *engine, weir_error *error
+)
 {
     weir_cli_answer *const answers = calloc(all->count, sizeof *answers);
     out->scores = calloc(all->count, sizeof *out->scores);
     weir_status status =
         answers != NULL && out->scores != NULL
-            ? weir_cli_answer_all(answers, weir_engine_service(engine), all->prompts, all->count,
-                                  error)
+            ? weir_cli_answer_all(
+                  answers, weir_engine_service(engine), all->prompts, all->count, error
+              )
             : weir_error_set(error, WEIR_ENOMEM, "no memory for %zu answers", all->count);
     if (status == WEIR_OK)
         status = count_answers(out, all, answers, weir_engine_tokenizer(engine), error);
@@ -320,15 +350,18 @@ static weir_status answer_all(weir_retrieval *out, const items *all, const weir_
     return status;
 }
 
-weir_status weir_eval_retrieval(weir_retrieval *out, const weir_engine *engine, const char *path,
-                                int32_t most, weir_error *error)
+weir_status weir_eval_retrieval(
+    weir_retrieval *out, const weir_engine *engine, const char *path, int32_t most,
+    weir_error *error
+)
 {
     return weir_eval_retrieval_within(out, engine, path, most, 0, error);
 }
 
-weir_status weir_eval_retrieval_within(weir_retrieval *out, const weir_engine *engine,
-                                       const char *path, int32_t most, int32_t percent,
-                                       weir_error *error)
+weir_status weir_eval_retrieval_within(
+    weir_retrieval *out, const weir_engine *engine, const char *path, int32_t most, int32_t percent,
+    weir_error *error
+)
 {
     WEIR_TRY(weir_prompt_need_chat(engine, error));
     items all = { .lines = json_array() };

@@ -13,20 +13,20 @@
 
 typedef struct conversation {
     const weir_engine *engine;
-    json_t            *messages;
-    weir_detokenizer   stream;
-    weir_buffer        answer; /* text so far */
-    weir_sampling      sampling;
-    int32_t            max_tokens;
-    bool               is_terminal;
+    json_t *messages;
+    weir_detokenizer stream;
+    weir_buffer answer; /* text so far */
+    weir_sampling sampling;
+    int32_t max_tokens;
+    bool is_terminal;
 } conversation;
 
 static bool on_token(void *user, int32_t token)
 {
     conversation *const c = user;
-    size_t              length;
-    bool                special;
-    const char *const   bytes =
+    size_t length;
+    bool special;
+    const char *const bytes =
         weir_tokenizer_token_bytes(weir_engine_tokenizer(c->engine), token, &length, &special);
     const size_t before = c->answer.size;
     if (special || weir_detokenizer_push(&c->stream, &c->answer, bytes, length) != WEIR_OK)
@@ -36,8 +36,9 @@ static bool on_token(void *user, int32_t token)
            fflush(stdout) == 0;
 }
 
-static weir_status add_message(conversation *c, const char *role, const char *text, size_t length,
-                               weir_error *error)
+static weir_status add_message(
+    conversation *c, const char *role, const char *text, size_t length, weir_error *error
+)
 {
     json_t *const message = json_pack("{s:s, s:s%}", "role", role, "content", text, length);
     if (message == NULL || json_array_append_new(c->messages, message) != 0)
@@ -47,33 +48,37 @@ static weir_status add_message(conversation *c, const char *role, const char *te
 
 static weir_status answer_once(conversation *c, weir_error *error)
 {
-    weir_ids        ids = { 0 };
+    weir_ids ids = { 0 };
     weir_cli_answer answer = { 0 };
-    weir_status     status = weir_prompt_from_messages(&ids, NULL, c->engine, c->messages, error);
+    weir_status status = weir_prompt_from_messages(&ids, NULL, c->engine, c->messages, error);
     if (status == WEIR_OK) {
         const int32_t window = weir_service_info_of(weir_engine_service(c->engine))->window;
         const int32_t left = window > (int32_t)ids.count ? window - (int32_t)ids.count : 1;
-        weir_request  request = { .prompt = ids.data,
-                                  .n_prompt = (int32_t)ids.count,
-                                  .n_choices = 1,
-                                  .cache_prompt = true,
-                                  .sampling = c->sampling,
-                                  .max_tokens = c->max_tokens > 0 && c->max_tokens < left
-                                                    ? c->max_tokens
-                                                    : left };
-        weir_turn_starts(weir_engine_tokenizer(c->engine), ids.data, ids.count, request.turn_starts,
-                         WEIR_TURN_STARTS);
+        weir_request request = { .prompt = ids.data,
+                                 .n_prompt = (int32_t)ids.count,
+                                 .n_choices = 1,
+                                 .cache_prompt = true,
+                                 .sampling = c->sampling,
+                                 .max_tokens = c->max_tokens > 0 && c->max_tokens < left
+                                                   ? c->max_tokens
+                                                   : left };
+        weir_turn_starts(
+            weir_engine_tokenizer(c->engine), ids.data, ids.count, request.turn_starts,
+            WEIR_TURN_STARTS
+        );
         weir_buffer_clear(&c->answer);
         c->stream = (weir_detokenizer){ 0 };
         weir_interrupted = 0;
-        status = weir_cli_answer_wait(&answer, weir_engine_service(c->engine), &request, on_token,
-                                      c, &weir_interrupted, error);
+        status = weir_cli_answer_wait(
+            &answer, weir_engine_service(c->engine), &request, on_token, c, &weir_interrupted, error
+        );
         if (status == WEIR_OK) status = weir_detokenizer_finish(&c->stream, &c->answer);
         (void)puts(weir_interrupted ? " [stopped]" : "");
     }
     if (status == WEIR_OK)
-        status = add_message(c, "assistant", c->answer.data != NULL ? c->answer.data : "",
-                             c->answer.size, error);
+        status = add_message(
+            c, "assistant", c->answer.data != NULL ? c->answer.data : "", c->answer.size, error
+        );
     weir_cli_answer_free(&answer);
     weir_ids_free(&ids);
     return status;
@@ -103,9 +108,9 @@ static bool read_line(const conversation *c, char **line, size_t *capacity, size
 
 static int converse(conversation *c, const char *system)
 {
-    char       *line = NULL;
-    size_t      capacity = 0, length = 0;
-    weir_error  error = { 0 };
+    char *line = NULL;
+    size_t capacity = 0, length = 0;
+    weir_error error = { 0 };
     weir_status status =
         system != NULL ? add_message(c, "system", system, strlen(system), &error) : WEIR_OK;
     while (status == WEIR_OK && read_line(c, &line, &capacity, &length)) {
@@ -113,8 +118,8 @@ static int converse(conversation *c, const char *system)
         if (add_message(c, "user", line, length, &error) == WEIR_OK &&
             answer_once(c, &error) == WEIR_OK)
             continue;
-        (void)fprintf(stderr, "weir: %s\n",
-                      error.text); /* the conversation goes on without this turn */
+        (void
+        )fprintf(stderr, "weir: %s\n", error.text); /* the conversation goes on without this turn */
         while (json_array_size(c->messages) > before)
             (void)json_array_remove(c->messages, json_array_size(c->messages) - 1);
     }
@@ -126,11 +131,11 @@ static int converse(conversation *c, const char *system)
 int weir_run_chat(const weir_arguments *arguments)
 {
     weir_engine *engine = NULL;
-    weir_config  config = arguments->config;
+    weir_config config = arguments->config;
     config.batch.max_sequences = 1;
     int code = weir_open(&engine, &config, WEIR_USE_SERVICE);
     if (code != WEIR_EXIT_OK) return code;
-    weir_error        error = { 0 };
+    weir_error error = { 0 };
     const weir_status status = weir_prompt_need_chat(engine, &error);
     if (status != WEIR_OK) {
         weir_engine_close(engine);

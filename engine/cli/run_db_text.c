@@ -17,19 +17,19 @@
 typedef struct document {
     const weir_engine *engine;
     weir_state_service documents;
-    const char        *label, *metadata; /* metadata NULL: none */
-    weir_ids           ids;
+    const char *label, *metadata; /* metadata NULL: none */
+    weir_ids ids;
 } document;
 
 static weir_status ingest(document *d, weir_error *error)
 {
-    weir_state_info     info;
-    bool                is_new;
+    weir_state_info info;
+    bool is_new;
     const weir_document wish = { .tokens = d->ids.data,
                                  .n_tokens = (int32_t)d->ids.count,
                                  .label = d->label,
                                  .metadata = d->metadata };
-    const weir_status   status =
+    const weir_status status =
         weir_state_service_ingest(&d->documents, &wish, &info, &is_new, error);
     weir_progress_pause();
     if (status != WEIR_OK) return status;
@@ -41,12 +41,15 @@ static weir_status ingest_one(document *d, const weir_arguments *arguments, weir
     d->label = weir_argument(arguments, "label");
     d->metadata = weir_argument(arguments, "metadata");
     if (d->label == NULL)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "give the document a --label, or many of them with --documents");
+        return weir_error_set(
+            error, WEIR_EINVAL, "give the document a --label, or many of them with --documents"
+        );
     const char *const messages = weir_argument(arguments, "messages");
     WEIR_TRY(weir_prompt_check(arguments, error));
-    WEIR_TRY(messages != NULL ? weir_prompt_conversation(&d->ids, d->engine, messages, error)
-                              : weir_prompt_from_arguments(&d->ids, d->engine, arguments, error));
+    WEIR_TRY(
+        messages != NULL ? weir_prompt_conversation(&d->ids, d->engine, messages, error)
+                         : weir_prompt_from_arguments(&d->ids, d->engine, arguments, error)
+    );
     weir_progress_begin("computing the document", "", 0);
     return ingest(d, error);
 }
@@ -54,17 +57,19 @@ static weir_status ingest_one(document *d, const weir_arguments *arguments, weir
 static weir_status ingest_line(document *d, const char *line, size_t n, weir_error *error)
 {
     json_t *root = NULL;
-    char   *metadata = NULL;
+    char *metadata = NULL;
     WEIR_TRY(weir_json_parse(&root, line, n, "json", WEIR_JSON_DEPTH, error));
-    const json_t *const        text = json_object_get(root, "text"),
+    const json_t *const text = json_object_get(root, "text"),
                         *const label = json_object_get(root, "label"),
                         *const object = json_object_get(root, "metadata");
-    weir_status                status = WEIR_OK;
+    weir_status status = WEIR_OK;
     if (!json_is_string(text) || !json_is_string(label) ||
         (object != NULL && !json_is_object(object)))
-        status = weir_error_set(error, WEIR_EINVAL,
-                                "an object with the strings \"label\" and \"text\" is expected, "
-                                "and \"metadata\" as an object");
+        status = weir_error_set(
+            error, WEIR_EINVAL,
+            "an object with the strings \"label\" and \"text\" is expected, "
+            "and \"metadata\" as an object"
+        );
     if (status == WEIR_OK && object != NULL &&
         (metadata = weir_json_text(object, JSON_COMPACT)) == NULL)
         status = weir_error_set(error, WEIR_ENOMEM, "no memory for metadata");
@@ -91,15 +96,15 @@ static weir_status ingest_lines(document *d, const char *path, weir_error *error
 {
     enum { MOST = 1 << 30 };
     weir_buffer text = { 0 };
-    size_t      n = 0, n_bad = 0;
+    size_t n = 0, n_bad = 0;
     weir_status status = weir_file_read_input(&text, path, MOST, error);
-    size_t      n_lines = 0;
+    size_t n_lines = 0;
     for (size_t i = 0; status == WEIR_OK && i < text.size; i++)
         n_lines += i + 1 == text.size || text.data[i] == '\n';
     weir_progress_begin("ingesting", "documents", (int64_t)n_lines);
     for (const char *line = text.data; status == WEIR_OK && line != NULL && *line != '\0';) {
         const size_t length = strcspn(line, "\n");
-        char         name[64];
+        char name[64];
         weir_db_count_taken((int64_t)n);
         (void)snprintf(name, sizeof name, "line %zu", ++n);
         status = weir_progress_step((int64_t)n - 1, error);
@@ -116,19 +121,20 @@ static weir_status ingest_lines(document *d, const char *path, weir_error *error
     }
     weir_buffer_free(&text);
     if (status == WEIR_OK && n_bad > 0)
-        return weir_error_set(error, WEIR_EFORMAT,
-                              "%zu of %zu lines have no state; each is named above", n_bad, n);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%zu of %zu lines have no state; each is named above", n_bad, n
+        );
     return status;
 }
 
 int weir_run_db_ingest(const weir_arguments *arguments)
 {
-    weir_engine      *engine = NULL;
-    weir_error        error = { 0 };
+    weir_engine *engine = NULL;
+    weir_error error = { 0 };
     const char *const documents = weir_argument(arguments, "documents");
-    const int         code = weir_db_open_engine(&engine, arguments);
+    const int code = weir_db_open_engine(&engine, arguments);
     if (code != WEIR_EXIT_OK) return code;
-    document    d = { .engine = engine };
+    document d = { .engine = engine };
     weir_status status = weir_db_open(&d.documents, engine, arguments, true, &error);
     if (status == WEIR_OK)
         status = documents != NULL ? ingest_lines(&d, documents, &error)
@@ -144,31 +150,35 @@ int weir_run_db_ingest(const weir_arguments *arguments)
 
 /* ---- query ----------------------------------------------------------------------------------- */
 typedef struct question {
-    const weir_engine    *engine;
-    weir_state_service    documents;
+    const weir_engine *engine;
+    weir_state_service documents;
     const weir_arguments *arguments;
-    const char           *text;
-    size_t                n_hits;
-    weir_state_hit       *hits; /* [n_hits] */
+    const char *text;
+    size_t n_hits;
+    weir_state_hit *hits; /* [n_hits] */
 } question;
 
-static weir_status encode(weir_ids *ids, const question *q, const char *text, bool is_beginning,
-                          weir_error *error)
+static weir_status encode(
+    weir_ids *ids, const question *q, const char *text, bool is_beginning, weir_error *error
+)
 {
     const weir_tokenizer *const tokenizer = weir_engine_tokenizer(q->engine);
     if (tokenizer == NULL)
-        return weir_error_set(error, WEIR_EUNSUPPORTED,
-                              "the model has no tokenizer, so it cannot be asked");
-    return weir_tokenizer_encode(tokenizer, ids, text, strlen(text),
-                                 &(weir_encode_options){ .add_special = is_beginning }, error);
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED, "the model has no tokenizer, so it cannot be asked"
+        );
+    return weir_tokenizer_encode(
+        tokenizer, ids, text, strlen(text), &(weir_encode_options){ .add_special = is_beginning },
+        error
+    );
 }
 
 static weir_status route(question *q, size_t most, weir_error *error)
 {
-    weir_ids    ids = { 0 };
+    weir_ids ids = { 0 };
     weir_status status = encode(&ids, q, q->text, true, error);
     if (status == WEIR_OK) {
-        const weir_document        text = { .tokens = ids.data, .n_tokens = (int32_t)ids.count };
+        const weir_document text = { .tokens = ids.data, .n_tokens = (int32_t)ids.count };
         const weir_states_question wanted = { .most = most };
         status =
             weir_state_service_route(&q->documents, &text, &wanted, q->hits, &q->n_hits, error);
@@ -179,7 +189,8 @@ static weir_status route(question *q, size_t most, weir_error *error)
         status = weir_error_set(
             error, WEIR_ENOTFOUND,
             "%s: no state here can be found by a question; `weir db ingest` adds some",
-            weir_argument(q->arguments, "dir"));
+            weir_argument(q->arguments, "dir")
+        );
     weir_ids_free(&ids);
     return status;
 }
@@ -188,7 +199,7 @@ static weir_status route(question *q, size_t most, weir_error *error)
 static weir_status find(question *q, weir_error *error)
 {
     const char *const name = weir_argument(q->arguments, "state");
-    const size_t      most = (size_t)weir_argument_int(q->arguments, "nearest", 1);
+    const size_t most = (size_t)weir_argument_int(q->arguments, "nearest", 1);
     if (name != NULL && weir_argument_given(q->arguments, "nearest"))
         return weir_error_set(error, WEIR_EINVAL, "give --state or --nearest, not both");
     q->hits = calloc(most, sizeof *q->hits);
@@ -209,7 +220,7 @@ static bool is_chat(const question *q)
 static weir_status add_question(weir_ids *ids, const question *q, weir_error *error)
 {
     weir_buffer text = { 0 };
-    const bool  is_plain = weir_argument_given(q->arguments, "plain");
+    const bool is_plain = weir_argument_given(q->arguments, "plain");
     if (is_chat(q)) return weir_prompt_add_question(ids, q->engine, q->text, error);
     weir_status status =
         weir_buffer_format(&text, is_plain ? "%s" : "\n\nQuestion: %s\nAnswer:", q->text);
@@ -219,8 +230,9 @@ static weir_status add_question(weir_ids *ids, const question *q, weir_error *er
 }
 
 /* The document, then the question. */
-static weir_status make_prompt(weir_ids *ids, const question *q, const weir_beginning *beginning,
-                               weir_error *error)
+static weir_status make_prompt(
+    weir_ids *ids, const question *q, const weir_beginning *beginning, weir_error *error
+)
 {
     weir_status status = WEIR_OK;
     for (int32_t i = 0; i < beginning->n_tokens && status == WEIR_OK; i++)
@@ -233,14 +245,17 @@ static int print_hits(const question *q)
 {
     weir_buffer text = { 0 };
     weir_status status = WEIR_OK;
-    const bool  as_json = weir_argument_given(q->arguments, "json");
+    const bool as_json = weir_argument_given(q->arguments, "json");
     for (size_t i = 0; i < q->n_hits && status == WEIR_OK; i++) {
         const weir_state_info *const info = &q->hits[i].info;
-        status = as_json
-                     ? weir_buffer_format(&text, "{\"state\": \"%s\", \"similarity\": %.6f}\n",
-                                          info->name, (double)q->hits[i].similarity)
-                     : weir_buffer_format(&text, "%9.6f  %-32s %s\n", (double)q->hits[i].similarity,
-                                          info->name, info->label);
+        status = as_json ? weir_buffer_format(
+                               &text, "{\"state\": \"%s\", \"similarity\": %.6f}\n", info->name,
+                               (double)q->hits[i].similarity
+                           )
+                         : weir_buffer_format(
+                               &text, "%9.6f  %-32s %s\n", (double)q->hits[i].similarity,
+                               info->name, info->label
+                           );
     }
     const int code = status == WEIR_OK ? weir_print(&text) : WEIR_EXIT_FAILED;
     weir_buffer_free(&text);
@@ -250,10 +265,11 @@ static int print_hits(const question *q)
 static int print_answer(const question *q, const weir_cli_answer *answer)
 {
     const weir_state_info *const info = &q->hits[0].info;
-    const bool                   is_found = weir_argument(q->arguments, "state") == NULL;
-    json_t *const more = json_pack("{s:s, s:b, s:i, s:b}", "state", info->name, "state_exact",
-                                   weir_state_is_exact(info), "state_bits", (int)info->state_bits,
-                                   "state_merged", info->is_merged);
+    const bool is_found = weir_argument(q->arguments, "state") == NULL;
+    json_t *const more = json_pack(
+        "{s:s, s:b, s:i, s:b}", "state", info->name, "state_exact", weir_state_is_exact(info),
+        "state_bits", (int)info->state_bits, "state_merged", info->is_merged
+    );
     if (more != NULL && is_found)
         (void)json_object_set_new(more, "similarity", json_real((double)q->hits[0].similarity));
     const int code = weir_cli_print_answer(q->engine, answer, more);
@@ -268,24 +284,28 @@ static void say_state(const weir_state_info *info)
     weir_db_print_form(form, info);
     weir_log(WEIR_LOG_INFO, "from state %s: %s%s", info->name, info->label, form);
     if (info->is_merged)
-        weir_log(WEIR_LOG_WARNING,
-                 "state %s is made of two: its answers are those of no text, and nothing says how "
-                 "good they are",
-                 info->name);
+        weir_log(
+            WEIR_LOG_WARNING,
+            "state %s is made of two: its answers are those of no text, and nothing says how "
+            "good they are",
+            info->name
+        );
     else if (!weir_state_is_exact(info))
-        weir_log(WEIR_LOG_WARNING,
-                 "state %s was stored with %d bits: answers are near those of its document, not "
-                 "the same",
-                 info->name, (int)info->state_bits);
+        weir_log(
+            WEIR_LOG_WARNING,
+            "state %s was stored with %d bits: answers are near those of its document, not "
+            "the same",
+            info->name, (int)info->state_bits
+        );
 }
 
 /* The state comes back as a kept text, and the answer goes on from it: its file is only read. */
 static weir_status answer_from(weir_cli_answer *answer, const question *q, weir_error *error)
 {
-    weir_ids                     ids = { 0 };
-    weir_beginning               beginning = { 0 };
+    weir_ids ids = { 0 };
+    weir_beginning beginning = { 0 };
     const weir_state_info *const info = &q->hits[0].info;
-    weir_status         status = weir_beginning_open(&beginning, &q->documents, info, NULL, error);
+    weir_status status = weir_beginning_open(&beginning, &q->documents, info, NULL, error);
     const weir_cli_wish wish = { .ids = &ids,
                                  .reuses = true,
                                  .is_quiet = weir_argument_given(q->arguments, "json"),
@@ -297,9 +317,11 @@ static weir_status answer_from(weir_cli_answer *answer, const question *q, weir_
     if (status == WEIR_OK)
         status = weir_cli_generate(answer, q->engine, &q->arguments->config, &wish, error);
     if (status == WEIR_OK && !weir_interrupted && answer->usage.n_cached < beginning.n_held)
-        weir_log(WEIR_LOG_WARNING, "state %s: %d of its %d tokens were computed again: %s",
-                 info->name, (int)(beginning.n_held - answer->usage.n_cached),
-                 (int)beginning.n_held, answer->usage.reuse);
+        weir_log(
+            WEIR_LOG_WARNING, "state %s: %d of its %d tokens were computed again: %s", info->name,
+            (int)(beginning.n_held - answer->usage.n_cached), (int)beginning.n_held,
+            answer->usage.reuse
+        );
     weir_ids_free(&ids);
     weir_beginning_close(&beginning);
     return status;
@@ -307,15 +329,15 @@ static weir_status answer_from(weir_cli_answer *answer, const question *q, weir_
 
 int weir_run_db_query(const weir_arguments *arguments)
 {
-    weir_engine    *engine = NULL;
-    weir_error      error = { 0 };
+    weir_engine *engine = NULL;
+    weir_error error = { 0 };
     weir_cli_answer answer = { 0 };
-    const int       code = weir_db_open_engine(&engine, arguments);
+    const int code = weir_db_open_engine(&engine, arguments);
     if (code != WEIR_EXIT_OK) return code;
-    question    q = { .engine = engine,
-                      .arguments = arguments,
-                      .text = weir_argument(arguments, "question") };
-    const bool  wants_answer = !weir_argument_given(arguments, "nearest");
+    question q = { .engine = engine,
+                   .arguments = arguments,
+                   .text = weir_argument(arguments, "question") };
+    const bool wants_answer = !weir_argument_given(arguments, "nearest");
     weir_status status = weir_db_open(&q.documents, engine, arguments, false, &error);
     if (status == WEIR_OK) status = find(&q, &error);
     if (status == WEIR_OK && wants_answer) status = answer_from(&answer, &q, &error);

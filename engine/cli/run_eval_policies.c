@@ -13,7 +13,7 @@ enum { MOST_OPTIONS = 64 };
 /* Options of all methods, once each. */
 typedef struct glossary {
     const char *name[MOST_OPTIONS], *help[MOST_OPTIONS];
-    size_t      n;
+    size_t n;
 } glossary;
 
 static void add(glossary *all, const char *name, const char *help)
@@ -28,7 +28,7 @@ static void add(glossary *all, const char *name, const char *help)
 /* A number as people write it. */
 static void print_value(const char *value)
 {
-    char        *end;
+    char *end;
     const double number = strtod(value, &end);
     if (strchr(value, '.') != NULL && *end == '\0')
         (void)printf("%g", number);
@@ -36,12 +36,13 @@ static void print_value(const char *value)
         (void)printf("%s", value);
 }
 
-static weir_status print_method(glossary *all, const char *name, const char *summary,
-                                weir_error *error)
+static weir_status print_method(
+    glossary *all, const char *name, const char *summary, weir_error *error
+)
 {
     weir_policy_options defaults;
-    const char         *option, *help;
-    char                value[WEIR_POLICY_TEXT];
+    const char *option, *help;
+    char value[WEIR_POLICY_TEXT];
     WEIR_TRY(weir_policy_options_default(&defaults, name, error));
     (void)printf("%s: %s\n   ", name, summary);
     for (size_t i = 0; weir_policy_option_at(&defaults, i, &option, value, sizeof value, &help);
@@ -56,8 +57,8 @@ static weir_status print_method(glossary *all, const char *name, const char *sum
 
 int weir_run_eval_policies(const weir_arguments *arguments)
 {
-    weir_error  error = { 0 };
-    glossary    all = { .n = 0 };
+    weir_error error = { 0 };
+    glossary all = { .n = 0 };
     const char *summary;
     (void)arguments;
     for (size_t i = 0;; i++) {

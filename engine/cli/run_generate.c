@@ -7,16 +7,16 @@
 
 int weir_run_generate(const weir_arguments *arguments)
 {
-    weir_engine    *engine = NULL;
-    weir_error      error = { 0 };
-    weir_ids        ids = { 0 };
+    weir_engine *engine = NULL;
+    weir_error error = { 0 };
+    weir_ids ids = { 0 };
     weir_cli_answer answer = { 0 };
-    const bool      as_json = weir_argument_given(arguments, "json");
+    const bool as_json = weir_argument_given(arguments, "json");
     if (weir_argument_given(arguments, "explain")) return weir_run_explain(&arguments->config);
     if (weir_prompt_check(arguments, &error) != WEIR_OK) return weir_fail(error.code, &error);
     const int code = weir_open(&engine, &arguments->config, WEIR_USE_SERVICE);
     if (code != WEIR_EXIT_OK) return code;
-    const char *const   session = weir_argument(arguments, "session");
+    const char *const session = weir_argument(arguments, "session");
     const weir_cli_wish wish = {
         .ids = &ids, .session = session, .reuses = session != NULL, .is_quiet = as_json
     };

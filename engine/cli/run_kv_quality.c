@@ -18,23 +18,23 @@ typedef struct score { /* of one file of questions */
 } score;
 
 typedef struct format_row {
-    weir_kv_pair    pair;
+    weir_kv_pair pair;
     weir_kv_quality quality;
-    score           scores[FILES];
+    score scores[FILES];
 } format_row;
 
 typedef struct item_files {
-    char    paths[FILES][PATH_MAX];
+    char paths[FILES][PATH_MAX];
     int32_t n, most; /* most: questions of each file, 0: all */
 } item_files;
 
 /* All that is measured. */
 typedef struct table {
     format_row rows[ROWS];
-    int32_t    n;
+    int32_t n;
     item_files files;
-    double     reference; /* perplexity with f32 */
-    int64_t    n_scored;
+    double reference; /* perplexity with f32 */
+    int64_t n_scored;
 } table;
 
 static weir_status parse_files(item_files *files, const char *list, weir_error *error)
@@ -42,8 +42,9 @@ static weir_status parse_files(item_files *files, const char *list, weir_error *
     for (const char *at = list; at != NULL && files->n < FILES;) {
         const size_t length = strcspn(at, ",");
         if (length == 0 || length >= PATH_MAX)
-            return weir_error_set(error, WEIR_EINVAL,
-                                  "--items: must be names of files, separated by commas");
+            return weir_error_set(
+                error, WEIR_EINVAL, "--items: must be names of files, separated by commas"
+            );
         memcpy(files->paths[files->n++], at, length);
         if (at[length] == '\0') return WEIR_OK;
         at += length + 1;
@@ -62,14 +63,16 @@ static const char *file_name(const char *path)
 static weir_status parse_list(format_row *rows, int32_t *n, const char *list, weir_error *error)
 {
     for (const char *at = list; *n < ROWS;) {
-        char         name[WEIR_KV_PAIR_TEXT];
+        char name[WEIR_KV_PAIR_TEXT];
         const size_t length = strcspn(at, ",");
-        (void)snprintf(name, sizeof name, "%.*s",
-                       (int)(length < sizeof name ? length : sizeof name - 1), at);
+        (void)snprintf(
+            name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), at
+        );
         if (!weir_kv_pair_parse(&rows[(*n)++].pair, name))
             return weir_error_set(
                 error, WEIR_EINVAL,
-                "--formats: \"%s\" is no KV format; kv.format in --help-config lists them", name);
+                "--formats: \"%s\" is no KV format; kv.format in --help-config lists them", name
+            );
         if (at[length] == '\0') return WEIR_OK;
         at += length + 1;
     }
@@ -88,8 +91,8 @@ static void list_all(format_row *rows, int32_t *n, const weir_kv_spec *spec)
     enum { MIXED = sizeof mixed / sizeof mixed[0] };
     for (int f = 0; f < WEIR_KV_FORMAT_COUNT + MIXED; f++) {
         const weir_kv_format format = (weir_kv_format)f;
-        const weir_kv_pair   pair = f < WEIR_KV_FORMAT_COUNT ? (weir_kv_pair){ format, format }
-                                                             : mixed[f - WEIR_KV_FORMAT_COUNT];
+        const weir_kv_pair pair = f < WEIR_KV_FORMAT_COUNT ? (weir_kv_pair){ format, format }
+                                                           : mixed[f - WEIR_KV_FORMAT_COUNT];
         if (weir_kv_pair_check(pair, spec->key_dim, spec->value_dim, "", NULL) == WEIR_OK)
             rows[(*n)++].pair = pair;
     }
@@ -97,27 +100,33 @@ static void list_all(format_row *rows, int32_t *n, const weir_kv_spec *spec)
 
 static void print_header(const item_files *files)
 {
-    (void)printf("%-16s %11s %11s %9s %10s %10s %10s %10s", "format", "bytes/token", "perplexity",
-                 "change", "KL mean", "KL 99 %", "KL most", "same token");
+    (void)printf(
+        "%-16s %11s %11s %9s %10s %10s %10s %10s", "format", "bytes/token", "perplexity", "change",
+        "KL mean", "KL 99 %", "KL most", "same token"
+    );
     for (int32_t i = 0; i < files->n; i++) {
         const char *const name = file_name(files->paths[i]);
-        (void)printf(" %*.*s", TITLE,
-                     (int)(strcspn(name, ".") < TITLE ? strcspn(name, ".") : TITLE), name);
+        (void)printf(
+            " %*.*s", TITLE, (int)(strcspn(name, ".") < TITLE ? strcspn(name, ".") : TITLE), name
+        );
     }
     (void)printf("\n");
 }
 
 static void print_row(const table *t, const format_row *row)
 {
-    char                         name[WEIR_KV_PAIR_TEXT], right[TITLE + 10];
+    char name[WEIR_KV_PAIR_TEXT], right[TITLE + 10];
     const weir_kv_quality *const q = &row->quality;
     weir_kv_pair_print(name, row->pair);
-    (void)printf("%-16s %11lld %11.4f %+7.3f %% %10.2e %10.2e %10.2e %8.2f %%", name,
-                 (long long)q->bytes, q->perplexity, 100.0 * (q->perplexity / t->reference - 1.0),
-                 q->kl_mean, q->kl_99, q->kl_most, 100.0 * q->same_best);
+    (void)printf(
+        "%-16s %11lld %11.4f %+7.3f %% %10.2e %10.2e %10.2e %8.2f %%", name, (long long)q->bytes,
+        q->perplexity, 100.0 * (q->perplexity / t->reference - 1.0), q->kl_mean, q->kl_99,
+        q->kl_most, 100.0 * q->same_best
+    );
     for (int32_t i = 0; i < t->files.n; i++) {
-        (void)snprintf(right, sizeof right, "%d/%d", (int)row->scores[i].n_right,
-                       (int)row->scores[i].n_items);
+        (void)snprintf(
+            right, sizeof right, "%d/%d", (int)row->scores[i].n_right, (int)row->scores[i].n_items
+        );
         (void)printf(" %*s", TITLE, right);
     }
     (void)printf("\n");
@@ -126,56 +135,65 @@ static void print_row(const table *t, const format_row *row)
 
 static json_t *row_json(const table *t, const format_row *row)
 {
-    char                         name[WEIR_KV_PAIR_TEXT];
+    char name[WEIR_KV_PAIR_TEXT];
     const weir_kv_quality *const q = &row->quality;
     weir_kv_pair_print(name, row->pair);
-    json_t *const out =
-        json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f}", "format", name, "k_format",
-                  weir_kv_format_name(row->pair.k), "v_format", weir_kv_format_name(row->pair.v),
-                  "bytes_per_token", (json_int_t)q->bytes, "perplexity", q->perplexity, "kl_mean",
-                  q->kl_mean, "kl_99", q->kl_99, "kl_max", q->kl_most, "same_token", q->same_best);
+    json_t *const out = json_pack(
+        "{s:s, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f}", "format", name, "k_format",
+        weir_kv_format_name(row->pair.k), "v_format", weir_kv_format_name(row->pair.v),
+        "bytes_per_token", (json_int_t)q->bytes, "perplexity", q->perplexity, "kl_mean", q->kl_mean,
+        "kl_99", q->kl_99, "kl_max", q->kl_most, "same_token", q->same_best
+    );
     if (t->files.n == 0) return out;
     json_t *const files = json_array();
     for (int32_t i = 0; i < t->files.n; i++) {
         const score *const one = &row->scores[i];
         (void)json_array_append_new(
-            files, json_pack("{s:s, s:i, s:i, s:f}", "file", file_name(t->files.paths[i]), "right",
-                             (int)one->n_right, "items", (int)one->n_items, "accuracy",
-                             (double)one->n_right / (double)one->n_items));
+            files, json_pack(
+                       "{s:s, s:i, s:i, s:f}", "file", file_name(t->files.paths[i]), "right",
+                       (int)one->n_right, "items", (int)one->n_items, "accuracy",
+                       (double)one->n_right / (double)one->n_items
+                   )
+        );
     }
     (void)json_object_set_new(out, "retrieval", files);
     return out;
 }
 
-static weir_status measure_texts(table *t, const weir_engine *engine,
-                                 const weir_kv_quality_task *task, weir_kv_choice choice,
-                                 bool prints, weir_error *error)
+static weir_status measure_texts(
+    table *t, const weir_engine *engine, const weir_kv_quality_task *task, weir_kv_choice choice,
+    bool prints, weir_error *error
+)
 {
     const weir_kv_pair f32 = { WEIR_KV_F32, WEIR_KV_F32 };
-    weir_kv_quality    reference;
-    WEIR_TRY(weir_eval_kv_quality(&reference, &t->n_scored, engine, task,
-                                  &(weir_kv_choice){ .rest = f32, .wide = f32 }, error));
+    weir_kv_quality reference;
+    WEIR_TRY(weir_eval_kv_quality(
+        &reference, &t->n_scored, engine, task, &(weir_kv_choice){ .rest = f32, .wide = f32 }, error
+    ));
     t->reference = reference.perplexity;
     if (prints) print_header(&t->files);
     for (int32_t i = 0; i < t->n; i++) {
         choice.rest = t->rows[i].pair;
         WEIR_TRY(
-            weir_eval_kv_quality(&t->rows[i].quality, &t->n_scored, engine, task, &choice, error));
+            weir_eval_kv_quality(&t->rows[i].quality, &t->n_scored, engine, task, &choice, error)
+        );
         if (prints) print_row(t, &t->rows[i]);
     }
     return WEIR_OK;
 }
 
-static weir_status run_texts(table *t, const weir_engine *engine, const weir_arguments *arguments,
-                             int32_t window, bool prints, weir_error *error)
+static weir_status run_texts(
+    table *t, const weir_engine *engine, const weir_arguments *arguments, int32_t window,
+    bool prints, weir_error *error
+)
 {
-    weir_ids             text = { 0 };
-    size_t               n_bytes;
-    const char *const    list = weir_argument(arguments, "formats");
+    weir_ids text = { 0 };
+    size_t n_bytes;
+    const char *const list = weir_argument(arguments, "formats");
     weir_kv_quality_task task = { &text, window,
                                   (int32_t)weir_argument_int(arguments, "limit", 0) };
-    weir_kv_choice       choice = { .n_wide = arguments->config.kv.wide_layers,
-                                    .n_wide_tokens = arguments->config.kv.wide_sinks };
+    weir_kv_choice choice = { .n_wide = arguments->config.kv.wide_layers,
+                              .n_wide_tokens = arguments->config.kv.wide_sinks };
     if (!weir_kv_pair_parse(&choice.wide, arguments->config.kv.wide_format))
         return weir_error_set(error, WEIR_EINVAL, "kv.wide_format: no KV format");
     if (list != NULL)
@@ -193,10 +211,10 @@ static weir_status run_texts(table *t, const weir_engine *engine, const weir_arg
 static int count_answers(format_row *row, const item_files *files, const weir_config *base)
 {
     weir_engine *engine = NULL;
-    weir_error   error = { 0 };
-    weir_config  config = *base;
-    char         name[WEIR_KV_PAIR_TEXT];
-    weir_status  status = WEIR_OK;
+    weir_error error = { 0 };
+    weir_config config = *base;
+    char name[WEIR_KV_PAIR_TEXT];
+    weir_status status = WEIR_OK;
     weir_kv_pair_print(name, row->pair);
     (void)snprintf(config.kv.format, sizeof config.kv.format, "%s", name);
     config.sessions.dir[0] = '\0';
@@ -229,14 +247,17 @@ static int run_items(table *t, const weir_config *config, bool prints)
 static int print_end(const table *t, int32_t window, bool as_json)
 {
     if (!as_json) {
-        (void)printf("%lld tokens in windows of %d, against f32 (perplexity %.4f); KL in nats%s\n",
-                     (long long)t->n_scored, (int)window, t->reference,
-                     t->files.n > 0 ? "; right answers of those asked" : "");
+        (void)printf(
+            "%lld tokens in windows of %d, against f32 (perplexity %.4f); KL in nats%s\n",
+            (long long)t->n_scored, (int)window, t->reference,
+            t->files.n > 0 ? "; right answers of those asked" : ""
+        );
         return WEIR_EXIT_OK;
     }
-    json_t *const out =
-        json_pack("{s:i, s:[], s:f, s:I}", "window", (int)window, "rows", "perplexity_f32",
-                  t->reference, "scored", (json_int_t)t->n_scored);
+    json_t *const out = json_pack(
+        "{s:i, s:[], s:f, s:I}", "window", (int)window, "rows", "perplexity_f32", t->reference,
+        "scored", (json_int_t)t->n_scored
+    );
     for (int32_t i = 0; i < t->n; i++)
         (void)json_array_append_new(json_object_get(out, "rows"), row_json(t, &t->rows[i]));
     const bool written =
@@ -247,10 +268,10 @@ static int print_end(const table *t, int32_t window, bool as_json)
 
 static int run_table(table *t, const weir_arguments *arguments)
 {
-    weir_engine  *engine = NULL;
-    weir_error    error = { 0 };
-    weir_config   config = arguments->config;
-    const bool    as_json = weir_argument_given(arguments, "json");
+    weir_engine *engine = NULL;
+    weir_error error = { 0 };
+    weir_config config = arguments->config;
+    const bool as_json = weir_argument_given(arguments, "json");
     const int32_t window = (int32_t)weir_argument_int(arguments, "window", 512);
     t->files.most = (int32_t)weir_argument_int(arguments, "item-limit", 0);
     weir_status status = parse_files(&t->files, weir_argument(arguments, "items"), &error);
@@ -271,7 +292,7 @@ static int run_table(table *t, const weir_arguments *arguments)
 
 int weir_run_eval_kv_quality(const weir_arguments *arguments)
 {
-    weir_error   error = { 0 };
+    weir_error error = { 0 };
     table *const t = calloc(1, sizeof *t);
     if (t == NULL)
         return weir_fail(weir_error_set(&error, WEIR_ENOMEM, "no memory for the table"), &error);

@@ -11,25 +11,27 @@
 #include "kernels/abi/dtype.h"
 
 typedef struct request {
-    weir_report             report;
+    weir_report report;
     weir_report_assumptions assumptions;
-    weir_report_shape       shapes[WEIR_REPORT_LIST], known[WEIR_REPORT_LIST];
+    weir_report_shape shapes[WEIR_REPORT_LIST], known[WEIR_REPORT_LIST];
 } request;
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
 /* Calls `add` with each name of a list; ECONFIG when one is empty or too long. */
-static weir_status each_name(request *r, const char *option, const char *list,
-                             weir_status (*add)(request *r, const char *name, weir_error *error),
-                             weir_error *error)
+static weir_status each_name(
+    request *r, const char *option, const char *list,
+    weir_status (*add)(request *r, const char *name, weir_error *error), weir_error *error
+)
 {
     for (;; list++) {
-        char         name[64];
+        char name[64];
         const size_t length = strcspn(list, ",");
         if (length == 0 || length >= sizeof name)
-            return weir_error_set(error, WEIR_ECONFIG,
-                                  "--%s: must be names of at most 63 letters, separated by commas",
-                                  option);
+            return weir_error_set(
+                error, WEIR_ECONFIG,
+                "--%s: must be names of at most 63 letters, separated by commas", option
+            );
         memcpy(name, list, length);
         name[length] = '\0';
         const weir_status status = add(r, name, error);
@@ -58,26 +60,32 @@ static weir_status add_format(request *r, const char *name, weir_error *error)
         report->formats[report->n_formats++] = found;
         return WEIR_OK;
     }
-    char   names[200] = "";
+    char names[200] = "";
     size_t at = 0;
     for (int f = 0; f < WEIR_KV_FORMAT_COUNT; f++) {
-        const int n = snprintf(names + at, sizeof names - at, "%s%s", f > 0 ? ", " : "",
-                               weir_kv_format_name((weir_kv_format)f));
+        const int n = snprintf(
+            names + at, sizeof names - at, "%s%s", f > 0 ? ", " : "",
+            weir_kv_format_name((weir_kv_format)f)
+        );
         if (n > 0 && (size_t)n < sizeof names - at) at += (size_t)n;
     }
-    return weir_error_set(error, WEIR_ECONFIG, "no KV format is called \"%s\"; there are %s", name,
-                          names);
+    return weir_error_set(
+        error, WEIR_ECONFIG, "no KV format is called \"%s\"; there are %s", name, names
+    );
 }
 
-static size_t positive_numbers(const weir_arguments *arguments, const char *option, int64_t *out,
-                               weir_status *status, weir_error *error)
+static size_t positive_numbers(
+    const weir_arguments *arguments, const char *option, int64_t *out, weir_status *status,
+    weir_error *error
+)
 {
-    int64_t      numbers[WEIR_OPTION_NUMBERS] = { 0 };
+    int64_t numbers[WEIR_OPTION_NUMBERS] = { 0 };
     const size_t n = weir_argument_numbers(arguments, option, numbers);
     for (size_t i = 0; i < n; i++) {
         if (numbers[i] < 1)
-            *status = weir_error_set(error, WEIR_ECONFIG,
-                                     "--%s: a report needs numbers of at least 1", option);
+            *status = weir_error_set(
+                error, WEIR_ECONFIG, "--%s: a report needs numbers of at least 1", option
+            );
         out[i] = numbers[i];
     }
     return n;
@@ -85,9 +93,9 @@ static size_t positive_numbers(const weir_arguments *arguments, const char *opti
 
 static weir_status read_lists(request *r, const weir_arguments *arguments, weir_error *error)
 {
-    weir_report      *report = &r->report;
-    int64_t           bandwidths[WEIR_OPTION_NUMBERS] = { 0 };
-    weir_status       status = WEIR_OK;
+    weir_report *report = &r->report;
+    int64_t bandwidths[WEIR_OPTION_NUMBERS] = { 0 };
+    weir_status status = WEIR_OK;
     const char *const formats = weir_argument(arguments, "format");
     if (formats != NULL) WEIR_TRY(each_name(r, "format", formats, add_format, error));
     report->n_contexts = positive_numbers(arguments, "context", report->contexts, &status, error);
@@ -103,12 +111,14 @@ static weir_status read_lists(request *r, const weir_arguments *arguments, weir_
 static weir_status read_assumptions(request *r, const weir_arguments *arguments, weir_error *error)
 {
     const char *const name = weir_argument(arguments, "assumptions"), *const weights =
-                                                                          weir_argument(arguments,
-                                                                                        "weights");
+                                                                          weir_argument(
+                                                                              arguments, "weights"
+                                                                          );
     const bool seed = name != NULL && strcmp(name, "seed") == 0;
     if (name != NULL && !seed && strcmp(name, "engine") != 0)
-        return weir_error_set(error, WEIR_ECONFIG, "--assumptions %.60s: must be engine or seed",
-                              name);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "--assumptions %.60s: must be engine or seed", name
+        );
     r->assumptions = seed ? weir_report_seed : weir_report_engine;
     if (!seed) r->assumptions.chunk = arguments->config.batch.chunk;
     r->report.assumptions = &r->assumptions;
@@ -121,15 +131,17 @@ static weir_status read_assumptions(request *r, const weir_arguments *arguments,
         r->assumptions.weight_format = info.name;
         return WEIR_OK;
     }
-    return weir_error_set(error, WEIR_ECONFIG,
-                          "--weights %.60s: no such type; there are bf16, f32, q8_0, q6_k, q5_k, "
-                          "q4_k, q4_0 and others",
-                          weights);
+    return weir_error_set(
+        error, WEIR_ECONFIG,
+        "--weights %.60s: no such type; there are bf16, f32, q8_0, q6_k, q5_k, "
+        "q4_k, q4_0 and others",
+        weights
+    );
 }
 
 static weir_status add_model(request *r, const weir_config *config, weir_error *error)
 {
-    weir_model_facts         facts;
+    weir_model_facts facts;
     weir_report_shape *const shape = &r->shapes[r->report.n_shapes];
     /* As `weir plan` counts: of a server. */
     const weir_engine_options options = { .config = config,
@@ -170,7 +182,8 @@ static weir_status read_shapes(request *r, const weir_arguments *arguments, weir
     for (const weir_report_file *file = weir_report_files;
          file->name != NULL && r->report.n_known < WEIR_REPORT_LIST; file++)
         WEIR_TRY(
-            weir_report_shape_read(&r->known[r->report.n_known++], file->name, file->text, error));
+            weir_report_shape_read(&r->known[r->report.n_known++], file->name, file->text, error)
+        );
     if (names != NULL && strcmp(names, "all") == 0) {
         memcpy(r->shapes, r->known, sizeof r->shapes);
         r->report.n_shapes = r->report.n_known;
@@ -200,10 +213,10 @@ static weir_status write_plot(const weir_report *report, const char *path, weir_
 
 static int report_on(request *r, const weir_arguments *arguments)
 {
-    weir_error        error = { 0 };
-    weir_buffer       text = { 0 };
+    weir_error error = { 0 };
+    weir_buffer text = { 0 };
     const char *const plot = weir_argument(arguments, "svg");
-    weir_status       status = read_assumptions(r, arguments, &error);
+    weir_status status = read_assumptions(r, arguments, &error);
     if (status == WEIR_OK) status = read_lists(r, arguments, &error);
     if (status == WEIR_OK) status = read_shapes(r, arguments, &error);
     if (status == WEIR_OK) status = weir_report_complete(&r->report, &error);
@@ -221,7 +234,7 @@ static int report_on(request *r, const weir_arguments *arguments)
 
 int weir_run_report(const weir_arguments *arguments)
 {
-    weir_error     error = { 0 };
+    weir_error error = { 0 };
     request *const r = calloc(1, sizeof *r);
     if (r == NULL)
         return weir_fail(weir_error_set(&error, WEIR_ENOMEM, "no memory for a report"), &error);

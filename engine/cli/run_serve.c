@@ -24,59 +24,63 @@ static weir_reasoning_field reasoning_field(const char *name)
     return strcmp(name, "both") == 0 ? WEIR_REASONING_BOTH : WEIR_REASONING_CONTENT;
 }
 
-static weir_server_options server_options(const weir_config *config, const weir_engine *engine,
-                                          const weir_keys *k, const char *fingerprint)
+static weir_server_options server_options(
+    const weir_config *config, const weir_engine *engine, const weir_keys *k,
+    const char *fingerprint
+)
 {
-    return (weir_server_options){
-        .host = config->server.host,
-        .port = (int)config->server.port,
-        .insecure = config->server.insecure,
-        .keys = k->list,
-        .n_keys = k->n,
-        .body_limit = config->server.body_limit,
-        .header_limit = config->server.header_limit,
-        .allowed_hosts = config->server.allowed_hosts,
-        .allowed_origins = config->server.allowed_origins,
-        .max_connections = config->server.max_connections,
-        .connections_per_address = config->server.connections_per_address,
-        .header_timeout_ms = config->server.header_timeout_ms,
-        .read_timeout_ms = config->server.read_timeout_ms,
-        .write_timeout_ms = config->server.write_timeout_ms,
-        .ping_ms = config->server.ping_ms,
-        .model_name = weir_engine_plan_of(engine)->model,
-        .fingerprint = fingerprint,
-        .version = WEIR_VERSION,
-        .metrics_vllm = strcmp(config->server.metrics_compat, "vllm") == 0,
-        .truncate_middle = strcmp(config->server.on_overflow, "truncate_middle") == 0,
-        .reasoning_field = reasoning_field(config->server.reasoning_field),
-        .sampling = weir_sampling_of(config),
-        .has_seed = config->sampling.seed >= 0,
-        .max_tokens = config->sampling.max_tokens,
-        .log_fd = STDOUT_FILENO,
-        .ledger = weir_engine_ledger(engine),
-        .service = weir_engine_service(engine),
-        .sessions = weir_engine_sessions(engine),
-        .states = weir_engine_states(engine),
-        .carrier = weir_engine_state_sessions(engine),
-        .tokenizer = weir_engine_tokenizer(engine),
-        .chat = weir_engine_chat(engine),
-        .chat_problem = weir_engine_chat_problem(engine)
-    };
+    return (weir_server_options
+    ){ .host = config->server.host,
+       .port = (int)config->server.port,
+       .insecure = config->server.insecure,
+       .keys = k->list,
+       .n_keys = k->n,
+       .body_limit = config->server.body_limit,
+       .header_limit = config->server.header_limit,
+       .allowed_hosts = config->server.allowed_hosts,
+       .allowed_origins = config->server.allowed_origins,
+       .max_connections = config->server.max_connections,
+       .connections_per_address = config->server.connections_per_address,
+       .header_timeout_ms = config->server.header_timeout_ms,
+       .read_timeout_ms = config->server.read_timeout_ms,
+       .write_timeout_ms = config->server.write_timeout_ms,
+       .ping_ms = config->server.ping_ms,
+       .model_name = weir_engine_plan_of(engine)->model,
+       .fingerprint = fingerprint,
+       .version = WEIR_VERSION,
+       .metrics_vllm = strcmp(config->server.metrics_compat, "vllm") == 0,
+       .truncate_middle = strcmp(config->server.on_overflow, "truncate_middle") == 0,
+       .reasoning_field = reasoning_field(config->server.reasoning_field),
+       .sampling = weir_sampling_of(config),
+       .has_seed = config->sampling.seed >= 0,
+       .max_tokens = config->sampling.max_tokens,
+       .log_fd = STDOUT_FILENO,
+       .ledger = weir_engine_ledger(engine),
+       .service = weir_engine_service(engine),
+       .sessions = weir_engine_sessions(engine),
+       .states = weir_engine_states(engine),
+       .carrier = weir_engine_state_sessions(engine),
+       .tokenizer = weir_engine_tokenizer(engine),
+       .chat = weir_engine_chat(engine),
+       .chat_problem = weir_engine_chat_problem(engine) };
 }
 
 static void announce(const weir_config *config, const weir_engine *engine, int port)
 {
     const weir_plan *const plan = weir_engine_plan_of(engine);
-    const double           mib = 1024.0 * 1024.0;
+    const double mib = 1024.0 * 1024.0;
     weir_log(
         WEIR_LOG_INFO,
         "%s (%s): weights %.1f MiB, KV %.1f MiB for %lld tokens in %s, window %d, %d sequences",
         plan->model, plan->arch, (double)plan->weights / mib, (double)plan->kv / mib,
-        (long long)plan->kv_rows, plan->kv_format, (int)plan->window, (int)plan->n_slots);
+        (long long)plan->kv_rows, plan->kv_format, (int)plan->window, (int)plan->n_slots
+    );
     if (plan->has_device)
-        weir_log(WEIR_LOG_INFO, "computing on %s: %s, %.1f MiB of its %.1f MiB (memory.device)",
-                 plan->device, plan->device_title, (double)weir_plan_device_total(plan) / mib,
-                 (double)plan->device_cap / mib);
+        weir_log(
+            WEIR_LOG_INFO, "computing on %s: %s, %.1f MiB of its %.1f MiB (memory.device)",
+            plan->device, plan->device_title, (double)weir_plan_device_total(plan) / mib,
+            (double)plan->device_cap / mib
+        );
     else if (strcmp(config->kernels.device, "auto") == 0)
         weir_log(WEIR_LOG_INFO, "computing on the CPU: %s", plan->device_why);
     char url[WEIR_URL];
@@ -91,7 +95,7 @@ static int signal_pipe[2] = { -1, -1 };
 static void on_signal(int number)
 {
     static volatile sig_atomic_t seen = 0;
-    const unsigned char          byte = (unsigned char)number;
+    const unsigned char byte = (unsigned char)number;
     if (seen) _exit(128 + number); /* the second one: end even while threads hang */
     seen = 1;
     const ssize_t written = write(signal_pipe[1], &byte, 1);
@@ -109,7 +113,7 @@ static bool catch_hangup(const struct sigaction *action)
 static weir_status catch_signals(weir_error *error)
 {
     const struct sigaction action = { .sa_handler = on_signal };
-    bool                   good = pipe2(signal_pipe, O_CLOEXEC) == 0;
+    bool good = pipe2(signal_pipe, O_CLOEXEC) == 0;
     good = good && sigaction(SIGTERM, &action, NULL) == 0 && sigaction(SIGINT, &action, NULL) == 0;
     good = good && catch_hangup(&action) && signal(SIGPIPE, SIG_IGN) != SIG_ERR;
     if (good) return WEIR_OK;
@@ -125,21 +129,24 @@ static int wait_for_signal(void)
 
 /* What has to be opened again while the server runs: files of sessions and states. Model and
  * spilled pages are open. */
-static weir_status enter_sandbox(const weir_engine *engine, const weir_config *config,
-                                 weir_error *error)
+static weir_status enter_sandbox(
+    const weir_engine *engine, const weir_config *config, weir_error *error
+)
 {
-    const bool         strict = strcmp(config->server.sandbox, "strict") == 0;
-    const char        *folders[2];
-    size_t             n = 0;
+    const bool strict = strcmp(config->server.sandbox, "strict") == 0;
+    const char *folders[2];
+    size_t n = 0;
     weir_sandbox_state state;
     if (strcmp(config->server.sandbox, "off") == 0) return WEIR_OK;
     if (weir_engine_plan_of(engine)
             ->has_device) { /* its driver opens devices and libraries whenever it likes */
         if (strict)
-            return weir_error_set(error, WEIR_EUNSUPPORTED,
-                                  "server.sandbox = \"strict\" does not go with a GPU; set "
-                                  "kernels.device to \"cpu\", or "
-                                  "server.sandbox to \"off\"");
+            return weir_error_set(
+                error, WEIR_EUNSUPPORTED,
+                "server.sandbox = \"strict\" does not go with a GPU; set "
+                "kernels.device to \"cpu\", or "
+                "server.sandbox to \"off\""
+            );
         weir_log(WEIR_LOG_INFO, "no sandbox: it does not go with a GPU");
         return WEIR_OK;
     }
@@ -151,34 +158,41 @@ static weir_status enter_sandbox(const weir_engine *engine, const weir_config *c
     if (state.landlock == 0)
         weir_log(WEIR_LOG_INFO, "no sandbox: this kernel has no Landlock");
     else
-        weir_log(WEIR_LOG_INFO, "sandbox: Landlock ABI %d, %zu folders, TCP %s, system calls %s",
-                 state.landlock, n, state.tcp ? "closed but for the port" : "open",
-                 state.filter ? "filtered" : "not filtered");
+        weir_log(
+            WEIR_LOG_INFO, "sandbox: Landlock ABI %d, %zu folders, TCP %s, system calls %s",
+            state.landlock, n, state.tcp ? "closed but for the port" : "open",
+            state.filter ? "filtered" : "not filtered"
+        );
     return WEIR_OK;
 }
 
 static int serve(weir_server *server, weir_engine *engine, const weir_config *config)
 {
-    weir_error    error = { 0 };
+    weir_error error = { 0 };
     const int32_t n_restored = weir_engine_restore_sessions(engine);
-    weir_status   status = catch_signals(&error);
+    weir_status status = catch_signals(&error);
     if (n_restored > 0)
-        weir_log(WEIR_LOG_INFO, "%d conversations came back from %s", (int)n_restored,
-                 config->sessions.dir);
+        weir_log(
+            WEIR_LOG_INFO, "%d conversations came back from %s", (int)n_restored,
+            config->sessions.dir
+        );
     if (status == WEIR_OK) status = enter_sandbox(engine, config, &error);
     if (status == WEIR_OK) status = weir_server_start(server, &error);
     if (status != WEIR_OK) return weir_fail(status, &error);
     announce(config, engine, weir_server_port(server));
     const int number = wait_for_signal();
-    weir_log(WEIR_LOG_INFO, "%s: running answers may end within %lld ms; once more ends at once",
-             strsignal(number), (long long)config->server.drain_timeout_ms);
+    weir_log(
+        WEIR_LOG_INFO, "%s: running answers may end within %lld ms; once more ends at once",
+        strsignal(number), (long long)config->server.drain_timeout_ms
+    );
     const int64_t deadline = weir_clock_ns() + config->server.drain_timeout_ms * 1000000;
     weir_server_drain(server, deadline);
     weir_service_drain(weir_engine_service(engine), deadline);
     const int32_t n_saved = weir_engine_save_sessions(engine);
     if (n_saved > 0)
-        weir_log(WEIR_LOG_INFO, "%d conversations are saved in %s", (int)n_saved,
-                 config->sessions.dir);
+        weir_log(
+            WEIR_LOG_INFO, "%d conversations are saved in %s", (int)n_saved, config->sessions.dir
+        );
     return WEIR_EXIT_OK;
 }
 
@@ -186,16 +200,20 @@ static int open_and_serve(const weir_config *config, const weir_keys *k)
 {
     weir_engine *engine = NULL;
     weir_server *server = NULL;
-    weir_error   error = { 0 };
-    char         fingerprint[640];
-    int          code = weir_open(&engine, config, WEIR_USE_SERVER);
+    weir_error error = { 0 };
+    char fingerprint[640];
+    int code = weir_open(&engine, config, WEIR_USE_SERVER);
     if (code != WEIR_EXIT_OK) return code;
-    (void)snprintf(fingerprint, sizeof fingerprint, "weir-%s-%s-%s", WEIR_VERSION,
-                   weir_engine_plan_of(engine)->model, config->kv.policy.name);
+    (void)snprintf(
+        fingerprint, sizeof fingerprint, "weir-%s-%s-%s", WEIR_VERSION,
+        weir_engine_plan_of(engine)->model, config->kv.policy.name
+    );
     weir_status status = WEIR_OK;
     if (weir_engine_tokenizer(engine) == NULL)
-        status = weir_error_set(&error, WEIR_EUNSUPPORTED,
-                                "%s: no tokenizer, so it cannot be served", config->model.path);
+        status = weir_error_set(
+            &error, WEIR_EUNSUPPORTED, "%s: no tokenizer, so it cannot be served",
+            config->model.path
+        );
     const weir_server_options options = server_options(config, engine, k, fingerprint);
     if (status == WEIR_OK) status = weir_server_open(&server, &options, &error);
     code = status == WEIR_OK ? serve(server, engine, config) : weir_fail(status, &error);
@@ -216,8 +234,8 @@ static void tighten_malloc(void)
 int weir_run_serve(const weir_arguments *arguments)
 {
     static const int64_t last_lines_ms = 1000;
-    static weir_keys     k;
-    weir_error           error = { 0 };
+    static weir_keys k;
+    weir_error error = { 0 };
     if (weir_argument_given(arguments, "plan")) return weir_print_plan(&arguments->config, false);
     if (weir_argument_given(arguments, "explain")) return weir_run_explain(&arguments->config);
     tighten_malloc();
@@ -225,7 +243,7 @@ int weir_run_serve(const weir_arguments *arguments)
         weir_line_writer_open(STDERR_FILENO, "weir: warning: ", " log lines were dropped");
     weir_log_set_writer(log); /* without one, lines are written where they are made */
     const weir_status status = weir_keys_read(&k, &arguments->config, &error);
-    const int         code =
+    const int code =
         status == WEIR_OK ? open_and_serve(&arguments->config, &k) : weir_fail(status, &error);
     weir_keys_free(&k);
     weir_log_set_writer(NULL);

@@ -9,22 +9,28 @@
 
 typedef struct table {
     weir_kv_quality rows[WEIR_STATE_FORMS];
-    int64_t         n_scored;
+    int64_t n_scored;
 } table;
 
 static void print_table(const table *t, const weir_state_quality_task *task)
 {
-    (void)printf("%-6s %11s %11s %9s %10s %10s %10s %10s\n", "states", "bytes", "perplexity",
-                 "change", "KL mean", "KL 99 %", "KL most", "same token");
+    (void)printf(
+        "%-6s %11s %11s %9s %10s %10s %10s %10s\n", "states", "bytes", "perplexity", "change",
+        "KL mean", "KL 99 %", "KL most", "same token"
+    );
     for (int i = 0; i < WEIR_STATE_FORMS; i++) {
         const weir_kv_quality *const q = &t->rows[i];
-        (void)printf("%-6s %11lld %11.4f %+7.3f %% %10.2e %10.2e %10.2e %8.2f %%\n",
-                     weir_state_form_name((weir_state_form)i), (long long)q->bytes, q->perplexity,
-                     100.0 * (q->perplexity / t->rows[WEIR_STATE_F32].perplexity - 1.0), q->kl_mean,
-                     q->kl_99, q->kl_most, 100.0 * q->same_best);
+        (void)printf(
+            "%-6s %11lld %11.4f %+7.3f %% %10.2e %10.2e %10.2e %8.2f %%\n",
+            weir_state_form_name((weir_state_form)i), (long long)q->bytes, q->perplexity,
+            100.0 * (q->perplexity / t->rows[WEIR_STATE_F32].perplexity - 1.0), q->kl_mean,
+            q->kl_99, q->kl_most, 100.0 * q->same_best
+        );
     }
-    (void)printf("%lld tokens, %d to %d of each window; KL in nats\n", (long long)t->n_scored,
-                 (int)task->before + 1, (int)task->window - 1);
+    (void)printf(
+        "%lld tokens, %d to %d of each window; KL in nats\n", (long long)t->n_scored,
+        (int)task->before + 1, (int)task->window - 1
+    );
 }
 
 static json_t *table_json(const table *t, const weir_state_quality_task *task)
@@ -33,28 +39,36 @@ static json_t *table_json(const table *t, const weir_state_quality_task *task)
     for (int i = 0; i < WEIR_STATE_FORMS; i++) {
         const weir_kv_quality *const q = &t->rows[i];
         (void)json_array_append_new(
-            rows, json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f}", "states",
-                            weir_state_form_name((weir_state_form)i), "bytes", (json_int_t)q->bytes,
-                            "perplexity", q->perplexity, "kl_mean", q->kl_mean, "kl_99", q->kl_99,
-                            "kl_max", q->kl_most, "same_token", q->same_best));
+            rows, json_pack(
+                      "{s:s, s:I, s:f, s:f, s:f, s:f, s:f}", "states",
+                      weir_state_form_name((weir_state_form)i), "bytes", (json_int_t)q->bytes,
+                      "perplexity", q->perplexity, "kl_mean", q->kl_mean, "kl_99", q->kl_99,
+                      "kl_max", q->kl_most, "same_token", q->same_best
+                  )
+        );
     }
-    return json_pack("{s:i, s:i, s:I, s:o}", "window", (int)task->window, "before",
-                     (int)task->before, "scored", (json_int_t)t->n_scored, "rows", rows);
+    return json_pack(
+        "{s:i, s:i, s:I, s:o}", "window", (int)task->window, "before", (int)task->before, "scored",
+        (json_int_t)t->n_scored, "rows", rows
+    );
 }
 
-static weir_status measure(table *t, const weir_engine *engine, const weir_arguments *arguments,
-                           weir_state_quality_task *task, weir_error *error)
+static weir_status measure(
+    table *t, const weir_engine *engine, const weir_arguments *arguments,
+    weir_state_quality_task *task, weir_error *error
+)
 {
-    weir_ids      text = { 0 };
-    size_t        n_bytes;
+    weir_ids text = { 0 };
+    size_t n_bytes;
     const int32_t block = weir_model_block_rows(weir_engine_model(engine));
-    weir_status   status =
+    weir_status status =
         weir_eval_tokens(&text, &n_bytes, engine, weir_argument(arguments, "text"), error);
     task->text = &text;
     task->before -= task->before % block;
     for (int i = 0; status == WEIR_OK && i < WEIR_STATE_FORMS; i++)
-        status = weir_eval_state_quality(&t->rows[i], &t->n_scored, engine, task,
-                                         (weir_state_form)i, error);
+        status = weir_eval_state_quality(
+            &t->rows[i], &t->n_scored, engine, task, (weir_state_form)i, error
+        );
     task->text = NULL;
     weir_ids_free(&text);
     return status;
@@ -62,10 +76,10 @@ static weir_status measure(table *t, const weir_engine *engine, const weir_argum
 
 int weir_run_eval_state_quality(const weir_arguments *arguments)
 {
-    weir_engine            *engine = NULL;
-    weir_error              error = { 0 };
-    table                   t = { 0 };
-    weir_config             config = arguments->config;
+    weir_engine *engine = NULL;
+    weir_error error = { 0 };
+    table t = { 0 };
+    weir_config config = arguments->config;
     weir_state_quality_task task = { .window = (int32_t)weir_argument_int(arguments, "window", 512),
                                      .most_windows =
                                          (int32_t)weir_argument_int(arguments, "limit", 0) };

@@ -6,8 +6,9 @@
 
 enum { ABI_WITH_TCP = 4 };
 
-weir_status weir_sandbox_enter(weir_sandbox_state *state, const weir_sandbox_options *options,
-                               weir_error *error)
+weir_status weir_sandbox_enter(
+    weir_sandbox_state *state, const weir_sandbox_options *options, weir_error *error
+)
 {
     int rules = -1;
     *state = (weir_sandbox_state){ 0 };
@@ -17,7 +18,8 @@ weir_status weir_sandbox_enter(weir_sandbox_state *state, const weir_sandbox_opt
             error, WEIR_EUNSUPPORTED,
             "server.sandbox = \"strict\" needs Landlock, which this kernel does not have or has "
             "switched off; "
-            "boot with landlock in the parameter lsm=, or set server.sandbox to \"auto\"");
+            "boot with landlock in the parameter lsm=, or set server.sandbox to \"auto\""
+        );
     if (rules >= 0) {
         const weir_status status = weir_each_thread(weir_landlock_restrict, rules, error);
         (void)close(rules);

@@ -15,33 +15,32 @@ extern "C" {
 #endif
 
 typedef struct weir_sandbox_options {
-    const char *const *folders; /* [n_folders] where files are still read, written, made and
-                                   removed; all are there */
-    size_t             n_folders;
-    bool               strict; /* fail where the kernel has no Landlock; filter system calls too */
+    /* [n_folders] where files are still read, written, made and removed; all are there */
+    const char *const *folders;
+    size_t n_folders;
+    bool strict; /* fail where the kernel has no Landlock; filter system calls too */
 } weir_sandbox_options;
 
 typedef struct weir_sandbox_state {
-    int  landlock; /* ABI of the kernel, 0: none, so files are not restricted */
+    int landlock; /* ABI of the kernel, 0: none, so files are not restricted */
     bool tcp; /* the kernel also refuses TCP connections and new ports */
     bool filter; /* system calls are filtered */
 } weir_sandbox_state;
 
 /* errors : EUNSUPPORTED (strict: no Landlock or no filter), EIO (a folder cannot be opened, a
  * thread cannot be taken in) */
-WEIR_MUST_CHECK weir_status weir_sandbox_enter(weir_sandbox_state         *state,
-                                               const weir_sandbox_options *options,
-                                               weir_error                 *error);
+WEIR_MUST_CHECK weir_status weir_sandbox_enter(
+    weir_sandbox_state *state, const weir_sandbox_options *options, weir_error *error
+);
 
 /* sandbox_landlock.c: *rules is a descriptor, -1 without Landlock. */
-WEIR_MUST_CHECK weir_status weir_landlock_open(int *rules, int *abi,
-                                               const weir_sandbox_options *options,
-                                               weir_error                 *error);
+WEIR_MUST_CHECK weir_status
+weir_landlock_open(int *rules, int *abi, const weir_sandbox_options *options, weir_error *error);
 /* For the calling thread; no allocation, safe in a signal handler. 0, or an errno. */
 int weir_landlock_restrict(int rules);
 /* sandbox_threads.c: runs `action` in every thread of the process; it returns 0 or an errno. */
-WEIR_MUST_CHECK weir_status weir_each_thread(int (*action)(int argument), int argument,
-                                             weir_error *error);
+WEIR_MUST_CHECK weir_status
+weir_each_thread(int (*action)(int argument), int argument, weir_error *error);
 /* sandbox_filter.c: for all threads. */
 WEIR_MUST_CHECK weir_status weir_filter_enter(weir_error *error);
 

@@ -71,8 +71,8 @@ static int add_names(scmp_filter_ctx filter, uint32_t action, const char *const 
 }
 
 typedef struct argument_rule {
-    uint32_t            action;
-    int                 call;
+    uint32_t action;
+    int call;
     struct scmp_arg_cmp when;
 } argument_rule;
 
@@ -81,7 +81,7 @@ typedef struct argument_rule {
  * process itself. */
 static int add_arguments(scmp_filter_ctx filter)
 {
-    const uint32_t      allow = SCMP_ACT_ALLOW;
+    const uint32_t allow = SCMP_ACT_ALLOW;
     const argument_rule rules[] = {
         { allow, SCMP_SYS(mmap), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0) },
         { allow, SCMP_SYS(mprotect), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0) },
@@ -104,17 +104,18 @@ weir_status weir_filter_enter(weir_error *error)
     int why = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
     if (why == 0) why = seccomp_attr_set(filter, SCMP_FLTATR_CTL_NNP, 1);
     if (why == 0) why = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-    if (why == 0)
-        why = seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE,
-                               2); /* a tree: some 8 comparisons for each call */
+    /* a tree: some 8 comparisons for each call */
+    if (why == 0) why = seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
     if (why == 0) why = add_names(filter, SCMP_ACT_ALLOW, allowed, COUNT(allowed));
     if (why == 0) why = add_names(filter, SCMP_ACT_KILL_PROCESS, deadly, COUNT(deadly));
     if (why == 0) why = add_arguments(filter);
     if (why == 0) why = seccomp_load(filter);
     seccomp_release(filter);
     if (why == 0) return WEIR_OK;
-    return weir_error_set(error, WEIR_EUNSUPPORTED,
-                          "server.sandbox = \"strict\": the kernel takes no filter of system calls "
-                          "(%s); set it to \"auto\"",
-                          strerror(why < 0 ? -why : why));
+    return weir_error_set(
+        error, WEIR_EUNSUPPORTED,
+        "server.sandbox = \"strict\": the kernel takes no filter of system calls "
+        "(%s); set it to \"auto\"",
+        strerror(why < 0 ? -why : why)
+    );
 }

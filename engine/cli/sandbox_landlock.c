@@ -43,35 +43,39 @@ static weir_status allow_folder(int rules, uint64_t known, const char *folder, w
                             LANDLOCK_ACCESS_FS_REMOVE_FILE | fs_truncate;
     const int fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return weir_error_set(error, WEIR_EIO,
-                              "%.400s: cannot open this folder for the sandbox: %s", folder,
-                              strerror(errno));
+        return weir_error_set(
+            error, WEIR_EIO, "%.400s: cannot open this folder for the sandbox: %s", folder,
+            strerror(errno)
+        );
     const struct landlock_path_beneath_attr rule = { .allowed_access = wanted & known,
                                                      .parent_fd = fd };
     const long failed = syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
-    const int  why = errno;
+    const int why = errno;
     (void)close(fd);
     if (failed == 0) return WEIR_OK;
-    return weir_error_set(error, WEIR_EIO, "%.400s: the kernel takes no Landlock rule for it: %s",
-                          folder, strerror(why));
+    return weir_error_set(
+        error, WEIR_EIO, "%.400s: the kernel takes no Landlock rule for it: %s", folder,
+        strerror(why)
+    );
 }
 
-weir_status weir_landlock_open(int *rules, int *abi, const weir_sandbox_options *options,
-                               weir_error *error)
+weir_status weir_landlock_open(
+    int *rules, int *abi, const weir_sandbox_options *options, weir_error *error
+)
 {
     *rules = -1;
     *abi = 0;
     const long found =
         syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
-    if (found <= 0)
-        return WEIR_OK; /* ENOSYS: not built in; EOPNOTSUPP: switched off at boot; EPERM: a
-                           container's filter */
+    /* ENOSYS: not built in; EOPNOTSUPP: switched off at boot; EPERM: a container's filter */
+    if (found <= 0) return WEIR_OK;
     const ruleset wanted = all_of((int)found);
-    const int     fd = (int)syscall(SYS_landlock_create_ruleset, &wanted, sizeof wanted, 0);
+    const int fd = (int)syscall(SYS_landlock_create_ruleset, &wanted, sizeof wanted, 0);
     if (fd < 0)
-        return weir_error_set(error, WEIR_EIO,
-                              "the kernel makes no Landlock ruleset of ABI %ld: %s", found,
-                              strerror(errno));
+        return weir_error_set(
+            error, WEIR_EIO, "the kernel makes no Landlock ruleset of ABI %ld: %s", found,
+            strerror(errno)
+        );
     for (size_t i = 0; i < options->n_folders; i++) {
         const weir_status status = allow_folder(fd, wanted.fs, options->folders[i], error);
         if (status == WEIR_OK) continue;

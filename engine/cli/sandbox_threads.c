@@ -20,14 +20,14 @@ static const int64_t patience_ns =
     INT64_C(10000000000); /* for one thread; a stopped one never answers */
 
 static int (*running_action)(int argument);
-static int        running_argument;
+static int running_argument;
 static atomic_int done, problem; /* problem: the first errno */
 
 static void act(int number)
 {
     const int before = errno;
     const int why = running_action(running_argument);
-    int       none = 0;
+    int none = 0;
     (void)number;
     if (why != 0) (void)atomic_compare_exchange_strong(&problem, &none, why);
     (void)atomic_fetch_add(&done, 1);
@@ -36,7 +36,7 @@ static void act(int number)
 
 typedef struct threads {
     pid_t *ids; /* [n], seen */
-    int    n;
+    int n;
 } threads;
 
 static bool is_new(threads *seen, pid_t id)
@@ -49,19 +49,21 @@ static bool is_new(threads *seen, pid_t id)
 
 static weir_status act_in(pid_t id, int number, weir_error *error)
 {
-    const int     before = atomic_load(&done);
-    const pid_t   process = getpid();
+    const int before = atomic_load(&done);
+    const pid_t process = getpid();
     const int64_t deadline = weir_clock_ns() + patience_ns;
     if (syscall(SYS_tgkill, process, id, number) != 0)
-        return errno == ESRCH
-                   ? WEIR_OK
-                   : weir_error_set(error, WEIR_EIO, "thread %d cannot enter the sandbox: %s",
-                                    (int)id, strerror(errno));
+        return errno == ESRCH ? WEIR_OK
+                              : weir_error_set(
+                                    error, WEIR_EIO, "thread %d cannot enter the sandbox: %s",
+                                    (int)id, strerror(errno)
+                                );
     while (atomic_load(&done) == before) {
         if (syscall(SYS_tgkill, process, id, 0) != 0) return WEIR_OK; /* it ended first */
         if (weir_clock_ns() > deadline)
-            return weir_error_set(error, WEIR_EIO,
-                                  "thread %d does not enter the sandbox within 10 s", (int)id);
+            return weir_error_set(
+                error, WEIR_EIO, "thread %d does not enter the sandbox within 10 s", (int)id
+            );
         (void)nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
     }
     return WEIR_OK;
@@ -92,8 +94,9 @@ static weir_status act_in_all(threads *seen, int number, weir_error *error)
     seen->ids[seen->n++] = (pid_t)syscall(SYS_gettid);
     for (int i = 0; found > 0; i++) {
         if (i == PASSES || seen->n == MOST_THREADS)
-            return weir_error_set(error, WEIR_EIO,
-                                  "threads start faster than they can enter the sandbox");
+            return weir_error_set(
+                error, WEIR_EIO, "threads start faster than they can enter the sandbox"
+            );
         WEIR_TRY(pass(seen, number, &found, error));
     }
     act(number);
@@ -102,10 +105,10 @@ static weir_status act_in_all(threads *seen, int number, weir_error *error)
 
 weir_status weir_each_thread(int (*action)(int argument), int argument, weir_error *error)
 {
-    const int              number = SIGRTMIN + 5;
+    const int number = SIGRTMIN + 5;
     const struct sigaction mine = { .sa_handler = act, .sa_flags = SA_RESTART };
-    struct sigaction       before;
-    threads                seen = { .ids = malloc(MOST_THREADS * sizeof *seen.ids) };
+    struct sigaction before;
+    threads seen = { .ids = malloc(MOST_THREADS * sizeof *seen.ids) };
     if (seen.ids == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory to enter the sandbox");
     running_action = action;
@@ -113,8 +116,9 @@ weir_status weir_each_thread(int (*action)(int argument), int argument, weir_err
     atomic_store(&problem, 0);
     if (sigaction(number, &mine, &before) != 0) {
         free(seen.ids);
-        return weir_error_set(error, WEIR_EIO, "signal %d cannot be caught: %s", number,
-                              strerror(errno));
+        return weir_error_set(
+            error, WEIR_EIO, "signal %d cannot be caught: %s", number, strerror(errno)
+        );
     }
     weir_status status = act_in_all(&seen, number, error);
     (void)sigaction(number, &before, NULL);

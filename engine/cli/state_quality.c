@@ -11,15 +11,15 @@
 
 /* `origin` reads what comes before, the others go on from there. */
 typedef struct comparison {
-    weir_runner      *runner;
+    weir_runner *runner;
     const weir_model *model;
-    weir_sequence     origin, whole, other;
-    weir_quality_sum  sum;
-    float            *logits; /* [block, n_vocab] of `whole` */
-    void             *packed; /* of the largest state; NULL: the form has 16 bits or more */
-    int64_t           n_vocab, n_windows; /* n_windows: compared */
-    int32_t           block;
-    weir_state_form   form;
+    weir_sequence origin, whole, other;
+    weir_quality_sum sum;
+    float *logits; /* [block, n_vocab] of `whole` */
+    void *packed; /* of the largest state; NULL: the form has 16 bits or more */
+    int64_t n_vocab, n_windows; /* n_windows: compared */
+    int32_t block;
+    weir_state_form form;
 } comparison;
 
 const char *weir_state_form_name(weir_state_form form)
@@ -47,8 +47,8 @@ static size_t stored_bytes(const weir_coda_layer *layer, weir_state_form form)
 static void round_pages(const weir_coda_layer *layer, void *memory, weir_state_form form)
 {
     const weir_coda_state state = weir_coda_view(layer, memory);
-    float *const          values = (float *)(void *)state.pages;
-    const int64_t         n =
+    float *const values = (float *)(void *)state.pages;
+    const int64_t n =
         layer->n_kv_heads * state.n_pages * state.page_bytes / (int64_t)sizeof *values;
     for (int64_t i = 0; i < n; i++)
         values[i] = form == WEIR_STATE_BF16 ? weir_bf16_to_f32(weir_bf16_from_f32(values[i]))
@@ -75,8 +75,10 @@ static weir_status store_and_load(const comparison *c, weir_sequence *sequence, 
     return WEIR_OK;
 }
 
-static weir_status step(const comparison *c, weir_sequence *sequence, const int32_t *tokens,
-                        int32_t n, const float **logits, weir_error *error)
+static weir_status step(
+    const comparison *c, weir_sequence *sequence, const int32_t *tokens, int32_t n,
+    const float **logits, weir_error *error
+)
 {
     weir_work work = {
         .sequence = sequence, .n_rows = n, .is_prompt = true, .wanted = WEIR_LOGITS_ALL
@@ -86,8 +88,9 @@ static weir_status step(const comparison *c, weir_sequence *sequence, const int3
     return weir_runner_step(c->runner, &work, 1, logits, error);
 }
 
-static weir_status compare_window(comparison *c, const int32_t *tokens,
-                                  const weir_state_quality_task *task, weir_error *error)
+static weir_status compare_window(
+    comparison *c, const int32_t *tokens, const weir_state_quality_task *task, weir_error *error
+)
 {
     const float *logits;
     weir_sequence_clear(&c->origin);
@@ -107,8 +110,9 @@ static weir_status compare_window(comparison *c, const int32_t *tokens,
         memcpy(c->logits, logits, (size_t)n * (size_t)c->n_vocab * sizeof *logits);
         WEIR_TRY(step(c, &c->other, tokens + at, n, &logits, error));
         for (int32_t r = 0; r < n && at + r + 1 < task->window; r++)
-            weir_quality_add(&c->sum, c->logits + r * c->n_vocab, logits + r * c->n_vocab,
-                             tokens[at + r + 1]);
+            weir_quality_add(
+                &c->sum, c->logits + r * c->n_vocab, logits + r * c->n_vocab, tokens[at + r + 1]
+            );
     }
     return WEIR_OK;
 }
@@ -117,25 +121,31 @@ static weir_status open_sequences(comparison *c, const weir_engine *engine, weir
 {
     weir_sequence *const all[] = { &c->origin, &c->whole, &c->other };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        WEIR_TRY(weir_sequence_open(all[i], weir_engine_store(engine), weir_engine_ledger(engine),
-                                    weir_model_recurrent_bytes(c->model), error));
+        WEIR_TRY(weir_sequence_open(
+            all[i], weir_engine_store(engine), weir_engine_ledger(engine),
+            weir_model_recurrent_bytes(c->model), error
+        ));
     return WEIR_OK;
 }
 
-static weir_status run(comparison *c, const weir_engine *engine,
-                       const weir_state_quality_task *task, size_t most_packed, weir_error *error)
+static weir_status run(
+    comparison *c, const weir_engine *engine, const weir_state_quality_task *task,
+    size_t most_packed, weir_error *error
+)
 {
     int64_t n_windows = (int64_t)task->text->count / task->window;
     if (task->most_windows > 0 && n_windows > task->most_windows) n_windows = task->most_windows;
     if (n_windows == 0)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "the text has %zu tokens, fewer than one window of %d",
-                              task->text->count, (int)task->window);
+        return weir_error_set(
+            error, WEIR_EINVAL, "the text has %zu tokens, fewer than one window of %d",
+            task->text->count, (int)task->window
+        );
     c->logits = calloc((size_t)c->block * (size_t)c->n_vocab, sizeof *c->logits);
     c->packed = most_packed > 0 ? calloc(1, most_packed) : NULL;
     if (c->logits == NULL || (most_packed > 0 && c->packed == NULL))
-        return weir_error_set(error, WEIR_ENOMEM, "no memory for the logits of a block of %d rows",
-                              (int)c->block);
+        return weir_error_set(
+            error, WEIR_ENOMEM, "no memory for the logits of a block of %d rows", (int)c->block
+        );
     WEIR_TRY(weir_quality_open(&c->sum, n_windows * (task->window - task->before), engine, error));
     WEIR_TRY(open_sequences(c, engine, error));
     weir_progress_begin("comparing states", "windows", n_windows);
@@ -145,18 +155,19 @@ static weir_status run(comparison *c, const weir_engine *engine,
     return WEIR_OK;
 }
 
-weir_status weir_eval_state_quality(weir_kv_quality *out, int64_t *n_scored,
-                                    const weir_engine *engine, const weir_state_quality_task *task,
-                                    weir_state_form form, weir_error *error)
+weir_status weir_eval_state_quality(
+    weir_kv_quality *out, int64_t *n_scored, const weir_engine *engine,
+    const weir_state_quality_task *task, weir_state_form form, weir_error *error
+)
 {
     const weir_model *const model = weir_engine_model(engine);
-    comparison              c = { .runner = weir_engine_runner(engine),
-                                  .model = model,
-                                  .n_vocab = weir_model_shape(model)->n_vocab,
-                                  .block = weir_model_block_rows(model),
-                                  .form = form };
-    size_t                  bytes = 0, most_packed = 0;
-    const int64_t           most = weir_kv_store_spec(weir_engine_store(engine))->max_rows;
+    comparison c = { .runner = weir_engine_runner(engine),
+                     .model = model,
+                     .n_vocab = weir_model_shape(model)->n_vocab,
+                     .block = weir_model_block_rows(model),
+                     .form = form };
+    size_t bytes = 0, most_packed = 0;
+    const int64_t most = weir_kv_store_spec(weir_engine_store(engine))->max_rows;
     for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++) {
         weir_coda_layer layer;
         if (!weir_coda_layer_at(model, i, &layer)) continue;
@@ -165,15 +176,18 @@ weir_status weir_eval_state_quality(weir_kv_quality *out, int64_t *n_scored,
         if (bits_of(form) > 0 && each > most_packed) most_packed = each;
     }
     if (bytes == 0)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "no layer of %s has memory of fixed size (model.arch)",
-                              weir_model_arch(model));
+        return weir_error_set(
+            error, WEIR_EINVAL, "no layer of %s has memory of fixed size (model.arch)",
+            weir_model_arch(model)
+        );
     if (task->window > most || task->before < c.block || task->before % c.block != 0 ||
         task->before > task->window - 2)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "a window of %d tokens, its state after %d: prompts are read in "
-                              "blocks of %d, and at most %d tokens",
-                              (int)task->window, (int)task->before, (int)c.block, (int)most);
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "a window of %d tokens, its state after %d: prompts are read in "
+            "blocks of %d, and at most %d tokens",
+            (int)task->window, (int)task->before, (int)c.block, (int)most
+        );
     const weir_status status = run(&c, engine, task, most_packed, error);
     if (status == WEIR_OK) {
         *out = weir_quality_summarise(&c.sum);

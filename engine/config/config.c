@@ -14,15 +14,17 @@ enum { PATH_BYTES = 256 }; /* of a key: the longest one has 27 */
 void weir_config_default(weir_config *config)
 {
     memset(config, 0, sizeof *config);
-    size_t                n_keys;
+    size_t n_keys;
     const weir_key *const keys = weir_keys(&n_keys);
     for (size_t i = 0; i < n_keys; i++) weir_key_assign_default(&keys[i], config);
 }
 
 static weir_status unknown_key(const char *path, weir_error *error)
 {
-    return weir_error_set(error, WEIR_ECONFIG, "unknown key \"%.100s\"; the nearest is \"%s\"",
-                          path, weir_key_nearest(path));
+    return weir_error_set(
+        error, WEIR_ECONFIG, "unknown key \"%.100s\"; the nearest is \"%s\"", path,
+        weir_key_nearest(path)
+    );
 }
 
 /* The line and column of `node` before a text that a callee wrote. */
@@ -33,28 +35,34 @@ static weir_status at_node(const weir_toml_node *node, const char *name, weir_er
     return weir_error_prefix(error, WEIR_ECONFIG, "%.300s:%u:%u", name, line, column);
 }
 
-static weir_status read_table(weir_config *config, const weir_toml_node *table, const char *prefix,
-                              const char *name, weir_error *error);
+static weir_status read_table(
+    weir_config *config, const weir_toml_node *table, const char *prefix, const char *name,
+    weir_error *error
+);
 
-static weir_status read_member(weir_config *config, const weir_toml_node *node, const char *prefix,
-                               const char *key_text, const char *name, weir_error *error)
+static weir_status read_member(
+    weir_config *config, const weir_toml_node *node, const char *prefix, const char *key_text,
+    const char *name, weir_error *error
+)
 {
     char path[PATH_BYTES];
     (void)snprintf(path, sizeof path, "%s%s%.200s", prefix, *prefix != '\0' ? "." : "", key_text);
-    const char           *member;
+    const char *member;
     const weir_key *const key = weir_key_find(path, &member);
-    const bool            is_table = weir_toml_type_of(node) == WEIR_TOML_TABLE;
-    weir_status           status;
+    const bool is_table = weir_toml_type_of(node) == WEIR_TOML_TABLE;
+    weir_status status;
     if (strchr(key_text, '.') != NULL) /* "server.port" in quotes is one name, not a path */
         status = unknown_key(key_text, error);
     else if (key != NULL && !(is_table && key->type == WEIR_KEY_PINS && member == NULL))
         status = weir_key_assign_node(key, member, config, node, error);
+    /* a wrong table shows in its first key */
     else if (is_table && (key != NULL || weir_key_is_section(path) || weir_toml_size(node) > 0))
-        return read_table(config, node, path, name,
-                          error); /* a wrong table shows in its first key */
+        return read_table(config, node, path, name, error);
     else if (weir_key_is_section(path))
-        status = weir_error_set(error, WEIR_ECONFIG, "%s must be a table of keys, not %s", path,
-                                weir_toml_type_name(weir_toml_type_of(node)));
+        status = weir_error_set(
+            error, WEIR_ECONFIG, "%s must be a table of keys, not %s", path,
+            weir_toml_type_name(weir_toml_type_of(node))
+        );
     else
         status = unknown_key(path, error);
     return status == WEIR_OK ? WEIR_OK : at_node(node, name, error);
@@ -62,25 +70,28 @@ static weir_status read_member(weir_config *config, const weir_toml_node *node, 
 
 /* Recursion is bounded by the depth of the document; a path that is too long is cut, and is unknown
  * then. */
-static weir_status read_table(weir_config *config, const weir_toml_node *table, const char *prefix,
-                              const char *name, weir_error *error)
+static weir_status read_table(
+    weir_config *config, const weir_toml_node *table, const char *prefix, const char *name,
+    weir_error *error
+)
 {
     for (size_t i = 0; i < weir_toml_size(table); i++) {
-        const char                 *key;
+        const char *key;
         const weir_toml_node *const node = weir_toml_at(table, i, &key);
         WEIR_TRY(read_member(config, node, prefix, key, name, error));
     }
     return WEIR_OK;
 }
 
-weir_status weir_config_parse(weir_config *config, const char *text, size_t length,
-                              const char *name, weir_error *error)
+weir_status weir_config_parse(
+    weir_config *config, const char *text, size_t length, const char *name, weir_error *error
+)
 {
     weir_error own; /* prefixes need the text of the callee */
     if (error == NULL) error = &own;
     weir_toml *toml = NULL;
     WEIR_TRY(weir_toml_parse(&toml, text, length, name, error));
-    weir_status        status = WEIR_ENOMEM;
+    weir_status status = WEIR_ENOMEM;
     weir_config *const changed = malloc(sizeof *changed);
     if (changed == NULL) {
         status = weir_error_set(error, WEIR_ENOMEM, "%s: no memory", name);
@@ -101,15 +112,17 @@ static bool find_in(char path[PATH_MAX], const char *folder, const char *name)
     static const char *const suffixes[] = { "", ".toml" };
     for (size_t i = 0; i < 2; i++) {
         const bool whole = folder == NULL || name[0] == '/';
-        const int  n = snprintf(path, PATH_MAX, "%s%s%s%s", whole ? "" : folder, whole ? "" : "/",
-                                name, suffixes[i]);
+        const int n = snprintf(
+            path, PATH_MAX, "%s%s%s%s", whole ? "" : folder, whole ? "" : "/", name, suffixes[i]
+        );
         if (n < PATH_MAX && weir_file_exists(path) && !weir_file_is_directory(path)) return true;
     }
     return false;
 }
 
-weir_status weir_config_load(weir_config *config, const char *name,
-                             const weir_config_search *search, weir_error *error)
+weir_status weir_config_load(
+    weir_config *config, const char *name, const weir_config_search *search, weir_error *error
+)
 {
     char path[PATH_MAX];
     if (*name == '\0')
@@ -122,8 +135,8 @@ weir_status weir_config_load(weir_config *config, const char *name,
             error, WEIR_ENOTFOUND,
             "no configuration \"%.200s\" in %.300s%s%.300s, with or without \".toml\"", name,
             search->folder != NULL ? search->folder : "the working directory",
-            search->n_folders > 0 ? " or in " : "",
-            search->n_folders > 0 ? search->folders[0] : "");
+            search->n_folders > 0 ? " or in " : "", search->n_folders > 0 ? search->folders[0] : ""
+        );
     weir_buffer text = { 0 };
     weir_status status = weir_file_read(&text, path, WEIR_TOML_BYTES, error);
     if (status == WEIR_EFORMAT)
@@ -135,10 +148,11 @@ weir_status weir_config_load(weir_config *config, const char *name,
     return status;
 }
 
-weir_status weir_config_set(weir_config *config, const char *path, const char *value,
-                            weir_error *error)
+weir_status weir_config_set(
+    weir_config *config, const char *path, const char *value, weir_error *error
+)
 {
-    const char           *member;
+    const char *member;
     const weir_key *const key = weir_key_find(path, &member);
     if (key == NULL) return unknown_key(path, error);
     return weir_key_assign_text(key, member, config, value, error);
@@ -164,21 +178,27 @@ weir_status weir_config_assign(weir_config *config, const char *assignment, weir
 weir_status weir_config_check(const weir_config *config, weir_error *error)
 {
     if (config->batch.chunk % 64 != 0)
-        return weir_error_set(error, WEIR_ECONFIG, "batch.chunk = %lld: must be a multiple of 64",
-                              (long long)config->batch.chunk);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "batch.chunk = %lld: must be a multiple of 64",
+            (long long)config->batch.chunk
+        );
     if (config->server.api_key[0] != '\0' && config->server.api_key_file[0] != '\0')
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "server.api_key and server.api_key_file: give one of them");
+        return weir_error_set(
+            error, WEIR_ECONFIG, "server.api_key and server.api_key_file: give one of them"
+        );
     if (config->sessions.dir[0] != '\0' && strcmp(config->kv.reuse, "on") != 0)
         return weir_error_set(
             error, WEIR_ECONFIG,
-            "sessions.dir: what is not kept cannot be saved; set kv.reuse = \"on\"");
+            "sessions.dir: what is not kept cannot be saved; set kv.reuse = \"on\""
+        );
     if (config->states.dir[0] != '\0' && strcmp(config->kv.reuse, "on") != 0)
         return weir_error_set(
             error, WEIR_ECONFIG,
-            "states.dir: what is not kept cannot be gone on from; set kv.reuse = \"on\"");
+            "states.dir: what is not kept cannot be gone on from; set kv.reuse = \"on\""
+        );
     if (config->states.dir[0] != '\0' && strcmp(config->states.dir, config->sessions.dir) == 0)
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "states.dir and sessions.dir: give each a folder of its own");
+        return weir_error_set(
+            error, WEIR_ECONFIG, "states.dir and sessions.dir: give each a folder of its own"
+        );
     return WEIR_OK;
 }

@@ -9,7 +9,7 @@ enum { WEIR_DISTANCE_BYTES = 64 }; /* longer names are compared by their beginni
 static inline size_t weir_edit_distance(const char *a, const char *b)
 {
     const size_t n_a = strnlen(a, WEIR_DISTANCE_BYTES), n_b = strnlen(b, WEIR_DISTANCE_BYTES);
-    size_t       row[WEIR_DISTANCE_BYTES + 1];
+    size_t row[WEIR_DISTANCE_BYTES + 1];
     for (size_t j = 0; j <= n_b; j++) row[j] = j;
     for (size_t i = 1; i <= n_a; i++) {
         size_t diagonal = row[0];

@@ -49,7 +49,8 @@ static const weir_key keys[] = {
 #define KEY(kind, field, value, low, high, words, text)                                            \
     _Static_assert(                                                                                \
         _Generic(&((weir_config *)0)->FIELD_##kind(field), POINTER_##kind: 1, default: 0),         \
-        "the type of " #field);
+        "the type of " #field                                                                      \
+    );
 #include "engine/config/keys.inc"
 #undef SECTION
 #undef KEY
@@ -92,10 +93,10 @@ bool weir_key_is_section(const char *path)
 const char *weir_key_nearest(const char *path)
 {
     const char *nearest = keys[0].path;
-    size_t      best = SIZE_MAX;
+    size_t best = SIZE_MAX;
     for (size_t i = 0; i < N_KEYS; i++) {
         if (keys[i].type == WEIR_KEY_SECTION) continue;
-        size_t            distance = 2 * weir_edit_distance(path, keys[i].path);
+        size_t distance = 2 * weir_edit_distance(path, keys[i].path);
         const char *const last = strrchr(keys[i].path, '.') + 1;
         if (strchr(path, '.') == NULL) {
             const size_t by_last =

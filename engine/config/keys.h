@@ -25,34 +25,36 @@ typedef enum weir_key_type {
 
 typedef struct weir_key {
     weir_key_type type;
-    const char   *path, *initial; /* "server.port", "8080" */
-    size_t        offset; /* of the field in weir_config */
-    double        min, max; /* exact for integers: limits stay below 2^53 */
-    const char   *allowed; /* CHOICE and PAIR: "a|b|c" */
-    const char   *help;
+    const char *path, *initial; /* "server.port", "8080" */
+    size_t offset; /* of the field in weir_config */
+    double min, max; /* exact for integers: limits stay below 2^53 */
+    const char *allowed; /* CHOICE and PAIR: "a|b|c" */
+    const char *help;
 } weir_key;
 
 const weir_key *weir_keys(size_t *count); /* sections and keys, in order */
 /* NULL when there is none. *member is what follows the path of a PINS key ("kernels.pin.matmul" ->
  * "matmul"), else NULL. */
 const weir_key *weir_key_find(const char *path, const char **member);
-bool            weir_key_is_section(const char *path); /* also a part of one: "kv" of "kv.policy" */
-const char     *weir_key_nearest(const char *path); /* by edit distance, never NULL */
-const char     *weir_key_type_text(weir_key_type type);
+bool weir_key_is_section(const char *path); /* also a part of one: "kv" of "kv.policy" */
+const char *weir_key_nearest(const char *path); /* by edit distance, never NULL */
+const char *weir_key_type_text(weir_key_type type);
 
 /* Sets a value that came as a TOML node, or as text (quotes optional). Texts of errors begin with
  * the key. */
-WEIR_MUST_CHECK weir_status weir_key_assign_node(const weir_key *key, const char *member,
-                                                 weir_config *config, const weir_toml_node *node,
-                                                 weir_error *error);
-WEIR_MUST_CHECK weir_status weir_key_assign_text(const weir_key *key, const char *member,
-                                                 weir_config *config, const char *value,
-                                                 weir_error *error);
+WEIR_MUST_CHECK weir_status weir_key_assign_node(
+    const weir_key *key, const char *member, weir_config *config, const weir_toml_node *node,
+    weir_error *error
+);
+WEIR_MUST_CHECK weir_status weir_key_assign_text(
+    const weir_key *key, const char *member, weir_config *config, const char *value,
+    weir_error *error
+);
 /* Sets the key's own default. Takes no memory. */
 void weir_key_assign_default(const weir_key *key, weir_config *config);
 /* The value as TOML: 8080, "6GiB", "f16". Not for sections and PINS. */
-WEIR_MUST_CHECK weir_status weir_key_value(const weir_key *key, const weir_config *config,
-                                           weir_buffer *out);
+WEIR_MUST_CHECK weir_status
+weir_key_value(const weir_key *key, const weir_config *config, weir_buffer *out);
 
 /* key->min or key->max: whole, with its unit. */
 enum { WEIR_KEY_LIMIT = 40 };

@@ -31,8 +31,9 @@ static weir_status comment_words(weir_buffer *out, const char *text, const char 
     weir_status status = weir_buffer_text(&line, text);
     while (status == WEIR_OK && *words != '\0') {
         const size_t length = strcspn(words, "|");
-        status = weir_buffer_format(&line, " %.*s%s", (int)length, words,
-                                    words[length] != '\0' ? "," : "");
+        status = weir_buffer_format(
+            &line, " %.*s%s", (int)length, words, words[length] != '\0' ? "," : ""
+        );
         words += length + (words[length] != '\0');
     }
     if (status == WEIR_OK) status = comment(out, line.data);
@@ -56,8 +57,9 @@ static weir_status describe_limits(const weir_key *key, weir_buffer *out)
     char low[WEIR_KEY_LIMIT], high[WEIR_KEY_LIMIT];
     weir_key_limit(low, key, key->min);
     weir_key_limit(high, key, key->max);
-    return weir_buffer_format(out, "# %s, %s to %s\n",
-                              key->type == WEIR_KEY_INT ? "Integer" : "Number", low, high);
+    return weir_buffer_format(
+        out, "# %s, %s to %s\n", key->type == WEIR_KEY_INT ? "Integer" : "Number", low, high
+    );
 }
 
 static weir_status describe_key(const weir_key *key, const weir_config *defaults, weir_buffer *out)
@@ -81,15 +83,16 @@ weir_status weir_config_describe(weir_buffer *out)
     weir_config *const defaults = malloc(sizeof *defaults);
     if (defaults == NULL) return WEIR_ENOMEM;
     weir_config_default(defaults);
-    size_t                n_keys;
+    size_t n_keys;
     const weir_key *const keys = weir_keys(&n_keys);
-    weir_status           status = weir_buffer_text(
+    weir_status status = weir_buffer_text(
         out, "# Every key and its default. Sizes are texts with a unit (\"512MiB\"), durations too "
-                       "(\"30s\").\n"
-                       "# K, M, G and T are short for KiB, MiB, GiB and TiB: \"4G\" is 4 x 1024 x 1024 x "
-                       "1024 bytes.\n"
-                       "# \"~/\" at the start of a path is the home folder.\n"
-                       "# Any key can be given on the command line: --set server.port=8081\n\n");
+             "(\"30s\").\n"
+             "# K, M, G and T are short for KiB, MiB, GiB and TiB: \"4G\" is 4 x 1024 x 1024 x "
+             "1024 bytes.\n"
+             "# \"~/\" at the start of a path is the home folder.\n"
+             "# Any key can be given on the command line: --set server.port=8081\n\n"
+    );
     for (size_t i = 0; i < n_keys && status == WEIR_OK; i++) {
         if (keys[i].type != WEIR_KEY_SECTION) {
             status = describe_key(&keys[i], defaults, out);
@@ -105,14 +108,15 @@ weir_status weir_config_describe(weir_buffer *out)
 static weir_status print_pins(const weir_config *config, weir_buffer *out)
 {
     for (size_t i = 0; i < WEIR_CONFIG_PINS && config->kernels.pin[i].op[0] != '\0'; i++)
-        WEIR_TRY(weir_buffer_format(out, "pin.%s = \"%s\"\n", config->kernels.pin[i].op,
-                                    config->kernels.pin[i].kernel));
+        WEIR_TRY(weir_buffer_format(
+            out, "pin.%s = \"%s\"\n", config->kernels.pin[i].op, config->kernels.pin[i].kernel
+        ));
     return WEIR_OK;
 }
 
 weir_status weir_config_print(const weir_config *config, weir_buffer *out)
 {
-    size_t                n_keys;
+    size_t n_keys;
     const weir_key *const keys = weir_keys(&n_keys);
     for (size_t i = 0; i < n_keys; i++) {
         if (keys[i].type == WEIR_KEY_SECTION) {

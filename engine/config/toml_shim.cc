@@ -42,23 +42,23 @@ struct weir_toml_text {
 /* toml::table sorts its members by key; this tree keeps them in file order, with the position of
  * the key. */
 struct weir_toml_node {
-    const weir_toml_text       *text; /* that it is of */
-    const toml::node           *node;
-    const char                 *key; /* NULL in arrays and at the root */
-    toml::source_position       position;
+    const weir_toml_text *text; /* that it is of */
+    const toml::node *node;
+    const char *key; /* NULL in arrays and at the root */
+    toml::source_position position;
     std::vector<weir_toml_node> children;
 };
 
 struct weir_toml {
     std::vector<std::shared_ptr<const weir_toml_text>> texts; /* of its nodes */
-    weir_toml_node                                     root;
+    weir_toml_node root;
 };
 
 namespace {
 
 struct limits {
-    uint32_t    line = 1, column = 1; /* of the character looked at */
-    size_t      values = 0, parts = 1, depth = 0;
+    uint32_t line = 1, column = 1; /* of the character looked at */
+    size_t values = 0, parts = 1, depth = 0;
     const char *broken = nullptr; /* what was exceeded */
 };
 
@@ -68,7 +68,7 @@ size_t string_end(std::string_view text, size_t at)
 {
     const char quote = text[at];
     const bool multi_line = at + 2 < text.size() && text[at + 1] == quote && text[at + 2] == quote;
-    size_t     i = at + (multi_line ? 3 : 1);
+    size_t i = at + (multi_line ? 3 : 1);
     for (; i < text.size(); i++) {
         if (text[i] == '\\' && quote == '"')
             i++;
@@ -163,12 +163,13 @@ bool build(weir_toml_node &parent)
             if (key.str().find('\0') != std::string_view::npos) return false;
             adopt(parent, node, &key);
         }
-        std::sort(parent.children.begin(), parent.children.end(),
-                  [](const weir_toml_node &a, const weir_toml_node &b) {
-                      return a.position.line != b.position.line
-                                 ? a.position.line < b.position.line
-                                 : a.position.column < b.position.column;
-                  });
+        std::sort(
+            parent.children.begin(), parent.children.end(),
+            [](const weir_toml_node &a, const weir_toml_node &b) {
+                return a.position.line != b.position.line ? a.position.line < b.position.line
+                                                          : a.position.column < b.position.column;
+            }
+        );
     } else if (const toml::array *array = parent.node->as_array()) {
         parent.children.reserve(array->size());
         for (const toml::node &node : *array) adopt(parent, node, nullptr);
@@ -176,30 +177,36 @@ bool build(weir_toml_node &parent)
     return std::all_of(parent.children.begin(), parent.children.end(), build);
 }
 
-weir_status parse(weir_toml **out, const char *text, size_t length, const char *name,
-                  weir_error *error)
+weir_status parse(
+    weir_toml **out, const char *text, size_t length, const char *name, weir_error *error
+)
 {
     if (length > WEIR_TOML_BYTES)
-        return weir_error_set(error, WEIR_ECONFIG, "%s:1:1: %zu bytes, at most 1 MiB (%d) is read",
-                              name, length, WEIR_TOML_BYTES);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s:1:1: %zu bytes, at most 1 MiB (%d) is read", name, length,
+            WEIR_TOML_BYTES
+        );
     const std::string_view view(text, length);
-    const limits           l = check_limits(view);
+    const limits l = check_limits(view);
     if (l.broken != nullptr)
-        return weir_error_set(error, WEIR_ECONFIG, "%s:%u:%u: %s", name, l.line, l.column,
-                              l.broken);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s:%u:%u: %s", name, l.line, l.column, l.broken
+        );
 
     toml::parse_result result = toml::parse(view);
     if (!result) {
-        const toml::parse_error    &failure = result.error();
+        const toml::parse_error &failure = result.error();
         const toml::source_position at = failure.source().begin;
-        const std::string_view      what = failure.description();
-        return weir_error_set(error, WEIR_ECONFIG, "%s:%u:%u: %.*s", name, at.line, at.column,
-                              static_cast<int>(std::min<size_t>(what.size(), 500)), what.data());
+        const std::string_view what = failure.description();
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s:%u:%u: %.*s", name, at.line, at.column,
+            static_cast<int>(std::min<size_t>(what.size(), 500)), what.data()
+        );
     }
     const auto source =
         std::make_shared<const weir_toml_text>(weir_toml_text{ std::move(result).table(), name });
-    auto document = std::make_unique<weir_toml>(
-        weir_toml{ { source }, { source.get(), &source->table, nullptr, { 1, 1 }, {} } });
+    auto document = std::make_unique<weir_toml>(weir_toml{
+        { source }, { source.get(), &source->table, nullptr, { 1, 1 }, {} } });
     if (!build(document->root))
         return weir_error_set(error, WEIR_ECONFIG, "%s:1:1: a key holds the character NUL", name);
     *out = document.release();
@@ -208,8 +215,9 @@ weir_status parse(weir_toml **out, const char *text, size_t length, const char *
 
 } // namespace
 
-extern "C" weir_status weir_toml_parse(weir_toml **out, const char *text, size_t length,
-                                       const char *name, weir_error *error)
+extern "C" weir_status weir_toml_parse(
+    weir_toml **out, const char *text, size_t length, const char *name, weir_error *error
+)
 {
     try {
         return parse(out, text, length, name, error);
@@ -248,8 +256,9 @@ weir_toml_node joined(const weir_toml_node &base, const weir_toml_node &own, int
 
 } // namespace
 
-extern "C" weir_status weir_toml_join(weir_toml **out, const weir_toml *base, const weir_toml *own,
-                                      weir_error *error)
+extern "C" weir_status weir_toml_join(
+    weir_toml **out, const weir_toml *base, const weir_toml *own, weir_error *error
+)
 {
     try {
         auto document =
@@ -262,7 +271,7 @@ extern "C" weir_status weir_toml_join(weir_toml **out, const weir_toml *base, co
     }
 }
 
-extern "C" void                  weir_toml_close(weir_toml *document) { delete document; }
+extern "C" void weir_toml_close(weir_toml *document) { delete document; }
 extern "C" const weir_toml_node *weir_toml_root(const weir_toml *document)
 {
     return &document->root;
@@ -304,8 +313,9 @@ extern "C" size_t weir_toml_size(const weir_toml_node *node)
     return node != nullptr ? node->children.size() : 0;
 }
 
-extern "C" const weir_toml_node *weir_toml_at(const weir_toml_node *node, size_t index,
-                                              const char **key)
+extern "C" const weir_toml_node *weir_toml_at(
+    const weir_toml_node *node, size_t index, const char **key
+)
 {
     if (node == nullptr || index >= node->children.size()) return nullptr;
     if (key != nullptr) *key = node->children[index].key;

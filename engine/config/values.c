@@ -11,7 +11,7 @@
 
 typedef struct unit {
     const char *name;
-    int64_t     factor;
+    int64_t factor;
 } unit;
 
 static const unit size_units[] = {
@@ -42,12 +42,14 @@ enum {
     N_DURATION_UNITS = sizeof duration_units / sizeof duration_units[0]
 };
 
-static bool parse_quantity(const char *text, const unit *units, size_t n_units,
-                           const char *unknown_unit, int64_t *out, const char **problem)
+static bool parse_quantity(
+    const char *text, const unit *units, size_t n_units, const char *unknown_unit, int64_t *out,
+    const char **problem
+)
 {
     if (*text == '-') return *problem = "must not be negative", false;
     int64_t number = 0;
-    size_t  n_digits = strspn(text, "0123456789");
+    size_t n_digits = strspn(text, "0123456789");
     if (n_digits == 0) return *problem = "must be a whole number and a unit", false;
     for (size_t i = 0; i < n_digits; i++)
         if (!weir_mul_i64(&number, number, 10) || !weir_add_i64(&number, number, text[i] - '0'))
@@ -67,14 +69,16 @@ bool weir_parse_size(const char *text, int64_t *bytes, const char **problem)
 {
     return parse_quantity(
         text, size_units, N_SIZE_UNITS,
-        "needs a unit: B, KiB, MiB, GiB, TiB (short: K, M, G, T), kB, MB, GB or TB", bytes,
-        problem);
+        "needs a unit: B, KiB, MiB, GiB, TiB (short: K, M, G, T), kB, MB, GB or TB", bytes, problem
+    );
 }
 
 bool weir_parse_duration(const char *text, int64_t *milliseconds, const char **problem)
 {
-    return parse_quantity(text, duration_units, N_DURATION_UNITS, "needs a unit: ms, s, min or h",
-                          milliseconds, problem);
+    return parse_quantity(
+        text, duration_units, N_DURATION_UNITS, "needs a unit: ms, s, min or h", milliseconds,
+        problem
+    );
 }
 
 static void *field_of(const weir_key *key, weir_config *config)
@@ -87,8 +91,9 @@ static const void *field_in(const weir_key *key, const weir_config *config)
 }
 
 /* The largest unit that divides the number. */
-static void format_quantity(char *out, size_t size, int64_t value, const unit *units,
-                            size_t n_units)
+static void format_quantity(
+    char *out, size_t size, int64_t value, const unit *units, size_t n_units
+)
 {
     size_t best = 0;
     for (size_t i = 1; i < n_units; i++)
@@ -127,20 +132,23 @@ static weir_status check_range(const weir_key *key, double value, weir_error *er
     char low[WEIR_KEY_LIMIT], high[WEIR_KEY_LIMIT];
     weir_key_limit(low, key, key->min);
     weir_key_limit(high, key, key->max);
-    return weir_error_set(error, WEIR_ECONFIG, "%s must lie between %s and %s", key->path, low,
-                          high);
+    return weir_error_set(
+        error, WEIR_ECONFIG, "%s must lie between %s and %s", key->path, low, high
+    );
 }
 
-static weir_status set_int(const weir_key *key, weir_config *config, int64_t value,
-                           weir_error *error)
+static weir_status set_int(
+    const weir_key *key, weir_config *config, int64_t value, weir_error *error
+)
 {
     WEIR_TRY(check_range(key, (double)value, error));
     *(int64_t *)field_of(key, config) = value;
     return WEIR_OK;
 }
 
-static weir_status set_float(const weir_key *key, weir_config *config, double value,
-                             weir_error *error)
+static weir_status set_float(
+    const weir_key *key, weir_config *config, double value, weir_error *error
+)
 {
     if (!isfinite(value))
         return weir_error_set(error, WEIR_ECONFIG, "%s must be a finite number", key->path);
@@ -163,7 +171,7 @@ static bool is_word_of(const char *words, const char *word)
 static bool is_pair_of(const char *words, const char *text)
 {
     const char *const slash = strchr(text, '/');
-    char              first[32];
+    char first[32];
     if (slash == NULL) return is_word_of(words, text);
     if ((size_t)(slash - text) >= sizeof first) return false;
     memcpy(first, text, (size_t)(slash - text));
@@ -186,8 +194,10 @@ static weir_status refuse_word(const weir_key *key, const char *value, weir_erro
 {
     char words[200];
     list_words(words, sizeof words, key->allowed);
-    return weir_error_set(error, WEIR_ECONFIG, "%s = \"%.60s\": must be %s %s", key->path, value,
-                          weir_key_type_text(key->type), words);
+    return weir_error_set(
+        error, WEIR_ECONFIG, "%s = \"%.60s\": must be %s %s", key->path, value,
+        weir_key_type_text(key->type), words
+    );
 }
 
 /* Bytes of the well-formed UTF-8 character at `text`, 0 when there is none: no overlong forms, no
@@ -213,93 +223,107 @@ static size_t character_length(const unsigned char *text, size_t room)
     return 0;
 }
 
-static weir_status check_characters(const char *path, const char *value, size_t length, size_t room,
-                                    weir_error *error)
+static weir_status check_characters(
+    const char *path, const char *value, size_t length, size_t room, weir_error *error
+)
 {
     if (length >= room)
-        return weir_error_set(error, WEIR_ECONFIG, "%s: %zu bytes, at most %zu are taken", path,
-                              length, room - 1);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s: %zu bytes, at most %zu are taken", path, length, room - 1
+        );
     const unsigned char *const bytes = (const unsigned char *)value;
     for (size_t i = 0, n; i < length; i += n) {
         if (bytes[i] < 0x20 || bytes[i] == 0x7F)
-            return weir_error_set(error, WEIR_ECONFIG, "%s: control character 0x%02X in the text",
-                                  path, bytes[i]);
+            return weir_error_set(
+                error, WEIR_ECONFIG, "%s: control character 0x%02X in the text", path, bytes[i]
+            );
         n = character_length(bytes + i, length - i);
         if (n == 0)
-            return weir_error_set(error, WEIR_ECONFIG, "%s: byte %zu of the text is not UTF-8",
-                                  path, i);
+            return weir_error_set(
+                error, WEIR_ECONFIG, "%s: byte %zu of the text is not UTF-8", path, i
+            );
     }
     return WEIR_OK;
 }
 
-static weir_status set_pin(const weir_key *key, const char *op, weir_config *config,
-                           const char *kernel, weir_error *error)
+static weir_status set_pin(
+    const weir_key *key, const char *op, weir_config *config, const char *kernel, weir_error *error
+)
 {
     weir_config_pin *const pins = field_of(key, config);
-    const size_t           length = strlen(op);
+    const size_t length = strlen(op);
     if (length == 0 || length >= sizeof pins->op ||
         strspn(op, "abcdefghijklmnopqrstuvwxyz0123456789_") != length)
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "%s.%.60s: no name of an op; `weir bench --explain` lists them",
-                              key->path, op);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s.%.60s: no name of an op; `weir bench --explain` lists them",
+            key->path, op
+        );
     const size_t kernel_length = strlen(kernel);
     if (kernel_length == 0 || kernel_length >= sizeof pins->kernel ||
         strspn(kernel, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") !=
             kernel_length)
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "%s.%s: no name of a kernel; `weir bench --explain` lists them",
-                              key->path, op);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s.%s: no name of a kernel; `weir bench --explain` lists them",
+            key->path, op
+        );
     for (size_t i = 0; i < WEIR_CONFIG_PINS; i++) {
         if (pins[i].op[0] != '\0' && strcmp(pins[i].op, op) != 0) continue;
         memcpy(pins[i].op, op, length + 1);
         memcpy(pins[i].kernel, kernel, kernel_length + 1);
         return WEIR_OK;
     }
-    return weir_error_set(error, WEIR_ECONFIG, "%s: more than %d pins", key->path,
-                          WEIR_CONFIG_PINS);
+    return weir_error_set(
+        error, WEIR_ECONFIG, "%s: more than %d pins", key->path, WEIR_CONFIG_PINS
+    );
 }
 
 weir_status weir_config_path(char *out, size_t room, const char *path, weir_error *error)
 {
-    const bool        is_home = path[0] == '~' && (path[1] == '\0' || path[1] == '/');
+    const bool is_home = path[0] == '~' && (path[1] == '\0' || path[1] == '/');
     const char *const home = is_home ? getenv("HOME") : "";
     if (home == NULL || (is_home && home[0] == '\0'))
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "\"%.300s\": HOME is not set; write the whole path", path);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "\"%.300s\": HOME is not set; write the whole path", path
+        );
     const int n = snprintf(out, room, "%s%s", home, is_home ? path + 1 : path);
     if (n >= 0 && (size_t)n < room) return WEIR_OK;
-    return weir_error_set(error, WEIR_ECONFIG, "\"%.300s\": the path is longer than %zu bytes",
-                          path, room - 1);
+    return weir_error_set(
+        error, WEIR_ECONFIG, "\"%.300s\": the path is longer than %zu bytes", path, room - 1
+    );
 }
 
-static weir_status set_path(const weir_key *key, weir_config *config, const char *value,
-                            weir_error *error)
+static weir_status set_path(
+    const weir_key *key, weir_config *config, const char *value, weir_error *error
+)
 {
     char path[WEIR_CONFIG_TEXT];
     WEIR_TRY(check_characters(key->path, value, strlen(value), sizeof path, error));
     const weir_status status = weir_config_path(path, sizeof path, value, error);
     if (status != WEIR_OK)
         return error != NULL ? weir_error_prefix(error, status, "%s", key->path) : status;
-    WEIR_TRY(check_characters(key->path, path, strlen(path), sizeof path,
-                              error)); /* HOME may hold anything */
+    /* HOME may hold anything */
+    WEIR_TRY(check_characters(key->path, path, strlen(path), sizeof path, error));
     memcpy(field_of(key, config), path, strlen(path) + 1);
     return WEIR_OK;
 }
 
 /* A value that is text in TOML. */
-static weir_status set_text(const weir_key *key, const char *member, weir_config *config,
-                            const char *value, size_t length, weir_error *error)
+static weir_status set_text(
+    const weir_key *key, const char *member, weir_config *config, const char *value, size_t length,
+    weir_error *error
+)
 {
     WEIR_TRY(check_characters(key->path, value, length, WEIR_CONFIG_TEXT, error));
     const char *problem = NULL;
-    int64_t     number = 0;
+    int64_t number = 0;
     switch (key->type) {
     case WEIR_KEY_SIZE:
     case WEIR_KEY_DURATION:
-        if (!(key->type == WEIR_KEY_SIZE ? weir_parse_size : weir_parse_duration)(value, &number,
-                                                                                  &problem))
-            return weir_error_set(error, WEIR_ECONFIG, "%s = \"%.60s\": %s", key->path, value,
-                                  problem);
+        if (!(key->type == WEIR_KEY_SIZE ? weir_parse_size
+                                         : weir_parse_duration)(value, &number, &problem))
+            return weir_error_set(
+                error, WEIR_ECONFIG, "%s = \"%.60s\": %s", key->path, value, problem
+            );
         return set_int(key, config, number, error);
     case WEIR_KEY_PINS: return set_pin(key, member, config, value, error);
     case WEIR_KEY_PATH: return set_path(key, config, value, error);
@@ -315,8 +339,10 @@ static weir_status set_text(const weir_key *key, const char *member, weir_config
     case WEIR_KEY_FLOAT:
     case WEIR_KEY_BOOL:
     case WEIR_KEY_SECTION:
-        return weir_error_set(error, WEIR_ECONFIG, "%s must be %s, not a string", key->path,
-                              weir_key_type_text(key->type));
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s must be %s, not a string", key->path,
+            weir_key_type_text(key->type)
+        );
     }
     memcpy(field_of(key, config), value, length + 1);
     return WEIR_OK;
@@ -326,30 +352,36 @@ static weir_status refuse_type(const weir_key *key, const weir_toml_node *node, 
 {
     int64_t number = 0;
     if (key->type == WEIR_KEY_SIZE && weir_toml_int(node, &number))
-        return weir_error_set(error, WEIR_ECONFIG, "%s = %" PRId64 ": %s", key->path, number,
-                              number < 0 ? "must not be negative"
-                                         : "needs a unit, in quotes: \"512MiB\", \"6GiB\"");
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s = %" PRId64 ": %s", key->path, number,
+            number < 0 ? "must not be negative" : "needs a unit, in quotes: \"512MiB\", \"6GiB\""
+        );
     if (key->type == WEIR_KEY_DURATION && weir_toml_int(node, &number))
-        return weir_error_set(error, WEIR_ECONFIG, "%s = %" PRId64 ": %s", key->path, number,
-                              number < 0 ? "must not be negative"
-                                         : "needs a unit, in quotes: \"500ms\", \"30s\"");
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s = %" PRId64 ": %s", key->path, number,
+            number < 0 ? "must not be negative" : "needs a unit, in quotes: \"500ms\", \"30s\""
+        );
     char words[200];
     list_words(words, sizeof words, key->allowed);
-    return weir_error_set(error, WEIR_ECONFIG, "%s must be %s%s%s, not %s", key->path,
-                          weir_key_type_text(key->type), *words != '\0' ? " " : "", words,
-                          weir_toml_type_name(weir_toml_type_of(node)));
+    return weir_error_set(
+        error, WEIR_ECONFIG, "%s must be %s%s%s, not %s", key->path, weir_key_type_text(key->type),
+        *words != '\0' ? " " : "", words, weir_toml_type_name(weir_toml_type_of(node))
+    );
 }
 
-weir_status weir_key_assign_node(const weir_key *key, const char *member, weir_config *config,
-                                 const weir_toml_node *node, weir_error *error)
+weir_status weir_key_assign_node(
+    const weir_key *key, const char *member, weir_config *config, const weir_toml_node *node,
+    weir_error *error
+)
 {
     int64_t number = 0;
-    double  real = 0;
-    bool    truth = false;
-    size_t  length = 0;
+    double real = 0;
+    bool truth = false;
+    size_t length = 0;
     if (key->type == WEIR_KEY_PINS && member == NULL)
-        return weir_error_set(error, WEIR_ECONFIG, "%s must be %s", key->path,
-                              weir_key_type_text(key->type));
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s must be %s", key->path, weir_key_type_text(key->type)
+        );
     const char *const text = weir_toml_string(node, &length);
     if (text != NULL) return set_text(key, member, config, text, length, error);
     if (key->type == WEIR_KEY_INT && weir_toml_int(node, &number))
@@ -363,8 +395,10 @@ weir_status weir_key_assign_node(const weir_key *key, const char *member, weir_c
     return refuse_type(key, node, error);
 }
 
-weir_status weir_key_assign_text(const weir_key *key, const char *member, weir_config *config,
-                                 const char *value, weir_error *error)
+weir_status weir_key_assign_text(
+    const weir_key *key, const char *member, weir_config *config, const char *value,
+    weir_error *error
+)
 {
     const bool is_text =
         key->type != WEIR_KEY_INT && key->type != WEIR_KEY_FLOAT && key->type != WEIR_KEY_BOOL;
@@ -374,15 +408,17 @@ weir_status weir_key_assign_text(const weir_key *key, const char *member, weir_c
         return set_text(key, member, config, value, strlen(value), error);
 
     WEIR_TRY(check_characters(key->path, value, strlen(value), WEIR_CONFIG_TEXT, error));
-    char        document[WEIR_CONFIG_TEXT + 8];
-    const int   n = snprintf(document, sizeof document, "v = %s", value);
-    weir_toml  *toml = NULL;
+    char document[WEIR_CONFIG_TEXT + 8];
+    const int n = snprintf(document, sizeof document, "v = %s", value);
+    weir_toml *toml = NULL;
     weir_status status = weir_toml_parse(&toml, document, (size_t)n, "value", NULL);
     if (status == WEIR_ENOMEM)
         return weir_error_set(error, status, "%s: no memory to read its value", key->path);
     if (status != WEIR_OK)
-        return weir_error_set(error, WEIR_ECONFIG, "%s = %.60s: must be %s", key->path, value,
-                              weir_key_type_text(key->type));
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s = %.60s: must be %s", key->path, value,
+            weir_key_type_text(key->type)
+        );
     status =
         weir_key_assign_node(key, member, config, weir_toml_get(weir_toml_root(toml), "v"), error);
     weir_toml_close(toml);
@@ -413,7 +449,7 @@ void weir_key_assign_default(const weir_key *key, weir_config *config)
 
 weir_status weir_key_value(const weir_key *key, const weir_config *config, weir_buffer *out)
 {
-    char              number[64];
+    char number[64];
     const void *const field = field_in(key, config);
     switch (key->type) {
     case WEIR_KEY_INT: return weir_buffer_format(out, "%" PRId64, *(const int64_t *)field);
@@ -425,8 +461,9 @@ weir_status weir_key_value(const weir_key *key, const weir_config *config, weir_
         format_quantity(number, sizeof number, *(const int64_t *)field, size_units, 5);
         break;
     case WEIR_KEY_DURATION:
-        format_quantity(number, sizeof number, *(const int64_t *)field, duration_units,
-                        N_DURATION_UNITS);
+        format_quantity(
+            number, sizeof number, *(const int64_t *)field, duration_units, N_DURATION_UNITS
+        );
         break;
     case WEIR_KEY_SECRET:
         return weir_buffer_text(out, *(const char *)field == '\0' ? "\"\"" : "\"********\"");

@@ -40,20 +40,20 @@ static const double rope_theta = 2.0, position_gain = 8.0, code_gain = 6.0;
 static const double answer_gain = 40.0, none_margin = 0.36;
 
 typedef struct tensor {
-    char    name[64];
+    char name[64];
     int64_t rows, columns; /* rows 0: a vector */
-    float  *data; /* owned */
+    float *data; /* owned */
 } tensor;
 
 enum { MAX_TENSORS = 3 + 9 * N_LAYERS };
 
 typedef struct weights {
     const weir_constructed *model;
-    int64_t                 width; /* of the residual stream */
-    uint64_t               *codes; /* [n_kv_heads, n_vocab] */
-    tensor                  tensors[MAX_TENSORS];
-    int                     count;
-    bool                    is_short; /* no memory for some tensor */
+    int64_t width; /* of the residual stream */
+    uint64_t *codes; /* [n_kv_heads, n_vocab] */
+    tensor tensors[MAX_TENSORS];
+    int count;
+    bool is_short; /* no memory for some tensor */
 } weights;
 
 static int64_t part(const weights *w, int which)
@@ -84,14 +84,15 @@ static weir_status choose_codes(weights *w, weir_error *error)
     const int32_t n = w->model->n_vocab;
     for (int32_t head = 0; head < w->model->n_kv_heads; head++) {
         uint64_t *const codes = w->codes + (int64_t)head * n;
-        int32_t         count = 0;
+        int32_t count = 0;
         for (int64_t draw = 0; count < n; draw++) {
             if (draw == (int64_t)n * DRAWS_PER_CODE)
                 return weir_error_set(error, WEIR_EINVAL, "no %d codes are that far apart", (int)n);
             const weir_philox block = weir_philox_block(
-                (weir_philox){ { (uint32_t)draw, (uint32_t)(draw >> 32), (uint32_t)head, 0 } }, 1);
+                (weir_philox){ { (uint32_t)draw, (uint32_t)(draw >> 32), (uint32_t)head, 0 } }, 1
+            );
             const uint64_t code = (uint64_t)block.word[0] << 32 | block.word[1];
-            int32_t        i = 0;
+            int32_t i = 0;
             while (i < count && __builtin_popcountll(codes[i] ^ code) >= LEAST_DISTANCE) i++;
             if (i == count) codes[count++] = code;
         }
@@ -158,7 +159,7 @@ static void add_layer(weights *w, int layer)
                   kv_rows = (int64_t)w->model->n_kv_heads * HEAD;
     add_norm(w, "input_layernorm", layer, part(w, 1 + layer) + 1);
     add_norm(w, "post_attention_layernorm", layer, part(w, 2 + layer) + 1);
-    float *const        q = add(w, "self_attn.q_proj", layer, q_rows, w->width),
+    float *const q = add(w, "self_attn.q_proj", layer, q_rows, w->width),
                  *const k = add(w, "self_attn.k_proj", layer, kv_rows, w->width),
                  *const v = add(w, "self_attn.v_proj", layer, kv_rows, w->width),
                  *const out = add(w, "self_attn.o_proj", layer, w->width, q_rows);
@@ -196,20 +197,21 @@ static void add_vocabulary(weights *w)
 static weir_status write_weights(const weights *w, const char *path, weir_error *error)
 {
     weir_buffer header = { 0 }, file = { 0 };
-    size_t      at = 0;
+    size_t at = 0;
     weir_status status = weir_buffer_text(&header, "{");
     for (int i = 0; status == WEIR_OK && i < w->count; i++) {
         const tensor *const t = &w->tensors[i];
         const size_t bytes = (size_t)((t->rows > 0 ? t->rows : 1) * t->columns) * sizeof(float);
-        char         shape[64];
+        char shape[64];
         if (t->rows > 0)
-            (void)snprintf(shape, sizeof shape, "%lld,%lld", (long long)t->rows,
-                           (long long)t->columns);
+            (void
+            )snprintf(shape, sizeof shape, "%lld,%lld", (long long)t->rows, (long long)t->columns);
         else
             (void)snprintf(shape, sizeof shape, "%lld", (long long)t->columns);
         status = weir_buffer_format(
             &header, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
-            i > 0 ? "," : "", t->name, shape, at, at + bytes);
+            i > 0 ? "," : "", t->name, shape, at, at + bytes
+        );
         at += bytes;
     }
     if (status == WEIR_OK) status = weir_buffer_text(&header, "}");
@@ -221,7 +223,8 @@ static weir_status write_weights(const weights *w, const char *path, weir_error 
     for (int i = 0; status == WEIR_OK && i < w->count; i++) {
         const tensor *const t = &w->tensors[i];
         status = weir_buffer_add(
-            &file, t->data, (size_t)((t->rows > 0 ? t->rows : 1) * t->columns) * sizeof(float));
+            &file, t->data, (size_t)((t->rows > 0 ? t->rows : 1) * t->columns) * sizeof(float)
+        );
     }
     if (status != WEIR_OK)
         status = weir_error_set(error, status, "%s: no memory for %zu bytes of weights", path, at);
@@ -235,18 +238,19 @@ static weir_status write_weights(const weights *w, const char *path, weir_error 
 static weir_status write_config(const weights *w, const char *path, weir_error *error)
 {
     const weir_constructed *const m = w->model;
-    weir_buffer                   text = { 0 };
-    weir_status                   status = weir_buffer_format(
+    weir_buffer text = { 0 };
+    weir_status status = weir_buffer_format(
         &text,
         "{\n \"model_type\": \"%s\",\n \"vocab_size\": %d,\n \"hidden_size\": %lld,\n "
-                          "\"num_hidden_layers\": %d,\n"
-                          " \"num_attention_heads\": %d,\n \"num_key_value_heads\": %d,\n \"head_dim\": %d,\n "
-                          "\"intermediate_size\": %d,\n"
-                          " \"max_position_embeddings\": %d,\n \"rms_norm_eps\": 1e-06,\n \"hidden_act\": "
-                          "\"silu\",\n \"rope_theta\": %g,\n"
-                          " \"partial_rotary_factor\": 0.5,\n \"tie_word_embeddings\": false,\n",
+        "\"num_hidden_layers\": %d,\n"
+        " \"num_attention_heads\": %d,\n \"num_key_value_heads\": %d,\n \"head_dim\": %d,\n "
+        "\"intermediate_size\": %d,\n"
+        " \"max_position_embeddings\": %d,\n \"rms_norm_eps\": 1e-06,\n \"hidden_act\": "
+        "\"silu\",\n \"rope_theta\": %g,\n"
+        " \"partial_rotary_factor\": 0.5,\n \"tie_word_embeddings\": false,\n",
         m->window > 0 ? "mistral" : "llama", (int)m->n_vocab, (long long)w->width, (int)N_LAYERS,
-        (int)m->n_heads, (int)m->n_kv_heads, (int)HEAD, (int)FFN, (int)m->context, rope_theta);
+        (int)m->n_heads, (int)m->n_kv_heads, (int)HEAD, (int)FFN, (int)m->context, rope_theta
+    );
     if (status == WEIR_OK && m->window > 0)
         status = weir_buffer_format(&text, " \"sliding_window\": %d,\n", (int)m->window);
     if (status == WEIR_OK) status = weir_buffer_text(&text, " \"torch_dtype\": \"float32\"\n}\n");
@@ -261,29 +265,35 @@ static weir_status write_config(const weights *w, const char *path, weir_error *
 static weir_status check(const weir_constructed *m, weir_error *error)
 {
     if (m->n_vocab < 16 || m->n_vocab > 8192)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "constructed model: %d tokens, allowed are 16 to 8192",
-                              (int)m->n_vocab);
+        return weir_error_set(
+            error, WEIR_EINVAL, "constructed model: %d tokens, allowed are 16 to 8192",
+            (int)m->n_vocab
+        );
     if (m->n_heads < 1 || m->n_heads > 16 || m->n_kv_heads < 1 || m->n_kv_heads > 4 ||
         m->n_heads % m->n_kv_heads != 0)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "constructed model: %d heads over %d KV heads, allowed are 1 to 16 "
-                              "over 1 to 4 that divide them",
-                              (int)m->n_heads, (int)m->n_kv_heads);
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "constructed model: %d heads over %d KV heads, allowed are 1 to 16 "
+            "over 1 to 4 that divide them",
+            (int)m->n_heads, (int)m->n_kv_heads
+        );
     if (m->context < 64 || m->context > 1 << 20)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "constructed model: a context of %d, allowed is 64 to %d",
-                              (int)m->context, 1 << 20);
+        return weir_error_set(
+            error, WEIR_EINVAL, "constructed model: a context of %d, allowed is 64 to %d",
+            (int)m->context, 1 << 20
+        );
     if (m->window < 0 || m->window == 1)
         return weir_error_set(
             error, WEIR_EINVAL,
             "constructed model: a window of %d, allowed are 0 and 2 on: layer 1 looks one back",
-            (int)m->window);
+            (int)m->window
+        );
     return WEIR_OK;
 }
 
-weir_status weir_constructed_write(const char *folder, const weir_constructed *model,
-                                   weir_error *error)
+weir_status weir_constructed_write(
+    const char *folder, const weir_constructed *model, weir_error *error
+)
 {
     char path[PATH_MAX];
     WEIR_TRY(check(model, error));

@@ -38,9 +38,8 @@ typedef struct weir_constructed {
 /* config.json and model.safetensors (f32, about n_vocab * n_kv_heads * 2 KiB) in `folder`, which is
  * made when it is not there. The same bytes every time. errors : EINVAL for numbers out of range;
  * EIO; ENOMEM */
-WEIR_MUST_CHECK weir_status weir_constructed_write(const char             *folder,
-                                                   const weir_constructed *model,
-                                                   weir_error             *error);
+WEIR_MUST_CHECK weir_status
+weir_constructed_write(const char *folder, const weir_constructed *model, weir_error *error);
 
 #ifdef __cplusplus
 }

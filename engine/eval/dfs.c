@@ -89,9 +89,8 @@ void weir_dfs_sparse(weir_dfs_graph *out, int32_t n, weir_eval_random *r)
 
 weir_dfs_state weir_dfs_begin(int32_t start)
 {
-    return (weir_dfs_state){
-        .current = start, .stack = { start }, .n_stack = 1, .visited = 1u << start
-    };
+    return (weir_dfs_state
+    ){ .current = start, .stack = { start }, .n_stack = 1, .visited = 1u << start };
 }
 
 bool weir_dfs_step(const weir_dfs_graph *graph, weir_dfs_state *state)
@@ -123,8 +122,9 @@ static weir_status put_visited(weir_buffer *out, const weir_dfs_state *state)
 {
     WEIR_TRY(weir_buffer_text(out, "["));
     for (uint32_t left = state->visited; left != 0; left &= left - 1)
-        WEIR_TRY(weir_buffer_format(out, "%s%d", left != state->visited ? ", " : "",
-                                    __builtin_ctz(left)));
+        WEIR_TRY(
+            weir_buffer_format(out, "%s%d", left != state->visited ? ", " : "", __builtin_ctz(left))
+        );
     return weir_buffer_text(out, "]");
 }
 
@@ -167,24 +167,29 @@ static weir_status put_graph(weir_buffer *out, const weir_dfs_graph *graph)
         for (int32_t j = i + 1; j < graph->n; j++)
             if (is_joined(graph, i, j))
                 WEIR_TRY(
-                    weir_buffer_format(out, "%s%d-%d", n_edges++ > 0 ? ", " : "", (int)i, (int)j));
-    return weir_buffer_text(out, "\n\nA depth-first search starts at node 0; that is step 0. Every "
-                                 "further step is one move: to the neighbour with the "
-                                 "smallest number that was not visited yet, or, when there is "
-                                 "none, one node back. The stack is the path from the start "
-                                 "to the current node. When the search has gone back from the "
-                                 "start, the current node is null and the stack is empty.");
+                    weir_buffer_format(out, "%s%d-%d", n_edges++ > 0 ? ", " : "", (int)i, (int)j)
+                );
+    return weir_buffer_text(
+        out, "\n\nA depth-first search starts at node 0; that is step 0. Every "
+             "further step is one move: to the neighbour with the "
+             "smallest number that was not visited yet, or, when there is "
+             "none, one node back. The stack is the path from the start "
+             "to the current node. When the search has gone back from the "
+             "start, the current node is null and the stack is empty."
+    );
 }
 
 static weir_status put_question(weir_buffer *out, int32_t step)
 {
-    return weir_buffer_format(out,
-                              "Where is the search after %d steps? Go step by step and write the "
-                              "state after each: \"Step k: at NODE, stack [..], "
-                              "visited [..]\" with the visited nodes in ascending order. Then "
-                              "write \"Answer:\" and a JSON object with the keys "
-                              "current_node, stack and visited_nodes.",
-                              (int)step);
+    return weir_buffer_format(
+        out,
+        "Where is the search after %d steps? Go step by step and write the "
+        "state after each: \"Step k: at NODE, stack [..], "
+        "visited [..]\" with the visited nodes in ascending order. Then "
+        "write \"Answer:\" and a JSON object with the keys "
+        "current_node, stack and visited_nodes.",
+        (int)step
+    );
 }
 
 /* Steps 0 .. last, a line each. */
@@ -203,7 +208,7 @@ static weir_status put_trace(weir_buffer *out, const weir_dfs_graph *graph, int3
 /* The task's ranges. */
 typedef struct sizes {
     int32_t least_nodes, most_nodes, first_step, last_step;
-    bool    trees_only;
+    bool trees_only;
 } sizes;
 
 static const sizes *sizes_of(const weir_eval_task *task)
@@ -214,8 +219,9 @@ static const sizes *sizes_of(const weir_eval_task *task)
 
 /* Every step of the range as often as any other. A graph of n nodes has 2n - 1 steps: enough nodes
  * are drawn, whatever was asked for. */
-static int32_t draw_graph(weir_dfs_graph *out, const sizes *s, int32_t sample, int32_t most_nodes,
-                          weir_eval_random *r)
+static int32_t draw_graph(
+    weir_dfs_graph *out, const sizes *s, int32_t sample, int32_t most_nodes, weir_eval_random *r
+)
 {
     const int32_t step = s->first_step + sample % (s->last_step - s->first_step + 1);
     const int32_t least = s->least_nodes > step / 2 + 1 ? s->least_nodes : step / 2 + 1;
@@ -230,12 +236,13 @@ static int32_t draw_graph(weir_dfs_graph *out, const sizes *s, int32_t sample, i
     return step;
 }
 
-weir_status weir_dfs_build(weir_eval_item *out, const weir_eval_task *task,
-                           const weir_eval_setting *setting, int32_t sample, int32_t n_units,
-                           weir_eval_random *r, weir_error *error)
+weir_status weir_dfs_build(
+    weir_eval_item *out, const weir_eval_task *task, const weir_eval_setting *setting,
+    int32_t sample, int32_t n_units, weir_eval_random *r, weir_error *error
+)
 {
     weir_dfs_graph graph;
-    const int32_t  step = draw_graph(&graph, sizes_of(task), sample, n_units, r);
+    const int32_t step = draw_graph(&graph, sizes_of(task), sample, n_units, r);
     weir_dfs_state state = weir_dfs_begin(0);
     (void)error;
     for (int32_t i = 0; i < step; i++) (void)weir_dfs_step(&graph, &state);
@@ -258,8 +265,9 @@ weir_status weir_dfs_build(weir_eval_item *out, const weir_eval_task *task,
     return weir_buffer_add(&out->answers, "", 1);
 }
 
-void weir_dfs_units(weir_eval_units *out, const weir_eval_task *task,
-                    const weir_eval_setting *setting)
+void weir_dfs_units(
+    weir_eval_units *out, const weir_eval_task *task, const weir_eval_setting *setting
+)
 {
     const sizes *const s = sizes_of(task);
     (void)setting;

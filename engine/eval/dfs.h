@@ -15,34 +15,35 @@ extern "C" {
 enum { WEIR_DFS_NODES = 32 };
 
 typedef struct weir_dfs_graph {
-    int32_t  n; /* 1 .. WEIR_DFS_NODES */
+    int32_t n; /* 1 .. WEIR_DFS_NODES */
     uint32_t neighbours[WEIR_DFS_NODES]; /* bit i: an edge to node i */
 } weir_dfs_graph;
 
 typedef struct weir_dfs_state {
-    int32_t  current; /* -1: none, the walk is over */
-    int32_t  stack[WEIR_DFS_NODES], n_stack;
+    int32_t current; /* -1: none, the walk is over */
+    int32_t stack[WEIR_DFS_NODES], n_stack;
     uint32_t visited; /* bits */
 } weir_dfs_state;
 
-void           weir_dfs_join(weir_dfs_graph *graph, int32_t a, int32_t b);
-bool           weir_dfs_is_connected(const weir_dfs_graph *graph);
+void weir_dfs_join(weir_dfs_graph *graph, int32_t a, int32_t b);
+bool weir_dfs_is_connected(const weir_dfs_graph *graph);
 weir_dfs_state weir_dfs_begin(int32_t start);
-bool           weir_dfs_step(const weir_dfs_graph *graph,
-                             weir_dfs_state       *state); /* false, unchanged: it was over */
+/* false, unchanged: it was over */
+bool weir_dfs_step(const weir_dfs_graph *graph, weir_dfs_state *state);
 
-void weir_dfs_tree(weir_dfs_graph *out, int32_t n,
-                   weir_eval_random *r); /* any labelled tree, all as likely */
-void weir_dfs_sparse(
-    weir_dfs_graph *out, int32_t n,
-    weir_eval_random *r); /* a small world (Watts and Strogatz): 2n edges for n > 4, connected */
+/* Any labelled tree, all as likely */
+void weir_dfs_tree(weir_dfs_graph *out, int32_t n, weir_eval_random *r);
+/* a small world (Watts and Strogatz): 2n edges for n > 4, connected */
+void weir_dfs_sparse(weir_dfs_graph *out, int32_t n, weir_eval_random *r);
 
 enum { WEIR_DFS_FREE, WEIR_DFS_TRACED, WEIR_DFS_PROBE };
-weir_status weir_dfs_build(weir_eval_item *out, const weir_eval_task *task,
-                           const weir_eval_setting *setting, int32_t sample, int32_t n_units,
-                           weir_eval_random *r, weir_error *error);
-void        weir_dfs_units(weir_eval_units *out, const weir_eval_task *task,
-                           const weir_eval_setting *setting);
+weir_status weir_dfs_build(
+    weir_eval_item *out, const weir_eval_task *task, const weir_eval_setting *setting,
+    int32_t sample, int32_t n_units, weir_eval_random *r, weir_error *error
+);
+void weir_dfs_units(
+    weir_eval_units *out, const weir_eval_task *task, const weir_eval_setting *setting
+);
 
 #ifdef __cplusplus
 }

@@ -17,17 +17,18 @@ extern "C" {
 
 /* Tokens of the whole prompt of an item: the conversation as the model sees it, prefix included. */
 typedef struct weir_eval_counter {
-    weir_status (*count)(void *user, const weir_eval_item *item, int32_t *n_tokens,
-                         weir_error *error);
+    weir_status (*count)(
+        void *user, const weir_eval_item *item, int32_t *n_tokens, weir_error *error
+    );
     void *user;
 } weir_eval_counter;
 
 typedef struct weir_eval_setting {
-    int32_t                  length; /* tokens, prompt and answer */
-    int32_t                  n_samples;
-    uint64_t                 seed;
-    const weir_eval_essay   *essay;
-    const weir_eval_qa      *qa; /* NULL: tasks that need it are refused */
+    int32_t length; /* tokens, prompt and answer */
+    int32_t n_samples;
+    uint64_t seed;
+    const weir_eval_essay *essay;
+    const weir_eval_qa *qa; /* NULL: tasks that need it are refused */
     const weir_eval_counter *counter;
     bool (*take)(void *user, const weir_eval_item *item); /* false: stop */
     void *user;
@@ -45,19 +46,21 @@ typedef struct weir_eval_units {
 } weir_eval_units;
 
 struct weir_eval_task {
-    const char       *name, *summary;
-    const char       *unit; /* "words" */
-    int32_t           max_tokens;
+    const char *name, *summary;
+    const char *unit; /* "words" */
+    int32_t max_tokens;
     weir_eval_scoring scoring;
-    int               variant; /* the builder's own */
-    bool              needs_qa;
-    void (*units)(weir_eval_units *out, const weir_eval_task *task,
-                  const weir_eval_setting *setting);
+    int variant; /* the builder's own */
+    bool needs_qa;
+    void (*units)(
+        weir_eval_units *out, const weir_eval_task *task, const weir_eval_setting *setting
+    );
     /* Fills everything but length, scoring and max_tokens, from a fresh stream `r`: the same r and
      * n_units give the same item. */
-    weir_status (*build)(weir_eval_item *out, const weir_eval_task *task,
-                         const weir_eval_setting *setting, int32_t sample, int32_t n_units,
-                         weir_eval_random *r, weir_error *error);
+    weir_status (*build)(
+        weir_eval_item *out, const weir_eval_task *task, const weir_eval_setting *setting,
+        int32_t sample, int32_t n_units, weir_eval_random *r, weir_error *error
+    );
 };
 
 const weir_eval_task *weir_eval_tasks(size_t *n);
@@ -65,9 +68,9 @@ const weir_eval_task *weir_eval_task_find(const char *name); /* NULL: none */
 
 /* n_samples items of one task and length to `take`, in order. *stopped: take said so.
  * errors : EINVAL, with the length that it would take, when a sample cannot be made to fit */
-WEIR_MUST_CHECK weir_status weir_eval_generate(const weir_eval_task    *task,
-                                               const weir_eval_setting *setting, bool *stopped,
-                                               weir_error *error);
+WEIR_MUST_CHECK weir_status weir_eval_generate(
+    const weir_eval_task *task, const weir_eval_setting *setting, bool *stopped, weir_error *error
+);
 
 #ifdef __cplusplus
 }

@@ -19,8 +19,9 @@ static bool is_utf8(const char *text, size_t n)
     return value != NULL;
 }
 
-weir_status weir_eval_essay_open(weir_eval_essay *out, const char *text, size_t n, const char *name,
-                                 weir_error *error)
+weir_status weir_eval_essay_open(
+    weir_eval_essay *out, const char *text, size_t n, const char *name, weir_error *error
+)
 {
     enum { LEAST = 10 };
     if (!is_utf8(text, n))
@@ -43,16 +44,18 @@ weir_status weir_eval_essay_open(weir_eval_essay *out, const char *text, size_t 
     if (out->n_words >= LEAST) return WEIR_OK;
     const size_t n_words = out->n_words;
     weir_eval_essay_close(out);
-    return weir_error_set(error, WEIR_EFORMAT,
-                          "%s: %zu words, a text to hide things in has %d at least", name, n_words,
-                          LEAST);
+    return weir_error_set(
+        error, WEIR_EFORMAT, "%s: %zu words, a text to hide things in has %d at least", name,
+        n_words, LEAST
+    );
 }
 
 weir_status weir_eval_essay_bundled(weir_eval_essay *out, weir_error *error)
 {
-    return weir_eval_essay_open(out, weir_eval_essay_texts[0].text,
-                                strlen(weir_eval_essay_texts[0].text),
-                                weir_eval_essay_texts[0].name, error);
+    return weir_eval_essay_open(
+        out, weir_eval_essay_texts[0].text, strlen(weir_eval_essay_texts[0].text),
+        weir_eval_essay_texts[0].name, error
+    );
 }
 
 void weir_eval_essay_close(weir_eval_essay *essay)
@@ -75,21 +78,24 @@ static bool ends_sentence(const char *word)
     return strchr(".!?", word[n - 1]) != NULL;
 }
 
-static weir_status put_needles(weir_buffer *out, size_t sentence, size_t n_sentences,
-                               const char *const *needles, const uint32_t *depths, size_t n)
+static weir_status put_needles(
+    weir_buffer *out, size_t sentence, size_t n_sentences, const char *const *needles,
+    const uint32_t *depths, size_t n
+)
 {
     for (size_t i = 0; i < n; i++) {
         if (n_sentences * depths[i] / 100 != sentence) continue;
-        WEIR_TRY(weir_buffer_format(out, "%s%s",
-                                    out->size > 0 && !is_space(out->data[out->size - 1]) ? " " : "",
-                                    needles[i]));
+        WEIR_TRY(weir_buffer_format(
+            out, "%s%s", out->size > 0 && !is_space(out->data[out->size - 1]) ? " " : "", needles[i]
+        ));
     }
     return WEIR_OK;
 }
 
-weir_status weir_eval_essay_print(weir_buffer *out, const weir_eval_essay *essay, size_t first,
-                                  size_t n_words, const char *const *needles,
-                                  const uint32_t *depths, size_t n)
+weir_status weir_eval_essay_print(
+    weir_buffer *out, const weir_eval_essay *essay, size_t first, size_t n_words,
+    const char *const *needles, const uint32_t *depths, size_t n
+)
 {
     size_t n_sentences = 0, sentence = 0;
     for (size_t i = 0; i < n_words; i++)
@@ -98,7 +104,8 @@ weir_status weir_eval_essay_print(weir_buffer *out, const weir_eval_essay *essay
     for (size_t i = 0; i < n_words; i++) {
         const char *const word = word_at(essay, first + i);
         WEIR_TRY(weir_buffer_format(
-            out, "%s%s", out->size > 0 && !is_space(out->data[out->size - 1]) ? " " : "", word));
+            out, "%s%s", out->size > 0 && !is_space(out->data[out->size - 1]) ? " " : "", word
+        ));
         if (i + 1 < n_words && !ends_sentence(word)) continue;
         sentence++;
         WEIR_TRY(put_needles(out, sentence, n_sentences, needles, depths, n));

@@ -52,7 +52,7 @@ static json_t *answers_json(const weir_eval_item *item)
     if (item->scoring != WEIR_EVAL_ALL && item->scoring != WEIR_EVAL_PART)
         return json_string(item->answers.data);
     json_t *const list = json_array();
-    const char   *at = item->answers.data;
+    const char *at = item->answers.data;
     for (size_t i = 0; i < item->n_answers; i++, at += strlen(at) + 1)
         (void)json_array_append_new(list, json_string(at));
     return list;
@@ -65,19 +65,21 @@ static const char *text_of(const weir_buffer *buffer)
 
 weir_status weir_eval_item_print(const weir_eval_item *item, weir_buffer *out, weir_error *error)
 {
-    json_t *const line =
-        json_pack("{s:s, s:i, s:s, s:[[s, o]], s:s, s:s, s:i}", "task", item->task, "length",
-                  (int)item->length, "context", text_of(&item->context), "questions",
-                  text_of(&item->question), answers_json(item), "prefix", text_of(&item->prefix),
-                  "score", scorings[item->scoring], "max_tokens", (int)item->max_tokens);
+    json_t *const line = json_pack(
+        "{s:s, s:i, s:s, s:[[s, o]], s:s, s:s, s:i}", "task", item->task, "length",
+        (int)item->length, "context", text_of(&item->context), "questions",
+        text_of(&item->question), answers_json(item), "prefix", text_of(&item->prefix), "score",
+        scorings[item->scoring], "max_tokens", (int)item->max_tokens
+    );
     if (line != NULL && item->depth >= 0)
         (void)json_object_set_new(line, "depth", json_integer(item->depth));
     char *const text = line != NULL ? weir_json_text(line, JSON_COMPACT) : NULL;
     json_decref(line);
     if (text == NULL)
-        return weir_error_set(error, WEIR_EFORMAT,
-                              "%s: an item is not valid UTF-8, or there is no memory for it",
-                              item->task);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: an item is not valid UTF-8, or there is no memory for it",
+            item->task
+        );
     const weir_status status = weir_buffer_format(out, "%s\n", text);
     weir_memory_give(text);
     return status == WEIR_OK

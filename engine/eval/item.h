@@ -25,27 +25,27 @@ typedef enum weir_eval_scoring {
     WEIR_EVAL_STATE, /* 1 when the last state after "Answer:" is the answer's (engine/eval/dfs.h) */
     WEIR_EVAL_SCORINGS
 } weir_eval_scoring;
-const char *
-weir_eval_scoring_name(weir_eval_scoring scoring); /* "exact", "all", "part", "line", "state" */
+/* "exact", "all", "part", "line", "state" */
+const char *weir_eval_scoring_name(weir_eval_scoring scoring);
 bool weir_eval_scoring_find(weir_eval_scoring *out, const char *name);
 
 /* Zero-initialise; weir_eval_item_free ends it, weir_eval_item_clear keeps the memory. */
 typedef struct weir_eval_item {
-    const char       *task; /* borrowed */
-    weir_buffer       context, question, prefix;
-    weir_buffer       answers; /* NUL after each */
-    size_t            n_answers;
+    const char *task; /* borrowed */
+    weir_buffer context, question, prefix;
+    weir_buffer answers; /* NUL after each */
+    size_t n_answers;
     weir_eval_scoring scoring;
-    int32_t           length, max_tokens;
-    int32_t           depth; /* of the needle, percent; -1: none */
+    int32_t length, max_tokens;
+    int32_t depth; /* of the needle, percent; -1: none */
 } weir_eval_item;
 
-void                        weir_eval_item_clear(weir_eval_item *item);
-void                        weir_eval_item_free(weir_eval_item *item);
+void weir_eval_item_clear(weir_eval_item *item);
+void weir_eval_item_free(weir_eval_item *item);
 WEIR_MUST_CHECK weir_status weir_eval_item_answer(weir_eval_item *item, const char *text);
 /* Appends the line, with its newline. */
-WEIR_MUST_CHECK weir_status weir_eval_item_print(const weir_eval_item *item, weir_buffer *out,
-                                                 weir_error *error);
+WEIR_MUST_CHECK weir_status
+weir_eval_item_print(const weir_eval_item *item, weir_buffer *out, weir_error *error);
 
 #ifdef __cplusplus
 }

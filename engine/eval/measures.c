@@ -23,9 +23,9 @@ double weir_log_probability(const float *logits, size_t n, size_t id)
 
 weir_divergence weir_divergence_of(const float *full, const float *other, size_t n, size_t next)
 {
-    size_t       best_full, best_other;
+    size_t best_full, best_other;
     const double of_full = log_sum(full, n, &best_full), of_other = log_sum(other, n, &best_other);
-    double       kl = 0.0;
+    double kl = 0.0;
     for (size_t i = 0; i < n; i++) {
         const double p = (double)full[i] - of_full;
         kl += exp(p) * (p - ((double)other[i] - of_other));
@@ -52,8 +52,9 @@ double weir_needle_survival(const int32_t *kept, size_t n_kept, const int32_t *n
     return n > 0 ? (double)survived / (double)n : 1.0;
 }
 
-double weir_mass_recall(const float *probabilities, size_t n_rows, const int32_t *kept,
-                        size_t n_kept)
+double weir_mass_recall(
+    const float *probabilities, size_t n_rows, const int32_t *kept, size_t n_kept
+)
 {
     double all = 0.0, mass = 0.0;
     for (size_t i = 0; i < n_rows; i++) all += (double)probabilities[i];
@@ -90,8 +91,9 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-weir_interval weir_bootstrap(const double *values, size_t n, double level, uint64_t seed,
-                             double *scratch, size_t rounds)
+weir_interval weir_bootstrap(
+    const double *values, size_t n, double level, uint64_t seed, double *scratch, size_t rounds
+)
 {
     weir_eval_random r = { .seed = seed };
     if (n == 0 || rounds == 0) return (weir_interval){ 0.0, 0.0 };

@@ -16,7 +16,7 @@ double weir_log_probability(const float *logits, size_t n, size_t id); /* natura
 typedef struct weir_divergence {
     double kl; /* KL(full || other), nats, 0 at least */
     double log_probability; /* of token `next` under `other` */
-    bool   same_best; /* the likeliest token is the same; of equals the first counts */
+    bool same_best; /* the likeliest token is the same; of equals the first counts */
 } weir_divergence;
 weir_divergence weir_divergence_of(const float *full, const float *other, size_t n, size_t next);
 
@@ -27,8 +27,9 @@ weir_divergence weir_divergence_of(const float *full, const float *other, size_t
 double weir_needle_survival(const int32_t *kept, size_t n_kept, const int32_t *needle, size_t n);
 /* Of the full attention's probabilities [n_rows] of a query, the part that falls on kept rows: 0
  * .. 1. */
-double weir_mass_recall(const float *probabilities, size_t n_rows, const int32_t *kept,
-                        size_t n_kept);
+double weir_mass_recall(
+    const float *probabilities, size_t n_rows, const int32_t *kept, size_t n_kept
+);
 /* |other - full| / |full| of outputs [n]; 0 when both are zero, infinite when only `full` is. */
 double weir_output_error(const float *full, const float *other, size_t n);
 
@@ -44,8 +45,9 @@ weir_interval weir_wilson(int64_t n_right, int64_t n, double z);
 /* Of the mean of values [n], from resampled means: the percentiles (1 - level) / 2 and (1 + level)
  * / 2. For two runs over the same items give the differences: paired. Scratch: room for `rounds`
  * means. The same seed gives the same interval. n 0: 0 .. 0. */
-weir_interval weir_bootstrap(const double *values, size_t n, double level, uint64_t seed,
-                             double *scratch, size_t rounds);
+weir_interval weir_bootstrap(
+    const double *values, size_t n, double level, uint64_t seed, double *scratch, size_t rounds
+);
 
 #ifdef __cplusplus
 }

@@ -24,20 +24,25 @@ static weir_status text_at(weir_buffer *out, double x, double y, const char *how
     return weir_buffer_text(out, "</text>\n");
 }
 
-static weir_status begin(weir_buffer *out, const weir_plot_labels *labels, int width, int height,
-                         int right, int bottom)
+static weir_status begin(
+    weir_buffer *out, const weir_plot_labels *labels, int width, int height, int right, int bottom
+)
 {
     char turn[96];
-    WEIR_TRY(weir_buffer_format(out,
-                                "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
-                                "width=\"%d\" height=\"%d\" "
-                                "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"%d\" "
-                                "height=\"%d\" fill=\"#fff\"/>\n",
-                                width, height, width, height, width, height));
+    WEIR_TRY(weir_buffer_format(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
+        "width=\"%d\" height=\"%d\" "
+        "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"%d\" "
+        "height=\"%d\" fill=\"#fff\"/>\n",
+        width, height, width, height, width, height
+    ));
     WEIR_TRY(text_at(out, LEFT, 30, " font-size=\"17\" font-weight=\"bold\"", labels->title));
     WEIR_TRY(text_at(out, (LEFT + right) / 2.0, bottom + 44, " text-anchor=\"middle\"", labels->x));
-    (void)snprintf(turn, sizeof turn, " text-anchor=\"middle\" transform=\"rotate(-90 20 %d)\"",
-                   (TOP + bottom) / 2);
+    (void)snprintf(
+        turn, sizeof turn, " text-anchor=\"middle\" transform=\"rotate(-90 20 %d)\"",
+        (TOP + bottom) / 2
+    );
     return text_at(out, 20, (TOP + bottom) / 2.0, turn, labels->y);
 }
 
@@ -56,7 +61,7 @@ static const char *number(char text[32], double value)
 
 typedef struct axis {
     double least, most, from, to; /* values (of log2 where is_log), pixels */
-    bool   is_log;
+    bool is_log;
 } axis;
 
 static bool can_show(const axis *x, double value)
@@ -89,21 +94,23 @@ static double tick_step(double span, int most)
 
 static weir_status x_tick(weir_buffer *out, const axis *x, double value)
 {
-    char         text[32];
+    char text[32];
     const double at = place(x, value);
     WEIR_TRY(weir_buffer_format(
         out, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#e4e4e4\"/>\n", at, TOP,
-        at, BOTTOM));
+        at, BOTTOM
+    ));
     return text_at(out, at, BOTTOM + 18, " text-anchor=\"middle\"", number(text, value));
 }
 
 static weir_status y_tick(weir_buffer *out, const axis *y, double value)
 {
-    char         text[32];
+    char text[32];
     const double at = place(y, value);
     WEIR_TRY(weir_buffer_format(
         out, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#e4e4e4\"/>\n", LEFT, at,
-        RIGHT, at));
+        RIGHT, at
+    ));
     (void)snprintf(text, sizeof text, "%.4g", value);
     return text_at(out, LEFT - 8, at + 4, " text-anchor=\"end\"", text);
 }
@@ -124,7 +131,8 @@ static weir_status grid(weir_buffer *out, const axis *x, const axis *y)
     }
     return weir_buffer_format(
         out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#555\"/>\n",
-        LEFT, TOP, RIGHT - LEFT, BOTTOM - TOP);
+        LEFT, TOP, RIGHT - LEFT, BOTTOM - TOP
+    );
 }
 
 static bool is_shown(const axis *x, const weir_plot_curve *c, size_t i)
@@ -138,8 +146,10 @@ static double height(const axis *y, double value)
 }
 
 /* Runs of points without a gap, then the points themselves: a run of one is seen, too. */
-static weir_status draw(weir_buffer *out, const weir_plot_curve *c, const axis *x, const axis *y,
-                        const char *colour, const char *dash)
+static weir_status draw(
+    weir_buffer *out, const weir_plot_curve *c, const axis *x, const axis *y, const char *colour,
+    const char *dash
+)
 {
     bool inside = false;
     for (size_t i = 0; i < c->n; i++) {
@@ -147,35 +157,42 @@ static weir_status draw(weir_buffer *out, const weir_plot_curve *c, const axis *
         if (shown && !inside)
             WEIR_TRY(weir_buffer_format(
                 out, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s points=\"", colour,
-                dash));
+                dash
+            ));
         if (shown)
-            WEIR_TRY(weir_buffer_format(out, "%s%.1f,%.1f", inside ? " " : "", place(x, c->x[i]),
-                                        height(y, c->y[i])));
+            WEIR_TRY(weir_buffer_format(
+                out, "%s%.1f,%.1f", inside ? " " : "", place(x, c->x[i]), height(y, c->y[i])
+            ));
         if (inside && !shown) WEIR_TRY(weir_buffer_text(out, "\"/>\n"));
         inside = shown;
     }
     if (inside) WEIR_TRY(weir_buffer_text(out, "\"/>\n"));
     for (size_t i = 0; i < c->n; i++)
         if (is_shown(x, c, i))
-            WEIR_TRY(weir_buffer_format(out,
-                                        "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n",
-                                        place(x, c->x[i]), height(y, c->y[i]), colour));
+            WEIR_TRY(weir_buffer_format(
+                out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", place(x, c->x[i]),
+                height(y, c->y[i]), colour
+            ));
     return WEIR_OK;
 }
 
-static weir_status name(weir_buffer *out, const weir_plot_curve *c, size_t i, const char *colour,
-                        const char *dash)
+static weir_status name(
+    weir_buffer *out, const weir_plot_curve *c, size_t i, const char *colour, const char *dash
+)
 {
     enum { ROW = 16, SAMPLE = 26 };
     const int at = TOP + 8 + ROW * (int)i;
     WEIR_TRY(weir_buffer_format(
         out, "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"%s\" stroke-width=\"2\"%s/>\n",
-        RIGHT + 16, at, RIGHT + 16 + SAMPLE, at, colour, dash));
+        RIGHT + 16, at, RIGHT + 16 + SAMPLE, at, colour, dash
+    ));
     return text_at(out, RIGHT + 24 + SAMPLE, at + 4, "", c->name);
 }
 
-static weir_status find_ranges(axis *x, axis *y, const weir_plot_curve *curves, size_t n,
-                               const weir_plot_range *range, weir_error *error)
+static weir_status find_ranges(
+    axis *x, axis *y, const weir_plot_curve *curves, size_t n, const weir_plot_range *range,
+    weir_error *error
+)
 {
     *x = (axis){ INFINITY, -INFINITY, LEFT, RIGHT, range->log_x };
     *y = (axis){ INFINITY, -INFINITY, BOTTOM, TOP, false };
@@ -193,9 +210,10 @@ static weir_status find_ranges(axis *x, axis *y, const weir_plot_curve *curves, 
     return WEIR_OK;
 }
 
-static weir_status print_curves(weir_buffer *out, const weir_plot_labels *labels,
-                                const weir_plot_curve *curves, size_t n, const axis *x,
-                                const axis *y)
+static weir_status print_curves(
+    weir_buffer *out, const weir_plot_labels *labels, const weir_plot_curve *curves, size_t n,
+    const axis *x, const axis *y
+)
 {
     WEIR_TRY(begin(out, labels, WIDTH, HEIGHT, RIGHT, BOTTOM));
     WEIR_TRY(grid(out, x, y));
@@ -210,15 +228,17 @@ static weir_status print_curves(weir_buffer *out, const weir_plot_labels *labels
     return weir_buffer_text(out, "</svg>\n");
 }
 
-weir_status weir_plot_curves(weir_buffer *out, const weir_plot_labels *labels,
-                             const weir_plot_curve *curves, size_t n, const weir_plot_range *range,
-                             weir_error *error)
+weir_status weir_plot_curves(
+    weir_buffer *out, const weir_plot_labels *labels, const weir_plot_curve *curves, size_t n,
+    const weir_plot_range *range, weir_error *error
+)
 {
     axis x, y;
     if (n == 0 || n > WEIR_PLOT_CURVES)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "the plot would hold %zu lines, 1 to %d can be told apart", n,
-                              (int)WEIR_PLOT_CURVES);
+        return weir_error_set(
+            error, WEIR_EINVAL, "the plot would hold %zu lines, 1 to %d can be told apart", n,
+            (int)WEIR_PLOT_CURVES
+        );
     WEIR_TRY(find_ranges(&x, &y, curves, n, range, error));
     return no_memory(error, print_curves(out, labels, curves, n, &x, &y));
 }
@@ -234,7 +254,7 @@ static colour shade(double value)
 {
     static const colour low = { 178, 24, 43 }, middle = { 247, 247, 247 }, high = { 33, 102, 172 };
     const colour *const end = value < 0.5 ? &low : &high;
-    const double        t = fabs(fmax(0, fmin(1, value)) - 0.5) * 2;
+    const double t = fabs(fmax(0, fmin(1, value)) - 0.5) * 2;
     return (colour){ (int)lround(middle.red + t * (end->red - middle.red)),
                      (int)lround(middle.green + t * (end->green - middle.green)),
                      (int)lround(middle.blue + t * (end->blue - middle.blue)) };
@@ -242,7 +262,7 @@ static colour shade(double value)
 
 typedef struct frame {
     double column, row; /* pixels of a cell */
-    int    right, bottom, font;
+    int right, bottom, font;
 } frame;
 
 static frame frame_of(const weir_plot_cells *cells)
@@ -257,19 +277,24 @@ static weir_status draw_cell(weir_buffer *out, const frame *f, size_t i, size_t 
 {
     const double x = (double)LEFT + f->column * (double)i, y = (double)TOP + f->row * (double)j;
     const colour c = shade(value);
-    char         how[96], text[32];
+    char how[96], text[32];
     if (!isfinite(value))
-        return weir_buffer_format(out,
-                                  "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" "
-                                  "fill=\"#ddd\" stroke=\"#fff\"/>\n",
-                                  x, y, f->column, f->row);
-    WEIR_TRY(weir_buffer_format(out,
-                                "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" "
-                                "fill=\"#%02x%02x%02x\" stroke=\"#fff\"/>\n",
-                                x, y, f->column, f->row, (unsigned)c.red, (unsigned)c.green,
-                                (unsigned)c.blue));
-    (void)snprintf(how, sizeof how, " text-anchor=\"middle\" font-size=\"%d\" fill=\"%s\"", f->font,
-                   fabs(value - 0.5) > 0.3 ? "#fff" : "#222");
+        return weir_buffer_format(
+            out,
+            "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" "
+            "fill=\"#ddd\" stroke=\"#fff\"/>\n",
+            x, y, f->column, f->row
+        );
+    WEIR_TRY(weir_buffer_format(
+        out,
+        "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" "
+        "fill=\"#%02x%02x%02x\" stroke=\"#fff\"/>\n",
+        x, y, f->column, f->row, (unsigned)c.red, (unsigned)c.green, (unsigned)c.blue
+    ));
+    (void)snprintf(
+        how, sizeof how, " text-anchor=\"middle\" font-size=\"%d\" fill=\"%s\"", f->font,
+        fabs(value - 0.5) > 0.3 ? "#fff" : "#222"
+    );
     (void)snprintf(text, sizeof text, "%.2f", value);
     return text_at(out, x + f->column / 2, y + f->row / 2 + 4, how, text);
 }
@@ -287,42 +312,52 @@ static weir_status draw_legend(weir_buffer *out, const frame *f, const char *val
             out,
             "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%.1f\" fill=\"#%02x%02x%02x\"/>\n",
             left, (double)TOP + 4 + step * i, BAR, step + 0.5, (unsigned)c.red, (unsigned)c.green,
-            (unsigned)c.blue));
+            (unsigned)c.blue
+        ));
     }
     WEIR_TRY(text_at(out, beside, TOP + 14, "", "1"));
     WEIR_TRY(text_at(out, beside, TOP + 88, "", "0.5"));
     return text_at(out, beside, TOP + 164, "", "0");
 }
 
-static weir_status print_cells(weir_buffer *out, const weir_plot_labels *labels,
-                               const weir_plot_cells *cells)
+static weir_status print_cells(
+    weir_buffer *out, const weir_plot_labels *labels, const weir_plot_cells *cells
+)
 {
     const frame f = frame_of(cells);
-    const int   bottom = f.bottom < TOP + 180 ? TOP + 180 : f.bottom; /* the legend is that high */
-    char        text[32];
-    WEIR_TRY(begin(out, labels, f.right < 350 ? 480 : f.right + 130, bottom + 60, f.right,
-                   f.bottom)); /* room for the title */
+    const int bottom = f.bottom < TOP + 180 ? TOP + 180 : f.bottom; /* the legend is that high */
+    char text[32];
+    /* Room for the title */
+    WEIR_TRY(begin(out, labels, f.right < 350 ? 480 : f.right + 130, bottom + 60, f.right, f.bottom)
+    );
     for (size_t j = 0; j < cells->n_y; j++) {
-        WEIR_TRY(text_at(out, LEFT - 8, (double)TOP + f.row * ((double)j + 0.5) + 4,
-                         " text-anchor=\"end\"", number(text, cells->y[j])));
+        WEIR_TRY(text_at(
+            out, LEFT - 8, (double)TOP + f.row * ((double)j + 0.5) + 4, " text-anchor=\"end\"",
+            number(text, cells->y[j])
+        ));
         for (size_t i = 0; i < cells->n_x; i++)
             WEIR_TRY(draw_cell(out, &f, i, j, cells->values[j * cells->n_x + i]));
     }
     for (size_t i = 0; i < cells->n_x; i++)
-        WEIR_TRY(text_at(out, (double)LEFT + f.column * ((double)i + 0.5), f.bottom + 18,
-                         " text-anchor=\"middle\"", number(text, cells->x[i])));
+        WEIR_TRY(text_at(
+            out, (double)LEFT + f.column * ((double)i + 0.5), f.bottom + 18,
+            " text-anchor=\"middle\"", number(text, cells->x[i])
+        ));
     WEIR_TRY(draw_legend(out, &f, cells->value_name));
     return weir_buffer_text(out, "</svg>\n");
 }
 
-weir_status weir_plot_heat_map(weir_buffer *out, const weir_plot_labels *labels,
-                               const weir_plot_cells *cells, weir_error *error)
+weir_status weir_plot_heat_map(
+    weir_buffer *out, const weir_plot_labels *labels, const weir_plot_cells *cells,
+    weir_error *error
+)
 {
     if (cells->n_x == 0 || cells->n_y == 0 || cells->n_x > WEIR_PLOT_CELLS ||
         cells->n_y > WEIR_PLOT_CELLS)
         return weir_error_set(
             error, WEIR_EINVAL,
             "the heat map would have %zu x %zu cells, allowed are 1 to %d each way", cells->n_x,
-            cells->n_y, (int)WEIR_PLOT_CELLS);
+            cells->n_y, (int)WEIR_PLOT_CELLS
+        );
     return no_memory(error, print_cells(out, labels, cells));
 }

@@ -37,12 +37,13 @@ static inline void weir_eval_random_shuffle(weir_eval_random *r, uint32_t *list,
 
 /* `count` different numbers below n >= count, in random order (Floyd's sample, then shuffled):
  * count^2 steps. */
-static inline void weir_eval_random_sample(weir_eval_random *r, uint32_t *out, uint32_t count,
-                                           uint32_t n)
+static inline void weir_eval_random_sample(
+    weir_eval_random *r, uint32_t *out, uint32_t count, uint32_t n
+)
 {
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t last = n - count + i, pick = weir_eval_random_below(r, last + 1);
-        bool           taken = false;
+        bool taken = false;
         for (uint32_t j = 0; j < i; j++) taken = taken || out[j] == pick;
         out[i] = taken ? last : pick;
     }

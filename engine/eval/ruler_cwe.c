@@ -11,7 +11,7 @@ enum { COMMON = 10 };
 typedef struct words {
     uint32_t *ids; /* [n], the common ones first */
     uint32_t *list; /* of ids, in the order of the text */
-    uint32_t  n, n_list;
+    uint32_t n, n_list;
 } words;
 
 static void free_words(words *w)
@@ -20,8 +20,9 @@ static void free_words(words *w)
     free(w->list);
 }
 
-static weir_status draw_words(words *w, uint32_t n, uint32_t often, uint32_t seldom,
-                              weir_eval_random *r)
+static weir_status draw_words(
+    words *w, uint32_t n, uint32_t often, uint32_t seldom, weir_eval_random *r
+)
 {
     const uint32_t n_all = (uint32_t)weir_eval_words();
     *w = (words){ .ids = malloc(n_all * sizeof *w->ids),
@@ -42,7 +43,8 @@ static weir_status put_list(weir_buffer *out, const uint32_t *list, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
         WEIR_TRY(
-            weir_buffer_format(out, "%s%u. %s", i > 0 ? " " : "", i + 1, weir_eval_word(list[i])));
+            weir_buffer_format(out, "%s%u. %s", i > 0 ? " " : "", i + 1, weir_eval_word(list[i]))
+        );
     return WEIR_OK;
 }
 
@@ -51,8 +53,10 @@ static const char question[] = "Which are the 10 most common words in the list a
 
 static weir_status put_all(weir_eval_item *out, const words *example, const words *asked)
 {
-    WEIR_TRY(weir_buffer_text(&out->context, "Below is a numbered list of words, some of which "
-                                             "come more often than the others. Find those.\n\n"));
+    WEIR_TRY(weir_buffer_text(
+        &out->context, "Below is a numbered list of words, some of which "
+                       "come more often than the others. Find those.\n\n"
+    ));
     WEIR_TRY(put_list(&out->context, example->list, example->n_list));
     WEIR_TRY(weir_buffer_format(&out->context, "\n%s\n%s ", question, prefix));
     WEIR_TRY(put_list(&out->context, example->ids, COMMON));
@@ -65,12 +69,13 @@ static weir_status put_all(weir_eval_item *out, const words *example, const word
     return WEIR_OK;
 }
 
-weir_status weir_cwe_build(weir_eval_item *out, const weir_eval_task *task,
-                           const weir_eval_setting *setting, int32_t sample, int32_t n_units,
-                           weir_eval_random *r, weir_error *error)
+weir_status weir_cwe_build(
+    weir_eval_item *out, const weir_eval_task *task, const weir_eval_setting *setting,
+    int32_t sample, int32_t n_units, weir_eval_random *r, weir_error *error
+)
 {
     const bool is_short = setting->length < WEIR_EVAL_SHORT;
-    words      example = { 0 }, asked = { 0 };
+    words example = { 0 }, asked = { 0 };
     (void)task, (void)sample, (void)error;
     weir_status status =
         draw_words(&example, is_short ? 20 : 40, is_short ? 3 : 10, is_short ? 1 : 3, r);
@@ -83,8 +88,9 @@ weir_status weir_cwe_build(weir_eval_item *out, const weir_eval_task *task,
 }
 
 /* The list of words ends: contexts of more than some 20,000 tokens are not filled. */
-void weir_cwe_units(weir_eval_units *out, const weir_eval_task *task,
-                    const weir_eval_setting *setting)
+void weir_cwe_units(
+    weir_eval_units *out, const weir_eval_task *task, const weir_eval_setting *setting
+)
 {
     (void)task, (void)setting;
     *out = (weir_eval_units){ .least = COMMON + 1, .step = 10, .most = (int32_t)weir_eval_words() };

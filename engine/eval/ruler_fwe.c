@@ -43,25 +43,28 @@ static void draw_words(coded_word *words, uint32_t n, weir_eval_random *r)
     }
 }
 
-static weir_status put_text(weir_buffer *out, coded_word *words, uint32_t n_words, uint32_t n_draws,
-                            weir_eval_random *r)
+static weir_status put_text(
+    weir_buffer *out, coded_word *words, uint32_t n_words, uint32_t n_draws, weir_eval_random *r
+)
 {
     uint32_t *const list = malloc((n_draws + 1) * sizeof *list);
-    uint32_t        n = 0;
-    weir_status     status = list != NULL ? WEIR_OK : WEIR_ENOMEM;
+    uint32_t n = 0;
+    weir_status status = list != NULL ? WEIR_OK : WEIR_ENOMEM;
     for (uint32_t i = 0; status == WEIR_OK && i < n_words; i++)
         for (uint32_t j = weir_fwe_count(n_draws, i + 1); j > 0; j--) list[n++] = i;
     if (status == WEIR_OK) weir_eval_random_shuffle(r, list, n);
     for (uint32_t i = 0; status == WEIR_OK && i < n; i++)
-        status = weir_buffer_format(out, "%s%s", i > 0 ? " " : "",
-                                    list[i] == 0 ? "..." : words[list[i]]);
+        status = weir_buffer_format(
+            out, "%s%s", i > 0 ? " " : "", list[i] == 0 ? "..." : words[list[i]]
+        );
     free(list);
     return status;
 }
 
-weir_status weir_fwe_build(weir_eval_item *out, const weir_eval_task *task,
-                           const weir_eval_setting *setting, int32_t sample, int32_t n_units,
-                           weir_eval_random *r, weir_error *error)
+weir_status weir_fwe_build(
+    weir_eval_item *out, const weir_eval_task *task, const weir_eval_setting *setting,
+    int32_t sample, int32_t n_units, weir_eval_random *r, weir_error *error
+)
 {
     enum { TOKENS_PER_WORD = 50, MOST_WORDS = 4096 };
     (void)task, (void)sample, (void)error;
@@ -73,13 +76,15 @@ weir_status weir_fwe_build(weir_eval_item *out, const weir_eval_task *task,
     draw_words(words, (uint32_t)n_words, r);
     weir_status status = weir_buffer_text(
         &out->context,
-        "The text below is in code. Count how often each word comes. Three dots are no word.\n\n");
+        "The text below is in code. Count how often each word comes. Three dots are no word.\n\n"
+    );
     if (status == WEIR_OK)
         status =
             put_text(&out->context, words, (uint32_t)n_words, clear_draws((uint32_t)n_units), r);
     if (status == WEIR_OK)
         status = weir_buffer_text(
-            &out->question, "Which are the three most frequent words of the coded text above?");
+            &out->question, "Which are the three most frequent words of the coded text above?"
+        );
     if (status == WEIR_OK)
         status = weir_buffer_text(&out->prefix, "The three most frequent words are:");
     for (int i = 1; status == WEIR_OK && i <= ASKED; i++)
@@ -88,8 +93,9 @@ weir_status weir_fwe_build(weir_eval_item *out, const weir_eval_task *task,
     return status;
 }
 
-void weir_fwe_units(weir_eval_units *out, const weir_eval_task *task,
-                    const weir_eval_setting *setting)
+void weir_fwe_units(
+    weir_eval_units *out, const weir_eval_task *task, const weir_eval_setting *setting
+)
 {
     enum { LEAST = 27 }; /* the fourth rank comes once, the fifth never */
     (void)task;

@@ -10,8 +10,8 @@ typedef enum hay { NOISE, ESSAY, NEEDLES } hay;
 typedef enum kind { WORD, NUMBER, UUID } kind;
 
 static const struct variant {
-    hay      haystack;
-    kind     key, value;
+    hay haystack;
+    kind key, value;
     uint32_t n_keys, n_values, n_queries;
 } variants[WEIR_NIAH_VARIANTS] = {
     [WEIR_NIAH_SINGLE_1] = { NOISE, WORD, NUMBER, 1, 1, 1 },
@@ -35,9 +35,9 @@ enum {
 
 typedef struct needles {
     const struct variant *variant;
-    char                  keys[MAX_KEYS][NAME], values[MAX_NEEDLES][NAME];
-    char                  sentences[MAX_NEEDLES][SENTENCE];
-    uint32_t              count;
+    char keys[MAX_KEYS][NAME], values[MAX_NEEDLES][NAME];
+    char sentences[MAX_NEEDLES][SENTENCE];
+    uint32_t count;
 } needles;
 
 static void draw_name(char out[NAME], kind k, weir_eval_random *r)
@@ -72,8 +72,9 @@ static const char *type_of(kind k) { return k == UUID ? "uuid" : "number"; }
 
 static void state(char out[SENTENCE], const needles *all, const char *key, const char *value)
 {
-    (void)snprintf(out, SENTENCE, "The secret %s of %s is %s.", type_of(all->variant->value), key,
-                   value);
+    (void)snprintf(
+        out, SENTENCE, "The secret %s of %s is %s.", type_of(all->variant->value), key, value
+    );
 }
 
 static void draw_needles(needles *all, weir_eval_random *r)
@@ -96,7 +97,7 @@ static weir_status put_lines(weir_buffer *out, needles *all, uint32_t n_lines, w
     weir_eval_random_sample(r, at, all->count, n_lines);
     for (uint32_t line = 0; line < n_lines; line++) {
         const char *text = weir_eval_noise;
-        char        distractor[SENTENCE], key[NAME], value[NAME];
+        char distractor[SENTENCE], key[NAME], value[NAME];
         for (uint32_t i = 0; i < all->count; i++)
             /* NOLINTNEXTLINE(clang-analyzer-core.*): the sample fills `count` of them */
             if (at[i] == line) text = all->sentences[i];
@@ -112,12 +113,13 @@ static weir_status put_lines(weir_buffer *out, needles *all, uint32_t n_lines, w
 }
 
 /* Depths are of 40, even from 0 to 100 percent, each once. */
-static weir_status put_essay(weir_eval_item *out, needles *all, const weir_eval_setting *setting,
-                             const weir_eval_task *task, int32_t sample, int32_t n_words,
-                             weir_eval_random *r)
+static weir_status put_essay(
+    weir_eval_item *out, needles *all, const weir_eval_setting *setting, const weir_eval_task *task,
+    int32_t sample, int32_t n_words, weir_eval_random *r
+)
 {
     enum { DEPTHS = 40 };
-    uint32_t    depths[MAX_NEEDLES];
+    uint32_t depths[MAX_NEEDLES];
     const char *texts[MAX_NEEDLES];
     weir_eval_random_sample(r, depths, all->count, DEPTHS);
     for (uint32_t i = 0; i < all->count; i++) {
@@ -128,13 +130,15 @@ static weir_status put_essay(weir_eval_item *out, needles *all, const weir_eval_
         out->depth = sample % WEIR_NIAH_DEPTHS * (100 / (WEIR_NIAH_DEPTHS - 1));
         depths[0] = (uint32_t)out->depth;
     }
-    return weir_eval_essay_print(&out->context, setting->essay, 0, (size_t)n_words, texts, depths,
-                                 all->count);
+    return weir_eval_essay_print(
+        &out->context, setting->essay, 0, (size_t)n_words, texts, depths, all->count
+    );
 }
 
 /* "a", "a and b", "a, b, and c". */
-static weir_status put_list(weir_buffer *out, char (*names)[NAME], const uint32_t *which,
-                            uint32_t n)
+static weir_status put_list(
+    weir_buffer *out, char (*names)[NAME], const uint32_t *which, uint32_t n
+)
 {
     for (uint32_t i = 0; i < n; i++) {
         const char *const before = i == 0 ? "" : i + 1 < n ? ", " : n == 2 ? " and " : ", and ";
@@ -153,8 +157,10 @@ static weir_status put_question(weir_eval_item *out, needles *all, weir_eval_ran
     if (v->n_values > 1)
         WEIR_TRY(weir_buffer_format(&out->question, "List every secret %s of ", type));
     else
-        WEIR_TRY(weir_buffer_format(&out->question, "What %s the secret %s%s of ",
-                                    *plural != '\0' ? "are" : "is", type, plural));
+        WEIR_TRY(weir_buffer_format(
+            &out->question, "What %s the secret %s%s of ", *plural != '\0' ? "are" : "is", type,
+            plural
+        ));
     WEIR_TRY(put_list(&out->question, all->keys, asked, v->n_queries));
     WEIR_TRY(weir_buffer_text(&out->question, v->n_values > 1 ? "." : "?"));
     WEIR_TRY(weir_buffer_format(&out->prefix, "The secret %s%s of ", type, plural));
@@ -166,9 +172,10 @@ static weir_status put_question(weir_eval_item *out, needles *all, weir_eval_ran
     return WEIR_OK;
 }
 
-weir_status weir_niah_build(weir_eval_item *out, const weir_eval_task *task,
-                            const weir_eval_setting *setting, int32_t sample, int32_t n_units,
-                            weir_eval_random *r, weir_error *error)
+weir_status weir_niah_build(
+    weir_eval_item *out, const weir_eval_task *task, const weir_eval_setting *setting,
+    int32_t sample, int32_t n_units, weir_eval_random *r, weir_error *error
+)
 {
     needles all = { .variant = &variants[task->variant] };
     (void)error;
@@ -178,7 +185,8 @@ weir_status weir_niah_build(weir_eval_item *out, const weir_eval_task *task,
         &out->context,
         all.count > 1 || all.variant->haystack == NEEDLES
             ? "The text below holds secrets. Remember them: you will be asked about some.\n\n"
-            : "The text below holds a secret. Remember it: you will be asked about it.\n\n"));
+            : "The text below holds a secret. Remember it: you will be asked about it.\n\n"
+    ));
     if (all.variant->haystack == ESSAY)
         return put_essay(out, &all, setting, task, sample, n_units, r);
     return put_lines(&out->context, &all, (uint32_t)n_units, r);
@@ -186,8 +194,9 @@ weir_status weir_niah_build(weir_eval_item *out, const weir_eval_task *task,
 
 /* Short contexts in smaller steps, essays too, which the original cuts by 500 words at any
  * length. */
-void weir_niah_units(weir_eval_units *out, const weir_eval_task *task,
-                     const weir_eval_setting *setting)
+void weir_niah_units(
+    weir_eval_units *out, const weir_eval_task *task, const weir_eval_setting *setting
+)
 {
     const bool is_short = setting->length < WEIR_EVAL_SHORT;
     *out = (weir_eval_units){ .least = 2, .step = is_short ? 5 : 25, .most = setting->length };

@@ -8,9 +8,9 @@
 enum { HOPS = 4, LINKS = HOPS + 1, NAME = 8 };
 
 typedef struct chain {
-    char     names[LINKS][NAME];
+    char names[LINKS][NAME];
     uint32_t value;
-    int      letters;
+    int letters;
 } chain;
 
 static void draw_chain(chain *c, weir_eval_random *r)
@@ -29,8 +29,9 @@ static void draw_chain(chain *c, weir_eval_random *r)
 }
 
 /* The links in order at random places among n_lines lines of noise. */
-static weir_status put_chain(weir_buffer *out, const chain *c, uint32_t n_lines,
-                             weir_eval_random *r)
+static weir_status put_chain(
+    weir_buffer *out, const chain *c, uint32_t n_lines, weir_eval_random *r
+)
 {
     uint32_t at[LINKS];
     weir_eval_random_sample(r, at, LINKS, n_lines + LINKS);
@@ -44,7 +45,8 @@ static weir_status put_chain(weir_buffer *out, const chain *c, uint32_t n_lines,
             WEIR_TRY(weir_buffer_format(out, "VAR %s = %u\n", c->names[0], c->value));
         else
             WEIR_TRY(
-                weir_buffer_format(out, "VAR %s = VAR %s\n", c->names[link], c->names[link - 1]));
+                weir_buffer_format(out, "VAR %s = VAR %s\n", c->names[link], c->names[link - 1])
+            );
         link += is_link;
     }
     return WEIR_OK;
@@ -55,7 +57,8 @@ static weir_status put_question(weir_buffer *out, const chain *c)
     return weir_buffer_format(
         out,
         "Which variables have the value %u in the text above, directly or through other variables?",
-        c->value);
+        c->value
+    );
 }
 
 static weir_status put_prefix(weir_buffer *out, const chain *c)
@@ -65,9 +68,10 @@ static weir_status put_prefix(weir_buffer *out, const chain *c)
 
 /* A worked example with names of three letters stands in front; it has no noise where there is
  * little room. */
-weir_status weir_vt_build(weir_eval_item *out, const weir_eval_task *task,
-                          const weir_eval_setting *setting, int32_t sample, int32_t n_units,
-                          weir_eval_random *r, weir_error *error)
+weir_status weir_vt_build(
+    weir_eval_item *out, const weir_eval_task *task, const weir_eval_setting *setting,
+    int32_t sample, int32_t n_units, weir_eval_random *r, weir_error *error
+)
 {
     enum { EXAMPLE_NOISE = 5, EXAMPLE_FROM = 1024 };
     chain example = { .letters = 3 }, asked = { .letters = 5 };
@@ -76,9 +80,11 @@ weir_status weir_vt_build(weir_eval_item *out, const weir_eval_task *task,
     draw_chain(&asked, r);
     if (asked.value == example.value) asked.value = 10000 + (asked.value - 10000 + 1) % 89999;
     WEIR_TRY(
-        weir_buffer_text(&out->context, "Follow the variables that are assigned in the text.\n\n"));
+        weir_buffer_text(&out->context, "Follow the variables that are assigned in the text.\n\n")
+    );
     WEIR_TRY(
-        put_chain(&out->context, &example, setting->length < EXAMPLE_FROM ? 0 : EXAMPLE_NOISE, r));
+        put_chain(&out->context, &example, setting->length < EXAMPLE_FROM ? 0 : EXAMPLE_NOISE, r)
+    );
     WEIR_TRY(put_question(&out->context, &example));
     WEIR_TRY(weir_buffer_text(&out->context, "\n"));
     WEIR_TRY(put_prefix(&out->context, &example));
@@ -92,11 +98,11 @@ weir_status weir_vt_build(weir_eval_item *out, const weir_eval_task *task,
     return WEIR_OK;
 }
 
-void weir_vt_units(weir_eval_units *out, const weir_eval_task *task,
-                   const weir_eval_setting *setting)
+void weir_vt_units(
+    weir_eval_units *out, const weir_eval_task *task, const weir_eval_setting *setting
+)
 {
     (void)task;
-    *out = (weir_eval_units){ .least = 0,
-                              .step = setting->length < WEIR_EVAL_SHORT ? 5 : 10,
-                              .most = setting->length };
+    *out = (weir_eval_units
+    ){ .least = 0, .step = setting->length < WEIR_EVAL_SHORT ? 5 : 10, .most = setting->length };
 }

@@ -54,7 +54,7 @@ static bool read_node(const json_t *value, int64_t *out)
 
 static bool read_state(weir_state *out, const json_t *object)
 {
-    const json_t *const        current = json_object_get(object, "current_node"),
+    const json_t *const current = json_object_get(object, "current_node"),
                         *const stack = json_object_get(object, "stack"),
                         *const visited = json_object_get(object, "visited_nodes");
     *out = (weir_state){ .current = -1 };
@@ -78,8 +78,8 @@ static bool read_object(weir_state *out, const char *text)
 {
     enum { DEPTH = 4 };
     const char *const end = strchr(text, '}');
-    json_t           *object = NULL;
-    bool              is_state = false;
+    json_t *object = NULL;
+    bool is_state = false;
     if (end != NULL &&
         weir_json_parse(&object, text, (size_t)(end - text) + 1, "", DEPTH, NULL) == WEIR_OK)
         is_state = json_object_get(object, "current_node") != NULL && read_state(out, object);

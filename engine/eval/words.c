@@ -36,7 +36,8 @@ const char *weir_eval_adjective(weir_eval_random *r)
 void weir_eval_uuid(char out[WEIR_EVAL_UUID], weir_eval_random *r)
 {
     const uint64_t a = weir_eval_random_bits(r), b = weir_eval_random_bits(r);
-    (void)snprintf(out, WEIR_EVAL_UUID,
-                   "%08" PRIx64 "-%04" PRIx64 "-4%03" PRIx64 "-%04" PRIx64 "-%012" PRIx64, a >> 32,
-                   a >> 16 & 0xffff, a & 0xfff, 0x8000 | (b >> 48 & 0x3fff), b & 0xffffffffffff);
+    (void)snprintf(
+        out, WEIR_EVAL_UUID, "%08" PRIx64 "-%04" PRIx64 "-4%03" PRIx64 "-%04" PRIx64 "-%012" PRIx64,
+        a >> 32, a >> 16 & 0xffff, a & 0xfff, 0x8000 | (b >> 48 & 0x3fff), b & 0xffffffffffff
+    );
 }

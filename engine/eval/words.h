@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 /* Nouns, adjectives, verbs, one list after the other: about 2,200. */
-size_t      weir_eval_words(void);
+size_t weir_eval_words(void);
 const char *weir_eval_word(size_t i);
 const char *weir_eval_noun(weir_eval_random *r);
 const char *weir_eval_adjective(weir_eval_random *r);

@@ -21,7 +21,7 @@ static void *take(weir_arena *arena, size_t n, size_t alignment)
     if (!weir_align_size(&at, arena->used, alignment)) return NULL;
     if (arena->chunks == NULL || at > arena->size || n > arena->size - at) {
         const size_t size = n > CHUNK_BYTES ? n : CHUNK_BYTES;
-        size_t       total;
+        size_t total;
         if (!weir_add_size(&total, size, sizeof(struct weir_arena_chunk))) return NULL;
         struct weir_arena_chunk *const chunk = weir_memory_take(total);
         if (chunk == NULL) return NULL;

@@ -6,10 +6,10 @@
 /* Zero-initialise; weir_arena_free ends it. Pieces never move. */
 typedef struct weir_arena {
     struct weir_arena_chunk *chunks; /* owned */
-    size_t                   used, size; /* of the newest chunk */
+    size_t used, size; /* of the newest chunk */
 } weir_arena;
 
 void *weir_arena_take(weir_arena *arena, size_t n); /* aligned to 16; NULL when memory is short */
-char *weir_arena_text(weir_arena *arena, const void *bytes,
-                      size_t length); /* a copy, NUL-terminated                   */
-void  weir_arena_free(weir_arena *arena);
+/* a copy, NUL-terminated */
+char *weir_arena_text(weir_arena *arena, const void *bytes, size_t length);
+void weir_arena_free(weir_arena *arena);

@@ -11,9 +11,9 @@ extern "C" {
 
 /* Adds the values below `root` under dotted keys: those of its text_config first, then the root's
  * own. Nulls are left out. Everything is copied; `name` begins error texts. */
-WEIR_MUST_CHECK weir_status weir_config_meta_add(weir_tensor_directory *directory,
-                                                 const json_t *root, const char *name,
-                                                 weir_error *error);
+WEIR_MUST_CHECK weir_status weir_config_meta_add(
+    weir_tensor_directory *directory, const json_t *root, const char *name, weir_error *error
+);
 
 #ifdef __cplusplus
 }

@@ -34,7 +34,7 @@ static bool grow(void **table, size_t *capacity, size_t n, size_t size)
 {
     if (n < *capacity) return true;
     const size_t wanted = *capacity > 0 ? *capacity * 2 : 64;
-    size_t       bytes;
+    size_t bytes;
     if (!weir_mul_size(&bytes, wanted, size)) return false;
     void *const larger = weir_memory_resize(*table, bytes);
     if (larger == NULL) return false;
@@ -43,8 +43,9 @@ static bool grow(void **table, size_t *capacity, size_t n, size_t size)
     return true;
 }
 
-weir_status weir_directory_add_tensor(weir_tensor_directory *directory, const weir_tensor *tensor,
-                                      weir_error *error)
+weir_status weir_directory_add_tensor(
+    weir_tensor_directory *directory, const weir_tensor *tensor, weir_error *error
+)
 {
     void *table = directory->tensors;
     if (!grow(&table, &directory->tensor_capacity, directory->n_tensors, sizeof *tensor))
@@ -54,8 +55,9 @@ weir_status weir_directory_add_tensor(weir_tensor_directory *directory, const we
     return WEIR_OK;
 }
 
-weir_status weir_directory_add_meta(weir_tensor_directory *directory, const char *key,
-                                    const weir_meta *value, weir_error *error)
+weir_status weir_directory_add_meta(
+    weir_tensor_directory *directory, const char *key, const weir_meta *value, weir_error *error
+)
 {
     void *table = directory->entries;
     if (!grow(&table, &directory->entry_capacity, directory->n_entries, sizeof(weir_meta_entry)))
@@ -99,7 +101,8 @@ static weir_status sort_entries(weir_tensor_directory *directory, weir_error *er
             char shown[80];
             return weir_error_set(
                 error, WEIR_EFORMAT, "%s: metadata key %s appears twice", directory->path,
-                weir_printable(shown, sizeof shown, entries[i].key, strlen(entries[i].key)));
+                weir_printable(shown, sizeof shown, entries[i].key, strlen(entries[i].key))
+            );
         }
     }
     directory->n_entries = kept;
@@ -125,8 +128,10 @@ static weir_status sort_names(weir_tensor_directory *directory, weir_error *erro
         const char *const name = directory->tensors[directory->by_name[i]].name;
         if (strcmp(name, directory->tensors[directory->by_name[i - 1]].name) != 0) continue;
         char shown[80];
-        return weir_error_set(error, WEIR_EFORMAT, "%s: tensor %s appears twice", directory->path,
-                              weir_printable(shown, sizeof shown, name, strlen(name)));
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: tensor %s appears twice", directory->path,
+            weir_printable(shown, sizeof shown, name, strlen(name))
+        );
     }
     return WEIR_OK;
 }
@@ -175,14 +180,15 @@ const weir_tensor *weir_tensor_directory_at(const weir_tensor_directory *directo
     return index < directory->n_tensors ? &directory->tensors[index] : NULL;
 }
 
-const weir_tensor *weir_tensor_directory_find(const weir_tensor_directory *directory,
-                                              const char                  *name)
+const weir_tensor *weir_tensor_directory_find(
+    const weir_tensor_directory *directory, const char *name
+)
 {
     size_t low = 0, high = directory->n_tensors;
     while (low < high) {
-        const size_t             middle = low + (high - low) / 2;
+        const size_t middle = low + (high - low) / 2;
         const weir_tensor *const tensor = &directory->tensors[directory->by_name[middle]];
-        const int                order = strcmp(name, tensor->name);
+        const int order = strcmp(name, tensor->name);
         if (order == 0) return tensor;
         if (order < 0)
             high = middle;
@@ -192,13 +198,14 @@ const weir_tensor *weir_tensor_directory_find(const weir_tensor_directory *direc
     return NULL;
 }
 
-bool weir_tensor_directory_meta(const weir_tensor_directory *directory, const char *key,
-                                weir_meta *out)
+bool weir_tensor_directory_meta(
+    const weir_tensor_directory *directory, const char *key, weir_meta *out
+)
 {
     size_t low = 0, high = directory->n_entries;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
-        const int    order = strcmp(key, directory->entries[middle].key);
+        const int order = strcmp(key, directory->entries[middle].key);
         if (order == 0) {
             *out = directory->entries[middle].value;
             return true;
@@ -216,9 +223,10 @@ bool weir_meta_at(const weir_meta *array, size_t index, weir_meta *out)
     if (array->type != WEIR_META_ARRAY || index >= array->length) return false;
     const weir_elements *const elements = array->elements;
     if (elements->packed != NULL)
-        return weir_packed_read(out, elements->packed_type,
-                                elements->packed +
-                                    index * weir_packed_bytes(elements->packed_type));
+        return weir_packed_read(
+            out, elements->packed_type,
+            elements->packed + index * weir_packed_bytes(elements->packed_type)
+        );
     if (elements->texts != NULL) {
         const weir_text *const text = &elements->texts[index];
         *out =

@@ -9,7 +9,7 @@ enum { LOOKED_AT = 512, LENGTH_BYTES = 8 };
 
 typedef struct beginning {
     const char *bytes;
-    size_t      n;
+    size_t n;
     const char *kind;
 } beginning;
 
@@ -74,7 +74,7 @@ const char *weir_foreign_kind(const unsigned char *bytes, size_t n)
             return beginnings[i].kind;
     }
     const size_t looked_at = n < LOOKED_AT ? n : LOOKED_AT;
-    size_t       first = 0;
+    size_t first = 0;
     if (!is_text(bytes, looked_at)) return NULL;
     while (first < looked_at && memchr(" \t\r\n", bytes[first], 4) != NULL) first++;
     if (first < looked_at && bytes[first] == '<')

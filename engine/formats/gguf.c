@@ -21,8 +21,8 @@ enum { GGUF_DIMS = 4, ALIGNMENT_DEFAULT = 32, ALIGNMENT_MAX = 1 << 20 };
  * say what the file holds. */
 typedef struct ggml_type {
     const char *name;
-    bool        known;
-    weir_dtype  dtype;
+    bool known;
+    weir_dtype dtype;
 } ggml_type;
 
 static const ggml_type ggml_types[] = {
@@ -74,41 +74,50 @@ static weir_status read_start(weir_gguf_cursor *cursor, counts *out)
     if ((version & 0xFFFF) == 0)
         return weir_gguf_bad(cursor, 4, "a big-endian GGUF file; only little-endian ones are read");
     if (version != 2 && version != 3)
-        return weir_gguf_bad(cursor, 4, "GGUF version %" PRIu32 "; versions 2 and 3 are read%s",
-                             version, version == 1 ? ": convert the model again" : "");
+        return weir_gguf_bad(
+            cursor, 4, "GGUF version %" PRIu32 "; versions 2 and 3 are read%s", version,
+            version == 1 ? ": convert the model again" : ""
+        );
     WEIR_TRY(weir_gguf_u64(cursor, &out->tensors, "the number of tensors"));
     if (out->tensors > WEIR_FILE_TENSORS_MAX)
-        return weir_gguf_bad(cursor, 8, "%" PRIu64 " tensors, at most %d are read", out->tensors,
-                             WEIR_FILE_TENSORS_MAX);
+        return weir_gguf_bad(
+            cursor, 8, "%" PRIu64 " tensors, at most %d are read", out->tensors,
+            WEIR_FILE_TENSORS_MAX
+        );
     WEIR_TRY(weir_gguf_u64(cursor, &out->keys, "the number of keys"));
     if (out->keys > WEIR_META_MAX)
-        return weir_gguf_bad(cursor, 16, "%" PRIu64 " metadata keys, at most %d are read",
-                             out->keys, WEIR_META_MAX);
+        return weir_gguf_bad(
+            cursor, 16, "%" PRIu64 " metadata keys, at most %d are read", out->keys, WEIR_META_MAX
+        );
     return WEIR_OK;
 }
 
-static weir_status read_name(weir_gguf_cursor *cursor, weir_arena *arena, const char **out,
-                             const char *what)
+static weir_status read_name(
+    weir_gguf_cursor *cursor, weir_arena *arena, const char **out, const char *what
+)
 {
     const size_t at = cursor->at;
-    weir_text    text;
+    weir_text text;
     WEIR_TRY(weir_gguf_text(cursor, arena, &text, what));
     if (!weir_name_valid(text.bytes, text.length))
-        return weir_gguf_bad(cursor, at,
-                             "%s is empty, longer than %d bytes, or not UTF-8 without NUL", what,
-                             WEIR_NAME_BYTES);
+        return weir_gguf_bad(
+            cursor, at, "%s is empty, longer than %d bytes, or not UTF-8 without NUL", what,
+            WEIR_NAME_BYTES
+        );
     *out = text.bytes;
     return WEIR_OK;
 }
 
 /* Keys that say how to read the file. `at` is the place of the key. */
-static weir_status note_key(weir_gguf_cursor *cursor, weir_gguf_header *header, size_t at,
-                            const char *key, const weir_meta *value)
+static weir_status note_key(
+    weir_gguf_cursor *cursor, weir_gguf_header *header, size_t at, const char *key,
+    const weir_meta *value
+)
 {
     int64_t alignment = 0;
     struct {
         const char *key;
-        int64_t    *out, low, high;
+        int64_t *out, low, high;
     } const known[] = {
         { "general.alignment", &alignment, 1, ALIGNMENT_MAX },
         { "split.no", &header->split_number, 0, WEIR_SET_FILES_MAX - 1 },
@@ -119,24 +128,28 @@ static weir_status note_key(weir_gguf_cursor *cursor, weir_gguf_header *header, 
         if (strcmp(key, known[i].key) != 0) continue;
         if (value->type != WEIR_META_INT || value->integer < known[i].low ||
             value->integer > known[i].high)
-            return weir_gguf_bad(cursor, at, "%s is not an integer from %" PRId64 " to %" PRId64,
-                                 key, known[i].low, known[i].high);
+            return weir_gguf_bad(
+                cursor, at, "%s is not an integer from %" PRId64 " to %" PRId64, key, known[i].low,
+                known[i].high
+            );
         *known[i].out = value->integer;
     }
     if (alignment == 0) return WEIR_OK;
     if ((alignment & (alignment - 1)) != 0)
-        return weir_gguf_bad(cursor, at, "general.alignment %" PRId64 " is not a power of two",
-                             alignment);
+        return weir_gguf_bad(
+            cursor, at, "general.alignment %" PRId64 " is not a power of two", alignment
+        );
     header->alignment = (size_t)alignment;
     return WEIR_OK;
 }
 
-static weir_status read_key(weir_gguf_cursor *cursor, weir_tensor_directory *directory,
-                            weir_gguf_header *header)
+static weir_status read_key(
+    weir_gguf_cursor *cursor, weir_tensor_directory *directory, weir_gguf_header *header
+)
 {
     const size_t at = cursor->at;
-    const char  *key;
-    weir_meta    value;
+    const char *key;
+    weir_meta value;
     WEIR_TRY(read_name(cursor, &directory->arena, &key, "a metadata key"));
     WEIR_TRY(weir_gguf_value(cursor, &directory->arena, &value, key));
     WEIR_TRY(note_key(cursor, header, at, key, &value));
@@ -144,33 +157,39 @@ static weir_status read_key(weir_gguf_cursor *cursor, weir_tensor_directory *dir
 }
 
 /* Type and bytes; `label` is the printable name. */
-static weir_status measure(weir_gguf_cursor *cursor, weir_tensor *tensor, uint32_t type,
-                           const char *label)
+static weir_status measure(
+    weir_gguf_cursor *cursor, weir_tensor *tensor, uint32_t type, const char *label
+)
 {
     const bool listed =
         type < sizeof ggml_types / sizeof ggml_types[0] && ggml_types[type].name != NULL;
     if (!listed || !ggml_types[type].known)
-        return weir_gguf_bad(cursor, cursor->at - sizeof type,
-                             "tensor %s has type %" PRIu32
-                             " (%s), which is not supported: use a file "
-                             "quantised to Q4_0 .. Q8_0, Q2_K .. Q6_K, IQ4_NL or IQ4_XS",
-                             label, type, listed ? ggml_types[type].name : "unknown");
+        return weir_gguf_bad(
+            cursor, cursor->at - sizeof type,
+            "tensor %s has type %" PRIu32 " (%s), which is not supported: use a file "
+            "quantised to Q4_0 .. Q8_0, Q2_K .. Q6_K, IQ4_NL or IQ4_XS",
+            label, type, listed ? ggml_types[type].name : "unknown"
+        );
     tensor->dtype = ggml_types[type].dtype;
     const weir_dtype_info info = weir_dtype_of(tensor->dtype);
-    const int64_t         row = tensor->shape[tensor->n_dims - 1];
+    const int64_t row = tensor->shape[tensor->n_dims - 1];
     if (row % info.block_elements != 0)
-        return weir_gguf_bad(cursor, cursor->at,
-                             "tensor %s: rows of %" PRId64
-                             " elements are not whole blocks of %d (%s)",
-                             label, row, info.block_elements, info.name);
+        return weir_gguf_bad(
+            cursor, cursor->at,
+            "tensor %s: rows of %" PRId64 " elements are not whole blocks of %d (%s)", label, row,
+            info.block_elements, info.name
+        );
     int64_t elements = 1;
-    bool    fits = true;
+    bool fits = true;
     for (int i = 0; i < tensor->n_dims && fits; i++)
         fits = weir_mul_i64(&elements, elements, tensor->shape[i]);
-    if (!fits || !weir_mul_size(&tensor->bytes, (size_t)(elements / info.block_elements),
-                                (size_t)info.block_bytes))
-        return weir_gguf_bad(cursor, cursor->at,
-                             "tensor %s: the product of its dimensions does not fit", label);
+    if (!fits ||
+        !weir_mul_size(
+            &tensor->bytes, (size_t)(elements / info.block_elements), (size_t)info.block_bytes
+        ))
+        return weir_gguf_bad(
+            cursor, cursor->at, "tensor %s: the product of its dimensions does not fit", label
+        );
     return WEIR_OK;
 }
 
@@ -179,30 +198,35 @@ static weir_status read_shape(weir_gguf_cursor *cursor, weir_tensor *tensor, con
     uint32_t n_dims;
     WEIR_TRY(weir_gguf_u32(cursor, &n_dims, "the number of dimensions"));
     if (n_dims == 0 || n_dims > GGUF_DIMS)
-        return weir_gguf_bad(cursor, cursor->at - sizeof n_dims,
-                             "tensor %s has %" PRIu32 " dimensions, not 1 to %d", label, n_dims,
-                             GGUF_DIMS);
+        return weir_gguf_bad(
+            cursor, cursor->at - sizeof n_dims, "tensor %s has %" PRIu32 " dimensions, not 1 to %d",
+            label, n_dims, GGUF_DIMS
+        );
     tensor->n_dims = (int32_t)n_dims;
     for (int i = 0; i < WEIR_TENSOR_DIMS; i++) tensor->shape[i] = 1;
     for (uint32_t i = 0; i < n_dims; i++) {
         uint64_t extent;
         WEIR_TRY(weir_gguf_u64(cursor, &extent, "a dimension"));
         if (extent == 0 || extent > INT64_MAX)
-            return weir_gguf_bad(cursor, cursor->at - sizeof extent,
-                                 "tensor %s: dimension %" PRIu32 " is %" PRIu64, label, i, extent);
+            return weir_gguf_bad(
+                cursor, cursor->at - sizeof extent, "tensor %s: dimension %" PRIu32 " is %" PRIu64,
+                label, i, extent
+            );
         tensor->shape[n_dims - 1 - i] = (int64_t)extent;
     }
     return WEIR_OK;
 }
 
 /* One entry; *span is where it lies in the data section. */
-static weir_status read_tensor(weir_gguf_cursor *cursor, weir_tensor_directory *directory,
-                               const weir_gguf_header *header, int32_t source, weir_file_span *span)
+static weir_status read_tensor(
+    weir_gguf_cursor *cursor, weir_tensor_directory *directory, const weir_gguf_header *header,
+    int32_t source, weir_file_span *span
+)
 {
-    char        label[80];
+    char label[80];
     weir_tensor tensor = { .file = source };
-    uint32_t    type;
-    uint64_t    offset;
+    uint32_t type;
+    uint64_t offset;
     WEIR_TRY(read_name(cursor, &directory->arena, &tensor.name, "a tensor's name"));
     (void)weir_printable(label, sizeof label, tensor.name, strlen(tensor.name));
     WEIR_TRY(read_shape(cursor, &tensor, label));
@@ -210,19 +234,25 @@ static weir_status read_tensor(weir_gguf_cursor *cursor, weir_tensor_directory *
     WEIR_TRY(measure(cursor, &tensor, type, label));
     WEIR_TRY(weir_gguf_u64(cursor, &offset, "a tensor's offset"));
     if (offset % header->alignment != 0)
-        return weir_gguf_bad(cursor, cursor->at - sizeof offset,
-                             "tensor %s: offset %" PRIu64 " is not a multiple of %zu", label,
-                             offset, header->alignment);
+        return weir_gguf_bad(
+            cursor, cursor->at - sizeof offset,
+            "tensor %s: offset %" PRIu64 " is not a multiple of %zu", label, offset,
+            header->alignment
+        );
     *span = (weir_file_span){ .begin = (size_t)offset, .tensor = (uint32_t)directory->n_tensors };
     if (!weir_add_size(&span->end, span->begin, tensor.bytes))
-        return weir_gguf_bad(cursor, cursor->at - sizeof offset,
-                             "tensor %s: offset %" PRIu64 " does not fit", label, offset);
+        return weir_gguf_bad(
+            cursor, cursor->at - sizeof offset, "tensor %s: offset %" PRIu64 " does not fit", label,
+            offset
+        );
     return weir_directory_add_tensor(directory, &tensor, cursor->error);
 }
 
 /* Gives the tensors their bytes once the start of the data section is known. */
-static weir_status place_tensors(const weir_gguf_cursor *cursor, weir_tensor_directory *directory,
-                                 const weir_gguf_header *header, weir_file_span *spans)
+static weir_status place_tensors(
+    const weir_gguf_cursor *cursor, weir_tensor_directory *directory,
+    const weir_gguf_header *header, weir_file_span *spans
+)
 {
     size_t start;
     if (header->n_tensors == 0) return WEIR_OK;
@@ -231,31 +261,35 @@ static weir_status place_tensors(const weir_gguf_cursor *cursor, weir_tensor_dir
     weir_file_span_sort(spans, header->n_tensors);
     for (size_t i = 0; i < header->n_tensors; i++) {
         weir_tensor *const tensor = &directory->tensors[spans[i].tensor];
-        char               label[80], other[80];
+        char label[80], other[80];
         (void)weir_printable(label, sizeof label, tensor->name, strlen(tensor->name));
         if (spans[i].end > cursor->size - start)
             return weir_gguf_bad(
                 cursor, start,
                 "tensor %s takes bytes %zu to %zu of a data section of %zu; is the file whole?",
-                label, spans[i].begin, spans[i].end, cursor->size - start);
+                label, spans[i].begin, spans[i].end, cursor->size - start
+            );
         if (i > 0 && spans[i].begin < spans[i - 1].end) {
             const char *const name = directory->tensors[spans[i - 1].tensor].name;
-            return weir_gguf_bad(cursor, start + spans[i].begin,
-                                 "tensor %s begins %zu bytes before the end of tensor %s", label,
-                                 spans[i - 1].end - spans[i].begin,
-                                 weir_printable(other, sizeof other, name, strlen(name)));
+            return weir_gguf_bad(
+                cursor, start + spans[i].begin,
+                "tensor %s begins %zu bytes before the end of tensor %s", label,
+                spans[i - 1].end - spans[i].begin,
+                weir_printable(other, sizeof other, name, strlen(name))
+            );
         }
         tensor->data = cursor->bytes + start + spans[i].begin;
     }
     return WEIR_OK;
 }
 
-weir_status weir_gguf_parse(weir_tensor_directory *directory, weir_gguf_header *header,
-                            int32_t source, const unsigned char *bytes, size_t n, const char *name,
-                            weir_error *error)
+weir_status weir_gguf_parse(
+    weir_tensor_directory *directory, weir_gguf_header *header, int32_t source,
+    const unsigned char *bytes, size_t n, const char *name, weir_error *error
+)
 {
     weir_gguf_cursor cursor = { .bytes = bytes, .size = n, .name = name, .error = error };
-    counts           count;
+    counts count;
     WEIR_TRY(read_start(&cursor, &count));
     *header = (weir_gguf_header){ .n_tensors = (size_t)count.tensors,
                                   .alignment = ALIGNMENT_DEFAULT,

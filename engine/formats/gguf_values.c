@@ -55,7 +55,7 @@ static uint64_t little_endian(const unsigned char *bytes, size_t n)
 bool weir_packed_read(weir_meta *out, weir_packed_type type, const unsigned char *bytes)
 {
     const uint64_t bits = little_endian(bytes, weir_packed_bytes(type));
-    weir_meta      value = { .type = meta_type(type) };
+    weir_meta value = { .type = meta_type(type) };
     switch (type) {
     case WEIR_PACKED_I8: value.integer = (int8_t)bits; break;
     case WEIR_PACKED_I16: value.integer = (int16_t)bits; break;
@@ -74,7 +74,7 @@ bool weir_packed_read(weir_meta *out, weir_packed_type type, const unsigned char
         break;
     case WEIR_PACKED_F32: {
         const uint32_t word = (uint32_t)bits;
-        float          number;
+        float number;
         memcpy(&number, &word, sizeof number);
         value.number = (double)number;
         break;
@@ -90,7 +90,7 @@ bool weir_packed_read(weir_meta *out, weir_packed_type type, const unsigned char
 
 weir_status weir_gguf_bad(const weir_gguf_cursor *cursor, size_t at, const char *format, ...)
 {
-    char    text[800];
+    char text[800];
     va_list list;
     va_start(list, format);
     (void)vsnprintf(text, sizeof text, format, list);
@@ -102,12 +102,14 @@ weir_status weir_gguf_need(weir_gguf_cursor *cursor, uint64_t n, const char *wha
 {
     const size_t left = cursor->size - cursor->at;
     if (n > left)
-        return weir_gguf_bad(cursor, cursor->at,
-                             "%s needs %" PRIu64 " bytes and %zu are left of the file", what, n,
-                             left);
+        return weir_gguf_bad(
+            cursor, cursor->at, "%s needs %" PRIu64 " bytes and %zu are left of the file", what, n,
+            left
+        );
     if (cursor->at + n > WEIR_HEADER_BYTES_MAX)
-        return weir_gguf_bad(cursor, cursor->at, "the header is longer than %d bytes",
-                             WEIR_HEADER_BYTES_MAX);
+        return weir_gguf_bad(
+            cursor, cursor->at, "the header is longer than %d bytes", WEIR_HEADER_BYTES_MAX
+        );
     return WEIR_OK;
 }
 
@@ -127,8 +129,9 @@ weir_status weir_gguf_u64(weir_gguf_cursor *cursor, uint64_t *out, const char *w
     return WEIR_OK;
 }
 
-weir_status weir_gguf_text(weir_gguf_cursor *cursor, weir_arena *arena, weir_text *out,
-                           const char *what)
+weir_status weir_gguf_text(
+    weir_gguf_cursor *cursor, weir_arena *arena, weir_text *out, const char *what
+)
 {
     uint64_t length;
     WEIR_TRY(weir_gguf_u64(cursor, &length, what));
@@ -143,7 +146,7 @@ weir_status weir_gguf_text(weir_gguf_cursor *cursor, weir_arena *arena, weir_tex
 static weir_status read_type(weir_gguf_cursor *cursor, weir_packed_type *out, const char *key)
 {
     const size_t at = cursor->at;
-    uint32_t     type;
+    uint32_t type;
     WEIR_TRY(weir_gguf_u32(cursor, &type, "a value's type"));
     if (type >= WEIR_PACKED_TYPES)
         return weir_gguf_bad(cursor, at, "key %s has unknown value type %" PRIu32, key, type);
@@ -151,21 +154,24 @@ static weir_status read_type(weir_gguf_cursor *cursor, weir_packed_type *out, co
     return WEIR_OK;
 }
 
-static weir_status read_number(weir_gguf_cursor *cursor, weir_meta *out, weir_packed_type type,
-                               const char *key)
+static weir_status read_number(
+    weir_gguf_cursor *cursor, weir_meta *out, weir_packed_type type, const char *key
+)
 {
     WEIR_TRY(weir_gguf_need(cursor, weir_packed_bytes(type), "a value"));
     if (!weir_packed_read(out, type, cursor->bytes + cursor->at))
-        return weir_gguf_bad(cursor, cursor->at, "key %s holds %s", key,
-                             type == WEIR_PACKED_BOOL ? "a bool that is neither 0 nor 1"
-                                                      : "an integer past 2^63 - 1");
+        return weir_gguf_bad(
+            cursor, cursor->at, "key %s holds %s", key,
+            type == WEIR_PACKED_BOOL ? "a bool that is neither 0 nor 1" : "an integer past 2^63 - 1"
+        );
     cursor->at += weir_packed_bytes(type);
     return WEIR_OK;
 }
 
 /* The numbers stay where they are; they are read once here to be checked. */
-static weir_status read_numbers(weir_gguf_cursor *cursor, weir_elements *out, weir_packed_type type,
-                                uint64_t n, const char *key)
+static weir_status read_numbers(
+    weir_gguf_cursor *cursor, weir_elements *out, weir_packed_type type, uint64_t n, const char *key
+)
 {
     const size_t size = weir_packed_bytes(type);
     if (n > UINT64_MAX / size)
@@ -181,12 +187,14 @@ static weir_status read_numbers(weir_gguf_cursor *cursor, weir_elements *out, we
     return WEIR_OK;
 }
 
-static weir_status read_texts(weir_gguf_cursor *cursor, weir_arena *arena, weir_elements *out,
-                              uint64_t n)
+static weir_status read_texts(
+    weir_gguf_cursor *cursor, weir_arena *arena, weir_elements *out, uint64_t n
+)
 {
     if (n > (cursor->size - cursor->at) / sizeof(uint64_t))
-        return weir_gguf_bad(cursor, cursor->at,
-                             "an array of %" PRIu64 " strings does not fit in the file", n);
+        return weir_gguf_bad(
+            cursor, cursor->at, "an array of %" PRIu64 " strings does not fit in the file", n
+        );
     WEIR_TRY(weir_gguf_need(cursor, n * sizeof(uint64_t), "an array of strings"));
     weir_text *const texts = weir_arena_take(arena, (size_t)n * sizeof *texts);
     if (texts == NULL) return weir_directory_no_memory(cursor->error, cursor->name);
@@ -196,18 +204,23 @@ static weir_status read_texts(weir_gguf_cursor *cursor, weir_arena *arena, weir_
     return WEIR_OK;
 }
 
-static weir_status read_array(weir_gguf_cursor *cursor, weir_arena *arena, weir_meta *out,
-                              const char *key, int depth);
+static weir_status read_array(
+    weir_gguf_cursor *cursor, weir_arena *arena, weir_meta *out, const char *key, int depth
+);
 
-static weir_status read_arrays(weir_gguf_cursor *cursor, weir_arena *arena, weir_elements *out,
-                               uint64_t n, const char *key, int depth)
+static weir_status read_arrays(
+    weir_gguf_cursor *cursor, weir_arena *arena, weir_elements *out, uint64_t n, const char *key,
+    int depth
+)
 {
     if (depth == ARRAY_DEPTH)
-        return weir_gguf_bad(cursor, cursor->at, "key %s nests arrays deeper than %d", key,
-                             ARRAY_DEPTH);
+        return weir_gguf_bad(
+            cursor, cursor->at, "key %s nests arrays deeper than %d", key, ARRAY_DEPTH
+        );
     if (n > INNER_ARRAYS_MAX - cursor->n_inner_arrays)
-        return weir_gguf_bad(cursor, cursor->at, "key %s: more than %d arrays inside arrays", key,
-                             INNER_ARRAYS_MAX);
+        return weir_gguf_bad(
+            cursor, cursor->at, "key %s: more than %d arrays inside arrays", key, INNER_ARRAYS_MAX
+        );
     cursor->n_inner_arrays += (size_t)n;
     weir_meta *const values = weir_arena_take(arena, (size_t)n * sizeof *values);
     if (values == NULL) return weir_directory_no_memory(cursor->error, cursor->name);
@@ -217,11 +230,12 @@ static weir_status read_arrays(weir_gguf_cursor *cursor, weir_arena *arena, weir
     return WEIR_OK;
 }
 
-static weir_status read_array(weir_gguf_cursor *cursor, weir_arena *arena, weir_meta *out,
-                              const char *key, int depth)
+static weir_status read_array(
+    weir_gguf_cursor *cursor, weir_arena *arena, weir_meta *out, const char *key, int depth
+)
 {
     weir_packed_type type;
-    uint64_t         n;
+    uint64_t n;
     WEIR_TRY(read_type(cursor, &type, key));
     WEIR_TRY(weir_gguf_u64(cursor, &n, "an array's length"));
     weir_elements *const elements = weir_arena_take(arena, sizeof *elements);
@@ -239,10 +253,11 @@ static weir_status read_array(weir_gguf_cursor *cursor, weir_arena *arena, weir_
     return WEIR_OK;
 }
 
-weir_status weir_gguf_value(weir_gguf_cursor *cursor, weir_arena *arena, weir_meta *out,
-                            const char *key)
+weir_status weir_gguf_value(
+    weir_gguf_cursor *cursor, weir_arena *arena, weir_meta *out, const char *key
+)
 {
-    char             shown[80];
+    char shown[80];
     weir_packed_type type;
     (void)weir_printable(shown, sizeof shown, key, strlen(key));
     WEIR_TRY(read_type(cursor, &type, shown));

@@ -15,7 +15,7 @@ const weir_json_limits weir_json_request = { .depth = WEIR_JSON_DEPTH,
                                              .keys = WEIR_JSON_KEYS };
 
 /* ---- memory ---------------------------------------------------------------------------------- */
-static bool               uses_memory; /* set before there are threads */
+static bool uses_memory; /* set before there are threads */
 static _Thread_local bool ran_out;
 
 static void *take(size_t n)
@@ -39,8 +39,10 @@ bool weir_json_ran_out(void)
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
-static weir_status refuse(weir_json_fault fault, const weir_json_place *place, const char *name,
-                          const weir_json_limits *limits, weir_error *error)
+static weir_status refuse(
+    weir_json_fault fault, const weir_json_place *place, const char *name,
+    const weir_json_limits *limits, weir_error *error
+)
 {
     char reason[64] = "";
     switch (fault) {
@@ -64,17 +66,19 @@ static weir_status refuse(weir_json_fault fault, const weir_json_place *place, c
         (void)snprintf(reason, sizeof reason, "a number is too large");
         break;
     }
-    return weir_error_set(error, WEIR_EFORMAT, "%s:%zu:%zu: %s", name, place->line, place->column,
-                          reason);
+    return weir_error_set(
+        error, WEIR_EFORMAT, "%s:%zu:%zu: %s", name, place->line, place->column, reason
+    );
 }
 
 /* Where the payer has no heap, a tree has one of its own, which goes back to the system with it. */
-static weir_json_fault build_apart(json_t **out, weir_json_place *place, const char *text, size_t n,
-                                   const weir_json_limits *limits)
+static weir_json_fault build_apart(
+    json_t **out, weir_json_place *place, const char *text, size_t n, const weir_json_limits *limits
+)
 {
     weir_payer *const before = weir_payer_get();
-    const bool        has_heap = before != NULL && before->heap != NULL;
-    weir_heap *const  heap = uses_memory && !has_heap ? weir_heap_open(before) : NULL;
+    const bool has_heap = before != NULL && before->heap != NULL;
+    weir_heap *const heap = uses_memory && !has_heap ? weir_heap_open(before) : NULL;
     if (heap != NULL) (void)weir_payer_set(weir_heap_payer(heap));
     const weir_json_fault fault = weir_json_build(out, place, text, n, limits);
     (void)weir_payer_set(before);
@@ -82,27 +86,32 @@ static weir_json_fault build_apart(json_t **out, weir_json_place *place, const c
     return fault;
 }
 
-weir_status weir_json_parse_within(json_t **out, const char *text, size_t n, const char *name,
-                                   const weir_json_limits *limits, weir_error *error)
+weir_status weir_json_parse_within(
+    json_t **out, const char *text, size_t n, const char *name, const weir_json_limits *limits,
+    weir_error *error
+)
 {
-    weir_json_place       place = { 0 };
+    weir_json_place place = { 0 };
     const weir_json_fault fault = build_apart(out, &place, text, n, limits);
     return fault == WEIR_JSON_FINE ? WEIR_OK : refuse(fault, &place, name, limits, error);
 }
 
-weir_status weir_json_parse(json_t **out, const char *text, size_t n, const char *name,
-                            size_t max_depth, weir_error *error)
+weir_status weir_json_parse(
+    json_t **out, const char *text, size_t n, const char *name, size_t max_depth, weir_error *error
+)
 {
     weir_json_limits limits = weir_json_file;
     limits.depth = max_depth;
     return weir_json_parse_within(out, text, n, name, &limits, error);
 }
 
-typedef weir_status (*read_bytes)(weir_buffer *out, const char *path, size_t limit,
-                                  weir_error *error);
+typedef weir_status (*read_bytes)(
+    weir_buffer *out, const char *path, size_t limit, weir_error *error
+);
 
-static weir_status read_and_parse(json_t **out, read_bytes read, const char *path, size_t limit,
-                                  weir_error *error)
+static weir_status read_and_parse(
+    json_t **out, read_bytes read, const char *path, size_t limit, weir_error *error
+)
 {
     weir_buffer text = { 0 };
     weir_status status = read(&text, path, limit, error);
@@ -125,7 +134,7 @@ weir_status weir_json_read_input(json_t **out, const char *path, size_t limit, w
 /* ---- writing --------------------------------------------------------------------------------- */
 typedef struct sink {
     weir_buffer *buffer;
-    weir_status  status;
+    weir_status status;
 } sink;
 
 static int add(const char *bytes, size_t n, void *to)
@@ -138,7 +147,7 @@ static int add(const char *bytes, size_t n, void *to)
 weir_status weir_json_write(weir_buffer *out, const json_t *value, size_t flags)
 {
     const size_t before = out->size;
-    sink         to = { .buffer = out };
+    sink to = { .buffer = out };
     (void)weir_json_ran_out();
     /* jansson goes on after some failures, and then says that all is well. */
     if (json_dump_callback(value, add, &to, flags) == 0 && to.status == WEIR_OK) return WEIR_OK;

@@ -45,29 +45,32 @@ typedef enum weir_json_fault {
 } weir_json_fault;
 typedef struct weir_json_place {
     const char *reason; /* of WEIR_JSON_SYNTAX */
-    size_t      offset, line, column; /* offset from 0, the others from 1 */
-    char        key[48]; /* the top-level key whose value it is in, printable; "": none */
+    size_t offset, line, column; /* offset from 0, the others from 1 */
+    char key[48]; /* the top-level key whose value it is in, printable; "": none */
 } weir_json_place;
 /* Any JSON value, also a scalar. `place` (may be NULL) is filled on a fault.
  * owner  : the caller gives *out back with json_decref */
-weir_json_fault weir_json_build(json_t **out, weir_json_place *place, const char *text, size_t n,
-                                const weir_json_limits *limits);
+weir_json_fault weir_json_build(
+    json_t **out, weir_json_place *place, const char *text, size_t n, const weir_json_limits *limits
+);
 
 /* The same. `name` begins the error text: "name:line:column: reason".
  * errors : EFORMAT; ENOMEM */
-WEIR_MUST_CHECK weir_status weir_json_parse_within(json_t **out, const char *text, size_t n,
-                                                   const char *name, const weir_json_limits *limits,
-                                                   weir_error *error);
+WEIR_MUST_CHECK weir_status weir_json_parse_within(
+    json_t **out, const char *text, size_t n, const char *name, const weir_json_limits *limits,
+    weir_error *error
+);
 /* By the limits of files, at most `max_depth` levels deep. */
-WEIR_MUST_CHECK weir_status weir_json_parse(json_t **out, const char *text, size_t n,
-                                            const char *name, size_t max_depth, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_json_parse(
+    json_t **out, const char *text, size_t n, const char *name, size_t max_depth, weir_error *error
+);
 /* A whole file of at most `limit` bytes, by the limits of files.
  * errors : ENOTFOUND, EIO, EFORMAT, ENOMEM */
-WEIR_MUST_CHECK weir_status weir_json_read_file(json_t **out, const char *path, size_t limit,
-                                                weir_error *error);
+WEIR_MUST_CHECK weir_status
+weir_json_read_file(json_t **out, const char *path, size_t limit, weir_error *error);
 /* The same of what a user names on a command line (weir_file_read_input). */
-WEIR_MUST_CHECK weir_status weir_json_read_input(json_t **out, const char *path, size_t limit,
-                                                 weir_error *error);
+WEIR_MUST_CHECK weir_status
+weir_json_read_input(json_t **out, const char *path, size_t limit, weir_error *error);
 
 /* Appends `value` as text; flags: JSON_COMPACT and others of json_dumps.
  * errors : ENOMEM; EINVAL: jansson cannot write it */

@@ -10,17 +10,17 @@
 #include "engine/formats/json.h"
 
 typedef struct reader {
-    const char             *text, *at, *end;
+    const char *text, *at, *end;
     const weir_json_limits *limits;
-    size_t                  depth, values, keys;
-    const char             *reason;
-    char                    key[sizeof((weir_json_place *)0)->key];
-    weir_buffer             scratch; /* text without its escapes; a number that strtod reads */
+    size_t depth, values, keys;
+    const char *reason;
+    char key[sizeof((weir_json_place *)0)->key];
+    weir_buffer scratch; /* text without its escapes; a number that strtod reads */
 } reader;
 
 typedef struct span {
     const char *bytes;
-    size_t      n;
+    size_t n;
 } span;
 
 static weir_json_fault syntax(reader *r, const char *reason)
@@ -60,7 +60,7 @@ static weir_json_fault find_end(reader *r, bool *escapes)
 {
     while (r->at < r->end && *r->at != '"') {
         const unsigned char c = (unsigned char)*r->at;
-        size_t              n = 1;
+        size_t n = 1;
         if (c < 0x20) return syntax(r, "a control character in a string must be escaped");
         if (c == '\\') *escapes = true, n = 2;
         if (c >= 0x80 && (n = sequence(r->at, r->end)) == 0) return syntax(r, "invalid UTF-8");
@@ -77,10 +77,10 @@ static int32_t hex(const char *at, const char *end)
     if (end - at < 4) return -1;
     for (int i = 0; i < 4; i++) {
         const char c = at[i];
-        const int  digit = c >= '0' && c <= '9'   ? c - '0'
-                           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                  : -1;
+        const int digit = c >= '0' && c <= '9'   ? c - '0'
+                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                                 : -1;
         if (digit < 0) return -1;
         code = code * 16 + digit;
     }
@@ -100,14 +100,15 @@ static size_t encode(char *out, int32_t code)
 }
 
 /* Behind "\\u". *used: bytes of it and of the other half of a pair. */
-static weir_json_fault read_code(reader *r, int32_t *code, const char *at, const char *end,
-                                 size_t *used)
+static weir_json_fault read_code(
+    reader *r, int32_t *code, const char *at, const char *end, size_t *used
+)
 {
     *code = hex(at, end);
     *used = 4;
     if (*code < 0) return syntax(r, "\\\\u needs four hexadecimal digits");
     if (*code < 0xd800 || *code > 0xdfff) return WEIR_JSON_FINE;
-    const bool    pair = *code < 0xdc00 && end - at >= 10 && at[4] == '\\' && at[5] == 'u';
+    const bool pair = *code < 0xdc00 && end - at >= 10 && at[4] == '\\' && at[5] == 'u';
     const int32_t low = pair ? hex(at + 6, end) : -1;
     if (low < 0xdc00 || low > 0xdfff) return syntax(r, "half of a surrogate pair");
     *code = 0x10000 + ((*code - 0xd800) << 10) + (low - 0xdc00);
@@ -125,14 +126,14 @@ static weir_json_fault unescape(reader *r, span *text)
     char *out = r->scratch.data;
     for (const char *at = text->bytes; at < end;) {
         const char *const escape = memchr(at, '\\', (size_t)(end - at));
-        const size_t      plain = (size_t)((escape != NULL ? escape : end) - at);
+        const size_t plain = (size_t)((escape != NULL ? escape : end) - at);
         memcpy(out, at, plain);
         out += plain;
         at += plain;
         if (escape == NULL) break;
         const char *const name = memchr(names, at[1], sizeof names - 1);
-        int32_t           code;
-        size_t            used;
+        int32_t code;
+        size_t used;
         at += 2;
         if (name != NULL) {
             *out++ = meanings[name - names];
@@ -151,7 +152,7 @@ static weir_json_fault unescape(reader *r, span *text)
 static weir_json_fault read_text(reader *r, span *out)
 {
     const char *const begin = ++r->at;
-    bool              escapes = false;
+    bool escapes = false;
     TRY(find_end(r, &escapes));
     *out = (span){ .bytes = begin, .n = (size_t)(r->at++ - begin) };
     return escapes ? unescape(r, out) : WEIR_JSON_FINE;
@@ -181,7 +182,7 @@ static size_t digits(const char *at, const char *end)
 static weir_json_fault read_integer(json_t **out, const char *at, const char *end)
 {
     const bool negative = *at == '-';
-    int64_t    value = 0;
+    int64_t value = 0;
     for (at += negative; at < end; at++) {
         const int64_t digit = negative ? '0' - *at : *at - '0';
         if (!weir_mul_i64(&value, value, 10) || !weir_add_i64(&value, value, digit))
@@ -202,9 +203,9 @@ static weir_json_fault read_real(reader *r, json_t **out, const char *at, const 
 
 static weir_json_fault read_number(reader *r, json_t **out)
 {
-    const char  *at = r->at + (*r->at == '-');
+    const char *at = r->at + (*r->at == '-');
     const size_t whole = digits(at, r->end);
-    bool         real = false;
+    bool real = false;
     if (whole == 0 || (whole > 1 && *at == '0')) return syntax(r, "a number is not well formed");
     at += whole;
     if (at < r->end && *at == '.') {
@@ -228,7 +229,7 @@ static weir_json_fault read_number(reader *r, json_t **out)
 static weir_json_fault read_word(reader *r, json_t **out)
 {
     static const char *const words[] = { "true", "false", "null" };
-    json_t *const            values[] = { json_true(), json_false(), json_null() };
+    json_t *const values[] = { json_true(), json_false(), json_null() };
     for (size_t i = 0; i < 3; i++) {
         const size_t n = strlen(words[i]);
         if ((size_t)(r->end - r->at) < n || memcmp(r->at, words[i], n) != 0) continue;
@@ -300,12 +301,13 @@ static weir_json_fault read_key(reader *r, json_t *object, json_t **key)
 
 static weir_json_fault read_member(reader *r, json_t *object)
 {
-    json_t         *key = NULL, *value = NULL;
+    json_t *key = NULL, *value = NULL;
     weir_json_fault fault = read_key(r, object, &key);
     if (fault == WEIR_JSON_FINE) fault = read_value(r, &value);
     if (fault == WEIR_JSON_FINE &&
-        json_object_setn_new_nocheck(object, json_string_value(key), json_string_length(key),
-                                     value) != 0)
+        json_object_setn_new_nocheck(
+            object, json_string_value(key), json_string_length(key), value
+        ) != 0)
         fault = WEIR_JSON_NO_MEMORY;
     json_decref(key);
     return fault;
@@ -360,10 +362,11 @@ static weir_json_place place_of(const reader *r)
     return place;
 }
 
-weir_json_fault weir_json_build(json_t **out, weir_json_place *place, const char *text, size_t n,
-                                const weir_json_limits *limits)
+weir_json_fault weir_json_build(
+    json_t **out, weir_json_place *place, const char *text, size_t n, const weir_json_limits *limits
+)
 {
-    reader  r = { .text = text, .at = text, .end = n > 0 ? text + n : text, .limits = limits };
+    reader r = { .text = text, .at = text, .end = n > 0 ? text + n : text, .limits = limits };
     json_t *value = NULL;
     weir_json_fault fault = read_value(&r, &value);
     if (fault == WEIR_JSON_FINE) skip_space(&r);

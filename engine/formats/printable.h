@@ -22,12 +22,12 @@ static inline const char *weir_printable(char *out, size_t size, const char *byt
 static inline size_t weir_utf8_step(const unsigned char *bytes, size_t n)
 {
     const unsigned char lead = bytes[0];
-    const size_t        length = lead < 0x80   ? 1
-                                 : lead < 0xC2 ? 0
-                                 : lead < 0xE0 ? 2
-                                 : lead < 0xF0 ? 3
-                                 : lead < 0xF5 ? 4
-                                               : 0;
+    const size_t length = lead < 0x80   ? 1
+                          : lead < 0xC2 ? 0
+                          : lead < 0xE0 ? 2
+                          : lead < 0xF0 ? 3
+                          : lead < 0xF5 ? 4
+                                        : 0;
     if (length == 0 || length > n) return 0;
     for (size_t i = 1; i < length; i++)
         if ((bytes[i] & 0xC0) != 0x80) return 0;

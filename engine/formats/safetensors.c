@@ -19,7 +19,7 @@ enum { HEADER_DEPTH = 8 };
 
 static const struct {
     const char *name;
-    weir_dtype  dtype;
+    weir_dtype dtype;
 } dtypes[] = {
     { "F32", WEIR_F32 },   { "F16", WEIR_F16 },         { "BF16", WEIR_BF16 },
     { "F64", WEIR_F64 },   { "I8", WEIR_I8 },           { "I16", WEIR_I16 },
@@ -30,17 +30,18 @@ static const struct {
 
 /* The file being read, for the functions below. */
 typedef struct reader {
-    weir_tensor_directory       *directory;
+    weir_tensor_directory *directory;
     const weir_safetensors_args *args;
-    const unsigned char         *data;
-    size_t                       data_size;
-    weir_error                  *error;
+    const unsigned char *data;
+    size_t data_size;
+    weir_error *error;
 } reader;
 
-static weir_status __attribute__((format(printf, 3, 4)))
-bad_tensor(const reader *r, const char *label, const char *format, ...)
+static weir_status __attribute__((format(printf, 3, 4))) bad_tensor(
+    const reader *r, const char *label, const char *format, ...
+)
 {
-    char    text[400];
+    char text[400];
     va_list list;
     va_start(list, format);
     (void)vsnprintf(text, sizeof text, format, list);
@@ -48,8 +49,9 @@ bad_tensor(const reader *r, const char *label, const char *format, ...)
     return weir_error_set(r->error, WEIR_EFORMAT, "%s: tensor %s: %s", r->args->name, label, text);
 }
 
-static weir_status read_dtype(const reader *r, const json_t *entry, weir_tensor *tensor,
-                              const char *label)
+static weir_status read_dtype(
+    const reader *r, const json_t *entry, weir_tensor *tensor, const char *label
+)
 {
     const json_t *const value = json_object_get(entry, "dtype");
     if (!json_is_string(value)) return bad_tensor(r, label, "dtype is not a string");
@@ -61,20 +63,24 @@ static weir_status read_dtype(const reader *r, const json_t *entry, weir_tensor 
         return WEIR_OK;
     }
     char shown[40];
-    return bad_tensor(r, label, "unknown dtype %s",
-                      weir_printable(shown, sizeof shown, text, json_string_length(value)));
+    return bad_tensor(
+        r, label, "unknown dtype %s",
+        weir_printable(shown, sizeof shown, text, json_string_length(value))
+    );
 }
 
 /* Shape and the bytes that it takes. */
-static weir_status read_shape(const reader *r, const json_t *entry, weir_tensor *tensor,
-                              const char *label)
+static weir_status read_shape(
+    const reader *r, const json_t *entry, weir_tensor *tensor, const char *label
+)
 {
     const json_t *const shape = json_object_get(entry, "shape");
     if (!json_is_array(shape)) return bad_tensor(r, label, "shape is not an array");
     const size_t n_dims = json_array_size(shape);
     if (n_dims > WEIR_TENSOR_DIMS)
-        return bad_tensor(r, label, "it has %zu dimensions, at most %d are read", n_dims,
-                          WEIR_TENSOR_DIMS);
+        return bad_tensor(
+            r, label, "it has %zu dimensions, at most %d are read", n_dims, WEIR_TENSOR_DIMS
+        );
     tensor->n_dims = (int32_t)n_dims;
     int64_t elements = 1;
     for (size_t i = 0; i < WEIR_TENSOR_DIMS; i++) {
@@ -86,14 +92,17 @@ static weir_status read_shape(const reader *r, const json_t *entry, weir_tensor 
         if (!weir_mul_i64(&elements, elements, tensor->shape[i]))
             return bad_tensor(r, label, "the product of its dimensions does not fit");
     }
-    if (!weir_mul_size(&tensor->bytes, (size_t)elements,
-                       (size_t)weir_dtype_of(tensor->dtype).block_bytes))
+    if (!weir_mul_size(
+            &tensor->bytes, (size_t)elements, (size_t)weir_dtype_of(tensor->dtype).block_bytes
+        ))
         return bad_tensor(r, label, "the product of its dimensions does not fit");
     return WEIR_OK;
 }
 
-static weir_status read_span(const reader *r, const json_t *entry, weir_tensor *tensor,
-                             weir_file_span *span, const char *label)
+static weir_status read_span(
+    const reader *r, const json_t *entry, weir_tensor *tensor, weir_file_span *span,
+    const char *label
+)
 {
     const json_t *const offsets = json_object_get(entry, "data_offsets");
     const json_t *const begin = json_array_get(offsets, 0), *const end = json_array_get(offsets, 1);
@@ -101,12 +110,15 @@ static weir_status read_span(const reader *r, const json_t *entry, weir_tensor *
         return bad_tensor(r, label, "data_offsets is not an array of two integers");
     const json_int_t from = json_integer_value(begin), to = json_integer_value(end);
     if (from < 0 || to < from || (uint64_t)to > r->data_size)
-        return bad_tensor(r, label,
-                          "bytes %lld to %lld of a data section of %zu; is the file whole?",
-                          (long long)from, (long long)to, r->data_size);
+        return bad_tensor(
+            r, label, "bytes %lld to %lld of a data section of %zu; is the file whole?",
+            (long long)from, (long long)to, r->data_size
+        );
     if ((size_t)(to - from) != tensor->bytes)
-        return bad_tensor(r, label, "data_offsets span %lld bytes, its shape takes %zu",
-                          (long long)(to - from), tensor->bytes);
+        return bad_tensor(
+            r, label, "data_offsets span %lld bytes, its shape takes %zu", (long long)(to - from),
+            tensor->bytes
+        );
     *span = (weir_file_span){ .begin = (size_t)from, .end = (size_t)to };
     tensor->data = r->data + from;
     return WEIR_OK;
@@ -119,10 +131,11 @@ static bool is_wanted(const reader *r, const char *name)
     return file != NULL && strcmp(file, r->args->wanted_file) == 0;
 }
 
-static weir_status read_entry(const reader *r, const char *name, const json_t *entry,
-                              weir_file_span *span)
+static weir_status read_entry(
+    const reader *r, const char *name, const json_t *entry, weir_file_span *span
+)
 {
-    char        label[80];
+    char label[80];
     weir_tensor tensor = { .file = r->args->source };
     (void)weir_printable(label, sizeof label, name, strlen(name));
     if (!weir_name_valid(name, strlen(name)))
@@ -147,25 +160,27 @@ static weir_status check_tiling(const reader *r, weir_file_span *spans, size_t n
             return weir_error_set(
                 r->error, WEIR_EFORMAT,
                 "%s: %s in the data section: one tensor ends at %zu, the next begins at %zu",
-                r->args->name, spans[i].begin < at ? "overlap" : "gap", at, spans[i].begin);
+                r->args->name, spans[i].begin < at ? "overlap" : "gap", at, spans[i].begin
+            );
         at = spans[i].end;
     }
     if (at != r->data_size)
-        return weir_error_set(r->error, WEIR_EFORMAT,
-                              "%s: the last tensor ends at %zu of a data section of %zu bytes",
-                              r->args->name, at, r->data_size);
+        return weir_error_set(
+            r->error, WEIR_EFORMAT,
+            "%s: the last tensor ends at %zu of a data section of %zu bytes", r->args->name, at,
+            r->data_size
+        );
     return WEIR_OK;
 }
 
 static weir_status check_metadata(const reader *r, const json_t *metadata)
 {
-    const char   *key;
+    const char *key;
     const json_t *value;
     if (!json_is_object(metadata)) return bad_tensor(r, "__metadata__", "it is not an object");
     json_object_foreach(
-        (json_t *)(uintptr_t)metadata, key,
-        value) if (!json_is_string(value)) return bad_tensor(r, "__metadata__",
-                                                             "a value is not a string");
+        (json_t *)(uintptr_t)metadata, key, value
+    ) if (!json_is_string(value)) return bad_tensor(r, "__metadata__", "a value is not a string");
     return WEIR_OK;
 }
 
@@ -173,14 +188,16 @@ static weir_status read_entries(const reader *r, json_t *header)
 {
     const size_t n_entries = json_object_size(header);
     if (n_entries > WEIR_FILE_TENSORS_MAX)
-        return weir_error_set(r->error, WEIR_EFORMAT, "%s: %zu tensors, at most %d are read",
-                              r->args->name, n_entries, WEIR_FILE_TENSORS_MAX);
+        return weir_error_set(
+            r->error, WEIR_EFORMAT, "%s: %zu tensors, at most %d are read", r->args->name,
+            n_entries, WEIR_FILE_TENSORS_MAX
+        );
     weir_file_span *const spans = weir_memory_take_zero(n_entries + 1, sizeof *spans);
     if (spans == NULL) return weir_directory_no_memory(r->error, r->args->name);
     weir_status status = WEIR_OK;
-    size_t      n = 0;
+    size_t n = 0;
     const char *name;
-    json_t     *entry;
+    json_t *entry;
     json_object_foreach(header, name, entry)
     {
         if (strcmp(name, "__metadata__") == 0)
@@ -197,28 +214,32 @@ static weir_status read_entries(const reader *r, json_t *header)
 static weir_status header_length(const weir_safetensors_args *args, size_t *out, weir_error *error)
 {
     if (args->n < sizeof(uint64_t))
-        return weir_error_set(error, WEIR_EFORMAT,
-                              "%s: byte 0: a file of %zu bytes has no safetensors header",
-                              args->name, args->n);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: byte 0: a file of %zu bytes has no safetensors header",
+            args->name, args->n
+        );
     uint64_t length = 0;
     for (size_t i = sizeof length; i-- > 0;) length = length << 8 | args->bytes[i];
     if (length > WEIR_HEADER_BYTES_MAX || length > args->n - sizeof length)
-        return weir_error_set(error, WEIR_EFORMAT,
-                              "%s: byte 0: a header of %" PRIu64
-                              " bytes; the file has %zu more, %d are allowed",
-                              args->name, length, args->n - sizeof length, WEIR_HEADER_BYTES_MAX);
+        return weir_error_set(
+            error, WEIR_EFORMAT,
+            "%s: byte 0: a header of %" PRIu64 " bytes; the file has %zu more, %d are allowed",
+            args->name, length, args->n - sizeof length, WEIR_HEADER_BYTES_MAX
+        );
     if (length == 0 || args->bytes[sizeof length] != '{')
         return weir_error_set(
             error, WEIR_EFORMAT,
-            "%s: byte 8: not a safetensors file: its header does not begin with {", args->name);
+            "%s: byte 8: not a safetensors file: its header does not begin with {", args->name
+        );
     *out = (size_t)length;
     return WEIR_OK;
 }
 
-weir_status weir_safetensors_parse(weir_tensor_directory       *directory,
-                                   const weir_safetensors_args *args, weir_error *error)
+weir_status weir_safetensors_parse(
+    weir_tensor_directory *directory, const weir_safetensors_args *args, weir_error *error
+)
 {
-    size_t  length;
+    size_t length;
     json_t *header;
     WEIR_TRY(header_length(args, &length, error));
     const char *const text = (const char *)args->bytes + sizeof(uint64_t);

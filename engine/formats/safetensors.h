@@ -16,15 +16,15 @@ extern "C" {
  *          only good to be closed. */
 typedef struct weir_safetensors_args {
     const unsigned char *bytes;
-    size_t               n;
-    const char          *name;
-    int32_t              source;
-    const json_t        *wanted;
-    const char          *wanted_file;
+    size_t n;
+    const char *name;
+    int32_t source;
+    const json_t *wanted;
+    const char *wanted_file;
 } weir_safetensors_args;
-WEIR_MUST_CHECK weir_status weir_safetensors_parse(weir_tensor_directory       *directory,
-                                                   const weir_safetensors_args *args,
-                                                   weir_error                  *error);
+WEIR_MUST_CHECK weir_status weir_safetensors_parse(
+    weir_tensor_directory *directory, const weir_safetensors_args *args, weir_error *error
+);
 
 #ifdef __cplusplus
 }

@@ -25,12 +25,12 @@ enum {
 /* shape is slowest first, as in [n_out, n_in] (GGUF's order is reversed by the reader). `file`
  * counts the files of the checkpoint. */
 typedef struct weir_tensor {
-    const char          *name;
+    const char *name;
     const unsigned char *data; /* unaligned */
-    size_t               bytes;
-    int64_t              shape[WEIR_TENSOR_DIMS];
-    int32_t              n_dims, file;
-    weir_dtype           dtype;
+    size_t bytes;
+    int64_t shape[WEIR_TENSOR_DIMS];
+    int32_t n_dims, file;
+    weir_dtype dtype;
 } weir_tensor;
 
 typedef enum weir_container { WEIR_CONTAINER_GGUF, WEIR_CONTAINER_SAFETENSORS } weir_container;
@@ -49,14 +49,14 @@ typedef enum weir_meta_type {
 typedef struct weir_meta {
     weir_meta_type type;
     union {
-        int64_t     integer;
-        double      number;
-        bool        boolean;
+        int64_t integer;
+        double number;
+        bool boolean;
         const char *string;
     };
-    size_t         length; /* of the string, or elements of the array */
+    size_t length; /* of the string, or elements of the array */
     weir_meta_type element_type; /* of an array */
-    const void    *elements; /* private to the reader */
+    const void *elements; /* private to the reader */
 } weir_meta;
 
 typedef struct weir_tensor_directory weir_tensor_directory;
@@ -66,24 +66,27 @@ typedef struct weir_tensor_directory weir_tensor_directory;
  * config.json beside the weights, with `text_config` taken as the root when present (its keys go
  * before the root's); nested objects are reached as "rope_parameters.rope_theta".
  * errors : EIO, ENOTFOUND, EFORMAT with file, place and reason */
-WEIR_MUST_CHECK weir_status weir_tensor_directory_open(weir_tensor_directory **out,
-                                                       const char *path, weir_error *error);
-void                        weir_tensor_directory_close(weir_tensor_directory *directory);
+WEIR_MUST_CHECK weir_status
+weir_tensor_directory_open(weir_tensor_directory **out, const char *path, weir_error *error);
+void weir_tensor_directory_close(weir_tensor_directory *directory);
 
 weir_container weir_tensor_directory_container(const weir_tensor_directory *directory);
-const char    *weir_tensor_directory_path(
-       const weir_tensor_directory *directory); /* the file or folder that was opened      */
-const char *weir_tensor_directory_folder(
-    const weir_tensor_directory *directory); /* where tokenizer.json would be           */
-size_t             weir_tensor_directory_count(const weir_tensor_directory *directory);
-const weir_tensor *weir_tensor_directory_at(const weir_tensor_directory *directory,
-                                            size_t index); /* one array: at(i) == at(0) + i */
-const weir_tensor *weir_tensor_directory_find(const weir_tensor_directory *directory,
-                                              const char *name); /* NULL when absent        */
+/* The file or folder that was opened */
+const char *weir_tensor_directory_path(const weir_tensor_directory *directory);
+/* Where tokenizer.json would be */
+const char *weir_tensor_directory_folder(const weir_tensor_directory *directory);
+size_t weir_tensor_directory_count(const weir_tensor_directory *directory);
+/* One array: at(i) == at(0) + i */
+const weir_tensor *weir_tensor_directory_at(const weir_tensor_directory *directory, size_t index);
+/* NULL when absent */
+const weir_tensor *weir_tensor_directory_find(
+    const weir_tensor_directory *directory, const char *name
+);
 /* GGUF: full key ("qwen35.block_count"); safetensors: config.json path. False when absent or
  * null. */
-bool weir_tensor_directory_meta(const weir_tensor_directory *directory, const char *key,
-                                weir_meta *out);
+bool weir_tensor_directory_meta(
+    const weir_tensor_directory *directory, const char *key, weir_meta *out
+);
 bool weir_meta_at(const weir_meta *array, size_t index, weir_meta *out);
 /* The tensor's bytes will not be read again soon: give its pages back (they were copied into a
  * packed layout). */

@@ -31,26 +31,26 @@ extern "C" {
 
 /* EFORMAT for wrong sizes, numbers that are none and statistics that no queries have; `name` is for
  * messages. */
-WEIR_MUST_CHECK weir_status weir_calibration_parse(weir_calibration **out, const void *bytes,
-                                                   size_t n, const char *name, weir_error *error);
-WEIR_MUST_CHECK weir_status weir_calibration_read(weir_calibration **out, const char *path,
-                                                  weir_error *error);
-void                        weir_calibration_close(weir_calibration *calibration); /* NULL-safe */
+WEIR_MUST_CHECK weir_status weir_calibration_parse(
+    weir_calibration **out, const void *bytes, size_t n, const char *name, weir_error *error
+);
+WEIR_MUST_CHECK weir_status
+weir_calibration_read(weir_calibration **out, const char *path, weir_error *error);
+void weir_calibration_close(weir_calibration *calibration); /* NULL-safe */
 /* `is_plain`: without what Weir adds. ENOMEM. */
-WEIR_MUST_CHECK weir_status weir_calibration_print(weir_buffer            *out,
-                                                   const weir_calibration *calibration,
-                                                   bool                    is_plain);
-WEIR_MUST_CHECK weir_status weir_calibration_write(const char             *path,
-                                                   const weir_calibration *calibration,
-                                                   weir_error             *error);
+WEIR_MUST_CHECK weir_status
+weir_calibration_print(weir_buffer *out, const weir_calibration *calibration, bool is_plain);
+WEIR_MUST_CHECK weir_status
+weir_calibration_write(const char *path, const weir_calibration *calibration, weir_error *error);
 
 /* EMISMATCH unless the statistics are of this model: its digest, sizes and rotation. Of a file that
  * does not say which model it is of, only with `foreign`, and then sizes and rotation. */
-WEIR_MUST_CHECK weir_status weir_calibration_check(const weir_calibration  *calibration,
-                                                   const weir_policy_shape *shape, bool foreign,
-                                                   weir_error *error);
+WEIR_MUST_CHECK weir_status weir_calibration_check(
+    const weir_calibration *calibration, const weir_policy_shape *shape, bool foreign,
+    weir_error *error
+);
 uint64_t weir_calibration_digest(const weir_calibration *calibration); /* of the statistics */
-size_t   weir_calibration_bytes(const weir_calibration *calibration); /* in memory */
+size_t weir_calibration_bytes(const weir_calibration *calibration); /* in memory */
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -58,28 +58,32 @@ typedef struct weir_calibration_head {
     const float *re, *im, *length; /* [bands] mean of the bands, and of their lengths */
     const float *plain; /* [key_dim - rotary_dim]; NULL in a file that does not say it */
 } weir_calibration_head;
-weir_calibration_head weir_calibration_at(const weir_calibration *calibration, int64_t layer,
-                                          int64_t query_head);
+weir_calibration_head weir_calibration_at(
+    const weir_calibration *calibration, int64_t layer, int64_t query_head
+);
 /* |q| / a of a band: 1 when all queries agree. 0 for a band without queries. */
-float weir_calibration_concentration(const weir_calibration *calibration, int64_t layer,
-                                     int64_t query_head, int64_t band);
+float weir_calibration_concentration(
+    const weir_calibration *calibration, int64_t layer, int64_t query_head, int64_t band
+);
 float weir_calibration_budget_scale(const weir_calibration *calibration, int64_t layer);
 
 /* ---- making them ----------------------------------------------------------------------------- */
 
 typedef struct weir_calibrator weir_calibrator;
 /* theta: for the header, which plain readers take frequencies from. */
-WEIR_MUST_CHECK weir_status weir_calibrator_open(weir_calibrator        **out,
-                                                 const weir_policy_shape *shape, float theta,
-                                                 weir_error *error);
-void                        weir_calibrator_close(weir_calibrator *calibrator); /* NULL-safe */
-size_t                      weir_calibrator_bytes(const weir_calibrator *calibrator);
+WEIR_MUST_CHECK weir_status weir_calibrator_open(
+    weir_calibrator **out, const weir_policy_shape *shape, float theta, weir_error *error
+);
+void weir_calibrator_close(weir_calibrator *calibrator); /* NULL-safe */
+size_t weir_calibrator_bytes(const weir_calibrator *calibrator);
 /* Queries of all heads of one layer, before rotation, after any norm. */
-void weir_calibrator_add(weir_calibrator *calibrator, int64_t layer,
-                         const weir_policy_queries *queries);
+void weir_calibrator_add(
+    weir_calibrator *calibrator, int64_t layer, const weir_policy_queries *queries
+);
 /* EINVAL when a layer has seen no query, EFORMAT when queries were no numbers. */
-WEIR_MUST_CHECK weir_status weir_calibrator_finish(const weir_calibrator *calibrator,
-                                                   weir_calibration **out, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_calibrator_finish(
+    const weir_calibrator *calibrator, weir_calibration **out, weir_error *error
+);
 
 #ifdef __cplusplus
 }

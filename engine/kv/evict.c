@@ -13,14 +13,15 @@ static size_t lay_out(weir_kv_evictor *e, const weir_kv_spec *spec, char *base)
     const size_t heads = (size_t)kv_heads_of(spec), rows = (size_t)spec->max_rows,
                  kv_heads = (size_t)spec->n_kv_heads;
     const size_t key_dim = (size_t)spec->key_dim, value_dim = (size_t)spec->value_dim;
-    size_t       at = 0;
+    size_t at = 0;
 #define PLACE(field, count)                                                                        \
     do {                                                                                           \
         if (base != NULL) e->field = (void *)(base + at);                                          \
         at = (at + (size_t)(count) * sizeof *e->field + 63) & ~(size_t)63;                         \
     } while (0)
-    PLACE(fresh,
-          weir_kv_cold_pages(spec) > 0 ? heads * (size_t)kv_pages_per_head(spec->max_rows) : 0);
+    PLACE(
+        fresh, weir_kv_cold_pages(spec) > 0 ? heads * (size_t)kv_pages_per_head(spec->max_rows) : 0
+    );
     PLACE(stays, heads);
     PLACE(segments, kv_heads);
     PLACE(keys, WEIR_PAGE_TOKENS * key_dim);
@@ -64,15 +65,18 @@ size_t weir_kv_evictor_near_bytes(const weir_kv_spec *spec)
     return spec->evicts ? near_bytes(spec) : 0;
 }
 
-weir_status weir_kv_evictor_open(weir_kv_evictor **out, weir_kv_store *store, weir_stream *stream,
-                                 weir_ledger *ledger, weir_error *error)
+weir_status weir_kv_evictor_open(
+    weir_kv_evictor **out, weir_kv_store *store, weir_stream *stream, weir_ledger *ledger,
+    weir_error *error
+)
 {
     const weir_kv_spec *const spec = &store->spec;
-    void                     *self = NULL;
+    void *self = NULL;
     if (!spec->evicts || weir_kv_is_mixed(spec))
         return weir_error_set(error, WEIR_EINVAL, "this KV store does not evict rows");
     WEIR_TRY(
-        weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_kv_evictor), error));
+        weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_kv_evictor), error)
+    );
     weir_kv_evictor *const e = self;
     *e = (weir_kv_evictor){ .store = store,
                             .stream = stream,
@@ -82,8 +86,9 @@ weir_status weir_kv_evictor_open(weir_kv_evictor **out, weir_kv_store *store, we
     weir_status status =
         weir_ledger_alloc(ledger, &e->memory, WEIR_ACCOUNT_ACTIVATIONS, e->bytes, error);
     if (status == WEIR_OK)
-        status = weir_ledger_alloc_device(ledger, (void **)&e->near, WEIR_ACCOUNT_ACTIVATIONS,
-                                          near_bytes(spec), error);
+        status = weir_ledger_alloc_device(
+            ledger, (void **)&e->near, WEIR_ACCOUNT_ACTIVATIONS, near_bytes(spec), error
+        );
     if (status == WEIR_OK) status = evict_take_scratch(e, error);
     if (status != WEIR_OK) {
         weir_kv_evictor_close(e);
@@ -104,8 +109,9 @@ void weir_kv_evictor_close(weir_kv_evictor *evictor)
 {
     if (evictor == NULL) return;
     evict_give_scratch(evictor);
-    weir_ledger_free_device(evictor->ledger, evictor->near, WEIR_ACCOUNT_ACTIVATIONS,
-                            near_bytes(&evictor->store->spec));
+    weir_ledger_free_device(
+        evictor->ledger, evictor->near, WEIR_ACCOUNT_ACTIVATIONS, near_bytes(&evictor->store->spec)
+    );
     weir_ledger_free(evictor->ledger, evictor->memory, WEIR_ACCOUNT_ACTIVATIONS, evictor->bytes);
     weir_ledger_free(evictor->ledger, evictor, WEIR_ACCOUNT_ACTIVATIONS, sizeof *evictor);
 }
@@ -125,17 +131,20 @@ static int32_t first_moved(const int32_t *keep, int32_t n)
     return low;
 }
 
-static weir_status take_list(kv_stay *stay, const int32_t *keep, int64_t n_keep, int64_t stride,
-                             int64_t head, weir_error *error)
+static weir_status take_list(
+    kv_stay *stay, const int32_t *keep, int64_t n_keep, int64_t stride, int64_t head,
+    weir_error *error
+)
 {
     bool is_sound = n_keep >= 0 && n_keep <= stay->n && n_keep <= stride;
     for (int64_t i = 0; is_sound && i < n_keep; i++)
         is_sound = keep[i] < stay->n && keep[i] > (i > 0 ? keep[i - 1] : -1);
     if (!is_sound)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "what stays of KV head %" PRId64
-                              " is no ascending list of its %" PRId32 " rows",
-                              head, stay->n);
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "what stays of KV head %" PRId64 " is no ascending list of its %" PRId32 " rows", head,
+            stay->n
+        );
     *stay = (kv_stay){ .keep = keep,
                        .n = stay->n,
                        .n_keep = (int32_t)n_keep,
@@ -147,17 +156,19 @@ static weir_status take_turned(kv_stay *stay, int64_t n_turned, int64_t head, we
 {
     if (n_turned == 0 || stay->n_keep == stay->n) return WEIR_OK;
     if (n_turned < 0 || n_turned > stay->first)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "KV head %" PRId64 " shall turn its first %" PRId64
-                              " rows, of which %" PRId32 " stay",
-                              head, n_turned, stay->first);
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "KV head %" PRId64 " shall turn its first %" PRId64 " rows, of which %" PRId32 " stay",
+            head, n_turned, stay->first
+        );
     stay->n_turned = (int32_t)n_turned;
     return WEIR_OK;
 }
 
 /* e->stays of all heads, checked. */
-static weir_status look(weir_kv_evictor *e, const weir_kv_table *table, const weir_kv_keep *keep,
-                        weir_error *error)
+static weir_status look(
+    weir_kv_evictor *e, const weir_kv_table *table, const weir_kv_keep *keep, weir_error *error
+)
 {
     const int64_t heads = e->store->spec.n_kv_heads;
     e->wish = keep;
@@ -171,12 +182,14 @@ static weir_status look(weir_kv_evictor *e, const weir_kv_table *table, const we
             (i > 0 && layer <= keep->layers[i - 1]))
             return weir_error_set(
                 error, WEIR_EINVAL,
-                "the layers of an eviction are no ascending list of those with KV rows");
+                "the layers of an eviction are no ascending list of those with KV rows"
+            );
         for (int64_t g = 0; g < heads; g++) {
             kv_stay *const stay = &e->stays[layer * heads + g];
-            WEIR_TRY(take_list(stay, keep->keep + (i * heads + g) * keep->stride,
-                               keep->n_keep[i * heads + g], keep->stride, layer * heads + g,
-                               error));
+            WEIR_TRY(take_list(
+                stay, keep->keep + (i * heads + g) * keep->stride, keep->n_keep[i * heads + g],
+                keep->stride, layer * heads + g, error
+            ));
             WEIR_TRY(take_turned(stay, keep->n_turned, layer * heads + g, error));
         }
     }
@@ -263,17 +276,19 @@ static bool any_from_disk(const weir_kv_evictor *e, const weir_kv_table *table)
 
 /* Calls `use` for every page that has to be taken. `to_fresh`: something comes from disk or goes
  * where a page is on disk, and rows do not move in place. */
-typedef void (*page_user)(weir_kv_evictor *e, weir_kv_table *table, int64_t head, int64_t page,
-                          void *user);
-static void each_page(weir_kv_evictor *e, weir_kv_table *table, bool to_fresh, page_user use,
-                      void *user)
+typedef void (*page_user)(
+    weir_kv_evictor *e, weir_kv_table *table, int64_t head, int64_t page, void *user
+);
+static void each_page(
+    weir_kv_evictor *e, weir_kv_table *table, bool to_fresh, page_user use, void *user
+)
 {
     for (int64_t p = 0; p < table->n_pages; p++) {
         const bool from_disk = to_fresh && moves_from_disk(e, table, p);
         for (int64_t h = 0; h < table->n_heads; h++) {
             const kv_page_range written = evict_written(e, h, &e->stays[h]);
-            const bool          is_written = p >= written.first && p < written.end;
-            const void *const   own = table->pages[h * table->capacity + p];
+            const bool is_written = p >= written.first && p < written.end;
+            const void *const own = table->pages[h * table->capacity + p];
             if (is_written ? to_fresh || weir_kv_page_refs(e->store, own) > 1
                            : from_disk && p < written.first && own != NULL)
                 use(e, table, h, p, user);
@@ -281,16 +296,18 @@ static void each_page(weir_kv_evictor *e, weir_kv_table *table, bool to_fresh, p
     }
 }
 
-static void count_page(weir_kv_evictor *e, weir_kv_table *table, int64_t head, int64_t page,
-                       void *user)
+static void count_page(
+    weir_kv_evictor *e, weir_kv_table *table, int64_t head, int64_t page, void *user
+)
 {
     (void)table;
     kv_want(e->store, user, head, page);
 }
 
 /* ---- in place -------------------------------------------------------------------------------- */
-static void unshare_page(weir_kv_evictor *e, weir_kv_table *table, int64_t head, int64_t page,
-                         void *user)
+static void unshare_page(
+    weir_kv_evictor *e, weir_kv_table *table, int64_t head, int64_t page, void *user
+)
 {
     void **const entry = &table->pages[head * table->capacity + page];
     (void)user;
@@ -298,8 +315,9 @@ static void unshare_page(weir_kv_evictor *e, weir_kv_table *table, int64_t head,
 }
 
 /* ---- from disk ------------------------------------------------------------------------------- */
-static void take_fresh(weir_kv_evictor *e, weir_kv_table *table, int64_t head, int64_t page,
-                       void *user)
+static void take_fresh(
+    weir_kv_evictor *e, weir_kv_table *table, int64_t head, int64_t page, void *user
+)
 {
     (void)user;
     e->fresh[head * table->capacity + page] = kv_take_page(e->store, head, page, NULL);
@@ -327,14 +345,15 @@ static int64_t blocks_to_promote(const weir_kv_evictor *e, const weir_kv_table *
     return n;
 }
 
-weir_kv_pages weir_kv_evict_pages(weir_kv_evictor *e, const weir_kv_table *table,
-                                  const weir_kv_keep *keep)
+weir_kv_pages weir_kv_evict_pages(
+    weir_kv_evictor *e, const weir_kv_table *table, const weir_kv_keep *keep
+)
 {
     kv_wanted wanted = { 0 };
     if (look(e, table, keep, NULL) != WEIR_OK || dropped_rows(e, table) == 0)
         return (weir_kv_pages){ 0 };
-    each_page(e, (weir_kv_table *)table, any_from_disk(e, table), count_page,
-              &wanted); /* only read */
+    /* Only read */
+    each_page(e, (weir_kv_table *)table, any_from_disk(e, table), count_page, &wanted);
     return kv_wanted_pages(e->store, &wanted, blocks_to_promote(e, table));
 }
 
@@ -344,17 +363,19 @@ static weir_status promote(const weir_kv_evictor *e, const weir_kv_table *table,
     for (int64_t p = 0; p < table->n_pages; p++)
         if (is_cold(e, table, p) && fate_of(e, table, p) == BLOCK_STAYS)
             WEIR_TRY(
-                weir_kv_promote(e->store, (void *const *)table->pages + p, table->capacity, error));
+                weir_kv_promote(e->store, (void *const *)table->pages + p, table->capacity, error)
+            );
     return WEIR_OK;
 }
 
 /* For all of them, before the first moves: who makes room may be the text itself, and what came
  * back for nothing would leave again. */
-static weir_status check_room(weir_kv_evictor *e, weir_kv_table *table, bool to_fresh,
-                              weir_error *error)
+static weir_status check_room(
+    weir_kv_evictor *e, weir_kv_table *table, bool to_fresh, weir_error *error
+)
 {
     const int64_t n_back = blocks_to_promote(e, table);
-    kv_wanted     wanted = { 0 };
+    kv_wanted wanted = { 0 };
     each_page(e, table, to_fresh, count_page, &wanted);
     if (kv_has_free(e->store, &wanted, n_back)) return WEIR_OK;
     const weir_kv_pages n = kv_wanted_pages(e->store, &wanted, n_back);
@@ -362,23 +383,26 @@ static weir_status check_room(weir_kv_evictor *e, weir_kv_table *table, bool to_
         error, WEIR_EFULL,
         "no %" PRId64
         " free KV pages for the rows that the KV policy keeps; raise %s, or lower its budget",
-        n.sinks + weir_kv_pages_others(n), weir_kv_store_budget(e->store));
+        n.sinks + weir_kv_pages_others(n), weir_kv_store_budget(e->store)
+    );
 }
 
 /* All rows are where they will be: pages behind them go, and the counts follow. */
 static void cut(const weir_kv_evictor *e, weir_kv_table *table)
 {
     const weir_kv_spec *const spec = &e->store->spec;
-    int64_t                   n_pages = 0, n_rows = 0;
+    int64_t n_pages = 0, n_rows = 0;
     for (int64_t h = 0; h < table->n_heads; h++) {
         const kv_stay *const stay = &e->stays[h];
-        const int64_t        end = kv_pages_per_head(stay->n_keep);
+        const int64_t end = kv_pages_per_head(stay->n_keep);
         for (int64_t p = end; p < table->n_pages; p++)
             kv_table_drop(table, e->store, &table->pages[h * table->capacity + p]);
         if (stay->n_keep < stay->n && stay->n_keep % WEIR_PAGE_TOKENS != 0 &&
             evict_open_rows(e, h) != NULL)
-            weir_ledger_copy(e->ledger, table->open[h], evict_open_rows(e, h),
-                             kv_open_bytes(spec, h / spec->n_kv_heads));
+            weir_ledger_copy(
+                e->ledger, table->open[h], evict_open_rows(e, h),
+                kv_open_bytes(spec, h / spec->n_kv_heads)
+            );
         table->head_rows[h] = stay->n_keep;
         if (end > n_pages) n_pages = end;
         if (stay->n_keep > n_rows) n_rows = stay->n_keep;
@@ -388,8 +412,9 @@ static void cut(const weir_kv_evictor *e, weir_kv_table *table)
     kv_table_mark_pruned(table, e->store);
 }
 
-weir_status weir_kv_evict(weir_kv_evictor *e, weir_kv_table *table, const weir_kv_keep *keep,
-                          weir_error *error)
+weir_status weir_kv_evict(
+    weir_kv_evictor *e, weir_kv_table *table, const weir_kv_keep *keep, weir_error *error
+)
 {
     WEIR_TRY(look(e, table, keep, error));
     if (dropped_rows(e, table) == 0) return WEIR_OK;

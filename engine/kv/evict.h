@@ -33,22 +33,23 @@ size_t weir_kv_evictor_bytes(const weir_kv_spec *spec);
 size_t weir_kv_evictor_near_bytes(const weir_kv_spec *spec); /* near the kernels, beside these */
 /* What its calls ask of the stream, which is 0 without a device; an evictor takes what the stream
  * does not hold yet. ENOMEM, EINVAL. */
-WEIR_MUST_CHECK weir_status weir_kv_evictor_scratch_size(weir_stream_memory *out,
-                                                         const weir_kv_spec *spec,
-                                                         weir_stream *stream, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_kv_evictor_scratch_size(
+    weir_stream_memory *out, const weir_kv_spec *spec, weir_stream *stream, weir_error *error
+);
 /* `store` and `stream` are borrowed. EINVAL for a store whose spec says that nothing is evicted. */
-WEIR_MUST_CHECK weir_status weir_kv_evictor_open(weir_kv_evictor **out, weir_kv_store *store,
-                                                 weir_stream *stream, weir_ledger *ledger,
-                                                 weir_error *error);
+WEIR_MUST_CHECK weir_status weir_kv_evictor_open(
+    weir_kv_evictor **out, weir_kv_store *store, weir_stream *stream, weir_ledger *ledger,
+    weir_error *error
+);
 void weir_kv_evictor_close(weir_kv_evictor *evictor); /* NULL-safe; before the store */
 
 /* Slots that stay, as weir_policy_plan has them. Heads of layers that are not listed keep all their
  * rows. */
 typedef struct weir_kv_keep {
     const int32_t *layers; /* [n] of the store, ascending */
-    int64_t        n;
+    int64_t n;
     const int32_t *keep; /* [n, KV heads, stride] ascending */
-    int64_t        stride;
+    int64_t stride;
     const int64_t *n_keep; /* [n, KV heads] */
     /* Of each head that drops rows the first n_turned stay in their places and get keys from
      * `turn`, which fills tile->keys of a head that keeps n_keep rows; tile->layer is one of the
@@ -60,35 +61,39 @@ typedef struct weir_kv_keep {
 
 /* Pages of memory that it takes before others come free. Where layers have pages of different sizes
  * there may be too few of one size all the same. */
-weir_kv_pages weir_kv_evict_pages(weir_kv_evictor *evictor, const weir_kv_table *table,
-                                  const weir_kv_keep *keep);
+weir_kv_pages weir_kv_evict_pages(
+    weir_kv_evictor *evictor, const weir_kv_table *table, const weir_kv_keep *keep
+);
 /* Without rows to drop nothing happens; otherwise the table is cut. On failure all rows and
  * their number are as they were:
  *   EINVAL  lists that are not ascending slots of the head, or move a row that is to be turned
  *   EFULL   too few free pages, or too little memory beside the disk
  *   EIO     a block cannot be read from the disk; blocks that were read before may have come
  *           back */
-WEIR_MUST_CHECK weir_status weir_kv_evict(weir_kv_evictor *evictor, weir_kv_table *table,
-                                          const weir_kv_keep *keep, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_kv_evict(
+    weir_kv_evictor *evictor, weir_kv_table *table, const weir_kv_keep *keep, weir_error *error
+);
 
 /* Rows [tile->first, + tile->n) of one head as attention reads them later, wherever their pages
  * are: what a policy looks at (weir_policy_rows.read). tile->layer is one of the store, n <=
  * WEIR_POLICY_TILE. EIO as above. */
-WEIR_MUST_CHECK weir_status weir_kv_read_rows(weir_kv_evictor *evictor, const weir_kv_table *table,
-                                              const weir_policy_tile *tile, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_kv_read_rows(
+    weir_kv_evictor *evictor, const weir_kv_table *table, const weir_policy_tile *tile,
+    weir_error *error
+);
 
 /* Which dims of a key are turned together: (f, f + n), or (2f, 2f + 1). */
 typedef struct weir_kv_pairs {
     int64_t n;
-    bool    is_interleaved;
+    bool is_interleaved;
 } weir_kv_pairs;
 /* Products with the keys of rows [products->first, + n) of one head (weir_policy_rows.multiply).
  * EUNSUPPORTED where the format of the keys does not let that be done: what was written until then
  * is void. */
-WEIR_MUST_CHECK weir_status weir_kv_multiply_rows(weir_kv_evictor            *evictor,
-                                                  const weir_kv_table        *table,
-                                                  const weir_policy_products *products,
-                                                  weir_kv_pairs pairs, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_kv_multiply_rows(
+    weir_kv_evictor *evictor, const weir_kv_table *table, const weir_policy_products *products,
+    weir_kv_pairs pairs, weir_error *error
+);
 
 #ifdef __cplusplus
 }

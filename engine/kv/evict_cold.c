@@ -6,12 +6,14 @@
 
 /* Rows [first, end) of what stays, as bytes, from one page at a time: the page they go to and the
  * page they come from are a text of two pages. */
-static weir_status move_rows(weir_kv_evictor *e, const weir_kv_table *table, int64_t head,
-                             int64_t first, int64_t end, weir_kv_pair pair, weir_error *error)
+static weir_status move_rows(
+    weir_kv_evictor *e, const weir_kv_table *table, int64_t head, int64_t first, int64_t end,
+    weir_kv_pair pair, weir_error *error
+)
 {
     const kv_stay *const stay = &e->stays[head];
-    int64_t              loaded = -1;
-    void                *pages[2] = { 0 };
+    int64_t loaded = -1;
+    void *pages[2] = { 0 };
     e->segments[0] = (weir_kv_compact_segment){ .pages = pages,
                                                 .page_stride = 2,
                                                 .keep_stride = e->store->spec.max_rows,
@@ -19,10 +21,11 @@ static weir_status move_rows(weir_kv_evictor *e, const weir_kv_table *table, int
                                                 .n_keep = e->n_lists };
     for (int64_t row = first; row < end;) {
         const int64_t to = row / WEIR_PAGE_TOKENS, from = stay->keep[row] / WEIR_PAGE_TOKENS;
-        int32_t       n = 0;
+        int32_t n = 0;
         if (from != loaded)
-            WEIR_TRY(evict_page(e, table->pages[head * table->capacity + from], head, 0, &pages[1],
-                                error));
+            WEIR_TRY(evict_page(
+                e, table->pages[head * table->capacity + from], head, 0, &pages[1], error
+            ));
         loaded = from;
         pages[0] = e->fresh[head * table->capacity + to];
         while (n < row % WEIR_PAGE_TOKENS) {
@@ -39,21 +42,23 @@ static weir_status move_rows(weir_kv_evictor *e, const weir_kv_table *table, int
     return WEIR_OK;
 }
 
-static weir_status fill_written(weir_kv_evictor *e, const weir_kv_table *table, int64_t head,
-                                int64_t first, weir_error *error)
+static weir_status fill_written(
+    weir_kv_evictor *e, const weir_kv_table *table, int64_t head, int64_t first, weir_error *error
+)
 {
-    const kv_stay *const      stay = &e->stays[head];
+    const kv_stay *const stay = &e->stays[head];
     const weir_kv_spec *const spec = &e->store->spec;
-    void *const *const        to = e->fresh + head * table->capacity;
+    void *const *const to = e->fresh + head * table->capacity;
     if (evict_is_whole(e, head))
         return evict_recode(e, table, head, to, first, stay->n_keep, error);
     const kv_border border = evict_border(e, stay);
-    const int64_t   crossing = border.from > first ? border.from : first,
+    const int64_t crossing = border.from > first ? border.from : first,
                   others = border.to > first ? border.to : first;
     WEIR_TRY(move_rows(e, table, head, first, border.from, spec->sinks.pair, error));
     WEIR_TRY(evict_recode(e, table, head, to, crossing, border.to, error));
-    WEIR_TRY(move_rows(e, table, head, others, stay->n_keep, spec->formats[head / spec->n_kv_heads],
-                       error));
+    WEIR_TRY(move_rows(
+        e, table, head, others, stay->n_keep, spec->formats[head / spec->n_kv_heads], error
+    ));
     evict_turn(e, head, to);
     return WEIR_OK;
 }
@@ -64,7 +69,7 @@ weir_status evict_to_fresh(weir_kv_evictor *e, const weir_kv_table *table, weir_
     for (int64_t h = 0; h < table->n_heads; h++) {
         const kv_page_range written = evict_written(e, h, &e->stays[h]);
         for (int64_t p = 0; p < written.first && p < table->n_pages; p++) {
-            const int64_t     at = h * table->capacity + p;
+            const int64_t at = h * table->capacity + p;
             const void *const page = table->pages[at];
             if (e->fresh[at] == NULL) continue;
             const weir_status status = weir_kv_page_copy(e->store, e->fresh[at], page, h, error);

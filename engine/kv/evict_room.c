@@ -7,10 +7,10 @@
 /* Passes calls of a layer's format, as large as they come. One that no kernel takes is never
  * made. */
 typedef struct planner {
-    const weir_kv_spec      *spec;
-    weir_stream             *stream;
+    const weir_kv_spec *spec;
+    weir_stream *stream;
     weir_kv_compact_segment *segments; /* [KV heads] */
-    weir_kv_pair             pair;
+    weir_kv_pair pair;
 } planner;
 
 /* Read by nobody: the arrays are there, no more. */
@@ -20,7 +20,7 @@ static void *a_page;
 /* As many vectors over few rows as a call takes, or one over all. */
 static weir_status plan_products(const planner *p, int64_t n_vectors, int64_t n_rows)
 {
-    const weir_kv_segment        segment = { .n_rows = (int32_t)n_rows, .open_pages = &a_page };
+    const weir_kv_segment segment = { .n_rows = (int32_t)n_rows, .open_pages = &a_page };
     const weir_key_products_args args = { .out = &a_row,
                                           .vectors = &a_row,
                                           .lengths = &a_row,
@@ -36,9 +36,9 @@ static weir_status plan_products(const planner *p, int64_t n_vectors, int64_t n_
 /* Rows that are written come one page at a time, by fewer bytes. */
 static weir_status plan_read(const planner *p)
 {
-    const weir_kv_segment   segment = { .n_rows = WEIR_POLICY_TILE,
-                                        .n_past = WEIR_PAGE_TOKENS - 1,
-                                        .open_pages = &a_page };
+    const weir_kv_segment segment = { .n_rows = WEIR_POLICY_TILE,
+                                      .n_past = WEIR_PAGE_TOKENS - 1,
+                                      .open_pages = &a_page };
     const weir_kv_read_args args = { .k = &a_row,
                                      .v = &a_row,
                                      .segments = &segment,
@@ -73,8 +73,9 @@ static bool is_planned(weir_status status)
     return status == WEIR_OK || status == WEIR_EUNSUPPORTED;
 }
 
-weir_status weir_kv_evictor_scratch_size(weir_stream_memory *out, const weir_kv_spec *spec,
-                                         weir_stream *stream, weir_error *error)
+weir_status weir_kv_evictor_scratch_size(
+    weir_stream_memory *out, const weir_kv_spec *spec, weir_stream *stream, weir_error *error
+)
 {
     *out = (weir_stream_memory){ 0 };
     if (!spec->evicts || weir_stream_device(stream) == NULL)
@@ -104,12 +105,13 @@ static size_t beyond(size_t wanted, size_t held) { return wanted > held ? wanted
 weir_status evict_take_scratch(weir_kv_evictor *e, weir_error *error)
 {
     const weir_stream_memory held = weir_stream_held(e->stream);
-    weir_stream_memory       room;
+    weir_stream_memory room;
     WEIR_TRY(weir_kv_evictor_scratch_size(&room, &e->store->spec, e->stream, error));
     const size_t near = beyond(room.scratch, held.scratch) + beyond(room.device, held.device),
                  host = beyond(room.host, held.host);
-    WEIR_TRY(weir_ledger_reserve(e->ledger, weir_ledger_device_tier(e->ledger),
-                                 WEIR_ACCOUNT_ACTIVATIONS, near, error));
+    WEIR_TRY(weir_ledger_reserve(
+        e->ledger, weir_ledger_device_tier(e->ledger), WEIR_ACCOUNT_ACTIVATIONS, near, error
+    ));
     e->device_scratch_size = near;
     WEIR_TRY(weir_ledger_reserve(e->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, host, error));
     e->host_scratch_size = host;
@@ -117,13 +119,16 @@ weir_status evict_take_scratch(weir_kv_evictor *e, weir_error *error)
         near > 0 || host > 0 ? weir_stream_reserve_planned(e->stream) : WEIR_OK;
     return status == WEIR_OK
                ? WEIR_OK
-               : weir_error_set(error, status,
-                                "no room for what eviction hands over; lower memory.device");
+               : weir_error_set(
+                     error, status, "no room for what eviction hands over; lower memory.device"
+                 );
 }
 
 void evict_give_scratch(weir_kv_evictor *e)
 {
-    weir_ledger_return(e->ledger, weir_ledger_device_tier(e->ledger), WEIR_ACCOUNT_ACTIVATIONS,
-                       e->device_scratch_size);
+    weir_ledger_return(
+        e->ledger, weir_ledger_device_tier(e->ledger), WEIR_ACCOUNT_ACTIVATIONS,
+        e->device_scratch_size
+    );
     weir_ledger_return(e->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, e->host_scratch_size);
 }

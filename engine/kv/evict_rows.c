@@ -24,16 +24,17 @@ bool evict_is_whole(const weir_kv_evictor *e, int64_t head)
 char *evict_open_rows(const weir_kv_evictor *e, int64_t head)
 {
     const weir_kv_spec *const spec = &e->store->spec;
-    const int64_t             layer = head / spec->n_kv_heads;
-    size_t                    at = 0;
+    const int64_t layer = head / spec->n_kv_heads;
+    size_t at = 0;
     if (kv_open_bytes(spec, layer) == 0) return NULL;
     for (int64_t i = 0; i < layer; i++) at += (size_t)spec->n_kv_heads * kv_open_bytes(spec, i);
     return e->open + at + (size_t)(head % spec->n_kv_heads) * kv_open_bytes(spec, layer);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
-weir_status evict_page(weir_kv_evictor *e, const void *page, int64_t head, int64_t copy, void **out,
-                       weir_error *error)
+weir_status evict_page(
+    weir_kv_evictor *e, const void *page, int64_t head, int64_t copy, void **out, weir_error *error
+)
 {
     *out = (void *)page; /* only read */
     if (!weir_kv_is_cold(e->store, page)) return WEIR_OK;
@@ -43,31 +44,35 @@ weir_status evict_page(weir_kv_evictor *e, const void *page, int64_t head, int64
     return status;
 }
 
-weir_status weir_kv_read_rows(weir_kv_evictor *e, const weir_kv_table *table,
-                              const weir_policy_tile *tile, weir_error *error)
+weir_status weir_kv_read_rows(
+    weir_kv_evictor *e, const weir_kv_table *table, const weir_policy_tile *tile, weir_error *error
+)
 {
     const weir_kv_spec *const spec = &e->store->spec;
-    const int64_t             head = tile->layer * spec->n_kv_heads + tile->head,
+    const int64_t head = tile->layer * spec->n_kv_heads + tile->head,
                   rows = weir_kv_rows_at(table, head);
     const int64_t first = tile->first / WEIR_PAGE_TOKENS,
                   end = kv_pages_per_head(tile->first + tile->n);
     void *pages[COPIES] = { 0 }, *open[COPIES] = { 0 };
-    WEIR_ASSERT(tile->first >= 0 && tile->n >= 0 && tile->n <= WEIR_POLICY_TILE &&
-                tile->first + tile->n <= rows);
+    WEIR_ASSERT(
+        tile->first >= 0 && tile->n >= 0 && tile->n <= WEIR_POLICY_TILE &&
+        tile->first + tile->n <= rows
+    );
     for (int64_t p = first; p < end; p++) {
-        WEIR_TRY(evict_page(e, table->pages[head * table->capacity + p], head, p - first,
-                            &pages[p - first], error));
+        WEIR_TRY(evict_page(
+            e, table->pages[head * table->capacity + p], head, p - first, &pages[p - first], error
+        ));
         if (table->open != NULL && (p + 1) * WEIR_PAGE_TOKENS > rows)
             open[p - first] = table->open[head];
     }
-    const weir_kv_segment   segment = { .pages = pages,
-                                        .page_stride = COPIES,
-                                        .n_rows = (int32_t)tile->n,
-                                        .n_past = (int32_t)(tile->first % WEIR_PAGE_TOKENS),
-                                        .open_pages = open,
-                                        .open_stride = COPIES };
-    const int64_t           n_sinks = spec->sinks.n_pages - first;
-    const weir_kv_pair      pair = spec->formats[tile->layer];
+    const weir_kv_segment segment = { .pages = pages,
+                                      .page_stride = COPIES,
+                                      .n_rows = (int32_t)tile->n,
+                                      .n_past = (int32_t)(tile->first % WEIR_PAGE_TOKENS),
+                                      .open_pages = open,
+                                      .open_stride = COPIES };
+    const int64_t n_sinks = spec->sinks.n_pages - first;
+    const weir_kv_pair pair = spec->formats[tile->layer];
     const weir_kv_read_args args = { .k = tile->keys,
                                      .v = tile->values,
                                      ONE_HEAD(spec, &segment),
@@ -88,27 +93,30 @@ static void must_launch(weir_status status)
 
 /* The rows on their way become rows [first, end) of the head, all in one page; without values only
  * their keys do. */
-static void write_rows(weir_kv_evictor *e, int64_t head, void *const *page, int64_t first,
-                       int64_t end, const float *values)
+static void write_rows(
+    weir_kv_evictor *e, int64_t head, void *const *page, int64_t first, int64_t end,
+    const float *values
+)
 {
     const weir_kv_spec *const spec = &e->store->spec;
-    void *const               open = evict_open_rows(e, head);
-    const weir_kv_pair        pair = pair_of(e, head, first / WEIR_PAGE_TOKENS);
-    const weir_kv_segment     segment = { .pages = page,
-                                          .page_stride = 1,
-                                          .n_rows = (int32_t)(end - first),
-                                          .n_past = (int32_t)(first % WEIR_PAGE_TOKENS),
-                                          .open_pages = open != NULL ? &open : NULL,
-                                          .open_stride = 1 };
-    const weir_kv_write_args  args = {
-         .k = e->keys, .v = values, ONE_HEAD(spec, &segment), .k_format = pair.k, .v_format = pair.v
+    void *const open = evict_open_rows(e, head);
+    const weir_kv_pair pair = pair_of(e, head, first / WEIR_PAGE_TOKENS);
+    const weir_kv_segment segment = { .pages = page,
+                                      .page_stride = 1,
+                                      .n_rows = (int32_t)(end - first),
+                                      .n_past = (int32_t)(first % WEIR_PAGE_TOKENS),
+                                      .open_pages = open != NULL ? &open : NULL,
+                                      .open_stride = 1 };
+    const weir_kv_write_args args = {
+        .k = e->keys, .v = values, ONE_HEAD(spec, &segment), .k_format = pair.k, .v_format = pair.v
     };
     must_launch(weir_kv_write(e->stream, &args));
 }
 
 /* Rows of source page `page` to where they are picked from. */
-static weir_status load_page(weir_kv_evictor *e, const weir_kv_table *table, int64_t head,
-                             int64_t page, weir_error *error)
+static weir_status load_page(
+    weir_kv_evictor *e, const weir_kv_table *table, int64_t head, int64_t page, weir_error *error
+)
 {
     const int64_t heads = e->store->spec.n_kv_heads, first = page * WEIR_PAGE_TOKENS,
                   left = e->stays[head].n - first;
@@ -144,11 +152,13 @@ void evict_turn(weir_kv_evictor *e, int64_t head, void *const *to)
 
 /* A page is written when its last row was read, and rows come from their own place or behind it:
  * what is written over was read. */
-weir_status evict_recode(weir_kv_evictor *e, const weir_kv_table *table, int64_t head,
-                         void *const *to, int64_t first, int64_t end, weir_error *error)
+weir_status evict_recode(
+    weir_kv_evictor *e, const weir_kv_table *table, int64_t head, void *const *to, int64_t first,
+    int64_t end, weir_error *error
+)
 {
     const kv_stay *const stay = &e->stays[head];
-    const size_t         key_dim = (size_t)e->store->spec.key_dim,
+    const size_t key_dim = (size_t)e->store->spec.key_dim,
                  value_dim = (size_t)e->store->spec.value_dim;
     int64_t loaded = -1;
     for (int64_t row = first; row < end;) {
@@ -156,12 +166,14 @@ weir_status evict_recode(weir_kv_evictor *e, const weir_kv_table *table, int64_t
                       stop = past < end ? past : end;
         for (int64_t i = row; i < stop; i++) {
             const int32_t slot = stay->keep[i];
-            const size_t  from = (size_t)(slot % WEIR_PAGE_TOKENS), at = (size_t)(i - row);
+            const size_t from = (size_t)(slot % WEIR_PAGE_TOKENS), at = (size_t)(i - row);
             if (slot / WEIR_PAGE_TOKENS != loaded)
                 WEIR_TRY(load_page(e, table, head, loaded = slot / WEIR_PAGE_TOKENS, error));
             memcpy(e->keys + at * key_dim, e->page_keys + from * key_dim, key_dim * sizeof(float));
-            memcpy(e->values + at * value_dim, e->page_values + from * value_dim,
-                   value_dim * sizeof(float));
+            memcpy(
+                e->values + at * value_dim, e->page_values + from * value_dim,
+                value_dim * sizeof(float)
+            );
         }
         turn_keys(e, head, row, stop);
         write_rows(e, head, to + page, row, stop, e->values);
@@ -174,7 +186,7 @@ weir_status evict_recode(weir_kv_evictor *e, const weir_kv_table *table, int64_t
 kv_border evict_border(const weir_kv_evictor *e, const kv_stay *stay)
 {
     const int64_t sinks = (int64_t)e->store->spec.sinks.n_pages * WEIR_PAGE_TOKENS;
-    int64_t       low = 0, high = stay->n_keep;
+    int64_t low = 0, high = stay->n_keep;
     while (low < high) {
         const int64_t middle = (low + high) / 2;
         if (stay->keep[middle] < sinks)
@@ -199,8 +211,10 @@ void evict_compact(weir_kv_evictor *e, int64_t n, weir_kv_pair pair)
 
 /* Segment n: rows [first, end) of what stays, counted from the page that the first of them goes to,
  * so that earlier pages are not touched. */
-static int64_t add_segment(weir_kv_evictor *e, const weir_kv_table *table, int64_t head,
-                           int64_t first, int64_t end, int64_t n)
+static int64_t add_segment(
+    weir_kv_evictor *e, const weir_kv_table *table, int64_t head, int64_t first, int64_t end,
+    int64_t n
+)
 {
     const int64_t max_rows = e->store->spec.max_rows, page = first / WEIR_PAGE_TOKENS,
                   base = page * WEIR_PAGE_TOKENS;
@@ -220,11 +234,14 @@ static int64_t add_segment(weir_kv_evictor *e, const weir_kv_table *table, int64
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static void recode_in_place(weir_kv_evictor *e, const weir_kv_table *table, int64_t head,
-                            int64_t first, int64_t end)
+static void recode_in_place(
+    weir_kv_evictor *e, const weir_kv_table *table, int64_t head, int64_t first, int64_t end
+)
 {
-    must_launch(evict_recode(e, table, head, table->pages + head * table->capacity, first, end,
-                             NULL)); /* all is in memory */
+    /* All is in memory */
+    must_launch(
+        evict_recode(e, table, head, table->pages + head * table->capacity, first, end, NULL)
+    );
 }
 
 /* Sinks first, then rows that become sinks, then the others: nothing is written over before it was
@@ -232,7 +249,7 @@ static void recode_in_place(weir_kv_evictor *e, const weir_kv_table *table, int6
 static void move_in_place(weir_kv_evictor *e, const weir_kv_table *table, int64_t layer)
 {
     const int64_t heads = e->store->spec.n_kv_heads, begin = layer * heads, end = begin + heads;
-    int64_t       n = 0;
+    int64_t n = 0;
     for (int64_t h = begin; h < end; h++)
         n = add_segment(e, table, h, e->stays[h].first, evict_border(e, &e->stays[h]).from, n);
     evict_compact(e, n, e->store->spec.sinks.pair);
@@ -256,6 +273,8 @@ void evict_in_place(weir_kv_evictor *e, const weir_kv_table *table, int64_t laye
         return;
     }
     for (int64_t h = begin; h < begin + heads; h++)
-        recode_in_place(e, table, h, evict_written(e, h, &e->stays[h]).first * WEIR_PAGE_TOKENS,
-                        e->stays[h].n_keep);
+        recode_in_place(
+            e, table, h, evict_written(e, h, &e->stays[h]).first * WEIR_PAGE_TOKENS,
+            e->stays[h].n_keep
+        );
 }

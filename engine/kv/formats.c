@@ -23,9 +23,10 @@ bool weir_kv_pair_parse(weir_kv_pair *out, const char *text)
 
 void weir_kv_pair_print(char out[WEIR_KV_PAIR_TEXT], weir_kv_pair pair)
 {
-    (void)snprintf(out, WEIR_KV_PAIR_TEXT, "%s%s%s", weir_kv_format_name(pair.k),
-                   pair.k == pair.v ? "" : "/",
-                   pair.k == pair.v ? "" : weir_kv_format_name(pair.v));
+    (void)snprintf(
+        out, WEIR_KV_PAIR_TEXT, "%s%s%s", weir_kv_format_name(pair.k), pair.k == pair.v ? "" : "/",
+        pair.k == pair.v ? "" : weir_kv_format_name(pair.v)
+    );
 }
 
 bool weir_kv_pair_is_same(weir_kv_pair a, weir_kv_pair b) { return a.k == b.k && a.v == b.v; }
@@ -37,28 +38,33 @@ static void list_fitting(char *out, size_t size, weir_kv_side side, int64_t dim)
     out[0] = '\0';
     for (int f = 0; f < WEIR_KV_FORMAT_COUNT; f++) {
         if (weir_kv_format_reject((weir_kv_format)f, side, dim) != NULL) continue;
-        const int n = snprintf(out + at, size - at, "%s%s", at > 0 ? ", " : "",
-                               weir_kv_format_name((weir_kv_format)f));
+        const int n = snprintf(
+            out + at, size - at, "%s%s", at > 0 ? ", " : "", weir_kv_format_name((weir_kv_format)f)
+        );
         if (n < 0 || (size_t)n >= size - at) return;
         at += (size_t)n;
     }
 }
 
-static weir_status check_side(weir_kv_format format, weir_kv_side side, int64_t dim,
-                              const char *key, weir_error *error)
+static weir_status check_side(
+    weir_kv_format format, weir_kv_side side, int64_t dim, const char *key, weir_error *error
+)
 {
     const char *const why = weir_kv_format_reject(format, side, dim);
     if (why == NULL) return WEIR_OK;
     char fitting[256];
     list_fitting(fitting, sizeof fitting, side, dim);
-    return weir_error_set(error, WEIR_ECONFIG,
-                          "%s: %s for %s %s, this model's heads are %" PRId64 " wide; they fit %s",
-                          key, weir_kv_format_name(format), side == WEIR_KV_K ? "keys" : "values",
-                          why, dim, fitting[0] != '\0' ? fitting : "no format");
+    return weir_error_set(
+        error, WEIR_ECONFIG,
+        "%s: %s for %s %s, this model's heads are %" PRId64 " wide; they fit %s", key,
+        weir_kv_format_name(format), side == WEIR_KV_K ? "keys" : "values", why, dim,
+        fitting[0] != '\0' ? fitting : "no format"
+    );
 }
 
-weir_status weir_kv_pair_check(weir_kv_pair pair, int64_t key_dim, int64_t value_dim,
-                               const char *key, weir_error *error)
+weir_status weir_kv_pair_check(
+    weir_kv_pair pair, int64_t key_dim, int64_t value_dim, const char *key, weir_error *error
+)
 {
     WEIR_TRY(check_side(pair.k, WEIR_KV_K, key_dim, key, error));
     return check_side(pair.v, WEIR_KV_V, value_dim, key, error);
@@ -100,12 +106,14 @@ void weir_kv_choice_print(char out[WEIR_KV_FORMATS_TEXT], const weir_kv_choice *
     if (some && choice->n_wide == 1)
         (void)snprintf(layers, sizeof layers, "the first and the last layer");
     if (some && choice->n_wide > 1)
-        (void)snprintf(layers, sizeof layers, "the first and last %" PRId64 " layers",
-                       choice->n_wide);
+        (void
+        )snprintf(layers, sizeof layers, "the first and last %" PRId64 " layers", choice->n_wide);
     if (first) (void)snprintf(tokens, sizeof tokens, "the first %" PRId64 " tokens", n_tokens);
-    (void)snprintf(out, WEIR_KV_FORMATS_TEXT, "%s%s%s%s%s%s%s", rest, some || first ? ", " : "",
-                   some || first ? wide : "", some || first ? " in " : "", layers,
-                   some && first ? " and " : "", tokens);
+    (void)snprintf(
+        out, WEIR_KV_FORMATS_TEXT, "%s%s%s%s%s%s%s", rest, some || first ? ", " : "",
+        some || first ? wide : "", some || first ? " in " : "", layers,
+        some && first ? " and " : "", tokens
+    );
 }
 
 void weir_kv_choice_print_layers(char out[WEIR_KV_FORMATS_TEXT], const weir_kv_choice *choice)

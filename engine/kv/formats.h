@@ -17,16 +17,16 @@ bool weir_kv_pair_is_same(weir_kv_pair a, weir_kv_pair b);
 
 /* ECONFIG when rows of these widths cannot be kept so, with the reason and the formats that fit;
  * `key` is what the user set. */
-WEIR_MUST_CHECK weir_status weir_kv_pair_check(weir_kv_pair pair, int64_t key_dim,
-                                               int64_t value_dim, const char *key,
-                                               weir_error *error);
+WEIR_MUST_CHECK weir_status weir_kv_pair_check(
+    weir_kv_pair pair, int64_t key_dim, int64_t value_dim, const char *key, weir_error *error
+);
 
 /* The formats of a model's layers: `wide` in the first and the last n_wide layers that have KV,
  * `rest` between them, but for the first n_wide_tokens tokens of every text: those are wide in all
  * layers. */
 typedef struct weir_kv_choice {
     weir_kv_pair rest, wide;
-    int64_t      n_wide, n_wide_tokens;
+    int64_t n_wide, n_wide_tokens;
 } weir_kv_choice;
 void weir_kv_choice_fill(weir_kv_pair *out, int64_t n_layers, const weir_kv_choice *choice);
 /* The tokens in whole pages; no pages where they have nothing of their own, as all layers are

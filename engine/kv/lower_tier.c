@@ -19,23 +19,23 @@
 enum { PIECES = 256, TMPFS = 0x01021994 };
 
 struct weir_lower_tier {
-    weir_ledger       *ledger;
+    weir_ledger *ledger;
     weir_lower_tier_io io;
-    char              *folder;
-    int                fd;
-    bool               is_direct;
-    int64_t            n_blocks, n_host_blocks, n_parts, n_free,
+    char *folder;
+    int fd;
+    bool is_direct;
+    int64_t n_blocks, n_host_blocks, n_parts, n_free,
         n_free_host; /* n_free: those in memory, too */
     int64_t next, next_host; /* where the search for a free block goes on */
-    size_t  block_bytes, metadata_bytes;
+    size_t block_bytes, metadata_bytes;
     size_t *part_bytes; /* [n_parts]; this and the next two owned, with the bits */
     size_t *part_start, *host_start; /* [n_parts] in the file, in memory */
-    char   *host; /* of the first blocks; NULL: there are none */
-    size_t  host_bytes, way_bytes;
+    char *host; /* of the first blocks; NULL: there are none */
+    size_t host_bytes, way_bytes;
     char *way; /* [way_bytes], a part, between a device and the file; NULL: no device, or no file */
     pthread_mutex_t way_lock;
-    uint64_t       *used; /* a bit per block */
-    atomic_llong    written, read, write_errors, read_errors;
+    uint64_t *used; /* a bit per block */
+    atomic_llong written, read, write_errors, read_errors;
 };
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -50,7 +50,7 @@ size_t weir_lower_tier_metadata_bytes(int64_t n_blocks, int64_t n_parts)
 static int open_nameless(const char *folder)
 {
     char path[PATH_MAX];
-    int  fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC | O_EXCL, 0600);
+    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC | O_EXCL, 0600);
     if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL))
         return fd;
     const int n = snprintf(path, sizeof path, "%s/weir-pages-XXXXXX", folder);
@@ -67,7 +67,7 @@ static int open_nameless(const char *folder)
 static bool turn_direct(int fd)
 {
     const int flags = fcntl(fd, F_GETFL);
-    void     *page = NULL;
+    void *page = NULL;
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_DIRECT) != 0) return false;
     bool does = posix_memalign(&page, WEIR_LOWER_TIER_ALIGNMENT, WEIR_LOWER_TIER_ALIGNMENT) == 0;
     if (does) memset(page, 0, WEIR_LOWER_TIER_ALIGNMENT);
@@ -84,21 +84,26 @@ static weir_status open_file(weir_lower_tier *s, weir_error *error)
     struct statfs system;
     s->fd = open_nameless(s->folder);
     if (s->fd < 0)
-        return weir_error_set(error, WEIR_EIO,
-                              "%s: cannot open a file for KV pages here: %s; set memory.disk_dir "
-                              "to a folder on a disk",
-                              s->folder, strerror(errno));
+        return weir_error_set(
+            error, WEIR_EIO,
+            "%s: cannot open a file for KV pages here: %s; set memory.disk_dir "
+            "to a folder on a disk",
+            s->folder, strerror(errno)
+        );
     s->is_direct = turn_direct(s->fd);
     if (fstatfs(s->fd, &system) == 0 && system.f_type == TMPFS)
-        weir_log(WEIR_LOG_WARNING,
-                 "%s is memory (tmpfs), so KV pages that go there leave none; set memory.disk_dir "
-                 "to a folder on a disk",
-                 s->folder);
+        weir_log(
+            WEIR_LOG_WARNING,
+            "%s is memory (tmpfs), so KV pages that go there leave none; set memory.disk_dir "
+            "to a folder on a disk",
+            s->folder
+        );
     return WEIR_OK;
 }
 
-static weir_status lay_out(weir_lower_tier *s, const weir_lower_tier_layout *layout,
-                           weir_error *error)
+static weir_status lay_out(
+    weir_lower_tier *s, const weir_lower_tier_layout *layout, weir_error *error
+)
 {
     const size_t in_memory = (size_t)s->n_host_blocks,
                  in_file = (size_t)(s->n_blocks - s->n_host_blocks);
@@ -113,9 +118,10 @@ static weir_status lay_out(weir_lower_tier *s, const weir_lower_tier_layout *lay
         if (!weir_mul_size(&all, s->part_bytes[part], (size_t)s->n_blocks) ||
             !weir_add_size(&bytes, all, at) || !weir_add_size(&bytes, all, s->host_bytes) ||
             bytes > INT64_MAX)
-            return weir_error_set(error, WEIR_EINVAL,
-                                  "%" PRId64 " blocks of KV pages are too many; lower memory.disk",
-                                  s->n_blocks);
+            return weir_error_set(
+                error, WEIR_EINVAL,
+                "%" PRId64 " blocks of KV pages are too many; lower memory.disk", s->n_blocks
+            );
         at += s->part_bytes[part] * in_file;
         s->host_bytes += s->part_bytes[part] * in_memory;
     }
@@ -125,15 +131,19 @@ static weir_status lay_out(weir_lower_tier *s, const weir_lower_tier_layout *lay
 static weir_status open_memory(weir_lower_tier *s, weir_error *error)
 {
     const bool has_way = weir_ledger_device(s->ledger) != NULL && s->n_blocks > s->n_host_blocks;
-    WEIR_TRY(weir_ledger_alloc_pinned(s->ledger, (void **)&s->host, WEIR_ACCOUNT_KV, s->host_bytes,
-                                      error));
+    WEIR_TRY(weir_ledger_alloc_pinned(
+        s->ledger, (void **)&s->host, WEIR_ACCOUNT_KV, s->host_bytes, error
+    ));
     if (!has_way) s->way_bytes = 0;
-    return weir_ledger_alloc_pinned(s->ledger, (void **)&s->way, WEIR_ACCOUNT_KV, s->way_bytes,
-                                    error);
+    return weir_ledger_alloc_pinned(
+        s->ledger, (void **)&s->way, WEIR_ACCOUNT_KV, s->way_bytes, error
+    );
 }
 
-weir_status weir_lower_tier_open(weir_lower_tier **out, const weir_lower_tier_layout *layout,
-                                 weir_ledger *ledger, weir_error *error)
+weir_status weir_lower_tier_open(
+    weir_lower_tier **out, const weir_lower_tier_layout *layout, weir_ledger *ledger,
+    weir_error *error
+)
 {
     weir_lower_tier *const s = calloc(1, sizeof *s);
     if (s == NULL)
@@ -147,12 +157,14 @@ weir_status weir_lower_tier_open(weir_lower_tier **out, const weir_lower_tier_la
     s->folder = strdup(layout->folder != NULL ? layout->folder : "");
     (void)pthread_mutex_init(&s->way_lock, NULL);
     weir_lower_tier_set_io(s, NULL);
-    void       *books = NULL;
+    void *books = NULL;
     weir_status status =
         s->folder != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for a path");
     if (status == WEIR_OK)
-        status = weir_ledger_alloc(ledger, &books, WEIR_ACCOUNT_PAGE_TABLES,
-                                   weir_lower_tier_metadata_bytes(s->n_blocks, s->n_parts), error);
+        status = weir_ledger_alloc(
+            ledger, &books, WEIR_ACCOUNT_PAGE_TABLES,
+            weir_lower_tier_metadata_bytes(s->n_blocks, s->n_parts), error
+        );
     if (status == WEIR_OK) {
         s->metadata_bytes = weir_lower_tier_metadata_bytes(s->n_blocks, s->n_parts);
         s->used = books;
@@ -180,13 +192,15 @@ void weir_lower_tier_close(weir_lower_tier *lower)
 {
     if (lower == NULL) return;
     if (lower->fd >= 0) (void)close(lower->fd);
-    weir_ledger_return(lower->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV,
-                       (size_t)on_disk(lower) * lower->block_bytes);
+    weir_ledger_return(
+        lower->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, (size_t)on_disk(lower) * lower->block_bytes
+    );
     weir_ledger_free_pinned(lower->ledger, lower->host, WEIR_ACCOUNT_KV, lower->host_bytes);
     weir_ledger_free_pinned(lower->ledger, lower->way, WEIR_ACCOUNT_KV, lower->way_bytes);
     if (lower->used != NULL)
-        weir_ledger_free(lower->ledger, lower->used, WEIR_ACCOUNT_PAGE_TABLES,
-                         lower->metadata_bytes);
+        weir_ledger_free(
+            lower->ledger, lower->used, WEIR_ACCOUNT_PAGE_TABLES, lower->metadata_bytes
+        );
     (void)pthread_mutex_destroy(&lower->way_lock);
     free(lower->folder);
     free(lower);
@@ -229,14 +243,16 @@ weir_status weir_lower_tier_alloc(weir_lower_tier *lower, int32_t *block, weir_e
         return weir_error_set(
             error, WEIR_EFULL, "all %" PRId64 " blocks of KV pages %s are taken; raise %s",
             lower->n_blocks, lower->n_host_blocks > 0 ? "below the device" : "on disk",
-            lower->n_host_blocks > 0 ? "kv.tiers.host or memory.disk" : "memory.disk");
+            lower->n_host_blocks > 0 ? "kv.tiers.host or memory.disk" : "memory.disk"
+        );
     if (lower->n_free_host > 0) {
         lower->n_free_host--;
         *block = take_between(lower, 0, lower->n_host_blocks, &lower->next_host);
         return WEIR_OK;
     }
-    WEIR_TRY(weir_ledger_reserve(lower->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, lower->block_bytes,
-                                 error));
+    WEIR_TRY(weir_ledger_reserve(
+        lower->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, lower->block_bytes, error
+    ));
     *block = take_between(lower, lower->n_host_blocks, lower->n_blocks, &lower->next);
     return WEIR_OK;
 }
@@ -254,8 +270,10 @@ void weir_lower_tier_free(weir_lower_tier *lower, int32_t block)
     if (on_disk(lower) > 0) return;
     lower->next = lower->n_host_blocks;
     if (ftruncate(lower->fd, 0) != 0)
-        weir_log(WEIR_LOG_DEBUG, "%s: the file of KV pages keeps its size: %s", lower->folder,
-                 strerror(errno));
+        weir_log(
+            WEIR_LOG_DEBUG, "%s: the file of KV pages keeps its size: %s", lower->folder,
+            strerror(errno)
+        );
 }
 
 int64_t weir_lower_tier_free_blocks(const weir_lower_tier *lower) { return lower->n_free; }
@@ -272,12 +290,14 @@ static char *memory_of(const weir_lower_tier *s, int32_t block, int64_t part, si
     return s->host + s->host_start[part] + (size_t)block * s->part_bytes[part] + at;
 }
 
-static weir_status write_file(weir_lower_tier *lower, int32_t block, int64_t part,
-                              const struct iovec *pieces, int n_pieces, weir_error *error)
+static weir_status write_file(
+    weir_lower_tier *lower, int32_t block, int64_t part, const struct iovec *pieces, int n_pieces,
+    weir_error *error
+)
 {
     struct iovec left[PIECES];
-    off_t        at = offset_of(lower, block, part, 0);
-    const off_t  start = at;
+    off_t at = offset_of(lower, block, part, 0);
+    const off_t start = at;
     for (int first = 0; first < n_pieces; first += PIECES) {
         int n = n_pieces - first < PIECES ? n_pieces - first : PIECES, done = 0;
         memcpy(left, pieces + first, (size_t)n * sizeof *left);
@@ -290,7 +310,8 @@ static weir_status write_file(weir_lower_tier *lower, int32_t block, int64_t par
                 return weir_error_set(
                     error, WEIR_EIO,
                     "%s: cannot write KV pages: %s; make room there, or lower memory.disk",
-                    lower->folder, strerror(reason));
+                    lower->folder, strerror(reason)
+                );
             }
             at += wrote;
             size_t over = (size_t)wrote;
@@ -301,8 +322,9 @@ static weir_status write_file(weir_lower_tier *lower, int32_t block, int64_t par
         }
     }
     if (!lower->is_direct) {
-        (void)sync_file_range(lower->fd, start, at - start,
-                              SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+        (void)sync_file_range(
+            lower->fd, start, at - start, SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER
+        );
         (void)posix_fadvise(lower->fd, start, at - start, POSIX_FADV_DONTNEED);
     }
     atomic_fetch_add(&lower->written, at - start);
@@ -318,24 +340,30 @@ static size_t gather(const weir_lower_tier *s, char *out, const struct iovec *pi
     return at;
 }
 
-weir_status weir_lower_tier_write(weir_lower_tier *lower, int32_t block, int64_t part,
-                                  const struct iovec *pieces, int n_pieces, weir_error *error)
+weir_status weir_lower_tier_write(
+    weir_lower_tier *lower, int32_t block, int64_t part, const struct iovec *pieces, int n_pieces,
+    weir_error *error
+)
 {
     if (block < lower->n_host_blocks) {
-        atomic_fetch_add(&lower->written, (long long)gather(lower, memory_of(lower, block, part, 0),
-                                                            pieces, n_pieces));
+        atomic_fetch_add(
+            &lower->written,
+            (long long)gather(lower, memory_of(lower, block, part, 0), pieces, n_pieces)
+        );
         return WEIR_OK;
     }
     if (lower->way == NULL) return write_file(lower, block, part, pieces, n_pieces, error);
     (void)pthread_mutex_lock(&lower->way_lock);
     const struct iovec all = { lower->way, gather(lower, lower->way, pieces, n_pieces) };
-    const weir_status  status = write_file(lower, block, part, &all, 1, error);
+    const weir_status status = write_file(lower, block, part, &all, 1, error);
     (void)pthread_mutex_unlock(&lower->way_lock);
     return status;
 }
 
-static weir_status read_file(weir_lower_tier *lower, int32_t block, int64_t part, size_t at,
-                             void *bytes, size_t n, weir_error *error)
+static weir_status read_file(
+    weir_lower_tier *lower, int32_t block, int64_t part, size_t at, void *bytes, size_t n,
+    weir_error *error
+)
 {
     const off_t start = offset_of(lower, block, part, at);
     for (size_t done = 0; done < n;) {
@@ -347,7 +375,8 @@ static weir_status read_file(weir_lower_tier *lower, int32_t block, int64_t part
             atomic_fetch_add(&lower->read_errors, 1);
             return weir_error_set(
                 error, WEIR_EIO, "%s: cannot read KV pages back: %s; check this disk",
-                lower->folder, got < 0 ? strerror(reason) : "the file ends before them");
+                lower->folder, got < 0 ? strerror(reason) : "the file ends before them"
+            );
         }
         done += (size_t)got;
     }
@@ -365,8 +394,10 @@ static void copy_out(weir_lower_tier *s, void *out, const void *bytes, size_t n,
 }
 
 /* Over the way, as many bytes at a time as it holds. */
-static weir_status read_over(weir_lower_tier *s, int32_t block, int64_t part, size_t at,
-                             char *bytes, size_t n, bool is_beside, weir_error *error)
+static weir_status read_over(
+    weir_lower_tier *s, int32_t block, int64_t part, size_t at, char *bytes, size_t n,
+    bool is_beside, weir_error *error
+)
 {
     weir_status status = WEIR_OK;
     (void)pthread_mutex_lock(&s->way_lock);
@@ -380,8 +411,10 @@ static weir_status read_over(weir_lower_tier *s, int32_t block, int64_t part, si
 }
 
 /* What a run of blocks has in memory, then what it has in the file. */
-static weir_status read_bytes(weir_lower_tier *s, int32_t block, int64_t part, size_t at,
-                              char *bytes, size_t n, bool is_beside, weir_error *error)
+static weir_status read_bytes(
+    weir_lower_tier *s, int32_t block, int64_t part, size_t at, char *bytes, size_t n,
+    bool is_beside, weir_error *error
+)
 {
     if (block < s->n_host_blocks) {
         const size_t left = (size_t)(s->n_host_blocks - block) * s->part_bytes[part],
@@ -390,21 +423,27 @@ static weir_status read_bytes(weir_lower_tier *s, int32_t block, int64_t part, s
         copy_out(s, bytes, memory_of(s, block, part, at), some, is_beside);
         atomic_fetch_add(&s->read, (long long)some);
         if (some == n) return WEIR_OK;
-        return read_bytes(s, (int32_t)s->n_host_blocks, part, at + some - left, bytes + some,
-                          n - some, is_beside, error);
+        return read_bytes(
+            s, (int32_t)s->n_host_blocks, part, at + some - left, bytes + some, n - some, is_beside,
+            error
+        );
     }
     return s->way != NULL ? read_over(s, block, part, at, bytes, n, is_beside, error)
                           : read_file(s, block, part, at, bytes, n, error);
 }
 
-weir_status weir_lower_tier_read(weir_lower_tier *lower, int32_t block, int64_t part, size_t at,
-                                 void *bytes, size_t n, weir_error *error)
+weir_status weir_lower_tier_read(
+    weir_lower_tier *lower, int32_t block, int64_t part, size_t at, void *bytes, size_t n,
+    weir_error *error
+)
 {
     return read_bytes(lower, block, part, at, bytes, n, false, error);
 }
 
-weir_status weir_lower_tier_read_async(weir_lower_tier *lower, int32_t block, int64_t part,
-                                       size_t at, void *bytes, size_t n, weir_error *error)
+weir_status weir_lower_tier_read_async(
+    weir_lower_tier *lower, int32_t block, int64_t part, size_t at, void *bytes, size_t n,
+    weir_error *error
+)
 {
     return read_bytes(lower, block, part, at, bytes, n, true, error);
 }

@@ -23,7 +23,7 @@ _Static_assert((int)BUFFERS <= (int)WEIR_DEVICE_EVENTS, "each buffer has a mark 
  * see of them, n_cold of which are cold. */
 typedef struct range {
     int32_t first_split, end_split, first, end, n_cold;
-    bool    is_last;
+    bool is_last;
 } range;
 
 /* What a buffer is filled for. */
@@ -41,29 +41,29 @@ typedef struct sizes {
 struct weir_kv_prefetch {
     weir_ledger *ledger;
     weir_kv_spec spec;
-    sizes        sizes;
+    sizes sizes;
     weir_device *device; /* NULL: the host */
-    void        *memory; /* owns the arrays */
-    char  *near, *buffers; /* buffers: [BUFFERS, sizes.buffer]: [blocks, KV heads] pages each, in
-                             `near`, which is owned */
+    void *memory; /* owns the arrays */
+    /* Buffers: [BUFFERS, sizes.buffer]: [blocks, KV heads] pages each, in `near`, which is owned */
+    char *near, *buffers;
     void **table; /* [KV heads, stride] of the range that is taken */
     weir_kv_view *views; /* [max_views] */
-    int32_t      *windows; /* [n_layers] */
-    bool         *failed; /* [max_views] */
-    bool         *bad; /* [BUFFERS, blocks] could not be read */
-    staged_for    staged[BUFFERS]; /* as they were filled last */
+    int32_t *windows; /* [n_layers] */
+    bool *failed; /* [max_views] */
+    bool *bad; /* [BUFFERS, blocks] could not be read */
+    staged_for staged[BUFFERS]; /* as they were filled last */
     int32_t max_views, n_views, next_split; /* next_split: of the segment that is taken from */
-    range   taken;
+    range taken;
     weir_kv_store *store; /* during a step */
-    weir_error     why; /* the engine thread's copy of `error` */
+    weir_error why; /* the engine thread's copy of `error` */
 
-    pthread_t       thread;
-    bool            has_thread;
+    pthread_t thread;
+    bool has_thread;
     pthread_mutex_t lock;
-    pthread_cond_t  changed;
-    int64_t         filled, emptied; /* (lock) buffers since the step began */
-    bool is_reading, is_stopped, is_closing; /* (lock) is_reading: the step's reads are not done;
-                                                is_stopped: they are not wanted any more */
+    pthread_cond_t changed;
+    int64_t filled, emptied; /* (lock) buffers since the step began */
+    /* (lock) is_reading: the step's reads are not done; is_stopped: they are not wanted any more */
+    bool is_reading, is_stopped, is_closing;
     weir_error error; /* (lock) the first of the step */
 };
 
@@ -72,7 +72,7 @@ static int64_t blocks_of(int64_t rows) { return (rows + WEIR_PAGE_TOKENS - 1) / 
 
 static sizes measure(const weir_kv_spec *spec, int32_t segments)
 {
-    sizes  s = { .stride = blocks_of(spec->max_rows) };
+    sizes s = { .stride = blocks_of(spec->max_rows) };
     size_t largest = 0; /* of one layer of a block */
     for (int64_t layer = 0; layer < spec->n_layers; layer++) {
         const size_t bytes = (size_t)spec->n_kv_heads * weir_kv_page_stride(spec, layer);
@@ -123,13 +123,15 @@ static void lay_out(weir_kv_prefetch *s, const weir_kv_prefetch_limits *limits)
 
 static void *read_ahead(void *user);
 
-weir_status weir_kv_prefetch_open(weir_kv_prefetch **out, const weir_kv_spec *spec,
-                                  const weir_kv_prefetch_limits *limits, weir_ledger *ledger,
-                                  weir_error *error)
+weir_status weir_kv_prefetch_open(
+    weir_kv_prefetch **out, const weir_kv_spec *spec, const weir_kv_prefetch_limits *limits,
+    weir_ledger *ledger, weir_error *error
+)
 {
     void *self = NULL;
-    WEIR_TRY(weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_kv_prefetch),
-                               error));
+    WEIR_TRY(
+        weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_kv_prefetch), error)
+    );
     weir_kv_prefetch *const s = self;
     *s = (weir_kv_prefetch){ .ledger = ledger,
                              .device = weir_ledger_device(ledger),
@@ -141,14 +143,16 @@ weir_status weir_kv_prefetch_open(weir_kv_prefetch **out, const weir_kv_spec *sp
     weir_status status =
         weir_ledger_alloc(ledger, &s->memory, WEIR_ACCOUNT_ACTIVATIONS, s->sizes.bytes, error);
     if (status == WEIR_OK)
-        status = weir_ledger_alloc_device(ledger, (void **)&s->near, WEIR_ACCOUNT_ACTIVATIONS,
-                                          s->sizes.near_bytes, error);
+        status = weir_ledger_alloc_device(
+            ledger, (void **)&s->near, WEIR_ACCOUNT_ACTIVATIONS, s->sizes.near_bytes, error
+        );
     if (status == WEIR_OK) {
         lay_out(s, limits);
         s->has_thread = pthread_create(&s->thread, NULL, read_ahead, s) == 0;
         if (!s->has_thread)
-            status = weir_error_set(error, WEIR_ENOMEM,
-                                    "the thread that reads KV pages cannot be started");
+            status = weir_error_set(
+                error, WEIR_ENOMEM, "the thread that reads KV pages cannot be started"
+            );
     }
     if (status != WEIR_OK)
         weir_kv_prefetch_close(s);
@@ -169,10 +173,12 @@ void weir_kv_prefetch_close(weir_kv_prefetch *prefetch)
     }
     (void)pthread_cond_destroy(&prefetch->changed);
     (void)pthread_mutex_destroy(&prefetch->lock);
-    weir_ledger_free_device(prefetch->ledger, prefetch->near, WEIR_ACCOUNT_ACTIVATIONS,
-                            prefetch->sizes.near_bytes);
-    weir_ledger_free(prefetch->ledger, prefetch->memory, WEIR_ACCOUNT_ACTIVATIONS,
-                     prefetch->sizes.bytes);
+    weir_ledger_free_device(
+        prefetch->ledger, prefetch->near, WEIR_ACCOUNT_ACTIVATIONS, prefetch->sizes.near_bytes
+    );
+    weir_ledger_free(
+        prefetch->ledger, prefetch->memory, WEIR_ACCOUNT_ACTIVATIONS, prefetch->sizes.bytes
+    );
     weir_ledger_free(prefetch->ledger, prefetch, WEIR_ACCOUNT_ACTIVATIONS, sizeof *prefetch);
 }
 
@@ -192,15 +198,16 @@ static int32_t first_seen(const weir_kv_prefetch *s, const weir_kv_view *view, i
 bool weir_kv_prefetch_is_cold(const weir_kv_prefetch *s, int64_t layer, int32_t segment)
 {
     const weir_kv_view *const view = &s->views[segment];
-    const int64_t             end = blocks_of(view->n_past + view->n_rows);
+    const int64_t end = blocks_of(view->n_past + view->n_rows);
     for (int64_t block = first_seen(s, view, layer) / WEIR_PAGE_TOKENS; block < end; block++)
         if (is_cold(s, view, block)) return true;
     return false;
 }
 
 /* From a split on as many as the cold blocks of fit a buffer, at least one. */
-static range range_from(const weir_kv_prefetch *s, int64_t layer, const weir_kv_view *view,
-                        int32_t first_split)
+static range range_from(
+    const weir_kv_prefetch *s, int64_t layer, const weir_kv_view *view, int32_t first_split
+)
 {
     const int32_t seen = first_seen(s, view, layer) / WEIR_PAGE_TOKENS,
                   all = (int32_t)blocks_of(view->n_past + view->n_rows);
@@ -211,7 +218,7 @@ static range range_from(const weir_kv_prefetch *s, int64_t layer, const weir_kv_
     r.end = r.first;
     while (!r.is_last) {
         const int32_t past = (r.end_split + 1) * SPLIT_BLOCKS, end = past < all ? past : all;
-        int32_t       n_cold = r.n_cold;
+        int32_t n_cold = r.n_cold;
         for (int32_t block = r.end; block < end; block++) n_cold += is_cold(s, view, block);
         if (r.end_split > first_split && n_cold > s->sizes.blocks) break;
         r.n_cold = n_cold;
@@ -224,14 +231,16 @@ static range range_from(const weir_kv_prefetch *s, int64_t layer, const weir_kv_
 
 /* ---- the reading thread ---------------------------------------------------------------------- */
 /* Blocks that follow each other in the file are one read. */
-static void fill(weir_kv_prefetch *s, int64_t layer, const weir_kv_view *view, const range *r,
-                 char *buffer, bool *bad)
+static void fill(
+    weir_kv_prefetch *s, int64_t layer, const weir_kv_view *view, const range *r, char *buffer,
+    bool *bad
+)
 {
     const size_t bytes = (size_t)s->spec.n_kv_heads * weir_kv_page_stride(&s->spec, layer);
-    weir_error   error;
+    weir_error error;
     for (int32_t block = r->first, n = 0; block < r->end;) {
         const int32_t place = weir_kv_place_of(s->store, view->pages[block]);
-        int32_t       run = 0;
+        int32_t run = 0;
         while (place >= 0 && block + run < r->end &&
                weir_kv_place_of(s->store, view->pages[block + run]) == place + run)
             run++;
@@ -240,9 +249,10 @@ static void fill(weir_kv_prefetch *s, int64_t layer, const weir_kv_view *view, c
             continue;
         }
         char *const at = buffer + (size_t)n * bytes;
-        const bool  failed =
-            weir_lower_tier_read_async(weir_kv_store_lower_tier(s->store), place, layer, 0, at,
-                                       (size_t)run * bytes, &error) != WEIR_OK;
+        const bool failed =
+            weir_lower_tier_read_async(
+                weir_kv_store_lower_tier(s->store), place, layer, 0, at, (size_t)run * bytes, &error
+            ) != WEIR_OK;
         for (int32_t i = 0; i < run; i++) bad[n + i] = failed;
         if (failed) {
             weir_ledger_clear(s->ledger, at, (size_t)run * bytes);
@@ -263,12 +273,14 @@ static bool stage(weir_kv_prefetch *s, int64_t layer, int32_t segment, const ran
     while (s->filled - s->emptied == BUFFERS && !s->is_stopped)
         (void)pthread_cond_wait(&s->changed, &s->lock);
     const int64_t index = s->filled % BUFFERS;
-    const bool    is_wanted = !s->is_stopped;
+    const bool is_wanted = !s->is_stopped;
     (void)pthread_mutex_unlock(&s->lock);
     if (!is_wanted) return false;
     if (s->device != NULL) weir_device_event_wait(s->device, (int)index);
-    fill(s, layer, view, r, s->buffers + (size_t)index * s->sizes.buffer,
-         s->bad + index * s->sizes.blocks);
+    fill(
+        s, layer, view, r, s->buffers + (size_t)index * s->sizes.buffer,
+        s->bad + index * s->sizes.blocks
+    );
     s->staged[index] =
         (staged_for){ .layer = layer, .segment = segment, .first_split = r->first_split };
     (void)pthread_mutex_lock(&s->lock);
@@ -360,12 +372,14 @@ void weir_kv_prefetch_end(weir_kv_prefetch *s)
 }
 
 /* Entries of the table for the blocks of the range: where they are, or where they were read to. */
-static void point(weir_kv_prefetch *s, int64_t layer, int32_t segment, const range *r, char *buffer,
-                  const bool *bad)
+static void point(
+    weir_kv_prefetch *s, int64_t layer, int32_t segment, const range *r, char *buffer,
+    const bool *bad
+)
 {
     const weir_kv_view *const view = &s->views[segment];
-    const int64_t             heads = s->spec.n_kv_heads;
-    const size_t              bytes = weir_kv_page_stride(&s->spec, layer);
+    const int64_t heads = s->spec.n_kv_heads;
+    const size_t bytes = weir_kv_page_stride(&s->spec, layer);
     for (int32_t block = r->first, n = 0; block < r->end; block++) {
         const bool cold = is_cold(s, view, block);
         for (int64_t h = 0; h < heads; h++)
@@ -380,8 +394,9 @@ static void point(weir_kv_prefetch *s, int64_t layer, int32_t segment, const ran
     }
 }
 
-void weir_kv_prefetch_take(weir_kv_prefetch *s, int64_t layer, int32_t segment,
-                           weir_kv_range_pages *out)
+void weir_kv_prefetch_take(
+    weir_kv_prefetch *s, int64_t layer, int32_t segment, weir_kv_range_pages *out
+)
 {
     int64_t index = 0;
     s->taken = range_from(s, layer, &s->views[segment], s->next_split);
@@ -392,11 +407,15 @@ void weir_kv_prefetch_take(weir_kv_prefetch *s, int64_t layer, int32_t segment,
         index = s->emptied % BUFFERS;
         (void)pthread_mutex_unlock(&s->lock);
         const staged_for *const staged = &s->staged[index];
-        WEIR_ASSERT(staged->layer == layer && staged->segment == segment &&
-                    staged->first_split == s->taken.first_split);
+        WEIR_ASSERT(
+            staged->layer == layer && staged->segment == segment &&
+            staged->first_split == s->taken.first_split
+        );
     }
-    point(s, layer, segment, &s->taken, s->buffers + (size_t)index * s->sizes.buffer,
-          s->bad + index * s->sizes.blocks);
+    point(
+        s, layer, segment, &s->taken, s->buffers + (size_t)index * s->sizes.buffer,
+        s->bad + index * s->sizes.blocks
+    );
     *out = (weir_kv_range_pages){ .pages = s->table,
                                   .stride = s->sizes.stride,
                                   .first_split = s->taken.first_split,
@@ -407,9 +426,8 @@ void weir_kv_prefetch_take(weir_kv_prefetch *s, int64_t layer, int32_t segment,
 void weir_kv_prefetch_give(weir_kv_prefetch *s)
 {
     if (s->taken.n_cold == 0) return;
-    if (s->device != NULL)
-        weir_device_event_record(s->device,
-                                 (int)(s->emptied % BUFFERS)); /* this thread alone writes it */
+    /* This thread alone writes it */
+    if (s->device != NULL) weir_device_event_record(s->device, (int)(s->emptied % BUFFERS));
     (void)pthread_mutex_lock(&s->lock);
     s->emptied++;
     (void)pthread_cond_broadcast(&s->changed);

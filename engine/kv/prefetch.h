@@ -31,18 +31,19 @@ typedef struct weir_kv_prefetch_limits {
 size_t weir_kv_prefetch_bytes(const weir_kv_spec *spec, int32_t segments);
 size_t weir_kv_prefetch_device_bytes(const weir_kv_spec *spec);
 /* It reads so many bytes at a time, where as many follow each other below. */
-size_t                      weir_kv_prefetch_read_bytes(const weir_kv_spec *spec);
-WEIR_MUST_CHECK weir_status weir_kv_prefetch_open(weir_kv_prefetch **out, const weir_kv_spec *spec,
-                                                  const weir_kv_prefetch_limits *limits,
-                                                  weir_ledger *ledger, weir_error *error);
+size_t weir_kv_prefetch_read_bytes(const weir_kv_spec *spec);
+WEIR_MUST_CHECK weir_status weir_kv_prefetch_open(
+    weir_kv_prefetch **out, const weir_kv_spec *spec, const weir_kv_prefetch_limits *limits,
+    weir_ledger *ledger, weir_error *error
+);
 void weir_kv_prefetch_close(weir_kv_prefetch *prefetch); /* NULL-safe; between steps */
 
 /* One segment's rows and table; rows [0, n_past + n_rows) have pages. */
 typedef struct weir_kv_view {
     void *const *pages; /* [n_layers * KV heads, stride] */
-    int64_t      stride;
-    int32_t      n_past, n_rows;
-    bool         is_reread; /* it comes twice in each layer without a window */
+    int64_t stride;
+    int32_t n_past, n_rows;
+    bool is_reread; /* it comes twice in each layer without a window */
 } weir_kv_view;
 
 /* [limits.segments] where the caller puts those of the next step. */
@@ -56,15 +57,17 @@ void weir_kv_prefetch_end(weir_kv_prefetch *prefetch);
 /* Does the segment come in ranges in this layer? */
 bool weir_kv_prefetch_is_cold(const weir_kv_prefetch *prefetch, int64_t layer, int32_t segment);
 typedef struct weir_kv_range_pages {
-    void *const *pages; /* [KV heads, stride] of the layer: those of the range's positions can be
-                           read until it is given back */
-    int64_t      stride;
-    int32_t      first_split, end_split;
-    bool         is_last;
+    /* [KV heads, stride] of the layer: those of the range's positions can be read until it is
+     * given back */
+    void *const *pages;
+    int64_t stride;
+    int32_t first_split, end_split;
+    bool is_last;
 } weir_kv_range_pages;
 /* The next range, in the order above; each is given back before the next is taken. */
-void weir_kv_prefetch_take(weir_kv_prefetch *prefetch, int64_t layer, int32_t segment,
-                           weir_kv_range_pages *range);
+void weir_kv_prefetch_take(
+    weir_kv_prefetch *prefetch, int64_t layer, int32_t segment, weir_kv_range_pages *range
+);
 void weir_kv_prefetch_give(weir_kv_prefetch *prefetch);
 /* Some of its blocks could not be read in the step that ended last; those are lost (residency.h).
  * `why`: a text, until the next step. */

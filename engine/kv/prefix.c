@@ -23,8 +23,9 @@ static bool measure(weir_prefix *prefix, const weir_kv_spec *spec)
            weir_mul_size(&prefix->page_bytes, nodes, (size_t)prefix->heads * sizeof(void *)) &&
            weir_mul_size(&prefix->tip_bytes, nodes, sizeof(int32_t)) &&
            weir_mul_size(&prefix->slot_bytes, slots, sizeof(slot)) &&
-           weir_mul_size(&prefix->state_bytes, slots,
-                         (prefix->limits.snapshot_bytes + 63) & ~(size_t)63);
+           weir_mul_size(
+               &prefix->state_bytes, slots, (prefix->limits.snapshot_bytes + 63) & ~(size_t)63
+           );
 }
 
 size_t weir_prefix_tree_bytes(const weir_prefix_limits *limits, const weir_kv_spec *spec)
@@ -36,9 +37,9 @@ size_t weir_prefix_tree_bytes(const weir_prefix_limits *limits, const weir_kv_sp
 
 size_t weir_prefix_state_bytes(const weir_prefix_limits *limits)
 {
-    weir_prefix        prefix = { .limits = *limits };
+    weir_prefix prefix = { .limits = *limits };
     const weir_kv_spec none = { 0 };
-    size_t             bytes;
+    size_t bytes;
     return measure(&prefix, &none) &&
                    weir_add_size(&bytes, prefix.slot_bytes, prefix.state_bytes) &&
                    weir_add_size(&bytes, bytes, prefix.all_pruned_bytes)
@@ -48,28 +49,36 @@ size_t weir_prefix_state_bytes(const weir_prefix_limits *limits)
 
 static weir_status take_memory(weir_prefix *p, weir_error *error)
 {
-    WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->nodes, WEIR_ACCOUNT_PAGE_TABLES,
-                               p->node_bytes, error));
+    WEIR_TRY(weir_ledger_alloc(
+        p->ledger, (void **)&p->nodes, WEIR_ACCOUNT_PAGE_TABLES, p->node_bytes, error
+    ));
     if (p->page_bytes > 0)
-        WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->pages, WEIR_ACCOUNT_PAGE_TABLES,
-                                   p->page_bytes, error));
-    WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->tips, WEIR_ACCOUNT_PAGE_TABLES, p->tip_bytes,
-                               error));
+        WEIR_TRY(weir_ledger_alloc(
+            p->ledger, (void **)&p->pages, WEIR_ACCOUNT_PAGE_TABLES, p->page_bytes, error
+        ));
+    WEIR_TRY(weir_ledger_alloc(
+        p->ledger, (void **)&p->tips, WEIR_ACCOUNT_PAGE_TABLES, p->tip_bytes, error
+    ));
     if (p->slot_bytes > 0)
-        WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->slots, WEIR_ACCOUNT_SNAPSHOTS,
-                                   p->slot_bytes, error));
+        WEIR_TRY(weir_ledger_alloc(
+            p->ledger, (void **)&p->slots, WEIR_ACCOUNT_SNAPSHOTS, p->slot_bytes, error
+        ));
     if (p->state_bytes > 0)
-        WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->states, WEIR_ACCOUNT_SNAPSHOTS,
-                                   p->state_bytes, error));
+        WEIR_TRY(weir_ledger_alloc(
+            p->ledger, (void **)&p->states, WEIR_ACCOUNT_SNAPSHOTS, p->state_bytes, error
+        ));
     if (p->all_pruned_bytes > 0)
-        WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->pruned, WEIR_ACCOUNT_SNAPSHOTS,
-                                   p->all_pruned_bytes, error));
+        WEIR_TRY(weir_ledger_alloc(
+            p->ledger, (void **)&p->pruned, WEIR_ACCOUNT_SNAPSHOTS, p->all_pruned_bytes, error
+        ));
     pruned_open(p);
     return WEIR_OK;
 }
 
-weir_status weir_prefix_open(weir_prefix **out, weir_kv_store *store, weir_ledger *ledger,
-                             const weir_prefix_limits *limits, weir_error *error)
+weir_status weir_prefix_open(
+    weir_prefix **out, weir_kv_store *store, weir_ledger *ledger, const weir_prefix_limits *limits,
+    weir_error *error
+)
 {
     weir_prefix *const prefix = calloc(1, sizeof *prefix);
     if (prefix == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the prefix index");
@@ -77,8 +86,9 @@ weir_status weir_prefix_open(weir_prefix **out, weir_kv_store *store, weir_ledge
     weir_status status =
         measure(prefix, weir_kv_store_spec(store))
             ? take_memory(prefix, error)
-            : weir_error_set(error, WEIR_EINVAL,
-                             "a prefix index of these sizes does not fit in memory");
+            : weir_error_set(
+                  error, WEIR_EINVAL, "a prefix index of these sizes does not fit in memory"
+              );
     if (status != WEIR_OK) {
         weir_prefix_close(prefix);
         return status;
@@ -116,16 +126,18 @@ void weir_prefix_close(weir_prefix *prefix)
     weir_ledger_free(prefix->ledger, prefix->tips, WEIR_ACCOUNT_PAGE_TABLES, prefix->tip_bytes);
     weir_ledger_free(prefix->ledger, prefix->slots, WEIR_ACCOUNT_SNAPSHOTS, prefix->slot_bytes);
     weir_ledger_free(prefix->ledger, prefix->states, WEIR_ACCOUNT_SNAPSHOTS, prefix->state_bytes);
-    weir_ledger_free(prefix->ledger, prefix->pruned, WEIR_ACCOUNT_SNAPSHOTS,
-                     prefix->all_pruned_bytes);
+    weir_ledger_free(
+        prefix->ledger, prefix->pruned, WEIR_ACCOUNT_SNAPSHOTS, prefix->all_pruned_bytes
+    );
     free(prefix);
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 /* Moves `best` to the deepest point of this node, within its first n_same tokens and `most` tokens
  * in all, where a sequence can go on. */
-static void find_point(const weir_prefix *p, int32_t index, int32_t before, int32_t n_same,
-                       int32_t most, place *best)
+static void find_point(
+    const weir_prefix *p, int32_t index, int32_t before, int32_t n_same, int32_t most, place *best
+)
 {
     int32_t end = n_same < most - before ? n_same : most - before;
     if (p->is_paged && end < RUN) return;
@@ -141,8 +153,10 @@ static void find_point(const weir_prefix *p, int32_t index, int32_t before, int3
 
 /* The child that shares the most first tokens. States of all children count: on a common beginning
  * they are equal. What the disk has lost is not begun again. */
-static int32_t descend(const weir_prefix *p, int32_t parent, const weir_sequence *sequence,
-                       int32_t before, int32_t most, place *best, int32_t *n_same)
+static int32_t descend(
+    const weir_prefix *p, int32_t parent, const weir_sequence *sequence, int32_t before,
+    int32_t most, place *best, int32_t *n_same
+)
 {
     int32_t nearest = NONE;
     *n_same = 0;
@@ -180,16 +194,18 @@ static void give(weir_prefix *p, weir_sequence *sequence, const place *end)
     if (end->slot == NONE) return;
     p->slots[end->slot].last_use = p->clock;
     if (sequence->recurrent_bytes == 0) return; /* one that only carries rows to a file */
-    weir_ledger_copy(sequence->ledger, sequence->recurrent, state_of(p, end->slot),
-                     sequence->recurrent_bytes);
+    weir_ledger_copy(
+        sequence->ledger, sequence->recurrent, state_of(p, end->slot), sequence->recurrent_bytes
+    );
     sequence->recurrent_dirty = true;
 }
 
-weir_prefix_hit prefix_find(const weir_prefix *p, const weir_sequence *sequence, const char *salt,
-                            int32_t most, place *best)
+weir_prefix_hit prefix_find(
+    const weir_prefix *p, const weir_sequence *sequence, const char *salt, int32_t most, place *best
+)
 {
     weir_prefix_hit hit = { .reason = "nothing is kept under this salt" };
-    int32_t         at = find_salt(p, salt_text(salt));
+    int32_t at = find_salt(p, salt_text(salt));
     *best = (place){ .node = NONE };
     if (at == NONE) return hit;
     hit.reason = "no kept text begins like this";
@@ -213,8 +229,9 @@ weir_prefix_hit prefix_find(const weir_prefix *p, const weir_sequence *sequence,
     return hit;
 }
 
-weir_prefix_hit weir_prefix_match(weir_prefix *prefix, weir_sequence *sequence, const char *salt,
-                                  int32_t most)
+weir_prefix_hit weir_prefix_match(
+    weir_prefix *prefix, weir_sequence *sequence, const char *salt, int32_t most
+)
 {
     place best;
     WEIR_ASSERT(sequence->n_computed == 0);
@@ -224,10 +241,11 @@ weir_prefix_hit weir_prefix_match(weir_prefix *prefix, weir_sequence *sequence, 
     return hit;
 }
 
-int32_t weir_prefix_match_length(const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
-                                 const char *salt)
+int32_t weir_prefix_match_length(
+    const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
+)
 {
-    place               best;
+    place best;
     const weir_sequence text = { .tokens = (int32_t *)tokens,
                                  .n_tokens = n_tokens }; /* only read */
     return prefix_find(prefix, &text, salt, n_tokens, &best).n_rows;
@@ -277,8 +295,9 @@ static void adopt(weir_prefix *p, int32_t index, weir_sequence *sequence, int32_
 
 /* The node has these tokens, and its page is on disk with no other user, or lost there: the
  * sequence's own, in memory, is better. */
-static bool is_worse(const weir_prefix *p, int32_t index, const weir_sequence *sequence,
-                     int32_t page)
+static bool is_worse(
+    const weir_prefix *p, int32_t index, const weir_sequence *sequence, int32_t page
+)
 {
     return is_cold(p, index) && (is_lost(p, index) || is_idle(p, index)) &&
            !weir_kv_is_cold(p->store, sequence->table.pages[page]);
@@ -295,10 +314,11 @@ static void use(weir_prefix *p, int32_t index)
 
 /* The node for tokens [at, at + n) of the sequence under `parent`: one that has them, one that is
  * made longer or gets a better page, or a new one. */
-static int32_t keep_run(weir_prefix *p, int32_t parent, weir_sequence *sequence, int32_t at,
-                        int32_t n)
+static int32_t keep_run(
+    weir_prefix *p, int32_t parent, weir_sequence *sequence, int32_t at, int32_t n
+)
 {
-    int32_t    same, index = nearest_child(p, parent, sequence->tokens + at, n, &same);
+    int32_t same, index = nearest_child(p, parent, sequence->tokens + at, n, &same);
     const bool is_whole = index != NONE && same == p->nodes[index].n_tokens;
     if (index != NONE && same == n && !(is_whole && is_worse(p, index, sequence, at / RUN))) {
         if (n == RUN && !is_lost(p, index)) adopt(p, index, sequence, at / RUN);
@@ -328,15 +348,17 @@ static int32_t keep_salt(weir_prefix *p, const char *salt)
     return index;
 }
 
-int32_t weir_prefix_insert(weir_prefix *prefix, weir_sequence *sequence, const char *salt,
-                           const weir_prefix_snapshot *marks, int32_t n_marks, bool whole_pages)
+int32_t weir_prefix_insert(
+    weir_prefix *prefix, weir_sequence *sequence, const char *salt,
+    const weir_prefix_snapshot *marks, int32_t n_marks, bool whole_pages
+)
 {
     prefix->clock++;
     const int32_t whole = sequence->n_computed / RUN * RUN;
     const int32_t end = sequence->table.is_pruned         ? 0
                         : whole_pages || prefix->is_paged ? whole
                                                           : sequence->n_computed;
-    int32_t       at = 0, mark = 0, index = end > 0 ? keep_salt(prefix, salt_text(salt)) : NONE;
+    int32_t at = 0, mark = 0, index = end > 0 ? keep_salt(prefix, salt_text(salt)) : NONE;
     while (index != NONE && at < end) {
         const int32_t n = end - at < RUN ? end - at : RUN;
         index = keep_run(prefix, index, sequence, at, n);

@@ -37,19 +37,20 @@ typedef struct weir_prefix weir_prefix;
 typedef struct weir_prefix_limits {
     int64_t n_nodes; /* runs of 64 tokens that can be kept */
     int32_t n_snapshots; /* 0: a model with recurrent memory reuses nothing */
-    size_t  snapshot_bytes; /* recurrent memory of a sequence; 0: the model has none */
+    size_t snapshot_bytes; /* recurrent memory of a sequence; 0: the model has none */
     int32_t n_pruned; /* texts that a policy watched (pruned_cache.h) ... */
-    size_t  pruned_bytes; /* ... and memory for all of them */
+    size_t pruned_bytes; /* ... and memory for all of them */
 } weir_prefix_limits;
 
 /* What opening takes from the ledger: the tree (page tables), the states and cut texts (snapshots);
  * SIZE_MAX when the sizes are absurd. */
 size_t weir_prefix_tree_bytes(const weir_prefix_limits *limits, const weir_kv_spec *spec);
 size_t weir_prefix_state_bytes(const weir_prefix_limits *limits);
-WEIR_MUST_CHECK weir_status weir_prefix_open(weir_prefix **out, weir_kv_store *store,
-                                             weir_ledger *ledger, const weir_prefix_limits *limits,
-                                             weir_error *error);
-void                        weir_prefix_close(weir_prefix *prefix); /* before the store */
+WEIR_MUST_CHECK weir_status weir_prefix_open(
+    weir_prefix **out, weir_kv_store *store, weir_ledger *ledger, const weir_prefix_limits *limits,
+    weir_error *error
+);
+void weir_prefix_close(weir_prefix *prefix); /* before the store */
 
 typedef struct weir_prefix_hit {
     int32_t n_rows; /* taken over */
@@ -60,63 +61,73 @@ typedef struct weir_prefix_hit {
 /* Gives a sequence, whose tokens are set and of which nothing is computed, the rows and the state
  * of the longest kept text that begins it: at most `most` of its tokens. salt: NULL is a salt of
  * its own. */
-weir_prefix_hit weir_prefix_match(weir_prefix *prefix, weir_sequence *sequence, const char *salt,
-                                  int32_t most);
+weir_prefix_hit weir_prefix_match(
+    weir_prefix *prefix, weir_sequence *sequence, const char *salt, int32_t most
+);
 
 /* A state after the first `at` tokens of a sequence, in a lent slot. */
 typedef struct weir_prefix_snapshot {
     int32_t at;
-    float  *state;
+    float *state;
 } weir_prefix_snapshot;
 
 /* A slot for a state, the least recently used one if none is free; NULL when all are lent. */
 float *weir_prefix_acquire_snapshot(weir_prefix *prefix);
-void   weir_prefix_release_snapshot(weir_prefix *prefix, float *state);
+void weir_prefix_release_snapshot(weir_prefix *prefix, float *state);
 
 /* Keeps the computed rows of a sequence and the states on them, none of a cut table (store.h);
  * whole pages that others kept before become the sequence's. The slots become the tree's; what does
  * not fit is dropped. `whole_pages`: only pages that the sequence will not write to any more, for a
  * sequence that goes on; marks behind them stay with the caller, and their number is returned: they
  * are the last ones. */
-int32_t weir_prefix_insert(weir_prefix *prefix, weir_sequence *sequence, const char *salt,
-                           const weir_prefix_snapshot *marks, int32_t n_marks, bool whole_pages);
+int32_t weir_prefix_insert(
+    weir_prefix *prefix, weir_sequence *sequence, const char *salt,
+    const weir_prefix_snapshot *marks, int32_t n_marks, bool whole_pages
+);
 
 /* ---- texts as they are kept, for what writes them to files ---- A salt that comes out of here may
  * go into weir_prefix_match, also the one that stands for none. */
 
 /* The states on the first n_computed tokens of a sequence that took them, in order, the last `most`
  * of them. Each is pinned until it is given back with weir_prefix_unpin. */
-int32_t weir_prefix_pin(weir_prefix *prefix, const weir_sequence *sequence, const char *salt,
-                        weir_prefix_snapshot *marks, int32_t most);
-void    weir_prefix_unpin(weir_prefix *prefix, const weir_prefix_snapshot *marks, int32_t n_marks);
+int32_t weir_prefix_pin(
+    weir_prefix *prefix, const weir_sequence *sequence, const char *salt,
+    weir_prefix_snapshot *marks, int32_t most
+);
+void weir_prefix_unpin(weir_prefix *prefix, const weir_prefix_snapshot *marks, int32_t n_marks);
 /* Names the kept beginning of a sequence's computed tokens; the name leaves the text that had it.
  * Of too many names the least recently used text loses its one. */
-void weir_prefix_name(weir_prefix *prefix, const weir_sequence *sequence, const char *salt,
-                      const char *name);
+void weir_prefix_name(
+    weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const char *name
+);
 /* The text of this name becomes the tokens of a clear sequence; false: there is none. */
-bool weir_prefix_named(const weir_prefix *prefix, const char *name, weir_sequence *sequence,
-                       char salt[WEIR_PREFIX_SALT + 1]);
+bool weir_prefix_named(
+    const weir_prefix *prefix, const char *name, weir_sequence *sequence,
+    char salt[WEIR_PREFIX_SALT + 1]
+);
 
 bool weir_prefix_has_name(const weir_prefix *prefix, const char *name);
 
 typedef struct weir_prefix_cursor { /* zero: before the most recently used text */
     uint64_t last_use;
-    int32_t  node;
+    int32_t node;
 } weir_prefix_cursor;
 /* The next text that no other text continues, most recently used first; `name` is "" for one
  * without. false: there are no more. */
-bool weir_prefix_next(const weir_prefix *prefix, weir_prefix_cursor *cursor,
-                      weir_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1],
-                      char name[WEIR_PREFIX_NAME + 1]);
+bool weir_prefix_next(
+    const weir_prefix *prefix, weir_prefix_cursor *cursor, weir_sequence *sequence,
+    char salt[WEIR_PREFIX_SALT + 1], char name[WEIR_PREFIX_NAME + 1]
+);
 
 /* ---- texts that will be dropped, for what saves them before ---------------------------------- */
 /* Of the texts that nobody uses and that have `least` tokens or more which nobody has tried to save
  * and no other text has, the least recently used one, if it will go before so many pages are free,
  * or lose a state before so many are lent (or half of all): its tokens become those of a clear
  * sequence. Costs a pass over the tree. */
-bool weir_prefix_next_victim(weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states,
-                             int32_t least, weir_sequence *sequence,
-                             char salt[WEIR_PREFIX_SALT + 1]);
+bool weir_prefix_next_victim(
+    weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states, int32_t least,
+    weir_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]
+);
 /* So many states, or half of all, can be lent and no text loses one. */
 bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states);
 /* The sequence shares the rows of its tokens up to where they can be continued, as
@@ -125,15 +136,18 @@ bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states);
 int32_t weir_prefix_share(weir_prefix *prefix, weir_sequence *sequence, const char *salt);
 /* The kept beginning of these tokens is not endangered any more: n_saved of them are in a file, the
  * rest was tried or is of no use in one. */
-void weir_prefix_mark_saved(weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
-                            int32_t n_saved, const char *salt);
+void weir_prefix_mark_saved(
+    weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, int32_t n_saved, const char *salt
+);
 /* The file that held these tokens is gone: what is kept of them may be saved again once it was used
  * again. */
-void weir_prefix_mark_unsaved(weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
-                              const char *salt);
+void weir_prefix_mark_unsaved(
+    weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
+);
 /* Rows that weir_prefix_match would give; nothing changes. */
-int32_t weir_prefix_match_length(const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
-                                 const char *salt);
+int32_t weir_prefix_match_length(
+    const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
+);
 
 /* Drops the least recently used texts, cut ones too, until the store has so many free pages; false
  * when that cannot be reached. */
@@ -152,7 +166,7 @@ weir_kv_pages weir_prefix_reclaimable(weir_prefix *prefix);
  * recently used first; and what is done when none can leave it: texts are dropped until n_blocks
  * fit in memory or none is left that would help. */
 int32_t weir_prefix_lru_blocks(const weir_prefix *prefix, void *const **blocks, int32_t most);
-void    weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks);
+void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks);
 
 typedef struct weir_prefix_stats {
     int64_t n_nodes, n_tokens, n_snapshots;
@@ -164,7 +178,7 @@ weir_prefix_stats weir_prefix_stats_of(const weir_prefix *prefix);
 /* For tests: what weir_prefix_reclaimable says, by a walk over the tree; the invariants, false with
  * a text. */
 weir_kv_pages weir_prefix_idle_pages(const weir_prefix *prefix);
-bool          weir_prefix_is_sound(const weir_prefix *prefix, weir_error *error);
+bool weir_prefix_is_sound(const weir_prefix *prefix, weir_error *error);
 
 #ifdef __cplusplus
 }

@@ -5,7 +5,7 @@
 static bool marks_are_sound(const weir_prefix *p, int32_t index)
 {
     const node *const n = &p->nodes[index];
-    int32_t           n_used = 0;
+    int32_t n_used = 0;
     for (int32_t child = n->child; child != NONE; child = p->nodes[child].next)
         n_used += p->nodes[child].is_used;
     if (n_used != n->n_used || (n->tip != NONE) != (n->is_used && n_used == 0) ||

@@ -11,15 +11,15 @@ enum { RUN = WEIR_PAGE_TOKENS, NONE = -1, FOREST = 0 };
 /* A run of tokens. Node FOREST holds the salts; a salt's node has its text in place of tokens and
  * no pages. */
 typedef struct node {
-    int32_t  tokens[RUN];
-    int32_t  n_tokens; /* 0: a salt */
-    int32_t  depth; /* number of its pages in a text; -1: a salt */
-    int32_t  parent, child, next, snapshot; /* first child, next sibling or free node, first slot */
-    int32_t  n_used; /* children that are marked as used */
-    int32_t  n_saved, n_tried; /* of its tokens, in a file; in one or in none for good */
-    bool     has_lost_file; /* it held tokens of this run */
-    int32_t  tip; /* its place in `tips`, NONE: not there */
-    bool     is_used; /* marked: a sequence used its pages when that was looked at last */
+    int32_t tokens[RUN];
+    int32_t n_tokens; /* 0: a salt */
+    int32_t depth; /* number of its pages in a text; -1: a salt */
+    int32_t parent, child, next, snapshot; /* first child, next sibling or free node, first slot */
+    int32_t n_used; /* children that are marked as used */
+    int32_t n_saved, n_tried; /* of its tokens, in a file; in one or in none for good */
+    bool has_lost_file; /* it held tokens of this run */
+    int32_t tip; /* its place in `tips`, NONE: not there */
+    bool is_used; /* marked: a sequence used its pages when that was looked at last */
     uint64_t last_use;
 } node;
 _Static_assert(sizeof(int32_t) * RUN > WEIR_PREFIX_SALT, "a salt fits a node");
@@ -32,41 +32,41 @@ typedef enum slot_state {
 } slot_state;
 typedef struct slot {
     slot_state state;
-    int32_t    node, next, offset; /* of the node's tokens, 1 .. 64 */
-    int32_t    pins;
-    uint64_t   last_use;
+    int32_t node, next, offset; /* of the node's tokens, 1 .. 64 */
+    int32_t pins;
+    uint64_t last_use;
 } slot;
 
 typedef struct pruned_entry pruned_entry; /* pruned_cache_internal.h */
 
 typedef struct name {
-    char    text[WEIR_PREFIX_NAME + 1]; /* "": free */
+    char text[WEIR_PREFIX_NAME + 1]; /* "": free */
     int32_t node, offset;
 } name;
 
 struct weir_prefix {
-    weir_kv_store     *store;
-    weir_ledger       *ledger;
+    weir_kv_store *store;
+    weir_ledger *ledger;
     weir_prefix_limits limits;
-    node              *nodes; /* [n_nodes] */
-    void             **pages; /* [n_nodes, heads] */
-    slot              *slots; /* [n_snapshots] */
-    float             *states; /* [n_snapshots, snapshot_bytes] */
-    size_t             node_bytes, page_bytes, tip_bytes, slot_bytes, state_bytes, all_pruned_bytes;
-    pruned_entry      *pruned; /* [limits.n_pruned] and the memory of their parts behind them */
-    char              *pruned_memory;
-    int64_t            heads;
-    int32_t *tips; /* [n_tips] nodes that are marked and have no marked child: where sequences leave
-                      the tree */
-    int32_t  n_tips;
-    int64_t  n_used; /* marked nodes */
-    int64_t  n_sinks, n_used_sinks; /* of the nodes with pages, and of the marked ones */
-    bool     is_paged; /* whole runs only (store.h 5) */
-    int32_t  free_node,
+    node *nodes; /* [n_nodes] */
+    void **pages; /* [n_nodes, heads] */
+    slot *slots; /* [n_snapshots] */
+    float *states; /* [n_snapshots, snapshot_bytes] */
+    size_t node_bytes, page_bytes, tip_bytes, slot_bytes, state_bytes, all_pruned_bytes;
+    pruned_entry *pruned; /* [limits.n_pruned] and the memory of their parts behind them */
+    char *pruned_memory;
+    int64_t heads;
+    /* [n_tips] nodes that are marked and have no marked child: where sequences leave the tree */
+    int32_t *tips;
+    int32_t n_tips;
+    int64_t n_used; /* marked nodes */
+    int64_t n_sinks, n_used_sinks; /* of the nodes with pages, and of the marked ones */
+    bool is_paged; /* whole runs only (store.h 5) */
+    int32_t free_node,
         parent_in_use; /* of the node that is being made: not dropped with its last text */
-    uint64_t          clock;
+    uint64_t clock;
     weir_prefix_stats stats;
-    name              names[WEIR_PREFIX_NAMES];
+    name names[WEIR_PREFIX_NAMES];
 };
 
 typedef struct place { /* a point of the tree: after `offset` tokens of a node */
@@ -74,8 +74,9 @@ typedef struct place { /* a point of the tree: after `offset` tokens of a node *
 } place;
 
 /* Where the longest kept text that begins the sequence can be continued. */
-weir_prefix_hit prefix_find(const weir_prefix *p, const weir_sequence *sequence, const char *salt,
-                            int32_t most, place *best);
+weir_prefix_hit prefix_find(
+    const weir_prefix *p, const weir_sequence *sequence, const char *salt, int32_t most, place *best
+);
 /* Shares the pages down to the place, deepest first. */
 void prefix_share(weir_prefix *p, weir_sequence *sequence, const place *end);
 
@@ -174,14 +175,15 @@ static inline int32_t find_salt(const weir_prefix *p, const char *salt)
 }
 
 /* The child that shares the most first tokens. */
-static inline int32_t nearest_child(const weir_prefix *p, int32_t parent, const int32_t *tokens,
-                                    int32_t n, int32_t *n_same)
+static inline int32_t nearest_child(
+    const weir_prefix *p, int32_t parent, const int32_t *tokens, int32_t n, int32_t *n_same
+)
 {
     int32_t best = NONE;
     *n_same = 0;
     for (int32_t i = p->nodes[parent].child; i != NONE; i = p->nodes[i].next) {
         const node *const child = &p->nodes[i];
-        const int32_t     same =
+        const int32_t same =
             common(child->tokens, tokens, child->n_tokens < n ? child->n_tokens : n);
         if (same > *n_same) {
             *n_same = same;

@@ -87,7 +87,7 @@ typedef enum leaf_choice {
 static int32_t worst_leaf(const weir_prefix *p, leaf_choice which)
 {
     int32_t worst = NONE;
-    bool    worst_is_dead = false;
+    bool worst_is_dead = false;
     for (int32_t i = FOREST + 1; i < (int32_t)node_count(&p->limits); i++) {
         const node *const n = &p->nodes[i];
         if (n->parent == NONE || n->n_tokens == 0 || n->child != NONE || !is_idle(p, i)) continue;
@@ -208,7 +208,7 @@ void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks)
 {
     while (weir_kv_free_blocks(prefix->store) < n_blocks) {
         void *const *oldest = NULL;
-        int32_t      leaf = worst_leaf(prefix, LEAF_IN_MEMORY);
+        int32_t leaf = worst_leaf(prefix, LEAF_IN_MEMORY);
         if (leaf == NONE && weir_prefix_lru_blocks(prefix, &oldest, 1) == 0) return;
         if (leaf == NONE) leaf = worst_leaf(prefix, LEAF_NO_SINK);
         if (leaf == NONE) return;
@@ -246,7 +246,7 @@ weir_kv_pages weir_prefix_reclaimable(weir_prefix *prefix)
     }
     if (weir_kv_store_has_pruned(prefix->store)) return weir_prefix_idle_pages(prefix);
     const weir_kv_spec *const spec = weir_kv_store_spec(prefix->store);
-    const int64_t             idle = prefix->stats.n_nodes - prefix->n_used,
+    const int64_t idle = prefix->stats.n_nodes - prefix->n_used,
                   sinks = prefix->n_sinks - prefix->n_used_sinks;
     const int64_t first = spec->sinks.n_pages;
     weir_kv_pages n = weir_kv_pages_of(spec, first, first + idle - sinks);

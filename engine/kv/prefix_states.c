@@ -58,7 +58,7 @@ void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state)
 bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, uint64_t use)
 {
     const int32_t half = p->limits.n_snapshots / 2;
-    int32_t       n = 0;
+    int32_t n = 0;
     for (int32_t i = 0; i < p->limits.n_snapshots; i++) {
         const slot *const s = &p->slots[i];
         n += s->state == SLOT_FREE || (s->state == SLOT_KEPT && s->pins == 0 && s->last_use < use);
@@ -80,8 +80,10 @@ static int by_place(const void *a, const void *b)
 
 /* States of all children count, as they do for weir_prefix_match: one may be on a run of another
  * text, which can be dropped meanwhile. */
-int32_t weir_prefix_pin(weir_prefix *prefix, const weir_sequence *sequence, const char *salt,
-                        weir_prefix_snapshot *marks, int32_t most)
+int32_t weir_prefix_pin(
+    weir_prefix *prefix, const weir_sequence *sequence, const char *salt,
+    weir_prefix_snapshot *marks, int32_t most
+)
 {
     int32_t n = 0, before = 0, same = RUN, parent = find_salt(prefix, salt_text(salt));
     while (parent != NONE && same == RUN && before < sequence->n_computed) {
@@ -89,12 +91,12 @@ int32_t weir_prefix_pin(weir_prefix *prefix, const weir_sequence *sequence, cons
                              left = sequence->n_computed - before;
         for (int32_t i = prefix->nodes[parent].child; i != NONE; i = prefix->nodes[i].next) {
             const node *const child = &prefix->nodes[i];
-            const int32_t     equal =
+            const int32_t equal =
                 common(child->tokens, tokens, child->n_tokens < left ? child->n_tokens : left);
             for (int32_t s = child->snapshot; s != NONE; s = prefix->slots[s].next) {
                 const weir_prefix_snapshot mark = { before + prefix->slots[s].offset,
                                                     state_of(prefix, s) };
-                bool                       is_new = prefix->slots[s].offset <= equal;
+                bool is_new = prefix->slots[s].offset <= equal;
                 for (int32_t k = 0; k < n; k++) is_new = is_new && marks[k].at != mark.at;
                 if (!is_new) continue;
                 if (n == most) memmove(marks, marks + 1, (size_t)--n * sizeof *marks);

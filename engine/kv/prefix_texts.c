@@ -16,14 +16,16 @@ static int32_t tokens_before(const weir_prefix *p, int32_t index)
 }
 
 /* The node that holds the last of the sequence's computed tokens that are kept. */
-static int32_t last_node(const weir_prefix *p, const weir_sequence *sequence, const char *salt,
-                         int32_t *n_kept)
+static int32_t last_node(
+    const weir_prefix *p, const weir_sequence *sequence, const char *salt, int32_t *n_kept
+)
 {
     int32_t index = NONE, parent = find_salt(p, salt_text(salt)), same = RUN;
     *n_kept = 0;
     while (parent != NONE && same == RUN && *n_kept < sequence->n_computed) {
-        parent = nearest_child(p, parent, sequence->tokens + *n_kept,
-                               sequence->n_computed - *n_kept, &same);
+        parent = nearest_child(
+            p, parent, sequence->tokens + *n_kept, sequence->n_computed - *n_kept, &same
+        );
         if (parent != NONE) index = parent;
         *n_kept += same;
     }
@@ -50,10 +52,11 @@ void prefix_unname(weir_prefix *p, const char *text)
         if (strcmp(n->text, text) == 0) *n = (name){ .text = "" };
 }
 
-void weir_prefix_name(weir_prefix *prefix, const weir_sequence *sequence, const char *salt,
-                      const char *text)
+void weir_prefix_name(
+    weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const char *text
+)
 {
-    int32_t       n_kept;
+    int32_t n_kept;
     const int32_t index = last_node(prefix, sequence, salt, &n_kept);
     if (index == NONE || text[0] == '\0' || strlen(text) > WEIR_PREFIX_NAME) return;
     weir_pruned_remove_name(prefix, text);
@@ -63,8 +66,9 @@ void weir_prefix_name(weir_prefix *prefix, const weir_sequence *sequence, const 
 }
 
 /* The tokens down to `offset` of a node become those of the sequence. */
-static void copy_text(const weir_prefix *p, int32_t index, int32_t offset, weir_sequence *sequence,
-                      char *salt)
+static void copy_text(
+    const weir_prefix *p, int32_t index, int32_t offset, weir_sequence *sequence, char *salt
+)
 {
     int32_t at = tokens_before(p, index), n = offset, i = index;
     WEIR_ASSERT(sequence->n_computed == 0 && at + offset <= weir_kv_store_spec(p->store)->max_rows);
@@ -81,8 +85,10 @@ static const name *find_name(const weir_prefix *p, const char *text)
     return NULL;
 }
 
-bool weir_prefix_named(const weir_prefix *prefix, const char *text, weir_sequence *sequence,
-                       char salt[WEIR_PREFIX_SALT + 1])
+bool weir_prefix_named(
+    const weir_prefix *prefix, const char *text, weir_sequence *sequence,
+    char salt[WEIR_PREFIX_SALT + 1]
+)
 {
     const name *const found = find_name(prefix, text);
     if (found != NULL) copy_text(prefix, found->node, found->offset, sequence, salt);
@@ -101,9 +107,10 @@ static bool is_before(const weir_prefix *p, int32_t index, const weir_prefix_cur
            (use == cursor->last_use && index < cursor->node);
 }
 
-bool weir_prefix_next(const weir_prefix *prefix, weir_prefix_cursor *cursor,
-                      weir_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1],
-                      char text[WEIR_PREFIX_NAME + 1])
+bool weir_prefix_next(
+    const weir_prefix *prefix, weir_prefix_cursor *cursor, weir_sequence *sequence,
+    char salt[WEIR_PREFIX_SALT + 1], char text[WEIR_PREFIX_NAME + 1]
+)
 {
     int32_t found = NONE;
     for (int32_t i = FOREST + 1; i < (int32_t)node_count(&prefix->limits); i++) {
@@ -147,12 +154,13 @@ static uint64_t use_of_states(const weir_prefix *p, int32_t leaf)
     return use;
 }
 
-bool weir_prefix_next_victim(weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states,
-                             int32_t least, weir_sequence *sequence,
-                             char salt[WEIR_PREFIX_SALT + 1])
+bool weir_prefix_next_victim(
+    weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states, int32_t least,
+    weir_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]
+)
 {
     const int32_t n = (int32_t)node_count(&prefix->limits);
-    int32_t       found = NONE;
+    int32_t found = NONE;
     weir_kv_pages before = weir_kv_store_free(prefix->store); /* free, and of runs that go first */
     for (int32_t i = FOREST + 1; i < n; i++) {
         const node *const leaf = &prefix->nodes[i];
@@ -186,14 +194,15 @@ int32_t weir_prefix_share(weir_prefix *prefix, weir_sequence *sequence, const ch
     return sequence->n_computed;
 }
 
-void weir_prefix_mark_saved(weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
-                            int32_t n_saved, const char *salt)
+void weir_prefix_mark_saved(
+    weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, int32_t n_saved, const char *salt
+)
 {
     int32_t index = find_salt(prefix, salt_text(salt)), same = RUN;
     for (int32_t at = 0; index != NONE && same == RUN && at < n_tokens; at += same) {
         index = nearest_child(prefix, index, tokens + at, n_tokens - at, &same);
         if (index == NONE) return;
-        node *const   run = &prefix->nodes[index];
+        node *const run = &prefix->nodes[index];
         const int32_t saved = n_saved - at < same ? n_saved - at : same;
         if (same > run->n_tried) run->n_tried = same;
         if (saved > run->n_saved) run->n_saved = saved;
@@ -204,8 +213,9 @@ void weir_prefix_mark_saved(weir_prefix *prefix, const int32_t *tokens, int32_t 
 /* Runs that another file holds too are taken for lost with it: saving their text finds that file.
  * Nothing is endangered before it was used again: else kept texts, more of them than there may be
  * files, would push out each other's files without end. */
-void weir_prefix_mark_unsaved(weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
-                              const char *salt)
+void weir_prefix_mark_unsaved(
+    weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
+)
 {
     int32_t index = find_salt(prefix, salt_text(salt)), same = RUN;
     for (int32_t at = 0; index != NONE && same == RUN && at < n_tokens; at += same) {

@@ -29,8 +29,10 @@ void pruned_open(weir_prefix *p)
 }
 
 /* One layout for a text that is there and for the most that one may be. */
-static void lay_out(pruned_entry *text, size_t snapshot_bytes, size_t table_bytes,
-                    size_t policy_bytes, size_t state_bytes)
+static void lay_out(
+    pruned_entry *text, size_t snapshot_bytes, size_t table_bytes, size_t policy_bytes,
+    size_t state_bytes
+)
 {
     text->recurrent = rounded((size_t)text->n_tokens * sizeof(int32_t));
     text->snapshot = text->recurrent + rounded(snapshot_bytes);
@@ -40,13 +42,16 @@ static void lay_out(pruned_entry *text, size_t snapshot_bytes, size_t table_byte
     text->bytes = text->state + rounded(state_bytes);
 }
 
-size_t weir_pruned_entry_bytes(const weir_kv_spec *spec, size_t snapshot_bytes, int64_t n_tokens,
-                               int64_t n_rows, size_t state_bytes)
+size_t weir_pruned_entry_bytes(
+    const weir_kv_spec *spec, size_t snapshot_bytes, int64_t n_tokens, int64_t n_rows,
+    size_t state_bytes
+)
 {
     enum { OPTIONS = 1 << 10 }; /* of a policy, as a text */
     pruned_entry text = { .n_tokens = (int32_t)n_tokens };
-    lay_out(&text, snapshot_bytes, weir_table_snapshot_max_bytes(spec, n_rows), OPTIONS,
-            state_bytes);
+    lay_out(
+        &text, snapshot_bytes, weir_table_snapshot_max_bytes(spec, n_rows), OPTIONS, state_bytes
+    );
     return text.bytes;
 }
 
@@ -58,7 +63,7 @@ static bool find_gap(const weir_prefix *p, size_t bytes, size_t *at)
     for (int32_t i = -1; i < p->limits.n_pruned; i++) {
         if (i >= 0 && !is_used(&p->pruned[i])) continue;
         const size_t first = i < 0 ? 0 : p->pruned[i].at + p->pruned[i].bytes;
-        bool         is_free = first + bytes <= p->limits.pruned_bytes;
+        bool is_free = first + bytes <= p->limits.pruned_bytes;
         for (const pruned_entry *t = p->pruned; is_free && t < p->pruned + p->limits.n_pruned; t++)
             is_free = !is_used(t) || t->at + t->bytes <= first || t->at >= first + bytes;
         if (!is_free) continue;
@@ -135,15 +140,17 @@ static kinship compare(const pruned_entry *text, const weir_policy_history *past
                : OTHER_CHOICE;
 }
 
-static bool begins(const weir_prefix *p, const pruned_entry *text, const int32_t *tokens,
-                   int32_t most)
+static bool begins(
+    const weir_prefix *p, const pruned_entry *text, const int32_t *tokens, int32_t most
+)
 {
     return text->n_tokens <= most &&
            common(pruned_tokens(p, text), tokens, text->n_tokens) == text->n_tokens;
 }
 
-bool weir_pruned_contains(const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
-                          const char *salt)
+bool weir_pruned_contains(
+    const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
+)
 {
     for (const pruned_entry *t = prefix->pruned;
          prefix->pruned != NULL && t < prefix->pruned + prefix->limits.n_pruned; t++)
@@ -160,9 +167,10 @@ static bool has_turns(const pruned_entry *text, const weir_policy_history *past)
 }
 
 /* The longest one that begins the tokens, at most `most` of them. */
-static pruned_entry *find(const weir_prefix *p, const int32_t *tokens, int32_t most,
-                          const weir_policy_history *past, const char *salt, bool again,
-                          weir_prefix_hit *hit)
+static pruned_entry *find(
+    const weir_prefix *p, const int32_t *tokens, int32_t most, const weir_policy_history *past,
+    const char *salt, bool again, weir_prefix_hit *hit
+)
 {
     pruned_entry *best = NULL;
     for (pruned_entry *t = p->pruned; p->pruned != NULL && t < p->pruned + p->limits.n_pruned;
@@ -188,10 +196,12 @@ static pruned_entry *find(const weir_prefix *p, const int32_t *tokens, int32_t m
 
 /* ---- keeping --------------------------------------------------------------------------------- */
 /* Of the texts that begin this one, or are it, the longest shorter one stays. */
-static void drop_beginnings(weir_prefix *p, const int32_t *tokens, int32_t n,
-                            const weir_policy_history *past, const char *salt)
+static void drop_beginnings(
+    weir_prefix *p, const int32_t *tokens, int32_t n, const weir_policy_history *past,
+    const char *salt
+)
 {
-    weir_prefix_hit           hit = { 0 };
+    weir_prefix_hit hit = { 0 };
     const pruned_entry *const last = find(p, tokens, n - 1, past, salt, false, &hit);
     for (pruned_entry *t = p->pruned; t < p->pruned + p->limits.n_pruned; t++) {
         if (t == last || t->n_holds > 0 || compare(t, past, salt) != ALIKE ||
@@ -225,8 +235,10 @@ static pruned_entry *take_entry(weir_prefix *p, pruned_entry *text)
 }
 
 /* All of it but the policy's state; NULL with the reason. */
-static pruned_entry *make_entry(weir_prefix *p, const weir_pruned_entry *content,
-                                const weir_kv_table *table, const char **reason)
+static pruned_entry *make_entry(
+    weir_prefix *p, const weir_pruned_entry *content, const weir_kv_table *table,
+    const char **reason
+)
 {
     const size_t snapshot_bytes = content->recurrent != NULL ? p->limits.snapshot_bytes : 0,
                  policy_bytes = strlen(content->policy) + 1;
@@ -235,8 +247,10 @@ static pruned_entry *make_entry(weir_prefix *p, const weir_pruned_entry *content
     if (p->limits.n_pruned == 0) return NULL;
     *reason = "its salt is too long";
     if (strlen(content->salt) > WEIR_PREFIX_SALT) return NULL;
-    lay_out(&text, snapshot_bytes, weir_table_snapshot_bytes(table, p->store), policy_bytes,
-            content->state_bytes);
+    lay_out(
+        &text, snapshot_bytes, weir_table_snapshot_bytes(table, p->store), policy_bytes,
+        content->state_bytes
+    );
     *reason =
         "it takes more memory than all kept texts have that a policy watched; raise kv.policy.kept";
     if (text.bytes > p->limits.pruned_bytes) return NULL;
@@ -259,10 +273,11 @@ static pruned_entry *make_entry(weir_prefix *p, const weir_pruned_entry *content
     return entry;
 }
 
-const char *weir_pruned_insert(weir_prefix *prefix, const weir_sequence *sequence, const char *salt,
-                               const char *name)
+const char *weir_pruned_insert(
+    weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const char *name
+)
 {
-    const char       *reason;
+    const char *reason;
     weir_pruned_entry content = { .tokens = sequence->tokens,
                                   .n_tokens = sequence->n_computed,
                                   .salt = salt_text(salt),
@@ -279,8 +294,9 @@ const char *weir_pruned_insert(weir_prefix *prefix, const weir_sequence *sequenc
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */
-static bool has_page_of(const weir_prefix *p, int32_t index, const weir_kv_table *table,
-                        int32_t page)
+static bool has_page_of(
+    const weir_prefix *p, int32_t index, const weir_kv_table *table, int32_t page
+)
 {
     for (int64_t h = 0; h < p->heads; h++)
         if (table->pages[h * table->capacity + page] == pages_of(p, index)[h]) return true;
@@ -288,8 +304,9 @@ static bool has_page_of(const weir_prefix *p, int32_t index, const weir_kv_table
 }
 
 /* Runs of the tree whose pages the table shares are used from now on. */
-static void mark_shared(weir_prefix *p, const int32_t *tokens, int32_t n,
-                        const weir_kv_table *table, const char *salt)
+static void mark_shared(
+    weir_prefix *p, const int32_t *tokens, int32_t n, const weir_kv_table *table, const char *salt
+)
 {
     int32_t deepest = NONE, same = RUN, at = 0;
     for (int32_t index = find_salt(p, salt_text(salt)); index != NONE && same == RUN && at < n;
@@ -302,10 +319,11 @@ static void mark_shared(weir_prefix *p, const int32_t *tokens, int32_t n,
         prefix_mark(p, i);
 }
 
-weir_prefix_hit weir_pruned_match(weir_prefix *prefix, weir_sequence *sequence, const char *salt,
-                                  bool again)
+weir_prefix_hit weir_pruned_match(
+    weir_prefix *prefix, weir_sequence *sequence, const char *salt, bool again
+)
 {
-    weir_prefix_hit     hit = { .reason = "no text of this KV policy is kept under this salt" };
+    weir_prefix_hit hit = { .reason = "no text of this KV policy is kept under this salt" };
     weir_policy_history past;
     WEIR_ASSERT(sequence->n_computed == 0 && sequence->policy_run != NULL);
     weir_policy_history_of(&past, sequence->policy_run);
@@ -314,16 +332,19 @@ weir_prefix_hit weir_pruned_match(weir_prefix *prefix, weir_sequence *sequence, 
     if (text == NULL) return hit;
     const char *const base = prefix->pruned_memory + text->at;
     weir_table_snapshot_restore(base + text->snapshot, &sequence->table, prefix->store);
-    if (weir_policy_run_load(sequence->policy_run, &text->past, &sequence->table,
-                             base + text->state, text->state_bytes, NULL) != WEIR_OK) {
+    if (weir_policy_run_load(
+            sequence->policy_run, &text->past, &sequence->table, base + text->state,
+            text->state_bytes, NULL
+        ) != WEIR_OK) {
         weir_kv_truncate(&sequence->table, prefix->store, 0);
         hit.reason = "what the KV policy remembers of the kept text is of no use";
         return hit;
     }
     sequence->n_computed = text->n_tokens;
     if (sequence->recurrent_bytes > 0)
-        weir_ledger_copy(sequence->ledger, sequence->recurrent, base + text->recurrent,
-                         sequence->recurrent_bytes);
+        weir_ledger_copy(
+            sequence->ledger, sequence->recurrent, base + text->recurrent, sequence->recurrent_bytes
+        );
     sequence->recurrent_dirty = true;
     mark_shared(prefix, sequence->tokens, sequence->n_computed, &sequence->table, salt);
     text->last_use = ++prefix->clock;
@@ -350,37 +371,40 @@ static pruned_entry *wished(const weir_prefix *p, const weir_pruned_query *wish)
     return best;
 }
 
-static void hold(weir_prefix *prefix, pruned_entry *text, weir_sequence *sequence,
-                 weir_pruned_entry *content)
+static void hold(
+    weir_prefix *prefix, pruned_entry *text, weir_sequence *sequence, weir_pruned_entry *content
+)
 {
     const char *const base = prefix->pruned_memory + text->at;
     text->n_holds++;
     weir_table_snapshot_restore(base + text->snapshot, &sequence->table, prefix->store);
     mark_shared(prefix, pruned_tokens(prefix, text), text->n_tokens, &sequence->table, text->salt);
-    *content = (weir_pruned_entry){ .tokens = pruned_tokens(prefix, text),
-                                    .n_tokens = text->n_tokens,
-                                    .salt = text->salt,
-                                    .name = text->name,
-                                    .past = text->past,
-                                    .policy = base + text->policy,
-                                    .recurrent = has_states(prefix)
-                                                     ? (const float *)(base + text->recurrent)
-                                                     : NULL,
-                                    .state = base + text->state,
-                                    .state_bytes = text->state_bytes,
-                                    .entry = (int32_t)(text - prefix->pruned) };
+    *content = (weir_pruned_entry
+    ){ .tokens = pruned_tokens(prefix, text),
+       .n_tokens = text->n_tokens,
+       .salt = text->salt,
+       .name = text->name,
+       .past = text->past,
+       .policy = base + text->policy,
+       .recurrent = has_states(prefix) ? (const float *)(base + text->recurrent) : NULL,
+       .state = base + text->state,
+       .state_bytes = text->state_bytes,
+       .entry = (int32_t)(text - prefix->pruned) };
 }
 
-bool weir_pruned_pin(weir_prefix *prefix, const weir_pruned_query *wish, weir_sequence *sequence,
-                     weir_pruned_entry *content)
+bool weir_pruned_pin(
+    weir_prefix *prefix, const weir_pruned_query *wish, weir_sequence *sequence,
+    weir_pruned_entry *content
+)
 {
     pruned_entry *const text = wished(prefix, wish);
     if (text != NULL) hold(prefix, text, sequence, content);
     return text != NULL;
 }
 
-bool weir_pruned_pin_next(weir_prefix *prefix, uint64_t *use, weir_sequence *sequence,
-                          weir_pruned_entry *content)
+bool weir_pruned_pin_next(
+    weir_prefix *prefix, uint64_t *use, weir_sequence *sequence, weir_pruned_entry *content
+)
 {
     pruned_entry *next = NULL;
     for (pruned_entry *t = prefix->pruned;
@@ -400,10 +424,11 @@ void weir_pruned_unpin(weir_prefix *prefix, const weir_pruned_entry *content)
     prefix->pruned[content->entry].n_holds--;
 }
 
-const char *weir_pruned_restore(weir_prefix *prefix, const weir_kv_table *table,
-                                const weir_pruned_entry *content)
+const char *weir_pruned_restore(
+    weir_prefix *prefix, const weir_kv_table *table, const weir_pruned_entry *content
+)
 {
-    const char         *reason;
+    const char *reason;
     pruned_entry *const entry = make_entry(prefix, content, table, &reason);
     if (entry == NULL) return reason;
     memcpy(prefix->pruned_memory + entry->at + entry->state, content->state, content->state_bytes);

@@ -22,63 +22,72 @@ extern "C" {
 
 /* What one text takes of the block, at most: n_tokens of them, so many rows in each head, and so
  * many bytes of its policy's state. */
-size_t weir_pruned_entry_bytes(const weir_kv_spec *spec, size_t snapshot_bytes, int64_t n_tokens,
-                               int64_t n_rows, size_t state_bytes);
+size_t weir_pruned_entry_bytes(
+    const weir_kv_spec *spec, size_t snapshot_bytes, int64_t n_tokens, int64_t n_rows,
+    size_t state_bytes
+);
 
 /* Keeps the computed tokens of a sequence whose policy's turn is over and whose rows are committed.
  * name: NULL, or the text's, which leaves the one that had it. NULL: done; else why not, a static
  * text. */
-const char *weir_pruned_insert(weir_prefix *prefix, const weir_sequence *sequence, const char *salt,
-                               const char *name);
+const char *weir_pruned_insert(
+    weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const char *name
+);
 
 /* Gives a sequence, whose tokens and policy are set and of which nothing is computed, the longest
  * kept text that begins it, one token of which is left to compute. `again`: it was computed before,
  * in the turns that its policy knows; a text of other turns is not the same. */
-weir_prefix_hit weir_pruned_match(weir_prefix *prefix, weir_sequence *sequence, const char *salt,
-                                  bool again);
+weir_prefix_hit weir_pruned_match(
+    weir_prefix *prefix, weir_sequence *sequence, const char *salt, bool again
+);
 
 /* A text under this salt begins the tokens, under whatever policy. */
-bool weir_pruned_contains(const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
-                          const char *salt);
+bool weir_pruned_contains(
+    const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
+);
 
 /* Drops the least recently used one that nobody holds; false: there is none. */
 bool weir_pruned_drop_oldest(weir_prefix *prefix);
 
 /* ---- for what writes them to files and reads them -------------------------------------------- */
-typedef struct weir_pruned_entry { /* of an entry that is held, or of a text that becomes one:
-                                     borrowed */
-    const int32_t      *tokens; /* [n_tokens] */
-    int32_t             n_tokens;
-    const char         *salt, *name; /* name "": none */
+/* Of an entry that is held, or of a text that becomes one: borrowed */
+typedef struct weir_pruned_entry {
+    const int32_t *tokens; /* [n_tokens] */
+    int32_t n_tokens;
+    const char *salt, *name; /* name "": none */
     weir_policy_history past;
-    const char         *policy; /* name and options */
-    const float        *recurrent; /* NULL: the model has none */
-    const void         *state; /* of the policy */
-    size_t              state_bytes;
-    int32_t             entry;
+    const char *policy; /* name and options */
+    const float *recurrent; /* NULL: the model has none */
+    const void *state; /* of the policy */
+    size_t state_bytes;
+    int32_t entry;
 } weir_pruned_entry;
 
 /* Which one: that of this name, if it is not NULL; else the longest one, the last used of several,
  * that begins these tokens. */
 typedef struct weir_pruned_query {
-    const char    *name, *salt;
+    const char *name, *salt;
     const int32_t *tokens;
-    int32_t        n_tokens;
+    int32_t n_tokens;
 } weir_pruned_query;
 /* The table of an empty sequence shares the rows of the entry, which stays until it is let go.
  * false: there is none. */
-bool weir_pruned_pin(weir_prefix *prefix, const weir_pruned_query *wish, weir_sequence *sequence,
-                     weir_pruned_entry *content);
+bool weir_pruned_pin(
+    weir_prefix *prefix, const weir_pruned_query *wish, weir_sequence *sequence,
+    weir_pruned_entry *content
+);
 /* The same for the next one, most recently used first. *use: 0 before the first. */
-bool weir_pruned_pin_next(weir_prefix *prefix, uint64_t *use, weir_sequence *sequence,
-                          weir_pruned_entry *content);
+bool weir_pruned_pin_next(
+    weir_prefix *prefix, uint64_t *use, weir_sequence *sequence, weir_pruned_entry *content
+);
 void weir_pruned_unpin(weir_prefix *prefix, const weir_pruned_entry *content);
 /* A text that came from a file, its rows in the table. NULL: done; else why not. */
-const char *weir_pruned_restore(weir_prefix *prefix, const weir_kv_table *table,
-                                const weir_pruned_entry *content);
-bool        weir_pruned_has_name(const weir_prefix *prefix, const char *name);
-void        weir_pruned_remove_name(weir_prefix *prefix,
-                                    const char  *name); /* it is another text's from now on */
+const char *weir_pruned_restore(
+    weir_prefix *prefix, const weir_kv_table *table, const weir_pruned_entry *content
+);
+bool weir_pruned_has_name(const weir_prefix *prefix, const char *name);
+/* It is another text's from now on */
+void weir_pruned_remove_name(weir_prefix *prefix, const char *name);
 
 #ifdef __cplusplus
 }

@@ -67,7 +67,7 @@ size_t weir_kv_host_bytes(const weir_kv_spec *spec)
 static weir_status open_lower_tier(weir_kv_store *store, weir_error *error)
 {
     const weir_kv_spec *const spec = &store->spec;
-    size_t *const             parts = weir_memory_take_zero((size_t)spec->n_layers, sizeof *parts);
+    size_t *const parts = weir_memory_take_zero((size_t)spec->n_layers, sizeof *parts);
     if (parts == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV pages that leave memory");
     for (int64_t layer = 0; layer < spec->n_layers; layer++)
@@ -86,15 +86,18 @@ static weir_status open_lower_tier(weir_kv_store *store, weir_error *error)
 static weir_status open_slots(weir_kv_store *store, weir_error *error)
 {
     weir_device *const device = weir_ledger_device(store->ledger);
-    char              *slot;
-    size_t             n = 0;
+    char *slot;
+    size_t n = 0;
     for (const kv_size_class *size_class = store->size_classes;
          size_class < store->size_classes + store->n_classes; size_class++)
         store->slot_bytes += (size_t)size_class->most * size_class->bytes;
-    WEIR_TRY(weir_ledger_alloc(store->ledger, (void **)&store->slot_metadata,
-                               WEIR_ACCOUNT_PAGE_TABLES, slot_metadata_bytes(&store->spec), error));
-    WEIR_TRY(weir_ledger_alloc_device(store->ledger, (void **)&store->slots, WEIR_ACCOUNT_KV,
-                                      store->slot_bytes, error));
+    WEIR_TRY(weir_ledger_alloc(
+        store->ledger, (void **)&store->slot_metadata, WEIR_ACCOUNT_PAGE_TABLES,
+        slot_metadata_bytes(&store->spec), error
+    ));
+    WEIR_TRY(weir_ledger_alloc_device(
+        store->ledger, (void **)&store->slots, WEIR_ACCOUNT_KV, store->slot_bytes, error
+    ));
     slot = store->slots;
     for (kv_size_class *size_class = store->size_classes;
          size_class < store->size_classes + store->n_classes; size_class++) {
@@ -108,7 +111,8 @@ static weir_status open_slots(weir_kv_store *store, weir_error *error)
     return weir_error_set(
         error, WEIR_ENOMEM,
         "the system has no %zu bytes of address space; lower kv.tiers.host or memory.disk",
-        store->bytes);
+        store->bytes
+    );
 }
 
 weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
@@ -120,12 +124,16 @@ weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
             error, WEIR_EUNSUPPORTED,
             "KV pages of %" PRId64
             " heads do not leave memory, %d at most; set memory.disk and kv.tiers.host to 0",
-            spec->n_kv_heads, HEADS);
-    WEIR_TRY(weir_ledger_reserve(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES,
-                                 address_bytes(spec), error));
+            spec->n_kv_heads, HEADS
+        );
+    WEIR_TRY(weir_ledger_reserve(
+        store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, address_bytes(spec), error
+    ));
     store->address_bytes = address_bytes(spec);
-    WEIR_TRY(weir_ledger_alloc(store->ledger, &store->lower_tier_metadata, WEIR_ACCOUNT_PAGE_TABLES,
-                               own_metadata_bytes(spec), error));
+    WEIR_TRY(weir_ledger_alloc(
+        store->ledger, &store->lower_tier_metadata, WEIR_ACCOUNT_PAGE_TABLES,
+        own_metadata_bytes(spec), error
+    ));
     store->blocks = store->lower_tier_metadata;
     store->alive = store->blocks + spec->n_pages;
     if (spec->evicts) store->pins = store->alive + cold_blocks(spec);
@@ -134,8 +142,10 @@ weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
     if (spec->has_device)
         WEIR_TRY(open_slots(store, error));
     else
-        WEIR_TRY(weir_ledger_map(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV,
-                                 weir_kv_pool_bytes(spec), store->bytes, error));
+        WEIR_TRY(weir_ledger_map(
+            store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV, weir_kv_pool_bytes(spec),
+            store->bytes, error
+        ));
     return open_lower_tier(store, error);
 }
 
@@ -143,17 +153,24 @@ void kv_residency_close(weir_kv_store *store)
 {
     weir_lower_tier_close(store->lower);
     if (!store->spec.has_device)
-        weir_ledger_unmap(store->ledger, store->memory, WEIR_ACCOUNT_KV,
-                          weir_kv_pool_bytes(&store->spec), store->bytes);
+        weir_ledger_unmap(
+            store->ledger, store->memory, WEIR_ACCOUNT_KV, weir_kv_pool_bytes(&store->spec),
+            store->bytes
+        );
     else if (store->memory != NULL)
         weir_device_space_close(weir_ledger_device(store->ledger));
     weir_ledger_free_device(store->ledger, store->slots, WEIR_ACCOUNT_KV, store->slot_bytes);
-    weir_ledger_free(store->ledger, store->slot_metadata, WEIR_ACCOUNT_PAGE_TABLES,
-                     slot_metadata_bytes(&store->spec));
-    weir_ledger_free(store->ledger, store->lower_tier_metadata, WEIR_ACCOUNT_PAGE_TABLES,
-                     own_metadata_bytes(&store->spec));
-    weir_ledger_return(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES,
-                       store->address_bytes);
+    weir_ledger_free(
+        store->ledger, store->slot_metadata, WEIR_ACCOUNT_PAGE_TABLES,
+        slot_metadata_bytes(&store->spec)
+    );
+    weir_ledger_free(
+        store->ledger, store->lower_tier_metadata, WEIR_ACCOUNT_PAGE_TABLES,
+        own_metadata_bytes(&store->spec)
+    );
+    weir_ledger_return(
+        store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, store->address_bytes
+    );
     (void)pthread_mutex_destroy(&store->lock);
 }
 
@@ -284,11 +301,12 @@ void kv_leave(weir_kv_store *store, void *page)
 }
 
 /* All layers of a block to its place in the file, one run each. */
-static weir_status write_block(weir_kv_store *store, int32_t block, void *const *pages,
-                               int64_t stride, weir_error *error)
+static weir_status write_block(
+    weir_kv_store *store, int32_t block, void *const *pages, int64_t stride, weir_error *error
+)
 {
     const int64_t heads = store->spec.n_kv_heads;
-    struct iovec  pieces[HEADS];
+    struct iovec pieces[HEADS];
     for (int64_t layer = 0; layer < store->spec.n_layers; layer++) {
         for (int64_t h = 0; h < heads; h++)
             pieces[h] = (struct iovec){ pages[(layer * heads + h) * stride],
@@ -299,14 +317,16 @@ static weir_status write_block(weir_kv_store *store, int32_t block, void *const 
 }
 
 /* What was written is believed only when all of it was: until then the block is in memory. */
-weir_status weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t stride,
-                           weir_error *error)
+weir_status weir_kv_demote(
+    weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error
+)
 {
     const int64_t heads = kv_heads_of(&store->spec);
-    int32_t       block;
+    int32_t block;
     if (store->lower == NULL)
-        return weir_error_set(error, WEIR_EFULL,
-                              "there is nowhere for KV pages to go (memory.disk)");
+        return weir_error_set(
+            error, WEIR_EFULL, "there is nowhere for KV pages to go (memory.disk)"
+        );
     WEIR_ASSERT(weir_kv_may_leave(store, pages, stride));
     WEIR_TRY(weir_lower_tier_alloc(store->lower, &block, error));
     const weir_status status = write_block(store, block, pages, stride, error);
@@ -316,7 +336,7 @@ weir_status weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t str
     }
     (void)pthread_mutex_lock(&store->lock);
     for (int64_t h = 0; h < heads; h++) {
-        void *const   page = pages[h * stride];
+        void *const page = pages[h * stride];
         const int32_t number = kv_page_number(store, page);
         WEIR_ASSERT(store->refs[number] > 0 && store->blocks[number] == NO_BLOCK);
         store->blocks[number] = block;
@@ -335,24 +355,27 @@ static size_t offset_in_part(const weir_kv_store *store, int64_t head)
     return (size_t)(head % store->spec.n_kv_heads) * room_of(store, head);
 }
 
-weir_status weir_kv_promote(weir_kv_store *store, void *const *pages, int64_t stride,
-                            weir_error *error)
+weir_status weir_kv_promote(
+    weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error
+)
 {
     const int64_t heads = kv_heads_of(&store->spec);
     const int32_t block = weir_kv_place_of(store, pages[0]);
-    weir_status   status = WEIR_OK;
+    weir_status status = WEIR_OK;
     WEIR_ASSERT(block != NO_BLOCK);
     if (weir_kv_free_blocks(store) < 1)
         return weir_error_set(
             error, WEIR_EFULL,
             "no memory for KV pages that are needed from the tier below; raise %s",
-            weir_kv_store_budget(store));
+            weir_kv_store_budget(store)
+        );
     for (int64_t h = 0; h < heads; h++)
         (void)kv_enter(store, kv_size_class_at(store, pages[h * stride]), pages[h * stride]);
     for (int64_t h = 0; status == WEIR_OK && h < heads; h++)
-        status = weir_lower_tier_read(store->lower, block, h / store->spec.n_kv_heads,
-                                      offset_in_part(store, h), pages[h * stride],
-                                      room_of(store, h), error);
+        status = weir_lower_tier_read(
+            store->lower, block, h / store->spec.n_kv_heads, offset_in_part(store, h),
+            pages[h * stride], room_of(store, h), error
+        );
     (void)pthread_mutex_lock(&store->lock);
     for (int64_t h = 0; h < heads; h++) {
         if (status == WEIR_OK)
@@ -373,8 +396,9 @@ weir_status weir_kv_promote(weir_kv_store *store, void *const *pages, int64_t st
     return status;
 }
 
-weir_status weir_kv_page_copy(weir_kv_store *store, void *bytes, const void *page, int64_t head,
-                              weir_error *error)
+weir_status weir_kv_page_copy(
+    weir_kv_store *store, void *bytes, const void *page, int64_t head, weir_error *error
+)
 {
     if (store->lower == NULL || kv_is_sink(store, page)) {
         weir_ledger_copy(store->ledger, bytes, page, kv_stride_of(store, page));
@@ -382,13 +406,14 @@ weir_status weir_kv_page_copy(weir_kv_store *store, void *bytes, const void *pag
     }
     (void)pthread_mutex_lock(&store->lock);
     const int32_t block = weir_kv_place_of(store, page);
-    weir_status   status = WEIR_OK;
+    weir_status status = WEIR_OK;
     if (block == NO_BLOCK)
         weir_ledger_copy(store->ledger, bytes, page, room_of(store, head));
     else
-        status =
-            weir_lower_tier_read(store->lower, block, head / store->spec.n_kv_heads,
-                                 offset_in_part(store, head), bytes, room_of(store, head), error);
+        status = weir_lower_tier_read(
+            store->lower, block, head / store->spec.n_kv_heads, offset_in_part(store, head), bytes,
+            room_of(store, head), error
+        );
     (void)pthread_mutex_unlock(&store->lock);
     return status == WEIR_OK ? weir_ledger_check(store->ledger, error) : status;
 }
@@ -418,7 +443,7 @@ static bool size_classes_have_free(const weir_kv_store *store)
 bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
 {
     const int64_t n = store->spec.n_pages;
-    int64_t       n_free = 0, n_cold = 0, n_alive = 0, n_used = 0;
+    int64_t n_free = 0, n_cold = 0, n_alive = 0, n_used = 0;
     for (int64_t i = 0; i < n; i++) {
         n_free += store->refs[i] == 0;
         const bool is_cold = store->lower != NULL && store->blocks[i] != NO_BLOCK;
@@ -432,33 +457,38 @@ bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
     }
     weir_status status = WEIR_OK;
     if (n_free != store->n_free || !free_ones_are_free(store))
-        status = weir_error_set(error, WEIR_EINVAL,
-                                "%" PRId64 " pages are free, the count says %" PRId64, n_free,
-                                store->n_free);
+        status = weir_error_set(
+            error, WEIR_EINVAL, "%" PRId64 " pages are free, the count says %" PRId64, n_free,
+            store->n_free
+        );
     else if (store->n_resident != n - n_free - n_cold || !size_classes_have_free(store))
         status = weir_error_set(
             error, WEIR_EINVAL,
             "%" PRId64 " pages are in memory of %" PRId64 " allowed, the count says %" PRId64,
-            n - n_free - n_cold, n - weir_kv_cold_pages(&store->spec), store->n_resident);
+            n - n_free - n_cold, n - weir_kv_cold_pages(&store->spec), store->n_resident
+        );
     else if (n_alive != n_cold ||
              (store->lower != NULL &&
               n_used != cold_blocks(&store->spec) - weir_lower_tier_free_blocks(store->lower)))
-        status = weir_error_set(error, WEIR_EINVAL,
-                                "%" PRId64 " pages are cold, the tier below holds %" PRId64
-                                " in %" PRId64 " blocks",
-                                n_cold, n_alive, n_used);
+        status = weir_error_set(
+            error, WEIR_EINVAL,
+            "%" PRId64 " pages are cold, the tier below holds %" PRId64 " in %" PRId64 " blocks",
+            n_cold, n_alive, n_used
+        );
     return status == WEIR_OK;
 }
 
 /* Pages for the rows that the head has, all of them in memory if the table is cut. */
-static bool head_is_sound(const weir_kv_store *store, const weir_kv_table *table, int64_t head,
-                          weir_error *error)
+static bool head_is_sound(
+    const weir_kv_store *store, const weir_kv_table *table, int64_t head, weir_error *error
+)
 {
     const int64_t rows = weir_kv_rows_at(table, head), n = kv_pages_per_head(rows);
     if (rows > table->n_rows || n > table->n_pages || (!table->is_pruned && rows != table->n_rows))
-        return weir_error_set(error, WEIR_EINVAL,
-                              "head %" PRId64 " has %" PRId64 " rows, the table %" PRId64, head,
-                              rows, table->n_rows) == WEIR_OK;
+        return weir_error_set(
+                   error, WEIR_EINVAL, "head %" PRId64 " has %" PRId64 " rows, the table %" PRId64,
+                   head, rows, table->n_rows
+               ) == WEIR_OK;
     for (int64_t block = 0; block < table->capacity; block++) {
         const void *const page = table->pages[head * table->capacity + block];
         if (page == NULL && block >= (table->is_pruned ? n : table->n_pages)) continue;
@@ -468,15 +498,17 @@ static bool head_is_sound(const weir_kv_store *store, const weir_kv_table *table
                                store->pins[kv_page_number(store, page)] > 0;
         if (!is_held || !is_pinned || (block >= n && weir_kv_page_refs(store, page) > 1) ||
             (table->is_pruned && weir_kv_is_cold(store, page)))
-            return weir_error_set(error, WEIR_EINVAL,
-                                  "block %" PRId64 " of head %" PRId64 " is unsound", block,
-                                  head) == WEIR_OK;
+            return weir_error_set(
+                       error, WEIR_EINVAL, "block %" PRId64 " of head %" PRId64 " is unsound",
+                       block, head
+                   ) == WEIR_OK;
     }
     return true;
 }
 
-bool weir_kv_table_is_sound(const weir_kv_store *store, const weir_kv_table *table,
-                            weir_error *error)
+bool weir_kv_table_is_sound(
+    const weir_kv_store *store, const weir_kv_table *table, weir_error *error
+)
 {
     int64_t longest = table->n_heads > 0 ? 0 : table->n_rows;
     for (int64_t h = 0; h < table->n_heads; h++) {
@@ -484,21 +516,24 @@ bool weir_kv_table_is_sound(const weir_kv_store *store, const weir_kv_table *tab
         if (weir_kv_rows_at(table, h) > longest) longest = weir_kv_rows_at(table, h);
     }
     if (longest != table->n_rows)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "the longest head has %" PRId64 " rows, the table %" PRId64, longest,
-                              table->n_rows) == WEIR_OK;
+        return weir_error_set(
+                   error, WEIR_EINVAL, "the longest head has %" PRId64 " rows, the table %" PRId64,
+                   longest, table->n_rows
+               ) == WEIR_OK;
     for (int64_t block = 0; !table->is_pruned && table->n_heads > 0 && block < table->n_pages;
          block++) {
         const int32_t place = weir_kv_place_of(store, table->pages[block]);
         if (place != NO_BLOCK && block * WEIR_PAGE_TOKENS >= table->n_rows)
-            return weir_error_set(error, WEIR_EINVAL,
-                                  "block %" PRId64 " is on disk, and no row of it is written",
-                                  block) == WEIR_OK;
+            return weir_error_set(
+                       error, WEIR_EINVAL,
+                       "block %" PRId64 " is on disk, and no row of it is written", block
+                   ) == WEIR_OK;
         for (int64_t h = 0; h < table->n_heads; h++)
             if (weir_kv_place_of(store, table->pages[h * table->capacity + block]) != place)
-                return weir_error_set(error, WEIR_EINVAL,
-                                      "block %" PRId64 " is torn at head %" PRId64, block,
-                                      h) == WEIR_OK;
+                return weir_error_set(
+                           error, WEIR_EINVAL, "block %" PRId64 " is torn at head %" PRId64, block,
+                           h
+                       ) == WEIR_OK;
     }
     return true;
 }

@@ -9,16 +9,20 @@ static size_t own_token_bytes(const weir_sequence *sequence)
     return weir_sequence_token_bytes(weir_kv_store_spec(sequence->store)->max_rows);
 }
 
-weir_status weir_sequence_open(weir_sequence *sequence, weir_kv_store *store, weir_ledger *ledger,
-                               size_t recurrent_bytes, weir_error *error)
+weir_status weir_sequence_open(
+    weir_sequence *sequence, weir_kv_store *store, weir_ledger *ledger, size_t recurrent_bytes,
+    weir_error *error
+)
 {
     *sequence = (weir_sequence){ .store = store, .ledger = ledger };
-    weir_status status = weir_ledger_alloc(ledger, (void **)&sequence->tokens, WEIR_ACCOUNT_TOKENS,
-                                           own_token_bytes(sequence), error);
+    weir_status status = weir_ledger_alloc(
+        ledger, (void **)&sequence->tokens, WEIR_ACCOUNT_TOKENS, own_token_bytes(sequence), error
+    );
     if (status == WEIR_OK) status = weir_kv_table_open(&sequence->table, store, error);
     if (status == WEIR_OK && recurrent_bytes > 0)
-        status = weir_ledger_alloc_device(ledger, (void **)&sequence->recurrent,
-                                          WEIR_ACCOUNT_RECURRENT, recurrent_bytes, error);
+        status = weir_ledger_alloc_device(
+            ledger, (void **)&sequence->recurrent, WEIR_ACCOUNT_RECURRENT, recurrent_bytes, error
+        );
     if (status == WEIR_OK)
         sequence->recurrent_bytes = recurrent_bytes;
     else
@@ -31,10 +35,12 @@ void weir_sequence_close(weir_sequence *sequence)
     if (sequence->store == NULL) return;
     weir_kv_table_close(&sequence->table, sequence->store);
     if (sequence->recurrent != NULL)
-        weir_ledger_free_device(sequence->ledger, sequence->recurrent, WEIR_ACCOUNT_RECURRENT,
-                                sequence->recurrent_bytes);
-    weir_ledger_free(sequence->ledger, sequence->tokens, WEIR_ACCOUNT_TOKENS,
-                     own_token_bytes(sequence));
+        weir_ledger_free_device(
+            sequence->ledger, sequence->recurrent, WEIR_ACCOUNT_RECURRENT, sequence->recurrent_bytes
+        );
+    weir_ledger_free(
+        sequence->ledger, sequence->tokens, WEIR_ACCOUNT_TOKENS, own_token_bytes(sequence)
+    );
     *sequence = (weir_sequence){ 0 };
 }
 

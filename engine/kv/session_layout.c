@@ -82,7 +82,7 @@ static bool pruned_is_sane(const weir_session_header *header)
 static bool form_is_sane(const weir_session_header *header)
 {
     const weir_session_form *const form = &header->form;
-    const bool                     is_packed = form->state_bits != 0;
+    const bool is_packed = form->state_bits != 0;
     if (!weir_session_has_form(header)) return form->n_rest == 0 && form->packed_bytes == 0;
     return !header->is_pruned && (!is_packed || form->state_bits == 8 || form->state_bits == 4) &&
            (form->packed_bytes > 0) == is_packed && form->packed_bytes <= (size_t)1 << 40 &&
@@ -99,7 +99,7 @@ size_t weir_session_state_bytes(const weir_session_header *header)
 bool session_layout_of(session_layout *layout, const weir_session_header *header)
 {
     const weir_session_identity *const id = &header->identity;
-    const bool                         is_sane =
+    const bool is_sane =
         is_size(id->n_layers, id->state_bytes > 0 ? 0 : 1, 1 << 16) &&
         is_size(id->n_kv_heads, 1, 1 << 16) && is_size(id->key_dim, 1, 1 << 20) &&
         is_size(id->value_dim, 1, 1 << 20) &&
@@ -121,9 +121,10 @@ bool session_layout_of(session_layout *layout, const weir_session_header *header
         [SESSION_STATES] = (size_t)header->n_states * weir_session_state_bytes(header)
     };
     const int64_t sinks = id->n_sinks < layout->n_blocks ? id->n_sinks : layout->n_blocks;
-    size_t        sink_bytes;
-    if (!weir_mul_size(&sizes[SESSION_PAGES], (size_t)(layout->n_blocks - sinks),
-                       (size_t)id->block_bytes) ||
+    size_t sink_bytes;
+    if (!weir_mul_size(
+            &sizes[SESSION_PAGES], (size_t)(layout->n_blocks - sinks), (size_t)id->block_bytes
+        ) ||
         !weir_mul_size(&sink_bytes, (size_t)sinks, (size_t)id->sink_block_bytes) ||
         !weir_add_size(&sizes[SESSION_PAGES], sizes[SESSION_PAGES], sink_bytes))
         return false;
@@ -159,12 +160,15 @@ void session_print_policy(char out[WEIR_SESSION_POLICY], const char *text, int64
 {
     const size_t name = strcspn(text, " ");
     memset(out, 0, WEIR_SESSION_POLICY);
-    (void)snprintf(out, WEIR_SESSION_POLICY, "%.*s:%" PRId64, (int)(name < 32 ? name : 32), text,
-                   budget);
+    (void)snprintf(
+        out, WEIR_SESSION_POLICY, "%.*s:%" PRId64, (int)(name < 32 ? name : 32), text, budget
+    );
 }
 
-void session_header_of(weir_session_header *header, const weir_session_identity *identity,
-                       const weir_session_text *text)
+void session_header_of(
+    weir_session_header *header, const weir_session_identity *identity,
+    const weir_session_text *text
+)
 {
     const weir_session_pruned *const pruned = text->pruned;
     *header = (weir_session_header){ .identity = *identity,
@@ -184,24 +188,28 @@ void session_header_of(weir_session_header *header, const weir_session_identity 
 
 size_t weir_session_file_bytes(const weir_session_identity *identity, const weir_session_text *text)
 {
-    session_layout      layout;
+    session_layout layout;
     weir_session_header header;
     session_header_of(&header, identity, text);
     return session_layout_of(&layout, &header) ? layout.file_bytes : 0;
 }
 
-void session_header_encode(unsigned char out[SESSION_HEADER], const weir_session_header *header,
-                           const session_layout *layout)
+void session_header_encode(
+    unsigned char out[SESSION_HEADER], const weir_session_header *header,
+    const session_layout *layout
+)
 {
     const weir_session_identity *const id = &header->identity;
-    const int64_t                      shape[] = { id->n_layers,  id->n_kv_heads,  id->key_dim,
-                                                   id->value_dim, id->block_bytes, id->state_bytes };
+    const int64_t shape[] = { id->n_layers,  id->n_kv_heads,  id->key_dim,
+                              id->value_dim, id->block_bytes, id->state_bytes };
     memset(out, 0, SESSION_HEADER);
     memcpy(out, SESSION_MAGIC, 8);
-    session_put32(out + AT_VERSION, weir_session_has_form(header) ? 4
-                                    : header->is_pruned           ? 3
-                                    : id->n_sinks > 0             ? 2
-                                                                  : 1);
+    session_put32(
+        out + AT_VERSION, weir_session_has_form(header) ? 4
+                          : header->is_pruned           ? 3
+                          : id->n_sinks > 0             ? 2
+                                                        : 1
+    );
     session_put32(out + AT_HEADER_BYTES, SESSION_HEADER);
     session_put64(out + AT_FILE_BYTES, layout->file_bytes);
     session_put64(out + AT_CREATED, (uint64_t)header->created);
@@ -237,8 +245,9 @@ void session_header_encode(unsigned char out[SESSION_HEADER], const weir_session
 
 static weir_status damaged(const char *path, const char *what, weir_error *error)
 {
-    return weir_error_set(error, WEIR_EFORMAT, "%s: damaged: %s; delete it or put back a good copy",
-                          path, what);
+    return weir_error_set(
+        error, WEIR_EFORMAT, "%s: damaged: %s; delete it or put back a good copy", path, what
+    );
 }
 
 /* "h2o:64" */
@@ -249,12 +258,13 @@ static bool is_policy(const char *text)
     return n > 0 && digits > 0 && text[n + 1 + digits] == '\0';
 }
 
-static weir_status decode_sections(session_layout *layout, const unsigned char *bytes,
-                                   const char *path, weir_error *error)
+static weir_status decode_sections(
+    session_layout *layout, const unsigned char *bytes, const char *path, weir_error *error
+)
 {
     for (int i = 0; i < layout->n_sections; i++) {
         const unsigned char *const at = bytes + at_section(i);
-        session_section *const     section = &layout->sections[i];
+        session_section *const section = &layout->sections[i];
         if (session_get32(at) != (uint32_t)i + 1 || session_get32(at + 4) != 0 ||
             session_get64(at + 8) != section->offset || session_get64(at + 16) != section->size)
             return damaged(path, "a section is not where it belongs", error);
@@ -275,13 +285,14 @@ static weir_status check_frame(const unsigned char *bytes, const char *path, wei
             error, WEIR_EUNSUPPORTED,
             "%s: a session file of version %" PRIu32
             ", this program reads versions 1 to %d; use the program that wrote it",
-            path, version, (int)WEIR_SESSION_VERSION);
+            path, version, (int)WEIR_SESSION_VERSION
+        );
     if (session_get64(bytes + AT_CHECKSUM) != XXH3_64bits(bytes, AT_CHECKSUM))
         return damaged(path, "the header's checksum is wrong", error);
     const bool is_pruned = version == 3,
                has_sinks = !weir_bytes_are_zero(bytes + AT_SINKS, AT_END - AT_SINKS);
     const bool has_form = version == 4;
-    const int  end = has_form ? AT_END_OF_FORM : is_pruned ? AT_END_OF_CUT : AT_END;
+    const int end = has_form ? AT_END_OF_FORM : is_pruned ? AT_END_OF_CUT : AT_END;
     if (session_get32(bytes + AT_HEADER_BYTES) != SESSION_HEADER ||
         session_get64(bytes + AT_N_SECTIONS) !=
             (is_pruned ? SESSION_SECTIONS : SESSION_SECTIONS_BEFORE) ||
@@ -295,8 +306,9 @@ static weir_status check_frame(const unsigned char *bytes, const char *path, wei
     return WEIR_OK;
 }
 
-static weir_status decode_form(weir_session_header *header, const unsigned char *bytes,
-                               const char *path, weir_error *error)
+static weir_status decode_form(
+    weir_session_header *header, const unsigned char *bytes, const char *path, weir_error *error
+)
 {
     if (session_get32(bytes + AT_VERSION) != 4) return WEIR_OK;
     const uint32_t flags = session_get32(bytes + AT_FORM + 4);
@@ -313,16 +325,17 @@ static weir_status decode_form(weir_session_header *header, const unsigned char 
                : damaged(path, "its version is that of another form", error);
 }
 
-weir_status session_header_decode(weir_session_header *header, session_layout *layout,
-                                  const unsigned char bytes[SESSION_HEADER], uint64_t file_bytes,
-                                  const char *path, weir_error *error)
+weir_status session_header_decode(
+    weir_session_header *header, session_layout *layout, const unsigned char bytes[SESSION_HEADER],
+    uint64_t file_bytes, const char *path, weir_error *error
+)
 {
     WEIR_TRY(check_frame(bytes, path, error));
     *header = (weir_session_header){ .created = (int64_t)session_get64(bytes + AT_CREATED),
                                      .is_automatic = session_get64(bytes + AT_FLAGS) != 0 };
     weir_session_identity *const id = &header->identity;
-    int64_t *const               shape[] = { &id->n_layers,  &id->n_kv_heads,  &id->key_dim,
-                                             &id->value_dim, &id->block_bytes, &id->state_bytes };
+    int64_t *const shape[] = { &id->n_layers,  &id->n_kv_heads,  &id->key_dim,
+                               &id->value_dim, &id->block_bytes, &id->state_bytes };
     for (int i = 0; i < 2; i++)
         id->model[i] = session_get64(bytes + AT_MODEL + 8 * i),
         id->tokenizer[i] = session_get64(bytes + AT_TOKENIZER + 8 * i);
@@ -355,10 +368,12 @@ weir_status session_header_decode(weir_session_header *header, session_layout *l
     if (session_get64(bytes + AT_FILE_BYTES) != layout->file_bytes)
         return damaged(path, "the header's sizes do not add up", error);
     if (file_bytes != layout->file_bytes)
-        return weir_error_set(error, WEIR_EFORMAT,
-                              "%s: damaged: %" PRIu64 " bytes, the header says %" PRIu64
-                              "; delete it or put back a good copy",
-                              path, file_bytes, layout->file_bytes);
+        return weir_error_set(
+            error, WEIR_EFORMAT,
+            "%s: damaged: %" PRIu64 " bytes, the header says %" PRIu64
+            "; delete it or put back a good copy",
+            path, file_bytes, layout->file_bytes
+        );
     header->bytes = (size_t)layout->file_bytes;
     return decode_sections(layout, bytes, path, error);
 }

@@ -15,16 +15,17 @@ enum { PIECES = 256, COPIES = 16 };
 
 typedef struct writer {
     weir_new_file file;
-    const char   *path;
+    const char *path;
     XXH3_state_t *hash;
-    uint64_t      at; /* of the file */
-    struct iovec  pieces[PIECES]; /* [n_pieces], not written yet */
-    int           n_pieces;
-    void         *memory; /* owned, of the copies */
-    char *copies; /* [COPIES, copy_bytes] of pages that may move, n_copies of them among the pieces;
-                     NULL: they are written from where they are */
-    size_t      copy_bytes;
-    int         n_copies;
+    uint64_t at; /* of the file */
+    struct iovec pieces[PIECES]; /* [n_pieces], not written yet */
+    int n_pieces;
+    void *memory; /* owned, of the copies */
+    /* [COPIES, copy_bytes] of pages that may move, n_copies of them among the pieces; NULL: they
+     * are written from where they are */
+    char *copies;
+    size_t copy_bytes;
+    int n_copies;
     weir_error *error;
 } writer;
 
@@ -36,8 +37,10 @@ static weir_status flush(writer *w)
         const ssize_t n = pwritev(w->file.fd, w->pieces + first, w->n_pieces - first, (off_t)w->at);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0)
-            return weir_error_set(w->error, WEIR_EIO, "%s: cannot write: %s", w->path,
-                                  n < 0 ? strerror(errno) : "the disk took nothing");
+            return weir_error_set(
+                w->error, WEIR_EIO, "%s: cannot write: %s", w->path,
+                n < 0 ? strerror(errno) : "the disk took nothing"
+            );
         w->at += (uint64_t)n;
         size_t left = (size_t)n;
         while (first < w->n_pieces && left >= w->pieces[first].iov_len)
@@ -104,14 +107,15 @@ static weir_status next_copy(writer *w, char **copy)
 static weir_status add_page(writer *w, const weir_session_text *text, int64_t block, int64_t head)
 {
     const size_t bytes = weir_kv_page_bytes_at(text->spec, head / text->spec->n_kv_heads, block);
-    char        *copy;
+    char *copy;
     if (w->copies == NULL) return add(w, text->pages[head * text->page_stride + block], bytes);
     WEIR_TRY(next_copy(w, &copy));
     if (text->source != NULL)
         WEIR_TRY(text->source->page(text->source->user, copy, block, head, w->error));
     else
-        WEIR_TRY(weir_kv_page_copy(text->store, copy, text->pages[head * text->page_stride + block],
-                                   head, w->error));
+        WEIR_TRY(weir_kv_page_copy(
+            text->store, copy, text->pages[head * text->page_stride + block], head, w->error
+        ));
     return add(w, copy, bytes);
 }
 
@@ -140,11 +144,12 @@ static weir_status end_section(writer *w, session_section *section)
     return WEIR_OK;
 }
 
-static weir_status write_policy(writer *w, const weir_session_pruned *pruned,
-                                session_section *section)
+static weir_status write_policy(
+    writer *w, const weir_session_pruned *pruned, session_section *section
+)
 {
     unsigned char bytes[SESSION_POLICY_FIXED + WEIR_TURNS * SESSION_TURN] = { 0 }, *at = bytes;
-    const size_t  n = strlen(pruned->policy);
+    const size_t n = strlen(pruned->policy);
     for (int i = 0; i < 2; i++, at += 8) session_put64(at, pruned->past.policy[i]);
     session_put64(at, (uint64_t)pruned->past.budget);
     session_put32(at + 8, (uint32_t)pruned->past.n_pinned);
@@ -165,7 +170,7 @@ static weir_status write_policy(writer *w, const weir_session_pruned *pruned,
 static weir_status add_open(writer *w, const weir_session_text *text, size_t bytes)
 {
     const char *const from = text->pruned->open;
-    char             *copy;
+    char *copy;
     if (w->copies == NULL || text->store == NULL) return add(w, from, bytes);
     for (size_t at = 0; at < bytes; at += w->copy_bytes) {
         const size_t n = bytes - at < w->copy_bytes ? bytes - at : w->copy_bytes;
@@ -187,8 +192,10 @@ static weir_status write_pruned(writer *w, const weir_session_text *text, sessio
     return end_section(w, &layout->sections[SESSION_OPEN_ROWS]);
 }
 
-static weir_status write_sections(writer *w, const weir_session_text *text,
-                                  const weir_session_header *header, session_layout *layout)
+static weir_status write_sections(
+    writer *w, const weir_session_text *text, const weir_session_header *header,
+    session_layout *layout
+)
 {
     int32_t places[WEIR_SESSION_STATES];
     for (int32_t i = 0; i < text->n_states; i++) places[i] = text->states[i].at;
@@ -209,8 +216,10 @@ static weir_status write_sections(writer *w, const weir_session_text *text,
     return text->pruned != NULL ? write_pruned(w, text, layout) : WEIR_OK;
 }
 
-static weir_status write_file(writer *w, const weir_session_header *header,
-                              const weir_session_text *text, session_layout *layout)
+static weir_status write_file(
+    writer *w, const weir_session_header *header, const weir_session_text *text,
+    session_layout *layout
+)
 {
     unsigned char bytes[SESSION_HEADER];
     w->at = SESSION_HEADER;
@@ -223,10 +232,12 @@ static weir_status write_file(writer *w, const weir_session_header *header,
     /* NOLINTEND(clang-analyzer-core.StackAddressEscape) */
 }
 
-weir_status weir_session_write(const char *path, const weir_session_identity *identity,
-                               const weir_session_text *text, size_t *n_bytes, weir_error *error)
+weir_status weir_session_write(
+    const char *path, const weir_session_identity *identity, const weir_session_text *text,
+    size_t *n_bytes, weir_error *error
+)
 {
-    session_layout      layout;
+    session_layout layout;
     weir_session_header header;
     session_header_of(&header, identity, text);
     header.created = weir_clock_unix_seconds();
@@ -237,7 +248,7 @@ weir_status weir_session_write(const char *path, const weir_session_identity *id
         return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to write it", path);
     (void)XXH3_128bits_reset(w.hash);
     weir_status status = weir_new_file_open(&w.file, path, layout.file_bytes, error);
-    const bool  is_open = status == WEIR_OK;
+    const bool is_open = status == WEIR_OK;
     if (status == WEIR_OK) status = open_copies(&w, text);
     if (status == WEIR_OK) status = write_file(&w, &header, text, &layout);
     if (status == WEIR_OK)

@@ -21,8 +21,8 @@ bool weir_kv_is_mixed(const weir_kv_spec *spec)
 size_t weir_kv_page_bytes(const weir_kv_spec *spec, int64_t layer)
 {
     const weir_kv_geometry g = weir_kv_geometry_at(spec, layer);
-    return (size_t)weir_kv_bytes(spec->formats[layer].k, spec->formats[layer].v, g.key_dim,
-                                 g.value_dim);
+    return (size_t
+    )weir_kv_bytes(spec->formats[layer].k, spec->formats[layer].v, g.key_dim, g.value_dim);
 }
 
 size_t weir_kv_block_bytes(const weir_kv_spec *spec)
@@ -35,8 +35,8 @@ size_t weir_kv_block_bytes(const weir_kv_spec *spec)
 
 static size_t sink_page_bytes(const weir_kv_spec *spec)
 {
-    return (size_t)weir_kv_bytes(spec->sinks.pair.k, spec->sinks.pair.v, spec->key_dim,
-                                 spec->value_dim);
+    return (size_t
+    )weir_kv_bytes(spec->sinks.pair.k, spec->sinks.pair.v, spec->key_dim, spec->value_dim);
 }
 
 size_t weir_kv_page_bytes_at(const weir_kv_spec *spec, int64_t layer, int64_t block)
@@ -96,7 +96,7 @@ size_t kv_open_bytes(const weir_kv_spec *spec, int64_t layer)
     const weir_kv_pair others = spec->formats[layer],
                        first = weir_kv_pair_at(others, spec->sinks, 0);
     const weir_kv_geometry g = weir_kv_geometry_at(spec, layer);
-    const int64_t          bytes = weir_kv_open_bytes(others.k, others.v, g.key_dim, g.value_dim),
+    const int64_t bytes = weir_kv_open_bytes(others.k, others.v, g.key_dim, g.value_dim),
                   at_first = weir_kv_open_bytes(first.k, first.v, g.key_dim, g.value_dim);
     return (size_t)(bytes > at_first ? bytes : at_first);
 }
@@ -118,7 +118,7 @@ int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows)
 
 /* The size classes of the layers. */
 typedef struct layer_classes {
-    size_t  bytes[WEIR_KV_SIZE_CLASSES];
+    size_t bytes[WEIR_KV_SIZE_CLASSES];
     int32_t per_block[WEIR_KV_SIZE_CLASSES], n;
 } layer_classes;
 
@@ -128,7 +128,7 @@ static bool find_layer_classes(layer_classes *out, const weir_kv_spec *spec)
     *out = (layer_classes){ 0 };
     for (int64_t layer = 0; layer < spec->n_layers; layer++) {
         const size_t bytes = weir_kv_page_stride(spec, layer);
-        int32_t      i = 0;
+        int32_t i = 0;
         while (i < out->n && out->bytes[i] != bytes) i++;
         if (i == WEIR_KV_SIZE_CLASSES) return false;
         if (i == out->n) out->bytes[out->n++] = bytes;
@@ -153,7 +153,7 @@ weir_kv_pages weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t 
 int64_t weir_kv_pages_blocks(const weir_kv_spec *spec, weir_kv_pages pages)
 {
     layer_classes classes;
-    int64_t       n = 0;
+    int64_t n = 0;
     (void)find_layer_classes(&classes, spec);
     for (int32_t i = 0; i < classes.n && spec->n_kv_heads > 0; i++) {
         const int64_t blocks = (pages.others[i] + classes.per_block[i] - 1) / classes.per_block[i];
@@ -176,9 +176,10 @@ static weir_status find_size_classes(weir_kv_store *store, weir_error *error)
                   blocks = heads > 0 ? n_others / heads : 0;
     layer_classes classes;
     if (!find_layer_classes(&classes, spec))
-        return weir_error_set(error, WEIR_EUNSUPPORTED,
-                              "the layers' KV formats have more than %d page sizes",
-                              WEIR_KV_SIZE_CLASSES);
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED, "the layers' KV formats have more than %d page sizes",
+            WEIR_KV_SIZE_CLASSES
+        );
     for (int32_t i = 0; i < classes.n; i++)
         store->size_classes[i] = (kv_size_class){ .bytes = classes.bytes[i],
                                                   .n = (int32_t)blocks * classes.per_block[i],
@@ -196,10 +197,11 @@ static weir_status find_size_classes(weir_kv_store *store, weir_error *error)
                                          .per_block = (int32_t)heads };
     }
     if ((store->n_classes > 1 || weir_kv_cold_pages(spec) > 0) && !is_whole)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "a KV store of %" PRId64 " pages: no multiple of the %" PRId64
-                              " that 64 tokens take",
-                              spec->n_pages, heads);
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "a KV store of %" PRId64 " pages: no multiple of the %" PRId64 " that 64 tokens take",
+            spec->n_pages, heads
+        );
     for (int32_t i = 1; i < store->n_classes; i++)
         store->size_classes[i].first =
             store->size_classes[i - 1].first + store->size_classes[i - 1].n;
@@ -227,13 +229,15 @@ static weir_status sum_bytes(weir_kv_store *store, weir_error *error)
 {
     for (int32_t i = 0; i < store->n_classes; i++) {
         size_t bytes;
-        if (!weir_mul_size(&bytes, (size_t)store->size_classes[i].n,
-                           store->size_classes[i].bytes) ||
+        if (!weir_mul_size(
+                &bytes, (size_t)store->size_classes[i].n, store->size_classes[i].bytes
+            ) ||
             !weir_add_size(&store->bytes, store->bytes, bytes))
-            return weir_error_set(error, WEIR_EINVAL,
-                                  "a KV store of %" PRId64
-                                  " pages of %zu bytes does not fit in memory",
-                                  store->spec.n_pages, store->size_classes[i].bytes);
+            return weir_error_set(
+                error, WEIR_EINVAL,
+                "a KV store of %" PRId64 " pages of %zu bytes does not fit in memory",
+                store->spec.n_pages, store->size_classes[i].bytes
+            );
     }
     return WEIR_OK;
 }
@@ -242,8 +246,10 @@ static weir_status sum_bytes(weir_kv_store *store, weir_error *error)
 static weir_status open_metadata(weir_kv_store *store, weir_error *error)
 {
     const size_t n = (size_t)store->spec.n_pages;
-    WEIR_TRY(weir_ledger_alloc(store->ledger, &store->books, WEIR_ACCOUNT_PAGE_TABLES,
-                               n * weir_kv_page_metadata_bytes(), error));
+    WEIR_TRY(weir_ledger_alloc(
+        store->ledger, &store->books, WEIR_ACCOUNT_PAGE_TABLES, n * weir_kv_page_metadata_bytes(),
+        error
+    ));
     store->refs = store->books;
     store->free = store->refs + n;
     store->kept = (uint16_t *)(store->free + n);
@@ -274,14 +280,16 @@ static weir_status open_pool(weir_kv_store *store, weir_error *error)
     if (weir_kv_cold_pages(&store->spec) > 0)
         WEIR_TRY(kv_residency_open(store, error));
     else
-        WEIR_TRY(weir_ledger_alloc_device(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV,
-                                          store->bytes, error));
+        WEIR_TRY(weir_ledger_alloc_device(
+            store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV, store->bytes, error
+        ));
     fill_size_classes(store);
     return WEIR_OK;
 }
 
-weir_status weir_kv_store_open(weir_kv_store **out, const weir_kv_spec *spec, weir_ledger *ledger,
-                               weir_error *error)
+weir_status weir_kv_store_open(
+    weir_kv_store **out, const weir_kv_spec *spec, weir_ledger *ledger, weir_error *error
+)
 {
     const bool has_sinks = spec->sinks.n_pages > 0;
     if (spec->n_pages < 0 || spec->n_pages > INT32_MAX || spec->n_disk_pages < 0 ||
@@ -290,8 +298,9 @@ weir_status weir_kv_store_open(weir_kv_store **out, const weir_kv_spec *spec, we
         spec->n_host_pages > spec->n_pages - spec->n_sink_pages - spec->n_disk_pages ||
         (!has_sinks && spec->n_sink_pages > 0) || (spec->n_host_pages > 0 && !spec->has_device) ||
         spec->has_device != (weir_ledger_device(ledger) != NULL))
-        return weir_error_set(error, WEIR_EINVAL, "a KV store of %" PRId64 " pages is out of range",
-                              spec->n_pages);
+        return weir_error_set(
+            error, WEIR_EINVAL, "a KV store of %" PRId64 " pages is out of range", spec->n_pages
+        );
     weir_kv_store *const store = calloc(1, sizeof *store);
     if (store == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV store");
     *store = (weir_kv_store){ .spec = *spec, .ledger = ledger, .n_free = spec->n_pages };
@@ -310,22 +319,25 @@ void weir_kv_store_close(weir_kv_store *store)
         kv_residency_close(store);
     else if (store->memory != NULL)
         weir_ledger_free_device(store->ledger, store->memory, WEIR_ACCOUNT_KV, store->bytes);
-    weir_ledger_free(store->ledger, store->books, WEIR_ACCOUNT_PAGE_TABLES,
-                     (size_t)store->spec.n_pages * weir_kv_page_metadata_bytes());
+    weir_ledger_free(
+        store->ledger, store->books, WEIR_ACCOUNT_PAGE_TABLES,
+        (size_t)store->spec.n_pages * weir_kv_page_metadata_bytes()
+    );
     free(store);
 }
 
 const weir_kv_spec *weir_kv_store_spec(const weir_kv_store *store) { return &store->spec; }
-weir_ledger        *weir_kv_store_ledger(const weir_kv_store *store) { return store->ledger; }
-const char         *weir_kv_store_budget(const weir_kv_store *store)
+weir_ledger *weir_kv_store_ledger(const weir_kv_store *store) { return store->ledger; }
+const char *weir_kv_store_budget(const weir_kv_store *store)
 {
     return store->spec.has_device ? "memory.device" : "memory.host";
 }
 int64_t weir_kv_store_free_pages(const weir_kv_store *store) { return store->n_free; }
 
 /* Of the pages the number that are of this class. */
-static int64_t *count_of(const weir_kv_store *store, weir_kv_pages *pages,
-                         const kv_size_class *size_class)
+static int64_t *count_of(
+    const weir_kv_store *store, weir_kv_pages *pages, const kv_size_class *size_class
+)
 {
     return size_class == store->sinks ? &pages->sinks
                                       : &pages->others[size_class - store->size_classes];
@@ -388,7 +400,7 @@ void *kv_take_page(weir_kv_store *store, int64_t head, int64_t block, const void
     kv_size_class *const size_class = kind_of(store, head / store->spec.n_kv_heads, block);
     WEIR_ASSERT(size_class->n_free > 0);
     const int32_t number = store->free[size_class->first + --size_class->n_free];
-    char *const   page =
+    char *const page =
         size_class->memory + (size_t)(number - size_class->first) * size_class->bytes;
     store->n_free--;
     store->refs[number] = 1;

@@ -63,21 +63,23 @@ extern "C" {
 typedef struct weir_kv_spec {
     int64_t n_layers, n_kv_heads, key_dim, value_dim; /* n_layers: those that keep KV rows */
     const weir_kv_pair
-           *formats; /* [n_layers], borrowed: outlives the store; each accepts the widths */
-    int64_t n_pages; /* of the pool; a multiple of weir_kv_pages_for(1) when pages differ in size,
-                        or with a tier below */
+        *formats; /* [n_layers], borrowed: outlives the store; each accepts the widths */
+    /* Of the pool; a multiple of weir_kv_pages_for(1) when pages differ in size, or with a tier
+     * below */
+    int64_t n_pages;
     int64_t max_rows; /* window: rows of one sequence */
-    int64_t n_disk_pages; /* of n_pages, at most so many are on disk; whole blocks; 0: there is no
-                             disk */
-    const char   *disk_folder; /* borrowed while the store is opened */
+    /* Of n_pages, at most so many are on disk; whole blocks; 0: there is no disk */
+    int64_t n_disk_pages;
+    const char *disk_folder; /* borrowed while the store is opened */
     weir_kv_sinks sinks; /* of every text */
-    int64_t       n_sink_pages; /* of n_pages, for them; whole blocks */
-    bool          evicts; /* tables may be cut */
-    bool          has_device; /* the ledger has one */
-    int64_t n_host_pages; /* of n_pages, beside those on disk: at most so many are on the host,
-                             below a device; whole blocks */
-    const weir_kv_geometry *geometry; /* [n_layers], borrowed: outlives the store; NULL: all layers
-                                         have the widths above */
+    int64_t n_sink_pages; /* of n_pages, for them; whole blocks */
+    bool evicts; /* tables may be cut */
+    bool has_device; /* the ledger has one */
+    /* Of n_pages, beside those on disk: at most so many are on the host, below a device; whole
+     * blocks */
+    int64_t n_host_pages;
+    /* [n_layers], borrowed: outlives the store; NULL: all layers have the widths above */
+    const weir_kv_geometry *geometry;
 } weir_kv_spec;
 
 /* What a layer keeps. All have n_kv_heads heads. */
@@ -101,17 +103,18 @@ static inline int64_t weir_kv_cold_pages(const weir_kv_spec *spec)
 typedef struct weir_kv_store weir_kv_store;
 
 typedef struct weir_kv_table {
-    void   **pages; /* [n_layers, n_kv_heads, capacity]; owned, on the ledger */
-    void   **open; /* [n_layers, n_kv_heads] open rows of page rows / 64 of the head, NULL where the
-                    layer has none; NULL: no layer has */
-    void    *open_memory; /* owned, on the ledger */
-    int32_t *head_rows; /* [n_heads] visible rows of each; NULL where nothing is evicted: all have
-                           n_rows */
-    int64_t  n_heads; /* n_layers * n_kv_heads */
-    int64_t  capacity; /* pages per head */
-    int64_t  n_pages; /* of the longest head, held now */
-    int64_t  n_rows; /* of the longest head; of the text if there are no heads */
-    bool     is_pruned; /* rows were evicted */
+    void **pages; /* [n_layers, n_kv_heads, capacity]; owned, on the ledger */
+    /* [n_layers, n_kv_heads] open rows of page rows / 64 of the head, NULL where the layer has
+     * none; NULL: no layer has */
+    void **open;
+    void *open_memory; /* owned, on the ledger */
+    /* [n_heads] visible rows of each; NULL where nothing is evicted: all have n_rows */
+    int32_t *head_rows;
+    int64_t n_heads; /* n_layers * n_kv_heads */
+    int64_t capacity; /* pages per head */
+    int64_t n_pages; /* of the longest head, held now */
+    int64_t n_rows; /* of the longest head; of the text if there are no heads */
+    bool is_pruned; /* rows were evicted */
 } weir_kv_table;
 
 /* Visible rows of a (layer, KV head): slots 0 .. that - 1. */
@@ -122,8 +125,8 @@ static inline int64_t weir_kv_rows_at(const weir_kv_table *table, int64_t layer_
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 size_t weir_kv_page_bytes(const weir_kv_spec *spec, int64_t layer);
-size_t weir_kv_page_bytes_at(const weir_kv_spec *spec, int64_t layer,
-                             int64_t block); /* number `block` of a text: a sink or not */
+/* Number `block` of a text: a sink or not */
+size_t weir_kv_page_bytes_at(const weir_kv_spec *spec, int64_t layer, int64_t block);
 /* 64 tokens of one sequence, over all layers and heads, past the sinks; a block of sinks. */
 size_t weir_kv_block_bytes(const weir_kv_spec *spec);
 size_t weir_kv_sink_block_bytes(const weir_kv_spec *spec);
@@ -143,7 +146,7 @@ typedef struct weir_kv_pages {
     int64_t sinks, others[WEIR_KV_SIZE_CLASSES];
 } weir_kv_pages;
 /* Of blocks [first, end) of a text; none if end <= first. */
-weir_kv_pages      weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t end);
+weir_kv_pages weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t end);
 static inline bool weir_kv_pages_fit(weir_kv_pages wanted, weir_kv_pages room)
 {
     bool fits = wanted.sinks <= room.sinks;
@@ -188,15 +191,16 @@ size_t weir_kv_host_bytes(const weir_kv_spec *spec);
 size_t weir_kv_table_bytes(const weir_kv_spec *spec, int64_t rows);
 
 /* ---- the pool -------------------------------------------------------------------------------- */
-WEIR_MUST_CHECK weir_status weir_kv_store_open(weir_kv_store **out, const weir_kv_spec *spec,
-                                               weir_ledger *ledger, weir_error *error);
-void                        weir_kv_store_close(weir_kv_store *store); /* after its tables */
-const weir_kv_spec         *weir_kv_store_spec(const weir_kv_store *store);
-weir_ledger *
-weir_kv_store_ledger(const weir_kv_store *store); /* whose device holds pages and open rows */
-const char *weir_kv_store_budget(
-    const weir_kv_store *store); /* of its pages: "memory.host", or "memory.device" */
-int64_t       weir_kv_store_free_pages(const weir_kv_store *store);
+WEIR_MUST_CHECK weir_status weir_kv_store_open(
+    weir_kv_store **out, const weir_kv_spec *spec, weir_ledger *ledger, weir_error *error
+);
+void weir_kv_store_close(weir_kv_store *store); /* after its tables */
+const weir_kv_spec *weir_kv_store_spec(const weir_kv_store *store);
+/* Whose device holds pages and open rows */
+weir_ledger *weir_kv_store_ledger(const weir_kv_store *store);
+/* Of its pages: "memory.host", or "memory.device" */
+const char *weir_kv_store_budget(const weir_kv_store *store);
+int64_t weir_kv_store_free_pages(const weir_kv_store *store);
 weir_kv_pages weir_kv_store_free(const weir_kv_store *store);
 weir_kv_pages weir_kv_store_all(const weir_kv_store *store); /* free or not */
 /* Adds the page to its class. */
@@ -204,35 +208,35 @@ void weir_kv_pages_add(const weir_kv_store *store, weir_kv_pages *pages, const v
 bool weir_kv_store_has_pruned(const weir_kv_store *store); /* a cut table is open */
 
 /* ---- tables ---------------------------------------------------------------------------------- */
-WEIR_MUST_CHECK weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store,
-                                               weir_error *error);
-void                        weir_kv_table_close(weir_kv_table *table, weir_kv_store *store);
+WEIR_MUST_CHECK weir_status
+weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_error *error);
+void weir_kv_table_close(weir_kv_table *table, weir_kv_store *store);
 
 /* Makes n_new rows behind those of each head writable. EFULL when the pool or memory has too few
  * pages, EIO when the last page cannot be read back: the rows are as they were. */
-WEIR_MUST_CHECK weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store,
-                                            int64_t n_new);
+WEIR_MUST_CHECK weir_status
+weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t n_new);
 /* Pages of memory that this takes now: new ones, copies of shared ones, and a last block that comes
  * back. */
-weir_kv_pages weir_kv_reserve_pages(const weir_kv_table *table, const weir_kv_store *store,
-                                    int64_t n_new);
+weir_kv_pages weir_kv_reserve_pages(
+    const weir_kv_table *table, const weir_kv_store *store, int64_t n_new
+);
 /* The written rows, n_new of each head, become visible. */
 void weir_kv_commit(weir_kv_table *table, int64_t n_new);
 /* Keeps the first `rows` rows; pages past them go back. Where texts are paged: a multiple of 64, or
  * in the last page. Of a cut table: 0, and it is whole again. */
 void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows);
 /* The table's page number `page` becomes pages [layers * KV heads], shared. The table is whole. */
-void weir_kv_table_share(weir_kv_table *table, weir_kv_store *store, int64_t page,
-                         void *const *pages);
+void weir_kv_table_share(
+    weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages
+);
 
 /* For holders of pages that are no tables. */
-void    weir_kv_page_hold(weir_kv_store *store, const void *page);
-void    weir_kv_page_drop(weir_kv_store *store, void *page);
+void weir_kv_page_hold(weir_kv_store *store, const void *page);
+void weir_kv_page_drop(weir_kv_store *store, void *page);
 int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page);
-int32_t weir_kv_page_users(
-    const weir_kv_store *store,
-    const void *
-        page); /* refs without those of parcels, which are given up when asked (table_snapshot.h) */
+/* Refs without those of parcels, which are given up when asked (table_snapshot.h) */
+int32_t weir_kv_page_users(const weir_kv_store *store, const void *page);
 
 /* dst (empty) shares all visible rows of src; open rows are copied. Of a cut table it is a cut
  * one. */
@@ -240,8 +244,8 @@ void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *
 
 /* An empty table becomes a cut one: head_rows [n_heads] rows of each head are visible, in pages
  * that were taken for them and are written next. EFULL: it is empty. */
-WEIR_MUST_CHECK weir_status weir_kv_reserve_pruned(weir_kv_table *table, weir_kv_store *store,
-                                                   const int32_t *head_rows);
+WEIR_MUST_CHECK weir_status
+weir_kv_reserve_pruned(weir_kv_table *table, weir_kv_store *store, const int32_t *head_rows);
 /* Pages that this takes. */
 weir_kv_pages weir_kv_reserve_pruned_pages(const weir_kv_store *store, const int32_t *head_rows);
 

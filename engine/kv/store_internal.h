@@ -8,48 +8,50 @@
 
 /* Pages of one size: numbers [first, first + n) of the pool. */
 typedef struct kv_size_class {
-    char   *memory; /* [n, bytes] */
-    size_t  bytes;
+    char *memory; /* [n, bytes] */
+    size_t bytes;
     int32_t first, n, n_free; /* the free ones are at store->free[first .. first + n_free) */
     int32_t per_block; /* of a block */
     int32_t most, n_resident; /* that may be in memory, and that are held there */
-    void **free_slots; /* [most - n_resident] of a device's memory, of `bytes` each; NULL: pages are
-                          where their addresses say */
+    /* [most - n_resident] of a device's memory, of `bytes` each; NULL: pages are where their
+     * addresses say */
+    void **free_slots;
 } kv_size_class;
 
 struct weir_kv_store {
     weir_kv_spec spec;
     weir_ledger *ledger;
-    char  *memory; /* of all kinds, one after the other; with a tier below address space, of which
-                     n_resident pages are backed */
+    /* Of all kinds, one after the other; with a tier below address space, of which n_resident
+     * pages are backed */
+    char *memory;
     size_t bytes;
-    kv_size_class  size_classes[WEIR_KV_SIZE_CLASSES +
-                               1]; /* [n_classes], in the order of the layers, the sinks last */
+    kv_size_class size_classes
+        [WEIR_KV_SIZE_CLASSES + 1]; /* [n_classes], in the order of the layers, the sinks last */
     kv_size_class *sinks; /* NULL: there are none */
-    int32_t        n_classes;
-    void          *books; /* [n_pages] of each array below; on the ledger */
-    int32_t       *refs; /* per page */
-    int32_t       *free; /* stacks of page numbers, one per kind */
-    uint16_t      *kept; /* of refs, those of parcels (table_snapshot.h) */
-    bool          *dirty; /* was handed out before: clear it first */
-    int64_t        n_free, n_resident; /* n_resident: held, and in memory */
-    int64_t        n_pruned; /* tables */
+    int32_t n_classes;
+    void *books; /* [n_pages] of each array below; on the ledger */
+    int32_t *refs; /* per page */
+    int32_t *free; /* stacks of page numbers, one per kind */
+    uint16_t *kept; /* of refs, those of parcels (table_snapshot.h) */
+    bool *dirty; /* was handed out before: clear it first */
+    int64_t n_free, n_resident; /* n_resident: held, and in memory */
+    int64_t n_pruned; /* tables */
 
     /* ---- with a tier below: residency.c. `lock` guards where pages are against threads that copy
      * them; only the engine thread moves them. */
     weir_lower_tier *lower; /* NULL: there is none */
-    void            *lower_tier_metadata; /* of the arrays below; on the ledger */
-    int32_t *blocks; /* [n_pages] block of the spill that holds the page, NO_BLOCK: it is free or in
-                        memory */
+    void *lower_tier_metadata; /* of the arrays below; on the ledger */
+    /* [n_pages] block of the spill that holds the page, NO_BLOCK: it is free or in memory */
+    int32_t *blocks;
     int32_t *alive; /* [blocks of the spill] pages that are held */
-    bool    *lost; /* [blocks of the spill] could not be read */
-    int64_t  n_on_host; /* pages in blocks of the host */
+    bool *lost; /* [blocks of the spill] could not be read */
+    int64_t n_on_host; /* pages in blocks of the host */
     int32_t *pins; /* [n_pages] cut tables that hold the page; NULL: there are none such */
-    size_t   address_bytes; /* charged */
-    void   **slot_metadata; /* of a device: all kinds' free slots; on the ledger */
-    char    *slots; /* of a device: all kinds' memory */
-    size_t   slot_bytes;
-    pthread_mutex_t   lock;
+    size_t address_bytes; /* charged */
+    void **slot_metadata; /* of a device: all kinds' free slots; on the ledger */
+    char *slots; /* of a device: all kinds' memory */
+    size_t slot_bytes;
+    pthread_mutex_t lock;
     weir_kv_residency moved;
 };
 
@@ -61,25 +63,25 @@ static inline int64_t kv_heads_of(const weir_kv_spec *spec)
 }
 
 int32_t kv_page_number(const weir_kv_store *store, const void *page);
-size_t  kv_stride_of(const weir_kv_store *store, const void *page);
-bool    kv_is_sink(const weir_kv_store *store, const void *page);
+size_t kv_stride_of(const weir_kv_store *store, const void *page);
+bool kv_is_sink(const weir_kv_store *store, const void *page);
 
-size_t
-kv_open_bytes(const weir_kv_spec *spec,
-              int64_t layer); /* of one head; the open page is a sink or not: room for either */
+/* Of one head; the open page is a sink or not: room for either */
+size_t kv_open_bytes(const weir_kv_spec *spec, int64_t layer);
 
 /* Pages that something is about to take, and whether they are free and memory has room for them.
  * All sequences take pages of all heads together, but other holders and cut tables need not. */
 typedef struct kv_wanted {
     int64_t n[WEIR_KV_SIZE_CLASSES + 1]; /* of each kind */
 } kv_wanted;
-void kv_want(const weir_kv_store *store, kv_wanted *wanted, int64_t head,
-             int64_t block); /* one of a head's, number `block` in its text */
-bool kv_has_free(const weir_kv_store *store, const kv_wanted *wanted,
-                 int64_t n_back); /* beside n_back blocks that come back from the disk */
+/* One of a head's, number `block` in its text */
+void kv_want(const weir_kv_store *store, kv_wanted *wanted, int64_t head, int64_t block);
+/* Beside n_back blocks that come back from the disk */
+bool kv_has_free(const weir_kv_store *store, const kv_wanted *wanted, int64_t n_back);
 /* These, and so many whole blocks past the sinks. */
-weir_kv_pages kv_wanted_pages(const weir_kv_store *store, const kv_wanted *wanted,
-                              int64_t n_blocks);
+weir_kv_pages kv_wanted_pages(
+    const weir_kv_store *store, const kv_wanted *wanted, int64_t n_blocks
+);
 /* A free page of that place: zero, or a copy. There is one. */
 void *kv_take_page(weir_kv_store *store, int64_t head, int64_t block, const void *copy_of);
 
@@ -105,7 +107,7 @@ void kv_table_mark_pruned(weir_kv_table *table, weir_kv_store *store);
 bool kv_enter(weir_kv_store *store, kv_size_class *size_class, void *page);
 /* Nobody holds it any more, and there is no tier below, or it gives back its memory, or its part of
  * a place below. */
-void           kv_leave(weir_kv_store *store, void *page);
+void kv_leave(weir_kv_store *store, void *page);
 kv_size_class *kv_size_class_at(const weir_kv_store *store, const void *page);
 
 WEIR_MUST_CHECK weir_status kv_residency_open(weir_kv_store *store, weir_error *error);

@@ -35,14 +35,17 @@ weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_
     const weir_kv_spec *const spec = &store->spec;
     *table = (weir_kv_table){ .capacity = kv_pages_per_head(spec->max_rows),
                               .n_heads = kv_heads_of(spec) };
-    WEIR_TRY(weir_ledger_alloc(store->ledger, (void **)&table->pages, WEIR_ACCOUNT_PAGE_TABLES,
-                               weir_kv_table_bytes(spec, spec->max_rows), error));
+    WEIR_TRY(weir_ledger_alloc(
+        store->ledger, (void **)&table->pages, WEIR_ACCOUNT_PAGE_TABLES,
+        weir_kv_table_bytes(spec, spec->max_rows), error
+    ));
     if (spec->evicts)
         table->head_rows =
             (int32_t *)(table->pages + page_entries(spec, spec->max_rows) + open_entries(spec));
     if (!weir_kv_is_paged(spec)) return WEIR_OK;
     const weir_status status = weir_ledger_alloc_device(
-        store->ledger, &table->open_memory, WEIR_ACCOUNT_KV, weir_kv_open_rows_bytes(spec), error);
+        store->ledger, &table->open_memory, WEIR_ACCOUNT_KV, weir_kv_open_rows_bytes(spec), error
+    );
     if (status == WEIR_OK)
         place_open_rows(table, spec);
     else
@@ -55,10 +58,13 @@ void weir_kv_table_close(weir_kv_table *table, weir_kv_store *store)
     const weir_kv_spec *const spec = &store->spec;
     if (table->pages == NULL) return;
     weir_kv_truncate(table, store, 0);
-    weir_ledger_free_device(store->ledger, table->open_memory, WEIR_ACCOUNT_KV,
-                            weir_kv_open_rows_bytes(spec));
-    weir_ledger_free(store->ledger, table->pages, WEIR_ACCOUNT_PAGE_TABLES,
-                     weir_kv_table_bytes(spec, spec->max_rows));
+    weir_ledger_free_device(
+        store->ledger, table->open_memory, WEIR_ACCOUNT_KV, weir_kv_open_rows_bytes(spec)
+    );
+    weir_ledger_free(
+        store->ledger, table->pages, WEIR_ACCOUNT_PAGE_TABLES,
+        weir_kv_table_bytes(spec, spec->max_rows)
+    );
     *table = (weir_kv_table){ 0 };
 }
 
@@ -89,8 +95,9 @@ void kv_table_mark_pruned(weir_kv_table *table, weir_kv_store *store)
         }
 }
 
-void weir_kv_table_share(weir_kv_table *table, weir_kv_store *store, int64_t page,
-                         void *const *pages)
+void weir_kv_table_share(
+    weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages
+)
 {
     WEIR_ASSERT(page < table->capacity && !table->is_pruned);
     for (int64_t h = 0; h < table->n_heads; h++) {
@@ -130,8 +137,9 @@ static bool comes_back(const weir_kv_table *table, const weir_kv_store *store)
     return !table->is_pruned && last < table->n_pages && weir_kv_is_cold(store, table->pages[last]);
 }
 
-weir_kv_pages weir_kv_reserve_pages(const weir_kv_table *table, const weir_kv_store *store,
-                                    int64_t n_new)
+weir_kv_pages weir_kv_reserve_pages(
+    const weir_kv_table *table, const weir_kv_store *store, int64_t n_new
+)
 {
     if (table->n_heads == 0 || n_new == 0) return (weir_kv_pages){ 0 };
     const kv_wanted wanted = growth(table, store, n_new);
@@ -140,7 +148,7 @@ weir_kv_pages weir_kv_reserve_pages(const weir_kv_table *table, const weir_kv_st
 
 static void grow(weir_kv_table *table, weir_kv_store *store, int64_t head, int64_t n_new)
 {
-    void **const  pages = table->pages + head * table->capacity;
+    void **const pages = table->pages + head * table->capacity;
     const int64_t rows = weir_kv_rows_at(table, head), first = rows / WEIR_PAGE_TOKENS,
                   end = kv_pages_per_head(rows + n_new);
     for (int64_t p = first; p < end; p++)
@@ -154,8 +162,9 @@ weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t 
     WEIR_ASSERT(n_new >= 0 && table->n_rows + n_new <= store->spec.max_rows);
     if (table->n_heads == 0 || n_new == 0) return WEIR_OK;
     if (comes_back(table, store))
-        WEIR_TRY(weir_kv_promote(store, table->pages + table->n_rows / WEIR_PAGE_TOKENS,
-                                 table->capacity, NULL));
+        WEIR_TRY(weir_kv_promote(
+            store, table->pages + table->n_rows / WEIR_PAGE_TOKENS, table->capacity, NULL
+        ));
     const kv_wanted wanted = growth(table, store, n_new);
     if (!kv_has_free(store, &wanted, 0)) return WEIR_EFULL;
     for (int64_t h = 0; h < table->n_heads; h++) grow(table, store, h, n_new);
@@ -176,8 +185,9 @@ weir_kv_pages weir_kv_reserve_pruned_pages(const weir_kv_store *store, const int
     return kv_wanted_pages(store, &wanted, 0);
 }
 
-weir_status weir_kv_reserve_pruned(weir_kv_table *table, weir_kv_store *store,
-                                   const int32_t *head_rows)
+weir_status weir_kv_reserve_pruned(
+    weir_kv_table *table, weir_kv_store *store, const int32_t *head_rows
+)
 {
     const kv_wanted wanted = pruned_growth(store, head_rows);
     WEIR_ASSERT(table->n_rows == 0 && table->n_pages == 0 && table->head_rows != NULL);
@@ -194,8 +204,10 @@ weir_status weir_kv_reserve_pruned(weir_kv_table *table, weir_kv_store *store,
 
 void weir_kv_commit(weir_kv_table *table, int64_t n_new)
 {
-    WEIR_ASSERT(n_new >= 0 && (table->n_pages == 0 ||
-                               table->n_rows + n_new <= table->n_pages * WEIR_PAGE_TOKENS));
+    WEIR_ASSERT(
+        n_new >= 0 &&
+        (table->n_pages == 0 || table->n_rows + n_new <= table->n_pages * WEIR_PAGE_TOKENS)
+    );
     table->n_rows += n_new;
     for (int64_t h = 0; table->head_rows != NULL && h < table->n_heads; h++)
         table->head_rows[h] += (int32_t)n_new;
@@ -205,8 +217,10 @@ void weir_kv_commit(weir_kv_table *table, int64_t n_new)
 void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows)
 {
     WEIR_ASSERT(rows <= table->n_rows && (rows == 0 || !table->is_pruned));
-    WEIR_ASSERT(table->open == NULL || rows % WEIR_PAGE_TOKENS == 0 ||
-                rows / WEIR_PAGE_TOKENS == table->n_rows / WEIR_PAGE_TOKENS);
+    WEIR_ASSERT(
+        table->open == NULL || rows % WEIR_PAGE_TOKENS == 0 ||
+        rows / WEIR_PAGE_TOKENS == table->n_rows / WEIR_PAGE_TOKENS
+    );
     const int64_t keep = kv_pages_per_head(rows);
     for (int64_t h = 0; h < table->n_heads; h++)
         for (int64_t p = keep; p < table->n_pages; p++)
@@ -237,8 +251,9 @@ void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *
         memcpy(dst->head_rows, src->head_rows, (size_t)src->n_heads * sizeof *src->head_rows);
     if (src->is_pruned) kv_table_mark_pruned(dst, store);
     if (dst->open != NULL && (src->is_pruned || src->n_rows % WEIR_PAGE_TOKENS != 0))
-        weir_ledger_copy(store->ledger, dst->open_memory, src->open_memory,
-                         weir_kv_open_rows_bytes(&store->spec));
+        weir_ledger_copy(
+            store->ledger, dst->open_memory, src->open_memory, weir_kv_open_rows_bytes(&store->spec)
+        );
 }
 
 size_t weir_kv_table_held_bytes(const weir_kv_table *table, const weir_kv_store *store)

@@ -7,13 +7,13 @@
 /* Behind it: pages [n_held] of the heads, one head after the other, rows [n_heads], open rows. */
 typedef struct snapshot {
     int64_t n_rows, n_held, n_heads;
-    size_t  open_bytes;
-    bool    is_pruned;
+    size_t open_bytes;
+    bool is_pruned;
 } snapshot;
 
 enum { COUNTED = 1 << 15 };
 
-static void   **pages_of(const snapshot *p) { return (void **)(uintptr_t)(p + 1); }
+static void **pages_of(const snapshot *p) { return (void **)(uintptr_t)(p + 1); }
 static int32_t *rows_of(const snapshot *p) { return (int32_t *)(pages_of(p) + p->n_held); }
 
 static size_t bytes_before_open_rows(int64_t n_held, int64_t n_heads)
@@ -75,7 +75,7 @@ void weir_table_snapshot_take(void *memory, const weir_kv_table *table, weir_kv_
 void weir_table_snapshot_restore(const void *memory, weir_kv_table *table, weir_kv_store *store)
 {
     const snapshot *const p = memory;
-    void *const          *at = pages_of(p);
+    void *const *at = pages_of(p);
     WEIR_ASSERT(table->n_pages == 0 && table->n_rows == 0 && table->n_heads == p->n_heads);
     for (int64_t h = 0; h < p->n_heads; h++) {
         const int64_t n = kv_pages_per_head(rows_of(p)[h]);
@@ -108,7 +108,7 @@ void weir_table_snapshot_count_pages(const void *memory, weir_kv_store *store, w
     const snapshot *const p = memory;
     for (int64_t i = 0; i < p->n_held; i++) {
         const void *const page = pages_of(p)[i];
-        uint16_t *const   kept = &store->kept[kv_page_number(store, page)];
+        uint16_t *const kept = &store->kept[kv_page_number(store, page)];
         if ((*kept & COUNTED) != 0 || weir_kv_page_refs(store, page) != *kept) continue;
         weir_kv_pages_add(store, pages, page);
         *kept |= COUNTED;

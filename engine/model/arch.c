@@ -14,8 +14,8 @@
 enum { MAX_ARCHS = 256, MAX_BASES = 4 };
 
 struct weir_arch_set {
-    weir_arch       archs[MAX_ARCHS];
-    size_t          count;
+    weir_arch archs[MAX_ARCHS];
+    size_t count;
     weir_block_list blocks;
 };
 
@@ -41,8 +41,9 @@ static weir_buffer list_known(const weir_arch_set *set)
     return known;
 }
 
-static weir_status add_arch(weir_arch_set *set, const char *file, const char *text, size_t length,
-                            weir_error *error)
+static weir_status add_arch(
+    weir_arch_set *set, const char *file, const char *text, size_t length, weir_error *error
+)
 {
     weir_arch arch = { .blocks = set->blocks };
     (void)snprintf(arch.file, sizeof arch.file, "%s", file);
@@ -56,8 +57,9 @@ static weir_status add_arch(weir_arch_set *set, const char *file, const char *te
     }
     const size_t at = status == WEIR_OK ? index_of(set, arch.name) : 0;
     if (at == MAX_ARCHS)
-        status = weir_error_set(error, WEIR_ECONFIG, "%s: more than %d architectures", file,
-                                (int)MAX_ARCHS);
+        status = weir_error_set(
+            error, WEIR_ECONFIG, "%s: more than %d architectures", file, (int)MAX_ARCHS
+        );
     if (status != WEIR_OK) {
         weir_toml_close(arch.document);
         return status;
@@ -72,10 +74,11 @@ static weir_status no_base(const weir_arch_set *set, const weir_arch *arch, weir
 {
     uint32_t line, column;
     weir_toml_position(weir_toml_get(weir_toml_get(arch->root, "arch"), "base"), &line, &column);
-    weir_buffer       known = list_known(set);
+    weir_buffer known = list_known(set);
     const weir_status status = weir_error_set(
         error, WEIR_ECONFIG, "%s:%u: [arch] base = \"%.80s\": not known; known are %s", arch->file,
-        line, arch->base, known.data != NULL ? known.data : "none");
+        line, arch->base, known.data != NULL ? known.data : "none"
+    );
     weir_buffer_free(&known);
     return status;
 }
@@ -89,10 +92,12 @@ static weir_status join_base(weir_arch_set *set, weir_arch *arch, int depth, wei
     if (base == set->archs + set->count) return no_base(set, arch, error);
     if (depth < MAX_BASES) WEIR_TRY(join_base(set, base, depth + 1, error));
     if (depth == MAX_BASES || base->n_bases == MAX_BASES)
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "%s: [arch] base = \"%.80s\": more than %d bases stand on each "
-                              "other, or they do in a circle",
-                              arch->file, arch->base, (int)MAX_BASES);
+        return weir_error_set(
+            error, WEIR_ECONFIG,
+            "%s: [arch] base = \"%.80s\": more than %d bases stand on each "
+            "other, or they do in a circle",
+            arch->file, arch->base, (int)MAX_BASES
+        );
     WEIR_TRY(weir_toml_join(&whole, base->document, arch->document, error));
     weir_toml_close(arch->document);
     arch->document = whole;
@@ -118,15 +123,15 @@ static int is_toml(const struct dirent *entry)
 static weir_status add_folder(weir_arch_set *set, const char *folder, weir_error *error)
 {
     struct dirent **entries = NULL;
-    const int       n = scandir(folder, &entries, is_toml, alphasort);
+    const int n = scandir(folder, &entries, is_toml, alphasort);
     if (n < 0)
-        return weir_error_set(error,
-                              errno == ENOENT || errno == ENOTDIR ? WEIR_ENOTFOUND : WEIR_EIO,
-                              "%s: cannot read the folder of architectures (--arch-dir): %s",
-                              folder, strerror(errno));
+        return weir_error_set(
+            error, errno == ENOENT || errno == ENOTDIR ? WEIR_ENOTFOUND : WEIR_EIO,
+            "%s: cannot read the folder of architectures (--arch-dir): %s", folder, strerror(errno)
+        );
     weir_status status = WEIR_OK;
     for (int i = 0; i < n; i++) {
-        char        path[PATH_MAX];
+        char path[PATH_MAX];
         weir_buffer text = { 0 };
         if (status == WEIR_OK) {
             if (snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name) >=
@@ -143,8 +148,9 @@ static weir_status add_folder(weir_arch_set *set, const char *folder, weir_error
     return status;
 }
 
-weir_status weir_arch_set_open(weir_arch_set **out, const char *folder, weir_block_list blocks,
-                               weir_error *error)
+weir_status weir_arch_set_open(
+    weir_arch_set **out, const char *folder, weir_block_list blocks, weir_error *error
+)
 {
     weir_arch_set *const set = calloc(1, sizeof *set);
     if (set == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the architectures");
@@ -198,46 +204,52 @@ static bool matches(const weir_arch *arch, weir_container container, const char 
     return false;
 }
 
-weir_status weir_arch_match(const weir_arch **out, const weir_arch_set *set,
-                            const weir_tensor_directory *directory, weir_error *error)
+weir_status weir_arch_match(
+    const weir_arch **out, const weir_arch_set *set, const weir_tensor_directory *directory,
+    weir_error *error
+)
 {
     const weir_container container = weir_tensor_directory_container(directory);
-    const char *const    key =
+    const char *const key =
         container == WEIR_CONTAINER_GGUF ? "general.architecture" : "model_type";
     weir_meta meta;
     if (!weir_tensor_directory_meta(directory, key, &meta) || meta.type != WEIR_META_STRING)
-        return weir_error_set(error, WEIR_EFORMAT, "%s: %s is missing: the architecture is unknown",
-                              weir_tensor_directory_path(directory),
-                              container == WEIR_CONTAINER_GGUF ? key
-                                                               : "config.json with model_type");
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: %s is missing: the architecture is unknown",
+            weir_tensor_directory_path(directory),
+            container == WEIR_CONTAINER_GGUF ? key : "config.json with model_type"
+        );
     for (size_t i = 0; i < set->count; i++) {
         if (!matches(&set->archs[i], container, meta.string)) continue;
         *out = &set->archs[i];
         return weir_arch_check_refusals(*out, directory, error);
     }
-    weir_buffer       known = list_known(set);
-    const weir_status status =
-        weir_error_set(error, WEIR_EUNSUPPORTED,
-                       "%s: architecture '%s' is not known; known are %s (--arch-dir adds more)",
-                       weir_tensor_directory_path(directory), meta.string,
-                       known.data != NULL ? known.data : "none");
+    weir_buffer known = list_known(set);
+    const weir_status status = weir_error_set(
+        error, WEIR_EUNSUPPORTED,
+        "%s: architecture '%s' is not known; known are %s (--arch-dir adds more)",
+        weir_tensor_directory_path(directory), meta.string, known.data != NULL ? known.data : "none"
+    );
     weir_buffer_free(&known);
     return status;
 }
 
-weir_status weir_arch_find(const weir_arch **out, const weir_arch_set *set, const char *name,
-                           const weir_tensor_directory *directory, weir_error *error)
+weir_status weir_arch_find(
+    const weir_arch **out, const weir_arch_set *set, const char *name,
+    const weir_tensor_directory *directory, weir_error *error
+)
 {
     const size_t at = index_of(set, name);
     if (at < set->count) {
         *out = &set->archs[at];
         return weir_arch_check_refusals(*out, directory, error);
     }
-    weir_buffer       known = list_known(set);
-    const weir_status status =
-        weir_error_set(error, WEIR_ECONFIG,
-                       "model.arch = \"%.80s\": not known; known are %s (--arch-dir adds more)",
-                       name, known.data != NULL ? known.data : "none");
+    weir_buffer known = list_known(set);
+    const weir_status status = weir_error_set(
+        error, WEIR_ECONFIG,
+        "model.arch = \"%.80s\": not known; known are %s (--arch-dir adds more)", name,
+        known.data != NULL ? known.data : "none"
+    );
     weir_buffer_free(&known);
     return status;
 }
@@ -248,8 +260,10 @@ const char *weir_block_key(weir_block_kind kind)
     return kind == WEIR_BLOCK_MIXER ? "mixer" : "kind";
 }
 
-const weir_block *weir_arch_table_block(const weir_arch *arch, weir_block_kind kind,
-                                        const weir_toml_node *table, weir_container container)
+const weir_block *weir_arch_table_block(
+    const weir_arch *arch, weir_block_kind kind, const weir_toml_node *table,
+    weir_container container
+)
 {
     const weir_toml_node *const value =
         weir_arch_choice(weir_toml_get(table, weir_block_key(kind)), container);
@@ -263,12 +277,14 @@ void weir_block_use_close(weir_block_use *use)
     *use = (weir_block_use){ 0 };
 }
 
-static weir_status set_options(const weir_block_use *use, const weir_toml_node *table,
-                               weir_container container, weir_error *error)
+static weir_status set_options(
+    const weir_block_use *use, const weir_toml_node *table, weir_container container,
+    weir_error *error
+)
 {
     weir_block_options_default(use->options, use->block->options);
     for (size_t i = 0; i < weir_toml_size(table); i++) {
-        const char                 *key;
+        const char *key;
         const weir_toml_node *const value =
             weir_arch_choice(weir_toml_at(table, i, &key), container);
         const weir_block_option *const option = weir_block_option_find(use->block->options, key);
@@ -276,22 +292,25 @@ static weir_status set_options(const weir_block_use *use, const weir_toml_node *
                             (use->block->kind == WEIR_BLOCK_MIXER && strcmp(key, "ffn") == 0);
         if (value == NULL || is_own) continue; /* NULL: given for the other container only */
         if (option == NULL)
-            return weir_error_set(error, WEIR_ECONFIG, "%s: %s has no such option", key,
-                                  use->block->name);
+            return weir_error_set(
+                error, WEIR_ECONFIG, "%s: %s has no such option", key, use->block->name
+            );
         WEIR_TRY(weir_block_option_set(use->options, option, value, error));
     }
     return use->block->check != NULL ? use->block->check(use->options, error) : WEIR_OK;
 }
 
 /* `where` is the table's name. */
-static weir_status use_block(weir_block_use *use, const weir_arch *arch, weir_block_kind kind,
-                             const weir_toml_node *table, const char *where,
-                             weir_container container, weir_error *error)
+static weir_status use_block(
+    weir_block_use *use, const weir_arch *arch, weir_block_kind kind, const weir_toml_node *table,
+    const char *where, weir_container container, weir_error *error
+)
 {
     use->block = weir_arch_table_block(arch, kind, table, container);
     if (use->block == NULL)
-        return weir_error_set(error, WEIR_ECONFIG, "%s: [%s] has no %s", arch->file, where,
-                              weir_block_key(kind));
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s: [%s] has no %s", arch->file, where, weir_block_key(kind)
+        );
     use->options = calloc(1, use->block->options_bytes + 1);
     if (use->options == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for the options of [%s]", where);
@@ -300,70 +319,87 @@ static weir_status use_block(weir_block_use *use, const weir_arch *arch, weir_bl
                              : weir_error_prefix(error, status, "%s: [%s]", arch->file, where);
 }
 
-weir_status weir_arch_block(const weir_arch *arch, const char *name, weir_container container,
-                            weir_block_use *mixer, weir_block_use *ffn, weir_error *error)
+weir_status weir_arch_block(
+    const weir_arch *arch, const char *name, weir_container container, weir_block_use *mixer,
+    weir_block_use *ffn, weir_error *error
+)
 {
     const weir_toml_node *const table = weir_toml_get(weir_toml_get(arch->root, "block"), name);
     const weir_toml_node *const all = weir_toml_get(arch->root, "ffn");
-    const char                 *own = NULL;
-    char                        where[120], ffn_where[120];
+    const char *own = NULL;
+    char where[120], ffn_where[120];
     *mixer = *ffn = (weir_block_use){ 0 };
     if (table == NULL)
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "%s: [layers] names block '%s', but there is no [block.%s]",
-                              arch->file, name, name);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s: [layers] names block '%s', but there is no [block.%s]",
+            arch->file, name, name
+        );
     const weir_toml_node *const choice = weir_arch_choice(weir_toml_get(table, "ffn"), container);
     if (choice != NULL) own = weir_toml_string(choice, NULL);
     (void)snprintf(where, sizeof where, "block.%.100s", name);
-    (void)snprintf(ffn_where, sizeof ffn_where, "ffn%s%.100s", own != NULL ? "." : "",
-                   own != NULL ? own : "");
+    (void)snprintf(
+        ffn_where, sizeof ffn_where, "ffn%s%.100s", own != NULL ? "." : "", own != NULL ? own : ""
+    );
     WEIR_TRY(use_block(mixer, arch, WEIR_BLOCK_MIXER, table, where, container, error));
-    return use_block(ffn, arch, WEIR_BLOCK_FFN, own != NULL ? weir_toml_get(all, own) : all,
-                     ffn_where, container, error);
+    return use_block(
+        ffn, arch, WEIR_BLOCK_FFN, own != NULL ? weir_toml_get(all, own) : all, ffn_where,
+        container, error
+    );
 }
 
 /* A value about layers in the checkpoint, and where it is. */
 typedef struct layer_list {
     const char *path, *table; /* table: of [layers] */
-    char        key[512];
-    weir_meta   meta;
-    bool        is_gguf;
+    char key[512];
+    weir_meta meta;
+    bool is_gguf;
 } layer_list;
 
 /* Is there one? Looks `table`.{gguf,hf} up in the metadata. */
-static bool find_layers(layer_list *out, const weir_arch *arch,
-                        const weir_tensor_directory *directory, const char *table)
+static bool find_layers(
+    layer_list *out, const weir_arch *arch, const weir_tensor_directory *directory,
+    const char *table
+)
 {
     const char *const prefix = weir_arch_gguf_prefix(directory);
-    const char *const key =
-        weir_toml_string(weir_toml_get(weir_toml_get(weir_toml_get(arch->root, "layers"), table),
-                                       prefix != NULL ? "gguf" : "hf"),
-                         NULL);
+    const char *const key = weir_toml_string(
+        weir_toml_get(
+            weir_toml_get(weir_toml_get(arch->root, "layers"), table),
+            prefix != NULL ? "gguf" : "hf"
+        ),
+        NULL
+    );
     if (key == NULL) return false;
-    *out = (layer_list){ .path = weir_tensor_directory_path(directory),
-                         .table = table,
-                         .is_gguf = prefix != NULL };
-    (void)snprintf(out->key, sizeof out->key, "%s%s%s", prefix != NULL ? prefix : "",
-                   prefix != NULL ? "." : "", key);
+    *out = (layer_list
+    ){ .path = weir_tensor_directory_path(directory), .table = table, .is_gguf = prefix != NULL };
+    (void)snprintf(
+        out->key, sizeof out->key, "%s%s%s", prefix != NULL ? prefix : "",
+        prefix != NULL ? "." : "", key
+    );
     return weir_tensor_directory_meta(directory, out->key, &out->meta);
 }
 
 static const char *layer_word(const weir_arch *arch, const char *table, const char *key)
 {
     return weir_toml_string(
-        weir_toml_get(weir_toml_get(weir_toml_get(arch->root, "layers"), table), key), NULL);
+        weir_toml_get(weir_toml_get(weir_toml_get(arch->root, "layers"), table), key), NULL
+    );
 }
 
 /* GGUF lists may go on with draft layers, which are not counted. */
-static weir_status layers_from_list(const weir_arch *arch, const layer_list *list, int64_t n_layers,
-                                    const char **names, weir_error *error)
+static weir_status layers_from_list(
+    const weir_arch *arch, const layer_list *list, int64_t n_layers, const char **names,
+    weir_error *error
+)
 {
     const weir_meta *const meta = &list->meta;
     if (meta->type != WEIR_META_ARRAY)
         return weir_error_set(error, WEIR_EFORMAT, "%s: %s is not a list", list->path, list->key);
     if (meta->length < (size_t)n_layers || (!list->is_gguf && meta->length > (size_t)n_layers))
-        return weir_error_set(error, WEIR_EFORMAT, "%s: %s has %zu entries for %lld layers",
-                              list->path, list->key, meta->length, (long long)n_layers);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: %s has %zu entries for %lld layers", list->path, list->key,
+            meta->length, (long long)n_layers
+        );
     const weir_toml_node *const words =
         weir_toml_get(weir_toml_get(weir_toml_get(arch->root, "layers"), list->table), "names");
     for (int64_t i = 0; i < n_layers; i++) {
@@ -384,27 +420,32 @@ static weir_status layers_from_list(const weir_arch *arch, const layer_list *lis
                 error, WEIR_EUNSUPPORTED,
                 "%s: %s gives layer %lld the type '%s', which architecture %s does not cover (%s)",
                 list->path, list->key, (long long)i,
-                element.type == WEIR_META_STRING ? element.string : "?", arch->name, arch->file);
+                element.type == WEIR_META_STRING ? element.string : "?", arch->name, arch->file
+            );
     }
     return WEIR_OK;
 }
 
-weir_status weir_arch_layers(const weir_arch *arch, const weir_tensor_directory *directory,
-                             int64_t n_layers, const char **names, weir_error *error)
+weir_status weir_arch_layers(
+    const weir_arch *arch, const weir_tensor_directory *directory, int64_t n_layers,
+    const char **names, weir_error *error
+)
 {
     layer_list list;
     if (find_layers(&list, arch, directory, "mask") || find_layers(&list, arch, directory, "types"))
         return layers_from_list(arch, &list, n_layers, names, error);
     if (find_layers(&list, arch, directory, "interval")) {
         if (list.meta.type != WEIR_META_INT || list.meta.integer < 1)
-            return weir_error_set(error, WEIR_EFORMAT, "%s: %s is not a positive integer",
-                                  list.path, list.key);
+            return weir_error_set(
+                error, WEIR_EFORMAT, "%s: %s is not a positive integer", list.path, list.key
+            );
         for (int64_t i = 0; i < n_layers; i++) {
             names[i] =
                 layer_word(arch, "interval", (i + 1) % list.meta.integer == 0 ? "last" : "others");
             if (names[i] == NULL)
-                return weir_error_set(error, WEIR_ECONFIG,
-                                      "%s: [layers] interval needs last and others", arch->file);
+                return weir_error_set(
+                    error, WEIR_ECONFIG, "%s: [layers] interval needs last and others", arch->file
+                );
         }
         return WEIR_OK;
     }
@@ -412,14 +453,16 @@ weir_status weir_arch_layers(const weir_arch *arch, const weir_tensor_directory 
         weir_toml_get(weir_toml_get(arch->root, "layers"), "pattern");
     const size_t n = pattern != NULL ? weir_toml_size(pattern) : 0;
     if (n == 0)
-        return weir_error_set(error, WEIR_ECONFIG, "%s: [layers] pattern is missing or empty",
-                              arch->file);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s: [layers] pattern is missing or empty", arch->file
+        );
     for (int64_t i = 0; i < n_layers; i++) {
         names[i] = weir_toml_string(weir_toml_at(pattern, (size_t)i % n, NULL), NULL);
         if (names[i] == NULL)
-            return weir_error_set(error, WEIR_ECONFIG,
-                                  "%s: [layers] pattern holds something that is not text",
-                                  arch->file);
+            return weir_error_set(
+                error, WEIR_ECONFIG, "%s: [layers] pattern holds something that is not text",
+                arch->file
+            );
     }
     return WEIR_OK;
 }

@@ -64,21 +64,22 @@ static const char *form_text(form f)
 
 static bool is_text(const weir_toml_node *node)
 {
-    size_t            length;
+    size_t length;
     const char *const text = weir_toml_string(node, &length);
     return text != NULL && length > 0 && length < TEXT_LENGTH && strlen(text) == length;
 }
 
 static bool is_scalar(const weir_toml_node *node)
 {
-    bool   flag;
+    bool flag;
     double number;
     return is_text(node) || weir_toml_bool(node, &flag) ||
            (weir_toml_float(node, &number) && isfinite(number));
 }
 
-static bool all_children(const weir_toml_node *node, size_t most,
-                         bool (*fits)(const weir_toml_node *))
+static bool all_children(
+    const weir_toml_node *node, size_t most, bool (*fits)(const weir_toml_node *)
+)
 {
     const size_t n = weir_toml_size(node);
     for (size_t i = 0; i < n; i++) {
@@ -90,8 +91,8 @@ static bool all_children(const weir_toml_node *node, size_t most,
 static bool fits(const weir_toml_node *node, form f)
 {
     const weir_toml_type type = weir_toml_type_of(node);
-    bool                 flag;
-    double               number;
+    bool flag;
+    double number;
     switch (f) {
     case FORM_TEXT: return is_text(node);
     case FORM_FLAG: return weir_toml_bool(node, &flag);
@@ -124,7 +125,7 @@ const char *arch_shown(char out[80], const char *text)
 const char *arch_nearest(const char *name, name_list at, const void *names)
 {
     const char *found = "none", *candidate;
-    size_t      best = SIZE_MAX;
+    size_t best = SIZE_MAX;
     for (size_t i = 0; (candidate = at(names, i)) != NULL; i++) {
         const size_t distance = weir_edit_distance(name, candidate);
         if (distance >= best) continue;
@@ -144,13 +145,16 @@ static bool is_listed(const char *name, name_list at, const void *names)
 }
 
 /* `what` says what kind of name it is. */
-weir_status arch_unknown(const checker *c, const weir_toml_node *node, const char *where,
-                         const char *what, const char *name, name_list list, const void *names)
+weir_status arch_unknown(
+    const checker *c, const weir_toml_node *node, const char *where, const char *what,
+    const char *name, name_list list, const void *names
+)
 {
     char at[2 * TEXT_LENGTH], text[80];
-    return weir_error_set(c->error, WEIR_ECONFIG, "%s unknown %s '%s'; the nearest is '%s'",
-                          arch_place(at, node, where), what, arch_shown(text, name),
-                          arch_nearest(name, list, names));
+    return weir_error_set(
+        c->error, WEIR_ECONFIG, "%s unknown %s '%s'; the nearest is '%s'",
+        arch_place(at, node, where), what, arch_shown(text, name), arch_nearest(name, list, names)
+    );
 }
 
 const char *arch_member_at(const void *names, size_t index)
@@ -158,42 +162,49 @@ const char *arch_member_at(const void *names, size_t index)
     return ((const member *)names)[index].name;
 }
 
-weir_status arch_check_value(const checker *c, const weir_toml_node *value, const char *where,
-                             const member *m)
+weir_status arch_check_value(
+    const checker *c, const weir_toml_node *value, const char *where, const member *m
+)
 {
-    char       at[2 * TEXT_LENGTH];
+    char at[2 * TEXT_LENGTH];
     const bool differs = (m->how & DIFFERS) != 0 && weir_toml_type_of(value) == WEIR_TOML_TABLE;
     for (size_t i = 0; differs && i < weir_toml_size(value); i++) {
-        const char                 *key;
+        const char *key;
         const weir_toml_node *const part = weir_toml_at(value, i, &key);
         if (strcmp(key, "gguf") != 0 && strcmp(key, "hf") != 0)
-            return weir_error_set(c->error, WEIR_ECONFIG,
-                                  "%s %s: a value by container is { gguf = .., hf = .. }",
-                                  arch_place(at, part, where), m->name);
+            return weir_error_set(
+                c->error, WEIR_ECONFIG, "%s %s: a value by container is { gguf = .., hf = .. }",
+                arch_place(at, part, where), m->name
+            );
         if (!fits(part, m->form))
-            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: %s must be %s",
-                                  arch_place(at, part, where), m->name, key, form_text(m->form));
+            return weir_error_set(
+                c->error, WEIR_ECONFIG, "%s %s: %s must be %s", arch_place(at, part, where),
+                m->name, key, form_text(m->form)
+            );
     }
     if (differs || fits(value, m->form)) return WEIR_OK;
-    return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: must be %s%s",
-                          arch_place(at, value, where), m->name, form_text(m->form),
-                          (m->how & DIFFERS) != 0 ? ", or { gguf = .., hf = .. } of these" : "");
+    return weir_error_set(
+        c->error, WEIR_ECONFIG, "%s %s: must be %s%s", arch_place(at, value, where), m->name,
+        form_text(m->form), (m->how & DIFFERS) != 0 ? ", or { gguf = .., hf = .. } of these" : ""
+    );
 }
 
 /* Keys and types of a table; NULL passes. */
-static weir_status check_members(const checker *c, const weir_toml_node *table, const char *where,
-                                 const member *known)
+static weir_status check_members(
+    const checker *c, const weir_toml_node *table, const char *where, const member *known
+)
 {
     char at[2 * TEXT_LENGTH];
     if (table == NULL) return WEIR_OK;
     if (weir_toml_type_of(table) != WEIR_TOML_TABLE)
-        return weir_error_set(c->error, WEIR_ECONFIG, "%s must be a table, not %s",
-                              arch_place(at, table, where),
-                              weir_toml_type_name(weir_toml_type_of(table)));
+        return weir_error_set(
+            c->error, WEIR_ECONFIG, "%s must be a table, not %s", arch_place(at, table, where),
+            weir_toml_type_name(weir_toml_type_of(table))
+        );
     for (size_t i = 0; i < weir_toml_size(table); i++) {
-        const char                 *key;
+        const char *key;
         const weir_toml_node *const value = weir_toml_at(table, i, &key);
-        const member               *m = known;
+        const member *m = known;
         while (m->name != NULL && strcmp(m->name, key) != 0) m++;
         if (m->name == NULL)
             return arch_unknown(c, value, where, "key", key, arch_member_at, known);
@@ -201,8 +212,9 @@ static weir_status check_members(const checker *c, const weir_toml_node *table, 
     }
     for (const member *m = known; m->name != NULL; m++) {
         if ((m->how & NEEDED) != 0 && weir_toml_get(table, m->name) == NULL)
-            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s is missing",
-                                  arch_place(at, table, where), m->name);
+            return weir_error_set(
+                c->error, WEIR_ECONFIG, "%s %s is missing", arch_place(at, table, where), m->name
+            );
     }
     return WEIR_OK;
 }
@@ -220,19 +232,21 @@ static const char *text_at(const void *names, size_t index)
 static weir_status check_own_tables(const checker *c)
 {
     for (size_t i = 0; i < weir_toml_size(c->arch->root); i++) {
-        const char                 *key;
+        const char *key;
         const weir_toml_node *const table = weir_toml_at(c->arch->root, i, &key);
-        char                        text[80], at[2 * TEXT_LENGTH];
+        char text[80], at[2 * TEXT_LENGTH];
         if (!is_listed(key, text_at, tables))
-            return weir_error_set(c->error, WEIR_ECONFIG,
-                                  "%s: unknown table [%s]; the nearest is [%s]", c->arch->file,
-                                  arch_shown(text, key), arch_nearest(key, text_at, tables));
+            return weir_error_set(
+                c->error, WEIR_ECONFIG, "%s: unknown table [%s]; the nearest is [%s]",
+                c->arch->file, arch_shown(text, key), arch_nearest(key, text_at, tables)
+            );
         const weir_toml_type wanted =
             strcmp(key, "refuse") == 0 ? WEIR_TOML_ARRAY : WEIR_TOML_TABLE;
         if (weir_toml_type_of(table) != wanted)
             return weir_error_set(
                 c->error, WEIR_ECONFIG, "%s must be %s", arch_place(at, table, key),
-                wanted == WEIR_TOML_ARRAY ? "an array of tables, written [[refuse]]" : "a table");
+                wanted == WEIR_TOML_ARRAY ? "an array of tables, written [[refuse]]" : "a table"
+            );
     }
     return WEIR_OK;
 }
@@ -242,8 +256,9 @@ static weir_status check_all_tables(const checker *c)
     for (size_t k = 0; tables[k] != NULL; k++) {
         const bool may_miss = strcmp(tables[k], "rope") == 0 || strcmp(tables[k], "refuse") == 0;
         if (!may_miss && weir_toml_get(c->arch->root, tables[k]) == NULL)
-            return weir_error_set(c->error, WEIR_ECONFIG, "%s: table [%s] is missing",
-                                  c->arch->file, tables[k]);
+            return weir_error_set(
+                c->error, WEIR_ECONFIG, "%s: table [%s] is missing", c->arch->file, tables[k]
+            );
     }
     return WEIR_OK;
 }
@@ -259,13 +274,14 @@ static const char *shape_at(const void *names, size_t index)
 }
 
 /* A shape that the entry at `index` refers to must stand above it: those below are not read yet. */
-static weir_status check_reference(const checker *c, const weir_toml_node *node, size_t index,
-                                   const char *other, size_t length)
+static weir_status check_reference(
+    const checker *c, const weir_toml_node *node, size_t index, const char *other, size_t length
+)
 {
     const weir_toml_node *const table = weir_toml_get(c->arch->root, "shape");
-    const char                 *name, *key;
-    char                        at[2 * TEXT_LENGTH], text[80];
-    bool                        is_below = false;
+    const char *name, *key;
+    char at[2 * TEXT_LENGTH], text[80];
+    bool is_below = false;
     (void)weir_toml_at(table, index, &name);
     for (size_t i = 0; i < weir_toml_size(table); i++) {
         (void)weir_toml_at(table, i, &key);
@@ -275,11 +291,14 @@ static weir_status check_reference(const checker *c, const weir_toml_node *node,
     }
     (void)weir_printable(text, sizeof text, other, length);
     if (is_below)
-        return weir_error_set(c->error, WEIR_ECONFIG,
-                              "%s %s refers to %s, which must stand above it",
-                              arch_place(at, node, "shape"), name, text);
-    return weir_error_set(c->error, WEIR_ECONFIG, "%s has no %s, which %s needs",
-                          arch_place(at, node, "shape"), text, name);
+        return weir_error_set(
+            c->error, WEIR_ECONFIG, "%s %s refers to %s, which must stand above it",
+            arch_place(at, node, "shape"), name, text
+        );
+    return weir_error_set(
+        c->error, WEIR_ECONFIG, "%s has no %s, which %s needs", arch_place(at, node, "shape"), text,
+        name
+    );
 }
 
 /* "SHAPE" or "SHAPE / SHAPE". */
@@ -290,17 +309,18 @@ static weir_status check_references(const checker *c, const weir_toml_node *node
                                                                               : NULL;
     if (text == NULL) return WEIR_OK;
     if (slash != NULL) WEIR_TRY(check_reference(c, node, index, slash + 3, strlen(slash + 3)));
-    return check_reference(c, node, index, text,
-                           slash != NULL ? (size_t)(slash - text) : strlen(text));
+    return check_reference(
+        c, node, index, text, slash != NULL ? (size_t)(slash - text) : strlen(text)
+    );
 }
 
 static weir_status check_shape(const checker *c)
 {
     const weir_toml_node *const table = weir_toml_get(c->arch->root, "shape");
     for (size_t i = 0; i < weir_toml_size(table); i++) {
-        const char                 *name;
+        const char *name;
         const weir_toml_node *const source = weir_toml_at(table, i, &name);
-        char                        where[120];
+        char where[120];
         if (!is_listed(name, shape_at, NULL))
             return arch_unknown(c, source, "shape", "shape", name, shape_at, NULL);
         (void)snprintf(where, sizeof where, "shape] [%s", name);
@@ -332,16 +352,17 @@ static weir_status check_names_block(const checker *c, const weir_toml_node *nod
 static weir_status check_layers(const checker *c)
 {
     const weir_toml_node *const table = weir_toml_get(c->arch->root, "layers");
-    char                        at[2 * TEXT_LENGTH];
+    char at[2 * TEXT_LENGTH];
     for (size_t i = 0; i < weir_toml_size(table); i++) {
-        const char                 *key;
+        const char *key;
         const weir_toml_node *const node = weir_toml_at(table, i, &key);
         if (strcmp(key, "pattern") == 0) {
             if (weir_toml_type_of(node) != WEIR_TOML_ARRAY || weir_toml_size(node) == 0 ||
                 !all_children(node, MAX_PATTERN, is_text))
-                return weir_error_set(c->error, WEIR_ECONFIG,
-                                      "%s pattern: must be a list of 1 to %d names of blocks",
-                                      arch_place(at, node, "layers"), (int)MAX_PATTERN);
+                return weir_error_set(
+                    c->error, WEIR_ECONFIG, "%s pattern: must be a list of 1 to %d names of blocks",
+                    arch_place(at, node, "layers"), (int)MAX_PATTERN
+                );
             WEIR_TRY(check_names_block(c, node));
         } else if (strcmp(key, "mask") == 0) {
             WEIR_TRY(check_members(c, node, "layers] [mask", mask_keys));
@@ -371,7 +392,7 @@ static const char *const model_slots[] = {
 static const char *slot_at(const void *names, size_t index)
 {
     const weir_arch *const arch = names;
-    const weir_block      *block;
+    const weir_block *block;
     if (index < sizeof model_slots / sizeof *model_slots) return model_slots[index];
     index -= sizeof model_slots / sizeof *model_slots;
     for (size_t b = 0; (block = weir_block_at(arch->blocks, b)) != NULL; b++) {
@@ -392,11 +413,11 @@ static bool is_per_layer(const char *slot)
 static weir_status check_or(const checker *c, const char *slot, const weir_toml_node *entry)
 {
     const weir_toml_node *const node = weir_toml_get(entry, "or");
-    const char *const           other = weir_toml_string(node, NULL);
-    char                        at[2 * TEXT_LENGTH], text[80];
+    const char *const other = weir_toml_string(node, NULL);
+    char at[2 * TEXT_LENGTH], text[80];
     if (other == NULL) return WEIR_OK;
     const weir_toml_node *const instead = arch_get(c, "tensor", other);
-    const char                 *wrong = NULL;
+    const char *wrong = NULL;
     if (!is_listed(other, slot_at, c->arch))
         return arch_unknown(c, node, "tensor", "slot after or", other, slot_at, c->arch);
     if (strcmp(other, slot) == 0)
@@ -408,17 +429,19 @@ static weir_status check_or(const checker *c, const char *slot, const weir_toml_
     else if (is_per_layer(slot) != is_per_layer(other))
         wrong = "belongs to layers where this one does not, or the other way round";
     if (wrong == NULL) return WEIR_OK;
-    return weir_error_set(c->error, WEIR_ECONFIG, "%s \"%s\": or = \"%s\" %s",
-                          arch_place(at, node, "tensor"), slot, arch_shown(text, other), wrong);
+    return weir_error_set(
+        c->error, WEIR_ECONFIG, "%s \"%s\": or = \"%s\" %s", arch_place(at, node, "tensor"), slot,
+        arch_shown(text, other), wrong
+    );
 }
 
 static weir_status check_tensors(const checker *c)
 {
     const weir_toml_node *const table = weir_toml_get(c->arch->root, "tensor");
     for (size_t i = 0; i < weir_toml_size(table); i++) {
-        const char                 *slot;
+        const char *slot;
         const weir_toml_node *const entry = weir_toml_at(table, i, &slot);
-        char                        where[120];
+        char where[120];
         if (!is_listed(slot, slot_at, c->arch))
             return arch_unknown(c, entry, "tensor", "slot", slot, slot_at, c->arch);
         (void)snprintf(where, sizeof where, "tensor] [\"%s\"", slot);
@@ -435,28 +458,30 @@ static weir_status check_refuse(const checker *c)
     const weir_toml_node *const list = weir_toml_get(c->arch->root, "refuse");
     for (size_t i = 0; i < weir_toml_size(list); i++) {
         const weir_toml_node *const rule = weir_toml_at(list, i, NULL);
-        char                        at[2 * TEXT_LENGTH];
+        char at[2 * TEXT_LENGTH];
         WEIR_TRY(check_members(c, rule, "refuse", refuse_keys));
         if (weir_toml_get(rule, "gguf") == NULL && weir_toml_get(rule, "hf") == NULL)
-            return weir_error_set(c->error, WEIR_ECONFIG,
-                                  "%s names no setting: add gguf = KEY or hf = PATH",
-                                  arch_place(at, rule, "refuse"));
+            return weir_error_set(
+                c->error, WEIR_ECONFIG, "%s names no setting: add gguf = KEY or hf = PATH",
+                arch_place(at, rule, "refuse")
+            );
     }
     return WEIR_OK;
 }
 
 weir_status weir_arch_check_head(const weir_arch *arch, weir_error *error)
 {
-    const checker               c = { .arch = arch, .error = error };
+    const checker c = { .arch = arch, .error = error };
     const weir_toml_node *const table = weir_toml_get(arch->root, "arch");
-    char                        at[2 * TEXT_LENGTH];
+    char at[2 * TEXT_LENGTH];
     WEIR_TRY(check_own_tables(&c));
     if (table == NULL)
         return weir_error_set(error, WEIR_ECONFIG, "%s: table [arch] is missing", arch->file);
     WEIR_TRY(check_members(&c, table, "arch", arch_keys));
     if (weir_toml_get(table, "match") == NULL && weir_toml_get(table, "base") == NULL)
-        return weir_error_set(error, WEIR_ECONFIG, "%s match is missing",
-                              arch_place(at, table, "arch"));
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s match is missing", arch_place(at, table, "arch")
+        );
     return WEIR_OK;
 }
 

@@ -8,7 +8,7 @@ enum { MAX_NAMES = 64, MAX_PATTERN = 1024, TEXT_LENGTH = 256 };
 
 typedef struct checker {
     const weir_arch *arch;
-    weir_error      *error;
+    weir_error *error;
 } checker;
 
 /* What a value must be. */
@@ -31,8 +31,8 @@ enum {
 /* A key of a table; lists of them end with a name of NULL. */
 typedef struct member {
     const char *name;
-    form        form;
-    unsigned    how;
+    form form;
+    unsigned how;
 } member;
 
 typedef const char *(*name_list)(const void *names, size_t index); /* NULL past the last */
@@ -42,10 +42,13 @@ const char *arch_place(char out[2 * TEXT_LENGTH], const weir_toml_node *node, co
 const char *arch_shown(char out[80], const char *text);
 const char *arch_nearest(const char *name, name_list at, const void *names);
 /* `what` says what kind of name it is. */
-weir_status arch_unknown(const checker *c, const weir_toml_node *node, const char *where,
-                         const char *what, const char *name, name_list list, const void *names);
-weir_status arch_check_value(const checker *c, const weir_toml_node *value, const char *where,
-                             const member *m);
+weir_status arch_unknown(
+    const checker *c, const weir_toml_node *node, const char *where, const char *what,
+    const char *name, name_list list, const void *names
+);
+weir_status arch_check_value(
+    const checker *c, const weir_toml_node *value, const char *where, const member *m
+);
 const weir_toml_node *arch_get(const checker *c, const char *table, const char *key);
 /* Lists for arch_unknown: the keys of a table, the names of members. */
 const char *arch_key_at(const void *table, size_t index);

@@ -9,12 +9,14 @@ WEIR_MUST_CHECK weir_status weir_arch_check_head(const weir_arch *arch, weir_err
 WEIR_MUST_CHECK weir_status weir_arch_check(const weir_arch *arch, weir_error *error);
 
 /* arch.c: the key of a table that names its block; the block, NULL: not known. */
-const char       *weir_block_key(weir_block_kind kind);
-const weir_block *weir_arch_table_block(const weir_arch *arch, weir_block_kind kind,
-                                        const weir_toml_node *table, weir_container container);
+const char *weir_block_key(weir_block_kind kind);
+const weir_block *weir_arch_table_block(
+    const weir_arch *arch, weir_block_kind kind, const weir_toml_node *table,
+    weir_container container
+);
 
 /* arch_refuse.c: [[refuse]] against a checkpoint. EUNSUPPORTED names the setting, its value and
  * what is computed instead. */
-WEIR_MUST_CHECK weir_status weir_arch_check_refusals(const weir_arch             *arch,
-                                                     const weir_tensor_directory *directory,
-                                                     weir_error                  *error);
+WEIR_MUST_CHECK weir_status weir_arch_check_refusals(
+    const weir_arch *arch, const weir_tensor_directory *directory, weir_error *error
+);

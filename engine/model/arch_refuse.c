@@ -16,8 +16,8 @@
 static bool equals(const weir_meta *meta, const weir_toml_node *allowed)
 {
     const char *const text = weir_toml_string(allowed, NULL);
-    bool              flag;
-    double            number;
+    bool flag;
+    double number;
     switch (meta->type) {
     case WEIR_META_STRING:
         return text != NULL && strlen(text) == meta->length &&
@@ -44,8 +44,9 @@ static void show_meta(char *out, size_t size, const weir_meta *meta)
     char text[80];
     switch (meta->type) {
     case WEIR_META_STRING:
-        (void)snprintf(out, size, "\"%s\"",
-                       weir_printable(text, sizeof text, meta->string, meta->length));
+        (void)snprintf(
+            out, size, "\"%s\"", weir_printable(text, sizeof text, meta->string, meta->length)
+        );
         break;
     case WEIR_META_BOOL: (void)snprintf(out, size, "%s", meta->boolean ? "true" : "false"); break;
     case WEIR_META_INT: (void)snprintf(out, size, "%" PRId64, meta->integer); break;
@@ -57,12 +58,13 @@ static void show_meta(char *out, size_t size, const weir_meta *meta)
 static void show_value(weir_buffer *out, const weir_toml_node *node)
 {
     const char *const text = weir_toml_string(node, NULL);
-    bool              flag;
-    double            number;
-    char              printable[80];
+    bool flag;
+    double number;
+    char printable[80];
     if (text != NULL)
-        (void)!weir_buffer_format(out, "\"%s\"",
-                                  weir_printable(printable, sizeof printable, text, strlen(text)));
+        (void)!weir_buffer_format(
+            out, "\"%s\"", weir_printable(printable, sizeof printable, text, strlen(text))
+        );
     else if (weir_toml_bool(node, &flag))
         (void)!weir_buffer_text(out, flag ? "true" : "false");
     else if (weir_toml_float(node, &number))
@@ -73,23 +75,27 @@ static void show_value(weir_buffer *out, const weir_toml_node *node)
     }
 }
 
-weir_status weir_arch_check_refusals(const weir_arch *arch, const weir_tensor_directory *directory,
-                                     weir_error *error)
+weir_status weir_arch_check_refusals(
+    const weir_arch *arch, const weir_tensor_directory *directory, weir_error *error
+)
 {
     const weir_toml_node *const list = weir_toml_get(arch->root, "refuse");
-    const char *const           prefix = weir_arch_gguf_prefix(directory);
+    const char *const prefix = weir_arch_gguf_prefix(directory);
     for (size_t i = 0; i < weir_toml_size(list); i++) {
         const weir_toml_node *const rule = weir_toml_at(list, i, NULL), *const unless =
-                                                                            weir_toml_get(rule,
-                                                                                          "unless");
+                                                                            weir_toml_get(
+                                                                                rule, "unless"
+                                                                            );
         const char *const key =
             weir_toml_string(weir_toml_get(rule, prefix != NULL ? "gguf" : "hf"), NULL);
         const char *const because = weir_toml_string(weir_toml_get(rule, "because"), NULL);
-        char              full[512], value[120], reason[256];
-        weir_meta         meta;
+        char full[512], value[120], reason[256];
+        weir_meta meta;
         if (key == NULL) continue;
-        (void)snprintf(full, sizeof full, "%s%s%s", prefix != NULL ? prefix : "",
-                       prefix != NULL ? "." : "", key);
+        (void)snprintf(
+            full, sizeof full, "%s%s%s", prefix != NULL ? prefix : "", prefix != NULL ? "." : "",
+            key
+        );
         if (!weir_tensor_directory_meta(directory, full, &meta) || is_allowed(&meta, unless))
             continue;
         weir_buffer allowed = { 0 };
@@ -101,7 +107,8 @@ weir_status weir_arch_check_refusals(const weir_arch *arch, const weir_tensor_di
             weir_tensor_directory_path(directory), full, value, arch->name,
             allowed.data != NULL ? allowed.data : "another", arch->file,
             because != NULL ? ": " : "",
-            because != NULL ? weir_printable(reason, sizeof reason, because, strlen(because)) : "");
+            because != NULL ? weir_printable(reason, sizeof reason, because, strlen(because)) : ""
+        );
         weir_buffer_free(&allowed);
         return status;
     }

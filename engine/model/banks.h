@@ -16,8 +16,8 @@ typedef enum weir_banks_count {
     WEIR_BANKS_EXACT_HITS, /* like a row that is there */
     WEIR_BANKS_EXACT_INSERTS, /* new: kept as they came, some in the place of an older one */
     WEIR_BANKS_EXACT_OVERWRITES, /* inserts, and hits that replaced what they hit */
-    WEIR_BANKS_SUMMARY_UPDATES, /* blends into prototypes: of one row of an answer, of one or more
-                                   of a block of a prompt */
+    /* Blends into prototypes: of one row of an answer, of one or more of a block of a prompt */
+    WEIR_BANKS_SUMMARY_UPDATES,
     WEIR_BANKS_SUMMARY_FOUNDED, /* of these, the first of a prototype */
     WEIR_BANKS_EXACT_FRUSTRATED, /* new rows of a block that found no slot */
     WEIR_BANKS_SUMMARY_FRUSTRATED, /* times that all open prototypes were in use */
@@ -32,10 +32,10 @@ typedef struct weir_banks_part {
 } weir_banks_part;
 
 typedef struct weir_banks {
-    int64_t         n_layers; /* of the model; 0: it has none, and all else is 0 */
-    int64_t         n_rows; /* that the texts have had, in memory or not */
+    int64_t n_layers; /* of the model; 0: it has none, and all else is 0 */
+    int64_t n_rows; /* that the texts have had, in memory or not */
     weir_banks_part ring, exact, summary;
-    int64_t         counts[WEIR_BANKS_COUNTS];
+    int64_t counts[WEIR_BANKS_COUNTS];
 } weir_banks;
 
 const char *weir_banks_count_name(weir_banks_count count); /* "exact_hits" */
@@ -57,8 +57,9 @@ int64_t weir_banks_evicted(const weir_banks *banks);
 void weir_banks_add(weir_banks *sum, const weir_banks *banks);
 /* What was counted since `before`, which is of the same text; nothing if the text has begun
  * anew. */
-void weir_banks_add_counts_since(weir_banks *sum, const weir_banks *banks,
-                                 const weir_banks *before);
+void weir_banks_add_counts_since(
+    weir_banks *sum, const weir_banks *banks, const weir_banks *before
+);
 
 #ifdef __cplusplus
 }

@@ -14,17 +14,17 @@
 enum { REPORTED_PROBLEMS = 8, NAME_LENGTH = 512 };
 
 typedef struct binder {
-    weir_model           *model;
+    weir_model *model;
     const weir_toml_node *table; /* [tensor] */
-    weir_container        container;
-    weir_buffer           problems;
-    size_t                n_problems;
+    weir_container container;
+    weir_buffer problems;
+    size_t n_problems;
 } binder;
 
 __attribute__((format(printf, 2, 3))) static void problem(binder *b, const char *format, ...)
 {
     if (b->n_problems++ >= REPORTED_PROBLEMS) return;
-    char    text[NAME_LENGTH + 128];
+    char text[NAME_LENGTH + 128];
     va_list list;
     va_start(list, format);
     (void)vsnprintf(text, sizeof text, format, list);
@@ -42,8 +42,9 @@ static void expand(char *out, size_t size, const char *pattern, int64_t layer)
         (void)snprintf(out, size, "%.*s%" PRId64 "%s", (int)(at - pattern), pattern, layer, at + 3);
 }
 
-static const weir_tensor *find_name(const binder *b, const weir_tensor_directory *directory,
-                                    const char *pattern, int64_t layer)
+static const weir_tensor *find_name(
+    const binder *b, const weir_tensor_directory *directory, const char *pattern, int64_t layer
+)
 {
     char name[NAME_LENGTH], full[2 * NAME_LENGTH];
     expand(name, sizeof name, pattern, layer);
@@ -60,12 +61,13 @@ static const weir_tensor *find_name(const binder *b, const weir_tensor_directory
 }
 
 /* NAME or [NAMES]; *wanted (may be NULL) is the first name, for messages. */
-static const weir_tensor *find_names(const binder *b, const weir_tensor_directory *directory,
-                                     const weir_toml_node *names, int64_t layer,
-                                     const char **wanted)
+static const weir_tensor *find_names(
+    const binder *b, const weir_tensor_directory *directory, const weir_toml_node *names,
+    int64_t layer, const char **wanted
+)
 {
     if (names == NULL) return NULL;
-    const bool         is_list = weir_toml_type_of(names) == WEIR_TOML_ARRAY;
+    const bool is_list = weir_toml_type_of(names) == WEIR_TOML_ARRAY;
     const weir_tensor *tensor = NULL;
     for (size_t i = 0; tensor == NULL && i < (is_list ? weir_toml_size(names) : 1); i++) {
         const char *const name =
@@ -80,21 +82,23 @@ static const weir_tensor *find_names(const binder *b, const weir_tensor_director
 static void mark_used(binder *b, const weir_tensor *tensor)
 {
     const weir_model *const model = b->model;
-    const bool              is_own = weir_model_directory_of(model, tensor) == model->directory;
-    const size_t            before = is_own ? 0 : weir_tensor_directory_count(model->directory);
-    model->used[before + (size_t)(tensor - weir_tensor_directory_at(
-                                               is_own ? model->directory : model->adapter, 0))] =
-        true;
+    const bool is_own = weir_model_directory_of(model, tensor) == model->directory;
+    const size_t before = is_own ? 0 : weir_tensor_directory_count(model->directory);
+    model->used
+        [before +
+         (size_t)(tensor - weir_tensor_directory_at(is_own ? model->directory : model->adapter, 0)
+         )] = true;
 }
 
 /* Under the names of this container, the adapter's before the checkpoint's; the adapter may also
  * have names of its own. */
-static const weir_tensor *find_tensor(binder *b, const weir_toml_node *entry, int64_t layer,
-                                      const char **wanted)
+static const weir_tensor *find_tensor(
+    binder *b, const weir_toml_node *entry, int64_t layer, const char **wanted
+)
 {
     const weir_toml_node *const names = weir_arch_choice(entry, b->container);
-    const weir_tensor *const    base = find_names(b, b->model->directory, names, layer, wanted);
-    const weir_tensor          *tensor = NULL;
+    const weir_tensor *const base = find_names(b, b->model->directory, names, layer, wanted);
+    const weir_tensor *tensor = NULL;
     if (b->model->adapter == NULL) return base;
     tensor = find_names(b, b->model->adapter, weir_toml_get(entry, "adapter"), layer, NULL);
     if (tensor == NULL) tensor = find_names(b, b->model->adapter, names, layer, NULL);
@@ -104,25 +108,28 @@ static const weir_tensor *find_tensor(binder *b, const weir_toml_node *entry, in
 
 static transform transform_of(binder *b, const weir_toml_node *entry, const char *slot)
 {
-    const char *const text =
-        weir_toml_string(weir_toml_get(entry, b->container == WEIR_CONTAINER_GGUF ? "gguf_transform"
-                                                                                  : "hf_transform"),
-                         NULL);
+    const char *const text = weir_toml_string(
+        weir_toml_get(
+            entry, b->container == WEIR_CONTAINER_GGUF ? "gguf_transform" : "hf_transform"
+        ),
+        NULL
+    );
     if (text == NULL) return TRANSFORM_NONE;
     if (strcmp(text, "one_plus") == 0) return TRANSFORM_ONE_PLUS;
     if (strcmp(text, "neg_exp") == 0) return TRANSFORM_NEG_EXP;
-    problem(b, "%s: [tensor] \"%s\" has an unknown transform '%s'", b->model->arch->file, slot,
-            text);
+    problem(
+        b, "%s: [tensor] \"%s\" has an unknown transform '%s'", b->model->arch->file, slot, text
+    );
     return TRANSFORM_NONE;
 }
 
 typedef struct wanted {
     const char *slot;
-    int64_t     layer;
-    int64_t     dims[WEIR_TENSOR_DIMS];
-    int32_t     n_dims;
-    bool        optional, has_initial;
-    float       initial;
+    int64_t layer;
+    int64_t dims[WEIR_TENSOR_DIMS];
+    int32_t n_dims;
+    bool optional, has_initial;
+    float initial;
 } wanted;
 
 /* Of a slot's shape; 0: it is larger than any tensor. */
@@ -138,7 +145,7 @@ static int64_t elements(const int64_t *dims, int32_t n_dims)
 static bool has_shape(const weir_tensor *tensor, const wanted *w)
 {
     int64_t want[WEIR_TENSOR_DIMS], got[WEIR_TENSOR_DIMS];
-    int     n_want = 0, n_got = 0;
+    int n_want = 0, n_got = 0;
     for (int32_t i = 0; i < w->n_dims; i++) {
         if (w->dims[i] != 1) want[n_want++] = w->dims[i];
     }
@@ -156,16 +163,17 @@ static void describe_shape(char *out, size_t size, const int64_t *dims, int32_t 
         n += (size_t)snprintf(out + n, size - n, "%s%" PRId64, i > 0 ? ", " : "", dims[i]);
 }
 
-static void add_matrix(binder *b, const weir_tensor *tensor, const wanted *w,
-                       const weir_weight **slot)
+static void add_matrix(
+    binder *b, const weir_tensor *tensor, const wanted *w, const weir_weight **slot
+)
 {
-    weir_model *const        model = b->model;
-    const int64_t            n_in = w->dims[w->n_dims - 1];
+    weir_model *const model = b->model;
+    const int64_t n_in = w->dims[w->n_dims - 1];
     const weir_matrix_source source = { .data = tensor->data,
                                         .n_out = elements(w->dims, w->n_dims) / n_in,
                                         .n_in = n_in,
                                         .dtype = tensor->dtype };
-    weir_error               reason = { 0 };
+    weir_error reason = { 0 };
     WEIR_ASSERT(model->n_matrices < model->max_matrices);
     bound_matrix *const matrix = &model->matrices[model->n_matrices];
     if (weir_weight_plan(&matrix->weight, model->stream, &source, model->activations, &reason) !=
@@ -186,11 +194,12 @@ static void add_vector(binder *b, const bound_vector *vector)
 }
 
 /* The tensor of a slot, or of the slot that its entry names with `or`. */
-static const weir_tensor *find_slot(binder *b, const wanted *w, const weir_toml_node *entry,
-                                    const char **name)
+static const weir_tensor *find_slot(
+    binder *b, const wanted *w, const weir_toml_node *entry, const char **name
+)
 {
     const weir_tensor *const tensor = find_tensor(b, entry, w->layer, name);
-    const char *const        instead = weir_toml_string(weir_toml_get(entry, "or"), NULL);
+    const char *const instead = weir_toml_string(weir_toml_get(entry, "or"), NULL);
     if (tensor != NULL || instead == NULL) return tensor;
     return find_tensor(b, weir_toml_get(b->table, instead), w->layer, NULL);
 }
@@ -198,11 +207,12 @@ static const weir_tensor *find_slot(binder *b, const wanted *w, const weir_toml_
 static void report_missing(binder *b, const wanted *w, const char *name)
 {
     const char *const file = b->model->arch->file;
-    char              full[NAME_LENGTH];
+    char full[NAME_LENGTH];
     if (name == NULL) {
-        problem(b,
-                "%s: [tensor] has no %s name for \"%s\", which every checkpoint must have: add it",
-                file, b->container == WEIR_CONTAINER_GGUF ? "gguf" : "hf", w->slot);
+        problem(
+            b, "%s: [tensor] has no %s name for \"%s\", which every checkpoint must have: add it",
+            file, b->container == WEIR_CONTAINER_GGUF ? "gguf" : "hf", w->slot
+        );
         return;
     }
     expand(full, sizeof full, name, w->layer);
@@ -215,8 +225,8 @@ static void report_missing(binder *b, const wanted *w, const char *name)
 static const weir_tensor *take(binder *b, const wanted *w, transform *change)
 {
     const weir_toml_node *const entry = weir_toml_get(b->table, w->slot);
-    const char                 *name = NULL;
-    bool                        marked = false;
+    const char *name = NULL;
+    bool marked = false;
     if (entry == NULL && w->optional) return NULL;
     if (entry == NULL) {
         problem(b, "%s: [tensor] has no entry \"%s\"", b->model->arch->file, w->slot);
@@ -242,19 +252,21 @@ static const weir_tensor *take(binder *b, const wanted *w, transform *change)
 
 static void bind_vector(binder *b, const wanted *w, const float **slot)
 {
-    transform                change = TRANSFORM_NONE;
+    transform change = TRANSFORM_NONE;
     const weir_tensor *const tensor = take(b, w, &change);
     if (tensor != NULL || w->has_initial)
-        add_vector(b, &(bound_vector){ .slot = slot,
-                                       .tensor = tensor,
-                                       .count = elements(w->dims, w->n_dims),
-                                       .transform = change,
-                                       .initial = w->initial });
+        add_vector(
+            b, &(bound_vector){ .slot = slot,
+                                .tensor = tensor,
+                                .count = elements(w->dims, w->n_dims),
+                                .transform = change,
+                                .initial = w->initial }
+        );
 }
 
 static void bind_matrix(binder *b, const wanted *w, const weir_weight **slot)
 {
-    transform                change = TRANSFORM_NONE;
+    transform change = TRANSFORM_NONE;
     const weir_tensor *const tensor = take(b, w, &change);
     if (tensor != NULL && change != TRANSFORM_NONE)
         problem(b, "tensor %s: a matrix cannot be transformed", tensor->name);
@@ -262,8 +274,9 @@ static void bind_matrix(binder *b, const wanted *w, const weir_weight **slot)
 }
 
 /* One slot of a block in a layer. */
-static void bind_slot(binder *b, const weir_slot *slot, const weir_block_use *use, int64_t layer,
-                      void *at)
+static void bind_slot(
+    binder *b, const weir_slot *slot, const weir_block_use *use, int64_t layer, void *at
+)
 {
     wanted w = { .slot = slot->name,
                  .layer = layer,
@@ -294,15 +307,17 @@ static void bind_block(binder *b, const weir_block_use *use, int64_t layer, void
 
 static void bind_layer(binder *b, int64_t index)
 {
-    layer *const  l = &b->model->layers[index];
+    layer *const l = &b->model->layers[index];
     const int64_t d = b->model->shape.d_model;
-    bind_vector(b,
-                &(wanted){ .slot = "layer.mixer_norm", .layer = index, .dims = { d }, .n_dims = 1 },
-                &l->mixer_norm);
+    bind_vector(
+        b, &(wanted){ .slot = "layer.mixer_norm", .layer = index, .dims = { d }, .n_dims = 1 },
+        &l->mixer_norm
+    );
     bind_block(b, &l->mixer, index, l->mixer_weights);
-    bind_vector(b,
-                &(wanted){ .slot = "layer.ffn_norm", .layer = index, .dims = { d }, .n_dims = 1 },
-                &l->ffn_norm);
+    bind_vector(
+        b, &(wanted){ .slot = "layer.ffn_norm", .layer = index, .dims = { d }, .n_dims = 1 },
+        &l->ffn_norm
+    );
     bind_block(b, &l->ffn, index, l->ffn_weights);
 }
 
@@ -311,8 +326,8 @@ static void bind_layer(binder *b, int64_t index)
 static void bind_embedding(binder *b)
 {
     const weir_toml_node *const entry = weir_toml_get(b->table, "embed");
-    const char                 *name = NULL;
-    const weir_tensor *const    tensor = find_tensor(b, entry, 0, &name);
+    const char *name = NULL;
+    const weir_tensor *const tensor = find_tensor(b, entry, 0, &name);
     if (tensor == NULL) {
         report_missing(b, &(wanted){ .slot = "embed" }, name);
         return;
@@ -322,16 +337,20 @@ static void bind_embedding(binder *b)
         tensor->shape[0] > INT32_MAX) {
         char shape[128];
         describe_shape(shape, sizeof shape, tensor->shape, tensor->n_dims);
-        problem(b, "tensor %s is [%s], want [vocabulary, %" PRId64 "]", tensor->name, shape,
-                b->model->shape.d_model);
+        problem(
+            b, "tensor %s is [%s], want [vocabulary, %" PRId64 "]", tensor->name, shape,
+            b->model->shape.d_model
+        );
         return;
     }
     weir_meta size;
     if (b->container == WEIR_CONTAINER_SAFETENSORS &&
         weir_tensor_directory_meta(b->model->directory, "vocab_size", &size) &&
         !(size.type == WEIR_META_INT && size.integer == tensor->shape[0]))
-        problem(b, "tensor %s has %" PRId64 " rows, but config.json another vocab_size",
-                tensor->name, tensor->shape[0]);
+        problem(
+            b, "tensor %s has %" PRId64 " rows, but config.json another vocab_size", tensor->name,
+            tensor->shape[0]
+        );
     b->model->embedding = tensor;
     b->model->shape.n_vocab = tensor->shape[0];
 }
@@ -340,15 +359,16 @@ static void bind_embedding(binder *b)
 static void check_adapter(binder *b)
 {
     const weir_model *const model = b->model;
-    const size_t            n = weir_tensor_directory_count(model->adapter),
+    const size_t n = weir_tensor_directory_count(model->adapter),
                  before = weir_tensor_directory_count(model->directory);
     for (size_t i = 0; i < n; i++) {
         if (model->used[before + i]) return;
     }
-    problem(b,
-            "adapter %s: the architecture has a place for none of its %zu tensors, the first is %s",
-            weir_tensor_directory_path(model->adapter), n,
-            n > 0 ? weir_tensor_directory_at(model->adapter, 0)->name : "missing");
+    problem(
+        b, "adapter %s: the architecture has a place for none of its %zu tensors, the first is %s",
+        weir_tensor_directory_path(model->adapter), n,
+        n > 0 ? weir_tensor_directory_at(model->adapter, 0)->name : "missing"
+    );
 }
 
 weir_status weir_bind_tensors(weir_model *model, weir_error *error)
@@ -359,29 +379,36 @@ weir_status weir_bind_tensors(weir_model *model, weir_error *error)
     bind_embedding(&b);
     if (b.n_problems == 0) {
         const weir_shape *const shape = &model->shape;
-        bind_vector(&b, &(wanted){ .slot = "norm", .dims = { shape->d_model }, .n_dims = 1 },
-                    &model->output_norm);
+        bind_vector(
+            &b, &(wanted){ .slot = "norm", .dims = { shape->d_model }, .n_dims = 1 },
+            &model->output_norm
+        );
         bind_matrix(
             &b,
             &(wanted){ .slot = "output", .dims = { shape->n_vocab, shape->d_model }, .n_dims = 2 },
-            &model->output);
-        bind_vector(&b,
-                    &(wanted){ .slot = "rope.factors",
-                               .dims = { shape->rotary_dim / 2 },
-                               .n_dims = 1,
-                               .optional = true },
-                    &model->rope_factors);
+            &model->output
+        );
+        bind_vector(
+            &b,
+            &(wanted){ .slot = "rope.factors",
+                       .dims = { shape->rotary_dim / 2 },
+                       .n_dims = 1,
+                       .optional = true },
+            &model->rope_factors
+        );
         for (int64_t i = 0; i < shape->n_layers; i++) bind_layer(&b, i);
     }
     if (b.n_problems == 0 && model->adapter != NULL) check_adapter(&b);
     weir_status status = WEIR_OK;
     if (b.n_problems > 0) {
         if (b.n_problems > REPORTED_PROBLEMS)
-            (void)!weir_buffer_format(&b.problems, "\n  and %zu more",
-                                      b.n_problems - REPORTED_PROBLEMS);
-        status = weir_error_set(error, WEIR_EMISMATCH, "%s: does not fit architecture %s:%s",
-                                weir_tensor_directory_path(model->directory), model->arch->name,
-                                b.problems.data != NULL ? b.problems.data : "");
+            (void
+            )!weir_buffer_format(&b.problems, "\n  and %zu more", b.n_problems - REPORTED_PROBLEMS);
+        status = weir_error_set(
+            error, WEIR_EMISMATCH, "%s: does not fit architecture %s:%s",
+            weir_tensor_directory_path(model->directory), model->arch->name,
+            b.problems.data != NULL ? b.problems.data : ""
+        );
     }
     weir_buffer_free(&b.problems);
     return status;

@@ -28,14 +28,14 @@ typedef int64_t (*weir_extent)(const weir_shape *shape, const void *options);
  * refused, whatever the arch file says. Shapes are compared without dimensions of 1. A matrix has
  * as many inputs as its last dimension, and the product of the others as outputs. */
 typedef struct weir_slot {
-    const char    *name; /* as in [tensor] of arch files */
+    const char *name; /* as in [tensor] of arch files */
     weir_slot_kind kind;
-    size_t         offset; /* in the block's weights struct */
-    weir_extent    dims[WEIR_TENSOR_DIMS]; /* ends with NULL, or is full */
-    bool           optional;
+    size_t offset; /* in the block's weights struct */
+    weir_extent dims[WEIR_TENSOR_DIMS]; /* ends with NULL, or is full */
+    bool optional;
     bool (*wanted)(const void *options); /* NULL: always */
-    double (*initial)(const void *options); /* of an optional vector: what its elements are when it
-                                               is absent; NULL: it stays NULL */
+    /* Of an optional vector: what its elements are when it is absent; NULL: it stays NULL */
+    double (*initial)(const void *options);
 } weir_slot;
 
 /* Designators of a slot for `member` of the weights struct; its dimensions follow. */
@@ -49,7 +49,7 @@ typedef struct weir_slot {
 /* RoPE as the checkpoint's scaling left it. */
 typedef struct weir_rope_table {
     const float *frequencies; /* [rotary_dim / 2] */
-    float        magnitude; /* on cos and sin   */
+    float magnitude; /* on cos and sin   */
 } weir_rope_table;
 
 /* Where attention finds pages that are not in memory. A segment that has some comes in ranges of
@@ -57,11 +57,11 @@ typedef struct weir_rope_table {
  * more those of which K is read again (weir_attention_watch_rereads), all ascending. Each range is
  * given back before the next is taken. */
 typedef struct weir_kv_range {
-    void *const *pages; /* [KV heads, page_stride] of this layer; those of the range's positions can
-                           be read */
-    int64_t      page_stride;
-    int32_t      first_split, end_split;
-    bool         is_last;
+    /* [KV heads, page_stride] of this layer; those of the range's positions can be read */
+    void *const *pages;
+    int64_t page_stride;
+    int32_t first_split, end_split;
+    bool is_last;
 } weir_kv_range;
 typedef struct weir_kv_source {
     bool (*is_cold)(void *user, int64_t kv_layer, int32_t segment);
@@ -73,16 +73,17 @@ typedef struct weir_kv_source {
 /* Where attention leaves what whoever chooses among a sequence's rows has to see of them. NULL: not
  * wanted. Layers with a sliding window are not seen. */
 typedef struct weir_attention_watch {
-    float  *logits; /* [n_heads, stride] of the segment's last query, for `mass`, `below` and `last`
-                      of one query */
-    float  *mass, *below, *last; /* [n_heads, stride]: see weir_attention_mass */
+    /* [n_heads, stride] of the segment's last query, for `mass`, `below` and `last` of one query */
+    float *logits;
+    float *mass, *below, *last; /* [n_heads, stride]: see weir_attention_mass */
     int64_t stride;
-    float  *plain; /* [rows of the segment, n_heads, head_dim] queries before rotation, after their
-                      norm */
+    /* [rows of the segment, n_heads, head_dim] queries before rotation, after their norm */
+    float *plain;
     /* Called for each layer, in order. queries: [rows of the segment, n_heads, head_dim],
      * rotated. */
-    void (*seen)(void *user, int64_t kv_layer, const float *queries, int64_t row_stride,
-                 int64_t head_stride);
+    void (*seen)(
+        void *user, int64_t kv_layer, const float *queries, int64_t row_stride, int64_t head_stride
+    );
     void *user;
 } weir_attention_watch;
 
@@ -100,51 +101,51 @@ static inline bool weir_attention_watch_rereads(const weir_attention_watch *watc
 /* Rows of the segments up to the next snapshot. Recurrent mixers walk the rounds in order and make
  * the copies after each; a step without snapshots is one round. */
 typedef struct weir_state_copy {
-    float       *dst;
+    float *dst;
     const float *src;
-    size_t       bytes;
+    size_t bytes;
 } weir_state_copy;
 typedef struct weir_recurrent_round {
     const weir_recurrent_segment *segments; /* [n_segments of the step] */
-    const weir_state_copy        *copies;
-    int32_t                       n_copies;
+    const weir_state_copy *copies;
+    int32_t n_copies;
 } weir_recurrent_round;
 
 /* What a block sees of one step: all rows of the batch, and this layer's part of each sequence's
  * memory. */
 typedef struct weir_step {
-    weir_stream   *stream;
+    weir_stream *stream;
     const int32_t *positions; /* [n_rows] */
     const weir_kv_segment
         *kv; /* [n_kv], this layer's pages: heads of one length in a sequence are one segment */
-    const int32_t              *kv_owner; /* [n_kv] the sequence, ascending */
+    const int32_t *kv_owner; /* [n_kv] the sequence, ascending */
     const weir_recurrent_round *rounds; /* [n_rounds], this layer's state        */
-    const bool                 *is_prompt; /* [n_segments] weir_batch_segment.is_prompt */
-    weir_rope_table             rope;
-    int64_t                     n_rows, n_segments, n_kv, n_rounds; /* n_segments: sequences */
-    const float                *normed; /* [n_rows, d_model] input  */
-    float                      *mixed; /* [n_rows, d_model] output */
-    float                      *scratch; /* scratch_elements(n_rows) */
-    weir_kv_pair                kv_format; /* of this layer's pages */
-    weir_kv_sinks               sinks; /* but the first ones */
-    int64_t                     kv_layer; /* among the layers with KV */
+    const bool *is_prompt; /* [n_segments] weir_batch_segment.is_prompt */
+    weir_rope_table rope;
+    int64_t n_rows, n_segments, n_kv, n_rounds; /* n_segments: sequences */
+    const float *normed; /* [n_rows, d_model] input  */
+    float *mixed; /* [n_rows, d_model] output */
+    float *scratch; /* scratch_elements(n_rows) */
+    weir_kv_pair kv_format; /* of this layer's pages */
+    weir_kv_sinks sinks; /* but the first ones */
+    int64_t kv_layer; /* among the layers with KV */
     const weir_kv_source
-                    *source; /* NULL: all pages are in memory, and the two below are not there */
+        *source; /* NULL: all pages are in memory, and the two below are not there */
     weir_kv_segment *warm; /* [n_kv] room for those that come whole                       */
-    float           *partials; /* [n_rows, query heads, 2 + head_dim] of attention in pieces */
+    float *partials; /* [n_rows, query heads, 2 + head_dim] of attention in pieces */
     const weir_attention_watch *const *watches; /* [n_segments], NULL: not watched; NULL: none is */
     float *lse; /* [n_rows, n_heads] of attention that is watched                  */
     weir_attention_mass_segment *mass; /* [n_kv] room for its segments */
-    float *shown_queries; /* [n_rows, a row of queries] where the host sees them; NULL: it reads
-                             them as they are */
+    /* [n_rows, a row of queries] where the host sees them; NULL: it reads them as they are */
+    float *shown_queries;
 } weir_step;
 
 /* The KV rows of a layer. */
 typedef struct weir_block_kv {
-    weir_kv_geometry  geometry;
+    weir_kv_geometry geometry;
     weir_rope_pairing rope; /* of its keys */
-    int64_t           n_queries; /* queries of a row: each has a partial result of attention */
-    bool              watched; /* it shows a weir_attention_watch which rows its queries read */
+    int64_t n_queries; /* queries of a row: each has a partial result of attention */
+    bool watched; /* it shows a weir_attention_watch which rows its queries read */
 } weir_block_kv;
 
 typedef enum weir_block_kind {
@@ -154,21 +155,23 @@ typedef enum weir_block_kind {
 
 /* All that the engine knows of a block. Pointers that may be NULL say so. */
 typedef struct weir_block {
-    const char        *name; /* what arch files write in `mixer` or `kind` */
-    weir_block_kind    kind;
-    const weir_slot   *slots; /* ends with name == NULL */
-    const char *const *shapes; /* names of what the block reads from the shape besides d_model;
-                                  ends with NULL */
-    size_t             weights_bytes;
+    const char *name; /* what arch files write in `mixer` or `kind` */
+    weir_block_kind kind;
+    const weir_slot *slots; /* ends with name == NULL */
+    /* Names of what the block reads from the shape besides d_model; ends with NULL */
+    const char *const *shapes;
+    size_t weights_bytes;
     const weir_block_option *options; /* ends with name == NULL; NULL: none */
-    size_t                   options_bytes;
-    const char           *host_only; /* why devices cannot run it, a static text; NULL: they can */
+    size_t options_bytes;
+    const char *host_only; /* why devices cannot run it, a static text; NULL: they can */
     const weir_state_ops *state; /* per sequence; NULL: none */
 
-    int64_t (*scratch_elements)(const weir_shape *shape, const void *options, int64_t n_rows,
-                                int64_t n_segments);
-    weir_status (*forward)(const weir_shape *shape, const void *options, const void *weights,
-                           const weir_step *step);
+    int64_t (*scratch_elements)(
+        const weir_shape *shape, const void *options, int64_t n_rows, int64_t n_segments
+    );
+    weir_status (*forward)(
+        const weir_shape *shape, const void *options, const void *weights, const weir_step *step
+    );
     /* ---- may be NULL ------------------------------------------------------------------------- */
     weir_block_kv (*kv)(const weir_shape *shape, const void *options); /* NULL: no KV rows */
     /* What the options say together, once all are set. ECONFIG. */

@@ -51,23 +51,28 @@ static int32_t find_word(const char *words, const char *word)
 }
 
 /* The value as the table's numbers hold it. */
-static weir_status read_value(double *out, const weir_block_option *option,
-                              const weir_toml_node *value, weir_error *error)
+static weir_status read_value(
+    double *out, const weir_block_option *option, const weir_toml_node *value, weir_error *error
+)
 {
     int64_t integer = 0;
-    bool    flag = false;
+    bool flag = false;
     switch (option->type) {
     case WEIR_BLOCK_OPTION_INT:
         if (!weir_toml_int(value, &integer) || integer < (int64_t)option->least ||
             integer > (int64_t)option->most)
-            return weir_error_set(error, WEIR_ECONFIG, "%s: must be an integer from %.0f to %.0f",
-                                  option->name, option->least, option->most);
+            return weir_error_set(
+                error, WEIR_ECONFIG, "%s: must be an integer from %.0f to %.0f", option->name,
+                option->least, option->most
+            );
         *out = (double)integer;
         break;
     case WEIR_BLOCK_OPTION_REAL:
         if (!weir_toml_float(value, out) || !(*out >= option->least && *out <= option->most))
-            return weir_error_set(error, WEIR_ECONFIG, "%s: must be a number from %g to %g",
-                                  option->name, option->least, option->most);
+            return weir_error_set(
+                error, WEIR_ECONFIG, "%s: must be a number from %g to %g", option->name,
+                option->least, option->most
+            );
         break;
     case WEIR_BLOCK_OPTION_FLAG:
         if (!weir_toml_bool(value, &flag))
@@ -76,10 +81,11 @@ static weir_status read_value(double *out, const weir_block_option *option,
         break;
     case WEIR_BLOCK_OPTION_WORD: {
         const char *const text = weir_toml_string(value, NULL);
-        const int32_t     word = text != NULL ? find_word(option->words, text) : -1;
+        const int32_t word = text != NULL ? find_word(option->words, text) : -1;
         if (word < 0)
-            return weir_error_set(error, WEIR_ECONFIG, "%s: must be one of: %s", option->name,
-                                  option->words);
+            return weir_error_set(
+                error, WEIR_ECONFIG, "%s: must be one of: %s", option->name, option->words
+            );
         *out = word;
         break;
     }
@@ -87,8 +93,9 @@ static weir_status read_value(double *out, const weir_block_option *option,
     return WEIR_OK;
 }
 
-weir_status weir_block_option_set(void *options, const weir_block_option *option,
-                                  const weir_toml_node *value, weir_error *error)
+weir_status weir_block_option_set(
+    void *options, const weir_block_option *option, const weir_toml_node *value, weir_error *error
+)
 {
     double number = 0.0;
     WEIR_TRY(read_value(&number, option, value, error));

@@ -21,10 +21,10 @@ typedef enum weir_block_option_type {
 } weir_block_option_type;
 
 typedef struct weir_block_option {
-    const char            *name, *words; /* words: of a WORD, separated by spaces */
+    const char *name, *words; /* words: of a WORD, separated by spaces */
     weir_block_option_type type;
-    size_t                 offset; /* in the block's options */
-    double                 least, most, value; /* value: the default */
+    size_t offset; /* in the block's options */
+    double least, most, value; /* value: the default */
 } weir_block_option;
 
 /* Rows of a table of options in a struct `options_type`; the member may be named differently than
@@ -62,8 +62,9 @@ void weir_block_options_default(void *options, const weir_block_option *table);
 const weir_block_option *weir_block_option_find(const weir_block_option *table, const char *name);
 double weir_block_option_value(const void *options, const weir_block_option *option);
 /* ECONFIG begins with the name of the option. options NULL: the value is only checked. */
-WEIR_MUST_CHECK weir_status weir_block_option_set(void *options, const weir_block_option *option,
-                                                  const weir_toml_node *value, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_block_option_set(
+    void *options, const weir_block_option *option, const weir_toml_node *value, weir_error *error
+);
 
 #ifdef __cplusplus
 }

@@ -5,37 +5,44 @@
 #include "engine/model/model_internal.h"
 
 /* An arch file that forgets a shape would leave it zero. */
-weir_status weir_require_shapes(const weir_model *model, const char *const *names, const char *who,
-                                weir_error *error)
+weir_status weir_require_shapes(
+    const weir_model *model, const char *const *names, const char *who, weir_error *error
+)
 {
     const weir_toml_node *const table = weir_toml_get(model->arch->root, "shape");
     for (; *names != NULL; names++) {
         if (weir_toml_get(table, *names) == NULL)
-            return weir_error_set(error, WEIR_ECONFIG, "%s: [shape] has no %s, which %s needs",
-                                  model->arch->file, *names, who);
+            return weir_error_set(
+                error, WEIR_ECONFIG, "%s: [shape] has no %s, which %s needs", model->arch->file,
+                *names, who
+            );
     }
     return WEIR_OK;
 }
 
 /* What a block makes of its options, and how its prompts are cut: all layers that care must agree
  * on a grid. */
-static weir_status check_mixer(weir_model *model, const weir_block_use *mixer, const char *name,
-                               weir_error *error)
+static weir_status check_mixer(
+    weir_model *model, const weir_block_use *mixer, const char *name, weir_error *error
+)
 {
     const weir_block *const block = mixer->block;
-    const char *const       why =
+    const char *const why =
         block->reject != NULL ? block->reject(&model->shape, mixer->options) : NULL;
     if (why != NULL)
-        return weir_error_set(error, WEIR_ECONFIG, "%s: [block.%s] %s: %s", model->arch->file, name,
-                              block->name, why);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s: [block.%s] %s: %s", model->arch->file, name, block->name, why
+        );
     const int32_t rows = block->block_rows != NULL ? (int32_t)block->block_rows(mixer->options) : 1;
     const int32_t more = rows > model->block_rows ? rows : model->block_rows,
                   less = rows + model->block_rows - more;
     if (more % less != 0)
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "%s: [block.%s] block_rows = %d: another block has %d; one must be a "
-                              "multiple of the other",
-                              model->arch->file, name, (int)rows, (int)model->block_rows);
+        return weir_error_set(
+            error, WEIR_ECONFIG,
+            "%s: [block.%s] block_rows = %d: another block has %d; one must be a "
+            "multiple of the other",
+            model->arch->file, name, (int)rows, (int)model->block_rows
+        );
     model->block_rows = more;
     return WEIR_OK;
 }
@@ -50,7 +57,7 @@ static int64_t place_state(weir_model *model, int64_t n)
 
 static void place_memory(weir_model *model, layer *l)
 {
-    const weir_block *const     block = l->mixer.block;
+    const weir_block *const block = l->mixer.block;
     const weir_state_ops *const state = block->state;
     l->kv_index = -1;
     if (block->kv != NULL) {
@@ -67,18 +74,22 @@ static void place_memory(weir_model *model, layer *l)
     l->state_offset = place_state(model, l->state_elements);
 }
 
-static weir_status use_block(weir_model *model, const weir_block_use *use, void **weights,
-                             weir_error *error)
+static weir_status use_block(
+    weir_model *model, const weir_block_use *use, void **weights, weir_error *error
+)
 {
     WEIR_TRY(weir_require_shapes(model, use->block->shapes, use->block->name, error));
     if (use->block->more_shapes != NULL)
-        WEIR_TRY(weir_require_shapes(model, use->block->more_shapes(use->options),
-                                     "an option of the block", error));
+        WEIR_TRY(weir_require_shapes(
+            model, use->block->more_shapes(use->options), "an option of the block", error
+        ));
     if (use->block->complete != NULL) use->block->complete(use->options, model->state_format);
     *weights = calloc(1, use->block->weights_bytes + 1);
-    return *weights != NULL ? WEIR_OK
-                            : weir_error_set(error, WEIR_ENOMEM, "no memory for the tensors of %s",
-                                             use->block->name);
+    return *weights != NULL
+               ? WEIR_OK
+               : weir_error_set(
+                     error, WEIR_ENOMEM, "no memory for the tensors of %s", use->block->name
+                 );
 }
 
 static void count_slots(weir_model *model, const weir_block *block)
@@ -108,19 +119,21 @@ static weir_status list_geometry(weir_model *model, weir_error *error)
 {
     model->geometry = calloc((size_t)model->kv_layers + 1, sizeof *model->geometry);
     if (model->geometry == NULL)
-        return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers",
-                              (long long)model->kv_layers);
+        return weir_error_set(
+            error, WEIR_ENOMEM, "no memory for %lld layers", (long long)model->kv_layers
+        );
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
         if (l->kv_index < 0) continue;
         model->geometry[l->kv_index] = l->kv.geometry;
         if (l->kv.geometry.n_heads != model->geometry[0].n_heads)
-            return weir_error_set(error, WEIR_EUNSUPPORTED,
-                                  "%s: layer %lld keeps %lld KV heads and another layer %lld; all "
-                                  "layers of a model must keep as many",
-                                  model->arch->file, (long long)i,
-                                  (long long)l->kv.geometry.n_heads,
-                                  (long long)model->geometry[0].n_heads);
+            return weir_error_set(
+                error, WEIR_EUNSUPPORTED,
+                "%s: layer %lld keeps %lld KV heads and another layer %lld; all "
+                "layers of a model must keep as many",
+                model->arch->file, (long long)i, (long long)l->kv.geometry.n_heads,
+                (long long)model->geometry[0].n_heads
+            );
     }
     return WEIR_OK;
 }
@@ -129,7 +142,7 @@ static weir_status list_geometry(weir_model *model, weir_error *error)
 weir_status weir_plan_layers(weir_model *model, weir_error *error)
 {
     const int64_t n = model->shape.n_layers;
-    const char  **names = calloc((size_t)n, sizeof *names);
+    const char **names = calloc((size_t)n, sizeof *names);
     if (names == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)n);
     weir_status status = weir_arch_layers(model->arch, model->directory, n, names, error);
@@ -147,6 +160,8 @@ weir_status weir_open_slots(weir_model *model, weir_error *error)
     model->matrices = calloc(model->max_matrices, sizeof *model->matrices);
     model->vectors = calloc(model->max_vectors, sizeof *model->vectors);
     if (model->matrices != NULL && model->vectors != NULL) return WEIR_OK;
-    return weir_error_set(error, WEIR_ENOMEM, "no memory to bind %zu tensors",
-                          model->max_matrices + model->max_vectors);
+    return weir_error_set(
+        error, WEIR_ENOMEM, "no memory to bind %zu tensors",
+        model->max_matrices + model->max_vectors
+    );
 }

@@ -15,11 +15,13 @@ static weir_status sum_sizes(weir_model *model, weir_error *error)
     size_t total = 0, elements = 0;
     for (size_t i = 0; i < model->n_matrices; i++) {
         const weir_weight *const weight = &model->matrices[i].weight;
-        size_t                   bytes;
+        size_t bytes;
         if (!weir_align_size(&bytes, weight->bytes, ALIGNMENT) ||
             !weir_add_size(&total, total, bytes))
-            return weir_error_set(error, WEIR_EFORMAT, "%s: the weights do not fit in memory",
-                                  weir_tensor_directory_path(model->directory));
+            return weir_error_set(
+                error, WEIR_EFORMAT, "%s: the weights do not fit in memory",
+                weir_tensor_directory_path(model->directory)
+            );
         model->n_parameters += weight->n_out * weight->n_in;
     }
     for (size_t i = 0; i < model->n_vectors; i++) {
@@ -40,18 +42,21 @@ static weir_status resolve_rope(weir_model *model, weir_error *error)
     if (model->frequencies == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for RoPE frequencies");
     model->rope.frequencies = model->frequencies;
-    WEIR_TRY(weir_rope_resolve(model->frequencies, &model->rope.magnitude, &model->shape,
-                               model->arch, model->directory, model->rope_factors, error));
+    WEIR_TRY(weir_rope_resolve(
+        model->frequencies, &model->rope.magnitude, &model->shape, model->arch, model->directory,
+        model->rope_factors, error
+    ));
     model->near_rope = model->rope;
     return WEIR_OK;
 }
 
-weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *directory,
-                            const weir_arch *arch, weir_stream *stream,
-                            const weir_model_settings *settings, weir_error *error)
+weir_status weir_model_bind(
+    weir_model **out, const weir_tensor_directory *directory, const weir_arch *arch,
+    weir_stream *stream, const weir_model_settings *settings, weir_error *error
+)
 {
     const weir_kv_pair pair = settings->kv_format;
-    weir_model *const  model = calloc(1, sizeof *model);
+    weir_model *const model = calloc(1, sizeof *model);
     if (model == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the model");
     *model = (weir_model){ .directory = directory,
                            .adapter = settings->adapter,
@@ -61,10 +66,12 @@ weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *direc
                            .state_format = pair.k == pair.v ? pair.k : WEIR_KV_FORMAT_COUNT,
                            .block_rows = 1 };
     static const char *const common[] = { "d_model", "n_layers", "context", "norm_eps", NULL };
-    weir_status              status = weir_require_shapes(model, common, "every model", error);
+    weir_status status = weir_require_shapes(model, common, "every model", error);
     if (status == WEIR_OK)
-        status = weir_shape_resolve(&model->shape, weir_toml_get(arch->root, "shape"), directory,
-                                    weir_arch_gguf_prefix(directory), error);
+        status = weir_shape_resolve(
+            &model->shape, weir_toml_get(arch->root, "shape"), directory,
+            weir_arch_gguf_prefix(directory), error
+        );
     if (status != WEIR_OK) goto done;
     const size_t n_layers = (size_t)model->shape.n_layers,
                  n_tensors = weir_tensor_directory_count(directory),
@@ -89,8 +96,9 @@ done:
     return status;
 }
 
-const weir_tensor_directory *weir_model_directory_of(const weir_model  *model,
-                                                     const weir_tensor *tensor)
+const weir_tensor_directory *weir_model_directory_of(
+    const weir_model *model, const weir_tensor *tensor
+)
 {
     const size_t n = model->adapter != NULL ? weir_tensor_directory_count(model->adapter) : 0;
     for (size_t i = 0; i < n; i++) {
@@ -99,16 +107,19 @@ const weir_tensor_directory *weir_model_directory_of(const weir_model  *model,
     return model->directory;
 }
 
-static weir_status load_vector(const bound_vector *vector, float *dst, const char *path,
-                               weir_error *error)
+static weir_status load_vector(
+    const bound_vector *vector, float *dst, const char *path, weir_error *error
+)
 {
     const weir_tensor *const tensor = vector->tensor;
     *vector->slot = dst;
     for (int64_t i = 0; tensor == NULL && i < vector->count; i++) dst[i] = vector->initial;
     if (tensor == NULL) return WEIR_OK;
     if (weir_dequantise(dst, tensor->data, tensor->dtype, vector->count) != WEIR_OK)
-        return weir_error_set(error, WEIR_EUNSUPPORTED, "%s: tensor %s has type %s", path,
-                              tensor->name, weir_dtype_of(tensor->dtype).name);
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED, "%s: tensor %s has type %s", path, tensor->name,
+            weir_dtype_of(tensor->dtype).name
+        );
     for (int64_t i = 0; i < vector->count; i++) {
         switch (vector->transform) {
         case TRANSFORM_NONE: break;
@@ -116,9 +127,10 @@ static weir_status load_vector(const bound_vector *vector, float *dst, const cha
         case TRANSFORM_NEG_EXP: dst[i] = -expf(dst[i]); break;
         }
         if (!isfinite(dst[i]))
-            return weir_error_set(error, WEIR_EFORMAT,
-                                  "%s: tensor %s holds a number that is not finite", path,
-                                  tensor->name);
+            return weir_error_set(
+                error, WEIR_EFORMAT, "%s: tensor %s holds a number that is not finite", path,
+                tensor->name
+            );
     }
     return WEIR_OK;
 }
@@ -128,8 +140,8 @@ static weir_status load_vectors(weir_model *model, float *dst, weir_error *error
     for (size_t i = 0; i < model->n_vectors; i++) {
         const weir_tensor_directory *const directory =
             weir_model_directory_of(model, model->vectors[i].tensor);
-        WEIR_TRY(
-            load_vector(&model->vectors[i], dst, weir_tensor_directory_path(directory), error));
+        WEIR_TRY(load_vector(&model->vectors[i], dst, weir_tensor_directory_path(directory), error)
+        );
         dst += (model->vectors[i].count + 15) / 16 * 16;
     }
     return WEIR_OK;
@@ -152,8 +164,9 @@ static weir_status move_vectors(weir_model *model, const float *from, weir_error
         const float **const slot = model->vectors[i].slot;
         *slot = (const float *)model->vector_memory + (*slot - from);
     }
-    WEIR_TRY(weir_ledger_alloc_device(model->ledger, &model->near_frequencies, WEIR_ACCOUNT_WEIGHTS,
-                                      bytes, error));
+    WEIR_TRY(weir_ledger_alloc_device(
+        model->ledger, &model->near_frequencies, WEIR_ACCOUNT_WEIGHTS, bytes, error
+    ));
     weir_ledger_copy(model->ledger, model->near_frequencies, model->frequencies, bytes);
     model->near_rope.frequencies = model->near_frequencies;
     return WEIR_OK;
@@ -162,7 +175,7 @@ static weir_status move_vectors(weir_model *model, const float *from, weir_error
 /* Norms, biases and RoPE. */
 static weir_status load_small(weir_model *model, weir_error *error)
 {
-    const bool   is_apart = weir_ledger_device(model->ledger) != NULL;
+    const bool is_apart = weir_ledger_device(model->ledger) != NULL;
     float *const vectors = is_apart ? calloc(1, model->vector_bytes + 1) : model->vector_memory;
     if (vectors == NULL && model->vector_bytes > 0)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for the model's vectors");
@@ -173,13 +186,14 @@ static weir_status load_small(weir_model *model, weir_error *error)
     return status;
 }
 
-static weir_status load_matrices(weir_model *model, weir_progress progress, void *user,
-                                 weir_error *error)
+static weir_status load_matrices(
+    weir_model *model, weir_progress progress, void *user, weir_error *error
+)
 {
-    char  *dst = model->weight_memory;
+    char *dst = model->weight_memory;
     size_t done = 0;
     for (size_t i = 0; i < model->n_matrices; i++) {
-        bound_matrix *const      matrix = &model->matrices[i];
+        bound_matrix *const matrix = &model->matrices[i];
         const weir_tensor *const tensor = matrix->tensor;
         const weir_matrix_source source = { .data = tensor->data,
                                             .n_out = matrix->weight.n_out,
@@ -191,7 +205,8 @@ static weir_status load_matrices(weir_model *model, weir_progress progress, void
         if (status != WEIR_OK)
             return weir_error_prefix(
                 error, status, "%s: tensor %s",
-                weir_tensor_directory_path(weir_model_directory_of(model, tensor)), tensor->name);
+                weir_tensor_directory_path(weir_model_directory_of(model, tensor)), tensor->name
+            );
         weir_tensor_release(weir_model_directory_of(model, tensor), tensor);
         const size_t bytes = (matrix->weight.bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         dst += bytes;
@@ -201,15 +216,18 @@ static weir_status load_matrices(weir_model *model, weir_progress progress, void
     return WEIR_OK;
 }
 
-weir_status weir_model_load(weir_model *model, weir_ledger *ledger, weir_progress progress,
-                            void *user, weir_error *error)
+weir_status weir_model_load(
+    weir_model *model, weir_ledger *ledger, weir_progress progress, void *user, weir_error *error
+)
 {
     WEIR_ASSERT(model->ledger == NULL);
     model->ledger = ledger;
-    WEIR_TRY(weir_ledger_alloc_device(ledger, &model->weight_memory, WEIR_ACCOUNT_WEIGHTS,
-                                      model->weight_bytes, error));
-    WEIR_TRY(weir_ledger_alloc_device(ledger, &model->vector_memory, WEIR_ACCOUNT_WEIGHTS,
-                                      model->vector_bytes, error));
+    WEIR_TRY(weir_ledger_alloc_device(
+        ledger, &model->weight_memory, WEIR_ACCOUNT_WEIGHTS, model->weight_bytes, error
+    ));
+    WEIR_TRY(weir_ledger_alloc_device(
+        ledger, &model->vector_memory, WEIR_ACCOUNT_WEIGHTS, model->vector_bytes, error
+    ));
     WEIR_TRY(load_small(model, error));
     return load_matrices(model, progress, user, error);
 }
@@ -219,12 +237,16 @@ void weir_model_close(weir_model *model)
     if (model == NULL) return;
     for (size_t i = 0; i < model->n_matrices; i++) weir_weight_release(&model->matrices[i].weight);
     if (model->ledger != NULL) {
-        weir_ledger_free_device(model->ledger, model->weight_memory, WEIR_ACCOUNT_WEIGHTS,
-                                model->weight_bytes);
-        weir_ledger_free_device(model->ledger, model->vector_memory, WEIR_ACCOUNT_WEIGHTS,
-                                model->vector_bytes);
-        weir_ledger_free_device(model->ledger, model->near_frequencies, WEIR_ACCOUNT_WEIGHTS,
-                                near_frequency_bytes(model));
+        weir_ledger_free_device(
+            model->ledger, model->weight_memory, WEIR_ACCOUNT_WEIGHTS, model->weight_bytes
+        );
+        weir_ledger_free_device(
+            model->ledger, model->vector_memory, WEIR_ACCOUNT_WEIGHTS, model->vector_bytes
+        );
+        weir_ledger_free_device(
+            model->ledger, model->near_frequencies, WEIR_ACCOUNT_WEIGHTS,
+            near_frequency_bytes(model)
+        );
     }
     for (int64_t i = 0; model->layers != NULL && i < model->shape.n_layers; i++) {
         free(model->layers[i].mixer_weights);
@@ -242,17 +264,17 @@ void weir_model_close(weir_model *model)
 }
 
 const weir_shape *weir_model_shape(const weir_model *model) { return &model->shape; }
-const char       *weir_model_arch(const weir_model *model) { return model->arch->name; }
-size_t            weir_model_weight_bytes(const weir_model *model)
+const char *weir_model_arch(const weir_model *model) { return model->arch->name; }
+size_t weir_model_weight_bytes(const weir_model *model)
 {
     return model->weight_bytes + model->vector_bytes + near_frequency_bytes(model);
 }
 int64_t weir_model_parameters(const weir_model *model) { return model->n_parameters; }
-bool    weir_model_tied(const weir_model *model)
+bool weir_model_tied(const weir_model *model)
 {
     return model->embedding == model->matrices[0].tensor;
 }
-int64_t                 weir_model_kv_layers(const weir_model *model) { return model->kv_layers; }
+int64_t weir_model_kv_layers(const weir_model *model) { return model->kv_layers; }
 const weir_kv_geometry *weir_model_kv_geometry(const weir_model *model) { return model->geometry; }
 
 int64_t weir_model_query_elements(const weir_model *model)
@@ -260,7 +282,7 @@ int64_t weir_model_query_elements(const weir_model *model)
     int64_t most = 0;
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const weir_block_kv *const kv = &model->layers[i].kv;
-        const int64_t              n = kv->watched ? kv->n_queries * kv->geometry.key_dim : 0;
+        const int64_t n = kv->watched ? kv->n_queries * kv->geometry.key_dim : 0;
         if (n > most) most = n;
     }
     return most;
@@ -273,7 +295,7 @@ size_t weir_model_recurrent_bytes(const weir_model *model)
 
 weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t index)
 {
-    const layer *const          l = &model->layers[index];
+    const layer *const l = &model->layers[index];
     const weir_state_ops *const state = l->mixer.block->state;
     return (weir_layer_memory){
         .history_offset = l->history_offset,
@@ -291,11 +313,12 @@ bool weir_model_keeps_logits(const weir_model *model)
     return weir_stream_device(model->stream) == NULL;
 }
 
-bool weir_model_shows_mass(const weir_model *model, const weir_kv_pair *formats,
-                           weir_kv_sinks sinks)
+bool weir_model_shows_mass(
+    const weir_model *model, const weir_kv_pair *formats, weir_kv_sinks sinks
+)
 {
     const weir_shape *const shape = &model->shape;
-    bool                    is_shown = true;
+    bool is_shown = true;
     for (int64_t i = 0; i < shape->n_layers && is_shown; i++) {
         const weir_block_kv *const kv = weir_model_layer_kv(model, i);
         if (kv == NULL || !kv->watched) continue;
@@ -341,7 +364,7 @@ int32_t weir_model_block_rows(const weir_model *model) { return model->block_row
 bool weir_model_is_state(const weir_model *model, const float *recurrent, int64_t n_tokens)
 {
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
-        const layer *const          l = &model->layers[i];
+        const layer *const l = &model->layers[i];
         const weir_state_ops *const state = l->mixer.block->state;
         if (state != NULL && state->check != NULL &&
             !state->check(&model->shape, l->mixer.options, recurrent + l->state_offset, n_tokens))
@@ -354,12 +377,14 @@ weir_banks weir_model_banks(const weir_model *model, const float *recurrent)
 {
     weir_banks sum = { 0 };
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
-        const layer *const          l = &model->layers[i];
+        const layer *const l = &model->layers[i];
         const weir_state_ops *const state = l->mixer.block->state;
         if (state == NULL || state->count == NULL) continue;
         sum.n_layers++;
-        state->count(&model->shape, l->mixer.options,
-                     recurrent != NULL ? recurrent + l->state_offset : NULL, &sum);
+        state->count(
+            &model->shape, l->mixer.options, recurrent != NULL ? recurrent + l->state_offset : NULL,
+            &sum
+        );
     }
     return sum;
 }

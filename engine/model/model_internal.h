@@ -7,25 +7,25 @@ typedef enum transform { TRANSFORM_NONE, TRANSFORM_ONE_PLUS, TRANSFORM_NEG_EXP }
 
 /* A matrix to pack, or a vector to convert, at load. */
 typedef struct bound_matrix {
-    weir_weight        weight; /* the plan; the weight itself once loaded */
+    weir_weight weight; /* the plan; the weight itself once loaded */
     const weir_tensor *tensor;
 } bound_matrix;
 
 typedef struct bound_vector {
-    const float      **slot; /* where the pointer goes */
+    const float **slot; /* where the pointer goes */
     const weir_tensor *tensor;
-    int64_t            count;
-    transform          transform;
-    float              initial; /* of all elements, where there is no tensor */
+    int64_t count;
+    transform transform;
+    float initial; /* of all elements, where there is no tensor */
 } bound_vector;
 
 typedef struct layer {
     weir_block_use mixer, ffn;
-    void          *mixer_weights, *ffn_weights;
-    const float   *mixer_norm, *ffn_norm;
-    weir_block_kv  kv; /* with kv_index >= 0 */
-    int64_t        kv_index; /* among the layers with KV; -1: none           */
-    int64_t        first_head; /* of its KV heads, among those of all layers */
+    void *mixer_weights, *ffn_weights;
+    const float *mixer_norm, *ffn_norm;
+    weir_block_kv kv; /* with kv_index >= 0 */
+    int64_t kv_index; /* among the layers with KV; -1: none           */
+    int64_t first_head; /* of its KV heads, among those of all layers */
     /* f32 elements in the sequence's recurrent memory. */
     int64_t history_offset, state_offset, history_elements, state_elements;
 } layer;
@@ -33,39 +33,41 @@ typedef struct layer {
 struct weir_model {
     const weir_tensor_directory *directory,
         *adapter; /* adapter: NULL, or what replaces tensors of the other */
-    const weir_arch  *arch;
-    weir_stream      *stream;
-    weir_activations  activations;
-    weir_kv_format    state_format;
-    weir_shape        shape;
-    layer            *layers;
+    const weir_arch *arch;
+    weir_stream *stream;
+    weir_activations activations;
+    weir_kv_format state_format;
+    weir_shape shape;
+    layer *layers;
     weir_kv_geometry *geometry; /* [kv_layers] */
-    bound_matrix     *matrices; /* never reallocated: blocks point at the weights */
-    bound_vector     *vectors;
-    size_t            n_matrices, max_matrices, n_vectors, max_vectors;
-    bool             *used; /* per tensor of the directory, then of the adapter */
+    bound_matrix *matrices; /* never reallocated: blocks point at the weights */
+    bound_vector *vectors;
+    size_t n_matrices, max_matrices, n_vectors, max_vectors;
+    bool *used; /* per tensor of the directory, then of the adapter */
 
     const weir_tensor *embedding;
     const weir_weight *output;
-    const float       *output_norm, *rope_factors;
-    weir_rope_table    rope, near_rope; /* near_rope: where kernels read it */
-    float             *frequencies;
+    const float *output_norm, *rope_factors;
+    weir_rope_table rope, near_rope; /* near_rope: where kernels read it */
+    float *frequencies;
 
     weir_ledger *ledger; /* of the memory below */
-    void        *weight_memory, *vector_memory,
+    void *weight_memory, *vector_memory,
         *near_frequencies; /* owned, near the kernels; near_frequencies: with a device only */
-    size_t  weight_bytes, vector_bytes;
+    size_t weight_bytes, vector_bytes;
     int64_t kv_layers, kv_heads, recurrent_elements, n_parameters;
     int32_t block_rows;
 };
 
 /* Whose tensor it is. */
-const weir_tensor_directory *weir_model_directory_of(const weir_model  *model,
-                                                     const weir_tensor *tensor);
+const weir_tensor_directory *weir_model_directory_of(
+    const weir_model *model, const weir_tensor *tensor
+);
 
 /* layers.c: shapes that the arch file must have; the layers; room for what they bind. */
-WEIR_MUST_CHECK weir_status weir_require_shapes(const weir_model *model, const char *const *names,
-                                                const char *who, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_require_shapes(
+    const weir_model *model, const char *const *names, const char *who, weir_error *error
+);
 WEIR_MUST_CHECK weir_status weir_plan_layers(weir_model *model, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_open_slots(weir_model *model, weir_error *error);
 

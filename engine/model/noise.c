@@ -5,8 +5,10 @@
 #include "engine/model/workspace.h"
 
 /* rows [n_rows, width] of keys (side 0) or values (side 1) */
-static void fill_rows(float *rows, const weir_workspace *w, const weir_batch *batch,
-                      int64_t kv_layer, int64_t side, int64_t width)
+static void fill_rows(
+    float *rows, const weir_workspace *w, const weir_batch *batch, int64_t kv_layer, int64_t side,
+    int64_t width
+)
 {
     for (int64_t r = 0; r < batch->n_rows; r++) {
         const uint64_t row =
@@ -22,7 +24,7 @@ static int64_t most_row_elements(const weir_model *model)
     int64_t most = 0;
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const weir_kv_geometry *const g = &model->layers[i].kv.geometry;
-        const int64_t                 n = g->n_heads * (g->key_dim + g->value_dim);
+        const int64_t n = g->n_heads * (g->key_dim + g->value_dim);
         if (n > most) most = n;
     }
     return most;
@@ -30,8 +32,9 @@ static int64_t most_row_elements(const weir_model *model)
 
 /* `rows` are filled by the host, the workspace's scratch is where the kernel is: the same memory
  * where there is no device. */
-static weir_status write_noise(const weir_model *model, weir_workspace *w, const weir_batch *batch,
-                               const layer *l, float *rows)
+static weir_status write_noise(
+    const weir_model *model, weir_workspace *w, const weir_batch *batch, const layer *l, float *rows
+)
 {
     const weir_kv_geometry *const g = &l->kv.geometry;
     const int64_t k_width = g->n_heads * g->key_dim, v_width = g->n_heads * g->value_dim;
@@ -40,8 +43,10 @@ static weir_status write_noise(const weir_model *model, weir_workspace *w, const
     fill_rows(rows, w, batch, l->kv_index, 0, k_width);
     fill_rows(rows + batch->n_rows * k_width, w, batch, l->kv_index, 1, v_width);
     if (rows != w->scratch)
-        weir_stream_copy(model->stream, w->scratch, rows,
-                         (size_t)(batch->n_rows * (k_width + v_width)) * sizeof *rows);
+        weir_stream_copy(
+            model->stream, w->scratch, rows,
+            (size_t)(batch->n_rows * (k_width + v_width)) * sizeof *rows
+        );
     return weir_kv_write(
         model->stream, &(weir_kv_write_args){ .k = k,
                                               .v = v,
@@ -54,26 +59,32 @@ static weir_status write_noise(const weir_model *model, weir_workspace *w, const
                                               .v_stride = v_width,
                                               .k_format = format.k,
                                               .v_format = format.v,
-                                              .sinks = batch->sinks });
+                                              .sinks = batch->sinks }
+    );
 }
 
-weir_status weir_model_fill_noise(const weir_model *model, weir_workspace *workspace,
-                                  const weir_batch *batch, weir_error *error)
+weir_status weir_model_fill_noise(
+    const weir_model *model, weir_workspace *workspace, const weir_batch *batch, weir_error *error
+)
 {
     weir_workspace *const w = workspace;
-    WEIR_ASSERT(batch->n_rows >= 1 && batch->n_rows <= w->limits.rows &&
-                batch->n_segments <= w->limits.segments);
+    WEIR_ASSERT(
+        batch->n_rows >= 1 && batch->n_rows <= w->limits.rows &&
+        batch->n_segments <= w->limits.segments
+    );
     weir_fill_positions(w, model, batch);
     const bool is_apart =
         weir_stream_device(model->stream) != NULL; /* then the scratch is not the host's */
     const size_t bytes = (size_t)(batch->n_rows * most_row_elements(model)) * sizeof(float);
     float *const rows = is_apart ? weir_memory_take(bytes) : w->scratch;
-    weir_status  status = rows != NULL ? WEIR_OK : WEIR_ENOMEM;
+    weir_status status = rows != NULL ? WEIR_OK : WEIR_ENOMEM;
     for (int64_t i = 0; i < model->shape.n_layers && status == WEIR_OK; i++)
         if (model->layers[i].kv_index >= 0)
             status = write_noise(model, w, batch, &model->layers[i], rows);
     if (is_apart) weir_memory_give(rows);
-    return status == WEIR_OK ? WEIR_OK
-                             : weir_error_set(error, status, "noise cannot be written: %s",
-                                              weir_status_text(status));
+    return status == WEIR_OK
+               ? WEIR_OK
+               : weir_error_set(
+                     error, status, "noise cannot be written: %s", weir_status_text(status)
+                 );
 }

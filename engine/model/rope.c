@@ -10,14 +10,15 @@ static const double pi = 3.14159265358979323846;
 
 typedef struct scaling {
     const weir_tensor_directory *directory;
-    char                         path[256];  /* of the metadata group; "" when there is none */
+    char path[256];  /* of the metadata group; "" when there is none */
     char wrong[512]; /* the first value that is there and no number; "" when there is none */
     bool is_gguf;
 } scaling;
 
 /* The value under one of two names (config.json, GGUF) of the group; `full` is the whole name. */
-static bool lookup(const scaling *s, char full[512], const char *hf, const char *gguf,
-                   weir_meta *out)
+static bool lookup(
+    const scaling *s, char full[512], const char *hf, const char *gguf, weir_meta *out
+)
 {
     const char *const key = s->is_gguf ? gguf : hf;
     if (s->path[0] == '\0' || key == NULL) return false;
@@ -27,7 +28,7 @@ static bool lookup(const scaling *s, char full[512], const char *hf, const char 
 
 static double number(scaling *s, const char *hf, const char *gguf, double otherwise)
 {
-    char      full[512];
+    char full[512];
     weir_meta meta;
     if (!lookup(s, full, hf, gguf, &meta)) return otherwise;
     if (meta.type == WEIR_META_INT) return (double)meta.integer;
@@ -41,14 +42,14 @@ static double number(scaling *s, const char *hf, const char *gguf, double otherw
 static weir_status read_type(const scaling *s, const char **out, weir_error *error)
 {
     const char *const file = weir_tensor_directory_path(s->directory);
-    char              full[512];
-    weir_meta         meta;
+    char full[512];
+    weir_meta meta;
     *out = NULL;
     if (weir_tensor_directory_meta(s->directory, s->path, &meta))
         return weir_error_set(
             error, WEIR_EFORMAT,
-            "%s: %s is not a group of settings; give it a rope_type, or leave it out", file,
-            s->path);
+            "%s: %s is not a group of settings; give it a rope_type, or leave it out", file, s->path
+        );
     if (lookup(s, full, "rope_type", "type", &meta) || lookup(s, full, "type", NULL, &meta)) {
         if (meta.type != WEIR_META_STRING)
             return weir_error_set(error, WEIR_EFORMAT, "%s: %s is not a text", file, full);
@@ -57,29 +58,32 @@ static weir_status read_type(const scaling *s, const char **out, weir_error *err
     }
     if (!lookup(s, full, "factor", "factor", &meta)) return WEIR_OK;
     if (!s->is_gguf)
-        return weir_error_set(error, WEIR_EFORMAT, "%s: %s is given, but no rope_type beside it",
-                              file, full);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: %s is given, but no rope_type beside it", file, full
+        );
     *out = "linear";
     return WEIR_OK;
 }
 
 /* Takes the first metadata group of [rope] scaling that names a type; "default" when there is
  * none. */
-static weir_status find_group(scaling *s, const weir_arch *arch, const char **type,
-                              weir_error *error)
+static weir_status find_group(
+    scaling *s, const weir_arch *arch, const char **type, weir_error *error
+)
 {
-    const weir_container        container = weir_tensor_directory_container(s->directory);
+    const weir_container container = weir_tensor_directory_container(s->directory);
     const weir_toml_node *const where = weir_toml_get(weir_toml_get(arch->root, "rope"), "scaling");
     const weir_toml_node *const paths = where != NULL ? weir_arch_choice(where, container) : NULL;
-    const bool   is_list = paths != NULL && weir_toml_type_of(paths) == WEIR_TOML_ARRAY;
+    const bool is_list = paths != NULL && weir_toml_type_of(paths) == WEIR_TOML_ARRAY;
     const size_t n = is_list ? weir_toml_size(paths) : paths != NULL;
     for (size_t i = 0; i < n; i++) {
         const char *const path =
             weir_toml_string(is_list ? weir_toml_at(paths, i, NULL) : paths, NULL);
         if (path == NULL) continue;
-        (void)snprintf(s->path, sizeof s->path, "%s%s%s",
-                       s->is_gguf ? weir_arch_gguf_prefix(s->directory) : "", s->is_gguf ? "." : "",
-                       path);
+        (void)snprintf(
+            s->path, sizeof s->path, "%s%s%s",
+            s->is_gguf ? weir_arch_gguf_prefix(s->directory) : "", s->is_gguf ? "." : "", path
+        );
         WEIR_TRY(read_type(s, type, error));
         if (*type != NULL) return WEIR_OK;
     }
@@ -88,8 +92,9 @@ static weir_status find_group(scaling *s, const weir_arch *arch, const char **ty
     return WEIR_OK;
 }
 
-static void scale_llama3(float *frequencies, int64_t half, double factor, double low, double high,
-                         double original)
+static void scale_llama3(
+    float *frequencies, int64_t half, double factor, double low, double high, double original
+)
 {
     for (int64_t i = 0; i < half; i++) {
         const double f = frequencies[i], length = 2.0 * pi / f;
@@ -102,14 +107,14 @@ static void scale_llama3(float *frequencies, int64_t half, double factor, double
 
 typedef struct yarn {
     double factor, beta_fast, beta_slow, original;
-    bool   truncate;
+    bool truncate;
 } yarn;
 
 static void scale_yarn(float *frequencies, int64_t half, double theta, const yarn *y)
 {
     const double d = (double)(2 * half);
-    double       low = d * log(y->original / (y->beta_fast * 2.0 * pi)) / (2.0 * log(theta));
-    double       high = d * log(y->original / (y->beta_slow * 2.0 * pi)) / (2.0 * log(theta));
+    double low = d * log(y->original / (y->beta_fast * 2.0 * pi)) / (2.0 * log(theta));
+    double high = d * log(y->original / (y->beta_slow * 2.0 * pi)) / (2.0 * log(theta));
     if (y->truncate) {
         low = floor(low);
         high = ceil(high);
@@ -129,95 +134,110 @@ static double yarn_magnitude(double factor, double scale)
     return factor <= 1.0 ? 1.0 : 0.1 * scale * log(factor) + 1.0;
 }
 
-static weir_status apply_llama3(scaling *s, float *frequencies, int64_t half, double factor,
-                                double original, weir_error *error)
+static weir_status apply_llama3(
+    scaling *s, float *frequencies, int64_t half, double factor, double original, weir_error *error
+)
 {
     const double low = number(s, "low_freq_factor", NULL, 1.0),
                  high = number(s, "high_freq_factor", NULL, 4.0);
     if (!(low > 0.0) || !(high > low) || !isfinite(high))
-        return weir_error_set(error, WEIR_EFORMAT,
-                              "%s: RoPE frequency factors %g and %g are out of range",
-                              weir_tensor_directory_path(s->directory), low, high);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: RoPE frequency factors %g and %g are out of range",
+            weir_tensor_directory_path(s->directory), low, high
+        );
     scale_llama3(frequencies, half, factor, low, high, original);
     return WEIR_OK;
 }
 
-static weir_status apply_yarn(scaling *s, float *frequencies, float *magnitude,
-                              const weir_shape *shape, double factor, double original,
-                              weir_error *error)
+static weir_status apply_yarn(
+    scaling *s, float *frequencies, float *magnitude, const weir_shape *shape, double factor,
+    double original, weir_error *error
+)
 {
     const char *const path = weir_tensor_directory_path(s->directory);
-    char              full[512];
-    weir_meta         truncate;
-    const bool        exact = lookup(s, full, "truncate", NULL, &truncate) &&
+    char full[512];
+    weir_meta truncate;
+    const bool exact = lookup(s, full, "truncate", NULL, &truncate) &&
                        truncate.type == WEIR_META_BOOL && !truncate.boolean;
-    const yarn   y = { .factor = factor,
-                       .original = original,
-                       .beta_fast = number(s, "beta_fast", "yarn_beta_fast", 32.0),
-                       .beta_slow = number(s, "beta_slow", "yarn_beta_slow", 1.0),
-                       .truncate = !exact };
+    const yarn y = { .factor = factor,
+                     .original = original,
+                     .beta_fast = number(s, "beta_fast", "yarn_beta_fast", 32.0),
+                     .beta_slow = number(s, "beta_slow", "yarn_beta_slow", 1.0),
+                     .truncate = !exact };
     const double scale = number(s, "mscale", NULL, 0.0),
                  all = number(s, "mscale_all_dim", NULL, 0.0);
     if (!(y.beta_slow > 0.0) || !(y.beta_fast >= y.beta_slow) || !isfinite(y.beta_fast))
         return weir_error_set(
             error, WEIR_EFORMAT,
             "%s: YaRN's beta_fast %g and beta_slow %g must be positive, the fast one the larger",
-            path, y.beta_fast, y.beta_slow);
+            path, y.beta_fast, y.beta_slow
+        );
     if (!(shape->rope_theta > 1.0))
-        return weir_error_set(error, WEIR_EFORMAT, "%s: YaRN needs a rope_theta above 1, not %g",
-                              path, shape->rope_theta);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: YaRN needs a rope_theta above 1, not %g", path,
+            shape->rope_theta
+        );
     scale_yarn(frequencies, shape->rotary_dim / 2, shape->rope_theta, &y);
     const double derived = scale != 0.0 && all != 0.0
                                ? yarn_magnitude(factor, scale) / yarn_magnitude(factor, all)
                                : yarn_magnitude(factor, 1.0);
     const double wanted = number(s, "attention_factor", "attn_factor", derived);
     if (!(wanted > 0.0 && wanted < 1e6))
-        return weir_error_set(error, WEIR_EFORMAT,
-                              "%s: YaRN's factor on cos and sin is %g, out of range", path, wanted);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: YaRN's factor on cos and sin is %g, out of range", path,
+            wanted
+        );
     *magnitude = (float)wanted;
     return WEIR_OK;
 }
 
-static weir_status apply_factors(float *frequencies, int64_t half, const float *factors,
-                                 const char *path, weir_error *error)
+static weir_status apply_factors(
+    float *frequencies, int64_t half, const float *factors, const char *path, weir_error *error
+)
 {
     for (int64_t i = 0; factors != NULL && i < half; i++) {
         if (!(factors[i] > 0.0f))
-            return weir_error_set(error, WEIR_EFORMAT, "%s: RoPE factor %lld is not positive", path,
-                                  (long long)i);
+            return weir_error_set(
+                error, WEIR_EFORMAT, "%s: RoPE factor %lld is not positive", path, (long long)i
+            );
         frequencies[i] /= factors[i];
     }
     for (int64_t i = 0; i < half; i++) {
         if (!isfinite(frequencies[i]))
-            return weir_error_set(error, WEIR_EFORMAT,
-                                  "%s: RoPE scaling makes frequency %lld infinite", path,
-                                  (long long)i);
+            return weir_error_set(
+                error, WEIR_EFORMAT, "%s: RoPE scaling makes frequency %lld infinite", path,
+                (long long)i
+            );
     }
     return WEIR_OK;
 }
 
-weir_status weir_rope_resolve(float *frequencies, float *magnitude, const weir_shape *shape,
-                              const weir_arch *arch, const weir_tensor_directory *directory,
-                              const float *factors, weir_error *error)
+weir_status weir_rope_resolve(
+    float *frequencies, float *magnitude, const weir_shape *shape, const weir_arch *arch,
+    const weir_tensor_directory *directory, const float *factors, weir_error *error
+)
 {
-    scaling           s = { .directory = directory,
-                            .is_gguf = weir_tensor_directory_container(directory) == WEIR_CONTAINER_GGUF };
+    scaling s = { .directory = directory,
+                  .is_gguf = weir_tensor_directory_container(directory) == WEIR_CONTAINER_GGUF };
     const char *const path = weir_tensor_directory_path(directory);
-    const int64_t     half = shape->rotary_dim / 2;
-    const char       *type;
+    const int64_t half = shape->rotary_dim / 2;
+    const char *type;
     WEIR_TRY(find_group(&s, arch, &type, error));
     const double factor = number(&s, "factor", "factor", 1.0);
-    const double original = number(&s, "original_max_position_embeddings",
-                                   "original_context_length", (double)shape->context);
+    const double original = number(
+        &s, "original_max_position_embeddings", "original_context_length", (double)shape->context
+    );
 
     *magnitude = 1.0f;
     for (int64_t i = 0; i < half; i++)
         frequencies[i] =
             (float)pow(shape->rope_theta, -2.0 * (double)i / (double)shape->rotary_dim);
     if (!(factor > 0.0 && factor < 1e6) || !(original >= 1.0 && original < 1e12))
-        return weir_error_set(error, WEIR_EFORMAT,
-                              "%s: RoPE scaling factor %g or original context %g is out of range",
-                              path, factor, original);
+        return weir_error_set(
+            error, WEIR_EFORMAT,
+            "%s: RoPE scaling factor %g or original context %g is out of range", path, factor,
+            original
+        );
 
     if (strcmp(type, "linear") == 0) {
         for (int64_t i = 0; i < half; i++)
@@ -231,7 +251,8 @@ weir_status weir_rope_resolve(float *frequencies, float *magnitude, const weir_s
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
             "%s: RoPE scaling '%s' is not supported; default, linear, llama3 and yarn are", path,
-            weir_printable(shown, sizeof shown, type, strlen(type)));
+            weir_printable(shown, sizeof shown, type, strlen(type))
+        );
     }
     if (s.wrong[0] != '\0')
         return weir_error_set(error, WEIR_EFORMAT, "%s: %s is not a number", path, s.wrong);

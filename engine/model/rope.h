@@ -13,10 +13,10 @@ extern "C" {
  * `factors` [rotary_dim / 2] (GGUF's rope_freqs) divide them; NULL: none.
  * errors: EUNSUPPORTED names a rope type that is not among these; EFORMAT for numbers out of
  *         range */
-WEIR_MUST_CHECK weir_status weir_rope_resolve(float *frequencies, float *magnitude,
-                                              const weir_shape *shape, const weir_arch *arch,
-                                              const weir_tensor_directory *directory,
-                                              const float *factors, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_rope_resolve(
+    float *frequencies, float *magnitude, const weir_shape *shape, const weir_arch *arch,
+    const weir_tensor_directory *directory, const float *factors, weir_error *error
+);
 
 #ifdef __cplusplus
 }

@@ -11,15 +11,19 @@ void weir_fill_positions(const weir_workspace *w, const weir_model *model, const
             w->positions[segment->first_row + r] = segment->n_past + r;
     }
     if (w->near_positions != w->positions)
-        weir_stream_copy(model->stream, w->near_positions, w->positions,
-                         (size_t)batch->n_rows * sizeof *w->positions);
+        weir_stream_copy(
+            model->stream, w->near_positions, w->positions,
+            (size_t)batch->n_rows * sizeof *w->positions
+        );
 }
 
 /* Open rows of the pages that a segment writes to: the sequence's own are for the last of them,
  * which it goes on with. Rows of the first page that earlier steps wrote move out of them. Moves
  * `table` and `rows` past what it used. */
-static void open_segment(weir_stream *stream, weir_kv_segment *kv, void *const *own, size_t bytes,
-                         int64_t n_heads, void ***table, char **rows)
+static void open_segment(
+    weir_stream *stream, weir_kv_segment *kv, void *const *own, size_t bytes, int64_t n_heads,
+    void ***table, char **rows
+)
 {
     const int64_t first = kv->n_past / WEIR_PAGE_TOKENS,
                   last = (kv->n_past + kv->n_rows - 1) / WEIR_PAGE_TOKENS;
@@ -44,46 +48,49 @@ static int64_t end_of_equal(const int32_t *head_rows, int64_t first, int64_t n_h
     return end;
 }
 
-static void keep_logits(weir_kv_segment *kv, const weir_attention_watch *watch,
-                        int64_t first_query_head)
+static void keep_logits(
+    weir_kv_segment *kv, const weir_attention_watch *watch, int64_t first_query_head
+)
 {
     kv->logits = watch->logits != NULL ? watch->logits + first_query_head * watch->stride : NULL;
     kv->logits_stride = watch->stride;
 }
 
-int64_t weir_fill_segments(const weir_workspace *w, const weir_model *model,
-                           const weir_batch *batch, const layer *l)
+int64_t weir_fill_segments(
+    const weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l
+)
 {
     const weir_block_kv *const kv = &l->kv;
-    const int64_t              n_heads = kv->geometry.n_heads;
-    const int64_t              group = n_heads > 0 ? kv->n_queries / n_heads : 0;
+    const int64_t n_heads = kv->geometry.n_heads;
+    const int64_t group = n_heads > 0 ? kv->n_queries / n_heads : 0;
     const size_t open = l->kv_index >= 0 ? weir_open_bytes(l, batch->formats, batch->sinks) : 0;
-    void       **open_table = w->open_table;
-    char        *open_rows = w->open_rows;
-    int64_t      n = 0;
+    void **open_table = w->open_table;
+    char *open_rows = w->open_rows;
+    int64_t n = 0;
     for (int32_t i = 0; i < batch->n_segments && l->kv_index >= 0; i++) {
         const weir_batch_segment *const segment = &batch->segments[i];
-        const int32_t *const            rows =
+        const int32_t *const rows =
             segment->head_rows != NULL ? segment->head_rows + l->first_head : NULL;
         for (int64_t first = 0, end; first < n_heads; first = end) {
             const int64_t head = l->first_head + first;
             end = end_of_equal(rows, first, n_heads);
             w->kv_owner[n] = i;
-            w->kv[n] =
-                (weir_kv_segment){ .pages = segment->pages != NULL
-                                                ? segment->pages + head * segment->page_stride
-                                                : NULL,
-                                   .page_stride = segment->page_stride,
-                                   .first_row = segment->first_row,
-                                   .n_rows = segment->n_rows,
-                                   .n_past = rows != NULL ? rows[first] : segment->n_past,
-                                   .first_head = (int32_t)first,
-                                   .n_heads = (int32_t)(end - first) };
+            w->kv[n] = (weir_kv_segment
+            ){ .pages =
+                   segment->pages != NULL ? segment->pages + head * segment->page_stride : NULL,
+               .page_stride = segment->page_stride,
+               .first_row = segment->first_row,
+               .n_rows = segment->n_rows,
+               .n_past = rows != NULL ? rows[first] : segment->n_past,
+               .first_head = (int32_t)first,
+               .n_heads = (int32_t)(end - first) };
             if (segment->watch != NULL && kv->watched)
                 keep_logits(&w->kv[n], segment->watch, first * group);
             if (open > 0 && segment->open != NULL)
-                open_segment(model->stream, &w->kv[n], segment->open + head, open, end - first,
-                             &open_table, &open_rows);
+                open_segment(
+                    model->stream, &w->kv[n], segment->open + head, open, end - first, &open_table,
+                    &open_rows
+                );
             n++;
         }
     }
@@ -117,25 +124,24 @@ int32_t weir_fill_rounds(const weir_workspace *w, const weir_batch *batch, const
     int32_t n_rounds = 1;
     for (int32_t i = 0; i < batch->n_segments; i++) {
         const weir_batch_segment *const segment = &batch->segments[i];
-        const int32_t                   n = segment->n_snapshots;
+        const int32_t n = segment->n_snapshots;
         const int32_t wanted = n == 0 ? 1 : n + (segment->snapshots[n - 1].after < segment->n_rows);
         if (wanted > n_rounds) n_rounds = wanted;
     }
     for (int32_t r = 0; r < n_rounds; r++) {
         weir_recurrent_segment *const segments = w->recurrent + r * w->limits.segments;
-        weir_state_copy *const        copies = w->copies + r * w->limits.segments * 2;
-        int32_t                       n_copies = 0;
+        weir_state_copy *const copies = w->copies + r * w->limits.segments * 2;
+        int32_t n_copies = 0;
         for (int32_t i = 0; i < batch->n_segments; i++) {
             const weir_batch_segment *const segment = &batch->segments[i];
-            float *const                    memory = segment->recurrent;
-            int32_t                         first, end;
+            float *const memory = segment->recurrent;
+            int32_t first, end;
             round_rows(segment, r, &first, &end);
-            segments[i] =
-                (weir_recurrent_segment){ .conv_history =
-                                              memory != NULL ? memory + l->history_offset : NULL,
-                                          .state = memory != NULL ? memory + l->state_offset : NULL,
-                                          .first_row = segment->first_row + first,
-                                          .n_rows = end - first };
+            segments[i] = (weir_recurrent_segment
+            ){ .conv_history = memory != NULL ? memory + l->history_offset : NULL,
+               .state = memory != NULL ? memory + l->state_offset : NULL,
+               .first_row = segment->first_row + first,
+               .n_rows = end - first };
             if (r < segment->n_snapshots)
                 n_copies += put_copies(copies + n_copies, l, segment->snapshots[r].dst, memory);
         }

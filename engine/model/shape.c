@@ -9,9 +9,9 @@
 
 typedef struct field {
     const char *name;
-    size_t      offset;
-    bool        is_integer;
-    double      least, most;
+    size_t offset;
+    bool is_integer;
+    double least, most;
 } field;
 
 static const field fields[] = {
@@ -55,7 +55,7 @@ static bool meta_number(const weir_meta *meta, double *out)
         double largest = -INFINITY;
         for (size_t i = 0; i < meta->length; i++) {
             weir_meta element;
-            double    value;
+            double value;
             if (!weir_meta_at(meta, i, &element) || element.type == WEIR_META_ARRAY ||
                 !meta_number(&element, &value))
                 return false;
@@ -72,10 +72,10 @@ static bool meta_number(const weir_meta *meta, double *out)
 
 /* One entry being read: where it may look, and the messages of all entries. */
 typedef struct reader {
-    weir_shape                  *shape;
+    weir_shape *shape;
     const weir_tensor_directory *directory;
-    const char                  *prefix; /* of GGUF keys; NULL for safetensors */
-    weir_buffer                 *problems;
+    const char *prefix; /* of GGUF keys; NULL for safetensors */
+    weir_buffer *problems;
 } reader;
 
 static bool read_key(const reader *r, const char *key, double *out)
@@ -109,7 +109,7 @@ static bool read_default(const reader *r, const weir_toml_node *node, double *ou
     if (weir_toml_float(node, out)) return true;
     const char *const text = weir_toml_string(node, NULL);
     if (text == NULL) return false;
-    const char *const  slash = strstr(text, " / ");
+    const char *const slash = strstr(text, " / ");
     const field *const first =
         find_field(text, slash != NULL ? (size_t)(slash - text) : strlen(text));
     if (first == NULL) return false;
@@ -174,8 +174,9 @@ static void read_entry(const reader *r, const char *name, const weir_toml_node *
         return;
     }
     if (!(value >= f->least && value <= f->most) || (f->is_integer && value != floor(value))) {
-        (void)!weir_buffer_format(r->problems, "; %s is %g, allowed is %g to %g", name, value,
-                                  f->least, f->most);
+        (void)!weir_buffer_format(
+            r->problems, "; %s is %g, allowed is %g to %g", name, value, f->least, f->most
+        );
         return;
     }
     char *const at = (char *)r->shape + f->offset;
@@ -185,40 +186,47 @@ static void read_entry(const reader *r, const char *name, const weir_toml_node *
         *(double *)at = value;
 }
 
-weir_status weir_shape_resolve(weir_shape *shape, const weir_toml_node *table,
-                               const weir_tensor_directory *directory, const char *gguf_prefix,
-                               weir_error *error)
+weir_status weir_shape_resolve(
+    weir_shape *shape, const weir_toml_node *table, const weir_tensor_directory *directory,
+    const char *gguf_prefix, weir_error *error
+)
 {
     *shape = (weir_shape){ 0 };
-    weir_buffer  problems = { 0 };
+    weir_buffer problems = { 0 };
     const reader r = {
         .shape = shape, .directory = directory, .prefix = gguf_prefix, .problems = &problems
     };
     for (size_t i = 0; i < weir_toml_size(table); i++) {
-        const char                 *name;
+        const char *name;
         const weir_toml_node *const source = weir_toml_at(table, i, &name);
         read_entry(&r, name, source);
     }
     if (problems.size == 0 && shape->n_kv_heads > 0 && shape->n_heads % shape->n_kv_heads != 0)
         (void)!weir_buffer_format(
             &problems, "; %" PRId64 " query heads do not divide into %" PRId64 " KV heads",
-            shape->n_heads, shape->n_kv_heads);
+            shape->n_heads, shape->n_kv_heads
+        );
     if (problems.size == 0 && shape->rotary_dim > shape->head_dim)
-        (void)!weir_buffer_format(&problems, "; RoPE turns %" PRId64 " of %" PRId64 " dimensions",
-                                  shape->rotary_dim, shape->head_dim);
+        (void)!weir_buffer_format(
+            &problems, "; RoPE turns %" PRId64 " of %" PRId64 " dimensions", shape->rotary_dim,
+            shape->head_dim
+        );
     if (problems.size == 0 && shape->rotary_dim % 2 != 0)
-        (void)!weir_buffer_format(&problems, "; RoPE's %" PRId64 " dimensions are not even",
-                                  shape->rotary_dim);
+        (void)!weir_buffer_format(
+            &problems, "; RoPE's %" PRId64 " dimensions are not even", shape->rotary_dim
+        );
     if (problems.size == 0 && shape->gdn_k_heads > 0 &&
         shape->gdn_v_heads % shape->gdn_k_heads != 0)
-        (void)!weir_buffer_format(&problems,
-                                  "; %" PRId64 " V heads do not divide into %" PRId64 " K heads",
-                                  shape->gdn_v_heads, shape->gdn_k_heads);
-    const weir_status status =
-        problems.size == 0
-            ? WEIR_OK
-            : weir_error_set(error, WEIR_EFORMAT, "%s: bad shape: %s",
-                             weir_tensor_directory_path(directory), problems.data + 2);
+        (void)!weir_buffer_format(
+            &problems, "; %" PRId64 " V heads do not divide into %" PRId64 " K heads",
+            shape->gdn_v_heads, shape->gdn_k_heads
+        );
+    const weir_status status = problems.size == 0
+                                   ? WEIR_OK
+                                   : weir_error_set(
+                                         error, WEIR_EFORMAT, "%s: bad shape: %s",
+                                         weir_tensor_directory_path(directory), problems.data + 2
+                                     );
     weir_buffer_free(&problems);
     return status;
 }

@@ -50,9 +50,10 @@ const char *weir_shape_name(size_t index);
  *   SHAPE, default = NUMBER | "SHAPE" | "SHAPE / SHAPE" }
  * GGUF keys get the architecture's prefix; an array (per-layer heads) counts as its largest
  * element. Entries may use earlier ones. All missing and bad numbers are reported at once. */
-WEIR_MUST_CHECK weir_status weir_shape_resolve(weir_shape *shape, const weir_toml_node *table,
-                                               const weir_tensor_directory *directory,
-                                               const char *gguf_prefix, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_shape_resolve(
+    weir_shape *shape, const weir_toml_node *table, const weir_tensor_directory *directory,
+    const char *gguf_prefix, weir_error *error
+);
 
 #ifdef __cplusplus
 }

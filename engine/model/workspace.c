@@ -16,10 +16,16 @@ static int64_t scratch_elements(const weir_model *model, const weir_workspace_li
     int64_t n = 0;
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
-        n = most(n, l->mixer.block->scratch_elements(&model->shape, l->mixer.options, limits->rows,
-                                                     limits->segments));
-        n = most(n, l->ffn.block->scratch_elements(&model->shape, l->ffn.options, limits->rows,
-                                                   limits->segments));
+        n = most(
+            n, l->mixer.block->scratch_elements(
+                   &model->shape, l->mixer.options, limits->rows, limits->segments
+               )
+        );
+        n = most(
+            n, l->ffn.block->scratch_elements(
+                   &model->shape, l->ffn.options, limits->rows, limits->segments
+               )
+        );
     }
     return n;
 }
@@ -27,10 +33,12 @@ static int64_t scratch_elements(const weir_model *model, const weir_workspace_li
 size_t weir_open_bytes(const layer *l, const weir_kv_pair *formats, weir_kv_sinks sinks)
 {
     const weir_kv_geometry *const g = &l->kv.geometry;
-    const weir_kv_pair            others = weir_layer_format(formats, l),
+    const weir_kv_pair others = weir_layer_format(formats, l),
                        first = weir_kv_pair_at(others, sinks, 0);
-    return (size_t)most(weir_kv_open_bytes(others.k, others.v, g->key_dim, g->value_dim),
-                        weir_kv_open_bytes(first.k, first.v, g->key_dim, g->value_dim));
+    return (size_t)most(
+        weir_kv_open_bytes(others.k, others.v, g->key_dim, g->value_dim),
+        weir_kv_open_bytes(first.k, first.v, g->key_dim, g->value_dim)
+    );
 }
 
 static int64_t most_kv_heads(const weir_model *model)
@@ -101,7 +109,7 @@ static size_t lay_out_near(weir_workspace *w, const weir_model *model, char *bas
 {
     const weir_workspace_limits *const limits = &w->limits;
     const size_t rows = (size_t)limits->rows, width = (size_t)model->shape.d_model;
-    size_t       at = 0;
+    size_t at = 0;
     PLACE(x, rows * width);
     PLACE(normed, rows * width);
     PLACE(mixed, rows * width);
@@ -118,26 +126,30 @@ static size_t lay_out_near(weir_workspace *w, const weir_model *model, char *bas
 static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
 {
     const weir_workspace_limits *const limits = &w->limits;
-    const bool                         has_device = weir_stream_device(model->stream) != NULL;
+    const bool has_device = weir_stream_device(model->stream) != NULL;
     const size_t rows = (size_t)limits->rows, heads = (size_t)most_kv_heads(model);
-    size_t       at = 0;
+    size_t at = 0;
     PLACE(positions, rows);
     PLACE(kv, most_kv_segments(model, limits));
     PLACE(kv_owner, most_kv_segments(model, limits));
     PLACE(warm, limits->has_cold ? most_kv_segments(model, limits) : 0);
     PLACE(watches, limits->evicts ? limits->segments : 0);
     PLACE(mass, limits->evicts ? most_kv_segments(model, limits) : 0);
-    PLACE(open_table, most_open_bytes(model, limits) > 0
-                          ? (open_pages(limits) + (size_t)limits->segments) * heads
-                          : 0);
+    PLACE(
+        open_table, most_open_bytes(model, limits) > 0
+                        ? (open_pages(limits) + (size_t)limits->segments) * heads
+                        : 0
+    );
     PLACE(recurrent, (size_t)limits->segments * WEIR_MAX_ROUNDS);
     PLACE(rounds, WEIR_MAX_ROUNDS);
     PLACE(is_prompt, limits->segments);
     PLACE(copies, (size_t)limits->segments * WEIR_MAX_ROUNDS * 2);
     PLACE(shown_rows, has_device ? rows * (size_t)model->shape.d_model : 0);
     PLACE(shown_logits, has_device ? (size_t)limits->logits * (size_t)model->shape.n_vocab : 0);
-    PLACE(shown_queries,
-          has_device && limits->evicts ? rows * (size_t)(2 * weir_model_query_elements(model)) : 0);
+    PLACE(
+        shown_queries,
+        has_device && limits->evicts ? rows * (size_t)(2 * weir_model_query_elements(model)) : 0
+    );
     return at;
 }
 #undef PLACE
@@ -169,21 +181,26 @@ size_t weir_workspace_near_bytes(const weir_model *model, const weir_workspace_l
 void weir_workspace_close(weir_workspace *workspace)
 {
     if (workspace == NULL) return;
-    weir_ledger_return(workspace->ledger, weir_ledger_device_tier(workspace->ledger),
-                       WEIR_ACCOUNT_ACTIVATIONS, workspace->device_scratch_size);
-    weir_ledger_return(workspace->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS,
-                       workspace->host_scratch_size);
-    weir_ledger_free_device(workspace->ledger, workspace->near, WEIR_ACCOUNT_ACTIVATIONS,
-                            workspace->near_bytes);
-    weir_ledger_free(workspace->ledger, workspace->memory, WEIR_ACCOUNT_ACTIVATIONS,
-                     workspace->bytes);
+    weir_ledger_return(
+        workspace->ledger, weir_ledger_device_tier(workspace->ledger), WEIR_ACCOUNT_ACTIVATIONS,
+        workspace->device_scratch_size
+    );
+    weir_ledger_return(
+        workspace->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, workspace->host_scratch_size
+    );
+    weir_ledger_free_device(
+        workspace->ledger, workspace->near, WEIR_ACCOUNT_ACTIVATIONS, workspace->near_bytes
+    );
+    weir_ledger_free(
+        workspace->ledger, workspace->memory, WEIR_ACCOUNT_ACTIVATIONS, workspace->bytes
+    );
     weir_ledger_free(workspace->ledger, workspace, WEIR_ACCOUNT_ACTIVATIONS, sizeof *workspace);
 }
 
 /* The kernels are asked for their scratch only, and read nothing. */
 static const weir_attention_watch *const *plan_watches(const weir_workspace *w, int32_t n_segments)
 {
-    static float                      nothing;
+    static float nothing;
     static const weir_attention_watch all = {
         .mass = &nothing, .below = &nothing, .last = &nothing, .stride = INT32_MAX
     };
@@ -192,16 +209,16 @@ static const weir_attention_watch *const *plan_watches(const weir_workspace *w, 
 }
 
 /* Segments of `each` rows at full depth, the last one of all that is left. */
-static weir_status plan_mixers(const weir_model *model, weir_workspace *w, int32_t n_segments,
-                               int32_t each, int32_t last)
+static weir_status plan_mixers(
+    const weir_model *model, weir_workspace *w, int32_t n_segments, int32_t each, int32_t last
+)
 {
     const int32_t n_rows = (n_segments - 1) * each + last;
     for (int32_t s = 0; s < n_segments; s++) {
         const int32_t n = s + 1 < n_segments ? each : last,
                       n_past = w->limits.context > n ? w->limits.context - n : 0;
-        w->kv[s] = (weir_kv_segment){
-            .first_row = s * each, .n_rows = n, .n_past = n_past, .open_pages = w->open_table
-        };
+        w->kv[s] = (weir_kv_segment
+        ){ .first_row = s * each, .n_rows = n, .n_past = n_past, .open_pages = w->open_table };
         w->kv_owner[s] = s;
         w->recurrent[s] = (weir_recurrent_segment){ .first_row = s * each, .n_rows = n };
     }
@@ -212,7 +229,7 @@ static weir_status plan_mixers(const weir_model *model, weir_workspace *w, int32
                                .sinks = w->limits.sinks };
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
-        weir_step          step = weir_step_of(model, w, &batch, l);
+        weir_step step = weir_step_of(model, w, &batch, l);
         step.n_kv = n_segments;
         step.n_rounds = 1;
         step.watches = plan_watches(w, n_segments);
@@ -238,19 +255,20 @@ static weir_status plan_batches(const weir_model *model, weir_workspace *w)
 }
 
 /* Passes the largest batches with the stream in planning mode. */
-static weir_status plan_scratch(weir_stream_memory *room, const weir_model *model,
-                                weir_workspace *w)
+static weir_status plan_scratch(
+    weir_stream_memory *room, const weir_model *model, weir_workspace *w
+)
 {
-    const int32_t            rows = w->limits.rows;
+    const int32_t rows = w->limits.rows;
     const weir_batch_segment whole = { .n_rows = rows,
                                        .n_past = w->limits.context > rows ? w->limits.context - rows
                                                                           : 0 };
-    const weir_batch         prefill = { .segments = &whole,
-                                         .n_segments = 1,
-                                         .n_rows = rows,
-                                         .n_logits = w->limits.logits,
-                                         .formats = w->limits.formats,
-                                         .sinks = w->limits.sinks };
+    const weir_batch prefill = { .segments = &whole,
+                                 .n_segments = 1,
+                                 .n_rows = rows,
+                                 .n_logits = w->limits.logits,
+                                 .formats = w->limits.formats,
+                                 .sinks = w->limits.sinks };
     weir_stream_set_planning(model->stream, true);
     weir_status status = weir_run_layers(model, w, &prefill);
     if (status == WEIR_OK) status = plan_batches(model, w);
@@ -264,7 +282,8 @@ static weir_status plan_scratch(weir_stream_memory *room, const weir_model *mode
                                  .n_outputs = 1,
                                  .outputs = { { .weight = model->output,
                                                 .dst = w->logits,
-                                                .dst_stride = model->shape.n_vocab } } });
+                                                .dst_stride = model->shape.n_vocab } } }
+        );
     weir_stream_set_planning(model->stream, false);
     *room = weir_stream_planned(model->stream);
     return status;
@@ -274,19 +293,23 @@ static weir_status no_kernel(const weir_model *model, weir_status status, weir_e
 {
     const weir_device *const device = weir_stream_device(model->stream);
     if (device != NULL && status == WEIR_EUNSUPPORTED)
-        return weir_error_set(error, status,
-                              "%s has no kernel for some op of this model in its KV format; it has "
-                              "them for kv.format" WEIR_KV_CUDA_READ_TEXT,
-                              weir_device_name(device));
+        return weir_error_set(
+            error, status,
+            "%s has no kernel for some op of this model in its KV format; it has "
+            "them for kv.format" WEIR_KV_CUDA_READ_TEXT,
+            weir_device_name(device)
+        );
     return weir_error_set(error, status, "no kernel for this model: %s", weir_status_text(status));
 }
 
 /* The arrays are laid out in memory that is never touched but for the segments. */
-weir_status weir_workspace_scratch(weir_stream_memory *room, const weir_model *model,
-                                   const weir_workspace_limits *limits, weir_error *error)
+weir_status weir_workspace_scratch(
+    weir_stream_memory *room, const weir_model *model, const weir_workspace_limits *limits,
+    weir_error *error
+)
 {
     weir_workspace w = { .limits = *limits };
-    weir_status    status = WEIR_ENOMEM;
+    weir_status status = WEIR_ENOMEM;
     w.memory = aligned_alloc(64, lay_out(&w, model, NULL));
     w.near = aligned_alloc(64, lay_out_near(&w, model, NULL));
     if (w.memory != NULL && w.near != NULL) {
@@ -294,8 +317,10 @@ weir_status weir_workspace_scratch(weir_stream_memory *room, const weir_model *m
         status = plan_scratch(room, model, &w);
         if (status != WEIR_OK) status = no_kernel(model, status, error);
     } else
-        (void)weir_error_set(error, status, "no memory to plan steps of %d rows; lower batch.chunk",
-                             (int)limits->rows);
+        (void)weir_error_set(
+            error, status, "no memory to plan steps of %d rows; lower batch.chunk",
+            (int)limits->rows
+        );
     free(w.memory);
     free(w.near);
     return status;
@@ -304,30 +329,37 @@ weir_status weir_workspace_scratch(weir_stream_memory *room, const weir_model *m
 static weir_status take_scratch(weir_workspace *w, const weir_model *model, weir_error *error)
 {
     weir_stream_memory room;
-    weir_status        status = plan_scratch(&room, model, w);
+    weir_status status = plan_scratch(&room, model, w);
     if (status != WEIR_OK) return no_kernel(model, status, error);
     const size_t near = room.scratch + room.device;
-    WEIR_TRY(weir_ledger_reserve(w->ledger, weir_ledger_device_tier(w->ledger),
-                                 WEIR_ACCOUNT_ACTIVATIONS, near, error));
+    WEIR_TRY(weir_ledger_reserve(
+        w->ledger, weir_ledger_device_tier(w->ledger), WEIR_ACCOUNT_ACTIVATIONS, near, error
+    ));
     w->device_scratch_size = near;
     WEIR_TRY(
-        weir_ledger_reserve(w->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, room.host, error));
+        weir_ledger_reserve(w->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, room.host, error)
+    );
     w->host_scratch_size = room.host;
     status = weir_stream_reserve_planned(model->stream);
     return status == WEIR_OK ? WEIR_OK
-                             : weir_error_set(error, status,
-                                              "there are no %zu bytes for what kernels need beside "
-                                              "their rows; lower batch.chunk",
-                                              near + room.host);
+                             : weir_error_set(
+                                   error, status,
+                                   "there are no %zu bytes for what kernels need beside "
+                                   "their rows; lower batch.chunk",
+                                   near + room.host
+                               );
 }
 
-weir_status weir_workspace_open(weir_workspace **out, const weir_model *model, weir_ledger *ledger,
-                                const weir_workspace_limits *limits, weir_error *error)
+weir_status weir_workspace_open(
+    weir_workspace **out, const weir_model *model, weir_ledger *ledger,
+    const weir_workspace_limits *limits, weir_error *error
+)
 {
     WEIR_ASSERT(limits->rows >= 1 && limits->segments >= 1 && limits->logits >= 1);
     void *self = NULL;
     WEIR_TRY(
-        weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_workspace), error));
+        weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_workspace), error)
+    );
     weir_workspace *const w = self;
     *w = (weir_workspace){ .ledger = ledger, .limits = *limits };
     w->bytes = lay_out(w, model, NULL);
@@ -335,8 +367,9 @@ weir_status weir_workspace_open(weir_workspace **out, const weir_model *model, w
     weir_status status =
         weir_ledger_alloc(ledger, &w->memory, WEIR_ACCOUNT_ACTIVATIONS, w->bytes, error);
     if (status == WEIR_OK)
-        status = weir_ledger_alloc_device(ledger, &w->near, WEIR_ACCOUNT_ACTIVATIONS, w->near_bytes,
-                                          error);
+        status = weir_ledger_alloc_device(
+            ledger, &w->near, WEIR_ACCOUNT_ACTIVATIONS, w->near_bytes, error
+        );
     if (status == WEIR_OK) {
         lay_out_both(w, model);
         status = take_scratch(w, model, error);

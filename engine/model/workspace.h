@@ -6,27 +6,27 @@
 enum { WEIR_MAX_ROUNDS = WEIR_BATCH_SNAPSHOTS + 1 };
 
 struct weir_workspace {
-    weir_ledger          *ledger;
-    void                 *memory, *near; /* near the kernels: what they alone read and write */
-    size_t                bytes, near_bytes; /* of the two */
-    size_t                device_scratch_size, host_scratch_size; /* of the stream, charged here */
+    weir_ledger *ledger;
+    void *memory, *near; /* near the kernels: what they alone read and write */
+    size_t bytes, near_bytes; /* of the two */
+    size_t device_scratch_size, host_scratch_size; /* of the stream, charged here */
     weir_workspace_limits limits;
-    float                *x, *normed, *mixed, *scratch, *gathered, *logits;
-    float                *shown_rows, *shown_logits,
+    float *x, *normed, *mixed, *scratch, *gathered, *logits;
+    float *shown_rows, *shown_logits,
         *shown_queries; /* for the host: x, logits, queries; with a device, else they are those */
-    int32_t         *positions, *near_positions;
+    int32_t *positions, *near_positions;
     weir_kv_segment *kv,
         *warm; /* [segments, n_kv_heads], or [segments] where all heads have the same rows */
-    int32_t                     *kv_owner;
-    float                       *partials, *lse;
+    int32_t *kv_owner;
+    float *partials, *lse;
     const weir_attention_watch **watches; /* [segments] */
     weir_attention_mass_segment *mass;
-    char                   *open_rows; /* [open_pages, n_kv_heads] of the layer with the largest */
-    void                  **open_table; /* [n_kv_heads, pages of each segment] */
+    char *open_rows; /* [open_pages, n_kv_heads] of the layer with the largest */
+    void **open_table; /* [n_kv_heads, pages of each segment] */
     weir_recurrent_segment *recurrent; /* [WEIR_MAX_ROUNDS, segments] */
-    weir_recurrent_round   *rounds; /* [WEIR_MAX_ROUNDS] */
-    bool                   *is_prompt; /* [segments] */
-    weir_state_copy        *copies; /* [WEIR_MAX_ROUNDS, segments, 2] */
+    weir_recurrent_round *rounds; /* [WEIR_MAX_ROUNDS] */
+    bool *is_prompt; /* [segments] */
+    weir_state_copy *copies; /* [WEIR_MAX_ROUNDS, segments, 2] */
 };
 
 /* workspace.c: the format of the layer's KV; f32 where it has none. */
@@ -37,14 +37,16 @@ size_t weir_open_bytes(const layer *l, const weir_kv_pair *formats, weir_kv_sink
 /* segments.c: the batch as layer `l` sees it, into the workspace: KV segments, and rounds of rows
  * between snapshots. Both return how many there are. */
 void weir_fill_positions(const weir_workspace *w, const weir_model *model, const weir_batch *batch);
-int64_t weir_fill_segments(const weir_workspace *w, const weir_model *model,
-                           const weir_batch *batch, const layer *l);
+int64_t weir_fill_segments(
+    const weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l
+);
 int32_t weir_fill_rounds(const weir_workspace *w, const weir_batch *batch, const layer *l);
 
 /* forward.c: a layer's step without its numbers of segments and rounds and without watches. */
-weir_step weir_step_of(const weir_model *model, const weir_workspace *w, const weir_batch *batch,
-                       const layer *l);
+weir_step weir_step_of(
+    const weir_model *model, const weir_workspace *w, const weir_batch *batch, const layer *l
+);
 
 /* forward.c: all layers; x of the workspace holds the embedded rows. */
-WEIR_MUST_CHECK weir_status weir_run_layers(const weir_model *model, weir_workspace *w,
-                                            const weir_batch *batch);
+WEIR_MUST_CHECK weir_status
+weir_run_layers(const weir_model *model, weir_workspace *w, const weir_batch *batch);

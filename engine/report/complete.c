@@ -31,10 +31,14 @@ static void fill_as_engine(weir_report *report)
     if (report->tokens == 0) report->tokens = longest > 0 ? longest : AT_MOST;
     if (report->n_shapes > 1)
         FILL(report, formats, n_formats, WEIR_KV_F16, WEIR_KV_Q8_0, WEIR_KV_Q4_0);
-    FILL(report, formats, n_formats, WEIR_KV_F16, WEIR_KV_F32, WEIR_KV_Q8_0, WEIR_KV_INT8,
-         WEIR_KV_Q4_0, WEIR_KV_TURBO4, WEIR_KV_TURBO3);
-    FILL(report, contexts, n_contexts, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144,
-         524288, 1048576);
+    FILL(
+        report, formats, n_formats, WEIR_KV_F16, WEIR_KV_F32, WEIR_KV_Q8_0, WEIR_KV_INT8,
+        WEIR_KV_Q4_0, WEIR_KV_TURBO4, WEIR_KV_TURBO3
+    );
+    FILL(
+        report, contexts, n_contexts, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288,
+        1048576
+    );
     FILL(report, batches, n_batches, 1, 8, 32);
     FILL(report, bandwidths, n_bandwidths, 60e9, 960e9, 2039e9, 3350e9, 4800e9);
     if (report->batch == 0) report->batch = report->batches[0];

@@ -9,8 +9,8 @@
 /* Absent ones are 0, or follow from others (see complete). */
 static const struct {
     const char *key;
-    size_t      offset;
-    bool        required;
+    size_t offset;
+    bool required;
 } integers[] = {
 #define FIELD(name, required) { #name, offsetof(weir_report_shape, name), required }
     FIELD(parameters, true),
@@ -36,17 +36,22 @@ static const struct {
 };
 enum { N_INTEGERS = sizeof integers / sizeof integers[0] };
 
-static weir_status wrong(const char *file, const weir_toml_node *node, const char *key,
-                         const char *what, weir_error *error)
+static weir_status wrong(
+    const char *file, const weir_toml_node *node, const char *key, const char *what,
+    weir_error *error
+)
 {
     uint32_t line, column;
     weir_toml_position(node, &line, &column);
-    return weir_error_set(error, WEIR_ECONFIG, "%s:%" PRIu32 ":%" PRIu32 ": %.60s: %s", file, line,
-                          column, key, what);
+    return weir_error_set(
+        error, WEIR_ECONFIG, "%s:%" PRIu32 ":%" PRIu32 ": %.60s: %s", file, line, column, key, what
+    );
 }
 
-static weir_status read_key(weir_report_shape *shape, int64_t *head_dim, const char *file,
-                            const char *key, const weir_toml_node *node, weir_error *error)
+static weir_status read_key(
+    weir_report_shape *shape, int64_t *head_dim, const char *file, const char *key,
+    const weir_toml_node *node, weir_error *error
+)
 {
     if (strcmp(key, "title") == 0) {
         const char *const title = weir_toml_string(node, NULL);
@@ -67,8 +72,10 @@ static weir_status read_key(weir_report_shape *shape, int64_t *head_dim, const c
                                       : wrong(file, node, key, "must be an integer", error);
 }
 
-static weir_status complete(weir_report_shape *shape, int64_t head_dim, const weir_toml_node *root,
-                            const char *file, weir_error *error)
+static weir_status complete(
+    weir_report_shape *shape, int64_t head_dim, const weir_toml_node *root, const char *file,
+    weir_error *error
+)
 {
     for (size_t i = 0; i < N_INTEGERS; i++)
         if (integers[i].required && weir_toml_get(root, integers[i].key) == NULL)
@@ -77,8 +84,9 @@ static weir_status complete(weir_report_shape *shape, int64_t head_dim, const we
     if (shape->key_dim == 0) shape->key_dim = head_dim;
     if (shape->value_dim == 0) shape->value_dim = head_dim;
     if (shape->key_dim == 0 || shape->value_dim == 0)
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "%s: head_dim, or key_dim and value_dim, is missing", file);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s: head_dim, or key_dim and value_dim, is missing", file
+        );
     if (shape->title[0] == '\0')
         (void)snprintf(shape->title, sizeof shape->title, "%s", shape->name);
     const weir_status status = weir_report_check(shape, 1, 1, error);
@@ -93,17 +101,18 @@ static void name_after(weir_report_shape *shape, const char *file)
     if (dot != NULL && strcmp(dot, ".toml") == 0) *dot = '\0';
 }
 
-weir_status weir_report_shape_read(weir_report_shape *out, const char *file, const char *text,
-                                   weir_error *error)
+weir_status weir_report_shape_read(
+    weir_report_shape *out, const char *file, const char *text, weir_error *error
+)
 {
-    weir_toml        *document = NULL;
+    weir_toml *document = NULL;
     weir_report_shape shape = { 0 };
-    int64_t           head_dim = 0;
+    int64_t head_dim = 0;
     WEIR_TRY(weir_toml_parse(&document, text, strlen(text), file, error));
     const weir_toml_node *const root = weir_toml_root(document);
-    weir_status                 status = WEIR_OK;
+    weir_status status = WEIR_OK;
     name_after(&shape, file);
-    const char           *key;
+    const char *key;
     const weir_toml_node *node;
     for (size_t i = 0; status == WEIR_OK && (node = weir_toml_at(root, i, &key)) != NULL; i++)
         status = read_key(&shape, &head_dim, file, key, node, error);
@@ -115,16 +124,18 @@ weir_status weir_report_shape_read(weir_report_shape *out, const char *file, con
 
 weir_status weir_report_shape_find(weir_report_shape *out, const char *name, weir_error *error)
 {
-    char   names[600] = "";
+    char names[600] = "";
     size_t at = 0;
     for (const weir_report_file *file = weir_report_files; file->name != NULL; file++) {
         const size_t length = strlen(file->name) - strlen(".toml");
         if (strlen(name) == length && strncmp(name, file->name, length) == 0)
             return weir_report_shape_read(out, file->name, file->text, error);
-        const int n = snprintf(names + at, sizeof names - at, "%s%.*s", at > 0 ? ", " : "",
-                               (int)length, file->name);
+        const int n = snprintf(
+            names + at, sizeof names - at, "%s%.*s", at > 0 ? ", " : "", (int)length, file->name
+        );
         if (n > 0 && (size_t)n < sizeof names - at) at += (size_t)n;
     }
-    return weir_error_set(error, WEIR_ECONFIG, "no shape is called \"%.60s\"; there are %s", name,
-                          names);
+    return weir_error_set(
+        error, WEIR_ECONFIG, "no shape is called \"%.60s\"; there are %s", name, names
+    );
 }

@@ -14,11 +14,12 @@ extern const weir_report_file
 
 /* ECONFIG with file, line and key: a key that is none, a value that is none, a number that is
  * missing or out of range. */
-WEIR_MUST_CHECK weir_status weir_report_shape_read(weir_report_shape *out, const char *file,
-                                                   const char *text, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_report_shape_read(
+    weir_report_shape *out, const char *file, const char *text, weir_error *error
+);
 /* By name. ECONFIG lists those that there are. */
-WEIR_MUST_CHECK weir_status weir_report_shape_find(weir_report_shape *out, const char *name,
-                                                   weir_error *error);
+WEIR_MUST_CHECK weir_status
+weir_report_shape_find(weir_report_shape *out, const char *name, weir_error *error);
 
 #ifdef __cplusplus
 }

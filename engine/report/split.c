@@ -33,18 +33,18 @@ static int64_t expert_weights(const weir_report_assumptions *a, const weir_repor
     return (int64_t)((share < 1 ? share : 1) * (double)weir_report_weights(a, shape));
 }
 
-weir_report_split weir_report_split_of(const weir_report_assumptions *a,
-                                       const weir_report_shape       *shape,
-                                       weir_report_strategy strategy, int64_t ranks,
-                                       weir_kv_format format, int64_t batch, int64_t tokens)
+weir_report_split weir_report_split_of(
+    const weir_report_assumptions *a, const weir_report_shape *shape, weir_report_strategy strategy,
+    int64_t ranks, weir_kv_format format, int64_t batch, int64_t tokens
+)
 {
     const weir_report_rows rows = weir_report_rows_of(a, shape);
-    const int64_t          weights = weir_report_weights(a, shape),
+    const int64_t weights = weir_report_weights(a, shape),
                   sequence = weir_report_kv(a, shape, format, tokens), kv = batch * sequence;
     weir_report_split split = { .possible = true, .weights = weights, .kv = kv, .kv_total = kv };
     switch (strategy) {
-    case WEIR_REPORT_TENSOR: { /* a head is whole somewhere: it cannot be cut by its width without
-                                  an exchange per score */
+    /* a head is whole somewhere: it cannot be cut by its width without an exchange per score */
+    case WEIR_REPORT_TENSOR: {
         const int64_t heads = part_of(rows.heads, ranks);
         split.possible = ranks <= shape->n_heads && rows.heads > 0;
         split.weights = part_of(weights, ranks);

@@ -33,15 +33,15 @@ static double place(const axis *a, double value)
 
 typedef struct line {
     const weir_report_shape *shape;
-    weir_kv_format           format;
-    const char              *colour, *dash;
-    double                   end, label; /* y of its last point and of its name */
+    weir_kv_format format;
+    const char *colour, *dash;
+    double end, label; /* y of its last point and of its name */
 } line;
 
 static double bytes_at(const weir_report *report, const line *l, int64_t tokens)
 {
-    return (double)(report->batch *
-                    weir_report_kv(report->assumptions, l->shape, l->format, tokens));
+    return (double)(report->batch * weir_report_kv(report->assumptions, l->shape, l->format, tokens)
+    );
 }
 
 /* Those that can be kept and hold anything. */
@@ -88,34 +88,41 @@ static weir_status grid(const weir_report *report, const axis *x, const axis *y,
     const int x_step = (int)ceil((x->most - x->least) / 12),
               y_step = (int)ceil((y->most - y->least) / 12);
     for (int e = (int)x->least; e <= (int)x->most; e += x_step) {
-        char         text[WEIR_REPORT_CELL];
+        char text[WEIR_REPORT_CELL];
         const double at = place(x, exp2(e));
         WEIR_TRY(weir_buffer_format(
             out, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#e4e4e4\"/>\n", at,
-            TOP, at, BOTTOM));
-        WEIR_TRY(weir_buffer_format(out,
-                                    "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
-                                    at, BOTTOM + 18, weir_report_count(text, (int64_t)exp2(e))));
+            TOP, at, BOTTOM
+        ));
+        WEIR_TRY(weir_buffer_format(
+            out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", at, BOTTOM + 18,
+            weir_report_count(text, (int64_t)exp2(e))
+        ));
     }
     for (int e = (int)y->least; e <= (int)y->most; e += y_step) {
         static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
-        const double             at = place(y, exp2(e));
+        const double at = place(y, exp2(e));
         WEIR_TRY(weir_buffer_format(
             out, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#e4e4e4\"/>\n", LEFT,
-            at, RIGHT, at));
-        WEIR_TRY(weir_buffer_format(out,
-                                    "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%d %s</text>\n",
-                                    LEFT - 8, at + 4, 1 << e % 10, units[e / 10 < 6 ? e / 10 : 6]));
+            at, RIGHT, at
+        ));
+        WEIR_TRY(weir_buffer_format(
+            out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%d %s</text>\n", LEFT - 8, at + 4,
+            1 << e % 10, units[e / 10 < 6 ? e / 10 : 6]
+        ));
     }
     WEIR_TRY(weir_buffer_format(
         out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#555\"/>\n",
-        LEFT, TOP, RIGHT - LEFT, BOTTOM - TOP));
+        LEFT, TOP, RIGHT - LEFT, BOTTOM - TOP
+    ));
     WEIR_TRY(weir_buffer_format(
         out,
         "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">context of a sequence, tokens</text>\n",
-        (LEFT + RIGHT) / 2, BOTTOM + 42));
+        (LEFT + RIGHT) / 2, BOTTOM + 42
+    ));
     WEIR_TRY(weir_buffer_format(
-        out, "<text x=\"%d\" y=\"30\" font-size=\"17\" font-weight=\"bold\">KV memory of ", LEFT));
+        out, "<text x=\"%d\" y=\"30\" font-size=\"17\" font-weight=\"bold\">KV memory of ", LEFT
+    ));
     if (report->batch == 1)
         WEIR_TRY(weir_buffer_text(out, "one sequence"));
     else
@@ -127,12 +134,14 @@ static weir_status grid(const weir_report *report, const axis *x, const axis *y,
     return weir_buffer_text(out, "</text>\n");
 }
 
-static weir_status draw(const weir_report *report, const line *l, const axis *x, const axis *y,
-                        weir_buffer *out)
+static weir_status draw(
+    const weir_report *report, const line *l, const axis *x, const axis *y, weir_buffer *out
+)
 {
     enum { PER_OCTAVE = 4, PAGE = 64 };
-    WEIR_TRY(weir_buffer_format(out, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\"",
-                                l->colour));
+    WEIR_TRY(weir_buffer_format(
+        out, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\"", l->colour
+    ));
     if (*l->dash != '\0') WEIR_TRY(weir_buffer_format(out, " stroke-dasharray=\"%s\"", l->dash));
     WEIR_TRY(weir_buffer_text(out, " points=\""));
     for (int i = 0; i <= (int)(x->most - x->least) * PER_OCTAVE; i++) {
@@ -142,7 +151,8 @@ static weir_status draw(const weir_report *report, const line *l, const axis *x,
                          : exact; /* between pages the line would show steps that come to nothing */
         const double at = fmax(TOP, fmin(BOTTOM, place(y, bytes_at(report, l, tokens))));
         WEIR_TRY(
-            weir_buffer_format(out, "%s%.1f,%.1f", i > 0 ? " " : "", place(x, (double)tokens), at));
+            weir_buffer_format(out, "%s%.1f,%.1f", i > 0 ? " " : "", place(x, (double)tokens), at)
+        );
     }
     return weir_buffer_text(out, "\"/>\n");
 }
@@ -177,11 +187,13 @@ static void place_names(line **order, size_t n)
 static weir_status name_line(const weir_report *report, const line *l, weir_buffer *out)
 {
     enum { TIE = 18 };
-    WEIR_TRY(weir_buffer_format(out,
-                                "<path d=\"M%d %.1f L%d %.1f\" fill=\"none\" stroke=\"%s\"/>\n",
-                                RIGHT, l->end, RIGHT + TIE, l->label, l->colour));
-    WEIR_TRY(weir_buffer_format(out, "<text x=\"%d\" y=\"%.1f\" fill=\"%s\">", RIGHT + TIE + 4,
-                                l->label + 4, l->colour));
+    WEIR_TRY(weir_buffer_format(
+        out, "<path d=\"M%d %.1f L%d %.1f\" fill=\"none\" stroke=\"%s\"/>\n", RIGHT, l->end,
+        RIGHT + TIE, l->label, l->colour
+    ));
+    WEIR_TRY(weir_buffer_format(
+        out, "<text x=\"%d\" y=\"%.1f\" fill=\"%s\">", RIGHT + TIE + 4, l->label + 4, l->colour
+    ));
     if (report->n_shapes > 1) {
         WEIR_TRY(weir_buffer_xml(out, l->shape->title));
         WEIR_TRY(weir_buffer_text(out, " "));
@@ -191,21 +203,24 @@ static weir_status name_line(const weir_report *report, const line *l, weir_buff
 
 weir_status weir_report_svg(const weir_report *report, weir_buffer *out, weir_error *error)
 {
-    line         lines[WEIR_REPORT_LINES], *order[WEIR_REPORT_LINES];
+    line lines[WEIR_REPORT_LINES], *order[WEIR_REPORT_LINES];
     const size_t n = list_lines(report, lines, WEIR_REPORT_LINES);
-    axis         x, y;
+    axis x, y;
     if (n == 0 || n > WEIR_REPORT_LINES)
         return weir_error_set(
             error, WEIR_EINVAL,
             "the plot would hold %zu lines, 1 to %d can be told apart; name %s shapes or formats",
-            n, (int)WEIR_REPORT_LINES, n == 0 ? "other" : "fewer");
+            n, (int)WEIR_REPORT_LINES, n == 0 ? "other" : "fewer"
+        );
     find_ranges(report, lines, n, &x, &y);
-    WEIR_TRY(weir_buffer_format(out,
-                                "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
-                                "width=\"%d\" height=\"%d\" "
-                                "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"%d\" "
-                                "height=\"%d\" fill=\"#fff\"/>\n",
-                                WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT));
+    WEIR_TRY(weir_buffer_format(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
+        "width=\"%d\" height=\"%d\" "
+        "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"%d\" "
+        "height=\"%d\" fill=\"#fff\"/>\n",
+        WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT
+    ));
     WEIR_TRY(grid(report, &x, &y, out));
     for (size_t i = 0; i < n; i++) {
         WEIR_TRY(draw(report, &lines[i], &x, &y, out));

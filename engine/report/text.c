@@ -8,7 +8,7 @@
 const char *weir_report_size(char out[WEIR_REPORT_CELL], double bytes)
 {
     static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
-    size_t                   unit = 0;
+    size_t unit = 0;
     if (bytes < 0) {
         (void)snprintf(out, WEIR_REPORT_CELL, "-");
         return out;
@@ -22,13 +22,15 @@ const char *weir_report_count(char out[WEIR_REPORT_CELL], int64_t n)
 {
     const bool millions = n >= 1 << 20 && n % (1 << 20) == 0,
                thousands = n >= 1024 && n % 1024 == 0;
-    (void)snprintf(out, WEIR_REPORT_CELL, "%" PRId64 "%s",
-                   millions    ? n >> 20
-                   : thousands ? n >> 10
-                               : n,
-                   millions    ? "M"
-                   : thousands ? "K"
-                               : "");
+    (void)snprintf(
+        out, WEIR_REPORT_CELL, "%" PRId64 "%s",
+        millions    ? n >> 20
+        : thousands ? n >> 10
+                    : n,
+        millions    ? "M"
+        : thousands ? "K"
+                    : ""
+    );
     return out;
 }
 
@@ -45,7 +47,8 @@ static weir_status assumptions_text(const weir_report_assumptions *a, weir_buffe
             "  activations     twice the weights\n"
             "  K and V         of every query head: shared heads and latent rows are overlooked\n"
             "  int8            one f16 scale per channel and sequence, no minimum\n"
-            "  H100            1970 TFLOPS, the figure with sparsity (989 dense)\n");
+            "  H100            1970 TFLOPS, the figure with sparsity (989 dense)\n"
+        );
     return weir_buffer_format(
         out,
         "Assumptions\n"
@@ -57,7 +60,8 @@ static weir_status assumptions_text(const weir_report_assumptions *a, weir_buffe
         "summed in f32\n"
         "  times           bounds: every weight, KV row and state is moved once per step, and "
         "nothing else\n",
-        a->weight_format, a->chunk, a->page_tokens, weir_report_size(reserve, (double)a->reserve));
+        a->weight_format, a->chunk, a->page_tokens, weir_report_size(reserve, (double)a->reserve)
+    );
 }
 
 weir_status weir_report_text(const weir_report *report, weir_buffer *out)

@@ -13,9 +13,10 @@ static double widths(const weir_report_assumptions *a, const weir_report_shape *
     return (double)(shape->key_dim + shape->value_dim);
 }
 
-weir_report_intensity weir_report_intensity_of(const weir_report_assumptions *a,
-                                               const weir_report_shape       *shape,
-                                               weir_kv_format format, int64_t batch, int64_t tokens)
+weir_report_intensity weir_report_intensity_of(
+    const weir_report_assumptions *a, const weir_report_shape *shape, weir_kv_format format,
+    int64_t batch, int64_t tokens
+)
 {
     const double layers = shape->n_kv_layers > 0 ? (double)shape->n_kv_layers : 1;
     const double heads = (double)(batch * shape->n_heads), width = widths(a, shape);
@@ -37,9 +38,10 @@ static double experts_touched(const weir_report_shape *shape, double batch)
     return 1 - pow(1 - share, batch);
 }
 
-weir_report_step weir_report_step_of(const weir_report_assumptions *a,
-                                     const weir_report_shape *shape, weir_kv_format format,
-                                     int64_t batch, int64_t tokens)
+weir_report_step weir_report_step_of(
+    const weir_report_assumptions *a, const weir_report_shape *shape, weir_kv_format format,
+    int64_t batch, int64_t tokens
+)
 {
     const double n = (double)batch, all = (double)weir_report_parameters(a, shape);
     const double embedding =
@@ -51,7 +53,7 @@ weir_report_step weir_report_step_of(const weir_report_assumptions *a,
         layers * (double)shape->n_experts * 3 * (double)shape->d_model * (double)shape->d_expert;
     const double rest = fmax(0, all - embedding - routed);
     /* An engine's own figure leaves out the embedding already: its rows are read from the file. */
-    const bool   held = shape->weight_bytes > 0 && !a->narrow_ffn;
+    const bool held = shape->weight_bytes > 0 && !a->narrow_ffn;
     const double per_parameter =
         (double)weir_report_weights(a, shape) / (held ? rest + routed : all);
     const double share =

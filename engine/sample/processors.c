@@ -18,7 +18,7 @@ static size_t count_blocks(size_t n) { return (n + WEIR_SAMPLE_BLOCK - 1) / WEIR
 
 float weir_largest(const float *values, size_t n)
 {
-    float        lanes[LANES], best = -INFINITY;
+    float lanes[LANES], best = -INFINITY;
     const size_t whole = n / LANES * LANES;
     for (size_t j = 0; j < LANES; j++) lanes[j] = -INFINITY;
     for (size_t i = 0; i < whole; i += LANES)
@@ -36,7 +36,7 @@ float weir_largest(const float *values, size_t n)
 static weir_candidate candidate_of(float logit, size_t id)
 {
     const float clean = logit + 0.0f;
-    uint32_t    bits;
+    uint32_t bits;
     memcpy(&bits, &clean, sizeof bits);
     const uint32_t ascending = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
     return (uint64_t)~ascending << 32 | (uint32_t)id;
@@ -46,7 +46,7 @@ static float logit_of(weir_candidate candidate)
 {
     const uint32_t ascending = ~(uint32_t)(candidate >> 32);
     const uint32_t bits = ascending & 0x80000000u ? ascending & 0x7FFFFFFFu : ~ascending;
-    float          logit;
+    float logit;
     memcpy(&logit, &bits, sizeof logit);
     return logit;
 }
@@ -114,8 +114,10 @@ void weir_process_bias(weir_sampler_scratch *s, const weir_logit_bias *bias, siz
 }
 
 /* Once for a token that the prompt, the answer or both hold. */
-static void repetition(float *restrict logits, const uint16_t *restrict prompt,
-                       const uint16_t *restrict answer, size_t n, float penalty)
+static void repetition(
+    float *restrict logits, const uint16_t *restrict prompt, const uint16_t *restrict answer,
+    size_t n, float penalty
+)
 {
     for (size_t i = 0; i < n; i++) {
         const float x = logits[i], punished = x > 0 ? x / penalty : x * penalty;
@@ -123,8 +125,10 @@ static void repetition(float *restrict logits, const uint16_t *restrict prompt,
     }
 }
 
-static void presence_frequency(float *restrict logits, const uint16_t *restrict answer, size_t n,
-                               float presence, float frequency)
+static void presence_frequency(
+    float *restrict logits, const uint16_t *restrict answer, size_t n, float presence,
+    float frequency
+)
 {
     for (size_t i = 0; i < n; i++) {
         const float count = (float)answer[i];
@@ -132,19 +136,21 @@ static void presence_frequency(float *restrict logits, const uint16_t *restrict 
     }
 }
 
-void weir_process_penalties(weir_sampler_scratch *s, const weir_sampling *sampling,
-                            const weir_sampler_history *history)
+void weir_process_penalties(
+    weir_sampler_scratch *s, const weir_sampling *sampling, const weir_sampler_history *history
+)
 {
     if (history == NULL) return;
-    const size_t          n = s->n < history->n_vocab ? s->n : history->n_vocab;
+    const size_t n = s->n < history->n_vocab ? s->n : history->n_vocab;
     const uint16_t *const prompt = history->prompt != NULL ? history->prompt : history->answer;
     const uint16_t *const answer = history->answer != NULL ? history->answer : history->prompt;
     if (prompt != NULL && sampling->repetition_penalty != 1.0f)
         repetition(s->logits, prompt, answer, n, sampling->repetition_penalty);
     if (history->answer != NULL &&
         (sampling->presence_penalty != 0.0f || sampling->frequency_penalty != 0.0f))
-        presence_frequency(s->logits, history->answer, n, sampling->presence_penalty,
-                           sampling->frequency_penalty);
+        presence_frequency(
+            s->logits, history->answer, n, sampling->presence_penalty, sampling->frequency_penalty
+        );
 }
 
 void weir_process_ban(weir_sampler_scratch *s, const int32_t *ids, size_t n_ids)
@@ -245,7 +251,7 @@ void weir_process_min_p(weir_sampler_scratch *s, float min_p)
 {
     weir_process_softmax(s);
     const size_t n = weir_candidates_count(s);
-    size_t       kept = 0;
+    size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
         if (!(s->weights[i] >= min_p)) continue; /* the best one weighs 1 */
         s->list[kept++] = s->listed ? s->list[i] : candidate_of(s->logits[i], i);
@@ -267,9 +273,9 @@ static inline float exp_of_negative(float x)
     const float r = inside - k * 0.693115234375f - k * 3.19461849e-5f;
     const float tail =
         1.0f / 6 + r * (1.0f / 24 + r * (1.0f / 120 + r * (1.0f / 720 + r * (1.0f / 5040))));
-    const float   series = 1.0f + (r + r * r * (0.5f + r * tail));
+    const float series = 1.0f + (r + r * r * (0.5f + r * tail));
     const int32_t bits = ((int32_t)k + 127) << 23;
-    float         power;
+    float power;
     memcpy(&power, &bits, sizeof power);
     return x < -87.0f ? 0.0f : series * power;
 }

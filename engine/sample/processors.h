@@ -18,36 +18,38 @@ enum { WEIR_SAMPLE_BLOCK = 64 };
 typedef uint64_t weir_candidate;
 
 struct weir_sampler_scratch {
-    size_t          n_vocab; /* room */
-    size_t          n; /* ids 0 .. n - 1 take part */
-    float          *logits; /* [n_vocab] */
-    bool            listed; /* false: every id is a candidate; true: list[0 .. n_listed) */
-    size_t          n_listed;
+    size_t n_vocab; /* room */
+    size_t n; /* ids 0 .. n - 1 take part */
+    float *logits; /* [n_vocab] */
+    bool listed; /* false: every id is a candidate; true: list[0 .. n_listed) */
+    size_t n_listed;
     weir_candidate *list,
         *spare; /* [n_vocab]; in ascending order, or after min_p alone by id; spare: for sorting */
     float
         *weights; /* [n_vocab], after softmax: exp(logit - best), per id or per place in the list */
     double *block_sums; /* [blocks], of the weights */
-    float  *block_max; /* [blocks], of the logits */
-    double  total; /* of the weights */
+    float *block_max; /* [blocks], of the logits */
+    double total; /* of the weights */
 };
 
-void weir_process_load(weir_sampler_scratch *scratch, const float *logits,
-                       size_t n_valid); /* NaN: never; +inf: the largest float */
+/* NaN: never; +inf: the largest float */
+void weir_process_load(weir_sampler_scratch *scratch, const float *logits, size_t n_valid);
 void weir_process_bias(weir_sampler_scratch *scratch, const weir_logit_bias *bias, size_t n_bias);
-void weir_process_penalties(weir_sampler_scratch *scratch, const weir_sampling *sampling,
-                            const weir_sampler_history *history);
+void weir_process_penalties(
+    weir_sampler_scratch *scratch, const weir_sampling *sampling,
+    const weir_sampler_history *history
+);
 void weir_process_ban(weir_sampler_scratch *scratch, const int32_t *ids, size_t n_ids);
-void weir_process_temperature(weir_sampler_scratch *scratch,
-                              float temperature); /* > 0; also shifts the best logit to 0 */
+/* > 0; also shifts the best logit to 0 */
+void weir_process_temperature(weir_sampler_scratch *scratch, float temperature);
 void weir_process_top_k(weir_sampler_scratch *scratch, size_t k);
 void weir_process_top_p(weir_sampler_scratch *scratch, double p);
 void weir_process_min_p(weir_sampler_scratch *scratch, float min_p);
 void weir_process_softmax(weir_sampler_scratch *scratch);
 
-size_t  weir_candidates_count(const weir_sampler_scratch *scratch);
+size_t weir_candidates_count(const weir_sampler_scratch *scratch);
 int32_t weir_candidates_id(const weir_sampler_scratch *scratch, size_t index);
-float   weir_candidates_logit(const weir_sampler_scratch *scratch, size_t index);
+float weir_candidates_logit(const weir_sampler_scratch *scratch, size_t index);
 
 /* The largest value, NaN ignored; -inf when there is none. */
 float weir_largest(const float *values, size_t n);

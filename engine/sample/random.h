@@ -28,6 +28,7 @@ static inline weir_philox weir_philox_block(weir_philox counter, uint64_t seed)
 static inline double weir_random(uint64_t seed, uint32_t choice, uint64_t draw)
 {
     const weir_philox block = weir_philox_block(
-        (weir_philox){ { (uint32_t)draw, (uint32_t)(draw >> 32), choice, 0 } }, seed);
+        (weir_philox){ { (uint32_t)draw, (uint32_t)(draw >> 32), choice, 0 } }, seed
+    );
     return (double)(((uint64_t)block.word[0] << 32 | block.word[1]) >> 11) * 0x1p-53;
 }

@@ -15,37 +15,43 @@ weir_sampling weir_sampling_default(void)
     return (weir_sampling){ .temperature = 0, .top_p = 1, .repetition_penalty = 1 };
 }
 
-static weir_status check_number(const char *name, double value, double low, double high,
-                                weir_error *error)
+static weir_status check_number(
+    const char *name, double value, double low, double high, weir_error *error
+)
 {
     if (value >= low && value <= high) return WEIR_OK; /* false for NaN */
-    return weir_error_set(error, WEIR_EINVAL, "%s must lie between %g and %g, got %g", name, low,
-                          high, value);
+    return weir_error_set(
+        error, WEIR_EINVAL, "%s must lie between %g and %g, got %g", name, low, high, value
+    );
 }
 
 weir_status weir_sampling_check(const weir_sampling *sampling, size_t n_vocab, weir_error *error)
 {
     WEIR_TRY(check_number("temperature", (double)sampling->temperature, 0, 2, error));
     if (sampling->top_k < 0)
-        return weir_error_set(error, WEIR_EINVAL, "top_k must not be negative, got %" PRId32,
-                              sampling->top_k);
+        return weir_error_set(
+            error, WEIR_EINVAL, "top_k must not be negative, got %" PRId32, sampling->top_k
+        );
     WEIR_TRY(check_number("top_p", (double)sampling->top_p, 0, 1, error));
     if (sampling->top_p == 0) return weir_error_set(error, WEIR_EINVAL, "top_p must be above 0");
     WEIR_TRY(check_number("min_p", (double)sampling->min_p, 0, 1, error));
-    WEIR_TRY(
-        check_number("repetition_penalty", (double)sampling->repetition_penalty, 0, 100, error));
+    WEIR_TRY(check_number("repetition_penalty", (double)sampling->repetition_penalty, 0, 100, error)
+    );
     if (sampling->repetition_penalty == 0)
         return weir_error_set(error, WEIR_EINVAL, "repetition_penalty must be above 0");
     WEIR_TRY(check_number("presence_penalty", (double)sampling->presence_penalty, -2, 2, error));
     WEIR_TRY(check_number("frequency_penalty", (double)sampling->frequency_penalty, -2, 2, error));
     if (sampling->n_bias > n_vocab)
-        return weir_error_set(error, WEIR_EINVAL, "logit_bias has %zu entries for %zu tokens",
-                              sampling->n_bias, n_vocab);
+        return weir_error_set(
+            error, WEIR_EINVAL, "logit_bias has %zu entries for %zu tokens", sampling->n_bias,
+            n_vocab
+        );
     for (size_t i = 0; i < sampling->n_bias; i++) {
         if (sampling->bias[i].id < 0 || (size_t)sampling->bias[i].id >= n_vocab)
-            return weir_error_set(error, WEIR_EINVAL,
-                                  "logit_bias: no token %" PRId32 ", ids end at %zu",
-                                  sampling->bias[i].id, n_vocab - 1);
+            return weir_error_set(
+                error, WEIR_EINVAL, "logit_bias: no token %" PRId32 ", ids end at %zu",
+                sampling->bias[i].id, n_vocab - 1
+            );
         WEIR_TRY(check_number("logit_bias", (double)sampling->bias[i].bias, -100, 100, error));
     }
     return WEIR_OK;
@@ -113,8 +119,8 @@ static int32_t draw_at(const weir_sampler_scratch *s, double u)
 {
     const size_t n = weir_candidates_count(s), last_block = (n - 1) / WEIR_SAMPLE_BLOCK;
     const double target = u * s->total;
-    double       sum = 0;
-    size_t       block = 0;
+    double sum = 0;
+    size_t block = 0;
     while (block < last_block && sum + s->block_sums[block] <= target)
         sum += s->block_sums[block++];
     while (block > 0 && s->block_sums[block] == 0) sum -= s->block_sums[--block];
@@ -137,10 +143,11 @@ static bool changes_logits(const weir_sampling *sampling, const weir_sampler_his
                                                         sampling->frequency_penalty != 0.0f));
 }
 
-int32_t weir_sample(const float *logits, size_t n_vocab, size_t n_valid,
-                    const weir_sampling *sampling, const weir_sampler_history *history,
-                    const int32_t *banned, size_t n_banned, uint32_t choice, uint64_t draw,
-                    weir_sampler_scratch *scratch)
+int32_t weir_sample(
+    const float *logits, size_t n_vocab, size_t n_valid, const weir_sampling *sampling,
+    const weir_sampler_history *history, const int32_t *banned, size_t n_banned, uint32_t choice,
+    uint64_t draw, weir_sampler_scratch *scratch
+)
 {
     WEIR_ASSERT(n_valid > 0 && n_valid <= n_vocab && n_vocab <= scratch->n_vocab);
     const bool greedy = sampling->temperature <= 0;
@@ -172,19 +179,23 @@ static weir_logprob logprob_of(int32_t id, float logit, double log_total)
     return (weir_logprob){ .id = id, .logprob = (float)(value > never ? value : never) };
 }
 
-void weir_logprobs(const float *logits, size_t n_valid, int32_t chosen, weir_logprob *chosen_out,
-                   weir_logprob *top, size_t n_top, weir_sampler_scratch *scratch)
+void weir_logprobs(
+    const float *logits, size_t n_valid, int32_t chosen, weir_logprob *chosen_out,
+    weir_logprob *top, size_t n_top, weir_sampler_scratch *scratch
+)
 {
     WEIR_ASSERT(chosen >= 0 && (size_t)chosen < n_valid);
     weir_process_load(scratch, logits, n_valid);
     weir_process_softmax(scratch);
-    const float  best = weir_largest(scratch->logits, n_valid);
+    const float best = weir_largest(scratch->logits, n_valid);
     const double log_total = (double)best + log(scratch->total);
     *chosen_out = logprob_of(chosen, scratch->logits[chosen], log_total);
     if (n_top == 0) return;
     weir_process_top_k(scratch, n_top);
     for (size_t i = 0; i < n_top; i++)
-        top[i] = i < scratch->n_listed ? logprob_of(weir_candidates_id(scratch, i),
-                                                    weir_candidates_logit(scratch, i), log_total)
+        top[i] = i < scratch->n_listed ? logprob_of(
+                                             weir_candidates_id(scratch, i),
+                                             weir_candidates_logit(scratch, i), log_total
+                                         )
                                        : (weir_logprob){ .id = -1, .logprob = (float)never };
 }

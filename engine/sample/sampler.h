@@ -16,55 +16,58 @@ extern "C" {
 
 typedef struct weir_logit_bias {
     int32_t id;
-    float   bias;
+    float bias;
 } weir_logit_bias;
 
 typedef struct weir_sampling {
-    float                  temperature; /* 0: the largest logit, lowest id on ties */
-    int32_t                top_k; /* 0: off; exactly k kept, lowest ids first on ties */
-    float                  top_p, min_p; /* 1 and 0: off */
-    float                  repetition_penalty; /* 1: off; over prompt and answer */
-    float                  presence_penalty, frequency_penalty; /* 0: off; over the answer only */
-    uint64_t               seed;
+    float temperature; /* 0: the largest logit, lowest id on ties */
+    int32_t top_k; /* 0: off; exactly k kept, lowest ids first on ties */
+    float top_p, min_p; /* 1 and 0: off */
+    float repetition_penalty; /* 1: off; over prompt and answer */
+    float presence_penalty, frequency_penalty; /* 0: off; over the answer only */
+    uint64_t seed;
     const weir_logit_bias *bias; /* borrowed, [n_bias] */
-    size_t                 n_bias;
+    size_t n_bias;
 } weir_sampling;
 
 /* What WEIR_SAMPLING_DEFAULT says is greedy without penalties. */
 weir_sampling weir_sampling_default(void);
 /* Ranges of spec/serving.md 2.2 and 5.4; the text names the field. */
-WEIR_MUST_CHECK weir_status weir_sampling_check(const weir_sampling *sampling, size_t n_vocab,
-                                                weir_error *error);
+WEIR_MUST_CHECK weir_status
+weir_sampling_check(const weir_sampling *sampling, size_t n_vocab, weir_error *error);
 
 /* Counts of tokens seen, dense over the vocabulary; owned by the sequence. */
 typedef struct weir_sampler_history {
     uint16_t *prompt, *answer; /* [n_vocab], saturating; NULL while no penalty needs them */
-    size_t    n_vocab;
+    size_t n_vocab;
 } weir_sampler_history;
 
 /* Scratch for one draw, reused: nothing is allocated per token. */
 typedef struct weir_sampler_scratch weir_sampler_scratch;
 size_t weir_sampler_scratch_bytes(size_t n_vocab); /* what it takes; the opener charges it */
 WEIR_MUST_CHECK weir_status weir_sampler_scratch_open(weir_sampler_scratch **out, size_t n_vocab);
-void                        weir_sampler_scratch_close(weir_sampler_scratch *scratch);
+void weir_sampler_scratch_close(weir_sampler_scratch *scratch);
 
 /* Draws one token. `draw` counts the tokens drawn before with this seed and choice index: the
  * random number is a function of (seed, choice, draw) alone, so a draw repeats whatever else ran.
  * Ids >= n_valid (padding rows) and `banned` ids never win. Never fails: if everything is banned,
  * the result is the best unbiased valid logit. */
-int32_t weir_sample(const float *logits, size_t n_vocab, size_t n_valid,
-                    const weir_sampling *sampling, const weir_sampler_history *history,
-                    const int32_t *banned, size_t n_banned, uint32_t choice, uint64_t draw,
-                    weir_sampler_scratch *scratch);
+int32_t weir_sample(
+    const float *logits, size_t n_vocab, size_t n_valid, const weir_sampling *sampling,
+    const weir_sampler_history *history, const int32_t *banned, size_t n_banned, uint32_t choice,
+    uint64_t draw, weir_sampler_scratch *scratch
+);
 
 /* One (id, log-probability) of the raw logits' log-softmax over n_valid ids. */
 typedef struct weir_logprob {
     int32_t id;
-    float   logprob;
+    float logprob;
 } weir_logprob;
 /* top [n_top] best first (lowest id on ties), and the chosen id's. */
-void weir_logprobs(const float *logits, size_t n_valid, int32_t chosen, weir_logprob *chosen_out,
-                   weir_logprob *top, size_t n_top, weir_sampler_scratch *scratch);
+void weir_logprobs(
+    const float *logits, size_t n_valid, int32_t chosen, weir_logprob *chosen_out,
+    weir_logprob *top, size_t n_top, weir_sampler_scratch *scratch
+);
 
 #ifdef __cplusplus
 }

@@ -18,7 +18,7 @@ weir_kv_pages weir_service_free_pages(const weir_service *service)
 static int64_t rows_to_come(const choice *c)
 {
     const weir_sequence *const s = c->sequence;
-    const int64_t              rows = s->table.n_rows + s->n_tokens - s->n_computed;
+    const int64_t rows = s->table.n_rows + s->n_tokens - s->n_computed;
     return c->job->policy_run != NULL && rows > c->job->row_peak ? c->job->row_peak : rows;
 }
 
@@ -27,7 +27,7 @@ static int64_t rows_to_come(const choice *c)
 static weir_kv_pages unclaimed_pages(const weir_service *service)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
-    weir_kv_pages             n = weir_service_free_pages(service);
+    weir_kv_pages n = weir_service_free_pages(service);
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         const choice *const c = service->slots[i].owner;
         if (c == NULL || c->is_waiting || c->is_stalled) continue;
@@ -40,7 +40,7 @@ static weir_kv_pages unclaimed_pages(const weir_service *service)
 bool weir_service_claim(weir_service *service, weir_kv_pages wanted)
 {
     const weir_service_hooks *const hooks = service->hooks;
-    const weir_kv_pages             unclaimed = unclaimed_pages(service);
+    const weir_kv_pages unclaimed = unclaimed_pages(service);
     if (weir_kv_pages_fit(wanted, unclaimed)) return true;
     if (hooks == NULL) return false;
     const weir_kv_pages held = hooks->held(hooks->user);
@@ -53,9 +53,10 @@ bool weir_service_claim(weir_service *service, weir_kv_pages wanted)
 static bool has_room(weir_service *service, int64_t rows, int64_t more)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
-    const int64_t             most = rows + more < spec->max_rows ? rows + more : spec->max_rows;
+    const int64_t most = rows + more < spec->max_rows ? rows + more : spec->max_rows;
     return weir_service_claim(
-        service, weir_kv_pages_of(spec, 0, (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS));
+        service, weir_kv_pages_of(spec, 0, (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS)
+    );
 }
 
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
@@ -73,7 +74,7 @@ static int64_t pool_rows(const weir_kv_spec *spec)
 weir_status weir_job_check_memory(weir_job *job, weir_error *error)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(job->service->store);
-    const int64_t             all = pool_rows(spec),
+    const int64_t all = pool_rows(spec),
                   room = all - WEIR_PAGE_TOKENS; /* has_room wants some to go on with */
     if (all >= spec->max_rows) return WEIR_OK;
     if (job->policy_run == NULL &&
@@ -89,7 +90,8 @@ weir_status weir_job_check_memory(weir_job *job, weir_error *error)
         "%" PRId64
         "; shorten it, use a KV policy with in_prompt=true and a smaller budget, or raise %s",
         (int)job->request.n_prompt, (int)job->row_peak, room,
-        weir_kv_store_budget(job->service->store));
+        weir_kv_store_budget(job->service->store)
+    );
 }
 
 void weir_service_resume_stalled(weir_service *service)
@@ -103,8 +105,9 @@ void weir_service_resume_stalled(weir_service *service)
                 oldest = c;
         }
         if (oldest == NULL ||
-            !has_room(service, least(oldest->sequence->n_tokens, oldest->job->row_peak),
-                      WEIR_PAGE_TOKENS))
+            !has_room(
+                service, least(oldest->sequence->n_tokens, oldest->job->row_peak), WEIR_PAGE_TOKENS
+            ))
             return;
         oldest->is_stalled = false;
         weir_choice_reuse(oldest);
@@ -145,8 +148,10 @@ static void take_slot(weir_service *service, choice *c)
     c->is_waiting = c->index > 0;
     weir_choice_watch(c);
     if (c->is_waiting) return;
-    memcpy(c->sequence->tokens, c->job->request.prompt,
-           (size_t)c->job->request.n_prompt * sizeof(int32_t));
+    memcpy(
+        c->sequence->tokens, c->job->request.prompt,
+        (size_t)c->job->request.n_prompt * sizeof(int32_t)
+    );
     c->sequence->n_tokens = c->job->request.n_prompt;
     weir_choice_reuse(c);
     weir_choice_count_before(c);
@@ -197,13 +202,13 @@ static bool fits_budget(const weir_service *service, const weir_job *job)
 static const weir_job *next_in_turn(weir_service *service)
 {
     const weir_job *next = NULL;
-    int32_t         fewest = 0;
-    uint64_t        longest_ago = 0;
-    bool            is_over_budget[CLIENT_TURNS] = { false };
+    int32_t fewest = 0;
+    uint64_t longest_ago = 0;
+    bool is_over_budget[CLIENT_TURNS] = { false };
     for (const weir_job *job = service->queue_head; job != NULL; job = job->next) {
-        const int32_t         n = running_of(service, job->request.client);
+        const int32_t n = running_of(service, job->request.client);
         const uint64_t *const turn = turn_of(service, job->request.client);
-        bool *const           is_over = &is_over_budget[turn - service->turns];
+        bool *const is_over = &is_over_budget[turn - service->turns];
         *is_over = *is_over || !fits_budget(service, job);
         if (*is_over || (next != NULL && (n > fewest || (n == fewest && *turn >= longest_ago))))
             continue;
@@ -220,9 +225,9 @@ static weir_job *pop_job(weir_service *service)
     weir_job *job = NULL;
     pthread_mutex_lock(&service->lock);
     const weir_job *const next = next_in_turn(service);
-    const bool            can_start = next != NULL && fits(service, next);
-    weir_job            **at = &service->queue_head;
-    weir_job             *before = NULL;
+    const bool can_start = next != NULL && fits(service, next);
+    weir_job **at = &service->queue_head;
+    weir_job *before = NULL;
     while (*at != NULL && !atomic_load(&(*at)->is_cancelled) && !(can_start && *at == next)) {
         before = *at;
         at = &(*at)->next;

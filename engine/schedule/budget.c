@@ -43,25 +43,29 @@ int32_t weir_service_row_limit(const weir_service_info *info, int32_t n_choices)
     return rows < info->window ? (int32_t)rows : info->window;
 }
 
-weir_status weir_service_check_budget(const weir_service_info *info, int64_t n_prompt,
-                                      int32_t n_choices, weir_error *error)
+weir_status weir_service_check_budget(
+    const weir_service_info *info, int64_t n_prompt, int32_t n_choices, weir_error *error
+)
 {
-    const int32_t     limit = weir_service_row_limit(info, n_choices);
+    const int32_t limit = weir_service_row_limit(info, n_choices);
     const char *const key =
         budget_of(info) == info->kv_per_request ? "server.kv_per_request" : "server.kv_per_key";
     const int64_t needed = n_choices * weir_service_kv_bytes(info, n_prompt);
     if (n_prompt <= limit || budget_of(info) == 0) return WEIR_OK;
     if (n_choices == 1)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "kv_budget_exceeded: the prompt of %" PRId64
-                              " tokens exceeds the available context size of %d tokens: its KV "
-                              "takes %" PRId64 " bytes, %s allows %" PRId64
-                              "; shorten it or raise %s",
-                              n_prompt, (int)limit, needed, key, budget_of(info), key);
-    return weir_error_set(error, WEIR_EINVAL,
-                          "kv_budget_exceeded: the prompt of %" PRId64
-                          " tokens exceeds the available context size of %d tokens: the KV of "
-                          "%d choices takes %" PRId64 " bytes, %s allows %" PRId64
-                          "; shorten it, ask for fewer choices, or raise %s",
-                          n_prompt, (int)limit, (int)n_choices, needed, key, budget_of(info), key);
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "kv_budget_exceeded: the prompt of %" PRId64
+            " tokens exceeds the available context size of %d tokens: its KV "
+            "takes %" PRId64 " bytes, %s allows %" PRId64 "; shorten it or raise %s",
+            n_prompt, (int)limit, needed, key, budget_of(info), key
+        );
+    return weir_error_set(
+        error, WEIR_EINVAL,
+        "kv_budget_exceeded: the prompt of %" PRId64
+        " tokens exceeds the available context size of %d tokens: the KV of "
+        "%d choices takes %" PRId64 " bytes, %s allows %" PRId64
+        "; shorten it, ask for fewer choices, or raise %s",
+        n_prompt, (int)limit, (int)n_choices, needed, key, budget_of(info), key
+    );
 }

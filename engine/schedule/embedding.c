@@ -11,7 +11,7 @@
 struct job_embedding {
     int32_t n_rows, n_new; /* rows in `sum`; in `step`, which counts when the step has succeeded */
     double *sum, *step; /* [d_model], in the block of this struct, as is: */
-    float  *mean;
+    float *mean;
 };
 
 static size_t block_bytes(const weir_service *service)
@@ -45,8 +45,9 @@ static job_embedding *embedding_of(const choice *c)
     return c->index == 0 && c->sequence != NULL ? c->job->embedding : NULL;
 }
 
-static void add_rows(job_embedding *e, const weir_work *work, int32_t n_prompt, int64_t d,
-                     const float *hidden)
+static void add_rows(
+    job_embedding *e, const weir_work *work, int32_t n_prompt, int64_t d, const float *hidden
+)
 {
     for (int32_t r = 0; r < work->n_rows; r++) {
         const int32_t position = work->sequence->n_computed + r;
@@ -61,11 +62,11 @@ static void add_rows(job_embedding *e, const weir_work *work, int32_t n_prompt, 
 static void on_hidden(void *user, int64_t layer, const float *hidden)
 {
     weir_service *const service = user;
-    const int64_t       d = service->info.d_model;
+    const int64_t d = service->info.d_model;
     if (layer != service->info.n_layers - 1) return;
     for (int32_t i = 0; i < service->n_observed; i++) {
         const weir_work *const work = &service->works[i];
-        job_embedding *const   e = embedding_of(service->working[i]);
+        job_embedding *const e = embedding_of(service->working[i]);
         if (work->failed) continue;
         if (e != NULL) add_rows(e, work, service->working[i]->job->request.n_prompt, d, hidden);
         hidden += work->n_rows * d;

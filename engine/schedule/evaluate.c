@@ -4,8 +4,9 @@
 
 /* Rows of the next step: to the next multiple of the chunk from position 0, so that every text is
  * cut the same way. */
-static int32_t next_rows(const weir_runner *runner, const weir_evaluation *evaluation,
-                         int32_t position, int32_t end)
+static int32_t next_rows(
+    const weir_runner *runner, const weir_evaluation *evaluation, int32_t position, int32_t end
+)
 {
     const weir_runner_limits *const limits = weir_runner_limits_of(runner);
     if (position >= evaluation->decode_from) return 1;
@@ -20,25 +21,31 @@ static int32_t next_rows(const weir_runner *runner, const weir_evaluation *evalu
     return last - position;
 }
 
-weir_status weir_evaluate(weir_runner *runner, weir_sequence *sequence, weir_evaluation *evaluation,
-                          weir_error *error)
+weir_status weir_evaluate(
+    weir_runner *runner, weir_sequence *sequence, weir_evaluation *evaluation, weir_error *error
+)
 {
     const int64_t window = weir_kv_store_spec(sequence->store)->max_rows;
     if (evaluation->n_tokens < 1 || sequence->n_tokens + (int64_t)evaluation->n_tokens > window)
         return weir_error_set(
             error, WEIR_EFULL, "%d tokens after %d do not fit the window of %lld (model.context)",
-            (int)evaluation->n_tokens, (int)sequence->n_tokens, (long long)window);
-    memcpy(sequence->tokens + sequence->n_tokens, evaluation->tokens,
-           (size_t)evaluation->n_tokens * sizeof(int32_t));
+            (int)evaluation->n_tokens, (int)sequence->n_tokens, (long long)window
+        );
+    memcpy(
+        sequence->tokens + sequence->n_tokens, evaluation->tokens,
+        (size_t)evaluation->n_tokens * sizeof(int32_t)
+    );
     sequence->n_tokens += evaluation->n_tokens;
     while (sequence->n_computed < sequence->n_tokens) {
         const int32_t first = sequence->n_computed;
         if (evaluation->stopped != NULL && *evaluation->stopped != 0)
-            return weir_error_set(error, WEIR_ECANCELED, "stopped after %d of %d tokens",
-                                  (int)first, (int)sequence->n_tokens);
-        weir_work  work = { .sequence = sequence,
-                            .n_rows = next_rows(runner, evaluation, first, sequence->n_tokens),
-                            .is_prompt = first < evaluation->decode_from };
+            return weir_error_set(
+                error, WEIR_ECANCELED, "stopped after %d of %d tokens", (int)first,
+                (int)sequence->n_tokens
+            );
+        weir_work work = { .sequence = sequence,
+                           .n_rows = next_rows(runner, evaluation, first, sequence->n_tokens),
+                           .is_prompt = first < evaluation->decode_from };
         const bool is_last = first + work.n_rows == sequence->n_tokens;
         work.wanted = evaluation->visit != NULL ? WEIR_LOGITS_ALL
                       : is_last                 ? WEIR_LOGITS_LAST

@@ -12,22 +12,23 @@ typedef void (*weir_logits_visitor)(void *user, int32_t first, int32_t n_rows, c
 
 typedef struct weir_evaluation {
     const int32_t *tokens;
-    int32_t        n_tokens;
-    int32_t        chunk; /* rows per step at most; 0: the runner's limit */
+    int32_t n_tokens;
+    int32_t chunk; /* rows per step at most; 0: the runner's limit */
     int32_t decode_from; /* positions from here on are computed one at a time; INT32_MAX: none */
-    void (*before)(void *user, int32_t first,
-                   int32_t n_rows); /* announces each step; NULL: not wanted */
+    /* Announces each step; NULL: not wanted */
+    void (*before)(void *user, int32_t first, int32_t n_rows);
     weir_logits_visitor visit; /* NULL: no logits are computed but for the last row, see `last` */
-    void               *user;
-    const float        *last; /* out: logits of the last position, borrowed until the next step */
+    void *user;
+    const float *last; /* out: logits of the last position, borrowed until the next step */
     /* Looked at before each step: not 0 ends it with ECANCELED, what is computed stays. */
     const volatile int *stopped;
 } weir_evaluation;
 
 /* Appends the tokens to `sequence` and computes them. EFULL when they do not fit into the window or
  * the pages, ECANCELED when stopped. */
-WEIR_MUST_CHECK weir_status weir_evaluate(weir_runner *runner, weir_sequence *sequence,
-                                          weir_evaluation *evaluation, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_evaluate(
+    weir_runner *runner, weir_sequence *sequence, weir_evaluation *evaluation, weir_error *error
+);
 
 #ifdef __cplusplus
 }

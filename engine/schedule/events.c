@@ -40,10 +40,11 @@ void weir_choice_end(choice *c, weir_finish finish, int32_t stop_token)
     c->job->n_ended++;
     weir_choice_count(c);
     free_slot(c->job->service, c);
-    (void)weir_job_emit(c->job, &(weir_event){ .type = WEIR_EVENT_CHOICE,
-                                               .choice = c->index,
-                                               .finish = finish,
-                                               .token = stop_token });
+    (void)weir_job_emit(
+        c->job,
+        &(weir_event
+        ){ .type = WEIR_EVENT_CHOICE, .choice = c->index, .finish = finish, .token = stop_token }
+    );
 }
 
 static void unlink_running(weir_service *service, const weir_job *job)
@@ -58,10 +59,10 @@ static void unlink_running(weir_service *service, const weir_job *job)
 void weir_job_finish(weir_job *job, weir_status status, const char *message)
 {
     weir_service *const service = job->service;
-    const weir_finish   finish = status == WEIR_OK          ? WEIR_FINISH_STOP
-                                 : status == WEIR_ECANCELED ? WEIR_FINISH_CANCELED
-                                                            : WEIR_FINISH_ERROR;
-    const bool          was_admitted = job->admitted_ns != 0;
+    const weir_finish finish = status == WEIR_OK          ? WEIR_FINISH_STOP
+                               : status == WEIR_ECANCELED ? WEIR_FINISH_CANCELED
+                                                          : WEIR_FINISH_ERROR;
+    const bool was_admitted = job->admitted_ns != 0;
     for (int32_t i = 0; was_admitted && i < job->request.n_choices; i++)
         weir_choice_end(&job->choices[i], finish, -1);
     unlink_running(service, job);

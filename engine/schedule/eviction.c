@@ -13,20 +13,23 @@ static const weir_policy_options *options_of(const weir_job *job)
 }
 
 /* A budget that alone takes more than a client or a request may hold. */
-static weir_status check_bytes(const weir_service_info *info, int64_t budget, int32_t n_choices,
-                               weir_error *error)
+static weir_status check_bytes(
+    const weir_service_info *info, int64_t budget, int32_t n_choices, weir_error *error
+)
 {
-    const int64_t     bytes = n_choices * weir_service_kv_bytes(info, budget);
-    const int64_t     caps[] = { info->kv_per_request, info->kv_per_client };
+    const int64_t bytes = n_choices * weir_service_kv_bytes(info, budget);
+    const int64_t caps[] = { info->kv_per_request, info->kv_per_client };
     const char *const keys[] = { "one request (server.kv_per_request)",
                                  "one key (server.kv_per_key)" };
     for (int i = 0; i < 2; i++)
         if (caps[i] > 0 && bytes > caps[i])
-            return weir_error_set(error, WEIR_EINVAL,
-                                  "kv_budget_exceeded: kv_budget = %" PRId64 " rows take %" PRId64
-                                  " bytes of KV for %d choices, and %s may "
-                                  "hold %" PRId64 "; ask for fewer rows",
-                                  budget, bytes, (int)n_choices, keys[i], caps[i]);
+            return weir_error_set(
+                error, WEIR_EINVAL,
+                "kv_budget_exceeded: kv_budget = %" PRId64 " rows take %" PRId64
+                " bytes of KV for %d choices, and %s may "
+                "hold %" PRId64 "; ask for fewer rows",
+                budget, bytes, (int)n_choices, keys[i], caps[i]
+            );
     return WEIR_OK;
 }
 
@@ -37,19 +40,21 @@ static weir_status check(const weir_job *job, int64_t budget, weir_error *error)
         return weir_error_set(
             error, WEIR_EINVAL,
             "kv_policy \"%s\" needs kv_budget, the number of rows that each KV head keeps",
-            weir_policy_name(options_of(job)));
+            weir_policy_name(options_of(job))
+        );
     if (budget > info->window)
         return weir_error_set(
             error, WEIR_EINVAL,
             "kv_budget is %" PRId64
             " rows, and no sequence has more than the window of %d; ask for fewer",
-            budget, (int)info->window);
+            budget, (int)info->window
+        );
     return check_bytes(info, budget, job->request.n_choices, error);
 }
 
 weir_status weir_job_open_policy_run(weir_job *job, weir_error *error)
 {
-    const weir_request *const        request = &job->request;
+    const weir_request *const request = &job->request;
     const weir_service_policy *const own = job->service->policy;
     const weir_policy_options *const options = options_of(job);
     const int64_t budget = request->kv_budget > 0 || own == NULL ? request->kv_budget : own->budget;
@@ -58,13 +63,15 @@ weir_status weir_job_open_policy_run(weir_job *job, weir_error *error)
         if (request->kv_budget <= 0) return WEIR_OK;
         return weir_error_set(
             error, WEIR_EINVAL,
-            "kv_budget is given, but no policy says which rows stay: set kv_policy");
+            "kv_budget is given, but no policy says which rows stay: set kv_policy"
+        );
     }
     if (own == NULL)
         return weir_error_set(
             error, WEIR_EINVAL,
             "kv_policy \"%s\": this model has no KV rows that a policy could drop",
-            weir_policy_name(options));
+            weir_policy_name(options)
+        );
     if (request->kv_budget > 0 || budget < 1)
         WEIR_TRY(check(job, budget, error)); /* the service's own may be more than any text has */
     weir_policy_run_options wish = { .policy = options,
@@ -95,8 +102,9 @@ void weir_choice_watch(choice *c)
 {
     const weir_request *const request = &c->job->request;
     if (c->job->policy_run != NULL)
-        c->sequence->policy_run = weir_policy_run_begin(c->job->policy_run, c->index,
-                                                        request->n_prompt, request->n_pinned);
+        c->sequence->policy_run = weir_policy_run_begin(
+            c->job->policy_run, c->index, request->n_prompt, request->n_pinned
+        );
 }
 
 void weir_choice_count_before(choice *c)
@@ -106,11 +114,11 @@ void weir_choice_count_before(choice *c)
 
 void weir_choice_count(choice *c)
 {
-    weir_service *const         service = c->job->service;
-    const weir_sequence *const  sequence = c->sequence;
+    weir_service *const service = c->job->service;
+    const weir_sequence *const sequence = c->sequence;
     const weir_policy_run_count n = weir_runner_count(service->runner, sequence);
     const weir_banks banks = weir_runner_banks(service->runner, c->is_torn ? NULL : sequence);
-    const int64_t    dropped = sequence->policy_run != NULL ? n.evicted : 0;
+    const int64_t dropped = sequence->policy_run != NULL ? n.evicted : 0;
     c->job->usage.n_rows += n.live;
     c->job->usage.n_evicted += n.evicted;
     c->job->usage.kv_bytes += (int64_t)weir_sequence_kv_bytes(sequence);
@@ -150,8 +158,9 @@ static weir_status drop_rows(weir_service *service, const choice *c, weir_error 
     }
 }
 
-static void fail(weir_service *service, choice *c, int32_t n_works, weir_status status,
-                 const char *message)
+static void fail(
+    weir_service *service, choice *c, int32_t n_works, weir_status status, const char *message
+)
 {
     weir_job *const job = c->job;
     for (int32_t i = 0; i < job->request.n_choices; i++) job->choices[i].is_torn = true;
@@ -170,13 +179,13 @@ void weir_service_evict(weir_service *service, int32_t n_works)
 {
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         choice *const c = service->slots[i].owner;
-        weir_error    error = { 0 };
+        weir_error error = { 0 };
         if (c == NULL || c->is_waiting || c->is_stalled || c->sequence->policy_run == NULL)
             continue;
         const weir_status status = drop_rows(service, c, &error);
+        /* Alone it would come to the same point again and find the same */
         if (status == WEIR_EFULL && is_worth_waiting(service, c))
-            weir_choice_preempt(
-                c); /* alone it would come to the same point again and find the same */
+            weir_choice_preempt(c);
         else if (status != WEIR_OK)
             fail(service, c, n_works, status, error.text);
     }

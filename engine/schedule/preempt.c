@@ -58,7 +58,7 @@ void weir_choice_preempt(choice *c)
 bool weir_service_preempt(void *user, const weir_sequence *behind)
 {
     const weir_service *const service = user;
-    choice *const             victim =
+    choice *const victim =
         behind == NULL ? youngest(service) : youngest_behind(service, owner_of(service, behind));
     if (victim != NULL) weir_choice_preempt(victim);
     return victim != NULL;

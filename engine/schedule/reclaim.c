@@ -10,10 +10,10 @@
 #include "engine/schedule/tiers.h"
 
 typedef struct reclaim {
-    const weir_kv_holders      *holders;
+    const weir_kv_holders *holders;
     const weir_reclaim_request *request;
-    weir_status                 demoted; /* of the last demotion */
-    weir_error                  why; /* it failed */
+    weir_status demoted; /* of the last demotion */
+    weir_error why; /* it failed */
 } reclaim;
 
 /* ---- the steps ------------------------------------------------------------------------------- */
@@ -21,7 +21,7 @@ typedef struct reclaim {
 static bool demote_cached(reclaim *r)
 {
     const weir_reclaim_request *const request = r->request;
-    const int64_t                     before = weir_kv_free_blocks(request->store);
+    const int64_t before = weir_kv_free_blocks(request->store);
     if (r->holders->prefix == NULL) return false;
     r->demoted =
         weir_tiers_demote_cached(request->store, r->holders->prefix, request->blocks, &r->why);
@@ -53,8 +53,9 @@ static bool demote_running(reclaim *r)
 {
     const weir_reclaim_request *const request = r->request;
     if (r->demoted != WEIR_OK) return false;
-    r->demoted = weir_tiers_demote_running(request->store, r->holders, request->works,
-                                           request->n_works, request->hot, &r->why);
+    r->demoted = weir_tiers_demote_running(
+        request->store, r->holders, request->works, request->n_works, request->hot, &r->why
+    );
     return r->demoted == WEIR_OK;
 }
 
@@ -120,7 +121,7 @@ typedef enum goal {
  * blocks near the kernels. A policy never stops a save: the sequence can wait until it is written.
  * A session never preempts; if a save is in its way, weir_service_claim has stopped it. */
 static const struct {
-    goal     goal;
+    goal goal;
     uint32_t steps;
 } callers[WEIR_RECLAIM_CALLERS] = {
     [WEIR_RECLAIM_FOR_STEP] = { GOAL_PAGES, STEP(CACHED) | STEP(SAVED) },
@@ -159,11 +160,13 @@ static int64_t free_pages(const weir_reclaim_request *request)
 static bool run(reclaim *r, weir_reclaim_step step)
 {
     const int64_t before = free_pages(r->request);
-    const bool    again = steps[step].run(r);
+    const bool again = steps[step].run(r);
     const int64_t freed = free_pages(r->request) - before;
     if (!again && freed <= 0) return false;
-    weir_log(WEIR_LOG_DEBUG, "KV memory is short: %s, %" PRId64 " pages (costs %s)",
-             steps[step].name, freed, steps[step].cost);
+    weir_log(
+        WEIR_LOG_DEBUG, "KV memory is short: %s, %" PRId64 " pages (costs %s)", steps[step].name,
+        freed, steps[step].cost
+    );
     if (r->holders->counts != NULL) {
         r->holders->counts[step].n++;
         r->holders->counts[step].pages += freed > 0 ? freed : 0;
@@ -176,26 +179,31 @@ static void log_failure(const weir_kv_store *store, const char *why)
 {
     const int64_t n = weir_kv_residency_of(store).write_errors;
     if ((n & (n - 1)) == 0)
-        weir_log(WEIR_LOG_WARNING, "KV pages stay in memory (%" PRId64 " times so far): %s", n,
-                 why);
+        weir_log(
+            WEIR_LOG_WARNING, "KV pages stay in memory (%" PRId64 " times so far): %s", n, why
+        );
 }
 
 static weir_status refuse(reclaim *r, weir_error *error)
 {
     if (callers[r->request->caller].goal != GOAL_BLOCKS) return WEIR_EFULL;
     if (r->why.text[0] == '\0')
-        (void)weir_error_set(&r->why, WEIR_EFULL,
-                             "what may leave it is in the tier below already; raise %s",
-                             weir_kv_store_budget(r->request->store));
-    return weir_error_set(error, WEIR_EFULL, "no memory for %" PRId64 " more tokens of KV: %s",
-                          r->request->blocks * WEIR_PAGE_TOKENS, r->why.text);
+        (void)weir_error_set(
+            &r->why, WEIR_EFULL, "what may leave it is in the tier below already; raise %s",
+            weir_kv_store_budget(r->request->store)
+        );
+    return weir_error_set(
+        error, WEIR_EFULL, "no memory for %" PRId64 " more tokens of KV: %s",
+        r->request->blocks * WEIR_PAGE_TOKENS, r->why.text
+    );
 }
 
-weir_status weir_reclaim(const weir_kv_holders *holders, const weir_reclaim_request *request,
-                         weir_error *error)
+weir_status weir_reclaim(
+    const weir_kv_holders *holders, const weir_reclaim_request *request, weir_error *error
+)
 {
     reclaim r = { .holders = holders, .request = request };
-    bool    any = false;
+    bool any = false;
     for (int i = 0; i < WEIR_RECLAIM_STEPS; i++) {
         if ((callers[request->caller].steps & 1u << i) == 0) continue;
         while (!any && !is_met(request) && run(&r, (weir_reclaim_step)i))

@@ -15,9 +15,8 @@ extern "C" {
 /* What holds pages besides the sequences of a step, and can be asked to give them up. */
 typedef struct weir_kv_holders {
     weir_prefix *prefix; /* NULL: nothing is cached */
-    weir_sequence *(*running)(
-        void   *user,
-        int32_t i); /* sequence number i, NULL past the last; NULL: there are no others */
+    /* Sequence number i, NULL past the last; NULL: there are no others */
+    weir_sequence *(*running)(void *user, int32_t i);
     void *user; /* of the functions */
     bool (*release)(void *user); /* lets go of what is being saved; NULL or false: nothing is */
     /* Preempts the youngest sequence, `behind` a given one or of all that run; NULL or false: there
@@ -40,20 +39,21 @@ typedef enum weir_reclaim_caller {
 struct weir_work;
 
 typedef struct weir_reclaim_request {
-    weir_reclaim_caller     caller;
-    weir_kv_store          *store;
+    weir_reclaim_caller caller;
+    weir_kv_store *store;
     const struct weir_work *works; /* [n_works] of the step */
-    int32_t                 n_works;
-    const weir_sequence    *sequence; /* that is pruned; NULL: none */
-    weir_kv_pages           pages; /* wanted; MEMORY looks at the blocks instead */
-    int64_t                 blocks; /* past the sinks */
-    int32_t                 hot; /* blocks at the end of a sequence that stay in memory */
+    int32_t n_works;
+    const weir_sequence *sequence; /* that is pruned; NULL: none */
+    weir_kv_pages pages; /* wanted; MEMORY looks at the blocks instead */
+    int64_t blocks; /* past the sinks */
+    int32_t hot; /* blocks at the end of a sequence that stay in memory */
 } weir_reclaim_request;
 
 /* OK: what STEP, MEMORY and SESSION want is free; for the others something was freed, so trying
  * again may succeed. EFULL: nothing is left to free, and for MEMORY the error says why. */
-WEIR_MUST_CHECK weir_status weir_reclaim(const weir_kv_holders      *holders,
-                                         const weir_reclaim_request *request, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_reclaim(
+    const weir_kv_holders *holders, const weir_reclaim_request *request, weir_error *error
+);
 
 #ifdef __cplusplus
 }

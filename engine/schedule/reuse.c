@@ -24,16 +24,18 @@ static bool may_reuse(const choice *c) { return may_keep(c) && !c->sequence->tab
 
 static weir_prefix_hit take(choice *c, int32_t most)
 {
-    return weir_prefix_match(c->job->service->prefix, c->sequence, c->job->request.cache_salt,
-                             most);
+    return weir_prefix_match(
+        c->job->service->prefix, c->sequence, c->job->request.cache_salt, most
+    );
 }
 
 /* A kept text of its policy, else what the policy need not see of any. The nearer one says why it
  * is not more. */
 static weir_prefix_hit take_watched(choice *c)
 {
-    weir_prefix_hit hit = weir_pruned_match(c->job->service->prefix, c->sequence,
-                                            c->job->request.cache_salt, c->is_again);
+    weir_prefix_hit hit = weir_pruned_match(
+        c->job->service->prefix, c->sequence, c->job->request.cache_salt, c->is_again
+    );
     if (hit.n_rows > 0) {
         c->n_evicted_before =
             weir_policy_run_count_of(c->sequence->policy_run, &c->sequence->table, hit.n_rows)
@@ -60,7 +62,7 @@ void weir_choice_reuse(choice *c)
                                : "not asked for";
         return;
     }
-    const bool            is_watched = c->sequence->policy_run != NULL;
+    const bool is_watched = c->sequence->policy_run != NULL;
     const weir_prefix_hit hit = is_watched ? take_watched(c) : take(c, c->sequence->n_tokens - 1);
     c->is_lost = hit.n_rows < job->request.n_kept;
     if (c->n_answer > 0 || c->index > 0) return; /* a preempted choice takes up its own text */
@@ -68,8 +70,10 @@ void weir_choice_reuse(choice *c)
     job->usage.n_matched = hit.n_matched;
     job->usage.reuse = hit.reason;
     if (hit.n_rows == 0 && !is_watched &&
-        weir_pruned_contains(job->service->prefix, job->request.prompt, job->request.n_prompt,
-                             job->request.cache_salt))
+        weir_pruned_contains(
+            job->service->prefix, job->request.prompt, job->request.n_prompt,
+            job->request.cache_salt
+        ))
         job->usage.reuse =
             "this text is kept under a KV policy, which the request does not ask for";
 }
@@ -102,7 +106,7 @@ static bool has_blocks(const choice *c) { return c->job->service->block_rows > 1
 static int32_t cut(const choice *c, int32_t at)
 {
     const int32_t block = c->job->service->block_rows;
-    int32_t       each = is_paged(c) ? WEIR_PAGE_TOKENS : 1;
+    int32_t each = is_paged(c) ? WEIR_PAGE_TOKENS : 1;
     while (each % block != 0) each += is_paged(c) ? WEIR_PAGE_TOKENS : 1;
     return at / each * each;
 }
@@ -123,8 +127,10 @@ static void want(choice *c, weir_work *work, int32_t at)
                              ? weir_prefix_acquire_snapshot(c->job->service->prefix)
                              : NULL;
     if (state == NULL) return;
-    memmove(work->snapshots + place + 1, work->snapshots + place,
-            (size_t)(work->n_snapshots - place) * sizeof *work->snapshots);
+    memmove(
+        work->snapshots + place + 1, work->snapshots + place,
+        (size_t)(work->n_snapshots - place) * sizeof *work->snapshots
+    );
     work->snapshots[place] = (weir_batch_snapshot){ .after = after, .dst = state };
     work->n_snapshots++;
 }
@@ -152,10 +158,8 @@ void weir_choice_want_states(choice *c, weir_work *work)
         return;
     }
     want(c, work, cut(c, request->n_prompt - 1));
-    if (c->index == 0)
-        want(c, work,
-             cut(c, c->job->usage
-                        .n_matched)); /* where this text left another one, a third may leave both */
+    /* Where this text left another one, a third may leave both */
+    if (c->index == 0) want(c, work, cut(c, c->job->usage.n_matched));
     for (int i = 0; i < WEIR_TURN_STARTS; i++) want(c, work, cut(c, request->turn_starts[i]));
     const int32_t grid = grid_rows(c);
     want(c, work, (c->sequence->n_computed / grid + 1) * grid);
@@ -188,17 +192,18 @@ void weir_choice_got_states(choice *c, weir_work *work, int32_t n_before, bool i
 void weir_choice_share(choice *c)
 {
     if (!may_reuse(c) || c->sequence->n_computed < WEIR_PAGE_TOKENS) return;
-    const int32_t left = weir_prefix_insert(c->job->service->prefix, c->sequence,
-                                            c->job->request.cache_salt, c->marks, c->n_marks, true);
+    const int32_t left = weir_prefix_insert(
+        c->job->service->prefix, c->sequence, c->job->request.cache_salt, c->marks, c->n_marks, true
+    );
     memmove(c->marks, c->marks + c->n_marks - left, (size_t)left * sizeof *c->marks);
     c->n_marks = left;
 }
 
 static void keep_rows(choice *c)
 {
-    weir_prefix *const   prefix = c->job->service->prefix;
+    weir_prefix *const prefix = c->job->service->prefix;
     weir_sequence *const sequence = c->sequence;
-    const int32_t        end = sequence->n_computed;
+    const int32_t end = sequence->n_computed;
     int32_t n = 0; /* a choice that was preempted may have marks that it has not reached again */
     for (int32_t i = 0; i < c->n_marks; i++) {
         if (c->marks[i].at <= end)
@@ -224,19 +229,22 @@ static void keep_rows(choice *c)
 static void keep_watched(choice *c)
 {
     weir_sequence *const sequence = c->sequence;
-    const int32_t        n = sequence->n_computed;
+    const int32_t n = sequence->n_computed;
     if (n < c->job->request.n_prompt || !weir_choice_apply_policy(c)) return;
     if (!sequence->table.is_pruned && !weir_policy_run_needs_turns(sequence->policy_run)) return;
-    const char *const why =
-        weir_policy_run_turn(sequence->policy_run, n, n)
-            ? weir_pruned_insert(c->job->service->prefix, sequence, c->job->request.cache_salt,
-                                 c->index == 0 ? c->job->request.session : NULL)
-            : "it had more turns than are remembered";
+    const char *const why = weir_policy_run_turn(sequence->policy_run, n, n)
+                                ? weir_pruned_insert(
+                                      c->job->service->prefix, sequence, c->job->request.cache_salt,
+                                      c->index == 0 ? c->job->request.session : NULL
+                                  )
+                                : "it had more turns than are remembered";
     if (why != NULL)
-        weir_log(WEIR_LOG_INFO,
-                 "a text of %d tokens under the KV policy %s is not kept, so what continues it is "
-                 "computed: %s",
-                 (int)n, c->job->usage.kv_policy, why);
+        weir_log(
+            WEIR_LOG_INFO,
+            "a text of %d tokens under the KV policy %s is not kept, so what continues it is "
+            "computed: %s",
+            (int)n, c->job->usage.kv_policy, why
+        );
 }
 
 void weir_choice_keep(choice *c)

@@ -9,28 +9,28 @@
 /* A sequence of the step whose policy sees what attention gave to its rows. */
 typedef struct watched {
     weir_attention_watch watch;
-    const weir_work     *work;
-    const weir_runner   *runner;
+    const weir_work *work;
+    const weir_runner *runner;
 } watched;
 
 struct weir_runner {
-    const weir_model    *model;
-    weir_workspace      *workspace;
-    weir_ledger         *ledger;
-    void                *memory; /* of the four arrays */
-    weir_runner_limits   limits;
-    const weir_kv_pair  *formats; /* [kv_layers] borrowed */
-    weir_kv_sinks        sinks;
-    weir_kv_prefetch    *prefetch; /* NULL: there is no tier below */
-    weir_kv_source       source;
-    weir_kv_holders      holders;
-    const char          *problem; /* of a work that failed in the last step */
-    int32_t             *tokens;     /* [limits.rows] */
-    int32_t             *logit_rows; /* [limits.logits] */
-    weir_batch_segment  *segments;   /* [limits.works] */
-    watched             *watched;    /* [limits.works] */
+    const weir_model *model;
+    weir_workspace *workspace;
+    weir_ledger *ledger;
+    void *memory; /* of the four arrays */
+    weir_runner_limits limits;
+    const weir_kv_pair *formats; /* [kv_layers] borrowed */
+    weir_kv_sinks sinks;
+    weir_kv_prefetch *prefetch; /* NULL: there is no tier below */
+    weir_kv_source source;
+    weir_kv_holders holders;
+    const char *problem; /* of a work that failed in the last step */
+    int32_t *tokens;     /* [limits.rows] */
+    int32_t *logit_rows; /* [limits.logits] */
+    weir_batch_segment *segments;   /* [limits.works] */
+    watched *watched;    /* [limits.works] */
     weir_queries_visitor visit_queries; /* NULL: nobody wants them */
-    void                *queries_user,
+    void *queries_user,
         *queries; /* queries: [limits.rows, heads, head_dim]; NULL: never asked for */
     weir_kv_evictor *evictor; /* NULL: no sequence has a policy */
     void (*observe)(void *user, int64_t layer, const float *hidden);
@@ -58,7 +58,7 @@ static bool is_cold(void *user, int64_t kv_layer, int32_t segment)
 
 static void take(void *user, int64_t kv_layer, int32_t segment, weir_kv_range *range)
 {
-    weir_runner *const  runner = user;
+    weir_runner *const runner = user;
     weir_kv_range_pages pages;
     weir_kv_prefetch_take(runner->prefetch, kv_layer, segment, &pages);
     *range = (weir_kv_range){ .pages = pages.pages,
@@ -80,8 +80,10 @@ static weir_status open_prefetch(weir_runner *runner, const weir_kv_spec *spec, 
     const weir_shape *const shape = weir_model_shape(runner->model);
     int32_t *const windows = weir_memory_take_zero((size_t)spec->n_layers, sizeof *windows);
     if (windows == NULL)
-        return weir_error_set(error, WEIR_ENOMEM, "no memory for the windows of %lld layers",
-                              (long long)spec->n_layers);
+        return weir_error_set(
+            error, WEIR_ENOMEM, "no memory for the windows of %lld layers",
+            (long long)spec->n_layers
+        );
     for (int64_t i = 0; i < shape->n_layers; i++) {
         const weir_block_kv *const kv = weir_model_layer_kv(runner->model, i);
         if (kv != NULL)
@@ -89,7 +91,7 @@ static weir_status open_prefetch(weir_runner *runner, const weir_kv_spec *spec, 
                 (int32_t)kv->geometry.window;
     }
     const weir_kv_prefetch_limits limits = { .segments = runner->limits.works, .windows = windows };
-    const weir_status             status =
+    const weir_status status =
         weir_kv_prefetch_open(&runner->prefetch, spec, &limits, runner->ledger, error);
     weir_memory_give(windows);
     runner->source =
@@ -98,9 +100,10 @@ static weir_status open_prefetch(weir_runner *runner, const weir_kv_spec *spec, 
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
-weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_ledger *ledger,
-                             const weir_kv_spec *spec, const weir_runner_limits *limits,
-                             weir_error *error)
+weir_status weir_runner_open(
+    weir_runner **out, const weir_model *model, weir_ledger *ledger, const weir_kv_spec *spec,
+    const weir_runner_limits *limits, weir_error *error
+)
 {
     weir_runner *const runner = calloc(1, sizeof *runner);
     if (runner == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the runner");
@@ -110,8 +113,9 @@ weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_le
                              .formats = spec->formats,
                              .sinks = spec->sinks };
     if (runner->limits.hot < 1) runner->limits.hot = 1;
-    weir_status status = weir_ledger_alloc(ledger, &runner->memory, WEIR_ACCOUNT_TOKENS,
-                                           weir_runner_bytes(limits), error);
+    weir_status status = weir_ledger_alloc(
+        ledger, &runner->memory, WEIR_ACCOUNT_TOKENS, weir_runner_bytes(limits), error
+    );
     if (status == WEIR_OK) {
         runner->segments = runner->memory; /* widest first */
         runner->watched = (watched *)(runner->segments + limits->works);
@@ -142,10 +146,12 @@ void weir_runner_close(weir_runner *runner)
     if (runner == NULL) return;
     weir_kv_prefetch_close(runner->prefetch);
     weir_workspace_close(runner->workspace);
-    weir_ledger_free(runner->ledger, runner->queries, WEIR_ACCOUNT_ACTIVATIONS,
-                     queries_bytes(runner));
-    weir_ledger_free(runner->ledger, runner->memory, WEIR_ACCOUNT_TOKENS,
-                     weir_runner_bytes(&runner->limits));
+    weir_ledger_free(
+        runner->ledger, runner->queries, WEIR_ACCOUNT_ACTIVATIONS, queries_bytes(runner)
+    );
+    weir_ledger_free(
+        runner->ledger, runner->memory, WEIR_ACCOUNT_TOKENS, weir_runner_bytes(&runner->limits)
+    );
     free(runner);
 }
 
@@ -175,8 +181,9 @@ weir_banks weir_runner_banks(const weir_runner *runner, const weir_sequence *seq
 weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence)
 {
     if (sequence->policy_run != NULL)
-        return weir_policy_run_count_of(sequence->policy_run, &sequence->table,
-                                        sequence->n_computed);
+        return weir_policy_run_count_of(
+            sequence->policy_run, &sequence->table, sequence->n_computed
+        );
     const weir_banks banks = weir_runner_banks(runner, sequence);
     if (banks.n_layers == 0) return (weir_policy_run_count){ .live = sequence->n_computed };
     return (weir_policy_run_count){ .live = weir_banks_live(&banks),
@@ -188,21 +195,23 @@ int64_t weir_runner_n_vocab(const weir_runner *runner)
     return weir_model_shape(runner->model)->n_vocab;
 }
 
-void weir_runner_observe(weir_runner *runner,
-                         void (*observe)(void *user, int64_t layer, const float *hidden),
-                         void *user)
+void weir_runner_observe(
+    weir_runner *runner, void (*observe)(void *user, int64_t layer, const float *hidden), void *user
+)
 {
     runner->observe = observe;
     runner->user = user;
 }
 
-weir_status weir_runner_show_queries(weir_runner *runner, weir_queries_visitor visit, void *user,
-                                     weir_error *error)
+weir_status weir_runner_show_queries(
+    weir_runner *runner, weir_queries_visitor visit, void *user, weir_error *error
+)
 {
     WEIR_ASSERT(visit == NULL || runner->evictor != NULL);
     if (visit != NULL && runner->queries == NULL)
-        WEIR_TRY(weir_ledger_alloc(runner->ledger, &runner->queries, WEIR_ACCOUNT_ACTIVATIONS,
-                                   queries_bytes(runner), error));
+        WEIR_TRY(weir_ledger_alloc(
+            runner->ledger, &runner->queries, WEIR_ACCOUNT_ACTIVATIONS, queries_bytes(runner), error
+        ));
     runner->visit_queries = visit;
     runner->queries_user = user;
     return WEIR_OK;
@@ -228,8 +237,10 @@ static int64_t blocks_wanted(const weir_work *works, int32_t n_works)
     return weir_kv_pages_blocks(weir_kv_store_spec(works[0].sequence->store), n);
 }
 
-static weir_status reclaim_memory(const weir_runner *runner, const weir_work *works,
-                                  int32_t n_works, int64_t n_blocks, weir_error *error)
+static weir_status reclaim_memory(
+    const weir_runner *runner, const weir_work *works, int32_t n_works, int64_t n_blocks,
+    weir_error *error
+)
 {
     if (runner->prefetch == NULL) return WEIR_OK;
     const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_MEMORY,
@@ -242,17 +253,19 @@ static weir_status reclaim_memory(const weir_runner *runner, const weir_work *wo
 }
 
 /* Backs all rows with pages. A last page that cannot be read back fails its work alone. */
-static weir_status reserve_rows(weir_runner *runner, weir_work *works, int32_t n_works,
-                                weir_error *error)
+static weir_status reserve_rows(
+    weir_runner *runner, weir_work *works, int32_t n_works, weir_error *error
+)
 {
     for (int32_t i = 0; i < n_works; i++) {
         weir_sequence *const sequence = works[i].sequence;
-        const weir_status    status =
+        const weir_status status =
             weir_kv_reserve(&sequence->table, sequence->store, works[i].n_rows);
         if (status == WEIR_EFULL)
-            return weir_error_set(error, status, "no KV pages left for %d rows (%s)",
-                                  (int)(sequence->n_computed + works[i].n_rows),
-                                  weir_kv_store_budget(sequence->store));
+            return weir_error_set(
+                error, status, "no KV pages left for %d rows (%s)",
+                (int)(sequence->n_computed + works[i].n_rows), weir_kv_store_budget(sequence->store)
+            );
         works[i].failed = status != WEIR_OK;
         if (works[i].failed)
             runner->problem = "its last KV page cannot be read back from the disk "
@@ -267,31 +280,36 @@ static weir_status reserve_rows(weir_runner *runner, weir_work *works, int32_t n
     return WEIR_OK;
 }
 
-static void show(void *user, int64_t kv_layer, const float *queries, int64_t row_stride,
-                 int64_t head_stride)
+static void show(
+    void *user, int64_t kv_layer, const float *queries, int64_t row_stride, int64_t head_stride
+)
 {
-    const watched *const      seen = user;
-    weir_sequence *const      sequence = seen->work->sequence;
+    const watched *const seen = user;
+    weir_sequence *const sequence = seen->work->sequence;
     const weir_policy_queries rows = { .data = queries,
                                        .n = seen->work->n_rows,
                                        .head_stride = head_stride,
                                        .row_stride = row_stride };
-    weir_policy_run_observe(sequence->policy_run, &sequence->table, kv_layer, sequence->n_computed,
-                            &rows);
+    weir_policy_run_observe(
+        sequence->policy_run, &sequence->table, kv_layer, sequence->n_computed, &rows
+    );
 }
 
-static void show_plain(void *user, int64_t kv_layer, const float *queries, int64_t row_stride,
-                       int64_t head_stride)
+static void show_plain(
+    void *user, int64_t kv_layer, const float *queries, int64_t row_stride, int64_t head_stride
+)
 {
     const watched *const seen = user;
     (void)queries, (void)row_stride, (void)head_stride;
-    seen->runner->visit_queries(seen->runner->queries_user, kv_layer, seen->watch.plain,
-                                seen->work->n_rows);
+    seen->runner->visit_queries(
+        seen->runner->queries_user, kv_layer, seen->watch.plain, seen->work->n_rows
+    );
 }
 
 /* Of a sequence without a policy, the rows of the step from first_row on. */
-static const weir_attention_watch *watch_queries(const weir_runner *runner, watched *place,
-                                                 const weir_work *work, int32_t first_row)
+static const weir_attention_watch *watch_queries(
+    const weir_runner *runner, watched *place, const weir_work *work, int32_t first_row
+)
 {
     if (runner->visit_queries == NULL) return NULL;
     *place = (watched){ .watch = { .plain = (float *)runner->queries +
@@ -304,8 +322,9 @@ static const weir_attention_watch *watch_queries(const weir_runner *runner, watc
 }
 
 /* NULL: nobody wants to see the sequence. */
-static const weir_attention_watch *watch(const weir_runner *runner, watched *place,
-                                         const weir_work *work, int32_t first_row)
+static const weir_attention_watch *watch(
+    const weir_runner *runner, watched *place, const weir_work *work, int32_t first_row
+)
 {
     if (work->sequence->policy_run == NULL) return watch_queries(runner, place, work, first_row);
     const weir_policy_run_view view =
@@ -333,14 +352,16 @@ static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_w
                          .observe = runner->observe,
                          .user = runner->user };
     for (int32_t i = 0; i < n_works; i++) {
-        weir_work *const     work = &works[i];
+        weir_work *const work = &works[i];
         weir_sequence *const sequence = work->sequence;
         work->first_logit = -1;
         if (work->failed) continue;
         WEIR_ASSERT(work->n_rows >= 1 && sequence->n_computed + work->n_rows <= sequence->n_tokens);
         WEIR_ASSERT(batch.n_rows + work->n_rows <= runner->limits.rows);
-        memcpy(runner->tokens + batch.n_rows, sequence->tokens + sequence->n_computed,
-               (size_t)work->n_rows * sizeof(int32_t));
+        memcpy(
+            runner->tokens + batch.n_rows, sequence->tokens + sequence->n_computed,
+            (size_t)work->n_rows * sizeof(int32_t)
+        );
         const weir_attention_watch *const watches =
             watch(runner, &runner->watched[batch.n_segments], work, batch.n_rows);
         if (runner->prefetch != NULL)
@@ -351,20 +372,19 @@ static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_w
                                 .n_rows = work->n_rows,
                                 .is_reread = watches != NULL &&
                                              weir_attention_watch_rereads(watches, work->n_rows) };
-        runner->segments[batch.n_segments++] =
-            (weir_batch_segment){ .first_row = batch.n_rows,
-                                  .n_rows = work->n_rows,
-                                  .n_past = sequence->n_computed,
-                                  .is_prompt = work->is_prompt,
-                                  .head_rows =
-                                      sequence->table.is_pruned ? sequence->table.head_rows : NULL,
-                                  .watch = watches,
-                                  .pages = (void *const *)sequence->table.pages,
-                                  .page_stride = sequence->table.capacity,
-                                  .open = (void *const *)sequence->table.open,
-                                  .recurrent = sequence->recurrent,
-                                  .snapshots = work->snapshots,
-                                  .n_snapshots = work->n_snapshots };
+        runner->segments[batch.n_segments++] = (weir_batch_segment
+        ){ .first_row = batch.n_rows,
+           .n_rows = work->n_rows,
+           .n_past = sequence->n_computed,
+           .is_prompt = work->is_prompt,
+           .head_rows = sequence->table.is_pruned ? sequence->table.head_rows : NULL,
+           .watch = watches,
+           .pages = (void *const *)sequence->table.pages,
+           .page_stride = sequence->table.capacity,
+           .open = (void *const *)sequence->table.open,
+           .recurrent = sequence->recurrent,
+           .snapshots = work->snapshots,
+           .n_snapshots = work->n_snapshots };
         sequence->recurrent_dirty = true;
         const int32_t wanted = work->wanted == WEIR_LOGITS_ALL    ? work->n_rows
                                : work->wanted == WEIR_LOGITS_LAST ? 1
@@ -379,8 +399,10 @@ static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_w
 }
 
 /* Runs the batch while its cold pages are read. */
-static weir_status forward(weir_runner *runner, weir_batch *batch, weir_work *works,
-                           int32_t n_works, const float **logits, weir_error *error)
+static weir_status forward(
+    weir_runner *runner, weir_batch *batch, weir_work *works, int32_t n_works, const float **logits,
+    weir_error *error
+)
 {
     const bool reads =
         runner->prefetch != NULL &&
@@ -399,8 +421,9 @@ static weir_status forward(weir_runner *runner, weir_batch *batch, weir_work *wo
     return status;
 }
 
-weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_works,
-                             const float **logits, weir_error *error)
+weir_status weir_runner_step(
+    weir_runner *runner, weir_work *works, int32_t n_works, const float **logits, weir_error *error
+)
 {
     WEIR_ASSERT(n_works >= 1 && n_works <= runner->limits.works);
     int32_t n_failed = 0;
@@ -445,7 +468,7 @@ static bool reclaim_for_policy(void *user, const weir_sequence *sequence, weir_k
 {
     const weir_runner *const runner = user;
     const weir_work work = { .sequence = (weir_sequence *)(uintptr_t)sequence }; /* only read */
-    const int64_t   n_blocks = weir_kv_pages_blocks(weir_kv_store_spec(sequence->store), pages);
+    const int64_t n_blocks = weir_kv_pages_blocks(weir_kv_store_spec(sequence->store), pages);
     if (runner->prefetch != NULL && weir_kv_free_blocks(sequence->store) < n_blocks &&
         reclaim_memory(runner, &work, 1, n_blocks, NULL) == WEIR_OK)
         return true;
@@ -467,6 +490,7 @@ weir_status weir_runner_evict(weir_runner *runner, weir_sequence *sequence, weir
 void weir_runner_promote(weir_runner *runner, const weir_work *works, int32_t n_works)
 {
     if (runner->prefetch != NULL && n_works > 0)
-        weir_tiers_promote(works[0].sequence->store, &runner->holders, works, n_works,
-                           runner->limits.hot);
+        weir_tiers_promote(
+            works[0].sequence->store, &runner->holders, works, n_works, runner->limits.hot
+        );
 }

@@ -25,16 +25,17 @@ typedef enum weir_logits_wanted {
 /* The next n_rows tokens of a sequence: its tokens [n_computed, n_computed + n_rows). KV rows are
  * reserved by the runner. */
 typedef struct weir_work {
-    weir_sequence     *sequence;
-    int32_t            n_rows;
+    weir_sequence *sequence;
+    int32_t n_rows;
     weir_logits_wanted wanted;
-    int32_t            first_logit; /* out: index of its first logits row, -1: none */
-    int32_t            n_snapshots;
+    int32_t first_logit; /* out: index of its first logits row, -1: none */
+    int32_t n_snapshots;
     weir_batch_snapshot
-         snapshots[WEIR_BATCH_SNAPSHOTS]; /* of the recurrent memory, `after` ascending */
+        snapshots[WEIR_BATCH_SNAPSHOTS]; /* of the recurrent memory, `after` ascending */
     bool is_prompt; /* one row: weir_batch_segment.is_prompt */
-    bool failed; /* out: pages of the sequence could not be read from disk; it is as in a step that
-                    failed, the others are not */
+    /* Out: pages of the sequence could not be read from disk; it is as in a step that failed,
+     * the others are not */
+    bool failed;
 } weir_work;
 
 typedef struct weir_runner_limits {
@@ -43,17 +44,18 @@ typedef struct weir_runner_limits {
 } weir_runner_limits;
 
 /* What the account tokens holds for these limits. */
-size_t                      weir_runner_bytes(const weir_runner_limits *limits);
-WEIR_MUST_CHECK weir_status weir_runner_open(weir_runner **out, const weir_model *model,
-                                             weir_ledger *ledger, const weir_kv_spec *spec,
-                                             const weir_runner_limits *limits, weir_error *error);
-void                        weir_runner_close(weir_runner *runner);
-const weir_runner_limits   *weir_runner_limits_of(const weir_runner *runner);
-int64_t                     weir_runner_n_vocab(const weir_runner *runner);
-int32_t           weir_runner_block_rows(const weir_runner *runner); /* weir_model_block_rows */
+size_t weir_runner_bytes(const weir_runner_limits *limits);
+WEIR_MUST_CHECK weir_status weir_runner_open(
+    weir_runner **out, const weir_model *model, weir_ledger *ledger, const weir_kv_spec *spec,
+    const weir_runner_limits *limits, weir_error *error
+);
+void weir_runner_close(weir_runner *runner);
+const weir_runner_limits *weir_runner_limits_of(const weir_runner *runner);
+int64_t weir_runner_n_vocab(const weir_runner *runner);
+int32_t weir_runner_block_rows(const weir_runner *runner); /* weir_model_block_rows */
 const weir_model *weir_runner_model(const weir_runner *runner);
-bool              weir_runner_is_state(const weir_runner *runner, const float *recurrent,
-                                       int64_t n_tokens); /* weir_model_is_state */
+/* weir_model_is_state */
+bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int64_t n_tokens);
 /* weir_model_banks of a sequence between two steps; NULL: of no text. */
 weir_banks weir_runner_banks(const weir_runner *runner, const weir_sequence *sequence);
 /* Rows of a sequence that are there as they were computed, and those that went: where a policy
@@ -61,12 +63,13 @@ weir_banks weir_runner_banks(const weir_runner *runner, const weir_sequence *seq
 weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence);
 /* EFULL (nothing computed; pages found so far stay reserved) when the KV store cannot back all
  * rows. EIO: all works failed. Logits [rows, n_vocab] are borrowed until the next step. */
-WEIR_MUST_CHECK weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_works,
-                                             const float **logits, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_runner_step(
+    weir_runner *runner, weir_work *works, int32_t n_works, const float **logits, weir_error *error
+);
 /* The rows of the work get noise for KV and count as computed (weir_model_fill_noise); the rest is
  * as for a step. */
-WEIR_MUST_CHECK weir_status weir_runner_fill(weir_runner *runner, weir_work *work,
-                                             weir_error *error);
+WEIR_MUST_CHECK weir_status
+weir_runner_fill(weir_runner *runner, weir_work *work, weir_error *error);
 /* What else holds KV pages, and may give them up for a step (reclaim.h); copied. */
 void weir_runner_share(weir_runner *runner, const weir_kv_holders *holders);
 /* Between steps: blocks of these sequences come back to memory where there is room to spare. */
@@ -74,22 +77,23 @@ void weir_runner_promote(weir_runner *runner, const weir_work *works, int32_t n_
 /* With what rows are dropped; borrowed, outlives the steps. NULL: no sequence has a policy. */
 void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor);
 /* After a step: the sequence drops the rows that its policy lets go (engine/kv/apply_policy.h). */
-WEIR_MUST_CHECK weir_status weir_runner_evict(weir_runner *runner, weir_sequence *sequence,
-                                              weir_error *error);
+WEIR_MUST_CHECK weir_status
+weir_runner_evict(weir_runner *runner, weir_sequence *sequence, weir_error *error);
 /* Why a work of the last step failed, a borrowed text. */
 const char *weir_runner_problem(const weir_runner *runner);
 /* Shows the queries of every sequence without a policy, [n_rows, n_heads, head_dim] before rotation
  * and after their norm, of each layer without a sliding window, in the steps that follow; NULL ends
  * it. Takes memory for them; only where rows can be evicted. */
-typedef void (*weir_queries_visitor)(void *user, int64_t kv_layer, const float *queries,
-                                     int32_t n_rows);
-WEIR_MUST_CHECK weir_status weir_runner_show_queries(weir_runner         *runner,
-                                                     weir_queries_visitor visit, void *user,
-                                                     weir_error *error);
+typedef void (*weir_queries_visitor)(
+    void *user, int64_t kv_layer, const float *queries, int32_t n_rows
+);
+WEIR_MUST_CHECK weir_status weir_runner_show_queries(
+    weir_runner *runner, weir_queries_visitor visit, void *user, weir_error *error
+);
 /* As weir_batch.observe, for the steps that follow; NULL ends it. */
-void weir_runner_observe(weir_runner *runner,
-                         void (*observe)(void *user, int64_t layer, const float *hidden),
-                         void *user);
+void weir_runner_observe(
+    weir_runner *runner, void (*observe)(void *user, int64_t layer, const float *hidden), void *user
+);
 
 #ifdef __cplusplus
 }

@@ -59,18 +59,20 @@ static weir_status charge_fixed(weir_service *service, weir_error *error)
 {
     const size_t bytes = weir_service_bytes(service->info.n_slots),
                  scratch = weir_sampler_scratch_bytes((size_t)service->info.n_vocab);
-    WEIR_TRY(
-        weir_ledger_reserve(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENS, bytes, error));
+    WEIR_TRY(weir_ledger_reserve(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENS, bytes, error)
+    );
     service->bytes = bytes;
     WEIR_TRY(
-        weir_ledger_reserve(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_SAMPLER, scratch, error));
+        weir_ledger_reserve(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_SAMPLER, scratch, error)
+    );
     service->sampler_bytes = scratch;
     return WEIR_OK;
 }
 
 /* Charged before by charge_fixed. */
-static weir_status open_fixed(weir_service *service, const weir_service_parts *parts,
-                              weir_error *error)
+static weir_status open_fixed(
+    weir_service *service, const weir_service_parts *parts, weir_error *error
+)
 {
     const size_t n_slots = (size_t)parts->info.n_slots;
     service->info.model_name = strdup(parts->info.model_name);
@@ -116,8 +118,9 @@ static bool release_saved(void *user)
     return hooks != NULL && hooks->release(hooks->user);
 }
 
-weir_status weir_service_open(weir_service **out, const weir_service_parts *parts,
-                              weir_error *error)
+weir_status weir_service_open(
+    weir_service **out, const weir_service_parts *parts, weir_error *error
+)
 {
     weir_service *const service = calloc(1, sizeof *service);
     if (service == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the service");
@@ -138,7 +141,7 @@ weir_status weir_service_open(weir_service **out, const weir_service_parts *part
     pthread_cond_init(&service->idle, NULL);
     service->info.model_name = NULL; /* copied by open_fixed */
     const weir_kv_spec *const spec = weir_kv_store_spec(parts->store);
-    const int64_t             per_block = weir_kv_pages_for(spec, 1);
+    const int64_t per_block = weir_kv_pages_for(spec, 1);
     service->info.kv_sink_pages = spec->n_sink_pages;
     service->info.kv_pages_total = spec->n_pages;
     service->info.kv_disk_pages = spec->n_disk_pages;
@@ -150,8 +153,10 @@ weir_status weir_service_open(weir_service **out, const weir_service_parts *part
     weir_status status = charge_fixed(service, error);
     if (status == WEIR_OK) status = open_fixed(service, parts, error);
     for (size_t i = 0; status == WEIR_OK && i < n_slots; i++)
-        status = weir_sequence_open(&service->slots[i].sequence, parts->store, parts->ledger,
-                                    (size_t)parts->info.recurrent_bytes, error);
+        status = weir_sequence_open(
+            &service->slots[i].sequence, parts->store, parts->ledger,
+            (size_t)parts->info.recurrent_bytes, error
+        );
     service->holders = (weir_kv_holders){ .prefix = parts->prefix,
                                           .running = sequence_at,
                                           .user = service,
@@ -190,8 +195,9 @@ void weir_service_close(weir_service *service)
     free(service->seen);
     free(service->banned);
     weir_ledger_return(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENS, service->bytes);
-    weir_ledger_return(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_SAMPLER,
-                       service->sampler_bytes);
+    weir_ledger_return(
+        service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_SAMPLER, service->sampler_bytes
+    );
     free((void *)service->info.model_name);
     pthread_cond_destroy(&service->idle);
     pthread_cond_destroy(&service->work);
@@ -199,8 +205,9 @@ void weir_service_close(weir_service *service)
     free(service);
 }
 
-void weir_service_call(weir_service *service, void (*run)(weir_service *service, void *user),
-                       void         *user)
+void weir_service_call(
+    weir_service *service, void (*run)(weir_service *service, void *user), void *user
+)
 {
     service_call call = { .run = run, .user = user };
     pthread_mutex_lock(&service->lock);
@@ -213,42 +220,52 @@ void weir_service_call(weir_service *service, void (*run)(weir_service *service,
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
-static weir_status check_request(const weir_service *service, const weir_request *request,
-                                 weir_error *error)
+static weir_status check_request(
+    const weir_service *service, const weir_request *request, weir_error *error
+)
 {
     const weir_service_info *const info = &service->info;
     if (request->n_prompt < 1) return weir_error_set(error, WEIR_EINVAL, "the prompt is empty");
     if (request->n_prompt > info->window)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "context_length_exceeded: the prompt of %d tokens exceeds the "
-                              "available context size of %d tokens; shorten "
-                              "it or raise model.context",
-                              (int)request->n_prompt, (int)info->window);
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "context_length_exceeded: the prompt of %d tokens exceeds the "
+            "available context size of %d tokens; shorten "
+            "it or raise model.context",
+            (int)request->n_prompt, (int)info->window
+        );
     if (request->n_choices < 1 || request->n_choices > info->n_slots)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "n is %d, allowed is 1 to %d (batch.max_sequences)",
-                              (int)request->n_choices, (int)info->n_slots);
+        return weir_error_set(
+            error, WEIR_EINVAL, "n is %d, allowed is 1 to %d (batch.max_sequences)",
+            (int)request->n_choices, (int)info->n_slots
+        );
     WEIR_TRY(weir_service_check_budget(info, request->n_prompt, request->n_choices, error));
     if (request->kv_budget < 0 || request->n_pinned < 0 || request->n_pinned > request->n_prompt)
         return weir_error_set(
             error, WEIR_EINVAL,
-            "kv_budget must not be negative, and no more than the prompt can be protected");
+            "kv_budget must not be negative, and no more than the prompt can be protected"
+        );
     if (request->n_kept < 0 || request->n_kept >= request->n_prompt ||
         (request->n_kept > 0 &&
          (!request->cache_prompt || request->want_prompt_logprobs || request->want_embedding)))
-        return weir_error_set(error, WEIR_EINVAL,
-                              "a prompt that goes on from a state has a token behind it, and what "
-                              "was read before is not scored");
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "a prompt that goes on from a state has a token behind it, and what "
+            "was read before is not scored"
+        );
     if (request->max_tokens < 0 || request->min_tokens < 0)
         return weir_error_set(error, WEIR_EINVAL, "max_tokens and min_tokens must not be negative");
     if (request->n_top_logprobs < 0 || request->n_top_logprobs > WEIR_TOP_LOGPROBS)
-        return weir_error_set(error, WEIR_EINVAL, "top_logprobs is %d, allowed is 0 to %d",
-                              (int)request->n_top_logprobs, (int)WEIR_TOP_LOGPROBS);
+        return weir_error_set(
+            error, WEIR_EINVAL, "top_logprobs is %d, allowed is 0 to %d",
+            (int)request->n_top_logprobs, (int)WEIR_TOP_LOGPROBS
+        );
     for (int32_t i = 0; i < request->n_prompt; i++) {
         if (request->prompt[i] < 0 || request->prompt[i] >= info->n_valid_vocab)
-            return weir_error_set(error, WEIR_EINVAL,
-                                  "token %d at position %d is not in the vocabulary of %d",
-                                  (int)request->prompt[i], (int)i, (int)info->n_valid_vocab);
+            return weir_error_set(
+                error, WEIR_EINVAL, "token %d at position %d is not in the vocabulary of %d",
+                (int)request->prompt[i], (int)i, (int)info->n_valid_vocab
+            );
     }
     return weir_sampling_check(&request->sampling, (size_t)info->n_valid_vocab, error);
 }
@@ -286,25 +303,29 @@ static weir_status open_history(choice *c, const weir_request *request, size_t n
 static void set_limits(weir_job *job)
 {
     const weir_request *const r = &job->request;
-    const int64_t             rows = r->n_prompt + (int64_t)r->max_tokens - (r->max_tokens > 0);
+    const int64_t rows = r->n_prompt + (int64_t)r->max_tokens - (r->max_tokens > 0);
     job->row_limit = weir_service_row_limit(&job->service->info, r->n_choices);
     job->row_peak = rows < job->row_limit ? (int32_t)rows : job->row_limit;
 }
 
-static weir_status no_memory(const weir_service *service, const weir_request *request,
-                             weir_error *error)
+static weir_status no_memory(
+    const weir_service *service, const weir_request *request, weir_error *error
+)
 {
     weir_ledger_state state = { 0 };
     weir_ledger_read(service->ledger, &state);
     const size_t cap = state.cap[WEIR_TIER_HOST], used = state.total[WEIR_TIER_HOST];
-    return weir_error_set(error, WEIR_ENOMEM,
-                          "no room for a request of %d tokens now: %zu of %zu bytes left; try "
-                          "again, or raise memory.host",
-                          (int)request->n_prompt, cap > used ? cap - used : 0, cap);
+    return weir_error_set(
+        error, WEIR_ENOMEM,
+        "no room for a request of %d tokens now: %zu of %zu bytes left; try "
+        "again, or raise memory.host",
+        (int)request->n_prompt, cap > used ? cap - used : 0, cap
+    );
 }
 
-static weir_status make_job(weir_job **out, weir_service *service, const weir_request *request,
-                            weir_error *error)
+static weir_status make_job(
+    weir_job **out, weir_service *service, const weir_request *request, weir_error *error
+)
 {
     weir_job *const job = weir_memory_take_zero(1, sizeof *job);
     if (job == NULL) return no_memory(service, request, error);
@@ -347,8 +368,9 @@ static weir_status make_job(weir_job **out, weir_service *service, const weir_re
 }
 
 /* By the thread's payer, a server's for its requests; by the ledger for a thread that has none. */
-static weir_status make_charged_job(weir_job **out, weir_service *service,
-                                    const weir_request *request, weir_error *error)
+static weir_status make_charged_job(
+    weir_job **out, weir_service *service, const weir_request *request, weir_error *error
+)
 {
     weir_payer *const before = weir_payer_get();
     (void)weir_payer_set(before != NULL ? before : &service->payer.payer);
@@ -357,8 +379,9 @@ static weir_status make_charged_job(weir_job **out, weir_service *service,
     return status;
 }
 
-weir_status weir_service_submit(weir_service *service, weir_job **out, const weir_request *request,
-                                weir_error *error)
+weir_status weir_service_submit(
+    weir_service *service, weir_job **out, const weir_request *request, weir_error *error
+)
 {
     weir_job *job = NULL;
     WEIR_TRY(check_request(service, request, error));
@@ -369,8 +392,9 @@ weir_status weir_service_submit(weir_service *service, weir_job **out, const wei
     if (service->is_draining || service->is_stopping) {
         status = weir_error_set(error, WEIR_EUNSUPPORTED, "the server is shutting down");
     } else if (service->n_queued >= service->info.queue_limit) {
-        status = weir_error_set(error, WEIR_EFULL, "the queue is full: %d requests are waiting",
-                                (int)service->n_queued);
+        status = weir_error_set(
+            error, WEIR_EFULL, "the queue is full: %d requests are waiting", (int)service->n_queued
+        );
     } else {
         job->serial = service->next_serial++;
         if (service->queue_tail != NULL)
@@ -400,7 +424,7 @@ void weir_job_release(weir_job *job)
 {
     if (job == NULL) return;
     weir_service *const service = job->service;
-    const bool          on_engine_thread = pthread_equal(pthread_self(), service->thread) != 0;
+    const bool on_engine_thread = pthread_equal(pthread_self(), service->thread) != 0;
     atomic_store(&job->is_cancelled, true);
     pthread_mutex_lock(&service->lock);
     job->is_released = true;

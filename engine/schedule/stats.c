@@ -7,7 +7,7 @@
 static int64_t bytes_of(const weir_service *service, weir_kv_pages pages)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
-    const int64_t             per_block = weir_kv_pages_for(spec, 1);
+    const int64_t per_block = weir_kv_pages_for(spec, 1);
     if (per_block == 0) return 0;
     return weir_kv_pages_others(pages) / per_block * (int64_t)weir_kv_block_stride(spec) +
            pages.sinks / per_block * (int64_t)weir_kv_sink_block_stride(spec);
@@ -16,14 +16,14 @@ static int64_t bytes_of(const weir_service *service, weir_kv_pages pages)
 static weir_service_sequence stats_of(const choice *c)
 {
     const weir_sequence *const sequence = c->sequence;
-    weir_service_sequence      seen = { .job = c->job->serial,
-                                        .choice = c->index,
-                                        .tokens = sequence->n_computed,
-                                        .client = c->job->request.client,
-                                        .bytes = (int64_t)weir_sequence_bytes(sequence),
-                                        .kv_bytes = (int64_t)weir_sequence_kv_bytes(sequence),
-                                        .kv_claim = c->job->choice_bytes,
-                                        .banks = weir_runner_banks(c->job->service->runner, sequence) };
+    weir_service_sequence seen = { .job = c->job->serial,
+                                   .choice = c->index,
+                                   .tokens = sequence->n_computed,
+                                   .client = c->job->request.client,
+                                   .bytes = (int64_t)weir_sequence_bytes(sequence),
+                                   .kv_bytes = (int64_t)weir_sequence_kv_bytes(sequence),
+                                   .kv_claim = c->job->choice_bytes,
+                                   .banks = weir_runner_banks(c->job->service->runner, sequence) };
     if (sequence->policy_run == NULL) return seen;
     const weir_policy_run_count rows =
         weir_policy_run_count_of(sequence->policy_run, &sequence->table, sequence->n_computed);
@@ -45,8 +45,8 @@ void weir_service_publish(weir_service *service)
         service->seen[service->n_seen++] = stats_of(c);
     }
     const weir_kv_pages free = weir_service_free_pages(service);
-    const int64_t       n_free = free.sinks + weir_kv_pages_others(free);
-    const int64_t       per_block = weir_kv_pages_for(weir_kv_store_spec(service->store), 1);
+    const int64_t n_free = free.sinks + weir_kv_pages_others(free);
+    const int64_t per_block = weir_kv_pages_for(weir_kv_store_spec(service->store), 1);
     service->stats.kv_pages_used = service->info.kv_pages_total - n_free;
     service->stats.kv_sink_pages_free = free.sinks;
     service->stats.kv_bytes_used = service->stats.kv_bytes_total - bytes_of(service, free);

@@ -32,8 +32,8 @@ static int32_t prompt_end(const weir_service *service, const choice *c)
 static void add_work(weir_service *service, int32_t *n_works, choice *c, int32_t n_rows)
 {
     const weir_sequence *const sequence = c->sequence;
-    const bool                 is_end = sequence->n_computed + n_rows == sequence->n_tokens;
-    const bool                 scores = c->job->request.want_prompt_logprobs && c->index == 0 &&
+    const bool is_end = sequence->n_computed + n_rows == sequence->n_tokens;
+    const bool scores = c->job->request.want_prompt_logprobs && c->index == 0 &&
                         sequence->n_computed < c->job->request.n_prompt;
     service->working[*n_works] = c;
     service->works[(*n_works)++] =
@@ -63,7 +63,7 @@ static int32_t piece_rows(const weir_service *service, const choice *c, bool oth
 {
     const weir_sequence *const sequence = c->sequence;
     const int32_t most = weir_runner_limits_of(service->runner)->logits - service->info.n_slots;
-    int32_t       chunk = others_decode ? service->busy_chunk : service->chunk;
+    int32_t chunk = others_decode ? service->busy_chunk : service->chunk;
     if (sequence->policy_run != NULL && weir_policy_run_observes_all(sequence->policy_run))
         chunk = service->busy_chunk; /* whoever else runs */
     const int32_t prompt = prompt_end(service, c);
@@ -87,7 +87,7 @@ static int32_t plan(weir_service *service)
     for (choice *c = oldest_prefill(service, n_works); c != NULL;
          c = oldest_prefill(service, n_works)) {
         const int32_t piece = piece_rows(service, c, others_decode);
-        const bool    scores = c->job->request.want_prompt_logprobs;
+        const bool scores = c->job->request.want_prompt_logprobs;
         if (rows > 0 && (rows + piece > (others_decode ? service->busy_chunk : service->chunk) ||
                          (scores && scoring > 0)))
             break;
@@ -104,8 +104,11 @@ static weir_kv_pages wanted_pages(const weir_service *service, int32_t n_works)
 {
     weir_kv_pages n = { 0 };
     for (int32_t i = 0; i < n_works; i++)
-        n = weir_kv_pages_plus(n, weir_kv_reserve_pages(&service->works[i].sequence->table,
-                                                        service->store, service->works[i].n_rows));
+        n = weir_kv_pages_plus(
+            n, weir_kv_reserve_pages(
+                   &service->works[i].sequence->table, service->store, service->works[i].n_rows
+               )
+        );
     return n;
 }
 
@@ -133,24 +136,29 @@ static void count_token(uint16_t *counts, int32_t id)
     if (counts != NULL && counts[id] < UINT16_MAX) counts[id]++;
 }
 
-static void report_prompt(weir_service *service, choice *c, const weir_work *work,
-                          const float *logits)
+static void report_prompt(
+    weir_service *service, choice *c, const weir_work *work, const float *logits
+)
 {
     weir_job *const job = c->job;
-    const int32_t   first = c->sequence->n_computed - work->n_rows;
+    const int32_t first = c->sequence->n_computed - work->n_rows;
     for (int32_t r = 0; r < work->n_rows; r++) {
         const int32_t next = first + r + 1; /* row r predicts this position */
         if (next >= job->request.n_prompt || next <= job->n_prompt_reported) continue;
-        weir_logprob       top[WEIR_TOP_LOGPROBS], chosen;
+        weir_logprob top[WEIR_TOP_LOGPROBS], chosen;
         const float *const row = logits + (work->first_logit + r) * (int64_t)service->info.n_vocab;
-        weir_logprobs(row, (size_t)service->info.n_valid_vocab, job->request.prompt[next], &chosen,
-                      top, (size_t)job->request.n_top_logprobs, service->scratch);
+        weir_logprobs(
+            row, (size_t)service->info.n_valid_vocab, job->request.prompt[next], &chosen, top,
+            (size_t)job->request.n_top_logprobs, service->scratch
+        );
         job->n_prompt_reported = next;
-        (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_PROMPT,
-                                                .token = job->request.prompt[next],
-                                                .logprob = chosen,
-                                                .top = top,
-                                                .n_top = job->request.n_top_logprobs });
+        (void)weir_job_emit(
+            job, &(weir_event){ .type = WEIR_EVENT_PROMPT,
+                                .token = job->request.prompt[next],
+                                .logprob = chosen,
+                                .top = top,
+                                .n_top = job->request.n_top_logprobs }
+        );
     }
 }
 
@@ -158,22 +166,25 @@ static void report_prompt(weir_service *service, choice *c, const weir_work *wor
  * the last. */
 static void advance(weir_service *service, choice *c, const float *row)
 {
-    weir_job *const           job = c->job;
+    weir_job *const job = c->job;
     const weir_request *const request = &job->request;
-    const bool                ban = request->ignore_eos || c->n_answer < request->min_tokens;
-    const int32_t             token =
-        weir_sample(row, (size_t)service->info.n_vocab, (size_t)service->info.n_valid_vocab,
-                    &request->sampling, &c->history, service->banned, ban ? service->n_stop_ids : 0,
-                    (uint32_t)c->index, (uint64_t)c->n_answer, service->scratch);
+    const bool ban = request->ignore_eos || c->n_answer < request->min_tokens;
+    const int32_t token = weir_sample(
+        row, (size_t)service->info.n_vocab, (size_t)service->info.n_valid_vocab, &request->sampling,
+        &c->history, service->banned, ban ? service->n_stop_ids : 0, (uint32_t)c->index,
+        (uint64_t)c->n_answer, service->scratch
+    );
     if (!ban && is_stop(service, token)) {
         weir_choice_end(c, WEIR_FINISH_STOP, token);
         return;
     }
     weir_logprob top[WEIR_TOP_LOGPROBS];
-    weir_event   event = { .type = WEIR_EVENT_TOKEN, .choice = c->index, .token = token };
+    weir_event event = { .type = WEIR_EVENT_TOKEN, .choice = c->index, .token = token };
     if (request->want_logprobs) {
-        weir_logprobs(row, (size_t)service->info.n_valid_vocab, token, &event.logprob, top,
-                      (size_t)request->n_top_logprobs, service->scratch);
+        weir_logprobs(
+            row, (size_t)service->info.n_valid_vocab, token, &event.logprob, top,
+            (size_t)request->n_top_logprobs, service->scratch
+        );
         event.top = top;
         event.n_top = request->n_top_logprobs;
     }
@@ -213,8 +224,9 @@ static void prompt_is_done(weir_service *service, choice *first, const float *ro
     }
 }
 
-static void take_result(weir_service *service, choice *c, const weir_work *work,
-                        const float *logits)
+static void take_result(
+    weir_service *service, choice *c, const weir_work *work, const float *logits
+)
 {
     weir_job *const job = c->job;
     if (work->wanted == WEIR_LOGITS_ALL) report_prompt(service, c, work, logits);
@@ -233,8 +245,9 @@ static void take_result(weir_service *service, choice *c, const weir_work *work,
 }
 
 /* One pass over the planned works; states that were asked for go to their choices. */
-static weir_status run_step(weir_service *service, int32_t n_works, const float **logits,
-                            weir_error *error)
+static weir_status run_step(
+    weir_service *service, int32_t n_works, const float **logits, weir_error *error
+)
 {
     for (int32_t i = 0; i < n_works; i++)
         weir_choice_want_states(service->working[i], &service->works[i]);
@@ -244,8 +257,8 @@ static weir_status run_step(weir_service *service, int32_t n_works, const float 
         weir_runner_step(service->runner, service->works, n_works, logits, error);
     for (int32_t i = 0; i < n_works; i++) {
         weir_work *const work = &service->works[i];
-        const bool       is_done = status == WEIR_OK && !work->failed;
-        const int32_t    n_before = work->sequence->n_computed - (is_done ? work->n_rows : 0);
+        const bool is_done = status == WEIR_OK && !work->failed;
+        const int32_t n_before = work->sequence->n_computed - (is_done ? work->n_rows : 0);
         weir_choice_got_states(service->working[i], work, n_before, is_done);
         weir_choice_end_embedding(service->working[i], is_done);
     }
@@ -253,8 +266,9 @@ static weir_status run_step(weir_service *service, int32_t n_works, const float 
 }
 
 /* The job of work i fails, with all its other works. */
-static void fail_work(weir_service *service, int32_t i, int32_t n_works, weir_status status,
-                      const char *message)
+static void fail_work(
+    weir_service *service, int32_t i, int32_t n_works, weir_status status, const char *message
+)
 {
     if (service->working[i] == NULL) return;
     weir_job *const job = service->working[i]->job;
@@ -266,8 +280,9 @@ static void fail_work(weir_service *service, int32_t i, int32_t n_works, weir_st
     weir_job_finish(job, status, message);
 }
 
-static void fail_step(weir_service *service, int32_t n_works, weir_status status,
-                      const char *message)
+static void fail_step(
+    weir_service *service, int32_t n_works, weir_status status, const char *message
+)
 {
     for (int32_t i = 0; i < n_works; i++) fail_work(service, i, n_works, status, message);
 }
@@ -296,7 +311,8 @@ static void fail_lost(weir_service *service)
         if (c != NULL && c->is_lost)
             weir_job_finish(
                 c->job, WEIR_EFULL,
-                "the state that this request goes on from was pushed out of memory; send it again");
+                "the state that this request goes on from was pushed out of memory; send it again"
+            );
     }
 }
 
@@ -307,10 +323,10 @@ void weir_service_step(weir_service *service)
     int32_t n_works = plan(service);
     if (n_works == 0) return;
     const float *logits = NULL;
-    weir_error   error = { 0 };
-    weir_status  status = run_step(service, n_works, &logits, &error);
-    while (status == WEIR_EFULL &&
-           reclaim(service, n_works, WEIR_RECLAIM_FOR_STEP_FULL) == WEIR_OK) {
+    weir_error error = { 0 };
+    weir_status status = run_step(service, n_works, &logits, &error);
+    while (status == WEIR_EFULL && reclaim(service, n_works, WEIR_RECLAIM_FOR_STEP_FULL) == WEIR_OK
+    ) {
         n_works = plan(service); /* without those that were preempted */
         if (n_works == 0) return;
         status = run_step(service, n_works, &logits, &error);

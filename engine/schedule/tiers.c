@@ -11,8 +11,8 @@ enum {
  * harm). */
 typedef struct sequences {
     const weir_kv_holders *holders;
-    const weir_work       *works;
-    int32_t                n_works, n_running;
+    const weir_work *works;
+    int32_t n_works, n_running;
 } sequences;
 
 static const weir_sequence *sequence_at(const sequences *all, int32_t i)
@@ -21,8 +21,9 @@ static const weir_sequence *sequence_at(const sequences *all, int32_t i)
     return i - all->n_running < all->n_works ? all->works[i - all->n_running].sequence : NULL;
 }
 
-static sequences sequences_of(const weir_kv_holders *holders, const weir_work *works,
-                              int32_t n_works)
+static sequences sequences_of(
+    const weir_kv_holders *holders, const weir_work *works, int32_t n_works
+)
 {
     sequences all = { .holders = holders, .works = works, .n_works = n_works };
     while (holders->running != NULL && holders->running(holders->user, all.n_running) != NULL)
@@ -50,8 +51,9 @@ static bool is_hot(const sequences *all, const void *page, int64_t block, int32_
 }
 
 /* The oldest block of a sequence that is in memory and may leave it; 0: none. */
-static int64_t oldest_block(const weir_kv_store *store, const sequences *all,
-                            const weir_sequence *s, int32_t hot)
+static int64_t oldest_block(
+    const weir_kv_store *store, const sequences *all, const weir_sequence *s, int32_t hot
+)
 {
     const int64_t end = demotable_end(&s->table, hot),
                   sinks = weir_kv_store_spec(store)->sinks.n_pages;
@@ -62,13 +64,14 @@ static int64_t oldest_block(const weir_kv_store *store, const sequences *all,
     return 0;
 }
 
-weir_status weir_tiers_demote_running(weir_kv_store *store, const weir_kv_holders *holders,
-                                      const weir_work *works, int32_t n_works, int32_t hot,
-                                      weir_error *error)
+weir_status weir_tiers_demote_running(
+    weir_kv_store *store, const weir_kv_holders *holders, const weir_work *works, int32_t n_works,
+    int32_t hot, weir_error *error
+)
 {
     const sequences found = sequences_of(holders, works, n_works), *const all = &found;
     const weir_sequence *longest = NULL, *s;
-    int64_t              block = 0;
+    int64_t block = 0;
     for (int32_t i = 0; (s = sequence_at(all, i)) != NULL; i++) {
         if (longest != NULL && s->table.n_pages <= longest->table.n_pages) continue;
         const int64_t oldest = oldest_block(store, all, s, hot);
@@ -77,15 +80,17 @@ weir_status weir_tiers_demote_running(weir_kv_store *store, const weir_kv_holder
         block = oldest;
     }
     if (longest == NULL) return WEIR_ENOTFOUND;
-    return weir_kv_demote(store, (void *const *)longest->table.pages + block,
-                          longest->table.capacity, error);
+    return weir_kv_demote(
+        store, (void *const *)longest->table.pages + block, longest->table.capacity, error
+    );
 }
 
-weir_status weir_tiers_demote_cached(weir_kv_store *store, weir_prefix *prefix, int64_t n,
-                                     weir_error *error)
+weir_status weir_tiers_demote_cached(
+    weir_kv_store *store, weir_prefix *prefix, int64_t n, weir_error *error
+)
 {
     while (prefix != NULL && weir_kv_free_blocks(store) < n) {
-        void *const  *blocks[BATCH];
+        void *const *blocks[BATCH];
         const int64_t missing = n - weir_kv_free_blocks(store);
         const int32_t found =
             weir_prefix_lru_blocks(prefix, blocks, missing < BATCH ? (int32_t)missing : BATCH);
@@ -96,8 +101,9 @@ weir_status weir_tiers_demote_cached(weir_kv_store *store, weir_prefix *prefix, 
 }
 
 /* Blocks of the works' sequences that are on disk and worth reading, `most` at most. */
-static int64_t cold_blocks(const weir_kv_store *store, const weir_work *works, int32_t n_works,
-                           int64_t most)
+static int64_t cold_blocks(
+    const weir_kv_store *store, const weir_work *works, int32_t n_works, int64_t most
+)
 {
     int64_t n = 0;
     for (int32_t i = 0; i < n_works; i++) {
@@ -109,15 +115,17 @@ static int64_t cold_blocks(const weir_kv_store *store, const weir_work *works, i
     return n;
 }
 
-void weir_tiers_promote(weir_kv_store *store, const weir_kv_holders *holders,
-                        const weir_work *works, int32_t n_works, int32_t hot)
+void weir_tiers_promote(
+    weir_kv_store *store, const weir_kv_holders *holders, const weir_work *works, int32_t n_works,
+    int32_t hot
+)
 {
     const int64_t most = BACK_BYTES / (int64_t)weir_kv_block_stride(weir_kv_store_spec(store)) + 1;
-    int64_t       rows = 0;
+    int64_t rows = 0;
     if (weir_kv_residency_of(store).pages_cold == 0) return;
     for (int32_t i = 0; i < n_works; i++) rows += works[i].n_rows;
-    const int64_t reserve = weir_tiers_least_blocks(
-        n_works, 2 * rows, hot); /* what comes back must not leave again for the next steps */
+    /* What comes back must not leave again for the next steps */
+    const int64_t reserve = weir_tiers_least_blocks(n_works, 2 * rows, hot);
     int64_t n = cold_blocks(store, works, n_works, most);
     if (n > 0 && weir_tiers_demote_cached(store, holders->prefix, reserve + n, NULL) != WEIR_OK)
         return;
@@ -128,8 +136,9 @@ void weir_tiers_promote(weir_kv_store *store, const weir_kv_holders *holders,
             if (!weir_kv_is_cold(store, table->pages[block]) ||
                 weir_kv_is_unreadable(store, table->pages[block]))
                 continue;
-            if (weir_kv_promote(store, (void *const *)table->pages + block, table->capacity,
-                                NULL) != WEIR_OK)
+            if (weir_kv_promote(
+                    store, (void *const *)table->pages + block, table->capacity, NULL
+                ) != WEIR_OK)
                 return;
             n--;
         }

@@ -9,16 +9,19 @@
 weir_status weir_access_add(weir_access *access, const char *key, size_t length, weir_error *error)
 {
     if (length == 0)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "an API key is empty; give at least one character");
+        return weir_error_set(
+            error, WEIR_EINVAL, "an API key is empty; give at least one character"
+        );
     if (access->n_keys == WEIR_ACCESS_KEYS)
-        return weir_error_set(error, WEIR_EINVAL, "more than %d API keys; remove some",
-                              (int)WEIR_ACCESS_KEYS);
+        return weir_error_set(
+            error, WEIR_EINVAL, "more than %d API keys; remove some", (int)WEIR_ACCESS_KEYS
+        );
     for (size_t i = 0; i < length; i++)
         if (key[i] <= 0x20 || key[i] >= 0x7f)
             return weir_error_set(
                 error, WEIR_EINVAL,
-                "an API key holds a character that is not printable ASCII; choose another key");
+                "an API key holds a character that is not printable ASCII; choose another key"
+            );
     access->key[access->n_keys++] = weir_sha256_of(key, length);
     return WEIR_OK;
 }
@@ -34,13 +37,13 @@ static bool equal_in_constant_time(const weir_sha256 *a, const weir_sha256 *b)
 int weir_access_check(const weir_access *access, const char *authorization, const char *api_key)
 {
     static const char scheme[] = "Bearer ";
-    const bool        is_bearer =
+    const bool is_bearer =
         authorization != NULL && strncasecmp(authorization, scheme, sizeof scheme - 1) == 0;
     const char *const token = is_bearer ? authorization + sizeof scheme - 1
                               : authorization == NULL && api_key != NULL ? api_key
                                                                          : "";
     const weir_sha256 digest = weir_sha256_of(token, strlen(token));
-    int               found = -1;
+    int found = -1;
     for (size_t i = 0; i < access->n_keys; i++)
         if (equal_in_constant_time(&digest, &access->key[i])) found = (int)i;
     return found;
@@ -84,7 +87,7 @@ static bool is_name(const char *a, size_t n, const char *b)
 static bool is_address(const host_name *host, bool is_loopback)
 {
     struct in6_addr six;
-    struct in_addr  four;
+    struct in_addr four;
     if (host->in_brackets)
         return inet_pton(AF_INET6, host->name, &six) == 1 &&
                (!is_loopback || IN6_IS_ADDR_LOOPBACK(&six));
@@ -107,9 +110,9 @@ static const char *next_entry(const char **list, size_t *n)
 
 bool weir_access_host(const weir_access *access, const char *text)
 {
-    host_name   host;
+    host_name host;
     const char *list = access->hosts;
-    size_t      n = 0;
+    size_t n = 0;
     if (!split_host(&host, text)) return false;
     if (is_address(&host, access->is_loopback) ||
         (!host.in_brackets && is_name("localhost", 9, host.name)))
@@ -126,7 +129,7 @@ bool weir_access_host(const weir_access *access, const char *text)
 bool weir_access_origin(const weir_access *access, const char *origin)
 {
     const char *list = access->origins;
-    size_t      n = 0;
+    size_t n = 0;
     for (const char *entry = next_entry(&list, &n); entry != NULL; entry = next_entry(&list, &n)) {
         if (n == 1 && entry[0] == '*') return true;
         if (strlen(origin) == n && strncasecmp(entry, origin, n) == 0) return true;
@@ -174,25 +177,29 @@ static bool is_printable(const char *entry, size_t n)
 weir_status weir_access_check_lists(const weir_access *access, weir_error *error)
 {
     const char *list = access->hosts;
-    size_t      n = 0;
+    size_t n = 0;
     for (const char *entry = next_entry(&list, &n); entry != NULL; entry = next_entry(&list, &n))
         if (!is_printable(entry, n) || memchr(entry, ':', n) != NULL ||
             memchr(entry, '/', n) != NULL)
             return weir_error_set(
                 error, WEIR_ECONFIG,
                 "server.allowed_hosts: '%.*s' is not a host name; give names without port", (int)n,
-                entry);
+                entry
+            );
     list = access->origins;
     for (const char *entry = next_entry(&list, &n); entry != NULL; entry = next_entry(&list, &n)) {
         if (n == 1 && entry[0] == '*' && access->n_keys == 0)
-            return weir_error_set(error, WEIR_ECONFIG,
-                                  "server.allowed_origins: '*' lets every page use a server that "
-                                  "has no key; set a key, or list the pages");
+            return weir_error_set(
+                error, WEIR_ECONFIG,
+                "server.allowed_origins: '*' lets every page use a server that "
+                "has no key; set a key, or list the pages"
+            );
         if (!(n == 1 && entry[0] == '*') && (!is_printable(entry, n) || !is_origin(entry, n)))
             return weir_error_set(
                 error, WEIR_ECONFIG,
                 "server.allowed_origins: '%.*s' is not an origin such as http://localhost:3000",
-                (int)n, entry);
+                (int)n, entry
+            );
     }
     return WEIR_OK;
 }

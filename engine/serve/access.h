@@ -16,16 +16,16 @@ enum { WEIR_ACCESS_KEYS = 64, WEIR_ACCESS_ORIGIN = 256 };
 
 typedef struct weir_access {
     weir_sha256 key[WEIR_ACCESS_KEYS]; /* digests only: the keys themselves are not kept */
-    size_t      n_keys; /* 0: everybody may ask */
-    bool        is_loopback; /* it listens on a loopback address: others are not its names */
-    char        own_host[256]; /* the name that it listens on or that the machine has; "": none */
+    size_t n_keys; /* 0: everybody may ask */
+    bool is_loopback; /* it listens on a loopback address: others are not its names */
+    char own_host[256]; /* the name that it listens on or that the machine has; "": none */
     const char *hosts,
         *origins; /* borrowed lists with commas; may be NULL. "*" in origins: any page */
 } weir_access;
 
 /* EINVAL: empty, too many, or not printable ASCII without spaces. */
-WEIR_MUST_CHECK weir_status weir_access_add(weir_access *access, const char *key, size_t length,
-                                            weir_error *error);
+WEIR_MUST_CHECK weir_status
+weir_access_add(weir_access *access, const char *key, size_t length, weir_error *error);
 /* Index of the key in an Authorization header, or without one in x-api-key (NULL: absent); -1: none
  * fits. Takes the same time for any key of one length. */
 int weir_access_check(const weir_access *access, const char *authorization, const char *api_key);

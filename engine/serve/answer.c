@@ -23,11 +23,14 @@ void weir_answer_free(weir_answer *answer)
 static weir_status split(weir_answer *answer)
 {
     if (answer->tools == NULL)
-        return weir_think_push(&answer->think, &answer->content, &answer->reasoning,
-                               answer->passed.data, answer->passed.size);
+        return weir_think_push(
+            &answer->think, &answer->content, &answer->reasoning, answer->passed.data,
+            answer->passed.size
+        );
     weir_buffer_clear(&answer->text);
-    WEIR_TRY(weir_think_push(&answer->think, &answer->text, &answer->reasoning, answer->passed.data,
-                             answer->passed.size));
+    WEIR_TRY(weir_think_push(
+        &answer->think, &answer->text, &answer->reasoning, answer->passed.data, answer->passed.size
+    ));
     return weir_tool_push(answer->tools, &answer->content, answer->text.data, answer->text.size);
 }
 
@@ -35,20 +38,22 @@ static weir_status push_piece(weir_answer *answer)
 {
     if (answer->piece.size == 0) return WEIR_OK;
     weir_buffer_clear(&answer->passed);
-    WEIR_TRY(
-        weir_stop_push(&answer->stop, &answer->passed, answer->piece.data, answer->piece.size));
+    WEIR_TRY(weir_stop_push(&answer->stop, &answer->passed, answer->piece.data, answer->piece.size)
+    );
     return answer->passed.size > 0 ? split(answer) : WEIR_OK;
 }
 
 weir_status weir_answer_token(weir_answer *answer, const weir_event *event, bool *go_on)
 {
-    size_t            n;
-    bool              special;
+    size_t n;
+    bool special;
     const char *const bytes =
         weir_tokenizer_token_bytes(answer->tokenizer, event->token, &n, &special);
     if (answer->want_scores)
-        WEIR_TRY(weir_scores_add(&answer->scores, event->token, event->logprob.logprob, event->top,
-                                 event->n_top, answer->n_code_points));
+        WEIR_TRY(weir_scores_add(
+            &answer->scores, event->token, event->logprob.logprob, event->top, event->n_top,
+            answer->n_code_points
+        ));
     answer->n_tokens++;
     weir_buffer_clear(&answer->piece);
     if (!special) WEIR_TRY(weir_detokenizer_push(&answer->bytes, &answer->piece, bytes, n));

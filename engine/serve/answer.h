@@ -17,29 +17,29 @@ extern "C" {
 
 typedef struct weir_answer {
     const weir_tokenizer *tokenizer;
-    weir_detokenizer      bytes;
-    weir_stop_matcher     stop;
-    weir_think_splitter   think;
-    weir_tool_parser     *tools; /* NULL: tool calls stay text */
-    weir_buffer           piece, passed,
+    weir_detokenizer bytes;
+    weir_stop_matcher stop;
+    weir_think_splitter think;
+    weir_tool_parser *tools; /* NULL: tool calls stay text */
+    weir_buffer piece, passed,
         text; /* scratch: of one token; past the stop strings; outside of reasoning */
     weir_buffer content, reasoning; /* made and not yet taken */
     weir_scores scores;
-    bool        want_scores;
-    bool        one_call; /* the choice ends with its first call */
+    bool want_scores;
+    bool one_call; /* the choice ends with its first call */
     weir_finish finish; /* NONE while it runs */
-    int64_t     n_code_points; /* of the text made so far, stop strings not regarded */
-    int32_t     n_tokens, n_reasoning_tokens;
-    int64_t     last_token_ns;
+    int64_t n_code_points; /* of the text made so far, stop strings not regarded */
+    int32_t n_tokens, n_reasoning_tokens;
+    int64_t last_token_ns;
     /* what a stream has sent */
     size_t n_scores_sent, n_calls_sent;
-    bool   role_sent, finish_sent;
+    bool role_sent, finish_sent;
 } weir_answer;
 
 void weir_answer_free(weir_answer *answer);
 /* false in *go_on: a stop string, or the only call, is complete: the choice shall end. */
-WEIR_MUST_CHECK weir_status weir_answer_token(weir_answer *answer, const weir_event *event,
-                                              bool *go_on);
+WEIR_MUST_CHECK weir_status
+weir_answer_token(weir_answer *answer, const weir_event *event, bool *go_on);
 /* Everything held back comes out. */
 WEIR_MUST_CHECK weir_status weir_answer_finish(weir_answer *answer, weir_finish finish);
 /* "stop", "length" or "tool_calls". */

@@ -20,25 +20,28 @@ typedef struct texts {
     const json_t *messages, *tools;
 } texts;
 
-static weir_status render(weir_chat_output *out, const weir_server *server,
-                          const weir_openai_request *request, texts what, weir_api_error *error)
+static weir_status render(
+    weir_chat_output *out, const weir_server *server, const weir_openai_request *request,
+    texts what, weir_api_error *error
+)
 {
     const weir_tokenizer *const tokenizer = server->options.tokenizer;
-    const weir_chat_input       input = {
-              .messages = what.messages,
-              .tools = what.tools,
-              .variables = request->variables,
-              .bos_token = request->state != NULL ? "" : weir_tokenizer_bos_text(tokenizer),
-              .eos_token = weir_tokenizer_eos_text(tokenizer),
-              .add_generation_prompt = request->add_generation_prompt,
-              .continue_final_message = request->continue_final_message,
-              .now_unix_seconds = weir_clock_unix_seconds(),
+    const weir_chat_input input = {
+        .messages = what.messages,
+        .tools = what.tools,
+        .variables = request->variables,
+        .bos_token = request->state != NULL ? "" : weir_tokenizer_bos_text(tokenizer),
+        .eos_token = weir_tokenizer_eos_text(tokenizer),
+        .add_generation_prompt = request->add_generation_prompt,
+        .continue_final_message = request->continue_final_message,
+        .now_unix_seconds = weir_clock_unix_seconds(),
     };
-    weir_error        why = { 0 };
+    weir_error why = { 0 };
     const weir_status status = weir_chat_render(server->options.chat, out, &input, &why);
     if (status == WEIR_EINVAL || status == WEIR_EFULL)
-        return weir_api_bad(error, "messages", "the chat template refuses these messages: %s",
-                            why.text);
+        return weir_api_bad(
+            error, "messages", "the chat template refuses these messages: %s", why.text
+        );
     if (status != WEIR_OK) weir_api_from_status(error, status, why.text);
     return status;
 }
@@ -58,13 +61,15 @@ static bool same_text(const weir_buffer *a, const weir_buffer *b)
 }
 
 /* Whether the template makes the same text without something. */
-static bool is_same_with(const weir_chat_output *whole, const weir_server *server,
-                         const weir_openai_request *request, texts other)
+static bool is_same_with(
+    const weir_chat_output *whole, const weir_server *server, const weir_openai_request *request,
+    texts other
+)
 {
-    weir_chat_output  output = { 0 };
-    weir_api_error    refused;
+    weir_chat_output output = { 0 };
+    weir_api_error refused;
     const weir_status status = render(&output, server, request, other, &refused);
-    const bool        same = status == WEIR_OK && same_text(&output.text, &whole->text);
+    const bool same = status == WEIR_OK && same_text(&output.text, &whole->text);
     weir_chat_output_free(&output);
     return same;
 }
@@ -73,11 +78,13 @@ typedef struct lost {
     bool tools, calls;
 } lost;
 
-static weir_status find_lost(lost *out, const weir_chat_output *whole, const weir_server *server,
-                             const weir_openai_request *request)
+static weir_status find_lost(
+    lost *out, const weir_chat_output *whole, const weir_server *server,
+    const weir_openai_request *request
+)
 {
     const texts no_tools = { request->messages, NULL };
-    json_t     *bare = NULL;
+    json_t *bare = NULL;
     if (request->tools != NULL) out->tools = is_same_with(whole, server, request, no_tools);
     if (!has_calls(request->messages)) return WEIR_OK;
     WEIR_TRY(weir_messages_strip(&bare, request->messages));
@@ -86,10 +93,12 @@ static weir_status find_lost(lost *out, const weir_chat_output *whole, const wei
     return WEIR_OK;
 }
 
-static weir_status render_request(weir_chat_output *out, const weir_server *server,
-                                  const weir_openai_request *request, weir_api_error *error)
+static weir_status render_request(
+    weir_chat_output *out, const weir_server *server, const weir_openai_request *request,
+    weir_api_error *error
+)
 {
-    lost    lost = { false, false };
+    lost lost = { false, false };
     json_t *messages = NULL;
     WEIR_TRY(render(out, server, request, (texts){ request->messages, request->tools }, error));
     if (find_lost(&lost, out, server, request) != WEIR_OK) return out_of_memory(error);
@@ -99,7 +108,7 @@ static weir_status render_request(weir_chat_output *out, const weir_server *serv
         return out_of_memory(error);
     weir_chat_output_free(out);
     *out = (weir_chat_output){ 0 };
-    const texts       what = { messages, lost.tools ? NULL : request->tools };
+    const texts what = { messages, lost.tools ? NULL : request->tools };
     const weir_status status = render(out, server, request, what, error);
     json_decref(messages);
     return status;
@@ -107,14 +116,15 @@ static weir_status render_request(weir_chat_output *out, const weir_server *serv
 
 /* ---- thinking -------------------------------------------------------------------------------- */
 
-static bool variable_is_read(const weir_server *server, const json_t *messages, json_t *one,
-                             json_t *other)
+static bool variable_is_read(
+    const weir_server *server, const json_t *messages, json_t *one, json_t *other
+)
 {
     weir_openai_request request = { .add_generation_prompt = true, .variables = one };
-    weir_chat_output    a = { 0 }, b = { 0 };
-    weir_api_error      ignored;
-    const texts         what = { messages, NULL };
-    bool                read = render(&a, server, &request, what, &ignored) == WEIR_OK;
+    weir_chat_output a = { 0 }, b = { 0 };
+    weir_api_error ignored;
+    const texts what = { messages, NULL };
+    bool read = render(&a, server, &request, what, &ignored) == WEIR_OK;
     request.variables = other;
     if (read)
         read =
@@ -129,9 +139,9 @@ static bool variable_is_read(const weir_server *server, const json_t *messages, 
 bool weir_chat_reads_effort(const weir_server *server)
 {
     json_t *const messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "a");
-    const char   *name = "enable_thinking";
-    json_t       *one = json_pack("{s:b}", name, 1), *other = json_pack("{s:b}", name, 0);
-    bool          read = variable_is_read(server, messages, one, other);
+    const char *name = "enable_thinking";
+    json_t *one = json_pack("{s:b}", name, 1), *other = json_pack("{s:b}", name, 0);
+    bool read = variable_is_read(server, messages, one, other);
     name = "reasoning_effort";
     one = json_pack("{s:s}", name, "low");
     other = json_pack("{s:s}", name, "high");
@@ -142,11 +152,12 @@ bool weir_chat_reads_effort(const weir_server *server)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-weir_status weir_text_encode(weir_ids *ids, const weir_server *server, const char *text, size_t n,
-                             const weir_encode_options *options, const char *param,
-                             weir_api_error *error)
+weir_status weir_text_encode(
+    weir_ids *ids, const weir_server *server, const char *text, size_t n,
+    const weir_encode_options *options, const char *param, weir_api_error *error
+)
 {
-    weir_error        why = { 0 };
+    weir_error why = { 0 };
     const weir_status status =
         weir_tokenizer_encode(server->options.tokenizer, ids, text, n, options, &why);
     if (status == WEIR_EINVAL || status == WEIR_EFORMAT)
@@ -161,16 +172,19 @@ static weir_status need_template(const weir_server *server, weir_api_error *erro
     const char *const problem = server->options.chat_problem;
     if (server->options.chat != NULL) return WEIR_OK;
     if (problem == NULL)
-        return weir_api_fail(error, 400, code, "messages",
-                             "this model has no chat template; use /v1/completions");
-    return weir_api_fail(error, 400, code, "messages",
-                         "this model's chat template cannot be used (%s); use /v1/completions",
-                         problem);
+        return weir_api_fail(
+            error, 400, code, "messages", "this model has no chat template; use /v1/completions"
+        );
+    return weir_api_fail(
+        error, 400, code, "messages",
+        "this model's chat template cannot be used (%s); use /v1/completions", problem
+    );
 }
 
-weir_status weir_chat_prompt(weir_ids *ids, const weir_server *server,
-                             const weir_openai_request *request, weir_buffer *text,
-                             weir_api_error *error)
+weir_status weir_chat_prompt(
+    weir_ids *ids, const weir_server *server, const weir_openai_request *request, weir_buffer *text,
+    weir_api_error *error
+)
 {
     weir_chat_output rendered = { 0 };
     WEIR_TRY(need_template(server, error));
@@ -179,8 +193,9 @@ weir_status weir_chat_prompt(weir_ids *ids, const weir_server *server,
         const weir_encode_options options = { .parse_special = true,
                                               .plain = rendered.user,
                                               .n_plain = rendered.n_user };
-        status = weir_text_encode(ids, server, rendered.text.data, rendered.text.size, &options,
-                                  "messages", error);
+        status = weir_text_encode(
+            ids, server, rendered.text.data, rendered.text.size, &options, "messages", error
+        );
     }
     if (status == WEIR_OK) *text = rendered.text, rendered.text = (weir_buffer){ 0 };
     weir_chat_output_free(&rendered);

@@ -11,8 +11,9 @@ static weir_status out_of_memory(weir_api_error *error)
     return WEIR_ENOMEM;
 }
 
-static weir_status read_logprobs(weir_openai_request *request, const json_t *root,
-                                 weir_api_error *error)
+static weir_status read_logprobs(
+    weir_openai_request *request, const json_t *root, weir_api_error *error
+)
 {
     int64_t top = 0;
     WEIR_TRY(weir_field_bool(root, "logprobs", &request->logprobs, error));
@@ -35,23 +36,27 @@ static bool has_tool(const json_t *tools, const char *name)
 }
 
 /* {"type":"function","function":{"name":...}}: a call that is forced. */
-static weir_status read_named_choice(const json_t *tools, const json_t *choice,
-                                     weir_api_error *error)
+static weir_status read_named_choice(
+    const json_t *tools, const json_t *choice, weir_api_error *error
+)
 {
-    static const char   key[] = "tool_choice";
+    static const char key[] = "tool_choice";
     const json_t *const function = json_object_get(choice, "function");
-    const char *const   name = json_string_value(json_object_get(function, "name"));
+    const char *const name = json_string_value(json_object_get(function, "name"));
     if (name == NULL)
-        return weir_api_bad(error, key,
-                            "tool_choice must be none, auto, required or a function with a name");
+        return weir_api_bad(
+            error, key, "tool_choice must be none, auto, required or a function with a name"
+        );
     if (!has_tool(tools, name))
-        return weir_api_bad(error, key, "tool_choice names %s, which is not among the tools",
-                            weir_quote(name).text);
+        return weir_api_bad(
+            error, key, "tool_choice names %s, which is not among the tools", weir_quote(name).text
+        );
     return weir_api_unsupported(error, key);
 }
 
-static weir_status read_choice(weir_openai_request *request, const json_t *choice,
-                               weir_api_error *error)
+static weir_status read_choice(
+    weir_openai_request *request, const json_t *choice, weir_api_error *error
+)
 {
     static const char key[] = "tool_choice";
     const char *const word = json_string_value(choice);
@@ -68,11 +73,12 @@ static weir_status read_choice(weir_openai_request *request, const json_t *choic
     return weir_api_unsupported(error, key);
 }
 
-static weir_status read_tools(weir_openai_request *request, const json_t *root,
-                              weir_api_error *error)
+static weir_status read_tools(
+    weir_openai_request *request, const json_t *root, weir_api_error *error
+)
 {
     const json_t *const choice = weir_field(root, "tool_choice");
-    bool                parallel = true;
+    bool parallel = true;
     WEIR_TRY(weir_field_bool(root, "parallel_tool_calls", &parallel, error));
     request->one_call = !parallel;
     WEIR_TRY(weir_tools_read(&request->tools, weir_field(root, "tools"), error));
@@ -89,20 +95,22 @@ static weir_status set_thinking(weir_openai_request *request, bool on, weir_api_
 }
 
 /* Only variables that are known to be harmless reach a template. */
-static weir_status read_variables(weir_openai_request *request, const json_t *root,
-                                  weir_api_error *error)
+static weir_status read_variables(
+    weir_openai_request *request, const json_t *root, weir_api_error *error
+)
 {
     static const char key[] = "chat_template_kwargs", template[] = "chat_template";
     if (weir_field(root, template) != NULL)
-        return weir_api_bad(error, template,
-                            "a template in a request is not accepted; the model's own is used");
+        return weir_api_bad(
+            error, template, "a template in a request is not accepted; the model's own is used"
+        );
     const json_t *const source = weir_field(root, key);
     if (source != NULL && !json_is_object(source))
         return weir_api_bad(error, key, "chat_template_kwargs must be an object");
     request->variables = json_object();
     if (request->variables == NULL) return out_of_memory(error);
     const char *name;
-    json_t     *value;
+    json_t *value;
     json_object_foreach((json_t *)source, name, value)
     {
         if (strcmp(name, "enable_thinking") != 0)
@@ -124,18 +132,20 @@ static bool is_effort(const char *word)
 
 /* "none" turns thinking off, any other word on; templates that grade it read the word itself.
  * chat_template_kwargs says it more exactly, and wins. */
-static weir_status read_effort(weir_openai_request *request, const json_t *root,
-                               weir_api_error *error)
+static weir_status read_effort(
+    weir_openai_request *request, const json_t *root, weir_api_error *error
+)
 {
     static const char key[] = "reasoning_effort";
-    const char       *effort = NULL;
+    const char *effort = NULL;
     WEIR_TRY(weir_field_text(root, key, &effort, error));
     if (effort == NULL) return WEIR_OK;
     if (!is_effort(effort))
         return weir_api_bad(
             error, key,
             "unknown reasoning_effort %s; it is none, minimal, low, medium, high or xhigh",
-            weir_quote(effort).text);
+            weir_quote(effort).text
+        );
     const bool on = strcmp(effort, "none") != 0;
     if (json_object_get(request->variables, "enable_thinking") != NULL) return WEIR_OK;
     WEIR_TRY(set_thinking(request, on, error));
@@ -149,7 +159,7 @@ static weir_status read_effort(weir_openai_request *request, const json_t *root,
 
 static weir_status check_modalities(const json_t *root, weir_api_error *error)
 {
-    static const char   key[] = "modalities";
+    static const char key[] = "modalities";
     const json_t *const list = weir_field(root, key);
     if (list == NULL) return WEIR_OK;
     if (!json_is_array(list))
@@ -158,9 +168,10 @@ static weir_status check_modalities(const json_t *root, weir_api_error *error)
         const char *const word = json_string_value(json_array_get(list, i));
         if (word == NULL) return weir_api_bad(error, key, "modalities must be an array of strings");
         if (strcmp(word, "text") != 0)
-            return weir_api_fail(error, 400, "unsupported_parameter", key,
-                                 "modalities: %s is not supported by this server; text is",
-                                 weir_quote(word).text);
+            return weir_api_fail(
+                error, 400, "unsupported_parameter", key,
+                "modalities: %s is not supported by this server; text is", weir_quote(word).text
+            );
     }
     return WEIR_OK;
 }
@@ -168,17 +179,19 @@ static weir_status check_modalities(const json_t *root, weir_api_error *error)
 static weir_status check_verbosity(const json_t *root, weir_api_error *error)
 {
     static const char key[] = "verbosity";
-    const char       *word = NULL;
+    const char *word = NULL;
     WEIR_TRY(weir_field_text(root, key, &word, error));
     if (word == NULL || strcmp(word, "low") == 0 || strcmp(word, "medium") == 0 ||
         strcmp(word, "high") == 0)
         return WEIR_OK;
-    return weir_api_bad(error, key, "unknown verbosity %s; it is low, medium or high",
-                        weir_quote(word).text);
+    return weir_api_bad(
+        error, key, "unknown verbosity %s; it is low, medium or high", weir_quote(word).text
+    );
 }
 
-weir_status weir_chat_request_read(weir_openai_request *request, const json_t *root,
-                                   weir_api_error *error)
+weir_status weir_chat_request_read(
+    weir_openai_request *request, const json_t *root, weir_api_error *error
+)
 {
     static const char begin[] = "add_generation_prompt";
     WEIR_TRY(check_modalities(root, error));
@@ -188,11 +201,13 @@ weir_status weir_chat_request_read(weir_openai_request *request, const json_t *r
     WEIR_TRY(read_effort(request, root, error));
     WEIR_TRY(read_tools(request, root, error));
     WEIR_TRY(
-        weir_field_bool(root, "continue_final_message", &request->continue_final_message, error));
+        weir_field_bool(root, "continue_final_message", &request->continue_final_message, error)
+    );
     request->add_generation_prompt = !request->continue_final_message;
     WEIR_TRY(weir_field_bool(root, begin, &request->add_generation_prompt, error));
     if (request->add_generation_prompt && request->continue_final_message)
-        return weir_api_bad(error, begin,
-                            "add_generation_prompt and continue_final_message exclude each other");
+        return weir_api_bad(
+            error, begin, "add_generation_prompt and continue_final_message exclude each other"
+        );
     return weir_messages_read(&request->messages, weir_field(root, "messages"), error);
 }

@@ -2,5 +2,5 @@
 #pragma once
 #include "engine/serve/openai_request.h"
 
-WEIR_MUST_CHECK weir_status weir_chat_request_read(weir_openai_request *request, const json_t *root,
-                                                   weir_api_error *error);
+WEIR_MUST_CHECK weir_status
+weir_chat_request_read(weir_openai_request *request, const json_t *root, weir_api_error *error);

@@ -8,16 +8,19 @@
 static weir_status check_host(const weir_exchange *x, const char *host, weir_api_error *error)
 {
     if (host == NULL || weir_access_host(&x->server->access, host)) return WEIR_OK;
-    return weir_api_fail(error, 403, NULL, NULL,
-                         "the host %s is not one of this server's names; use its address, or list "
-                         "the name in server.allowed_hosts",
-                         weir_quote(host).text);
+    return weir_api_fail(
+        error, 403, NULL, NULL,
+        "the host %s is not one of this server's names; use its address, or list "
+        "the name in server.allowed_hosts",
+        weir_quote(host).text
+    );
 }
 
 /* Pages of other sites may not use the server: browsers say in Origin and Sec-Fetch-Site which page
  * asks, and other clients send neither. Following a link to the page itself is no use. */
-static weir_status check_origin(weir_exchange *x, const weir_http_head *head, const char *bytes,
-                                weir_api_error *error)
+static weir_status check_origin(
+    weir_exchange *x, const weir_http_head *head, const char *bytes, weir_api_error *error
+)
 {
     const char *const origin = weir_http_value(head, bytes, WEIR_HTTP_ORIGIN);
     const char *const host = weir_http_value(head, bytes, WEIR_HTTP_HOST);
@@ -34,23 +37,26 @@ static weir_status check_origin(weir_exchange *x, const weir_http_head *head, co
     return weir_api_fail(
         error, 403, NULL, NULL,
         "pages of %s may not use this server; list the origin in server.allowed_origins",
-        weir_quote(origin != NULL ? origin : "other sites").text);
+        weir_quote(origin != NULL ? origin : "other sites").text
+    );
 }
 
-static weir_status check_key(weir_exchange *x, const weir_http_head *head, const char *bytes,
-                             weir_api_error *error)
+static weir_status check_key(
+    weir_exchange *x, const weir_http_head *head, const char *bytes, weir_api_error *error
+)
 {
     const char *const bearer = weir_http_value(head, bytes, WEIR_HTTP_AUTHORIZATION);
     const char *const key = weir_http_value(head, bytes, WEIR_HTTP_API_KEY);
-    const char       *allow;
+    const char *allow;
     x->key = weir_access_check(&x->server->access, bearer, key);
     if (x->server->access.n_keys == 0 || x->key >= 0) return WEIR_OK;
     const weir_route *const route = weir_route_find(x->method, x->path, &allow);
     if (route != NULL && route->is_public) return WEIR_OK;
     if (x->cors[0] != 0 && strcmp(x->method, "OPTIONS") == 0)
         return WEIR_OK; /* browsers send it without the key */
-    return weir_api_fail(error, 401, "invalid_api_key", NULL,
-                         "a valid API key is needed: Authorization: Bearer KEY");
+    return weir_api_fail(
+        error, 401, "invalid_api_key", NULL, "a valid API key is needed: Authorization: Bearer KEY"
+    );
 }
 
 static weir_status check_route(weir_exchange *x, weir_api_error *error)
@@ -73,15 +79,16 @@ static weir_status check_serving(const weir_exchange *x, weir_api_error *error)
 static bool is_json(const char *type)
 {
     static const char json[] = "application/json";
-    const size_t      n = sizeof json - 1;
+    const size_t n = sizeof json - 1;
     return type != NULL && strncasecmp(type, json, n) == 0 &&
            (type[n] == 0 || strchr("; \t", type[n]) != NULL);
 }
 
-static weir_status check_body(const weir_exchange *x, const weir_http_head *head, const char *bytes,
-                              weir_api_error *error)
+static weir_status check_body(
+    const weir_exchange *x, const weir_http_head *head, const char *bytes, weir_api_error *error
+)
 {
-    const long long   limit = x->server->options.body_limit;
+    const long long limit = x->server->options.body_limit;
     const char *const coding = weir_http_value(head, bytes, WEIR_HTTP_CONTENT_ENCODING);
     const char *const expect = weir_http_value(head, bytes, WEIR_HTTP_EXPECT);
     if (expect != NULL && strcasecmp(expect, "100-continue") != 0)
@@ -90,15 +97,18 @@ static weir_status check_body(const weir_exchange *x, const weir_http_head *head
         return weir_api_fail(error, 413, NULL, NULL, "the body is larger than %lld bytes", limit);
     if (strcmp(x->method, "POST") != 0) return WEIR_OK;
     if (coding != NULL && strcasecmp(coding, "identity") != 0)
-        return weir_api_fail(error, 415, NULL, NULL,
-                             "Content-Encoding is not supported; send the JSON as it is");
+        return weir_api_fail(
+            error, 415, NULL, NULL, "Content-Encoding is not supported; send the JSON as it is"
+        );
     if (head->length < 0 && !head->chunked)
-        return weir_api_fail(error, 411, NULL, NULL,
-                             "a POST needs Content-Length or chunked coding");
+        return weir_api_fail(
+            error, 411, NULL, NULL, "a POST needs Content-Length or chunked coding"
+        );
     if ((head->length > 0 || head->chunked) &&
         !is_json(weir_http_value(head, bytes, WEIR_HTTP_CONTENT_TYPE)))
-        return weir_api_fail(error, 415, NULL, NULL,
-                             "send the body as Content-Type: application/json (curl: --json)");
+        return weir_api_fail(
+            error, 415, NULL, NULL, "send the body as Content-Type: application/json (curl: --json)"
+        );
     return WEIR_OK;
 }
 
@@ -108,7 +118,8 @@ static weir_status check_place(const weir_exchange *x, weir_api_error *error)
     if (!x->is_spare || (x->route != NULL && strcmp(x->path, "/health") == 0)) return WEIR_OK;
     return weir_api_fail(
         error, 503, NULL, NULL,
-        "too many connections (server.max_connections), or no memory for another; try again");
+        "too many connections (server.max_connections), or no memory for another; try again"
+    );
 }
 
 /* A caller's id is taken if it is short and printable, so that logs on both sides can be joined. */
@@ -121,8 +132,9 @@ static void take_request_id(weir_exchange *x, const char *id)
     memcpy(x->id, id, n + 1);
 }
 
-weir_status weir_check_head(weir_exchange *x, const weir_http_head *head, const char *bytes,
-                            bool *must_close)
+weir_status weir_check_head(
+    weir_exchange *x, const weir_http_head *head, const char *bytes, bool *must_close
+)
 {
     weir_api_error *const error = &x->error;
     take_request_id(x, weir_http_value(head, bytes, WEIR_HTTP_REQUEST_ID));

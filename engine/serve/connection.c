@@ -19,16 +19,19 @@ enum {
 static const int64_t linger_ns = 2000000000, spare_ns = 2000000000, stall_ns = 2000000000;
 static const int64_t body_bytes_per_second = 1024;
 
-static_assert(sizeof(weir_connection) <= WEIR_CONNECTION_RECORD + WEIR_REPLY_HEADER_BYTES,
-              "weir_connection_bytes does not cover it");
+static_assert(
+    sizeof(weir_connection) <= WEIR_CONNECTION_RECORD + WEIR_REPLY_HEADER_BYTES,
+    "weir_connection_bytes does not cover it"
+);
 
 static int64_t header_limit(const weir_server *server, bool is_spare)
 {
     return is_spare ? SPARE_HEADER_BYTES : server->options.header_limit;
 }
 
-weir_connection *weir_connection_open(weir_server *server, int fd, const struct in6_addr *address,
-                                      bool is_spare)
+weir_connection *weir_connection_open(
+    weir_server *server, int fd, const struct in6_addr *address, bool is_spare
+)
 {
     const size_t limit = (size_t)header_limit(server, is_spare),
                  capacity = limit + WEIR_REQUEST_LINE_BYTES;
@@ -36,8 +39,10 @@ weir_connection *weir_connection_open(weir_server *server, int fd, const struct 
     if (!is_spare && !payer->charge(payer, weir_connection_bytes(limit)))
         return NULL; /* spare ones: account process */
     /* Mapped, so that it goes back to the system when it closes. */
-    void *const memory = mmap(NULL, sizeof(weir_connection) + capacity, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *const memory = mmap(
+        NULL, sizeof(weir_connection) + capacity, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0
+    );
     if (memory == MAP_FAILED) {
         if (!is_spare) payer->refund(payer, weir_connection_bytes(limit));
         return NULL;
@@ -56,7 +61,7 @@ weir_connection *weir_connection_open(weir_server *server, int fd, const struct 
 void weir_connection_free(weir_connection *c)
 {
     weir_payer *const payer = &c->server->payer.payer;
-    const size_t      charged =
+    const size_t charged =
         c->is_spare ? 0 : weir_connection_bytes((size_t)c->server->options.header_limit);
     (void)munmap(c, sizeof *c + c->in_capacity);
     if (charged > 0) payer->refund(payer, charged);
@@ -173,8 +178,8 @@ static bool begin_body(weir_connection *c, bool expects_continue)
 static bool begin_request(weir_connection *c)
 {
     const weir_http_head head = c->head;
-    const char *const    expect = weir_http_value(&head, c->in, WEIR_HTTP_EXPECT);
-    const bool           expects_continue = expect != NULL;
+    const char *const expect = weir_http_value(&head, c->in, WEIR_HTTP_EXPECT);
+    const bool expects_continue = expect != NULL;
     c->n_requests++;
     c->close_after = !head.keep_alive;
     c->http_1_0 = head.minor == 0;
@@ -198,9 +203,10 @@ static bool begin_request(weir_connection *c)
     }
     if (status == WEIR_OK && strcmp(x->method, "POST") == 0 &&
         !weir_exchange_charge(x, (size_t)c->body_left))
-        status = weir_api_fail(&x->error, 503, NULL, NULL,
-                               "no memory for a body of %lld bytes now; try again",
-                               (long long)c->body_left);
+        status = weir_api_fail(
+            &x->error, 503, NULL, NULL, "no memory for a body of %lld bytes now; try again",
+            (long long)c->body_left
+        );
     if (status == WEIR_OK)
         return c->chunked || c->body_left > 0 ? begin_body(c, expects_continue) : dispatch(c);
     c->close_after |= must_close || c->chunked || c->body_left > 0;
@@ -245,7 +251,7 @@ static bool read_chunks(weir_connection *c)
 {
     weir_http_problem problem = { 0 };
     while (c->in_used > 0) {
-        size_t                   used = 0, n_data = 0;
+        size_t used = 0, n_data = 0;
         const weir_http_progress progress =
             weir_http_chunks_read(&c->chunks, c->in, c->in_used, &used, &n_data, &problem);
         if (progress == WEIR_HTTP_BAD) return refuse(c, problem.status, problem.text);

@@ -22,8 +22,10 @@ static const char *type_of(int status)
     }
 }
 
-static void fill(weir_api_error *error, int status, const char *code, const char *param,
-                 const char *format, va_list arguments)
+static void fill(
+    weir_api_error *error, int status, const char *code, const char *param, const char *format,
+    va_list arguments
+)
 {
     *error = (weir_api_error){ .status = status, .type = type_of(status), .code = code };
     if (param != NULL) (void)snprintf(error->param, sizeof error->param, "%s", param);
@@ -31,8 +33,9 @@ static void fill(weir_api_error *error, int status, const char *code, const char
     if (status == 429 || status == 503) error->retry_after = status == 429 ? 1 : 5;
 }
 
-weir_status weir_api_fail(weir_api_error *error, int status, const char *code, const char *param,
-                          const char *format, ...)
+weir_status weir_api_fail(
+    weir_api_error *error, int status, const char *code, const char *param, const char *format, ...
+)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -50,21 +53,25 @@ weir_status weir_api_bad(weir_api_error *error, const char *param, const char *f
     return WEIR_EINVAL;
 }
 
-weir_status weir_api_too_long(weir_api_error *error, const char *param, int64_t n_prompt_tokens,
-                              int64_t n_ctx)
+weir_status weir_api_too_long(
+    weir_api_error *error, const char *param, int64_t n_prompt_tokens, int64_t n_ctx
+)
 {
-    const weir_status status =
-        weir_api_fail(error, 400, "context_length_exceeded", param,
-                      "context_length_exceeded: the prompt of %lld tokens exceeds the available "
-                      "context size of %lld tokens; shorten it.",
-                      (long long)n_prompt_tokens, (long long)n_ctx);
+    const weir_status status = weir_api_fail(
+        error, 400, "context_length_exceeded", param,
+        "context_length_exceeded: the prompt of %lld tokens exceeds the available "
+        "context size of %lld tokens; shorten it.",
+        (long long)n_prompt_tokens, (long long)n_ctx
+    );
     error->n_prompt_tokens = n_prompt_tokens;
     error->n_ctx = n_ctx;
     return status;
 }
 
-weir_status weir_api_over_budget(weir_api_error *error, const char *param, const char *text,
-                                 int64_t n_prompt_tokens, int64_t n_ctx)
+weir_status weir_api_over_budget(
+    weir_api_error *error, const char *param, const char *text, int64_t n_prompt_tokens,
+    int64_t n_ctx
+)
 {
     const weir_status status = weir_api_fail(error, 400, "kv_budget_exceeded", param, "%s", text);
     error->n_prompt_tokens = n_prompt_tokens;
@@ -104,25 +111,30 @@ static const char *without_folders(char *out, size_t size, const char *text)
 
 void weir_api_from_status(weir_api_error *error, weir_status status, const char *text)
 {
-    char       told[sizeof error->message];
+    char told[sizeof error->message];
     const bool full = status == WEIR_EFULL || status == WEIR_ENOMEM ||
                       status == WEIR_EUNSUPPORTED || status == WEIR_ECANCELED;
     const char *const plain = status == WEIR_ENOMEM
                                   ? "no memory for this request within memory.host now; try again"
                                   : weir_status_text(status);
-    const bool        has_text = text != NULL && text[0] != 0;
-    (void)weir_api_fail(error, full ? 503 : 500, NULL, NULL, "%s",
-                        has_text ? without_folders(told, sizeof told, text) : plain);
+    const bool has_text = text != NULL && text[0] != 0;
+    (void)weir_api_fail(
+        error, full ? 503 : 500, NULL, NULL, "%s",
+        has_text ? without_folders(told, sizeof told, text) : plain
+    );
 }
 
-weir_status weir_api_by_case(weir_api_error *error, const weir_api_case *cases, size_t n_cases,
-                             weir_status status, const char *text)
+weir_status weir_api_by_case(
+    weir_api_error *error, const weir_api_case *cases, size_t n_cases, weir_status status,
+    const char *text
+)
 {
     char told[sizeof error->message];
     for (const weir_api_case *c = cases; c < cases + n_cases; c++)
         if (c->status == status)
-            return weir_api_fail(error, c->http, c->code, c->param, "%s",
-                                 without_folders(told, sizeof told, text));
+            return weir_api_fail(
+                error, c->http, c->code, c->param, "%s", without_folders(told, sizeof told, text)
+            );
     weir_api_from_status(error, status, text);
     return status;
 }
@@ -157,7 +169,7 @@ weir_status weir_api_error_write(weir_buffer *out, const weir_api_error *error)
 weir_quoted weir_quote(const char *text)
 {
     weir_quoted quoted = { "" };
-    size_t      n = 0;
+    size_t n = 0;
     for (; text[n] != 0 && n < 60; n++)
         quoted.text[n] = (char)(text[n] >= 0x20 && text[n] < 0x7f ? text[n] : '?');
     if (text[n] != 0) memcpy(quoted.text + n, "...", 4);

@@ -12,8 +12,10 @@ static void make_id(char *id, size_t size)
 {
     uint64_t random[2] = { 0, 0 };
     (void)getrandom(random, sizeof random, 0);
-    (void)snprintf(id, size, "req_%016llx%08llx", (unsigned long long)random[0],
-                   (unsigned long long)(random[1] & 0xffffffff));
+    (void)snprintf(
+        id, size, "req_%016llx%08llx", (unsigned long long)random[0],
+        (unsigned long long)(random[1] & 0xffffffff)
+    );
 }
 
 /* Paid by the process, so that a server without memory still answers. */
@@ -21,19 +23,20 @@ static weir_exchange *take_spare(weir_server *server)
 {
     atomic_int *const n = &server->loop.n_spare_exchanges;
     if (atomic_load(n) >= WEIR_SPARE_PLACES) return NULL;
-    weir_payer *const    before = weir_payer_set(NULL);
+    weir_payer *const before = weir_payer_set(NULL);
     weir_exchange *const x = weir_memory_take_zero(1, sizeof *x);
     (void)weir_payer_set(before);
     if (x != NULL) atomic_fetch_add(n, 1);
     return x;
 }
 
-weir_exchange *weir_exchange_open(weir_connection *connection, const char *method,
-                                  const char *target)
+weir_exchange *weir_exchange_open(
+    weir_connection *connection, const char *method, const char *target
+)
 {
     weir_server *const server = connection->server;
-    weir_exchange     *x = connection->is_spare ? NULL : weir_memory_take_zero(1, sizeof *x);
-    const bool         is_spare = x == NULL;
+    weir_exchange *x = connection->is_spare ? NULL : weir_memory_take_zero(1, sizeof *x);
+    const bool is_spare = x == NULL;
     if (is_spare) x = take_spare(server);
     if (x == NULL) return NULL;
     x->is_spare = is_spare;
@@ -138,12 +141,12 @@ void weir_exchange_destroy(weir_exchange *x)
 weir_own_name weir_exchange_own(const weir_exchange *x, const char *cache_salt, const char *session)
 {
     weir_own_name own = { .salt = "" };
-    char          owner[17] = "";
+    char owner[17] = "";
     for (size_t i = 0; i < 8 && x->key >= 0; i++)
         (void)snprintf(owner + 2 * i, 3, "%02x", x->server->access.key[x->key].bytes[i]);
     if (x->key >= 0 || cache_salt != NULL)
-        (void)snprintf(own.salt, sizeof own.salt, "%s:%s", owner,
-                       cache_salt != NULL ? cache_salt : "");
+        (void
+        )snprintf(own.salt, sizeof own.salt, "%s:%s", owner, cache_salt != NULL ? cache_salt : "");
     (void)snprintf(own.name, sizeof own.name, x->key >= 0 ? "k%s-%s" : "%s%s", owner, session);
     return own;
 }
@@ -175,7 +178,7 @@ void weir_exchange_stop(weir_exchange *x)
 bool weir_exchange_charge(weir_exchange *x, size_t n)
 {
     weir_server *const server = x->server;
-    const size_t       before = x->body.capacity;
+    const size_t before = x->body.capacity;
     if (x->body.size + n + 1 > before &&
         atomic_load(&server->body_bytes) + n > (size_t)server->options.body_memory_limit)
         return false;
@@ -207,7 +210,7 @@ void weir_reply_json(weir_exchange *x, int status, weir_buffer *text)
 
 void weir_reply_text(weir_exchange *x, const char *content_type, const void *text, size_t n)
 {
-    weir_buffer       copy = { 0 };
+    weir_buffer copy = { 0 };
     const weir_status status = weir_buffer_add(&copy, text, n);
     if (status != WEIR_OK) {
         weir_reply_status(x, status);

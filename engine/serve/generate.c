@@ -13,16 +13,18 @@
 static weir_status read_chat_prompt(weir_generation *g, weir_api_error *error)
 {
     const weir_server *const server = g->exchange->server;
-    weir_buffer              text = { 0 };
-    const char *const        first =
+    weir_buffer text = { 0 };
+    const char *const first =
         json_string_value(json_object_get(json_array_get(g->request.messages, 0), "role"));
     g->prompts[0].has_preamble =
         g->request.tools != NULL || (first != NULL && strcmp(first, "system") == 0);
     const weir_status status =
         weir_chat_prompt(&g->prompts[0].ids, server, &g->request, &text, error);
     if (status == WEIR_OK && g->request.wants_thought && !weir_chat_reads_effort(server))
-        weir_warning_add(g->exchange->warning,
-                         "reasoning_effort has no effect: the chat template does not read it");
+        weir_warning_add(
+            g->exchange->warning,
+            "reasoning_effort has no effect: the chat template does not read it"
+        );
     if (status == WEIR_OK && text.size > 0)
         g->think = weir_think_start(text.data, text.size, server->thinks);
     weir_buffer_free(&text);
@@ -36,25 +38,28 @@ static weir_status read_ids(weir_ids *ids, const json_t *list)
     return WEIR_OK;
 }
 
-static weir_status read_completion_prompt(weir_generation *g, weir_prompt *prompt,
-                                          const json_t *source, weir_api_error *error)
+static weir_status read_completion_prompt(
+    weir_generation *g, weir_prompt *prompt, const json_t *source, weir_api_error *error
+)
 {
     const weir_server *const server = g->exchange->server;
-    weir_status              status = WEIR_OK;
+    weir_status status = WEIR_OK;
     if (json_is_string(source)) {
         const weir_encode_options options = { .add_special = g->request.state == NULL,
                                               .parse_special = true };
-        const char *const         string = json_string_value(source);
-        const size_t              n = json_string_length(source);
+        const char *const string = json_string_value(source);
+        const size_t n = json_string_length(source);
         WEIR_TRY(weir_text_encode(&prompt->ids, server, string, n, &options, "prompt", error));
         if (g->request.echo)
-            status = weir_buffer_add(&prompt->echo, json_string_value(source),
-                                     json_string_length(source));
+            status = weir_buffer_add(
+                &prompt->echo, json_string_value(source), json_string_length(source)
+            );
     } else {
         status = read_ids(&prompt->ids, source);
         if (status == WEIR_OK && g->request.echo)
-            status = weir_tokenizer_decode(server->options.tokenizer, &prompt->echo,
-                                           prompt->ids.data, prompt->ids.count, false);
+            status = weir_tokenizer_decode(
+                server->options.tokenizer, &prompt->echo, prompt->ids.data, prompt->ids.count, false
+            );
     }
     if (status != WEIR_OK) weir_api_from_status(error, status, NULL);
     return status;
@@ -67,7 +72,7 @@ static void truncate_middle(weir_prompt *prompt, int32_t window, int64_t max_tok
     const int64_t half = window / 2, room = max_tokens < 0      ? window / 4
                                             : max_tokens < half ? max_tokens
                                                                 : half;
-    const size_t  keep = (size_t)(window - room), head = keep / 4, tail = keep - head,
+    const size_t keep = (size_t)(window - room), head = keep / 4, tail = keep - head,
                  n = prompt->ids.count;
     if (n <= (size_t)window || keep == 0) return;
     memmove(prompt->ids.data + head, prompt->ids.data + n - tail, tail * sizeof *prompt->ids.data);
@@ -75,50 +80,59 @@ static void truncate_middle(weir_prompt *prompt, int32_t window, int64_t max_tok
     prompt->n_truncated = (int32_t)(n - keep);
 }
 
-static weir_status check_length(const weir_generation *g, const weir_prompt *prompt,
-                                const char *param, weir_api_error *error)
+static weir_status check_length(
+    const weir_generation *g, const weir_prompt *prompt, const char *param, weir_api_error *error
+)
 {
     const weir_service_info *const info =
         weir_service_info_of(g->exchange->server->options.service);
     const int64_t n = (int64_t)prompt->ids.count;
-    weir_error    why = { 0 };
+    weir_error why = { 0 };
     if (n > info->window) return weir_api_too_long(error, param, n, info->window);
     if (weir_service_check_budget(info, n, g->request.n, &why) == WEIR_OK) return WEIR_OK;
-    return weir_api_over_budget(error, param, why.text, n,
-                                weir_service_row_limit(info, g->request.n));
+    return weir_api_over_budget(
+        error, param, why.text, n, weir_service_row_limit(info, g->request.n)
+    );
 }
 
 static weir_status check_session(const weir_generation *g, weir_api_error *error)
 {
     if (g->request.session == NULL || g->exchange->server->options.sessions != NULL) return WEIR_OK;
-    return weir_api_fail(error, 400, "unsupported_parameter", "session",
-                         "session: sessions are off; start the server with sessions.dir");
+    return weir_api_fail(
+        error, 400, "unsupported_parameter", "session",
+        "session: sessions are off; start the server with sessions.dir"
+    );
 }
 
 static weir_status open_beginning(weir_generation *g, weir_api_error *error)
 {
     weir_exchange *const x = g->exchange;
-    weir_state_info      info;
-    weir_error           why = { 0 };
+    weir_state_info info;
+    weir_error why = { 0 };
     if (g->request.state == NULL) return WEIR_OK;
     if (x->server->options.states == NULL)
         return weir_api_fail(
             error, 400, "unsupported_parameter", "state",
-            "state: no database of states is served; start the server with states.dir");
+            "state: no database of states is served; start the server with states.dir"
+        );
     WEIR_TRY(weir_states_of_name(&info, x, g->request.state, "state"));
     if (!weir_state_is_exact(&info) && (!g->request.cache_prompt || g->request.policy != NULL))
-        return weir_api_bad(error, "state",
-                            "a state that is packed or merged cannot be computed again: it "
-                            "excludes cache_prompt false and kv_policy");
-    const weir_own_name      own = weir_exchange_own(x, g->request.cache_salt, "");
+        return weir_api_bad(
+            error, "state",
+            "a state that is packed or merged cannot be computed again: it "
+            "excludes cache_prompt false and kv_policy"
+        );
+    const weir_own_name own = weir_exchange_own(x, g->request.cache_salt, "");
     const weir_state_service documents = weir_states_documents(x);
-    const weir_status        status = weir_beginning_open(&g->beginning, &documents, &info,
-                                                   own.salt[0] != '\0' ? own.salt : NULL, &why);
+    const weir_status status = weir_beginning_open(
+        &g->beginning, &documents, &info, own.salt[0] != '\0' ? own.salt : NULL, &why
+    );
     return status == WEIR_OK ? WEIR_OK : weir_states_fail(error, status, &why);
 }
 
-static weir_status add_beginning(weir_prompt *prompt, const weir_beginning *beginning,
-                                 weir_api_error *error)
+static weir_status add_beginning(
+    weir_prompt *prompt, const weir_beginning *beginning, weir_api_error *error
+)
 {
     weir_status status = WEIR_OK;
     for (int32_t i = 0; i < beginning->n_tokens && status == WEIR_OK; i++)
@@ -130,7 +144,8 @@ static weir_status add_beginning(weir_prompt *prompt, const weir_beginning *begi
 static weir_status read_prompts(weir_generation *g, weir_api_error *error)
 {
     const int32_t limit = weir_service_row_limit(
-        weir_service_info_of(g->exchange->server->options.service), g->request.n);
+        weir_service_info_of(g->exchange->server->options.service), g->request.n
+    );
     const char *const param = g->request.chat ? "messages" : "prompt";
     for (size_t i = 0; i < g->n_prompts; i++) {
         weir_prompt *const prompt = &g->prompts[i];
@@ -140,8 +155,9 @@ static weir_status read_prompts(weir_generation *g, weir_api_error *error)
         if (g->request.chat)
             WEIR_TRY(read_chat_prompt(g, error));
         else
-            WEIR_TRY(read_completion_prompt(g, prompt, weir_openai_prompt_at(g->request.prompt, i),
-                                            error));
+            WEIR_TRY(read_completion_prompt(
+                g, prompt, weir_openai_prompt_at(g->request.prompt, i), error
+            ));
         if (prompt->ids.count == (size_t)g->beginning.n_tokens)
             return weir_api_bad(error, param, "the prompt has no tokens");
         if (g->request.truncate_middle && !g->request.echo && g->request.state == NULL)
@@ -179,8 +195,10 @@ static weir_status make_answers(weir_generation *g)
 static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
 {
     weir_exchange *const x = g->exchange;
-    WEIR_TRY(weir_openai_request_read(&g->request, chat, x->body.data != NULL ? x->body.data : "",
-                                      x->body.size, &x->server->limits, error));
+    WEIR_TRY(weir_openai_request_read(
+        &g->request, chat, x->body.data != NULL ? x->body.data : "", x->body.size,
+        &x->server->limits, error
+    ));
     weir_exchange_drop_body(x);
     weir_exchange_warn(x, &g->request.unknown);
     const size_t n_prompts = chat ? 1 : weir_openai_prompt_count(g->request.prompt);
@@ -188,8 +206,10 @@ static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
     g->created = weir_clock_unix_seconds();
     uint64_t random[2] = { 0, 0 };
     (void)!getrandom(random, sizeof random, 0);
-    (void)snprintf(g->id, sizeof g->id, "%s-%016llx%08llx", chat ? "chatcmpl" : "cmpl",
-                   (unsigned long long)random[0], (unsigned long long)(random[1] & 0xffffffff));
+    (void)snprintf(
+        g->id, sizeof g->id, "%s-%016llx%08llx", chat ? "chatcmpl" : "cmpl",
+        (unsigned long long)random[0], (unsigned long long)(random[1] & 0xffffffff)
+    );
     g->prompts = weir_memory_take_zero(n_prompts, sizeof *g->prompts);
     g->answers = weir_memory_take_zero(n_prompts * (size_t)g->request.n, sizeof *g->answers);
     if (g->prompts == NULL || g->answers == NULL) {

@@ -13,14 +13,15 @@
 
 static weir_status take_prompt_score(weir_prompt *prompt, const weir_event *event)
 {
-    return weir_scores_add(&prompt->scores, event->token, event->logprob.logprob, event->top,
-                           event->n_top, 0);
+    return weir_scores_add(
+        &prompt->scores, event->token, event->logprob.logprob, event->top, event->n_top, 0
+    );
 }
 
 static void observe_token(weir_generation *g, weir_answer *answer)
 {
     weir_metrics *const metrics = &g->exchange->server->metrics;
-    const int64_t       now_ns = weir_clock_ns();
+    const int64_t now_ns = weir_clock_ns();
     weir_metrics_add(&metrics->answer_tokens, 1);
     if (g->first_token_ns == 0) {
         g->first_token_ns = now_ns;
@@ -49,7 +50,7 @@ static void observe_times(weir_metrics *metrics, const weir_event *event)
 static weir_status take_done(weir_generation *g, weir_prompt *prompt, const weir_event *event)
 {
     weir_answer *const answers = g->answers + (size_t)(prompt - g->prompts) * (size_t)g->request.n;
-    weir_status        status = WEIR_OK;
+    weir_status status = WEIR_OK;
     for (int32_t i = 0; i < g->request.n; i++)
         if (answers[i].finish == WEIR_FINISH_NONE && status == WEIR_OK)
             status = weir_answer_finish(&answers[i], WEIR_FINISH_LENGTH);
@@ -68,8 +69,8 @@ static bool take_event(weir_generation *g, weir_prompt *prompt, const weir_event
     const size_t choice =
         (size_t)(prompt - g->prompts) * (size_t)g->request.n + (size_t)event->choice;
     weir_answer *const answer = choice < g->n_choices ? &g->answers[choice] : NULL;
-    weir_status        status = WEIR_OK;
-    bool               go_on = true;
+    weir_status status = WEIR_OK;
+    bool go_on = true;
     switch (event->type) {
     case WEIR_EVENT_ADMITTED:
         g->admitted = prompt->admitted = true;
@@ -97,10 +98,10 @@ static bool take_event(weir_generation *g, weir_prompt *prompt, const weir_event
 
 static bool on_event(void *user, const weir_event *event)
 {
-    weir_prompt *const     prompt = user;
+    weir_prompt *const prompt = user;
     weir_generation *const g = prompt->generation;
-    weir_exchange *const   x = g->exchange;
-    weir_payer *const      before =
+    weir_exchange *const x = g->exchange;
+    weir_payer *const before =
         weir_payer_set(weir_exchange_payer(x)); /* the engine thread has none */
     (void)pthread_mutex_lock(&x->lock);
     const bool go_on = take_event(g, prompt, event);
@@ -120,13 +121,15 @@ static bool on_event(void *user, const weir_event *event)
 /* What cannot be read from the disk is computed: the file stays for whoever looks into it. */
 static void resume(const weir_exchange *x, const weir_request *request)
 {
-    weir_error           why = { 0 };
+    weir_error why = { 0 };
     weir_sessions *const sessions = x->server->options.sessions;
     if (sessions == NULL) return;
     if (request->session != NULL &&
         weir_sessions_resume(sessions, request->session, &why) != WEIR_OK)
-        weir_log(WEIR_LOG_WARNING, "request %s goes on without session %s: %s", x->id,
-                 request->session, why.text);
+        weir_log(
+            WEIR_LOG_WARNING, "request %s goes on without session %s: %s", x->id, request->session,
+            why.text
+        );
     if (request->cache_prompt && !request->want_prompt_logprobs)
         weir_sessions_recall(sessions, request->prompt, request->n_prompt, request->cache_salt);
 }
@@ -136,23 +139,25 @@ static void resume(const weir_exchange *x, const weir_request *request)
 static weir_status load_beginning(const weir_generation *g, weir_error *error)
 {
     const weir_state_service documents = weir_states_documents(g->exchange);
-    weir_error               why = { 0 };
+    weir_error why = { 0 };
     if (g->beginning.tokens == NULL) return WEIR_OK;
     const weir_status status = weir_beginning_load(&g->beginning, &documents, &why);
     if (status == WEIR_OK) return WEIR_OK;
     if (g->beginning.n_kept > 0)
         return weir_error_set(error, status == WEIR_EFULL ? WEIR_ENOMEM : status, "%s", why.text);
-    weir_log(WEIR_LOG_WARNING, "request %s computes the text of state %s: %s", g->exchange->id,
-             g->beginning.info.name, why.text);
+    weir_log(
+        WEIR_LOG_WARNING, "request %s computes the text of state %s: %s", g->exchange->id,
+        g->beginning.info.name, why.text
+    );
     return WEIR_OK;
 }
 
 static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *error)
 {
     const weir_openai_request *const r = &g->request;
-    weir_exchange *const             x = g->exchange;
-    const weir_service_info *const   info = weir_service_info_of(x->server->options.service);
-    const int32_t       room = weir_service_row_limit(info, r->n) - (int32_t)prompt->ids.count;
+    weir_exchange *const x = g->exchange;
+    const weir_service_info *const info = weir_service_info_of(x->server->options.service);
+    const int32_t room = weir_service_row_limit(info, r->n) - (int32_t)prompt->ids.count;
     const weir_own_name own =
         weir_exchange_own(x, r->cache_salt, r->session != NULL ? r->session : "");
     weir_request request = {
@@ -183,9 +188,11 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
     if (r->kv_protect && prompt->has_preamble)
         request.n_pinned =
             weir_turn_second(x->server->options.tokenizer, request.prompt, prompt->ids.count);
-    weir_turn_starts(x->server->options.tokenizer, request.prompt, prompt->ids.count,
-                     request.turn_starts, WEIR_TURN_STARTS);
-    weir_job         *job = NULL;
+    weir_turn_starts(
+        x->server->options.tokenizer, request.prompt, prompt->ids.count, request.turn_starts,
+        WEIR_TURN_STARTS
+    );
+    weir_job *job = NULL;
     const weir_status status =
         weir_service_submit(x->server->options.service, &job, &request, error);
     if (status != WEIR_OK) return status;
@@ -201,16 +208,18 @@ static bool has_code(const weir_error *error, const char *code)
     return strncmp(error->text, code, n) == 0 && error->text[n] == ':';
 }
 
-static void submit_failure(weir_generation *g, const weir_prompt *prompt, weir_status status,
-                           const weir_error *error)
+static void submit_failure(
+    weir_generation *g, const weir_prompt *prompt, weir_status status, const weir_error *error
+)
 {
     const weir_server *const server = g->exchange->server;
-    const char *const        param = g->request.chat ? "messages" : "prompt";
-    weir_api_error *const    failure = &g->failure;
+    const char *const param = g->request.chat ? "messages" : "prompt";
+    weir_api_error *const failure = &g->failure;
     if (status == WEIR_EFULL) {
-        (void)!weir_api_fail(failure, 429, "queue_full", NULL,
-                             "the queue of %d requests is full; try again",
-                             weir_service_info_of(server->options.service)->queue_limit);
+        (void)!weir_api_fail(
+            failure, 429, "queue_full", NULL, "the queue of %d requests is full; try again",
+            weir_service_info_of(server->options.service)->queue_limit
+        );
     } else if (status == WEIR_EINVAL && has_code(error, "context_length_exceeded")) {
         (void)!weir_api_too_long(failure, param, (int64_t)prompt->ids.count, server->limits.window);
     } else if (status == WEIR_EINVAL && has_code(error, "kv_budget_exceeded")) {
@@ -228,9 +237,9 @@ static void submit_failure(weir_generation *g, const weir_prompt *prompt, weir_s
 static void submit_more(weir_generation *g)
 {
     weir_exchange *const x = g->exchange;
-    const size_t         at_once = (size_t)(x->server->limits.n_slots / g->request.n > 0
-                                                ? x->server->limits.n_slots / g->request.n
-                                                : 1);
+    const size_t at_once = (size_t)(x->server->limits.n_slots / g->request.n > 0
+                                        ? x->server->limits.n_slots / g->request.n
+                                        : 1);
     for (;;) {
         (void)pthread_mutex_lock(&x->lock);
         const size_t running = g->n_started - g->n_done;
@@ -239,7 +248,7 @@ static void submit_more(weir_generation *g)
         const size_t index = start ? g->n_started++ : 0;
         (void)pthread_mutex_unlock(&x->lock);
         if (!start) return;
-        weir_error        error = { 0 };
+        weir_error error = { 0 };
         const weir_status status = submit(g, &g->prompts[index], &error);
         if (status == WEIR_OK) continue;
         (void)pthread_mutex_lock(&x->lock);
@@ -265,7 +274,7 @@ static weir_success success_of(const weir_generation *g)
 static void count_success(weir_generation *g)
 {
     weir_metrics *const metrics = &g->exchange->server->metrics;
-    const weir_usage    usage = weir_generation_usage(g);
+    const weir_usage usage = weir_generation_usage(g);
     weir_metrics_add(&metrics->success[success_of(g)], 1);
     weir_metrics_observe(metrics, WEIR_HISTOGRAM_WHOLE, weir_clock_ns() - g->exchange->start_ns);
     weir_metrics_observe(metrics, WEIR_HISTOGRAM_PROMPT_TOKENS, usage.n_prompt);
@@ -276,7 +285,7 @@ static void count_success(weir_generation *g)
 static void make_reply(weir_generation *g)
 {
     weir_exchange *const x = g->exchange;
-    weir_buffer          text = { 0 };
+    weir_buffer text = { 0 };
     (void)pthread_mutex_lock(&x->lock);
     const bool failed = g->failure.status != 0;
     if (failed) x->error = g->failure;
@@ -301,7 +310,8 @@ void weir_generation_stop(weir_generation *g)
     if (weir_generation_is_over(g)) return;
     (void)!weir_api_fail(
         &g->failure, 503, NULL, NULL,
-        "this server shut down before the answer was complete; send the request again");
+        "this server shut down before the answer was complete; send the request again"
+    );
     weir_generation_cancel(g);
 }
 
@@ -342,9 +352,8 @@ void weir_generation_release(weir_generation *g)
     for (size_t i = 0; i < g->n_prompts; i++) {
         if (g->prompts[i].job != NULL) weir_job_release(g->prompts[i].job);
         g->prompts[i].job = NULL;
-        if (!g->prompts[i].done)
-            count_tokens(&g->exchange->server->metrics,
-                         &g->prompts[i]); /* released before its last event */
+        /* Released before its last event */
+        if (!g->prompts[i].done) count_tokens(&g->exchange->server->metrics, &g->prompts[i]);
     }
 }
 
@@ -367,25 +376,27 @@ void weir_generation_free(weir_generation *g)
 void weir_generation_log(const weir_generation *g, weir_buffer *line)
 {
     const weir_usage usage = weir_generation_usage(g);
-    const int64_t    start_ns = g->exchange->start_ns;
-    int32_t          n_answer = 0;
+    const int64_t start_ns = g->exchange->start_ns;
+    int32_t n_answer = 0;
     for (size_t i = 0; i < g->n_choices; i++) n_answer += g->answers[i].n_tokens;
     const double first_ms =
         g->first_token_ns != 0 ? (double)(g->first_token_ns - start_ns) * 1e-6 : -1;
     const int32_t gaps = n_answer / (int32_t)g->n_choices - 1;
-    const char   *finish = g->exchange->gone        ? "cancelled"
-                           : g->failure.status != 0 ? "error"
-                                                    : weir_answer_reason(&g->answers[0]);
-    (void)!weir_buffer_format(line,
-                              ",\"tokens_truncated\":%d,\"tokens_in\":%d,\"tokens_cached\":%d,"
-                              "\"tokens_matched\":%d,\"reuse\":\"%s\",\"tokens_out\":%d,"
-                              "\"ttft_ms\":%.3f",
-                              (int)weir_generation_truncated(g), usage.n_prompt, usage.n_cached,
-                              usage.n_matched, usage.reuse != NULL ? usage.reuse : "not begun",
-                              n_answer, first_ms);
+    const char *finish = g->exchange->gone        ? "cancelled"
+                         : g->failure.status != 0 ? "error"
+                                                  : weir_answer_reason(&g->answers[0]);
+    (void)!weir_buffer_format(
+        line,
+        ",\"tokens_truncated\":%d,\"tokens_in\":%d,\"tokens_cached\":%d,"
+        "\"tokens_matched\":%d,\"reuse\":\"%s\",\"tokens_out\":%d,"
+        "\"ttft_ms\":%.3f",
+        (int)weir_generation_truncated(g), usage.n_prompt, usage.n_cached, usage.n_matched,
+        usage.reuse != NULL ? usage.reuse : "not begun", n_answer, first_ms
+    );
     if (gaps > 0) /* one token has no next one */
-        (void)!weir_buffer_format(line, ",\"itl_ms\":%.3f",
-                                  (double)(g->last_token_ns - g->first_token_ns) * 1e-6 / gaps);
+        (void)!weir_buffer_format(
+            line, ",\"itl_ms\":%.3f", (double)(g->last_token_ns - g->first_token_ns) * 1e-6 / gaps
+        );
     (void)!weir_buffer_format(line, ",\"finish\":\"%s\"", finish);
 }
 

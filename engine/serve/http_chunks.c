@@ -43,8 +43,9 @@ static bool read_extension(weir_http_chunks *k, char c, weir_http_problem *probl
     return ++k->line <= EXTENSION_BYTES || refuse(problem, "a chunk's extension is too long");
 }
 
-static bool read_line_feed(weir_http_chunks *k, char c, weir_chunk_state next,
-                           weir_http_problem *problem)
+static bool read_line_feed(
+    weir_http_chunks *k, char c, weir_chunk_state next, weir_http_problem *problem
+)
 {
     if (c != '\n') return refuse(problem, "a line between chunks does not end with CR LF");
     k->state = next;
@@ -84,8 +85,10 @@ static bool read_byte(weir_http_chunks *k, char c, weir_http_problem *problem)
     return refuse(problem, "bytes after the last chunk");
 }
 
-weir_http_progress weir_http_chunks_read(weir_http_chunks *k, const char *bytes, size_t n,
-                                         size_t *used, size_t *n_data, weir_http_problem *problem)
+weir_http_progress weir_http_chunks_read(
+    weir_http_chunks *k, const char *bytes, size_t n, size_t *used, size_t *n_data,
+    weir_http_problem *problem
+)
 {
     size_t at = 0;
     *n_data = 0;

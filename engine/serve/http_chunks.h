@@ -25,14 +25,16 @@ typedef enum weir_chunk_state {
 /* Zero-initialise. */
 typedef struct weir_http_chunks {
     weir_chunk_state state;
-    uint64_t         left; /* of this chunk's data */
-    size_t           digits, line, trailers;
+    uint64_t left; /* of this chunk's data */
+    size_t digits, line, trailers;
 } weir_http_chunks;
 
 /* Reads bytes [n] up to the end of the next piece of data: *used bytes are consumed, of which the
  * last *n_data are data. MORE: call again with what follows; DONE: the body is complete. */
-weir_http_progress weir_http_chunks_read(weir_http_chunks *chunks, const char *bytes, size_t n,
-                                         size_t *used, size_t *n_data, weir_http_problem *problem);
+weir_http_progress weir_http_chunks_read(
+    weir_http_chunks *chunks, const char *bytes, size_t n, size_t *used, size_t *n_data,
+    weir_http_problem *problem
+);
 
 #ifdef __cplusplus
 }

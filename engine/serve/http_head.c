@@ -24,8 +24,9 @@ static bool is_head_byte(unsigned char c) { return (c >= 0x20 && c != 0x7f) || c
 
 /* ---- the request line ------------------------------------------------------------------------ */
 
-static bool read_version(weir_http_head *head, const char *text, size_t n,
-                         weir_http_problem *problem)
+static bool read_version(
+    weir_http_head *head, const char *text, size_t n, weir_http_problem *problem
+)
 {
     if (n == 8 && memcmp(text, "HTTP/1.", 7) == 0 && (text[7] == '0' || text[7] == '1')) {
         head->minor = text[7] - '0';
@@ -38,8 +39,9 @@ static bool read_version(weir_http_head *head, const char *text, size_t n,
 }
 
 /* method SP target SP version, single spaces, in bytes[begin..end). */
-static bool read_request_line(weir_http_head *head, char *bytes, size_t begin, size_t end,
-                              weir_http_problem *problem)
+static bool read_request_line(
+    weir_http_head *head, char *bytes, size_t begin, size_t end, weir_http_problem *problem
+)
 {
     size_t at = begin;
     while (at < end && is_token_byte((unsigned char)bytes[at])) at++;
@@ -95,8 +97,9 @@ static bool read_length(weir_http_head *head, const char *value, weir_http_probl
     return true;
 }
 
-static bool read_field(weir_http_head *head, char *bytes, size_t begin, size_t end,
-                       weir_http_problem *problem)
+static bool read_field(
+    weir_http_head *head, char *bytes, size_t begin, size_t end, weir_http_problem *problem
+)
 {
     size_t colon = begin;
     while (colon < end && is_token_byte((unsigned char)bytes[colon])) colon++;
@@ -136,8 +139,9 @@ static bool check_framing(weir_http_head *head, const char *bytes, weir_http_pro
 /* ---- lines ----------------------------------------------------------------------------------- */
 
 /* bytes[head->line..end) is a line without its CRLF. *last: it was the empty one. */
-static bool read_line(weir_http_head *head, char *bytes, size_t end, bool *last,
-                      weir_http_problem *problem)
+static bool read_line(
+    weir_http_head *head, char *bytes, size_t end, bool *last, weir_http_problem *problem
+)
 {
     const size_t begin = head->line;
     head->line = end + 2;
@@ -162,8 +166,9 @@ static bool check_size(const weir_http_head *head, weir_http_problem *problem)
     return refuse(problem, 431, "the header is longer than server.header_limit");
 }
 
-weir_http_progress weir_http_head_read(weir_http_head *head, char *bytes, size_t n,
-                                       weir_http_problem *problem)
+weir_http_progress weir_http_head_read(
+    weir_http_head *head, char *bytes, size_t n, weir_http_problem *problem
+)
 {
     bool last = false, good = true;
     while (good && !last && head->scanned < n) {
@@ -178,9 +183,11 @@ weir_http_progress weir_http_head_read(weir_http_head *head, char *bytes, size_t
         } else if (is_head_byte(c)) {
             head->scanned++;
         } else {
-            good = refuse(problem, 400,
-                          c == '\n' ? "a line of the header ends without CR"
-                                    : "the header holds a control character");
+            good = refuse(
+                problem, 400,
+                c == '\n' ? "a line of the header ends without CR"
+                          : "the header holds a control character"
+            );
         }
         if (good) good = check_size(head, problem);
     }

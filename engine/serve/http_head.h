@@ -42,7 +42,7 @@ enum { WEIR_HTTP_MAX_FIELDS = 100, WEIR_HTTP_TARGET_BYTES = 8 << 10 };
 
 /* Why a request is refused: an HTTP status and a sentence. */
 typedef struct weir_http_problem {
-    int         status;
+    int status;
     const char *text;
 } weir_http_problem;
 
@@ -54,26 +54,28 @@ typedef enum weir_http_progress {
 
 /* All offsets are into the bytes that were read; zero-initialise. */
 typedef struct weir_http_head {
-    size_t   limit;         /* most bytes of all fields; set it before the first call */
-    size_t   scanned, line; /* bytes looked at; begin of the line that is being read */
-    size_t   fields; /* where the first field begins; 0: the request line is not complete */
+    size_t limit;         /* most bytes of all fields; set it before the first call */
+    size_t scanned, line; /* bytes looked at; begin of the line that is being read */
+    size_t fields; /* where the first field begins; 0: the request line is not complete */
     uint32_t n_fields;
-    int      minor; /* HTTP/1.minor */
-    bool     keep_alive; /* the connection may serve another request */
-    bool     chunked;
-    int64_t  length; /* Content-Length; -1: none */
-    size_t   method, target;
-    size_t   value[WEIR_HTTP_FIELD_COUNT]; /* 0: absent */
+    int minor; /* HTTP/1.minor */
+    bool keep_alive; /* the connection may serve another request */
+    bool chunked;
+    int64_t length; /* Content-Length; -1: none */
+    size_t method, target;
+    size_t value[WEIR_HTTP_FIELD_COUNT]; /* 0: absent */
 } weir_http_head;
 
 /* Goes on reading bytes [n], of which the first head->scanned were seen before. DONE: the head is
  * complete and took head->scanned bytes; method, target and values are NUL-terminated in place.
  * BAD: *problem says why. */
-weir_http_progress weir_http_head_read(weir_http_head *head, char *bytes, size_t n,
-                                       weir_http_problem *problem);
+weir_http_progress weir_http_head_read(
+    weir_http_head *head, char *bytes, size_t n, weir_http_problem *problem
+);
 /* NULL: absent. */
-static inline const char *weir_http_value(const weir_http_head *head, const char *bytes,
-                                          weir_http_field field)
+static inline const char *weir_http_value(
+    const weir_http_head *head, const char *bytes, weir_http_field field
+)
 {
     return head->value[field] != 0 ? bytes + head->value[field] : NULL;
 }

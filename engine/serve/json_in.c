@@ -12,18 +12,24 @@ static weir_status refuse(weir_json_fault fault, const weir_json_place *at, weir
     case WEIR_JSON_FINE: break;
     case WEIR_JSON_NO_MEMORY: weir_api_from_status(error, WEIR_ENOMEM, NULL); return WEIR_ENOMEM;
     case WEIR_JSON_SYNTAX:
-        return weir_api_bad(error, NULL, "the body is not valid JSON: %s (byte %zu)", at->reason,
-                            at->offset);
+        return weir_api_bad(
+            error, NULL, "the body is not valid JSON: %s (byte %zu)", at->reason, at->offset
+        );
     case WEIR_JSON_TOO_DEEP:
-        return weir_api_bad(error, NULL, "the JSON at byte %zu is nested deeper than %d levels",
-                            at->offset, WEIR_JSON_DEPTH);
+        return weir_api_bad(
+            error, NULL, "the JSON at byte %zu is nested deeper than %d levels", at->offset,
+            WEIR_JSON_DEPTH
+        );
     case WEIR_JSON_TOO_MANY_VALUES:
     case WEIR_JSON_TOO_MANY_KEYS:
-        return weir_api_bad(error, param, "the JSON holds more than %d values or %d keys",
-                            WEIR_JSON_VALUES, WEIR_JSON_KEYS);
+        return weir_api_bad(
+            error, param, "the JSON holds more than %d values or %d keys", WEIR_JSON_VALUES,
+            WEIR_JSON_KEYS
+        );
     case WEIR_JSON_LARGE_INTEGER:
-        return weir_api_bad(error, param, "an integer at byte %zu does not fit 64 bits",
-                            at->offset);
+        return weir_api_bad(
+            error, param, "an integer at byte %zu does not fit 64 bits", at->offset
+        );
     case WEIR_JSON_LARGE_NUMBER:
         return weir_api_bad(error, param, "a number at byte %zu is too large", at->offset);
     }
@@ -33,7 +39,7 @@ static weir_status refuse(weir_json_fault fault, const weir_json_place *at, weir
 weir_status weir_json_read(json_t **out, const char *text, size_t n, weir_api_error *error)
 {
     weir_json_place place = { 0 };
-    json_t         *root = NULL;
+    json_t *root = NULL;
     if (n == 0) return weir_api_bad(error, NULL, "the body is empty; send a JSON object");
     const weir_json_fault fault = weir_json_build(&root, &place, text, n, &weir_json_request);
     if (fault != WEIR_JSON_FINE) return refuse(fault, &place, error);
@@ -60,22 +66,28 @@ weir_status weir_field_bool(const json_t *object, const char *key, bool *out, we
     return WEIR_OK;
 }
 
-weir_status weir_field_integer(const json_t *object, const char *key, int64_t least, int64_t most,
-                               int64_t *out, weir_api_error *error)
+weir_status weir_field_integer(
+    const json_t *object, const char *key, int64_t least, int64_t most, int64_t *out,
+    weir_api_error *error
+)
 {
     const json_t *const value = weir_field(object, key);
     if (value == NULL) return WEIR_OK;
     if (!json_is_integer(value)) return weir_api_bad(error, key, "%s must be an integer", key);
     const int64_t number = json_integer_value(value);
     if (number < least || number > most)
-        return weir_api_bad(error, key, "%s is %lld; it must be %lld to %lld", key,
-                            (long long)number, (long long)least, (long long)most);
+        return weir_api_bad(
+            error, key, "%s is %lld; it must be %lld to %lld", key, (long long)number,
+            (long long)least, (long long)most
+        );
     *out = number;
     return WEIR_OK;
 }
 
-weir_status weir_field_number(const json_t *object, const char *key, double least, double most,
-                              double *out, weir_api_error *error)
+weir_status weir_field_number(
+    const json_t *object, const char *key, double least, double most, double *out,
+    weir_api_error *error
+)
 {
     const json_t *const value = weir_field(object, key);
     if (value == NULL) return WEIR_OK;
@@ -87,8 +99,9 @@ weir_status weir_field_number(const json_t *object, const char *key, double leas
     return WEIR_OK;
 }
 
-weir_status weir_field_text(const json_t *object, const char *key, const char **out,
-                            weir_api_error *error)
+weir_status weir_field_text(
+    const json_t *object, const char *key, const char **out, weir_api_error *error
+)
 {
     const json_t *const value = weir_field(object, key);
     if (value == NULL) return WEIR_OK;

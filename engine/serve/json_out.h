@@ -15,8 +15,8 @@ extern "C" {
  * written and checked once. */
 typedef struct weir_json_out {
     weir_buffer *buffer;
-    weir_status  status;
-    bool         comma; /* a value stands before the next one */
+    weir_status status;
+    bool comma; /* a value stands before the next one */
 } weir_json_out;
 
 void weir_json_open(weir_json_out *out, char bracket); /* '{' or '[' */
@@ -26,8 +26,8 @@ void weir_json_string(weir_json_out *out, const char *text);
 /* Ill-formed UTF-8 becomes U+FFFD; control characters are escaped. */
 void weir_json_bytes(weir_json_out *out, const char *bytes, size_t n);
 void weir_json_integer(weir_json_out *out, int64_t value);
-void weir_json_number(weir_json_out *out,
-                      double         value); /* not finite: -9999, as JSON has no word for it */
+/* Not finite: -9999, as JSON has no word for it */
+void weir_json_number(weir_json_out *out, double value);
 void weir_json_bool(weir_json_out *out, bool value);
 void weir_json_null(weir_json_out *out);
 void weir_json_raw(weir_json_out *out, const char *json, size_t n); /* one value, already JSON */

@@ -7,8 +7,9 @@ static void write_part(weir_json_out *json, const char *name, const weir_banks_p
     weir_json_put_integer(json, "slots", part->slots);
     weir_json_put_integer(json, "open", part->open);
     weir_json_put_integer(json, "used", part->used);
-    weir_json_put_number(json, "fill",
-                         part->slots > 0 ? (double)part->used / (double)part->slots : 0.0);
+    weir_json_put_number(
+        json, "fill", part->slots > 0 ? (double)part->used / (double)part->slots : 0.0
+    );
     weir_json_close(json, '}');
 }
 
@@ -29,8 +30,9 @@ void weir_banks_write(weir_json_out *json, const weir_banks *banks)
     weir_json_close(json, '}');
 }
 
-void weir_usage_kv_write(weir_json_out *json, const weir_service_info *info,
-                         const weir_usage *usage)
+void weir_usage_kv_write(
+    weir_json_out *json, const weir_service_info *info, const weir_usage *usage
+)
 {
     const bool has_banks = usage->banks.n_layers > 0, has_policy = usage->kv_policy != NULL;
     if (!info->kv_is_lossy && !has_policy && !has_banks) return;

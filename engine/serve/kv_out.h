@@ -10,8 +10,9 @@ extern "C" {
 /* An object. */
 void weir_banks_write(weir_json_out *json, const weir_banks *banks);
 /* The key "kv" and its object, if rows were not kept, or not as they were computed. */
-void weir_usage_kv_write(weir_json_out *json, const weir_service_info *info,
-                         const weir_usage *usage);
+void weir_usage_kv_write(
+    weir_json_out *json, const weir_service_info *info, const weir_usage *usage
+);
 
 #ifdef __cplusplus
 }

@@ -56,9 +56,9 @@ void weir_loop_watch(weir_loop *loop, weir_connection *c, uint32_t events)
 /* Closes the connection that is worth least, the one that waits longest among equals. */
 static bool make_room(weir_loop *loop, bool among_spare)
 {
-    const int64_t    now_ns = weir_clock_ns();
+    const int64_t now_ns = weir_clock_ns();
     weir_connection *victim = NULL;
-    int              least = 3;
+    int least = 3;
     for (weir_connection *c = loop->connections; c != NULL; c = c->next) {
         const int worth = c->is_spare == among_spare ? weir_connection_worth(c, now_ns) : -1;
         if (worth < 0 || worth > least ||
@@ -106,7 +106,7 @@ static bool take(weir_server *server, int fd, const struct in6_addr *address, bo
 static void admit(weir_server *server, int fd, const struct in6_addr *address)
 {
     weir_loop *const loop = &server->loop;
-    const bool       share = has_share(server, address);
+    const bool share = has_share(server, address);
     sweep(loop); /* those that closed in this turn have no place */
     const bool is_place = loop->n_connections < server->options.max_connections;
     if (!share && is_place && take(server, fd, address, false))
@@ -141,11 +141,11 @@ static void listen_for(weir_loop *loop, bool wanted)
 static void accept_some(weir_server *server)
 {
     weir_loop *const loop = &server->loop;
-    const int        one = 1;
+    const int one = 1;
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
         struct sockaddr_storage peer = { 0 };
-        socklen_t               size = sizeof peer;
-        const int               fd =
+        socklen_t size = sizeof peer;
+        const int fd =
             accept4(loop->listener, (struct sockaddr *)&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
         if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
@@ -231,7 +231,7 @@ static unsigned take_commands(weir_loop *loop)
 static void handle_events(weir_server *server, const struct epoll_event *events, int n)
 {
     weir_loop *const loop = &server->loop;
-    bool             has_new = false;
+    bool has_new = false;
     for (int i = 0; i < n; i++) {
         uint64_t count;
         if (events[i].data.ptr == &loop->listener)
@@ -285,13 +285,13 @@ static bool run_again(weir_loop *loop)
 static void *run(void *argument)
 {
     weir_server *const server = argument;
-    weir_loop *const   loop = &server->loop;
+    weir_loop *const loop = &server->loop;
     struct epoll_event events[EVENTS];
-    int64_t            next_tick_ns = 0;
-    bool               again = false;
+    int64_t next_tick_ns = 0;
+    bool again = false;
     (void)weir_payer_set(&server->payer.payer);
     for (bool over = false; !over;) {
-        const int     n = epoll_wait(loop->epoll, events, EVENTS, again ? 0 : TICK_MS);
+        const int n = epoll_wait(loop->epoll, events, EVENTS, again ? 0 : TICK_MS);
         const int64_t now_ns = weir_clock_ns();
         handle_events(server, events, n);
         handle_awake(loop);
@@ -311,7 +311,7 @@ static void *run(void *argument)
 static void raise_descriptors(int64_t max_connections)
 {
     struct rlimit limit;
-    const rlim_t  want = (rlim_t)max_connections + WEIR_SPARE_PLACES + OTHER_DESCRIPTORS;
+    const rlim_t want = (rlim_t)max_connections + WEIR_SPARE_PLACES + OTHER_DESCRIPTORS;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= want) return;
     limit.rlim_cur = limit.rlim_max < want ? limit.rlim_max : want;
     (void)setrlimit(RLIMIT_NOFILE, &limit);
@@ -319,7 +319,7 @@ static void raise_descriptors(int64_t max_connections)
 
 weir_status weir_loop_open(weir_server *server, weir_error *error)
 {
-    weir_loop *const   loop = &server->loop;
+    weir_loop *const loop = &server->loop;
     struct epoll_event listener = { .events = EPOLLIN, .data.ptr = &loop->listener };
     struct epoll_event wake = { .events = EPOLLIN, .data.ptr = &loop->wake };
     raise_descriptors(server->options.max_connections);
@@ -328,8 +328,9 @@ weir_status weir_loop_open(weir_server *server, weir_error *error)
     if (loop->epoll < 0 || loop->wake < 0 ||
         epoll_ctl(loop->epoll, EPOLL_CTL_ADD, loop->listener, &listener) != 0 ||
         epoll_ctl(loop->epoll, EPOLL_CTL_ADD, loop->wake, &wake) != 0)
-        return weir_error_set(error, WEIR_EIO, "cannot watch the server's socket: %s",
-                              strerror(errno));
+        return weir_error_set(
+            error, WEIR_EIO, "cannot watch the server's socket: %s", strerror(errno)
+        );
     return WEIR_OK;
 }
 

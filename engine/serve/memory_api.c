@@ -17,8 +17,9 @@ static void write_tier(weir_json_out *json, const weir_ledger_state *state, weir
     weir_json_key(json, "accounts");
     weir_json_open(json, '{');
     for (int account = 0; account < WEIR_ACCOUNT_COUNT; account++)
-        weir_json_put_integer(json, weir_account_name((weir_account)account),
-                              (int64_t)state->used[tier][account]);
+        weir_json_put_integer(
+            json, weir_account_name((weir_account)account), (int64_t)state->used[tier][account]
+        );
     weir_json_close(json, '}');
     weir_json_close(json, '}');
 }
@@ -40,8 +41,9 @@ void weir_kv_formats_write(weir_json_out *json, const weir_service_info *info)
 
 /* Zeros without a tier below; pages on the host are those below a device. Bytes moved and errors
  * are those of both tiers. */
-static void write_cold(weir_json_out *json, const weir_service_info *info,
-                       const weir_service_stats *stats)
+static void write_cold(
+    weir_json_out *json, const weir_service_info *info, const weir_service_stats *stats
+)
 {
     weir_json_key(json, "host");
     weir_json_open(json, '{');
@@ -60,8 +62,9 @@ static void write_cold(weir_json_out *json, const weir_service_info *info,
     weir_json_close(json, '}');
 }
 
-static void write_kv(weir_json_out *json, const weir_service_info *info,
-                     const weir_service_stats *stats)
+static void write_kv(
+    weir_json_out *json, const weir_service_info *info, const weir_service_stats *stats
+)
 {
     weir_json_key(json, "kv");
     weir_json_open(json, '{');
@@ -116,8 +119,10 @@ static void write_sequences(weir_json_out *json, const weir_service_sequence *se
 }
 
 /* Of the key that asks; what others have left is their business. */
-static void write_budgets(weir_json_out *json, const weir_service_info *info,
-                          const weir_service_sequence *sequences, int32_t n, int32_t client)
+static void write_budgets(
+    weir_json_out *json, const weir_service_info *info, const weir_service_sequence *sequences,
+    int32_t n, int32_t client
+)
 {
     int64_t claimed = 0;
     for (const weir_service_sequence *s = sequences; s < sequences + n; s++)
@@ -130,13 +135,14 @@ static void write_budgets(weir_json_out *json, const weir_service_info *info,
     weir_json_close(json, '}');
 }
 
-static weir_status write_all(weir_buffer *out, const weir_server *server,
-                             weir_service_sequence *sequences, int32_t client)
+static weir_status write_all(
+    weir_buffer *out, const weir_server *server, weir_service_sequence *sequences, int32_t client
+)
 {
-    const weir_service *const      service = server->options.service;
+    const weir_service *const service = server->options.service;
     const weir_service_info *const info = weir_service_info_of(service);
-    weir_service_stats             stats;
-    weir_ledger_state              state = { 0 };
+    weir_service_stats stats;
+    weir_ledger_state state = { 0 };
     weir_service_stats_of(service, &stats);
     if (server->options.ledger != NULL) weir_ledger_read(server->options.ledger, &state);
     weir_json_out json = { .buffer = out };
@@ -175,7 +181,7 @@ static weir_status write_all(weir_buffer *out, const weir_server *server,
 
 void weir_memory_get(weir_exchange *x)
 {
-    weir_buffer                  text = { 0 };
+    weir_buffer text = { 0 };
     weir_service_sequence *const sequences =
         weir_memory_take_zero((size_t)x->server->limits.n_slots, sizeof *sequences);
     const weir_status status =

@@ -14,8 +14,8 @@ typedef struct place {
 static place field_of(size_t index, const char *field)
 {
     place at;
-    (void)snprintf(at.text, sizeof at.text, "messages[%zu]%s%s", index, field[0] != 0 ? "." : "",
-                   field);
+    (void
+    )snprintf(at.text, sizeof at.text, "messages[%zu]%s%s", index, field[0] != 0 ? "." : "", field);
     return at;
 }
 
@@ -25,16 +25,18 @@ static weir_status out_of_memory(weir_api_error *error)
     return WEIR_ENOMEM;
 }
 
-static weir_status add_part(weir_buffer *text, const json_t *part, const char *param,
-                            weir_api_error *error)
+static weir_status add_part(
+    weir_buffer *text, const json_t *part, const char *param, weir_api_error *error
+)
 {
     const char *const type = json_string_value(json_object_get(part, "type"));
     if (type == NULL)
         return weir_api_bad(error, param, "%s: each part must be an object with a type", param);
     if (strcmp(type, "text") != 0)
-        return weir_api_fail(error, 400, "unsupported_content", param,
-                             "%s: parts of type %s are not supported; send text", param,
-                             weir_quote(type).text);
+        return weir_api_fail(
+            error, 400, "unsupported_content", param,
+            "%s: parts of type %s are not supported; send text", param, weir_quote(type).text
+        );
     const json_t *const value = json_object_get(part, "text");
     if (!json_is_string(value))
         return weir_api_bad(error, param, "%s: a text part needs the string `text`", param);
@@ -44,8 +46,9 @@ static weir_status add_part(weir_buffer *text, const json_t *part, const char *p
 }
 
 /* *out: a new string; NULL when there is no content. */
-static weir_status read_content(json_t **out, const json_t *content, const char *param,
-                                weir_api_error *error)
+static weir_status read_content(
+    json_t **out, const json_t *content, const char *param, weir_api_error *error
+)
 {
     if (content == NULL) return WEIR_OK;
     if (json_is_string(content)) {
@@ -73,15 +76,16 @@ static json_t *read_arguments(const json_t *arguments)
     if (json_is_object(arguments)) return json_deep_copy(arguments);
     if (!json_is_string(arguments)) return json_object();
     const char *const text = json_string_value(arguments);
-    const size_t      n = json_string_length(arguments);
-    weir_api_error    ignored;
-    json_t           *object = NULL;
+    const size_t n = json_string_length(arguments);
+    weir_api_error ignored;
+    json_t *object = NULL;
     const weir_status status = weir_json_read(&object, text, n, &ignored);
     return status == WEIR_OK ? object : status == WEIR_ENOMEM ? NULL : json_stringn(text, n);
 }
 
-static weir_status read_tool_calls(json_t *message, const json_t *calls, const char *param,
-                                   weir_api_error *error)
+static weir_status read_tool_calls(
+    json_t *message, const json_t *calls, const char *param, weir_api_error *error
+)
 {
     if (calls == NULL) return WEIR_OK;
     if (!json_is_array(calls)) return weir_api_bad(error, param, "%s must be an array", param);
@@ -95,16 +99,18 @@ static weir_status read_tool_calls(json_t *message, const json_t *calls, const c
         const char *const id = json_string_value(json_object_get(call, "id"));
         if (name == NULL)
             return weir_api_bad(error, param, "%s: a call needs function.name", param);
-        json_t *const copy =
-            json_pack("{s:s*, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name",
-                      name, "arguments", read_arguments(json_object_get(function, "arguments")));
+        json_t *const copy = json_pack(
+            "{s:s*, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name", name,
+            "arguments", read_arguments(json_object_get(function, "arguments"))
+        );
         if (copy == NULL || json_array_append_new(list, copy) != 0) return out_of_memory(error);
     }
     return WEIR_OK;
 }
 
-static weir_status copy_text(json_t *message, const char *key, const json_t *value,
-                             const char *param, weir_api_error *error)
+static weir_status copy_text(
+    json_t *message, const char *key, const json_t *value, const char *param, weir_api_error *error
+)
 {
     if (value == NULL) return WEIR_OK;
     if (!json_is_string(value)) return weir_api_bad(error, param, "%s must be a string", param);
@@ -113,62 +119,77 @@ static weir_status copy_text(json_t *message, const char *key, const json_t *val
                                                                         : out_of_memory(error);
 }
 
-static weir_status read_assistant(json_t *message, const json_t *source, size_t index,
-                                  weir_api_error *error)
+static weir_status read_assistant(
+    json_t *message, const json_t *source, size_t index, weir_api_error *error
+)
 {
     const json_t *reasoning = weir_field(source, "reasoning_content");
     if (reasoning == NULL) reasoning = weir_field(source, "reasoning");
-    WEIR_TRY(copy_text(message, "reasoning_content", reasoning,
-                       field_of(index, "reasoning_content").text, error));
-    WEIR_TRY(read_tool_calls(message, weir_field(source, "tool_calls"),
-                             field_of(index, "tool_calls").text, error));
+    WEIR_TRY(copy_text(
+        message, "reasoning_content", reasoning, field_of(index, "reasoning_content").text, error
+    ));
+    WEIR_TRY(read_tool_calls(
+        message, weir_field(source, "tool_calls"), field_of(index, "tool_calls").text, error
+    ));
     if (json_object_get(message, "content") != NULL) return WEIR_OK;
     if (json_object_get(message, "tool_calls") == NULL)
-        return weir_api_bad(error, field_of(index, "content").text,
-                            "messages[%zu]: an assistant message needs content or tool calls",
-                            index);
+        return weir_api_bad(
+            error, field_of(index, "content").text,
+            "messages[%zu]: an assistant message needs content or tool calls", index
+        );
     return json_object_set_new(message, "content", json_string("")) == 0 ? WEIR_OK
                                                                          : out_of_memory(error);
 }
 
-static weir_status read_tool_answer(json_t *message, const json_t *source, size_t index,
-                                    weir_api_error *error)
+static weir_status read_tool_answer(
+    json_t *message, const json_t *source, size_t index, weir_api_error *error
+)
 {
     const json_t *const id = weir_field(source, "tool_call_id");
     if (!json_is_string(id))
-        return weir_api_bad(error, field_of(index, "tool_call_id").text,
-                            "messages[%zu]: a tool message needs the string tool_call_id", index);
+        return weir_api_bad(
+            error, field_of(index, "tool_call_id").text,
+            "messages[%zu]: a tool message needs the string tool_call_id", index
+        );
     return copy_text(message, "tool_call_id", id, field_of(index, "tool_call_id").text, error);
 }
 
-static weir_status read_message(json_t *message, const json_t *source, size_t index,
-                                weir_api_error *error)
+static weir_status read_message(
+    json_t *message, const json_t *source, size_t index, weir_api_error *error
+)
 {
     if (!json_is_object(source))
-        return weir_api_bad(error, field_of(index, "").text, "messages[%zu] must be an object",
-                            index);
+        return weir_api_bad(
+            error, field_of(index, "").text, "messages[%zu] must be an object", index
+        );
     const char *role = json_string_value(json_object_get(source, "role"));
     if (role == NULL)
-        return weir_api_bad(error, field_of(index, "role").text, "messages[%zu] has no role",
-                            index);
+        return weir_api_bad(
+            error, field_of(index, "role").text, "messages[%zu] has no role", index
+        );
     if (strcmp(role, "developer") == 0) role = "system";
     const bool assistant = strcmp(role, "assistant") == 0, tool = strcmp(role, "tool") == 0;
     if (!assistant && !tool && strcmp(role, "user") != 0 && strcmp(role, "system") != 0)
-        return weir_api_bad(error, field_of(index, "role").text, "messages[%zu]: unknown role %s",
-                            index, weir_quote(role).text);
+        return weir_api_bad(
+            error, field_of(index, "role").text, "messages[%zu]: unknown role %s", index,
+            weir_quote(role).text
+        );
     if (json_object_set_new(message, "role", json_string(role)) != 0) return out_of_memory(error);
 
     json_t *content = NULL;
-    WEIR_TRY(read_content(&content, weir_field(source, "content"), field_of(index, "content").text,
-                          error));
+    WEIR_TRY(read_content(
+        &content, weir_field(source, "content"), field_of(index, "content").text, error
+    ));
     if (content != NULL && json_object_set_new(message, "content", content) != 0)
         return out_of_memory(error);
-    WEIR_TRY(copy_text(message, "name", weir_field(source, "name"), field_of(index, "name").text,
-                       error));
+    WEIR_TRY(
+        copy_text(message, "name", weir_field(source, "name"), field_of(index, "name").text, error)
+    );
     if (assistant) return read_assistant(message, source, index, error);
     if (content == NULL)
-        return weir_api_bad(error, field_of(index, "content").text, "messages[%zu] has no content",
-                            index);
+        return weir_api_bad(
+            error, field_of(index, "content").text, "messages[%zu] has no content", index
+        );
     return tool ? read_tool_answer(message, source, index, error) : WEIR_OK;
 }
 
@@ -177,7 +198,7 @@ weir_status weir_messages_read(json_t **out, const json_t *messages, weir_api_er
     if (!json_is_array(messages) || json_array_size(messages) == 0)
         return weir_api_bad(error, "messages", "messages must be an array of at least one message");
     json_t *const list = json_array();
-    weir_status   status = list != NULL ? WEIR_OK : out_of_memory(error);
+    weir_status status = list != NULL ? WEIR_OK : out_of_memory(error);
     for (size_t i = 0; i < json_array_size(messages) && status == WEIR_OK; i++) {
         json_t *const message = json_object();
         if (message == NULL || json_array_append_new(list, message) != 0)
@@ -204,7 +225,7 @@ static bool is_schema_type(const json_t *type)
 {
     static const char *const names[] = { "object",  "array",   "string", "number",
                                          "integer", "boolean", "null" };
-    const char *const        text = json_string_value(type);
+    const char *const text = json_string_value(type);
     for (size_t i = 0; i < json_array_size(type); i++)
         if (!json_is_string(json_array_get(type, i)) || !is_schema_type(json_array_get(type, i)))
             return false;
@@ -216,7 +237,8 @@ static bool is_schema_type(const json_t *type)
 static weir_status check_function(const json_t *function, size_t index, weir_api_error *error)
 {
     const json_t *const text = weir_field(function, "description"), *const strict = weir_field(
-                                                                        function, "strict");
+                                                                        function, "strict"
+                                                                    );
     const json_t *const parameters = weir_field(function, "parameters");
     if (text != NULL && !json_is_string(text))
         return weir_api_bad(error, "tools", "tools[%zu]: description must be a string", index);
@@ -225,24 +247,27 @@ static weir_status check_function(const json_t *function, size_t index, weir_api
     if (parameters != NULL && !json_is_object(parameters))
         return weir_api_bad(error, "tools", "tools[%zu]: parameters must be an object", index);
     if (!is_schema_type(weir_field(parameters, "type")))
-        return weir_api_bad(error, "tools",
-                            "tools[%zu]: the type of parameters is no type of JSON Schema", index);
+        return weir_api_bad(
+            error, "tools", "tools[%zu]: the type of parameters is no type of JSON Schema", index
+        );
     return WEIR_OK;
 }
 
 static weir_status check_tool(const json_t *tool, size_t index, weir_api_error *error)
 {
-    const char *const   type = json_string_value(json_object_get(tool, "type"));
+    const char *const type = json_string_value(json_object_get(tool, "type"));
     const json_t *const function = json_object_get(tool, "function");
-    const char *const   name = json_string_value(json_object_get(function, "name"));
+    const char *const name = json_string_value(json_object_get(function, "name"));
     if (type == NULL || strcmp(type, "function") != 0 || name == NULL)
         return weir_api_bad(
             error, "tools",
-            "tools[%zu] must be {\"type\":\"function\",\"function\":{\"name\":...}}", index);
+            "tools[%zu] must be {\"type\":\"function\",\"function\":{\"name\":...}}", index
+        );
     if (!is_tool_name(name))
-        return weir_api_bad(error, "tools",
-                            "tools[%zu]: the name must be 1 to %d of A-Z a-z 0-9 _ -", index,
-                            WEIR_TOOL_NAME);
+        return weir_api_bad(
+            error, "tools", "tools[%zu]: the name must be 1 to %d of A-Z a-z 0-9 _ -", index,
+            WEIR_TOOL_NAME
+        );
     return check_function(function, index, error);
 }
 
@@ -258,8 +283,9 @@ weir_status weir_tools_read(json_t **out, const json_t *tools, weir_api_error *e
     if (tools == NULL) return WEIR_OK;
     const size_t count = json_array_size(tools);
     if (!json_is_array(tools) || count > WEIR_TOOLS)
-        return weir_api_bad(error, "tools", "tools must be an array of at most %d tools",
-                            WEIR_TOOLS);
+        return weir_api_bad(
+            error, "tools", "tools must be an array of at most %d tools", WEIR_TOOLS
+        );
     for (size_t i = 0; i < count; i++) {
         const json_t *const tool = json_array_get(tools, i);
         WEIR_TRY(check_tool(tool, i, error));

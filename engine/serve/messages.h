@@ -13,11 +13,11 @@ enum { WEIR_TOOLS = 128, WEIR_TOOL_NAME = 64 };
 
 /* *out: a new array. Text parts are joined, `developer` becomes `system`, `reasoning` becomes
  * `reasoning_content`, the arguments of tool calls become objects where they are JSON objects. */
-WEIR_MUST_CHECK weir_status weir_messages_read(json_t **out, const json_t *messages,
-                                               weir_api_error *error);
+WEIR_MUST_CHECK weir_status
+weir_messages_read(json_t **out, const json_t *messages, weir_api_error *error);
 /* *out: a new array of the tools, NULL when there are none. */
-WEIR_MUST_CHECK weir_status weir_tools_read(json_t **out, const json_t *tools,
-                                            weir_api_error *error);
+WEIR_MUST_CHECK weir_status
+weir_tools_read(json_t **out, const json_t *tools, weir_api_error *error);
 
 #ifdef __cplusplus
 }

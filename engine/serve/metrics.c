@@ -18,7 +18,7 @@ static const double count_bound[WEIR_HISTOGRAM_BUCKETS] = {
 
 static const struct {
     const char *name, *help;
-    bool        tokens;
+    bool tokens;
 } histograms[WEIR_HISTOGRAM_COUNT] = {
     [WEIR_HISTOGRAM_FIRST_TOKEN] = { "time_to_first_token_seconds",
                                      "From the request to its first token.", false },
@@ -40,11 +40,11 @@ static const char *const success_reason[WEIR_SUCCESS_COUNT] = { "stop", "length"
 
 void weir_metrics_observe(weir_metrics *metrics, weir_histogram_name name, int64_t value)
 {
-    const bool          tokens = histograms[name].tokens;
+    const bool tokens = histograms[name].tokens;
     const double *const bound = tokens ? count_bound : time_bound;
     if (value < 0) value = 0;
     const double x = tokens ? (double)value : (double)value * 1e-9;
-    int          i = 0;
+    int i = 0;
     while (i < WEIR_HISTOGRAM_BUCKETS && x > bound[i]) i++;
     weir_metrics_add(&metrics->histogram[name].bucket[i], 1);
     weir_metrics_add(&metrics->histogram[name].sum, (uint64_t)value);
@@ -52,34 +52,37 @@ void weir_metrics_observe(weir_metrics *metrics, weir_histogram_name name, int64
 
 typedef struct writer {
     weir_buffer *out;
-    const char  *prefix;
-    weir_buffer  label; /* model_name="..." with escapes */
+    const char *prefix;
+    weir_buffer label; /* model_name="..." with escapes */
 } writer;
 
 static weir_status head(const writer *w, const char *name, const char *type, const char *help)
 {
-    return weir_buffer_format(w->out, "# HELP %s:%s %s\n# TYPE %s:%s %s\n", w->prefix, name, help,
-                              w->prefix, name, type);
+    return weir_buffer_format(
+        w->out, "# HELP %s:%s %s\n# TYPE %s:%s %s\n", w->prefix, name, help, w->prefix, name, type
+    );
 }
 
-static weir_status sample(const writer *w, const char *name, const char *type, const char *help,
-                          double value)
+static weir_status sample(
+    const writer *w, const char *name, const char *type, const char *help, double value
+)
 {
     WEIR_TRY(head(w, name, type, help));
     return weir_buffer_format(w->out, "%s:%s{%s} %.17g\n", w->prefix, name, w->label.data, value);
 }
 
-static weir_status write_histogram(const writer *w, const weir_metrics *metrics,
-                                   weir_histogram_name name)
+static weir_status write_histogram(
+    const writer *w, const weir_metrics *metrics, weir_histogram_name name
+)
 {
-    const char *const   text = histograms[name].name;
+    const char *const text = histograms[name].name;
     const double *const bound = histograms[name].tokens ? count_bound : time_bound;
     WEIR_TRY(head(w, text, "histogram", histograms[name].help));
     uint64_t count = 0;
     for (int i = 0; i <= WEIR_HISTOGRAM_BUCKETS; i++) {
         count += __atomic_load_n(&metrics->histogram[name].bucket[i], __ATOMIC_RELAXED);
-        WEIR_TRY(
-            weir_buffer_format(w->out, "%s:%s_bucket{%s,le=\"", w->prefix, text, w->label.data));
+        WEIR_TRY(weir_buffer_format(w->out, "%s:%s_bucket{%s,le=\"", w->prefix, text, w->label.data)
+        );
         if (i < WEIR_HISTOGRAM_BUCKETS)
             WEIR_TRY(weir_buffer_format(w->out, "%.10g", bound[i]));
         else
@@ -87,10 +90,13 @@ static weir_status write_histogram(const writer *w, const weir_metrics *metrics,
         WEIR_TRY(weir_buffer_format(w->out, "\"} %" PRIu64 "\n", count));
     }
     const double sum = (double)__atomic_load_n(&metrics->histogram[name].sum, __ATOMIC_RELAXED);
-    WEIR_TRY(weir_buffer_format(w->out, "%s:%s_sum{%s} %.17g\n", w->prefix, text, w->label.data,
-                                histograms[name].tokens ? sum : sum * 1e-9));
-    return weir_buffer_format(w->out, "%s:%s_count{%s} %" PRIu64 "\n", w->prefix, text,
-                              w->label.data, count);
+    WEIR_TRY(weir_buffer_format(
+        w->out, "%s:%s_sum{%s} %.17g\n", w->prefix, text, w->label.data,
+        histograms[name].tokens ? sum : sum * 1e-9
+    ));
+    return weir_buffer_format(
+        w->out, "%s:%s_count{%s} %" PRIu64 "\n", w->prefix, text, w->label.data, count
+    );
 }
 
 static double load(const uint64_t *counter)
@@ -99,124 +105,185 @@ static double load(const uint64_t *counter)
 }
 
 /* The names of spec/serving.md 2.8 that others rely on. */
-static weir_status write_common(const writer *w, const weir_metrics *m,
-                                const weir_service_stats *stats, const weir_service_info *info)
+static weir_status write_common(
+    const writer *w, const weir_metrics *m, const weir_service_stats *stats,
+    const weir_service_info *info
+)
 {
     const double used = stats->kv_pages_total > 0
                             ? (double)stats->kv_pages_used / (double)stats->kv_pages_total
                             : 0.0;
     WEIR_TRY(sample(w, "num_requests_running", "gauge", "Sequences in the batch.", stats->running));
     WEIR_TRY(sample(w, "num_requests_waiting", "gauge", "Requests in the queue.", stats->waiting));
+    WEIR_TRY(sample(w, "kv_cache_usage_perc", "gauge", "Used share of the KV pages, 0 to 1.", used)
+    );
+    WEIR_TRY(sample(
+        w, "prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.",
+        load(&m->prompt_tokens)
+    ));
+    WEIR_TRY(sample(
+        w, "prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.",
+        load(&m->cached_tokens)
+    ));
+    WEIR_TRY(sample(
+        w, "prompt_tokens_total", "counter", "Prompt tokens, cached ones too.",
+        load(&m->prompt_tokens)
+    ));
     WEIR_TRY(
-        sample(w, "kv_cache_usage_perc", "gauge", "Used share of the KV pages, 0 to 1.", used));
-    WEIR_TRY(sample(w, "prefix_cache_queries_total", "counter",
-                    "Prompt tokens looked up in the prefix cache.", load(&m->prompt_tokens)));
-    WEIR_TRY(sample(w, "prefix_cache_hits_total", "counter",
-                    "Prompt tokens found in the prefix cache.", load(&m->cached_tokens)));
-    WEIR_TRY(sample(w, "prompt_tokens_total", "counter", "Prompt tokens, cached ones too.",
-                    load(&m->prompt_tokens)));
-    WEIR_TRY(
-        sample(w, "generation_tokens_total", "counter", "Answer tokens.", load(&m->answer_tokens)));
+        sample(w, "generation_tokens_total", "counter", "Answer tokens.", load(&m->answer_tokens))
+    );
     WEIR_TRY(head(w, "request_success_total", "counter", "Requests answered to the end."));
     for (int i = 0; i < WEIR_SUCCESS_COUNT; i++)
         WEIR_TRY(weir_buffer_format(
             w->out, "%s:request_success_total{%s,finished_reason=\"%s\"} %.17g\n", w->prefix,
-            w->label.data, success_reason[i], load(&m->success[i])));
+            w->label.data, success_reason[i], load(&m->success[i])
+        ));
     WEIR_TRY(head(w, "cache_config_info", "gauge", "Size of the KV cache."));
     WEIR_TRY(weir_buffer_format(
         w->out, "%s:cache_config_info{%s,block_size=\"64\",num_gpu_blocks=\"%" PRId64 "\"} 1\n",
-        w->prefix, w->label.data, info->kv_pages_total));
+        w->prefix, w->label.data, info->kv_pages_total
+    ));
     for (int i = 0; i < WEIR_HISTOGRAM_COUNT; i++)
         WEIR_TRY(write_histogram(w, m, (weir_histogram_name)i));
     return WEIR_OK;
 }
 
-static weir_status write_own(const writer *w, const weir_metrics *m,
-                             const weir_service_stats *stats, const weir_service_info *info)
+static weir_status write_own(
+    const writer *w, const weir_metrics *m, const weir_service_stats *stats,
+    const weir_service_info *info
+)
 {
-    WEIR_TRY(sample(w, "kv_used_bytes", "gauge", "Bytes of KV pages in use.",
-                    (double)stats->kv_bytes_used));
-    WEIR_TRY(sample(w, "kv_total_bytes", "gauge", "Bytes of all KV pages.",
-                    (double)stats->kv_bytes_total));
-    WEIR_TRY(sample(w, "kv_bytes_per_token", "gauge",
-                    "Bytes of KV that one token takes over all layers.",
-                    (double)info->kv_bytes_per_token));
-    WEIR_TRY(sample(w, "kv_disk_pages", "gauge", "KV pages that are on disk.",
-                    (double)stats->kv_disk_pages_used));
-    WEIR_TRY(sample(w, "kv_host_pages", "gauge", "KV pages that left the GPU and are on the host.",
-                    (double)stats->kv_host_pages_used));
-    WEIR_TRY(sample(w, "kv_disk_out_bytes_total", "counter",
-                    "KV bytes that left memory for the disk.", (double)stats->kv_bytes_out));
-    WEIR_TRY(sample(w, "kv_disk_back_bytes_total", "counter", "KV bytes that came back to memory.",
-                    (double)stats->kv_bytes_back));
-    WEIR_TRY(sample(w, "kv_disk_read_bytes_total", "counter",
-                    "KV bytes that attention and sessions read on disk.",
-                    (double)stats->kv_bytes_read));
-    WEIR_TRY(sample(w, "kv_disk_errors_total", "counter",
-                    "Writes and reads of KV pages that failed.",
-                    (double)(stats->kv_write_errors + stats->kv_read_errors)));
-    WEIR_TRY(sample(w, "kv_evicted_tokens_total", "counter", "Rows that a policy dropped for good.",
-                    (double)stats->evicted_tokens));
-    WEIR_TRY(sample(w, "kept_tokens", "gauge", "Tokens of finished texts that can be continued.",
-                    (double)stats->kept_tokens));
-    WEIR_TRY(sample(w, "kept_bytes", "gauge", "Bytes of KV pages that only finished texts hold.",
-                    (double)stats->kept_bytes));
-    WEIR_TRY(sample(w, "kept_states", "gauge", "Recurrent states of kept texts.",
-                    (double)stats->kept_states));
-    WEIR_TRY(sample(w, "kept_policy_texts", "gauge",
-                    "Finished texts that a KV policy watched, to be continued whole.",
-                    (double)stats->kept_pruned_texts));
-    WEIR_TRY(sample(w, "dropped_tokens_total", "counter", "Kept tokens that made room for others.",
-                    (double)stats->dropped_tokens));
-    WEIR_TRY(sample(w, "unsaved_tokens_total", "counter",
-                    "Dropped tokens that no session file holds.", (double)stats->unsaved_tokens));
-    WEIR_TRY(sample(w, "sessions_saved_total", "counter",
-                    "Texts written to files because memory was short.",
-                    (double)stats->saved_texts));
-    WEIR_TRY(sample(w, "sessions_saved_tokens_total", "counter", "Their tokens.",
-                    (double)stats->saved_tokens));
-    WEIR_TRY(sample(w, "sessions_save_failures_total", "counter",
-                    "Such texts that could not be written.", (double)stats->save_failures));
-    WEIR_TRY(sample(w, "sessions_given_up_total", "counter",
-                    "Such texts whose memory was needed before they were written.",
-                    (double)stats->saves_given_up));
-    WEIR_TRY(
-        sample(w, "sessions_replaced_total", "counter",
-               "Files of such texts that gave way to newer ones (sessions.limit, memory.disk).",
-               (double)stats->replaced_texts));
-    WEIR_TRY(sample(w, "sessions_found_total", "counter",
-                    "Files restored because a prompt began like them.",
-                    (double)stats->found_texts));
-    WEIR_TRY(sample(w, "sessions_found_tokens_total", "counter", "Prompt tokens that they held.",
-                    (double)stats->found_tokens));
-    WEIR_TRY(sample(w, "preemptions_total", "counter", "Times a sequence gave its pages back.",
-                    (double)stats->preemptions));
+    WEIR_TRY(sample(
+        w, "kv_used_bytes", "gauge", "Bytes of KV pages in use.", (double)stats->kv_bytes_used
+    ));
+    WEIR_TRY(sample(
+        w, "kv_total_bytes", "gauge", "Bytes of all KV pages.", (double)stats->kv_bytes_total
+    ));
+    WEIR_TRY(sample(
+        w, "kv_bytes_per_token", "gauge", "Bytes of KV that one token takes over all layers.",
+        (double)info->kv_bytes_per_token
+    ));
+    WEIR_TRY(sample(
+        w, "kv_disk_pages", "gauge", "KV pages that are on disk.", (double)stats->kv_disk_pages_used
+    ));
+    WEIR_TRY(sample(
+        w, "kv_host_pages", "gauge", "KV pages that left the GPU and are on the host.",
+        (double)stats->kv_host_pages_used
+    ));
+    WEIR_TRY(sample(
+        w, "kv_disk_out_bytes_total", "counter", "KV bytes that left memory for the disk.",
+        (double)stats->kv_bytes_out
+    ));
+    WEIR_TRY(sample(
+        w, "kv_disk_back_bytes_total", "counter", "KV bytes that came back to memory.",
+        (double)stats->kv_bytes_back
+    ));
+    WEIR_TRY(sample(
+        w, "kv_disk_read_bytes_total", "counter",
+        "KV bytes that attention and sessions read on disk.", (double)stats->kv_bytes_read
+    ));
+    WEIR_TRY(sample(
+        w, "kv_disk_errors_total", "counter", "Writes and reads of KV pages that failed.",
+        (double)(stats->kv_write_errors + stats->kv_read_errors)
+    ));
+    WEIR_TRY(sample(
+        w, "kv_evicted_tokens_total", "counter", "Rows that a policy dropped for good.",
+        (double)stats->evicted_tokens
+    ));
+    WEIR_TRY(sample(
+        w, "kept_tokens", "gauge", "Tokens of finished texts that can be continued.",
+        (double)stats->kept_tokens
+    ));
+    WEIR_TRY(sample(
+        w, "kept_bytes", "gauge", "Bytes of KV pages that only finished texts hold.",
+        (double)stats->kept_bytes
+    ));
+    WEIR_TRY(sample(
+        w, "kept_states", "gauge", "Recurrent states of kept texts.", (double)stats->kept_states
+    ));
+    WEIR_TRY(sample(
+        w, "kept_policy_texts", "gauge",
+        "Finished texts that a KV policy watched, to be continued whole.",
+        (double)stats->kept_pruned_texts
+    ));
+    WEIR_TRY(sample(
+        w, "dropped_tokens_total", "counter", "Kept tokens that made room for others.",
+        (double)stats->dropped_tokens
+    ));
+    WEIR_TRY(sample(
+        w, "unsaved_tokens_total", "counter", "Dropped tokens that no session file holds.",
+        (double)stats->unsaved_tokens
+    ));
+    WEIR_TRY(sample(
+        w, "sessions_saved_total", "counter", "Texts written to files because memory was short.",
+        (double)stats->saved_texts
+    ));
+    WEIR_TRY(sample(
+        w, "sessions_saved_tokens_total", "counter", "Their tokens.", (double)stats->saved_tokens
+    ));
+    WEIR_TRY(sample(
+        w, "sessions_save_failures_total", "counter", "Such texts that could not be written.",
+        (double)stats->save_failures
+    ));
+    WEIR_TRY(sample(
+        w, "sessions_given_up_total", "counter",
+        "Such texts whose memory was needed before they were written.",
+        (double)stats->saves_given_up
+    ));
+    WEIR_TRY(sample(
+        w, "sessions_replaced_total", "counter",
+        "Files of such texts that gave way to newer ones (sessions.limit, memory.disk).",
+        (double)stats->replaced_texts
+    ));
+    WEIR_TRY(sample(
+        w, "sessions_found_total", "counter", "Files restored because a prompt began like them.",
+        (double)stats->found_texts
+    ));
+    WEIR_TRY(sample(
+        w, "sessions_found_tokens_total", "counter", "Prompt tokens that they held.",
+        (double)stats->found_tokens
+    ));
+    WEIR_TRY(sample(
+        w, "preemptions_total", "counter", "Times a sequence gave its pages back.",
+        (double)stats->preemptions
+    ));
     WEIR_TRY(sample(w, "steps_total", "counter", "Steps of the engine.", (double)stats->steps));
-    WEIR_TRY(sample(w, "batch_rows_total", "counter", "Rows computed by all steps.",
-                    (double)stats->batch_rows));
-    WEIR_TRY(sample(w, "requests_refused_total", "counter", "Requests answered with 4xx.",
-                    load(&m->refused)));
-    WEIR_TRY(sample(w, "log_lines_dropped_total", "counter",
-                    "Lines of both logs that nobody read in time.", load(&m->log_lines_dropped)));
-    WEIR_TRY(sample(w, "connections_refused_total", "counter",
-                    "Connections without a place: health only, or closed.",
-                    load(&m->connections_refused)));
-    WEIR_TRY(sample(w, "requests_failed_total", "counter", "Requests that failed in the engine.",
-                    load(&m->failed)));
-    return sample(w, "requests_cancelled_total", "counter", "Requests whose client left.",
-                  load(&m->cancelled));
+    WEIR_TRY(sample(
+        w, "batch_rows_total", "counter", "Rows computed by all steps.", (double)stats->batch_rows
+    ));
+    WEIR_TRY(sample(
+        w, "requests_refused_total", "counter", "Requests answered with 4xx.", load(&m->refused)
+    ));
+    WEIR_TRY(sample(
+        w, "log_lines_dropped_total", "counter", "Lines of both logs that nobody read in time.",
+        load(&m->log_lines_dropped)
+    ));
+    WEIR_TRY(sample(
+        w, "connections_refused_total", "counter",
+        "Connections without a place: health only, or closed.", load(&m->connections_refused)
+    ));
+    WEIR_TRY(sample(
+        w, "requests_failed_total", "counter", "Requests that failed in the engine.",
+        load(&m->failed)
+    ));
+    return sample(
+        w, "requests_cancelled_total", "counter", "Requests whose client left.", load(&m->cancelled)
+    );
 }
 
 /* Where layers have memory of fixed size: of all texts that ended, over all such layers. */
-static weir_status write_banks(const writer *w, const weir_service_stats *stats,
-                               const weir_service_info *info)
+static weir_status write_banks(
+    const writer *w, const weir_service_stats *stats, const weir_service_info *info
+)
 {
     for (int i = 0; i < WEIR_BANKS_COUNTS && info->banks.n_layers > 0; i++) {
         char name[48];
-        (void)snprintf(name, sizeof name, "banks_%s_total",
-                       weir_banks_count_name((weir_banks_count)i));
-        WEIR_TRY(sample(w, name, "counter", weir_banks_count_help((weir_banks_count)i),
-                        (double)stats->banks.counts[i]));
+        (void
+        )snprintf(name, sizeof name, "banks_%s_total", weir_banks_count_name((weir_banks_count)i));
+        WEIR_TRY(sample(
+            w, name, "counter", weir_banks_count_help((weir_banks_count)i),
+            (double)stats->banks.counts[i]
+        ));
     }
     return WEIR_OK;
 }
@@ -225,7 +292,7 @@ static weir_status write_banks(const writer *w, const weir_service_stats *stats,
 static weir_status write_memory(const writer *w, const weir_ledger_state *memory)
 {
     const struct {
-        const char   *name, *help;
+        const char *name, *help;
         const size_t *value; /* [WEIR_TIER_COUNT] */
     } gauges[] = {
         { "memory_cap_bytes", "Hard limit of a tier, 0: none.", memory->cap },
@@ -235,9 +302,10 @@ static weir_status write_memory(const writer *w, const weir_ledger_state *memory
     for (size_t i = 0; i < sizeof gauges / sizeof gauges[0]; i++) {
         WEIR_TRY(head(w, gauges[i].name, "gauge", gauges[i].help));
         for (int tier = 0; tier < WEIR_TIER_COUNT; tier++)
-            WEIR_TRY(weir_buffer_format(w->out, "%s:%s{%s,tier=\"%s\"} %zu\n", w->prefix,
-                                        gauges[i].name, w->label.data,
-                                        weir_tier_name((weir_tier)tier), gauges[i].value[tier]));
+            WEIR_TRY(weir_buffer_format(
+                w->out, "%s:%s{%s,tier=\"%s\"} %zu\n", w->prefix, gauges[i].name, w->label.data,
+                weir_tier_name((weir_tier)tier), gauges[i].value[tier]
+            ));
     }
     WEIR_TRY(head(w, "memory_account_bytes", "gauge", "Bytes of a tier that one account holds."));
     for (int tier = 0; tier < WEIR_TIER_COUNT; tier++) {
@@ -245,7 +313,8 @@ static weir_status write_memory(const writer *w, const weir_ledger_state *memory
             WEIR_TRY(weir_buffer_format(
                 w->out, "%s:memory_account_bytes{%s,tier=\"%s\",account=\"%s\"} %zu\n", w->prefix,
                 w->label.data, weir_tier_name((weir_tier)tier),
-                weir_account_name((weir_account)account), memory->used[tier][account]));
+                weir_account_name((weir_account)account), memory->used[tier][account]
+            ));
     }
     return WEIR_OK;
 }
@@ -264,11 +333,13 @@ static weir_status write_label(weir_buffer *label, const char *model_name)
     return weir_buffer_text(label, "\"");
 }
 
-weir_status weir_metrics_write(weir_buffer *out, const weir_metrics *metrics,
-                               const weir_service_stats *stats, const weir_service_info *info,
-                               const weir_ledger_state *memory, const char *model_name, bool vllm)
+weir_status weir_metrics_write(
+    weir_buffer *out, const weir_metrics *metrics, const weir_service_stats *stats,
+    const weir_service_info *info, const weir_ledger_state *memory, const char *model_name,
+    bool vllm
+)
 {
-    writer      w = { .out = out, .prefix = "weir" };
+    writer w = { .out = out, .prefix = "weir" };
     weir_status status = write_label(&w.label, model_name);
     if (status == WEIR_OK) status = write_common(&w, metrics, stats, info);
     if (status == WEIR_OK) status = write_own(&w, metrics, stats, info);

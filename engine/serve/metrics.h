@@ -59,11 +59,11 @@ void weir_metrics_observe(weir_metrics *metrics, weir_histogram_name name, int64
 
 /* The whole exposition. Names carry the prefix `weir:`; with `vllm`, the names that dashboards and
  * gateways expect are repeated as `vllm:`. */
-WEIR_MUST_CHECK weir_status weir_metrics_write(weir_buffer *out, const weir_metrics *metrics,
-                                               const weir_service_stats *stats,
-                                               const weir_service_info  *info,
-                                               const weir_ledger_state  *memory,
-                                               const char *model_name, bool vllm);
+WEIR_MUST_CHECK weir_status weir_metrics_write(
+    weir_buffer *out, const weir_metrics *metrics, const weir_service_stats *stats,
+    const weir_service_info *info, const weir_ledger_state *memory, const char *model_name,
+    bool vllm
+);
 
 #ifdef __cplusplus
 }

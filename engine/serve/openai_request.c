@@ -22,7 +22,7 @@ static weir_status out_of_memory(weir_api_error *error)
 
 static weir_status check_response_format(const json_t *root, weir_api_error *error)
 {
-    static const char   key[] = "response_format";
+    static const char key[] = "response_format";
     const json_t *const format = weir_field(root, key);
     if (format == NULL) return WEIR_OK;
     const char *const type = json_string_value(json_object_get(format, "type"));
@@ -30,8 +30,10 @@ static weir_status check_response_format(const json_t *root, weir_api_error *err
         return weir_api_bad(error, key, "response_format must be an object with a type");
     if (strcmp(type, "text") == 0) return WEIR_OK;
     if (strcmp(type, "json_object") == 0 || strcmp(type, "json_schema") == 0)
-        return weir_api_fail(error, 400, "unsupported_parameter", key,
-                             "response_format of type %s is not supported by this server", type);
+        return weir_api_fail(
+            error, 400, "unsupported_parameter", key,
+            "response_format of type %s is not supported by this server", type
+        );
     return weir_api_bad(error, key, "unknown response_format type %s", weir_quote(type).text);
 }
 
@@ -42,22 +44,27 @@ static weir_status check_priority(const json_t *root, weir_api_error *error)
     return priority == 0 ? WEIR_OK : weir_api_unsupported(error, "priority");
 }
 
-weir_status weir_openai_check_model(const json_t *root, const char *model_name,
-                                    weir_api_error *error)
+weir_status weir_openai_check_model(
+    const json_t *root, const char *model_name, weir_api_error *error
+)
 {
     const json_t *const model = weir_field(root, "model");
     if (model == NULL) return WEIR_OK;
     if (!json_is_string(model)) return weir_api_bad(error, "model", "model must be a string");
     const char *const name = json_string_value(model);
     if (strlen(name) == json_string_length(model) && strcmp(name, model_name) == 0) return WEIR_OK;
-    return weir_api_fail(error, 404, "model_not_found", "model",
-                         "the model %s is not served here; see /v1/models", weir_quote(name).text);
+    return weir_api_fail(
+        error, 404, "model_not_found", "model", "the model %s is not served here; see /v1/models",
+        weir_quote(name).text
+    );
 }
 
 /* ---- sampling -------------------------------------------------------------------------------- */
 
-static weir_status read_real(const json_t *root, const char *key, double least, double most,
-                             float *out, weir_api_error *error)
+static weir_status read_real(
+    const json_t *root, const char *key, double least, double most, float *out,
+    weir_api_error *error
+)
 {
     double value = (double)*out;
     WEIR_TRY(weir_field_number(root, key, least, most, &value, error));
@@ -65,8 +72,9 @@ static weir_status read_real(const json_t *root, const char *key, double least, 
     return WEIR_OK;
 }
 
-static weir_status read_seed(const json_t *root, bool has_default, uint64_t *seed,
-                             weir_api_error *error)
+static weir_status read_seed(
+    const json_t *root, bool has_default, uint64_t *seed, weir_api_error *error
+)
 {
     int64_t value = 0;
     if (weir_field(root, "seed") != NULL) {
@@ -87,30 +95,34 @@ static bool read_id_key(const char *key, int32_t n_vocab, int32_t *id)
     return *id < n_vocab;
 }
 
-static weir_status read_bias(weir_openai_request *request, const json_t *root, int32_t n_vocab,
-                             weir_api_error *error)
+static weir_status read_bias(
+    weir_openai_request *request, const json_t *root, int32_t n_vocab, weir_api_error *error
+)
 {
-    static const char   key[] = "logit_bias";
+    static const char key[] = "logit_bias";
     const json_t *const bias = weir_field(root, key);
     if (bias == NULL) return WEIR_OK;
     const size_t count = json_object_size(bias);
     if (!json_is_object(bias) || count > WEIR_BIAS_ENTRIES)
-        return weir_api_bad(error, key, "logit_bias must be an object of at most %d entries",
-                            WEIR_BIAS_ENTRIES);
+        return weir_api_bad(
+            error, key, "logit_bias must be an object of at most %d entries", WEIR_BIAS_ENTRIES
+        );
     request->bias = weir_memory_take_zero(count + 1, sizeof *request->bias);
     if (request->bias == NULL) return out_of_memory(error);
     const char *name;
-    json_t     *value;
-    size_t      i = 0;
+    json_t *value;
+    size_t i = 0;
     json_object_foreach((json_t *)bias, name, value)
     {
         const double number = json_number_value(value);
         if (!read_id_key(name, n_vocab, &request->bias[i].id))
-            return weir_api_bad(error, key, "logit_bias: %s is no token id of this model",
-                                weir_quote(name).text);
+            return weir_api_bad(
+                error, key, "logit_bias: %s is no token id of this model", weir_quote(name).text
+            );
         if (!json_is_number(value) || !(fabs(number) <= 100))
-            return weir_api_bad(error, key, "logit_bias: the value of %s must be -100 to 100",
-                                name);
+            return weir_api_bad(
+                error, key, "logit_bias: the value of %s must be -100 to 100", name
+            );
         request->bias[i++].bias = (float)number;
     }
     request->sampling.bias = request->bias;
@@ -118,8 +130,10 @@ static weir_status read_bias(weir_openai_request *request, const json_t *root, i
     return WEIR_OK;
 }
 
-static weir_status read_sampling(weir_openai_request *request, const json_t *root,
-                                 const weir_request_limits *limits, weir_api_error *error)
+static weir_status read_sampling(
+    weir_openai_request *request, const json_t *root, const weir_request_limits *limits,
+    weir_api_error *error
+)
 {
     weir_sampling *const s = &request->sampling;
     *s = limits->sampling;
@@ -130,8 +144,8 @@ static weir_status read_sampling(weir_openai_request *request, const json_t *roo
     WEIR_TRY(read_real(root, "top_p", 0, 1, &s->top_p, error));
     if (s->top_p <= 0) return weir_api_bad(error, "top_p", "top_p must be above 0");
     WEIR_TRY(read_real(root, "min_p", 0, 1, &s->min_p, error));
-    WEIR_TRY(weir_field_integer(root, "top_k", -1, INT32_MAX, &top_k,
-                                error)); /* -1 and 0: off, as other servers have it */
+    /* -1 and 0: off, as other servers have it */
+    WEIR_TRY(weir_field_integer(root, "top_k", -1, INT32_MAX, &top_k, error));
     s->top_k = top_k < 0 ? 0 : (int32_t)top_k;
     WEIR_TRY(read_real(root, "repetition_penalty", 0.01, 10, &s->repetition_penalty, error));
     WEIR_TRY(read_real(root, "presence_penalty", -2, 2, &s->presence_penalty, error));
@@ -148,8 +162,9 @@ static weir_status add_stop(weir_stop_list *list, const json_t *text, weir_api_e
         return weir_api_bad(error, "stop", "stop must be a string or an array of strings");
     const size_t length = json_string_length(text);
     if (length == 0 || length > WEIR_STOP_BYTES)
-        return weir_api_bad(error, "stop", "a stop string must have 1 to %d bytes",
-                            WEIR_STOP_BYTES);
+        return weir_api_bad(
+            error, "stop", "a stop string must have 1 to %d bytes", WEIR_STOP_BYTES
+        );
     char *const copy = weir_memory_take(length);
     if (copy == NULL) return out_of_memory(error);
     memcpy(copy, json_string_value(text), length);
@@ -170,17 +185,21 @@ static weir_status read_stop(weir_stop_list *list, const json_t *root, weir_api_
     return WEIR_OK;
 }
 
-static weir_status read_length(weir_openai_request *request, const json_t *root,
-                               const weir_request_limits *limits, weir_api_error *error)
+static weir_status read_length(
+    weir_openai_request *request, const json_t *root, const weir_request_limits *limits,
+    weir_api_error *error
+)
 {
-    const bool    scoring = !request->chat && request->echo;
+    const bool scoring = !request->chat && request->echo;
     const int64_t longest = limits->max_tokens > 0 ? limits->max_tokens : -1;
     request->max_tokens = request->chat ? longest : 16;
-    WEIR_TRY(weir_field_integer(root, "max_tokens", scoring ? 0 : 1, INT64_MAX,
-                                &request->max_tokens, error));
+    WEIR_TRY(weir_field_integer(
+        root, "max_tokens", scoring ? 0 : 1, INT64_MAX, &request->max_tokens, error
+    ));
     if (request->chat)
-        WEIR_TRY(weir_field_integer(root, "max_completion_tokens", 1, INT64_MAX,
-                                    &request->max_tokens, error));
+        WEIR_TRY(weir_field_integer(
+            root, "max_completion_tokens", 1, INT64_MAX, &request->max_tokens, error
+        ));
     int64_t least = 0;
     WEIR_TRY(weir_field_integer(root, "min_tokens", 0, INT32_MAX, &least, error));
     if (request->max_tokens >= 0 && least > request->max_tokens)
@@ -189,17 +208,21 @@ static weir_status read_length(weir_openai_request *request, const json_t *root,
     return WEIR_OK;
 }
 
-static weir_status check_choices(const char *key, int64_t n, int64_t least, int32_t most,
-                                 weir_api_error *error)
+static weir_status check_choices(
+    const char *key, int64_t n, int64_t least, int32_t most, weir_api_error *error
+)
 {
     if (n >= least && n <= most) return WEIR_OK;
-    return weir_api_bad(error, key,
-                        "%s is %lld; it must be %lld to %d (batch.max_sequences of the server)",
-                        key, (long long)n, (long long)least, (int)most);
+    return weir_api_bad(
+        error, key, "%s is %lld; it must be %lld to %d (batch.max_sequences of the server)", key,
+        (long long)n, (long long)least, (int)most
+    );
 }
 
-static weir_status read_choices(weir_openai_request *request, const json_t *root,
-                                const weir_request_limits *limits, weir_api_error *error)
+static weir_status read_choices(
+    weir_openai_request *request, const json_t *root, const weir_request_limits *limits,
+    weir_api_error *error
+)
 {
     int64_t n = 1, best_of = 0;
     WEIR_TRY(weir_field_integer(root, "n", INT64_MIN, INT64_MAX, &n, error));
@@ -212,13 +235,14 @@ static weir_status read_choices(weir_openai_request *request, const json_t *root
 }
 
 /* Members that are not read are told as unknown fields are. */
-static weir_status read_stream_options(weir_openai_request *request, const json_t *options,
-                                       weir_api_error *error)
+static weir_status read_stream_options(
+    weir_openai_request *request, const json_t *options, weir_api_error *error
+)
 {
     static const char *const known[] = { "include_usage", "include_obfuscation" };
-    bool                     obfuscation;
-    const char              *name;
-    json_t                  *value;
+    bool obfuscation;
+    const char *name;
+    json_t *value;
     json_object_foreach((json_t *)options, name, value)
     {
         if (json_is_null(value) || strcmp(name, known[0]) == 0 || strcmp(name, known[1]) == 0)
@@ -231,8 +255,9 @@ static weir_status read_stream_options(weir_openai_request *request, const json_
     return weir_field_bool(options, known[1], &obfuscation, error); /* no padding is made here */
 }
 
-static weir_status read_stream(weir_openai_request *request, const json_t *root,
-                               weir_api_error *error)
+static weir_status read_stream(
+    weir_openai_request *request, const json_t *root, weir_api_error *error
+)
 {
     static const char key[] = "stream_options";
     WEIR_TRY(weir_field_bool(root, "stream", &request->stream, error));
@@ -246,41 +271,48 @@ static weir_status read_stream(weir_openai_request *request, const json_t *root,
     return status;
 }
 
-static weir_status read_salt(weir_openai_request *request, const json_t *root,
-                             weir_api_error *error)
+static weir_status read_salt(
+    weir_openai_request *request, const json_t *root, weir_api_error *error
+)
 {
     const char *salt = NULL;
     WEIR_TRY(weir_field_text(root, "cache_salt", &salt, error));
     if (salt == NULL) return WEIR_OK;
     if (strlen(salt) > WEIR_SALT_BYTES)
-        return weir_api_bad(error, "cache_salt", "cache_salt is longer than %d bytes",
-                            WEIR_SALT_BYTES);
+        return weir_api_bad(
+            error, "cache_salt", "cache_salt is longer than %d bytes", WEIR_SALT_BYTES
+        );
     request->cache_salt = weir_memory_text(salt);
     return request->cache_salt != NULL ? WEIR_OK : out_of_memory(error);
 }
 
 /* A request names no file of the server. */
-static weir_status read_policy_options(weir_policy_options *options, const char *list,
-                                       weir_api_error *error)
+static weir_status read_policy_options(
+    weir_policy_options *options, const char *list, weir_api_error *error
+)
 {
     weir_error why = { 0 };
     if (weir_policy_options_set(options, list, &why) != WEIR_OK)
         return weir_api_bad(error, "kv_policy_options", "%s", why.text);
     if (options->calibration[0] == '\0') return WEIR_OK;
-    return weir_api_bad(error, "kv_policy_options",
-                        "calibration: the server's (kv.policy.calibration) is the only one");
+    return weir_api_bad(
+        error, "kv_policy_options",
+        "calibration: the server's (kv.policy.calibration) is the only one"
+    );
 }
 
-static weir_status read_policy(weir_openai_request *request, const json_t *root,
-                               weir_api_error *error)
+static weir_status read_policy(
+    weir_openai_request *request, const json_t *root, weir_api_error *error
+)
 {
     const char *name = NULL, *list = NULL;
-    weir_error  why = { 0 };
+    weir_error why = { 0 };
     WEIR_TRY(weir_field_integer(root, "kv_budget", 1, INT32_MAX, &request->kv_budget, error));
     WEIR_TRY(weir_field_bool(root, "kv_protect", &request->kv_protect, error));
     if (request->kv_protect && !request->chat)
-        return weir_api_bad(error, "kv_protect",
-                            "kv_protect is for chats: a prompt has no system message");
+        return weir_api_bad(
+            error, "kv_protect", "kv_protect is for chats: a prompt has no system message"
+        );
     WEIR_TRY(weir_field_text(root, "kv_policy", &name, error));
     WEIR_TRY(weir_field_text(root, "kv_policy_options", &list, error));
     if (name == NULL && list != NULL)
@@ -293,8 +325,10 @@ static weir_status read_policy(weir_openai_request *request, const json_t *root,
     return list != NULL ? read_policy_options(request->policy, list, error) : WEIR_OK;
 }
 
-static weir_status read_overflow(weir_openai_request *request, const json_t *root,
-                                 const weir_request_limits *limits, weir_api_error *error)
+static weir_status read_overflow(
+    weir_openai_request *request, const json_t *root, const weir_request_limits *limits,
+    weir_api_error *error
+)
 {
     const char *text = NULL;
     request->truncate_middle = limits->truncate_middle;
@@ -302,26 +336,30 @@ static weir_status read_overflow(weir_openai_request *request, const json_t *roo
     if (text == NULL) return WEIR_OK;
     request->truncate_middle = strcmp(text, "truncate_middle") == 0;
     if (request->truncate_middle || strcmp(text, "error") == 0) return WEIR_OK;
-    return weir_api_bad(error, "on_overflow",
-                        "on_overflow must be \"error\" or \"truncate_middle\"");
+    return weir_api_bad(
+        error, "on_overflow", "on_overflow must be \"error\" or \"truncate_middle\""
+    );
 }
 
-weir_status weir_openai_session_name(const json_t *root, const char *key, const char **out,
-                                     weir_api_error *error)
+weir_status weir_openai_session_name(
+    const json_t *root, const char *key, const char **out, weir_api_error *error
+)
 {
     const char *name = NULL;
     WEIR_TRY(weir_field_text(root, key, &name, error));
     if (name == NULL) return WEIR_OK;
     if (!weir_session_name_is_good(name, WEIR_SESSION_CLIENT_NAME))
-        return weir_api_bad(error, key,
-                            "%s must be 1 to %d letters, digits, '.', '_' or '-', not a dot first",
-                            key, (int)WEIR_SESSION_CLIENT_NAME);
+        return weir_api_bad(
+            error, key, "%s must be 1 to %d letters, digits, '.', '_' or '-', not a dot first", key,
+            (int)WEIR_SESSION_CLIENT_NAME
+        );
     *out = name;
     return WEIR_OK;
 }
 
-static weir_status read_session(weir_openai_request *request, const json_t *root,
-                                weir_api_error *error)
+static weir_status read_session(
+    weir_openai_request *request, const json_t *root, weir_api_error *error
+)
 {
     const char *name = NULL;
     WEIR_TRY(weir_openai_session_name(root, "session", &name, error));
@@ -331,34 +369,40 @@ static weir_status read_session(weir_openai_request *request, const json_t *root
 }
 
 /* Whether there is such a state is found out later. */
-static weir_status read_state(weir_openai_request *request, const json_t *root,
-                              weir_api_error *error)
+static weir_status read_state(
+    weir_openai_request *request, const json_t *root, weir_api_error *error
+)
 {
     const char *name = NULL;
     WEIR_TRY(weir_field_text(root, "state", &name, error));
     if (name == NULL) return WEIR_OK;
     if (name[0] == '\0' || strlen(name) > WEIR_SESSION_CLIENT_NAME)
-        return weir_api_bad(error, "state", "state must be the name of a state, 1 to %d bytes",
-                            (int)WEIR_SESSION_CLIENT_NAME);
+        return weir_api_bad(
+            error, "state", "state must be the name of a state, 1 to %d bytes",
+            (int)WEIR_SESSION_CLIENT_NAME
+        );
     if (request->echo)
         return weir_api_bad(
             error, "state",
-            "state and echo exclude each other: what was read before is not scored again");
+            "state and echo exclude each other: what was read before is not scored again"
+        );
     request->state = weir_memory_text(name);
     return request->state != NULL ? WEIR_OK : out_of_memory(error);
 }
 
 /* ---- completions only ------------------------------------------------------------------------ */
 
-weir_status weir_openai_check_ids(const json_t *ids, int32_t n_vocab, const char *param,
-                                  weir_api_error *error)
+weir_status weir_openai_check_ids(
+    const json_t *ids, int32_t n_vocab, const char *param, weir_api_error *error
+)
 {
     for (size_t i = 0; i < json_array_size(ids); i++) {
         const json_t *const id = json_array_get(ids, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= n_vocab)
-            return weir_api_bad(error, param,
-                                "%s: entry %zu is no token id of this model (0 to %d)", param, i,
-                                n_vocab - 1);
+            return weir_api_bad(
+                error, param, "%s: entry %zu is no token id of this model (0 to %d)", param, i,
+                n_vocab - 1
+            );
     }
     return WEIR_OK;
 }
@@ -378,33 +422,38 @@ const json_t *weir_openai_prompt_at(const json_t *prompt, size_t index)
     return is_list_of_prompts(prompt) ? json_array_get(prompt, index) : prompt;
 }
 
-static weir_status read_prompt(weir_openai_request *request, const json_t *root, int32_t n_vocab,
-                               weir_api_error *error)
+static weir_status read_prompt(
+    weir_openai_request *request, const json_t *root, int32_t n_vocab, weir_api_error *error
+)
 {
     const json_t *const prompt = weir_field(root, "prompt");
     if (!json_is_string(prompt) && !(json_is_array(prompt) && json_array_size(prompt) > 0))
-        return weir_api_bad(error, "prompt",
-                            "prompt must be a string, a list of token ids, or a list of these");
+        return weir_api_bad(
+            error, "prompt", "prompt must be a string, a list of token ids, or a list of these"
+        );
     const size_t count = weir_openai_prompt_count(prompt);
     if (count > WEIR_PROMPTS)
-        return weir_api_bad(error, "prompt", "prompt holds %zu prompts; at most %d are taken",
-                            count, WEIR_PROMPTS);
+        return weir_api_bad(
+            error, "prompt", "prompt holds %zu prompts; at most %d are taken", count, WEIR_PROMPTS
+        );
     for (size_t i = 0; i < count; i++) {
         const json_t *const one = weir_openai_prompt_at(prompt, i);
-        const bool          empty =
+        const bool empty =
             json_is_array(one) ? json_array_size(one) == 0 : json_string_length(one) == 0;
         if ((!json_is_string(one) && !json_is_array(one)) || empty)
-            return weir_api_bad(error, "prompt",
-                                "prompt %zu must be a string or a list of token ids, and not empty",
-                                i);
+            return weir_api_bad(
+                error, "prompt",
+                "prompt %zu must be a string or a list of token ids, and not empty", i
+            );
         if (json_is_array(one)) WEIR_TRY(weir_openai_check_ids(one, n_vocab, "prompt", error));
     }
     request->prompt = prompt;
     return WEIR_OK;
 }
 
-static weir_status read_completion(weir_openai_request *request, const json_t *root,
-                                   int32_t n_vocab, weir_api_error *error)
+static weir_status read_completion(
+    weir_openai_request *request, const json_t *root, int32_t n_vocab, weir_api_error *error
+)
 {
     int64_t top = -1;
     WEIR_TRY(weir_field_integer(root, "logprobs", 0, 5, &top, error));
@@ -415,13 +464,15 @@ static weir_status read_completion(weir_openai_request *request, const json_t *r
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static weir_status read_all(weir_openai_request *request, const weir_request_limits *limits,
-                            weir_api_error *error)
+static weir_status read_all(
+    weir_openai_request *request, const weir_request_limits *limits, weir_api_error *error
+)
 {
     const json_t *const root = request->root;
     WEIR_TRY(weir_openai_check_model(root, limits->model_name, error));
-    WEIR_TRY(weir_fields_check(root, request->chat ? WEIR_BODY_CHAT : WEIR_BODY_COMPLETION,
-                               &request->unknown, error));
+    WEIR_TRY(weir_fields_check(
+        root, request->chat ? WEIR_BODY_CHAT : WEIR_BODY_COMPLETION, &request->unknown, error
+    ));
     WEIR_TRY(check_priority(root, error));
     WEIR_TRY(check_response_format(root, error));
     if (!request->chat) WEIR_TRY(weir_field_bool(root, "echo", &request->echo, error));
@@ -441,9 +492,10 @@ static weir_status read_all(weir_openai_request *request, const weir_request_lim
                          : read_completion(request, root, limits->n_vocab, error);
 }
 
-weir_status weir_openai_request_read(weir_openai_request *out, bool chat, const char *text,
-                                     size_t n, const weir_request_limits *limits,
-                                     weir_api_error *error)
+weir_status weir_openai_request_read(
+    weir_openai_request *out, bool chat, const char *text, size_t n,
+    const weir_request_limits *limits, weir_api_error *error
+)
 {
     weir_openai_request request = { .chat = chat, .cache_prompt = true };
     WEIR_TRY(weir_json_read(&request.root, text, n, error));

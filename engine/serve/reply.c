@@ -29,9 +29,9 @@ static void write_beginning(weir_json_out *json, const weir_generation *g)
 static void write_head(weir_json_out *json, const weir_generation *g, bool chunk)
 {
     const weir_server_options *const options = &g->exchange->server->options;
-    const char *const                object = !g->request.chat ? "text_completion"
-                                              : chunk          ? "chat.completion.chunk"
-                                                               : "chat.completion";
+    const char *const object = !g->request.chat ? "text_completion"
+                               : chunk          ? "chat.completion.chunk"
+                                                : "chat.completion";
     const struct {
         const char *key, *value;
     } texts[] = {
@@ -51,7 +51,7 @@ static void write_head(weir_json_out *json, const weir_generation *g, bool chunk
 static void write_usage(weir_json_out *json, const weir_generation *g)
 {
     const weir_usage usage = weir_generation_usage(g);
-    int64_t          reasoning = 0;
+    int64_t reasoning = 0;
     for (size_t i = 0; i < g->n_choices; i++) reasoning += g->answers[i].n_reasoning_tokens;
     weir_json_key(json, "usage");
     weir_json_open(json, '{');
@@ -73,10 +73,10 @@ static void write_usage(weir_json_out *json, const weir_generation *g)
 static void write_times(weir_json_out *json, const char *prefix, int64_t n, int64_t ns)
 {
     const double ms = (double)ns * 1e-6;
-    char         key[48];
+    char key[48];
     const struct {
         const char *suffix;
-        double      value;
+        double value;
     } fields[] = {
         { "n", (double)n },
         { "ms", ms },
@@ -100,8 +100,9 @@ static void write_timings(weir_json_out *json, const weir_generation *g)
     weir_json_close(json, '}');
 }
 
-static void write_reasoning(weir_json_out *json, const weir_generation *g,
-                            const weir_buffer *reasoning)
+static void write_reasoning(
+    weir_json_out *json, const weir_generation *g, const weir_buffer *reasoning
+)
 {
     const weir_reasoning_field field = g->exchange->server->options.reasoning_field;
     if (field != WEIR_REASONING) {
@@ -115,8 +116,9 @@ static void write_reasoning(weir_json_out *json, const weir_generation *g,
 }
 
 /* Ids of calls derive from the answer's id: choice and number make them unique. */
-static void write_calls(weir_json_out *json, const weir_generation *g, size_t choice, size_t from,
-                        bool chunk)
+static void write_calls(
+    weir_json_out *json, const weir_generation *g, size_t choice, size_t from, bool chunk
+)
 {
     const weir_tool_parser *const tools = g->answers[choice].tools;
     weir_json_key(json, "tool_calls");
@@ -142,23 +144,25 @@ static void write_calls(weir_json_out *json, const weir_generation *g, size_t ch
  * report. */
 static weir_status place_prompt_scores(weir_generation *g, weir_prompt *prompt)
 {
-    weir_scores        placed = { .width = prompt->scores.width };
+    weir_scores placed = { .width = prompt->scores.width };
     const weir_scores *from = &prompt->scores;
     const size_t missing = prompt->ids.count > from->count ? prompt->ids.count - from->count : 0;
-    int64_t      offset = 0;
-    weir_status  status = WEIR_OK;
+    int64_t offset = 0;
+    weir_status status = WEIR_OK;
     weir_detokenizer bytes = { 0 };
-    weir_buffer      text = { 0 };
+    weir_buffer text = { 0 };
     for (size_t i = 0; i < prompt->ids.count && status == WEIR_OK; i++) {
-        const bool        known = i >= missing && i > 0;
-        size_t            n;
-        bool              special;
-        const char *const raw = weir_tokenizer_token_bytes(g->exchange->server->options.tokenizer,
-                                                           prompt->ids.data[i], &n, &special);
-        status =
-            weir_scores_add(&placed, prompt->ids.data[i], known ? from->logprob[i - missing] : NAN,
-                            known ? from->top + (i - missing) * from->width : NULL,
-                            known ? from->n_top[i - missing] : 0, offset);
+        const bool known = i >= missing && i > 0;
+        size_t n;
+        bool special;
+        const char *const raw = weir_tokenizer_token_bytes(
+            g->exchange->server->options.tokenizer, prompt->ids.data[i], &n, &special
+        );
+        status = weir_scores_add(
+            &placed, prompt->ids.data[i], known ? from->logprob[i - missing] : NAN,
+            known ? from->top + (i - missing) * from->width : NULL,
+            known ? from->n_top[i - missing] : 0, offset
+        );
         weir_buffer_clear(&text);
         if (status == WEIR_OK) status = weir_detokenizer_push(&bytes, &text, raw, n);
         if (text.size > 0) offset += weir_code_points(text.data, text.size);
@@ -171,8 +175,8 @@ static weir_status place_prompt_scores(weir_generation *g, weir_prompt *prompt)
 
 static void write_logprobs(weir_json_out *json, weir_generation *g, size_t choice, bool with_prompt)
 {
-    weir_answer *const          answer = &g->answers[choice];
-    weir_prompt *const          prompt = &g->prompts[choice / (size_t)g->request.n];
+    weir_answer *const answer = &g->answers[choice];
+    weir_prompt *const prompt = &g->prompts[choice / (size_t)g->request.n];
     const weir_tokenizer *const tokenizer = g->exchange->server->options.tokenizer;
     weir_json_key(json, "logprobs");
     if (!g->request.logprobs) {
@@ -185,8 +189,10 @@ static void write_logprobs(weir_json_out *json, weir_generation *g, size_t choic
         weir_json_null(json);
         weir_json_close(json, '}');
     } else {
-        weir_scores_write_completion(json, with_prompt ? &prompt->scores : NULL, &answer->scores,
-                                     answer->n_scores_sent, tokenizer);
+        weir_scores_write_completion(
+            json, with_prompt ? &prompt->scores : NULL, &answer->scores, answer->n_scores_sent,
+            tokenizer
+        );
     }
     answer->n_scores_sent = answer->scores.count;
 }
@@ -205,7 +211,7 @@ static void write_finish(weir_json_out *json, const char *reason)
 static void write_message(weir_json_out *json, const weir_generation *g, size_t choice)
 {
     const weir_answer *const answer = &g->answers[choice];
-    const bool               calls = answer->tools != NULL && answer->tools->n_calls > 0;
+    const bool calls = answer->tools != NULL && answer->tools->n_calls > 0;
     weir_json_key(json, "message");
     weir_json_open(json, '{');
     weir_json_put_string(json, "role", "assistant");
@@ -221,8 +227,9 @@ static void write_message(weir_json_out *json, const weir_generation *g, size_t 
     weir_json_close(json, '}');
 }
 
-static void write_echoed_text(weir_json_out *json, const weir_buffer *echo,
-                              const weir_buffer *content)
+static void write_echoed_text(
+    weir_json_out *json, const weir_buffer *echo, const weir_buffer *content
+)
 {
     weir_buffer both = { 0 };
     weir_status status = weir_buffer_add(&both, text_of(echo), echo->size);
@@ -291,9 +298,9 @@ static void write_delta(weir_json_out *json, const weir_generation *g, size_t ch
 /* For completions CHUNK_ROLE carries the echoed prompt. */
 static void write_text(weir_json_out *json, const weir_generation *g, size_t choice, chunk kind)
 {
-    const weir_buffer *const        echo = &g->prompts[choice / (size_t)g->request.n].echo,
+    const weir_buffer *const echo = &g->prompts[choice / (size_t)g->request.n].echo,
                              *const content = &g->answers[choice].content;
-    const weir_buffer *const        text = kind == CHUNK_ROLE ? echo : content;
+    const weir_buffer *const text = kind == CHUNK_ROLE ? echo : content;
     weir_json_key(json, "text");
     weir_json_bytes(json, text_of(text), kind == CHUNK_FINISH ? 0 : text->size);
 }
@@ -332,7 +339,7 @@ static weir_status write_first(weir_buffer *out, weir_generation *g, size_t choi
 {
     weir_answer *const answer = &g->answers[choice];
     weir_prompt *const prompt = &g->prompts[choice / (size_t)g->request.n];
-    const bool         with_scores = g->request.echo && g->request.logprobs;
+    const bool with_scores = g->request.echo && g->request.logprobs;
     if (with_scores && !prompt->scored) return WEIR_OK;
     if (with_scores && choice % (size_t)g->request.n == 0) WEIR_TRY(place_prompt_scores(g, prompt));
     answer->role_sent = true;

@@ -146,7 +146,7 @@ void weir_unknown_add(weir_unknown_fields *unknown, const char *name, const char
 static const char *nearest_of(const char *key, weir_body body, const char *begin, size_t most)
 {
     const char *nearest = NULL;
-    size_t      least = most + 1;
+    size_t least = most + 1;
     for (size_t i = 0; i < N_ROWS; i++) {
         if (!(rows[i].bodies & body) || strncmp(rows[i].key, begin, strlen(begin)) != 0) continue;
         const size_t distance = weir_edit_distance(key, rows[i].key);
@@ -159,12 +159,13 @@ static const char *nearest_of(const char *key, weir_body body, const char *begin
 }
 
 /* A misspelt kv_ field would keep or drop rows against the client's will: it is refused. */
-static weir_status take_unknown(const char *key, weir_body body, weir_unknown_fields *unknown,
-                                weir_api_error *error)
+static weir_status take_unknown(
+    const char *key, weir_body body, weir_unknown_fields *unknown, weir_api_error *error
+)
 {
     static const char kv[] = "kv_";
-    const size_t      length = sizeof kv - 1;
-    const bool        begins = strncmp(key, kv, length) == 0;
+    const size_t length = sizeof kv - 1;
+    const bool begins = strncmp(key, kv, length) == 0;
     const char *const nearest = begins ? nearest_of(key, body, kv, WEIR_DISTANCE_BYTES)
                                        : nearest_of(key, body, "", strlen(key) / 3);
     if (!begins && (nearest == NULL || strncmp(nearest, kv, length) != 0)) {
@@ -173,8 +174,9 @@ static weir_status take_unknown(const char *key, weir_body body, weir_unknown_fi
     }
     const weir_quoted name = weir_quote(key);
     if (nearest == NULL) return weir_api_bad(error, name.text, "unknown field %s", name.text);
-    return weir_api_bad(error, name.text, "unknown field %s; the nearest is %s", name.text,
-                        nearest);
+    return weir_api_bad(
+        error, name.text, "unknown field %s; the nearest is %s", name.text, nearest
+    );
 }
 
 /* ---- known ones ------------------------------------------------------------------------------ */
@@ -198,8 +200,9 @@ static weir_status check_type(const weir_field_row *row, const json_t *value, we
 
 weir_status weir_api_unsupported(weir_api_error *error, const char *key)
 {
-    return weir_api_fail(error, 400, "unsupported_parameter", key,
-                         "%s is not supported by this server", key);
+    return weir_api_fail(
+        error, 400, "unsupported_parameter", key, "%s is not supported by this server", key
+    );
 }
 
 static weir_status check_row(const weir_field_row *row, const json_t *value, weir_api_error *error)
@@ -211,11 +214,12 @@ static weir_status check_row(const weir_field_row *row, const json_t *value, wei
                                                       : WEIR_OK;
 }
 
-weir_status weir_fields_check(const json_t *root, weir_body body, weir_unknown_fields *unknown,
-                              weir_api_error *error)
+weir_status weir_fields_check(
+    const json_t *root, weir_body body, weir_unknown_fields *unknown, weir_api_error *error
+)
 {
     const char *key;
-    json_t     *value;
+    json_t *value;
     json_object_foreach((json_t *)root, key, value)
     {
         const weir_field_row *row = rows;
@@ -233,7 +237,7 @@ weir_status weir_fields_check(const json_t *root, weir_body body, weir_unknown_f
 void weir_warning_add(char warning[WEIR_WARNING_BYTES], const char *text)
 {
     static const char cut[] = "...";
-    const size_t      used = strlen(warning);
+    const size_t used = strlen(warning);
     const char *const between = used > 0 ? "; " : "";
     const int n = snprintf(warning + used, WEIR_WARNING_BYTES - used, "%s%s", between, text);
     if (n >= 0 && (size_t)n < WEIR_WARNING_BYTES - used) return;
@@ -242,21 +246,24 @@ void weir_warning_add(char warning[WEIR_WARNING_BYTES], const char *text)
 
 void weir_warning_unknown(char warning[WEIR_WARNING_BYTES], const weir_unknown_fields *unknown)
 {
-    char   text[2 * WEIR_WARNING_BYTES];
+    char text[2 * WEIR_WARNING_BYTES];
     size_t used = (size_t)snprintf(text, sizeof text, "unknown fields are ignored:");
     if (unknown->count == 0) return;
     for (size_t i = 0; i < unknown->count && i < WEIR_UNKNOWN_NAMED && used < WEIR_WARNING_BYTES;
          i++) {
         const char *const nearest = unknown->nearest[i], *const comma = i > 0 ? "," : "";
         const char *const name = unknown->name[i].text;
-        used += (size_t)(nearest != NULL
-                             ? snprintf(text + used, sizeof text - used, "%s %s (%s?)", comma, name,
-                                        nearest)
-                             : snprintf(text + used, sizeof text - used, "%s %s", comma, name));
+        used +=
+            (size_t)(nearest != NULL
+                         ? snprintf(
+                               text + used, sizeof text - used, "%s %s (%s?)", comma, name, nearest
+                           )
+                         : snprintf(text + used, sizeof text - used, "%s %s", comma, name));
     }
     if (unknown->count > WEIR_UNKNOWN_NAMED && used < WEIR_WARNING_BYTES)
-        (void)snprintf(text + used, sizeof text - used, ", and %zu more",
-                       unknown->count - WEIR_UNKNOWN_NAMED);
+        (void)snprintf(
+            text + used, sizeof text - used, ", and %zu more", unknown->count - WEIR_UNKNOWN_NAMED
+        );
     weir_warning_add(warning, text);
 }
 

@@ -40,9 +40,9 @@ typedef enum weir_field_type {
 } weir_field_type;
 
 typedef struct weir_field_row {
-    const char     *key;
-    unsigned        bodies;
-    weir_field_use  use;
+    const char *key;
+    unsigned bodies;
+    weir_field_use use;
     weir_field_type type;
 } weir_field_row;
 
@@ -52,15 +52,16 @@ const weir_field_row *weir_field_rows(size_t *count);
 enum { WEIR_UNKNOWN_NAMED = 8, WEIR_WARNING_BYTES = 256 };
 
 typedef struct weir_unknown_fields {
-    size_t      count;
+    size_t count;
     weir_quoted name[WEIR_UNKNOWN_NAMED]; /* the first of them; printable ASCII */
     const char *nearest[WEIR_UNKNOWN_NAMED]; /* a key that was perhaps meant, or NULL */
 } weir_unknown_fields;
 
 /* Refuses unsupported fields, ignored ones of a wrong type, and unknown ones that begin with kv_ or
  * are nearest to one that does; other unknown ones are added to *unknown. */
-WEIR_MUST_CHECK weir_status weir_fields_check(const json_t *root, weir_body body,
-                                              weir_unknown_fields *unknown, weir_api_error *error);
+WEIR_MUST_CHECK weir_status weir_fields_check(
+    const json_t *root, weir_body body, weir_unknown_fields *unknown, weir_api_error *error
+);
 /* 400 "unsupported_parameter" about this key. */
 WEIR_MUST_CHECK weir_status weir_api_unsupported(weir_api_error *error, const char *key);
 void weir_unknown_add(weir_unknown_fields *unknown, const char *name, const char *nearest);

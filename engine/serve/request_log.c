@@ -14,7 +14,7 @@ weir_status weir_request_log_open(weir_server *server, weir_error *error)
 void weir_request_log(weir_exchange *x)
 {
     if (x->server->log == NULL) return;
-    weir_buffer   line = { 0 };
+    weir_buffer line = { 0 };
     weir_json_out json = { .buffer = &line };
     weir_json_open(&json, '{');
     weir_json_put_integer(&json, "time", weir_clock_unix_seconds());

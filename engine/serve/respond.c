@@ -16,7 +16,7 @@
 
 /* A head that does not fit is not sent: `n` passes the size. */
 typedef struct head {
-    char  *text;
+    char *text;
     size_t n;
 } head;
 
@@ -34,7 +34,7 @@ static void add(head *h, const char *format, ...)
 static const char *reason_of(int status)
 {
     static const struct {
-        int         status;
+        int status;
         const char *reason;
     } reasons[] = {
         { 200, "OK" },
@@ -65,8 +65,8 @@ static const char *reason_of(int status)
 
 static void add_date(head *h)
 {
-    char         text[40];
-    struct tm    parts;
+    char text[40];
+    struct tm parts;
     const time_t now = (time_t)weir_clock_unix_seconds();
     if (gmtime_r(&now, &parts) != NULL &&
         strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts) > 0)
@@ -84,7 +84,7 @@ static void add_error(head *h, const weir_api_error *error)
 static void add_kv(head *h, weir_exchange *x)
 {
     const weir_service_info *const info = weir_service_info_of(x->server->options.service);
-    const weir_banks *const        banks = &info->banks;
+    const weir_banks *const banks = &info->banks;
     if (x->generation == NULL || x->status != 200) return;
     if (info->kv_is_lossy) add(h, "x-weir-kv-format: %s\r\n", info->kv_format);
     if (banks->n_layers > 0)
@@ -184,7 +184,7 @@ static weir_sent send_pieces(weir_connection *c)
     while (c->out_at < c->n_out) {
         const struct msghdr message = { .msg_iov = c->out + c->out_at,
                                         .msg_iovlen = (size_t)(c->n_out - c->out_at) };
-        const ssize_t       n = sendmsg(c->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        const ssize_t n = sendmsg(c->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0)
             return errno == EAGAIN || errno == EWOULDBLOCK ? WEIR_SENT_PART : WEIR_SENT_FAILED;
@@ -197,7 +197,7 @@ static weir_sent send_pieces(weir_connection *c)
 /* The next piece as a chunk, or as it is to clients of HTTP/1.0. */
 static void put_piece(weir_connection *c, const char *text, size_t n)
 {
-    static char  end[] = "\r\n";
+    static char end[] = "\r\n";
     struct iovec piece = { .iov_base = (char *)(uintptr_t)text, .iov_len = n };
     c->out_at = c->n_out = 0;
     c->moved_ns = weir_clock_ns(); /* the time to write it begins now */
@@ -221,8 +221,8 @@ static void put_end(weir_connection *c)
 static weir_sent send_stream(weir_connection *c)
 {
     for (;;) {
-        const char     *text = NULL;
-        size_t          n = 0;
+        const char *text = NULL;
+        size_t n = 0;
         const weir_sent sent = send_pieces(c);
         if (sent != WEIR_SENT_ALL || c->ending) return sent;
         switch (weir_stream_next(c->exchange, &text, &n)) {
@@ -238,7 +238,7 @@ weir_sent weir_respond(weir_connection *c)
 {
     weir_exchange *const x = c->exchange;
     (void)pthread_mutex_lock(&x->lock);
-    const bool       gone = x->gone;
+    const bool gone = x->gone;
     const weir_ready ready = x->ready;
     (void)pthread_mutex_unlock(&x->lock);
     if (gone) return WEIR_SENT_FAILED;

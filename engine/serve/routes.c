@@ -44,12 +44,15 @@ static void run_metrics(weir_exchange *x)
     weir_service_stats_of(server->options.service, &stats);
     weir_ledger_state state = { 0 };
     if (server->options.ledger != NULL) weir_ledger_read(server->options.ledger, &state);
-    weir_metrics_set(&server->metrics.log_lines_dropped,
-                     weir_line_writer_dropped(server->log) + weir_log_dropped());
-    weir_buffer       text = { 0 };
+    weir_metrics_set(
+        &server->metrics.log_lines_dropped,
+        weir_line_writer_dropped(server->log) + weir_log_dropped()
+    );
+    weir_buffer text = { 0 };
     const weir_status status = weir_metrics_write(
         &text, &server->metrics, &stats, weir_service_info_of(server->options.service), &state,
-        server->options.model_name, server->options.metrics_vllm);
+        server->options.model_name, server->options.metrics_vllm
+    );
     if (status == WEIR_OK)
         weir_reply_text(x, "text/plain; version=0.0.4; charset=utf-8", text.data, text.size);
     else
@@ -70,7 +73,7 @@ static void write_model(weir_json_out *json, const weir_server *server)
     weir_json_open(json, '{');
     const struct {
         const char *key;
-        int64_t     value;
+        int64_t value;
     } meta[] = {
         { "vocab_type", 2 },
         { "n_vocab", info->n_vocab },
@@ -88,7 +91,7 @@ static void write_model(weir_json_out *json, const weir_server *server)
 
 static void run_models(weir_exchange *x)
 {
-    weir_buffer   text = { 0 };
+    weir_buffer text = { 0 };
     weir_json_out json = { .buffer = &text };
     weir_json_open(&json, '{');
     weir_json_put_string(&json, "object", "list");
@@ -107,13 +110,14 @@ static void run_model(weir_exchange *x)
 {
     const char *const name = x->path + strlen(x->route->path);
     if (strcmp(name, x->server->options.model_name) != 0) {
-        (void)!weir_api_fail(&x->error, 404, "model_not_found", "model",
-                             "the model %s is not served here; see /v1/models",
-                             weir_quote(name).text);
+        (void)!weir_api_fail(
+            &x->error, 404, "model_not_found", "model",
+            "the model %s is not served here; see /v1/models", weir_quote(name).text
+        );
         weir_reply_error(x);
         return;
     }
-    weir_buffer   text = { 0 };
+    weir_buffer text = { 0 };
     weir_json_out json = { .buffer = &text };
     write_model(&json, x->server);
     weir_reply_result(x, &text, json.status);
@@ -122,9 +126,9 @@ static void run_model(weir_exchange *x)
 static void run_props(weir_exchange *x)
 {
     const weir_server_options *const options = &x->server->options;
-    const weir_service_info *const   info = weir_service_info_of(options->service);
-    weir_buffer                      text = { 0 };
-    weir_json_out                    json = { .buffer = &text };
+    const weir_service_info *const info = weir_service_info_of(options->service);
+    weir_buffer text = { 0 };
+    weir_json_out json = { .buffer = &text };
     weir_json_open(&json, '{');
     const struct {
         const char *key, *value;
@@ -137,7 +141,7 @@ static void run_props(weir_exchange *x)
         weir_json_put_string(&json, texts[i].key, texts[i].value);
     const struct {
         const char *key;
-        int64_t     value;
+        int64_t value;
     } numbers[] = {
         { "total_slots", info->n_slots },
         { "queue_limit", info->queue_limit },
@@ -169,8 +173,9 @@ static void run_props(weir_exchange *x)
 
 static void run_embeddings(weir_exchange *x)
 {
-    (void)!weir_api_fail(&x->error, 501, "not_supported", NULL,
-                         "embeddings are not supported by this server");
+    (void)!weir_api_fail(
+        &x->error, 501, "not_supported", NULL, "embeddings are not supported by this server"
+    );
     weir_reply_error(x);
 }
 
@@ -220,8 +225,8 @@ const weir_route *weir_route_find(const char *method, const char *path, const ch
                                             "GET, HEAD, DELETE, OPTIONS",
                                             "POST, DELETE, OPTIONS",
                                             "GET, HEAD, POST, DELETE, OPTIONS" };
-    const weir_route        *found = NULL;
-    unsigned                 methods = 0;
+    const weir_route *found = NULL;
+    unsigned methods = 0;
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
         if (!fits(&routes[i], path)) continue;
         const bool get = strcmp(routes[i].method, "GET") == 0;

@@ -31,7 +31,7 @@ static weir_status grow(weir_scores *scores)
 {
     if (scores->count < scores->capacity) return WEIR_OK;
     const size_t capacity = scores->capacity < 16 ? 16 : scores->capacity * 2;
-    size_t       tops;
+    size_t tops;
     if (!weir_mul_size(&tops, capacity, scores->width)) return WEIR_ENOMEM;
     if (!grow_one((void **)&scores->id, capacity, sizeof *scores->id) ||
         !grow_one((void **)&scores->logprob, capacity, sizeof *scores->logprob) ||
@@ -43,12 +43,14 @@ static weir_status grow(weir_scores *scores)
     return WEIR_OK;
 }
 
-weir_status weir_scores_add(weir_scores *scores, int32_t id, float logprob, const weir_logprob *top,
-                            int32_t n_top, int64_t offset)
+weir_status weir_scores_add(
+    weir_scores *scores, int32_t id, float logprob, const weir_logprob *top, int32_t n_top,
+    int64_t offset
+)
 {
     WEIR_TRY(grow(scores));
     const size_t at = scores->count;
-    int32_t      kept = 0;
+    int32_t kept = 0;
     for (; kept < n_top && (size_t)kept < scores->width; kept++)
         scores->top[at * scores->width + (size_t)kept] = top[kept];
     scores->id[at] = id;
@@ -68,11 +70,12 @@ int64_t weir_code_points(const char *text, size_t n)
 
 /* ---- chat ------------------------------------------------------------------------------------ */
 
-static void write_token(weir_json_out *out, const weir_tokenizer *tokenizer, int32_t id,
-                        float logprob)
+static void write_token(
+    weir_json_out *out, const weir_tokenizer *tokenizer, int32_t id, float logprob
+)
 {
-    size_t            n;
-    bool              special;
+    size_t n;
+    bool special;
     const char *const bytes = weir_tokenizer_token_bytes(tokenizer, id, &n, &special);
     weir_json_key(out, "token");
     weir_json_bytes(out, bytes, n);
@@ -83,8 +86,9 @@ static void write_token(weir_json_out *out, const weir_tokenizer *tokenizer, int
     weir_json_close(out, ']');
 }
 
-void weir_scores_write_chat(weir_json_out *out, const weir_scores *scores, size_t from,
-                            const weir_tokenizer *tokenizer)
+void weir_scores_write_chat(
+    weir_json_out *out, const weir_scores *scores, size_t from, const weir_tokenizer *tokenizer
+)
 {
     weir_json_open(out, '[');
     for (size_t i = from; i < scores->count; i++) {
@@ -109,8 +113,8 @@ void weir_scores_write_chat(weir_json_out *out, const weir_scores *scores, size_
 /* A token's text; bytes that are no UTF-8 as bytes:\xNN, so that two such tokens keep two names. */
 static weir_status token_name(weir_buffer *name, const weir_tokenizer *tokenizer, int32_t id)
 {
-    size_t            n, well = 0;
-    bool              special;
+    size_t n, well = 0;
+    bool special;
     const char *const bytes = weir_tokenizer_token_bytes(tokenizer, id, &n, &special);
     weir_buffer_clear(name);
     while (well < n) {
@@ -127,12 +131,12 @@ static weir_status token_name(weir_buffer *name, const weir_tokenizer *tokenizer
 
 typedef struct part {
     const weir_scores *scores;
-    size_t             from;
+    size_t from;
 } part;
 
 static void write_name(weir_json_out *out, const weir_tokenizer *tokenizer, int32_t id, bool key)
 {
-    weir_buffer       name = { 0 };
+    weir_buffer name = { 0 };
     const weir_status status = token_name(&name, tokenizer, id);
     if (status != WEIR_OK && out->status == WEIR_OK) out->status = status;
     if (status == WEIR_OK) weir_json_bytes(out, name.data, name.size);
@@ -143,8 +147,9 @@ static void write_name(weir_json_out *out, const weir_tokenizer *tokenizer, int3
 }
 
 /* The best tokens, and the chosen one if it is not among them. */
-static void write_top(weir_json_out *out, const weir_scores *scores, size_t i,
-                      const weir_tokenizer *tokenizer)
+static void write_top(
+    weir_json_out *out, const weir_scores *scores, size_t i, const weir_tokenizer *tokenizer
+)
 {
     if (isnan(scores->logprob[i])) {
         weir_json_null(out);
@@ -165,9 +170,10 @@ static void write_top(weir_json_out *out, const weir_scores *scores, size_t i,
     weir_json_close(out, '}');
 }
 
-void weir_scores_write_completion(weir_json_out *out, const weir_scores *prompt,
-                                  const weir_scores *answer, size_t from,
-                                  const weir_tokenizer *tokenizer)
+void weir_scores_write_completion(
+    weir_json_out *out, const weir_scores *prompt, const weir_scores *answer, size_t from,
+    const weir_tokenizer *tokenizer
+)
 {
     static const weir_scores none = { 0 };
     static const char *const name[] = { "tokens", "token_logprobs", "top_logprobs", "text_offset" };

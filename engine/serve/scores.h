@@ -10,26 +10,30 @@ extern "C" {
 #endif
 
 typedef struct weir_scores {
-    int32_t      *id; /* [count] */
-    float        *logprob; /* [count] NaN: none (the first prompt token) */
-    int32_t      *n_top; /* [count] */
+    int32_t *id; /* [count] */
+    float *logprob; /* [count] NaN: none (the first prompt token) */
+    int32_t *n_top; /* [count] */
     weir_logprob *top; /* [count, width] best first */
-    int64_t      *offset; /* [count] code points of the text before this token */
-    size_t        count, capacity, width;
+    int64_t *offset; /* [count] code points of the text before this token */
+    size_t count, capacity, width;
 } weir_scores; /* zero-initialise, then set width */
 
-void                        weir_scores_free(weir_scores *scores);
-WEIR_MUST_CHECK weir_status weir_scores_add(weir_scores *scores, int32_t id, float logprob,
-                                            const weir_logprob *top, int32_t n_top, int64_t offset);
+void weir_scores_free(weir_scores *scores);
+WEIR_MUST_CHECK weir_status weir_scores_add(
+    weir_scores *scores, int32_t id, float logprob, const weir_logprob *top, int32_t n_top,
+    int64_t offset
+);
 
 /* The array `content` of a chat answer, tokens [from, count). */
-void weir_scores_write_chat(weir_json_out *out, const weir_scores *scores, size_t from,
-                            const weir_tokenizer *tokenizer);
+void weir_scores_write_chat(
+    weir_json_out *out, const weir_scores *scores, size_t from, const weir_tokenizer *tokenizer
+);
 /* {"tokens","token_logprobs","top_logprobs","text_offset"}: first all of `prompt` (may be NULL),
  * then tokens [from, count) of `answer`. */
-void weir_scores_write_completion(weir_json_out *out, const weir_scores *prompt,
-                                  const weir_scores *answer, size_t from,
-                                  const weir_tokenizer *tokenizer);
+void weir_scores_write_completion(
+    weir_json_out *out, const weir_scores *prompt, const weir_scores *answer, size_t from,
+    const weir_tokenizer *tokenizer
+);
 /* Code points in well-formed text [n]. */
 int64_t weir_code_points(const char *text, size_t n);
 

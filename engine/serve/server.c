@@ -45,11 +45,13 @@ static weir_status listen_on(weir_server *server, const struct addrinfo *address
     const weir_server_options *const o = &server->options;
     server->access.is_loopback = address_is_loopback(address->ai_addr);
     if (!server->access.is_loopback && server->access.n_keys == 0 && !o->insecure)
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "server.host %s can be reached from other machines and no API key is "
-                              "set; give server.api_key_file or WEIR_API_KEY, or set "
-                              "server.insecure if that is meant",
-                              o->host);
+        return weir_error_set(
+            error, WEIR_ECONFIG,
+            "server.host %s can be reached from other machines and no API key is "
+            "set; give server.api_key_file or WEIR_API_KEY, or set "
+            "server.insecure if that is meant",
+            o->host
+        );
     server->loop.listener =
         socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (server->loop.listener < 0)
@@ -62,9 +64,11 @@ static weir_status listen_on(weir_server *server, const struct addrinfo *address
             return weir_error_set(
                 error, WEIR_EIO,
                 "port %d of %s is in use by another program; choose another with server.port",
-                o->port, o->host);
-        return weir_error_set(error, WEIR_EIO, "cannot listen on %s port %d: %s", o->host, o->port,
-                              strerror(errno));
+                o->port, o->host
+            );
+        return weir_error_set(
+            error, WEIR_EIO, "cannot listen on %s port %d: %s", o->host, o->port, strerror(errno)
+        );
     }
     return WEIR_OK;
 }
@@ -73,7 +77,7 @@ static weir_status listen_on(weir_server *server, const struct addrinfo *address
 static void find_own_host(weir_access *access, const char *host)
 {
     struct in6_addr address;
-    const bool      is_address =
+    const bool is_address =
         inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
     if (!is_address)
         (void)snprintf(access->own_host, sizeof access->own_host, "%s", host);
@@ -85,19 +89,21 @@ static weir_status open_socket(weir_server *server, weir_error *error)
 {
     const weir_server_options *const o = &server->options;
     if (o->port < 0 || o->port > 65535)
-        return weir_error_set(error, WEIR_ECONFIG, "server.port is %d; it must be 0 to 65535",
-                              o->port);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "server.port is %d; it must be 0 to 65535", o->port
+        );
     char port[8];
     (void)snprintf(port, sizeof port, "%d", o->port);
     const struct addrinfo hints = { .ai_family = AF_UNSPEC,
                                     .ai_socktype = SOCK_STREAM,
                                     .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
-    struct addrinfo      *found = NULL;
-    const int             why = getaddrinfo(o->host, port, &hints, &found);
+    struct addrinfo *found = NULL;
+    const int why = getaddrinfo(o->host, port, &hints, &found);
     if (why != 0)
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "server.host %s is no address of this machine: %s", o->host,
-                              gai_strerror(why));
+        return weir_error_set(
+            error, WEIR_ECONFIG, "server.host %s is no address of this machine: %s", o->host,
+            gai_strerror(why)
+        );
     const struct addrinfo *pick =
         found; /* "localhost" may give ::1 first on a machine without IPv6 */
     for (const struct addrinfo *a = found; a != NULL; a = a->ai_next)
@@ -107,17 +113,19 @@ static weir_status open_socket(weir_server *server, weir_error *error)
     if (status != WEIR_OK) return status;
 
     struct sockaddr_storage bound;
-    socklen_t               size = sizeof bound;
+    socklen_t size = sizeof bound;
     if (getsockname(server->loop.listener, (struct sockaddr *)&bound, &size) != 0)
         return weir_error_set(error, WEIR_EIO, "cannot read the bound port: %s", strerror(errno));
-    server->port =
-        ntohs(bound.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&bound)->sin_port
-                                         : ((struct sockaddr_in6 *)(void *)&bound)->sin6_port);
+    server->port = ntohs(
+        bound.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&bound)->sin_port
+                                   : ((struct sockaddr_in6 *)(void *)&bound)->sin6_port
+    );
     return WEIR_OK;
 }
 
-weir_status weir_server_open(weir_server **out, const weir_server_options *options,
-                             weir_error *error)
+weir_status weir_server_open(
+    weir_server **out, const weir_server_options *options, weir_error *error
+)
 {
     weir_server *const server = calloc(1, sizeof *server);
     if (server == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the server");
@@ -159,8 +167,9 @@ weir_status weir_server_open(weir_server **out, const weir_server_options *optio
 weir_status weir_server_start(weir_server *server, weir_error *error)
 {
     WEIR_TRY(weir_request_log_open(server, error));
-    WEIR_TRY(weir_workers_start(&server->workers, server->options.n_workers, &server->payer.payer,
-                                error));
+    WEIR_TRY(
+        weir_workers_start(&server->workers, server->options.n_workers, &server->payer.payer, error)
+    );
     return weir_loop_start(server, error);
 }
 

@@ -28,12 +28,15 @@ static weir_status fail(weir_api_error *out, weir_status status, const weir_erro
 static weir_status need_sessions(weir_exchange *x)
 {
     if (x->server->options.sessions != NULL) return WEIR_OK;
-    return weir_api_fail(&x->error, 501, "not_supported", NULL,
-                         "sessions are off; start the server with sessions.dir");
+    return weir_api_fail(
+        &x->error, 501, "not_supported", NULL,
+        "sessions are off; start the server with sessions.dir"
+    );
 }
 
-static void write_result(weir_json_out *json, const char *name, const weir_session_result *result,
-                         const char *time)
+static void write_result(
+    weir_json_out *json, const char *name, const weir_session_result *result, const char *time
+)
 {
     weir_json_open(json, '{');
     weir_json_put_string(json, "object", "session");
@@ -52,31 +55,34 @@ static weir_status read_salt(const char **salt, const json_t *root, weir_api_err
 {
     WEIR_TRY(weir_field_text(root, "cache_salt", salt, error));
     if (*salt != NULL && strlen(*salt) > WEIR_SALT_BYTES)
-        return weir_api_bad(error, "cache_salt", "cache_salt is longer than %d bytes",
-                            WEIR_SALT_BYTES);
+        return weir_api_bad(
+            error, "cache_salt", "cache_salt is longer than %d bytes", WEIR_SALT_BYTES
+        );
     return WEIR_OK;
 }
 
 static weir_status save(weir_exchange *x, const json_t *root, const char *name, weir_buffer *text)
 {
     const char *salt = NULL;
-    weir_ids    ids = { 0 };
-    bool        given = false;
-    weir_error  why = { 0 };
+    weir_ids ids = { 0 };
+    bool given = false;
+    weir_error why = { 0 };
     WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_SESSION_SAVE));
     WEIR_TRY(read_salt(&salt, root, &x->error));
     /* Without a text: the one that requests named. */
     weir_status status = weir_text_ids(&ids, &given, x->server, root, &x->error);
     if (status == WEIR_OK && given &&
         (ids.count < 1 || ids.count > (size_t)x->server->limits.window))
-        status = weir_api_bad(&x->error, NULL, "a session has 1 to %d tokens here, not %zu",
-                              (int)x->server->limits.window, ids.count);
-    const weir_own_name     own = weir_exchange_own(x, salt, name);
+        status = weir_api_bad(
+            &x->error, NULL, "a session has 1 to %d tokens here, not %zu",
+            (int)x->server->limits.window, ids.count
+        );
+    const weir_own_name own = weir_exchange_own(x, salt, name);
     const weir_session_wish wish = { .name = own.name,
                                      .salt = own.salt[0] != '\0' ? own.salt : NULL,
                                      .tokens = given ? ids.data : NULL,
                                      .n_tokens = (int32_t)ids.count };
-    weir_session_result     result = { 0 };
+    weir_session_result result = { 0 };
     if (status == WEIR_OK) {
         status = weir_sessions_save(x->server->options.sessions, &wish, &result, &why);
         if (status != WEIR_OK) status = fail(&x->error, status, &why);
@@ -88,10 +94,11 @@ static weir_status save(weir_exchange *x, const json_t *root, const char *name, 
     return json.status;
 }
 
-static weir_status restore(weir_exchange *x, const json_t *root, const char *name,
-                           weir_buffer *text)
+static weir_status restore(
+    weir_exchange *x, const json_t *root, const char *name, weir_buffer *text
+)
 {
-    weir_error          why = { 0 };
+    weir_error why = { 0 };
     weir_session_result result = { 0 };
     const weir_own_name own = weir_exchange_own(x, NULL, name);
     WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_SESSION_RESTORE));
@@ -104,16 +111,19 @@ static weir_status restore(weir_exchange *x, const json_t *root, const char *nam
 }
 
 /* Reads the body and its name, and does what is wanted with them. */
-static void post(weir_exchange *x, weir_status (*run)(weir_exchange *x, const json_t *root,
-                                                      const char *name, weir_buffer *text))
+static void post(
+    weir_exchange *x,
+    weir_status (*run)(weir_exchange *x, const json_t *root, const char *name, weir_buffer *text)
+)
 {
-    json_t     *root = NULL;
+    json_t *root = NULL;
     const char *name = NULL;
     weir_buffer text = { 0 };
     weir_status status = need_sessions(x);
     if (status == WEIR_OK)
-        status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size,
-                                &x->error);
+        status = weir_json_read(
+            &root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error
+        );
     if (status == WEIR_OK) status = weir_openai_session_name(root, "name", &name, &x->error);
     if (status == WEIR_OK && name == NULL)
         status = weir_api_bad(&x->error, "name", "name is missing");
@@ -130,7 +140,7 @@ void weir_sessions_post_restore(weir_exchange *x) { post(x, restore); }
 static const char *own_part(const weir_exchange *x, const char *name)
 {
     const weir_own_name own = weir_exchange_own(x, NULL, "");
-    const size_t        n = strlen(own.name);
+    const size_t n = strlen(own.name);
     return strncmp(name, own.name, n) == 0 ? name + n : NULL;
 }
 
@@ -159,8 +169,8 @@ static void write_info(weir_json_out *json, const char *name, const weir_session
 static weir_status list(weir_exchange *x, weir_buffer *text)
 {
     weir_session_info *infos = NULL;
-    size_t             n = 0;
-    weir_error         why = { 0 };
+    size_t n = 0;
+    weir_error why = { 0 };
     WEIR_TRY(need_sessions(x));
     const weir_status status = weir_sessions_list(x->server->options.sessions, &infos, &n, &why);
     if (status != WEIR_OK) return fail(&x->error, status, &why);
@@ -171,7 +181,7 @@ static weir_status list(weir_exchange *x, weir_buffer *text)
     weir_json_open(&json, '[');
     for (size_t i = 0; i < n; i++) {
         const weir_session_info *const info = &infos[i];
-        const char *const              name = own_part(x, info->name);
+        const char *const name = own_part(x, info->name);
         if (name != NULL) write_info(&json, name, info);
     }
     weir_json_close(&json, ']');
@@ -182,7 +192,7 @@ static weir_status list(weir_exchange *x, weir_buffer *text)
 
 void weir_sessions_get(weir_exchange *x)
 {
-    weir_buffer       text = { 0 };
+    weir_buffer text = { 0 };
     const weir_status status = list(x, &text);
     weir_reply_result(x, &text, status);
 }
@@ -190,13 +200,15 @@ void weir_sessions_get(weir_exchange *x)
 static weir_status remove_named(weir_exchange *x, weir_buffer *text)
 {
     const char *const name = x->path + strlen(x->route->path);
-    weir_error        why = { 0 };
+    weir_error why = { 0 };
     WEIR_TRY(need_sessions(x));
     if (!weir_session_name_is_good(name, WEIR_SESSION_CLIENT_NAME))
-        return weir_api_fail(&x->error, 404, "session_not_found", "name", "%s is no session's name",
-                             weir_quote(name).text);
+        return weir_api_fail(
+            &x->error, 404, "session_not_found", "name", "%s is no session's name",
+            weir_quote(name).text
+        );
     const weir_own_name own = weir_exchange_own(x, NULL, name);
-    const weir_status   status = weir_sessions_delete(x->server->options.sessions, own.name, &why);
+    const weir_status status = weir_sessions_delete(x->server->options.sessions, own.name, &why);
     if (status != WEIR_OK) return fail(&x->error, status, &why);
     weir_json_out json = { .buffer = text };
     weir_json_open(&json, '{');
@@ -209,7 +221,7 @@ static weir_status remove_named(weir_exchange *x, weir_buffer *text)
 
 void weir_sessions_remove(weir_exchange *x)
 {
-    weir_buffer       text = { 0 };
+    weir_buffer text = { 0 };
     const weir_status status = remove_named(x, &text);
     weir_reply_result(x, &text, status);
 }

@@ -42,16 +42,16 @@ static void compress(uint32_t state[8], const uint8_t block[64])
 
 weir_sha256 weir_sha256_of(const void *data, size_t n)
 {
-    uint32_t       state[8] = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 };
+    uint32_t state[8] = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                          0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 };
     const uint8_t *at = data;
-    size_t         left = n;
+    size_t left = n;
     for (; left >= 64; at += 64, left -= 64) compress(state, at);
 
     uint8_t tail[128] = { 0 };
     if (left > 0) memcpy(tail, at, left);
     tail[left] = 0x80;
-    const size_t   size = left < 56 ? 64 : 128;
+    const size_t size = left < 56 ? 64 : 128;
     const uint64_t n_bits = (uint64_t)n * 8;
     for (size_t i = 0; i < 8; i++) tail[size - 1 - i] = (uint8_t)(n_bits >> (8 * i));
     compress(state, tail);

@@ -27,8 +27,10 @@ weir_status weir_states_fail(weir_api_error *out, weir_status status, const weir
 weir_status states_need(weir_exchange *x)
 {
     if (x->server->options.states != NULL) return WEIR_OK;
-    return weir_api_fail(&x->error, 501, "not_supported", NULL,
-                         "no database of states is served; start the server with states.dir");
+    return weir_api_fail(
+        &x->error, 501, "not_supported", NULL,
+        "no database of states is served; start the server with states.dir"
+    );
 }
 
 static bool stops(void *user)
@@ -53,7 +55,7 @@ weir_state_service weir_states_documents(weir_exchange *x)
 /* ---- whose states ---------------------------------------------------------------------------- */
 states_owner states_owner_of(const weir_exchange *x)
 {
-    states_owner        own = { "" };
+    states_owner own = { "" };
     const weir_own_name name = weir_exchange_own(x, NULL, "");
     if (x->key >= 0)
         (void)snprintf(own.name, sizeof own.name, "%.*s", WEIR_STATE_OWNER + 1, name.name);
@@ -64,7 +66,7 @@ states_owner states_owner_of(const weir_exchange *x)
 bool states_may_see(void *user, const weir_state_info *info)
 {
     const states_owner *const own = user;
-    char                      theirs[WEIR_STATE_OWNER + 2];
+    char theirs[WEIR_STATE_OWNER + 2];
     weir_state_owner(theirs, info->name);
     return own->name[0] == '\0' || theirs[0] == '\0' || strcmp(theirs, own->name) == 0;
 }
@@ -84,14 +86,15 @@ static const char *client_name(const states_owner *own, const weir_state_info *i
                                                          : info->name;
 }
 
-weir_status weir_states_of_name(weir_state_info *info, weir_exchange *x, const char *name,
-                                const char *param)
+weir_status weir_states_of_name(
+    weir_state_info *info, weir_exchange *x, const char *name, const char *param
+)
 {
     const states_owner own = states_owner_of(x);
-    char               whole[2 * WEIR_STATE_NAME + 2];
-    weir_error         why = { 0 };
-    weir_status        status = states_need(x);
-    weir_states       *states = x->server->options.states;
+    char whole[2 * WEIR_STATE_NAME + 2];
+    weir_error why = { 0 };
+    weir_status status = states_need(x);
+    weir_states *states = x->server->options.states;
     if (status != WEIR_OK) return status;
     status = WEIR_ENOTFOUND;
     if (own.name[0] != '\0' && strlen(name) <= WEIR_STATE_NAME) {
@@ -102,8 +105,9 @@ weir_status weir_states_of_name(weir_state_info *info, weir_exchange *x, const c
     if (status == WEIR_OK && !states_may_see((void *)(uintptr_t)&own, info))
         status = WEIR_ENOTFOUND; /* another's: as if there were none */
     if (status == WEIR_ENOTFOUND)
-        return weir_api_fail(&x->error, 404, "state_not_found", param, "there is no state %s",
-                             weir_quote(name).text);
+        return weir_api_fail(
+            &x->error, 404, "state_not_found", param, "there is no state %s", weir_quote(name).text
+        );
     return status == WEIR_OK ? WEIR_OK : weir_states_fail(&x->error, status, &why);
 }
 
@@ -119,8 +123,8 @@ void weir_states_write_form(weir_json_out *json, const weir_state_info *info)
 void states_write_members(weir_json_out *json, const states_owner *own, const weir_state_info *info)
 {
     char source[33], theirs[WEIR_STATE_OWNER + 2];
-    (void)snprintf(source, sizeof source, "%016" PRIx64 "%016" PRIx64, info->source[1],
-                   info->source[0]);
+    (void
+    )snprintf(source, sizeof source, "%016" PRIx64 "%016" PRIx64, info->source[1], info->source[0]);
     weir_state_owner(theirs, info->name);
     weir_json_put_string(json, "object", "state");
     weir_json_put_string(json, "id", client_name(own, info));
@@ -137,9 +141,9 @@ void states_write_members(weir_json_out *json, const states_owner *own, const we
 weir_status states_write(weir_exchange *x, const weir_state_info *info, weir_buffer *text)
 {
     const states_owner own = states_owner_of(x);
-    weir_buffer        metadata = { 0 };
-    weir_error         why = { 0 };
-    const weir_status  status =
+    weir_buffer metadata = { 0 };
+    weir_error why = { 0 };
+    const weir_status status =
         weir_states_metadata(x->server->options.states, info, &metadata, &why);
     weir_json_out json = { .buffer = text };
     if (status != WEIR_OK) return weir_states_fail(&x->error, status, &why);
@@ -170,16 +174,17 @@ static bool query_number(const weir_exchange *x, const char *name, int64_t fallb
 
 static weir_status list(weir_exchange *x, weir_buffer *text)
 {
-    states_owner     own = states_owner_of(x);
+    states_owner own = states_owner_of(x);
     weir_state_info *infos = NULL;
-    size_t           n = 0, total = 0;
-    int64_t          limit, before;
-    weir_error       why = { 0 };
+    size_t n = 0, total = 0;
+    int64_t limit, before;
+    weir_error why = { 0 };
     WEIR_TRY(states_need(x));
     if (!query_number(x, "limit", 100, &limit) || limit < 1 || limit > MOST_LISTED ||
         !query_number(x, "before", 0, &before))
-        return weir_api_bad(&x->error, "limit", "limit is 1 to %d, before the number of a state",
-                            (int)MOST_LISTED);
+        return weir_api_bad(
+            &x->error, "limit", "limit is 1 to %d, before the number of a state", (int)MOST_LISTED
+        );
     const weir_states_page page = {
         .before = before, .most = (size_t)limit, .accepts = states_may_see, .user = &own
     };
@@ -198,8 +203,8 @@ static weir_status list(weir_exchange *x, weir_buffer *text)
     }
     weir_json_close(&json, ']');
     weir_json_put_integer(&json, "total", (int64_t)total);
-    weir_json_put_integer(&json, "before",
-                          n > 0 ? infos[n - 1].serial : before); /* of the page that follows */
+    /* Of the page that follows */
+    weir_json_put_integer(&json, "before", n > 0 ? infos[n - 1].serial : before);
     weir_json_close(&json, '}');
     weir_memory_give(infos);
     return json.status;
@@ -207,7 +212,7 @@ static weir_status list(weir_exchange *x, weir_buffer *text)
 
 void weir_states_api_get(weir_exchange *x)
 {
-    weir_buffer       text = { 0 };
+    weir_buffer text = { 0 };
     const weir_status status = list(x, &text);
     weir_reply_result(x, &text, status);
 }
@@ -215,7 +220,7 @@ void weir_states_api_get(weir_exchange *x)
 void weir_states_api_get_one(weir_exchange *x)
 {
     weir_state_info info;
-    weir_buffer     text = { 0 };
+    weir_buffer text = { 0 };
     weir_status status = weir_states_of_name(&info, x, x->path + strlen(x->route->path), "name");
     if (status == WEIR_OK) status = states_write(x, &info, &text);
     weir_reply_result(x, &text, status);
@@ -223,15 +228,16 @@ void weir_states_api_get_one(weir_exchange *x)
 
 static weir_status remove_named(weir_exchange *x, weir_buffer *text)
 {
-    const char *const  name = x->path + strlen(x->route->path);
+    const char *const name = x->path + strlen(x->route->path);
     const states_owner own = states_owner_of(x);
-    weir_state_info    info;
-    weir_error         why = { 0 };
+    weir_state_info info;
+    weir_error why = { 0 };
     WEIR_TRY(weir_states_of_name(&info, x, name, "name"));
     if (!may_change(&own, &info))
-        return weir_api_fail(&x->error, 403, "state_not_owned", "name",
-                             "state %s belongs to no key; who runs the server deletes it",
-                             weir_quote(name).text);
+        return weir_api_fail(
+            &x->error, 403, "state_not_owned", "name",
+            "state %s belongs to no key; who runs the server deletes it", weir_quote(name).text
+        );
     const weir_status status = weir_states_remove(x->server->options.states, info.name, &why);
     if (status != WEIR_OK) return weir_states_fail(&x->error, status, &why);
     weir_json_out json = { .buffer = text };
@@ -245,7 +251,7 @@ static weir_status remove_named(weir_exchange *x, weir_buffer *text)
 
 void weir_states_api_remove(weir_exchange *x)
 {
-    weir_buffer       text = { 0 };
+    weir_buffer text = { 0 };
     const weir_status status = remove_named(x, &text);
     weir_reply_result(x, &text, status);
 }

@@ -15,8 +15,9 @@ bool states_may_see(void *user, const weir_state_info *info);
 /* 501 without a database. */
 WEIR_MUST_CHECK weir_status states_need(weir_exchange *x);
 /* The members of a state, in the object that is open. */
-void states_write_members(weir_json_out *json, const states_owner *own,
-                          const weir_state_info *info);
+void states_write_members(
+    weir_json_out *json, const states_owner *own, const weir_state_info *info
+);
 /* A state with its metadata; on failure the error is filled, or the status says why. */
-WEIR_MUST_CHECK weir_status states_write(weir_exchange *x, const weir_state_info *info,
-                                         weir_buffer *text);
+WEIR_MUST_CHECK weir_status
+states_write(weir_exchange *x, const weir_state_info *info, weir_buffer *text);

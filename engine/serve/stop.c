@@ -44,7 +44,7 @@ weir_status weir_stop_push(weir_stop_matcher *matcher, weir_buffer *out, const c
     if (matcher->list->count == 0) return weir_buffer_add(out, text, n);
     WEIR_TRY(weir_buffer_add(&matcher->held, text, n));
     const char *const held = matcher->held.data;
-    const size_t      size = matcher->held.size;
+    const size_t size = matcher->held.size;
     if (size == 0) return WEIR_OK;
     const size_t begin = first_match(matcher->list, held, size);
     matcher->matched = begin != (size_t)-1;

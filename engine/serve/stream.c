@@ -68,8 +68,8 @@ void weir_stream_tick(weir_exchange *x, int64_t now_ns)
         const int64_t quiet_since_ns = g->last_sent_ns != 0 ? g->last_sent_ns : x->start_ns;
         if (now_ns - quiet_since_ns >= ping_ns) {
             g->ping = true;
-            x->ready = WEIR_READY_STREAM; /* a request that waits long gets its header, so that
-                                             pings can follow */
+            /* a request that waits long gets its header, so that pings can follow */
+            x->ready = WEIR_READY_STREAM;
             weir_exchange_wake(x);
         }
     }

@@ -33,7 +33,7 @@ static size_t tag_prefix_at_end(const char *text, size_t n, const char *tag, siz
 static weir_status step_maybe(weir_think_splitter *splitter, bool *again)
 {
     weir_buffer *const held = &splitter->held;
-    size_t             blank = 0;
+    size_t blank = 0;
     while (blank < held->size && is_space(held->data[blank])) blank++;
     const size_t n = held->size - blank < OPEN_LENGTH ? held->size - blank : OPEN_LENGTH;
     *again = n > 0;
@@ -52,11 +52,12 @@ static weir_status step_maybe(weir_think_splitter *splitter, bool *again)
 static weir_status step_inside(weir_think_splitter *splitter, weir_buffer *reasoning, bool *again)
 {
     weir_buffer *const held = &splitter->held;
-    const char *const  at = memmem(held->data, held->size, close_tag, CLOSE_LENGTH);
+    const char *const at = memmem(held->data, held->size, close_tag, CLOSE_LENGTH);
     *again = at != NULL;
     if (at == NULL)
-        return release(held, reasoning,
-                       tag_prefix_at_end(held->data, held->size, close_tag, CLOSE_LENGTH));
+        return release(
+            held, reasoning, tag_prefix_at_end(held->data, held->size, close_tag, CLOSE_LENGTH)
+        );
     WEIR_TRY(release(held, reasoning, held->size - (size_t)(at - held->data)));
     drop(held, CLOSE_LENGTH);
     splitter->state = WEIR_THINK_AFTER;
@@ -66,15 +67,17 @@ static weir_status step_inside(weir_think_splitter *splitter, weir_buffer *reaso
 static void step_after(weir_think_splitter *splitter, bool *again)
 {
     weir_buffer *const held = &splitter->held;
-    size_t             blank = 0;
+    size_t blank = 0;
     while (blank < held->size && is_space(held->data[blank])) blank++;
     drop(held, blank);
     *again = held->size > 0;
     if (*again) splitter->state = WEIR_THINK_CONTENT;
 }
 
-weir_status weir_think_push(weir_think_splitter *splitter, weir_buffer *content,
-                            weir_buffer *reasoning, const char *text, size_t n)
+weir_status weir_think_push(
+    weir_think_splitter *splitter, weir_buffer *content, weir_buffer *reasoning, const char *text,
+    size_t n
+)
 {
     if (splitter->state == WEIR_THINK_CONTENT && splitter->held.size == 0)
         return weir_buffer_add(content, text, n);
@@ -95,8 +98,9 @@ weir_status weir_think_push(weir_think_splitter *splitter, weir_buffer *content,
     return WEIR_OK;
 }
 
-weir_status weir_think_finish(weir_think_splitter *splitter, weir_buffer *content,
-                              weir_buffer *reasoning)
+weir_status weir_think_finish(
+    weir_think_splitter *splitter, weir_buffer *content, weir_buffer *reasoning
+)
 {
     if (splitter->held.size == 0) return WEIR_OK;
     return release(&splitter->held, splitter->state == WEIR_THINK_INSIDE ? reasoning : content, 0);

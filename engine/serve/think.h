@@ -19,13 +19,15 @@ typedef enum weir_think_state {
 /* Zero-initialise, then set `state`. */
 typedef struct weir_think_splitter {
     weir_think_state state;
-    weir_buffer      held; /* white space or the begin of a tag */
+    weir_buffer held; /* white space or the begin of a tag */
 } weir_think_splitter;
 
-WEIR_MUST_CHECK weir_status weir_think_push(weir_think_splitter *splitter, weir_buffer *content,
-                                            weir_buffer *reasoning, const char *text, size_t n);
-WEIR_MUST_CHECK weir_status weir_think_finish(weir_think_splitter *splitter, weir_buffer *content,
-                                              weir_buffer *reasoning);
+WEIR_MUST_CHECK weir_status weir_think_push(
+    weir_think_splitter *splitter, weir_buffer *content, weir_buffer *reasoning, const char *text,
+    size_t n
+);
+WEIR_MUST_CHECK weir_status
+weir_think_finish(weir_think_splitter *splitter, weir_buffer *content, weir_buffer *reasoning);
 /* How an answer begins after this prompt: the block is open, closed, or open to the model. */
 weir_think_state weir_think_start(const char *prompt, size_t n, bool model_thinks);
 

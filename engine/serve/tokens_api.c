@@ -7,29 +7,32 @@
 #include "engine/serve/json_out.h"
 #include "engine/serve/messages.h"
 
-static weir_status encode_text(weir_ids *ids, const weir_server *server, const json_t *root,
-                               const json_t *text, bool add_special, const char *param,
-                               weir_api_error *error)
+static weir_status encode_text(
+    weir_ids *ids, const weir_server *server, const json_t *root, const json_t *text,
+    bool add_special, const char *param, weir_api_error *error
+)
 {
     weir_encode_options options = { .add_special = add_special, .parse_special = true };
-    weir_error          why = { 0 };
+    weir_error why = { 0 };
     if (!json_is_string(text)) return weir_api_bad(error, param, "%s must be a string", param);
     WEIR_TRY(weir_field_bool(root, "add_special", &options.add_special, error));
     WEIR_TRY(weir_field_bool(root, "add_special_tokens", &options.add_special, error));
     WEIR_TRY(weir_field_bool(root, "parse_special", &options.parse_special, error));
-    const weir_status status =
-        weir_tokenizer_encode(server->options.tokenizer, ids, json_string_value(text),
-                              json_string_length(text), &options, &why);
+    const weir_status status = weir_tokenizer_encode(
+        server->options.tokenizer, ids, json_string_value(text), json_string_length(text), &options,
+        &why
+    );
     if (status != WEIR_OK) weir_api_from_status(error, status, why.text);
     return status;
 }
 
-static weir_status encode_messages(weir_ids *ids, const weir_server *server, const json_t *root,
-                                   weir_api_error *error)
+static weir_status encode_messages(
+    weir_ids *ids, const weir_server *server, const json_t *root, weir_api_error *error
+)
 {
     weir_openai_request request = { .chat = true, .add_generation_prompt = true };
-    weir_buffer         text = { 0 };
-    weir_status         status =
+    weir_buffer text = { 0 };
+    weir_status status =
         weir_field_bool(root, "add_generation_prompt", &request.add_generation_prompt, error);
     if (status == WEIR_OK)
         status = weir_messages_read(&request.messages, weir_field(root, "messages"), error);
@@ -41,8 +44,9 @@ static weir_status encode_messages(weir_ids *ids, const weir_server *server, con
     return status;
 }
 
-weir_status weir_prompt_encode(weir_ids *ids, const weir_server *server, const json_t *root,
-                               bool *given, weir_api_error *error)
+weir_status weir_prompt_encode(
+    weir_ids *ids, const weir_server *server, const json_t *root, bool *given, weir_api_error *error
+)
 {
     const json_t *const prompt = weir_field(root, "prompt"), *const messages =
                                                                  weir_field(root, "messages");
@@ -51,8 +55,9 @@ weir_status weir_prompt_encode(weir_ids *ids, const weir_server *server, const j
     return messages != NULL ? encode_messages(ids, server, root, error) : WEIR_OK;
 }
 
-weir_status weir_text_ids(weir_ids *ids, bool *given, const weir_server *server, const json_t *root,
-                          weir_api_error *error)
+weir_status weir_text_ids(
+    weir_ids *ids, bool *given, const weir_server *server, const json_t *root, weir_api_error *error
+)
 {
     const json_t *const tokens = weir_field(root, "tokens");
     if (tokens == NULL) return weir_prompt_encode(ids, server, root, given, error);
@@ -68,8 +73,8 @@ weir_status weir_text_ids(weir_ids *ids, bool *given, const weir_server *server,
 
 static void write_piece(weir_json_out *json, const weir_tokenizer *tokenizer, int32_t id)
 {
-    size_t            n, well = 0;
-    bool              special;
+    size_t n, well = 0;
+    bool special;
     const char *const bytes = weir_tokenizer_token_bytes(tokenizer, id, &n, &special);
     while (well < n) {
         const size_t length = weir_utf8_sequence((const unsigned char *)bytes + well, n - well);
@@ -89,8 +94,9 @@ static void write_piece(weir_json_out *json, const weir_tokenizer *tokenizer, in
     weir_json_close(json, '}');
 }
 
-static weir_status write_ids(weir_buffer *out, const weir_server *server, const weir_ids *ids,
-                             bool with_pieces)
+static weir_status write_ids(
+    weir_buffer *out, const weir_server *server, const weir_ids *ids, bool with_pieces
+)
 {
     weir_json_out json = { .buffer = out };
     weir_json_open(&json, '{');
@@ -112,16 +118,17 @@ static weir_status write_ids(weir_buffer *out, const weir_server *server, const 
 static weir_status tokenize(weir_exchange *x, const json_t *root, weir_buffer *text)
 {
     const weir_server *const server = x->server;
-    weir_ids                 ids = { 0 };
-    bool                     with_pieces = false, given = true;
-    weir_status              status = weir_exchange_check_fields(x, root, WEIR_BODY_TOKENIZE);
+    weir_ids ids = { 0 };
+    bool with_pieces = false, given = true;
+    weir_status status = weir_exchange_check_fields(x, root, WEIR_BODY_TOKENIZE);
     if (status == WEIR_OK)
         status = weir_openai_check_model(root, server->options.model_name, &x->error);
     if (status == WEIR_OK) status = weir_field_bool(root, "with_pieces", &with_pieces, &x->error);
     if (status == WEIR_OK) {
         if (json_object_get(root, "content") != NULL)
-            status = encode_text(&ids, server, root, json_object_get(root, "content"), false,
-                                 "content", &x->error);
+            status = encode_text(
+                &ids, server, root, json_object_get(root, "content"), false, "content", &x->error
+            );
         else
             status = weir_prompt_encode(&ids, server, root, &given, &x->error);
         if (status == WEIR_OK && !given)
@@ -134,7 +141,7 @@ static weir_status tokenize(weir_exchange *x, const json_t *root, weir_buffer *t
 
 void weir_tokens_encode(weir_exchange *x)
 {
-    json_t     *root = NULL;
+    json_t *root = NULL;
     weir_buffer text = { 0 };
     weir_status status =
         weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
@@ -147,12 +154,12 @@ void weir_tokens_encode(weir_exchange *x)
 static weir_status detokenize(weir_exchange *x, const json_t *root, weir_buffer *text)
 {
     const weir_server *const server = x->server;
-    const json_t *const      list = weir_field(root, "tokens");
+    const json_t *const list = weir_field(root, "tokens");
     WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_DETOKENIZE));
     if (!json_is_array(list))
         return weir_api_bad(&x->error, "tokens", "tokens must be an array of token ids");
     WEIR_TRY(weir_openai_check_ids(list, server->limits.n_vocab, "tokens", &x->error));
-    weir_ids    ids = { 0 };
+    weir_ids ids = { 0 };
     weir_buffer content = { 0 };
     weir_status status = WEIR_OK;
     for (size_t i = 0; i < json_array_size(list) && status == WEIR_OK; i++)
@@ -172,7 +179,7 @@ static weir_status detokenize(weir_exchange *x, const json_t *root, weir_buffer 
 
 void weir_tokens_decode(weir_exchange *x)
 {
-    json_t     *root = NULL;
+    json_t *root = NULL;
     weir_buffer text = { 0 };
     weir_status status =
         weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);

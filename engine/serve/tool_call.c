@@ -60,8 +60,9 @@ static char *copy_of(const char *text, size_t n)
 }
 
 /* Takes ownership of `arguments`. */
-static weir_status keep_call(weir_tool_parser *parser, const char *name, size_t n,
-                             json_t *arguments)
+static weir_status keep_call(
+    weir_tool_parser *parser, const char *name, size_t n, json_t *arguments
+)
 {
     weir_status status = n > 0 && json_is_object(arguments) ? WEIR_OK : WEIR_EINVAL;
     weir_buffer text = { 0 };
@@ -80,10 +81,10 @@ static weir_status keep_call(weir_tool_parser *parser, const char *name, size_t 
 static weir_status parse_json_form(weir_tool_parser *parser, range block)
 {
     weir_api_error ignored;
-    json_t        *root = NULL;
+    json_t *root = NULL;
     WEIR_TRY(weir_json_read(&root, block.begin, (size_t)(block.end - block.begin), &ignored));
     const char *const name = json_string_value(json_object_get(root, "name"));
-    const json_t     *arguments = json_object_get(root, "arguments");
+    const json_t *arguments = json_object_get(root, "arguments");
     if (arguments == NULL) arguments = json_object_get(root, "parameters");
     weir_status status = WEIR_EINVAL;
     if (name != NULL) {
@@ -99,14 +100,15 @@ static const char *type_of(const json_t *tools, range function, range parameter)
 {
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *const f = json_object_get(json_array_get(tools, i), "function");
-        const char *const   name = json_string_value(json_object_get(f, "name"));
-        const size_t        n = (size_t)(function.end - function.begin);
+        const char *const name = json_string_value(json_object_get(f, "name"));
+        const size_t n = (size_t)(function.end - function.begin);
         if (name == NULL || strlen(name) != n || memcmp(name, function.begin, n) != 0) continue;
         const json_t *const properties =
             json_object_get(json_object_get(f, "parameters"), "properties");
         const size_t length = (size_t)(parameter.end - parameter.begin);
         return json_string_value(
-            json_object_get(json_object_getn(properties, parameter.begin, length), "type"));
+            json_object_get(json_object_getn(properties, parameter.begin, length), "type")
+        );
     }
     return NULL;
 }
@@ -137,7 +139,7 @@ static range without_line_ends(range r)
 
 static weir_status set_value(json_t *arguments, range key, range text, const char *type)
 {
-    json_t     *value = NULL;
+    json_t *value = NULL;
     char *const name = copy_of(key.begin, (size_t)(key.end - key.begin));
     weir_status status = name != NULL ? read_value(&value, text, type) : WEIR_ENOMEM;
     if (status == WEIR_OK && json_object_set_new(arguments, name, value) != 0)
@@ -146,8 +148,9 @@ static weir_status set_value(json_t *arguments, range key, range text, const cha
     return status;
 }
 
-static weir_status read_parameters(const weir_tool_parser *parser, json_t *arguments,
-                                   range function, range rest)
+static weir_status read_parameters(
+    const weir_tool_parser *parser, json_t *arguments, range function, range rest
+)
 {
     static const char tag[] = "<parameter=", end_tag[] = "</parameter>";
     for (;;) {
@@ -159,9 +162,10 @@ static weir_status read_parameters(const weir_tool_parser *parser, json_t *argum
         const range name = { rest.begin, name_end };
         rest.begin = name_end + 1;
         const char *const stop = find(rest, end_tag);
-        const range       value = { rest.begin, stop != NULL ? stop : rest.end };
-        WEIR_TRY(set_value(arguments, name, without_line_ends(value),
-                           type_of(parser->tools, function, name)));
+        const range value = { rest.begin, stop != NULL ? stop : rest.end };
+        WEIR_TRY(set_value(
+            arguments, name, without_line_ends(value), type_of(parser->tools, function, name)
+        ));
         if (stop == NULL) return WEIR_OK;
         rest.begin = stop + sizeof end_tag - 1;
     }
@@ -171,15 +175,15 @@ static weir_status parse_xml_form(weir_tool_parser *parser, range block)
 {
     static const char tag[] = "<function=";
     if (!starts_with(block, tag)) return WEIR_EINVAL;
-    const range       name = { block.begin + sizeof tag - 1, block.end };
+    const range name = { block.begin + sizeof tag - 1, block.end };
     const char *const name_end = memchr(name.begin, '>', (size_t)(name.end - name.begin));
     if (name_end == NULL) return WEIR_EINVAL;
-    range             rest = { name_end + 1, block.end };
+    range rest = { name_end + 1, block.end };
     const char *const stop = find(rest, "</function>");
     if (stop != NULL) rest.end = stop;
     json_t *const arguments = json_object();
     if (arguments == NULL) return WEIR_ENOMEM;
-    const range       function = { name.begin, name_end };
+    const range function = { name.begin, name_end };
     const weir_status status = read_parameters(parser, arguments, function, rest);
     if (status == WEIR_OK)
         return keep_call(parser, name.begin, (size_t)(name_end - name.begin), arguments);
@@ -220,7 +224,7 @@ static bool is_blank(const char *text, size_t n) { return strspn(text, " \t\r\n"
 static weir_status step_outside(weir_tool_parser *parser, weir_buffer *content, bool *again)
 {
     weir_buffer *const held = &parser->held;
-    const char *const  at = memmem(held->data, held->size, open_tag, OPEN_LENGTH);
+    const char *const at = memmem(held->data, held->size, open_tag, OPEN_LENGTH);
     const size_t n = at != NULL ? (size_t)(at - held->data) : held->size - open_prefix_at_end(held);
     *again = parser->inside = at != NULL;
     if ((at != NULL || parser->n_calls > 0) && is_blank(held->data, n)) {
@@ -233,7 +237,7 @@ static weir_status step_outside(weir_tool_parser *parser, weir_buffer *content, 
 static weir_status step_inside(weir_tool_parser *parser, weir_buffer *content, bool *again)
 {
     weir_buffer *const held = &parser->held;
-    const char *const  at = memmem(held->data, held->size, close_tag, CLOSE_LENGTH);
+    const char *const at = memmem(held->data, held->size, close_tag, CLOSE_LENGTH);
     *again = at != NULL;
     if (at == NULL && held->size < BLOCK_BYTES) return WEIR_OK;
     const size_t whole = at != NULL ? (size_t)(at - held->data) + CLOSE_LENGTH : held->size;
@@ -246,14 +250,17 @@ static weir_status step_inside(weir_tool_parser *parser, weir_buffer *content, b
     return status;
 }
 
-weir_status weir_tool_push(weir_tool_parser *parser, weir_buffer *content, const char *text,
-                           size_t n)
+weir_status weir_tool_push(
+    weir_tool_parser *parser, weir_buffer *content, const char *text, size_t n
+)
 {
     WEIR_TRY(weir_buffer_add(&parser->held, text, n));
     bool again = true;
     while (again && parser->held.size > 0)
-        WEIR_TRY(parser->inside ? step_inside(parser, content, &again)
-                                : step_outside(parser, content, &again));
+        WEIR_TRY(
+            parser->inside ? step_inside(parser, content, &again)
+                           : step_outside(parser, content, &again)
+        );
     return WEIR_OK;
 }
 

@@ -19,18 +19,18 @@ typedef struct weir_tool_call {
 /* Zero-initialise. `tools` (borrowed) gives the declared types of parameters, which the XML form
  * needs. */
 typedef struct weir_tool_parser {
-    const json_t  *tools;
-    weir_buffer    held; /* begin of a tag, or an open block */
+    const json_t *tools;
+    weir_buffer held; /* begin of a tag, or an open block */
     weir_tool_call call[WEIR_TOOL_CALLS];
-    size_t         n_calls;
-    bool           inside;
+    size_t n_calls;
+    bool inside;
 } weir_tool_parser;
 
 void weir_tool_parser_free(weir_tool_parser *parser);
 /* Takes text [n]; text outside of blocks goes to `content`, complete blocks become calls. A block
  * that is no call stays text. */
-WEIR_MUST_CHECK weir_status weir_tool_push(weir_tool_parser *parser, weir_buffer *content,
-                                           const char *text, size_t n);
+WEIR_MUST_CHECK weir_status
+weir_tool_push(weir_tool_parser *parser, weir_buffer *content, const char *text, size_t n);
 WEIR_MUST_CHECK weir_status weir_tool_finish(weir_tool_parser *parser, weir_buffer *content);
 
 #ifdef __cplusplus

@@ -18,7 +18,8 @@ static weir_status write_tools(weir_buffer *text, const json_t *tools)
 {
     WEIR_TRY(weir_buffer_text(
         text, "# Tools\n\nYou may call one or more functions to help with the user's request. "
-              "Their signatures stand within <tools></tools>:\n<tools>\n"));
+              "Their signatures stand within <tools></tools>:\n<tools>\n"
+    ));
     for (size_t i = 0; i < json_array_size(tools); i++) {
         WEIR_TRY(add_json(text, json_array_get(tools, i)));
         WEIR_TRY(weir_buffer_text(text, "\n"));
@@ -27,17 +28,20 @@ static weir_status write_tools(weir_buffer *text, const json_t *tools)
         text,
         "</tools>\n\nFor each call answer with a JSON object within <tool_call></tool_call>:\n"
         "<tool_call>\n{\"name\": <function name>, \"arguments\": <object of arguments>}\n"
-        "</tool_call>");
+        "</tool_call>"
+    );
 }
 
 static weir_status write_call(weir_buffer *text, const json_t *call)
 {
     const json_t *const function = json_object_get(call, "function");
-    WEIR_TRY(weir_buffer_text(text, text->size > 0 ? "\n<tool_call>\n{\"name\": "
-                                                   : "<tool_call>\n{\"name\": "));
+    WEIR_TRY(weir_buffer_text(
+        text, text->size > 0 ? "\n<tool_call>\n{\"name\": " : "<tool_call>\n{\"name\": "
+    ));
     const json_t *const name = json_object_get(function, "name"), *const arguments =
-                                                                      json_object_get(function,
-                                                                                      "arguments");
+                                                                      json_object_get(
+                                                                          function, "arguments"
+                                                                      );
     if (json_dump_callback(name, add_bytes, text, JSON_ENCODE_ANY) != 0) return WEIR_ENOMEM;
     WEIR_TRY(weir_buffer_text(text, ", \"arguments\": "));
     if (json_dump_callback(arguments, add_bytes, text, JSON_COMPACT | JSON_ENCODE_ANY) != 0)
@@ -58,8 +62,8 @@ static weir_status set_content(json_t *message, weir_status status, weir_buffer 
 static weir_status put_calls(json_t *message, const json_t *calls)
 {
     const json_t *const content = json_object_get(message, "content");
-    weir_buffer         text = { 0 };
-    weir_status         status = WEIR_OK;
+    weir_buffer text = { 0 };
+    weir_status status = WEIR_OK;
     if (json_string_length(content) > 0)
         status = weir_buffer_add(&text, json_string_value(content), json_string_length(content));
     for (size_t i = 0; i < json_array_size(calls) && status == WEIR_OK; i++)
@@ -76,7 +80,7 @@ static bool is_system(const json_t *message)
 /* The system message's text, then the tools; a new system message where there is none. */
 static weir_status put_tools(json_t *messages, const json_t *tools)
 {
-    json_t     *first = json_array_get(messages, 0);
+    json_t *first = json_array_get(messages, 0);
     weir_buffer text = { 0 };
     weir_status status = WEIR_OK;
     if (!is_system(first)) {
@@ -105,7 +109,7 @@ static weir_status change_calls(json_t *message, const json_t *list, calls what)
 static weir_status copy_messages(json_t **out, const json_t *messages, calls what)
 {
     json_t *const copy = json_array();
-    weir_status   status = copy != NULL ? WEIR_OK : WEIR_ENOMEM;
+    weir_status status = copy != NULL ? WEIR_OK : WEIR_ENOMEM;
     for (size_t i = 0; i < json_array_size(messages) && status == WEIR_OK; i++) {
         json_t *const message = json_copy(json_array_get(messages, i));
         if (message == NULL || json_array_append_new(copy, message) != 0)
@@ -125,10 +129,11 @@ weir_status weir_messages_strip(json_t **out, const json_t *messages)
     return copy_messages(out, messages, CALLS_DROPPED);
 }
 
-weir_status weir_messages_with_tools(json_t **out, const json_t *messages, const json_t *tools,
-                                     bool calls_as_text)
+weir_status weir_messages_with_tools(
+    json_t **out, const json_t *messages, const json_t *tools, bool calls_as_text
+)
 {
-    json_t     *copy = NULL;
+    json_t *copy = NULL;
     weir_status status = copy_messages(&copy, messages, calls_as_text ? CALLS_AS_TEXT : CALLS_KEPT);
     if (status == WEIR_OK && tools != NULL) status = put_tools(copy, tools);
     if (status == WEIR_OK)

@@ -12,8 +12,9 @@ extern "C" {
 
 /* A copy with `tools` (NULL: none) in its system message, and where that is asked for with calls in
  * the texts of their messages. */
-WEIR_MUST_CHECK weir_status weir_messages_with_tools(json_t **out, const json_t *messages,
-                                                     const json_t *tools, bool calls_as_text);
+WEIR_MUST_CHECK weir_status weir_messages_with_tools(
+    json_t **out, const json_t *messages, const json_t *tools, bool calls_as_text
+);
 /* A copy without calls. */
 WEIR_MUST_CHECK weir_status weir_messages_strip(json_t **out, const json_t *messages);
 

@@ -57,7 +57,7 @@ static bool is_wanted(weir_exchange *exchange)
 static void serve_one(weir_workers *workers)
 {
     weir_exchange *const exchange = dequeue(workers);
-    const unsigned       work = exchange->work;
+    const unsigned work = exchange->work;
     exchange->work = 0;
     (void)pthread_mutex_unlock(&workers->lock);
     if (work & WEIR_WORK_DESTROY) {
@@ -91,15 +91,17 @@ static void *run(void *argument)
     return NULL;
 }
 
-weir_status weir_workers_start(weir_workers *workers, int n_threads, weir_payer *payer,
-                               weir_error *error)
+weir_status weir_workers_start(
+    weir_workers *workers, int n_threads, weir_payer *payer, weir_error *error
+)
 {
     workers->payer = payer;
     const int limit = (int)(sizeof workers->thread / sizeof workers->thread[0]);
     for (int i = 0; i < n_threads && i < limit; i++) {
         if (pthread_create(&workers->thread[i], NULL, run, workers) != 0)
-            return weir_error_set(error, WEIR_ENOMEM, "cannot start worker thread %d of the server",
-                                  i);
+            return weir_error_set(
+                error, WEIR_ENOMEM, "cannot start worker thread %d of the server", i
+            );
         workers->n_threads++;
     }
     return WEIR_OK;

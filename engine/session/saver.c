@@ -12,30 +12,30 @@
 enum { TRIES = 4 /* texts that one look finds not worth a file */ };
 
 struct weir_saver {
-    weir_sessions     *sessions;
-    weir_ledger_payer  payer;
+    weir_sessions *sessions;
+    weir_ledger_payer payer;
     weir_service_hooks hooks;
     /* ---- the engine thread's */
     session_carrier text;
     int32_t n_whole; /* tokens of the text that was looked at: the last of them may be of no use */
-    bool    is_busy, is_taken_away, is_paused;
-    weir_kv_pages      reserve;
-    int64_t            seen_free; /* pages, when nothing was found */
-    int64_t            seen_tokens; /* that were kept then */
+    bool is_busy, is_taken_away, is_paused;
+    weir_kv_pages reserve;
+    int64_t seen_free; /* pages, when nothing was found */
+    int64_t seen_tokens; /* that were kept then */
     weir_service_stats counts; /* only fields that `count` copies */
     /* ---- handed over with has_work */
-    weir_session_text   file;
+    weir_session_text file;
     weir_session_source source;
     /* ---- the writing thread's */
-    bool            is_written;
+    bool is_written;
     weir_log_causes causes; /* of failures since it worked last */
 
     pthread_t thread;
-    bool      has_thread;
+    bool has_thread;
     pthread_mutex_t
         lock; /* guards the fields below, and the pages and states of `text` while it is written */
     pthread_cond_t changed;
-    bool           has_work, is_gone, is_closing;
+    bool has_work, is_gone, is_closing;
 };
 
 /* ---- the writing thread ---------------------------------------------------------------------- */
@@ -46,22 +46,26 @@ static weir_status refuse(const weir_saver *s, weir_error *error)
                : WEIR_OK;
 }
 
-static weir_status copy_page(void *user, void *bytes, int64_t block, int64_t head,
-                             weir_error *error)
+static weir_status copy_page(
+    void *user, void *bytes, int64_t block, int64_t head, weir_error *error
+)
 {
-    weir_saver *const          s = user;
+    weir_saver *const s = user;
     const weir_kv_table *const table = &s->text.sequence.table;
     (void)pthread_mutex_lock(&s->lock);
     weir_status status = refuse(s, error);
     if (status == WEIR_OK)
-        status = weir_kv_page_copy(s->sessions->service->store, bytes,
-                                   table->pages[head * table->capacity + block], head, error);
+        status = weir_kv_page_copy(
+            s->sessions->service->store, bytes, table->pages[head * table->capacity + block], head,
+            error
+        );
     (void)pthread_mutex_unlock(&s->lock);
     return status;
 }
 
-static weir_status copy_state(void *user, void *bytes, int32_t state, size_t at, size_t n,
-                              weir_error *error)
+static weir_status copy_state(
+    void *user, void *bytes, int32_t state, size_t at, size_t n, weir_error *error
+)
 {
     weir_saver *const s = user;
     (void)pthread_mutex_lock(&s->lock);
@@ -77,15 +81,16 @@ static void log_failure(weir_saver *s, const weir_error *why)
     weir_log(
         WEIR_LOG_WARNING,
         "a text of %d tokens is dropped without a file of it, as others may be for this reason: %s",
-        (int)s->file.n_tokens, why->text);
+        (int)s->file.n_tokens, why->text
+    );
 }
 
 static void write_file(weir_saver *s)
 {
-    weir_error          error = { 0 };
+    weir_error error = { 0 };
     weir_session_result result = { 0 };
-    weir_status         status = WEIR_OK;
-    char                name[WEIR_PREFIX_NAME + 1];
+    weir_status status = WEIR_OK;
+    char name[WEIR_PREFIX_NAME + 1];
     session_name_text(name, s->file.tokens, s->file.n_tokens, s->file.salt, NULL);
     if (!session_is_there(s->sessions, name, &s->file))
         status =
@@ -132,8 +137,10 @@ static void finish(weir_service *service, void *user)
 {
     weir_saver *const s = user;
     if (!s->is_taken_away) {
-        weir_prefix_mark_saved(service->prefix, s->file.tokens, s->n_whole,
-                               s->is_written ? s->file.n_tokens : 0, s->file.salt);
+        weir_prefix_mark_saved(
+            service->prefix, s->file.tokens, s->n_whole, s->is_written ? s->file.n_tokens : 0,
+            s->file.salt
+        );
         let_go(s);
         s->counts.saved_texts += s->is_written;
         s->counts.saved_tokens += s->is_written ? s->file.n_tokens : 0;
@@ -150,7 +157,7 @@ static void finish(weir_service *service, void *user)
 /* Takes the text up, unless nobody could go on with enough of it. */
 static bool begin(weir_saver *s)
 {
-    weir_prefix *const     prefix = s->sessions->service->prefix;
+    weir_prefix *const prefix = s->sessions->service->prefix;
     session_carrier *const text = &s->text;
     s->n_whole = text->sequence.n_tokens;
     if (weir_prefix_share(prefix, &text->sequence, text->salt) < WEIR_SAVED_TOKENS) {
@@ -187,9 +194,9 @@ static void save_next(void *user)
     enum { SHARE = 32 };
     weir_saver *const s = user;
     if (s->is_busy || s->is_paused) return;
-    weir_service *const     service = s->sessions->service;
+    weir_service *const service = s->sessions->service;
     const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
-    const int64_t           free = weir_kv_store_free_pages(service->store),
+    const int64_t free = weir_kv_store_free_pages(service->store),
                   written = kept.n_tokens + kept.dropped_tokens;
     const bool has_room = weir_kv_pages_fit(s->reserve, weir_kv_store_free(service->store)) &&
                           weir_prefix_has_free_states(service->prefix, CHOICE_MARKS);
@@ -197,8 +204,10 @@ static void save_next(void *user)
                      free + weir_kv_pages_others(s->reserve) / SHARE >= s->seen_free))
         return;
     for (int i = 0; i < TRIES; i++) {
-        if (!weir_prefix_next_victim(service->prefix, s->reserve, CHOICE_MARKS, WEIR_SAVED_TOKENS,
-                                     &s->text.sequence, s->text.salt)) {
+        if (!weir_prefix_next_victim(
+                service->prefix, s->reserve, CHOICE_MARKS, WEIR_SAVED_TOKENS, &s->text.sequence,
+                s->text.salt
+            )) {
             s->seen_tokens = written;
             s->seen_free = free;
             return;
@@ -212,9 +221,11 @@ static bool holds_pages(const weir_saver *s) { return s->is_busy && !s->is_taken
 static weir_kv_pages held_pages(const void *user)
 {
     const weir_saver *const s = user;
-    const int64_t           rows = holds_pages(s) ? s->text.sequence.n_computed : 0;
-    return weir_kv_pages_of(weir_kv_store_spec(s->sessions->service->store), 0,
-                            (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
+    const int64_t rows = holds_pages(s) ? s->text.sequence.n_computed : 0;
+    return weir_kv_pages_of(
+        weir_kv_store_spec(s->sessions->service->store), 0,
+        (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS
+    );
 }
 
 static bool release(void *user)
@@ -228,10 +239,12 @@ static bool release(void *user)
     s->is_taken_away = true;
     const int64_t n = ++s->counts.saves_given_up;
     if ((n & (n - 1)) == 0)
-        weir_log(WEIR_LOG_INFO,
-                 "memory was needed sooner than a text of %d tokens could be saved (%" PRId64
-                 " times so far)",
-                 (int)s->file.n_tokens, n);
+        weir_log(
+            WEIR_LOG_INFO,
+            "memory was needed sooner than a text of %d tokens could be saved (%" PRId64
+            " times so far)",
+            (int)s->file.n_tokens, n
+        );
     return true;
 }
 
@@ -264,8 +277,8 @@ static void leave(weir_service *service, void *user)
 static weir_kv_pages reserve_of(const weir_kv_store *store)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(store);
-    const weir_kv_pages       all = weir_kv_store_all(store);
-    weir_kv_pages             n =
+    const weir_kv_pages all = weir_kv_store_all(store);
+    weir_kv_pages n =
         weir_kv_pages_of(spec, 0, (spec->max_rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
     if (n.sinks > all.sinks / 2) n.sinks = all.sinks / 2;
     for (int i = 0; i < WEIR_KV_SIZE_CLASSES; i++)
@@ -275,15 +288,14 @@ static weir_kv_pages reserve_of(const weir_kv_store *store)
 
 weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_error *error)
 {
-    weir_service *const       service = sessions->service;
+    weir_service *const service = sessions->service;
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
-    weir_saver *const         s = calloc(1, sizeof *s);
+    weir_saver *const s = calloc(1, sizeof *s);
     if (s == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory to save texts under pressure");
     s->sessions = sessions;
-    s->hooks = (weir_service_hooks){
-        .after_step = save_next, .release = release, .held = held_pages, .count = count, .user = s
-    };
+    s->hooks = (weir_service_hooks
+    ){ .after_step = save_next, .release = release, .held = held_pages, .count = count, .user = s };
     s->source = (weir_session_source){ .page = copy_page, .state = copy_state, .user = s };
     s->reserve = reserve_of(service->store);
     s->seen_free = INT64_MAX;
@@ -293,8 +305,10 @@ weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_erro
     weir_status status =
         weir_sequence_open(&s->text.sequence, service->store, service->ledger, 0, error);
     if (status == WEIR_OK)
-        status = weir_ledger_alloc(service->ledger, &s->source.memory, WEIR_ACCOUNT_TOKENS,
-                                   weir_session_copy_bytes(spec), error);
+        status = weir_ledger_alloc(
+            service->ledger, &s->source.memory, WEIR_ACCOUNT_TOKENS, weir_session_copy_bytes(spec),
+            error
+        );
     if (status == WEIR_OK) {
         s->has_thread = pthread_create(&s->thread, NULL, write_files, s) == 0;
         if (!s->has_thread)
@@ -333,8 +347,10 @@ void weir_saver_close(weir_saver *saver)
     }
     weir_service *const service = saver->sessions->service;
     if (saver->source.memory != NULL)
-        weir_ledger_free(service->ledger, saver->source.memory, WEIR_ACCOUNT_TOKENS,
-                         weir_session_copy_bytes(weir_kv_store_spec(service->store)));
+        weir_ledger_free(
+            service->ledger, saver->source.memory, WEIR_ACCOUNT_TOKENS,
+            weir_session_copy_bytes(weir_kv_store_spec(service->store))
+        );
     weir_sequence_close(&saver->text.sequence);
     (void)pthread_cond_destroy(&saver->changed);
     (void)pthread_mutex_destroy(&saver->lock);

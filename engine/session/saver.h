@@ -20,8 +20,8 @@ enum { WEIR_SAVED_TOKENS = 512 };
 typedef struct weir_saver weir_saver;
 struct weir_sessions;
 
-WEIR_MUST_CHECK weir_status weir_saver_open(weir_saver **out, struct weir_sessions *sessions,
-                                            weir_error *error);
+WEIR_MUST_CHECK weir_status
+weir_saver_open(weir_saver **out, struct weir_sessions *sessions, weir_error *error);
 void weir_saver_close(weir_saver *saver); /* NULL-safe; while the service runs */
 /* Waits for the text that is being written; no other one is begun until weir_saver_resume. */
 void weir_saver_pause(weir_saver *saver);

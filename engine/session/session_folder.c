@@ -18,19 +18,22 @@
 
 #define ENDING ".session"
 
-weir_status session_path_of(session_path out, const weir_sessions *sessions, const char *name,
-                            weir_error *error)
+weir_status session_path_of(
+    session_path out, const weir_sessions *sessions, const char *name, weir_error *error
+)
 {
     if (!weir_session_name_is_good(name, WEIR_SESSION_NAME))
         return weir_error_set(
             error, WEIR_EINVAL,
             "a session's name is 1 to %d letters, digits, '.', '_' or '-', not a dot first",
-            (int)WEIR_SESSION_NAME);
+            (int)WEIR_SESSION_NAME
+        );
     if (snprintf(out, sizeof(session_path), "%s/%s" ENDING, sessions->folder, name) >=
         (int)sizeof(session_path))
-        return weir_error_set(error, WEIR_EINVAL,
-                              "%s: the path of a session in it would be too long",
-                              sessions->folder);
+        return weir_error_set(
+            error, WEIR_EINVAL, "%s: the path of a session in it would be too long",
+            sessions->folder
+        );
     return WEIR_OK;
 }
 
@@ -47,7 +50,7 @@ static void drop_torn(const weir_sessions *sessions, const char *entry)
     static const char mark[] = ENDING ".tmp.";
     const char *const at = strstr(entry, mark);
     if (at == NULL) return;
-    char      *end;
+    char *end;
     const long pid = strtol(at + sizeof mark - 1, &end, 10);
     const bool is_alive = pid > 0 && *end == '\0' && pid != (long)getpid() &&
                           (kill((pid_t)pid, 0) == 0 || errno != ESRCH);
@@ -61,18 +64,24 @@ static void drop_torn(const weir_sessions *sessions, const char *entry)
 weir_status session_folder_prepare(const weir_sessions *sessions, weir_error *error)
 {
     if (mkdir(sessions->folder, 0700) != 0 && errno != EEXIST)
-        return weir_error_set(error, WEIR_EIO, "%s: cannot make this folder (sessions.dir): %s",
-                              sessions->folder, strerror(errno));
+        return weir_error_set(
+            error, WEIR_EIO, "%s: cannot make this folder (sessions.dir): %s", sessions->folder,
+            strerror(errno)
+        );
     DIR *const folder = opendir(sessions->folder);
     if (folder == NULL)
-        return weir_error_set(error, WEIR_EIO, "%s: cannot read this folder (sessions.dir): %s",
-                              sessions->folder, strerror(errno));
+        return weir_error_set(
+            error, WEIR_EIO, "%s: cannot read this folder (sessions.dir): %s", sessions->folder,
+            strerror(errno)
+        );
     for (const struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder))
         drop_torn(sessions, entry->d_name);
     (void)closedir(folder);
     if (access(sessions->folder, W_OK) != 0)
-        weir_log(WEIR_LOG_WARNING, "%s: sessions cannot be saved here (sessions.dir): %s",
-                 sessions->folder, strerror(errno));
+        weir_log(
+            WEIR_LOG_WARNING, "%s: sessions cannot be saved here (sessions.dir): %s",
+            sessions->folder, strerror(errno)
+        );
     return WEIR_OK;
 }
 
@@ -91,15 +100,17 @@ static bool name_of(char name[WEIR_SESSION_NAME + 1], const char *entry)
 static void look_into(const weir_sessions *sessions, weir_session_info *info, const char *path)
 {
     weir_session_reader *reader = NULL;
-    weir_error           why = { 0 };
+    weir_error why = { 0 };
     info->problem = weir_session_open(&reader, path, &why);
     if (info->problem == WEIR_OK) {
         const weir_session_header *const header = weir_session_header_of(reader);
         info->n_tokens = header->n_tokens;
         info->created = header->created;
         info->is_automatic = header->is_automatic;
-        (void)snprintf(info->policy, sizeof info->policy, "%s",
-                       header->is_pruned ? header->identity.policy : "");
+        (void)snprintf(
+            info->policy, sizeof info->policy, "%s",
+            header->is_pruned ? header->identity.policy : ""
+        );
         if (sessions->service != NULL)
             info->problem = weir_session_check(reader, &sessions->identity, &why);
         if (info->problem == WEIR_OK && weir_session_has_form(header))
@@ -113,12 +124,13 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const weir_session_info *)a)->name, ((const weir_session_info *)b)->name);
 }
 
-static weir_status add_entry(const weir_sessions *sessions, weir_session_info **list, size_t *n,
-                             const char *entry)
+static weir_status add_entry(
+    const weir_sessions *sessions, weir_session_info **list, size_t *n, const char *entry
+)
 {
     weir_session_info info = { .name = "" };
-    session_path      path;
-    struct stat       st;
+    session_path path;
+    struct stat st;
     if (!name_of(info.name, entry) || session_path_of(path, sessions, info.name, NULL) != WEIR_OK)
         return WEIR_OK;
     const bool is_seen = lstat(path, &st) == 0;
@@ -137,17 +149,20 @@ static weir_status add_entry(const weir_sessions *sessions, weir_session_info **
     return WEIR_OK;
 }
 
-weir_status session_folder_list(const weir_sessions *sessions, weir_session_info **out, size_t *n,
-                                weir_error *error)
+weir_status session_folder_list(
+    const weir_sessions *sessions, weir_session_info **out, size_t *n, weir_error *error
+)
 {
     weir_session_info *list = NULL;
-    weir_status        status = WEIR_OK;
-    DIR *const         folder = opendir(sessions->folder);
+    weir_status status = WEIR_OK;
+    DIR *const folder = opendir(sessions->folder);
     *n = 0;
     if (folder == NULL)
-        return weir_error_set(error, WEIR_EIO, "%s: cannot read this folder (sessions.dir): %s",
-                              sessions->folder, strerror(errno));
-    int                  reason = 0; /* that the folder cannot be read to its end */
+        return weir_error_set(
+            error, WEIR_EIO, "%s: cannot read this folder (sessions.dir): %s", sessions->folder,
+            strerror(errno)
+        );
+    int reason = 0; /* that the folder cannot be read to its end */
     const struct dirent *entry;
     while (status == WEIR_OK && (errno = 0, entry = readdir(folder)) != NULL)
         status = add_entry(sessions, &list, n, entry->d_name);
@@ -155,8 +170,10 @@ weir_status session_folder_list(const weir_sessions *sessions, weir_session_info
     (void)closedir(folder);
     if (reason != 0) {
         weir_memory_give(list);
-        return weir_error_set(error, WEIR_EIO, "%s: cannot read this folder (sessions.dir): %s",
-                              sessions->folder, strerror(reason));
+        return weir_error_set(
+            error, WEIR_EIO, "%s: cannot read this folder (sessions.dir): %s", sessions->folder,
+            strerror(reason)
+        );
     }
     if (status != WEIR_OK) {
         weir_memory_give(list);
@@ -168,8 +185,9 @@ weir_status session_folder_list(const weir_sessions *sessions, weir_session_info
 }
 
 /* ---- what is in a file ----------------------------------------------------------------------- */
-static weir_status read_open(session_contents *out, const weir_sessions *s,
-                             weir_session_reader *reader)
+static weir_status read_open(
+    session_contents *out, const weir_sessions *s, weir_session_reader *reader
+)
 {
     const weir_session_header *const header = weir_session_header_of(reader);
     WEIR_TRY(weir_session_check(reader, &s->identity, NULL));
@@ -186,10 +204,11 @@ static weir_status read_open(session_contents *out, const weir_sessions *s,
     return weir_session_read_places(reader, out->places, NULL);
 }
 
-weir_status session_contents_read(session_contents *out, const weir_sessions *sessions,
-                                  const char *name)
+weir_status session_contents_read(
+    session_contents *out, const weir_sessions *sessions, const char *name
+)
 {
-    session_path         path;
+    session_path path;
     weir_session_reader *reader = NULL;
     *out = (session_contents){ 0 };
     WEIR_TRY(session_path_of(path, sessions, name, NULL));
@@ -225,7 +244,7 @@ static int remove_file(weir_sessions *sessions, const char *name)
 int session_folder_drop(weir_sessions *sessions, const char *name)
 {
     session_contents lost = { 0 };
-    const bool       is_known = sessions->service != NULL &&
+    const bool is_known = sessions->service != NULL &&
                           session_contents_read(&lost, sessions, name) == WEIR_OK &&
                           !lost.is_pruned;
     const int reason = remove_file(sessions, name);
@@ -241,24 +260,28 @@ static void replace_file(weir_sessions *sessions, const weir_session_info *info,
     const int64_t n = atomic_fetch_add(&sessions->n_replaced, 1) + 1;
     if ((n & (n - 1)) != 0) return;
     if (is_for_limit)
-        weir_log(WEIR_LOG_INFO,
-                 "the saved text of %d tokens that was used longest ago gave way to a newer one "
-                 "(%" PRId64
-                 " times so far): sessions.limit = %d; raise it to find more of them again",
-                 (int)info->n_tokens, n, (int)sessions->limit);
+        weir_log(
+            WEIR_LOG_INFO,
+            "the saved text of %d tokens that was used longest ago gave way to a newer one "
+            "(%" PRId64 " times so far): sessions.limit = %d; raise it to find more of them again",
+            (int)info->n_tokens, n, (int)sessions->limit
+        );
     else
-        weir_log(WEIR_LOG_INFO,
-                 "the saved text of %d tokens that was used longest ago gave way to a newer one "
-                 "(%" PRId64 " times so far): memory.disk leaves %" PRId64
-                 " bytes to sessions; raise it to find more of them again",
-                 (int)info->n_tokens, n, sessions->disk);
+        weir_log(
+            WEIR_LOG_INFO,
+            "the saved text of %d tokens that was used longest ago gave way to a newer one "
+            "(%" PRId64 " times so far): memory.disk leaves %" PRId64
+            " bytes to sessions; raise it to find more of them again",
+            (int)info->n_tokens, n, sessions->disk
+        );
 }
 
 /* Damaged files count for their bytes, but nobody deletes them unasked: what they held may be all
  * that there is. */
-static weir_status make_room_in(weir_sessions *sessions, weir_session_info *list, size_t n_files,
-                                const session_pending *other, const char *name, size_t n_bytes,
-                                weir_error *error)
+static weir_status make_room_in(
+    weir_sessions *sessions, weir_session_info *list, size_t n_files, const session_pending *other,
+    const char *name, size_t n_bytes, weir_error *error
+)
 {
     int64_t bytes = (int64_t)(n_bytes + other->bytes), n = other->name[0] != '\0' ? 2 : 1;
     for (size_t i = 0; i < n_files; i++) {
@@ -283,7 +306,8 @@ static weir_status make_room_in(weir_sessions *sessions, weir_session_info *list
                                     : "%s: sessions would take %lld bytes, of %lld allowed; delete "
                                       "one, or raise memory.disk",
                 sessions->folder, (long long)(n > sessions->limit ? n - 1 : bytes),
-                (long long)(n > sessions->limit ? sessions->limit : sessions->disk));
+                (long long)(n > sessions->limit ? sessions->limit : sessions->disk)
+            );
         replace_file(sessions, oldest, n > sessions->limit);
         n--;
         bytes -= oldest->n_bytes;
@@ -292,29 +316,34 @@ static weir_status make_room_in(weir_sessions *sessions, weir_session_info *list
     return WEIR_OK;
 }
 
-static weir_status make_room(weir_sessions *sessions, const session_pending *other,
-                             const char *name, size_t n_bytes, weir_error *error)
+static weir_status make_room(
+    weir_sessions *sessions, const session_pending *other, const char *name, size_t n_bytes,
+    weir_error *error
+)
 {
     weir_session_info *list = NULL;
-    size_t             n = 0;
+    size_t n = 0;
     if (strcmp(other->name, name) == 0)
-        return weir_error_set(error, WEIR_ECANCELED, "session %s is being written; try again",
-                              name);
+        return weir_error_set(
+            error, WEIR_ECANCELED, "session %s is being written; try again", name
+        );
     WEIR_TRY(session_folder_list(sessions, &list, &n, error));
     const weir_status status = make_room_in(sessions, list, n, other, name, n_bytes, error);
     weir_memory_give(list);
     return status;
 }
 
-weir_status session_folder_make_room(weir_sessions *sessions, int writer, const char *name,
-                                     size_t n_bytes, weir_error *error)
+weir_status session_folder_make_room(
+    weir_sessions *sessions, int writer, const char *name, size_t n_bytes, weir_error *error
+)
 {
     session_pending *const own = &sessions->pending[writer];
     if (sessions->disk > 0 && n_bytes > (size_t)sessions->disk)
         return weir_error_set(
             error, WEIR_EFULL,
             "a session of %zu bytes is more than memory.disk, %lld bytes; raise it", n_bytes,
-            (long long)sessions->disk);
+            (long long)sessions->disk
+        );
     (void)pthread_mutex_lock(&sessions->folder_lock);
     const weir_status status =
         make_room(sessions, &sessions->pending[SESSION_WRITERS - 1 - writer], name, n_bytes, error);
@@ -334,8 +363,9 @@ void session_folder_done(weir_sessions *sessions, int writer)
 }
 
 /* Its tokens are the first of the text's, under the same salt. */
-static bool is_beginning(const weir_sessions *sessions, const weir_session_info *info,
-                         const weir_session_text *text)
+static bool is_beginning(
+    const weir_sessions *sessions, const weir_session_info *info, const weir_session_text *text
+)
 {
     session_contents found;
     if (session_contents_read(&found, sessions, info->name) != WEIR_OK) return false;
@@ -347,11 +377,12 @@ static bool is_beginning(const weir_sessions *sessions, const weir_session_info 
     return is;
 }
 
-void session_folder_drop_beginnings(weir_sessions *sessions, const weir_session_text *text,
-                                    const char *name)
+void session_folder_drop_beginnings(
+    weir_sessions *sessions, const weir_session_text *text, const char *name
+)
 {
     weir_session_info *list = NULL;
-    size_t             n = 0;
+    size_t n = 0;
     if (session_folder_list(sessions, &list, &n, NULL) != WEIR_OK) return;
     for (size_t i = 0; i < n; i++) {
         const weir_session_info *const info = &list[i];

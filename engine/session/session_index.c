@@ -14,7 +14,7 @@
 enum { LEVELS = 16, MOST_ENTRIES = 1024, CANDIDATES = 4 };
 
 struct session_entry {
-    char    name[WEIR_SESSION_NAME + 1];
+    char name[WEIR_SESSION_NAME + 1];
     int32_t n_tokens;
     uint64_t
         starts[LEVELS]; /* [levels_of(n_tokens)] of the first 512 << level tokens and the salt */
@@ -30,11 +30,12 @@ static int32_t levels_of(int32_t n_tokens)
 
 /* Each over the one before and the tokens since. Returns the number of levels; 0 when there are too
  * few tokens. */
-static int32_t hash_starts(uint64_t out[LEVELS], const int32_t *tokens, int32_t n_tokens,
-                           const char *salt)
+static int32_t hash_starts(
+    uint64_t out[LEVELS], const int32_t *tokens, int32_t n_tokens, const char *salt
+)
 {
     const int32_t n = levels_of(n_tokens);
-    uint64_t      hash = XXH3_64bits(salt, strlen(salt));
+    uint64_t hash = XXH3_64bits(salt, strlen(salt));
     for (int32_t i = 0, at = 0; i < n; i++) {
         const int32_t end = WEIR_SAVED_TOKENS << i;
         hash = XXH3_64bits_withSeed(tokens + at, (size_t)(end - at) * sizeof *tokens, hash);
@@ -101,7 +102,7 @@ static int by_age(const void *a, const void *b)
 static void add_files(weir_sessions *s)
 {
     weir_session_info *list = NULL;
-    size_t             n = 0;
+    size_t n = 0;
     if (session_folder_list(s, &list, &n, NULL) != WEIR_OK) return;
     if (n > 0) qsort(list, n, sizeof *list, by_age);
     for (size_t i = n > (size_t)s->most_entries ? n - (size_t)s->most_entries : 0; i < n; i++) {
@@ -110,10 +111,11 @@ static void add_files(weir_sessions *s)
             session_contents_read(&found, s, list[i].name) != WEIR_OK)
             continue;
         if (!found.is_pruned)
-            session_index_add(s, list[i].name,
-                              &(weir_session_text){ .tokens = found.tokens,
-                                                    .n_tokens = found.n_tokens,
-                                                    .salt = found.salt });
+            session_index_add(
+                s, list[i].name,
+                &(weir_session_text
+                ){ .tokens = found.tokens, .n_tokens = found.n_tokens, .salt = found.salt }
+            );
         session_contents_free(&found);
     }
     weir_memory_give(list);
@@ -121,8 +123,10 @@ static void add_files(weir_sessions *s)
 
 weir_status session_index_open(weir_sessions *sessions, weir_error *error)
 {
-    WEIR_TRY(weir_ledger_alloc(sessions->service->ledger, (void **)&sessions->entries,
-                               WEIR_ACCOUNT_TOKENS, session_index_bytes(sessions->limit), error));
+    WEIR_TRY(weir_ledger_alloc(
+        sessions->service->ledger, (void **)&sessions->entries, WEIR_ACCOUNT_TOKENS,
+        session_index_bytes(sessions->limit), error
+    ));
     sessions->most_entries = most_entries(sessions->limit);
     add_files(sessions);
     return WEIR_OK;
@@ -131,23 +135,25 @@ weir_status session_index_open(weir_sessions *sessions, weir_error *error)
 void session_index_close(weir_sessions *sessions)
 {
     if (sessions->entries != NULL)
-        weir_ledger_free(sessions->service->ledger, sessions->entries, WEIR_ACCOUNT_TOKENS,
-                         session_index_bytes(sessions->limit));
+        weir_ledger_free(
+            sessions->service->ledger, sessions->entries, WEIR_ACCOUNT_TOKENS,
+            session_index_bytes(sessions->limit)
+        );
     sessions->entries = NULL;
 }
 
 /* ---- finding --------------------------------------------------------------------------------- */
 typedef struct prompt {
     const int32_t *tokens; /* [n_tokens], all but its last */
-    int32_t        n_tokens, n_levels;
-    const char    *salt;
-    uint64_t       starts[LEVELS];
-    int32_t        n_kept; /* rows of it that memory has */
+    int32_t n_tokens, n_levels;
+    const char *salt;
+    uint64_t starts[LEVELS];
+    int32_t n_kept; /* rows of it that memory has */
 } prompt;
 
 typedef struct candidate {
-    char     name[WEIR_SESSION_NAME + 1];
-    int32_t  n_most; /* tokens that it can have in common */
+    char name[WEIR_SESSION_NAME + 1];
+    int32_t n_most; /* tokens that it can have in common */
     uint64_t added;
 } candidate;
 
@@ -157,7 +163,7 @@ static int32_t most_common(const session_entry *e, const prompt *p)
     const int32_t n_levels =
         levels_of(e->n_tokens) < p->n_levels ? levels_of(e->n_tokens) : p->n_levels;
     const int32_t shorter = e->n_tokens < p->n_tokens ? e->n_tokens : p->n_tokens;
-    int32_t       n = 0;
+    int32_t n = 0;
     while (n < n_levels && e->starts[n] == p->starts[n]) n++;
     return n == 0 ? 0 : n == n_levels ? shorter : (WEIR_SAVED_TOKENS << n) - 1;
 }
@@ -174,7 +180,7 @@ static int32_t find_candidates(weir_sessions *s, const prompt *p, candidate out[
     (void)pthread_mutex_lock(&s->folder_lock);
     for (const session_entry *e = s->entries; e < s->entries + s->n_entries; e++) {
         candidate one = { .n_most = most_common(e, p), .added = e->added };
-        int32_t   at = n;
+        int32_t at = n;
         if (one.n_most < WEIR_SAVED_TOKENS) continue;
         memcpy(one.name, e->name, sizeof one.name);
         while (at > 0 && is_better(&one, &out[at - 1])) at--;
@@ -191,7 +197,7 @@ static int32_t find_candidates(weir_sessions *s, const prompt *p, candidate out[
 static int32_t rows_of(weir_sessions *s, const prompt *p, const char *name)
 {
     session_contents found;
-    int32_t          n = 0;
+    int32_t n = 0;
     if (session_contents_read(&found, s, name) != WEIR_OK || !found.is_automatic) {
         session_contents_free(&found);
         forget(s, name);
@@ -226,7 +232,7 @@ static void count(weir_service *service, void *user)
 static void restore_best(weir_sessions *s, prompt *p, const candidate *list, int32_t n)
 {
     const char *best = NULL;
-    int32_t     best_rows = 0;
+    int32_t best_rows = 0;
     weir_service_call(s->service, ask_reach, p);
     for (int32_t i = 0; i < n; i++) {
         if (list[i].n_most < p->n_kept + WEIR_SAVED_TOKENS || list[i].n_most <= best_rows) continue;
@@ -236,7 +242,7 @@ static void restore_best(weir_sessions *s, prompt *p, const candidate *list, int
         best_rows = rows;
     }
     weir_session_result result;
-    weir_error          error = { 0 };
+    weir_error error = { 0 };
     if (best == NULL) return;
     const weir_status status = session_restore_named(s, best, &result, &error);
     if (status == WEIR_OK) {
@@ -246,21 +252,24 @@ static void restore_best(weir_sessions *s, prompt *p, const candidate *list, int
         return;
     }
     if (weir_log_is_new(&s->recall_causes, error.text))
-        weir_log(WEIR_LOG_WARNING,
-                 "a prompt of %d tokens is computed though session %s holds %d of them, as others "
-                 "may be for this reason: %s",
-                 (int)p->n_tokens, best, (int)best_rows, error.text);
+        weir_log(
+            WEIR_LOG_WARNING,
+            "a prompt of %d tokens is computed though session %s holds %d of them, as others "
+            "may be for this reason: %s",
+            (int)p->n_tokens, best, (int)best_rows, error.text
+        );
     if (status != WEIR_EFULL) forget(s, best);
 }
 
-void weir_sessions_recall(weir_sessions *sessions, const int32_t *tokens, int32_t n_tokens,
-                          const char *salt)
+void weir_sessions_recall(
+    weir_sessions *sessions, const int32_t *tokens, int32_t n_tokens, const char *salt
+)
 {
     const int32_t n_reused =
         n_tokens - 1; /* one token must stay to compute: a state after the last one is of no use */
-    prompt    p = { .tokens = tokens,
-                    .n_tokens = n_reused,
-                    .salt = salt != NULL ? salt : WEIR_PREFIX_NO_SALT };
+    prompt p = { .tokens = tokens,
+                 .n_tokens = n_reused,
+                 .salt = salt != NULL ? salt : WEIR_PREFIX_NO_SALT };
     candidate list[CANDIDATES];
     if (sessions->entries == NULL || n_reused < WEIR_SAVED_TOKENS ||
         strlen(p.salt) > WEIR_PREFIX_SALT)

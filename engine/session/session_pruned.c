@@ -12,29 +12,37 @@ static bool take(weir_sessions *s, bool is_held)
 {
     session_carrier *const own = &s->own;
     if (!is_held) return false;
-    memcpy(own->sequence.tokens, own->pruned.tokens,
-           (size_t)own->pruned.n_tokens * sizeof *own->pruned.tokens);
+    memcpy(
+        own->sequence.tokens, own->pruned.tokens,
+        (size_t)own->pruned.n_tokens * sizeof *own->pruned.tokens
+    );
     own->sequence.n_tokens = own->sequence.n_computed = own->pruned.n_tokens;
     (void)strcpy(own->salt, own->pruned.salt);
     (void)strcpy(own->name, own->pruned.name);
     if (own->pruned.recurrent != NULL)
-        own->marks[own->n_marks++] =
-            (weir_prefix_snapshot){ own->pruned.n_tokens,
-                                    (float *)(uintptr_t)own->pruned.recurrent }; /* only read */
+        own->marks[own->n_marks++] = (weir_prefix_snapshot
+        ){ own->pruned.n_tokens, (float *)(uintptr_t)own->pruned.recurrent }; /* only read */
     own->is_pruned = true;
     return true;
 }
 
 bool session_pin_pruned(weir_sessions *sessions, const weir_pruned_query *wish)
 {
-    return take(sessions, weir_pruned_pin(sessions->service->prefix, wish, &sessions->own.sequence,
-                                          &sessions->own.pruned));
+    return take(
+        sessions,
+        weir_pruned_pin(
+            sessions->service->prefix, wish, &sessions->own.sequence, &sessions->own.pruned
+        )
+    );
 }
 
 bool session_pin_next_pruned(weir_sessions *sessions, uint64_t *use)
 {
-    return take(sessions, weir_pruned_pin_next(sessions->service->prefix, use,
-                                               &sessions->own.sequence, &sessions->own.pruned));
+    return take(
+        sessions, weir_pruned_pin_next(
+                      sessions->service->prefix, use, &sessions->own.sequence, &sessions->own.pruned
+                  )
+    );
 }
 
 void session_unpin_pruned(weir_sessions *sessions)
@@ -58,14 +66,14 @@ void session_pruned_of(weir_session_pruned *out, const weir_sessions *sessions)
 /* ---- restoring ------------------------------------------------------------------------------- */
 /* A text on its way in. */
 typedef struct arrival {
-    weir_sessions      *sessions;
+    weir_sessions *sessions;
     weir_session_pruned pruned;
-    int32_t            *head_rows; /* owned, as the others are */
-    char               *policy;
-    float              *recurrent;
-    weir_status         status;
-    const char         *reason; /* NULL: it was taken in */
-    weir_error          error;
+    int32_t *head_rows; /* owned, as the others are */
+    char *policy;
+    float *recurrent;
+    weir_status status;
+    const char *reason; /* NULL: it was taken in */
+    weir_error error;
 } arrival;
 
 static weir_status no_memory(const weir_sessions *s, weir_error *error)
@@ -75,7 +83,7 @@ static weir_status no_memory(const weir_sessions *s, weir_error *error)
 
 static weir_status parse_policy(weir_policy_options *out, const char *text, weir_error *error)
 {
-    char         name[64];
+    char name[64];
     const size_t n = strcspn(text, " ");
     if (n >= sizeof name) return weir_error_set(error, WEIR_ECONFIG, "a name of %zu bytes", n);
     memcpy(name, text, n);
@@ -85,13 +93,15 @@ static weir_status parse_policy(weir_policy_options *out, const char *text, weir
 }
 
 /* Layers that no policy touches have all rows, the others what their state says. */
-static bool are_rows_right(const arrival *a, const weir_policy *policy,
-                           const weir_policy_state *state, int64_t *n_rows, int32_t n_tokens)
+static bool are_rows_right(
+    const arrival *a, const weir_policy *policy, const weir_policy_state *state, int64_t *n_rows,
+    int32_t n_tokens
+)
 {
     const weir_service_policy *const here = a->sessions->service->policy;
-    const weir_kv_spec *const        spec = weir_kv_store_spec(a->sessions->service->store);
-    const int64_t                    heads = here->shape.n_kv_heads;
-    int64_t                          listed = 0;
+    const weir_kv_spec *const spec = weir_kv_store_spec(a->sessions->service->store);
+    const int64_t heads = here->shape.n_kv_heads;
+    int64_t listed = 0;
     for (int64_t layer = 0; layer < spec->n_layers; layer++) {
         const bool is_listed = listed < here->shape.n_layers && here->layers[listed] == layer;
         for (int64_t h = 0; h < heads; h++) {
@@ -106,12 +116,13 @@ static bool are_rows_right(const arrival *a, const weir_policy *policy,
     return weir_policy_fits(policy, state, n_rows, n_tokens);
 }
 
-static weir_status check_state(const arrival *a, const weir_policy *policy, int32_t n_tokens,
-                               weir_error *error)
+static weir_status check_state(
+    const arrival *a, const weir_policy *policy, int32_t n_tokens, weir_error *error
+)
 {
     const weir_policy_shape *const shape = &a->sessions->service->policy->shape;
-    weir_policy_state *const       state = weir_memory_take(weir_policy_state_bytes(policy));
-    int64_t *const                 n_rows =
+    weir_policy_state *const state = weir_memory_take(weir_policy_state_bytes(policy));
+    int64_t *const n_rows =
         weir_memory_take((size_t)(shape->n_layers * shape->n_kv_heads) * sizeof *n_rows);
     weir_status status = state != NULL && n_rows != NULL ? WEIR_OK : no_memory(a->sessions, error);
     if (status == WEIR_OK)
@@ -119,7 +130,8 @@ static weir_status check_state(const arrival *a, const weir_policy *policy, int3
     if (status == WEIR_OK && !are_rows_right(a, policy, state, n_rows, n_tokens))
         status = weir_error_set(
             error, WEIR_EFORMAT,
-            "what its KV policy remembers is of other rows than those that the file holds");
+            "what its KV policy remembers is of other rows than those that the file holds"
+        );
     weir_memory_give(n_rows);
     weir_memory_give(state);
     return status;
@@ -129,11 +141,11 @@ static weir_status check_state(const arrival *a, const weir_policy *policy, int3
 static weir_status check_policy(const arrival *a, int32_t n_tokens, weir_error *error)
 {
     const weir_service_policy *const here = a->sessions->service->policy;
-    weir_policy_shape                shape = here->shape;
-    weir_policy_options              options;
-    weir_policy                     *policy = NULL;
-    weir_error                       why = { 0 };
-    uint64_t                         digest[2];
+    weir_policy_shape shape = here->shape;
+    weir_policy_options options;
+    weir_policy *policy = NULL;
+    weir_error why = { 0 };
+    uint64_t digest[2];
     shape.max_rows = n_tokens + 1;
     shape.n_pinned = a->pruned.past.n_pinned;
     weir_status status = parse_policy(&options, a->pruned.policy, &why);
@@ -142,15 +154,19 @@ static weir_status check_policy(const arrival *a, int32_t n_tokens, weir_error *
     if (status == WEIR_OK) status = weir_policy_check_budget(policy, a->pruned.past.budget, &why);
     if (status != WEIR_OK) {
         weir_policy_close(policy);
-        return weir_error_set(error, status == WEIR_ENOMEM ? status : WEIR_EMISMATCH,
-                              "its KV policy cannot be had here: %s", why.text);
+        return weir_error_set(
+            error, status == WEIR_ENOMEM ? status : WEIR_EMISMATCH,
+            "its KV policy cannot be had here: %s", why.text
+        );
     }
     weir_policy_digest(policy, digest);
     if (memcmp(digest, a->pruned.past.policy, sizeof digest) != 0)
-        status = weir_error_set(error, WEIR_EMISMATCH,
-                                "made with the KV policy %s on another model, with other "
-                                "statistics, or by a program in which it decides otherwise",
-                                weir_policy_name(&options));
+        status = weir_error_set(
+            error, WEIR_EMISMATCH,
+            "made with the KV policy %s on another model, with other "
+            "statistics, or by a program in which it decides otherwise",
+            weir_policy_name(&options)
+        );
     else
         status = check_state(a, policy, n_tokens, error);
     weir_policy_close(policy);
@@ -159,21 +175,23 @@ static weir_status check_policy(const arrival *a, int32_t n_tokens, weir_error *
 
 static weir_status read_parts(arrival *a, weir_session_reader *reader, weir_error *error)
 {
-    weir_sessions *const             s = a->sessions;
-    const weir_kv_spec *const        spec = weir_kv_store_spec(s->service->store);
+    weir_sessions *const s = a->sessions;
+    const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
     const weir_session_header *const header = weir_session_header_of(reader);
-    int32_t                          places[WEIR_SESSION_STATES];
+    int32_t places[WEIR_SESSION_STATES];
     WEIR_TRY(weir_session_check(reader, &s->identity, error));
     if (s->service->policy == NULL)
         return weir_error_set(
             error, WEIR_EMISMATCH,
             "session %s lost rows to the KV policy %s, and this model has none that could go",
-            s->own.name, header->identity.policy);
+            s->own.name, header->identity.policy
+        );
     if (header->n_tokens > s->service->info.window)
         return weir_error_set(
             error, WEIR_EFULL,
             "the session has %d tokens, the window here is %d; raise model.context",
-            (int)header->n_tokens, (int)s->service->info.window);
+            (int)header->n_tokens, (int)s->service->info.window
+        );
     a->head_rows =
         weir_memory_take((size_t)(spec->n_layers * spec->n_kv_heads) * sizeof *a->head_rows);
     a->policy = weir_memory_take(header->policy_bytes + 1);
@@ -185,7 +203,7 @@ static weir_status read_parts(arrival *a, weir_session_reader *reader, weir_erro
     WEIR_TRY(weir_session_read_places(reader, places, error));
     WEIR_TRY(weir_session_read_rows(reader, a->head_rows, spec, error));
     WEIR_TRY(weir_session_read_policy(reader, &a->pruned, a->policy, error));
-    weir_error        why = { 0 };
+    weir_error why = { 0 };
     const weir_status status = check_policy(a, header->n_tokens, &why);
     return status == WEIR_OK
                ? WEIR_OK
@@ -195,41 +213,45 @@ static weir_status read_parts(arrival *a, weir_session_reader *reader, weir_erro
 /* Pages that nobody has a claim to; all or none. */
 static void make_place(weir_service *service, void *user)
 {
-    arrival *const             a = user;
-    weir_sessions *const       s = a->sessions;
-    const weir_kv_spec *const  spec = weir_kv_store_spec(service->store);
-    const weir_kv_pages        pages = weir_kv_reserve_pruned_pages(service->store, a->head_rows);
+    arrival *const a = user;
+    weir_sessions *const s = a->sessions;
+    const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
+    const weir_kv_pages pages = weir_kv_reserve_pruned_pages(service->store, a->head_rows);
     const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_SESSION_FULL,
                                            .store = service->store };
     a->status = WEIR_EFULL;
     if (!session_reclaim_pages(s, &pages)) return;
     a->status = session_reclaim_memory(service, weir_kv_pages_blocks(spec, pages), &a->error);
     if (a->status != WEIR_OK) return;
-    do
-        a->status = weir_kv_reserve_pruned(&s->own.sequence.table, service->store,
-                                           a->head_rows); /* pages of one size may be missing */
+    /* Pages of one size may be missing */
+    do a->status = weir_kv_reserve_pruned(&s->own.sequence.table, service->store, a->head_rows);
     while (a->status == WEIR_EFULL && weir_reclaim(&service->holders, &request, NULL) == WEIR_OK);
 }
 
 static weir_status read_rows(const arrival *a, weir_session_reader *reader, weir_error *error)
 {
     weir_kv_table *const table = &a->sessions->own.sequence.table;
-    float *const         states[] = { a->recurrent };
+    float *const states[] = { a->recurrent };
     WEIR_TRY(weir_session_read_states(reader, states, error));
-    if (a->recurrent != NULL && !weir_runner_is_state(a->sessions->service->runner, a->recurrent,
-                                                      weir_session_header_of(reader)->n_tokens))
-        return weir_error_set(error, WEIR_EFORMAT,
-                              "session %s: its state is none that the model leaves",
-                              a->sessions->own.name);
+    if (a->recurrent != NULL &&
+        !weir_runner_is_state(
+            a->sessions->service->runner, a->recurrent, weir_session_header_of(reader)->n_tokens
+        ))
+        return weir_error_set(
+            error, WEIR_EFORMAT, "session %s: its state is none that the model leaves",
+            a->sessions->own.name
+        );
     WEIR_TRY(weir_session_read_open(reader, table->open_memory, error));
-    return weir_session_read_pruned_pages(reader, table->pages, table->capacity, a->head_rows,
-                                          weir_kv_store_spec(a->sessions->service->store), error);
+    return weir_session_read_pruned_pages(
+        reader, table->pages, table->capacity, a->head_rows,
+        weir_kv_store_spec(a->sessions->service->store), error
+    );
 }
 
 static void take_in(weir_service *service, void *user)
 {
-    arrival *const          a = user;
-    session_carrier *const  own = &a->sessions->own;
+    arrival *const a = user;
+    session_carrier *const own = &a->sessions->own;
     const weir_pruned_entry content = { .tokens = own->sequence.tokens,
                                         .n_tokens = own->sequence.n_tokens,
                                         .salt = own->salt,
@@ -252,7 +274,7 @@ static void throw_away(weir_service *service, void *user)
 static weir_status restore(arrival *a, weir_session_reader *reader, weir_error *error)
 {
     weir_sessions *const s = a->sessions;
-    const int32_t        n = weir_session_header_of(reader)->n_tokens;
+    const int32_t n = weir_session_header_of(reader)->n_tokens;
     WEIR_TRY(read_parts(a, reader, error));
     s->own.sequence.n_tokens = n;
     weir_service_call(s->service, make_place, a);
@@ -261,21 +283,26 @@ static weir_status restore(arrival *a, weir_session_reader *reader, weir_error *
             error, a->status,
             "no room for the rows of session %s beside what runs now%s%s; try later, or raise %s",
             s->own.name, a->error.text[0] != '\0' ? ": " : "", a->error.text,
-            weir_kv_store_budget(s->service->store));
+            weir_kv_store_budget(s->service->store)
+        );
     const weir_status status = read_rows(a, reader, error);
     weir_service_call(s->service, status == WEIR_OK ? take_in : throw_away, a);
     if (status == WEIR_OK && a->reason != NULL)
-        return weir_error_set(error, WEIR_EFULL, "session %s of %d tokens is not kept: %s",
-                              s->own.name, (int)n, a->reason);
+        return weir_error_set(
+            error, WEIR_EFULL, "session %s of %d tokens is not kept: %s", s->own.name, (int)n,
+            a->reason
+        );
     return status;
 }
 
-weir_status session_restore_pruned(weir_sessions *sessions, weir_session_reader *reader,
-                                   weir_session_result *result, weir_error *error)
+weir_status session_restore_pruned(
+    weir_sessions *sessions, weir_session_reader *reader, weir_session_result *result,
+    weir_error *error
+)
 {
     const weir_session_header *const header = weir_session_header_of(reader);
-    arrival                          a = { .sessions = sessions };
-    const weir_status                status = restore(&a, reader, error);
+    arrival a = { .sessions = sessions };
+    const weir_status status = restore(&a, reader, error);
     if (status != WEIR_OK) weir_service_call(sessions->service, throw_away, &a);
     if (status == WEIR_OK)
         *result = (weir_session_result){ .n_tokens = header->n_tokens,

@@ -14,10 +14,10 @@
 /* ---- on the engine thread -------------------------------------------------------------------- */
 typedef struct room { /* what one call wants */
     weir_sessions *sessions;
-    int32_t        n_states;
-    int64_t        rows; /* that the sequence needs now */
-    weir_status    status;
-    weir_error     error;
+    int32_t n_states;
+    int64_t rows; /* that the sequence needs now */
+    weir_status status;
+    weir_error error;
 } room;
 
 static bool is_tiered(const weir_sessions *s)
@@ -33,8 +33,10 @@ static int64_t piece_rows(const weir_sessions *s)
     const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
     const int64_t blocks = (spec->n_pages - weir_kv_cold_pages(spec) - spec->n_sink_pages) /
                            weir_kv_pages_for(spec, 1);
-    const int64_t least = weir_tiers_least_blocks(s->service->info.n_slots + 1, s->service->chunk,
-                                                  weir_runner_limits_of(s->service->runner)->hot);
+    const int64_t least = weir_tiers_least_blocks(
+        s->service->info.n_slots + 1, s->service->chunk,
+        weir_runner_limits_of(s->service->runner)->hot
+    );
     const int64_t wanted = LEAST_BLOCKS + (blocks - least) / 2;
     return (wanted < LEAST_BLOCKS  ? LEAST_BLOCKS
             : wanted < MOST_BLOCKS ? wanted
@@ -44,7 +46,7 @@ static int64_t piece_rows(const weir_sessions *s)
 
 bool session_reclaim_pages(const weir_sessions *sessions, const weir_kv_pages *pages)
 {
-    weir_service *const        service = sessions->service;
+    weir_service *const service = sessions->service;
     const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_SESSION,
                                            .store = service->store,
                                            .pages = *pages };
@@ -64,12 +66,13 @@ weir_status session_reclaim_memory(const weir_service *service, int64_t n_blocks
 /* Pages for so many rows: what was read before is whole, and may move. */
 static void grow(weir_service *service, void *user)
 {
-    room *const          r = user;
+    room *const r = user;
     weir_sequence *const sequence = &r->sessions->own.sequence;
     if (is_tiered(r->sessions)) {
-        weir_kv_commit(&sequence->table,
-                       sequence->table.n_pages * WEIR_PAGE_TOKENS - sequence->table.n_rows);
-        const int64_t       end = (r->rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+        weir_kv_commit(
+            &sequence->table, sequence->table.n_pages * WEIR_PAGE_TOKENS - sequence->table.n_rows
+        );
+        const int64_t end = (r->rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
         const weir_kv_pages pages =
             weir_kv_pages_of(weir_kv_store_spec(service->store), sequence->table.n_pages, end);
         const int64_t n_blocks = weir_kv_pages_blocks(weir_kv_store_spec(service->store), pages);
@@ -87,9 +90,9 @@ static weir_kv_pages pages_of_text(const weir_kv_spec *spec, int32_t n_tokens)
 /* Pages that nobody has a claim to, and slots for the last states; all or none. */
 static void make_place(weir_service *service, void *user)
 {
-    room *const          r = user;
+    room *const r = user;
     weir_sessions *const s = r->sessions;
-    const weir_kv_pages  pages =
+    const weir_kv_pages pages =
         pages_of_text(weir_kv_store_spec(service->store), s->own.sequence.n_tokens);
     r->status = WEIR_EFULL;
     if (!session_reclaim_pages(s, &pages)) return;
@@ -119,11 +122,14 @@ static void take_in(weir_service *service, void *user)
     weir_sessions *const s = user;
     weir_kv_commit(&s->own.sequence.table, s->own.sequence.n_tokens - s->own.sequence.table.n_rows);
     s->own.sequence.n_computed = s->own.sequence.n_tokens;
-    (void)weir_prefix_insert(service->prefix, &s->own.sequence, s->own.salt, s->own.marks,
-                             s->own.n_marks, false);
+    (void)weir_prefix_insert(
+        service->prefix, &s->own.sequence, s->own.salt, s->own.marks, s->own.n_marks, false
+    );
     weir_prefix_name(service->prefix, &s->own.sequence, s->own.salt, s->own.name);
-    weir_prefix_mark_saved(service->prefix, s->own.sequence.tokens, s->own.sequence.n_tokens,
-                           s->own.sequence.n_tokens, s->own.salt);
+    weir_prefix_mark_saved(
+        service->prefix, s->own.sequence.tokens, s->own.sequence.n_tokens, s->own.sequence.n_tokens,
+        s->own.salt
+    );
     s->own.n_marks = 0;
     weir_sequence_clear(&s->own.sequence);
 }
@@ -138,8 +144,9 @@ static void throw_away(weir_service *service, void *user)
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
-weir_status session_read_salt(weir_sessions *sessions, weir_session_reader *reader,
-                              weir_error *error)
+weir_status session_read_salt(
+    weir_sessions *sessions, weir_session_reader *reader, weir_error *error
+)
 {
     WEIR_TRY(weir_session_read_salt(reader, sessions->own.salt, error));
     if (sessions->read_salt != NULL)
@@ -147,17 +154,19 @@ weir_status session_read_salt(weir_sessions *sessions, weir_session_reader *read
     return WEIR_OK;
 }
 
-static weir_status read_text(weir_sessions *s, weir_session_reader *reader, int32_t *places,
-                             weir_error *error)
+static weir_status read_text(
+    weir_sessions *s, weir_session_reader *reader, int32_t *places, weir_error *error
+)
 {
     const int32_t n = weir_session_header_of(reader)->n_tokens;
     WEIR_TRY(weir_session_check(reader, &s->identity, error));
     const int64_t n_all = (int64_t)n + weir_session_header_of(reader)->form.n_rest;
     if (n_all > s->service->info.window)
-        return weir_error_set(error, WEIR_EFULL,
-                              "the session has %" PRId64
-                              " tokens, the window here is %d; raise model.context",
-                              n_all, (int)s->service->info.window);
+        return weir_error_set(
+            error, WEIR_EFULL,
+            "the session has %" PRId64 " tokens, the window here is %d; raise model.context", n_all,
+            (int)s->service->info.window
+        );
     WEIR_TRY(weir_session_read_tokens(reader, s->own.sequence.tokens, s->n_vocab, error));
     WEIR_TRY(session_read_salt(s, reader, error));
     WEIR_TRY(weir_session_read_places(reader, places, error));
@@ -168,34 +177,37 @@ static weir_status read_text(weir_sessions *s, weir_session_reader *reader, int3
 /* With a disk in pieces, so that what is larger than memory goes through it. */
 static weir_status read_pages(weir_sessions *s, weir_session_reader *reader, weir_error *error)
 {
-    const weir_kv_spec *const  spec = weir_kv_store_spec(s->service->store);
+    const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
     const weir_kv_table *const table = &s->own.sequence.table;
     if (!is_tiered(s))
         return weir_session_read_pages(reader, table->pages, table->capacity, spec, error);
     const int64_t n = s->own.sequence.n_tokens;
-    int64_t       first = 0;
+    int64_t first = 0;
     for (;;) {
         const int64_t end = table->n_pages;
-        WEIR_TRY(weir_session_read_blocks(reader, table->pages, table->capacity, spec, first, end,
-                                          error));
+        WEIR_TRY(
+            weir_session_read_blocks(reader, table->pages, table->capacity, spec, first, end, error)
+        );
         if (end * WEIR_PAGE_TOKENS >= n) return WEIR_OK;
         const int64_t rows = end * WEIR_PAGE_TOKENS + piece_rows(s);
-        room          r = { .sessions = s, .rows = rows < n ? rows : n };
+        room r = { .sessions = s, .rows = rows < n ? rows : n };
         weir_service_call(s->service, grow, &r);
         if (r.status != WEIR_OK)
             return weir_error_set(
                 error, r.status, "no room for the %d tokens of session %s: %s", (int)n, s->own.name,
-                r.error.text[0] != '\0' ? r.error.text : "others took it; try later");
+                r.error.text[0] != '\0' ? r.error.text : "others took it; try later"
+            );
         first = end;
     }
 }
 
 /* The last states of the file go to the slots; those before them pass through the first. */
-static weir_status read_memory(weir_sessions *s, weir_session_reader *reader, const int32_t *places,
-                               weir_error *error)
+static weir_status read_memory(
+    weir_sessions *s, weir_session_reader *reader, const int32_t *places, weir_error *error
+)
 {
     const int32_t n = weir_session_header_of(reader)->n_states, skipped = n - s->own.n_marks;
-    float        *states[WEIR_SESSION_STATES];
+    float *states[WEIR_SESSION_STATES];
     for (int32_t i = 0; i < n; i++) states[i] = s->own.marks[i < skipped ? 0 : i - skipped].state;
     for (int32_t i = 0; i < s->own.n_marks; i++) s->own.marks[i].at = places[skipped + i];
     WEIR_TRY(session_read_states(s, reader, states, error));
@@ -204,17 +216,19 @@ static weir_status read_memory(weir_sessions *s, weir_session_reader *reader, co
             return weir_error_set(
                 error, WEIR_EFORMAT,
                 "session %s: its state after token %d is none that the model leaves", s->own.name,
-                (int)s->own.marks[i].at);
+                (int)s->own.marks[i].at
+            );
     }
     return read_pages(s, reader, error);
 }
 
 static void look_for(weir_service *service, void *user)
 {
-    room *const                r = user;
+    room *const r = user;
     const weir_sequence *const sequence = &r->sessions->own.sequence;
-    r->rows = weir_prefix_match_length(service->prefix, sequence->tokens, sequence->n_tokens,
-                                       r->sessions->own.salt);
+    r->rows = weir_prefix_match_length(
+        service->prefix, sequence->tokens, sequence->n_tokens, r->sessions->own.salt
+    );
 }
 
 /* A state is asked again and again: mostly it is there. */
@@ -226,13 +240,14 @@ static bool is_there(weir_sessions *s)
     return r.rows >= s->own.sequence.n_tokens;
 }
 
-static weir_status restore_from(weir_sessions *s, weir_session_reader *reader,
-                                weir_session_result *result, weir_error *error)
+static weir_status restore_from(
+    weir_sessions *s, weir_session_reader *reader, weir_session_result *result, weir_error *error
+)
 {
-    int32_t                          places[WEIR_SESSION_STATES];
+    int32_t places[WEIR_SESSION_STATES];
     const weir_session_header *const header = weir_session_header_of(reader);
-    weir_status                      status = read_text(s, reader, places, error);
-    room                             r = { .sessions = s, .n_states = header->n_states };
+    weir_status status = read_text(s, reader, places, error);
+    room r = { .sessions = s, .n_states = header->n_states };
     if (status == WEIR_OK && is_there(s)) {
         *result = (weir_session_result){ .n_tokens = header->n_tokens,
                                          .n_bytes = (int64_t)header->bytes };
@@ -243,11 +258,12 @@ static weir_status restore_from(weir_sessions *s, weir_session_reader *reader,
         weir_service_call(s->service, make_place, &r);
         status = r.status;
         if (status != WEIR_OK)
-            (void)weir_error_set(error, status,
-                                 "no room for the %d tokens of session %s beside what runs now; "
-                                 "try later, or raise %s",
-                                 (int)header->n_tokens, s->own.name,
-                                 weir_kv_store_budget(s->service->store));
+            (void)weir_error_set(
+                error, status,
+                "no room for the %d tokens of session %s beside what runs now; "
+                "try later, or raise %s",
+                (int)header->n_tokens, s->own.name, weir_kv_store_budget(s->service->store)
+            );
     }
     if (status == WEIR_OK) status = read_memory(s, reader, places, error);
     weir_service_call(s->service, status == WEIR_OK ? take_in : throw_away, s);
@@ -258,8 +274,10 @@ static weir_status restore_from(weir_sessions *s, weir_session_reader *reader,
 }
 
 /* name: "" for a text without one. */
-static weir_status restore_file(weir_sessions *s, const char *path, const char *name,
-                                weir_session_result *result, weir_error *error)
+static weir_status restore_file(
+    weir_sessions *s, const char *path, const char *name, weir_session_result *result,
+    weir_error *error
+)
 {
     weir_session_reader *reader = NULL;
     WEIR_TRY(weir_session_open(&reader, path, error));
@@ -271,16 +289,17 @@ static weir_status restore_file(weir_sessions *s, const char *path, const char *
         weir_session_has_form(header) && s->read_salt == NULL
             ? weir_error_set(
                   error, WEIR_EUNSUPPORTED,
-                  "%s: a state of a database, and no session: `weir db query` goes on from it",
-                  path)
+                  "%s: a state of a database, and no session: `weir db query` goes on from it", path
+              )
         : header->is_pruned ? session_restore_pruned(s, reader, result, error)
                             : restore_from(s, reader, result, error);
     weir_session_close(reader);
     return status;
 }
 
-weir_status session_restore_named(weir_sessions *s, const char *name, weir_session_result *result,
-                                  weir_error *error)
+weir_status session_restore_named(
+    weir_sessions *s, const char *name, weir_session_result *result, weir_error *error
+)
 {
     session_path path;
     WEIR_TRY(session_path_of(path, s, name, error));
@@ -290,8 +309,9 @@ weir_status session_restore_named(weir_sessions *s, const char *name, weir_sessi
 }
 
 /* ---- those that are asked for ---------------------------------------------------------------- */
-weir_status weir_sessions_restore(weir_sessions *sessions, const char *name,
-                                  weir_session_result *result, weir_error *error)
+weir_status weir_sessions_restore(
+    weir_sessions *sessions, const char *name, weir_session_result *result, weir_error *error
+)
 {
     const int64_t start = weir_clock_ns();
     WEIR_TRY(session_begin(sessions, error));
@@ -301,13 +321,16 @@ weir_status weir_sessions_restore(weir_sessions *sessions, const char *name,
     return status;
 }
 
-weir_status weir_sessions_read(weir_sessions *sessions, const char *path, const char *salt,
-                               weir_session_result *result, weir_error *error)
+weir_status weir_sessions_read(
+    weir_sessions *sessions, const char *path, const char *salt, weir_session_result *result,
+    weir_error *error
+)
 {
     const int64_t start = weir_clock_ns();
     if (salt != NULL && (salt[0] == '\0' || strlen(salt) > WEIR_PREFIX_SALT))
-        return weir_error_set(error, WEIR_EINVAL, "a salt has 1 to %d bytes",
-                              (int)WEIR_PREFIX_SALT);
+        return weir_error_set(
+            error, WEIR_EINVAL, "a salt has 1 to %d bytes", (int)WEIR_PREFIX_SALT
+        );
     (void)pthread_mutex_lock(&sessions->lock);
     sessions->read_salt = salt;
     const weir_status status = restore_file(sessions, path, "", result, error);
@@ -320,7 +343,7 @@ weir_status weir_sessions_read(weir_sessions *sessions, const char *path, const 
 
 typedef struct question { /* is a text of this name kept? */
     const char *name;
-    bool        is_kept;
+    bool is_kept;
 } question;
 
 static void answer(weir_service *service, void *user)
@@ -332,7 +355,7 @@ static void answer(weir_service *service, void *user)
 
 weir_status weir_sessions_resume(weir_sessions *sessions, const char *name, weir_error *error)
 {
-    question            q = { .name = name };
+    question q = { .name = name };
     weir_session_result result;
     (void)pthread_mutex_lock(&sessions->lock);
     weir_service_call(sessions->service, answer, &q);
@@ -355,16 +378,17 @@ static int by_age(const void *a, const void *b)
 static size_t choose(const weir_sessions *s, weir_session_info *list, size_t n)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
-    weir_kv_pages             pages = weir_kv_store_free(s->service->store);
-    size_t                    first = n;
+    weir_kv_pages pages = weir_kv_store_free(s->service->store);
+    size_t first = n;
     qsort(list, n, sizeof *list, by_age);
     for (size_t i = n; i-- > 0;) {
         const weir_session_info info = list[i];
-        const weir_kv_pages     wanted = pages_of_text(spec, info.n_tokens);
+        const weir_kv_pages wanted = pages_of_text(spec, info.n_tokens);
         if (info.problem != WEIR_OK)
-            weir_log(WEIR_LOG_WARNING,
-                     "session %s is left alone: %s; `weir session list` says more", info.name,
-                     weir_status_text(info.problem));
+            weir_log(
+                WEIR_LOG_WARNING, "session %s is left alone: %s; `weir session list` says more",
+                info.name, weir_status_text(info.problem)
+            );
         if (info.problem != WEIR_OK || !weir_kv_pages_fit(wanted, pages) ||
             info.n_tokens > s->service->info.window)
             continue;
@@ -378,9 +402,9 @@ static size_t choose(const weir_sessions *s, weir_session_info *list, size_t n)
 int32_t weir_sessions_restore_recent(weir_sessions *sessions)
 {
     weir_session_info *list = NULL;
-    size_t             n = 0;
-    int32_t            n_restored = 0;
-    weir_error         error = { 0 };
+    size_t n = 0;
+    int32_t n_restored = 0;
+    weir_error error = { 0 };
     if (weir_sessions_list(sessions, &list, &n, &error) != WEIR_OK) {
         weir_log(WEIR_LOG_WARNING, "no session is restored: %s", error.text);
         return 0;

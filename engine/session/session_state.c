@@ -18,15 +18,16 @@ size_t weir_sessions_packed_bytes(const weir_sessions *sessions, int32_t state_b
 
 /* Memory for states on their way, on the ledger. */
 typedef struct scratch {
-    void  *memory;
+    void *memory;
     size_t bytes;
 } scratch;
 
 static weir_status take(const weir_sessions *s, scratch *out, size_t bytes, weir_error *error)
 {
     out->bytes = bytes;
-    return weir_ledger_alloc(s->service->ledger, &out->memory, WEIR_ACCOUNT_SNAPSHOTS, bytes,
-                             error);
+    return weir_ledger_alloc(
+        s->service->ledger, &out->memory, WEIR_ACCOUNT_SNAPSHOTS, bytes, error
+    );
 }
 
 static void give(const weir_sessions *s, scratch *taken)
@@ -35,39 +36,45 @@ static void give(const weir_sessions *s, scratch *taken)
 }
 
 /* ---- to files -------------------------------------------------------------------------------- */
-static weir_status write_file(const weir_sessions *s, const weir_session_text *text, int64_t room,
-                              const char *path, weir_session_result *result, weir_error *error)
+static weir_status write_file(
+    const weir_sessions *s, const weir_session_text *text, int64_t room, const char *path,
+    weir_session_result *result, weir_error *error
+)
 {
     const size_t wanted = weir_session_file_bytes(&s->identity, text);
-    size_t       written = 0;
+    size_t written = 0;
     if (room > 0 && wanted > (size_t)room)
         return weir_error_set(
             error, WEIR_EFULL,
             "the state takes %zu bytes, %lld are left for states here (states.disk)", wanted,
-            (long long)room);
+            (long long)room
+        );
     WEIR_TRY(weir_session_write(path, &s->identity, text, &written, error));
     *result = (weir_session_result){ .n_tokens = text->n_tokens, .n_bytes = (int64_t)written };
     return WEIR_OK;
 }
 
 /* The text's one state is `state`, or what it is in fewer bits. */
-static weir_status write_form(const weir_sessions *s, weir_session_text *text, const float *state,
-                              int64_t room, const char *path, weir_session_result *result,
-                              weir_error *error)
+static weir_status write_form(
+    const weir_sessions *s, weir_session_text *text, const float *state, int64_t room,
+    const char *path, weir_session_result *result, weir_error *error
+)
 {
     weir_session_form *const form = &text->form;
-    weir_prefix_snapshot     mark = { .at = text->n_tokens,
-                                      .state = (float *)(uintptr_t)state }; /* only read */
-    scratch                  packed = { 0 };
+    weir_prefix_snapshot mark = { .at = text->n_tokens,
+                                  .state = (float *)(uintptr_t)state }; /* only read */
+    scratch packed = { 0 };
     text->states = &mark;
     text->n_states = state != NULL;
     if (form->state_bits == 0) return write_file(s, text, room, path, result, error);
     form->packed_bytes = state != NULL ? weir_state_packed_bytes(model_of(s), form->state_bits) : 0;
     if (form->packed_bytes == 0)
-        return weir_error_set(error, WEIR_EUNSUPPORTED,
-                              "no layer of this model keeps keys and values in a memory of fixed "
-                              "size, so its states cannot have %d bits",
-                              (int)form->state_bits);
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED,
+            "no layer of this model keeps keys and values in a memory of fixed "
+            "size, so its states cannot have %d bits",
+            (int)form->state_bits
+        );
     WEIR_TRY(take(s, &packed, form->packed_bytes, error));
     weir_status status =
         weir_state_pack(model_of(s), state, form->state_bits, packed.memory, error);
@@ -77,65 +84,78 @@ static weir_status write_form(const weir_sessions *s, weir_session_text *text, c
     return status;
 }
 
-weir_status session_write_state(weir_sessions *s, const weir_session_wish *save,
-                                const weir_state_wish *state, const weir_session_text *shared,
-                                const char *path, weir_session_result *result, weir_error *error)
+weir_status session_write_state(
+    weir_sessions *s, const weir_session_wish *save, const weir_state_wish *state,
+    const weir_session_text *shared, const char *path, weir_session_result *result,
+    weir_error *error
+)
 {
     weir_session_text text = *shared;
-    const int32_t     n_rest = save->tokens != NULL ? save->n_tokens - text.n_tokens : 0;
+    const int32_t n_rest = save->tokens != NULL ? save->n_tokens - text.n_tokens : 0;
     if (text.pruned != NULL) {
         if (n_rest == 0 && state->state_bits == 0)
             return write_file(s, &text, state->room, path, result, error);
-        return weir_error_set(error, WEIR_EUNSUPPORTED,
-                              "a KV policy has dropped rows of this text: its state cannot be "
-                              "packed, nor end before the text");
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED,
+            "a KV policy has dropped rows of this text: its state cannot be "
+            "packed, nor end before the text"
+        );
     }
     if (s->identity.state_bytes > 0 &&
         (s->own.n_marks < 1 || s->own.marks[s->own.n_marks - 1].at != text.n_tokens))
         return weir_error_set(
             error, WEIR_ENOTFOUND,
-            "the state at the end of this text is not kept any more; compute it again");
+            "the state at the end of this text is not kept any more; compute it again"
+        );
     if (save->tokens != NULL) text.tokens = save->tokens;
     text.form = (weir_session_form){ .state_bits = state->state_bits, .n_rest = n_rest };
-    return write_form(s, &text, s->own.n_marks > 0 ? s->own.marks[s->own.n_marks - 1].state : NULL,
-                      state->room, path, result, error);
+    return write_form(
+        s, &text, s->own.n_marks > 0 ? s->own.marks[s->own.n_marks - 1].state : NULL, state->room,
+        path, result, error
+    );
 }
 
 /* ---- from files ------------------------------------------------------------------------------ */
-static weir_status check_packed(const weir_sessions *s, const weir_session_header *header,
-                                weir_error *error)
+static weir_status check_packed(
+    const weir_sessions *s, const weir_session_header *header, weir_error *error
+)
 {
     const size_t wanted = weir_state_packed_bytes(model_of(s), header->form.state_bits);
     if (wanted == header->form.packed_bytes) return WEIR_OK;
     return weir_error_set(
         error, WEIR_EFORMAT,
         "the file's state takes %zu bytes in %d bits, those of this model take %zu",
-        header->form.packed_bytes, (int)header->form.state_bits, wanted);
+        header->form.packed_bytes, (int)header->form.state_bits, wanted
+    );
 }
 
-weir_status session_read_states(const weir_sessions *s, weir_session_reader *reader,
-                                float *const *states, weir_error *error)
+weir_status session_read_states(
+    const weir_sessions *s, weir_session_reader *reader, float *const *states, weir_error *error
+)
 {
     const weir_session_header *const header = weir_session_header_of(reader);
-    scratch                          packed = { 0 };
+    scratch packed = { 0 };
     if (header->form.state_bits == 0) return weir_session_read_states(reader, states, error);
     WEIR_TRY(check_packed(s, header, error));
     WEIR_TRY(take(s, &packed, header->form.packed_bytes, error));
     float *const from[] = { packed.memory };
-    weir_status  status = weir_session_read_states(reader, from, error);
+    weir_status status = weir_session_read_states(reader, from, error);
     if (status == WEIR_OK)
-        status = weir_state_unpack(model_of(s), packed.memory, header->form.state_bits, states[0],
-                                   error);
+        status = weir_state_unpack(
+            model_of(s), packed.memory, header->form.state_bits, states[0], error
+        );
     give(s, &packed);
     return status;
 }
 
 /* ---- two as one ------------------------------------------------------------------------------ */
 /* The last state of a file, at the end of its text. The caller closes the reader. */
-static weir_status read_last(const weir_sessions *s, weir_session_reader **reader, const char *path,
-                             float *state, weir_error *error)
+static weir_status read_last(
+    const weir_sessions *s, weir_session_reader **reader, const char *path, float *state,
+    weir_error *error
+)
 {
-    float  *states[WEIR_SESSION_STATES];
+    float *states[WEIR_SESSION_STATES];
     int32_t places[WEIR_SESSION_STATES];
     for (int i = 0; i < WEIR_SESSION_STATES; i++) states[i] = state;
     WEIR_TRY(weir_session_open(reader, path, error));
@@ -146,22 +166,25 @@ static weir_status read_last(const weir_sessions *s, weir_session_reader **reade
     if (places[header->n_states - 1] == header->n_tokens &&
         weir_runner_is_state(s->service->runner, state, header->n_tokens))
         return WEIR_OK;
-    return weir_error_set(error, WEIR_EFORMAT,
-                          "%s: its last state is none that the model leaves at the end of its text",
-                          path);
+    return weir_error_set(
+        error, WEIR_EFORMAT,
+        "%s: its last state is none that the model leaves at the end of its text", path
+    );
 }
 
 /* Tokens and salt of the later one; every layer is CoDA, so there are no pages. */
-static weir_status write_merged(const weir_sessions *s, const weir_merge_wish *wish,
-                                weir_session_reader *later, const float *state, const char *path,
-                                weir_session_result *result, weir_error *error)
+static weir_status write_merged(
+    const weir_sessions *s, const weir_merge_wish *wish, weir_session_reader *later,
+    const float *state, const char *path, weir_session_result *result, weir_error *error
+)
 {
     const weir_session_header *const header = weir_session_header_of(later);
-    char                             salt[WEIR_PREFIX_SALT + 1];
-    scratch                          tokens = { 0 };
-    WEIR_TRY(take(s, &tokens,
-                  ((size_t)header->n_tokens + (size_t)header->form.n_rest) * sizeof(int32_t),
-                  error));
+    char salt[WEIR_PREFIX_SALT + 1];
+    scratch tokens = { 0 };
+    WEIR_TRY(take(
+        s, &tokens, ((size_t)header->n_tokens + (size_t)header->form.n_rest) * sizeof(int32_t),
+        error
+    ));
     weir_session_text text = { .tokens = tokens.memory,
                                .n_tokens = header->n_tokens,
                                .salt = salt,
@@ -169,7 +192,7 @@ static weir_status write_merged(const weir_sessions *s, const weir_merge_wish *w
                                .form = { .state_bits = wish->state.state_bits,
                                          .n_rest = header->form.n_rest,
                                          .is_merged = true } };
-    weir_status       status = weir_session_read_tokens(later, tokens.memory, s->n_vocab, error);
+    weir_status status = weir_session_read_tokens(later, tokens.memory, s->n_vocab, error);
     if (status == WEIR_OK) status = weir_session_read_salt(later, salt, error);
     if (status == WEIR_OK)
         status = write_form(s, &text, state, wish->state.room, path, result, error);
@@ -177,14 +200,15 @@ static weir_status write_merged(const weir_sessions *s, const weir_merge_wish *w
     return status;
 }
 
-static weir_status merge(const weir_sessions *s, const weir_merge_wish *wish, const char *path,
-                         const scratch *memory, weir_state_merged *merged,
-                         weir_session_result *result, weir_error *error)
+static weir_status merge(
+    const weir_sessions *s, const weir_merge_wish *wish, const char *path, const scratch *memory,
+    weir_state_merged *merged, weir_session_result *result, weir_error *error
+)
 {
     const size_t n = (size_t)s->identity.state_bytes / sizeof(float);
     float *const earlier = memory->memory, *const later = earlier + n, *const out = later + n;
     weir_session_reader *first = NULL, *second = NULL;
-    weir_status          status = read_last(s, &first, wish->earlier, earlier, error);
+    weir_status status = read_last(s, &first, wish->earlier, earlier, error);
     if (status == WEIR_OK) status = read_last(s, &second, wish->later, later, error);
     if (status == WEIR_OK) {
         weir_state_merge(model_of(s), earlier, later, out, out + n, merged);
@@ -195,20 +219,23 @@ static weir_status merge(const weir_sessions *s, const weir_merge_wish *wish, co
     return status;
 }
 
-weir_status weir_sessions_merge(const weir_sessions *sessions, const weir_merge_wish *wish,
-                                const char *path, weir_state_merged *merged,
-                                weir_session_result *result, weir_error *error)
+weir_status weir_sessions_merge(
+    const weir_sessions *sessions, const weir_merge_wish *wish, const char *path,
+    weir_state_merged *merged, weir_session_result *result, weir_error *error
+)
 {
-    const int64_t     start = weir_clock_ns();
+    const int64_t start = weir_clock_ns();
     const char *const problem = weir_state_merge_problem(model_of(sessions));
-    scratch           memory = { 0 };
+    scratch memory = { 0 };
     if (problem != NULL)
-        return weir_error_set(error, WEIR_EUNSUPPORTED, "states of this model cannot be merged: %s",
-                              problem);
-    WEIR_TRY(take(sessions, &memory,
-                  3 * (size_t)sessions->identity.state_bytes +
-                      weir_state_merge_scratch(model_of(sessions)),
-                  error));
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED, "states of this model cannot be merged: %s", problem
+        );
+    WEIR_TRY(take(
+        sessions, &memory,
+        3 * (size_t)sessions->identity.state_bytes + weir_state_merge_scratch(model_of(sessions)),
+        error
+    ));
     const weir_status status = merge(sessions, wish, path, &memory, merged, result, error);
     give(sessions, &memory);
     if (status == WEIR_OK) result->time_ns = weir_clock_ns() - start;

@@ -9,24 +9,24 @@ extern "C" {
 #endif
 
 typedef struct weir_sessions_options {
-    const char *folder; /* made when it is not there; NULL: none, only paths are read and written
-                           (weir_sessions_write_state, weir_sessions_read) */
+    /* Made when it is not there; NULL: none, only paths are read and written
+     * (weir_sessions_write_state, weir_sessions_read) */
+    const char *folder;
     weir_session_identity identity;
-    weir_service *service; /* with a prefix index; outlives the sessions. NULL: they can be listed
-                              and deleted, no more */
-    int32_t       limit; /* files */
-    int64_t       disk; /* bytes of all files; 0: no cap */
-    bool    saves_unasked; /* texts that would be dropped, and finds files by what is in them */
-    int32_t n_states; /* that one session may take of the kept states; at least 1 where the model
-                         has any */
+    /* With a prefix index; outlives the sessions. NULL: they can be listed and deleted, no more */
+    weir_service *service;
+    int32_t limit; /* files */
+    int64_t disk; /* bytes of all files; 0: no cap */
+    bool saves_unasked; /* texts that would be dropped, and finds files by what is in them */
+    /* That one session may take of the kept states; at least 1 where the model has any */
+    int32_t n_states;
 } weir_sessions_options;
 
 /* What the account tokens holds for `saves_unasked` beside a sequence. */
 size_t weir_sessions_saver_bytes(int32_t limit, const weir_kv_spec *spec);
 
-WEIR_MUST_CHECK weir_status weir_sessions_open(weir_sessions              **out,
-                                               const weir_sessions_options *options,
-                                               weir_error                  *error);
+WEIR_MUST_CHECK weir_status
+weir_sessions_open(weir_sessions **out, const weir_sessions_options *options, weir_error *error);
 void weir_sessions_close(weir_sessions *sessions); /* before the service; NULL-safe */
 
 /* What files must have in common with this engine. */

@@ -24,21 +24,21 @@ static void leave(weir_service *service, void *user)
     service->guests[0] = NULL;
 }
 
-weir_status weir_sessions_open(weir_sessions **out, const weir_sessions_options *options,
-                               weir_error *error)
+weir_status weir_sessions_open(
+    weir_sessions **out, const weir_sessions_options *options, weir_error *error
+)
 {
     weir_sessions *const s = calloc(1, sizeof *s);
     if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the sessions");
-    *s = (weir_sessions){ .folder = strdup(options->folder != NULL ? options->folder : ""),
-                          .identity = options->identity,
-                          .service = options->service,
-                          .limit = options->limit,
-                          .most_states = options->n_states < WEIR_SESSION_STATES
-                                             ? options->n_states
-                                             : WEIR_SESSION_STATES,
-                          .n_vocab =
-                              options->service != NULL ? options->service->info.n_vocab : INT32_MAX,
-                          .disk = options->disk };
+    *s = (weir_sessions
+    ){ .folder = strdup(options->folder != NULL ? options->folder : ""),
+       .identity = options->identity,
+       .service = options->service,
+       .limit = options->limit,
+       .most_states =
+           options->n_states < WEIR_SESSION_STATES ? options->n_states : WEIR_SESSION_STATES,
+       .n_vocab = options->service != NULL ? options->service->info.n_vocab : INT32_MAX,
+       .disk = options->disk };
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_mutex_init(&s->folder_lock, NULL);
     weir_status status = s->folder == NULL
@@ -77,8 +77,9 @@ void weir_sessions_close(weir_sessions *sessions)
 weir_status session_begin(weir_sessions *s, weir_error *error)
 {
     if (pthread_mutex_trylock(&s->lock) == 0) return WEIR_OK;
-    return weir_error_set(error, WEIR_ECANCELED,
-                          "another session is being saved or restored; try again");
+    return weir_error_set(
+        error, WEIR_ECANCELED, "another session is being saved or restored; try again"
+    );
 }
 
 void session_end(weir_sessions *s) { (void)pthread_mutex_unlock(&s->lock); }
@@ -97,8 +98,9 @@ weir_status weir_sessions_delete(weir_sessions *sessions, const char *name, weir
     return weir_error_set(error, WEIR_EIO, "%s: cannot delete: %s", path, strerror(reason));
 }
 
-weir_status weir_sessions_list(weir_sessions *sessions, weir_session_info **out, size_t *n,
-                               weir_error *error)
+weir_status weir_sessions_list(
+    weir_sessions *sessions, weir_session_info **out, size_t *n, weir_error *error
+)
 {
     return session_folder_list(sessions, out, n, error);
 }

@@ -7,9 +7,9 @@
  * it is. */
 typedef struct piece {
     const weir_state_ops *state; /* of the layer, which packs it; NULL: kept as it is */
-    const void           *options;
-    size_t                at, bytes; /* in memory */
-    size_t                packed_at, packed_bytes;
+    const void *options;
+    size_t at, bytes; /* in memory */
+    size_t packed_at, packed_bytes;
 } piece;
 
 static size_t padded(size_t n) { return (n + 63) / 64 * 64; }
@@ -30,8 +30,8 @@ static bool is_packed(const weir_model *model, int64_t layer)
 static bool next_piece(const weir_model *model, int32_t bits, int64_t *next_layer, piece *p)
 {
     const weir_shape *const shape = weir_model_shape(model);
-    const size_t            at = p->at + p->bytes, total = weir_model_recurrent_bytes(model);
-    size_t                  begin = total;
+    const size_t at = p->at + p->bytes, total = weir_model_recurrent_bytes(model);
+    size_t begin = total;
     if (at == total) return false;
     *p = (piece){ .at = at, .packed_at = p->packed_at + p->packed_bytes };
     while (*next_layer < shape->n_layers && !is_packed(model, *next_layer)) (*next_layer)++;
@@ -51,22 +51,23 @@ static bool next_piece(const weir_model *model, int32_t bits, int64_t *next_laye
 
 size_t weir_state_packed_bytes(const weir_model *model, int32_t bits)
 {
-    piece   p = { 0 };
+    piece p = { 0 };
     int64_t layer = 0;
-    bool    is_any = false;
+    bool is_any = false;
     while (next_piece(model, bits, &layer, &p)) is_any = is_any || p.state != NULL;
     return is_any ? p.packed_at + p.packed_bytes : 0;
 }
 
-weir_status weir_state_pack(const weir_model *model, const float *recurrent, int32_t bits,
-                            void *packed, weir_error *error)
+weir_status weir_state_pack(
+    const weir_model *model, const float *recurrent, int32_t bits, void *packed, weir_error *error
+)
 {
-    piece   p = { 0 };
+    piece p = { 0 };
     int64_t layer = 0;
     memset(packed, 0, weir_state_packed_bytes(model, bits));
     while (next_piece(model, bits, &layer, &p)) {
         const char *const from = (const char *)recurrent + p.at;
-        char *const       to = (char *)packed + p.packed_at;
+        char *const to = (char *)packed + p.packed_at;
         if (p.state != NULL)
             WEIR_TRY(p.state->pack(weir_model_shape(model), p.options, from, bits, to, error));
         else
@@ -75,14 +76,15 @@ weir_status weir_state_pack(const weir_model *model, const float *recurrent, int
     return WEIR_OK;
 }
 
-weir_status weir_state_unpack(const weir_model *model, const void *packed, int32_t bits,
-                              float *recurrent, weir_error *error)
+weir_status weir_state_unpack(
+    const weir_model *model, const void *packed, int32_t bits, float *recurrent, weir_error *error
+)
 {
-    piece   p = { 0 };
+    piece p = { 0 };
     int64_t layer = 0;
     while (next_piece(model, bits, &layer, &p)) {
         const char *const from = (const char *)packed + p.packed_at;
-        char *const       to = (char *)recurrent + p.at;
+        char *const to = (char *)recurrent + p.at;
         if (p.state != NULL)
             WEIR_TRY(p.state->unpack(weir_model_shape(model), p.options, from, bits, to, error));
         else
@@ -118,16 +120,20 @@ size_t weir_state_merge_scratch(const weir_model *model)
     return most;
 }
 
-void weir_state_merge(const weir_model *model, const float *earlier, const float *later, float *out,
-                      void *scratch, weir_state_merged *merged)
+void weir_state_merge(
+    const weir_model *model, const float *earlier, const float *later, float *out, void *scratch,
+    weir_state_merged *merged
+)
 {
     *merged = (weir_state_merged){ 0 };
     memcpy(out, later, weir_model_recurrent_bytes(model));
     for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++) {
         const weir_state_ops *const state = state_of(model, i);
-        const int64_t               at = weir_model_layer_memory(model, i).state_offset;
+        const int64_t at = weir_model_layer_memory(model, i).state_offset;
         if (state != NULL && state->merge != NULL)
-            state->merge(weir_model_shape(model), weir_model_layer_options(model, i), earlier + at,
-                         later + at, out + at, scratch, merged);
+            state->merge(
+                weir_model_shape(model), weir_model_layer_options(model, i), earlier + at,
+                later + at, out + at, scratch, merged
+            );
     }
 }

@@ -15,19 +15,23 @@ extern "C" {
 size_t weir_state_packed_bytes(const weir_model *model, int32_t bits);
 /* recurrent [weir_model_recurrent_bytes] is what a text left (weir_model_is_state). EUNSUPPORTED as
  * weir_coda_pack. */
-WEIR_MUST_CHECK weir_status weir_state_pack(const weir_model *model, const float *recurrent,
-                                            int32_t bits, void *packed, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_state_pack(
+    const weir_model *model, const float *recurrent, int32_t bits, void *packed, weir_error *error
+);
 /* EFORMAT for bytes that are no state; `recurrent` is then void. */
-WEIR_MUST_CHECK weir_status weir_state_unpack(const weir_model *model, const void *packed,
-                                              int32_t bits, float *recurrent, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_state_unpack(
+    const weir_model *model, const void *packed, int32_t bits, float *recurrent, weir_error *error
+);
 
 /* NULL, or why states of this model cannot be merged; a static text. */
 const char *weir_state_merge_problem(const weir_model *model);
-size_t      weir_state_merge_scratch(const weir_model *model);
+size_t weir_state_merge_scratch(const weir_model *model);
 /* All but `scratch` [weir_state_merge_scratch] is memory of one sequence each; `out` is none of the
  * others. */
-void weir_state_merge(const weir_model *model, const float *earlier, const float *later, float *out,
-                      void *scratch, weir_state_merged *merged);
+void weir_state_merge(
+    const weir_model *model, const float *earlier, const float *later, float *out, void *scratch,
+    weir_state_merged *merged
+);
 
 #ifdef __cplusplus
 }

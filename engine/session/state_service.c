@@ -15,12 +15,12 @@
 /* ---- a job's end ----------------------------------------------------------------------------- */
 typedef struct mailbox {
     pthread_mutex_t lock;
-    pthread_cond_t  changed;
-    float          *vector; /* [dim] */
-    size_t          dim;
-    bool            is_done, has_vector;
-    weir_status     status;
-    char            message[512];
+    pthread_cond_t changed;
+    float *vector; /* [dim] */
+    size_t dim;
+    bool is_done, has_vector;
+    weir_status status;
+    char message[512];
 } mailbox;
 
 static bool on_event(void *user, const weir_event *event)
@@ -31,8 +31,9 @@ static bool on_event(void *user, const weir_event *event)
     box->has_vector = event->embedding != NULL;
     if (box->has_vector) memcpy(box->vector, event->embedding, box->dim * sizeof *box->vector);
     box->status = event->status;
-    (void)snprintf(box->message, sizeof box->message, "%s",
-                   event->message != NULL ? event->message : "");
+    (void)snprintf(
+        box->message, sizeof box->message, "%s", event->message != NULL ? event->message : ""
+    );
     box->is_done = true;
     (void)pthread_cond_signal(&box->changed);
     (void)pthread_mutex_unlock(&box->lock);
@@ -61,13 +62,15 @@ static bool wait_for(mailbox *box, const weir_state_service *d, weir_job *job)
     return is_stopped;
 }
 
-weir_status weir_state_service_embed(const weir_state_service *documents, const weir_document *text,
-                                     bool keeps, float *vector, weir_error *error)
+weir_status weir_state_service_embed(
+    const weir_state_service *documents, const weir_document *text, bool keeps, float *vector,
+    weir_error *error
+)
 {
-    mailbox            box = { .lock = PTHREAD_MUTEX_INITIALIZER,
-                               .changed = PTHREAD_COND_INITIALIZER,
-                               .vector = vector,
-                               .dim = (size_t)weir_service_info_of(documents->service)->d_model };
+    mailbox box = { .lock = PTHREAD_MUTEX_INITIALIZER,
+                    .changed = PTHREAD_COND_INITIALIZER,
+                    .vector = vector,
+                    .dim = (size_t)weir_service_info_of(documents->service)->d_model };
     const weir_request request = { .prompt = text->tokens,
                                    .n_prompt = text->n_tokens,
                                    .n_choices = 1,
@@ -78,7 +81,7 @@ weir_status weir_state_service_embed(const weir_state_service *documents, const 
                                    .client = text->client,
                                    .callback = on_event,
                                    .user = &box };
-    weir_job          *job = NULL;
+    weir_job *job = NULL;
     WEIR_TRY(weir_service_submit(documents->service, &job, &request, error));
     const bool is_stopped = wait_for(&box, documents, job);
     weir_job_release(job);
@@ -99,39 +102,43 @@ static weir_status take_vector(const weir_state_service *d, float **vector, weir
 /* ---- ingesting ------------------------------------------------------------------------------- */
 typedef struct ingestion {
     const weir_state_service *documents;
-    const weir_document      *document;
+    const weir_document *document;
 } ingestion;
 
 /* The text was computed just now, and is kept. */
 static weir_status write_state(void *user, const char *path, int64_t room, weir_error *error)
 {
-    const ingestion *const     in = user;
+    const ingestion *const in = user;
     const weir_document *const document = in->document;
-    const weir_state_wish      state = { .state_bits =
-                                             weir_states_kind_of(in->documents->states)->state_bits,
-                                         .room = room };
-    const weir_session_wish    wish = { .name = "state",
-                                        .salt = document->salt,
-                                        .tokens = document->tokens,
-                                        .n_tokens = document->n_tokens };
-    weir_session_result        result = { 0 };
-    weir_error                 why = { 0 };
-    const weir_status          status =
+    const weir_state_wish state = { .state_bits =
+                                        weir_states_kind_of(in->documents->states)->state_bits,
+                                    .room = room };
+    const weir_session_wish wish = { .name = "state",
+                                     .salt = document->salt,
+                                     .tokens = document->tokens,
+                                     .n_tokens = document->n_tokens };
+    weir_session_result result = { 0 };
+    weir_error why = { 0 };
+    const weir_status status =
         weir_sessions_write_state(in->documents->sessions, &wish, &state, path, &result, &why);
     if (status == WEIR_OK) return WEIR_OK;
     if (status != WEIR_ENOTFOUND) return weir_error_set(error, status, "%s", why.text);
-    return weir_error_set(error, WEIR_EUNSUPPORTED,
-                          "there is nothing to keep of %d tokens: a state ends with a block of the "
-                          "architecture (block_rows), or a page of 64 "
-                          "tokens where the kv.format has whole pages (%s)",
-                          (int)document->n_tokens, why.text);
+    return weir_error_set(
+        error, WEIR_EUNSUPPORTED,
+        "there is nothing to keep of %d tokens: a state ends with a block of the "
+        "architecture (block_rows), or a page of 64 "
+        "tokens where the kv.format has whole pages (%s)",
+        (int)document->n_tokens, why.text
+    );
 }
 
-static weir_status add_document(const weir_state_service *d, const weir_document *document,
-                                const uint64_t source[2], weir_state_info *info, weir_error *error)
+static weir_status add_document(
+    const weir_state_service *d, const weir_document *document, const uint64_t source[2],
+    weir_state_info *info, weir_error *error
+)
 {
-    float      *vector = NULL;
-    ingestion   in = { .documents = d, .document = document };
+    float *vector = NULL;
+    ingestion in = { .documents = d, .document = document };
     weir_status status = take_vector(d, &vector, error);
     if (status == WEIR_OK) status = weir_state_service_embed(d, document, true, vector, error);
     const weir_new_state state = { .label = document->label,
@@ -147,30 +154,33 @@ static weir_status add_document(const weir_state_service *d, const weir_document
     return status;
 }
 
-weir_status weir_state_service_ingest(const weir_state_service *documents,
-                                      const weir_document *document, weir_state_info *info,
-                                      bool *is_new, weir_error *error)
+weir_status weir_state_service_ingest(
+    const weir_state_service *documents, const weir_document *document, weir_state_info *info,
+    bool *is_new, weir_error *error
+)
 {
     const XXH128_hash_t hash =
         XXH3_128bits(document->tokens, (size_t)document->n_tokens * sizeof *document->tokens);
-    const uint64_t    source[2] = { hash.low64, hash.high64 };
+    const uint64_t source[2] = { hash.low64, hash.high64 };
     const weir_status found =
         weir_states_find_source(documents->states, source, document->owner, info, error);
     *is_new = found == WEIR_ENOTFOUND;
     return *is_new ? add_document(documents, document, source, info, error) : found;
 }
 
-weir_status weir_state_service_route(const weir_state_service *documents, const weir_document *text,
-                                     const weir_states_question *question, weir_state_hit *hits,
-                                     size_t *n, weir_error *error)
+weir_status weir_state_service_route(
+    const weir_state_service *documents, const weir_document *text,
+    const weir_states_question *question, weir_state_hit *hits, size_t *n, weir_error *error
+)
 {
     const weir_states_kind *const kind = weir_states_kind_of(documents->states);
-    weir_states_question          asked = *question;
-    float                        *vector = NULL;
+    weir_states_question asked = *question;
+    float *vector = NULL;
     if (strcmp(kind->embedding, WEIR_STATE_SERVICE_EMBEDDING) != 0)
-        return weir_error_set(error, WEIR_EMISMATCH,
-                              "the vectors of this database are not made here but by \"%s\"",
-                              kind->embedding);
+        return weir_error_set(
+            error, WEIR_EMISMATCH, "the vectors of this database are not made here but by \"%s\"",
+            kind->embedding
+        );
     WEIR_TRY(take_vector(documents, &vector, error));
     asked.vector = vector;
     weir_status status = weir_state_service_embed(documents, text, false, vector, error);
@@ -182,16 +192,16 @@ weir_status weir_state_service_route(const weir_state_service *documents, const 
 /* ---- merging --------------------------------------------------------------------------------- */
 typedef struct merging {
     const weir_state_service *documents;
-    const weir_merge         *merge;
-    weir_state_merged        *merged;
+    const weir_merge *merge;
+    weir_state_merged *merged;
 } merging;
 
 static weir_status write_merged(void *user, const char *path, int64_t room, weir_error *error)
 {
     const merging *const m = user;
-    weir_states *const   states = m->documents->states;
-    char                 earlier[PATH_MAX], later[PATH_MAX];
-    weir_session_result  result;
+    weir_states *const states = m->documents->states;
+    char earlier[PATH_MAX], later[PATH_MAX];
+    weir_session_result result;
     WEIR_TRY(weir_states_payload(states, m->merge->earlier, earlier, error));
     WEIR_TRY(weir_states_payload(states, m->merge->later, later, error));
     const weir_merge_wish wish = { .earlier = earlier,
@@ -202,12 +212,13 @@ static weir_status write_merged(void *user, const char *path, int64_t room, weir
 }
 
 /* That of both texts together: rows are many as their tokens. `other` [dim] is scratch. */
-static bool mix_vectors(const weir_state_service *d, const weir_merge *merge, float *vector,
-                        float *other)
+static bool mix_vectors(
+    const weir_state_service *d, const weir_merge *merge, float *vector, float *other
+)
 {
     const int32_t dim = weir_states_kind_of(d->states)->dim;
-    const double  n = (double)merge->earlier->n_tokens + (double)merge->later->n_tokens;
-    const double  share = n > 0 ? (double)merge->earlier->n_tokens / n : 0.5;
+    const double n = (double)merge->earlier->n_tokens + (double)merge->later->n_tokens;
+    const double share = n > 0 ? (double)merge->earlier->n_tokens / n : 0.5;
     if (dim == 0 || weir_states_vector(d->states, merge->earlier, vector, NULL) != WEIR_OK ||
         weir_states_vector(d->states, merge->later, other, NULL) != WEIR_OK)
         return false;
@@ -219,10 +230,10 @@ static bool mix_vectors(const weir_state_service *d, const weir_merge *merge, fl
 /* What was given, and which states it was made of. */
 static weir_status write_metadata(char **out, const weir_merge *merge, weir_error *error)
 {
-    json_t           *root = NULL;
-    weir_status       status = WEIR_OK;
+    json_t *root = NULL;
+    weir_status status = WEIR_OK;
     const char *const given = merge->metadata != NULL ? merge->metadata : "{}";
-    json_t *const     names =
+    json_t *const names =
         json_pack("{s:s, s:s}", "earlier", merge->earlier->name, "later", merge->later->name);
     status =
         weir_json_parse_within(&root, given, strlen(given), "metadata", &weir_json_request, error);
@@ -236,23 +247,25 @@ static weir_status write_metadata(char **out, const weir_merge *merge, weir_erro
     return status;
 }
 
-weir_status weir_state_service_merge(const weir_state_service *documents, const weir_merge *merge,
-                                     weir_state_info *info, weir_state_merged *merged,
-                                     weir_error *error)
+weir_status weir_state_service_merge(
+    const weir_state_service *documents, const weir_merge *merge, weir_state_info *info,
+    weir_state_merged *merged, weir_error *error
+)
 {
     const size_t dim = (size_t)weir_states_kind_of(documents->states)->dim;
-    merging      m = { .documents = documents, .merge = merge, .merged = merged };
+    merging m = { .documents = documents, .merge = merge, .merged = merged };
     float *const vectors = weir_memory_take((2 * dim + 1) * sizeof *vectors);
-    char        *metadata = NULL;
-    weir_status  status = WEIR_OK;
+    char *metadata = NULL;
+    weir_status status = WEIR_OK;
     if (merge->earlier->serial == merge->later->serial)
-        status = weir_error_set(error, WEIR_EINVAL,
-                                "a state is merged with another one, not with itself");
+        status = weir_error_set(
+            error, WEIR_EINVAL, "a state is merged with another one, not with itself"
+        );
     else if (vectors == NULL)
         status = weir_error_set(error, WEIR_ENOMEM, "no memory for a vector");
     if (status == WEIR_OK) status = write_metadata(&metadata, merge, error);
     if (status == WEIR_OK) {
-        const bool           has_vector = mix_vectors(documents, merge, vectors, vectors + dim);
+        const bool has_vector = mix_vectors(documents, merge, vectors, vectors + dim);
         const weir_new_state state = { .label = merge->label,
                                        .owner = merge->owner,
                                        .metadata = metadata,
@@ -275,8 +288,10 @@ static weir_status choose_salt(weir_beginning *b, const char *salt, weir_error *
     if (weir_state_is_exact(&b->info))
         n = snprintf(b->salt, sizeof b->salt, "%s", salt != NULL ? salt : WEIR_PREFIX_NO_SALT);
     else
-        n = snprintf(b->salt, sizeof b->salt, "\x02%016" PRIx64 ":%s", b->info.payload[0],
-                     salt != NULL ? salt : "");
+        n = snprintf(
+            b->salt, sizeof b->salt, "\x02%016" PRIx64 ":%s", b->info.payload[0],
+            salt != NULL ? salt : ""
+        );
     return n < (int)sizeof b->salt
                ? WEIR_OK
                : weir_error_set(error, WEIR_EINVAL, "the salt is too long beside a state");
@@ -287,22 +302,25 @@ static weir_status read_tokens(weir_beginning *b, const weir_state_service *d, w
     weir_session_reader *reader = NULL;
     WEIR_TRY(weir_session_open(&reader, b->path, error));
     const weir_session_header *const header = weir_session_header_of(reader);
-    const size_t                     n = (size_t)header->n_tokens + (size_t)header->form.n_rest;
+    const size_t n = (size_t)header->n_tokens + (size_t)header->form.n_rest;
     b->n_tokens = (int32_t)n;
     b->n_held = header->n_tokens;
     b->n_kept = weir_state_is_exact(&b->info) ? 0 : b->n_held;
     b->tokens = weir_memory_take(n * sizeof *b->tokens);
     const weir_status status =
         b->tokens != NULL
-            ? weir_session_read_tokens(reader, b->tokens,
-                                       weir_service_info_of(d->service)->n_valid_vocab, error)
+            ? weir_session_read_tokens(
+                  reader, b->tokens, weir_service_info_of(d->service)->n_valid_vocab, error
+              )
             : weir_error_set(error, WEIR_ENOMEM, "%s: no memory for its tokens", b->path);
     weir_session_close(reader);
     return status;
 }
 
-weir_status weir_beginning_open(weir_beginning *out, const weir_state_service *documents,
-                                const weir_state_info *info, const char *salt, weir_error *error)
+weir_status weir_beginning_open(
+    weir_beginning *out, const weir_state_service *documents, const weir_state_info *info,
+    const char *salt, weir_error *error
+)
 {
     *out = (weir_beginning){ .info = *info };
     WEIR_TRY(weir_states_payload(documents->states, info, out->path, error));
@@ -312,12 +330,14 @@ weir_status weir_beginning_open(weir_beginning *out, const weir_state_service *d
     return status;
 }
 
-weir_status weir_beginning_load(const weir_beginning     *beginning,
-                                const weir_state_service *documents, weir_error *error)
+weir_status weir_beginning_load(
+    const weir_beginning *beginning, const weir_state_service *documents, weir_error *error
+)
 {
     weir_session_result result;
-    return weir_sessions_read(documents->sessions, beginning->path, beginning->salt, &result,
-                              error);
+    return weir_sessions_read(
+        documents->sessions, beginning->path, beginning->salt, &result, error
+    );
 }
 
 void weir_beginning_close(weir_beginning *beginning)

@@ -18,15 +18,18 @@ enum { PIECE_BYTES = 1 << 20 };
 
 static weir_status fail(const weir_states *s, const char *what, weir_error *error)
 {
-    return weir_error_set(error, WEIR_EIO, "%s: cannot %s the log of the state database: %s",
-                          s->folder, what, strerror(errno));
+    return weir_error_set(
+        error, WEIR_EIO, "%s: cannot %s the log of the state database: %s", s->folder, what,
+        strerror(errno)
+    );
 }
 
 weir_status state_log_path(char path[PATH_MAX], const char *folder, weir_error *error)
 {
     if (snprintf(path, PATH_MAX, "%s/states.log", folder) < PATH_MAX) return WEIR_OK;
-    return weir_error_set(error, WEIR_EINVAL, "%s: the path of a database in it would be too long",
-                          folder);
+    return weir_error_set(
+        error, WEIR_EINVAL, "%s: the path of a database in it would be too long", folder
+    );
 }
 
 static int64_t at_record(const weir_states *s, int64_t number)
@@ -36,16 +39,18 @@ static int64_t at_record(const weir_states *s, int64_t number)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 /* All n bytes, or EIO. */
-static weir_status read_at(const weir_states *s, int fd, void *out, size_t n, int64_t at,
-                           weir_error *error)
+static weir_status read_at(
+    const weir_states *s, int fd, void *out, size_t n, int64_t at, weir_error *error
+)
 {
     for (size_t done = 0; done < n;) {
         const ssize_t m = pread(fd, (char *)out + done, n - done, (off_t)(at + (int64_t)done));
         if (m < 0 && errno == EINTR) continue;
         if (m < 0) return fail(s, "read", error);
         if (m == 0)
-            return weir_error_set(error, WEIR_EIO,
-                                  "%s: the log of the state database became shorter", s->folder);
+            return weir_error_set(
+                error, WEIR_EIO, "%s: the log of the state database became shorter", s->folder
+            );
         done += (size_t)m;
     }
     return WEIR_OK;
@@ -62,7 +67,7 @@ static bool is_replaced(const weir_states *s, const struct stat *named)
 
 bool state_log_is_current(const weir_states *states)
 {
-    char        path[PATH_MAX];
+    char path[PATH_MAX];
     struct stat named;
     return state_log_path(path, states->folder, NULL) == WEIR_OK && stat(path, &named) == 0 &&
            !is_replaced(states, &named) && named.st_size == at_record(states, states->n_records);
@@ -87,15 +92,16 @@ static bool is_same_kind(const weir_states_kind *a, const weir_states_kind *b)
 
 static weir_status open_log(weir_states *s, const char *path, weir_error *error)
 {
-    unsigned char    bytes[STATE_HEADER];
+    unsigned char bytes[STATE_HEADER];
     state_log_header header;
-    struct stat      st;
+    struct stat st;
     close_log(s);
     s->log = open(path, (s->guard >= 0 ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK);
     if (s->log < 0 && errno == ENOENT)
-        return weir_error_set(error, WEIR_ENOTFOUND,
-                              "%s: there is no state database here; `weir db create` makes one",
-                              s->folder);
+        return weir_error_set(
+            error, WEIR_ENOTFOUND,
+            "%s: there is no state database here; `weir db create` makes one", s->folder
+        );
     if (s->log < 0) return fail(s, "open", error);
     if (fstat(s->log, &st) != 0 || !S_ISREG(st.st_mode))
         return weir_error_set(error, WEIR_EIO, "%s: not a regular file", path);
@@ -108,7 +114,8 @@ static weir_status open_log(weir_states *s, const char *path, weir_error *error)
         return weir_error_set(
             error, WEIR_EMISMATCH,
             "%s: another database has taken the place of the one that was opened; open it again",
-            s->folder);
+            s->folder
+        );
     s->next_serial = header.next_serial;
     if (s->header.id == 0) {
         s->header = header;
@@ -118,8 +125,10 @@ static weir_status open_log(weir_states *s, const char *path, weir_error *error)
 }
 
 /* What a record says is carried out. false: it says what cannot be. */
-static bool apply(weir_states *s, const state_record *record, const unsigned char *bytes,
-                  int64_t number, weir_status *status)
+static bool apply(
+    weir_states *s, const state_record *record, const unsigned char *bytes, int64_t number,
+    weir_status *status
+)
 {
     const int64_t serial = record->info.serial;
     if (record->type == STATE_REMOVED) {
@@ -137,19 +146,20 @@ static bool apply(weir_states *s, const state_record *record, const unsigned cha
 }
 
 /* Whole records of the file, from the first that is not in the index yet. */
-static weir_status read_records(weir_states *s, int64_t n_whole, unsigned char *memory, size_t room,
-                                weir_error *error)
+static weir_status read_records(
+    weir_states *s, int64_t n_whole, unsigned char *memory, size_t room, weir_error *error
+)
 {
     const size_t bytes = state_record_bytes(s->header.kind.dim);
-    int64_t      n_bad = 0; /* since the last good one */
+    int64_t n_bad = 0; /* since the last good one */
     for (int64_t next = s->n_records; next < n_whole;) {
         const int64_t n =
             n_whole - next < (int64_t)(room / bytes) ? n_whole - next : (int64_t)(room / bytes);
         WEIR_TRY(read_at(s, s->log, memory, (size_t)n * bytes, at_record(s, next), error));
         for (int64_t i = 0; i < n; i++, next++) {
             const unsigned char *const at = memory + (size_t)i * bytes;
-            weir_status                status = WEIR_OK;
-            state_record               record;
+            weir_status status = WEIR_OK;
+            state_record record;
             if (!state_record_decode(&record, at, &s->header) ||
                 !apply(s, &record, at, next, &status)) {
                 if (status != WEIR_OK)
@@ -157,7 +167,8 @@ static weir_status read_records(weir_states *s, int64_t n_whole, unsigned char *
                         error, status,
                         "%s: no memory for the %" PRId64
                         " states of this database (memory.host; of a server states.memory)",
-                        s->folder, n_whole);
+                        s->folder, n_whole
+                    );
                 n_bad++;
                 continue;
             }
@@ -171,19 +182,19 @@ static weir_status read_records(weir_states *s, int64_t n_whole, unsigned char *
 
 static weir_status read_log(weir_states *s, weir_error *error)
 {
-    char        path[PATH_MAX];
+    char path[PATH_MAX];
     struct stat named;
     WEIR_TRY(state_log_path(path, s->folder, error));
     if (stat(path, &named) != 0 && errno != ENOENT) return fail(s, "look for", error);
     if (s->log < 0 || stat(path, &named) != 0 || is_replaced(s, &named))
         WEIR_TRY(open_log(s, path, error));
     if (fstat(s->log, &named) != 0) return fail(s, "look at", error);
-    const size_t  bytes = state_record_bytes(s->header.kind.dim);
+    const size_t bytes = state_record_bytes(s->header.kind.dim);
     const int64_t n_whole = (named.st_size - STATE_HEADER) / (int64_t)bytes;
     if (n_whole <= s->n_records) return WEIR_OK;
     const int64_t left = n_whole - s->n_records,
                   fit = bytes < PIECE_BYTES ? PIECE_BYTES / (int64_t)bytes : 1;
-    const size_t         room = (size_t)(left < fit ? left : fit) * bytes;
+    const size_t room = (size_t)(left < fit ? left : fit) * bytes;
     unsigned char *const memory = weir_memory_take(room);
     if (memory == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to read its log", s->folder);
@@ -199,8 +210,10 @@ weir_status state_log_read(weir_states *states, weir_error *error)
     return status;
 }
 
-weir_status state_log_record(const weir_states *states, const state_entry *entry,
-                             unsigned char *memory, state_record *out, weir_error *error)
+weir_status state_log_record(
+    const weir_states *states, const state_entry *entry, unsigned char *memory, state_record *out,
+    weir_error *error
+)
 {
     const size_t bytes = state_record_bytes(states->header.kind.dim);
     WEIR_TRY(read_at(states, states->log, memory, bytes, at_record(states, entry->record), error));
@@ -209,7 +222,8 @@ weir_status state_log_record(const weir_states *states, const state_entry *entry
     return weir_error_set(
         error, WEIR_EFORMAT,
         "%s: the log's record of state %s is damaged; put back a good copy of states.log",
-        states->folder, entry->info.name);
+        states->folder, entry->info.name
+    );
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -227,12 +241,14 @@ static bool write_at(int fd, const unsigned char *bytes, size_t n, int64_t at)
 /* What stands behind the last good record was never finished. */
 static weir_status cut_tail(const weir_states *s, weir_error *error)
 {
-    struct stat   st;
+    struct stat st;
     const int64_t end = at_record(s, s->n_records);
     if (fstat(s->log, &st) != 0) return fail(s, "look at", error);
     if (st.st_size == end) return WEIR_OK;
-    weir_log(WEIR_LOG_WARNING, "%s: a state was being added when its writer ended; it is not there",
-             s->folder);
+    weir_log(
+        WEIR_LOG_WARNING, "%s: a state was being added when its writer ended; it is not there",
+        s->folder
+    );
     return ftruncate(s->log, (off_t)end) == 0 ? WEIR_OK
                                               : fail(s, "cut the unfinished end of", error);
 }
@@ -242,11 +258,12 @@ weir_status state_log_sync(const weir_states *states, weir_error *error)
     return fsync(states->log) == 0 ? WEIR_OK : fail(states, "bring to the disk", error);
 }
 
-weir_status state_log_append(weir_states *states, const state_record *record, bool syncs,
-                             weir_error *error)
+weir_status state_log_append(
+    weir_states *states, const state_record *record, bool syncs, weir_error *error
+)
 {
-    const size_t         bytes = state_record_bytes(states->header.kind.dim);
-    const int64_t        at = at_record(states, states->n_records);
+    const size_t bytes = state_record_bytes(states->header.kind.dim);
+    const int64_t at = at_record(states, states->n_records);
     unsigned char *const memory = weir_memory_take(bytes);
     if (memory == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "%s: no memory for a record", states->folder);
@@ -257,9 +274,8 @@ weir_status state_log_append(weir_states *states, const state_record *record, bo
     if (status == WEIR_OK && syncs) status = state_log_sync(states, error);
     weir_memory_give(memory);
     if (status == WEIR_OK) return state_log_read(states, error);
-    (void)!ftruncate(
-        states->log,
-        (off_t)at); /* what is left of it has no good record behind it: the next writer cuts it */
+    /* What is left of it has no good record behind it: the next writer cuts it */
+    (void)!ftruncate(states->log, (off_t)at);
     return status;
 }
 
@@ -272,16 +288,16 @@ bool state_log_wants_compacting(const weir_states *states)
 
 static weir_status copy_live(const weir_states *s, int fd, unsigned char *memory, weir_error *error)
 {
-    const size_t     bytes = state_record_bytes(s->header.kind.dim);
+    const size_t bytes = state_record_bytes(s->header.kind.dim);
     state_log_header header = s->header;
-    unsigned char    head[STATE_HEADER];
-    int64_t          n = 0;
+    unsigned char head[STATE_HEADER];
+    int64_t n = 0;
     header.next_serial = s->next_serial;
     state_header_encode(head, &header);
     if (!write_at(fd, head, sizeof head, 0)) return fail(s, "write anew", error);
     for (size_t i = 0; i < s->index.n_entries; i++) {
         const state_entry *const entry = state_index_at(&s->index, i);
-        state_record             record;
+        state_record record;
         if (!entry->is_live) continue;
         WEIR_TRY(state_log_record(s, entry, memory, &record, error));
         if (!write_at(fd, memory, bytes, at_record(s, n++))) return fail(s, "write anew", error);
@@ -291,9 +307,9 @@ static weir_status copy_live(const weir_states *s, int fd, unsigned char *memory
 
 weir_status state_log_compact(weir_states *states, weir_error *error)
 {
-    char                 path[PATH_MAX];
-    weir_new_file        file;
-    const size_t         bytes = state_record_bytes(states->header.kind.dim);
+    char path[PATH_MAX];
+    weir_new_file file;
+    const size_t bytes = state_record_bytes(states->header.kind.dim);
     unsigned char *const memory = weir_memory_take(bytes);
     if (memory == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "%s: no memory for a record", states->folder);

@@ -23,22 +23,25 @@
 
 #define ENDING ".session"
 
-weir_status state_file_path(char path[PATH_MAX], const char *folder, const char *name,
-                            int64_t serial, weir_error *error)
+weir_status state_file_path(
+    char path[PATH_MAX], const char *folder, const char *name, int64_t serial, weir_error *error
+)
 {
     if (snprintf(path, PATH_MAX, "%s/%s.%" PRId64 ENDING, folder, name, serial) < PATH_MAX)
         return WEIR_OK;
-    return weir_error_set(error, WEIR_EINVAL, "%s: the path of a state in it would be too long",
-                          folder);
+    return weir_error_set(
+        error, WEIR_EINVAL, "%s: the path of a state in it would be too long", folder
+    );
 }
 
 /* NAME.SERIAL.session, of which *temporary is what another writer left of it; false: any other
  * file. */
-static bool parse(char name[WEIR_STATE_NAME + 1], int64_t *serial, bool *temporary,
-                  const char *entry)
+static bool parse(
+    char name[WEIR_STATE_NAME + 1], int64_t *serial, bool *temporary, const char *entry
+)
 {
     const char *const dot = strchr(entry, '.');
-    const size_t      n = dot != NULL ? (size_t)(dot - entry) : 0;
+    const size_t n = dot != NULL ? (size_t)(dot - entry) : 0;
     if (n < 1 || n > WEIR_STATE_NAME || dot[1] < '1' || dot[1] > '9') return false;
     char *end;
     errno = 0;
@@ -57,9 +60,9 @@ static bool parse(char name[WEIR_STATE_NAME + 1], int64_t *serial, bool *tempora
 static weir_status digest_header(uint64_t digest[2], const char *path, weir_error *error)
 {
     unsigned char bytes[WEIR_SESSION_ALIGNMENT];
-    size_t        done = 0;
-    ssize_t       n = -1;
-    const int     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    size_t done = 0;
+    ssize_t n = -1;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     while (fd >= 0 && done < sizeof bytes) {
         n = pread(fd, bytes + done, sizeof bytes - done, (off_t)done);
         if (n < 0 && errno == EINTR) continue;
@@ -69,26 +72,31 @@ static weir_status digest_header(uint64_t digest[2], const char *path, weir_erro
     const int reason = errno;
     if (fd >= 0) (void)close(fd);
     if (done < sizeof bytes)
-        return weir_error_set(error, WEIR_EIO, "%s: cannot read: %s", path,
-                              n < 0 ? strerror(reason) : "the file ends early");
+        return weir_error_set(
+            error, WEIR_EIO, "%s: cannot read: %s", path,
+            n < 0 ? strerror(reason) : "the file ends early"
+        );
     const XXH128_hash_t hash = XXH3_128bits(bytes, sizeof bytes);
     digest[0] = hash.low64;
     digest[1] = hash.high64;
     return WEIR_OK;
 }
 
-weir_status state_file_look(weir_state_info *out, const char *path, const uint64_t model[2],
-                            weir_error *error)
+weir_status state_file_look(
+    weir_state_info *out, const char *path, const uint64_t model[2], weir_error *error
+)
 {
     weir_session_reader *reader = NULL;
     WEIR_TRY(weir_session_open(&reader, path, error));
     const weir_session_header header = *weir_session_header_of(reader);
     weir_session_close(reader);
     if (memcmp(header.identity.model, model, sizeof header.identity.model) != 0)
-        return weir_error_set(error, WEIR_EMISMATCH,
-                              "%s: a state of another model: its digest is %016" PRIx64
-                              ", that of the database's model %016" PRIx64,
-                              path, header.identity.model[0], model[0]);
+        return weir_error_set(
+            error, WEIR_EMISMATCH,
+            "%s: a state of another model: its digest is %016" PRIx64
+            ", that of the database's model %016" PRIx64,
+            path, header.identity.model[0], model[0]
+        );
     out->n_tokens = (int64_t)header.n_tokens + header.form.n_rest;
     out->state_bits = header.form.state_bits;
     out->is_merged = header.form.is_merged;
@@ -103,15 +111,16 @@ weir_status state_form_check(const weir_states *s, const weir_state_info *info, 
     return weir_error_set(
         error, WEIR_EUNSUPPORTED,
         "%s: a state database of version 1 has no states that are packed or merged; make a new one",
-        s->folder);
+        s->folder
+    );
 }
 
 /* ---- all files ------------------------------------------------------------------------------- */
 typedef struct sweep {
     weir_states *states;
-    bool         writes;
-    int64_t      next_serial; /* when it began */
-    int64_t      n_removed, n_left;
+    bool writes;
+    int64_t next_serial; /* when it began */
+    int64_t n_removed, n_left;
 } sweep;
 
 static void remove_file(sweep *w, const char *path)
@@ -119,8 +128,9 @@ static void remove_file(sweep *w, const char *path)
     if (unlink(path) == 0)
         w->n_removed++;
     else
-        weir_log(WEIR_LOG_WARNING, "%s: cannot delete what is left of a state: %s", path,
-                 strerror(errno));
+        weir_log(
+            WEIR_LOG_WARNING, "%s: cannot delete what is left of a state: %s", path, strerror(errno)
+        );
 }
 
 /* A whole file whose entry may be one that is damaged: it gets a new one, without vector and
@@ -128,14 +138,14 @@ static void remove_file(sweep *w, const char *path)
 static weir_status adopt(sweep *w, const char *name, const char *path)
 {
     weir_states *const s = w->states;
-    weir_error         why = { 0 };
-    char               place[PATH_MAX];
-    state_record       record = { .type = STATE_ADDED, .info.serial = s->next_serial };
-    weir_state_info   *info = &record.info;
-    weir_status        status =
+    weir_error why = { 0 };
+    char place[PATH_MAX];
+    state_record record = { .type = STATE_ADDED, .info.serial = s->next_serial };
+    weir_state_info *info = &record.info;
+    weir_status status =
         state_index_name(&s->index, name) == NULL
-                   ? state_file_look(info, path, s->header.kind.model, &why)
-                   : weir_error_set(&why, WEIR_EINVAL, "%s: another state has its name", path);
+            ? state_file_look(info, path, s->header.kind.model, &why)
+            : weir_error_set(&why, WEIR_EINVAL, "%s: another state has its name", path);
     if (status == WEIR_OK) status = state_form_check(s, info, &why);
     (void)snprintf(info->name, sizeof info->name, "%s", name);
     (void)snprintf(info->label, sizeof info->label, "%s", name);
@@ -145,22 +155,26 @@ static weir_status adopt(sweep *w, const char *name, const char *path)
     if (status == WEIR_OK) status = state_log_append(s, &record, true, &why);
     if (status == WEIR_OK) {
         state_index_at(&s->index, s->index.n_entries - 1)->has_file = true;
-        weir_log(WEIR_LOG_WARNING,
-                 "%s: the record of state %s was damaged; it is there again, without label, "
-                 "metadata and vector",
-                 s->folder, name);
+        weir_log(
+            WEIR_LOG_WARNING,
+            "%s: the record of state %s was damaged; it is there again, without label, "
+            "metadata and vector",
+            s->folder, name
+        );
     } else
-        weir_log(WEIR_LOG_WARNING, "state %s, of a damaged record, cannot be taken in again: %s",
-                 name, why.text);
+        weir_log(
+            WEIR_LOG_WARNING, "state %s, of a damaged record, cannot be taken in again: %s", name,
+            why.text
+        );
     return status == WEIR_OK || status == WEIR_ENOMEM ? status : WEIR_OK;
 }
 
 static weir_status look_at(sweep *w, const char *entry)
 {
     weir_states *const s = w->states;
-    char               name[WEIR_STATE_NAME + 1], path[PATH_MAX];
-    int64_t            serial;
-    bool               is_temporary;
+    char name[WEIR_STATE_NAME + 1], path[PATH_MAX];
+    int64_t serial;
+    bool is_temporary;
     if (!parse(name, &serial, &is_temporary, entry)) return WEIR_OK;
     if (snprintf(path, sizeof path, "%s/%s", s->folder, entry) >= (int)sizeof path) return WEIR_OK;
     state_entry *const own = is_temporary ? NULL : state_index_serial(&s->index, serial);
@@ -193,15 +207,17 @@ static bool is_there(const weir_states *s, const state_entry *entry)
 static weir_status drop_missing(sweep *w, weir_error *error)
 {
     weir_states *const s = w->states;
-    bool               has_written = false;
+    bool has_written = false;
     for (size_t i = 0; i < s->index.n_entries; i++) {
         state_entry *const entry = state_index_at(&s->index, i);
         const state_record record = { .type = STATE_REMOVED,
                                       .info = { .serial = entry->info.serial,
                                                 .created = weir_clock_unix_seconds() } };
         if (!entry->is_live || is_there(s, entry)) continue;
-        weir_log(WEIR_LOG_WARNING, "%s: the file of state %s is gone, and so is the state",
-                 s->folder, entry->info.name);
+        weir_log(
+            WEIR_LOG_WARNING, "%s: the file of state %s is gone, and so is the state", s->folder,
+            entry->info.name
+        );
         if (w->writes)
             WEIR_TRY(state_log_append(s, &record, false, error));
         else
@@ -213,13 +229,14 @@ static weir_status drop_missing(sweep *w, weir_error *error)
 
 weir_status state_folder_settle(weir_states *states, bool writes, weir_error *error)
 {
-    sweep      w = { .states = states, .writes = writes, .next_serial = states->next_serial };
+    sweep w = { .states = states, .writes = writes, .next_serial = states->next_serial };
     DIR *const folder = opendir(states->folder);
     if (folder == NULL)
-        return weir_error_set(error, WEIR_EIO, "%s: cannot read this folder: %s", states->folder,
-                              strerror(errno));
+        return weir_error_set(
+            error, WEIR_EIO, "%s: cannot read this folder: %s", states->folder, strerror(errno)
+        );
     weir_status status = WEIR_OK;
-    int         reason = 0; /* that the folder cannot be read to its end */
+    int reason = 0; /* that the folder cannot be read to its end */
     while (status == WEIR_OK) {
         errno = 0;
         const struct dirent *const entry = readdir(folder);
@@ -229,20 +246,24 @@ weir_status state_folder_settle(weir_states *states, bool writes, weir_error *er
     }
     (void)closedir(folder);
     if (reason != 0)
-        return weir_error_set(error, WEIR_EIO, "%s: cannot read this folder: %s", states->folder,
-                              strerror(reason));
+        return weir_error_set(
+            error, WEIR_EIO, "%s: cannot read this folder: %s", states->folder, strerror(reason)
+        );
     if (status != WEIR_OK)
         return weir_error_set(error, status, "%s: no memory to look at its files", states->folder);
     if (w.n_removed > 0)
-        weir_log(WEIR_LOG_INFO,
-                 "%s: %" PRId64
-                 " files of states that were never there, or no longer are, are deleted",
-                 states->folder, w.n_removed);
+        weir_log(
+            WEIR_LOG_INFO,
+            "%s: %" PRId64 " files of states that were never there, or no longer are, are deleted",
+            states->folder, w.n_removed
+        );
     if (w.n_left > 0)
-        weir_log(WEIR_LOG_WARNING,
-                 "%s: %" PRId64
-                 " files of states are in no log, and left alone: the log is older than they are",
-                 states->folder, w.n_left);
+        weir_log(
+            WEIR_LOG_WARNING,
+            "%s: %" PRId64
+            " files of states are in no log, and left alone: the log is older than they are",
+            states->folder, w.n_left
+        );
     if (!writes)
         WEIR_TRY(state_log_read(states, error)); /* what was removed meanwhile is no loss */
     return drop_missing(&w, error);

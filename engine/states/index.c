@@ -16,7 +16,7 @@ static size_t padded(int32_t dim) { return ((size_t)dim + LANES - 1) / LANES * L
 weir_status state_index_reserve(state_index *index)
 {
     if (index->n_entries < index->n_blocks * STATE_BLOCK) return WEIR_OK;
-    weir_payer *const   before = weir_payer_set(index->payer);
+    weir_payer *const before = weir_payer_set(index->payer);
     state_entry **const longer =
         weir_memory_resize(index->blocks, (index->n_blocks + 1) * sizeof *index->blocks);
     if (longer != NULL) index->blocks = longer;
@@ -48,8 +48,9 @@ float *state_index_vector(const state_index *index, size_t i)
            i % STATE_BLOCK * padded(index->dim);
 }
 
-weir_status state_index_add(state_index *index, const state_record *record, int64_t number,
-                            const unsigned char *vector)
+weir_status state_index_add(
+    state_index *index, const state_record *record, int64_t number, const unsigned char *vector
+)
 {
     WEIR_TRY(state_index_reserve(index));
     const size_t i = index->n_entries++;
@@ -62,7 +63,7 @@ weir_status state_index_add(state_index *index, const state_record *record, int6
     memset(own, 0, padded(index->dim) * sizeof *own);
     for (int32_t d = 0; record->info.has_vector && d < index->dim; d++) {
         const unsigned char *const at = vector + 4 * (size_t)d;
-        const uint32_t             bits =
+        const uint32_t bits =
             at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
         memcpy(own + d, &bits, sizeof bits);
     }
@@ -117,20 +118,21 @@ static size_t number_of(const char *name, const char *slug)
     if (strncmp(name, slug, n) != 0) return 0;
     if (name[n] == '\0') return 1;
     if (name[n] != '-' || name[n + 1] < '1' || name[n + 1] > '9') return 0;
-    char                    *end;
+    char *end;
     const unsigned long long number = strtoull(name + n + 1, &end, 10);
     return *end == '\0' && number >= 2 && number < SIZE_MAX ? (size_t)number : 0;
 }
 
-weir_status state_index_free_name(const state_index *index, const char *slug,
-                                  char out[WEIR_STATE_NAME + 1])
+weir_status state_index_free_name(
+    const state_index *index, const char *slug, char out[WEIR_STATE_NAME + 1]
+)
 {
     const size_t most = index->n_live + 2; /* of so many numbers one is free */
-    bool *const  taken = weir_memory_take_zero(most, sizeof *taken);
+    bool *const taken = weir_memory_take_zero(most, sizeof *taken);
     if (taken == NULL) return WEIR_ENOMEM;
     for (size_t i = 0; i < index->n_entries; i++) {
         const state_entry *const entry = state_index_at(index, i);
-        const size_t             number = entry->is_live ? number_of(entry->info.name, slug) : 0;
+        const size_t number = entry->is_live ? number_of(entry->info.name, slug) : 0;
         if (number > 0 && number < most) taken[number] = true;
     }
     size_t number = 1;
@@ -148,7 +150,7 @@ weir_status state_index_free_name(const state_index *index, const char *slug,
  * vector. */
 static float product(const float *a, const float *b, int32_t dim)
 {
-    float        sums[LANES] = { 0 };
+    float sums[LANES] = { 0 };
     const size_t n = padded(dim);
     for (size_t i = 0; i < n; i += LANES)
         for (size_t l = 0; l < LANES; l++) sums[l] += a[i + l] * b[i + l];
@@ -160,8 +162,8 @@ static float product(const float *a, const float *b, int32_t dim)
 /* The best so far: entries by falling similarity, of equal ones the newer first. */
 typedef struct best {
     const state_entry **entries; /* [most] */
-    float              *similarities;
-    size_t              n, most;
+    float *similarities;
+    size_t n, most;
 } best;
 
 /* Entries come in the order of their serials. */
@@ -177,12 +179,14 @@ static void offer(best *b, const state_entry *entry, float similarity)
     b->similarities[at] = similarity;
 }
 
-weir_status state_index_route(const state_index *index, const weir_states_question *question,
-                              double length, weir_state_hit *hits, size_t *n)
+weir_status state_index_route(
+    const state_index *index, const weir_states_question *question, double length,
+    weir_state_hit *hits, size_t *n
+)
 {
     const state_entry *entries[WEIR_STATE_HITS];
-    float              similarities[WEIR_STATE_HITS];
-    best         b = { .entries = entries, .similarities = similarities, .most = question->most };
+    float similarities[WEIR_STATE_HITS];
+    best b = { .entries = entries, .similarities = similarities, .most = question->most };
     float *const wanted = weir_memory_take_zero(padded(index->dim), sizeof *wanted);
     if (wanted == NULL) return WEIR_ENOMEM;
     for (int32_t d = 0; d < index->dim; d++)

@@ -49,8 +49,10 @@ enum {
     FLAG_8_BITS = 4,
     FLAG_4_BITS = 8
 };
-_Static_assert(AT_METADATA + WEIR_STATE_METADATA == STATE_RECORD_VECTOR,
-               "metadata ends where the vector begins");
+_Static_assert(
+    AT_METADATA + WEIR_STATE_METADATA == STATE_RECORD_VECTOR,
+    "metadata ends where the vector begins"
+);
 _Static_assert((int)AT_RECORD_END <= (int)AT_METADATA, "fields end before the metadata");
 
 static void put(unsigned char *at, uint64_t value, int n)
@@ -93,12 +95,15 @@ void state_header_encode(unsigned char out[STATE_HEADER], const state_log_header
 
 static weir_status damaged(const char *path, const char *what, weir_error *error)
 {
-    return weir_error_set(error, WEIR_EFORMAT, "%s: damaged: %s; put back a good copy of it", path,
-                          what);
+    return weir_error_set(
+        error, WEIR_EFORMAT, "%s: damaged: %s; put back a good copy of it", path, what
+    );
 }
 
-weir_status state_header_decode(state_log_header *out, const unsigned char bytes[STATE_HEADER],
-                                const char *path, weir_error *error)
+weir_status state_header_decode(
+    state_log_header *out, const unsigned char bytes[STATE_HEADER], const char *path,
+    weir_error *error
+)
 {
     const uint64_t version = get(bytes + AT_VERSION, 4), dim = get(bytes + AT_DIM, 4),
                    bits = get(bytes + AT_STATE_BITS, 4);
@@ -109,7 +114,8 @@ weir_status state_header_decode(state_log_header *out, const unsigned char bytes
             error, WEIR_EUNSUPPORTED,
             "%s: a state database of version %" PRIu64
             ", this program reads versions 1 to %d; use the program that wrote it",
-            path, version, (int)WEIR_STATES_VERSION);
+            path, version, (int)WEIR_STATES_VERSION
+        );
     if (get(bytes + AT_HEADER_CHECKSUM, 8) != XXH3_64bits(bytes, AT_HEADER_CHECKSUM))
         return damaged(path, "the header's checksum is wrong", error);
     state_log_header header = {
@@ -123,8 +129,9 @@ weir_status state_header_decode(state_log_header *out, const unsigned char bytes
         get(bytes + AT_RECORD_BYTES, 4) != state_record_bytes((int32_t)dim) ||
         (bits != 0 && bits != 8 && bits != 4) || (bits != 0 && version < 2) ||
         header.next_serial < 1 || !is_count(header.next_serial) ||
-        !weir_bytes_text(header.kind.embedding, bytes + AT_EMBEDDING,
-                         sizeof header.kind.embedding) ||
+        !weir_bytes_text(
+            header.kind.embedding, bytes + AT_EMBEDDING, sizeof header.kind.embedding
+        ) ||
         !weir_bytes_are_zero(bytes + AT_HEADER_END, AT_HEADER_CHECKSUM - AT_HEADER_END))
         return damaged(path, "the header holds numbers that this version does not have", error);
     *out = header;
@@ -160,11 +167,12 @@ static uint64_t checksum(const unsigned char *record, const state_log_header *he
     return XXH3_64bits_withSeed(record, state_record_bytes(header->kind.dim) - 8, header->id);
 }
 
-void state_record_encode(unsigned char *out, const state_record *record,
-                         const state_log_header *header)
+void state_record_encode(
+    unsigned char *out, const state_record *record, const state_log_header *header
+)
 {
     const weir_state_info *const info = &record->info;
-    const size_t                 n = state_record_bytes(header->kind.dim);
+    const size_t n = state_record_bytes(header->kind.dim);
     memset(out, 0, n);
     put(out + AT_MARK, MARK, 4);
     put(out + AT_TYPE, (uint64_t)record->type, 4);
@@ -200,19 +208,20 @@ static double decode_length(const unsigned char *at, int32_t dim)
     double squares = 0;
     for (int32_t i = 0; i < dim; i++) {
         const uint32_t bits = (uint32_t)get(at + 4 * (size_t)i, 4);
-        float          value;
+        float value;
         memcpy(&value, &bits, sizeof value);
         squares += (double)value * (double)value;
     }
     return length_of(squares);
 }
 
-static bool decode_added(state_record *out, const unsigned char *bytes, int32_t dim,
-                         int32_t version, size_t n)
+static bool decode_added(
+    state_record *out, const unsigned char *bytes, int32_t dim, int32_t version, size_t n
+)
 {
     weir_state_info *const info = &out->info;
     const uint64_t flags = get(bytes + AT_FLAGS, 4), n_metadata = get(bytes + AT_N_METADATA, 4);
-    const size_t   end = STATE_RECORD_VECTOR + (size_t)dim * sizeof(float);
+    const size_t end = STATE_RECORD_VECTOR + (size_t)dim * sizeof(float);
     info->n_tokens = (int64_t)get(bytes + AT_TOKENS, 8);
     info->n_bytes = (int64_t)get(bytes + AT_BYTES, 8);
     const uint64_t most =
@@ -230,8 +239,9 @@ static bool decode_added(state_record *out, const unsigned char *bytes, int32_t 
         !weir_bytes_text(info->label, bytes + AT_LABEL, sizeof info->label) ||
         !state_name_is_good(info->name) || info->label[0] == '\0' ||
         !weir_bytes_are_zero(bytes + AT_RECORD_END, AT_METADATA - AT_RECORD_END) ||
-        !weir_bytes_are_zero(bytes + AT_METADATA + n_metadata,
-                             WEIR_STATE_METADATA - (size_t)n_metadata) ||
+        !weir_bytes_are_zero(
+            bytes + AT_METADATA + n_metadata, WEIR_STATE_METADATA - (size_t)n_metadata
+        ) ||
         !weir_bytes_are_zero(bytes + end, n - 8 - end))
         return false;
     out->metadata = (const char *)bytes + AT_METADATA;
@@ -242,10 +252,11 @@ static bool decode_added(state_record *out, const unsigned char *bytes, int32_t 
                : weir_bytes_are_zero(bytes + STATE_RECORD_VECTOR, (size_t)dim * sizeof(float));
 }
 
-bool state_record_decode(state_record *out, const unsigned char *bytes,
-                         const state_log_header *header)
+bool state_record_decode(
+    state_record *out, const unsigned char *bytes, const state_log_header *header
+)
 {
-    const size_t   n = state_record_bytes(header->kind.dim);
+    const size_t n = state_record_bytes(header->kind.dim);
     const uint64_t type = get(bytes + AT_TYPE, 4);
     if (get(bytes + AT_MARK, 4) != MARK || get(bytes + n - 8, 8) != checksum(bytes, header))
         return false;

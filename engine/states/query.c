@@ -27,8 +27,10 @@ weir_status state_metadata_check(const char *metadata, size_t n, weir_error *err
 {
     json_t *root = NULL;
     if (n > WEIR_STATE_METADATA)
-        return weir_error_set(error, WEIR_EINVAL, "the metadata has %zu bytes, at most %d are kept",
-                              n, (int)WEIR_STATE_METADATA);
+        return weir_error_set(
+            error, WEIR_EINVAL, "the metadata has %zu bytes, at most %d are kept", n,
+            (int)WEIR_STATE_METADATA
+        );
     weir_status status =
         weir_json_parse_within(&root, metadata, n, "metadata", &weir_json_request, error);
     if (status == WEIR_EFORMAT)
@@ -39,29 +41,35 @@ weir_status state_metadata_check(const char *metadata, size_t n, weir_error *err
     return status;
 }
 
-weir_status state_vector_check(const weir_states *s, const float *vector, double *length,
-                               weir_error *error)
+weir_status state_vector_check(
+    const weir_states *s, const float *vector, double *length, weir_error *error
+)
 {
     const int32_t dim = s->header.kind.dim;
     if (dim == 0)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "%s: this database has no vectors; make one that has", s->folder);
+        return weir_error_set(
+            error, WEIR_EINVAL, "%s: this database has no vectors; make one that has", s->folder
+        );
     *length = state_vector_length(vector, dim);
     if (*length > 0) return WEIR_OK;
-    return weir_error_set(error, WEIR_EINVAL,
-                          "the vector of %d numbers has no direction: it is zero, too long, or "
-                          "holds what is no number",
-                          (int)dim);
+    return weir_error_set(
+        error, WEIR_EINVAL,
+        "the vector of %d numbers has no direction: it is zero, too long, or "
+        "holds what is no number",
+        (int)dim
+    );
 }
 
 static weir_status not_found(const weir_states *s, const char *name, weir_error *error)
 {
-    return weir_error_set(error, WEIR_ENOTFOUND, "%s: there is no state %.*s", s->folder,
-                          (int)WEIR_STATE_NAME, name);
+    return weir_error_set(
+        error, WEIR_ENOTFOUND, "%s: there is no state %.*s", s->folder, (int)WEIR_STATE_NAME, name
+    );
 }
 
-weir_status weir_states_find(weir_states *states, const char *name, weir_state_info *out,
-                             weir_error *error)
+weir_status weir_states_find(
+    weir_states *states, const char *name, weir_state_info *out, weir_error *error
+)
 {
     WEIR_TRY(look(states, error));
     const state_entry *const entry = state_index_name(&states->index, name);
@@ -77,8 +85,10 @@ static bool is_of(const weir_state_info *info, const char *owner)
     return strcmp(own, owner != NULL ? owner : "") == 0;
 }
 
-weir_status weir_states_find_source(weir_states *states, const uint64_t source[2],
-                                    const char *owner, weir_state_info *out, weir_error *error)
+weir_status weir_states_find_source(
+    weir_states *states, const uint64_t source[2], const char *owner, weir_state_info *out,
+    weir_error *error
+)
 {
     bool is_there = false;
     WEIR_TRY(look(states, error));
@@ -90,49 +100,58 @@ weir_status weir_states_find_source(weir_states *states, const uint64_t source[2
         if (is_there) *out = entry->info;
     }
     leave(states);
-    return is_there ? WEIR_OK
-                    : weir_error_set(error, WEIR_ENOTFOUND, "%s: there is no state of this source",
-                                     states->folder);
+    return is_there
+               ? WEIR_OK
+               : weir_error_set(
+                     error, WEIR_ENOTFOUND, "%s: there is no state of this source", states->folder
+                 );
 }
 
-static weir_status read_metadata(const weir_states *s, const weir_state_info *info,
-                                 weir_buffer *out, unsigned char *memory, weir_error *error)
+static weir_status read_metadata(
+    const weir_states *s, const weir_state_info *info, weir_buffer *out, unsigned char *memory,
+    weir_error *error
+)
 {
     const state_entry *const entry = state_index_serial(&s->index, info->serial);
-    state_record             record;
+    state_record record;
     if (entry == NULL) return not_found(s, info->name, error);
     WEIR_TRY(state_log_record(s, entry, memory, &record, error));
     weir_status status = WEIR_OK;
     if (record.n_metadata > 0)
         status = state_metadata_check(record.metadata, record.n_metadata, NULL);
     if (status != WEIR_OK && status != WEIR_ENOMEM)
-        return weir_error_set(error, WEIR_EFORMAT, "%s: the metadata of state %s is no JSON object",
-                              s->folder, info->name);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: the metadata of state %s is no JSON object", s->folder,
+            info->name
+        );
     if (status == WEIR_OK)
         status = record.n_metadata > 0 ? weir_buffer_add(out, record.metadata, record.n_metadata)
                                        : weir_buffer_text(out, "{}");
-    return status == WEIR_OK
-               ? WEIR_OK
-               : weir_error_set(error, status, "%s: no memory for the metadata of state %s",
-                                s->folder, info->name);
+    return status == WEIR_OK ? WEIR_OK
+                             : weir_error_set(
+                                   error, status, "%s: no memory for the metadata of state %s",
+                                   s->folder, info->name
+                               );
 }
 
-weir_status weir_states_metadata(weir_states *states, const weir_state_info *info, weir_buffer *out,
-                                 weir_error *error)
+weir_status weir_states_metadata(
+    weir_states *states, const weir_state_info *info, weir_buffer *out, weir_error *error
+)
 {
     WEIR_TRY(look(states, error));
     unsigned char *const memory = weir_memory_take(state_record_bytes(states->header.kind.dim));
-    const weir_status    status =
+    const weir_status status =
         memory != NULL
-               ? read_metadata(states, info, out, memory, error)
-               : weir_error_set(error, WEIR_ENOMEM, "%s: no memory for metadata", states->folder);
+            ? read_metadata(states, info, out, memory, error)
+            : weir_error_set(error, WEIR_ENOMEM, "%s: no memory for metadata", states->folder);
     leave(states);
     weir_memory_give(memory);
     return status;
 }
 
-weir_status weir_states_payload(weir_states *states, const weir_state_info *info,
-                                char path[PATH_MAX], weir_error *error)
+weir_status weir_states_payload(
+    weir_states *states, const weir_state_info *info, char path[PATH_MAX], weir_error *error
+)
 {
     weir_state_info found = { 0 };
     WEIR_TRY(state_file_path(path, states->folder, info->name, info->serial, error));
@@ -140,21 +159,24 @@ weir_status weir_states_payload(weir_states *states, const weir_state_info *info
     if (status == WEIR_ENOTFOUND)
         return weir_error_set(
             error, status, "%s: the file of state %s is gone; delete the state and make it again",
-            path, info->name);
+            path, info->name
+        );
     if (status != WEIR_OK) return status;
     if (memcmp(found.payload, info->payload, sizeof found.payload) == 0) return WEIR_OK;
     return weir_error_set(
         error, WEIR_EMISMATCH,
         "%s: not the file that was added as state %s; delete the state and make it again", path,
-        info->name);
+        info->name
+    );
 }
 
-weir_status weir_states_vector(weir_states *states, const weir_state_info *info, float *vector,
-                               weir_error *error)
+weir_status weir_states_vector(
+    weir_states *states, const weir_state_info *info, float *vector, weir_error *error
+)
 {
     WEIR_TRY(look(states, error));
     const state_index *const index = &states->index;
-    bool                     is_there = false;
+    bool is_there = false;
     for (size_t i = 0; i < index->n_entries && !is_there; i++) {
         const state_entry *const entry = state_index_at(index, i);
         is_there = entry->is_live && entry->info.serial == info->serial && entry->info.has_vector;
@@ -162,9 +184,11 @@ weir_status weir_states_vector(weir_states *states, const weir_state_info *info,
             memcpy(vector, state_index_vector(index, i), (size_t)index->dim * sizeof *vector);
     }
     leave(states);
-    return is_there ? WEIR_OK
-                    : weir_error_set(error, WEIR_ENOTFOUND, "%s: state %s has no vector",
-                                     states->folder, info->name);
+    return is_there
+               ? WEIR_OK
+               : weir_error_set(
+                     error, WEIR_ENOTFOUND, "%s: state %s has no vector", states->folder, info->name
+                 );
 }
 
 weir_status weir_states_bytes(weir_states *states, int64_t *n_bytes, weir_error *error)
@@ -175,15 +199,17 @@ weir_status weir_states_bytes(weir_states *states, int64_t *n_bytes, weir_error 
     return WEIR_OK;
 }
 
-weir_status weir_states_list(weir_states *states, const weir_states_page *page,
-                             weir_state_info **out, size_t *n, size_t *total, weir_error *error)
+weir_status weir_states_list(
+    weir_states *states, const weir_states_page *page, weir_state_info **out, size_t *n,
+    size_t *total, weir_error *error
+)
 {
     WEIR_TRY(look(states, error));
     const state_index *const index = &states->index;
-    const size_t             room = page->most < index->n_live ? page->most : index->n_live;
-    weir_state_info *const   list = weir_memory_take((room > 0 ? room : 1) * sizeof *list);
-    size_t                   found = 0;
-    size_t                   accepted = 0;
+    const size_t room = page->most < index->n_live ? page->most : index->n_live;
+    weir_state_info *const list = weir_memory_take((room > 0 ? room : 1) * sizeof *list);
+    size_t found = 0;
+    size_t accepted = 0;
     for (size_t i = index->n_entries; list != NULL && i-- > 0;) {
         const state_entry *const entry = state_index_at(index, i);
         if (!entry->is_live || (page->accepts != NULL && !page->accepts(page->user, &entry->info)))
@@ -195,20 +221,25 @@ weir_status weir_states_list(weir_states *states, const weir_states_page *page,
     *total = accepted;
     leave(states);
     if (list == NULL)
-        return weir_error_set(error, WEIR_ENOMEM, "%s: no memory for a list of %zu states",
-                              states->folder, room);
+        return weir_error_set(
+            error, WEIR_ENOMEM, "%s: no memory for a list of %zu states", states->folder, room
+        );
     *out = list;
     *n = found;
     return WEIR_OK;
 }
 
-weir_status weir_states_route(weir_states *states, const weir_states_question *question,
-                              weir_state_hit *hits, size_t *n, weir_error *error)
+weir_status weir_states_route(
+    weir_states *states, const weir_states_question *question, weir_state_hit *hits, size_t *n,
+    weir_error *error
+)
 {
     double length = 0;
     if (question->most < 1 || question->most > WEIR_STATE_HITS)
-        return weir_error_set(error, WEIR_EINVAL, "one question finds 1 to %d states, not %zu",
-                              (int)WEIR_STATE_HITS, question->most);
+        return weir_error_set(
+            error, WEIR_EINVAL, "one question finds 1 to %d states, not %zu", (int)WEIR_STATE_HITS,
+            question->most
+        );
     WEIR_TRY(look(states, error));
     weir_status status = state_vector_check(states, question->vector, &length, error);
     if (status == WEIR_OK) {

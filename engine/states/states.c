@@ -27,8 +27,9 @@ static weir_status open_guard(int *guard, const char *folder, weir_error *error)
 {
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s/states.lock", folder) >= (int)sizeof path)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "%s: the path of a database in it would be too long", folder);
+        return weir_error_set(
+            error, WEIR_EINVAL, "%s: the path of a database in it would be too long", folder
+        );
     *guard = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     return *guard >= 0
                ? WEIR_OK
@@ -47,15 +48,17 @@ static weir_status take_guard(int guard, const char *folder, weir_error *error)
     return weir_error_set(
         error, WEIR_ECANCELED,
         "%s: another process has been writing to this state database for half a minute; try again",
-        folder);
+        folder
+    );
 }
 
 /* This thread is the only writer, and knows what is there. */
 static weir_status begin(weir_states *s, weir_error *error)
 {
     if (s->guard < 0)
-        return weir_error_set(error, WEIR_EINVAL, "%s: the state database was opened to be read",
-                              s->folder);
+        return weir_error_set(
+            error, WEIR_EINVAL, "%s: the state database was opened to be read", s->folder
+        );
     (void)pthread_mutex_lock(&s->writer);
     weir_status status = take_guard(s->guard, s->folder, error);
     if (status == WEIR_OK) {
@@ -78,23 +81,27 @@ static void end(weir_states *s)
 static weir_status check_kind(const weir_states_kind *kind, weir_error *error)
 {
     if (kind->dim < 0 || kind->dim > WEIR_STATE_DIM)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "vectors of states have 0 to %d dimensions, not %d",
-                              (int)WEIR_STATE_DIM, (int)kind->dim);
+        return weir_error_set(
+            error, WEIR_EINVAL, "vectors of states have 0 to %d dimensions, not %d",
+            (int)WEIR_STATE_DIM, (int)kind->dim
+        );
     if (kind->state_bits != 0 && kind->state_bits != 8 && kind->state_bits != 4)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "states are kept in 8 or 4 bits, or as they are, not in %d bits",
-                              (int)kind->state_bits);
+        return weir_error_set(
+            error, WEIR_EINVAL, "states are kept in 8 or 4 bits, or as they are, not in %d bits",
+            (int)kind->state_bits
+        );
     if (strnlen(kind->embedding, sizeof kind->embedding) == sizeof kind->embedding)
-        return weir_error_set(error, WEIR_EINVAL, "what vectors are is named in at most %d bytes",
-                              (int)WEIR_STATE_EMBEDDING);
+        return weir_error_set(
+            error, WEIR_EINVAL, "what vectors are is named in at most %d bytes",
+            (int)WEIR_STATE_EMBEDDING
+        );
     return WEIR_OK;
 }
 
 static weir_status write_empty(const char *folder, const weir_states_kind *kind, weir_error *error)
 {
-    char             path[PATH_MAX];
-    unsigned char    bytes[STATE_HEADER];
+    char path[PATH_MAX];
+    unsigned char bytes[STATE_HEADER];
     state_log_header header = { .kind = { .model = { kind->model[0], kind->model[1] },
                                           .dim = kind->dim,
                                           .state_bits = kind->state_bits,
@@ -109,7 +116,8 @@ static weir_status write_empty(const char *folder, const weir_states_kind *kind,
     if (weir_file_exists(path))
         return weir_error_set(
             error, WEIR_EINVAL,
-            "%s: there is a state database already; use it, or choose another folder", folder);
+            "%s: there is a state database already; use it, or choose another folder", folder
+        );
     state_header_encode(bytes, &header);
     return weir_file_write_private(path, bytes, sizeof bytes, error);
 }
@@ -119,8 +127,9 @@ weir_status weir_states_create(const char *folder, const weir_states_kind *kind,
     int guard;
     WEIR_TRY(check_kind(kind, error));
     if (mkdir(folder, 0700) != 0 && errno != EEXIST)
-        return weir_error_set(error, WEIR_EIO, "%s: cannot make this folder: %s", folder,
-                              strerror(errno));
+        return weir_error_set(
+            error, WEIR_EIO, "%s: cannot make this folder: %s", folder, strerror(errno)
+        );
     WEIR_TRY(open_guard(&guard, folder, error));
     weir_status status = take_guard(guard, folder, error);
     if (status == WEIR_OK) status = write_empty(folder, kind, error);
@@ -133,8 +142,9 @@ static weir_status settle(weir_states *s, bool writes, weir_error *error)
     WEIR_TRY(state_log_read(s, error));
     const int64_t n_damaged = s->n_damaged;
     if (n_damaged > 0)
-        weir_log(WEIR_LOG_WARNING, "%s: %" PRId64 " records of its log are damaged", s->folder,
-                 n_damaged);
+        weir_log(
+            WEIR_LOG_WARNING, "%s: %" PRId64 " records of its log are damaged", s->folder, n_damaged
+        );
     WEIR_TRY(state_folder_settle(s, writes, error));
     return writes && state_log_wants_compacting(s) ? state_log_compact(s, error) : WEIR_OK;
 }
@@ -143,14 +153,17 @@ static weir_status check_model(const weir_states *s, const uint64_t *model, weir
 {
     const uint64_t *const own = s->header.kind.model;
     if (model == NULL || memcmp(own, model, sizeof s->header.kind.model) == 0) return WEIR_OK;
-    return weir_error_set(error, WEIR_EMISMATCH,
-                          "%s: a database of states of another model: its digest is %016" PRIx64
-                          ", that of the model here %016" PRIx64,
-                          s->folder, own[0], model[0]);
+    return weir_error_set(
+        error, WEIR_EMISMATCH,
+        "%s: a database of states of another model: its digest is %016" PRIx64
+        ", that of the model here %016" PRIx64,
+        s->folder, own[0], model[0]
+    );
 }
 
-static weir_status open_states(weir_states *s, const weir_states_options *options,
-                               weir_error *error)
+static weir_status open_states(
+    weir_states *s, const weir_states_options *options, weir_error *error
+)
 {
     char path[PATH_MAX];
     if (s->folder == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for a path");
@@ -166,8 +179,9 @@ static weir_status open_states(weir_states *s, const weir_states_options *option
     return status;
 }
 
-weir_status weir_states_open(weir_states **out, const weir_states_options *options,
-                             weir_error *error)
+weir_status weir_states_open(
+    weir_states **out, const weir_states_options *options, weir_error *error
+)
 {
     weir_states *const s = calloc(1, sizeof *s);
     if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the state database");
@@ -205,8 +219,9 @@ const weir_states_kind *weir_states_kind_of(const weir_states *states)
 }
 
 /* ---- changing -------------------------------------------------------------------------------- */
-static weir_status check_new(const weir_states *s, const weir_new_state *state,
-                             state_record *record, weir_error *error)
+static weir_status check_new(
+    const weir_states *s, const weir_new_state *state, state_record *record, weir_error *error
+)
 {
     double length;
     WEIR_TRY(weir_state_label(record->info.label, state->label, error));
@@ -224,15 +239,17 @@ static void slug_of(char out[WEIR_STATE_NAME + 1], const char *label, const char
     char slug[WEIR_STATE_NAME + 1];
     weir_state_slug(slug, label);
     if (owner != NULL)
-        (void)snprintf(out, WEIR_STATE_NAME + 1, "%.*s-%.*s", WEIR_STATE_OWNER + 1, owner,
-                       (int)OWNED, slug);
+        (void)snprintf(
+            out, WEIR_STATE_NAME + 1, "%.*s-%.*s", WEIR_STATE_OWNER + 1, owner, (int)OWNED, slug
+        );
     else
         (void)snprintf(out, WEIR_STATE_NAME + 1, "%s", slug);
 }
 
 /* A serial, a name, and room for the entry. */
-static weir_status choose_place(weir_states *s, weir_state_info *info, const char *owner,
-                                weir_error *error)
+static weir_status choose_place(
+    weir_states *s, weir_state_info *info, const char *owner, weir_error *error
+)
 {
     char slug[WEIR_STATE_NAME + 1];
     slug_of(slug, info->label, owner);
@@ -246,7 +263,8 @@ static weir_status choose_place(weir_states *s, weir_state_info *info, const cha
                : weir_error_set(
                      error, status,
                      "%s: no memory for one more state (memory.host; of a server states.memory)",
-                     s->folder);
+                     s->folder
+                 );
 }
 
 static weir_status append(weir_states *s, const state_record *record, weir_error *error)
@@ -266,18 +284,20 @@ static weir_status find_room(weir_states *s, int64_t *room, weir_error *error)
     (void)pthread_rwlock_unlock(&s->lock);
     *room = s->disk - used;
     if (*room > 0) return WEIR_OK;
-    return weir_error_set(error, WEIR_EFULL,
-                          "%s: its states take %" PRId64 " bytes, %" PRId64
-                          " are allowed (states.disk); delete some",
-                          s->folder, used, s->disk);
+    return weir_error_set(
+        error, WEIR_EFULL,
+        "%s: its states take %" PRId64 " bytes, %" PRId64 " are allowed (states.disk); delete some",
+        s->folder, used, s->disk
+    );
 }
 
-static weir_status add(weir_states *s, const weir_new_state *state, state_record *record,
-                       weir_error *error)
+static weir_status add(
+    weir_states *s, const weir_new_state *state, state_record *record, weir_error *error
+)
 {
-    char                   path[PATH_MAX];
+    char path[PATH_MAX];
     weir_state_info *const info = &record->info;
-    int64_t                room = 0;
+    int64_t room = 0;
     WEIR_TRY(find_room(s, &room, error));
     WEIR_TRY(choose_place(s, info, state->owner, error));
     WEIR_TRY(state_file_path(path, s->folder, info->name, info->serial, error));
@@ -290,8 +310,9 @@ static weir_status add(weir_states *s, const weir_new_state *state, state_record
     return status;
 }
 
-weir_status weir_states_add(weir_states *states, const weir_new_state *state, weir_state_info *out,
-                            weir_error *error)
+weir_status weir_states_add(
+    weir_states *states, const weir_new_state *state, weir_state_info *out, weir_error *error
+)
 {
     state_record record = { .type = STATE_ADDED,
                             .vector = state->vector,
@@ -309,7 +330,7 @@ weir_status weir_states_add(weir_states *states, const weir_new_state *state, we
  * opened, which looks after their files. */
 static void compact(weir_states *s)
 {
-    weir_error  why = { 0 };
+    weir_error why = { 0 };
     weir_status status = WEIR_OK;
     (void)pthread_rwlock_wrlock(&s->lock);
     if (s->n_damaged == 0 && state_log_wants_compacting(s)) status = state_log_compact(s, &why);
@@ -320,7 +341,7 @@ static void compact(weir_states *s)
 
 static weir_status remove_named(weir_states *s, const char *name, weir_error *error)
 {
-    char            path[PATH_MAX];
+    char path[PATH_MAX];
     weir_state_info info;
     WEIR_TRY(weir_states_find(s, name, &info, error));
     const state_record record = { .type = STATE_REMOVED,

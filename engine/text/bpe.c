@@ -20,7 +20,7 @@ void weir_bpe_scratch_free(weir_bpe_scratch *scratch)
 static weir_status reserve(weir_bpe_scratch *scratch, size_t n)
 {
     if (n > scratch->symbols_capacity) {
-        const size_t       capacity = n + n / 2 + 64; /* n <= 2^30 */
+        const size_t capacity = n + n / 2 + 64; /* n <= 2^30 */
         weir_symbol *const symbols =
             weir_memory_resize(scratch->symbols, capacity * sizeof *symbols);
         if (symbols == NULL) return WEIR_ENOMEM;
@@ -29,7 +29,7 @@ static weir_status reserve(weir_bpe_scratch *scratch, size_t n)
     }
     /* Each of the n - 1 pairs enters once, each of at most n - 1 merges makes two new pairs. */
     if (3 * n > scratch->heap_capacity) {
-        const size_t    capacity = 3 * (n + n / 2 + 64);
+        const size_t capacity = 3 * (n + n / 2 + 64);
         uint64_t *const heap = weir_memory_resize(scratch->heap, capacity * sizeof *heap);
         if (heap == NULL) return WEIR_ENOMEM;
         scratch->heap = heap;
@@ -41,7 +41,7 @@ static weir_status reserve(weir_bpe_scratch *scratch, size_t n)
 static void push(weir_bpe_scratch *scratch, uint64_t entry)
 {
     uint64_t *const heap = scratch->heap;
-    size_t          i = scratch->heap_size++;
+    size_t i = scratch->heap_size++;
     for (; i > 0 && heap[(i - 1) / 2] > entry; i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
     heap[i] = entry;
 }
@@ -49,9 +49,9 @@ static void push(weir_bpe_scratch *scratch, uint64_t entry)
 static uint64_t pop(weir_bpe_scratch *scratch)
 {
     uint64_t *const heap = scratch->heap;
-    const uint64_t  top = heap[0], last = heap[--scratch->heap_size];
-    const size_t    n = scratch->heap_size;
-    size_t          i = 0;
+    const uint64_t top = heap[0], last = heap[--scratch->heap_size];
+    const size_t n = scratch->heap_size;
+    size_t i = 0;
     for (size_t child; (child = 2 * i + 1) < n; i = child) {
         if (child + 1 < n && heap[child + 1] < heap[child]) child++;
         if (heap[child] >= last) break;
@@ -65,12 +65,14 @@ static uint64_t pop(weir_bpe_scratch *scratch)
 /* Looks up the merge of symbol i with the next one and puts it on the heap. */
 static void look(weir_bpe_scratch *scratch, const weir_pair_map *merges, uint32_t i)
 {
-    weir_symbol *const          symbol = &scratch->symbols[i];
+    weir_symbol *const symbol = &scratch->symbols[i];
     const weir_pair_slot *const merge =
         symbol->next == none
             ? NULL
-            : weir_pair_find(merges, weir_pair_key((uint32_t)symbol->id,
-                                                   (uint32_t)scratch->symbols[symbol->next].id));
+            : weir_pair_find(
+                  merges,
+                  weir_pair_key((uint32_t)symbol->id, (uint32_t)scratch->symbols[symbol->next].id)
+              );
     symbol->rank = merge == NULL ? none : merge->number;
     if (merge == NULL) return;
     symbol->joined = merge->id;
@@ -91,8 +93,10 @@ static void join(weir_bpe_scratch *scratch, const weir_pair_map *merges, uint32_
     if (symbol->previous != none) look(scratch, merges, symbol->previous);
 }
 
-weir_status weir_bpe_encode(weir_bpe_scratch *scratch, weir_ids *out, const weir_pair_map *merges,
-                            const int32_t byte_ids[256], const char *piece, size_t n)
+weir_status weir_bpe_encode(
+    weir_bpe_scratch *scratch, weir_ids *out, const weir_pair_map *merges,
+    const int32_t byte_ids[256], const char *piece, size_t n
+)
 {
     WEIR_DASSERT(n <= PIECE_MAX_BYTES);
     if (n == 1) return weir_ids_add(out, byte_ids[(unsigned char)piece[0]]);

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 typedef struct weir_symbol {
-    int32_t  id, joined; /* its token; the token that it makes with the next one */
+    int32_t id, joined; /* its token; the token that it makes with the next one */
     uint32_t rank, previous,
         next; /* of that merge, UINT32_MAX: none; neighbours, UINT32_MAX: none */
 } weir_symbol;
@@ -20,20 +20,20 @@ typedef struct weir_symbol {
 /* Memory of one thread, reused from piece to piece. Zero-initialise. */
 typedef struct weir_bpe_scratch {
     weir_symbol *symbols;
-    uint64_t    *heap; /* rank in the high half, position in the low half; stale entries are dropped
-                          when popped */
-    size_t       symbols_capacity, heap_capacity, heap_size;
-    uint64_t     steps; /* heap entries taken so far: the work done, for tests */
+    /* Rank in the high half, position in the low half; stale entries are dropped when popped */
+    uint64_t *heap;
+    size_t symbols_capacity, heap_capacity, heap_size;
+    uint64_t steps; /* heap entries taken so far: the work done, for tests */
 } weir_bpe_scratch;
 
 void weir_bpe_scratch_free(weir_bpe_scratch *scratch);
 
 /* Appends the ids of `piece` [n <= 2^30]. byte_ids: token of each byte. merges: (left, right) to
  * rank and joined id. errors: ENOMEM */
-WEIR_MUST_CHECK weir_status weir_bpe_encode(weir_bpe_scratch *scratch, weir_ids *out,
-                                            const weir_pair_map *merges,
-                                            const int32_t byte_ids[256], const char *piece,
-                                            size_t n);
+WEIR_MUST_CHECK weir_status weir_bpe_encode(
+    weir_bpe_scratch *scratch, weir_ids *out, const weir_pair_map *merges,
+    const int32_t byte_ids[256], const char *piece, size_t n
+);
 
 #ifdef __cplusplus
 }

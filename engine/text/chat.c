@@ -20,14 +20,17 @@ struct weir_chat_template {
     weir_jinja_node *root;
 };
 
-weir_status weir_chat_template_open(weir_chat_template **out, const char *text, size_t length,
-                                    weir_error *error)
+weir_status weir_chat_template_open(
+    weir_chat_template **out, const char *text, size_t length, weir_error *error
+)
 {
-    weir_error          detail = { 0 };
+    weir_error detail = { 0 };
     weir_chat_template *chat = NULL;
     if (length > TEMPLATE_LIMIT)
-        return weir_error_set(error, WEIR_EFORMAT, "chat template: %zu bytes, at most %d are read",
-                              length, TEMPLATE_LIMIT);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "chat template: %zu bytes, at most %d are read", length,
+            TEMPLATE_LIMIT
+        );
     chat = weir_memory_take_zero(1, sizeof *chat);
     if (!chat) return weir_error_set(error, WEIR_ENOMEM, "chat template: no memory");
     chat->arena.limit = parse_memory;
@@ -61,10 +64,11 @@ void weir_chat_output_free(weir_chat_output *output)
  * --------------------------------------------------------------------------------------------------------------------------
  * / */
 
-static weir_status set_json(weir_jinja_state *state, const char *name, const json_t *json,
-                            weir_jinja_origin origin)
+static weir_status set_json(
+    weir_jinja_state *state, const char *name, const json_t *json, weir_jinja_origin origin
+)
 {
-    weir_jinja_value  v;
+    weir_jinja_value v;
     const weir_status status = weir_jinja_from_json(state->arena, &v, json, origin, false);
     if (status == WEIR_EINVAL)
         return weir_error_set(state->error, status, "%s: nested too deep", name);
@@ -86,8 +90,9 @@ static weir_status set_variables(weir_jinja_state *state, const json_t *variable
         (json_t *)(uintptr_t)variables; /* jansson's iterators take no const; nothing is changed */
     if (!json_is_object(variables)) return WEIR_OK;
     for (void *at = json_object_iter(object); at; at = json_object_iter_next(object, at))
-        WEIR_TRY(set_json(state, json_object_iter_key(at), json_object_iter_value(at),
-                          WEIR_JINJA_TEMPLATE));
+        WEIR_TRY(set_json(
+            state, json_object_iter_key(at), json_object_iter_value(at), WEIR_JINJA_TEMPLATE
+        ));
     return WEIR_OK;
 }
 
@@ -133,8 +138,10 @@ static weir_status mark_last_message(weir_jinja_state *state, const weir_jinja_l
         weir_jinja_entry *text = weir_jinja_dict_find_text(parts->items[i - 1].as.dict, "text", 4);
         if (text && text->value.kind == WEIR_JINJA_STRING) return append_mark(state, &text->value);
     }
-    return weir_error_set(state->error, WEIR_EINVAL,
-                          "continue_final_message: the last message has no text to continue");
+    return weir_error_set(
+        state->error, WEIR_EINVAL,
+        "continue_final_message: the last message has no text to continue"
+    );
 }
 
 static weir_status set_input(weir_jinja_state *state, const weir_chat_input *input)
@@ -147,8 +154,9 @@ static weir_status set_input(weir_jinja_state *state, const weir_chat_input *inp
     WEIR_TRY(set_json(state, "messages", input->messages, WEIR_JINJA_USER));
     WEIR_TRY(set_json(state, "tools", input->tools, WEIR_JINJA_USER));
     WEIR_TRY(set_json(state, "documents", input->documents, WEIR_JINJA_USER));
-    WEIR_TRY(weir_jinja_scope_set(state, state->scope, "add_generation_prompt",
-                                  weir_jinja_bool(input->add_generation_prompt)));
+    WEIR_TRY(weir_jinja_scope_set(
+        state, state->scope, "add_generation_prompt", weir_jinja_bool(input->add_generation_prompt)
+    ));
     const weir_jinja_list *messages =
         weir_jinja_dict_find_text(&state->scope->names, "messages", 8)->value.as.list;
     trust_known_roles(messages);
@@ -169,14 +177,15 @@ static weir_status cut_at_mark(weir_jinja_builder *text, weir_error *error)
     if (last == 0)
         return weir_error_set(
             error, WEIR_EINVAL,
-            "continue_final_message: the template does not print the last message");
+            "continue_final_message: the template does not print the last message"
+        );
     const size_t begin = last > 1 ? text->spans[last - 2].end : 0,
                  size = text->spans[last - 1].end - begin;
-    size_t     end = begin, step = 0;
+    size_t end = begin, step = 0;
     const bool whole =
         size >= sizeof mark - 1 && memcmp(text->bytes + begin, mark, sizeof mark - 1) == 0;
-    while (!whole && end > 0 &&
-           weir_jinja_is_space(weir_jinja_decode_last(text->bytes, end, &step)))
+    while (!whole && end > 0 && weir_jinja_is_space(weir_jinja_decode_last(text->bytes, end, &step))
+    )
         end -= step;
     text->size = end;
     text->n_spans = last - 1;
@@ -194,7 +203,7 @@ static weir_status copy_out(weir_chat_output *out, const weir_jinja_builder *tex
     if (n_user && !(out->user = weir_memory_take(n_user * sizeof *out->user))) return WEIR_ENOMEM;
     for (size_t i = 0, begin = 0; i < text->n_spans; begin = text->spans[i++].end) {
         const weir_jinja_span *span = &text->spans[i];
-        const size_t           at = out->text.size;
+        const size_t at = out->text.size;
         if (span->origin == WEIR_JINJA_MARK) continue;
         WEIR_TRY(weir_buffer_add(&out->text, text->bytes + begin, span->end - begin));
         if (span->origin != WEIR_JINJA_USER) continue;
@@ -206,16 +215,18 @@ static weir_status copy_out(weir_chat_output *out, const weir_jinja_builder *tex
     return weir_buffer_add(&out->text, "", 0);
 }
 
-static weir_status render(const weir_chat_template *chat, weir_chat_output *out,
-                          const weir_chat_input *input, weir_jinja_arena *arena, weir_error *error)
+static weir_status render(
+    const weir_chat_template *chat, weir_chat_output *out, const weir_chat_input *input,
+    weir_jinja_arena *arena, weir_error *error
+)
 {
     weir_jinja_builder text = weir_jinja_builder_new(arena);
-    weir_jinja_state   state = { .arena = arena,
-                                 .error = error,
-                                 .out = &text,
-                                 .steps_left = STEP_LIMIT,
-                                 .line = 1,
-                                 .now = input->now_unix_seconds };
+    weir_jinja_state state = { .arena = arena,
+                               .error = error,
+                               .out = &text,
+                               .steps_left = STEP_LIMIT,
+                               .line = 1,
+                               .now = input->now_unix_seconds };
     WEIR_TRY(set_input(&state, input));
     WEIR_TRY(weir_jinja_run(&state, &chat->root->body));
     WEIR_TRY(weir_jinja_step(&state, 0)); /* a comparison may have used up the steps */
@@ -223,18 +234,21 @@ static weir_status render(const weir_chat_template *chat, weir_chat_output *out,
     return copy_out(out, &text);
 }
 
-weir_status weir_chat_render(const weir_chat_template *chat, weir_chat_output *out,
-                             const weir_chat_input *input, weir_error *error)
+weir_status weir_chat_render(
+    const weir_chat_template *chat, weir_chat_output *out, const weir_chat_input *input,
+    weir_error *error
+)
 {
     weir_jinja_arena arena = { .limit = render_memory };
     weir_chat_output rendered = { 0 };
-    weir_error       detail = { 0 };
+    weir_error detail = { 0 };
     if (!json_is_array(input->messages))
         return weir_error_set(error, WEIR_EINVAL, "messages: an array is wanted");
     if (input->continue_final_message && input->add_generation_prompt)
         return weir_error_set(
             error, WEIR_EINVAL,
-            "continue_final_message and add_generation_prompt exclude each other");
+            "continue_final_message and add_generation_prompt exclude each other"
+        );
     const weir_status status = render(chat, &rendered, input, &arena, &detail);
     weir_jinja_arena_free(&arena);
     if (status == WEIR_OK) {
@@ -245,6 +259,6 @@ weir_status weir_chat_render(const weir_chat_template *chat, weir_chat_output *o
     if (detail.code == status) return weir_error_set(error, status, "%s", detail.text);
     if (status == WEIR_ENOMEM) return weir_error_set(error, status, "chat template: no memory");
     return weir_error_set(
-        error, status,
-        "chat template: the prompt or the memory to make it is larger than its limit");
+        error, status, "chat template: the prompt or the memory to make it is larger than its limit"
+    );
 }

@@ -41,8 +41,9 @@ static weir_status push_byte(weir_detokenizer *stream, weir_buffer *out, unsigne
     return WEIR_OK;
 }
 
-weir_status weir_detokenizer_push(weir_detokenizer *stream, weir_buffer *out, const char *bytes,
-                                  size_t n)
+weir_status weir_detokenizer_push(
+    weir_detokenizer *stream, weir_buffer *out, const char *bytes, size_t n
+)
 {
     for (size_t i = 0; i < n;) {
         size_t run = i;

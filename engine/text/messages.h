@@ -16,11 +16,11 @@ typedef struct weir_messages_place {
 /* chat: an array of messages, or an object with "messages", "tools", "documents" and further
  * template variables. Appends to ids and text, each of which may be NULL. Control tokens in what
  * users wrote stay text. EINVAL: another shape, or the template refuses it. */
-WEIR_MUST_CHECK weir_status weir_messages_render(weir_ids *ids, weir_buffer *text,
-                                                 const weir_tokenizer     *tokenizer,
-                                                 const weir_chat_template *chat_template,
-                                                 const json_t *chat, weir_messages_place place,
-                                                 weir_error *error);
+WEIR_MUST_CHECK weir_status weir_messages_render(
+    weir_ids *ids, weir_buffer *text, const weir_tokenizer *tokenizer,
+    const weir_chat_template *chat_template, const json_t *chat, weir_messages_place place,
+    weir_error *error
+);
 
 #ifdef __cplusplus
 }

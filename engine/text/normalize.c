@@ -27,7 +27,7 @@ bool weir_nfc_is_trivial(const char *text, size_t n)
 
 typedef struct code_points {
     utf8proc_int32_t *data, *spare;
-    size_t            count, capacity;
+    size_t count, capacity;
 } code_points;
 
 static weir_status reserve(code_points *codes, size_t extra)
@@ -53,10 +53,10 @@ static weir_status decompose(code_points *codes, const char *text, size_t n)
     for (size_t i = 0, length; i < n; i += length) {
         WEIR_TRY(reserve(codes, LONGEST));
         const utf8proc_int32_t code = weir_utf8_decode(text + i, &length);
-        int                    boundary = 0;
-        const utf8proc_ssize_t made =
-            utf8proc_decompose_char(code, codes->data + codes->count, LONGEST,
-                                    UTF8PROC_STABLE | UTF8PROC_COMPOSE, &boundary);
+        int boundary = 0;
+        const utf8proc_ssize_t made = utf8proc_decompose_char(
+            code, codes->data + codes->count, LONGEST, UTF8PROC_STABLE | UTF8PROC_COMPOSE, &boundary
+        );
         if (made < 0 || made > LONGEST) return WEIR_EFORMAT;
         codes->count += (size_t)made;
     }
@@ -96,8 +96,9 @@ static void order(code_points *codes)
 
 static weir_status compose(weir_buffer *out, code_points *codes)
 {
-    const utf8proc_ssize_t n = utf8proc_normalize_utf32(codes->data, (utf8proc_ssize_t)codes->count,
-                                                        UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    const utf8proc_ssize_t n = utf8proc_normalize_utf32(
+        codes->data, (utf8proc_ssize_t)codes->count, UTF8PROC_STABLE | UTF8PROC_COMPOSE
+    );
     if (n < 0) return WEIR_EFORMAT;
     WEIR_TRY(weir_buffer_reserve(out, 4 * (size_t)n));
     for (utf8proc_ssize_t i = 0; i < n; i++) {
@@ -122,7 +123,7 @@ static size_t copyable(const char *text, size_t n)
  * what is before. */
 static size_t stretch(const char *text, size_t n)
 {
-    bool   low_before = false;
+    bool low_before = false;
     size_t i = 0;
     for (size_t length = 0; i < n; i += length) {
         length = (size_t)weir_utf8_length((unsigned char)text[i]);

@@ -18,13 +18,13 @@ extern "C" {
 typedef struct weir_pair_slot {
     uint64_t key;
     uint32_t number;
-    int32_t  id;
+    int32_t id;
 } weir_pair_slot;
 
 /* Zero-initialise. The key UINT64_MAX marks an empty slot and is never put. */
 typedef struct weir_pair_map {
     weir_pair_slot *slots;
-    size_t          mask, count;
+    size_t mask, count;
 } weir_pair_map;
 
 static inline uint64_t weir_pair_key(uint32_t high, uint32_t low)
@@ -54,7 +54,7 @@ WEIR_MUST_CHECK weir_status weir_pair_reserve(weir_pair_map *map, size_t count);
 /* The slot of `key`, made with number 0 and id -1 when it is new; NULL when memory is short. It
  * moves with the next put. */
 weir_pair_slot *weir_pair_put(weir_pair_map *map, uint64_t key);
-void            weir_pair_free(weir_pair_map *map);
+void weir_pair_free(weir_pair_map *map);
 
 #ifdef __cplusplus
 }

@@ -10,16 +10,17 @@
 
 typedef struct reader {
     const char *text;
-    size_t      n, at;
-    bool        in_class;
+    size_t n, at;
+    bool in_class;
 } reader;
 
 static weir_status refuse(const reader *in, size_t length, const char *what, weir_error *error)
 {
     const size_t shown = length < in->n - in->at ? length : in->n - in->at;
-    return weir_error_set(error, WEIR_EUNSUPPORTED,
-                          "the pattern holds %s '%.*s' at byte %zu, which is not supported", what,
-                          (int)shown, in->text + in->at, in->at);
+    return weir_error_set(
+        error, WEIR_EUNSUPPORTED, "the pattern holds %s '%.*s' at byte %zu, which is not supported",
+        what, (int)shown, in->text + in->at, in->at
+    );
 }
 
 static bool follows(const reader *in, const char *text)
@@ -110,8 +111,9 @@ static weir_status item(reader *in, weir_buffer *out, weir_error *error)
     return copy(in, out, 1);
 }
 
-weir_status weir_pattern_translate(weir_buffer *out, const char *pattern, size_t length,
-                                   weir_error *error)
+weir_status weir_pattern_translate(
+    weir_buffer *out, const char *pattern, size_t length, weir_error *error
+)
 {
     /* Tried at every place of a run of spaces, `\s+$` is quadratic in the run; it can only match
      * where the run begins. */

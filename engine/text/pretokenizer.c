@@ -22,13 +22,14 @@ enum { CLOCK_EVERY = 16 }; /* places */
 static const int64_t time_limit_ns =
     INT64_C(10000000000); /* of one text; 16 MiB of digits take 3 s */
 
-static weir_status compile(weir_split *step, const char *pattern, size_t length, uint32_t flags,
-                           weir_error *error)
+static weir_status compile(
+    weir_split *step, const char *pattern, size_t length, uint32_t flags, weir_error *error
+)
 {
     pcre2_compile_context *const context = pcre2_compile_context_create(NULL);
     if (context == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for a pattern");
     (void)pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    int        reason;
+    int reason;
     PCRE2_SIZE offset;
     step->code = pcre2_compile((PCRE2_SPTR)pattern, length, flags, &reason, &offset, context);
     pcre2_compile_context_free(context);
@@ -37,28 +38,35 @@ static weir_status compile(weir_split *step, const char *pattern, size_t length,
     if (step->code == NULL) {
         PCRE2_UCHAR text[256];
         (void)pcre2_get_error_message(reason, text, sizeof text);
-        return weir_error_set(error, WEIR_EFORMAT, "the pattern does not compile: %s at byte %zu",
-                              (const char *)text, (size_t)offset);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "the pattern does not compile: %s at byte %zu", (const char *)text,
+            (size_t)offset
+        );
     }
     return WEIR_OK;
 }
 
-static weir_status add_with_callout(weir_buffer *out, const char *pattern, size_t length,
-                                    weir_error *error)
+static weir_status add_with_callout(
+    weir_buffer *out, const char *pattern, size_t length, weir_error *error
+)
 {
     WEIR_TRY(weir_buffer_text(out, "(?C1)(?:"));
     WEIR_TRY(weir_pattern_translate(out, pattern, length, error));
     return weir_buffer_text(out, ")");
 }
 
-weir_status weir_pretokenizer_add(weir_pretokenizer *pretokenizer, const char *pattern,
-                                  size_t length, weir_split_options options, weir_error *error)
+weir_status weir_pretokenizer_add(
+    weir_pretokenizer *pretokenizer, const char *pattern, size_t length, weir_split_options options,
+    weir_error *error
+)
 {
     if (pretokenizer->n_steps == WEIR_PRETOKENIZER_STEPS)
         return weir_error_set(error, WEIR_EFORMAT, "more than %d steps", WEIR_PRETOKENIZER_STEPS);
     if (length == 0 || length > WEIR_PATTERN_BYTES)
-        return weir_error_set(error, WEIR_EFORMAT, "the pattern has %zu bytes, 1 to %d are read",
-                              length, WEIR_PATTERN_BYTES);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "the pattern has %zu bytes, 1 to %d are read", length,
+            WEIR_PATTERN_BYTES
+        );
     weir_buffer translated = { 0 };
     weir_status status = options.literal ? weir_buffer_add(&translated, pattern, length)
                                          : add_with_callout(&translated, pattern, length, error);
@@ -67,7 +75,8 @@ weir_status weir_pretokenizer_add(weir_pretokenizer *pretokenizer, const char *p
     if (status == WEIR_OK)
         status = compile(
             &step, translated.data, translated.size,
-            PCRE2_UTF | (options.literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE), error);
+            PCRE2_UTF | (options.literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE), error
+        );
     if (status == WEIR_OK) pretokenizer->steps[pretokenizer->n_steps++] = step;
     weir_buffer_free(&translated);
     return status;
@@ -155,26 +164,29 @@ static const char *limit_name(int reason)
 
 typedef struct run {
     const weir_pretokenizer *pretokenizer;
-    weir_matcher            *matcher;
-    weir_piece_sink         *sink;
-    void                    *context;
-    weir_error              *error;
+    weir_matcher *matcher;
+    weir_piece_sink *sink;
+    void *context;
+    weir_error *error;
 } run;
 
 /* The next match at or behind *end; *begin == n when there is none. */
-static weir_status next_match(const run *run, const weir_split *step, const char *text, size_t n,
-                              size_t *begin, size_t *end)
+static weir_status next_match(
+    const run *run, const weir_split *step, const char *text, size_t n, size_t *begin, size_t *end
+)
 {
-    const uint32_t            options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
+    const uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
     const weir_matcher *const matcher = run->matcher;
-    const int found = pcre2_match(step->code, (PCRE2_SPTR)text, n, *end, options, matcher->data,
-                                  matcher->context);
+    const int found = pcre2_match(
+        step->code, (PCRE2_SPTR)text, n, *end, options, matcher->data, matcher->context
+    );
     if (found < 0 && found != PCRE2_ERROR_NOMATCH)
         return weir_error_set(
             run->error, found == PCRE2_ERROR_NOMEMORY ? WEIR_ENOMEM : WEIR_EFULL,
             "the pre-tokenizer's pattern ran past its limits on this text: %s (PCRE2 error %d); "
             "send the text in smaller parts, or with fewer repeated characters",
-            limit_name(found), found);
+            limit_name(found), found
+        );
     const PCRE2_SIZE *const range = pcre2_get_ovector_pointer(matcher->data);
     *begin = found < 0 ? n : range[0];
     *end = found < 0 ? n : range[1];
@@ -188,7 +200,7 @@ static weir_status cut(const run *run, int step, const char *text, size_t n)
     const weir_split *const split = &run->pretokenizer->steps[step];
     for (size_t end = 0; end < n;) {
         const size_t before = end;
-        size_t       begin;
+        size_t begin;
         WEIR_TRY(next_match(run, split, text, n, &begin, &end));
         if (begin > before && !split->drop_gaps)
             WEIR_TRY(cut(run, step + 1, text + before, begin - before));
@@ -197,9 +209,10 @@ static weir_status cut(const run *run, int step, const char *text, size_t n)
     return WEIR_OK;
 }
 
-weir_status weir_pretokenizer_run(const weir_pretokenizer *pretokenizer, weir_matcher *matcher,
-                                  const char *text, size_t n, weir_piece_sink *sink, void *context,
-                                  weir_error *error)
+weir_status weir_pretokenizer_run(
+    const weir_pretokenizer *pretokenizer, weir_matcher *matcher, const char *text, size_t n,
+    weir_piece_sink *sink, void *context, weir_error *error
+)
 {
     const run run = { .pretokenizer = pretokenizer,
                       .matcher = matcher,

@@ -37,19 +37,21 @@ weir_status weir_ids_add(weir_ids *ids, int32_t id)
     return WEIR_OK;
 }
 
-weir_status weir_tokenizer_open(weir_tokenizer **out, const weir_tensor_directory *directory,
-                                weir_error *error)
+weir_status weir_tokenizer_open(
+    weir_tokenizer **out, const weir_tensor_directory *directory, weir_error *error
+)
 {
     if (weir_tensor_directory_container(directory) == WEIR_CONTAINER_GGUF)
         return weir_tokenizer_open_gguf(out, directory, error);
     const char *const folder = weir_tensor_directory_folder(directory);
-    weir_buffer       path = { 0 };
-    weir_status       status = weir_buffer_format(&path, "%s/tokenizer.json", folder);
+    weir_buffer path = { 0 };
+    weir_status status = weir_buffer_format(&path, "%s/tokenizer.json", folder);
     if (status != WEIR_OK)
         status = weir_error_set(error, status, "%s: no memory for the tokenizer's path", folder);
     else if (!weir_file_exists(path.data))
-        status = weir_error_set(error, WEIR_ENOTFOUND,
-                                "%s: there is no tokenizer.json beside the weights", folder);
+        status = weir_error_set(
+            error, WEIR_ENOTFOUND, "%s: there is no tokenizer.json beside the weights", folder
+        );
     else
         status = weir_tokenizer_open_json(out, path.data, error);
     weir_buffer_free(&path);
@@ -71,14 +73,14 @@ void weir_tokenizer_close(weir_tokenizer *tokenizer)
 
 typedef struct job {
     const weir_tokenizer *tokenizer;
-    weir_ids             *out;
-    weir_matcher          matcher;
-    weir_bpe_scratch      bpe;
-    weir_buffer           normalized;
-    bool                  parse_special;
-    const weir_span      *plain; /* of the text being split */
-    size_t                n_plain;
-    weir_error           *error;
+    weir_ids *out;
+    weir_matcher matcher;
+    weir_bpe_scratch bpe;
+    weir_buffer normalized;
+    bool parse_special;
+    const weir_span *plain; /* of the text being split */
+    size_t n_plain;
+    weir_error *error;
 } job;
 
 static weir_status job_init(job *job)
@@ -97,9 +99,9 @@ static void job_free(job *job)
 
 static weir_status encode_piece(void *context, const char *piece, size_t n)
 {
-    job *const                  job = context;
+    job *const job = context;
     const weir_tokenizer *const tokenizer = job->tokenizer;
-    const int32_t               whole =
+    const int32_t whole =
         tokenizer->ignore_merges ? weir_vocabulary_find_base(&tokenizer->vocabulary, piece, n) : -1;
     /* Text that may not make an added token must not make it as a whole piece either. */
     if (whole >= 0 && (tokenizer->vocabulary.tokens[whole].flags & WEIR_TOKEN_ADDED) == 0)
@@ -109,8 +111,9 @@ static weir_status encode_piece(void *context, const char *piece, size_t n)
 
 static weir_status encode_pieces(job *job, const char *text, size_t n)
 {
-    return weir_pretokenizer_run(&job->tokenizer->pretokenizer, &job->matcher, text, n,
-                                 encode_piece, job, job->error);
+    return weir_pretokenizer_run(
+        &job->tokenizer->pretokenizer, &job->matcher, text, n, encode_piece, job, job->error
+    );
 }
 
 /* *text [*n] becomes its normal form, which lives in the job until the next call. */
@@ -144,12 +147,13 @@ typedef weir_status gap_function(job *job, const char *text, size_t begin, size_
 
 /* Emits the leftmost, longest tokens of the trie in text [begin, end) and hands over what lies
  * between them. */
-static weir_status split(job *job, const weir_trie *trie, const char *text, size_t begin,
-                         size_t end, gap_function *gap)
+static weir_status split(
+    job *job, const weir_trie *trie, const char *text, size_t begin, size_t end, gap_function *gap
+)
 {
     size_t next = 0;
     for (size_t at = begin; at < end && trie->n_tokens > 0;) {
-        size_t        length = 0;
+        size_t length = 0;
         const int32_t id =
             trie->first[(unsigned char)text[at]]
                 ? weir_trie_match(trie, text + at, matchable(job, &next, at, end), &length)
@@ -179,11 +183,11 @@ static weir_status pieces_gap(job *job, const char *text, size_t begin, size_t e
 static weir_status normalized_gap(job *job, const char *text, size_t begin, size_t end)
 {
     const weir_trie *const trie = &job->tokenizer->vocabulary.added[1];
-    size_t                 next = 0;
+    size_t next = 0;
     if (matchable(job, &next, begin, end) < end - begin)
         return split(job, trie, text, begin, end, segment_gap);
     const char *segment = text + begin;
-    size_t      n = end - begin;
+    size_t n = end - begin;
     WEIR_TRY(normalize(job, &segment, &n));
     const size_t n_plain = job->n_plain;
     job->n_plain = 0;
@@ -202,9 +206,9 @@ static weir_status encode_valid(job *job, const char *text, size_t n)
 /* Ill-formed UTF-8: encodes a repaired copy, with the spans moved along. */
 static weir_status encode_repaired(job *job, const char *text, size_t n)
 {
-    weir_buffer      copy = { 0 };
+    weir_buffer copy = { 0 };
     weir_span *const spans = weir_memory_take((job->n_plain + 1) * sizeof *spans);
-    weir_status      status = spans == NULL ? WEIR_ENOMEM : WEIR_OK;
+    weir_status status = spans == NULL ? WEIR_ENOMEM : WEIR_OK;
     if (status == WEIR_OK) {
         if (job->n_plain > 0) memcpy(spans, job->plain, job->n_plain * sizeof *spans);
         status = weir_utf8_repair(&copy, text, n, spans, job->n_plain);
@@ -220,9 +224,10 @@ static weir_status encode_repaired(job *job, const char *text, size_t n)
 static weir_status check_input(size_t length, const weir_encode_options *options, weir_error *error)
 {
     if (length > WEIR_TEXT_BYTES)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "the text has %zu bytes, at most %d are tokenised", length,
-                              WEIR_TEXT_BYTES);
+        return weir_error_set(
+            error, WEIR_EINVAL, "the text has %zu bytes, at most %d are tokenised", length,
+            WEIR_TEXT_BYTES
+        );
     size_t at = 0;
     for (size_t i = 0; options->plain != NULL && i < options->n_plain; i++) {
         const weir_span span = options->plain[i];
@@ -230,23 +235,25 @@ static weir_status check_input(size_t length, const weir_encode_options *options
             return weir_error_set(
                 error, WEIR_EINVAL,
                 "span %zu of plain text [%zu, %zu) is out of order or past the %zu bytes", i,
-                span.begin, span.end, length);
+                span.begin, span.end, length
+            );
         at = span.end;
     }
     return WEIR_OK;
 }
 
-weir_status weir_tokenizer_encode(const weir_tokenizer *tokenizer, weir_ids *out, const char *text,
-                                  size_t length, const weir_encode_options *options,
-                                  weir_error *error)
+weir_status weir_tokenizer_encode(
+    const weir_tokenizer *tokenizer, weir_ids *out, const char *text, size_t length,
+    const weir_encode_options *options, weir_error *error
+)
 {
     WEIR_TRY(check_input(length, options, error));
-    job          job = { .tokenizer = tokenizer,
-                         .out = out,
-                         .parse_special = options->parse_special,
-                         .plain = options->plain,
-                         .n_plain = options->plain == NULL ? 0 : options->n_plain,
-                         .error = error };
+    job job = { .tokenizer = tokenizer,
+                .out = out,
+                .parse_special = options->parse_special,
+                .plain = options->plain,
+                .n_plain = options->plain == NULL ? 0 : options->n_plain,
+                .error = error };
     const size_t before = out->count;
     if (error != NULL) error->code = WEIR_OK;
     weir_status status = job_init(&job);
@@ -269,20 +276,23 @@ static weir_status add_length(void *context, const char *piece, size_t n)
     return weir_ids_add(context, (int32_t)n);
 }
 
-weir_status weir_tokenizer_pieces(const weir_tokenizer *tokenizer, weir_ids *lengths,
-                                  const char *text, size_t length, weir_error *error)
+weir_status weir_tokenizer_pieces(
+    const weir_tokenizer *tokenizer, weir_ids *lengths, const char *text, size_t length,
+    weir_error *error
+)
 {
     WEIR_TRY(check_input(length, &(weir_encode_options){ 0 }, error));
-    job         job = { .tokenizer = tokenizer, .error = error };
+    job job = { .tokenizer = tokenizer, .error = error };
     weir_buffer copy = { 0 };
     weir_status status = job_init(&job);
     if (status == WEIR_OK) status = weir_utf8_repair(&copy, text, length, NULL, 0);
     const char *valid = copy.data;
-    size_t      n = copy.size;
+    size_t n = copy.size;
     if (status == WEIR_OK) status = normalize(&job, &valid, &n);
     if (status == WEIR_OK)
-        status = weir_pretokenizer_run(&tokenizer->pretokenizer, &job.matcher, valid, n, add_length,
-                                       lengths, error);
+        status = weir_pretokenizer_run(
+            &tokenizer->pretokenizer, &job.matcher, valid, n, add_length, lengths, error
+        );
     if (status == WEIR_ENOMEM) status = weir_error_set(error, status, "no memory to cut a text");
     weir_buffer_free(&copy);
     job_free(&job);
@@ -291,23 +301,26 @@ weir_status weir_tokenizer_pieces(const weir_tokenizer *tokenizer, weir_ids *len
 
 /* ---- decoding and facts ---------------------------------------------------------------------- */
 
-const char *weir_tokenizer_token_bytes(const weir_tokenizer *tokenizer, int32_t id, size_t *length,
-                                       bool *special)
+const char *weir_tokenizer_token_bytes(
+    const weir_tokenizer *tokenizer, int32_t id, size_t *length, bool *special
+)
 {
     const weir_token *const token = weir_vocabulary_at(&tokenizer->vocabulary, id);
-    const bool              present = token != NULL && token->flags != 0;
+    const bool present = token != NULL && token->flags != 0;
     *length = present ? token->length : 0;
     *special = present && (token->flags & WEIR_TOKEN_SPECIAL) != 0;
     return present ? tokenizer->vocabulary.bytes.data + token->offset : "";
 }
 
-weir_status weir_tokenizer_decode(const weir_tokenizer *tokenizer, weir_buffer *out,
-                                  const int32_t *ids, size_t n, bool skip_special)
+weir_status weir_tokenizer_decode(
+    const weir_tokenizer *tokenizer, weir_buffer *out, const int32_t *ids, size_t n,
+    bool skip_special
+)
 {
     weir_detokenizer stream = { .n_held = 0 };
     for (size_t i = 0; i < n; i++) {
-        size_t            length;
-        bool              special;
+        size_t length;
+        bool special;
         const char *const bytes = weir_tokenizer_token_bytes(tokenizer, ids[i], &length, &special);
         if (!(special && skip_special))
             WEIR_TRY(weir_detokenizer_push(&stream, out, bytes, length));
@@ -318,18 +331,18 @@ weir_status weir_tokenizer_decode(const weir_tokenizer *tokenizer, weir_buffer *
 static const char *text_of(const weir_tokenizer *tokenizer, int32_t id)
 {
     size_t length;
-    bool   special;
+    bool special;
     return weir_tokenizer_token_bytes(tokenizer, id, &length, &special);
 }
 
-size_t      weir_tokenizer_size(const weir_tokenizer *tokenizer) { return tokenizer->size; }
+size_t weir_tokenizer_size(const weir_tokenizer *tokenizer) { return tokenizer->size; }
 const char *weir_tokenizer_chat_template(const weir_tokenizer *tokenizer)
 {
     return tokenizer->chat_template;
 }
-int32_t     weir_tokenizer_bos(const weir_tokenizer *tokenizer) { return tokenizer->bos; }
-bool        weir_tokenizer_add_bos(const weir_tokenizer *tokenizer) { return tokenizer->add_bos; }
-int32_t     weir_tokenizer_eos(const weir_tokenizer *tokenizer) { return tokenizer->eos; }
+int32_t weir_tokenizer_bos(const weir_tokenizer *tokenizer) { return tokenizer->bos; }
+bool weir_tokenizer_add_bos(const weir_tokenizer *tokenizer) { return tokenizer->add_bos; }
+int32_t weir_tokenizer_eos(const weir_tokenizer *tokenizer) { return tokenizer->eos; }
 const char *weir_tokenizer_bos_text(const weir_tokenizer *tokenizer)
 {
     return text_of(tokenizer, tokenizer->bos);

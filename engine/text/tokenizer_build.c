@@ -16,16 +16,18 @@ weir_tokenizer *weir_tokenizer_new(void)
 }
 
 /* Looks the base token of a name up; `out` has room for its bytes. */
-static int32_t base_of(const weir_tokenizer *tokenizer, char *out, size_t *n, const char *name,
-                       size_t length)
+static int32_t base_of(
+    const weir_tokenizer *tokenizer, char *out, size_t *n, const char *name, size_t length
+)
 {
     if (!weir_vocabulary_unmap(&tokenizer->vocabulary, out, n, name, length)) return -1;
     return weir_vocabulary_find_base(&tokenizer->vocabulary, out, *n);
 }
 
-weir_status weir_tokenizer_add_merge(weir_tokenizer *tokenizer, uint32_t rank, const char *left,
-                                     size_t left_length, const char *right, size_t right_length,
-                                     weir_error *error)
+weir_status weir_tokenizer_add_merge(
+    weir_tokenizer *tokenizer, uint32_t rank, const char *left, size_t left_length,
+    const char *right, size_t right_length, weir_error *error
+)
 {
     if (rank >= WEIR_MERGES)
         return weir_error_set(error, WEIR_EFORMAT, "more than %d merges", WEIR_MERGES);
@@ -34,7 +36,7 @@ weir_status weir_tokenizer_add_merge(weir_tokenizer *tokenizer, uint32_t rank, c
     if (left_length > WEIR_VOCABULARY_BYTES || right_length > WEIR_VOCABULARY_BYTES ||
         weir_buffer_reserve(scratch, left_length + right_length) != WEIR_OK)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for a merge");
-    size_t        n_left = 0, n_right = 0;
+    size_t n_left = 0, n_right = 0;
     const int32_t a = base_of(tokenizer, scratch->data, &n_left, left, left_length);
     const int32_t b =
         a < 0 ? -1 : base_of(tokenizer, scratch->data + n_left, &n_right, right, right_length);
@@ -42,13 +44,14 @@ weir_status weir_tokenizer_add_merge(weir_tokenizer *tokenizer, uint32_t rank, c
         b < 0 ? -1
               : weir_vocabulary_find_base(&tokenizer->vocabulary, scratch->data, n_left + n_right);
     if (joined < 0)
-        return weir_error_set(error, WEIR_EMISMATCH,
-                              "the merge '%.*s' + '%.*s': %s in the vocabulary",
-                              (int)(left_length < 64 ? left_length : 64), left,
-                              (int)(right_length < 64 ? right_length : 64), right,
-                              a < 0   ? "the left part is not"
-                              : b < 0 ? "the right part is not"
-                                      : "their join is not");
+        return weir_error_set(
+            error, WEIR_EMISMATCH, "the merge '%.*s' + '%.*s': %s in the vocabulary",
+            (int)(left_length < 64 ? left_length : 64), left,
+            (int)(right_length < 64 ? right_length : 64), right,
+            a < 0   ? "the left part is not"
+            : b < 0 ? "the right part is not"
+                    : "their join is not"
+        );
     if ((tokenizer->vocabulary.tokens[joined].flags & WEIR_TOKEN_SPECIAL) != 0) return WEIR_OK;
     weir_pair_slot *const slot =
         weir_pair_put(&tokenizer->merges, weir_pair_key((uint32_t)a, (uint32_t)b));
@@ -58,17 +61,20 @@ weir_status weir_tokenizer_add_merge(weir_tokenizer *tokenizer, uint32_t rank, c
     return WEIR_OK;
 }
 
-weir_status weir_tokenizer_add_merge_text(weir_tokenizer *tokenizer, uint32_t rank,
-                                          const char *text, size_t length, weir_error *error)
+weir_status weir_tokenizer_add_merge_text(
+    weir_tokenizer *tokenizer, uint32_t rank, const char *text, size_t length, weir_error *error
+)
 {
     const char *const space = length < 3 ? NULL : memchr(text + 1, ' ', length - 1);
     if (space == NULL || space == text + length - 1)
-        return weir_error_set(error, WEIR_EFORMAT,
-                              "the merge '%.*s' is not two tokens with a space between",
-                              (int)(length < 64 ? length : 64), text);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "the merge '%.*s' is not two tokens with a space between",
+            (int)(length < 64 ? length : 64), text
+        );
     const size_t left = (size_t)(space - text);
-    return weir_tokenizer_add_merge(tokenizer, rank, text, left, space + 1, length - left - 1,
-                                    error);
+    return weir_tokenizer_add_merge(
+        tokenizer, rank, text, left, space + 1, length - left - 1, error
+    );
 }
 
 void weir_tokenizer_add_stop(weir_tokenizer *tokenizer, int64_t id)
@@ -82,8 +88,9 @@ void weir_tokenizer_add_stop(weir_tokenizer *tokenizer, int64_t id)
     tokenizer->stop[tokenizer->n_stop++] = (int32_t)id;
 }
 
-weir_status weir_tokenizer_set_template(weir_tokenizer *tokenizer, const char *text, size_t length,
-                                        weir_error *error)
+weir_status weir_tokenizer_set_template(
+    weir_tokenizer *tokenizer, const char *text, size_t length, weir_error *error
+)
 {
     if (memchr(text, '\0', length) != NULL)
         return weir_error_set(error, WEIR_EFORMAT, "the chat template holds a NUL");
@@ -117,9 +124,10 @@ static weir_status find_bytes(weir_tokenizer *tokenizer, weir_error *error)
         tokenizer->byte_ids[byte] =
             weir_vocabulary_find_base(&tokenizer->vocabulary, &character, 1);
         if (tokenizer->byte_ids[byte] < 0 && is_used(byte))
-            return weir_error_set(error, WEIR_EFORMAT,
-                                  "no token for the byte 0x%02X: not a byte-level vocabulary",
-                                  byte);
+            return weir_error_set(
+                error, WEIR_EFORMAT, "no token for the byte 0x%02X: not a byte-level vocabulary",
+                byte
+            );
     }
     return WEIR_OK;
 }

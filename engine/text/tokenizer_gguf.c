@@ -12,8 +12,8 @@ enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUS
 
 typedef struct loader {
     const weir_tensor_directory *directory;
-    weir_tokenizer              *tokenizer;
-    weir_error                  *error;
+    weir_tokenizer *tokenizer;
+    weir_error *error;
 } loader;
 
 static weir_status string_of(const loader *loader, const char *key, weir_meta *out)
@@ -25,25 +25,29 @@ static weir_status string_of(const loader *loader, const char *key, weir_meta *o
     return WEIR_OK;
 }
 
-static weir_status array_of(const loader *loader, const char *key, weir_meta_type type,
-                            size_t limit, weir_meta *out)
+static weir_status array_of(
+    const loader *loader, const char *key, weir_meta_type type, size_t limit, weir_meta *out
+)
 {
     if (!weir_tensor_directory_meta(loader->directory, key, out))
         return weir_error_set(loader->error, WEIR_EFORMAT, "%s is missing", key);
     if (out->type != WEIR_META_ARRAY || (out->length > 0 && out->element_type != type))
-        return weir_error_set(loader->error, WEIR_EFORMAT, "%s is not an array of %s", key,
-                              type == WEIR_META_STRING ? "strings" : "integers");
+        return weir_error_set(
+            loader->error, WEIR_EFORMAT, "%s is not an array of %s", key,
+            type == WEIR_META_STRING ? "strings" : "integers"
+        );
     if (out->length > limit)
-        return weir_error_set(loader->error, WEIR_EFORMAT,
-                              "%s holds %zu entries, at most %zu are read", key, out->length,
-                              limit);
+        return weir_error_set(
+            loader->error, WEIR_EFORMAT, "%s holds %zu entries, at most %zu are read", key,
+            out->length, limit
+        );
     return WEIR_OK;
 }
 
 static weir_status add_token(const loader *loader, size_t id, const weir_meta *name, int64_t type)
 {
     weir_vocabulary *const vocabulary = &loader->tokenizer->vocabulary;
-    unsigned               flags = 0;
+    unsigned flags = 0;
     switch (type) {
     case TYPE_NORMAL: break;
     case TYPE_CONTROL: flags = WEIR_TOKEN_ADDED | WEIR_TOKEN_SPECIAL; break;
@@ -51,18 +55,22 @@ static weir_status add_token(const loader *loader, size_t id, const weir_meta *n
     case TYPE_UNKNOWN:
     case TYPE_UNUSED: flags = WEIR_TOKEN_PADDING | WEIR_TOKEN_SPECIAL; break;
     default:
-        return weir_error_set(loader->error, WEIR_EUNSUPPORTED,
-                              "token type %" PRId64 " has no meaning in byte-level BPE", type);
+        return weir_error_set(
+            loader->error, WEIR_EUNSUPPORTED,
+            "token type %" PRId64 " has no meaning in byte-level BPE", type
+        );
     }
     if (flags != 0 && weir_tokenizer_is_padding(name->string, name->length))
         flags = WEIR_TOKEN_PADDING | WEIR_TOKEN_SPECIAL;
-    WEIR_TRY(weir_vocabulary_add(vocabulary, (int64_t)id, name->string, name->length, flags,
-                                 loader->error));
+    WEIR_TRY(weir_vocabulary_add(
+        vocabulary, (int64_t)id, name->string, name->length, flags, loader->error
+    ));
     /* A word that is in the vocabulary anyway may be declared an added token: merges still make
      * it. */
     return flags == WEIR_TOKEN_ADDED
-               ? weir_vocabulary_add_base_name(vocabulary, (int32_t)id, name->string, name->length,
-                                               loader->error)
+               ? weir_vocabulary_add_base_name(
+                     vocabulary, (int32_t)id, name->string, name->length, loader->error
+                 )
                : WEIR_OK;
 }
 
@@ -74,12 +82,14 @@ static weir_status load_tokens(const loader *loader)
     if (typed)
         WEIR_TRY(array_of(loader, KEY "token_type", WEIR_META_INT, WEIR_VOCABULARY_IDS, &types));
     if (typed && types.length != tokens.length)
-        return weir_error_set(loader->error, WEIR_EFORMAT,
-                              KEY "token_type has %zu entries, " KEY "tokens %zu", types.length,
-                              tokens.length);
+        return weir_error_set(
+            loader->error, WEIR_EFORMAT, KEY "token_type has %zu entries, " KEY "tokens %zu",
+            types.length, tokens.length
+        );
     if (weir_vocabulary_reserve(&loader->tokenizer->vocabulary, tokens.length) != WEIR_OK)
-        return weir_error_set(loader->error, WEIR_ENOMEM, KEY "tokens: no memory for %zu tokens",
-                              tokens.length);
+        return weir_error_set(
+            loader->error, WEIR_ENOMEM, KEY "tokens: no memory for %zu tokens", tokens.length
+        );
     for (size_t i = 0; i < tokens.length; i++) {
         weir_meta name, type = { .type = WEIR_META_INT, .integer = TYPE_NORMAL };
         if (!weir_meta_at(&tokens, i, &name) || name.type != WEIR_META_STRING ||
@@ -97,14 +107,16 @@ static weir_status load_merges(const loader *loader)
     weir_meta merges;
     WEIR_TRY(array_of(loader, KEY "merges", WEIR_META_STRING, WEIR_MERGES, &merges));
     if (weir_pair_reserve(&loader->tokenizer->merges, merges.length) != WEIR_OK)
-        return weir_error_set(loader->error, WEIR_ENOMEM, KEY "merges: no memory for %zu merges",
-                              merges.length);
+        return weir_error_set(
+            loader->error, WEIR_ENOMEM, KEY "merges: no memory for %zu merges", merges.length
+        );
     for (size_t i = 0; i < merges.length; i++) {
         weir_meta merge;
         if (!weir_meta_at(&merges, i, &merge) || merge.type != WEIR_META_STRING)
             return weir_error_set(loader->error, WEIR_EFORMAT, KEY "merges[%zu] cannot be read", i);
         const weir_status status = weir_tokenizer_add_merge_text(
-            loader->tokenizer, (uint32_t)i, merge.string, merge.length, loader->error);
+            loader->tokenizer, (uint32_t)i, merge.string, merge.length, loader->error
+        );
         if (status == WEIR_EMISMATCH)
             continue; /* vocabularies cut down by tools keep merges that can never apply */
         if (status != WEIR_OK)
@@ -120,17 +132,21 @@ static weir_status load_pretokenizer(const loader *loader, bool *add_bos)
     if (!weir_tensor_directory_meta(loader->directory, KEY "pre", &name))
         return weir_error_set(
             loader->error, WEIR_EFORMAT,
-            KEY "pre is missing: the file does not say how text is cut; convert the model again");
+            KEY "pre is missing: the file does not say how text is cut; convert the model again"
+        );
     WEIR_TRY(string_of(loader, KEY "pre", &name));
     const weir_pretokenizer_kind *const kind = weir_pretokenizer_find(name.string);
     if (kind == NULL)
-        return weir_error_set(loader->error, WEIR_EUNSUPPORTED, KEY "pre is '%.64s'; known are %s",
-                              name.string, weir_pretokenizer_names);
+        return weir_error_set(
+            loader->error, WEIR_EUNSUPPORTED, KEY "pre is '%.64s'; known are %s", name.string,
+            weir_pretokenizer_names
+        );
     for (size_t i = 0;
          i < sizeof kind->patterns / sizeof kind->patterns[0] && kind->patterns[i] != NULL; i++)
-        WEIR_TRY(weir_pretokenizer_add(&loader->tokenizer->pretokenizer, kind->patterns[i],
-                                       strlen(kind->patterns[i]),
-                                       (weir_split_options){ .literal = false }, loader->error));
+        WEIR_TRY(weir_pretokenizer_add(
+            &loader->tokenizer->pretokenizer, kind->patterns[i], strlen(kind->patterns[i]),
+            (weir_split_options){ .literal = false }, loader->error
+        ));
     loader->tokenizer->nfc = kind->nfc;
     loader->tokenizer->ignore_merges = kind->ignore_merges;
     *add_bos = kind->add_bos;
@@ -146,9 +162,10 @@ static weir_status load_id(const loader *loader, const char *key, int32_t *id)
     if (value.type != WEIR_META_INT)
         return weir_error_set(loader->error, WEIR_EFORMAT, "%s is not an integer", key);
     if (weir_vocabulary_at(&loader->tokenizer->vocabulary, value.integer) == NULL)
-        return weir_error_set(loader->error, WEIR_EFORMAT,
-                              "%s is %" PRId64 ", the vocabulary has %zu tokens", key,
-                              value.integer, loader->tokenizer->vocabulary.size);
+        return weir_error_set(
+            loader->error, WEIR_EFORMAT, "%s is %" PRId64 ", the vocabulary has %zu tokens", key,
+            value.integer, loader->tokenizer->vocabulary.size
+        );
     *id = (int32_t)value.integer;
     return WEIR_OK;
 }
@@ -165,13 +182,15 @@ static weir_status load_specials(const loader *loader, bool add_bos)
         WEIR_TRY(load_id(loader, turns[i], &id));
         weir_tokenizer_add_stop(tokenizer, id);
     }
-    weir_meta  value;
+    weir_meta value;
     const bool stated = weir_tensor_directory_meta(loader->directory, KEY "add_bos_token", &value);
     if (stated && value.type != WEIR_META_BOOL)
         return weir_error_set(loader->error, WEIR_EFORMAT, KEY "add_bos_token is not a boolean");
     if (stated && value.boolean && tokenizer->bos < 0)
-        return weir_error_set(loader->error, WEIR_EFORMAT,
-                              KEY "add_bos_token is true, but " KEY "bos_token_id is missing");
+        return weir_error_set(
+            loader->error, WEIR_EFORMAT,
+            KEY "add_bos_token is true, but " KEY "bos_token_id is missing"
+        );
     tokenizer->add_bos = tokenizer->bos >= 0 && (stated ? value.boolean : add_bos);
     return WEIR_OK;
 }
@@ -179,7 +198,7 @@ static weir_status load_specials(const loader *loader, bool add_bos)
 static weir_status load_template(const loader *loader)
 {
     static const char key[] = "tokenizer.chat_template";
-    weir_meta         text;
+    weir_meta text;
     if (!weir_tensor_directory_meta(loader->directory, key, &text)) return WEIR_OK;
     WEIR_TRY(string_of(loader, key, &text));
     const weir_status status =
@@ -192,9 +211,10 @@ static weir_status load(const loader *loader)
     weir_meta model;
     WEIR_TRY(string_of(loader, KEY "model", &model));
     if (strcmp(model.string, "gpt2") != 0)
-        return weir_error_set(loader->error, WEIR_EUNSUPPORTED,
-                              KEY "model is '%.64s'; only 'gpt2' (byte-level BPE) is known",
-                              model.string);
+        return weir_error_set(
+            loader->error, WEIR_EUNSUPPORTED,
+            KEY "model is '%.64s'; only 'gpt2' (byte-level BPE) is known", model.string
+        );
     bool add_bos = false;
     WEIR_TRY(load_pretokenizer(loader, &add_bos));
     WEIR_TRY(load_tokens(loader));
@@ -204,8 +224,9 @@ static weir_status load(const loader *loader)
     return weir_tokenizer_finish(loader->tokenizer, loader->error);
 }
 
-weir_status weir_tokenizer_open_gguf(weir_tokenizer **out, const weir_tensor_directory *directory,
-                                     weir_error *error)
+weir_status weir_tokenizer_open_gguf(
+    weir_tokenizer **out, const weir_tensor_directory *directory, weir_error *error
+)
 {
     weir_tokenizer *const tokenizer = weir_tokenizer_new();
     if (tokenizer == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for a tokenizer");

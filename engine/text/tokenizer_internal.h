@@ -19,34 +19,35 @@ enum {
 };
 
 struct weir_tokenizer {
-    weir_vocabulary   vocabulary;
-    weir_pair_map     merges; /* (left, right) to rank and joined id */
+    weir_vocabulary vocabulary;
+    weir_pair_map merges; /* (left, right) to rank and joined id */
     weir_pretokenizer pretokenizer;
-    int32_t     byte_ids[256]; /* -1 for bytes that no UTF-8 text holds and the vocabulary lacks */
-    size_t      size; /* without padding at the end */
-    bool        nfc, ignore_merges, add_bos;
-    int32_t     bos, eos;
-    int32_t     stop[WEIR_STOP_IDS];
-    size_t      n_stop;
-    char       *chat_template;
+    int32_t byte_ids[256]; /* -1 for bytes that no UTF-8 text holds and the vocabulary lacks */
+    size_t size; /* without padding at the end */
+    bool nfc, ignore_merges, add_bos;
+    int32_t bos, eos;
+    int32_t stop[WEIR_STOP_IDS];
+    size_t n_stop;
+    char *chat_template;
     weir_buffer scratch; /* while building */
 };
 
 weir_tokenizer *weir_tokenizer_new(void); /* NULL: no memory */
 /* The next merge in rank; its two names and their join are base tokens. Merges into special tokens
  * are dropped: text never makes those. */
-WEIR_MUST_CHECK weir_status weir_tokenizer_add_merge(weir_tokenizer *tokenizer, uint32_t rank,
-                                                     const char *left, size_t left_length,
-                                                     const char *right, size_t right_length,
-                                                     weir_error *error);
+WEIR_MUST_CHECK weir_status weir_tokenizer_add_merge(
+    weir_tokenizer *tokenizer, uint32_t rank, const char *left, size_t left_length,
+    const char *right, size_t right_length, weir_error *error
+);
 /* "left right": the first space behind the first byte parts them. */
-WEIR_MUST_CHECK weir_status weir_tokenizer_add_merge_text(weir_tokenizer *tokenizer, uint32_t rank,
-                                                          const char *text, size_t length,
-                                                          weir_error *error);
+WEIR_MUST_CHECK weir_status weir_tokenizer_add_merge_text(
+    weir_tokenizer *tokenizer, uint32_t rank, const char *text, size_t length, weir_error *error
+);
 /* An end-of-generation id; ids that no token has are passed over, since nothing can make them. */
-void                        weir_tokenizer_add_stop(weir_tokenizer *tokenizer, int64_t id);
-WEIR_MUST_CHECK weir_status weir_tokenizer_set_template(weir_tokenizer *tokenizer, const char *text,
-                                                        size_t length, weir_error *error);
+void weir_tokenizer_add_stop(weir_tokenizer *tokenizer, int64_t id);
+WEIR_MUST_CHECK weir_status weir_tokenizer_set_template(
+    weir_tokenizer *tokenizer, const char *text, size_t length, weir_error *error
+);
 /* Last step: tokens of bytes, size, well-known ends of generation. */
 WEIR_MUST_CHECK weir_status weir_tokenizer_finish(weir_tokenizer *tokenizer, weir_error *error);
 /* "[PAD123]": a row that fills up the matrix. */

@@ -22,20 +22,22 @@ static bool is_true(const json_t *object, const char *key)
     return json_is_true(json_object_get(object, key));
 }
 
-static weir_status add_special(weir_tokenizer *tokenizer, const json_t *entry, int64_t id,
-                               weir_error *error)
+static weir_status add_special(
+    weir_tokenizer *tokenizer, const json_t *entry, int64_t id, weir_error *error
+)
 {
     static const char *const unsupported[] = { "single_word", "lstrip", "rstrip" };
-    const json_t *const      content = json_object_get(entry, "content");
+    const json_t *const content = json_object_get(entry, "content");
     if (!json_is_string(content))
         return weir_error_set(error, WEIR_EFORMAT, "content is not a string");
     const char *const text = json_string_value(content);
-    const size_t      length = json_string_length(content);
+    const size_t length = json_string_length(content);
     for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++)
         if (is_true(entry, unsupported[i]))
-            return weir_error_set(error, WEIR_EUNSUPPORTED,
-                                  "the token '%.64s' sets %s, which is not supported", text,
-                                  unsupported[i]);
+            return weir_error_set(
+                error, WEIR_EUNSUPPORTED, "the token '%.64s' sets %s, which is not supported", text,
+                unsupported[i]
+            );
     const weir_token *const known = weir_vocabulary_at(&tokenizer->vocabulary, id);
     if (known != NULL && known->flags != 0 && known->length == length &&
         memcmp(tokenizer->vocabulary.bytes.data + known->offset, text, length) == 0)
@@ -52,14 +54,14 @@ static weir_status load_added(weir_tokenizer *tokenizer, const json_t *root, wei
     if (list == NULL || json_is_null(list)) return WEIR_OK;
     if (!json_is_array(list))
         return weir_error_set(error, WEIR_EFORMAT, "added_tokens is not an array");
-    size_t        i;
+    size_t i;
     const json_t *entry;
     json_array_foreach(list, i, entry)
     {
         const json_t *const id = json_object_get(entry, "id");
-        weir_status         status = json_is_integer(id)
-                                         ? add_special(tokenizer, entry, json_integer_value(id), error)
-                                         : weir_error_set(error, WEIR_EFORMAT, "id is not an integer");
+        weir_status status = json_is_integer(id)
+                                 ? add_special(tokenizer, entry, json_integer_value(id), error)
+                                 : weir_error_set(error, WEIR_EFORMAT, "id is not an integer");
         if (status != WEIR_OK) return weir_error_prefix(error, status, "added_tokens[%zu]", i);
     }
     return WEIR_OK;
@@ -67,18 +69,19 @@ static weir_status load_added(weir_tokenizer *tokenizer, const json_t *root, wei
 
 /* tokenizer_config.json may declare tokens that tokenizer.json lacks (Qwen3.5's audio tokens). Keys
  * are ids. */
-static weir_status load_added_decoder(weir_tokenizer *tokenizer, const json_t *config,
-                                      weir_error *error)
+static weir_status load_added_decoder(
+    weir_tokenizer *tokenizer, const json_t *config, weir_error *error
+)
 {
     const char *key;
-    json_t     *entry;
+    json_t *entry;
     json_object_foreach(json_object_get(config, "added_tokens_decoder"), key, entry)
     {
-        char         *end;
+        char *end;
         const int64_t id = strtoll(key, &end, 10);
-        weir_status   status = end != key && *end == '\0'
-                                   ? add_special(tokenizer, entry, id, error)
-                                   : weir_error_set(error, WEIR_EFORMAT, "the key is not an id");
+        weir_status status = end != key && *end == '\0'
+                                 ? add_special(tokenizer, entry, id, error)
+                                 : weir_error_set(error, WEIR_EFORMAT, "the key is not an id");
         if (status != WEIR_OK)
             return weir_error_prefix(error, status, "added_tokens_decoder.%.32s", key);
     }
@@ -91,49 +94,56 @@ static weir_status check_model(const json_t *model, weir_error *error)
 {
     const char *const type = json_string_value(json_object_get(model, "type"));
     if (type != NULL && strcmp(type, "BPE") != 0)
-        return weir_error_set(error, WEIR_EUNSUPPORTED, "model.type is '%.64s'; only BPE is known",
-                              type);
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED, "model.type is '%.64s'; only BPE is known", type
+        );
     if (is_true(model, "byte_fallback"))
-        return weir_error_set(error, WEIR_EUNSUPPORTED,
-                              "model.byte_fallback is set: not a byte-level vocabulary");
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED, "model.byte_fallback is set: not a byte-level vocabulary"
+        );
     static const char *const affixes[] = { "continuing_subword_prefix", "end_of_word_suffix" };
     for (size_t i = 0; i < sizeof affixes / sizeof affixes[0]; i++)
         if (json_string_length(json_object_get(model, affixes[i])) > 0)
-            return weir_error_set(error, WEIR_EUNSUPPORTED,
-                                  "model.%s is set, which is not supported", affixes[i]);
+            return weir_error_set(
+                error, WEIR_EUNSUPPORTED, "model.%s is set, which is not supported", affixes[i]
+            );
     return WEIR_OK;
 }
 
-static weir_status add_entry(weir_tokenizer *tokenizer, const char *name, const json_t *value,
-                             weir_error *error)
+static weir_status add_entry(
+    weir_tokenizer *tokenizer, const char *name, const json_t *value, weir_error *error
+)
 {
     if (!json_is_integer(value))
         return weir_error_set(error, WEIR_EFORMAT, "the id is not an integer");
-    const int64_t          id = json_integer_value(value);
-    const size_t           length = strlen(name);
+    const int64_t id = json_integer_value(value);
+    const size_t length = strlen(name);
     weir_vocabulary *const vocabulary = &tokenizer->vocabulary;
-    const int32_t          added = weir_vocabulary_find_added(vocabulary, name, length);
+    const int32_t added = weir_vocabulary_find_added(vocabulary, name, length);
     if (added >= 0 && added != id)
         return weir_error_set(
             error, WEIR_EFORMAT,
-            "it has the id %" PRId64 " here and %" PRId32 " among the added tokens", id, added);
+            "it has the id %" PRId64 " here and %" PRId32 " among the added tokens", id, added
+        );
     return added >= 0 ? weir_vocabulary_add_base_name(vocabulary, added, name, length, error)
                       : weir_vocabulary_add(vocabulary, id, name, length, 0, error);
 }
 
-static weir_status load_vocabulary(weir_tokenizer *tokenizer, const json_t *model,
-                                   weir_error *error)
+static weir_status load_vocabulary(
+    weir_tokenizer *tokenizer, const json_t *model, weir_error *error
+)
 {
     json_t *const vocabulary = json_object_get(model, "vocab");
     if (!json_is_object(vocabulary))
         return weir_error_set(error, WEIR_EFORMAT, "model.vocab is not an object");
     if (json_object_size(vocabulary) > WEIR_VOCABULARY_IDS)
-        return weir_error_set(error, WEIR_EFORMAT, "model.vocab holds more than %d tokens",
-                              WEIR_VOCABULARY_IDS);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "model.vocab holds more than %d tokens", WEIR_VOCABULARY_IDS
+        );
     if (weir_vocabulary_reserve(&tokenizer->vocabulary, json_object_size(vocabulary)) != WEIR_OK)
         return weir_error_set(error, WEIR_ENOMEM, "model.vocab: no memory");
     const char *name;
-    json_t     *value;
+    json_t *value;
     json_object_foreach(vocabulary, name, value)
     {
         const weir_status status = add_entry(tokenizer, name, value, error);
@@ -143,18 +153,21 @@ static weir_status load_vocabulary(weir_tokenizer *tokenizer, const json_t *mode
     return WEIR_OK;
 }
 
-static weir_status add_merge(weir_tokenizer *tokenizer, uint32_t rank, const json_t *merge,
-                             weir_error *error)
+static weir_status add_merge(
+    weir_tokenizer *tokenizer, uint32_t rank, const json_t *merge, weir_error *error
+)
 {
     if (json_is_string(merge))
-        return weir_tokenizer_add_merge_text(tokenizer, rank, json_string_value(merge),
-                                             json_string_length(merge), error);
+        return weir_tokenizer_add_merge_text(
+            tokenizer, rank, json_string_value(merge), json_string_length(merge), error
+        );
     const json_t *const left = json_array_get(merge, 0), *const right = json_array_get(merge, 1);
     if (json_array_size(merge) != 2 || !json_is_string(left) || !json_is_string(right))
         return weir_error_set(error, WEIR_EFORMAT, "it is neither a string nor a pair of strings");
-    return weir_tokenizer_add_merge(tokenizer, rank, json_string_value(left),
-                                    json_string_length(left), json_string_value(right),
-                                    json_string_length(right), error);
+    return weir_tokenizer_add_merge(
+        tokenizer, rank, json_string_value(left), json_string_length(left),
+        json_string_value(right), json_string_length(right), error
+    );
 }
 
 static weir_status load_merges(weir_tokenizer *tokenizer, const json_t *model, weir_error *error)
@@ -163,18 +176,20 @@ static weir_status load_merges(weir_tokenizer *tokenizer, const json_t *model, w
     if (!json_is_array(merges))
         return weir_error_set(error, WEIR_EFORMAT, "model.merges is not an array");
     if (json_array_size(merges) > WEIR_MERGES)
-        return weir_error_set(error, WEIR_EFORMAT, "model.merges holds more than %d merges",
-                              WEIR_MERGES);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "model.merges holds more than %d merges", WEIR_MERGES
+        );
     if (weir_pair_reserve(&tokenizer->merges, json_array_size(merges)) != WEIR_OK)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for merges");
-    size_t        i;
+    size_t i;
     const json_t *merge;
     json_array_foreach(merges, i, merge)
     {
         const weir_status status = add_merge(tokenizer, (uint32_t)i, merge, error);
         if (status != WEIR_OK)
-            return weir_error_prefix(error, status == WEIR_EMISMATCH ? WEIR_EFORMAT : status,
-                                     "model.merges[%zu]", i);
+            return weir_error_prefix(
+                error, status == WEIR_EMISMATCH ? WEIR_EFORMAT : status, "model.merges[%zu]", i
+            );
     }
     return WEIR_OK;
 }
@@ -182,8 +197,9 @@ static weir_status load_merges(weir_tokenizer *tokenizer, const json_t *model, w
 /* ---- files beside it ------------------------------------------------------------------------- */
 
 /* *out NULL when there is no such file. */
-static weir_status read_beside(json_t **out, const char *folder, const char *name,
-                               weir_error *error)
+static weir_status read_beside(
+    json_t **out, const char *folder, const char *name, weir_error *error
+)
 {
     weir_buffer path = { 0 };
     *out = NULL;
@@ -200,28 +216,32 @@ static weir_status read_beside(json_t **out, const char *folder, const char *nam
 
 /* A token of tokenizer_config.json: its text, or an object with the text as content; *id -1 when
  * null or absent. */
-static weir_status token_of(const weir_tokenizer *tokenizer, const json_t *config, const char *key,
-                            int32_t *id, weir_error *error)
+static weir_status token_of(
+    const weir_tokenizer *tokenizer, const json_t *config, const char *key, int32_t *id,
+    weir_error *error
+)
 {
     const json_t *value = json_object_get(config, key);
     if (json_is_object(value)) value = json_object_get(value, "content");
     *id = -1;
     if (value == NULL || json_is_null(value)) return WEIR_OK;
     if (!json_is_string(value))
-        return weir_error_set(error, WEIR_EFORMAT, "tokenizer_config.json: %s is not a string",
-                              key);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "tokenizer_config.json: %s is not a string", key
+        );
     *id = weir_tokenizer_find(tokenizer, json_string_value(value), json_string_length(value));
     if (*id < 0)
-        return weir_error_set(error, WEIR_EFORMAT,
-                              "tokenizer_config.json: %s '%.64s' is not in the vocabulary", key,
-                              json_string_value(value));
+        return weir_error_set(
+            error, WEIR_EFORMAT, "tokenizer_config.json: %s '%.64s' is not in the vocabulary", key,
+            json_string_value(value)
+        );
     return WEIR_OK;
 }
 
 /* A string, or a list of named templates of which the one named default counts. */
 static weir_status load_template(weir_tokenizer *tokenizer, const json_t *value, weir_error *error)
 {
-    size_t        i;
+    size_t i;
     const json_t *entry;
     json_array_foreach(value, i, entry)
     {
@@ -230,8 +250,9 @@ static weir_status load_template(weir_tokenizer *tokenizer, const json_t *value,
             return load_template(tokenizer, json_object_get(entry, "template"), error);
     }
     if (!json_is_string(value)) return WEIR_OK;
-    const weir_status status = weir_tokenizer_set_template(tokenizer, json_string_value(value),
-                                                           json_string_length(value), error);
+    const weir_status status = weir_tokenizer_set_template(
+        tokenizer, json_string_value(value), json_string_length(value), error
+    );
     return status == WEIR_OK
                ? WEIR_OK
                : weir_error_prefix(error, status, "tokenizer_config.json: chat_template");
@@ -249,12 +270,14 @@ static weir_status apply_config(weir_tokenizer *tokenizer, const json_t *config,
     if (tokenizer->add_bos && tokenizer->bos < 0)
         return weir_error_set(
             error, WEIR_EFORMAT,
-            "tokenizer_config.json: add_bos_token is true, but there is no bos_token");
+            "tokenizer_config.json: add_bos_token is true, but there is no bos_token"
+        );
     return load_template(tokenizer, json_object_get(config, "chat_template"), error);
 }
 
-static weir_status add_stops(weir_tokenizer *tokenizer, const json_t *value, const char *place,
-                             weir_error *error)
+static weir_status add_stops(
+    weir_tokenizer *tokenizer, const json_t *value, const char *place, weir_error *error
+)
 {
     if (value == NULL || json_is_null(value)) return WEIR_OK;
     if (!json_is_integer(value) && !json_is_array(value))
@@ -273,27 +296,32 @@ static weir_status add_stops(weir_tokenizer *tokenizer, const json_t *value, con
 
 static weir_status load_stops(weir_tokenizer *tokenizer, const char *folder, weir_error *error)
 {
-    json_t     *generation = NULL, *config = NULL;
+    json_t *generation = NULL, *config = NULL;
     weir_status status = read_beside(&generation, folder, "generation_config.json", error);
     if (status == WEIR_OK) status = read_beside(&config, folder, "config.json", error);
     if (status == WEIR_OK)
-        status = add_stops(tokenizer, json_object_get(generation, "eos_token_id"),
-                           "generation_config.json: eos_token_id", error);
+        status = add_stops(
+            tokenizer, json_object_get(generation, "eos_token_id"),
+            "generation_config.json: eos_token_id", error
+        );
     if (status == WEIR_OK)
-        status = add_stops(tokenizer, json_object_get(config, "eos_token_id"),
-                           "config.json: eos_token_id", error);
+        status = add_stops(
+            tokenizer, json_object_get(config, "eos_token_id"), "config.json: eos_token_id", error
+        );
     if (status == WEIR_OK)
-        status = add_stops(tokenizer,
-                           json_object_get(json_object_get(config, "text_config"), "eos_token_id"),
-                           "config.json: text_config.eos_token_id", error);
+        status = add_stops(
+            tokenizer, json_object_get(json_object_get(config, "text_config"), "eos_token_id"),
+            "config.json: text_config.eos_token_id", error
+        );
     json_decref(generation);
     json_decref(config);
     return status;
 }
 
 /* chat_template.jinja goes before the template in tokenizer_config.json. */
-static weir_status load_template_file(weir_tokenizer *tokenizer, const char *folder,
-                                      weir_error *error)
+static weir_status load_template_file(
+    weir_tokenizer *tokenizer, const char *folder, weir_error *error
+)
 {
     weir_buffer path = { 0 }, text = { 0 };
     weir_status status = weir_buffer_format(&path, "%s/chat_template.jinja", folder);
@@ -302,8 +330,9 @@ static weir_status load_template_file(weir_tokenizer *tokenizer, const char *fol
     else if (weir_file_exists(path.data)) {
         status = weir_file_read(&text, path.data, CONFIG_BYTES, error);
         if (status == WEIR_OK)
-            status = weir_tokenizer_set_template(tokenizer, text.size > 0 ? text.data : "",
-                                                 text.size, error);
+            status = weir_tokenizer_set_template(
+                tokenizer, text.size > 0 ? text.data : "", text.size, error
+            );
     }
     weir_buffer_free(&path);
     weir_buffer_free(&text);
@@ -312,8 +341,9 @@ static weir_status load_template_file(weir_tokenizer *tokenizer, const char *fol
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-weir_status weir_tokenizer_load_json(weir_tokenizer *tokenizer, const json_t *root,
-                                     const json_t *config, weir_error *error)
+weir_status weir_tokenizer_load_json(
+    weir_tokenizer *tokenizer, const json_t *root, const json_t *config, weir_error *error
+)
 {
     const json_t *const model = json_object_get(root, "model");
     if (!json_is_object(model))
@@ -328,10 +358,11 @@ weir_status weir_tokenizer_load_json(weir_tokenizer *tokenizer, const json_t *ro
     return apply_config(tokenizer, config, error);
 }
 
-static weir_status load(weir_tokenizer *tokenizer, const char *path, const char *folder,
-                        weir_error *error)
+static weir_status load(
+    weir_tokenizer *tokenizer, const char *path, const char *folder, weir_error *error
+)
 {
-    json_t     *root = NULL, *config = NULL;
+    json_t *root = NULL, *config = NULL;
     weir_status status = weir_json_read_file(&root, path, TOKENIZER_BYTES, error);
     if (status == WEIR_OK) status = read_beside(&config, folder, "tokenizer_config.json", error);
     if (status == WEIR_OK) {
@@ -347,14 +378,15 @@ static weir_status load(weir_tokenizer *tokenizer, const char *path, const char 
     return status == WEIR_OK ? WEIR_OK : weir_error_prefix(error, status, "%s", path);
 }
 
-weir_status weir_tokenizer_open_json(weir_tokenizer **out, const char *tokenizer_json_path,
-                                     weir_error *error)
+weir_status weir_tokenizer_open_json(
+    weir_tokenizer **out, const char *tokenizer_json_path, weir_error *error
+)
 {
     weir_tokenizer *const tokenizer = weir_tokenizer_new();
-    char *const           copy = strdup(tokenizer_json_path); /* dirname writes into its argument */
-    weir_status           status = tokenizer == NULL || copy == NULL
-                                       ? weir_error_set(error, WEIR_ENOMEM, "no memory for a tokenizer")
-                                       : load(tokenizer, tokenizer_json_path, dirname(copy), error);
+    char *const copy = strdup(tokenizer_json_path); /* dirname writes into its argument */
+    weir_status status = tokenizer == NULL || copy == NULL
+                             ? weir_error_set(error, WEIR_ENOMEM, "no memory for a tokenizer")
+                             : load(tokenizer, tokenizer_json_path, dirname(copy), error);
     free(copy);
     if (status == WEIR_OK)
         *out = tokenizer;

@@ -11,11 +11,12 @@ extern "C" {
 
 /* Everything but weir_tokenizer_finish. config: tokenizer_config.json or NULL. errors : EFORMAT,
  * EUNSUPPORTED with the key, ENOMEM */
-WEIR_MUST_CHECK weir_status weir_tokenizer_load_json(weir_tokenizer *tokenizer, const json_t *root,
-                                                     const json_t *config, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_tokenizer_load_json(
+    weir_tokenizer *tokenizer, const json_t *root, const json_t *config, weir_error *error
+);
 /* normalizer, pre_tokenizer, decoder and post_processor. */
-WEIR_MUST_CHECK weir_status weir_tokenizer_load_steps(weir_tokenizer *tokenizer, const json_t *root,
-                                                      weir_error *error);
+WEIR_MUST_CHECK weir_status
+weir_tokenizer_load_steps(weir_tokenizer *tokenizer, const json_t *root, weir_error *error);
 
 #ifdef __cplusplus
 }

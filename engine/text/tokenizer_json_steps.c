@@ -12,8 +12,9 @@ static bool is(const char *type, const char *name) { return strcmp(type, name) =
 
 static weir_status unknown(const char *section, const char *type, weir_error *error)
 {
-    return weir_error_set(error, WEIR_EUNSUPPORTED, "%s: the component '%.64s' is not supported",
-                          section, type);
+    return weir_error_set(
+        error, WEIR_EUNSUPPORTED, "%s: the component '%.64s' is not supported", section, type
+    );
 }
 
 /* The type of a component, "" when it has none. */
@@ -23,14 +24,17 @@ static const char *type_of(const json_t *component)
     return type == NULL ? "" : type;
 }
 
-typedef weir_status component_function(weir_tokenizer *tokenizer, const json_t *component,
-                                       weir_error *error);
+typedef weir_status component_function(
+    weir_tokenizer *tokenizer, const json_t *component, weir_error *error
+);
 
-static weir_status each(weir_tokenizer *tokenizer, const json_t *list, const char *key,
-                        component_function *load, weir_error *error)
+static weir_status each(
+    weir_tokenizer *tokenizer, const json_t *list, const char *key, component_function *load,
+    weir_error *error
+)
 {
     if (!json_is_array(list)) return weir_error_set(error, WEIR_EFORMAT, "%s is not an array", key);
-    size_t        i;
+    size_t i;
     const json_t *component;
     json_array_foreach(list, i, component) WEIR_TRY(load(tokenizer, component, error));
     return WEIR_OK;
@@ -38,13 +42,16 @@ static weir_status each(weir_tokenizer *tokenizer, const json_t *list, const cha
 
 /* ---- normalizer ------------------------------------------------------------------------------ */
 
-static weir_status load_normalizer(weir_tokenizer *tokenizer, const json_t *component,
-                                   weir_error *error)
+static weir_status load_normalizer(
+    weir_tokenizer *tokenizer, const json_t *component, weir_error *error
+)
 {
     const char *const type = type_of(component);
     if (is(type, "Sequence"))
-        return each(tokenizer, json_object_get(component, "normalizers"), "normalizer.normalizers",
-                    load_normalizer, error);
+        return each(
+            tokenizer, json_object_get(component, "normalizers"), "normalizer.normalizers",
+            load_normalizer, error
+        );
     if (!is(type, "NFC")) return unknown("normalizer", type, error);
     tokenizer->nfc = true;
     return WEIR_OK;
@@ -56,51 +63,63 @@ static weir_status load_split(weir_tokenizer *tokenizer, const json_t *component
 {
     const json_t *const pattern = json_object_get(component, "pattern");
     const json_t *const regex = json_object_get(pattern, "Regex"), *const plain = json_object_get(
-                                                                       pattern, "String");
+                                                                       pattern, "String"
+                                                                   );
     const json_t *const text = regex != NULL ? regex : plain;
-    const char *const   behavior = json_string_value(json_object_get(component, "behavior"));
-    const bool          invert = json_is_true(json_object_get(component, "invert"));
+    const char *const behavior = json_string_value(json_object_get(component, "behavior"));
+    const bool invert = json_is_true(json_object_get(component, "invert"));
     if (!json_is_string(text))
-        return weir_error_set(error, WEIR_EFORMAT,
-                              "Split.pattern has neither a Regex nor a String");
+        return weir_error_set(
+            error, WEIR_EFORMAT, "Split.pattern has neither a Regex nor a String"
+        );
     /* Isolated keeps matches and gaps as pieces; Removed with invert keeps the matches alone. */
     const bool isolated = behavior != NULL && is(behavior, "Isolated"),
                removed = behavior != NULL && is(behavior, "Removed") && invert;
     if (!isolated && !removed)
-        return weir_error_set(error, WEIR_EUNSUPPORTED,
-                              "Split: the behavior '%.64s'%s is not supported",
-                              behavior == NULL ? "" : behavior, invert ? " with invert" : "");
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED, "Split: the behavior '%.64s'%s is not supported",
+            behavior == NULL ? "" : behavior, invert ? " with invert" : ""
+        );
     return weir_pretokenizer_add(
         &tokenizer->pretokenizer, json_string_value(text), json_string_length(text),
-        (weir_split_options){ .literal = regex == NULL, .drop_gaps = removed }, error);
+        (weir_split_options){ .literal = regex == NULL, .drop_gaps = removed }, error
+    );
 }
 
-static weir_status load_byte_level(weir_tokenizer *tokenizer, const json_t *component,
-                                   weir_error *error)
+static weir_status load_byte_level(
+    weir_tokenizer *tokenizer, const json_t *component, weir_error *error
+)
 {
     if (json_is_true(json_object_get(component, "add_prefix_space")))
-        return weir_error_set(error, WEIR_EUNSUPPORTED,
-                              "ByteLevel.add_prefix_space is set, which is not supported");
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED, "ByteLevel.add_prefix_space is set, which is not supported"
+        );
     if (json_is_false(json_object_get(component, "use_regex"))) return WEIR_OK;
-    return weir_pretokenizer_add(&tokenizer->pretokenizer, weir_pattern_gpt2,
-                                 strlen(weir_pattern_gpt2),
-                                 (weir_split_options){ .literal = false }, error);
+    return weir_pretokenizer_add(
+        &tokenizer->pretokenizer, weir_pattern_gpt2, strlen(weir_pattern_gpt2),
+        (weir_split_options){ .literal = false }, error
+    );
 }
 
-static weir_status load_component(weir_tokenizer *tokenizer, const json_t *component,
-                                  weir_error *error)
+static weir_status load_component(
+    weir_tokenizer *tokenizer, const json_t *component, weir_error *error
+)
 {
     const char *const type = type_of(component);
     if (is(type, "Sequence"))
-        return each(tokenizer, json_object_get(component, "pretokenizers"), "pretokenizers",
-                    load_component, error);
+        return each(
+            tokenizer, json_object_get(component, "pretokenizers"), "pretokenizers", load_component,
+            error
+        );
     if (is(type, "Split")) return load_split(tokenizer, component, error);
     if (is(type, "ByteLevel")) return load_byte_level(tokenizer, component, error);
     if (!is(type, "Digits")) return unknown("pre_tokenizer", type, error);
-    const bool        single = json_is_true(json_object_get(component, "individual_digits"));
+    const bool single = json_is_true(json_object_get(component, "individual_digits"));
     const char *const pattern = single ? "\\p{N}" : "\\p{N}+";
-    return weir_pretokenizer_add(&tokenizer->pretokenizer, pattern, strlen(pattern),
-                                 (weir_split_options){ .literal = false }, error);
+    return weir_pretokenizer_add(
+        &tokenizer->pretokenizer, pattern, strlen(pattern),
+        (weir_split_options){ .literal = false }, error
+    );
 }
 
 /* Whether the component, or the last of a sequence, is ByteLevel; one that comes before others is
@@ -108,39 +127,43 @@ static weir_status load_component(weir_tokenizer *tokenizer, const json_t *compo
 static bool ends_in_byte_level(const json_t *component, const char *list_key)
 {
     const json_t *const list = json_object_get(component, list_key);
-    const size_t        n = json_array_size(list);
+    const size_t n = json_array_size(list);
     for (size_t i = 0; i + 1 < n; i++)
         if (ends_in_byte_level(json_array_get(list, i), list_key)) return false;
     return n > 0 ? ends_in_byte_level(json_array_get(list, n - 1), list_key)
                  : is(type_of(component), "ByteLevel");
 }
 
-static weir_status load_pretokenizer(weir_tokenizer *tokenizer, const json_t *component,
-                                     weir_error *error)
+static weir_status load_pretokenizer(
+    weir_tokenizer *tokenizer, const json_t *component, weir_error *error
+)
 {
     const weir_status status = load_component(tokenizer, component, error);
     if (status != WEIR_OK) return weir_error_prefix(error, status, "pre_tokenizer");
     if (ends_in_byte_level(component, "pretokenizers")) return WEIR_OK;
-    return weir_error_set(error, WEIR_EUNSUPPORTED,
-                          "pre_tokenizer does not end in ByteLevel: not byte-level BPE");
+    return weir_error_set(
+        error, WEIR_EUNSUPPORTED, "pre_tokenizer does not end in ByteLevel: not byte-level BPE"
+    );
 }
 
 /* ---- post_processor -------------------------------------------------------------------------- */
 
 /* A template like "<s> $A": the token in front is the BOS. What stands behind $A would end a prompt
  * that is to be continued: not added. */
-static weir_status load_template(weir_tokenizer *tokenizer, const json_t *component,
-                                 weir_error *error)
+static weir_status load_template(
+    weir_tokenizer *tokenizer, const json_t *component, weir_error *error
+)
 {
     const json_t *const first = json_array_get(json_object_get(component, "single"), 0);
-    const char *const   name =
+    const char *const name =
         json_string_value(json_object_get(json_object_get(first, "SpecialToken"), "id"));
     if (name == NULL) return WEIR_OK;
     if (json_object_get(json_array_get(json_object_get(component, "single"), 1), "SpecialToken") !=
         NULL)
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
-            "post_processor: more than one special token in front of the text is not supported");
+            "post_processor: more than one special token in front of the text is not supported"
+        );
     const json_t *const ids =
         json_object_get(json_object_get(json_object_get(component, "special_tokens"), name), "ids");
     const json_t *const id = json_array_get(ids, 0);
@@ -148,25 +171,30 @@ static weir_status load_template(weir_tokenizer *tokenizer, const json_t *compon
         weir_vocabulary_at(&tokenizer->vocabulary, json_integer_value(id)) == NULL)
         return weir_error_set(
             error, WEIR_EFORMAT,
-            "post_processor.special_tokens: '%.64s' is not one id of the vocabulary", name);
+            "post_processor.special_tokens: '%.64s' is not one id of the vocabulary", name
+        );
     tokenizer->bos = (int32_t)json_integer_value(id);
     tokenizer->add_bos = true;
     return WEIR_OK;
 }
 
-static weir_status load_processor(weir_tokenizer *tokenizer, const json_t *component,
-                                  weir_error *error)
+static weir_status load_processor(
+    weir_tokenizer *tokenizer, const json_t *component, weir_error *error
+)
 {
     const char *const type = type_of(component);
     if (is(type, "Sequence"))
-        return each(tokenizer, json_object_get(component, "processors"),
-                    "post_processor.processors", load_processor, error);
+        return each(
+            tokenizer, json_object_get(component, "processors"), "post_processor.processors",
+            load_processor, error
+        );
     if (is(type, "TemplateProcessing")) return load_template(tokenizer, component, error);
     return is(type, "ByteLevel") ? WEIR_OK : unknown("post_processor", type, error);
 }
 
-static weir_status load_decoder(weir_tokenizer *tokenizer, const json_t *component,
-                                weir_error *error)
+static weir_status load_decoder(
+    weir_tokenizer *tokenizer, const json_t *component, weir_error *error
+)
 {
     (void)tokenizer;
     return ends_in_byte_level(component, "decoders")
@@ -174,13 +202,14 @@ static weir_status load_decoder(weir_tokenizer *tokenizer, const json_t *compone
                : unknown("decoder", type_of(component), error);
 }
 
-weir_status weir_tokenizer_load_steps(weir_tokenizer *tokenizer, const json_t *root,
-                                      weir_error *error)
+weir_status weir_tokenizer_load_steps(
+    weir_tokenizer *tokenizer, const json_t *root, weir_error *error
+)
 {
     static const struct {
-        const char         *key;
+        const char *key;
         component_function *load;
-        bool                required;
+        bool required;
     } sections[] = {
         { "normalizer", load_normalizer, false },
         { "pre_tokenizer", load_pretokenizer, true },

@@ -25,7 +25,7 @@ bool weir_utf8_valid(const char *text, size_t n)
 /* Both ends of every span, in ascending order. */
 typedef struct edges {
     weir_span *spans;
-    size_t     n, next;
+    size_t n, next;
 } edges;
 
 static size_t *edge(edges *at)
@@ -43,17 +43,20 @@ static void move_edges(edges *at, size_t from, size_t to, size_t target, size_t 
     }
 }
 
-weir_status weir_utf8_repair(weir_buffer *out, const char *text, size_t n, weir_span *spans,
-                             size_t n_spans)
+weir_status weir_utf8_repair(
+    weir_buffer *out, const char *text, size_t n, weir_span *spans, size_t n_spans
+)
 {
-    edges        at = { .spans = spans, .n = n_spans };
+    edges at = { .spans = spans, .n = n_spans };
     const size_t start = out->size;
     for (size_t i = 0; i < n;) {
-        bool         valid;
+        bool valid;
         const size_t length = weir_utf8_step(text + i, n - i, &valid);
         const size_t before = out->size - start;
-        WEIR_TRY(valid ? weir_buffer_add(out, text + i, length)
-                       : weir_buffer_text(out, WEIR_UTF8_REPLACEMENT));
+        WEIR_TRY(
+            valid ? weir_buffer_add(out, text + i, length)
+                  : weir_buffer_text(out, WEIR_UTF8_REPLACEMENT)
+        );
         move_edges(&at, i, i + length, before, out->size - start - before);
         i += length;
     }

@@ -47,8 +47,8 @@ static inline bool weir_utf8_continues(unsigned char lead, int at, unsigned char
 static inline size_t weir_utf8_step(const char *text, size_t n, bool *valid)
 {
     const unsigned char lead = (unsigned char)text[0];
-    const int           length = weir_utf8_length(lead);
-    size_t              have = 1;
+    const int length = weir_utf8_length(lead);
+    size_t have = 1;
     while (have < (size_t)length && have < n &&
            weir_utf8_continues(lead, (int)have, (unsigned char)text[have]))
         have++;
@@ -61,8 +61,8 @@ static inline int32_t weir_utf8_decode(const char *text, size_t *length)
 {
     static const unsigned char mask[5] = { 0, 0x7F, 0x1F, 0x0F, 0x07 };
     const unsigned char *const bytes = (const unsigned char *)text;
-    const int                  n = weir_utf8_length(bytes[0]);
-    int32_t                    code = bytes[0] & mask[n];
+    const int n = weir_utf8_length(bytes[0]);
+    int32_t code = bytes[0] & mask[n];
     for (int i = 1; i < n; i++) code = code << 6 | (bytes[i] & 0x3F);
     *length = (size_t)n;
     return code;
@@ -71,8 +71,8 @@ static inline int32_t weir_utf8_decode(const char *text, size_t *length)
 bool weir_utf8_valid(const char *text, size_t n);
 /* Appends `text` with each maximal ill-formed part as U+FFFD; spans [n_spans] are moved along
  * (begin down, end up, to whole parts). */
-WEIR_MUST_CHECK weir_status weir_utf8_repair(weir_buffer *out, const char *text, size_t n,
-                                             weir_span *spans, size_t n_spans);
+WEIR_MUST_CHECK weir_status
+weir_utf8_repair(weir_buffer *out, const char *text, size_t n, weir_span *spans, size_t n_spans);
 
 #ifdef __cplusplus
 }

@@ -33,8 +33,9 @@ void weir_vocabulary_free(weir_vocabulary *vocabulary)
     *vocabulary = (weir_vocabulary){ 0 };
 }
 
-bool weir_vocabulary_unmap(const weir_vocabulary *vocabulary, char *out, size_t *n,
-                           const char *name, size_t length)
+bool weir_vocabulary_unmap(
+    const weir_vocabulary *vocabulary, char *out, size_t *n, const char *name, size_t length
+)
 {
     *n = 0;
     for (size_t i = 0; i < length; i++) {
@@ -60,8 +61,9 @@ static uint32_t hash_of(const char *bytes, size_t length)
     return (uint32_t)XXH3_64bits(bytes, length);
 }
 
-static weir_name_slot *slot_of(const weir_vocabulary *vocabulary, uint32_t hash, const char *bytes,
-                               size_t length)
+static weir_name_slot *slot_of(
+    const weir_vocabulary *vocabulary, uint32_t hash, const char *bytes, size_t length
+)
 {
     for (size_t i = hash & vocabulary->names_mask;; i = (i + 1) & vocabulary->names_mask) {
         weir_name_slot *const slot = &vocabulary->names[i];
@@ -94,26 +96,29 @@ weir_status weir_vocabulary_reserve(weir_vocabulary *vocabulary, size_t count)
 }
 
 /* The bytes at `offset` are the base token `id`. */
-static weir_status add_name(weir_vocabulary *vocabulary, int32_t id, uint32_t offset,
-                            uint32_t length, weir_error *error)
+static weir_status add_name(
+    weir_vocabulary *vocabulary, int32_t id, uint32_t offset, uint32_t length, weir_error *error
+)
 {
     if (weir_vocabulary_reserve(vocabulary, vocabulary->n_names + 1) != WEIR_OK)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for the table of tokens");
-    const char *const     bytes = vocabulary->bytes.data + offset;
-    const uint32_t        hash = hash_of(bytes, length);
+    const char *const bytes = vocabulary->bytes.data + offset;
+    const uint32_t hash = hash_of(bytes, length);
     weir_name_slot *const slot = slot_of(vocabulary, hash, bytes, length);
     if (slot->id == id) return WEIR_OK;
     if (slot->id >= 0)
         return weir_error_set(
             error, WEIR_EFORMAT,
-            "ids %" PRId32 " and %" PRId32 " are the same token; a token has one id", slot->id, id);
+            "ids %" PRId32 " and %" PRId32 " are the same token; a token has one id", slot->id, id
+        );
     *slot = (weir_name_slot){ .hash = hash, .offset = offset, .length = length, .id = id };
     vocabulary->n_names++;
     return WEIR_OK;
 }
 
-int32_t weir_vocabulary_find_base(const weir_vocabulary *vocabulary, const char *bytes,
-                                  size_t length)
+int32_t weir_vocabulary_find_base(
+    const weir_vocabulary *vocabulary, const char *bytes, size_t length
+)
 {
     return vocabulary->names == NULL
                ? -1
@@ -122,12 +127,13 @@ int32_t weir_vocabulary_find_base(const weir_vocabulary *vocabulary, const char 
 
 /* ---- added tokens ---------------------------------------------------------------------------- */
 
-static weir_status trie_add(weir_trie *trie, int32_t id, const char *text, size_t length,
-                            weir_error *error)
+static weir_status trie_add(
+    weir_trie *trie, int32_t id, const char *text, size_t length, weir_error *error
+)
 {
     if (trie->n_tokens == WEIR_ADDED_TOKENS)
         return weir_error_set(error, WEIR_EFORMAT, "more than %d added tokens", WEIR_ADDED_TOKENS);
-    uint32_t        node = 0;
+    uint32_t node = 0;
     weir_pair_slot *slot = NULL;
     for (size_t i = 0; i < length; i++) {
         slot = weir_pair_put(&trie->edges, weir_pair_key(node, (unsigned char)text[i]));
@@ -137,10 +143,11 @@ static weir_status trie_add(weir_trie *trie, int32_t id, const char *text, size_
         node = slot->number;
     }
     if (slot->id >= 0)
-        return weir_error_set(error, WEIR_EFORMAT,
-                              "ids %" PRId32 " and %" PRId32
-                              " are the same added token; a token has one id",
-                              slot->id, id);
+        return weir_error_set(
+            error, WEIR_EFORMAT,
+            "ids %" PRId32 " and %" PRId32 " are the same added token; a token has one id",
+            slot->id, id
+        );
     slot->id = id;
     trie->first[(unsigned char)text[0]] = true;
     trie->n_tokens++;
@@ -149,7 +156,7 @@ static weir_status trie_add(weir_trie *trie, int32_t id, const char *text, size_
 
 int32_t weir_trie_match(const weir_trie *trie, const char *text, size_t n, size_t *length)
 {
-    int32_t  found = -1;
+    int32_t found = -1;
     uint32_t node = 0;
     for (size_t i = 0; i < n; i++) {
         const weir_pair_slot *const slot =
@@ -163,11 +170,12 @@ int32_t weir_trie_match(const weir_trie *trie, const char *text, size_t n, size_
     return found;
 }
 
-int32_t weir_vocabulary_find_added(const weir_vocabulary *vocabulary, const char *text,
-                                   size_t length)
+int32_t weir_vocabulary_find_added(
+    const weir_vocabulary *vocabulary, const char *text, size_t length
+)
 {
     for (int i = 0; i < 2; i++) {
-        size_t        matched = 0;
+        size_t matched = 0;
         const int32_t id = weir_trie_match(&vocabulary->added[i], text, length, &matched);
         if (id >= 0 && matched == length) return id;
     }
@@ -184,8 +192,9 @@ static weir_status grow_tokens(weir_vocabulary *vocabulary, size_t id)
         weir_token *const tokens =
             weir_memory_resize(vocabulary->tokens, capacity * sizeof *tokens);
         if (tokens == NULL) return WEIR_ENOMEM;
-        memset(tokens + vocabulary->capacity, 0,
-               (capacity - vocabulary->capacity) * sizeof *tokens);
+        memset(
+            tokens + vocabulary->capacity, 0, (capacity - vocabulary->capacity) * sizeof *tokens
+        );
         vocabulary->tokens = tokens;
         vocabulary->capacity = capacity;
     }
@@ -195,18 +204,21 @@ static weir_status grow_tokens(weir_vocabulary *vocabulary, size_t id)
 
 /* Puts `name`, out of the byte alphabet when `mapped`, behind the other bytes; *mapped false when
  * it is not in that alphabet. */
-static weir_status store(weir_vocabulary *vocabulary, weir_token *token, const char *name,
-                         size_t length, bool *mapped, weir_error *error)
+static weir_status store(
+    weir_vocabulary *vocabulary, weir_token *token, const char *name, size_t length, bool *mapped,
+    weir_error *error
+)
 {
     if (length == 0 || vocabulary->bytes.size + length + 1 > WEIR_VOCABULARY_BYTES)
-        return weir_error_set(error, WEIR_EFORMAT,
-                              length == 0 ? "the token is empty"
-                                          : "the tokens are larger than %d bytes together",
-                              WEIR_VOCABULARY_BYTES);
+        return weir_error_set(
+            error, WEIR_EFORMAT,
+            length == 0 ? "the token is empty" : "the tokens are larger than %d bytes together",
+            WEIR_VOCABULARY_BYTES
+        );
     if (weir_buffer_reserve(&vocabulary->bytes, length + 1) != WEIR_OK)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for tokens");
     char *const out = vocabulary->bytes.data + vocabulary->bytes.size;
-    size_t      n = length;
+    size_t n = length;
     if (*mapped) *mapped = weir_vocabulary_unmap(vocabulary, out, &n, name, length);
     if (!*mapped) {
         memcpy(out, name, length);
@@ -219,17 +231,21 @@ static weir_status store(weir_vocabulary *vocabulary, weir_token *token, const c
     return WEIR_OK;
 }
 
-weir_status weir_vocabulary_add(weir_vocabulary *vocabulary, int64_t id, const char *name,
-                                size_t length, unsigned flags, weir_error *error)
+weir_status weir_vocabulary_add(
+    weir_vocabulary *vocabulary, int64_t id, const char *name, size_t length, unsigned flags,
+    weir_error *error
+)
 {
     if (id < 0 || id >= WEIR_VOCABULARY_IDS)
-        return weir_error_set(error, WEIR_EFORMAT, "id %" PRId64 " is not in 0 .. %d", id,
-                              WEIR_VOCABULARY_IDS - 1);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "id %" PRId64 " is not in 0 .. %d", id, WEIR_VOCABULARY_IDS - 1
+        );
     const bool added = (flags & WEIR_TOKEN_ADDED) != 0;
     if (added && length > WEIR_ADDED_TOKEN_BYTES)
-        return weir_error_set(error, WEIR_EFORMAT,
-                              "the added token has %zu bytes, at most %d are read", length,
-                              WEIR_ADDED_TOKEN_BYTES);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "the added token has %zu bytes, at most %d are read", length,
+            WEIR_ADDED_TOKEN_BYTES
+        );
     if (grow_tokens(vocabulary, (size_t)id) != WEIR_OK)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for tokens");
     weir_token *const token = &vocabulary->tokens[id];
@@ -239,16 +255,19 @@ weir_status weir_vocabulary_add(weir_vocabulary *vocabulary, int64_t id, const c
     WEIR_TRY(store(vocabulary, token, name, length, &mapped, error));
     token->flags = flags | WEIR_TOKEN_PRESENT;
     if (added)
-        return trie_add(&vocabulary->added[(flags & WEIR_TOKEN_NORMALIZED) != 0], (int32_t)id, name,
-                        length, error);
+        return trie_add(
+            &vocabulary->added[(flags & WEIR_TOKEN_NORMALIZED) != 0], (int32_t)id, name, length,
+            error
+        );
     return mapped ? add_name(vocabulary, (int32_t)id, token->offset, token->length, error)
                   : WEIR_OK;
 }
 
-weir_status weir_vocabulary_add_base_name(weir_vocabulary *vocabulary, int32_t id, const char *name,
-                                          size_t length, weir_error *error)
+weir_status weir_vocabulary_add_base_name(
+    weir_vocabulary *vocabulary, int32_t id, const char *name, size_t length, weir_error *error
+)
 {
-    bool       mapped = true;
+    bool mapped = true;
     weir_token place = { 0 };
     WEIR_TRY(store(vocabulary, &place, name, length, &mapped, error));
     return mapped ? add_name(vocabulary, id, place.offset, place.length, error) : WEIR_OK;

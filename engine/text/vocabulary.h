@@ -40,22 +40,22 @@ typedef struct weir_token {
 /* Nodes are numbers, node 0 the root; an edge's id is that of the token that ends there. */
 typedef struct weir_trie {
     weir_pair_map edges;
-    uint32_t      n_nodes, n_tokens;
-    bool          first[256]; /* some token begins with this byte */
+    uint32_t n_nodes, n_tokens;
+    bool first[256]; /* some token begins with this byte */
 } weir_trie;
 
 typedef struct weir_name_slot {
     uint32_t hash, offset, length;
-    int32_t  id; /* -1: empty */
+    int32_t id; /* -1: empty */
 } weir_name_slot;
 
 typedef struct weir_vocabulary {
-    weir_token     *tokens;
-    size_t          size, capacity; /* ids 0 .. size-1 */
-    weir_buffer     bytes;
+    weir_token *tokens;
+    size_t size, capacity; /* ids 0 .. size-1 */
+    weir_buffer bytes;
     weir_name_slot *names; /* base tokens by their bytes */
-    size_t          n_names, names_mask;
-    weir_trie       added[2]; /* [normalised] */
+    size_t n_names, names_mask;
+    weir_trie added[2]; /* [normalised] */
     int16_t alphabet[0x144]; /* byte that a character of the byte alphabet stands for, -1: none */
 } weir_vocabulary;
 
@@ -66,30 +66,36 @@ WEIR_MUST_CHECK weir_status weir_vocabulary_reserve(weir_vocabulary *vocabulary,
 
 /* Bytes of a name in the byte alphabet of GPT-2, written to `out` [length]; false when it holds any
  * other character. */
-bool weir_vocabulary_unmap(const weir_vocabulary *vocabulary, char *out, size_t *n,
-                           const char *name, size_t length);
+bool weir_vocabulary_unmap(
+    const weir_vocabulary *vocabulary, char *out, size_t *n, const char *name, size_t length
+);
 
 /* A token with flags of WEIR_TOKEN_ADDED, _SPECIAL, _NORMALIZED, _PADDING, or 0 for a base token,
  * whose name is in the byte alphabet. An added token's name is its literal text. The error's text
  * says what is wrong; the caller puts the place in front.
  * errors : EFORMAT (id past the limits or taken, name empty, too long or taken), ENOMEM */
-WEIR_MUST_CHECK weir_status weir_vocabulary_add(weir_vocabulary *vocabulary, int64_t id,
-                                                const char *name, size_t length, unsigned flags,
-                                                weir_error *error);
+WEIR_MUST_CHECK weir_status weir_vocabulary_add(
+    weir_vocabulary *vocabulary, int64_t id, const char *name, size_t length, unsigned flags,
+    weir_error *error
+);
 /* The id of an added token may have its name as a base token too. */
-WEIR_MUST_CHECK weir_status weir_vocabulary_add_base_name(weir_vocabulary *vocabulary, int32_t id,
-                                                          const char *name, size_t length,
-                                                          weir_error *error);
+WEIR_MUST_CHECK weir_status weir_vocabulary_add_base_name(
+    weir_vocabulary *vocabulary, int32_t id, const char *name, size_t length, weir_error *error
+);
 
 static inline const weir_token *weir_vocabulary_at(const weir_vocabulary *vocabulary, int64_t id)
 {
     return id >= 0 && (uint64_t)id < vocabulary->size ? &vocabulary->tokens[id] : NULL;
 }
 
-int32_t weir_vocabulary_find_base(const weir_vocabulary *vocabulary, const char *bytes,
-                                  size_t length); /* -1: none */
-int32_t weir_vocabulary_find_added(const weir_vocabulary *vocabulary, const char *text,
-                                   size_t length); /* -1: none */
+/* -1: none */
+int32_t weir_vocabulary_find_base(
+    const weir_vocabulary *vocabulary, const char *bytes, size_t length
+);
+/* -1: none */
+int32_t weir_vocabulary_find_added(
+    const weir_vocabulary *vocabulary, const char *text, size_t length
+);
 
 /* The longest token of the trie that begins at `text` [n]; *length its bytes; -1: none. */
 int32_t weir_trie_match(const weir_trie *trie, const char *text, size_t n, size_t *length);

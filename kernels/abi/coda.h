@@ -20,8 +20,9 @@
 /* Dimensions whose rotation is slow: prototypes hold these of a key only, as blending keys of
  * different positions is sound where phases hardly differ. */
 typedef enum weir_coda_band {
-    WEIR_CODA_UPPER_HALF, /* head_dim / 2 and on: right for interleaved pairs, and what the
-                             published package does for every layout */
+    /* head_dim / 2 and on: right for interleaved pairs, and what the published package does for
+     * every layout */
+    WEIR_CODA_UPPER_HALF,
     WEIR_CODA_SLOW_PAIRS, /* of pairs (i, i + head_dim / 2): i >= head_dim / 4 */
 } weir_coda_band;
 
@@ -36,13 +37,13 @@ typedef struct weir_coda_layer {
         summary_candidates; /* of the rows that leave the ring together, at most; 0: none of them */
     float exact_gate, summary_gate; /* least write gates */
     float hit, novelty; /* mean cosine of values: from `hit` on the same, below `novelty` new */
-    bool  is_gated; /* or every gate is 1 and passes */
-    bool  refreshes; /* a hit overwrites what it hit */
-    bool  founds; /* the first row of a prototype becomes it, whatever the rate */
-    bool  is_compat; /* candidates as the published package finds them: kernels/abi/coda_choice.h */
+    bool is_gated; /* or every gate is 1 and passes */
+    bool refreshes; /* a hit overwrites what it hit */
+    bool founds; /* the first row of a prototype becomes it, whatever the rate */
+    bool is_compat; /* candidates as the published package finds them: kernels/abi/coda_choice.h */
     weir_coda_band band;
     weir_kv_format format; /* F32, F16, BF16 */
-    const float   *rates; /* [n_kv_heads] of blending: sigmoid of the layer's parameter */
+    const float *rates; /* [n_kv_heads] of blending: sigmoid of the layer's parameter */
 } weir_coda_layer;
 
 typedef enum weir_coda_count {
@@ -71,12 +72,12 @@ typedef struct weir_coda_head {
 
 typedef struct weir_coda_state {
     weir_coda_head *head;
-    int64_t        *used_at; /* [n_exact] position of the row that last found the slot */
-    int32_t        *rows; /* [slots] */
-    float          *gates; /* [window] */
-    char           *pages; /* [n_kv_heads][n_pages] of page_bytes */
-    int64_t         n_pages, page_bytes, n_slots;
-    size_t          bytes; /* of all */
+    int64_t *used_at; /* [n_exact] position of the row that last found the slot */
+    int32_t *rows; /* [slots] */
+    float *gates; /* [window] */
+    char *pages; /* [n_kv_heads][n_pages] of page_bytes */
+    int64_t n_pages, page_bytes, n_slots;
+    size_t bytes; /* of all */
 } weir_coda_state;
 
 static inline int64_t weir_coda_slots(const weir_coda_layer *layer)
@@ -106,7 +107,7 @@ static inline const char *weir_coda_reject(const weir_coda_layer *layer)
 static inline weir_coda_state weir_coda_view(const weir_coda_layer *layer, void *memory)
 {
     weir_coda_state state;
-    size_t          at = 0;
+    size_t at = 0;
     memset(&state, 0, sizeof state);
     state.n_slots = weir_coda_slots(layer);
     state.n_pages = (state.n_slots + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
@@ -175,7 +176,7 @@ static inline float weir_coda_blend(float old, float in, float scale, float rate
 static inline float weir_coda_load(weir_kv_format format, const char *base, int64_t index)
 {
     uint16_t bits;
-    float    value;
+    float value;
     if (format == WEIR_KV_F32) {
         memcpy(&value, base + index * 4, sizeof value);
         return value;
@@ -194,8 +195,9 @@ static inline void weir_coda_store(weir_kv_format format, char *base, int64_t in
 }
 
 /* Element index of a row's dimension inside its page, K or V. */
-static inline int64_t weir_coda_index(const weir_coda_layer *layer, weir_kv_side side, int64_t row,
-                                      int64_t dim)
+static inline int64_t weir_coda_index(
+    const weir_coda_layer *layer, weir_kv_side side, int64_t row, int64_t dim
+)
 {
     const int64_t token = row % WEIR_PAGE_TOKENS, n = layer->head_dim;
     return side == WEIR_KV_K ? weir_page_k(token, dim, n) : weir_page_v(token, n, n) + dim;
@@ -205,21 +207,28 @@ static inline char *weir_coda_page(const weir_coda_state *state, int64_t head, i
     return state->pages + (head * state->n_pages + row / WEIR_PAGE_TOKENS) * state->page_bytes;
 }
 /* [n_kv_heads, head_dim] of a row, out of its pages or into them. */
-static inline void weir_coda_read(const weir_coda_layer *layer, const weir_coda_state *state,
-                                  weir_kv_side side, int64_t row, float *out)
+static inline void weir_coda_read(
+    const weir_coda_layer *layer, const weir_coda_state *state, weir_kv_side side, int64_t row,
+    float *out
+)
 {
     for (int64_t h = 0; h < layer->n_kv_heads; h++)
         for (int64_t d = 0; d < layer->head_dim; d++)
             out[h * layer->head_dim + d] = weir_coda_load(
-                layer->format, weir_coda_page(state, h, row), weir_coda_index(layer, side, row, d));
+                layer->format, weir_coda_page(state, h, row), weir_coda_index(layer, side, row, d)
+            );
 }
-static inline void weir_coda_put(const weir_coda_layer *layer, const weir_coda_state *state,
-                                 weir_kv_side side, int64_t row, const float *in)
+static inline void weir_coda_put(
+    const weir_coda_layer *layer, const weir_coda_state *state, weir_kv_side side, int64_t row,
+    const float *in
+)
 {
     for (int64_t h = 0; h < layer->n_kv_heads; h++)
         for (int64_t d = 0; d < layer->head_dim; d++)
-            weir_coda_store(layer->format, weir_coda_page(state, h, row),
-                            weir_coda_index(layer, side, row, d), in[h * layer->head_dim + d]);
+            weir_coda_store(
+                layer->format, weir_coda_page(state, h, row), weir_coda_index(layer, side, row, d),
+                in[h * layer->head_dim + d]
+            );
 }
 
 /* ---- slots ----------------------------------------------------------------------------------- */
@@ -241,12 +250,13 @@ static inline bool weir_coda_is_used(const weir_coda_state *state, int64_t slot)
 
 /* The slot is in use from now on: it changes rows, contents and all, with the unused slot that has
  * the first row behind those in use. */
-static inline void weir_coda_use(const weir_coda_layer *layer, const weir_coda_state *state,
-                                 int64_t slot)
+static inline void weir_coda_use(
+    const weir_coda_layer *layer, const weir_coda_state *state, int64_t slot
+)
 {
     if (weir_coda_is_used(state, slot)) return;
     const int32_t to = state->head->n_rows++, from = state->rows[slot];
-    int64_t       other = 0;
+    int64_t other = 0;
     while (state->rows[other] != to) other++;
     if (from == to) return;
     state->rows[other] = from;
@@ -267,8 +277,10 @@ static inline void weir_coda_use(const weir_coda_layer *layer, const weir_coda_s
 
 /* Opens up to `n` more slots of a bank with `least` at the start and `most` in all, as far as the
  * length of the text allows; returns how many. */
-static inline int32_t weir_coda_open_slots(const weir_coda_layer *layer, int32_t *n_open,
-                                           int32_t least, int32_t most, int64_t position, int32_t n)
+static inline int32_t weir_coda_open_slots(
+    const weir_coda_layer *layer, int32_t *n_open, int32_t least, int32_t most, int64_t position,
+    int32_t n
+)
 {
     const double share =
         layer->growth <= 0 ? 1.0 : log(1.0 + (double)position) / log(1.0 + (double)layer->growth);

@@ -11,8 +11,9 @@ static inline bool weir_coda_is_zero(const void *memory, size_t n)
     return n == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0);
 }
 
-static inline const char *weir_coda_problem_of_counts(const weir_coda_layer *layer,
-                                                      const weir_coda_head  *head)
+static inline const char *weir_coda_problem_of_counts(
+    const weir_coda_layer *layer, const weir_coda_head *head
+)
 {
     const int64_t n_banks = (int64_t)layer->n_exact + layer->n_summary;
     if (head->position < 0 || head->position > INT32_MAX)

@@ -69,11 +69,12 @@ static inline void weir_found_swap(weir_coda_choice *a, weir_coda_choice *b)
 }
 
 /* A hole sinks to a leaf along the greater children, then the value rises from there. */
-static inline void weir_found_adjust(weir_coda_choice *heap, int64_t hole, int64_t n,
-                                     weir_coda_choice value)
+static inline void weir_found_adjust(
+    weir_coda_choice *heap, int64_t hole, int64_t n, weir_coda_choice value
+)
 {
     const int64_t top = hole;
-    int64_t       child = hole;
+    int64_t child = hole;
     while (child < (n - 1) / 2) {
         child = 2 * child + 2;
         if (heap[child].key < heap[child - 1].key) child--;
@@ -161,7 +162,7 @@ static inline int weir_found_depth(int64_t n)
 /* The n_selected-th least stands in its place, none before it is greater. */
 static inline void weir_found_select(weir_coda_choice *all, int64_t n, int64_t n_selected)
 {
-    int     depth = weir_found_depth(n);
+    int depth = weir_found_depth(n);
     int64_t first = 0, end = n;
     for (const int64_t nth = n_selected - 1; end - first > 3; depth--) {
         if (depth == 0) {
@@ -183,15 +184,15 @@ static inline void weir_found_sort(weir_coda_choice *all, int64_t n)
     enum { SHORT = 16, STACK = 128 };
     struct {
         int64_t first, end;
-        int     depth;
+        int depth;
     } later[STACK];
     int n_later = 0;
     if (n < 2) return;
     later[n_later++] = (__typeof__(later[0])){ 0, n, weir_found_depth(n) };
     while (n_later > 0) { /* parts behind a cut are independent of those before it */
-        int64_t       end = later[--n_later].end;
+        int64_t end = later[--n_later].end;
         const int64_t first = later[n_later].first;
-        int           depth = later[n_later].depth;
+        int depth = later[n_later].depth;
         while (end - first > SHORT) {
             if (depth-- == 0) {
                 weir_found_heap_select(all + first, end - first, end - first);
@@ -209,8 +210,9 @@ static inline void weir_found_sort(weir_coda_choice *all, int64_t n)
 
 /* torch.topk of the least: which n_selected of n come first, and in which order; is_sorted as its
  * argument of that name. */
-static inline void weir_coda_find(weir_coda_choice *all, int64_t n, int64_t n_selected,
-                                  bool is_sorted)
+static inline void weir_coda_find(
+    weir_coda_choice *all, int64_t n, int64_t n_selected, bool is_sorted
+)
 {
     if (n_selected <= 0) return;
     if (n_selected * 64 <= n) {

@@ -44,9 +44,9 @@ typedef enum weir_dtype {
 
 typedef struct weir_dtype_info {
     const char *name; /* lower case, as printed and as written in TOML */
-    int32_t     block_elements; /* elements per block; 1 for plain types          */
-    int32_t     block_bytes;
-    bool        quantised;
+    int32_t block_elements; /* elements per block; 1 for plain types          */
+    int32_t block_bytes;
+    bool quantised;
 } weir_dtype_info;
 
 static inline weir_dtype_info weir_dtype_of(weir_dtype dtype)

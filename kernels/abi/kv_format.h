@@ -125,7 +125,7 @@ typedef struct weir_kv_pair {
  * have; n_pages 0: no such pages. */
 typedef struct weir_kv_sinks {
     weir_kv_pair pair;
-    int32_t      n_pages;
+    int32_t n_pages;
 } weir_kv_sinks;
 
 static inline weir_kv_pair weir_kv_pair_at(weir_kv_pair others, weir_kv_sinks sinks, int64_t page)

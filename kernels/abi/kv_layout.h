@@ -5,7 +5,7 @@
 /* Scales and minimums of one tile (K) or one token (V), in bytes; 0: the scheme has none. */
 typedef struct weir_kv_arrays {
     int64_t scales, mins;
-    bool    are_of_page; /* stored once for the part, not per tile or token */
+    bool are_of_page; /* stored once for the part, not per tile or token */
 } weir_kv_arrays;
 
 #include "kernels/kv/affine/layout.h"
@@ -15,8 +15,9 @@ typedef struct weir_kv_arrays {
 #include "kernels/kv/turbo/layout.h"
 
 /* NULL, or why rows of `dim` values cannot be kept in this format. */
-static inline const char *weir_kv_format_reject(weir_kv_format format, weir_kv_side side,
-                                                int64_t dim)
+static inline const char *weir_kv_format_reject(
+    weir_kv_format format, weir_kv_side side, int64_t dim
+)
 {
     if (format < 0 || format >= WEIR_KV_FORMAT_COUNT) return "is no KV format";
     if (dim < 1 || dim > WEIR_KV_DIM_MAX) return "takes head widths from 1 to 576";
@@ -29,8 +30,9 @@ static inline const char *weir_kv_format_reject(weir_kv_format format, weir_kv_s
     return NULL;
 }
 
-static inline weir_kv_arrays weir_kv_arrays_of(weir_kv_format format, weir_kv_side side,
-                                               int64_t dim)
+static inline weir_kv_arrays weir_kv_arrays_of(
+    weir_kv_format format, weir_kv_side side, int64_t dim
+)
 {
     switch (weir_kv_scheme_of(format)) {
 #define X(NAME, name, coded)                                                                       \
@@ -42,11 +44,12 @@ static inline weir_kv_arrays weir_kv_arrays_of(weir_kv_format format, weir_kv_si
 }
 
 /* The same for pages with sinks among them, in terms of both sides. */
-static inline const char *weir_kv_pages_reject(weir_kv_pair others, weir_kv_sinks sinks,
-                                               int64_t key_dim, int64_t value_dim)
+static inline const char *weir_kv_pages_reject(
+    weir_kv_pair others, weir_kv_sinks sinks, int64_t key_dim, int64_t value_dim
+)
 {
     const weir_kv_pair first = weir_kv_pair_at(others, sinks, 0);
-    const char        *why = weir_kv_format_reject(others.k, WEIR_KV_K, key_dim);
+    const char *why = weir_kv_format_reject(others.k, WEIR_KV_K, key_dim);
     if (!why) why = weir_kv_format_reject(others.v, WEIR_KV_V, value_dim);
     if (!why) why = weir_kv_format_reject(first.k, WEIR_KV_K, key_dim);
     return why ? why : weir_kv_format_reject(first.v, WEIR_KV_V, value_dim);
@@ -89,10 +92,10 @@ static inline int64_t weir_kv_row_codes(int bits, int64_t dim)
 
 static inline weir_kv_layout weir_kv_layout_k(weir_kv_format format, int64_t dim)
 {
-    const int            bits = weir_kv_bits(format);
+    const int bits = weir_kv_bits(format);
     const weir_kv_arrays arrays = weir_kv_arrays_of(format, WEIR_KV_K, dim);
-    const bool           is_plain = weir_kv_scheme_of(format) == WEIR_KV_PLAIN;
-    const int64_t        scales = weir_kv_align(arrays.scales), mins = weir_kv_align(arrays.mins),
+    const bool is_plain = weir_kv_scheme_of(format) == WEIR_KV_PLAIN;
+    const int64_t scales = weir_kv_align(arrays.scales), mins = weir_kv_align(arrays.mins),
                   codes =
                       WEIR_TILE_TOKENS * (is_plain ? dim * bits / 8 : 4 * weir_kv_words(bits, dim)),
                   once = arrays.are_of_page ? scales + mins : 0,
@@ -111,7 +114,7 @@ static inline weir_kv_layout weir_kv_layout_k(weir_kv_format format, int64_t dim
 static inline weir_kv_layout weir_kv_layout_v(weir_kv_format format, int64_t dim)
 {
     const weir_kv_arrays arrays = weir_kv_arrays_of(format, WEIR_KV_V, dim);
-    const int64_t        row = weir_kv_row_codes(weir_kv_bits(format), dim),
+    const int64_t row = weir_kv_row_codes(weir_kv_bits(format), dim),
                   n = arrays.are_of_page ? 1 : WEIR_PAGE_TOKENS,
                   scales = weir_kv_align(n * arrays.scales), mins = weir_kv_align(n * arrays.mins);
     const weir_kv_layout layout = { .scales = 0,
@@ -125,8 +128,9 @@ static inline weir_kv_layout weir_kv_layout_v(weir_kv_format format, int64_t dim
     return layout;
 }
 
-static inline weir_kv_layout weir_kv_layout_of(weir_kv_format format, weir_kv_side side,
-                                               int64_t dim)
+static inline weir_kv_layout weir_kv_layout_of(
+    weir_kv_format format, weir_kv_side side, int64_t dim
+)
 {
     return side == WEIR_KV_K ? weir_kv_layout_k(format, dim) : weir_kv_layout_v(format, dim);
 }
@@ -143,8 +147,9 @@ static inline int64_t weir_kv_v_part(weir_kv_format k_format, int64_t key_dim)
     return weir_kv_part_bytes(k_format, WEIR_KV_K, key_dim);
 }
 
-static inline int64_t weir_kv_bytes(weir_kv_format k_format, weir_kv_format v_format,
-                                    int64_t key_dim, int64_t value_dim)
+static inline int64_t weir_kv_bytes(
+    weir_kv_format k_format, weir_kv_format v_format, int64_t key_dim, int64_t value_dim
+)
 {
     return weir_kv_v_part(k_format, key_dim) + weir_kv_part_bytes(v_format, WEIR_KV_V, value_dim);
 }
@@ -155,12 +160,13 @@ static inline int64_t weir_kv_open_v_part(weir_kv_format k_format, int64_t key_d
     return weir_kv_needs_open(k_format) ? weir_kv_part_bytes(WEIR_KV_F16, WEIR_KV_K, key_dim) : 0;
 }
 
-static inline int64_t weir_kv_open_bytes(weir_kv_format k_format, weir_kv_format v_format,
-                                         int64_t key_dim, int64_t value_dim)
+static inline int64_t weir_kv_open_bytes(
+    weir_kv_format k_format, weir_kv_format v_format, int64_t key_dim, int64_t value_dim
+)
 {
     return weir_kv_open_v_part(k_format, key_dim) +
-           (weir_kv_needs_open(v_format) ? weir_kv_part_bytes(WEIR_KV_F16, WEIR_KV_V, value_dim)
-                                         : 0);
+           (weir_kv_needs_open(v_format) ? weir_kv_part_bytes(WEIR_KV_F16, WEIR_KV_V, value_dim) : 0
+           );
 }
 
 /* The value that is coded: a NaN counts as 0 and others are clamped to f16's finite range, so that

@@ -35,12 +35,16 @@ void weir_marshal_require(weir_marshaller *m, const void *array);
 /* An array that steps hold in device memory; host memory is copied, and copied back if written. */
 void *weir_marshal_array(weir_marshaller *m, const void *array, size_t bytes, weir_marshal_use use);
 /* The same for f32 [rows, stride], of which [rows, width] is used. */
-float *weir_marshal_rows(weir_marshaller *m, const float *array, int64_t rows, int64_t stride,
-                         int64_t width, weir_marshal_use use);
+float *weir_marshal_rows(
+    weir_marshaller *m, const float *array, int64_t rows, int64_t stride, int64_t width,
+    weir_marshal_use use
+);
 /* The same for rows that policies hold in host memory. Planned with stride == width: at full depth
  * rows are contiguous. */
-float *weir_marshal_host_rows(weir_marshaller *m, const float *array, int64_t rows, int64_t stride,
-                              int64_t width, weir_marshal_use use);
+float *weir_marshal_host_rows(
+    weir_marshaller *m, const float *array, int64_t rows, int64_t stride, int64_t width,
+    weir_marshal_use use
+);
 
 /* A list that the host reads too when it plans a launch: copied to unified memory. NULL while the
  * bytes are added up, and for an empty list. */
@@ -53,8 +57,10 @@ typedef struct weir_marshal_range {
 /* Page tables of n_heads heads, `stride` entries apart. The copy holds range.end entries per head;
  * entries of the range are resolved to device memory (offload/device.h), NULL where no page is
  * mapped: the op does not use those. */
-void *const *weir_marshal_pages(weir_marshaller *m, void *const *pages, int64_t n_heads,
-                                int64_t stride, weir_marshal_range range);
+void *const *weir_marshal_pages(
+    weir_marshaller *m, void *const *pages, int64_t n_heads, int64_t stride,
+    weir_marshal_range range
+);
 
 #ifdef __cplusplus
 }

@@ -33,22 +33,22 @@ typedef enum weir_backend {
 
 typedef struct weir_caps { /* what a kernel may ask about the machine; filled once at start */
     bool x86_v2, x86_v3, x86_v4, avx512_vnni, avx512_bf16, amx_int8;
-    int  cuda_capability; /* 90 for sm_90, 0 without CUDA */
+    int cuda_capability; /* 90 for sm_90, 0 without CUDA */
 } weir_caps;
 
 typedef struct weir_kernel_context { /* where to run; filled by offload/, read by kernels */
-    int    omp_device; /* omp_get_initial_device() is the host; only omp kernels look */
-    int    n_threads;
-    void  *cuda_stream;
-    void  *scratch; /* at least row.scratch(args) bytes, 64-byte aligned */
+    int omp_device; /* omp_get_initial_device() is the host; only omp kernels look */
+    int n_threads;
+    void *cuda_stream;
+    void *scratch; /* at least row.scratch(args) bytes, 64-byte aligned */
     size_t scratch_bytes;
-    void  *cublas; /* kernels/cuda/cublas.h, opened by the plugin; NULL: the library is not there */
+    void *cublas; /* kernels/cuda/cublas.h, opened by the plugin; NULL: the library is not there */
 } weir_kernel_context;
 
 typedef struct weir_kernel {
-    weir_op      op;
+    weir_op op;
     weir_backend backend;
-    const char  *name; /* "omp.rmsnorm.v4": what --explain prints and [kernels] may pin     */
+    const char *name; /* "omp.rmsnorm.v4": what --explain prints and [kernels] may pin     */
     double atol, rtol; /* allowed error against ref: |x - ref| <= atol + rtol * |ref|          */
     /* NULL = accepts; otherwise a static reason such as "needs AVX-512". Pure. */
     const char *(*reject)(const weir_caps *caps, const void *args);

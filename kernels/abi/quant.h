@@ -14,51 +14,51 @@
 
 typedef struct weir_block_q8_0 {
     uint16_t d;
-    int8_t   q[32];
+    int8_t q[32];
 } weir_block_q8_0;
 typedef struct weir_block_q4_0 {
     uint16_t d;
-    uint8_t  q[16];
+    uint8_t q[16];
 } weir_block_q4_0;
 typedef struct weir_block_q4_1 {
     uint16_t d, m;
-    uint8_t  q[16];
+    uint8_t q[16];
 } weir_block_q4_1;
 typedef struct weir_block_q5_0 {
     uint16_t d;
-    uint8_t  qh[4], q[16];
+    uint8_t qh[4], q[16];
 } weir_block_q5_0;
 typedef struct weir_block_q5_1 {
     uint16_t d, m;
-    uint8_t  qh[4], q[16];
+    uint8_t qh[4], q[16];
 } weir_block_q5_1;
 typedef struct weir_block_iq4_nl {
     uint16_t d;
-    uint8_t  q[16];
+    uint8_t q[16];
 } weir_block_iq4_nl;
 typedef struct weir_block_iq4_xs {
     uint16_t d, scales_high;
-    uint8_t  scales_low[4], q[128];
+    uint8_t scales_low[4], q[128];
 } weir_block_iq4_xs;
 typedef struct weir_block_q2_k {
-    uint8_t  scales[16], q[64];
+    uint8_t scales[16], q[64];
     uint16_t d, dmin;
 } weir_block_q2_k;
 typedef struct weir_block_q3_k {
-    uint8_t  high_mask[32], q[64], scales[12];
+    uint8_t high_mask[32], q[64], scales[12];
     uint16_t d;
 } weir_block_q3_k;
 typedef struct weir_block_q4_k {
     uint16_t d, dmin;
-    uint8_t  scales[12], q[128];
+    uint8_t scales[12], q[128];
 } weir_block_q4_k;
 typedef struct weir_block_q5_k {
     uint16_t d, dmin;
-    uint8_t  scales[12], qh[32], q[128];
+    uint8_t scales[12], qh[32], q[128];
 } weir_block_q5_k;
 typedef struct weir_block_q6_k {
-    uint8_t  ql[128], qh[64];
-    int8_t   scales[16];
+    uint8_t ql[128], qh[64];
+    int8_t scales[16];
     uint16_t d;
 } weir_block_q6_k;
 

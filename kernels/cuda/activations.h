@@ -15,7 +15,7 @@
 static inline float weir_cuda_f16_factor(float greatest_magnitude)
 {
     const uint32_t bits = weir_f32_bits(greatest_magnitude) & 0x7FFFFFFF;
-    const int32_t  exponent = 14 - ((int32_t)(bits >> 23) - 127);
+    const int32_t exponent = 14 - ((int32_t)(bits >> 23) - 127);
     if (bits >= 0x7F800000) return 1.0f;
     return weir_f32_from_bits((uint32_t)((exponent < 100 ? exponent : 100) + 127) << 23);
 }

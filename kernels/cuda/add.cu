@@ -14,9 +14,9 @@ __global__ void __launch_bounds__(kThreads) add(const weir_add_args args, int64_
     const int64_t i = (int64_t)blockIdx.x * kThreads + threadIdx.x, per_row = args.dim / kVector;
     if (i >= n_vectors) return;
     const int64_t row = i / per_row, at = i % per_row * kVector;
-    const float4  src = *reinterpret_cast<const float4 *>(args.src + row * args.src_stride + at);
+    const float4 src = *reinterpret_cast<const float4 *>(args.src + row * args.src_stride + at);
     float4 *const to = reinterpret_cast<float4 *>(args.dst + row * args.dst_stride + at);
-    const float4  dst = *to;
+    const float4 dst = *to;
     *to = make_float4(dst.x + src.x, dst.y + src.y, dst.z + src.z, dst.w + src.w);
 }
 
@@ -31,12 +31,14 @@ const char *reject(const weir_caps *caps, const void *op_args)
 
 weir_status run(const weir_kernel_context *context, const void *op_args)
 {
-    const auto   &args = *static_cast<const weir_add_args *>(op_args);
+    const auto &args = *static_cast<const weir_add_args *>(op_args);
     const int64_t n = args.n_rows * (args.dim / kVector);
     if (n <= 0) return WEIR_OK;
     if (n > (int64_t)INT32_MAX * kThreads) return WEIR_EINVAL;
-    WEIR_LAUNCH(add, blocks_for(n, kThreads), kThreads, 0,
-                static_cast<cudaStream_t>(context->cuda_stream), args, n);
+    WEIR_LAUNCH(
+        add, blocks_for(n, kThreads), kThreads, 0, static_cast<cudaStream_t>(context->cuda_stream),
+        args, n
+    );
     return cudaGetLastError() == cudaSuccess ? WEIR_OK : WEIR_EDEVICE;
 }
 
@@ -45,8 +47,8 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 /* Tolerance: one rounding, the same one: exact. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_add;
-const weir_kernel        weir_kernel_cuda_add = { WEIR_OP_ADD, WEIR_BACKEND_CUDA,
-                                                  "cuda.add",  0.0,
-                                                  0.0,         weir_cuda_add::reject,
-                                                  nullptr,     weir_cuda_add::run };
+const weir_kernel weir_kernel_cuda_add = { WEIR_OP_ADD, WEIR_BACKEND_CUDA,
+                                           "cuda.add",  0.0,
+                                           0.0,         weir_cuda_add::reject,
+                                           nullptr,     weir_cuda_add::run };
 }

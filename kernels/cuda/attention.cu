@@ -31,9 +31,10 @@ namespace weir_cuda_attention {
 /* Scores in units of the exponent, what a row does not see as nothing, and the highest of each
  * row. */
 template <class S>
-__device__ __forceinline__ void mask_scores(float (&score)[S::kTiles][4], float (&highest)[2],
-                                            const Rows &rows, int32_t position, int32_t window,
-                                            const Lane &lane)
+__device__ __forceinline__ void mask_scores(
+    float (&score)[S::kTiles][4], float (&highest)[2], const Rows &rows, int32_t position,
+    int32_t window, const Lane &lane
+)
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -43,7 +44,7 @@ __device__ __forceinline__ void mask_scores(float (&score)[S::kTiles][4], float 
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const int32_t at = position + (lane.c * S::kTiles + n) * 8 + lane.t * 2 + i;
-                const bool    seen = at <= rows.last[h] && at > rows.last[h] - window;
+                const bool seen = at <= rows.last[h] && at > rows.last[h] - window;
                 score[n][h * 2 + i] = seen ? score[n][h * 2 + i] * rows.factor[h] : kNothing;
                 highest[h] = fmaxf(highest[h], score[n][h * 2 + i]);
             }
@@ -55,9 +56,10 @@ __device__ __forceinline__ void mask_scores(float (&score)[S::kTiles][4], float 
 /* All tiles of a split that any of the block's rows sees: maximum, sum and value of each row over
  * them. */
 template <class S>
-__device__ __forceinline__ void
-walk_split(char *shared, const Memory &m, const Call &call, const Unit &unit, int32_t split,
-           Rows &rows, float (&value)[S::kPairs][2][4], float (&sum)[4], const Lane &lane)
+__device__ __forceinline__ void walk_split(
+    char *shared, const Memory &m, const Call &call, const Unit &unit, int32_t split, Rows &rows,
+    float (&value)[S::kPairs][2][4], float (&sum)[4], const Lane &lane
+)
 {
     const int32_t first_own = unit.segment->n_past + unit.first_row / call.group;
     const int32_t last_own = unit.segment->n_past + (unit.first_row + unit.n_rows - 1) / call.group;
@@ -67,10 +69,10 @@ walk_split(char *shared, const Memory &m, const Call &call, const Unit &unit, in
                   end = min(last_own, split * kSplit + kSplit - 1) + 1;
     const int n_tiles = end > begin ? (end - begin + kTile - 1) / kTile : 0,
               key_dim = (int)call.args.key_dim, value_dim = (int)call.args.value_dim;
-    int                 unit_of_values[2] = { 0, 0 };
-    float *const        maxima = reinterpret_cast<float *>(shared + m.maxima),
+    int unit_of_values[2] = { 0, 0 };
+    float *const maxima = reinterpret_cast<float *>(shared + m.maxima),
                  *const weights = reinterpret_cast<float *>(shared + m.weights);
-    const int           own = lane.r * 16 + lane.g;
+    const int own = lane.r * 16 + lane.g;
     if (threadIdx.x < kSplit / kPage) {
         const int32_t page = split * (kSplit / kPage) + (int32_t)threadIdx.x;
         if (page >= begin / kPage && page * kPage < end)
@@ -96,8 +98,8 @@ walk_split(char *shared, const Memory &m, const Call &call, const Unit &unit, in
 #pragma unroll 1
     for (int j = 0; j < n_tiles; j++) {
         const int32_t position = begin + j * kTile;
-        const int     stage = j % S::kStages, next = j + S::kStages - 1;
-        float         score[S::kTiles][4], weight[4][4], highest[2], decay[2];
+        const int stage = j % S::kStages, next = j + S::kStages - 1;
+        float score[S::kTiles][4], weight[4][4], highest[2], decay[2];
         weir_cuda::copy_wait<2 * S::kStages - 2>();
         __syncthreads(); /* K is there, V of the tile before has been used */
         if (next < n_tiles)
@@ -141,9 +143,10 @@ walk_split(char *shared, const Memory &m, const Call &call, const Unit &unit, in
             if (S::kC > 1) {
 #pragma unroll
                 for (int n = 0; n < S::kTiles; n++)
-                    *reinterpret_cast<float2 *>(weights + (own + h * 8) * kWeightStride +
-                                                (lane.c * S::kTiles + n) * 8 + lane.t * 2) =
-                        make_float2(score[n][h * 2], score[n][h * 2 + 1]);
+                    *reinterpret_cast<float2 *>(
+                        weights + (own + h * 8) * kWeightStride + (lane.c * S::kTiles + n) * 8 +
+                        lane.t * 2
+                    ) = make_float2(score[n][h * 2], score[n][h * 2 + 1]);
             }
         }
         weir_cuda::copy_wait<2 * S::kStages - 1>();
@@ -160,7 +163,8 @@ walk_split(char *shared, const Memory &m, const Call &call, const Unit &unit, in
                     S::kC == 1
                         ? make_float2(score[n % S::kTiles][h * 2], score[n % S::kTiles][h * 2 + 1])
                         : *reinterpret_cast<const float2 *>(
-                              weights + (own + h * 8) * kWeightStride + n * 8 + lane.t * 2);
+                              weights + (own + h * 8) * kWeightStride + n * 8 + lane.t * 2
+                          );
                 weight[n][h * 2] = pair.x, weight[n][h * 2 + 1] = pair.y;
             }
         add_values<S>(value, sum, unit_of_values, weight, shared, m, value_dim, stage, lane);
@@ -180,16 +184,17 @@ walk_split(char *shared, const Memory &m, const Call &call, const Unit &unit, in
 
 /* Of the thread's row h: where its partial of this split lies. */
 template <class S>
-__device__ __forceinline__ void store_partial(const Call &call, const Unit &unit, const Rows &rows,
-                                              const float (&value)[S::kPairs][2][4],
-                                              const float (&sum)[4], int h, const Lane &lane)
+__device__ __forceinline__ void store_partial(
+    const Call &call, const Unit &unit, const Rows &rows, const float (&value)[S::kPairs][2][4],
+    const float (&sum)[4], int h, const Lane &lane
+)
 {
     const int32_t row = unit.first_row + lane.r * 16 + lane.g + h * 8;
     const int64_t index = (int64_t)(row / call.group) * unit.n_query_heads +
                           unit.table * call.group + row % call.group;
-    float *const partial = unit.split_partials +
-                           (index * unit.plan_n_splits + unit.first_split - unit.plan_first_split) *
-                               total_floats(call);
+    float *const partial =
+        unit.split_partials + (index * unit.plan_n_splits + unit.first_split - unit.plan_first_split
+                              ) * total_floats(call);
     if (lane.t == 0 && lane.c == 0) partial[0] = rows.maximum[h], partial[1] = sum[h * 2];
 #pragma unroll
     for (int n = 0; n < S::kPairs; n++)
@@ -204,9 +209,10 @@ __device__ __forceinline__ void store_partial(const Call &call, const Unit &unit
 /* Joins a split with the total of the thread's row h, whose values lie in the partials before the
  * first split, and then where they go in the end. */
 template <class S>
-__device__ __forceinline__ void
-join_split(const Call &call, const Unit &unit, Rows &rows, const float (&value)[S::kPairs][2][4],
-           const float (&sum)[4], int h, bool is_first, bool is_end, const Lane &lane)
+__device__ __forceinline__ void join_split(
+    const Call &call, const Unit &unit, Rows &rows, const float (&value)[S::kPairs][2][4],
+    const float (&sum)[4], int h, bool is_first, bool is_end, const Lane &lane
+)
 {
     const int32_t row = unit.first_row + lane.r * 16 + lane.g + h * 8,
                   token = unit.segment->first_row + row / call.group;
@@ -218,7 +224,7 @@ join_split(const Call &call, const Unit &unit, Rows &rows, const float (&value)[
         call.is_last ? call.args.out + token * call.args.out_stride + head * call.args.value_dim
                      : partials + 2;
     const float *from = is_first && partials ? partials + 2 : to;
-    const Join   join =
+    const Join join =
         join_of(rows.total_maximum[h], rows.total_sum[h], rows.maximum[h], sum[h * 2]);
     const float scale = is_end && call.is_last ? 1.0f / join.sum : 1.0f;
 #pragma unroll
@@ -240,11 +246,11 @@ join_split(const Call &call, const Unit &unit, Rows &rows, const float (&value)[
 template <class S> __global__ void __launch_bounds__(kThreads, 2) attend(const Call call)
 {
     WEIR_DYNAMIC_SHARED(char, shared);
-    const Unit   unit = unit_of<S>(call);
+    const Unit unit = unit_of<S>(call);
     const Memory m = memory_of<S>(call.args.key_dim, call.args.value_dim);
-    const Lane   lane = lane_of<S>();
-    Rows         rows;
-    float        value[S::kPairs][2][4], sum[4];
+    const Lane lane = lane_of<S>();
+    Rows rows;
+    float value[S::kPairs][2][4], sum[4];
     stage_queries<S>(shared, m, call, unit);
     if (S::Format::kHasCodebook) stage_codebook<S>(shared, m, call);
     clear_ends<S>(shared, m, (int)call.args.key_dim, (int)call.args.value_dim);
@@ -275,45 +281,48 @@ template <class S> __global__ void __launch_bounds__(kThreads, 2) attend(const C
             if (unit.is_apart)
                 store_partial<S>(call, unit, rows, value, sum, h, lane);
             else
-                join_split<S>(call, unit, rows, value, sum, h, i == 0, i + 1 >= unit.n_splits,
-                              lane);
+                join_split<S>(
+                    call, unit, rows, value, sum, h, i == 0, i + 1 >= unit.n_splits, lane
+                );
         }
     }
     if (!S::Format::kHasCodebook || unit.is_apart || !call.is_last) return;
     __syncthreads(); /* the rows are written */
     for (int i = (int)threadIdx.x / kWarp; i < unit.n_rows; i += kThreads / kWarp) {
         const int32_t row = unit.first_row + i, token = unit.segment->first_row + row / call.group;
-        turn_back(call.args.out + token * call.args.out_stride +
-                      (unit.head * call.group + row % call.group) * call.args.value_dim,
-                  call);
+        turn_back(
+            call.args.out + token * call.args.out_stride +
+                (unit.head * call.group + row % call.group) * call.args.value_dim,
+            call
+        );
     }
 }
 
 /* Partials of one query row and head in ascending order. */
 __global__ void __launch_bounds__(kThreads) join_partials(const Call call)
 {
-    int64_t                u = blockIdx.x;
-    float                 *split_partials;
-    const int64_t          s = find_segment(call, Share::Merge, &u, &split_partials);
+    int64_t u = blockIdx.x;
+    float *split_partials;
+    const int64_t s = find_segment(call, Share::Merge, &u, &split_partials);
     const weir_kv_segment &segment = call.args.segments[s];
-    const Plan             plan = plan_of(call, segment);
-    const int32_t          n_query_heads = plan.n_heads * call.group;
-    const int64_t          token = segment.first_row + u / n_query_heads,
+    const Plan plan = plan_of(call, segment);
+    const int32_t n_query_heads = plan.n_heads * call.group;
+    const int64_t token = segment.first_row + u / n_query_heads,
                   head = (int64_t)segment.first_head * call.group + u % n_query_heads;
-    const int64_t      index = token * call.args.n_heads + head, step = total_floats(call);
+    const int64_t index = token * call.args.n_heads + head, step = total_floats(call);
     const float *const partial = split_partials + u * plan.n_splits * step;
-    float *const       partials = call.args.partials ? call.args.partials + index * step : nullptr;
-    const bool         resumes = partials && call.first_split > 0;
-    float *const       to =
+    float *const partials = call.args.partials ? call.args.partials + index * step : nullptr;
+    const bool resumes = partials && call.first_split > 0;
+    float *const to =
         call.is_last ? call.args.out + token * call.args.out_stride + head * call.args.value_dim
-                           : partials + 2;
+                     : partials + 2;
     float maximum = kNothing, sum = 0.0f;
     for (int d = (int)threadIdx.x; d < (int)call.args.value_dim; d += kThreads) {
         maximum = resumes ? partials[0] : kNothing, sum = resumes ? partials[1] : 0.0f;
         float value = resumes ? partials[2 + d] : 0.0f;
         for (int32_t split = 0; split < plan.n_splits; split++) {
             const float *const p = partial + split * step;
-            const Join         join = join_of(maximum, sum, p[0], p[1]);
+            const Join join = join_of(maximum, sum, p[0], p[1]);
             value = joined(join, value, p[2 + d]);
             maximum = join.maximum, sum = join.sum;
         }
@@ -331,7 +340,7 @@ bool is_read(weir_kv_format format) { return weir_kv_cuda_use(format) & WEIR_KV_
 
 const char *reject(const weir_caps *caps, const void *op_args)
 {
-    const auto        *args = static_cast<const weir_attention_args *>(op_args);
+    const auto *args = static_cast<const weir_attention_args *>(op_args);
     const weir_kv_pair others = { args->k_format, args->v_format },
                        first = weir_kv_pair_at(others, args->sinks, 0);
     if (caps->cuda_capability < 80) return "needs sm_80";
@@ -387,7 +396,7 @@ size_t scratch(const void *op_args)
     const auto &args = *static_cast<const weir_attention_args *>(op_args);
     if (!is_sound(args)) return 0;
     const Call call = call_of(args);
-    int64_t    n = 0;
+    int64_t n = 0;
     for (int64_t s = 0; s < args.n_segments; s++)
         n += plan_of(call, args.segments[s]).n_split_partials;
     return (size_t)(n * total_floats(call)) * sizeof(float);
@@ -423,7 +432,7 @@ void launch_format(const Call &call, int64_t n_narrow, int64_t n_wide, cudaStrea
 weir_status run(const weir_kernel_context *context, const void *op_args)
 {
     const auto &args = *static_cast<const weir_attention_args *>(op_args);
-    const auto  stream = static_cast<cudaStream_t>(context->cuda_stream);
+    const auto stream = static_cast<cudaStream_t>(context->cuda_stream);
     if (!is_sound(args) || context->scratch_bytes < scratch(op_args)) return WEIR_EINVAL;
     Call call = call_of(args);
     call.scratch = static_cast<float *>(context->scratch);
@@ -457,7 +466,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
  * rounding. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_attention;
-const weir_kernel        weir_kernel_cuda_attention = {
+const weir_kernel weir_kernel_cuda_attention = {
     WEIR_OP_ATTENTION,
     WEIR_BACKEND_CUDA,
     "cuda.attention",

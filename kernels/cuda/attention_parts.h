@@ -12,10 +12,10 @@
 namespace weir_cuda_attention {
 
 struct PartsF16 {
-    static constexpr int      kParts = 2;
+    static constexpr int kParts = 2;
     static constexpr uint32_t kOnes = 0x3C003C00u;
-    static constexpr float    kWeights = 16384.0f;
-    static constexpr int      kQueryExponent = 10; /* the largest of a row is below 2^10 */
+    static constexpr float kWeights = 16384.0f;
+    static constexpr int kQueryExponent = 10; /* the largest of a row is below 2^10 */
 
     static __device__ __forceinline__ float split_off(float x, uint16_t *bits)
     {
@@ -23,18 +23,19 @@ struct PartsF16 {
         *bits = __half_as_ushort(h);
         return __half2float(h);
     }
-    static __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4],
-                                                    const uint32_t (&b)[2])
+    static __device__ __forceinline__ void multiply(
+        float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]
+    )
     {
         weir_cuda::mma_f16(d, a, b);
     }
 };
 
 struct PartsBf16 {
-    static constexpr int      kParts = 3;
+    static constexpr int kParts = 3;
     static constexpr uint32_t kOnes = 0x3F803F80u;
-    static constexpr float    kWeights = 1.0f;
-    static constexpr int      kQueryExponent = 0; /* as they are */
+    static constexpr float kWeights = 1.0f;
+    static constexpr int kQueryExponent = 0; /* as they are */
 
     static __device__ __forceinline__ float split_off(float x, uint16_t *bits)
     {
@@ -42,8 +43,9 @@ struct PartsBf16 {
         *bits = __bfloat16_as_ushort(h);
         return __bfloat162float(h);
     }
-    static __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4],
-                                                    const uint32_t (&b)[2])
+    static __device__ __forceinline__ void multiply(
+        float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]
+    )
     {
         weir_cuda::mma_bf16(d, a, b);
     }

@@ -22,21 +22,21 @@ constexpr float kNothing = -FLT_MAX; /* the maximum of no score */
 
 struct Call {
     weir_attention_args args;
-    weir_kv_layout      k_layout, v_layout;
-    int64_t             v_part;
-    float              *scratch;
-    int32_t             group, window, first_split, end_split, wide_rows; /* rows of a wide unit */
-    float               scale; /* times log2(e) */
+    weir_kv_layout k_layout, v_layout;
+    int64_t v_part;
+    float *scratch;
+    int32_t group, window, first_split, end_split, wide_rows; /* rows of a wide unit */
+    float scale; /* times log2(e) */
     uint32_t k_signs[8], v_signs[8], codebook[16]; /* turbo: bits of D, centroids as two f16 */
-    float    k_orthonormal, v_orthonormal;
-    bool     is_last, is_turned; /* V is kept rotated */
+    float k_orthonormal, v_orthonormal;
+    bool is_last, is_turned; /* V is kept rotated */
 };
 
 struct Plan {
     int32_t first_split, n_splits, n_heads, n_rows,
         n_blocks; /* KV heads; query rows of each; blocks of rows */
     int64_t n_units, n_split_partials; /* partials: in the scratch                   */
-    bool    is_narrow, is_apart;
+    bool is_narrow, is_apart;
 };
 
 __host__ __device__ inline int64_t total_floats(const Call &call)
@@ -76,11 +76,12 @@ __host__ __device__ inline int64_t units_of(const Plan &plan, Share share)
 /* The segment that unit `unit` of the call belongs to; `unit` becomes its number there,
  * `split_partials` where the segment's part of the scratch begins. A warp looks at 32 segments at a
  * time. */
-__device__ inline int64_t find_segment(const Call &call, Share share, int64_t *unit,
-                                       float **split_partials)
+__device__ inline int64_t find_segment(
+    const Call &call, Share share, int64_t *unit, float **split_partials
+)
 {
     const int lane = (int)(threadIdx.x % kWarp);
-    int64_t   scratch = 0;
+    int64_t scratch = 0;
     for (int64_t first = 0;; first += kWarp) {
         int64_t n = 0, floats = 0;
         if (first + lane < call.args.n_segments) {
@@ -94,8 +95,8 @@ __device__ inline int64_t find_segment(const Call &call, Share share, int64_t *u
             if (lane >= by) units_to += units, floats_to += more;
         }
         const unsigned past = __ballot_sync(0xffffffffu, *unit < units_to);
-        const int      found = past ? __ffs((int)past) - 1 : kWarp - 1;
-        const int64_t  before = __shfl_sync(0xffffffffu, units_to - n, found),
+        const int found = past ? __ffs((int)past) - 1 : kWarp - 1;
+        const int64_t before = __shfl_sync(0xffffffffu, units_to - n, found),
                       all = __shfl_sync(0xffffffffu, units_to, found);
         scratch += __shfl_sync(0xffffffffu, past ? floats_to - floats : floats_to, found);
         *unit -= past ? before : all;
@@ -110,10 +111,10 @@ __device__ inline int64_t find_segment(const Call &call, Share share, int64_t *u
  * of these expressions, wherever it is done. */
 struct Join {
     float maximum, sum, keep, add;
-    bool  is_same, is_first; /* nothing joins; there was nothing before */
+    bool is_same, is_first; /* nothing joins; there was nothing before */
 };
-__device__ __forceinline__ Join join_of(float total_maximum, float total_sum, float maximum,
-                                        float sum)
+__device__ __forceinline__ Join
+join_of(float total_maximum, float total_sum, float maximum, float sum)
 {
     Join join = { total_maximum, total_sum,           1.0f,
                   0.0f,          maximum == kNothing, total_maximum == kNothing };

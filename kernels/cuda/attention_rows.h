@@ -8,21 +8,21 @@ namespace weir_cuda_attention {
 /* A block's share of a segment. */
 struct Unit {
     const weir_kv_segment *segment;
-    const char *const     *pages;
-    float                 *split_partials; /* of the segment; used where splits are apart */
+    const char *const *pages;
+    float *split_partials; /* of the segment; used where splits are apart */
     int32_t table, head, n_query_heads; /* KV head of the range and of the op; of the segment */
     int32_t first_row, n_rows, first_split, n_splits, plan_first_split, plan_n_splits;
-    bool    is_apart;
+    bool is_apart;
 };
 
 template <class S> __device__ __forceinline__ Unit unit_of(const Call &call)
 {
-    int64_t       u = blockIdx.x;
-    Unit          unit = {};
+    int64_t u = blockIdx.x;
+    Unit unit = {};
     const int64_t s =
         find_segment(call, S::kR == 1 ? Share::Narrow : Share::Wide, &u, &unit.split_partials);
     unit.segment = call.args.segments + s;
-    const Plan    plan = plan_of(call, *unit.segment);
+    const Plan plan = plan_of(call, *unit.segment);
     const int32_t n_apart = plan.is_apart ? plan.n_splits : 1;
     unit.table = (int32_t)(u % plan.n_heads);
     unit.head = unit.segment->first_head + unit.table;
@@ -46,20 +46,21 @@ template <class S> __device__ __forceinline__ Unit unit_of(const Call &call)
 /* What a thread knows of its two query rows, g and g + 8 of its warp's row of tiles. */
 struct Rows {
     int32_t last[2]; /* own position; -1: no row */
-    float   factor[2], maximum[2];
-    float   total_maximum[2], total_sum[2];
+    float factor[2], maximum[2];
+    float total_maximum[2], total_sum[2];
 };
 
 /* ---- queries --------------------------------------------------------------------------------- */
 /* The block's rows in parts, and by which factor their scores are to be multiplied; rows and dims
  * that are not there are zero. */
 template <class S>
-__device__ __forceinline__ void stage_queries(char *shared, const Memory &m, const Call &call,
-                                              const Unit &unit)
+__device__ __forceinline__ void stage_queries(
+    char *shared, const Memory &m, const Call &call, const Unit &unit
+)
 {
     const int key_dim = (int)call.args.key_dim, lane = (int)threadIdx.x % kWarp;
     for (int i = (int)threadIdx.x / kWarp; i < S::kRows; i += kThreads / kWarp) {
-        const bool    there = i < unit.n_rows;
+        const bool there = i < unit.n_rows;
         const int32_t row = there ? unit.first_row + i : unit.first_row,
                       token = unit.segment->first_row + row / call.group;
         const float *q = call.args.q + token * call.args.q_stride +
@@ -101,8 +102,9 @@ __device__ __forceinline__ void stage_queries(char *shared, const Memory &m, con
 
 /* Dims past the last, of K and V: copies leave them alone. */
 template <class S>
-__device__ __forceinline__ void clear_ends(char *shared, const Memory &m, int key_dim,
-                                           int value_dim)
+__device__ __forceinline__ void clear_ends(
+    char *shared, const Memory &m, int key_dim, int value_dim
+)
 {
     if constexpr (!S::Format::kIsCoded) {
         for (int stage = 0; stage < S::kStages; stage++) {
@@ -110,8 +112,9 @@ __device__ __forceinline__ void clear_ends(char *shared, const Memory &m, int ke
                 *reinterpret_cast<uint32_t *>(shared + m.k + stage * m.k_stage + at) = 0;
             if (value_dim % 16 == 0) continue;
             for (int t = (int)threadIdx.x; t < kTile; t += kThreads)
-                *reinterpret_cast<uint4 *>(shared + m.v + stage * m.v_stage + t * m.v_row +
-                                           value_dim * 2) = make_uint4(0, 0, 0, 0);
+                *reinterpret_cast<uint4 *>(
+                    shared + m.v + stage * m.v_stage + t * m.v_row + value_dim * 2
+                ) = make_uint4(0, 0, 0, 0);
         }
     }
 }

@@ -25,33 +25,33 @@ constexpr int kThreads = 128, kGroup = WEIR_KV_GROUP,
 template <weir_kv_format> struct PageFormat;
 
 template <> struct PageFormat<WEIR_KV_F16> {
-    typedef PartsF16      Parts;
+    typedef PartsF16 Parts;
     static constexpr bool kIsCoded = false, kHasCodebook = false;
-    static constexpr int  kBits = 16, kPlanes = 1;
+    static constexpr int kBits = 16, kPlanes = 1;
 };
 template <> struct PageFormat<WEIR_KV_BF16> {
-    typedef PartsBf16     Parts;
+    typedef PartsBf16 Parts;
     static constexpr bool kIsCoded = false, kHasCodebook = false;
-    static constexpr int  kBits = 16, kPlanes = 1;
+    static constexpr int kBits = 16, kPlanes = 1;
 };
 /* Codes are integers, which bf16 holds; their scales join sums of 32 dims (K) and weights (V). */
 template <> struct PageFormat<WEIR_KV_Q8_0> {
-    typedef PartsBf16     Parts;
+    typedef PartsBf16 Parts;
     static constexpr bool kIsCoded = true, kHasCodebook = false;
-    static constexpr int  kBits = 8, kPlanes = 1;
+    static constexpr int kBits = 8, kPlanes = 1;
 };
 /* Centroids are two f16, each in a plane of its own; a token's scale joins its score and its weight
  * (attention_turbo.h). */
 template <> struct PageFormat<WEIR_KV_TURBO4> {
-    typedef PartsF16      Parts;
+    typedef PartsF16 Parts;
     static constexpr bool kIsCoded = true, kHasCodebook = true;
-    static constexpr int  kBits = 4, kPlanes = 2;
+    static constexpr int kBits = 4, kPlanes = 2;
 };
 
 template <class Format_, int VALUE_, int R_, int C_, int STAGES_> struct Shape {
-    typedef Format_                Format;
+    typedef Format_ Format;
     typedef typename Format::Parts Parts;
-    static constexpr int           kValue = VALUE_, kR = R_, kC = C_, kStages = STAGES_,
+    static constexpr int kValue = VALUE_, kR = R_, kC = C_, kStages = STAGES_,
                          kParts = Parts::kParts, kPlanes = Format::kPlanes;
     static constexpr int kRows = 16 * R_, kTiles = 4 / C_,
                          kPairs = VALUE_ / 16 /
@@ -69,7 +69,7 @@ template <class S> __host__ __device__ inline Memory memory_of(int64_t key_dim, 
 {
     typedef typename S::Format Format;
     const int keys = (int)(key_dim + 31) / 32 * 32, values = (int)(value_dim + 15) / 16 * 16;
-    Memory    m = {};
+    Memory m = {};
     m.q_row = keys * 2 + 16, m.q_part = m.q_row * S::kRows;
     m.v_row = values * 2 + 16;
     m.k_stage = keys * kTile * 2, m.v_stage = m.v_row * kTile;
@@ -93,8 +93,9 @@ template <class S> __host__ __device__ inline Memory memory_of(int64_t key_dim, 
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
-__device__ __forceinline__ const char *page_at(const char *shared, const Memory &m,
-                                               int32_t position)
+__device__ __forceinline__ const char *page_at(
+    const char *shared, const Memory &m, int32_t position
+)
 {
     return reinterpret_cast<const char *const *>(shared + m.pages)[position % kSplit / kPage];
 }
@@ -107,18 +108,21 @@ __device__ __forceinline__ void copy_run(char *to, const char *from, int bytes)
 }
 
 template <class S>
-__device__ __forceinline__ void copy_keys(char *shared, const Memory &m, const Call &call,
-                                          int32_t position, int stage)
+__device__ __forceinline__ void copy_keys(
+    char *shared, const Memory &m, const Call &call, int32_t position, int stage
+)
 {
-    const int64_t     tile = position % kPage / kTile;
+    const int64_t tile = position % kPage / kTile;
     const char *const part = page_at(shared, m, position), *const codes =
                                                                part + call.k_layout.codes +
                                                                tile * call.k_layout.codes_step;
     if (S::Format::kIsCoded) {
         char *const to = shared + m.raw_k + stage * m.raw_k_stage;
         copy_run(to, codes, m.raw_k_codes);
-        copy_run(to + m.raw_k_codes, part + call.k_layout.scales + tile * call.k_layout.scales_step,
-                 m.raw_k_stage - m.raw_k_codes);
+        copy_run(
+            to + m.raw_k_codes, part + call.k_layout.scales + tile * call.k_layout.scales_step,
+            m.raw_k_stage - m.raw_k_codes
+        );
         return;
     }
     char *const to = shared + m.k + stage * m.k_stage;
@@ -127,22 +131,24 @@ __device__ __forceinline__ void copy_keys(char *shared, const Memory &m, const C
 }
 
 template <class S>
-__device__ __forceinline__ void copy_values(char *shared, const Memory &m, const Call &call,
-                                            int32_t position, int stage)
+__device__ __forceinline__ void copy_values(
+    char *shared, const Memory &m, const Call &call, int32_t position, int stage
+)
 {
-    const int64_t            token = position % kPage;
-    const char *const        part = page_at(shared, m, position) + call.v_part,
+    const int64_t token = position % kPage;
+    const char *const part = page_at(shared, m, position) + call.v_part,
                       *const codes = part + call.v_layout.codes + token * call.v_layout.codes_step;
     if (S::Format::kIsCoded) {
         char *const to = shared + m.raw_v + stage * m.raw_v_stage;
         copy_run(to, codes, m.raw_v_codes);
-        copy_run(to + m.raw_v_codes,
-                 part + call.v_layout.scales + token * call.v_layout.scales_step,
-                 m.raw_v_stage - m.raw_v_codes);
+        copy_run(
+            to + m.raw_v_codes, part + call.v_layout.scales + token * call.v_layout.scales_step,
+            m.raw_v_stage - m.raw_v_codes
+        );
         return;
     }
     char *const to = shared + m.v + stage * m.v_stage;
-    const int   row = (int)call.args.value_dim * 2;
+    const int row = (int)call.args.value_dim * 2;
     for (int i = (int)threadIdx.x; i < kTile * S::kValue / 8; i += kThreads) {
         const int t = i / (S::kValue / 8), at = i % (S::kValue / 8) * 16;
         if (at < row) weir_cuda::copy_async(to + t * m.v_row + at, codes + t * row + at);
@@ -158,26 +164,29 @@ __device__ __forceinline__ uint32_t bf16_pair(uint32_t low, uint32_t high, int i
 }
 
 template <class S>
-__device__ __forceinline__ void expand_byte_keys(char *shared, const Memory &m, int key_dim,
-                                                 int stage)
+__device__ __forceinline__ void expand_byte_keys(
+    char *shared, const Memory &m, int key_dim, int stage
+)
 {
     const char *const raw = shared + m.raw_k + stage * m.raw_k_stage;
 #pragma unroll 2
     for (int i = (int)threadIdx.x; i < key_dim / 4 * (kTile / 2); i += kThreads) {
-        const int   word = i / (kTile / 2), pair = i % (kTile / 2);
+        const int word = i / (kTile / 2), pair = i % (kTile / 2);
         const uint2 codes = *reinterpret_cast<const uint2 *>(raw + word * kTile * 4 + pair * 8);
 #pragma unroll
         for (int b = 0; b < 4; b++) {
             const int d = word * 4 + b;
-            *reinterpret_cast<uint32_t *>(shared + m.k + d * 64 + ((pair / 4) ^ (d / 2 & 3)) * 16 +
-                                          pair % 4 * 4) = bf16_pair(codes.x, codes.y, b);
+            *reinterpret_cast<uint32_t *>(
+                shared + m.k + d * 64 + ((pair / 4) ^ (d / 2 & 3)) * 16 + pair % 4 * 4
+            ) = bf16_pair(codes.x, codes.y, b);
         }
     }
 }
 
 template <class S>
-__device__ __forceinline__ void expand_byte_values(char *shared, const Memory &m, int value_dim,
-                                                   int stage)
+__device__ __forceinline__ void expand_byte_values(
+    char *shared, const Memory &m, int value_dim, int stage
+)
 {
     const char *const raw = shared + m.raw_v + stage * m.raw_v_stage;
 #pragma unroll 2
@@ -218,9 +227,10 @@ template <class S> __host__ __device__ constexpr bool counts(int part, int plane
 
 /* The warp's tiles of 8 positions: q . K, without the row's factor. */
 template <class S>
-__device__ __forceinline__ void score_tile(float (&score)[S::kTiles][4], const char *shared,
-                                           const Memory &m, int key_dim, int stage,
-                                           const Lane &lane)
+__device__ __forceinline__ void score_tile(
+    float (&score)[S::kTiles][4], const char *shared, const Memory &m, int key_dim, int stage,
+    const Lane &lane
+)
 {
     constexpr bool kGrouped =
         S::Format::kIsCoded && !S::Format::kHasCodebook; /* 32 dims of a position share a scale */
@@ -235,7 +245,7 @@ __device__ __forceinline__ void score_tile(float (&score)[S::kTiles][4], const c
         for (int i = 0; i < 4; i++) score[n][i] = 0.0f;
 #pragma unroll 1
     for (int first = 0; first < key_dim; first += kGroup) {
-        float    sum[S::kTiles][4];
+        float sum[S::kTiles][4];
         uint32_t both[S::kPlanes][4]; /* one tile of positions: of 32 dims */
 #pragma unroll
         for (int n = 0; n < S::kTiles; n++)
@@ -245,10 +255,11 @@ __device__ __forceinline__ void score_tile(float (&score)[S::kTiles][4], const c
         for (int plane = 0; S::kTiles == 1 && plane < S::kPlanes; plane++)
             weir_cuda::load_matrices_transposed(
                 both[plane], k + plane * m.k_stage + (first + lane.matrix * 8 + lane.row) * 64 +
-                                 (lane.c ^ (lane.row / 2)) * 16);
+                                 (lane.c ^ (lane.row / 2)) * 16
+            );
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            uint32_t  query[S::kParts][4], keys[S::kPlanes][S::kTiles][2];
+            uint32_t query[S::kParts][4], keys[S::kPlanes][S::kTiles][2];
             const int d = first + half * 16;
 #pragma unroll
             for (int part = 0; part < S::kParts; part++)
@@ -260,11 +271,12 @@ __device__ __forceinline__ void score_tile(float (&score)[S::kTiles][4], const c
                     keys[plane][0][1] = both[plane][half * 2 + 1];
 #pragma unroll
                 for (int n = 0; n + 1 < S::kTiles; n += 2) {
-                    uint32_t  two[4];
+                    uint32_t two[4];
                     const int tile = lane.c * S::kTiles + n + lane.matrix / 2;
                     weir_cuda::load_matrices_transposed(
                         two, k + plane * m.k_stage + (d + lane.matrix % 2 * 8 + lane.row) * 64 +
-                                 (tile ^ (lane.row / 2)) * 16);
+                                 (tile ^ (lane.row / 2)) * 16
+                    );
                     keys[plane][n][0] = two[0], keys[plane][n][1] = two[1],
                     keys[plane][n + 1][0] = two[2], keys[plane][n + 1][1] = two[3];
                 }
@@ -278,9 +290,11 @@ __device__ __forceinline__ void score_tile(float (&score)[S::kTiles][4], const c
         }
 #pragma unroll
         for (int n = 0; n < S::kTiles; n++) {
-            const float2 scale = kGrouped ? __half22float2(*reinterpret_cast<const __half2 *>(
-                                                scales + first * 2 + n * 16))
-                                          : make_float2(1.0f, 1.0f);
+            const float2 scale =
+                kGrouped
+                    ? __half22float2(*reinterpret_cast<const __half2 *>(scales + first * 2 + n * 16)
+                      )
+                    : make_float2(1.0f, 1.0f);
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 score[n][i] =
@@ -299,9 +313,10 @@ __device__ __forceinline__ void score_tile(float (&score)[S::kTiles][4], const c
 /* The weights of 16 positions as parts of a fragment; positions of V have scales of their own:
  * `scales` or NULL, and the rows another factor. */
 template <class S>
-__device__ __forceinline__ void
-split_weights(uint32_t (&parts)[S::kParts][4], const float (&weight)[4][4], int half,
-              const __half *scales, int stride, const float (&times)[2], const Lane &lane)
+__device__ __forceinline__ void split_weights(
+    uint32_t (&parts)[S::kParts][4], const float (&weight)[4][4], int half, const __half *scales,
+    int stride, const float (&times)[2], const Lane &lane
+)
 {
 #pragma unroll
     for (int i = 0; i < 4;
@@ -325,18 +340,18 @@ split_weights(uint32_t (&parts)[S::kParts][4], const float (&weight)[4][4], int 
  * tile, so that its weights times scales fill f16's range; what the row does not see has no part in
  * that. */
 template <class S>
-__device__ __forceinline__ void add_values(float (&value)[S::kPairs][2][4], float (&sum)[4],
-                                           int (&unit)[2], const float (&weight)[4][4],
-                                           const char *shared, const Memory &m, int value_dim,
-                                           int stage, const Lane &lane)
+__device__ __forceinline__ void add_values(
+    float (&value)[S::kPairs][2][4], float (&sum)[4], int (&unit)[2], const float (&weight)[4][4],
+    const char *shared, const Memory &m, int value_dim, int stage, const Lane &lane
+)
 {
-    constexpr bool    kGrouped = S::Format::kIsCoded && !S::Format::kHasCodebook;
+    constexpr bool kGrouped = S::Format::kIsCoded && !S::Format::kHasCodebook;
     const char *const v = shared + m.v + (S::Format::kIsCoded ? 0 : stage * m.v_stage) +
                           (lane.matrix % 2 * 8 + lane.row) * m.v_row + lane.matrix / 2 * 16;
     const __half *const scales =
         reinterpret_cast<const __half *>(shared + m.raw_v + stage * m.raw_v_stage + m.raw_v_codes);
     const uint32_t ones[2] = { S::Parts::kOnes, S::Parts::kOnes };
-    float          times[2] = { 1.0f, 1.0f };
+    float times[2] = { 1.0f, 1.0f };
 #pragma unroll
     for (int h = 0; S::Format::kHasCodebook && h < 2; h++) {
         float largest = 0.0f;
@@ -370,13 +385,15 @@ __device__ __forceinline__ void add_values(float (&value)[S::kPairs][2][4], floa
             const int d = (i * S::kC + lane.c) * 16;
             if (d >= value_dim) break;
             if (kGrouped)
-                split_weights<S>(parts, weight, half, scales + d / kGroup, value_dim / kGroup,
-                                 times, lane);
+                split_weights<S>(
+                    parts, weight, half, scales + d / kGroup, value_dim / kGroup, times, lane
+                );
             uint32_t two[S::kPlanes][4];
 #pragma unroll
             for (int plane = 0; plane < S::kPlanes; plane++)
-                weir_cuda::load_matrices_transposed(two[plane], v + plane * m.v_stage +
-                                                                    half * 16 * m.v_row + d * 2);
+                weir_cuda::load_matrices_transposed(
+                    two[plane], v + plane * m.v_stage + half * 16 * m.v_row + d * 2
+                );
 #pragma unroll
             for (int at = 0; at < S::kParts * S::kPlanes; at++) {
                 const int part = at / S::kPlanes, plane = at % S::kPlanes;

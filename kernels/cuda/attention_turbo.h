@@ -71,14 +71,15 @@ __device__ __forceinline__ void stage_codebook(char *shared, const Memory &m, co
 }
 
 template <class S>
-__device__ __forceinline__ void expand_book_keys(char *shared, const Memory &m, int key_dim,
-                                                 int stage)
+__device__ __forceinline__ void expand_book_keys(
+    char *shared, const Memory &m, int key_dim, int stage
+)
 {
-    const char *const     raw = shared + m.raw_k + stage * m.raw_k_stage;
+    const char *const raw = shared + m.raw_k + stage * m.raw_k_stage;
     const uint32_t *const codebook = reinterpret_cast<const uint32_t *>(shared + m.codebook);
 #pragma unroll 1
     for (int i = (int)threadIdx.x; i < key_dim / 8 * (kTile / 2); i += kThreads) {
-        const int   word = i / (kTile / 2), pair = i % (kTile / 2);
+        const int word = i / (kTile / 2), pair = i % (kTile / 2);
         const uint2 codes = *reinterpret_cast<const uint2 *>(raw + word * kTile * 4 + pair * 8);
 #pragma unroll
         for (int b = 0; b < 8; b++) {
@@ -95,10 +96,11 @@ __device__ __forceinline__ void expand_book_keys(char *shared, const Memory &m, 
 /* Word w of a block of 32 dims: dims 4w .. 4w+3 in its low halves of bytes, 16 later in the high
  * ones. */
 template <class S>
-__device__ __forceinline__ void expand_book_values(char *shared, const Memory &m, int value_dim,
-                                                   int stage)
+__device__ __forceinline__ void expand_book_values(
+    char *shared, const Memory &m, int value_dim, int stage
+)
 {
-    const char *const     raw = shared + m.raw_v + stage * m.raw_v_stage;
+    const char *const raw = shared + m.raw_v + stage * m.raw_v_stage;
     const uint32_t *const codebook = reinterpret_cast<const uint32_t *>(shared + m.codebook);
 #pragma unroll 1
     for (int i = (int)threadIdx.x; i < kTile * S::kValue / 8; i += kThreads) {
@@ -130,8 +132,9 @@ __device__ __forceinline__ void expand_keys(char *shared, const Memory &m, int k
         expand_byte_keys<S>(shared, m, key_dim, stage);
 }
 template <class S>
-__device__ __forceinline__ void expand_values(char *shared, const Memory &m, int value_dim,
-                                              int stage)
+__device__ __forceinline__ void expand_values(
+    char *shared, const Memory &m, int value_dim, int stage
+)
 {
     if constexpr (S::Format::kHasCodebook)
         expand_book_values<S>(shared, m, value_dim, stage);
@@ -144,12 +147,12 @@ inline void set_turbo(Call &call)
 {
     const float half[8] = { WEIR_KV_CODEBOOK4 };
     for (int code = 0; code < 16; code++) {
-        const float    x = code < 8 ? -half[7 - code] : half[code - 8];
+        const float x = code < 8 ? -half[7 - code] : half[code - 8];
         const uint32_t first = __half_as_ushort(__float2half_rn(x));
         call.codebook[code] =
             first | (uint32_t)__half_as_ushort(
-                        __float2half_rn(x - __half2float(__ushort_as_half((unsigned short)first))))
-                        << 16;
+                        __float2half_rn(x - __half2float(__ushort_as_half((unsigned short)first)))
+                    ) << 16;
     }
     for (int d = 0; d < 32 * kRotated; d++) {
         call.k_signs[d / 32] |= (uint32_t)(weir_kv_sign(WEIR_KV_K, d) < 0.0f) << d % 32;

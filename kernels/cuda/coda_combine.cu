@@ -20,13 +20,13 @@ __global__ void __launch_bounds__(kWarp *kRows)
                   group = args.n_heads / args.n_kv_heads;
     const int lane = threadIdx.x % kWarp;
     if (unit >= n_units) return; /* whole warps leave */
-    const int64_t      row = unit / args.n_heads, head = unit % args.n_heads;
+    const int64_t row = unit / args.n_heads, head = unit % args.n_heads;
     const float *const signal =
         args.src + (row * 2 * args.n_heads + head / group * 2 * group + head % group) * dim;
     const float *const noise = signal + group * dim;
-    float *const       dst = args.dst + unit * dim;
+    float *const dst = args.dst + unit * dim;
     const float share = sigmoid(args.lambda[row * args.lambda_stride + head] + args.bias[head]);
-    float       kept[KEPT], sum = 0;
+    float kept[KEPT], sum = 0;
 #pragma unroll
     for (int k = 0; k < KEPT; k++) {
         const int64_t i = k * kWarp + lane;
@@ -52,7 +52,7 @@ const char *reject(const weir_caps *caps, const void *op_args)
 weir_status run(const weir_kernel_context *context, const void *op_args)
 {
     const auto &args = *static_cast<const weir_coda_combine_args *>(op_args);
-    const auto  stream = static_cast<cudaStream_t>(context->cuda_stream);
+    const auto stream = static_cast<cudaStream_t>(context->cuda_stream);
     if (args.n_kv_heads <= 0 || args.n_heads % args.n_kv_heads != 0 || args.head_dim <= 0)
         return WEIR_EINVAL;
     const int64_t n = args.n_rows * args.n_heads;
@@ -71,7 +71,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
  * heads whose parts differ as much as they are long. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_coda_combine;
-const weir_kernel        weir_kernel_cuda_coda_combine = {
+const weir_kernel weir_kernel_cuda_coda_combine = {
     WEIR_OP_CODA_COMBINE,           WEIR_BACKEND_CUDA, "cuda.coda_combine",        2e-6, 4e-6,
     weir_cuda_coda_combine::reject, nullptr,           weir_cuda_coda_combine::run
 };

@@ -23,11 +23,11 @@ __global__ void __launch_bounds__(kThreads) coda_queries(const weir_coda_queries
             const int64_t row = first + r;
             if (row >= args.n_rows) break;
             const float *const q = args.q + row * args.q_stride + head * dim + 2 * i;
-            float *const       signal =
+            float *const signal =
                 args.dst +
                 (row * 2 * args.n_heads + head / group * 2 * group + head % group) * dim + 2 * i;
             float *const noise = signal + group * dim;
-            const float  a = q[0], b = q[1];
+            const float a = q[0], b = q[1];
             signal[0] = a, signal[1] = b;
             noise[0] = a * cosine - b * sine, noise[1] = a * sine + b * cosine;
         }
@@ -50,8 +50,9 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
     if (args.n_rows > INT32_MAX) return WEIR_EINVAL;
     if (args.n_rows <= 0 || args.n_heads <= 0) return WEIR_OK;
     const dim3 grid(blocks_for(args.n_rows, kRows), (unsigned)args.n_heads);
-    WEIR_LAUNCH(coda_queries, grid, kThreads, 0, static_cast<cudaStream_t>(context->cuda_stream),
-                args);
+    WEIR_LAUNCH(
+        coda_queries, grid, kThreads, 0, static_cast<cudaStream_t>(context->cuda_stream), args
+    );
     return cudaGetLastError() == cudaSuccess ? WEIR_OK : WEIR_EDEVICE;
 }
 
@@ -61,7 +62,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
  * in units of the pair's length. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_coda_queries;
-const weir_kernel        weir_kernel_cuda_coda_queries = {
+const weir_kernel weir_kernel_cuda_coda_queries = {
     WEIR_OP_CODA_QUERIES,           WEIR_BACKEND_CUDA, "cuda.coda_queries",        2e-6, 1e-6,
     weir_cuda_coda_queries::reject, nullptr,           weir_cuda_coda_queries::run
 };

@@ -13,8 +13,9 @@ using namespace weir_cuda;
 constexpr int kThreads = 128, kRows = 64, kMostTaps = 8, kMostBlocks = 65535;
 
 /* Input `row` of a channel, before the first row from the history. */
-__device__ __forceinline__ float input_at(const float *src, const float *history, int64_t row,
-                                          int64_t n_channels, int n_taps)
+__device__ __forceinline__ float input_at(
+    const float *src, const float *history, int64_t row, int64_t n_channels, int n_taps
+)
 {
     return row >= 0 ? src[row * n_channels] : history[(row + n_taps - 1) * n_channels];
 }
@@ -24,13 +25,13 @@ template <int TAPS> __global__ void __launch_bounds__(kThreads) conv1d(const wei
     const int64_t channel = (int64_t)blockIdx.x * kThreads + threadIdx.x,
                   n_channels = args.n_channels;
     const weir_recurrent_segment &segment = args.segments[blockIdx.z];
-    const int64_t                 first = (int64_t)blockIdx.y * kRows, n_rows = segment.n_rows;
+    const int64_t first = (int64_t)blockIdx.y * kRows, n_rows = segment.n_rows;
     if (channel >= n_channels || first >= n_rows) return;
-    const float *const  src = args.src + segment.first_row * n_channels + channel;
-    float *const        dst = args.dst + segment.first_row * n_channels + channel,
+    const float *const src = args.src + segment.first_row * n_channels + channel;
+    float *const dst = args.dst + segment.first_row * n_channels + channel,
                  *const history = segment.conv_history + channel;
-    const int64_t       end = first + kRows < n_rows ? first + kRows : n_rows;
-    float               taps[TAPS], seen[TAPS], next[TAPS];
+    const int64_t end = first + kRows < n_rows ? first + kRows : n_rows;
+    float taps[TAPS], seen[TAPS], next[TAPS];
 #pragma unroll
     for (int j = 0; j < TAPS; j++) taps[j] = args.taps[channel * TAPS + j];
 #pragma unroll
@@ -63,16 +64,17 @@ const char *reject(const weir_caps *caps, const void *op_args)
 weir_status run(const weir_kernel_context *context, const void *op_args)
 {
     const auto &args = *static_cast<const weir_conv1d_args *>(op_args);
-    const auto  stream = static_cast<cudaStream_t>(context->cuda_stream);
-    int64_t     longest = 0;
+    const auto stream = static_cast<cudaStream_t>(context->cuda_stream);
+    int64_t longest = 0;
     if (args.n_taps < 1 || args.n_taps > kMostTaps ||
         args.n_channels > (int64_t)INT32_MAX * kThreads)
         return WEIR_EINVAL;
     for (int64_t s = 0; s < args.n_segments; s++)
         longest = args.segments[s].n_rows > longest ? args.segments[s].n_rows : longest;
     if (longest <= 0 || args.n_channels <= 0) return WEIR_OK;
-    const dim3 grid(blocks_for(args.n_channels, kThreads), blocks_for(longest, kRows),
-                    (unsigned)args.n_segments);
+    const dim3 grid(
+        blocks_for(args.n_channels, kThreads), blocks_for(longest, kRows), (unsigned)args.n_segments
+    );
     if (grid.y > kMostBlocks) return WEIR_EINVAL;
     switch (args.n_taps) {
 #define CASE(n)                                                                                    \
@@ -88,8 +90,8 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 /* Tolerance: up to 8 products in f32, which may cancel. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_conv1d;
-const weir_kernel        weir_kernel_cuda_conv1d = { WEIR_OP_CONV1D, WEIR_BACKEND_CUDA,
-                                                     "cuda.conv1d",  1e-6,
-                                                     4e-6,           weir_cuda_conv1d::reject,
-                                                     nullptr,        weir_cuda_conv1d::run };
+const weir_kernel weir_kernel_cuda_conv1d = { WEIR_OP_CONV1D, WEIR_BACKEND_CUDA,
+                                              "cuda.conv1d",  1e-6,
+                                              4e-6,           weir_cuda_conv1d::reject,
+                                              nullptr,        weir_cuda_conv1d::run };
 }

@@ -22,26 +22,33 @@
 #include <cstddef>
 /* Own numbers against the library's, of whatever enumerations they are. */
 constexpr bool weir_lt_is(int own, int theirs) { return own == theirs; }
-static_assert(weir_lt_is(WEIR_LT_F32, CUDA_R_32F) && weir_lt_is(WEIR_LT_BF16, CUDA_R_16BF),
-              "types");
-static_assert(weir_lt_is(WEIR_LT_COMPUTE_F32, CUBLAS_COMPUTE_32F) &&
-                  weir_lt_is(WEIR_LT_TRANSPOSED, CUBLAS_OP_T),
-              "operations");
+static_assert(
+    weir_lt_is(WEIR_LT_F32, CUDA_R_32F) && weir_lt_is(WEIR_LT_BF16, CUDA_R_16BF), "types"
+);
+static_assert(
+    weir_lt_is(WEIR_LT_COMPUTE_F32, CUBLAS_COMPUTE_32F) &&
+        weir_lt_is(WEIR_LT_TRANSPOSED, CUBLAS_OP_T),
+    "operations"
+);
 static_assert(weir_lt_is(WEIR_LT_DESC_TRANSPOSE_A, CUBLASLT_MATMUL_DESC_TRANSA), "descriptor");
 static_assert(weir_lt_is(WEIR_LT_DESC_EPILOGUE, CUBLASLT_MATMUL_DESC_EPILOGUE), "descriptor");
 static_assert(weir_lt_is(WEIR_LT_DESC_BIAS, CUBLASLT_MATMUL_DESC_BIAS_POINTER), "descriptor");
 static_assert(weir_lt_is(WEIR_LT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_BIAS), "epilogue");
-static_assert(weir_lt_is(WEIR_LT_PREFER_WORKSPACE, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES),
-              "preference");
-static_assert(weir_lt_is(WEIR_LT_PREFER_ALIGNMENT_A, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES),
-              "preference");
-static_assert(weir_lt_is(WEIR_LT_PREFER_ALIGNMENT_A + 3,
-                         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES),
-              "preference");
+static_assert(
+    weir_lt_is(WEIR_LT_PREFER_WORKSPACE, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES), "preference"
+);
+static_assert(
+    weir_lt_is(WEIR_LT_PREFER_ALIGNMENT_A, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES), "preference"
+);
+static_assert(
+    weir_lt_is(WEIR_LT_PREFER_ALIGNMENT_A + 3, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES),
+    "preference"
+);
 static_assert(sizeof(weir_lt_algorithm) == sizeof(cublasLtMatmulAlgo_t), "structs");
 static_assert(sizeof(weir_lt_choice) == sizeof(cublasLtMatmulHeuristicResult_t), "structs");
-static_assert(offsetof(weir_lt_choice, state) == offsetof(cublasLtMatmulHeuristicResult_t, state),
-              "structs");
+static_assert(
+    offsetof(weir_lt_choice, state) == offsetof(cublasLtMatmulHeuristicResult_t, state), "structs"
+);
 #endif
 
 namespace weir_cublas_matmul {
@@ -73,17 +80,18 @@ bool find_all(void *library, weir_lt_functions *lt)
 weir_status fail(char *text, size_t bytes, const char *why, const char *detail)
 {
     if (text && bytes > 0)
-        std::snprintf(text, bytes, "cuBLASLt: %s%s%s", why, detail ? ": " : "",
-                      detail ? detail : "");
+        std::snprintf(
+            text, bytes, "cuBLASLt: %s%s%s", why, detail ? ": " : "", detail ? detail : ""
+        );
     return WEIR_EUNSUPPORTED;
 }
 
 /* ---- a product ------------------------------------------------------------------------------- */
-constexpr size_t  kWorkspace = (size_t)32 << 20; /* what the library asks for on sm_90 */
+constexpr size_t kWorkspace = (size_t)32 << 20; /* what the library asks for on sm_90 */
 constexpr int64_t kFewRows = 32;
 
 int64_t padded(int64_t n_in) { return (n_in + 7) / 8 * 8; }
-bool    is_bf16(const weir_matmul_args &args)
+bool is_bf16(const weir_matmul_args &args)
 {
     return args.n_outputs > 0 && args.outputs[0].weight->dtype == WEIR_BF16;
 }
@@ -147,10 +155,10 @@ struct description {
 
     bool describe(const weir_lt_shape &s, const float *bias)
     {
-        const int32_t  transposed = WEIR_LT_TRANSPOSED, epilogue = WEIR_LT_EPILOGUE_BIAS;
+        const int32_t transposed = WEIR_LT_TRANSPOSED, epilogue = WEIR_LT_EPILOGUE_BIAS;
         const uint64_t n_in = (uint64_t)s.n_in, n_out = (uint64_t)s.n_out,
                        n_rows = (uint64_t)s.n_rows;
-        const bool    narrow = s.type == WEIR_LT_BF16;
+        const bool narrow = s.type == WEIR_LT_BF16;
         const int64_t leading =
             (int64_t)weir_cuda_row_stride(narrow ? WEIR_BF16 : WEIR_F32, s.n_in) / (narrow ? 2 : 4);
         return lt.desc_create(&desc, WEIR_LT_COMPUTE_F32, WEIR_LT_F32) == 0 &&
@@ -168,14 +176,15 @@ struct description {
         const uint64_t workspace = kWorkspace;
         const uint32_t alignments[4] = { 16, s.alignment_x, s.alignment_dst, s.alignment_dst };
         weir_lt_choice choice = {};
-        int            found = 0;
+        int found = 0;
         if (lt.preference_create(&preference) != 0) return false;
         if (lt.preference_set(preference, WEIR_LT_PREFER_WORKSPACE, &workspace, sizeof workspace) !=
             0)
             return false;
         for (int i = 0; i < 4; i++)
-            if (lt.preference_set(preference, WEIR_LT_PREFER_ALIGNMENT_A + i, &alignments[i],
-                                  sizeof alignments[i]) != 0)
+            if (lt.preference_set(
+                    preference, WEIR_LT_PREFER_ALIGNMENT_A + i, &alignments[i], sizeof alignments[i]
+                ) != 0)
                 return false;
         if (lt.choose(handle, desc, a, b, d, d, preference, 1, &choice, &found) != 0 || found < 1 ||
             choice.state != 0)
@@ -185,8 +194,9 @@ struct description {
     }
 };
 
-bool algorithm_of(weir_cublas *cublas, description &of, const weir_lt_shape &shape,
-                  weir_lt_algorithm *out)
+bool algorithm_of(
+    weir_cublas *cublas, description &of, const weir_lt_shape &shape, weir_lt_algorithm *out
+)
 {
     const uint32_t n =
         cublas->n_kept < WEIR_CUBLAS_KEPT ? cublas->n_kept : (uint32_t)WEIR_CUBLAS_KEPT;
@@ -202,9 +212,10 @@ bool algorithm_of(weir_cublas *cublas, description &of, const weir_lt_shape &sha
     return true;
 }
 
-weir_status multiply(weir_cublas *cublas, const weir_matmul_args &args,
-                     const weir_matmul_output &output, const void *x, int64_t x_stride,
-                     const weir_kernel_context *context)
+weir_status multiply(
+    weir_cublas *cublas, const weir_matmul_args &args, const weir_matmul_output &output,
+    const void *x, int64_t x_stride, const weir_kernel_context *context
+)
 {
     weir_lt_shape shape;
     std::memset(&shape, 0, sizeof shape); /* its bytes are compared */
@@ -213,32 +224,35 @@ weir_status multiply(weir_cublas *cublas, const weir_matmul_args &args,
     shape.alignment_x = alignment_of(x), shape.alignment_dst = alignment_of(output.dst);
     shape.type = output.weight->dtype == WEIR_BF16 ? (int32_t)WEIR_LT_BF16 : (int32_t)WEIR_LT_F32,
     shape.has_bias = output.bias != nullptr;
-    description       of(cublas->lt);
+    description of(cublas->lt);
     weir_lt_algorithm algorithm;
     if (!of.describe(shape, output.bias) || !algorithm_of(cublas, of, shape, &algorithm))
         return WEIR_EDEVICE;
     const float one = 1.0f, beta = output.accumulate ? 1.0f : 0.0f;
-    const int   failed = cublas->lt.matmul(
+    const int failed = cublas->lt.matmul(
         cublas->handle, of.desc, &one, output.weight->data, of.a, x, of.b, &beta, output.dst, of.d,
-        output.dst, of.d, &algorithm, context->scratch, kWorkspace, context->cuda_stream);
+        output.dst, of.d, &algorithm, context->scratch, kWorkspace, context->cuda_stream
+    );
     return failed == 0 ? WEIR_OK : WEIR_EDEVICE;
 }
 
 weir_status run(const weir_kernel_context *context, const void *op_args)
 {
     const auto &args = *static_cast<const weir_matmul_args *>(op_args);
-    const auto  cublas = static_cast<weir_cublas *>(context->cublas);
+    const auto cublas = static_cast<weir_cublas *>(context->cublas);
     if (!cublas) return WEIR_EUNSUPPORTED;
     if (context->scratch_bytes < scratch(op_args)) return WEIR_EINVAL;
     const void *x = args.x;
-    int64_t     x_stride = args.x_stride;
+    int64_t x_stride = args.x_stride;
     if (is_bf16(args)) {
         auto *const to =
             reinterpret_cast<__nv_bfloat16 *>(static_cast<char *>(context->scratch) + kWorkspace);
         x = to, x_stride = padded(args.n_in);
         const dim3 grid((unsigned)((x_stride + 255) / 256), (unsigned)args.n_rows);
-        WEIR_LAUNCH(round_rows, grid, 256, 0, static_cast<cudaStream_t>(context->cuda_stream), args,
-                    to, x_stride);
+        WEIR_LAUNCH(
+            round_rows, grid, 256, 0, static_cast<cudaStream_t>(context->cuda_stream), args, to,
+            x_stride
+        );
     }
     for (int32_t o = 0; o < args.n_outputs; o++)
         WEIR_TRY(multiply(cublas, args, args.outputs[o], x, x_stride, context));
@@ -284,7 +298,7 @@ void weir_cublas_close(void *opened)
 /* Tolerance: as cuda.matmul, in an order that is not ours. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_cublas_matmul;
-const weir_kernel        weir_kernel_cuda_cublas_matmul = {
+const weir_kernel weir_kernel_cuda_cublas_matmul = {
     WEIR_OP_MATMUL,
     WEIR_BACKEND_CUDA,
     "cublaslt.matmul",

@@ -18,7 +18,7 @@ extern "C" {
  * errors : EUNSUPPORTED when no library of a known version is found or it does not start; `text`
  * (may be NULL) says why */
 WEIR_MUST_CHECK weir_status weir_cublas_open(void **out, char *text, size_t text_bytes);
-void                        weir_cublas_close(void *cublas); /* NULL-safe */
+void weir_cublas_close(void *cublas); /* NULL-safe */
 
 /* ---- what is used of the library: its types, and its numbers, which cublas.cu checks against
  * cublasLt.h  */
@@ -30,10 +30,10 @@ typedef struct weir_lt_algorithm {
 
 typedef struct weir_lt_choice {
     weir_lt_algorithm algorithm;
-    size_t            workspace_bytes;
-    int               state; /* 0: it will do */
-    float             waves;
-    int               reserved[4];
+    size_t workspace_bytes;
+    int state; /* 0: it will do */
+    float waves;
+    int reserved[4];
 } weir_lt_choice;
 
 enum {
@@ -55,37 +55,42 @@ typedef struct weir_lt_functions { /* 0: success */
     int (*desc_create)(weir_lt *desc, int compute, int scale);
     int (*desc_set)(weir_lt desc, int attribute, const void *value, size_t bytes);
     int (*desc_destroy)(weir_lt desc);
-    int (*layout_create)(weir_lt *layout, int type, uint64_t rows, uint64_t columns,
-                         int64_t leading);
+    int (*layout_create)(
+        weir_lt *layout, int type, uint64_t rows, uint64_t columns, int64_t leading
+    );
     int (*layout_destroy)(weir_lt layout);
     int (*preference_create)(weir_lt *preference);
     int (*preference_set)(weir_lt preference, int attribute, const void *value, size_t bytes);
     int (*preference_destroy)(weir_lt preference);
-    int (*choose)(weir_lt handle, weir_lt desc, weir_lt a, weir_lt b, weir_lt c, weir_lt d,
-                  weir_lt preference, int wanted, weir_lt_choice *choices, int *found);
-    int (*matmul)(weir_lt handle, weir_lt desc, const void *alpha, const void *a, weir_lt a_layout,
-                  const void *b, weir_lt b_layout, const void *beta, const void *c,
-                  weir_lt c_layout, void *d, weir_lt d_layout, const weir_lt_algorithm *algorithm,
-                  void *workspace, size_t workspace_bytes, void *stream);
+    int (*choose)(
+        weir_lt handle, weir_lt desc, weir_lt a, weir_lt b, weir_lt c, weir_lt d,
+        weir_lt preference, int wanted, weir_lt_choice *choices, int *found
+    );
+    int (*matmul)(
+        weir_lt handle, weir_lt desc, const void *alpha, const void *a, weir_lt a_layout,
+        const void *b, weir_lt b_layout, const void *beta, const void *c, weir_lt c_layout, void *d,
+        weir_lt d_layout, const weir_lt_algorithm *algorithm, void *workspace,
+        size_t workspace_bytes, void *stream
+    );
 } weir_lt_functions;
 
 /* All that a choice of an algorithm depends on. */
 typedef struct weir_lt_shape {
-    int64_t  n_out, n_in, n_rows, x_stride, dst_stride;
+    int64_t n_out, n_in, n_rows, x_stride, dst_stride;
     uint32_t alignment_x, alignment_dst;
-    int32_t  type, has_bias;
+    int32_t type, has_bias;
 } weir_lt_shape;
 
 enum { WEIR_CUBLAS_KEPT = 64 };
 typedef struct weir_cublas {
     weir_lt_functions lt;
-    weir_lt           handle;
-    void             *library;
+    weir_lt handle;
+    void *library;
     struct {
-        weir_lt_shape     shape;
+        weir_lt_shape shape;
         weir_lt_algorithm algorithm;
-    } kept[WEIR_CUBLAS_KEPT]; /* choices take tens of microseconds; the oldest goes. The engine's
-                                 thread alone comes here */
+        /* Choices take tens of microseconds; the oldest goes. The engine's thread alone comes here */
+    } kept[WEIR_CUBLAS_KEPT];
     uint32_t n_kept;
 } weir_cublas;
 

@@ -23,8 +23,8 @@ namespace weir_cuda_gated_delta_rule {
 
 using weir_cuda::warp_sum;
 
-constexpr int      kWarp = 32, kThreads = 128, kRows = kThreads / kWarp, kTile = WEIR_DELTA_LANES;
-constexpr int      kColumns = 4; /* of a warp; 8 lanes share one */
+constexpr int kWarp = 32, kThreads = 128, kRows = kThreads / kWarp, kTile = WEIR_DELTA_LANES;
+constexpr int kColumns = 4; /* of a warp; 8 lanes share one */
 constexpr unsigned kAll = 0xffffffffu;
 
 struct Factors {
@@ -35,15 +35,15 @@ struct Factors {
 template <int CHUNKS> struct Rows {
     __align__(16) float q[kRows][CHUNKS * kWarp];
     __align__(16) float k[kRows][CHUNKS * kWarp];
-    float   v[kRows][kTile];
+    float v[kRows][kTile];
     Factors factors[kRows];
 };
 
 /* A block's share. */
 struct Unit {
     weir_recurrent_segment segment; /* a copy: it lies in memory of the host */
-    int64_t                head, k_head, tile;
-    int                    width; /* value dims of the tile that exist */
+    int64_t head, k_head, tile;
+    int width; /* value dims of the tile that exist */
 };
 
 /* A warp's row on its way to shared memory: elements lane + 32 i. */
@@ -52,8 +52,9 @@ template <int CHUNKS> struct Staged {
 };
 
 template <int CHUNKS>
-__device__ __forceinline__ Staged<CHUNKS> load_row(const weir_gated_delta_rule_args &args,
-                                                   const Unit &unit, int32_t row, int lane)
+__device__ __forceinline__ Staged<CHUNKS> load_row(
+    const weir_gated_delta_rule_args &args, const Unit &unit, int32_t row, int lane
+)
 {
     Staged<CHUNKS> staged = {};
     if (row >= unit.segment.n_rows) return staged;
@@ -74,9 +75,10 @@ __device__ __forceinline__ Staged<CHUNKS> load_row(const weir_gated_delta_rule_a
 }
 
 template <int CHUNKS>
-__device__ __forceinline__ void store_row(Rows<CHUNKS> &rows, const Staged<CHUNKS> &staged,
-                                          const weir_gated_delta_rule_args &args, const Unit &unit,
-                                          int warp, int lane)
+__device__ __forceinline__ void store_row(
+    Rows<CHUNKS> &rows, const Staged<CHUNKS> &staged, const weir_gated_delta_rule_args &args,
+    const Unit &unit, int warp, int lane
+)
 {
     float q_squares = 0.0f, k_squares = 0.0f;
 #pragma unroll
@@ -106,11 +108,12 @@ __device__ __forceinline__ float column_sum(const float (&chains)[4])
 /* One row: S <- decay S + k_scale d k^T with d = beta (v - decay k_scale S^T k); returns q_scale
  * S^T q. `share`: which keys of 32 are the lane's, by four. */
 template <int CHUNKS>
-__device__ __forceinline__ float step(float (&state)[CHUNKS][4], const float *q, const float *k,
-                                      float v, const Factors &f, int share)
+__device__ __forceinline__ float step(
+    float (&state)[CHUNKS][4], const float *q, const float *k, float v, const Factors &f, int share
+)
 {
     float4 key[CHUNKS];
-    float  chains[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+    float chains[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
 #pragma unroll
     for (int n = 0; n < CHUNKS; n++) {
         key[n] = *reinterpret_cast<const float4 *>(k + n * kWarp + share * 4);
@@ -142,11 +145,11 @@ template <int CHUNKS>
 __global__ void __launch_bounds__(kThreads) scan(const weir_gated_delta_rule_args args)
 {
     __shared__ Rows<CHUNKS> rows[2];
-    const int               warp = (int)threadIdx.x / kWarp, lane = (int)threadIdx.x % kWarp,
+    const int warp = (int)threadIdx.x / kWarp, lane = (int)threadIdx.x % kWarp,
               column = warp * kColumns + lane % kColumns;
-    const int     share = lane / kColumns;
+    const int share = lane / kColumns;
     const int64_t n_tiles = (args.value_dim + kTile - 1) / kTile, u = blockIdx.x;
-    Unit          unit;
+    Unit unit;
     unit.segment = args.segments[u / (args.n_v_heads * n_tiles)];
     unit.head = u / n_tiles % args.n_v_heads, unit.tile = u % n_tiles;
     unit.k_head = args.tiled_heads ? unit.head % args.n_k_heads
@@ -160,7 +163,7 @@ __global__ void __launch_bounds__(kThreads) scan(const weir_gated_delta_rule_arg
         args.out + ((int64_t)unit.segment.first_row * args.n_v_heads + unit.head) * args.value_dim +
         unit.tile * kTile + column;
     float state[CHUNKS][4];
-    auto  staged = load_row<CHUNKS>(args, unit, warp, lane);
+    auto staged = load_row<CHUNKS>(args, unit, warp, lane);
 #pragma unroll
     for (int n = 0; n < CHUNKS; n++)
 #pragma unroll
@@ -209,7 +212,7 @@ void launch(const weir_gated_delta_rule_args &args, int64_t n_units, cudaStream_
 weir_status run(const weir_kernel_context *context, const void *op_args)
 {
     const auto &args = *static_cast<const weir_gated_delta_rule_args *>(op_args);
-    const auto  stream = static_cast<cudaStream_t>(context->cuda_stream);
+    const auto stream = static_cast<cudaStream_t>(context->cuda_stream);
     if (args.n_k_heads <= 0 || args.n_v_heads % args.n_k_heads != 0 || args.key_dim <= 0 ||
         args.value_dim <= 0)
         return WEIR_EINVAL;
@@ -234,7 +237,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 /* Tolerance: as the single source's. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_gated_delta_rule;
-const weir_kernel        weir_kernel_cuda_gated_delta_rule = {
+const weir_kernel weir_kernel_cuda_gated_delta_rule = {
     WEIR_OP_GATED_DELTA_RULE,
     WEIR_BACKEND_CUDA,
     "cuda.gated_delta_rule.scan",

@@ -15,14 +15,14 @@ template <int KEPT>
 __global__ void __launch_bounds__(kWarp *kRows) gated_rmsnorm(const weir_gated_rmsnorm_args args)
 {
     const int64_t row = (int64_t)blockIdx.x * kRows + threadIdx.x / kWarp;
-    const int     lane = threadIdx.x % kWarp, n_vectors = (int)(args.dim / kVector);
+    const int lane = threadIdx.x % kWarp, n_vectors = (int)(args.dim / kVector);
     if (row >= args.n_rows) return; /* whole warps leave */
     const float4 *src = reinterpret_cast<const float4 *>(args.src + row * args.dim);
     const float4 *gate = reinterpret_cast<const float4 *>(args.gate + row * args.dim);
     const float4 *weight = reinterpret_cast<const float4 *>(args.weight);
-    float4       *dst = reinterpret_cast<float4 *>(args.dst + row * args.dim);
-    float4        kept[KEPT];
-    float         sum = 0;
+    float4 *dst = reinterpret_cast<float4 *>(args.dst + row * args.dim);
+    float4 kept[KEPT];
+    float sum = 0;
 #pragma unroll
     for (int k = 0; k < KEPT; k++) {
         const int i = k * kWarp + lane;
@@ -36,8 +36,10 @@ __global__ void __launch_bounds__(kWarp *kRows) gated_rmsnorm(const weir_gated_r
         const int i = k * kWarp + lane;
         if (i >= n_vectors) break;
         const float4 x = kept[k], w = weight[i], g = gate[i];
-        dst[i] = make_float4(w.x * (x.x * scale) * silu(g.x), w.y * (x.y * scale) * silu(g.y),
-                             w.z * (x.z * scale) * silu(g.z), w.w * (x.w * scale) * silu(g.w));
+        dst[i] = make_float4(
+            w.x * (x.x * scale) * silu(g.x), w.y * (x.y * scale) * silu(g.y),
+            w.z * (x.z * scale) * silu(g.z), w.w * (x.w * scale) * silu(g.w)
+        );
     }
 }
 
@@ -56,7 +58,7 @@ const char *reject(const weir_caps *caps, const void *op_args)
 weir_status run(const weir_kernel_context *context, const void *op_args)
 {
     const auto &args = *static_cast<const weir_gated_rmsnorm_args *>(op_args);
-    const auto  stream = static_cast<cudaStream_t>(context->cuda_stream);
+    const auto stream = static_cast<cudaStream_t>(context->cuda_stream);
     if (args.n_rows <= 0) return WEIR_OK;
     if (args.n_rows > INT32_MAX) return WEIR_EINVAL;
     const unsigned blocks = blocks_for(args.n_rows, kRows);
@@ -72,7 +74,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 /* Tolerance: as rmsnorm, and expf adds 2 units in the last place. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_gated_rmsnorm;
-const weir_kernel        weir_kernel_cuda_gated_rmsnorm = {
+const weir_kernel weir_kernel_cuda_gated_rmsnorm = {
     WEIR_OP_GATED_RMSNORM,           WEIR_BACKEND_CUDA, "cuda.gated_rmsnorm",        1e-7, 3e-6,
     weir_cuda_gated_rmsnorm::reject, nullptr,           weir_cuda_gated_rmsnorm::run
 };

@@ -20,13 +20,13 @@ static_assert(WEIR_PAGE_TOKENS % kRows == 0, "a block has rows of one page");
 /* K or V of a page. */
 struct Part {
     weir_kv_layout layout;
-    int64_t        offset; /* in the page */
+    int64_t offset; /* in the page */
     weir_kv_format format;
 };
 
 struct Call {
     weir_kv_write_args args;
-    Part               k[2], v[2]; /* of most pages, of sinks */
+    Part k[2], v[2]; /* of most pages, of sinks */
 };
 
 __device__ __forceinline__ float finite(float x)
@@ -55,7 +55,7 @@ __device__ __forceinline__ void store_plain(char *to, weir_kv_format format, int
 __device__ __forceinline__ signed char code_of(float value, float inverse)
 {
     const float scaled = value * inverse;
-    const int   magnitude = min(((int)(fabsf(scaled) * 2.0f) + 1) / 2, 127);
+    const int magnitude = min(((int)(fabsf(scaled) * 2.0f) + 1) / 2, 127);
     return (signed char)(scaled < 0.0f ? -magnitude : magnitude);
 }
 
@@ -81,11 +81,13 @@ __device__ __forceinline__ Place place_of(const Part &part, int64_t token, int64
 /* Rows [token, token + n) of a part, a group of a row by each warp in turn; `rows` is the first
  * one's. */
 template <bool IS_K>
-__device__ __forceinline__ void write_rows(char *page, const Part &part, const float *rows,
-                                           int64_t stride, int64_t dim, int64_t token, int n)
+__device__ __forceinline__ void write_rows(
+    char *page, const Part &part, const float *rows, int64_t stride, int64_t dim, int64_t token,
+    int n
+)
 {
     char *const to = page + part.offset;
-    const int   lane = threadIdx.x % kWarp, n_groups = (int)((dim + kGroup - 1) / kGroup);
+    const int lane = threadIdx.x % kWarp, n_groups = (int)((dim + kGroup - 1) / kGroup);
     for (int unit = threadIdx.x / kWarp; unit < n * n_groups; unit += kThreads / kWarp) {
         const int64_t group = unit % n_groups, d = group * kGroup + lane,
                       own = token + unit / n_groups;
@@ -108,28 +110,32 @@ __device__ __forceinline__ void write_rows(char *page, const Part &part, const f
 __global__ void __launch_bounds__(kThreads) kv_write(const Call call)
 {
     const weir_kv_write_args &args = call.args;
-    const weir_kv_segment     segment = args.segments[blockIdx.z];
+    const weir_kv_segment segment = args.segments[blockIdx.z];
     const int64_t table = blockIdx.y, past = segment.n_past, end = past + segment.n_rows;
     const int64_t cut = (past / kRows + blockIdx.x) * kRows, first = cut > past ? cut : past,
                   last = cut + kRows < end ? cut + kRows : end;
     if (first >= last || table >= (segment.n_heads > 0 ? segment.n_heads : args.n_kv_heads)) return;
     const int64_t page = first / WEIR_PAGE_TOKENS, token = first % WEIR_PAGE_TOKENS,
                   head = segment.first_head + table, t = segment.first_row + first - past;
-    const int   which = page < args.sinks.n_pages, n = (int)(last - first);
+    const int which = page < args.sinks.n_pages, n = (int)(last - first);
     char *const to = static_cast<char *>(segment.pages[table * segment.page_stride + page]);
     if (args.k)
-        write_rows<true>(to, call.k[which], args.k + t * args.k_stride + head * args.key_dim,
-                         args.k_stride, args.key_dim, token, n);
+        write_rows<true>(
+            to, call.k[which], args.k + t * args.k_stride + head * args.key_dim, args.k_stride,
+            args.key_dim, token, n
+        );
     if (args.v)
-        write_rows<false>(to, call.v[which], args.v + t * args.v_stride + head * args.value_dim,
-                          args.v_stride, args.value_dim, token, n);
+        write_rows<false>(
+            to, call.v[which], args.v + t * args.v_stride + head * args.value_dim, args.v_stride,
+            args.value_dim, token, n
+        );
 }
 
 bool is_written(weir_kv_format format) { return weir_kv_cuda_use(format) & WEIR_KV_CUDA_WRITE; }
 
 const char *reject(const weir_caps *caps, const void *op_args)
 {
-    const auto        *args = static_cast<const weir_kv_write_args *>(op_args);
+    const auto *args = static_cast<const weir_kv_write_args *>(op_args);
     const weir_kv_pair pair = { args->k_format, args->v_format };
     if (caps->cuda_capability < 80) return "needs sm_80";
     if (!is_written(pair.k) || !is_written(pair.v)) return "writes KV in" WEIR_KV_CUDA_WRITE_TEXT;
@@ -149,9 +155,9 @@ void lay_out(const weir_kv_write_args &args, weir_kv_pair pair, Part *k, Part *v
 
 weir_status run(const weir_kernel_context *context, const void *op_args)
 {
-    Call        call = {};
+    Call call = {};
     const auto &args = call.args = *static_cast<const weir_kv_write_args *>(op_args);
-    int64_t     longest = 0, most_heads = 0;
+    int64_t longest = 0, most_heads = 0;
     if (!weir_kv_segments_are_sound(args.segments, args.n_segments, args.n_kv_heads))
         return WEIR_EINVAL;
     for (int64_t s = 0; s < args.n_segments; s++) {
@@ -163,8 +169,10 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
     const weir_kv_pair others = { args.k_format, args.v_format };
     lay_out(args, others, &call.k[0], &call.v[0]);
     lay_out(args, args.sinks.n_pages > 0 ? args.sinks.pair : others, &call.k[1], &call.v[1]);
-    const dim3 grid(blocks_for(longest, kRows) + 1, (unsigned)most_heads,
-                    (unsigned)args.n_segments); /* one more where the first is cut */
+    /* One more where the first is cut */
+    const dim3 grid(
+        blocks_for(longest, kRows) + 1, (unsigned)most_heads, (unsigned)args.n_segments
+    );
     WEIR_LAUNCH(kv_write, grid, kThreads, 0, static_cast<cudaStream_t>(context->cuda_stream), call);
     return cudaGetLastError() == cudaSuccess ? WEIR_OK : WEIR_EDEVICE;
 }
@@ -174,7 +182,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 /* Tolerance: the codecs are defined to the bit. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_kv_write;
-const weir_kernel        weir_kernel_cuda_kv_write = {
+const weir_kernel weir_kernel_cuda_kv_write = {
     WEIR_OP_KV_WRITE,           WEIR_BACKEND_CUDA, "cuda.kv_write",        0.0, 0.0,
     weir_cuda_kv_write::reject, nullptr,           weir_cuda_kv_write::run
 };

@@ -32,9 +32,9 @@ needs needs_of(const weir_matmul_args &args)
 size_t place(activations *x, const weir_matmul_args &args, char *base)
 {
     const needs n = needs_of(args);
-    const auto  rows = (size_t)x->n_tiles * kTile, steps = (size_t)x->steps;
-    size_t      end = 0;
-    const auto  place = [&](bool is_needed, size_t bytes) {
+    const auto rows = (size_t)x->n_tiles * kTile, steps = (size_t)x->steps;
+    size_t end = 0;
+    const auto place = [&](bool is_needed, size_t bytes) {
         char *const at = is_needed && base ? base + end : nullptr;
         end += is_needed ? (bytes + 63) / 64 * 64 : 0;
         return at;
@@ -94,12 +94,13 @@ size_t scratch(const void *op_args)
     return place(&x, args, nullptr);
 }
 
-product product_of(const weir_matmul_args &args, const weir_matmul_output &output,
-                   const activations &x)
+product product_of(
+    const weir_matmul_args &args, const weir_matmul_output &output, const activations &x
+)
 {
     const weir_weight &weight = *output.weight;
-    weir_cuda_format   format;
-    product            p = {};
+    weir_cuda_format format;
+    product p = {};
     p.weight = static_cast<const uint8_t *>(weight.data);
     p.n_out = weight.n_out, p.n_rows = args.n_rows, p.n_tiles = x.n_tiles;
     p.steps = x.steps, p.slice_steps = slice_steps_of(x.steps),
@@ -116,7 +117,7 @@ product product_of(const weir_matmul_args &args, const weir_matmul_output &outpu
 void multiply(group &g, weir_dtype kept, cudaStream_t stream)
 {
     weir_cuda_format format;
-    const bool       many = g.p[0].n_tiles > kFewTiles;
+    const bool many = g.p[0].n_tiles > kFewTiles;
     if (weir_cuda_format_of(kept, &format)) return multiply_codes(g, kept, many, stream);
     if (kept == WEIR_F32) return multiply_floats(g, stream);
     multiply_halves(g, kept, many, stream);
@@ -125,7 +126,7 @@ void multiply(group &g, weir_dtype kept, cudaStream_t stream)
 weir_status run(const weir_kernel_context *context, const void *op_args)
 {
     const auto &args = *static_cast<const weir_matmul_args *>(op_args);
-    const auto  stream = static_cast<cudaStream_t>(context->cuda_stream);
+    const auto stream = static_cast<cudaStream_t>(context->cuda_stream);
     if (context->scratch_bytes < scratch(op_args)) return WEIR_EINVAL;
     if (args.n_rows <= 0 || args.n_outputs <= 0) return WEIR_OK;
     activations x = activations_of(args);
@@ -134,7 +135,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
     bool is_done[WEIR_MATMUL_OUTPUTS] = {};
     for (int32_t first = 0; first < args.n_outputs; first++) {
         const weir_dtype kept = args.outputs[first].weight->dtype;
-        group            g = {};
+        group g = {};
         for (int32_t o = first; o < args.n_outputs; o++) {
             if (is_done[o] || args.outputs[o].weight->dtype != kept) continue;
             is_done[o] = true;
@@ -151,7 +152,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
  * operands; tensor cores cut off where an f32 addition would round. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_matmul;
-const weir_kernel        weir_kernel_cuda_matmul = {
+const weir_kernel weir_kernel_cuda_matmul = {
     WEIR_OP_MATMUL,           WEIR_BACKEND_CUDA,         "cuda.matmul",         2e-5, 2e-5,
     weir_cuda_matmul::reject, weir_cuda_matmul::scratch, weir_cuda_matmul::run,
 };

@@ -25,37 +25,38 @@ constexpr int kWarps = 8; /* of a block */
 
 /* Rounded activations; what no weight of the call needs is NULL. */
 struct activations {
-    int64_t  n_rows, n_tiles, steps;
-    uint8_t *codes; /* [n_tiles][steps][32 lanes][2 groups][8]: lane 4 row + t has inputs 4t .. 4t+3
-                       and 16 + 4t .. of a group's 32 */
-    float   *scales; /* [n_tiles][2 steps][8 rows] */
-    float   *sums; /* the same: scale * sum of a group's codes */
-    float   *half_sums; /* [n_tiles][4 steps][8 rows]: of 16 codes each */
+    int64_t n_rows, n_tiles, steps;
+    /* [n_tiles][steps][32 lanes][2 groups][8]: lane 4 row + t has inputs 4t .. 4t+3 and 16 + 4t
+     * .. of a group's 32 */
+    uint8_t *codes;
+    float *scales; /* [n_tiles][2 steps][8 rows] */
+    float *sums; /* the same: scale * sum of a group's codes */
+    float *half_sums; /* [n_tiles][4 steps][8 rows]: of 16 codes each */
     uint8_t
         *bf16; /* [n_tiles][2 steps][32 lanes][16]: lane 4 row + t has inputs 8t .. 8t+7 of 32 */
     uint8_t *f16; /* the same, of x * 2^e */
-    float   *inverses; /* [8 n_tiles]: 2^-e */
-    float   *f32; /* [8 n_tiles][64 steps], padded with zeros */
+    float *inverses; /* [8 n_tiles]: 2^-e */
+    float *f32; /* [8 n_tiles][64 steps], padded with zeros */
 };
 
 /* One output of a call. */
 struct product {
-    const uint8_t   *weight;
+    const uint8_t *weight;
     weir_cuda_planes planes; /* quantised */
-    int64_t          row_bytes; /* dense     */
-    int64_t          n_out, n_rows, n_tiles, steps, slice_steps, n_slices, dst_stride;
-    activations      x;
-    float           *dst;
+    int64_t row_bytes; /* dense     */
+    int64_t n_out, n_rows, n_tiles, steps, slice_steps, n_slices, dst_stride;
+    activations x;
+    float *dst;
     const float *bias, *row_scales; /* row_scales: NULL, or what a row's sums are multiplied by */
-    bool         accumulate;
+    bool accumulate;
 };
 
 /* Outputs of a call whose weights have one format: one launch for few rows, as k and v beside q
  * would leave most of a GPU idle by themselves. */
 struct group {
-    int32_t  n;
+    int32_t n;
     unsigned first_block[WEIR_MATMUL_OUTPUTS]; /* on the axis x of the grid */
-    product  p[WEIR_MATMUL_OUTPUTS];
+    product p[WEIR_MATMUL_OUTPUTS];
 };
 
 /* Launches; `many`: by the kernels that read a panel once for 64 rows. */
@@ -101,10 +102,11 @@ __device__ __forceinline__ void put(const product &p, int64_t row, int64_t outpu
 
 /* A panel's sums for a tile of rows, as the tensor cores leave them: outputs g and g + 8, rows 2t
  * and 2t + 1. */
-__device__ __forceinline__ void put_tile(const product &p, int64_t panel, int64_t tile,
-                                         const float (&sums)[4])
+__device__ __forceinline__ void put_tile(
+    const product &p, int64_t panel, int64_t tile, const float (&sums)[4]
+)
 {
-    const int     lane = (int)(threadIdx.x % kWarp), g = lane / 4, t = lane % 4;
+    const int lane = (int)(threadIdx.x % kWarp), g = lane / 4, t = lane % 4;
     const int64_t row = tile * kTile + 2 * t, output = panel * kPanel + g;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -119,9 +121,10 @@ __device__ __forceinline__ void put_tile(const product &p, int64_t panel, int64_
  * and multiplies those with a tile. AHEAD steps are loaded before the first of them is multiplied;
  * with 1, the next one is. */
 template <class SLICE, int AHEAD, int PANELS, int TILES>
-__device__ __forceinline__ void sum_steps(const product &p, const int64_t (&panels)[PANELS],
-                                          const int64_t (&tiles)[TILES], int64_t first, int64_t end,
-                                          float (&sums)[PANELS][TILES][4])
+__device__ __forceinline__ void sum_steps(
+    const product &p, const int64_t (&panels)[PANELS], const int64_t (&tiles)[TILES], int64_t first,
+    int64_t end, float (&sums)[PANELS][TILES][4]
+)
 {
     typename SLICE::step now[AHEAD][PANELS], next[PANELS];
     if (AHEAD == 1) {
@@ -166,9 +169,9 @@ template <class SLICE, int TILES> __device__ __forceinline__ void multiply_few(c
     WEIR_DYNAMIC_SHARED(float4, partial); /* [n_slices][TILES][32 lanes] */
     const int lane = (int)(threadIdx.x % kWarp), warp = (int)(threadIdx.x / kWarp),
               n_warps = (int)(blockDim.x / kWarp);
-    const int      own = own_output(g);
+    const int own = own_output(g);
     const product &p = g.p[own];
-    const int64_t  panels[1] = { (int64_t)(blockIdx.x - g.first_block[own]) },
+    const int64_t panels[1] = { (int64_t)(blockIdx.x - g.first_block[own]) },
                   first_tile = (int64_t)blockIdx.y * TILES;
     int64_t tiles[TILES];
 #pragma unroll
@@ -178,7 +181,7 @@ template <class SLICE, int TILES> __device__ __forceinline__ void multiply_few(c
                        : p.n_tiles - 1; /* past the last: again, not stored */
     for (int64_t slice = warp; slice < p.n_slices; slice += n_warps) {
         const int64_t first = slice * p.slice_steps, last = first + p.slice_steps;
-        float         sums[1][TILES][4] = {};
+        float sums[1][TILES][4] = {};
         sum_steps<SLICE, kAhead>(p, panels, tiles, first, last < p.steps ? last : p.steps, sums);
 #pragma unroll
         for (int n = 0; n < TILES; n++)
@@ -202,12 +205,12 @@ constexpr int kWarpsDown = 4, kWarpsAcross = 2;
 template <class SLICE, int PANELS, int TILES>
 __device__ __forceinline__ void multiply_many(const product &p)
 {
-    const int     warp = (int)(threadIdx.x / kWarp);
+    const int warp = (int)(threadIdx.x / kWarp);
     const int64_t n_panels = (p.n_out + kPanel - 1) / kPanel;
     const int64_t first_panel = ((int64_t)blockIdx.y * kWarpsDown + warp / kWarpsAcross) * PANELS;
     const int64_t first_tile = ((int64_t)blockIdx.x * kWarpsAcross + warp % kWarpsAcross) * TILES;
-    int64_t       panels[PANELS], tiles[TILES];
-    float         total[PANELS][TILES][4] = {};
+    int64_t panels[PANELS], tiles[TILES];
+    float total[PANELS][TILES][4] = {};
     if (first_panel >= n_panels || first_tile >= p.n_tiles)
         return; /* whole warps, and there is no barrier */
 #pragma unroll
@@ -218,7 +221,7 @@ __device__ __forceinline__ void multiply_many(const product &p)
         tiles[n] = first_tile + n < p.n_tiles ? first_tile + n : p.n_tiles - 1;
     for (int64_t first = 0; first < p.steps; first += p.slice_steps) {
         const int64_t last = first + p.slice_steps;
-        float         sums[PANELS][TILES][4] = {};
+        float sums[PANELS][TILES][4] = {};
         sum_steps<SLICE, 1>(p, panels, tiles, first, last < p.steps ? last : p.steps, sums);
 #pragma unroll
         for (int m = 0; m < PANELS; m++)
@@ -238,8 +241,9 @@ inline dim3 many_grid(const product &p, int panels, int tiles)
 {
     const int64_t across = (int64_t)tiles * kWarpsAcross, down = (int64_t)panels * kWarpsDown,
                   n_panels = (p.n_out + kPanel - 1) / kPanel;
-    return dim3((unsigned)((p.n_tiles + across - 1) / across),
-                (unsigned)((n_panels + down - 1) / down));
+    return dim3(
+        (unsigned)((p.n_tiles + across - 1) / across), (unsigned)((n_panels + down - 1) / down)
+    );
 }
 inline dim3 few_grid(group &g, int tiles)
 {

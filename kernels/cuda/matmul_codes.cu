@@ -25,7 +25,7 @@ namespace weir_cuda_matmul_codes {
 
 using namespace weir_cuda_matmul;
 
-constexpr int   kMagicBits = 0x4B400000;
+constexpr int kMagicBits = 0x4B400000;
 constexpr float kMagic = 12582912.0f;
 
 __device__ __forceinline__ float half_of(uint32_t bits)
@@ -36,22 +36,22 @@ __device__ __forceinline__ float half_of(uint32_t bits)
 template <weir_cuda_codes CODES, bool NESTED, bool MINIMUM, int SPLITS> struct format {
     static constexpr int kLoads = CODES == WEIR_CUDA_S8 ? 2 : 1, kStepCodes = kLoads * 512,
                          kStepScales = (NESTED ? 32 : 64) * SPLITS;
-    static constexpr int   kManyTiles = MINIMUM && SPLITS == 2 ? 2 : 4; /* what registers hold */
-    static constexpr int   kScales = 2 * SPLITS; /* of a row in a step */
+    static constexpr int kManyTiles = MINIMUM && SPLITS == 2 ? 2 : 4; /* what registers hold */
+    static constexpr int kScales = 2 * SPLITS; /* of a row in a step */
     static constexpr float kUnit =
         CODES == WEIR_CUDA_S4 ? 0.0625f
                               : 1.0f; /* signed nibbles are multiplied as 16 times themselves */
 
     /* A lane's part of a step of a panel, as it lies in memory: rows g and g + 8. */
     struct step {
-        uint4    codes[kLoads];
-        uint2    scales, minima;
+        uint4 codes[kLoads];
+        uint2 scales, minima;
         uint32_t d, dmin;
     };
     /* The same in the operands of the products. */
     struct operands {
         uint32_t a[2][4];
-        float    scales[kScales][2], minima[MINIMUM ? kScales : 1][2];
+        float scales[kScales][2], minima[MINIMUM ? kScales : 1][2];
     };
 
     static __device__ __forceinline__ uint2 load_scales(const uint8_t *at)
@@ -60,10 +60,11 @@ template <weir_cuda_codes CODES, bool NESTED, bool MINIMUM, int SPLITS> struct f
         return make_uint2(*reinterpret_cast<const uint32_t *>(at), 0);
     }
 
-    static __device__ __forceinline__ void load(step &s, const product &p, int64_t panel,
-                                                int64_t index)
+    static __device__ __forceinline__ void load(
+        step &s, const product &p, int64_t panel, int64_t index
+    )
     {
-        const int            lane = (int)(threadIdx.x % kWarp), g = lane / 4;
+        const int lane = (int)(threadIdx.x % kWarp), g = lane / 4;
         const uint8_t *const at = p.weight + panel * (int64_t)p.planes.panel_bytes;
 #pragma unroll
         for (int i = 0; i < kLoads; i++)
@@ -74,11 +75,13 @@ template <weir_cuda_codes CODES, bool NESTED, bool MINIMUM, int SPLITS> struct f
             s.minima =
                 load_scales(at + p.planes.minima + index * kStepScales + g * (kStepScales / 8));
         if (NESTED)
-            s.d = *reinterpret_cast<const uint32_t *>(at + p.planes.d + index / kSliceSteps * 32 +
-                                                      g * 4);
+            s.d = *reinterpret_cast<const uint32_t *>(
+                at + p.planes.d + index / kSliceSteps * 32 + g * 4
+            );
         if (NESTED && MINIMUM)
-            s.dmin = *reinterpret_cast<const uint32_t *>(at + p.planes.dmin +
-                                                         index / kSliceSteps * 32 + g * 4);
+            s.dmin = *reinterpret_cast<const uint32_t *>(
+                at + p.planes.dmin + index / kSliceSteps * 32 + g * 4
+            );
     }
 
     static __device__ __forceinline__ void unpack(operands &o, const step &s)
@@ -117,48 +120,55 @@ template <weir_cuda_codes CODES, bool NESTED, bool MINIMUM, int SPLITS> struct f
     }
 
     /* sums += one scale's inputs of a panel times a tile. */
-    static __device__ __forceinline__ void add(float (&sums)[4], const uint32_t (&a)[4],
-                                               const uint32_t (&b)[2], const float (&scales)[2],
-                                               float2 x_scales)
+    static __device__ __forceinline__ void add(
+        float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&scales)[2],
+        float2 x_scales
+    )
     {
         int d[4] = { kMagicBits, kMagicBits, kMagicBits, kMagicBits };
         weir_cuda::mma_s8(d, a, b);
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            sums[i] = fmaf(scales[i / 2] * (i % 2 ? x_scales.y : x_scales.x),
-                           __int_as_float(d[i]) - kMagic, sums[i]);
+            sums[i] = fmaf(
+                scales[i / 2] * (i % 2 ? x_scales.y : x_scales.x), __int_as_float(d[i]) - kMagic,
+                sums[i]
+            );
     }
-    static __device__ __forceinline__ void add_minima(float (&sums)[4], const float (&minima)[2],
-                                                      float2 x_sums)
+    static __device__ __forceinline__ void add_minima(
+        float (&sums)[4], const float (&minima)[2], float2 x_sums
+    )
     {
 #pragma unroll
         for (int i = 0; i < 4; i++)
             sums[i] = fmaf(minima[i / 2], i % 2 ? x_sums.y : x_sums.x, sums[i]);
     }
 
-    static __device__ __forceinline__ void multiply(float (&sums)[4], const operands &o,
-                                                    const product &p, int64_t tile, int64_t index)
+    static __device__ __forceinline__ void multiply(
+        float (&sums)[4], const operands &o, const product &p, int64_t tile, int64_t index
+    )
     {
-        const int   lane = (int)(threadIdx.x % kWarp), t = lane % 4;
-        const auto  at = tile * p.steps + index;
+        const int lane = (int)(threadIdx.x % kWarp), t = lane % 4;
+        const auto at = tile * p.steps + index;
         const uint4 codes = *reinterpret_cast<const uint4 *>(p.x.codes + at * 512 + lane * 16);
         const float *const scales = p.x.scales + at * 2 * kTile + 2 * t;
 #pragma unroll
         for (int group = 0; group < 2; group++) {
             const uint32_t b[2] = { group ? codes.z : codes.x, group ? codes.w : codes.y };
-            const float2   x_scales = *reinterpret_cast<const float2 *>(scales + group * kTile);
+            const float2 x_scales = *reinterpret_cast<const float2 *>(scales + group * kTile);
 #pragma unroll
             for (int split = 0; split < SPLITS; split++) {
-                const int      scale = group * SPLITS + split;
-                const bool     low = SPLITS == 1 || split == 0, high = SPLITS == 1 || split == 1;
+                const int scale = group * SPLITS + split;
+                const bool low = SPLITS == 1 || split == 0, high = SPLITS == 1 || split == 1;
                 const uint32_t a[4] = { low ? o.a[group][0] : 0, low ? o.a[group][1] : 0,
                                         high ? o.a[group][2] : 0, high ? o.a[group][3] : 0 };
                 add(sums, a, b, o.scales[scale], x_scales);
                 if (!MINIMUM) continue;
                 const float *const x_sums =
                     SPLITS == 1 ? p.x.sums + at * 2 * kTile : p.x.half_sums + at * 4 * kTile;
-                add_minima(sums, o.minima[MINIMUM ? scale : 0],
-                           *reinterpret_cast<const float2 *>(x_sums + scale * kTile + 2 * t));
+                add_minima(
+                    sums, o.minima[MINIMUM ? scale : 0],
+                    *reinterpret_cast<const float2 *>(x_sums + scale * kTile + 2 * t)
+                );
             }
         }
     }
@@ -181,15 +191,19 @@ template <class FORMAT> void launch(group &g, bool is_many, cudaStream_t stream)
 {
     const product &first = g.p[0];
     for (int32_t o = 0; is_many && o < g.n; o++)
-        WEIR_LAUNCH((many<FORMAT>), many_grid(g.p[o], kManyPanels, FORMAT::kManyTiles),
-                    kWarp * kWarps, 0, stream, g.p[o]);
+        WEIR_LAUNCH(
+            (many<FORMAT>), many_grid(g.p[o], kManyPanels, FORMAT::kManyTiles), kWarp * kWarps, 0,
+            stream, g.p[o]
+        );
     if (is_many) return;
     if (first.n_tiles == 1)
-        WEIR_LAUNCH((few<FORMAT, 1>), few_grid(g, 1), few_threads(first), few_shared(first, 1),
-                    stream, g);
+        WEIR_LAUNCH(
+            (few<FORMAT, 1>), few_grid(g, 1), few_threads(first), few_shared(first, 1), stream, g
+        );
     else
-        WEIR_LAUNCH((few<FORMAT, 4>), few_grid(g, 4), few_threads(first), few_shared(first, 4),
-                    stream, g);
+        WEIR_LAUNCH(
+            (few<FORMAT, 4>), few_grid(g, 4), few_threads(first), few_shared(first, 4), stream, g
+        );
 }
 
 } // namespace weir_cuda_matmul_codes

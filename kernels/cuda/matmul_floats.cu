@@ -21,25 +21,26 @@ __global__ void __launch_bounds__(kWarp *kWarps) multiply(const __grid_constant_
     WEIR_DYNAMIC_SHARED(float, partial); /* [n_slices][ROWS][32 lanes] */
     const int lane = (int)(threadIdx.x % kWarp), warp = (int)(threadIdx.x / kWarp),
               n_warps = (int)(blockDim.x / kWarp);
-    const int      own = own_output(g);
+    const int own = own_output(g);
     const product &p = g.p[own];
-    const int64_t  output = (int64_t)(blockIdx.x - g.first_block[own]) * kWarp + lane,
+    const int64_t output = (int64_t)(blockIdx.x - g.first_block[own]) * kWarp + lane,
                   first_row = (int64_t)blockIdx.y * ROWS, stride = p.steps * WEIR_CUDA_STEP;
     const auto *weights = reinterpret_cast<const float *>(
-        p.weight + (output < p.n_out ? output : p.n_out - 1) * p.row_bytes);
+        p.weight + (output < p.n_out ? output : p.n_out - 1) * p.row_bytes
+    );
     const int64_t n_kept = p.row_bytes / (int64_t)sizeof(float), padded = p.n_tiles * kTile;
     for (int64_t slice = warp; slice < p.n_slices; slice += n_warps) {
         const int64_t first = slice * p.slice_steps * WEIR_CUDA_STEP,
                       last = first + p.slice_steps * WEIR_CUDA_STEP;
         const int64_t end = last < n_kept ? last : n_kept;
-        float         sums[ROWS] = {};
+        float sums[ROWS] = {};
 #pragma unroll(ROWS > 4 ? 1 : 4)
         for (int64_t i = first; i < end; i += 4) {
             const float4 w = *reinterpret_cast<const float4 *>(weights + i);
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 const int64_t row = first_row + r < padded ? first_row + r : padded - 1;
-                const float4  x = *reinterpret_cast<const float4 *>(p.x.f32 + row * stride + i);
+                const float4 x = *reinterpret_cast<const float4 *>(p.x.f32 + row * stride + i);
                 sums[r] = fmaf(w.w, x.w, fmaf(w.z, x.z, fmaf(w.y, x.y, fmaf(w.x, x.x, sums[r]))));
             }
         }
@@ -58,9 +59,11 @@ __global__ void __launch_bounds__(kWarp *kWarps) multiply(const __grid_constant_
 template <int ROWS> void launch(group &g, cudaStream_t stream)
 {
     const product &first = g.p[0];
-    const dim3     grid(share_blocks(g, kWarp), (unsigned)((first.n_rows + ROWS - 1) / ROWS));
-    WEIR_LAUNCH((multiply<ROWS>), grid, few_threads(first),
-                (size_t)first.n_slices * ROWS * kWarp * sizeof(float), stream, g);
+    const dim3 grid(share_blocks(g, kWarp), (unsigned)((first.n_rows + ROWS - 1) / ROWS));
+    WEIR_LAUNCH(
+        (multiply<ROWS>), grid, few_threads(first),
+        (size_t)first.n_slices * ROWS * kWarp * sizeof(float), stream, g
+    );
 }
 
 } // namespace weir_cuda_matmul_floats

@@ -32,13 +32,14 @@ template <bool IS_F16> struct format {
     using operands = step; /* they are multiplied as they lie */
     static __device__ __forceinline__ void unpack(operands &o, const step &s) { o = s; }
 
-    static __device__ __forceinline__ void load(step &s, const product &p, int64_t panel,
-                                                int64_t index)
+    static __device__ __forceinline__ void load(
+        step &s, const product &p, int64_t panel, int64_t index
+    )
     {
         const int lane = (int)(threadIdx.x % kWarp), g = lane / 4, t = lane % 4;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const int64_t        row = panel * kPanel + g + 8 * half;
+            const int64_t row = panel * kPanel + g + 8 * half;
             const uint8_t *const at = p.weight + (row < p.n_out ? row : p.n_out - 1) * p.row_bytes;
 #pragma unroll
             for (int chunk = 0; chunk < 2; chunk++) {
@@ -51,8 +52,9 @@ template <bool IS_F16> struct format {
         }
     }
 
-    static __device__ __forceinline__ void multiply_pair(float (&sums)[4], const uint32_t (&a)[4],
-                                                         const uint32_t (&b)[2])
+    static __device__ __forceinline__ void multiply_pair(
+        float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]
+    )
     {
         if (IS_F16)
             weir_cuda::mma_f16(sums, a, b);
@@ -60,10 +62,11 @@ template <bool IS_F16> struct format {
             weir_cuda::mma_bf16(sums, a, b);
     }
 
-    static __device__ __forceinline__ void multiply(float (&sums)[4], const operands &s,
-                                                    const product &p, int64_t tile, int64_t index)
+    static __device__ __forceinline__ void multiply(
+        float (&sums)[4], const operands &s, const product &p, int64_t tile, int64_t index
+    )
     {
-        const int            lane = (int)(threadIdx.x % kWarp);
+        const int lane = (int)(threadIdx.x % kWarp);
         const uint8_t *const at =
             (IS_F16 ? p.x.f16 : p.x.bf16) + (tile * p.steps + index) * 1024 + lane * 16;
 #pragma unroll
@@ -96,15 +99,19 @@ template <class FORMAT> void launch(group &g, bool is_many, cudaStream_t stream)
 {
     const product &first = g.p[0];
     for (int32_t o = 0; is_many && o < g.n; o++)
-        WEIR_LAUNCH((many<FORMAT>), many_grid(g.p[o], kManyPanels, kManyTiles), kWarp * kWarps, 0,
-                    stream, g.p[o]);
+        WEIR_LAUNCH(
+            (many<FORMAT>), many_grid(g.p[o], kManyPanels, kManyTiles), kWarp * kWarps, 0, stream,
+            g.p[o]
+        );
     if (is_many) return;
     if (first.n_tiles == 1)
-        WEIR_LAUNCH((few<FORMAT, 1>), few_grid(g, 1), few_threads(first), few_shared(first, 1),
-                    stream, g);
+        WEIR_LAUNCH(
+            (few<FORMAT, 1>), few_grid(g, 1), few_threads(first), few_shared(first, 1), stream, g
+        );
     else
-        WEIR_LAUNCH((few<FORMAT, 4>), few_grid(g, 4), few_threads(first), few_shared(first, 4),
-                    stream, g);
+        WEIR_LAUNCH(
+            (few<FORMAT, 4>), few_grid(g, 4), few_threads(first), few_shared(first, 4), stream, g
+        );
 }
 
 } // namespace weir_cuda_matmul_halves

@@ -37,18 +37,18 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t row = blockIdx.y, unit = (int64_t)blockIdx.x * kThreads + threadIdx.x,
                   group = unit / 4;
     const int t = (int)(unit % 4);
-    float     values[8];
-    int       greatest = 0, sums[2] = {};
-    uint32_t  words[2] = {};
+    float values[8];
+    int greatest = 0, sums[2] = {};
+    uint32_t words[2] = {};
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         values[i] = x_at(args, row, group * WEIR_CUDA_GROUP + i / 4 * 16 + 4 * t + i % 4);
-        greatest = max(greatest, __float_as_int(values[i]) &
-                                     0x7FFFFFFF); /* magnitudes order as their bits do, NaN last */
+        /* Magnitudes order as their bits do, NaN last */
+        greatest = max(greatest, __float_as_int(values[i]) & 0x7FFFFFFF);
     }
     greatest = quad_max(greatest);
     const float magnitude = __int_as_float(greatest);
-    const bool  is_wild = greatest >= 0x7F800000, is_nothing = is_wild || magnitude < 0x1p-100f;
+    const bool is_wild = greatest >= 0x7F800000, is_nothing = is_wild || magnitude < 0x1p-100f;
     const float factor = is_nothing ? 0.0f : 127.0f / magnitude;
     const float scale = is_wild      ? __int_as_float(0x7FC00000)
                         : is_nothing ? 0.0f
@@ -63,8 +63,9 @@ __global__ void __launch_bounds__(kThreads)
     sums[1] = quad_sum(sums[1]);
     if (group >= 2 * x.steps) return;
     const int64_t tile = row / kTile, in_tile = row % kTile, lane = 4 * in_tile + t;
-    *reinterpret_cast<uint2 *>(x.codes + (tile * x.steps + group / 2) * 512 + lane * 16 +
-                               group % 2 * 8) = make_uint2(words[0], words[1]);
+    *reinterpret_cast<uint2 *>(
+        x.codes + (tile * x.steps + group / 2) * 512 + lane * 16 + group % 2 * 8
+    ) = make_uint2(words[0], words[1]);
     if (t != 0) return;
     const int64_t at = tile * 2 * x.steps + group;
     x.scales[at * kTile + in_tile] = scale;
@@ -78,8 +79,8 @@ __global__ void __launch_bounds__(kThreads)
     scale_rows(const weir_matmul_args args, const activations x)
 {
     __shared__ int partial[kThreads / kWarp];
-    const int64_t  row = blockIdx.x;
-    int            greatest = 0;
+    const int64_t row = blockIdx.x;
+    int greatest = 0;
     for (int64_t i = threadIdx.x; i < args.n_in; i += kThreads)
         greatest = max(greatest, __float_as_int(x_at(args, row, i)) & 0x7FFFFFFF);
 #pragma unroll
@@ -110,7 +111,7 @@ __global__ void __launch_bounds__(kThreads) narrow(const weir_matmul_args args, 
                   chunk = unit / 4, t = unit % 4;
     if (chunk >= 2 * x.steps) return;
     const float factor = IS_F16 ? 1.0f / x.inverses[row] : 1.0f; /* powers of two: exact */
-    uint32_t    words[4];
+    uint32_t words[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int64_t column = chunk * 32 + 8 * t + 2 * i;
@@ -137,7 +138,7 @@ void prepare(const weir_matmul_args &args, const activations &x, cudaStream_t st
 {
     using namespace weir_cuda_matmul_prepare;
     const unsigned rows = (unsigned)(x.n_tiles * kTile);
-    const auto     blocks = [&](int64_t units) {
+    const auto blocks = [&](int64_t units) {
         return dim3((unsigned)((units + kThreads - 1) / kThreads), rows);
     };
     const auto quads = blocks(8 * x.steps); /* four lanes to 32 inputs */

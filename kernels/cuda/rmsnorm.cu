@@ -49,20 +49,22 @@ template <int THREADS, int ROWS, int KEPT>
 __global__ void __launch_bounds__(THREADS *ROWS) rmsnorm(const weir_rmsnorm_args args)
 {
     __shared__ float partial[THREADS / kWarp];
-    const int64_t    unit = (int64_t)blockIdx.x * ROWS + threadIdx.x / THREADS;
-    const int        tid = threadIdx.x % THREADS, n_vectors = (int)(args.dim / kVector);
+    const int64_t unit = (int64_t)blockIdx.x * ROWS + threadIdx.x / THREADS;
+    const int tid = threadIdx.x % THREADS, n_vectors = (int)(args.dim / kVector);
     if (ROWS > 1 && unit >= args.n_rows * args.n_groups)
         return; /* whole warps leave: THREADS is one warp then */
     const int64_t row = unit / args.n_groups, group = unit % args.n_groups;
-    float4       *src = reinterpret_cast<float4 *>(args.src + row * args.src_stride +
-                                                   group * args.src_group_stride);
-    float4       *dst = reinterpret_cast<float4 *>(args.dst + row * args.dst_stride +
-                                                   group * args.dst_group_stride);
+    float4 *src = reinterpret_cast<float4 *>(
+        args.src + row * args.src_stride + group * args.src_group_stride
+    );
+    float4 *dst = reinterpret_cast<float4 *>(
+        args.dst + row * args.dst_stride + group * args.dst_group_stride
+    );
     const float4 *add =
         args.add ? reinterpret_cast<const float4 *>(args.add + row * args.add_stride) : nullptr;
     const float4 *weight = reinterpret_cast<const float4 *>(args.weight);
-    float4        kept[KEPT];
-    float         sum = 0;
+    float4 kept[KEPT];
+    float sum = 0;
 #pragma unroll
     for (int k = 0; k < KEPT; k++) {
         const int i = k * THREADS + tid;
@@ -98,14 +100,16 @@ template <int THREADS, int ROWS, int KEPT>
 void launch(const weir_rmsnorm_args &args, cudaStream_t stream)
 {
     const int64_t units = args.n_rows * args.n_groups;
-    WEIR_LAUNCH((rmsnorm<THREADS, ROWS, KEPT>), (unsigned)((units + ROWS - 1) / ROWS),
-                THREADS * ROWS, 0, stream, args);
+    WEIR_LAUNCH(
+        (rmsnorm<THREADS, ROWS, KEPT>), (unsigned)((units + ROWS - 1) / ROWS), THREADS * ROWS, 0,
+        stream, args
+    );
 }
 
 weir_status run(const weir_kernel_context *context, const void *op_args)
 {
     const auto &args = *static_cast<const weir_rmsnorm_args *>(op_args);
-    const auto  stream = static_cast<cudaStream_t>(context->cuda_stream);
+    const auto stream = static_cast<cudaStream_t>(context->cuda_stream);
     if (args.add && args.n_groups != 1) return WEIR_EINVAL;
     if (args.n_rows <= 0 || args.n_groups <= 0) return WEIR_OK;
     if (args.n_rows * args.n_groups > INT32_MAX) return WEIR_EINVAL;
@@ -127,7 +131,7 @@ using namespace weir_cuda_rmsnorm;
 /* Tolerance: as the single source, and rsqrtf's 2 units in the last place. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_rmsnorm;
-const weir_kernel        weir_kernel_cuda_rmsnorm = {
+const weir_kernel weir_kernel_cuda_rmsnorm = {
     WEIR_OP_RMSNORM, WEIR_BACKEND_CUDA, "cuda.rmsnorm", 1e-7, 2e-6, reject, nullptr, run
 };
 }

@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kThreads) rope(const weir_rope_args args)
 {
     const int64_t row = blockIdx.x, first = (int64_t)blockIdx.y * kHeads,
                   half = args.rotary_dim / 2;
-    const bool  pairs = args.pairing == WEIR_ROPE_PAIRS;
+    const bool pairs = args.pairing == WEIR_ROPE_PAIRS;
     const float position = (float)args.positions[row];
     for (int64_t i = threadIdx.x; i < half; i += kThreads) {
         float sine, cosine;
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kThreads) rope(const weir_rope_args args)
             float *const a = args.x + row * args.row_stride + (first + h) * args.head_stride +
                              (pairs ? 2 * i : i);
             float *const b = a + (pairs ? 1 : half);
-            const float  u = *a, v = *b;
+            const float u = *a, v = *b;
             *a = u * cosine - v * sine;
             *b = v * cosine + u * sine;
         }
@@ -59,8 +59,8 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
  * in units of the pair's length. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_rope;
-const weir_kernel        weir_kernel_cuda_rope = { WEIR_OP_ROPE, WEIR_BACKEND_CUDA,
-                                                   "cuda.rope",  2e-6,
-                                                   2e-6,         weir_cuda_rope::reject,
-                                                   nullptr,      weir_cuda_rope::run };
+const weir_kernel weir_kernel_cuda_rope = { WEIR_OP_ROPE, WEIR_BACKEND_CUDA,
+                                            "cuda.rope",  2e-6,
+                                            2e-6,         weir_cuda_rope::reject,
+                                            nullptr,      weir_cuda_rope::run };
 }

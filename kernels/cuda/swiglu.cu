@@ -14,10 +14,11 @@ __global__ void __launch_bounds__(kThreads) swiglu(const weir_swiglu_args args, 
     const int64_t i = (int64_t)blockIdx.x * kThreads + threadIdx.x, per_row = args.dim / kVector;
     if (i >= n_vectors) return;
     const int64_t row = i / per_row, at = i % per_row * kVector;
-    const float4  gate = *reinterpret_cast<const float4 *>(args.gate + row * args.gate_stride + at);
-    const float4  up = *reinterpret_cast<const float4 *>(args.up + row * args.up_stride + at);
+    const float4 gate = *reinterpret_cast<const float4 *>(args.gate + row * args.gate_stride + at);
+    const float4 up = *reinterpret_cast<const float4 *>(args.up + row * args.up_stride + at);
     *reinterpret_cast<float4 *>(args.dst + row * args.dst_stride + at) = make_float4(
-        silu(gate.x) * up.x, silu(gate.y) * up.y, silu(gate.z) * up.z, silu(gate.w) * up.w);
+        silu(gate.x) * up.x, silu(gate.y) * up.y, silu(gate.z) * up.z, silu(gate.w) * up.w
+    );
 }
 
 const char *reject(const weir_caps *caps, const void *op_args)
@@ -34,12 +35,14 @@ const char *reject(const weir_caps *caps, const void *op_args)
 
 weir_status run(const weir_kernel_context *context, const void *op_args)
 {
-    const auto   &args = *static_cast<const weir_swiglu_args *>(op_args);
+    const auto &args = *static_cast<const weir_swiglu_args *>(op_args);
     const int64_t n = args.n_rows * (args.dim / kVector);
     if (n <= 0) return WEIR_OK;
     if (n > (int64_t)INT32_MAX * kThreads) return WEIR_EINVAL;
-    WEIR_LAUNCH(swiglu, blocks_for(n, kThreads), kThreads, 0,
-                static_cast<cudaStream_t>(context->cuda_stream), args, n);
+    WEIR_LAUNCH(
+        swiglu, blocks_for(n, kThreads), kThreads, 0,
+        static_cast<cudaStream_t>(context->cuda_stream), args, n
+    );
     return cudaGetLastError() == cudaSuccess ? WEIR_OK : WEIR_EDEVICE;
 }
 
@@ -48,8 +51,8 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 /* Tolerance: expf's 2 units in the last place and three roundings; where it overflows silu is 0. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_swiglu;
-const weir_kernel        weir_kernel_cuda_swiglu = { WEIR_OP_SWIGLU, WEIR_BACKEND_CUDA,
-                                                     "cuda.swiglu",  1e-30,
-                                                     1e-6,           weir_cuda_swiglu::reject,
-                                                     nullptr,        weir_cuda_swiglu::run };
+const weir_kernel weir_kernel_cuda_swiglu = { WEIR_OP_SWIGLU, WEIR_BACKEND_CUDA,
+                                              "cuda.swiglu",  1e-30,
+                                              1e-6,           weir_cuda_swiglu::reject,
+                                              nullptr,        weir_cuda_swiglu::run };
 }

@@ -26,8 +26,9 @@ __device__ __forceinline__ unsigned shared_address(const void *shared)
 
 #define WEIR_MMA(name, shape, d_letter, d_type)                                                    \
     /* d += a b */                                                                                 \
-    __device__ __forceinline__ void name(d_type(&d)[4], const uint32_t(&a)[4],                     \
-                                         const uint32_t(&b)[2])                                    \
+    __device__ __forceinline__ void name(                                                          \
+        d_type(&d)[4], const uint32_t(&a)[4], const uint32_t(&b)[2]                                \
+    )                                                                                              \
     {                                                                                              \
         asm("mma.sync.aligned." shape                                                              \
             " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                     \

@@ -22,9 +22,9 @@ enum {
 /* A file block with its codes as they are multiplied. Nested: scales and minima are the bytes; else
  * both are d and m of the block. */
 typedef struct block {
-    int8_t   codes[BLOCK_MAX];
-    int8_t   scales[SCALES_MAX];
-    uint8_t  minima[SCALES_MAX];
+    int8_t codes[BLOCK_MAX];
+    int8_t scales[SCALES_MAX];
+    uint8_t minima[SCALES_MAX];
     uint16_t d, m;
 } block;
 
@@ -244,7 +244,7 @@ bool weir_cuda_weight_bytes(size_t *out, weir_dtype kept, int64_t n_rows, int64_
  * bits which half. */
 typedef struct code_place {
     size_t byte;
-    int    shift;
+    int shift;
 } code_place;
 
 static code_place place_of(weir_cuda_codes codes, int row, int column)
@@ -262,8 +262,9 @@ static size_t scale_index(weir_cuda_format format, int row, int64_t step, int sp
            (size_t)(split * 2 + row / PAIRS);
 }
 
-static void put_codes(uint8_t *plane, weir_cuda_format format, int row, int64_t column,
-                      const int8_t *codes, int n)
+static void put_codes(
+    uint8_t *plane, weir_cuda_format format, int row, int64_t column, const int8_t *codes, int n
+)
 {
     uint8_t *const step =
         plane + (size_t)(column / WEIR_CUDA_STEP) * weir_cuda_step_code_bytes(format);
@@ -282,15 +283,17 @@ static void put_half(uint8_t *plane, size_t index, uint16_t bits)
     memcpy(plane + index * sizeof bits, &bits, sizeof bits);
 }
 
-static void put_block(uint8_t *panel, const weir_cuda_planes *planes, weir_cuda_format format,
-                      int row, int64_t column, const block *from, int n)
+static void put_block(
+    uint8_t *panel, const weir_cuda_planes *planes, weir_cuda_format format, int row,
+    int64_t column, const block *from, int n
+)
 {
     const int per_scale = WEIR_CUDA_GROUP / format.splits;
     for (int i = 0; i < n; i += WEIR_CUDA_GROUP)
         put_codes(panel, format, row, column + i, from->codes + i, WEIR_CUDA_GROUP);
     for (int s = 0; s < n / per_scale; s++) {
         const int64_t at = column + (int64_t)s * per_scale;
-        const size_t  index =
+        const size_t index =
             scale_index(format, row, at / WEIR_CUDA_STEP, (int)(at % WEIR_CUDA_STEP) / per_scale);
         if (format.nested) {
             panel[planes->scales + index] = (uint8_t)from->scales[s];
@@ -309,22 +312,26 @@ static void put_block(uint8_t *panel, const weir_cuda_planes *planes, weir_cuda_
 
 static bool is_infinite_half(uint16_t bits) { return (bits & 0x7C00) == 0x7C00; }
 
-static weir_status pack_panel(uint8_t *panel, weir_cuda_format format, weir_dtype kept,
-                              const uint8_t *source, int64_t n_in, int rows)
+static weir_status pack_panel(
+    uint8_t *panel, weir_cuda_format format, weir_dtype kept, const uint8_t *source, int64_t n_in,
+    int rows
+)
 {
-    const weir_dtype_info  info = weir_dtype_of(kept);
+    const weir_dtype_info info = weir_dtype_of(kept);
     const weir_cuda_planes planes = weir_cuda_planes_of(format, n_in);
-    const size_t           row_bytes = weir_row_bytes(kept, n_in);
-    bool                   bad = false;
+    const size_t row_bytes = weir_row_bytes(kept, n_in);
+    bool bad = false;
     memset(panel, 0, planes.panel_bytes);
     for (int row = 0; row < rows; row++)
         for (int64_t b = 0; b < n_in / info.block_elements; b++) {
             block decoded = { .m = 0 };
-            decoders[kept](&decoded,
-                           source + (size_t)row * row_bytes + (size_t)b * (size_t)info.block_bytes);
+            decoders[kept](
+                &decoded, source + (size_t)row * row_bytes + (size_t)b * (size_t)info.block_bytes
+            );
             bad = bad || is_infinite_half(decoded.d) || is_infinite_half(decoded.m);
-            put_block(panel, &planes, format, row, b * info.block_elements, &decoded,
-                      info.block_elements);
+            put_block(
+                panel, &planes, format, row, b * info.block_elements, &decoded, info.block_elements
+            );
         }
     return bad ? WEIR_EFORMAT : WEIR_OK;
 }
@@ -342,32 +349,37 @@ static void put_dense(uint8_t *dst, weir_dtype kept, const float *values, int64_
     }
 }
 
-static weir_status pack_dense_row(uint8_t *dst, weir_dtype kept, const uint8_t *source,
-                                  weir_dtype file, int64_t n_in)
+static weir_status pack_dense_row(
+    uint8_t *dst, weir_dtype kept, const uint8_t *source, weir_dtype file, int64_t n_in
+)
 {
     const size_t bytes = weir_row_bytes(kept, n_in);
     for (int64_t column = 0; column < n_in; column += CHUNK) {
-        float         values[CHUNK];
+        float values[CHUNK];
         const int64_t n = n_in - column < CHUNK ? n_in - column : CHUNK;
         WEIR_TRY(
-            weir_k_ref_dequantise_finite(values, source + weir_row_bytes(file, column), file, n));
+            weir_k_ref_dequantise_finite(values, source + weir_row_bytes(file, column), file, n)
+        );
         put_dense(dst + weir_row_bytes(kept, column), kept, values, n);
     }
     memset(dst + bytes, 0, weir_cuda_row_stride(kept, n_in) - bytes);
     return WEIR_OK;
 }
 
-weir_status weir_cuda_pack_rows(void *dst, weir_dtype kept, const void *src, weir_dtype file,
-                                int64_t n_in, int64_t first, int64_t count)
+weir_status weir_cuda_pack_rows(
+    void *dst, weir_dtype kept, const void *src, weir_dtype file, int64_t n_in, int64_t first,
+    int64_t count
+)
 {
     const uint8_t *source = (const uint8_t *)src + (size_t)first * weir_row_bytes(file, n_in);
-    uint8_t       *to = dst;
+    uint8_t *to = dst;
     if (is_kept_dense(kept)) {
         const size_t stride = weir_cuda_row_stride(kept, n_in),
                      row_bytes = weir_row_bytes(file, n_in);
         for (int64_t row = 0; row < count; row++)
-            WEIR_TRY(pack_dense_row(to + (size_t)row * stride, kept,
-                                    source + (size_t)row * row_bytes, file, n_in));
+            WEIR_TRY(pack_dense_row(
+                to + (size_t)row * stride, kept, source + (size_t)row * row_bytes, file, n_in
+            ));
         return WEIR_OK;
     }
     weir_cuda_format format;
@@ -376,8 +388,9 @@ weir_status weir_cuda_pack_rows(void *dst, weir_dtype kept, const void *src, wei
     const size_t panel_bytes = weir_cuda_planes_of(format, n_in).panel_bytes,
                  rows_bytes = WEIR_CUDA_PANEL * weir_row_bytes(file, n_in);
     for (; count > 0; count -= WEIR_CUDA_PANEL, to += panel_bytes, source += rows_bytes)
-        WEIR_TRY(pack_panel(to, format, kept, source, n_in,
-                            count < WEIR_CUDA_PANEL ? (int)count : WEIR_CUDA_PANEL));
+        WEIR_TRY(pack_panel(
+            to, format, kept, source, n_in, count < WEIR_CUDA_PANEL ? (int)count : WEIR_CUDA_PANEL
+        ));
     return WEIR_OK;
 }
 
@@ -393,7 +406,7 @@ static double dense_element(const weir_weight *weight, int64_t row, int64_t colu
 {
     const uint8_t *const at = (const uint8_t *)weight->data +
                               (size_t)row * weir_cuda_row_stride(weight->dtype, weight->n_in);
-    float    value;
+    float value;
     uint16_t bits;
     switch (weight->dtype) {
     case WEIR_BF16:
@@ -410,17 +423,17 @@ double weir_cuda_element(const weir_weight *weight, int64_t row, int64_t column)
     weir_cuda_format format;
     if (!weir_cuda_format_of(weight->dtype, &format)) return 0.0;
     const weir_cuda_planes planes = weir_cuda_planes_of(format, weight->n_in);
-    const uint8_t *const   panel =
+    const uint8_t *const panel =
         (const uint8_t *)weight->data + (size_t)(row / WEIR_CUDA_PANEL) * planes.panel_bytes;
-    const int     in_panel = (int)(row % WEIR_CUDA_PANEL), in_step = (int)(column % WEIR_CUDA_STEP);
+    const int in_panel = (int)(row % WEIR_CUDA_PANEL), in_step = (int)(column % WEIR_CUDA_STEP);
     const int64_t step = column / WEIR_CUDA_STEP;
     const code_place at = place_of(format.codes, in_panel, in_step);
-    const int        byte = panel[(size_t)step * weir_cuda_step_code_bytes(format) + at.byte];
-    const int        nibble = byte >> at.shift & 15;
-    const int        code = format.codes == WEIR_CUDA_S8                 ? (int8_t)byte
-                            : format.codes == WEIR_CUDA_U4 || nibble < 8 ? nibble
-                                                                         : nibble - 16;
-    const size_t     index =
+    const int byte = panel[(size_t)step * weir_cuda_step_code_bytes(format) + at.byte];
+    const int nibble = byte >> at.shift & 15;
+    const int code = format.codes == WEIR_CUDA_S8                 ? (int8_t)byte
+                     : format.codes == WEIR_CUDA_U4 || nibble < 8 ? nibble
+                                                                  : nibble - 16;
+    const size_t index =
         scale_index(format, in_panel, step, in_step * format.splits / WEIR_CUDA_GROUP);
     if (!format.nested) {
         const double minimum = format.minimum ? half_at(panel + planes.minima, index) : 0.0;

@@ -48,13 +48,13 @@ typedef enum weir_cuda_codes { WEIR_CUDA_S8, WEIR_CUDA_S4, WEIR_CUDA_U4 } weir_c
 
 typedef struct weir_cuda_format {
     weir_cuda_codes codes;
-    bool            nested, minimum;
-    int32_t         splits; /* 1 or 2 scales per 32 inputs */
+    bool nested, minimum;
+    int32_t splits; /* 1 or 2 scales per 32 inputs */
 } weir_cuda_format;
 
 /* Where the planes of a panel begin, in bytes; those that a format lacks are empty. */
 typedef struct weir_cuda_planes {
-    size_t  scales, minima, d, dmin, panel_bytes;
+    size_t scales, minima, d, dmin, panel_bytes;
     int64_t steps;
 } weir_cuda_planes;
 
@@ -131,9 +131,10 @@ bool weir_cuda_weight_bytes(size_t *out, weir_dtype kept, int64_t n_rows, int64_
  * count but at the end. Threads and pieces of an upload take ranges of their own.
  * errors : EFORMAT when an element, a block's scale or its minimum is NaN or infinite, EUNSUPPORTED
  *          for integers */
-WEIR_MUST_CHECK weir_status weir_cuda_pack_rows(void *dst, weir_dtype kept, const void *src,
-                                                weir_dtype file, int64_t n_in, int64_t first,
-                                                int64_t count);
+WEIR_MUST_CHECK weir_status weir_cuda_pack_rows(
+    void *dst, weir_dtype kept, const void *src, weir_dtype file, int64_t n_in, int64_t first,
+    int64_t count
+);
 
 /* One weight's value, exact, for the reference kernel and tests. */
 double weir_cuda_element(const weir_weight *weight, int64_t row, int64_t column);

@@ -14,8 +14,8 @@ WEIR_INLINE void add_block(float *dst, const float *src, int64_t first, int64_t 
 static weir_status WEIR_K(add)(const weir_kernel_context *context, const void *op_args)
 {
     const weir_add_args *const args = op_args;
-    float *const               dst = args->dst;
-    const float *const         src = args->src;
+    float *const dst = args->dst;
+    const float *const src = args->src;
     const int64_t dim = args->dim, dst_stride = args->dst_stride, src_stride = args->src_stride;
     const int64_t n_blocks = (dim + BLOCK - 1) / BLOCK, n_units = args->n_rows * n_blocks;
     if (n_units <= 0) return WEIR_OK;
@@ -34,11 +34,11 @@ static weir_status WEIR_K(add)(const weir_kernel_context *context, const void *o
 
 /* Tolerance: one rounding, the same one: exact. */
 extern const weir_kernel WEIR_K_ROW(add);
-const weir_kernel        WEIR_K_ROW(add) = {
-           .op = WEIR_OP_ADD,
-           .backend = WEIR_BACKEND_OMP,
-           .name = WEIR_K_NAME("add"),
-           .atol = 0.0,
-           .rtol = 0.0,
-           .run = WEIR_K(add),
+const weir_kernel WEIR_K_ROW(add) = {
+    .op = WEIR_OP_ADD,
+    .backend = WEIR_BACKEND_OMP,
+    .name = WEIR_K_NAME("add"),
+    .atol = 0.0,
+    .rtol = 0.0,
+    .run = WEIR_K(add),
 };

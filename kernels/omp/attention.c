@@ -36,15 +36,17 @@ typedef struct attention_unit {
     int64_t n_query_heads; /* of the segment                             */
     int64_t first_row, n_rows; /* query rows of this unit     */
     int32_t first_split, n_splits; /* to walk                     */
-    float  *split_partials; /* of this segment, NULL: merge and write out */
+    float *split_partials; /* of this segment, NULL: merge and write out */
     int32_t plan_first_split, plan_n_splits;
-    float  *logits; /* of this KV head's first query head, NULL: none of the segment's last rows are
-                       here, or NULL */
+    /* Of this KV head's first query head, NULL: none of the segment's last rows are here, or
+     * NULL */
+    float *logits;
 } attention_unit;
 
 /* NULL past the end of the unit. */
-WEIR_INLINE const float *query_of(const attention_call *call, const attention_unit *unit,
-                                  int64_t row)
+WEIR_INLINE const float *query_of(
+    const attention_call *call, const attention_unit *unit, int64_t row
+)
 {
     const int64_t token = unit->segment->first_row + row / call->group,
                   head = unit->head * call->group + row % call->group;
@@ -55,8 +57,10 @@ WEIR_INLINE const float *query_of(const attention_call *call, const attention_un
 
 /* Query rows of a block to team memory, [key_dim][rows], scaled, and rotated for turbo's K; rows
  * past the end are zero. */
-WEIR_INLINE void stage_queries(float *q, const attention_call *call, const attention_unit *unit,
-                               int64_t first, const int rows, int tid)
+WEIR_INLINE void stage_queries(
+    float *q, const attention_call *call, const attention_unit *unit, int64_t first, const int rows,
+    int tid
+)
 {
     const bool turbo = is_rotated(call, WEIR_KV_K);
     for (int r = 0; r < rows; r++) {
@@ -71,9 +75,10 @@ WEIR_INLINE void stage_queries(float *q, const attention_call *call, const atten
     kv_hadamard(q, call->key_dim, rows, tid);
 }
 
-WEIR_INLINE void reset_block(row_block *block, const attention_call *call,
-                             const attention_unit *unit, int64_t first, const int width,
-                             const int rows, int tid)
+WEIR_INLINE void reset_block(
+    row_block *block, const attention_call *call, const attention_unit *unit, int64_t first,
+    const int width, const int rows, int tid
+)
 {
     UNROLL
     for (int r = 0; r < rows / ROW_THREADS; r++) {
@@ -91,16 +96,17 @@ WEIR_INLINE void reset_block(row_block *block, const attention_call *call,
 }
 
 /* The K or V part that rows of this unit read at `position`. */
-WEIR_INLINE tile_source source_of(const attention_call *call, const attention_unit *unit,
-                                  int32_t position, weir_kv_side side)
+WEIR_INLINE tile_source source_of(
+    const attention_call *call, const attention_unit *unit, int32_t position, weir_kv_side side
+)
 {
     const int32_t page = position / WEIR_PAGE_TOKENS,
                   first_open = unit->segment->n_past / WEIR_PAGE_TOKENS;
-    const weir_kv_pair   pair = pair_of(call, page);
+    const weir_kv_pair pair = pair_of(call, page);
     const weir_kv_format format = side == WEIR_KV_K ? pair.k : pair.v;
-    const int32_t        own =
+    const int32_t own =
         (unit->segment->n_past + (int32_t)(unit->first_row / call->group)) / WEIR_PAGE_TOKENS;
-    const bool    open = READS_CODED && page == own && weir_kv_needs_open(format);
+    const bool open = READS_CODED && page == own && weir_kv_needs_open(format);
     const int64_t v_part =
         open ? weir_kv_open_v_part(pair.k, call->key_dim) : weir_kv_v_part(pair.k, call->key_dim);
     const char *const base = open ? unit->open_pages[page - first_open] : unit->pages[page];
@@ -126,16 +132,17 @@ typedef struct tiles_ahead {
  * They are brought in the order in which they lie, one to three runs ahead: one long ascending
  * read, which the hardware's own read-ahead joins (84 % of read bandwidth; the tiles in order of
  * use: 78 %). Coded pages are bound by decoding: the next tiles. */
-WEIR_INLINE tiles_ahead ahead_of(const attention_call *call, const tile_source *k,
-                                 const tile_source *v, const attention_unit *unit, int32_t position)
+WEIR_INLINE tiles_ahead ahead_of(
+    const attention_call *call, const tile_source *k, const tile_source *v,
+    const attention_unit *unit, int32_t position
+)
 {
     const tile_source next_k = source_of(call, unit, position, WEIR_KV_K);
     const bool is_even = call->k_format == call->v_format && call->key_dim == call->value_dim &&
                          weir_kv_scheme_of(call->k_format) == WEIR_KV_PLAIN;
     if (!next_k.part)
-        return (tiles_ahead){
-            *k, *v
-        }; /* a page of a piece that another call reads: nothing is brought */
+        return (tiles_ahead
+        ){ *k, *v }; /* a page of a piece that another call reads: nothing is brought */
     if (!is_even) return (tiles_ahead){ next_k, source_of(call, unit, position, WEIR_KV_V) };
     const tile_source run =
         v->token < TILE
@@ -147,8 +154,10 @@ WEIR_INLINE tiles_ahead ahead_of(const attention_call *call, const tile_source *
 /* Scores of a block's rows to logits in natural units, for those among its rows that are rows 0 ..
  * n_heads - 1 from `first_row` of the block on; n: of the tile's positions. Out of line: who keeps
  * none pays a branch per tile. */
-WEIR_NOINLINE void keep_logits(float *logits, int64_t stride, const row_block *block,
-                               int64_t first_row, int64_t n_heads, int64_t n, int rows, int tid)
+WEIR_NOINLINE void keep_logits(
+    float *logits, int64_t stride, const row_block *block, int64_t first_row, int64_t n_heads,
+    int64_t n, int rows, int tid
+)
 {
     for (int r = 0; r < rows / ROW_THREADS; r++) {
         const int64_t head = row_of(r, tid) - first_row;
@@ -156,58 +165,68 @@ WEIR_NOINLINE void keep_logits(float *logits, int64_t stride, const row_block *b
         for (int v = 0; v < TILE_VECTORS; v++) {
             const int64_t at = token_of(v, tid);
             if (at < n)
-                lane_store_part(logits + head * stride + at, block->score[r][v] * 0.69314718f,
-                                n - at);
+                lane_store_part(
+                    logits + head * stride + at, block->score[r][v] * 0.69314718f, n - at
+                );
         }
     }
 }
 
 /* Of the segment's last token, as far as its rows are among the unit's. */
-WEIR_INLINE void keep_unit_logits(const attention_call *call, const attention_unit *unit,
-                                  const row_block *blocks, int32_t position, int n_blocks,
-                                  const int rows, int tid)
+WEIR_INLINE void keep_unit_logits(
+    const attention_call *call, const attention_unit *unit, const row_block *blocks,
+    int32_t position, int n_blocks, const int rows, int tid
+)
 {
     const int64_t last = (int64_t)(unit->segment->n_rows - 1) * call->group -
                          unit->first_row; /* among the unit's rows, if not before */
     const int64_t n = unit->segment->n_past + unit->segment->n_rows - position;
     for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
-        keep_logits(unit->logits + position, unit->segment->logits_stride, blocks + b,
-                    last - b * rows, call->group, n, rows, tid);
+        keep_logits(
+            unit->logits + position, unit->segment->logits_stride, blocks + b, last - b * rows,
+            call->group, n, rows, tid
+        );
 }
 
 /* All blocks of a unit over the tiles of one split that any of its rows sees. The last tile brings
  * the first one of what comes next: else every split would begin by waiting for memory. */
-WEIR_INLINE void walk_split(team_memory *team, row_block *blocks, const attention_call *call,
-                            const attention_unit *unit, int32_t split, const attention_unit *next,
-                            int n_blocks, const int width, const int rows, int tid)
+WEIR_INLINE void walk_split(
+    team_memory *team, row_block *blocks, const attention_call *call, const attention_unit *unit,
+    int32_t split, const attention_unit *next, int n_blocks, const int width, const int rows,
+    int tid
+)
 {
     const int32_t last_own =
         unit->segment->n_past + (int32_t)((unit->first_row + unit->n_rows - 1) / call->group);
     const int32_t end = last_own < split * SPLIT + SPLIT - 1 ? last_own + 1 : split * SPLIT + SPLIT;
-    const bool    goes_on = split + 1 < unit->first_split + unit->n_splits;
+    const bool goes_on = split + 1 < unit->first_split + unit->n_splits;
     for (int32_t position = begin_of(call, unit, split); position < end; position += TILE) {
-        const bool  stays = position + TILE < end || goes_on;
+        const bool stays = position + TILE < end || goes_on;
         tile_source k = source_of(call, unit, position, WEIR_KV_K),
                     v = source_of(call, unit, position, WEIR_KV_V);
-        const tiles_ahead ahead =
-            ahead_of(call, &k, &v, stays ? unit : next,
-                     stays ? position + TILE : begin_of(call, next, next->first_split));
+        const tiles_ahead ahead = ahead_of(
+            call, &k, &v, stays ? unit : next,
+            stays ? position + TILE : begin_of(call, next, next->first_split)
+        );
         if (is_rotated(call, WEIR_KV_K)) turn_keys(team, &k, call->key_dim, tid);
         score_tile(team, blocks, &k, &ahead.k, call->key_dim, n_blocks, rows, tid);
         if (READS_CODED && unit->logits)
             keep_unit_logits(call, unit, blocks, position, n_blocks, rows, tid);
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
-            weigh_tile(team, blocks + b, b, weight_scales(&v, call->value_dim), position,
-                       call->window, rows, tid);
+            weigh_tile(
+                team, blocks + b, b, weight_scales(&v, call->value_dim), position, call->window,
+                rows, tid
+            );
         if (is_rotated(call, WEIR_KV_V)) turn_values(team, &v, call->value_dim, tid);
         value_tile(team, blocks, &v, &ahead.v, call->value_dim, n_blocks, width, rows, tid);
     }
 }
 
 /* Where the split_partials of the rows of a block go; NULL for rows past the end. */
-WEIR_INLINE void partial_rows(float **partial, const attention_call *call,
-                              const attention_unit *unit, int64_t first, int32_t split,
-                              const int rows)
+WEIR_INLINE void partial_rows(
+    float **partial, const attention_call *call, const attention_unit *unit, int64_t first,
+    int32_t split, const int rows
+)
 {
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -222,8 +241,10 @@ WEIR_INLINE void partial_rows(float **partial, const attention_call *call,
 }
 
 /* The carries of the rows of a block; NULL for rows past the end. */
-WEIR_INLINE void partials_of_rows(float **partials, const attention_call *call,
-                                  const attention_unit *unit, int64_t first, const int rows)
+WEIR_INLINE void partials_of_rows(
+    float **partials, const attention_call *call, const attention_unit *unit, int64_t first,
+    const int rows
+)
 {
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -236,9 +257,10 @@ WEIR_INLINE void partials_of_rows(float **partials, const attention_call *call,
     }
 }
 
-WEIR_INLINE void write_block(const attention_call *call, const attention_unit *unit,
-                             const row_total *total, int64_t first_row, const int width,
-                             const int rows, int tid)
+WEIR_INLINE void write_block(
+    const attention_call *call, const attention_unit *unit, const row_total *total,
+    int64_t first_row, const int width, const int rows, int tid
+)
 {
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -247,7 +269,7 @@ WEIR_INLINE void write_block(const attention_call *call, const attention_unit *u
         const int64_t token = unit->segment->first_row + row / call->group,
                       head = unit->head * call->group + row % call->group;
         float *const out = call->out + token * call->out_stride + head * call->value_dim;
-        const float  inverse = 1.0f / total->sum[r];
+        const float inverse = 1.0f / total->sum[r];
         UNROLL_DEVICE
         for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n++) {
             const int64_t first = (n * LANE_THREADS + tid) * LANE_WIDTH;
@@ -261,12 +283,14 @@ WEIR_INLINE void write_block(const attention_call *call, const attention_unit *u
 }
 
 /* next: the team's next unit, or this one if there is none. */
-WEIR_INLINE void attend(team_memory *team, const attention_call *call, const attention_unit *unit,
-                        const attention_unit *next, const int width, const int rows, int tid)
+WEIR_INLINE void attend(
+    team_memory *team, const attention_call *call, const attention_unit *unit,
+    const attention_unit *next, const int width, const int rows, int tid
+)
 {
     row_block blocks[UNIT_BLOCKS];
     row_total totals[UNIT_BLOCKS];
-    float    *rows_of[LANE_ROWS]; /* split_partials or carries of a block */
+    float *rows_of[LANE_ROWS]; /* split_partials or carries of a block */
     const int n_blocks = (int)((unit->n_rows + rows - 1) / rows);
     for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
         const int64_t first = unit->first_row + b * rows;
@@ -305,9 +329,10 @@ WEIR_INLINE void attend(team_memory *team, const attention_call *call, const att
 }
 
 /* The smallest register block that holds the rows. */
-WEIR_INLINE void attend_rows(team_memory *team, const attention_call *call,
-                             const attention_unit *unit, const attention_unit *next,
-                             const int width, int tid)
+WEIR_INLINE void attend_rows(
+    team_memory *team, const attention_call *call, const attention_unit *unit,
+    const attention_unit *next, const int width, int tid
+)
 {
     if (ROW_THREADS <= 1 && unit->n_rows <= 1)
         attend(team, call, unit, next, width, 1, tid);
@@ -321,8 +346,10 @@ WEIR_INLINE void attend_rows(team_memory *team, const attention_call *call,
 
 /* On the host values live in L1 and one width serves all; on a device they are registers, so the
  * code is chosen by width. */
-WEIR_INLINE void attend_width(team_memory *team, const attention_call *call,
-                              const attention_unit *unit, const attention_unit *next, int tid)
+WEIR_INLINE void attend_width(
+    team_memory *team, const attention_call *call, const attention_unit *unit,
+    const attention_unit *next, int tid
+)
 {
     if (LANE_THREADS < 128 || call->value_dim > 256)
         attend_rows(team, call, unit, next, VALUE_MAX, tid);
@@ -333,8 +360,10 @@ WEIR_INLINE void attend_width(team_memory *team, const attention_call *call,
 }
 
 /* Units of segment `plan`, KV heads innermost: neighbours in the order have equal work. */
-WEIR_INLINE attention_unit unit_of(const attention_call *call, const weir_kv_segment *segment,
-                                   const segment_plan *plan, int64_t u, float *split_partials)
+WEIR_INLINE attention_unit unit_of(
+    const attention_call *call, const weir_kv_segment *segment, const segment_plan *plan, int64_t u,
+    float *split_partials
+)
 {
     const int64_t table = u % plan->n_heads, rest = u / plan->n_heads,
                   n_splits = plan->partial ? plan->n_splits : 1;
@@ -348,8 +377,8 @@ WEIR_INLINE attention_unit unit_of(const attention_call *call, const weir_kv_seg
                             .n_query_heads = plan->n_heads * call->group,
                             .plan_first_split = plan->first_split,
                             .plan_n_splits = plan->n_splits };
-    const int64_t  block = rest / n_splits, later = block - plan->first_blocks;
-    int64_t        begin = 0, end = plan->first_tokens,
+    const int64_t block = rest / n_splits, later = block - plan->first_blocks;
+    int64_t begin = 0, end = plan->first_tokens,
             index = block; /* tokens among which the block's rows are */
     if (later >= 0) {
         begin = plan->first_tokens + later / plan->page_blocks * plan->page_tokens;
@@ -392,14 +421,14 @@ WEIR_INLINE void run_units(team_memory *team, const attention_call *call, int ti
     int64_t u = lane_first_unit(), split_partials = 0;
     for (int64_t s = 0; s < call->n_segments; s++) {
         const weir_kv_segment *const segment = call->segments + s;
-        const segment_plan           plan = plan_segment(call, segment, UNIT_ROWS);
+        const segment_plan plan = plan_segment(call, segment, UNIT_ROWS);
         for (; u < plan.n_units; u += lane_unit_step()) {
-            float *const  own = plan.partial ? call->split_partials + split_partials : NULL;
+            float *const own = plan.partial ? call->split_partials + split_partials : NULL;
             const int64_t later = u + lane_unit_step() < plan.n_units ? u + lane_unit_step() : u;
             const attention_unit unit = unit_of(call, segment, &plan, u, own),
                                  next = unit_of(call, segment, &plan, later, own);
-            attend_width(team, call, &unit, next.n_splits > 0 ? &next : &unit,
-                         tid); /* pages of other calls' splits may not be there */
+            /* Pages of other calls' splits may not be there */
+            attend_width(team, call, &unit, next.n_splits > 0 ? &next : &unit, tid);
         }
         u -= plan.n_units;
         split_partials += plan_partials(call, &plan);
@@ -408,15 +437,17 @@ WEIR_INLINE void run_units(team_memory *team, const attention_call *call, int ti
 
 /* ---- the second region: split_partials of one (token, head) in ascending order of splits
  * ----------- */
-WEIR_INLINE void merge_row(const attention_call *call, float *out, float *partials, float *lse,
-                           const float *partial, int32_t n_splits, int tid)
+WEIR_INLINE void merge_row(
+    const attention_call *call, float *out, float *partials, float *lse, const float *partial,
+    int32_t n_splits, int tid
+)
 {
     const int64_t value_dim = call->value_dim;
-    const bool    resumed = partials && call->first_split > 0 && partials[0] != NOTHING;
-    float         maximum = NOTHING, sum = 0.0f, keep, add;
+    const bool resumed = partials && call->first_split > 0 && partials[0] != NOTHING;
+    float maximum = NOTHING, sum = 0.0f, keep, add;
     for (int64_t first = tid * LANE_WIDTH; first < value_dim; first += LANE_THREADS * LANE_WIDTH) {
-        bool started = resumed; /* not read back from `maximum`: clang 19 folds that load to NOTHING
-                                   in device code */
+        /* Not read back from `maximum`: clang 19 folds that load to NOTHING in device code */
+        bool started = resumed;
         lane_float value = started
                                ? lane_load_part(partials + PARTIAL_HEAD + first, value_dim - first)
                                : (lane_float)0.0f;
@@ -424,7 +455,7 @@ WEIR_INLINE void merge_row(const attention_call *call, float *out, float *partia
         sum = started ? partials[1] : 0.0f;
         for (int32_t split = 0; split < n_splits; split++) {
             const float *const p = partial + split * partial_floats(value_dim);
-            const lane_float   x = lane_load_part(p + PARTIAL_HEAD + first, value_dim - first);
+            const lane_float x = lane_load_part(p + PARTIAL_HEAD + first, value_dim - first);
             if (!merge_weights(&maximum, &sum, p[0], p[1], &keep, &add)) continue;
             value = started ? weighted(value, keep, x, add) : x;
             started = true;
@@ -446,8 +477,8 @@ WEIR_INLINE void merge_rows(const attention_call *call, int tid)
     int64_t u = lane_first_unit(), split_partials = 0;
     for (int64_t s = 0; s < call->n_segments; s++) {
         const weir_kv_segment *const segment = call->segments + s;
-        const segment_plan           plan = plan_segment(call, segment, UNIT_ROWS);
-        const int64_t                n_query_heads = plan.n_heads * call->group,
+        const segment_plan plan = plan_segment(call, segment, UNIT_ROWS);
+        const int64_t n_query_heads = plan.n_heads * call->group,
                       n_units = plan.partial ? segment->n_rows * n_query_heads : 0;
         for (; u < n_units; u += lane_unit_step()) {
             const int64_t row = segment->first_row + u / n_query_heads,
@@ -457,11 +488,12 @@ WEIR_INLINE void merge_rows(const attention_call *call, int tid)
                                                                partial_floats(call->value_dim)
                                         : NULL;
             float *const lse = call->lse ? call->lse + row * call->n_heads + head : NULL;
-            merge_row(call, call->out + row * call->out_stride + head * call->value_dim, partials,
-                      lse,
-                      call->split_partials + split_partials +
-                          u * plan.n_splits * partial_floats(call->value_dim),
-                      plan.n_splits, tid);
+            merge_row(
+                call, call->out + row * call->out_stride + head * call->value_dim, partials, lse,
+                call->split_partials + split_partials +
+                    u * plan.n_splits * partial_floats(call->value_dim),
+                plan.n_splits, tid
+            );
         }
         u -= n_units;
         split_partials += plan_partials(call, &plan);
@@ -546,7 +578,7 @@ static size_t scratch(const void *op_args)
     const weir_attention_args *const args = op_args;
     if (!is_whole(args)) return 0;
     const attention_call call = call_of(args);
-    int64_t              floats = 0;
+    int64_t floats = 0;
     for (int64_t s = 0; s < args->n_segments; s++) {
         const segment_plan plan = plan_segment(&call, args->segments + s, 1);
         floats += plan_partials(&call, &plan);
@@ -561,8 +593,8 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     if (reject(NULL, args)) return WEIR_EUNSUPPORTED;
     if (context->scratch_bytes < scratch(args)) return WEIR_EINVAL;
     const attention_call plan_call = call_of(args);
-    const int32_t        unit_rows = lane_on_device(context) ? DEVICE_UNIT_ROWS : UNIT_ROWS;
-    int64_t              n_units = 0, n_merges = 0;
+    const int32_t unit_rows = lane_on_device(context) ? DEVICE_UNIT_ROWS : UNIT_ROWS;
+    int64_t n_units = 0, n_merges = 0;
     for (int64_t s = 0; s < args->n_segments; s++) {
         const segment_plan plan = plan_segment(&plan_call, args->segments + s, unit_rows);
         n_units += plan.n_units;
@@ -573,20 +605,20 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     /* One by one: a struct would be mapped, and its pointers not be taken for the device's. */
     float *const out = args->out, *const split_partials = context->scratch,
                  *const partials = args->partials, *const lse = args->lse;
-    const float *const           q = args->q;
+    const float *const q = args->q;
     const weir_kv_segment *const segments = args->segments;
-    const int64_t                n_segments = args->n_segments, n_heads = args->n_heads,
+    const int64_t n_segments = args->n_segments, n_heads = args->n_heads,
                   n_kv_heads = args->n_kv_heads, key_dim = args->key_dim;
     const int64_t value_dim = args->value_dim, q_stride = args->q_stride,
                   q_head_stride = args->q_head_stride;
     const int64_t out_stride = args->out_stride, group = plan_call.group;
     const int32_t window = plan_call.window, first_split = plan_call.first_split,
                   end_split = plan_call.end_split;
-    const float          scale = plan_call.scale;
+    const float scale = plan_call.scale;
     const weir_kv_format k_format = args->k_format, v_format = args->v_format,
                          k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
     const int32_t n_sinks = args->sinks.n_pages;
-    const bool    is_last = plan_call.is_last;
+    const bool is_last = plan_call.is_last;
 #define CALL                                                                                       \
     { out,        split_partials, partials,    lse,       q,         segments, n_segments,         \
       n_heads,    n_kv_heads,     group,       key_dim,   value_dim, q_stride, q_head_stride,      \
@@ -594,7 +626,7 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
       k_sinks,    v_sinks,        n_sinks,     is_last }
     TEAMS(n_units, out, split_partials, partials, lse, q, segments)
     {
-        team_memory          team;
+        team_memory team;
         const attention_call shared =
             CALL; /* the lanes get one pointer: more than 16 captures go to a stack on devices */
         TEAM_LANES
@@ -628,13 +660,13 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
 /* Tolerance: scores carry some 1e-7 * sqrt(key_dim) * |q| |k| of rounding, which the exponential
  * turns into relative error of the weights. */
 extern const weir_kernel WEIR_K_ROW(attention);
-const weir_kernel        WEIR_K_ROW(attention) = {
-           .op = WEIR_OP_ATTENTION,
-           .backend = WEIR_BACKEND_OMP,
-           .name = WEIR_K_NAME("attention"),
-           .atol = 5e-6,
-           .rtol = 2e-5,
-           .reject = reject,
-           .scratch = scratch,
-           .run = WEIR_K(attention),
+const weir_kernel WEIR_K_ROW(attention) = {
+    .op = WEIR_OP_ATTENTION,
+    .backend = WEIR_BACKEND_OMP,
+    .name = WEIR_K_NAME("attention"),
+    .atol = 5e-6,
+    .rtol = 2e-5,
+    .reject = reject,
+    .scratch = scratch,
+    .run = WEIR_K(attention),
 };

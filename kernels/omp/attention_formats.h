@@ -22,8 +22,8 @@ enum {
 
 /* One side of a tile: `token` is its first in the page. */
 typedef struct tile_source {
-    const char    *part;
-    int64_t        token;
+    const char *part;
+    int64_t token;
     weir_kv_format format; /* f16 where open rows are read */
 } tile_source;
 
@@ -62,7 +62,7 @@ typedef struct key_tile {
 WEIR_INLINE key_tile key_tile_of(const tile_source *k, const weir_kv_format format, int64_t key_dim)
 {
     const weir_kv_layout layout = weir_kv_layout_k(format, key_dim);
-    const int64_t        tile = k->token / TILE;
+    const int64_t tile = k->token / TILE;
     return (key_tile){ k->part + layout.codes + tile * layout.codes_step,
                        k->part + layout.scales + tile * layout.scales_step };
 }
@@ -77,8 +77,10 @@ WEIR_INLINE lane_float key_of_word(const weir_kv_format format, lane_uint word, 
 
 /* Dims [first, first + 32) of a K tile to block [32 dims][32 tokens]. Takes no address of a local
  * variable: on devices those of functions that are not inlined go to memory of their own. */
-WEIR_NOINLINE void expand_keys(float *block, const char *part, weir_kv_format page_format,
-                               int64_t key_dim, int64_t tile, int64_t first, int tid)
+WEIR_NOINLINE void expand_keys(
+    float *block, const char *part, weir_kv_format page_format, int64_t key_dim, int64_t tile,
+    int64_t first, int tid
+)
 {
 #define KV_FORMAT_STATEMENT                                                                        \
     if (!weir_kv_is_direct(format)) kv_expand_k(block, part, format, key_dim, tile, first, tid);
@@ -91,14 +93,14 @@ WEIR_NOINLINE void expand_keys(float *block, const char *part, weir_kv_format pa
  * scales_step. */
 typedef struct value_tile_rows {
     const char *codes, *scales, *next_codes, *next_scales;
-    int64_t     codes_step, scales_step;
+    int64_t codes_step, scales_step;
 } value_tile_rows;
 
-WEIR_INLINE value_tile_rows value_rows_of(const tile_source *v, const tile_source *next,
-                                          int64_t value_dim)
+WEIR_INLINE value_tile_rows
+value_rows_of(const tile_source *v, const tile_source *next, int64_t value_dim)
 {
     const weir_kv_layout layout = weir_kv_layout_v(v->format, value_dim);
-    const int64_t        codes = layout.codes + v->token * layout.codes_step,
+    const int64_t codes = layout.codes + v->token * layout.codes_step,
                   scales = layout.scales + v->token * layout.scales_step;
     const bool alike = next->format == v->format; /* else it is another page, open, and far */
     return (value_tile_rows){
@@ -114,8 +116,9 @@ WEIR_INLINE value_tile_rows value_rows_of(const tile_source *v, const tile_sourc
 }
 
 /* Vector v of token t's dims from d on; q8_0's and turbo4's without their scales. */
-WEIR_INLINE lane_float value_lanes(const value_tile_rows *rows, const weir_kv_format format,
-                                   int64_t t, int64_t d, const int v)
+WEIR_INLINE lane_float value_lanes(
+    const value_tile_rows *rows, const weir_kv_format format, int64_t t, int64_t d, const int v
+)
 {
     const char *const row = rows->codes + t * rows->codes_step;
     if (format == WEIR_KV_Q8_0) {
@@ -133,14 +136,17 @@ WEIR_INLINE lane_float value_lanes(const value_tile_rows *rows, const weir_kv_fo
 
 /* Dims [first, first + CHUNK) of the tokens of a V tile to block [32 tokens][CHUNK]; dims past the
  * last are left alone. */
-WEIR_NOINLINE void expand_values(float *block, const char *part, weir_kv_format page_format,
-                                 int64_t value_dim, int64_t token, int64_t first, int tid){
+WEIR_NOINLINE void expand_values(
+    float *block, const char *part, weir_kv_format page_format, int64_t value_dim, int64_t token,
+    int64_t first, int tid
+){
 #define KV_FORMAT_STATEMENT                                                                        \
     for (int64_t item = tid / KV_LANE_THREADS; item < TILE * CHUNK / KV_GROUP;                     \
          item += KV_GROUP_THREADS) {                                                               \
         const int64_t t = item / (CHUNK / KV_GROUP), group = item % (CHUNK / KV_GROUP) * KV_GROUP; \
-        kv_expand_v(block + t * CHUNK + group, part, format, value_dim, token + t, first + group,  \
-                    tid);                                                                          \
+        kv_expand_v(                                                                               \
+            block + t * CHUNK + group, part, format, value_dim, token + t, first + group, tid      \
+        );                                                                                         \
     }
     KV_FORMAT_SWITCH(page_format)
 #undef KV_FORMAT_STATEMENT

@@ -24,25 +24,25 @@ enum {
 
 /* What all units of a call share. */
 typedef struct mass_call {
-    const float                       *q, *lse;
+    const float *q, *lse;
     const weir_attention_mass_segment *segments;
-    int64_t        n_segments, n_heads, n_kv_heads, group, key_dim, q_stride, q_head_stride;
-    float          scale; /* times log2(e) */
+    int64_t n_segments, n_heads, n_kv_heads, group, key_dim, q_stride, q_head_stride;
+    float scale; /* times log2(e) */
     weir_kv_format k_format, k_sinks; /* the first n_sinks pages have the second */
-    int32_t        n_sinks;
+    int32_t n_sinks;
 } mass_call;
 
 typedef struct mass_unit {
     const weir_attention_mass_segment *segment;
-    int64_t                            head, table; /* KV head, of the op and of the segment */
-    int32_t                            first, end; /* slots */
+    int64_t head, table; /* KV head, of the op and of the segment */
+    int32_t first, end; /* slots */
 } mass_unit;
 
 /* A block of query rows; row = token * group + head. Rows past the end see nothing. */
 typedef struct mass_memory {
     team_memory tile;
-    float       lse[UNIT_ROWS], mean[UNIT_ROWS]; /* times log2(e); of what the row sees */
-    int32_t     last[UNIT_ROWS]; /* slot that the row sees */
+    float lse[UNIT_ROWS], mean[UNIT_ROWS]; /* times log2(e); of what the row sees */
+    int32_t last[UNIT_ROWS]; /* slot that the row sees */
 } mass_memory;
 
 #pragma omp declare target
@@ -56,8 +56,8 @@ WEIR_INLINE int64_t units_of(const mass_call *call, const weir_attention_mass_se
                        : 0;
 }
 
-WEIR_INLINE mass_unit unit_of(const mass_call *call, const weir_attention_mass_segment *segment,
-                              int64_t u)
+WEIR_INLINE mass_unit
+unit_of(const mass_call *call, const weir_attention_mass_segment *segment, int64_t u)
 {
     const int64_t heads = weir_kv_segment_heads(&segment->rows, call->n_kv_heads),
                   table = u % heads;
@@ -71,8 +71,9 @@ WEIR_INLINE mass_unit unit_of(const mass_call *call, const weir_attention_mass_s
 }
 
 /* Outputs of a query head of the unit's group, at its first slot; NULL: not wanted. */
-WEIR_INLINE float *output_of(const mass_call *call, const mass_unit *unit, float *output,
-                             int64_t head)
+WEIR_INLINE float *output_of(
+    const mass_call *call, const mass_unit *unit, float *output, int64_t head
+)
 {
     return output
                ? output + (unit->table * call->group + head) * unit->segment->stride + unit->first
@@ -91,7 +92,7 @@ WEIR_INLINE lane_float count_below(lane_float p, lane_float mean)
 WEIR_INLINE void observe_logits(const mass_call *call, const mass_unit *unit, int tid)
 {
     const weir_attention_mass_segment *const segment = unit->segment;
-    const lane_float                         mean = (lane_float)mean_of(segment->rows.n_past);
+    const lane_float mean = (lane_float)mean_of(segment->rows.n_past);
     for (int64_t head = 0; head < call->group; head++) {
         const float *const logits =
             segment->rows.logits +
@@ -100,11 +101,12 @@ WEIR_INLINE void observe_logits(const mass_call *call, const mass_unit *unit, in
             call->lse[segment->rows.first_row * call->n_heads + unit->head * call->group + head];
         float *const mass = output_of(call, unit, segment->mass, head), *const below = output_of(
                                                                             call, unit,
-                                                                            segment->below, head);
+                                                                            segment->below, head
+                                                                        );
         float *const last = output_of(call, unit, segment->last, head);
         for (int64_t at = tid * LANE_WIDTH; at < unit->end - unit->first;
              at += LANE_THREADS * LANE_WIDTH) {
-            const int64_t    n = unit->end - unit->first - at;
+            const int64_t n = unit->end - unit->first - at;
             const lane_float p = lane_exp2((lane_load_part(logits + at, n) - lse) * 1.44269504f);
             if (mass) lane_store_part(mass + at, p, n);
             if (last) lane_store_part(last + at, p, n);
@@ -132,27 +134,30 @@ WEIR_INLINE bool cut_at_pages(const mass_call *call)
 }
 
 /* K at `slot` as rows of which the first has its own slot in page `own` read it. */
-WEIR_INLINE tile_source key_source(const mass_call *call, const mass_unit *unit, int32_t slot,
-                                   int32_t own)
+WEIR_INLINE tile_source
+key_source(const mass_call *call, const mass_unit *unit, int32_t slot, int32_t own)
 {
     const weir_kv_segment *const rows = &unit->segment->rows;
-    const int32_t                page = slot / WEIR_PAGE_TOKENS;
-    const weir_kv_format         format = format_of(call, page);
-    const bool                   open = READS_CODED && page == own && weir_kv_needs_open(format);
-    return (tile_source){ .part = open ? rows->open_pages[unit->table * rows->open_stride + page -
-                                                          rows->n_past / WEIR_PAGE_TOKENS]
-                                       : rows->pages[unit->table * rows->page_stride + page],
-                          .token = slot % WEIR_PAGE_TOKENS,
-                          .format = open ? WEIR_KV_F16 : format };
+    const int32_t page = slot / WEIR_PAGE_TOKENS;
+    const weir_kv_format format = format_of(call, page);
+    const bool open = READS_CODED && page == own && weir_kv_needs_open(format);
+    return (tile_source
+    ){ .part = open ? rows->open_pages
+                          [unit->table * rows->open_stride + page - rows->n_past / WEIR_PAGE_TOKENS]
+                    : rows->pages[unit->table * rows->page_stride + page],
+       .token = slot % WEIR_PAGE_TOKENS,
+       .format = open ? WEIR_KV_F16 : format };
 }
 
 /* Query rows [first, first + n) to team memory, [register block][key_dim][rows], scaled, and
  * rotated for turbo's K. */
-WEIR_INLINE void stage_rows(mass_memory *team, const mass_call *call, const mass_unit *unit,
-                            int64_t first, int64_t n, int tid)
+WEIR_INLINE void stage_rows(
+    mass_memory *team, const mass_call *call, const mass_unit *unit, int64_t first, int64_t n,
+    int tid
+)
 {
     const weir_kv_segment *const rows = &unit->segment->rows;
-    const bool                   turbo = is_rotated(call);
+    const bool turbo = is_rotated(call);
     for (int64_t r = 0; r < UNIT_ROWS && r < (n + LANE_ROWS - 1) / LANE_ROWS * LANE_ROWS; r++) {
         const int64_t token = (first + r) / call->group,
                       head = unit->head * call->group + (first + r) % call->group;
@@ -185,21 +190,25 @@ WEIR_INLINE void weigh_rows(mass_memory *team, const row_block *block, int b, in
         const int row = b * LANE_ROWS + row_of(r, tid);
         UNROLL
         for (int v = 0; v < TILE_VECTORS; v++) {
-            const lane_int   at = lane_iota() + (slot + (int32_t)token_of(v, tid));
+            const lane_int at = lane_iota() + (slot + (int32_t)token_of(v, tid));
             const lane_float p = lane_exp2(block->score[r][v] - team->lse[row]);
-            lane_store(&team->tile.weights[b][row_of(r, tid)][token_of(v, tid)],
-                       lane_select(at <= team->last[row], p, (lane_float)0.0f));
+            lane_store(
+                &team->tile.weights[b][row_of(r, tid)][token_of(v, tid)],
+                lane_select(at <= team->last[row], p, (lane_float)0.0f)
+            );
         }
     }
 }
 
 /* Each thread: some (query head, vector of slots) of the tile. `first`: row of the block's
  * first. */
-WEIR_INLINE void add_rows(const mass_memory *team, const mass_call *call, const mass_unit *unit,
-                          int64_t first, int64_t n, int32_t slot, int tid)
+WEIR_INLINE void add_rows(
+    const mass_memory *team, const mass_call *call, const mass_unit *unit, int64_t first, int64_t n,
+    int32_t slot, int tid
+)
 {
     const weir_attention_mass_segment *const segment = unit->segment;
-    const int32_t                            last = segment->rows.n_past + segment->rows.n_rows - 1;
+    const int32_t last = segment->rows.n_past + segment->rows.n_rows - 1;
     for (int64_t item = tid; item < call->group * TILE_LANES; item += LANE_THREADS) {
         const int64_t head = item / TILE_LANES, lane = item % TILE_LANES * LANE_WIDTH,
                       at = slot - unit->first + lane;
@@ -207,14 +216,15 @@ WEIR_INLINE void add_rows(const mass_memory *team, const mass_call *call, const 
         if (left <= 0) continue;
         float *const mass = output_of(call, unit, segment->mass, head), *const below = output_of(
                                                                             call, unit,
-                                                                            segment->below, head);
+                                                                            segment->below, head
+                                                                        );
         float *const of_last = output_of(call, unit, segment->last, head);
-        lane_float   sum = mass ? lane_load_part(mass + at, left) : (lane_float)0.0f;
-        lane_float   count = below ? lane_load_part(below + at, left) : (lane_float)0.0f;
+        lane_float sum = mass ? lane_load_part(mass + at, left) : (lane_float)0.0f;
+        lane_float count = below ? lane_load_part(below + at, left) : (lane_float)0.0f;
         for (int64_t r = (head + call->group - first % call->group) % call->group; r < n;
              r += call->group) {
             const lane_float p = lane_load(&team->tile.weights[0][0][0] + r * TILE + lane);
-            const lane_int   seen = lane_iota() + (int32_t)(slot + lane) <= team->last[r];
+            const lane_int seen = lane_iota() + (int32_t)(slot + lane) <= team->last[r];
             sum += p;
             count += lane_select(seen, count_below(p, (lane_float)team->mean[r]), (lane_float)0.0f);
             if (of_last && team->last[r] == last) lane_store_part(of_last + at, p, left);
@@ -227,7 +237,7 @@ WEIR_INLINE void add_rows(const mass_memory *team, const mass_call *call, const 
 WEIR_INLINE void clear_sums(const mass_call *call, const mass_unit *unit, int tid)
 {
     for (int64_t head = 0; head < call->group; head++) {
-        float *const        mass = output_of(call, unit, unit->segment->mass, head),
+        float *const mass = output_of(call, unit, unit->segment->mass, head),
                      *const below = output_of(call, unit, unit->segment->below, head);
         for (int64_t at = tid; mass && at < unit->end - unit->first; at += LANE_THREADS)
             mass[at] = 0.0f;
@@ -237,18 +247,20 @@ WEIR_INLINE void clear_sums(const mass_call *call, const mass_unit *unit, int ti
 }
 
 /* Query rows [first, first + n) over the tiles of the unit that any of them sees. */
-WEIR_INLINE void observe_block(mass_memory *team, const mass_call *call, const mass_unit *unit,
-                               int64_t first, int64_t n, int tid)
+WEIR_INLINE void observe_block(
+    mass_memory *team, const mass_call *call, const mass_unit *unit, int64_t first, int64_t n,
+    int tid
+)
 {
-    row_block     blocks[UNIT_BLOCKS];
-    const int     n_blocks = (int)((n + LANE_ROWS - 1) / LANE_ROWS);
+    row_block blocks[UNIT_BLOCKS];
+    const int n_blocks = (int)((n + LANE_ROWS - 1) / LANE_ROWS);
     const int32_t n_past = unit->segment->rows.n_past,
                   own = (n_past + (int32_t)(first / call->group)) / WEIR_PAGE_TOKENS;
     const int32_t past_last = n_past + (int32_t)((first + n - 1) / call->group) + 1,
                   end = unit->end < past_last ? unit->end : past_last;
     stage_rows(team, call, unit, first, n, tid);
     for (int32_t slot = unit->first; slot < end; slot += TILE) {
-        tile_source       k = key_source(call, unit, slot, own);
+        tile_source k = key_source(call, unit, slot, own);
         const tile_source next = slot + TILE < end ? key_source(call, unit, slot + TILE, own) : k;
         if (is_rotated(call)) turn_keys(&team->tile, &k, call->key_dim, tid);
         score_tile(&team->tile, blocks, &k, &next, call->key_dim, n_blocks, LANE_ROWS, tid);
@@ -260,8 +272,9 @@ WEIR_INLINE void observe_block(mass_memory *team, const mass_call *call, const m
     }
 }
 
-WEIR_INLINE void observe_unit(mass_memory *team, const mass_call *call, const mass_unit *unit,
-                              int tid)
+WEIR_INLINE void observe_unit(
+    mass_memory *team, const mass_call *call, const mass_unit *unit, int tid
+)
 {
     const weir_kv_segment *const rows = &unit->segment->rows;
     clear_sums(call, unit, tid);
@@ -282,7 +295,7 @@ WEIR_INLINE void run_units(mass_memory *team, const mass_call *call, int tid)
     int64_t u = lane_first_unit();
     for (int64_t s = 0; s < call->n_segments; s++) {
         const weir_attention_mass_segment *const segment = call->segments + s;
-        const int64_t                            n_units = units_of(call, segment);
+        const int64_t n_units = units_of(call, segment);
         for (; u < n_units; u += lane_unit_step()) {
             const mass_unit unit = unit_of(call, segment, u);
             if (weir_attention_mass_from_logits(segment))
@@ -301,7 +314,7 @@ static const char *reject(const weir_caps *caps, const void *op_args)
     const weir_attention_mass_args *const args = op_args;
     (void)caps;
     const weir_kv_format first = args->sinks.n_pages > 0 ? args->sinks.pair.k : args->k_format;
-    const char          *why = weir_kv_format_reject(args->k_format, WEIR_KV_K, args->key_dim);
+    const char *why = weir_kv_format_reject(args->k_format, WEIR_KV_K, args->key_dim);
     if (!why) why = weir_kv_format_reject(first, WEIR_KV_K, args->key_dim);
     if (why) return why;
     if (args->key_dim > KEY_MAX) return "key_dim > 576";
@@ -318,21 +331,21 @@ static weir_status WEIR_K(attention_mass)(const weir_kernel_context *context, co
     if (reject(NULL, args)) return WEIR_EUNSUPPORTED;
     const float *const q = args->q, *const lse = args->lse;
     const weir_attention_mass_segment *const segments = args->segments;
-    const int64_t                            n_segments = args->n_segments, n_heads = args->n_heads,
+    const int64_t n_segments = args->n_segments, n_heads = args->n_heads,
                   n_kv_heads = args->n_kv_heads, key_dim = args->key_dim;
     const int64_t group = n_heads / n_kv_heads, q_stride = args->q_stride,
                   q_head_stride = args->q_head_stride;
-    const float          scale = args->scale * 1.44269504f;
+    const float scale = args->scale * 1.44269504f;
     const weir_kv_format k_format = args->k_format, k_sinks = args->sinks.pair.k;
-    const int32_t        n_sinks = args->sinks.n_pages;
-    const mass_call      plan_call = { .n_kv_heads = n_kv_heads };
-    int64_t              n_units = 0;
+    const int32_t n_sinks = args->sinks.n_pages;
+    const mass_call plan_call = { .n_kv_heads = n_kv_heads };
+    int64_t n_units = 0;
     for (int64_t s = 0; s < n_segments; s++) n_units += units_of(&plan_call, segments + s);
     if (n_units == 0) return WEIR_OK;
 
     TEAMS(n_units, q, lse, segments)
     {
-        mass_memory     team;
+        mass_memory team;
         const mass_call shared = { q,          lse,      segments, n_segments, n_heads,
                                    n_kv_heads, group,    key_dim,  q_stride,   q_head_stride,
                                    scale,      k_format, k_sinks,  n_sinks };
@@ -355,12 +368,12 @@ static weir_status WEIR_K(attention_mass)(const weir_kernel_context *context, co
 /* Tolerance: as attention's weights: relative, and what steep logits make of the rounding of their
  * sums. */
 extern const weir_kernel WEIR_K_ROW(attention_mass);
-const weir_kernel        WEIR_K_ROW(attention_mass) = {
-           .op = WEIR_OP_ATTENTION_MASS,
-           .backend = WEIR_BACKEND_OMP,
-           .name = WEIR_K_NAME("attention_mass"),
-           .atol = 2e-6,
-           .rtol = 2e-5,
-           .reject = reject,
-           .run = WEIR_K(attention_mass),
+const weir_kernel WEIR_K_ROW(attention_mass) = {
+    .op = WEIR_OP_ATTENTION_MASS,
+    .backend = WEIR_BACKEND_OMP,
+    .name = WEIR_K_NAME("attention_mass"),
+    .atol = 2e-6,
+    .rtol = 2e-5,
+    .reject = reject,
+    .run = WEIR_K(attention_mass),
 };

@@ -23,8 +23,9 @@ WEIR_INLINE lane_float weighted(lane_float a, float x, lane_float b, float y)
 
 /* Weights of the two sides when (maximum, sum) of the next split joins the total; false: nothing to
  * join. */
-WEIR_INLINE bool merge_weights(float *total_maximum, float *total_sum, float maximum, float sum,
-                               float *keep, float *add)
+WEIR_INLINE bool merge_weights(
+    float *total_maximum, float *total_sum, float maximum, float sum, float *keep, float *add
+)
 {
     if (maximum == NOTHING) return false;
     const float highest = *total_maximum > maximum ? *total_maximum : maximum;
@@ -60,9 +61,10 @@ WEIR_INLINE float block_sum(const team_memory *team, int row)
 
 WEIR_INLINE int64_t partial_floats(int64_t value_dim) { return PARTIAL_HEAD + value_dim; }
 
-WEIR_INLINE void store_partial(const team_memory *team, const row_block *block,
-                               float *const *partial, int64_t value_dim, const int width,
-                               const int rows, int tid)
+WEIR_INLINE void store_partial(
+    const team_memory *team, const row_block *block, float *const *partial, int64_t value_dim,
+    const int width, const int rows, int tid
+)
 {
     UNROLL_DEVICE
     for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n++) {
@@ -71,8 +73,9 @@ WEIR_INLINE void store_partial(const team_memory *team, const row_block *block,
         UNROLL
         for (int r = 0; r < rows; r++)
             if (partial[r])
-                lane_store_part(partial[r] + PARTIAL_HEAD + first, block->value[n][r],
-                                value_dim - first);
+                lane_store_part(
+                    partial[r] + PARTIAL_HEAD + first, block->value[n][r], value_dim - first
+                );
     }
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -82,14 +85,18 @@ WEIR_INLINE void store_partial(const team_memory *team, const row_block *block,
     }
 }
 
-WEIR_INLINE void merge_block(const team_memory *team, const row_block *block, row_total *total,
-                             int64_t value_dim, const int width, const int rows)
+WEIR_INLINE void merge_block(
+    const team_memory *team, const row_block *block, row_total *total, int64_t value_dim,
+    const int width, const int rows
+)
 {
     UNROLL
     for (int r = 0; r < rows; r++) {
         float keep, add;
-        if (!merge_weights(&total->maximum[r], &total->sum[r], team->maximum[r], block_sum(team, r),
-                           &keep, &add))
+        if (!merge_weights(
+                &total->maximum[r], &total->sum[r], team->maximum[r], block_sum(team, r), &keep,
+                &add
+            ))
             continue;
         UNROLL_DEVICE
         for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n++) {
@@ -104,8 +111,10 @@ WEIR_INLINE void merge_block(const team_memory *team, const row_block *block, ro
 
 /* ---- across calls ---------------------------------------------------------------------------- */
 /* The totals of a block from the carries of its rows; NULL: of nothing yet. */
-WEIR_INLINE void load_totals(row_total *total, float *const *partials, int64_t value_dim,
-                             const int width, const int rows, int tid)
+WEIR_INLINE void load_totals(
+    row_total *total, float *const *partials, int64_t value_dim, const int width, const int rows,
+    int tid
+)
 {
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -124,8 +133,10 @@ WEIR_INLINE void load_totals(row_total *total, float *const *partials, int64_t v
 }
 
 /* After all threads have read what was carried. Values of nothing are zeros. */
-WEIR_INLINE void store_totals(const row_total *total, float *const *partials, int64_t value_dim,
-                              const int width, const int rows, int tid)
+WEIR_INLINE void store_totals(
+    const row_total *total, float *const *partials, int64_t value_dim, const int width,
+    const int rows, int tid
+)
 {
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -135,9 +146,10 @@ WEIR_INLINE void store_totals(const row_total *total, float *const *partials, in
         for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n++) {
             const int64_t first = (n * LANE_THREADS + tid) * LANE_WIDTH;
             if (first >= value_dim) break;
-            lane_store_part(partials[r] + PARTIAL_HEAD + first,
-                            total->started[r] ? total->value[n][r] : (lane_float)0.0f,
-                            value_dim - first);
+            lane_store_part(
+                partials[r] + PARTIAL_HEAD + first,
+                total->started[r] ? total->value[n][r] : (lane_float)0.0f, value_dim - first
+            );
         }
     }
 }

@@ -7,24 +7,24 @@
 typedef struct attention_call {
     float *out, *split_partials, *partials,
         *lse; /* partials: NULL: one call does all; lse: NULL: not wanted */
-    const float           *q;
+    const float *q;
     const weir_kv_segment *segments;
     int64_t n_segments, n_heads, n_kv_heads, group, key_dim, value_dim, q_stride, q_head_stride,
         out_stride;
-    int32_t        window, first_split, end_split;
-    float          scale; /* times log2(e) */
+    int32_t window, first_split, end_split;
+    float scale; /* times log2(e) */
     weir_kv_format k_format, v_format, k_sinks,
         v_sinks; /* the first n_sinks pages have the last two */
     int32_t n_sinks;
-    bool    is_last; /* writes `out` */
+    bool is_last; /* writes `out` */
 } attention_call;
 
 #pragma omp declare target
 
 typedef struct segment_plan {
     int32_t first_split, n_splits; /* of this call */
-    int64_t n_heads, n_rows, n_blocks, n_units; /* KV heads; query rows of each; blocks of at most
-                                                   unit_rows; units of all KV heads */
+    /* KV heads; query rows of each; blocks of at most unit_rows; units of all KV heads */
+    int64_t n_heads, n_rows, n_blocks, n_units;
     int64_t first_tokens, page_tokens, first_blocks,
         page_blocks; /* blocks of the first first_tokens tokens, then of each page_tokens */
     bool partial; /* one unit per split, merged by the second region                    */
@@ -47,15 +47,15 @@ WEIR_INLINE bool cut_at_pages(const attention_call *call)
 /* This side is multiplied and summed as turbo rotates it. */
 WEIR_INLINE bool is_rotated(const attention_call *call, weir_kv_side side)
 {
-    const weir_kv_pair   first = pair_of(call, 0);
+    const weir_kv_pair first = pair_of(call, 0);
     const weir_kv_format at_first = side == WEIR_KV_K ? first.k : first.v,
                          later = side == WEIR_KV_K ? call->k_format : call->v_format;
     return READS_CODED && (weir_kv_scheme_of(at_first) == WEIR_KV_TURBO ||
                            weir_kv_scheme_of(later) == WEIR_KV_TURBO);
 }
 
-WEIR_INLINE segment_plan plan_segment(const attention_call *call, const weir_kv_segment *segment,
-                                      int32_t unit_rows)
+WEIR_INLINE segment_plan
+plan_segment(const attention_call *call, const weir_kv_segment *segment, int32_t unit_rows)
 {
     segment_plan plan = { 0 };
     if (segment->n_rows <= 0) return plan;

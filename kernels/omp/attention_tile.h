@@ -29,18 +29,21 @@ enum {
     SUM_DIMS = 16, /* dimensions of a key that are summed before they join the score */
     PARTIAL_HEAD = 2, /* a partial is maximum, sum, value[value_dim]                         */
 };
-_Static_assert(ROW_THREADS *POSITION_THREADS == LANE_THREADS && ROW_THREADS <= LANE_ROWS,
-               "lane mapping");
-_Static_assert(TILE_VECTORS % LANE_VECTORS == 0 && VALUE_VECTORS % LANE_VECTORS == 0,
-               "register blocks");
-_Static_assert(CHUNK % VECTORS_DIMS == 0 && CHUNK % KV_GROUP == 0 && KV_GROUP % SUM_DIMS == 0,
-               "chunks");
+_Static_assert(
+    ROW_THREADS *POSITION_THREADS == LANE_THREADS && ROW_THREADS <= LANE_ROWS, "lane mapping"
+);
+_Static_assert(
+    TILE_VECTORS % LANE_VECTORS == 0 && VALUE_VECTORS % LANE_VECTORS == 0, "register blocks"
+);
+_Static_assert(
+    CHUNK % VECTORS_DIMS == 0 && CHUNK % KV_GROUP == 0 && KV_GROUP % SUM_DIMS == 0, "chunks"
+);
 #define NOTHING (-FLT_MAX) /* the maximum of no score */
 
 /* One thread's share of a register block within a split. */
 typedef struct row_block {
-    int32_t    last[THREAD_ROWS]; /* the row's own position: the last it sees */
-    float      maximum[THREAD_ROWS];
+    int32_t last[THREAD_ROWS]; /* the row's own position: the last it sees */
+    float maximum[THREAD_ROWS];
     lane_float sum[THREAD_ROWS][TILE_VECTORS],
         score[THREAD_ROWS][TILE_VECTORS]; /* score: of the tile at hand */
     lane_float value[VALUE_VECTORS][LANE_ROWS];
@@ -48,8 +51,8 @@ typedef struct row_block {
 
 /* Splits merged so far. */
 typedef struct row_total {
-    float      maximum[LANE_ROWS], sum[LANE_ROWS];
-    bool       started[LANE_ROWS]; /* not read back from `maximum`: see merge_row */
+    float maximum[LANE_ROWS], sum[LANE_ROWS];
+    bool started[LANE_ROWS]; /* not read back from `maximum`: see merge_row */
     lane_float value[VALUE_VECTORS][LANE_ROWS];
 } row_total;
 
@@ -59,8 +62,8 @@ typedef struct team_memory {
     float q[UNIT_BLOCKS * KEY_MAX * LANE_ROWS]; /* [block][key_dim][rows]               */
     float weights[UNIT_BLOCKS][LANE_ROWS][TILE];
 #if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
-    _Alignas(64) float scaled[LANE_ROWS][TILE][VALUE_GROUPS]; /* weights of one block times the
-                                                                 scales of V's groups */
+    /* Weights of one block times the scales of V's groups */
+    _Alignas(64) float scaled[LANE_ROWS][TILE][VALUE_GROUPS];
 #endif
     float maxima[LANE_ROWS][POSITION_THREADS], sums[LANE_ROWS][POSITION_THREADS];
     float decay[UNIT_BLOCKS][LANE_ROWS], maximum[LANE_ROWS];
@@ -92,12 +95,13 @@ WEIR_INLINE int chains_of(const int rows)
 
 /* The next n sums of SUM_DIMS dimensions, from `first` on, side by side; they join the score one
  * after the other. */
-WEIR_INLINE void add_plain_sums(lane_float (*restrict score)[TILE_VECTORS], const float *restrict q,
-                                const key_tile k, const key_tile next_k, int64_t first,
-                                int64_t n_dims, const int n, const int v0,
-                                const weir_kv_format format, const int rows, int tid)
+WEIR_INLINE void add_plain_sums(
+    lane_float (*restrict score)[TILE_VECTORS], const float *restrict q, const key_tile k,
+    const key_tile next_k, int64_t first, int64_t n_dims, const int n, const int v0,
+    const weir_kv_format format, const int rows, int tid
+)
 {
-    const int  dim_bytes = TILE * weir_kv_bits(format) / 8;
+    const int dim_bytes = TILE * weir_kv_bits(format) / 8;
     lane_float sum[MORE_CHAINS][THREAD_ROWS][LANE_VECTORS];
     UNROLL
     for (int i = 0; i < n; i++) {
@@ -112,7 +116,7 @@ WEIR_INLINE void add_plain_sums(lane_float (*restrict score)[TILE_VECTORS], cons
         UNROLL
         for (int i = 0; i < n; i++) {
             const int64_t at = first + i * SUM_DIMS + d;
-            lane_float    key[LANE_VECTORS];
+            lane_float key[LANE_VECTORS];
             UNROLL
             for (int v = 0; v < LANE_VECTORS; v++)
                 key[v] = kv_load_plain(format, k.codes, at * TILE + token_of(v0 + v, tid));
@@ -143,9 +147,10 @@ WEIR_INLINE void add_plain_sums(lane_float (*restrict score)[TILE_VECTORS], cons
 /* score[r][v] += sum over d of q[d][row] * k[d][position]    q [n_dims][rows], k [n_dims][32]
  * Sums of SUM_DIMS dimensions are added to the score: one long sum would lose up to twice the error
  * that steep logits (hundreds) allow. */
-WEIR_INLINE void score_plain(lane_float (*restrict score)[TILE_VECTORS], const float *restrict q,
-                             const key_tile k, const key_tile next_k, int64_t n_dims,
-                             const weir_kv_format format, const int rows, int tid)
+WEIR_INLINE void score_plain(
+    lane_float (*restrict score)[TILE_VECTORS], const float *restrict q, const key_tile k,
+    const key_tile next_k, int64_t n_dims, const weir_kv_format format, const int rows, int tid
+)
 {
     const int n = chains_of(rows);
     UNROLL
@@ -156,19 +161,22 @@ WEIR_INLINE void score_plain(lane_float (*restrict score)[TILE_VECTORS], const f
             add_plain_sums(score, q, k, next_k, first, SUM_DIMS, n, v0, format, rows, tid);
         WEIR_PRAGMA(nounroll)
         for (; first < n_dims; first += SUM_DIMS)
-            add_plain_sums(score, q, k, next_k, first,
-                           n_dims - first < SUM_DIMS ? n_dims - first : SUM_DIMS, 1, v0, format,
-                           rows, tid);
+            add_plain_sums(
+                score, q, k, next_k, first, n_dims - first < SUM_DIMS ? n_dims - first : SUM_DIMS,
+                1, v0, format, rows, tid
+            );
     }
 }
 
 /* The same over words of codes, whose scales join with the sums: q8_0's of 32 dims of a token,
  * turbo's of the whole token. */
-WEIR_INLINE void add_code_sums(lane_float (*restrict score)[TILE_VECTORS], const float *restrict q,
-                               const key_tile k, const key_tile next_k, int64_t first, const int n,
-                               const int v0, const weir_kv_format format, const int rows, int tid)
+WEIR_INLINE void add_code_sums(
+    lane_float (*restrict score)[TILE_VECTORS], const float *restrict q, const key_tile k,
+    const key_tile next_k, int64_t first, const int n, const int v0, const weir_kv_format format,
+    const int rows, int tid
+)
 {
-    const int  per = 32 / weir_kv_bits(format); /* dims of a word */
+    const int per = 32 / weir_kv_bits(format); /* dims of a word */
     lane_float sum[MORE_CHAINS][THREAD_ROWS][LANE_VECTORS];
     UNROLL
     for (int i = 0; i < n; i++) {
@@ -183,7 +191,7 @@ WEIR_INLINE void add_code_sums(lane_float (*restrict score)[TILE_VECTORS], const
         UNROLL
         for (int i = 0; i < n; i++) {
             const int64_t w = (first + i * SUM_DIMS) / per + step;
-            lane_uint     word[LANE_VECTORS];
+            lane_uint word[LANE_VECTORS];
             UNROLL
             for (int v = 0; v < LANE_VECTORS; v++)
                 word[v] =
@@ -209,7 +217,7 @@ WEIR_INLINE void add_code_sums(lane_float (*restrict score)[TILE_VECTORS], const
     }
     UNROLL
     for (int i = 0; i < n; i++) {
-        lane_float    scale[LANE_VECTORS];
+        lane_float scale[LANE_VECTORS];
         const int64_t group = (first + i * SUM_DIMS) / KV_GROUP;
         UNROLL
         for (int v = 0; v < LANE_VECTORS; v++)
@@ -224,9 +232,10 @@ WEIR_INLINE void add_code_sums(lane_float (*restrict score)[TILE_VECTORS], const
     }
 }
 
-WEIR_INLINE void score_codes(lane_float (*restrict score)[TILE_VECTORS], const float *restrict q,
-                             const key_tile k, const key_tile next_k, int64_t key_dim,
-                             const weir_kv_format format, const int rows, int tid)
+WEIR_INLINE void score_codes(
+    lane_float (*restrict score)[TILE_VECTORS], const float *restrict q, const key_tile k,
+    const key_tile next_k, int64_t key_dim, const weir_kv_format format, const int rows, int tid
+)
 {
     const int n = chains_of(rows);
     UNROLL
@@ -242,9 +251,10 @@ WEIR_INLINE void score_codes(lane_float (*restrict score)[TILE_VECTORS], const f
 }
 
 /* Scores of all blocks; q [block][key_dim][rows]. */
-WEIR_INLINE void score_tile(team_memory *team, row_block *blocks, const tile_source *k,
-                            const tile_source *next, int64_t key_dim, int n_blocks, const int rows,
-                            int tid)
+WEIR_INLINE void score_tile(
+    team_memory *team, row_block *blocks, const tile_source *k, const tile_source *next,
+    int64_t key_dim, int n_blocks, const int rows, int tid
+)
 {
     for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
         UNROLL
@@ -258,8 +268,10 @@ WEIR_INLINE void score_tile(team_memory *team, row_block *blocks, const tile_sou
         const key_tile at = key_tile_of(k, WEIR_KV_##name, key_dim),                               \
                        ahead = key_tile_of(next, WEIR_KV_##name, key_dim);                         \
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)                                      \
-            score_rows(blocks[b].score, team->q + b * key_dim * rows, at, ahead, key_dim,          \
-                       WEIR_KV_##name, rows, tid);                                                 \
+            score_rows(                                                                            \
+                blocks[b].score, team->q + b * key_dim * rows, at, ahead, key_dim, WEIR_KV_##name, \
+                rows, tid                                                                          \
+            );                                                                                     \
         return;                                                                                    \
     }
     switch (k->format) {
@@ -273,14 +285,15 @@ WEIR_INLINE void score_tile(team_memory *team, row_block *blocks, const tile_sou
     }
 #undef SCORE_DIRECT
     /* f32, in the page or expanded */
-    const bool    lies = !READS_CODED || k->format == WEIR_KV_F32;
+    const bool lies = !READS_CODED || k->format == WEIR_KV_F32;
     const int64_t step = lies ? key_dim : KV_GROUP;
     for (int64_t first = 0; first < key_dim; first += step) {
         const int64_t n = key_dim - first < step ? key_dim - first : step;
         if (!lies) {
             const int64_t bytes = weir_kv_words(weir_kv_bits(k->format), KV_GROUP) * 4 * TILE;
-            prefetch_range(key_tile_of(next, k->format, key_dim).codes + first / KV_GROUP * bytes,
-                           bytes);
+            prefetch_range(
+                key_tile_of(next, k->format, key_dim).codes + first / KV_GROUP * bytes, bytes
+            );
             expand_keys(team->expanded, k->part, k->format, key_dim, k->token / TILE, first, tid);
             TEAM_BARRIER
         }
@@ -288,8 +301,10 @@ WEIR_INLINE void score_tile(team_memory *team, row_block *blocks, const tile_sou
                                  : (key_tile){ .codes = (const char *)team->expanded };
         const key_tile ahead = lies ? key_tile_of(next, WEIR_KV_F32, key_dim) : at;
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
-            score_plain(blocks[b].score, team->q + (b * key_dim + first) * rows, at, ahead, n,
-                        WEIR_KV_F32, rows, tid);
+            score_plain(
+                blocks[b].score, team->q + (b * key_dim + first) * rows, at, ahead, n, WEIR_KV_F32,
+                rows, tid
+            );
         TEAM_BARRIER
     }
 }
@@ -303,9 +318,10 @@ WEIR_INLINE bool sees_all(const row_block *block, int32_t position, int32_t wind
 }
 
 /* See weigh_tile; without a mask nothing of the tile is outside. */
-WEIR_INLINE void weigh_block(team_memory *team, row_block *block, int b, const _Float16 *scales,
-                             int32_t position, int32_t window, const bool has_mask, const int rows,
-                             int tid)
+WEIR_INLINE void weigh_block(
+    team_memory *team, row_block *block, int b, const _Float16 *scales, int32_t position,
+    int32_t window, const bool has_mask, const int rows, int tid
+)
 {
     lane_float(*const score)[TILE_VECTORS] = block->score;
     const int thread_rows = rows / ROW_THREADS, lane = tid % POSITION_THREADS;
@@ -326,7 +342,7 @@ WEIR_INLINE void weigh_block(team_memory *team, row_block *block, int b, const _
     UNROLL
     for (int r = 0; r < thread_rows; r++) {
         const int row = row_of(r, tid);
-        float     maximum = block->maximum[r];
+        float maximum = block->maximum[r];
         for (int t = 0; t < POSITION_THREADS; t++)
             maximum = team->maxima[row][t] > maximum ? team->maxima[row][t] : maximum;
         const lane_float decay = lane_exp2((lane_float)(block->maximum[r] - maximum));
@@ -335,14 +351,16 @@ WEIR_INLINE void weigh_block(team_memory *team, row_block *block, int b, const _
             team->decay[b][row] = lane_first(decay); /* the same in all lanes of the row */
         UNROLL
         for (int v = 0; v < TILE_VECTORS; v++) {
-            const int        first = (v * POSITION_THREADS + lane) * LANE_WIDTH;
-            const lane_int   at = lane_iota() + (position + first);
-            const lane_int   seen = (at <= block->last[r]) & (at > block->last[r] - window);
+            const int first = (v * POSITION_THREADS + lane) * LANE_WIDTH;
+            const lane_int at = lane_iota() + (position + first);
+            const lane_int seen = (at <= block->last[r]) & (at > block->last[r] - window);
             const lane_float full = lane_exp2(score[r][v] - maximum),
                              weight = has_mask ? lane_select(seen, full, (lane_float)0.0f) : full;
             block->sum[r][v] = lane_fma(block->sum[r][v], decay, weight);
-            lane_store(&team->weights[b][row][first],
-                       scales ? weight * lane_load_half(scales + first) : weight);
+            lane_store(
+                &team->weights[b][row][first],
+                scales ? weight * lane_load_half(scales + first) : weight
+            );
         }
     }
     TEAM_BARRIER
@@ -352,8 +370,10 @@ WEIR_INLINE void weigh_block(team_memory *team, row_block *block, int b, const _
  * of the block move on. Positions outside (last - window, last] weigh 0, and a row for which the
  * whole tile is outside keeps its maximum: decay 1. `scales`: of V, see weight_scales. Most tiles
  * of a long text are seen whole; on the host they go without masks. */
-WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, int b, const _Float16 *scales,
-                            int32_t position, int32_t window, const int rows, int tid)
+WEIR_INLINE void weigh_tile(
+    team_memory *team, row_block *block, int b, const _Float16 *scales, int32_t position,
+    int32_t window, const int rows, int tid
+)
 {
     if (LANE_THREADS == 1 && sees_all(block, position, window, rows))
         weigh_block(team, block, b, scales, position, window, false, rows, tid);
@@ -365,12 +385,13 @@ WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, int b, const _F
 /* n * LANE_VECTORS vectors of value_dim from dim `first` on: value = value * decay + weights . V
  * weights [rows][32][step], the first of each step for LANE_VECTORS vectors, the one after it for
  * those that follow */
-WEIR_INLINE void add_values(const float *restrict weights, const int step,
-                            const float *restrict decay, lane_float (*restrict value)[LANE_ROWS],
-                            const value_tile_rows *tile, int64_t first, const int n,
-                            const weir_kv_format format, const int rows)
+WEIR_INLINE void add_values(
+    const float *restrict weights, const int step, const float *restrict decay,
+    lane_float (*restrict value)[LANE_ROWS], const value_tile_rows *tile, int64_t first,
+    const int n, const weir_kv_format format, const int rows
+)
 {
-    const int  bytes = 4 * n * VECTORS_DIMS * weir_kv_bits(format) / 8; /* of codes, for 4 tokens */
+    const int bytes = 4 * n * VECTORS_DIMS * weir_kv_bits(format) / 8; /* of codes, for 4 tokens */
     lane_float sum[LANE_ROWS][MORE_CHAINS * LANE_VECTORS];
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -386,8 +407,9 @@ WEIR_INLINE void add_values(const float *restrict weights, const int step,
         /* the next tile's codes in the order in which they lie */
         UNROLL
         for (int line = 0; line < bytes; line += 64)
-            PREFETCH(tile->next_codes + first * TILE * weir_kv_bits(format) / 8 + t0 / 4 * bytes +
-                     line);
+            PREFETCH(
+                tile->next_codes + first * TILE * weir_kv_bits(format) / 8 + t0 / 4 * bytes + line
+            );
         UNROLL
         for (int t = t0; t < t0 + 4; t++) {
             UNROLL
@@ -418,8 +440,10 @@ WEIR_INLINE void add_values(const float *restrict weights, const int step,
 #if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
 /* scaled[row][token][group] = weight * scale: once per tile and block, instead of once per dim.
  * Groups past the last hold what lies there. */
-WEIR_INLINE void scale_weights(team_memory *team, int b, const value_tile_rows *tile,
-                               int64_t value_dim, const int rows, int tid)
+WEIR_INLINE void scale_weights(
+    team_memory *team, int b, const value_tile_rows *tile, int64_t value_dim, const int rows,
+    int tid
+)
 {
     TEAM_BARRIER
     for (int64_t t = tid; t < TILE; t += LANE_THREADS) {
@@ -435,25 +459,29 @@ WEIR_INLINE void scale_weights(team_memory *team, int b, const value_tile_rows *
 }
 
 /* value_tile for q8_0, whose scales are by 32 dims of a token. */
-WEIR_INLINE void value_tile_q8_0(team_memory *team, row_block *blocks, const value_tile_rows *tile,
-                                 int64_t value_dim, int n_blocks, const int width, const int rows,
-                                 int tid)
+WEIR_INLINE void value_tile_q8_0(
+    team_memory *team, row_block *blocks, const value_tile_rows *tile, int64_t value_dim,
+    int n_blocks, const int width, const int rows, int tid
+)
 {
     for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
         scale_weights(team, b, tile, value_dim, rows, tid);
         const int more = chains_of(rows);
-        int       n = 0;
+        int n = 0;
         if (more > 1 && VECTORS_DIMS == KV_GROUP)
             for (; (n + more * LANE_VECTORS) * LANE_WIDTH <= value_dim; n += more * LANE_VECTORS)
-                add_values(&team->scaled[0][0][n * LANE_WIDTH / KV_GROUP], VALUE_GROUPS,
-                           team->decay[b], blocks[b].value + n, tile, n * LANE_WIDTH, more,
-                           WEIR_KV_Q8_0, rows);
+                add_values(
+                    &team->scaled[0][0][n * LANE_WIDTH / KV_GROUP], VALUE_GROUPS, team->decay[b],
+                    blocks[b].value + n, tile, n * LANE_WIDTH, more, WEIR_KV_Q8_0, rows
+                );
         UNROLL_DEVICE
         for (; n < width / (LANE_THREADS * LANE_WIDTH); n += LANE_VECTORS) {
             const int64_t first = (n * LANE_THREADS + tid) * LANE_WIDTH;
             if (first >= value_dim) break;
-            add_values(&team->scaled[0][0][first / KV_GROUP], VALUE_GROUPS, team->decay[b],
-                       blocks[b].value + n, tile, first, 1, WEIR_KV_Q8_0, rows);
+            add_values(
+                &team->scaled[0][0][first / KV_GROUP], VALUE_GROUPS, team->decay[b],
+                blocks[b].value + n, tile, first, 1, WEIR_KV_Q8_0, rows
+            );
         }
     }
 }
@@ -461,12 +489,13 @@ WEIR_INLINE void value_tile_q8_0(team_memory *team, row_block *blocks, const val
 
 /* Values of all blocks. `width`: value_dim rounded up to what the registers of this variant hold.
  * Lanes past value_dim sum what lies in the expanded chunk: they are never stored. */
-WEIR_INLINE void value_tile(team_memory *team, row_block *blocks, const tile_source *v,
-                            const tile_source *next, int64_t value_dim, int n_blocks,
-                            const int width, const int rows, int tid)
+WEIR_INLINE void value_tile(
+    team_memory *team, row_block *blocks, const tile_source *v, const tile_source *next,
+    int64_t value_dim, int n_blocks, const int width, const int rows, int tid
+)
 {
     const value_tile_rows lying = value_rows_of(v, next, value_dim);
-    const bool            direct = !READS_CODED || is_direct_v(v->format, value_dim);
+    const bool direct = !READS_CODED || is_direct_v(v->format, value_dim);
 #if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
     if (v->format == WEIR_KV_Q8_0) {
         value_tile_q8_0(team, blocks, &lying, value_dim, n_blocks, width, rows, tid);
@@ -497,8 +526,9 @@ WEIR_INLINE void value_tile(team_memory *team, row_block *blocks, const tile_sou
             lane_float(*const value)[LANE_ROWS] = blocks[b].value + n;
 #define ADD_DIRECT(name)                                                                           \
     case WEIR_KV_##name:                                                                           \
-        add_values(team->weights[b][0], 1, team->decay[b], value, &lying, first, 1,                \
-                   WEIR_KV_##name, rows);                                                          \
+        add_values(                                                                                \
+            team->weights[b][0], 1, team->decay[b], value, &lying, first, 1, WEIR_KV_##name, rows  \
+        );                                                                                         \
         break;
             switch (lies ? v->format : WEIR_KV_FORMAT_COUNT) {
                 ADD_DIRECT(F16)
@@ -507,8 +537,10 @@ WEIR_INLINE void value_tile(team_memory *team, row_block *blocks, const tile_sou
                 ADD_DIRECT(TURBO4)
 #endif
             default:
-                add_values(team->weights[b][0], 1, team->decay[b], value, lies ? &lying : &expanded,
-                           lies ? first : first - chunk, 1, WEIR_KV_F32, rows);
+                add_values(
+                    team->weights[b][0], 1, team->decay[b], value, lies ? &lying : &expanded,
+                    lies ? first : first - chunk, 1, WEIR_KV_F32, rows
+                );
             }
 #undef ADD_DIRECT
         }

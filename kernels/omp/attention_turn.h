@@ -10,8 +10,10 @@
 
 #pragma omp declare target
 #if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
-WEIR_NOINLINE void rotate_keys(float *rows, const char *part, weir_kv_format page_format,
-                               int64_t key_dim, int64_t tile, int tid)
+WEIR_NOINLINE void rotate_keys(
+    float *rows, const char *part, weir_kv_format page_format, int64_t key_dim, int64_t tile,
+    int tid
+)
 {
     for (int64_t first = 0; first < key_dim; first += KV_GROUP) {
 #define KV_FORMAT_STATEMENT                                                                        \
@@ -28,8 +30,10 @@ WEIR_NOINLINE void rotate_keys(float *rows, const char *part, weir_kv_format pag
     kv_hadamard(rows, key_dim, TILE, tid);
 }
 
-WEIR_NOINLINE void rotate_values(float *rows, const char *part, weir_kv_format page_format,
-                                 int64_t value_dim, int64_t token, int tid)
+WEIR_NOINLINE void rotate_values(
+    float *rows, const char *part, weir_kv_format page_format, int64_t value_dim, int64_t token,
+    int tid
+)
 {
     for (int64_t first = 0; first < value_dim; first += KV_GROUP) {
 #define KV_FORMAT_STATEMENT                                                                        \

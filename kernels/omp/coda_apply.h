@@ -24,9 +24,9 @@ typedef double lane_double __attribute__((ext_vector_type(LANE_WIDTH)));
 typedef struct apply_side {
     const coda_call *call;
     const coda_work *work;
-    int64_t          head, n_dims;
-    weir_kv_side     side;
-    bool             is_low;
+    int64_t head, n_dims;
+    weir_kv_side side;
+    bool is_low;
 } apply_side;
 
 WEIR_INLINE int64_t dim_of(const apply_side *on, int64_t i)
@@ -35,8 +35,8 @@ WEIR_INLINE int64_t dim_of(const apply_side *on, int64_t i)
 }
 
 /* Dims [i, i + LANE_WIDTH) of those of the work, zero past the last. */
-WEIR_INLINE lane_float load_lanes(const apply_side *on, const weir_kv_format format, coda_row row,
-                                  int64_t i)
+WEIR_INLINE lane_float
+load_lanes(const apply_side *on, const weir_kv_format format, coda_row row, int64_t i)
 {
     const int64_t n = on->n_dims - i;
     if (row.step == 1 && !on->is_low && n >= LANE_WIDTH) return kv_load_plain(format, row.base, i);
@@ -46,8 +46,9 @@ WEIR_INLINE lane_float load_lanes(const apply_side *on, const weir_kv_format for
     return lane_load(part);
 }
 
-WEIR_INLINE void store_lanes(const apply_side *on, const weir_kv_format format, coda_row row,
-                             int64_t i, lane_float x)
+WEIR_INLINE void store_lanes(
+    const apply_side *on, const weir_kv_format format, coda_row row, int64_t i, lane_float x
+)
 {
     float part[LANE_WIDTH];
     lane_store(part, x);
@@ -55,20 +56,22 @@ WEIR_INLINE void store_lanes(const apply_side *on, const weir_kv_format format, 
         weir_coda_store(format, row.base, dim_of(on, i + lane) * row.step, part[lane]);
 }
 
-WEIR_INLINE lane_float load_candidate(const apply_side *on, const weir_kv_format format, int32_t c,
-                                      int64_t i)
+WEIR_INLINE lane_float
+load_candidate(const apply_side *on, const weir_kv_format format, int32_t c, int64_t i)
 {
     const int32_t from = on->work->candidates[c].from;
     if (from >= 0)
-        return load_lanes(on, format,
-                          coda_page_row(on->call, on->work, format, on->side, on->head, from), i);
+        return load_lanes(
+            on, format, coda_page_row(on->call, on->work, format, on->side, on->head, from), i
+        );
     const coda_row fresh = { (char *)coda_new_row(on->call, on->work, on->side, on->head, ~from),
                              1 };
     return load_lanes(on, WEIR_KV_F32, fresh, i);
 }
 
-WEIR_INLINE void swap_rows(const apply_side *on, const weir_kv_format format, coda_swap swap,
-                           int tid)
+WEIR_INLINE void swap_rows(
+    const apply_side *on, const weir_kv_format format, coda_swap swap, int tid
+)
 {
     const coda_row a = coda_page_row(on->call, on->work, format, on->side, on->head, swap.a);
     const coda_row b = coda_page_row(on->call, on->work, format, on->side, on->head, swap.b);
@@ -80,14 +83,15 @@ WEIR_INLINE void swap_rows(const apply_side *on, const weir_kv_format format, co
 }
 
 /* old + the sum of (new - old). */
-WEIR_INLINE void write_exact(const apply_side *on, const weir_kv_format format,
-                             const coda_group *group, int tid)
+WEIR_INLINE void write_exact(
+    const apply_side *on, const weir_kv_format format, const coda_group *group, int tid
+)
 {
     const coda_bank *const bank = &on->work->exact;
     const coda_row row = coda_page_row(on->call, on->work, format, on->side, on->head, group->row);
     for (int64_t i = tid * LANE_WIDTH; i < on->n_dims; i += LANE_THREADS * LANE_WIDTH) {
         const lane_float old = load_lanes(on, format, row, i);
-        lane_float       sum = (lane_float)0.0f;
+        lane_float sum = (lane_float)0.0f;
         for (int32_t c = group->first; c >= 0; c = bank->next[c])
             if (bank->writes[c]) sum += load_candidate(on, format, c, i) - old;
         store_lanes(on, format, row, i, old + sum);
@@ -95,21 +99,22 @@ WEIR_INLINE void write_exact(const apply_side *on, const weir_kv_format format,
 }
 
 /* Towards the candidate of a step, or the mean of a block's, weighted by gates. */
-WEIR_INLINE void write_summary(const apply_side *on, const weir_kv_format format,
-                               const coda_group *group, int tid)
+WEIR_INLINE void write_summary(
+    const apply_side *on, const weir_kv_format format, const coda_group *group, int tid
+)
 {
     const weir_coda_layer *const layer = on->call->layer;
     const coda_row row = coda_page_row(on->call, on->work, format, on->side, on->head, group->row);
-    const bool     is_step = on->work->is_step;
-    const float    rate =
+    const bool is_step = on->work->is_step;
+    const float rate =
         group->founds ? 1.0f
-                         : layer->rates[on->head] * (is_step && layer->is_gated ? group->total : 1.0f);
+                      : layer->rates[on->head] * (is_step && layer->is_gated ? group->total : 1.0f);
     const double scale = on->side == WEIR_KV_K ? (double)weir_coda_energy(layer) : 1.0,
                  total = group->total > 1e-6f ? group->total : 1e-6f;
     for (int64_t i = tid * LANE_WIDTH; i < on->n_dims; i += LANE_THREADS * LANE_WIDTH) {
         const lane_double old = WIDEN(load_lanes(on, format, row, i));
-        lane_double       sum = (lane_double)0.0;
-        lane_float        in = load_candidate(on, format, group->first, i);
+        lane_double sum = (lane_double)0.0;
+        lane_float in = load_candidate(on, format, group->first, i);
         if (!is_step) {
             for (int32_t c = group->first; c >= 0; c = on->work->summary.next[c])
                 sum += (lane_double)(double)on->work->candidates[c].gate *
@@ -125,21 +130,24 @@ WEIR_INLINE void put_rows(const apply_side *on, const weir_kv_format format, int
 {
     const coda_plan *const plan = on->work->plan;
     for (int64_t i = 0; i < plan->n_puts; i++) {
-        const int32_t   row = on->work->state.rows[plan->first_put + i];
+        const int32_t row = on->work->state.rows[plan->first_put + i];
         const kv_target to = { .coded =
                                    coda_part(on->call, on->work, format, on->side, on->head, row),
                                .dim = on->call->layer->head_dim,
                                .side = on->side };
-        kv_write_plain(&to, format,
-                       coda_new_row(on->call, on->work, on->side, on->head, plan->put_from + i),
-                       row % WEIR_PAGE_TOKENS, tid);
+        kv_write_plain(
+            &to, format, coda_new_row(on->call, on->work, on->side, on->head, plan->put_from + i),
+            row % WEIR_PAGE_TOKENS, tid
+        );
     }
 }
 
-WEIR_INLINE void apply(const coda_call *call, const coda_work *work, weir_kv_side side,
-                       int64_t head, const weir_kv_format format, int tid)
+WEIR_INLINE void apply(
+    const coda_call *call, const coda_work *work, weir_kv_side side, int64_t head,
+    const weir_kv_format format, int tid
+)
 {
-    const bool       is_key = side == WEIR_KV_K;
+    const bool is_key = side == WEIR_KV_K;
     const apply_side all = { call, work, head, call->layer->head_dim, side, false };
     const apply_side of_summary = {
         call, work,  head, is_key ? weir_coda_low_dims(call->layer) : call->layer->head_dim,

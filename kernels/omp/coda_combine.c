@@ -7,9 +7,10 @@
 
 #pragma omp declare target
 /* partial [LANE_THREADS] is shared by the team. */
-WEIR_INLINE void combine_head(float *restrict dst, const float *restrict signal,
-                              const float *restrict noise, const float *restrict weight,
-                              float share, int64_t dim, float eps, float *partial, int tid)
+WEIR_INLINE void combine_head(
+    float *restrict dst, const float *restrict signal, const float *restrict noise,
+    const float *restrict weight, float share, int64_t dim, float eps, float *partial, int tid
+)
 {
     float sum = 0.0f;
     LANES_SUM(sum)
@@ -31,13 +32,13 @@ static weir_status WEIR_K(coda_combine)(const weir_kernel_context *context, cons
     const weir_coda_combine_args *const args = op_args;
     if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0 || args->head_dim <= 0)
         return WEIR_EINVAL;
-    float *const       dst = args->dst;
+    float *const dst = args->dst;
     const float *const src = args->src, *const lambda = args->lambda, *const bias = args->bias,
                        *const weight = args->weight;
-    const int64_t             n_kv_heads = args->n_kv_heads, group = args->n_heads / n_kv_heads,
+    const int64_t n_kv_heads = args->n_kv_heads, group = args->n_heads / n_kv_heads,
                   dim = args->head_dim;
     const int64_t lambda_stride = args->lambda_stride, n_units = args->n_rows * n_kv_heads;
-    const float   eps = args->eps;
+    const float eps = args->eps;
     if (n_units <= 0) return WEIR_OK;
 
     TEAMS(n_units, dst, src, lambda, bias, weight)
@@ -48,9 +49,11 @@ static weir_status WEIR_K(coda_combine)(const weir_kernel_context *context, cons
             const int64_t t = u / n_kv_heads, first = u % n_kv_heads * group;
             for (int64_t i = 0; i < group; i++) {
                 const float *const signal = src + (u * 2 * group + i) * dim;
-                const float        x = lambda[t * lambda_stride + first + i] + bias[first + i];
-                combine_head(dst + (u * group + i) * dim, signal, signal + group * dim, weight,
-                             lane_sigmoid(x), dim, eps, partial, lane_thread());
+                const float x = lambda[t * lambda_stride + first + i] + bias[first + i];
+                combine_head(
+                    dst + (u * group + i) * dim, signal, signal + group * dim, weight,
+                    lane_sigmoid(x), dim, eps, partial, lane_thread()
+                );
             }
         }
     }
@@ -60,11 +63,11 @@ static weir_status WEIR_K(coda_combine)(const weir_kernel_context *context, cons
 /* Tolerance: the difference may cancel, and the norm then makes its rounding larger: absolute for
  * heads whose parts differ as much as they are long. */
 extern const weir_kernel WEIR_K_ROW(coda_combine);
-const weir_kernel        WEIR_K_ROW(coda_combine) = {
-           .op = WEIR_OP_CODA_COMBINE,
-           .backend = WEIR_BACKEND_OMP,
-           .name = WEIR_K_NAME("coda_combine"),
-           .atol = 2e-6,
-           .rtol = 4e-6,
-           .run = WEIR_K(coda_combine),
+const weir_kernel WEIR_K_ROW(coda_combine) = {
+    .op = WEIR_OP_CODA_COMBINE,
+    .backend = WEIR_BACKEND_OMP,
+    .name = WEIR_K_NAME("coda_combine"),
+    .atol = 2e-6,
+    .rtol = 4e-6,
+    .run = WEIR_K(coda_combine),
 };

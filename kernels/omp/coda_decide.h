@@ -20,7 +20,7 @@ WEIR_INLINE bool coda_passes(const coda_call *call, float gate, float least)
 WEIR_INLINE int32_t use_slot(const coda_work *work, int64_t slot)
 {
     int32_t *const rows = work->state.rows;
-    const int32_t  from = rows[slot];
+    const int32_t from = rows[slot];
     if (coda_is_used(work, slot)) return from;
     const int32_t to = work->state.head->n_rows++, other = work->owner[to];
     if (from == to) return to;
@@ -34,7 +34,7 @@ WEIR_INLINE int32_t use_slot(const coda_work *work, int64_t slot)
 
 /* ---- exact bank ------------------------------------------------------------------------------ */
 typedef struct coda_verdict {
-    bool    passes, is_novel, is_hit;
+    bool passes, is_novel, is_hit;
     int32_t best;
 } coda_verdict;
 
@@ -48,10 +48,10 @@ WEIR_INLINE bool any_in_use(const coda_work *work, int64_t n_looked)
 WEIR_INLINE coda_verdict judge(const coda_call *call, const coda_work *work, int32_t c, bool any)
 {
     const coda_bank *const bank = &work->exact;
-    const float *const     scores = bank->scores + c * bank->n_slots;
-    float                  best = -INFINITY;
-    coda_verdict           is = { .passes =
-                                      coda_passes(call, work->candidates[c].gate, call->layer->exact_gate) };
+    const float *const scores = bank->scores + c * bank->n_slots;
+    float best = -INFINITY;
+    coda_verdict is = { .passes =
+                            coda_passes(call, work->candidates[c].gate, call->layer->exact_gate) };
     for (int32_t i = 0; i < work->state.head->n_open_exact; i++)
         if (coda_is_used(work, bank->first_slot + i) && scores[i] > best)
             best = scores[i], is.best = i;
@@ -63,10 +63,13 @@ WEIR_INLINE coda_verdict judge(const coda_call *call, const coda_work *work, int
 WEIR_INLINE void open_exact(const coda_call *call, const coda_work *work, int32_t n)
 {
     const weir_coda_layer *const layer = call->layer;
-    weir_coda_head *const        head = work->state.head;
-    coda_count(work, WEIR_CODA_EXACT_OPENED,
-               weir_coda_open_slots(layer, &head->n_open_exact, layer->least_exact, layer->n_exact,
-                                    head->position, n));
+    weir_coda_head *const head = work->state.head;
+    coda_count(
+        work, WEIR_CODA_EXACT_OPENED,
+        weir_coda_open_slots(
+            layer, &head->n_open_exact, layer->least_exact, layer->n_exact, head->position, n
+        )
+    );
 }
 
 /* The first open slot that is free; without one, the open slot that was not found for the longest
@@ -74,7 +77,7 @@ WEIR_INLINE void open_exact(const coda_call *call, const coda_work *work, int32_
 WEIR_INLINE int32_t slot_for_new(const coda_work *work, bool *is_full)
 {
     const int64_t *const used_at = work->state.used_at;
-    int32_t              oldest = 0;
+    int32_t oldest = 0;
     for (int32_t i = 0; i < work->state.head->n_open_exact; i++) {
         if (!coda_is_used(work, work->exact.first_slot + i)) return i;
         if (used_at[i] < used_at[oldest]) oldest = i;
@@ -87,9 +90,9 @@ WEIR_INLINE void decide_exact_step(const coda_call *call, const coda_work *work)
 {
     const coda_bank *const bank = &work->exact;
     const coda_verdict is = judge(call, work, 0, any_in_use(work, work->state.head->n_open_exact));
-    bool               is_full = false;
-    const int32_t      slot = is.is_novel ? slot_for_new(work, &is_full) : is.best;
-    const bool         writes = is.passes && (is.is_novel || (call->layer->refreshes && is.is_hit));
+    bool is_full = false;
+    const int32_t slot = is.is_novel ? slot_for_new(work, &is_full) : is.best;
+    const bool writes = is.passes && (is.is_novel || (call->layer->refreshes && is.is_hit));
     coda_count(work, WEIR_CODA_GATED_OUT, !is.passes);
     coda_count(work, WEIR_CODA_HITS, is.is_hit);
     coda_count(work, WEIR_CODA_INSERTS, is.is_novel && is.passes);
@@ -125,12 +128,12 @@ WEIR_INLINE int64_t order_slots(const coda_call *call, const coda_work *work, in
 WEIR_INLINE void judge_block(const coda_call *call, const coda_work *work, int64_t n_ordered)
 {
     const coda_bank *const bank = &work->exact;
-    const int64_t          n_open = work->state.head->n_open_exact;
-    const bool             any = any_in_use(work, bank->n_slots);
-    int64_t                n_novel = 0;
+    const int64_t n_open = work->state.head->n_open_exact;
+    const bool any = any_in_use(work, bank->n_slots);
+    int64_t n_novel = 0;
     for (int32_t c = 0; c < *bank->n; c++) {
         const coda_verdict is = judge(call, work, c, any);
-        const bool         inserts = is.passes && is.is_novel && n_novel < n_open && n_ordered > 0;
+        const bool inserts = is.passes && is.is_novel && n_novel < n_open && n_ordered > 0;
         bank->slot_of[c] = inserts ? work->order[coda_least(n_novel, n_ordered - 1)] : is.best;
         bank->writes[c] = inserts || (is.passes && is.is_hit && call->layer->refreshes);
         n_novel += is.passes && is.is_novel;
@@ -164,16 +167,15 @@ WEIR_INLINE void settle_exact(const coda_work *work)
     chain_candidates(bank);
     for (int64_t i = 0; i < bank->n_slots; i++) {
         int64_t latest = -1;
-        bool    is_written = false;
+        bool is_written = false;
         for (int32_t c = bank->first[i]; c >= 0; c = bank->next[c]) {
             latest = coda_most(latest, work->candidates[c].position);
             is_written = is_written || bank->writes[c];
         }
         if (latest >= 0) work->state.used_at[i] = latest;
         if (is_written)
-            bank->groups[(*bank->n_groups)++] =
-                (coda_group){ .row = use_slot(work, bank->first_slot + i),
-                              .first = bank->first[i] };
+            bank->groups[(*bank->n_groups)++] = (coda_group
+            ){ .row = use_slot(work, bank->first_slot + i), .first = bank->first[i] };
     }
 }
 
@@ -181,15 +183,16 @@ WEIR_INLINE void settle_exact(const coda_work *work)
 WEIR_INLINE int32_t route(const coda_work *work, int32_t c)
 {
     const float *const scores = work->summary.scores + c * work->summary.n_slots;
-    float              best = -INFINITY;
-    int32_t            at = 0;
+    float best = -INFINITY;
+    int32_t at = 0;
     for (int32_t i = 0; i < work->state.head->n_open_summary; i++)
         if (scores[i] > best) best = scores[i], at = i;
     return at;
 }
 
-WEIR_INLINE void update_prototype(const coda_call *call, const coda_work *work, int64_t i,
-                                  int32_t first, float total)
+WEIR_INLINE void update_prototype(
+    const coda_call *call, const coda_work *work, int64_t i, int32_t first, float total
+)
 {
     const coda_bank *const bank = &work->summary;
     const bool founds = call->layer->founds && !coda_is_used(work, bank->first_slot + i);
@@ -205,13 +208,16 @@ WEIR_INLINE void update_prototype(const coda_call *call, const coda_work *work, 
 WEIR_INLINE void grow_summary(const coda_call *call, const coda_work *work)
 {
     const weir_coda_layer *const layer = call->layer;
-    weir_coda_head *const        head = work->state.head;
+    weir_coda_head *const head = work->state.head;
     for (int64_t i = 0; i < head->n_open_summary; i++)
         if (!coda_is_used(work, work->summary.first_slot + i)) return;
     coda_count(work, WEIR_CODA_SUMMARY_FRUSTRATED, 1);
-    coda_count(work, WEIR_CODA_SUMMARY_OPENED,
-               weir_coda_open_slots(layer, &head->n_open_summary, layer->least_summary,
-                                    layer->n_summary, head->position, 1));
+    coda_count(
+        work, WEIR_CODA_SUMMARY_OPENED,
+        weir_coda_open_slots(
+            layer, &head->n_open_summary, layer->least_summary, layer->n_summary, head->position, 1
+        )
+    );
 }
 
 WEIR_INLINE void decide_summary(const coda_call *call, const coda_work *work)
@@ -236,7 +242,7 @@ WEIR_INLINE void decide_summary(const coda_call *call, const coda_work *work)
 WEIR_INLINE void put_step(const coda_call *call, const coda_work *work, float gate)
 {
     weir_coda_head *const head = work->state.head;
-    int32_t               slot = head->n_recent;
+    int32_t slot = head->n_recent;
     if (work->plan->n_leaving == 0) {
         (void)use_slot(work, head->n_recent++);
     } else {
@@ -255,8 +261,8 @@ WEIR_INLINE void put_step(const coda_call *call, const coda_work *work, float ga
 WEIR_INLINE void refill(const coda_call *call, const coda_work *work, int tid)
 {
     weir_coda_head *const head = work->state.head;
-    int32_t *const        rows = work->state.rows;
-    const int64_t         n_old = head->n_recent, n_leaving = work->plan->n_leaving,
+    int32_t *const rows = work->state.rows;
+    const int64_t n_old = head->n_recent, n_leaving = work->plan->n_leaving,
                   n_kept = n_old + work->n_rows - n_leaving;
     const int64_t first_put = n_old > n_leaving ? n_old - n_leaving : 0;
     for (int64_t i = tid; i < n_old; i += LANE_THREADS) {

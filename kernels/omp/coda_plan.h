@@ -27,16 +27,16 @@ enum { FINDS_AS_LIBRARY = 1 };
 
 /* What all units of a call share. */
 typedef struct coda_call {
-    const float             *k, *v, *gates;
-    const weir_coda_layer   *layer;
+    const float *k, *v, *gates;
+    const weir_coda_layer *layer;
     const weir_coda_segment *segments;
-    char                    *scratch;
-    int64_t                  n_segments, k_stride, v_stride, gate_stride;
+    char *scratch;
+    int64_t n_segments, k_stride, v_stride, gate_stride;
 } coda_call;
 
 typedef struct coda_candidate {
     int32_t from; /* row of the pages; ~i: the segment's new row i */
-    float   gate;
+    float gate;
     int64_t position;
 } coda_candidate;
 
@@ -47,8 +47,8 @@ typedef struct coda_swap {
 /* Candidates that go to one row, `first` and those behind it in the bank's chains. */
 typedef struct coda_group {
     int32_t row, first;
-    float   total; /* of their gates */
-    bool    founds;
+    float total; /* of their gates */
+    bool founds;
 } coda_group;
 
 typedef struct coda_plan {
@@ -58,32 +58,32 @@ typedef struct coda_plan {
 } coda_plan;
 
 typedef struct coda_bank {
-    int64_t  first_slot, n_slots;
-    int32_t  most; /* candidates, at most; 0: no bank */
+    int64_t first_slot, n_slots;
+    int32_t most; /* candidates, at most; 0: no bank */
     int32_t *n, *n_groups; /* candidates of this write */
-    float   *scores; /* [KV head][most][n_slots]; of head 0 in the end: the means over the heads */
+    float *scores; /* [KV head][most][n_slots]; of head 0 in the end: the means over the heads */
     int32_t *slot_of, *next; /* [most] */
-    bool    *writes; /* [most] */
+    bool *writes; /* [most] */
     int32_t *first; /* [n_slots] of the chain of candidates that have this slot; -1: none */
     coda_group *groups; /* [most] */
 } coda_bank;
 
 /* A segment: its state, and its part of the scratch. */
 typedef struct coda_work {
-    weir_coda_state   state;
-    coda_plan        *plan;
-    coda_candidate   *candidates; /* the first of them are the banks' */
+    weir_coda_state state;
+    coda_plan *plan;
+    coda_candidate *candidates; /* the first of them are the banks' */
     weir_coda_choice *choices; /* [most of: rows, slots of the exact bank] */
-    int32_t          *order; /* [candidates] of the choices, the least */
-    int32_t          *owner; /* [slots, rounded up to vectors] slot of a row; -1 behind the last */
-    coda_swap        *swaps;
-    int32_t          *ring; /* [window] rows by time, before the write; blocks only */
-    float            *ring_gates;
-    coda_bank         exact, summary;
-    int32_t           n_rows;
-    int64_t           first_row;
-    bool              is_step;
-    size_t            bytes;
+    int32_t *order; /* [candidates] of the choices, the least */
+    int32_t *owner; /* [slots, rounded up to vectors] slot of a row; -1 behind the last */
+    coda_swap *swaps;
+    int32_t *ring; /* [window] rows by time, before the write; blocks only */
+    float *ring_gates;
+    coda_bank exact, summary;
+    int32_t n_rows;
+    int64_t first_row;
+    bool is_step;
+    size_t bytes;
 } coda_work;
 
 #pragma omp declare target
@@ -91,21 +91,21 @@ WEIR_INLINE int64_t coda_least(int64_t a, int64_t b) { return a < b ? a : b; }
 WEIR_INLINE int64_t coda_most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Steps judge the row that leaves, whatever blocks do. */
-WEIR_INLINE int32_t coda_most_candidates(int64_t n_slots, int32_t of_block, int32_t n_rows,
-                                         bool is_step)
+WEIR_INLINE int32_t
+coda_most_candidates(int64_t n_slots, int32_t of_block, int32_t n_rows, bool is_step)
 {
     if (n_slots == 0) return 0;
     return is_step ? 1 : of_block < n_rows ? of_block : n_rows;
 }
 
 /* Segment `s`; base NULL: only the size. */
-WEIR_INLINE coda_work coda_work_of(const weir_coda_layer *layer, const weir_coda_segment *segment,
-                                   char *base)
+WEIR_INLINE coda_work
+coda_work_of(const weir_coda_layer *layer, const weir_coda_segment *segment, char *base)
 {
-    coda_work     work = { .n_rows = segment->n_rows,
-                           .first_row = segment->first_row,
-                           .is_step = segment->is_step };
-    size_t        at = 0;
+    coda_work work = { .n_rows = segment->n_rows,
+                       .first_row = segment->first_row,
+                       .is_step = segment->is_step };
+    size_t at = 0;
     const int64_t n_slots = weir_coda_slots(layer), n_ring = work.is_step ? 0 : layer->window;
     work.state = weir_coda_view(layer, segment->state);
     work.exact.first_slot = layer->window;
@@ -114,8 +114,9 @@ WEIR_INLINE coda_work coda_work_of(const weir_coda_layer *layer, const weir_coda
         coda_most_candidates(layer->n_exact, layer->exact_candidates, work.n_rows, work.is_step);
     work.summary.first_slot = layer->window + layer->n_exact;
     work.summary.n_slots = layer->n_summary;
-    work.summary.most = coda_most_candidates(layer->n_summary, layer->summary_candidates,
-                                             work.n_rows, work.is_step);
+    work.summary.most = coda_most_candidates(
+        layer->n_summary, layer->summary_candidates, work.n_rows, work.is_step
+    );
     const int64_t n_candidates = coda_most(work.exact.most, work.summary.most);
 #define PLACE(field, type, count)                                                                  \
     do {                                                                                           \
@@ -135,12 +136,16 @@ WEIR_INLINE coda_work coda_work_of(const weir_coda_layer *layer, const weir_coda
     } while (0)
     PLACE(work.plan, coda_plan, 1);
     PLACE(work.candidates, coda_candidate, n_candidates);
-    PLACE(work.choices, weir_coda_choice,
-          n_candidates == 0 ? 0 : coda_most(work.n_rows, layer->n_exact));
+    PLACE(
+        work.choices, weir_coda_choice,
+        n_candidates == 0 ? 0 : coda_most(work.n_rows, layer->n_exact)
+    );
     PLACE(work.order, int32_t, n_candidates);
     PLACE(work.owner, int32_t, (n_slots + LANE_WIDTH - 1) / LANE_WIDTH * LANE_WIDTH);
-    PLACE(work.swaps, coda_swap,
-          coda_least(work.exact.most + work.summary.most + work.n_rows, n_slots));
+    PLACE(
+        work.swaps, coda_swap,
+        coda_least(work.exact.most + work.summary.most + work.n_rows, n_slots)
+    );
     PLACE(work.ring, int32_t, n_ring);
     PLACE(work.ring_gates, float, n_ring);
     PLACE_BANK(work.exact);
@@ -154,7 +159,7 @@ WEIR_INLINE coda_work coda_work_of(const weir_coda_layer *layer, const weir_coda
 /* ---- elements -------------------------------------------------------------------------------- */
 /* Keys or values of one head of a row: element d at base + d * step elements. */
 typedef struct coda_row {
-    char   *base;
+    char *base;
     int64_t step;
 } coda_row;
 
@@ -163,9 +168,10 @@ WEIR_INLINE int64_t coda_element_bytes(const weir_kv_format format)
     return format == WEIR_KV_F32 ? 4 : 2;
 }
 
-WEIR_INLINE char *coda_part(const coda_call *call, const coda_work *work,
-                            const weir_kv_format format, weir_kv_side side, int64_t head,
-                            int64_t row)
+WEIR_INLINE char *coda_part(
+    const coda_call *call, const coda_work *work, const weir_kv_format format, weir_kv_side side,
+    int64_t head, int64_t row
+)
 {
     return weir_coda_page(&work->state, head, row) +
            (side == WEIR_KV_V
@@ -173,11 +179,12 @@ WEIR_INLINE char *coda_part(const coda_call *call, const coda_work *work,
                 : 0);
 }
 
-WEIR_INLINE coda_row coda_page_row(const coda_call *call, const coda_work *work,
-                                   const weir_kv_format format, weir_kv_side side, int64_t head,
-                                   int64_t row)
+WEIR_INLINE coda_row coda_page_row(
+    const coda_call *call, const coda_work *work, const weir_kv_format format, weir_kv_side side,
+    int64_t head, int64_t row
+)
 {
-    char *const   part = coda_part(call, work, format, side, head, row);
+    char *const part = coda_part(call, work, format, side, head, row);
     const int64_t dim = call->layer->head_dim, token = row % WEIR_PAGE_TOKENS;
     const int64_t first = side == WEIR_KV_K ? weir_page_k(token, 0, dim) : token * dim;
     return (coda_row){ part + first * coda_element_bytes(format),
@@ -185,8 +192,9 @@ WEIR_INLINE coda_row coda_page_row(const coda_call *call, const coda_work *work,
 }
 
 /* New row i of the segment. */
-WEIR_INLINE const float *coda_new_row(const coda_call *call, const coda_work *work,
-                                      weir_kv_side side, int64_t head, int64_t i)
+WEIR_INLINE const float *coda_new_row(
+    const coda_call *call, const coda_work *work, weir_kv_side side, int64_t head, int64_t i
+)
 {
     const int64_t t = work->first_row + i;
     return (side == WEIR_KV_K ? call->k + t * call->k_stride : call->v + t * call->v_stride) +

@@ -10,8 +10,10 @@ enum { ROWS = 16, PAIRS_MAX = 256 };
 #pragma omp declare target
 /* Pairs are adjacent. sine, cosine [n_pairs] are shared by the team; a thread reads what it
  * wrote. */
-WEIR_INLINE void find_turns(float *restrict sine, float *restrict cosine,
-                            const float *restrict theta, int64_t n_pairs, int tid)
+WEIR_INLINE void find_turns(
+    float *restrict sine, float *restrict cosine, const float *restrict theta, int64_t n_pairs,
+    int tid
+)
 {
     LANES
     for (int64_t i = tid; i < n_pairs; i += LANE_THREADS) {
@@ -22,9 +24,10 @@ WEIR_INLINE void find_turns(float *restrict sine, float *restrict cosine,
     }
 }
 
-WEIR_INLINE void turn_row(float *restrict signal, float *restrict noise, const float *restrict q,
-                          const float *restrict sine, const float *restrict cosine, int64_t n_pairs,
-                          int tid)
+WEIR_INLINE void turn_row(
+    float *restrict signal, float *restrict noise, const float *restrict q,
+    const float *restrict sine, const float *restrict cosine, int64_t n_pairs, int tid
+)
 {
     LANES
     for (int64_t i = tid; i < n_pairs; i += LANE_THREADS) {
@@ -51,7 +54,7 @@ static weir_status WEIR_K(coda_queries)(const weir_kernel_context *context, cons
         args->head_dim % 2 != 0)
         return WEIR_EINVAL;
     if (reject(NULL, args)) return WEIR_EUNSUPPORTED;
-    float *const       dst = args->dst;
+    float *const dst = args->dst;
     const float *const q = args->q, *const theta = args->theta;
     const int64_t n_rows = args->n_rows, n_heads = args->n_heads,
                   group = n_heads / args->n_kv_heads, dim = args->head_dim;
@@ -69,8 +72,10 @@ static weir_status WEIR_K(coda_queries)(const weir_kernel_context *context, cons
             for (int64_t t = first; t < end; t++) {
                 float *const signal =
                     dst + (t * 2 * n_heads + h / group * 2 * group + h % group) * dim;
-                turn_row(signal, signal + group * dim, q + t * q_stride + h * dim, sine, cosine,
-                         dim / 2, lane_thread());
+                turn_row(
+                    signal, signal + group * dim, q + t * q_stride + h * dim, sine, cosine, dim / 2,
+                    lane_thread()
+                );
             }
         }
     }
@@ -80,12 +85,12 @@ static weir_status WEIR_K(coda_queries)(const weir_kernel_context *context, cons
 /* Tolerance: sine and cosine are good to 2e-7; a turned value may cancel, so the bound is absolute
  * in units of the pair's length. */
 extern const weir_kernel WEIR_K_ROW(coda_queries);
-const weir_kernel        WEIR_K_ROW(coda_queries) = {
-           .op = WEIR_OP_CODA_QUERIES,
-           .backend = WEIR_BACKEND_OMP,
-           .name = WEIR_K_NAME("coda_queries"),
-           .atol = 2e-6,
-           .rtol = 1e-6,
-           .reject = reject,
-           .run = WEIR_K(coda_queries),
+const weir_kernel WEIR_K_ROW(coda_queries) = {
+    .op = WEIR_OP_CODA_QUERIES,
+    .backend = WEIR_BACKEND_OMP,
+    .name = WEIR_K_NAME("coda_queries"),
+    .atol = 2e-6,
+    .rtol = 1e-6,
+    .reject = reject,
+    .run = WEIR_K(coda_queries),
 };

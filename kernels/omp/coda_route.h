@@ -15,8 +15,8 @@
 
 /* Memory that the lanes of a team share. */
 typedef struct route_memory {
-    _Alignas(64) float asked[LANE_ROWS * CODA_DIM_MAX]; /* candidates: values [rows][dims, rounded
-                                                           up], keys [dims][rows] */
+    /* Candidates: values [rows][dims, rounded up], keys [dims][rows] */
+    _Alignas(64) float asked[LANE_ROWS * CODA_DIM_MAX];
     float inverse[LANE_ROWS]; /* of their lengths */
 } route_memory;
 
@@ -25,11 +25,13 @@ typedef struct route_memory {
 /* ---- choose ---------------------------------------------------------------------------------- */
 /* The n_selected least of the choices to `order`. A heap is one thread's; where there are many,
  * each counts who comes before its own. */
-WEIR_INLINE void choose(const coda_call *call, const coda_work *work, int64_t n, int64_t n_selected,
-                        bool is_sorted, int tid)
+WEIR_INLINE void choose(
+    const coda_call *call, const coda_work *work, int64_t n, int64_t n_selected, bool is_sorted,
+    int tid
+)
 {
     weir_coda_choice *const all = work->choices;
-    const bool              finds = FINDS_AS_LIBRARY && call->layer->is_compat;
+    const bool finds = FINDS_AS_LIBRARY && call->layer->is_compat;
     TEAM_BARRIER
     if (LANE_THREADS > 1 && !finds) {
         for (int64_t i = tid; i < n; i += LANE_THREADS) {
@@ -64,7 +66,7 @@ WEIR_INLINE void take_candidates(const coda_call *call, const coda_work *work, i
 WEIR_INLINE void choose_candidates(const coda_call *call, const coda_work *work, int tid)
 {
     const weir_coda_head *const head = work->state.head;
-    const int64_t               total = head->n_recent + work->n_rows,
+    const int64_t total = head->n_recent + work->n_rows,
                   n_leaving = total > call->layer->window ? total - call->layer->window : 0;
     const int64_t n_exact = coda_least(work->exact.most, n_leaving),
                   n_summary = coda_least(work->summary.most, n_leaving);
@@ -98,26 +100,27 @@ WEIR_INLINE float inverse_length(float squares)
 
 /* Candidates [first, first + rows) of one head; those past n, and dims past the last of a vector,
  * are zero. */
-WEIR_INLINE void stage_candidates(route_memory *team, const coda_call *call, const coda_work *work,
-                                  weir_kv_side side, int64_t head, int64_t first, int64_t n,
-                                  const weir_kv_format format, const int rows, int tid)
+WEIR_INLINE void stage_candidates(
+    route_memory *team, const coda_call *call, const coda_work *work, weir_kv_side side,
+    int64_t head, int64_t first, int64_t n, const weir_kv_format format, const int rows, int tid
+)
 {
     const weir_coda_layer *const layer = call->layer;
-    const int64_t                dims = side == WEIR_KV_K
-                                            ? weir_coda_low_dims(layer)
-                                            : (layer->head_dim + LANE_WIDTH - 1) / LANE_WIDTH * LANE_WIDTH;
+    const int64_t dims = side == WEIR_KV_K
+                             ? weir_coda_low_dims(layer)
+                             : (layer->head_dim + LANE_WIDTH - 1) / LANE_WIDTH * LANE_WIDTH;
     const int64_t row_step = side == WEIR_KV_K ? 1 : dims, dim_step = side == WEIR_KV_K ? rows : 1;
     TEAM_BARRIER /* the last block was read */
         for (int r = 0; r < rows; r++)
     {
-        const int32_t      from = first + r < n ? work->candidates[first + r].from : -1;
-        const bool         is_there = first + r < n;
+        const int32_t from = first + r < n ? work->candidates[first + r].from : -1;
+        const bool is_there = first + r < n;
         const float *const fresh =
             coda_new_row(call, work, side, head, from < 0 && is_there ? ~from : 0);
         const coda_row old = coda_page_row(call, work, format, side, head, from < 0 ? 0 : from);
         for (int64_t i = tid; i < dims; i += LANE_THREADS) {
             const int64_t d = side == WEIR_KV_K ? coda_low_dim(layer, i) : i;
-            float         x = 0.0f;
+            float x = 0.0f;
             if (is_there && d < layer->head_dim)
                 x = from < 0 ? fresh[d] : coda_element(format, old.base, d * old.step);
             team->asked[r * row_step + i * dim_step] = x;
@@ -137,8 +140,8 @@ WEIR_INLINE void stage_candidates(route_memory *team, const coda_call *call, con
 }
 
 /* Dims [d, d + n) of a row of the pages whose dims lie side by side; lanes past n are zero. */
-WEIR_INLINE lane_float load_dims(const weir_kv_format format, const char *base, int64_t d,
-                                 int64_t n)
+WEIR_INLINE lane_float
+load_dims(const weir_kv_format format, const char *base, int64_t d, int64_t n)
 {
     if (n >= LANE_WIDTH) return kv_load_plain(format, base, d);
     float part[LANE_WIDTH] = { 0 };
@@ -146,19 +149,21 @@ WEIR_INLINE lane_float load_dims(const weir_kv_format format, const char *base, 
     return lane_load(part);
 }
 
-WEIR_INLINE void score_values(route_memory *team, const coda_call *call, const coda_work *work,
-                              int64_t head, int64_t first, int64_t n, const weir_kv_format format,
-                              const int rows, int tid)
+WEIR_INLINE void score_values(
+    route_memory *team, const coda_call *call, const coda_work *work, int64_t head, int64_t first,
+    int64_t n, const weir_kv_format format, const int rows, int tid
+)
 {
     const coda_bank *const bank = &work->exact;
-    const int64_t          dim = call->layer->head_dim,
+    const int64_t dim = call->layer->head_dim,
                   dims = (dim + LANE_WIDTH - 1) / LANE_WIDTH * LANE_WIDTH;
     stage_candidates(team, call, work, WEIR_KV_V, head, first, n, format, rows, tid);
     for (int64_t slot = tid; slot < work->state.head->n_open_exact; slot += LANE_THREADS) {
         lane_float sum[LANE_ROWS], squares = (lane_float)0.0f;
         if (!coda_is_used(work, bank->first_slot + slot)) continue;
-        const coda_row held = coda_page_row(call, work, format, WEIR_KV_V, head,
-                                            work->state.rows[bank->first_slot + slot]);
+        const coda_row held = coda_page_row(
+            call, work, format, WEIR_KV_V, head, work->state.rows[bank->first_slot + slot]
+        );
         UNROLL
         for (int r = 0; r < rows; r++) sum[r] = (lane_float)0.0f;
         for (int64_t d = 0; d < dim; d += LANE_WIDTH) {
@@ -178,15 +183,16 @@ WEIR_INLINE void score_values(route_memory *team, const coda_call *call, const c
 }
 
 /* Rows [row, row + LANE_WIDTH) of the pages with all staged candidates. */
-WEIR_INLINE void score_key_rows(const route_memory *team, const coda_call *call,
-                                const coda_work *work, int64_t head, int64_t row, int64_t first,
-                                int64_t n, const weir_kv_format format, const int rows)
+WEIR_INLINE void score_key_rows(
+    const route_memory *team, const coda_call *call, const coda_work *work, int64_t head,
+    int64_t row, int64_t first, int64_t n, const weir_kv_format format, const int rows
+)
 {
     const coda_bank *const bank = &work->summary;
     const int64_t dims = weir_coda_low_dims(call->layer), n_open = work->state.head->n_open_summary;
     const coda_row held = coda_page_row(call, work, format, WEIR_KV_K, head, row);
-    lane_float     sum[LANE_ROWS], squares = (lane_float)0.0f;
-    float          inverse[LANE_WIDTH], score[LANE_WIDTH];
+    lane_float sum[LANE_ROWS], squares = (lane_float)0.0f;
+    float inverse[LANE_WIDTH], score[LANE_WIDTH];
     UNROLL
     for (int r = 0; r < rows; r++) sum[r] = (lane_float)0.0f;
     for (int64_t i = 0; i < dims; i++) {
@@ -211,9 +217,10 @@ WEIR_INLINE void score_key_rows(const route_memory *team, const coda_call *call,
     }
 }
 
-WEIR_INLINE void score_keys(route_memory *team, const coda_call *call, const coda_work *work,
-                            int64_t head, int64_t first, int64_t n, const weir_kv_format format,
-                            const int rows, int tid)
+WEIR_INLINE void score_keys(
+    route_memory *team, const coda_call *call, const coda_work *work, int64_t head, int64_t first,
+    int64_t n, const weir_kv_format format, const int rows, int tid
+)
 {
     stage_candidates(team, call, work, WEIR_KV_K, head, first, n, format, rows, tid);
     for (int64_t row = tid * LANE_WIDTH; row < work->state.n_slots;
@@ -226,8 +233,10 @@ WEIR_INLINE void score_keys(route_memory *team, const coda_call *call, const cod
 }
 
 /* One bank, of one head. */
-WEIR_INLINE void score_bank(route_memory *team, const coda_call *call, const coda_work *work,
-                            weir_kv_side side, int64_t head, const weir_kv_format format, int tid)
+WEIR_INLINE void score_bank(
+    route_memory *team, const coda_call *call, const coda_work *work, weir_kv_side side,
+    int64_t head, const weir_kv_format format, int tid
+)
 {
     const int64_t n = side == WEIR_KV_V ? *work->exact.n : *work->summary.n;
     for (int64_t first = 0; first < n; first += LANE_ROWS) {
@@ -246,7 +255,7 @@ WEIR_INLINE void score_bank(route_memory *team, const coda_call *call, const cod
 WEIR_INLINE void average_scores(const coda_call *call, const coda_bank *bank, int tid)
 {
     const int64_t n = *bank->n * bank->n_slots, n_heads = call->layer->n_kv_heads;
-    float *const  mean = bank->scores;
+    float *const mean = bank->scores;
     for (int64_t h = 1; h < n_heads; h++) {
         const float *const of_head = bank->scores + h * bank->most * bank->n_slots;
         LANES

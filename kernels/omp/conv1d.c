@@ -14,8 +14,10 @@ enum {
 
 #pragma omp declare target
 /* weights[j][c] = taps[c][j]; lane by lane. `n_taps` is a constant where it is usual. */
-WEIR_INLINE void stage_taps(float (*restrict weights)[BLOCK], const float *restrict taps,
-                            const int64_t n_taps, int64_t n, int tid)
+WEIR_INLINE void stage_taps(
+    float (*restrict weights)[BLOCK], const float *restrict taps, const int64_t n_taps, int64_t n,
+    int tid
+)
 {
     LANES
     for (int64_t c = tid; c < n; c += LANE_THREADS)
@@ -24,10 +26,11 @@ WEIR_INLINE void stage_taps(float (*restrict weights)[BLOCK], const float *restr
 
 /* Channels [first, first + n) of one segment. taps [C, n_taps]; weights [TAPS_MAX][BLOCK], sums
  * [BLOCK] in team memory, lane by lane. */
-WEIR_INLINE void convolve(float *dst, const float *src, float *history, const float *taps,
-                          int64_t n_rows, int64_t n_channels, int64_t n_taps, int64_t first,
-                          int64_t n, float (*restrict weights)[BLOCK], float *restrict sums,
-                          int     tid)
+WEIR_INLINE void convolve(
+    float *dst, const float *src, float *history, const float *taps, int64_t n_rows,
+    int64_t n_channels, int64_t n_taps, int64_t first, int64_t n, float (*restrict weights)[BLOCK],
+    float *restrict sums, int tid
+)
 {
     if (n_taps == 4)
         stage_taps(weights, taps + first * 4, 4, n, tid);
@@ -39,7 +42,7 @@ WEIR_INLINE void convolve(float *dst, const float *src, float *history, const fl
         LANES
         for (int64_t c = tid; c < n; c += LANE_THREADS) sums[c] = 0.0f;
         for (int64_t j = 0; j < n_taps; j++) {
-            const int64_t      row = r - n_taps + 1 + j;
+            const int64_t row = r - n_taps + 1 + j;
             const float *const u =
                 (row >= 0 ? src + row * n_channels : history + (row + n_taps - 1) * n_channels) +
                 first;
@@ -52,7 +55,7 @@ WEIR_INLINE void convolve(float *dst, const float *src, float *history, const fl
     }
     for (int64_t i = 0; i < n_taps - 1;
          i++) { /* ascending: an entry is read before it is overwritten */
-        const int64_t      row = n_rows - n_taps + 1 + i;
+        const int64_t row = n_rows - n_taps + 1 + i;
         const float *const u =
             (row >= 0 ? src + row * n_channels : history + (row + n_taps - 1) * n_channels) + first;
         for (int64_t c = tid; c < n; c += LANE_THREADS) history[i * n_channels + first + c] = u[c];
@@ -64,10 +67,10 @@ static weir_status WEIR_K(conv1d)(const weir_kernel_context *context, const void
 {
     const weir_conv1d_args *const args = op_args;
     if (args->n_taps < 1 || args->n_taps > TAPS_MAX) return WEIR_EINVAL;
-    float *const       dst = args->dst;
+    float *const dst = args->dst;
     const float *const src = args->src, *const taps = args->taps;
     const weir_recurrent_segment *const segments = args->segments;
-    const int64_t                       n_channels = args->n_channels, n_taps = args->n_taps,
+    const int64_t n_channels = args->n_channels, n_taps = args->n_taps,
                   n_blocks = (n_channels + BLOCK - 1) / BLOCK;
     const int64_t n_units = args->n_segments * n_blocks;
     if (n_units <= 0) return WEIR_OK;
@@ -78,12 +81,14 @@ static weir_status WEIR_K(conv1d)(const weir_kernel_context *context, const void
         TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const weir_recurrent_segment *const segment = segments + u / n_blocks;
-            const int64_t                       first = u % n_blocks * BLOCK,
+            const int64_t first = u % n_blocks * BLOCK,
                           n = n_channels - first < BLOCK ? n_channels - first : BLOCK;
             if (segment->n_rows <= 0) continue;
-            convolve(dst + segment->first_row * n_channels, src + segment->first_row * n_channels,
-                     segment->conv_history, taps, segment->n_rows, n_channels, n_taps, first, n,
-                     weights, sums, lane_thread());
+            convolve(
+                dst + segment->first_row * n_channels, src + segment->first_row * n_channels,
+                segment->conv_history, taps, segment->n_rows, n_channels, n_taps, first, n, weights,
+                sums, lane_thread()
+            );
         }
     }
     return WEIR_OK;
@@ -91,11 +96,11 @@ static weir_status WEIR_K(conv1d)(const weir_kernel_context *context, const void
 
 /* Tolerance: up to 8 products in f32, which may cancel. */
 extern const weir_kernel WEIR_K_ROW(conv1d);
-const weir_kernel        WEIR_K_ROW(conv1d) = {
-           .op = WEIR_OP_CONV1D,
-           .backend = WEIR_BACKEND_OMP,
-           .name = WEIR_K_NAME("conv1d"),
-           .atol = 1e-6,
-           .rtol = 4e-6,
-           .run = WEIR_K(conv1d),
+const weir_kernel WEIR_K_ROW(conv1d) = {
+    .op = WEIR_OP_CONV1D,
+    .backend = WEIR_BACKEND_OMP,
+    .name = WEIR_K_NAME("conv1d"),
+    .atol = 1e-6,
+    .rtol = 4e-6,
+    .run = WEIR_K(conv1d),
 };

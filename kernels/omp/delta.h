@@ -25,18 +25,19 @@ WEIR_INLINE float square_sum(const float *x, int64_t n, float *partial, int tid)
 
 /* K head m of one row: its norms, and the gates of the V heads that use it. partial [LANE_THREADS]
  * is shared by the team. */
-WEIR_INLINE void factor_row(delta_factors *factors, const float *q, const float *k, const float *a,
-                            const float *b, const float *a_neg, const float *dt_bias,
-                            int64_t key_dim, int64_t n_k_heads, int64_t n_v_heads, int64_t m,
-                            bool tiled_heads, float *partial, int tid)
+WEIR_INLINE void factor_row(
+    delta_factors *factors, const float *q, const float *k, const float *a, const float *b,
+    const float *a_neg, const float *dt_bias, int64_t key_dim, int64_t n_k_heads, int64_t n_v_heads,
+    int64_t m, bool tiled_heads, float *partial, int tid
+)
 {
     const float q_scale =
         1.0f / sqrtf((square_sum(q, key_dim, partial, tid) + 1e-6f) * (float)key_dim);
-    const float   k_scale = 1.0f / sqrtf(square_sum(k, key_dim, partial, tid) + 1e-6f);
+    const float k_scale = 1.0f / sqrtf(square_sum(k, key_dim, partial, tid) + 1e-6f);
     const int64_t shared_by = n_v_heads / n_k_heads;
     for (int64_t j = tid; j < shared_by; j += LANE_THREADS) {
-        const int64_t        h = tiled_heads ? m + j * n_k_heads : m * shared_by + j;
-        const float          x = a[h] + dt_bias[h], softplus = x > 20.0f ? x : log1pf(expf(x));
+        const int64_t h = tiled_heads ? m + j * n_k_heads : m * shared_by + j;
+        const float x = a[h] + dt_bias[h], softplus = x > 20.0f ? x : log1pf(expf(x));
         delta_factors *const f = factors + h;
         f->log_decay = a_neg[h] * softplus;
         f->decay = expf(f->log_decay);
@@ -74,16 +75,17 @@ static inline bool delta_shape_ok(const weir_gated_delta_rule_args *args)
 }
 
 /* The factors of all rows: the first region of both forms. */
-static inline void delta_compute_factors(const weir_kernel_context        *context,
-                                         const weir_gated_delta_rule_args *args,
-                                         delta_factors                    *factors)
+static inline void delta_compute_factors(
+    const weir_kernel_context *context, const weir_gated_delta_rule_args *args,
+    delta_factors *factors
+)
 {
     const float *const q = args->q, *const k = args->k, *const a = args->a, *const b = args->b,
                        *const a_neg = args->a_neg, *const dt_bias = args->dt_bias;
     const int64_t n_k_heads = args->n_k_heads, n_v_heads = args->n_v_heads, key_dim = args->key_dim,
                   qkv_stride = args->qkv_stride;
     const int64_t ab_stride = args->ab_stride, n_units = delta_rows(args) * n_k_heads;
-    const bool    tiled_heads = args->tiled_heads;
+    const bool tiled_heads = args->tiled_heads;
 
     TEAMS(n_units, factors, q, k, a, b, a_neg, dt_bias)
     {
@@ -91,10 +93,11 @@ static inline void delta_compute_factors(const weir_kernel_context        *conte
         TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const int64_t row = u / n_k_heads, m = u % n_k_heads;
-            factor_row(factors + row * n_v_heads, q + row * qkv_stride + m * key_dim,
-                       k + row * qkv_stride + m * key_dim, a + row * ab_stride, b + row * ab_stride,
-                       a_neg, dt_bias, key_dim, n_k_heads, n_v_heads, m, tiled_heads, partial,
-                       lane_thread());
+            factor_row(
+                factors + row * n_v_heads, q + row * qkv_stride + m * key_dim,
+                k + row * qkv_stride + m * key_dim, a + row * ab_stride, b + row * ab_stride, a_neg,
+                dt_bias, key_dim, n_k_heads, n_v_heads, m, tiled_heads, partial, lane_thread()
+            );
         }
     }
 }

@@ -16,7 +16,7 @@ WEIR_INLINE float float_of(uint32_t bits)
 {
     const union {
         uint32_t u;
-        float    f;
+        float f;
     } x = { .u = bits };
     return x.f;
 }
@@ -26,7 +26,7 @@ WEIR_INLINE float half_of(uint16_t bits)
 {
     const uint32_t magnitude = bits & 0x7fffu, sign = (uint32_t)(bits & 0x8000u) << 16;
     const union {
-        float    f;
+        float f;
         uint32_t u;
     } x = { .f = float_of(magnitude << 13) * 0x1p112f };
     return float_of(x.u | sign | (magnitude >= 0x7c00u ? 0x7f800000u : 0u));
@@ -41,8 +41,9 @@ WEIR_INLINE float element(const uint8_t *row, int64_t i, const weir_dtype dtype)
     return half_of(bits16(block)) * (float)(int8_t)block[2 + i % 32];
 }
 
-WEIR_INLINE void copy_row(float *restrict dst, const uint8_t *restrict row, int64_t dim,
-                          const weir_dtype dtype, int tid)
+WEIR_INLINE void copy_row(
+    float *restrict dst, const uint8_t *restrict row, int64_t dim, const weir_dtype dtype, int tid
+)
 {
     LANES
     for (int64_t i = tid; i < dim; i += LANE_THREADS) dst[i] = element(row, i, dtype);
@@ -63,10 +64,10 @@ static weir_status WEIR_K(embed)(const weir_kernel_context *context, const void 
 {
     const weir_embed_args *const args = op_args;
     if (reject(NULL, args)) return WEIR_EUNSUPPORTED;
-    float *const         dst = args->dst;
+    float *const dst = args->dst;
     const uint8_t *const table = args->table;
     const int32_t *const ids = args->ids;
-    const int64_t        n_rows = args->n_rows, dim = args->dim,
+    const int64_t n_rows = args->n_rows, dim = args->dim,
                   row_bytes = (int64_t)weir_row_bytes(args->dtype, dim);
     const weir_dtype dtype = args->dtype;
     if (n_rows <= 0) return WEIR_OK;
@@ -87,12 +88,12 @@ static weir_status WEIR_K(embed)(const weir_kernel_context *context, const void 
 
 /* Tolerance: exact. */
 extern const weir_kernel WEIR_K_ROW(embed);
-const weir_kernel        WEIR_K_ROW(embed) = {
-           .op = WEIR_OP_EMBED,
-           .backend = WEIR_BACKEND_OMP,
-           .name = WEIR_K_NAME("embed"),
-           .atol = 0.0,
-           .rtol = 0.0,
-           .reject = reject,
-           .run = WEIR_K(embed),
+const weir_kernel WEIR_K_ROW(embed) = {
+    .op = WEIR_OP_EMBED,
+    .backend = WEIR_BACKEND_OMP,
+    .name = WEIR_K_NAME("embed"),
+    .atol = 0.0,
+    .rtol = 0.0,
+    .reject = reject,
+    .run = WEIR_K(embed),
 };

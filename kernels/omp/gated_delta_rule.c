@@ -39,18 +39,18 @@ typedef struct team_memory {
 
 typedef struct delta_row {
     const float *q, *k, *next_k, *v;
-    float       *out;
-    float        decay, beta, k_scale, q_scale;
+    float *out;
+    float decay, beta, k_scale, q_scale;
 } delta_row;
 
 #pragma omp declare target
 WEIR_INLINE int lane_of(int v, int tid) { return (v * LANE_GROUP + tid % LANE_GROUP) * LANE_WIDTH; }
 
 /* S^T k, this thread's share of key_dim. */
-WEIR_INLINE delta_lanes predict(const float *state, const float *k, int64_t key_dim,
-                                const int tiles, int tid)
+WEIR_INLINE delta_lanes
+predict(const float *state, const float *k, int64_t key_dim, const int tiles, int tid)
 {
-    lane_float  sum[UNIT_TILES][TILE_VECTORS][CHAINS];
+    lane_float sum[UNIT_TILES][TILE_VECTORS][CHAINS];
     delta_lanes total;
     UNROLL
     for (int n = 0; n < tiles * TILE_VECTORS * CHAINS; n++)
@@ -63,9 +63,10 @@ WEIR_INLINE delta_lanes predict(const float *state, const float *k, int64_t key_
             for (int n = 0; n < tiles; n++) {
                 UNROLL
                 for (int v = 0; v < TILE_VECTORS; v++)
-                    sum[n][v][c] =
-                        lane_fma(lane_load(state + (n * key_dim + i + c) * TILE + lane_of(v, tid)),
-                                 key, sum[n][v][c]);
+                    sum[n][v][c] = lane_fma(
+                        lane_load(state + (n * key_dim + i + c) * TILE + lane_of(v, tid)), key,
+                        sum[n][v][c]
+                    );
             }
         }
     }
@@ -80,9 +81,10 @@ WEIR_INLINE delta_lanes predict(const float *state, const float *k, int64_t key_
 
 /* S <- decay S + k d^T; out = S^T q and, if there is a next row, next = S^T next_k: this thread's
  * share of key_dim. */
-WEIR_INLINE void update(float *state, const delta_row *row, const delta_lanes *d, delta_lanes *out,
-                        delta_lanes *next, int64_t key_dim, const int tiles, const bool has_next,
-                        int tid)
+WEIR_INLINE void update(
+    float *state, const delta_row *row, const delta_lanes *d, delta_lanes *out, delta_lanes *next,
+    int64_t key_dim, const int tiles, const bool has_next, int tid
+)
 {
     lane_float out_sum[UNIT_TILES][TILE_VECTORS][CHAINS],
         next_sum[UNIT_TILES][TILE_VECTORS][CHAINS];
@@ -102,7 +104,7 @@ WEIR_INLINE void update(float *state, const delta_row *row, const delta_lanes *d
             for (int n = 0; n < tiles; n++) {
                 UNROLL
                 for (int v = 0; v < TILE_VECTORS; v++) {
-                    float *const     at = state + (n * key_dim + i + c) * TILE + lane_of(v, tid);
+                    float *const at = state + (n * key_dim + i + c) * TILE + lane_of(v, tid);
                     const lane_float x = lane_fma(key, d->x[n][v], lane_load(at) * row->decay);
                     lane_store(at, x);
                     out_sum[n][v][c] = lane_fma(x, query, out_sum[n][v][c]);
@@ -125,8 +127,9 @@ WEIR_INLINE void update(float *state, const delta_row *row, const delta_lanes *d
 
 /* Adds the shares of the threads over key_dim, in ascending order; alone on the host. (A team with
  * several has one tile per unit.) */
-WEIR_INLINE void add_shares(team_memory *team, delta_lanes *out, delta_lanes *next, int parity,
-                            int tid)
+WEIR_INLINE void add_shares(
+    team_memory *team, delta_lanes *out, delta_lanes *next, int parity, int tid
+)
 {
     if (KEY_THREADS == 1) return;
     UNROLL
@@ -147,16 +150,17 @@ WEIR_INLINE void add_shares(team_memory *team, delta_lanes *out, delta_lanes *ne
 
 /* One row: `predicted` holds S^T k on entry and S^T next_k on return. `width`: value dimensions of
  * the unit's tiles that exist. */
-WEIR_INLINE void step(team_memory *team, float *state, const delta_row *row, delta_lanes *predicted,
-                      int64_t key_dim, int64_t width, int parity, const int tiles,
-                      const bool has_next, int tid)
+WEIR_INLINE void step(
+    team_memory *team, float *state, const delta_row *row, delta_lanes *predicted, int64_t key_dim,
+    int64_t width, int parity, const int tiles, const bool has_next, int tid
+)
 {
     delta_lanes d, out;
     UNROLL
     for (int n = 0; n < tiles; n++) {
         UNROLL
         for (int v = 0; v < TILE_VECTORS; v++) {
-            const int        at = n * TILE + lane_of(v, tid);
+            const int at = n * TILE + lane_of(v, tid);
             const lane_float error = lane_load_part(row->v + at, width - at) -
                                      predicted->x[n][v] * (row->decay * row->k_scale);
             d.x[n][v] = error * (row->beta * row->k_scale);
@@ -177,47 +181,53 @@ WEIR_INLINE void step(team_memory *team, float *state, const delta_row *row, del
 
 /* Where the rows of a unit lie; pointers are to the first row of the segment. */
 typedef struct delta_unit {
-    const float         *q, *k, *v;
+    const float *q, *k, *v;
     const delta_factors *factors;
-    float               *out, *state;
-    int64_t              n_rows, qkv_stride, out_stride, factor_stride, key_dim, width;
+    float *out, *state;
+    int64_t n_rows, qkv_stride, out_stride, factor_stride, key_dim, width;
 } delta_unit;
 
 WEIR_INLINE void scan(team_memory *team, const delta_unit *unit, const int tiles, int tid)
 {
     const int64_t key_dim = unit->key_dim;
-    float *const  state = LANE_THREADS == 1 ? unit->state : team->state;
+    float *const state = LANE_THREADS == 1 ? unit->state : team->state;
     if (LANE_THREADS > 1) {
         for (int64_t i = tid / LANE_GROUP; i < key_dim; i += KEY_THREADS)
             for (int v = 0; v < TILE_VECTORS; v++)
-                lane_store(state + i * TILE + lane_of(v, tid),
-                           lane_load(unit->state + i * TILE + lane_of(v, tid)));
+                lane_store(
+                    state + i * TILE + lane_of(v, tid),
+                    lane_load(unit->state + i * TILE + lane_of(v, tid))
+                );
     }
     delta_lanes predicted = predict(state, unit->k, key_dim, tiles, tid), none = predicted;
     add_shares(team, &none, &predicted, 1, tid);
     for (int64_t r = 0; r < unit->n_rows; r++) {
         const delta_factors *const f = unit->factors + r * unit->factor_stride;
-        const delta_row            row = { .q = unit->q + r * unit->qkv_stride,
-                                           .k = unit->k + r * unit->qkv_stride,
-                                           .next_k = unit->k + (r + 1) * unit->qkv_stride,
-                                           .v = unit->v + r * unit->qkv_stride,
-                                           .out = unit->out + r * unit->out_stride,
-                                           .decay = f->decay,
-                                           .beta = f->beta,
-                                           .k_scale = f->k_scale,
-                                           .q_scale = f->q_scale };
+        const delta_row row = { .q = unit->q + r * unit->qkv_stride,
+                                .k = unit->k + r * unit->qkv_stride,
+                                .next_k = unit->k + (r + 1) * unit->qkv_stride,
+                                .v = unit->v + r * unit->qkv_stride,
+                                .out = unit->out + r * unit->out_stride,
+                                .decay = f->decay,
+                                .beta = f->beta,
+                                .k_scale = f->k_scale,
+                                .q_scale = f->q_scale };
         if (r + 1 < unit->n_rows)
-            step(team, state, &row, &predicted, key_dim, unit->width, (int)(r & 1), tiles, true,
-                 tid);
+            step(
+                team, state, &row, &predicted, key_dim, unit->width, (int)(r & 1), tiles, true, tid
+            );
         else
-            step(team, state, &row, &predicted, key_dim, unit->width, (int)(r & 1), tiles, false,
-                 tid);
+            step(
+                team, state, &row, &predicted, key_dim, unit->width, (int)(r & 1), tiles, false, tid
+            );
     }
     if (LANE_THREADS > 1) {
         for (int64_t i = tid / LANE_GROUP; i < key_dim; i += KEY_THREADS)
             for (int v = 0; v < TILE_VECTORS; v++)
-                lane_store(unit->state + i * TILE + lane_of(v, tid),
-                           lane_load(state + i * TILE + lane_of(v, tid)));
+                lane_store(
+                    unit->state + i * TILE + lane_of(v, tid),
+                    lane_load(state + i * TILE + lane_of(v, tid))
+                );
     }
     TEAM_BARRIER
 }
@@ -246,7 +256,7 @@ static weir_status WEIR_K(gated_delta_rule)(const weir_kernel_context *context, 
     delta_factors *const factors = context->scratch;
     delta_compute_factors(context, args, factors);
 
-    float *const       out = args->out;
+    float *const out = args->out;
     const float *const q = args->q, *const k = args->k, *const v = args->v;
     const weir_recurrent_segment *const segments = args->segments;
     const int64_t n_k_heads = args->n_k_heads, key_dim = args->key_dim, value_dim = args->value_dim,
@@ -261,7 +271,7 @@ static weir_status WEIR_K(gated_delta_rule)(const weir_kernel_context *context, 
             const weir_recurrent_segment *const segment = segments + u / (n_v_heads * groups);
             const int64_t h = u / groups % n_v_heads, tile = u % groups * unit_tiles,
                           row = segment->first_row;
-            const int64_t    m = delta_k_head(h, n_k_heads, n_v_heads, tiled_heads);
+            const int64_t m = delta_k_head(h, n_k_heads, n_v_heads, tiled_heads);
             const delta_unit unit = { .q = q + row * qkv_stride + m * key_dim,
                                       .k = k + row * qkv_stride + m * key_dim,
                                       .v = v + row * qkv_stride + h * value_dim + tile * TILE,
@@ -287,13 +297,13 @@ static weir_status WEIR_K(gated_delta_rule)(const weir_kernel_context *context, 
 /* Tolerance: the state carries rounding of some 1e-7 per token, which the decay and the corrections
  * keep from growing. */
 extern const weir_kernel WEIR_K_ROW(gated_delta_rule);
-const weir_kernel        WEIR_K_ROW(gated_delta_rule) = {
-           .op = WEIR_OP_GATED_DELTA_RULE,
-           .backend = WEIR_BACKEND_OMP,
-           .name = WEIR_K_NAME("gated_delta_rule.scan"),
-           .atol = 1e-5,
-           .rtol = 2e-5,
-           .reject = reject,
-           .scratch = scratch,
-           .run = WEIR_K(gated_delta_rule),
+const weir_kernel WEIR_K_ROW(gated_delta_rule) = {
+    .op = WEIR_OP_GATED_DELTA_RULE,
+    .backend = WEIR_BACKEND_OMP,
+    .name = WEIR_K_NAME("gated_delta_rule.scan"),
+    .atol = 1e-5,
+    .rtol = 2e-5,
+    .reject = reject,
+    .scratch = scratch,
+    .run = WEIR_K(gated_delta_rule),
 };

@@ -41,10 +41,10 @@ typedef struct chunk_record {
 
 /* Rows of one head in one chunk; pointers are to the first row. */
 typedef struct chunk_rows {
-    const float         *q, *k, *v;
+    const float *q, *k, *v;
     const delta_factors *factors;
-    float               *out;
-    int64_t              n, qkv_stride, out_stride, factor_stride, key_dim, width;
+    float *out;
+    int64_t n, qkv_stride, out_stride, factor_stride, key_dim, width;
 } chunk_rows;
 
 #pragma omp declare target
@@ -58,8 +58,10 @@ WEIR_INLINE int64_t chunks_of(const weir_recurrent_segment *segment)
 }
 
 /* One row i of A and P. sums [CHUNK] of log decays. */
-WEIR_INLINE void relate_row(chunk_record *record, const float *transposed, const chunk_rows *rows,
-                            const double *sums, int64_t i, int tid)
+WEIR_INLINE void relate_row(
+    chunk_record *record, const float *transposed, const chunk_rows *rows, const double *sums,
+    int64_t i, int tid
+)
 {
     const float *const q = rows->q + i * rows->qkv_stride, *const k =
                                                                rows->k + i * rows->qkv_stride;
@@ -69,8 +71,9 @@ WEIR_INLINE void relate_row(chunk_record *record, const float *transposed, const
     for (int64_t d = 0; d < rows->key_dim; d++) {
         UNROLL
         for (int v = 0; v < PAIR_VECTORS; v++) {
-            const lane_float x = lane_load(transposed + d * CHUNK +
-                                           (v * PAIR_GROUP + tid % PAIR_GROUP) * LANE_WIDTH);
+            const lane_float x = lane_load(
+                transposed + d * CHUNK + (v * PAIR_GROUP + tid % PAIR_GROUP) * LANE_WIDTH
+            );
             kk[v] = lane_fma((lane_float)k[d], x, kk[v]);
             qk[v] = lane_fma((lane_float)q[d], x, qk[v]);
         }
@@ -79,11 +82,11 @@ WEIR_INLINE void relate_row(chunk_record *record, const float *transposed, const
     UNROLL
     for (int v = 0; v < PAIR_VECTORS; v++) {
         const int first = (v * PAIR_GROUP + tid % PAIR_GROUP) * LANE_WIDTH;
-        float     key[LANE_WIDTH], query[LANE_WIDTH];
+        float key[LANE_WIDTH], query[LANE_WIDTH];
         lane_store(key, kk[v]);
         lane_store(query, qk[v]);
         for (int l = 0; l < LANE_WIDTH; l++) {
-            const int   j = first + l;
+            const int j = first + l;
             const float fade =
                 j <= i ? lane_exp((float)(sums[i] - sums[j])) * record->k_scale[j] : 0.0f;
             record->a[i][j] = j < i ? f->beta * f->k_scale * key[l] * fade : 0.0f;
@@ -93,8 +96,9 @@ WEIR_INLINE void relate_row(chunk_record *record, const float *transposed, const
 }
 
 /* All of a record. sums [CHUNK] is team memory. */
-WEIR_INLINE void relate_chunk(chunk_record *record, float *transposed, const chunk_rows *rows,
-                              double *sums, int tid)
+WEIR_INLINE void relate_chunk(
+    chunk_record *record, float *transposed, const chunk_rows *rows, double *sums, int tid
+)
 {
     for (int64_t i = tid; i < CHUNK; i += LANE_THREADS) {
         const bool exists = i < rows->n;
@@ -125,11 +129,13 @@ WEIR_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* K S and Q S of rows [i0, i0 + BLOCK); then the right-hand side to `d` and the first part of the
  * output to `o`, both [CHUNK][TILE]. */
-WEIR_INLINE void project(const chunk_record *record, const chunk_rows *rows, const float *state,
-                         float (*d)[TILE], float (*o)[TILE], int64_t i0, int tid)
+WEIR_INLINE void project(
+    const chunk_record *record, const chunk_rows *rows, const float *state, float (*d)[TILE],
+    float (*o)[TILE], int64_t i0, int tid
+)
 {
     lane_float ks[BLOCK][TILE_VECTORS], qs[BLOCK][TILE_VECTORS];
-    int64_t    at[BLOCK];
+    int64_t at[BLOCK];
     UNROLL
     for (int r = 0; r < BLOCK; r++) {
         at[r] = least(i0 + r, rows->n - 1) * rows->qkv_stride;
@@ -154,18 +160,22 @@ WEIR_INLINE void project(const chunk_record *record, const chunk_rows *rows, con
         UNROLL
         for (int v = 0; v < TILE_VECTORS; v++) {
             const lane_float value = lane_load_part(
-                rows->v + i * rows->qkv_stride + lane_of(v, tid), rows->width - lane_of(v, tid));
-            lane_store(&d[i][lane_of(v, tid)],
-                       (value - ks[r][v] * (record->decay[i] * record->k_scale[i])) *
-                           record->beta[i]);
+                rows->v + i * rows->qkv_stride + lane_of(v, tid), rows->width - lane_of(v, tid)
+            );
+            lane_store(
+                &d[i][lane_of(v, tid)],
+                (value - ks[r][v] * (record->decay[i] * record->k_scale[i])) * record->beta[i]
+            );
             lane_store(&o[i][lane_of(v, tid)], qs[r][v] * (record->decay[i] * record->q_scale[i]));
         }
     }
 }
 
 /* sum[r] += sign * sum over j in [0, end) of m[i0 + r][j] d[j] */
-WEIR_INLINE void combine(lane_float (*sum)[TILE_VECTORS], const float (*m)[CHUNK],
-                         const float (*d)[TILE], int64_t i0, int64_t end, const float sign, int tid)
+WEIR_INLINE void combine(
+    lane_float (*sum)[TILE_VECTORS], const float (*m)[CHUNK], const float (*d)[TILE], int64_t i0,
+    int64_t end, const float sign, int tid
+)
 {
     for (int64_t j = 0; j < end; j++) {
         UNROLL
@@ -204,8 +214,10 @@ WEIR_INLINE void substitute(const chunk_record *record, float (*d)[TILE], int64_
 }
 
 /* out of rows [i0, i0 + BLOCK): o + P d */
-WEIR_INLINE void write_out(const chunk_record *record, const chunk_rows *rows,
-                           const float (*d)[TILE], float (*o)[TILE], int64_t i0, int tid)
+WEIR_INLINE void write_out(
+    const chunk_record *record, const chunk_rows *rows, const float (*d)[TILE], float (*o)[TILE],
+    int64_t i0, int tid
+)
 {
     lane_float x[BLOCK][TILE_VECTORS];
     UNROLL
@@ -219,14 +231,18 @@ WEIR_INLINE void write_out(const chunk_record *record, const chunk_rows *rows,
         if (i0 + r >= rows->n) break;
         UNROLL
         for (int v = 0; v < TILE_VECTORS; v++)
-            lane_store_part(rows->out + (i0 + r) * rows->out_stride + lane_of(v, tid), x[r][v],
-                            rows->width - lane_of(v, tid));
+            lane_store_part(
+                rows->out + (i0 + r) * rows->out_stride + lane_of(v, tid), x[r][v],
+                rows->width - lane_of(v, tid)
+            );
     }
 }
 
 /* Rows [i0, i0 + BLOCK) of the state: exp(G_n) S + sum over j of rest_j k_j d_j. */
-WEIR_INLINE void move_state(const chunk_record *record, const chunk_rows *rows, float *state,
-                            const float (*d)[TILE], int64_t i0, int tid)
+WEIR_INLINE void move_state(
+    const chunk_record *record, const chunk_rows *rows, float *state, const float (*d)[TILE],
+    int64_t i0, int tid
+)
 {
     lane_float x[BLOCK][TILE_VECTORS];
     UNROLL
@@ -244,7 +260,8 @@ WEIR_INLINE void move_state(const chunk_record *record, const chunk_rows *rows, 
             for (int r = 0; r < BLOCK; r++)
                 x[r][v] = lane_fma(
                     (lane_float)rows->k[j * rows->qkv_stride + least(i0 + r, rows->key_dim - 1)],
-                    delta, x[r][v]);
+                    delta, x[r][v]
+                );
         }
     }
     UNROLL
@@ -257,8 +274,10 @@ WEIR_INLINE void move_state(const chunk_record *record, const chunk_rows *rows, 
 }
 
 /* One tile over one chunk. d, o [CHUNK][TILE] are team memory. */
-WEIR_INLINE void sweep_chunk(const chunk_record *record, const chunk_rows *rows, float *state,
-                             float (*d)[TILE], float (*o)[TILE], int                    tid)
+WEIR_INLINE void sweep_chunk(
+    const chunk_record *record, const chunk_rows *rows, float *state, float (*d)[TILE],
+    float (*o)[TILE], int tid
+)
 {
     const int64_t start = tid / LANE_GROUP * BLOCK, step = ROW_THREADS * BLOCK;
     for (int64_t i0 = start; i0 < rows->n; i0 += step) project(record, rows, state, d, o, i0, tid);
@@ -274,8 +293,10 @@ WEIR_INLINE void sweep_chunk(const chunk_record *record, const chunk_rows *rows,
 #pragma omp end declare target
 
 /* The first region: records of all chunks and V heads. */
-static void relate(const weir_kernel_context *context, const weir_gated_delta_rule_args *args,
-                   const delta_factors *factors, float *records, int64_t n_units)
+static void relate(
+    const weir_kernel_context *context, const weir_gated_delta_rule_args *args,
+    const delta_factors *factors, float *records, int64_t n_units
+)
 {
     const float *const q = args->q, *const k = args->k;
     const weir_recurrent_segment *const segments = args->segments;
@@ -290,16 +311,16 @@ static void relate(const weir_kernel_context *context, const weir_gated_delta_ru
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const weir_recurrent_segment *segment = segments;
             const int64_t h = u % n_v_heads, m = delta_k_head(h, n_k_heads, n_v_heads, tiled_heads);
-            int64_t       chunk = u / n_v_heads;
+            int64_t chunk = u / n_v_heads;
             for (; chunk >= chunks_of(segment); segment++) chunk -= chunks_of(segment);
-            const int64_t       row = segment->first_row + chunk * CHUNK;
-            const chunk_rows    rows = { .q = q + row * qkv_stride + m * key_dim,
-                                         .k = k + row * qkv_stride + m * key_dim,
-                                         .factors = factors + row * n_v_heads + h,
-                                         .n = least(segment->n_rows - chunk * CHUNK, CHUNK),
-                                         .qkv_stride = qkv_stride,
-                                         .factor_stride = n_v_heads,
-                                         .key_dim = key_dim };
+            const int64_t row = segment->first_row + chunk * CHUNK;
+            const chunk_rows rows = { .q = q + row * qkv_stride + m * key_dim,
+                                      .k = k + row * qkv_stride + m * key_dim,
+                                      .factors = factors + row * n_v_heads + h,
+                                      .n = least(segment->n_rows - chunk * CHUNK, CHUNK),
+                                      .qkv_stride = qkv_stride,
+                                      .factor_stride = n_v_heads,
+                                      .key_dim = key_dim };
             chunk_record *const record = (chunk_record *)(records + u * record_floats(key_dim));
             relate_chunk(record, (float *)(record + 1), &rows, sums, lane_thread());
         }
@@ -326,19 +347,20 @@ static size_t scratch(const void *op_args)
            (size_t)(count_records(args) * record_floats(args->key_dim)) * sizeof(float);
 }
 
-static weir_status WEIR_K(gated_delta_rule_chunk)(const weir_kernel_context *context,
-                                                  const void                *op_args)
+static weir_status WEIR_K(gated_delta_rule_chunk)(
+    const weir_kernel_context *context, const void *op_args
+)
 {
     const weir_gated_delta_rule_args *const args = op_args;
     if (!delta_shape_ok(args) || context->scratch_bytes < scratch(args)) return WEIR_EINVAL;
     const int64_t n_records = count_records(args);
     if (n_records <= 0) return WEIR_OK;
     delta_factors *const factors = context->scratch;
-    float *const         records = (float *)((char *)context->scratch + factor_bytes_aligned(args));
+    float *const records = (float *)((char *)context->scratch + factor_bytes_aligned(args));
     delta_compute_factors(context, args, factors);
     relate(context, args, factors, records, n_records);
 
-    float *const       out = args->out;
+    float *const out = args->out;
     const float *const q = args->q, *const k = args->k, *const v = args->v;
     const weir_recurrent_segment *const segments = args->segments;
     const int64_t n_k_heads = args->n_k_heads, n_v_heads = args->n_v_heads, key_dim = args->key_dim,
@@ -354,25 +376,27 @@ static weir_status WEIR_K(gated_delta_rule_chunk)(const weir_kernel_context *con
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const int64_t s = u / (n_v_heads * tiles), h = u / tiles % n_v_heads, tile = u % tiles;
             const int64_t m = delta_k_head(h, n_k_heads, n_v_heads, tiled_heads);
-            int64_t       first = 0; /* chunks of the segments before */
+            int64_t first = 0; /* chunks of the segments before */
             for (int64_t before = 0; before < s; before++) first += chunks_of(segments + before);
             for (int64_t chunk = 0; chunk < chunks_of(segments + s); chunk++) {
-                const int64_t             row = segments[s].first_row + chunk * CHUNK;
-                const chunk_rows          rows = { .q = q + row * qkv_stride + m * key_dim,
-                                                   .k = k + row * qkv_stride + m * key_dim,
-                                                   .v = v + row * qkv_stride + h * value_dim + tile * TILE,
-                                                   .out =
-                                                       out + (row * n_v_heads + h) * value_dim + tile * TILE,
-                                                   .n = least(segments[s].n_rows - chunk * CHUNK, CHUNK),
-                                                   .qkv_stride = qkv_stride,
-                                                   .out_stride = n_v_heads * value_dim,
-                                                   .key_dim = key_dim,
-                                                   .width = value_dim - tile * TILE };
+                const int64_t row = segments[s].first_row + chunk * CHUNK;
+                const chunk_rows rows = { .q = q + row * qkv_stride + m * key_dim,
+                                          .k = k + row * qkv_stride + m * key_dim,
+                                          .v = v + row * qkv_stride + h * value_dim + tile * TILE,
+                                          .out =
+                                              out + (row * n_v_heads + h) * value_dim + tile * TILE,
+                                          .n = least(segments[s].n_rows - chunk * CHUNK, CHUNK),
+                                          .qkv_stride = qkv_stride,
+                                          .out_stride = n_v_heads * value_dim,
+                                          .key_dim = key_dim,
+                                          .width = value_dim - tile * TILE };
                 const chunk_record *const record =
                     (const chunk_record *)(records + ((first + chunk) * n_v_heads + h) *
                                                          record_floats(key_dim));
-                sweep_chunk(record, &rows, segments[s].state + (h * tiles + tile) * key_dim * TILE,
-                            d, o, lane_thread());
+                sweep_chunk(
+                    record, &rows, segments[s].state + (h * tiles + tile) * key_dim * TILE, d, o,
+                    lane_thread()
+                );
             }
         }
     }
@@ -381,12 +405,12 @@ static weir_status WEIR_K(gated_delta_rule_chunk)(const weir_kernel_context *con
 
 /* Tolerance: as the scan; products of up to 64 decays are formed at once. */
 extern const weir_kernel WEIR_K_ROW(gated_delta_rule_chunk);
-const weir_kernel        WEIR_K_ROW(gated_delta_rule_chunk) = {
-           .op = WEIR_OP_GATED_DELTA_RULE,
-           .backend = WEIR_BACKEND_OMP,
-           .name = WEIR_K_NAME("gated_delta_rule.chunk"),
-           .atol = 1e-5,
-           .rtol = 2e-5,
-           .scratch = scratch,
-           .run = WEIR_K(gated_delta_rule_chunk),
+const weir_kernel WEIR_K_ROW(gated_delta_rule_chunk) = {
+    .op = WEIR_OP_GATED_DELTA_RULE,
+    .backend = WEIR_BACKEND_OMP,
+    .name = WEIR_K_NAME("gated_delta_rule.chunk"),
+    .atol = 1e-5,
+    .rtol = 2e-5,
+    .scratch = scratch,
+    .run = WEIR_K(gated_delta_rule_chunk),
 };

@@ -7,8 +7,10 @@
 
 #pragma omp declare target
 /* partial [LANE_THREADS] is shared by the team. */
-WEIR_INLINE void norm_row(float *dst, const float *src, const float *gate, const float *weight,
-                          int64_t dim, float eps, float *partial, int tid)
+WEIR_INLINE void norm_row(
+    float *dst, const float *src, const float *gate, const float *weight, int64_t dim, float eps,
+    float *partial, int tid
+)
 {
     float sum = 0.0f;
     LANES_SUM(sum)
@@ -25,10 +27,10 @@ static weir_status WEIR_K(gated_rmsnorm)(const weir_kernel_context *context, con
 {
     const weir_gated_rmsnorm_args *const args = op_args;
     if (args->dim <= 0) return WEIR_EINVAL;
-    float *const       dst = args->dst;
+    float *const dst = args->dst;
     const float *const src = args->src, *const gate = args->gate, *const weight = args->weight;
     const int64_t n_rows = args->n_rows, dim = args->dim;
-    const float   eps = args->eps;
+    const float eps = args->eps;
     if (n_rows <= 0) return WEIR_OK;
 
     TEAMS(n_rows, dst, src, gate, weight)
@@ -36,19 +38,21 @@ static weir_status WEIR_K(gated_rmsnorm)(const weir_kernel_context *context, con
         float partial[LANE_THREADS];
         TEAM_LANES
         for (int64_t r = lane_first_unit(); r < n_rows; r += lane_unit_step())
-            norm_row(dst + r * dim, src + r * dim, gate + r * dim, weight, dim, eps, partial,
-                     lane_thread());
+            norm_row(
+                dst + r * dim, src + r * dim, gate + r * dim, weight, dim, eps, partial,
+                lane_thread()
+            );
     }
     return WEIR_OK;
 }
 
 /* Tolerance: as rmsnorm, and silu's exponential adds 2e-7. */
 extern const weir_kernel WEIR_K_ROW(gated_rmsnorm);
-const weir_kernel        WEIR_K_ROW(gated_rmsnorm) = {
-           .op = WEIR_OP_GATED_RMSNORM,
-           .backend = WEIR_BACKEND_OMP,
-           .name = WEIR_K_NAME("gated_rmsnorm"),
-           .atol = 1e-7,
-           .rtol = 3e-6,
-           .run = WEIR_K(gated_rmsnorm),
+const weir_kernel WEIR_K_ROW(gated_rmsnorm) = {
+    .op = WEIR_OP_GATED_RMSNORM,
+    .backend = WEIR_BACKEND_OMP,
+    .name = WEIR_K_NAME("gated_rmsnorm"),
+    .atol = 1e-7,
+    .rtol = 3e-6,
+    .run = WEIR_K(gated_rmsnorm),
 };

@@ -17,18 +17,18 @@ enum {
 };
 
 typedef struct products_call {
-    float                 *out;
-    const float           *vectors, *lengths;
+    float *out;
+    const float *vectors, *lengths;
     const weir_kv_segment *rows;
-    int64_t                n_vectors, out_stride, key_dim, n_pairs;
-    weir_kv_format         k_format, k_sinks; /* the first n_sinks pages have the second */
-    int32_t                n_sinks;
-    bool                   is_interleaved;
+    int64_t n_vectors, out_stride, key_dim, n_pairs;
+    weir_kv_format k_format, k_sinks; /* the first n_sinks pages have the second */
+    int32_t n_sinks;
+    bool is_interleaved;
 } products_call;
 
 typedef struct products_memory {
     team_memory tile;
-    float       lengths[UNIT_BLOCKS * PAIRS_MAX * LANE_ROWS]; /* [block][n_pairs][rows] */
+    float lengths[UNIT_BLOCKS * PAIRS_MAX * LANE_ROWS]; /* [block][n_pairs][rows] */
     _Alignas(64) float other[TILE * KV_GROUP]; /* the second dims of pairs, [32 dims][32 slots] */
 } products_memory;
 
@@ -46,32 +46,34 @@ WEIR_INLINE bool is_rotated(const products_call *call)
 
 WEIR_INLINE tile_source key_source(const products_call *call, int32_t slot)
 {
-    const int32_t        page = slot / WEIR_PAGE_TOKENS;
+    const int32_t page = slot / WEIR_PAGE_TOKENS;
     const weir_kv_format format = format_of(call, page);
-    const char *const    open =
+    const char *const open =
         READS_CODED && call->rows->open_pages && weir_kv_needs_open(format)
-               ? (const char *)call->rows->open_pages[page - call->rows->n_past / WEIR_PAGE_TOKENS]
-               : NULL;
+            ? (const char *)call->rows->open_pages[page - call->rows->n_past / WEIR_PAGE_TOKENS]
+            : NULL;
     return (tile_source){ .part = open ? open : (const char *)call->rows->pages[page],
                           .token = slot % WEIR_PAGE_TOKENS,
                           .format = open ? WEIR_KV_F16 : format };
 }
 
 /* Rows [first, first + n) of from [.., dim] to [register block][dim][rows]; rows past n are 0. */
-WEIR_INLINE void stage_rows(float *to, const float *from, int64_t dim, int64_t first, int64_t n,
-                            bool signs, int tid)
+WEIR_INLINE void stage_rows(
+    float *to, const float *from, int64_t dim, int64_t first, int64_t n, bool signs, int tid
+)
 {
     for (int64_t r = 0; r < UNIT_ROWS && r < (n + LANE_ROWS - 1) / LANE_ROWS * LANE_ROWS; r++) {
         const float *const row = from + (first + r) * dim;
-        float *const       staged = to + r / LANE_ROWS * dim * LANE_ROWS + r % LANE_ROWS;
+        float *const staged = to + r / LANE_ROWS * dim * LANE_ROWS + r % LANE_ROWS;
         for (int64_t d = tid; d < dim; d += LANE_THREADS)
             staged[d * LANE_ROWS] =
                 r < n ? row[d] * (signs ? weir_kv_sign(WEIR_KV_K, d) : 1.0f) : 0.0f;
     }
 }
 
-WEIR_INLINE void stage_vectors(products_memory *team, const products_call *call, int64_t first,
-                               int64_t n, int tid)
+WEIR_INLINE void stage_vectors(
+    products_memory *team, const products_call *call, int64_t first, int64_t n, int tid
+)
 {
     const bool turbo = is_rotated(call);
     TEAM_BARRIER
@@ -84,8 +86,10 @@ WEIR_INLINE void stage_vectors(products_memory *team, const products_call *call,
 }
 
 /* Dims of the group of 32 that `dim` is in, to block [32 dims][32 slots]. */
-WEIR_NOINLINE void expand_group(float *block, const char *part, weir_kv_format page_format,
-                                int64_t key_dim, int64_t tile, int64_t dim, int tid)
+WEIR_NOINLINE void expand_group(
+    float *block, const char *part, weir_kv_format page_format, int64_t key_dim, int64_t tile,
+    int64_t dim, int tid
+)
 {
 #define KV_FORMAT_STATEMENT                                                                        \
     kv_expand_k(block, part, format, key_dim, tile, dim / KV_GROUP * KV_GROUP, tid);
@@ -110,8 +114,9 @@ WEIR_INLINE pair_run run_of(const products_call *call, int64_t f)
     return (pair_run){ first, second, n, step };
 }
 
-WEIR_INLINE void find_lengths(products_memory *team, const tile_source *k,
-                              const products_call *call, pair_run run, int tid)
+WEIR_INLINE void find_lengths(
+    products_memory *team, const tile_source *k, const products_call *call, pair_run run, int tid
+)
 {
     float *const first = team->tile.expanded, *const second =
                                                   call->is_interleaved ? first : team->other;
@@ -122,7 +127,7 @@ WEIR_INLINE void find_lengths(products_memory *team, const tile_source *k,
     TEAM_BARRIER
     /* a thread's own columns, ascending: none is written before it was read */
     for (int64_t i = 0; i < run.n; i++) {
-        const float *const        a = first + (run.first % KV_GROUP + i * run.step) * TILE,
+        const float *const a = first + (run.first % KV_GROUP + i * run.step) * TILE,
                            *const b = second + (run.second % KV_GROUP + i * run.step) * TILE;
         for (int64_t t = tid * LANE_WIDTH; t < TILE; t += LANE_THREADS * LANE_WIDTH) {
             const lane_float x = lane_load(a + t), y = lane_load(b + t);
@@ -132,24 +137,30 @@ WEIR_INLINE void find_lengths(products_memory *team, const tile_source *k,
     TEAM_BARRIER
 }
 
-WEIR_INLINE void add_lengths(products_memory *team, row_block *blocks, const tile_source *k,
-                             const products_call *call, int n_blocks, int tid)
+WEIR_INLINE void add_lengths(
+    products_memory *team, row_block *blocks, const tile_source *k, const products_call *call,
+    int n_blocks, int tid
+)
 {
     const key_tile lengths = { .codes = (const char *)team->tile.expanded };
     for (int64_t f = 0; f < call->n_pairs;) {
         const pair_run run = run_of(call, f);
         find_lengths(team, k, call, run, tid);
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
-            score_plain(blocks[b].score, team->lengths + (b * call->n_pairs + f) * LANE_ROWS,
-                        lengths, lengths, run.n, WEIR_KV_F32, LANE_ROWS, tid);
+            score_plain(
+                blocks[b].score, team->lengths + (b * call->n_pairs + f) * LANE_ROWS, lengths,
+                lengths, run.n, WEIR_KV_F32, LANE_ROWS, tid
+            );
         f += run.n;
     }
     TEAM_BARRIER
 }
 
 /* The tile's products of block b to the outputs. */
-WEIR_INLINE void put_products(const products_call *call, const row_block *block, int64_t first,
-                              int64_t n, int32_t slot, int tid)
+WEIR_INLINE void put_products(
+    const products_call *call, const row_block *block, int64_t first, int64_t n, int32_t slot,
+    int tid
+)
 {
     const int32_t begin = call->rows->n_past, end = begin + call->rows->n_rows;
     UNROLL
@@ -158,7 +169,7 @@ WEIR_INLINE void put_products(const products_call *call, const row_block *block,
         UNROLL
         for (int v = 0; v < TILE_VECTORS; v++) {
             const int32_t at = slot + (int32_t)token_of(v, tid);
-            float *const  out = call->out + (first + row) * call->out_stride + at - begin;
+            float *const out = call->out + (first + row) * call->out_stride + at - begin;
             if (row >= n) continue;
             if (at >= begin) {
                 lane_store_part(out, block->score[r][v], end - at);
@@ -173,14 +184,16 @@ WEIR_INLINE void put_products(const products_call *call, const row_block *block,
 }
 
 /* Vectors [first, first + n) with the tiles of slots [slot, end). */
-WEIR_INLINE void run_unit(products_memory *team, const products_call *call, int64_t first,
-                          int64_t n, int32_t slot, int32_t end, int tid)
+WEIR_INLINE void run_unit(
+    products_memory *team, const products_call *call, int64_t first, int64_t n, int32_t slot,
+    int32_t end, int tid
+)
 {
     row_block blocks[UNIT_BLOCKS];
     const int n_blocks = (int)((n + LANE_ROWS - 1) / LANE_ROWS);
     stage_vectors(team, call, first, n, tid);
     for (; slot < end; slot += TILE) {
-        tile_source       k = key_source(call, slot);
+        tile_source k = key_source(call, slot);
         const tile_source next = slot + TILE < end ? key_source(call, slot + TILE) : k;
         if (is_rotated(call)) turn_keys(&team->tile, &k, call->key_dim, tid);
         score_tile(&team->tile, blocks, &k, &next, call->key_dim, n_blocks, LANE_ROWS, tid);
@@ -191,16 +204,19 @@ WEIR_INLINE void run_unit(products_memory *team, const products_call *call, int6
     }
 }
 
-WEIR_INLINE void run_units(products_memory *team, const products_call *call, int64_t n_units,
-                           int64_t n_blocks, int tid)
+WEIR_INLINE void run_units(
+    products_memory *team, const products_call *call, int64_t n_units, int64_t n_blocks, int tid
+)
 {
     const int32_t begin = call->rows->n_past / TILE * TILE,
                   past = call->rows->n_past + call->rows->n_rows;
     for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
         const int64_t first = u % n_blocks * UNIT_ROWS, left = call->n_vectors - first;
         const int32_t slot = begin + (int32_t)(u / n_blocks) * SLOTS;
-        run_unit(team, call, first, left < UNIT_ROWS ? left : UNIT_ROWS, slot,
-                 past - slot < SLOTS ? past : slot + SLOTS, tid);
+        run_unit(
+            team, call, first, left < UNIT_ROWS ? left : UNIT_ROWS, slot,
+            past - slot < SLOTS ? past : slot + SLOTS, tid
+        );
     }
 }
 #pragma omp end declare target
@@ -211,7 +227,7 @@ static const char *reject(const weir_caps *caps, const void *op_args)
     const weir_key_products_args *const args = op_args;
     (void)caps;
     const weir_kv_format first = args->sinks.n_pages > 0 ? args->sinks.pair.k : args->k_format;
-    const char          *why = weir_key_products_reject(args);
+    const char *why = weir_key_products_reject(args);
     if (why) return why;
     if (args->key_dim > KEY_MAX) return "key_dim > 576";
     if (!READS_CODED && args->k_format != WEIR_KV_F16 && args->k_format != WEIR_KV_F32)
@@ -225,15 +241,15 @@ static weir_status WEIR_K(key_products)(const weir_kernel_context *context, cons
     const weir_key_products_args *const args = op_args;
     if (reject(NULL, args)) return WEIR_EUNSUPPORTED;
     if (!weir_key_products_is_sound(args)) return WEIR_EINVAL;
-    float *const       out = args->out;
+    float *const out = args->out;
     const float *const vectors = args->vectors, *const lengths = args->lengths;
     const weir_kv_segment *const rows = args->rows;
-    const int64_t                n_vectors = args->n_vectors, out_stride = args->out_stride,
+    const int64_t n_vectors = args->n_vectors, out_stride = args->out_stride,
                   key_dim = args->key_dim, n_pairs = args->n_pairs;
     const weir_kv_format k_format = args->k_format, k_sinks = args->sinks.pair.k;
-    const int32_t        n_sinks = args->sinks.n_pages;
-    const bool           is_interleaved = args->is_interleaved;
-    const int64_t        n_tiles =
+    const int32_t n_sinks = args->sinks.n_pages;
+    const bool is_interleaved = args->is_interleaved;
+    const int64_t n_tiles =
         rows->n_rows > 0 ? (rows->n_past + rows->n_rows - 1) / TILE - rows->n_past / TILE + 1 : 0;
     const int64_t unit_rows = lane_on_device(context) ? DEVICE_UNIT_ROWS : UNIT_ROWS,
                   n_blocks = (n_vectors + unit_rows - 1) / unit_rows;
@@ -242,7 +258,7 @@ static weir_status WEIR_K(key_products)(const weir_kernel_context *context, cons
 
     TEAMS(n_units, out, vectors, lengths, rows)
     {
-        products_memory     team;
+        products_memory team;
         const products_call shared = { out,       vectors,    lengths, rows,
                                        n_vectors, out_stride, key_dim, n_pairs,
                                        k_format,  k_sinks,    n_sinks, is_interleaved };
@@ -265,12 +281,12 @@ static weir_status WEIR_K(key_products)(const weir_kernel_context *context, cons
 /* Tolerance: sums of products as attention's scores, relative to the vector's and the key's
  * lengths. */
 extern const weir_kernel WEIR_K_ROW(key_products);
-const weir_kernel        WEIR_K_ROW(key_products) = {
-           .op = WEIR_OP_KEY_PRODUCTS,
-           .backend = WEIR_BACKEND_OMP,
-           .name = WEIR_K_NAME("key_products"),
-           .atol = 2e-4,
-           .rtol = 2e-5,
-           .reject = reject,
-           .run = WEIR_K(key_products),
+const weir_kernel WEIR_K_ROW(key_products) = {
+    .op = WEIR_OP_KEY_PRODUCTS,
+    .backend = WEIR_BACKEND_OMP,
+    .name = WEIR_K_NAME("key_products"),
+    .atol = 2e-4,
+    .rtol = 2e-5,
+    .reject = reject,
+    .run = WEIR_K(key_products),
 };

@@ -15,14 +15,14 @@ enum { COLUMNS = LANE_WIDTH == 1 ? 8 : 64 };
  * next row are, and the size of its elements. */
 typedef struct column {
     int64_t first, tile_step, row_step;
-    int     size;
+    int size;
 } column;
 
 /* Columns of one side: codes, then scales. V's rows are moved by words of 4 bytes, and its scales
  * by 2. */
 typedef struct side_columns {
     int64_t n_codes, n_scales;
-    column  codes, scales; /* the first of each; the next is next_* bytes further */
+    column codes, scales; /* the first of each; the next is next_* bytes further */
     int64_t next_code, next_scale;
 } side_columns;
 
@@ -30,25 +30,24 @@ WEIR_INLINE side_columns columns_of_k(const weir_kv_format format, int64_t dim)
 {
     const weir_kv_layout layout = weir_kv_layout_k(format, dim);
     const weir_kv_scheme scheme = weir_kv_scheme_of(format);
-    const int            code = scheme == WEIR_KV_PLAIN ? weir_kv_bits(format) / 8 : 4,
+    const int code = scheme == WEIR_KV_PLAIN ? weir_kv_bits(format) / 8 : 4,
               scale = scheme == WEIR_KV_FLOAT8 ? 4 : 2;
-    return (side_columns){ .n_codes = scheme == WEIR_KV_PLAIN
-                                          ? dim
-                                          : weir_kv_words(weir_kv_bits(format), dim),
-                           .n_scales = scheme == WEIR_KV_PLAIN   ? 0
-                                       : scheme == WEIR_KV_BLOCK ? dim / WEIR_KV_GROUP
-                                                                 : 1,
-                           .codes = { layout.codes, layout.codes_step, code, code },
-                           .scales = { layout.scales, layout.scales_step, scale, scale },
-                           .next_code = WEIR_TILE_TOKENS * code,
-                           .next_scale = WEIR_TILE_TOKENS * scale };
+    return (side_columns
+    ){ .n_codes = scheme == WEIR_KV_PLAIN ? dim : weir_kv_words(weir_kv_bits(format), dim),
+       .n_scales = scheme == WEIR_KV_PLAIN   ? 0
+                   : scheme == WEIR_KV_BLOCK ? dim / WEIR_KV_GROUP
+                                             : 1,
+       .codes = { layout.codes, layout.codes_step, code, code },
+       .scales = { layout.scales, layout.scales_step, scale, scale },
+       .next_code = WEIR_TILE_TOKENS * code,
+       .next_scale = WEIR_TILE_TOKENS * scale };
 }
 
 /* Rows need not be words long: 20 dims of 8 bits are, 45 are not. */
 WEIR_INLINE side_columns columns_of_v(const weir_kv_format format, int64_t dim, int64_t part)
 {
     const weir_kv_layout layout = weir_kv_layout_v(format, dim);
-    const int            word = layout.codes_step % 4 == 0 ? 4 : layout.codes_step % 2 == 0 ? 2 : 1;
+    const int word = layout.codes_step % 4 == 0 ? 4 : layout.codes_step % 2 == 0 ? 2 : 1;
     const int code = LANE_WIDTH == 1 || layout.codes_step == 0 ? word : (int)layout.codes_step;
     const int part_scale = weir_kv_scheme_of(format) == WEIR_KV_FLOAT8 ? 4 : 2;
     const int scale =
@@ -121,7 +120,7 @@ typedef struct piece {
 
 WEIR_INLINE void move_piece(void *const *pages, const column *c, piece p)
 {
-    char       *to = row_at(pages, c, p.to);
+    char *to = row_at(pages, c, p.to);
     const char *from = row_at(pages, c, p.from);
     if (LANE_WIDTH > 1) { /* elements of a column lie side by side */
         copy_bytes(to, from, p.n * c->row_step);
@@ -150,13 +149,15 @@ WEIR_INLINE piece piece_at(const int32_t *keep, int32_t i, int32_t end)
 
 /* The pair that pages of these rows have, and which of its columns a unit begins with. */
 typedef struct moved_rows {
-    weir_kv_pair   pair;
+    weir_kv_pair pair;
     const int32_t *keep;
-    int32_t        first, end;
+    int32_t first, end;
 } moved_rows;
 
-WEIR_INLINE void move_columns(void *const *pages, const moved_rows *rows, int64_t key_dim,
-                              int64_t value_dim, int64_t first, int tid)
+WEIR_INLINE void move_columns(
+    void *const *pages, const moved_rows *rows, int64_t key_dim, int64_t value_dim, int64_t first,
+    int tid
+)
 {
     const side_columns k = columns_of_k(rows->pair.k, key_dim);
     const side_columns v =
@@ -198,7 +199,7 @@ static weir_status WEIR_K(kv_compact)(const weir_kernel_context *context, const 
     const weir_kv_format k_others = args->k_format, v_others = args->v_format,
                          k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
     const int32_t n_sinks = args->sinks.n_pages;
-    int64_t       columns = most_columns(args, (weir_kv_pair){ k_others, v_others });
+    int64_t columns = most_columns(args, (weir_kv_pair){ k_others, v_others });
     if (n_sinks > 0 && most_columns(args, args->sinks.pair) > columns)
         columns = most_columns(args, args->sinks.pair);
     const int64_t per_head = (columns + COLUMNS - 1) / COLUMNS,
@@ -210,12 +211,12 @@ static weir_status WEIR_K(kv_compact)(const weir_kernel_context *context, const 
         TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const weir_kv_compact_segment *const segment = segments + u / per_head / n_kv_heads;
-            const int64_t        head = u / per_head % n_kv_heads, first = u % per_head * COLUMNS;
-            void *const *const   pages = segment->pages + head * segment->page_stride;
+            const int64_t head = u / per_head % n_kv_heads, first = u % per_head * COLUMNS;
+            void *const *const pages = segment->pages + head * segment->page_stride;
             const int32_t *const keep = segment->keep + head * segment->keep_stride;
-            const int32_t        n = segment->n_keep[head],
+            const int32_t n = segment->n_keep[head],
                           end = n_sinks * WEIR_PAGE_TOKENS < n ? n_sinks * WEIR_PAGE_TOKENS : n;
-            const int32_t    begin = segment->first ? segment->first[head] : 0;
+            const int32_t begin = segment->first ? segment->first[head] : 0;
             const moved_rows sinks = { { k_sinks, v_sinks }, keep, begin, end };
             const moved_rows others = {
                 { k_others, v_others }, keep, begin > end ? begin : end, n
@@ -229,12 +230,12 @@ static weir_status WEIR_K(kv_compact)(const weir_kernel_context *context, const 
 
 /* Tolerance: bytes are moved. */
 extern const weir_kernel WEIR_K_ROW(kv_compact);
-const weir_kernel        WEIR_K_ROW(kv_compact) = {
-           .op = WEIR_OP_KV_COMPACT,
-           .backend = WEIR_BACKEND_OMP,
-           .name = WEIR_K_NAME("kv_compact"),
-           .atol = 0.0,
-           .rtol = 0.0,
-           .reject = reject,
-           .run = WEIR_K(kv_compact),
+const weir_kernel WEIR_K_ROW(kv_compact) = {
+    .op = WEIR_OP_KV_COMPACT,
+    .backend = WEIR_BACKEND_OMP,
+    .name = WEIR_K_NAME("kv_compact"),
+    .atol = 0.0,
+    .rtol = 0.0,
+    .reject = reject,
+    .run = WEIR_K(kv_compact),
 };

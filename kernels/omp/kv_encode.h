@@ -26,11 +26,13 @@ WEIR_INLINE void kv_store_half(char *at, float value)
 
 /* ---- packing --------------------------------------------------------------------------------- */
 /* Codes of n <= 32 dims from `first` on to the words of one token of a K tile. */
-WEIR_INLINE void kv_pack_k(char *tile_codes, const uint32_t *codes, const int bits, int64_t dim,
-                           int64_t first, int64_t n, int64_t t)
+WEIR_INLINE void kv_pack_k(
+    char *tile_codes, const uint32_t *codes, const int bits, int64_t dim, int64_t first, int64_t n,
+    int64_t t
+)
 {
     uint32_t *const words = (uint32_t *)tile_codes + t;
-    const int       low = bits == 3 ? 2 : bits, per = 32 / low;
+    const int low = bits == 3 ? 2 : bits, per = 32 / low;
     for (int64_t w = 0; w * per < n; w++) {
         uint32_t word = 0;
         for (int i = 0; i < per && w * per + i < n; i++)
@@ -64,10 +66,10 @@ WEIR_INLINE void kv_pack_v(char *block, const uint32_t *codes, const int bits, i
 /* ---- rows ------------------------------------------------------------------------------------ */
 /* A page part to write to. */
 typedef struct kv_target {
-    char          *coded, *open;
+    char *coded, *open;
     weir_kv_layout layout;
-    int64_t        dim;
-    weir_kv_side   side;
+    int64_t dim;
+    weir_kv_side side;
 } kv_target;
 
 WEIR_INLINE int64_t kv_plain_index(const kv_target *to, int64_t token, int64_t d)
@@ -84,8 +86,10 @@ WEIR_INLINE char *kv_row_scale(const kv_target *to, int64_t token, int64_t bytes
 }
 
 /* Codes of all groups of a row; `scale` is of the whole row where the format has one. */
-WEIR_INLINE void kv_write_groups(const kv_target *to, const weir_kv_format format, const float *x,
-                                 kv_scale scale, int64_t token, int tid);
+WEIR_INLINE void kv_write_groups(
+    const kv_target *to, const weir_kv_format format, const float *x, kv_scale scale, int64_t token,
+    int tid
+);
 WEIR_INLINE uint32_t kv_code(const weir_kv_format format, float x, kv_scale scale);
 
 /* ---- the schemes ----------------------------------------------------------------------------- */
@@ -106,8 +110,10 @@ WEIR_INLINE uint32_t kv_code(const weir_kv_format format, float x, kv_scale scal
     return 0;
 }
 
-WEIR_INLINE void kv_write_groups(const kv_target *to, const weir_kv_format format, const float *x,
-                                 kv_scale scale, int64_t token, int tid)
+WEIR_INLINE void kv_write_groups(
+    const kv_target *to, const weir_kv_format format, const float *x, kv_scale scale, int64_t token,
+    int tid
+)
 {
     const int64_t tile = token / WEIR_TILE_TOKENS, t = token % WEIR_TILE_TOKENS,
                   n_groups = (to->dim + KV_GROUP - 1) / KV_GROUP;
@@ -125,17 +131,22 @@ WEIR_INLINE void kv_write_groups(const kv_target *to, const weir_kv_format forma
         uint32_t codes[KV_GROUP] = { 0 };
         for (int64_t i = 0; i < n; i++) codes[i] = kv_code(format, x[first + i], scale);
         if (to->side == WEIR_KV_K)
-            kv_pack_k(to->coded + to->layout.codes + tile * to->layout.codes_step, codes, bits,
-                      to->dim, first, n, t);
+            kv_pack_k(
+                to->coded + to->layout.codes + tile * to->layout.codes_step, codes, bits, to->dim,
+                first, n, t
+            );
         else
-            kv_pack_v(to->coded + to->layout.codes + token * to->layout.codes_step +
-                          group * 4 * bits,
-                      codes, bits, n);
+            kv_pack_v(
+                to->coded + to->layout.codes + token * to->layout.codes_step + group * 4 * bits,
+                codes, bits, n
+            );
     }
 }
 
-WEIR_INLINE void kv_write_row(const kv_target *to, const weir_kv_format format, const float *x,
-                              float *row, int64_t token, int tid)
+WEIR_INLINE void kv_write_row(
+    const kv_target *to, const weir_kv_format format, const float *x, float *row, int64_t token,
+    int tid
+)
 {
     switch (weir_kv_scheme_of(format)) {
 #define X(NAME, name, coded)                                                                       \

@@ -12,27 +12,30 @@ enum { TILE = WEIR_TILE_TOKENS };
 /* One side of a tile: rows of tokens [begin, end) of the tile that starts at `token` of the
  * page. */
 typedef struct tile_rows {
-    const char  *part;
-    float       *rows; /* of token `begin` */
-    int64_t      stride, dim, token, begin, end;
+    const char *part;
+    float *rows; /* of token `begin` */
+    int64_t stride, dim, token, begin, end;
     weir_kv_side side;
 } tile_rows;
 
 /* block: K [32 dims][32 tokens], V [32 tokens][32 dims] */
-WEIR_INLINE void expand_block(float *block, const tile_rows *tile, const weir_kv_format format,
-                              int64_t first, int tid)
+WEIR_INLINE void expand_block(
+    float *block, const tile_rows *tile, const weir_kv_format format, int64_t first, int tid
+)
 {
     if (tile->side == WEIR_KV_K) {
         kv_expand_k(block, tile->part, format, tile->dim, tile->token / TILE, first, tid);
         return;
     }
     for (int64_t t = tile->begin + tid / KV_LANE_THREADS; t < tile->end; t += KV_GROUP_THREADS)
-        kv_expand_v(block + t * KV_GROUP, tile->part, format, tile->dim, tile->token + t, first,
-                    tid);
+        kv_expand_v(
+            block + t * KV_GROUP, tile->part, format, tile->dim, tile->token + t, first, tid
+        );
 }
 
-WEIR_INLINE void read_rows(float *block, const tile_rows *tile, const weir_kv_format format,
-                           int tid)
+WEIR_INLINE void read_rows(
+    float *block, const tile_rows *tile, const weir_kv_format format, int tid
+)
 {
     for (int64_t first = 0; first < tile->dim; first += KV_GROUP) {
         const int64_t n = tile->dim - first < KV_GROUP ? tile->dim - first : KV_GROUP;
@@ -73,8 +76,10 @@ static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_kv_read_args *const args = op_args;
     (void)caps;
-    return weir_kv_pages_reject((weir_kv_pair){ args->k_format, args->v_format }, args->sinks,
-                                args->key_dim, args->value_dim);
+    return weir_kv_pages_reject(
+        (weir_kv_pair){ args->k_format, args->v_format }, args->sinks, args->key_dim,
+        args->value_dim
+    );
 }
 
 static weir_status WEIR_K(kv_read)(const weir_kernel_context *context, const void *op_args)
@@ -85,13 +90,13 @@ static weir_status WEIR_K(kv_read)(const weir_kernel_context *context, const voi
         return WEIR_EINVAL;
     float *const k = args->k, *const v = args->v;
     const weir_kv_segment *const segments = args->segments;
-    const int64_t                n_segments = args->n_segments, n_kv_heads = args->n_kv_heads,
+    const int64_t n_segments = args->n_segments, n_kv_heads = args->n_kv_heads,
                   key_dim = args->key_dim, value_dim = args->value_dim;
-    const int64_t        k_stride = args->k_stride, v_stride = args->v_stride;
+    const int64_t k_stride = args->k_stride, v_stride = args->v_stride;
     const weir_kv_format k_others = args->k_format, v_others = args->v_format,
                          k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
     const int32_t n_sinks = args->sinks.n_pages;
-    int64_t       n_units = 0;
+    int64_t n_units = 0;
     for (int64_t s = 0; s < n_segments; s++)
         n_units += tiles_of(segments + s) * weir_kv_segment_heads(segments + s, n_kv_heads);
     if (n_units <= 0) return WEIR_OK;
@@ -102,10 +107,10 @@ static weir_status WEIR_K(kv_read)(const weir_kernel_context *context, const voi
         TEAM_LANES
         {
             const int tid = lane_thread();
-            int64_t   u = lane_first_unit();
+            int64_t u = lane_first_unit();
             for (int64_t s = 0; s < n_segments; s++) {
                 const weir_kv_segment *const segment = segments + s;
-                const int64_t                heads = weir_kv_segment_heads(segment, n_kv_heads),
+                const int64_t heads = weir_kv_segment_heads(segment, n_kv_heads),
                               units = tiles_of(segment) * heads;
                 for (; u < units; u += lane_unit_step()) {
                     const int64_t table = u % heads, head = segment->first_head + table;
@@ -155,12 +160,12 @@ static weir_status WEIR_K(kv_read)(const weir_kernel_context *context, const voi
 
 /* Tolerance: products are exact or rounded once, and the turn back has its order written down. */
 extern const weir_kernel WEIR_K_ROW(kv_read);
-const weir_kernel        WEIR_K_ROW(kv_read) = {
-           .op = WEIR_OP_KV_READ,
-           .backend = WEIR_BACKEND_OMP,
-           .name = WEIR_K_NAME("kv_read"),
-           .atol = 0.0,
-           .rtol = 0.0,
-           .reject = reject,
-           .run = WEIR_K(kv_read),
+const weir_kernel WEIR_K_ROW(kv_read) = {
+    .op = WEIR_OP_KV_READ,
+    .backend = WEIR_BACKEND_OMP,
+    .name = WEIR_K_NAME("kv_read"),
+    .atol = 0.0,
+    .rtol = 0.0,
+    .reject = reject,
+    .run = WEIR_K(kv_read),
 };

@@ -46,8 +46,8 @@ enum {
 #include "kernels/kv/turbo/tile.h"
 
 /* The upper bits of `code` are zero. */
-WEIR_INLINE lane_float kv_value(const weir_kv_format format, lane_uint code, lane_float scale,
-                                lane_float min)
+WEIR_INLINE lane_float
+kv_value(const weir_kv_format format, lane_uint code, lane_float scale, lane_float min)
 {
     switch (weir_kv_scheme_of(format)) {
 #define X(NAME, name, coded)                                                                       \
@@ -60,8 +60,8 @@ WEIR_INLINE lane_float kv_value(const weir_kv_format format, lane_uint code, lan
 
 /* ---- K --------------------------------------------------------------------------------------- */
 /* Scale of a lane's tokens for the 32 dims from `first` on; 1 where scales belong to dims. */
-WEIR_INLINE lane_float kv_k_scale(const weir_kv_format format, const char *scales, int64_t first,
-                                  int64_t token)
+WEIR_INLINE lane_float
+kv_k_scale(const weir_kv_format format, const char *scales, int64_t first, int64_t token)
 {
     switch (weir_kv_scheme_of(format)) {
 #define X(NAME, name, coded)                                                                       \
@@ -74,16 +74,18 @@ WEIR_INLINE lane_float kv_k_scale(const weir_kv_format format, const char *scale
 
 /* Dims [first, first + 32) of tile `tile` (0 or 1) of a K part, first a multiple of 32; dims past
  * the last are left alone. Threads share the tile: a barrier stands before others read it. */
-WEIR_INLINE void kv_expand_k(float *restrict out, const void *part, const weir_kv_format format,
-                             int64_t dim, int64_t tile, int64_t first, int tid)
+WEIR_INLINE void kv_expand_k(
+    float *restrict out, const void *part, const weir_kv_format format, int64_t dim, int64_t tile,
+    int64_t first, int tid
+)
 {
     const weir_kv_layout layout = weir_kv_layout_k(format, dim);
     const weir_kv_scheme scheme = weir_kv_scheme_of(format);
-    const char *const    scales = (const char *)part + layout.scales + tile * layout.scales_step;
-    const char *const    mins = (const char *)part + layout.mins + tile * layout.mins_step;
-    const char *const    codes = (const char *)part + layout.codes + tile * layout.codes_step;
-    const bool           per_dim = weir_kv_needs_open(format);
-    const int            bits = weir_kv_bits(format),
+    const char *const scales = (const char *)part + layout.scales + tile * layout.scales_step;
+    const char *const mins = (const char *)part + layout.mins + tile * layout.mins_step;
+    const char *const codes = (const char *)part + layout.codes + tile * layout.codes_step;
+    const bool per_dim = weir_kv_needs_open(format);
+    const int bits = weir_kv_bits(format),
               low = bits == 3  ? 2
                     : bits < 8 ? bits
                                : 8,
@@ -91,21 +93,25 @@ WEIR_INLINE void kv_expand_k(float *restrict out, const void *part, const weir_k
     const int64_t n = dim - first < KV_GROUP ? dim - first : KV_GROUP;
     UNROLL
     for (int v = 0; v < KV_VECTORS; v++) {
-        const int64_t    token = (v * KV_LANE_THREADS + tid % KV_LANE_THREADS) * LANE_WIDTH;
+        const int64_t token = (v * KV_LANE_THREADS + tid % KV_LANE_THREADS) * LANE_WIDTH;
         const lane_float scale = kv_k_scale(format, scales, first, token);
-        lane_uint        high = (lane_uint)0u;
+        lane_uint high = (lane_uint)0u;
         if (bits == 3)
-            high = lane_load_words((const uint32_t *)codes +
-                                   (weir_kv_words(2, dim) + first / KV_GROUP) * WEIR_TILE_TOKENS +
-                                   token);
+            high = lane_load_words(
+                (const uint32_t *)codes +
+                (weir_kv_words(2, dim) + first / KV_GROUP) * WEIR_TILE_TOKENS + token
+            );
         for (int64_t w = tid / KV_LANE_THREADS; w * per < n; w += KV_GROUP_THREADS) {
             if (scheme == WEIR_KV_PLAIN) {
-                lane_store(out + w * WEIR_TILE_TOKENS + token,
-                           kv_load_plain(format, codes, (first + w) * WEIR_TILE_TOKENS + token));
+                lane_store(
+                    out + w * WEIR_TILE_TOKENS + token,
+                    kv_load_plain(format, codes, (first + w) * WEIR_TILE_TOKENS + token)
+                );
                 continue;
             }
-            const lane_uint word = lane_load_words((const uint32_t *)codes +
-                                                   (first / per + w) * WEIR_TILE_TOKENS + token);
+            const lane_uint word = lane_load_words(
+                (const uint32_t *)codes + (first / per + w) * WEIR_TILE_TOKENS + token
+            );
             UNROLL
             for (int i = 0; i < per; i++) {
                 const int64_t d = w * per + i;
@@ -130,8 +136,8 @@ WEIR_INLINE lane_uint kv_v_codes(const int bits, const char *block, int i)
     if (bits == 4)
         return lane_load_bytes((const uint8_t *)block + i % 16) >> (uint32_t)(i / 16 * 4) & 15u;
     const uint32_t *const words = (const uint32_t *)block;
-    const lane_uint       at = (lane_uint)(lane_iota() + i);
-    lane_uint             code = (lane_uint)words[i / 16] >> ((at & 15u) * 2u) & 3u;
+    const lane_uint at = (lane_uint)(lane_iota() + i);
+    lane_uint code = (lane_uint)words[i / 16] >> ((at & 15u) * 2u) & 3u;
     if (bits == 3) code |= ((lane_uint)words[2] >> at & 1u) << 2;
     return code;
 }
@@ -149,20 +155,24 @@ WEIR_INLINE int64_t kv_v_scale_index(const weir_kv_format format, int64_t d)
 }
 
 /* A lane's dims from d on, all of one block of 32. */
-WEIR_INLINE lane_float kv_v_lanes(const weir_kv_format format, const weir_kv_layout *layout,
-                                  const char *part, int64_t token, int64_t d)
+WEIR_INLINE lane_float kv_v_lanes(
+    const weir_kv_format format, const weir_kv_layout *layout, const char *part, int64_t token,
+    int64_t d
+)
 {
     const weir_kv_scheme scheme = weir_kv_scheme_of(format);
-    const char *const    row = part + layout->codes + token * layout->codes_step;
+    const char *const row = part + layout->codes + token * layout->codes_step;
     if (scheme == WEIR_KV_PLAIN) return kv_load_plain(format, row, d);
-    const int     bits = weir_kv_bits(format);
+    const int bits = weir_kv_bits(format);
     const int64_t first = d / KV_GROUP * KV_GROUP, index = kv_v_scale_index(format, d);
-    const char   *scales = part + layout->scales + token * layout->scales_step,
+    const char *scales = part + layout->scales + token * layout->scales_step,
                *mins = part + layout->mins + token * layout->mins_step;
     const lane_uint code = kv_v_codes(bits, row + first / KV_GROUP * 4 * bits, (int)(d - first));
     if (scheme == WEIR_KV_CHANNEL)
-        return kv_value(format, code, lane_load_half((const _Float16 *)scales + index),
-                        lane_load_half((const _Float16 *)mins + index));
+        return kv_value(
+            format, code, lane_load_half((const _Float16 *)scales + index),
+            lane_load_half((const _Float16 *)mins + index)
+        );
     const float scale =
         scheme == WEIR_KV_FLOAT8 ? *(const float *)scales : lane_half(scales + index * 2);
     const float min = scheme == WEIR_KV_KIVI ? lane_half(mins + index * 2) : 0.0f;
@@ -172,11 +182,13 @@ WEIR_INLINE lane_float kv_v_lanes(const weir_kv_format format, const weir_kv_lay
 /* Dims [first, first + 32) of a token of a V part, by the threads of one group of 32. The last
  * vector of a row that does not fill it is read from a copy: in place it would reach past the page.
  * Dims past the last are left alone. */
-WEIR_INLINE void kv_expand_v(float *restrict out, const void *part, const weir_kv_format format,
-                             int64_t dim, int64_t token, int64_t first, int tid)
+WEIR_INLINE void kv_expand_v(
+    float *restrict out, const void *part, const weir_kv_format format, int64_t dim, int64_t token,
+    int64_t first, int tid
+)
 {
     const weir_kv_layout layout = weir_kv_layout_v(format, dim);
-    const int64_t        n = dim - first;
+    const int64_t n = dim - first;
     UNROLL
     for (int v = 0; v < KV_VECTORS; v++) {
         const int64_t i = (v * KV_LANE_THREADS + tid % KV_LANE_THREADS) * LANE_WIDTH;
@@ -186,29 +198,34 @@ WEIR_INLINE void kv_expand_v(float *restrict out, const void *part, const weir_k
             continue;
         }
         /* The last dims of the row: a copy of the row's end that has a whole vector. */
-        const int64_t     left = n - i, bytes = weir_kv_bits(format) / 8;
+        const int64_t left = n - i, bytes = weir_kv_bits(format) / 8;
         _Alignas(64) char end[LANE_WIDTH * 4] = { 0 };
         _Alignas(64) char scale_end[LANE_WIDTH * 2] = { 0 }, min_end[LANE_WIDTH * 2] = { 0 };
         const char *const row =
             (const char *)part + layout.codes + token * layout.codes_step + (first + i) * bytes;
         const weir_kv_scheme scheme = weir_kv_scheme_of(format);
-        lane_float           value;
+        lane_float value;
         __builtin_memcpy(end, row, (size_t)(left * bytes));
         if (scheme == WEIR_KV_PLAIN) {
             value = kv_load_plain(format, end, 0);
         } else if (scheme == WEIR_KV_CHANNEL) {
-            __builtin_memcpy(scale_end, (const char *)part + layout.scales + (first + i) * 2,
-                             (size_t)(left * 2));
-            __builtin_memcpy(min_end, (const char *)part + layout.mins + (first + i) * 2,
-                             (size_t)(left * 2));
-            value = kv_value(format, lane_load_bytes((const uint8_t *)end),
-                             lane_load_half((const _Float16 *)scale_end),
-                             lane_load_half((const _Float16 *)min_end));
+            __builtin_memcpy(
+                scale_end, (const char *)part + layout.scales + (first + i) * 2, (size_t)(left * 2)
+            );
+            __builtin_memcpy(
+                min_end, (const char *)part + layout.mins + (first + i) * 2, (size_t)(left * 2)
+            );
+            value = kv_value(
+                format, lane_load_bytes((const uint8_t *)end),
+                lane_load_half((const _Float16 *)scale_end),
+                lane_load_half((const _Float16 *)min_end)
+            );
         } else {
             const float scale =
                 *(const float *)((const char *)part + layout.scales + token * layout.scales_step);
-            value = kv_value(format, lane_load_bytes((const uint8_t *)end), (lane_float)scale,
-                             (lane_float)0.0f);
+            value = kv_value(
+                format, lane_load_bytes((const uint8_t *)end), (lane_float)scale, (lane_float)0.0f
+            );
         }
         lane_store_part(out + i, value, left);
     }

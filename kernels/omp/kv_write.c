@@ -11,11 +11,12 @@
 /* Rows [begin, end) of one side of a page: `rows` is the first row's, `token` its place. */
 typedef struct page_rows {
     const float *rows;
-    int64_t      stride, n, token;
+    int64_t stride, n, token;
 } page_rows;
 
-WEIR_INLINE void write_rows(const kv_target *to, const weir_kv_format format, const page_rows *in,
-                            float *row, int tid)
+WEIR_INLINE void write_rows(
+    const kv_target *to, const weir_kv_format format, const page_rows *in, float *row, int tid
+)
 {
     for (int64_t i = 0; i < in->n; i++)
         kv_write_row(to, format, in->rows + i * in->stride, row, in->token + i, tid);
@@ -24,8 +25,9 @@ WEIR_INLINE void write_rows(const kv_target *to, const weir_kv_format format, co
     kv_close(to, format, tid);
 }
 
-WEIR_INLINE void write_part(const kv_target *to, weir_kv_format page_format, const page_rows *in,
-                            float *row, int tid){
+WEIR_INLINE void write_part(
+    const kv_target *to, weir_kv_format page_format, const page_rows *in, float *row, int tid
+){
 #define KV_FORMAT_STATEMENT write_rows(to, format, in, row, tid);
     KV_FORMAT_SWITCH(page_format)
 #undef KV_FORMAT_STATEMENT
@@ -43,8 +45,10 @@ static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_kv_write_args *const args = op_args;
     (void)caps;
-    return weir_kv_pages_reject((weir_kv_pair){ args->k_format, args->v_format }, args->sinks,
-                                args->key_dim, args->value_dim);
+    return weir_kv_pages_reject(
+        (weir_kv_pair){ args->k_format, args->v_format }, args->sinks, args->key_dim,
+        args->value_dim
+    );
 }
 
 static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const void *op_args)
@@ -55,13 +59,13 @@ static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const vo
         return WEIR_EINVAL;
     const float *const k = args->k, *const v = args->v;
     const weir_kv_segment *const segments = args->segments;
-    const int64_t                n_segments = args->n_segments, n_kv_heads = args->n_kv_heads,
+    const int64_t n_segments = args->n_segments, n_kv_heads = args->n_kv_heads,
                   key_dim = args->key_dim, value_dim = args->value_dim;
-    const int64_t        k_stride = args->k_stride, v_stride = args->v_stride;
+    const int64_t k_stride = args->k_stride, v_stride = args->v_stride;
     const weir_kv_format k_others = args->k_format, v_others = args->v_format,
                          k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
     const int32_t n_sinks = args->sinks.n_pages;
-    int64_t       n_units = 0;
+    int64_t n_units = 0;
     for (int64_t s = 0; s < n_segments; s++)
         n_units += pages_of(segments + s) * weir_kv_segment_heads(segments + s, n_kv_heads);
     if (n_units <= 0) return WEIR_OK;
@@ -77,7 +81,7 @@ static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const vo
             int64_t u = lane_first_unit();
             for (int64_t s = 0; s < n_segments; s++) {
                 const weir_kv_segment *const segment = segments + s;
-                const int64_t                heads = weir_kv_segment_heads(segment, n_kv_heads),
+                const int64_t heads = weir_kv_segment_heads(segment, n_kv_heads),
                               first_page = segment->n_past / WEIR_PAGE_TOKENS;
                 const int64_t units = pages_of(segment) * heads;
                 for (; u < units; u += lane_unit_step()) {
@@ -126,12 +130,12 @@ static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const vo
 
 /* Tolerance: the codecs are defined to the bit. */
 extern const weir_kernel WEIR_K_ROW(kv_write);
-const weir_kernel        WEIR_K_ROW(kv_write) = {
-           .op = WEIR_OP_KV_WRITE,
-           .backend = WEIR_BACKEND_OMP,
-           .name = WEIR_K_NAME("kv_write"),
-           .atol = 0.0,
-           .rtol = 0.0,
-           .reject = reject,
-           .run = WEIR_K(kv_write),
+const weir_kernel WEIR_K_ROW(kv_write) = {
+    .op = WEIR_OP_KV_WRITE,
+    .backend = WEIR_BACKEND_OMP,
+    .name = WEIR_K_NAME("kv_write"),
+    .atol = 0.0,
+    .rtol = 0.0,
+    .reject = reject,
+    .run = WEIR_K(kv_write),
 };

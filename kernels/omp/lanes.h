@@ -123,8 +123,10 @@ static inline int lane_threads(const weir_kernel_context *context)
 #define TEAM_LANES WEIR_PRAGMA(omp parallel num_threads(LANE_THREADS))
 WEIR_INLINE int64_t lane_first_unit(void)
 {
-    assert(omp_get_num_threads() == LANE_THREADS &&
-           "num_threads is a request: the runtime's limits gave the team fewer lanes");
+    assert(
+        omp_get_num_threads() == LANE_THREADS &&
+        "num_threads is a request: the runtime's limits gave the team fewer lanes"
+    );
     return omp_get_team_num();
 }
 WEIR_INLINE int64_t lane_unit_step(void) { return omp_get_num_teams(); }
@@ -152,23 +154,23 @@ enum { LANE_WIDTH = 4, LANE_ROWS = 4, LANE_VECTORS = 2 };
 #pragma omp declare target
 
 #if defined(__NVPTX__) || defined(WEIR_EMULATE_LANES)
-typedef float          lane_float;
-typedef int32_t        lane_int;
+typedef float lane_float;
+typedef int32_t lane_int;
 WEIR_INLINE lane_float lane_load(const float *p) { return *p; }
 WEIR_INLINE lane_float lane_load_part(const float *p, int64_t n) { return n > 0 ? *p : 0.0f; }
-WEIR_INLINE void       lane_store_part(float *p, lane_float x, int64_t n)
+WEIR_INLINE void lane_store_part(float *p, lane_float x, int64_t n)
 {
     if (n > 0) *p = x;
 }
-WEIR_INLINE void       lane_store(float *p, lane_float x) { *p = x; }
+WEIR_INLINE void lane_store(float *p, lane_float x) { *p = x; }
 WEIR_INLINE lane_float lane_load_half(const _Float16 *p) { return (float)*p; }
-WEIR_INLINE lane_int   lane_iota(void) { return 0; }
-WEIR_INLINE float      lane_first(lane_float x) { return x; }
-WEIR_INLINE float      lane_max_of(lane_float x) { return x; }
-WEIR_INLINE float      lane_sum_of(lane_float x) { return x; }
+WEIR_INLINE lane_int lane_iota(void) { return 0; }
+WEIR_INLINE float lane_first(lane_float x) { return x; }
+WEIR_INLINE float lane_max_of(lane_float x) { return x; }
+WEIR_INLINE float lane_sum_of(lane_float x) { return x; }
 #else
-typedef float          lane_float __attribute__((ext_vector_type(LANE_WIDTH)));
-typedef int32_t        lane_int __attribute__((ext_vector_type(LANE_WIDTH)));
+typedef float lane_float __attribute__((ext_vector_type(LANE_WIDTH)));
+typedef int32_t lane_int __attribute__((ext_vector_type(LANE_WIDTH)));
 WEIR_INLINE lane_float lane_load(const float *p)
 {
     lane_float x;
@@ -205,7 +207,7 @@ WEIR_INLINE lane_int lane_iota(void)
 WEIR_INLINE lane_float lane_load_half(const _Float16 *p)
 {
     typedef _Float16 lane_half __attribute__((ext_vector_type(LANE_WIDTH)));
-    lane_half        x;
+    lane_half x;
     __builtin_memcpy(&x, p, sizeof x);
     return __builtin_convertvector(x, lane_float);
 }
@@ -215,11 +217,11 @@ WEIR_INLINE lane_float lane_load_half(const _Float16 *p)
 WEIR_INLINE lane_float lane_load_half(const _Float16 *p)
 {
     typedef uint16_t lane_bits __attribute__((ext_vector_type(LANE_WIDTH)));
-    lane_bits        bits;
+    lane_bits bits;
     __builtin_memcpy(&bits, p, sizeof bits);
     const lane_int x = __builtin_convertvector(bits, lane_int), magnitude = x & 0x7fff;
     union {
-        lane_int   i;
+        lane_int i;
         lane_float f;
     } y = { .i = magnitude << 13 };
     y.f *= 0x1p112f;
@@ -256,9 +258,9 @@ WEIR_INLINE float lane_sum_of(lane_float x)
 
 /* ---- codes: 32-bit words, bytes and halves to lanes ------------------------------------------ */
 #if defined(__NVPTX__) || defined(WEIR_EMULATE_LANES)
-typedef uint32_t       lane_uint;
-WEIR_INLINE lane_uint  lane_load_words(const uint32_t *p) { return *p; }
-WEIR_INLINE lane_uint  lane_load_bytes(const uint8_t *p) { return *p; }
+typedef uint32_t lane_uint;
+WEIR_INLINE lane_uint lane_load_words(const uint32_t *p) { return *p; }
+WEIR_INLINE lane_uint lane_load_bytes(const uint8_t *p) { return *p; }
 WEIR_INLINE lane_float lane_load_bf16(const uint16_t *p) { return weir_bf16_to_f32(*p); }
 WEIR_INLINE lane_float lane_from_int(lane_int x) { return (float)x; }
 WEIR_INLINE lane_float lane_from_bits(lane_uint x) { return weir_f32_from_bits(x); }
@@ -267,9 +269,9 @@ WEIR_INLINE lane_float lane_lookup(const float *table, lane_uint index)
     return table[index & 15];
 }
 #else
-typedef uint32_t      lane_uint __attribute__((ext_vector_type(LANE_WIDTH)));
-typedef uint8_t       lane_bytes __attribute__((ext_vector_type(LANE_WIDTH)));
-typedef uint16_t      lane_shorts __attribute__((ext_vector_type(LANE_WIDTH)));
+typedef uint32_t lane_uint __attribute__((ext_vector_type(LANE_WIDTH)));
+typedef uint8_t lane_bytes __attribute__((ext_vector_type(LANE_WIDTH)));
+typedef uint16_t lane_shorts __attribute__((ext_vector_type(LANE_WIDTH)));
 WEIR_INLINE lane_uint lane_load_words(const uint32_t *p)
 {
     lane_uint x;
@@ -330,9 +332,8 @@ WEIR_INLINE float lane_half(const void *p)
 }
 
 /* mask ? a : b in every lane. (The warning: clang takes a vector condition for a scalar one.) */
-_Pragma("clang diagnostic push")
-    _Pragma("clang diagnostic ignored \"-Wconversion\"") WEIR_INLINE lane_float
-    lane_select(lane_int mask, lane_float a, lane_float b)
+_Pragma("clang diagnostic push") _Pragma("clang diagnostic ignored \"-Wconversion\""
+) WEIR_INLINE lane_float lane_select(lane_int mask, lane_float a, lane_float b)
 {
     return mask ? a : b;
 }
@@ -362,7 +363,7 @@ WEIR_INLINE lane_float lane_exp2(lane_float x)
         0x1.8p23f; /* adding it rounds to nearest and leaves the integer in the low bits */
     union {
         lane_float f;
-        lane_int   i;
+        lane_int i;
     } n = { .f = x + to_integer }, y;
     const lane_float f = x - (n.f - to_integer);
     y.f =
@@ -384,8 +385,8 @@ WEIR_INLINE float lane_exp(float x)
     x = x < -87.0f ? -87.0f : x;
     x = x > 88.0f ? 88.0f : x;
     union {
-        float    f;
-        int32_t  i;
+        float f;
+        int32_t i;
         uint32_t u;
     } n = { .f = x * log2e + to_integer }, scale;
     const float k = n.f - to_integer, f = (x - k * ln2_high) - k * ln2_low;
@@ -401,7 +402,7 @@ WEIR_INLINE float lane_exp(float x)
 WEIR_INLINE float lane_log(float x)
 {
     union {
-        float    f;
+        float f;
         uint32_t u;
     } y = { .f = x };
     const int32_t exponent = (int32_t)(y.u - 0x3F3504F3u) >> 23;
@@ -421,17 +422,17 @@ WEIR_INLINE void lane_sine_cosine(float angle, float *sine, float *cosine)
                  half_pi_low = 0x1.1a62633145c07p-54;
     const double to_integer = 0x1.8p52;
     union {
-        double  f;
+        double f;
         int64_t i;
     } quarter = { .f = (double)angle * two_over_pi + to_integer };
     const double k = quarter.f - to_integer;
-    const float  r = (float)(((double)angle - k * half_pi_high) - k * half_pi_low), r2 = r * r;
-    const float  s =
+    const float r = (float)(((double)angle - k * half_pi_high) - k * half_pi_low), r2 = r * r;
+    const float s =
         r + r * r2 * (-1.6666654611e-1f + r2 * (8.3321608736e-3f + r2 * -1.9515295891e-4f));
     const float c =
         1.0f + r2 * (-0.5f + r2 * (4.166664568298827e-2f +
                                    r2 * (-1.388731625493765e-3f + r2 * 2.443315711809948e-5f)));
-    const bool  swapped = (quarter.i & 1) != 0;
+    const bool swapped = (quarter.i & 1) != 0;
     const float sine_of = swapped ? c : s, cosine_of = swapped ? s : c;
     *sine = (quarter.i & 2) != 0 ? -sine_of : sine_of;
     *cosine = ((quarter.i + 1) & 2) != 0 ? -cosine_of : cosine_of;

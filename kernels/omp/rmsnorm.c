@@ -9,8 +9,10 @@
 #pragma omp declare target
 /* One group by one team; thread `tid` owns elements tid, tid + LANE_THREADS, ...; partial
  * [LANE_THREADS] is shared by the team. */
-WEIR_INLINE void norm_group(float *dst, float *src, const float *add, const float *weight,
-                            int64_t dim, float eps, float *partial, int tid)
+WEIR_INLINE void norm_group(
+    float *dst, float *src, const float *add, const float *weight, int64_t dim, float eps,
+    float *partial, int tid
+)
 {
     float sum = 0.0f;
     if (add) {
@@ -50,9 +52,11 @@ static weir_status WEIR_K(rmsnorm)(const weir_kernel_context *context, const voi
         TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const int64_t r = u / n_groups, g = u % n_groups;
-            norm_group(dst + r * dst_stride + g * dst_group_stride,
-                       src + r * src_stride + g * src_group_stride,
-                       add ? add + r * add_stride : NULL, weight, dim, eps, partial, lane_thread());
+            norm_group(
+                dst + r * dst_stride + g * dst_group_stride,
+                src + r * src_stride + g * src_group_stride, add ? add + r * add_stride : NULL,
+                weight, dim, eps, partial, lane_thread()
+            );
         }
     }
     return WEIR_OK;
@@ -61,11 +65,11 @@ static weir_status WEIR_K(rmsnorm)(const weir_kernel_context *context, const voi
 /* Tolerance: a sum of squares has relative error of some 1e-7 in any order, the root halves it,
  * three roundings follow. */
 extern const weir_kernel WEIR_K_ROW(rmsnorm);
-const weir_kernel        WEIR_K_ROW(rmsnorm) = {
-           .op = WEIR_OP_RMSNORM,
-           .backend = WEIR_BACKEND_OMP,
-           .name = WEIR_K_NAME("rmsnorm"),
-           .atol = 1e-7,
-           .rtol = 2e-6,
-           .run = WEIR_K(rmsnorm),
+const weir_kernel WEIR_K_ROW(rmsnorm) = {
+    .op = WEIR_OP_RMSNORM,
+    .backend = WEIR_BACKEND_OMP,
+    .name = WEIR_K_NAME("rmsnorm"),
+    .atol = 1e-7,
+    .rtol = 2e-6,
+    .run = WEIR_K(rmsnorm),
 };

@@ -9,10 +9,11 @@ enum { PAIRS = 128 }; /* at a time in team memory */
 
 #pragma omp declare target
 /* Pairs [first, first + n) of one row, all heads. sine, cosine [PAIRS] are shared by the team. */
-WEIR_INLINE void rotate(float *row, const float *frequencies, float position, float magnitude,
-                        int64_t n_heads, int64_t head_stride, int64_t half, int64_t first,
-                        int64_t n, const bool pairs, float *restrict sine, float *restrict cosine,
-                        int tid)
+WEIR_INLINE void rotate(
+    float *row, const float *frequencies, float position, float magnitude, int64_t n_heads,
+    int64_t head_stride, int64_t half, int64_t first, int64_t n, const bool pairs,
+    float *restrict sine, float *restrict cosine, int tid
+)
 {
     LANES
     for (int64_t i = tid; i < n; i += LANE_THREADS) {
@@ -41,13 +42,13 @@ static weir_status WEIR_K(rope)(const weir_kernel_context *context, const void *
 {
     const weir_rope_args *const args = op_args;
     if (args->rotary_dim < 0 || args->rotary_dim % 2 != 0) return WEIR_EINVAL;
-    float *const         x = args->x;
+    float *const x = args->x;
     const int32_t *const positions = args->positions;
-    const float *const   frequencies = args->frequencies;
+    const float *const frequencies = args->frequencies;
     const int64_t n_rows = args->n_rows, n_heads = args->n_heads, half = args->rotary_dim / 2;
     const int64_t row_stride = args->row_stride, head_stride = args->head_stride;
-    const float   magnitude = args->magnitude;
-    const bool    pairs = args->pairing == WEIR_ROPE_PAIRS;
+    const float magnitude = args->magnitude;
+    const bool pairs = args->pairing == WEIR_ROPE_PAIRS;
     if (n_rows <= 0) return WEIR_OK;
 
     TEAMS(n_rows, x, positions, frequencies)
@@ -57,14 +58,18 @@ static weir_status WEIR_K(rope)(const weir_kernel_context *context, const void *
         for (int64_t r = lane_first_unit(); r < n_rows; r += lane_unit_step()) {
             for (int64_t first = 0; first < half; first += PAIRS) {
                 const int64_t n = half - first < PAIRS ? half - first : PAIRS;
-                float *const  row = x + r * row_stride;
-                const float   position = (float)positions[r];
+                float *const row = x + r * row_stride;
+                const float position = (float)positions[r];
                 if (pairs)
-                    rotate(row, frequencies, position, magnitude, n_heads, head_stride, half, first,
-                           n, true, sine, cosine, lane_thread());
+                    rotate(
+                        row, frequencies, position, magnitude, n_heads, head_stride, half, first, n,
+                        true, sine, cosine, lane_thread()
+                    );
                 else
-                    rotate(row, frequencies, position, magnitude, n_heads, head_stride, half, first,
-                           n, false, sine, cosine, lane_thread());
+                    rotate(
+                        row, frequencies, position, magnitude, n_heads, head_stride, half, first, n,
+                        false, sine, cosine, lane_thread()
+                    );
             }
         }
     }
@@ -74,11 +79,11 @@ static weir_status WEIR_K(rope)(const weir_kernel_context *context, const void *
 /* Tolerance: sine and cosine are good to 2e-7; a rotated value may cancel, so the bound is absolute
  * in units of the pair's length. */
 extern const weir_kernel WEIR_K_ROW(rope);
-const weir_kernel        WEIR_K_ROW(rope) = {
-           .op = WEIR_OP_ROPE,
-           .backend = WEIR_BACKEND_OMP,
-           .name = WEIR_K_NAME("rope"),
-           .atol = 2e-6,
-           .rtol = 2e-6,
-           .run = WEIR_K(rope),
+const weir_kernel WEIR_K_ROW(rope) = {
+    .op = WEIR_OP_ROPE,
+    .backend = WEIR_BACKEND_OMP,
+    .name = WEIR_K_NAME("rope"),
+    .atol = 2e-6,
+    .rtol = 2e-6,
+    .run = WEIR_K(rope),
 };

@@ -103,38 +103,44 @@ static void clear_padding(char *input, const weir_matmul_args *args)
 {
     const size_t row_bytes =
         (size_t)args->n_in * (args->outputs[0].weight->dtype == WEIR_BF16 ? 2 : 4);
-    memset(input + (size_t)args->n_rows * row_bytes, 0,
-           (size_t)(weir_onednn_padded_rows(args->n_rows) - args->n_rows) * row_bytes);
+    memset(
+        input + (size_t)args->n_rows * row_bytes, 0,
+        (size_t)(weir_onednn_padded_rows(args->n_rows) - args->n_rows) * row_bytes
+    );
 }
 
 /* dst (+)= product + bias for one row; product may be dst. */
 static void finish_row(const weir_matmul_output *output, const float *product, int64_t row)
 {
     const int64_t n = output->weight->n_out;
-    float        *dst = output->dst + row * output->dst_stride;
-    const float  *bias = output->bias;
+    float *dst = output->dst + row * output->dst_stride;
+    const float *bias = output->bias;
     for (int64_t i = 0; i < n; i++) {
         const float biased = bias ? product[i] + bias[i] : product[i];
         dst[i] = output->accumulate ? dst[i] + biased : biased;
     }
 }
 
-static void finish_rows(const weir_matmul_output *output, const float *products, int64_t stride,
-                        weir_share rows)
+static void finish_rows(
+    const weir_matmul_output *output, const float *products, int64_t stride, weir_share rows
+)
 {
     for (int64_t row = rows.first; row < rows.end; row++)
         finish_row(output, products + row * stride, row);
 }
 
-static weir_status multiply(const weir_kernel_context *context, const weir_matmul_args *args,
-                            const weir_matmul_output *output, const void *input, float *product,
-                            float *lower)
+static weir_status multiply(
+    const weir_kernel_context *context, const weir_matmul_args *args,
+    const weir_matmul_output *output, const void *input, float *product, float *lower
+)
 {
     const int64_t n = output->weight->n_out;
-    const bool    direct = is_direct(args, output);
-    float        *dst = direct ? output->dst : product;
-    WEIR_TRY(weir_onednn_multiply(output->weight->packed_state, dst, input, args->n_rows,
-                                  context->scratch, lower, context->n_threads));
+    const bool direct = is_direct(args, output);
+    float *dst = direct ? output->dst : product;
+    WEIR_TRY(weir_onednn_multiply(
+        output->weight->packed_state, dst, input, args->n_rows, context->scratch, lower,
+        context->n_threads
+    ));
     if (direct && !output->bias) return WEIR_OK;
     const int64_t stride = direct ? output->dst_stride : n;
     if (args->n_rows * n <= SERIAL_ELEMENTS) {
@@ -149,10 +155,10 @@ static weir_status multiply(const weir_kernel_context *context, const weir_matmu
 static weir_status run(const weir_kernel_context *context, const void *op_args)
 {
     const weir_matmul_args *args = op_args;
-    const plan              p = make_plan(args);
+    const plan p = make_plan(args);
     if (context->scratch_bytes < p.bytes) return WEIR_EINVAL;
-    const bool  padded = weir_onednn_padded_rows(args->n_rows) != args->n_rows;
-    char       *memory = context->scratch;
+    const bool padded = weir_onednn_padded_rows(args->n_rows) != args->n_rows;
+    char *memory = context->scratch;
     const void *input = args->x;
     if (is_copied(args)) {
         input = memory + p.input_offset;
@@ -165,9 +171,10 @@ static weir_status run(const weir_kernel_context *context, const void *op_args)
         clear_padding(memory + p.input_offset, args);
     }
     for (int o = 0; o < args->n_outputs; o++)
-        WEIR_TRY(multiply(context, args, &args->outputs[o], input,
-                          (float *)(memory + p.product_offset),
-                          padded ? (float *)(memory + p.spill_offset) : NULL));
+        WEIR_TRY(multiply(
+            context, args, &args->outputs[o], input, (float *)(memory + p.product_offset),
+            padded ? (float *)(memory + p.spill_offset) : NULL
+        ));
     return WEIR_OK;
 }
 

@@ -15,18 +15,18 @@ enum { ENTRIES = 10, /* up to 512 rows */ IMPLEMENTATION = 40 };
 
 typedef struct entry {
     dnnl_primitive_t primitive;
-    dnnl_memory_t    src, dst, scratch;
-    char             implementation[IMPLEMENTATION];
+    dnnl_memory_t src, dst, scratch;
+    char implementation[IMPLEMENTATION];
 } entry;
 
 struct weir_onednn_weight {
-    dnnl_engine_t      engine;
-    dnnl_stream_t      stream;
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
     dnnl_memory_desc_t desc;
-    dnnl_memory_t      memory;
-    int64_t            n_out, n_in;
-    dnnl_data_type_t   type;
-    entry              entries[ENTRIES]; /* [i] for 2^i rows */
+    dnnl_memory_t memory;
+    int64_t n_out, n_in;
+    dnnl_data_type_t type;
+    entry entries[ENTRIES]; /* [i] for 2^i rows */
 };
 
 static dnnl_data_type_t data_type(weir_dtype dtype)
@@ -43,23 +43,24 @@ static int64_t padded_columns(weir_dtype dtype, int64_t n_in)
 static bool describe(dnnl_memory_desc_t *desc, weir_dtype dtype, int64_t n_out, int64_t n_in)
 {
     const dnnl_dims_t dims = { n_in, n_out };
-    return dnnl_memory_desc_init_by_tag(desc, 2, dims, data_type(dtype),
-                                        dtype == WEIR_BF16 ? dnnl_BA16a64b2a : dnnl_BA16a64b) ==
-           dnnl_success;
+    return dnnl_memory_desc_init_by_tag(
+               desc, 2, dims, data_type(dtype), dtype == WEIR_BF16 ? dnnl_BA16a64b2a : dnnl_BA16a64b
+           ) == dnnl_success;
 }
 
 /* The descriptors of a product with n_rows rows; false when oneDNN has none. The scratchpad is the
  * caller's. */
-static bool make_primitive_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
-                                const dnnl_memory_desc_t *weights, dnnl_data_type_t type,
-                                int64_t n_rows)
+static bool make_primitive_desc(
+    dnnl_primitive_desc_t *out, dnnl_engine_t engine, const dnnl_memory_desc_t *weights,
+    dnnl_data_type_t type, int64_t n_rows
+)
 {
-    const int64_t         n_in = weights->dims[0], n_out = weights->dims[1];
-    const dnnl_dims_t     src_dims = { n_rows, n_in }, dst_dims = { n_rows, n_out };
-    dnnl_memory_desc_t    src, dst;
-    dnnl_matmul_desc_t    matmul;
+    const int64_t n_in = weights->dims[0], n_out = weights->dims[1];
+    const dnnl_dims_t src_dims = { n_rows, n_in }, dst_dims = { n_rows, n_out };
+    dnnl_memory_desc_t src, dst;
+    dnnl_matmul_desc_t matmul;
     dnnl_primitive_attr_t attributes = NULL;
-    bool                  made =
+    bool made =
         dnnl_memory_desc_init_by_tag(&src, 2, src_dims, type, dnnl_ab) == dnnl_success &&
         dnnl_memory_desc_init_by_tag(&dst, 2, dst_dims, dnnl_f32, dnnl_ab) == dnnl_success &&
         dnnl_matmul_desc_init(&matmul, &src, weights, NULL, &dst) == dnnl_success &&
@@ -92,8 +93,9 @@ static void limit_isa(void)
 }
 
 /* ---- plan ------------------------------------------------------------------------------------ */
-static bool is_packed(dnnl_engine_t engine, const dnnl_memory_desc_t *weights, weir_dtype dtype,
-                      int64_t n_rows)
+static bool is_packed(
+    dnnl_engine_t engine, const dnnl_memory_desc_t *weights, weir_dtype dtype, int64_t n_rows
+)
 {
     dnnl_primitive_desc_t desc = NULL;
     if (!make_primitive_desc(&desc, engine, weights, data_type(dtype), n_rows)) return false;
@@ -104,9 +106,9 @@ static bool is_packed(dnnl_engine_t engine, const dnnl_memory_desc_t *weights, w
 
 static bool has_packed_kernel(weir_dtype dtype, int64_t n_out, int64_t n_in)
 {
-    dnnl_engine_t      engine = NULL;
+    dnnl_engine_t engine = NULL;
     dnnl_memory_desc_t weights;
-    bool               packed = dnnl_engine_create(&engine, dnnl_cpu, 0) == dnnl_success &&
+    bool packed = dnnl_engine_create(&engine, dnnl_cpu, 0) == dnnl_success &&
                   describe(&weights, dtype, n_out, n_in);
     packed = packed && is_packed(engine, &weights, dtype, 1) &&
              is_packed(engine, &weights, dtype, 2) &&
@@ -147,15 +149,17 @@ static void put_blocks_bf16(uint16_t *panel, const float *rows, int64_t first, i
     }
 }
 
-weir_status weir_onednn_pack_panel(void *dst, weir_dtype packed, const void *src, weir_dtype dtype,
-                                   int64_t n_out, int64_t n_in, int64_t panel, float *rows)
+weir_status weir_onednn_pack_panel(
+    void *dst, weir_dtype packed, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in,
+    int64_t panel, float *rows
+)
 {
-    const size_t  row_bytes = weir_row_bytes(dtype, n_in);
+    const size_t row_bytes = weir_row_bytes(dtype, n_in);
     const int64_t first = panel * WEIR_ONEDNN_PANEL, left = n_out - first,
                   n_rows = left < WEIR_ONEDNN_PANEL ? left : WEIR_ONEDNN_PANEL;
-    const int64_t  columns = padded_columns(packed, n_in);
+    const int64_t columns = padded_columns(packed, n_in);
     const uint8_t *source = (const uint8_t *)src + (size_t)first * row_bytes;
-    char *const    out = (char *)dst + (size_t)first * weir_row_bytes(packed, columns);
+    char *const out = (char *)dst + (size_t)first * weir_row_bytes(packed, columns);
     for (int64_t column = 0; column < columns; column += WEIR_ONEDNN_CHUNK) {
         const int64_t padded =
             columns - column < WEIR_ONEDNN_CHUNK ? columns - column : WEIR_ONEDNN_CHUNK;
@@ -198,13 +202,13 @@ static bool fill_entry(weir_onednn_weight *weight, entry *e, int64_t n_rows)
     }
     const dnnl_memory_desc_t *src = dnnl_primitive_desc_query_md(desc, dnnl_query_src_md, 0);
     const dnnl_memory_desc_t *dst = dnnl_primitive_desc_query_md(desc, dnnl_query_dst_md, 0);
-    const bool                filled =
+    const bool filled =
         dnnl_primitive_create(&e->primitive, desc) == dnnl_success &&
         dnnl_memory_create(&e->src, src, weight->engine, DNNL_MEMORY_NONE) == dnnl_success &&
         dnnl_memory_create(&e->dst, dst, weight->engine, DNNL_MEMORY_NONE) == dnnl_success &&
         (!scratch || dnnl_memory_desc_get_size(scratch) == 0 ||
-         dnnl_memory_create(&e->scratch, scratch, weight->engine, DNNL_MEMORY_NONE) ==
-             dnnl_success);
+         dnnl_memory_create(&e->scratch, scratch, weight->engine, DNNL_MEMORY_NONE) == dnnl_success
+        );
     strncpy(e->implementation, implementation_of(desc), IMPLEMENTATION - 1);
     (void)dnnl_primitive_desc_destroy(desc);
     if (!filled) drop_entry(e);
@@ -228,8 +232,10 @@ static int exponent_of(int64_t n_rows)
     return exponent;
 }
 
-weir_status weir_onednn_open(weir_onednn_weight **out, void *data, size_t bytes, weir_dtype dtype,
-                             int64_t n_out, int64_t n_in)
+weir_status weir_onednn_open(
+    weir_onednn_weight **out, void *data, size_t bytes, weir_dtype dtype, int64_t n_out,
+    int64_t n_in
+)
 {
     weir_onednn_weight *weight = calloc(1, sizeof *weight);
     if (!weight) return WEIR_ENOMEM;
@@ -259,8 +265,9 @@ void weir_onednn_close(weir_onednn_weight *weight)
     free(weight);
 }
 
-static weir_status multiply_rows(weir_onednn_weight *weight, entry *e, float *dst, const void *src,
-                                 void *scratch)
+static weir_status multiply_rows(
+    weir_onednn_weight *weight, entry *e, float *dst, const void *src, void *scratch
+)
 {
     void *input = (void *)(uintptr_t)src; /* oneDNN only reads it */
     if (dnnl_memory_set_data_handle(e->src, input) != dnnl_success ||
@@ -277,30 +284,35 @@ static weir_status multiply_rows(weir_onednn_weight *weight, entry *e, float *ds
     return dnnl_stream_wait(weight->stream) == dnnl_success ? WEIR_OK : WEIR_EDEVICE;
 }
 
-weir_status weir_onednn_multiply(weir_onednn_weight *weight, float *dst, const void *src,
-                                 int64_t n_rows, void *scratch, float *lower, int32_t n_threads)
+weir_status weir_onednn_multiply(
+    weir_onednn_weight *weight, float *dst, const void *src, int64_t n_rows, void *scratch,
+    float *lower, int32_t n_threads
+)
 {
-    const size_t  row_bytes = (size_t)weight->n_in * (weight->type == dnnl_bf16 ? 2 : 4);
+    const size_t row_bytes = (size_t)weight->n_in * (weight->type == dnnl_bf16 ? 2 : 4);
     const int64_t tail = n_rows - n_rows % WEIR_ONEDNN_PADDED,
                   padded = weir_onednn_padded_rows(n_rows);
     for (int64_t row = 0; row < padded;) {
-        const int     exponent = exponent_of((row < tail ? tail : padded) - row);
+        const int exponent = exponent_of((row < tail ? tail : padded) - row);
         const int64_t end = row + ((int64_t)1 << exponent);
-        entry *const  e = find_entry(weight, exponent, n_threads);
-        float *const  to = end <= n_rows ? dst + row * weight->n_out : lower;
+        entry *const e = find_entry(weight, exponent, n_threads);
+        float *const to = end <= n_rows ? dst + row * weight->n_out : lower;
         if (!e) return WEIR_EDEVICE;
-        WEIR_TRY(
-            multiply_rows(weight, e, to, (const char *)src + (size_t)row * row_bytes, scratch));
+        WEIR_TRY(multiply_rows(weight, e, to, (const char *)src + (size_t)row * row_bytes, scratch)
+        );
         if (to == lower)
-            memcpy(dst + row * weight->n_out, lower,
-                   sizeof(float) * (size_t)((n_rows - row) * weight->n_out));
+            memcpy(
+                dst + row * weight->n_out, lower,
+                sizeof(float) * (size_t)((n_rows - row) * weight->n_out)
+            );
         row = end;
     }
     return WEIR_OK;
 }
 
-const char *weir_onednn_implementation(weir_onednn_weight *weight, int64_t n_rows,
-                                       int32_t n_threads)
+const char *weir_onednn_implementation(
+    weir_onednn_weight *weight, int64_t n_rows, int32_t n_threads
+)
 {
     const entry *e = find_entry(weight, exponent_of(weir_onednn_padded_rows(n_rows)), n_threads);
     return e ? e->implementation : NULL;

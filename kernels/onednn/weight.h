@@ -26,16 +26,17 @@ enum {
 
 /* Bytes of a matrix packed as `dtype`, f32 or bf16. EUNSUPPORTED when oneDNN has no packed kernel
  * for it here, EINVAL for sizes that do not fit. */
-WEIR_MUST_CHECK weir_status weir_onednn_plan(size_t *bytes, weir_dtype dtype, int64_t n_out,
-                                             int64_t n_in);
+WEIR_MUST_CHECK weir_status
+weir_onednn_plan(size_t *bytes, weir_dtype dtype, int64_t n_out, int64_t n_in);
 
 /* Packs output rows [64 * panel, 64 * panel + 64) of file rows `src` of any dtype as `packed`;
  * threads take panels. EUNSUPPORTED for integers, EFORMAT when an element is NaN or infinite as
  * f32. `rows` is memory of 64 * WEIR_ONEDNN_CHUNK floats. */
 enum { WEIR_ONEDNN_PANEL = 64, WEIR_ONEDNN_CHUNK = 256 };
-WEIR_MUST_CHECK weir_status weir_onednn_pack_panel(void *dst, weir_dtype packed, const void *src,
-                                                   weir_dtype dtype, int64_t n_out, int64_t n_in,
-                                                   int64_t panel, float *rows);
+WEIR_MUST_CHECK weir_status weir_onednn_pack_panel(
+    void *dst, weir_dtype packed, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in,
+    int64_t panel, float *rows
+);
 
 /* One weight and its primitives. They are generated code, some hundred KiB each, so there is one
  * per power of two of rows: a call with another number of rows is a sum of those, and its last 2 to
@@ -49,20 +50,24 @@ static inline int64_t weir_onednn_padded_rows(int64_t n_rows)
     return n_rows - tail + (tail > 0 ? power : 0);
 }
 typedef struct weir_onednn_weight weir_onednn_weight;
-WEIR_MUST_CHECK weir_status weir_onednn_open(weir_onednn_weight **out, void *data, size_t bytes,
-                                             weir_dtype dtype, int64_t n_out, int64_t n_in);
-void                        weir_onednn_close(weir_onednn_weight *weight); /* NULL-safe */
+WEIR_MUST_CHECK weir_status weir_onednn_open(
+    weir_onednn_weight **out, void *data, size_t bytes, weir_dtype dtype, int64_t n_out,
+    int64_t n_in
+);
+void weir_onednn_close(weir_onednn_weight *weight); /* NULL-safe */
 /* dst [n_rows, n_out] = src [n_rows, n_in] times the matrix; both contiguous, src in the weight's
  * dtype and padded rows of it readable; scratch WEIR_ONEDNN_SCRATCH bytes; spill
  * [WEIR_ONEDNN_PADDED, n_out] where padded rows differ from n_rows, else NULL. n_threads is taken
  * over when a primitive is made. */
-WEIR_MUST_CHECK weir_status weir_onednn_multiply(weir_onednn_weight *weight, float *dst,
-                                                 const void *src, int64_t n_rows, void *scratch,
-                                                 float *lower, int32_t n_threads);
+WEIR_MUST_CHECK weir_status weir_onednn_multiply(
+    weir_onednn_weight *weight, float *dst, const void *src, int64_t n_rows, void *scratch,
+    float *lower, int32_t n_threads
+);
 /* oneDNN's name of the implementation for n_rows, NULL when there is none: tests assert "brg:". */
-const char *weir_onednn_implementation(weir_onednn_weight *weight, int64_t n_rows,
-                                       int32_t n_threads);
-int32_t     weir_onednn_primitive_count(const weir_onednn_weight *weight);
+const char *weir_onednn_implementation(
+    weir_onednn_weight *weight, int64_t n_rows, int32_t n_threads
+);
+int32_t weir_onednn_primitive_count(const weir_onednn_weight *weight);
 
 #ifdef __cplusplus
 }

@@ -16,29 +16,30 @@ enum { DIM_MAX = WEIR_KV_DIM_MAX, SPLIT = WEIR_ATTENTION_SPLIT };
 /* A query row, the pages that it reads, and what it knows so far. */
 typedef struct ref_row {
     const weir_attention_args *args;
-    const weir_kv_segment     *segment;
-    const float               *q;
-    float                     *logits; /* by position, of a segment's last row; NULL: not wanted */
-    int64_t                    head, last; /* KV head, own position */
-    float                      maximum, sum, value[DIM_MAX];
+    const weir_kv_segment *segment;
+    const float *q;
+    float *logits; /* by position, of a segment's last row; NULL: not wanted */
+    int64_t head, last; /* KV head, own position */
+    float maximum, sum, value[DIM_MAX];
 } ref_row;
 
 /* The own page wide where the format has open pages, the earlier ones as coded. */
 static void load(const ref_row *row, int64_t position, weir_kv_side side, float *values)
 {
     const weir_attention_args *const args = row->args;
-    const weir_kv_segment *const     segment = row->segment;
-    const bool                       key = side == WEIR_KV_K;
-    const int64_t      page = position / WEIR_PAGE_TOKENS, token = position % WEIR_PAGE_TOKENS;
-    const int64_t      table = row->head - segment->first_head;
+    const weir_kv_segment *const segment = row->segment;
+    const bool key = side == WEIR_KV_K;
+    const int64_t page = position / WEIR_PAGE_TOKENS, token = position % WEIR_PAGE_TOKENS;
+    const int64_t table = row->head - segment->first_head;
     const weir_kv_pair pair =
         weir_kv_pair_at((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, page);
     weir_kv_part part = { .format = key ? pair.k : pair.v,
                           .side = side,
                           .dim = key ? args->key_dim : args->value_dim };
     if (weir_kv_needs_open(part.format) && page == row->last / WEIR_PAGE_TOKENS) {
-        char *const open = segment->open_pages[table * segment->open_stride + page -
-                                               segment->n_past / WEIR_PAGE_TOKENS];
+        char *const open =
+            segment->open_pages
+                [table * segment->open_stride + page - segment->n_past / WEIR_PAGE_TOKENS];
         part.open = open + (key ? 0 : weir_kv_open_v_part(pair.k, args->key_dim));
         weir_kv_decode_open(&part, token, 1, values, 0);
         return;
@@ -50,7 +51,7 @@ static void load(const ref_row *row, int64_t position, weir_kv_side side, float 
 
 static double score(const ref_row *row, int64_t position)
 {
-    float  key[DIM_MAX];
+    float key[DIM_MAX];
     double sum = 0.0;
     load(row, position, WEIR_KV_K, key);
     for (int64_t d = 0; d < row->args->key_dim; d++) sum += (double)row->q[d] * (double)key[d];
@@ -63,17 +64,17 @@ static double score(const ref_row *row, int64_t position)
 static void attend_split(ref_row *row, int64_t first, int64_t end)
 {
     const int64_t value_dim = row->args->value_dim;
-    double        scores[SPLIT], values[DIM_MAX] = { 0 }, maximum = -INFINITY, sum = 0.0;
+    double scores[SPLIT], values[DIM_MAX] = { 0 }, maximum = -INFINITY, sum = 0.0;
     for (int64_t p = first; p < end; p++)
         maximum = fmax(maximum, scores[p - first] = score(row, p));
     for (int64_t p = first; p < end; p++) {
         const double weight = exp2(scores[p - first] - maximum);
-        float        value[DIM_MAX];
+        float value[DIM_MAX];
         load(row, p, WEIR_KV_V, value);
         sum += weight;
         for (int64_t d = 0; d < value_dim; d++) values[d] += weight * (double)value[d];
     }
-    const float  highest = fmaxf(row->maximum, (float)maximum);
+    const float highest = fmaxf(row->maximum, (float)maximum);
     const double keep = exp2((double)row->maximum - (double)highest),
                  add = exp2(maximum - (double)highest);
     for (int64_t d = 0; d < value_dim; d++)
@@ -85,8 +86,8 @@ static void attend_split(ref_row *row, int64_t first, int64_t end)
 static void attend(ref_row *row, float *out, float *partials, float *lse)
 {
     const weir_attention_args *const args = row->args;
-    const int64_t                    value_dim = args->value_dim;
-    const int64_t                    seen =
+    const int64_t value_dim = args->value_dim;
+    const int64_t seen =
         args->window > 0 && row->last >= args->window ? row->last - args->window + 1 : 0;
     const int64_t first_split = partials ? args->first_split : 0,
                   end_split = partials ? args->end_split : INT64_MAX;
@@ -124,38 +125,42 @@ static weir_status weir_k_ref_attention(const weir_kernel_context *context, cons
         return WEIR_EINVAL;
     if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads))
         return WEIR_EINVAL;
-    if (weir_kv_pages_reject((weir_kv_pair){ args->k_format, args->v_format }, args->sinks,
-                             args->key_dim, args->value_dim))
+    if (weir_kv_pages_reject(
+            (weir_kv_pair){ args->k_format, args->v_format }, args->sinks, args->key_dim,
+            args->value_dim
+        ))
         return WEIR_EUNSUPPORTED;
     const int64_t group = args->n_heads / args->n_kv_heads;
-    const bool    open =
+    const bool open =
         weir_kv_any_open((weir_kv_pair){ args->k_format, args->v_format }, args->sinks);
     for (int64_t s = 0; s < args->n_segments; s++) {
         const weir_kv_segment *const segment = args->segments + s;
-        const int64_t                heads = weir_kv_segment_heads(segment, args->n_kv_heads),
+        const int64_t heads = weir_kv_segment_heads(segment, args->n_kv_heads),
                       first = segment->first_head * group;
         if (segment->n_rows > 0 && open && !segment->open_pages) return WEIR_EINVAL;
         if (segment->n_rows > 0 && segment->logits &&
-            (args->window > 0 ||
-             segment->logits_stride < (int64_t)segment->n_past + segment->n_rows))
+            (args->window > 0 || segment->logits_stride < (int64_t)segment->n_past + segment->n_rows
+            ))
             return WEIR_EINVAL;
         for (int64_t t = 0; t < segment->n_rows; t++) {
             for (int64_t h = first; h < first + heads * group; h++) {
                 const int64_t row = segment->first_row + t, index = row * args->n_heads + h;
-                const bool    keeps = segment->logits && t == segment->n_rows - 1;
-                ref_row       query = {
-                          .args = args,
-                          .segment = segment,
-                          .q = args->q + row * args->q_stride + h * args->q_head_stride,
-                          .logits = keeps ? segment->logits + (h - first) * segment->logits_stride : NULL,
-                          .head = h / group,
-                          .last = segment->n_past + t
+                const bool keeps = segment->logits && t == segment->n_rows - 1;
+                ref_row query = {
+                    .args = args,
+                    .segment = segment,
+                    .q = args->q + row * args->q_stride + h * args->q_head_stride,
+                    .logits = keeps ? segment->logits + (h - first) * segment->logits_stride : NULL,
+                    .head = h / group,
+                    .last = segment->n_past + t
                 };
-                attend(&query, args->out + row * args->out_stride + h * args->value_dim,
-                       args->partials ? args->partials +
-                                            index * weir_attention_partials_floats(args->value_dim)
-                                      : NULL,
-                       args->lse ? args->lse + index : NULL);
+                attend(
+                    &query, args->out + row * args->out_stride + h * args->value_dim,
+                    args->partials
+                        ? args->partials + index * weir_attention_partials_floats(args->value_dim)
+                        : NULL,
+                    args->lse ? args->lse + index : NULL
+                );
             }
         }
     }

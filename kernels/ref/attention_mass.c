@@ -9,19 +9,23 @@ enum { DIM_MAX = WEIR_KV_DIM_MAX };
 
 static weir_kv_format format_at(const weir_attention_mass_args *args, int64_t slot)
 {
-    return weir_kv_pair_at((weir_kv_pair){ args->k_format, args->k_format }, args->sinks,
-                           slot / WEIR_PAGE_TOKENS)
+    return weir_kv_pair_at(
+               (weir_kv_pair){ args->k_format, args->k_format }, args->sinks,
+               slot / WEIR_PAGE_TOKENS
+    )
         .k;
 }
 
 /* K of a slot as rows of its own page (is_own) or later ones read it. */
-static void load_key(const weir_attention_mass_args *args, const weir_kv_segment *rows,
-                     int64_t table, int64_t slot, bool is_own, float *key)
+static void load_key(
+    const weir_attention_mass_args *args, const weir_kv_segment *rows, int64_t table, int64_t slot,
+    bool is_own, float *key
+)
 {
     const int64_t page = slot / WEIR_PAGE_TOKENS, token = slot % WEIR_PAGE_TOKENS;
-    weir_kv_part  part = { .format = format_at(args, slot),
-                           .side = WEIR_KV_K,
-                           .dim = args->key_dim };
+    weir_kv_part part = { .format = format_at(args, slot),
+                          .side = WEIR_KV_K,
+                          .dim = args->key_dim };
     if (is_own && weir_kv_needs_open(part.format)) {
         part.open =
             rows->open_pages[table * rows->open_stride + page - rows->n_past / WEIR_PAGE_TOKENS];
@@ -39,19 +43,21 @@ static double logit(const weir_attention_mass_args *args, const float *q, const 
     return sum * (double)args->scale;
 }
 
-static void observe(const weir_attention_mass_args    *args,
-                    const weir_attention_mass_segment *segment, int64_t head, int64_t slot)
+static void observe(
+    const weir_attention_mass_args *args, const weir_attention_mass_segment *segment, int64_t head,
+    int64_t slot
+)
 {
     const weir_kv_segment *const rows = &segment->rows;
-    const int64_t                group = args->n_heads / args->n_kv_heads,
+    const int64_t group = args->n_heads / args->n_kv_heads,
                   own_head = head - rows->first_head * group,
                   at = own_head * segment->stride + slot;
     const bool kept = weir_attention_mass_from_logits(segment);
-    double     mass = 0.0, below = 0.0, last = 0.0;
-    float      key[DIM_MAX];
+    double mass = 0.0, below = 0.0, last = 0.0;
+    float key[DIM_MAX];
     for (int64_t t = slot > rows->n_past ? slot - rows->n_past : 0; t < rows->n_rows; t++) {
         const int64_t row = rows->first_row + t, own = rows->n_past + t;
-        const bool    is_own = own / WEIR_PAGE_TOKENS == slot / WEIR_PAGE_TOKENS;
+        const bool is_own = own / WEIR_PAGE_TOKENS == slot / WEIR_PAGE_TOKENS;
         if (!kept) load_key(args, rows, own_head / group, slot, is_own, key);
         const double score =
             kept ? (double)rows->logits[own_head * rows->logits_stride + slot]
@@ -65,8 +71,9 @@ static void observe(const weir_attention_mass_args    *args,
     if (segment->last) segment->last[at] = (float)last;
 }
 
-static weir_status weir_k_ref_attention_mass(const weir_kernel_context *context,
-                                             const void                *op_args)
+static weir_status weir_k_ref_attention_mass(
+    const weir_kernel_context *context, const void *op_args
+)
 {
     const weir_attention_mass_args *const args = op_args;
     (void)context;
@@ -76,7 +83,7 @@ static weir_status weir_k_ref_attention_mass(const weir_kernel_context *context,
         return WEIR_EUNSUPPORTED;
     for (int64_t s = 0; s < args->n_segments; s++) {
         const weir_attention_mass_segment *const segment = args->segments + s;
-        const int64_t                            group = args->n_heads / args->n_kv_heads,
+        const int64_t group = args->n_heads / args->n_kv_heads,
                       first = segment->rows.first_head * group;
         const int64_t end = first + weir_kv_segment_heads(&segment->rows, args->n_kv_heads) * group;
         if (segment->rows.n_rows <= 0) continue;

@@ -6,25 +6,25 @@
 
 /* Rows that leave the ring and are judged, [n] of n_values = KV heads * head_dim. */
 typedef struct coda_candidates {
-    float   *k, *v;
-    float   *gates;
+    float *k, *v;
+    float *gates;
     int64_t *positions;
-    int64_t  n;
+    int64_t n;
 } coda_candidates;
 
 typedef struct coda_bank {
     const weir_coda_layer *layer;
-    weir_coda_state        state;
-    int64_t                n_values;
+    weir_coda_state state;
+    int64_t n_values;
     /* scratch */
-    coda_candidates   exact, summary;
+    coda_candidates exact, summary;
     weir_coda_choice *choices; /* [most of: rows that leave, slots of the exact bank] */
-    int32_t          *ring, *pool; /* [window] */
-    float            *ring_gates; /* [window] */
-    float            *old_k, *old_v, *sum_k, *sum_v; /* [n_values] */
-    double           *mean_k, *mean_v; /* [n_values] */
-    int32_t          *slot_of; /* [candidates] */
-    bool             *writes; /* [candidates] */
+    int32_t *ring, *pool; /* [window] */
+    float *ring_gates; /* [window] */
+    float *old_k, *old_v, *sum_k, *sum_v; /* [n_values] */
+    double *mean_k, *mean_v; /* [n_values] */
+    int32_t *slot_of; /* [candidates] */
+    bool *writes; /* [candidates] */
 } coda_bank;
 
 static inline bool coda_passes(const coda_bank *bank, float gate, float least)
@@ -42,8 +42,9 @@ static inline double coda_inverse_norm(const weir_coda_layer *layer, const float
 }
 
 /* Mean over the heads of the cosine of a and b [n_values]. */
-static inline float coda_cosine(const weir_coda_layer *layer, const float *a, const float *b,
-                                bool is_low)
+static inline float coda_cosine(
+    const weir_coda_layer *layer, const float *a, const float *b, bool is_low
+)
 {
     double mean = 0.0;
     for (int64_t h = 0; h < layer->n_kv_heads; h++, a += layer->head_dim, b += layer->head_dim) {

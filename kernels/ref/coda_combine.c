@@ -6,7 +6,7 @@
 static weir_status weir_k_ref_coda_combine(const weir_kernel_context *context, const void *op_args)
 {
     const weir_coda_combine_args *const args = op_args;
-    double                              r[512];
+    double r[512];
     (void)context;
     if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0 || args->head_dim <= 0 ||
         args->head_dim > 512)
@@ -18,7 +18,7 @@ static weir_status weir_k_ref_coda_combine(const weir_kernel_context *context, c
                                    args->src +
                                    ((t * args->n_kv_heads + h / group) * 2 * group + h % group) * n,
                                *const noise = signal + group * n;
-            const double              x = (double)args->lambda[t * args->lambda_stride + h] +
+            const double x = (double)args->lambda[t * args->lambda_stride + h] +
                              (double)args->bias[h],
                          share = 1.0 / (1.0 + exp(-x));
             double sum = 0.0;

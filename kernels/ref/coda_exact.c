@@ -4,7 +4,7 @@
 #include "kernels/ref/coda_bank.h"
 
 typedef struct verdict {
-    bool    passes, is_novel, is_hit;
+    bool passes, is_novel, is_hit;
     int64_t best; /* slot of the bank */
 } verdict;
 
@@ -12,12 +12,12 @@ typedef struct verdict {
 static verdict judge(const coda_bank *bank, const float *v, float gate, int64_t n_looked)
 {
     const weir_coda_layer *const layer = bank->layer;
-    float                        best = -INFINITY;
-    bool                         any = false;
-    verdict                      out = { .passes = coda_passes(bank, gate, layer->exact_gate) };
+    float best = -INFINITY;
+    bool any = false;
+    verdict out = { .passes = coda_passes(bank, gate, layer->exact_gate) };
     for (int64_t i = 0; i < layer->n_exact; i++) {
         const int64_t slot = coda_exact_slot(bank, i);
-        const bool    is_used = weir_coda_is_used(&bank->state, slot),
+        const bool is_used = weir_coda_is_used(&bank->state, slot),
                    is_open = i < bank->state.head->n_open_exact;
         any = any || (is_used && i < n_looked);
         if (!is_used || !is_open) continue;
@@ -35,7 +35,7 @@ static verdict judge(const coda_bank *bank, const float *v, float gate, int64_t 
 static void blend_in(coda_bank *bank, int64_t i)
 {
     const weir_coda_layer *const layer = bank->layer;
-    const int64_t                slot = coda_exact_slot(bank, i);
+    const int64_t slot = coda_exact_slot(bank, i);
     weir_coda_use(layer, &bank->state, slot);
     const int32_t row = bank->state.rows[slot];
     weir_coda_read(layer, &bank->state, WEIR_KV_K, row, bank->old_k);
@@ -57,9 +57,13 @@ static void blend_in(coda_bank *bank, int64_t i)
 static void open_slots(coda_bank *bank, int32_t n)
 {
     weir_coda_head *const head = bank->state.head;
-    coda_count(bank, WEIR_CODA_EXACT_OPENED,
-               weir_coda_open_slots(bank->layer, &head->n_open_exact, bank->layer->least_exact,
-                                    bank->layer->n_exact, head->position, n));
+    coda_count(
+        bank, WEIR_CODA_EXACT_OPENED,
+        weir_coda_open_slots(
+            bank->layer, &head->n_open_exact, bank->layer->least_exact, bank->layer->n_exact,
+            head->position, n
+        )
+    );
 }
 
 /* ---- one row --------------------------------------------------------------------------------- */
@@ -80,9 +84,9 @@ void coda_exact_step(coda_bank *bank)
 {
     const verdict is =
         judge(bank, bank->exact.v, bank->exact.gates[0], bank->state.head->n_open_exact);
-    bool          is_full = false;
+    bool is_full = false;
     const int64_t slot = is.is_novel ? slot_for_new(bank, &is_full) : is.best;
-    const bool    writes = is.passes && (is.is_novel || (bank->layer->refreshes && is.is_hit));
+    const bool writes = is.passes && (is.is_novel || (bank->layer->refreshes && is.is_hit));
     coda_count(bank, WEIR_CODA_GATED_OUT, !is.passes);
     coda_count(bank, WEIR_CODA_HITS, is.is_hit);
     coda_count(bank, WEIR_CODA_INSERTS, is.is_novel && is.passes);
@@ -102,7 +106,7 @@ static int64_t order_slots(coda_bank *bank, int64_t n)
     const weir_coda_layer *const layer = bank->layer;
     const int64_t n_open = bank->state.head->n_open_exact, first = -((int64_t)1 << 62);
     for (int64_t i = 0; i < layer->n_exact; i++) {
-        const bool    is_used = weir_coda_is_used(&bank->state, coda_exact_slot(bank, i));
+        const bool is_used = weir_coda_is_used(&bank->state, coda_exact_slot(bank, i));
         const int64_t closed = layer->is_compat ? first : -first;
         bank->choices[i] = (weir_coda_choice){ i >= n_open ? closed
                                                : is_used   ? bank->state.used_at[i]
@@ -131,9 +135,10 @@ void coda_exact_block(coda_bank *bank)
                   n_ordered = order_slots(bank, bank->exact.n);
     int64_t n_novel = 0;
     for (int64_t c = 0; c < bank->exact.n; c++) {
-        const verdict is = judge(bank, bank->exact.v + c * bank->n_values, bank->exact.gates[c],
-                                 bank->layer->n_exact);
-        const bool    inserts = is.passes && is.is_novel && n_novel < n_open && n_ordered > 0;
+        const verdict is = judge(
+            bank, bank->exact.v + c * bank->n_values, bank->exact.gates[c], bank->layer->n_exact
+        );
+        const bool inserts = is.passes && is.is_novel && n_novel < n_open && n_ordered > 0;
         const int64_t rank = n_novel < n_ordered ? n_novel : n_ordered - 1;
         n_novel += is.passes && is.is_novel;
         bank->slot_of[c] = (int32_t)(inserts ? bank->choices[rank].index : is.best);

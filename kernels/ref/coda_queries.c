@@ -24,7 +24,7 @@ static weir_status weir_k_ref_coda_queries(const weir_kernel_context *context, c
     for (int64_t t = 0; t < args->n_rows; t++)
         for (int64_t h = 0; h < args->n_heads; h++) {
             const float *const q = args->q + t * args->q_stride + h * n;
-            float *const       signal =
+            float *const signal =
                 args->dst + ((t * args->n_kv_heads + h / group) * 2 * group + h % group) * n;
             memcpy(signal, q, (size_t)n * sizeof *q);
             turn(signal + group * n, q, args->theta + h * n / 2, n);

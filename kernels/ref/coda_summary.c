@@ -5,11 +5,13 @@
 
 static int64_t route(const coda_bank *bank, const float *k)
 {
-    float   best = -INFINITY;
+    float best = -INFINITY;
     int64_t at = 0;
     for (int64_t i = 0; i < bank->state.head->n_open_summary; i++) {
-        weir_coda_read(bank->layer, &bank->state, WEIR_KV_K,
-                       bank->state.rows[coda_summary_slot(bank, i)], bank->old_k);
+        weir_coda_read(
+            bank->layer, &bank->state, WEIR_KV_K, bank->state.rows[coda_summary_slot(bank, i)],
+            bank->old_k
+        );
         const float score = coda_cosine(bank->layer, k, bank->old_k, true);
         if (score > best) best = score, at = i;
     }
@@ -21,9 +23,9 @@ static int64_t route(const coda_bank *bank, const float *k)
 static void blend(coda_bank *bank, int64_t i, const float *k, const float *v, float pace)
 {
     const weir_coda_layer *const layer = bank->layer;
-    const int64_t                slot = coda_summary_slot(bank, i);
-    const bool                   founds = layer->founds && !weir_coda_is_used(&bank->state, slot);
-    const float                  energy = weir_coda_energy(layer);
+    const int64_t slot = coda_summary_slot(bank, i);
+    const bool founds = layer->founds && !weir_coda_is_used(&bank->state, slot);
+    const float energy = weir_coda_energy(layer);
     coda_count(bank, WEIR_CODA_FOUNDED, founds);
     weir_coda_use(layer, &bank->state, slot);
     const int32_t row = bank->state.rows[slot];
@@ -46,9 +48,13 @@ static void grow(coda_bank *bank)
     for (int64_t i = 0; i < head->n_open_summary; i++)
         if (!weir_coda_is_used(&bank->state, coda_summary_slot(bank, i))) return;
     coda_count(bank, WEIR_CODA_SUMMARY_FRUSTRATED, 1);
-    coda_count(bank, WEIR_CODA_SUMMARY_OPENED,
-               weir_coda_open_slots(bank->layer, &head->n_open_summary, bank->layer->least_summary,
-                                    bank->layer->n_summary, head->position, 1));
+    coda_count(
+        bank, WEIR_CODA_SUMMARY_OPENED,
+        weir_coda_open_slots(
+            bank->layer, &head->n_open_summary, bank->layer->least_summary, bank->layer->n_summary,
+            head->position, 1
+        )
+    );
 }
 
 void coda_summary_step(coda_bank *bank)
@@ -56,8 +62,10 @@ void coda_summary_step(coda_bank *bank)
     const float gate = bank->summary.gates[0];
     if (!coda_passes(bank, gate, bank->layer->summary_gate)) return;
     coda_count(bank, WEIR_CODA_UPDATES, 1);
-    blend(bank, route(bank, bank->summary.k), bank->summary.k, bank->summary.v,
-          bank->layer->is_gated ? gate : 1.0f);
+    blend(
+        bank, route(bank, bank->summary.k), bank->summary.k, bank->summary.v,
+        bank->layer->is_gated ? gate : 1.0f
+    );
     grow(bank);
 }
 
@@ -65,7 +73,7 @@ void coda_summary_step(coda_bank *bank)
 void coda_summary_block(coda_bank *bank)
 {
     const coda_candidates *const in = &bank->summary;
-    bool                         any = false;
+    bool any = false;
     for (int64_t c = 0; c < in->n; c++)
         bank->slot_of[c] = (int32_t)route(bank, in->k + c * bank->n_values);
     for (int64_t i = 0; i < bank->layer->n_summary; i++) {

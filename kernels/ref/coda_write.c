@@ -7,7 +7,7 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 typedef struct cursor {
-    char  *base; /* NULL: only measures */
+    char *base; /* NULL: only measures */
     size_t at;
 } cursor;
 
@@ -32,9 +32,9 @@ static coda_candidates place_candidates(cursor *c, int64_t n, int64_t n_values)
 static size_t lay_out(coda_bank *bank, char *base, int64_t n_rows)
 {
     const weir_coda_layer *const layer = bank->layer;
-    const int64_t                n_exact = most(least(layer->exact_candidates, n_rows), 1);
-    const int64_t                n_summary = most(least(layer->summary_candidates, n_rows), 1);
-    cursor                       c = { base, 0 };
+    const int64_t n_exact = most(least(layer->exact_candidates, n_rows), 1);
+    const int64_t n_summary = most(least(layer->summary_candidates, n_rows), 1);
+    cursor c = { base, 0 };
     bank->exact = place_candidates(&c, n_exact, bank->n_values);
     bank->summary = place_candidates(&c, n_summary, bank->n_values);
     bank->choices = place(&c, most(n_rows, layer->n_exact), sizeof *bank->choices);
@@ -67,7 +67,7 @@ static bool is_whole(const weir_coda_write_args *args)
 static size_t scratch(const void *op_args)
 {
     const weir_coda_write_args *const args = op_args;
-    int64_t                           n_rows = 1;
+    int64_t n_rows = 1;
     if (!is_whole(args)) return 0;
     coda_bank bank = { .layer = args->layer,
                        .n_values = args->layer->n_kv_heads * args->layer->head_dim };
@@ -78,7 +78,7 @@ static size_t scratch(const void *op_args)
 /* ---- rows ------------------------------------------------------------------------------------ */
 typedef struct new_rows {
     const weir_coda_write_args *args;
-    int64_t                     first, n;
+    int64_t first, n;
 } new_rows;
 
 static float gate_of(const new_rows *in, int64_t i)
@@ -90,10 +90,14 @@ static float gate_of(const new_rows *in, int64_t i)
 
 static void put_new(coda_bank *bank, const new_rows *in, int64_t i, int32_t row)
 {
-    weir_coda_put(bank->layer, &bank->state, WEIR_KV_K, row,
-                  in->args->k + (in->first + i) * in->args->k_stride);
-    weir_coda_put(bank->layer, &bank->state, WEIR_KV_V, row,
-                  in->args->v + (in->first + i) * in->args->v_stride);
+    weir_coda_put(
+        bank->layer, &bank->state, WEIR_KV_K, row,
+        in->args->k + (in->first + i) * in->args->k_stride
+    );
+    weir_coda_put(
+        bank->layer, &bank->state, WEIR_KV_V, row,
+        in->args->v + (in->first + i) * in->args->v_stride
+    );
 }
 
 /* Rows of the ring in the order of time to bank->ring, their gates to ring_gates. */
@@ -159,8 +163,8 @@ static void find_candidates(coda_bank *bank, const new_rows *in, int64_t n_leavi
 static void step(coda_bank *bank, const new_rows *in)
 {
     const weir_coda_layer *const layer = bank->layer;
-    weir_coda_head *const        head = bank->state.head;
-    int64_t                      slot = head->n_recent;
+    weir_coda_head *const head = bank->state.head;
+    int64_t slot = head->n_recent;
     if (head->n_recent < layer->window) {
         weir_coda_use(layer, &bank->state, head->n_recent++);
     } else {
@@ -184,7 +188,7 @@ static void step(coda_bank *bank, const new_rows *in)
 static void refill(coda_bank *bank, const new_rows *in, int64_t n_leaving, int64_t n_kept)
 {
     weir_coda_head *const head = bank->state.head;
-    const int64_t         n_old = head->n_recent, n_left = least(n_leaving, n_old);
+    const int64_t n_old = head->n_recent, n_left = least(n_leaving, n_old);
     for (int64_t slot = n_old; slot < n_kept; slot++)
         weir_coda_use(bank->layer, &bank->state, slot);
     for (int64_t i = 0; i < n_left; i++) bank->pool[i] = bank->ring[i];
@@ -222,9 +226,9 @@ static weir_status weir_k_ref_coda_write(const weir_kernel_context *context, con
     if (context->scratch_bytes < scratch(args)) return WEIR_EINVAL;
     for (int64_t s = 0; s < args->n_segments; s++) {
         const weir_coda_segment *const segment = args->segments + s;
-        const new_rows                 in = { args, segment->first_row, segment->n_rows };
-        coda_bank                      bank = { .layer = args->layer,
-                                                .n_values = args->layer->n_kv_heads * args->layer->head_dim };
+        const new_rows in = { args, segment->first_row, segment->n_rows };
+        coda_bank bank = { .layer = args->layer,
+                           .n_values = args->layer->n_kv_heads * args->layer->head_dim };
         bank.state = weir_coda_view(args->layer, segment->state);
         (void)lay_out(&bank, context->scratch, most(segment->n_rows, 1));
         if (segment->is_step)
@@ -236,8 +240,8 @@ static weir_status weir_k_ref_coda_write(const weir_kernel_context *context, con
 }
 
 extern const weir_kernel weir_kernel_ref_coda_write;
-const weir_kernel        weir_kernel_ref_coda_write = { .op = WEIR_OP_CODA_WRITE,
-                                                        .backend = WEIR_BACKEND_REF,
-                                                        .name = "ref.coda_write",
-                                                        .scratch = scratch,
-                                                        .run = weir_k_ref_coda_write };
+const weir_kernel weir_kernel_ref_coda_write = { .op = WEIR_OP_CODA_WRITE,
+                                                 .backend = WEIR_BACKEND_REF,
+                                                 .name = "ref.coda_write",
+                                                 .scratch = scratch,
+                                                 .run = weir_k_ref_coda_write };

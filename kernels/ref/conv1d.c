@@ -5,8 +5,9 @@
 #include "kernels/ref/row.h"
 
 /* Input of channel c at row `row` of the segment; rows before the first come from the history. */
-static float input(const weir_conv1d_args *args, const weir_recurrent_segment *segment, int64_t row,
-                   int64_t c)
+static float input(
+    const weir_conv1d_args *args, const weir_recurrent_segment *segment, int64_t row, int64_t c
+)
 {
     if (row >= 0) return args->src[(segment->first_row + row) * args->n_channels + c];
     return segment->conv_history[(row + args->n_taps - 1) * args->n_channels + c];

@@ -15,12 +15,12 @@ extern "C" {
  *          integers and bool
  * alias  : dst and src must not overlap
  * errors : EINVAL when n is not a multiple of the block */
-WEIR_MUST_CHECK weir_status weir_k_ref_dequantise(float *dst, const void *src, weir_dtype dtype,
-                                                  int64_t n);
+WEIR_MUST_CHECK weir_status
+weir_k_ref_dequantise(float *dst, const void *src, weir_dtype dtype, int64_t n);
 
 /* The same for weights: EFORMAT when one of them is NaN or infinite as f32. */
-WEIR_MUST_CHECK weir_status weir_k_ref_dequantise_finite(float *dst, const void *src,
-                                                         weir_dtype dtype, int64_t n);
+WEIR_MUST_CHECK weir_status
+weir_k_ref_dequantise_finite(float *dst, const void *src, weir_dtype dtype, int64_t n);
 
 #ifdef __cplusplus
 }

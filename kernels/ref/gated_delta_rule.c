@@ -9,8 +9,8 @@
 /* One token of one V head: what the columns of the state share. */
 typedef struct ref_token {
     const float *q, *k;
-    int64_t      key_dim;
-    double       q_scale, k_scale, decay, beta;
+    int64_t key_dim;
+    double q_scale, k_scale, decay, beta;
 } ref_token;
 
 static double inverse_norm(const float *x, int64_t n)
@@ -53,8 +53,9 @@ static float step_column(float *state, const ref_token *token, float v)
     return (float)out;
 }
 
-static weir_status weir_k_ref_gated_delta_rule(const weir_kernel_context *context,
-                                               const void                *op_args)
+static weir_status weir_k_ref_gated_delta_rule(
+    const weir_kernel_context *context, const void *op_args
+)
 {
     const weir_gated_delta_rule_args *const args = op_args;
     (void)context;

@@ -8,12 +8,12 @@
 static void load_key(const weir_key_products_args *args, int64_t slot, float *key)
 {
     const weir_kv_segment *const rows = args->rows;
-    const int64_t                page = slot / WEIR_PAGE_TOKENS, token = slot % WEIR_PAGE_TOKENS;
-    weir_kv_part                 part = {
-                        .format =
+    const int64_t page = slot / WEIR_PAGE_TOKENS, token = slot % WEIR_PAGE_TOKENS;
+    weir_kv_part part = {
+        .format =
             weir_kv_pair_at((weir_kv_pair){ args->k_format, args->k_format }, args->sinks, page).k,
-                        .side = WEIR_KV_K,
-                        .dim = args->key_dim
+        .side = WEIR_KV_K,
+        .dim = args->key_dim
     };
     part.open = rows->open_pages && weir_kv_needs_open(part.format)
                     ? rows->open_pages[page - rows->n_past / WEIR_PAGE_TOKENS]
@@ -42,7 +42,7 @@ static double product(const weir_key_products_args *args, int64_t vector, const 
 static weir_status weir_k_ref_key_products(const weir_kernel_context *context, const void *op_args)
 {
     const weir_key_products_args *const args = op_args;
-    float                               key[WEIR_KV_DIM_MAX];
+    float key[WEIR_KV_DIM_MAX];
     (void)context;
     if (weir_key_products_reject(args)) return WEIR_EUNSUPPORTED;
     if (!weir_key_products_is_sound(args)) return WEIR_EINVAL;

@@ -12,7 +12,7 @@ static const float smallest_step = 0x1p-126f;
 /* `n_bits` bits of a code at bit `shift` of the n_bytes wide number at `at`. */
 typedef struct place {
     char *at;
-    int   n_bytes, shift, n_bits;
+    int n_bytes, shift, n_bits;
 } place;
 
 static uint32_t get(place p)
@@ -24,7 +24,7 @@ static uint32_t get(place p)
 
 static void put(place p, uint32_t bits)
 {
-    uint32_t       number = 0;
+    uint32_t number = 0;
     const uint32_t mask = (p.n_bits == 32 ? ~0u : (1u << p.n_bits) - 1u) << p.shift;
     memcpy(&number, p.at, (size_t)p.n_bytes);
     number = (number & ~mask) | (bits << p.shift & mask);
@@ -35,11 +35,11 @@ static void put(place p, uint32_t bits)
 static place code_place(const weir_kv_part *part, int64_t token, int64_t d, bool high)
 {
     const weir_kv_layout layout = weir_kv_layout_of(part->format, part->side, part->dim);
-    const int            bits = weir_kv_bits(part->format), low = bits == 3 ? 2 : bits;
-    const bool           plain = weir_kv_scheme_of(part->format) == WEIR_KV_PLAIN;
-    char *const          codes = (char *)part->coded + layout.codes;
+    const int bits = weir_kv_bits(part->format), low = bits == 3 ? 2 : bits;
+    const bool plain = weir_kv_scheme_of(part->format) == WEIR_KV_PLAIN;
+    char *const codes = (char *)part->coded + layout.codes;
     if (part->side == WEIR_KV_K) {
-        char *const   tile = codes + token / WEIR_TILE_TOKENS * layout.codes_step;
+        char *const tile = codes + token / WEIR_TILE_TOKENS * layout.codes_step;
         const int64_t t = token % WEIR_TILE_TOKENS;
         if (plain)
             return (place){ tile + (d * WEIR_TILE_TOKENS + t) * bits / 8, bits / 8, 0, bits };
@@ -49,7 +49,7 @@ static place code_place(const weir_kv_part *part, int64_t token, int64_t d, bool
     }
     char *const row = codes + token * layout.codes_step;
     if (bits >= 8) return (place){ row + d * bits / 8, bits / 8, 0, bits };
-    char *const   block = row + d / 32 * 4 * bits;
+    char *const block = row + d / 32 * 4 * bits;
     const int64_t i = d % 32;
     if (bits == 4) return (place){ block + i % 16, 1, (int)(i / 16 * 4), 4 };
     if (high) return (place){ block + 8, 4, (int)i, 1 };
@@ -109,9 +109,9 @@ static int64_t scale_index(const weir_kv_part *part, int64_t token, int64_t d)
 static place scale_place(const weir_kv_part *part, int64_t token, int64_t d, bool min)
 {
     const weir_kv_layout layout = weir_kv_layout_of(part->format, part->side, part->dim);
-    const int            bytes = weir_kv_scheme_of(part->format) == WEIR_KV_FLOAT8 ? 4 : 2;
-    const int64_t        unit = part->side == WEIR_KV_K ? token / WEIR_TILE_TOKENS : token;
-    const int64_t        offset =
+    const int bytes = weir_kv_scheme_of(part->format) == WEIR_KV_FLOAT8 ? 4 : 2;
+    const int64_t unit = part->side == WEIR_KV_K ? token / WEIR_TILE_TOKENS : token;
+    const int64_t offset =
         min ? layout.mins + unit * layout.mins_step : layout.scales + unit * layout.scales_step;
     char *const array = (char *)part->coded + offset;
     return (place){ array + scale_index(part, token, d) * bytes, bytes, 0, 8 * bytes };
@@ -133,14 +133,16 @@ static void encode_row(const weir_kv_part *part, int64_t token, const float *x)
     }
 }
 
-void weir_kv_encode_rows(const weir_kv_part *part, int64_t first, int64_t n, const float *rows,
-                         int64_t stride)
+void weir_kv_encode_rows(
+    const weir_kv_part *part, int64_t first, int64_t n, const float *rows, int64_t stride
+)
 {
     for (int64_t i = 0; i < n; i++) encode_row(part, first + i, rows + i * stride);
 }
 
-void weir_kv_decode_rows(const weir_kv_part *part, int64_t first, int64_t n, float *rows,
-                         int64_t stride, bool rotated)
+void weir_kv_decode_rows(
+    const weir_kv_part *part, int64_t first, int64_t n, float *rows, int64_t stride, bool rotated
+)
 {
     const weir_kv_scheme scheme = weir_kv_scheme_of(part->format);
     for (int64_t i = 0; i < n; i++) {
@@ -160,8 +162,9 @@ void weir_kv_decode_rows(const weir_kv_part *part, int64_t first, int64_t n, flo
     }
 }
 
-void weir_kv_decode_open(const weir_kv_part *part, int64_t first, int64_t n, float *rows,
-                         int64_t stride)
+void weir_kv_decode_open(
+    const weir_kv_part *part, int64_t first, int64_t n, float *rows, int64_t stride
+)
 {
     const weir_kv_part open = open_part(part);
     weir_kv_decode_rows(&open, first, n, rows, stride, false);

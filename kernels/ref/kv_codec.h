@@ -16,13 +16,16 @@ extern "C" {
 void weir_kv_block_encode(weir_kv_format format, uint8_t *codes, uint16_t *scale, const float *x);
 /* Scale of n values, and their codes for a scale. */
 float weir_kv_float8_scale(weir_kv_format format, const float *x, int64_t n);
-void  weir_kv_float8_encode(weir_kv_format format, uint8_t *codes, float scale, const float *x,
-                            int64_t n);
-void weir_kv_affine_encode(int bits, uint8_t *codes, uint16_t *scale, uint16_t *min, const float *x,
-                           int64_t n);
+void weir_kv_float8_encode(
+    weir_kv_format format, uint8_t *codes, float scale, const float *x, int64_t n
+);
+void weir_kv_affine_encode(
+    int bits, uint8_t *codes, uint16_t *scale, uint16_t *min, const float *x, int64_t n
+);
 /* sign [dim] is D; the pages use weir_kv_sign. */
-void weir_kv_turbo_encode(int bits, uint8_t *codes, uint16_t *scale, const float *x,
-                          const float *sign, int64_t dim);
+void weir_kv_turbo_encode(
+    int bits, uint8_t *codes, uint16_t *scale, const float *x, const float *sign, int64_t dim
+);
 /* row = H row */
 void weir_kv_hadamard(float *row, int64_t dim);
 /* The value of a code; turbo: in the rotated domain. */
@@ -31,23 +34,26 @@ float weir_kv_value(weir_kv_format format, uint32_t code, float scale, float min
 /* ---- page parts ------------------------------------------------------------------------------ */
 typedef struct weir_kv_part {
     weir_kv_format format;
-    weir_kv_side   side;
-    int64_t        dim;
-    void          *coded; /* weir_kv_part_bytes */
-    void          *open; /* wide rows: an f16 part, when weir_kv_needs_open */
+    weir_kv_side side;
+    int64_t dim;
+    void *coded; /* weir_kv_part_bytes */
+    void *open; /* wide rows: an f16 part, when weir_kv_needs_open */
 } weir_kv_part;
 
 /* Rows of tokens [first, first + n), 0 <= first, first + n <= 64. Parts that need it keep the rows
  * open, and are coded when token 63 comes; tokens come in ascending order, in any cut. Memory of a
  * new page is zero. */
-void weir_kv_encode_rows(const weir_kv_part *part, int64_t first, int64_t n, const float *rows,
-                         int64_t stride);
+void weir_kv_encode_rows(
+    const weir_kv_part *part, int64_t first, int64_t n, const float *rows, int64_t stride
+);
 /* Rows as coded. `rotated`: turbo's rows as attention multiplies them, H D x. */
-void weir_kv_decode_rows(const weir_kv_part *part, int64_t first, int64_t n, float *rows,
-                         int64_t stride, bool rotated);
+void weir_kv_decode_rows(
+    const weir_kv_part *part, int64_t first, int64_t n, float *rows, int64_t stride, bool rotated
+);
 /* Rows of an open page. */
-void weir_kv_decode_open(const weir_kv_part *part, int64_t first, int64_t n, float *rows,
-                         int64_t stride);
+void weir_kv_decode_open(
+    const weir_kv_part *part, int64_t first, int64_t n, float *rows, int64_t stride
+);
 
 #ifdef __cplusplus
 }

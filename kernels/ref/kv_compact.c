@@ -5,7 +5,7 @@
 #include "kernels/ref/row.h"
 
 typedef struct row_place {
-    char   *part; /* of the page */
+    char *part; /* of the page */
     int64_t token;
 } row_place;
 
@@ -27,29 +27,37 @@ static void move_k(weir_kv_format format, int64_t dim, row_place to, row_place f
     const int64_t n_scales = scheme == WEIR_KV_PLAIN   ? 0
                              : scheme == WEIR_KV_BLOCK ? dim / WEIR_KV_GROUP
                                                        : 1;
-    move(to.part + layout.codes + to_tile * layout.codes_step + to.token % WEIR_TILE_TOKENS * code,
-         from.part + layout.codes + from_tile * layout.codes_step +
-             from.token % WEIR_TILE_TOKENS * code,
-         n_codes, code, WEIR_TILE_TOKENS * code);
-    move(to.part + layout.scales + to_tile * layout.scales_step +
-             to.token % WEIR_TILE_TOKENS * scale,
-         from.part + layout.scales + from_tile * layout.scales_step +
-             from.token % WEIR_TILE_TOKENS * scale,
-         n_scales, scale, WEIR_TILE_TOKENS * scale);
+    move(
+        to.part + layout.codes + to_tile * layout.codes_step + to.token % WEIR_TILE_TOKENS * code,
+        from.part + layout.codes + from_tile * layout.codes_step +
+            from.token % WEIR_TILE_TOKENS * code,
+        n_codes, code, WEIR_TILE_TOKENS * code
+    );
+    move(
+        to.part + layout.scales + to_tile * layout.scales_step +
+            to.token % WEIR_TILE_TOKENS * scale,
+        from.part + layout.scales + from_tile * layout.scales_step +
+            from.token % WEIR_TILE_TOKENS * scale,
+        n_scales, scale, WEIR_TILE_TOKENS * scale
+    );
 }
 
 static void move_v(weir_kv_format format, int64_t dim, row_place to, row_place from)
 {
     const weir_kv_layout layout = weir_kv_layout_v(format, dim);
-    move(to.part + layout.codes + to.token * layout.codes_step,
-         from.part + layout.codes + from.token * layout.codes_step, 1, layout.codes_step, 0);
-    move(to.part + layout.scales + to.token * layout.scales_step,
-         from.part + layout.scales + from.token * layout.scales_step, 1, layout.scales_step, 0);
+    move(
+        to.part + layout.codes + to.token * layout.codes_step,
+        from.part + layout.codes + from.token * layout.codes_step, 1, layout.codes_step, 0
+    );
+    move(
+        to.part + layout.scales + to.token * layout.scales_step,
+        from.part + layout.scales + from.token * layout.scales_step, 1, layout.scales_step, 0
+    );
 }
 
 static void move_row(const weir_kv_compact_args *args, void *const *pages, int64_t to, int64_t from)
 {
-    const int64_t      to_page = to / WEIR_PAGE_TOKENS, from_page = from / WEIR_PAGE_TOKENS;
+    const int64_t to_page = to / WEIR_PAGE_TOKENS, from_page = from / WEIR_PAGE_TOKENS;
     const weir_kv_pair pair =
         weir_kv_pair_at((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, to_page);
     const int64_t v = weir_kv_v_part(pair.k, args->key_dim), t = to % WEIR_PAGE_TOKENS,
@@ -69,8 +77,10 @@ static weir_status weir_k_ref_kv_compact(const weir_kernel_context *context, con
         for (int64_t g = 0; g < args->n_kv_heads; g++) {
             const weir_kv_compact_segment *const segment = args->segments + s;
             for (int32_t i = segment->first ? segment->first[g] : 0; i < segment->n_keep[g]; i++)
-                move_row(args, segment->pages + g * segment->page_stride, i,
-                         segment->keep[g * segment->keep_stride + i]);
+                move_row(
+                    args, segment->pages + g * segment->page_stride, i,
+                    segment->keep[g * segment->keep_stride + i]
+                );
         }
     return WEIR_OK;
 }

@@ -2,19 +2,21 @@
 #include "kernels/ref/kv_codec.h"
 #include "kernels/ref/row.h"
 
-static void read_row(const weir_kv_read_args *args, const weir_kv_segment *segment,
-                     int64_t position, int64_t head, weir_kv_side side, float *row)
+static void read_row(
+    const weir_kv_read_args *args, const weir_kv_segment *segment, int64_t position, int64_t head,
+    weir_kv_side side, float *row
+)
 {
     const int64_t page = position / WEIR_PAGE_TOKENS, token = position % WEIR_PAGE_TOKENS;
     const int64_t open_page = page - segment->n_past / WEIR_PAGE_TOKENS,
                   table = head - segment->first_head;
-    const bool         key = side == WEIR_KV_K;
+    const bool key = side == WEIR_KV_K;
     const weir_kv_pair pair =
         weir_kv_pair_at((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, page);
     weir_kv_part part = { .format = key ? pair.k : pair.v,
                           .side = side,
                           .dim = key ? args->key_dim : args->value_dim };
-    char *const  open =
+    char *const open =
         segment->open_pages ? segment->open_pages[table * segment->open_stride + open_page] : NULL;
     if (weir_kv_needs_open(part.format) && open) {
         part.open = open + (key ? 0 : weir_kv_open_v_part(pair.k, args->key_dim));
@@ -30,8 +32,10 @@ static weir_status weir_k_ref_kv_read(const weir_kernel_context *context, const 
 {
     const weir_kv_read_args *const args = op_args;
     (void)context;
-    if (weir_kv_pages_reject((weir_kv_pair){ args->k_format, args->v_format }, args->sinks,
-                             args->key_dim, args->value_dim))
+    if (weir_kv_pages_reject(
+            (weir_kv_pair){ args->k_format, args->v_format }, args->sinks, args->key_dim,
+            args->value_dim
+        ))
         return WEIR_EUNSUPPORTED;
     if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads))
         return WEIR_EINVAL;
@@ -42,11 +46,15 @@ static weir_status weir_k_ref_kv_read(const weir_kernel_context *context, const 
             for (int64_t g = segment->first_head; g < end; g++) {
                 const int64_t row = segment->first_row + i, position = segment->n_past + i;
                 if (args->k)
-                    read_row(args, segment, position, g, WEIR_KV_K,
-                             args->k + row * args->k_stride + g * args->key_dim);
+                    read_row(
+                        args, segment, position, g, WEIR_KV_K,
+                        args->k + row * args->k_stride + g * args->key_dim
+                    );
                 if (args->v)
-                    read_row(args, segment, position, g, WEIR_KV_V,
-                             args->v + row * args->v_stride + g * args->value_dim);
+                    read_row(
+                        args, segment, position, g, WEIR_KV_V,
+                        args->v + row * args->v_stride + g * args->value_dim
+                    );
             }
     }
     return WEIR_OK;

@@ -4,17 +4,19 @@
 #include "kernels/ref/row.h"
 
 /* The parts of the page that holds `position`. */
-static weir_kv_part part_at(const weir_kv_write_args *args, const weir_kv_segment *segment,
-                            int64_t position, int64_t head, weir_kv_side side)
+static weir_kv_part part_at(
+    const weir_kv_write_args *args, const weir_kv_segment *segment, int64_t position, int64_t head,
+    weir_kv_side side
+)
 {
     const int64_t page = position / WEIR_PAGE_TOKENS,
                   open_page = page - segment->n_past / WEIR_PAGE_TOKENS;
-    const int64_t      table = head - segment->first_head;
-    const bool         key = side == WEIR_KV_K;
+    const int64_t table = head - segment->first_head;
+    const bool key = side == WEIR_KV_K;
     const weir_kv_pair pair =
         weir_kv_pair_at((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, page);
-    const int64_t      coded_at = key ? 0 : weir_kv_v_part(pair.k, args->key_dim);
-    const int64_t      open_at = key ? 0 : weir_kv_open_v_part(pair.k, args->key_dim);
+    const int64_t coded_at = key ? 0 : weir_kv_v_part(pair.k, args->key_dim);
+    const int64_t open_at = key ? 0 : weir_kv_open_v_part(pair.k, args->key_dim);
     const weir_kv_part part = {
         .format = key ? pair.k : pair.v,
         .side = side,
@@ -28,8 +30,9 @@ static weir_kv_part part_at(const weir_kv_write_args *args, const weir_kv_segmen
     return with_open;
 }
 
-static void write_row(const weir_kv_write_args *args, const weir_kv_segment *segment, int64_t row,
-                      int64_t head)
+static void write_row(
+    const weir_kv_write_args *args, const weir_kv_segment *segment, int64_t row, int64_t head
+)
 {
     const int64_t position = segment->n_past + row, token = position % WEIR_PAGE_TOKENS,
                   t = segment->first_row + row;
@@ -45,8 +48,10 @@ static weir_status weir_k_ref_kv_write(const weir_kernel_context *context, const
 {
     const weir_kv_write_args *const args = op_args;
     (void)context;
-    if (weir_kv_pages_reject((weir_kv_pair){ args->k_format, args->v_format }, args->sinks,
-                             args->key_dim, args->value_dim))
+    if (weir_kv_pages_reject(
+            (weir_kv_pair){ args->k_format, args->v_format }, args->sinks, args->key_dim,
+            args->value_dim
+        ))
         return WEIR_EUNSUPPORTED;
     if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads))
         return WEIR_EINVAL;

@@ -19,19 +19,20 @@
 enum { COLUMNS = 256, ROWS = 16 }; /* a weight is expanded once for this many rows of the batch */
 
 typedef struct quantised_group {
-    float  scale;
+    float scale;
     int8_t codes[WEIR_TILE_GROUP];
 } quantised_group;
 
 static void put(const weir_matmul_output *output, int64_t row, int64_t column, double sum)
 {
-    float       *dst = output->dst + row * output->dst_stride + column;
+    float *dst = output->dst + row * output->dst_stride + column;
     const double biased = output->bias ? sum + (double)output->bias[column] : sum;
     *dst = (float)(output->accumulate ? (double)*dst + biased : biased);
 }
 
-static weir_status expand(float *values, const weir_weight *weight, int64_t row, int64_t column,
-                          int64_t count)
+static weir_status expand(
+    float *values, const weir_weight *weight, int64_t row, int64_t column, int64_t count
+)
 {
     if (weight->layout == WEIR_LAYOUT_DENSE) {
         for (int64_t i = 0; i < count; i++) values[i] = weir_dense_element(weight, row, column + i);
@@ -39,18 +40,20 @@ static weir_status expand(float *values, const weir_weight *weight, int64_t row,
     }
     const uint8_t *from =
         (const uint8_t *)weight->data + (size_t)row * weir_row_bytes(weight->dtype, weight->n_in);
-    return weir_k_ref_dequantise(values, from + weir_row_bytes(weight->dtype, column),
-                                 weight->dtype, count);
+    return weir_k_ref_dequantise(
+        values, from + weir_row_bytes(weight->dtype, column), weight->dtype, count
+    );
 }
 
-static weir_status multiply_rows(const weir_matmul_args *args, const weir_matmul_output *output,
-                                 int64_t first, int64_t rows)
+static weir_status multiply_rows(
+    const weir_matmul_args *args, const weir_matmul_output *output, int64_t first, int64_t rows
+)
 {
     const weir_weight *weight = output->weight;
     for (int64_t n = 0; n < weight->n_out; n++) {
         double sums[ROWS] = { 0 };
         for (int64_t column = 0; column < args->n_in; column += COLUMNS) {
-            float         values[COLUMNS];
+            float values[COLUMNS];
             const int64_t count = args->n_in - column < COLUMNS ? args->n_in - column : COLUMNS;
             WEIR_TRY(expand(values, weight, n, column, count));
             for (int64_t r = 0; r < rows; r++)
@@ -63,8 +66,10 @@ static weir_status multiply_rows(const weir_matmul_args *args, const weir_matmul
     return WEIR_OK;
 }
 
-static void multiply_tiles(const weir_matmul_args *args, const weir_matmul_output *output,
-                           int64_t first, int64_t rows, const quantised_group *groups)
+static void multiply_tiles(
+    const weir_matmul_args *args, const weir_matmul_output *output, int64_t first, int64_t rows,
+    const quantised_group *groups
+)
 {
     const int64_t n_groups = args->n_in / WEIR_TILE_GROUP;
     for (int64_t n = 0; n < output->weight->n_out; n++) {
@@ -93,8 +98,10 @@ static float f16_factor(const float *x, int64_t n)
 }
 
 /* An activation as a GPU multiplies it by weights of that type. */
-static double rounded(weir_dtype kept, const weir_matmul_args *args, const quantised_group *groups,
-                      int64_t row, int64_t i, float factor)
+static double rounded(
+    weir_dtype kept, const weir_matmul_args *args, const quantised_group *groups, int64_t row,
+    int64_t i, float factor
+)
 {
     const float x = args->x[row * args->x_stride + i];
     switch (kept) {
@@ -108,11 +115,13 @@ static double rounded(weir_dtype kept, const weir_matmul_args *args, const quant
     return (double)group->codes[i % WEIR_TILE_GROUP] * (double)group->scale;
 }
 
-static void multiply_cuda(const weir_matmul_args *args, const weir_matmul_output *output,
-                          int64_t first, int64_t rows, const quantised_group *groups)
+static void multiply_cuda(
+    const weir_matmul_args *args, const weir_matmul_output *output, int64_t first, int64_t rows,
+    const quantised_group *groups
+)
 {
     const weir_dtype kept = output->weight->dtype;
-    float            factors[ROWS];
+    float factors[ROWS];
     for (int64_t r = 0; r < rows; r++)
         factors[r] = kept == WEIR_F16
                          ? f16_factor(args->x + (first + r) * args->x_stride, args->n_in)
@@ -148,16 +157,17 @@ static size_t scratch(const void *op_args)
 static weir_status run(const weir_kernel_context *context, const void *op_args)
 {
     const weir_matmul_args *args = op_args;
-    const int64_t           n_groups = args->n_in / WEIR_TILE_GROUP;
-    quantised_group        *groups = context->scratch;
+    const int64_t n_groups = args->n_in / WEIR_TILE_GROUP;
+    quantised_group *groups = context->scratch;
     if (args->n_outputs < 0 || args->n_outputs > WEIR_MATMUL_OUTPUTS ||
         context->scratch_bytes < scratch(args))
         return WEIR_EINVAL;
     for (int64_t row = 0; row < args->n_rows; row++)
         for (int64_t g = 0; g < n_groups; g++) {
             quantised_group *to = &groups[row * n_groups + g];
-            to->scale = weir_activation_quantise(to->codes, args->x + row * args->x_stride +
-                                                                g * WEIR_TILE_GROUP)
+            to->scale = weir_activation_quantise(
+                            to->codes, args->x + row * args->x_stride + g * WEIR_TILE_GROUP
+            )
                             .scale;
         }
     for (int o = 0; o < args->n_outputs; o++) {
@@ -176,6 +186,6 @@ static weir_status run(const weir_kernel_context *context, const void *op_args)
 }
 
 extern const weir_kernel weir_kernel_ref_matmul;
-const weir_kernel        weir_kernel_ref_matmul = {
+const weir_kernel weir_kernel_ref_matmul = {
     WEIR_OP_MATMUL, WEIR_BACKEND_REF, "ref.matmul", 0.0, 0.0, reject, scratch, run,
 };

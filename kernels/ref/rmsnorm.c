@@ -21,9 +21,11 @@ static weir_status weir_k_ref_rmsnorm(const weir_kernel_context *context, const 
         for (int64_t i = 0; args->add && i < args->dim; i++)
             args->src[r * args->src_stride + i] += args->add[r * args->add_stride + i];
         for (int64_t g = 0; g < args->n_groups; g++)
-            norm_group(args->dst + r * args->dst_stride + g * args->dst_group_stride,
-                       args->src + r * args->src_stride + g * args->src_group_stride, args->weight,
-                       args->dim, (double)args->eps);
+            norm_group(
+                args->dst + r * args->dst_stride + g * args->dst_group_stride,
+                args->src + r * args->src_stride + g * args->src_group_stride, args->weight,
+                args->dim, (double)args->eps
+            );
     }
     return WEIR_OK;
 }

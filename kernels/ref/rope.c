@@ -8,10 +8,10 @@ static void rotate_head(float *x, const weir_rope_args *args, float position)
 {
     const int64_t half = args->rotary_dim / 2;
     for (int64_t i = 0; i < half; i++) {
-        const float  angle = position * args->frequencies[i];
+        const float angle = position * args->frequencies[i];
         const double c = cos((double)angle) * (double)args->magnitude,
                      s = sin((double)angle) * (double)args->magnitude;
-        const bool   pairs = args->pairing == WEIR_ROPE_PAIRS;
+        const bool pairs = args->pairing == WEIR_ROPE_PAIRS;
         float *const first = x + (pairs ? 2 * i : i), *const second =
                                                           x + (pairs ? 2 * i + 1 : i + half);
         const double a = (double)*first, b = (double)*second;
@@ -27,8 +27,10 @@ static weir_status weir_k_ref_rope(const weir_kernel_context *context, const voi
     if (args->rotary_dim < 0 || args->rotary_dim % 2 != 0) return WEIR_EINVAL;
     for (int64_t t = 0; t < args->n_rows; t++)
         for (int64_t h = 0; h < args->n_heads; h++)
-            rotate_head(args->x + t * args->row_stride + h * args->head_stride, args,
-                        (float)args->positions[t]);
+            rotate_head(
+                args->x + t * args->row_stride + h * args->head_stride, args,
+                (float)args->positions[t]
+            );
     return WEIR_OK;
 }
 

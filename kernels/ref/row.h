@@ -7,7 +7,7 @@
 
 #define WEIR_REF_ROW(op_name, OP)                                                                  \
     extern const weir_kernel weir_kernel_ref_##op_name;                                            \
-    const weir_kernel        weir_kernel_ref_##op_name = { .op = OP,                               \
-                                                           .backend = WEIR_BACKEND_REF,            \
-                                                           .name = "ref." #op_name,                \
-                                                           .run = weir_k_ref_##op_name };
+    const weir_kernel weir_kernel_ref_##op_name = { .op = OP,                                      \
+                                                    .backend = WEIR_BACKEND_REF,                   \
+                                                    .name = "ref." #op_name,                       \
+                                                    .run = weir_k_ref_##op_name };

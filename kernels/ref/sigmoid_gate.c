@@ -10,7 +10,7 @@ static weir_status weir_k_ref_sigmoid_gate(const weir_kernel_context *context, c
     (void)context;
     for (int64_t r = 0; r < args->n_rows; r++) {
         for (int64_t h = 0; h < args->n_heads; h++) {
-            float *const       x = args->x + r * args->x_stride + h * args->x_head_stride;
+            float *const x = args->x + r * args->x_stride + h * args->x_head_stride;
             const float *const gate =
                 args->gate + r * args->gate_stride + h * args->gate_head_stride;
             for (int64_t i = 0; i < args->dim; i++)

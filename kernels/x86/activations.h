@@ -10,24 +10,24 @@
 #include "kernels/x86/tiles.h"
 
 typedef struct weir_activation_group {
-    float   scale;
+    float scale;
     int32_t sums[2]; /* of codes 0..15 and 16..31 */
 } weir_activation_group;
 
 /* scale = amax / 127, code = round to nearest even of x * (127 / amax). amax below 2^-100 gives
  * zeros (127 / amax must not overflow); a group with an infinity or NaN gets a NaN scale and zero
  * codes, so that the row's outputs are NaN. */
-LANES_INLINE weir_activation_group weir_activation_quantise(int8_t       codes[WEIR_TILE_GROUP],
-                                                            const float *x)
+LANES_INLINE weir_activation_group
+weir_activation_quantise(int8_t codes[WEIR_TILE_GROUP], const float *x)
 {
     const int32_t bits = lanes_magnitude(x);
-    float         amax;
+    float amax;
     memcpy(&amax, &bits, sizeof amax);
     if (__builtin_expect(bits >= 0x7f800000 || amax < 0x1p-100f, 0)) {
         memset(codes, 0, WEIR_TILE_GROUP);
         return (weir_activation_group){ .scale = bits >= 0x7f800000 ? (float)NAN : 0.0f };
     }
-    const float           factor = 127.0f / amax;
+    const float factor = 127.0f / amax;
     weir_activation_group group = { .scale = amax / 127.0f };
     group.sums[0] = lanes_quantise(codes, x, factor);
     group.sums[1] = lanes_quantise(codes + 16, x + 16, factor);

@@ -23,8 +23,9 @@ weir_dtype weir_dense_dtype(weir_dtype file)
 bool weir_dense_bytes(size_t *out, weir_dtype kept, int64_t n_out, int64_t n_in)
 {
     if (n_out < 1 || n_in < 1 || n_out > INT32_MAX || n_in > INT32_MAX) return false;
-    return !__builtin_mul_overflow(weir_dense_panel_bytes(kept, n_in),
-                                   (size_t)weir_dense_panels(n_out), out);
+    return !__builtin_mul_overflow(
+        weir_dense_panel_bytes(kept, n_in), (size_t)weir_dense_panels(n_out), out
+    );
 }
 
 /* Where a group of 32 holds output `row`. */
@@ -38,7 +39,7 @@ static void put_columns(void *panel, weir_dtype kept, const float *rows, int64_t
 {
     for (int64_t k = 0; k < n; k++) {
         const float *const column = rows + k;
-        const int64_t      at = (first + k) * WEIR_DENSE_PANEL;
+        const int64_t at = (first + k) * WEIR_DENSE_PANEL;
         for (int64_t r = 0; r < WEIR_DENSE_PANEL; r++) {
             const float value = column[r * WEIR_DENSE_CHUNK];
             switch (kept) {
@@ -52,10 +53,12 @@ static void put_columns(void *panel, weir_dtype kept, const float *rows, int64_t
     }
 }
 
-weir_status weir_dense_pack_panel(void *dst, const void *src, weir_dtype dtype, int64_t n_out,
-                                  int64_t n_in, int64_t panel, float *rows)
+weir_status weir_dense_pack_panel(
+    void *dst, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in, int64_t panel,
+    float *rows
+)
 {
-    const size_t  row_bytes = weir_row_bytes(dtype, n_in);
+    const size_t row_bytes = weir_row_bytes(dtype, n_in);
     const int64_t first = panel * WEIR_DENSE_PANEL, left = n_out - first,
                   n_rows = left < WEIR_DENSE_PANEL ? left : WEIR_DENSE_PANEL;
     const uint8_t *source = (const uint8_t *)src + (size_t)first * row_bytes;

@@ -40,9 +40,10 @@ bool weir_dense_bytes(size_t *out, weir_dtype kept, int64_t n_out, int64_t n_in)
  * aligned, weir_dense_panel_bytes long. Threads take panels. `rows` is memory of 32 *
  * WEIR_DENSE_CHUNK floats.
  * errors : EUNSUPPORTED for integers, EFORMAT when an element is NaN or infinite as f32 */
-WEIR_MUST_CHECK weir_status weir_dense_pack_panel(void *dst, const void *src, weir_dtype dtype,
-                                                  int64_t n_out, int64_t n_in, int64_t panel,
-                                                  float *rows);
+WEIR_MUST_CHECK weir_status weir_dense_pack_panel(
+    void *dst, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in, int64_t panel,
+    float *rows
+);
 
 /* One weight's value, for the reference kernel and tests. */
 float weir_dense_element(const weir_weight *weight, int64_t row, int64_t column);

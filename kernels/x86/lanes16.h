@@ -16,11 +16,11 @@
 #include <immintrin.h>
 
 typedef __m512i lanes_int;
-typedef __m512  lanes_float;
+typedef __m512 lanes_float;
 typedef __m512i lanes_codes; /* [16 rows][4 inputs] u8   */
 typedef __m512i lanes_input; /* 4 activations, repeated  */
 
-LANES_INLINE lanes_int   lanes_int_all(int32_t x) { return _mm512_set1_epi32(x); }
+LANES_INLINE lanes_int lanes_int_all(int32_t x) { return _mm512_set1_epi32(x); }
 LANES_INLINE lanes_float lanes_all(float x) { return _mm512_set1_ps(x); }
 LANES_INLINE lanes_float lanes_zero(void) { return _mm512_setzero_ps(); }
 LANES_INLINE lanes_float lanes_from_int(lanes_int x) { return _mm512_cvtepi32_ps(x); }
@@ -35,7 +35,7 @@ LANES_INLINE lanes_float lanes_fma(lanes_float a, lanes_float b, lanes_float c)
 }
 LANES_INLINE lanes_float lanes_add(lanes_float a, lanes_float b) { return _mm512_add_ps(a, b); }
 LANES_INLINE lanes_float lanes_load(const float *p) { return _mm512_loadu_ps(p); }
-LANES_INLINE void        lanes_store(float *p, lanes_float x) { _mm512_storeu_ps(p, x); }
+LANES_INLINE void lanes_store(float *p, lanes_float x) { _mm512_storeu_ps(p, x); }
 LANES_INLINE lanes_codes lanes_codes_load(const uint8_t *p) { return _mm512_load_si512(p); }
 LANES_INLINE lanes_codes lanes_codes_low(lanes_codes c)
 {
@@ -61,13 +61,14 @@ LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x)
 }
 /* Nothing is moved over this point: without it the compiler loads the operands of the next sums
  * early and spills the accumulators. */
-LANES_INLINE void    lanes_pin(lanes_int *x) { __asm__ volatile("" : "+v"(*x) : : "memory"); }
+LANES_INLINE void lanes_pin(lanes_int *x) { __asm__ volatile("" : "+v"(*x) : : "memory"); }
 LANES_INLINE int32_t lanes_magnitude(const float *x)
 {
     const __m512i mask = _mm512_set1_epi32(0x7fffffff),
                   low = _mm512_and_si512(_mm512_loadu_si512(x), mask);
     return _mm512_reduce_max_epi32(
-        _mm512_max_epi32(low, _mm512_and_si512(_mm512_loadu_si512(x + 16), mask)));
+        _mm512_max_epi32(low, _mm512_and_si512(_mm512_loadu_si512(x + 16), mask))
+    );
 }
 LANES_INLINE int32_t lanes_quantise(int8_t *codes, const float *x, float factor)
 {
@@ -117,8 +118,8 @@ LANES_INLINE lanes_float lanes_mul(lanes_float a, lanes_float b)
 }
 LANES_INLINE lanes_float lanes_fma(lanes_float a, lanes_float b, lanes_float c)
 {
-    return (lanes_float){ { _mm256_fmadd_ps(a.v[0], b.v[0], c.v[0]),
-                            _mm256_fmadd_ps(a.v[1], b.v[1], c.v[1]) } };
+    return (lanes_float
+    ){ { _mm256_fmadd_ps(a.v[0], b.v[0], c.v[0]), _mm256_fmadd_ps(a.v[1], b.v[1], c.v[1]) } };
 }
 LANES_INLINE lanes_float lanes_add(lanes_float a, lanes_float b)
 {
@@ -135,8 +136,8 @@ LANES_INLINE void lanes_store(float *p, lanes_float x)
 }
 LANES_INLINE lanes_codes lanes_codes_load(const uint8_t *p)
 {
-    return (lanes_codes){ { _mm256_load_si256((const void *)p),
-                            _mm256_load_si256((const void *)(p + 32)) } };
+    return (lanes_codes
+    ){ { _mm256_load_si256((const void *)p), _mm256_load_si256((const void *)(p + 32)) } };
 }
 LANES_INLINE lanes_codes lanes_codes_low(lanes_codes c)
 {
@@ -145,14 +146,14 @@ LANES_INLINE lanes_codes lanes_codes_low(lanes_codes c)
 }
 LANES_INLINE lanes_codes lanes_codes_high(lanes_codes c)
 {
-    return lanes_codes_low(
-        (lanes_codes){ { _mm256_srli_epi16(c.v[0], 4), _mm256_srli_epi16(c.v[1], 4) } });
+    return lanes_codes_low((lanes_codes
+    ){ { _mm256_srli_epi16(c.v[0], 4), _mm256_srli_epi16(c.v[1], 4) } });
 }
 LANES_INLINE lanes_codes lanes_codes_table(lanes_codes c, const uint8_t table[16])
 {
     const __m256i values = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)table));
-    return (lanes_codes){ { _mm256_shuffle_epi8(values, c.v[0]),
-                            _mm256_shuffle_epi8(values, c.v[1]) } };
+    return (lanes_codes
+    ){ { _mm256_shuffle_epi8(values, c.v[0]), _mm256_shuffle_epi8(values, c.v[1]) } };
 }
 LANES_INLINE lanes_input lanes_input_load(const int8_t *p)
 {
@@ -167,8 +168,10 @@ LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x)
     for (int h = 0; h < 2; h++) {
         const __m256i even = _mm256_and_si256(c.v[h], _mm256_set1_epi16(255)),
                       odd = _mm256_srli_epi16(c.v[h], 8);
-        sum.v[h] = _mm256_add_epi32(sum.v[h], _mm256_add_epi32(_mm256_madd_epi16(even, x.even),
-                                                               _mm256_madd_epi16(odd, x.odd)));
+        sum.v[h] = _mm256_add_epi32(
+            sum.v[h],
+            _mm256_add_epi32(_mm256_madd_epi16(even, x.even), _mm256_madd_epi16(odd, x.odd))
+        );
     }
     return sum;
 }
@@ -179,17 +182,18 @@ LANES_INLINE void lanes_pin(lanes_int *x)
 LANES_INLINE int32_t lanes_magnitude(const float *x)
 {
     const __m256i mask = _mm256_set1_epi32(0x7fffffff);
-    __m256i       most = _mm256_and_si256(_mm256_loadu_si256((const void *)x), mask);
+    __m256i most = _mm256_and_si256(_mm256_loadu_si256((const void *)x), mask);
     for (int i = 8; i < 32; i += 8)
-        most = _mm256_max_epi32(most,
-                                _mm256_and_si256(_mm256_loadu_si256((const void *)(x + i)), mask));
+        most = _mm256_max_epi32(
+            most, _mm256_and_si256(_mm256_loadu_si256((const void *)(x + i)), mask)
+        );
     __m128i m = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
     m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
     return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1)));
 }
 LANES_INLINE int32_t lanes_quantise(int8_t *codes, const float *x, float factor)
 {
-    const __m256  f = _mm256_set1_ps(factor);
+    const __m256 f = _mm256_set1_ps(factor);
     const __m256i low = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), f));
     const __m256i high = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8), f)),
                   both = _mm256_add_epi32(low, high);
@@ -260,7 +264,7 @@ LANES_INLINE lanes_float lanes_fma(lanes_float a, lanes_float b, lanes_float c)
         const double product = (double)a.v[i] * (double)b.v[i], addend = (double)c.v[i],
                      sum = product + addend;
         const double part = sum - product, error = (product - (sum - part)) + (addend - part);
-        int64_t      bits, error_bits;
+        int64_t bits, error_bits;
         memcpy(&bits, &sum, sizeof bits);
         memcpy(&error_bits, &error, sizeof error_bits);
         const int64_t inexact = -(int64_t)((error > 0.0) | (error < 0.0)),
@@ -284,7 +288,7 @@ LANES_INLINE lanes_float lanes_load(const float *p)
     memcpy(x.v, p, sizeof x.v);
     return x;
 }
-LANES_INLINE void        lanes_store(float *p, lanes_float x) { memcpy(p, x.v, sizeof x.v); }
+LANES_INLINE void lanes_store(float *p, lanes_float x) { memcpy(p, x.v, sizeof x.v); }
 LANES_INLINE lanes_codes lanes_codes_load(const uint8_t *p)
 {
     lanes_codes c;
@@ -317,7 +321,7 @@ LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x)
                     c.v[4 * i + 3] * x.v[3];
     return sum;
 }
-LANES_INLINE void    lanes_pin(lanes_int *x) { (void)x; }
+LANES_INLINE void lanes_pin(lanes_int *x) { (void)x; }
 LANES_INLINE int32_t lanes_magnitude(const float *x)
 {
     int32_t bits[32], most = 0;

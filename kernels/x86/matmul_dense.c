@@ -23,9 +23,9 @@ enum {
 };
 
 typedef struct unit {
-    const weir_matmul_args   *args;
+    const weir_matmul_args *args;
     const weir_matmul_output *output;
-    int64_t                   panel, first_row, n_rows;
+    int64_t panel, first_row, n_rows;
 } unit;
 
 static weir_dense_form form_of(const weir_weight *weight)
@@ -55,7 +55,7 @@ static void finish(const unit *u, const float *sums)
     const weir_matmul_output *output = u->output;
     const int64_t first = u->panel * WEIR_DENSE_PANEL, left = output->weight->n_out - first;
     const int64_t n = left < WEIR_DENSE_PANEL ? left : WEIR_DENSE_PANEL;
-    const float  *bias = output->bias ? output->bias + first : NULL;
+    const float *bias = output->bias ? output->bias + first : NULL;
     for (int64_t row = 0; row < u->n_rows; row++, sums += WEIR_DENSE_PANEL) {
         float *dst = output->dst + (u->first_row + row) * output->dst_stride + first;
         for (int64_t i = 0; i < n; i++) {
@@ -67,8 +67,8 @@ static void finish(const unit *u, const float *sums)
 
 static void multiply_unit(const weir_dense_isa *isa, const unit *u)
 {
-    _Alignas(64) float    sums[BLOCK_ROWS * WEIR_DENSE_PANEL], expanded[PIECE * WEIR_DENSE_PANEL];
-    const weir_weight    *weight = u->output->weight;
+    _Alignas(64) float sums[BLOCK_ROWS * WEIR_DENSE_PANEL], expanded[PIECE * WEIR_DENSE_PANEL];
+    const weir_weight *weight = u->output->weight;
     const weir_dense_form form = form_of(weight);
     const int64_t n_in = weight->n_in, passes = (u->n_rows + WEIR_DENSE_ROWS - 1) / WEIR_DENSE_ROWS;
     const int64_t step = u->n_rows == 1 ? n_in : PIECE,
@@ -77,7 +77,7 @@ static void multiply_unit(const weir_dense_isa *isa, const unit *u)
         (const char *)weight->data + (size_t)u->panel * weir_dense_panel_bytes(weight->dtype, n_in);
     const bool expand = passes > 1 && isa->expand[form];
     for (int64_t k = 0; k < n_in; k += step) {
-        const int64_t   n = n_in - k < step ? n_in - k : step;
+        const int64_t n = n_in - k < step ? n_in - k : step;
         weir_dense_pass pass = { .piece = panel + k * input_bytes,
                                  .x_stride = u->args->x_stride,
                                  .n = n,
@@ -100,8 +100,9 @@ static void multiply_unit(const weir_dense_isa *isa, const unit *u)
     finish(u, sums);
 }
 
-weir_status weir_dense_matmul(const weir_dense_isa *isa, const weir_kernel_context *context,
-                              const weir_matmul_args *args)
+weir_status weir_dense_matmul(
+    const weir_dense_isa *isa, const weir_kernel_context *context, const weir_matmul_args *args
+)
 {
     int64_t panels_before[WEIR_MATMUL_OUTPUTS + 1] = { 0 };
     for (int o = 0; o < args->n_outputs; o++)
@@ -123,8 +124,10 @@ weir_status weir_dense_matmul(const weir_dense_isa *isa, const weir_kernel_conte
             int32_t o = 0;
             while (panel >= panels_before[o + 1]) o++;
             if (left <= 0) continue;
-            multiply_unit(isa, &(unit){ args, &args->outputs[o], panel - panels_before[o], first,
-                                        left < block_rows ? left : block_rows });
+            multiply_unit(
+                isa, &(unit){ args, &args->outputs[o], panel - panels_before[o], first,
+                              left < block_rows ? left : block_rows }
+            );
         }
     }
     return WEIR_OK;

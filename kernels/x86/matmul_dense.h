@@ -9,13 +9,13 @@ enum { WEIR_DENSE_ROWS = 6 /* that one pass multiplies */ };
 /* Up to 6 rows of activations against a piece of a panel: sums [rows][32] = or += x [rows, n] times
  * piece [n][32]. */
 typedef struct weir_dense_pass {
-    const void  *piece;
+    const void *piece;
     const float *x;
-    int64_t      x_stride, n;
-    float       *sums;
-    bool         starts; /* sums begin at zero */
-    const char  *ahead; /* what is prefetched; may point anywhere */
-    int64_t      ahead_stride; /* bytes per input    */
+    int64_t x_stride, n;
+    float *sums;
+    bool starts; /* sums begin at zero */
+    const char *ahead; /* what is prefetched; may point anywhere */
+    int64_t ahead_stride; /* bytes per input    */
 } weir_dense_pass;
 
 typedef enum weir_dense_form {
@@ -31,5 +31,6 @@ typedef struct weir_dense_isa {
 } weir_dense_isa;
 
 const char *weir_dense_reject(const weir_matmul_args *args);
-weir_status weir_dense_matmul(const weir_dense_isa *isa, const weir_kernel_context *context,
-                              const weir_matmul_args *args);
+weir_status weir_dense_matmul(
+    const weir_dense_isa *isa, const weir_kernel_context *context, const weir_matmul_args *args
+);

@@ -29,7 +29,7 @@ enum { LANES = 8 };
 DENSE_INLINE lanes lanes_zero(void) { return _mm256_setzero_ps(); }
 DENSE_INLINE lanes lanes_all(const float *p) { return _mm256_broadcast_ss(p); }
 DENSE_INLINE lanes lanes_load(const float *p) { return _mm256_load_ps(p); }
-DENSE_INLINE void  lanes_store(float *p, lanes x) { _mm256_store_ps(p, x); }
+DENSE_INLINE void lanes_store(float *p, lanes x) { _mm256_store_ps(p, x); }
 DENSE_INLINE lanes lanes_add_product(lanes sum, lanes weights, lanes x)
 {
     return _mm256_fmadd_ps(weights, x, sum);
@@ -40,8 +40,9 @@ DENSE_INLINE lanes lanes_low_bf16(const uint16_t *p)
 }
 DENSE_INLINE lanes lanes_high_bf16(const uint16_t *p)
 {
-    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_load_si256((const void *)p),
-                                                _mm256_set1_epi32((int32_t)0xFFFF0000)));
+    return _mm256_castsi256_ps(
+        _mm256_and_si256(_mm256_load_si256((const void *)p), _mm256_set1_epi32((int32_t)0xFFFF0000))
+    );
 }
 DENSE_INLINE lanes lanes_f16(const uint16_t *p)
 {
@@ -56,7 +57,7 @@ enum { LANES = 4 };
 DENSE_INLINE lanes lanes_zero(void) { return _mm_setzero_ps(); }
 DENSE_INLINE lanes lanes_all(const float *p) { return _mm_set1_ps(*p); }
 DENSE_INLINE lanes lanes_load(const float *p) { return _mm_load_ps(p); }
-DENSE_INLINE void  lanes_store(float *p, lanes x) { _mm_store_ps(p, x); }
+DENSE_INLINE void lanes_store(float *p, lanes x) { _mm_store_ps(p, x); }
 DENSE_INLINE lanes lanes_add_product(lanes sum, lanes weights, lanes x)
 {
     return _mm_add_ps(sum, _mm_mul_ps(weights, x));
@@ -68,7 +69,8 @@ DENSE_INLINE lanes lanes_low_bf16(const uint16_t *p)
 DENSE_INLINE lanes lanes_high_bf16(const uint16_t *p)
 {
     return _mm_castsi128_ps(
-        _mm_and_si128(_mm_load_si128((const void *)p), _mm_set1_epi32((int32_t)0xFFFF0000)));
+        _mm_and_si128(_mm_load_si128((const void *)p), _mm_set1_epi32((int32_t)0xFFFF0000))
+    );
 }
 DENSE_INLINE lanes lanes_f16(const uint16_t *p)
 {
@@ -107,15 +109,16 @@ DENSE_INLINE int pairs_of(int rows)
     return rows == 1 ? PAIRS : rows > 3 ? 1 : PAIRS < 2 ? PAIRS : 2;
 }
 
-DENSE_INLINE void multiply_pairs(const weir_dense_pass *pass, int first, int rows, int pairs,
-                                 weir_dense_form form)
+DENSE_INLINE void multiply_pairs(
+    const weir_dense_pass *pass, int first, int rows, int pairs, weir_dense_form form
+)
 {
     const int64_t n = pass->n, x_stride = pass->x_stride, ahead_stride = pass->ahead_stride,
                   ahead_pair = ahead_stride / PAIRS;
     const float *x = pass->x;
-    const void  *piece = pass->piece;
-    const char  *ahead = pass->ahead + first * ahead_pair;
-    lanes_pair   sums[WEIR_DENSE_ROWS][PAIRS];
+    const void *piece = pass->piece;
+    const char *ahead = pass->ahead + first * ahead_pair;
+    lanes_pair sums[WEIR_DENSE_ROWS][PAIRS];
     DENSE_UNROLL
     for (int r = 0; r < rows; r++) {
         DENSE_UNROLL

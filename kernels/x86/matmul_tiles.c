@@ -25,16 +25,16 @@ enum {
 /* Side values that some outputs share: those with the same zero (or with minima) and splits. */
 typedef struct side_set {
     weir_tile_format format;
-    size_t           offset;
+    size_t offset;
 } side_set;
 
 typedef struct plan {
-    int64_t          n_groups, block_rows, rows; /* rows in scratch: with padding */
+    int64_t n_groups, block_rows, rows; /* rows in scratch: with padding */
     weir_tile_format formats[WEIR_MATMUL_OUTPUTS];
-    side_set         sets[WEIR_MATMUL_OUTPUTS];
-    int32_t          n_sets, set_of[WEIR_MATMUL_OUTPUTS];
-    int64_t          panels_before[WEIR_MATMUL_OUTPUTS + 1];
-    size_t           scales_offset, bytes; /* codes come first */
+    side_set sets[WEIR_MATMUL_OUTPUTS];
+    int32_t n_sets, set_of[WEIR_MATMUL_OUTPUTS];
+    int64_t panels_before[WEIR_MATMUL_OUTPUTS + 1];
+    size_t scales_offset, bytes; /* codes come first */
 } plan;
 
 static size_t aligned(size_t n) { return (n + 63) & ~(size_t)63; }
@@ -53,7 +53,7 @@ static plan make_plan(const weir_tiles_isa *isa, const weir_matmul_args *args)
         (void)weir_tile_format_of(weight->dtype, &p.formats[o]);
         p.panels_before[o + 1] = p.panels_before[o] + weir_panel_count(weight->n_out);
         const weir_tile_format format = p.formats[o];
-        int32_t                s = 0;
+        int32_t s = 0;
         while (s < p.n_sets && !(p.sets[s].format.zero == format.zero &&
                                  p.sets[s].format.minimum == format.minimum &&
                                  p.sets[s].format.splits == format.splits))
@@ -73,7 +73,7 @@ const char *weir_tiles_reject(const weir_matmul_args *args)
     if (args->n_rows < 1) return "needs rows";
     for (int o = 0; o < args->n_outputs; o++) {
         const weir_weight *weight = args->outputs[o].weight;
-        weir_tile_format   format;
+        weir_tile_format format;
         if (weight->layout != WEIR_LAYOUT_TILES) return "weight is not in tiles";
         if (!weir_tile_format_of(weight->dtype, &format)) return "no tile format for the dtype";
         if (weight->n_in != args->n_in) return "n_in differs from the weight's";
@@ -87,8 +87,10 @@ size_t weir_tiles_scratch(const weir_tiles_isa *isa, const weir_matmul_args *arg
 }
 
 /* ---- activations ----------------------------------------------------------------------------- */
-static void put_side(const side_set *set, void *sides, int64_t stride, const float *scales,
-                     const int32_t *sums, int64_t n_groups)
+static void put_side(
+    const side_set *set, void *sides, int64_t stride, const float *scales, const int32_t *sums,
+    int64_t n_groups
+)
 {
     const int splits = set->format.splits;
     for (int64_t g = 0; g < n_groups; g++) {
@@ -112,19 +114,21 @@ static void clear_groups(const weir_tiles_row *row, int64_t n_groups)
 }
 
 /* Rows behind the last are zeros. */
-static void quantise_row(const weir_tiles_isa *isa, const plan *p, const weir_matmul_args *args,
-                         char *scratch, int64_t row)
+static void quantise_row(
+    const weir_tiles_isa *isa, const plan *p, const weir_matmul_args *args, char *scratch,
+    int64_t row
+)
 {
     const int64_t block = row / p->block_rows * p->block_rows, lane = row - block,
                   left = p->rows - block;
     const int64_t stride = left < p->block_rows ? left : p->block_rows;
     for (int64_t g = 0; g < p->n_groups; g += CHUNK_GROUPS) {
-        const int64_t        n = p->n_groups - g < CHUNK_GROUPS ? p->n_groups - g : CHUNK_GROUPS;
-        const int64_t        at = block * p->n_groups + g * stride + lane;
+        const int64_t n = p->n_groups - g < CHUNK_GROUPS ? p->n_groups - g : CHUNK_GROUPS;
+        const int64_t at = block * p->n_groups + g * stride + lane;
         const weir_tiles_row to = { .codes = (int8_t *)scratch + at * WEIR_TILE_GROUP,
                                     .scales = (float *)(scratch + p->scales_offset) + at,
                                     .stride = stride };
-        int32_t              sums[CHUNK_GROUPS * 2] = { 0 };
+        int32_t sums[CHUNK_GROUPS * 2] = { 0 };
         if (row < args->n_rows)
             isa->quantise(&to, args->x + row * args->x_stride + g * WEIR_TILE_GROUP, n, sums);
         else
@@ -140,21 +144,22 @@ static void quantise_row(const weir_tiles_isa *isa, const plan *p, const weir_ma
 
 /* ---- panels ---------------------------------------------------------------------------------- */
 /* Rows [first_row, end_row) against one panel of one output. first_row is the start of a block. */
-static void multiply_panel(const weir_tiles_isa *isa, const plan *p, const weir_matmul_args *args,
-                           const char *scratch, int32_t o, int64_t panel, int64_t first_row,
-                           int64_t end_row)
+static void multiply_panel(
+    const weir_tiles_isa *isa, const plan *p, const weir_matmul_args *args, const char *scratch,
+    int32_t o, int64_t panel, int64_t first_row, int64_t end_row
+)
 {
     const weir_matmul_output *output = &args->outputs[o];
-    const weir_tile_format    format = p->formats[o];
-    const size_t              panel_bytes = weir_panel_bytes(format, args->n_in);
-    const int64_t             blocks = (end_row - first_row + p->block_rows - 1) / p->block_rows;
-    const int64_t             first_out = panel * WEIR_PANEL_ROWS;
-    const int64_t             record_lines = (int64_t)weir_record_bytes(format) / 64,
+    const weir_tile_format format = p->formats[o];
+    const size_t panel_bytes = weir_panel_bytes(format, args->n_in);
+    const int64_t blocks = (end_row - first_row + p->block_rows - 1) / p->block_rows;
+    const int64_t first_out = panel * WEIR_PANEL_ROWS;
+    const int64_t record_lines = (int64_t)weir_record_bytes(format) / 64,
                   stride = (record_lines + blocks - 1) / blocks * 64;
     const uint8_t *data = (const uint8_t *)output->weight->data + (size_t)panel * panel_bytes;
     const char *ahead = (const char *)data + (blocks == 1 ? PREFETCH_BYTES : (int64_t)panel_bytes);
     for (int64_t row = first_row, b = 0; row < end_row; row += p->block_rows, b++) {
-        const int64_t         rows = end_row - row < p->block_rows ? end_row - row : p->block_rows;
+        const int64_t rows = end_row - row < p->block_rows ? end_row - row : p->block_rows;
         const weir_tiles_pass pass = {
             .panel = data,
             .codes = (const int8_t *)scratch + row * args->n_in,
@@ -181,12 +186,13 @@ static void multiply_panel(const weir_tiles_isa *isa, const plan *p, const weir_
     }
 }
 
-weir_status weir_tiles_matmul(const weir_tiles_isa *isa, const weir_kernel_context *context,
-                              const weir_matmul_args *args)
+weir_status weir_tiles_matmul(
+    const weir_tiles_isa *isa, const weir_kernel_context *context, const weir_matmul_args *args
+)
 {
     const plan p = make_plan(isa, args);
     if (context->scratch_bytes < p.bytes) return WEIR_EINVAL;
-    char *const   scratch = context->scratch;
+    char *const scratch = context->scratch;
     const int64_t n_rows = args->n_rows, panels = p.panels_before[args->n_outputs];
     const int64_t wanted = (4 * (int64_t)context->n_threads + panels - 1) / panels,
                   most = (n_rows + MIN_CHUNK_ROWS - 1) / MIN_CHUNK_ROWS;
@@ -210,7 +216,7 @@ weir_status weir_tiles_matmul(const weir_tiles_isa *isa, const weir_kernel_conte
         for (int64_t unit = units.first; unit < units.end; unit++) {
             const int64_t panel = unit / chunks, first = unit % chunks * chunk_rows;
             const int64_t end = first + chunk_rows < n_rows ? first + chunk_rows : n_rows;
-            int32_t       o = 0;
+            int32_t o = 0;
             while (panel >= p.panels_before[o + 1]) o++;
             if (first < end)
                 multiply_panel(isa, &p, args, scratch, o, panel - p.panels_before[o], first, end);

@@ -16,23 +16,23 @@ enum {
  *          minima f32 scale * sum(codes) */
 typedef struct weir_tiles_pass {
     const uint8_t *panel;
-    const int8_t  *codes;
-    const float   *scales;
-    const void    *sides;
-    int64_t        n_groups;
-    const char    *ahead; /* one record from here is prefetched at each group; may point anywhere */
+    const int8_t *codes;
+    const float *scales;
+    const void *sides;
+    int64_t n_groups;
+    const char *ahead; /* one record from here is prefetched at each group; may point anywhere */
     int64_t ahead_stride; /* bytes from group to group                                            */
-    float  *dst; /* [rows, n] with dst_stride, n <= 32: gets unit * product + bias, or adds it */
+    float *dst; /* [rows, n] with dst_stride, n <= 32: gets unit * product + bias, or adds it */
     const float *bias; /* NULL or [n] */
-    int64_t      dst_stride, n;
-    float        unit;
-    bool         accumulate;
+    int64_t dst_stride, n;
+    float unit;
+    bool accumulate;
 } weir_tiles_pass;
 
 /* Where one row's quantised groups go; strides are those between groups. */
 typedef struct weir_tiles_row {
     int8_t *codes;
-    float  *scales;
+    float *scales;
     int64_t stride; /* rows of the block */
 } weir_tiles_row;
 
@@ -56,7 +56,7 @@ static inline int weir_tiles_format_index(weir_tile_format format)
 
 typedef struct weir_tiles_isa {
     int32_t few_rows, many_rows; /* of a block: in calls of up to two small blocks, in others */
-    bool    padded; /* all blocks are whole: zeros follow the last row */
+    bool padded; /* all blocks are whole: zeros follow the last row */
     /* format index (weir_tiles_format_index), rows 1 .. many_rows; those of few_rows or less
      * prefetch */
     void (*pass[WEIR_TILES_FORMATS][WEIR_TILES_MAX_ROWS + 1])(const weir_tiles_pass *pass);
@@ -68,6 +68,7 @@ typedef struct weir_tiles_isa {
 } weir_tiles_isa;
 
 const char *weir_tiles_reject(const weir_matmul_args *args);
-size_t      weir_tiles_scratch(const weir_tiles_isa *isa, const weir_matmul_args *args);
-weir_status weir_tiles_matmul(const weir_tiles_isa *isa, const weir_kernel_context *context,
-                              const weir_matmul_args *args);
+size_t weir_tiles_scratch(const weir_tiles_isa *isa, const weir_matmul_args *args);
+weir_status weir_tiles_matmul(
+    const weir_tiles_isa *isa, const weir_kernel_context *context, const weir_matmul_args *args
+);

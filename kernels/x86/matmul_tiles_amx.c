@@ -20,14 +20,15 @@
 
 enum {
     BLOCK_ROWS = 16, /* of a tile register */
-    CHUNK_STEPS = 8, /* per tile: 8 KB of codes, 16 KB of sums and 4 KB of activations share L1
-                        (16: 1.5 times the time) */
+    /* Per tile: 8 KB of codes, 16 KB of sums and 4 KB of activations share L1 (16: 1.5 times the
+     * time) */
+    CHUNK_STEPS = 8,
     SPAN_ROWS =
         256, /* rows whose sums wait on the stack (32 KB) while the next chunk is expanded */
     REGISTERS = 4, /* tile registers 0 to 3: sums of four steps */
     LATENCY = 3, /* steps from a product to its store */
-    LEAST_ROWS = 48, /* below, reading the weights takes the time and padded blocks cost more than
-                        they save  */
+    /* Below, reading the weights takes the time and padded blocks cost more than they save */
+    LEAST_ROWS = 48,
 };
 
 typedef int32_t tile_sums[BLOCK_ROWS][WEIR_TILE_LANES];
@@ -35,15 +36,15 @@ typedef int32_t tile_sums[BLOCK_ROWS][WEIR_TILE_LANES];
 /* A step is a group, or half a group where it has two scales. */
 typedef struct chunk {
     int8_t codes[WEIR_PANEL_TILES][CHUNK_STEPS * WEIR_TILE_GROUP * WEIR_TILE_LANES];
-    float  scales[WEIR_PANEL_TILES][CHUNK_STEPS][WEIR_TILE_LANES];
-    float  minima[WEIR_PANEL_TILES][CHUNK_STEPS][WEIR_TILE_LANES];
+    float scales[WEIR_PANEL_TILES][CHUNK_STEPS][WEIR_TILE_LANES];
+    float minima[WEIR_PANEL_TILES][CHUNK_STEPS][WEIR_TILE_LANES];
 } chunk;
 
 /* ---- tile registers: 0 to 3 sums, 4 and 5 activations, 6 and 7 weights ----------------------- */
 typedef struct tile_configuration { /* as LDTILECFG reads it */
-    uint8_t  palette, start_row, reserved[14];
+    uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
-    uint8_t  rows[16];
+    uint8_t rows[16];
 } tile_configuration;
 
 static void configure_tiles(int splits)
@@ -89,8 +90,10 @@ LANES_INLINE void store(int64_t i, tile_sums to)
 }
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
-LANES_INLINE void expand(chunk *to, const uint8_t *record, int64_t n_groups, int zero,
-                         weir_tile_codes kind, bool minimum, int splits)
+LANES_INLINE void expand(
+    chunk *to, const uint8_t *record, int64_t n_groups, int zero, weir_tile_codes kind,
+    bool minimum, int splits
+)
 {
     const int scales_at = kind == WEIR_TILE_U8 ? 1024 : 512, minima_at = scales_at + splits * 64;
     const int record_bytes = minimum ? minima_at + splits * 64 : minima_at;
@@ -100,16 +103,20 @@ LANES_INLINE void expand(chunk *to, const uint8_t *record, int64_t n_groups, int
         for (int t = 0; t < WEIR_PANEL_TILES; t++) {
             UNROLL
             for (int quad = 0; quad < 8; quad++)
-                _mm512_store_si512(to->codes[t] + (g * 8 + quad) * WEIR_TILE_LANES * 4,
-                                   _mm512_sub_epi8(tile_codes(record, t, quad, kind), zeros));
+                _mm512_store_si512(
+                    to->codes[t] + (g * 8 + quad) * WEIR_TILE_LANES * 4,
+                    _mm512_sub_epi8(tile_codes(record, t, quad, kind), zeros)
+                );
             UNROLL
             for (int s = 0; s < splits; s++) {
                 const int64_t step = g * splits + s;
-                lanes_store(to->scales[t][step],
-                            lanes_from_half(record + scales_at + s * 64 + t * 32));
+                lanes_store(
+                    to->scales[t][step], lanes_from_half(record + scales_at + s * 64 + t * 32)
+                );
                 if (minimum)
-                    lanes_store(to->minima[t][step],
-                                lanes_from_half(record + minima_at + s * 64 + t * 32));
+                    lanes_store(
+                        to->minima[t][step], lanes_from_half(record + minima_at + s * 64 + t * 32)
+                    );
             }
         }
     }
@@ -117,16 +124,19 @@ LANES_INLINE void expand(chunk *to, const uint8_t *record, int64_t n_groups, int
 
 /* The sums of one step join the accumulators. Nothing moves over a row: the compiler would gather
  * all loads first and spill. */
-LANES_INLINE void add_step(lanes_float acc[BLOCK_ROWS], tile_sums sums, const float *weight_scales,
-                           const float *minima, const float *scales, const float *sides,
-                           bool minimum)
+LANES_INLINE void add_step(
+    lanes_float acc[BLOCK_ROWS], tile_sums sums, const float *weight_scales, const float *minima,
+    const float *scales, const float *sides, bool minimum
+)
 {
     const lanes_float scale = lanes_load(weight_scales),
                       low = minimum ? lanes_load(minima) : lanes_zero();
     UNROLL
     for (int r = 0; r < BLOCK_ROWS; r++) {
-        acc[r] = lanes_fma(lanes_from_int(_mm512_load_si512(sums[r])),
-                           lanes_mul(scale, lanes_all(scales[r])), acc[r]);
+        acc[r] = lanes_fma(
+            lanes_from_int(_mm512_load_si512(sums[r])), lanes_mul(scale, lanes_all(scales[r])),
+            acc[r]
+        );
         if (minimum) acc[r] = lanes_fma(low, lanes_all(sides[r]), acc[r]);
         __asm__ volatile("" : "+v"(acc[r]) : : "memory");
     }
@@ -134,23 +144,25 @@ LANES_INLINE void add_step(lanes_float acc[BLOCK_ROWS], tile_sums sums, const fl
 
 /* One block of rows against the chunk that holds groups [first, first + n_groups) of the panel;
  * sums go on from chunk to chunk. */
-LANES_INLINE void multiply_block(float (*sums)[WEIR_PANEL_ROWS], const chunk *c,
-                                 const weir_tiles_pass *block, int64_t first, int64_t n_groups,
-                                 bool minimum, int splits)
+LANES_INLINE void multiply_block(
+    float (*sums)[WEIR_PANEL_ROWS], const chunk *c, const weir_tiles_pass *block, int64_t first,
+    int64_t n_groups, bool minimum, int splits
+)
 {
     _Alignas(64) tile_sums products[CHUNK_STEPS][WEIR_PANEL_TILES];
-    const int8_t *const    codes = block->codes + first * BLOCK_ROWS * WEIR_TILE_GROUP;
-    const float *const     scales = block->scales + first * BLOCK_ROWS;
-    const float *const     sides =
+    const int8_t *const codes = block->codes + first * BLOCK_ROWS * WEIR_TILE_GROUP;
+    const float *const scales = block->scales + first * BLOCK_ROWS;
+    const float *const sides =
         minimum ? (const float *)block->sides + first * splits * BLOCK_ROWS : NULL;
     const int64_t steps = n_groups * splits, depth = WEIR_TILE_GROUP / splits,
                   n = steps * WEIR_PANEL_TILES;
     for (int64_t i = 0; i < n + LATENCY; i++) {
         const int64_t step = i / WEIR_PANEL_TILES, t = i % WEIR_PANEL_TILES, done = i - LATENCY;
         if (i < n)
-            multiply(i,
-                     codes + step / splits * BLOCK_ROWS * WEIR_TILE_GROUP + step % splits * depth,
-                     c->codes[t] + step * depth * WEIR_TILE_LANES);
+            multiply(
+                i, codes + step / splits * BLOCK_ROWS * WEIR_TILE_GROUP + step % splits * depth,
+                c->codes[t] + step * depth * WEIR_TILE_LANES
+            );
         if (done >= 0) store(done, products[done / WEIR_PANEL_TILES][done % WEIR_PANEL_TILES]);
     }
     for (int t = 0; t < WEIR_PANEL_TILES; t++) {
@@ -159,9 +171,10 @@ LANES_INLINE void multiply_block(float (*sums)[WEIR_PANEL_ROWS], const chunk *c,
         for (int r = 0; r < BLOCK_ROWS; r++)
             acc[r] = first ? lanes_load(sums[r] + t * WEIR_TILE_LANES) : lanes_zero();
         for (int64_t s = 0; s < steps; s++)
-            add_step(acc, products[s][t], c->scales[t][s], c->minima[t][s],
-                     scales + s / splits * BLOCK_ROWS, minimum ? sides + s * BLOCK_ROWS : NULL,
-                     minimum);
+            add_step(
+                acc, products[s][t], c->scales[t][s], c->minima[t][s],
+                scales + s / splits * BLOCK_ROWS, minimum ? sides + s * BLOCK_ROWS : NULL, minimum
+            );
         UNROLL
         for (int r = 0; r < BLOCK_ROWS; r++) lanes_store(sums[r] + t * WEIR_TILE_LANES, acc[r]);
     }
@@ -179,12 +192,14 @@ static weir_tiles_pass rows_from(const weir_tiles_pass *job, int64_t row, int sp
 
 /* The tile registers belong to this call: released, they cost no context switch and cannot meet
  * another library's configuration. */
-LANES_INLINE void multiply_rows(const weir_tiles_pass *job, int64_t n_rows, int zero,
-                                weir_tile_codes kind, bool minimum, int splits)
+LANES_INLINE void multiply_rows(
+    const weir_tiles_pass *job, int64_t n_rows, int zero, weir_tile_codes kind, bool minimum,
+    int splits
+)
 {
     const int64_t record_bytes =
         (kind == WEIR_TILE_U8 ? 1024 : 512) + splits * 64 * (minimum ? 2 : 1);
-    const int64_t      chunk_groups = CHUNK_STEPS / splits;
+    const int64_t chunk_groups = CHUNK_STEPS / splits;
     _Alignas(64) chunk c;
     _Alignas(64) float sums[SPAN_ROWS][WEIR_PANEL_ROWS];
     configure_tiles(splits);
@@ -236,7 +251,7 @@ static const weir_tiles_isa isa = {
 static bool splits_all(const weir_matmul_args *args)
 {
     weir_tile_format format;
-    int32_t          n = 0;
+    int32_t n = 0;
     for (int32_t o = 0; o < args->n_outputs; o++)
         n += weir_tile_format_of(args->outputs[o].weight->dtype, &format) && format.splits == 2;
     return n == args->n_outputs;
@@ -254,7 +269,7 @@ static const char *reject(const weir_caps *caps, const void *op_args)
     if (args->n_rows < LEAST_ROWS) return "few rows: AVX-512 VNNI is as fast";
     return splits_all(args) ? "two scales per group: AVX-512 VNNI is as fast" : NULL;
 }
-static size_t      scratch(const void *args) { return weir_tiles_scratch(&isa, args); }
+static size_t scratch(const void *args) { return weir_tiles_scratch(&isa, args); }
 static weir_status run(const weir_kernel_context *context, const void *args)
 {
     return weir_tiles_matmul(&isa, context, args);

@@ -28,15 +28,16 @@ typedef lanes_float tile_pair[WEIR_PANEL_TILES];
 
 /* acc [rows] += one split of one record. All arguments but the pointers and `group` are constants
  * of the loop that is compiled. */
-LANES_INLINE void add_split(tile_pair acc[], const weir_tiles_pass *pass, const uint8_t *record,
-                            const char *ahead, int64_t group, int split, int rows,
-                            weir_tile_codes kind, bool minimum, int splits)
+LANES_INLINE void add_split(
+    tile_pair acc[], const weir_tiles_pass *pass, const uint8_t *record, const char *ahead,
+    int64_t group, int split, int rows, weir_tile_codes kind, bool minimum, int splits
+)
 {
     const int quads = 8 / splits, scales_at = (kind == WEIR_TILE_U8 ? 1024 : 512) + split * 64,
               minima_at = scales_at + splits * 64;
     const int8_t *x = pass->codes + group * rows * WEIR_TILE_GROUP;
     const int64_t sides = (group * splits + split) * rows;
-    lanes_int     sums[WEIR_TILES_MAX_ROWS][WEIR_PANEL_TILES];
+    lanes_int sums[WEIR_TILES_MAX_ROWS][WEIR_PANEL_TILES];
     UNROLL
     for (int r = 0; r < rows; r++) {
         const lanes_int start =
@@ -93,17 +94,20 @@ LANES_INLINE void store_lanes(float *dst, lanes_float product, const float *bias
     lanes_store(dst, product);
 }
 
-LANES_INLINE void store_row(const weir_tiles_pass *pass, int row,
-                            const lanes_float acc[WEIR_PANEL_TILES])
+LANES_INLINE void store_row(
+    const weir_tiles_pass *pass, int row, const lanes_float acc[WEIR_PANEL_TILES]
+)
 {
-    float *const      dst = pass->dst + row * pass->dst_stride;
+    float *const dst = pass->dst + row * pass->dst_stride;
     const lanes_float unit = lanes_all(pass->unit);
     if (__builtin_expect(pass->n == WEIR_PANEL_ROWS, 1)) {
         UNROLL
         for (int t = 0; t < WEIR_PANEL_TILES; t++) {
             const int at = t * WEIR_TILE_LANES;
-            store_lanes(dst + at, lanes_mul(acc[t], unit), pass->bias ? pass->bias + at : NULL,
-                        pass->accumulate);
+            store_lanes(
+                dst + at, lanes_mul(acc[t], unit), pass->bias ? pass->bias + at : NULL,
+                pass->accumulate
+            );
         }
         return;
     }
@@ -117,15 +121,16 @@ LANES_INLINE void store_row(const weir_tiles_pass *pass, int row,
     }
 }
 
-LANES_INLINE void multiply_pass(const weir_tiles_pass *job, int rows, weir_tile_codes kind,
-                                bool minimum, int splits)
+LANES_INLINE void multiply_pass(
+    const weir_tiles_pass *job, int rows, weir_tile_codes kind, bool minimum, int splits
+)
 {
     const weir_tiles_pass pass = *job;
-    const int64_t         record_bytes =
+    const int64_t record_bytes =
         (kind == WEIR_TILE_U8 ? 1024 : 512) + splits * 64 * (minimum ? 2 : 1);
     const uint8_t *record = pass.panel;
-    const char    *ahead = pass.ahead;
-    tile_pair      acc[WEIR_TILES_MAX_ROWS];
+    const char *ahead = pass.ahead;
+    tile_pair acc[WEIR_TILES_MAX_ROWS];
     UNROLL
     for (int r = 0; r < rows; r++) {
         UNROLL
@@ -141,11 +146,12 @@ LANES_INLINE void multiply_pass(const weir_tiles_pass *job, int rows, weir_tile_
     for (int r = 0; r < rows; r++) store_row(&pass, r, acc[r]);
 }
 
-static void quantise_groups(const weir_tiles_row *row, const float *x, int64_t n_groups,
-                            int32_t *sums)
+static void quantise_groups(
+    const weir_tiles_row *row, const float *x, int64_t n_groups, int32_t *sums
+)
 {
     for (int64_t g = 0; g < n_groups; g++) {
-        int8_t *const               codes = row->codes + g * row->stride * WEIR_TILE_GROUP;
+        int8_t *const codes = row->codes + g * row->stride * WEIR_TILE_GROUP;
         const weir_activation_group group =
             weir_activation_quantise(codes, x + g * WEIR_TILE_GROUP);
         row->scales[g * row->stride] = group.scale;

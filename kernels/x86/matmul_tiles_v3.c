@@ -22,7 +22,7 @@ static const char *reject(const weir_caps *caps, const void *args)
 {
     return caps->x86_v3 ? weir_tiles_reject(args) : "needs AVX2 (x86-64-v3)";
 }
-static size_t      scratch(const void *args) { return weir_tiles_scratch(&isa, args); }
+static size_t scratch(const void *args) { return weir_tiles_scratch(&isa, args); }
 static weir_status run(const weir_kernel_context *context, const void *args)
 {
     return weir_tiles_matmul(&isa, context, args);

@@ -35,7 +35,7 @@ static const char *reject(const weir_caps *caps, const void *args)
 {
     return caps->x86_v4 && caps->avx512_vnni ? weir_tiles_reject(args) : "needs AVX-512 VNNI";
 }
-static size_t      scratch(const void *args) { return weir_tiles_scratch(&isa, args); }
+static size_t scratch(const void *args) { return weir_tiles_scratch(&isa, args); }
 static weir_status run(const weir_kernel_context *context, const void *args)
 {
     return weir_tiles_matmul(&isa, context, args);

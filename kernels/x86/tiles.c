@@ -18,7 +18,7 @@ const uint8_t weir_tile_table[16] = { 1,   24,  45,  63,  79,  93,  106, 118,
 /* A file block with its codes widened to bytes; scales and minima as f16 bits, in units of the
  * format. */
 typedef struct block {
-    uint8_t  codes[BLOCK_MAX];
+    uint8_t codes[BLOCK_MAX];
     uint16_t scales[SCALES_MAX], minima[SCALES_MAX];
 } block;
 
@@ -47,8 +47,9 @@ static void split_nibbles(uint8_t *codes, const uint8_t *q, int n)
     for (int i = 0; i < n; i++) codes[n + i] = q[i] >> 4;
 }
 
-static void decode_q4_0(block      *out,
-                        const void *src) /* also IQ4_NL: the same layout, other values */
+static void decode_q4_0(
+    block *out, const void *src
+) /* also IQ4_NL: the same layout, other values */
 {
     weir_block_q4_0 b;
     memcpy(&b, src, sizeof b);
@@ -218,8 +219,9 @@ bool weir_tiles_bytes(size_t *out, weir_dtype dtype, int64_t n_out, int64_t n_in
     if (!weir_tile_format_of(dtype, &format) || n_out <= 0 || n_in <= 0) return false;
     if (n_in % weir_dtype_of(dtype).block_elements || n_out > INT32_MAX || n_in > INT32_MAX)
         return false;
-    return !__builtin_mul_overflow(weir_panel_bytes(format, n_in), (size_t)weir_panel_count(n_out),
-                                   out);
+    return !__builtin_mul_overflow(
+        weir_panel_bytes(format, n_in), (size_t)weir_panel_count(n_out), out
+    );
 }
 
 /* ---- records --------------------------------------------------------------------------------- */
@@ -256,26 +258,27 @@ static bool is_infinite_half(const uint8_t *at)
     return (bits & 0x7C00) == 0x7C00;
 }
 
-weir_status weir_tiles_pack_panel(void *dst, const void *src, weir_dtype dtype, int64_t n_out,
-                                  int64_t n_in, int64_t panel)
+weir_status weir_tiles_pack_panel(
+    void *dst, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in, int64_t panel
+)
 {
-    const packing         how = packings[dtype];
+    const packing how = packings[dtype];
     const weir_dtype_info info = weir_dtype_of(dtype);
-    const size_t          record_bytes = weir_record_bytes(how.format),
+    const size_t record_bytes = weir_record_bytes(how.format),
                  code_bytes = weir_record_code_bytes(how.format);
     const size_t scale_bytes = weir_record_scale_bytes(how.format),
                  row_bytes = weir_row_bytes(dtype, n_in);
     const int64_t first = panel * WEIR_PANEL_ROWS, left = n_out - first;
-    const int     rows = left < WEIR_PANEL_ROWS ? (int)left : WEIR_PANEL_ROWS,
+    const int rows = left < WEIR_PANEL_ROWS ? (int)left : WEIR_PANEL_ROWS,
               groups = info.block_elements / WEIR_TILE_GROUP;
     if (rows < WEIR_PANEL_ROWS) memset(dst, 0, weir_panel_bytes(how.format, n_in));
     const uint8_t *source = (const uint8_t *)src + (size_t)first * row_bytes;
-    uint8_t       *block_records = dst;
-    bool           bad = false;
+    uint8_t *block_records = dst;
+    bool bad = false;
     for (int64_t b = 0; b < n_in / info.block_elements;
          b++, block_records += (size_t)groups * record_bytes) {
         for (int row = 0; row < rows; row++) {
-            block                decoded;
+            block decoded;
             const uint8_t *const at =
                 source + (size_t)row * row_bytes + (size_t)b * (size_t)info.block_bytes;
             how.decode(&decoded, at);
@@ -283,11 +286,15 @@ weir_status weir_tiles_pack_panel(void *dst, const void *src, weir_dtype dtype, 
             for (int g = 0; g < groups; g++) {
                 uint8_t *record = block_records + (size_t)g * record_bytes;
                 put_codes(record, how.format.codes, row, decoded.codes + g * WEIR_TILE_GROUP);
-                put_scales(record + code_bytes, how.format.splits, row,
-                           decoded.scales + g * how.format.splits);
+                put_scales(
+                    record + code_bytes, how.format.splits, row,
+                    decoded.scales + g * how.format.splits
+                );
                 if (how.format.minimum)
-                    put_scales(record + code_bytes + scale_bytes, how.format.splits, row,
-                               decoded.minima + g * how.format.splits);
+                    put_scales(
+                        record + code_bytes + scale_bytes, how.format.splits, row,
+                        decoded.minima + g * how.format.splits
+                    );
             }
         }
     }
@@ -297,20 +304,20 @@ weir_status weir_tiles_pack_panel(void *dst, const void *src, weir_dtype dtype, 
 weir_tile_element weir_tiles_element(const weir_weight *weight, int64_t row, int64_t column)
 {
     const weir_tile_format format = packings[weight->dtype].format;
-    const int              input = (int)(column % WEIR_TILE_GROUP);
-    const uint8_t         *record =
+    const int input = (int)(column % WEIR_TILE_GROUP);
+    const uint8_t *record =
         (const uint8_t *)weight->data +
         (size_t)(row / WEIR_PANEL_ROWS) * weir_panel_bytes(format, weight->n_in) +
         (size_t)(column / WEIR_TILE_GROUP) * weir_record_bytes(format);
     const uint8_t *codes = record + row % WEIR_PANEL_ROWS * 4 + input % 4;
-    int            code;
+    int code;
     if (format.codes == WEIR_TILE_U8) {
         code = codes[input / 4 * 128];
     } else {
         code = codes[input % 16 / 4 * 128] >> (4 * (input / 16)) & 15;
         if (format.codes == WEIR_TILE_U4_TABLE) code = weir_tile_table[code];
     }
-    const int      split = input / (WEIR_TILE_GROUP / format.splits);
+    const int split = input / (WEIR_TILE_GROUP / format.splits);
     const uint8_t *scales = record + weir_record_code_bytes(format) +
                             (split * WEIR_PANEL_ROWS + row % WEIR_PANEL_ROWS) * 2;
     uint16_t scale, minimum = 0;

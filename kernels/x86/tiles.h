@@ -41,10 +41,10 @@ typedef enum weir_tile_codes { WEIR_TILE_U8, WEIR_TILE_U4, WEIR_TILE_U4_TABLE } 
 
 typedef struct weir_tile_format {
     weir_tile_codes codes;
-    bool            minimum; /* zero is 0 then */
-    int32_t         splits; /* 1 or 2 scales per group                                       */
-    int32_t         zero; /* what is subtracted from a code (for the table: from its value) */
-    float           unit; /* a power of two                                                 */
+    bool minimum; /* zero is 0 then */
+    int32_t splits; /* 1 or 2 scales per group                                       */
+    int32_t zero; /* what is subtracted from a code (for the table: from its value) */
+    float unit; /* a power of two                                                 */
 } weir_tile_format;
 
 /* The 16 values of IQ4_NL and IQ4_XS plus 128. */
@@ -82,14 +82,15 @@ bool weir_tiles_bytes(size_t *out, weir_dtype dtype, int64_t n_out, int64_t n_in
 /* Packs panel `panel` of file rows `src` (n_out rows, unaligned) to dst, 64-byte aligned,
  * weir_panel_bytes long. Threads take panels. errors : EFORMAT when a block's scale or minimum is
  * not finite */
-WEIR_MUST_CHECK weir_status weir_tiles_pack_panel(void *dst, const void *src, weir_dtype dtype,
-                                                  int64_t n_out, int64_t n_in, int64_t panel);
+WEIR_MUST_CHECK weir_status weir_tiles_pack_panel(
+    void *dst, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in, int64_t panel
+);
 
 /* One weight's parts, for the reference kernel and tests: unit, minimum and scale are already
  * floats. */
 typedef struct weir_tile_element {
     int32_t code; /* code - zero */
-    float   scale, minimum;
+    float scale, minimum;
 } weir_tile_element;
 weir_tile_element weir_tiles_element(const weir_weight *weight, int64_t row, int64_t column);
 

@@ -7,7 +7,7 @@ std::string codes_of_header()
 {
     static const struct {
         const char *name;
-        int         code;
+        int code;
     } codes[] = { { "OK", WEIR_OK },
                   { "EINVAL", WEIR_EINVAL },
                   { "ENOMEM", WEIR_ENOMEM },

@@ -29,7 +29,7 @@ TEST(Contract, VersionIsThatOfTheHeader) { EXPECT_STREQ(weir_version(), WEIR_VER
 TEST(Contract, ConfigurationSaysWhatIsWrong)
 {
     weir_config *const config = weir_config_new();
-    weir_error         error = {};
+    weir_error error = {};
     EXPECT_EQ(weir_config_set(config, "memory.hots", "1GiB", &error), WEIR_ECONFIG);
     EXPECT_SAYS(error, "memory.host");
     EXPECT_EQ(weir_config_set(config, "memory.host", "much", &error), WEIR_ECONFIG);
@@ -61,9 +61,9 @@ TEST(Contract, ABudgetThatIsTooSmallNamesTheLeastThatFits)
         const Engine tiny({ { "memory.host", host } });
         ASSERT_EQ(tiny.status, WEIR_EFULL) << host;
         const std::string said = tiny.error.text;
-        const size_t      at = said.rfind("memory.host = "), end = said.find("MiB is the least");
+        const size_t at = said.rfind("memory.host = "), end = said.find("MiB is the least");
         ASSERT_NE(end, std::string::npos) << said;
-        const int    least = std::stoi(said.substr(at + 14, end - at - 14));
+        const int least = std::stoi(said.substr(at + 14, end - at - 14));
         const Engine enough({ { "memory.host", std::to_string(least) + "MiB" } });
         EXPECT_EQ(enough.status, WEIR_OK) << enough.error.text;
         const Engine less({ { "memory.host", std::to_string(least - 1) + "MiB" } });
@@ -73,7 +73,7 @@ TEST(Contract, ABudgetThatIsTooSmallNamesTheLeastThatFits)
 
 TEST(Contract, InfoFitsStructsOfEarlierVersions)
 {
-    const Engine     engine;
+    const Engine engine;
     weir_engine_info info = {};
     info.size = offsetof(weir_engine_info, context_length);
     info.context_length = -7;
@@ -90,8 +90,8 @@ TEST(Contract, InfoFitsStructsOfEarlierVersions)
 TEST(Contract, BadTokensLeaveTheSequenceAlone)
 {
     const Engine engine;
-    Sequence     sequence(engine);
-    const Ids    ids = engine.ids("Once upon a time");
+    Sequence sequence(engine);
+    const Ids ids = engine.ids("Once upon a time");
     ASSERT_EQ(sequence.sync(ids), WEIR_OK);
     for (const int32_t bad : { -1, 2048, INT32_MAX }) {
         EXPECT_EQ(sequence.sync({ 1, bad }), WEIR_EINVAL);
@@ -102,34 +102,37 @@ TEST(Contract, BadTokensLeaveTheSequenceAlone)
     EXPECT_EQ(sequence.ids(), ids);
     EXPECT_EQ(sequence.sync({}), WEIR_OK);
     const float *row = nullptr;
-    size_t       n = 0;
+    size_t n = 0;
     EXPECT_EQ(weir_sequence_logits(sequence.sequence, &row, &n, &sequence.error), WEIR_EINVAL);
-    EXPECT_EQ(weir_generate(sequence.sequence, nullptr, nullptr, nullptr, &sequence.error),
-              WEIR_EINVAL);
+    EXPECT_EQ(
+        weir_generate(sequence.sequence, nullptr, nullptr, nullptr, &sequence.error), WEIR_EINVAL
+    );
     EXPECT_EQ(weir_sequence_save(sequence.sequence, "never", &sequence.error), WEIR_EINVAL);
 }
 
 TEST(Contract, ParametersAreChecked)
 {
     const Engine engine;
-    Sequence     sequence(engine);
+    Sequence sequence(engine);
     ASSERT_EQ(sequence.sync(engine.ids("Once")), WEIR_OK);
     weir_sampling_params params = Sequence::greedy(-1);
-    EXPECT_EQ(weir_generate(sequence.sequence, &params, nullptr, nullptr, &sequence.error),
-              WEIR_EINVAL);
+    EXPECT_EQ(
+        weir_generate(sequence.sequence, &params, nullptr, nullptr, &sequence.error), WEIR_EINVAL
+    );
     params = Sequence::greedy(4);
     params.top_p = 2;
-    EXPECT_EQ(weir_generate(sequence.sequence, &params, nullptr, nullptr, &sequence.error),
-              WEIR_EINVAL);
+    EXPECT_EQ(
+        weir_generate(sequence.sequence, &params, nullptr, nullptr, &sequence.error), WEIR_EINVAL
+    );
     EXPECT_SAYS(sequence.error, "top_p");
     EXPECT_EQ(sequence.ids(), engine.ids("Once"));
 }
 
 /* ---- callbacks ------------------------------------------------------------------------------- */
 struct Heard {
-    Ids            tokens;
-    std::string    text;
-    size_t         stop_after = SIZE_MAX;
+    Ids tokens;
+    std::string text;
+    size_t stop_after = SIZE_MAX;
     weir_sequence *cancels = nullptr;
 };
 
@@ -148,8 +151,8 @@ int hear(void *user, int32_t token, const char *text, size_t length)
 TEST(Contract, PiecesAreTheTokensAndTheirText)
 {
     const Engine engine;
-    Sequence     sequence(engine);
-    Heard        heard;
+    Sequence sequence(engine);
+    Heard heard;
     ASSERT_EQ(sequence.sync(engine.ids("Once upon a time")), WEIR_OK);
     const Ids answer = sequence.generate(30, hear, &heard);
     EXPECT_EQ(heard.tokens, answer);
@@ -162,8 +165,8 @@ TEST(Contract, PiecesAreTheTokensAndTheirText)
 TEST(Contract, ACallbackThatStopsHasTheLastToken)
 {
     const Engine engine;
-    Sequence     sequence(engine), whole(engine);
-    Heard        heard;
+    Sequence sequence(engine), whole(engine);
+    Heard heard;
     heard.stop_after = 5;
     ASSERT_EQ(sequence.sync(engine.ids("Once upon a time")), WEIR_OK);
     const Ids answer = sequence.generate(500, hear, &heard);
@@ -180,8 +183,8 @@ TEST(Contract, ACallbackThatStopsHasTheLastToken)
 TEST(Contract, CancelEndsTheCallAndKeepsItsTokens)
 {
     const Engine engine;
-    Sequence     sequence(engine);
-    Heard        heard;
+    Sequence sequence(engine);
+    Heard heard;
     heard.cancels = sequence.sequence;
     ASSERT_EQ(sequence.sync(engine.ids("Once upon a time")), WEIR_OK);
     const Ids answer = sequence.generate(4000, hear, &heard);
@@ -196,7 +199,7 @@ TEST(Contract, CancelEndsTheCallAndKeepsItsTokens)
 TEST(Contract, AnAnswerFillsTheWindowAndNoMore)
 {
     const Engine engine({ { "model.context", "256" } });
-    Sequence     sequence(engine);
+    Sequence sequence(engine);
     ASSERT_EQ(sequence.sync(engine.ids("Once upon a time")), WEIR_OK);
     (void)sequence.generate(0);
     EXPECT_EQ(sequence.status, WEIR_OK) << sequence.error.text;
@@ -209,14 +212,19 @@ TEST(Contract, AnAnswerFillsTheWindowAndNoMore)
 TEST(Contract, SpecialTokensOfUsersStayText)
 {
     const Engine engine;
-    const char   text[] = "<|im_start|>";
-    int32_t     *plain = nullptr, *special = nullptr;
-    size_t       n_plain = 0, n_special = 0;
-    ASSERT_EQ(weir_tokenize(engine.engine, text, sizeof text - 1, 0, &plain, &n_plain, nullptr),
-              WEIR_OK);
-    ASSERT_EQ(weir_tokenize(engine.engine, text, sizeof text - 1, WEIR_TOKENIZE_SPECIAL, &special,
-                            &n_special, nullptr),
-              WEIR_OK);
+    const char text[] = "<|im_start|>";
+    int32_t *plain = nullptr, *special = nullptr;
+    size_t n_plain = 0, n_special = 0;
+    ASSERT_EQ(
+        weir_tokenize(engine.engine, text, sizeof text - 1, 0, &plain, &n_plain, nullptr), WEIR_OK
+    );
+    ASSERT_EQ(
+        weir_tokenize(
+            engine.engine, text, sizeof text - 1, WEIR_TOKENIZE_SPECIAL, &special, &n_special,
+            nullptr
+        ),
+        WEIR_OK
+    );
     EXPECT_GT(n_plain, 1u);
     EXPECT_EQ(n_special, 1u);
     EXPECT_EQ(engine.text(Ids(plain, plain + n_plain)), text);
@@ -228,15 +236,16 @@ TEST(Contract, SpecialTokensOfUsersStayText)
 
 TEST(Contract, ChatsAreRenderedByTheTemplate)
 {
-    const Engine      engine;
+    const Engine engine;
     const std::string chat = R"([{"role": "user", "content": "Hello <|im_end|>"}])";
-    int32_t          *tokens = nullptr;
-    size_t            n = 0;
-    char             *text = nullptr;
-    weir_error        error = {};
-    ASSERT_EQ(weir_render_chat(engine.engine, chat.data(), chat.size(), &tokens, &n, &text, &error),
-              WEIR_OK)
-        << error.text;
+    int32_t *tokens = nullptr;
+    size_t n = 0;
+    char *text = nullptr;
+    weir_error error = {};
+    ASSERT_EQ(
+        weir_render_chat(engine.engine, chat.data(), chat.size(), &tokens, &n, &text, &error),
+        WEIR_OK
+    ) << error.text;
     EXPECT_NE(std::string(text).find("user\nHello <|im_end|>"), std::string::npos) << text;
     int n_ends = 0;
     for (size_t i = 0; i < n; i++) n_ends += weir_token_is_eog(engine.engine, tokens[i]);
@@ -254,24 +263,26 @@ TEST(Contract, FilesThatDoNotFitAreRefusedAndChangeNothing)
     const std::string path = testing::TempDir() + "/a.weir", torn = testing::TempDir() + "/b.weir";
     {
         const Engine engine;
-        Sequence     sequence(engine);
+        Sequence sequence(engine);
         ASSERT_EQ(sequence.sync(engine.ids(api::lines(4))), WEIR_OK);
         ASSERT_EQ(weir_sequence_save(sequence.sequence, path.c_str(), &sequence.error), WEIR_OK)
             << sequence.error.text;
         EXPECT_EQ(weir_sequence_save(sequence.sequence, "/no/folder/x", &sequence.error), WEIR_EIO);
         EXPECT_SAYS(sequence.error, "/no/folder");
     }
-    std::ifstream     in(path, std::ios::binary);
+    std::ifstream in(path, std::ios::binary);
     const std::string bytes((std::istreambuf_iterator<char>(in)), {});
     std::ofstream(torn, std::ios::binary) << bytes.substr(0, bytes.size() / 2);
     const Engine engine({ { "kv.format", "bf16" } });
-    Sequence     sequence(engine);
-    const Ids    ids = engine.ids("Once");
+    Sequence sequence(engine);
+    const Ids ids = engine.ids("Once");
     ASSERT_EQ(sequence.sync(ids), WEIR_OK);
-    EXPECT_EQ(weir_sequence_restore(sequence.sequence, path.c_str(), &sequence.error),
-              WEIR_EMISMATCH);
-    EXPECT_EQ(weir_sequence_restore(sequence.sequence, torn.c_str(), &sequence.error),
-              WEIR_EFORMAT);
+    EXPECT_EQ(
+        weir_sequence_restore(sequence.sequence, path.c_str(), &sequence.error), WEIR_EMISMATCH
+    );
+    EXPECT_EQ(
+        weir_sequence_restore(sequence.sequence, torn.c_str(), &sequence.error), WEIR_EFORMAT
+    );
     EXPECT_EQ(weir_sequence_restore(sequence.sequence, "no/file", &sequence.error), WEIR_ENOTFOUND);
     EXPECT_SAYS(sequence.error, "no/file");
     EXPECT_EQ(sequence.ids(), ids);
@@ -280,7 +291,7 @@ TEST(Contract, FilesThatDoNotFitAreRefusedAndChangeNothing)
 TEST(Contract, WithoutReuseNothingIsSaved)
 {
     const Engine engine({ { "kv.reuse", "off" } });
-    Sequence     sequence(engine);
+    Sequence sequence(engine);
     ASSERT_EQ(sequence.sync(engine.ids("Once upon a time")), WEIR_OK);
     EXPECT_EQ(weir_sequence_save(sequence.sequence, "never", &sequence.error), WEIR_EUNSUPPORTED);
     EXPECT_SAYS(sequence.error, "kv.reuse");
@@ -293,7 +304,7 @@ TEST(Contract, SequencesAreCharged)
     const Engine engine;
     const size_t before = engine.account("http");
     {
-        Sequence     sequence(engine);
+        Sequence sequence(engine);
         const size_t empty = engine.account("http");
         EXPECT_GE(empty, before + 2048 * sizeof(float));
         ASSERT_EQ(sequence.sync(engine.ids(api::lines(10))), WEIR_OK);
@@ -311,8 +322,8 @@ TEST(Contract, SequencesThatDoNotFitAreRefused)
     const Engine engine({ { "memory.host", "64MiB" } });
     ASSERT_EQ(engine.status, WEIR_OK) << engine.error.text;
     std::vector<weir_sequence *> all;
-    weir_error                   error = {};
-    weir_status                  status = WEIR_OK;
+    weir_error error = {};
+    weir_status status = WEIR_OK;
     while (status == WEIR_OK && all.size() < 20000) {
         weir_sequence *sequence = nullptr;
         status = weir_sequence_new(&sequence, engine.engine, &error);
@@ -328,7 +339,7 @@ TEST(Contract, SequencesThatDoNotFitAreRefused)
 TEST(Contract, TheReportIsJson)
 {
     const Engine engine;
-    char        *json = nullptr;
+    char *json = nullptr;
     ASSERT_EQ(weir_memory_json(engine.engine, &json, nullptr), WEIR_OK);
     const std::string weights = "\"weights\": " + std::to_string(engine.account("weights"));
     EXPECT_NE(std::string(json).find(weights), std::string::npos) << json;
@@ -367,7 +378,7 @@ TEST(Contract, StdoutStderrAndSignalsAreTheProgram)
     testing::internal::CaptureStderr();
     {
         const Engine engine;
-        Sequence     sequence(engine);
+        Sequence sequence(engine);
         EXPECT_EQ(sequence.sync(engine.ids(api::lines(2))), WEIR_OK);
         EXPECT_EQ(sequence.generate(4).size(), 4u);
     }
@@ -382,7 +393,7 @@ TEST(Contract, StdoutStderrAndSignalsAreTheProgram)
 TEST(Contract, EnginesLiveSideBySide)
 {
     const Engine first, second({ { "kv.format", "q8_0" } });
-    Sequence     a(first), b(second);
+    Sequence a(first), b(second);
     ASSERT_EQ(a.sync(first.ids(api::lines(2))), WEIR_OK);
     ASSERT_EQ(b.sync(second.ids(api::lines(2))), WEIR_OK);
     EXPECT_EQ(a.generate(5).size(), 5u);

@@ -26,17 +26,19 @@ static int sum_of_threads(void)
 
 static void answer(weir_engine *engine)
 {
-    const char           chat[] = "[{\"role\": \"user\", \"content\": \"Hello\"}]";
-    weir_error           error = { 0 };
-    weir_sequence       *sequence = NULL;
+    const char chat[] = "[{\"role\": \"user\", \"content\": \"Hello\"}]";
+    weir_error error = { 0 };
+    weir_sequence *sequence = NULL;
     weir_sampling_params params;
-    int32_t             *tokens = NULL;
-    size_t               n = 0, n_after = 0;
+    int32_t *tokens = NULL;
+    size_t n = 0, n_after = 0;
     weir_sampling_params_init(&params, sizeof params, engine);
     params.temperature = 0;
     params.max_tokens = 8;
-    expect(weir_render_chat(engine, chat, sizeof chat - 1, &tokens, &n, NULL, &error) == WEIR_OK,
-           error.text);
+    expect(
+        weir_render_chat(engine, chat, sizeof chat - 1, &tokens, &n, NULL, &error) == WEIR_OK,
+        error.text
+    );
     expect(weir_sequence_new(&sequence, engine, &error) == WEIR_OK, error.text);
     expect(weir_sequence_sync(sequence, tokens, n, &error) == WEIR_OK, error.text);
     expect(weir_generate(sequence, &params, NULL, NULL, &error) == WEIR_OK, error.text);
@@ -48,14 +50,14 @@ static void answer(weir_engine *engine)
 
 int main(void)
 {
-    json_malloc_t    take, take_after;
-    json_free_t      give, give_after;
+    json_malloc_t take, take_after;
+    json_free_t give, give_after;
     struct sigaction before, after;
-    weir_error       error = { 0 };
-    weir_engine     *engine = NULL;
-    weir_config     *config = weir_config_new();
-    const int        threads = omp_get_max_threads();
-    json_t          *mine = json_pack("{s:i}", "mine", 1);
+    weir_error error = { 0 };
+    weir_engine *engine = NULL;
+    weir_config *config = weir_config_new();
+    const int threads = omp_get_max_threads();
+    json_t *mine = json_pack("{s:i}", "mine", 1);
     json_get_alloc_funcs(&take, &give);
     (void)sigaction(SIGINT, NULL, &before);
     expect(sum_of_threads() == 3, "two threads before");

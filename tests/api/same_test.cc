@@ -33,8 +33,8 @@ TEST(Same, GreedyTokensAreThoseOfTheProgram)
 {
     const Engine engine;
     ASSERT_EQ(engine.status, WEIR_OK) << engine.error.text;
-    const std::string    prompt = "The price of the museum is 1212.\n\nWhat is the price?";
-    Sequence             sequence(engine);
+    const std::string prompt = "The price of the museum is 1212.\n\nWhat is the price?";
+    Sequence sequence(engine);
     weir_sampling_params params = Sequence::greedy(40);
     params.ignore_eos = 0;
     const Ids before = engine.ids(prompt);
@@ -55,7 +55,7 @@ TEST(Same, GreedyTokensAreThoseOfTheProgram)
 std::vector<float> cold(const Ids &ids, const Keys &keys = {})
 {
     const Engine engine(keys);
-    Sequence     sequence(engine);
+    Sequence sequence(engine);
     EXPECT_EQ(sequence.sync(ids), WEIR_OK) << sequence.error.text;
     EXPECT_EQ(sequence.usage().cached_tokens, 0);
     return sequence.logits();
@@ -64,8 +64,8 @@ std::vector<float> cold(const Ids &ids, const Keys &keys = {})
 TEST(Same, SyncAfterAnEditInTheMiddleIsAsCold)
 {
     const Engine engine;
-    Sequence     sequence(engine);
-    Ids          ids = engine.ids(api::lines(24));
+    Sequence sequence(engine);
+    Ids ids = engine.ids(api::lines(24));
     ASSERT_GT(ids.size(), 600u);
     ASSERT_EQ(sequence.sync(ids), WEIR_OK) << sequence.error.text;
     ids[ids.size() / 2] = ids[0] == 100 ? 101 : 100;
@@ -83,9 +83,9 @@ TEST(Same, SyncAfterAnEditInTheMiddleIsAsCold)
 TEST(Same, OneTokenAtATimeIsAsAllAtOnceAndComputesOneRowEach)
 {
     const Engine engine;
-    Sequence     sequence(engine);
-    const Ids    ids = engine.ids(api::lines(3));
-    Ids          part(ids.begin(), ids.begin() + 20);
+    Sequence sequence(engine);
+    const Ids ids = engine.ids(api::lines(3));
+    Ids part(ids.begin(), ids.begin() + 20);
     ASSERT_EQ(sequence.sync(part), WEIR_OK) << sequence.error.text;
     while (part.size() < ids.size()) {
         part.push_back(ids[part.size()]);
@@ -98,8 +98,8 @@ TEST(Same, OneTokenAtATimeIsAsAllAtOnceAndComputesOneRowEach)
 TEST(Same, SequencesThatBeginAlikeAreComputedOnce)
 {
     const Engine engine;
-    Sequence     first(engine), second(engine);
-    Ids          ids = engine.ids(api::lines(10));
+    Sequence first(engine), second(engine);
+    Ids ids = engine.ids(api::lines(10));
     ASSERT_EQ(first.sync(ids), WEIR_OK);
     ids.insert(ids.end(), { 100, 101, 102 });
     ASSERT_EQ(second.sync(ids), WEIR_OK);
@@ -110,9 +110,9 @@ TEST(Same, SequencesThatBeginAlikeAreComputedOnce)
 TEST(Same, LogitsAfterAnAnswerBelongToItsLastToken)
 {
     const Engine engine;
-    Sequence     sequence(engine);
+    Sequence sequence(engine);
     ASSERT_EQ(sequence.sync(engine.ids(api::lines(2))), WEIR_OK);
-    const Ids                answer = sequence.generate(8);
+    const Ids answer = sequence.generate(8);
     const std::vector<float> row = sequence.logits();
     ASSERT_EQ(answer.size(), 8u);
     EXPECT_EQ(sequence.usage().computed_tokens, 1);
@@ -127,7 +127,7 @@ void restored_goes_on(const Keys &keys)
 {
     const std::string path = testing::TempDir() + "/text.weir";
     (void)std::remove(path.c_str());
-    Ids                text, rest;
+    Ids text, rest;
     std::vector<float> row;
     {
         const Engine engine(keys);
@@ -142,7 +142,7 @@ void restored_goes_on(const Keys &keys)
         rest = sequence.generate(20);
     }
     const Engine engine(keys);
-    Sequence     sequence(engine);
+    Sequence sequence(engine);
     ASSERT_EQ(weir_sequence_restore(sequence.sequence, path.c_str(), &sequence.error), WEIR_OK)
         << sequence.error.text;
     EXPECT_EQ(sequence.ids(), text);
@@ -161,12 +161,12 @@ TEST(Same, RestoredWithQuantisedKvItGoesOnWithTheSameBits)
 
 TEST(Same, ADocumentIsSavedBeforeItsFirstQuestion)
 {
-    const std::string  path = testing::TempDir() + "/document.weir";
-    Ids                document;
+    const std::string path = testing::TempDir() + "/document.weir";
+    Ids document;
     std::vector<float> row;
     {
         const Engine engine;
-        Sequence     sequence(engine);
+        Sequence sequence(engine);
         document = engine.ids(api::lines(20));
         ASSERT_EQ(sequence.sync(document), WEIR_OK);
         row = sequence.logits();
@@ -174,7 +174,7 @@ TEST(Same, ADocumentIsSavedBeforeItsFirstQuestion)
             << sequence.error.text;
     }
     const Engine engine;
-    Sequence     sequence(engine);
+    Sequence sequence(engine);
     ASSERT_EQ(weir_sequence_restore(sequence.sequence, path.c_str(), &sequence.error), WEIR_OK);
     EXPECT_EQ(sequence.ids(), document);
     EXPECT_EQ(sequence.logits(), row);
@@ -183,9 +183,9 @@ TEST(Same, ADocumentIsSavedBeforeItsFirstQuestion)
 
 TEST(Same, ATextThatAPolicyPrunedIsRestoredAsItWas)
 {
-    const Keys        keys = { { "kv.policy.name", "snapkv" }, { "kv.policy.budget", "256" } };
+    const Keys keys = { { "kv.policy.name", "snapkv" }, { "kv.policy.budget", "256" } };
     const std::string path = testing::TempDir() + "/pruned.weir";
-    Ids               text, rest;
+    Ids text, rest;
     {
         const Engine engine(keys);
         ASSERT_EQ(engine.status, WEIR_OK) << engine.error.text;
@@ -203,7 +203,7 @@ TEST(Same, ATextThatAPolicyPrunedIsRestoredAsItWas)
         rest = sequence.generate(20);
     }
     const Engine engine(keys);
-    Sequence     sequence(engine);
+    Sequence sequence(engine);
     ASSERT_EQ(weir_sequence_restore(sequence.sequence, path.c_str(), &sequence.error), WEIR_OK)
         << sequence.error.text;
     EXPECT_EQ(sequence.ids(), text);
@@ -217,10 +217,10 @@ TEST(Same, SequencesOfSeveralThreadsAnswerAsAlone)
 {
     enum { N = 4 };
     const Engine engine;
-    Ids          alone[N], together[N];
+    Ids alone[N], together[N];
     for (int i = 0; i < N; i++) {
         const Engine fresh;
-        Sequence     sequence(fresh);
+        Sequence sequence(fresh);
         ASSERT_EQ(sequence.sync(fresh.ids(api::lines(3 + 2 * i))), WEIR_OK);
         alone[i] = sequence.generate(24);
     }

@@ -36,17 +36,20 @@ class Engine {
     Ids ids(const std::string &text) const
     {
         int32_t *tokens = nullptr;
-        size_t   n = 0;
-        EXPECT_EQ(weir_tokenize(engine, text.data(), text.size(), WEIR_TOKENIZE_BOS, &tokens, &n,
-                                nullptr),
-                  WEIR_OK);
+        size_t n = 0;
+        EXPECT_EQ(
+            weir_tokenize(
+                engine, text.data(), text.size(), WEIR_TOKENIZE_BOS, &tokens, &n, nullptr
+            ),
+            WEIR_OK
+        );
         const Ids ids(tokens, tokens + n);
         weir_free(tokens);
         return ids;
     }
     std::string text(const Ids &ids) const
     {
-        char  *out = nullptr;
+        char *out = nullptr;
         size_t n = 0;
         EXPECT_EQ(weir_detokenize(engine, ids.data(), ids.size(), &out, &n, nullptr), WEIR_OK);
         const std::string text(out, n);
@@ -56,7 +59,7 @@ class Engine {
     size_t account(const std::string &name) const
     {
         weir_memory_account accounts[64];
-        const size_t        n = weir_memory_accounts(engine, accounts, 64);
+        const size_t n = weir_memory_accounts(engine, accounts, 64);
         for (size_t i = 0; i < n && i < 64; i++)
             if (name == accounts[i].name) return accounts[i].host;
         ADD_FAILURE() << "no account " << name;
@@ -64,8 +67,8 @@ class Engine {
     }
 
     weir_engine *engine = nullptr;
-    weir_status  status = WEIR_OK;
-    weir_error   error = {};
+    weir_status status = WEIR_OK;
+    weir_error error = {};
 };
 
 class Sequence {
@@ -83,14 +86,14 @@ class Sequence {
     }
     Ids ids() const
     {
-        size_t               n = 0;
+        size_t n = 0;
         const int32_t *const tokens = weir_sequence_tokens(sequence, &n);
         return Ids(tokens, tokens + n);
     }
     std::vector<float> logits()
     {
         const float *row = nullptr;
-        size_t       n = 0;
+        size_t n = 0;
         EXPECT_EQ(weir_sequence_logits(sequence, &row, &n, &error), WEIR_OK) << error.text;
         return row != nullptr ? std::vector<float>(row, row + n) : std::vector<float>();
     }
@@ -104,7 +107,7 @@ class Sequence {
     /* The tokens of an answer of so many, drawn greedily. */
     Ids generate(int32_t max_tokens, weir_token_callback *callback = nullptr, void *user = nullptr)
     {
-        const size_t         before = ids().size();
+        const size_t before = ids().size();
         weir_sampling_params params = greedy(max_tokens);
         status = weir_generate(sequence, &params, callback, user, &error);
         const Ids all = ids();
@@ -122,8 +125,8 @@ class Sequence {
     }
 
     weir_sequence *sequence = nullptr;
-    weir_status    status = WEIR_OK;
-    weir_error     error = {};
+    weir_status status = WEIR_OK;
+    weir_error error = {};
 };
 
 /* About 40 tokens each. */

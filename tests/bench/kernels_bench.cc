@@ -57,9 +57,9 @@ template <class T> T *aligned(size_t n)
 
 Floats noise(size_t n, float scale = 1)
 {
-    static std::mt19937             rng(1);
+    static std::mt19937 rng(1);
     std::normal_distribution<float> normal(0, scale);
-    Floats                          x(n);
+    Floats x(n);
     for (float &value : x) value = normal(rng);
     return x;
 }
@@ -87,7 +87,7 @@ double measured_bandwidth()
     static const double result = [] {
         const size_t n = (size_t)256 << 18;
         float *const data = aligned<float>(n);
-        float        total = 0;
+        float total = 0;
         const double seconds = best_seconds(20, [&] {
             float sum = 0;
 #pragma omp parallel for simd reduction(+ : sum) schedule(static)
@@ -106,7 +106,7 @@ double measured_bandwidth()
 template <class Wide, int chains>
 inline __attribute__((always_inline)) float multiply_add(int64_t n)
 {
-    Wide  a[chains], b = Wide{} + 0.999f, c = Wide{} + 0.001f;
+    Wide a[chains], b = Wide{} + 0.999f, c = Wide{} + 0.001f;
     float sum = 0;
     for (int i = 0; i < chains; i++) a[i] = b;
     for (int64_t k = 0; k < n; k++) {
@@ -118,8 +118,8 @@ inline __attribute__((always_inline)) float multiply_add(int64_t n)
     return sum;
 }
 #if defined(__x86_64__)
-typedef float                                         Wide256 __attribute__((vector_size(32)));
-typedef float                                         Wide512 __attribute__((vector_size(64)));
+typedef float Wide256 __attribute__((vector_size(32)));
+typedef float Wide512 __attribute__((vector_size(64)));
 __attribute__((target("avx512f,avx512vl,fma"))) float multiply_add_512(int64_t n)
 {
     return multiply_add<Wide512, 12>(n);
@@ -139,8 +139,8 @@ double measured_flops()
         const bool is_512 = __builtin_cpu_supports("x86-64-v4") != 0;
         if (!is_512 && __builtin_cpu_supports("x86-64-v3") == 0) return 0.0;
         const int64_t n = 40000;
-        const int     threads = omp_get_max_threads();
-        const double  seconds = best_seconds(200, [&] {
+        const int threads = omp_get_max_threads();
+        const double seconds = best_seconds(200, [&] {
 #pragma omp parallel
             {
                 float sum = is_512 ? multiply_add_512(n) : multiply_add_256(n);
@@ -191,8 +191,9 @@ void rate(benchmark::State &state, double bytes, double flops)
 
 // K and V of `depth` rows; as many copies as no cache holds, or one for prompts.
 struct Cache {
-    Cache(int32_t depth, int32_t rows, weir_kv_format kv_format, int64_t n_kv_heads,
-          int64_t head_dim)
+    Cache(
+        int32_t depth, int32_t rows, weir_kv_format kv_format, int64_t n_kv_heads, int64_t head_dim
+    )
         : kv_heads(n_kv_heads), dim(head_dim), format(kv_format), pages((depth + rows + 63) / 64)
     {
         const int64_t page_bytes = weir_kv_bytes(format, format, dim, dim),
@@ -222,10 +223,10 @@ struct Cache {
 
     int64_t element_bytes() const { return format == WEIR_KV_F32 ? 4 : 2; }
 
-    int64_t                          kv_heads, dim;
-    weir_kv_format                   format;
-    int64_t                          pages;
-    char                            *memory;
+    int64_t kv_heads, dim;
+    weir_kv_format format;
+    int64_t pages;
+    char *memory;
     std::vector<std::vector<void *>> tables;
 };
 
@@ -256,20 +257,22 @@ struct Attention {
         return kernel.run(&context, &args) == WEIR_OK;
     }
 
-    const weir_kernel  &kernel;
-    Floats              out, q;
-    weir_kv_segment     segment = {};
+    const weir_kernel &kernel;
+    Floats out, q;
+    weir_kv_segment segment = {};
     weir_attention_args args = {};
     weir_kernel_context context = {};
 };
 
 // A sequence of `depth` past rows and `rows` new ones; copies are visited in turn.
-void attention(benchmark::State &state, int32_t depth, int32_t rows, weir_kv_format format,
-               int64_t heads, int64_t kv_heads, int64_t dim)
+void attention(
+    benchmark::State &state, int32_t depth, int32_t rows, weir_kv_format format, int64_t heads,
+    int64_t kv_heads, int64_t dim
+)
 {
     const Cache cache(depth, rows, format, kv_heads, dim);
-    Attention   call(cache, depth, rows, heads);
-    double      fastest = 1e9;
+    Attention call(cache, depth, rows, heads);
+    double fastest = 1e9;
     for (auto _ : state) {
         const double start = omp_get_wtime();
         for (const auto &pages : cache.tables)
@@ -280,22 +283,26 @@ void attention(benchmark::State &state, int32_t depth, int32_t rows, weir_kv_for
     }
     state.counters["best_us"] = fastest * 1e6;
     const double positions = (double)rows * depth + rows * (rows + 1.0) / 2;
-    rate(state,
-         rows == 1 ? (double)(depth + rows) * (double)(kv_heads * dim * 2 * cache.element_bytes())
-                   : 0,
-         positions * (double)(heads * dim) * 4);
+    rate(
+        state,
+        rows == 1 ? (double)(depth + rows) * (double)(kv_heads * dim * 2 * cache.element_bytes())
+                  : 0,
+        positions * (double)(heads * dim) * 4
+    );
 }
 
 // One row of differential attention (queries, attention with both, combination) and of plain
 // attention over the same K and V, in turns: the medians' ratio. Both are per copy.
-void differential(benchmark::State &state, int32_t depth, weir_kv_format format, int64_t heads,
-                  int64_t kv_heads, int64_t dim)
+void differential(
+    benchmark::State &state, int32_t depth, weir_kv_format format, int64_t heads, int64_t kv_heads,
+    int64_t dim
+)
 {
-    const Cache  cache(depth - 1, 1, format, kv_heads, dim);
-    Attention    plain(cache, depth - 1, 1, heads), doubled(cache, depth - 1, 1, 2 * heads);
+    const Cache cache(depth - 1, 1, format, kv_heads, dim);
+    Attention plain(cache, depth - 1, 1, heads), doubled(cache, depth - 1, 1, 2 * heads);
     const Floats theta((size_t)(heads * dim / 2), 1.5f), lambda((size_t)heads, -6),
         norm((size_t)dim, 1);
-    Floats              combined((size_t)(heads * dim));
+    Floats combined((size_t)(heads * dim));
     weir_kernel_context context = {};
     context.n_threads = omp_get_max_threads();
     weir_coda_queries_args queries = {};
@@ -309,9 +316,9 @@ void differential(benchmark::State &state, int32_t depth, weir_kv_format format,
     combine.weight = norm.data(), combine.n_rows = 1, combine.n_heads = heads,
     combine.n_kv_heads = kv_heads, combine.head_dim = dim;
     combine.lambda_stride = heads, combine.eps = 1e-6f;
-    const weir_kernel  &turn = WEIR_BEST(coda_queries), &subtract = WEIR_BEST(coda_combine);
+    const weir_kernel &turn = WEIR_BEST(coda_queries), &subtract = WEIR_BEST(coda_combine);
     std::vector<double> of_plain, of_both;
-    bool                ran = true;
+    bool ran = true;
     for (auto _ : state) {
         const double start = omp_get_wtime();
         for (const auto &pages : cache.tables) ran = ran && plain.run(pages.data());
@@ -336,11 +343,12 @@ void differential(benchmark::State &state, int32_t depth, weir_kv_format format,
 
 // Writes of `rows` rows into bounded memories of window 256, banks of 64, in turns; 0 rows: a step.
 // All are full.
-void coda_write(benchmark::State &state, int32_t rows, weir_kv_format format, int64_t kv_heads,
-                int64_t dim)
+void coda_write(
+    benchmark::State &state, int32_t rows, weir_kv_format format, int64_t kv_heads, int64_t dim
+)
 {
     const int32_t n = std::max(rows, 1);
-    const Floats  k = noise((size_t)(n * kv_heads * dim)), v = noise(k.size()),
+    const Floats k = noise((size_t)(n * kv_heads * dim)), v = noise(k.size()),
                  gates = noise((size_t)n), rates((size_t)kv_heads, 0.05f);
     weir_coda_layer layer = {};
     layer.n_kv_heads = kv_heads, layer.head_dim = dim, layer.window = 256,
@@ -351,11 +359,11 @@ void coda_write(benchmark::State &state, int32_t rows, weir_kv_format format, in
     layer.is_gated = layer.founds = true;
     layer.format = format, layer.rates = rates.data();
     const size_t bytes = weir_coda_view(&layer, nullptr).bytes, n_states = 40000000 / bytes + 1;
-    char *const  memory = aligned<char>(bytes * n_states);
-    weir_coda_segment    segment = {};
+    char *const memory = aligned<char>(bytes * n_states);
+    weir_coda_segment segment = {};
     weir_coda_write_args args = {};
-    const weir_kernel   &kernel = WEIR_BEST(coda_write);
-    weir_kernel_context  context = {};
+    const weir_kernel &kernel = WEIR_BEST(coda_write);
+    weir_kernel_context context = {};
     args.k = k.data(), args.v = v.data(), args.gates = gates.data(), args.layer = &layer,
     args.segments = &segment, args.n_segments = 1;
     args.k_stride = args.v_stride = kv_heads * dim, args.gate_stride = 1;
@@ -388,11 +396,11 @@ void coda_write(benchmark::State &state, int32_t rows, weir_kv_format format, in
 void delta(benchmark::State &state, const weir_kernel &kernel, int32_t rows)
 {
     const int64_t k_heads = 16, v_heads = 16, dim = 128, stride = (2 * k_heads + v_heads) * dim;
-    const Floats  qkv = noise((size_t)(rows * stride)), ab = noise((size_t)(rows * 2 * v_heads)),
+    const Floats qkv = noise((size_t)(rows * stride)), ab = noise((size_t)(rows * 2 * v_heads)),
                  bias = noise((size_t)v_heads);
     const Floats a_neg((size_t)v_heads, -0.5f);
-    Floats       out((size_t)(rows * v_heads * dim)), memory((size_t)(v_heads * dim * dim));
-    weir_recurrent_segment           segment = { nullptr, memory.data(), 0, rows };
+    Floats out((size_t)(rows * v_heads * dim)), memory((size_t)(v_heads * dim * dim));
+    weir_recurrent_segment segment = { nullptr, memory.data(), 0, rows };
     const weir_gated_delta_rule_args args = { out.data(),
                                               qkv.data(),
                                               qkv.data() + k_heads * dim,
@@ -411,14 +419,16 @@ void delta(benchmark::State &state, const weir_kernel &kernel, int32_t rows)
                                               2 * v_heads,
                                               false };
     repeat(state, kernel, &args);
-    rate(state, rows == 1 ? 8.0 * (double)memory.size() : 0,
-         8.0 * (double)rows * (double)memory.size());
+    rate(
+        state, rows == 1 ? 8.0 * (double)memory.size() : 0,
+        8.0 * (double)rows * (double)memory.size()
+    );
 }
 
 void rmsnorm(benchmark::State &state, int64_t rows, int64_t dim)
 {
-    Floats                  dst((size_t)(rows * dim)), src = noise(dst.size());
-    const Floats            weight = noise((size_t)dim);
+    Floats dst((size_t)(rows * dim)), src = noise(dst.size());
+    const Floats weight = noise((size_t)dim);
     const weir_rmsnorm_args args = { dst.data(), src.data(), weight.data(), nullptr, rows,
                                      1,          dim,        dim,           dim,     dim,
                                      dim,        0,          1e-6f };
@@ -428,8 +438,8 @@ void rmsnorm(benchmark::State &state, int64_t rows, int64_t dim)
 
 void swiglu(benchmark::State &state, int64_t rows, int64_t dim)
 {
-    Floats                 dst((size_t)(rows * dim));
-    const Floats           gate = noise(dst.size(), 3), up = noise(dst.size());
+    Floats dst((size_t)(rows * dim));
+    const Floats gate = noise(dst.size(), 3), up = noise(dst.size());
     const weir_swiglu_args args = { dst.data(), gate.data(), up.data(), rows, dim, dim, dim, dim };
     repeat(state, WEIR_BEST(swiglu), &args);
     rate(state, 12.0 * (double)(rows * dim), 0);
@@ -437,20 +447,20 @@ void swiglu(benchmark::State &state, int64_t rows, int64_t dim)
 
 void conv1d(benchmark::State &state, int32_t rows)
 {
-    const int64_t                channels = 6144, n_taps = 4;
-    Floats                       dst((size_t)(rows * channels)), history((size_t)(3 * channels));
-    const Floats                 src = noise(dst.size()), taps = noise((size_t)(channels * n_taps));
+    const int64_t channels = 6144, n_taps = 4;
+    Floats dst((size_t)(rows * channels)), history((size_t)(3 * channels));
+    const Floats src = noise(dst.size()), taps = noise((size_t)(channels * n_taps));
     const weir_recurrent_segment segment = { history.data(), nullptr, 0, rows };
-    const weir_conv1d_args       args = { dst.data(), src.data(), taps.data(), &segment,
-                                          1,          channels,   n_taps };
+    const weir_conv1d_args args = { dst.data(), src.data(), taps.data(), &segment,
+                                    1,          channels,   n_taps };
     repeat(state, WEIR_BEST(conv1d), &args);
     rate(state, 8.0 * (double)(rows * channels), 0);
 }
 
 void rope(benchmark::State &state, int64_t rows)
 {
-    const int64_t        heads = 10, dim = 256;
-    Floats               x = noise((size_t)(rows * heads * dim)), frequencies(32, 0.01f);
+    const int64_t heads = 10, dim = 256;
+    Floats x = noise((size_t)(rows * heads * dim)), frequencies(32, 0.01f);
     std::vector<int32_t> positions((size_t)rows, 100000);
     const weir_rope_args args = {
         x.data(), positions.data(),    frequencies.data(), rows, heads, 64, heads * dim, dim,

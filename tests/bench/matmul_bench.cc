@@ -43,14 +43,15 @@ template <typename Work> double seconds_of(const Work &work)
         " %%zmm31, %%zmm30, %%zmm7\n dec %0\n jnz 1b"                                              \
         : "+r"(n)                                                                                  \
         :                                                                                          \
-        : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7")
+        : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7"                           \
+    )
 
 double peak(bool int8)
 {
     const weir_caps caps = weir_caps_detect();
     if (int8 ? !caps.avx512_vnni : !caps.avx512_bf16) return 0;
     constexpr int64_t kSteps = 200000;
-    double            best = 1e9;
+    double best = 1e9;
     for (int i = 0; i < 3; i++)
         best = std::min(best, seconds_of([&] {
 #pragma omp parallel num_threads(kThreads)
@@ -74,8 +75,8 @@ double bandwidth()
 }
 
 struct Copies { // packed once per dtype and shape
-    weir_dtype                           dtype = WEIR_DTYPE_COUNT;
-    Shape                                shape = {};
+    weir_dtype dtype = WEIR_DTYPE_COUNT;
+    Shape shape = {};
     std::vector<std::unique_ptr<Weight>> weights;
 
     void fill(weir_stream *stream, weir_dtype wanted, Shape s)
@@ -84,10 +85,12 @@ struct Copies { // packed once per dtype and shape
         weights.clear();
         dtype = wanted, shape = s;
         const int64_t n = std::max<int64_t>(
-            1, (int64_t)320e6 / (int64_t)(weir_row_bytes(dtype, s.n_in) * (size_t)s.n_out));
+            1, (int64_t)320e6 / (int64_t)(weir_row_bytes(dtype, s.n_in) * (size_t)s.n_out)
+        );
         for (int64_t i = 0; i < n; i++)
             weights.push_back(
-                std::make_unique<Weight>(stream, dtype, s.n_out, s.n_in, (uint32_t)i + 1));
+                std::make_unique<Weight>(stream, dtype, s.n_out, s.n_in, (uint32_t)i + 1)
+            );
     }
 };
 
@@ -96,29 +99,30 @@ void product(benchmark::State &state, weir_dtype dtype, Shape shape, int64_t n_r
     static Stream stream(kThreads);
     static Copies copies;
     copies.fill(stream.stream, dtype, shape);
-    const bool               tiles = copies.weights[0]->weight.layout == WEIR_LAYOUT_TILES;
-    const bool               bf16 = copies.weights[0]->weight.dtype == WEIR_BF16;
+    const bool tiles = copies.weights[0]->weight.layout == WEIR_LAYOUT_TILES;
+    const bool bf16 = copies.weights[0]->weight.dtype == WEIR_BF16;
     const weir_kernel *const rows[] = {
         &weir_kernel_x86_matmul_tiles_amx, &weir_kernel_x86_matmul_tiles_vnni,
         &weir_kernel_x86_matmul_tiles_v3,  &weir_kernel_x86_matmul_tiles_v2,
         &weir_kernel_onednn_matmul_bf16,   &weir_kernel_onednn_matmul_f32,
         &weir_kernel_x86_matmul_dense_v3,  &weir_kernel_x86_matmul_dense_v2
     };
-    const auto       x = random_rows(n_rows * shape.n_in, 1);
-    Memory           y = aligned_memory((size_t)(n_rows * shape.n_out) * sizeof(float));
+    const auto x = random_rows(n_rows * shape.n_in, 1);
+    Memory y = aligned_memory((size_t)(n_rows * shape.n_out) * sizeof(float));
     weir_matmul_args args =
         arguments(&copies.weights[0]->weight, (float *)y.get(), x.data(), n_rows);
-    const weir_caps    caps = weir_caps_detect();
+    const weir_caps caps = weir_caps_detect();
     const weir_kernel *kernel =
-        *std::find_if(std::begin(rows), std::end(rows),
-                      [&](const weir_kernel *k) { return !k->reject(&caps, &args); });
-    const size_t              bytes = kernel->scratch(&args);
-    Memory                    scratch = aligned_memory(bytes);
+        *std::find_if(std::begin(rows), std::end(rows), [&](const weir_kernel *k) {
+            return !k->reject(&caps, &args);
+        });
+    const size_t bytes = kernel->scratch(&args);
+    Memory scratch = aligned_memory(bytes);
     const weir_kernel_context context = { 0, kThreads, nullptr, scratch.get(), bytes, nullptr };
 
-    double              limit = bandwidth(), most = peak(!bf16);
+    double limit = bandwidth(), most = peak(!bf16);
     std::vector<double> times;
-    size_t              next = 0;
+    size_t next = 0;
     for (auto &copy : copies.weights) { // makes primitives, touches everything
         args.outputs[0].weight = &copy->weight;
         if (kernel->run(&context, &args) != WEIR_OK) state.SkipWithError("the kernel failed");
@@ -157,7 +161,8 @@ int main(int argc, char **argv)
                                          std::to_string(shape.n_out) + "/" + std::to_string(n_rows);
                 benchmark::RegisterBenchmark(
                     name.c_str(),
-                    [=](benchmark::State &state) { product(state, dtype, shape, n_rows); })
+                    [=](benchmark::State &state) { product(state, dtype, shape, n_rows); }
+                )
                     ->UseManualTime()
                     ->MinTime(0.15)
                     ->Unit(benchmark::kMicrosecond);

@@ -39,9 +39,9 @@ double plain_read(const char *path)
 {
     static std::vector<char> buffer(8 << 20);
     forget(path);
-    const int     fd = open(path, O_RDONLY);
+    const int fd = open(path, O_RDONLY);
     const int64_t start = weir_clock_ns();
-    size_t        all = 0;
+    size_t all = 0;
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     for (ssize_t n; (n = read(fd, buffer.data(), buffer.size())) > 0;)
         all += static_cast<size_t>(n);
@@ -60,12 +60,12 @@ double median(std::vector<double> values)
 int main(int argc, char **argv)
 {
     if (argc < 2) return 2;
-    const char *const     path = argv[1];
-    const int32_t         n_tokens = argc > 2 ? atoi(argv[2]) : 100000;
+    const char *const path = argv[1];
+    const int32_t n_tokens = argc > 2 ? atoi(argv[2]) : 100000;
     weir_session_identity id = {};
     id.n_layers = 6, id.n_kv_heads = 2, id.key_dim = 256, id.value_dim = 256;
     const std::vector<weir_kv_pair> formats(6, { WEIR_KV_F16, WEIR_KV_F16 });
-    weir_kv_spec                    spec = {};
+    weir_kv_spec spec = {};
     spec.n_layers = 6, spec.n_kv_heads = 2, spec.key_dim = 256, spec.value_dim = 256,
     spec.formats = formats.data();
     id.block_bytes = static_cast<int64_t>(weir_kv_block_bytes(&spec)), id.state_bytes = 19 << 20;
@@ -74,29 +74,29 @@ int main(int argc, char **argv)
     const size_t blocks = (static_cast<size_t>(n_tokens) + 63) / 64, n_pages = blocks * 12,
                  page = weir_kv_page_bytes(&spec, 0);
     std::vector<int32_t> tokens(static_cast<size_t>(n_tokens), 7);
-    std::vector<void *>  table(n_pages);
-    std::vector<float>   state(static_cast<size_t>(id.state_bytes) / 4, 1.0f);
-    char                *pool = fresh(n_pages * page);
+    std::vector<void *> table(n_pages);
+    std::vector<float> state(static_cast<size_t>(id.state_bytes) / 4, 1.0f);
+    char *pool = fresh(n_pages * page);
     for (size_t i = 0; i < n_pages; i++) table[i] = pool + i * page;
     for (size_t i = 0; i < n_pages * page; i += 8)
         *reinterpret_cast<uint64_t *>(pool + i) = i * 0x9e3779b97f4a7c15u;
     weir_prefix_snapshot marks[2] = { { n_tokens / 2, state.data() }, { n_tokens, state.data() } };
-    weir_session_text    text = { tokens.data(),
-                                  n_tokens,
-                                  2,
-                                  WEIR_PREFIX_NO_SALT,
-                                  table.data(),
-                                  static_cast<int64_t>(blocks),
-                                  &spec,
-                                  nullptr,
-                                  marks,
-                                  nullptr,
-                                  nullptr,
-                                  false,
-                                  {} };
-    weir_error           error = {};
-    size_t               bytes = 0;
-    const int64_t        start = weir_clock_ns();
+    weir_session_text text = { tokens.data(),
+                               n_tokens,
+                               2,
+                               WEIR_PREFIX_NO_SALT,
+                               table.data(),
+                               static_cast<int64_t>(blocks),
+                               &spec,
+                               nullptr,
+                               marks,
+                               nullptr,
+                               nullptr,
+                               false,
+                               {} };
+    weir_error error = {};
+    size_t bytes = 0;
+    const int64_t start = weir_clock_ns();
     if (weir_session_write(path, &id, &text, &bytes, &error) != WEIR_OK) {
         (void)fprintf(stderr, "%s\n", error.text);
         return 1;
@@ -104,7 +104,7 @@ int main(int argc, char **argv)
     const double write_speed =
         static_cast<double>(bytes) / static_cast<double>(weir_clock_ns() - start);
     std::vector<double> plain, restore;
-    float *const        states[2] = { state.data(), state.data() };
+    float *const states[2] = { state.data(), state.data() };
     for (int i = 0; i < 5; i++) {
         plain.push_back(plain_read(path));
         (void)munmap(pool, n_pages * page);
@@ -112,16 +112,18 @@ int main(int argc, char **argv)
         for (size_t k = 0; k < n_pages; k++) table[k] = pool + k * page;
         forget(path);
         weir_session_reader *reader = nullptr;
-        const int64_t        begin = weir_clock_ns();
-        weir_status          status = weir_session_open(&reader, path, &error);
+        const int64_t begin = weir_clock_ns();
+        weir_status status = weir_session_open(&reader, path, &error);
         if (status == WEIR_OK)
             status = weir_session_read_tokens(reader, tokens.data(), 1000, &error);
         if (status == WEIR_OK) status = weir_session_read_states(reader, states, &error);
         if (status == WEIR_OK)
-            status = weir_session_read_pages(reader, table.data(), static_cast<int64_t>(blocks),
-                                             &spec, &error);
-        restore.push_back(static_cast<double>(bytes) /
-                          static_cast<double>(weir_clock_ns() - begin));
+            status = weir_session_read_pages(
+                reader, table.data(), static_cast<int64_t>(blocks), &spec, &error
+            );
+        restore.push_back(
+            static_cast<double>(bytes) / static_cast<double>(weir_clock_ns() - begin)
+        );
         weir_session_close(reader);
         if (status != WEIR_OK) {
             (void)fprintf(stderr, "%s\n", error.text);
@@ -129,9 +131,11 @@ int main(int argc, char **argv)
         }
     }
     (void)unlink(path);
-    (void)printf("{\"tokens\": %d, \"bytes\": %zu, \"write_gb_s\": %.2f, \"read_gb_s\": %.2f, "
-                 "\"restore_gb_s\": %.2f, \"ratio\": %.2f}\n",
-                 n_tokens, bytes, write_speed, median(plain), median(restore),
-                 median(restore) / median(plain));
+    (void)printf(
+        "{\"tokens\": %d, \"bytes\": %zu, \"write_gb_s\": %.2f, \"read_gb_s\": %.2f, "
+        "\"restore_gb_s\": %.2f, \"ratio\": %.2f}\n",
+        n_tokens, bytes, write_speed, median(plain), median(restore),
+        median(restore) / median(plain)
+    );
     return 0;
 }

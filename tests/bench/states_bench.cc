@@ -35,15 +35,15 @@ void write_session(const char *path, const uint64_t model[2])
     static const weir_kv_pair format = { WEIR_KV_F16, WEIR_KV_F16 };
     static const weir_kv_spec spec = { 1,       1,  8, 8,     &format, 0, 4096,   0,
                                        nullptr, {}, 0, false, false,   0, nullptr };
-    weir_session_identity     identity = {};
+    weir_session_identity identity = {};
     memcpy(identity.model, model, sizeof identity.model);
     strcpy(identity.format, "f16");
     strcpy(identity.policy, "full:0");
     identity.n_layers = identity.n_kv_heads = 1, identity.key_dim = identity.value_dim = 8;
     identity.block_bytes = (int64_t)weir_kv_block_bytes(&spec);
-    const int32_t     token = 1;
+    const int32_t token = 1;
     std::vector<char> page((size_t)identity.block_bytes);
-    void *const       pages[] = { page.data() };
+    void *const pages[] = { page.data() };
     weir_session_text text = {};
     text.tokens = &token, text.n_tokens = 1;
     text.salt = WEIR_PREFIX_NO_SALT;
@@ -76,20 +76,20 @@ void measure(const char *what, int repeats, const std::function<void()> &run)
 int main(int argc, char **argv)
 {
     if (argc < 2) return 2;
-    const std::string      folder = argv[1], source = folder + "/source";
-    const size_t           n = argc > 2 ? strtoul(argv[2], nullptr, 10) : 10000;
-    const size_t           dim = argc > 3 ? strtoul(argv[3], nullptr, 10) : 1024;
+    const std::string folder = argv[1], source = folder + "/source";
+    const size_t n = argc > 2 ? strtoul(argv[2], nullptr, 10) : 10000;
+    const size_t dim = argc > 3 ? strtoul(argv[3], nullptr, 10) : 1024;
     const weir_states_kind kind = { { 1, 2 }, (int32_t)dim, "noise", 0, 0 };
     must(weir_states_create(folder.c_str(), &kind, &error));
     write_session(source.c_str(), kind.model);
-    weir_states              *states = nullptr;
+    weir_states *states = nullptr;
     const weir_states_options options = { folder.c_str(), kind.model, true, nullptr, 0 };
     must(weir_states_open(&states, &options, &error));
 
-    std::mt19937                    random(1);
+    std::mt19937 random(1);
     std::normal_distribution<float> normal;
-    std::vector<float>              vector(dim);
-    weir_new_state                  state = {};
+    std::vector<float> vector(dim);
+    weir_new_state state = {};
     state.label = "document", state.vector = vector.data(), state.write = link_source,
     state.user = (void *)source.c_str();
     const auto add = [&] {
@@ -98,27 +98,29 @@ int main(int argc, char **argv)
     };
     const int64_t start = weir_clock_ns();
     for (size_t i = 0; i < n; i++) add();
-    (void)printf("%zu states of %zu dimensions, added in %.2f ms each\n", n, dim,
-                 (double)(weir_clock_ns() - start) * 1e-6 / (double)n);
+    (void)printf(
+        "%zu states of %zu dimensions, added in %.2f ms each\n", n, dim,
+        (double)(weir_clock_ns() - start) * 1e-6 / (double)n
+    );
 
     const auto open = [&] {
         weir_states_close(states);
         states = nullptr;
         must(weir_states_open(&states, &options, &error));
     };
-    std::vector<float>         asked(dim, 1.0f);
-    weir_state_hit             hits[10];
+    std::vector<float> asked(dim, 1.0f);
+    weir_state_hit hits[10];
     const weir_states_question question = { asked.data(), 10, nullptr, nullptr };
-    const auto                 list = [&](size_t most) {
-        weir_state_info       *infos = nullptr;
-        size_t                 found = 0, total = 0;
-        weir_error             why = {};
+    const auto list = [&](size_t most) {
+        weir_state_info *infos = nullptr;
+        size_t found = 0, total = 0;
+        weir_error why = {};
         const weir_states_page page = { 0, most, nullptr, nullptr };
         if (weir_states_list(states, &page, &infos, &found, &total, &why) != WEIR_OK) abort();
         weir_memory_give(infos);
     };
     const auto route = [&] {
-        size_t     found = 0;
+        size_t found = 0;
         weir_error why = {};
         if (weir_states_route(states, &question, hits, &found, &why) != WEIR_OK) abort();
     };
@@ -127,7 +129,7 @@ int main(int argc, char **argv)
     measure("list 100", 50, [&] { list(100); });
     measure("route, 10 hits", 50, route);
     std::atomic<bool> is_done{ false };
-    std::thread       writer([&] {
+    std::thread writer([&] {
         while (!is_done) add();
     });
     measure("list all, while states are added", 50, [&] { list(SIZE_MAX); });

@@ -39,7 +39,7 @@ void must(weir_status status)
 }
 
 struct Options {
-    long        tokens = 1000000, piece = 0, decode = 0;
+    long tokens = 1000000, piece = 0, decode = 0;
     std::string model = "models/weir-demo", text = "models/weir-demo/eval/val_novel.txt",
                 policy = "sinks", budget = "256", policy_options = "in_prompt=true",
                 memory = "256MiB";
@@ -48,10 +48,10 @@ struct Options {
 
 /* What a stream holds at one moment. */
 struct Memory {
-    int     percent;
+    int percent;
     int32_t tokens;
     int64_t rows; /* of a head, in the mean */
-    size_t  kv, resident, ledger_kv, ledger_state,
+    size_t kv, resident, ledger_kv, ledger_state,
         ledger; /* kv: pages of the stream; resident and ledger: of the process */
 };
 
@@ -65,7 +65,7 @@ Median median(std::vector<double> values)
 {
     std::sort(values.begin(), values.end());
     const size_t n = values.size();
-    const auto   at = [&](double i) {
+    const auto at = [&](double i) {
         return values[static_cast<size_t>(std::clamp(i, 0.0, static_cast<double>(n - 1)))];
     };
     const double half = 0.5 * static_cast<double>(n),
@@ -77,7 +77,7 @@ Median median(std::vector<double> values)
 
 size_t resident_bytes()
 {
-    FILE *const        file = fopen("/proc/self/statm", "re");
+    FILE *const file = fopen("/proc/self/statm", "re");
     unsigned long long total = 0, resident = 0;
     if (file == nullptr || fscanf(file, "%llu %llu", &total, &resident) != 2) resident = 0;
     if (file != nullptr) (void)fclose(file);
@@ -96,8 +96,9 @@ class Bench {
         open();
         for (int i = 0; i < 2; i++)
             must(weir_sequence_open(&streams_[i], store(), ledger(), recurrent_bytes(), &error));
-        must(weir_engine_policy_run_open(engine_, &policy_run_, nullptr, 2, window(), 0, chunk_,
-                                         &error));
+        must(weir_engine_policy_run_open(
+            engine_, &policy_run_, nullptr, 2, window(), 0, chunk_, &error
+        ));
         read_text();
     }
     ~Bench()
@@ -137,67 +138,84 @@ class Bench {
 
     void print() const
     {
-        const Median        a = median(rates(0)), b = median(rates(1)), ratio = median(ratios_);
-        const weir_plan    &plan = *weir_engine_plan_of(engine_);
-        const char *const   path = options_.decode > 0 ? "decode" : "prefill";
+        const Median a = median(rates(0)), b = median(rates(1)), ratio = median(ratios_);
+        const weir_plan &plan = *weir_engine_plan_of(engine_);
+        const char *const path = options_.decode > 0 ? "decode" : "prefill";
         const unsigned long ids = static_cast<unsigned long>(10 * tenth_) * sizeof(int32_t);
         if (options_.json) {
-            (void)printf("{\"model\": \"%s\", \"policy\": \"%s\", \"budget\": %s, \"path\": "
-                         "\"%s\", \"chunk\": %d, \"tokens\": %ld, "
-                         "\"piece\": %ld, "
-                         "\"pairs\": %zu, \"first_tokens_per_second\": %.1f, "
-                         "\"last_tokens_per_second\": %.1f, ",
-                         plan.model, options_.policy.c_str(), options_.budget.c_str(), path, chunk_,
-                         10 * tenth_, piece_, ratios_.size(), a.value, b.value);
-            (void)printf("\"ratio\": {\"median\": %.4f, \"low95\": %.4f, \"high95\": %.4f, "
-                         "\"decile1\": %.4f, \"decile9\": %.4f}, "
-                         "\"memory_cap_bytes\": %zu, \"token_id_bytes\": %lu, \"memory\": [",
-                         ratio.value, ratio.low, ratio.high, ratio.tenth, ratio.ninth, plan.cap,
-                         ids);
+            (void)printf(
+                "{\"model\": \"%s\", \"policy\": \"%s\", \"budget\": %s, \"path\": "
+                "\"%s\", \"chunk\": %d, \"tokens\": %ld, "
+                "\"piece\": %ld, "
+                "\"pairs\": %zu, \"first_tokens_per_second\": %.1f, "
+                "\"last_tokens_per_second\": %.1f, ",
+                plan.model, options_.policy.c_str(), options_.budget.c_str(), path, chunk_,
+                10 * tenth_, piece_, ratios_.size(), a.value, b.value
+            );
+            (void)printf(
+                "\"ratio\": {\"median\": %.4f, \"low95\": %.4f, \"high95\": %.4f, "
+                "\"decile1\": %.4f, \"decile9\": %.4f}, "
+                "\"memory_cap_bytes\": %zu, \"token_id_bytes\": %lu, \"memory\": [",
+                ratio.value, ratio.low, ratio.high, ratio.tenth, ratio.ninth, plan.cap, ids
+            );
             for (const Memory &m : memory_)
-                (void)printf("%s{\"percent\": %d, \"tokens\": %d, \"rows\": %lld, \"kv_bytes\": "
-                             "%zu, \"resident_bytes\": %zu, "
-                             "\"ledger_kv_bytes\": %zu, "
-                             "\"ledger_recurrent_bytes\": %zu, \"ledger_bytes\": %zu}",
-                             m.percent > 0 ? ", " : "", m.percent, (int)m.tokens, (long long)m.rows,
-                             m.kv, m.resident, m.ledger_kv, m.ledger_state, m.ledger);
+                (void)printf(
+                    "%s{\"percent\": %d, \"tokens\": %d, \"rows\": %lld, \"kv_bytes\": "
+                    "%zu, \"resident_bytes\": %zu, "
+                    "\"ledger_kv_bytes\": %zu, "
+                    "\"ledger_recurrent_bytes\": %zu, \"ledger_bytes\": %zu}",
+                    m.percent > 0 ? ", " : "", m.percent, (int)m.tokens, (long long)m.rows, m.kv,
+                    m.resident, m.ledger_kv, m.ledger_state, m.ledger
+                );
             (void)printf("]}\n");
             return;
         }
-        (void)printf("%s, policy %s, budget %s, memory.host %.0f MiB; %ld tokens, of which %ld at "
-                     "%.0f tokens/s before the pairs\n",
-                     plan.model, options_.policy.c_str(), options_.budget.c_str(),
-                     static_cast<double>(plan.cap) / 1048576.0, 10 * tenth_, 9 * tenth_,
-                     static_cast<double>(9 * tenth_) / fill_seconds_);
-        (void)printf("%8s %10s %8s %12s %12s %14s %18s %12s\n", "percent", "tokens", "rows",
-                     "KV KiB", "RSS MiB", "ledger KV MiB", "ledger state KiB", "ledger MiB");
+        (void)printf(
+            "%s, policy %s, budget %s, memory.host %.0f MiB; %ld tokens, of which %ld at "
+            "%.0f tokens/s before the pairs\n",
+            plan.model, options_.policy.c_str(), options_.budget.c_str(),
+            static_cast<double>(plan.cap) / 1048576.0, 10 * tenth_, 9 * tenth_,
+            static_cast<double>(9 * tenth_) / fill_seconds_
+        );
+        (void)printf(
+            "%8s %10s %8s %12s %12s %14s %18s %12s\n", "percent", "tokens", "rows", "KV KiB",
+            "RSS MiB", "ledger KV MiB", "ledger state KiB", "ledger MiB"
+        );
         for (const Memory &m : memory_)
-            (void)printf("%8d %10d %8lld %12.1f %12.2f %14.2f %18.1f %12.2f\n", m.percent,
-                         (int)m.tokens, (long long)m.rows, static_cast<double>(m.kv) / 1024.0,
-                         static_cast<double>(m.resident) / 1048576.0,
-                         static_cast<double>(m.ledger_kv) / 1048576.0,
-                         static_cast<double>(m.ledger_state) / 1024.0,
-                         static_cast<double>(m.ledger) / 1048576.0);
-        (void)printf("(RSS includes the ids of the tokens, %.2f MiB when all are there)\n",
-                     static_cast<double>(ids) / 1048576.0);
+            (void)printf(
+                "%8d %10d %8lld %12.1f %12.2f %14.2f %18.1f %12.2f\n", m.percent, (int)m.tokens,
+                (long long)m.rows, static_cast<double>(m.kv) / 1024.0,
+                static_cast<double>(m.resident) / 1048576.0,
+                static_cast<double>(m.ledger_kv) / 1048576.0,
+                static_cast<double>(m.ledger_state) / 1024.0,
+                static_cast<double>(m.ledger) / 1048576.0
+            );
+        (void)printf(
+            "(RSS includes the ids of the tokens, %.2f MiB when all are there)\n",
+            static_cast<double>(ids) / 1048576.0
+        );
         if (options_.decode > 0)
-            (void)printf("decode, one token at a time: %zu pairs of %ld tokens\n", ratios_.size(),
-                         piece_);
+            (void)printf(
+                "decode, one token at a time: %zu pairs of %ld tokens\n", ratios_.size(), piece_
+            );
         else
-            (void)printf("prefill, steps of %d rows: %zu pairs of %ld tokens\n", (int)chunk_,
-                         ratios_.size(), piece_);
-        (void)printf("first %.1f tokens/s, last %.1f tokens/s; last/first of the pairs: median "
-                     "%.4f, 95 %% interval %.4f..%.4f, deciles "
-                     "%.4f..%.4f\n",
-                     a.value, b.value, ratio.value, ratio.low, ratio.high, ratio.tenth,
-                     ratio.ninth);
+            (void)printf(
+                "prefill, steps of %d rows: %zu pairs of %ld tokens\n", (int)chunk_, ratios_.size(),
+                piece_
+            );
+        (void)printf(
+            "first %.1f tokens/s, last %.1f tokens/s; last/first of the pairs: median "
+            "%.4f, 95 %% interval %.4f..%.4f, deciles "
+            "%.4f..%.4f\n",
+            a.value, b.value, ratio.value, ratio.low, ratio.high, ratio.tenth, ratio.ninth
+        );
     }
 
   private:
-    weir_runner   *runner() const { return weir_engine_runner(engine_); }
+    weir_runner *runner() const { return weir_engine_runner(engine_); }
     weir_kv_store *store() const { return weir_engine_store(engine_); }
-    weir_ledger   *ledger() const { return weir_engine_ledger(engine_); }
-    size_t         recurrent_bytes() const
+    weir_ledger *ledger() const { return weir_engine_ledger(engine_); }
+    size_t recurrent_bytes() const
     {
         return weir_model_recurrent_bytes(weir_engine_model(engine_));
     }
@@ -215,10 +233,12 @@ class Bench {
         paired_ =
             options_.decode > 0 ? std::min(options_.decode / piece_ * piece_, tenth_) : tenth_;
         if (tenth > 0 && paired_ > 0 && 10 * tenth_ <= 1 << 24) return;
-        (void)fprintf(stderr,
-                      "stream_bench: a tenth of %ld tokens, and %ld to decode, must hold a piece "
-                      "of %ld, and all tokens fit %d\n",
-                      options_.tokens, options_.decode, piece_, 1 << 24);
+        (void)fprintf(
+            stderr,
+            "stream_bench: a tenth of %ld tokens, and %ld to decode, must hold a piece "
+            "of %ld, and all tokens fit %d\n",
+            options_.tokens, options_.decode, piece_, 1 << 24
+        );
         exit(2);
     }
 
@@ -241,13 +261,14 @@ class Bench {
     /* The text again and again, as ids. */
     void read_text()
     {
-        weir_buffer               bytes = {};
+        weir_buffer bytes = {};
         const weir_encode_options plain = {};
         if (weir_engine_tokenizer(engine_) == nullptr)
             must(weir_error_set(&error, WEIR_EUNSUPPORTED, "the model has no tokenizer"));
         must(weir_file_read_input(&bytes, options_.text.c_str(), 1 << 28, &error));
-        must(weir_tokenizer_encode(weir_engine_tokenizer(engine_), &text_, bytes.data, bytes.size,
-                                   &plain, &error));
+        must(weir_tokenizer_encode(
+            weir_engine_tokenizer(engine_), &text_, bytes.data, bytes.size, &plain, &error
+        ));
         weir_buffer_free(&bytes);
         if (text_.count == 0)
             must(weir_error_set(&error, WEIR_EINVAL, "%s holds no text", options_.text.c_str()));
@@ -287,13 +308,13 @@ class Bench {
     void remember(int percent)
     {
         const weir_sequence &b = streams_[1];
-        weir_ledger_state    state;
+        weir_ledger_state state;
         weir_ledger_read(ledger(), &state);
         const size_t *const used = state.used[WEIR_TIER_HOST];
-        const int64_t       live =
+        const int64_t live =
             policy_run_ != nullptr
-                      ? weir_policy_run_count_of(b.policy_run, &b.table, b.n_computed).live
-                      : b.n_computed;
+                ? weir_policy_run_count_of(b.policy_run, &b.table, b.n_computed).live
+                : b.n_computed;
         memory_.push_back({ percent, b.n_computed, live, weir_sequence_kv_bytes(&b),
                             resident_bytes(), used[WEIR_ACCOUNT_KV], used[WEIR_ACCOUNT_RECURRENT],
                             state.total[WEIR_TIER_HOST] });
@@ -307,20 +328,20 @@ class Bench {
     }
 
     const Options options_;
-    int32_t       chunk_ = 0; /* rows of a step of prefill */
+    int32_t chunk_ = 0; /* rows of a step of prefill */
     long piece_ = 0, tenth_ = 0, paired_ = 0; /* tokens; paired_: of a tenth, computed in turns */
-    weir_engine        *engine_ = nullptr;
-    weir_policy_run    *policy_run_ = nullptr;
-    weir_sequence       streams_[2] = {}; /* A, B */
-    weir_ids            text_ = {};
+    weir_engine *engine_ = nullptr;
+    weir_policy_run *policy_run_ = nullptr;
+    weir_sequence streams_[2] = {}; /* A, B */
+    weir_ids text_ = {};
     std::vector<Memory> memory_; /* of B */
     std::vector<double> seconds_[2], ratios_; /* ratios: speed of B by that of A */
-    double              fill_seconds_ = 0.0;
+    double fill_seconds_ = 0.0;
 };
 
 long positive(const char *text)
 {
-    char      *end = nullptr;
+    char *end = nullptr;
     const long value = strtol(text, &end, 10);
     if (*text != '\0' && *end == '\0' && value > 0 && value <= INT32_MAX) return value;
     (void)fprintf(stderr, "stream_bench: \"%s\" is no number from 1 to %d\n", text, INT32_MAX);
@@ -340,7 +361,7 @@ Options read_options(int argc, char **argv)
                                     { "policy-options", 1, nullptr, 'o' },
                                     { "json", 0, nullptr, 'j' },
                                     { nullptr, 0, nullptr, 0 } };
-    Options             options;
+    Options options;
     for (int name; (name = getopt_long(argc, argv, "", names, nullptr)) != -1;) switch (name) {
         case 't': options.tokens = positive(optarg); break;
         case 'p': options.piece = positive(optarg); break;

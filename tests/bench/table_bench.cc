@@ -26,8 +26,10 @@ class Arena {
   public:
     Arena()
     {
-        void *const all = mmap(nullptr, kArena + kHugePage, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *const all = mmap(
+            nullptr, kArena + kHugePage, PROT_READ | PROT_WRITE,
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0
+        );
         if (all == MAP_FAILED) std::abort();
         all_ = static_cast<char *>(all);
         begin_ = all_ + (kHugePage - (size_t)(uintptr_t)all_ % kHugePage);
@@ -51,18 +53,18 @@ class Arena {
     size_t used() const { return used_; }
 
   private:
-    char  *all_, *begin_;
+    char *all_, *begin_;
     size_t used_ = 0;
 };
 
 struct Copies { // built when first asked, kept while one case is measured
-    Arena                                 arena;
+    Arena arena;
     std::vector<std::unique_ptr<Builder>> builders;
-    std::vector<const void *>             args;
+    std::vector<const void *> args;
     explicit Copies(const Case &test_case)
     {
         const double bytes = test_case.work.bytes;
-        const int    n = bytes < kSmall ? 1 : std::clamp((int)(kRotated / bytes), 1, 32);
+        const int n = bytes < kSmall ? 1 : std::clamp((int)(kRotated / bytes), 1, 32);
         for (int i = 0; i < n; i++) {
             builders.push_back(std::make_unique<Builder>(test_case.name, arena.allocator()));
             args.push_back(test_case.build(*builders.back(), false));
@@ -76,8 +78,9 @@ double median(std::vector<double> values)
     return values[values.size() / 2];
 }
 
-void measure(benchmark::State &state, weir_stream *stream, const weir_kernel *row,
-             const Case &test_case)
+void measure(
+    benchmark::State &state, weir_stream *stream, const weir_kernel *row, const Case &test_case
+)
 {
     const Copies copies(test_case);
     if (const char *why = weir_kernel_reject(stream, row, copies.args[0])) {
@@ -92,7 +95,8 @@ void measure(benchmark::State &state, weir_stream *stream, const weir_kernel *ro
                 state.SkipWithError("the kernel failed");
         seconds.push_back(
             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() /
-            (double)copies.args.size());
+            (double)copies.args.size()
+        );
         state.SetIterationTime(seconds.back());
         if (copies.arena.used() >= kLeastRead) read.push_back(copies.arena.read_gbps());
     }
@@ -113,8 +117,8 @@ int main(int argc, char **argv)
 {
     using namespace weir_test;
     weir_stream_options options = {};
-    weir_stream        *stream = nullptr;
-    weir_error          error = {};
+    weir_stream *stream = nullptr;
+    weir_error error = {};
     benchmark::Initialize(&argc, argv);
     if (weir_stream_open(&stream, &options, &error) != WEIR_OK) {
         fprintf(stderr, "%s\n", error.text);
@@ -126,8 +130,8 @@ int main(int argc, char **argv)
             if (row->backend != WEIR_BACKEND_REF)
                 benchmark::RegisterBenchmark(
                     (std::string(row->name) + "/" + test_case.name).c_str(),
-                    [=](benchmark::State &state) { measure(state, stream, row, test_case); })
-                    ->UseManualTime();
+                    [=](benchmark::State &state) { measure(state, stream, row, test_case); }
+                )->UseManualTime();
     }
     benchmark::RunSpecifiedBenchmarks();
     weir_stream_close(stream);

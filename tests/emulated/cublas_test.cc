@@ -15,18 +15,18 @@ namespace weir_test {
 namespace {
 
 struct Layout {
-    int      type;
+    int type;
     uint64_t rows, columns;
-    int64_t  leading;
+    int64_t leading;
 };
 struct Desc {
-    int          compute = -1, transposed_a = 0, epilogue = 1;
+    int compute = -1, transposed_a = 0, epilogue = 1;
     const float *bias = nullptr;
 };
 struct Preference {
     std::map<int, uint64_t> values;
 };
-int        open_things = 0, chosen = 0;
+int open_things = 0, chosen = 0;
 Preference last_preference;
 
 float value_of(const void *data, int type, int64_t i)
@@ -36,9 +36,7 @@ float value_of(const void *data, int type, int64_t i)
 }
 
 // D = A^T B + beta C + bias by columns.
-int product(weir_lt, weir_lt desc_, const void *, const void *a, weir_lt a_, const void *b,
-            weir_lt b_, const void *beta, const void *c, weir_lt c_, void *d, weir_lt d_,
-            const weir_lt_algorithm *algorithm, void *, size_t, void *)
+int product(weir_lt, weir_lt desc_, const void *, const void *a, weir_lt a_, const void *b, weir_lt b_, const void *beta, const void *c, weir_lt c_, void *d, weir_lt d_, const weir_lt_algorithm *algorithm, void *, size_t, void *)
 {
     const auto &desc = *static_cast<Desc *>(desc_);
     const auto &A = *static_cast<Layout *>(a_), &B = *static_cast<Layout *>(b_),
@@ -117,8 +115,8 @@ weir_cublas fake_library()
 
 struct CudaWeight {
     std::vector<uint8_t> file;
-    Memory               memory;
-    weir_weight          weight = {};
+    Memory memory;
+    weir_weight weight = {};
     CudaWeight(weir_dtype dtype, int64_t n_out, int64_t n_in)
         : file(random_file(dtype, n_out * n_in, 3))
     {
@@ -134,8 +132,8 @@ struct CudaWeight {
 
 weir_status run_with(weir_cublas *library, const weir_matmul_args &args)
 {
-    const size_t              bytes = weir_kernel_cuda_cublas_matmul.scratch(&args);
-    Memory                    scratch = aligned_memory(bytes);
+    const size_t bytes = weir_kernel_cuda_cublas_matmul.scratch(&args);
+    Memory scratch = aligned_memory(bytes);
     const weir_kernel_context context = { 0, 1, nullptr, scratch.get(), bytes, library };
     return weir_kernel_cuda_cublas_matmul.run(&context, &args);
 }
@@ -145,12 +143,12 @@ TEST(Cublas, MultipliesAsTheReference)
     weir_cublas library = fake_library();
     for (const weir_dtype dtype : { WEIR_BF16, WEIR_F32 })
         for (const bool accumulate : { false, true }) {
-            const int64_t    n_in = 61, n_out = 19, n_rows = 33, stride = 23, x_stride = 64;
+            const int64_t n_in = 61, n_out = 19, n_rows = 33, stride = 23, x_stride = 64;
             const CudaWeight w(dtype, n_out, n_in);
-            const auto       x = random_rows(n_rows * x_stride, 5), bias = random_rows(n_out, 6),
+            const auto x = random_rows(n_rows * x_stride, 5), bias = random_rows(n_out, 6),
                        before = random_rows(n_rows * stride, 7);
             std::vector<float> got = before, want = before;
-            weir_matmul_args   args = arguments(&w.weight, got.data(), x.data(), n_rows);
+            weir_matmul_args args = arguments(&w.weight, got.data(), x.data(), n_rows);
             args.x_stride = x_stride;
             args.outputs[0] = { &w.weight, got.data(), accumulate ? bias.data() : nullptr, stride,
                                 accumulate };
@@ -165,9 +163,9 @@ TEST(Cublas, MultipliesAsTheReference)
 
 TEST(Cublas, KeepsItsChoices)
 {
-    weir_cublas        library = fake_library();
-    const CudaWeight   w(WEIR_F32, 8, 16);
-    const auto         x = random_rows(200 * 16 + 1, 5);
+    weir_cublas library = fake_library();
+    const CudaWeight w(WEIR_F32, 8, 16);
+    const auto x = random_rows(200 * 16 + 1, 5);
     std::vector<float> dst(200 * 8 + 1);
     chosen = 0;
     const auto ask = [&](int64_t n_rows, int64_t x_at = 0) {
@@ -198,8 +196,8 @@ TEST(Cublas, RejectsWithAReason)
     const CudaWeight w(WEIR_BF16, 8, 64), f16(WEIR_F16, 8, 64), q8(WEIR_Q8_0, 8, 64),
         f32(WEIR_F32, 8, 64);
     weir_matmul_args args = arguments(&w.weight, nullptr, nullptr, 100);
-    weir_caps        caps = {};
-    const auto       why = [&] {
+    weir_caps caps = {};
+    const auto why = [&] {
         return std::string(weir_kernel_cuda_cublas_matmul.reject(&caps, &args));
     };
     EXPECT_EQ(why(), "needs sm_80");
@@ -223,8 +221,8 @@ TEST(Cublas, RejectsWithAReason)
 // Without a GPU the library is not there, or does not start: both are told.
 TEST(Cublas, OpensOrSaysWhyNot)
 {
-    void             *library = nullptr;
-    char              text[200] = "";
+    void *library = nullptr;
+    char text[200] = "";
     const weir_status status = weir_cublas_open(&library, text, sizeof text);
     if (status == WEIR_OK)
         EXPECT_NE(library, nullptr);

@@ -23,7 +23,7 @@ Shape with(Shape shape, weir_kv_format format)
 
 bool accepts(const Shape &shape)
 {
-    const weir_caps           caps = { .cuda_capability = 80 };
+    const weir_caps caps = { .cuda_capability = 80 };
     const weir_attention_args args = args_of(shape, nullptr, nullptr, {});
     return !kernel.reject(&caps, &args);
 }
@@ -55,9 +55,11 @@ TEST(CudaAttention, MatchesRefOnEveryWidth)
             const Shape shape = with(some, format);
             if (!takes(shape) || !accepts(shape)) continue;
             const Sequence sequence(shape, 7);
-            expect_close(attend(kernel, sequence, 0, shape.n_rows),
-                         attend(weir_kernel_ref_attention, sequence, 0, shape.n_rows), kernel.atol,
-                         kernel.rtol, text(kernel, shape));
+            expect_close(
+                attend(kernel, sequence, 0, shape.n_rows),
+                attend(weir_kernel_ref_attention, sequence, 0, shape.n_rows), kernel.atol,
+                kernel.rtol, text(kernel, shape)
+            );
             n++;
         }
     EXPECT_GE(n, 30);
@@ -69,9 +71,9 @@ TEST(CudaAttention, LargeAndSmallQueries)
     for (const weir_kv_format format : formats)
         for (const float scale : { 1e-30f, 1e-6f, 1.0f, 1e5f, 1e20f }) {
             const Shape shape = with({ 4, 2, 64, 64, 70, 3, 0 }, format);
-            Sequence    sequence(shape, 19);
+            Sequence sequence(shape, 19);
             for (float &x : sequence.q) x *= scale;
-            Floats                             got(sequence.q.size()), want(sequence.q.size());
+            Floats got(sequence.q.size()), want(sequence.q.size());
             const std::vector<weir_kv_segment> segments = { sequence.pages.segment(0, 3, 70) };
             for (Floats *out : { &got, &want }) {
                 weir_attention_args args = args_of(shape, sequence.q.data(), out->data(), segments);
@@ -92,7 +94,7 @@ TEST(CudaAttention, BitsDoNotDependOnChunks)
             const Shape shape = with(some, format);
             if (!takes(shape)) continue;
             const Sequence sequence(shape, 11);
-            const Floats   whole = attend(kernel, sequence, 0, shape.n_rows);
+            const Floats whole = attend(kernel, sequence, 0, shape.n_rows);
             for (const int32_t chunk : { 17, format == WEIR_KV_F16 ? 1 : 4 })
                 EXPECT_TRUE(same_bits(whole, attend_chunks(sequence, chunk)))
                     << text(kernel, shape) << " chunk " << chunk;
@@ -103,9 +105,9 @@ TEST(CudaAttention, BitsDoNotDependOnTheBatch)
 {
     const Shape base = { 8, 2, 32, 32, 0, 0, 0, WEIR_KV_F16, WEIR_KV_F16 };
     std::vector<std::unique_ptr<Sequence>> sequences;
-    std::vector<weir_kv_segment>           segments;
-    Floats                                 q;
-    int32_t                                n_rows = 0;
+    std::vector<weir_kv_segment> segments;
+    Floats q;
+    int32_t n_rows = 0;
     for (int i = 0; i < 40; i++) { /* more than a warp looks at at once */
         Shape shape = base;
         shape.n_past = i % 13 == 2 ? 2100 + i : i * 7, shape.n_rows = i % 9 == 4   ? 19
@@ -116,7 +118,7 @@ TEST(CudaAttention, BitsDoNotDependOnTheBatch)
         q.insert(q.end(), sequences.back()->q.begin(), sequences.back()->q.end());
         n_rows += shape.n_rows;
     }
-    Floats                    out((size_t)n_rows * 8 * 32, NAN), alone;
+    Floats out((size_t)n_rows * 8 * 32, NAN), alone;
     const weir_attention_args args = args_of(base, q.data(), out.data(), segments);
     ASSERT_EQ(run(kernel, &args), WEIR_OK);
     for (const auto &sequence : sequences) {
@@ -130,9 +132,9 @@ TEST(CudaAttention, BitsDoNotDependOnTheBatch)
 TEST(CudaAttention, BitsDoNotDependOnTheCutOfHeads)
 {
     for (const int32_t n_rows : { 1, 23 }) {
-        const Shape           shape = { 12, 4, 64, 64, 1100, n_rows, 0, WEIR_KV_F16, WEIR_KV_F16 };
-        const Sequence        sequence(shape, 23);
-        const Floats          whole = attend(kernel, sequence, 0, n_rows);
+        const Shape shape = { 12, 4, 64, 64, 1100, n_rows, 0, WEIR_KV_F16, WEIR_KV_F16 };
+        const Sequence sequence(shape, 23);
+        const Floats whole = attend(kernel, sequence, 0, n_rows);
         const weir_kv_segment segment = sequence.pages.segment(0, n_rows, shape.n_past);
         for (const std::vector<int32_t> &ends : { std::vector<int32_t>{ 1, 2, 3, 4 }, { 1, 4 } }) {
             Floats out(whole.size(), NAN), lse((size_t)(n_rows * 12), NAN),
@@ -154,15 +156,16 @@ Floats attend_pieces(const Sequence &sequence, const std::vector<int32_t> &ends)
 {
     const Shape &shape = sequence.shape;
     const size_t n = (size_t)(shape.n_rows * shape.heads);
-    Floats       out(n * (size_t)shape.value_dim, 7.0f),
+    Floats out(n * (size_t)shape.value_dim, 7.0f),
         partials(n * (size_t)weir_attention_partials_floats(shape.value_dim), NAN);
-    const Floats          untouched = out;
+    const Floats untouched = out;
     const weir_kv_segment segment = sequence.pages.segment(0, shape.n_rows, shape.n_past);
-    int32_t               first_split = 0;
+    int32_t first_split = 0;
     for (size_t call = 0; call < ends.size(); call++) {
-        const int32_t       end = ends[call];
-        std::vector<void *> present(segment.pages,
-                                    segment.pages + segment.page_stride * shape.kv_heads);
+        const int32_t end = ends[call];
+        std::vector<void *> present(
+            segment.pages, segment.pages + segment.page_stride * shape.kv_heads
+        );
         for (size_t i = 0; i < present.size(); i++) {
             const int64_t split =
                 (int64_t)i % segment.page_stride / (WEIR_ATTENTION_SPLIT / WEIR_PAGE_TOKENS);
@@ -187,10 +190,10 @@ TEST(CudaAttention, PiecesGiveTheBitsOfOneCall)
         for (const Shape &some :
              { Shape{ 4, 1, 32, 32, 3300, 1, 0 }, Shape{ 4, 2, 32, 64, 2040, 40, 0 },
                Shape{ 2, 2, 32, 32, 2500, 3, 1100 }, Shape{ 2, 1, 32, 32, 2100, 45, 60 } }) {
-            const Shape    shape = with(some, format);
+            const Shape shape = with(some, format);
             const Sequence sequence(shape, 41);
-            const int32_t  n_splits = (shape.n_past + shape.n_rows - 1) / WEIR_ATTENTION_SPLIT + 1;
-            const Floats   whole = attend(kernel, sequence, 0, shape.n_rows);
+            const int32_t n_splits = (shape.n_past + shape.n_rows - 1) / WEIR_ATTENTION_SPLIT + 1;
+            const Floats whole = attend(kernel, sequence, 0, shape.n_rows);
             for (int32_t cuts = 0; cuts < 1 << (n_splits - 1); cuts++) {
                 std::vector<int32_t> ends;
                 for (int32_t split = 1; split < n_splits; split++)
@@ -209,8 +212,8 @@ TEST(CudaAttention, PiecesGiveTheBitsOfOneCall)
 TEST(CudaAttention, RejectsWithReasons)
 {
     weir_caps caps = { .cuda_capability = 75 };
-    Shape     shape = { 2, 1, 32, 32, 0, 1, 0, WEIR_KV_F16, WEIR_KV_F16 };
-    auto      args = args_of(shape, nullptr, nullptr, {});
+    Shape shape = { 2, 1, 32, 32, 0, 1, 0, WEIR_KV_F16, WEIR_KV_F16 };
+    auto args = args_of(shape, nullptr, nullptr, {});
     EXPECT_STREQ(kernel.reject(&caps, &args), "needs sm_80");
     caps.cuda_capability = 120;
     EXPECT_EQ(kernel.reject(&caps, &args), nullptr);

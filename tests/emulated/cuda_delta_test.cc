@@ -11,7 +11,7 @@ const weir_kernel &scan = weir_kernel_cuda_gated_delta_rule;
 
 struct Heads {
     int64_t n_k_heads, n_v_heads, key_dim, value_dim;
-    bool    is_tiled;
+    bool is_tiled;
 };
 
 struct Result {
@@ -20,26 +20,27 @@ struct Result {
 
 // Sequences of these lengths, each of them in calls of `cut` rows; 0: all of all sequences in one
 // call.
-Result run_rows(const weir_kernel &kernel, const Heads &h, const std::vector<int32_t> &lengths,
-                int32_t cut)
+Result run_rows(
+    const weir_kernel &kernel, const Heads &h, const std::vector<int32_t> &lengths, int32_t cut
+)
 {
     int32_t n_rows = 0;
     for (const int32_t n : lengths) n_rows += n;
     const int64_t tiles = (h.value_dim + WEIR_DELTA_LANES - 1) / WEIR_DELTA_LANES,
                   each = h.n_v_heads * tiles * h.key_dim * WEIR_DELTA_LANES;
     const int64_t keys = h.n_k_heads * h.key_dim, stride = 2 * keys + h.n_v_heads * h.value_dim + 5;
-    const Floats  qkv = random_floats((size_t)(n_rows * stride), 3),
+    const Floats qkv = random_floats((size_t)(n_rows * stride), 3),
                  gates = random_floats((size_t)(n_rows * 2 * h.n_v_heads), 4, 2);
     const Floats a_neg((size_t)h.n_v_heads, -0.7f), dt_bias = random_floats((size_t)h.n_v_heads, 5);
-    Result       result = { Floats((size_t)(n_rows * h.n_v_heads * h.value_dim), NAN),
-                            random_floats(lengths.size() * (size_t)each, 6, 0.3f) };
+    Result result = { Floats((size_t)(n_rows * h.n_v_heads * h.value_dim), NAN),
+                      random_floats(lengths.size() * (size_t)each, 6, 0.3f) };
     for (size_t i = 0; i < result.state.size(); i++) /* lanes past value_dim are zero */
         if ((int64_t)i / WEIR_DELTA_LANES / h.key_dim % tiles * WEIR_DELTA_LANES +
                 (int64_t)i % WEIR_DELTA_LANES >=
             h.value_dim)
             result.state[i] = 0;
     std::vector<weir_recurrent_segment> segments;
-    int32_t                             row = 0;
+    int32_t row = 0;
     for (size_t s = 0; s < lengths.size(); s++) {
         for (int32_t first = 0; first < lengths[s] || first == 0;
              first += cut > 0 ? cut : lengths[s] + 1) {

@@ -68,7 +68,7 @@ TEST(CudaEmulation, Shuffles)
 __global__ void product(float *d, const uint16_t *a, const uint16_t *b, bool is_bf16)
 {
     __shared__ __align__(16) uint16_t kept_a[16][24], kept_b[16][16];
-    const unsigned                    lane = threadIdx.x;
+    const unsigned lane = threadIdx.x;
     for (unsigned i = lane; i < 32; i += 32)
         weir_cuda::copy_async(&kept_a[i / 2][i % 2 * 8], a + i * 8);
     weir_cuda::copy_commit();
@@ -79,7 +79,7 @@ __global__ void product(float *d, const uint16_t *a, const uint16_t *b, bool is_
     uint32_t fragment_a[4], fragment_b[4];
     weir_cuda::load_matrices(fragment_a, &kept_a[lane % 16][lane / 16 * 8]);
     weir_cuda::load_matrices_transposed(fragment_b, kept_b[lane % 16]);
-    float          sum[4] = { 1, 1, 1, 1 };
+    float sum[4] = { 1, 1, 1, 1 };
     const uint32_t rows[2] = { fragment_b[0], fragment_b[1] };
     if (is_bf16)
         weir_cuda::mma_bf16(sum, fragment_a, rows);
@@ -92,8 +92,8 @@ TEST(CudaEmulation, TensorCores)
 {
     for (const bool is_bf16 : { false, true }) {
         alignas(16) uint16_t a[16 * 16], b[16 * 8];
-        float                d[16 * 8];
-        const auto           narrow = [&](int x) {
+        float d[16 * 8];
+        const auto narrow = [&](int x) {
             return is_bf16 ? __float2bfloat16_rn((float)x).bits : __float2half_rn((float)x).bits;
         };
         for (int i = 0; i < 256; i++) a[i] = narrow(i * 7 % 61 - 30);
@@ -115,7 +115,7 @@ __global__ void bytes_product(int *d, const uint32_t *a, const uint32_t *b)
     const uint32_t rows[4] = { a[g * 8 + t], a[(g + 8) * 8 + t], a[g * 8 + t + 4],
                                a[(g + 8) * 8 + t + 4] };
     const uint32_t columns[2] = { b[g * 8 + t], b[g * 8 + t + 4] };
-    int            sum[4] = {};
+    int sum[4] = {};
     weir_cuda::mma_s8(sum, rows, columns);
     for (unsigned i = 0; i < 4; i++) d[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = sum[i];
 }
@@ -123,7 +123,7 @@ __global__ void bytes_product(int *d, const uint32_t *a, const uint32_t *b)
 TEST(CudaEmulation, TensorCoresOfBytes)
 {
     alignas(4) int8_t a[16 * 32], b[8 * 32]; // b by columns
-    int               d[16 * 8];
+    int d[16 * 8];
     for (int i = 0; i < 512; i++) a[i] = (int8_t)(i * 37);
     for (int i = 0; i < 256; i++) b[i] = (int8_t)(i * 91 + 5);
     WEIR_LAUNCH(bytes_product, 1, 32, 0, nullptr, d, (const uint32_t *)a, (const uint32_t *)b);
@@ -149,7 +149,7 @@ __global__ void copied(float *out, const float4 *in, int wait)
 TEST(CudaEmulation, CopiesArriveWhenTheyAreWaitedFor)
 {
     std::vector<float4> in(8, { 1, 2, 3, 4 });
-    float               out[16];
+    float out[16];
     WEIR_LAUNCH(copied, 1, 16, 256, nullptr, out, in.data(), 0);
     for (int i = 0; i < 16; i++) EXPECT_EQ(out[i], i < 8 ? 2.0f : 0.0f);
     WEIR_LAUNCH(copied, 1, 16, 256, nullptr, out, in.data(), 1);
@@ -172,7 +172,7 @@ __global__ void mistaken(Mistake mistake, const char *global)
 {
     WEIR_DYNAMIC_SHARED(char, kept);
     const int lane = (int)threadIdx.x;
-    uint32_t  r[4];
+    uint32_t r[4];
     switch (mistake) {
     case kTwoBarriers:
         if (lane < 32)
@@ -212,7 +212,7 @@ __global__ void mistaken(Mistake mistake, const char *global)
 TEST(CudaEmulation, MistakesEndTheProgram)
 {
     alignas(16) static char global[64];
-    const auto              make = [](Mistake mistake) {
+    const auto make = [](Mistake mistake) {
         WEIR_LAUNCH(mistaken, 1, 64, 64, nullptr, mistake, global);
     };
     EXPECT_DEATH(make(kTwoBarriers), "is at the barrier of line");
@@ -224,8 +224,9 @@ TEST(CudaEmulation, MistakesEndTheProgram)
     EXPECT_DEATH(make(kPast), "past its dynamic shared memory");
     EXPECT_DEATH(make(kMisaligned), "not 16-byte aligned");
     EXPECT_DEATH(make(kNotShared), "not in shared memory");
-    EXPECT_DEATH(make(kStarved),
-                 "lanes that never come|ends while lane|while others wait at a barrier");
+    EXPECT_DEATH(
+        make(kStarved), "lanes that never come|ends while lane|while others wait at a barrier"
+    );
 }
 
 TEST(CudaEmulation, LaunchesThatNoDeviceTakes)
@@ -235,13 +236,16 @@ TEST(CudaEmulation, LaunchesThatNoDeviceTakes)
     EXPECT_EQ(cudaGetLastError(), cudaSuccess);
     WEIR_LAUNCH(mistaken, 1, 32, 64 << 10, nullptr, kTwoBarriers, nullptr);
     EXPECT_NE(cudaGetLastError(), cudaSuccess);
-    EXPECT_EQ(cudaFuncSetAttribute(mistaken, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 << 10),
-              cudaSuccess);
+    EXPECT_EQ(
+        cudaFuncSetAttribute(mistaken, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 << 10),
+        cudaSuccess
+    );
     WEIR_LAUNCH(mistaken, 1, 32, 64 << 10, nullptr, kTwoBarriers, nullptr);
     EXPECT_EQ(cudaGetLastError(), cudaSuccess);
     EXPECT_NE(
         cudaFuncSetAttribute(mistaken, cudaFuncAttributeMaxDynamicSharedMemorySize, 300 << 10),
-        cudaSuccess);
+        cudaSuccess
+    );
 }
 
 } // namespace

@@ -12,9 +12,9 @@ namespace {
 using support::Call;
 
 struct Answer {
-    std::vector<float>   prompt, logprobs;
+    std::vector<float> prompt, logprobs;
     std::vector<int32_t> tokens;
-    bool                 operator==(const Answer &other) const
+    bool operator==(const Answer &other) const
     {
         return tokens == other.tokens && logprobs == other.logprobs;
     }
@@ -25,7 +25,7 @@ class Gpu {
   public:
     Gpu()
     {
-        size_t                          n;
+        size_t n;
         const weir_kernel *const *const rows = weir_device_rows(&n);
         weir_device_check_with(rows, n, 80);
     }
@@ -38,8 +38,10 @@ class Gpu {
 template <class Base> class Asking : public Base {
   protected:
     using Base::Base;
-    Answer run(const std::vector<int32_t> &ids, int max_tokens, bool with_prompt = false,
-               const weir_policy_options *policy = nullptr)
+    Answer run(
+        const std::vector<int32_t> &ids, int max_tokens, bool with_prompt = false,
+        const weir_policy_options *policy = nullptr
+    )
     {
         Call call(ids, max_tokens);
         call.request.cache_prompt = !with_prompt;
@@ -65,8 +67,10 @@ template <class Base> class Asking : public Base {
 class EmulatedGpu : public Asking<support::Folder> {
   protected:
     EmulatedGpu() : Asking("emulated-gpu", 512) {}
-    void begin(const char *model, const char *device, const char *format,
-               std::vector<const char *> more = {})
+    void begin(
+        const char *model, const char *device, const char *format,
+        std::vector<const char *> more = {}
+    )
     {
         /* This program's table has the reference for the CPU: weights in a layout that it reads,
          * whatever this machine prefers. */
@@ -127,12 +131,14 @@ TEST_F(EmulatedGpu, ProbabilitiesAreTheCpus)
                   { "llama3", "kv.format=f16" } };
     for (const auto &c : cases) {
         const std::string what = std::string(c.model) + " " + c.format;
-        const auto        ids = text(1, 100);
-        Answer            answers[2][2]; /* [f32, fast activations][CPU, GPU] */
+        const auto ids = text(1, 100);
+        Answer answers[2][2]; /* [f32, fast activations][CPU, GPU] */
         for (int fast = 0; fast < 2; fast++)
             for (int gpu = 0; gpu < 2; gpu++) {
-                begin(c.model, gpu ? "kernels.device=checked" : "kernels.device=cpu", c.format,
-                      { fast ? "kernels.activations=fast" : "kernels.activations=f32" });
+                begin(
+                    c.model, gpu ? "kernels.device=checked" : "kernels.device=cpu", c.format,
+                    { fast ? "kernels.activations=fast" : "kernels.activations=f32" }
+                );
                 EXPECT_EQ(std::string(weir_engine_plan_of(engine_)->device) == "checked", gpu == 1)
                     << what;
                 answers[fast][gpu] = run(ids, 8, true);
@@ -169,7 +175,7 @@ TEST_F(EmulatedGpu, PoliciesKeepWhatTheyKeepOnTheCpu)
             << error_.text;
         begin("qwen3", "kernels.device=cpu", method.format);
         const Answer want = run(text(2, 220), 8, false, &options);
-        const auto   evicted = usage_.n_evicted;
+        const auto evicted = usage_.n_evicted;
         EXPECT_GT(evicted, 0) << method.name;
         stop();
         begin("qwen3", "kernels.device=checked", method.format);
@@ -186,7 +192,7 @@ TEST_F(EmulatedGpu, OneDeviceGivesOneAnswer)
     for (const char *const model : { "tq", "qwen3" })
         for (const char *const format : { "kv.format=f16", "kv.format=q8_0" }) {
             const std::string what = std::string(model) + " " + format;
-            auto              turn = text(1, 150);
+            auto turn = text(1, 150);
             begin(model, "kernels.device=checked", format);
             const Answer cold = run(turn, 6);
             EXPECT_EQ(run(turn, 6), cold) << what << ": warm";
@@ -213,12 +219,16 @@ class EmulatedGpuTiers : public Asking<support::SmallMemory> {
   protected:
     EmulatedGpuTiers() : Asking("emulated-gpu-tiers") {}
     /* Blocks of 64 tokens on the device, on the host and on disk; 0: the device holds all. */
-    void start(const std::string &model, const std::string &format, int64_t near, int64_t on_host,
-               int64_t on_disk)
+    void start(
+        const std::string &model, const std::string &format, int64_t near, int64_t on_host,
+        int64_t on_disk
+    )
     {
         std::vector<std::string> settings = settings_of(model);
-        settings.insert(settings.end(), { format, "kernels.device=checked", "memory.host=256MiB",
-                                          "memory.disk=16MiB" });
+        settings.insert(
+            settings.end(),
+            { format, "kernels.device=checked", "memory.host=256MiB", "memory.disk=16MiB" }
+        );
         measure_block(settings);
         settings.push_back("memory.disk=" + std::to_string(on_disk * block_) + "B");
         settings.push_back("kv.tiers.host=" + std::to_string(on_host * block_) + "B");

@@ -17,7 +17,7 @@ const weir_dtype kKept[] = { WEIR_F32,  WEIR_BF16, WEIR_F16,  WEIR_Q8_0,   WEIR_
                              WEIR_Q2_K, WEIR_Q3_K, WEIR_Q4_K, WEIR_Q5_K,   WEIR_Q6_K };
 
 struct CudaWeight {
-    Memory      memory;
+    Memory memory;
     weir_weight weight = {};
     CudaWeight(weir_dtype dtype, int64_t n_out, int64_t n_in, uint32_t seed = 1)
     {
@@ -43,17 +43,19 @@ TEST(CudaMatmul, ARowHasTheSameBitsInAnyCompany)
 {
     for (const weir_dtype dtype : kKept)
         for (const int64_t n_in : { 768, 4608 }) { // slices of 256 and of 512, the last one shorter
-            const int64_t    n_out = n_in == 768 ? 35 : 17, most = 140;
+            const int64_t n_out = n_in == 768 ? 35 : 17, most = 140;
             const CudaWeight w(dtype, n_out, n_in);
-            const auto       x = random_rows(most * n_in, 5);
-            const auto       all = products(w, x.data(), most);
-            const auto       expect_same = [&](int64_t first, int64_t n_rows) {
+            const auto x = random_rows(most * n_in, 5);
+            const auto all = products(w, x.data(), most);
+            const auto expect_same = [&](int64_t first, int64_t n_rows) {
                 const auto some = products(w, x.data() + first * n_in, n_rows);
-                EXPECT_EQ(std::memcmp(some.data(), all.data() + first * n_out,
-                                            some.size() * sizeof(float)),
-                                0)
-                    << weir_dtype_of(dtype).name << ", rows " << first << " to " << first + n_rows
-                    << " of inputs " << n_in;
+                EXPECT_EQ(
+                    std::memcmp(
+                        some.data(), all.data() + first * n_out, some.size() * sizeof(float)
+                    ),
+                    0
+                ) << weir_dtype_of(dtype).name
+                  << ", rows " << first << " to " << first + n_rows << " of inputs " << n_in;
             };
             for (const int64_t row : { 0, 7, 8, 139 }) expect_same(row, 1);
             for (const int64_t n_rows : { 2, 4, 5, 8, 9, 33, 128, 129 }) expect_same(3, n_rows);
@@ -62,13 +64,13 @@ TEST(CudaMatmul, ARowHasTheSameBitsInAnyCompany)
 
 TEST(CudaMatmul, OutputsDoNotChangeEachOther)
 {
-    const int64_t    n_in = 256, n_rows = 5;
+    const int64_t n_in = 256, n_rows = 5;
     const CudaWeight codes(WEIR_Q4_K, 40, n_in), f16(WEIR_F16, 20, n_in), bf16(WEIR_BF16, 20, n_in),
         f32(WEIR_F32, 20, n_in);
-    const CudaWeight  *weights[] = { &codes, &f16, &bf16, &f32 };
-    const auto         x = random_rows(n_rows * n_in, 5);
+    const CudaWeight *weights[] = { &codes, &f16, &bf16, &f32 };
+    const auto x = random_rows(n_rows * n_in, 5);
     std::vector<float> dst[4];
-    weir_matmul_args   args = arguments(&codes.weight, nullptr, x.data(), n_rows);
+    weir_matmul_args args = arguments(&codes.weight, nullptr, x.data(), n_rows);
     args.n_outputs = 4;
     for (int o = 0; o < 4; o++) {
         dst[o].resize((size_t)(n_rows * weights[o]->weight.n_out));
@@ -83,8 +85,8 @@ TEST(CudaMatmul, UnusualActivations)
 {
     for (const weir_dtype dtype : { WEIR_Q8_0, WEIR_F16, WEIR_BF16, WEIR_F32 })
         for (const int64_t holders : { 0, 40, 140 }) {
-            const int64_t      n_in = 64, n_out = 32, n_rows = 6 + holders;
-            const CudaWeight   w(dtype, n_out, n_in);
+            const int64_t n_in = 64, n_out = 32, n_rows = 6 + holders;
+            const CudaWeight w(dtype, n_out, n_in);
             std::vector<float> x((size_t)(n_rows * n_in), 0.0f);
             for (int64_t i = 0; i < n_in; i++)
                 x[(size_t)(n_in + i)] = 1e-42f, x[(size_t)(4 * n_in + i)] = 1e30f;
@@ -106,11 +108,11 @@ TEST(CudaMatmul, UnusualActivations)
 
 TEST(CudaMatmul, RejectsWithAReason)
 {
-    const CudaWeight   w(WEIR_Q8_0, 32, 64);
+    const CudaWeight w(WEIR_Q8_0, 32, 64);
     std::vector<float> x(64), y(32);
-    weir_matmul_args   args = arguments(&w.weight, y.data(), x.data(), 1);
-    weir_caps          caps = {};
-    const auto         why = [&] { return weir_kernel_cuda_matmul.reject(&caps, &args); };
+    weir_matmul_args args = arguments(&w.weight, y.data(), x.data(), 1);
+    weir_caps caps = {};
+    const auto why = [&] { return weir_kernel_cuda_matmul.reject(&caps, &args); };
     caps.cuda_capability = 75;
     EXPECT_STREQ(why(), "needs sm_80");
     caps.cuda_capability = 80;

@@ -37,15 +37,15 @@ REAL(void *, memalign, (size_t alignment, size_t n));
 enum { MOST_PIECES = 1024, MOST_DESCRIPTORS = 256 };
 
 typedef struct counts {
-    bool         is_armed;
-    fault_plan   plan;
+    bool is_armed;
+    fault_plan plan;
     fault_report report;
-    int          n_descriptors;
+    int n_descriptors;
 } counts;
 static _Thread_local counts state;
-static _Thread_local bool   is_apart; /* fault_start_elsewhere was called here */
-static counts               elsewhere; /* under its lock */
-static pthread_mutex_t      elsewhere_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local bool is_apart; /* fault_start_elsewhere was called here */
+static counts elsewhere; /* under its lock */
+static pthread_mutex_t elsewhere_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool is_next_of(counts *of, fault_calls calls, int64_t *count, const char *name)
 {
@@ -288,7 +288,7 @@ ssize_t pread(int fd, void *bytes, size_t n, off_t at)
 ssize_t preadv(int fd, const struct iovec *pieces, int n_pieces, off_t at)
 {
     struct iovec some[MOST_PIECES];
-    size_t       n = total_of(pieces, n_pieces);
+    size_t n = total_of(pieces, n_pieces);
     if (fails_moving("preadv", EIO, &n)) return -1;
     return syscall(SYS_preadv, fd, some, cut(some, pieces, n_pieces, n), at, 0);
 }
@@ -296,7 +296,7 @@ ssize_t preadv(int fd, const struct iovec *pieces, int n_pieces, off_t at)
 ssize_t write(int fd, const void *bytes, size_t n)
 {
     if (fails_moving("write", ENOSPC, &n)) return -1;
-    const off_t   at = (off_t)syscall(SYS_lseek, fd, 0, SEEK_CUR);
+    const off_t at = (off_t)syscall(SYS_lseek, fd, 0, SEEK_CUR);
     const ssize_t written = syscall(SYS_write, fd, bytes, n);
     if (written > 0) events_write(fd, bytes, (size_t)written, at);
     return written;
@@ -313,9 +313,9 @@ ssize_t pwrite(int fd, const void *bytes, size_t n, off_t at)
 ssize_t pwritev(int fd, const struct iovec *pieces, int n_pieces, off_t at)
 {
     struct iovec some[MOST_PIECES];
-    size_t       n = total_of(pieces, n_pieces);
+    size_t n = total_of(pieces, n_pieces);
     if (fails_moving("pwritev", ENOSPC, &n)) return -1;
-    const int     count = cut(some, pieces, n_pieces, n);
+    const int count = cut(some, pieces, n_pieces, n);
     const ssize_t written = syscall(SYS_pwritev, fd, some, count, at, 0);
     for (ssize_t left = written, i = 0; left > 0; i++) {
         const size_t part = some[i].iov_len < (size_t)left ? some[i].iov_len : (size_t)left;
@@ -427,10 +427,14 @@ struct dirent *readdir(DIR *folder)
     return fails("readdir", EIO) ? NULL : ((function *)next("readdir"))(folder);
 }
 
-int scandir(const char *path, struct dirent ***list, int (*wanted)(const struct dirent *),
-            int (*order)(const struct dirent **, const struct dirent **))
+int scandir(
+    const char *path, struct dirent ***list, int (*wanted)(const struct dirent *),
+    int (*order)(const struct dirent **, const struct dirent **)
+)
 {
-    typedef int function(const char *, struct dirent ***, int (*)(const struct dirent *),
-                         int (*)(const struct dirent **, const struct dirent **));
+    typedef int function(
+        const char *, struct dirent ***, int (*)(const struct dirent *),
+        int (*)(const struct dirent **, const struct dirent **)
+    );
     return fails("scandir", EIO) ? -1 : ((function *)next("scandir"))(path, list, wanted, order);
 }

@@ -12,8 +12,8 @@ extern "C" {
 
 typedef enum fault_calls {
     FAULT_NOTHING, /* calls are counted only */
-    FAULT_ALLOCATIONS, /* malloc and its kin, also below libraries and operator new; new memory maps
-                        */
+    /* Malloc and its kin, also below libraries and operator new; new memory maps */
+    FAULT_ALLOCATIONS,
     FAULT_FILES, /* open, read, write, fsync, rename, stat, mmap, close, readdir ... */
     FAULT_CHARGES /* of fault_payer */
 } fault_calls;
@@ -27,23 +27,23 @@ typedef enum fault_way {
 
 typedef struct fault_plan {
     fault_calls calls;
-    fault_way   way;
-    int64_t     nth; /* from 0; -1: none */
+    fault_way way;
+    int64_t nth; /* from 0; -1: none */
 } fault_plan;
 
 typedef struct fault_report {
-    int64_t     n_allocations, n_files, n_charges; /* calls that were made */
-    bool        was_hit;
+    int64_t n_allocations, n_files, n_charges; /* calls that were made */
+    bool was_hit;
     const char *call; /* the first that failed */
     /* More than before. Blocks are 0 with AddressSanitizer, which finds leaks itself. */
     int64_t n_blocks, n_mappings, n_descriptors;
 } fault_report;
 
 /* Of the running thread. */
-void         fault_start(const fault_plan *plan);
+void fault_start(const fault_plan *plan);
 fault_report fault_stop(void);
 /* File calls of all other threads, of which one at a time makes any. */
-void         fault_start_elsewhere(const fault_plan *plan);
+void fault_start_elsewhere(const fault_plan *plan);
 fault_report fault_stop_elsewhere(void);
 
 /* Pays for whatever is asked unless the plan of the running thread refuses it. */

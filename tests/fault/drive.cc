@@ -29,9 +29,9 @@ std::string describe(const fault_plan &plan, const fault_report &report)
 }
 
 struct Outcome {
-    weir_status  status;
+    weir_status status;
     fault_report report;
-    weir_error   error;
+    weir_error error;
 };
 
 Outcome run_once(const Operation &operation, const fault_plan &plan)
@@ -57,7 +57,7 @@ void expect_clean(const Operation &operation, const fault_report &report)
 fault_report run_well(const Operation &operation)
 {
     const fault_plan none = { FAULT_NOTHING, FAULT_ONCE, -1 };
-    const Outcome    out = run_once(operation, none);
+    const Outcome out = run_once(operation, none);
     EXPECT_EQ(out.status, WEIR_OK) << out.error.text;
     expect_clean(operation, out.report);
     operation.check(out.status);

@@ -33,9 +33,10 @@ class WholeFiles : public ::testing::Test {
         out.check = [this](weir_status status) {
             const Files files = files_of(folder_);
             ASSERT_EQ(files.count("f"), 1u);
-            EXPECT_TRUE(files.at("f") == new_bytes ||
-                        (status != WEIR_OK && files.at("f") == old_bytes))
-                << files.at("f").size() << " bytes";
+            EXPECT_TRUE(
+                files.at("f") == new_bytes || (status != WEIR_OK && files.at("f") == old_bytes)
+            ) << files.at("f").size()
+              << " bytes";
             if (status == WEIR_OK) EXPECT_EQ(files.size(), 1u);
         };
         return out;
@@ -81,21 +82,24 @@ TEST_F(WholeFiles, APowerLossLeavesTheOldOrTheNew)
 {
     for (const bool at_once : { true, false }) {
         make_folder(folder_, { { "f", old_bytes } });
-        weir_error   error = {};
+        weir_error error = {};
         const size_t n = fault::every_power_loss(
             folder_,
             [&] {
-                ASSERT_EQ(at_once ? weir_file_write_private(path_.c_str(), new_bytes.data(),
-                                                            new_bytes.size(), &error)
-                                  : write_in_pieces(path_, &error),
-                          WEIR_OK)
-                    << error.text;
+                ASSERT_EQ(
+                    at_once ? weir_file_write_private(
+                                  path_.c_str(), new_bytes.data(), new_bytes.size(), &error
+                              )
+                            : write_in_pieces(path_, &error),
+                    WEIR_OK
+                ) << error.text;
             },
             [](const Files &files, bool is_over) {
                 ASSERT_EQ(files.count("f"), 1u);
                 EXPECT_TRUE(files.at("f") == new_bytes || files.at("f") == old_bytes);
                 if (is_over) EXPECT_EQ(files.at("f"), new_bytes);
-            });
+            }
+        );
         EXPECT_GT(n, 5u) << "calls were not recorded";
     }
 }
@@ -107,7 +111,7 @@ TEST_F(WholeFiles, Reading)
         Operation operation;
         read.reserve(old_bytes.size());
         operation.run = [&](weir_error *error) {
-            weir_buffer       buffer = {};
+            weir_buffer buffer = {};
             const weir_status status = function(&buffer, path_.c_str(), 1 << 20, error);
             if (status == WEIR_OK) read.assign(buffer.data, buffer.size);
             weir_buffer_free(&buffer);

@@ -24,7 +24,7 @@ const std::string written =
 /* Reads a file, writes what it holds; the text that came out goes to *out. */
 weir_status there_and_back(std::string *out, const char *path, weir_error *error)
 {
-    json_t     *root = nullptr;
+    json_t *root = nullptr;
     weir_buffer again = {};
     WEIR_TRY(weir_json_read_file(&root, path, 1 << 20, error));
     weir_status status = weir_json_write(&again, root, JSON_COMPACT);
@@ -59,8 +59,8 @@ class Json : public ::testing::Test {
             if (status == WEIR_OK) EXPECT_TRUE(out_ == written) << out_.substr(0, 300);
         };
     }
-    std::string      path_, out_;
-    bool             is_paid_ = false;
+    std::string path_, out_;
+    bool is_paid_ = false;
     fault::Operation operation_;
 };
 

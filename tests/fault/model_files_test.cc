@@ -19,7 +19,7 @@ const std::string models = "tests/golden/models/";
 /* A digest of what an operation found, kept without memory of its own. */
 struct Seen {
     uint64_t sum = 0, expected = 0;
-    void     add(const void *bytes, size_t n)
+    void add(const void *bytes, size_t n)
     {
         for (size_t i = 0; i < n; i++)
             sum = (sum ^ static_cast<const unsigned char *>(bytes)[i]) * 0x100000001b3;
@@ -79,9 +79,10 @@ TEST_P(Checkpoint, Opens)
     fault::every_file_call(operation);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Checkpoint,
-                         ::testing::Values("qwen3/qwen3-bf16.gguf", "qwen3/model.safetensors",
-                                           "qwen3", "qwen3-untied"));
+INSTANTIATE_TEST_SUITE_P(
+    All, Checkpoint,
+    ::testing::Values("qwen3/qwen3-bf16.gguf", "qwen3/model.safetensors", "qwen3", "qwen3-untied")
+);
 
 /* A folder with one GGUF file, and the first file of two. */
 class Gguf : public ::testing::Test {
@@ -124,8 +125,10 @@ TEST_F(Gguf, OpensAFolder)
 
 TEST_F(Gguf, OpensASplitSet)
 {
-    fault::make_folder(folder_, { { "m-00001-of-00002.gguf", part(0, "a") },
-                                  { "m-00002-of-00002.gguf", part(1, "b") } });
+    fault::make_folder(
+        folder_,
+        { { "m-00001-of-00002.gguf", part(0, "a") }, { "m-00002-of-00002.gguf", part(1, "b") } }
+    );
     const fault::Operation operation = opening(folder_ + "/m-00001-of-00002.gguf");
     fault::every_allocation(operation);
     fault::every_file_call(operation);
@@ -136,7 +139,7 @@ TEST(Toml, Parses)
 {
     static const char text[] = "a = 1\n[b.c]\nd = [1.5, \"a long text that is no short string\"]\n"
                                "[[e]]\nf = { g = true, h = 'h' }\n[[e]]\n";
-    const auto        seen = std::make_shared<Seen>();
+    const auto seen = std::make_shared<Seen>();
     fault::every_allocation(seeing(seen, [=](weir_error *error) {
         weir_toml *toml = nullptr;
         WEIR_TRY(weir_toml_parse(&toml, text, sizeof text - 1, "a.toml", error));
@@ -150,9 +153,9 @@ TEST(Toml, Parses)
 TEST(Toml, RefusesWhatIsWrong)
 {
     static const char text[] = "a_key_that_is_no_short_string = [1, \"another such text\", oh no\n";
-    fault::Operation  operation;
+    fault::Operation operation;
     operation.run = [](weir_error *error) {
-        weir_toml        *toml = nullptr;
+        weir_toml *toml = nullptr;
         const weir_status status = weir_toml_parse(&toml, text, sizeof text - 1, "a.toml", error);
         return status == WEIR_ECONFIG ? WEIR_OK
                : status == WEIR_OK    ? weir_error_set(error, WEIR_EINVAL, "it was parsed")
@@ -164,14 +167,16 @@ TEST(Toml, RefusesWhatIsWrong)
 TEST(Config, Loads)
 {
     const std::string folder = std::string(getenv("TEST_TMPDIR")) + "/config";
-    fault::make_folder(folder, { { "run.toml", "[model]\ncontext = 777\n[kv]\nformat = \"q8_0\"\n"
-                                               "[kv.policy]\nname = \"h2o\"\nbudget = 64\n" } });
-    const auto               config = std::make_unique<weir_config>();
-    const auto               seen = std::make_shared<Seen>();
-    const char *const        folders[] = { folder.c_str() };
+    fault::make_folder(
+        folder, { { "run.toml", "[model]\ncontext = 777\n[kv]\nformat = \"q8_0\"\n"
+                                "[kv.policy]\nname = \"h2o\"\nbudget = 64\n" } }
+    );
+    const auto config = std::make_unique<weir_config>();
+    const auto seen = std::make_shared<Seen>();
+    const char *const folders[] = { folder.c_str() };
     const weir_config_search search = { nullptr, folders, 1 };
-    weir_config *const       into = config.get();
-    const fault::Operation   operation = seeing(seen, [=](weir_error *error) {
+    weir_config *const into = config.get();
+    const fault::Operation operation = seeing(seen, [=](weir_error *error) {
         weir_config_default(into);
         WEIR_TRY(weir_config_load(into, "run", &search, error));
         WEIR_TRY(weir_config_assign(into, "kv.policy.budget=128", error));
@@ -188,15 +193,15 @@ TEST(Config, Loads)
 TEST(Architectures, Open)
 {
     const std::string folder = std::string(getenv("TEST_TMPDIR")) + "/arch";
-    std::string       text = fault::files_of("configs/arch").at("qwen3.toml");
+    std::string text = fault::files_of("configs/arch").at("qwen3.toml");
     text.replace(text.find("\"qwen3\""), 7, "\"acme\"");
     fault::make_folder(folder, { { "acme.toml", text } });
-    weir_error             error = {};
+    weir_error error = {};
     weir_tensor_directory *directory = nullptr;
     ASSERT_EQ(weir_tensor_directory_open(&directory, (models + "qwen3").c_str(), &error), WEIR_OK);
-    const auto             seen = std::make_shared<Seen>();
+    const auto seen = std::make_shared<Seen>();
     const fault::Operation operation = seeing(seen, [=](weir_error *why) {
-        weir_arch_set   *set = nullptr;
+        weir_arch_set *set = nullptr;
         const weir_arch *arch = nullptr;
         WEIR_TRY(weir_arch_set_open(&set, folder.c_str(), nullptr, why));
         weir_status status = weir_arch_find(&arch, set, "acme", directory, why);

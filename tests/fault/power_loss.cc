@@ -20,12 +20,12 @@ struct File {
 using Names = std::map<std::string, std::shared_ptr<File>>;
 
 struct Disk {
-    std::string                          folder;
-    Names                                now;
-    std::vector<Names>                   unsynced; // the names synced last, then each change
+    std::string folder;
+    Names now;
+    std::vector<Names> unsynced; // the names synced last, then each change
     std::map<int, std::shared_ptr<File>> open;
-    std::set<int>                        folders; // descriptors of the folder
-    std::vector<Files>                   after_calls, at_end;
+    std::set<int> folders; // descriptors of the folder
+    std::vector<Files> after_calls, at_end;
 };
 std::unique_ptr<Disk> disk; // of the recording
 
@@ -100,8 +100,10 @@ void make_folder(const std::string &folder, const Files &files)
         std::ofstream(folder + "/" + name, std::ios::binary) << bytes;
 }
 
-size_t every_power_loss(const std::string &folder, const std::function<void()> &operation,
-                        const std::function<void(const Files &, bool is_over)> &check)
+size_t every_power_loss(
+    const std::string &folder, const std::function<void()> &operation,
+    const std::function<void(const Files &, bool is_over)> &check
+)
 {
     const Files before = files_of(folder);
     disk = std::make_unique<Disk>();
@@ -111,7 +113,7 @@ size_t every_power_loss(const std::string &folder, const std::function<void()> &
     disk->unsynced = { disk->now };
     operation();
     disk->at_end = possible();
-    const std::unique_ptr<Disk>      recorded = std::move(disk);
+    const std::unique_ptr<Disk> recorded = std::move(disk);
     std::set<std::pair<Files, bool>> seen;
     for (const Files &files : recorded->after_calls) seen.insert({ files, false });
     for (const Files &files : recorded->at_end) seen.insert({ files, true });
@@ -184,7 +186,7 @@ void events_rename(const char *from, const char *to)
 void events_link(const char *from, const char *to)
 {
     if (disk == nullptr || name_of(to).empty()) return;
-    std::ifstream     in(from, std::ios::binary);
+    std::ifstream in(from, std::ios::binary);
     const std::string bytes((std::istreambuf_iterator<char>(in)), {});
     disk->now[name_of(to)] = std::make_shared<File>(File{ bytes, bytes });
     names_changed();

@@ -14,12 +14,14 @@ namespace fault {
 using Files = std::map<std::string, std::string>; // names in the folder and bytes
 
 Files files_of(const std::string &folder);
-void  make_folder(const std::string &folder, const Files &files); // with these files only
+void make_folder(const std::string &folder, const Files &files); // with these files only
 
 // Runs `operation` on `folder`, which has no folders inside, then calls `check` for every state
 // that a loss of power could have left. `is_over`: the operation had returned. Returns how many
 // states were checked.
-size_t every_power_loss(const std::string &folder, const std::function<void()> &operation,
-                        const std::function<void(const Files &, bool is_over)> &check);
+size_t every_power_loss(
+    const std::string &folder, const std::function<void()> &operation,
+    const std::function<void(const Files &, bool is_over)> &check
+);
 
 } // namespace fault

@@ -46,8 +46,8 @@ class Saver : public support::Folder {
 TEST_F(Saver, EveryFileCallFails)
 {
     start("tq");
-    const auto       text = prompt(1, LONG);
-    const auto       first = run(text);
+    const auto text = prompt(1, LONG);
+    const auto first = run(text);
     const fault_plan none = { FAULT_NOTHING, FAULT_ONCE, -1 };
     (void)press(none);
     ASSERT_GT(stats().saved_texts, 0) << "the saver does not save";
@@ -56,7 +56,7 @@ TEST_F(Saver, EveryFileCallFails)
     size_t n_hit = 0, n_failures = 0;
     for (const fault_way way : { FAULT_ONCE, FAULT_FROM_THERE, FAULT_INTERRUPT, FAULT_SHORTEN })
         for (int64_t nth = 0; nth < n; nth++) {
-            const int64_t      failed = stats().save_failures;
+            const int64_t failed = stats().save_failures;
             const fault_report report = press({ FAULT_FILES, way, nth });
             SCOPED_TRACE("file call " + std::to_string(nth) + " in way " + std::to_string(way));
             n_hit += report.was_hit;

@@ -51,16 +51,16 @@ class SessionFiles : public ::testing::TestWithParam<Kind> {
         EXPECT_EQ(session_text::read_all(path_, &error, is_old ? &other_ : &text_), WEIR_OK)
             << error.text;
     }
-    std::string        folder_ = std::string(getenv("TEST_TMPDIR")) + "/sessions";
-    std::string        path_ = folder_ + "/a.session";
+    std::string folder_ = std::string(getenv("TEST_TMPDIR")) + "/sessions";
+    std::string path_ = folder_ + "/a.session";
     session_text::Text text_, other_;
-    Files              old_;
+    Files old_;
 };
 
 TEST_P(SessionFiles, Write)
 {
     const weir_session_text text = borrowed();
-    fault::Operation        operation;
+    fault::Operation operation;
     operation.prepare = [this] { fault::make_folder(folder_, old_); };
     operation.run = [&](weir_error *error) {
         size_t n = 0;
@@ -82,27 +82,28 @@ TEST_P(SessionFiles, APowerLossLeavesTheOldOrTheNew)
         folder_,
         [&] {
             weir_error error = {};
-            size_t     bytes = 0;
-            ASSERT_EQ(weir_session_write(path_.c_str(), &text_.identity, &text, &bytes, &error),
-                      WEIR_OK)
-                << error.text;
+            size_t bytes = 0;
+            ASSERT_EQ(
+                weir_session_write(path_.c_str(), &text_.identity, &text, &bytes, &error), WEIR_OK
+            ) << error.text;
         },
         [this](const Files &files, bool is_over) {
             fault::make_folder(folder_, files);
             ASSERT_EQ(files.count("a.session"), 1u);
             expect_whole(is_over);
-        });
+        }
+    );
     EXPECT_GT(n, 5u) << "calls were not recorded";
 }
 
 /* All sections into memory that was there before. */
 struct Memory {
-    std::vector<int32_t>           tokens = std::vector<int32_t>(400), rows = tokens;
+    std::vector<int32_t> tokens = std::vector<int32_t>(400), rows = tokens;
     std::vector<std::vector<char>> pages;
-    std::vector<void *>            table;
-    std::vector<float>             state = std::vector<float>(400);
-    std::vector<float *>           states = { state.data(), state.data() };
-    std::vector<char>              policy = std::vector<char>(1 << 16), open = policy;
+    std::vector<void *> table;
+    std::vector<float> state = std::vector<float>(400);
+    std::vector<float *> states = { state.data(), state.data() };
+    std::vector<char> policy = std::vector<char>(1 << 16), open = policy;
     Memory()
     {
         for (size_t i = 0; i < 6 * 4; i++)
@@ -114,9 +115,9 @@ struct Memory {
 weir_status read_sections(weir_session_reader *reader, Memory *to, weir_error *error)
 {
     const weir_kv_spec *const spec = &session_text::spec;
-    int32_t                   places[WEIR_SESSION_STATES];
-    char                      salt[WEIR_PREFIX_SALT + 1];
-    weir_session_pruned       cut = {};
+    int32_t places[WEIR_SESSION_STATES];
+    char salt[WEIR_PREFIX_SALT + 1];
+    weir_session_pruned cut = {};
     WEIR_TRY(weir_session_read_tokens(reader, to->tokens.data(), 1000, error));
     WEIR_TRY(weir_session_read_salt(reader, salt, error));
     WEIR_TRY(weir_session_read_places(reader, places, error));
@@ -126,15 +127,16 @@ weir_status read_sections(weir_session_reader *reader, Memory *to, weir_error *e
     WEIR_TRY(weir_session_read_rows(reader, to->rows.data(), spec, error));
     WEIR_TRY(weir_session_read_policy(reader, &cut, to->policy.data(), error));
     WEIR_TRY(weir_session_read_open(reader, to->open.data(), error));
-    return weir_session_read_pruned_pages(reader, to->table.data(), 4, to->rows.data(), spec,
-                                          error);
+    return weir_session_read_pruned_pages(
+        reader, to->table.data(), 4, to->rows.data(), spec, error
+    );
 }
 
 TEST_P(SessionFiles, Read)
 {
     weir_error error = {};
     ASSERT_EQ(text_.write(path_, &error), WEIR_OK) << error.text;
-    Memory           memory;
+    Memory memory;
     fault::Operation operation;
     operation.prepare = [&] {
         std::fill(memory.tokens.begin(), memory.tokens.end(), 0);
@@ -157,7 +159,8 @@ TEST_P(SessionFiles, Read)
     fault::every_file_call(operation);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, SessionFiles,
-                         ::testing::Values(Kind::kPlain, Kind::kPacked, Kind::kWatched));
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, SessionFiles, ::testing::Values(Kind::kPlain, Kind::kPacked, Kind::kWatched)
+);
 
 } // namespace

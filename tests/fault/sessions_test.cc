@@ -24,7 +24,7 @@ class Sessions : public support::Folder {
     /* A conversation of so many tokens of prompt that is kept. */
     std::vector<int32_t> turn(int n)
     {
-        std::vector<int32_t>       ids = prompt(1, n);
+        std::vector<int32_t> ids = prompt(1, n);
         const std::vector<int32_t> said = run(ids);
         ids.insert(ids.end(), said.begin(), said.end());
         return ids;
@@ -53,17 +53,17 @@ class Sessions : public support::Folder {
         fault::every_file_call(operation);
     }
     std::vector<int32_t> first_, second_;
-    int32_t              n_first_ = 0;
-    fault::Files         before_;
+    int32_t n_first_ = 0;
+    fault::Files before_;
 };
 
 TEST_F(Sessions, Save)
 {
     begin("tq");
     ASSERT_EQ(save("talk", second_), WEIR_OK) << error_.text;
-    const int32_t           n_second = result_.n_tokens;
+    const int32_t n_second = result_.n_tokens;
     const weir_session_wish wish = { "talk", nullptr, second_.data(), (int32_t)second_.size() };
-    fault::Operation        operation = with_folder([&](weir_error *error) {
+    fault::Operation operation = with_folder([&](weir_error *error) {
         weir_session_result result = {};
         return weir_sessions_save(sessions_, &wish, &result, error);
     });
@@ -71,9 +71,9 @@ TEST_F(Sessions, Save)
         const std::vector<weir_session_info> all = list();
         ASSERT_EQ(all.size(), 1u);
         EXPECT_EQ(all[0].problem, WEIR_OK);
-        EXPECT_TRUE(all[0].n_tokens == n_second ||
-                    (status != WEIR_OK && all[0].n_tokens == n_first_))
-            << all[0].n_tokens;
+        EXPECT_TRUE(
+            all[0].n_tokens == n_second || (status != WEIR_OK && all[0].n_tokens == n_first_)
+        ) << all[0].n_tokens;
     };
     every_call(operation);
 }
@@ -83,7 +83,7 @@ TEST_F(Sessions, List)
     begin("tq");
     ASSERT_EQ(save("more", second_), WEIR_OK) << error_.text;
     before_ = fault::files_of(folder_);
-    size_t           n = 0, n_good = 0;
+    size_t n = 0, n_good = 0;
     fault::Operation operation = with_folder([&](weir_error *error) {
         weir_session_info *infos = nullptr;
         n = n_good = 0;
@@ -121,8 +121,9 @@ TEST_F(Sessions, Restore)
 TEST_F(Sessions, Delete)
 {
     begin("tq");
-    fault::Operation operation = with_folder(
-        [&](weir_error *error) { return weir_sessions_delete(sessions_, "talk", error); });
+    fault::Operation operation = with_folder([&](weir_error *error) {
+        return weir_sessions_delete(sessions_, "talk", error);
+    });
     operation.check = [&](weir_status status) {
         const std::vector<weir_session_info> all = list();
         EXPECT_TRUE(all.empty() || status != WEIR_OK);

@@ -34,7 +34,7 @@ class States : public Database {
     /* Opens, does one thing, closes. */
     template <typename What> weir_status with_states(weir_error *error, bool writes, What what)
     {
-        weir_states              *states = nullptr;
+        weir_states *states = nullptr;
         const weir_states_options options = { folder_.c_str(), test_model, writes, nullptr, 0 };
         WEIR_TRY(weir_states_open(&states, &options, error));
         const weir_status status = what(states);
@@ -46,8 +46,8 @@ class States : public Database {
     weir_status add_third(weir_error *error)
     {
         static const float vector[] = { 4, 3, 2, 1 };
-        weir_new_state     state = {};
-        weir_state_info    info = {};
+        weir_new_state state = {};
+        weir_state_info info = {};
         state.label = "third";
         state.metadata = "{\"a\": [1, 2]}";
         state.vector = vector;
@@ -72,7 +72,7 @@ class States : public Database {
         open();
         for (const std::string &name : names()) {
             weir_state_info info = {};
-            char            path[PATH_MAX];
+            char path[PATH_MAX];
             EXPECT_EQ(weir_states_find(states_, name.c_str(), &info, &error_), WEIR_OK);
             EXPECT_EQ(weir_states_payload(states_, &info, path, &error_), WEIR_OK) << error_.text;
             EXPECT_TRUE(info.has_vector);
@@ -110,12 +110,13 @@ class States : public Database {
                 fault::make_folder(folder_, files);
                 const std::set<std::string> found = sound_names();
                 EXPECT_TRUE(found == to || (!is_over && found == from)) << found.size();
-            });
+            }
+        );
         EXPECT_GT(n, 3u) << "calls were not recorded";
     }
 
     Files before_;
-    bool  is_written_ = false; /* anew, with memory of its own; else linked */
+    bool is_written_ = false; /* anew, with memory of its own; else linked */
 };
 
 TEST_F(States, Add)
@@ -154,7 +155,7 @@ class FullLog : public States {
         before_ = full_;
     }
     uintmax_t largest_ = 0;
-    Files     full_;
+    Files full_;
 };
 
 TEST_F(FullLog, Remove) { every(&States::remove_first, { "first", "second" }, { "second" }); }
@@ -169,18 +170,18 @@ TEST_F(FullLog, AddAndAPowerLoss)
 TEST_F(States, Read)
 {
     fault::Operation operation;
-    size_t           n_seen = 0;
-    char             text[64] = "";
+    size_t n_seen = 0;
+    char text[64] = "";
     operation.prepare = [&] { n_seen = 0, text[0] = '\0'; };
     operation.run = [&](weir_error *error) {
         return with_states(error, false, [&](weir_states *states) {
-            static const float         vector[] = { 1, 2, 3, 4 };
-            weir_state_info           *list = nullptr;
-            weir_state_hit             hits[4];
-            size_t                     n = 0, total = 0, n_hits = 0;
-            char                       path[PATH_MAX];
-            weir_buffer                metadata = {};
-            const weir_states_page     page = { 0, 10, nullptr, nullptr };
+            static const float vector[] = { 1, 2, 3, 4 };
+            weir_state_info *list = nullptr;
+            weir_state_hit hits[4];
+            size_t n = 0, total = 0, n_hits = 0;
+            char path[PATH_MAX];
+            weir_buffer metadata = {};
+            const weir_states_page page = { 0, 10, nullptr, nullptr };
             const weir_states_question question = { vector, 4, nullptr, nullptr };
             weir_status status = weir_states_list(states, &page, &list, &n, &total, error);
             if (status == WEIR_OK)
@@ -215,10 +216,10 @@ TEST_F(States, Create)
         return weir_states_create(folder_.c_str(), &kind, error);
     };
     operation.check = [this](weir_status status) {
-        weir_error                error = {};
-        weir_states              *states = nullptr;
+        weir_error error = {};
+        weir_states *states = nullptr;
         const weir_states_options options = { folder_.c_str(), test_model, true, nullptr, 0 };
-        const weir_status         opened = weir_states_open(&states, &options, &error);
+        const weir_status opened = weir_states_open(&states, &options, &error);
         EXPECT_TRUE(opened == WEIR_OK || (status != WEIR_OK && opened == WEIR_ENOTFOUND))
             << error.text;
         weir_states_close(states);

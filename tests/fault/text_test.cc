@@ -41,12 +41,12 @@ fault::Operation seeing(std::shared_ptr<Seen> seen, std::function<weir_status(we
 /* Text to ids and back. */
 weir_status use(Seen *seen, const weir_tokenizer *tokenizer, weir_error *error)
 {
-    static const char   text[] = "The weir's 3 gates: caf\xc3\xa9 <|x|> \xe4\xbd\xa0 \xff  end\n";
+    static const char text[] = "The weir's 3 gates: caf\xc3\xa9 <|x|> \xe4\xbd\xa0 \xff  end\n";
     weir_encode_options options = {};
     options.add_special = options.parse_special = true;
-    weir_ids    ids = {};
+    weir_ids ids = {};
     weir_buffer back = {};
-    size_t      n_stops;
+    size_t n_stops;
     weir_status status =
         weir_tokenizer_encode(tokenizer, &ids, text, sizeof text - 1, &options, error);
     if (status == WEIR_OK) {
@@ -69,7 +69,7 @@ weir_status use(Seen *seen, const weir_tokenizer *tokenizer, weir_error *error)
 /* The character that stands for a byte in a byte-level vocabulary. */
 std::string byte_name(unsigned byte)
 {
-    const bool     prints = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
+    const bool prints = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
     const unsigned code = prints        ? byte
                           : byte <= 32  ? 0x100 + byte
                           : byte <= 160 ? 0x121 + byte - 127
@@ -109,10 +109,11 @@ TEST_F(Tokenizer, FromJson)
             R"({"eos_token":"<|x|>","bos_token":{"content":"w"},"chat_template":"{{ a }}"})" },
           { "chat_template.jinja", "{{ messages }}" },
           { "generation_config.json", R"({"eos_token_id":[40,3]})" },
-          { "config.json", R"({"eos_token_id":4})" } });
+          { "config.json", R"({"eos_token_id":4})" } }
+    );
     const std::string path = folder_ + "/tokenizer.json";
-    const auto        seen = std::make_shared<Seen>();
-    const auto        operation = seeing(seen, [=](weir_error *error) {
+    const auto seen = std::make_shared<Seen>();
+    const auto operation = seeing(seen, [=](weir_error *error) {
         weir_tokenizer *tokenizer = nullptr;
         WEIR_TRY(weir_tokenizer_open_json(&tokenizer, path.c_str(), error));
         const weir_status status = use(seen.get(), tokenizer, error);
@@ -163,10 +164,10 @@ TEST_F(Tokenizer, FromGguf)
 {
     fault::make_folder(folder_, { { "a.gguf", gguf_vocabulary() } });
     const std::string path = folder_ + "/a.gguf";
-    const auto        seen = std::make_shared<Seen>();
-    const auto        operation = seeing(seen, [=](weir_error *error) {
+    const auto seen = std::make_shared<Seen>();
+    const auto operation = seeing(seen, [=](weir_error *error) {
         weir_tensor_directory *directory = nullptr;
-        weir_tokenizer        *tokenizer = nullptr;
+        weir_tokenizer *tokenizer = nullptr;
         WEIR_TRY(weir_tensor_directory_open(&directory, path.c_str(), error));
         weir_status status = weir_tokenizer_open(&tokenizer, directory, error);
         if (status == WEIR_OK) status = use(seen.get(), tokenizer, error);
@@ -205,10 +206,10 @@ class Chat : public ::testing::TestWithParam<const char *> {
     }
     weir_status render(weir_error *error)
     {
-        weir_payer *const   before = is_paid_ ? weir_payer_set(fault_payer()) : nullptr;
+        weir_payer *const before = is_paid_ ? weir_payer_set(fault_payer()) : nullptr;
         weir_chat_template *chat = nullptr;
-        weir_chat_output    output = {};
-        weir_chat_input     input = {};
+        weir_chat_output output = {};
+        weir_chat_input input = {};
         input.messages = messages_;
         input.tools = tools_;
         input.bos_token = "<s>", input.eos_token = "</s>";
@@ -224,11 +225,11 @@ class Chat : public ::testing::TestWithParam<const char *> {
         if (is_paid_) (void)weir_payer_set(before);
         return status;
     }
-    std::string           text_;
-    json_t               *messages_, *tools_;
-    bool                  is_paid_ = false;
+    std::string text_;
+    json_t *messages_, *tools_;
+    bool is_paid_ = false;
     std::shared_ptr<Seen> seen_ = std::make_shared<Seen>();
-    fault::Operation      operation_;
+    fault::Operation operation_;
 };
 
 TEST_P(Chat, Renders)
@@ -238,8 +239,9 @@ TEST_P(Chat, Renders)
     fault::every_charge(operation_);
 }
 
-INSTANTIATE_TEST_SUITE_P(Templates, Chat,
-                         ::testing::Values("Qwen3.5-4B.jinja", "Qwen3-Coder.jinja",
-                                           "deepseek-ai-DeepSeek-V3.1.jinja"));
+INSTANTIATE_TEST_SUITE_P(
+    Templates, Chat,
+    ::testing::Values("Qwen3.5-4B.jinja", "Qwen3-Coder.jinja", "deepseek-ai-DeepSeek-V3.1.jinja")
+);
 
 } // namespace

@@ -43,10 +43,10 @@ static weir_tensor_directory *gguf(void)
         "fuzz.ssm.state_size",       "fuzz.ssm.inner_size",
         "fuzz.ssm.conv_kernel",      "fuzz.full_attention_interval",
     };
-    const weir_meta              name = { .type = WEIR_META_STRING, .string = "fuzz", .length = 4 };
-    const weir_meta              four = { .type = WEIR_META_INT, .integer = 4 };
+    const weir_meta name = { .type = WEIR_META_STRING, .string = "fuzz", .length = 4 };
+    const weir_meta four = { .type = WEIR_META_INT, .integer = 4 };
     weir_tensor_directory *const directory = create(WEIR_CONTAINER_GGUF);
-    weir_error                   error;
+    weir_error error;
     add(directory, "general.architecture", name);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) add(directory, keys[i], four);
     probe_require(weir_directory_finish(directory, &error) == WEIR_OK);
@@ -55,11 +55,11 @@ static weir_tensor_directory *gguf(void)
 
 static weir_tensor_directory *safetensors(void)
 {
-    weir_error                   error;
-    json_t                      *root = NULL;
+    weir_error error;
+    json_t *root = NULL;
     weir_tensor_directory *const directory = create(WEIR_CONTAINER_SAFETENSORS);
-    const char *const            name = "config.json";
-    weir_status                  status;
+    const char *const name = "config.json";
+    weir_status status;
     status = weir_json_parse(&root, config, sizeof config - 1, name, WEIR_JSON_DEPTH, &error);
     if (status == WEIR_OK) status = weir_config_meta_add(directory, root, name, &error);
     if (status == WEIR_OK) status = weir_directory_finish(directory, &error);
@@ -70,7 +70,7 @@ static weir_tensor_directory *safetensors(void)
 
 static void use(const weir_arch *arch, weir_tensor_directory *directory)
 {
-    weir_error        error = { 0 };
+    weir_error error = { 0 };
     const weir_status status = weir_arch_check_refusals(arch, directory, &error);
     probe_status(status, &error);
     probe_arch(arch, directory);
@@ -86,12 +86,12 @@ static const char *head_text(const weir_toml_node *root, const char *key)
 static weir_toml *base_of(const weir_arch *arch)
 {
     for (const weir_embedded_file *file = weir_arch_files; file->name != NULL; file++) {
-        weir_toml   *base = NULL;
-        weir_error   error;
+        weir_toml *base = NULL;
+        weir_error error;
         const size_t n = strlen(file->text);
         probe_require(weir_toml_parse(&base, file->text, n, file->name, &error) == WEIR_OK);
         const weir_toml_node *const root = weir_toml_root(base);
-        const char *const           name = head_text(root, "name");
+        const char *const name = head_text(root, "name");
         probe_require(name != NULL);
         if (strcmp(name, arch->base) == 0 && head_text(root, "base") == NULL) return base;
         weir_toml_close(base);
@@ -102,7 +102,7 @@ static weir_toml *base_of(const weir_arch *arch)
 static weir_status join(weir_arch *arch, weir_error *error)
 {
     weir_toml *const base = base_of(arch);
-    weir_toml       *whole = NULL;
+    weir_toml *whole = NULL;
     if (base == NULL) return weir_error_set(error, WEIR_ECONFIG, "no such base");
     const weir_status status = weir_toml_join(&whole, base, arch->document, error);
     weir_toml_close(base);
@@ -115,10 +115,10 @@ static weir_status join(weir_arch *arch, weir_error *error)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    weir_error        error = { 0 };
-    weir_arch         arch = { .file = "fuzz.toml" };
+    weir_error error = { 0 };
+    weir_arch arch = { .file = "fuzz.toml" };
     const char *const text = (const char *)data;
-    weir_status       status = weir_toml_parse(&arch.document, text, size, arch.file, &error);
+    weir_status status = weir_toml_parse(&arch.document, text, size, arch.file, &error);
     if (status != WEIR_OK) return 0;
     arch.root = weir_toml_root(arch.document);
     status = weir_arch_check_head(&arch, &error);

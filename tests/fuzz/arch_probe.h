@@ -12,30 +12,32 @@ typedef weir_tensor_directory probe_numbers; /* of a checkpoint */
 
 static inline void probe_block(const weir_arch *arch, const char *name, weir_container container)
 {
-    weir_block_use    mixer, ffn;
-    weir_error        error = { 0 };
+    weir_block_use mixer, ffn;
+    weir_error error = { 0 };
     const weir_status status = weir_arch_block(arch, name, container, &mixer, &ffn, &error);
     probe_status(status, &error);
-    probe_require(status != WEIR_OK ||
-                  (mixer.block->kind == WEIR_BLOCK_MIXER && ffn.block->kind == WEIR_BLOCK_FFN));
+    probe_require(
+        status != WEIR_OK ||
+        (mixer.block->kind == WEIR_BLOCK_MIXER && ffn.block->kind == WEIR_BLOCK_FFN)
+    );
     weir_block_use_close(&mixer);
     weir_block_use_close(&ffn);
 }
 
 static inline void probe_layers(const weir_arch *arch, const probe_numbers *of, int64_t n)
 {
-    static const char   *names[PROBE_LAYERS];
+    static const char *names[PROBE_LAYERS];
     const weir_container container = weir_tensor_directory_container(of);
-    weir_error           error = { 0 };
-    const weir_status    status = weir_arch_layers(arch, of, n, names, &error);
+    weir_error error = { 0 };
+    const weir_status status = weir_arch_layers(arch, of, n, names, &error);
     probe_status(status, &error);
     for (int64_t i = 0; status == WEIR_OK && i < n; i++) probe_block(arch, names[i], container);
 }
 
 static inline void probe_rope(const weir_arch *arch, const probe_numbers *of, const weir_shape *s)
 {
-    float             f[PROBE_ROTARY / 2 + 1], magnitude = 0.0f;
-    weir_error        error = { 0 };
+    float f[PROBE_ROTARY / 2 + 1], magnitude = 0.0f;
+    weir_error error = { 0 };
     const weir_status status = weir_rope_resolve(f, &magnitude, s, arch, of, NULL, &error);
     probe_status(status, &error);
     if (status != WEIR_OK) return;
@@ -46,10 +48,10 @@ static inline void probe_rope(const weir_arch *arch, const probe_numbers *of, co
 static inline void probe_arch(const weir_arch *arch, const probe_numbers *of)
 {
     const weir_toml_node *const table = weir_toml_get(arch->root, "shape");
-    const char *const           prefix = weir_arch_gguf_prefix(of);
-    weir_shape                  shape = { 0 };
-    weir_error                  error = { 0 };
-    const weir_status           status = weir_shape_resolve(&shape, table, of, prefix, &error);
+    const char *const prefix = weir_arch_gguf_prefix(of);
+    weir_shape shape = { 0 };
+    weir_error error = { 0 };
+    const weir_status status = weir_shape_resolve(&shape, table, of, prefix, &error);
     probe_status(status, &error);
     if (status != WEIR_OK) return;
     probe_require(shape.n_layers >= 0 && shape.n_layers <= PROBE_LAYERS);

@@ -37,9 +37,9 @@ static void touch(const weir_calibration *calibration, const uint8_t *data)
 
 static void again(const weir_calibration *calibration)
 {
-    weir_buffer       bytes = { 0 };
+    weir_buffer bytes = { 0 };
     weir_calibration *copy = NULL;
-    weir_error        error = { 0 };
+    weir_error error = { 0 };
     require(weir_calibration_print(&bytes, calibration, false) == WEIR_OK);
     require(weir_calibration_parse(&copy, bytes.data, bytes.size, "again", &error) == WEIR_OK);
     require(weir_calibration_digest(copy) == weir_calibration_digest(calibration));
@@ -50,14 +50,15 @@ static void again(const weir_calibration *calibration)
 static void read_one(const uint8_t *data, size_t size)
 {
     weir_calibration *calibration = NULL;
-    weir_error        error = { 0 };
+    weir_error error = { 0 };
     const weir_status status =
         weir_calibration_parse(&calibration, data, size, "fuzz.tria", &error);
-    require((status == WEIR_OK) == (calibration != NULL) &&
-            (status == WEIR_OK || error.text[0] != '\0'));
+    require(
+        (status == WEIR_OK) == (calibration != NULL) && (status == WEIR_OK || error.text[0] != '\0')
+    );
     if (status != WEIR_OK) return;
-    require(weir_calibration_bytes(calibration) <=
-            64 * size + 65536); /* a small file takes no large memory */
+    /* a small file takes no large memory */
+    require(weir_calibration_bytes(calibration) <= 64 * size + 65536);
     touch(calibration, data);
     again(calibration);
     weir_calibration_close(calibration);

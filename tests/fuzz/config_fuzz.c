@@ -11,16 +11,16 @@ static const char file[] = "config.json";
 static const weir_arch_set *architectures(void)
 {
     static weir_arch_set *set;
-    weir_error            error;
+    weir_error error;
     if (set == NULL) probe_require(weir_arch_set_open(&set, NULL, NULL, &error) == WEIR_OK);
     return set;
 }
 
 static void use(weir_tensor_directory *directory, const json_t *root)
 {
-    weir_error       error = { 0 };
+    weir_error error = { 0 };
     const weir_arch *arch = NULL;
-    weir_status      status = weir_config_meta_add(directory, root, file, &error);
+    weir_status status = weir_config_meta_add(directory, root, file, &error);
     if (status == WEIR_OK) status = weir_directory_finish(directory, &error);
     if (status == WEIR_OK) status = weir_arch_match(&arch, architectures(), directory, &error);
     probe_status(status, &error);
@@ -29,8 +29,8 @@ static void use(weir_tensor_directory *directory, const json_t *root)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    weir_error        error = { 0 };
-    json_t           *root = NULL;
+    weir_error error = { 0 };
+    json_t *root = NULL;
     const char *const text = (const char *)data;
     if (weir_json_parse(&root, text, size, file, WEIR_JSON_DEPTH, &error) != WEIR_OK) return 0;
     weir_tensor_directory *const d = weir_directory_create(WEIR_CONTAINER_SAFETENSORS, "fuzz");

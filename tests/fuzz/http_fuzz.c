@@ -10,9 +10,9 @@ enum { HEADER_LIMIT = 1 << 10 };
 
 typedef struct outcome {
     weir_http_progress progress;
-    weir_http_problem  problem;
-    weir_http_head     head;
-    char              *bytes; /* owned */
+    weir_http_problem problem;
+    weir_http_head head;
+    char *bytes; /* owned */
 } outcome;
 
 static void check_text(const outcome *o, size_t offset)
@@ -37,8 +37,10 @@ static outcome read_head(const uint8_t *data, size_t size, size_t step)
     if (o.progress == WEIR_HTTP_BAD)
         probe_require(o.problem.status >= 400 && o.problem.status < 600 && o.problem.text != NULL);
     if (o.progress != WEIR_HTTP_DONE) return o;
-    probe_require(o.bytes[o.head.target] == '/' && o.head.length >= -1 &&
-                  !(o.head.chunked && o.head.length >= 0));
+    probe_require(
+        o.bytes[o.head.target] == '/' && o.head.length >= -1 &&
+        !(o.head.chunked && o.head.length >= 0)
+    );
     check_text(&o, o.head.method);
     check_text(&o, o.head.target);
     for (int i = 0; i < WEIR_HTTP_FIELD_COUNT; i++)
@@ -46,20 +48,22 @@ static outcome read_head(const uint8_t *data, size_t size, size_t step)
     return o;
 }
 
-static uint64_t read_chunks(const uint8_t *data, size_t size, size_t step,
-                            weir_http_progress *progress, size_t *at)
+static uint64_t read_chunks(
+    const uint8_t *data, size_t size, size_t step, weir_http_progress *progress, size_t *at
+)
 {
-    weir_http_chunks  chunks = { 0 };
+    weir_http_chunks chunks = { 0 };
     weir_http_problem problem = { 0 };
-    uint64_t          total = 0;
+    uint64_t total = 0;
     *at = 0;
     *progress = WEIR_HTTP_MORE;
     for (size_t end = 0; *progress == WEIR_HTTP_MORE && end < size;) {
         end = step < size - end ? end + step : size;
         while (*at < end && *progress == WEIR_HTTP_MORE) {
             size_t used = 0, n_data = 0;
-            *progress = weir_http_chunks_read(&chunks, (const char *)data + *at, end - *at, &used,
-                                              &n_data, &problem);
+            *progress = weir_http_chunks_read(
+                &chunks, (const char *)data + *at, end - *at, &used, &n_data, &problem
+            );
             if (*progress == WEIR_HTTP_BAD) return total;
             probe_require(used > 0 && n_data <= used && used <= end - *at);
             total += n_data;
@@ -81,9 +85,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(whole.bytes);
     free(bytes.bytes);
     weir_http_progress a, b;
-    size_t             at_a, at_b;
-    probe_require(read_chunks(data, size, size, &a, &at_a) ==
-                  read_chunks(data, size, 1, &b, &at_b));
+    size_t at_a, at_b;
+    probe_require(
+        read_chunks(data, size, size, &a, &at_a) == read_chunks(data, size, 1, &b, &at_b)
+    );
     probe_require(a == b && (a != WEIR_HTTP_DONE || at_a == at_b));
     return 0;
 }

@@ -30,8 +30,10 @@ static void require(bool condition)
 /* Success, or a failure that says something. */
 static void check_status(weir_status status, const weir_error *error)
 {
-    require(status == WEIR_OK || (error->code == status && error->text[0] != '\0' &&
-                                  strlen(error->text) < sizeof error->text));
+    require(
+        status == WEIR_OK || (error->code == status && error->text[0] != '\0' &&
+                              strlen(error->text) < sizeof error->text)
+    );
 }
 
 static void check_output(const weir_chat_output *output)
@@ -39,8 +41,9 @@ static void check_output(const weir_chat_output *output)
     size_t end = 0;
     require(output->text.size == 0 || output->text.data[output->text.size] == '\0');
     for (size_t i = 0; i < output->n_user; i++) {
-        require(output->user[i].begin < output->user[i].end &&
-                output->user[i].end <= output->text.size);
+        require(
+            output->user[i].begin < output->user[i].end && output->user[i].end <= output->text.size
+        );
         require(i == 0 || output->user[i].begin > end);
         end = output->user[i].end;
     }
@@ -48,7 +51,7 @@ static void check_output(const weir_chat_output *output)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    weir_error          error = { 0 };
+    weir_error error = { 0 };
     weir_chat_template *chat = NULL;
     if (size == 0) return 0;
     weir_status status = weir_chat_template_open(&chat, (const char *)data + 1, size - 1, &error);
@@ -56,14 +59,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status != WEIR_OK) return 0;
     json_t *messages = json_loads(conversation, 0, NULL), *tools = json_loads(tool_list, 0, NULL);
     weir_chat_output output = { 0 };
-    weir_chat_input  input = {
-         .messages = messages,
-         .tools = data[0] & 1 ? tools : NULL,
-         .bos_token = data[0] & 2 ? "<s>" : NULL,
-         .eos_token = "</s>",
-         .add_generation_prompt = (data[0] & 12) == 4,
-         .continue_final_message = (data[0] & 8) != 0,
-         .now_unix_seconds = 1795185000,
+    weir_chat_input input = {
+        .messages = messages,
+        .tools = data[0] & 1 ? tools : NULL,
+        .bos_token = data[0] & 2 ? "<s>" : NULL,
+        .eos_token = "</s>",
+        .add_generation_prompt = (data[0] & 12) == 4,
+        .continue_final_message = (data[0] & 8) != 0,
+        .now_unix_seconds = 1795185000,
     };
     status = weir_chat_render(chat, &output, &input, &error);
     check_status(status, &error);

@@ -7,8 +7,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static size_t depth_of(const json_t *value)
 {
-    size_t        deepest = 0, index;
-    const char   *key;
+    size_t deepest = 0, index;
+    const char *key;
     const json_t *child;
     if (json_is_object(value)) {
         json_object_foreach((json_t *)(uintptr_t)value, key, child)
@@ -30,7 +30,7 @@ static void add_as_config(const json_t *root, const uint8_t *data, size_t size)
     weir_tensor_directory *const directory =
         weir_directory_create(WEIR_CONTAINER_SAFETENSORS, "fuzz.json");
     if (directory == NULL) return;
-    weir_error  error = { 0 };
+    weir_error error = { 0 };
     weir_status status = weir_config_meta_add(directory, root, "fuzz.json", &error);
     if (status == WEIR_OK) status = weir_directory_finish(directory, &error);
     probe_status(status, &error);
@@ -40,8 +40,8 @@ static void add_as_config(const json_t *root, const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    weir_error        error = { 0 };
-    json_t           *root = NULL;
+    weir_error error = { 0 };
+    json_t *root = NULL;
     const weir_status status =
         weir_json_parse(&root, (const char *)data, size, "fuzz.json", WEIR_JSON_DEPTH, &error);
     probe_status(status, &error);

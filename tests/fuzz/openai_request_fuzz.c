@@ -11,10 +11,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void check_values(const weir_openai_request *r, const weir_request_limits *limits)
 {
     const weir_sampling *const s = &r->sampling;
-    WEIR_ASSERT(r->n >= 1 && r->n <= limits->n_slots && r->n_top_logprobs >= 0 &&
-                r->n_top_logprobs <= 20 && r->max_tokens >= -1);
-    WEIR_ASSERT(s->temperature >= 0 && s->temperature <= 2 && s->top_p > 0 && s->top_p <= 1 &&
-                s->top_k >= 0 && s->repetition_penalty > 0);
+    WEIR_ASSERT(
+        r->n >= 1 && r->n <= limits->n_slots && r->n_top_logprobs >= 0 && r->n_top_logprobs <= 20 &&
+        r->max_tokens >= -1
+    );
+    WEIR_ASSERT(
+        s->temperature >= 0 && s->temperature <= 2 && s->top_p > 0 && s->top_p <= 1 &&
+        s->top_k >= 0 && s->repetition_penalty > 0
+    );
     for (size_t i = 0; i < s->n_bias; i++)
         WEIR_ASSERT(s->bias[i].id >= 0 && s->bias[i].id < limits->n_vocab);
     for (size_t i = 0; i < r->stop.count; i++) WEIR_ASSERT(r->stop.length[i] > 0);
@@ -25,8 +29,10 @@ static void check_values(const weir_openai_request *r, const weir_request_limits
     if (r->chat)
         WEIR_ASSERT(json_array_size(r->messages) > 0);
     else
-        WEIR_ASSERT(weir_openai_prompt_count(r->prompt) >= 1 &&
-                    weir_openai_prompt_count(r->prompt) <= WEIR_PROMPTS);
+        WEIR_ASSERT(
+            weir_openai_prompt_count(r->prompt) >= 1 &&
+            weir_openai_prompt_count(r->prompt) <= WEIR_PROMPTS
+        );
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -44,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(text, data + 1, size - 1);
     text[size - 1] = 0;
     weir_openai_request request = { 0 };
-    weir_api_error      error = { 0 };
+    weir_api_error error = { 0 };
     if (weir_openai_request_read(&request, data[0] != 'p', text, size - 1, &limits, &error) ==
         WEIR_OK) {
         check_values(&request, &limits);

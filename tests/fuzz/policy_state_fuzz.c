@@ -13,7 +13,7 @@ static void require(bool condition)
     if (!condition) abort();
 }
 
-static const double            frequencies[] = { 1, 0.01 };
+static const double frequencies[] = { 1, 0.01 };
 static const weir_policy_shape shape = { .n_layers = 2,
                                          .n_heads = 2,
                                          .n_kv_heads = 1,
@@ -25,10 +25,11 @@ static const weir_policy_shape shape = { .n_layers = 2,
                                          .scale = 0.5f,
                                          .max_rows = 6 };
 
-static void load_one(const weir_policy *policy, weir_policy_state *state, const uint8_t *data,
-                     size_t size)
+static void load_one(
+    const weir_policy *policy, weir_policy_state *state, const uint8_t *data, size_t size
+)
 {
-    weir_error        error = { 0 };
+    weir_error error = { 0 };
     const weir_status status = weir_policy_load(policy, state, data, size, &error);
     require(status == WEIR_OK || error.text[0] != '\0');
     if (status != WEIR_OK) return;
@@ -41,13 +42,15 @@ static void load_one(const weir_policy *policy, weir_policy_state *state, const 
 static void load_as(const char *name, const char *list, const uint8_t *data, size_t size)
 {
     weir_policy_options options;
-    weir_policy        *policy = NULL;
-    weir_error          error = { 0 };
-    require(weir_policy_options_default(&options, name, &error) == WEIR_OK &&
-            weir_policy_options_set(&options, list, &error) == WEIR_OK);
+    weir_policy *policy = NULL;
+    weir_error error = { 0 };
+    require(
+        weir_policy_options_default(&options, name, &error) == WEIR_OK &&
+        weir_policy_options_set(&options, list, &error) == WEIR_OK
+    );
     require(weir_policy_open(&policy, &options, &shape, NULL, &error) == WEIR_OK);
     weir_policy_state *const state = malloc(weir_policy_state_bytes(policy));
-    uint8_t *const           sealed = malloc(size > 0 ? size : 1);
+    uint8_t *const sealed = malloc(size > 0 ? size : 1);
     require(state != NULL && sealed != NULL);
     load_one(policy, state, data, size);
     if (size >= 32) {

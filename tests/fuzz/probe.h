@@ -29,23 +29,26 @@ static inline uint64_t probe_meta(const weir_meta *meta, int depth)
 }
 
 /* `bytes` [n] is the only file. */
-static inline uint64_t probe_directory(const weir_tensor_directory *directory,
-                                       const unsigned char *bytes, size_t n)
+static inline uint64_t probe_directory(
+    const weir_tensor_directory *directory, const unsigned char *bytes, size_t n
+)
 {
     uint64_t sum = 0;
     for (size_t i = 0; i < weir_tensor_directory_count(directory); i++) {
         const weir_tensor *const tensor = weir_tensor_directory_at(directory, i);
         probe_require(weir_tensor_directory_find(directory, tensor->name) == tensor);
-        probe_require(strlen(tensor->name) > 0 && tensor->n_dims >= 0 &&
-                      tensor->n_dims <= WEIR_TENSOR_DIMS);
+        probe_require(
+            strlen(tensor->name) > 0 && tensor->n_dims >= 0 && tensor->n_dims <= WEIR_TENSOR_DIMS
+        );
         int64_t elements = 1;
         for (int d = 0; d < WEIR_TENSOR_DIMS; d++) {
             probe_require(tensor->shape[d] >= (directory->container == WEIR_CONTAINER_GGUF));
             probe_require(!__builtin_mul_overflow(elements, tensor->shape[d], &elements));
             probe_require(d < tensor->n_dims || tensor->shape[d] == 1);
         }
-        probe_require(tensor->bytes == weir_row_bytes(tensor->dtype, elements) &&
-                      tensor->bytes <= n);
+        probe_require(
+            tensor->bytes == weir_row_bytes(tensor->dtype, elements) && tensor->bytes <= n
+        );
         probe_require(tensor->data >= bytes && (size_t)(tensor->data - bytes) <= n - tensor->bytes);
         if (tensor->bytes > 0) sum += tensor->data[0] + tensor->data[tensor->bytes - 1];
     }
@@ -60,6 +63,8 @@ static inline uint64_t probe_directory(const weir_tensor_directory *directory,
 /* Success, or a failure that says something. */
 static inline void probe_status(weir_status status, const weir_error *error)
 {
-    probe_require(status == WEIR_OK || (error->code == status && error->text[0] != '\0' &&
-                                        strlen(error->text) < sizeof error->text));
+    probe_require(
+        status == WEIR_OK || (error->code == status && error->text[0] != '\0' &&
+                              strlen(error->text) < sizeof error->text)
+    );
 }

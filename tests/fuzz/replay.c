@@ -59,8 +59,8 @@ static void overwrite_integer(weir_buffer *input, size_t at)
                                        0x8000000000000000,
                                        0xFFFFFFFFFFFFFFFF,
                                        0x2000000000000000 };
-    const uint64_t        value = values[below(sizeof values / sizeof values[0])];
-    const size_t          width = (size_t)1 << below(4);
+    const uint64_t value = values[below(sizeof values / sizeof values[0])];
+    const size_t width = (size_t)1 << below(4);
     for (size_t i = 0; i < width && at + i < input->size; i++)
         input->data[at + i] = (char)(value >> (8 * i));
 }
@@ -99,8 +99,9 @@ static void change(weir_buffer *input, const weir_buffer *other)
     input->data[input->size] = '\0';
 }
 
-static void mutate(const weir_buffer *files, size_t n_files, const weir_buffer *file,
-                   long mutations)
+static void mutate(
+    const weir_buffer *files, size_t n_files, const weir_buffer *file, long mutations
+)
 {
     weir_buffer input = { 0 };
     for (long i = 0; i < mutations; i++) {
@@ -117,7 +118,7 @@ static int visible(const struct dirent *entry) { return entry->d_name[0] != '.';
 
 static void load(weir_buffer *file, const char *folder, const char *name)
 {
-    char       path[4096];
+    char path[4096];
     weir_error error = { 0 };
     (void)snprintf(path, sizeof path, "%s/%s", folder, name);
     if (weir_file_read(file, path, INPUT_BYTES_MAX, &error) == WEIR_OK) return;
@@ -128,14 +129,14 @@ static void load(weir_buffer *file, const char *folder, const char *name)
 int main(int argc, char **argv)
 {
     struct dirent **names;
-    const bool      is_usage = argc == 3 || argc == 4;
-    const long      mutations = is_usage ? strtol(argv[1], NULL, 10) : 0;
-    const uint64_t  seed = argc == 4 ? strtoull(argv[3], NULL, 10) : 0;
-    const int       n = is_usage ? scandir(argv[2], &names, visible, alphasort) : 0;
+    const bool is_usage = argc == 3 || argc == 4;
+    const long mutations = is_usage ? strtol(argv[1], NULL, 10) : 0;
+    const uint64_t seed = argc == 4 ? strtoull(argv[3], NULL, 10) : 0;
+    const int n = is_usage ? scandir(argv[2], &names, visible, alphasort) : 0;
     if (n <= 0) {
-        (void)fprintf(stderr,
-                      "usage: %s MUTATIONS FOLDER [SEED] (a folder with at least one file)\n",
-                      argv[0]);
+        (void)fprintf(
+            stderr, "usage: %s MUTATIONS FOLDER [SEED] (a folder with at least one file)\n", argv[0]
+        );
         return 2;
     }
     weir_buffer *const files = calloc((size_t)n, sizeof *files);

@@ -19,10 +19,11 @@ static void require(bool condition)
 static void read_file(const char *path, size_t size)
 {
     weir_error error = { 0 };
-    int        n_sections;
+    int n_sections;
     const bool is_good = session_probe_read(path, size, &n_sections, &error) == WEIR_OK;
-    require(!is_good || n_sections == SESSION_PROBE_SECTIONS ||
-            n_sections == SESSION_PROBE_CUT_SECTIONS);
+    require(
+        !is_good || n_sections == SESSION_PROBE_SECTIONS || n_sections == SESSION_PROBE_CUT_SECTIONS
+    );
 }
 
 static void write_file(const char *path, const void *bytes, size_t size)
@@ -72,9 +73,10 @@ static void seal_sections(uint8_t *file, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *const folder = getenv("TEST_TMPDIR");
-    char              path[4096];
-    (void)snprintf(path, sizeof path, "%s/fuzz.%ld.session", folder != NULL ? folder : "/tmp",
-                   (long)getpid());
+    char path[4096];
+    (void)snprintf(
+        path, sizeof path, "%s/fuzz.%ld.session", folder != NULL ? folder : "/tmp", (long)getpid()
+    );
     write_file(path, data, size);
     read_file(path, size);
     if (size >= HEADER) {

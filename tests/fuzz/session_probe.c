@@ -19,11 +19,11 @@ static void require(bool condition)
 /* What the header promises; all of it lies in the file, so its size bounds what is allocated. */
 typedef struct buffers {
     int32_t *tokens;
-    float   *state, *states[WEIR_SESSION_STATES]; /* all states go to one place */
-    char    *pages; /* [n_pages]: each has its own, because they are hashed after many have come */
-    void   **table;
-    int32_t  rows[2]; /* of each layer's head */
-    char    *policy, *open;
+    float *state, *states[WEIR_SESSION_STATES]; /* all states go to one place */
+    char *pages; /* [n_pages]: each has its own, because they are hashed after many have come */
+    void **table;
+    int32_t rows[2]; /* of each layer's head */
+    char *policy, *open;
 } buffers;
 
 static void take_buffers(buffers *b, const weir_session_header *h, size_t n_pages)
@@ -50,44 +50,55 @@ static weir_status count(weir_status status, int *n_sections)
 }
 
 /* Rows and turns of the text, a policy's text with its end, all of it within what was read. */
-static void require_sound(const weir_session_header *h, const buffers *b,
-                          const weir_session_pruned *cut)
+static void require_sound(
+    const weir_session_header *h, const buffers *b, const weir_session_pruned *cut
+)
 {
     int32_t at = 0;
     for (int i = 0; i < 2; i++) require(b->rows[i] >= 0 && b->rows[i] <= h->n_tokens);
-    require(cut->past.n_turns >= 1 && cut->past.n_turns <= WEIR_TURNS && cut->past.budget >= 1 &&
-            cut->past.n_pinned >= 0);
+    require(
+        cut->past.n_turns >= 1 && cut->past.n_turns <= WEIR_TURNS && cut->past.budget >= 1 &&
+        cut->past.n_pinned >= 0
+    );
     for (int32_t i = 0; i < cut->past.n_turns; i++) {
-        require(cut->past.turns[i].prompt > at &&
-                cut->past.turns[i].end >= cut->past.turns[i].prompt);
+        require(
+            cut->past.turns[i].prompt > at && cut->past.turns[i].end >= cut->past.turns[i].prompt
+        );
         at = cut->past.turns[i].end;
     }
-    require(at == h->n_tokens && strlen(cut->policy) >= 1 &&
-            strlen(cut->policy) <= WEIR_SESSION_OPTIONS);
-    require(cut->policy > b->policy &&
-            (const char *)cut->state + cut->state_bytes <= b->policy + h->policy_bytes + 1);
+    require(
+        at == h->n_tokens && strlen(cut->policy) >= 1 && strlen(cut->policy) <= WEIR_SESSION_OPTIONS
+    );
+    require(
+        cut->policy > b->policy &&
+        (const char *)cut->state + cut->state_bytes <= b->policy + h->policy_bytes + 1
+    );
 }
 
-static weir_status read_cut(weir_session_reader *reader, buffers *b, int64_t n_blocks,
-                            int *n_sections, weir_error *error)
+static weir_status read_cut(
+    weir_session_reader *reader, buffers *b, int64_t n_blocks, int *n_sections, weir_error *error
+)
 {
     weir_session_pruned cut = { 0 };
     WEIR_TRY(count(weir_session_read_rows(reader, b->rows, &own, error), n_sections));
     WEIR_TRY(count(weir_session_read_policy(reader, &cut, b->policy, error), n_sections));
     require_sound(weir_session_header_of(reader), b, &cut);
     WEIR_TRY(count(weir_session_read_open(reader, b->open, error), n_sections));
-    return count(weir_session_read_pruned_pages(reader, b->table, n_blocks, b->rows, &own, error),
-                 n_sections);
+    return count(
+        weir_session_read_pruned_pages(reader, b->table, n_blocks, b->rows, &own, error), n_sections
+    );
 }
 
-static weir_status read_sections(weir_session_reader *reader, buffers *b, int64_t n_blocks,
-                                 int *n_sections, weir_error *error)
+static weir_status read_sections(
+    weir_session_reader *reader, buffers *b, int64_t n_blocks, int *n_sections, weir_error *error
+)
 {
     const weir_session_header *const h = weir_session_header_of(reader);
-    int32_t                          places[WEIR_SESSION_STATES];
-    char                             salt[WEIR_PREFIX_SALT + 1];
+    int32_t places[WEIR_SESSION_STATES];
+    char salt[WEIR_PREFIX_SALT + 1];
     WEIR_TRY(
-        count(weir_session_read_tokens(reader, b->tokens, SESSION_PROBE_VOCAB, error), n_sections));
+        count(weir_session_read_tokens(reader, b->tokens, SESSION_PROBE_VOCAB, error), n_sections)
+    );
     for (int32_t i = 0; i < h->n_tokens + h->form.n_rest; i++)
         require(b->tokens[i] >= 0 && b->tokens[i] < SESSION_PROBE_VOCAB);
     WEIR_TRY(count(weir_session_read_salt(reader, salt, error), n_sections));
@@ -103,17 +114,21 @@ static weir_status read_sections(weir_session_reader *reader, buffers *b, int64_
 weir_status session_probe_read(const char *path, size_t size, int *n_sections, weir_error *error)
 {
     weir_session_reader *reader = NULL;
-    weir_status          status = weir_session_open(&reader, path, error);
+    weir_status status = weir_session_open(&reader, path, error);
     *n_sections = 0;
     require((status == WEIR_OK) == (reader != NULL));
     if (status == WEIR_OK) {
         const weir_session_header *const h = weir_session_header_of(reader);
         require(h->bytes == size && h->n_tokens >= 1 && h->n_states <= WEIR_SESSION_STATES);
         const size_t n_blocks = ((size_t)h->n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-        require((size_t)h->n_tokens * sizeof(int32_t) <= size &&
-                (h->is_pruned || n_blocks * (size_t)h->identity.block_bytes <= size));
-        require(h->form.n_rest >= 0 && (size_t)h->form.n_rest * sizeof(int32_t) <= size &&
-                weir_session_state_bytes(h) * (size_t)h->n_states <= size);
+        require(
+            (size_t)h->n_tokens * sizeof(int32_t) <= size &&
+            (h->is_pruned || n_blocks * (size_t)h->identity.block_bytes <= size)
+        );
+        require(
+            h->form.n_rest >= 0 && (size_t)h->form.n_rest * sizeof(int32_t) <= size &&
+            weir_session_state_bytes(h) * (size_t)h->n_states <= size
+        );
         require(h->policy_bytes <= size && h->open_bytes <= size && h->pages_bytes <= size);
         buffers b;
         take_buffers(&b, h, (size_t)(own.n_layers * own.n_kv_heads) * n_blocks);

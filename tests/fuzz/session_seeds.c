@@ -11,10 +11,10 @@
 enum { MOST_TOKENS = 150, BLOCKS = 3, STATE_FLOATS = 16 };
 
 typedef struct seed {
-    const char       *name, *salt;
-    int32_t           n_tokens, places[2], n_states;
-    bool              is_automatic;
-    int32_t           rows[2]; /* that a policy left of each layer's head; 0: all are there */
+    const char *name, *salt;
+    int32_t n_tokens, places[2], n_states;
+    bool is_automatic;
+    int32_t rows[2]; /* that a policy left of each layer's head; 0: all are there */
     weir_session_form form; /* of a state of a database */
 } seed;
 
@@ -41,14 +41,14 @@ static void fill(unsigned char *bytes, size_t n, size_t from)
 
 static weir_status write_seed(const seed *s, const char *folder, weir_error *error)
 {
-    static unsigned char        pages[BLOCKS * 2][1 << 14];
-    int32_t                     tokens[MOST_TOKENS];
-    float                       state[STATE_FLOATS];
-    void                       *table[2 * BLOCKS];
-    weir_prefix_snapshot        marks[2];
-    char                        path[4096];
-    size_t                      n_bytes;
-    const weir_kv_spec *const   spec = session_probe_spec();
+    static unsigned char pages[BLOCKS * 2][1 << 14];
+    int32_t tokens[MOST_TOKENS];
+    float state[STATE_FLOATS];
+    void *table[2 * BLOCKS];
+    weir_prefix_snapshot marks[2];
+    char path[4096];
+    size_t n_bytes;
+    const weir_kv_spec *const spec = session_probe_spec();
     const weir_session_identity identity = { .model = { 1, 2 },
                                              .tokenizer = { 3, 4 },
                                              .format = "f16",
@@ -76,17 +76,17 @@ static weir_status write_seed(const seed *s, const char *folder, weir_error *err
                                       .policy = "h2o sinks=4,recent=8",
                                       .state = state_of_policy,
                                       .state_bytes = sizeof state_of_policy };
-    const weir_session_text   text = { .cut = s->rows[0] > 0 ? &cut : NULL,
-                                       .tokens = tokens,
-                                       .n_tokens = s->n_tokens,
-                                       .n_states = s->n_states,
-                                       .salt = s->salt,
-                                       .pages = table,
-                                       .page_stride = BLOCKS,
-                                       .spec = spec,
-                                       .states = marks,
-                                       .is_automatic = s->is_automatic,
-                                       .form = s->form };
+    const weir_session_text text = { .cut = s->rows[0] > 0 ? &cut : NULL,
+                                     .tokens = tokens,
+                                     .n_tokens = s->n_tokens,
+                                     .n_states = s->n_states,
+                                     .salt = s->salt,
+                                     .pages = table,
+                                     .page_stride = BLOCKS,
+                                     .spec = spec,
+                                     .states = marks,
+                                     .is_automatic = s->is_automatic,
+                                     .form = s->form };
     (void)snprintf(path, sizeof path, "%s/%s.session", folder, s->name);
     return weir_session_write(path, &identity, &text, &n_bytes, error);
 }

@@ -35,8 +35,8 @@ TEST(SessionSeeds, AreReadToTheirEnds)
 {
     std::set<std::string> whole;
     for (const auto &entry : std::filesystem::directory_iterator(corpus)) {
-        weir_error        error = {};
-        int               n_sections = 0;
+        weir_error error = {};
+        int n_sections = 0;
         const weir_status status = read_copy(bytes_of(entry.path()), &n_sections, &error);
         if (entry.path().stem() == "foreign") {
             EXPECT_EQ(status, WEIR_EMISMATCH) << error.text;
@@ -62,7 +62,7 @@ void flip(const char *name, const std::vector<int> &sections)
         const size_t at = sections[i] < SESSION_PROBE_SECTIONS
                               ? 296 + 40 * (size_t)sections[i]
                               : 544 + 40 * (size_t)(sections[i] - SESSION_PROBE_SECTIONS);
-        uint64_t     offset = 0, size = 0;
+        uint64_t offset = 0, size = 0;
         for (size_t b = 8; b-- > 0;) {
             offset = offset << 8 | (unsigned char)bytes[at + 8 + b];
             size = size << 8 | (unsigned char)bytes[at + 16 + b];
@@ -72,7 +72,7 @@ void flip(const char *name, const std::vector<int> &sections)
         std::string changed = bytes;
         changed[offset] = (char)(changed[offset] ^ 1);
         weir_error error = {};
-        int        n_sections = 0;
+        int n_sections = 0;
         EXPECT_EQ(read_copy(changed, &n_sections, &error), WEIR_EFORMAT) << error.text;
         EXPECT_EQ(n_sections, (int)i);
     }

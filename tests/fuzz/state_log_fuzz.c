@@ -27,18 +27,21 @@ static void touch(const unsigned char *bytes, const state_log_header *header)
     if (!state_record_decode(&record, bytes, header)) return;
     const weir_state_info *const info = &record.info;
     require(record.type == STATE_ADDED || record.type == STATE_REMOVED);
-    require(info->serial >= 1 && strlen(info->name) <= WEIR_STATE_NAME &&
-            strlen(info->label) <= WEIR_STATE_LABEL);
+    require(
+        info->serial >= 1 && strlen(info->name) <= WEIR_STATE_NAME &&
+        strlen(info->label) <= WEIR_STATE_LABEL
+    );
     unsigned char *const again = malloc(n);
-    float *const         vector = calloc((size_t)header->kind.dim + 1, sizeof *vector);
+    float *const vector = calloc((size_t)header->kind.dim + 1, sizeof *vector);
     require(again != NULL && vector != NULL);
     if (record.type == STATE_ADDED)
         require(state_name_is_good(info->name) && info->label[0] != '\0' && info->n_tokens >= 0);
     if (info->has_vector) {
         memcpy(vector, bytes + STATE_RECORD_VECTOR, (size_t)header->kind.dim * sizeof *vector);
         for (int32_t i = 0; i < header->kind.dim; i++) require(isfinite(vector[i]));
-        require(record.length > 0 &&
-                record.length == state_vector_length(vector, header->kind.dim));
+        require(
+            record.length > 0 && record.length == state_vector_length(vector, header->kind.dim)
+        );
         record.vector = vector;
     }
     state_record_encode(again, &record, header);
@@ -50,7 +53,7 @@ static void touch(const unsigned char *bytes, const state_log_header *header)
 static void touch_all(const uint8_t *data, size_t size)
 {
     state_log_header header;
-    weir_error       error = { 0 };
+    weir_error error = { 0 };
     if (size < STATE_HEADER) return;
     const weir_status status = state_header_decode(&header, data, "fuzz.log", &error);
     require(status == WEIR_OK || error.text[0] != '\0');
@@ -65,18 +68,19 @@ static void touch_all(const uint8_t *data, size_t size)
 /* ---- a database ------------------------------------------------------------------------------ */
 static void open_one(const char *folder, bool writes)
 {
-    weir_states              *states = NULL;
-    weir_error                error = { 0 };
-    weir_state_info          *list = NULL;
-    size_t                    n = 0, total = 0;
+    weir_states *states = NULL;
+    weir_error error = { 0 };
+    weir_state_info *list = NULL;
+    size_t n = 0, total = 0;
     const weir_states_options options = { .folder = folder, .writes = writes };
-    const weir_status         status = weir_states_open(&states, &options, &error);
-    require((status == WEIR_OK) == (states != NULL) &&
-            (status == WEIR_OK || error.text[0] != '\0'));
+    const weir_status status = weir_states_open(&states, &options, &error);
+    require(
+        (status == WEIR_OK) == (states != NULL) && (status == WEIR_OK || error.text[0] != '\0')
+    );
     if (status != WEIR_OK) return;
     const weir_states_page page = { .most = 100 };
-    require(weir_states_list(states, &page, &list, &n, &total, &error) == WEIR_OK &&
-            total == 0); /* there are no files */
+    /* There are no files */
+    require(weir_states_list(states, &page, &list, &n, &total, &error) == WEIR_OK && total == 0);
     weir_memory_give(list);
     weir_states_close(states);
 }
@@ -84,9 +88,10 @@ static void open_one(const char *folder, bool writes)
 static void open_all(const uint8_t *data, size_t size)
 {
     const char *const temporary = getenv("TEST_TMPDIR");
-    char              folder[4096], path[4200];
-    (void)snprintf(folder, sizeof folder, "%s/fuzz.%ld", temporary != NULL ? temporary : "/tmp",
-                   (long)getpid());
+    char folder[4096], path[4200];
+    (void)snprintf(
+        folder, sizeof folder, "%s/fuzz.%ld", temporary != NULL ? temporary : "/tmp", (long)getpid()
+    );
     (void)mkdir(folder, 0700);
     (void)snprintf(path, sizeof path, "%s/states.log", folder);
     FILE *const file = fopen(path, "wb");

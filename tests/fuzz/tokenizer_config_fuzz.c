@@ -18,8 +18,8 @@ static const char good[] = "{\"added_tokens\":[\n"
 
 static json_t *parse(const char *text, size_t n)
 {
-    json_t           *root = NULL;
-    weir_error        error = { 0 };
+    json_t *root = NULL;
+    weir_error error = { 0 };
     const weir_status status = weir_json_parse(&root, text, n, "fuzz", WEIR_JSON_DEPTH, &error);
     probe_status(status, &error);
     return status == WEIR_OK ? root : NULL;
@@ -28,14 +28,14 @@ static json_t *parse(const char *text, size_t n)
 /* What the server asks of it, and a text with some of its tokens. */
 static void use(const weir_tokenizer *tokenizer)
 {
-    static const char         sample[] = "ab <|x|><y>\xC3\xA9";
+    static const char sample[] = "ab <|x|><y>\xC3\xA9";
     const weir_encode_options options = { .add_special = true, .parse_special = true };
-    const size_t              length = sizeof sample - 1;
-    weir_ids                  ids = { 0 };
-    weir_buffer               text = { 0 };
-    weir_error                error = { 0 };
-    size_t                    n;
-    weir_status               status;
+    const size_t length = sizeof sample - 1;
+    weir_ids ids = { 0 };
+    weir_buffer text = { 0 };
+    weir_error error = { 0 };
+    size_t n;
+    weir_status status;
     status = weir_tokenizer_encode(tokenizer, &ids, sample, length, &options, &error);
     probe_status(status, &error);
     status = weir_tokenizer_decode(tokenizer, &text, ids.data, ids.count, false);
@@ -52,10 +52,10 @@ static void use(const weir_tokenizer *tokenizer)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    weir_error    error = { 0 };
+    weir_error error = { 0 };
     json_t *const config = parse((const char *)data, size);
     if (config == NULL) return 0;
-    json_t *const         root = parse(good, sizeof good - 1);
+    json_t *const root = parse(good, sizeof good - 1);
     weir_tokenizer *const tokenizer = weir_tokenizer_new();
     probe_require(root != NULL && tokenizer != NULL);
     weir_status status = weir_tokenizer_load_json(tokenizer, root, config, &error);

@@ -15,9 +15,9 @@ static const char sample[] =
 
 static void use(const weir_tokenizer *tokenizer, bool parse)
 {
-    weir_ids            ids = { 0 };
-    weir_buffer         text = { 0 };
-    weir_error          error = { 0 };
+    weir_ids ids = { 0 };
+    weir_buffer text = { 0 };
+    weir_error error = { 0 };
     weir_encode_options options = {
         .add_special = true, .parse_special = parse, .plain = &(weir_span){ 3, 9 }, .n_plain = 1
     };
@@ -35,20 +35,21 @@ static void use(const weir_tokenizer *tokenizer, bool parse)
 
 static void probe_facts(const weir_tokenizer *tokenizer)
 {
-    size_t               n;
+    size_t n;
     const int32_t *const stop = weir_tokenizer_stop_ids(tokenizer, &n);
     for (size_t i = 0; i < n; i++)
         probe_require(weir_vocabulary_at(&tokenizer->vocabulary, stop[i]) != NULL);
     probe_require(!weir_tokenizer_add_bos(tokenizer) || weir_tokenizer_bos(tokenizer) >= 0);
-    probe_require(strlen(weir_tokenizer_bos_text(tokenizer)) +
-                      strlen(weir_tokenizer_eos_text(tokenizer)) <
-                  WEIR_VOCABULARY_BYTES);
+    probe_require(
+        strlen(weir_tokenizer_bos_text(tokenizer)) + strlen(weir_tokenizer_eos_text(tokenizer)) <
+        WEIR_VOCABULARY_BYTES
+    );
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     weir_error error = { 0 };
-    json_t    *root = NULL;
+    json_t *root = NULL;
     if (weir_json_parse(&root, (const char *)data, size, "fuzz.json", WEIR_JSON_DEPTH, &error) !=
         WEIR_OK)
         return 0;

@@ -19,11 +19,11 @@ static size_t visit(const weir_toml_node *node, size_t *n_nodes)
     uint32_t line, column;
     weir_toml_position(node, &line, &column);
     require(++*n_nodes <= 2 * WEIR_TOML_VALUES + WEIR_TOML_DEPTH * WEIR_TOML_VALUES);
-    size_t            length, deepest = 0;
+    size_t length, deepest = 0;
     const char *const text = weir_toml_string(node, &length);
     if (text != NULL) require(text[length] == '\0');
     const weir_toml_node *child;
-    const char           *key;
+    const char *key;
     for (size_t i = 0; (child = weir_toml_at(node, i, &key)) != NULL; i++) {
         require((key != NULL) == (weir_toml_type_of(node) == WEIR_TOML_TABLE));
         if (key != NULL) require(weir_toml_get(node, key) == child);
@@ -35,8 +35,8 @@ static size_t visit(const weir_toml_node *node, size_t *n_nodes)
 
 static void read_document(const char *text, size_t size)
 {
-    weir_error        error = { 0 };
-    weir_toml        *toml = NULL;
+    weir_error error = { 0 };
+    weir_toml *toml = NULL;
     const weir_status status = weir_toml_parse(&toml, text, size, "fuzz.toml", &error);
     if (status != WEIR_OK) {
         require(strncmp(error.text, "fuzz.toml:", 10) == 0);
@@ -65,8 +65,8 @@ static bool set_lines(weir_config *config, const char *text, size_t size)
     bool any = false;
     while (size > 0) {
         const char *const end = memchr(text, '\n', size);
-        const size_t      length = end != NULL ? (size_t)(end - text) : size;
-        char *const       line = malloc(length + 1);
+        const size_t length = end != NULL ? (size_t)(end - text) : size;
+        char *const line = malloc(length + 1);
         require(line != NULL);
         memcpy(line, text, length);
         line[length] = '\0';
@@ -85,8 +85,8 @@ static bool set_lines(weir_config *config, const char *text, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static weir_config config, again;
-    const char *const  text = (const char *)data;
-    weir_error         error = { 0 };
+    const char *const text = (const char *)data;
+    weir_error error = { 0 };
     read_document(text, size);
     weir_config_default(&config);
     if (weir_config_parse(&config, text, size, "fuzz.toml", &error) == WEIR_OK)

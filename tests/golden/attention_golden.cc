@@ -18,14 +18,14 @@ using Ints = std::vector<int64_t>;
 /* What all rows of a call share. */
 struct Heads {
     int64_t n_heads, n_kv_heads, key_dim, value_dim;
-    float   scale;
+    float scale;
     int32_t window = 0;
 };
 
 /* Rows of keys and values: `at(g, row)` is where one KV head's row begins. */
 struct Source {
     const float *data;
-    int64_t      head_stride, row_stride;
+    int64_t head_stride, row_stride;
     const float *at(int64_t head, int64_t row) const
     {
         return data + head * head_stride + row * row_stride;
@@ -49,7 +49,7 @@ class Sequence {
                 keys.insert(keys.end(), k.at(g, row), k.at(g, row) + h.key_dim);
                 values.insert(values.end(), v.at(g, row), v.at(g, row) + h.value_dim);
             }
-        const weir_kv_segment    all = segment(0, n_rows_, 0);
+        const weir_kv_segment all = segment(0, n_rows_, 0);
         const weir_kv_write_args args = { keys.data(),
                                           values.data(),
                                           &all,
@@ -74,8 +74,8 @@ class Sequence {
     int32_t n_rows() const { return n_rows_; }
 
   private:
-    int32_t             n_rows_;
-    int64_t             pages_per_head_;
+    int32_t n_rows_;
+    int64_t pages_per_head_;
     std::vector<Floats> storage_;
     std::vector<void *> table_;
 };
@@ -83,7 +83,7 @@ class Sequence {
 /* The queries of a call and where each lies: [T, H, key_dim] with strides. */
 struct Queries {
     const float *data;
-    int64_t      row_stride, head_stride, n_rows;
+    int64_t row_stride, head_stride, n_rows;
 };
 
 using Call = std::vector<weir_kv_segment>;
@@ -92,10 +92,11 @@ using Call = std::vector<weir_kv_segment>;
  * partials [T, H, 2 + value_dim] of another run. */
 void attend(
     const Heads &h, const Queries &q, const std::vector<Call> &calls,
-    const std::function<void(const std::string &, const Floats &out, const Floats &partials)> &then)
+    const std::function<void(const std::string &, const Floats &out, const Floats &partials)> &then
+)
 {
     each_row(WEIR_OP_ATTENTION, [&](Row *row) {
-        Floats              out(static_cast<size_t>(q.n_rows * h.n_heads * h.value_dim), NAN);
+        Floats out(static_cast<size_t>(q.n_rows * h.n_heads * h.value_dim), NAN);
         weir_attention_args args = {};
         args.out = out.data();
         args.q = q.data;
@@ -117,7 +118,8 @@ void attend(
         }
         Floats partials(
             static_cast<size_t>(q.n_rows * h.n_heads * weir_attention_partials_floats(h.value_dim)),
-            NAN);
+            NAN
+        );
         args.partials = partials.data();
         args.end_split = INT32_MAX;
         for (const Call &call : calls) {
@@ -168,17 +170,17 @@ void check_heads(const Heads &h)
 
 /* ---- one sequence: q (H,n,d), k (Hk,m,d), v (Hk,m,dv) ---------------------------------------- */
 struct One {
-    KvFile     *file;
+    KvFile *file;
     std::string name;
-    Heads       heads;
-    int64_t     n, m;
-    Floats      q, k, v;
+    Heads heads;
+    int64_t n, m;
+    Floats q, k, v;
 
     One(KvFile *f, const std::string &case_name, const json_t *fields) : file(f), name(case_name)
     {
         const std::string uses = string_at(fields, "uses"), from = uses.empty() ? name : uses;
-        const Tensors    &t = f->tensors;
-        const Ints        qs = t.need_shape(from + ".q", 3), ks = t.need_shape(from + ".k", 3),
+        const Tensors &t = f->tensors;
+        const Ints qs = t.need_shape(from + ".q", 3), ks = t.need_shape(from + ".k", 3),
                    vs = t.need_shape(from + ".v", 3);
         q = t.need_floats(from + ".q");
         k = t.need_floats(from + ".k", { ks[0], ks[1], qs[2] });
@@ -194,18 +196,22 @@ struct One {
                   window > 0 && window < INT32_MAX ? static_cast<int32_t>(window) : 0 };
         check_heads(heads);
     }
-    Source  keys() const { return { k.data(), m * heads.key_dim, heads.key_dim }; }
-    Source  values() const { return { v.data(), m * heads.value_dim, heads.value_dim }; }
+    Source keys() const { return { k.data(), m * heads.key_dim, heads.key_dim }; }
+    Source values() const { return { v.data(), m * heads.value_dim, heads.value_dim }; }
     Queries queries() const { return { q.data(), heads.key_dim, n * heads.key_dim, n }; }
-    void    compare(Check *check, const std::string &how, const Floats &out,
-                    const Floats &partials) const
+    void compare(Check *check, const std::string &how, const Floats &out, const Floats &partials)
+        const
     {
         if (file->tensors.has(name + ".lse"))
-            check->close(how + " " + name + ".lse",
-                         heads_first(sums_of(partials, heads.value_dim), n, heads.n_heads, 1),
-                         file->tensors.need_floats(name + ".lse"), of_scores(*file, name + ".lse"));
-        check->close(how + " " + name + ".out", heads_first(out, n, heads.n_heads, heads.value_dim),
-                     file->tensors.need_floats(name + ".out"), file->tolerance(name + ".out"));
+            check->close(
+                how + " " + name + ".lse",
+                heads_first(sums_of(partials, heads.value_dim), n, heads.n_heads, 1),
+                file->tensors.need_floats(name + ".lse"), of_scores(*file, name + ".lse")
+            );
+        check->close(
+            how + " " + name + ".out", heads_first(out, n, heads.n_heads, heads.value_dim),
+            file->tensors.need_floats(name + ".out"), file->tolerance(name + ".out")
+        );
     }
 };
 
@@ -220,40 +226,47 @@ Ints every_row(int64_t n)
 void run_full(const One &one, Check *check)
 {
     const Sequence sequence(one.heads, one.keys(), one.values(), every_row(one.m));
-    Call           all;
+    Call all;
     for (int32_t t = 0; t < one.n; t++)
         all.push_back(sequence.segment(t, 1, sequence.n_rows() - 1));
-    attend(one.heads, one.queries(), { all },
-           [&](const std::string &how, const Floats &out, const Floats &partials) {
-               one.compare(check, how, out, partials);
-           });
+    attend(
+        one.heads, one.queries(), { all },
+        [&](const std::string &how, const Floats &out, const Floats &partials) {
+            one.compare(check, how, out, partials);
+        }
+    );
 }
 
 /* A prompt in pieces, with the window of the heads: query t is the token at position t. */
 void run_causal(const One &one, int64_t piece, Check *check)
 {
     if (one.n != one.m || piece <= 0)
-        throw Broken(one.name +
-                     ": a causal case has one query for every key, and pieces of some rows");
-    const Sequence    sequence(one.heads, one.keys(), one.values(), every_row(one.m));
+        throw Broken(
+            one.name + ": a causal case has one query for every key, and pieces of some rows"
+        );
+    const Sequence sequence(one.heads, one.keys(), one.values(), every_row(one.m));
     std::vector<Call> calls;
     for (int64_t at = 0; at < one.n; at += piece)
-        calls.push_back({ sequence.segment(static_cast<int32_t>(at),
-                                           static_cast<int32_t>(std::min(piece, one.n - at)),
-                                           static_cast<int32_t>(at)) });
-    attend(one.heads, one.queries(), calls,
-           [&](const std::string &how, const Floats &out, const Floats &partials) {
-               one.compare(check, how, out, partials);
-           });
+        calls.push_back({ sequence.segment(
+            static_cast<int32_t>(at), static_cast<int32_t>(std::min(piece, one.n - at)),
+            static_cast<int32_t>(at)
+        ) });
+    attend(
+        one.heads, one.queries(), calls,
+        [&](const std::string &how, const Floats &out, const Floats &partials) {
+            one.compare(check, how, out, partials);
+        }
+    );
 }
 
 /* Each query has a sequence of its own, of the rows that it sees. */
-void run_gathered(One one, const std::function<bool(int64_t query, int64_t key)> &sees,
-                  Check *check)
+void run_gathered(
+    One one, const std::function<bool(int64_t query, int64_t key)> &sees, Check *check
+)
 {
     if (one.n != one.m) throw Broken(one.name + ": a causal case has one query for every key");
     std::vector<Sequence> sequences;
-    Call                  all;
+    Call all;
     one.heads.window = 0;
     sequences.reserve(static_cast<size_t>(one.n)); /* segments point into them */
     for (int64_t t = 0; t < one.n; t++) {
@@ -262,20 +275,23 @@ void run_gathered(One one, const std::function<bool(int64_t query, int64_t key)>
             if (key == t || sees(t, key)) rows.push_back(key);
         sequences.emplace_back(one.heads, one.keys(), one.values(), rows);
         all.push_back(
-            sequences.back().segment(static_cast<int32_t>(t), 1, sequences.back().n_rows() - 1));
+            sequences.back().segment(static_cast<int32_t>(t), 1, sequences.back().n_rows() - 1)
+        );
     }
-    attend(one.heads, one.queries(), { all },
-           [&](const std::string &how, const Floats &out, const Floats &partials) {
-               one.compare(check, how, out, partials);
-           });
+    attend(
+        one.heads, one.queries(), { all },
+        [&](const std::string &how, const Floats &out, const Floats &partials) {
+            one.compare(check, how, out, partials);
+        }
+    );
 }
 
 void run_one(KvFile *file, const std::string &name, const json_t *fields, Check *check)
 {
-    const One           one(file, name, fields);
+    const One one(file, name, fields);
     const json_t *const kept = json_object_get(fields, "kept");
-    const double        first = number_at(fields, "S", 0);
-    const int64_t       window = one.heads.window;
+    const double first = number_at(fields, "S", 0);
+    const int64_t window = one.heads.window;
     if (json_is_array(kept)) {
         std::set<int64_t> keys;
         for (size_t i = 0; i < json_array_size(kept); i++)
@@ -288,7 +304,8 @@ void run_one(KvFile *file, const std::string &name, const json_t *fields, Check 
             [&](int64_t t, int64_t key) {
                 return static_cast<double>(key) < first || window == 0 || key > t - window;
             },
-            check);
+            check
+        );
     const bool causal =
         string_at(file->fields(name + ".out"), "what").find("causal") != std::string::npos;
     return causal || window > 0 ? run_causal(one, one.n, check) : run_full(one, check);
@@ -299,7 +316,8 @@ void run_chunked(KvFile *file, const json_t *fields, Check *check)
 {
     const One one(file, "causal", json_object_get(json_object_get(file->entry, "cases"), "causal"));
     const int64_t chunk = static_cast<int64_t>(
-        std::min(std::max(number_at(fields, "C", 1), 1.0), static_cast<double>(one.n)));
+        std::min(std::max(number_at(fields, "C", 1), 1.0), static_cast<double>(one.n))
+    );
     for (const int64_t piece : { chunk, int64_t{ 1 }, int64_t{ 7 }, one.n })
         run_causal(one, piece, check);
 }
@@ -311,25 +329,25 @@ void run_chunked(KvFile *file, const json_t *fields, Check *check)
 void run_paged(KvFile *file, const std::string &name, Check *check)
 {
     const Tensors &t = file->tensors;
-    const Ints     q_shape = t.need_shape(name + ".q", 3), pool = t.need_shape(name + ".pool_k", 4),
+    const Ints q_shape = t.need_shape(name + ".q", 3), pool = t.need_shape(name + ".pool_k", 4),
                pool_v = t.need_shape(name + ".pool_v", 4),
                table_shape = t.need_shape(name + ".table", 2);
     const std::vector<int32_t> table = t.need_integers(name + ".table"),
                                lens = t.need_integers(name + ".lens");
     const Floats q = t.need_floats(name + ".q"), k = t.need_floats(name + ".pool_k"),
                  v = t.need_floats(name + ".pool_v", { pool[0], pool[1], pool[2], pool_v[3] });
-    const Heads           heads = { q_shape[1], pool[1], q_shape[2], pool_v[3],
-                                    1.0f / std::sqrt(static_cast<float>(q_shape[2])) };
-    const int64_t         n = q_shape[0], page = pool[2];
+    const Heads heads = { q_shape[1], pool[1], q_shape[2], pool_v[3],
+                          1.0f / std::sqrt(static_cast<float>(q_shape[2])) };
+    const int64_t n = q_shape[0], page = pool[2];
     std::vector<Sequence> sequences;
-    Call                  all;
+    Call all;
     check_heads(heads);
     if (pool[3] != heads.key_dim || static_cast<int64_t>(lens.size()) != n || table_shape[0] != n)
         throw Broken(name + ": queries, pages and tables do not fit");
     sequences.reserve(static_cast<size_t>(n));
     for (int64_t s = 0; s < n; s++) {
         const int64_t length = lens[static_cast<size_t>(s)];
-        Floats        keys, values; /* [row, head, dim] of this sequence */
+        Floats keys, values; /* [row, head, dim] of this sequence */
         if (length <= 0 || length > table_shape[1] * page)
             throw Broken(name + ": a sequence is longer than its table");
         for (int64_t row = 0; row < length; row++) {
@@ -338,27 +356,39 @@ void run_paged(KvFile *file, const std::string &name, Check *check)
                 throw Broken(name + ": a table names a page that is not there");
             for (int64_t g = 0; g < heads.n_kv_heads; g++) {
                 const int64_t place = (at * heads.n_kv_heads + g) * page + row % page;
-                keys.insert(keys.end(), k.begin() + place * heads.key_dim,
-                            k.begin() + (place + 1) * heads.key_dim);
-                values.insert(values.end(), v.begin() + place * heads.value_dim,
-                              v.begin() + (place + 1) * heads.value_dim);
+                keys.insert(
+                    keys.end(), k.begin() + place * heads.key_dim,
+                    k.begin() + (place + 1) * heads.key_dim
+                );
+                values.insert(
+                    values.end(), v.begin() + place * heads.value_dim,
+                    v.begin() + (place + 1) * heads.value_dim
+                );
             }
         }
         sequences.emplace_back(
             heads, Source{ keys.data(), heads.key_dim, heads.n_kv_heads * heads.key_dim },
             Source{ values.data(), heads.value_dim, heads.n_kv_heads * heads.value_dim },
-            every_row(length));
+            every_row(length)
+        );
         all.push_back(
-            sequences.back().segment(static_cast<int32_t>(s), 1, static_cast<int32_t>(length - 1)));
+            sequences.back().segment(static_cast<int32_t>(s), 1, static_cast<int32_t>(length - 1))
+        );
     }
-    attend(heads, { q.data(), heads.n_heads * heads.key_dim, heads.key_dim, n }, { all },
-           [&](const std::string &how, const Floats &out, const Floats &partials) {
-               check->close(how + " " + name + ".out", out, t.need_floats(name + ".out"),
-                            file->tolerance(name + ".out"));
-               if (t.has(name + ".lse"))
-                   check->close(how + " " + name + ".lse", sums_of(partials, heads.value_dim),
-                                t.need_floats(name + ".lse"), of_scores(*file, name + ".lse"));
-           });
+    attend(
+        heads, { q.data(), heads.n_heads * heads.key_dim, heads.key_dim, n }, { all },
+        [&](const std::string &how, const Floats &out, const Floats &partials) {
+            check->close(
+                how + " " + name + ".out", out, t.need_floats(name + ".out"),
+                file->tolerance(name + ".out")
+            );
+            if (t.has(name + ".lse"))
+                check->close(
+                    how + " " + name + ".lse", sums_of(partials, heads.value_dim),
+                    t.need_floats(name + ".lse"), of_scores(*file, name + ".lse")
+                );
+        }
+    );
 }
 
 /* Prefill chunks and decode rows of several sequences in one call: cu_q and cu_k say where each
@@ -366,18 +396,18 @@ void run_paged(KvFile *file, const std::string &name, Check *check)
 void run_mixed(KvFile *file, const std::string &name, Check *check)
 {
     const Tensors &t = file->tensors;
-    const Ints     q_shape = t.need_shape(name + ".q", 3), k_shape = t.need_shape(name + ".k", 3),
+    const Ints q_shape = t.need_shape(name + ".q", 3), k_shape = t.need_shape(name + ".k", 3),
                v_shape = t.need_shape(name + ".v", 3);
     const std::vector<int32_t> cu_q = t.need_integers(name + ".cu_q"),
                                cu_k = t.need_integers(name + ".cu_k");
     const Floats q = t.need_floats(name + ".q"), k = t.need_floats(name + ".k"),
                  v = t.need_floats(name + ".v", { k_shape[0], k_shape[1], v_shape[2] });
-    const Heads  heads = { q_shape[1], k_shape[1], q_shape[2], v_shape[2],
-                           1.0f / std::sqrt(static_cast<float>(q_shape[2])) };
+    const Heads heads = { q_shape[1], k_shape[1], q_shape[2], v_shape[2],
+                          1.0f / std::sqrt(static_cast<float>(q_shape[2])) };
     const Source keys = { k.data(), heads.key_dim, heads.n_kv_heads * heads.key_dim },
                  values = { v.data(), heads.value_dim, heads.n_kv_heads * heads.value_dim };
     std::vector<Sequence> sequences;
-    Call                  all;
+    Call all;
     check_heads(heads);
     if (k_shape[2] != heads.key_dim || cu_q.size() != cu_k.size() || cu_q.front() != 0 ||
         cu_k.front() != 0 || cu_q.back() != q_shape[0] || cu_k.back() != k_shape[0])
@@ -392,23 +422,29 @@ void run_mixed(KvFile *file, const std::string &name, Check *check)
         sequences.emplace_back(heads, keys, values, rows);
         all.push_back(sequences.back().segment(cu_q[s], n, length - n));
     }
-    attend(heads, { q.data(), heads.n_heads * heads.key_dim, heads.key_dim, q_shape[0] }, { all },
-           [&](const std::string &how, const Floats &out, const Floats &partials) {
-               check->close(how + " " + name + ".out", out, t.need_floats(name + ".out"),
-                            file->tolerance(name + ".out"));
-               if (t.has(name + ".lse"))
-                   check->close(how + " " + name + ".lse", sums_of(partials, heads.value_dim),
-                                t.need_floats(name + ".lse"), of_scores(*file, name + ".lse"));
-           });
+    attend(
+        heads, { q.data(), heads.n_heads * heads.key_dim, heads.key_dim, q_shape[0] }, { all },
+        [&](const std::string &how, const Floats &out, const Floats &partials) {
+            check->close(
+                how + " " + name + ".out", out, t.need_floats(name + ".out"),
+                file->tolerance(name + ".out")
+            );
+            if (t.has(name + ".lse"))
+                check->close(
+                    how + " " + name + ".lse", sums_of(partials, heads.value_dim),
+                    t.need_floats(name + ".lse"), of_scores(*file, name + ".lse")
+                );
+        }
+    );
 }
 
 /* Tiles of keys, each a text of its own whose last token every query is: (m, l, o) of each, and
  * what they join to from the last to the first. */
 void run_tiles(KvFile *file, const std::string &name, const json_t *fields, Check *check)
 {
-    const One                  one(file, name, fields);
+    const One one(file, name, fields);
     const std::vector<int32_t> cuts = file->tensors.need_integers(name + ".cuts");
-    const int64_t              floats = weir_attention_partials_floats(one.heads.value_dim),
+    const int64_t floats = weir_attention_partials_floats(one.heads.value_dim),
                   n_rows = one.n * one.heads.n_heads;
     std::map<std::string, Floats> m, l, o,
         joined; /* by kernel: [tile, H, n], [tile, H, n, value_dim]; partials [n, H] */
@@ -417,52 +453,63 @@ void run_tiles(KvFile *file, const std::string &name, const json_t *fields, Chec
             throw Broken(name + ": tiles are not in order");
         Ints rows;
         for (int64_t row = cuts[tile]; row < cuts[tile + 1]; row++) rows.push_back(row);
-        const Sequence sequence(one.heads, one.keys(), one.values(),
-                                rows.empty() ? Ints{ 0 } : rows);
-        Call           all;
+        const Sequence sequence(
+            one.heads, one.keys(), one.values(), rows.empty() ? Ints{ 0 } : rows
+        );
+        Call all;
         for (int32_t t = 0; t < one.n; t++)
             all.push_back(sequence.segment(t, 1, sequence.n_rows() - 1));
-        attend(one.heads, one.queries(), { all },
-               [&](const std::string &how, const Floats &, const Floats &full) {
-                   Floats partials = full, maxima, sums, values;
-                   for (int64_t row = 0; row < n_rows; row++) {
-                       float *const partial = &partials[static_cast<size_t>(row * floats)];
-                       if (rows.empty())
-                           weir_attention_partials_clear(partial, one.heads.value_dim);
-                       maxima.push_back(rows.empty() ? -1e30f : partial[0] * 0.69314718f);
-                       sums.push_back(partial[1]);
-                       values.insert(values.end(), partial + 2, partial + floats);
-                   }
-                   const auto put_first = [&](Floats *to, const Floats &x, int64_t dim) {
-                       const Floats ordered = heads_first(x, one.n, one.heads.n_heads, dim);
-                       to->insert(to->begin(), ordered.begin(), ordered.end());
-                   };
-                   put_first(&m[how], maxima, 1);
-                   put_first(&l[how], sums, 1);
-                   put_first(&o[how], values, one.heads.value_dim);
-                   Floats &total = joined[how];
-                   if (total.empty())
-                       total = partials;
-                   else
-                       for (int64_t row = 0; row < n_rows; row++)
-                           weir_attention_partials_join(
-                               &total[static_cast<size_t>(row * floats)],
-                               &partials[static_cast<size_t>(row * floats)], one.heads.value_dim);
-               });
+        attend(
+            one.heads, one.queries(), { all },
+            [&](const std::string &how, const Floats &, const Floats &full) {
+                Floats partials = full, maxima, sums, values;
+                for (int64_t row = 0; row < n_rows; row++) {
+                    float *const partial = &partials[static_cast<size_t>(row * floats)];
+                    if (rows.empty()) weir_attention_partials_clear(partial, one.heads.value_dim);
+                    maxima.push_back(rows.empty() ? -1e30f : partial[0] * 0.69314718f);
+                    sums.push_back(partial[1]);
+                    values.insert(values.end(), partial + 2, partial + floats);
+                }
+                const auto put_first = [&](Floats *to, const Floats &x, int64_t dim) {
+                    const Floats ordered = heads_first(x, one.n, one.heads.n_heads, dim);
+                    to->insert(to->begin(), ordered.begin(), ordered.end());
+                };
+                put_first(&m[how], maxima, 1);
+                put_first(&l[how], sums, 1);
+                put_first(&o[how], values, one.heads.value_dim);
+                Floats &total = joined[how];
+                if (total.empty())
+                    total = partials;
+                else
+                    for (int64_t row = 0; row < n_rows; row++)
+                        weir_attention_partials_join(
+                            &total[static_cast<size_t>(row * floats)],
+                            &partials[static_cast<size_t>(row * floats)], one.heads.value_dim
+                        );
+            }
+        );
     }
     for (const auto &[how, total] : joined) {
         Floats out;
         for (int64_t row = 0; row < n_rows; row++)
             for (int64_t d = 2; d < floats; d++)
-                out.push_back(total[static_cast<size_t>(row * floats + d)] /
-                              total[static_cast<size_t>(row * floats + 1)]);
+                out.push_back(
+                    total[static_cast<size_t>(row * floats + d)] /
+                    total[static_cast<size_t>(row * floats + 1)]
+                );
         one.compare(check, how + " joined", out, total);
-        check->close(how + " " + name + ".m", m[how], file->tensors.need_floats(name + ".m"),
-                     of_scores(*file, name + ".m"));
-        check->close(how + " " + name + ".l", l[how], file->tensors.need_floats(name + ".l"),
-                     file->tolerance(name + ".l"));
-        check->close(how + " " + name + ".o", o[how], file->tensors.need_floats(name + ".o"),
-                     file->tolerance(name + ".o"));
+        check->close(
+            how + " " + name + ".m", m[how], file->tensors.need_floats(name + ".m"),
+            of_scores(*file, name + ".m")
+        );
+        check->close(
+            how + " " + name + ".l", l[how], file->tensors.need_floats(name + ".l"),
+            file->tolerance(name + ".l")
+        );
+        check->close(
+            how + " " + name + ".o", o[how], file->tensors.need_floats(name + ".o"),
+            file->tolerance(name + ".o")
+        );
     }
     if (joined.empty()) throw Broken(name + ": no tile");
 }
@@ -472,21 +519,23 @@ void run_tiles(KvFile *file, const std::string &name, const json_t *fields, Chec
 void run_example(const json_t *fields, Check *check)
 {
     const json_t *const partials = json_object_get(fields, "partials");
-    const size_t        n = json_array_size(partials);
+    const size_t n = json_array_size(partials);
     if (n == 0) throw Broken("the example has no partials");
     for (const bool descends : { false, true }) {
         float total[3];
         weir_attention_partials_clear(total, 1);
         for (size_t i = 0; i < n; i++) {
             const json_t *const one = json_array_get(partials, descends ? n - 1 - i : i);
-            const auto          at = [&](size_t k) {
+            const auto at = [&](size_t k) {
                 return static_cast<float>(json_number_value(json_array_get(one, k)));
             };
             const float partial[3] = { at(0) * 1.44269504f, at(1), at(2) };
             weir_attention_partials_join(total, partial, 1);
         }
-        check->close("joined", { total[2] / total[1] },
-                     { static_cast<float>(number_at(fields, "result", 0)) }, { 1e-6, 0, 0 });
+        check->close(
+            "joined", { total[2] / total[1] },
+            { static_cast<float>(number_at(fields, "result", 0)) }, { 1e-6, 0, 0 }
+        );
     }
 }
 
@@ -494,12 +543,12 @@ void run_example(const json_t *fields, Check *check)
 
 void run_attention(KvFile *file)
 {
-    const char   *key;
+    const char *key;
     const json_t *fields;
     json_object_foreach(json_object_get(const_cast<json_t *>(file->entry), "cases"), key, fields)
     {
         const std::string name = key, label = file->label(name);
-        const Tensors    &t = file->tensors;
+        const Tensors &t = file->tensors;
         if (name == "chunked")
             file->counts->run(label, [&](Check *check) { run_chunked(file, fields, check); });
         else if (t.has(name + ".pool_k"))

@@ -32,7 +32,7 @@ struct failure {
 
 bool read_file(const std::string &path, std::string *out)
 {
-    std::ifstream     in(path, std::ios::binary);
+    std::ifstream in(path, std::ios::binary);
     std::stringstream all;
     all << in.rdbuf();
     *out = all.str();
@@ -63,15 +63,15 @@ std::string text_of(const json_t *value)
 }
 
 struct rendering {
-    weir_status            status = WEIR_OK;
-    std::string            text, error;
+    weir_status status = WEIR_OK;
+    std::string text, error;
     std::vector<weir_span> user;
 };
 
 rendering render(const weir_chat_template *chat, const weir_chat_input &input)
 {
-    rendering        out;
-    weir_error       error = {};
+    rendering out;
+    weir_error error = {};
     weir_chat_output output = {};
     out.status = weir_chat_render(chat, &output, &input, &error);
     if (out.status != WEIR_OK) {
@@ -86,7 +86,7 @@ rendering render(const weir_chat_template *chat, const weir_chat_input &input)
 
 chat_ptr open_template(const std::string &text)
 {
-    weir_error          error = {};
+    weir_error error = {};
     weir_chat_template *chat = nullptr;
     if (weir_chat_template_open(&chat, text.data(), text.size(), &error) != WEIR_OK)
         throw failure{ error.text };
@@ -122,7 +122,7 @@ class group {
         : name_(std::move(name)), counts_(counts), runs_(name_.find(filter) != std::string::npos)
     {
     }
-    bool                       runs() const { return runs_; }
+    bool runs() const { return runs_; }
     template <typename F> void record(F &&check)
     {
         n_++;
@@ -144,8 +144,9 @@ class group {
             std::printf("skipped %s %s\n", name_.c_str(), skipped_.c_str());
         } else if (wrong_) {
             counts_->failed++;
-            std::printf("FAIL %s %zu of %zu records, %s\n", name_.c_str(), wrong_, n_,
-                        first_.c_str());
+            std::printf(
+                "FAIL %s %zu of %zu records, %s\n", name_.c_str(), wrong_, n_, first_.c_str()
+            );
         } else {
             counts_->passed++;
             std::printf("ok %s %zu records\n", name_.c_str(), n_);
@@ -158,10 +159,10 @@ class group {
     {
         if (wrong_++ == 0) first_ = "record " + std::to_string(n_) + ": " + why;
     }
-    std::string         name_, first_, skipped_;
+    std::string name_, first_, skipped_;
     weir_golden_counts *counts_;
-    bool                runs_;
-    size_t              n_ = 0, wrong_ = 0;
+    bool runs_;
+    size_t n_ = 0, wrong_ = 0;
 };
 
 /* ---- tests/golden/text ----------------------------------------------------------------------- */
@@ -202,7 +203,7 @@ void make_small(std::string *text)
     const std::string now = "{%- if enable_thinking is defined and enable_thinking is true %}\n    "
                             "    {{- '<think>\\n' }}\n"
                             "    {%- else %}\n        {{- '<think>\\n\\n</think>\\n\\n' }}";
-    const size_t      at = text->find(was);
+    const size_t at = text->find(was);
     if (at == std::string::npos) throw failure{ "the template has no think block to change" };
     text->replace(at, was.size(), now);
 }
@@ -222,7 +223,7 @@ void expect_ranges(const rendering &got, const json_t *ranges)
 {
     for (size_t i = 0; i < json_array_size(ranges); i++) {
         const json_t *range = json_array_get(ranges, i);
-        const size_t  begin = byte_of(got.text, json_integer_value(json_array_get(range, 0))),
+        const size_t begin = byte_of(got.text, json_integer_value(json_array_get(range, 0))),
                      end = byte_of(got.text, json_integer_value(json_array_get(range, 1)));
         bool inside = false;
         for (const weir_span &span : got.user)
@@ -233,11 +234,12 @@ void expect_ranges(const rendering &got, const json_t *ranges)
     }
 }
 
-std::vector<int32_t> encode(const weir_tokenizer *tokenizer, const std::string &text,
-                            const std::vector<weir_span> &plain)
+std::vector<int32_t> encode(
+    const weir_tokenizer *tokenizer, const std::string &text, const std::vector<weir_span> &plain
+)
 {
-    weir_ids            ids = {};
-    weir_error          error = {};
+    weir_ids ids = {};
+    weir_error error = {};
     weir_encode_options options = {};
     options.parse_special = true;
     options.plain = plain.data();
@@ -282,14 +284,16 @@ void expect_safe_ids(const weir_tokenizer *tokenizer, const rendering &got, cons
                                  : "a token in a message written as JSON was matched" };
 }
 
-void check_text_record(const weir_chat_template *chat, const family &f,
-                       const weir_tokenizer *tokenizer, const json_t *record,
-                       const json_t *messages, const json_t *tools, bool ids)
+void check_text_record(
+    const weir_chat_template *chat, const family &f, const weir_tokenizer *tokenizer,
+    const json_t *record, const json_t *messages, const json_t *tools, bool ids
+)
 {
     const json variables(json_object(), json_decref);
     if (const json_t *think = json_object_get(record, "think"))
-        json_object_set_new(variables.get(), "enable_thinking",
-                            json_boolean(json_integer_value(think)));
+        json_object_set_new(
+            variables.get(), "enable_thinking", json_boolean(json_integer_value(think))
+        );
     if (std::strncmp(f.name, "llama3", 6) == 0)
         json_object_set_new(variables.get(), "date_string", json_string("26 Jul 2024"));
     weir_chat_input input = {};
@@ -320,16 +324,17 @@ void check_text_record(const weir_chat_template *chat, const family &f,
 tokenizer_ptr open_tokenizer(const std::string &dir, const char *flavour)
 {
     weir_tokenizer *tokenizer = nullptr;
-    weir_error      error = {};
-    if (flavour &&
-        weir_tokenizer_open_json(&tokenizer, (dir + "/tok/" + flavour + ".tokenizer.json").c_str(),
-                                 &error) != WEIR_OK)
+    weir_error error = {};
+    if (flavour && weir_tokenizer_open_json(
+                       &tokenizer, (dir + "/tok/" + flavour + ".tokenizer.json").c_str(), &error
+                   ) != WEIR_OK)
         throw failure{ error.text };
     return tokenizer_ptr(tokenizer, weir_tokenizer_close);
 }
 
-bool family_template(const std::string &dir, const char *fetched, const family &f,
-                     std::string *text)
+bool family_template(
+    const std::string &dir, const char *fetched, const family &f, std::string *text
+)
 {
     const bool there = read_file(dir + "/templates/" + f.file, text) ||
                        (fetched && read_file(std::string(fetched) + "/templates/" + f.file, text));
@@ -337,10 +342,11 @@ bool family_template(const std::string &dir, const char *fetched, const family &
     return there;
 }
 
-bool run_family(const std::string &dir, const char *fetched, const char *filter, const family &f,
-                const std::vector<json>                     &records,
-                const std::map<std::string, const json_t *> &conversations, const json_t *tools,
-                weir_golden_counts *counts)
+bool run_family(
+    const std::string &dir, const char *fetched, const char *filter, const family &f,
+    const std::vector<json> &records, const std::map<std::string, const json_t *> &conversations,
+    const json_t *tools, weir_golden_counts *counts
+)
 {
     group text_group(std::string("chat/") + f.name, filter, counts),
         ids_group(std::string("chat_ids/") + f.name, filter, counts);
@@ -350,7 +356,7 @@ bool run_family(const std::string &dir, const char *fetched, const char *filter,
         text_group.skip(std::string("no template ") + f.file);
         return text_group.finish();
     }
-    chat_ptr      chat(nullptr, weir_chat_template_close);
+    chat_ptr chat(nullptr, weir_chat_template_close);
     tokenizer_ptr tokenizer(nullptr, weir_tokenizer_close);
     try {
         chat = open_template(text);
@@ -362,16 +368,17 @@ bool run_family(const std::string &dir, const char *fetched, const char *filter,
     for (const json &record : records) {
         if (text_of(json_object_get(record.get(), "t")) != f.name) continue;
         const std::string name = text_of(json_object_get(record.get(), "conv"));
-        const auto        found = conversations.find(name);
-        const bool        has_ids = tokenizer && (json_object_get(record.get(), "ids") ||
+        const auto found = conversations.find(name);
+        const bool has_ids = tokenizer && (json_object_get(record.get(), "ids") ||
                                            json_object_get(record.get(), "ids_safe"));
         for (const bool ids : { false, true }) {
             group &g = ids ? ids_group : text_group;
             if (!g.runs() || (ids && !has_ids)) continue;
             g.record([&] {
                 if (found == conversations.end()) throw failure{ "no conversation " + name };
-                check_text_record(chat.get(), f, tokenizer.get(), record.get(), found->second,
-                                  tools, ids);
+                check_text_record(
+                    chat.get(), f, tokenizer.get(), record.get(), found->second, tools, ids
+                );
             });
         }
     }
@@ -381,8 +388,10 @@ bool run_family(const std::string &dir, const char *fetched, const char *filter,
 
 /* ---- tests/golden/realvocab ------------------------------------------------------------------ */
 
-void check_real_record(const weir_chat_template *chat, const json_t *record,
-                       const json_t *conversation, const json_t *tools)
+void check_real_record(
+    const weir_chat_template *chat, const json_t *record, const json_t *conversation,
+    const json_t *tools
+)
 {
     weir_chat_input input = {};
     input.messages = json_object_get(conversation, "messages");
@@ -395,7 +404,7 @@ void check_real_record(const weir_chat_template *chat, const json_t *record,
     input.add_generation_prompt = json_is_true(json_object_get(record, "gen"));
     input.now_unix_seconds = NOW;
     const rendering got = render(chat, input);
-    const json_t   *refused = json_object_get(record, "err");
+    const json_t *refused = json_object_get(record, "err");
     if (!refused) return expect_text(got, record);
     const std::string kind = text_of(json_object_get(refused, "kind")),
                       text = text_of(json_object_get(refused, "text"));
@@ -407,12 +416,13 @@ void check_real_record(const weir_chat_template *chat, const json_t *record,
     }
 }
 
-bool run_real_template(const std::string &fetched, const char *filter, const std::string &name,
-                       const std::vector<json>                     &records,
-                       const std::map<std::string, const json_t *> &conversations,
-                       const json_t *tools, weir_golden_counts *counts)
+bool run_real_template(
+    const std::string &fetched, const char *filter, const std::string &name,
+    const std::vector<json> &records, const std::map<std::string, const json_t *> &conversations,
+    const json_t *tools, weir_golden_counts *counts
+)
 {
-    group       g("realvocab_chat/" + name, filter, counts);
+    group g("realvocab_chat/" + name, filter, counts);
     std::string text;
     if (!g.runs()) return true;
     if (fetched.empty() || !read_file(fetched + "/templates/" + name + ".jinja", &text)) {
@@ -433,8 +443,9 @@ bool run_real_template(const std::string &fetched, const char *filter, const std
 }
 
 /* Records of templates that are none of the families, a line for each. */
-void skip_strangers(const std::vector<json> &records, const char *filter,
-                    weir_golden_counts *counts)
+void skip_strangers(
+    const std::vector<json> &records, const char *filter, weir_golden_counts *counts
+)
 {
     std::set<std::string> strangers;
     for (const json &record : records)
@@ -456,8 +467,9 @@ int report(const char *what, const std::string &why, weir_golden_counts *counts)
 
 } // namespace
 
-int weir_golden_chat(const char *dir, const char *fetched, const char *filter,
-                     weir_golden_counts *counts)
+int weir_golden_chat(
+    const char *dir, const char *fetched, const char *filter, weir_golden_counts *counts
+)
 try {
     const std::string folder = dir;
     if (std::filesystem::exists(folder) &&
@@ -471,7 +483,7 @@ try {
     std::string text;
     if (!read_file(folder + "/chat_tools.json", &text))
         throw failure{ "cannot read chat_tools.json" };
-    const json                            tools = parse(text, "chat_tools.json");
+    const json tools = parse(text, "chat_tools.json");
     std::map<std::string, const json_t *> conversations;
     for (const json &m : messages)
         conversations[text_of(json_object_get(m.get(), "conv"))] =
@@ -488,27 +500,30 @@ try {
     return report("chat", e.what(), counts);
 }
 
-int weir_golden_realvocab_chat(const char *dir, const char *fetched, const char *filter,
-                               weir_golden_counts *counts)
+int weir_golden_realvocab_chat(
+    const char *dir, const char *fetched, const char *filter, weir_golden_counts *counts
+)
 try {
-    const std::string       folder = dir;
+    const std::string folder = dir;
     const std::vector<json> records = read_records(folder + "/rendered.jsonl");
-    std::string             text;
+    std::string text;
     if (!read_file(folder + "/conversations.json", &text))
         throw failure{ "cannot read conversations.json" };
-    const json                            all = parse(text, "conversations.json");
+    const json all = parse(text, "conversations.json");
     std::map<std::string, const json_t *> conversations;
-    const json_t                         *list = json_object_get(all.get(), "conversations");
+    const json_t *list = json_object_get(all.get(), "conversations");
     for (size_t i = 0; i < json_array_size(list); i++)
         conversations[text_of(json_object_get(json_array_get(list, i), "name"))] =
             json_array_get(list, i);
-    bool        ok = true;
+    bool ok = true;
     std::string last;
     for (const json &record : records) { /* records of a template stand together */
         const std::string name = text_of(json_object_get(record.get(), "t"));
         if (name != last)
-            ok = run_real_template(fetched ? fetched : "", filter, name, records, conversations,
-                                   json_object_get(all.get(), "tools"), counts) &&
+            ok = run_real_template(
+                     fetched ? fetched : "", filter, name, records, conversations,
+                     json_object_get(all.get(), "tools"), counts
+                 ) &&
                  ok;
         last = name;
     }

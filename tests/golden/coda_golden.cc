@@ -11,11 +11,11 @@ namespace {
 
 /* What the cases of one configuration ("A", "B") share. */
 struct Family {
-    KvFile       *file;
-    std::string   name;
-    CodaConfig    config;
-    CodaWeights   weights;
-    Floats        x;
+    KvFile *file;
+    std::string name;
+    CodaConfig config;
+    CodaWeights weights;
+    Floats x;
     const json_t *entry(const std::string &label) const
     {
         return json_object_get(json_object_get(file->entry, "cases"), label.c_str());
@@ -38,40 +38,49 @@ Floats rows_of(const Family &f, int64_t first, int64_t n)
     return { f.x.begin() + first * width, f.x.begin() + (first + n) * width };
 }
 
-void compare(Check *check, const KvFile *file, const std::string &name, const Floats &got,
-             const std::string &kernel)
+void compare(
+    Check *check, const KvFile *file, const std::string &name, const Floats &got,
+    const std::string &kernel
+)
 {
     if (!file->tensors.has(name)) return;
     check->close(name + " by " + kernel, got, file->tensors.floats(name), file->tolerance(name));
 }
 
 /* The state, and what it has counted. */
-void compare_state(Check *check, const Family &f, const std::string &key, CodaState *state,
-                   const CodaConfig &config, const std::string &kernel)
+void compare_state(
+    Check *check, const Family &f, const std::string &key, CodaState *state,
+    const CodaConfig &config, const std::string &kernel
+)
 {
-    const Tensors        &t = f.file->tensors;
+    const Tensors &t = f.file->tensors;
     const weir_coda_state view = state->view();
     const weir_coda_head &head = *view.head;
-    const auto            integers = [&](const std::string &name, const std::vector<int32_t> &got) {
+    const auto integers = [&](const std::string &name, const std::vector<int32_t> &got) {
         if (t.has(key + name) && !got.empty())
             check->equal(key + name + " by " + kernel, got, t.need_integers(key + name));
     };
     compare(check, f.file, key + ".k", state->slots(WEIR_KV_K), kernel);
     compare(check, f.file, key + ".v", state->slots(WEIR_KV_V), kernel);
-    compare(check, f.file, key + ".g_recent", { view.gates, view.gates + config.bank.window },
-            kernel);
+    compare(
+        check, f.file, key + ".g_recent", { view.gates, view.gates + config.bank.window }, kernel
+    );
     if (t.has(key + ".allowed")) {
         const std::vector<int32_t> used = state->used();
-        check->close(key + ".allowed by " + kernel, { used.begin(), used.end() },
-                     t.floats(key + ".allowed"), {});
+        check->close(
+            key + ".allowed by " + kernel, { used.begin(), used.end() }, t.floats(key + ".allowed"),
+            {}
+        );
     }
     integers(".last", { view.used_at, view.used_at + config.bank.n_exact });
-    integers(".ints", { head.first_recent, head.n_recent, static_cast<int32_t>(head.position),
-                        head.n_open_exact, head.n_open_summary });
+    integers(
+        ".ints", { head.first_recent, head.n_recent, static_cast<int32_t>(head.position),
+                   head.n_open_exact, head.n_open_summary }
+    );
     const json_t *const metrics = json_object_get(f.entry(key), "metrics");
     if (!json_is_object(metrics)) return;
     const struct {
-        const char     *name;
+        const char *name;
         weir_coda_count count;
     } counts[] = { { "total_evictions", WEIR_CODA_EVICTIONS },
                    { "tokens_gated_out", WEIR_CODA_GATED_OUT },
@@ -85,14 +94,17 @@ void compare_state(Check *check, const Family &f, const std::string &key, CodaSt
                    { "expansions_exact", WEIR_CODA_EXACT_OPENED },
                    { "expansions_summary", WEIR_CODA_SUMMARY_OPENED } };
     for (const auto &one : counts)
-        check->equal(key + " " + one.name + " by " + kernel,
-                     { static_cast<int32_t>(head.counts[one.count]) },
-                     { static_cast<int32_t>(number_at(metrics, one.name, -1)) });
+        check->equal(
+            key + " " + one.name + " by " + kernel,
+            { static_cast<int32_t>(head.counts[one.count]) },
+            { static_cast<int32_t>(number_at(metrics, one.name, -1)) }
+        );
 }
 
 /* `n` single tokens from token `first` on. */
-bool run_steps(CodaLayer *layer, const Family &f, CodaState *state, int64_t first, int64_t n,
-               Floats *y)
+bool run_steps(
+    CodaLayer *layer, const Family &f, CodaState *state, int64_t first, int64_t n, Floats *y
+)
 {
     y->clear();
     for (int64_t t = first; t < first + n; t++) {
@@ -108,15 +120,18 @@ CodaState start(const Family &f, const CodaConfig &config)
     CodaState state(config);
     if (f.file->tensors.has(f.name + ".init.k") &&
         weir_coda_slots(&config.bank) == weir_coda_slots(&f.config.bank))
-        state.fill(f.file->tensors.need_floats(f.name + ".init.k"),
-                   f.file->tensors.need_floats(f.name + ".init.v"));
+        state.fill(
+            f.file->tensors.need_floats(f.name + ".init.k"),
+            f.file->tensors.need_floats(f.name + ".init.v")
+        );
     return state;
 }
 
 /* A prefill, and the steps behind it (the case `key`.then); the state goes through a copy of its
  * bytes between the two. */
-void run_prefill(const Family &f, const std::string &key, CodaConfig config, int64_t tokens,
-                 int64_t block)
+void run_prefill(
+    const Family &f, const std::string &key, CodaConfig config, int64_t tokens, int64_t block
+)
 {
     config.bank.is_compat = key.size() > 7 && key.compare(key.size() - 7, 7, ".compat") == 0;
     f.file->counts->run(f.file->label(key), [&](Check *check) {
@@ -124,15 +139,16 @@ void run_prefill(const Family &f, const std::string &key, CodaConfig config, int
         each_row(WEIR_OP_CODA_WRITE, [&](Row *row) {
             CodaLayer layer(config, f.weights, row);
             CodaState state = start(f, config);
-            Floats    y;
+            Floats y;
             if (!layer.prefill(&state, rows_of(f, 0, tokens), block, &y)) return;
             compare(check, f.file, key + ".y", y, row->name());
             compare_state(check, f, key, &state, layer.config(), row->name());
             const json_t *const then = f.entry(key + ".then");
             if (then == nullptr) return;
             CodaState copy(state);
-            if (!run_steps(&layer, f, &copy, tokens,
-                           static_cast<int64_t>(number_at(then, "steps", 0)), &y))
+            if (!run_steps(
+                    &layer, f, &copy, tokens, static_cast<int64_t>(number_at(then, "steps", 0)), &y
+                ))
                 return;
             compare(check, f.file, key + ".then.y", y, row->name());
             compare_state(check, f, key + ".then", &copy, layer.config(), row->name());
@@ -144,12 +160,12 @@ void run_prefill(const Family &f, const std::string &key, CodaConfig config, int
  * blocks. */
 void run_prefills(const Family &f)
 {
-    const char   *label;
+    const char *label;
     const json_t *entry;
     json_object_foreach(json_object_get(const_cast<json_t *>(f.file->entry), "cases"), label, entry)
     {
         const std::string key = label, option = f.name + ".opt.";
-        const int64_t     tokens = static_cast<int64_t>(number_at(entry, "tokens", 0)),
+        const int64_t tokens = static_cast<int64_t>(number_at(entry, "tokens", 0)),
                       block = static_cast<int64_t>(number_at(entry, "block", 0));
         const bool is_mode = key.size() > 7 && (key.rfind(".compat") == key.size() - 7 ||
                                                 key.rfind(".fixed") == key.size() - 6);
@@ -160,7 +176,8 @@ void run_prefills(const Family &f)
         Family own = f;
         if (key.compare(0, option.size(), option) == 0)
             own.config.change(
-                json_object_get(f.entry(key.substr(0, key.rfind('.')) + ".config"), "changed"));
+                json_object_get(f.entry(key.substr(0, key.rfind('.')) + ".config"), "changed")
+            );
         const std::string needle = f.name + ".needle.";
         if (key.compare(0, needle.size(), needle) == 0) {
             own.x = f.file->tensors.need_floats(needle + "x");
@@ -174,16 +191,18 @@ void run_prefills(const Family &f)
 
 void run_steps_alone(const Family &f)
 {
-    const std::string   key = f.name + ".steps";
+    const std::string key = f.name + ".steps";
     const json_t *const entry = f.entry(key);
     if (entry == nullptr || !f.file->counts->wants(f.file->label(key))) return;
     f.file->counts->run(f.file->label(key), [&](Check *check) {
         each_row(WEIR_OP_CODA_WRITE, [&](Row *row) {
             CodaLayer layer(f.config, f.weights, row);
             CodaState state = start(f, f.config);
-            Floats    y;
-            if (!run_steps(&layer, f, &state, static_cast<int64_t>(number_at(entry, "first", 0)),
-                           static_cast<int64_t>(number_at(entry, "steps", 0)), &y))
+            Floats y;
+            if (!run_steps(
+                    &layer, f, &state, static_cast<int64_t>(number_at(entry, "first", 0)),
+                    static_cast<int64_t>(number_at(entry, "steps", 0)), &y
+                ))
                 return;
             compare(check, f.file, key + ".y", y, row->name());
             compare_state(check, f, key, &state, layer.config(), row->name());
@@ -200,10 +219,10 @@ void run_variants(const Family &f)
         each_row(WEIR_OP_CODA_WRITE, [&](Row *row) {
             CodaConfig config = f.config;
             config.bank.is_compat = true;
-            CodaLayer     layer(config, f.weights, row);
-            CodaState     before = start(f, config);
+            CodaLayer layer(config, f.weights, row);
+            CodaState before = start(f, config);
             const int64_t window = config.bank.window, at = window + 3;
-            Floats        y;
+            Floats y;
             if (!layer.prefill(&before, rows_of(f, 0, at), window, &y)) return;
             compare_state(check, f, key + ".before", &before, config, row->name());
             CodaState same(before), first(before);
@@ -228,16 +247,17 @@ void run_batch(const Family &f)
         each_row(WEIR_OP_CODA_WRITE, [&](Row *row) {
             CodaConfig config = f.config;
             config.bank.is_compat = true;
-            CodaLayer     layer(config, f.weights, row);
+            CodaLayer layer(config, f.weights, row);
             const int64_t window = config.bank.window;
-            Floats        all;
+            Floats all;
             for (int64_t i = 0; i < 2; i++) {
                 CodaState state = start(f, config);
-                Floats    y;
+                Floats y;
                 if (!layer.prefill(&state, rows_of(f, i * window, 3 * window), window, &y)) return;
                 all.insert(all.end(), y.begin(), y.end());
-                compare_state(check, f, key + ".row" + std::to_string(i), &state, config,
-                              row->name());
+                compare_state(
+                    check, f, key + ".row" + std::to_string(i), &state, config, row->name()
+                );
             }
             compare(check, f.file, key + ".y", all, row->name());
         });
@@ -249,12 +269,14 @@ void run_bytes(const Family &f)
     const std::string key = f.name + ".cache_bytes", label = f.file->label(key);
     if (f.entry(key) == nullptr || !f.file->counts->wants(label)) return;
     f.file->counts->run(label, [&](Check *check) {
-        check->equal("bytes in f32",
-                     { static_cast<int32_t>(weir_coda_package_bytes(&f.config.bank, 4)) },
-                     { static_cast<int32_t>(number_at(f.entry(key), "float32_b1", 0)) });
-        check->equal("bytes in f16",
-                     { static_cast<int32_t>(weir_coda_package_bytes(&f.config.bank, 2)) },
-                     { static_cast<int32_t>(number_at(f.entry(key), "float16_b1", 0)) });
+        check->equal(
+            "bytes in f32", { static_cast<int32_t>(weir_coda_package_bytes(&f.config.bank, 4)) },
+            { static_cast<int32_t>(number_at(f.entry(key), "float32_b1", 0)) }
+        );
+        check->equal(
+            "bytes in f16", { static_cast<int32_t>(weir_coda_package_bytes(&f.config.bank, 2)) },
+            { static_cast<int32_t>(number_at(f.entry(key), "float16_b1", 0)) }
+        );
     });
 }
 
@@ -262,8 +284,8 @@ void run_bytes(const Family &f)
 void run_extended(const Family &f)
 {
     const std::string prefix = f.name + ".ext.";
-    const char       *label;
-    const json_t     *entry;
+    const char *label;
+    const json_t *entry;
     json_object_foreach(json_object_get(const_cast<json_t *>(f.file->entry), "cases"), label, entry)
     {
         const std::string key = label;
@@ -278,13 +300,17 @@ void run_extended(const Family &f)
             each_row(WEIR_OP_CODA_WRITE, [&](Row *row) {
                 CodaLayer layer(own.config, own.weights, row);
                 CodaState state(own.config);
-                Floats    y;
-                if (!layer.prefill(&state, rows_of(own, 0, tokens),
-                                   static_cast<int64_t>(number_at(entry, "block", 1)), &y))
+                Floats y;
+                if (!layer.prefill(
+                        &state, rows_of(own, 0, tokens),
+                        static_cast<int64_t>(number_at(entry, "block", 1)), &y
+                    ))
                     return;
                 compare(check, f.file, key + ".y", y, row->name());
-                if (!run_steps(&layer, own, &state, tokens,
-                               static_cast<int64_t>(number_at(entry, "steps", 0)), &y))
+                if (!run_steps(
+                        &layer, own, &state, tokens,
+                        static_cast<int64_t>(number_at(entry, "steps", 0)), &y
+                    ))
                     return;
                 compare(check, f.file, key + ".then.y", y, row->name());
                 compare_state(check, own, key, &state, own.config, row->name());
@@ -298,11 +324,13 @@ void run_extended(const Family &f)
 Floats heads_first(const Floats &x, int64_t n_heads, int64_t dim)
 {
     const int64_t n = static_cast<int64_t>(x.size()) / n_heads / dim;
-    Floats        out;
+    Floats out;
     for (int64_t h = 0; h < n_heads; h++)
         for (int64_t t = 0; t < n; t++)
-            out.insert(out.end(), x.begin() + (t * n_heads + h) * dim,
-                       x.begin() + (t * n_heads + h + 1) * dim);
+            out.insert(
+                out.end(), x.begin() + (t * n_heads + h) * dim,
+                x.begin() + (t * n_heads + h + 1) * dim
+            );
     return out;
 }
 
@@ -340,7 +368,7 @@ CodaConfig unbounded_config(const json_t *entry, const CodaWeights &weights, int
 
 void run_unbounded(KvFile *file)
 {
-    const char   *label;
+    const char *label;
     const json_t *entry;
     json_object_foreach(json_object_get(const_cast<json_t *>(file->entry), "cases"), label, entry)
     {
@@ -349,23 +377,33 @@ void run_unbounded(KvFile *file)
             !file->counts->wants(file->label(key)))
             continue;
         file->counts->run(file->label(key), [&](Check *check) {
-            const Floats      x = file->tensors.need_floats("x");
+            const Floats x = file->tensors.need_floats("x");
             const CodaWeights weights = weights_of(file->tensors, "w.w.");
-            const CodaConfig  config =
+            const CodaConfig config =
                 unbounded_config(entry, weights, file->tensors.need_shape("x", 2)[1]);
-            CodaLayer  layer(config, weights, nullptr);
+            CodaLayer layer(config, weights, nullptr);
             const auto rows = layer.project(x, 0);
             compare(check, file, key + ".y", layer.causal(x), "dispatch");
-            compare(check, file, key + ".q",
-                    heads_first(rows.q, config.n_heads, config.bank.head_dim), "dispatch");
-            compare(check, file, key + ".k",
-                    heads_first(rows.k, config.bank.n_kv_heads, config.bank.head_dim), "dispatch");
-            compare(check, file, key + ".v",
-                    heads_first(rows.v, config.bank.n_kv_heads, config.bank.head_dim), "dispatch");
-            compare(check, file, key + ".q_noise",
-                    noise_of(layer.doubled(rows.q), config.n_heads, config.bank.n_kv_heads,
-                             config.bank.head_dim),
-                    "dispatch");
+            compare(
+                check, file, key + ".q", heads_first(rows.q, config.n_heads, config.bank.head_dim),
+                "dispatch"
+            );
+            compare(
+                check, file, key + ".k",
+                heads_first(rows.k, config.bank.n_kv_heads, config.bank.head_dim), "dispatch"
+            );
+            compare(
+                check, file, key + ".v",
+                heads_first(rows.v, config.bank.n_kv_heads, config.bank.head_dim), "dispatch"
+            );
+            compare(
+                check, file, key + ".q_noise",
+                noise_of(
+                    layer.doubled(rows.q), config.n_heads, config.bank.n_kv_heads,
+                    config.bank.head_dim
+                ),
+                "dispatch"
+            );
         });
     }
 }
@@ -383,8 +421,10 @@ void run_turning(KvFile *file)
             Floats rows(q.size()), out(2 * q.size(), NAN);
             for (int64_t h = 0; h < shape[0]; h++)
                 for (int64_t t = 0; t < shape[1]; t++)
-                    std::copy_n(q.begin() + (h * shape[1] + t) * shape[2], shape[2],
-                                rows.begin() + (t * shape[0] + h) * shape[2]);
+                    std::copy_n(
+                        q.begin() + (h * shape[1] + t) * shape[2], shape[2],
+                        rows.begin() + (t * shape[0] + h) * shape[2]
+                    );
             weir_coda_queries_args args = {};
             args.dst = out.data();
             args.q = rows.data();
@@ -394,8 +434,9 @@ void run_turning(KvFile *file)
             args.head_dim = shape[2];
             args.q_stride = shape[0] * shape[2];
             if (row->run(&args))
-                compare(check, file, "rot.out", noise_of(out, shape[0], shape[0], shape[2]),
-                        row->name());
+                compare(
+                    check, file, "rot.out", noise_of(out, shape[0], shape[0], shape[2]), row->name()
+                );
         });
     });
 }
@@ -428,7 +469,7 @@ void run_coda(KvFile *file)
             file->counts->skip(gradients, "training is not part of the engine");
         return;
     }
-    const char   *label;
+    const char *label;
     const json_t *entry;
     json_object_foreach(json_object_get(const_cast<json_t *>(file->entry), "cases"), label, entry)
     {

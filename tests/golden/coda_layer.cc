@@ -66,12 +66,12 @@ CodaConfig CodaConfig::parse(const json_t *json)
 void CodaConfig::change(const json_t *changed)
 {
     const char *name;
-    json_t     *value;
+    json_t *value;
     json_object_foreach(const_cast<json_t *>(changed), name, value)
     {
         const std::string key = name;
-        const bool        is_true = json_is_true(value);
-        const auto        number = static_cast<int32_t>(json_number_value(value));
+        const bool is_true = json_is_true(value);
+        const auto number = static_cast<int32_t>(json_number_value(value));
         if (key == "rope_interleaved")
             interleaved = is_true;
         else if (key == "head_norm_mode")
@@ -115,7 +115,7 @@ CodaState::CodaState(const CodaConfig &config) : layer_(config.bank)
 void CodaState::fill(const Floats &k, const Floats &v)
 {
     const weir_coda_state state = view();
-    const int64_t         n = layer_.head_dim, slots = state.n_slots;
+    const int64_t n = layer_.head_dim, slots = state.n_slots;
     if (static_cast<int64_t>(k.size()) != layer_.n_kv_heads * slots * n || k.size() != v.size())
         throw Broken("the first contents of another size");
     Floats row(static_cast<size_t>(layer_.n_kv_heads * n));
@@ -131,8 +131,8 @@ void CodaState::fill(const Floats &k, const Floats &v)
 Floats CodaState::slots(weir_kv_side side)
 {
     const weir_coda_state state = view();
-    const int64_t         n = layer_.head_dim;
-    Floats                out(static_cast<size_t>(layer_.n_kv_heads * state.n_slots * n)),
+    const int64_t n = layer_.head_dim;
+    Floats out(static_cast<size_t>(layer_.n_kv_heads * state.n_slots * n)),
         row(static_cast<size_t>(layer_.n_kv_heads * n));
     for (int64_t slot = 0; slot < state.n_slots; slot++) {
         weir_coda_read(&layer_, &state, side, state.rows[slot], row.data());
@@ -145,7 +145,7 @@ Floats CodaState::slots(weir_kv_side side)
 std::vector<int32_t> CodaState::used()
 {
     const weir_coda_state state = view();
-    std::vector<int32_t>  out;
+    std::vector<int32_t> out;
     for (int64_t slot = 0; slot < state.n_slots; slot++)
         out.push_back(weir_coda_is_used(&state, slot));
     return out;
@@ -172,20 +172,20 @@ const Floats &CodaLayer::weight(const std::string &name) const
 Floats CodaLayer::multiply(const Floats &x, const std::string &name, int64_t n_in) const
 {
     const Floats &w = weight(name);
-    const Weight  packed(w, static_cast<int64_t>(w.size()) / n_in, n_in);
+    const Weight packed(w, static_cast<int64_t>(w.size()) / n_in, n_in);
     return golden::multiply(x, packed);
 }
 
 CodaLayer::Rows CodaLayer::project(const Floats &x, int64_t position) const
 {
     const int64_t n = static_cast<int64_t>(x.size()) / config_.model, dim = config_.bank.head_dim;
-    Rows          rows = { multiply(x, "q_proj.weight", config_.model),
-                           multiply(x, "k_proj.weight", config_.model),
-                           multiply(x, "v_proj.weight", config_.model),
-                           multiply(x, "lambda_proj.weight", config_.model),
-                           Floats(static_cast<size_t>(n), 0.0f),
-                           n };
-    const auto    norm = [&](Floats *rows_of, const std::string &name) {
+    Rows rows = { multiply(x, "q_proj.weight", config_.model),
+                  multiply(x, "k_proj.weight", config_.model),
+                  multiply(x, "v_proj.weight", config_.model),
+                  multiply(x, "lambda_proj.weight", config_.model),
+                  Floats(static_cast<size_t>(n), 0.0f),
+                  n };
+    const auto norm = [&](Floats *rows_of, const std::string &name) {
         if (weights_.count(name) == 0) return;
         weir_rmsnorm_args args = {};
         args.dst = rows_of->data();
@@ -199,11 +199,15 @@ CodaLayer::Rows CodaLayer::project(const Floats &x, int64_t position) const
     };
     norm(&rows.q, "q_norm.weight");
     norm(&rows.k, "k_norm.weight");
-    Floats               frequencies;
+    Floats frequencies;
     std::vector<int32_t> positions;
     for (int64_t i = 0; i < dim; i += 2)
-        frequencies.push_back(1.0f / std::pow(static_cast<float>(config_.base),
-                                              static_cast<float>(i) / static_cast<float>(dim)));
+        frequencies.push_back(
+            1.0f /
+            std::pow(
+                static_cast<float>(config_.base), static_cast<float>(i) / static_cast<float>(dim)
+            )
+        );
     for (int64_t t = 0; t < n; t++) positions.push_back(static_cast<int32_t>(position + t));
     for (Floats *part : { &rows.q, &rows.k }) {
         weir_rope_args args = {};
@@ -227,7 +231,7 @@ CodaLayer::Rows CodaLayer::project(const Floats &x, int64_t position) const
 
 Floats CodaLayer::doubled(const Floats &q) const
 {
-    Floats                 out(2 * q.size());
+    Floats out(2 * q.size());
     weir_coda_queries_args args = {};
     args.dst = out.data();
     args.q = q.data();
@@ -244,25 +248,28 @@ Floats CodaLayer::doubled(const Floats &q) const
 /* Rows [first, first + n) over the state's rows, and with_new over themselves, causally. The pages
  * of the state stay as they are: its last page that is not full is copied, and the new rows go
  * behind the copy. */
-Floats CodaLayer::attend(CodaState *state, const Rows &rows, int64_t first, int64_t n,
-                         bool with_new) const
+Floats CodaLayer::attend(
+    CodaState *state, const Rows &rows, int64_t first, int64_t n, bool with_new
+) const
 {
     const int64_t dim = config_.bank.head_dim, heads = config_.bank.n_kv_heads,
                   q_heads = 2 * config_.n_heads;
     const weir_coda_state view = state->view();
-    const int64_t         n_past = config_.mask ? view.head->n_rows : view.n_slots,
+    const int64_t n_past = config_.mask ? view.head->n_rows : view.n_slots,
                   total = n_past + (with_new ? n : 0);
     const int64_t n_pages = (total + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
                   whole = n_past / WEIR_PAGE_TOKENS;
     Floats out(static_cast<size_t>(n * q_heads * dim), 0.0f);
     if (total == 0) return out;
-    std::vector<std::vector<char>> own(static_cast<size_t>(heads * n_pages),
-                                       std::vector<char>(static_cast<size_t>(view.page_bytes)));
-    std::vector<void *>            table;
+    std::vector<std::vector<char>> own(
+        static_cast<size_t>(heads * n_pages),
+        std::vector<char>(static_cast<size_t>(view.page_bytes))
+    );
+    std::vector<void *> table;
     for (int64_t h = 0; h < heads; h++)
         for (int64_t p = 0; p < n_pages; p++) {
             char *const stored = view.pages + (h * view.n_pages + p) * view.page_bytes;
-            auto       &copy = own[static_cast<size_t>(h * n_pages + p)];
+            auto &copy = own[static_cast<size_t>(h * n_pages + p)];
             if (p == whole && n_past % WEIR_PAGE_TOKENS != 0)
                 std::copy_n(stored, copy.size(), copy.begin());
             table.push_back(p < whole ? stored : copy.data());
@@ -285,8 +292,8 @@ Floats CodaLayer::attend(CodaState *state, const Rows &rows, int64_t first, int6
         if (weir_kv_write(stream(), &write) != WEIR_OK)
             throw Broken("keys and values were refused");
     }
-    const Floats                 q = doubled({ rows.q.begin() + first * q_heads / 2 * dim,
-                                               rows.q.begin() + (first + n) * q_heads / 2 * dim });
+    const Floats q = doubled({ rows.q.begin() + first * q_heads / 2 * dim,
+                               rows.q.begin() + (first + n) * q_heads / 2 * dim });
     std::vector<weir_kv_segment> segments(with_new ? 1 : static_cast<size_t>(n), segment);
     for (size_t i = 0; !with_new && i < segments.size();
          i++) { /* each sees all rows and nothing else */
@@ -311,7 +318,7 @@ Floats CodaLayer::attend(CodaState *state, const Rows &rows, int64_t first, int6
 
 Floats CodaLayer::output(const Floats &attended, const Rows &rows, int64_t first, int64_t n) const
 {
-    Floats                 r(attended.size() / 2);
+    Floats r(attended.size() / 2);
     weir_coda_combine_args args = {};
     args.dst = r.data();
     args.src = attended.data();
@@ -331,7 +338,7 @@ bool CodaLayer::write(CodaState *state, const Rows &rows, int64_t first, int64_t
 {
     const weir_coda_segment segment = { state->memory(), static_cast<int32_t>(first),
                                         static_cast<int32_t>(n), is_step };
-    weir_coda_write_args    args = {};
+    weir_coda_write_args args = {};
     args.k = rows.k.data();
     args.v = rows.v.data();
     args.gates = rows.gates.data();
@@ -349,7 +356,7 @@ bool CodaLayer::prefill(CodaState *state, const Floats &x, int64_t block, Floats
     y->clear();
     for (int64_t first = 0; first < rows.n; first += block) {
         const int64_t n = std::min(block, rows.n - first);
-        const Floats  part = output(attend(state, rows, first, n, true), rows, first, n);
+        const Floats part = output(attend(state, rows, first, n, true), rows, first, n);
         y->insert(y->end(), part.begin(), part.end());
         if (writes && !write(state, rows, first, n, false)) return false;
     }
@@ -367,7 +374,7 @@ bool CodaLayer::step(CodaState *state, const Floats &x, Floats *y, bool writes, 
 
 Floats CodaLayer::causal(const Floats &x)
 {
-    CodaState  none(config_);
+    CodaState none(config_);
     const Rows rows = project(x, 0);
     return output(attend(&none, rows, 0, rows.n, true), rows, 0, rows.n);
 }

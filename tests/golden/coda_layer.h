@@ -15,12 +15,12 @@ namespace golden {
 using Floats = std::vector<float>;
 
 struct CodaConfig {
-    int64_t           model = 0, n_heads = 0;
-    double            base = 10000;
-    bool              interleaved = true, norm = true, mask = true;
-    weir_coda_layer   bank = {};
+    int64_t model = 0, n_heads = 0;
+    double base = 10000;
+    bool interleaved = true, norm = true, mask = true;
+    weir_coda_layer bank = {};
     static CodaConfig parse(const json_t *json);
-    void              change(const json_t *changed); /* by the published package's names */
+    void change(const json_t *changed); /* by the published package's names */
 };
 
 /* Names as in checkpoints, "q_proj.weight". */
@@ -29,15 +29,16 @@ using CodaWeights = std::map<std::string, Floats>;
 class CodaState {
   public:
     explicit CodaState(const CodaConfig &config);
-    void            fill(const Floats &k,
-                         const Floats &v); /* [KV heads, slots, head_dim]: what is there at the start */
+    /* [KV heads, slots, head_dim]: what is there at the start */
+    void fill(const Floats &k, const Floats &v);
     weir_coda_state view() { return weir_coda_view(&layer_, memory()); }
-    void           *memory()
+    void *memory()
     {
-        return reinterpret_cast<void *>((reinterpret_cast<uintptr_t>(storage_.data()) + 63) / 64 *
-                                        64);
+        return reinterpret_cast<void *>(
+            (reinterpret_cast<uintptr_t>(storage_.data()) + 63) / 64 * 64
+        );
     }
-    Floats               slots(weir_kv_side side); /* [KV heads, slots, head_dim] */
+    Floats slots(weir_kv_side side); /* [KV heads, slots, head_dim] */
     std::vector<int32_t> used();
     CodaState(const CodaState &other) : layer_(other.layer_), storage_(other.storage_.size())
     {
@@ -46,7 +47,7 @@ class CodaState {
     CodaState &operator=(const CodaState &) = delete;
 
   private:
-    weir_coda_layer   layer_;
+    weir_coda_layer layer_;
     std::vector<char> storage_;
 };
 
@@ -56,30 +57,31 @@ class CodaLayer {
     const CodaConfig &config() const { return config_; }
     /* x [T, model] -> y [T, model]; false: the kernel does not take such a layer. */
     bool prefill(CodaState *state, const Floats &x, int64_t block, Floats *y, bool writes = true);
-    bool step(CodaState *state, const Floats &x, Floats *y, bool writes = true,
-              bool sees_itself = true);
+    bool step(
+        CodaState *state, const Floats &x, Floats *y, bool writes = true, bool sees_itself = true
+    );
     /* Without banks: every token sees all before it. */
     Floats causal(const Floats &x);
 
     struct Rows {
-        Floats  q, k, v, lambda, gates; /* [T, heads, head_dim], rotated; [T, heads]; [T] */
+        Floats q, k, v, lambda, gates; /* [T, heads, head_dim], rotated; [T, heads]; [T] */
         int64_t n;
     };
-    Rows   project(const Floats &x, int64_t position) const;
+    Rows project(const Floats &x, int64_t position) const;
     Floats doubled(const Floats &q) const; /* [T, KV heads, signal and noise, head_dim] */
 
   private:
-    Floats        multiply(const Floats &x, const std::string &name, int64_t n_in) const;
-    Floats        attend(CodaState *state, const Rows &rows, int64_t first, int64_t n,
-                         bool with_new) const;
-    Floats        output(const Floats &attended, const Rows &rows, int64_t first, int64_t n) const;
-    bool          write(CodaState *state, const Rows &rows, int64_t first, int64_t n, bool is_step);
+    Floats multiply(const Floats &x, const std::string &name, int64_t n_in) const;
+    Floats attend(CodaState *state, const Rows &rows, int64_t first, int64_t n, bool with_new)
+        const;
+    Floats output(const Floats &attended, const Rows &rows, int64_t first, int64_t n) const;
+    bool write(CodaState *state, const Rows &rows, int64_t first, int64_t n, bool is_step);
     const Floats &weight(const std::string &name) const;
 
-    CodaConfig         config_;
+    CodaConfig config_;
     const CodaWeights &weights_;
-    Row               *write_;
-    Floats             rates_;
+    Row *write_;
+    Floats rates_;
 };
 
 } // namespace golden

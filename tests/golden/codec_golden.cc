@@ -18,7 +18,7 @@ const json_t *Codec::fields(const std::string &name) const
 Shape Codec::shape(const std::string &tensor) const
 {
     const json_t *const dims = json_object_get(file->fields(tensor), "shape");
-    Shape               out;
+    Shape out;
     for (size_t i = 0; i < json_array_size(dims); i++)
         out.push_back(json_integer_value(json_array_get(dims, i)));
     return out;
@@ -45,22 +45,27 @@ std::string Codec::refused(const std::string &tensor, weir_kv_format format, int
 {
     const Shape stated = shape(tensor);
     if (stated.size() != 2 || stated != file->tensors.shape(tensor) || stated[1] < 1) return "";
-    const char *const        k = weir_kv_format_reject(format, WEIR_KV_K, stated[1] + more),
+    const char *const k = weir_kv_format_reject(format, WEIR_KV_K, stated[1] + more),
                       *const v = weir_kv_format_reject(format, WEIR_KV_V, stated[1] + more);
     if (k == nullptr && v == nullptr) return "";
-    return golden::format("%s %s, not %lld", weir_kv_format_name(format), k != nullptr ? k : v,
-                          static_cast<long long>(stated[1] + more));
+    return golden::format(
+        "%s %s, not %lld", weir_kv_format_name(format), k != nullptr ? k : v,
+        static_cast<long long>(stated[1] + more)
+    );
 }
 
-void Codec::compare(Check *check, const std::string &how, const std::string &tensor,
-                    const Shape &want, const Floats &got)
+void Codec::compare(
+    Check *check, const std::string &how, const std::string &tensor, const Shape &want,
+    const Floats &got
+)
 {
     compared_.insert(tensor);
     check->close(how + " " + tensor, got, values(tensor, want), file->tolerance(tensor));
 }
 
-void Codec::run(const std::string &name, const Names &tensors,
-                const std::function<void(Check *)> &body)
+void Codec::run(
+    const std::string &name, const Names &tensors, const std::function<void(Check *)> &body
+)
 {
     file->counts->run(file->label(name), [&](Check *check) {
         body(check);
@@ -103,10 +108,12 @@ static double result_of(const Codec &codec, const std::string &name, const char 
     return number_at(fields, key, NAN);
 }
 
-void check_effect(Codec *codec, Check *check, const std::string &how, const std::string &name,
-                  const Attended &att, const Floats &out)
+void check_effect(
+    Codec *codec, Check *check, const std::string &how, const std::string &name,
+    const Attended &att, const Floats &out
+)
 {
-    const Shape       shape = { att.q.n, att.v.dim };
+    const Shape shape = { att.q.n, att.v.dim };
     const std::string tensor = name + ".att_out";
     codec->compare(check, how, tensor, shape, out);
     const double want = result_of(*codec, name, "relative_output_error");
@@ -115,19 +122,25 @@ void check_effect(Codec *codec, Check *check, const std::string &how, const std:
     const double norm = norm_of(full, Floats(full.size())),
                  slack = codec->file->tolerance(tensor).atol *
                          std::sqrt(static_cast<double>(out.size()));
-    check->close(how + " relative_output_error", { static_cast<float>(norm_of(out, full) / norm) },
-                 { static_cast<float>(want) }, { four_digits, slack / norm, 0 });
+    check->close(
+        how + " relative_output_error", { static_cast<float>(norm_of(out, full) / norm) },
+        { static_cast<float>(want) }, { four_digits, slack / norm, 0 }
+    );
 }
 
-void check_decoded(Codec *codec, Check *check, const std::string &how, const std::string &name,
-                   const Attended &att, const Floats &k, const Floats &v)
+void check_decoded(
+    Codec *codec, Check *check, const std::string &how, const std::string &name,
+    const Attended &att, const Floats &k, const Floats &v
+)
 {
     const auto close = [&](const char *key, const Floats &got, const Floats &from) {
         const double want = result_of(*codec, name, key);
         const double mean = std::pow(norm_of(got, from), 2) / static_cast<double>(from.size());
         if (!std::isnan(want))
-            check->close(how + " " + key, { static_cast<float>(mean) },
-                         { static_cast<float>(want) }, { four_digits, 0, 0 });
+            check->close(
+                how + " " + key, { static_cast<float>(mean) }, { static_cast<float>(want) },
+                { four_digits, 0, 0 }
+            );
     };
     close("key_mse", k, att.k.values);
     close("value_mse", v, att.v.values);
@@ -140,7 +153,8 @@ Floats bit_stream(const Floats &codes, int bits)
         for (size_t b = 0; b < static_cast<size_t>(bits); b++) {
             const size_t at = i * static_cast<size_t>(bits) + b;
             bytes[at / 8] = static_cast<uint8_t>(
-                bytes[at / 8] | (static_cast<uint32_t>(codes[i]) >> b & 1) << (at % 8));
+                bytes[at / 8] | (static_cast<uint32_t>(codes[i]) >> b & 1) << (at % 8)
+            );
         }
     return Floats(bytes.begin(), bytes.end());
 }
@@ -151,7 +165,7 @@ namespace {
 
 Names split(const std::string &name)
 {
-    Names  parts;
+    Names parts;
     size_t at = 0;
     for (size_t dot; (dot = name.find('.', at)) != std::string::npos; at = dot + 1)
         parts.push_back(name.substr(at, dot - at));
@@ -163,7 +177,7 @@ Names split(const std::string &name)
  * qjl.* together. */
 std::string case_of(const std::string &tensor)
 {
-    const Names       parts = split(tensor);
+    const Names parts = split(tensor);
     const std::string first = parts.front(), last = parts.back();
     if (first == "residual" || first == "qjl") return first;
     if (parts.size() == 2 && last == "att_out") return first + ".effect";
@@ -184,12 +198,14 @@ void run_effect(Codec *codec, const std::string &name, weir_kv_format format, co
 }
 
 /* False when the format has no such case. */
-bool run_format(Codec *codec, const std::string &name, const Names &parts, weir_kv_format format,
-                const Names &tensors)
+bool run_format(
+    Codec *codec, const std::string &name, const Names &parts, weir_kv_format format,
+    const Names &tensors
+)
 {
     const weir_kv_scheme scheme = weir_kv_scheme_of(format);
-    const std::string    last = parts.back();
-    const size_t         n = parts.size();
+    const std::string last = parts.back();
+    const size_t n = parts.size();
     if (n == 2 && last == "effect") {
         run_effect(codec, parts.front(), format, tensors);
     } else if (scheme == WEIR_KV_PLAIN || scheme == WEIR_KV_BLOCK) {
@@ -224,21 +240,24 @@ void run_plain_attention(Codec *codec, const Names &tensors)
         return codec->skip("att", why);
     codec->run("att", tensors, [&](Check *check) {
         const Attended att(*codec);
-        each_written({ WEIR_KV_F32, WEIR_KV_F32 }, att.k, att.v,
-                     [&](const std::string &, CodedPages &pages) {
-                         each_attended(pages, att.q.values, att.k.n - 1, 0,
-                                       [&](const std::string &how, const Floats &out) {
-                                           codec->compare(check, how, "att.out",
-                                                          { att.q.n, att.v.dim }, out);
-                                       });
-                     });
+        each_written(
+            { WEIR_KV_F32, WEIR_KV_F32 }, att.k, att.v,
+            [&](const std::string &, CodedPages &pages) {
+                each_attended(
+                    pages, att.q.values, att.k.n - 1, 0,
+                    [&](const std::string &how, const Floats &out) {
+                        codec->compare(check, how, "att.out", { att.q.n, att.v.dim }, out);
+                    }
+                );
+            }
+        );
     });
 }
 
 void run_case(Codec *codec, const std::string &name, const Names &tensors)
 {
-    const Names          parts = split(name);
-    const std::string    first = parts.front();
+    const Names parts = split(name);
+    const std::string first = parts.front();
     const weir_kv_format format = weir_kv_format_named(first.c_str());
     if (name == "att") return run_plain_attention(codec, tensors);
     if (name == "residual") return run_residual(codec, tensors);
@@ -257,14 +276,14 @@ void run_case(Codec *codec, const std::string &name, const Names &tensors)
 
 void run_codec(KvFile *file)
 {
-    Codec                        codec(file);
-    Names                        order;
+    Codec codec(file);
+    Names order;
     std::map<std::string, Names> cases; /* and the tensors that each has to compare */
-    const auto                   add = [&](const std::string &name) {
+    const auto add = [&](const std::string &name) {
         if (cases.count(name) == 0) order.push_back(name);
         return &cases[name];
     };
-    const char   *key;
+    const char *key;
     const json_t *fields;
     json_object_foreach(json_object_get(const_cast<json_t *>(file->entry), "tensors"), key, fields)
     {

@@ -20,7 +20,7 @@ uint32_t Place::get() const
 
 void Place::put(uint32_t bits) const
 {
-    uint32_t       number = 0;
+    uint32_t number = 0;
     const uint32_t mask = mask_of(n_bits) << shift;
     memcpy(&number, at, static_cast<size_t>(n_bytes));
     number = (number & ~mask) | (bits << shift & mask);
@@ -29,12 +29,12 @@ void Place::put(uint32_t bits) const
 
 Place Part::code_place(int64_t token, int64_t d, bool third_bit) const
 {
-    const int  bits = weir_kv_bits(format_), low = bits == 3 ? 2 : bits;
+    const int bits = weir_kv_bits(format_), low = bits == 3 ? 2 : bits;
     const auto at = [](char *from, int64_t offset, int n_bytes, int64_t shift, int n_bits) {
         return Place{ from + offset, n_bytes, static_cast<int>(shift), n_bits };
     };
     if (side_ == WEIR_KV_K) { /* tiles of 32 tokens; words of 32 bits, the token innermost */
-        char *const   tile = at_ + layout_.codes + token / 32 * layout_.codes_step;
+        char *const tile = at_ + layout_.codes + token / 32 * layout_.codes_step;
         const int64_t lane = token % 32;
         if (weir_kv_scheme_of(format_) == WEIR_KV_PLAIN)
             return at(tile, (d * 32 + lane) * bits / 8, bits / 8, 0, bits);
@@ -79,7 +79,7 @@ int64_t Part::scale_index(int64_t token, int64_t d) const
 
 Place Part::scale(int64_t token, int64_t d) const
 {
-    const int     bytes = weir_kv_scheme_of(format_) == WEIR_KV_FLOAT8 ? 4 : 2;
+    const int bytes = weir_kv_scheme_of(format_) == WEIR_KV_FLOAT8 ? 4 : 2;
     const int64_t unit = side_ == WEIR_KV_K ? token / 32 : token;
     return { at_ + layout_.scales + unit * layout_.scales_step + scale_index(token, d) * bytes,
              bytes, 0, 8 * bytes };
@@ -94,25 +94,31 @@ Place Part::min(int64_t token, int64_t d) const
 /* ---- the pages of a sequence ----------------------------------------------------------------- */
 
 /* Page bytes, once the widths are known to fit. */
-static size_t checked_bytes(weir_kv_pair formats, int64_t n_heads, int64_t key_dim,
-                            int64_t value_dim, int64_t n_positions)
+static size_t checked_bytes(
+    weir_kv_pair formats, int64_t n_heads, int64_t key_dim, int64_t value_dim, int64_t n_positions
+)
 {
-    const char *const        k = weir_kv_format_reject(formats.k, WEIR_KV_K, key_dim),
+    const char *const k = weir_kv_format_reject(formats.k, WEIR_KV_K, key_dim),
                       *const v = weir_kv_format_reject(formats.v, WEIR_KV_V, value_dim);
     if (k != nullptr || v != nullptr)
-        throw Broken(std::string(weir_kv_format_name(k != nullptr ? formats.k : formats.v)) + " " +
-                     (k != nullptr ? k : v));
+        throw Broken(
+            std::string(weir_kv_format_name(k != nullptr ? formats.k : formats.v)) + " " +
+            (k != nullptr ? k : v)
+        );
     const int64_t bytes = weir_kv_bytes(formats.k, formats.v, key_dim, value_dim),
                   most = int64_t{ 1 } << 30;
     if (n_heads < 1 || n_positions < 1 || n_heads > most / bytes ||
         n_positions / WEIR_PAGE_TOKENS + 1 > most / bytes / n_heads)
-        throw Broken(format("%lld rows of %lld heads are more than 1 GiB of pages",
-                            static_cast<long long>(n_positions), static_cast<long long>(n_heads)));
+        throw Broken(format(
+            "%lld rows of %lld heads are more than 1 GiB of pages",
+            static_cast<long long>(n_positions), static_cast<long long>(n_heads)
+        ));
     return static_cast<size_t>(bytes);
 }
 
-CodedPages::CodedPages(weir_kv_pair f, int64_t heads, int64_t k_dim, int64_t v_dim,
-                       int64_t n_positions)
+CodedPages::CodedPages(
+    weir_kv_pair f, int64_t heads, int64_t k_dim, int64_t v_dim, int64_t n_positions
+)
     : formats(f), n_heads(heads), key_dim(k_dim), value_dim(v_dim),
       pages_per_head_((n_positions + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS)
 {
@@ -159,13 +165,15 @@ Part CodedPages::open(weir_kv_side side, int64_t head, int64_t position)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-void each_written(weir_kv_pair formats, const Rows &k, const Rows &v,
-                  const std::function<void(const std::string &how, CodedPages &)> &then)
+void each_written(
+    weir_kv_pair formats, const Rows &k, const Rows &v,
+    const std::function<void(const std::string &how, CodedPages &)> &then
+)
 {
     if (k.n != v.n) throw Broken("keys and values have different numbers of rows");
     each_row(WEIR_OP_KV_WRITE, [&](Row *row) {
-        CodedPages               pages(formats, 1, k.dim, v.dim, k.n);
-        const weir_kv_segment    all = pages.segment(k.n, 0);
+        CodedPages pages(formats, 1, k.dim, v.dim, k.n);
+        const weir_kv_segment all = pages.segment(k.n, 0);
         const weir_kv_write_args args = {
             k.values.data(), v.values.data(), &all,  1,         1,         k.dim,
             v.dim,           k.dim,           v.dim, formats.k, formats.v, {}
@@ -185,11 +193,13 @@ static Rows behind_dropped(const Rows &rows)
     return spread;
 }
 
-void each_compacted(weir_kv_pair formats, const Rows &k, const Rows &v,
-                    const std::function<void(const std::string &how, CodedPages &)> &then)
+void each_compacted(
+    weir_kv_pair formats, const Rows &k, const Rows &v,
+    const std::function<void(const std::string &how, CodedPages &)> &then
+)
 {
-    const Rows           all_k = behind_dropped(k), all_v = behind_dropped(v);
-    const auto           n_keep = static_cast<int32_t>(k.n);
+    const Rows all_k = behind_dropped(k), all_v = behind_dropped(v);
+    const auto n_keep = static_cast<int32_t>(k.n);
     std::vector<int32_t> keep;
     for (int32_t i = 0; i < n_keep; i++) keep.push_back(2 * i + 1);
     each_row(WEIR_OP_KV_COMPACT, [&](Row *row) {
@@ -208,7 +218,8 @@ void each_compacted(weir_kv_pair formats, const Rows &k, const Rows &v,
 
 void each_read(
     const CodedPages &pages, int64_t n,
-    const std::function<void(const std::string &how, const Floats &k, const Floats &v)> &then)
+    const std::function<void(const std::string &how, const Floats &k, const Floats &v)> &then
+)
 {
     each_row(WEIR_OP_KV_READ, [&](Row *row) {
         Floats k(static_cast<size_t>(n * pages.key_dim), NAN),
@@ -231,14 +242,16 @@ void each_read(
     });
 }
 
-void each_attended(const CodedPages &pages, const Floats &q, int64_t position, int64_t window,
-                   const std::function<void(const std::string &how, const Floats &out)> &then)
+void each_attended(
+    const CodedPages &pages, const Floats &q, int64_t position, int64_t window,
+    const std::function<void(const std::string &how, const Floats &out)> &then
+)
 {
     const int64_t n_heads = static_cast<int64_t>(q.size()) / pages.key_dim;
     if (n_heads % pages.n_heads != 0) throw Broken("query heads are not a multiple of KV heads");
     const weir_kv_segment last = pages.segment(1, position);
     each_row(WEIR_OP_ATTENTION, [&](Row *row) {
-        Floats              out(static_cast<size_t>(n_heads * pages.value_dim), NAN);
+        Floats out(static_cast<size_t>(n_heads * pages.value_dim), NAN);
         weir_attention_args args = {};
         args.out = out.data(), args.q = q.data(), args.segments = &last, args.n_segments = 1;
         args.n_heads = n_heads, args.n_kv_heads = pages.n_heads, args.key_dim = pages.key_dim,

@@ -24,14 +24,14 @@ std::string input_of(const std::string &what)
 /* A row as the files keep it: plain values, or blocks of a scale and their codes. */
 Floats stored_bytes(CodedPages *pages, weir_kv_side side, int64_t n, int64_t dim)
 {
-    Floats               bytes;
+    Floats bytes;
     const weir_kv_format format = side == WEIR_KV_K ? pages->formats.k : pages->formats.v;
-    const auto           half = [&](uint32_t x) {
+    const auto half = [&](uint32_t x) {
         bytes.push_back(static_cast<float>(x & 255));
         bytes.push_back(static_cast<float>(x >> 8));
     };
     for (int64_t t = 0; t < n; t++) {
-        const Part    part = pages->coded(side, 0, t);
+        const Part part = pages->coded(side, 0, t);
         const int64_t token = t % WEIR_PAGE_TOKENS;
         for (int64_t d = 0; d < dim; d++) {
             if (weir_kv_scheme_of(format) == WEIR_KV_PLAIN) {
@@ -43,7 +43,8 @@ Floats stored_bytes(CodedPages *pages, weir_kv_side side, int64_t n, int64_t dim
                 bytes.push_back(static_cast<float>(part.code(token, d)));
             else if (d % 32 < 16)
                 bytes.push_back(
-                    static_cast<float>(part.code(token, d) | part.code(token, d + 16) << 4));
+                    static_cast<float>(part.code(token, d) | part.code(token, d + 16) << 4)
+                );
         }
     }
     return bytes;
@@ -52,20 +53,23 @@ Floats stored_bytes(CodedPages *pages, weir_kv_side side, int64_t n, int64_t dim
 } // namespace
 
 /* F.dN.bytes and F.dN.rows of rowsN. */
-void run_stored_rows(Codec *codec, const std::string &what, weir_kv_format format,
-                     const Names &tensors)
+void run_stored_rows(
+    Codec *codec, const std::string &what, weir_kv_format format, const Names &tensors
+)
 {
     if (const std::string why = codec->refused(input_of(what), format); !why.empty())
         return codec->skip(what, why);
     codec->run(what, tensors, [&](Check *check) {
-        const Rows    x = codec->rows(input_of(what));
+        const Rows x = codec->rows(input_of(what));
         const int64_t row_bytes = weir_kv_scheme_of(format) == WEIR_KV_PLAIN
                                       ? 2 * x.dim
                                       : x.dim / 32 * (2 + 4 * weir_kv_bits(format));
-        const auto    compare_bytes = [&](const std::string &how, CodedPages &pages) {
+        const auto compare_bytes = [&](const std::string &how, CodedPages &pages) {
             for (const weir_kv_side side : sides)
-                codec->compare(check, how + side_of(side), what + ".bytes", { x.n, row_bytes },
-                                  stored_bytes(&pages, side, x.n, x.dim));
+                codec->compare(
+                    check, how + side_of(side), what + ".bytes", { x.n, row_bytes },
+                    stored_bytes(&pages, side, x.n, x.dim)
+                );
         };
         each_compacted({ format, format }, x, x, compare_bytes);
         each_written({ format, format }, x, x, [&](const std::string &how, CodedPages &pages) {
@@ -78,22 +82,27 @@ void run_stored_rows(Codec *codec, const std::string &what, weir_kv_format forma
     });
 }
 
-void run_row_effect(Codec *codec, const std::string &name, weir_kv_format format,
-                    const Names &tensors)
+void run_row_effect(
+    Codec *codec, const std::string &name, weir_kv_format format, const Names &tensors
+)
 {
     if (const std::string why = codec->refused("att.k", format); !why.empty())
         return codec->skip(name + ".effect", why);
     codec->run(name + ".effect", tensors, [&](Check *check) {
         const Attended att(*codec);
         each_written({ format, format }, att.k, att.v, [&](const std::string &, CodedPages &pages) {
-            each_attended(pages, att.q.values, att.k.n - 1, 0,
-                          [&](const std::string &how, const Floats &out) {
-                              check_effect(codec, check, how, name, att, out);
-                          });
-            each_read(pages, att.k.n,
-                      [&](const std::string &how, const Floats &k, const Floats &v) {
-                          check_decoded(codec, check, how, name, att, k, v);
-                      });
+            each_attended(
+                pages, att.q.values, att.k.n - 1, 0,
+                [&](const std::string &how, const Floats &out) {
+                    check_effect(codec, check, how, name, att, out);
+                }
+            );
+            each_read(
+                pages, att.k.n,
+                [&](const std::string &how, const Floats &k, const Floats &v) {
+                    check_decoded(codec, check, how, name, att, k, v);
+                }
+            );
         });
     });
 }
@@ -103,7 +112,7 @@ void run_sine_block(Codec *codec)
 {
     const json_t *const fields = codec->fields("sine_block");
     codec->run("sine_block", {}, [&](Check *check) {
-        const char   *key;
+        const char *key;
         const json_t *list;
         json_object_foreach(const_cast<json_t *>(fields), key, list)
         {
@@ -115,13 +124,15 @@ void run_sine_block(Codec *codec)
             for (size_t i = 0; i < json_array_size(list); i++)
                 want.push_back(static_cast<float>(json_number_value(json_array_get(list, i))));
             const int64_t block = 2 + 4 * weir_kv_bits(format);
-            Rows          x = { {}, 1, static_cast<int64_t>(want.size()) / block * 32 };
+            Rows x = { {}, 1, static_cast<int64_t>(want.size()) / block * 32 };
             for (int64_t i = 0; i < x.dim; i++)
                 x.values.push_back(static_cast<float>(std::sin(static_cast<double>(i))));
             each_written({ format, format }, x, x, [&](const std::string &how, CodedPages &pages) {
                 for (const weir_kv_side side : sides)
-                    check->close(how + side_of(side) + " " + key,
-                                 stored_bytes(&pages, side, 1, x.dim), want, {});
+                    check->close(
+                        how + side_of(side) + " " + key, stored_bytes(&pages, side, 1, x.dim), want,
+                        {}
+                    );
             });
         }
     });
@@ -146,8 +157,9 @@ Rows with_column(const Rows &x, float first)
     Rows out = { {}, x.n, x.dim + 1 };
     for (int64_t t = 0; t < x.n; t++) {
         out.values.push_back(first);
-        out.values.insert(out.values.end(), x.values.begin() + t * x.dim,
-                          x.values.begin() + (t + 1) * x.dim);
+        out.values.insert(
+            out.values.end(), x.values.begin() + t * x.dim, x.values.begin() + (t + 1) * x.dim
+        );
     }
     return out;
 }
@@ -164,63 +176,74 @@ Floats without_column(const Floats &x, int64_t dim)
 
 /* F.row.dN and F.tensor.dN: .bytes, .scale and .rows of rowsN. Pages have a scale per row; a column
  * that holds the largest value of all makes it the tensor's. */
-void run_float8_rows(Codec *codec, const std::string &what, weir_kv_format format,
-                     const Names &tensors)
+void run_float8_rows(
+    Codec *codec, const std::string &what, weir_kv_format format, const Names &tensors
+)
 {
     const bool whole = what.find(".tensor.") != std::string::npos;
     if (const std::string why = codec->refused(input_of(what), format, whole); !why.empty())
         return codec->skip(what, why);
     codec->run(what, tensors, [&](Check *check) {
         const Rows x = codec->rows(input_of(what));
-        float      largest = 0;
+        float largest = 0;
         for (const float value : x.values) largest = std::max(largest, std::fabs(value));
         const Rows written = whole ? with_column(x, largest) : x;
         each_written(
-            { format, format }, written, written, [&](const std::string &how, CodedPages &pages) {
+            { format, format }, written, written,
+            [&](const std::string &how, CodedPages &pages) {
                 for (const weir_kv_side side : sides) {
                     Floats codes, scales;
                     for (int64_t t = 0; t < x.n; t++) {
                         const Part part = pages.coded(side, 0, t);
                         scales.push_back(
-                            weir_f32_from_bits(part.scale(t % WEIR_PAGE_TOKENS, 0).get()));
+                            weir_f32_from_bits(part.scale(t % WEIR_PAGE_TOKENS, 0).get())
+                        );
                         for (int64_t d = whole; d < written.dim; d++)
                             codes.push_back(static_cast<float>(part.code(t % WEIR_PAGE_TOKENS, d)));
                     }
-                    codec->compare(check, how + side_of(side), what + ".bytes", { x.n, x.dim },
-                                   codes);
+                    codec->compare(
+                        check, how + side_of(side), what + ".bytes", { x.n, x.dim }, codes
+                    );
                     if (whole) {
                         check->close(how + " scales", scales, Floats(scales.size(), scales[0]), {});
                         scales.resize(1);
                     }
-                    codec->compare(check, how + side_of(side), what + ".scale",
-                                   { static_cast<int64_t>(scales.size()) }, scales);
+                    codec->compare(
+                        check, how + side_of(side), what + ".scale",
+                        { static_cast<int64_t>(scales.size()) }, scales
+                    );
                 }
                 each_read(
-                    pages, x.n, [&](const std::string &read, const Floats &k, const Floats &v) {
+                    pages, x.n,
+                    [&](const std::string &read, const Floats &k, const Floats &v) {
                         for (const Floats *rows : { &k, &v })
-                            codec->compare(check, read + (rows == &k ? " K" : " V"), what + ".rows",
-                                           { x.n, x.dim },
-                                           whole ? without_column(*rows, written.dim) : *rows);
-                    });
-            });
+                            codec->compare(
+                                check, read + (rows == &k ? " K" : " V"), what + ".rows",
+                                { x.n, x.dim }, whole ? without_column(*rows, written.dim) : *rows
+                            );
+                    }
+                );
+            }
+        );
     });
 }
 
 /* F.cases.bytes: codes of F.cases.x under a scale of 1. Rows that begin with the highest value have
  * this scale: the kernels code what is not above it. */
-void run_float8_codes(Codec *codec, const std::string &what, weir_kv_format format,
-                      const Names &tensors)
+void run_float8_codes(
+    Codec *codec, const std::string &what, weir_kv_format format, const Names &tensors
+)
 {
     codec->run(what, tensors, [&](Check *check) {
-        const Shape  shape = codec->file->tensors.need_shape(what + ".x", 1);
+        const Shape shape = codec->file->tensors.need_shape(what + ".x", 1);
         const Floats x = codec->values(what + ".x", shape),
                      want = codec->values(what + ".bytes", shape);
         std::vector<uint8_t> codes(x.size());
         weir_kv_float8_encode(format, codes.data(), 1, x.data(), shape[0]);
         codec->compare(check, "codec", what + ".bytes", shape, Floats(codes.begin(), codes.end()));
         const float highest = highest_of(format);
-        Rows        rows = { {}, 0, 32 };
-        Floats      wanted;
+        Rows rows = { {}, 0, 32 };
+        Floats wanted;
         for (size_t i = 0; i < x.size(); i++) {
             if (!(std::fabs(x[i]) <= highest)) continue;
             if (rows.values.size() % 32 == 0) rows.values.push_back(highest);
@@ -231,24 +254,27 @@ void run_float8_codes(Codec *codec, const std::string &what, weir_kv_format form
         rows.values.resize(static_cast<size_t>(rows.n * 32));
         if (rows.n == 0) return;
         each_written(
-            { format, format }, rows, rows, [&](const std::string &how, CodedPages &pages) {
+            { format, format }, rows, rows,
+            [&](const std::string &how, CodedPages &pages) {
                 for (const weir_kv_side side : sides) {
                     Floats got;
                     for (int64_t i = 0; got.size() < wanted.size(); i++)
                         if (i % 32 != 0)
-                            got.push_back(
-                                static_cast<float>(pages.coded(side, 0, i / 32)
-                                                       .code(i / 32 % WEIR_PAGE_TOKENS, i % 32)));
+                            got.push_back(static_cast<float>(
+                                pages.coded(side, 0, i / 32).code(i / 32 % WEIR_PAGE_TOKENS, i % 32)
+                            ));
                     check->close(how + side_of(side) + " " + what + ".bytes", got, wanted, {});
                 }
-            });
+            }
+        );
     });
 }
 
 /* F.table: the value of every code, 0 where it has none; read from a page that holds the codes, and
  * coded back. */
-void run_float8_table(Codec *codec, const std::string &what, weir_kv_format format,
-                      const Names &tensors)
+void run_float8_table(
+    Codec *codec, const std::string &what, weir_kv_format format, const Names &tensors
+)
 {
     codec->run(what, tensors, [&](Check *check) {
         enum { CODES = 256 };
@@ -282,7 +308,7 @@ void run_float8_special(Codec *codec, const std::string &name, weir_kv_format fo
     const json_t *const fields = codec->fields(name);
     codec->run(name, {}, [&](Check *check) {
         const auto listed = [fields](const char *key) {
-            const json_t *const  list = json_object_get(fields, key);
+            const json_t *const list = json_object_get(fields, key);
             std::vector<int32_t> codes;
             if (!json_is_array(list))
                 throw Broken(std::string("the case has no list \"") + key + "\"");
@@ -298,8 +324,10 @@ void run_float8_special(Codec *codec, const std::string &name, weir_kv_format fo
         }
         check->equal("nan", nan, listed("nan"));
         check->equal("inf", infinite, listed("inf"));
-        check->close("largest", { highest_of(format) },
-                     { static_cast<float>(number_at(fields, "largest", NAN)) }, {});
+        check->close(
+            "largest", { highest_of(format) },
+            { static_cast<float>(number_at(fields, "largest", NAN)) }, {}
+        );
     });
 }
 

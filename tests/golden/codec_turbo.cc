@@ -60,13 +60,13 @@ struct Stored {
 
 Stored stored(CodedPages *pages, weir_kv_side side, const Rows &x, const std::vector<double> &q)
 {
-    Stored               out;
+    Stored out;
     const weir_kv_format format = pages->formats.k;
     for (int64_t t = 0; t < x.n; t++) {
-        const Part    part = pages->coded(side, 0, t);
+        const Part part = pages->coded(side, 0, t);
         const int64_t token = t % WEIR_PAGE_TOKENS;
-        const auto    scale = static_cast<uint16_t>(part.scale(token, 0).get());
-        double        dot = 0;
+        const auto scale = static_cast<uint16_t>(part.scale(token, 0).get());
+        double dot = 0;
         for (int64_t d = 0; d < x.dim; d++) {
             const uint32_t code = part.code(token, d);
             out.codes.push_back(static_cast<float>(code));
@@ -88,28 +88,36 @@ void run_turbo(Codec *codec, const std::string &what, weir_kv_format format, con
     if (const std::string why = codec->refused(input + ".x", format); !why.empty())
         return codec->skip(what, why);
     codec->run(what, tensors, [&](Check *check) {
-        const Rows   x = codec->rows(input + ".x");
+        const Rows x = codec->rows(input + ".x");
         const Floats sign = signs(*codec, input + ".sign", x.dim);
-        const Rows   k = { exchanged(x.values, sign, WEIR_KV_K), x.n, x.dim },
+        const Rows k = { exchanged(x.values, sign, WEIR_KV_K), x.n, x.dim },
                    v = { exchanged(x.values, sign, WEIR_KV_V), x.n, x.dim };
-        const int                 bits = weir_kv_bits(format);
+        const int bits = weir_kv_bits(format);
         const std::vector<double> q = turned_exactly(codec->values(input + ".q", { x.dim }), sign);
         each_written({ format, format }, k, v, [&](const std::string &how, CodedPages &pages) {
             for (const weir_kv_side side : sides) {
-                const Stored      got = stored(&pages, side, x, q);
+                const Stored got = stored(&pages, side, x, q);
                 const std::string at = how + (side == WEIR_KV_K ? " K" : " V");
-                codec->compare(check, at, what + ".codes", { x.n, x.dim * bits / 8 },
-                               bit_stream(got.codes, bits));
+                codec->compare(
+                    check, at, what + ".codes", { x.n, x.dim * bits / 8 },
+                    bit_stream(got.codes, bits)
+                );
                 codec->compare(check, at, what + ".scale", { x.n }, got.scale);
                 codec->compare(check, at, what + ".dot", { x.n }, got.dot);
             }
-            each_read(pages, x.n,
-                      [&](const std::string &read, const Floats &read_k, const Floats &read_v) {
-                          codec->compare(check, read + " K", what + ".rows", { x.n, x.dim },
-                                         exchanged(read_k, sign, WEIR_KV_K));
-                          codec->compare(check, read + " V", what + ".rows", { x.n, x.dim },
-                                         exchanged(read_v, sign, WEIR_KV_V));
-                      });
+            each_read(
+                pages, x.n,
+                [&](const std::string &read, const Floats &read_k, const Floats &read_v) {
+                    codec->compare(
+                        check, read + " K", what + ".rows", { x.n, x.dim },
+                        exchanged(read_k, sign, WEIR_KV_K)
+                    );
+                    codec->compare(
+                        check, read + " V", what + ".rows", { x.n, x.dim },
+                        exchanged(read_v, sign, WEIR_KV_V)
+                    );
+                }
+            );
         });
     });
 }
@@ -121,34 +129,41 @@ void run_turbo_rotation(Codec *codec, const std::string &what, const Names &tens
         return codec->skip(what, why);
     codec->run(what, tensors, [&](Check *check) {
         const Rows x = codec->rows(what + ".x");
-        codec->compare(check, "codec", what + ".rotated", { x.n, x.dim },
-                       turned(x.values, signs(*codec, what + ".sign", x.dim)));
+        codec->compare(
+            check, "codec", what + ".rotated", { x.n, x.dim },
+            turned(x.values, signs(*codec, what + ".sign", x.dim))
+        );
     });
 }
 
-void run_turbo_effect(Codec *codec, const std::string &name, weir_kv_format format,
-                      const Names &tensors)
+void run_turbo_effect(
+    Codec *codec, const std::string &name, weir_kv_format format, const Names &tensors
+)
 {
     if (const std::string why = codec->refused("att.k", format); !why.empty())
         return codec->skip(name + ".effect", why);
     codec->run(name + ".effect", tensors, [&](Check *check) {
         const Attended att(*codec);
-        const Floats   sign_k = signs(*codec, "turbo.att.sign_k", att.k.dim),
+        const Floats sign_k = signs(*codec, "turbo.att.sign_k", att.k.dim),
                      sign_v = signs(*codec, "turbo.att.sign_v", att.v.dim);
         const Rows k = { exchanged(att.k.values, sign_k, WEIR_KV_K), att.k.n, att.k.dim },
                    v = { exchanged(att.v.values, sign_v, WEIR_KV_V), att.v.n, att.v.dim };
         each_written({ format, format }, k, v, [&](const std::string &, CodedPages &pages) {
-            each_attended(pages, exchanged(att.q.values, sign_k, WEIR_KV_K), k.n - 1, 0,
-                          [&](const std::string &how, const Floats &out) {
-                              check_effect(codec, check, how, name, att,
-                                           exchanged(out, sign_v, WEIR_KV_V));
-                          });
-            each_read(pages, k.n,
-                      [&](const std::string &how, const Floats &read_k, const Floats &read_v) {
-                          check_decoded(codec, check, how, name, att,
-                                        exchanged(read_k, sign_k, WEIR_KV_K),
-                                        exchanged(read_v, sign_v, WEIR_KV_V));
-                      });
+            each_attended(
+                pages, exchanged(att.q.values, sign_k, WEIR_KV_K), k.n - 1, 0,
+                [&](const std::string &how, const Floats &out) {
+                    check_effect(codec, check, how, name, att, exchanged(out, sign_v, WEIR_KV_V));
+                }
+            );
+            each_read(
+                pages, k.n,
+                [&](const std::string &how, const Floats &read_k, const Floats &read_v) {
+                    check_decoded(
+                        codec, check, how, name, att, exchanged(read_k, sign_k, WEIR_KV_K),
+                        exchanged(read_v, sign_v, WEIR_KV_V)
+                    );
+                }
+            );
         });
     });
 }
@@ -157,8 +172,8 @@ void run_turbo_effect(Codec *codec, const std::string &name, weir_kv_format form
 void run_metadata(Codec *codec)
 {
     const json_t *const errors = json_object_get(codec->fields("lloyd_max"), "mse");
-    const char         *bits;
-    const json_t       *want;
+    const char *bits;
+    const json_t *want;
     if (json_object_size(errors) == 0)
         return codec->run("lloyd_max", {}, [](Check *check) {
             check->fail("the case has no errors of books (\"mse\")");
@@ -166,24 +181,27 @@ void run_metadata(Codec *codec)
     json_object_foreach(const_cast<json_t *>(errors), bits, want)
     {
         const weir_kv_format format = weir_kv_format_named((std::string("turbo") + bits).c_str());
-        const std::string    label = std::string("lloyd_max.") + bits;
+        const std::string label = std::string("lloyd_max.") + bits;
         if (format == WEIR_KV_FORMAT_COUNT || weir_kv_scheme_of(format) != WEIR_KV_TURBO) {
             codec->skip(label, "the engine has no book of so many bits");
             continue;
         }
         codec->run(label, {}, [&](Check *check) {
             const double steps_per_unit = 20000, ends = 9;
-            double       sum = 0;
+            double sum = 0;
             for (double z = -ends; z <= ends; z += 1 / steps_per_unit) {
                 double least = INFINITY;
                 for (uint32_t code = 0; code < 1u << weir_kv_bits(format); code++)
-                    least = std::min(least, std::fabs(z - static_cast<double>(
-                                                              weir_kv_value(format, code, 1, 0))));
+                    least = std::min(
+                        least, std::fabs(z - static_cast<double>(weir_kv_value(format, code, 1, 0)))
+                    );
                 sum += least * least * std::exp(-z * z / 2);
             }
             const double error = sum / steps_per_unit / std::sqrt(2 * M_PI);
-            check->close("mse", { static_cast<float>(error) },
-                         { static_cast<float>(json_number_value(want)) }, { 0, 6e-7, 0 });
+            check->close(
+                "mse", { static_cast<float>(error) },
+                { static_cast<float>(json_number_value(want)) }, { 0, 6e-7, 0 }
+            );
         });
     }
 }

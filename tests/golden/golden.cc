@@ -13,7 +13,7 @@ namespace golden {
 
 std::string format(const char *text, ...)
 {
-    char    out[2048];
+    char out[2048];
     va_list list;
     va_start(list, text);
     vsnprintf(out, sizeof out, text, list);
@@ -28,7 +28,7 @@ bool number_after(const std::string &text, const std::string &word, double *out)
     for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
         if (at > 0 && isalnum(static_cast<unsigned char>(text[at - 1]))) continue;
         const char *const from = text.c_str() + at + word.size();
-        char             *end;
+        char *end;
         *out = strtod(from, &end);
         if (end != from) return true;
     }
@@ -38,7 +38,7 @@ bool number_after(const std::string &text, const std::string &word, double *out)
 Tolerance Tolerance::parse(const std::string &text)
 {
     Tolerance t;
-    double    value;
+    double value;
     if (number_after(text, "rtol ", &value)) t.rtol = value;
     if (number_after(text, "atol ", &value)) t.atol = value;
     return t;
@@ -49,8 +49,10 @@ void Check::fail(const std::string &why)
     if (why_.empty()) why_ = why.empty() ? "failed" : why;
 }
 
-void Check::close(const std::string &what, const std::vector<float> &got,
-                  const std::vector<float> &want, const Tolerance &tolerance)
+void Check::close(
+    const std::string &what, const std::vector<float> &got, const std::vector<float> &want,
+    const Tolerance &tolerance
+)
 {
     if (got.size() != want.size())
         return fail(format("%s has %zu values, want %zu", what.c_str(), got.size(), want.size()));
@@ -74,16 +76,19 @@ void Check::close(const std::string &what, const std::vector<float> &got,
     }
     compared_ += got.size();
     if (worst > 1)
-        fail(format("%s: value %zu is %.9g, want %.9g (%.1f times the tolerance)", what.c_str(), at,
-                    static_cast<double>(got[at]), static_cast<double>(want[at]), worst));
+        fail(format(
+            "%s: value %zu is %.9g, want %.9g (%.1f times the tolerance)", what.c_str(), at,
+            static_cast<double>(got[at]), static_cast<double>(want[at]), worst
+        ));
     if (worst > worst_) {
         worst_ = worst;
         worst_name_ = what;
     }
 }
 
-void Check::equal(const std::string &what, const std::vector<int32_t> &got,
-                  const std::vector<int32_t> &want)
+void Check::equal(
+    const std::string &what, const std::vector<int32_t> &got, const std::vector<int32_t> &want
+)
 {
     if (got.size() != want.size())
         return fail(format("%s has %zu values, want %zu", what.c_str(), got.size(), want.size()));
@@ -96,8 +101,9 @@ void Check::equal(const std::string &what, const std::vector<int32_t> &got,
 std::string Check::summary() const
 {
     if (worst_ == 0) return format("%zu values, all equal", compared_);
-    return format("%zu values, worst error %.2g of the tolerance (%s)", compared_, worst_,
-                  worst_name_.c_str());
+    return format(
+        "%zu values, worst error %.2g of the tolerance (%s)", compared_, worst_, worst_name_.c_str()
+    );
 }
 
 /* ---- cases ----------------------------------------------------------------------------------- */
@@ -220,7 +226,7 @@ std::vector<float> Tensors::floats(const std::string &name) const
 {
     const weir_tensor *const tensor = find(name);
     if (tensor == nullptr) return {};
-    const int64_t      n = count(*tensor);
+    const int64_t n = count(*tensor);
     std::vector<float> out(static_cast<size_t>(n));
     switch (tensor->dtype) {
     case WEIR_U8:
@@ -247,8 +253,10 @@ const weir_tensor &Tensors::need(const std::string &name, weir_dtype dtype) cons
     const weir_tensor *const tensor = find(name);
     if (tensor == nullptr) throw Broken("there is no tensor " + name);
     if (tensor->dtype != dtype)
-        throw Broken(name + " is " + weir_dtype_of(tensor->dtype).name + ", want " +
-                     weir_dtype_of(dtype).name);
+        throw Broken(
+            name + " is " + weir_dtype_of(tensor->dtype).name + ", want " +
+            weir_dtype_of(dtype).name
+        );
     return *tensor;
 }
 
@@ -277,31 +285,35 @@ std::vector<int64_t> Tensors::need_shape(const std::string &name, size_t n_dims)
     return out;
 }
 
-std::vector<float> Tensors::need_floats(const std::string          &name,
-                                        const std::vector<int64_t> &want) const
+std::vector<float> Tensors::need_floats(const std::string &name, const std::vector<int64_t> &want)
+    const
 {
     const std::vector<int64_t> got = need_shape(name, want.size());
     for (size_t i = 0; i < want.size(); i++)
         if (got[i] != want[i])
-            throw Broken(format("%s has %lld in dimension %zu, want %lld", name.c_str(),
-                                static_cast<long long>(got[i]), i,
-                                static_cast<long long>(want[i])));
+            throw Broken(format(
+                "%s has %lld in dimension %zu, want %lld", name.c_str(),
+                static_cast<long long>(got[i]), i, static_cast<long long>(want[i])
+            ));
     return need_floats(name);
 }
 
 /* ---- reference values ------------------------------------------------------------------------ */
 
-void Reference::compare(Check *check, const std::string &name, const std::vector<float> &got,
-                        const std::string &how)
+void Reference::compare(
+    Check *check, const std::string &name, const std::vector<float> &got, const std::string &how
+)
 {
     mark(name);
     if (tensors.has(name))
-        check->close(how.empty() ? name : how + " " + name, got, tensors.floats(name),
-                     tolerance(name));
+        check->close(
+            how.empty() ? name : how + " " + name, got, tensors.floats(name), tolerance(name)
+        );
 }
 
-void Reference::compare(Check *check, const std::string &name, const std::vector<int32_t> &got,
-                        const std::string &how)
+void Reference::compare(
+    Check *check, const std::string &name, const std::vector<int32_t> &got, const std::string &how
+)
 {
     mark(name);
     if (tensors.has(name))
@@ -320,8 +332,9 @@ std::vector<std::string> Reference::left() const
 
 namespace fs = std::filesystem;
 
-static void collect(const fs::path &folder, std::set<fs::path> *entered,
-                    std::vector<std::string> *out)
+static void collect(
+    const fs::path &folder, std::set<fs::path> *entered, std::vector<std::string> *out
+)
 {
     std::error_code error;
     if (!entered->insert(fs::canonical(folder, error)).second || error) return;
@@ -336,7 +349,7 @@ static void collect(const fs::path &folder, std::set<fs::path> *entered,
 
 std::vector<std::string> all_files(const std::string &folder)
 {
-    std::set<fs::path>       entered;
+    std::set<fs::path> entered;
     std::vector<std::string> out;
     collect(folder, &entered, &out);
     std::sort(out.begin(), out.end());

@@ -14,8 +14,8 @@ weir_stream *stream()
     };
     static std::unique_ptr<weir_stream, Close> one;
     if (one) return one.get();
-    weir_stream              *opened = nullptr;
-    weir_error                error = {};
+    weir_stream *opened = nullptr;
+    weir_error error = {};
     const weir_stream_options options = {};
     if (weir_stream_open(&opened, &options, &error) != WEIR_OK) throw Broken(error.text);
     one.reset(opened);
@@ -47,7 +47,7 @@ void each_row(weir_op op, const std::function<void(Row *)> &body)
 Weight::Weight(const std::vector<float> &values, int64_t n_out, int64_t n_in)
 {
     const weir_matrix_source source = { values.data(), n_out, n_in, WEIR_F32 };
-    weir_error               error = {};
+    weir_error error = {};
     if (weir_weight_plan(&weight_, stream(), &source, WEIR_ACTIVATIONS_F32, &error) != WEIR_OK)
         throw Broken(error.text);
     memory_ = std::aligned_alloc(64, (weight_.bytes + 63) / 64 * 64);
@@ -68,7 +68,7 @@ std::vector<float> multiply(const std::vector<float> &x, const Weight &weight)
     const int64_t n_in = weight.get()->n_in, n_out = weight.get()->n_out,
                   n_rows = static_cast<int64_t>(x.size()) / n_in;
     std::vector<float> out(static_cast<size_t>(n_rows * n_out));
-    weir_matmul_args   args = {};
+    weir_matmul_args args = {};
     args.x = x.data();
     args.n_rows = n_rows;
     args.n_in = args.x_stride = n_in;

@@ -17,13 +17,13 @@ class Row {
   public:
     explicit Row(const weir_kernel *kernel) : kernel_(kernel) {}
     std::string name() const { return kernel_->name; }
-    bool        ran() const { return ran_; }
+    bool ran() const { return ran_; }
     /* Throws Broken when the kernel fails; false when it does not take these arguments. */
     bool run(const void *args);
 
   private:
     const weir_kernel *kernel_;
-    bool               ran_ = false;
+    bool ran_ = false;
 };
 
 /* Calls `body` for every kernel of the op; it builds fresh outputs, calls run and compares. Throws
@@ -36,12 +36,12 @@ class Weight {
     Weight(const std::vector<float> &values, int64_t n_out, int64_t n_in);
     ~Weight();
     Weight(const Weight &) = delete;
-    Weight            &operator=(const Weight &) = delete;
+    Weight &operator=(const Weight &) = delete;
     const weir_weight *get() const { return &weight_; }
 
   private:
     weir_weight weight_ = {};
-    void       *memory_ = nullptr;
+    void *memory_ = nullptr;
 };
 
 /* x [n_rows, n_in] times each weight, by dispatch. */

@@ -23,18 +23,18 @@ const Group groups[] = {
 std::vector<std::string> wanted_cases(const KvFile &file)
 {
     std::vector<std::string> labels;
-    const char              *name;
-    const json_t            *ignored;
-    json_object_foreach(json_object_get(const_cast<json_t *>(file.entry), "cases"), name,
-                        ignored) if (file.counts->wants(file.label(name)))
-        labels.push_back(file.label(name));
+    const char *name;
+    const json_t *ignored;
+    json_object_foreach(
+        json_object_get(const_cast<json_t *>(file.entry), "cases"), name, ignored
+    ) if (file.counts->wants(file.label(name))) labels.push_back(file.label(name));
     return labels;
 }
 
 void run_file(KvFile *file, const std::string &data)
 {
     const std::string stem = file->name.substr(0, file->name.find('_'));
-    const Group      *group = nullptr;
+    const Group *group = nullptr;
     for (const Group &one : groups)
         if (stem == one.stem) group = &one;
     if (!json_is_object(json_object_get(file->entry, "cases")) ||
@@ -43,8 +43,9 @@ void run_file(KvFile *file, const std::string &data)
     const std::vector<std::string> labels = wanted_cases(*file);
     if (group == nullptr || group->run == nullptr) {
         for (const std::string &label : labels)
-            file->counts->skip(label, group == nullptr ? "no group of cases of this name is known"
-                                                       : group->absent);
+            file->counts->skip(
+                label, group == nullptr ? "no group of cases of this name is known" : group->absent
+            );
         return;
     }
     std::string why;
@@ -56,16 +57,16 @@ void run_file(KvFile *file, const std::string &data)
 
 void run_index(const std::string &path, Counts *counts)
 {
-    const Document      index(path);
+    const Document index(path);
     const json_t *const files = index["files"];
     if (!json_is_object(files))
         return counts->skip(path, "no index of reference values: there is no object \"files\"");
-    const char   *name;
+    const char *name;
     const json_t *entry;
     json_object_foreach(const_cast<json_t *>(files), name, entry)
     {
         const std::string data = folder_of(path) + "/" + name;
-        KvFile            file = { std::filesystem::path(name).stem().string(), {}, entry, counts };
+        KvFile file = { std::filesystem::path(name).stem().string(), {}, entry, counts };
         counts->known.insert(data);
         try {
             run_file(&file, data);

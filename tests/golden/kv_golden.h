@@ -7,10 +7,10 @@ namespace golden {
 
 /* One file that index.json lists. */
 struct KvFile {
-    std::string   name; /* "attn": the file without its ending */
-    Tensors       tensors;
+    std::string name; /* "attn": the file without its ending */
+    Tensors tensors;
     const json_t *entry; /* { cases, tensors, .. } of index.json, borrowed */
-    Counts       *counts;
+    Counts *counts;
 
     const json_t *fields(const std::string &tensor) const
     {
@@ -18,7 +18,7 @@ struct KvFile {
     }
     /* "tol": { abs, rel, rel_to_max }, or "exact". Throws Broken when there is none to compare
      * with. */
-    Tolerance   tolerance(const std::string &tensor) const;
+    Tolerance tolerance(const std::string &tensor) const;
     std::string label(const std::string &what) const { return "kv/" + name + "/" + what; }
 };
 

@@ -17,10 +17,12 @@ namespace {
 
 int usage(const char *problem)
 {
-    fprintf(stderr,
-            "%s\nusage: bazel run //tests:golden -- --dir DIR [--filter TEXT] [--fetched DIR] "
-            "[--device NAME]\n",
-            problem);
+    fprintf(
+        stderr,
+        "%s\nusage: bazel run //tests:golden -- --dir DIR [--filter TEXT] [--fetched DIR] "
+        "[--device NAME]\n",
+        problem
+    );
     return 2;
 }
 
@@ -48,7 +50,8 @@ bool is_text_file(const std::filesystem::path &place, const std::filesystem::pat
             if (ends_with(name, kind))
                 return std::filesystem::exists(
                     file.parent_path() /
-                    (name.substr(0, name.size() - std::string(kind).size()) + ".tokenizer.json"));
+                    (name.substr(0, name.size() - std::string(kind).size()) + ".tokenizer.json")
+                );
         return false;
     }
     if (file.parent_path() != place) return false;
@@ -64,8 +67,8 @@ bool is_text_file(const std::filesystem::path &place, const std::filesystem::pat
  * tok/, or conversations for real ones. */
 void run_texts(const std::string &folder, const char *fetched, golden::Counts *counts)
 {
-    weir_golden_counts             text;
-    const char *const              filter = counts->filter.c_str();
+    weir_golden_counts text;
+    const char *const filter = counts->filter.c_str();
     const std::vector<std::string> files = golden::all_files(folder);
     for (const std::string &path : golden::find_files(folder, "strings.jsonl")) {
         const std::filesystem::path place = std::filesystem::path(path).parent_path();
@@ -105,7 +108,7 @@ void skip_unknown(const std::string &folder, golden::Counts *counts)
 int main(int argc, char **argv)
 {
     golden::Counts counts;
-    std::string    folder, fetched;
+    std::string folder, fetched;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--dir") == 0 && i + 1 < argc)
             folder = resolve(argv[++i]);

@@ -16,10 +16,10 @@ namespace golden {
 namespace {
 
 struct Case {
-    std::string          model;
+    std::string model;
     std::vector<int32_t> prompt;
-    Reference            want;
-    Check               *check = nullptr;
+    Reference want;
+    Check *check = nullptr;
 };
 
 bool is_gguf(const std::string &file)
@@ -29,7 +29,7 @@ bool is_gguf(const std::string &file)
 
 /* A model open for measuring, with one sequence. */
 struct Open {
-    weir_engine  *engine = nullptr;
+    weir_engine *engine = nullptr;
     weir_sequence sequence = {};
     ~Open()
     {
@@ -39,8 +39,9 @@ struct Open {
     const weir_shape &shape() const { return *weir_model_shape(weir_engine_model(engine)); }
 };
 
-weir_status open_model(Open *open, const std::string &path, const std::string &device,
-                       weir_error *error)
+weir_status open_model(
+    Open *open, const std::string &path, const std::string &device, weir_error *error
+)
 {
     static weir_config config;
     weir_config_default(&config);
@@ -53,23 +54,26 @@ weir_status open_model(Open *open, const std::string &path, const std::string &d
     WEIR_TRY(weir_engine_open_with(&open->engine, &options, error));
     const char *const used = weir_engine_plan_of(open->engine)->device;
     if (device != used)
-        return weir_error_set(error, WEIR_EDEVICE, "asked for %s, computed by %s", device.c_str(),
-                              used);
-    return weir_sequence_open(&open->sequence, weir_engine_store(open->engine),
-                              weir_engine_ledger(open->engine),
-                              weir_model_recurrent_bytes(weir_engine_model(open->engine)), error);
+        return weir_error_set(
+            error, WEIR_EDEVICE, "asked for %s, computed by %s", device.c_str(), used
+        );
+    return weir_sequence_open(
+        &open->sequence, weir_engine_store(open->engine), weir_engine_ledger(open->engine),
+        weir_model_recurrent_bytes(weir_engine_model(open->engine)), error
+    );
 }
 
 struct Seen {
     std::vector<std::vector<float>> hidden; /* per layer + 1, rows appended */
-    std::vector<float>              logits;
-    size_t                          width = 0, n_vocab = 0;
-    size_t                          rows = 0; /* of the step that runs */
+    std::vector<float> logits;
+    size_t width = 0, n_vocab = 0;
+    size_t rows = 0; /* of the step that runs */
 };
 
 /* Runs tokens and collects logits and, when asked, the residual stream. */
-weir_status run(Open *open, const std::vector<int32_t> &tokens, bool one_by_one, Seen *seen,
-                weir_error *error)
+weir_status run(
+    Open *open, const std::vector<int32_t> &tokens, bool one_by_one, Seen *seen, weir_error *error
+)
 {
     seen->width = static_cast<size_t>(open->shape().d_model);
     seen->n_vocab = static_cast<size_t>(open->shape().n_vocab);
@@ -78,10 +82,11 @@ weir_status run(Open *open, const std::vector<int32_t> &tokens, bool one_by_one,
         weir_engine_runner(open->engine),
         [](void *user, int64_t layer, const float *hidden) {
             Seen *const s = static_cast<Seen *>(user);
-            auto       &rows = s->hidden[static_cast<size_t>(layer + 1)];
+            auto &rows = s->hidden[static_cast<size_t>(layer + 1)];
             rows.insert(rows.end(), hidden, hidden + s->rows * s->width);
         },
-        seen);
+        seen
+    );
     weir_evaluation evaluation = {};
     evaluation.tokens = tokens.data();
     evaluation.n_tokens = static_cast<int32_t>(tokens.size());
@@ -91,8 +96,9 @@ weir_status run(Open *open, const std::vector<int32_t> &tokens, bool one_by_one,
     };
     evaluation.visit = [](void *user, int32_t, int32_t n_rows, const float *logits) {
         Seen *const s = static_cast<Seen *>(user);
-        s->logits.insert(s->logits.end(), logits,
-                         logits + static_cast<size_t>(n_rows) * s->n_vocab);
+        s->logits.insert(
+            s->logits.end(), logits, logits + static_cast<size_t>(n_rows) * s->n_vocab
+        );
     };
     evaluation.user = seen;
     const weir_status status =
@@ -113,10 +119,10 @@ std::vector<float> read_memory(const Open &open, const void *memory, size_t n)
  * half-split order. */
 std::vector<float> read_cache(const Open &open, int64_t kv_index, bool keys, bool pairs)
 {
-    const weir_shape    &shape = open.shape();
+    const weir_shape &shape = open.shape();
     const weir_kv_table &table = open.sequence.table;
-    const int64_t        hd = shape.head_dim, heads = shape.n_kv_heads, half = shape.rotary_dim / 2;
-    std::vector<float>   out;
+    const int64_t hd = shape.head_dim, heads = shape.n_kv_heads, half = shape.rotary_dim / 2;
+    std::vector<float> out;
     std::map<const void *, std::vector<float>> pages;
     for (int64_t t = 0; t < table.n_rows; t++)
         for (int64_t g = 0; g < heads; g++)
@@ -127,9 +133,10 @@ std::vector<float> read_cache(const Open &open, int64_t kv_index, bool keys, boo
                     table.pages[(kv_index * heads + g) * table.capacity + t / WEIR_PAGE_TOKENS];
                 auto &page = pages[place];
                 if (page.empty())
-                    page = read_memory(open, place,
-                                       (size_t)weir_kv_bytes(WEIR_KV_F32, WEIR_KV_F32, hd, hd) /
-                                           sizeof(float));
+                    page = read_memory(
+                        open, place,
+                        (size_t)weir_kv_bytes(WEIR_KV_F32, WEIR_KV_F32, hd, hd) / sizeof(float)
+                    );
                 const int64_t at = t % WEIR_PAGE_TOKENS;
                 out.push_back(page[(size_t)(keys ? weir_page_k(at, from, hd)
                                                  : weir_page_v(at, hd, hd) + from)]);
@@ -147,26 +154,27 @@ int64_t head_place(const weir_shape &shape, bool tiled, int64_t h)
 std::vector<float> read_state(const Open &open, const weir_layer_memory &memory, bool tiled)
 {
     const weir_shape &shape = open.shape();
-    const int64_t     tiles = (shape.gdn_v_dim + WEIR_DELTA_LANES - 1) / WEIR_DELTA_LANES;
-    const auto        all =
+    const int64_t tiles = (shape.gdn_v_dim + WEIR_DELTA_LANES - 1) / WEIR_DELTA_LANES;
+    const auto all =
         read_memory(open, open.sequence.recurrent, open.sequence.recurrent_bytes / sizeof(float));
     const float *const state = all.data() + memory.state_offset;
     std::vector<float> out;
     for (int64_t h = 0; h < shape.gdn_v_heads; h++)
         for (int64_t i = 0; i < shape.gdn_k_dim; i++)
             for (int64_t j = 0; j < shape.gdn_v_dim; j++)
-                out.push_back(state[((head_place(shape, tiled, h) * tiles + j / WEIR_DELTA_LANES) *
-                                         shape.gdn_k_dim +
-                                     i) *
-                                        WEIR_DELTA_LANES +
-                                    j % WEIR_DELTA_LANES]);
+                out.push_back(state
+                                  [((head_place(shape, tiled, h) * tiles + j / WEIR_DELTA_LANES) *
+                                        shape.gdn_k_dim +
+                                    i) *
+                                       WEIR_DELTA_LANES +
+                                   j % WEIR_DELTA_LANES]);
     return out;
 }
 
 std::vector<float> read_history(const Open &open, const weir_layer_memory &memory, bool tiled)
 {
     const weir_shape &shape = open.shape();
-    const int64_t     qk = 2 * shape.gdn_k_heads * shape.gdn_k_dim,
+    const int64_t qk = 2 * shape.gdn_k_heads * shape.gdn_k_dim,
                   channels = qk + shape.gdn_v_heads * shape.gdn_v_dim;
     const auto all =
         read_memory(open, open.sequence.recurrent, open.sequence.recurrent_bytes / sizeof(float));
@@ -198,17 +206,19 @@ void check_memory(Case *c, const Open &open, const std::string &when, const std:
     const weir_model *const model = weir_engine_model(open.engine);
     for (int i = 0; i < static_cast<int>(open.shape().n_layers); i++) {
         const weir_layer_memory memory = weir_model_layer_memory(model, i);
-        const weir_block_kv    *kv = weir_model_layer_kv(model, i);
-        const bool              tiled = flag(model, i, "tiled_heads");
-        const auto              name = [&](const char *what) {
+        const weir_block_kv *kv = weir_model_layer_kv(model, i);
+        const bool tiled = flag(model, i, "tiled_heads");
+        const auto name = [&](const char *what) {
             return format("%s.%s.%d", when.c_str(), what, i);
         };
         if (memory.kv_index >= 0) {
-            c->want.compare(c->check, name("k"),
-                            read_cache(open, memory.kv_index, true, kv->rope == WEIR_ROPE_PAIRS),
-                            how);
-            c->want.compare(c->check, name("v"), read_cache(open, memory.kv_index, false, false),
-                            how);
+            c->want.compare(
+                c->check, name("k"),
+                read_cache(open, memory.kv_index, true, kv->rope == WEIR_ROPE_PAIRS), how
+            );
+            c->want.compare(
+                c->check, name("v"), read_cache(open, memory.kv_index, false, false), how
+            );
         }
         if (memory.has_state)
             c->want.compare(c->check, name("state"), read_state(open, memory, tiled), how);
@@ -220,8 +230,8 @@ void check_memory(Case *c, const Open &open, const std::string &when, const std:
 void check_prompt(Case *c, Open *open, bool one_by_one)
 {
     const std::string how = one_by_one ? "token by token:" : "as one prompt:";
-    weir_error        error = {};
-    Seen              seen;
+    weir_error error = {};
+    Seen seen;
     weir_sequence_clear(&open->sequence);
     if (run(open, c->prompt, one_by_one, &seen, &error) != WEIR_OK) throw Broken(error.text);
     c->want.compare(c->check, "prompt.logits", seen.logits, how);
@@ -243,14 +253,15 @@ void check_decode(Case *c, Open *open)
     const std::vector<float> top = c->want.tensors.floats("decode.top_logits");
     if (tokens.empty()) return;
     const size_t n_top = ids.size() / tokens.size();
-    weir_error   error = {};
-    Seen         seen;
+    weir_error error = {};
+    Seen seen;
     if (!top.empty() && top.size() != ids.size())
         throw Broken("decode.top_ids and decode.top_logits have different sizes");
     weir_sequence_clear(&open->sequence);
     if (run(open, c->prompt, false, &seen, &error) != WEIR_OK) throw Broken(error.text);
-    std::vector<float> row(seen.logits.end() - static_cast<ptrdiff_t>(seen.n_vocab),
-                           seen.logits.end());
+    std::vector<float> row(
+        seen.logits.end() - static_cast<ptrdiff_t>(seen.n_vocab), seen.logits.end()
+    );
     for (const char *name : { "decode.tokens", "decode.top_ids", "decode.top_logits" })
         c->want.mark(name);
     for (size_t i = 0; i < tokens.size() && !c->check->failed(); i++) {
@@ -263,8 +274,10 @@ void check_decode(Case *c, Open *open)
             got.push_back(row[static_cast<size_t>(ids[k])]);
             want.push_back(top[k]);
         }
-        c->check->close(format("decode.top_logits of step %zu", i), got, want,
-                        c->want.tolerance("decode.top_logits"));
+        c->check->close(
+            format("decode.top_logits of step %zu", i), got, want,
+            c->want.tolerance("decode.top_logits")
+        );
         Seen step;
         if (run(open, { token }, true, &step, &error) != WEIR_OK) throw Broken(error.text);
         row = step.logits;
@@ -279,7 +292,8 @@ void check_frequencies(Case *c, const Open &open)
     const weir_rope_table *const rope = weir_model_rope(weir_engine_model(open.engine));
     c->want.compare(
         c->check, "inv_freq",
-        std::vector<float>(rope->frequencies, rope->frequencies + open.shape().rotary_dim / 2));
+        std::vector<float>(rope->frequencies, rope->frequencies + open.shape().rotary_dim / 2)
+    );
 }
 
 void check_model(Case *c, Open *open)
@@ -311,19 +325,21 @@ void skip_left(const Case &c, const std::string &name, Counts *counts)
     std::map<std::string, size_t> kinds;
     for (const std::string &tensor : c.want.left()) {
         const size_t first = tensor.find('.');
-        kinds[tensor.compare(0, 6, "trace.") == 0
-                  ? "trace"
-                  : tensor.substr(0, tensor.find('.', first + 1))]++;
+        kinds
+            [tensor.compare(0, 6, "trace.") == 0 ? "trace"
+                                                 : tensor.substr(0, tensor.find('.', first + 1))]++;
     }
     for (const auto &[kind, n] : kinds)
         counts->skip(name + ":" + kind, format("%zu tensors: ", n) + reason_of(kind));
 }
 
-void run_weights(Case *c, const std::string &name, const json_t *document,
-                 const std::string &golden, Counts *counts)
+void run_weights(
+    Case *c, const std::string &name, const json_t *document, const std::string &golden,
+    Counts *counts
+)
 {
-    Open        open;
-    weir_error  error = {};
+    Open open;
+    weir_error error = {};
     std::string why;
     if (!c->want.tensors.open(golden, &why)) return counts->fail(name, why);
     const weir_status status = open_model(&open, c->model, counts->device, &error);
@@ -358,11 +374,13 @@ void know(const std::string &folder, const std::string &file, Counts *counts)
 }
 
 /* Every weight file that one golden file belongs to. */
-void run_file(const std::string &folder, const json_t *document, const std::string &golden,
-              const json_t *entry, Counts *counts)
+void run_file(
+    const std::string &folder, const json_t *document, const std::string &golden,
+    const json_t *entry, Counts *counts
+)
 {
     const json_t *const weights = json_object_get(entry, "weights");
-    const std::string   model_name = folder_name(folder + "/golden.json");
+    const std::string model_name = folder_name(folder + "/golden.json");
     counts->known.insert(folder + "/" + golden);
     if (json_array_size(weights) == 0)
         counts->fail("models/" + model_name + "/" + golden, "golden.json names no weights for it");
@@ -391,10 +409,10 @@ void run_models(const std::string &folder, Counts *counts)
         const std::string name = "models/" + folder_name(path);
         counts->known.insert(path);
         try {
-            const Document      document(path);
+            const Document document(path);
             const json_t *const files = document["files"];
             if (json_object_size(files) == 0) throw Broken("golden.json lists no files");
-            const char   *golden;
+            const char *golden;
             const json_t *entry;
             json_object_foreach(const_cast<json_t *>(files), golden, entry)
                 run_file(folder_of(path), document.root(), golden, entry, counts);

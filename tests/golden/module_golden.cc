@@ -10,9 +10,8 @@ namespace {
 
 struct Operation {
     const char *group; /* "G8" takes "G8" and "G8_dv" */
-    void (*run)(
-        Modules *,
-        const std::string &); /* NULL: the engine has no such operation, `absent` says which */
+    /* NULL: the engine has no such operation, `absent` says which */
+    void (*run)(Modules *, const std::string &);
     const char *absent;
 };
 
@@ -58,10 +57,11 @@ void run_group(Modules *m, const std::string &group)
 /* Tensors that the JSON promises and the file does not hold, and values that no case compared. */
 void account(Modules *m)
 {
-    const char   *name;
+    const char *name;
     const json_t *ignored;
-    json_object_foreach(const_cast<json_t *>(m->values.info), name,
-                        ignored) if (!m->values.tensors.has(name))
+    json_object_foreach(
+        const_cast<json_t *>(m->values.info), name, ignored
+    ) if (!m->values.tensors.has(name))
         m->counts->fail(std::string("modules/") + name, "is in the JSON and not in the file");
     if (!m->counts->filter.empty()) return;
     for (const std::string &left : m->values.left())
@@ -70,10 +70,10 @@ void account(Modules *m)
 
 void run_file(const std::string &path, Counts *counts)
 {
-    const Document    document(path);
+    const Document document(path);
     const std::string data = std::filesystem::path(path).replace_extension(".safetensors").string();
-    Modules           m = { {}, document["dims"], counts };
-    std::string       why;
+    Modules m = { {}, document["dims"], counts };
+    std::string why;
     if (!m.values.tensors.open(data, &why)) throw Broken(why);
     m.values.info = document["tensors"];
     if (!json_is_object(m.values.info)) throw Broken(path + ": there is no object \"tensors\"");
@@ -98,8 +98,8 @@ void run_modules(const std::string &folder, Counts *counts)
 {
     for (const std::string &path : find_files(folder, "modules.json")) {
         counts->known.insert(path);
-        counts->known.insert(
-            std::filesystem::path(path).replace_extension(".safetensors").string());
+        counts->known.insert(std::filesystem::path(path).replace_extension(".safetensors").string()
+        );
         try {
             run_file(path, counts);
         } catch (const std::exception &error) {

@@ -8,9 +8,9 @@
 namespace golden {
 
 struct Modules {
-    Reference     values;
+    Reference values;
     const json_t *dims;
-    Counts       *counts;
+    Counts *counts;
 
     void run(const std::string &name, const std::function<void(Check *)> &body)
     {

@@ -22,10 +22,10 @@ Floats first_rows(const Floats &x, int64_t n, int64_t width)
 
 /* ---- convolution ----------------------------------------------------------------------------- */
 struct Convolution {
-    Reference  *values;
+    Reference *values;
     std::string group;
-    int64_t     n_rows, channels, taps;
-    Floats      u, w;
+    int64_t n_rows, channels, taps;
+    Floats u, w;
 
     Convolution(Reference *v, const std::string &g) : values(v), group(g)
     {
@@ -41,8 +41,10 @@ struct Convolution {
 
     /* The first n rows in pieces of `piece`; y is compared with `name`, the history afterwards with
      * `after` where that is there. */
-    void compare(Check *check, const Floats &start, int64_t n, int64_t piece,
-                 const std::string &name, const std::string &after) const
+    void compare(
+        Check *check, const Floats &start, int64_t n, int64_t piece, const std::string &name,
+        const std::string &after
+    ) const
     {
         const Floats in = first_rows(u, n, channels);
         if (start.size() != history()) throw Broken(group + ".history has another size");
@@ -66,15 +68,16 @@ struct Convolution {
 /* ---- gated delta rule ------------------------------------------------------------------------ */
 struct Delta {
     int64_t k_heads, v_heads, key_dim, value_dim;
-    bool    tiled = false;
+    bool tiled = false;
 
     int64_t tiles() const { return (value_dim + WEIR_DELTA_LANES - 1) / WEIR_DELTA_LANES; }
     int64_t stride() const { return 2 * k_heads * key_dim + v_heads * value_dim; }
-    size_t  place(int64_t h, int64_t i, int64_t j) const
+    size_t place(int64_t h, int64_t i, int64_t j) const
     {
-        return static_cast<size_t>(((h * tiles() + j / WEIR_DELTA_LANES) * key_dim + i) *
-                                       WEIR_DELTA_LANES +
-                                   j % WEIR_DELTA_LANES);
+        return static_cast<size_t>(
+            ((h * tiles() + j / WEIR_DELTA_LANES) * key_dim + i) * WEIR_DELTA_LANES +
+            j % WEIR_DELTA_LANES
+        );
     }
     Floats to_state(const Floats &plain) const /* from [Hv, dk, dv] */
     {
@@ -99,7 +102,7 @@ struct Delta {
 
 /* What a call reads: rows of q, k, v side by side, rows of a and b side by side. */
 struct DeltaInput {
-    Delta  shape;
+    Delta shape;
     Floats qkv, ab, a_neg, dt_bias;
 
     explicit DeltaInput(const Delta &d)
@@ -111,7 +114,7 @@ struct DeltaInput {
     /* Computes the rows in pieces on one kernel; false when it does not take them. */
     bool run(Row *row, Floats *out, Floats *state, int64_t piece) const
     {
-        const Delta       &d = shape;
+        const Delta &d = shape;
         const float *const k = qkv.data() + d.k_heads * d.key_dim, *const v =
                                                                        k + d.k_heads * d.key_dim;
         out->assign(static_cast<size_t>(rows() * d.v_heads * d.value_dim), NAN);
@@ -155,7 +158,7 @@ DeltaInput delta_input(const Tensors &t, const std::string &group, int64_t limit
                  g = t.need_floats(group + ".g", { qs[0], vs[1] }),
                  beta = t.need_floats(group + ".beta", { qs[0], vs[1] });
     if (vs[1] % qs[1] != 0) throw Broken(group + ": V heads are not a multiple of K heads");
-    DeltaInput    in({ qs[1], vs[1], qs[2], vs[2] });
+    DeltaInput in({ qs[1], vs[1], qs[2], vs[2] });
     const int64_t qk = qs[1] * qs[2], vv = vs[1] * vs[2], n = limit > 0 ? limit : qs[0];
     if (n > qs[0]) throw Broken(group + ": a name asks for more tokens than there are");
     for (int64_t t_row = 0; t_row < n; t_row++) {
@@ -164,7 +167,8 @@ DeltaInput delta_input(const Tensors &t, const std::string &group, int64_t limit
         in.qkv.insert(in.qkv.end(), v.begin() + t_row * vv, v.begin() + (t_row + 1) * vv);
         for (int64_t h = 0; h < vs[1]; h++)
             in.ab.push_back(static_cast<float>(std::log(
-                std::expm1(-static_cast<double>(g[static_cast<size_t>(t_row * vs[1] + h)])))));
+                std::expm1(-static_cast<double>(g[static_cast<size_t>(t_row * vs[1] + h)]))
+            )));
         for (int64_t h = 0; h < vs[1]; h++) {
             const double b = static_cast<double>(beta[static_cast<size_t>(t_row * vs[1] + h)]);
             in.ab.push_back(static_cast<float>(std::log(b / (1.0 - b))));
@@ -180,20 +184,22 @@ void run_convolution(Modules *m, const std::string &group)
     Tensors *const t = &m->values.tensors;
     for (const std::string &name : t->names(group + ".y_")) {
         const std::string rest = name.substr(group.size() + 3); /* "T4" or "history_T5" */
-        const bool        given = rest.compare(0, 9, "history_T") == 0;
+        const bool given = rest.compare(0, 9, "history_T") == 0;
         if (!given && rest.compare(0, 1, "T") != 0) {
             m->skip(name, "no convolution of this name is known");
             continue;
         }
         m->run(name, [&](Check *check) {
             const Convolution c(&m->values, group);
-            const int64_t     n = strtol(rest.c_str() + (given ? 9 : 1), nullptr, 10);
-            const Floats      start =
+            const int64_t n = strtol(rest.c_str() + (given ? 9 : 1), nullptr, 10);
+            const Floats start =
                 given ? t->need_floats(group + ".history", { c.taps - 1, c.channels })
-                           : Floats(c.history(), 0.0f);
+                      : Floats(c.history(), 0.0f);
             for (const int64_t piece : { n, int64_t{ 1 }, int64_t{ 2 } })
-                c.compare(check, start, n, std::max<int64_t>(piece, 1), name,
-                          given ? "" : group + ".history_" + rest);
+                c.compare(
+                    check, start, n, std::max<int64_t>(piece, 1), name,
+                    given ? "" : group + ".history_" + rest
+                );
         });
     }
 }
@@ -204,10 +210,10 @@ void run_convolution(Modules *m, const std::string &group)
 void run_gates(Modules *m, const std::string &group)
 {
     m->run(group, [&](Check *check) {
-        Reference *const           values = &m->values;
-        const Tensors             &t = values->tensors;
+        Reference *const values = &m->values;
+        const Tensors &t = values->tensors;
         const std::vector<int64_t> shape = t.need_shape(group + ".a", 2);
-        const int64_t              n = shape[0], heads = shape[1];
+        const int64_t n = shape[0], heads = shape[1];
         const Floats a = t.need_floats(group + ".a"), b = t.need_floats(group + ".b", shape),
                      g = t.need_floats(group + ".g", shape),
                      beta = t.need_floats(group + ".beta", shape),
@@ -239,16 +245,22 @@ void run_gates(Modules *m, const std::string &group)
                         values->tolerance(group + ".g").rtol * std::fabs(log_decay) + 2.4e-7, 1e-37,
                         0
                     };
-                    check->close(format("%s exp(%s.g) of row %d", row->name().c_str(),
-                                        group.c_str(), static_cast<int>(row_index)),
-                                 { plain[static_cast<size_t>(2 * h)] },
-                                 { static_cast<float>(std::exp(log_decay)) }, gate);
+                    check->close(
+                        format(
+                            "%s exp(%s.g) of row %d", row->name().c_str(), group.c_str(),
+                            static_cast<int>(row_index)
+                        ),
+                        { plain[static_cast<size_t>(2 * h)] },
+                        { static_cast<float>(std::exp(log_decay)) }, gate
+                    );
                     written.push_back(plain[static_cast<size_t>(2 * h + 1)]);
                 }
                 values->mark(group + ".beta");
-                check->close(row->name() + " " + group + ".beta", written,
-                             Floats(beta.begin() + from, beta.begin() + to),
-                             values->tolerance(group + ".beta"));
+                check->close(
+                    row->name() + " " + group + ".beta", written,
+                    Floats(beta.begin() + from, beta.begin() + to),
+                    values->tolerance(group + ".beta")
+                );
             });
         }
     });
@@ -260,14 +272,15 @@ void run_unit_length(Modules *m, const std::string &group)
 {
     m->run(group, [&](Check *check) {
         const std::vector<int64_t> shape = m->values.tensors.need_shape(group + ".x", 2);
-        const Floats               x = m->values.tensors.need_floats(group + ".x");
+        const Floats x = m->values.tensors.need_floats(group + ".x");
         each_row(WEIR_OP_GATED_DELTA_RULE, [&](Row *row) {
             Floats y;
             for (int64_t r = 0; r < shape[0]; r++) {
                 DeltaInput in({ 1, 1, shape[1], 1 });
                 in.qkv.assign(static_cast<size_t>(shape[1]), 0.0f);
-                in.qkv.insert(in.qkv.end(), x.begin() + r * shape[1],
-                              x.begin() + (r + 1) * shape[1]);
+                in.qkv.insert(
+                    in.qkv.end(), x.begin() + r * shape[1], x.begin() + (r + 1) * shape[1]
+                );
                 in.qkv.push_back(1);
                 in.ab = { 0, 40 };
                 Floats out, state = in.shape.to_state({});
@@ -284,8 +297,8 @@ void run_recurrence(Modules *m, const std::string &group)
 {
     m->run(group, [&](Check *check) {
         const DeltaInput in = delta_input(m->values.tensors, group, 0);
-        const Delta     &d = in.shape;
-        const Floats     start =
+        const Delta &d = in.shape;
+        const Floats start =
             m->values.tensors.need_floats(group + ".S0", { d.v_heads, d.key_dim, d.value_dim });
         each_row(WEIR_OP_GATED_DELTA_RULE, [&](Row *row) {
             for (const int64_t piece : { in.rows(), int64_t{ 1 } }) {
@@ -314,12 +327,14 @@ void run_long_recurrence(Modules *m, const std::string &group)
         }
         m->run(name, [&](Check *check) {
             const DeltaInput in = delta_input(
-                values->tensors, group, std::max(strtol(rest.c_str() + at + 2, nullptr, 10), 1L));
+                values->tensors, group, std::max(strtol(rest.c_str() + at + 2, nullptr, 10), 1L)
+            );
             const Delta &d = in.shape;
-            const Floats start =
-                from == "zero" ? Floats()
-                               : values->tensors.need_floats(group + "." + from,
-                                                             { d.v_heads, d.key_dim, d.value_dim });
+            const Floats start = from == "zero"
+                                     ? Floats()
+                                     : values->tensors.need_floats(
+                                           group + "." + from, { d.v_heads, d.key_dim, d.value_dim }
+                                       );
             const Floats want = values->tensors.floats(outputs);
             each_row(WEIR_OP_GATED_DELTA_RULE, [&](Row *row) {
                 Floats out, state = d.to_state(start);
@@ -327,9 +342,10 @@ void run_long_recurrence(Modules *m, const std::string &group)
                 values->compare(check, name, d.from_state(state), row->name());
                 if (want.empty()) return;
                 values->mark(outputs);
-                check->close(row->name() + " " + outputs, out,
-                             first_rows(want, in.rows(), d.v_heads * d.value_dim),
-                             values->tolerance(outputs));
+                check->close(
+                    row->name() + " " + outputs, out,
+                    first_rows(want, in.rows(), d.v_heads * d.value_dim), values->tolerance(outputs)
+                );
             });
         });
     }
@@ -349,7 +365,7 @@ void run_head_order(Modules *m, const std::string &group)
             if (k_heads <= 0 || v_heads % k_heads != 0)
                 throw Broken(name + ": the numbers of heads do not fit");
             DeltaInput grouped(d), tiled({ k_heads, v_heads, 4, 4, true });
-            uint32_t   seed = 1;
+            uint32_t seed = 1;
             const auto draw = [&seed] {
                 return static_cast<float>((seed = seed * 1664525u + 1013904223u) >> 8) /
                            8388608.0f -

@@ -26,7 +26,7 @@ bool begins(const std::string &text, const char *prefix) { return text.rfind(pre
 Policies::Policies(KvFile *f) : file(f)
 {
     const Tensors &t = f->tensors;
-    const Shape    q = t.need_shape("q", 4), k = t.need_shape("k", 4), v = t.need_shape("v", 4);
+    const Shape q = t.need_shape("q", 4), k = t.need_shape("k", 4), v = t.need_shape("v", 4);
     if (q[1] % k[1] != 0 || q[3] % 2 != 0)
         throw Broken("query heads are not a multiple of KV heads, or the width is odd");
     data.layers = q[0], data.heads = q[1], data.kv_heads = k[1], data.tokens = q[2],
@@ -55,8 +55,8 @@ double Policies::real(const std::string &name, const char *key, double least, do
     return value;
 }
 
-int64_t Policies::number(const std::string &name, const char *key, int64_t least,
-                         int64_t most) const
+int64_t Policies::number(const std::string &name, const char *key, int64_t least, int64_t most)
+    const
 {
     const double value = real(name, key, static_cast<double>(least), static_cast<double>(most));
     if (value != std::floor(value))
@@ -69,8 +69,9 @@ int64_t Policies::kept_of_ratio(const std::string &name) const
     return weir_budget_kept(n(), real(name, "ratio", 0, 1));
 }
 
-void Policies::compare(Check *check, const std::string &tensor, const Shape &shape,
-                       const Floats &got)
+void Policies::compare(
+    Check *check, const std::string &tensor, const Shape &shape, const Floats &got
+)
 {
     compared_.insert(tensor);
     check->close(tensor, got, file->tensors.need_floats(tensor, shape), file->tolerance(tensor));
@@ -84,8 +85,9 @@ void Policies::compare(Check *check, const std::string &tensor, const Shape &sha
     check->equal(tensor, got, file->tensors.need_integers(tensor));
 }
 
-void Policies::run(const std::string &name, const Names &tensors,
-                   const std::function<void(Check *)> &body)
+void Policies::run(
+    const std::string &name, const Names &tensors, const std::function<void(Check *)> &body
+)
 {
     file->counts->run(file->label(name), [&](Check *check) {
         body(check);
@@ -101,14 +103,15 @@ void Policies::skip(const std::string &name, const std::string &why)
 
 /* ---- what is compared ------------------------------------------------------------------------ */
 
-Floats attend(const policy_test::Data &data, int64_t layer, int64_t head, const Ints &positions,
-              double *mass)
+Floats attend(
+    const policy_test::Data &data, int64_t layer, int64_t head, const Ints &positions, double *mass
+)
 {
     const int64_t kv_head = head / (data.heads / data.kv_heads), t = data.tokens - 1;
-    Ints          all(at(data.tokens));
+    Ints all(at(data.tokens));
     for (size_t i = 0; i < all.size(); i++) all[i] = static_cast<int32_t>(i);
     const std::vector<double> p = policy_test::probabilities(data, layer, head, t, all);
-    std::vector<double>       sum(at(data.value_dim));
+    std::vector<double> sum(at(data.value_dim));
     *mass = 0;
     for (const int32_t j : positions) {
         *mass += p.at(at(j));
@@ -122,19 +125,20 @@ Floats attend(const policy_test::Data &data, int64_t layer, int64_t head, const 
 
 void Policies::check_held(Check *check, const std::string &name, const Text &text)
 {
-    Ints   kept;
+    Ints kept;
     Floats out, masses;
     for (int64_t layer = 0; layer < data.layers; layer++) {
         for (int64_t g = 0; g < data.kv_heads; g++) {
-            const Ints       &held = text.held(layer, g);
-            const std::string own =
-                format("%s.kept.l%lld.h%lld", name.c_str(), static_cast<long long>(layer),
-                       static_cast<long long>(g));
+            const Ints &held = text.held(layer, g);
+            const std::string own = format(
+                "%s.kept.l%lld.h%lld", name.c_str(), static_cast<long long>(layer),
+                static_cast<long long>(g)
+            );
             if (is_listed(own)) compare(check, own, { static_cast<int64_t>(held.size()) }, held);
             kept.insert(kept.end(), held.begin(), held.end());
         }
         for (int64_t h = 0; h < data.heads; h++) {
-            double       mass;
+            double mass;
             const Floats one =
                 attend(data, layer, h, text.held(layer, h / (data.heads / data.kv_heads)), &mass);
             out.insert(out.end(), one.begin(), one.end());
@@ -142,20 +146,22 @@ void Policies::check_held(Check *check, const std::string &name, const Text &tex
         }
     }
     if (is_listed(name + ".kept"))
-        compare(check, name + ".kept",
-                { data.layers, data.kv_heads, static_cast<int64_t>(text.held(0, 0).size()) }, kept);
+        compare(
+            check, name + ".kept",
+            { data.layers, data.kv_heads, static_cast<int64_t>(text.held(0, 0).size()) }, kept
+        );
     compare(check, name + ".out", { data.layers, data.heads, data.value_dim }, out);
     compare(check, name + ".mass", { data.layers, data.heads }, masses);
 }
 
 void Policies::check_scores(Check *check, const std::string &name, Text *text, int64_t budget)
 {
-    const Shape   shape = file->tensors.need_shape(name + ".score", 3);
+    const Shape shape = file->tensors.need_shape(name + ".score", 3);
     const int64_t n_heads = text->data.kv_heads;
-    Floats        all;
+    Floats all;
     for (int64_t layer = 0; layer < text->data.layers; layer++) {
         std::vector<Floats> heads;
-        float               greatest = -INFINITY;
+        float greatest = -INFINITY;
         for (int64_t g = 0; g < n_heads; g++) {
             heads.push_back(text->scores(layer, g, budget));
             for (const float x : heads.back())
@@ -187,11 +193,12 @@ std::string scorer_of(const Policies &p, const std::string &name, std::string *o
         return "snapkv";
     }
     if (begins(name, "expected")) {
-        *options =
-            format("sinks=%lld,future=%lld,covariance=%s,epsilon=%.17g", whole("sinks", 0),
-                   whole("future", 1),
-                   json_is_true(json_object_get(p.fields(name), "covariance")) ? "true" : "false",
-                   p.real(name, "epsilon", 0, 1e6));
+        *options = format(
+            "sinks=%lld,future=%lld,covariance=%s,epsilon=%.17g", whole("sinks", 0),
+            whole("future", 1),
+            json_is_true(json_object_get(p.fields(name), "covariance")) ? "true" : "false",
+            p.real(name, "epsilon", 0, 1e6)
+        );
         return "expected";
     }
     if (name == "lagkv")
@@ -208,13 +215,13 @@ std::string scorer_of(const Policies &p, const std::string &name, std::string *o
 
 void check_rerotated(Policies *p, Check *check, const Text &text)
 {
-    const int64_t           n = static_cast<int64_t>(text.held(0, 0).size()), dim = p->data.key_dim;
-    const auto              frequencies = p->data.frequencies();
+    const int64_t n = static_cast<int64_t>(text.held(0, 0).size()), dim = p->data.key_dim;
+    const auto frequencies = p->data.frequencies();
     const weir_policy_shape shape = policy_test::shape_of(p->data, frequencies, 0);
-    Floats                  all;
+    Floats all;
     for (int64_t layer = 0; layer < p->data.layers; layer++)
         for (int64_t g = 0; g < p->data.kv_heads; g++) {
-            Floats               rows;
+            Floats rows;
             std::vector<int64_t> distances;
             for (const int32_t j : text.held(layer, g)) {
                 distances.push_back(static_cast<int64_t>(distances.size()) - j);
@@ -232,9 +239,11 @@ bool run_scorer(Policies *p, const std::string &name, const Names &tensors)
     if (scorer_of(*p, name, &options).empty()) return false;
     p->run(name, tensors, [&](Check *check) {
         const std::string policy = scorer_of(*p, name, &options);
-        const int64_t     budget = p->kept_of_ratio(name);
-        check->equal("n_kept", { static_cast<int32_t>(budget) },
-                     { static_cast<int32_t>(p->number(name, "n_kept", 0, MOST)) });
+        const int64_t budget = p->kept_of_ratio(name);
+        check->equal(
+            "n_kept", { static_cast<int32_t>(budget) },
+            { static_cast<int32_t>(p->number(name, "n_kept", 0, MOST)) }
+        );
         Text text(p->data, policy, options);
         text.forward(p->n());
         p->check_scores(check, name, &text, budget);
@@ -261,15 +270,18 @@ void run_pyramid_budgets(Policies *p, const std::string &name, const Names &tens
         const json_t *const rows = json_object_get(p->fields(name), "rows");
         for (size_t i = 0; i < json_array_size(rows); i++) {
             const json_t *const row = json_array_get(rows, i);
-            const double        layers = number_at(row, "layers", 0), n = number_at(row, "n", 0),
+            const double layers = number_at(row, "layers", 0), n = number_at(row, "n", 0),
                          ratio = number_at(row, "ratio", 0);
             if (!(layers >= 1 && layers <= MOST)) throw Broken("a row has no layers");
             std::vector<int64_t> got(static_cast<size_t>(layers));
-            weir_budget_pyramid(got.data(), static_cast<int64_t>(layers), static_cast<int64_t>(n),
-                                n * (1 - ratio), static_cast<int64_t>(number_at(row, "window", 0)),
-                                number_at(row, "beta", 0));
-            check->equal(format("row %zu", i), Ints(got.begin(), got.end()),
-                         integers_of(json_object_get(row, "kept")));
+            weir_budget_pyramid(
+                got.data(), static_cast<int64_t>(layers), static_cast<int64_t>(n), n * (1 - ratio),
+                static_cast<int64_t>(number_at(row, "window", 0)), number_at(row, "beta", 0)
+            );
+            check->equal(
+                format("row %zu", i), Ints(got.begin(), got.end()),
+                integers_of(json_object_get(row, "kept"))
+            );
         }
     });
 }
@@ -280,20 +292,22 @@ void run_n_kept(Policies *p, const std::string &name, const Names &tensors)
         const json_t *const rows = json_object_get(p->fields(name), "rows");
         for (size_t i = 0; i < json_array_size(rows); i++) {
             const json_t *const row = json_array_get(rows, i);
-            const int64_t       n = json_integer_value(json_array_get(row, 0)),
+            const int64_t n = json_integer_value(json_array_get(row, 0)),
                           want = json_integer_value(json_array_get(row, 2));
             const int64_t got = weir_budget_kept(n, json_number_value(json_array_get(row, 1)));
-            check->equal(format("row %zu", i), { static_cast<int32_t>(got) },
-                         { static_cast<int32_t>(want) });
+            check->equal(
+                format("row %zu", i), { static_cast<int32_t>(got) }, { static_cast<int32_t>(want) }
+            );
         }
     });
 }
 
 std::string window_options(const Policies &p, const std::string &name)
 {
-    return format("window=%lld,kernel=%lld",
-                  static_cast<long long>(p.number(name, "window", 1, MOST)),
-                  static_cast<long long>(p.number(name, "kernel", 1, 255)));
+    return format(
+        "window=%lld,kernel=%lld", static_cast<long long>(p.number(name, "window", 1, MOST)),
+        static_cast<long long>(p.number(name, "kernel", 1, 255))
+    );
 }
 
 void run_adakv(Policies *p, const std::string &name, const Names &tensors)
@@ -317,9 +331,11 @@ void run_pyramidkv(Policies *p, const std::string &name, const Names &tensors)
 {
     p->run(name, tensors, [&](Check *check) {
         std::vector<int64_t> layers(at(p->data.layers)), rows;
-        weir_budget_pyramid(layers.data(), p->data.layers, p->n(),
-                            static_cast<double>(p->n()) * (1 - p->real(name, "ratio", 0, 1)),
-                            p->number(name, "window", 1, MOST), p->real(name, "beta", 1, 1e6));
+        weir_budget_pyramid(
+            layers.data(), p->data.layers, p->n(),
+            static_cast<double>(p->n()) * (1 - p->real(name, "ratio", 0, 1)),
+            p->number(name, "window", 1, MOST), p->real(name, "beta", 1, 1e6)
+        );
         for (const int64_t one : layers) rows.insert(rows.end(), at(p->data.kv_heads), one);
         Text text(p->data, "snapkv", window_options(*p, name) + ",split=pyramid");
         text.forward(p->n());
@@ -333,8 +349,10 @@ void run_pyramidkv(Policies *p, const std::string &name, const Names &tensors)
 void run_keydiff_blocks(Policies *p, const std::string &name, const Names &tensors)
 {
     p->run(name, tensors, [&](Check *check) {
-        Text text(p->data, "keydiff",
-                  format("block=%lld", static_cast<long long>(p->number(name, "block", 1, MOST))));
+        Text text(
+            p->data, "keydiff",
+            format("block=%lld", static_cast<long long>(p->number(name, "block", 1, MOST)))
+        );
         text.forward(p->n());
         text.plan({ p->kept_of_ratio(name) });
         p->check_held(check, name, text);
@@ -342,27 +360,31 @@ void run_keydiff_blocks(Policies *p, const std::string &name, const Names &tenso
 }
 
 /* Sinks moved towards the window: then all distances are those inside the cache. */
-Floats attend_in_cache(const Policies &p, const Text &text, int64_t layer, int64_t head,
-                       int64_t sinks)
+Floats attend_in_cache(
+    const Policies &p, const Text &text, int64_t layer, int64_t head, int64_t sinks
+)
 {
-    const Ints             &held = text.held(layer, head / (p.data.heads / p.data.kv_heads));
-    const auto              frequencies = p.data.frequencies();
+    const Ints &held = text.held(layer, head / (p.data.heads / p.data.kv_heads));
+    const auto frequencies = p.data.frequencies();
     const weir_policy_shape shape = policy_test::shape_of(p.data, frequencies, 0);
-    const int64_t           n = static_cast<int64_t>(held.size()), dim = p.data.key_dim,
+    const int64_t n = static_cast<int64_t>(held.size()), dim = p.data.key_dim,
                   kv_head = head / (p.data.heads / p.data.kv_heads);
-    policy_test::Data    turned = p.data;
+    policy_test::Data turned = p.data;
     std::vector<int64_t> distances(at(n), 0);
-    Floats               rows;
+    Floats rows;
     for (int64_t i = 0; i < n; i++) {
         if (i < sinks) distances[at(i)] = p.n() - n;
-        rows.insert(rows.end(), p.data.key(layer, kv_head, held[at(i)]),
-                    p.data.key(layer, kv_head, held[at(i)]) + dim);
+        rows.insert(
+            rows.end(), p.data.key(layer, kv_head, held[at(i)]),
+            p.data.key(layer, kv_head, held[at(i)]) + dim
+        );
     }
     weir_rows_rotate(rows.data(), n, distances.data(), &shape);
     for (int64_t i = 0; i < n; i++)
-        std::copy_n(rows.begin() + i * dim, dim,
-                    turned.k.begin() +
-                        ((layer * p.data.kv_heads + kv_head) * p.n() + held[at(i)]) * dim);
+        std::copy_n(
+            rows.begin() + i * dim, dim,
+            turned.k.begin() + ((layer * p.data.kv_heads + kv_head) * p.n() + held[at(i)]) * dim
+        );
     double mass;
     return attend(turned, layer, head, held, &mass);
 }
@@ -390,8 +412,10 @@ void run_streaming(Policies *p, const std::string &name, const Names &tensors)
                 const Floats one = attend_in_cache(*p, text, layer, h, sinks);
                 out.insert(out.end(), one.begin(), one.end());
             }
-        p->compare(check, "streaming.incache.out",
-                   { p->data.layers, p->data.heads, p->data.value_dim }, out);
+        p->compare(
+            check, "streaming.incache.out", { p->data.layers, p->data.heads, p->data.value_dim },
+            out
+        );
     });
 }
 
@@ -401,9 +425,10 @@ void run_streaming(Policies *p, const std::string &name, const Names &tensors)
 void check_log(Policies *p, Check *check, const std::string &name, const Text &text)
 {
     for (int64_t layer = 0; layer < p->data.layers; layer++) {
-        const json_t *const log =
-            json_object_get(json_object_get(p->fields(name), "held"),
-                            format("layer%lld", static_cast<long long>(layer)).c_str());
+        const json_t *const log = json_object_get(
+            json_object_get(p->fields(name), "held"),
+            format("layer%lld", static_cast<long long>(layer)).c_str()
+        );
         for (size_t i = 0; i < json_array_size(log); i++) {
             const json_t *const entry = json_array_get(log, i), *const sets =
                                                                     json_array_get(entry, 1);
@@ -411,8 +436,8 @@ void check_log(Policies *p, Check *check, const std::string &name, const Text &t
             for (size_t g = 0; g < json_array_size(sets); g++)
                 check->equal(
                     format("held after %lld tokens", static_cast<long long>(text.position())),
-                    text.held(layer, static_cast<int64_t>(g)),
-                    integers_of(json_array_get(sets, g)));
+                    text.held(layer, static_cast<int64_t>(g)), integers_of(json_array_get(sets, g))
+                );
         }
     }
 }
@@ -424,11 +449,15 @@ void check_sums(Policies *p, Check *check, const std::string &name, Text *text)
         Floats sums;
         for (int64_t set = 0; set < n_sets; set++) {
             const float *const values = policy_values(text->policy(), text->state(), layer, set, 0);
-            sums.insert(sums.end(), values,
-                        values + policy_n_values(text->policy(), text->state(), layer, set));
+            sums.insert(
+                sums.end(), values,
+                values + policy_n_values(text->policy(), text->state(), layer, set)
+            );
         }
-        p->compare(check, format("%s.final.l%lld", name.c_str(), static_cast<long long>(layer)),
-                   { n_sets, static_cast<int64_t>(text->held(layer, 0).size()) }, sums);
+        p->compare(
+            check, format("%s.final.l%lld", name.c_str(), static_cast<long long>(layer)),
+            { n_sets, static_cast<int64_t>(text->held(layer, 0).size()) }, sums
+        );
     }
 }
 
@@ -440,12 +469,15 @@ void run_h2o(Policies *p, const std::string &name, const Names &tensors)
         const int64_t middle = p->number(name, "budget", 1, MOST),
                       recent = p->number(name, "recent", 0, MOST);
         const std::string scope = string_at(p->fields(name), "scope");
-        Text              text(p->data, "h2o",
-                               format("sinks=%lld,recent=%lld,every=%lld,scope=%s",
-                                      static_cast<long long>(sinks), static_cast<long long>(recent),
-                                      static_cast<long long>(p->number(name, "evict_every", 1, MOST)),
-                                      scope.c_str()));
-        Ints              during, after;
+        Text text(
+            p->data, "h2o",
+            format(
+                "sinks=%lld,recent=%lld,every=%lld,scope=%s", static_cast<long long>(sinks),
+                static_cast<long long>(recent),
+                static_cast<long long>(p->number(name, "evict_every", 1, MOST)), scope.c_str()
+            )
+        );
+        Ints during, after;
         while (text.position() < p->n()) {
             const int64_t n = text.position() == 0 ? first : 1, budget = sinks + middle + recent;
             text.forward(n);
@@ -455,10 +487,12 @@ void run_h2o(Policies *p, const std::string &name, const Names &tensors)
             after.push_back(static_cast<int32_t>(text.held(0, 0).size()));
             check_log(p, check, name, text);
         }
-        check->equal("length_during", during,
-                     integers_of(json_object_get(p->fields(name), "length_during")));
-        check->equal("length_after", after,
-                     integers_of(json_object_get(p->fields(name), "length_after")));
+        check->equal(
+            "length_during", during, integers_of(json_object_get(p->fields(name), "length_during"))
+        );
+        check->equal(
+            "length_after", after, integers_of(json_object_get(p->fields(name), "length_after"))
+        );
         check_sums(p, check, name, &text);
         p->check_held(check, name, text);
     });
@@ -470,16 +504,20 @@ void run_h2o(Policies *p, const std::string &name, const Names &tensors)
 policy_test::Data repeated(const policy_test::Data &data)
 {
     policy_test::Data out = data;
-    const int64_t     group = data.heads / data.kv_heads;
+    const int64_t group = data.heads / data.kv_heads;
     out.kv_heads = data.heads;
     out.k.clear();
     out.v.clear();
     for (int64_t layer = 0; layer < data.layers; layer++)
         for (int64_t h = 0; h < data.heads; h++) {
-            out.k.insert(out.k.end(), data.key(layer, h / group, 0),
-                         data.key(layer, h / group, 0) + data.tokens * data.key_dim);
-            out.v.insert(out.v.end(), data.value(layer, h / group, 0),
-                         data.value(layer, h / group, 0) + data.tokens * data.value_dim);
+            out.k.insert(
+                out.k.end(), data.key(layer, h / group, 0),
+                data.key(layer, h / group, 0) + data.tokens * data.key_dim
+            );
+            out.v.insert(
+                out.v.end(), data.value(layer, h / group, 0),
+                data.value(layer, h / group, 0) + data.tokens * data.value_dim
+            );
         }
     return out;
 }
@@ -488,9 +526,9 @@ void run_snapkv_original(Policies *p, const std::string &name, const Names &tens
 {
     p->run(name, tensors, [&](Check *check) {
         const policy_test::Data heads = repeated(p->data);
-        const int64_t           capacity = p->number(name, "capacity", 1, MOST);
-        Text                    text(heads, "snapkv_original", window_options(*p, name));
-        Ints                    kept;
+        const int64_t capacity = p->number(name, "capacity", 1, MOST);
+        Text text(heads, "snapkv_original", window_options(*p, name));
+        Ints kept;
         text.forward(p->n());
         p->check_scores(check, name, &text, capacity);
         text.plan({ capacity });
@@ -508,8 +546,10 @@ void run_decode_method(Policies *p, const std::string &name, const Names &tensor
                       window = p->number(name, "window", 1, MOST);
         std::string options = window_options(*p, name);
         if (name == "rkv")
-            options += format(",lambda=%.17g,threshold=%.17g", p->real(name, "lam", 0, 1),
-                              p->real(name, "tau", -1, 1));
+            options += format(
+                ",lambda=%.17g,threshold=%.17g", p->real(name, "lam", 0, 1),
+                p->real(name, "tau", -1, 1)
+            );
         Text text(p->data, name, options);
         text.forward(p->n());
         p->check_scores(check, name, &text, budget);
@@ -517,15 +557,16 @@ void run_decode_method(Policies *p, const std::string &name, const Names &tensor
         for (int64_t layer = 0; layer < p->data.layers && name == "rkv"; layer++)
             for (int64_t g = 0; g < p->data.kv_heads; g++)
                 text.within(layer, g, budget, [&](policy_call *call, const policy_head *where) {
-                    Floats            importance(at(where->n)), one(at(where->n));
+                    Floats importance(at(where->n)), one(at(where->n));
                     const weir_status status =
                         policy_rkv_parts(call, where, importance.data(), one.data());
                     red.insert(red.end(), one.begin(), one.end() - window);
                     return status;
                 });
         if (name == "rkv")
-            p->compare(check, "rkv.redundancy",
-                       { p->data.layers, p->data.kv_heads, p->n() - window }, red);
+            p->compare(
+                check, "rkv.redundancy", { p->data.layers, p->data.kv_heads, p->n() - window }, red
+            );
         text.plan({ budget });
         p->check_held(check, name, text);
     });
@@ -540,8 +581,10 @@ void run_shape(Policies *p, const std::string &name, const Names &tensors)
         const int64_t own[] = { p->data.layers, p->data.heads, p->data.kv_heads, p->data.key_dim,
                                 p->data.tokens };
         for (int i = 0; i < 5; i++)
-            check->equal(keys[i], { static_cast<int32_t>(own[i]) },
-                         { static_cast<int32_t>(p->number(name, keys[i], 1, MOST)) });
+            check->equal(
+                keys[i], { static_cast<int32_t>(own[i]) },
+                { static_cast<int32_t>(p->number(name, keys[i], 1, MOST)) }
+            );
     });
 }
 
@@ -576,14 +619,14 @@ std::string case_of(const json_t *cases, const std::string &tensor)
 
 void run_policy(KvFile *file)
 {
-    const json_t *const          cases = json_object_get(file->entry, "cases");
-    Names                        order;
+    const json_t *const cases = json_object_get(file->entry, "cases");
+    Names order;
     std::map<std::string, Names> tensors_of; /* what each case has to compare */
-    const auto                   add = [&](const std::string &name) {
+    const auto add = [&](const std::string &name) {
         if (tensors_of.count(name) == 0) order.push_back(name);
         return &tensors_of[name];
     };
-    const char   *key;
+    const char *key;
     const json_t *fields;
     json_object_foreach(const_cast<json_t *>(cases), key, fields) add(key);
     json_object_foreach(json_object_get(const_cast<json_t *>(file->entry), "tensors"), key, fields)

@@ -15,18 +15,19 @@ using Names = std::vector<std::string>;
 class Policies {
   public:
     explicit Policies(KvFile *f);
-    const json_t *
-    fields(const std::string &name) const; /* of a case; throws Broken if there is none */
+    const json_t *fields(const std::string &name
+    ) const; /* of a case; throws Broken if there is none */
     /* A whole number of a case; throws Broken unless it is in [least, most]. */
     int64_t number(const std::string &name, const char *key, int64_t least, int64_t most) const;
-    double  real(const std::string &name, const char *key, double least, double most) const;
-    bool    is_listed(const std::string &tensor) const { return file->fields(tensor) != nullptr; }
-    void    compare(Check *check, const std::string &tensor, const Shape &shape, const Floats &got);
-    void    compare(Check *check, const std::string &tensor, const Shape &shape, const Ints &got);
-    void    mark(const std::string &tensor) { compared_.insert(tensor); }
+    double real(const std::string &name, const char *key, double least, double most) const;
+    bool is_listed(const std::string &tensor) const { return file->fields(tensor) != nullptr; }
+    void compare(Check *check, const std::string &tensor, const Shape &shape, const Floats &got);
+    void compare(Check *check, const std::string &tensor, const Shape &shape, const Ints &got);
+    void mark(const std::string &tensor) { compared_.insert(tensor); }
     /* Runs a case; it fails unless it has compared all of these tensors. */
-    void run(const std::string &name, const Names &tensors,
-             const std::function<void(Check *)> &body);
+    void run(
+        const std::string &name, const Names &tensors, const std::function<void(Check *)> &body
+    );
     void skip(const std::string &name, const std::string &why);
 
     int64_t n() const { return data.tokens; }
@@ -38,7 +39,7 @@ class Policies {
      * the greatest score of the layer and 1, or left out when the file has fewer rows. */
     void check_scores(Check *check, const std::string &name, Text *text, int64_t budget);
 
-    KvFile *const     file;
+    KvFile *const file;
     policy_test::Data data;
 
   private:
@@ -46,8 +47,9 @@ class Policies {
 };
 
 /* The rows [n_layers, ..] of one query over what is held, in double. */
-Floats attend(const policy_test::Data &data, int64_t layer, int64_t head, const Ints &positions,
-              double *mass);
+Floats attend(
+    const policy_test::Data &data, int64_t layer, int64_t head, const Ints &positions, double *mass
+);
 
 /* False when the name is none of theirs. */
 bool run_tri(Policies *policies, const std::string &name, const Names &tensors);

@@ -16,10 +16,10 @@ class Calibration {
   public:
     Calibration(const policy_test::Data &data, const Floats &queries, int64_t n)
     {
-        weir_error              error = {};
-        const auto              frequencies = data.frequencies();
+        weir_error error = {};
+        const auto frequencies = data.frequencies();
         const weir_policy_shape shape = policy_test::shape_of(data, frequencies, 0);
-        weir_calibrator        *calibrator = nullptr;
+        weir_calibrator *calibrator = nullptr;
         if (weir_calibrator_open(&calibrator, &shape, static_cast<float>(data.base), &error) !=
             WEIR_OK)
             throw Broken(error.text);
@@ -41,7 +41,7 @@ class Calibration {
     }
     ~Calibration() { weir_calibration_close(made_); }
     Calibration(const Calibration &) = delete;
-    Calibration            &operator=(const Calibration &) = delete;
+    Calibration &operator=(const Calibration &) = delete;
     const weir_calibration *get() const { return made_; }
 
   private:
@@ -58,8 +58,8 @@ std::vector<unsigned char> file_of(const Policies &p)
 void check_file(Policies *p, Check *check, const weir_calibration *own)
 {
     const std::vector<unsigned char> want = file_of(*p);
-    weir_buffer                      got = {};
-    const size_t                     exact = 64 + 4 * at(p->data.layers);
+    weir_buffer got = {};
+    const size_t exact = 64 + 4 * at(p->data.layers);
     if (weir_calibration_print(&got, own, true) != WEIR_OK) throw Broken("no memory");
     if (got.size != want.size() || got.size < exact || memcmp(got.data, want.data(), exact) != 0)
         check->fail("tri.file has another header");
@@ -95,16 +95,17 @@ void check_statistics(Policies *p, Check *check, const weir_calibration *own)
 }
 
 /* Scores of all query heads, as they are or as z over all rows. */
-Floats raw_scores(Policies *p, const weir_calibration *calibration, const std::string &options,
-                  bool is_normalised)
+Floats raw_scores(
+    Policies *p, const weir_calibration *calibration, const std::string &options, bool is_normalised
+)
 {
-    Text   text(p->data, "triattention", "foreign=true,sinks=0" + options, calibration);
+    Text text(p->data, "triattention", "foreign=true,sinks=0" + options, calibration);
     Floats all;
     text.forward(p->n());
     for (int64_t layer = 0; layer < p->data.layers; layer++)
         for (int64_t g = 0; g < p->data.kv_heads; g++)
             text.within(layer, g, p->n(), [&](policy_call *call, const policy_head *where) {
-                Floats            raw(at(policy_group(call->policy) * where->n));
+                Floats raw(at(policy_group(call->policy) * where->n));
                 const weir_status status = tri_raw(call, where, raw.data());
                 for (int64_t m = 0; m < policy_group(call->policy) && is_normalised; m++)
                     tri_normalise(raw.data() + m * where->n, where);
@@ -116,9 +117,9 @@ Floats raw_scores(Policies *p, const weir_calibration *calibration, const std::s
 
 void check_weights(Policies *p, Check *check, const weir_calibration *calibration)
 {
-    const Text    text(p->data, "triattention", "foreign=true", calibration);
+    const Text text(p->data, "triattention", "foreign=true", calibration);
     const int64_t n_bands = p->data.key_dim / 2;
-    Floats        re, im;
+    Floats re, im;
     for (int64_t layer = 0; layer < p->data.layers; layer++)
         for (int64_t h = 0; h < p->data.heads; h++) {
             Floats weight(at(p->data.key_dim)), length(at(n_bands));
@@ -138,17 +139,20 @@ void run_scores(Policies *p, const std::string &name, const Names &tensors)
                     rows = { p->data.layers, p->data.heads, p->n() };
         const Calibration own(
             p->data,
-            p->file->tensors.need_floats("tri.calibration_q",
-                                         { rows[0], rows[1], shape[2], p->data.key_dim }),
-            shape[2]);
+            p->file->tensors.need_floats(
+                "tri.calibration_q", { rows[0], rows[1], shape[2], p->data.key_dim }
+            ),
+            shape[2]
+        );
         const Calibration read(file_of(*p));
         check_statistics(p, check, own.get());
         check_file(p, check, own.get());
         for (const weir_calibration *c : { own.get(), read.get() }) {
             p->compare(check, "tri.score_mean", rows, raw_scores(p, c, "", false));
             p->compare(check, "tri.score_max", rows, raw_scores(p, c, ",aggregate=max", false));
-            p->compare(check, "tri.score_no_mlr", rows,
-                       raw_scores(p, c, ",concentration=false", false));
+            p->compare(
+                check, "tri.score_no_mlr", rows, raw_scores(p, c, ",concentration=false", false)
+            );
             p->compare(check, "tri.score_norm_only", rows, raw_scores(p, c, ",trig=false", false));
             p->compare(check, "tri.z", rows, raw_scores(p, c, "", true));
             check_weights(p, check, c);
@@ -160,8 +164,10 @@ void run_vote(Policies *p, const std::string &name, const std::string &vote, con
 {
     p->run(name, tensors, [&](Check *check) {
         const Calibration calibration(file_of(*p));
-        Text text(p->data, "triattention", "foreign=true,sinks=0,pin_prompt=true,vote=" + vote,
-                  calibration.get());
+        Text text(
+            p->data, "triattention", "foreign=true,sinks=0,pin_prompt=true,vote=" + vote,
+            calibration.get()
+        );
         text.n_prompt = p->number(name, "pinned", 0, p->n());
         text.forward(p->n());
         text.plan({ p->number(name, "budget", 1, p->n()) });
@@ -177,7 +183,7 @@ void run_example(Policies *p, const std::string &name, const Names &tensors)
         policy_test::Data data = {
             1, 1, 1, 1, 4, 4, { 1, -.3f, .5f, .2f }, {}, {}, { 0, 0, 0, 0 }
         };
-        const auto   frequencies = data.frequencies();
+        const auto frequencies = data.frequencies();
         const double k[2][2] = { { .7, -.1 }, { .4, .9 } };
         data.q = data.plain;
         data.k.resize(4);
@@ -190,7 +196,7 @@ void run_example(Policies *p, const std::string &name, const Names &tensors)
         /* The lengths of the example are means over queries that differ: two that have this mean
          * and this length. */
         const double length[2] = { 1.2, .5 };
-        Floats       queries(8);
+        Floats queries(8);
         for (int f = 0; f < 2; f++) {
             const double re = static_cast<double>(data.plain[at(f)]),
                          im = static_cast<double>(data.plain[at(f + 2)]), r = std::hypot(re, im);
@@ -202,7 +208,7 @@ void run_example(Policies *p, const std::string &name, const Names &tensors)
             }
         }
         const Calibration calibration(data, queries, 2);
-        Floats            got, concentration, weights;
+        Floats got, concentration, weights;
         for (const char *options : { "trig=false", "", "aggregate=max" }) {
             Text text(data, "triattention", std::string("sinks=0,") + options, calibration.get());
             text.forward(1);
@@ -210,7 +216,7 @@ void run_example(Policies *p, const std::string &name, const Names &tensors)
                 weir_policy_rows rows = *call->rows;
                 rows.next_position = 10;
                 call->rows = &rows;
-                float             score;
+                float score;
                 const weir_status status = tri_raw(call, where, &score);
                 got.push_back(got.empty() ? score : score - got[0]);
                 if (options[0] == '\0') {
@@ -226,17 +232,21 @@ void run_example(Policies *p, const std::string &name, const Names &tensors)
         Tolerance tolerance;
         tolerance.atol = 1e-6;
         const json_t *const fields = p->fields(name);
-        const auto          real = [&](const json_t *value) {
+        const auto real = [&](const json_t *value) {
             return static_cast<float>(json_number_value(value));
         };
         const json_t *const R = json_object_get(fields, "R"), *const W =
                                                                   json_object_get(fields, "W");
-        check->close("norm, mean, max", got,
-                     { real(json_object_get(fields, "norm")), real(json_object_get(fields, "mean")),
-                       real(json_object_get(fields, "max")) },
-                     tolerance);
-        check->close("R", concentration, { real(json_array_get(R, 0)), real(json_array_get(R, 1)) },
-                     tolerance);
+        check->close(
+            "norm, mean, max", got,
+            { real(json_object_get(fields, "norm")), real(json_object_get(fields, "mean")),
+              real(json_object_get(fields, "max")) },
+            tolerance
+        );
+        check->close(
+            "R", concentration, { real(json_array_get(R, 0)), real(json_array_get(R, 1)) },
+            tolerance
+        );
         Floats want;
         for (size_t f = 0; f < 2; f++)
             for (size_t i = 0; i < 2; i++)

@@ -50,8 +50,8 @@ void compare_blocks(Check *check, const Tensors &file, const std::string &name, 
 {
     const weir_tensor &raw = file.need(name + ".raw", WEIR_U8),
                       &values = file.need(name + ".f32", WEIR_F32);
-    const auto           want = bits_of<float>(values);
-    std::vector<float>   got(want.size());
+    const auto want = bits_of<float>(values);
+    std::vector<float> got(want.size());
     std::vector<int32_t> off, none(want.size(), 0);
     if (want.empty() ||
         want.size() % static_cast<size_t>(weir_dtype_of(dtype).block_elements) != 0 ||
@@ -65,8 +65,9 @@ void compare_blocks(Check *check, const Tensors &file, const std::string &name, 
         weir_dtype_of(dtype).block_elements > 32 || dtype == WEIR_Q4_1 || dtype == WEIR_Q5_1 ? 1
                                                                                              : 0;
     for (size_t i = 0; i < want.size(); i++)
-        off.push_back(canonical(got[i]) != canonical(want[i]) &&
-                      !(ulps(got[i], want[i]) <= allowed));
+        off.push_back(
+            canonical(got[i]) != canonical(want[i]) && !(ulps(got[i], want[i]) <= allowed)
+        );
     check->equal(name + " (1: differs)", off, none);
 }
 
@@ -77,7 +78,7 @@ float widen(const std::string &type, uint16_t bits)
 
 void compare_special(Check *check, const Tensors &file, const std::string &type)
 {
-    const auto           bits = bits_of<uint16_t>(file.need(type + ".special_bits", WEIR_I16));
+    const auto bits = bits_of<uint16_t>(file.need(type + ".special_bits", WEIR_I16));
     std::vector<int32_t> got;
     for (const uint16_t pattern : bits) got.push_back(canonical(widen(type, pattern)));
     check->equal(type + ".special_f32_bits", got, file.need_integers(type + ".special_f32_bits"));
@@ -85,7 +86,7 @@ void compare_special(Check *check, const Tensors &file, const std::string &type)
 
 void compare_rounding(Check *check, const Tensors &file, const std::string &type)
 {
-    const auto           want = bits_of<uint16_t>(file.need("round." + type + "_bits", WEIR_I16));
+    const auto want = bits_of<uint16_t>(file.need("round." + type + "_bits", WEIR_I16));
     std::vector<int32_t> got;
     for (const int32_t bits : file.need_integers("round.f32_bits")) {
         const float value = weir_f32_from_bits(static_cast<uint32_t>(bits));
@@ -106,15 +107,17 @@ void compare_all(Check *check, const std::string &type, const json_t *want)
             for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
         }
     }
-    check->equal(type + " checksum", { static_cast<int32_t>(~crc) },
-                 { static_cast<int32_t>(static_cast<uint32_t>(json_integer_value(want))) });
+    check->equal(
+        type + " checksum", { static_cast<int32_t>(~crc) },
+        { static_cast<int32_t>(static_cast<uint32_t>(json_integer_value(want))) }
+    );
 }
 
 void run_file(const std::string &path, Counts *counts)
 {
     const std::string index = std::filesystem::path(path).replace_extension(".json").string();
-    Tensors           file;
-    std::string       why;
+    Tensors file;
+    std::string why;
     if (!file.open(path, &why)) throw Broken(why);
     for (const std::string &tensor : file.names()) {
         if (tensor.size() < 5 || tensor.compare(tensor.size() - 4, 4, ".raw") != 0) continue;
@@ -128,18 +131,21 @@ void run_file(const std::string &path, Counts *counts)
     }
     for (const std::string type : { "f16", "bf16" }) {
         if (file.has(type + ".special_bits"))
-            counts->run("quant_blocks/" + type + ".special",
-                        [&](Check *check) { compare_special(check, file, type); });
+            counts->run("quant_blocks/" + type + ".special", [&](Check *check) {
+                compare_special(check, file, type);
+            });
         if (file.has("round." + type + "_bits"))
-            counts->run("quant_blocks/" + type + ".rounding",
-                        [&](Check *check) { compare_rounding(check, file, type); });
+            counts->run("quant_blocks/" + type + ".rounding", [&](Check *check) {
+                compare_rounding(check, file, type);
+            });
     }
     if (!std::filesystem::exists(index)) return;
     const Document document(index);
     for (const std::string type : { "f16", "bf16" })
         if (const json_t *const crc = document[(type + "_to_f32_crc32").c_str()])
-            counts->run("quant_blocks/" + type + ".all",
-                        [&](Check *check) { compare_all(check, type, crc); });
+            counts->run("quant_blocks/" + type + ".all", [&](Check *check) {
+                compare_all(check, type, crc);
+            });
 }
 
 } // namespace

@@ -21,7 +21,7 @@ const char *const fields[] = { "row",   "kept",       "temperature", "top_k",   
 
 std::string unknown_field(const json_t *one)
 {
-    const char   *key;
+    const char *key;
     const json_t *ignored;
     json_object_foreach(const_cast<json_t *>(one), key, ignored)
     {
@@ -51,8 +51,8 @@ class Samplers {
         const double row = number_at(one, "row", 0);
         if (!(row >= 0) || row >= static_cast<double>(n_rows_))
             throw Broken("there is no such row of logits");
-        const float *const  logits = logits_.data() + static_cast<size_t>(row) * n_;
-        const std::string   stem = format("%zu.", index);
+        const float *const logits = logits_.data() + static_cast<size_t>(row) * n_;
+        const std::string stem = format("%zu.", index);
         const weir_sampling sampling = sampling_of(one);
         steps(check, stem, logits, sampling, number_at(one, "kept", -1));
         draws(check, stem, logits, sampling, index);
@@ -82,7 +82,7 @@ class Samplers {
         return out;
     }
     weir_sampler_history history() { return { prompt_.data(), answer_.data(), n_ }; }
-    void                 compare_kept(Check *check, const std::string &name)
+    void compare_kept(Check *check, const std::string &name)
     {
         std::vector<float> kept(n_, 0.0f);
         for (size_t i = 0; i < weir_candidates_count(scratch_.get()); i++)
@@ -90,15 +90,18 @@ class Samplers {
                 kept[static_cast<size_t>(weir_candidates_id(scratch_.get(), i))] = 1;
         values_->compare(check, name, kept);
     }
-    void steps(Check *check, const std::string &stem, const float *logits, const weir_sampling &s,
-               double n_kept)
+    void steps(
+        Check *check, const std::string &stem, const float *logits, const weir_sampling &s,
+        double n_kept
+    )
     {
         weir_sampler_scratch *const scratch = scratch_.get();
-        const weir_sampler_history  seen = history();
+        const weir_sampler_history seen = history();
         weir_process_load(scratch, logits, n_);
         weir_process_penalties(scratch, &s, &seen);
-        values_->compare(check, stem + "penalised",
-                         std::vector<float>(scratch->logits, scratch->logits + n_));
+        values_->compare(
+            check, stem + "penalised", std::vector<float>(scratch->logits, scratch->logits + n_)
+        );
         if (s.temperature <= 0) return;
         weir_process_temperature(scratch, s.temperature);
         if (s.top_k > 0 && static_cast<size_t>(s.top_k) < n_)
@@ -120,43 +123,49 @@ class Samplers {
     }
     /* Within 7 standard deviations and 7: a right sampler stays inside for any folder, also for ids
      * that hardly ever come. */
-    void draws(Check *check, const std::string &stem, const float *logits,
-               const weir_sampling &sampling, size_t seed)
+    void draws(
+        Check *check, const std::string &stem, const float *logits, const weir_sampling &sampling,
+        size_t seed
+    )
     {
-        const int                n_draws = 4000;
+        const int n_draws = 4000;
         const std::vector<float> probabilities =
             values_->tensors.need_floats(stem + "probs", { static_cast<int64_t>(n_) });
         const weir_sampler_history history_ = history();
-        weir_sampling              s = sampling;
-        std::vector<int>           seen(n_, 0);
+        weir_sampling s = sampling;
+        std::vector<int> seen(n_, 0);
         s.seed = seed;
         values_->mark(stem + "probs");
         for (int draw = 0; draw < n_draws; draw++)
-            seen[static_cast<size_t>(weir_sample(logits, n_, n_, &s, &history_, nullptr, 0, 0,
-                                                 static_cast<uint64_t>(draw), scratch_.get()))]++;
+            seen[static_cast<size_t>(weir_sample(
+                logits, n_, n_, &s, &history_, nullptr, 0, 0, static_cast<uint64_t>(draw),
+                scratch_.get()
+            ))]++;
         for (size_t id = 0; id < n_; id++) {
             const double p = static_cast<double>(probabilities[id]),
                          allowed = p == 0 || p == 1 ? 0 : 7 * std::sqrt(p * (1 - p) * n_draws) + 7;
             if (std::fabs(seen[id] - p * n_draws) > allowed)
-                check->fail(format("id %zu was drawn %d times of %d, want %.1f", id, seen[id],
-                                   n_draws, p * n_draws));
+                check->fail(format(
+                    "id %zu was drawn %d times of %d, want %.1f", id, seen[id], n_draws, p * n_draws
+                ));
         }
     }
 
-    Reference            *values_;
-    size_t                n_rows_ = 0, n_ = 0;
-    std::vector<float>    logits_;
+    Reference *values_;
+    size_t n_rows_ = 0, n_ = 0;
+    std::vector<float> logits_;
     std::vector<uint16_t> prompt_, answer_;
-    Scratch               scratch_;
+    Scratch scratch_;
 };
 
 void run_file(const std::string &path, Counts *counts)
 {
     const Document document(path);
-    Reference      values;
-    std::string    why;
-    if (!values.tensors.open(std::filesystem::path(path).replace_extension(".safetensors").string(),
-                             &why))
+    Reference values;
+    std::string why;
+    if (!values.tensors.open(
+            std::filesystem::path(path).replace_extension(".safetensors").string(), &why
+        ))
         throw Broken(why);
     values.info = document["tensors"];
     const json_t *const cases = document["cases"];
@@ -164,7 +173,7 @@ void run_file(const std::string &path, Counts *counts)
     Samplers samplers(&values);
     for (size_t i = 0; i < json_array_size(cases); i++) {
         const json_t *const one = json_array_get(cases, i);
-        const std::string   name = format("samplers/%zu", i), strange = unknown_field(one);
+        const std::string name = format("samplers/%zu", i), strange = unknown_field(one);
         if (strange.empty())
             counts->run(name, [&](Check *check) { samplers.run(check, one, i); });
         else if (counts->wants(name))
@@ -184,8 +193,8 @@ void run_samplers(const std::string &folder, Counts *counts)
 {
     for (const std::string &path : find_files(folder, "samplers.json")) {
         counts->known.insert(path);
-        counts->known.insert(
-            std::filesystem::path(path).replace_extension(".safetensors").string());
+        counts->known.insert(std::filesystem::path(path).replace_extension(".safetensors").string()
+        );
         try {
             run_file(path, counts);
         } catch (const std::exception &error) {

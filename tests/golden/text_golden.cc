@@ -37,10 +37,11 @@ size_t for_each_record(const std::string &path, const std::function<void(json_t 
     std::ifstream in(path, std::ios::binary);
     if (!in) throw failure{ "cannot read " + path };
     std::string line;
-    size_t      n = 0;
+    size_t n = 0;
     for (; std::getline(in, line); n++) {
-        const json record(json_loadb(line.data(), line.size(), JSON_ALLOW_NUL, nullptr),
-                          json_decref);
+        const json record(
+            json_loadb(line.data(), line.size(), JSON_ALLOW_NUL, nullptr), json_decref
+        );
         if (!record) throw failure{ path + ": line " + std::to_string(n + 1) + " is not JSON" };
         try {
             each(record.get());
@@ -95,11 +96,13 @@ ids_t take(weir_ids *ids)
     return out;
 }
 
-ids_t encode(const weir_tokenizer *tokenizer, const std::string &text, bool parse,
-             const std::vector<weir_span> &plain = {}, bool bos = false)
+ids_t encode(
+    const weir_tokenizer *tokenizer, const std::string &text, bool parse,
+    const std::vector<weir_span> &plain = {}, bool bos = false
+)
 {
-    weir_ids            ids = {};
-    weir_error          error = {};
+    weir_ids ids = {};
+    weir_error error = {};
     weir_encode_options options = {};
     options.add_special = bos;
     options.parse_special = parse;
@@ -129,8 +132,8 @@ std::string decode(const weir_tokenizer *tokenizer, const ids_t &ids, bool skip)
 /* ---- cases ----------------------------------------------------------------------------------- */
 
 struct flavour {
-    tokenizer_ptr            tokenizer;
-    std::string              stem; /* dir/tok/F */
+    tokenizer_ptr tokenizer;
+    std::string stem; /* dir/tok/F */
     std::vector<std::string> strings;
 };
 
@@ -146,7 +149,7 @@ size_t check_ids(const flavour &f)
     const weir_tokenizer *const t = f.tokenizer.get();
     return for_each_record(f.stem + ".ids.jsonl", [&](json_t *record) {
         const std::string &text = string_of(f, record);
-        const ids_t        ids = ids_of(json_object_get(record, "ids"));
+        const ids_t ids = ids_of(json_object_get(record, "ids"));
         expect_same(encode(t, text, true), ids, "ids");
         ids_t with_bos = ids;
         if (weir_tokenizer_add_bos(t)) with_bos.insert(with_bos.begin(), weir_tokenizer_bos(t));
@@ -155,16 +158,18 @@ size_t check_ids(const flavour &f)
                                                                   json_object_get(record, "ds");
         const std::string decoded = d == nullptr ? text : text_of(d);
         expect_same(decode(t, ids, false), decoded, "decoded text");
-        expect_same(decode(t, ids, true), ds == nullptr ? decoded : text_of(ds),
-                    "decoded text without special tokens");
+        expect_same(
+            decode(t, ids, true), ds == nullptr ? decoded : text_of(ds),
+            "decoded text without special tokens"
+        );
     });
 }
 
 size_t check_pieces(const flavour &f)
 {
     return for_each_record(f.stem + ".pre.jsonl", [&](json_t *record) {
-        weir_ids           lengths = {};
-        weir_error         error = {};
+        weir_ids lengths = {};
+        weir_error error = {};
         const std::string &text = string_of(f, record);
         if (weir_tokenizer_pieces(f.tokenizer.get(), &lengths, text.data(), text.size(), &error) !=
             WEIR_OK)
@@ -176,14 +181,14 @@ size_t check_pieces(const flavour &f)
 size_t check_streams(const flavour &f)
 {
     return for_each_record(f.stem + ".stream.jsonl", [&](json_t *record) {
-        const ids_t         ids = ids_of(json_object_get(record, "ids"));
+        const ids_t ids = ids_of(json_object_get(record, "ids"));
         const json_t *const steps = json_object_get(record, "steps");
         if (json_array_size(steps) != ids.size()) throw failure{ "steps and ids differ in number" };
         weir_detokenizer stream = {};
-        weir_buffer      out = {};
+        weir_buffer out = {};
         for (size_t i = 0; i < ids.size(); i++) {
-            size_t            length;
-            bool              special;
+            size_t length;
+            bool special;
             const char *const bytes =
                 weir_tokenizer_token_bytes(f.tokenizer.get(), ids[i], &length, &special);
             if (weir_detokenizer_push(&stream, &out, bytes, length) != WEIR_OK)
@@ -199,12 +204,18 @@ size_t check_noparse(const flavour &f)
 {
     return for_each_record(f.stem + ".noparse.jsonl", [&](json_t *record) {
         const std::string text = text_of(json_object_get(record, "s"));
-        expect_same(encode(f.tokenizer.get(), text, true), ids_of(json_object_get(record, "parse")),
-                    "ids with added tokens");
-        expect_same(encode(f.tokenizer.get(), text, false),
-                    ids_of(json_object_get(record, "plain")), "ids of plain text");
-        expect_same(encode(f.tokenizer.get(), text, true, { weir_span{ 0, text.size() } }),
-                    ids_of(json_object_get(record, "plain")), "ids of text in a plain span");
+        expect_same(
+            encode(f.tokenizer.get(), text, true), ids_of(json_object_get(record, "parse")),
+            "ids with added tokens"
+        );
+        expect_same(
+            encode(f.tokenizer.get(), text, false), ids_of(json_object_get(record, "plain")),
+            "ids of plain text"
+        );
+        expect_same(
+            encode(f.tokenizer.get(), text, true, { weir_span{ 0, text.size() } }),
+            ids_of(json_object_get(record, "plain")), "ids of text in a plain span"
+        );
     });
 }
 
@@ -240,21 +251,26 @@ size_t check_chat(const std::string &path, const std::map<std::string, flavour> 
         const auto found = flavours.find(flavour_of(text_of(json_object_get(record, "t"))));
         if (found == flavours.end() || json_object_get(record, "ids") == nullptr) return;
         const std::string text = text_of(json_object_get(record, "out"));
-        expect_same(encode(found->second.tokenizer.get(), text, true),
-                    ids_of(json_object_get(record, "ids")), "ids");
+        expect_same(
+            encode(found->second.tokenizer.get(), text, true),
+            ids_of(json_object_get(record, "ids")), "ids"
+        );
         n++;
         if (json_object_get(record, "ids_safe") == nullptr) return;
         std::vector<weir_span> plain;
-        const json_t *const    ranges = json_object_get(record, "user_ranges");
+        const json_t *const ranges = json_object_get(record, "user_ranges");
         for (size_t i = 0; i < json_array_size(ranges); i++) {
             const json_t *const range = json_array_get(ranges, i);
             plain.push_back({ byte_at(text, json_integer_value(json_array_get(range, 0))),
                               byte_at(text, json_integer_value(json_array_get(range, 1))) });
         }
-        std::sort(plain.begin(), plain.end(),
-                  [](const weir_span &a, const weir_span &b) { return a.begin < b.begin; });
-        expect_same(encode(found->second.tokenizer.get(), text, true, plain),
-                    ids_of(json_object_get(record, "ids_safe")), "safe ids");
+        std::sort(plain.begin(), plain.end(), [](const weir_span &a, const weir_span &b) {
+            return a.begin < b.begin;
+        });
+        expect_same(
+            encode(found->second.tokenizer.get(), text, true, plain),
+            ids_of(json_object_get(record, "ids_safe")), "safe ids"
+        );
     });
     return n;
 }
@@ -267,16 +283,19 @@ void fail(const std::string &name, const std::string &why, weir_golden_counts *c
     std::printf("FAIL %s %s\n", name.c_str(), why.c_str());
 }
 
-void skip(const std::string &name, const std::string &why, const char *filter,
-          weir_golden_counts *counts)
+void skip(
+    const std::string &name, const std::string &why, const char *filter, weir_golden_counts *counts
+)
 {
     if (name.find(filter) == std::string::npos) return;
     counts->skipped++;
     std::printf("skipped %s %s\n", name.c_str(), why.c_str());
 }
 
-void run(const std::string &name, const char *filter, weir_golden_counts *counts,
-         const std::function<size_t()> &check)
+void run(
+    const std::string &name, const char *filter, weir_golden_counts *counts,
+    const std::function<size_t()> &check
+)
 {
     if (name.find(filter) == std::string::npos) return;
     try {
@@ -304,7 +323,7 @@ std::vector<std::string> load_strings(const std::string &dir)
 std::vector<std::string> stems(const std::string &dir, const std::string &suffix)
 {
     std::vector<std::string> names;
-    std::error_code          code;
+    std::error_code code;
     for (const auto &entry : std::filesystem::directory_iterator(dir, code)) {
         const std::string name = entry.path().filename().string();
         if (name.size() > suffix.size() &&
@@ -318,7 +337,7 @@ std::vector<std::string> stems(const std::string &dir, const std::string &suffix
 tokenizer_ptr open_json(const std::string &path)
 {
     weir_tokenizer *tokenizer = nullptr;
-    weir_error      error = {};
+    weir_error error = {};
     if (weir_tokenizer_open_json(&tokenizer, path.c_str(), &error) != WEIR_OK)
         throw failure{ error.text };
     return tokenizer_ptr(tokenizer);
@@ -327,9 +346,9 @@ tokenizer_ptr open_json(const std::string &path)
 tokenizer_ptr open_gguf(const std::string &path)
 {
     weir_tensor_directory *directory = nullptr;
-    weir_tokenizer        *tokenizer = nullptr;
-    weir_error             error = {};
-    weir_status            status = weir_tensor_directory_open(&directory, path.c_str(), &error);
+    weir_tokenizer *tokenizer = nullptr;
+    weir_error error = {};
+    weir_status status = weir_tensor_directory_open(&directory, path.c_str(), &error);
     if (status == WEIR_OK) {
         status = weir_tokenizer_open(&tokenizer, directory, &error);
         weir_tensor_directory_close(directory);
@@ -339,11 +358,12 @@ tokenizer_ptr open_gguf(const std::string &path)
 }
 
 /* Every tokenizer of the folder; one that cannot be opened is a failure of its own. */
-std::map<std::string, flavour> open_flavours(const std::string &folder, const char *filter,
-                                             weir_golden_counts *counts)
+std::map<std::string, flavour> open_flavours(
+    const std::string &folder, const char *filter, weir_golden_counts *counts
+)
 {
     std::map<std::string, flavour> flavours;
-    std::vector<std::string>       strings;
+    std::vector<std::string> strings;
     const std::vector<std::string> names = stems(folder + "/tok", ".tokenizer.json");
     try {
         strings = load_strings(folder);
@@ -374,8 +394,8 @@ int weir_golden_text(const char *dir, const char *filter, weir_golden_counts *co
                                                                       { "stream", check_streams },
                                                                       { "noparse",
                                                                         check_noparse } };
-    const size_t                                         failed = counts->failed;
-    const std::string                                    folder = dir;
+    const size_t failed = counts->failed;
+    const std::string folder = dir;
     std::map<std::string, flavour> flavours = open_flavours(folder, filter, counts);
     for (const auto &entry : flavours)
         for (const auto &check : checks)
@@ -386,15 +406,18 @@ int weir_golden_text(const char *dir, const char *filter, weir_golden_counts *co
     if (std::filesystem::exists(chat))
         run("text/chat.ids", filter, counts, [&] { return check_chat(chat, flavours); });
     if (std::filesystem::exists(folder + "/qwen_real_ids.jsonl"))
-        skip("text/qwen_real_ids", "the ranks of the real Qwen vocabulary are not stored", filter,
-             counts);
+        skip(
+            "text/qwen_real_ids", "the ranks of the real Qwen vocabulary are not stored", filter,
+            counts
+        );
     return counts->failed == failed ? 0 : 1;
 }
 
-int weir_golden_realvocab(const char *dir, const char *fetched, const char *filter,
-                          weir_golden_counts *counts)
+int weir_golden_realvocab(
+    const char *dir, const char *fetched, const char *filter, weir_golden_counts *counts
+)
 {
-    const size_t      failed = counts->failed;
+    const size_t failed = counts->failed;
     const std::string folder = dir;
     for (const std::string &name : stems(folder, ".ids.jsonl")) {
         const std::string title = "realvocab/" + name + ".ids";

@@ -14,5 +14,6 @@ struct weir_golden_counts {
 int weir_golden_text(const char *dir, const char *filter, weir_golden_counts *counts);
 /* dir: a folder as tests/golden/realvocab; fetched: where fetch.py put ggml-vocab-V.gguf, NULL:
  * nothing was fetched. */
-int weir_golden_realvocab(const char *dir, const char *fetched, const char *filter,
-                          weir_golden_counts *counts);
+int weir_golden_realvocab(
+    const char *dir, const char *fetched, const char *filter, weir_golden_counts *counts
+);

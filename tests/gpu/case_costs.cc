@@ -13,8 +13,10 @@ int main()
         if (!reference) continue;
         const char *dot = std::strchr(reference->name, '.'); // "ref.rmsnorm"
         for (const weir_test::Case &test_case : weir_test::bench_cases((weir_op)op))
-            std::printf("%s\t%s\t%.0f\t%.0f\n", dot ? dot + 1 : reference->name,
-                        test_case.name.c_str(), test_case.work.bytes, test_case.work.flops);
+            std::printf(
+                "%s\t%s\t%.0f\t%.0f\n", dot ? dot + 1 : reference->name, test_case.name.c_str(),
+                test_case.work.bytes, test_case.work.flops
+            );
     }
     return 0;
 }

@@ -10,9 +10,9 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /* As in cuda.h, which is not on the include path of tests. Handles are pointers. */
-typedef void              *CUcontext, *CUstream, *CUevent, *CUmodule, *CUfunction;
+typedef void *CUcontext, *CUstream, *CUevent, *CUmodule, *CUfunction;
 typedef unsigned long long CUdeviceptr;
-typedef int                CUdevice;
+typedef int CUdevice;
 typedef enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_NO_BINARY_FOR_GPU = 209 } CUresult;
 enum {
     CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X = 2,
@@ -89,8 +89,8 @@ EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes)
 {
     return memcpy((void *)to, from, bytes), CUDA_SUCCESS;
 }
-EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes,
-                                     CUstream stream)
+EXPORT CUresult
+cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
 {
     (void)stream;
     return cuMemcpyHtoD_v2(to, from, bytes);
@@ -108,13 +108,14 @@ EXPORT CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, C
 /* ---- images and launches --------------------------------------------------------------------- */
 /* A fat binary is a header { magic, version, header bytes, payload bytes } and entries { kind,
  * version, header bytes, payload bytes, ... sm }. */
-EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n_options,
-                                   int *options, void **values)
+EXPORT CUresult cuModuleLoadDataEx(
+    CUmodule *module, const void *image, unsigned n_options, int *options, void **values
+)
 {
     (void)n_options, (void)options, (void)values;
     const char *at = image;
-    uint32_t    magic, header_bytes;
-    uint64_t    payload_bytes;
+    uint32_t magic, header_bytes;
+    uint64_t payload_bytes;
     memcpy(&magic, at, sizeof magic);
     memcpy(&payload_bytes, at + 8, sizeof payload_bytes);
     report.is_fat_binary = magic == 0xba55ed50;
@@ -139,8 +140,8 @@ EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const
     *function = strdup(name);
     return CUDA_SUCCESS;
 }
-EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr *memory, size_t *bytes, CUmodule module,
-                                     const char *name)
+EXPORT CUresult
+cuModuleGetGlobal_v2(CUdeviceptr *memory, size_t *bytes, CUmodule module, const char *name)
 {
     static char global[4096];
     (void)module;
@@ -153,9 +154,10 @@ EXPORT CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction functio
     (void)attribute, (void)function;
     return *value = 1024, CUDA_SUCCESS;
 }
-EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
-                               unsigned threads_x, unsigned threads_y, unsigned threads_z,
-                               unsigned shared, CUstream stream, void **arguments, void **extra)
+EXPORT CUresult cuLaunchKernel(
+    CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y,
+    unsigned threads_z, unsigned shared, CUstream stream, void **arguments, void **extra
+)
 {
     (void)y, (void)z, (void)threads_y, (void)threads_z, (void)shared, (void)stream, (void)arguments,
         (void)extra;

@@ -23,7 +23,7 @@ struct Device {
 // An image runs on its major version from its minor version on.
 const Device kDevices[] = { { 80, 80 }, { 86, 86 },   { 87, 86 },  { 89, 89 },
                             { 90, 90 }, { 100, 100 }, { 103, 100 } };
-const int    kImages[] = { 80, 86, 89, 90, 100 };
+const int kImages[] = { 80, 86, 89, 90, 100 };
 
 int failures;
 
@@ -45,7 +45,7 @@ template <class T> T symbol(void *library, const char *name)
 
 const weir_kernel *row_named(const weir_gpu_plugin *plugin, const char *name)
 {
-    size_t                    count;
+    size_t count;
     const weir_kernel *const *rows = plugin->kernels(&count);
     for (size_t i = 0; i < count; i++)
         if (!std::strcmp(rows[i]->name, name)) return rows[i];
@@ -65,11 +65,14 @@ int check(const Device &device)
     const char *why = symbol<const char *(*)()>(library, "weir_gpu_images_register")();
     if (why) std::printf("    %s\n", why);
     expect(!why, "the images are registered");
-    expect(symbol<int (*)()>(dlopen("libomptarget.so.19.1", RTLD_NOW | RTLD_NOLOAD),
-                             "omp_get_num_devices")() == 1,
-           "OpenMP sees the device");
+    expect(
+        symbol<int (*)(
+            )>(dlopen("libomptarget.so.19.1", RTLD_NOW | RTLD_NOLOAD), "omp_get_num_devices")() ==
+            1,
+        "OpenMP sees the device"
+    );
 
-    float             weight[64] = {}, src[192] = {}, dst[192] = {};
+    float weight[64] = {}, src[192] = {}, dst[192] = {};
     weir_rmsnorm_args args = {};
     args.dst = dst, args.src = src, args.weight = weight;
     args.n_rows = 3, args.n_groups = 1, args.dim = 64, args.dst_stride = args.src_stride = 64;
@@ -86,11 +89,15 @@ int check(const Device &device)
     expect(report->chosen == device.image, "the best of them fits");
     expect(report->n_launches == 1, "one kernel is launched");
     expect(report->blocks == 3 && report->threads == 128, "3 teams of 128 threads");
-    expect(report->function && std::strstr(report->function, "weir_k_omp_rmsnorm_nvptx"),
-           "it is rmsnorm's");
+    expect(
+        report->function && std::strstr(report->function, "weir_k_omp_rmsnorm_nvptx"),
+        "it is rmsnorm's"
+    );
     expect((report->stream_flags & 1) == 0, "streams wait for the default stream");
-    std::printf("sm_%-4d image %-4d launches %d  %s\n", device.capability, report->chosen,
-                report->n_launches, failures ? "FAILED" : "ok");
+    std::printf(
+        "sm_%-4d image %-4d launches %d  %s\n", device.capability, report->chosen,
+        report->n_launches, failures ? "FAILED" : "ok"
+    );
     return failures ? 1 : 0;
 }
 

@@ -17,17 +17,17 @@ class GpuPlan : public ::testing::Test {
     void SetUp() override
     {
         const weir_gpu_plugin *plugin = nullptr;
-        size_t                 n = 0;
+        size_t n = 0;
         ASSERT_EQ(weir_gpu_plugin_load(&plugin, "offload/libweir_gpu.so", &error_), WEIR_OK)
             << error_.text;
         const weir_kernel *const *const rows = plugin->kernels(&n);
         weir_device_check_with(rows, n, 90);
     }
-    void        TearDown() override { weir_device_check_with(nullptr, 0, 0); }
+    void TearDown() override { weir_device_check_with(nullptr, 0, 0); }
     weir_status open(const std::string &model, const std::vector<std::string> &settings)
     {
         static weir_config config;
-        weir_engine       *engine = nullptr;
+        weir_engine *engine = nullptr;
         error_ = {};
         device_.clear();
         weir_config_default(&config);
@@ -37,12 +37,12 @@ class GpuPlan : public ::testing::Test {
         for (const std::string &one : all)
             EXPECT_EQ(weir_config_assign(&config, one.c_str(), &error_), WEIR_OK) << error_.text;
         const weir_engine_options options = { &config, true, true, nullptr, nullptr, nullptr };
-        const weir_status         status = weir_engine_open_with(&engine, &options, &error_);
+        const weir_status status = weir_engine_open_with(&engine, &options, &error_);
         if (status == WEIR_OK) device_ = weir_engine_plan_of(engine)->device;
         weir_engine_close(engine); /* asserts that no memory of the device is left */
         return status;
     }
-    weir_error  error_ = {};
+    weir_error error_ = {};
     std::string device_;
 };
 
@@ -53,10 +53,14 @@ TEST_F(GpuPlan, EveryModelOpensInTheFormatsThatAreThere)
            "tq-k/tq-k-q6_k.gguf", "tq-r1", "tq-tied", "qwen3", "qwen3-untied" })
         for (const char *const format : { "f16", "bf16", "q8_0", "turbo4" })
             for (const char *const activations : { "f32", "fast" }) {
-                EXPECT_EQ(open(model, { std::string("kv.format=") + format,
-                                        std::string("kernels.activations=") + activations }),
-                          WEIR_OK)
-                    << model << " " << format << ": " << error_.text;
+                EXPECT_EQ(
+                    open(
+                        model, { std::string("kv.format=") + format,
+                                 std::string("kernels.activations=") + activations }
+                    ),
+                    WEIR_OK
+                ) << model
+                  << " " << format << ": " << error_.text;
                 EXPECT_EQ(device_, "checked") << model << " " << format << " " << activations;
             }
     for (const char *const model : { "mistral", "llama3", "qwen2" })
@@ -65,10 +69,13 @@ TEST_F(GpuPlan, EveryModelOpensInTheFormatsThatAreThere)
                 << model << " " << format << ": " << error_.text;
             EXPECT_EQ(device_, "checked") << model << " " << format;
         }
-    EXPECT_EQ(open("tq", { "kv.format=q8_0", "memory.device=8MiB", "kv.tiers.host=4MiB",
-                           "memory.disk=8MiB" }),
-              WEIR_OK)
-        << error_.text;
+    EXPECT_EQ(
+        open(
+            "tq",
+            { "kv.format=q8_0", "memory.device=8MiB", "kv.tiers.host=4MiB", "memory.disk=8MiB" }
+        ),
+        WEIR_OK
+    ) << error_.text;
     EXPECT_EQ(device_, "checked");
 }
 
@@ -83,16 +90,18 @@ TEST_F(GpuPlan, FormatsWithoutAKernelAreTheCpus)
 
 TEST_F(GpuPlan, PoliciesThatSeeMassNeedAFormatThatShowsIt)
 {
-    EXPECT_EQ(open("qwen3", { "kv.format=f16", "kv.policy.name=h2o", "kv.policy.budget=200" }),
-              WEIR_OK)
-        << error_.text;
+    EXPECT_EQ(
+        open("qwen3", { "kv.format=f16", "kv.policy.name=h2o", "kv.policy.budget=200" }), WEIR_OK
+    ) << error_.text;
     EXPECT_EQ(device_, "checked");
-    EXPECT_EQ(open("qwen3", { "kv.format=q8_0", "kv.policy.name=snapkv", "kv.policy.budget=200" }),
-              WEIR_OK)
-        << error_.text;
+    EXPECT_EQ(
+        open("qwen3", { "kv.format=q8_0", "kv.policy.name=snapkv", "kv.policy.budget=200" }),
+        WEIR_OK
+    ) << error_.text;
     EXPECT_EQ(device_, "checked");
-    EXPECT_NE(open("qwen3", { "kv.format=q8_0", "kv.policy.name=h2o", "kv.policy.budget=200" }),
-              WEIR_OK);
+    EXPECT_NE(
+        open("qwen3", { "kv.format=q8_0", "kv.policy.name=h2o", "kv.policy.budget=200" }), WEIR_OK
+    );
     EXPECT_NE(std::string(error_.text).find("kv.format"), std::string::npos) << error_.text;
 }
 

@@ -36,10 +36,10 @@ std::string make_folder(const char *name)
 
 void enter(const std::string &folder, bool strict)
 {
-    const char          *folders[] = { folder.c_str() };
+    const char *folders[] = { folder.c_str() };
     weir_sandbox_options options = {};
-    weir_sandbox_state   state;
-    weir_error           error = {};
+    weir_sandbox_state state;
+    weir_error error = {};
     options.folders = folders;
     options.n_folders = 1;
     options.strict = strict;
@@ -82,10 +82,10 @@ void *own_page()
 }
 
 struct Call {
-    const char          *name;
+    const char *name;
     std::function<int()> attempt; /* 0, or errno */
-    int                  with_auto; /* errno */
-    int                  with_strict; /* errno, or -signal */
+    int with_auto; /* errno */
+    int with_strict; /* errno, or -signal */
 };
 
 const Call calls[] = {
@@ -95,7 +95,8 @@ const Call calls[] = {
     { "MakeAFileElsewhere",
       [] {
           return errno_of(
-              open((testing::TempDir() + "/weir_sandbox_made").c_str(), O_WRONLY | O_CREAT, 0600));
+              open((testing::TempDir() + "/weir_sandbox_made").c_str(), O_WRONLY | O_CREAT, 0600)
+          );
       },
       EACCES, EACCES },
     { "ReadTheKernelsView", [] { return errno_of(open("/proc/self/maps", O_RDONLY)); }, EACCES,
@@ -181,7 +182,7 @@ class Sandbox : public testing::TestWithParam<Call> {};
 TEST_P(Sandbox, Auto)
 {
     const std::string folder = make_folder("auto");
-    const int         status = run([&] {
+    const int status = run([&] {
         enter(folder, false);
         return GetParam().attempt();
     });
@@ -193,7 +194,7 @@ TEST_P(Sandbox, Auto)
 TEST_P(Sandbox, Strict)
 {
     const std::string folder = make_folder("strict");
-    const int         status = run([&] {
+    const int status = run([&] {
         enter(folder, true);
         return GetParam().attempt();
     });
@@ -207,15 +208,16 @@ TEST_P(Sandbox, Strict)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Calls, Sandbox, testing::ValuesIn(calls),
-                         [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Calls, Sandbox, testing::ValuesIn(calls), [](const auto &info) {
+    return std::string(info.param.name);
+});
 
 TEST(SandboxFolders, FilesInThemCanBeWrittenReadReplacedAndRemoved)
 {
     const std::string folder = make_folder("folder"), one = folder + "/one", two = folder + "/two";
-    const int         status = run([&] {
+    const int status = run([&] {
         enter(folder, true);
-        char      text[4] = "";
+        char text[4] = "";
         const int fd = open(one.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
         if (write(fd, "abc", 3) != 3 || fsync(fd) != 0 || close(fd) != 0) return 1;
         if (rename(one.c_str(), two.c_str()) != 0) return 2;
@@ -246,15 +248,14 @@ TEST(SandboxFolders, LinksOutOfThemLeadNowhere)
 TEST(SandboxThreads, ThoseThatAreThereAndThoseThatComeAreTakenIn)
 {
     const std::string folder = make_folder("threads");
-    const int         status = run([&] {
+    const int status = run([&] {
         std::atomic<bool> entered{ false };
-        std::atomic<int>  refused{ 0 };
-        const auto        attempt = [&] {
+        std::atomic<int> refused{ 0 };
+        const auto attempt = [&] {
             while (!entered) std::this_thread::yield();
             if (errno_of(open("/etc/passwd", O_RDONLY)) == EACCES) ++refused;
-            std::thread([&] {
-                refused += errno_of(open("/etc/passwd", O_RDONLY)) == EACCES;
-            }).join();
+            std::thread([&] { refused += errno_of(open("/etc/passwd", O_RDONLY)) == EACCES; }
+            ).join();
         };
         std::thread a(attempt), b(attempt), c(attempt);
         enter(folder, true);
@@ -279,10 +280,10 @@ TEST(SandboxOutside, TheSameCallsWork)
 
 TEST(SandboxOpen, AFolderThatIsNotThereIsNamed)
 {
-    const char          *folders[] = { "/var/tmp/weir_sandbox_none/x" };
+    const char *folders[] = { "/var/tmp/weir_sandbox_none/x" };
     weir_sandbox_options options = {};
-    weir_error           error = {};
-    int                  rules = -1, abi = 0;
+    weir_error error = {};
+    int rules = -1, abi = 0;
     options.folders = folders;
     options.n_folders = 1;
     const weir_status status = weir_landlock_open(&rules, &abi, &options, &error);

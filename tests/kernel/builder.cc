@@ -9,7 +9,7 @@
 namespace weir_test {
 namespace {
 
-constexpr size_t  kGuard = 256;
+constexpr size_t kGuard = 256;
 constexpr uint8_t kPattern = 0xA5; // as f32 about -2.9e-16, as a pointer not canonical
 
 uint64_t hash(const std::string &text)
@@ -113,8 +113,8 @@ std::string difference(const Builder &reference, const Builder &other, double at
         return "the two builds have different outputs";
     for (size_t r = 0; r < reference.regions().size(); r++) {
         const auto &a = reference.regions()[r], &b = other.regions()[r];
-        size_t      bad = 0, worst = 0;
-        double      most = -1;
+        size_t bad = 0, worst = 0;
+        double most = -1;
         for (size_t i = 0; i < a.n; i++) {
             const double want = element(a, i), got = element(b, i);
             if (agrees(got, want, atol, rtol)) continue;
@@ -124,9 +124,11 @@ std::string difference(const Builder &reference, const Builder &other, double at
         }
         if (bad > 0) {
             char text[200];
-            std::snprintf(text, sizeof text,
-                          "output %zu: %zu of %zu differ, worst at %zu: %.9g, expected %.9g", r,
-                          bad, a.n, worst, element(b, worst), element(a, worst));
+            std::snprintf(
+                text, sizeof text,
+                "output %zu: %zu of %zu differ, worst at %zu: %.9g, expected %.9g", r, bad, a.n,
+                worst, element(b, worst), element(a, worst)
+            );
             return text;
         }
     }

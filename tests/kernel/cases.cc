@@ -31,7 +31,7 @@ namespace {
 uint16_t half(float value)
 {
     const _Float16 h = (_Float16)value;
-    uint16_t       bits;
+    uint16_t bits;
     __builtin_memcpy(&bits, &h, sizeof bits);
     return bits;
 }
@@ -68,12 +68,13 @@ void fill_plain(Builder &b, uint8_t *data, weir_dtype dtype, int64_t n)
 
 void fill_weights(Builder &b, void *memory, weir_dtype dtype, int64_t n)
 {
-    auto         *data = static_cast<uint8_t *>(memory);
+    auto *data = static_cast<uint8_t *>(memory);
     const int64_t blocks = n / weir_dtype_of(dtype).block_elements;
 #define SCALED(TYPE, block_type, scale)                                                            \
     case TYPE:                                                                                     \
-        return fill_blocks<block_type>(b, data, blocks,                                            \
-                                       [](block_type &q, float u) { q.d = half(u * (scale)); })
+        return fill_blocks<block_type>(b, data, blocks, [](block_type &q, float u) {               \
+            q.d = half(u * (scale));                                                               \
+        })
 #define SCALED_WITH(TYPE, block_type, scale, minimum, minimum_scale)                               \
     case TYPE:                                                                                     \
         return fill_blocks<block_type>(b, data, blocks, [](block_type &q, float u) {               \

@@ -19,7 +19,7 @@ namespace weir_test {
 // Where arrays live: the host's memory, or memory that a device can reach too.
 struct Allocator {
     std::function<void *(size_t)> take;
-    std::function<void(void *)>   give;
+    std::function<void(void *)> give;
 };
 const Allocator &host_allocator();
 
@@ -34,39 +34,41 @@ class Builder {
     Builder &operator=(const Builder &) = delete;
 
     // Arrays start 64-byte aligned plus `misaligned` bytes; contents are the guard pattern.
-    void                 *bytes(size_t n, size_t misaligned = 0);
+    void *bytes(size_t n, size_t misaligned = 0);
     template <class T> T *array(size_t n) { return static_cast<T *>(bytes(n * sizeof(T))); }
     template <class T> T *one() { return new (bytes(sizeof(T))) T{}; }
-    float                *input(size_t n, Fill fill = Fill::Normal, float scale = 1); // read only
-    float                *output(size_t n); // written: compared, gaps included
+    float *input(size_t n, Fill fill = Fill::Normal, float scale = 1); // read only
+    float *output(size_t n); // written: compared, gaps included
     float *inout(size_t n, Fill fill = Fill::Normal, float scale = 1); // read and written
-    void   compare(void *data, size_t n,
-                   weir_dtype dtype); // f32 elements or bytes (u8) that a kernel writes
+    void compare(
+        void *data, size_t n,
+        weir_dtype dtype
+    ); // f32 elements or bytes (u8) that a kernel writes
 
-    float    normal() { return normal_(rng_); }
+    float normal() { return normal_(rng_); }
     uint32_t below(uint32_t n) { return (uint32_t)(rng_() % n); }
 
     // Deleters for what is owned beside arrays (packed weights).
     void at_end(std::function<void()> action) { endings_.push_back(std::move(action)); }
 
     struct Region {
-        void      *data;
-        size_t     n;
+        void *data;
+        size_t n;
         weir_dtype dtype;
     };
     const std::vector<Region> &regions() const { return regions_; }
-    bool                       guards_intact() const;
+    bool guards_intact() const;
 
   private:
     struct Block {
-        char  *base;
+        char *base;
         size_t size, offset, n;
     };
-    Allocator                          allocator_;
-    std::mt19937_64                    rng_;
-    std::normal_distribution<float>    normal_;
-    std::vector<Block>                 blocks_;
-    std::vector<Region>                regions_;
+    Allocator allocator_;
+    std::mt19937_64 rng_;
+    std::normal_distribution<float> normal_;
+    std::vector<Block> blocks_;
+    std::vector<Region> regions_;
     std::vector<std::function<void()>> endings_;
 };
 
@@ -77,7 +79,7 @@ struct Work { // of one call, for the benches: what must be moved and computed a
 struct Case {
     std::string name;
     std::function<const void *(Builder &, bool specification)>
-         build; // specification: the arguments for ref, where layouts differ
+        build; // specification: the arguments for ref, where layouts differ
     Work work;
 };
 

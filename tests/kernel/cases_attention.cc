@@ -9,18 +9,19 @@ namespace {
 
 struct Attention {
     int64_t n_heads;
-    Kv      kv;
+    Kv kv;
     int32_t window = 0;
     int64_t pad = 0;
-    float   sharp = 1; // scale of q: large values make one key win
-    bool    is_ragged =
+    float sharp = 1; // scale of q: large values make one key win
+    bool is_ragged =
         false; // KV heads with unequal numbers of rows, and all that attention can give
 };
 
 // Segment `whole` of each span as segments of one KV head, of which each later one has five rows
 // less, or as it is.
-std::vector<weir_kv_segment> heads_of(const weir_kv_segment *whole, size_t n_spans,
-                                      const Attention &a)
+std::vector<weir_kv_segment> heads_of(
+    const weir_kv_segment *whole, size_t n_spans, const Attention &a
+)
 {
     std::vector<weir_kv_segment> ranges(whole, whole + n_spans);
     if (!a.is_ragged) return ranges;
@@ -30,8 +31,10 @@ std::vector<weir_kv_segment> heads_of(const weir_kv_segment *whole, size_t n_spa
             weir_kv_segment range = whole[s];
             range.pages += g * range.page_stride, range.open_pages += g * range.open_stride;
             range.first_head = g, range.n_heads = 1;
-            range.n_past -= std::min(range.n_past % WEIR_PAGE_TOKENS,
-                                     5 * g); // in the same page: later ones may be closed
+            range.n_past -= std::min(
+                range.n_past % WEIR_PAGE_TOKENS,
+                5 * g
+            ); // in the same page: later ones may be closed
             ranges.push_back(range);
         }
     return ranges;
@@ -47,11 +50,13 @@ Case attention(Spans spans, Attention a)
     }
     const int64_t rows = rows_of(spans), width = a.kv.key_dim + a.kv.value_dim;
     return {
-        label("attention", { a.n_heads, a.kv.n_kv_heads, a.kv.key_dim, a.kv.value_dim, a.window,
-                             a.pad, (int64_t)a.sharp }) +
-            text_of(spans) + "_" + name_of(a.kv) + (a.is_ragged ? "_ragged" : ""),
+        label(
+            "attention", { a.n_heads, a.kv.n_kv_heads, a.kv.key_dim, a.kv.value_dim, a.window,
+                           a.pad, (int64_t)a.sharp }
+        ) + text_of(spans) +
+            "_" + name_of(a.kv) + (a.is_ragged ? "_ragged" : ""),
         [=](Builder &b, bool) {
-            auto         *args = b.one<weir_attention_args>();
+            auto *args = b.one<weir_attention_args>();
             const int64_t q_head = a.kv.key_dim + a.pad, q_stride = a.n_heads * q_head + a.pad;
             const int64_t out_stride = a.n_heads * a.kv.value_dim + a.pad;
             args->out = b.output((size_t)(rows * out_stride));
@@ -66,7 +71,7 @@ Case attention(Spans spans, Attention a)
             args->window = a.window, args->scale = 1 / std::sqrt((float)a.kv.key_dim);
             if (!a.is_ragged) return args;
             const std::vector<weir_kv_segment> ranges = heads_of(args->segments, spans.size(), a);
-            auto                              *segments = b.array<weir_kv_segment>(ranges.size());
+            auto *segments = b.array<weir_kv_segment>(ranges.size());
             for (size_t s = 0; s < ranges.size(); s++) {
                 segments[s] = ranges[s];
                 segments[s].logits_stride = ranges[s].n_past + ranges[s].n_rows + 3;
@@ -99,17 +104,18 @@ Case attention_mass(Spans spans, Attention a, Slots slots = {})
     }
     const int64_t rows = rows_of(spans), group = a.n_heads / a.kv.n_kv_heads;
     return {
-        label("attention_mass",
-              { a.n_heads, a.kv.n_kv_heads, a.kv.key_dim, a.pad, (int64_t)a.sharp }) +
-            text_of(spans) + "_" + name_of(a.kv) + (a.is_ragged ? "_ragged" : "") +
+        label(
+            "attention_mass", { a.n_heads, a.kv.n_kv_heads, a.kv.key_dim, a.pad, (int64_t)a.sharp }
+        ) + text_of(spans) +
+            "_" + name_of(a.kv) + (a.is_ragged ? "_ragged" : "") +
             (slots.end > 0
                  ? "_from" + std::to_string(slots.first) + "to" + std::to_string(slots.end)
                  : ""),
         [=](Builder &b, bool) {
-            auto         *args = b.one<weir_attention_mass_args>();
+            auto *args = b.one<weir_attention_mass_args>();
             const int64_t q_head = a.kv.key_dim + a.pad, q_stride = a.n_heads * q_head + a.pad;
-            float        *lse = b.input((size_t)(rows * a.n_heads), Fill::Normal, 0.3f);
-            const weir_kv_segment             *whole = kv_segments(b, spans, a.kv, Use::Attend);
+            float *lse = b.input((size_t)(rows * a.n_heads), Fill::Normal, 0.3f);
+            const weir_kv_segment *whole = kv_segments(b, spans, a.kv, Use::Attend);
             const std::vector<weir_kv_segment> ranges = heads_of(whole, spans.size(), a);
             auto *segments = b.array<weir_attention_mass_segment>(ranges.size());
             for (size_t s = 0; s < spans.size(); s++)
@@ -118,7 +124,7 @@ Case attention_mass(Spans spans, Attention a, Slots slots = {})
                         0.5f + std::log((float)(spans[s].n_past + i / a.n_heads + 1));
             for (size_t s = 0; s < ranges.size(); s++) {
                 const int64_t stride = ranges[s].n_past + ranges[s].n_rows + 3;
-                const size_t  n =
+                const size_t n =
                     (size_t)(weir_kv_segment_heads(&ranges[s], a.kv.n_kv_heads) * group * stride);
                 segments[s] = { ranges[s], b.output(n), b.output(n), s % 2 ? nullptr : b.output(n),
                                 stride,    slots.first, slots.end };
@@ -154,8 +160,9 @@ std::vector<Case> attention_cases(weir_op op)
             attention({ { 1, 2600 } }, { 4, f16 }),
             attention({ { 70, 0 } }, { 6, f16, 0, 3 }),
             attention({ { 40, 1000 }, { 1, 1023 }, { 1, 1024 } }, { 4, f16 }),
-            attention({ { 1, 300 }, { 9, 100 } },
-                      { 8, { 2, 256, 256, WEIR_KV_F16, WEIR_KV_F16 }, 0, 4 }),
+            attention(
+                { { 1, 300 }, { 9, 100 } }, { 8, { 2, 256, 256, WEIR_KV_F16, WEIR_KV_F16 }, 0, 4 }
+            ),
             attention({ { 17, 90 } }, { 2, f32 }),
             attention({ { 33, 50 } }, { 4, { 4, 128, 128, WEIR_KV_F16, WEIR_KV_F16 } }),
             attention({ { 3, 200 } }, { 4, { 1, 96, 64, WEIR_KV_F16, WEIR_KV_F16 } }),
@@ -169,22 +176,25 @@ std::vector<Case> attention_cases(weir_op op)
             cases.push_back(attention({ { 5, 125 }, { 1, 63 } }, { 3 * kv.n_kv_heads, kv }));
             cases.push_back(attention({ { 30, 40 } }, { 2 * kv.n_kv_heads, kv, 20, 3 }));
             if (kv.n_kv_heads > 1)
-                cases.push_back(attention({ { 5, 125 }, { 1, 1100 }, { 1, 20 } },
-                                          { 3 * kv.n_kv_heads, kv, 0, 3, 1, true }));
+                cases.push_back(attention(
+                    { { 5, 125 }, { 1, 1100 }, { 1, 20 } }, { 3 * kv.n_kv_heads, kv, 0, 3, 1, true }
+                ));
         }
         for (const Kv &kv : formats_with_sinks()) {
-            cases.push_back(attention({ { 5, 125 }, { 1, 63 }, { 1, 250 }, { 3, 10 } },
-                                      { 3 * kv.n_kv_heads, kv }));
-            cases.push_back(
-                attention({ { 150, 0 }, { 40, 40 } }, { 2 * kv.n_kv_heads, kv, 70, 3 }));
+            cases.push_back(attention(
+                { { 5, 125 }, { 1, 63 }, { 1, 250 }, { 3, 10 } }, { 3 * kv.n_kv_heads, kv }
+            ));
+            cases.push_back(attention({ { 150, 0 }, { 40, 40 } }, { 2 * kv.n_kv_heads, kv, 70, 3 })
+            );
         }
         const Kv long_sinks = {
             1, 64, 64, WEIR_KV_TURBO4, WEIR_KV_TURBO3, { { WEIR_KV_F16, WEIR_KV_Q8_0 }, 17 }
         };
-        cases.push_back(
-            attention({ { 1, 1100 }, { 4, 1022 } }, { 4, long_sinks })); // past the first split
-        cases.push_back(attention({ { 1, 2100 }, { 6, 1020 } },
-                                  { 2, { 1, 32, 64, WEIR_KV_INT8, WEIR_KV_TURBO4 } }));
+        cases.push_back(attention({ { 1, 1100 }, { 4, 1022 } }, { 4, long_sinks })
+        ); // past the first split
+        cases.push_back(attention(
+            { { 1, 2100 }, { 6, 1020 } }, { 2, { 1, 32, 64, WEIR_KV_INT8, WEIR_KV_TURBO4 } }
+        ));
         return cases;
     }
     case WEIR_OP_ATTENTION_MASS: {
@@ -192,19 +202,23 @@ std::vector<Case> attention_cases(weir_op op)
             attention_mass({ { 1, 0 } }, { 4, f16 }),
             attention_mass({ { 1, 31 }, { 1, 32 }, { 1, 63 }, { 1, 64 }, { 1, 600 } }, { 4, f16 }),
             attention_mass({ { 70, 0 } }, { 6, f16, 0, 3 }),
-            attention_mass({ { 40, 300 }, { 1, 255 }, { 1, 256 }, { 3, 500 } },
-                           { 14, f16, 0, 0, 1, true }),
+            attention_mass(
+                { { 40, 300 }, { 1, 255 }, { 1, 256 }, { 3, 500 } }, { 14, f16, 0, 0, 1, true }
+            ),
             attention_mass({ { 17, 90 } }, { 40, { 1, 32, 32, WEIR_KV_F32, WEIR_KV_F32 } }),
             attention_mass({ { 3, 70 } }, { 2, { 1, 576, 64, WEIR_KV_F16, WEIR_KV_F16 } }),
             attention_mass({ { 30, 310 }, { 1, 600 }, { 50, 0 } }, { 4, f16 }, { 64, 320 }),
             attention_mass({ { 30, 400 }, { 5, 125 } }, { 4, f16 }, { 128, 1024 })
         };
         for (const Kv &kv : coded_formats())
-            cases.push_back(attention_mass({ { 5, 125 }, { 1, 63 }, { 30, 40 } },
-                                           { 3 * kv.n_kv_heads, kv, 0, 0, 1, kv.key_dim == 64 }));
+            cases.push_back(attention_mass(
+                { { 5, 125 }, { 1, 63 }, { 30, 40 } },
+                { 3 * kv.n_kv_heads, kv, 0, 0, 1, kv.key_dim == 64 }
+            ));
         for (const Kv &kv : formats_with_sinks())
-            cases.push_back(attention_mass({ { 5, 125 }, { 1, 63 }, { 1, 250 }, { 90, 10 } },
-                                           { 2 * kv.n_kv_heads, kv }));
+            cases.push_back(attention_mass(
+                { { 5, 125 }, { 1, 63 }, { 1, 250 }, { 90, 10 } }, { 2 * kv.n_kv_heads, kv }
+            ));
         return cases;
     }
     default: return {};
@@ -239,7 +253,8 @@ std::vector<Case> attention_benches(weir_op op)
         std::vector<Case> cases = { attention_mass({ { 1, 32768 }, { 1, 32768 } }, { 8, kv }) };
         for (const auto format : { WEIR_KV_F16, WEIR_KV_Q8_0, WEIR_KV_TURBO4, WEIR_KV_KIVI4 })
             cases.push_back(
-                attention_mass({ { 512, 4096 } }, { 8, { 2, 256, 256, format, format } }));
+                attention_mass({ { 512, 4096 } }, { 8, { 2, 256, 256, format, format } })
+            );
         return cases;
     }
     default: return {};

@@ -10,7 +10,7 @@ Case queries(int64_t n_rows, int64_t n_heads, int64_t n_kv_heads, int64_t dim)
 {
     return { label("coda_queries", { n_rows, n_heads, n_kv_heads, dim }),
              [=](Builder &b, bool) {
-                 auto        *args = b.one<weir_coda_queries_args>();
+                 auto *args = b.one<weir_coda_queries_args>();
                  const size_t n = (size_t)(n_rows * n_heads * dim);
                  args->dst = b.output(2 * n);
                  args->q = b.input(n);
@@ -23,12 +23,14 @@ Case queries(int64_t n_rows, int64_t n_heads, int64_t n_kv_heads, int64_t dim)
              { (double)(n_rows * n_heads * dim) * 12, (double)(n_rows * n_heads * dim) * 3 } };
 }
 
-Case combine(int64_t n_rows, int64_t n_heads, int64_t n_kv_heads, int64_t dim, bool has_norm,
-             Fill fill = Fill::Normal)
+Case combine(
+    int64_t n_rows, int64_t n_heads, int64_t n_kv_heads, int64_t dim, bool has_norm,
+    Fill fill = Fill::Normal
+)
 {
     return { label("coda_combine", { n_rows, n_heads, n_kv_heads, dim, has_norm, (int64_t)fill }),
              [=](Builder &b, bool) {
-                 auto        *args = b.one<weir_coda_combine_args>();
+                 auto *args = b.one<weir_coda_combine_args>();
                  const size_t n = (size_t)(n_rows * n_heads * dim);
                  args->dst = b.output(n);
                  args->src = b.input(2 * n, fill);
@@ -45,17 +47,17 @@ Case combine(int64_t n_rows, int64_t n_heads, int64_t n_kv_heads, int64_t dim, b
 }
 
 struct Bank {
-    int64_t        n_kv_heads, dim;
-    int32_t        window, n_exact, n_summary;
+    int64_t n_kv_heads, dim;
+    int32_t window, n_exact, n_summary;
     weir_kv_format format;
 };
 
 // What is not as in most layers.
 struct Options {
     weir_coda_band band = WEIR_CODA_UPPER_HALF;
-    bool           is_compat = false, refreshes = false, is_gated = true, founds = true;
-    int32_t        least = 0; // slots that are not open from the start, of each bank
-    int32_t        exact_candidates = 8, summary_candidates = 64;
+    bool is_compat = false, refreshes = false, is_gated = true, founds = true;
+    int32_t least = 0; // slots that are not open from the start, of each bank
+    int32_t exact_candidates = 8, summary_candidates = 64;
 };
 
 enum class Past {
@@ -86,8 +88,9 @@ weir_coda_layer *layer_of(Builder &b, const Bank &bank, const Options &options)
 
 // Random rows; the ring's are at random places among those in use, in between are `n_used` slots of
 // the banks.
-void place_slots(Builder &b, const weir_coda_layer *layer, const weir_coda_state &state,
-                 int64_t n_used)
+void place_slots(
+    Builder &b, const weir_coda_layer *layer, const weir_coda_state &state, int64_t n_used
+)
 {
     std::vector<int32_t> banks, used, unused;
     for (int32_t slot = layer->window; slot < state.n_slots; slot++) banks.push_back(slot);
@@ -109,9 +112,9 @@ void place_slots(Builder &b, const weir_coda_layer *layer, const weir_coda_state
 void values_of(Builder &b, const weir_coda_layer *layer, const weir_coda_state &state, float *v)
 {
     const uint32_t kind = b.below(3);
-    const int64_t  slot =
+    const int64_t slot =
         layer->window + (layer->n_exact > 0 ? b.below((uint32_t)layer->n_exact) : 0);
-    const int64_t      n = layer->n_kv_heads * layer->head_dim;
+    const int64_t n = layer->n_kv_heads * layer->head_dim;
     std::vector<float> held((size_t)n, 0.0f);
     if (kind > 0 && layer->n_exact > 0 && weir_coda_is_used(&state, slot))
         weir_coda_read(layer, &state, WEIR_KV_V, state.rows[slot], held.data());
@@ -121,10 +124,11 @@ void values_of(Builder &b, const weir_coda_layer *layer, const weir_coda_state &
 
 void fill_state(Builder &b, const weir_coda_layer *layer, const weir_coda_state &state, Past past)
 {
-    const int64_t      n = layer->n_kv_heads * layer->head_dim;
+    const int64_t n = layer->n_kv_heads * layer->head_dim;
     std::vector<float> k((size_t)n), v((size_t)n);
-    place_slots(b, layer, state,
-                (layer->n_exact + layer->n_summary) / (past == Past::Part ? 2 : 1));
+    place_slots(
+        b, layer, state, (layer->n_exact + layer->n_summary) / (past == Past::Part ? 2 : 1)
+    );
     state.head->position = 5000;
     state.head->n_recent = layer->window;
     state.head->first_recent = (int32_t)b.below((uint32_t)layer->window);
@@ -146,7 +150,7 @@ void fill_state(Builder &b, const weir_coda_layer *layer, const weir_coda_state 
 // Gates and pages are compared as numbers, the rest as bytes.
 weir_coda_state state_of(Builder &b, const weir_coda_layer *layer, Past past)
 {
-    void *const           memory = b.bytes(weir_coda_view(layer, nullptr).bytes);
+    void *const memory = b.bytes(weir_coda_view(layer, nullptr).bytes);
     const weir_coda_state state = weir_coda_view(layer, memory);
     weir_coda_reset(layer, memory);
     if (past != Past::None) fill_state(b, layer, state, past);
@@ -163,26 +167,26 @@ weir_coda_state state_of(Builder &b, const weir_coda_layer *layer, Past past)
 // Rows of blocks, one state each; 0 is a step.
 Case write(std::vector<int32_t> rows, Bank bank, Past past = Past::None, Options options = {})
 {
-    int64_t     total = 0;
+    int64_t total = 0;
     std::string text;
     for (const int32_t n : rows) total += n > 0 ? n : 1, text += "_" + std::to_string(n);
     const double es = bank.format == WEIR_KV_F32 ? 4 : 2,
                  heads = (double)(bank.n_kv_heads * bank.dim);
     const double held = (double)rows.size() * (bank.n_exact + bank.n_summary / 2),
                  put = (double)std::min<int64_t>(total, bank.window);
-    return { label("coda_write",
-                   { bank.n_kv_heads, bank.dim, bank.window, bank.n_exact, bank.n_summary,
-                     (int64_t)bank.format, (int64_t)past, options.band, options.is_compat,
-                     options.refreshes, options.is_gated, options.founds, options.least,
-                     options.exact_candidates }) +
-                 text,
+    return { label(
+                 "coda_write", { bank.n_kv_heads, bank.dim, bank.window, bank.n_exact,
+                                 bank.n_summary, (int64_t)bank.format, (int64_t)past, options.band,
+                                 options.is_compat, options.refreshes, options.is_gated,
+                                 options.founds, options.least, options.exact_candidates }
+             ) + text,
              [=](Builder &b, bool) {
-                 auto         *args = b.one<weir_coda_write_args>();
-                 auto         *layer = layer_of(b, bank, options);
-                 auto         *segments = b.array<weir_coda_segment>(rows.size());
+                 auto *args = b.one<weir_coda_write_args>();
+                 auto *layer = layer_of(b, bank, options);
+                 auto *segments = b.array<weir_coda_segment>(rows.size());
                  const int64_t width = bank.n_kv_heads * bank.dim;
-                 auto         *v = b.input((size_t)(total * width));
-                 int32_t       first = 0;
+                 auto *v = b.input((size_t)(total * width));
+                 int32_t first = 0;
                  for (size_t s = 0; s < rows.size(); s++) {
                      const weir_coda_state state = state_of(b, layer, past);
                      segments[s] = { state.head, first, rows[s] > 0 ? rows[s] : 1, rows[s] == 0 };
@@ -206,7 +210,7 @@ std::vector<Case> write_cases()
 {
     const Bank small = { 2, 16, 8, 4, 3, WEIR_KV_F32 }, wide = { 3, 24, 70, 9, 21, WEIR_KV_F32 },
                odd = { 2, 42, 40, 8, 8, WEIR_KV_F16 };
-    Options           compat, slow, other, closed, none;
+    Options compat, slow, other, closed, none;
     std::vector<Case> cases = { write({ 40, 0, 7 }, small),
                                 write({ 300 }, { 1, 32, 64, 16, 16, WEIR_KV_BF16 }),
                                 write({ 12, 0 }, { 1, 8, 1, 0, 0, WEIR_KV_F32 }),

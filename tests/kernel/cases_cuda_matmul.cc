@@ -9,12 +9,12 @@ namespace weir_test {
 namespace {
 
 struct Matmul {
-    int64_t                 n_rows, n_in;
-    std::vector<int64_t>    n_out;
+    int64_t n_rows, n_in;
+    std::vector<int64_t> n_out;
     std::vector<weir_dtype> dtypes; // of the outputs, in turn
-    bool                    bias = false, accumulate = false;
-    int64_t                 pad = 0;
-    Fill                    fill = Fill::Normal;
+    bool bias = false, accumulate = false;
+    int64_t pad = 0;
+    Fill fill = Fill::Normal;
 };
 
 weir_weight *weight_of(Builder &b, weir_dtype dtype, int64_t n_out, int64_t n_in)
@@ -35,7 +35,7 @@ weir_weight *weight_of(Builder &b, weir_dtype dtype, int64_t n_out, int64_t n_in
 
 Case matmul(Matmul m)
 {
-    double      weights = 0, outputs = 0;
+    double weights = 0, outputs = 0;
     std::string name = label("matmul_cuda", { m.n_rows, m.n_in, m.pad });
     for (size_t o = 0; o < m.n_out.size(); o++) {
         const weir_dtype dtype = m.dtypes[o % m.dtypes.size()];
@@ -54,12 +54,13 @@ Case matmul(Matmul m)
                  args->n_outputs = (int32_t)m.n_out.size();
                  for (size_t o = 0; o < m.n_out.size(); o++) {
                      const int64_t stride = m.n_out[o] + m.pad;
-                     const size_t  n = (size_t)(m.n_rows * stride);
-                     float        *dst = m.accumulate ? b.inout(n) : b.output(n);
-                     const float  *bias = m.bias ? b.input((size_t)m.n_out[o]) : nullptr;
-                     args->outputs[o] = { weight_of(b, m.dtypes[o % m.dtypes.size()], m.n_out[o],
-                                                    m.n_in),
-                                          dst, bias, stride, m.accumulate };
+                     const size_t n = (size_t)(m.n_rows * stride);
+                     float *dst = m.accumulate ? b.inout(n) : b.output(n);
+                     const float *bias = m.bias ? b.input((size_t)m.n_out[o]) : nullptr;
+                     args->outputs[o] = {
+                         weight_of(b, m.dtypes[o % m.dtypes.size()], m.n_out[o], m.n_in), dst, bias,
+                         stride, m.accumulate
+                     };
                  }
                  return args;
              },
@@ -94,15 +95,12 @@ std::vector<Case> cuda_matmul_cases(weir_op op)
     }
     cases.push_back(matmul({ 200, 256, { 150 }, { WEIR_Q4_K } })); // more than a block both ways
     cases.push_back(matmul({ 200, 256, { 150 }, { WEIR_BF16 } }));
-    cases.push_back(matmul({ 3,
-                             256,
-                             { 40, 24, 24, 16 },
-                             { WEIR_Q4_K, WEIR_F16, WEIR_F32, WEIR_BF16 },
-                             true,
-                             true,
-                             4 }));
+    cases.push_back(matmul(
+        { 3, 256, { 40, 24, 24, 16 }, { WEIR_Q4_K, WEIR_F16, WEIR_F32, WEIR_BF16 }, true, true, 4 }
+    ));
     cases.push_back(
-        matmul({ 36, 256, { 40, 24, 24, 16 }, { WEIR_Q6_K, WEIR_F16, WEIR_F32, WEIR_BF16 } }));
+        matmul({ 36, 256, { 40, 24, 24, 16 }, { WEIR_Q6_K, WEIR_F16, WEIR_F32, WEIR_BF16 } })
+    );
     for (const weir_dtype dtype :
          { WEIR_Q8_0, WEIR_BF16, WEIR_F32 }) // outputs of one type are one launch for few rows
         for (const int64_t rows : { 3, 131 })

@@ -8,7 +8,7 @@ namespace {
 template <class Args, class Rows>
 const Args *row_args(Builder &b, const Spans &spans, const Kv &kv, Use use, Rows rows)
 {
-    auto         *args = b.one<Args>();
+    auto *args = b.one<Args>();
     const int64_t n = rows_of(spans), k_stride = kv.n_kv_heads * kv.key_dim + 3,
                   v_stride = kv.n_kv_heads * kv.value_dim + 5;
     *args = { rows((size_t)(n * k_stride)),
@@ -36,8 +36,9 @@ Case kv_write(Spans spans, Kv kv, Fill fill = Fill::Normal)
     return { label("kv_write", { kv.n_kv_heads, kv.key_dim, kv.value_dim }) + text_of(spans) + "_" +
                  name_of(kv) + suffix(fill),
              [=](Builder &b, bool) {
-                 return row_args<weir_kv_write_args>(b, spans, kv, Use::Write,
-                                                     [&](size_t n) { return b.input(n, fill); });
+                 return row_args<weir_kv_write_args>(b, spans, kv, Use::Write, [&](size_t n) {
+                     return b.input(n, fill);
+                 });
              },
              row_work(spans, kv) };
 }
@@ -48,8 +49,9 @@ Case kv_read(Spans spans, Kv kv)
     return { label("kv_read", { kv.n_kv_heads, kv.key_dim, kv.value_dim }) + text_of(spans) + "_" +
                  name_of(kv),
              [=](Builder &b, bool) {
-                 return row_args<weir_kv_read_args>(b, spans, kv, Use::Read,
-                                                    [&](size_t n) { return b.output(n); });
+                 return row_args<weir_kv_read_args>(b, spans, kv, Use::Read, [&](size_t n) {
+                     return b.output(n);
+                 });
              },
              row_work(spans, kv) };
 }
@@ -75,10 +77,13 @@ Case kv_compact(const std::vector<int32_t> &n_rows, Kv kv, uint32_t percent, int
                 for (int64_t g = 0; g < kv.n_kv_heads; g++) {
                     for (int64_t p = 0; p < n_pages; p++)
                         pages[g * stride + p] =
-                            page_of(b, at(kv, p),
-                                    std::min<int64_t>(n_rows[s] - p * WEIR_PAGE_TOKENS,
-                                                      WEIR_PAGE_TOKENS),
-                                    true)
+                            page_of(
+                                b, at(kv, p),
+                                std::min<int64_t>(
+                                    n_rows[s] - p * WEIR_PAGE_TOKENS, WEIR_PAGE_TOKENS
+                                ),
+                                true
+                            )
                                 .coded;
                     n_keep[g] = 0;
                     for (int32_t row = 0; row < n_rows[s]; row++)
@@ -101,7 +106,7 @@ Case kv_compact(const std::vector<int32_t> &n_rows, Kv kv, uint32_t percent, int
 // Span: slots n_past .. n_past + n_rows - 1 of the first KV head. n_pairs 0: no lengths.
 struct Products {
     int64_t n_vectors, n_pairs;
-    bool    is_interleaved = false;
+    bool is_interleaved = false;
 };
 
 Case key_products(Span span, Kv kv, Products p)
@@ -110,7 +115,7 @@ Case key_products(Span span, Kv kv, Products p)
     return { label("key_products", { p.n_vectors, p.n_pairs, p.is_interleaved, kv.key_dim }) +
                  text_of({ span }) + "_" + name_of(kv),
              [=](Builder &b, bool) {
-                 auto         *args = b.one<weir_key_products_args>();
+                 auto *args = b.one<weir_key_products_args>();
                  const int64_t stride = span.n_rows + 5;
                  *args = { b.output((size_t)(p.n_vectors * stride)),
                            b.input((size_t)(p.n_vectors * kv.key_dim)),
@@ -152,7 +157,8 @@ std::vector<Case> kv_cases(weir_op op)
         }
         for (const Kv &kv : formats_with_sinks())
             cases.push_back(
-                kv_write({ { 230, 40 }, { 1, 63 }, { 1, 64 }, { 70, 0 }, { 3, 200 } }, kv));
+                kv_write({ { 230, 40 }, { 1, 63 }, { 1, 64 }, { 70, 0 }, { 3, 200 } }, kv)
+            );
         return cases;
     }
     case WEIR_OP_KV_READ: {
@@ -174,8 +180,8 @@ std::vector<Case> kv_cases(weir_op op)
                 cases.push_back(kv_compact({ 300, 63, 65 }, kv, 50, 4));
         cases.push_back(kv_compact(
             { 400 },
-            { 2, 64, 64, WEIR_KV_TURBO4, WEIR_KV_Q8_0, { { WEIR_KV_F16, WEIR_KV_F32 }, 1 } }, 30,
-            64));
+            { 2, 64, 64, WEIR_KV_TURBO4, WEIR_KV_Q8_0, { { WEIR_KV_F16, WEIR_KV_F32 }, 1 } }, 30, 64
+        ));
         return cases;
     }
     case WEIR_OP_KEY_PRODUCTS: {
@@ -188,7 +194,8 @@ std::vector<Case> kv_cases(weir_op op)
         for (const Kv &kv : coded_formats()) {
             const bool is_turbo = weir_kv_scheme_of(kv.k_format) == WEIR_KV_TURBO;
             cases.push_back(key_products(
-                { 100, 40 }, kv, { 3, is_turbo ? 0 : kv.key_dim / 2, kv.value_dim == 128 }));
+                { 100, 40 }, kv, { 3, is_turbo ? 0 : kv.key_dim / 2, kv.value_dim == 128 }
+            ));
         }
         for (const Kv &kv : formats_with_sinks())
             cases.push_back(key_products({ 230, 0 }, kv, { 9, 0 }));
@@ -228,7 +235,8 @@ std::vector<Case> kv_benches(weir_op op)
         for (const auto format : { WEIR_KV_F16, WEIR_KV_Q8_0 })
             for (const int64_t pairs : { 32, 128 })
                 cases.push_back(
-                    key_products({ 32768, 0 }, { 1, 256, 256, format, format }, { 4, pairs }));
+                    key_products({ 32768, 0 }, { 1, 256, 256, format, format }, { 4, pairs })
+                );
         return cases;
     }
     default: return {};

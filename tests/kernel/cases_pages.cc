@@ -76,17 +76,17 @@ Page page_of(Builder &b, const Kv &kv, int64_t n_tokens, bool compared)
 
 weir_kv_segment *kv_segments(Builder &b, const Spans &spans, const Kv &kv, Use use)
 {
-    const bool   written = use != Use::Write;
+    const bool written = use != Use::Write;
     const size_t bytes = bytes_of(kv);
-    auto        *segments = b.array<weir_kv_segment>(spans.size());
-    int32_t      row = 0;
+    auto *segments = b.array<weir_kv_segment>(spans.size());
+    int32_t row = 0;
     for (size_t s = 0; s < spans.size(); s++) {
         const int64_t end = spans[s].n_past + spans[s].n_rows,
                       filled = written ? end : spans[s].n_past;
         const int64_t n_pages = (end + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
                       stride = n_pages + 2;
         const int64_t first_page = spans[s].n_past / WEIR_PAGE_TOKENS;
-        auto        **pages = b.array<void *>((size_t)(kv.n_kv_heads * stride)),
+        auto **pages = b.array<void *>((size_t)(kv.n_kv_heads * stride)),
              **open = b.array<void *>((size_t)(kv.n_kv_heads * stride));
         for (int64_t g = 0; g < kv.n_kv_heads; g++)
             for (int64_t p = 0; p < n_pages; p++) {
@@ -96,8 +96,10 @@ weir_kv_segment *kv_segments(Builder &b, const Spans &spans, const Kv &kv, Use u
                 const Page page = made ? page_of(b, at(kv, p), n, !written)
                                        : Page{ b.array<char>(bytes), nullptr };
                 if (!made)
-                    std::copy_n(static_cast<const char *>(pages[g * stride + p % kMadePages]),
-                                bytes, static_cast<char *>(page.coded));
+                    std::copy_n(
+                        static_cast<const char *>(pages[g * stride + p % kMadePages]), bytes,
+                        static_cast<char *>(page.coded)
+                    );
                 pages[g * stride + p] = page.coded;
                 if (p >= first_page)
                     open[g * stride + p - first_page] =

@@ -11,17 +11,17 @@ struct Span { // one sequence in the batch
 using Spans = std::vector<Span>;
 
 std::string text_of(const Spans &spans);
-int64_t     rows_of(const Spans &spans);
+int64_t rows_of(const Spans &spans);
 
 struct Kv {
-    int64_t        n_kv_heads, key_dim, value_dim;
+    int64_t n_kv_heads, key_dim, value_dim;
     weir_kv_format k_format, v_format;
-    weir_kv_sinks  sinks = {};
+    weir_kv_sinks sinks = {};
 };
 
 std::string name_of(const Kv &kv);
-Kv          at(const Kv &kv, int64_t page); // as page number `page` has it
-size_t      bytes_of(const Kv &kv);
+Kv at(const Kv &kv, int64_t page); // as page number `page` has it
+size_t bytes_of(const Kv &kv);
 
 struct Page {
     void *coded, *open; // open: NULL when no part needs it

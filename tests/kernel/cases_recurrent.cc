@@ -6,10 +6,11 @@
 namespace weir_test {
 namespace {
 
-weir_recurrent_segment *recurrent_segments(Builder &b, const Spans &spans, int64_t history,
-                                           int64_t state)
+weir_recurrent_segment *recurrent_segments(
+    Builder &b, const Spans &spans, int64_t history, int64_t state
+)
 {
-    auto   *segments = b.array<weir_recurrent_segment>(spans.size());
+    auto *segments = b.array<weir_recurrent_segment>(spans.size());
     int32_t row = 0;
     for (size_t s = 0; s < spans.size(); s++) {
         segments[s] = { b.inout((size_t)history),
@@ -25,7 +26,7 @@ Case conv1d(Spans spans, int64_t n_channels, int64_t n_taps, Fill fill = Fill::N
     const int64_t rows = rows_of(spans);
     return { label("conv1d", { n_channels, n_taps }) + text_of(spans) + suffix(fill),
              [=](Builder &b, bool) {
-                 auto        *args = b.one<weir_conv1d_args>();
+                 auto *args = b.one<weir_conv1d_args>();
                  const size_t n = (size_t)(rows * n_channels);
                  *args = { b.output(n),
                            b.input(n, fill),
@@ -41,7 +42,7 @@ Case conv1d(Spans spans, int64_t n_channels, int64_t n_taps, Fill fill = Fill::N
 
 struct Delta {
     int64_t n_k_heads, n_v_heads, key_dim, value_dim;
-    bool    tiled = false;
+    bool tiled = false;
     int64_t pad = 0;
 };
 
@@ -52,8 +53,9 @@ void clear_unused_lanes(float *state, const Delta &d)
     for (int64_t h = 0; h < d.n_v_heads; h++)
         for (int64_t j = d.value_dim; j < tiles * WEIR_DELTA_LANES; j++)
             for (int64_t i = 0; i < d.key_dim; i++)
-                state[((h * tiles + j / WEIR_DELTA_LANES) * d.key_dim + i) * WEIR_DELTA_LANES +
-                      j % WEIR_DELTA_LANES] = 0;
+                state
+                    [((h * tiles + j / WEIR_DELTA_LANES) * d.key_dim + i) * WEIR_DELTA_LANES +
+                     j % WEIR_DELTA_LANES] = 0;
 }
 
 Case gated_delta_rule(Spans spans, Delta d)
@@ -61,32 +63,33 @@ Case gated_delta_rule(Spans spans, Delta d)
     const int64_t rows = rows_of(spans),
                   tiles = (d.value_dim + WEIR_DELTA_LANES - 1) / WEIR_DELTA_LANES;
     const int64_t state = d.n_v_heads * tiles * d.key_dim * WEIR_DELTA_LANES;
-    return { label("gated_delta_rule",
-                   { d.n_k_heads, d.n_v_heads, d.key_dim, d.value_dim, d.pad }) +
-                 (d.tiled ? "_tiled" : "") + text_of(spans),
-             [=](Builder &b, bool) {
-                 auto         *args = b.one<weir_gated_delta_rule_args>();
-                 const int64_t q_width = d.n_k_heads * d.key_dim,
-                               stride = 2 * q_width + d.n_v_heads * d.value_dim + d.pad;
-                 const int64_t ab = 2 * d.n_v_heads + d.pad;
-                 float        *qkv = b.input((size_t)(rows * stride)),
-                       *gates = b.input((size_t)(rows * ab), Fill::Normal, 2);
-                 auto *a_neg = b.array<float>((size_t)d.n_v_heads);
-                 for (int64_t h = 0; h < d.n_v_heads; h++) a_neg[h] = -std::exp(b.normal());
-                 args->out = b.output((size_t)(rows * d.n_v_heads * d.value_dim));
-                 args->q = qkv, args->k = qkv + q_width, args->v = qkv + 2 * q_width,
-                 args->a = gates, args->b = gates + d.n_v_heads;
-                 args->a_neg = a_neg, args->dt_bias = b.input((size_t)d.n_v_heads);
-                 auto *segments = recurrent_segments(b, spans, 1, state);
-                 for (size_t s = 0; s < spans.size(); s++) clear_unused_lanes(segments[s].state, d);
-                 args->segments = segments, args->n_segments = (int64_t)spans.size(),
-                 args->n_k_heads = d.n_k_heads;
-                 args->n_v_heads = d.n_v_heads, args->key_dim = d.key_dim,
-                 args->value_dim = d.value_dim, args->qkv_stride = stride;
-                 args->ab_stride = ab, args->tiled_heads = d.tiled;
-                 return args;
-             },
-             { (double)state * 8 * (double)spans.size(), (double)(rows * state) * 7 } };
+    return {
+        label("gated_delta_rule", { d.n_k_heads, d.n_v_heads, d.key_dim, d.value_dim, d.pad }) +
+            (d.tiled ? "_tiled" : "") + text_of(spans),
+        [=](Builder &b, bool) {
+            auto *args = b.one<weir_gated_delta_rule_args>();
+            const int64_t q_width = d.n_k_heads * d.key_dim,
+                          stride = 2 * q_width + d.n_v_heads * d.value_dim + d.pad;
+            const int64_t ab = 2 * d.n_v_heads + d.pad;
+            float *qkv = b.input((size_t)(rows * stride)),
+                  *gates = b.input((size_t)(rows * ab), Fill::Normal, 2);
+            auto *a_neg = b.array<float>((size_t)d.n_v_heads);
+            for (int64_t h = 0; h < d.n_v_heads; h++) a_neg[h] = -std::exp(b.normal());
+            args->out = b.output((size_t)(rows * d.n_v_heads * d.value_dim));
+            args->q = qkv, args->k = qkv + q_width, args->v = qkv + 2 * q_width, args->a = gates,
+            args->b = gates + d.n_v_heads;
+            args->a_neg = a_neg, args->dt_bias = b.input((size_t)d.n_v_heads);
+            auto *segments = recurrent_segments(b, spans, 1, state);
+            for (size_t s = 0; s < spans.size(); s++) clear_unused_lanes(segments[s].state, d);
+            args->segments = segments, args->n_segments = (int64_t)spans.size(),
+            args->n_k_heads = d.n_k_heads;
+            args->n_v_heads = d.n_v_heads, args->key_dim = d.key_dim, args->value_dim = d.value_dim,
+            args->qkv_stride = stride;
+            args->ab_stride = ab, args->tiled_heads = d.tiled;
+            return args;
+        },
+        { (double)state * 8 * (double)spans.size(), (double)(rows * state) * 7 }
+    };
 }
 
 } // namespace

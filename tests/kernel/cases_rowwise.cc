@@ -12,10 +12,10 @@ Case embed(int64_t n_rows, int64_t dim, weir_dtype dtype, int64_t n_vocab = 50)
     return {
         label("embed", { n_rows, dim }) + "_" + info.name,
         [=](Builder &b, bool) {
-            auto        *args = b.one<weir_embed_args>();
+            auto *args = b.one<weir_embed_args>();
             const size_t row = weir_row_bytes(dtype, dim);
-            auto        *table = static_cast<uint8_t *>(
-                b.bytes(row * (size_t)n_vocab, 2)); // file bytes: not aligned
+            auto *table = static_cast<uint8_t *>(b.bytes(row * (size_t)n_vocab, 2)
+            ); // file bytes: not aligned
             fill_weights(b, table, dtype, n_vocab * dim);
             auto *ids = b.array<int32_t>((size_t)n_rows);
             for (int64_t i = 0; i < n_rows; i++)
@@ -29,9 +29,9 @@ Case embed(int64_t n_rows, int64_t dim, weir_dtype dtype, int64_t n_vocab = 50)
 
 struct Norm {
     int64_t n_rows, n_groups, dim, pad;
-    bool    add, alias;
-    Fill    fill = Fill::Normal;
-    float   eps = 1e-6f;
+    bool add, alias;
+    Fill fill = Fill::Normal;
+    float eps = 1e-6f;
 };
 
 Case rmsnorm(Norm s)
@@ -39,9 +39,9 @@ Case rmsnorm(Norm s)
     return { label("rmsnorm", { s.n_rows, s.n_groups, s.dim, s.pad }) + (s.add ? "_add" : "") +
                  (s.alias ? "_alias" : "") + suffix(s.fill),
              [=](Builder &b, bool) {
-                 auto         *args = b.one<weir_rmsnorm_args>();
+                 auto *args = b.one<weir_rmsnorm_args>();
                  const int64_t group = s.dim + s.pad, stride = s.n_groups * group + s.pad;
-                 const size_t  n = (size_t)(s.n_rows * stride);
+                 const size_t n = (size_t)(s.n_rows * stride);
                  args->src = b.inout(n, s.fill);
                  args->dst = s.alias ? args->src : b.output(n);
                  args->weight = b.input((size_t)s.dim);
@@ -62,9 +62,9 @@ Case gated_rmsnorm(int64_t n_rows, int64_t dim, bool alias, Fill fill = Fill::No
 {
     return { label("gated_rmsnorm", { n_rows, dim }) + (alias ? "_alias" : "") + suffix(fill),
              [=](Builder &b, bool) {
-                 auto        *args = b.one<weir_gated_rmsnorm_args>();
+                 auto *args = b.one<weir_gated_rmsnorm_args>();
                  const size_t n = (size_t)(n_rows * dim);
-                 float       *src = alias ? b.inout(n, fill) : b.input(n, fill);
+                 float *src = alias ? b.inout(n, fill) : b.input(n, fill);
                  *args = { alias ? src : b.output(n),
                            src,
                            b.input(n, Fill::Normal, 4),
@@ -77,16 +77,18 @@ Case gated_rmsnorm(int64_t n_rows, int64_t dim, bool alias, Fill fill = Fill::No
              { (double)(n_rows * dim) * 12, (double)(n_rows * dim) * 12 } };
 }
 
-Case rope(int64_t n_rows, int64_t n_heads, int64_t rotary_dim, int64_t pad,
-          weir_rope_pairing pairing, int32_t first = 0, float magnitude = 1)
+Case rope(
+    int64_t n_rows, int64_t n_heads, int64_t rotary_dim, int64_t pad, weir_rope_pairing pairing,
+    int32_t first = 0, float magnitude = 1
+)
 {
     return { label("rope", { n_rows, n_heads, rotary_dim, pad, first }) +
                  (pairing == WEIR_ROPE_PAIRS ? "_pairs" : "_half"),
              [=](Builder &b, bool) {
-                 auto         *args = b.one<weir_rope_args>();
+                 auto *args = b.one<weir_rope_args>();
                  const int64_t head = rotary_dim + pad, stride = n_heads * head + pad;
-                 auto         *positions = b.array<int32_t>((size_t)n_rows);
-                 auto         *frequencies = b.array<float>((size_t)rotary_dim / 2);
+                 auto *positions = b.array<int32_t>((size_t)n_rows);
+                 auto *frequencies = b.array<float>((size_t)rotary_dim / 2);
                  for (int64_t t = 0; t < n_rows; t++) positions[t] = first + (int32_t)t;
                  for (int64_t i = 0; i < rotary_dim / 2; i++)
                      frequencies[i] = powf(1e7f, -2.0f * (float)i / (float)rotary_dim);
@@ -112,9 +114,9 @@ Case swiglu(int64_t n_rows, int64_t dim, int64_t pad, Alias alias, Fill fill = F
 {
     return { label("swiglu", { n_rows, dim, pad, (int64_t)alias }) + suffix(fill),
              [=](Builder &b, bool) {
-                 auto         *args = b.one<weir_swiglu_args>();
+                 auto *args = b.one<weir_swiglu_args>();
                  const int64_t stride = dim + pad;
-                 const size_t  n = (size_t)(n_rows * stride);
+                 const size_t n = (size_t)(n_rows * stride);
                  float *gate = alias == Alias::Gate ? b.inout(n, fill, 3) : b.input(n, fill, 3);
                  float *up = alias == Alias::Up ? b.inout(n) : b.input(n);
                  float *dst = alias == Alias::Gate ? gate : alias == Alias::Up ? up : b.output(n);
@@ -124,12 +126,13 @@ Case swiglu(int64_t n_rows, int64_t dim, int64_t pad, Alias alias, Fill fill = F
              { (double)(n_rows * dim) * 12, (double)(n_rows * dim) * 12 } };
 }
 
-Case sigmoid_gate(int64_t n_rows, int64_t n_heads, int64_t dim, int64_t pad,
-                  Fill fill = Fill::Normal)
+Case sigmoid_gate(
+    int64_t n_rows, int64_t n_heads, int64_t dim, int64_t pad, Fill fill = Fill::Normal
+)
 {
     return { label("sigmoid_gate", { n_rows, n_heads, dim, pad }) + suffix(fill),
              [=](Builder &b, bool) {
-                 auto         *args = b.one<weir_sigmoid_gate_args>();
+                 auto *args = b.one<weir_sigmoid_gate_args>();
                  const int64_t head = dim + pad, stride = n_heads * head, gate_head = 2 * dim + pad,
                                gate = n_heads * gate_head + pad;
                  *args = { b.inout((size_t)(n_rows * stride)),
@@ -150,7 +153,7 @@ Case add(int64_t n_rows, int64_t dim, int64_t pad, Fill fill = Fill::Normal)
 {
     return { label("add", { n_rows, dim, pad }) + suffix(fill),
              [=](Builder &b, bool) {
-                 auto         *args = b.one<weir_add_args>();
+                 auto *args = b.one<weir_add_args>();
                  const int64_t stride = dim + pad;
                  *args = { b.inout((size_t)(n_rows * stride), fill),
                            b.input((size_t)(n_rows * (stride + 8)), fill),

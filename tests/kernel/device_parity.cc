@@ -23,21 +23,21 @@ namespace weir_test {
 namespace {
 
 struct Device {
-    std::string                      name;
+    std::string name;
     std::vector<const weir_kernel *> rows;
-    weir_caps                        caps = {};
-    weir_kernel_context              context = {};
-    int                              n_teams = 2;
-    Allocator                        allocator = host_allocator();
-    std::function<weir_status()>     synchronize = [] { return WEIR_OK; };
+    weir_caps caps = {};
+    weir_kernel_context context = {};
+    int n_teams = 2;
+    Allocator allocator = host_allocator();
+    std::function<weir_status()> synchronize = [] { return WEIR_OK; };
     std::function<void(void *dst, const void *src, size_t n_bytes)> copy =
         [](void *dst, const void *src, size_t n) { std::memcpy(dst, src, n); };
 };
 
 Device linked_device()
 {
-    Device                    device;
-    size_t                    count;
+    Device device;
+    size_t count;
     const weir_kernel *const *rows = weir_device_rows(&count);
     device.rows.assign(rows, rows + count);
     const bool images = omp_get_num_devices() > 0;
@@ -50,20 +50,20 @@ Device linked_device()
 // device's own through migration.
 Device plugin_device(const char *path)
 {
-    weir_gpu   gpu;
+    weir_gpu gpu;
     weir_error error;
     if (weir_gpu_open(&gpu, path, &error) != WEIR_OK) {
         std::printf("%s\n", error.text);
         std::exit(2);
     }
-    const weir_gpu_plugin    *plugin = gpu.plugin;
-    Device                    device;
-    size_t                    count;
+    const weir_gpu_plugin *plugin = gpu.plugin;
+    Device device;
+    size_t count;
     const weir_kernel *const *rows = plugin->kernels(&count);
     device.rows.assign(rows, rows + count);
     device.name = gpu.probe.devices[0].name;
     device.caps.cuda_capability = gpu.probe.devices[0].capability;
-    char   text[200] = "";
+    char text[200] = "";
     size_t free_bytes;
     if (plugin->open(0, &device.context, &free_bytes, text, sizeof text) != WEIR_OK) {
         std::printf("%s\n", text);
@@ -96,8 +96,10 @@ struct Scratch { // freed with the builder's memory
     }
 };
 
-weir_status run(const Device &device, const weir_kernel *row, const weir_kernel_context &context,
-                const void *args)
+weir_status run(
+    const Device &device, const weir_kernel *row, const weir_kernel_context &context,
+    const void *args
+)
 {
     const weir_status status = row->run(&context, args), ended = device.synchronize();
     return status != WEIR_OK ? status : ended;
@@ -111,10 +113,10 @@ bool holds(const std::string &text, const char *part)
 const Builder &expected(const Case &test_case, weir_op op)
 {
     static std::map<std::string, std::unique_ptr<Builder>> done;
-    auto                                                  &slot = done[test_case.name];
+    auto &slot = done[test_case.name];
     if (!slot) {
         slot = std::make_unique<Builder>(test_case.name);
-        const void         *args = test_case.build(*slot, true);
+        const void *args = test_case.build(*slot, true);
         weir_kernel_context context = {};
         context.n_threads = 1;
         const weir_kernel *reference = reference_kernel(op);
@@ -138,24 +140,27 @@ int check(const Device &device, const char *row_part, const char *case_part)
         }
         for (const Case &test_case : parity_cases(row->op)) {
             if (!holds(test_case.name, case_part)) continue;
-            Builder     b(test_case.name, device.allocator);
+            Builder b(test_case.name, device.allocator);
             const void *args = test_case.build(b, false);
             if (row->reject && row->reject(&device.caps, args)) continue;
-            const Scratch     scratch(device, row, args, b);
+            const Scratch scratch(device, row, args, b);
             const weir_status status = run(device, row, scratch.context, args);
-            std::string       why = status == WEIR_OK ? difference(expected(test_case, row->op), b,
-                                                                   row->atol, row->rtol)
-                                                      : "returned an error";
+            std::string why =
+                status == WEIR_OK
+                    ? difference(expected(test_case, row->op), b, row->atol, row->rtol)
+                    : "returned an error";
             if (why.empty() && !b.guards_intact()) why = "wrote outside its arrays";
             if (!why.empty())
                 std::printf("FAIL %s, %s: %s\n", row->name, test_case.name.c_str(), why.c_str()),
                     row_failed++;
             row_ran++;
         }
-        std::printf("%-36s %3d cases%s\n", row->name, row_ran,
-                    row_failed ? ", FAILED"
-                    : row_ran  ? ""
-                               : ", NONE ACCEPTED");
+        std::printf(
+            "%-36s %3d cases%s\n", row->name, row_ran,
+            row_failed ? ", FAILED"
+            : row_ran  ? ""
+                       : ", NONE ACCEPTED"
+        );
         ran += row_ran, failed += row_failed + (row_ran == 0 && !case_part);
     }
     std::printf("%s: %d cases, %d failed\n", device.name.c_str(), ran, failed);
@@ -177,19 +182,20 @@ int bench(const Device &device, const char *row_part, const char *case_part)
             if (!holds(row->name, row_part) || !holds(test_case.name, case_part) ||
                 holds(row->name, "cublaslt."))
                 continue;
-            Builder     b(test_case.name, device.allocator);
+            Builder b(test_case.name, device.allocator);
             const void *args = test_case.build(b, false);
             if (row->reject && row->reject(&device.caps, args)) continue;
             const Scratch scratch(device, row, args, b);
-            double        best = 1e9, spent = 0;
+            double best = 1e9, spent = 0;
             for (int i = 0; i < 3 || (i < 200 && spent < 0.5); i++) {
                 const double t = seconds([&] { (void)run(device, row, scratch.context, args); });
                 if (i > 0) best = std::min(best, t);
                 spent += t;
             }
-            std::printf("%-36s %-60s %10.1f %9.1f %10.1f\n", row->name, test_case.name.c_str(),
-                        best * 1e6, test_case.work.bytes / best * 1e-9,
-                        test_case.work.flops / best * 1e-9);
+            std::printf(
+                "%-36s %-60s %10.1f %9.1f %10.1f\n", row->name, test_case.name.c_str(), best * 1e6,
+                test_case.work.bytes / best * 1e-9, test_case.work.flops / best * 1e-9
+            );
             std::fflush(stdout);
         }
     return 0;
@@ -201,8 +207,8 @@ int bench(const Device &device, const char *row_part, const char *case_part)
 int main(int argc, char **argv)
 {
     const char *plugin = nullptr, *row = nullptr, *part = nullptr;
-    bool        timed = false;
-    int         teams = 2, capability = 0;
+    bool timed = false;
+    int teams = 2, capability = 0;
     for (int i = 1; i < argc; i++) {
         if (!std::strcmp(argv[i], "--bench"))
             timed = true;

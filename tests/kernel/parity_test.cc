@@ -55,10 +55,10 @@ const weir_kernel *reference_of(weir_op op)
 const Builder &expected(const Case &test_case, weir_op op, const std::string &packing = "")
 {
     static std::map<std::string, std::unique_ptr<Builder>> done;
-    auto                                                  &slot = done[test_case.name + packing];
+    auto &slot = done[test_case.name + packing];
     if (!slot) {
         slot = std::make_unique<Builder>(test_case.name);
-        Stream      stream(1);
+        Stream stream(1);
         const auto *reference = reference_of(op);
         const void *args = test_case.build(*slot, true);
         const char *reject = weir_kernel_reject(stream.stream, reference, args);
@@ -74,7 +74,7 @@ const Builder &expected(const Case &test_case, weir_op op, const std::string &pa
 // none.
 bool needs_another_machine(const weir_kernel *row, const void *args, const std::string &why)
 {
-    const weir_caps   all = { true, true, true, true, true, true, 90 };
+    const weir_caps all = { true, true, true, true, true, true, 90 };
     const char *const still = row->reject ? row->reject(&all, args) : nullptr;
     return !still || why != still;
 }
@@ -84,11 +84,11 @@ class Parity : public testing::TestWithParam<const weir_kernel *> {};
 TEST_P(Parity, EveryCaseAgreesWithRef)
 {
     const weir_kernel *row = GetParam();
-    Stream             stream(2);
-    int                ran = 0;
-    std::string        lacking;
+    Stream stream(2);
+    int ran = 0;
+    std::string lacking;
     for (const Case &test_case : parity_cases(row->op, stream.stream)) {
-        Builder     b(test_case.name);
+        Builder b(test_case.name);
         const void *args = test_case.build(b, false);
         if (const char *why = weir_kernel_reject(stream.stream, row, args)) {
             if (needs_another_machine(row, args, why)) lacking = why;
@@ -108,9 +108,9 @@ TEST_P(Parity, EveryCaseAgreesWithRef)
 TEST_P(Parity, TheNumberOfThreadsDoesNotChangeBits)
 {
     const weir_kernel *row = GetParam();
-    Stream             one(1), three(3);
+    Stream one(1), three(3);
     for (const Case &test_case : parity_cases(row->op, one.stream)) {
-        Builder     a(test_case.name), b(test_case.name);
+        Builder a(test_case.name), b(test_case.name);
         const void *args_a = test_case.build(a, false), *args_b = test_case.build(b, false);
         if (weir_kernel_reject(one.stream, row, args_a)) continue;
         ASSERT_EQ(weir_kernel_run(one.stream, row, args_a), WEIR_OK);
@@ -135,7 +135,7 @@ TEST(Table, EveryOpEndsWithARefThatHasCases)
         EXPECT_NE(reference_of((weir_op)op), nullptr) << weir_op_name((weir_op)op);
         EXPECT_FALSE(parity_cases((weir_op)op, stream.stream).empty()) << weir_op_name((weir_op)op);
     }
-    std::map<weir_op, bool>    ended;
+    std::map<weir_op, bool> ended;
     std::map<std::string, int> names;
     for (const weir_kernel *row : all_rows()) {
         EXPECT_FALSE(ended[row->op]) << row->name << " stands behind ref: it could never run";
@@ -154,20 +154,23 @@ TEST_P(ForcedIsa, DispatchRunsEveryCase)
     if (!stream.stream) GTEST_SKIP() << stream.why;
     for (int op = 0; op < WEIR_OP_COUNT; op++)
         for (const Case &test_case : parity_cases((weir_op)op, stream.stream)) {
-            Builder            b(test_case.name);
-            const void        *args = test_case.build(b, false);
+            Builder b(test_case.name);
+            const void *args = test_case.build(b, false);
             const weir_kernel *row =
                 weir_kernel_pick(stream.stream, (weir_op)op, args, nullptr, nullptr);
             ASSERT_NE(row, nullptr) << test_case.name;
             ASSERT_EQ(weir_kernel_run(stream.stream, row, args), WEIR_OK) << test_case.name;
             EXPECT_EQ(
                 difference(expected(test_case, (weir_op)op, GetParam()), b, row->atol, row->rtol),
-                "")
-                << row->name << ", " << test_case.name;
+                ""
+            ) << row->name
+              << ", " << test_case.name;
         }
 }
-INSTANTIATE_TEST_SUITE_P(Levels, ForcedIsa, testing::Values("v2", "v3", "v4"),
-                         [](const auto &info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Levels, ForcedIsa, testing::Values("v2", "v3", "v4"),
+    [](const auto &info) { return std::string(info.param); }
+);
 
 } // namespace
 } // namespace weir_test

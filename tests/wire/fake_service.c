@@ -15,50 +15,50 @@
 enum { CHUNK_TOKENS = 512, CACHE_ENTRIES = 64, CACHE_BLOCK = 16, CHOICES = 64 };
 
 typedef struct sequence {
-    uint64_t  state; /* hash of all tokens so far */
-    int32_t   n_answer;
-    bool      ended;
+    uint64_t state; /* hash of all tokens so far */
+    int32_t n_answer;
+    bool ended;
     uint16_t *seen; /* [n_vocab] answer tokens, for penalties */
-    int32_t  *answer; /* [n_answer] */
+    int32_t *answer; /* [n_answer] */
 } sequence;
 
 struct weir_job {
-    weir_job        *next;
-    weir_service    *service;
-    weir_request     request;
-    int32_t         *prompt;
+    weir_job *next;
+    weir_service *service;
+    weir_request request;
+    int32_t *prompt;
     weir_logit_bias *bias;
-    char            *salt;
-    atomic_bool      cancelled;
-    bool             finished;
-    int32_t          n_prefilled, n_cached;
-    uint64_t         state;
-    sequence         choice[CHOICES];
-    int64_t          submit_ns, admit_ns, first_ns;
-    weir_usage       usage;
+    char *salt;
+    atomic_bool cancelled;
+    bool finished;
+    int32_t n_prefilled, n_cached;
+    uint64_t state;
+    sequence choice[CHOICES];
+    int64_t submit_ns, admit_ns, first_ns;
+    weir_usage usage;
 };
 
 typedef struct cache_entry {
     int32_t *ids;
-    int32_t  n;
-    char    *salt;
+    int32_t n;
+    char *salt;
 } cache_entry;
 
 struct weir_service {
-    weir_service_info     info;
-    weir_fake_options     options;
+    weir_service_info info;
+    weir_fake_options options;
     const weir_tokenizer *tokenizer;
-    bool                 *printable; /* [n_vocab] */
-    float                *logits; /* [n_vocab] scratch of the engine thread */
-    int32_t              *order; /* [n_vocab] scratch */
-    cache_entry           cache[CACHE_ENTRIES];
-    size_t                cache_at;
-    pthread_t             thread;
-    pthread_mutex_t       lock;
-    pthread_cond_t        changed;
-    weir_job             *queue, *running;
-    weir_service_stats    stats;
-    bool                  stop, draining;
+    bool *printable; /* [n_vocab] */
+    float *logits; /* [n_vocab] scratch of the engine thread */
+    int32_t *order; /* [n_vocab] scratch */
+    cache_entry cache[CACHE_ENTRIES];
+    size_t cache_at;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    weir_job *queue, *running;
+    weir_service_stats stats;
+    bool stop, draining;
 };
 
 /* ---- the pseudo-model ------------------------------------------------------------------------ */
@@ -70,7 +70,7 @@ static uint64_t mix(uint64_t x)
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return x ^ (x >> 31);
 }
-static double   unit(uint64_t x) { return (double)(x >> 11) * 0x1p-53; }
+static double unit(uint64_t x) { return (double)(x >> 11) * 0x1p-53; }
 static uint64_t step_state(uint64_t state, int32_t token)
 {
     return mix(state ^ (uint64_t)(uint32_t)token * 0x100000001b3u);
@@ -91,7 +91,7 @@ static double log_sum(const weir_service *s)
 }
 
 static const float *sort_by;
-static int          descending(const void *a, const void *b)
+static int descending(const void *a, const void *b)
 {
     const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
     if (sort_by[x] != sort_by[y]) return sort_by[x] > sort_by[y] ? -1 : 1;
@@ -105,8 +105,10 @@ static void sort_ids(weir_service *s)
     qsort(s->order, (size_t)s->info.n_valid_vocab, sizeof *s->order, descending);
 }
 
-static int32_t fill_scores(weir_service *s, const weir_request *r, int32_t token, weir_event *event,
-                           weir_logprob top[WEIR_TOP_LOGPROBS])
+static int32_t fill_scores(
+    weir_service *s, const weir_request *r, int32_t token, weir_event *event,
+    weir_logprob top[WEIR_TOP_LOGPROBS]
+)
 {
     const double total = log_sum(s);
     event->logprob =
@@ -122,7 +124,7 @@ static int32_t fill_scores(weir_service *s, const weir_request *r, int32_t token
 
 static bool is_stop(const weir_service *s, int32_t token)
 {
-    size_t               n;
+    size_t n;
     const int32_t *const stops = weir_tokenizer_stop_ids(s->tokenizer, &n);
     for (size_t i = 0; i < n; i++)
         if (stops[i] == token) return true;
@@ -150,7 +152,7 @@ static int32_t draw(weir_service *s, const weir_job *job, int32_t choice, const 
     if (p->temperature <= 0) return s->order[0];
     int32_t n = p->top_k > 0 && p->top_k < s->info.n_valid_vocab ? p->top_k : s->info.n_valid_vocab;
     const double best = (double)s->logits[s->order[0]] / (double)p->temperature;
-    double       total = 0, kept = 0;
+    double total = 0, kept = 0;
     for (int32_t i = 0; i < n; i++)
         total += exp((double)s->logits[s->order[i]] / (double)p->temperature - best);
     int32_t k = 0;
@@ -179,7 +181,7 @@ static int32_t cached_prefix(const weir_service *s, const weir_job *job)
     int32_t best = 0;
     for (size_t e = 0; e < CACHE_ENTRIES && job->request.cache_prompt; e++) {
         const cache_entry *const c = &s->cache[e];
-        int32_t                  n = 0;
+        int32_t n = 0;
         while (c->ids != NULL && same_salt(c->salt, job->salt) && n < c->n &&
                n < job->request.n_prompt - 1 && c->ids[n] == job->prompt[n])
             n++;
@@ -218,10 +220,12 @@ static void finish_job(weir_service *s, weir_job *job, weir_status status)
                             (job->admit_ns != 0 ? job->admit_ns : now_ns);
     job->usage.decode_ns = job->first_ns != 0 ? now_ns - job->first_ns : 0;
     job->usage.first_token_ns = job->first_ns != 0 ? job->first_ns - job->submit_ns : 0;
-    emit(job, (weir_event){ .type = WEIR_EVENT_DONE,
-                            .status = status,
-                            .message = status == WEIR_OK ? NULL : weir_status_text(status),
-                            .usage = job->usage });
+    emit(
+        job, (weir_event){ .type = WEIR_EVENT_DONE,
+                           .status = status,
+                           .message = status == WEIR_OK ? NULL : weir_status_text(status),
+                           .usage = job->usage }
+    );
     (void)pthread_mutex_lock(&s->lock);
     job->finished = true;
     (void)pthread_cond_broadcast(&s->changed);
@@ -237,7 +241,7 @@ static void end_choice(weir_job *job, int32_t choice, weir_finish finish)
 static void prefill(weir_service *s, weir_job *job)
 {
     weir_logprob top[WEIR_TOP_LOGPROBS];
-    const bool   scores = job->request.want_prompt_logprobs;
+    const bool scores = job->request.want_prompt_logprobs;
     for (int32_t n = 0; n < CHUNK_TOKENS && job->n_prefilled < job->request.n_prompt;
          n++, job->n_prefilled++) {
         const int32_t token = job->prompt[job->n_prefilled];
@@ -260,8 +264,8 @@ static void prefill(weir_service *s, weir_job *job)
 static void decode(weir_service *s, weir_job *job, int32_t choice)
 {
     sequence *const q = &job->choice[choice];
-    weir_logprob    top[WEIR_TOP_LOGPROBS];
-    weir_event      event = { .type = WEIR_EVENT_TOKEN, .choice = choice };
+    weir_logprob top[WEIR_TOP_LOGPROBS];
+    weir_event event = { .type = WEIR_EVENT_TOKEN, .choice = choice };
     fill_logits(s, q->state);
     adjust_logits(s, job, q);
     const int32_t token = draw(s, job, choice, q);
@@ -316,9 +320,11 @@ static void admit(weir_service *s, weir_job *job)
     job->n_cached = job->request.want_prompt_logprobs ? 0 : cached_prefix(s, job);
     for (int32_t i = 0; i < job->n_cached; i++) job->state = step_state(job->state, job->prompt[i]);
     job->n_prefilled = job->n_cached;
-    emit(job,
-         (weir_event){ .type = WEIR_EVENT_ADMITTED,
-                       .usage = { .n_prompt = job->request.n_prompt, .n_cached = job->n_cached } });
+    emit(
+        job,
+        (weir_event){ .type = WEIR_EVENT_ADMITTED,
+                      .usage = { .n_prompt = job->request.n_prompt, .n_cached = job->n_cached } }
+    );
 }
 
 /* Lock held. Cancelled jobs leave the queue at once, wherever they stand. */
@@ -326,7 +332,7 @@ static weir_job *next_from_queue(weir_service *s)
 {
     for (weir_job **at = &s->queue; *at != NULL; at = &(*at)->next) {
         weir_job *const job = *at;
-        const bool      fits =
+        const bool fits =
             job == s->queue && s->stats.running + job->request.n_choices <= s->options.n_slots;
         if (!fits && !atomic_load(&job->cancelled)) continue;
         *at = job->next;
@@ -411,8 +417,9 @@ static bool copy_request(weir_job *job, const weir_request *r, int32_t n_vocab)
     return true;
 }
 
-weir_status weir_service_submit(weir_service *s, weir_job **out, const weir_request *request,
-                                weir_error *error)
+weir_status weir_service_submit(
+    weir_service *s, weir_job **out, const weir_request *request, weir_error *error
+)
 {
     if (request->n_prompt < 1 || request->n_choices < 1 ||
         request->n_choices > s->options.n_slots || request->n_choices > CHOICES)
@@ -473,7 +480,7 @@ void weir_service_stats_of(const weir_service *service, weir_service_stats *out)
 int32_t weir_service_sequences_of(const weir_service *service, weir_service_sequence *out)
 {
     weir_service *const s = (weir_service *)service;
-    int32_t             n = 0;
+    int32_t n = 0;
     (void)pthread_mutex_lock(&s->lock);
     for (const weir_job *job = s->running; job != NULL && n < s->info.n_slots; job = job->next)
         out[n++] = (weir_service_sequence){ .tokens = job->request.n_prompt };
@@ -495,18 +502,19 @@ void weir_service_drain(weir_service *s, int64_t deadline_ns)
 
 static bool is_printable(const weir_tokenizer *tokenizer, int32_t id)
 {
-    size_t            n;
-    bool              special;
+    size_t n;
+    bool special;
     const char *const bytes = weir_tokenizer_token_bytes(tokenizer, id, &n, &special);
     for (size_t i = 0; i < n; i++)
         if (bytes[i] < 0x20 || bytes[i] >= 0x7f || bytes[i] == '<' || bytes[i] == '>') return false;
     return n > 0 && !special;
 }
 
-weir_status weir_fake_service_open(weir_service **out, const weir_tokenizer *tokenizer,
-                                   const weir_fake_options *options)
+weir_status weir_fake_service_open(
+    weir_service **out, const weir_tokenizer *tokenizer, const weir_fake_options *options
+)
 {
-    const int32_t       n_vocab = (int32_t)weir_tokenizer_size(tokenizer);
+    const int32_t n_vocab = (int32_t)weir_tokenizer_size(tokenizer);
     weir_service *const s = calloc(1, sizeof *s);
     if (s == NULL) return WEIR_ENOMEM;
     s->options = *options;

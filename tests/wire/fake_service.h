@@ -15,17 +15,17 @@ typedef struct weir_fake_options {
     int64_t fail_after; /* tokens after which a job fails; 0: never */
 } weir_fake_options;
 
-WEIR_MUST_CHECK weir_status weir_fake_service_open(weir_service           **out,
-                                                   const weir_tokenizer    *tokenizer,
-                                                   const weir_fake_options *options);
+WEIR_MUST_CHECK weir_status weir_fake_service_open(
+    weir_service **out, const weir_tokenizer *tokenizer, const weir_fake_options *options
+);
 /* What the service says of itself; may be changed before the first request. */
 weir_service_info *weir_fake_service_info(weir_service *service);
-void               weir_fake_service_close(weir_service *service); /* all jobs were released */
+void weir_fake_service_close(weir_service *service); /* all jobs were released */
 
 /* Names without files. Some have a meaning: "damaged" cannot be restored, "busy" waits for another,
  * "full" finds no room, "disk" fails. */
 weir_sessions *weir_fake_sessions_open(void);
-void           weir_fake_sessions_close(weir_sessions *sessions);
+void weir_fake_sessions_close(weir_sessions *sessions);
 
 #ifdef __cplusplus
 }

@@ -10,9 +10,9 @@
 enum { SESSIONS = 16 };
 
 struct weir_sessions {
-    pthread_mutex_t   lock;
+    pthread_mutex_t lock;
     weir_session_info saved[SESSIONS];
-    size_t            n;
+    size_t n;
 };
 
 weir_sessions *weir_fake_sessions_open(void)
@@ -52,8 +52,9 @@ static weir_session_info *find(weir_sessions *s, const char *name)
     return NULL;
 }
 
-weir_status weir_sessions_save(weir_sessions *s, const weir_session_wish *wish,
-                               weir_session_result *result, weir_error *error)
+weir_status weir_sessions_save(
+    weir_sessions *s, const weir_session_wish *wish, weir_session_result *result, weir_error *error
+)
 {
     WEIR_TRY(meaning_of(wish->name, error));
     if (wish->tokens == NULL)
@@ -71,24 +72,25 @@ weir_status weir_sessions_save(weir_sessions *s, const weir_session_wish *wish,
     return info != NULL ? WEIR_OK : weir_error_set(error, WEIR_EFULL, "no room");
 }
 
-weir_status weir_sessions_restore(weir_sessions *s, const char *name, weir_session_result *result,
-                                  weir_error *error)
+weir_status weir_sessions_restore(
+    weir_sessions *s, const char *name, weir_session_result *result, weir_error *error
+)
 {
     WEIR_TRY(meaning_of(name, error));
     pthread_mutex_lock(&s->lock);
     const weir_session_info *const info = find(s, name);
     if (info != NULL)
-        *result = (weir_session_result){ .n_tokens = info->n_tokens,
-                                         .n_bytes = info->n_bytes,
-                                         .time_ns = 2000000 };
+        *result = (weir_session_result
+        ){ .n_tokens = info->n_tokens, .n_bytes = info->n_bytes, .time_ns = 2000000 };
     pthread_mutex_unlock(&s->lock);
     return info != NULL ? WEIR_OK
                         : weir_error_set(error, WEIR_ENOTFOUND, "there is no session %s", name);
 }
 
 /* Automatic files are no matter of the wire. */
-void weir_sessions_recall(weir_sessions *s, const int32_t *tokens, int32_t n_tokens,
-                          const char *salt)
+void weir_sessions_recall(
+    weir_sessions *s, const int32_t *tokens, int32_t n_tokens, const char *salt
+)
 {
     (void)s, (void)tokens, (void)n_tokens, (void)salt;
 }
@@ -96,7 +98,7 @@ void weir_sessions_recall(weir_sessions *s, const int32_t *tokens, int32_t n_tok
 weir_status weir_sessions_resume(weir_sessions *s, const char *name, weir_error *error)
 {
     weir_session_result result;
-    const weir_status   status = weir_sessions_restore(s, name, &result, error);
+    const weir_status status = weir_sessions_restore(s, name, &result, error);
     return status == WEIR_ENOTFOUND ? WEIR_OK : status;
 }
 
@@ -110,8 +112,9 @@ weir_status weir_sessions_delete(weir_sessions *s, const char *name, weir_error 
                         : weir_error_set(error, WEIR_ENOTFOUND, "there is no session %s", name);
 }
 
-weir_status weir_sessions_list(weir_sessions *s, weir_session_info **out, size_t *n,
-                               weir_error *error)
+weir_status weir_sessions_list(
+    weir_sessions *s, weir_session_info **out, size_t *n, weir_error *error
+)
 {
     pthread_mutex_lock(&s->lock);
     *n = s->n;
@@ -127,24 +130,28 @@ static weir_status no_states(weir_error *error)
     return weir_error_set(error, WEIR_EUNSUPPORTED, "the fake service has no states");
 }
 
-weir_status weir_sessions_write_state(weir_sessions *s, const weir_session_wish *wish,
-                                      const weir_state_wish *state, const char *path,
-                                      weir_session_result *result, weir_error *error)
+weir_status weir_sessions_write_state(
+    weir_sessions *s, const weir_session_wish *wish, const weir_state_wish *state, const char *path,
+    weir_session_result *result, weir_error *error
+)
 {
     (void)s, (void)wish, (void)state, (void)path, (void)result;
     return no_states(error);
 }
 
-weir_status weir_sessions_read(weir_sessions *s, const char *path, const char *salt,
-                               weir_session_result *result, weir_error *error)
+weir_status weir_sessions_read(
+    weir_sessions *s, const char *path, const char *salt, weir_session_result *result,
+    weir_error *error
+)
 {
     (void)s, (void)path, (void)salt, (void)result;
     return no_states(error);
 }
 
-weir_status weir_sessions_merge(const weir_sessions *s, const weir_merge_wish *wish,
-                                const char *path, weir_state_merged *merged,
-                                weir_session_result *result, weir_error *error)
+weir_status weir_sessions_merge(
+    const weir_sessions *s, const weir_merge_wish *wish, const char *path,
+    weir_state_merged *merged, weir_session_result *result, weir_error *error
+)
 {
     (void)s, (void)wish, (void)path, (void)merged, (void)result;
     return no_states(error);

@@ -13,13 +13,14 @@ int64_t weir_budget_kept(int64_t n, double ratio)
     return kept > 1 ? kept : 1;
 }
 
-void weir_budget_pyramid(int64_t *rows, int64_t n_layers, int64_t n, double kept, int64_t window,
-                         double beta)
+void weir_budget_pyramid(
+    int64_t *rows, int64_t n_layers, int64_t n, double kept, int64_t window, double beta
+)
 {
     /* Through the capacity, as the published code goes: kept + window - window is not kept in every
      * last bit. */
     const double capacity = (double)window + kept;
-    double       least = (capacity - (double)window) / beta,
+    double least = (capacity - (double)window) / beta,
            most = (capacity - (double)window) * 2 - least;
     if (most >= (double)(n - window)) {
         most = (double)(n - window);
@@ -38,7 +39,7 @@ void weir_budget_pyramid(int64_t *rows, int64_t n_layers, int64_t n, double kept
 /* A whole number below `limit`; NULL when there is none. */
 static const char *parse_number(int64_t *out, const char *at, int64_t limit)
 {
-    int64_t     value = 0;
+    int64_t value = 0;
     const char *end = at;
     for (; *end >= '0' && *end <= '9' && value < limit; end++) value = value * 10 + (*end - '0');
     *out = value;
@@ -65,8 +66,9 @@ static const char *parse_item(bool *flags, int64_t n_layers, int64_t n_kv_heads,
     return at;
 }
 
-weir_status weir_budget_parse_heads(bool *flags, int64_t n_layers, int64_t n_kv_heads,
-                                    const char *list, weir_error *error)
+weir_status weir_budget_parse_heads(
+    bool *flags, int64_t n_layers, int64_t n_kv_heads, const char *list, weir_error *error
+)
 {
     if (flags != NULL) memset(flags, 0, (size_t)(n_layers * n_kv_heads) * sizeof *flags);
     for (const char *at = list; *at != '\0';) {
@@ -76,7 +78,8 @@ weir_status weir_budget_parse_heads(bool *flags, int64_t n_layers, int64_t n_kv_
                 error, WEIR_ECONFIG,
                 "heads: \"%.*s\" is no LAYER:HEAD, LAYER:FIRST-LAST or LAYER:* of %" PRId64
                 " layers with %" PRId64 " KV heads",
-                (int)strcspn(at, ";"), at, n_layers, n_kv_heads);
+                (int)strcspn(at, ";"), at, n_layers, n_kv_heads
+            );
         at = end + (*end == ';');
     }
     return WEIR_OK;
@@ -84,19 +87,20 @@ weir_status weir_budget_parse_heads(bool *flags, int64_t n_layers, int64_t n_kv_
 
 /* ---- a policy's split ------------------------------------------------------------------------ */
 
-void weir_budget_fill(int64_t *rows, const weir_policy *policy, int64_t budget, int64_t n_rows,
-                      const bool *whole)
+void weir_budget_fill(
+    int64_t *rows, const weir_policy *policy, int64_t budget, int64_t n_rows, const bool *whole
+)
 {
-    const weir_policy_shape *const   shape = &policy->shape;
+    const weir_policy_shape *const shape = &policy->shape;
     const weir_policy_options *const options = &policy->options;
-    const int64_t                    n = shape->n_layers * shape->n_kv_heads;
+    const int64_t n = shape->n_layers * shape->n_kv_heads;
     for (int64_t i = 0; i < n; i++) rows[i] = budget;
     if (options->split == WEIR_SPLIT_HEADS && whole != NULL)
         for (int64_t i = 0; i < n; i++)
             rows[i] = whole[i] ? shape->max_rows : options->sinks + options->recent;
     if (options->split != WEIR_SPLIT_PYRAMID) return;
     const int64_t window = options->window > 0 ? options->window : 1;
-    weir_budget_pyramid(rows, shape->n_layers, n_rows, (double)budget, window,
-                        options->beta); /* the first n_layers entries */
+    /* The first n_layers entries */
+    weir_budget_pyramid(rows, shape->n_layers, n_rows, (double)budget, window, options->beta);
     for (int64_t i = n - 1; i >= 0; i--) rows[i] = rows[i / shape->n_kv_heads];
 }

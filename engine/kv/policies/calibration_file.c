@@ -31,7 +31,7 @@ static uint64_t get64(const unsigned char *at) { return get32(at) | (uint64_t)ge
 static float get_float(const unsigned char *at)
 {
     const uint32_t bits = get32(at);
-    float          value;
+    float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
@@ -44,23 +44,27 @@ static const unsigned char *get_floats(float *out, const unsigned char *at, int6
 
 static weir_status damaged(const char *name, const char *what, weir_error *error)
 {
-    return weir_error_set(error, WEIR_EFORMAT, "%s: %s; make it again with `weir calibrate`", name,
-                          what);
+    return weir_error_set(
+        error, WEIR_EFORMAT, "%s: %s; make it again with `weir calibrate`", name, what
+    );
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static weir_status parse_header(weir_calibration *c, const unsigned char *bytes, size_t n,
-                                const char *name, weir_error *error)
+static weir_status parse_header(
+    weir_calibration *c, const unsigned char *bytes, size_t n, const char *name, weir_error *error
+)
 {
     if (n < HEADER || get32(bytes) != magic)
-        return weir_error_set(error, WEIR_EFORMAT, "%s: this is no file of query statistics (TRIA)",
-                              name);
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: this is no file of query statistics (TRIA)", name
+        );
     if (get32(bytes + 4) != version)
-        return weir_error_set(error, WEIR_EUNSUPPORTED,
-                              "%s: query statistics of version %" PRIu32
-                              ", this program reads version 2",
-                              name, get32(bytes + 4));
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED,
+            "%s: query statistics of version %" PRIu32 ", this program reads version 2", name,
+            get32(bytes + 4)
+        );
     c->n_layers = get32(bytes + 8), c->n_heads = get32(bytes + 12),
     c->n_kv_heads = get32(bytes + 16);
     c->head_dim = get32(bytes + 20), c->n_bands = get32(bytes + 24);
@@ -90,8 +94,10 @@ static bool sizes_of(size_t *tria, size_t *added, const weir_calibration *c)
     return *added <= FILE_LIMIT;
 }
 
-static weir_status parse_frame(weir_calibration *c, const unsigned char *bytes, size_t n,
-                               size_t *tria, const char *name, weir_error *error)
+static weir_status parse_frame(
+    weir_calibration *c, const unsigned char *bytes, size_t n, size_t *tria, const char *name,
+    weir_error *error
+)
 {
     size_t added;
     WEIR_TRY(parse_header(c, bytes, n, name, error));
@@ -101,20 +107,22 @@ static weir_status parse_frame(weir_calibration *c, const unsigned char *bytes, 
     if (c->has_identity && get32(bytes + AT_ADDED + 4) != added_version)
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
-            "%s: written by another version of Weir; make it again with `weir calibrate`", name);
+            "%s: written by another version of Weir; make it again with `weir calibrate`", name
+        );
     const size_t want = *tria + (c->has_identity ? added : 0);
     if (n != want || (c->has_identity && get32(bytes + AT_ADDED + 8) != (uint32_t)added))
         return weir_error_set(
             error, WEIR_EFORMAT,
-            "%s: %zu bytes, its header says %zu; make it again with `weir calibrate`", name, n,
-            want);
+            "%s: %zu bytes, its header says %zu; make it again with `weir calibrate`", name, n, want
+        );
     if (c->has_identity && get64(bytes + n - CHECKSUM) != XXH3_64bits(bytes, n - CHECKSUM))
         return damaged(name, "its checksum is wrong", error);
     return WEIR_OK;
 }
 
-static weir_status parse_identity(weir_calibration *c, const unsigned char *at, const char *name,
-                                  weir_error *error)
+static weir_status parse_identity(
+    weir_calibration *c, const unsigned char *at, const char *name, weir_error *error
+)
 {
     const uint32_t flags = get32(at + 24);
     c->model[0] = get64(at), c->model[1] = get64(at + 8), c->n_queries = get64(at + 16);
@@ -139,12 +147,13 @@ static void parse_numbers(weir_calibration *c, const unsigned char *at, const un
     }
 }
 
-weir_status weir_calibration_parse(weir_calibration **out, const void *bytes, size_t n,
-                                   const char *name, weir_error *error)
+weir_status weir_calibration_parse(
+    weir_calibration **out, const void *bytes, size_t n, const char *name, weir_error *error
+)
 {
     const unsigned char *const at = bytes;
-    weir_calibration           sizes = { 0 }, *made = NULL;
-    size_t                     tria;
+    weir_calibration sizes = { 0 }, *made = NULL;
+    size_t tria;
     WEIR_TRY(parse_frame(&sizes, at, n, &tria, name, error));
     if (sizes.has_identity) WEIR_TRY(parse_identity(&sizes, at + tria, name, error));
     WEIR_TRY(calibration_take(&made, &sizes, error));
@@ -194,7 +203,7 @@ static unsigned char *put_header(unsigned char *at, const weir_calibration *c, s
 {
     const int64_t sizes[] = { magic,         version,     c->n_layers, c->n_heads,
                               c->n_kv_heads, c->head_dim, c->n_bands };
-    const float   rope[] = { c->theta, c->magnitude };
+    const float rope[] = { c->theta, c->magnitude };
     memset(at, 0, HEADER);
     for (int i = 0; i < 7; i++) put32(at + 4 * i, (uint32_t)sizes[i]);
     (void)put_floats(at + AT_THETA, rope, 2);
@@ -222,8 +231,10 @@ static unsigned char *put_heads(unsigned char *at, const weir_calibration *c)
 static void put_added(unsigned char *at, const weir_calibration *c)
 {
     put64(at, c->model[0]), put64(at + 8, c->model[1]), put64(at + 16, c->n_queries);
-    put32(at + 24,
-          (c->is_after_norm ? FLAG_AFTER_NORM : 0u) | (c->is_interleaved ? FLAG_INTERLEAVED : 0u));
+    put32(
+        at + 24,
+        (c->is_after_norm ? FLAG_AFTER_NORM : 0u) | (c->is_interleaved ? FLAG_INTERLEAVED : 0u)
+    );
     put32(at + 28, (uint32_t)c->rotary_dim);
     at = put_floats(at + ADDED_FIXED, c->frequencies, c->n_bands);
     for (int64_t i = 0; i < c->n_layers * c->n_heads; i++)
@@ -248,8 +259,9 @@ weir_status weir_calibration_print(weir_buffer *out, const weir_calibration *c, 
     return WEIR_OK;
 }
 
-weir_status weir_calibration_write(const char *path, const weir_calibration *calibration,
-                                   weir_error *error)
+weir_status weir_calibration_write(
+    const char *path, const weir_calibration *calibration, weir_error *error
+)
 {
     weir_buffer bytes = { 0 };
     weir_status status = weir_calibration_print(&bytes, calibration, false);

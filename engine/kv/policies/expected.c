@@ -16,14 +16,16 @@
 
 static size_t floats(int64_t n) { return policy_scratch_size((size_t)n, sizeof(float)); }
 
-static int64_t head_sums(const weir_policy_options *options,
-                         int64_t                    dim) /* doubles of one query head */
+static int64_t head_sums(
+    const weir_policy_options *options, int64_t dim
+) /* doubles of one query head */
 {
     return dim + (options->covariance ? dim * (dim + 1) / 2 : 0);
 }
 
-static void layout(policy_layout *out, const weir_policy_options *options,
-                   const weir_policy_shape *shape)
+static void layout(
+    policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape
+)
 {
     const int64_t dim = shape->key_dim, group = shape->n_heads / shape->n_kv_heads;
     out->needs = WEIR_POLICY_PLAIN_QUERIES | WEIR_POLICY_KEYS |
@@ -50,12 +52,13 @@ static void add_query(double *sums, const float *q, int64_t dim, bool has_covari
         for (int64_t b = 0; b <= a; b++) at[b] += (double)q[a] * (double)q[b];
 }
 
-static void observe(const weir_policy *policy, weir_policy_state *state,
-                    const weir_policy_observation *o)
+static void observe(
+    const weir_policy *policy, weir_policy_state *state, const weir_policy_observation *o
+)
 {
     const weir_policy_options *const options = &policy->options;
-    const int64_t                    dim = policy->shape.key_dim, size = head_sums(options, dim);
-    const int64_t                    skipped =
+    const int64_t dim = policy->shape.key_dim, size = head_sums(options, dim);
+    const int64_t skipped =
         options->sinks > o->first_position ? options->sinks - o->first_position : 0;
     double *const sums = policy_sums(policy, state, o->layer);
     WEIR_ASSERT(o->plain.n == o->n_queries);
@@ -63,9 +66,11 @@ static void observe(const weir_policy *policy, weir_policy_state *state,
     sums[0] += (double)(o->n_queries - skipped);
     for (int64_t h = 0; h < policy->shape.n_heads; h++)
         for (int64_t i = skipped; i < o->n_queries; i++)
-            add_query(sums + 1 + h * size,
-                      o->plain.data + h * o->plain.head_stride + i * o->plain.row_stride, dim,
-                      options->covariance);
+            add_query(
+                sums + 1 + h * size,
+                o->plain.data + h * o->plain.head_stride + i * o->plain.row_stride, dim,
+                options->covariance
+            );
 }
 
 /* ---- rotation -------------------------------------------------------------------------------- */
@@ -84,14 +89,15 @@ static void mean_rotation(const weir_policy *policy, int64_t t, double *re, doub
 }
 
 /* x, of `stride` doubles between its dims, turned band by band. */
-static void turn(const weir_policy_shape *shape, double *x, int64_t stride, const double *re,
-                 const double *im)
+static void turn(
+    const weir_policy_shape *shape, double *x, int64_t stride, const double *re, const double *im
+)
 {
     const int64_t n_bands = shape->rotary_dim / 2;
     for (int64_t f = 0; f < n_bands; f++) {
         double *const a = x + (shape->is_interleaved ? 2 * f : f) * stride;
         double *const b = x + (shape->is_interleaved ? 2 * f + 1 : f + n_bands) * stride;
-        const double  real = *a * re[f] - *b * im[f], imaginary = *a * im[f] + *b * re[f];
+        const double real = *a * re[f] - *b * im[f], imaginary = *a * im[f] + *b * re[f];
         *a = real;
         *b = imaginary;
     }
@@ -99,18 +105,20 @@ static void turn(const weir_policy_shape *shape, double *x, int64_t stride, cons
 
 /* What a row is multiplied with: c mu' and c^2 Sigma' / 2 of every query head of the group. */
 typedef struct moments {
-    float  *mean; /* [group, d] */
-    float  *covariance; /* [group, d, d] or NULL */
+    float *mean; /* [group, d] */
+    float *covariance; /* [group, d, d] or NULL */
     double *matrix; /* [d, d] */
     double *re, *im; /* [d / 2]: and, before them in use, the mean in double [d] */
 } moments;
 
-static void expect_head(const policy_call *call, const double *sums, double count, int64_t member,
-                        const moments *m, double *mean)
+static void expect_head(
+    const policy_call *call, const double *sums, double count, int64_t member, const moments *m,
+    double *mean
+)
 {
     const weir_policy_shape *const shape = &call->policy->shape;
-    const int64_t                  dim = shape->key_dim;
-    const double                   c = (double)shape->scale;
+    const int64_t dim = shape->key_dim;
+    const double c = (double)shape->scale;
     for (int64_t d = 0; d < dim; d++) mean[d] = sums[d] / count;
     const double *at = sums + dim;
     for (int64_t a = 0; a < dim && m->covariance != NULL; a++, at += a)
@@ -140,10 +148,10 @@ static float expected_logit(const moments *m, int64_t member, const float *key, 
 static moments take_moments(policy_call *call, const policy_head *at)
 {
     const weir_policy *const policy = call->policy;
-    const int64_t            dim = policy->shape.key_dim, group = policy_group(policy),
+    const int64_t dim = policy->shape.key_dim, group = policy_group(policy),
                   size = head_sums(&policy->options, dim);
     const double *const sums = policy_sums(policy, call->state, at->layer);
-    moments             m = { .mean = policy_scratch(call, floats(group * dim)) };
+    moments m = { .mean = policy_scratch(call, floats(group * dim)) };
     if (policy->options.covariance) {
         m.covariance = policy_scratch(call, floats(group * dim * dim));
         m.matrix = policy_scratch(call, (size_t)(dim * dim) * sizeof(double));
@@ -152,20 +160,22 @@ static moments take_moments(policy_call *call, const policy_head *at)
     m.im = m.re + dim / 2;
     mean_rotation(policy, call->rows->next_position, m.re, m.im);
     for (int64_t member = 0; member < group; member++)
-        expect_head(call, sums + 1 + (at->head * group + member) * size, sums[0] > 0 ? sums[0] : 1,
-                    member, &m, m.re + dim);
+        expect_head(
+            call, sums + 1 + (at->head * group + member) * size, sums[0] > 0 ? sums[0] : 1, member,
+            &m, m.re + dim
+        );
     return m;
 }
 
 static weir_status score(policy_call *call, const policy_head *at, float *scores)
 {
-    const weir_policy_shape *const   shape = &call->policy->shape;
+    const weir_policy_shape *const shape = &call->policy->shape;
     const weir_policy_options *const options = &call->policy->options;
     const int64_t dim = shape->key_dim, group = policy_group(call->policy), sinks = options->sinks;
     const moments m = take_moments(call, at);
-    float *const  keys = policy_scratch(call, floats(WEIR_POLICY_TILE * dim));
-    float *const  values = policy_scratch(call, floats(WEIR_POLICY_TILE * shape->value_dim));
-    float *const  logits = policy_scratch(call, floats(group * shape->max_rows));
+    float *const keys = policy_scratch(call, floats(WEIR_POLICY_TILE * dim));
+    float *const values = policy_scratch(call, floats(WEIR_POLICY_TILE * shape->value_dim));
+    float *const logits = policy_scratch(call, floats(group * shape->max_rows));
     for (int64_t j = 0; j < sinks; j++) scores[j] = INFINITY;
     for (int64_t first = sinks; first < at->n; first += WEIR_POLICY_TILE) {
         const int64_t n = at->n - first < WEIR_POLICY_TILE ? at->n - first : WEIR_POLICY_TILE;
@@ -192,10 +202,10 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
 static const policy_default defaults[] = { { "sinks", "4" },         { "future", "512" },
                                            { "covariance", "true" }, { "value_norm", "true" },
                                            { "epsilon", "0" },       { NULL, NULL } };
-const weir_policy_ops       policy_expected = { .name = "expected",
-                                                .summary =
-                                                    "rows that coming queries are expected to attend to",
-                                                .defaults = defaults,
-                                                .layout = layout,
-                                                .observe = observe,
-                                                .score = score };
+const weir_policy_ops policy_expected = { .name = "expected",
+                                          .summary =
+                                              "rows that coming queries are expected to attend to",
+                                          .defaults = defaults,
+                                          .layout = layout,
+                                          .observe = observe,
+                                          .score = score };

@@ -20,8 +20,10 @@ enum { TURNED = 64 /* rows at a time */ };
 
 int64_t weir_policy_n_held(const weir_policy_state *state) { return state->n_held; }
 
-static weir_status hold_head(const weir_policy *policy, weir_policy_state *state,
-                             const weir_policy_rows *rows, int64_t layer, int64_t head, int64_t n)
+static weir_status hold_head(
+    const weir_policy *policy, weir_policy_state *state, const weir_policy_rows *rows,
+    int64_t layer, int64_t head, int64_t n
+)
 {
     float *const keys = policy_first_keys(policy, state, layer, head);
     for (int64_t first = 0; first < n; first += WEIR_POLICY_TILE) {
@@ -37,8 +39,10 @@ static weir_status hold_head(const weir_policy *policy, weir_policy_state *state
 }
 
 /* As long as some head has no more rows than those, none was dropped, and none can be now. */
-weir_status weir_policy_hold_keys(const weir_policy *policy, weir_policy_state *state,
-                                  const weir_policy_rows *rows, weir_error *error)
+weir_status weir_policy_hold_keys(
+    const weir_policy *policy, weir_policy_state *state, const weir_policy_rows *rows,
+    weir_error *error
+)
 {
     const int64_t n = policy_n_first(policy, rows), n_heads = policy->shape.n_kv_heads;
     if (policy->layout.first_keys == 0 || state->n_held > 0) return WEIR_OK;
@@ -48,26 +52,31 @@ weir_status weir_policy_hold_keys(const weir_policy *policy, weir_policy_state *
     for (int64_t i = 0; i < policy->shape.n_layers * n_heads; i++) {
         const weir_status status = hold_head(policy, state, rows, i / n_heads, i % n_heads, n);
         if (status != WEIR_OK)
-            return weir_error_set(error, status,
-                                  "the first KV rows of layer %" PRId64 ", head %" PRId64
-                                  " cannot be read to turn them: %s",
-                                  i / n_heads, i % n_heads, weir_status_text(status));
+            return weir_error_set(
+                error, status,
+                "the first KV rows of layer %" PRId64 ", head %" PRId64
+                " cannot be read to turn them: %s",
+                i / n_heads, i % n_heads, weir_status_text(status)
+            );
     }
     state->n_held = n;
     return WEIR_OK;
 }
 
-void weir_policy_turn_keys(const weir_policy *policy, const weir_policy_state *state,
-                           const weir_policy_tile *tile, int64_t distance)
+void weir_policy_turn_keys(
+    const weir_policy *policy, const weir_policy_state *state, const weir_policy_tile *tile,
+    int64_t distance
+)
 {
-    const int64_t      dim = policy->shape.key_dim;
+    const int64_t dim = policy->shape.key_dim;
     const float *const keys = policy_first_keys(policy, state, tile->layer, tile->head);
-    int64_t            distances[TURNED];
+    int64_t distances[TURNED];
     WEIR_ASSERT(tile->first >= 0 && tile->n >= 0 && tile->first + tile->n <= state->n_held);
     memcpy(tile->keys, keys + tile->first * dim, (size_t)(tile->n * dim) * sizeof(float));
     for (int64_t i = 0; i < TURNED; i++) distances[i] = distance;
     for (int64_t first = 0; first < tile->n; first += TURNED)
-        weir_rows_rotate(tile->keys + first * dim,
-                         tile->n - first < TURNED ? tile->n - first : TURNED, distances,
-                         &policy->shape);
+        weir_rows_rotate(
+            tile->keys + first * dim, tile->n - first < TURNED ? tile->n - first : TURNED,
+            distances, &policy->shape
+        );
 }

@@ -3,8 +3,9 @@
 
 static const policy_default defaults[] = { { NULL, NULL } };
 
-static void layout(policy_layout *out, const weir_policy_options *options,
-                   const weir_policy_shape *shape)
+static void layout(
+    policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape
+)
 {
     (void)out, (void)options, (void)shape;
 }

@@ -13,8 +13,9 @@
 
 enum { SUM, FIRST_POSITION };
 
-static void layout(policy_layout *out, const weir_policy_options *options,
-                   const weir_policy_shape *shape)
+static void layout(
+    policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape
+)
 {
     (void)shape;
     out->needs = WEIR_POLICY_MASS;
@@ -27,13 +28,14 @@ static int64_t n_members(const weir_policy *policy) /* query heads of a set */
     return policy->layout.is_per_layer ? policy->shape.n_heads : policy_group(policy);
 }
 
-static void observe(const weir_policy *policy, weir_policy_state *state,
-                    const weir_policy_observation *o)
+static void observe(
+    const weir_policy *policy, weir_policy_state *state, const weir_policy_observation *o
+)
 {
     const float decay = (float)policy->options.decay;
     for (int64_t set = 0; set < policy_n_sets(policy); set++) {
         const int64_t n = o->n_rows[set];
-        float *const  sums = policy_values(policy, state, o->layer, set, SUM);
+        float *const sums = policy_values(policy, state, o->layer, set, SUM);
         for (int64_t j = 0; j < n && decay < 1; j++) sums[j] *= decay;
         for (int64_t h = set * n_members(policy); h < (set + 1) * n_members(policy); h++) {
             const float *const mass = o->mass + h * o->stride;

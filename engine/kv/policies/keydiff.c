@@ -18,8 +18,9 @@ static size_t rows_bytes(const weir_policy_shape *shape)
     return policy_scratch_size((size_t)shape->max_rows, 4);
 }
 
-static void layout(policy_layout *out, const weir_policy_options *options,
-                   const weir_policy_shape *shape)
+static void layout(
+    policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape
+)
 {
     out->needs = WEIR_POLICY_KEYS;
     out->scratch = keys_bytes(shape, WEIR_POLICY_TILE) +
@@ -39,8 +40,9 @@ static void add_directions(double *anchor, const float *keys, int64_t n, int64_t
     }
 }
 
-static void score_keys(float *scores, const float *keys, const float *anchor, int64_t n,
-                       int64_t dim)
+static void score_keys(
+    float *scores, const float *keys, const float *anchor, int64_t n, int64_t dim
+)
 {
     const float anchor_length = fmaxf(length(anchor, dim), 1e-8f);
     for (int64_t i = 0; i < n; i++) {
@@ -57,12 +59,12 @@ static void finish_anchor(float *anchor, const double *sum, int64_t n, int64_t d
 
 typedef struct anchors {
     double *sum;
-    float  *mean;
+    float *mean;
 } anchors;
 
 static anchors take_anchors(policy_call *call)
 {
-    const size_t  dim = (size_t)call->policy->shape.key_dim;
+    const size_t dim = (size_t)call->policy->shape.key_dim;
     double *const sum = policy_scratch(call, dim * (sizeof(double) + sizeof(float)));
     for (size_t d = 0; d < dim; d++) sum[d] = 0;
     return (anchors){ .sum = sum, .mean = (float *)(sum + dim) };
@@ -71,7 +73,7 @@ static anchors take_anchors(policy_call *call)
 static weir_status score_plain(policy_call *call, const policy_head *at, float *scores)
 {
     const int64_t dim = call->policy->shape.key_dim;
-    float *const  tile = policy_scratch(call, keys_bytes(&call->policy->shape, WEIR_POLICY_TILE));
+    float *const tile = policy_scratch(call, keys_bytes(&call->policy->shape, WEIR_POLICY_TILE));
     const anchors anchor = take_anchors(call);
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t first = 0; first < at->n; first += WEIR_POLICY_TILE) {
@@ -90,16 +92,17 @@ static weir_status score_plain(policy_call *call, const policy_head *at, float *
 /* ---- block by block -------------------------------------------------------------------------- */
 
 typedef struct candidates {
-    float    *keys; /* [n, dim] */
-    int32_t  *slots; /* [n] ascending */
-    float    *scores;
+    float *keys; /* [n, dim] */
+    int32_t *slots; /* [n] ascending */
+    float *scores;
     uint32_t *order;
-    int32_t  *best;
-    int64_t   n;
+    int32_t *best;
+    int64_t n;
 } candidates;
 
-static weir_status append(policy_call *call, const policy_head *at, candidates *c, int64_t begin,
-                          int64_t end)
+static weir_status append(
+    policy_call *call, const policy_head *at, candidates *c, int64_t begin, int64_t end
+)
 {
     const int64_t dim = call->policy->shape.key_dim;
     for (int64_t first = begin; first < end; first += WEIR_POLICY_TILE) {
@@ -121,7 +124,7 @@ static void score_candidates(policy_call *call, candidates *c, anchors anchor)
 
 static void drop_worst(policy_call *call, const policy_head *at, candidates *c)
 {
-    const int64_t     dim = call->policy->shape.key_dim;
+    const int64_t dim = call->policy->shape.key_dim;
     const policy_head all = { .n = c->n, .n_first = at->n_first };
     policy_sort_keys(c->order, c->scores, &all, &call->plan->n_nan);
     policy_cut cut = policy_cut_keys(c->order, c->n, at->budget);
@@ -135,7 +138,7 @@ static void drop_worst(policy_call *call, const policy_head *at, candidates *c)
 static weir_status score_blocks(policy_call *call, const policy_head *at, float *scores)
 {
     const weir_policy_shape *const shape = &call->policy->shape;
-    const anchors                  anchor = take_anchors(call);
+    const anchors anchor = take_anchors(call);
     candidates c = { .keys = policy_scratch(call, keys_bytes(shape, shape->max_rows)) };
     c.slots = policy_scratch(call, rows_bytes(shape));
     c.scores = policy_scratch(call, rows_bytes(shape));
@@ -162,8 +165,8 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
 }
 
 static const policy_default defaults[] = { { "block", "0" }, { NULL, NULL } };
-const weir_policy_ops       policy_keydiff = { .name = "keydiff",
-                                               .summary = "rows whose keys are unlike the others",
-                                               .defaults = defaults,
-                                               .layout = layout,
-                                               .score = score };
+const weir_policy_ops policy_keydiff = { .name = "keydiff",
+                                         .summary = "rows whose keys are unlike the others",
+                                         .defaults = defaults,
+                                         .layout = layout,
+                                         .score = score };

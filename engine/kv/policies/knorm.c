@@ -9,8 +9,9 @@ static size_t tile_bytes(const weir_policy_shape *shape)
     return policy_scratch_size((size_t)(WEIR_POLICY_TILE * shape->key_dim), sizeof(float));
 }
 
-static void layout(policy_layout *out, const weir_policy_options *options,
-                   const weir_policy_shape *shape)
+static void layout(
+    policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape
+)
 {
     (void)options;
     out->needs = WEIR_POLICY_KEYS;
@@ -20,7 +21,7 @@ static void layout(policy_layout *out, const weir_policy_options *options,
 static weir_status score(policy_call *call, const policy_head *at, float *scores)
 {
     const int64_t dim = call->policy->shape.key_dim;
-    float *const  tile = policy_scratch(call, tile_bytes(&call->policy->shape));
+    float *const tile = policy_scratch(call, tile_bytes(&call->policy->shape));
     for (int64_t first = 0; first < at->n; first += WEIR_POLICY_TILE) {
         const int64_t n = at->n - first < WEIR_POLICY_TILE ? at->n - first : WEIR_POLICY_TILE;
         WEIR_TRY(policy_read(call, at, first, n, tile, NULL));
@@ -31,8 +32,8 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
 }
 
 static const policy_default defaults[] = { { NULL, NULL } };
-const weir_policy_ops       policy_knorm = { .name = "knorm",
-                                             .summary = "rows with short keys",
-                                             .defaults = defaults,
-                                             .layout = layout,
-                                             .score = score };
+const weir_policy_ops policy_knorm = { .name = "knorm",
+                                       .summary = "rows with short keys",
+                                       .defaults = defaults,
+                                       .layout = layout,
+                                       .score = score };

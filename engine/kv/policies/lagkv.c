@@ -13,8 +13,9 @@
 
 static size_t floats(int64_t n) { return policy_scratch_size((size_t)n, sizeof(float)); }
 
-static void layout(policy_layout *out, const weir_policy_options *options,
-                   const weir_policy_shape *shape)
+static void layout(
+    policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape
+)
 {
     const int64_t dims = shape->key_dim + shape->value_dim;
     out->needs = WEIR_POLICY_KEYS | WEIR_POLICY_VALUES;
@@ -26,8 +27,8 @@ static void layout(policy_layout *out, const weir_policy_options *options,
 
 /* One side, keys or values. */
 typedef struct side {
-    float  *tile, *least, *factor; /* [tile, dim], [dim], [dim]: x' = (x - least) * factor */
-    float  *spread; /* [lag] */
+    float *tile, *least, *factor; /* [tile, dim], [dim], [dim]: x' = (x - least) * factor */
+    float *spread; /* [lag] */
     int64_t dim;
 } side;
 
@@ -71,8 +72,9 @@ static void rank(float *ranks, const float *x, int64_t n)
 }
 
 /* The reference [first, first + lag) into least and factor. */
-static weir_status read_reference(policy_call *call, const policy_head *at, int64_t first,
-                                  int64_t lag, side *k, side *v)
+static weir_status read_reference(
+    policy_call *call, const policy_head *at, int64_t first, int64_t lag, side *k, side *v
+)
 {
     for (int64_t i = 0; i < lag; i += WEIR_POLICY_TILE) {
         const int64_t n = lag - i < WEIR_POLICY_TILE ? lag - i : WEIR_POLICY_TILE;
@@ -85,8 +87,10 @@ static weir_status read_reference(policy_call *call, const policy_head *at, int6
     return WEIR_OK;
 }
 
-static weir_status score_partition(policy_call *call, const policy_head *at, int64_t first,
-                                   int64_t lag, side *k, side *v, float *scores)
+static weir_status score_partition(
+    policy_call *call, const policy_head *at, int64_t first, int64_t lag, side *k, side *v,
+    float *scores
+)
 {
     for (int64_t i = 0; i < lag; i += WEIR_POLICY_TILE) {
         const int64_t n = lag - i < WEIR_POLICY_TILE ? lag - i : WEIR_POLICY_TILE;
@@ -106,20 +110,20 @@ static weir_status score_partition(policy_call *call, const policy_head *at, int
 static side take_side(policy_call *call, int64_t dim, float *bounds, float *spread)
 {
     float *const tile = policy_scratch(call, (size_t)(WEIR_POLICY_TILE * dim) * sizeof(float));
-    return (side){
-        .tile = tile, .least = bounds, .factor = bounds + dim, .spread = spread, .dim = dim
-    };
+    return (side
+    ){ .tile = tile, .least = bounds, .factor = bounds + dim, .spread = spread, .dim = dim };
 }
 
 static weir_status score(policy_call *call, const policy_head *at, float *scores)
 {
     const weir_policy_shape *const shape = &call->policy->shape;
     const int64_t sinks = call->policy->options.sinks, lag = call->policy->options.lag;
-    float *const  bounds = policy_scratch(call, 2 * floats(shape->key_dim + shape->value_dim));
-    float *const  spread = policy_scratch(call, floats(lag));
-    side          k = take_side(call, shape->key_dim, bounds, spread);
-    side          v = take_side(call, shape->value_dim, bounds + 2 * shape->key_dim,
-                                policy_scratch(call, floats(lag)));
+    float *const bounds = policy_scratch(call, 2 * floats(shape->key_dim + shape->value_dim));
+    float *const spread = policy_scratch(call, floats(lag));
+    side k = take_side(call, shape->key_dim, bounds, spread);
+    side v = take_side(
+        call, shape->value_dim, bounds + 2 * shape->key_dim, policy_scratch(call, floats(lag))
+    );
     for (int64_t j = 0; j < at->n; j++) scores[j] = 1;
     for (int64_t first = sinks; first + 2 * lag <= at->n; first += lag) {
         WEIR_TRY(read_reference(call, at, first + lag, lag, &k, &v));
@@ -129,9 +133,9 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
 }
 
 static const policy_default defaults[] = { { "sinks", "4" }, { "lag", "128" }, { NULL, NULL } };
-const weir_policy_ops       policy_lagkv = { .name = "lagkv",
-                                             .summary =
-                                                 "rows that stand out against the rows behind them",
-                                             .defaults = defaults,
-                                             .layout = layout,
-                                             .score = score };
+const weir_policy_ops policy_lagkv = { .name = "lagkv",
+                                       .summary =
+                                           "rows that stand out against the rows behind them",
+                                       .defaults = defaults,
+                                       .layout = layout,
+                                       .score = score };

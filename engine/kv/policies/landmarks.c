@@ -17,16 +17,17 @@
 #include "engine/kv/policies/policy_ops.h"
 
 typedef struct bank {
-    float   *units; /* [n_places, dim] */
+    float *units; /* [n_places, dim] */
     int32_t *rows, *found; /* [n_places] its row, and the last row that it was found by */
-    int64_t  n, n_places, dim;
-    float    novelty;
+    int64_t n, n_places, dim;
+    float novelty;
 } bank;
 
 static size_t units_bytes(const weir_policy_options *options, const weir_policy_shape *shape)
 {
-    return policy_scratch_size((size_t)options->landmarks * (size_t)shape->value_dim,
-                               sizeof(float));
+    return policy_scratch_size(
+        (size_t)options->landmarks * (size_t)shape->value_dim, sizeof(float)
+    );
 }
 
 static size_t tile_bytes(const weir_policy_shape *shape)
@@ -39,8 +40,9 @@ static size_t places_bytes(const weir_policy_options *options)
     return policy_scratch_size((size_t)options->landmarks, sizeof(int32_t));
 }
 
-static void layout(policy_layout *out, const weir_policy_options *options,
-                   const weir_policy_shape *shape)
+static void layout(
+    policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape
+)
 {
     out->needs = WEIR_POLICY_VALUES;
     out->scratch = units_bytes(options, shape) + tile_bytes(shape) + 2 * places_bytes(options);
@@ -49,7 +51,7 @@ static void layout(policy_layout *out, const weir_policy_options *options,
 static bank take_bank(policy_call *call, const policy_head *at)
 {
     const weir_policy_options *const options = &call->policy->options;
-    const int64_t                    free_rows = at->budget - at->n_first;
+    const int64_t free_rows = at->budget - at->n_first;
     bank b = { .dim = call->policy->shape.value_dim, .novelty = (float)options->novelty };
     b.n_places = options->landmarks < free_rows / 2 ? options->landmarks : free_rows / 2;
     b.units = policy_scratch(call, units_bytes(options, &call->policy->shape));
@@ -83,7 +85,7 @@ static int64_t find_place(const bank *b)
 static void judge(bank *b, int64_t row, float *value)
 {
     const float inverse = 1.0f / fmaxf(sqrtf(policy_dot(value, value, b->dim)), 1e-6f);
-    float       cosine;
+    float cosine;
     for (int64_t d = 0; d < b->dim; d++) value[d] *= inverse;
     const int64_t nearest = find_nearest(b, value, &cosine);
     if (nearest >= 0 && !(cosine < b->novelty)) {
@@ -96,11 +98,12 @@ static void judge(bank *b, int64_t row, float *value)
     b->n += place == b->n;
 }
 
-static weir_status mean_length(policy_call *call, const policy_head *at, int64_t end, float *tile,
-                               double *mean)
+static weir_status mean_length(
+    policy_call *call, const policy_head *at, int64_t end, float *tile, double *mean
+)
 {
     const int64_t dim = call->policy->shape.value_dim;
-    double        sum = 0;
+    double sum = 0;
     for (int64_t first = at->n_first; first < end; first += WEIR_POLICY_TILE) {
         const int64_t n = end - first < WEIR_POLICY_TILE ? end - first : WEIR_POLICY_TILE;
         WEIR_TRY(policy_read(call, at, first, n, NULL, tile));
@@ -116,8 +119,8 @@ static weir_status mean_length(policy_call *call, const policy_head *at, int64_t
 static weir_status score(policy_call *call, const policy_head *at, float *scores)
 {
     const int64_t dim = call->policy->shape.value_dim;
-    float *const  tile = policy_scratch(call, tile_bytes(&call->policy->shape));
-    bank          b = take_bank(call, at);
+    float *const tile = policy_scratch(call, tile_bytes(&call->policy->shape));
+    bank b = take_bank(call, at);
     const int64_t end =
         at->n - (at->budget - at->n_first - b.n_places); /* of the rows outside the window */
     double mean = 0;
@@ -132,7 +135,7 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
         WEIR_TRY(policy_read(call, at, first, n, NULL, tile));
         for (int64_t i = 0; i < n; i++) {
             float *const value = tile + i * dim;
-            const float  squares = policy_dot(value, value, dim);
+            const float squares = policy_dot(value, value, dim);
             if (!isfinite(squares)) { /* it has no direction, and would be unlike all others */
                 scores[first + i] = NAN;
                 continue;
@@ -150,10 +153,10 @@ static const policy_default defaults[] = { { "sinks", "4" },
                                            { "novelty", "0.7" },
                                            { "gate", "constant" },
                                            { NULL, NULL } };
-const weir_policy_ops       policy_landmarks = {
-          .name = "landmarks",
-          .summary = "a window and rows whose values are unlike one another",
-          .defaults = defaults,
-          .layout = layout,
-          .score = score
+const weir_policy_ops policy_landmarks = {
+    .name = "landmarks",
+    .summary = "a window and rows whose values are unlike one another",
+    .defaults = defaults,
+    .layout = layout,
+    .score = score
 };

@@ -15,9 +15,9 @@ typedef enum kind { KIND_INT, KIND_REAL, KIND_BOOL, KIND_WORD, KIND_TEXT } kind;
 
 typedef struct parameter {
     const char *name;
-    kind        kind;
-    size_t      offset;
-    double      least, most; /* below 2^53: a double is exact */
+    kind kind;
+    size_t offset;
+    double least, most; /* below 2^53: a double is exact */
     const char *words, *help;
 } parameter;
 
@@ -98,7 +98,7 @@ static const char *default_of(const weir_policy_ops *ops, const char *name)
 static const char *nearest_option(const weir_policy_ops *ops, const char *name)
 {
     const char *best = NULL;
-    size_t      least = SIZE_MAX;
+    size_t least = SIZE_MAX;
     for (size_t i = 0; i < N_PARAMETERS; i++) {
         const size_t distance = weir_edit_distance(name, parameters[i].name);
         if (default_of(ops, parameters[i].name) == NULL || distance >= least) continue;
@@ -114,7 +114,7 @@ static const char *nearest_option(const weir_policy_ops *ops, const char *name)
 static int64_t word_number(const char *words, const char *word)
 {
     const size_t length = strlen(word);
-    int64_t      number = 0;
+    int64_t number = 0;
     for (const char *at = words; length > 0 && *at != '\0'; number++) {
         const size_t n = strcspn(at, " ");
         if (n == length && memcmp(at, word, n) == 0) return number;
@@ -133,26 +133,34 @@ static weir_status bad_value(const parameter *p, const char *value, weir_error *
 {
     switch (p->kind) {
     case KIND_INT:
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "%s: \"%s\" is no whole number from %.0f to %.0f", p->name, value,
-                              p->least, p->most);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s: \"%s\" is no whole number from %.0f to %.0f", p->name, value,
+            p->least, p->most
+        );
     case KIND_REAL:
-        return weir_error_set(error, WEIR_ECONFIG, "%s: \"%s\" is no number from %g to %g", p->name,
-                              value, p->least, p->most);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s: \"%s\" is no number from %g to %g", p->name, value, p->least,
+            p->most
+        );
     case KIND_BOOL:
-        return weir_error_set(error, WEIR_ECONFIG, "%s: \"%s\" is neither true nor false", p->name,
-                              value);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s: \"%s\" is neither true nor false", p->name, value
+        );
     case KIND_WORD:
-        return weir_error_set(error, WEIR_ECONFIG, "%s: \"%s\" is none of: %s", p->name, value,
-                              p->words);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s: \"%s\" is none of: %s", p->name, value, p->words
+        );
     case KIND_TEXT: break;
     }
-    return weir_error_set(error, WEIR_ECONFIG, "%s: a text of %zu bytes, at most %d fit", p->name,
-                          strlen(value), WEIR_POLICY_TEXT - 1);
+    return weir_error_set(
+        error, WEIR_ECONFIG, "%s: a text of %zu bytes, at most %d fit", p->name, strlen(value),
+        WEIR_POLICY_TEXT - 1
+    );
 }
 
-static weir_status set_number(weir_policy_options *options, const parameter *p, const char *value,
-                              weir_error *error)
+static weir_status set_number(
+    weir_policy_options *options, const parameter *p, const char *value, weir_error *error
+)
 {
     char *end = NULL;
     errno = 0;
@@ -168,8 +176,9 @@ static weir_status set_number(weir_policy_options *options, const parameter *p, 
     return WEIR_OK;
 }
 
-static weir_status set_value(weir_policy_options *options, const parameter *p, const char *value,
-                             weir_error *error)
+static weir_status set_value(
+    weir_policy_options *options, const parameter *p, const char *value, weir_error *error
+)
 {
     void *const field = (char *)options + p->offset;
     switch (p->kind) {
@@ -194,8 +203,9 @@ static weir_status set_value(weir_policy_options *options, const parameter *p, c
     return WEIR_OK;
 }
 
-static void print_value(char *out, size_t size, const weir_policy_options *options,
-                        const parameter *p)
+static void print_value(
+    char *out, size_t size, const weir_policy_options *options, const parameter *p
+)
 {
     const void *const field = (const char *)options + p->offset;
     switch (p->kind) {
@@ -209,11 +219,12 @@ static void print_value(char *out, size_t size, const weir_policy_options *optio
 
 /* ---- public ---------------------------------------------------------------------------------- */
 
-weir_status weir_policy_options_default(weir_policy_options *options, const char *name,
-                                        weir_error *error)
+weir_status weir_policy_options_default(
+    weir_policy_options *options, const char *name, weir_error *error
+)
 {
     const weir_policy_ops *best = NULL;
-    size_t                 least = SIZE_MAX;
+    size_t least = SIZE_MAX;
     for (size_t i = 0; i < N_METHODS; i++) {
         const size_t distance = weir_edit_distance(name, methods[i]->name);
         if (distance >= least) continue;
@@ -221,8 +232,9 @@ weir_status weir_policy_options_default(weir_policy_options *options, const char
         best = methods[i];
     }
     if (strcmp(name, best->name) != 0)
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "there is no KV policy \"%s\"; the nearest is %s", name, best->name);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "there is no KV policy \"%s\"; the nearest is %s", name, best->name
+        );
     memset(options, 0, sizeof *options);
     options->ops = best;
     for (size_t i = 0; i < N_PARAMETERS; i++) {
@@ -232,14 +244,17 @@ weir_status weir_policy_options_default(weir_policy_options *options, const char
     return WEIR_OK;
 }
 
-static weir_status set_one(weir_policy_options *options, const char *text, size_t length,
-                           weir_error *error)
+static weir_status set_one(
+    weir_policy_options *options, const char *text, size_t length, weir_error *error
+)
 {
-    char              item[2 * WEIR_POLICY_TEXT];
+    char item[2 * WEIR_POLICY_TEXT];
     const char *const equals = memchr(text, '=', length);
     if (equals == NULL || length >= sizeof item)
-        return weir_error_set(error, WEIR_ECONFIG, "%s: \"%.*s\" is no NAME=VALUE",
-                              weir_policy_name(options), (int)(length < 80 ? length : 80), text);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s: \"%.*s\" is no NAME=VALUE", weir_policy_name(options),
+            (int)(length < 80 ? length : 80), text
+        );
     memcpy(item, text, length);
     item[length] = '\0';
     item[equals - text] = '\0';
@@ -248,13 +263,15 @@ static weir_status set_one(weir_policy_options *options, const char *text, size_
         const char *const nearest = nearest_option(options->ops, item);
         return weir_error_set(
             error, WEIR_ECONFIG, "%s has no option \"%s\"%s%s", weir_policy_name(options), item,
-            nearest != NULL ? "; the nearest is " : "", nearest != NULL ? nearest : "");
+            nearest != NULL ? "; the nearest is " : "", nearest != NULL ? nearest : ""
+        );
     }
     return set_value(options, p, item + (equals - text) + 1, error);
 }
 
-weir_status weir_policy_options_set(weir_policy_options *options, const char *list,
-                                    weir_error *error)
+weir_status weir_policy_options_set(
+    weir_policy_options *options, const char *list, weir_error *error
+)
 {
     weir_policy_options changed = *options;
     for (const char *at = list; *at != '\0';) {
@@ -294,8 +311,10 @@ const char *weir_policy_at(size_t index, const char **summary)
     return methods[index]->name;
 }
 
-bool weir_policy_option_at(const weir_policy_options *defaults, size_t index, const char **name,
-                           char *value, size_t value_size, const char **help)
+bool weir_policy_option_at(
+    const weir_policy_options *defaults, size_t index, const char **name, char *value,
+    size_t value_size, const char **help
+)
 {
     for (size_t i = 0; i < N_PARAMETERS; i++) {
         if (default_of(defaults->ops, parameters[i].name) == NULL || index-- > 0) continue;

@@ -27,8 +27,8 @@ void *policy_scratch(policy_call *call, size_t bytes)
     return memory;
 }
 
-static size_t head_bytes(
-    const weir_policy_shape *shape) /* of keys, or of scores: one value for each row of a layer */
+static size_t head_bytes(const weir_policy_shape *shape
+) /* of keys, or of scores: one value for each row of a layer */
 {
     return policy_scratch_size((size_t)(shape->n_kv_heads * shape->max_rows), sizeof(float));
 }
@@ -68,8 +68,9 @@ int64_t policy_n_last(const weir_policy *policy)
 
 /* A prompt that is pinned and fills the budget must not make every row after it be dropped: it then
  * keeps some room behind it. */
-int64_t policy_room(const weir_policy *policy, const weir_policy_rows *rows, int64_t budget,
-                    bool *is_over)
+int64_t policy_room(
+    const weir_policy *policy, const weir_policy_rows *rows, int64_t budget, bool *is_over
+)
 {
     const int64_t first = policy_n_first(policy, rows), last = policy_n_last(policy),
                   least = last > 1 ? last : 1;
@@ -84,7 +85,7 @@ policy_head policy_head_at(const policy_call *call, int64_t layer, int64_t head)
     const int64_t first = policy_n_first(call->policy, call->rows),
                   last = policy_n_last(call->policy);
     WEIR_ASSERT(n >= 0 && n <= call->policy->shape.max_rows);
-    bool        is_over;
+    bool is_over;
     policy_head at = { .layer = layer, .head = head, .n = n, .n_first = first < n ? first : n };
     at.n_last = last < n - at.n_first ? last : n - at.n_first;
     at.room = policy_room(call->policy, call->rows, call->budget->rows[i], &is_over);
@@ -94,8 +95,10 @@ policy_head policy_head_at(const policy_call *call, int64_t layer, int64_t head)
     return at;
 }
 
-weir_status policy_read(const policy_call *call, const policy_head *at, int64_t first, int64_t n,
-                        float *keys, float *values)
+weir_status policy_read(
+    const policy_call *call, const policy_head *at, int64_t first, int64_t n, float *keys,
+    float *values
+)
 {
     WEIR_DASSERT(n > 0 && n <= WEIR_POLICY_TILE && first >= 0 && first + n <= at->n);
     const weir_policy_tile tile = {
@@ -107,10 +110,11 @@ weir_status policy_read(const policy_call *call, const policy_head *at, int64_t 
 
 weir_status policy_read_failed(const policy_call *call, const policy_head *at, weir_status status)
 {
-    return weir_error_set(call->error, status,
-                          "KV rows of layer %" PRId64 ", head %" PRId64
-                          " cannot be read for eviction: %s",
-                          at->layer, at->head, weir_status_text(status));
+    return weir_error_set(
+        call->error, status,
+        "KV rows of layer %" PRId64 ", head %" PRId64 " cannot be read for eviction: %s", at->layer,
+        at->head, weir_status_text(status)
+    );
 }
 
 weir_status policy_score(policy_call *call, const policy_head *at, float *scores)
@@ -128,8 +132,9 @@ static int32_t *list_at(const policy_call *call, int32_t *lists, const policy_he
 }
 
 /* The best of the rows that do not stay. `keys` [at->n] is used up. */
-static void demote(policy_call *call, const policy_head *at, uint32_t *keys, const int32_t *keep,
-                   int64_t n_keep)
+static void demote(
+    policy_call *call, const policy_head *at, uint32_t *keys, const int32_t *keep, int64_t n_keep
+)
 {
     const int64_t i = at->layer * call->policy->shape.n_kv_heads + at->head;
     if (call->plan->demote == NULL) return;
@@ -141,7 +146,7 @@ static void demote(policy_call *call, const policy_head *at, uint32_t *keys, con
             keys[left++] = keys[row];
     }
     int32_t *const out = list_at(call, call->plan->demote, at);
-    policy_cut     cut = policy_cut_keys(keys, left, call->plan->n_demote[i]);
+    policy_cut cut = policy_cut_keys(keys, left, call->plan->n_demote[i]);
     call->plan->n_demote[i] = policy_take(out, keys, left, &cut);
     int64_t kept = 0; /* from numbers among those that do not stay to slots */
     for (int64_t j = 0; j < call->plan->n_demote[i]; j++) {
@@ -153,7 +158,7 @@ static void demote(policy_call *call, const policy_head *at, uint32_t *keys, con
 static void take(policy_call *call, const policy_head *at, uint32_t *keys, policy_cut *cut)
 {
     int32_t *const keep = list_at(call, call->plan->keep, at);
-    const int64_t  n = policy_take(keep, keys, at->n, cut);
+    const int64_t n = policy_take(keep, keys, at->n, cut);
     call->plan->n_keep[at->layer * call->policy->shape.n_kv_heads + at->head] = n;
     demote(call, at, keys, keep, n);
 }
@@ -191,9 +196,9 @@ static void make_safe(uint32_t *keys, int64_t n, int64_t n_safe)
 static weir_status plan_shared(policy_call *call, int64_t layer)
 {
     const int64_t n_heads = call->policy->shape.n_kv_heads;
-    int64_t       n = 0, n_keep = 0;
+    int64_t n = 0, n_keep = 0;
     for (int64_t head = 0; head < n_heads; head++) {
-        policy_head   at = policy_head_at(call, layer, head);
+        policy_head at = policy_head_at(call, layer, head);
         const int64_t n_safe = (int64_t)((double)at.room * call->budget->floor);
         if (at.n < call->policy->layout.least_rows)
             at.n_first = at.n; /* stays whole */
@@ -204,7 +209,7 @@ static weir_status plan_shared(policy_call *call, int64_t layer)
         n += at.n;
         n_keep += at.room;
     }
-    policy_cut    cut = policy_cut_keys(call->keys, n, n_keep);
+    policy_cut cut = policy_cut_keys(call->keys, n, n_keep);
     const int64_t n_over = call->plan->n_over; /* counted above */
     n = 0;
     for (int64_t head = 0; head < n_heads; head++) {
@@ -219,7 +224,7 @@ static weir_status plan_shared(policy_call *call, int64_t layer)
 static bool is_within_budget(policy_call *call, int64_t layer)
 {
     const int64_t n_over = call->plan->n_over;
-    int64_t       excess = 0;
+    int64_t excess = 0;
     for (int64_t head = 0; head < call->policy->shape.n_kv_heads; head++) {
         const policy_head at = policy_head_at(call, layer, head);
         excess += at.n - at.room;
@@ -244,9 +249,10 @@ weir_status policy_plan_layer(policy_call *call, int64_t layer)
     return WEIR_OK;
 }
 
-weir_status weir_policy_plan_rows(const weir_policy *policy, const weir_policy_state *state,
-                                  const weir_policy_rows *rows, const weir_policy_budget *budget,
-                                  void *scratch, weir_policy_plan *plan, weir_error *error)
+weir_status weir_policy_plan_rows(
+    const weir_policy *policy, const weir_policy_state *state, const weir_policy_rows *rows,
+    const weir_policy_budget *budget, void *scratch, weir_policy_plan *plan, weir_error *error
+)
 {
     policy_call call = { .policy = policy,
                          .state = state,

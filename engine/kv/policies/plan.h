@@ -7,11 +7,13 @@ int64_t policy_n_first(const weir_policy *policy, const weir_policy_rows *rows);
 int64_t policy_n_last(const weir_policy *policy);
 /* The rows that a head keeps of a budget: more than that when what is pinned leaves no room in
  * it. */
-int64_t policy_room(const weir_policy *policy, const weir_policy_rows *rows, int64_t budget,
-                    bool *is_over);
+int64_t policy_room(
+    const weir_policy *policy, const weir_policy_rows *rows, int64_t budget, bool *is_over
+);
 /* Bytes of a plan's scratch; false when they do not fit a size. */
-bool policy_plan_scratch(size_t *bytes, const weir_policy_shape *shape,
-                         const policy_layout *layout);
+bool policy_plan_scratch(
+    size_t *bytes, const weir_policy_shape *shape, const policy_layout *layout
+);
 /* Bytes of a state; the same. */
 bool policy_state_size(size_t *bytes, const weir_policy_shape *shape, const policy_layout *layout);
 /* [layers, sets] rows that the values of a state are of. */

@@ -15,39 +15,39 @@ extern "C" {
 /* What a method asks for with these options and this shape. */
 typedef struct policy_layout {
     unsigned needs;
-    int64_t  row_values; /* f32 of state for each row ... */
-    bool is_per_layer; /* ... once for a layer whose heads keep the same rows; else for each KV head
-                        */
+    int64_t row_values; /* f32 of state for each row ... */
+    /* ... once for a layer whose heads keep the same rows; else for each KV head */
+    bool is_per_layer;
     int64_t ring; /* rotated queries of state */
     int64_t sums; /* doubles of state per layer */
     int64_t first_keys; /* rows at the beginning of each head whose keys follow the window */
     int64_t n_last; /* rows at the end that the method itself keeps */
     int64_t least_rows; /* a head with fewer is left alone */
     int64_t table; /* doubles of the policy's own, filled by `prepare` */
-    size_t  scratch; /* bytes that one `score` takes by policy_scratch */
+    size_t scratch; /* bytes that one `score` takes by policy_scratch */
 } policy_layout;
 
 /* One (layer, KV head) to be judged. Rows [n_first, n - n_last) are the candidates, the others stay
  * whatever their score. */
 typedef struct policy_head {
     int64_t layer, head, n, n_first, n_last;
-    int64_t room; /* rows that it may hold; of a head that shares, what it does not use is the
-                     others' */
+    /* Rows that it may hold; of a head that shares, what it does not use is the others' */
+    int64_t room;
     int64_t budget; /* rows that it keeps of its n by itself: at most room */
 } policy_head;
 
 /* One plan on its way. */
 typedef struct policy_call {
-    const weir_policy        *policy;
-    const weir_policy_state  *state;
-    const weir_policy_rows   *rows;
+    const weir_policy *policy;
+    const weir_policy_state *state;
+    const weir_policy_rows *rows;
     const weir_policy_budget *budget;
-    weir_policy_plan         *plan;
-    char                     *scratch;
-    size_t                    scratch_used, scratch_bytes;
-    uint32_t                 *keys; /* [n_kv_heads, max_rows] of the selector */
-    float                    *scores; /* [n_kv_heads, max_rows] */
-    weir_error               *error;
+    weir_policy_plan *plan;
+    char *scratch;
+    size_t scratch_used, scratch_bytes;
+    uint32_t *keys; /* [n_kv_heads, max_rows] of the selector */
+    float *scores; /* [n_kv_heads, max_rows] */
+    weir_error *error;
 } policy_call;
 
 typedef struct policy_default {
@@ -55,15 +55,20 @@ typedef struct policy_default {
 } policy_default;
 
 struct weir_policy_ops {
-    const char           *name, *summary;
+    const char *name, *summary;
     const policy_default *defaults; /* the options that it has; ends with name NULL */
-    void (*layout)(policy_layout *out, const weir_policy_options *options,
-                   const weir_policy_shape *shape);
-    weir_status (*check)(const weir_policy_options *options, const weir_policy_shape *shape,
-                         weir_error *error); /* NULL: all go together */
+    void (*layout)(
+        policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape
+    );
+    /* NULL: all go together */
+    weir_status (*check)(
+        const weir_policy_options *options, const weir_policy_shape *shape, weir_error *error
+    );
     void (*prepare)(const weir_policy *policy, double *table); /* NULL: no table */
-    void (*observe)(const weir_policy *policy, weir_policy_state *state,
-                    const weir_policy_observation *o); /* NULL: nothing to add */
+    /* NULL: nothing to add */
+    void (*observe)(
+        const weir_policy *policy, weir_policy_state *state, const weir_policy_observation *o
+    );
     /* scores [at->n], greater stays; +inf for rows that the method keeps. Reads rows by
      * policy_read. NULL: never due. */
     weir_status (*score)(policy_call *call, const policy_head *at, float *scores);
@@ -73,14 +78,14 @@ struct weir_policy_ops {
 };
 
 struct weir_policy {
-    weir_policy_options     options;
-    weir_policy_shape       shape; /* frequencies: own copy */
-    policy_layout           layout;
+    weir_policy_options options;
+    weir_policy_shape shape; /* frequencies: own copy */
+    policy_layout layout;
     const weir_calibration *calibration;
-    double                 *table; /* [layout.table] */
-    size_t                  bytes, state_bytes, scratch_bytes;
-    uint64_t                digest[2]; /* of options and shape: a state of others is refused */
-    double                  frequencies[];
+    double *table; /* [layout.table] */
+    size_t bytes, state_bytes, scratch_bytes;
+    uint64_t digest[2]; /* of options and shape: a state of others is refused */
+    double frequencies[];
 };
 
 /* ---- state: header, lengths, values of rows, ring of queries, sums, keys --------------------- */
@@ -94,27 +99,36 @@ struct weir_policy_state {
 int64_t policy_n_sets(const weir_policy *policy); /* of rows in a layer */
 int64_t policy_group(const weir_policy *policy); /* query heads of a KV head */
 /* How many rows the values are of, and values number `which` of them [max_rows]. */
-int64_t policy_n_values(const weir_policy *policy, const weir_policy_state *state, int64_t layer,
-                        int64_t head);
-float  *policy_values(const weir_policy *policy, const weir_policy_state *state, int64_t layer,
-                      int64_t head, int64_t which);
+int64_t policy_n_values(
+    const weir_policy *policy, const weir_policy_state *state, int64_t layer, int64_t head
+);
+float *policy_values(
+    const weir_policy *policy, const weir_policy_state *state, int64_t layer, int64_t head,
+    int64_t which
+);
 /* The query `back` steps before the last one (back < policy_n_queries). */
-const float *policy_query(const weir_policy *policy, const weir_policy_state *state, int64_t layer,
-                          int64_t back, int64_t query_head);
-int64_t      policy_n_queries(const weir_policy       *policy,
-                              const weir_policy_state *state); /* in the ring */
-double      *policy_sums(const weir_policy *policy, const weir_policy_state *state, int64_t layer);
-float *policy_first_keys(const weir_policy *policy, const weir_policy_state *state, int64_t layer,
-                         int64_t head); /* [first_keys, key_dim] */
+const float *policy_query(
+    const weir_policy *policy, const weir_policy_state *state, int64_t layer, int64_t back,
+    int64_t query_head
+);
+/* In the ring */
+int64_t policy_n_queries(const weir_policy *policy, const weir_policy_state *state);
+double *policy_sums(const weir_policy *policy, const weir_policy_state *state, int64_t layer);
+/* [first_keys, key_dim] */
+float *policy_first_keys(
+    const weir_policy *policy, const weir_policy_state *state, int64_t layer, int64_t head
+);
 
 /* ---- for `score` ----------------------------------------------------------------------------- */
 
 /* Memory until the score is done, 64-byte aligned. What a method takes is what its layout says. */
-void  *policy_scratch(policy_call *call, size_t bytes);
+void *policy_scratch(policy_call *call, size_t bytes);
 size_t policy_scratch_size(size_t count, size_t size); /* of one such piece */
 /* Rows [first, first + n) of the head; keys or values may be NULL. */
-WEIR_MUST_CHECK weir_status policy_read(const policy_call *call, const policy_head *at,
-                                        int64_t first, int64_t n, float *keys, float *values);
+WEIR_MUST_CHECK weir_status policy_read(
+    const policy_call *call, const policy_head *at, int64_t first, int64_t n, float *keys,
+    float *values
+);
 /* The same failure for other ways to rows. */
 weir_status policy_read_failed(const policy_call *call, const policy_head *at, weir_status status);
 
@@ -123,12 +137,13 @@ typedef struct policy_tile {
     float *keys; /* [WEIR_POLICY_TILE, key_dim] */
     float *lengths; /* [rotary_dim / 2] */
 } policy_tile;
-size_t      policy_multiply_scratch(const weir_policy_shape *shape);
+size_t policy_multiply_scratch(const weir_policy_shape *shape);
 policy_tile policy_take_tile(policy_call *call);
 /* Fills products->out; layer and head are those of `at`. */
-WEIR_MUST_CHECK weir_status policy_multiply(const policy_call *call, const policy_head *at,
-                                            const weir_policy_products *products,
-                                            const policy_tile          *tile);
+WEIR_MUST_CHECK weir_status policy_multiply(
+    const policy_call *call, const policy_head *at, const weir_policy_products *products,
+    const policy_tile *tile
+);
 
 /* Sums of 16 lanes in a fixed order: the compiler may vectorise them. */
 static inline float policy_add_lanes(const float lanes[16])
@@ -141,7 +156,7 @@ static inline float policy_add_lanes(const float lanes[16])
 
 static inline float policy_dot(const float *a, const float *b, int64_t n)
 {
-    float   lanes[16] = { 0 };
+    float lanes[16] = { 0 };
     int64_t i = 0;
     for (; i + 16 <= n; i += 16)
         for (int j = 0; j < 16; j++) lanes[j] += a[i + j] * b[i + j];
@@ -156,10 +171,10 @@ static inline float policy_weight(float x)
     const float near = __builtin_rintf(x * 1.44269504f), k = near > -126.0f ? near : -126.0f;
     const float r = (x - k * 0.693145752f) -
                     k * 1.42860677e-6f; /* ln 2 in two parts, the first without low bits */
-    const float    high = 1.0f / 24 + r * (1.0f / 120 + r * (1.0f / 720 + r * (1.0f / 5040)));
-    const float    series = 1.0f + (r + r * r * (0.5f + r * (1.0f / 6 + r * high)));
+    const float high = 1.0f / 24 + r * (1.0f / 120 + r * (1.0f / 720 + r * (1.0f / 5040)));
+    const float series = 1.0f + (r + r * r * (0.5f + r * (1.0f / 6 + r * high)));
     const uint32_t bits = (uint32_t)((int32_t)k + 127) << 23;
-    float          power;
+    float power;
     memcpy(&power, &bits, sizeof power);
     return x < -87.0f ? 0.0f : series * power;
 }
@@ -175,14 +190,15 @@ void policy_pool_max(float *out, const float *x, int64_t n, int64_t width);
  * over queries of their causal probabilities, or with `is_group_max` one row of sums: the greatest
  * logit of the group, its softmax over those rows alone. sums [group or 1, at->n]. *n_queries: how
  * many there were; without any (a text that came without its state) all sums are 0. */
-size_t                      policy_window_scratch(const weir_policy_shape *shape, int64_t window);
-WEIR_MUST_CHECK weir_status policy_window_sums(policy_call *call, const policy_head *at,
-                                               int64_t n_last, bool is_group_max, float *sums,
-                                               int64_t *n_queries);
+size_t policy_window_scratch(const weir_policy_shape *shape, int64_t window);
+WEIR_MUST_CHECK weir_status policy_window_sums(
+    policy_call *call, const policy_head *at, int64_t n_last, bool is_group_max, float *sums,
+    int64_t *n_queries
+);
 
 /* R-KV's parts before they are weighed: importance [n - window], redundancy [n]. */
-WEIR_MUST_CHECK weir_status policy_rkv_parts(policy_call *call, const policy_head *at,
-                                             float *importance, float *red);
+WEIR_MUST_CHECK weir_status
+policy_rkv_parts(policy_call *call, const policy_head *at, float *importance, float *red);
 
 /* ---- for `plan` ------------------------------------------------------------------------------ */
 
@@ -205,7 +221,7 @@ void policy_sort_keys(uint32_t *keys, const float *scores, const policy_head *at
  * [n]. */
 typedef struct policy_cut {
     uint32_t key;
-    int64_t  n_equal;
+    int64_t n_equal;
 } policy_cut;
 policy_cut policy_cut_keys(const uint32_t *keys, int64_t n, int64_t n_keep);
 /* Ascending; counts cut->n_equal down, so that several arrays share one cut. Returns how many. */

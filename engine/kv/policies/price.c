@@ -4,14 +4,15 @@
 
 enum { ATTENTION = WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_LAST };
 
-static const double mass_bytes = 24; /* per row and query head: logits written and read, mass
-                                        written and read, the row's sum read and written */
+/* Per row and query head: logits written and read, mass written and read, the row's sum read and
+ * written */
+static const double mass_bytes = 24;
 static const double mass_flops = 24; /* an exponential, and the sum */
 
 weir_policy_price weir_policy_price_of(const weir_policy *policy, int64_t n_rows)
 {
     const weir_policy_shape *const s = &policy->shape;
-    const unsigned                 needs = policy->layout.needs;
+    const unsigned needs = policy->layout.needs;
     const double heads = (double)(s->n_layers * s->n_heads), rows = heads * (double)n_rows;
     const double query_bytes =
         2 * heads * (double)s->key_dim * sizeof(float); /* read and written */

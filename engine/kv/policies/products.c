@@ -25,14 +25,15 @@ size_t policy_multiply_scratch(const weir_policy_shape *shape)
 policy_tile policy_take_tile(policy_call *call)
 {
     const weir_policy_shape *const shape = &call->policy->shape;
-    return (policy_tile){
-        .keys = policy_scratch(call, (size_t)(WEIR_POLICY_TILE * shape->key_dim) * sizeof(float)),
-        .lengths = policy_scratch(call, (size_t)shape->rotary_dim / 2 * sizeof(float))
-    };
+    return (policy_tile
+    ){ .keys = policy_scratch(call, (size_t)(WEIR_POLICY_TILE * shape->key_dim) * sizeof(float)),
+       .lengths = policy_scratch(call, (size_t)shape->rotary_dim / 2 * sizeof(float)) };
 }
 
-static void multiply_key(const weir_policy_shape *shape, const weir_policy_products *p,
-                         const float *key, float *lengths, float *out)
+static void multiply_key(
+    const weir_policy_shape *shape, const weir_policy_products *p, const float *key, float *lengths,
+    float *out
+)
 {
     const int64_t dim = shape->key_dim, n_bands = shape->rotary_dim / 2;
     if (p->lengths != NULL) band_lengths(lengths, key, n_bands, shape->is_interleaved);
@@ -44,11 +45,13 @@ static void multiply_key(const weir_policy_shape *shape, const weir_policy_produ
     }
 }
 
-weir_status policy_multiply(const policy_call *call, const policy_head *at,
-                            const weir_policy_products *products, const policy_tile *tile)
+weir_status policy_multiply(
+    const policy_call *call, const policy_head *at, const weir_policy_products *products,
+    const policy_tile *tile
+)
 {
     const weir_policy_shape *const shape = &call->policy->shape;
-    weir_policy_products           p = *products;
+    weir_policy_products p = *products;
     p.layer = at->layer;
     p.head = at->head;
     WEIR_DASSERT(p.n > 0 && p.first >= 0 && p.first + p.n <= at->n && p.stride >= p.n);
@@ -61,8 +64,9 @@ weir_status policy_multiply(const policy_call *call, const policy_head *at,
         const int64_t n = p.n - done < WEIR_POLICY_TILE ? p.n - done : WEIR_POLICY_TILE;
         WEIR_TRY(policy_read(call, at, p.first + done, n, tile->keys, NULL));
         for (int64_t i = 0; i < n; i++)
-            multiply_key(shape, &p, tile->keys + i * shape->key_dim, tile->lengths,
-                         p.out + done + i);
+            multiply_key(
+                shape, &p, tile->keys + i * shape->key_dim, tile->lengths, p.out + done + i
+            );
     }
     return WEIR_OK;
 }

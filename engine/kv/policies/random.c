@@ -2,8 +2,9 @@
  * layer, head, position of the text and slot. State and cost: none. */
 #include "engine/kv/policies/policy_ops.h"
 
-static void layout(policy_layout *out, const weir_policy_options *options,
-                   const weir_policy_shape *shape)
+static void layout(
+    policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape
+)
 {
     (void)out, (void)options, (void)shape;
 }
@@ -28,8 +29,8 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
 }
 
 static const policy_default defaults[] = { { "seed", "0" }, { NULL, NULL } };
-const weir_policy_ops       policy_random = { .name = "random",
-                                              .summary = "any rows, as a control",
-                                              .defaults = defaults,
-                                              .layout = layout,
-                                              .score = score };
+const weir_policy_ops policy_random = { .name = "random",
+                                        .summary = "any rows, as a control",
+                                        .defaults = defaults,
+                                        .layout = layout,
+                                        .score = score };

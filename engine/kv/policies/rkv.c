@@ -26,7 +26,7 @@ static size_t floats(int64_t n) { return policy_scratch_size((size_t)n, sizeof(f
 /* What a row of C has been seen to hold: of its last column above tau. */
 typedef struct duplicate {
     int64_t column; /* -1: none yet */
-    float   cosine;
+    float cosine;
 } duplicate;
 
 static size_t redundancy_scratch(const weir_policy_shape *shape)
@@ -38,8 +38,9 @@ static size_t redundancy_scratch(const weir_policy_shape *shape)
            policy_scratch_size((size_t)shape->key_dim, sizeof(double));
 }
 
-static void layout(policy_layout *out, const weir_policy_options *options,
-                   const weir_policy_shape *shape)
+static void layout(
+    policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape
+)
 {
     out->needs = WEIR_POLICY_QUERIES | WEIR_POLICY_KEYS;
     out->ring = options->window;
@@ -52,23 +53,23 @@ static void layout(policy_layout *out, const weir_policy_options *options,
 /* ---- redundancy ------------------------------------------------------------------------------ */
 
 typedef struct kinship {
-    policy_call       *call;
+    policy_call *call;
     const policy_head *at;
-    float              tau;
-    policy_tile        tile;
-    float             *inverse; /* [n] 1 / (length + 1e-8) */
-    double            *sums; /* [n] of the columns of C */
-    duplicate *behind, *before; /* [n] of each row: its last column above tau among those behind it,
-                                   and before it */
-    float     *directions; /* [BLOCK, key_dim] */
-    float     *products; /* [BLOCK, PIECE] */
-    double    *all; /* [key_dim] the sum of all directions */
+    float tau;
+    policy_tile tile;
+    float *inverse; /* [n] 1 / (length + 1e-8) */
+    double *sums; /* [n] of the columns of C */
+    /* [n] of each row: its last column above tau among those behind it, and before it */
+    duplicate *behind, *before;
+    float *directions; /* [BLOCK, key_dim] */
+    float *products; /* [BLOCK, PIECE] */
+    double *all; /* [key_dim] the sum of all directions */
 } kinship;
 
 static kinship take_kinship(policy_call *call, const policy_head *at)
 {
     const weir_policy_shape *const shape = &call->policy->shape;
-    const size_t                   n = (size_t)shape->max_rows;
+    const size_t n = (size_t)shape->max_rows;
     return (kinship){ .call = call,
                       .at = at,
                       .tau = (float)call->policy->options.threshold,
@@ -92,7 +93,7 @@ static weir_status measure_keys(const kinship *k)
         WEIR_TRY(policy_read(k->call, k->at, first, n, k->tile.keys, NULL));
         for (int64_t i = 0; i < n; i++) {
             const float *const key = k->tile.keys + i * dim;
-            const float        inverse = 1.0f / (sqrtf(policy_dot(key, key, dim)) + 1e-8f);
+            const float inverse = 1.0f / (sqrtf(policy_dot(key, key, dim)) + 1e-8f);
             k->inverse[first + i] = inverse;
             for (int64_t d = 0; d < dim; d++) k->all[d] += (double)(key[d] * inverse);
         }
@@ -174,7 +175,7 @@ static weir_status find_duplicates(const kinship *k)
     for (int64_t i = 0; i < k->at->n; i++) k->behind[i].column = k->before[i].column = -1;
     for (int64_t block = (k->at->n - 1) / BLOCK * BLOCK; block >= 0; block -= BLOCK) {
         const int64_t end = block + BLOCK < k->at->n ? block + BLOCK : k->at->n;
-        bool          is_loaded = false;
+        bool is_loaded = false;
         for (int64_t first = (end - 1) / PIECE * PIECE; first >= 0; first -= PIECE) {
             const int64_t past = first + PIECE < end ? first + PIECE : end;
             if (!any_open(k->behind, NULL, first, past) &&
@@ -227,11 +228,12 @@ static weir_status redundancy(policy_call *call, const policy_head *at, float *r
     return WEIR_OK;
 }
 
-weir_status policy_rkv_parts(policy_call *call, const policy_head *at, float *importance,
-                             float *red)
+weir_status policy_rkv_parts(
+    policy_call *call, const policy_head *at, float *importance, float *red
+)
 {
     const weir_policy_options *const options = &call->policy->options;
-    int64_t                          n_queries;
+    int64_t n_queries;
     WEIR_TRY(policy_window_sums(call, at, options->window, true, red, &n_queries));
     policy_pool_max(importance, red, at->n - options->window, options->kernel);
     for (int64_t j = 0; j < at->n - options->window && n_queries > 0; j++)
@@ -242,7 +244,7 @@ weir_status policy_rkv_parts(policy_call *call, const policy_head *at, float *im
 static weir_status score(policy_call *call, const policy_head *at, float *scores)
 {
     const weir_policy_options *const options = &call->policy->options;
-    const float                      lambda = (float)options->lambda;
+    const float lambda = (float)options->lambda;
     float *const importance = policy_scratch(call, floats(call->policy->shape.max_rows));
     float *const red = policy_scratch(call, floats(call->policy->shape.max_rows));
     WEIR_TRY(policy_rkv_parts(call, at, importance, red));
@@ -255,8 +257,8 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
 static const policy_default defaults[] = { { "window", "8" },        { "kernel", "7" },
                                            { "lambda", "0.1" },      { "threshold", "0.5" },
                                            { "trigger", "delayed" }, { NULL, NULL } };
-const weir_policy_ops       policy_rkv = { .name = "rkv",
-                                           .summary = "important rows that are no near-duplicates",
-                                           .defaults = defaults,
-                                           .layout = layout,
-                                           .score = score };
+const weir_policy_ops policy_rkv = { .name = "rkv",
+                                     .summary = "important rows that are no near-duplicates",
+                                     .defaults = defaults,
+                                     .layout = layout,
+                                     .score = score };

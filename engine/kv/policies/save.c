@@ -14,8 +14,9 @@
 enum { VERSION = 1, HEADER = 8 + 16 + 32 };
 static const uint32_t magic = 0x4c4f5057;
 
-static int64_t n_set_rows(const weir_policy *policy, const weir_policy_state *state, int64_t layer,
-                          int64_t set)
+static int64_t n_set_rows(
+    const weir_policy *policy, const weir_policy_state *state, int64_t layer, int64_t set
+)
 {
     return policy->layout.row_values > 0 ? policy_n_values(policy, state, layer, set) : 0;
 }
@@ -53,24 +54,26 @@ static void put(char **at, const void *bytes, size_t n)
 static void write_header(const weir_policy *policy, const weir_policy_state *state, char **at)
 {
     const uint32_t version = VERSION;
-    const int64_t  counts[] = { state->n_forwards, state->next_position, state->n_observed,
-                                state->n_held };
+    const int64_t counts[] = { state->n_forwards, state->next_position, state->n_observed,
+                               state->n_held };
     put(at, &magic, sizeof magic);
     put(at, &version, sizeof version);
     put(at, policy->digest, sizeof policy->digest);
     put(at, counts, sizeof counts);
 }
 
-static void write_keys(const weir_policy *policy, const weir_policy_state *state, int64_t layer,
-                       char **at)
+static void write_keys(
+    const weir_policy *policy, const weir_policy_state *state, int64_t layer, char **at
+)
 {
     for (int64_t head = 0; head < policy->shape.n_kv_heads; head++)
         put(at, policy_first_keys(policy, state, layer, head),
             (size_t)(state->n_held * policy->shape.key_dim) * sizeof(float));
 }
 
-static void write_layer(const weir_policy *policy, const weir_policy_state *state, int64_t layer,
-                        char **at)
+static void write_layer(
+    const weir_policy *policy, const weir_policy_state *state, int64_t layer, char **at
+)
 {
     for (int64_t set = 0; set < policy_n_sets(policy); set++) {
         const int64_t n = n_set_rows(policy, state, layer, set);
@@ -95,8 +98,9 @@ void weir_policy_write(const weir_policy *policy, const weir_policy_state *state
     WEIR_DASSERT((size_t)(at - (char *)bytes) == weir_policy_saved_bytes(policy, state));
 }
 
-weir_status weir_policy_save(const weir_policy *policy, const weir_policy_state *state,
-                             weir_buffer *out)
+weir_status weir_policy_save(
+    const weir_policy *policy, const weir_policy_state *state, weir_buffer *out
+)
 {
     const size_t n = weir_policy_saved_bytes(policy, state);
     WEIR_TRY(weir_buffer_reserve(out, n));
@@ -110,7 +114,7 @@ weir_status weir_policy_save(const weir_policy *policy, const weir_policy_state 
 
 typedef struct source {
     const char *at;
-    size_t      left;
+    size_t left;
 } source;
 
 /* n numbers of `size` bytes; false when the bytes end before. */
@@ -143,8 +147,9 @@ static bool load_counts(const weir_policy *policy, weir_policy_state *state, sou
     return true;
 }
 
-static bool load_keys(const weir_policy *policy, const weir_policy_state *state, int64_t layer,
-                      source *from)
+static bool load_keys(
+    const weir_policy *policy, const weir_policy_state *state, int64_t layer, source *from
+)
 {
     const int64_t n = state->n_held;
     for (int64_t head = 0; head < policy->shape.n_kv_heads; head++) {
@@ -156,8 +161,10 @@ static bool load_keys(const weir_policy *policy, const weir_policy_state *state,
     return true;
 }
 
-static bool load_layer(const weir_policy *policy, weir_policy_state *state, int64_t layer,
-                       int64_t *lengths, source *from)
+static bool load_layer(
+    const weir_policy *policy, weir_policy_state *state, int64_t layer, int64_t *lengths,
+    source *from
+)
 {
     for (int64_t set = 0; set < policy_n_sets(policy); set++) {
         int64_t n = 0;
@@ -184,13 +191,15 @@ static bool load_layer(const weir_policy *policy, weir_policy_state *state, int6
 
 static weir_status damaged(const char *what, weir_error *error)
 {
-    return weir_error_set(error, WEIR_EFORMAT,
-                          "the saved state of the KV policy is damaged: %s; begin the text again",
-                          what);
+    return weir_error_set(
+        error, WEIR_EFORMAT,
+        "the saved state of the KV policy is damaged: %s; begin the text again", what
+    );
 }
 
-static weir_status check_frame(const weir_policy *policy, const char *bytes, size_t n,
-                               weir_error *error)
+static weir_status check_frame(
+    const weir_policy *policy, const char *bytes, size_t n, weir_error *error
+)
 {
     uint32_t frame[2];
     uint64_t digest[2], checksum;
@@ -203,39 +212,47 @@ static weir_status check_frame(const weir_policy *policy, const char *bytes, siz
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
             "the saved state of the KV policy has version %u, this program reads version %d",
-            frame[1], (int)VERSION);
+            frame[1], (int)VERSION
+        );
     if (checksum != XXH3_64bits(bytes, n - sizeof checksum))
         return damaged("its checksum is wrong", error);
     if (memcmp(digest, policy->digest, sizeof digest) != 0)
-        return weir_error_set(error, WEIR_EMISMATCH,
-                              "the saved state is of another KV policy, of other options, or of "
-                              "another model; this one is %s",
-                              weir_policy_name(&policy->options));
+        return weir_error_set(
+            error, WEIR_EMISMATCH,
+            "the saved state is of another KV policy, of other options, or of "
+            "another model; this one is %s",
+            weir_policy_name(&policy->options)
+        );
     return WEIR_OK;
 }
 
-weir_status weir_policy_load(const weir_policy *policy, weir_policy_state *state, const void *bytes,
-                             size_t n, weir_error *error)
+weir_status weir_policy_load(
+    const weir_policy *policy, weir_policy_state *state, const void *bytes, size_t n,
+    weir_error *error
+)
 {
     weir_policy_reset(policy, state);
     WEIR_TRY(check_frame(policy, bytes, n, error));
-    source         from = { .at = (const char *)bytes + 24, .left = n - 24 - sizeof(uint64_t) };
+    source from = { .at = (const char *)bytes + 24, .left = n - 24 - sizeof(uint64_t) };
     int64_t *const lengths = policy_lengths(policy, state);
-    bool           is_good = load_counts(policy, state, &from);
+    bool is_good = load_counts(policy, state, &from);
     for (int64_t layer = 0; layer < policy->shape.n_layers && is_good; layer++)
         is_good = load_layer(policy, state, layer, lengths, &from);
     if (is_good && from.left == 0) return WEIR_OK;
     weir_policy_reset(policy, state);
-    return damaged(is_good ? "there is something behind its end"
-                           : "its sizes or numbers are out of range",
-                   error);
+    return damaged(
+        is_good ? "there is something behind its end" : "its sizes or numbers are out of range",
+        error
+    );
 }
 
-bool weir_policy_fits(const weir_policy *policy, const weir_policy_state *state,
-                      const int64_t *n_rows, int64_t next_position)
+bool weir_policy_fits(
+    const weir_policy *policy, const weir_policy_state *state, const int64_t *n_rows,
+    int64_t next_position
+)
 {
     const int64_t heads = policy->shape.n_kv_heads;
-    bool          fits = state->next_position == next_position;
+    bool fits = state->next_position == next_position;
     for (int64_t i = 0; i < policy->shape.n_layers * heads; i++) {
         const int64_t layer = i / heads, head = i % heads,
                       set = policy->layout.is_per_layer ? 0 : head;

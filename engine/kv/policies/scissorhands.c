@@ -11,8 +11,9 @@
 
 enum { EARLIER, NOW };
 
-static void layout(policy_layout *out, const weir_policy_options *options,
-                   const weir_policy_shape *shape)
+static void layout(
+    policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape
+)
 {
     (void)shape;
     out->needs = WEIR_POLICY_BELOW;
@@ -30,22 +31,23 @@ static void begin_half(float *earlier, float *now, int64_t n)
 
 static void add_head(float *now, const weir_policy_observation *o, int64_t query_head, int64_t n)
 {
-    const bool         is_probability = o->below == NULL; /* of the only query */
+    const bool is_probability = o->below == NULL; /* of the only query */
     const float *const row = (is_probability ? o->mass : o->below) + query_head * o->stride;
-    const float        mean = 1.0f / (float)n;
+    const float mean = 1.0f / (float)n;
     for (int64_t j = 0; j < n; j++)
         now[j] += is_probability ? (row[j] < mean ? 1.0f : 0.0f) : row[j];
 }
 
-static void observe(const weir_policy *policy, weir_policy_state *state,
-                    const weir_policy_observation *o)
+static void observe(
+    const weir_policy *policy, weir_policy_state *state, const weir_policy_observation *o
+)
 {
     const int64_t half = policy->options.history / 2,
                   n_members = policy->shape.n_heads / policy_n_sets(policy);
     WEIR_ASSERT(o->below != NULL || o->n_queries == 1);
     for (int64_t set = 0; set < policy_n_sets(policy); set++) {
         const int64_t n = o->n_rows[set];
-        float *const  now = policy_values(policy, state, o->layer, set, NOW);
+        float *const now = policy_values(policy, state, o->layer, set, NOW);
         if (state->n_forwards % half == 0)
             begin_half(policy_values(policy, state, o->layer, set, EARLIER), now, n);
         for (int64_t h = set * n_members; h < (set + 1) * n_members; h++) add_head(now, o, h, n);
@@ -67,11 +69,11 @@ static const policy_default defaults[] = { { "recent", "10" },
                                            { "history", "400" },
                                            { "scope", "kv_head" },
                                            { NULL, NULL } };
-const weir_policy_ops       policy_scissorhands = {
-          .name = "scissorhands",
-          .summary = "rows that seldom got less than the mean attention",
-          .defaults = defaults,
-          .layout = layout,
-          .observe = observe,
-          .score = score
+const weir_policy_ops policy_scissorhands = {
+    .name = "scissorhands",
+    .summary = "rows that seldom got less than the mean attention",
+    .defaults = defaults,
+    .layout = layout,
+    .observe = observe,
+    .score = score
 };

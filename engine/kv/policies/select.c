@@ -10,7 +10,7 @@
 static uint32_t key_of(float score)
 {
     const float without_sign = score + 0.0f; /* -0 and 0 are equal scores */
-    uint32_t    bits;
+    uint32_t bits;
     memcpy(&bits, &without_sign, sizeof bits);
     return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }

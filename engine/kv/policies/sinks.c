@@ -10,22 +10,26 @@
  * row costs as much as reading it. */
 #include "engine/kv/policies/policy_ops.h"
 
-static void layout(policy_layout *out, const weir_policy_options *options,
-                   const weir_policy_shape *shape)
+static void layout(
+    policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape
+)
 {
     if (options->positions == WEIR_POSITIONS_CACHE)
         out->first_keys = options->sinks > shape->n_pinned ? options->sinks : shape->n_pinned;
 }
 
-static weir_status check(const weir_policy_options *options, const weir_policy_shape *shape,
-                         weir_error *error)
+static weir_status check(
+    const weir_policy_options *options, const weir_policy_shape *shape, weir_error *error
+)
 {
     (void)shape;
     if (options->positions != WEIR_POSITIONS_CACHE || !options->pin_prompt) return WEIR_OK;
-    return weir_error_set(error, WEIR_ECONFIG,
-                          "sinks: positions=cache turns every row that always stays after each "
-                          "eviction, and with pin_prompt that is the whole "
-                          "prompt; keep its beginning by sinks, or take positions=absolute");
+    return weir_error_set(
+        error, WEIR_ECONFIG,
+        "sinks: positions=cache turns every row that always stays after each "
+        "eviction, and with pin_prompt that is the whole "
+        "prompt; keep its beginning by sinks, or take positions=absolute"
+    );
 }
 
 static weir_status score(policy_call *call, const policy_head *at, float *scores)

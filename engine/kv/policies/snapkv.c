@@ -19,8 +19,9 @@ static size_t sums_bytes(const weir_policy_shape *shape, int64_t n)
     return policy_scratch_size((size_t)(n * shape->max_rows), sizeof(float));
 }
 
-static void layout(policy_layout *out, const weir_policy_options *options,
-                   const weir_policy_shape *shape)
+static void layout(
+    policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape
+)
 {
     const int64_t group = shape->n_heads / shape->n_kv_heads;
     out->needs = WEIR_POLICY_QUERIES | WEIR_POLICY_KEYS;
@@ -35,13 +36,13 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
 {
     const weir_policy_options *const options = &call->policy->options;
     const int64_t group = policy_group(call->policy), n = at->n - options->window;
-    const bool    is_decode = options->variant == WEIR_SNAPKV_DECODE;
+    const bool is_decode = options->variant == WEIR_SNAPKV_DECODE;
     const int64_t n_members = is_decode ? 1 : group;
-    float *const  sums = policy_scratch(call, sums_bytes(&call->policy->shape, group));
-    float *const  pooled = policy_scratch(call, sums_bytes(&call->policy->shape, 1));
-    int64_t       n_queries;
+    float *const sums = policy_scratch(call, sums_bytes(&call->policy->shape, group));
+    float *const pooled = policy_scratch(call, sums_bytes(&call->policy->shape, 1));
+    int64_t n_queries;
     WEIR_TRY(policy_window_sums(call, at, options->window, is_decode, sums, &n_queries));
-    const bool  is_mean = options->variant != WEIR_SNAPKV_ORIGINAL;
+    const bool is_mean = options->variant != WEIR_SNAPKV_ORIGINAL;
     const float divisor = is_mean && n_queries > 0 ? (float)(n_queries * n_members) : 1.0f;
     for (int64_t j = 0; j < at->n; j++) scores[j] = j < n ? 0 : INFINITY;
     for (int64_t m = 0; m < n_members; m++) {
@@ -74,5 +75,5 @@ static const policy_default decode[] = { { "window", "8" },
                                          { "variant", "decode" },
                                          { "trigger", "strict" },
                                          { NULL, NULL } };
-const weir_policy_ops       policy_snapkv_decode =
+const weir_policy_ops policy_snapkv_decode =
     SNAPKV("snapkv_decode", "SnapKV as it is compared with while decoding", decode);

@@ -29,7 +29,7 @@ static bool add_part(size_t *at, size_t size, int64_t a, int64_t b, int64_t c, i
 static bool parts_of(parts *out, const weir_policy_shape *shape, const policy_layout *layout)
 {
     const int64_t n_layers = shape->n_layers, n_sets = layout->is_per_layer ? 1 : shape->n_kv_heads;
-    size_t        at = sizeof(weir_policy_state);
+    size_t at = sizeof(weir_policy_state);
     out->lengths = at;
     if (!add_part(&at, sizeof(int64_t), n_layers, n_sets, 1, 1)) return false;
     out->values = at;
@@ -41,8 +41,9 @@ static bool parts_of(parts *out, const weir_policy_shape *shape, const policy_la
     out->sums = at;
     if (!add_part(&at, sizeof(double), n_layers, layout->sums, 1, 1)) return false;
     out->keys = at;
-    if (!add_part(&at, sizeof(float), n_layers, shape->n_kv_heads, layout->first_keys,
-                  shape->key_dim))
+    if (!add_part(
+            &at, sizeof(float), n_layers, shape->n_kv_heads, layout->first_keys, shape->key_dim
+        ))
         return false;
     out->end = at;
     return true;
@@ -83,14 +84,17 @@ int64_t *policy_lengths(const weir_policy *policy, const weir_policy_state *stat
     return (int64_t *)((char *)(uintptr_t)state + parts_in(policy).lengths);
 }
 
-int64_t policy_n_values(const weir_policy *policy, const weir_policy_state *state, int64_t layer,
-                        int64_t head)
+int64_t policy_n_values(
+    const weir_policy *policy, const weir_policy_state *state, int64_t layer, int64_t head
+)
 {
     return policy_lengths(policy, state)[set_of(policy, layer, head)];
 }
 
-float *policy_values(const weir_policy *policy, const weir_policy_state *state, int64_t layer,
-                     int64_t head, int64_t which)
+float *policy_values(
+    const weir_policy *policy, const weir_policy_state *state, int64_t layer, int64_t head,
+    int64_t which
+)
 {
     float *const values = (float *)((char *)(uintptr_t)state + parts_in(policy).values);
     return values + (set_of(policy, layer, head) * policy->layout.row_values + which) *
@@ -103,8 +107,9 @@ double *policy_sums(const weir_policy *policy, const weir_policy_state *state, i
            layer * policy->layout.sums;
 }
 
-float *policy_first_keys(const weir_policy *policy, const weir_policy_state *state, int64_t layer,
-                         int64_t head)
+float *policy_first_keys(
+    const weir_policy *policy, const weir_policy_state *state, int64_t layer, int64_t head
+)
 {
     float *const keys = (float *)((char *)(uintptr_t)state + parts_in(policy).keys);
     return keys + (layer * policy->shape.n_kv_heads + head) * policy->layout.first_keys *
@@ -112,8 +117,9 @@ float *policy_first_keys(const weir_policy *policy, const weir_policy_state *sta
 }
 
 /* [query heads, key_dim] */
-static float *ring_entry(const weir_policy *policy, const weir_policy_state *state, int64_t layer,
-                         int64_t position)
+static float *ring_entry(
+    const weir_policy *policy, const weir_policy_state *state, int64_t layer, int64_t position
+)
 {
     float *const ring = (float *)((char *)(uintptr_t)state + parts_in(policy).ring);
     return ring + (layer * policy->layout.ring + position % policy->layout.ring) *
@@ -125,8 +131,10 @@ int64_t policy_n_queries(const weir_policy *policy, const weir_policy_state *sta
     return state->n_observed < policy->layout.ring ? state->n_observed : policy->layout.ring;
 }
 
-const float *policy_query(const weir_policy *policy, const weir_policy_state *state, int64_t layer,
-                          int64_t back, int64_t query_head)
+const float *policy_query(
+    const weir_policy *policy, const weir_policy_state *state, int64_t layer, int64_t back,
+    int64_t query_head
+)
 {
     WEIR_DASSERT(back >= 0 && back < policy_n_queries(policy, state));
     return ring_entry(policy, state, layer, state->next_position - 1 - back) +
@@ -143,23 +151,27 @@ void weir_policy_reset(const weir_policy *policy, weir_policy_state *state)
 /* ---- a step ---------------------------------------------------------------------------------- */
 
 /* Values of rows that went (a text cut shorter) are forgotten, those of new rows are 0. */
-static void grow(const weir_policy *policy, weir_policy_state *state,
-                 const weir_policy_observation *o)
+static void grow(
+    const weir_policy *policy, weir_policy_state *state, const weir_policy_observation *o
+)
 {
     for (int64_t set = 0; set < policy_n_sets(policy); set++) {
         int64_t *const n = &policy_lengths(policy, state)[set_of(policy, o->layer, set)];
-        const int64_t  n_rows = o->n_rows[set], n_old = n_rows - o->n_queries;
+        const int64_t n_rows = o->n_rows[set], n_old = n_rows - o->n_queries;
         WEIR_ASSERT(n_old >= 0 && n_rows <= policy->shape.max_rows);
         if (*n > n_old) *n = n_old;
         for (int64_t i = 0; i < policy->layout.row_values; i++)
-            memset(policy_values(policy, state, o->layer, set, i) + *n, 0,
-                   (size_t)(n_rows - *n) * sizeof(float));
+            memset(
+                policy_values(policy, state, o->layer, set, i) + *n, 0,
+                (size_t)(n_rows - *n) * sizeof(float)
+            );
         *n = n_rows;
     }
 }
 
-static void remember_queries(const weir_policy *policy, weir_policy_state *state,
-                             const weir_policy_observation *o)
+static void remember_queries(
+    const weir_policy *policy, weir_policy_state *state, const weir_policy_observation *o
+)
 {
     const int64_t n = o->n_queries < policy->layout.ring ? o->n_queries : policy->layout.ring,
                   dim = policy->shape.key_dim;
@@ -168,26 +180,32 @@ static void remember_queries(const weir_policy *policy, weir_policy_state *state
         float *const entry =
             ring_entry(policy, state, o->layer, o->first_position + o->n_queries - n + i);
         for (int64_t h = 0; h < policy->shape.n_heads; h++)
-            memcpy(entry + h * dim,
-                   o->queries.data + h * o->queries.head_stride +
-                       (o->queries.n - n + i) * o->queries.row_stride,
-                   (size_t)dim * sizeof(float));
+            memcpy(
+                entry + h * dim,
+                o->queries.data + h * o->queries.head_stride +
+                    (o->queries.n - n + i) * o->queries.row_stride,
+                (size_t)dim * sizeof(float)
+            );
     }
 }
 
-void weir_policy_observe(const weir_policy *policy, weir_policy_state *state,
-                         const weir_policy_observation *observation)
+void weir_policy_observe(
+    const weir_policy *policy, weir_policy_state *state, const weir_policy_observation *observation
+)
 {
-    WEIR_ASSERT(observation->layer >= 0 && observation->layer < policy->shape.n_layers &&
-                observation->n_queries > 0);
+    WEIR_ASSERT(
+        observation->layer >= 0 && observation->layer < policy->shape.n_layers &&
+        observation->n_queries > 0
+    );
     if (policy->layout.row_values > 0) grow(policy, state, observation);
     if (policy->layout.ring > 0) remember_queries(policy, state, observation);
     if (policy->options.ops->observe != NULL)
         policy->options.ops->observe(policy, state, observation);
 }
 
-void weir_policy_advance(const weir_policy *policy, weir_policy_state *state, int64_t n_queries,
-                         int64_t next_position)
+void weir_policy_advance(
+    const weir_policy *policy, weir_policy_state *state, int64_t n_queries, int64_t next_position
+)
 {
     (void)policy;
     const bool is_next = state->next_position == next_position - n_queries;
@@ -196,15 +214,16 @@ void weir_policy_advance(const weir_policy *policy, weir_policy_state *state, in
     state->n_forwards++;
 }
 
-void weir_policy_follow(const weir_policy *policy, weir_policy_state *state,
-                        const weir_policy_plan *plan)
+void weir_policy_follow(
+    const weir_policy *policy, weir_policy_state *state, const weir_policy_plan *plan
+)
 {
     for (int64_t layer = 0; policy->layout.row_values > 0 && layer < policy->shape.n_layers;
          layer++)
         for (int64_t set = 0; set < policy_n_sets(policy); set++) {
-            const int64_t        head = layer * policy->shape.n_kv_heads + set;
+            const int64_t head = layer * policy->shape.n_kv_heads + set;
             const int32_t *const keep = plan->keep + head * policy->shape.max_rows;
-            int64_t *const       n = &policy_lengths(policy, state)[set_of(policy, layer, set)];
+            int64_t *const n = &policy_lengths(policy, state)[set_of(policy, layer, set)];
             WEIR_ASSERT(plan->n_keep[head] <= *n);
             *n = plan->n_keep[head];
             for (int64_t i = 0; i < policy->layout.row_values; i++) {

@@ -7,8 +7,9 @@
 
 #include "engine/kv/policies/policy_ops.h"
 
-static void layout(policy_layout *out, const weir_policy_options *options,
-                   const weir_policy_shape *shape)
+static void layout(
+    policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape
+)
 {
     (void)options, (void)shape;
     out->needs = WEIR_POLICY_LAST;
@@ -17,13 +18,14 @@ static void layout(policy_layout *out, const weir_policy_options *options,
     out->n_last = 1;
 }
 
-static void observe(const weir_policy *policy, weir_policy_state *state,
-                    const weir_policy_observation *o)
+static void observe(
+    const weir_policy *policy, weir_policy_state *state, const weir_policy_observation *o
+)
 {
     WEIR_ASSERT(o->last != NULL || o->n_queries == 1);
     const float *const last = o->last != NULL ? o->last : o->mass;
-    const int64_t      n = o->n_rows[0], n_heads = policy->shape.n_heads;
-    float *const       mean = policy_values(policy, state, o->layer, 0, 0);
+    const int64_t n = o->n_rows[0], n_heads = policy->shape.n_heads;
+    float *const mean = policy_values(policy, state, o->layer, 0, 0);
     for (int64_t j = 0; j < n; j++) mean[j] = 0;
     for (int64_t h = 0; h < n_heads; h++)
         for (int64_t j = 0; j < n; j++) mean[j] += last[h * o->stride + j];
@@ -40,9 +42,9 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
 }
 
 static const policy_default defaults[] = { { "every", "1" }, { NULL, NULL } };
-const weir_policy_ops       policy_tova = { .name = "tova",
-                                            .summary = "rows that the last query attends to",
-                                            .defaults = defaults,
-                                            .layout = layout,
-                                            .observe = observe,
-                                            .score = score };
+const weir_policy_ops policy_tova = { .name = "tova",
+                                      .summary = "rows that the last query attends to",
+                                      .defaults = defaults,
+                                      .layout = layout,
+                                      .observe = observe,
+                                      .score = score };

@@ -37,12 +37,14 @@ void tri_prepare(const weir_policy *policy, double *table)
     }
 }
 
-void tri_weights(const weir_policy *policy, int64_t layer, int64_t query_head, int64_t t,
-                 int offset, float *weight, float *length)
+void tri_weights(
+    const weir_policy *policy, int64_t layer, int64_t query_head, int64_t t, int offset,
+    float *weight, float *length
+)
 {
     const weir_policy_shape *const shape = &policy->shape;
-    const weir_calibration_head    q = weir_calibration_at(policy->calibration, layer, query_head);
-    const int64_t                  n_bands = shape->rotary_dim / 2;
+    const weir_calibration_head q = weir_calibration_at(policy->calibration, layer, query_head);
+    const int64_t n_bands = shape->rotary_dim / 2;
     const double m = (double)shape->rope_magnitude, ahead = offset < 0 ? 0 : (double)(1 << offset);
     for (int64_t f = 0; f < n_bands; f++) {
         const double angle = shape->frequencies[f] * ((double)t + ahead), c = cos(angle) * m,
@@ -64,7 +66,7 @@ void tri_weights(const weir_policy *policy, int64_t layer, int64_t query_head, i
 bool tri_votes(const weir_policy *policy, int64_t layer, int64_t query_head)
 {
     const weir_calibration_head q = weir_calibration_at(policy->calibration, layer, query_head);
-    int64_t                     f = 0;
+    int64_t f = 0;
     while (f < policy->shape.rotary_dim / 2 && q.length[f] == 0) f++;
     return f < policy->shape.rotary_dim / 2;
 }
@@ -88,28 +90,32 @@ size_t tri_raw_scratch(const weir_policy_options *options, const weir_policy_sha
 }
 
 /* Weights [group, offsets, key_dim] and lengths [group, offsets, bands] of the heads of `at`. */
-static void fill_weights(const policy_call *call, const policy_head *at, float *weights,
-                         float *lengths)
+static void fill_weights(
+    const policy_call *call, const policy_head *at, float *weights, float *lengths
+)
 {
     const weir_policy_shape *const shape = &call->policy->shape;
-    const int64_t                  dim = shape->key_dim, group = policy_group(call->policy),
+    const int64_t dim = shape->key_dim, group = policy_group(call->policy),
                   n = n_offsets(&call->policy->options);
     for (int64_t i = 0; i < group * n; i++) {
         float *const weight = weights + i * dim;
-        tri_weights(call->policy, at->layer, at->head * group + i / n, call->rows->next_position,
-                    n > 1 ? (int)(i % n) : -1, weight, lengths + i * (shape->rotary_dim / 2));
+        tri_weights(
+            call->policy, at->layer, at->head * group + i / n, call->rows->next_position,
+            n > 1 ? (int)(i % n) : -1, weight, lengths + i * (shape->rotary_dim / 2)
+        );
         for (int64_t d = 0; !call->policy->options.trig && d < dim; d++) weight[d] = 0;
     }
 }
 
 /* raw [group, n] of the greatest of products [group, offsets, PIECE] */
-static void take_greatest(float *raw, int64_t stride, const float *products, int64_t group,
-                          int64_t n_weights, int64_t n)
+static void take_greatest(
+    float *raw, int64_t stride, const float *products, int64_t group, int64_t n_weights, int64_t n
+)
 {
     for (int64_t m = 0; m < group; m++)
         for (int64_t i = 0; i < n; i++) {
             const float *const of_row = products + m * n_weights * PIECE + i;
-            float              greatest = of_row[0];
+            float greatest = of_row[0];
             for (int64_t k = 1; k < n_weights; k++) greatest = fmaxf(greatest, of_row[k * PIECE]);
             raw[m * stride + i] = greatest;
         }
@@ -120,10 +126,10 @@ weir_status tri_raw(policy_call *call, const policy_head *at, float *raw)
     const weir_policy_shape *const shape = &call->policy->shape;
     const int64_t group = policy_group(call->policy), n_weights = n_offsets(&call->policy->options),
                   n_all = group * n_weights;
-    float *const         weights = policy_scratch(call, floats(n_all * shape->key_dim));
-    float *const         lengths = policy_scratch(call, floats(n_all * (shape->rotary_dim / 2)));
-    float *const         several = policy_scratch(call, floats(n_all * PIECE));
-    const policy_tile    tile = policy_take_tile(call);
+    float *const weights = policy_scratch(call, floats(n_all * shape->key_dim));
+    float *const lengths = policy_scratch(call, floats(n_all * (shape->rotary_dim / 2)));
+    float *const several = policy_scratch(call, floats(n_all * PIECE));
+    const policy_tile tile = policy_take_tile(call);
     weir_policy_products products = { .n = at->n,
                                       .n_vectors = n_all,
                                       .stride = at->n,
@@ -151,7 +157,7 @@ typedef struct moments {
 
 static moments moments_of(const float *x, int64_t n, double shift)
 {
-    double  sums[LANES] = { 0 }, squares[LANES] = { 0 };
+    double sums[LANES] = { 0 }, squares[LANES] = { 0 };
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
         for (int k = 0; k < LANES; k++) {
@@ -174,13 +180,13 @@ static moments moments_of(const float *x, int64_t n, double shift)
 void tri_normalise(float *scores, const policy_head *at)
 {
     const int64_t n = at->n - at->n_last - at->n_first;
-    double        mean = 0, deviation = 1;
+    double mean = 0, deviation = 1;
     if (n > 0) {
         const float *const first = scores + at->n_first;
-        const int64_t      n_estimate = n < 64 ? n : 64;
-        const double       shift = moments_of(first, n_estimate, 0).sum / (double)n_estimate;
-        const moments      m = moments_of(first, n, shift);
-        const double       from = m.sum / (double)n, variance = m.squares / (double)n - from * from;
+        const int64_t n_estimate = n < 64 ? n : 64;
+        const double shift = moments_of(first, n_estimate, 0).sum / (double)n_estimate;
+        const moments m = moments_of(first, n, shift);
+        const double from = m.sum / (double)n, variance = m.squares / (double)n - from * from;
         mean = shift + from;
         deviation = fmax(sqrt(variance > 0 ? variance : 0), 1e-6);
         if (variance != variance) deviation = variance;

@@ -18,8 +18,9 @@
 
 static size_t floats(int64_t n) { return policy_scratch_size((size_t)n, sizeof(float)); }
 
-static void layout(policy_layout *out, const weir_policy_options *options,
-                   const weir_policy_shape *shape)
+static void layout(
+    policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape
+)
 {
     const int64_t group = shape->n_heads / shape->n_kv_heads;
     out->needs = WEIR_POLICY_KEYS | WEIR_POLICY_CALIBRATION;
@@ -28,18 +29,22 @@ static void layout(policy_layout *out, const weir_policy_options *options,
         tri_raw_scratch(options, shape) + floats(group * shape->max_rows) + floats(shape->max_rows);
 }
 
-static weir_status check(const weir_policy_options *options, const weir_policy_shape *shape,
-                         weir_error *error)
+static weir_status check(
+    const weir_policy_options *options, const weir_policy_shape *shape, weir_error *error
+)
 {
     if (shape->rotary_dim == 0)
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
-            "triattention judges keys by their rotation, this model's keys have none");
+            "triattention judges keys by their rotation, this model's keys have none"
+        );
     if (options->vote == WEIR_VOTE_PER_LAYER_HEAD || options->split == WEIR_SPLIT_UNIFORM)
         return WEIR_OK;
-    return weir_error_set(error, WEIR_ECONFIG,
-                          "triattention: heads share their rows with vote=per_head and vote=union: "
-                          "split must be uniform");
+    return weir_error_set(
+        error, WEIR_ECONFIG,
+        "triattention: heads share their rows with vote=per_head and vote=union: "
+        "split must be uniform"
+    );
 }
 
 /* ---- votes ----------------------------------------------------------------------------------- */
@@ -48,10 +53,10 @@ static weir_status check(const weir_policy_options *options, const weir_policy_s
 static weir_status vote(policy_call *call, const policy_head *at, float *u)
 {
     const weir_policy *const policy = call->policy;
-    const int64_t            group = policy_group(policy);
-    const bool               is_mean = policy->options.group == WEIR_AGGREGATE_MEAN;
-    float *const             raw = policy_scratch(call, floats(group * policy->shape.max_rows));
-    int64_t                  n_voters = 0;
+    const int64_t group = policy_group(policy);
+    const bool is_mean = policy->options.group == WEIR_AGGREGATE_MEAN;
+    float *const raw = policy_scratch(call, floats(group * policy->shape.max_rows));
+    int64_t n_voters = 0;
     WEIR_TRY(tri_raw(call, at, raw));
     for (int64_t j = 0; j < at->n; j++) u[j] = 0;
     for (int64_t m = 0; m < group; m++) {
@@ -76,15 +81,18 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
 
 /* ---- sets that heads share ------------------------------------------------------------------- */
 
-static weir_status check_counts(const policy_call *call, int64_t layer, int64_t head,
-                                int64_t other_layer, int64_t other_head)
+static weir_status check_counts(
+    const policy_call *call, int64_t layer, int64_t head, int64_t other_layer, int64_t other_head
+)
 {
     const int64_t n_heads = call->policy->shape.n_kv_heads, *const n = call->rows->n_rows;
     if (n[layer * n_heads + head] == n[other_layer * n_heads + other_head]) return WEIR_OK;
-    return weir_error_set(call->error, WEIR_EINVAL,
-                          "triattention keeps the same rows in several heads, but layer %" PRId64
-                          " has other counts than layer %" PRId64 "; use vote=per_layer_head",
-                          layer, other_layer);
+    return weir_error_set(
+        call->error, WEIR_EINVAL,
+        "triattention keeps the same rows in several heads, but layer %" PRId64
+        " has other counts than layer %" PRId64 "; use vote=per_layer_head",
+        layer, other_layer
+    );
 }
 
 static weir_status plan_per_head(policy_call *call, int64_t head)
@@ -93,7 +101,7 @@ static weir_status plan_per_head(policy_call *call, int64_t head)
     call->scratch_used = 0;
     float *const sum = call->scores, *const u =
                                          policy_scratch(call, floats(call->policy->shape.max_rows));
-    const size_t  used = call->scratch_used;
+    const size_t used = call->scratch_used;
     const int64_t n_over = call->plan->n_over;
     for (int64_t layer = 0; layer < n_layers; layer++) {
         const policy_head at = policy_head_at(call, layer, head);
@@ -115,12 +123,13 @@ static weir_status plan_per_head(policy_call *call, int64_t head)
 }
 
 /* top [n]: the greatest z of all voters so far. */
-static weir_status gather_votes(policy_call *call, const policy_head *at, float *top,
-                                bool *is_first)
+static weir_status gather_votes(
+    policy_call *call, const policy_head *at, float *top, bool *is_first
+)
 {
     const weir_policy *const policy = call->policy;
-    const int64_t            group = policy_group(policy);
-    float *const             raw = policy_scratch(call, floats(group * policy->shape.max_rows));
+    const int64_t group = policy_group(policy);
+    float *const raw = policy_scratch(call, floats(group * policy->shape.max_rows));
     WEIR_TRY(tri_raw(call, at, raw));
     for (int64_t m = 0; m < group; m++) {
         float *const z = raw + m * at->n;
@@ -138,8 +147,8 @@ static weir_status gather_votes(policy_call *call, const policy_head *at, float 
 static weir_status plan_union(policy_call *call)
 {
     const weir_policy_shape *const shape = &call->policy->shape;
-    float *const                   top = call->scores;
-    bool                           is_first = true;
+    float *const top = call->scores;
+    bool is_first = true;
     for (int64_t j = 0; j < call->rows->n_rows[0]; j++) top[j] = 0;
     for (int64_t i = 0; i < shape->n_layers * shape->n_kv_heads; i++) {
         const policy_head at = policy_head_at(call, i / shape->n_kv_heads, i % shape->n_kv_heads);

@@ -4,17 +4,19 @@
 
 /* Some head (or the heads of some layer together) has at least `margin` rows more than it may
  * keep. */
-static bool is_over(const weir_policy *policy, const weir_policy_rows *rows,
-                    const weir_policy_budget *budget, int64_t margin)
+static bool is_over(
+    const weir_policy *policy, const weir_policy_rows *rows, const weir_policy_budget *budget,
+    int64_t margin
+)
 {
     const int64_t n_heads = policy->shape.n_kv_heads;
     for (int64_t layer = 0; layer < policy->shape.n_layers; layer++) {
         int64_t excess = 0;
         for (int64_t head = 0; head < n_heads; head++) {
             const int64_t i = layer * n_heads + head, n = rows->n_rows[i];
-            bool          ignored;
+            bool ignored;
             const int64_t more = n - policy_room(policy, rows, budget->rows[i], &ignored);
-            const bool    is_short =
+            const bool is_short =
                 n <
                 policy->layout.least_rows; /* stays whole; what it does not use is the others' */
             if (!budget->is_shared && !is_short && more >= margin) return true;
@@ -33,12 +35,13 @@ static bool has_passed(const weir_policy_rows *rows, int64_t every, int64_t behi
     return end > 0 && end / every != (first < 0 ? -1 : first / every);
 }
 
-bool weir_policy_is_due(const weir_policy *policy, const weir_policy_state *state,
-                        const weir_policy_rows *rows, const weir_policy_budget *budget,
-                        weir_policy_phase phase)
+bool weir_policy_is_due(
+    const weir_policy *policy, const weir_policy_state *state, const weir_policy_rows *rows,
+    const weir_policy_budget *budget, weir_policy_phase phase
+)
 {
     const weir_policy_options *const options = &policy->options;
-    const int64_t                    every = options->every;
+    const int64_t every = options->every;
     if (options->ops->score == NULL && options->ops->plan == NULL) return false;
     if (phase == WEIR_POLICY_IN_PROMPT && !options->in_prompt) return false;
     if (options->trigger == WEIR_TRIGGER_FORWARDS && every > 0)
@@ -79,8 +82,9 @@ static int64_t with_first(const weir_policy *policy, int64_t budget, int64_t n_f
     return leaves_room || first + behind < budget ? budget : first + behind;
 }
 
-int64_t weir_policy_peak_rows(const weir_policy *policy, int64_t budget, int64_t n_first,
-                              int64_t n_new)
+int64_t weir_policy_peak_rows(
+    const weir_policy *policy, int64_t budget, int64_t n_first, int64_t n_new
+)
 {
     const int64_t every = policy->options.every, least = policy->layout.least_rows,
                   most = policy->shape.max_rows;

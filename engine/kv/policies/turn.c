@@ -2,8 +2,9 @@
 
 #include <math.h>
 
-void weir_rows_rotate(float *rows, int64_t n, const int64_t *distances,
-                      const weir_policy_shape *shape)
+void weir_rows_rotate(
+    float *rows, int64_t n, const int64_t *distances, const weir_policy_shape *shape
+)
 {
     const int64_t n_bands = shape->rotary_dim / 2;
     for (int64_t i = 0; i < n; i++) {

@@ -11,7 +11,7 @@
 
 void policy_softmax(float *x, int64_t n)
 {
-    float  greatest = -INFINITY;
+    float greatest = -INFINITY;
     double sum = 0;
     for (int64_t i = 0; i < n; i++) greatest = x[i] > greatest ? x[i] : greatest;
     for (int64_t i = 0; i < n; i++) {
@@ -27,7 +27,7 @@ void policy_pool_mean(float *out, const float *x, int64_t n, int64_t width)
     const int64_t half = width / 2;
     for (int64_t i = 0; i < n; i++) {
         const int64_t first = i > half ? i - half : 0, end = i + half + 1 < n ? i + half + 1 : n;
-        float         sum = 0;
+        float sum = 0;
         for (int64_t j = first; j < end; j++) sum += x[j];
         out[i] = sum / (float)width;
     }
@@ -38,7 +38,7 @@ void policy_pool_max(float *out, const float *x, int64_t n, int64_t width)
     const int64_t half = width / 2;
     for (int64_t i = 0; i < n; i++) {
         const int64_t first = i > half ? i - half : 0, end = i + half + 1 < n ? i + half + 1 : n;
-        float         greatest = x[first];
+        float greatest = x[first];
         for (int64_t j = first + 1; j < end; j++) greatest = x[j] > greatest ? x[j] : greatest;
         out[i] = greatest;
     }
@@ -46,7 +46,7 @@ void policy_pool_max(float *out, const float *x, int64_t n, int64_t width)
 
 /* The running softmax of one query (of one head, or of a group). */
 typedef struct softmax {
-    float  greatest;
+    float greatest;
     double sum;
 } softmax;
 
@@ -56,15 +56,15 @@ enum {
 };
 
 typedef struct window {
-    policy_call       *call;
+    policy_call *call;
     const policy_head *at;
-    int64_t            n_rows; /* that are judged */
-    int64_t            n_queries;
-    bool               is_group_max;
-    policy_tile        tile;
-    float             *vectors; /* [block, key_dim] */
-    float             *logits; /* [block, PIECE] */
-    softmax           *softmaxes; /* [group or 1, n_queries] */
+    int64_t n_rows; /* that are judged */
+    int64_t n_queries;
+    bool is_group_max;
+    policy_tile tile;
+    float *vectors; /* [block, key_dim] */
+    float *logits; /* [block, PIECE] */
+    softmax *softmaxes; /* [group or 1, n_queries] */
 } window;
 
 static int64_t block_queries(int64_t group) { return group < BLOCK ? BLOCK / group : 1; }
@@ -82,12 +82,16 @@ size_t policy_window_scratch(const weir_policy_shape *shape, int64_t n)
 static void gather_queries(const window *w, int64_t query, int64_t n)
 {
     const weir_policy *const policy = w->call->policy;
-    const int64_t            dim = policy->shape.key_dim, group = policy_group(policy);
+    const int64_t dim = policy->shape.key_dim, group = policy_group(policy);
     for (int64_t i = 0; i < n; i++) /* heads of one query lie side by side */
-        memcpy(w->vectors + i * group * dim,
-               policy_query(policy, w->call->state, w->at->layer, w->n_queries - 1 - query - i,
-                            w->at->head * group),
-               (size_t)(group * dim) * sizeof(float));
+        memcpy(
+            w->vectors + i * group * dim,
+            policy_query(
+                policy, w->call->state, w->at->layer, w->n_queries - 1 - query - i,
+                w->at->head * group
+            ),
+            (size_t)(group * dim) * sizeof(float)
+        );
 }
 
 /* Logits of rows [first, first + n) for the n_block queries that were gathered, to w->logits
@@ -95,8 +99,8 @@ static void gather_queries(const window *w, int64_t query, int64_t n)
  * member's. */
 static weir_status find_logits(const window *w, int64_t n_block, int64_t first, int64_t n)
 {
-    const int64_t              group = policy_group(w->call->policy);
-    const float                scale = w->call->policy->shape.scale;
+    const int64_t group = policy_group(w->call->policy);
+    const float scale = w->call->policy->shape.scale;
     const weir_policy_products products = { .first = first,
                                             .n = n,
                                             .n_vectors = n_block * group,
@@ -120,7 +124,7 @@ enum { LANES = 8 /* sums and maxima in a fixed order that the compiler may vecto
 
 static float greatest_of(float greatest, const float *x, int64_t n)
 {
-    float   lanes[LANES];
+    float lanes[LANES];
     int64_t i = 0;
     for (int k = 0; k < LANES; k++) lanes[k] = greatest;
     for (; i + LANES <= n; i += LANES)
@@ -133,7 +137,7 @@ static float greatest_of(float greatest, const float *x, int64_t n)
 /* Sum of e^(x - greatest). */
 static double sum_weights(const float *x, int64_t n, float greatest)
 {
-    double  lanes[LANES] = { 0 }, sum = 0;
+    double lanes[LANES] = { 0 }, sum = 0;
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
         for (int k = 0; k < LANES; k++) lanes[k] += (double)policy_weight(x[i + k] - greatest);
@@ -159,8 +163,10 @@ static int64_t n_seen(const window *w, int64_t query, int64_t first, int64_t n)
 
 /* Calls `use` with the logits of every query, or of its members, over rows [0, n_all), piece by
  * piece. */
-typedef void (*logits_user)(const window *w, int64_t query, int64_t member, const float *logits,
-                            int64_t first, int64_t n, float *sums);
+typedef void (*logits_user)(
+    const window *w, int64_t query, int64_t member, const float *logits, int64_t first, int64_t n,
+    float *sums
+);
 static weir_status each_logits(const window *w, int64_t n_all, logits_user use, float *sums)
 {
     const int64_t group = policy_group(w->call->policy), n_members = w->is_group_max ? 1 : group,
@@ -183,24 +189,30 @@ static weir_status each_logits(const window *w, int64_t n_all, logits_user use, 
     return WEIR_OK;
 }
 
-static void add_weights(const window *w, int64_t query, int64_t member, const float *logits,
-                        int64_t first, int64_t n, float *sums)
+static void add_weights(
+    const window *w, int64_t query, int64_t member, const float *logits, int64_t first, int64_t n,
+    float *sums
+)
 {
     (void)first, (void)sums;
     add_to_softmax(&w->softmaxes[member * w->n_queries + query], logits, n);
 }
 
-static void add_probabilities(const window *w, int64_t query, int64_t member, const float *logits,
-                              int64_t first, int64_t n, float *sums)
+static void add_probabilities(
+    const window *w, int64_t query, int64_t member, const float *logits, int64_t first, int64_t n,
+    float *sums
+)
 {
     const softmax *const s = &w->softmaxes[member * w->n_queries + query];
-    const float          factor = (float)(1.0 / s->sum);
-    float *const         out = sums + member * w->at->n + first;
+    const float factor = (float)(1.0 / s->sum);
+    float *const out = sums + member * w->at->n + first;
     for (int64_t i = 0; i < n; i++) out[i] += policy_weight(logits[i] - s->greatest) * factor;
 }
 
-weir_status policy_window_sums(policy_call *call, const policy_head *at, int64_t n_last,
-                               bool is_group_max, float *sums, int64_t *n_queries)
+weir_status policy_window_sums(
+    policy_call *call, const policy_head *at, int64_t n_last, bool is_group_max, float *sums,
+    int64_t *n_queries
+)
 {
     const weir_policy *const policy = call->policy;
     const int64_t group = policy_group(policy), available = policy_n_queries(policy, call->state);

@@ -18,13 +18,14 @@ static const weir_slot slots[] = { WEIR_HEADS_SLOTS(weights, heads), { 0 } };
 
 typedef struct attention_options {
     weir_heads_options heads;
-    bool               window; /* the shape's sliding window applies */
+    bool window; /* the shape's sliding window applies */
 } attention_options;
 
-static const weir_block_option option_table[] = { WEIR_HEADS_OPTIONS(attention_options, heads),
-                                                  WEIR_FLAG_OPTION(attention_options, window,
-                                                                   "window", false),
-                                                  { 0 } };
+static const weir_block_option option_table[] = {
+    WEIR_HEADS_OPTIONS(attention_options, heads),
+    WEIR_FLAG_OPTION(attention_options, window, "window", false),
+    { 0 }
+};
 
 /* 0: all earlier rows are attended to. */
 static int32_t window_of(const weir_shape *shape, const void *options)
@@ -46,8 +47,9 @@ static weir_block_kv kv(const weir_shape *shape, const void *options)
     return rows;
 }
 
-static int64_t scratch_elements(const weir_shape *shape, const void *options, int64_t n_rows,
-                                int64_t n_segments)
+static int64_t scratch_elements(
+    const weir_shape *shape, const void *options, int64_t n_rows, int64_t n_segments
+)
 {
     (void)n_segments;
     return n_rows * (weir_heads_q_width(shape, options) + 2 * weir_heads_kv_width(shape, options) +
@@ -55,8 +57,9 @@ static int64_t scratch_elements(const weir_shape *shape, const void *options, in
 }
 
 /* ---- what is watched ------------------------------------------------------------------------- */
-static const weir_attention_watch *watch_of(const weir_shape *shape, const void *options,
-                                            const weir_step *step, int64_t sequence)
+static const weir_attention_watch *watch_of(
+    const weir_shape *shape, const void *options, const weir_step *step, int64_t sequence
+)
 {
     return step->watches != NULL && window_of(shape, options) == 0 ? step->watches[sequence] : NULL;
 }
@@ -70,26 +73,32 @@ static const float *shown(const weir_step *step, const float *q, int64_t n)
 }
 
 /* q [n_rows, H, stride] of the sequences that want it, before it is turned. */
-static void keep_plain(const weir_shape *shape, const void *options, const weir_step *step,
-                       const float *q, int64_t stride)
+static void keep_plain(
+    const weir_shape *shape, const void *options, const weir_step *step, const float *q,
+    int64_t stride
+)
 {
     const size_t bytes = (size_t)shape->head_dim * sizeof(float);
     for (int64_t i = 0; i < step->n_kv; i++) {
         const weir_attention_watch *const watch = watch_of(shape, options, step, step->kv_owner[i]);
         if (watch == NULL || watch->plain == NULL || step->kv[i].first_head > 0) continue;
-        const float *const rows = shown(step, q + step->kv[i].first_row * shape->n_heads * stride,
-                                        step->kv[i].n_rows * shape->n_heads * stride);
+        const float *const rows = shown(
+            step, q + step->kv[i].first_row * shape->n_heads * stride,
+            step->kv[i].n_rows * shape->n_heads * stride
+        );
         for (int64_t r = 0; r < step->kv[i].n_rows; r++)
             for (int64_t h = 0; h < shape->n_heads; h++)
-                memcpy(watch->plain + (r * shape->n_heads + h) * shape->head_dim,
-                       rows + (r * shape->n_heads + h) * stride, bytes);
+                memcpy(
+                    watch->plain + (r * shape->n_heads + h) * shape->head_dim,
+                    rows + (r * shape->n_heads + h) * stride, bytes
+                );
     }
 }
 
 /* Queries of all rows. */
 typedef struct turned_queries {
     const float *q;
-    int64_t      row_stride, head_stride;
+    int64_t row_stride, head_stride;
 } turned_queries;
 
 /* Of a segment whose logits attention kept. */
@@ -103,11 +112,12 @@ static weir_kv_segment last_row(const weir_kv_segment *segment)
 }
 
 /* A segment with pages on disk, as weir_heads_attend takes it. */
-static weir_status find_mass_in_ranges(const weir_step *step, weir_attention_mass_args piece,
-                                       int64_t segment)
+static weir_status find_mass_in_ranges(
+    const weir_step *step, weir_attention_mass_args piece, int64_t segment
+)
 {
     weir_attention_mass_segment part = step->mass[segment];
-    bool                        is_last = false;
+    bool is_last = false;
     piece.segments = &part;
     piece.n_segments = 1;
     while (!is_last) {
@@ -123,12 +133,13 @@ static weir_status find_mass_in_ranges(const weir_step *step, weir_attention_mas
 }
 
 /* What the rows of a sequence, segments [first, end), gave to those before them. */
-static weir_status find_mass(const weir_shape *shape, const weir_step *step,
-                             const weir_attention_watch *watch, const turned_queries *queries,
-                             int64_t first, int64_t end)
+static weir_status find_mass(
+    const weir_shape *shape, const weir_step *step, const weir_attention_watch *watch,
+    const turned_queries *queries, int64_t first, int64_t end
+)
 {
     const int64_t group = shape->n_heads / shape->n_kv_heads;
-    const bool    rereads = weir_attention_watch_rereads(watch, step->kv[first].n_rows);
+    const bool rereads = weir_attention_watch_rereads(watch, step->kv[first].n_rows);
     for (int64_t i = first; i < end; i++) {
         const int64_t at = step->kv[i].first_head * group * watch->stride;
         step->mass[i] =
@@ -155,8 +166,10 @@ static weir_status find_mass(const weir_shape *shape, const weir_step *step,
 }
 
 /* Sequences that are watched, one by one: they may share what the mass goes to. */
-static weir_status show(const weir_shape *shape, const void *options, const weir_step *step,
-                        const turned_queries *queries)
+static weir_status show(
+    const weir_shape *shape, const void *options, const weir_step *step,
+    const turned_queries *queries
+)
 {
     for (int64_t first = 0, end; first < step->n_kv; first = end) {
         const weir_attention_watch *const watch =
@@ -164,7 +177,7 @@ static weir_status show(const weir_shape *shape, const void *options, const weir
         for (end = first + 1; end < step->n_kv && step->kv_owner[end] == step->kv_owner[first];)
             end++;
         if (watch == NULL) continue;
-        const bool        is_planned = watch->seen == NULL;
+        const bool is_planned = watch->seen == NULL;
         const weir_status status = weir_attention_watch_wants_mass(watch)
                                        ? find_mass(shape, step, watch, queries, first, end)
                                        : WEIR_OK;
@@ -179,12 +192,13 @@ static weir_status show(const weir_shape *shape, const void *options, const weir
     return WEIR_OK;
 }
 
-static weir_status forward(const weir_shape *shape, const void *options, const void *block_weights,
-                           const weir_step *step)
+static weir_status forward(
+    const weir_shape *shape, const void *options, const void *block_weights, const weir_step *step
+)
 {
     const weights *const w = block_weights;
-    const int64_t        n = step->n_rows, hd = shape->head_dim;
-    const int64_t        q_row = weir_heads_q_width(shape, options),
+    const int64_t n = step->n_rows, hd = shape->head_dim;
+    const int64_t q_row = weir_heads_q_width(shape, options),
                   kv_row = weir_heads_kv_width(shape, options),
                   o_row = weir_heads_width(shape, options);
     const int64_t q_head = q_row / shape->n_heads;
@@ -211,7 +225,8 @@ static weir_status forward(const weir_shape *shape, const void *options, const v
                                .out_stride = o_row,
                                .window = window_of(shape, options),
                                .scale = 1.0f / sqrtf((float)hd),
-                               .lse = step->watches != NULL ? step->lse : NULL }));
+                               .lse = step->watches != NULL ? step->lse : NULL }
+    ));
     if (step->watches != NULL)
         WEIR_TRY(show(shape, options, step, &(turned_queries){ q, q_row, q_head }));
     WEIR_TRY(weir_heads_gate(shape, options, step, out, q));

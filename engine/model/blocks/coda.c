@@ -21,9 +21,9 @@
 #include "engine/model/blocks/linear.h"
 
 typedef struct weights {
-    weir_differential  differential;
+    weir_differential differential;
     const weir_weight *write; /* [1, D]; NULL: zero */
-    const float       *write_bias, *rate_logits; /* [1] [G] */
+    const float *write_bias, *rate_logits; /* [1] [G] */
 } weights;
 
 static const weir_coda_options *own(const void *options) { return options; }
@@ -34,7 +34,7 @@ static int64_t kv_heads(const weir_shape *shape, const void *options)
     return shape->n_kv_heads;
 }
 static double gate_bias(const void *options) { return own(options)->gate_bias; }
-static bool   learns_gates(const void *options)
+static bool learns_gates(const void *options)
 {
     return own(options)->gate == WEIR_CODA_GATE_LEARNED;
 }
@@ -56,21 +56,21 @@ static const weir_slot slots[] = {
 /* ---- one step of the model ------------------------------------------------------------------- */
 /* All blocks and steps of the layer; what is in the scratch behind the rows. */
 typedef struct memory_pass {
-    const weir_shape      *shape;
-    const void            *options;
-    const weir_step       *step;
-    weir_coda_layer        layer;
+    const weir_shape *shape;
+    const void *options;
+    const weir_step *step;
+    weir_coda_layer layer;
     weir_differential_rows rows;
-    float                 *gates, *rates; /* [n] [G] */
-    weir_coda_segment     *writes; /* [n_segments] */
-    weir_kv_segment       *reads; /* [n_segments] */
+    float *gates, *rates; /* [n] [G] */
+    weir_coda_segment *writes; /* [n_segments] */
+    weir_kv_segment *reads; /* [n_segments] */
     void **table; /* [n_segments, G, pages of a state], or [G, pages of a state and of a block] */
-    char  *pages; /* [G, pages of a block] */
-    bool   plans;
+    char *pages; /* [G, pages of a block] */
+    bool plans;
 } memory_pass;
 
 typedef struct cursor {
-    char  *base; /* NULL: only measures */
+    char *base; /* NULL: only measures */
     size_t at;
 } cursor;
 
@@ -94,7 +94,7 @@ static int64_t block_pages(int64_t n_rows)
 static size_t lay_out(memory_pass *p, char *base, int64_t n_rows, int64_t n_segments)
 {
     const weir_coda_state state = weir_coda_view(&p->layer, NULL);
-    const int64_t         heads = p->layer.n_kv_heads,
+    const int64_t heads = p->layer.n_kv_heads,
                   n_block = block_pages(least(n_rows, own(p->options)->block_rows));
     cursor c = { base,
                  (size_t)weir_differential_elements(p->shape, p->options, n_rows) * sizeof(float) };
@@ -102,14 +102,16 @@ static size_t lay_out(memory_pass *p, char *base, int64_t n_rows, int64_t n_segm
     p->rates = place(&c, heads, sizeof *p->rates);
     p->writes = place(&c, n_segments, sizeof *p->writes);
     p->reads = place(&c, n_segments, sizeof *p->reads);
-    p->table = place(&c, heads * most(n_segments * state.n_pages, state.n_pages + n_block),
-                     sizeof *p->table);
+    p->table = place(
+        &c, heads * most(n_segments * state.n_pages, state.n_pages + n_block), sizeof *p->table
+    );
     p->pages = place(&c, heads * n_block, (size_t)state.page_bytes);
     return c.at;
 }
 
-static int64_t scratch_elements(const weir_shape *shape, const void *options, int64_t n_rows,
-                                int64_t n_segments)
+static int64_t scratch_elements(
+    const weir_shape *shape, const void *options, int64_t n_rows, int64_t n_segments
+)
 {
     memory_pass p = { .shape = shape,
                       .options = options,
@@ -124,32 +126,37 @@ static weir_status project_gates(const memory_pass *p, const weights *w)
         for (int64_t i = 0; !p->plans && i < p->step->n_rows; i++) p->gates[i] = w->write_bias[0];
         return WEIR_OK;
     }
-    return weir_linear(p->step, p->step->normed, 1,
-                       &(weir_linear_output){ p->gates, w->write, w->write_bias });
+    return weir_linear(
+        p->step, p->step->normed, 1, &(weir_linear_output){ p->gates, w->write, w->write_bias }
+    );
 }
 
 static void find_gates(const memory_pass *p, const weir_coda_segment *segment)
 {
-    float *const  level = weir_coda_memory_level(&p->layer, p->options, segment->state);
+    float *const level = weir_coda_memory_level(&p->layer, p->options, segment->state);
     const int64_t width = p->layer.n_kv_heads * p->layer.head_dim, first = segment->first_row;
     if (level == NULL) return;
-    weir_gates_of_values(p->gates + first, level, p->rows.v + first * width, segment->n_rows, width,
-                         weir_coda_view(&p->layer, segment->state).head->position, p->layer.window);
+    weir_gates_of_values(
+        p->gates + first, level, p->rows.v + first * width, segment->n_rows, width,
+        weir_coda_view(&p->layer, segment->state).head->position, p->layer.window
+    );
 }
 
 static weir_status write_rows(const memory_pass *p, const weir_coda_segment *segments, int64_t n)
 {
     const int64_t width = p->layer.n_kv_heads * p->layer.head_dim;
     for (int64_t i = 0; !p->plans && i < n; i++) find_gates(p, &segments[i]);
-    return weir_coda_write(p->step->stream, &(weir_coda_write_args){ .k = p->rows.k,
-                                                                     .v = p->rows.v,
-                                                                     .gates = p->gates,
-                                                                     .layer = &p->layer,
-                                                                     .segments = segments,
-                                                                     .n_segments = n,
-                                                                     .k_stride = width,
-                                                                     .v_stride = width,
-                                                                     .gate_stride = 1 });
+    return weir_coda_write(
+        p->step->stream, &(weir_coda_write_args){ .k = p->rows.k,
+                                                  .v = p->rows.v,
+                                                  .gates = p->gates,
+                                                  .layer = &p->layer,
+                                                  .segments = segments,
+                                                  .n_segments = n,
+                                                  .k_stride = width,
+                                                  .v_stride = width,
+                                                  .gate_stride = 1 }
+    );
 }
 
 static weir_status attend(const memory_pass *p, const weir_kv_segment *segments, int64_t n)
@@ -163,12 +170,13 @@ static weir_status attend(const memory_pass *p, const weir_kv_segment *segments,
 
 /* The state's pages as far as they are full, then those of the block, the first of which begins
  * with the rest of the state. */
-static weir_kv_segment behind_state(const memory_pass *p, const weir_coda_state *state,
-                                    int64_t first, int64_t n)
+static weir_kv_segment behind_state(
+    const memory_pass *p, const weir_coda_state *state, int64_t first, int64_t n
+)
 {
     const int64_t n_past = state->head->n_rows, whole = n_past / WEIR_PAGE_TOKENS;
     const int64_t n_pages = (n_past + n + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-    char         *page = p->pages;
+    char *page = p->pages;
     for (int64_t h = 0; h < p->layer.n_kv_heads; h++)
         for (int64_t i = 0; i < n_pages; i++) {
             char *const stored = state->pages + (h * state->n_pages + i) * state->page_bytes;
@@ -176,9 +184,9 @@ static weir_kv_segment behind_state(const memory_pass *p, const weir_coda_state 
             if (i < whole) continue;
             if (i == whole && n_past % WEIR_PAGE_TOKENS != 0)
                 memcpy(page, stored, (size_t)state->page_bytes);
+            /* Attention multiplies what lies behind the last row by zero */
             else if (i + 1 == n_pages)
-                memset(page, 0, (size_t)state->page_bytes); /* attention multiplies what lies behind
-                                                               the last row by zero */
+                memset(page, 0, (size_t)state->page_bytes);
             page += state->page_bytes;
         }
     return (weir_kv_segment){ .pages = p->table,
@@ -191,30 +199,32 @@ static weir_kv_segment behind_state(const memory_pass *p, const weir_coda_state 
 
 static weir_status run_block(const memory_pass *p, void *memory, int64_t first, int64_t n)
 {
-    const int64_t         hd = p->layer.head_dim, width = p->layer.n_kv_heads * hd;
+    const int64_t hd = p->layer.head_dim, width = p->layer.n_kv_heads * hd;
     const weir_coda_state state = weir_coda_view(&p->layer, memory);
     const weir_kv_segment rows = p->plans
                                      ? (weir_kv_segment){ .n_rows = (int32_t)n,
                                                           .n_past = (int32_t)state.n_slots,
                                                           .n_heads = (int32_t)p->layer.n_kv_heads }
                                      : behind_state(p, &state, first, n);
-    WEIR_TRY(
-        weir_kv_write(p->step->stream, &(weir_kv_write_args){ .k = p->rows.k,
-                                                              .v = p->rows.v,
-                                                              .segments = &rows,
-                                                              .n_segments = 1,
-                                                              .n_kv_heads = p->layer.n_kv_heads,
-                                                              .key_dim = hd,
-                                                              .value_dim = hd,
-                                                              .k_stride = width,
-                                                              .v_stride = width,
-                                                              .k_format = p->layer.format,
-                                                              .v_format = p->layer.format }));
+    WEIR_TRY(weir_kv_write(
+        p->step->stream, &(weir_kv_write_args){ .k = p->rows.k,
+                                                .v = p->rows.v,
+                                                .segments = &rows,
+                                                .n_segments = 1,
+                                                .n_kv_heads = p->layer.n_kv_heads,
+                                                .key_dim = hd,
+                                                .value_dim = hd,
+                                                .k_stride = width,
+                                                .v_stride = width,
+                                                .k_format = p->layer.format,
+                                                .v_format = p->layer.format }
+    ));
     WEIR_TRY(attend(p, &rows, 1));
     return write_rows(
         p,
         &(weir_coda_segment){ .state = memory, .first_row = (int32_t)first, .n_rows = (int32_t)n },
-        1);
+        1
+    );
 }
 
 /* Rows of one sequence up to a snapshot. */
@@ -237,7 +247,7 @@ static weir_status run_steps(const memory_pass *p, int64_t n)
     WEIR_TRY(write_rows(p, p->writes, n));
     for (int64_t i = 0; i < n; i++) {
         const weir_coda_state state = weir_coda_view(&p->layer, p->writes[i].state);
-        void **const          table = p->table + i * heads * state.n_pages;
+        void **const table = p->table + i * heads * state.n_pages;
         for (int64_t page = 0; !p->plans && page < heads * state.n_pages; page++)
             table[page] = state.pages + page * state.page_bytes;
         p->reads[i] = (weir_kv_segment){ .pages = table,
@@ -272,16 +282,17 @@ static weir_status run_round(const memory_pass *p, const weir_recurrent_round *r
     return WEIR_OK;
 }
 
-static weir_status forward(const weir_shape *shape, const void *options, const void *block_weights,
-                           const weir_step *step)
+static weir_status forward(
+    const weir_shape *shape, const void *options, const void *block_weights, const weir_step *step
+)
 {
     const weights *const w = block_weights;
-    memory_pass          p = { .shape = shape,
-                               .options = options,
-                               .step = step,
-                               .layer = weir_coda_layer_of(shape, options),
-                               .rows = weir_differential_place(shape, options, step),
-                               .plans = weir_stream_is_planning(step->stream) };
+    memory_pass p = { .shape = shape,
+                      .options = options,
+                      .step = step,
+                      .layer = weir_coda_layer_of(shape, options),
+                      .rows = weir_differential_place(shape, options, step),
+                      .plans = weir_stream_is_planning(step->stream) };
     (void)lay_out(&p, (char *)step->scratch, step->n_rows, step->n_segments);
     for (int64_t h = 0; !p.plans && h < shape->n_kv_heads; h++)
         p.rates[h] = 1.0f / (1.0f + expf(-w->rate_logits[h]));

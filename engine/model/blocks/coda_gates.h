@@ -17,8 +17,10 @@ extern "C" {
 /* Of rows from position `first` on, values [n_rows, width]; gates [n_rows] before their sigmoid:
  * infinities for 0 and 1. *mean: m of the first row, whatever it is at position 0; that of the next
  * row afterwards. */
-void weir_gates_of_values(float *gates, float *mean, const float *values, int64_t n_rows,
-                          int64_t width, int64_t first, int64_t memory);
+void weir_gates_of_values(
+    float *gates, float *mean, const float *values, int64_t n_rows, int64_t width, int64_t first,
+    int64_t memory
+);
 /* Can it be such a mean? */
 bool weir_gates_is_mean(float mean);
 

@@ -38,28 +38,27 @@ static bool has_no_band(const weir_shape *shape, const void *options)
 weir_coda_layer weir_coda_layer_of(const weir_shape *shape, const void *options)
 {
     const weir_coda_options *const o = options;
-    return (weir_coda_layer){
-        .n_kv_heads = shape->n_kv_heads,
-        .head_dim = shape->head_dim,
-        .window = (int32_t)o->window,
-        .n_exact = (int32_t)o->landmarks_exact,
-        .n_summary = (int32_t)o->landmarks_summary,
-        .least_exact = (int32_t)(o->least_exact < 0 ? o->landmarks_exact : o->least_exact),
-        .least_summary = (int32_t)(o->least_summary < 0 ? o->landmarks_summary : o->least_summary),
-        .growth = o->growth,
-        .exact_candidates = (int32_t)o->exact_candidates,
-        .summary_candidates = (int32_t)o->summary_candidates,
-        .exact_gate = (float)o->exact_gate,
-        .summary_gate = (float)o->summary_gate,
-        .hit = (float)o->match,
-        .novelty = (float)o->novelty,
-        .is_gated = o->gate != WEIR_CODA_GATE_CONSTANT,
-        .refreshes = o->refresh,
-        .founds = o->found,
-        .is_compat = o->candidates == WEIR_CANDIDATES_COMPAT,
-        .band = band_of(shape, options),
-        .format = o->format
-    };
+    return (weir_coda_layer
+    ){ .n_kv_heads = shape->n_kv_heads,
+       .head_dim = shape->head_dim,
+       .window = (int32_t)o->window,
+       .n_exact = (int32_t)o->landmarks_exact,
+       .n_summary = (int32_t)o->landmarks_summary,
+       .least_exact = (int32_t)(o->least_exact < 0 ? o->landmarks_exact : o->least_exact),
+       .least_summary = (int32_t)(o->least_summary < 0 ? o->landmarks_summary : o->least_summary),
+       .growth = o->growth,
+       .exact_candidates = (int32_t)o->exact_candidates,
+       .summary_candidates = (int32_t)o->summary_candidates,
+       .exact_gate = (float)o->exact_gate,
+       .summary_gate = (float)o->summary_gate,
+       .hit = (float)o->match,
+       .novelty = (float)o->novelty,
+       .is_gated = o->gate != WEIR_CODA_GATE_CONSTANT,
+       .refreshes = o->refresh,
+       .founds = o->found,
+       .is_compat = o->candidates == WEIR_CANDIDATES_COMPAT,
+       .band = band_of(shape, options),
+       .format = o->format };
 }
 
 const char *weir_coda_memory_reject(const weir_shape *shape, const void *options)
@@ -106,12 +105,15 @@ static void put_noise(const weir_coda_layer *layer, const weir_coda_state *state
                     slot < layer->window + layer->n_exact || weir_coda_is_low(layer, d);
                 char *const page = weir_coda_page(state, h, state->rows[slot]);
                 if (has_key)
-                    weir_coda_store(layer->format, page,
-                                    weir_coda_index(layer, WEIR_KV_K, state->rows[slot], d),
-                                    weir_noise_at(place + 1, 0.02f));
-                weir_coda_store(layer->format, page,
-                                weir_coda_index(layer, WEIR_KV_V, state->rows[slot], d),
-                                weir_noise_at(place + 2, 0.02f));
+                    weir_coda_store(
+                        layer->format, page,
+                        weir_coda_index(layer, WEIR_KV_K, state->rows[slot], d),
+                        weir_noise_at(place + 1, 0.02f)
+                    );
+                weir_coda_store(
+                    layer->format, page, weir_coda_index(layer, WEIR_KV_V, state->rows[slot], d),
+                    weir_noise_at(place + 2, 0.02f)
+                );
             }
 }
 
@@ -123,8 +125,9 @@ void weir_coda_memory_begin(const weir_coda_layer *layer, const void *options, v
     if (own(options)->start == WEIR_START_NOISE) put_noise(layer, &state);
 }
 
-static bool is_sound(const weir_shape *shape, const void *options, const void *memory,
-                     int64_t n_tokens)
+static bool is_sound(
+    const weir_shape *shape, const void *options, const void *memory, int64_t n_tokens
+)
 {
     const weir_coda_layer layer = weir_coda_layer_of(shape, options);
     const weir_coda_state state = weir_coda_view(&layer, (void *)(uintptr_t)memory); /* only read */
@@ -186,15 +189,19 @@ static size_t packed_bytes(const weir_shape *shape, const void *options, int bit
     return weir_coda_packed_bytes(&layer, bits);
 }
 
-static weir_status pack(const weir_shape *shape, const void *options, const void *memory, int bits,
-                        void *packed, weir_error *error)
+static weir_status pack(
+    const weir_shape *shape, const void *options, const void *memory, int bits, void *packed,
+    weir_error *error
+)
 {
     const weir_coda_layer layer = weir_coda_layer_of(shape, options);
     return weir_coda_pack(&layer, memory, bits, packed, error);
 }
 
-static weir_status unpack(const weir_shape *shape, const void *options, const void *packed,
-                          int bits, void *memory, weir_error *error)
+static weir_status unpack(
+    const weir_shape *shape, const void *options, const void *packed, int bits, void *memory,
+    weir_error *error
+)
 {
     const weir_coda_layer layer = weir_coda_layer_of(shape, options);
     return weir_coda_unpack(&layer, packed, bits, memory, error);
@@ -212,11 +219,13 @@ static int32_t used_in(const weir_coda_layer *layer, const void *memory, int64_t
     return used_slots(&state, first, n);
 }
 
-static void merge(const weir_shape *shape, const void *options, const void *earlier,
-                  const void *later, void *out, void *scratch, weir_state_merged *merged)
+static void merge(
+    const weir_shape *shape, const void *options, const void *earlier, const void *later, void *out,
+    void *scratch, weir_state_merged *merged
+)
 {
     const weir_coda_layer layer = weir_coda_layer_of(shape, options);
-    const int64_t         exact = layer.window, summary = exact + layer.n_exact;
+    const int64_t exact = layer.window, summary = exact + layer.n_exact;
     weir_coda_merge(&layer, earlier, later, out, scratch);
     merged->n_recent_earlier += used_in(&layer, earlier, 0, layer.window);
     merged->n_exact_earlier += used_in(&layer, earlier, exact, layer.n_exact);

@@ -7,14 +7,15 @@
 
 typedef struct merge {
     const weir_coda_layer *layer;
-    weir_coda_state        earlier, out;
-    int64_t                width; /* KV heads * head_dim */
-    float *units; /* [2 * n_exact, width] values with each head's part of length 1: first those of
-                     out, slot by slot, then earlier's */
+    weir_coda_state earlier, out;
+    int64_t width; /* KV heads * head_dim */
+    /* [2 * n_exact, width] values with each head's part of length 1: first those of out, slot by
+     * slot, then earlier's */
+    float *units;
     float
         *nearest; /* [2 * n_exact] greatest cosine with those taken; NAN: the slot is not in use */
     int32_t *taken; /* [2 * n_exact] in the order of choice */
-    float   *row, *other; /* [2 * width] keys, then values */
+    float *row, *other; /* [2 * width] keys, then values */
 } merge;
 
 size_t weir_coda_merge_scratch(const weir_coda_layer *layer)
@@ -26,7 +27,7 @@ size_t weir_coda_merge_scratch(const weir_coda_layer *layer)
 
 static merge open_merge(const weir_coda_layer *layer, const void *earlier, void *out, void *scratch)
 {
-    merge         m = { .layer = layer, .width = layer->n_kv_heads * layer->head_dim };
+    merge m = { .layer = layer, .width = layer->n_kv_heads * layer->head_dim };
     const int64_t n = 2 * (int64_t)layer->n_exact;
     m.earlier = weir_coda_view(layer, (void *)(uintptr_t)earlier);
     m.out = weir_coda_view(layer, out);
@@ -182,7 +183,7 @@ static int64_t free_summary(const merge *m)
 static int64_t nearest_summary(const merge *m)
 {
     int64_t nearest = 0;
-    float   greatest = -INFINITY;
+    float greatest = -INFINITY;
     for (int64_t i = 0; i < m->out.head->n_open_summary; i++) {
         read_slot(m, &m->out, summary_slot(m, i), m->other);
         const float cosine = low_cosine(m->layer, m->row, m->other);
@@ -207,7 +208,7 @@ static void blend_summary(merge *m, int64_t slot, float rate)
 static void merge_summary(merge *m)
 {
     const double earlier = (double)m->earlier.head->position, later = (double)m->out.head->position;
-    const float  rate = (float)(earlier / fmax(earlier + later, 1));
+    const float rate = (float)(earlier / fmax(earlier + later, 1));
     if (m->layer->n_summary == 0) return;
     if (m->earlier.head->n_open_summary > m->out.head->n_open_summary)
         m->out.head->n_open_summary = m->earlier.head->n_open_summary;
@@ -230,8 +231,9 @@ static int64_t both_counts(int64_t a, int64_t b)
     return a + b < most ? a + b : most;
 }
 
-void weir_coda_merge(const weir_coda_layer *layer, const void *earlier, const void *later,
-                     void *out, void *scratch)
+void weir_coda_merge(
+    const weir_coda_layer *layer, const void *earlier, const void *later, void *out, void *scratch
+)
 {
     memcpy(out, later, weir_coda_view(layer, NULL).bytes);
     merge m = open_merge(layer, earlier, out, scratch);
@@ -267,8 +269,9 @@ static void copy_heads(char *dst, const char *src, const weir_coda_state *state,
     memcpy(dst, src, (size_t)(n_heads * state->n_pages * state->page_bytes));
 }
 
-void weir_coda_split(const weir_coda_layer *layer, const void *state, int64_t first_head,
-                     int64_t n_heads, void *out)
+void weir_coda_split(
+    const weir_coda_layer *layer, const void *state, int64_t first_head, int64_t n_heads, void *out
+)
 {
     const weir_coda_layer part = weir_coda_part(layer, first_head, n_heads);
     const weir_coda_state from = weir_coda_view(layer, (void *)(uintptr_t)state),
@@ -279,30 +282,35 @@ void weir_coda_split(const weir_coda_layer *layer, const void *state, int64_t fi
     copy_heads(to.pages, from.pages + first_head * from.n_pages * from.page_bytes, &to, n_heads);
 }
 
-weir_status weir_coda_join(const weir_coda_layer *layer, const void *const *parts,
-                           const int64_t *n_heads, int64_t n_parts, void *out, weir_error *error)
+weir_status weir_coda_join(
+    const weir_coda_layer *layer, const void *const *parts, const int64_t *n_heads, int64_t n_parts,
+    void *out, weir_error *error
+)
 {
     const weir_coda_state to = weir_coda_view(layer, out);
-    int64_t               head = 0;
+    int64_t head = 0;
     memset(out, 0, to.bytes);
     for (int64_t i = 0; i < n_parts; i++) {
         if (n_heads[i] < 1 || n_heads[i] > layer->n_kv_heads - head)
-            return weir_error_set(error, WEIR_EMISMATCH,
-                                  "parts of a CoDA state have other KV heads than its layer");
+            return weir_error_set(
+                error, WEIR_EMISMATCH, "parts of a CoDA state have other KV heads than its layer"
+            );
         if (memcmp(parts[i], parts[0], common_bytes(&to)) != 0)
             return weir_error_set(
                 error, WEIR_EMISMATCH,
                 "part %lld of a CoDA state has gone another way than the first: its slots differ",
-                (long long)i + 1);
+                (long long)i + 1
+            );
         const weir_coda_layer part = weir_coda_part(layer, head, n_heads[i]);
         const weir_coda_state from = weir_coda_view(&part, (void *)(uintptr_t)parts[i]);
         copy_heads(to.pages + head * to.n_pages * to.page_bytes, from.pages, &from, n_heads[i]);
         head += n_heads[i];
     }
     if (head != layer->n_kv_heads || n_parts == 0)
-        return weir_error_set(error, WEIR_EMISMATCH,
-                              "parts of a CoDA state have %lld of its layer's %lld KV heads",
-                              (long long)head, (long long)layer->n_kv_heads);
+        return weir_error_set(
+            error, WEIR_EMISMATCH, "parts of a CoDA state have %lld of its layer's %lld KV heads",
+            (long long)head, (long long)layer->n_kv_heads
+        );
     memcpy(out, parts[0], common_bytes(&to));
     return WEIR_OK;
 }

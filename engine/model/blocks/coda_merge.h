@@ -26,19 +26,22 @@ extern "C" {
  * this is harmless; measure it.
  * scratch: weir_coda_merge_scratch bytes, aligned for float. */
 size_t weir_coda_merge_scratch(const weir_coda_layer *layer);
-void   weir_coda_merge(const weir_coda_layer *layer, const void *earlier, const void *later,
-                       void *out, void *scratch);
+void weir_coda_merge(
+    const weir_coda_layer *layer, const void *earlier, const void *later, void *out, void *scratch
+);
 
 /* KV heads first_head .. first_head + n_heads - 1 of a state, as a state of a layer with so many;
  * what heads have in common goes with each part. `out` holds weir_coda_view of that layer. */
 weir_coda_layer weir_coda_part(const weir_coda_layer *layer, int64_t first_head, int64_t n_heads);
-void            weir_coda_split(const weir_coda_layer *layer, const void *state, int64_t first_head,
-                                int64_t n_heads, void *out);
+void weir_coda_split(
+    const weir_coda_layer *layer, const void *state, int64_t first_head, int64_t n_heads, void *out
+);
 /* One state of parts that are in order and were split alike. EMISMATCH when they have gone
  * different ways since. */
-WEIR_MUST_CHECK weir_status weir_coda_join(const weir_coda_layer *layer, const void *const *parts,
-                                           const int64_t *n_heads, int64_t n_parts, void *out,
-                                           weir_error *error);
+WEIR_MUST_CHECK weir_status weir_coda_join(
+    const weir_coda_layer *layer, const void *const *parts, const int64_t *n_heads, int64_t n_parts,
+    void *out, weir_error *error
+);
 
 #ifdef __cplusplus
 }

@@ -33,22 +33,24 @@ const weir_block_option weir_coda_option_table[] = {
 static weir_status check_least(int64_t least, int64_t all, const char *name, weir_error *error)
 {
     if (least <= all) return WEIR_OK;
-    return weir_error_set(error, WEIR_ECONFIG,
-                          "least_%s = %" PRId64 ": there are only landmarks_%s = %" PRId64, name,
-                          least, name, all);
+    return weir_error_set(
+        error, WEIR_ECONFIG, "least_%s = %" PRId64 ": there are only landmarks_%s = %" PRId64, name,
+        least, name, all
+    );
 }
 
 weir_status weir_coda_options_check(const void *options, weir_error *error)
 {
     const weir_coda_options *const o = options;
-    const char *const              missing = o->window == 0             ? "window"
-                                             : o->landmarks_exact < 0   ? "landmarks_exact"
-                                             : o->landmarks_summary < 0 ? "landmarks_summary"
-                                                                        : NULL;
+    const char *const missing = o->window == 0             ? "window"
+                                : o->landmarks_exact < 0   ? "landmarks_exact"
+                                : o->landmarks_summary < 0 ? "landmarks_summary"
+                                                           : NULL;
     if (missing != NULL)
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "%s is missing: how much each layer remembers has no default",
-                              missing);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s is missing: how much each layer remembers has no default",
+            missing
+        );
     WEIR_TRY(check_least(o->least_exact, o->landmarks_exact, "exact", error));
     return check_least(o->least_summary, o->landmarks_summary, "summary", error);
 }
@@ -64,7 +66,7 @@ void weir_coda_options_complete(void *options, weir_kv_format format)
 void weir_coda_options_identify(const void *options, const weir_digest *digest)
 {
     const weir_coda_options *const o = options;
-    const int64_t           first[] = { o->base.heads.rope, o->base.heads.qk_norm, o->format };
+    const int64_t first[] = { o->base.heads.rope, o->base.heads.qk_norm, o->format };
     const weir_block_option heads[] = { WEIR_HEADS_OPTIONS(weir_coda_options, base.heads) };
     digest->add(digest->user, first, sizeof first);
     for (const weir_block_option *option = weir_coda_option_table + sizeof heads / sizeof *heads;

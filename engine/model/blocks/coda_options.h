@@ -51,7 +51,7 @@ extern "C" {
 /* Options of blocks with differential attention begin with these. */
 typedef struct weir_differential_options {
     weir_heads_options heads;
-    bool               is_on; /* false: plain attention; not an option of its own */
+    bool is_on; /* false: plain attention; not an option of its own */
     WEIR_DIFFERENTIAL_OPTIONS(NUMBER, REAL, FLAG, WORD)
 } weir_differential_options;
 

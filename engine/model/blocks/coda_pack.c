@@ -20,7 +20,7 @@ static void segments_of(const weir_coda_layer *layer, segment out[N_SEGMENTS])
 }
 
 typedef struct part {
-    void  *at;
+    void *at;
     size_t bytes;
 } part;
 enum { N_PARTS = 4 };
@@ -46,9 +46,9 @@ static size_t segment_bytes(const weir_coda_layer *layer, int64_t n, int bits)
 size_t weir_coda_packed_bytes(const weir_coda_layer *layer, int bits)
 {
     const weir_coda_state state = weir_coda_view(layer, NULL);
-    part                  parts[N_PARTS];
-    segment               segments[N_SEGMENTS];
-    size_t                bytes = 0, pair = 0;
+    part parts[N_PARTS];
+    segment segments[N_SEGMENTS];
+    size_t bytes = 0, pair = 0;
     parts_of(layer, &state, parts);
     segments_of(layer, segments);
     for (int i = 0; i < N_PARTS; i++) bytes += padded(parts[i].bytes);
@@ -60,30 +60,34 @@ size_t weir_coda_packed_bytes(const weir_coda_layer *layer, int bits)
 typedef struct channel {
     const weir_coda_layer *layer;
     const weir_coda_state *state;
-    segment                slots;
-    int64_t                head, dim;
-    weir_kv_side           side;
+    segment slots;
+    int64_t head, dim;
+    weir_kv_side side;
 } channel;
 
 static float channel_value(const channel *c, int64_t i)
 {
     const int64_t row = c->state->rows[c->slots.first + i];
-    return weir_coda_load(c->layer->format, weir_coda_page(c->state, c->head, row),
-                          weir_coda_index(c->layer, c->side, row, c->dim));
+    return weir_coda_load(
+        c->layer->format, weir_coda_page(c->state, c->head, row),
+        weir_coda_index(c->layer, c->side, row, c->dim)
+    );
 }
 
 static void put_channel_value(const channel *c, int64_t i, float value)
 {
     const int64_t row = c->state->rows[c->slots.first + i];
-    weir_coda_store(c->layer->format, weir_coda_page(c->state, c->head, row),
-                    weir_coda_index(c->layer, c->side, row, c->dim), value);
+    weir_coda_store(
+        c->layer->format, weir_coda_page(c->state, c->head, row),
+        weir_coda_index(c->layer, c->side, row, c->dim), value
+    );
 }
 
 /* f16 next below or above, for values within its range. */
 static uint16_t round_f16(float value, bool up)
 {
     const uint16_t bits = weir_f16_from_f32(value);
-    const float    rounded = weir_f16_to_f32(bits);
+    const float rounded = weir_f16_to_f32(bits);
     if (up ? rounded >= value : rounded <= value) return bits;
     if ((bits & 0x7FFF) == 0) return up ? 0x0001 : 0x8001;
     return (uint16_t)(bits + (((bits & 0x8000) != 0) == up ? -1 : 1));
@@ -94,7 +98,7 @@ static uint16_t round_f16(float value, bool up)
 static bool fit_channel(const channel *c, int bits, uint16_t *least, uint16_t *step)
 {
     float low = INFINITY, high = -INFINITY;
-    bool  is_finite = true;
+    bool is_finite = true;
     for (int64_t i = 0; i < c->slots.n; i++) {
         const float value = channel_value(c, i);
         is_finite = is_finite && isfinite(value);
@@ -125,9 +129,9 @@ static int code_at(const uint8_t *codes, int64_t index, int bits)
 
 static bool pack_segment(channel c, int bits, char *out)
 {
-    const int64_t  dims = c.layer->head_dim;
+    const int64_t dims = c.layer->head_dim;
     uint8_t *const codes = (uint8_t *)out + dims * 4;
-    const float    most = (float)((1 << bits) - 1);
+    const float most = (float)((1 << bits) - 1);
     for (c.dim = 0; c.dim < dims; c.dim++) {
         uint16_t least, step;
         if (!fit_channel(&c, bits, &least, &step)) return false;
@@ -145,7 +149,7 @@ static bool pack_segment(channel c, int bits, char *out)
 
 static bool unpack_segment(channel c, int bits, const char *in)
 {
-    const int64_t        dims = c.layer->head_dim;
+    const int64_t dims = c.layer->head_dim;
     const uint8_t *const codes = (const uint8_t *)in + dims * 4;
     for (c.dim = 0; c.dim < dims; c.dim++) {
         uint16_t least, step;
@@ -159,13 +163,14 @@ static bool unpack_segment(channel c, int bits, const char *in)
     return true;
 }
 
-weir_status weir_coda_pack(const weir_coda_layer *layer, const void *memory, int bits, void *packed,
-                           weir_error *error)
+weir_status weir_coda_pack(
+    const weir_coda_layer *layer, const void *memory, int bits, void *packed, weir_error *error
+)
 {
     const weir_coda_state state = weir_coda_view(layer, (void *)(uintptr_t)memory);
-    part                  parts[N_PARTS];
-    segment               segments[N_SEGMENTS];
-    char                 *out = packed;
+    part parts[N_PARTS];
+    segment segments[N_SEGMENTS];
+    char *out = packed;
     parts_of(layer, &state, parts);
     segments_of(layer, segments);
     for (int i = 0; i < N_PARTS; out += padded(parts[i].bytes), i++) {
@@ -182,20 +187,23 @@ weir_status weir_coda_pack(const weir_coda_layer *layer, const void *memory, int
                                     .head = head,
                                     .side = (weir_kv_side)side };
                 if (segments[i].n > 0 && !pack_segment(c, bits, out))
-                    return weir_error_set(error, WEIR_EUNSUPPORTED,
-                                          "a CoDA state holds values that are no numbers or beyond "
-                                          "65504; store it without quantisation");
+                    return weir_error_set(
+                        error, WEIR_EUNSUPPORTED,
+                        "a CoDA state holds values that are no numbers or beyond "
+                        "65504; store it without quantisation"
+                    );
             }
     return WEIR_OK;
 }
 
-weir_status weir_coda_unpack(const weir_coda_layer *layer, const void *packed, int bits,
-                             void *memory, weir_error *error)
+weir_status weir_coda_unpack(
+    const weir_coda_layer *layer, const void *packed, int bits, void *memory, weir_error *error
+)
 {
     const weir_coda_state state = weir_coda_view(layer, memory);
-    const char           *in = packed, *problem;
-    part                  parts[N_PARTS];
-    segment               segments[N_SEGMENTS];
+    const char *in = packed, *problem;
+    part parts[N_PARTS];
+    segment segments[N_SEGMENTS];
     parts_of(layer, &state, parts);
     segments_of(layer, segments);
     memset(memory, 0, state.bytes);
@@ -217,6 +225,7 @@ weir_status weir_coda_unpack(const weir_coda_layer *layer, const void *packed, i
             }
     return problem == NULL
                ? WEIR_OK
-               : weir_error_set(error, WEIR_EFORMAT,
-                                "these bytes are no CoDA state of this layer: %s", problem);
+               : weir_error_set(
+                     error, WEIR_EFORMAT, "these bytes are no CoDA state of this layer: %s", problem
+                 );
 }

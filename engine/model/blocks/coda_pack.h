@@ -23,12 +23,14 @@ extern "C" {
 size_t weir_coda_packed_bytes(const weir_coda_layer *layer, int bits);
 /* `state` is sound (kernels/abi/coda_check.h). EUNSUPPORTED when a value is no number or beyond
  * f16; `packed` is then void. */
-WEIR_MUST_CHECK weir_status weir_coda_pack(const weir_coda_layer *layer, const void *state,
-                                           int bits, void *packed, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_coda_pack(
+    const weir_coda_layer *layer, const void *state, int bits, void *packed, weir_error *error
+);
 /* `packed` holds weir_coda_packed_bytes. EFORMAT for bytes that are no state; `state` is then
  * void. */
-WEIR_MUST_CHECK weir_status weir_coda_unpack(const weir_coda_layer *layer, const void *packed,
-                                             int bits, void *state, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_coda_unpack(
+    const weir_coda_layer *layer, const void *packed, int bits, void *state, weir_error *error
+);
 
 #ifdef __cplusplus
 }

@@ -47,8 +47,9 @@ int64_t weir_differential_elements(const weir_shape *shape, const void *options,
     return n_rows * (projected + (own(options)->is_on ? 4 * width + shape->n_heads : width));
 }
 
-weir_differential_rows weir_differential_place(const weir_shape *shape, const void *options,
-                                               const weir_step *step)
+weir_differential_rows weir_differential_place(
+    const weir_shape *shape, const void *options, const weir_step *step
+)
 {
     const int64_t n = step->n_rows, width = weir_heads_width(shape, options),
                   kv_row = weir_heads_kv_width(shape, options);
@@ -62,24 +63,29 @@ weir_differential_rows weir_differential_place(const weir_shape *shape, const vo
     return rows;
 }
 
-static weir_status project_lambda(const weir_shape *shape, const weir_differential *w,
-                                  const weir_step *step, float *lambda)
+static weir_status project_lambda(
+    const weir_shape *shape, const weir_differential *w, const weir_step *step, float *lambda
+)
 {
     if (w->lambda == NULL) {
-        weir_stream_clear(step->stream, lambda,
-                          (size_t)(step->n_rows * shape->n_heads) * sizeof *lambda);
+        weir_stream_clear(
+            step->stream, lambda, (size_t)(step->n_rows * shape->n_heads) * sizeof *lambda
+        );
         return WEIR_OK;
     }
     return weir_linear(step, step->normed, 1, &(weir_linear_output){ lambda, w->lambda, NULL });
 }
 
-weir_status weir_differential_project(const weir_shape *shape, const void *options,
-                                      const weir_differential *w, const weir_step *step,
-                                      const weir_differential_rows *rows)
+weir_status weir_differential_project(
+    const weir_shape *shape, const void *options, const weir_differential *w, const weir_step *step,
+    const weir_differential_rows *rows
+)
 {
     WEIR_TRY(weir_heads_project(shape, options, &w->heads, step, rows->q, rows->k, rows->v));
-    WEIR_TRY(weir_heads_turn(shape, options, step, rows->q, shape->n_heads,
-                             weir_heads_q_width(shape, options) / shape->n_heads));
+    WEIR_TRY(weir_heads_turn(
+        shape, options, step, rows->q, shape->n_heads,
+        weir_heads_q_width(shape, options) / shape->n_heads
+    ));
     WEIR_TRY(weir_heads_turn(shape, options, step, rows->k, shape->n_kv_heads, shape->head_dim));
     if (!own(options)->is_on) return WEIR_OK;
     WEIR_TRY(project_lambda(shape, w, step, rows->lambda));
@@ -91,11 +97,13 @@ weir_status weir_differential_project(const weir_shape *shape, const void *optio
                                                  .n_heads = shape->n_heads,
                                                  .n_kv_heads = shape->n_kv_heads,
                                                  .head_dim = shape->head_dim,
-                                                 .q_stride = shape->n_heads * shape->head_dim });
+                                                 .q_stride = shape->n_heads * shape->head_dim }
+    );
 }
 
-weir_attention_args weir_differential_attention(const weir_shape *shape, const void *options,
-                                                const weir_differential_rows *rows)
+weir_attention_args weir_differential_attention(
+    const weir_shape *shape, const void *options, const weir_differential_rows *rows
+)
 {
     const int64_t hd = shape->head_dim,
                   n_heads = own(options)->is_on ? 2 * shape->n_heads : shape->n_heads;
@@ -112,9 +120,10 @@ weir_attention_args weir_differential_attention(const weir_shape *shape, const v
                                   .scale = 1.0f / sqrtf((float)hd) };
 }
 
-weir_status weir_differential_out(const weir_shape *shape, const void *options,
-                                  const weir_differential *w, const weir_step *step,
-                                  const weir_differential_rows *rows)
+weir_status weir_differential_out(
+    const weir_shape *shape, const void *options, const weir_differential *w, const weir_step *step,
+    const weir_differential_rows *rows
+)
 {
     if (!own(options)->is_on) {
         WEIR_TRY(weir_heads_gate(shape, options, step, rows->attended, rows->q));
@@ -131,6 +140,7 @@ weir_status weir_differential_out(const weir_shape *shape, const void *options,
                                                  .n_kv_heads = shape->n_kv_heads,
                                                  .head_dim = shape->head_dim,
                                                  .lambda_stride = shape->n_heads,
-                                                 .eps = (float)own(options)->head_norm_eps }));
+                                                 .eps = (float)own(options)->head_norm_eps }
+    ));
     return weir_heads_out(&w->heads, step, rows->q);
 }

@@ -11,32 +11,36 @@ extern "C" {
 #endif
 
 typedef struct weir_differential {
-    weir_heads         heads;
+    weir_heads heads;
     const weir_weight *lambda; /* [H, D]; NULL: zero */
-    const float       *lambda_bias, *theta, *norm; /* [H] [H, hd/2] [hd]; norm NULL: none */
+    const float *lambda_bias, *theta, *norm; /* [H] [H, hd/2] [hd]; norm NULL: none */
 } weir_differential;
 
 int64_t weir_differential_heads(const weir_shape *shape, const void *options);
 int64_t weir_differential_pairs(const weir_shape *shape, const void *options);
-bool    weir_differential_is_on(const void *options);
-bool    weir_differential_with_norm(const void *options);
-double  weir_differential_lambda_bias(const void *options);
-double  weir_differential_theta(const void *options);
-double  weir_differential_norm(const void *options);
+bool weir_differential_is_on(const void *options);
+bool weir_differential_with_norm(const void *options);
+double weir_differential_lambda_bias(const void *options);
+double weir_differential_theta(const void *options);
+double weir_differential_norm(const void *options);
 
 /* Their slots in a `type` whose member `differential` is a weir_differential. What a checkpoint
  * without adapter lacks has its initial value. */
 #define WEIR_DIFFERENTIAL_SLOTS(type, differential)                                                \
     WEIR_HEADS_SLOTS(type, differential.heads),                                                    \
-        { WEIR_MATRIX("coda.lambda", type, differential.lambda, weir_differential_heads,           \
-                      weir_heads_model),                                                           \
+        { WEIR_MATRIX(                                                                             \
+              "coda.lambda", type, differential.lambda, weir_differential_heads, weir_heads_model  \
+          ),                                                                                       \
           .optional = true, .wanted = weir_differential_is_on },                                   \
-        { WEIR_VECTOR("coda.lambda_bias", type, differential.lambda_bias,                          \
-                      weir_differential_heads),                                                    \
+        { WEIR_VECTOR(                                                                             \
+              "coda.lambda_bias", type, differential.lambda_bias, weir_differential_heads          \
+          ),                                                                                       \
           .optional = true, .wanted = weir_differential_is_on,                                     \
           .initial = weir_differential_lambda_bias },                                              \
-        { WEIR_VECTOR("coda.theta", type, differential.theta, weir_differential_heads,             \
-                      weir_differential_pairs),                                                    \
+        { WEIR_VECTOR(                                                                             \
+              "coda.theta", type, differential.theta, weir_differential_heads,                     \
+              weir_differential_pairs                                                              \
+          ),                                                                                       \
           .optional = true, .wanted = weir_differential_is_on,                                     \
           .initial = weir_differential_theta },                                                    \
     {                                                                                              \
@@ -50,28 +54,32 @@ const char *weir_differential_reject(const void *options);
 /* Of the step's rows, in its scratch. */
 typedef struct weir_differential_rows {
     float *q, *k, *v; /* [n, H, hd (| gate)] [n, G, hd] [n, G, hd], turned */
-    float *doubled; /* [n, G, 2 H/G, hd] signal and noise queries of each KV head; NULL: not
-                       differential, as is lambda */
+    /* [n, G, 2 H/G, hd] signal and noise queries of each KV head; NULL: not differential, as is
+     * lambda */
+    float *doubled;
     float *attended; /* what the queries found: as doubled, or [n, H, hd] */
     float *lambda; /* [n, H] before its bias */
 } weir_differential_rows;
 int64_t weir_differential_elements(const weir_shape *shape, const void *options, int64_t n_rows);
-weir_differential_rows weir_differential_place(const weir_shape *shape, const void *options,
-                                               const weir_step *step);
+weir_differential_rows weir_differential_place(
+    const weir_shape *shape, const void *options, const weir_step *step
+);
 
 /* Everything but `attended`. */
-WEIR_MUST_CHECK weir_status weir_differential_project(const weir_shape *shape, const void *options,
-                                                      const weir_differential      *w,
-                                                      const weir_step              *step,
-                                                      const weir_differential_rows *rows);
+WEIR_MUST_CHECK weir_status weir_differential_project(
+    const weir_shape *shape, const void *options, const weir_differential *w, const weir_step *step,
+    const weir_differential_rows *rows
+);
 /* What all calls of attention over `attended` have in common. */
-weir_attention_args weir_differential_attention(const weir_shape *shape, const void *options,
-                                                const weir_differential_rows *rows);
+weir_attention_args weir_differential_attention(
+    const weir_shape *shape, const void *options, const weir_differential_rows *rows
+);
 /* mixed = W_out (signal - lambda * noise, normed), or W_out (attended * sigmoid(gate)). Writes over
  * q or attended. */
-WEIR_MUST_CHECK weir_status weir_differential_out(const weir_shape *shape, const void *options,
-                                                  const weir_differential *w, const weir_step *step,
-                                                  const weir_differential_rows *rows);
+WEIR_MUST_CHECK weir_status weir_differential_out(
+    const weir_shape *shape, const void *options, const weir_differential *w, const weir_step *step,
+    const weir_differential_rows *rows
+);
 
 #ifdef __cplusplus
 }

@@ -22,8 +22,9 @@ static weir_block_kv kv(const weir_shape *shape, const void *options)
     return rows;
 }
 
-static int64_t scratch_elements(const weir_shape *shape, const void *options, int64_t n_rows,
-                                int64_t n_segments)
+static int64_t scratch_elements(
+    const weir_shape *shape, const void *options, int64_t n_rows, int64_t n_segments
+)
 {
     (void)n_segments;
     return weir_differential_elements(shape, options, n_rows);
@@ -36,14 +37,16 @@ static const char *reject(const weir_shape *shape, const void *options)
     return weir_differential_reject(options);
 }
 
-static weir_status forward(const weir_shape *shape, const void *options, const void *block_weights,
-                           const weir_step *step)
+static weir_status forward(
+    const weir_shape *shape, const void *options, const void *block_weights, const weir_step *step
+)
 {
-    const weights *const         w = block_weights;
+    const weights *const w = block_weights;
     const weir_differential_rows rows = weir_differential_place(shape, options, step);
     WEIR_TRY(weir_differential_project(shape, options, &w->differential, step, &rows));
-    WEIR_TRY(weir_heads_attend(step, rows.k, rows.v,
-                               weir_differential_attention(shape, options, &rows)));
+    WEIR_TRY(
+        weir_heads_attend(step, rows.k, rows.v, weir_differential_attention(shape, options, &rows))
+    );
     return weir_differential_out(shape, options, &w->differential, step, &rows);
 }
 

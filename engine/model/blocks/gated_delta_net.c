@@ -68,8 +68,9 @@ static int64_t state_elements(const weir_shape *shape, const void *options)
     return shape->gdn_v_heads * tiles * shape->gdn_k_dim * WEIR_DELTA_LANES;
 }
 
-static int64_t scratch_elements(const weir_shape *shape, const void *options, int64_t n_rows,
-                                int64_t n_segments)
+static int64_t scratch_elements(
+    const weir_shape *shape, const void *options, int64_t n_rows, int64_t n_segments
+)
 {
     (void)options, (void)n_segments;
     return n_rows * (2 * qkv_width(shape) + 2 * v_width(shape) + 2 * shape->gdn_v_heads);
@@ -77,53 +78,59 @@ static int64_t scratch_elements(const weir_shape *shape, const void *options, in
 
 typedef struct recurrent_arrays {
     const float *raw; /* [n, C] */
-    float       *mix; /* [n, C] */
+    float *mix; /* [n, C] */
     const float *a, *b;
-    float       *out;
+    float *out;
 } recurrent_arrays;
 
-static weir_status run_round(const weir_shape *shape, const void *options, const weights *w,
-                             const weir_step *step, const weir_recurrent_round *round,
-                             const recurrent_arrays *x)
+static weir_status run_round(
+    const weir_shape *shape, const void *options, const weights *w, const weir_step *step,
+    const weir_recurrent_round *round, const recurrent_arrays *x
+)
 {
-    WEIR_TRY(weir_conv1d(step->stream, &(weir_conv1d_args){ .dst = x->mix,
-                                                            .src = x->raw,
-                                                            .taps = w->conv,
-                                                            .segments = round->segments,
-                                                            .n_segments = step->n_segments,
-                                                            .n_channels = qkv_width(shape),
-                                                            .n_taps = shape->gdn_taps }));
+    WEIR_TRY(weir_conv1d(
+        step->stream, &(weir_conv1d_args){ .dst = x->mix,
+                                           .src = x->raw,
+                                           .taps = w->conv,
+                                           .segments = round->segments,
+                                           .n_segments = step->n_segments,
+                                           .n_channels = qkv_width(shape),
+                                           .n_taps = shape->gdn_taps }
+    ));
     WEIR_TRY(weir_gated_delta_rule(
-        step->stream, &(weir_gated_delta_rule_args){
-                          .out = x->out,
-                          .q = x->mix,
-                          .k = x->mix + qk_width(shape),
-                          .v = x->mix + 2 * qk_width(shape),
-                          .a = x->a,
-                          .b = x->b,
-                          .a_neg = w->a_neg,
-                          .dt_bias = w->dt_bias,
-                          .segments = round->segments,
-                          .n_segments = step->n_segments,
-                          .n_k_heads = shape->gdn_k_heads,
-                          .n_v_heads = shape->gdn_v_heads,
-                          .key_dim = shape->gdn_k_dim,
-                          .value_dim = shape->gdn_v_dim,
-                          .qkv_stride = qkv_width(shape),
-                          .ab_stride = shape->gdn_v_heads,
-                          .tiled_heads = ((const delta_options *)options)->tiled_heads }));
+        step->stream, &(weir_gated_delta_rule_args
+                      ){ .out = x->out,
+                         .q = x->mix,
+                         .k = x->mix + qk_width(shape),
+                         .v = x->mix + 2 * qk_width(shape),
+                         .a = x->a,
+                         .b = x->b,
+                         .a_neg = w->a_neg,
+                         .dt_bias = w->dt_bias,
+                         .segments = round->segments,
+                         .n_segments = step->n_segments,
+                         .n_k_heads = shape->gdn_k_heads,
+                         .n_v_heads = shape->gdn_v_heads,
+                         .key_dim = shape->gdn_k_dim,
+                         .value_dim = shape->gdn_v_dim,
+                         .qkv_stride = qkv_width(shape),
+                         .ab_stride = shape->gdn_v_heads,
+                         .tiled_heads = ((const delta_options *)options)->tiled_heads }
+    ));
     for (int32_t c = 0; c < round->n_copies; c++)
-        weir_stream_copy(step->stream, round->copies[c].dst, round->copies[c].src,
-                         round->copies[c].bytes);
+        weir_stream_copy(
+            step->stream, round->copies[c].dst, round->copies[c].src, round->copies[c].bytes
+        );
     return WEIR_OK;
 }
 
-static weir_status forward(const weir_shape *shape, const void *options, const void *block_weights,
-                           const weir_step *step)
+static weir_status forward(
+    const weir_shape *shape, const void *options, const void *block_weights, const weir_step *step
+)
 {
     const weights *const w = block_weights;
-    const int64_t        n = step->n_rows, heads = shape->gdn_v_heads;
-    const int64_t        channels = qkv_width(shape), width = v_width(shape);
+    const int64_t n = step->n_rows, heads = shape->gdn_v_heads;
+    const int64_t channels = qkv_width(shape), width = v_width(shape);
 
     float *const raw = step->scratch; /* [n, C] before the convolution */
     float *const mix = raw + n * channels; /* [n, C] = q | k | v            */
@@ -134,19 +141,22 @@ static weir_status forward(const weir_shape *shape, const void *options, const v
 
     WEIR_TRY(weir_linear(
         step, step->normed, 4,
-        (const weir_linear_output[]){
-            { raw, w->qkv, NULL }, { z, w->z, NULL }, { a, w->a, NULL }, { b, w->b, NULL } }));
+        (const weir_linear_output[]
+        ){ { raw, w->qkv, NULL }, { z, w->z, NULL }, { a, w->a, NULL }, { b, w->b, NULL } }
+    ));
     for (int64_t i = 0; i < step->n_rounds; i++)
-        WEIR_TRY(run_round(shape, options, w, step, &step->rounds[i],
-                           &(recurrent_arrays){ raw, mix, a, b, o }));
-    WEIR_TRY(weir_gated_rmsnorm(step->stream,
-                                &(weir_gated_rmsnorm_args){ .dst = o,
-                                                            .src = o,
-                                                            .gate = z,
-                                                            .weight = w->norm,
-                                                            .n_rows = n * heads,
-                                                            .dim = shape->gdn_v_dim,
-                                                            .eps = (float)shape->norm_eps }));
+        WEIR_TRY(run_round(
+            shape, options, w, step, &step->rounds[i], &(recurrent_arrays){ raw, mix, a, b, o }
+        ));
+    WEIR_TRY(weir_gated_rmsnorm(
+        step->stream, &(weir_gated_rmsnorm_args){ .dst = o,
+                                                  .src = o,
+                                                  .gate = z,
+                                                  .weight = w->norm,
+                                                  .n_rows = n * heads,
+                                                  .dim = shape->gdn_v_dim,
+                                                  .eps = (float)shape->norm_eps }
+    ));
     return weir_linear(step, o, 1, &(weir_linear_output){ step->mixed, w->out, NULL });
 }
 

@@ -33,65 +33,78 @@ weir_block_kv weir_heads_kv(const weir_shape *shape, const void *options)
 bool weir_heads_with_norm(const void *options) { return own(options)->qk_norm; }
 
 /* Heads of `stride` elements in rows of `n_heads * stride`, in place. */
-static weir_status normalise(const weir_shape *shape, const weir_step *step, float *x,
-                             const float *norm, int64_t n_heads, int64_t stride)
+static weir_status normalise(
+    const weir_shape *shape, const weir_step *step, float *x, const float *norm, int64_t n_heads,
+    int64_t stride
+)
 {
     if (norm == NULL) return WEIR_OK;
-    return weir_rmsnorm(step->stream, &(weir_rmsnorm_args){ .dst = x,
-                                                            .src = x,
-                                                            .weight = norm,
-                                                            .n_rows = step->n_rows,
-                                                            .n_groups = n_heads,
-                                                            .dim = shape->head_dim,
-                                                            .dst_stride = n_heads * stride,
-                                                            .dst_group_stride = stride,
-                                                            .src_stride = n_heads * stride,
-                                                            .src_group_stride = stride,
-                                                            .eps = (float)shape->norm_eps });
+    return weir_rmsnorm(
+        step->stream, &(weir_rmsnorm_args){ .dst = x,
+                                            .src = x,
+                                            .weight = norm,
+                                            .n_rows = step->n_rows,
+                                            .n_groups = n_heads,
+                                            .dim = shape->head_dim,
+                                            .dst_stride = n_heads * stride,
+                                            .dst_group_stride = stride,
+                                            .src_stride = n_heads * stride,
+                                            .src_group_stride = stride,
+                                            .eps = (float)shape->norm_eps }
+    );
 }
 
-weir_status weir_heads_project(const weir_shape *shape, const void *options, const weir_heads *w,
-                               const weir_step *step, float *q, float *k, float *v)
+weir_status weir_heads_project(
+    const weir_shape *shape, const void *options, const weir_heads *w, const weir_step *step,
+    float *q, float *k, float *v
+)
 {
     const int64_t q_row = weir_heads_q_width(shape, options);
-    WEIR_TRY(weir_linear(step, step->normed, 3,
-                         (const weir_linear_output[]){ { q, w->q, w->q_bias },
-                                                       { k, w->k, w->k_bias },
-                                                       { v, w->v, w->v_bias } }));
+    WEIR_TRY(weir_linear(
+        step, step->normed, 3,
+        (const weir_linear_output[]
+        ){ { q, w->q, w->q_bias }, { k, w->k, w->k_bias }, { v, w->v, w->v_bias } }
+    ));
     WEIR_TRY(normalise(shape, step, q, w->q_norm, shape->n_heads, q_row / shape->n_heads));
     return normalise(shape, step, k, w->k_norm, shape->n_kv_heads, shape->head_dim);
 }
 
-weir_status weir_heads_turn(const weir_shape *shape, const void *options, const weir_step *step,
-                            float *x, int64_t n_heads, int64_t stride)
+weir_status weir_heads_turn(
+    const weir_shape *shape, const void *options, const weir_step *step, float *x, int64_t n_heads,
+    int64_t stride
+)
 {
-    return weir_rope(step->stream,
-                     &(weir_rope_args){ .x = x,
-                                        .positions = step->positions,
-                                        .frequencies = step->rope.frequencies,
-                                        .magnitude = step->rope.magnitude,
-                                        .n_rows = step->n_rows,
-                                        .n_heads = n_heads,
-                                        .rotary_dim = shape->rotary_dim,
-                                        .row_stride = n_heads * stride,
-                                        .head_stride = stride,
-                                        .pairing = (weir_rope_pairing)own(options)->rope });
+    return weir_rope(
+        step->stream, &(weir_rope_args){ .x = x,
+                                         .positions = step->positions,
+                                         .frequencies = step->rope.frequencies,
+                                         .magnitude = step->rope.magnitude,
+                                         .n_rows = step->n_rows,
+                                         .n_heads = n_heads,
+                                         .rotary_dim = shape->rotary_dim,
+                                         .row_stride = n_heads * stride,
+                                         .head_stride = stride,
+                                         .pairing = (weir_rope_pairing)own(options)->rope }
+    );
 }
 
-weir_status weir_heads_gate(const weir_shape *shape, const void *options, const weir_step *step,
-                            float *x, const float *q)
+weir_status weir_heads_gate(
+    const weir_shape *shape, const void *options, const weir_step *step, float *x, const float *q
+)
 {
     const int64_t hd = shape->head_dim, width = shape->n_heads * hd;
     if (!own(options)->q_gate) return WEIR_OK;
-    return weir_sigmoid_gate(step->stream, &(weir_sigmoid_gate_args){ .x = x,
-                                                                      .gate = q + hd,
-                                                                      .n_rows = step->n_rows,
-                                                                      .n_heads = shape->n_heads,
-                                                                      .dim = hd,
-                                                                      .x_stride = width,
-                                                                      .x_head_stride = hd,
-                                                                      .gate_stride = 2 * width,
-                                                                      .gate_head_stride = 2 * hd });
+    return weir_sigmoid_gate(
+        step->stream, &(weir_sigmoid_gate_args){ .x = x,
+                                                 .gate = q + hd,
+                                                 .n_rows = step->n_rows,
+                                                 .n_heads = shape->n_heads,
+                                                 .dim = hd,
+                                                 .x_stride = width,
+                                                 .x_head_stride = hd,
+                                                 .gate_stride = 2 * width,
+                                                 .gate_head_stride = 2 * hd }
+    );
 }
 
 weir_status weir_heads_out(const weir_heads *w, const weir_step *step, const float *x)
@@ -116,8 +129,9 @@ weir_kv_range weir_heads_take_range(const weir_step *step, int64_t segment, weir
 
 /* A segment with pages on disk, range by range: any partition has the bits of one call. It is a
  * whole sequence: rows were dropped from none that has pages there. */
-static weir_status attend_in_ranges(const weir_step *step, weir_attention_args piece,
-                                    int64_t segment)
+static weir_status attend_in_ranges(
+    const weir_step *step, weir_attention_args piece, int64_t segment
+)
 {
     weir_kv_segment rows = step->kv[segment];
     piece.segments = &rows;
@@ -139,7 +153,7 @@ static weir_status attend_in_ranges(const weir_step *step, weir_attention_args p
 static weir_status attend(const weir_step *step, const weir_attention_args *args)
 {
     weir_attention_args warm = *args;
-    int32_t             n_warm = 0;
+    int32_t n_warm = 0;
     if (step->source == NULL) return weir_attention(step->stream, args);
     for (int64_t i = 0; i < step->n_kv; i++)
         if (!weir_heads_is_cold(step, i)) step->warm[n_warm++] = step->kv[i];
@@ -151,26 +165,28 @@ static weir_status attend(const weir_step *step, const weir_attention_args *args
     return WEIR_OK;
 }
 
-weir_status weir_heads_attend(const weir_step *step, const float *k, const float *v,
-                              weir_attention_args args)
+weir_status weir_heads_attend(
+    const weir_step *step, const float *k, const float *v, weir_attention_args args
+)
 {
     args.segments = step->kv;
     args.n_segments = step->n_kv;
     args.k_format = step->kv_format.k;
     args.v_format = step->kv_format.v;
     args.sinks = step->sinks;
-    WEIR_TRY(weir_kv_write(step->stream,
-                           &(weir_kv_write_args){ .k = k,
-                                                  .v = v,
-                                                  .segments = args.segments,
-                                                  .n_segments = args.n_segments,
-                                                  .n_kv_heads = args.n_kv_heads,
-                                                  .key_dim = args.key_dim,
-                                                  .value_dim = args.value_dim,
-                                                  .k_stride = args.n_kv_heads * args.key_dim,
-                                                  .v_stride = args.n_kv_heads * args.value_dim,
-                                                  .k_format = args.k_format,
-                                                  .v_format = args.v_format,
-                                                  .sinks = args.sinks }));
+    WEIR_TRY(weir_kv_write(
+        step->stream, &(weir_kv_write_args){ .k = k,
+                                             .v = v,
+                                             .segments = args.segments,
+                                             .n_segments = args.n_segments,
+                                             .n_kv_heads = args.n_kv_heads,
+                                             .key_dim = args.key_dim,
+                                             .value_dim = args.value_dim,
+                                             .k_stride = args.n_kv_heads * args.key_dim,
+                                             .v_stride = args.n_kv_heads * args.value_dim,
+                                             .k_format = args.k_format,
+                                             .v_format = args.v_format,
+                                             .sinks = args.sinks }
+    ));
     return attend(step, &args);
 }

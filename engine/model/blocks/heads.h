@@ -10,8 +10,8 @@ extern "C" {
 /* The options of blocks with heads begin with these. */
 typedef struct weir_heads_options {
     int32_t rope; /* weir_rope_pairing */
-    bool    q_gate; /* q_proj rows are per head [query | gate]; out *= sigmoid(gate) */
-    bool    qk_norm; /* RMS norm per head on q and k before RoPE */
+    bool q_gate; /* q_proj rows are per head [query | gate]; out *= sigmoid(gate) */
+    bool qk_norm; /* RMS norm per head on q and k before RoPE */
 } weir_heads_options;
 
 /* Rows of the table of options of a `type` whose member `heads` is a weir_heads_options. */
@@ -22,18 +22,18 @@ typedef struct weir_heads_options {
 
 typedef struct weir_heads {
     const weir_weight *q, *k, *v, *out; /* [H*hd*(1 or 2), D] [G*hd, D] [G*hd, D] [D, H*hd] */
-    const float       *q_bias, *k_bias, *v_bias, *out_bias; /* NULL or [rows of q, k, v, out] */
-    const float       *q_norm, *k_norm; /* [hd] */
+    const float *q_bias, *k_bias, *v_bias, *out_bias; /* NULL or [rows of q, k, v, out] */
+    const float *q_norm, *k_norm; /* [hd] */
 } weir_heads;
 
 int64_t weir_heads_model(const weir_shape *shape, const void *options);
 int64_t weir_heads_one(const weir_shape *shape, const void *options);
 int64_t weir_heads_dim(const weir_shape *shape, const void *options);
-int64_t weir_heads_q_width(const weir_shape *shape,
-                           const void       *options); /* with the gates of q_gate */
+/* With the gates of q_gate */
+int64_t weir_heads_q_width(const weir_shape *shape, const void *options);
 int64_t weir_heads_kv_width(const weir_shape *shape, const void *options);
 int64_t weir_heads_width(const weir_shape *shape, const void *options); /* of all query heads */
-bool    weir_heads_with_norm(const void *options);
+bool weir_heads_with_norm(const void *options);
 
 /* Their slots in a `type` whose member `heads` is a weir_heads. */
 #define WEIR_HEADS_SLOTS(type, heads)                                                              \
@@ -55,31 +55,34 @@ bool    weir_heads_with_norm(const void *options);
 
 /* Shapes that they read; the rows of K and V that they keep, all of the text. */
 extern const char *const weir_heads_shapes[];
-weir_block_kv            weir_heads_kv(const weir_shape *shape, const void *options);
+weir_block_kv weir_heads_kv(const weir_shape *shape, const void *options);
 
 /* q [n, H, hd (| gate)], k, v [n, G, hd] of the step's rows, contiguous; q and k after their norm,
  * not turned. */
-WEIR_MUST_CHECK weir_status weir_heads_project(const weir_shape *shape, const void *options,
-                                               const weir_heads *w, const weir_step *step, float *q,
-                                               float *k, float *v);
+WEIR_MUST_CHECK weir_status weir_heads_project(
+    const weir_shape *shape, const void *options, const weir_heads *w, const weir_step *step,
+    float *q, float *k, float *v
+);
 /* RoPE in place: heads of `stride` elements in rows of n_heads * stride. */
-WEIR_MUST_CHECK weir_status weir_heads_turn(const weir_shape *shape, const void *options,
-                                            const weir_step *step, float *x, int64_t n_heads,
-                                            int64_t stride);
+WEIR_MUST_CHECK weir_status weir_heads_turn(
+    const weir_shape *shape, const void *options, const weir_step *step, float *x, int64_t n_heads,
+    int64_t stride
+);
 /* x [n, H, hd] *= sigmoid of the gates in q [n, H, hd | gate]; without q_gate nothing. */
-WEIR_MUST_CHECK weir_status weir_heads_gate(const weir_shape *shape, const void *options,
-                                            const weir_step *step, float *x, const float *q);
+WEIR_MUST_CHECK weir_status weir_heads_gate(
+    const weir_shape *shape, const void *options, const weir_step *step, float *x, const float *q
+);
 /* Has this one of the step's segments pages on disk? Then it comes in ranges (weir_kv_source): the
  * next, whose pages become those of `rows`. */
-bool          weir_heads_is_cold(const weir_step *step, int64_t segment);
+bool weir_heads_is_cold(const weir_step *step, int64_t segment);
 weir_kv_range weir_heads_take_range(const weir_step *step, int64_t segment, weir_kv_segment *rows);
 /* Writes k [n, G, key_dim] and v [n, G, value_dim] to the layer's pages and attends to all rows
  * there, wherever the pages are. Segments, formats and sinks of `args` are those of the step. */
-WEIR_MUST_CHECK weir_status weir_heads_attend(const weir_step *step, const float *k, const float *v,
-                                              weir_attention_args args);
+WEIR_MUST_CHECK weir_status
+weir_heads_attend(const weir_step *step, const float *k, const float *v, weir_attention_args args);
 /* mixed = W_out x + bias, x [n, H, hd] */
-WEIR_MUST_CHECK weir_status weir_heads_out(const weir_heads *w, const weir_step *step,
-                                           const float *x);
+WEIR_MUST_CHECK weir_status
+weir_heads_out(const weir_heads *w, const weir_step *step, const float *x);
 
 #ifdef __cplusplus
 }

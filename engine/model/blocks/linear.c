@@ -1,9 +1,10 @@
 #include "engine/model/blocks/linear.h"
 
-weir_status weir_linear(const weir_step *step, const float *x, int32_t n_outputs,
-                        const weir_linear_output *outputs)
+weir_status weir_linear(
+    const weir_step *step, const float *x, int32_t n_outputs, const weir_linear_output *outputs
+)
 {
-    const int64_t    n_in = outputs[0].weight->n_in;
+    const int64_t n_in = outputs[0].weight->n_in;
     weir_matmul_args args = {
         .x = x, .n_rows = step->n_rows, .n_in = n_in, .x_stride = n_in, .n_outputs = n_outputs
     };

@@ -24,33 +24,38 @@ static const weir_slot slots[] = { { WEIR_MATRIX("ffn.gate", weights, gate, inne
 
 static const char *const shapes[] = { "d_ffn", NULL };
 
-static int64_t scratch_elements(const weir_shape *shape, const void *options, int64_t n_rows,
-                                int64_t n_segments)
+static int64_t scratch_elements(
+    const weir_shape *shape, const void *options, int64_t n_rows, int64_t n_segments
+)
 {
     (void)options, (void)n_segments;
     return n_rows * 2 * shape->d_ffn;
 }
 
-static weir_status forward(const weir_shape *shape, const void *options, const void *block_weights,
-                           const weir_step *step)
+static weir_status forward(
+    const weir_shape *shape, const void *options, const void *block_weights, const weir_step *step
+)
 {
     (void)options;
     const weights *const w = block_weights;
-    const int64_t        n = step->n_rows, f = shape->d_ffn;
-    float *const         gate = step->scratch; /* [n, F] */
-    float *const         up = gate + n * f; /* [n, F] */
+    const int64_t n = step->n_rows, f = shape->d_ffn;
+    float *const gate = step->scratch; /* [n, F] */
+    float *const up = gate + n * f; /* [n, F] */
 
-    WEIR_TRY(
-        weir_linear(step, step->normed, 2,
-                    (const weir_linear_output[]){ { gate, w->gate, NULL }, { up, w->up, NULL } }));
-    WEIR_TRY(weir_swiglu(step->stream, &(weir_swiglu_args){ .dst = gate,
-                                                            .gate = gate,
-                                                            .up = up,
-                                                            .n_rows = n,
-                                                            .dim = f,
-                                                            .dst_stride = f,
-                                                            .gate_stride = f,
-                                                            .up_stride = f }));
+    WEIR_TRY(weir_linear(
+        step, step->normed, 2,
+        (const weir_linear_output[]){ { gate, w->gate, NULL }, { up, w->up, NULL } }
+    ));
+    WEIR_TRY(weir_swiglu(
+        step->stream, &(weir_swiglu_args){ .dst = gate,
+                                           .gate = gate,
+                                           .up = up,
+                                           .n_rows = n,
+                                           .dim = f,
+                                           .dst_stride = f,
+                                           .gate_stride = f,
+                                           .up_stride = f }
+    ));
     return weir_linear(step, gate, 1, &(weir_linear_output){ step->mixed, w->down, NULL });
 }
 

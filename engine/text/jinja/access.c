@@ -4,19 +4,22 @@
 
 #include "engine/text/jinja/state.h"
 
-static weir_status loop_length(weir_jinja_state *state, weir_jinja_loop *loop,
-                               weir_jinja_value *out, int64_t less)
+static weir_status loop_length(
+    weir_jinja_state *state, weir_jinja_loop *loop, weir_jinja_value *out, int64_t less
+)
 {
     WEIR_TRY(weir_jinja_loop_fill(state, loop, SIZE_MAX));
     *out = weir_jinja_int((int64_t)loop->passed->count - less);
     return WEIR_OK;
 }
 
-static weir_status loop_attribute(weir_jinja_state *state, weir_jinja_value *out,
-                                  weir_jinja_value v, const weir_jinja_string *name)
+static weir_status loop_attribute(
+    weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v,
+    const weir_jinja_string *name
+)
 {
     weir_jinja_loop *loop = v.as.loop;
-    const size_t     index = loop->index;
+    const size_t index = loop->index;
     *out = weir_jinja_undefined("an attribute of loop");
     if (weir_jinja_string_is(name, "index"))
         *out = weir_jinja_int((int64_t)index + 1);
@@ -47,8 +50,9 @@ static weir_status loop_attribute(weir_jinja_state *state, weir_jinja_value *out
     return WEIR_OK;
 }
 
-static weir_status bind_method(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v,
-                               int method)
+static weir_status bind_method(
+    weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v, int method
+)
 {
     weir_jinja_bound *bound = NULL;
     WEIR_TRY(weir_jinja_alloc(state->arena, &bound, sizeof *bound));
@@ -58,8 +62,10 @@ static weir_status bind_method(weir_jinja_state *state, weir_jinja_value *out, w
 }
 
 /* What Python's getattr gives; *found false when there is nothing. */
-static weir_status own_attribute(weir_jinja_state *state, weir_jinja_value *out, bool *found,
-                                 weir_jinja_value v, weir_jinja_string *name)
+static weir_status own_attribute(
+    weir_jinja_state *state, weir_jinja_value *out, bool *found, weir_jinja_value v,
+    weir_jinja_string *name
+)
 {
     const int method = weir_jinja_method_find(v, name);
     *found = method >= 0;
@@ -90,8 +96,10 @@ static bool index_of(int64_t index, size_t count, size_t *out)
 }
 
 /* What Python's obj[key] gives; *found false where it would raise. */
-static weir_status own_item(weir_jinja_state *state, weir_jinja_value *out, bool *found,
-                            weir_jinja_value v, weir_jinja_value key)
+static weir_status own_item(
+    weir_jinja_state *state, weir_jinja_value *out, bool *found, weir_jinja_value v,
+    weir_jinja_value key
+)
 {
     size_t index = 0;
     *found = false;
@@ -114,13 +122,14 @@ static weir_status own_item(weir_jinja_state *state, weir_jinja_value *out, bool
     *found = index_of(weir_jinja_as_int(key), weir_jinja_string_count(v.as.string), &index);
     if (!*found) return WEIR_OK;
     const size_t begin = weir_jinja_string_offset(v.as.string, index);
-    size_t       size = 0;
+    size_t size = 0;
     (void)weir_jinja_decode(v.as.string->bytes + begin, v.as.string->size - begin, &size);
     return weir_jinja_substring(state->arena, out, v.as.string, begin, size);
 }
 
-weir_status weir_jinja_attribute(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v,
-                                 weir_jinja_string *name)
+weir_status weir_jinja_attribute(
+    weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v, weir_jinja_string *name
+)
 {
     bool found = false;
     if (v.kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(state, v);
@@ -130,8 +139,9 @@ weir_status weir_jinja_attribute(weir_jinja_state *state, weir_jinja_value *out,
     return WEIR_OK;
 }
 
-weir_status weir_jinja_item(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v,
-                            weir_jinja_value key)
+weir_status weir_jinja_item(
+    weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v, weir_jinja_value key
+)
 {
     bool found = false;
     if (v.kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(state, v);
@@ -147,19 +157,23 @@ weir_status weir_jinja_item(weir_jinja_state *state, weir_jinja_value *out, weir
  * / */
 
 /* Python's rule for the bounds of a slice over `count` items: start, how many, step. */
-static weir_status resolve_slice(weir_jinja_state *state, const weir_jinja_value bounds[3],
-                                 size_t count, int64_t *start, size_t *n, int64_t *step)
+static weir_status resolve_slice(
+    weir_jinja_state *state, const weir_jinja_value bounds[3], size_t count, int64_t *start,
+    size_t *n, int64_t *step
+)
 {
     const int64_t size = (int64_t)count;
     for (size_t i = 0; i < 3; i++)
         if (bounds[i].kind != WEIR_JINJA_NONE && !weir_jinja_is_integer(bounds[i]))
-            return weir_jinja_fail(state, "slice indices must be integers or None, not '%s'",
-                                   weir_jinja_type_name(bounds[i]));
+            return weir_jinja_fail(
+                state, "slice indices must be integers or None, not '%s'",
+                weir_jinja_type_name(bounds[i])
+            );
     *step = bounds[2].kind == WEIR_JINJA_NONE ? 1 : weir_jinja_as_int(bounds[2]);
     if (*step == 0) return weir_jinja_fail(state, "slice step cannot be zero");
     if (*step < -INT64_MAX) *step = -INT64_MAX;
     const int64_t low = *step > 0 ? 0 : -1, high = *step > 0 ? size : size - 1;
-    int64_t       edge[2] = { *step > 0 ? low : high, *step > 0 ? high : low };
+    int64_t edge[2] = { *step > 0 ? low : high, *step > 0 ? high : low };
     for (size_t i = 0; i < 2; i++) {
         if (bounds[i].kind == WEIR_JINJA_NONE) continue;
         int64_t at = weir_jinja_as_int(bounds[i]);
@@ -175,14 +189,18 @@ static weir_status resolve_slice(weir_jinja_state *state, const weir_jinja_value
     return WEIR_OK;
 }
 
-static weir_status slice_string(weir_jinja_state *state, weir_jinja_value *out,
-                                weir_jinja_string *string, int64_t start, size_t n, int64_t step)
+static weir_status slice_string(
+    weir_jinja_state *state, weir_jinja_value *out, weir_jinja_string *string, int64_t start,
+    size_t n, int64_t step
+)
 {
     weir_jinja_builder text = weir_jinja_builder_new(state->arena);
     if (step == 1) {
         const size_t begin = weir_jinja_string_offset(string, (size_t)start);
-        return weir_jinja_substring(state->arena, out, string, begin,
-                                    weir_jinja_string_offset(string, (size_t)start + n) - begin);
+        return weir_jinja_substring(
+            state->arena, out, string, begin,
+            weir_jinja_string_offset(string, (size_t)start + n) - begin
+        );
     }
     size_t at = weir_jinja_string_offset(string, (size_t)start), size = 0;
     WEIR_TRY(weir_jinja_work(state, n, WEIR_JINJA_MADE));
@@ -199,16 +217,19 @@ static weir_status slice_string(weir_jinja_state *state, weir_jinja_value *out,
     return WEIR_OK;
 }
 
-weir_status weir_jinja_slice(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v,
-                             const weir_jinja_value bounds[3])
+weir_status weir_jinja_slice(
+    weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v,
+    const weir_jinja_value bounds[3]
+)
 {
     int64_t start = 0, step = 1;
-    size_t  n = 0;
+    size_t n = 0;
     if (v.kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(state, v);
     if (v.kind == WEIR_JINJA_STRING) {
         WEIR_TRY(weir_jinja_work(state, v.as.string->size, WEIR_JINJA_READ));
         WEIR_TRY(
-            resolve_slice(state, bounds, weir_jinja_string_count(v.as.string), &start, &n, &step));
+            resolve_slice(state, bounds, weir_jinja_string_count(v.as.string), &start, &n, &step)
+        );
         return slice_string(state, out, v.as.string, start, n, step);
     }
     if (v.kind != WEIR_JINJA_LIST && v.kind != WEIR_JINJA_TUPLE)
@@ -233,8 +254,9 @@ bool weir_jinja_iterable(weir_jinja_value v)
            v.kind == WEIR_JINJA_UNDEFINED || v.kind == WEIR_JINJA_LOOP;
 }
 
-static weir_status characters(weir_jinja_state *state, weir_jinja_list *list,
-                              const weir_jinja_string *string)
+static weir_status characters(
+    weir_jinja_state *state, weir_jinja_list *list, const weir_jinja_string *string
+)
 {
     for (size_t at = 0, size = 0; at < string->size; at += size) {
         weir_jinja_value part;

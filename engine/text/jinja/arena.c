@@ -15,7 +15,7 @@ enum { BLOCK_BYTES = (32 << 10) - 48, LARGE_BYTES = 4 << 10 };
 struct weir_jinja_block {
     alignas(16) weir_jinja_block *next;
     weir_jinja_block *previous;
-    size_t            size; /* whole block, header included */
+    size_t size; /* whole block, header included */
 };
 
 static weir_status block_open(weir_jinja_arena *arena, weir_jinja_block **out, size_t size)
@@ -48,7 +48,7 @@ static void block_close(weir_jinja_arena *arena, weir_jinja_block *block)
 weir_status weir_jinja_alloc(weir_jinja_arena *arena, void *out, size_t size)
 {
     weir_jinja_block *block = NULL;
-    void             *piece = NULL;
+    void *piece = NULL;
     if (!weir_align_size(&size, size ? size : 1, 16)) return WEIR_EFULL;
     if (size >= LARGE_BYTES) {
         WEIR_TRY(block_open(arena, &block, size));
@@ -66,11 +66,13 @@ weir_status weir_jinja_alloc(weir_jinja_arena *arena, void *out, size_t size)
     return WEIR_OK;
 }
 
-weir_status weir_jinja_grow(weir_jinja_arena *arena, void *items, size_t *capacity, size_t count,
-                            size_t extra, size_t element)
+weir_status weir_jinja_grow(
+    weir_jinja_arena *arena, void *items, size_t *capacity, size_t count, size_t extra,
+    size_t element
+)
 {
     size_t needed = 0, bytes = 0;
-    void  *old = NULL, *grown = NULL;
+    void *old = NULL, *grown = NULL;
     memcpy(&old, items, sizeof old);
     if (!weir_add_size(&needed, count, extra)) return WEIR_EFULL;
     if (needed <= *capacity) return WEIR_OK;

@@ -30,12 +30,12 @@ typedef enum weir_jinja_node_kind {
     WEIR_JINJA_PRINT, /* left */
     WEIR_JINJA_IF, /* items: test and IF_BODY in turn; body: else */
     WEIR_JINJA_BODY, /* body */
-    WEIR_JINJA_FOR, /* left: target, right: what to go through, test or NULL, body, otherwise;
-                       operation: flags */
+    /* Left: target, right: what to go through, test or NULL, body, otherwise; operation: flags */
+    WEIR_JINJA_FOR,
     WEIR_JINJA_SET, /* left: target, right */
     WEIR_JINJA_SET_BLOCK, /* left: target, right: filters or NULL, body */
-    WEIR_JINJA_MACRO_OF, /* name, items: NAME, named: KEYWORD with defaults (from the end), body;
-                            operation: flags */
+    /* Name, items: NAME, named: KEYWORD with defaults (from the end), body; operation: flags */
+    WEIR_JINJA_MACRO_OF,
     WEIR_JINJA_CALL_BLOCK, /* left: the call, right: MACRO_OF that is `caller` */
     WEIR_JINJA_FILTER_BLOCK, /* right: filters, body */
     WEIR_JINJA_WITH, /* items: target and value in turn, body */
@@ -51,18 +51,19 @@ enum { WEIR_JINJA_WANTS_CALLER = 1, WEIR_JINJA_WANTS_VARARGS = 2, WEIR_JINJA_WAN
 typedef struct weir_jinja_node weir_jinja_node;
 typedef struct weir_jinja_nodes {
     weir_jinja_node **items;
-    size_t            count, capacity;
+    size_t count, capacity;
 } weir_jinja_nodes;
 
 struct weir_jinja_node {
     weir_jinja_node_kind kind;
-    int                  operation, line;
-    weir_jinja_string   *name;
-    weir_jinja_value     value;
-    weir_jinja_node     *left, *right, *test;
-    weir_jinja_nodes     items, named, body, otherwise;
+    int operation, line;
+    weir_jinja_string *name;
+    weir_jinja_value value;
+    weir_jinja_node *left, *right, *test;
+    weir_jinja_nodes items, named, body, otherwise;
 };
 
 /* EFORMAT with line and reason. */
-WEIR_MUST_CHECK weir_status weir_jinja_parse(weir_jinja_arena *arena, weir_jinja_node **out,
-                                             const char *text, size_t size, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_jinja_parse(
+    weir_jinja_arena *arena, weir_jinja_node **out, const char *text, size_t size, weir_error *error
+);

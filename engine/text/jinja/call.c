@@ -22,7 +22,8 @@ weir_status weir_jinja_define_functions(weir_jinja_state *state, weir_jinja_scop
     for (int i = 0; i < FUNCTION_COUNT; i++)
         WEIR_TRY(weir_jinja_scope_set(
             state, scope, function_names[i],
-            (weir_jinja_value){ .kind = WEIR_JINJA_FUNCTION, .as.function = i }));
+            (weir_jinja_value){ .kind = WEIR_JINJA_FUNCTION, .as.function = i }
+        ));
     return WEIR_OK;
 }
 
@@ -38,9 +39,10 @@ static int place_of(const char *names, const weir_jinja_string *name)
     return -1;
 }
 
-weir_status weir_jinja_bind(weir_jinja_state *state, const char *what, const char *names,
-                            weir_jinja_value *values, unsigned *given,
-                            const weir_jinja_arguments *arguments)
+weir_status weir_jinja_bind(
+    weir_jinja_state *state, const char *what, const char *names, weir_jinja_value *values,
+    unsigned *given, const weir_jinja_arguments *arguments
+)
 {
     size_t count = *names != 0;
     for (const char *at = names; *at; at++) count += *at == ' ';
@@ -54,8 +56,9 @@ weir_status weir_jinja_bind(weir_jinja_state *state, const char *what, const cha
     for (size_t i = 0; i < arguments->n_named; i++) {
         const int place = place_of(names, arguments->names[i]);
         if (place < 0)
-            return weir_jinja_fail(state, "%s has no argument '%.60s'", what,
-                                   arguments->names[i]->bytes);
+            return weir_jinja_fail(
+                state, "%s has no argument '%.60s'", what, arguments->names[i]->bytes
+            );
         if (*given >> place & 1)
             return weir_jinja_fail(state, "%s got '%.60s' twice", what, arguments->names[i]->bytes);
         values[place] = arguments->named[i];
@@ -65,8 +68,10 @@ weir_status weir_jinja_bind(weir_jinja_state *state, const char *what, const cha
 }
 
 /* dict(...), namespace(...): a mapping or pairs, then names. */
-static weir_status make_mapping(weir_jinja_state *state, weir_jinja_value *out,
-                                weir_jinja_kind kind, const weir_jinja_arguments *arguments)
+static weir_status make_mapping(
+    weir_jinja_state *state, weir_jinja_value *out, weir_jinja_kind kind,
+    const weir_jinja_arguments *arguments
+)
 {
     weir_jinja_dict *dict = NULL;
     WEIR_TRY(weir_jinja_dict_new(state->arena, &dict));
@@ -74,7 +79,7 @@ static weir_status make_mapping(weir_jinja_state *state, weir_jinja_value *out,
         return weir_jinja_fail(state, "dict and namespace take one argument without a name");
     if (arguments->count == 1) {
         const weir_jinja_value from = arguments->items[0];
-        weir_jinja_list       *items = NULL;
+        weir_jinja_list *items = NULL;
         WEIR_TRY(weir_jinja_items(state, &items, from));
         for (size_t i = 0; i < items->count; i++) {
             weir_jinja_value key = items->items[i], value;
@@ -96,13 +101,15 @@ static weir_status make_mapping(weir_jinja_state *state, weir_jinja_value *out,
     }
     for (size_t i = 0; i < arguments->n_named; i++)
         WEIR_TRY(weir_jinja_dict_set(
-            state->arena, dict, weir_jinja_from_string(arguments->names[i]), arguments->named[i]));
+            state->arena, dict, weir_jinja_from_string(arguments->names[i]), arguments->named[i]
+        ));
     *out = (weir_jinja_value){ .kind = kind, .as.dict = dict };
     return WEIR_OK;
 }
 
-static weir_status make_range(weir_jinja_state *state, weir_jinja_value *out,
-                              const weir_jinja_arguments *arguments)
+static weir_status make_range(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_arguments *arguments
+)
 {
     int64_t bounds[3] = { 0, 0, 1 };
     if (arguments->n_named || arguments->count < 1 || arguments->count > 3)
@@ -123,9 +130,10 @@ static weir_status make_range(weir_jinja_state *state, weir_jinja_value *out,
     const uint64_t count = distance ? (distance - 1) / (uint64_t)(step > 0 ? step : -step) + 1 : 0;
     weir_jinja_list *list = NULL;
     if (count > RANGE_LIMIT)
-        return weir_error_set(state->error, WEIR_EFULL,
-                              "chat template, line %d: range of more than %d numbers", state->line,
-                              RANGE_LIMIT);
+        return weir_error_set(
+            state->error, WEIR_EFULL, "chat template, line %d: range of more than %d numbers",
+            state->line, RANGE_LIMIT
+        );
     WEIR_TRY(weir_jinja_step(state, count * sizeof(weir_jinja_value)));
     WEIR_TRY(weir_jinja_list_new(state->arena, &list, count));
     for (; list->count < count; list->count++)
@@ -139,17 +147,21 @@ static weir_status raise_exception(weir_jinja_state *state, const weir_jinja_arg
     weir_jinja_builder text = weir_jinja_builder_new(state->arena);
     if (arguments->count + arguments->n_named != 1)
         return weir_jinja_fail(state, "raise_exception takes one argument");
-    WEIR_TRY(weir_jinja_print(state, &text,
-                              arguments->count ? arguments->items[0] : arguments->named[0]));
-    return weir_error_set(state->error, WEIR_EINVAL, "%.*s",
-                          (int)(text.size < 900 ? text.size : 900), text.size ? text.bytes : "");
+    WEIR_TRY(
+        weir_jinja_print(state, &text, arguments->count ? arguments->items[0] : arguments->named[0])
+    );
+    return weir_error_set(
+        state->error, WEIR_EINVAL, "%.*s", (int)(text.size < 900 ? text.size : 900),
+        text.size ? text.bytes : ""
+    );
 }
 
-static weir_status strftime_now(weir_jinja_state *state, weir_jinja_value *out,
-                                const weir_jinja_arguments *arguments)
+static weir_status strftime_now(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_arguments *arguments
+)
 {
-    char         text[1024], format[256];
-    struct tm    parts;
+    char text[1024], format[256];
+    struct tm parts;
     const time_t seconds = (time_t)state->now;
     if (arguments->count != 1 || arguments->items[0].kind != WEIR_JINJA_STRING)
         return weir_jinja_fail(state, "strftime_now takes a format");
@@ -167,8 +179,10 @@ static weir_status strftime_now(weir_jinja_state *state, weir_jinja_value *out,
 }
 
 /* loop(items) inside of a recursive loop: the text of the loop over these. */
-static weir_status call_loop(weir_jinja_state *state, weir_jinja_value *out,
-                             const weir_jinja_loop *loop, const weir_jinja_arguments *arguments)
+static weir_status call_loop(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_loop *loop,
+    const weir_jinja_arguments *arguments
+)
 {
     weir_jinja_builder text = weir_jinja_builder_new(state->arena), *outer = state->out;
     if (!(loop->node->operation & WEIR_JINJA_RECURSIVE))
@@ -177,13 +191,16 @@ static weir_status call_loop(weir_jinja_state *state, weir_jinja_value *out,
         return weir_jinja_fail(state, "loop takes one argument");
     state->out = &text;
     WEIR_TRY(
-        weir_jinja_loop_run(state, loop->node, arguments->items[0], loop->outer, loop->depth + 1));
+        weir_jinja_loop_run(state, loop->node, arguments->items[0], loop->outer, loop->depth + 1)
+    );
     state->out = outer;
     return weir_jinja_builder_finish(&text, out);
 }
 
-static weir_status call_function(weir_jinja_state *state, weir_jinja_value *out, int called,
-                                 const weir_jinja_arguments *arguments)
+static weir_status call_function(
+    weir_jinja_state *state, weir_jinja_value *out, int called,
+    const weir_jinja_arguments *arguments
+)
 {
     switch ((function)called) {
     case FUNCTION_NAMESPACE: return make_mapping(state, out, WEIR_JINJA_NAMESPACE, arguments);
@@ -196,8 +213,10 @@ static weir_status call_function(weir_jinja_state *state, weir_jinja_value *out,
     return weir_jinja_fail(state, "no such function");
 }
 
-weir_status weir_jinja_call(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value callee,
-                            const weir_jinja_arguments *arguments)
+weir_status weir_jinja_call(
+    weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value callee,
+    const weir_jinja_arguments *arguments
+)
 {
     if (callee.kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(state, callee);
     if (callee.kind == WEIR_JINJA_MACRO)

@@ -8,13 +8,14 @@ enum { EVAL_DEPTH = 1500, BYTES_A_STEP = 1024 };
 
 weir_status weir_jinja_fail(weir_jinja_state *state, const char *format, ...)
 {
-    char    text[700];
+    char text[700];
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    return weir_error_set(state->error, WEIR_EINVAL, "chat template, line %d: %s", state->line,
-                          text);
+    return weir_error_set(
+        state->error, WEIR_EINVAL, "chat template, line %d: %s", state->line, text
+    );
 }
 
 weir_status weir_jinja_fail_undefined(weir_jinja_state *state, weir_jinja_value v)
@@ -26,9 +27,10 @@ weir_status weir_jinja_step(weir_jinja_state *state, size_t bytes)
 {
     state->steps_left -= 1 + (int64_t)(bytes / BYTES_A_STEP);
     if (state->steps_left >= 0) return WEIR_OK;
-    return weir_error_set(state->error, WEIR_EFULL,
-                          "chat template, line %d: too many steps, the template may loop for ever",
-                          state->line);
+    return weir_error_set(
+        state->error, WEIR_EFULL,
+        "chat template, line %d: too many steps, the template may loop for ever", state->line
+    );
 }
 
 weir_status weir_jinja_look(weir_jinja_state *state, weir_jinja_value key)
@@ -43,12 +45,14 @@ weir_status weir_jinja_look(weir_jinja_state *state, weir_jinja_value key)
 weir_status weir_jinja_enter(weir_jinja_state *state)
 {
     if (++state->depth <= EVAL_DEPTH) return WEIR_OK;
-    return weir_error_set(state->error, WEIR_EFULL, "chat template, line %d: nested too deep",
-                          state->line);
+    return weir_error_set(
+        state->error, WEIR_EFULL, "chat template, line %d: nested too deep", state->line
+    );
 }
 
-weir_status weir_jinja_eval_arguments(weir_jinja_state *state, weir_jinja_arguments *out,
-                                      const weir_jinja_node *call)
+weir_status weir_jinja_eval_arguments(
+    weir_jinja_state *state, weir_jinja_arguments *out, const weir_jinja_node *call
+)
 {
     *out = (weir_jinja_arguments){ .count = call->items.count, .n_named = call->named.count };
     if (out->count)
@@ -65,8 +69,9 @@ weir_status weir_jinja_eval_arguments(weir_jinja_state *state, weir_jinja_argume
     return WEIR_OK;
 }
 
-static weir_status eval_name(weir_jinja_state *state, weir_jinja_value *out,
-                             const weir_jinja_node *node)
+static weir_status eval_name(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node
+)
 {
     for (const weir_jinja_scope *scope = state->scope; scope; scope = scope->parent) {
         WEIR_TRY(weir_jinja_look(state, weir_jinja_from_string(node->name)));
@@ -80,8 +85,9 @@ static weir_status eval_name(weir_jinja_state *state, weir_jinja_value *out,
     return WEIR_OK;
 }
 
-static weir_status eval_items(weir_jinja_state *state, weir_jinja_value *out,
-                              const weir_jinja_node *node)
+static weir_status eval_items(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node
+)
 {
     weir_jinja_list *list = NULL;
     WEIR_TRY(weir_jinja_list_new(state->arena, &list, node->items.count));
@@ -96,8 +102,9 @@ static weir_status eval_items(weir_jinja_state *state, weir_jinja_value *out,
     return WEIR_OK;
 }
 
-static weir_status eval_dict(weir_jinja_state *state, weir_jinja_value *out,
-                             const weir_jinja_node *node)
+static weir_status eval_dict(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node
+)
 {
     weir_jinja_dict *dict = NULL;
     WEIR_TRY(weir_jinja_dict_new(state->arena, &dict));
@@ -114,8 +121,9 @@ static weir_status eval_dict(weir_jinja_state *state, weir_jinja_value *out,
     return WEIR_OK;
 }
 
-static weir_status eval_concat(weir_jinja_state *state, weir_jinja_value *out,
-                               const weir_jinja_node *node)
+static weir_status eval_concat(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node
+)
 {
     weir_jinja_builder text = weir_jinja_builder_new(state->arena);
     for (size_t i = 0; i < node->items.count; i++) {
@@ -126,11 +134,12 @@ static weir_status eval_concat(weir_jinja_state *state, weir_jinja_value *out,
     return weir_jinja_builder_finish(&text, out);
 }
 
-static weir_status eval_compare(weir_jinja_state *state, weir_jinja_value *out,
-                                const weir_jinja_node *node)
+static weir_status eval_compare(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node
+)
 {
     weir_jinja_value left, right;
-    bool             holds = true;
+    bool holds = true;
     WEIR_TRY(weir_jinja_eval(state, &left, node->left));
     for (size_t i = 0; i < node->items.count && holds; i++, left = right) { /* a < b < c */
         const weir_jinja_node *operand = node->items.items[i];
@@ -141,8 +150,9 @@ static weir_status eval_compare(weir_jinja_state *state, weir_jinja_value *out,
     return WEIR_OK;
 }
 
-static weir_status eval_conditional(weir_jinja_state *state, weir_jinja_value *out,
-                                    const weir_jinja_node *node)
+static weir_status eval_conditional(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node
+)
 {
     weir_jinja_value test;
     WEIR_TRY(weir_jinja_eval(state, &test, node->test));
@@ -152,8 +162,9 @@ static weir_status eval_conditional(weir_jinja_state *state, weir_jinja_value *o
     return WEIR_OK;
 }
 
-static weir_status eval_slice(weir_jinja_state *state, weir_jinja_value *out,
-                              const weir_jinja_node *node)
+static weir_status eval_slice(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node
+)
 {
     weir_jinja_value v, bounds[3] = { weir_jinja_none(), weir_jinja_none(), weir_jinja_none() };
     WEIR_TRY(weir_jinja_eval(state, &v, node->left));
@@ -163,10 +174,11 @@ static weir_status eval_slice(weir_jinja_state *state, weir_jinja_value *out,
     return weir_jinja_slice(state, out, v, bounds);
 }
 
-static weir_status eval_call(weir_jinja_state *state, weir_jinja_value *out,
-                             const weir_jinja_node *node)
+static weir_status eval_call(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node
+)
 {
-    weir_jinja_value     callee;
+    weir_jinja_value callee;
     weir_jinja_arguments arguments;
     WEIR_TRY(weir_jinja_eval(state, &callee, node->left));
     WEIR_TRY(weir_jinja_eval_arguments(state, &arguments, node));
@@ -174,10 +186,11 @@ static weir_status eval_call(weir_jinja_state *state, weir_jinja_value *out,
     return weir_jinja_call(state, out, callee, &arguments);
 }
 
-static weir_status eval_filter(weir_jinja_state *state, weir_jinja_value *out,
-                               const weir_jinja_node *node)
+static weir_status eval_filter(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node
+)
 {
-    weir_jinja_value     v;
+    weir_jinja_value v;
     weir_jinja_arguments arguments;
     if (node->left)
         WEIR_TRY(weir_jinja_eval(state, &v, node->left));
@@ -188,12 +201,13 @@ static weir_status eval_filter(weir_jinja_state *state, weir_jinja_value *out,
     return weir_jinja_apply_filter(state, out, node->name, v, &arguments);
 }
 
-static weir_status eval_test(weir_jinja_state *state, weir_jinja_value *out,
-                             const weir_jinja_node *node)
+static weir_status eval_test(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node
+)
 {
-    weir_jinja_value     v;
+    weir_jinja_value v;
     weir_jinja_arguments arguments;
-    bool                 holds = false;
+    bool holds = false;
     WEIR_TRY(weir_jinja_eval(state, &v, node->left));
     WEIR_TRY(weir_jinja_eval_arguments(state, &arguments, node));
     WEIR_TRY(weir_jinja_apply_test(state, &holds, node->name, v, &arguments));
@@ -201,8 +215,9 @@ static weir_status eval_test(weir_jinja_state *state, weir_jinja_value *out,
     return WEIR_OK;
 }
 
-static weir_status eval_operation(weir_jinja_state *state, weir_jinja_value *out,
-                                  const weir_jinja_node *node)
+static weir_status eval_operation(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node
+)
 {
     weir_jinja_value a, b;
     WEIR_TRY(weir_jinja_eval(state, &a, node->left));
@@ -223,8 +238,9 @@ static weir_status eval_operation(weir_jinja_state *state, weir_jinja_value *out
     return WEIR_OK;
 }
 
-static weir_status eval_access(weir_jinja_state *state, weir_jinja_value *out,
-                               const weir_jinja_node *node)
+static weir_status eval_access(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node
+)
 {
     weir_jinja_value v, key;
     WEIR_TRY(weir_jinja_eval(state, &v, node->left));
@@ -233,8 +249,9 @@ static weir_status eval_access(weir_jinja_state *state, weir_jinja_value *out,
     return weir_jinja_item(state, out, v, key);
 }
 
-static weir_status eval_node(weir_jinja_state *state, weir_jinja_value *out,
-                             const weir_jinja_node *node)
+static weir_status eval_node(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node
+)
 {
     switch (node->kind) {
     case WEIR_JINJA_CONST: *out = node->value; return WEIR_OK;
@@ -274,8 +291,9 @@ static weir_status eval_node(weir_jinja_state *state, weir_jinja_value *out,
     return weir_jinja_fail(state, "a statement stands where an expression is expected");
 }
 
-weir_status weir_jinja_eval(weir_jinja_state *state, weir_jinja_value *out,
-                            const weir_jinja_node *node)
+weir_status weir_jinja_eval(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node
+)
 {
     WEIR_TRY(weir_jinja_step(state, 0));
     WEIR_TRY(weir_jinja_enter(state));

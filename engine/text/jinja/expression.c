@@ -9,8 +9,10 @@ static weir_status parse_or(weir_jinja_parser *p, weir_jinja_node **out);
 static weir_status parse_unary(weir_jinja_parser *p, weir_jinja_node **out, bool filters);
 static weir_status parse_primary(weir_jinja_parser *p, weir_jinja_node **out);
 
-static weir_status binary(weir_jinja_parser *p, weir_jinja_node **out, weir_jinja_node_kind kind,
-                          int operation, weir_jinja_node *left, weir_jinja_node *right)
+static weir_status binary(
+    weir_jinja_parser *p, weir_jinja_node **out, weir_jinja_node_kind kind, int operation,
+    weir_jinja_node *left, weir_jinja_node *right
+)
 {
     weir_jinja_node *node = NULL;
     WEIR_TRY(weir_jinja_node_new(p, &node, kind));
@@ -109,9 +111,9 @@ static weir_status parse_literal(weir_jinja_parser *p, weir_jinja_node **out)
 static weir_status parse_name(weir_jinja_parser *p, weir_jinja_node **out)
 {
     static const struct {
-        const char     *name;
+        const char *name;
         weir_jinja_kind kind;
-        bool            value;
+        bool value;
     } constants[] = {
         { "true", WEIR_JINJA_BOOL, true },   { "True", WEIR_JINJA_BOOL, true },
         { "false", WEIR_JINJA_BOOL, false }, { "False", WEIR_JINJA_BOOL, false },
@@ -184,7 +186,7 @@ static weir_status parse_arguments(weir_jinja_parser *p, weir_jinja_node *call)
 static weir_status parse_item(weir_jinja_parser *p, weir_jinja_node **out, weir_jinja_node *left)
 {
     weir_jinja_node *node = NULL, *part = NULL;
-    int              n = 0;
+    int n = 0;
     WEIR_TRY(binary(p, &node, WEIR_JINJA_SLICE, 0, left, NULL));
     for (bool colon = true; colon && n < 3; n++) {
         part = NULL;
@@ -204,8 +206,9 @@ static weir_status parse_item(weir_jinja_parser *p, weir_jinja_node **out, weir_
     return WEIR_OK;
 }
 
-static weir_status parse_attribute(weir_jinja_parser *p, weir_jinja_node **out,
-                                   weir_jinja_node *left)
+static weir_status parse_attribute(
+    weir_jinja_parser *p, weir_jinja_node **out, weir_jinja_node *left
+)
 {
     weir_jinja_node *node = NULL;
     if (p->token->kind == WEIR_JINJA_TOKEN_LITERAL && p->token->value.kind == WEIR_JINJA_INT) {
@@ -255,8 +258,9 @@ static weir_status parse_filter(weir_jinja_parser *p, weir_jinja_node **out, wei
     return WEIR_OK;
 }
 
-weir_status weir_jinja_parse_filters(weir_jinja_parser *p, weir_jinja_node **out,
-                                     weir_jinja_node *input)
+weir_status weir_jinja_parse_filters(
+    weir_jinja_parser *p, weir_jinja_node **out, weir_jinja_node *input
+)
 {
     do WEIR_TRY(parse_filter(p, &input, input));
     while (weir_jinja_skip_op(p, '|'));
@@ -277,7 +281,7 @@ static bool bare_argument_follows(const weir_jinja_parser *p)
 static weir_status parse_test(weir_jinja_parser *p, weir_jinja_node **node)
 {
     weir_jinja_node *test = NULL, *argument = NULL;
-    const bool       negated = weir_jinja_skip_name(p, "not");
+    const bool negated = weir_jinja_skip_name(p, "not");
     WEIR_TRY(binary(p, &test, WEIR_JINJA_TEST, 0, *node, NULL));
     WEIR_TRY(weir_jinja_expect_name(p, &test->name));
     if (weir_jinja_skip_op(p, '('))
@@ -315,7 +319,7 @@ static weir_status parse_unary(weir_jinja_parser *p, weir_jinja_node **out, bool
 {
     WEIR_TRY(weir_jinja_parse_enter(p));
     weir_jinja_node *operand = NULL;
-    const int        sign = weir_jinja_at_op(p, '-') ? '-' : weir_jinja_at_op(p, '+') ? '+' : 0;
+    const int sign = weir_jinja_at_op(p, '-') ? '-' : weir_jinja_at_op(p, '+') ? '+' : 0;
     if (sign) {
         p->token++;
         WEIR_TRY(parse_unary(p, &operand, false));
@@ -429,8 +433,9 @@ static weir_status parse_or(weir_jinja_parser *p, weir_jinja_node **out)
     return WEIR_OK;
 }
 
-weir_status weir_jinja_parse_expression(weir_jinja_parser *p, weir_jinja_node **out,
-                                        bool conditional)
+weir_status weir_jinja_parse_expression(
+    weir_jinja_parser *p, weir_jinja_node **out, bool conditional
+)
 {
     weir_jinja_node *node = NULL;
     WEIR_TRY(weir_jinja_parse_enter(p));

@@ -10,15 +10,15 @@
 #include "engine/text/jinja/lexer.h"
 #include "engine/text/jinja/state.h"
 
-typedef weir_jinja_state           S;
-typedef weir_jinja_value           V;
+typedef weir_jinja_state S;
+typedef weir_jinja_value V;
 typedef const weir_jinja_arguments A;
 
 enum { INDENT_LIMIT = 64 };
 
 /* Binds up to six arguments; `given` has a bit for each that is there. */
 #define BIND(names)                                                                                \
-    V        given_values[6] = { 0 };                                                              \
+    V given_values[6] = { 0 };                                                                     \
     unsigned given = 0;                                                                            \
     WEIR_TRY(weir_jinja_bind(s, "the filter", names, given_values, &given, a))
 #define GIVEN(i) (given >> (i) & 1)
@@ -48,7 +48,7 @@ static weir_status want_int(S *s, V v, int64_t low, int64_t high, int64_t *out)
 static weir_status indent_text(S *s, const char **out, V v)
 {
     int64_t spaces = 0;
-    char   *text = NULL;
+    char *text = NULL;
     if (v.kind == WEIR_JINJA_NONE) return WEIR_OK;
     if (v.kind != WEIR_JINJA_STRING) {
         WEIR_TRY(want_int(s, v, INT64_MIN, INDENT_LIMIT, &spaces));
@@ -81,7 +81,7 @@ static weir_status filter_tojson(S *s, V *out, V v, A *a)
 {
     BIND("ensure_ascii indent separators sort_keys");
     weir_jinja_json_style style = { .item = ", ", .key = ": " };
-    weir_jinja_builder    text = weir_jinja_builder_new(s->arena);
+    weir_jinja_builder text = weir_jinja_builder_new(s->arena);
     style.ascii = GIVEN(0) && weir_jinja_truth(given_values[0]);
     style.sorted = GIVEN(3) && weir_jinja_truth(given_values[3]);
     if (GIVEN(1)) WEIR_TRY(indent_text(s, &style.indent, given_values[1]));
@@ -111,14 +111,15 @@ static weir_status filter_from_json(S *s, V *out, V v, A *a)
     (void)given_values;
     WEIR_TRY(want_string(s, v));
     WEIR_TRY(pay_for_json(s, v.as.string));
-    weir_error        error = { 0 };
-    json_t           *json = NULL;
+    weir_error error = { 0 };
+    json_t *json = NULL;
     weir_jinja_origin origin = WEIR_JINJA_TEMPLATE;
     for (size_t at = 0, end = 0; at < v.as.string->size; at = end)
         if (weir_jinja_string_origin(v.as.string, at, &end) != WEIR_JINJA_TEMPLATE)
             origin = WEIR_JINJA_USER;
-    weir_status status = weir_json_parse_within(&json, v.as.string->bytes, v.as.string->size,
-                                                "from_json", &weir_json_request, &error);
+    weir_status status = weir_json_parse_within(
+        &json, v.as.string->bytes, v.as.string->size, "from_json", &weir_json_request, &error
+    );
     if (status == WEIR_EFORMAT) return weir_jinja_fail(s, "%.140s", error.text);
     if (status != WEIR_OK) return status;
     status = weir_jinja_from_json(s->arena, out, json, origin, true);
@@ -144,8 +145,9 @@ static weir_status filter_trim(S *s, V *out, V v, A *a)
     const bool set = GIVEN(0) && given_values[0].kind != WEIR_JINJA_NONE;
     WEIR_TRY(weir_jinja_to_string(s, &v, v));
     if (set) WEIR_TRY(want_string(s, given_values[0]));
-    return weir_jinja_strip(s, out, v.as.string, set ? given_values[0].as.string : NULL, true,
-                            true);
+    return weir_jinja_strip(
+        s, out, v.as.string, set ? given_values[0].as.string : NULL, true, true
+    );
 }
 
 static weir_status letters(S *s, V *out, V v, weir_jinja_case how)
@@ -195,8 +197,9 @@ static weir_status filter_replace(S *s, V *out, V v, A *a)
         WEIR_TRY(weir_jinja_to_string(s, &given_values[i], given_values[i]));
     if (GIVEN(2) && given_values[2].kind != WEIR_JINJA_NONE)
         WEIR_TRY(want_int(s, given_values[2], INT64_MIN, INT64_MAX, &limit));
-    WEIR_TRY(weir_jinja_replace(s, out, v.as.string, given_values[0].as.string,
-                                given_values[1].as.string, limit));
+    WEIR_TRY(weir_jinja_replace(
+        s, out, v.as.string, given_values[0].as.string, given_values[1].as.string, limit
+    ));
     out->as.string->markup = false;
     return WEIR_OK;
 }
@@ -212,9 +215,9 @@ static bool is_line_break(uint32_t code)
 static weir_status filter_indent(S *s, V *out, V v, A *a)
 {
     BIND("width first blank");
-    const char        *level = "    ";
+    const char *level = "    ";
     weir_jinja_builder text = weir_jinja_builder_new(s->arena);
-    const bool         first = GIVEN(1) && weir_jinja_truth(given_values[1]),
+    const bool first = GIVEN(1) && weir_jinja_truth(given_values[1]),
                blank = GIVEN(2) && weir_jinja_truth(given_values[2]);
     WEIR_TRY(want_string(s, v));
     if (GIVEN(0)) WEIR_TRY(indent_text(s, &level, given_values[0]));
@@ -244,11 +247,11 @@ static weir_status filter_indent(S *s, V *out, V v, A *a)
 static weir_status filter_center(S *s, V *out, V v, A *a)
 {
     BIND("width");
-    V                 width = GIVEN(0) ? given_values[0] : weir_jinja_int(80);
+    V width = GIVEN(0) ? given_values[0] : weir_jinja_int(80);
     weir_jinja_string name = { .bytes = "center", .size = 6, .count = 6 };
-    const int         method = weir_jinja_method_find(weir_jinja_from_string(&name), &name);
+    const int method = weir_jinja_method_find(weir_jinja_from_string(&name), &name);
     WEIR_TRY(weir_jinja_to_string(s, &v, v));
-    const weir_jinja_bound     bound = { .receiver = v, .method = method };
+    const weir_jinja_bound bound = { .receiver = v, .method = method };
     const weir_jinja_arguments one = { .items = &width, .count = 1 };
     return weir_jinja_call_method(s, out, &bound, &one);
 }
@@ -257,7 +260,7 @@ static weir_status filter_wordcount(S *s, V *out, V v, A *a)
 {
     (void)a;
     int64_t count = 0;
-    bool    in = false;
+    bool in = false;
     WEIR_TRY(weir_jinja_to_string(s, &v, v));
     WEIR_TRY(weir_jinja_work(s, v.as.string->size, WEIR_JINJA_MADE)); /* by tables of letters */
     for (size_t at = 0, size = 0; at < v.as.string->size; at += size) {
@@ -302,7 +305,7 @@ static weir_status filter_default(S *s, V *out, V v, A *a)
 /* A number at the beginning of text and nothing but white space behind it. */
 static bool text_to_number(const weir_jinja_string *string, int base, bool real, V *out)
 {
-    char   text[80], *end = text;
+    char text[80], *end = text;
     size_t n = 0;
     for (size_t i = 0; i < string->size; i++) {
         if (n + 1 == sizeof text) return false;
@@ -328,7 +331,7 @@ static weir_status filter_int(S *s, V *out, V v, A *a)
 {
     BIND("default base");
     int64_t base = 10;
-    V       number;
+    V number;
     if (GIVEN(1)) WEIR_TRY(want_int(s, given_values[1], 2, 36, &base));
     if (v.kind == WEIR_JINJA_STRING) WEIR_TRY(pay_for_digits(s, v.as.string));
     *out = GIVEN(0) ? given_values[0] : weir_jinja_int(0);
@@ -438,6 +441,7 @@ weir_status weir_jinja_apply_filter(S *s, V *out, const weir_jinja_string *name,
     for (size_t t = 0; t < 2; t++)
         for (const weir_jinja_filter_entry *entry = tables[t]; entry->name; entry++)
             if (weir_jinja_string_is(name, entry->name)) return entry->filter(s, out, v, a);
-    return weir_jinja_fail(s, "no filter '%.*s'", (int)(name->size < 60 ? name->size : 60),
-                           name->bytes);
+    return weir_jinja_fail(
+        s, "no filter '%.*s'", (int)(name->size < 60 ? name->size : 60), name->bytes
+    );
 }

@@ -8,23 +8,23 @@
 enum { FIELD_LIMIT = 10000 };
 
 typedef struct formatter {
-    weir_jinja_state        *state;
+    weir_jinja_state *state;
     const weir_jinja_string *format;
-    size_t                   at;
-    weir_jinja_value         values;
-    size_t                   next; /* of a tuple */
-    weir_jinja_builder       text;
+    size_t at;
+    weir_jinja_value values;
+    size_t next; /* of a tuple */
+    weir_jinja_builder text;
 } formatter;
 
 typedef struct field {
     bool left, plus, space, zero, alternate;
-    int  width, precision; /* precision -1: none */
+    int width, precision; /* precision -1: none */
     char kind;
 } field;
 
 static weir_status take(formatter *f, weir_jinja_value *out)
 {
-    const bool   tuple = f->values.kind == WEIR_JINJA_TUPLE;
+    const bool tuple = f->values.kind == WEIR_JINJA_TUPLE;
     const size_t count = tuple ? f->values.as.list->count : 1;
     if (f->next >= count)
         return weir_jinja_fail(f->state, "not enough arguments for format string");
@@ -113,7 +113,7 @@ static weir_status pad(formatter *f, const field *field, weir_jinja_string *body
 
 static weir_status format_text(formatter *f, const field *field, weir_jinja_value v)
 {
-    weir_jinja_value   body;
+    weir_jinja_value body;
     weir_jinja_builder text = weir_jinja_builder_new(f->state->arena);
     if (field->kind == 'c' && weir_jinja_is_integer(v)) {
         const int64_t code = weir_jinja_as_int(v);
@@ -131,18 +131,21 @@ static weir_status format_text(formatter *f, const field *field, weir_jinja_valu
     if (field->precision >= 0 && field->kind != 'c')
         WEIR_TRY(weir_jinja_substring(
             f->state->arena, &body, body.as.string, 0,
-            weir_jinja_string_offset(body.as.string, (size_t)field->precision)));
+            weir_jinja_string_offset(body.as.string, (size_t)field->precision)
+        ));
     return pad(f, field, body.as.string);
 }
 
 static weir_status format_number(formatter *f, const field *field, weir_jinja_value v)
 {
-    char       spec[16], *at = spec;
-    char      *out = NULL;
+    char spec[16], *at = spec;
+    char *out = NULL;
     const bool whole = strchr("dixXo", field->kind) != NULL;
     if (!weir_jinja_is_number(v))
-        return weir_jinja_fail(f->state, "%%%c format: a number is required, not %s", field->kind,
-                               weir_jinja_type_name(v));
+        return weir_jinja_fail(
+            f->state, "%%%c format: a number is required, not %s", field->kind,
+            weir_jinja_type_name(v)
+        );
     if (whole && v.kind == WEIR_JINJA_FLOAT) {
         if (field->kind != 'd' && field->kind != 'i')
             return weir_jinja_fail(f->state, "%%%c format: an integer is required", field->kind);
@@ -169,8 +172,8 @@ static weir_status format_number(formatter *f, const field *field, weir_jinja_va
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wformat-nonliteral" /* made above of known letters */
     if (whole)
-        (void)snprintf(out, room, spec, field->width, field->precision,
-                       (long long)weir_jinja_as_int(v));
+        (void
+        )snprintf(out, room, spec, field->width, field->precision, (long long)weir_jinja_as_int(v));
     else
         (void)snprintf(out, room, spec, field->width, field->precision, weir_jinja_as_float(v));
 #pragma clang diagnostic pop
@@ -179,9 +182,9 @@ static weir_status format_number(formatter *f, const field *field, weir_jinja_va
 
 static weir_status format_field(formatter *f)
 {
-    field            field;
+    field field;
     weir_jinja_value v = weir_jinja_undefined(NULL);
-    const size_t     before = f->at;
+    const size_t before = f->at;
     WEIR_TRY(read_field(f, &field, &v));
     if (field.kind == '%') return weir_jinja_add(&f->text, "%", 1, WEIR_JINJA_TEMPLATE);
     if (f->format->bytes[before] != '(') WEIR_TRY(take(f, &v));
@@ -194,14 +197,16 @@ static weir_status format_field(formatter *f)
     return weir_jinja_fail(f->state, "unsupported format character");
 }
 
-weir_status weir_jinja_format(weir_jinja_state *state, weir_jinja_value *out,
-                              const weir_jinja_string *format, weir_jinja_value v)
+weir_status weir_jinja_format(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *format,
+    weir_jinja_value v
+)
 {
     formatter f = {
         .state = state, .format = format, .values = v, .text = weir_jinja_builder_new(state->arena)
     };
     while (f.at < format->size) {
-        const char  *mark = memchr(format->bytes + f.at, '%', format->size - f.at);
+        const char *mark = memchr(format->bytes + f.at, '%', format->size - f.at);
         const size_t end = mark ? (size_t)(mark - format->bytes) : format->size;
         WEIR_TRY(weir_jinja_step(state, end - f.at));
         WEIR_TRY(weir_jinja_add_part(&f.text, format, f.at, end - f.at));

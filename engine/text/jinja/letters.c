@@ -37,15 +37,16 @@ static bool is_cased(uint32_t code)
            category == UTF8PROC_CATEGORY_LT;
 }
 
-static weir_status add_changed(weir_jinja_builder *out, uint32_t code, weir_jinja_case letters,
-                               weir_jinja_origin origin)
+static weir_status add_changed(
+    weir_jinja_builder *out, uint32_t code, weir_jinja_case letters, weir_jinja_origin origin
+)
 {
     if (letters == WEIR_JINJA_LOWER) {
         if (code == 0x130)
             WEIR_TRY(weir_jinja_add_code(out, 'i', origin)); /* I with dot: i and a combining dot */
         return weir_jinja_add_code(
-            out, code == 0x130 ? 0x307 : (uint32_t)utf8proc_tolower((utf8proc_int32_t)code),
-            origin);
+            out, code == 0x130 ? 0x307 : (uint32_t)utf8proc_tolower((utf8proc_int32_t)code), origin
+        );
     }
     for (size_t i = 0; i < sizeof special / sizeof *special; i++) {
         if (special[i].letter != code) continue;
@@ -54,10 +55,12 @@ static weir_status add_changed(weir_jinja_builder *out, uint32_t code, weir_jinj
         return WEIR_OK;
     }
     const utf8proc_int32_t letter = (utf8proc_int32_t)code;
-    return weir_jinja_add_code(out,
-                               (uint32_t)(letters == WEIR_JINJA_UPPER ? utf8proc_toupper(letter)
-                                                                      : utf8proc_totitle(letter)),
-                               origin);
+    return weir_jinja_add_code(
+        out,
+        (uint32_t)(letters == WEIR_JINJA_UPPER ? utf8proc_toupper(letter) : utf8proc_totitle(letter)
+        ),
+        origin
+    );
 }
 
 /* A capital sigma with a letter before it and none behind it. */
@@ -71,22 +74,24 @@ static bool is_final_sigma(const weir_jinja_string *string, size_t at, size_t si
            !is_cased(weir_jinja_decode(string->bytes + next, string->size - next, &step));
 }
 
-weir_status weir_jinja_change_case(weir_jinja_state *state, weir_jinja_value *out,
-                                   const weir_jinja_string *string, weir_jinja_case letters)
+weir_status weir_jinja_change_case(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *string,
+    weir_jinja_case letters
+)
 {
     weir_jinja_builder text = weir_jinja_builder_new(state->arena);
-    bool               start = true; /* of a word, or of the text for CAPITALIZE */
+    bool start = true; /* of a word, or of the text for CAPITALIZE */
     WEIR_TRY(weir_jinja_work(state, string->size, WEIR_JINJA_MADE));
     for (size_t at = 0, size = 0, end = 0; at < string->size; at += size) {
         const uint32_t code = weir_jinja_decode(string->bytes + at, string->size - at, &size);
         const weir_jinja_origin origin = weir_jinja_string_origin(string, at, &end);
-        const weir_jinja_case   first =
+        const weir_jinja_case first =
             letters == WEIR_JINJA_WORDS ? WEIR_JINJA_UPPER : WEIR_JINJA_TITLE;
-        const bool            by_word = letters != WEIR_JINJA_UPPER && letters != WEIR_JINJA_LOWER;
+        const bool by_word = letters != WEIR_JINJA_UPPER && letters != WEIR_JINJA_LOWER;
         const weir_jinja_case now = !by_word ? letters : start ? first : WEIR_JINJA_LOWER;
+        /* Ill-formed: as it is */
         if (size == 1 && code >= 0x80)
-            WEIR_TRY(
-                weir_jinja_add(&text, string->bytes + at, 1, origin)); /* ill-formed: as it is */
+            WEIR_TRY(weir_jinja_add(&text, string->bytes + at, 1, origin));
         else if (now == WEIR_JINJA_LOWER && is_final_sigma(string, at, size, code))
             WEIR_TRY(weir_jinja_add_code(&text, 0x3c2, origin));
         else

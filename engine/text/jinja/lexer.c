@@ -7,14 +7,14 @@
 #include <string.h>
 
 typedef struct lexer {
-    weir_jinja_arena  *arena;
+    weir_jinja_arena *arena;
     weir_jinja_tokens *out;
-    weir_error        *error;
-    const char        *text; /* newlines are "\n", the last one is gone */
-    size_t             size, at;
-    int                line;
-    size_t             line_at;       /* `line` counts the newlines before this place */
-    bool               line_starting; /* the piece before ended with a newline */
+    weir_error *error;
+    const char *text; /* newlines are "\n", the last one is gone */
+    size_t size, at;
+    int line;
+    size_t line_at;       /* `line` counts the newlines before this place */
+    bool line_starting; /* the piece before ended with a newline */
 } lexer;
 
 static bool looking_at(const lexer *lex, size_t at, const char *text)
@@ -31,19 +31,21 @@ static int line_of(lexer *lex, size_t at)
 
 static weir_status fail(lexer *lex, size_t at, const char *reason)
 {
-    return weir_error_set(lex->error, WEIR_EFORMAT, "chat template, line %d: %s", line_of(lex, at),
-                          reason);
+    return weir_error_set(
+        lex->error, WEIR_EFORMAT, "chat template, line %d: %s", line_of(lex, at), reason
+    );
 }
 
-static weir_status push(lexer *lex, weir_jinja_token_kind kind, int operation, size_t at,
-                        weir_jinja_value value)
+static weir_status push(
+    lexer *lex, weir_jinja_token_kind kind, int operation, size_t at, weir_jinja_value value
+)
 {
     weir_jinja_tokens *out = lex->out;
-    WEIR_TRY(weir_jinja_grow(lex->arena, &out->items, &out->capacity, out->count, 1,
-                             sizeof *out->items));
-    out->items[out->count++] = (weir_jinja_token){
-        .kind = kind, .operation = operation, .line = line_of(lex, at), .value = value
-    };
+    WEIR_TRY(
+        weir_jinja_grow(lex->arena, &out->items, &out->capacity, out->count, 1, sizeof *out->items)
+    );
+    out->items[out->count++] = (weir_jinja_token
+    ){ .kind = kind, .operation = operation, .line = line_of(lex, at), .value = value };
     return WEIR_OK;
 }
 
@@ -65,7 +67,7 @@ static size_t skip_space(const lexer *lex, size_t at)
 static size_t trimmed_end(const lexer *lex, size_t begin, size_t end, bool printing)
 {
     const char sign = end + 2 < lex->size ? lex->text[end + 2] : 0;
-    size_t     size = 0, stop = end;
+    size_t size = 0, stop = end;
     if (sign == '-') {
         while (stop > begin &&
                weir_jinja_is_space(weir_jinja_decode_last(lex->text + begin, stop - begin, &size)))
@@ -84,8 +86,9 @@ static weir_status push_data(lexer *lex, size_t begin, size_t end)
 {
     weir_jinja_value text;
     if (end == begin) return WEIR_OK;
-    WEIR_TRY(weir_jinja_string_copy(lex->arena, &text, lex->text + begin, end - begin,
-                                    WEIR_JINJA_TEMPLATE));
+    WEIR_TRY(weir_jinja_string_copy(
+        lex->arena, &text, lex->text + begin, end - begin, WEIR_JINJA_TEMPLATE
+    ));
     return push(lex, WEIR_JINJA_TOKEN_DATA, 0, begin, text);
 }
 
@@ -93,7 +96,7 @@ static weir_status push_data(lexer *lex, size_t begin, size_t end)
  * tags). */
 static void close_tag(lexer *lex, size_t at, bool printing)
 {
-    const char   sign = lex->text[at];
+    const char sign = lex->text[at];
     const size_t after = at + (sign == '-' || sign == '+' ? 3 : 2);
     lex->at = after;
     if (sign == '-')
@@ -171,13 +174,14 @@ static bool read_hex(const char *text, size_t n, uint32_t *out)
 }
 
 /* One escape of Python behind the backslash at text[-1]; *used its characters. */
-static weir_status unescape(lexer *lex, weir_jinja_builder *out, size_t at, size_t end,
-                            size_t *used)
+static weir_status unescape(
+    lexer *lex, weir_jinja_builder *out, size_t at, size_t end, size_t *used
+)
 {
     static const char names[] = "abfnrtv\\'\"", codes[] = "\a\b\f\n\r\t\v\\'\"";
-    const char       *text = lex->text + at;
-    const char       *name = strchr(names, text[0]);
-    uint32_t          code = 0;
+    const char *text = lex->text + at;
+    const char *name = strchr(names, text[0]);
+    uint32_t code = 0;
     *used = 1;
     if (text[0] == '\n') return WEIR_OK;
     if (name && text[0])
@@ -203,11 +207,11 @@ static weir_status unescape(lexer *lex, weir_jinja_builder *out, size_t at, size
 
 static weir_status lex_string(lexer *lex)
 {
-    const size_t       begin = lex->at;
-    const char         quote = lex->text[begin];
-    size_t             end = begin + 1;
+    const size_t begin = lex->at;
+    const char quote = lex->text[begin];
+    size_t end = begin + 1;
     weir_jinja_builder text = weir_jinja_builder_new(lex->arena);
-    weir_jinja_value   value;
+    weir_jinja_value value;
     while (end < lex->size && lex->text[end] != quote) end += lex->text[end] == '\\' ? 2 : 1;
     if (end >= lex->size) return fail(lex, begin, "a string does not end");
     for (size_t at = begin + 1, used = 0; at < end; at += used) {
@@ -219,8 +223,8 @@ static weir_status lex_string(lexer *lex)
         WEIR_TRY(unescape(lex, &text, at, end, &used));
     }
     WEIR_TRY(weir_jinja_builder_finish(&text, &value));
-    (void)weir_jinja_string_count(
-        value.as.string); /* constants are shared by threads: nothing is filled in later */
+    /* Constants are shared by threads: nothing is filled in later */
+    (void)weir_jinja_string_count(value.as.string);
     lex->at = end + 1;
     return push(lex, WEIR_JINJA_TOKEN_LITERAL, 0, begin, value);
 }
@@ -229,7 +233,7 @@ static weir_status lex_string(lexer *lex)
  * exponent. */
 static size_t number_text(const lexer *lex, char *out, size_t room, bool *real)
 {
-    size_t     at = lex->at, n = 0;
+    size_t at = lex->at, n = 0;
     const char mark =
         lex->text[at] == '0' && at + 1 < lex->size ? (char)(lex->text[at + 1] | 32) : 0;
     const bool based = mark == 'x' || mark == 'o' || mark == 'b';
@@ -258,10 +262,10 @@ static size_t number_text(const lexer *lex, char *out, size_t room, bool *real)
 
 static weir_status lex_number(lexer *lex)
 {
-    char         text[64], *stop = NULL;
-    bool         real = false;
+    char text[64], *stop = NULL;
+    bool real = false;
     const size_t begin = lex->at, end = number_text(lex, text, sizeof text, &real);
-    const char   mark = text[0] == '0' ? (char)(text[1] | 32) : 0;
+    const char mark = text[0] == '0' ? (char)(text[1] | 32) : 0;
     errno = 0;
     weir_jinja_value value;
     if (real)
@@ -282,11 +286,12 @@ static weir_status lex_number(lexer *lex)
 
 static weir_status lex_name(lexer *lex)
 {
-    const size_t     begin = lex->at;
+    const size_t begin = lex->at;
     weir_jinja_value name;
     while (lex->at < lex->size && is_name(lex->text[lex->at])) lex->at++;
-    WEIR_TRY(weir_jinja_string_copy(lex->arena, &name, lex->text + begin, lex->at - begin,
-                                    WEIR_JINJA_TEMPLATE));
+    WEIR_TRY(weir_jinja_string_copy(
+        lex->arena, &name, lex->text + begin, lex->at - begin, WEIR_JINJA_TEMPLATE
+    ));
     (void)weir_jinja_string_count(name.as.string);
     return push(lex, WEIR_JINJA_TOKEN_NAME, 0, begin, name);
 }
@@ -294,12 +299,14 @@ static weir_status lex_name(lexer *lex)
 static weir_status lex_operator(lexer *lex)
 {
     static const char *const pairs[] = { "//", "**", "==", "!=", ">=", "<=" };
-    const char               c = lex->text[lex->at];
+    const char c = lex->text[lex->at];
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         if (!looking_at(lex, lex->at, pairs[i])) continue;
         lex->at += 2;
-        return push(lex, WEIR_JINJA_TOKEN_OPERATOR, WEIR_JINJA_OP(pairs[i][0], pairs[i][1]),
-                    lex->at - 2, weir_jinja_none());
+        return push(
+            lex, WEIR_JINJA_TOKEN_OPERATOR, WEIR_JINJA_OP(pairs[i][0], pairs[i][1]), lex->at - 2,
+            weir_jinja_none()
+        );
     }
     if (!c || !strchr("+-/*%~[](){}><=.:|,;", c))
         return fail(lex, lex->at, "a character that means nothing here");
@@ -321,12 +328,14 @@ static weir_status track_bracket(lexer *lex, char *stack, size_t room, size_t *d
 
 static weir_status lex_tag(lexer *lex, bool printing)
 {
-    const char  *close = printing ? "}}" : "%}";
+    const char *close = printing ? "}}" : "%}";
     const size_t begin = lex->at;
-    char         stack[128];
-    size_t       depth = 0;
-    WEIR_TRY(push(lex, printing ? WEIR_JINJA_TOKEN_PRINT_BEGIN : WEIR_JINJA_TOKEN_BLOCK_BEGIN, 0,
-                  begin, weir_jinja_none()));
+    char stack[128];
+    size_t depth = 0;
+    WEIR_TRY(push(
+        lex, printing ? WEIR_JINJA_TOKEN_PRINT_BEGIN : WEIR_JINJA_TOKEN_BLOCK_BEGIN, 0, begin,
+        weir_jinja_none()
+    ));
     lex->at += 2;
     if (lex->at < lex->size && (lex->text[lex->at] == '-' || (lex->text[lex->at] == '+')))
         lex->at++;
@@ -334,8 +343,10 @@ static weir_status lex_tag(lexer *lex, bool printing)
         lex->at = skip_space(lex, lex->at);
         if (lex->at >= lex->size) return fail(lex, begin, "a tag does not end");
         if (depth == 0 && tag_ends(lex, lex->at, close, !printing)) {
-            WEIR_TRY(push(lex, printing ? WEIR_JINJA_TOKEN_PRINT_END : WEIR_JINJA_TOKEN_BLOCK_END,
-                          0, lex->at, weir_jinja_none()));
+            WEIR_TRY(push(
+                lex, printing ? WEIR_JINJA_TOKEN_PRINT_END : WEIR_JINJA_TOKEN_BLOCK_END, 0, lex->at,
+                weir_jinja_none()
+            ));
             close_tag(lex, lex->at, printing);
             return WEIR_OK;
         }
@@ -379,10 +390,12 @@ static weir_status lex_all(lexer *lex)
     return push(lex, WEIR_JINJA_TOKEN_END, 0, lex->size, weir_jinja_none());
 }
 
-weir_status weir_jinja_lex(weir_jinja_arena *arena, weir_jinja_tokens *out, const char *text,
-                           size_t size, weir_error *error)
+weir_status weir_jinja_lex(
+    weir_jinja_arena *arena, weir_jinja_tokens *out, const char *text, size_t size,
+    weir_error *error
+)
 {
-    char  *copy = NULL;
+    char *copy = NULL;
     size_t n = 0;
     WEIR_TRY(weir_jinja_alloc(arena, &copy, size + 1));
     for (size_t i = 0; i < size; i++) {

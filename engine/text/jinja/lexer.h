@@ -22,16 +22,18 @@ typedef enum weir_jinja_token_kind {
 
 typedef struct weir_jinja_token {
     weir_jinja_token_kind kind;
-    int                   operation; /* WEIR_JINJA_OP; 0 for other kinds */
-    int                   line;
-    weir_jinja_value      value;
+    int operation; /* WEIR_JINJA_OP; 0 for other kinds */
+    int line;
+    weir_jinja_value value;
 } weir_jinja_token;
 
 typedef struct weir_jinja_tokens {
     weir_jinja_token *items; /* the last one is WEIR_JINJA_TOKEN_END */
-    size_t            count, capacity;
+    size_t count, capacity;
 } weir_jinja_tokens;
 
 /* EFORMAT with line and reason. The tokens lie in the arena; nothing of `text` is kept. */
-WEIR_MUST_CHECK weir_status weir_jinja_lex(weir_jinja_arena *arena, weir_jinja_tokens *out,
-                                           const char *text, size_t size, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_jinja_lex(
+    weir_jinja_arena *arena, weir_jinja_tokens *out, const char *text, size_t size,
+    weir_error *error
+);

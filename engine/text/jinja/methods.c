@@ -13,8 +13,9 @@ weir_status weir_jinja_method_int(weir_jinja_method_call *c, size_t i, int64_t a
     *out = absent;
     if (!weir_jinja_has(c, i)) return WEIR_OK;
     if (!weir_jinja_is_integer(c->given[i]))
-        return weir_jinja_fail(c->state, "a method wants an integer, not %s",
-                               weir_jinja_type_name(c->given[i]));
+        return weir_jinja_fail(
+            c->state, "a method wants an integer, not %s", weir_jinja_type_name(c->given[i])
+        );
     *out = weir_jinja_as_int(c->given[i]);
     return WEIR_OK;
 }
@@ -44,7 +45,7 @@ static weir_status list_extend(weir_jinja_method_call *c)
 static weir_status list_pop(weir_jinja_method_call *c)
 {
     weir_jinja_list *list = c->self.as.list;
-    int64_t          at = -1;
+    int64_t at = -1;
     WEIR_TRY(weir_jinja_method_int(c, 0, -1, &at));
     if (at < 0) at += (int64_t)list->count;
     if (at < 0 || (size_t)at >= list->count)
@@ -52,23 +53,25 @@ static weir_status list_pop(weir_jinja_method_call *c)
     WEIR_TRY(weir_jinja_step(c->state, list->count * sizeof c->self));
     *c->out = list->items[at];
     list->count--;
-    memmove(&list->items[at], &list->items[at + 1],
-            (list->count - (size_t)at) * sizeof *list->items);
+    memmove(
+        &list->items[at], &list->items[at + 1], (list->count - (size_t)at) * sizeof *list->items
+    );
     return WEIR_OK;
 }
 
 static weir_status list_insert(weir_jinja_method_call *c)
 {
     weir_jinja_list *list = c->self.as.list;
-    int64_t          at = 0;
+    int64_t at = 0;
     WEIR_TRY(weir_jinja_method_int(c, 0, 0, &at));
     if (at < 0) at += (int64_t)list->count;
     if (at < 0) at = 0;
     if ((size_t)at > list->count) at = (int64_t)list->count;
     WEIR_TRY(weir_jinja_step(c->state, list->count * sizeof c->self));
     WEIR_TRY(weir_jinja_list_add(c->state->arena, list, c->given[1]));
-    memmove(&list->items[at + 1], &list->items[at],
-            (list->count - 1 - (size_t)at) * sizeof *list->items);
+    memmove(
+        &list->items[at + 1], &list->items[at], (list->count - 1 - (size_t)at) * sizeof *list->items
+    );
     list->items[at] = c->given[1];
     *c->out = weir_jinja_none();
     return WEIR_OK;
@@ -77,7 +80,7 @@ static weir_status list_insert(weir_jinja_method_call *c)
 static weir_status list_find(weir_jinja_method_call *c)
 {
     const weir_jinja_list *list = c->self.as.list;
-    int64_t                count = 0;
+    int64_t count = 0;
     for (size_t i = 0; i < list->count; i++) {
         WEIR_TRY(weir_jinja_step(c->state, 0));
         if (!weir_jinja_equal(list->items[i], c->given[0], &c->state->steps_left)) continue;
@@ -97,15 +100,16 @@ static weir_status list_copy(weir_jinja_method_call *c)
     return weir_jinja_slice(c->state, c->out, c->self, all);
 }
 
-weir_status weir_jinja_dict_list(weir_jinja_state *state, weir_jinja_value *out,
-                                 const weir_jinja_dict *dict, char what)
+weir_status weir_jinja_dict_list(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_dict *dict, char what
+)
 {
     weir_jinja_list *list = NULL;
     WEIR_TRY(weir_jinja_work(state, dict->count, WEIR_JINJA_MADE));
     WEIR_TRY(weir_jinja_list_new(state->arena, &list, dict->live));
     for (size_t i = 0; i < dict->count; i++) {
         const weir_jinja_entry *entry = &dict->entries[i];
-        weir_jinja_value        item = what == 'k' ? entry->key : entry->value;
+        weir_jinja_value item = what == 'k' ? entry->key : entry->value;
         if (!entry->live) continue;
         if (what == 'i') WEIR_TRY(weir_jinja_pair(state->arena, &item, entry->key, entry->value));
         WEIR_TRY(weir_jinja_list_add(state->arena, list, item));
@@ -122,8 +126,9 @@ static weir_status dict_list(weir_jinja_method_call *c)
 static weir_status find_key(weir_jinja_method_call *c, weir_jinja_entry **out)
 {
     if (!weir_jinja_hashable(c->given[0]))
-        return weir_jinja_fail(c->state, "unhashable type: '%s'",
-                               weir_jinja_type_name(c->given[0]));
+        return weir_jinja_fail(
+            c->state, "unhashable type: '%s'", weir_jinja_type_name(c->given[0])
+        );
     WEIR_TRY(weir_jinja_look(c->state, c->given[0]));
     *out = weir_jinja_dict_find(c->self.as.dict, c->given[0]);
     return WEIR_OK;
@@ -135,8 +140,8 @@ static weir_status dict_get(weir_jinja_method_call *c)
     WEIR_TRY(find_key(c, &entry));
     *c->out = entry ? entry->value : c->mask & 2 ? c->given[1] : weir_jinja_none();
     if (entry || c->variant != 's') return WEIR_OK;
-    return weir_jinja_dict_set(c->state->arena, c->self.as.dict, c->given[0],
-                               *c->out); /* setdefault */
+    /* Setdefault */
+    return weir_jinja_dict_set(c->state->arena, c->self.as.dict, c->given[0], *c->out);
 }
 
 static weir_status dict_pop(weir_jinja_method_call *c)
@@ -150,8 +155,9 @@ static weir_status dict_pop(weir_jinja_method_call *c)
     return WEIR_OK;
 }
 
-static weir_status copy_entries(weir_jinja_method_call *c, weir_jinja_dict *to,
-                                const weir_jinja_dict *from)
+static weir_status copy_entries(
+    weir_jinja_method_call *c, weir_jinja_dict *to, const weir_jinja_dict *from
+)
 {
     const size_t count = from->count;
     WEIR_TRY(weir_jinja_work(c->state, count, WEIR_JINJA_MADE));
@@ -159,7 +165,8 @@ static weir_status copy_entries(weir_jinja_method_call *c, weir_jinja_dict *to,
         if (!from->entries[i].live) continue;
         WEIR_TRY(weir_jinja_look(c->state, from->entries[i].key));
         WEIR_TRY(
-            weir_jinja_dict_set(c->state->arena, to, from->entries[i].key, from->entries[i].value));
+            weir_jinja_dict_set(c->state->arena, to, from->entries[i].key, from->entries[i].value)
+        );
     }
     return WEIR_OK;
 }
@@ -211,8 +218,9 @@ static const weir_jinja_method container_methods[] = {
 /* A method is a number: those of text, of containers, then loop.cycle and loop.changed. */
 enum { CONTAINER_METHODS = 1000, METHOD_CYCLE = 2000, METHOD_CHANGED };
 
-static int find_in(const weir_jinja_method *methods, int count, weir_jinja_kind kind,
-                   const weir_jinja_string *name)
+static int find_in(
+    const weir_jinja_method *methods, int count, weir_jinja_kind kind, const weir_jinja_string *name
+)
 {
     for (int i = 0; i < count; i++)
         if (methods[i].kind == kind && weir_jinja_string_is(name, methods[i].name)) return i;
@@ -227,15 +235,17 @@ int weir_jinja_method_find(weir_jinja_value receiver, const weir_jinja_string *n
                                                        : -1;
     if (receiver.kind == WEIR_JINJA_STRING)
         return find_in(weir_jinja_text_methods, weir_jinja_text_methods_count, receiver.kind, name);
-    const int found =
-        find_in(container_methods, (int)(sizeof container_methods / sizeof *container_methods),
-                receiver.kind, name);
+    const int found = find_in(
+        container_methods, (int)(sizeof container_methods / sizeof *container_methods),
+        receiver.kind, name
+    );
     return found < 0 ? -1 : CONTAINER_METHODS + found;
 }
 
-static weir_status call_loop_method(weir_jinja_state *state, weir_jinja_value *out,
-                                    const weir_jinja_bound     *bound,
-                                    const weir_jinja_arguments *arguments)
+static weir_status call_loop_method(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_bound *bound,
+    const weir_jinja_arguments *arguments
+)
 {
     weir_jinja_loop *loop = bound->receiver.as.loop;
     if (arguments->n_named || (bound->method == METHOD_CYCLE && arguments->count == 0))
@@ -254,20 +264,22 @@ static weir_status call_loop_method(weir_jinja_state *state, weir_jinja_value *o
     return WEIR_OK;
 }
 
-weir_status weir_jinja_call_method(weir_jinja_state *state, weir_jinja_value *out,
-                                   const weir_jinja_bound     *bound,
-                                   const weir_jinja_arguments *arguments)
+weir_status weir_jinja_call_method(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_bound *bound,
+    const weir_jinja_arguments *arguments
+)
 {
     if (bound->method >= METHOD_CYCLE) return call_loop_method(state, out, bound, arguments);
     const weir_jinja_method *m = bound->method >= CONTAINER_METHODS
                                      ? &container_methods[bound->method - CONTAINER_METHODS]
                                      : &weir_jinja_text_methods[bound->method];
-    weir_jinja_method_call   c = {
-          .state = state, .out = out, .self = bound->receiver, .variant = m->variant
+    weir_jinja_method_call c = {
+        .state = state, .out = out, .self = bound->receiver, .variant = m->variant
     };
     if (!m->run)
-        return weir_jinja_fail(state, "%s of %s is not supported", m->name,
-                               weir_jinja_type_name(bound->receiver));
+        return weir_jinja_fail(
+            state, "%s of %s is not supported", m->name, weir_jinja_type_name(bound->receiver)
+        );
     WEIR_TRY(weir_jinja_bind(state, m->name, m->parameters, c.given, &c.mask, arguments));
     const unsigned needed = (1u << m->required) - 1;
     if ((c.mask & needed) != needed)

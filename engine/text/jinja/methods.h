@@ -6,29 +6,29 @@
 typedef struct weir_jinja_method_call {
     weir_jinja_state *state;
     weir_jinja_value *out;
-    weir_jinja_value  self;
-    weir_jinja_value  given[3]; /* undefined where not given */
-    unsigned          mask; /* a bit for each that was given */
-    int               variant;
+    weir_jinja_value self;
+    weir_jinja_value given[3]; /* undefined where not given */
+    unsigned mask; /* a bit for each that was given */
+    int variant;
 } weir_jinja_method_call;
 
 typedef struct weir_jinja_method {
     weir_jinja_kind kind;
-    const char     *name, *parameters;
-    weir_status (*run)(
-        weir_jinja_method_call *c); /* NULL: known to Python, refuses to be called here */
+    const char *name, *parameters;
+    /* NULL: known to Python, refuses to be called here */
+    weir_status (*run)(weir_jinja_method_call *c);
     int variant, required;
 } weir_jinja_method;
 
 extern const weir_jinja_method weir_jinja_text_methods[];
-extern const int               weir_jinja_text_methods_count;
+extern const int weir_jinja_text_methods_count;
 
 /* Whether argument i was given and is not None. */
 static inline bool weir_jinja_has(const weir_jinja_method_call *c, size_t i)
 {
     return (c->mask >> i & 1) && c->given[i].kind != WEIR_JINJA_NONE;
 }
-WEIR_MUST_CHECK weir_status weir_jinja_method_int(weir_jinja_method_call *c, size_t i,
-                                                  int64_t absent, int64_t *out);
+WEIR_MUST_CHECK weir_status
+weir_jinja_method_int(weir_jinja_method_call *c, size_t i, int64_t absent, int64_t *out);
 
 enum { WEIR_JINJA_FIND_LAST = 1, WEIR_JINJA_FIND_OR_FAIL = 2, WEIR_JINJA_FIND_COUNT = 4 };

@@ -11,12 +11,12 @@ weir_status weir_jinja_escape(weir_jinja_state *state, weir_jinja_value *out, we
 {
     WEIR_TRY(weir_jinja_to_string(state, &v, v));
     const weir_jinja_string *string = v.as.string;
-    weir_jinja_builder       text = weir_jinja_builder_new(state->arena);
+    weir_jinja_builder text = weir_jinja_builder_new(state->arena);
     *out = v;
     if (string->markup) return WEIR_OK;
     WEIR_TRY(weir_jinja_work(state, string->size, WEIR_JINJA_READ));
     for (size_t at = 0, run = 0, end = 0; at <= string->size; at++) {
-        const char  c = at < string->size ? string->bytes[at] : 0;
+        const char c = at < string->size ? string->bytes[at] : 0;
         const char *entity = c == '&'    ? "&amp;"
                              : c == '<'  ? "&lt;"
                              : c == '>'  ? "&gt;"
@@ -26,8 +26,8 @@ weir_status weir_jinja_escape(weir_jinja_state *state, weir_jinja_value *out, we
         if (!entity && at < string->size) continue;
         WEIR_TRY(weir_jinja_add_part(&text, string, run, at - run));
         if (entity)
-            WEIR_TRY(
-                weir_jinja_add_text(&text, entity, weir_jinja_string_origin(string, at, &end)));
+            WEIR_TRY(weir_jinja_add_text(&text, entity, weir_jinja_string_origin(string, at, &end))
+            );
         run = at + 1;
     }
     WEIR_TRY(weir_jinja_builder_finish(&text, out));
@@ -35,13 +35,16 @@ weir_status weir_jinja_escape(weir_jinja_state *state, weir_jinja_value *out, we
     return WEIR_OK;
 }
 
-static weir_status unsupported(weir_jinja_state *state, const char *operation, weir_jinja_value a,
-                               weir_jinja_value b)
+static weir_status unsupported(
+    weir_jinja_state *state, const char *operation, weir_jinja_value a, weir_jinja_value b
+)
 {
     if (a.kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(state, a);
     if (b.kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(state, b);
-    return weir_jinja_fail(state, "%s does not go with '%s' and '%s'", operation,
-                           weir_jinja_type_name(a), weir_jinja_type_name(b));
+    return weir_jinja_fail(
+        state, "%s does not go with '%s' and '%s'", operation, weir_jinja_type_name(a),
+        weir_jinja_type_name(b)
+    );
 }
 
 static weir_status overflow(weir_jinja_state *state)
@@ -49,18 +52,20 @@ static weir_status overflow(weir_jinja_state *state)
     return weir_jinja_fail(state, "a number is out of range: it does not fit into 64 bits");
 }
 
-static weir_status add_strings(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value a,
-                               weir_jinja_value b)
+static weir_status add_strings(
+    weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value a, weir_jinja_value b
+)
 {
-    const bool         markup = a.as.string->markup || b.as.string->markup;
+    const bool markup = a.as.string->markup || b.as.string->markup;
     weir_jinja_builder text = weir_jinja_builder_new(state->arena);
     if (markup) {
         WEIR_TRY(weir_jinja_escape(state, &a, a));
         WEIR_TRY(weir_jinja_escape(state, &b, b));
     }
     WEIR_TRY(weir_jinja_step(state, a.as.string->size + b.as.string->size));
-    WEIR_TRY(weir_jinja_grow(state->arena, &text.bytes, &text.capacity, 0,
-                             a.as.string->size + b.as.string->size, 1));
+    WEIR_TRY(weir_jinja_grow(
+        state->arena, &text.bytes, &text.capacity, 0, a.as.string->size + b.as.string->size, 1
+    ));
     WEIR_TRY(weir_jinja_add_string(&text, a.as.string));
     WEIR_TRY(weir_jinja_add_string(&text, b.as.string));
     WEIR_TRY(weir_jinja_builder_finish(&text, out));
@@ -68,8 +73,9 @@ static weir_status add_strings(weir_jinja_state *state, weir_jinja_value *out, w
     return WEIR_OK;
 }
 
-static weir_status add_lists(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value a,
-                             weir_jinja_value b)
+static weir_status add_lists(
+    weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value a, weir_jinja_value b
+)
 {
     weir_jinja_list *list = NULL;
     WEIR_TRY(weir_jinja_step(state, (a.as.list->count + b.as.list->count) * sizeof a));
@@ -81,8 +87,9 @@ static weir_status add_lists(weir_jinja_state *state, weir_jinja_value *out, wei
 }
 
 /* "ab" * 3, [1] * 3: what is made is bounded by the builder's limit and the steps. */
-static weir_status repeat(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v,
-                          int64_t times)
+static weir_status repeat(
+    weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v, int64_t times
+)
 {
     if (times < 0) times = 0;
     if (v.kind == WEIR_JINJA_STRING) {
@@ -110,8 +117,9 @@ static weir_status repeat(weir_jinja_state *state, weir_jinja_value *out, weir_j
  * ------------------------------------------------------------------------------------------------------------------------
  * / */
 
-static weir_status power(weir_jinja_state *state, weir_jinja_value *out, int64_t base,
-                         int64_t exponent)
+static weir_status power(
+    weir_jinja_state *state, weir_jinja_value *out, int64_t base, int64_t exponent
+)
 {
     int64_t result = 1;
     if (exponent < 0) {
@@ -127,8 +135,9 @@ static weir_status power(weir_jinja_state *state, weir_jinja_value *out, int64_t
     return WEIR_OK;
 }
 
-static weir_status integers(weir_jinja_state *state, weir_jinja_value *out, int operation,
-                            int64_t a, int64_t b)
+static weir_status integers(
+    weir_jinja_state *state, weir_jinja_value *out, int operation, int64_t a, int64_t b
+)
 {
     int64_t result = 0;
     if (operation == '+' && !weir_add_i64(&result, a, b)) return overflow(state);
@@ -152,8 +161,9 @@ static weir_status integers(weir_jinja_state *state, weir_jinja_value *out, int 
     return WEIR_OK;
 }
 
-static weir_status floats(weir_jinja_state *state, weir_jinja_value *out, int operation, double a,
-                          double b)
+static weir_status floats(
+    weir_jinja_state *state, weir_jinja_value *out, int operation, double a, double b
+)
 {
     double result = 0;
     if (operation == '+') result = a + b;
@@ -170,8 +180,10 @@ static weir_status floats(weir_jinja_state *state, weir_jinja_value *out, int op
     return WEIR_OK;
 }
 
-weir_status weir_jinja_binary(weir_jinja_state *state, weir_jinja_value *out, int operation,
-                              weir_jinja_value a, weir_jinja_value b)
+weir_status weir_jinja_binary(
+    weir_jinja_state *state, weir_jinja_value *out, int operation, weir_jinja_value a,
+    weir_jinja_value b
+)
 {
     const char name[] = { (char)(operation & 0xff), (char)(operation >> 8), 0 };
     if (weir_jinja_is_integer(a) && weir_jinja_is_integer(b))
@@ -192,8 +204,9 @@ weir_status weir_jinja_binary(weir_jinja_state *state, weir_jinja_value *out, in
     return unsupported(state, name, a, b);
 }
 
-weir_status weir_jinja_unary(weir_jinja_state *state, weir_jinja_value *out, int operation,
-                             weir_jinja_value v)
+weir_status weir_jinja_unary(
+    weir_jinja_state *state, weir_jinja_value *out, int operation, weir_jinja_value v
+)
 {
     const char name[] = { (char)operation, 0 };
     if (v.kind == WEIR_JINJA_FLOAT)
@@ -220,8 +233,9 @@ static size_t cost(weir_jinja_value v)
                                        : 0;
 }
 
-static weir_status contains(weir_jinja_state *state, bool *out, weir_jinja_value item,
-                            weir_jinja_value in)
+static weir_status contains(
+    weir_jinja_state *state, bool *out, weir_jinja_value item, weir_jinja_value in
+)
 {
     weir_jinja_list *items = NULL;
     WEIR_TRY(weir_jinja_step(state, cost(in)));
@@ -239,8 +253,9 @@ static weir_status contains(weir_jinja_state *state, bool *out, weir_jinja_value
         return WEIR_OK;
     }
     if (!weir_jinja_iterable(in))
-        return weir_jinja_fail(state, "argument of type '%s' is not iterable",
-                               weir_jinja_type_name(in));
+        return weir_jinja_fail(
+            state, "argument of type '%s' is not iterable", weir_jinja_type_name(in)
+        );
     WEIR_TRY(weir_jinja_items(state, &items, in));
     *out = false;
     for (size_t i = 0; i < items->count && !*out; i++)
@@ -248,8 +263,9 @@ static weir_status contains(weir_jinja_state *state, bool *out, weir_jinja_value
     return WEIR_OK;
 }
 
-weir_status weir_jinja_relation(weir_jinja_state *state, bool *out, int operation,
-                                weir_jinja_value a, weir_jinja_value b)
+weir_status weir_jinja_relation(
+    weir_jinja_state *state, bool *out, int operation, weir_jinja_value a, weir_jinja_value b
+)
 {
     int order = 0;
     if (operation == 'i' || operation == 'n') {

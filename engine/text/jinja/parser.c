@@ -8,8 +8,9 @@ enum { PARSE_DEPTH = 400 };
 
 weir_status weir_jinja_parse_fail(weir_jinja_parser *p, const char *reason)
 {
-    return weir_error_set(p->error, WEIR_EFORMAT, "chat template, line %d: %s", p->token->line,
-                          reason);
+    return weir_error_set(
+        p->error, WEIR_EFORMAT, "chat template, line %d: %s", p->token->line, reason
+    );
 }
 
 weir_status weir_jinja_parse_enter(weir_jinja_parser *p)
@@ -45,8 +46,9 @@ bool weir_jinja_skip_op(weir_jinja_parser *p, int operation)
 weir_status weir_jinja_expect_op(weir_jinja_parser *p, int operation, const char *what)
 {
     if (weir_jinja_skip_op(p, operation)) return WEIR_OK;
-    return weir_error_set(p->error, WEIR_EFORMAT, "chat template, line %d: %s is expected here",
-                          p->token->line, what);
+    return weir_error_set(
+        p->error, WEIR_EFORMAT, "chat template, line %d: %s is expected here", p->token->line, what
+    );
 }
 
 weir_status weir_jinja_expect_name(weir_jinja_parser *p, weir_jinja_string **out)
@@ -57,8 +59,9 @@ weir_status weir_jinja_expect_name(weir_jinja_parser *p, weir_jinja_string **out
     return WEIR_OK;
 }
 
-weir_status weir_jinja_node_new(weir_jinja_parser *p, weir_jinja_node **out,
-                                weir_jinja_node_kind kind)
+weir_status weir_jinja_node_new(
+    weir_jinja_parser *p, weir_jinja_node **out, weir_jinja_node_kind kind
+)
 {
     WEIR_TRY(weir_jinja_alloc(p->arena, out, sizeof **out));
     (*out)->kind = kind;
@@ -66,11 +69,13 @@ weir_status weir_jinja_node_new(weir_jinja_parser *p, weir_jinja_node **out,
     return WEIR_OK;
 }
 
-weir_status weir_jinja_node_add(weir_jinja_parser *p, weir_jinja_nodes *nodes,
-                                weir_jinja_node *node)
+weir_status weir_jinja_node_add(
+    weir_jinja_parser *p, weir_jinja_nodes *nodes, weir_jinja_node *node
+)
 {
-    WEIR_TRY(weir_jinja_grow(p->arena, &nodes->items, &nodes->capacity, nodes->count, 1,
-                             sizeof *nodes->items));
+    WEIR_TRY(weir_jinja_grow(
+        p->arena, &nodes->items, &nodes->capacity, nodes->count, 1, sizeof *nodes->items
+    ));
     nodes->items[nodes->count++] = node;
     return WEIR_OK;
 }
@@ -107,9 +112,11 @@ static weir_status parse_body(weir_jinja_parser *p, weir_jinja_nodes *out, const
     for (;;) {
         if (p->token->kind == WEIR_JINJA_TOKEN_END) {
             if (!ends) break;
-            return weir_error_set(p->error, WEIR_EFORMAT,
-                                  "chat template, line %d: the template ends where '%s' is missing",
-                                  p->token->line, ends[0]);
+            return weir_error_set(
+                p->error, WEIR_EFORMAT,
+                "chat template, line %d: the template ends where '%s' is missing", p->token->line,
+                ends[0]
+            );
         }
         if (ends && at_tag(p, ends)) {
             p->token++;
@@ -224,8 +231,9 @@ static weir_status parse_parameters(weir_jinja_parser *p, weir_jinja_node *macro
             WEIR_TRY(weir_jinja_parse_expression(p, &keyword->left, true));
             WEIR_TRY(weir_jinja_node_add(p, &macro->named, keyword));
         } else if (macro->named.count)
-            return weir_jinja_parse_fail(p,
-                                         "a parameter without default follows one with a default");
+            return weir_jinja_parse_fail(
+                p, "a parameter without default follows one with a default"
+            );
     }
     return WEIR_OK;
 }
@@ -333,13 +341,15 @@ static weir_status parse_statement(weir_jinja_parser *p, weir_jinja_nodes *out)
     if (p->token->kind != WEIR_JINJA_TOKEN_NAME)
         return weir_jinja_parse_fail(p, "the name of a statement is expected here");
     const weir_jinja_string *name = p->token->value.as.string;
-    return weir_error_set(p->error, WEIR_EFORMAT,
-                          "chat template, line %d: no statement '%.*s' here", p->token->line,
-                          (int)(name->size < 64 ? name->size : 64), name->bytes);
+    return weir_error_set(
+        p->error, WEIR_EFORMAT, "chat template, line %d: no statement '%.*s' here", p->token->line,
+        (int)(name->size < 64 ? name->size : 64), name->bytes
+    );
 }
 
-weir_status weir_jinja_parse(weir_jinja_arena *arena, weir_jinja_node **out, const char *text,
-                             size_t size, weir_error *error)
+weir_status weir_jinja_parse(
+    weir_jinja_arena *arena, weir_jinja_node **out, const char *text, size_t size, weir_error *error
+)
 {
     weir_jinja_tokens tokens = { 0 };
     WEIR_TRY(weir_jinja_lex(arena, &tokens, text, size, error));

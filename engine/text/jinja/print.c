@@ -39,8 +39,10 @@ void weir_jinja_float_text(char out[32], double value)
         char *mark = strchr(digits, 'e'), *last = mark - 1;
         while (*last == '0') last--;
         if (*last == '.') last--;
-        (void)snprintf(out, 32, "%.*se%c%02d", (int)(last + 1 - digits), digits,
-                       exponent < 0 ? '-' : '+', abs(exponent));
+        (void)snprintf(
+            out, 32, "%.*se%c%02d", (int)(last + 1 - digits), digits, exponent < 0 ? '-' : '+',
+            abs(exponent)
+        );
         return;
     }
     const int decimals = precision - 1 - exponent;
@@ -49,8 +51,9 @@ void weir_jinja_float_text(char out[32], double value)
     while (*last == '0' && last[-1] != '.') *last-- = 0;
 }
 
-static weir_status print_number(weir_jinja_builder *out, weir_jinja_value v,
-                                weir_jinja_origin origin)
+static weir_status print_number(
+    weir_jinja_builder *out, weir_jinja_value v, weir_jinja_origin origin
+)
 {
     char text[32];
     if (v.kind == WEIR_JINJA_INT)
@@ -82,21 +85,23 @@ static weir_status repr_string(weir_jinja_builder *out, const weir_jinja_string 
 {
     const bool single = memchr(string->bytes, '\'', string->size) != NULL,
                twofold = memchr(string->bytes, '"', string->size) != NULL;
-    const char             *quote = single && !twofold ? "\"" : "'";
+    const char *quote = single && !twofold ? "\"" : "'";
     const weir_jinja_origin around = origin_of_string(string);
     WEIR_TRY(weir_jinja_add(out, quote, 1, around));
     for (size_t at = 0, size = 0, end = 0; at < string->size; at += size) {
-        char           text[16];
+        char text[16];
         const uint32_t code = weir_jinja_decode(string->bytes + at, string->size - at, &size);
         const weir_jinja_origin origin = weir_jinja_string_origin(string, at, &end);
-        const char             *escaped = simple_escape(code, false);
+        const char *escaped = simple_escape(code, false);
         if (code == (unsigned char)*quote) escaped = "\\'";
         if (!escaped && !weir_jinja_printable(code)) {
-            (void)snprintf(text, sizeof text,
-                           code < 0x100     ? "\\x%02x"
-                           : code < 0x10000 ? "\\u%04x"
-                                            : "\\U%08x",
-                           code);
+            (void)snprintf(
+                text, sizeof text,
+                code < 0x100     ? "\\x%02x"
+                : code < 0x10000 ? "\\u%04x"
+                                 : "\\U%08x",
+                code
+            );
             escaped = text;
         }
         if (escaped)
@@ -109,7 +114,7 @@ static weir_status repr_string(weir_jinja_builder *out, const weir_jinja_string 
 
 static weir_status repr_list(weir_jinja_state *state, weir_jinja_builder *out, weir_jinja_value v)
 {
-    const bool              tuple = v.kind == WEIR_JINJA_TUPLE;
+    const bool tuple = v.kind == WEIR_JINJA_TUPLE;
     const weir_jinja_origin origin = origin_of(v);
     WEIR_TRY(weir_jinja_add_text(out, tuple ? "(" : "[", origin));
     for (size_t i = 0; i < v.as.list->count; i++) {
@@ -122,7 +127,7 @@ static weir_status repr_list(weir_jinja_state *state, weir_jinja_builder *out, w
 static weir_status repr_dict(weir_jinja_state *state, weir_jinja_builder *out, weir_jinja_value v)
 {
     const weir_jinja_origin origin = origin_of(v);
-    bool                    first = true;
+    bool first = true;
     WEIR_TRY(weir_jinja_add_text(out, "{", origin));
     for (size_t i = 0; i < v.as.dict->count; i++) {
         const weir_jinja_entry *entry = &v.as.dict->entries[i];
@@ -156,15 +161,16 @@ static weir_status repr_value(weir_jinja_state *state, weir_jinja_builder *out, 
     case WEIR_JINJA_METHOD:
     case WEIR_JINJA_LOOP: break;
     }
-    return weir_jinja_fail(state, "a %s has no text",
-                           weir_jinja_type_name(v)); /* Python prints an address */
+    /* Python prints an address */
+    return weir_jinja_fail(state, "a %s has no text", weir_jinja_type_name(v));
 }
 
 weir_status weir_jinja_repr(weir_jinja_state *state, weir_jinja_builder *out, weir_jinja_value v)
 {
     WEIR_TRY(weir_jinja_enter(state));
-    WEIR_TRY(weir_jinja_work(state, v.kind == WEIR_JINJA_STRING ? v.as.string->size : 0,
-                             WEIR_JINJA_MADE));
+    WEIR_TRY(
+        weir_jinja_work(state, v.kind == WEIR_JINJA_STRING ? v.as.string->size : 0, WEIR_JINJA_MADE)
+    );
     WEIR_TRY(repr_value(state, out, v));
     weir_jinja_leave(state);
     return WEIR_OK;
@@ -192,10 +198,10 @@ weir_status weir_jinja_to_string(weir_jinja_state *state, weir_jinja_value *out,
  * / */
 
 typedef struct json_writer {
-    weir_jinja_state            *state;
-    weir_jinja_builder          *out;
+    weir_jinja_state *state;
+    weir_jinja_builder *out;
     const weir_jinja_json_style *style;
-    int                          level;
+    int level;
 } json_writer;
 
 static weir_status write_value(json_writer *writer, weir_jinja_value v, weir_jinja_origin around);
@@ -220,14 +226,17 @@ static weir_status write_string(json_writer *writer, const weir_jinja_string *st
         char text[16];
         WEIR_TRY(weir_jinja_step(writer->state, 0));
         const uint32_t code = weir_jinja_decode(string->bytes + run, string->size - run, &size);
-        const char    *escaped = simple_escape(code, true);
+        const char *escaped = simple_escape(code, true);
         if (!escaped && code >= 0x10000)
-            (void)snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10),
-                           0xdc00 + ((code - 0x10000) & 0x3ff));
+            (void)snprintf(
+                text, sizeof text, "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10),
+                0xdc00 + ((code - 0x10000) & 0x3ff)
+            );
         else if (!escaped)
             (void)snprintf(text, sizeof text, "\\u%04x", code);
-        WEIR_TRY(weir_jinja_add_text(writer->out, escaped ? escaped : text,
-                                     weir_jinja_string_origin(string, run, &end)));
+        WEIR_TRY(weir_jinja_add_text(
+            writer->out, escaped ? escaped : text, weir_jinja_string_origin(string, run, &end)
+        ));
         at = run + size;
     }
     return weir_jinja_add(writer->out, "\"", 1, around);
@@ -243,8 +252,9 @@ static weir_status new_line(json_writer *writer, weir_jinja_origin origin)
     return WEIR_OK;
 }
 
-static weir_status write_list(json_writer *writer, const weir_jinja_list *list,
-                              weir_jinja_origin origin)
+static weir_status write_list(
+    json_writer *writer, const weir_jinja_list *list, weir_jinja_origin origin
+)
 {
     if (list->count == 0) return weir_jinja_add_text(writer->out, "[]", origin);
     WEIR_TRY(weir_jinja_add_text(writer->out, "[", origin));
@@ -263,8 +273,9 @@ static weir_status write_key(json_writer *writer, weir_jinja_value key, weir_jin
 {
     if (key.kind == WEIR_JINJA_STRING) return write_string(writer, key.as.string);
     if (key.kind != WEIR_JINJA_NONE && !weir_jinja_is_number(key))
-        return weir_jinja_fail(writer->state, "keys of JSON must be text, not %s",
-                               weir_jinja_type_name(key));
+        return weir_jinja_fail(
+            writer->state, "keys of JSON must be text, not %s", weir_jinja_type_name(key)
+        );
     WEIR_TRY(weir_jinja_add(writer->out, "\"", 1, origin));
     WEIR_TRY(write_value(writer, key, origin));
     return weir_jinja_add(writer->out, "\"", 1, origin);
@@ -273,8 +284,8 @@ static weir_status write_key(json_writer *writer, weir_jinja_value key, weir_jin
 static int by_key(const void *a, const void *b)
 {
     const weir_jinja_entry *const *x = a, *const *y = b;
-    int                            order = 0;
-    int64_t                        unbounded = INT64_MAX; /* keys are flat */
+    int order = 0;
+    int64_t unbounded = INT64_MAX; /* keys are flat */
     (void)weir_jinja_compare(&order, (*x)->key, (*y)->key, &unbounded);
     return order;
 }
@@ -287,11 +298,12 @@ static weir_status pay_for_order(weir_jinja_state *state, weir_jinja_entry *cons
     return WEIR_OK;
 }
 
-static weir_status write_dict(json_writer *writer, const weir_jinja_dict *dict,
-                              weir_jinja_origin origin)
+static weir_status write_dict(
+    json_writer *writer, const weir_jinja_dict *dict, weir_jinja_origin origin
+)
 {
     weir_jinja_entry **order = NULL;
-    size_t             count = 0;
+    size_t count = 0;
     if (dict->live == 0) return weir_jinja_add_text(writer->out, "{}", origin);
     WEIR_TRY(weir_jinja_alloc(writer->state->arena, &order, dict->live * sizeof *order));
     for (size_t i = 0; i < dict->count; i++)
@@ -319,14 +331,17 @@ static weir_status write_scalar(json_writer *writer, weir_jinja_value v, weir_ji
     if (v.kind == WEIR_JINJA_BOOL)
         return weir_jinja_add_text(writer->out, v.as.boolean ? "true" : "false", origin);
     if (v.kind == WEIR_JINJA_FLOAT && !isfinite(v.as.real))
-        return weir_jinja_add_text(writer->out,
-                                   isnan(v.as.real) ? "NaN"
-                                   : v.as.real > 0  ? "Infinity"
-                                                    : "-Infinity",
-                                   origin);
+        return weir_jinja_add_text(
+            writer->out,
+            isnan(v.as.real) ? "NaN"
+            : v.as.real > 0  ? "Infinity"
+                             : "-Infinity",
+            origin
+        );
     if (weir_jinja_is_number(v)) return print_number(writer->out, v, origin);
-    return weir_jinja_fail(writer->state, "object of type %s is not JSON serializable",
-                           weir_jinja_type_name(v));
+    return weir_jinja_fail(
+        writer->state, "object of type %s is not JSON serializable", weir_jinja_type_name(v)
+    );
 }
 
 /* `around`: the origin of the container, which numbers in it share. */
@@ -337,14 +352,18 @@ static weir_status write_value(json_writer *writer, weir_jinja_value v, weir_jin
     const bool list = v.kind == WEIR_JINJA_LIST || v.kind == WEIR_JINJA_TUPLE;
     if (!list && v.kind != WEIR_JINJA_DICT) return write_scalar(writer, v, around);
     WEIR_TRY(weir_jinja_enter(writer->state));
-    WEIR_TRY(list ? write_list(writer, v.as.list, origin_of(v))
-                  : write_dict(writer, v.as.dict, origin_of(v)));
+    WEIR_TRY(
+        list ? write_list(writer, v.as.list, origin_of(v))
+             : write_dict(writer, v.as.dict, origin_of(v))
+    );
     weir_jinja_leave(writer->state);
     return WEIR_OK;
 }
 
-weir_status weir_jinja_json(weir_jinja_state *state, weir_jinja_builder *out, weir_jinja_value v,
-                            const weir_jinja_json_style *style)
+weir_status weir_jinja_json(
+    weir_jinja_state *state, weir_jinja_builder *out, weir_jinja_value v,
+    const weir_jinja_json_style *style
+)
 {
     json_writer writer = { .state = state, .out = out, .style = style };
     return write_value(&writer, v, WEIR_JINJA_TEMPLATE);

@@ -10,16 +10,18 @@ typedef enum jump { JUMP_NONE, JUMP_BREAK, JUMP_CONTINUE } jump;
 
 static weir_status run_body(weir_jinja_state *state, const weir_jinja_nodes *body, jump *to);
 
-weir_status weir_jinja_scope_new(weir_jinja_state *state, weir_jinja_scope **out,
-                                 weir_jinja_scope *parent)
+weir_status weir_jinja_scope_new(
+    weir_jinja_state *state, weir_jinja_scope **out, weir_jinja_scope *parent
+)
 {
     WEIR_TRY(weir_jinja_alloc(state->arena, out, sizeof **out));
     (*out)->parent = parent;
     return WEIR_OK;
 }
 
-weir_status weir_jinja_scope_set(weir_jinja_state *state, weir_jinja_scope *scope, const char *name,
-                                 weir_jinja_value value)
+weir_status weir_jinja_scope_set(
+    weir_jinja_state *state, weir_jinja_scope *scope, const char *name, weir_jinja_value value
+)
 {
     weir_jinja_value key;
     WEIR_TRY(weir_jinja_string_view(state->arena, &key, name, strlen(name), WEIR_JINJA_TEMPLATE));
@@ -30,42 +32,51 @@ weir_status weir_jinja_scope_set(weir_jinja_state *state, weir_jinja_scope *scop
  * ---------------------------------------------------------------------------------------------------------------------
  * / */
 
-static weir_status assign(weir_jinja_state *state, const weir_jinja_node *target,
-                          weir_jinja_value v);
+static weir_status assign(
+    weir_jinja_state *state, const weir_jinja_node *target, weir_jinja_value v
+);
 
-static weir_status assign_attribute(weir_jinja_state *state, const weir_jinja_node *target,
-                                    weir_jinja_value v)
+static weir_status assign_attribute(
+    weir_jinja_state *state, const weir_jinja_node *target, weir_jinja_value v
+)
 {
     weir_jinja_value object;
     WEIR_TRY(weir_jinja_eval(state, &object, target->left));
     if (object.kind != WEIR_JINJA_NAMESPACE)
-        return weir_jinja_fail(state, "cannot assign attribute on non-namespace object (%s)",
-                               weir_jinja_type_name(object));
-    return weir_jinja_dict_set(state->arena, object.as.dict, weir_jinja_from_string(target->name),
-                               v);
+        return weir_jinja_fail(
+            state, "cannot assign attribute on non-namespace object (%s)",
+            weir_jinja_type_name(object)
+        );
+    return weir_jinja_dict_set(
+        state->arena, object.as.dict, weir_jinja_from_string(target->name), v
+    );
 }
 
-static weir_status assign_tuple(weir_jinja_state *state, const weir_jinja_node *target,
-                                weir_jinja_value v)
+static weir_status assign_tuple(
+    weir_jinja_state *state, const weir_jinja_node *target, weir_jinja_value v
+)
 {
     weir_jinja_list *items = NULL;
     WEIR_TRY(weir_jinja_items(state, &items, v));
     if (items->count != target->items.count)
-        return weir_jinja_fail(state, "%zu values for %zu names", items->count,
-                               target->items.count);
+        return weir_jinja_fail(
+            state, "%zu values for %zu names", items->count, target->items.count
+        );
     for (size_t i = 0; i < target->items.count; i++)
         WEIR_TRY(assign(state, target->items.items[i], items->items[i]));
     return WEIR_OK;
 }
 
-static weir_status assign(weir_jinja_state *state, const weir_jinja_node *target,
-                          weir_jinja_value v)
+static weir_status assign(
+    weir_jinja_state *state, const weir_jinja_node *target, weir_jinja_value v
+)
 {
     if (target->kind == WEIR_JINJA_ATTRIBUTE) return assign_attribute(state, target, v);
     if (target->kind == WEIR_JINJA_TUPLE_OF) return assign_tuple(state, target, v);
     if (target->kind == WEIR_JINJA_NAME)
-        return weir_jinja_dict_set(state->arena, &state->scope->names,
-                                   weir_jinja_from_string(target->name), v);
+        return weir_jinja_dict_set(
+            state->arena, &state->scope->names, weir_jinja_from_string(target->name), v
+        );
     return weir_jinja_fail(state, "this cannot be assigned to");
 }
 
@@ -78,7 +89,7 @@ weir_status weir_jinja_loop_fill(weir_jinja_state *state, weir_jinja_loop *loop,
     weir_jinja_scope *outer = state->scope;
     while (loop->passed->count < count && loop->cursor < loop->source->count) {
         const weir_jinja_value item = loop->source->items[loop->cursor++];
-        weir_jinja_value       test = weir_jinja_bool(true);
+        weir_jinja_value test = weir_jinja_bool(true);
         if (loop->node->test) {
             WEIR_TRY(weir_jinja_scope_new(state, &state->scope, loop->outer));
             WEIR_TRY(assign(state, loop->node->left, item));
@@ -102,8 +113,9 @@ static weir_status enter_turn(weir_jinja_state *state, weir_jinja_loop *loop)
     }
     WEIR_TRY(weir_jinja_scope_new(state, &loop->turn, loop->outer));
     state->scope = loop->turn;
-    return weir_jinja_scope_set(state, loop->turn, "loop",
-                                (weir_jinja_value){ .kind = WEIR_JINJA_LOOP, .as.loop = loop });
+    return weir_jinja_scope_set(
+        state, loop->turn, "loop", (weir_jinja_value){ .kind = WEIR_JINJA_LOOP, .as.loop = loop }
+    );
 }
 
 static weir_status run_turn(weir_jinja_state *state, weir_jinja_loop *loop, jump *to)
@@ -117,11 +129,13 @@ static weir_status run_turn(weir_jinja_state *state, weir_jinja_loop *loop, jump
     return WEIR_OK;
 }
 
-weir_status weir_jinja_loop_run(weir_jinja_state *state, const weir_jinja_node *node,
-                                weir_jinja_value items, weir_jinja_scope *outer, int depth)
+weir_status weir_jinja_loop_run(
+    weir_jinja_state *state, const weir_jinja_node *node, weir_jinja_value items,
+    weir_jinja_scope *outer, int depth
+)
 {
     weir_jinja_loop *loop = NULL;
-    jump             to = JUMP_NONE;
+    jump to = JUMP_NONE;
     WEIR_TRY(weir_jinja_alloc(state->arena, &loop, sizeof *loop));
     *loop = (weir_jinja_loop){ .node = node, .outer = outer, .depth = depth };
     WEIR_TRY(weir_jinja_items(state, &loop->source, items));
@@ -153,13 +167,15 @@ static weir_status run_for(weir_jinja_state *state, const weir_jinja_node *node)
 
 /* Runs a body in a scope of its own and gives back what it printed, through `filters` if there are
  * any. */
-static weir_status capture(weir_jinja_state *state, weir_jinja_value *out,
-                           const weir_jinja_nodes *body, const weir_jinja_node *filters)
+static weir_status capture(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_nodes *body,
+    const weir_jinja_node *filters
+)
 {
-    weir_jinja_builder  text = weir_jinja_builder_new(state->arena);
+    weir_jinja_builder text = weir_jinja_builder_new(state->arena);
     weir_jinja_builder *outer = state->out;
-    weir_jinja_scope   *scope = state->scope;
-    jump                to = JUMP_NONE;
+    weir_jinja_scope *scope = state->scope;
+    jump to = JUMP_NONE;
     WEIR_TRY(weir_jinja_scope_new(state, &state->scope, scope));
     state->out = &text;
     WEIR_TRY(run_body(state, body, &to));
@@ -190,8 +206,9 @@ static weir_status run_filter_block(weir_jinja_state *state, const weir_jinja_no
  * -------------------------------------------------------------------------------------------------------------------------
  * / */
 
-static weir_status make_macro(weir_jinja_state *state, weir_jinja_value *out,
-                              const weir_jinja_node *node)
+static weir_status make_macro(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node
+)
 {
     weir_jinja_macro *macro = NULL;
     WEIR_TRY(weir_jinja_alloc(state->arena, &macro, sizeof *macro));
@@ -202,16 +219,18 @@ static weir_status make_macro(weir_jinja_state *state, weir_jinja_value *out,
 
 static weir_status run_call_block(weir_jinja_state *state, const weir_jinja_node *node)
 {
-    weir_jinja_value     callee, caller, text;
+    weir_jinja_value callee, caller, text;
     weir_jinja_arguments given;
     WEIR_TRY(weir_jinja_eval(state, &callee, node->left->left));
     WEIR_TRY(weir_jinja_eval_arguments(state, &given, node->left));
     WEIR_TRY(make_macro(state, &caller, node->right));
     weir_jinja_arguments arguments = given;
-    WEIR_TRY(weir_jinja_alloc(state->arena, &arguments.named,
-                              (given.n_named + 1) * sizeof *given.named));
-    WEIR_TRY(weir_jinja_alloc(state->arena, &arguments.names,
-                              (given.n_named + 1) * sizeof *given.names));
+    WEIR_TRY(
+        weir_jinja_alloc(state->arena, &arguments.named, (given.n_named + 1) * sizeof *given.named)
+    );
+    WEIR_TRY(
+        weir_jinja_alloc(state->arena, &arguments.names, (given.n_named + 1) * sizeof *given.names)
+    );
     for (size_t i = 0; i < given.n_named; i++) {
         arguments.named[i] = given.named[i];
         arguments.names[i] = given.names[i];
@@ -225,19 +244,22 @@ static weir_status run_call_block(weir_jinja_state *state, const weir_jinja_node
 
 /* The value of parameter `index`: by place, by name, by default; used[] marks the named arguments
  * that were taken. */
-static weir_status bind_parameter(weir_jinja_state *state, const weir_jinja_node *node,
-                                  size_t index, const weir_jinja_arguments *arguments, bool *used)
+static weir_status bind_parameter(
+    weir_jinja_state *state, const weir_jinja_node *node, size_t index,
+    const weir_jinja_arguments *arguments, bool *used
+)
 {
     weir_jinja_string *name = node->items.items[index]->name;
-    const size_t       first_default = node->items.count - node->named.count;
-    weir_jinja_value   v = weir_jinja_undefined(name->bytes);
-    bool               given = index < arguments->count;
+    const size_t first_default = node->items.count - node->named.count;
+    weir_jinja_value v = weir_jinja_undefined(name->bytes);
+    bool given = index < arguments->count;
     if (given) v = arguments->items[index];
     for (size_t i = 0; i < arguments->n_named; i++) {
         if (used[i] || !weir_jinja_string_same(arguments->names[i], name)) continue;
         if (given)
-            return weir_jinja_fail(state, "macro got multiple values for argument '%.60s'",
-                                   name->bytes);
+            return weir_jinja_fail(
+                state, "macro got multiple values for argument '%.60s'", name->bytes
+            );
         v = arguments->named[i];
         used[i] = given = true;
     }
@@ -247,8 +269,10 @@ static weir_status bind_parameter(weir_jinja_state *state, const weir_jinja_node
 }
 
 /* What no parameter took: caller, kwargs, varargs, or an error. */
-static weir_status bind_rest(weir_jinja_state *state, const weir_jinja_node *node,
-                             const weir_jinja_arguments *arguments, const bool *used)
+static weir_status bind_rest(
+    weir_jinja_state *state, const weir_jinja_node *node, const weir_jinja_arguments *arguments,
+    const bool *used
+)
 {
     weir_jinja_dict *kwargs = NULL;
     weir_jinja_list *varargs = NULL;
@@ -264,36 +288,43 @@ static weir_status bind_rest(weir_jinja_state *state, const weir_jinja_node *nod
         else if (node->operation & WEIR_JINJA_WANTS_KWARGS)
             WEIR_TRY(weir_jinja_dict_set(state->arena, kwargs, key, arguments->named[i]));
         else
-            return weir_jinja_fail(state, "macro '%.60s' takes no keyword argument '%.60s'",
-                                   node->name->bytes, key.as.string->bytes);
+            return weir_jinja_fail(
+                state, "macro '%.60s' takes no keyword argument '%.60s'", node->name->bytes,
+                key.as.string->bytes
+            );
     }
     for (size_t i = node->items.count; i < arguments->count; i++)
         WEIR_TRY(weir_jinja_list_add(state->arena, varargs, arguments->items[i]));
     if (varargs->count && !(node->operation & WEIR_JINJA_WANTS_VARARGS))
-        return weir_jinja_fail(state, "macro '%.60s' takes not more than %zu argument(s)",
-                               node->name->bytes, node->items.count);
+        return weir_jinja_fail(
+            state, "macro '%.60s' takes not more than %zu argument(s)", node->name->bytes,
+            node->items.count
+        );
     if (node->operation & WEIR_JINJA_WANTS_CALLER)
         WEIR_TRY(weir_jinja_scope_set(state, state->scope, "caller", caller));
     if (node->operation & WEIR_JINJA_WANTS_KWARGS)
-        WEIR_TRY(
-            weir_jinja_scope_set(state, state->scope, "kwargs",
-                                 (weir_jinja_value){ .kind = WEIR_JINJA_DICT, .as.dict = kwargs }));
+        WEIR_TRY(weir_jinja_scope_set(
+            state, state->scope, "kwargs",
+            (weir_jinja_value){ .kind = WEIR_JINJA_DICT, .as.dict = kwargs }
+        ));
     if (node->operation & WEIR_JINJA_WANTS_VARARGS)
         WEIR_TRY(weir_jinja_scope_set(
             state, state->scope, "varargs",
-            (weir_jinja_value){ .kind = WEIR_JINJA_TUPLE, .as.list = varargs }));
+            (weir_jinja_value){ .kind = WEIR_JINJA_TUPLE, .as.list = varargs }
+        ));
     return WEIR_OK;
 }
 
-weir_status weir_jinja_call_macro(weir_jinja_state *state, weir_jinja_value *out,
-                                  const weir_jinja_macro     *macro,
-                                  const weir_jinja_arguments *arguments)
+weir_status weir_jinja_call_macro(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_macro *macro,
+    const weir_jinja_arguments *arguments
+)
 {
     const weir_jinja_node *node = macro->node;
-    weir_jinja_scope      *scope = state->scope;
-    weir_jinja_builder     text = weir_jinja_builder_new(state->arena), *outer = state->out;
-    bool                  *used = NULL;
-    jump                   to = JUMP_NONE;
+    weir_jinja_scope *scope = state->scope;
+    weir_jinja_builder text = weir_jinja_builder_new(state->arena), *outer = state->out;
+    bool *used = NULL;
+    jump to = JUMP_NONE;
     WEIR_TRY(weir_jinja_alloc(state->arena, &used, arguments->n_named * sizeof *used));
     WEIR_TRY(weir_jinja_scope_new(state, &state->scope, macro->scope));
     for (size_t i = 0; i < node->items.count; i++)
@@ -342,8 +373,9 @@ static weir_status run_value(weir_jinja_state *state, const weir_jinja_node *nod
     weir_jinja_value v;
     if (node->kind == WEIR_JINJA_MACRO_OF) {
         WEIR_TRY(make_macro(state, &v, node));
-        return weir_jinja_dict_set(state->arena, &state->scope->names,
-                                   weir_jinja_from_string(node->name), v);
+        return weir_jinja_dict_set(
+            state->arena, &state->scope->names, weir_jinja_from_string(node->name), v
+        );
     }
     if (node->kind == WEIR_JINJA_DATA)
         return weir_jinja_add_string(state->out, node->value.as.string);

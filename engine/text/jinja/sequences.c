@@ -4,12 +4,12 @@
 #include "engine/text/jinja/lexer.h"
 #include "engine/text/jinja/state.h"
 
-typedef weir_jinja_state           S;
-typedef weir_jinja_value           V;
+typedef weir_jinja_state S;
+typedef weir_jinja_value V;
 typedef const weir_jinja_arguments A;
 
 #define BIND(names)                                                                                \
-    V        given_values[6] = { 0 };                                                              \
+    V given_values[6] = { 0 };                                                                     \
     unsigned given = 0;                                                                            \
     WEIR_TRY(weir_jinja_bind(s, "the filter", names, given_values, &given, a))
 #define GIVEN(i) (given >> (i) & 1)
@@ -29,11 +29,11 @@ static weir_status path(S *s, V *out, V item, V attribute, const V *fallback)
     if (attribute.kind != WEIR_JINJA_STRING) return weir_jinja_item(s, out, item, attribute);
     const weir_jinja_string *name = attribute.as.string;
     for (size_t at = 0; at <= name->size;) {
-        const char  *dot = at < name->size ? memchr(name->bytes + at, '.', name->size - at) : NULL;
+        const char *dot = at < name->size ? memchr(name->bytes + at, '.', name->size - at) : NULL;
         const size_t end = dot ? (size_t)(dot - name->bytes) : name->size;
-        V            key;
-        int64_t      number = 0;
-        bool         digits = end > at && end - at < 10;
+        V key;
+        int64_t number = 0;
+        bool digits = end > at && end - at < 10;
         for (size_t i = at; i < end && digits; i++) {
             digits = name->bytes[i] >= '0' && name->bytes[i] <= '9';
             number = number * 10 + (name->bytes[i] - '0');
@@ -80,20 +80,23 @@ static weir_status sort_keyed(S *s, keyed *items, keyed *spare, size_t n, bool r
     for (size_t k = 0; k < n; k++) {
         bool right = i == half;
         if (i < half && j < n)
-            WEIR_TRY(reverse ? before(s, &right, items[i].key, items[j].key)
-                             : before(s, &right, items[j].key, items[i].key));
+            WEIR_TRY(
+                reverse ? before(s, &right, items[i].key, items[j].key)
+                        : before(s, &right, items[j].key, items[i].key)
+            );
         spare[k] = right ? items[j++] : items[i++];
     }
     memcpy(items, spare, n * sizeof *items);
     return WEIR_OK;
 }
 
-static weir_status sort_list(S *s, V *out, weir_jinja_list *from, V attribute, bool ignore_case,
-                             bool reverse)
+static weir_status sort_list(
+    S *s, V *out, weir_jinja_list *from, V attribute, bool ignore_case, bool reverse
+)
 {
-    keyed           *items = NULL, *spare = NULL;
+    keyed *items = NULL, *spare = NULL;
     weir_jinja_list *list = NULL;
-    const size_t     n = from->count;
+    const size_t n = from->count;
     WEIR_TRY(weir_jinja_alloc(s->arena, &items, n * sizeof *items));
     WEIR_TRY(weir_jinja_alloc(s->arena, &spare, n * sizeof *spare));
     WEIR_TRY(weir_jinja_list_new(s->arena, &list, n));
@@ -117,9 +120,10 @@ static weir_status filter_sort(S *s, V *out, V v, A *a)
     if (GIVEN(2) && given_values[2].kind == WEIR_JINJA_STRING &&
         memchr(given_values[2].as.string->bytes, ',', given_values[2].as.string->size))
         return weir_jinja_fail(s, "sort by several attributes is not supported");
-    return sort_list(s, out, items, given_values[2],
-                     !(GIVEN(1) && weir_jinja_truth(given_values[1])),
-                     GIVEN(0) && weir_jinja_truth(given_values[0]));
+    return sort_list(
+        s, out, items, given_values[2], !(GIVEN(1) && weir_jinja_truth(given_values[1])),
+        GIVEN(0) && weir_jinja_truth(given_values[0])
+    );
 }
 
 static weir_status filter_dictsort(S *s, V *out, V v, A *a)
@@ -132,9 +136,11 @@ static weir_status filter_dictsort(S *s, V *out, V v, A *a)
     if (v.kind != WEIR_JINJA_DICT)
         return weir_jinja_fail(s, "'%s' object has no attribute 'items'", weir_jinja_type_name(v));
     WEIR_TRY(weir_jinja_dict_list(s, &pairs, v.as.dict, 'i'));
-    return sort_list(s, out, pairs.as.list, weir_jinja_int(by_value),
-                     !(GIVEN(0) && weir_jinja_truth(given_values[0])),
-                     GIVEN(2) && weir_jinja_truth(given_values[2]));
+    return sort_list(
+        s, out, pairs.as.list, weir_jinja_int(by_value),
+        !(GIVEN(0) && weir_jinja_truth(given_values[0])),
+        GIVEN(2) && weir_jinja_truth(given_values[2])
+    );
 }
 
 static weir_status filter_unique(S *s, V *out, V v, A *a)
@@ -164,7 +170,7 @@ static weir_status extreme(S *s, V *out, V v, A *a, bool greatest)
 {
     BIND("case_sensitive attribute");
     weir_jinja_list *items = NULL;
-    V                best = weir_jinja_none(), key;
+    V best = weir_jinja_none(), key;
     WEIR_TRY(weir_jinja_items(s, &items, v));
     *out = weir_jinja_undefined("the first of no items");
     for (size_t i = 0; i < items->count; i++) {
@@ -186,7 +192,7 @@ static weir_status filter_sum(S *s, V *out, V v, A *a)
 {
     BIND("attribute start");
     weir_jinja_list *items = NULL;
-    V                item;
+    V item;
     WEIR_TRY(weir_jinja_items(s, &items, v));
     *out = GIVEN(1) ? given_values[1] : weir_jinja_int(0);
     for (size_t i = 0; i < items->count; i++) {
@@ -212,7 +218,7 @@ static weir_status filter_length(S *s, V *out, V v, A *a)
 static weir_status filter_list(S *s, V *out, V v, A *a)
 {
     (void)a;
-    const V          all[3] = { weir_jinja_none(), weir_jinja_none(), weir_jinja_none() };
+    const V all[3] = { weir_jinja_none(), weir_jinja_none(), weir_jinja_none() };
     weir_jinja_list *items = NULL;
     WEIR_TRY(weir_jinja_items(s, &items, v));
     return weir_jinja_slice(s, out, from_list(WEIR_JINJA_LIST, items), all);
@@ -236,9 +242,9 @@ static weir_status filter_items(S *s, V *out, V v, A *a)
 static weir_status filter_join(S *s, V *out, V v, A *a)
 {
     BIND("d attribute");
-    weir_jinja_list   *items = NULL;
+    weir_jinja_list *items = NULL;
     weir_jinja_builder text = weir_jinja_builder_new(s->arena);
-    V                  separator = weir_jinja_undefined(NULL), item;
+    V separator = weir_jinja_undefined(NULL), item;
     if (GIVEN(0)) WEIR_TRY(weir_jinja_to_string(s, &separator, given_values[0]));
     WEIR_TRY(weir_jinja_items(s, &items, v));
     for (size_t i = 0; i < items->count; i++) {
@@ -274,7 +280,7 @@ static weir_status filter_last(S *s, V *out, V v, A *a)
 static weir_status filter_reverse(S *s, V *out, V v, A *a)
 {
     (void)a;
-    const V          backwards[3] = { weir_jinja_none(), weir_jinja_none(), weir_jinja_int(-1) };
+    const V backwards[3] = { weir_jinja_none(), weir_jinja_none(), weir_jinja_int(-1) };
     weir_jinja_list *items = NULL;
     if (v.kind == WEIR_JINJA_STRING) return weir_jinja_slice(s, out, v, backwards);
     WEIR_TRY(weir_jinja_items(s, &items, v));
@@ -289,7 +295,7 @@ static weir_status rows(S *s, V *out, V v, A *a, bool columns)
 {
     BIND("size fill_with");
     weir_jinja_list *items = NULL, *list = NULL;
-    const bool       fill = GIVEN(1) && given_values[1].kind != WEIR_JINJA_NONE;
+    const bool fill = GIVEN(1) && given_values[1].kind != WEIR_JINJA_NONE;
     if (!GIVEN(0) || !weir_jinja_is_integer(given_values[0]) ||
         weir_jinja_as_int(given_values[0]) < 1 || weir_jinja_as_int(given_values[0]) > 100000)
         return weir_jinja_fail(s, "batch and slice want a number of 1 to 100000");
@@ -300,7 +306,7 @@ static weir_status rows(S *s, V *out, V v, A *a, bool columns)
                  least = columns ? items->count / n : n, longer = columns ? items->count % n : 0;
     for (size_t i = 0, at = 0; i < parts; i++) {
         weir_jinja_list *row = NULL;
-        size_t           size = least + (i < longer);
+        size_t size = least + (i < longer);
         WEIR_TRY(weir_jinja_step(s, size * sizeof v));
         WEIR_TRY(weir_jinja_list_new(s->arena, &row, size));
         for (; row->count < size && at < items->count; at++)
@@ -323,7 +329,7 @@ static weir_status filter_slice(S *s, V *out, V v, A *a) { return rows(s, out, v
 static A rest_of(A *a, size_t from)
 {
     const size_t skip = from < a->count ? from : a->count;
-    V           *rest = skip ? a->items + skip : a->items;
+    V *rest = skip ? a->items + skip : a->items;
     return (weir_jinja_arguments){ .items = rest,
                                    .count = a->count - skip,
                                    .names = a->names,
@@ -336,7 +342,7 @@ static A rest_of(A *a, size_t from)
 static weir_status choose(S *s, V *out, V v, A *a, bool by_attribute, bool wanted)
 {
     weir_jinja_list *items = NULL, *list = NULL;
-    const size_t     test_at = by_attribute;
+    const size_t test_at = by_attribute;
     if (by_attribute && a->count == 0)
         return weir_jinja_fail(s, "an attribute to choose by is missing");
     if (a->count > test_at && a->items[test_at].kind != WEIR_JINJA_STRING)
@@ -346,7 +352,7 @@ static weir_status choose(S *s, V *out, V v, A *a, bool by_attribute, bool wante
     if (v.kind != WEIR_JINJA_UNDEFINED && weir_jinja_truth(v))
         WEIR_TRY(weir_jinja_items(s, &items, v)); /* None gives nothing */
     for (size_t i = 0; items && i < items->count; i++) {
-        V    subject = items->items[i];
+        V subject = items->items[i];
         bool holds = false;
         WEIR_TRY(weir_jinja_step(s, 0));
         if (by_attribute) WEIR_TRY(path(s, &subject, subject, a->items[0], NULL));
@@ -378,8 +384,8 @@ static weir_status filter_rejectattr(S *s, V *out, V v, A *a)
 
 static weir_status filter_map(S *s, V *out, V v, A *a)
 {
-    weir_jinja_list           *items = NULL, *list = NULL;
-    const V                   *attribute = NULL, *fallback = NULL;
+    weir_jinja_list *items = NULL, *list = NULL;
+    const V *attribute = NULL, *fallback = NULL;
     const weir_jinja_arguments rest = rest_of(a, 1);
     for (size_t i = 0; i < a->n_named && a->count == 0; i++) {
         if (weir_jinja_string_is(a->names[i], "attribute"))
@@ -401,7 +407,8 @@ static weir_status filter_map(S *s, V *out, V v, A *a)
             WEIR_TRY(path(s, &mapped, items->items[i], *attribute, fallback));
         else
             WEIR_TRY(
-                weir_jinja_apply_filter(s, &mapped, a->items[0].as.string, items->items[i], &rest));
+                weir_jinja_apply_filter(s, &mapped, a->items[0].as.string, items->items[i], &rest)
+            );
         WEIR_TRY(weir_jinja_list_add(s->arena, list, mapped));
     }
     *out = from_list(WEIR_JINJA_GENERATOR, list);

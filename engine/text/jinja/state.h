@@ -9,17 +9,17 @@
 
 typedef struct weir_jinja_scope {
     struct weir_jinja_scope *parent;
-    weir_jinja_dict          names;
+    weir_jinja_dict names;
 } weir_jinja_scope;
 
 typedef struct weir_jinja_state {
-    weir_jinja_arena   *arena;
-    weir_error         *error;
-    weir_jinja_scope   *scope;
+    weir_jinja_arena *arena;
+    weir_error *error;
+    weir_jinja_scope *scope;
     weir_jinja_builder *out;
-    int64_t             steps_left;
-    int                 depth, line;
-    int64_t             now; /* seconds since 1970, for strftime_now */
+    int64_t steps_left;
+    int depth, line;
+    int64_t now; /* seconds since 1970, for strftime_now */
 } weir_jinja_state;
 
 struct weir_jinja_macro {
@@ -30,19 +30,19 @@ struct weir_jinja_macro {
 /* A loop in progress. Items pass the loop's test only when somebody looks at them. */
 struct weir_jinja_loop {
     const weir_jinja_node *node;
-    weir_jinja_scope      *outer, *turn; /* turn: the scope of the last one, to be used again */
-    weir_jinja_list       *source, *passed;
-    size_t                 cursor, index; /* next of `source`; index0 */
-    int                    depth; /* 0: not inside of the same recursive loop */
+    weir_jinja_scope *outer, *turn; /* turn: the scope of the last one, to be used again */
+    weir_jinja_list *source, *passed;
+    size_t cursor, index; /* next of `source`; index0 */
+    int depth; /* 0: not inside of the same recursive loop */
     weir_jinja_value changed; /* arguments of the last loop.changed(); undefined: never called */
 };
 
 typedef struct weir_jinja_arguments {
-    weir_jinja_value   *items;
-    size_t              count;
+    weir_jinja_value *items;
+    size_t count;
     weir_jinja_string **names; /* of `named` */
-    weir_jinja_value   *named;
-    size_t              n_named;
+    weir_jinja_value *named;
+    size_t n_named;
 } weir_jinja_arguments;
 
 /* EINVAL with the line of the template that is being run. */
@@ -68,128 +68,150 @@ static inline weir_status weir_jinja_work(weir_jinja_state *state, size_t n, wei
 WEIR_MUST_CHECK weir_status weir_jinja_look(weir_jinja_state *state, weir_jinja_value key);
 /* Around every recursion; EFULL when it is too deep. */
 WEIR_MUST_CHECK weir_status weir_jinja_enter(weir_jinja_state *state);
-static inline void          weir_jinja_leave(weir_jinja_state *state) { state->depth--; }
+static inline void weir_jinja_leave(weir_jinja_state *state) { state->depth--; }
 
 /* eval.c, run.c: expressions and statements. */
-WEIR_MUST_CHECK weir_status weir_jinja_eval(weir_jinja_state *state, weir_jinja_value *out,
-                                            const weir_jinja_node *node);
-WEIR_MUST_CHECK weir_status weir_jinja_eval_arguments(weir_jinja_state      *state,
-                                                      weir_jinja_arguments  *out,
-                                                      const weir_jinja_node *call);
+WEIR_MUST_CHECK weir_status
+weir_jinja_eval(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node);
+WEIR_MUST_CHECK weir_status weir_jinja_eval_arguments(
+    weir_jinja_state *state, weir_jinja_arguments *out, const weir_jinja_node *call
+);
 WEIR_MUST_CHECK weir_status weir_jinja_run(weir_jinja_state *state, const weir_jinja_nodes *body);
-WEIR_MUST_CHECK weir_status weir_jinja_scope_new(weir_jinja_state *state, weir_jinja_scope **out,
-                                                 weir_jinja_scope *parent);
-WEIR_MUST_CHECK weir_status weir_jinja_scope_set(weir_jinja_state *state, weir_jinja_scope *scope,
-                                                 const char *name, weir_jinja_value value);
+WEIR_MUST_CHECK weir_status
+weir_jinja_scope_new(weir_jinja_state *state, weir_jinja_scope **out, weir_jinja_scope *parent);
+WEIR_MUST_CHECK weir_status weir_jinja_scope_set(
+    weir_jinja_state *state, weir_jinja_scope *scope, const char *name, weir_jinja_value value
+);
 /* Items of `loop` that passed its test are at least `count` afterwards, or there are no more. */
-WEIR_MUST_CHECK weir_status weir_jinja_loop_fill(weir_jinja_state *state, weir_jinja_loop *loop,
-                                                 size_t count);
-WEIR_MUST_CHECK weir_status weir_jinja_loop_run(weir_jinja_state      *state,
-                                                const weir_jinja_node *node, weir_jinja_value items,
-                                                weir_jinja_scope *outer, int depth);
-WEIR_MUST_CHECK weir_status weir_jinja_call_macro(weir_jinja_state *state, weir_jinja_value *out,
-                                                  const weir_jinja_macro     *macro,
-                                                  const weir_jinja_arguments *arguments);
+WEIR_MUST_CHECK weir_status
+weir_jinja_loop_fill(weir_jinja_state *state, weir_jinja_loop *loop, size_t count);
+WEIR_MUST_CHECK weir_status weir_jinja_loop_run(
+    weir_jinja_state *state, const weir_jinja_node *node, weir_jinja_value items,
+    weir_jinja_scope *outer, int depth
+);
+WEIR_MUST_CHECK weir_status weir_jinja_call_macro(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_macro *macro,
+    const weir_jinja_arguments *arguments
+);
 
 /* operators.c */
-WEIR_MUST_CHECK weir_status weir_jinja_binary(weir_jinja_state *state, weir_jinja_value *out,
-                                              int operation, weir_jinja_value a,
-                                              weir_jinja_value b);
-WEIR_MUST_CHECK weir_status weir_jinja_unary(weir_jinja_state *state, weir_jinja_value *out,
-                                             int operation, weir_jinja_value v);
+WEIR_MUST_CHECK weir_status weir_jinja_binary(
+    weir_jinja_state *state, weir_jinja_value *out, int operation, weir_jinja_value a,
+    weir_jinja_value b
+);
+WEIR_MUST_CHECK weir_status
+weir_jinja_unary(weir_jinja_state *state, weir_jinja_value *out, int operation, weir_jinja_value v);
 /* operation: == != < <= > >= as WEIR_JINJA_OP, 'i' for in, 'n' for not in. */
-WEIR_MUST_CHECK weir_status weir_jinja_relation(weir_jinja_state *state, bool *out, int operation,
-                                                weir_jinja_value a, weir_jinja_value b);
+WEIR_MUST_CHECK weir_status weir_jinja_relation(
+    weir_jinja_state *state, bool *out, int operation, weir_jinja_value a, weir_jinja_value b
+);
 /* & < > ' " as entities; text that is markup stays as it is. The result is markup. */
-WEIR_MUST_CHECK weir_status weir_jinja_escape(weir_jinja_state *state, weir_jinja_value *out,
-                                              weir_jinja_value v);
+WEIR_MUST_CHECK weir_status
+weir_jinja_escape(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v);
 
 /* access.c: what a.b, a[b], a[b:c] and loops over a mean. */
-WEIR_MUST_CHECK weir_status weir_jinja_attribute(weir_jinja_state *state, weir_jinja_value *out,
-                                                 weir_jinja_value v, weir_jinja_string *name);
-WEIR_MUST_CHECK weir_status weir_jinja_item(weir_jinja_state *state, weir_jinja_value *out,
-                                            weir_jinja_value v, weir_jinja_value key);
-WEIR_MUST_CHECK weir_status weir_jinja_slice(weir_jinja_state *state, weir_jinja_value *out,
-                                             weir_jinja_value v, const weir_jinja_value bounds[3]);
+WEIR_MUST_CHECK weir_status weir_jinja_attribute(
+    weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v, weir_jinja_string *name
+);
+WEIR_MUST_CHECK weir_status weir_jinja_item(
+    weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v, weir_jinja_value key
+);
+WEIR_MUST_CHECK weir_status weir_jinja_slice(
+    weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v,
+    const weir_jinja_value bounds[3]
+);
 /* The items as a list that may be the value itself (read only); a generator is used up. */
-WEIR_MUST_CHECK weir_status weir_jinja_items(weir_jinja_state *state, weir_jinja_list **out,
-                                             weir_jinja_value v);
-bool                        weir_jinja_iterable(weir_jinja_value v);
-WEIR_MUST_CHECK weir_status weir_jinja_length(weir_jinja_state *state, size_t *out,
-                                              weir_jinja_value v);
+WEIR_MUST_CHECK weir_status
+weir_jinja_items(weir_jinja_state *state, weir_jinja_list **out, weir_jinja_value v);
+bool weir_jinja_iterable(weir_jinja_value v);
+WEIR_MUST_CHECK weir_status
+weir_jinja_length(weir_jinja_state *state, size_t *out, weir_jinja_value v);
 
 /* call.c: functions and anything else that is called. */
-WEIR_MUST_CHECK weir_status weir_jinja_call(weir_jinja_state *state, weir_jinja_value *out,
-                                            weir_jinja_value            callee,
-                                            const weir_jinja_arguments *arguments);
-WEIR_MUST_CHECK weir_status weir_jinja_define_functions(weir_jinja_state *state,
-                                                        weir_jinja_scope *scope);
+WEIR_MUST_CHECK weir_status weir_jinja_call(
+    weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value callee,
+    const weir_jinja_arguments *arguments
+);
+WEIR_MUST_CHECK weir_status
+weir_jinja_define_functions(weir_jinja_state *state, weir_jinja_scope *scope);
 /* Arguments by place or name: `names` is "a b c", values[i] is left as it is when not given; *given
  * has a bit for each that was. */
-WEIR_MUST_CHECK weir_status weir_jinja_bind(weir_jinja_state *state, const char *what,
-                                            const char *names, weir_jinja_value *values,
-                                            unsigned *given, const weir_jinja_arguments *arguments);
+WEIR_MUST_CHECK weir_status weir_jinja_bind(
+    weir_jinja_state *state, const char *what, const char *names, weir_jinja_value *values,
+    unsigned *given, const weir_jinja_arguments *arguments
+);
 
 /* methods.c */
-int                         weir_jinja_method_find(weir_jinja_value         receiver,
-                                                   const weir_jinja_string *name); /* -1: the type has no such method */
-WEIR_MUST_CHECK weir_status weir_jinja_call_method(weir_jinja_state *state, weir_jinja_value *out,
-                                                   const weir_jinja_bound     *bound,
-                                                   const weir_jinja_arguments *arguments);
+/* -1: the type has no such method */
+int weir_jinja_method_find(weir_jinja_value receiver, const weir_jinja_string *name);
+WEIR_MUST_CHECK weir_status weir_jinja_call_method(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_bound *bound,
+    const weir_jinja_arguments *arguments
+);
 
 /* Byte offset of the last `needle` that ends before byte `end`; SIZE_MAX: none. */
-WEIR_MUST_CHECK weir_status weir_jinja_find_last(weir_jinja_state *state, size_t *out,
-                                                 const weir_jinja_string *string, size_t end,
-                                                 const weir_jinja_string *needle);
+WEIR_MUST_CHECK weir_status weir_jinja_find_last(
+    weir_jinja_state *state, size_t *out, const weir_jinja_string *string, size_t end,
+    const weir_jinja_string *needle
+);
 /* Cuts code points of `set` (NULL: white space) off the ends. */
-WEIR_MUST_CHECK weir_status weir_jinja_strip(weir_jinja_state *state, weir_jinja_value *out,
-                                             const weir_jinja_string *string,
-                                             const weir_jinja_string *set, bool left, bool right);
+WEIR_MUST_CHECK weir_status weir_jinja_strip(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *string,
+    const weir_jinja_string *set, bool left, bool right
+);
 /* str.replace; limit < 0: all. */
-WEIR_MUST_CHECK weir_status weir_jinja_replace(weir_jinja_state *state, weir_jinja_value *out,
-                                               const weir_jinja_string *string,
-                                               const weir_jinja_string *old,
-                                               const weir_jinja_string *new_text, int64_t limit);
+WEIR_MUST_CHECK weir_status weir_jinja_replace(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *string,
+    const weir_jinja_string *old, const weir_jinja_string *new_text, int64_t limit
+);
 /* what: 'k' keys, 'v' values, 'i' items; a list. */
-WEIR_MUST_CHECK weir_status weir_jinja_dict_list(weir_jinja_state *state, weir_jinja_value *out,
-                                                 const weir_jinja_dict *dict, char what);
+WEIR_MUST_CHECK weir_status weir_jinja_dict_list(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_dict *dict, char what
+);
 
 /* filters.c, sequences.c, tests.c */
-typedef weir_status (*weir_jinja_filter)(weir_jinja_state *state, weir_jinja_value *out,
-                                         weir_jinja_value v, const weir_jinja_arguments *arguments);
+typedef weir_status (*weir_jinja_filter)(
+    weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v,
+    const weir_jinja_arguments *arguments
+);
 typedef struct weir_jinja_filter_entry {
-    const char       *name;
+    const char *name;
     weir_jinja_filter filter;
 } weir_jinja_filter_entry;
 extern const weir_jinja_filter_entry weir_jinja_text_filters[],
     weir_jinja_sequence_filters[]; /* end with a NULL name */
-WEIR_MUST_CHECK weir_status weir_jinja_apply_filter(weir_jinja_state *state, weir_jinja_value *out,
-                                                    const weir_jinja_string    *name,
-                                                    weir_jinja_value            v,
-                                                    const weir_jinja_arguments *arguments);
-WEIR_MUST_CHECK weir_status weir_jinja_apply_test(weir_jinja_state *state, bool *out,
-                                                  const weir_jinja_string *name, weir_jinja_value v,
-                                                  const weir_jinja_arguments *arguments);
+WEIR_MUST_CHECK weir_status weir_jinja_apply_filter(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *name,
+    weir_jinja_value v, const weir_jinja_arguments *arguments
+);
+WEIR_MUST_CHECK weir_status weir_jinja_apply_test(
+    weir_jinja_state *state, bool *out, const weir_jinja_string *name, weir_jinja_value v,
+    const weir_jinja_arguments *arguments
+);
 
 /* print.c: str() and repr() of Python, and JSON. */
 typedef struct weir_jinja_json_style {
-    bool        ascii, sorted;
+    bool ascii, sorted;
     const char *indent; /* NULL: one line; else the text of one level */
     const char *item, *key; /* separators */
 } weir_jinja_json_style;
-WEIR_MUST_CHECK weir_status weir_jinja_print(weir_jinja_state *state, weir_jinja_builder *out,
-                                             weir_jinja_value v);
-WEIR_MUST_CHECK weir_status weir_jinja_repr(weir_jinja_state *state, weir_jinja_builder *out,
-                                            weir_jinja_value v);
-WEIR_MUST_CHECK weir_status weir_jinja_json(weir_jinja_state *state, weir_jinja_builder *out,
-                                            weir_jinja_value v, const weir_jinja_json_style *style);
+WEIR_MUST_CHECK weir_status
+weir_jinja_print(weir_jinja_state *state, weir_jinja_builder *out, weir_jinja_value v);
+WEIR_MUST_CHECK weir_status
+weir_jinja_repr(weir_jinja_state *state, weir_jinja_builder *out, weir_jinja_value v);
+WEIR_MUST_CHECK weir_status weir_jinja_json(
+    weir_jinja_state *state, weir_jinja_builder *out, weir_jinja_value v,
+    const weir_jinja_json_style *style
+);
 /* str(v) as a string; a string is itself. */
-WEIR_MUST_CHECK weir_status weir_jinja_to_string(weir_jinja_state *state, weir_jinja_value *out,
-                                                 weir_jinja_value v);
+WEIR_MUST_CHECK weir_status
+weir_jinja_to_string(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v);
 
 /* format.c: "..." % v. */
-WEIR_MUST_CHECK weir_status weir_jinja_format(weir_jinja_state *state, weir_jinja_value *out,
-                                              const weir_jinja_string *format, weir_jinja_value v);
+WEIR_MUST_CHECK weir_status weir_jinja_format(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *format,
+    weir_jinja_value v
+);
 /* repr() of a float; `out` has room for 32 bytes. */
 void weir_jinja_float_text(char out[32], double value);
 
@@ -202,9 +224,10 @@ typedef enum weir_jinja_case {
     WEIR_JINJA_CAPITALIZE,
     WEIR_JINJA_WORDS
 } weir_jinja_case;
-WEIR_MUST_CHECK weir_status weir_jinja_change_case(weir_jinja_state *state, weir_jinja_value *out,
-                                                   const weir_jinja_string *string,
-                                                   weir_jinja_case          letters);
-bool                        weir_jinja_printable(uint32_t code); /* str.isprintable */
-bool                        weir_jinja_is_letter(uint32_t code);
-bool                        weir_jinja_is_digit(uint32_t code);
+WEIR_MUST_CHECK weir_status weir_jinja_change_case(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *string,
+    weir_jinja_case letters
+);
+bool weir_jinja_printable(uint32_t code); /* str.isprintable */
+bool weir_jinja_is_letter(uint32_t code);
+bool weir_jinja_is_digit(uint32_t code);

@@ -7,8 +7,10 @@
 
 enum { BUILDER_LIMIT = 64 << 20 };
 
-weir_status weir_jinja_string_view(weir_jinja_arena *arena, weir_jinja_value *out,
-                                   const char *bytes, size_t size, weir_jinja_origin origin)
+weir_status weir_jinja_string_view(
+    weir_jinja_arena *arena, weir_jinja_value *out, const char *bytes, size_t size,
+    weir_jinja_origin origin
+)
 {
     weir_jinja_string *string = NULL;
     WEIR_TRY(weir_jinja_alloc(arena, &string, sizeof *string));
@@ -18,8 +20,10 @@ weir_status weir_jinja_string_view(weir_jinja_arena *arena, weir_jinja_value *ou
     return WEIR_OK;
 }
 
-weir_status weir_jinja_string_copy(weir_jinja_arena *arena, weir_jinja_value *out,
-                                   const char *bytes, size_t size, weir_jinja_origin origin)
+weir_status weir_jinja_string_copy(
+    weir_jinja_arena *arena, weir_jinja_value *out, const char *bytes, size_t size,
+    weir_jinja_origin origin
+)
 {
     char *copy = NULL;
     WEIR_TRY(weir_jinja_alloc(arena, &copy, size + 1));
@@ -27,8 +31,10 @@ weir_status weir_jinja_string_copy(weir_jinja_arena *arena, weir_jinja_value *ou
     return weir_jinja_string_view(arena, out, copy, size, origin);
 }
 
-weir_status weir_jinja_substring(weir_jinja_arena *arena, weir_jinja_value *out,
-                                 const weir_jinja_string *string, size_t begin, size_t size)
+weir_status weir_jinja_substring(
+    weir_jinja_arena *arena, weir_jinja_value *out, const weir_jinja_string *string, size_t begin,
+    size_t size
+)
 {
     weir_jinja_string *part = NULL;
     WEIR_TRY(weir_jinja_alloc(arena, &part, sizeof *part));
@@ -44,7 +50,7 @@ weir_status weir_jinja_substring(weir_jinja_arena *arena, weir_jinja_value *out,
 size_t weir_jinja_string_count(weir_jinja_string *string)
 {
     if (string->count != SIZE_MAX) return string->count;
-    size_t        count = 0;
+    size_t count = 0;
     unsigned char all = 0;
     for (size_t i = 0; i < string->size; i++) all |= (unsigned char)string->bytes[i];
     if (all < 0x80)
@@ -79,8 +85,9 @@ bool weir_jinja_string_same(const weir_jinja_string *a, const weir_jinja_string 
     return a->size == b->size && (a->size == 0 || memcmp(a->bytes, b->bytes, a->size) == 0);
 }
 
-size_t weir_jinja_find(const weir_jinja_string *string, size_t begin,
-                       const weir_jinja_string *needle)
+size_t weir_jinja_find(
+    const weir_jinja_string *string, size_t begin, const weir_jinja_string *needle
+)
 {
     if (begin > string->size) return SIZE_MAX;
     if (needle->size == 0) return begin;
@@ -117,7 +124,7 @@ uint32_t weir_jinja_decode(const char *bytes, size_t n, size_t *size)
     *size = 1;
     if (b[0] < 0xc2 || b[0] > 0xf4) return b[0];
     const size_t want = b[0] < 0xe0 ? 2 : b[0] < 0xf0 ? 3 : 4;
-    uint32_t     code = b[0] & (0x7fu >> want);
+    uint32_t code = b[0] & (0x7fu >> want);
     if (want > n) return b[0];
     for (size_t i = 1; i < want; i++) {
         if ((b[i] & 0xc0) != 0x80) return b[0];
@@ -165,13 +172,15 @@ weir_jinja_builder weir_jinja_builder_new(weir_jinja_arena *arena)
     return (weir_jinja_builder){ .arena = arena, .limit = BUILDER_LIMIT };
 }
 
-weir_status weir_jinja_add(weir_jinja_builder *builder, const char *bytes, size_t size,
-                           weir_jinja_origin origin)
+weir_status weir_jinja_add(
+    weir_jinja_builder *builder, const char *bytes, size_t size, weir_jinja_origin origin
+)
 {
     if (size == 0) return WEIR_OK;
     if (size > builder->limit || builder->size > builder->limit - size) return WEIR_EFULL;
-    WEIR_TRY(weir_jinja_grow(builder->arena, &builder->bytes, &builder->capacity, builder->size,
-                             size, 1));
+    WEIR_TRY(
+        weir_jinja_grow(builder->arena, &builder->bytes, &builder->capacity, builder->size, size, 1)
+    );
     memcpy(builder->bytes + builder->size, bytes, size);
     builder->size += size;
     weir_jinja_span *last = builder->n_spans ? &builder->spans[builder->n_spans - 1] : NULL;
@@ -179,28 +188,33 @@ weir_status weir_jinja_add(weir_jinja_builder *builder, const char *bytes, size_
         last->end = builder->size;
         return WEIR_OK;
     }
-    WEIR_TRY(weir_jinja_grow(builder->arena, &builder->spans, &builder->span_capacity,
-                             builder->n_spans, 1, sizeof *builder->spans));
+    WEIR_TRY(weir_jinja_grow(
+        builder->arena, &builder->spans, &builder->span_capacity, builder->n_spans, 1,
+        sizeof *builder->spans
+    ));
     builder->spans[builder->n_spans++] =
         (weir_jinja_span){ .end = builder->size, .origin = origin };
     return WEIR_OK;
 }
 
-weir_status weir_jinja_add_text(weir_jinja_builder *builder, const char *text,
-                                weir_jinja_origin origin)
+weir_status weir_jinja_add_text(
+    weir_jinja_builder *builder, const char *text, weir_jinja_origin origin
+)
 {
     return weir_jinja_add(builder, text, strlen(text), origin);
 }
 
-weir_status weir_jinja_add_code(weir_jinja_builder *builder, uint32_t code,
-                                weir_jinja_origin origin)
+weir_status weir_jinja_add_code(
+    weir_jinja_builder *builder, uint32_t code, weir_jinja_origin origin
+)
 {
     char bytes[4];
     return weir_jinja_add(builder, bytes, weir_jinja_encode(bytes, code), origin);
 }
 
-weir_status weir_jinja_add_part(weir_jinja_builder *builder, const weir_jinja_string *string,
-                                size_t begin, size_t size)
+weir_status weir_jinja_add_part(
+    weir_jinja_builder *builder, const weir_jinja_string *string, size_t begin, size_t size
+)
 {
     for (size_t at = begin, end = 0; at < begin + size; at = end) {
         const weir_jinja_origin origin = weir_jinja_string_origin(string, at, &end);
@@ -219,8 +233,9 @@ weir_status weir_jinja_builder_finish(weir_jinja_builder *builder, weir_jinja_va
 {
     const weir_jinja_origin origin =
         builder->n_spans ? builder->spans[0].origin : WEIR_JINJA_TEMPLATE;
-    WEIR_TRY(weir_jinja_string_view(builder->arena, out, builder->bytes ? builder->bytes : "",
-                                    builder->size, origin));
+    WEIR_TRY(weir_jinja_string_view(
+        builder->arena, out, builder->bytes ? builder->bytes : "", builder->size, origin
+    ));
     if (builder->n_spans > 1) {
         out->as.string->spans = builder->spans;
         out->as.string->n_spans = builder->n_spans;

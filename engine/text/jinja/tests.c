@@ -8,12 +8,12 @@
 static int kind_test(const weir_jinja_string *name, weir_jinja_value v)
 {
     const weir_jinja_kind kind = v.kind;
-    const bool            sequence = kind == WEIR_JINJA_STRING || kind == WEIR_JINJA_LIST ||
+    const bool sequence = kind == WEIR_JINJA_STRING || kind == WEIR_JINJA_LIST ||
                           kind == WEIR_JINJA_TUPLE || kind == WEIR_JINJA_DICT ||
                           kind == WEIR_JINJA_UNDEFINED;
     const struct {
         const char *name;
-        bool        holds;
+        bool holds;
     } tests[] = {
         { "defined", kind != WEIR_JINJA_UNDEFINED },
         { "undefined", kind == WEIR_JINJA_UNDEFINED },
@@ -42,7 +42,7 @@ static int relation_of(const weir_jinja_string *name)
 {
     static const struct {
         const char *names[4];
-        int         operation;
+        int operation;
     } relations[] = {
         { { "eq", "equalto", "==", NULL }, WEIR_JINJA_OP('=', '=') },
         { { "ne", "!=", NULL }, WEIR_JINJA_OP('!', '=') },
@@ -81,8 +81,9 @@ static bool same_object(weir_jinja_value a, weir_jinja_value b)
     return false;
 }
 
-static weir_status divides(weir_jinja_state *state, bool *out, weir_jinja_value v, int64_t by,
-                           int64_t rest)
+static weir_status divides(
+    weir_jinja_state *state, bool *out, weir_jinja_value v, int64_t by, int64_t rest
+)
 {
     weir_jinja_value left;
     WEIR_TRY(weir_jinja_binary(state, &left, '%', v, weir_jinja_int(by)));
@@ -91,24 +92,28 @@ static weir_status divides(weir_jinja_state *state, bool *out, weir_jinja_value 
 }
 
 /* str.islower, str.isupper: some letter has a case and none has the other. */
-static weir_status has_case(weir_jinja_state *state, bool *out, weir_jinja_value v,
-                            weir_jinja_case letters)
+static weir_status has_case(
+    weir_jinja_state *state, bool *out, weir_jinja_value v, weir_jinja_case letters
+)
 {
     weir_jinja_value same, other;
     WEIR_TRY(weir_jinja_to_string(state, &v, v));
     WEIR_TRY(weir_jinja_change_case(state, &same, v.as.string, letters));
-    WEIR_TRY(
-        weir_jinja_change_case(state, &other, v.as.string,
-                               letters == WEIR_JINJA_LOWER ? WEIR_JINJA_UPPER : WEIR_JINJA_LOWER));
+    WEIR_TRY(weir_jinja_change_case(
+        state, &other, v.as.string,
+        letters == WEIR_JINJA_LOWER ? WEIR_JINJA_UPPER : WEIR_JINJA_LOWER
+    ));
     *out = weir_jinja_string_same(same.as.string, v.as.string) &&
            !weir_jinja_string_same(other.as.string, v.as.string);
     return WEIR_OK;
 }
 
-weir_status weir_jinja_apply_test(weir_jinja_state *state, bool *out, const weir_jinja_string *name,
-                                  weir_jinja_value v, const weir_jinja_arguments *arguments)
+weir_status weir_jinja_apply_test(
+    weir_jinja_state *state, bool *out, const weir_jinja_string *name, weir_jinja_value v,
+    const weir_jinja_arguments *arguments
+)
 {
-    const int  kind = kind_test(name, v), relation = relation_of(name);
+    const int kind = kind_test(name, v), relation = relation_of(name);
     const bool one = arguments->count == 1 && arguments->n_named == 0;
     if (kind >= 0 && arguments->count + arguments->n_named == 0) {
         *out = kind != 0;
@@ -126,7 +131,8 @@ weir_status weir_jinja_apply_test(weir_jinja_state *state, bool *out, const weir
         *out = same_object(v, arguments->items[0]);
         return WEIR_OK;
     }
-    return weir_jinja_fail(state, "no test '%.*s' with %zu argument(s)",
-                           (int)(name->size < 60 ? name->size : 60), name->bytes,
-                           arguments->count + arguments->n_named);
+    return weir_jinja_fail(
+        state, "no test '%.*s' with %zu argument(s)", (int)(name->size < 60 ? name->size : 60),
+        name->bytes, arguments->count + arguments->n_named
+    );
 }

@@ -8,14 +8,16 @@ static weir_status want_string(weir_jinja_method_call *c, size_t i)
     if (c->given[i].kind == WEIR_JINJA_STRING) return WEIR_OK;
     if (c->given[i].kind == WEIR_JINJA_UNDEFINED)
         return weir_jinja_fail_undefined(c->state, c->given[i]);
-    return weir_jinja_fail(c->state, "a method of text wants text, not %s",
-                           weir_jinja_type_name(c->given[i]));
+    return weir_jinja_fail(
+        c->state, "a method of text wants text, not %s", weir_jinja_type_name(c->given[i])
+    );
 }
 
 /* Places where the needle may begin are steps: each may take a comparison of nearly all of it. */
-weir_status weir_jinja_find_last(weir_jinja_state *state, size_t *out,
-                                 const weir_jinja_string *string, size_t end,
-                                 const weir_jinja_string *needle)
+weir_status weir_jinja_find_last(
+    weir_jinja_state *state, size_t *out, const weir_jinja_string *string, size_t end,
+    const weir_jinja_string *needle
+)
 {
     *out = needle->size == 0 ? end : SIZE_MAX;
     if (needle->size == 0 || needle->size > end) return WEIR_OK;
@@ -39,12 +41,13 @@ static bool in_set(const weir_jinja_string *set, const char *bytes, size_t size,
 }
 
 /* A code point that may go is a step and what it takes to find it in the set. */
-weir_status weir_jinja_strip(weir_jinja_state *state, weir_jinja_value *out,
-                             const weir_jinja_string *string, const weir_jinja_string *set,
-                             bool left, bool right)
+weir_status weir_jinja_strip(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *string,
+    const weir_jinja_string *set, bool left, bool right
+)
 {
     const size_t width = set ? set->size : 0;
-    size_t       begin = 0, end = string->size, size = 0;
+    size_t begin = 0, end = string->size, size = 0;
     WEIR_TRY(weir_jinja_work(state, string->size, WEIR_JINJA_MOVED));
     while (left && begin < end) {
         WEIR_TRY(weir_jinja_work(state, width, WEIR_JINJA_SEARCHED));
@@ -66,13 +69,15 @@ enum { LEFT = 1, RIGHT = 2 };
 static weir_status strip(weir_jinja_method_call *c)
 {
     if (weir_jinja_has(c, 0)) WEIR_TRY(want_string(c, 0));
-    return weir_jinja_strip(c->state, c->out, c->self.as.string,
-                            weir_jinja_has(c, 0) ? c->given[0].as.string : NULL, c->variant & LEFT,
-                            c->variant & RIGHT);
+    return weir_jinja_strip(
+        c->state, c->out, c->self.as.string, weir_jinja_has(c, 0) ? c->given[0].as.string : NULL,
+        c->variant & LEFT, c->variant & RIGHT
+    );
 }
 
-static weir_status add_part(weir_jinja_method_call *c, weir_jinja_list *list, size_t begin,
-                            size_t end)
+static weir_status add_part(
+    weir_jinja_method_call *c, weir_jinja_list *list, size_t begin, size_t end
+)
 {
     weir_jinja_value part;
     WEIR_TRY(weir_jinja_step(c->state, 0));
@@ -84,16 +89,15 @@ static weir_status add_part(weir_jinja_method_call *c, weir_jinja_list *list, si
 static weir_status split_words(weir_jinja_method_call *c, weir_jinja_list *list, int64_t limit)
 {
     const weir_jinja_string *s = c->self.as.string;
-    size_t                   at = 0, size = 0;
+    size_t at = 0, size = 0;
     for (;;) {
         while (at < s->size &&
                weir_jinja_is_space(weir_jinja_decode(s->bytes + at, s->size - at, &size)))
             at += size;
         if (at == s->size) return WEIR_OK;
         const size_t begin = at;
-        if (limit-- == 0)
-            return add_part(c, list, begin,
-                            s->size); /* with the white space at its end, as in Python */
+        /* With the white space at its end, as in Python */
+        if (limit-- == 0) return add_part(c, list, begin, s->size);
         while (at < s->size &&
                !weir_jinja_is_space(weir_jinja_decode(s->bytes + at, s->size - at, &size)))
             at += size;
@@ -110,11 +114,12 @@ static void reverse(weir_jinja_list *list)
     }
 }
 
-static weir_status split_words_right(weir_jinja_method_call *c, weir_jinja_list *list,
-                                     int64_t limit)
+static weir_status split_words_right(
+    weir_jinja_method_call *c, weir_jinja_list *list, int64_t limit
+)
 {
     const weir_jinja_string *s = c->self.as.string;
-    size_t                   end = s->size, size = 0;
+    size_t end = s->size, size = 0;
     for (;;) {
         while (end > 0 && weir_jinja_is_space(weir_jinja_decode_last(s->bytes, end, &size)))
             end -= size;
@@ -133,11 +138,13 @@ static weir_status split_words_right(weir_jinja_method_call *c, weir_jinja_list 
     return WEIR_OK;
 }
 
-static weir_status split_at(weir_jinja_method_call *c, weir_jinja_list *list,
-                            const weir_jinja_string *separator, int64_t limit)
+static weir_status split_at(
+    weir_jinja_method_call *c, weir_jinja_list *list, const weir_jinja_string *separator,
+    int64_t limit
+)
 {
     const weir_jinja_string *s = c->self.as.string;
-    size_t                   begin = 0, end = s->size, hit = 0;
+    size_t begin = 0, end = s->size, hit = 0;
     while (c->variant == LEFT && limit-- != 0 &&
            (hit = weir_jinja_find(s, begin, separator)) != SIZE_MAX) {
         WEIR_TRY(add_part(c, list, begin, hit));
@@ -157,11 +164,13 @@ static weir_status split_at(weir_jinja_method_call *c, weir_jinja_list *list,
 static weir_status split(weir_jinja_method_call *c)
 {
     weir_jinja_list *list = NULL;
-    int64_t          limit = -1;
+    int64_t limit = -1;
     WEIR_TRY(weir_jinja_method_int(c, 1, -1, &limit));
     if (limit < 0) limit = -1;
-    WEIR_TRY(weir_jinja_work(c->state, c->self.as.string->size,
-                             weir_jinja_has(c, 0) ? WEIR_JINJA_SEARCHED : WEIR_JINJA_READ));
+    WEIR_TRY(weir_jinja_work(
+        c->state, c->self.as.string->size,
+        weir_jinja_has(c, 0) ? WEIR_JINJA_SEARCHED : WEIR_JINJA_READ
+    ));
     WEIR_TRY(weir_jinja_list_new(c->state->arena, &list, 4));
     *c->out = (weir_jinja_value){ .kind = WEIR_JINJA_LIST, .as.list = list };
     if (!weir_jinja_has(c, 0))
@@ -180,8 +189,8 @@ static bool ends_line(uint32_t code)
 static weir_status split_lines(weir_jinja_method_call *c)
 {
     const weir_jinja_string *s = c->self.as.string;
-    weir_jinja_list         *list = NULL;
-    const bool               keep = (c->mask & 1) && weir_jinja_truth(c->given[0]);
+    weir_jinja_list *list = NULL;
+    const bool keep = (c->mask & 1) && weir_jinja_truth(c->given[0]);
     WEIR_TRY(weir_jinja_work(c->state, s->size, WEIR_JINJA_READ));
     WEIR_TRY(weir_jinja_list_new(c->state->arena, &list, 4));
     *c->out = (weir_jinja_value){ .kind = WEIR_JINJA_LIST, .as.list = list };
@@ -236,14 +245,16 @@ static weir_status remove_affix(weir_jinja_method_call *c)
     const weir_jinja_string *s = c->self.as.string, *part = c->given[0].as.string;
     WEIR_TRY(weir_jinja_work(c->state, s->size, WEIR_JINJA_MOVED));
     const size_t n = affix(s, part, c->variant == LEFT) ? part->size : 0;
-    return weir_jinja_substring(c->state->arena, c->out, s, c->variant == LEFT ? n : 0,
-                                s->size - n);
+    return weir_jinja_substring(
+        c->state->arena, c->out, s, c->variant == LEFT ? n : 0, s->size - n
+    );
 }
 
 /* With an empty `old`, the new text goes before each code point and to the end. */
-static weir_status replace_between(weir_jinja_state *state, weir_jinja_builder *text,
-                                   const weir_jinja_string *string,
-                                   const weir_jinja_string *new_text, int64_t limit)
+static weir_status replace_between(
+    weir_jinja_state *state, weir_jinja_builder *text, const weir_jinja_string *string,
+    const weir_jinja_string *new_text, int64_t limit
+)
 {
     size_t at = 0, size = 0;
     for (; limit-- != 0; at += size) {
@@ -256,12 +267,13 @@ static weir_status replace_between(weir_jinja_state *state, weir_jinja_builder *
     return weir_jinja_add_part(text, string, at, string->size - at);
 }
 
-weir_status weir_jinja_replace(weir_jinja_state *state, weir_jinja_value *out,
-                               const weir_jinja_string *string, const weir_jinja_string *old,
-                               const weir_jinja_string *new_text, int64_t limit)
+weir_status weir_jinja_replace(
+    weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *string,
+    const weir_jinja_string *old, const weir_jinja_string *new_text, int64_t limit
+)
 {
     weir_jinja_builder text = weir_jinja_builder_new(state->arena);
-    size_t             at = 0, hit = 0;
+    size_t at = 0, hit = 0;
     if (limit < 0) limit = -1;
     WEIR_TRY(weir_jinja_work(state, string->size, WEIR_JINJA_SEARCHED));
     if (old->size == 0) {
@@ -286,8 +298,9 @@ static weir_status replace(weir_jinja_method_call *c)
     WEIR_TRY(want_string(c, 0));
     WEIR_TRY(want_string(c, 1));
     WEIR_TRY(weir_jinja_method_int(c, 2, -1, &limit));
-    return weir_jinja_replace(c->state, c->out, c->self.as.string, c->given[0].as.string,
-                              c->given[1].as.string, limit);
+    return weir_jinja_replace(
+        c->state, c->out, c->self.as.string, c->given[0].as.string, c->given[1].as.string, limit
+    );
 }
 
 static weir_status change_case(weir_jinja_method_call *c)
@@ -297,17 +310,19 @@ static weir_status change_case(weir_jinja_method_call *c)
 
 static weir_status join(weir_jinja_method_call *c)
 {
-    weir_jinja_list   *items = NULL;
+    weir_jinja_list *items = NULL;
     weir_jinja_builder text = weir_jinja_builder_new(c->state->arena);
     if (c->given[0].kind == WEIR_JINJA_UNDEFINED && c->given[0].as.name == NULL)
         return weir_jinja_fail_undefined(c->state, c->given[0]);
     WEIR_TRY(weir_jinja_items(c->state, &items, c->given[0]));
     for (size_t i = 0; i < items->count; i++) {
         if (items->items[i].kind != WEIR_JINJA_STRING)
-            return weir_jinja_fail(c->state, "join: item %zu is %s, not text", i,
-                                   weir_jinja_type_name(items->items[i]));
+            return weir_jinja_fail(
+                c->state, "join: item %zu is %s, not text", i, weir_jinja_type_name(items->items[i])
+            );
         WEIR_TRY(weir_jinja_work(
-            c->state, items->items[i].as.string->size + c->self.as.string->size, WEIR_JINJA_MOVED));
+            c->state, items->items[i].as.string->size + c->self.as.string->size, WEIR_JINJA_MOVED
+        ));
         if (i) WEIR_TRY(weir_jinja_add_string(&text, c->self.as.string));
         WEIR_TRY(weir_jinja_add_string(&text, items->items[i].as.string));
     }
@@ -318,7 +333,7 @@ static weir_status join(weir_jinja_method_call *c)
 static weir_status find(weir_jinja_method_call *c)
 {
     WEIR_TRY(want_string(c, 0));
-    weir_jinja_string       *s = c->self.as.string;
+    weir_jinja_string *s = c->self.as.string;
     const weir_jinja_string *needle = c->given[0].as.string;
     WEIR_TRY(weir_jinja_work(c->state, s->size, WEIR_JINJA_SEARCHED));
     if (c->variant & WEIR_JINJA_FIND_COUNT) {
@@ -376,11 +391,11 @@ enum { IS_DIGIT, IS_SPACE, IS_ALPHA, IS_ALNUM, IS_ASCII };
 static weir_status all_are(weir_jinja_method_call *c)
 {
     const weir_jinja_string *s = c->self.as.string;
-    bool                     all = s->size > 0 || c->variant == IS_ASCII;
+    bool all = s->size > 0 || c->variant == IS_ASCII;
     WEIR_TRY(weir_jinja_work(c->state, s->size, WEIR_JINJA_MADE));
     for (size_t at = 0, size = 0; at < s->size && all; at += size) {
         const uint32_t code = weir_jinja_decode(s->bytes + at, s->size - at, &size);
-        const bool     digit = weir_jinja_is_digit(code), alpha = weir_jinja_is_letter(code);
+        const bool digit = weir_jinja_is_digit(code), alpha = weir_jinja_is_letter(code);
         all = c->variant == IS_DIGIT   ? digit
               : c->variant == IS_SPACE ? weir_jinja_is_space(code)
               : c->variant == IS_ALPHA ? alpha
@@ -396,9 +411,10 @@ static weir_status is_case(weir_jinja_method_call *c)
     static weir_jinja_string lower = { .bytes = "lower", .size = 5, .count = 5 },
                              upper = { .bytes = "upper", .size = 5, .count = 5 };
     const weir_jinja_arguments none = { 0 };
-    bool                       holds = false;
+    bool holds = false;
     WEIR_TRY(weir_jinja_apply_test(
-        c->state, &holds, c->variant == WEIR_JINJA_LOWER ? &lower : &upper, c->self, &none));
+        c->state, &holds, c->variant == WEIR_JINJA_LOWER ? &lower : &upper, c->self, &none
+    ));
     *c->out = weir_jinja_bool(holds);
     return WEIR_OK;
 }
@@ -409,13 +425,13 @@ static weir_status justify(weir_jinja_method_call *c)
     int64_t width = 0;
     WEIR_TRY(weir_jinja_method_int(c, 0, 0, &width));
     if (weir_jinja_has(c, 1)) WEIR_TRY(want_string(c, 1));
-    const char  *fill = weir_jinja_has(c, 1) ? c->given[1].as.string->bytes : " ";
+    const char *fill = weir_jinja_has(c, 1) ? c->given[1].as.string->bytes : " ";
     const size_t size = weir_jinja_has(c, 1) ? c->given[1].as.string->size : 1,
                  count = weir_jinja_string_count(c->self.as.string);
-    const size_t       room = width > (int64_t)count ? (size_t)width - count : 0;
-    const size_t       left = c->variant == RIGHT  ? room
-                              : c->variant == LEFT ? 0
-                                                   : room / 2 + (room & (size_t)width & 1);
+    const size_t room = width > (int64_t)count ? (size_t)width - count : 0;
+    const size_t left = c->variant == RIGHT  ? room
+                        : c->variant == LEFT ? 0
+                                             : room / 2 + (room & (size_t)width & 1);
     weir_jinja_builder text = weir_jinja_builder_new(c->state->arena);
     for (size_t i = 0; i <= room; i++) {
         if (i == left) WEIR_TRY(weir_jinja_add_string(&text, c->self.as.string));

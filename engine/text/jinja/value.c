@@ -57,8 +57,9 @@ bool weir_jinja_truth(weir_jinja_value v)
 
 static bool equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget, int depth);
 
-static bool equal_lists(const weir_jinja_list *a, const weir_jinja_list *b, int64_t *budget,
-                        int depth)
+static bool equal_lists(
+    const weir_jinja_list *a, const weir_jinja_list *b, int64_t *budget, int depth
+)
 {
     if (a->count != b->count) return false;
     for (size_t i = 0; i < a->count; i++)
@@ -66,8 +67,9 @@ static bool equal_lists(const weir_jinja_list *a, const weir_jinja_list *b, int6
     return true;
 }
 
-static bool equal_dicts(const weir_jinja_dict *a, const weir_jinja_dict *b, int64_t *budget,
-                        int depth)
+static bool equal_dicts(
+    const weir_jinja_dict *a, const weir_jinja_dict *b, int64_t *budget, int depth
+)
 {
     if (a->live != b->live) return false;
     for (size_t i = 0; i < a->count; i++) {
@@ -123,7 +125,7 @@ bool weir_jinja_equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget)
 static int order_of_strings(const weir_jinja_string *a, const weir_jinja_string *b)
 {
     const size_t least = a->size < b->size ? a->size : b->size;
-    const int    order =
+    const int order =
         least ? memcmp(a->bytes, b->bytes, least) : 0; /* UTF-8 keeps the order of code points */
     return order ? order : (a->size > b->size) - (a->size < b->size);
 }
@@ -181,23 +183,26 @@ weir_status weir_jinja_list_new(weir_jinja_arena *arena, weir_jinja_list **out, 
 {
     weir_jinja_list *list = NULL;
     WEIR_TRY(weir_jinja_alloc(arena, &list, sizeof *list));
-    WEIR_TRY(
-        weir_jinja_grow(arena, &list->items, &list->capacity, 0, capacity, sizeof *list->items));
+    WEIR_TRY(weir_jinja_grow(arena, &list->items, &list->capacity, 0, capacity, sizeof *list->items)
+    );
     *out = list;
     return WEIR_OK;
 }
 
-weir_status weir_jinja_list_add(weir_jinja_arena *arena, weir_jinja_list *list,
-                                weir_jinja_value item)
+weir_status weir_jinja_list_add(
+    weir_jinja_arena *arena, weir_jinja_list *list, weir_jinja_value item
+)
 {
     WEIR_TRY(
-        weir_jinja_grow(arena, &list->items, &list->capacity, list->count, 1, sizeof *list->items));
+        weir_jinja_grow(arena, &list->items, &list->capacity, list->count, 1, sizeof *list->items)
+    );
     list->items[list->count++] = item;
     return WEIR_OK;
 }
 
-weir_status weir_jinja_pair(weir_jinja_arena *arena, weir_jinja_value *out, weir_jinja_value a,
-                            weir_jinja_value b)
+weir_status weir_jinja_pair(
+    weir_jinja_arena *arena, weir_jinja_value *out, weir_jinja_value a, weir_jinja_value b
+)
 {
     weir_jinja_list *list = NULL;
     WEIR_TRY(weir_jinja_list_new(arena, &list, 2));
@@ -217,8 +222,8 @@ weir_status weir_jinja_pair(weir_jinja_arena *arena, weir_jinja_value *out, weir
 static uint64_t hash_seed(void)
 {
     static _Atomic uint64_t seed;
-    uint64_t                drawn = 0, none = 0;
-    const uint64_t          known = atomic_load_explicit(&seed, memory_order_relaxed);
+    uint64_t drawn = 0, none = 0;
+    const uint64_t known = atomic_load_explicit(&seed, memory_order_relaxed);
     if (known) return known;
     if (getrandom(&drawn, sizeof drawn, GRND_NONBLOCK) != (ssize_t)sizeof drawn)
         drawn = (uint64_t)(uintptr_t)&drawn;
@@ -278,8 +283,9 @@ weir_jinja_entry *weir_jinja_dict_find(const weir_jinja_dict *dict, weir_jinja_v
     return find(dict, key, hash_value(key));
 }
 
-weir_jinja_entry *weir_jinja_dict_find_text(const weir_jinja_dict *dict, const char *bytes,
-                                            size_t size)
+weir_jinja_entry *weir_jinja_dict_find_text(
+    const weir_jinja_dict *dict, const char *bytes, size_t size
+)
 {
     weir_jinja_string string = { .bytes = bytes, .size = size, .count = SIZE_MAX };
     return weir_jinja_dict_find(dict, weir_jinja_from_string(&string));
@@ -292,18 +298,20 @@ static void put_slot(weir_jinja_dict *dict, size_t entry)
     dict->slots[slot] = (uint32_t)(entry + 1);
 }
 
-weir_status weir_jinja_dict_set(weir_jinja_arena *arena, weir_jinja_dict *dict,
-                                weir_jinja_value key, weir_jinja_value value)
+weir_status weir_jinja_dict_set(
+    weir_jinja_arena *arena, weir_jinja_dict *dict, weir_jinja_value key, weir_jinja_value value
+)
 {
-    const uint64_t    hash = hash_value(key);
+    const uint64_t hash = hash_value(key);
     weir_jinja_entry *entry = find(dict, key, hash);
     if (entry) {
         entry->value = value;
         return WEIR_OK;
     }
     if (dict->count >= UINT32_MAX / 4) return WEIR_EFULL;
-    WEIR_TRY(weir_jinja_grow(arena, &dict->entries, &dict->capacity, dict->count, 1,
-                             sizeof *dict->entries));
+    WEIR_TRY(weir_jinja_grow(
+        arena, &dict->entries, &dict->capacity, dict->count, 1, sizeof *dict->entries
+    ));
     dict->entries[dict->count++] =
         (weir_jinja_entry){ .key = key, .value = value, .hash = hash, .live = true };
     dict->live++;
@@ -334,23 +342,26 @@ void weir_jinja_dict_remove(weir_jinja_dict *dict, weir_jinja_entry *entry)
 typedef struct json_reader {
     weir_jinja_arena *arena;
     weir_jinja_origin origin;
-    bool              copy;
+    bool copy;
 } json_reader;
 
-static weir_status read_json(const json_reader *reader, weir_jinja_value *out, const json_t *json,
-                             int depth);
+static weir_status read_json(
+    const json_reader *reader, weir_jinja_value *out, const json_t *json, int depth
+);
 
-static weir_status read_text(const json_reader *reader, weir_jinja_value *out, const char *bytes,
-                             size_t size)
+static weir_status read_text(
+    const json_reader *reader, weir_jinja_value *out, const char *bytes, size_t size
+)
 {
     return reader->copy ? weir_jinja_string_copy(reader->arena, out, bytes, size, reader->origin)
                         : weir_jinja_string_view(reader->arena, out, bytes, size, reader->origin);
 }
 
-static weir_status read_array(const json_reader *reader, weir_jinja_value *out, const json_t *json,
-                              int depth)
+static weir_status read_array(
+    const json_reader *reader, weir_jinja_value *out, const json_t *json, int depth
+)
 {
-    const size_t     count = json_array_size(json);
+    const size_t count = json_array_size(json);
     weir_jinja_list *list = NULL;
     WEIR_TRY(weir_jinja_list_new(reader->arena, &list, count));
     for (size_t i = 0; i < count; i++) {
@@ -362,15 +373,16 @@ static weir_status read_array(const json_reader *reader, weir_jinja_value *out, 
     return WEIR_OK;
 }
 
-static weir_status read_object(const json_reader *reader, weir_jinja_value *out, const json_t *json,
-                               int depth)
+static weir_status read_object(
+    const json_reader *reader, weir_jinja_value *out, const json_t *json, int depth
+)
 {
     weir_jinja_dict *dict = NULL;
     WEIR_TRY(weir_jinja_dict_new(reader->arena, &dict));
     json_t *object =
         (json_t *)(uintptr_t)json; /* jansson's iterators take no const; nothing is changed */
     for (void *at = json_object_iter(object); at; at = json_object_iter_next(object, at)) {
-        const char      *name = json_object_iter_key(at);
+        const char *name = json_object_iter_key(at);
         weir_jinja_value key, value;
         WEIR_TRY(read_text(reader, &key, name, strlen(name)));
         WEIR_TRY(read_json(reader, &value, json_object_iter_value(at), depth - 1));
@@ -381,8 +393,9 @@ static weir_status read_object(const json_reader *reader, weir_jinja_value *out,
     return WEIR_OK;
 }
 
-static weir_status read_json(const json_reader *reader, weir_jinja_value *out, const json_t *json,
-                             int depth)
+static weir_status read_json(
+    const json_reader *reader, weir_jinja_value *out, const json_t *json, int depth
+)
 {
     if (depth <= 0) return WEIR_EINVAL;
     *out = weir_jinja_none();
@@ -401,8 +414,10 @@ static weir_status read_json(const json_reader *reader, weir_jinja_value *out, c
     return WEIR_OK;
 }
 
-weir_status weir_jinja_from_json(weir_jinja_arena *arena, weir_jinja_value *out, const json_t *json,
-                                 weir_jinja_origin origin, bool copy)
+weir_status weir_jinja_from_json(
+    weir_jinja_arena *arena, weir_jinja_value *out, const json_t *json, weir_jinja_origin origin,
+    bool copy
+)
 {
     const json_reader reader = { .arena = arena, .origin = origin, .copy = copy };
     return read_json(&reader, out, json, JSON_DEPTH);

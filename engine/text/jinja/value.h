@@ -37,71 +37,72 @@ typedef enum weir_jinja_origin {
 } weir_jinja_origin;
 
 typedef struct weir_jinja_span {
-    size_t            end; /* of the bytes of this origin, from the end of the span before */
+    size_t end; /* of the bytes of this origin, from the end of the span before */
     weir_jinja_origin origin;
 } weir_jinja_span;
 
 typedef struct weir_jinja_string {
-    const char            *bytes;
-    size_t                 size;
-    size_t                 count; /* code points; SIZE_MAX until somebody asks */
-    const weir_jinja_span *spans; /* NULL: all bytes are of `origin`; else ascending, the last one
-                                     ends at or behind base + size */
-    size_t                 n_spans, base; /* byte i of the string is byte base + i of the spans */
-    weir_jinja_origin      origin;
-    bool markup; /* went through `safe` or `escape`: joining by + escapes the other side, as
-                    markupsafe does */
+    const char *bytes;
+    size_t size;
+    size_t count; /* code points; SIZE_MAX until somebody asks */
+    /* NULL: all bytes are of `origin`; else ascending, the last one ends at or behind base +
+     * size */
+    const weir_jinja_span *spans;
+    size_t n_spans, base; /* byte i of the string is byte base + i of the spans */
+    weir_jinja_origin origin;
+    /* Went through `safe` or `escape`: joining by + escapes the other side, as markupsafe does */
+    bool markup;
 } weir_jinja_string;
 
-typedef struct weir_jinja_list  weir_jinja_list;
-typedef struct weir_jinja_dict  weir_jinja_dict;
+typedef struct weir_jinja_list weir_jinja_list;
+typedef struct weir_jinja_dict weir_jinja_dict;
 typedef struct weir_jinja_macro weir_jinja_macro;
 typedef struct weir_jinja_bound weir_jinja_bound;
-typedef struct weir_jinja_loop  weir_jinja_loop;
+typedef struct weir_jinja_loop weir_jinja_loop;
 
 typedef struct weir_jinja_value {
     weir_jinja_kind kind;
     union {
-        const char        *name; /* of what is undefined; may be NULL */
-        bool               boolean;
-        int64_t            integer;
-        double             real;
+        const char *name; /* of what is undefined; may be NULL */
+        bool boolean;
+        int64_t integer;
+        double real;
         weir_jinja_string *string;
-        weir_jinja_list   *list; /* list, tuple, generator */
-        weir_jinja_dict   *dict; /* dict, namespace */
-        weir_jinja_macro  *macro;
-        int                function;
-        weir_jinja_bound  *bound;
-        weir_jinja_loop   *loop;
+        weir_jinja_list *list; /* list, tuple, generator */
+        weir_jinja_dict *dict; /* dict, namespace */
+        weir_jinja_macro *macro;
+        int function;
+        weir_jinja_bound *bound;
+        weir_jinja_loop *loop;
     } as;
 } weir_jinja_value;
 
 struct weir_jinja_list {
     weir_jinja_value *items;
-    size_t            count, capacity;
-    bool user; /* came from messages, tools or documents: its brackets and commas count as text of a
-                  user */
+    size_t count, capacity;
+    /* Came from messages, tools or documents: its brackets and commas count as text of a user */
+    bool user;
 };
 
 typedef struct weir_jinja_entry {
     weir_jinja_value key, value;
-    uint64_t         hash;
-    bool             live; /* false: removed */
+    uint64_t hash;
+    bool live; /* false: removed */
 } weir_jinja_entry;
 
 /* In order of insertion. */
 struct weir_jinja_dict {
     weir_jinja_entry *entries;
-    size_t            count, capacity, live; /* count: with the removed ones */
+    size_t count, capacity, live; /* count: with the removed ones */
     uint32_t *slots; /* open addressing, entry + 1; power of two; NULL while there are few */
-    size_t    n_slots;
-    bool      user;
+    size_t n_slots;
+    bool user;
 };
 
 /* A method taken from a value: "text".strip. */
 struct weir_jinja_bound {
     weir_jinja_value receiver;
-    int              method;
+    int method;
 };
 
 static inline weir_jinja_value weir_jinja_none(void)
@@ -152,7 +153,7 @@ static inline double weir_jinja_as_float(weir_jinja_value v)
 
 /* Python's name of the type, for messages. */
 const char *weir_jinja_type_name(weir_jinja_value v);
-bool        weir_jinja_truth(weir_jinja_value v);
+bool weir_jinja_truth(weir_jinja_value v);
 /* ==; containers by content. *budget pays for the work, one for each value and each KiB of text:
  * below zero the answer means nothing and the caller ends in EFULL. Values nested deeper than a
  * limit count as different. */
@@ -162,25 +163,29 @@ bool weir_jinja_compare(int *order, weir_jinja_value a, weir_jinja_value b, int6
 /* Whether it can be a key: scalars, and short tuples of them. */
 bool weir_jinja_hashable(weir_jinja_value v);
 
-WEIR_MUST_CHECK weir_status weir_jinja_list_new(weir_jinja_arena *arena, weir_jinja_list **out,
-                                                size_t capacity);
-WEIR_MUST_CHECK weir_status weir_jinja_list_add(weir_jinja_arena *arena, weir_jinja_list *list,
-                                                weir_jinja_value item);
-WEIR_MUST_CHECK weir_status weir_jinja_pair(weir_jinja_arena *arena, weir_jinja_value *out,
-                                            weir_jinja_value a, weir_jinja_value b);
+WEIR_MUST_CHECK weir_status
+weir_jinja_list_new(weir_jinja_arena *arena, weir_jinja_list **out, size_t capacity);
+WEIR_MUST_CHECK weir_status
+weir_jinja_list_add(weir_jinja_arena *arena, weir_jinja_list *list, weir_jinja_value item);
+WEIR_MUST_CHECK weir_status weir_jinja_pair(
+    weir_jinja_arena *arena, weir_jinja_value *out, weir_jinja_value a, weir_jinja_value b
+);
 
 WEIR_MUST_CHECK weir_status weir_jinja_dict_new(weir_jinja_arena *arena, weir_jinja_dict **out);
 /* The key must be hashable. A key that is there keeps its place. */
-WEIR_MUST_CHECK weir_status weir_jinja_dict_set(weir_jinja_arena *arena, weir_jinja_dict *dict,
-                                                weir_jinja_value key, weir_jinja_value value);
-weir_jinja_entry           *weir_jinja_dict_find(const weir_jinja_dict *dict,
-                                                 weir_jinja_value       key); /* NULL: none */
-weir_jinja_entry *weir_jinja_dict_find_text(const weir_jinja_dict *dict, const char *bytes,
-                                            size_t size);
-void              weir_jinja_dict_remove(weir_jinja_dict *dict, weir_jinja_entry *entry);
+WEIR_MUST_CHECK weir_status weir_jinja_dict_set(
+    weir_jinja_arena *arena, weir_jinja_dict *dict, weir_jinja_value key, weir_jinja_value value
+);
+/* NULL: none */
+weir_jinja_entry *weir_jinja_dict_find(const weir_jinja_dict *dict, weir_jinja_value key);
+weir_jinja_entry *weir_jinja_dict_find_text(
+    const weir_jinja_dict *dict, const char *bytes, size_t size
+);
+void weir_jinja_dict_remove(weir_jinja_dict *dict, weir_jinja_entry *entry);
 
 /* JSON as values whose text is of `origin`. Strings are borrowed from `json` unless `copy`. EINVAL
  * when nested deeper than a limit. */
-WEIR_MUST_CHECK weir_status weir_jinja_from_json(weir_jinja_arena *arena, weir_jinja_value *out,
-                                                 const json_t *json, weir_jinja_origin origin,
-                                                 bool copy);
+WEIR_MUST_CHECK weir_status weir_jinja_from_json(
+    weir_jinja_arena *arena, weir_jinja_value *out, const json_t *json, weir_jinja_origin origin,
+    bool copy
+);

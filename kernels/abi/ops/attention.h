@@ -25,19 +25,19 @@
  *           prefill, decode and any batch give the same bits. */
 enum { WEIR_ATTENTION_SPLIT = 1024 };
 typedef struct weir_attention_args {
-    float                 *out;
-    const float           *q;
+    float *out;
+    const float *q;
     const weir_kv_segment *segments;
-    int64_t                n_segments, n_heads, n_kv_heads, key_dim, value_dim;
-    int64_t                q_stride, q_head_stride, out_stride;
-    int32_t                window; /* 0: all */
-    float                  scale;
-    weir_kv_format         k_format, v_format; /* of the pages, any pair */
-    weir_kv_sinks          sinks; /* of the first pages, any pair */
-    float                 *partials; /* NULL: one call does all, and the next three are not read */
-    int32_t                first_split, end_split;
-    bool                   is_last;
-    float                 *lse;
+    int64_t n_segments, n_heads, n_kv_heads, key_dim, value_dim;
+    int64_t q_stride, q_head_stride, out_stride;
+    int32_t window; /* 0: all */
+    float scale;
+    weir_kv_format k_format, v_format; /* of the pages, any pair */
+    weir_kv_sinks sinks; /* of the first pages, any pair */
+    float *partials; /* NULL: one call does all, and the next three are not read */
+    int32_t first_split, end_split;
+    bool is_last;
+    float *lse;
 } weir_attention_args;
 
 static inline bool weir_attention_is_valid(const weir_attention_args *args)
@@ -49,15 +49,17 @@ static inline void weir_attention_marshal(weir_marshaller *m, weir_attention_arg
 {
     enum { SPLIT_PAGES = WEIR_ATTENTION_SPLIT / WEIR_PAGE_TOKENS };
     weir_kv_segment *const copy = (weir_kv_segment *)weir_marshal_list(
-        m, args->segments, (size_t)args->n_segments * sizeof *args->segments);
+        m, args->segments, (size_t)args->n_segments * sizeof *args->segments
+    );
     for (int64_t i = 0; i < args->n_segments; i++) {
-        weir_kv_segment    s = args->segments[i];
+        weir_kv_segment s = args->segments[i];
         weir_marshal_range used = weir_kv_segment_seen(&s);
         if (args->partials) used.first = (int64_t)args->first_split * SPLIT_PAGES;
         if (args->partials && (int64_t)args->end_split * SPLIT_PAGES < used.end)
             used.end = (int64_t)args->end_split * SPLIT_PAGES;
-        weir_kv_segment_marshal(m, &s, args->n_kv_heads, args->n_heads / args->n_kv_heads,
-                                WEIR_MARSHAL_IN_OUT, used);
+        weir_kv_segment_marshal(
+            m, &s, args->n_kv_heads, args->n_heads / args->n_kv_heads, WEIR_MARSHAL_IN_OUT, used
+        );
         if (copy) copy[i] = s;
     }
     args->segments = copy;
@@ -86,18 +88,18 @@ static inline void weir_attention_marshal(weir_marshaller *m, weir_attention_arg
  *          or slots that do not begin with a page; EUNSUPPORTED as in attention */
 typedef struct weir_attention_mass_segment {
     weir_kv_segment rows;
-    float          *mass, *below, *last;
-    int64_t         stride;
-    int32_t         first_slot; /* the first of a page */
-    int32_t         end_slot; /* 0 or past the last slot: to the end */
+    float *mass, *below, *last;
+    int64_t stride;
+    int32_t first_slot; /* the first of a page */
+    int32_t end_slot; /* 0 or past the last slot: to the end */
 } weir_attention_mass_segment;
 typedef struct weir_attention_mass_args {
-    const float                       *q, *lse;
+    const float *q, *lse;
     const weir_attention_mass_segment *segments;
-    int64_t        n_segments, n_heads, n_kv_heads, key_dim, q_stride, q_head_stride;
-    float          scale;
+    int64_t n_segments, n_heads, n_kv_heads, key_dim, q_stride, q_head_stride;
+    float scale;
     weir_kv_format k_format;
-    weir_kv_sinks  sinks; /* V's format is not read */
+    weir_kv_sinks sinks; /* V's format is not read */
 } weir_attention_mass_args;
 
 static inline bool weir_attention_mass_from_logits(const weir_attention_mass_segment *segment)
@@ -145,11 +147,12 @@ static inline bool weir_attention_mass_is_valid(const weir_attention_mass_args *
 static inline void weir_attention_mass_marshal(weir_marshaller *m, weir_attention_mass_args *args)
 {
     weir_attention_mass_segment *const copy = (weir_attention_mass_segment *)weir_marshal_list(
-        m, args->segments, (size_t)args->n_segments * sizeof *args->segments);
+        m, args->segments, (size_t)args->n_segments * sizeof *args->segments
+    );
     const int64_t group = args->n_heads / args->n_kv_heads;
     for (int64_t i = 0; i < args->n_segments; i++) {
         weir_attention_mass_segment s = args->segments[i];
-        const int64_t               end = weir_attention_mass_end(&s),
+        const int64_t end = weir_attention_mass_end(&s),
                       queries = weir_kv_segment_heads(&s.rows, args->n_kv_heads) * group;
         const weir_marshal_range used = { s.first_slot / WEIR_PAGE_TOKENS,
                                           weir_kv_segment_n_pages(end) };

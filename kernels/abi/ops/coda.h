@@ -12,9 +12,9 @@
  * shapes : q [T, H, hd] after RoPE, q_stride; dst [T, G, 2 H/G, hd] contiguous, not aliased;
  *          theta [H, hd / 2], radians */
 typedef struct weir_coda_queries_args {
-    float       *dst;
+    float *dst;
     const float *q, *theta;
-    int64_t      n_rows, n_heads, n_kv_heads, head_dim, q_stride;
+    int64_t n_rows, n_heads, n_kv_heads, head_dim, q_stride;
 } weir_coda_queries_args;
 
 static inline bool weir_coda_queries_is_valid(const weir_coda_queries_args *args)
@@ -34,10 +34,10 @@ static inline void weir_coda_queries_marshal(weir_marshaller *m, weir_coda_queri
  * shapes : src [T, G, 2 H/G, hd] contiguous; dst [T, H, hd] contiguous, not aliased;
  *          lambda [T, H], lambda_stride; bias [H]; weight [hd] */
 typedef struct weir_coda_combine_args {
-    float       *dst;
+    float *dst;
     const float *src, *lambda, *bias, *weight;
-    int64_t      n_rows, n_heads, n_kv_heads, head_dim, lambda_stride;
-    float        eps;
+    int64_t n_rows, n_heads, n_kv_heads, head_dim, lambda_stride;
+    float eps;
 } weir_coda_combine_args;
 
 static inline bool weir_coda_combine_is_valid(const weir_coda_combine_args *args)
@@ -56,7 +56,7 @@ static inline void weir_coda_combine_marshal(weir_marshaller *m, weir_coda_combi
 /* Stores new rows in the ring of each sequence; the banks decide about those that leave it
  * (kernels/abi/coda.h). */
 typedef struct weir_coda_segment {
-    void   *state; /* weir_coda_view, updated in place */
+    void *state; /* weir_coda_view, updated in place */
     int32_t first_row, n_rows;
     /* A step: n_rows is 1, the row pushes out the oldest before it is attended, and its gate slows
      * blending. Otherwise the rows of a block that were attended together: of those that leave, the
@@ -71,10 +71,10 @@ typedef struct weir_coda_segment {
  *           Gates and contents are the same bits everywhere: weir_coda_gate, weir_coda_blend, means
  *           of a block in f64 */
 typedef struct weir_coda_write_args {
-    const float             *k, *v, *gates;
-    const weir_coda_layer   *layer;
+    const float *k, *v, *gates;
+    const weir_coda_layer *layer;
     const weir_coda_segment *segments;
-    int64_t                  n_segments, k_stride, v_stride, gate_stride;
+    int64_t n_segments, k_stride, v_stride, gate_stride;
 } weir_coda_write_args;
 
 static inline bool weir_coda_write_is_valid(const weir_coda_write_args *args)

@@ -13,17 +13,17 @@
  * of one segment, and a segment does not touch other heads. */
 typedef struct weir_kv_segment {
     void *const *pages; /* [heads of the range, page_stride], see kernels/abi/kv_page.h */
-    int64_t      page_stride; /* entries between heads */
-    int32_t      first_row, n_rows, n_past;
+    int64_t page_stride; /* entries between heads */
+    int32_t first_row, n_rows, n_past;
     /* [heads of the range, open_stride]: the open rows of pages n_past / 64, n_past / 64 + 1, ...
      * (kernels/abi/kv_format.h), for formats that need them. NULL otherwise, and NULL entries where
      * a page is only read closed. */
     void *const *open_pages;
-    int64_t      open_stride;
-    int32_t      first_head, n_heads;
+    int64_t open_stride;
+    int32_t first_head, n_heads;
     /* [query heads of the range, logits_stride] or NULL: written by attention, read by
      * attention_mass */
-    float  *logits;
+    float *logits;
     int64_t logits_stride; /* >= n_past + n_rows */
 } weir_kv_segment;
 
@@ -37,8 +37,9 @@ static inline bool weir_kv_segment_is_sound(const weir_kv_segment *segment, int6
     return segment->first_head >= 0 && segment->n_heads >= 0 &&
            segment->first_head + weir_kv_segment_heads(segment, n_kv_heads) <= n_kv_heads;
 }
-static inline bool weir_kv_segments_are_sound(const weir_kv_segment *segments, int64_t n_segments,
-                                              int64_t n_kv_heads)
+static inline bool weir_kv_segments_are_sound(
+    const weir_kv_segment *segments, int64_t n_segments, int64_t n_kv_heads
+)
 {
     for (int64_t s = 0; s < n_segments; s++)
         if (!weir_kv_segment_is_sound(segments + s, n_kv_heads)) return false;
@@ -61,31 +62,33 @@ static inline weir_marshal_range weir_kv_segment_own(const weir_kv_segment *s)
     return own;
 }
 /* group: query heads per KV head; 0: the op has no logits. `used`: the pages that it reads. */
-static inline void weir_kv_segment_marshal(weir_marshaller *m, weir_kv_segment *s,
-                                           int64_t n_kv_heads, int64_t group,
-                                           weir_marshal_use logits, weir_marshal_range used)
+static inline void weir_kv_segment_marshal(
+    weir_marshaller *m, weir_kv_segment *s, int64_t n_kv_heads, int64_t group,
+    weir_marshal_use logits, weir_marshal_range used
+)
 {
-    const int64_t            heads = weir_kv_segment_heads(s, n_kv_heads);
+    const int64_t heads = weir_kv_segment_heads(s, n_kv_heads);
     const weir_marshal_range own = weir_kv_segment_own(s), open = { 0, own.end - own.first };
     s->pages = weir_marshal_pages(m, s->pages, heads, s->page_stride, used);
     s->page_stride = used.end;
     s->open_pages = weir_marshal_pages(m, s->open_pages, heads, s->open_stride, open);
     s->open_stride = open.end;
-    s->logits = weir_marshal_host_rows(m, s->logits, heads * group, s->logits_stride,
-                                       (int64_t)s->n_past + s->n_rows, logits);
+    s->logits = weir_marshal_host_rows(
+        m, s->logits, heads * group, s->logits_stride, (int64_t)s->n_past + s->n_rows, logits
+    );
 }
 /* Of ops that use the pages of their own rows. *n_rows: rows of the batch that they name. */
-static inline const weir_kv_segment *weir_kv_segments_marshal(weir_marshaller       *m,
-                                                              const weir_kv_segment *segments,
-                                                              int64_t n, int64_t n_kv_heads,
-                                                              int64_t *n_rows)
+static inline const weir_kv_segment *weir_kv_segments_marshal(
+    weir_marshaller *m, const weir_kv_segment *segments, int64_t n, int64_t n_kv_heads,
+    int64_t *n_rows
+)
 {
     weir_kv_segment *const copy =
         (weir_kv_segment *)weir_marshal_list(m, segments, (size_t)n * sizeof *segments);
     *n_rows = 0;
     for (int64_t i = 0; i < n; i++) {
         weir_kv_segment s = segments[i];
-        const int64_t   end = (int64_t)s.first_row + s.n_rows;
+        const int64_t end = (int64_t)s.first_row + s.n_rows;
         if (end > *n_rows) *n_rows = end;
         weir_kv_segment_marshal(m, &s, n_kv_heads, 0, WEIR_MARSHAL_IN_OUT, weir_kv_segment_own(&s));
         if (copy) copy[i] = s;
@@ -105,11 +108,11 @@ static inline const weir_kv_segment *weir_kv_segments_marshal(weir_marshaller   
  * errors  : EUNSUPPORTED if a format does not take the width; in this and the ops below, EINVAL for
  *           a range of heads outside G */
 typedef struct weir_kv_write_args {
-    const float           *k, *v;
+    const float *k, *v;
     const weir_kv_segment *segments;
-    int64_t                n_segments, n_kv_heads, key_dim, value_dim, k_stride, v_stride;
-    weir_kv_format         k_format, v_format;
-    weir_kv_sinks          sinks;
+    int64_t n_segments, n_kv_heads, key_dim, value_dim, k_stride, v_stride;
+    weir_kv_format k_format, v_format;
+    weir_kv_sinks sinks;
 } weir_kv_write_args;
 
 static inline bool weir_kv_write_is_valid(const weir_kv_write_args *args)
@@ -135,11 +138,11 @@ static inline void weir_kv_write_marshal(weir_marshaller *m, weir_kv_write_args 
  * numerics: the values that attention multiplies, for turbo rotated back: H is orthonormal to f32's
  *           rounding only */
 typedef struct weir_kv_read_args {
-    float                 *k, *v;
+    float *k, *v;
     const weir_kv_segment *segments;
-    int64_t                n_segments, n_kv_heads, key_dim, value_dim, k_stride, v_stride;
-    weir_kv_format         k_format, v_format;
-    weir_kv_sinks          sinks;
+    int64_t n_segments, n_kv_heads, key_dim, value_dim, k_stride, v_stride;
+    weir_kv_format k_format, v_format;
+    weir_kv_sinks sinks;
 } weir_kv_read_args;
 
 static inline bool weir_kv_read_is_valid(const weir_kv_read_args *args)
@@ -168,22 +171,22 @@ static inline void weir_kv_read_marshal(weir_marshaller *m, weir_kv_read_args *a
  * errors : EUNSUPPORTED for those formats, or if a format does not take the width; EINVAL if keep
  *          is not ascending, or moves a row to a page of other formats */
 typedef struct weir_kv_compact_segment {
-    void *const   *pages; /* [G, page_stride]; those that rows come from and go to */
-    int64_t        page_stride, keep_stride;
+    void *const *pages; /* [G, page_stride]; those that rows come from and go to */
+    int64_t page_stride, keep_stride;
     const int32_t *keep, *n_keep, *first;
 } weir_kv_compact_segment;
 typedef struct weir_kv_compact_args {
     const weir_kv_compact_segment *segments;
-    int64_t                        n_segments, n_kv_heads, key_dim, value_dim;
-    weir_kv_format                 k_format, v_format;
-    weir_kv_sinks                  sinks;
+    int64_t n_segments, n_kv_heads, key_dim, value_dim;
+    weir_kv_format k_format, v_format;
+    weir_kv_sinks sinks;
 } weir_kv_compact_args;
 
 /* NULL, or why these rows cannot be moved; `keep` is read by the host. */
 static inline const char *weir_kv_compact_reject(const weir_kv_compact_args *args)
 {
     const weir_kv_pair others = { args->k_format, args->v_format };
-    const char *const  why =
+    const char *const why =
         weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
     if (why) return why;
     if (weir_kv_needs_open(others.k) || weir_kv_needs_open(others.v))
@@ -199,8 +202,8 @@ static inline bool weir_kv_compact_is_sound(const weir_kv_compact_args *args)
     for (int64_t s = 0; s < args->n_segments; s++)
         for (int64_t g = 0; g < args->n_kv_heads; g++) {
             const weir_kv_compact_segment *const segment = args->segments + s;
-            const int32_t *const                 keep = segment->keep + g * segment->keep_stride;
-            const int32_t                        first = segment->first ? segment->first[g] : 0;
+            const int32_t *const keep = segment->keep + g * segment->keep_stride;
+            const int32_t first = segment->first ? segment->first[g] : 0;
             if (first < 0) return false;
             for (int32_t i = first; i < segment->n_keep[g]; i++) {
                 if (keep[i] < i || (i > first && keep[i] <= keep[i - 1])) return false;
@@ -226,19 +229,21 @@ static inline int64_t weir_kv_compact_n_pages(const weir_kv_compact_segment *s, 
     }
     return n_pages;
 }
-static inline void weir_kv_compact_segment_marshal(weir_marshaller *m, weir_kv_compact_segment *s,
-                                                   int64_t n_kv_heads)
+static inline void weir_kv_compact_segment_marshal(
+    weir_marshaller *m, weir_kv_compact_segment *s, int64_t n_kv_heads
+)
 {
-    const bool               plans = weir_marshal_is_planning(m);
+    const bool plans = weir_marshal_is_planning(m);
     const weir_marshal_range used = { 0, plans ? weir_kv_segment_n_pages(s->keep_stride)
                                                : weir_kv_compact_n_pages(s, n_kv_heads) };
-    int64_t                  n_keep = plans ? s->keep_stride : 0;
+    int64_t n_keep = plans ? s->keep_stride : 0;
     for (int64_t g = 0; !plans && g < n_kv_heads; g++)
         if (s->n_keep[g] > n_keep) n_keep = s->n_keep[g];
     s->pages = weir_marshal_pages(m, s->pages, n_kv_heads, s->page_stride, used);
     s->page_stride = used.end;
     s->keep = (const int32_t *)weir_marshal_list(
-        m, s->keep, (size_t)((n_kv_heads - 1) * s->keep_stride + n_keep) * sizeof *s->keep);
+        m, s->keep, (size_t)((n_kv_heads - 1) * s->keep_stride + n_keep) * sizeof *s->keep
+    );
     s->n_keep =
         (const int32_t *)weir_marshal_list(m, s->n_keep, (size_t)n_kv_heads * sizeof *s->n_keep);
     s->first =
@@ -247,7 +252,8 @@ static inline void weir_kv_compact_segment_marshal(weir_marshaller *m, weir_kv_c
 static inline void weir_kv_compact_marshal(weir_marshaller *m, weir_kv_compact_args *args)
 {
     weir_kv_compact_segment *const copy = (weir_kv_compact_segment *)weir_marshal_list(
-        m, args->segments, (size_t)args->n_segments * sizeof *args->segments);
+        m, args->segments, (size_t)args->n_segments * sizeof *args->segments
+    );
     for (int64_t i = 0; i < args->n_segments; i++) {
         weir_kv_compact_segment s = args->segments[i];
         weir_kv_compact_segment_marshal(m, &s, args->n_kv_heads);
@@ -266,19 +272,19 @@ static inline void weir_kv_compact_marshal(weir_marshaller *m, weir_kv_compact_a
  * errors : EUNSUPPORTED if the format does not take the width, or for lengths where turbo's codes
  *          are of rotated keys */
 typedef struct weir_key_products_args {
-    float                 *out;
-    const float           *vectors, *lengths;
+    float *out;
+    const float *vectors, *lengths;
     const weir_kv_segment *rows; /* of one head; first_row, first_head and logits are not read */
-    int64_t                n_vectors, out_stride, key_dim, n_pairs;
-    weir_kv_format         k_format;
-    weir_kv_sinks          sinks; /* V's format is not read */
-    bool                   is_interleaved;
+    int64_t n_vectors, out_stride, key_dim, n_pairs;
+    weir_kv_format k_format;
+    weir_kv_sinks sinks; /* V's format is not read */
+    bool is_interleaved;
 } weir_key_products_args;
 
 static inline const char *weir_key_products_reject(const weir_key_products_args *args)
 {
     const weir_kv_format first = args->sinks.n_pages > 0 ? args->sinks.pair.k : args->k_format;
-    const char          *why = weir_kv_format_reject(args->k_format, WEIR_KV_K, args->key_dim);
+    const char *why = weir_kv_format_reject(args->k_format, WEIR_KV_K, args->key_dim);
     if (!why) why = weir_kv_format_reject(first, WEIR_KV_K, args->key_dim);
     if (why) return why;
     return args->lengths && (weir_kv_is_rotated(args->k_format) || weir_kv_is_rotated(first))
@@ -300,12 +306,15 @@ static inline bool weir_key_products_is_valid(const weir_key_products_args *args
 static inline void weir_key_products_marshal(weir_marshaller *m, weir_key_products_args *args)
 {
     const int64_t n_rows = args->rows->n_rows;
-    int64_t       end;
+    int64_t end;
     args->rows = weir_kv_segments_marshal(m, args->rows, 1, 1, &end);
-    args->vectors = weir_marshal_host_rows(m, args->vectors, args->n_vectors, args->key_dim,
-                                           args->key_dim, WEIR_MARSHAL_IN);
-    args->lengths = weir_marshal_host_rows(m, args->lengths, args->n_vectors, args->n_pairs,
-                                           args->n_pairs, WEIR_MARSHAL_IN);
-    args->out = weir_marshal_host_rows(m, args->out, args->n_vectors, args->out_stride, n_rows,
-                                       WEIR_MARSHAL_OUT);
+    args->vectors = weir_marshal_host_rows(
+        m, args->vectors, args->n_vectors, args->key_dim, args->key_dim, WEIR_MARSHAL_IN
+    );
+    args->lengths = weir_marshal_host_rows(
+        m, args->lengths, args->n_vectors, args->n_pairs, args->n_pairs, WEIR_MARSHAL_IN
+    );
+    args->out = weir_marshal_host_rows(
+        m, args->out, args->n_vectors, args->out_stride, n_rows, WEIR_MARSHAL_OUT
+    );
 }

@@ -8,19 +8,19 @@ typedef enum weir_layout {
     WEIR_LAYOUT_TILES, /* quantised, repacked for the dot kernels: kernels/x86/tiles.h */
     WEIR_LAYOUT_ONEDNN, /* f32 or bf16 in the blocks of oneDNN: kernels/onednn/weight.h */
     WEIR_LAYOUT_DENSE, /* f32, bf16 or f16 in panels, where oneDNN has none: kernels/x86/dense.h */
-    WEIR_LAYOUT_CUDA, /* for a GPU: rows of elements, or of codes and scales: kernels/cuda/weight.h
-                       */
+    /* For a GPU: rows of elements, or of codes and scales: kernels/cuda/weight.h */
+    WEIR_LAYOUT_CUDA,
 } weir_layout;
 
 /* A matrix [n_out, n_in] in the layout of the kernel that will read it. `data` is owned by the
  * model's weight memory. */
 typedef struct weir_weight {
     const void *data;
-    void       *packed_state; /* layout-private: oneDNN primitives; NULL otherwise */
-    size_t      bytes; /* of data */
-    int64_t     n_out, n_in;
+    void *packed_state; /* layout-private: oneDNN primitives; NULL otherwise */
+    size_t bytes; /* of data */
+    int64_t n_out, n_in;
     /* ROWS, TILES, CUDA: the file's type; ONEDNN: f32 or bf16; DENSE: f32, bf16 or f16 */
-    weir_dtype  dtype;
+    weir_dtype dtype;
     weir_layout layout;
 } weir_weight;
 
@@ -34,16 +34,16 @@ typedef struct weir_weight {
 enum { WEIR_MATMUL_OUTPUTS = 4 };
 typedef struct weir_matmul_output {
     const weir_weight *weight;
-    float             *dst;
-    const float       *bias;
-    int64_t            dst_stride;
-    bool               accumulate;
+    float *dst;
+    const float *bias;
+    int64_t dst_stride;
+    bool accumulate;
 } weir_matmul_output;
 typedef struct weir_matmul_args {
-    const float       *x;
-    int64_t            n_rows, n_in, x_stride;
+    const float *x;
+    int64_t n_rows, n_in, x_stride;
     weir_matmul_output outputs[WEIR_MATMUL_OUTPUTS];
-    int32_t            n_outputs;
+    int32_t n_outputs;
 } weir_matmul_args;
 
 static inline bool weir_matmul_is_valid(const weir_matmul_args *args)

@@ -6,21 +6,22 @@
 
 /* One sequence's rows; state memory belongs to the sequence and is updated in place. */
 typedef struct weir_recurrent_segment {
-    float  *conv_history; /* [n_taps - 1, C], oldest first: raw inputs before the convolution */
-    float  *state; /* [Hv, value_dim / 16 (rounded up), key_dim, 16]: see gated_delta_rule */
+    float *conv_history; /* [n_taps - 1, C], oldest first: raw inputs before the convolution */
+    float *state; /* [Hv, value_dim / 16 (rounded up), key_dim, 16]: see gated_delta_rule */
     int32_t first_row, n_rows;
 } weir_recurrent_segment;
 
-static inline const weir_recurrent_segment *
-weir_recurrent_segments_marshal(weir_marshaller *m, const weir_recurrent_segment *segments,
-                                int64_t n)
+static inline const weir_recurrent_segment *weir_recurrent_segments_marshal(
+    weir_marshaller *m, const weir_recurrent_segment *segments, int64_t n
+)
 {
     for (int64_t i = 0; i < n; i++) {
         weir_marshal_require(m, segments[i].conv_history);
         weir_marshal_require(m, segments[i].state);
     }
-    return (const weir_recurrent_segment *)weir_marshal_list(m, segments,
-                                                             (size_t)n * sizeof *segments);
+    return (const weir_recurrent_segment *)weir_marshal_list(
+        m, segments, (size_t)n * sizeof *segments
+    );
 }
 
 /* dst[t,c] = silu(sum_j taps[c,j] * u[t - n_taps + 1 + j, c]); u before the first row comes from
@@ -28,10 +29,10 @@ weir_recurrent_segments_marshal(weir_marshaller *m, const weir_recurrent_segment
  * shapes : dst, src [T, C] contiguous, not aliased; taps [C, n_taps], the last tap multiplies the
  *          current row; n_taps <= 8 */
 typedef struct weir_conv1d_args {
-    float                        *dst;
-    const float                  *src, *taps;
+    float *dst;
+    const float *src, *taps;
     const weir_recurrent_segment *segments;
-    int64_t                       n_segments, n_channels, n_taps;
+    int64_t n_segments, n_channels, n_taps;
 } weir_conv1d_args;
 
 static inline bool weir_conv1d_is_valid(const weir_conv1d_args *args)
@@ -57,19 +58,20 @@ static inline void weir_conv1d_marshal(weir_marshaller *m, weir_conv1d_args *arg
  *           same bits */
 enum { WEIR_DELTA_LANES = 16 };
 typedef struct weir_gated_delta_rule_args {
-    float                        *out;
-    const float                  *q, *k, *v, *a, *b, *a_neg, *dt_bias;
+    float *out;
+    const float *q, *k, *v, *a, *b, *a_neg, *dt_bias;
     const weir_recurrent_segment *segments;
     int64_t n_segments, n_k_heads, n_v_heads, key_dim, value_dim, qkv_stride, ab_stride;
-    bool    tiled_heads;
+    bool tiled_heads;
 } weir_gated_delta_rule_args;
 
 static inline bool weir_gated_delta_rule_is_valid(const weir_gated_delta_rule_args *args)
 {
     return args->n_k_heads > 0 && args->n_v_heads % args->n_k_heads == 0;
 }
-static inline void weir_gated_delta_rule_marshal(weir_marshaller            *m,
-                                                 weir_gated_delta_rule_args *args)
+static inline void weir_gated_delta_rule_marshal(
+    weir_marshaller *m, weir_gated_delta_rule_args *args
+)
 {
     args->segments = weir_recurrent_segments_marshal(m, args->segments, args->n_segments);
 }

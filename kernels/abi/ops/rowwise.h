@@ -14,11 +14,11 @@ static inline bool weir_rows_are_apart(int64_t n, int64_t stride, int64_t width)
  * shapes : dst [T, dim]; ids [T], 0 <= id < n_vocab; table is file bytes: n_vocab rows of dim
  *          elements of `dtype`, unaligned */
 typedef struct weir_embed_args {
-    float         *dst;
-    const void    *table;
+    float *dst;
+    const void *table;
     const int32_t *ids;
-    int64_t        n_rows, dim, n_vocab;
-    weir_dtype     dtype;
+    int64_t n_rows, dim, n_vocab;
+    weir_dtype dtype;
 } weir_embed_args;
 
 static inline bool weir_embed_is_valid(const weir_embed_args *args)
@@ -39,12 +39,12 @@ static inline void weir_embed_marshal(weir_marshaller *m, weir_embed_args *args)
  * alias  : dst == src allowed when add is NULL
  * errors : EINVAL if dim <= 0 */
 typedef struct weir_rmsnorm_args {
-    float       *dst, *src;
+    float *dst, *src;
     const float *weight;
     const float *add; /* NULL or [n_rows, dim] with add_stride, only with n_groups == 1 */
-    int64_t      n_rows, n_groups, dim;
-    int64_t      dst_stride, dst_group_stride, src_stride, src_group_stride, add_stride;
-    float        eps;
+    int64_t n_rows, n_groups, dim;
+    int64_t dst_stride, dst_group_stride, src_stride, src_group_stride, add_stride;
+    float eps;
 } weir_rmsnorm_args;
 
 static inline bool weir_rmsnorm_is_valid(const weir_rmsnorm_args *args)
@@ -69,10 +69,10 @@ static inline void weir_rmsnorm_marshal(weir_marshaller *m, weir_rmsnorm_args *a
  * shapes : all [n_rows, dim], contiguous
  * alias  : dst == src allowed */
 typedef struct weir_gated_rmsnorm_args {
-    float       *dst;
+    float *dst;
     const float *src, *gate, *weight;
-    int64_t      n_rows, dim;
-    float        eps;
+    int64_t n_rows, dim;
+    float eps;
 } weir_gated_rmsnorm_args;
 
 static inline bool weir_gated_rmsnorm_is_valid(const weir_gated_rmsnorm_args *args)
@@ -94,11 +94,11 @@ static inline void weir_gated_rmsnorm_marshal(weir_marshaller *m, weir_gated_rms
  *          already applied */
 typedef enum weir_rope_pairing { WEIR_ROPE_HALF_SPLIT, WEIR_ROPE_PAIRS } weir_rope_pairing;
 typedef struct weir_rope_args {
-    float            *x;
-    const int32_t    *positions;
-    const float      *frequencies;
-    int64_t           n_rows, n_heads, rotary_dim, row_stride, head_stride;
-    float             magnitude;
+    float *x;
+    const int32_t *positions;
+    const float *frequencies;
+    int64_t n_rows, n_heads, rotary_dim, row_stride, head_stride;
+    float magnitude;
     weir_rope_pairing pairing;
 } weir_rope_args;
 
@@ -113,19 +113,21 @@ static inline void weir_rope_marshal(weir_marshaller *m, weir_rope_args *args)
     args->x =
         weir_marshal_rows(m, args->x, args->n_rows, args->row_stride, width, WEIR_MARSHAL_IN_OUT);
     args->positions = (const int32_t *)weir_marshal_array(
-        m, args->positions, (size_t)args->n_rows * sizeof *args->positions, WEIR_MARSHAL_IN);
+        m, args->positions, (size_t)args->n_rows * sizeof *args->positions, WEIR_MARSHAL_IN
+    );
     args->frequencies = (const float *)weir_marshal_array(
         m, args->frequencies, (size_t)(args->rotary_dim / 2) * sizeof *args->frequencies,
-        WEIR_MARSHAL_IN);
+        WEIR_MARSHAL_IN
+    );
 }
 
 /* dst[t,i] = silu(gate[t,i]) * up[t,i]
  * shapes : [T, dim], own row strides
  * alias  : dst == gate or dst == up allowed */
 typedef struct weir_swiglu_args {
-    float       *dst;
+    float *dst;
     const float *gate, *up;
-    int64_t      n_rows, dim, dst_stride, gate_stride, up_stride;
+    int64_t n_rows, dim, dst_stride, gate_stride, up_stride;
 } weir_swiglu_args;
 
 static inline bool weir_swiglu_is_valid(const weir_swiglu_args *args)
@@ -144,9 +146,9 @@ static inline void weir_swiglu_marshal(weir_marshaller *m, weir_swiglu_args *arg
 /* x[t,h,:] *= sigmoid(gate[t,h,:])
  * shapes : x, gate [T, n_heads, dim] with strides */
 typedef struct weir_sigmoid_gate_args {
-    float       *x;
+    float *x;
     const float *gate;
-    int64_t      n_rows, n_heads, dim, x_stride, x_head_stride, gate_stride, gate_head_stride;
+    int64_t n_rows, n_heads, dim, x_stride, x_head_stride, gate_stride, gate_head_stride;
 } weir_sigmoid_gate_args;
 
 static inline bool weir_sigmoid_gate_is_valid(const weir_sigmoid_gate_args *args)
@@ -163,9 +165,9 @@ static inline void weir_sigmoid_gate_marshal(weir_marshaller *m, weir_sigmoid_ga
 /* dst[t,:] += src[t,:]
  * shapes : [T, dim] with row strides */
 typedef struct weir_add_args {
-    float       *dst;
+    float *dst;
     const float *src;
-    int64_t      n_rows, dim, dst_stride, src_stride;
+    int64_t n_rows, dim, dst_stride, src_stride;
 } weir_add_args;
 
 static inline bool weir_add_is_valid(const weir_add_args *args)

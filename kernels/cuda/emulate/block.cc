@@ -58,22 +58,22 @@ constexpr size_t kStack = 256 << 10, kPage = 4096, kStaticShared = 48 << 10, kMo
 constexpr int kMostThreads = 1024, kWarp = 32;
 
 struct Copy {
-    char       *shared;
+    char *shared;
     const void *global;
 };
 
 enum class State { Ready, AtBarrier, InWarp, Done };
 
 struct Fiber {
-    char                          *stack = nullptr; // its lowest byte
-    void                          *pointer = nullptr;
-    uint3                          thread = {};
-    State                          state = State::Done;
-    unsigned                       mask = 0; // InWarp
-    WarpOperation                  operation = nullptr;
-    void                          *arguments = nullptr;
-    Site                           site = {};
-    std::vector<Copy>              copies; // since the last commit
+    char *stack = nullptr; // its lowest byte
+    void *pointer = nullptr;
+    uint3 thread = {};
+    State state = State::Done;
+    unsigned mask = 0; // InWarp
+    WarpOperation operation = nullptr;
+    void *arguments = nullptr;
+    Site site = {};
+    std::vector<Copy> copies; // since the last commit
     std::vector<std::vector<Copy>> groups; // committed, oldest first
 };
 
@@ -83,19 +83,19 @@ struct Warp { // bits of lanes
 
 struct Block {
     std::vector<Fiber> fibers = std::vector<Fiber>(kMostThreads);
-    std::vector<Warp>  warps = std::vector<Warp>(kMostThreads / kWarp);
-    int                n = 0, running = -1, n_done = 0, n_at_barrier = 0, sum = 0, result = 0;
-    void              *scheduler = nullptr;
-    ThreadBody         body = nullptr;
-    const void        *launch = nullptr;
-    std::vector<char>  memory;
-    char              *dynamic = nullptr;
-    size_t             dynamic_bytes = 0;
-    uint64_t           random = 1;
+    std::vector<Warp> warps = std::vector<Warp>(kMostThreads / kWarp);
+    int n = 0, running = -1, n_done = 0, n_at_barrier = 0, sum = 0, result = 0;
+    void *scheduler = nullptr;
+    ThreadBody body = nullptr;
+    const void *launch = nullptr;
+    std::vector<char> memory;
+    char *dynamic = nullptr;
+    size_t dynamic_bytes = 0;
+    uint64_t random = 1;
 };
 
-Block                       block;
-int                         error;
+Block block;
+int error;
 std::map<const void *, int> allowed;
 
 Fiber &self() { return block.fibers[(size_t)block.running]; }
@@ -111,7 +111,7 @@ uint64_t next_random()
 template <class Visit> void scrambled(int64_t n, Visit visit)
 {
     const int64_t first = (int64_t)(next_random() % (uint64_t)n);
-    int64_t       step = 1 + (int64_t)(next_random() % (uint64_t)n);
+    int64_t step = 1 + (int64_t)(next_random() % (uint64_t)n);
     while (std::gcd(step, n) != 1) step++;
     step %= n; // n 1: 0
     int64_t at = first;
@@ -156,8 +156,10 @@ void prepare(int index)
 {
     Fiber &fiber = block.fibers[(size_t)index];
     if (!fiber.stack) {
-        void *memory = mmap(nullptr, kStack, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *memory = mmap(
+            nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+            -1, 0
+        );
         if (memory == MAP_FAILED || mprotect(memory, kPage, PROT_NONE) != 0)
             die("no memory for stacks");
         fiber.stack = static_cast<char *>(memory);
@@ -198,7 +200,7 @@ void run_block()
     }
     // Warps that sleep wait until the others can go no further: what lacks a barrier is overtaken.
     const uint32_t everyone = 0xffffffffu;
-    uint32_t       awake = 0;
+    uint32_t awake = 0;
     while (block.n_done < block.n) {
         if (run_round(awake)) continue;
         const bool moved = run_round(everyone);
@@ -225,8 +227,10 @@ void die(const char *format, ...)
     va_list arguments;
     va_start(arguments, format);
     std::fflush(stdout);
-    std::fprintf(stderr, "emulated CUDA: block (%u, %u, %u), thread %d: ", place.block.x,
-                 place.block.y, place.block.z, block.running);
+    std::fprintf(
+        stderr, "emulated CUDA: block (%u, %u, %u), thread %d: ", place.block.x, place.block.y,
+        place.block.z, block.running
+    );
     std::vfprintf(stderr, format, arguments);
     std::fprintf(stderr, "\n");
     va_end(arguments);
@@ -321,7 +325,7 @@ void commit_copies()
 
 void wait_for_copies(int n_left)
 {
-    auto        &groups = self().groups;
+    auto &groups = self().groups;
     const size_t n = groups.size() > (size_t)n_left ? groups.size() - (size_t)n_left : 0;
     for (size_t g = 0; g < n; g++)
         for (const Copy &copy : groups[g]) {
@@ -347,13 +351,15 @@ int allow_shared(const void *kernel, int bytes)
     return 0;
 }
 
-void run_grid(const void *kernel, dim3 grid, dim3 shape, size_t shared_bytes, ThreadBody body,
-              const void *launch)
+void run_grid(
+    const void *kernel, dim3 grid, dim3 shape, size_t shared_bytes, ThreadBody body,
+    const void *launch
+)
 {
-    const auto     allowance = allowed.find(kernel);
-    const size_t   most = allowance == allowed.end()
-                              ? kStaticShared
-                              : std::max(kStaticShared, (size_t)allowance->second);
+    const auto allowance = allowed.find(kernel);
+    const size_t most = allowance == allowed.end()
+                            ? kStaticShared
+                            : std::max(kStaticShared, (size_t)allowance->second);
     const uint64_t threads = (uint64_t)shape.x * shape.y * shape.z,
                    blocks = (uint64_t)grid.x * grid.y * grid.z;
     if (threads == 0 || threads > kMostThreads || blocks == 0 || grid.x > INT32_MAX ||

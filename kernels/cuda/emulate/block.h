@@ -22,7 +22,7 @@ namespace weir_emulate {
 /* Where a barrier or an operation of a warp stands. */
 struct Site {
     const char *file;
-    int         line;
+    int line;
 };
 
 [[noreturn]] __attribute__((format(printf, 1, 2))) void die(const char *format, ...);
@@ -30,12 +30,12 @@ struct Site {
 /* ---- of the running fiber -------------------------------------------------------------------- */
 struct Place {
     uint3 thread, block;
-    dim3  block_shape, grid_shape;
+    dim3 block_shape, grid_shape;
 };
 extern Place place;
 
 void *dynamic_shared();
-bool  is_shared(const void *address, size_t bytes);
+bool is_shared(const void *address, size_t bytes);
 /* Waits for all threads of the block; the sum of `value` over them. */
 int barrier(int value, Site site);
 
@@ -43,7 +43,7 @@ int barrier(int value, Site site);
  * NULL for lanes outside the mask. */
 typedef void (*WarpOperation)(void *const *lanes, unsigned mask);
 void warp(unsigned mask, WarpOperation complete, void *arguments, Site site);
-int  lane();
+int lane();
 
 /* cp.async: 16 bytes go to shared memory in the wait that covers them, and until then the target
  * holds NaN; from NULL: zeros. */
@@ -53,16 +53,18 @@ void wait_for_copies(int n_left);
 
 /* ---- launches -------------------------------------------------------------------------------- */
 typedef void (*ThreadBody)(const void *launch);
-void run_grid(const void *kernel, dim3 grid, dim3 block, size_t shared_bytes, ThreadBody body,
-              const void *launch);
-int  take_error(); /* cudaError_t of the last launch that no device takes */
-int  allow_shared(const void *kernel,
-                  int bytes); /* up to 99 KB: what sm_86 and sm_89 have, the least from sm_80 on */
+void run_grid(
+    const void *kernel, dim3 grid, dim3 block, size_t shared_bytes, ThreadBody body,
+    const void *launch
+);
+int take_error(); /* cudaError_t of the last launch that no device takes */
+/* Up to 99 KB: what sm_86 and sm_89 have, the least from sm_80 on */
+int allow_shared(const void *kernel, int bytes);
 
 template <class... Parameters> struct Launch {
     void (*kernel)(Parameters...);
     std::tuple<Parameters...> arguments;
-    static void               run(const void *launch)
+    static void run(const void *launch)
     {
         const auto *self = static_cast<const Launch *>(launch);
         std::apply(self->kernel, self->arguments);
@@ -73,13 +75,17 @@ template <class T> struct Same {
     typedef T type;
 };
 template <class... Parameters>
-void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, void *stream,
-            typename Same<Parameters>::type... arguments)
+void launch(
+    void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, void *stream,
+    typename Same<Parameters>::type... arguments
+)
 {
     (void)stream;
     const Launch<Parameters...> call = { kernel, std::tuple<Parameters...>(arguments...) };
-    run_grid(reinterpret_cast<const void *>(kernel), grid, block, shared_bytes,
-             Launch<Parameters...>::run, &call);
+    run_grid(
+        reinterpret_cast<const void *>(kernel), grid, block, shared_bytes,
+        Launch<Parameters...>::run, &call
+    );
 }
 
 } // namespace weir_emulate

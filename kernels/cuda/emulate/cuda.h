@@ -31,7 +31,7 @@ struct weir_emulate_here { /* the caller's line, whatever is called */
     }
 };
 inline void __syncthreads(weir_emulate_here here = {}) { weir_emulate::barrier(0, here.site); }
-inline int  __syncthreads_or(int x, weir_emulate_here here = {})
+inline int __syncthreads_or(int x, weir_emulate_here here = {})
 {
     return weir_emulate::barrier(x != 0, here.site) != 0;
 }
@@ -50,7 +50,7 @@ inline void __threadfence_block() {}
 namespace weir_emulate {
 struct Shuffle {
     uint64_t value;
-    int      from;
+    int from;
 };
 inline void shuffle(void *const *lanes, unsigned mask)
 {
@@ -108,23 +108,27 @@ template <class T>
 inline T __shfl_xor_sync(unsigned mask, T x, int bits, int width = 32, weir_emulate_here here = {})
 {
     const int own = weir_emulate::lane(), from = own ^ bits;
-    return weir_emulate::shuffled(mask, x, from < (own & ~(width - 1)) + width ? from : own,
-                                  here.site);
+    return weir_emulate::shuffled(
+        mask, x, from < (own & ~(width - 1)) + width ? from : own, here.site
+    );
 }
 template <class T>
-inline T __shfl_up_sync(unsigned mask, T x, unsigned by, int width = 32,
-                        weir_emulate_here here = {})
+inline T __shfl_up_sync(
+    unsigned mask, T x, unsigned by, int width = 32, weir_emulate_here here = {}
+)
 {
     const int own = weir_emulate::lane(), from = own - (int)by;
     return weir_emulate::shuffled(mask, x, from >= (own & ~(width - 1)) ? from : own, here.site);
 }
 template <class T>
-inline T __shfl_down_sync(unsigned mask, T x, unsigned by, int width = 32,
-                          weir_emulate_here here = {})
+inline T __shfl_down_sync(
+    unsigned mask, T x, unsigned by, int width = 32, weir_emulate_here here = {}
+)
 {
     const int own = weir_emulate::lane(), from = own + (int)by;
-    return weir_emulate::shuffled(mask, x, from < (own & ~(width - 1)) + width ? from : own,
-                                  here.site);
+    return weir_emulate::shuffled(
+        mask, x, from < (own & ~(width - 1)) + width ? from : own, here.site
+    );
 }
 inline void __syncwarp(unsigned mask = 0xffffffffu, weir_emulate_here here = {})
 {
@@ -152,12 +156,12 @@ inline int __reduce_add_sync(unsigned mask, int x, weir_emulate_here here = {})
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
-template <class T> inline T    __ldg(const T *p) { return *p; }
-template <class T> inline T    __ldcg(const T *p) { return *p; }
-template <class T> inline T    __ldcs(const T *p) { return *p; }
+template <class T> inline T __ldg(const T *p) { return *p; }
+template <class T> inline T __ldcg(const T *p) { return *p; }
+template <class T> inline T __ldcs(const T *p) { return *p; }
 template <class T> inline void __stcg(T *p, T x) { *p = x; }
 template <class T> inline void __stcs(T *p, T x) { *p = x; }
-template <class T> inline T    atomicAdd(T *p, T x)
+template <class T> inline T atomicAdd(T *p, T x)
 {
     const T old = *p;
     *p = old + x;
@@ -173,32 +177,32 @@ template <class T> inline T atomicMax(T *p, T x)
 /* ---- arithmetic ------------------------------------------------------------------------------ */
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline float __expf(float x) { return std::exp(x); }
-inline void  sincospif(float x, float *sine, float *cosine)
+inline void sincospif(float x, float *sine, float *cosine)
 {
     *sine = (float)std::sin(M_PI * (double)x);
     *cosine = (float)std::cos(M_PI * (double)x);
 }
-inline float    __logf(float x) { return std::log(x); }
-inline float    __log2f(float x) { return std::log2(x); }
-inline float    __fdividef(float x, float y) { return x / y; }
-inline float    __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
-inline float    __fadd_rn(float x, float y) { return x + y; }
-inline float    __fmul_rn(float x, float y) { return x * y; }
-inline float    __frcp_rn(float x) { return 1.0f / x; }
-inline float    __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
-inline int      __float2int_rn(float x) { return (int)std::nearbyint(x); }
-inline float    __int2float_rn(int x) { return (float)x; }
-inline int      __float_as_int(float x) { return weir_emulate::bits_as<int>(x); }
+inline float __logf(float x) { return std::log(x); }
+inline float __log2f(float x) { return std::log2(x); }
+inline float __fdividef(float x, float y) { return x / y; }
+inline float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
+inline float __fadd_rn(float x, float y) { return x + y; }
+inline float __fmul_rn(float x, float y) { return x * y; }
+inline float __frcp_rn(float x) { return 1.0f / x; }
+inline float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
+inline int __float2int_rn(float x) { return (int)std::nearbyint(x); }
+inline float __int2float_rn(int x) { return (float)x; }
+inline int __float_as_int(float x) { return weir_emulate::bits_as<int>(x); }
 inline unsigned __float_as_uint(float x) { return weir_emulate::bits_as<unsigned>(x); }
-inline float    __int_as_float(int x) { return weir_emulate::bits_as<float>(x); }
-inline float    __uint_as_float(unsigned x) { return weir_emulate::bits_as<float>(x); }
-inline int      __popc(unsigned x) { return __builtin_popcount(x); }
-inline int      __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
-inline int      __ffs(int x) { return __builtin_ffs(x); }
+inline float __int_as_float(int x) { return weir_emulate::bits_as<float>(x); }
+inline float __uint_as_float(unsigned x) { return weir_emulate::bits_as<float>(x); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
+inline int __ffs(int x) { return __builtin_ffs(x); }
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector)
 {
     const uint64_t both = (uint64_t)y << 32 | x;
-    unsigned       out = 0;
+    unsigned out = 0;
     for (int i = 0; i < 4; i++) {
         const unsigned which = selector >> 4 * i & 15u,
                        byte = (unsigned)(both >> 8 * (which & 7u)) & 255u;

@@ -6,7 +6,7 @@
 namespace weir_cuda {
 
 struct Product {
-    void           *d; /* [4] */
+    void *d; /* [4] */
     const uint32_t *a, *b; /* [4], [2] */
 };
 
@@ -27,7 +27,7 @@ template <int BITS, class D, double (*VALUE)(uint32_t)>
 void multiply(void *const *lanes, unsigned mask)
 {
     constexpr int kPer = 32 / BITS, kDepth = 8 * kPer;
-    double        a[16][kDepth], b[kDepth][8];
+    double a[16][kDepth], b[kDepth][8];
     if (mask != 0xffffffffu) weir_emulate::die("a product on tensor cores needs the whole warp");
     for (int lane = 0; lane < 32; lane++) {
         const auto *own = static_cast<const Product *>(lanes[lane]);
@@ -41,7 +41,7 @@ void multiply(void *const *lanes, unsigned mask)
                     VALUE(element<BITS>(own->b, r * kPer + i));
     }
     for (int row = 0; row < 16; row++) {
-        D     *places[4]; /* of columns 2t, 2t+1 */
+        D *places[4]; /* of columns 2t, 2t+1 */
         double sum[8];
         for (int t = 0; t < 4; t++)
             places[t] = static_cast<D *>(static_cast<const Product *>(lanes[row % 8 * 4 + t])->d) +
@@ -55,8 +55,10 @@ void multiply(void *const *lanes, unsigned mask)
 }
 
 #define WEIR_MMA(name, bits, d_type, value)                                                        \
-    inline void name(d_type(&d)[4], const uint32_t(&a)[4], const uint32_t(&b)[2],                  \
-                     const char *file = __builtin_FILE(), int line = __builtin_LINE())             \
+    inline void name(                                                                              \
+        d_type(&d)[4], const uint32_t(&a)[4], const uint32_t(&b)[2],                               \
+        const char *file = __builtin_FILE(), int line = __builtin_LINE()                           \
+    )                                                                                              \
     {                                                                                              \
         Product product = { d, a, b };                                                             \
         weir_emulate::warp(0xffffffffu, multiply<bits, d_type, value>, &product, { file, line });  \
@@ -67,7 +69,7 @@ WEIR_MMA(mma_s8, 8, int, value_s8)
 #undef WEIR_MMA
 
 struct MatrixRow {
-    uint32_t   *r; /* [4] */
+    uint32_t *r; /* [4] */
     const char *row;
 };
 template <bool TRANSPOSED> void load(void *const *lanes, unsigned)
@@ -85,22 +87,26 @@ template <bool TRANSPOSED> void load(void *const *lanes, unsigned)
             for (int i = 0; i < 2; i++) {
                 const int row = TRANSPOSED ? lane % 4 * 2 + i : lane / 4,
                           column = TRANSPOSED ? lane / 4 : lane % 4 * 2 + i;
-                std::memcpy(pair + i,
-                            static_cast<const MatrixRow *>(lanes[m * 8 + row])->row + column * 2,
-                            2);
+                std::memcpy(
+                    pair + i, static_cast<const MatrixRow *>(lanes[m * 8 + row])->row + column * 2,
+                    2
+                );
             }
             static_cast<const MatrixRow *>(lanes[lane])->r[m] = pair[0] | (uint32_t)pair[1] << 16;
         }
 }
-inline void load_matrices(uint32_t (&r)[4], const void *row, const char *file = __builtin_FILE(),
-                          int line = __builtin_LINE())
+inline void load_matrices(
+    uint32_t (&r)[4], const void *row, const char *file = __builtin_FILE(),
+    int line = __builtin_LINE()
+)
 {
     MatrixRow arguments = { r, static_cast<const char *>(row) };
     weir_emulate::warp(0xffffffffu, load<false>, &arguments, { file, line });
 }
-inline void load_matrices_transposed(uint32_t (&r)[4], const void *row,
-                                     const char *file = __builtin_FILE(),
-                                     int         line = __builtin_LINE())
+inline void load_matrices_transposed(
+    uint32_t (&r)[4], const void *row, const char *file = __builtin_FILE(),
+    int line = __builtin_LINE()
+)
 {
     MatrixRow arguments = { r, static_cast<const char *>(row) };
     weir_emulate::warp(0xffffffffu, load<true>, &arguments, { file, line });
@@ -110,7 +116,7 @@ inline void copy_async(void *shared, const void *global, bool is_there = true)
 {
     weir_emulate::copy16(shared, is_there ? global : nullptr);
 }
-inline void                     copy_commit() { weir_emulate::commit_copies(); }
+inline void copy_commit() { weir_emulate::commit_copies(); }
 template <int LEFT> inline void copy_wait() { weir_emulate::wait_for_copies(LEFT); }
 
 } // namespace weir_cuda

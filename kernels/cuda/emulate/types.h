@@ -72,27 +72,27 @@ struct __nv_bfloat16 {
 struct __align__(4) __nv_bfloat162 {
     __nv_bfloat16 x, y;
 };
-typedef __half  half;
+typedef __half half;
 typedef __half2 half2;
 
 inline unsigned short __half_as_ushort(__half h) { return h.bits; }
-inline __half         __ushort_as_half(unsigned short bits) { return { bits }; }
-inline float          __half2float(__half h) { return weir_emulate::half_value(h.bits); }
-inline __half  __float2half_rn(float x) { return { weir_emulate::bits_as<uint16_t>((_Float16)x) }; }
-inline __half  __float2half(float x) { return __float2half_rn(x); }
+inline __half __ushort_as_half(unsigned short bits) { return { bits }; }
+inline float __half2float(__half h) { return weir_emulate::half_value(h.bits); }
+inline __half __float2half_rn(float x) { return { weir_emulate::bits_as<uint16_t>((_Float16)x) }; }
+inline __half __float2half(float x) { return __float2half_rn(x); }
 inline __half2 __floats2half2_rn(float x, float y)
 {
     return { __float2half_rn(x), __float2half_rn(y) };
 }
 inline __half2 __float22half2_rn(float2 v) { return __floats2half2_rn(v.x, v.y); }
-inline float2  __half22float2(__half2 v) { return { __half2float(v.x), __half2float(v.y) }; }
+inline float2 __half22float2(__half2 v) { return { __half2float(v.x), __half2float(v.y) }; }
 inline __half2 __halves2half2(__half x, __half y) { return { x, y }; }
-inline float   __low2float(__half2 v) { return __half2float(v.x); }
-inline float   __high2float(__half2 v) { return __half2float(v.y); }
+inline float __low2float(__half2 v) { return __half2float(v.x); }
+inline float __high2float(__half2 v) { return __half2float(v.y); }
 
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 h) { return h.bits; }
-inline __nv_bfloat16  __ushort_as_bfloat16(unsigned short bits) { return { bits }; }
-inline float          __bfloat162float(__nv_bfloat16 h)
+inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) { return { bits }; }
+inline float __bfloat162float(__nv_bfloat16 h)
 {
     return weir_emulate::bits_as<float>((uint32_t)h.bits << 16);
 }
@@ -102,13 +102,13 @@ inline __nv_bfloat16 __float2bfloat16_rn(float x)
     if (x != x) return { 0x7FFF };
     return { (uint16_t)((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16) };
 }
-inline __nv_bfloat16  __float2bfloat16(float x) { return __float2bfloat16_rn(x); }
+inline __nv_bfloat16 __float2bfloat16(float x) { return __float2bfloat16_rn(x); }
 inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y)
 {
     return { __float2bfloat16_rn(x), __float2bfloat16_rn(y) };
 }
 inline __nv_bfloat162 __float22bfloat162_rn(float2 v) { return __floats2bfloat162_rn(v.x, v.y); }
-inline float2         __bfloat1622float2(__nv_bfloat162 v)
+inline float2 __bfloat1622float2(__nv_bfloat162 v)
 {
     return { __bfloat162float(v.x), __bfloat162float(v.y) };
 }

@@ -3,11 +3,12 @@
  *   scale = f16((max - min) / (2^bits - 1)), min = f16(min), q = round((x - min) / scale), ties to
  *   even, in 0 .. 2^bits - 1
  *   x = q * scale + min */
-void weir_kv_affine_encode(int bits, uint8_t *codes, uint16_t *scale, uint16_t *min, const float *x,
-                           int64_t n)
+void weir_kv_affine_encode(
+    int bits, uint8_t *codes, uint16_t *scale, uint16_t *min, const float *x, int64_t n
+)
 {
     const float most = (float)((1 << bits) - 1);
-    float       low = weir_kv_finite(x[0]), high = low;
+    float low = weir_kv_finite(x[0]), high = low;
     for (int64_t i = 1; i < n; i++) {
         low = fminf(low, weir_kv_finite(x[i]));
         high = fmaxf(high, weir_kv_finite(x[i]));
@@ -48,13 +49,14 @@ static int64_t kivi_scale_index(weir_kv_side side, int64_t t, int64_t d)
 
 /* A group of values that share scale and minimum: `n` of them from (token, d) on, along tokens or
  * along dims. */
-static void close_group(const weir_kv_part *part, int64_t token, int64_t d, int64_t n,
-                        bool along_tokens)
+static void close_group(
+    const weir_kv_part *part, int64_t token, int64_t d, int64_t n, bool along_tokens
+)
 {
     const weir_kv_part open = open_part(part);
-    float              x[WEIR_PAGE_TOKENS];
-    uint8_t            codes[WEIR_PAGE_TOKENS];
-    uint16_t           scale, min;
+    float x[WEIR_PAGE_TOKENS];
+    uint8_t codes[WEIR_PAGE_TOKENS];
+    uint16_t scale, min;
     for (int64_t i = 0; i < n; i++)
         x[i] = weir_f16_to_f32((uint16_t)(along_tokens ? get_code(&open, token + i, d)
                                                        : get_code(&open, token, d + i)));

@@ -23,7 +23,7 @@ WEIR_INLINE kv_range kv_range_of(const _Float16 *x, int64_t n, int64_t stride)
 /* Step and minimum as stored; -0 becomes 0. */
 WEIR_INLINE kv_scale kv_affine_scale(const int bits, kv_range range)
 {
-    const float    low = range.low + 0.0f, high = range.high + 0.0f;
+    const float low = range.low + 0.0f, high = range.high + 0.0f;
     const uint16_t step = weir_f16_from_f32((high - low) / (float)((1 << bits) - 1)),
                    min = weir_f16_from_f32(low);
     return (kv_scale){ .step = weir_f16_to_f32(step), .min = weir_f16_to_f32(min) };
@@ -44,45 +44,51 @@ WEIR_INLINE uint32_t kv_kivi_code(const weir_kv_format format, float x, kv_scale
     return kv_channel_code(format, x, scale);
 }
 
-WEIR_INLINE void kv_channel_write(const kv_target *to, const weir_kv_format format, const float *x,
-                                  float *row, int64_t token, int tid)
+WEIR_INLINE void kv_channel_write(
+    const kv_target *to, const weir_kv_format format, const float *x, float *row, int64_t token,
+    int tid
+)
 {
     (void)format, (void)row;
     for (int64_t d = tid; d < to->dim; d += LANE_THREADS)
         ((_Float16 *)to->open)[kv_plain_index(to, token, d)] = (_Float16)weir_kv_finite(x[d]);
 }
 
-WEIR_INLINE void kv_kivi_write(const kv_target *to, const weir_kv_format format, const float *x,
-                               float *row, int64_t token, int tid)
+WEIR_INLINE void kv_kivi_write(
+    const kv_target *to, const weir_kv_format format, const float *x, float *row, int64_t token,
+    int tid
+)
 {
     kv_channel_write(to, format, x, row, token, tid);
 }
 
 WEIR_INLINE void kv_store_affine(const kv_target *to, int64_t unit, int64_t index, kv_scale scale)
 {
-    kv_store_half(to->coded + to->layout.scales + unit * to->layout.scales_step + index * 2,
-                  scale.step);
+    kv_store_half(
+        to->coded + to->layout.scales + unit * to->layout.scales_step + index * 2, scale.step
+    );
     kv_store_half(to->coded + to->layout.mins + unit * to->layout.mins_step + index * 2, scale.min);
 }
 
 /* A thread has the dims that share a word. */
 WEIR_INLINE void kv_close_k(const kv_target *to, const weir_kv_format format, int tid)
 {
-    const int             bits = weir_kv_bits(format), per = 32 / bits;
-    const bool            whole_page = weir_kv_scheme_of(format) == WEIR_KV_CHANNEL;
+    const int bits = weir_kv_bits(format), per = 32 / bits;
+    const bool whole_page = weir_kv_scheme_of(format) == WEIR_KV_CHANNEL;
     const _Float16 *const open = (const _Float16 *)to->open;
     for (int64_t w = tid; w * per < to->dim; w += LANE_THREADS) {
         for (int64_t token = 0; token < WEIR_PAGE_TOKENS; token += WEIR_TILE_TOKENS) {
             const int64_t tile = token / WEIR_TILE_TOKENS;
-            uint32_t      words[WEIR_TILE_TOKENS] = { 0 };
+            uint32_t words[WEIR_TILE_TOKENS] = { 0 };
             for (int i = 0; i < per && w * per + i < to->dim; i++) {
-                const int64_t         d = w * per + i;
+                const int64_t d = w * per + i;
                 const _Float16 *const x = open + weir_page_k(token, d, to->dim);
-                kv_range              range = kv_range_of(x, WEIR_TILE_TOKENS, 1);
+                kv_range range = kv_range_of(x, WEIR_TILE_TOKENS, 1);
                 if (whole_page)
-                    range =
-                        kv_widen(range, open + weir_page_k(token ^ WEIR_TILE_TOKENS, d, to->dim),
-                                 WEIR_TILE_TOKENS, 1);
+                    range = kv_widen(
+                        range, open + weir_page_k(token ^ WEIR_TILE_TOKENS, d, to->dim),
+                        WEIR_TILE_TOKENS, 1
+                    );
                 const kv_scale scale = kv_affine_scale(bits, range);
                 kv_store_affine(to, tile, d, scale);
                 for (int t = 0; t < WEIR_TILE_TOKENS; t++)
@@ -99,9 +105,9 @@ WEIR_INLINE void kv_close_k(const kv_target *to, const weir_kv_format format, in
 /* int8: a thread has a dim; kivi: 32 dims of a token. */
 WEIR_INLINE void kv_close_v(const kv_target *to, const weir_kv_format format, int tid)
 {
-    const int             bits = weir_kv_bits(format);
+    const int bits = weir_kv_bits(format);
     const _Float16 *const open = (const _Float16 *)to->open;
-    char *const           rows = to->coded + to->layout.codes;
+    char *const rows = to->coded + to->layout.codes;
     if (weir_kv_scheme_of(format) == WEIR_KV_CHANNEL) {
         for (int64_t d = tid; d < to->dim; d += LANE_THREADS) {
             const kv_scale scale =
@@ -115,10 +121,10 @@ WEIR_INLINE void kv_close_v(const kv_target *to, const weir_kv_format format, in
     }
     const int64_t n_groups = to->dim / KV_GROUP;
     for (int64_t item = tid; item < WEIR_PAGE_TOKENS * n_groups; item += LANE_THREADS) {
-        const int64_t         token = item / n_groups, group = item % n_groups;
+        const int64_t token = item / n_groups, group = item % n_groups;
         const _Float16 *const x = open + token * to->dim + group * KV_GROUP;
-        const kv_scale        scale = kv_affine_scale(bits, kv_range_of(x, KV_GROUP, 1));
-        uint32_t              codes[KV_GROUP];
+        const kv_scale scale = kv_affine_scale(bits, kv_range_of(x, KV_GROUP, 1));
+        uint32_t codes[KV_GROUP];
         kv_store_affine(to, token, group, scale);
         for (int i = 0; i < KV_GROUP; i++) codes[i] = kv_code(format, lane_half(x + i), scale);
         kv_pack_v(rows + token * to->layout.codes_step + group * 4 * bits, codes, bits, KV_GROUP);

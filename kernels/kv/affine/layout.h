@@ -24,7 +24,7 @@ static inline const char *weir_kv_kivi_reject(weir_kv_side side, int64_t dim)
 
 static inline weir_kv_arrays weir_kv_kivi_arrays(weir_kv_side side, int64_t dim)
 {
-    const int64_t        group = dim / WEIR_KV_GROUP * 2;
+    const int64_t group = dim / WEIR_KV_GROUP * 2;
     const weir_kv_arrays k = { dim * 2, dim * 2, false }, v = { group, group, false };
     return side == WEIR_KV_K ? k : v;
 }

@@ -47,7 +47,7 @@ static int64_t block_scale_index(weir_kv_side side, int64_t t, int64_t d)
 static void encode_block(const weir_kv_part *part, int64_t token, const float *x)
 {
     for (int64_t first = 0; first < part->dim; first += WEIR_KV_GROUP) {
-        uint8_t  codes[WEIR_KV_GROUP];
+        uint8_t codes[WEIR_KV_GROUP];
         uint16_t scale;
         weir_kv_block_encode(part->format, codes, &scale, x + first);
         put(scale_place(part, token, first, false), scale);

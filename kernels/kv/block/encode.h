@@ -24,8 +24,10 @@ WEIR_INLINE uint32_t kv_block_code(const weir_kv_format format, float x, kv_scal
     return (uint32_t)(q < 15 ? q : 15);
 }
 
-WEIR_INLINE void kv_block_write(const kv_target *to, const weir_kv_format format, const float *x,
-                                float *row, int64_t token, int tid)
+WEIR_INLINE void kv_block_write(
+    const kv_target *to, const weir_kv_format format, const float *x, float *row, int64_t token,
+    int tid
+)
 {
     (void)row;
     kv_write_groups(to, format, x, (kv_scale){ 0 }, token, tid);

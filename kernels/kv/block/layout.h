@@ -8,7 +8,7 @@ static inline const char *weir_kv_block_reject(weir_kv_side side, int64_t dim)
 
 static inline weir_kv_arrays weir_kv_block_arrays(weir_kv_side side, int64_t dim)
 {
-    const int64_t        scales = dim / WEIR_KV_GROUP * 2;
+    const int64_t scales = dim / WEIR_KV_GROUP * 2;
     const weir_kv_arrays k = { scales * WEIR_TILE_TOKENS, 0, false }, v = { scales, 0, false };
     return side == WEIR_KV_K ? k : v;
 }

@@ -10,8 +10,9 @@ float weir_kv_float8_scale(weir_kv_format format, const float *x, int64_t n)
     return scale >= smallest_step ? scale : 0.0f;
 }
 
-void weir_kv_float8_encode(weir_kv_format format, uint8_t *codes, float scale, const float *x,
-                           int64_t n)
+void weir_kv_float8_encode(
+    weir_kv_format format, uint8_t *codes, float scale, const float *x, int64_t n
+)
 {
     for (int64_t i = 0; i < n; i++) {
         const float t = scale > 0.0f ? weir_kv_finite(x[i]) / scale : 0.0f;
@@ -35,7 +36,7 @@ static int64_t float8_scale_index(weir_kv_side side, int64_t t, int64_t d)
 
 static void encode_float8(const weir_kv_part *part, int64_t token, const float *x)
 {
-    uint8_t     codes[WEIR_KV_DIM_MAX];
+    uint8_t codes[WEIR_KV_DIM_MAX];
     const float scale = weir_kv_float8_scale(part->format, x, part->dim);
     weir_kv_float8_encode(part->format, codes, scale, x, part->dim);
     put(scale_place(part, token, 0, false), weir_f32_bits(scale));

@@ -16,8 +16,10 @@ WEIR_INLINE uint32_t kv_float8_code(const weir_kv_format format, float x, kv_sca
     return format == WEIR_KV_FP8_E4M3 ? weir_f8_e4m3_from_f32(t) : weir_f8_e5m2_from_f32(t);
 }
 
-WEIR_INLINE void kv_float8_write(const kv_target *to, const weir_kv_format format, const float *x,
-                                 float *row, int64_t token, int tid)
+WEIR_INLINE void kv_float8_write(
+    const kv_target *to, const weir_kv_format format, const float *x, float *row, int64_t token,
+    int tid
+)
 {
     (void)row;
     const kv_scale scale = kv_float8_scale(format, x, to->dim);

@@ -17,8 +17,10 @@ static int64_t plain_scale_index(weir_kv_side side, int64_t t, int64_t d)
 static void encode_plain(const weir_kv_part *part, int64_t token, const float *x)
 {
     for (int64_t d = 0; d < part->dim; d++)
-        put_code(part, token, d,
-                 part->format == WEIR_KV_F32   ? weir_f32_bits(x[d])
-                 : part->format == WEIR_KV_F16 ? weir_f16_from_f32(x[d])
-                                               : weir_bf16_from_f32(x[d]));
+        put_code(
+            part, token, d,
+            part->format == WEIR_KV_F32   ? weir_f32_bits(x[d])
+            : part->format == WEIR_KV_F16 ? weir_f16_from_f32(x[d])
+                                          : weir_bf16_from_f32(x[d])
+        );
 }

@@ -1,6 +1,7 @@
 /* kernels/kv/plain/encode.h - rows to f32, f16, bf16. Included by kernels/omp/kv_encode.h. */
-WEIR_INLINE void kv_write_plain(const kv_target *to, const weir_kv_format format, const float *x,
-                                int64_t token, int tid)
+WEIR_INLINE void kv_write_plain(
+    const kv_target *to, const weir_kv_format format, const float *x, int64_t token, int tid
+)
 {
     if (to->side == WEIR_KV_V) {
         LANES
@@ -26,8 +27,10 @@ WEIR_INLINE uint32_t kv_plain_code(const weir_kv_format format, float x, kv_scal
     return 0; /* has no codes */
 }
 
-WEIR_INLINE void kv_plain_write(const kv_target *to, const weir_kv_format format, const float *x,
-                                float *row, int64_t token, int tid)
+WEIR_INLINE void kv_plain_write(
+    const kv_target *to, const weir_kv_format format, const float *x, float *row, int64_t token,
+    int tid
+)
 {
     (void)row;
     kv_write_plain(to, format, x, token, tid);

@@ -6,8 +6,8 @@ WEIR_INLINE lane_float kv_load_plain(const weir_kv_format format, const char *va
     return lane_load_bf16((const uint16_t *)values + index);
 }
 
-WEIR_INLINE lane_float kv_plain_value(const weir_kv_format format, lane_uint code, lane_float scale,
-                                      lane_float min)
+WEIR_INLINE lane_float
+kv_plain_value(const weir_kv_format format, lane_uint code, lane_float scale, lane_float min)
 {
     (void)format, (void)code, (void)scale, (void)min;
     return (lane_float)0.0f; /* has no codes: kv_load_plain */

@@ -30,10 +30,11 @@ void weir_kv_hadamard(float *row, int64_t dim)
     for (int64_t i = 0; i < dim; i++) row[i] *= weir_kv_orthonormal(dim);
 }
 
-void weir_kv_turbo_encode(int bits, uint8_t *codes, uint16_t *scale, const float *x,
-                          const float *sign, int64_t dim)
+void weir_kv_turbo_encode(
+    int bits, uint8_t *codes, uint16_t *scale, const float *x, const float *sign, int64_t dim
+)
 {
-    float  row[WEIR_KV_TURBO_DIM_MAX];
+    float row[WEIR_KV_TURBO_DIM_MAX];
     double squares = 0.0;
     for (int64_t i = 0; i < dim; i++) {
         const float value = weir_kv_finite(x[i]);
@@ -66,8 +67,8 @@ static int64_t turbo_scale_index(weir_kv_side side, int64_t t, int64_t d)
 
 static void encode_turbo(const weir_kv_part *part, int64_t token, const float *x)
 {
-    uint8_t  codes[WEIR_KV_TURBO_DIM_MAX];
-    float    sign[WEIR_KV_TURBO_DIM_MAX];
+    uint8_t codes[WEIR_KV_TURBO_DIM_MAX];
+    float sign[WEIR_KV_TURBO_DIM_MAX];
     uint16_t scale;
     for (int64_t d = 0; d < part->dim; d++) sign[d] = weir_kv_sign(part->side, d);
     weir_kv_turbo_encode(weir_kv_bits(part->format), codes, &scale, x, sign, part->dim);

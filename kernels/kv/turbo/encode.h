@@ -4,8 +4,8 @@ WEIR_INLINE uint32_t kv_centroid_of(const int bits, float y)
     static const float codebook[3][8] = { { WEIR_KV_CODEBOOK2 },
                                           { WEIR_KV_CODEBOOK3 },
                                           { WEIR_KV_CODEBOOK4 } };
-    const int          half = 1 << (bits - 1);
-    uint32_t           code = y >= 0.0f;
+    const int half = 1 << (bits - 1);
+    uint32_t code = y >= 0.0f;
     UNROLL
     for (int i = 1; i < half; i++) {
         const float edge = (codebook[bits - 2][i - 1] + codebook[bits - 2][i]) * 0.5f;
@@ -20,8 +20,10 @@ WEIR_INLINE uint32_t kv_turbo_code(const weir_kv_format format, float x, kv_scal
 }
 
 /* `row`: WEIR_KV_TURBO_DIM_MAX floats that the team shares. */
-WEIR_INLINE void kv_turbo_write(const kv_target *to, const weir_kv_format format, const float *x,
-                                float *row, int64_t token, int tid)
+WEIR_INLINE void kv_turbo_write(
+    const kv_target *to, const weir_kv_format format, const float *x, float *row, int64_t token,
+    int tid
+)
 {
     double squares = 0.0;
     for (int64_t d = 0; d < to->dim; d++) {

@@ -11,8 +11,8 @@ WEIR_INLINE lane_float kv_centroid(const int bits, lane_uint code)
     return lane_lookup(codebook[bits - 2], code);
 }
 
-WEIR_INLINE lane_float kv_turbo_value(const weir_kv_format format, lane_uint code, lane_float scale,
-                                      lane_float min)
+WEIR_INLINE lane_float
+kv_turbo_value(const weir_kv_format format, lane_uint code, lane_float scale, lane_float min)
 {
     (void)min;
     return kv_centroid(weir_kv_bits(format), code) * scale;
@@ -34,7 +34,7 @@ WEIR_INLINE int64_t kv_turbo_v_index(int64_t d)
  * it was written, one stands at the end. */
 WEIR_INLINE void kv_hadamard(float *rows, int64_t dim, int64_t columns, int tid)
 {
-    const float   scale = weir_kv_orthonormal(dim);
+    const float scale = weir_kv_orthonormal(dim);
     const int64_t n = dim * columns;
     for (int64_t h = columns; h < n; h *= 2) {
         if (LANE_THREADS == 1) {
@@ -49,7 +49,7 @@ WEIR_INLINE void kv_hadamard(float *rows, int64_t dim, int64_t columns, int tid)
         } else {
             for (int64_t pair = tid; pair < n / 2; pair += LANE_THREADS) {
                 const int64_t i = pair / h * 2 * h + pair % h;
-                const float   a = rows[i], b = rows[i + h];
+                const float a = rows[i], b = rows[i + h];
                 rows[i] = a + b;
                 rows[i + h] = a - b;
             }

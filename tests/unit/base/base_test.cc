@@ -15,19 +15,19 @@
 
 /* What is brought to the disk while `watched` names a file, and whether that file is there then. */
 struct Sync {
-    bool  is_folder, is_in_place;
+    bool is_folder, is_in_place;
     off_t size;
     ino_t inode;
 };
-static std::string       watched;
+static std::string watched;
 static std::vector<Sync> synced;
 
 extern "C" int fsync(int fd)
 {
     struct stat st = {};
     if (!watched.empty() && fstat(fd, &st) == 0)
-        synced.push_back(
-            { S_ISDIR(st.st_mode), access(watched.c_str(), F_OK) == 0, st.st_size, st.st_ino });
+        synced.push_back({ S_ISDIR(st.st_mode), access(watched.c_str(), F_OK) == 0, st.st_size,
+                           st.st_ino });
     return static_cast<int>(syscall(SYS_fsync, fd));
 }
 
@@ -41,7 +41,7 @@ TEST(Error, PrefixKeepsTheFacts)
 
 TEST(Error, LongTextIsCut)
 {
-    weir_error        error = {};
+    weir_error error = {};
     const std::string text(5000, 'x');
     EXPECT_EQ(weir_error_set(&error, WEIR_EIO, "%s", text.c_str()), WEIR_EIO);
     EXPECT_EQ(std::string(error.text).size(), sizeof error.text - 1);
@@ -74,7 +74,7 @@ TEST(Buffer, GrowsAndStaysTerminated)
 TEST(File, DevicesAndPipesAreWrittenToAndStay)
 {
     const std::string path = std::string(getenv("TEST_TMPDIR")) + "/pipe";
-    weir_error        error = {};
+    weir_error error = {};
     ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
     const int fd = open(path.c_str(), O_RDWR); /* both ends, so that nobody blocks */
     ASSERT_GE(fd, 0);
@@ -92,7 +92,7 @@ TEST(File, DevicesAndPipesAreWrittenToAndStay)
 TEST(File, AtomicWriteAndReadBack)
 {
     const std::string path = std::string(getenv("TEST_TMPDIR")) + "/f";
-    weir_error        error = {};
+    weir_error error = {};
     ASSERT_EQ(weir_file_write_atomic(path.c_str(), "hello", 5, &error), WEIR_OK) << error.text;
     weir_buffer text = {};
     ASSERT_EQ(weir_file_read(&text, path.c_str(), 5, &error), WEIR_OK) << error.text;
@@ -127,7 +127,7 @@ TEST(File, AtomicWriteSyncsTheFileAndThenItsFolder)
 
 TEST(File, MapRefusesFoldersAndMissingFiles)
 {
-    weir_map   map;
+    weir_map map;
     weir_error error = {};
     EXPECT_EQ(weir_map_open(&map, "/tmp", &error), WEIR_EIO);
     const std::string absent = std::string(getenv("TEST_TMPDIR")) + "/absent";
@@ -169,9 +169,11 @@ TEST(Log, ACauseIsNewOnce)
 {
     weir_log_causes causes = {};
     EXPECT_TRUE(
-        weir_log_is_new(&causes, "a/1.session: cannot write 100 bytes: No space left on device"));
+        weir_log_is_new(&causes, "a/1.session: cannot write 100 bytes: No space left on device")
+    );
     EXPECT_FALSE(
-        weir_log_is_new(&causes, "b/2.session: cannot write 7 bytes: No space left on device"));
+        weir_log_is_new(&causes, "b/2.session: cannot write 7 bytes: No space left on device")
+    );
     EXPECT_TRUE(weir_log_is_new(&causes, "no room for 700 tokens"));
     EXPECT_FALSE(weir_log_is_new(&causes, "no room for 20 tokens, or 5"));
     causes = {};

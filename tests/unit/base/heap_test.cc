@@ -12,8 +12,8 @@
 namespace {
 
 struct Payer {
-    weir_payer  payer = { charge, refund, nullptr };
-    size_t      used = 0, limit = SIZE_MAX;
+    weir_payer payer = { charge, refund, nullptr };
+    size_t used = 0, limit = SIZE_MAX;
     static bool charge(weir_payer *payer, size_t bytes)
     {
         Payer *const self = reinterpret_cast<Payer *>(payer);
@@ -46,9 +46,9 @@ class Heap : public testing::Test {
         EXPECT_EQ(payer_.used, 0u);
         EXPECT_EQ(weir_heap_mapped(nullptr), before_);
     }
-    Payer      payer_;
+    Payer payer_;
     weir_heap *heap_ = nullptr;
-    size_t     before_ = 0;
+    size_t before_ = 0;
 };
 
 TEST_F(Heap, BlocksOfAllSizesAreAlignedApartAndWhole)
@@ -86,7 +86,7 @@ TEST_F(Heap, ZeroedBlocksAreZeroAlsoWhereOthersWereBefore)
 TEST_F(Heap, ResizedBlocksKeepWhatTheyHold)
 {
     unsigned char *block = nullptr;
-    size_t         n = 0;
+    size_t n = 0;
     for (const size_t next : { 10u, 30u, 5000u, 28000u, 60000u, 3000000u, 100000u, 200u, 1u, 0u }) {
         auto *const moved = static_cast<unsigned char *>(weir_memory_resize(block, next));
         ASSERT_NE(moved, nullptr) << next;
@@ -128,7 +128,7 @@ TEST_F(Heap, ARefusalIsNoMemoryAndChargesNothing)
 /* Of a tree that was read and given back nothing stays, though a block that is older does. */
 TEST_F(Heap, ChunksWithoutBlocksGoBackAtOnce)
 {
-    void *const         kept = weir_memory_take(40);
+    void *const kept = weir_memory_take(40);
     std::vector<void *> blocks;
     for (int i = 0; i < 200000; i++)
         blocks.push_back(weir_memory_take(static_cast<size_t>(i % 120)));
@@ -155,15 +155,15 @@ TEST_F(Heap, ThreadsTakeAndGiveEachOthersBlocks)
 {
     enum { THREADS = 4, ROUNDS = 3000, SLOTS = 64 };
     std::atomic<unsigned char *> slots[SLOTS] = {};
-    std::vector<std::thread>     threads;
-    std::atomic<int>             broken = 0;
+    std::vector<std::thread> threads;
+    std::atomic<int> broken = 0;
     for (unsigned t = 0; t < THREADS; t++)
         threads.emplace_back([&, t] {
             std::mt19937 random(t);
             (void)weir_payer_set(weir_heap_payer(heap_));
             for (int i = 0; i < ROUNDS; i++) {
                 const size_t n = 2 + (random() % 16 == 0 ? random() % 100000 : random() % 300);
-                auto *const  block = static_cast<unsigned char *>(weir_memory_take(n));
+                auto *const block = static_cast<unsigned char *>(weir_memory_take(n));
                 memset(block, static_cast<int>(n % 250 + 1), n);
                 block[0] = static_cast<unsigned char>(n % 250 + 1);
                 unsigned char *const other = slots[random() % SLOTS].exchange(block);
@@ -180,7 +180,7 @@ TEST_F(Heap, ThreadsTakeAndGiveEachOthersBlocks)
 /* Another account's block inside of a request, and a hold of the request's own. */
 TEST_F(Heap, IsAPayerLikeOthers)
 {
-    Payer             other;
+    Payer other;
     weir_payer *const before = weir_payer_set(&other.payer);
     EXPECT_EQ(before, weir_heap_payer(heap_));
     void *const block = weir_memory_take(100);
@@ -188,7 +188,7 @@ TEST_F(Heap, IsAPayerLikeOthers)
     (void)weir_payer_set(before);
     weir_memory_give(block);
     EXPECT_EQ(other.used, 0u);
-    weir_hold    hold = {};
+    weir_hold hold = {};
     const size_t used = payer_.used;
     EXPECT_TRUE(weir_hold_take(&hold, 5000));
     EXPECT_EQ(payer_.used, used + 5000);

@@ -19,7 +19,7 @@ namespace {
 std::string read_all(int fd)
 {
     std::string text;
-    char        bytes[4096];
+    char bytes[4096];
     for (ssize_t n = read(fd, bytes, sizeof bytes); n > 0; n = read(fd, bytes, sizeof bytes))
         text.append(bytes, static_cast<size_t>(n));
     return text;
@@ -67,16 +67,17 @@ TEST(LineWriter, SaysHowManyWereDropped)
     const std::string line = std::string(999, 'a') + "\n";
     for (int i = 0; i < 2000; i++) weir_line_writer_put(w, line.data(), line.size());
     const uint64_t dropped = weir_line_writer_dropped(w);
-    std::string    text;
-    char           bytes[4096];
-    const size_t   whole = (2000 - dropped) * line.size();
+    std::string text;
+    char bytes[4096];
+    const size_t whole = (2000 - dropped) * line.size();
     while (text.size() < whole)
         text.append(bytes, static_cast<size_t>(read(ends[0], bytes, sizeof bytes)));
     weir_line_writer_put(w, "last\n", 5);
     weir_line_writer_close(w, 5000);
     close(ends[1]);
-    EXPECT_EQ("last\nlost " + std::to_string(dropped) + " lines\n",
-              text.substr(whole) + read_all(ends[0]));
+    EXPECT_EQ(
+        "last\nlost " + std::to_string(dropped) + " lines\n", text.substr(whole) + read_all(ends[0])
+    );
     close(ends[0]);
 }
 
@@ -129,8 +130,8 @@ class SmallFile {
         const struct rlimit now = { bytes, before_.rlim_max };
         EXPECT_EQ(0, setrlimit(RLIMIT_FSIZE, &now));
     }
-    void        free_the_disk() const { limit(before_.rlim_cur); }
-    int         fd() const { return fd_; }
+    void free_the_disk() const { limit(before_.rlim_cur); }
+    int fd() const { return fd_; }
     std::string text() const
     {
         EXPECT_EQ(0, lseek(fd_, 0, SEEK_SET));
@@ -138,9 +139,9 @@ class SmallFile {
     }
 
   private:
-    std::string   path_ = std::string(getenv("TEST_TMPDIR")) + "/small";
-    const int     flags_ = O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC;
-    int           fd_ = open(path_.c_str(), flags_, 0600);
+    std::string path_ = std::string(getenv("TEST_TMPDIR")) + "/small";
+    const int flags_ = O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC;
+    int fd_ = open(path_.c_str(), flags_, 0600);
     struct rlimit before_ = {};
 };
 
@@ -166,7 +167,7 @@ TEST(LineWriter, CountsLinesAndNotWhatItSaysOfThem)
 
 TEST(LineWriter, SaysHowManyAFullDiskRefused)
 {
-    const SmallFile         file(0);
+    const SmallFile file(0);
     weir_line_writer *const w = weir_line_writer_open(file.fd(), "lost ", " lines");
     ASSERT_NE(nullptr, w);
     for (uint64_t i = 1; i <= 3; i++) {
@@ -181,7 +182,7 @@ TEST(LineWriter, SaysHowManyAFullDiskRefused)
 
 TEST(LineWriter, EndsALineThatWasCutOff)
 {
-    const SmallFile         file(10);
+    const SmallFile file(10);
     weir_line_writer *const w = weir_line_writer_open(file.fd(), "lost ", " lines");
     ASSERT_NE(nullptr, w);
     weir_line_writer_put(w, "12345\n1234567\n", 14);
@@ -201,7 +202,7 @@ TEST(LineWriter, AWriteEndsWithALine)
     ASSERT_NE(nullptr, w);
     const std::string line = std::string(999, 'a') + "\n";
     const std::string longest = std::string(9000, 'b') + "\n";
-    std::string       want, text;
+    std::string want, text;
     for (int i = 0; i < 200; i++) {
         weir_line_writer_put(w, line.data(), line.size());
         want += line;

@@ -17,8 +17,8 @@
 namespace {
 
 struct Payer {
-    weir_payer  payer = { charge, refund, nullptr };
-    size_t      used = 0, limit = SIZE_MAX;
+    weir_payer payer = { charge, refund, nullptr };
+    size_t used = 0, limit = SIZE_MAX;
     static bool charge(weir_payer *payer, size_t bytes)
     {
         Payer *const self = reinterpret_cast<Payer *>(payer);
@@ -50,7 +50,7 @@ TEST(Memory, WithoutAPayerItIsMalloc)
 
 TEST(Memory, ChargesWhatMallocTakes)
 {
-    Payer  payer;
+    Payer payer;
     Paying paying(&payer);
     for (const size_t n : { size_t{ 0 }, size_t{ 1 }, size_t{ 24 }, size_t{ 25 }, size_t{ 1000 },
                             size_t{ 1 } << 20 }) {
@@ -70,7 +70,7 @@ TEST(Memory, ARefusalTakesNothingAndKeepsWhatWasThere)
 {
     Payer payer;
     payer.limit = 1000;
-    Paying      paying(&payer);
+    Paying paying(&payer);
     char *const memory = static_cast<char *>(weir_memory_take(100));
     memset(memory, 7, 100);
     const size_t used = payer.used;
@@ -105,7 +105,7 @@ TEST(Memory, BuffersPayAndOneLargePieceTakesNoMoreThanItself)
 {
     Payer payer;
     payer.limit = (1 << 20) + 4096;
-    Paying      paying(&payer);
+    Paying paying(&payer);
     weir_buffer buffer = {};
     EXPECT_EQ(weir_buffer_reserve(&buffer, 1 << 20), WEIR_OK);
     EXPECT_EQ(weir_buffer_reserve(&buffer, 2 << 20), WEIR_ENOMEM);
@@ -118,7 +118,7 @@ TEST(Memory, HoldsAreGivenBackOnce)
 {
     Payer payer;
     payer.limit = 100;
-    Paying    paying(&payer);
+    Paying paying(&payer);
     weir_hold hold = {}, refused = {};
     EXPECT_TRUE(weir_hold_take(&hold, 60));
     EXPECT_FALSE(weir_hold_take(&refused, 41));
@@ -149,9 +149,9 @@ class Machine : public testing::Test {
         write("/sys/fs/cgroup" + path + "/memory.max", limit + "\n");
         write("/sys/fs/cgroup" + path + "/memory.current", used + "\n");
     }
-    size_t                  left() const { return weir_machine_memory(root_.c_str()); }
+    size_t left() const { return weir_machine_memory(root_.c_str()); }
     static constexpr size_t machine = size_t{ 1000000 } * 1024;
-    std::string             root_;
+    std::string root_;
 };
 
 TEST_F(Machine, AvailableMemoryWithoutGroups) { EXPECT_EQ(left(), machine); }
@@ -208,15 +208,17 @@ TEST_F(Machine, AFullGroupLeavesNothing)
 
 TEST_F(Machine, VersionOneAndItsNumberForNoLimit)
 {
-    write("/proc/self/cgroup",
-          "12:cpu,cpuacct:/x\n5:memory:/docker/abc\n1:name=systemd:/y\n0::/\n");
+    write(
+        "/proc/self/cgroup", "12:cpu,cpuacct:/x\n5:memory:/docker/abc\n1:name=systemd:/y\n0::/\n"
+    );
     write("/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "9223372036854771712\n");
     write("/sys/fs/cgroup/memory/docker/abc/memory.usage_in_bytes", "1000\n");
     EXPECT_EQ(left(), machine);
     write("/sys/fs/cgroup/memory/docker/memory.limit_in_bytes", "70000\n");
     write("/sys/fs/cgroup/memory/docker/memory.usage_in_bytes", "30000\n");
-    write("/sys/fs/cgroup/memory/docker/memory.stat",
-          "inactive_file 1\ntotal_inactive_file 10000\n");
+    write(
+        "/sys/fs/cgroup/memory/docker/memory.stat", "inactive_file 1\ntotal_inactive_file 10000\n"
+    );
     EXPECT_EQ(left(), 50000u);
 }
 

@@ -37,9 +37,10 @@ void expect_rate(const json_t *row, const char *name)
 
 TEST(BenchPolicies, EachIsMeasuredBesideAPlainCache)
 {
-    const Outcome o =
-        bench("sinks:every=1;snapkv:window=8,every=0",
-              { "--budget", "100", "--depth", "200", "--gen", "4", "--pairs", "2", "--json" });
+    const Outcome o = bench(
+        "sinks:every=1;snapkv:window=8,every=0",
+        { "--budget", "100", "--depth", "200", "--gen", "4", "--pairs", "2", "--json" }
+    );
     ASSERT_EQ(o.code, 0) << o.err;
     const Json got(o.out);
     EXPECT_STREQ(json_string_value(got.at("model")), "weir-demo");
@@ -51,8 +52,10 @@ TEST(BenchPolicies, EachIsMeasuredBesideAPlainCache)
     ASSERT_EQ(json_array_size(rows), 2u) << o.out;
     for (size_t i = 0; i < 2; i++) {
         const json_t *const row = json_array_get(rows, i);
-        EXPECT_STREQ(json_string_value(json_object_get(row, "policy")),
-                     i == 0 ? "sinks:every=1" : "snapkv:window=8,every=0");
+        EXPECT_STREQ(
+            json_string_value(json_object_get(row, "policy")),
+            i == 0 ? "sinks:every=1" : "snapkv:window=8,every=0"
+        );
         for (const char *const name :
              { "speed_ratio", "plain_tokens_per_second", "tokens_per_second" })
             expect_rate(row, name);
@@ -67,11 +70,13 @@ TEST(BenchPolicies, EachIsMeasuredBesideAPlainCache)
 
 TEST(BenchPolicies, TheTableHasAColumnForEachFigure)
 {
-    const Outcome o = bench("h2o:every=4,recent=16",
-                            { "--budget", "80", "--depth", "160", "--gen", "2", "--pairs", "1" });
+    const Outcome o = bench(
+        "h2o:every=4,recent=16",
+        { "--budget", "80", "--depth", "160", "--gen", "2", "--pairs", "1" }
+    );
     ASSERT_EQ(o.code, 0) << o.err;
     std::istringstream text(o.out);
-    std::string        about, head, row, end;
+    std::string about, head, row, end;
     for (std::string *const line : { &about, &head, &row, &end })
         ASSERT_TRUE(std::getline(text, *line)) << o.out;
     EXPECT_SAYS(about, "160 rows of noise cut to 80");
@@ -94,9 +99,9 @@ TEST(BenchPolicies, MistakesAreNamed)
     const std::vector<std::string> good = { "--budget", "100", "--depth", "200",
                                             "--gen",    "2",   "--pairs", "1" };
     const struct {
-        const char              *policies;
+        const char *policies;
         std::vector<std::string> more;
-        const char              *says;
+        const char *says;
     } cases[] = {
         { "snapvk", good, "snapkv" },
         { "sinks:evry=1", good, "every" },
@@ -125,7 +130,7 @@ TEST(BenchPolicies, TheWholeListIsCheckedFirst)
 {
     const std::vector<std::string> good = { "--budget", "100", "--depth", "200",
                                             "--gen",    "2",   "--pairs", "1" };
-    const Outcome                  typo = bench("sinks;h2o:recent=16;snapvk", good),
+    const Outcome typo = bench("sinks;h2o:recent=16;snapvk", good),
                   missing = bench("sinks;triattention", good);
     EXPECT_EQ(typo.code, 2);
     EXPECT_SAYS(typo.err, "snapkv");
@@ -175,7 +180,7 @@ TEST(Explain, RunsUnderTheConfiguredPolicy)
     for (const char *const command : { "generate", "serve", "bench" }) {
         const std::vector<std::string> plain = { command, "--explain", "--model",
                                                  demo,    "--context", "512" };
-        std::vector<std::string>       watched = plain;
+        std::vector<std::string> watched = plain;
         watched.insert(watched.end(), { "--policy", "h2o", "--budget", "100" });
         const Outcome without = run(plain), with = run(watched);
         ASSERT_EQ(with.code, 0) << with.err;

@@ -54,7 +54,7 @@ class Chat {
     {
         clearerr(stdin);
         thread_ = std::thread([this, words] {
-            weir_program              program = {};
+            weir_program program = {};
             std::vector<const char *> argv = { "weir" };
             program.name = "weir";
             program.commands = weir_commands(&program.n_commands);
@@ -70,8 +70,8 @@ class Chat {
     /* What it prints up to `until`, or in this time. */
     std::string hear(const std::string &until, int milliseconds = 30000) const
     {
-        std::string   text;
-        char          byte = 0;
+        std::string text;
+        char byte = 0;
         struct pollfd ready = { out_.other(), POLLIN, 0 };
         while (text.size() < until.size() ||
                text.compare(text.size() - until.size(), until.size(), until) != 0) {
@@ -81,7 +81,7 @@ class Chat {
         return text;
     }
     void interrupt() { pthread_kill(thread_.native_handle(), SIGINT); }
-    int  end()
+    int end()
     {
         in_.end();
         thread_.join();
@@ -89,9 +89,9 @@ class Chat {
     }
 
   private:
-    Redirect    in_, out_;
+    Redirect in_, out_;
     std::thread thread_;
-    int         code_ = -1;
+    int code_ = -1;
 };
 
 Words chat_words(const Words &more)
@@ -111,7 +111,7 @@ class Chats : public program::Folder {};
 TEST_F(Chats, AnswersAreThoseOfTheWholeConversation)
 {
     const std::string first = "Tell me of the harbour.", second = "And the boats?";
-    const auto        generate = [this](const std::string &messages) {
+    const auto generate = [this](const std::string &messages) {
         const Outcome o =
             run({ "generate", "--model", demo, "--context", "8192", "--temperature", "0",
                   "--max-tokens", "60", "--messages", put("m.json", "[" + messages + "]") });
@@ -119,9 +119,10 @@ TEST_F(Chats, AnswersAreThoseOfTheWholeConversation)
         return o.out;
     };
     const std::string one = generate(message("user", first)), /* with its newline */
-        two = generate(message("user", first) + "," +
-                       message("assistant", one.substr(0, one.size() - 1)) + "," +
-                       message("user", second));
+        two = generate(
+            message("user", first) + "," + message("assistant", one.substr(0, one.size() - 1)) +
+            "," + message("user", second)
+        );
     Chat chat(chat_words({ "--temperature", "0", "--max-tokens", "60" }));
     chat.say(first + "\n\n"); /* an empty line is no turn */
     EXPECT_EQ(chat.hear("\n"), one);

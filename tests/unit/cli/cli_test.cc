@@ -12,9 +12,9 @@
 
 namespace {
 
-const char              *ran = nullptr; /* name of the command that ran last */
+const char *ran = nullptr; /* name of the command that ran last */
 std::vector<std::string> model_paths;
-int                      code_of_run = 0;
+int code_of_run = 0;
 
 int note_run(const weir_arguments *arguments)
 {
@@ -61,7 +61,7 @@ using Words = std::vector<const char *>;
 
 const weir_command &command_named(const std::string &name)
 {
-    size_t                    n = 0;
+    size_t n = 0;
     const weir_command *const commands = weir_commands(&n);
     for (size_t i = 0; i < n; i++)
         if (name == commands[i].name) return commands[i];
@@ -71,21 +71,23 @@ const weir_command &command_named(const std::string &name)
 
 struct Line {
     std::unique_ptr<weir_arguments> arguments = std::make_unique<weir_arguments>();
-    weir_error                      error = {};
-    weir_status                     status;
+    weir_error error = {};
+    weir_status status;
     Line(const std::string &command, const Words &words)
     {
-        const char              *folders[] = { "configs" };
+        const char *folders[] = { "configs" };
         const weir_config_search search = { nullptr, folders, 1 };
-        status = weir_arguments_parse(arguments.get(), &command_named(command), &search,
-                                      int(words.size()), words.data(), &error);
+        status = weir_arguments_parse(
+            arguments.get(), &command_named(command), &search, int(words.size()), words.data(),
+            &error
+        );
     }
     const weir_config &config() const { return arguments->config; }
-    const char        *text(const char *name) const { return weir_argument(arguments.get(), name); }
+    const char *text(const char *name) const { return weir_argument(arguments.get(), name); }
 };
 
 struct Outcome {
-    int         code;
+    int code;
     std::string out, err;
 };
 
@@ -116,8 +118,10 @@ bool holds(const std::string &text, const std::string &part)
 
 TEST(Options, SetKeysInTheOrderGiven)
 {
-    Line line("serve", { "--port", "1", "--set", "server.port=2", "--port=3", "--insecure", "-m",
-                         "a.gguf", "--temperature", "0" });
+    Line line(
+        "serve", { "--port", "1", "--set", "server.port=2", "--port=3", "--insecure", "-m",
+                   "a.gguf", "--temperature", "0" }
+    );
     ASSERT_EQ(line.status, WEIR_OK) << line.error.text;
     EXPECT_EQ(line.config().server.port, 3);
     EXPECT_TRUE(line.config().server.insecure);
@@ -170,8 +174,9 @@ TEST(Options, OwnValues)
 TEST(Options, AWordIsThePromptWhereTheCommandTakesOne)
 {
     EXPECT_STREQ(Line("generate", { "hi" }).text("prompt"), "hi");
-    EXPECT_STREQ(Line("generate", { "-n", "4", "two words", "--json" }).text("prompt"),
-                 "two words");
+    EXPECT_STREQ(
+        Line("generate", { "-n", "4", "two words", "--json" }).text("prompt"), "two words"
+    );
     EXPECT_STREQ(Line("generate", { "--", "--prompt" }).text("prompt"), "--prompt");
     const Line twice("generate", { "one", "two" });
     EXPECT_EQ(twice.status, WEIR_ECONFIG);
@@ -184,8 +189,10 @@ TEST(Options, TildeIsTheHomeFolderInFilesAndFolders)
 {
     const std::string before = getenv("HOME") != nullptr ? getenv("HOME") : "";
     setenv("HOME", "/home/u", 1);
-    const Line line("eval matrix", { "--out", "~/out", "--items=~/items", "--text", "t", "--model",
-                                     "~/m", "--policies", "~/x" });
+    const Line line(
+        "eval matrix", { "--out", "~/out", "--items=~/items", "--text", "t", "--model", "~/m",
+                         "--policies", "~/x" }
+    );
     ASSERT_EQ(line.status, WEIR_OK) << line.error.text;
     EXPECT_STREQ(line.text("out"), "/home/u/out");
     EXPECT_STREQ(line.text("items"), "/home/u/items");
@@ -196,7 +203,7 @@ TEST(Options, TildeIsTheHomeFolderInFilesAndFolders)
     EXPECT_STREQ(prompt.text("prompt"), "~/is home");
     EXPECT_STREQ(prompt.text("file"), "-");
     const std::string name = "~/" + std::string(5000, 'x');
-    const Line        large("eval matrix", { "--out", name.c_str(), "--items", name.c_str() });
+    const Line large("eval matrix", { "--out", name.c_str(), "--items", name.c_str() });
     EXPECT_EQ(large.status, WEIR_ECONFIG);
     EXPECT_TRUE(holds(large.error.text, "--items")) << large.error.text;
     unsetenv("HOME");
@@ -208,7 +215,7 @@ TEST(Options, MistakesAreNamed)
 {
     const struct {
         const char *command;
-        Words       words;
+        Words words;
         const char *part;
     } cases[] = {
         { "serve", { "--prot", "1" }, "unknown option \"--prot\"; the nearest is \"--port\"" },
@@ -272,11 +279,11 @@ TEST(Options, HelpWinsOverMissingValues)
 
 TEST(Commands, TablesAreWellFormed)
 {
-    size_t                    n = 0;
+    size_t n = 0;
     const weir_command *const commands = weir_commands(&n);
     for (size_t c = 0; c < n; c++) {
         std::vector<std::string> names;
-        std::string              letters = "h";
+        std::string letters = "h";
         for (size_t g = 0; g < WEIR_OPTION_GROUPS && commands[c].groups[g] != nullptr; g++) {
             for (size_t i = 0; i < commands[c].groups[g]->n; i++) {
                 const weir_option &option = commands[c].groups[g]->options[i];
@@ -291,9 +298,10 @@ TEST(Commands, TablesAreWellFormed)
                 const bool is_key =
                     option.type == WEIR_OPTION_KEY || option.type == WEIR_OPTION_KEY_TRUE;
                 EXPECT_EQ(is_key, option.key != nullptr) << option.name;
-                EXPECT_EQ(option.value == nullptr,
-                          option.type == WEIR_OPTION_FLAG || option.type == WEIR_OPTION_KEY_TRUE)
-                    << option.name;
+                EXPECT_EQ(
+                    option.value == nullptr,
+                    option.type == WEIR_OPTION_FLAG || option.type == WEIR_OPTION_KEY_TRUE
+                ) << option.name;
                 EXPECT_TRUE(is_key || option.help != nullptr) << option.name;
             }
         }
@@ -303,7 +311,7 @@ TEST(Commands, TablesAreWellFormed)
 
 TEST(Commands, HelpNamesEveryOptionWithinTheColumns)
 {
-    size_t                    n = 0;
+    size_t n = 0;
     const weir_command *const commands = weir_commands(&n);
     for (size_t c = 0; c < n; c++) {
         weir_buffer text = {};
@@ -311,7 +319,8 @@ TEST(Commands, HelpNamesEveryOptionWithinTheColumns)
         for (size_t g = 0; g < WEIR_OPTION_GROUPS && commands[c].groups[g] != nullptr; g++)
             for (size_t i = 0; i < commands[c].groups[g]->n; i++)
                 EXPECT_TRUE(
-                    holds(text.data, std::string("--") + commands[c].groups[g]->options[i].name));
+                    holds(text.data, std::string("--") + commands[c].groups[g]->options[i].name)
+                );
         EXPECT_TRUE(holds(text.data, std::string("Usage: weir ") + commands[c].name));
         EXPECT_TRUE(holds(text.data, "--config NAME"));
         std::string line;
@@ -352,8 +361,9 @@ TEST(Main, ExitCodesAndStreams)
     EXPECT_EQ(o.code, 2);
     EXPECT_TRUE(holds(o.err, "`weir serve --help` lists the options")) << o.err;
     EXPECT_TRUE(holds(run_main({ "--prot" }, "serve").err, "`serve --help` lists the options"));
-    EXPECT_TRUE(holds(run_main({ "--set", "server.prot=1" }, "serve").err,
-                      "`serve --help-config` lists every key"));
+    EXPECT_TRUE(holds(
+        run_main({ "--set", "server.prot=1" }, "serve").err, "`serve --help-config` lists every key"
+    ));
     o = run_main({ "serve", "--help-config" });
     EXPECT_EQ(o.code, 0);
     EXPECT_TRUE(holds(o.out, "[kv.policy]"));
@@ -364,11 +374,11 @@ TEST(Main, ExitCodesAndStreams)
 
 TEST(Main, EveryCommandAndFamilyHasHelp)
 {
-    size_t                    n = 0;
+    size_t n = 0;
     const weir_command *const commands = weir_commands(&n);
     for (size_t i = 0; i < n; i++) {
         const std::string name = commands[i].name, usage = "Usage: weir " + name + " ";
-        const size_t      space = name.find(' ');
+        const size_t space = name.find(' ');
         const std::string first = name.substr(0, space),
                           second = space == std::string::npos ? "" : name.substr(space + 1);
         Words words = { first.c_str() };
@@ -414,10 +424,12 @@ TEST(Main, RunsTheCommandWithItsModel)
     EXPECT_STREQ(ran, "serve");
     EXPECT_EQ(run_main({ "eval", "retrieval", "--items", "f", "--model", "m.gguf" }).code, 0);
     EXPECT_STREQ(ran, "eval retrieval");
-    EXPECT_EQ(run_main({ "plan", "--memory", "64MiB", "--max-sequences", "2", "--json", "--model",
-                         "m.gguf" })
-                  .code,
-              0);
+    EXPECT_EQ(
+        run_main({ "plan", "--memory", "64MiB", "--max-sequences", "2", "--json", "--model",
+                   "m.gguf" })
+            .code,
+        0
+    );
     EXPECT_STREQ(ran, "plan");
     EXPECT_TRUE(holds(run_main({ "plan", "--help" }).out, "exit code 3 when they do not fit"));
     EXPECT_EQ(run_main({ "--model", "x.gguf" }, "serve").code, 0);
@@ -427,8 +439,8 @@ TEST(Main, RunsTheCommandWithItsModel)
     EXPECT_EQ(run_main({ "serve", "--model", "m.gguf" }).code, 3);
     code_of_run = 0;
 
-    namespace fs = std::filesystem; /* the demo and the configurations are found below the folder
-                                       the program starts in */
+    /* The demo and the configurations are found below the folder the program starts in */
+    namespace fs = std::filesystem;
     const fs::path old = fs::current_path(), folder = testing::TempDir() + "weir_cli_root";
     fs::create_directories(folder / "configs");
     std::ofstream(folder / "configs/mine.toml") << "[server]\nport = 7\n";

@@ -27,8 +27,9 @@ std::string field(const std::string &json, const std::string &name)
     if (at == std::string::npos) return "none";
     at += name.size() + 3;
     at += json[at] == ' ';
-    return json.substr(at, json[at] == '[' ? json.find(']', at) - at + 1
-                                           : json.find_first_of(",}", at) - at);
+    return json.substr(
+        at, json[at] == '[' ? json.find(']', at) - at + 1 : json.find_first_of(",}", at) - at
+    );
 }
 
 class DbCoda : public testing::Test {
@@ -38,12 +39,14 @@ class DbCoda : public testing::Test {
         settings_.clear();
         support::write_coda_text(folder_, pattern, &settings_);
     }
-    std::vector<std::string> words(std::vector<std::string>        first,
-                                   const std::vector<std::string> &more) const
+    std::vector<std::string> words(
+        std::vector<std::string> first, const std::vector<std::string> &more
+    ) const
     {
-        first.insert(first.end(),
-                     { "--model", folder_.path(), "--arch-dir", folder_ / "archs", "--memory",
-                       "1GiB", "--context", "512", "--activations", "f32" });
+        first.insert(
+            first.end(), { "--model", folder_.path(), "--arch-dir", folder_ / "archs", "--memory",
+                           "1GiB", "--context", "512", "--activations", "f32" }
+        );
         first.insert(first.end(), more.begin(), more.end());
         return first;
     }
@@ -57,13 +60,17 @@ class DbCoda : public testing::Test {
     }
     Outcome ask(const std::string &state) const
     {
-        return db("query", { "--question", "What is 7?", "--state", state, "--temperature", "0",
-                             "-n", "12", "--json" });
+        return db(
+            "query", { "--question", "What is 7?", "--state", state, "--temperature", "0", "-n",
+                       "12", "--json" }
+        );
     }
     Outcome cold(const std::string &text) const
     {
-        return run(words({ "generate" }, { "--temperature", "0", "-n", "12", "--json", "--prompt",
-                                           text + "\n\nQuestion: What is 7?\nAnswer:" }));
+        return run(words(
+            { "generate" }, { "--temperature", "0", "-n", "12", "--json", "--prompt",
+                              text + "\n\nQuestion: What is 7?\nAnswer:" }
+        ));
     }
     void fill(const std::vector<std::string> &create = {}) const
     {
@@ -80,7 +87,7 @@ class DbCoda : public testing::Test {
             if (entry.path().filename().string().rfind(name + ".", 0) == 0) return entry.path();
         return "";
     }
-    support::Folder   folder_;
+    support::Folder folder_;
     support::Settings settings_;
 };
 
@@ -97,9 +104,11 @@ TEST_F(DbCoda, ADocumentOfAnyLengthGoesOnAsIfItWereReadAgain)
         EXPECT_EQ(field(a.out, "cached_tokens"), "128");
         EXPECT_EQ(field(b.out, "cached_tokens"), "288");
         EXPECT_EQ(field(a.out, "state_exact"), "true");
-        EXPECT_EQ(db("ingest", { "--label", "A", "--prompt", text_of(1, 150) })
-                      .out.find("there already: a: 150 tokens"),
-                  0u);
+        EXPECT_EQ(
+            db("ingest", { "--label", "A", "--prompt", text_of(1, 150) })
+                .out.find("there already: a: 150 tokens"),
+            0u
+        );
         const Outcome o = db("ingest", { "--label", "short", "--prompt", text_of(3, 20) });
         EXPECT_EQ(o.code, 1);
         EXPECT_SAYS(o.err, "nothing to keep of 20 tokens");
@@ -110,7 +119,7 @@ TEST_F(DbCoda, StatesHaveOneSizeAndFewerBitsMakeThemSmaller)
 {
     model("\"coda\"");
     std::string exact;
-    size_t      sizes[3] = {};
+    size_t sizes[3] = {};
     for (const char *const form : { "exact", "int8", "int4" }) {
         const bool is_exact = std::string(form) == "exact";
         std::filesystem::remove_all(folder_ / "base");
@@ -139,8 +148,9 @@ TEST_F(DbCoda, TwoStatesBecomeOne)
     for (const char *const form : { "exact", "int8" }) {
         std::filesystem::remove_all(folder_ / "base");
         fill({ "--states", form });
-        Outcome o = db("merge", { "--earlier", "a", "--later", "b", "--label", "Both", "--metadata",
-                                  "{\"kind\": 1}", "--json" });
+        Outcome o =
+            db("merge", { "--earlier", "a", "--later", "b", "--label", "Both", "--metadata",
+                          "{\"kind\": 1}", "--json" });
         ASSERT_EQ(o.code, 0) << o.err;
         EXPECT_EQ(field(o.out, "name"), "\"both\"");
         EXPECT_EQ(field(o.out, "tokens"), "300");
@@ -174,7 +184,8 @@ TEST_F(DbCoda, WhatCannotBeIsRefusedWithTheReason)
     o = db("merge", { "--earlier", "a", "--later", "c", "--label", "x" });
     EXPECT_EQ(o.code, 1);
     EXPECT_SAYS(o.err, "no state c");
-    o = db("merge", { "--earlier", "a", "--later", "b", "--label", "x", "--metadata",
+    o =
+        db("merge", { "--earlier", "a", "--later", "b", "--label", "x", "--metadata",
                       "{\"x\": \"" + std::string(1000, 'y') + "\"}" });
     EXPECT_EQ(o.code, 2);
     EXPECT_SAYS(o.err, "at most 1024");

@@ -25,8 +25,10 @@ std::string field(const std::string &json, const std::string &name)
     const size_t at = json.find("\"" + name + "\":");
     if (at == std::string::npos) return "none";
     const size_t from = at + name.size() + 3;
-    return json.substr(from, json[from] == '[' ? json.find(']', from) - from + 1
-                                               : json.find_first_of(",}", from) - from);
+    return json.substr(
+        from,
+        json[from] == '[' ? json.find(']', from) - from + 1 : json.find_first_of(",}", from) - from
+    );
 }
 
 class Db : public testing::Test {
@@ -39,9 +41,11 @@ class Db : public testing::Test {
         std::filesystem::create_directories(folder_);
         dir_ = folder_ + "/base";
     }
-    void    TearDown() override { std::filesystem::remove_all(folder_); }
-    Outcome db(const std::string &command, std::vector<std::string> more = {},
-               const std::string &model = demo)
+    void TearDown() override { std::filesystem::remove_all(folder_); }
+    Outcome db(
+        const std::string &command, std::vector<std::string> more = {},
+        const std::string &model = demo
+    )
     {
         std::vector<std::string> words = { "db", command, "--dir", dir_ };
         if (command != "list" && command != "delete")
@@ -72,14 +76,17 @@ TEST_F(Db, AnswersFromAStateAreThoseOfAColdRun)
     Outcome o = db("ingest", { "--label", "Weirs", "--prompt", weirs });
     ASSERT_EQ(o.code, 0) << o.err;
     EXPECT_SAYS(o.out, "added weirs: ");
-    ASSERT_EQ(db("ingest",
-                 { "--label", "Bread", "--prompt", bread, "--metadata", "{\"kind\": \"recipe\"}" })
-                  .code,
-              0);
+    ASSERT_EQ(
+        db("ingest",
+           { "--label", "Bread", "--prompt", bread, "--metadata", "{\"kind\": \"recipe\"}" })
+            .code,
+        0
+    );
     const auto before = files();
     EXPECT_EQ(before.size(), 4u);
     for (int i = 0; i < 2; i++) { /* a question leaves no trace in the state */
-        o = db("query", { "--question", "How long?", "--state", "bread", "--temperature", "0", "-n",
+        o =
+            db("query", { "--question", "How long?", "--state", "bread", "--temperature", "0", "-n",
                           "12", "--json", "--no-chat" });
         ASSERT_EQ(o.code, 0) << o.err;
         EXPECT_EQ(field(o.out, "state"), "\"bread\"");
@@ -95,9 +102,9 @@ TEST_F(Db, AnswersFromAStateAreThoseOfAColdRun)
     /* The document's own words are nearest to it. */
     o = db("query", { "--question", bread, "--nearest", "5", "--json" });
     ASSERT_EQ(o.code, 0) << o.err;
-    EXPECT_EQ(o.out.find("{\"state\": \"bread\", \"similarity\": 1.000000}\n{\"state\": \"weirs\""),
-              0u)
-        << o.out;
+    EXPECT_EQ(
+        o.out.find("{\"state\": \"bread\", \"similarity\": 1.000000}\n{\"state\": \"weirs\""), 0u
+    ) << o.out;
     o = db("query", { "--question", weirs, "--plain", "-n", "3", "--json" });
     EXPECT_EQ(field(o.out, "state"), "\"weirs\"") << o.err;
     o = db("query", { "--question", "Where?", "-n", "3" });
@@ -117,15 +124,16 @@ TEST_F(Db, QuestionsGoThroughTheChatTemplate)
     ASSERT_EQ(db("create").code, 0);
     ASSERT_EQ(db("ingest", { "--label", "Facts", "--prompt", facts }).code, 0);
     const std::string messages = R"([{"role": "user", "content": ")" + asked + "\"}]";
-    const Outcome     rendered =
+    const Outcome rendered =
         run({ "render", "--model", demo, "--messages", put("m.json", messages) });
     ASSERT_EQ(rendered.code, 0) << rendered.err;
     const Outcome cold =
         run({ "generate", "--model", demo, "--memory", "1GiB", "--context", "512", "--temperature",
               "0", "-n", "24", "--json", "--prompt", facts + rendered.out });
     ASSERT_EQ(cold.code, 0) << cold.err;
-    const Outcome chat = db("query", { "--question", asked, "--state", "facts", "--temperature",
-                                       "0", "-n", "24", "--json" });
+    const Outcome chat =
+        db("query",
+           { "--question", asked, "--state", "facts", "--temperature", "0", "-n", "24", "--json" });
     ASSERT_EQ(chat.code, 0) << chat.err;
     EXPECT_EQ(field(chat.out, "prompt_tokens"), field(cold.out, "prompt_tokens"));
     EXPECT_EQ(field(chat.out, "tokens"), field(cold.out, "tokens"));
@@ -137,15 +145,17 @@ TEST_F(Db, AConversationIsAskedInItsNextTurn)
     ASSERT_EQ(db("create").code, 0);
     const std::string turns = R"([{"role": "user", "content": ")" + facts +
                               R"("}, {"role": "assistant", "content": "Yes."})";
-    ASSERT_EQ(db("ingest", { "--label", "Talk", "--messages", put("talk.json", turns + "]") }).code,
-              0);
+    ASSERT_EQ(
+        db("ingest", { "--label", "Talk", "--messages", put("talk.json", turns + "]") }).code, 0
+    );
     const std::string whole = turns + R"(, {"role": "user", "content": ")" + asked + "\"}]";
-    const Outcome     cold =
+    const Outcome cold =
         run({ "generate", "--model", demo, "--memory", "1GiB", "--context", "512", "--temperature",
               "0", "-n", "24", "--json", "--messages", put("whole.json", whole) });
     ASSERT_EQ(cold.code, 0) << cold.err;
-    const Outcome chat = db("query", { "--question", asked, "--state", "talk", "--temperature", "0",
-                                       "-n", "24", "--json" });
+    const Outcome chat =
+        db("query",
+           { "--question", asked, "--state", "talk", "--temperature", "0", "-n", "24", "--json" });
     ASSERT_EQ(chat.code, 0) << chat.err;
     EXPECT_EQ(field(chat.out, "prompt_tokens"), field(cold.out, "prompt_tokens"));
     EXPECT_EQ(field(chat.out, "tokens"), field(cold.out, "tokens"));
@@ -159,7 +169,8 @@ TEST_F(Db, ManyDocumentsGoOnWhereTheyWere)
     };
     Outcome o = db("ingest", { "--documents", put("first", line("Weirs", weirs)) });
     ASSERT_EQ(o.code, 0) << o.err;
-    o = db("ingest", { "--documents", put("all", line("Weirs", weirs) + "\n" + line(" ", "x") +
+    o =
+        db("ingest", { "--documents", put("all", line("Weirs", weirs) + "\n" + line(" ", "x") +
                                                      "no json\n" + R"({"label": 1, "text": "x"})" +
                                                      "\n" + line("long", std::string(4000, 'x')) +
                                                      line("Weirs", bread)) });

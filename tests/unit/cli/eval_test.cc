@@ -29,7 +29,7 @@ class Eval : public program::Folder {
   protected:
     std::string read(const std::string &name) const
     {
-        std::ifstream     in(path(name), std::ios::binary);
+        std::ifstream in(path(name), std::ios::binary);
         std::stringstream all;
         all << in.rdbuf();
         return all.str();
@@ -65,7 +65,8 @@ TEST_F(Eval, GeneratedNeedlesAreFoundAndDrawn)
     EXPECT_EQ(
         eval({ "retrieval", "--items", path("grid.jsonl"), "--context", "600", "--limit", "4" })
             .code,
-        0);
+        0
+    );
     const Outcome text = eval({ "retrieval", "--items", path("grid.jsonl"), "--limit", "12" });
     EXPECT_SAYS(text.out, "100 %");
     EXPECT_SAYS(text.out, "(95 %: ");
@@ -92,7 +93,8 @@ TEST_F(Eval, AllTasksAtOnceNameThoseThatDoNotFit)
     const Outcome made = eval(
         { "generate", "--task", "all", "--length", "512", "--samples", "2", "--out", path("all"),
           "--questions", put("q", squad), "--text",
-          put("t", "Some words make a text. They are few, but they go on and on, in a circle.") });
+          put("t", "Some words make a text. They are few, but they go on and on, in a circle.") }
+    );
     ASSERT_EQ(made.code, 0) << made.err;
     EXPECT_SAYS(made.err, "left out: cwe does not fit 512 tokens");
     EXPECT_SAYS(made.err, "left out: qa_1 takes questions in the form of SQuAD");
@@ -111,8 +113,8 @@ TEST_F(Eval, GenerateRefusesWhatItCannotMake)
     const std::string out = path("none");
     struct {
         std::vector<std::string> words;
-        int                      code;
-        const char              *says;
+        int code;
+        const char *says;
     } const cases[] = {
         { { "--task", "niah", "--length", "512" }, 2, "\"niah\" is no task" },
         { { "--task", "vt", "--length", "100" }, 2, "vt does not fit 100 tokens" },
@@ -143,10 +145,12 @@ TEST_F(Eval, GenerateRefusesWhatItCannotMake)
         EXPECT_SAYS(o.err, c.says);
         EXPECT_FALSE(std::filesystem::exists(out));
     }
-    EXPECT_EQ(eval({ "generate", "--task", "niah_grid", "--length", "512", "--samples", "1",
-                     "--out", path("no/such/folder") })
-                  .code,
-              1);
+    EXPECT_EQ(
+        eval({ "generate", "--task", "niah_grid", "--length", "512", "--samples", "1", "--out",
+               path("no/such/folder") })
+            .code,
+        1
+    );
 }
 
 /* What the model answers is known: it repeats. So every rule is seen to give and to take. */
@@ -160,30 +164,34 @@ TEST_F(Eval, RepliesAreScoredByTheirRule)
         return Json(o.out).number("accuracy");
     };
     EXPECT_EQ(accuracy(R"("The secret number of the old mill is 4821."]]})"), 1.0);
-    EXPECT_EQ(accuracy(R"("The secret number of the old mill is 4821"]]})"),
-              0.0); /* to the letter, and ends there */
+    /* To the letter, and ends there */
+    EXPECT_EQ(accuracy(R"("The secret number of the old mill is 4821"]]})"), 0.0);
     EXPECT_EQ(accuracy(R"(["4821"]]]})"), 1.0);
     EXPECT_EQ(accuracy(R"(["4821", "OLD MILL", "9999", "x"]]]})"), 0.5);
     EXPECT_EQ(accuracy(R"(["9999", "4821"]]], "score": "part"})"), 1.0);
     EXPECT_EQ(accuracy(R"(["9999", "9998"]]], "score": "part"})"), 0.0);
     EXPECT_EQ(
-        accuracy(
-            R"("4821."]], "score": "line", "prefix": "The secret number of the old mill is"})"),
-        1.0);
+        accuracy(R"("4821."]], "score": "line", "prefix": "The secret number of the old mill is"})"
+        ),
+        1.0
+    );
     EXPECT_EQ(
-        accuracy(
-            R"("4822."]], "score": "line", "prefix": "The secret number of the old mill is"})"),
-        0.0);
-    EXPECT_EQ(accuracy(R"(["number"]]], "prefix": "The secret number of the old mill is"})"),
-              0.0); /* the prefix is no answer */
+        accuracy(R"("4822."]], "score": "line", "prefix": "The secret number of the old mill is"})"
+        ),
+        0.0
+    );
+    /* The prefix is no answer */
+    EXPECT_EQ(accuracy(R"(["number"]]], "prefix": "The secret number of the old mill is"})"), 0.0);
     EXPECT_EQ(accuracy(R"(["4821"]]], "max_tokens": 3})"), 0.0); /* cut before it comes */
     const std::string state =
         R"("{\"current_node\": 1, \"stack\": [0, 1], \"visited_nodes\": [0, 1]}")";
     EXPECT_EQ(
         accuracy(
             state +
-            R"(]], "score": "state", "prefix": "Answer: {\"current_node\": 1, \"stack\": [0, 1], \"visited_nodes\": [1, 0]}"})"),
-        1.0);
+            R"(]], "score": "state", "prefix": "Answer: {\"current_node\": 1, \"stack\": [0, 1], \"visited_nodes\": [1, 0]}"})"
+        ),
+        1.0
+    );
     EXPECT_EQ(accuracy(state + R"(]], "score": "state"})"), 0.0);
 }
 
@@ -221,10 +229,12 @@ TEST_F(Eval, TheConstructedModelIsWrittenAndAnswers)
     ASSERT_EQ(run({ "eval", "constructed", "--out", path("model") }).code, 0);
     EXPECT_EQ(answer("1,70,3000,5,9,9,9,9,9,70"), 3000);
     EXPECT_EQ(answer("1,70,3000,5,71,3001,9,9,9,71"), 3001);
-    ASSERT_EQ(run({ "eval", "constructed", "--out", path("model"), "--window", "5", "--vocabulary",
-                    "4000" })
-                  .code,
-              0);
+    ASSERT_EQ(
+        run({ "eval", "constructed", "--out", path("model"), "--window", "5", "--vocabulary",
+              "4000" })
+            .code,
+        0
+    );
     EXPECT_EQ(answer("1,70,3000,5,9,9,70"), 3000);
     EXPECT_NE(answer("1,70,3000,5,9,9,9,70"), 3000); /* out of the window */
     const Outcome wrong = run({ "eval", "constructed", "--out", path("model"), "--heads", "3" });
@@ -247,10 +257,10 @@ TEST_F(Eval, GenerateAndExplainTellOfMemoryOfFixedSize)
         return run(words);
     };
     const std::vector<std::string> with_coda = { "--set", "model.arch=llama-coda" };
-    const Outcome                  coda = generate(with_coda), plain = generate({});
+    const Outcome coda = generate(with_coda), plain = generate({});
     ASSERT_EQ(coda.code, 0) << coda.err;
     ASSERT_EQ(plain.code, 0) << plain.err;
-    const Json          got(coda.out);
+    const Json got(coda.out);
     const json_t *const kv = got.at("kv"), *const banks = json_object_get(kv, "banks");
     const auto number = [](const json_t *of, const char *key) {
         return json_integer_value(json_object_get(of, key));
@@ -258,11 +268,14 @@ TEST_F(Eval, GenerateAndExplainTellOfMemoryOfFixedSize)
     const int64_t n = 403 + static_cast<int64_t>(got.number("completion_tokens")) - 1;
     EXPECT_EQ(number(kv, "live") + number(kv, "evicted"), n) << coda.out;
     EXPECT_LE(number(kv, "live"), 256 + 64);
-    EXPECT_EQ(number(json_object_get(banks, "counts"), "evictions"),
-              number(banks, "layers") * (n - 256));
+    EXPECT_EQ(
+        number(json_object_get(banks, "counts"), "evictions"), number(banks, "layers") * (n - 256)
+    );
     EXPECT_EQ(Json(plain.out).at("kv"), nullptr) << "all rows are there";
-    EXPECT_SAYS(generate({ with_coda[0], with_coda[1], "--explain" }).out,
-                "the last 256 rows, 64 older ones as they came, 64 prototypes");
+    EXPECT_SAYS(
+        generate({ with_coda[0], with_coda[1], "--explain" }).out,
+        "the last 256 rows, 64 older ones as they came, 64 prototypes"
+    );
 }
 
 /* ---- perplexity ------------------------------------------------------------------------------ */
@@ -277,17 +290,17 @@ TEST_F(Eval, StatesInFewerBitsLoseMore)
         return eval(words);
     };
     const std::vector<std::string> arch = { "--set", "model.arch=qwen35-coda" };
-    const Outcome                  table = measure(arch);
+    const Outcome table = measure(arch);
     ASSERT_EQ(table.code, 0) << table.err;
     EXPECT_SAYS(table.out, "510 tokens, 257 to 511 of each window");
-    const Outcome o = measure({ arch[0], arch[1], "--json", "--window", "640", "--before",
-                                "520" }); /* the banks are full */
+    /* The banks are full */
+    const Outcome o = measure({ arch[0], arch[1], "--json", "--window", "640", "--before", "520" });
     ASSERT_EQ(o.code, 0) << o.err;
     const Json got(o.out);
     EXPECT_EQ(got.number("before"), 512) << "blocks of 64";
     EXPECT_EQ(got.number("scored"), 2 * (640 - 512 - 1));
     const json_t *const rows = got.at("rows");
-    const auto          value = [&](size_t form, const char *name) {
+    const auto value = [&](size_t form, const char *name) {
         return json_number_value(json_object_get(json_array_get(rows, form), name));
     };
     ASSERT_EQ(json_array_size(rows), 5u);
@@ -318,14 +331,14 @@ TEST_F(Eval, PositionsAddUpToTheWhole)
         words.insert(words.end(), how.begin(), how.end());
         const Outcome o = eval(words);
         ASSERT_EQ(o.code, 0) << o.err;
-        const Json    got(o.out);
-        double        nll = 0, scored = 0, end = 0;
-        size_t        i;
+        const Json got(o.out);
+        double nll = 0, scored = 0, end = 0;
+        size_t i;
         const json_t *place;
         json_array_foreach(got.at("positions"), i, place)
         {
-            EXPECT_EQ(json_number_value(json_object_get(place, "first")),
-                      end); /* one after the other */
+            /* One after the other */
+            EXPECT_EQ(json_number_value(json_object_get(place, "first")), end);
             end = json_number_value(json_object_get(place, "end"));
             scored += json_number_value(json_object_get(place, "scored"));
             nll += json_number_value(json_object_get(place, "scored")) *
@@ -339,14 +352,16 @@ TEST_F(Eval, PositionsAddUpToTheWhole)
     /* The stream is one window of the context's length, and in it later text is easier than the
      * first: it repeats itself. */
     const Json stream(
-        eval({ "perplexity", "--text", file, "--json", "--stream", "--context", "1000" }).out),
+        eval({ "perplexity", "--text", file, "--json", "--stream", "--context", "1000" }).out
+    ),
         window(eval({ "perplexity", "--text", file, "--json", "--window", "64" }).out);
     EXPECT_EQ(stream.number("scored"), 999);
     EXPECT_EQ(stream.at("positions"), nullptr);
     EXPECT_LT(stream.number("nll"), window.number("nll"));
     /* A text shorter than the context is one stream as it is. */
     const Json whole(
-        eval({ "perplexity", "--text", put("s", "One two three."), "--json", "--stream" }).out);
+        eval({ "perplexity", "--text", put("s", "One two three."), "--json", "--stream" }).out
+    );
     EXPECT_EQ(whole.number("scored"), whole.number("tokens") - 1);
     EXPECT_SAYS(eval({ "perplexity", "--text", file, "--by-position" }).out, "positions");
     const Outcome both = eval({ "perplexity", "--text", file, "--stream", "--window", "64" });
@@ -380,8 +395,8 @@ TEST_F(EvalPolicy, ABudgetIsHeldAndSaid)
 {
     (void)text();
     const Outcome whole = score({}), part = score({ "--policy", "sinks", "--budget", "64" }),
-                  roomy = score(
-                      { "--policy", "h2o", "--budget", "190", "--policy-options", "every=1" });
+                  roomy = score({ "--policy", "h2o", "--budget", "190", "--policy-options",
+                                  "every=1" });
     ASSERT_EQ(part.code, 0) << part.err;
     ASSERT_EQ(roomy.code, 0) << roomy.err;
     EXPECT_EQ(Json(whole.out).number("kept"), 200);
@@ -422,10 +437,12 @@ TEST_F(EvalPolicy, CalibrationServesItsOwnModelOnly)
         score({ "--policy", "triattention", "--budget", "96", "--calibration", path("demo.tria") });
     EXPECT_NE(flipped.code, 0);
     EXPECT_SAYS(flipped.err, "demo.tria");
-    EXPECT_NE(run({ "calibrate", "--model", "models/weir-demo", "--text", path("t"), "--out",
-                    path("x"), "--window", "500000" })
-                  .code,
-              0);
+    EXPECT_NE(
+        run({ "calibrate", "--model", "models/weir-demo", "--text", path("t"), "--out", path("x"),
+              "--window", "500000" })
+            .code,
+        0
+    );
 }
 
 TEST_F(EvalPolicy, MistakesAreNamed)
@@ -433,7 +450,7 @@ TEST_F(EvalPolicy, MistakesAreNamed)
     (void)text();
     const struct {
         std::vector<std::string> more;
-        const char              *says;
+        const char *says;
     } cases[] = {
         { { "--policy", "snapvk", "--budget", "64" }, "snapkv" },
         { { "--policy", "sinks" }, "kv.policy.budget" },
@@ -475,8 +492,8 @@ TEST_F(EvalPolicy, AMatrixIsTakenUpWhereItStopped)
     EXPECT_SAYS(lines, "\"text_tokens_per_second\":");
     EXPECT_SAYS(read("m/perplexity-f16.svg"), "<svg");
     EXPECT_FALSE(std::filesystem::exists(path("m/accuracy-f16.svg")));
-    (void)put("m/results.jsonl", lines.substr(0, lines.find('\n', lines.size() / 2) +
-                                                     1)); /* as if it had been stopped */
+    /* As if it had been stopped */
+    (void)put("m/results.jsonl", lines.substr(0, lines.find('\n', lines.size() / 2) + 1));
     const Outcome again =
         matrix({ "--policies", "full;sinks", "--budgets", "50%,64", "--formats", "f16,q8_0" });
     ASSERT_EQ(again.code, 0) << again.err;
@@ -489,7 +506,7 @@ TEST_F(EvalPolicy, AMatrixIsTakenUpWhereItStopped)
     EXPECT_SAYS(read("m/results.csv"), "leaves it no choice");
     const struct {
         std::vector<std::string> more;
-        const char              *says;
+        const char *says;
     } cases[] = {
         { { "--policies", "snapvk" }, "snapkv" },      { { "--policies", ";" }, "policies" },
         { { "--policies", "sinks:evry=1" }, "every" }, { { "--budgets", "101%" }, "no budget" },

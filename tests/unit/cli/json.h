@@ -20,7 +20,7 @@ struct Json {
     Json(const Json &) = delete;
     Json &operator=(const Json &) = delete;
     ~Json() { json_decref(root); }
-    double  number(const char *key) const { return json_number_value(json_object_get(root, key)); }
+    double number(const char *key) const { return json_number_value(json_object_get(root, key)); }
     json_t *at(const char *key) const { return json_object_get(root, key); }
 };
 

@@ -34,16 +34,17 @@ class Keys : public testing::Test {
         const std::string path = std::string(getenv("TEST_TMPDIR")) + "/keys";
         EXPECT_EQ(WEIR_OK, weir_file_write_private(path.c_str(), text.data(), text.size(), &error_))
             << error_.text;
-        snprintf(config_->server.api_key_file, sizeof config_->server.api_key_file, "%s",
-                 path.c_str());
+        snprintf(
+            config_->server.api_key_file, sizeof config_->server.api_key_file, "%s", path.c_str()
+        );
         weir_keys_free(&keys_);
         return weir_keys_read(&keys_, config_.get(), &error_);
     }
     std::vector<std::string> list() const { return { keys_.list, keys_.list + keys_.n }; }
 
     std::unique_ptr<weir_config> config_ = std::make_unique<weir_config>();
-    weir_keys                    keys_ = {};
-    weir_error                   error_ = {};
+    weir_keys keys_ = {};
+    weir_error error_ = {};
 };
 
 TEST_F(Keys, OneALineOfAFile)
@@ -62,8 +63,10 @@ TEST_F(Keys, AFileWithoutAKeyOrWithTooManyIsRefused)
     EXPECT_EQ(WEIR_OK, read_file(many)) << error_.text;
     EXPECT_EQ(WEIR_ECONFIG, read_file(many + "one more\n"));
     EXPECT_NE(nullptr, strstr(error_.text, "more than 64 keys")) << error_.text;
-    snprintf(config_->server.api_key_file, sizeof config_->server.api_key_file, "%s/none",
-             getenv("TEST_TMPDIR"));
+    snprintf(
+        config_->server.api_key_file, sizeof config_->server.api_key_file, "%s/none",
+        getenv("TEST_TMPDIR")
+    );
     EXPECT_EQ(WEIR_ENOTFOUND, weir_keys_read(&keys_, config_.get(), &error_));
 }
 
@@ -72,7 +75,7 @@ TEST_F(Keys, WarnOfAFileThatOthersMayRead)
     const std::string path = std::string(getenv("TEST_TMPDIR")) + "/keys";
     const struct {
         mode_t mode;
-        bool   is_warned;
+        bool is_warned;
     } cases[] = { { 0600, false }, { 0400, false }, { 0640, true }, { 0604, true } };
     ASSERT_EQ(WEIR_OK, read_file("sk-unsaid\n")) << error_.text;
     for (const auto &c : cases) {
@@ -119,7 +122,7 @@ TEST_F(Keys, ThoseOnTheCommandLineAreOverwritten)
         { "--api-key", "--api-key" },
     };
     std::vector<std::string> texts;
-    std::vector<char *>      argv;
+    std::vector<char *> argv;
     for (const auto &argument : arguments) texts.emplace_back(argument.written);
     for (std::string &text : texts) argv.push_back(text.data());
     weir_process_begin(static_cast<int>(argv.size()), argv.data());
@@ -144,7 +147,7 @@ int begin_without(int closed, rlim_t n_files)
 {
     const pid_t child = fork();
     if (child == 0) {
-        char                name[] = "serve", *argv[] = { name };
+        char name[] = "serve", *argv[] = { name };
         const struct rlimit limit = { n_files, n_files };
         (void)close(closed);
         if (n_files > 0 && setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(9);
@@ -167,9 +170,9 @@ TEST(Process, GoesOnWithDescriptors0To2OnlyOrEnds)
 TEST(Files, ArePrivate)
 {
     const std::string path = std::string(getenv("TEST_TMPDIR")) + "/private";
-    weir_error        error = {};
-    struct stat       file = {};
-    const mode_t      before = umask(0);
+    weir_error error = {};
+    struct stat file = {};
+    const mode_t before = umask(0);
     EXPECT_EQ(WEIR_OK, weir_file_write_private(path.c_str(), "x", 1, &error)) << error.text;
     (void)umask(before);
     ASSERT_EQ(0, stat(path.c_str(), &file));

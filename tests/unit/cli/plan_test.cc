@@ -26,8 +26,9 @@ Outcome plan(std::vector<std::string> more)
 long least_of(const std::string &text)
 {
     std::smatch match;
-    const bool  found = std::regex_search(
-        text, match, std::regex("memory\\.host = ([0-9]+)MiB is the least that fits"));
+    const bool found = std::regex_search(
+        text, match, std::regex("memory\\.host = ([0-9]+)MiB is the least that fits")
+    );
     return found ? std::stol(match[1]) : -1;
 }
 
@@ -36,10 +37,11 @@ TEST(Plan, EndsWithTheTotalAndTheLimit)
     const Outcome text = plan({ "--memory", "256MiB" });
     ASSERT_EQ(text.code, 0) << text.err;
     const program::Json json(plan({ "--memory", "256MiB", "--json" }).out);
-    char                total[64];
-    const double        mib = 1024.0 * 1024.0;
-    (void)snprintf(total, sizeof total, "%.1f MiB   of 256.0 MiB (memory.host)",
-                   json.number("total") / mib);
+    char total[64];
+    const double mib = 1024.0 * 1024.0;
+    (void)snprintf(
+        total, sizeof total, "%.1f MiB   of 256.0 MiB (memory.host)", json.number("total") / mib
+    );
     EXPECT_SAYS(text.out, total);
 }
 
@@ -56,7 +58,7 @@ TEST(Plan, ShowsSmallSizesInKibAndNoEmptyRows)
 }
 
 struct Refused {
-    const char              *name, *memory;
+    const char *name, *memory;
     std::vector<std::string> more;
 };
 class Least : public testing::TestWithParam<Refused> {};
@@ -65,7 +67,7 @@ class Least : public testing::TestWithParam<Refused> {};
 TEST_P(Least, FitsAndOneMibLessDoesNot)
 {
     const Refused &c = GetParam();
-    const auto     with = [&](const std::string &memory) {
+    const auto with = [&](const std::string &memory) {
         std::vector<std::string> words = c.more;
         words.insert(words.end(), { "--memory", memory });
         return plan(words);
@@ -83,21 +85,22 @@ TEST_P(Least, FitsAndOneMibLessDoesNot)
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, Least,
-    testing::Values(Refused{ "Demo", "40MiB", {} }, Refused{ "BelowTheTokenizer", "2MiB", {} },
-                    Refused{ "LongWindow", "60MiB", { "--context", "100000" } },
-                    Refused{ "ManySequences", "40MiB", { "--max-sequences", "32" } },
-                    Refused{ "Formats", "40MiB", { "--kv-format", "turbo4" } },
-                    Refused{ "Policy",
-                             "40MiB",
-                             { "--policy", "snapkv", "--budget", "512", "--chunk", "512" } }),
-    [](const auto &info) { return std::string(info.param.name); });
+    testing::Values(
+        Refused{ "Demo", "40MiB", {} }, Refused{ "BelowTheTokenizer", "2MiB", {} },
+        Refused{ "LongWindow", "60MiB", { "--context", "100000" } },
+        Refused{ "ManySequences", "40MiB", { "--max-sequences", "32" } },
+        Refused{ "Formats", "40MiB", { "--kv-format", "turbo4" } },
+        Refused{ "Policy", "40MiB", { "--policy", "snapkv", "--budget", "512", "--chunk", "512" } }
+    ),
+    [](const auto &info) { return std::string(info.param.name); }
+);
 
 /* The engine opens in it: the refusal of `generate` counts without a server. */
 TEST(Plan, TheLeastOfAnEngineOpensIt)
 {
     const auto generate = [](const std::string &memory) {
-        return run(
-            { "generate", "--model", demo, "--prompt", "Hello", "-n", "2", "--memory", memory });
+        return run({ "generate", "--model", demo, "--prompt", "Hello", "-n", "2", "--memory",
+                     memory });
     };
     const Outcome refused = generate("4MiB");
     ASSERT_EQ(refused.code, 3) << refused.err;

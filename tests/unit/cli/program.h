@@ -15,14 +15,14 @@
 namespace program {
 
 struct Outcome {
-    int         code;
+    int code;
     std::string out, err;
 };
 
 /* `fixed`: the program is this command alone. */
 inline Outcome run(const std::vector<std::string> &words, const char *fixed = nullptr)
 {
-    weir_program              program = {};
+    weir_program program = {};
     std::vector<const char *> argv;
     program.name = fixed != nullptr ? fixed : "weir";
     program.version = "1.2.3";
@@ -49,7 +49,7 @@ class Folder : public testing::Test {
         std::filesystem::remove_all(folder_);
         std::filesystem::create_directories(folder_);
     }
-    void        TearDown() override { std::filesystem::remove_all(folder_); }
+    void TearDown() override { std::filesystem::remove_all(folder_); }
     std::string path(const std::string &name) const { return folder_ + "/" + name; }
     std::string put(const std::string &name, const std::string &text) const
     {

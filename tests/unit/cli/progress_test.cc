@@ -17,7 +17,7 @@ constexpr int64_t second = 1000000000;
 std::string taken(int fd)
 {
     std::string out;
-    char        bytes[512];
+    char bytes[512];
     for (ssize_t n; (n = read(fd, bytes, sizeof bytes)) > 0;)
         out.append(bytes, static_cast<size_t>(n));
     return out;
@@ -45,7 +45,7 @@ class Terminal : public testing::Test {
         close(slave_);
         close(master_);
     }
-    int                master_ = -1, slave_ = -1;
+    int master_ = -1, slave_ = -1;
     weir_progress_line p_ = {};
 };
 

@@ -62,7 +62,7 @@ class Piped {
     }
 
   private:
-    int         before_;
+    int before_;
     std::thread writer_;
 };
 
@@ -88,14 +88,14 @@ TEST_F(Commands, MessagesComeFromFilesAndPipes)
     ASSERT_EQ(file.code, 0) << file.err;
     EXPECT_SAYS(file.out, "Hello");
     for (const char *name : { "-", "/dev/stdin" }) {
-        const Piped   input(messages);
+        const Piped input(messages);
         const Outcome piped = run({ "render", "--model", demo, "--messages", name });
         EXPECT_EQ(piped.code, 0) << piped.err;
         EXPECT_EQ(piped.out, file.out);
     }
     const std::string fifo = folder_ + "/fifo";
     ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-    std::thread   writer([&] { std::ofstream(fifo) << messages; });
+    std::thread writer([&] { std::ofstream(fifo) << messages; });
     const Outcome named = run({ "render", "--model", demo, "--messages", fifo });
     writer.join();
     EXPECT_EQ(named.out, file.out) << named.err;
@@ -106,7 +106,7 @@ TEST_F(Commands, GenerateReadsStandardInput)
     const Outcome file = run({ "generate", "--model", demo, "--messages", put("m.json", messages),
                                "--max-tokens", "4", "--temperature", "0" });
     ASSERT_EQ(file.code, 0) << file.err;
-    const Piped   input(messages);
+    const Piped input(messages);
     const Outcome piped = run({ "generate", "--model", demo, "--messages", "-", "--max-tokens", "4",
                                 "--temperature", "0" });
     EXPECT_EQ(piped.code, 0) << piped.err;
@@ -119,7 +119,7 @@ TEST_F(Commands, GenerateTakesAWordOrAPipe)
         std::vector<std::string> words = { "generate", "--model",       demo, "-n",
                                            "4",        "--temperature", "0",  "--json" };
         words.insert(words.end(), more.begin(), more.end());
-        const Outcome     o = run(words);
+        const Outcome o = run(words);
         const std::string tokens = o.out.substr(0, o.out.find(']'));
         EXPECT_EQ(o.code == 0, tokens.rfind("{\"tokens\":[", 0) == 0) << o.out;
         return std::pair<std::string, std::string>(tokens, o.err);
@@ -150,8 +150,8 @@ TEST_F(Commands, AnInterruptedEvaluationSaysWhatItDid)
     for (int i = 0; i < 200; i++) text += "One two three " + std::to_string(i) + ". ";
     const struct {
         std::vector<std::string> words;
-        const char              *option;
-        std::string              input, says;
+        const char *option;
+        std::string input, says;
     } cases[] = {
         { { "eval", "perplexity", "--window", "64" },
           "--text",
@@ -173,7 +173,7 @@ TEST_F(Commands, AnInterruptedEvaluationSaysWhatItDid)
     for (const auto &c : cases) {
         const std::string fifo = path("fifo");
         ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-        std::thread              writer([&] {
+        std::thread writer([&] {
             std::ofstream out(fifo); /* waits for the reader */
             kill(getpid(), SIGINT);
             out << c.input;
@@ -231,8 +231,8 @@ TEST_F(Commands, CtrlCEndsOneLongPieceOfWork)
     ASSERT_EQ(run({ "db", "create", "--dir", path("db"), "--model", demo }).code, 0);
     const struct {
         std::vector<std::string> words;
-        const char              *says;
-        int                      after = 200; /* milliseconds */
+        const char *says;
+        int after = 200; /* milliseconds */
     } cases[] = {
         { { "eval", "perplexity", "--stream", "--context", "65536", "--text", file },
           "[0-9]+ of [0-9]+ tokens" },
@@ -257,12 +257,12 @@ TEST_F(Commands, CtrlCEndsOneLongPieceOfWork)
         std::vector<std::string> words = c.words;
         words.insert(words.end(), { "--model", demo });
         const std::string name = words[0] + " " + words[1] + " " + words[2];
-        const Interrupt   interrupt(c.after);
-        const Outcome     o = run(words);
+        const Interrupt interrupt(c.after);
+        const Outcome o = run(words);
         EXPECT_EQ(o.code, 130) << name << ": " << o.err << o.out;
-        EXPECT_TRUE(
-            std::regex_search(o.err, std::regex(std::string("interrupted after ") + c.says)))
-            << name << ": " << o.err;
+        EXPECT_TRUE(std::regex_search(o.err, std::regex(std::string("interrupted after ") + c.says))
+        ) << name
+          << ": " << o.err;
     }
     EXPECT_FALSE(std::filesystem::exists(path("statistics"))) << "no file by halves";
     EXPECT_FALSE(std::filesystem::exists(path("logits")));
@@ -286,7 +286,7 @@ TEST_F(Commands, KvQualityIsMeasuredAgainstF32)
     std::string text;
     for (int i = 0; i < 200; i++) text += "One two three " + std::to_string(i) + ". ";
     const std::string file = put("t", text);
-    const auto        measure = [&](const char *formats) {
+    const auto measure = [&](const char *formats) {
         return run({ "eval", "kv-quality", "--model", demo, "--text", file, "--window", "128",
                      "--limit", "2", "--json", "--formats", formats });
     };
@@ -309,11 +309,15 @@ TEST_F(Commands, BenchDecodesAtADepthThatNobodyComputed)
         std::vector<std::string> words = { "bench", "--model",       demo, "--depth",
                                            depth,   "--gen",         "4",  "--repeat",
                                            "1",     "--synthetic-kv" };
-        words.insert(words.end(),
-                     { "--set", "kernels.threads=1", "--set", std::string("kv.format=") + format });
+        words.insert(
+            words.end(),
+            { "--set", "kernels.threads=1", "--set", std::string("kv.format=") + format }
+        );
         if (memory != nullptr)
-            words.insert(words.end(), { "--set", "memory.disk=64MiB", "--set",
-                                        "memory.disk_dir=" + folder_, "--set", memory });
+            words.insert(
+                words.end(), { "--set", "memory.disk=64MiB", "--set", "memory.disk_dir=" + folder_,
+                               "--set", memory }
+            );
         words.insert(words.end(), more.begin(), more.end());
         return run(words);
     };
@@ -329,14 +333,14 @@ TEST_F(Commands, BenchDecodesAtADepthThatNobodyComputed)
         ASSERT_EQ(roomy.code, 0) << roomy.err;
         const double rest =
             number(roomy.out, "memory_peak_bytes") - number(roomy.out, "kv_pool_bytes");
-        const auto    host = std::to_string((int64_t)(rest + number(roomy.out, "kv_bytes") / 2));
+        const auto host = std::to_string((int64_t)(rest + number(roomy.out, "kv_bytes") / 2));
         const Outcome tiered =
             bench(format, "16000", ("memory.host=" + host + "B").c_str(), { "--json" });
         ASSERT_EQ(tiered.code, 0) << tiered.err;
         EXPECT_GT(number(tiered.out, "disk_bytes_per_decoded_token"), 1e6) << tiered.out;
-        EXPECT_LT(number(tiered.out, "disk_bytes_per_decoded_token"),
-                  number(tiered.out, "kv_bytes") * 1.2)
-            << tiered.out;
+        EXPECT_LT(
+            number(tiered.out, "disk_bytes_per_decoded_token"), number(tiered.out, "kv_bytes") * 1.2
+        ) << tiered.out;
         EXPECT_GT(number(tiered.out, "disk_gb_per_second"), 0) << tiered.out;
         EXPECT_GT(number(tiered.out, "disk_share"), 0) << tiered.out;
         EXPECT_GT(number(tiered.out, "memory_peak_bytes"), 0);
@@ -364,8 +368,9 @@ TEST_F(Commands, KvQualityCountsAnswersToo)
     const auto measure = [&](const std::string &list, std::vector<std::string> more) {
         std::vector<std::string> words = { "eval", "kv-quality", "--model", demo,      "--text",
                                            file,   "--window",   "64",      "--limit", "1" };
-        words.insert(words.end(),
-                     { "--formats", "f16,turbo2", "--item-limit", "3", "--items", list });
+        words.insert(
+            words.end(), { "--formats", "f16,turbo2", "--item-limit", "3", "--items", list }
+        );
         words.insert(words.end(), more.begin(), more.end());
         return run(words);
     };
@@ -396,15 +401,17 @@ TEST_F(Commands, EvaluationsReadStandardInput)
     std::string text;
     for (int i = 0; i < 2000; i++) text += "One two three " + std::to_string(i) + ". ";
     {
-        const Piped   input(text);
-        const Outcome piped = run(
-            { "eval", "perplexity", "--model", demo, "--text", "/dev/stdin", "--window", "64" });
+        const Piped input(text);
+        const Outcome piped = run({ "eval", "perplexity", "--model", demo, "--text", "/dev/stdin",
+                                    "--window", "64" });
         EXPECT_EQ(piped.code, 0) << piped.err;
-        EXPECT_EQ(piped.out, run({ "eval", "perplexity", "--model", demo, "--text", put("t", text),
-                                   "--window", "64" })
-                                 .out);
+        EXPECT_EQ(
+            piped.out, run({ "eval", "perplexity", "--model", demo, "--text", put("t", text),
+                             "--window", "64" })
+                           .out
+        );
     }
-    const Piped   input("{\"none\": 1}\n");
+    const Piped input("{\"none\": 1}\n");
     const Outcome items = run({ "eval", "retrieval", "--model", demo, "--items", "-" });
     EXPECT_NE(items.code, 0);
     EXPECT_SAYS(items.err, "line 1");
@@ -414,7 +421,7 @@ TEST_F(Commands, EvaluationsReadStandardInput)
 TEST_F(Commands, InputIsBounded)
 {
     weir_buffer text = {};
-    weir_error  error = {};
+    weir_error error = {};
     {
         const Piped input(std::string(100000, 'x'));
         ASSERT_EQ(weir_file_read_input(&text, "-", 100000, &error), WEIR_OK) << error.text;
@@ -425,8 +432,9 @@ TEST_F(Commands, InputIsBounded)
     EXPECT_SAYS(error.text, "/dev/zero: more than 1048576 bytes");
     weir_buffer_free(&text);
     EXPECT_EQ(weir_file_read_input(&text, folder_.c_str(), 1 << 20, &error), WEIR_EIO);
-    EXPECT_EQ(weir_file_read_input(&text, (folder_ + "/none").c_str(), 1 << 20, &error),
-              WEIR_ENOTFOUND);
+    EXPECT_EQ(
+        weir_file_read_input(&text, (folder_ + "/none").c_str(), 1 << 20, &error), WEIR_ENOTFOUND
+    );
     weir_buffer_free(&text);
     const Outcome endless = run({ "render", "--model", demo, "--messages", "/dev/zero" });
     EXPECT_EQ(endless.code, 1);
@@ -442,15 +450,18 @@ TEST_F(Commands, ABadTemplateStopsOnlyChats)
     EXPECT_SAYS(generate.err, "warning: ");
     EXPECT_SAYS(generate.err, "frobnicate");
     EXPECT_EQ(generate.err.find("frobnicate"), generate.err.rfind("frobnicate")) << generate.err;
-    EXPECT_EQ(generate.out, run({ "generate", "--model", demo, "--prompt", "One", "--max-tokens",
-                                  "2", "--temperature", "0" })
-                                .out);
+    EXPECT_EQ(
+        generate.out, run({ "generate", "--model", demo, "--prompt", "One", "--max-tokens", "2",
+                            "--temperature", "0" })
+                          .out
+    );
     EXPECT_EQ(
         run({ "logits", "--model", model, "--tokens", "1,2", "--out", folder_ + "/l.safetensors" })
             .code,
-        0);
+        0
+    );
     {
-        const Piped   input("One\n");
+        const Piped input("One\n");
         const Outcome tokenize = run({ "tokenize", "--model", model });
         EXPECT_EQ(tokenize.code, 0) << tokenize.err;
         EXPECT_SAYS(tokenize.out, "\"One\"");
@@ -474,8 +485,9 @@ TEST_F(Commands, PlanRefusesABadRopeScaling)
     std::stringstream config;
     config << std::ifstream(demo + "/config.json").rdbuf();
     std::string text = config.str();
-    text.insert(text.find('{') + 1,
-                "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 0},");
+    text.insert(
+        text.find('{') + 1, "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 0},"
+    );
     const size_t parameters = text.find("\"rope_parameters\"");
     if (parameters != std::string::npos)
         text.replace(parameters, strlen("\"rope_parameters\""), "\"rope_numbers\"");
@@ -496,7 +508,7 @@ TEST(Prompt, ATextFromAFileIsTheSameAsOneGivenByHand)
         return run({ "generate", "--model", demo, "--context", "256", option, value, "--json",
                      "--temperature", "0", "--max-tokens", "8" });
     };
-    const auto    tokens_of = [](const Outcome &o) { return o.out.substr(0, o.out.find(']')); };
+    const auto tokens_of = [](const Outcome &o) { return o.out.substr(0, o.out.find(']')); };
     const Outcome given = answer("--prompt", text), file = answer("--file", path),
                   absent = answer("--file", path + ".none");
     ASSERT_EQ(given.code, 0) << given.err;
@@ -512,11 +524,11 @@ TEST(Prompt, ATextFromAFileIsTheSameAsOneGivenByHand)
 TEST(Session, ATextIsSavedContinuedListedAndDeleted)
 {
     const std::string folder = std::string(getenv("TEST_TMPDIR")) + "/sessions";
-    std::string       list = "1";
+    std::string list = "1";
     for (int i = 2; i <= 100; i++) list += "," + std::to_string(i);
     std::filesystem::remove_all(folder);
     const std::vector<std::string> common = { "--model", demo, "--context", "512" };
-    const auto                     with = [&](std::vector<std::string> words) {
+    const auto with = [&](std::vector<std::string> words) {
         words.insert(words.end(), common.begin(), common.end());
         return run(words);
     };
@@ -524,14 +536,16 @@ TEST(Session, ATextIsSavedContinuedListedAndDeleted)
         with({ "session", "save", "--dir", folder, "--name", "talk", "--tokens", list });
     EXPECT_EQ(saved.code, 0) << saved.err;
     EXPECT_SAYS(saved.out, "saved talk: 100 tokens");
-    EXPECT_SAYS(with({ "session", "restore", "--dir", folder, "--name", "talk" }).out,
-                "restored talk: 100 tokens");
+    EXPECT_SAYS(
+        with({ "session", "restore", "--dir", folder, "--name", "talk" }).out,
+        "restored talk: 100 tokens"
+    );
     EXPECT_EQ(with({ "session", "restore", "--dir", folder, "--name", "none" }).code, 1);
     const std::vector<std::string> generate = {
         "generate", "--tokens", list + ",5", "--json", "--temperature", "0", "--max-tokens", "8"
     };
     const Outcome cold = with(generate);
-    auto          warm_words = generate;
+    auto warm_words = generate;
     warm_words.insert(warm_words.end(), { "--session", "talk", "--set", "sessions.dir=" + folder });
     const Outcome warm = with(warm_words);
     EXPECT_EQ(warm.code, 0) << warm.err;
@@ -539,8 +553,10 @@ TEST(Session, ATextIsSavedContinuedListedAndDeleted)
     EXPECT_SAYS(warm.out, "\"cached_tokens\":100");
     EXPECT_EQ(warm.out.substr(0, warm.out.find(']')), cold.out.substr(0, cold.out.find(']')));
     EXPECT_SAYS(run({ "session", "list", "--dir", folder }).out, "talk");
-    EXPECT_SAYS(run({ "session", "list", "--dir", folder, "--json" }).out,
-                "{\"name\": \"talk\", \"tokens\": 108,");
+    EXPECT_SAYS(
+        run({ "session", "list", "--dir", folder, "--json" }).out,
+        "{\"name\": \"talk\", \"tokens\": 108,"
+    );
     EXPECT_EQ(run({ "session", "delete", "--dir", folder, "--name", "talk" }).code, 0);
     EXPECT_EQ(run({ "session", "delete", "--dir", folder, "--name", "talk" }).code, 1);
     EXPECT_EQ(run({ "session", "delete", "--dir", folder, "--name", "../x" }).code, 2);
@@ -554,7 +570,7 @@ TEST(Session, ATextIsSavedContinuedListedAndDeleted)
 TEST(Limits, AFileThatMayNotGrowIsAnError)
 {
     const std::string path = std::string(getenv("TEST_TMPDIR")) + "/large.safetensors";
-    rlimit            before;
+    rlimit before;
     ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
     const rlimit small = { 8192, before.rlim_max };
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);

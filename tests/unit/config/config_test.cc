@@ -14,10 +14,10 @@ namespace {
 
 struct Config {
     std::unique_ptr<weir_config> value = std::make_unique<weir_config>();
-    weir_error                   error = {};
+    weir_error error = {};
     Config() { weir_config_default(value.get()); }
     weir_config *operator->() { return value.get(); }
-    weir_status  parse(const std::string &text)
+    weir_status parse(const std::string &text)
     {
         return weir_config_parse(value.get(), text.data(), text.size(), "c.toml", &error);
     }
@@ -68,8 +68,8 @@ TEST(Config, FileSetsEveryType)
                 "[server]\nport = 9000\ninsecure = true\nping = '500ms'\nmetrics_compat = 'vllm'\n"
                 "[kernels.pin]\nmatmul = 'onednn.matmul'\nattention = "
                 "'ref.attention'\n[kv]\npolicy.name = 'full'\n"),
-        WEIR_OK)
-        << c.error.text;
+        WEIR_OK
+    ) << c.error.text;
     EXPECT_STREQ(c->model.path, "m.gguf");
     EXPECT_EQ(c->memory.host, int64_t(6) << 30);
     EXPECT_EQ(c->sampling.temperature, 0);
@@ -87,7 +87,7 @@ TEST(Config, SizesTakeOneLetterAsPowersOf1024)
 {
     const struct {
         const char *text;
-        int64_t     bytes;
+        int64_t bytes;
     } cases[] = { { "64k", 64 << 10 },          { "64K", 64 << 10 },
                   { "512m", 512 << 20 },        { "512M", 512 << 20 },
                   { "4g", int64_t(4) << 30 },   { "4G", int64_t(4) << 30 },
@@ -227,8 +227,8 @@ TEST(Config, EveryKvFormatIsAWordOfTheKey)
             << c.error.text;
         EXPECT_EQ(
             weir_config_set(c.value.get(), "kv.wide_format", (name + "/turbo3").c_str(), &c.error),
-            WEIR_OK)
-            << c.error.text;
+            WEIR_OK
+        ) << c.error.text;
         EXPECT_EQ(c.value->kv.wide_format, name + "/turbo3");
     }
 }
@@ -236,10 +236,12 @@ TEST(Config, EveryKvFormatIsAWordOfTheKey)
 TEST(Config, LongTextsAreRefused)
 {
     Config c;
-    EXPECT_EQ(c.parse("[model]\npath = '" + std::string(WEIR_CONFIG_TEXT - 1, 'a') + "'\n"),
-              WEIR_OK);
-    EXPECT_EQ(c.parse("[model]\npath = '" + std::string(WEIR_CONFIG_TEXT, 'a') + "'\n"),
-              WEIR_ECONFIG);
+    EXPECT_EQ(
+        c.parse("[model]\npath = '" + std::string(WEIR_CONFIG_TEXT - 1, 'a') + "'\n"), WEIR_OK
+    );
+    EXPECT_EQ(
+        c.parse("[model]\npath = '" + std::string(WEIR_CONFIG_TEXT, 'a') + "'\n"), WEIR_ECONFIG
+    );
     EXPECT_EQ(c.parse(std::string(300, 'k') + " = 1\n"), WEIR_ECONFIG);
     EXPECT_EQ(c.parse("kernels.pin." + std::string(300, 'k') + " = 'a'\n"), WEIR_ECONFIG);
     EXPECT_EQ(c.set(std::string(5000, 'k') + "=1"), WEIR_ECONFIG);
@@ -281,7 +283,7 @@ TEST(Config, SetTakesValuesWithAndWithoutQuotes)
 
 TEST(Config, SetRefusesNonsense)
 {
-    Config            c;
+    Config c;
     const std::string untouched = printed(*c.value);
     const char *const cases[] = { "",
                                   "=",
@@ -340,7 +342,7 @@ TEST(Config, PrintedTextReadsBackAndHidesSecrets)
            "kernels.pin.rope=ref.rope", "server.read_timeout=1h", "sampling.min_p=1e-5" })
         ASSERT_EQ(c.set(text), WEIR_OK) << c.error.text;
     const std::string text = printed(*c.value);
-    Config            again;
+    Config again;
     ASSERT_EQ(again.parse(text), WEIR_OK) << again.error.text << "\n" << text;
     EXPECT_EQ(printed(*again.value), text);
     EXPECT_EQ(again->sampling.top_p, 0.1);
@@ -357,7 +359,7 @@ TEST(Config, DescriptionIsAFileOfTheDefaults)
     ASSERT_EQ(c.set("server.port=1"), WEIR_OK);
     ASSERT_EQ(c.parse(text.data), WEIR_OK) << c.error.text;
     EXPECT_EQ(printed(*c.value), printed(*Config().value));
-    size_t                n_keys = 0;
+    size_t n_keys = 0;
     const weir_key *const keys = weir_keys(&n_keys);
     for (size_t i = 0; i < n_keys; i++)
         EXPECT_TRUE(holds(text.data, keys[i].help) || std::string(keys[i].help).size() > 98)
@@ -376,9 +378,9 @@ TEST(Config, DescriptionIsAFileOfTheDefaults)
 
 TEST(Config, TableIsWellFormed)
 {
-    size_t                n_keys = 0;
+    size_t n_keys = 0;
     const weir_key *const keys = weir_keys(&n_keys);
-    std::string           section;
+    std::string section;
     for (size_t i = 0; i < n_keys; i++) {
         if (keys[i].type == WEIR_KEY_SECTION) {
             section = keys[i].path;
@@ -386,9 +388,10 @@ TEST(Config, TableIsWellFormed)
         }
         EXPECT_EQ(std::string(keys[i].path).rfind('.'), section.size()) << keys[i].path;
         EXPECT_EQ(std::string(keys[i].path).rfind(section + ".", 0), 0u) << keys[i].path;
-        EXPECT_EQ(keys[i].type == WEIR_KEY_CHOICE || keys[i].type == WEIR_KEY_PAIR,
-                  keys[i].allowed[0] != '\0')
-            << keys[i].path;
+        EXPECT_EQ(
+            keys[i].type == WEIR_KEY_CHOICE || keys[i].type == WEIR_KEY_PAIR,
+            keys[i].allowed[0] != '\0'
+        ) << keys[i].path;
         EXPECT_STREQ(weir_key_nearest(keys[i].path), keys[i].path);
         const char *member = nullptr;
         EXPECT_EQ(weir_key_find(keys[i].path, &member), &keys[i]);
@@ -408,10 +411,10 @@ TEST(Config, LoadLooksInTheFolderThenInTheShippedOnes)
     std::ofstream(shipped + "/b.toml") << "[server]\nport = 3\n";
     std::ofstream(shipped + "/bad.toml") << "[server]\nport = x\n";
     std::ofstream(shipped + "/big.toml") << std::string(2 << 20, '\n');
-    const char              *folders[] = { shipped.c_str() };
+    const char *folders[] = { shipped.c_str() };
     const weir_config_search search = { caller.c_str(), folders, 1 };
-    Config                   c;
-    const auto               load = [&](const std::string &name) {
+    Config c;
+    const auto load = [&](const std::string &name) {
         return weir_config_load(c.value.get(), name.c_str(), &search, &c.error);
     };
     EXPECT_EQ(load("a"), WEIR_OK) << c.error.text;
@@ -434,7 +437,7 @@ TEST(Config, LoadLooksInTheFolderThenInTheShippedOnes)
 /* Every file that is shipped loads, alone and without a warning. */
 TEST(Config, ShippedFilesLoad)
 {
-    size_t                   n = 0;
+    size_t n = 0;
     const weir_config_search search = {};
     for (const auto &entry : std::filesystem::directory_iterator("configs")) {
         if (entry.path().extension() != ".toml") continue;
@@ -448,6 +451,6 @@ TEST(Config, ShippedFilesLoad)
     Config c;
     ASSERT_EQ(weir_config_load(c.value.get(), "configs/qwen35", &search, &c.error), WEIR_OK)
         << c.error.text;
-    EXPECT_EQ(printed(*c.value),
-              printed(*Config().value)); /* the default run is the default configuration */
+    /* The default run is the default configuration */
+    EXPECT_EQ(printed(*c.value), printed(*Config().value));
 }

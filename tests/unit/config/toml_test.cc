@@ -7,8 +7,8 @@
 namespace {
 
 struct Document {
-    weir_toml  *toml = nullptr;
-    weir_error  error = {};
+    weir_toml *toml = nullptr;
+    weir_error error = {};
     weir_status status;
     explicit Document(const std::string &text, const char *name = "t.toml")
     {
@@ -36,8 +36,8 @@ TEST(Toml, TypesAndValues)
     Document d("i = -7\nf = 1.5\nb = true\ns = 'a\\b'\nd = 2020-01-02\na = [1, 'x']\n[t]\nx = 1\n");
     ASSERT_EQ(d.status, WEIR_OK) << d.error.text;
     int64_t i = 0;
-    double  f = 0;
-    bool    b = false;
+    double f = 0;
+    bool b = false;
     EXPECT_TRUE(weir_toml_int(d.get("i"), &i));
     EXPECT_EQ(i, -7);
     EXPECT_TRUE(weir_toml_float(d.get("f"), &f));
@@ -63,7 +63,8 @@ TEST(Toml, TypesAndValues)
 TEST(Toml, MembersComeInFileOrderWithPositions)
 {
     Document d(
-        "zebra = 1\n[middle]\nbeta = 1\nalpha.deep = 2\n\n[apple]\n  kiwi = { b = 1, a = 2 }\n");
+        "zebra = 1\n[middle]\nbeta = 1\nalpha.deep = 2\n\n[apple]\n  kiwi = { b = 1, a = 2 }\n"
+    );
     ASSERT_EQ(d.status, WEIR_OK) << d.error.text;
     std::string order;
     for (size_t i = 0; i < weir_toml_size(weir_toml_root(d.toml)); i++) {
@@ -117,9 +118,10 @@ TEST(Toml, LimitsAreCheckedBeforeParsing)
 TEST(Toml, DotsAndBracketsInStringsAndCommentsDoNotCount)
 {
     const std::string dots(500, '.'), brackets(500, '[');
-    Document          d("a = '" + dots + "'\nb = \"\\\"" + brackets + "\" # " + dots + brackets +
-                        "\nc = '''\n'" + dots + "\n" + brackets + "'''\nd = \"\"\"\"" + brackets +
-                        "\"\"\"\"\"\n");
+    Document d(
+        "a = '" + dots + "'\nb = \"\\\"" + brackets + "\" # " + dots + brackets + "\nc = '''\n'" +
+        dots + "\n" + brackets + "'''\nd = \"\"\"\"" + brackets + "\"\"\"\"\"\n"
+    );
     ASSERT_EQ(d.status, WEIR_OK) << d.error.text;
     size_t length = 0;
     ASSERT_NE(weir_toml_string(d.get("d"), &length), nullptr);
@@ -176,10 +178,12 @@ TEST(Toml, HostileTextIsRefused)
     EXPECT_EQ(Document(std::string("a\0b = 1", 7)).status, WEIR_ECONFIG);
     EXPECT_EQ(Document("\"a\\u0000b\" = 1").status, WEIR_ECONFIG);
     EXPECT_EQ(Document("").status, WEIR_OK);
-    EXPECT_EQ(Document("\xef\xbb\xbf"
-                       "a = 1")
-                  .status,
-              WEIR_OK);
+    EXPECT_EQ(
+        Document("\xef\xbb\xbf"
+                 "a = 1")
+            .status,
+        WEIR_OK
+    );
 }
 
 /* Text of a member of a table of the document; "": there is none. */
@@ -194,12 +198,16 @@ TEST(Toml, JoinedDocumentsTakeWhatTheyLackFromTheirBase)
 {
     weir_toml *toml = nullptr;
     {
-        Document base("[a]\nx = 'bx'\ny = 'by'\nt = { p = 'bp', q = 'bq' }\n[b]\nz = "
-                      "'bz'\n[[l]]\nn = 'first'\n[c]\nw = 'bw'\n",
-                      "base.toml");
-        Document own("[a]\nn = 'new'\ny = 'own'\nt = { p = 'op' }\n[[l]]\nn = 'second'\n[[l]]\nn = "
-                     "'third'\n[d]\nv = 'ov'\nc = 7\n",
-                     "own.toml");
+        Document base(
+            "[a]\nx = 'bx'\ny = 'by'\nt = { p = 'bp', q = 'bq' }\n[b]\nz = "
+            "'bz'\n[[l]]\nn = 'first'\n[c]\nw = 'bw'\n",
+            "base.toml"
+        );
+        Document own(
+            "[a]\nn = 'new'\ny = 'own'\nt = { p = 'op' }\n[[l]]\nn = 'second'\n[[l]]\nn = "
+            "'third'\n[d]\nv = 'ov'\nc = 7\n",
+            "own.toml"
+        );
         ASSERT_EQ(weir_toml_join(&toml, base.toml, own.toml, nullptr), WEIR_OK);
     }
     EXPECT_EQ(text_at(toml, "a", "x"), "bx");
@@ -219,9 +227,10 @@ TEST(Toml, JoinedDocumentsTakeWhatTheyLackFromTheirBase)
     EXPECT_EQ(order, "x y t n ");
     const weir_toml_node *const l = weir_toml_get(weir_toml_root(toml), "l");
     for (size_t i = 0; i < weir_toml_size(l); i++)
-        list += std::string(
-                    weir_toml_string(weir_toml_get(weir_toml_at(l, i, nullptr), "n"), nullptr)) +
-                " ";
+        list +=
+            std::string(weir_toml_string(weir_toml_get(weir_toml_at(l, i, nullptr), "n"), nullptr)
+            ) +
+            " ";
     EXPECT_EQ(list, "first second third ");
     uint32_t line = 0, column = 0;
     weir_toml_position(weir_toml_get(a, "y"), &line, &column);

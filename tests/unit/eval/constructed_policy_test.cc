@@ -20,23 +20,23 @@ using support::Sequence;
 using Ids = std::vector<int32_t>;
 
 constexpr int32_t n_vocab = 4096, first_key = 64, first_value = 2048;
-constexpr int     length = 600, n_heads = 4, n_kv_heads = 2, n_layers = 2, second_layer = 1;
+constexpr int length = 600, n_heads = 4, n_kv_heads = 2, n_layers = 2, second_layer = 1;
 
 struct Pair {
     int32_t key, value;
-    int     place; /* of the value */
+    int place; /* of the value */
 };
 
 /* Keys and values among filling tokens, the last asked key once more at the end. */
 struct Text {
-    Ids               tokens;
+    Ids tokens;
     std::vector<Pair> pairs;
 };
 
 Text text_of(unsigned seed, int n_pairs)
 {
     std::mt19937 random(seed);
-    Text         text;
+    Text text;
     for (int i = 0; i < length; i++)
         text.tokens.push_back(1 + static_cast<int32_t>(random() % (first_key - 1)));
     for (int i = 0; i < n_pairs; i++) {
@@ -77,7 +77,7 @@ class ConstructedPolicy : public ::testing::Test {
     void SetUp() override
     {
         const weir_constructed model = { n_vocab, n_heads, n_kv_heads, 65536, 0 };
-        weir_error             error = {};
+        weir_error error = {};
         ASSERT_EQ(weir_constructed_write(folder_.path().c_str(), &model, &error), WEIR_OK)
             << error.text;
     }
@@ -85,19 +85,25 @@ class ConstructedPolicy : public ::testing::Test {
     {
         ASSERT_EQ(engine_.open(folder_.path(), settings_of(more, memory)), WEIR_OK)
             << engine_.text();
-        const size_t no_caps[WEIR_TIER_COUNT] = {}; /* what this test reads rows with is nothing
-                                                       that the engine has room for */
+        /* What this test reads rows with is nothing that the engine has room for */
+        const size_t no_caps[WEIR_TIER_COUNT] = {};
         ASSERT_EQ(weir_ledger_open(&ledger_, no_caps), WEIR_OK);
-        ASSERT_EQ(weir_kv_evictor_open(&evictor_, weir_engine_store(engine_.get()),
-                                       weir_engine_stream(engine_.get()), ledger_, engine_.error()),
-                  WEIR_OK);
+        ASSERT_EQ(
+            weir_kv_evictor_open(
+                &evictor_, weir_engine_store(engine_.get()), weir_engine_stream(engine_.get()),
+                ledger_, engine_.error()
+            ),
+            WEIR_OK
+        );
     }
     /* Memory for half of the blocks of the two texts of a check, a disk for the others. */
     void open_with_disk(support::Settings more)
     {
         const int64_t n_blocks = 20, n_in_memory = 10;
-        more.insert(more.end(),
-                    { "memory.disk_dir=" + folder_.path(), "kv.tiers.hot=1", "memory.disk=64MiB" });
+        more.insert(
+            more.end(),
+            { "memory.disk_dir=" + folder_.path(), "kv.tiers.hot=1", "memory.disk=64MiB" }
+        );
         ASSERT_EQ(engine_.plan(folder_.path(), settings_of(more, "256MiB")), WEIR_OK)
             << engine_.text();
         const int64_t block = 64 * engine_.planned().kv_bytes_per_token;
@@ -106,7 +112,7 @@ class ConstructedPolicy : public ::testing::Test {
         ASSERT_EQ(engine_.plan(folder_.path(), settings_of(more, "256MiB")), WEIR_OK)
             << engine_.text();
         const weir_plan &plan = engine_.planned();
-        const size_t     host = weir_plan_total(&plan) - plan.kv + plan.kv_open +
+        const size_t host = weir_plan_total(&plan) - plan.kv + plan.kv_open +
                             static_cast<size_t>(n_in_memory * block);
         open(more, std::to_string(host) + "B");
         weir_kv_holders holders = {};
@@ -137,16 +143,16 @@ class ConstructedPolicy : public ::testing::Test {
     /* Values of the second layer's rows of one head. */
     std::vector<Row> rows_of(const weir_sequence *sequence, int64_t head)
     {
-        const int64_t    n = weir_kv_rows_at(&sequence->table, second_layer * n_kv_heads + head);
+        const int64_t n = weir_kv_rows_at(&sequence->table, second_layer * n_kv_heads + head);
         std::vector<Row> rows;
-        Row              values(WEIR_POLICY_TILE * WEIR_CONSTRUCTED_HEAD);
+        Row values(WEIR_POLICY_TILE * WEIR_CONSTRUCTED_HEAD);
         for (int64_t first = 0; first < n; first += WEIR_POLICY_TILE) {
-            const int64_t          n_here = std::min<int64_t>(n - first, WEIR_POLICY_TILE);
+            const int64_t n_here = std::min<int64_t>(n - first, WEIR_POLICY_TILE);
             const weir_policy_tile tile = { second_layer, head,    first,
                                             n_here,       nullptr, values.data() };
-            EXPECT_EQ(weir_kv_read_rows(evictor_, &sequence->table, &tile, engine_.error()),
-                      WEIR_OK)
-                << engine_.text();
+            EXPECT_EQ(
+                weir_kv_read_rows(evictor_, &sequence->table, &tile, engine_.error()), WEIR_OK
+            ) << engine_.text();
             for (auto at = values.begin(); rows.size() < static_cast<size_t>(first + n_here);
                  at += WEIR_CONSTRUCTED_HEAD)
                 rows.emplace_back(at, at + WEIR_CONSTRUCTED_HEAD);
@@ -172,30 +178,34 @@ class ConstructedPolicy : public ::testing::Test {
     int check(const std::string &what, const Text &text, bool is_asked_before)
     {
         std::optional<Sequence> full(std::in_place, engine_);
-        Sequence                cut(engine_);
-        Ids                     prompt = text.tokens;
+        Sequence cut(engine_);
+        Ids prompt = text.tokens;
         running_ = { full->get(), cut.get() };
         if (is_asked_before) prompt.push_back(text.pairs[1].key);
         (void)follow(full->get(), prompt);
         weir_policy_run *policy_run = nullptr;
-        EXPECT_EQ(weir_engine_policy_run_open(engine_.get(), &policy_run, nullptr, 1, 1024,
-                                              static_cast<int32_t>(prompt.size()), 64,
-                                              engine_.error()),
-                  WEIR_OK)
-            << what << ": " << engine_.text();
+        EXPECT_EQ(
+            weir_engine_policy_run_open(
+                engine_.get(), &policy_run, nullptr, 1, 1024, static_cast<int32_t>(prompt.size()),
+                64, engine_.error()
+            ),
+            WEIR_OK
+        ) << what
+          << ": " << engine_.text();
         if (policy_run == nullptr) return 0;
         cut.get()->policy_run =
             weir_policy_run_begin(policy_run, 0, static_cast<int32_t>(prompt.size()), 0);
         (void)follow(cut.get(), prompt);
         const weir_kv_residency moved = weir_kv_residency_of(weir_engine_store(engine_.get()));
-        std::vector<int>        kept(text.pairs.size(), 0);
+        std::vector<int> kept(text.pairs.size(), 0);
         for (int64_t head = 0; head < n_kv_heads; head++) {
             const std::vector<Row> all = rows_of(full->get(), head),
                                    left = rows_of(cut.get(), head);
             for (size_t i = 0; i < text.pairs.size(); i++) {
                 const Row &wanted = all[static_cast<size_t>(text.pairs[i].place)];
-                kept[i] += std::any_of(left.begin(), left.end(),
-                                       [&](const Row &row) { return cosine(row, wanted) > 0.9; });
+                kept[i] += std::any_of(left.begin(), left.end(), [&](const Row &row) {
+                    return cosine(row, wanted) > 0.9;
+                });
             }
         }
         EXPECT_TRUE(cut.get()->table.is_pruned) << what;
@@ -226,12 +236,12 @@ class ConstructedPolicy : public ::testing::Test {
         weir_policy_run_close(policy_run);
         return n_kept;
     }
-    Folder                       folder_;
-    Engine                       engine_;
-    weir_kv_evictor             *evictor_ = nullptr;
-    weir_ledger                 *ledger_ = nullptr;
+    Folder folder_;
+    Engine engine_;
+    weir_kv_evictor *evictor_ = nullptr;
+    weir_ledger *ledger_ = nullptr;
     std::vector<weir_sequence *> running_;
-    int64_t                      n_kept_in_memory_ = 0; /* pages; 0: there is no disk */
+    int64_t n_kept_in_memory_ = 0; /* pages; 0: there is no disk */
 };
 
 const char *const all_formats[] = { "f32",   "f16",   "bf16",     "q8_0",
@@ -241,7 +251,7 @@ const char *const all_formats[] = { "f32",   "f16",   "bf16",     "q8_0",
 /* The model's first layer reads the row before each token: the latest rows stay. */
 struct Method {
     const char *name, *options;
-    bool        sees_attention; /* keeps the row that the last token of the prompt asked for */
+    bool sees_attention; /* keeps the row that the last token of the prompt asked for */
 };
 const Method methods[] = {
     { "sinks", "sinks=20", false },
@@ -283,8 +293,8 @@ TEST_F(ConstructedPolicy, InEveryFormat)
             open({ std::string("kv.policy.name=") + method.name, "kv.policy.budget=96",
                    std::string("kv.policy.options=") + method.options,
                    std::string("kv.format=") + format });
-            (void)check(std::string(format) + " " + method.name, text_of(7, 12),
-                        method.sees_attention);
+            (void
+            )check(std::string(format) + " " + method.name, text_of(7, 12), method.sees_attention);
             close();
         }
 }
@@ -308,15 +318,17 @@ TEST_F(ConstructedPolicy, OnDiskAsInMemory)
         const support::Settings settings = { std::string("kv.policy.name=") + method.name,
                                              "kv.policy.budget=96",
                                              std::string("kv.policy.options=") + method.options };
-        int                     n_kept[2];
+        int n_kept[2];
         for (const bool has_disk : { false, true }) {
             n_kept_in_memory_ = 0;
             if (has_disk)
                 open_with_disk(settings);
             else
                 open(settings);
-            n_kept[has_disk] = check(std::string(method.name) + (has_disk ? " on disk" : ""),
-                                     text_of(5, 16), method.sees_attention);
+            n_kept[has_disk] = check(
+                std::string(method.name) + (has_disk ? " on disk" : ""), text_of(5, 16),
+                method.sees_attention
+            );
             close();
         }
         EXPECT_EQ(n_kept[0], n_kept[1]) << method.name;
@@ -330,8 +342,10 @@ TEST_F(ConstructedPolicy, OnDiskInEveryFormat)
             open_with_disk({ std::string("kv.policy.name=") + method.name, "kv.policy.budget=96",
                              std::string("kv.policy.options=") + method.options,
                              std::string("kv.format=") + format });
-            (void)check(std::string(format) + " on disk " + method.name, text_of(7, 12),
-                        method.sees_attention);
+            (void)check(
+                std::string(format) + " on disk " + method.name, text_of(7, 12),
+                method.sees_attention
+            );
             close();
         }
 }

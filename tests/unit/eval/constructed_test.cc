@@ -20,9 +20,9 @@ constexpr int32_t n_vocab = 4096, first_key = 64,
 
 /* Pairs at random places among filling tokens, and some keys of them to ask for. */
 struct Text {
-    Ids                                      tokens;
+    Ids tokens;
     std::vector<std::pair<int32_t, int32_t>> asked;  /* key, value */
-    std::vector<int>                         places; /* of the value of each */
+    std::vector<int> places; /* of the value of each */
 };
 
 Ids shuffled(int32_t first, int32_t end, std::mt19937 &random)
@@ -36,11 +36,11 @@ Ids shuffled(int32_t first, int32_t end, std::mt19937 &random)
 Text text_of(int length, int n_pairs, int n_asked, unsigned seed)
 {
     std::mt19937 random(seed);
-    const Ids    keys = shuffled(first_key, first_value, random),
+    const Ids keys = shuffled(first_key, first_value, random),
               values = shuffled(first_value, n_vocab, random);
     const int n_blocks = (length - 1) / 2;
     EXPECT_LE(n_pairs, n_blocks);
-    Ids  blocks = shuffled(0, n_blocks, random);
+    Ids blocks = shuffled(0, n_blocks, random);
     Text text;
     for (int i = 0; i < length; i++)
         text.tokens.push_back(1 + static_cast<int32_t>(random() % (first_key - 1)));
@@ -60,10 +60,10 @@ Text text_of(int length, int n_pairs, int n_asked, unsigned seed)
 Ids answers(Engine &engine, const Text &text)
 {
     struct Seen {
-        Ids    best;
+        Ids best;
         size_t n_vocab;
     } seen = { {}, engine.n_vocab() };
-    Sequence        sequence(engine);
+    Sequence sequence(engine);
     weir_evaluation evaluation = {};
     evaluation.tokens = text.tokens.data();
     evaluation.n_tokens = static_cast<int32_t>(text.tokens.size());
@@ -79,7 +79,8 @@ Ids answers(Engine &engine, const Text &text)
         Seen *const s = static_cast<Seen *>(user);
         for (int32_t r = 0; r < n_rows; r++)
             s->best.push_back(static_cast<int32_t>(
-                support::best(logits + static_cast<size_t>(r) * s->n_vocab, s->n_vocab)));
+                support::best(logits + static_cast<size_t>(r) * s->n_vocab, s->n_vocab)
+            ));
     };
     EXPECT_EQ(weir_evaluate(engine.runner(), sequence.get(), &evaluation, engine.error()), WEIR_OK)
         << engine.text();
@@ -91,7 +92,7 @@ Ids answers(Engine &engine, const Text &text)
 int n_right(Engine &engine, const Text &text)
 {
     const Ids got = answers(engine, text);
-    int       n = 0;
+    int n = 0;
     for (size_t i = 0; i < got.size(); i++) n += got[i] == text.asked[i].second;
     return n;
 }
@@ -176,10 +177,10 @@ TEST_F(Constructed, OnlyWhatTheWindowHoldsIsAnswered)
     constexpr int window = 256, length = 1024;
     open(shape(4, 2, window));
     const Text text = text_of(length, 300, 60, 5);
-    const Ids  got = answers(engine_, text);
-    int        n_inside = 0;
+    const Ids got = answers(engine_, text);
+    int n_inside = 0;
     for (size_t i = 0; i < got.size(); i++) {
-        const int  at = length + 2 * static_cast<int>(i); /* of the key that asks */
+        const int at = length + 2 * static_cast<int>(i); /* of the key that asks */
         const bool inside = at - text.places[i] < window;
         n_inside += inside;
         EXPECT_EQ(got[i] == text.asked[i].second, inside)
@@ -212,11 +213,11 @@ TEST_F(Constructed, EveryHeadIsNeeded)
         std::stoul(bytes.substr(bytes.find(offsets, bytes.find(name)) + offsets.size()));
     uint64_t header;
     memcpy(&header, bytes.data(), sizeof header);
-    const Text   text = text_of(1000, 200, 64, 21);
+    const Text text = text_of(1000, 200, 64, 21);
     const size_t n =
         static_cast<size_t>(WEIR_CONSTRUCTED_HEAD) * (3 * n_heads + 1) * WEIR_CONSTRUCTED_CODE;
     for (size_t head = 0; head < n_heads; head++) {
-        std::string        patched = bytes;
+        std::string patched = bytes;
         std::vector<float> rows(n);
         char *const at = patched.data() + sizeof header + header + start + head * n * sizeof(float);
         memcpy(rows.data(), at, n * sizeof(float));
@@ -249,29 +250,31 @@ TEST_F(Constructed, EveryKvFormatKeepsIt)
 TEST_F(Constructed, DecodesTheSame)
 {
     open(shape(2, 2), { "batch.chunk=64" });
-    const Text      text = text_of(500, 100, 1, 13);
-    Sequence        sequence(engine_);
+    const Text text = text_of(500, 100, 1, 13);
+    Sequence sequence(engine_);
     weir_evaluation evaluation = {};
-    Ids             tokens = text.tokens;
+    Ids tokens = text.tokens;
     tokens.push_back(text.asked[0].first);
     evaluation.tokens = tokens.data();
     evaluation.n_tokens = static_cast<int32_t>(tokens.size());
     evaluation.decode_from = 3;
-    ASSERT_EQ(weir_evaluate(engine_.runner(), sequence.get(), &evaluation, engine_.error()),
-              WEIR_OK)
-        << engine_.text();
-    EXPECT_EQ(static_cast<int32_t>(support::best(evaluation.last, engine_.n_vocab())),
-              text.asked[0].second);
+    ASSERT_EQ(
+        weir_evaluate(engine_.runner(), sequence.get(), &evaluation, engine_.error()), WEIR_OK
+    ) << engine_.text();
+    EXPECT_EQ(
+        static_cast<int32_t>(support::best(evaluation.last, engine_.n_vocab())),
+        text.asked[0].second
+    );
 }
 
 TEST_F(Constructed, NumbersOutOfRangeAreRefused)
 {
     const weir_constructed good = shape(2, 2);
-    weir_error             error = {};
+    weir_error error = {};
     struct {
         int32_t weir_constructed::*field;
-        int32_t                    value;
-        const char                *says;
+        int32_t value;
+        const char *says;
     } const cases[] = {
         { &weir_constructed::n_vocab, 15, "16 to 8192" },
         { &weir_constructed::n_vocab, 8193, "16 to 8192" },

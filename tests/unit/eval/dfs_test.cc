@@ -56,7 +56,7 @@ TEST(Dfs, GraphsAreConnectedAndOfTheirKind)
             weir_dfs_tree(&tree, n, &r);
             EXPECT_EQ(n_edges(tree), n - 1);
             EXPECT_TRUE(weir_dfs_is_connected(&tree));
-            int            steps = 0;
+            int steps = 0;
             weir_dfs_state state = weir_dfs_begin(0);
             while (weir_dfs_step(&tree, &state)) steps++;
             EXPECT_EQ(steps, 2 * n - 1);
@@ -71,7 +71,7 @@ TEST(Dfs, GraphsAreConnectedAndOfTheirKind)
 /* All 16 labelled trees of 4 nodes come, none of them rarely. */
 TEST(Dfs, TreesAreAsLikelyAsEachOther)
 {
-    weir_eval_random                      r = {};
+    weir_eval_random r = {};
     std::vector<std::pair<uint64_t, int>> seen;
     for (int i = 0; i < 3200; i++) {
         weir_dfs_graph tree;
@@ -91,7 +91,7 @@ TEST(Dfs, TreesAreAsLikelyAsEachOther)
 weir_dfs_state walked(const Sample &sample, int steps)
 {
     weir_dfs_graph graph = {};
-    const size_t   nodes = sample.context.find("Nodes: ") + 7,
+    const size_t nodes = sample.context.find("Nodes: ") + 7,
                  edges = sample.context.find("Edges: ") + 7;
     std::istringstream in(sample.context.substr(edges, sample.context.find('\n', edges) - edges));
     graph.n = static_cast<int32_t>(count(sample.context.substr(nodes, edges - nodes), ", ")) + 1;
@@ -114,16 +114,19 @@ TEST(Dfs, AnswersFollowFromTheGraph)
         const auto got = generate(task, 4096, 60).samples;
         ASSERT_EQ(got.size(), 60u);
         for (size_t i = 0; i < got.size(); i++) {
-            const int  steps = steps_of(got[i]);
+            const int steps = steps_of(got[i]);
             const bool is_small = strcmp(task, "dfs") != 0;
-            EXPECT_EQ(steps, is_small ? 2 + static_cast<int>(i) % 13
-                                      : 1 + static_cast<int>(i) % 30); /* each as often */
+            /* Each as often */
+            EXPECT_EQ(
+                steps, is_small ? 2 + static_cast<int>(i) % 13 : 1 + static_cast<int>(i) % 30
+            );
             const weir_dfs_state want = walked(got[i], steps);
-            weir_state           state;
+            weir_state state;
             ASSERT_TRUE(weir_state_read(&state, got[i].answers[0].c_str())) << got[i].answers[0];
             EXPECT_EQ(state.current, want.current);
-            EXPECT_EQ((std::vector<int32_t>(state.stack, state.stack + state.n_stack)),
-                      stack_of(want));
+            EXPECT_EQ(
+                (std::vector<int32_t>(state.stack, state.stack + state.n_stack)), stack_of(want)
+            );
             EXPECT_EQ(state.visited, want.visited);
             n_empty += want.n_stack == 0;
             if (!is_small) continue;
@@ -137,8 +140,8 @@ TEST(Dfs, AnswersFollowFromTheGraph)
 TEST(Dfs, ProbesAskForTheNextLineOfTheTrace)
 {
     for (const Sample &sample : generate("dfs_probe", 2048, 26).samples) {
-        const std::string  last = sample.prefix.substr(sample.prefix.rfind("Step "));
-        const int          step = std::stoi(last.substr(5));
+        const std::string last = sample.prefix.substr(sample.prefix.rfind("Step "));
+        const int step = std::stoi(last.substr(5));
         std::ostringstream line;
         EXPECT_EQ(last, "Step " + std::to_string(step) + ":");
         EXPECT_EQ(count(sample.prefix, "\n"), static_cast<size_t>(step));
@@ -148,9 +151,12 @@ TEST(Dfs, ProbesAskForTheNextLineOfTheTrace)
         for (int32_t i = 0; i < want.n_stack; i++) line << (i > 0 ? ", " : "") << want.stack[i];
         EXPECT_EQ(sample.answers[0].rfind(line.str() + "], visited [", 0), 0u)
             << sample.answers[0] << " is not " << line.str();
-        EXPECT_EQ(weir_score_line((" " + sample.answers[0] + "\nStep 99").c_str(),
-                                  sample.answers[0].c_str()),
-                  1.0);
+        EXPECT_EQ(
+            weir_score_line(
+                (" " + sample.answers[0] + "\nStep 99").c_str(), sample.answers[0].c_str()
+            ),
+            1.0
+        );
     }
 }
 

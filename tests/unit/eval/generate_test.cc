@@ -42,13 +42,13 @@ class Questions {
     Questions &operator=(const Questions &) = delete;
     ~Questions() { weir_eval_qa_close(&qa); }
     weir_eval_qa qa = {};
-    weir_status  status;
-    std::string  said;
+    weir_status status;
+    std::string said;
 };
 
 std::vector<std::string> words_of(const std::string &text)
 {
-    std::istringstream       in(text);
+    std::istringstream in(text);
     std::vector<std::string> words;
     for (std::string word; in >> word;) words.push_back(word);
     return words;
@@ -59,22 +59,22 @@ TEST(Generate, LengthsAreNeverExceededAndNearlyReached)
     const Questions one(squad), several(hotpot);
     ASSERT_EQ(one.status, WEIR_OK) << one.said;
     ASSERT_EQ(several.status, WEIR_OK) << several.said;
-    size_t                      n_tasks;
+    size_t n_tasks;
     const weir_eval_task *const tasks = weir_eval_tasks(&n_tasks);
     EXPECT_EQ(n_tasks, 17u);
     for (size_t t = 0; t < n_tasks; t++)
         for (int length : { 1024, 1500, 2048, 4095, 4096, 8192 }) {
             const std::string name = tasks[t].name;
-            const Outcome     got =
+            const Outcome got =
                 generate(name.c_str(), length, 12, 7, name == "qa_2" ? &several.qa : &one.qa);
             ASSERT_EQ(got.status, WEIR_OK) << name << " " << length << ": " << got.text;
             ASSERT_EQ(got.samples.size(), 12u);
             for (const Sample &sample : got.samples) {
                 EXPECT_LE(sample.n_tokens + sample.max_tokens, length) << name;
                 if (name.rfind("niah", 0) != 0 && name != "vt") continue;
-                EXPECT_GE(sample.n_tokens + sample.max_tokens,
-                          length * (length == 4096 ? 70 : 85) / 100)
-                    << name; /* steps of 500 words */
+                EXPECT_GE(
+                    sample.n_tokens + sample.max_tokens, length * (length == 4096 ? 70 : 85) / 100
+                ) << name; /* steps of 500 words */
             }
         }
 }
@@ -100,7 +100,7 @@ TEST(Generate, SeedsNameTheirSamplesForGood)
 {
     static const struct {
         const char *task;
-        uint64_t    digest;
+        uint64_t digest;
     } known[] = {
         { "niah_single_1", 0xe0676520c68e874e },
         { "niah_single_3", 0xf815a01f47954fc8 },
@@ -114,7 +114,7 @@ TEST(Generate, SeedsNameTheirSamplesForGood)
         { "dfs_probe", 0xc29787999de025bc },
     };
     for (const auto &k : known) {
-        uint64_t      digest = 0xcbf29ce484222325u;
+        uint64_t digest = 0xcbf29ce484222325u;
         const Outcome first = generate(k.task, 1024, 3, 42), again = generate(k.task, 1024, 3, 42),
                       other = generate(k.task, 1024, 3, 43);
         ASSERT_EQ(first.samples.size(), 3u) << first.text;
@@ -128,18 +128,20 @@ TEST(Generate, SeedsNameTheirSamplesForGood)
         EXPECT_EQ(digest, k.digest) << k.task << std::hex << " 0x" << digest;
     }
     /* A sample does not depend on how many are asked for. */
-    EXPECT_EQ(generate("niah_single_1", 1024, 2).samples[1].line,
-              generate("niah_single_1", 1024, 9).samples[1].line);
+    EXPECT_EQ(
+        generate("niah_single_1", 1024, 2).samples[1].line,
+        generate("niah_single_1", 1024, 9).samples[1].line
+    );
 }
 
 TEST(Generate, LinesAreItemsOfRetrieval)
 {
     const Sample sample = generate("niah_multivalue", 1024, 1).samples[0];
-    weir_error   error = {};
-    json_t      *line = nullptr;
-    ASSERT_EQ(weir_json_parse(&line, sample.line.data(), sample.line.size(), "line", 8, &error),
-              WEIR_OK)
-        << error.text;
+    weir_error error = {};
+    json_t *line = nullptr;
+    ASSERT_EQ(
+        weir_json_parse(&line, sample.line.data(), sample.line.size(), "line", 8, &error), WEIR_OK
+    ) << error.text;
     const json_t *const question = json_array_get(json_object_get(line, "questions"), 0);
     EXPECT_STREQ(json_string_value(json_object_get(line, "task")), "niah_multivalue");
     EXPECT_STREQ(json_string_value(json_object_get(line, "score")), "all");
@@ -159,7 +161,7 @@ TEST(Niah, TheAnswersAreInTheContextAsStated)
 {
     static const struct {
         const char *task;
-        size_t      n_answers, n_needles; /* n_needles 0: as many as lines */
+        size_t n_answers, n_needles; /* n_needles 0: as many as lines */
         const char *type;
     } kinds[] = {
         { "niah_single_1", 1, 1, "number" },   { "niah_single_2", 1, 1, "number" },
@@ -171,14 +173,16 @@ TEST(Niah, TheAnswersAreInTheContextAsStated)
     for (const auto &kind : kinds)
         for (const Sample &sample : generate(kind.task, 1200, 20).samples) {
             const std::string begin = std::string("The secret ") + kind.type;
-            const size_t      lines =
+            const size_t lines =
                 count(sample.context, "\n") - 1; /* the first two are the introduction */
             EXPECT_EQ(sample.answers.size(), kind.n_answers) << kind.task;
-            EXPECT_EQ(std::set<std::string>(sample.answers.begin(), sample.answers.end()).size(),
-                      kind.n_answers);
-            EXPECT_EQ(count(sample.context, begin + " of "),
-                      kind.n_needles > 0 ? kind.n_needles : lines)
-                << kind.task;
+            EXPECT_EQ(
+                std::set<std::string>(sample.answers.begin(), sample.answers.end()).size(),
+                kind.n_answers
+            );
+            EXPECT_EQ(
+                count(sample.context, begin + " of "), kind.n_needles > 0 ? kind.n_needles : lines
+            ) << kind.task;
             for (const std::string &answer : sample.answers) {
                 EXPECT_EQ(count(sample.context, " is " + answer + "."), 1u) << answer;
                 EXPECT_EQ(answer.size(), strcmp(kind.type, "uuid") == 0 ? 36u : 7u) << answer;
@@ -186,12 +190,12 @@ TEST(Niah, TheAnswersAreInTheContextAsStated)
                 const size_t end = sample.context.find(" is " + answer + "."),
                              start = sample.context.rfind(begin + " of ", end);
                 const size_t key = start + begin.size() + 4;
-                EXPECT_NE(sample.question.find(sample.context.substr(key, end - key)),
-                          std::string::npos)
-                    << sample.question;
-                EXPECT_NE(sample.prefix.find(sample.context.substr(key, end - key)),
-                          std::string::npos)
-                    << sample.prefix;
+                EXPECT_NE(
+                    sample.question.find(sample.context.substr(key, end - key)), std::string::npos
+                ) << sample.question;
+                EXPECT_NE(
+                    sample.prefix.find(sample.context.substr(key, end - key)), std::string::npos
+                ) << sample.prefix;
             }
         }
 }
@@ -216,11 +220,11 @@ TEST(Niah, TheGridPutsTheNeedleAtItsDepth)
         const Sample &sample = got.samples[i];
         EXPECT_EQ(sample.depth, static_cast<int>(i % 11) * 10);
         double before = 0, all = 0; /* sentences */
-        bool   seen = false;
+        bool seen = false;
         for (const std::string &word :
              words_of(sample.context.substr(sample.context.find("\n\n") + 2))) {
             const size_t last = word.find_last_not_of("\"')]");
-            const bool   ends = last != std::string::npos && strchr(".!?", word[last]) != nullptr;
+            const bool ends = last != std::string::npos && strchr(".!?", word[last]) != nullptr;
             seen = seen || word == sample.answers[0] + ".";
             if (!ends) continue;
             all++;
@@ -236,7 +240,7 @@ TEST(VariableTracking, ExactlyTheAnswersHaveTheValue)
 {
     for (const Sample &sample : generate("vt", 2000, 20).samples) {
         std::map<std::string, std::string> value;
-        const std::string  text = sample.context.substr(sample.context.find("Now another text."));
+        const std::string text = sample.context.substr(sample.context.find("Now another text."));
         std::istringstream lines(text);
         for (std::string line; std::getline(lines, line);) {
             const std::vector<std::string> words = words_of(line);
@@ -248,8 +252,9 @@ TEST(VariableTracking, ExactlyTheAnswersHaveTheValue)
         for (const std::string &name : sample.answers)
             EXPECT_NE(sample.question.find(value.at(name)), std::string::npos) << name;
         EXPECT_EQ(count(sample.context, "VAR "), 2u * (5 + 4)); /* the example's, too */
-        EXPECT_EQ(sample.context.find(value.begin()->second),
-                  sample.context.rfind(value.begin()->second));
+        EXPECT_EQ(
+            sample.context.find(value.begin()->second), sample.context.rfind(value.begin()->second)
+        );
     }
 }
 
@@ -261,7 +266,7 @@ TEST(CommonWords, AreThoseThatComeMost)
         const unsigned often = length < 4096 ? 6 : 30, seldom = length < 4096 ? 1 : 3;
         for (const Sample &sample : generate("cwe", length, 8).samples) {
             std::map<std::string, unsigned> times;
-            const auto                      words =
+            const auto words =
                 words_of(sample.context.substr(sample.context.find("Now another list.") + 17));
             for (size_t i = 0; i < words.size(); i += 2) {
                 EXPECT_EQ(words[i], std::to_string(i / 2 + 1) + ".");
@@ -270,10 +275,10 @@ TEST(CommonWords, AreThoseThatComeMost)
             ASSERT_EQ(sample.answers.size(), 10u);
             for (const std::string &answer : sample.answers) EXPECT_EQ(times.at(answer), often);
             for (const auto &[word, n] : times)
-                EXPECT_EQ(n, std::count(sample.answers.begin(), sample.answers.end(), word) > 0
-                                 ? often
-                                 : seldom)
-                    << word;
+                EXPECT_EQ(
+                    n, std::count(sample.answers.begin(), sample.answers.end(), word) > 0 ? often
+                                                                                          : seldom
+                ) << word;
         }
     }
 }
@@ -288,7 +293,7 @@ TEST(FrequentWords, TheThreeBehindTheDotsAreTheAnswer)
 {
     for (int length : { 256, 300, 350, 400, 1024, 5000 })
         for (const Sample &sample : generate("fwe", length, 10).samples) {
-            std::map<std::string, unsigned>               times;
+            std::map<std::string, unsigned> times;
             std::vector<std::pair<unsigned, std::string>> ranks;
             for (const std::string &word :
                  words_of(sample.context.substr(sample.context.find("\n\n"))))
@@ -328,7 +333,7 @@ TEST(Documents, SquadGivesTheParagraphAmongOthersOfItsArticleFirst)
     EXPECT_EQ(whole.samples[1].answers, (std::vector<std::string>{ "iron" }));
     EXPECT_EQ(whole.samples[2].question, whole.samples[0].question); /* in turn */
     for (const Sample &sample : whole.samples) EXPECT_EQ(count(sample.context, "Document "), 5u);
-    const int     room = whole.samples[0].n_tokens + 32 - 1; /* one document less */
+    const int room = whole.samples[0].n_tokens + 32 - 1; /* one document less */
     const Outcome less = generate("qa_1", room, 1, 1, &questions.qa);
     ASSERT_EQ(less.samples.size(), 1u) << less.text;
     EXPECT_EQ(count(less.samples[0].context, "Document "), 4u);
@@ -344,8 +349,9 @@ TEST(Documents, HotpotKeepsAllThatTheAnswerNeeds)
     ASSERT_EQ(got.samples.size(), 3u) << got.text;
     for (const Sample &sample : got.samples) {
         EXPECT_NE(sample.context.find("X\nX was written by Y."), std::string::npos);
-        EXPECT_NE(sample.context.find("Y\nY was a writer. He was born in Bonn."),
-                  std::string::npos);
+        EXPECT_NE(
+            sample.context.find("Y\nY was a writer. He was born in Bonn."), std::string::npos
+        );
         EXPECT_EQ(sample.answers, (std::vector<std::string>{ "Bonn" }));
     }
     const Outcome wrong = generate("qa_1", 1024, 1, 1, &questions.qa);
@@ -355,12 +361,11 @@ TEST(Documents, HotpotKeepsAllThatTheAnswerNeeds)
 
 TEST(Documents, BadFilesAreRefused)
 {
-    for (
-        const char *text :
-        { "", "3", "{}", "[]", R"({"data": []})", R"({"data": [{"paragraphs": [{"qas": []}]}]})",
-          R"([{"question": "x"}])", R"([{"question": "x", "answer": "y", "context": [[1, 2]]}])",
-          R"({"data": [{"paragraphs": 3}, 4, null]})",
-          R"([{"question": "x", "answer": "y", "context": [["T", ["s"]]], "supporting_facts": [["other", 0]]}])" }) {
+    for (const char *text :
+         { "", "3", "{}", "[]", R"({"data": []})", R"({"data": [{"paragraphs": [{"qas": []}]}]})",
+           R"([{"question": "x"}])", R"([{"question": "x", "answer": "y", "context": [[1, 2]]}])",
+           R"({"data": [{"paragraphs": 3}, 4, null]})",
+           R"([{"question": "x", "answer": "y", "context": [["T", ["s"]]], "supporting_facts": [["other", 0]]}])" }) {
         const Questions bad(text);
         EXPECT_EQ(bad.status, WEIR_EFORMAT) << text;
         EXPECT_NE(bad.said.find("questions.json"), std::string::npos) << bad.said;
@@ -371,28 +376,31 @@ TEST(Documents, BadFilesAreRefused)
 
 TEST(Essay, WordsGoInACircleAndNeedlesBetweenSentences)
 {
-    weir_eval_essay   essay = {};
-    weir_error        error = {};
+    weir_eval_essay essay = {};
+    weir_error error = {};
     const std::string text = "One two  three.\nFour \"five!\" Six\tseven? Eight nine ten.";
     ASSERT_EQ(weir_eval_essay_open(&essay, text.data(), text.size(), "text", &error), WEIR_OK)
         << error.text;
     EXPECT_EQ(essay.n_words, 10u);
-    weir_buffer       out = {};
+    weir_buffer out = {};
     const char *const needles[] = { "NEEDLE", "PIN" };
-    const uint32_t    depths[] = { 50, 100 };
+    const uint32_t depths[] = { 50, 100 };
     ASSERT_EQ(weir_eval_essay_print(&out, &essay, 0, 13, needles, depths, 2), WEIR_OK);
     EXPECT_STREQ(
         out.data,
-        "One two three. Four \"five!\" NEEDLE Six seven? Eight nine ten. One two three. PIN");
+        "One two three. Four \"five!\" NEEDLE Six seven? Eight nine ten. One two three. PIN"
+    );
     weir_buffer_free(&out);
     weir_eval_essay_close(&essay);
     EXPECT_EQ(weir_eval_essay_open(&essay, "too short", 9, "text", &error), WEIR_EFORMAT);
-    EXPECT_EQ(weir_eval_essay_open(&essay, "a b c d e f g h i j \xff", 21, "text", &error),
-              WEIR_EFORMAT);
+    EXPECT_EQ(
+        weir_eval_essay_open(&essay, "a b c d e f g h i j \xff", 21, "text", &error), WEIR_EFORMAT
+    );
     EXPECT_NE(std::string(error.text).find("UTF-8"), std::string::npos) << error.text;
     const std::string zeros(40, '\0');
-    EXPECT_EQ(weir_eval_essay_open(&essay, zeros.data(), zeros.size(), "text", &error),
-              WEIR_EFORMAT);
+    EXPECT_EQ(
+        weir_eval_essay_open(&essay, zeros.data(), zeros.size(), "text", &error), WEIR_EFORMAT
+    );
 }
 
 } // namespace

@@ -34,13 +34,13 @@ TEST(Rows, NeedlesSurviveByTheirPositions)
 
 TEST(Rows, MassIsWhatFullAttentionGaveToKeptRows)
 {
-    const float   p[] = { 0.5f, 0.125f, 0.25f, 0.125f };
+    const float p[] = { 0.5f, 0.125f, 0.25f, 0.125f };
     const int32_t kept[] = { 0, 3 }, all[] = { 0, 1, 2, 3 }, beyond[] = { -1, 2, 4 };
     EXPECT_DOUBLE_EQ(weir_mass_recall(p, 4, kept, 2), 0.625);
     EXPECT_DOUBLE_EQ(weir_mass_recall(p, 4, all, 4), 1.0);
     EXPECT_DOUBLE_EQ(weir_mass_recall(p, 4, kept, 0), 0.0);
-    EXPECT_DOUBLE_EQ(weir_mass_recall(p, 4, beyond, 3),
-                     0.25); /* rows written since are no part of it */
+    /* Rows written since are no part of it */
+    EXPECT_DOUBLE_EQ(weir_mass_recall(p, 4, beyond, 3), 0.25);
 }
 
 TEST(Rows, OutputErrorIsRelative)
@@ -71,10 +71,12 @@ TEST(Interval, BootstrapCoversTheMeanAndRepeats)
 {
     std::vector<double> values, scratch(2000);
     for (int i = 0; i < 400; i++) values.push_back(i % 4 == 0 ? 1.0 : 0.0);
-    const weir_interval got = weir_bootstrap(values.data(), values.size(), 0.95, 3, scratch.data(),
-                                             scratch.size()),
-                        again = weir_bootstrap(values.data(), values.size(), 0.95, 3,
-                                               scratch.data(), scratch.size()),
+    const weir_interval got = weir_bootstrap(
+                            values.data(), values.size(), 0.95, 3, scratch.data(), scratch.size()
+                        ),
+                        again = weir_bootstrap(
+                            values.data(), values.size(), 0.95, 3, scratch.data(), scratch.size()
+                        ),
                         wilson = weir_wilson(100, 400, 1.96);
     EXPECT_NEAR(got.low, wilson.low, 0.01);
     EXPECT_NEAR(got.high, wilson.high, 0.01);

@@ -11,7 +11,7 @@
 namespace {
 
 const weir_plot_labels labels = { "A <title> & \"more\"\n", "x > 1", "y" };
-const double           none = NAN;
+const double none = NAN;
 
 size_t count(const std::string &text, const std::string &part)
 {
@@ -23,9 +23,9 @@ size_t count(const std::string &text, const std::string &part)
 /* Elements nest and close, attributes are quoted, and text has no bare markup. */
 void expect_well_formed(const std::string &svg)
 {
-    const std::regex         element(R"re(<(/?)([a-z]+)((?: [A-Za-z0-9:-]+="[^"<>&]*")*)(/?)>)re");
+    const std::regex element(R"re(<(/?)([a-z]+)((?: [A-Za-z0-9:-]+="[^"<>&]*")*)(/?)>)re");
     std::vector<std::string> open;
-    size_t                   end = 0;
+    size_t end = 0;
     for (std::sregex_iterator i(svg.begin(), svg.end(), element); i != std::sregex_iterator();
          ++i) {
         const std::string between = svg.substr(end, static_cast<size_t>(i->position()) - end);
@@ -51,10 +51,11 @@ void expect_well_formed(const std::string &svg)
 
 class Curves : public ::testing::Test {
   protected:
-    weir_status plot(const std::vector<weir_plot_curve> &curves,
-                     const weir_plot_range              &range = { 0, 1, true })
+    weir_status plot(
+        const std::vector<weir_plot_curve> &curves, const weir_plot_range &range = { 0, 1, true }
+    )
     {
-        weir_buffer       out = {};
+        weir_buffer out = {};
         const weir_status status =
             weir_plot_curves(&out, &labels, curves.data(), curves.size(), &range, &error);
         svg = status == WEIR_OK ? std::string(out.data, out.size) : "";
@@ -62,7 +63,7 @@ class Curves : public ::testing::Test {
         return status;
     }
     std::string svg;
-    weir_error  error = {};
+    weir_error error = {};
 };
 
 TEST_F(Curves, HaveAPointPerValueAndANameEach)
@@ -117,8 +118,8 @@ TEST(HeatMap, HasACellPerValue)
     const double x[] = { 512, 4096 }, y[] = { 0, 50, 100 },
                  values[] = { 0, 0.5, 1, none, 0.25, 0.75 };
     const weir_plot_cells cells = { x, y, values, 2, 3, "accuracy" };
-    weir_buffer           out = {};
-    weir_error            error = {};
+    weir_buffer out = {};
+    weir_error error = {};
     ASSERT_EQ(weir_plot_heat_map(&out, &labels, &cells, &error), WEIR_OK) << error.text;
     const std::string svg(out.data, out.size);
     weir_buffer_free(&out);
@@ -136,8 +137,8 @@ TEST(HeatMap, HasACellPerValue)
 TEST(HeatMap, SizesAreChecked)
 {
     const std::vector<double> many(65 * 64, 0.5);
-    weir_buffer               out = {};
-    weir_error                error = {};
+    weir_buffer out = {};
+    weir_error error = {};
     for (const auto &[n_x, n_y] :
          { std::pair<size_t, size_t>(0, 1), { 1, 0 }, { 65, 1 }, { 1, 65 } }) {
         const weir_plot_cells cells = { many.data(), many.data(), many.data(), n_x, n_y, "a" };

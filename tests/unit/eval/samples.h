@@ -12,9 +12,9 @@
 namespace samples {
 
 struct Sample {
-    std::string              context, question, prefix, line;
+    std::string context, question, prefix, line;
     std::vector<std::string> answers;
-    int                      n_tokens, max_tokens, depth; /* n_tokens: of the prompt */
+    int n_tokens, max_tokens, depth; /* n_tokens: of the prompt */
 };
 
 inline std::string text_of(const weir_buffer &buffer)
@@ -29,17 +29,19 @@ inline int tokens_of(const weir_eval_item &item)
 }
 
 struct Outcome {
-    weir_status         status;
-    std::string         text; /* of the error */
+    weir_status status;
+    std::string text; /* of the error */
     std::vector<Sample> samples;
 };
 
-inline Outcome generate(const char *name, int length, int n_samples, uint64_t seed = 42,
-                        const weir_eval_qa *qa = nullptr)
+inline Outcome generate(
+    const char *name, int length, int n_samples, uint64_t seed = 42,
+    const weir_eval_qa *qa = nullptr
+)
 {
-    Outcome                     out = {};
-    weir_error                  error = {};
-    weir_eval_essay             essay = {};
+    Outcome out = {};
+    weir_error error = {};
+    weir_eval_essay essay = {};
     const weir_eval_task *const task = weir_eval_task_find(name);
     if (task == nullptr) {
         ADD_FAILURE() << "no task " << name;
@@ -61,19 +63,19 @@ inline Outcome generate(const char *name, int length, int n_samples, uint64_t se
     setting.counter = &counter;
     setting.user = &out;
     setting.take = [](void *user, const weir_eval_item *item) {
-        Sample      sample = { text_of(item->context),
-                               text_of(item->question),
-                               text_of(item->prefix),
-                               {},
-                               {},
-                               tokens_of(*item),
-                               item->max_tokens,
-                               item->depth };
+        Sample sample = { text_of(item->context),
+                          text_of(item->question),
+                          text_of(item->prefix),
+                          {},
+                          {},
+                          tokens_of(*item),
+                          item->max_tokens,
+                          item->depth };
         const char *at = item->answers.data;
         for (size_t i = 0; i < item->n_answers; i++, at += strlen(at) + 1)
             sample.answers.emplace_back(at);
         weir_buffer line = {};
-        weir_error  why = {};
+        weir_error why = {};
         EXPECT_EQ(weir_eval_item_print(item, &line, &why), WEIR_OK) << why.text;
         sample.line = text_of(line);
         weir_buffer_free(&line);

@@ -6,15 +6,15 @@
 
 namespace {
 
-const char   three[] = "Alpha\0beta\0a b";
+const char three[] = "Alpha\0beta\0a b";
 const size_t n_three = 3;
 
 TEST(Score, AllIsTheShareThatIsHeld)
 {
     EXPECT_DOUBLE_EQ(weir_score_all("ALPHA, BETA and A B.", three, n_three), 1.0);
     EXPECT_DOUBLE_EQ(weir_score_all("alphabet", three, n_three), 1.0 / 3);
-    EXPECT_DOUBLE_EQ(weir_score_all("alpha beta", three, n_three),
-                     1.0); /* "a b" is in it: substrings count */
+    /* "a b" is in it: substrings count */
+    EXPECT_DOUBLE_EQ(weir_score_all("alpha beta", three, n_three), 1.0);
     EXPECT_DOUBLE_EQ(weir_score_all("", three, n_three), 0.0);
     EXPECT_DOUBLE_EQ(weir_score_all("x", three, 0), 0.0);
 }
@@ -23,8 +23,8 @@ TEST(Score, PartIsOneForAny)
 {
     EXPECT_DOUBLE_EQ(weir_score_part("it is Beta", three, n_three), 1.0);
     EXPECT_DOUBLE_EQ(weir_score_part("it is bet a", three, n_three), 0.0);
-    EXPECT_DOUBLE_EQ(weir_score_part("alph", three, n_three),
-                     0.0); /* the end of the reply is no match */
+    /* The end of the reply is no match */
+    EXPECT_DOUBLE_EQ(weir_score_part("alph", three, n_three), 0.0);
 }
 
 TEST(Score, LineIsTheFirstThatHoldsAnything)
@@ -45,13 +45,14 @@ std::string state(const std::string &current, const std::string &stack, const st
 
 TEST(State, IsTheLastOneBehindTheAnswer)
 {
-    weir_state        got;
+    weir_state got;
     const std::string first = state("1", "0, 1", "0, 1"), last = state("2", "0, 2", "0, 1, 2");
     ASSERT_TRUE(
-        weir_state_read(&got, ("Step: " + first + " Answer: it is " + last + " I think.").c_str()));
+        weir_state_read(&got, ("Step: " + first + " Answer: it is " + last + " I think.").c_str())
+    );
     EXPECT_EQ(got.current, 2);
-    ASSERT_TRUE(weir_state_read(
-        &got, ("Answer: " + first + " no, " + last).c_str())); /* the last of several */
+    /* The last of several */
+    ASSERT_TRUE(weir_state_read(&got, ("Answer: " + first + " no, " + last).c_str()));
     EXPECT_EQ(got.current, 2);
     ASSERT_TRUE(weir_state_read(&got, ("Answer: " + last + " {\"other\": 3} {broken").c_str()));
     EXPECT_EQ(got.current, 2);
@@ -59,8 +60,8 @@ TEST(State, IsTheLastOneBehindTheAnswer)
     EXPECT_EQ(got.current, 1);
     ASSERT_TRUE(weir_state_read(&got, ("Answer: " + first + "\nAnswer: " + last).c_str()));
     EXPECT_EQ(got.current, 2);
-    EXPECT_FALSE(weir_state_read(
-        &got, (first + " Answer: unknown").c_str())); /* what stands before is no answer */
+    /* What stands before is no answer */
+    EXPECT_FALSE(weir_state_read(&got, (first + " Answer: unknown").c_str()));
     ASSERT_TRUE(weir_state_read(&got, state("null", "", "0, 1").c_str()));
     EXPECT_EQ(got.current, -1);
     EXPECT_EQ(got.n_stack, 0);
@@ -93,7 +94,7 @@ weir_state_score compare(const std::string &got, const std::string &want)
 
 TEST(State, IsRightAsAWholeAndMeasuredInParts)
 {
-    const std::string      want = state("2", "0, 2", "0, 1, 2, 3");
+    const std::string want = state("2", "0, 2", "0, 1, 2, 3");
     const weir_state_score same =
         compare(state("2", "0,2", "3, 2, 1, 0, 0"), want); /* visited is a set */
     EXPECT_TRUE(same.is_correct && same.current && same.depth && same.top && same.stack);
@@ -126,12 +127,14 @@ TEST(Score, RepliesGoByTheirRule)
     EXPECT_DOUBLE_EQ(weir_score_reply(WEIR_EVAL_PART, "beta", three, n_three), 1.0);
     EXPECT_DOUBLE_EQ(weir_score_reply(WEIR_EVAL_LINE, "alpha\n", "alpha", 1), 1.0);
     EXPECT_DOUBLE_EQ(
-        weir_score_reply(WEIR_EVAL_STATE, ("Answer: " + want).c_str(), want.c_str(), 1), 1.0);
+        weir_score_reply(WEIR_EVAL_STATE, ("Answer: " + want).c_str(), want.c_str(), 1), 1.0
+    );
     EXPECT_DOUBLE_EQ(weir_score_reply(WEIR_EVAL_STATE, "Answer: none", want.c_str(), 1), 0.0);
     for (int i = 0; i < WEIR_EVAL_SCORINGS; i++) {
         weir_eval_scoring found;
         ASSERT_TRUE(weir_eval_scoring_find(
-            &found, weir_eval_scoring_name(static_cast<weir_eval_scoring>(i))));
+            &found, weir_eval_scoring_name(static_cast<weir_eval_scoring>(i))
+        ));
         EXPECT_EQ(found, i);
     }
     weir_eval_scoring none;

@@ -26,8 +26,8 @@ using Directory = std::unique_ptr<weir_tensor_directory, Closer>;
 Directory open(const char *name)
 {
     weir_tensor_directory *directory = nullptr;
-    weir_error             error = {};
-    const std::string      path = std::string("tests/golden/models/") + name;
+    weir_error error = {};
+    const std::string path = std::string("tests/golden/models/") + name;
     EXPECT_EQ(weir_tensor_directory_open(&directory, path.c_str(), &error), WEIR_OK) << error.text;
     return Directory(directory);
 }
@@ -59,13 +59,13 @@ uint32_t crc32(const std::vector<uint32_t> &words)
 
 struct Block {
     const char *name;
-    weir_dtype  dtype;
+    weir_dtype dtype;
 };
 
 TEST(Dequantise, EveryBlockTypeIsBitExact)
 {
     const Directory golden = open("quant_blocks.safetensors");
-    int             n_types = 0;
+    int n_types = 0;
     for (const Block &block :
          { Block{ "Q4_0", WEIR_Q4_0 }, Block{ "Q4_1", WEIR_Q4_1 }, Block{ "Q5_0", WEIR_Q5_0 },
            Block{ "Q5_1", WEIR_Q5_1 }, Block{ "Q8_0", WEIR_Q8_0 }, Block{ "Q2_K", WEIR_Q2_K },
@@ -79,9 +79,12 @@ TEST(Dequantise, EveryBlockTypeIsBitExact)
         std::vector<uint8_t> shifted(raw.size() + 1);
         memcpy(shifted.data() + 1, raw.data(), raw.size());
         std::vector<float> values(wanted.size() + 1, 42.0f);
-        ASSERT_EQ(weir_k_ref_dequantise(values.data(), shifted.data() + 1, block.dtype,
-                                        (int64_t)wanted.size()),
-                  WEIR_OK);
+        ASSERT_EQ(
+            weir_k_ref_dequantise(
+                values.data(), shifted.data() + 1, block.dtype, (int64_t)wanted.size()
+            ),
+            WEIR_OK
+        );
         for (size_t i = 0; i < wanted.size(); i++)
             ASSERT_EQ(canonical(values[i]), canonical(wanted[i]))
                 << block.name << " element " << i << ": " << values[i];
@@ -99,7 +102,7 @@ TEST(Dequantise, AllHalfPatterns)
 {
     std::vector<uint16_t> bits(65536);
     for (size_t i = 0; i < bits.size(); i++) bits[i] = (uint16_t)i;
-    std::vector<float>    values(bits.size());
+    std::vector<float> values(bits.size());
     std::vector<uint32_t> words(bits.size());
     ASSERT_EQ(weir_k_ref_dequantise(values.data(), bits.data(), WEIR_F16, 65536), WEIR_OK);
     for (size_t i = 0; i < bits.size(); i++) words[i] = canonical(values[i]);
@@ -129,9 +132,10 @@ TEST(Dequantise, SpecialPatternsAndRounding)
         const auto wanted = read<uint32_t>(golden, std::string(type) + ".special_f32_bits");
         ASSERT_EQ(bits.size(), wanted.size());
         for (size_t i = 0; i < bits.size(); i++)
-            EXPECT_EQ(canonical(half ? weir_f16_to_f32(bits[i]) : weir_bf16_to_f32(bits[i])),
-                      wanted[i])
-                << type << " " << bits[i];
+            EXPECT_EQ(
+                canonical(half ? weir_f16_to_f32(bits[i]) : weir_bf16_to_f32(bits[i])), wanted[i]
+            ) << type
+              << " " << bits[i];
     }
     const auto from = read<uint32_t>(golden, "round.f32_bits");
     const auto f16 = read<uint16_t>(golden, "round.f16_bits"),
@@ -146,7 +150,7 @@ TEST(Dequantise, SpecialPatternsAndRounding)
 
 TEST(Dequantise, EightBitFloats)
 {
-    const auto           wanted = read<float>(open("modules.safetensors"), "G25.table");
+    const auto wanted = read<float>(open("modules.safetensors"), "G25.table");
     std::vector<uint8_t> bits(256);
     for (size_t i = 0; i < bits.size(); i++) bits[i] = (uint8_t)i;
     std::vector<float> values(bits.size());
@@ -162,7 +166,7 @@ TEST(Dequantise, EightBitFloats)
 
 TEST(Dequantise, RefusesWhatItCannotDo)
 {
-    float         value[32];
+    float value[32];
     const uint8_t bytes[34] = {};
     EXPECT_EQ(weir_k_ref_dequantise(value, bytes, WEIR_Q8_0, 31), WEIR_EINVAL);
     EXPECT_EQ(weir_k_ref_dequantise(value, bytes, WEIR_Q8_0, -32), WEIR_EINVAL);

@@ -28,7 +28,7 @@ using Directory = std::unique_ptr<weir_tensor_directory, Closer>;
 Directory open(const std::string &path)
 {
     weir_tensor_directory *directory = nullptr;
-    weir_error             error = {};
+    weir_error error = {};
     EXPECT_EQ(weir_tensor_directory_open(&directory, path.c_str(), &error), WEIR_OK) << error.text;
     return Directory(directory);
 }
@@ -95,15 +95,15 @@ void expect_tensors(const Directory &directory, const json_t *tensors)
     };
     EXPECT_EQ(weir_tensor_directory_count(directory.get()), json_object_size(tensors));
     const char *name;
-    json_t     *entry;
+    json_t *entry;
     json_object_foreach((json_t *)tensors, name, entry)
     {
         const weir_tensor *tensor = weir_tensor_directory_find(directory.get(), name);
         ASSERT_NE(tensor, nullptr) << name;
         std::vector<int64_t> wanted;
         for (size_t i = 0; i < json_array_size(json_object_get(entry, "shape")); i++)
-            wanted.push_back(
-                json_integer_value(json_array_get(json_object_get(entry, "shape"), i)));
+            wanted.push_back(json_integer_value(json_array_get(json_object_get(entry, "shape"), i))
+            );
         EXPECT_EQ(shape(tensor), wanted) << name;
         EXPECT_EQ(tensor->dtype, dtypes.at(json_string_value(json_object_get(entry, "dtype"))))
             << name;
@@ -112,7 +112,7 @@ void expect_tensors(const Directory &directory, const json_t *tensors)
 
 json_t *read_json(const std::string &path)
 {
-    json_t    *root = nullptr;
+    json_t *root = nullptr;
     weir_error error = {};
     EXPECT_EQ(weir_json_read_file(&root, path.c_str(), 1 << 24, &error), WEIR_OK) << error.text;
     return root;
@@ -129,9 +129,9 @@ TEST(Golden, ShapesAreThoseOfTheIndexes)
     int n = 0;
     for (const auto &entry : std::filesystem::directory_iterator(models)) {
         if (!entry.is_directory()) continue;
-        json_t     *root = read_json(entry.path() / "golden.json");
+        json_t *root = read_json(entry.path() / "golden.json");
         const char *file;
-        json_t     *value;
+        json_t *value;
         json_object_foreach(json_object_get(root, "files"), file, value)
         {
             expect_tensors(open(entry.path() / file), json_object_get(value, "tensors"));
@@ -184,7 +184,8 @@ TEST(Golden, GgufMetadata)
     EXPECT_STREQ(meta.string, "qwen35");
     EXPECT_EQ(meta.length, 6u);
     ASSERT_TRUE(
-        weir_tensor_directory_meta(gguf.get(), "qwen35.attention.layer_norm_rms_epsilon", &meta));
+        weir_tensor_directory_meta(gguf.get(), "qwen35.attention.layer_norm_rms_epsilon", &meta)
+    );
     ASSERT_EQ(meta.type, WEIR_META_FLOAT);
     EXPECT_FLOAT_EQ((float)meta.number, 1e-6f);
     ASSERT_TRUE(weir_tensor_directory_meta(gguf.get(), "qwen35.rope.dimension_sections", &meta));
@@ -223,12 +224,13 @@ TEST(Golden, ConfigMetadataPrefersTextConfig)
 
 TEST(Golden, ShardsMakeOneDirectory)
 {
-    Directory    shards = open(models + "qwen3-untied");
-    Directory    first = open(models + "qwen3-untied/model-00001-of-00002.safetensors");
-    Directory    second = open(models + "qwen3-untied/model-00002-of-00002.safetensors");
+    Directory shards = open(models + "qwen3-untied");
+    Directory first = open(models + "qwen3-untied/model-00001-of-00002.safetensors");
+    Directory second = open(models + "qwen3-untied/model-00002-of-00002.safetensors");
     const size_t n = weir_tensor_directory_count(shards.get());
-    EXPECT_EQ(n,
-              weir_tensor_directory_count(first.get()) + weir_tensor_directory_count(second.get()));
+    EXPECT_EQ(
+        n, weir_tensor_directory_count(first.get()) + weir_tensor_directory_count(second.get())
+    );
     for (size_t i = 0; i < n; i++) {
         const weir_tensor *tensor = weir_tensor_directory_at(shards.get(), i);
         const weir_tensor *same =
@@ -241,17 +243,18 @@ TEST(Golden, ShardsMakeOneDirectory)
 TEST(Golden, FolderOfTwoGgufFilesIsAmbiguous)
 {
     weir_tensor_directory *directory = nullptr;
-    weir_error             error = {};
-    EXPECT_EQ(weir_tensor_directory_open(&directory, (models + "tq-k").c_str(), &error),
-              WEIR_EFORMAT);
+    weir_error error = {};
+    EXPECT_EQ(
+        weir_tensor_directory_open(&directory, (models + "tq-k").c_str(), &error), WEIR_EFORMAT
+    );
     EXPECT_NE(std::string(error.text).find("more than one .gguf"), std::string::npos) << error.text;
 }
 
 TEST(Golden, ReleasedPagesComeBack)
 {
-    Directory          gguf = open(models + "tq/tq-f32.gguf");
+    Directory gguf = open(models + "tq/tq-f32.gguf");
     const weir_tensor *tensor = weir_tensor_directory_find(gguf.get(), "token_embd.weight");
-    const std::string  before((const char *)tensor->data, tensor->bytes);
+    const std::string before((const char *)tensor->data, tensor->bytes);
     weir_tensor_release(gguf.get(), tensor);
     EXPECT_EQ(before, std::string((const char *)tensor->data, tensor->bytes));
 }

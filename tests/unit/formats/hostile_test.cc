@@ -44,8 +44,8 @@ string problem(weir_container container, const string &bytes)
 {
     std::unique_ptr<unsigned char[]> copy(new unsigned char[bytes.size()]);
     memcpy(copy.get(), bytes.data(), bytes.size());
-    Directory   directory(weir_directory_create(container, "f"));
-    weir_error  error = {};
+    Directory directory(weir_directory_create(container, "f"));
+    weir_error error = {};
     weir_status status;
     if (container == WEIR_CONTAINER_GGUF) {
         weir_gguf_header header;
@@ -97,8 +97,10 @@ string entry(const string &name, const std::vector<uint64_t> &ne, uint32_t type,
     return out + u32(type) + u64(offset);
 }
 
-string gguf(const std::vector<string> &keys, const std::vector<string> &entries, size_t data_bytes,
-            size_t alignment = 32)
+string gguf(
+    const std::vector<string> &keys, const std::vector<string> &entries, size_t data_bytes,
+    size_t alignment = 32
+)
 {
     string out = "GGUF" + u32(3) + u64(entries.size()) + u64(keys.size());
     for (const string &one : keys) out += one;
@@ -123,29 +125,35 @@ TEST(HostileGguf, StartOfTheFile)
     EXPECT_EQ(gguf_problem("GGUF" + u32(2) + u64(0) + u64(0)), "");
     EXPECT_SAYS(gguf_problem("GGUF" + u32(3) + u64(65537) + u64(0)), "65537 tensors");
     EXPECT_SAYS(gguf_problem("GGUF" + u32(3) + u64(0) + u64(UINT64_MAX)), "metadata keys");
-    EXPECT_SAYS(gguf_problem("GGUF" + u32(3) + u64(65536) + u64(65536)),
-                "needs 8 bytes and 0 are left");
+    EXPECT_SAYS(
+        gguf_problem("GGUF" + u32(3) + u64(65536) + u64(65536)), "needs 8 bytes and 0 are left"
+    );
 }
 
 TEST(HostileGguf, Strings)
 {
     for (uint64_t length :
          { (uint64_t)1 << 63, UINT64_MAX, UINT64_MAX - 7, (uint64_t)1 << 32, (uint64_t)1000 }) {
-        EXPECT_SAYS(gguf_problem("GGUF" + u32(3) + u64(0) + u64(1) + u64(length) + "abc"),
-                    "are left of the file");
+        EXPECT_SAYS(
+            gguf_problem("GGUF" + u32(3) + u64(0) + u64(1) + u64(length) + "abc"),
+            "are left of the file"
+        );
         EXPECT_SAYS(gguf_problem(one_key(STRING, u64(length))), "are left of the file");
-        EXPECT_SAYS(gguf_problem(one_key(ARRAY, u32(STRING) + u64(length))),
-                    "does not fit in the file");
+        EXPECT_SAYS(
+            gguf_problem(one_key(ARRAY, u32(STRING) + u64(length))), "does not fit in the file"
+        );
         EXPECT_SAYS(gguf_problem(one_key(ARRAY, u32(I64) + u64(length))), "are left of the file");
     }
     for (const string &name : { string(""), string("a\0b", 3), string("\xc3"),
                                 string("\xed\xa0\x80"), string("\xc0\x80"), string(1025, 'x') }) {
         EXPECT_SAYS(gguf_problem(gguf({ key(name, U8, "\1") }, {}, 0)), "a metadata key is empty");
-        EXPECT_SAYS(gguf_problem(gguf({}, { entry(name, { 8 }, 0, 0) }, 32)),
-                    "a tensor's name is empty");
+        EXPECT_SAYS(
+            gguf_problem(gguf({}, { entry(name, { 8 }, 0, 0) }, 32)), "a tensor's name is empty"
+        );
     }
-    EXPECT_EQ(gguf_problem(gguf({ key("k\xc3\xa9", STRING, text(string("\xff\0z", 3))) }, {}, 0)),
-              "");
+    EXPECT_EQ(
+        gguf_problem(gguf({ key("k\xc3\xa9", STRING, text(string("\xff\0z", 3))) }, {}, 0)), ""
+    );
 }
 
 TEST(HostileGguf, Values)
@@ -155,10 +163,13 @@ TEST(HostileGguf, Values)
     EXPECT_EQ(gguf_problem(one_key(U64, u64(INT64_MAX))), "");
     EXPECT_SAYS(gguf_problem(one_key(BOOL, "\2")), "neither 0 nor 1");
     EXPECT_SAYS(gguf_problem(one_key(ARRAY, u32(BOOL) + u64(3) + "\1\1\3")), "neither 0 nor 1");
-    EXPECT_SAYS(gguf_problem(one_key(ARRAY, u32(U64) + u64(2) + u64(1) + u64(UINT64_MAX))),
-                "an integer past");
-    EXPECT_SAYS(gguf_problem(gguf({ key("k", U8, "\1"), key("k", U8, "\1") }, {}, 0)),
-                "key k appears twice");
+    EXPECT_SAYS(
+        gguf_problem(one_key(ARRAY, u32(U64) + u64(2) + u64(1) + u64(UINT64_MAX))),
+        "an integer past"
+    );
+    EXPECT_SAYS(
+        gguf_problem(gguf({ key("k", U8, "\1"), key("k", U8, "\1") }, {}, 0)), "key k appears twice"
+    );
 }
 
 string nested(int depth)
@@ -177,69 +188,104 @@ TEST(HostileGguf, NestedArrays)
     string many = u32(ARRAY) + u64(40000);
     for (int i = 0; i < 40000; i++) many += u32(U8) + u64(0);
     EXPECT_EQ(gguf_problem(one_key(ARRAY, many)), "");
-    EXPECT_SAYS(gguf_problem(gguf({ key("a", ARRAY, many), key("b", ARRAY, many) }, {}, 0)),
-                "more than 65536 arrays");
+    EXPECT_SAYS(
+        gguf_problem(gguf({ key("a", ARRAY, many), key("b", ARRAY, many) }, {}, 0)),
+        "more than 65536 arrays"
+    );
 }
 
 TEST(HostileGguf, Alignment)
 {
     for (uint32_t alignment : { 0u, 3u, 33u, 1u << 21, 0xFFFFFFFFu })
-        EXPECT_SAYS(gguf_problem(gguf({ key("general.alignment", U32, u32(alignment)) }, {}, 0)),
-                    "general.alignment");
-    EXPECT_SAYS(gguf_problem(gguf({ key("general.alignment", STRING, text("32")) }, {}, 0)),
-                "not an integer");
-    EXPECT_SAYS(gguf_problem(gguf({ key("general.alignment", I32, u32(0xFFFFFFF0)) }, {}, 0)),
-                "not an integer from");
+        EXPECT_SAYS(
+            gguf_problem(gguf({ key("general.alignment", U32, u32(alignment)) }, {}, 0)),
+            "general.alignment"
+        );
+    EXPECT_SAYS(
+        gguf_problem(gguf({ key("general.alignment", STRING, text("32")) }, {}, 0)),
+        "not an integer"
+    );
+    EXPECT_SAYS(
+        gguf_problem(gguf({ key("general.alignment", I32, u32(0xFFFFFFF0)) }, {}, 0)),
+        "not an integer from"
+    );
     const string aligned = key("general.alignment", U32, u32(128));
     EXPECT_EQ(gguf_problem(gguf({ aligned }, { entry("a", { 8 }, 0, 128) }, 160, 128)), "");
-    EXPECT_SAYS(gguf_problem(gguf({ aligned }, { entry("a", { 8 }, 0, 64) }, 160, 128)),
-                "not a multiple of 128");
+    EXPECT_SAYS(
+        gguf_problem(gguf({ aligned }, { entry("a", { 8 }, 0, 64) }, 160, 128)),
+        "not a multiple of 128"
+    );
 }
 
 TEST(HostileGguf, Shapes)
 {
     EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", {}, 0, 0) }, 32)), "0 dimensions");
-    EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 1, 1, 1, 1, 1 }, 0, 0) }, 32)),
-                "5 dimensions");
+    EXPECT_SAYS(
+        gguf_problem(gguf({}, { entry("a", { 1, 1, 1, 1, 1 }, 0, 0) }, 32)), "5 dimensions"
+    );
     EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 8, 0 }, 0, 0) }, 32)), "dimension 1 is 0");
-    EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { (uint64_t)1 << 63 }, 0, 0) }, 32)),
-                "dimension 0 is");
+    EXPECT_SAYS(
+        gguf_problem(gguf({}, { entry("a", { (uint64_t)1 << 63 }, 0, 0) }, 32)), "dimension 0 is"
+    );
     const uint64_t big = (uint64_t)1 << 32;
     EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { big, big }, 0, 0) }, 32)), "does not fit");
-    EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { big, big / 4, 1, 4 }, 0, 0) }, 32)),
-                "does not fit");
-    EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { (uint64_t)INT64_MAX }, 28, 0) }, 32)),
-                "tensor a");
-    EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 33 }, 8, 0) }, 64)),
-                "not whole blocks of 32 (q8_0)");
-    EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 128, 2 }, 12, 0) }, 512)),
-                "not whole blocks of 256 (q4_k)");
-    EXPECT_SAYS(gguf_problem(gguf({}, { entry("blk.0.x", { 256 }, 16, 0) }, 512)),
-                "tensor blk.0.x has type 16 (IQ2_XXS)");
+    EXPECT_SAYS(
+        gguf_problem(gguf({}, { entry("a", { big, big / 4, 1, 4 }, 0, 0) }, 32)), "does not fit"
+    );
+    EXPECT_SAYS(
+        gguf_problem(gguf({}, { entry("a", { (uint64_t)INT64_MAX }, 28, 0) }, 32)), "tensor a"
+    );
+    EXPECT_SAYS(
+        gguf_problem(gguf({}, { entry("a", { 33 }, 8, 0) }, 64)), "not whole blocks of 32 (q8_0)"
+    );
+    EXPECT_SAYS(
+        gguf_problem(gguf({}, { entry("a", { 128, 2 }, 12, 0) }, 512)),
+        "not whole blocks of 256 (q4_k)"
+    );
+    EXPECT_SAYS(
+        gguf_problem(gguf({}, { entry("blk.0.x", { 256 }, 16, 0) }, 512)),
+        "tensor blk.0.x has type 16 (IQ2_XXS)"
+    );
     EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 256 }, 4, 0) }, 512)), "type 4 (unknown)");
-    EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 256 }, UINT32_MAX, 0) }, 512)),
-                "type 4294967295 (unknown)");
+    EXPECT_SAYS(
+        gguf_problem(gguf({}, { entry("a", { 256 }, UINT32_MAX, 0) }, 512)),
+        "type 4294967295 (unknown)"
+    );
 }
 
 TEST(HostileGguf, Places)
 {
-    EXPECT_EQ(gguf_problem(gguf({}, { entry("a", { 8 }, 0, 0), entry("b", { 8 }, 0, 32) }, 64)),
-              "");
-    EXPECT_EQ(gguf_problem(gguf({}, { entry("a", { 8 }, 0, 32), entry("b", { 8 }, 0, 0) }, 64)),
-              "");
-    EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 8 }, 0, 0), entry("b", { 8 }, 0, 32) }, 63)),
-                "tensor b takes bytes 32 to 64 of a data section of 63");
-    EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 9 }, 0, 0), entry("b", { 8 }, 0, 32) }, 64)),
-                "tensor b begins 4 bytes before the end of tensor a");
-    EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 8 }, 0, 0), entry("b", { 8 }, 0, 0) }, 64)),
-                "before the end of tensor");
+    EXPECT_EQ(
+        gguf_problem(gguf({}, { entry("a", { 8 }, 0, 0), entry("b", { 8 }, 0, 32) }, 64)), ""
+    );
+    EXPECT_EQ(
+        gguf_problem(gguf({}, { entry("a", { 8 }, 0, 32), entry("b", { 8 }, 0, 0) }, 64)), ""
+    );
+    EXPECT_SAYS(
+        gguf_problem(gguf({}, { entry("a", { 8 }, 0, 0), entry("b", { 8 }, 0, 32) }, 63)),
+        "tensor b takes bytes 32 to 64 of a data section of 63"
+    );
+    EXPECT_SAYS(
+        gguf_problem(gguf({}, { entry("a", { 9 }, 0, 0), entry("b", { 8 }, 0, 32) }, 64)),
+        "tensor b begins 4 bytes before the end of tensor a"
+    );
+    EXPECT_SAYS(
+        gguf_problem(gguf({}, { entry("a", { 8 }, 0, 0), entry("b", { 8 }, 0, 0) }, 64)),
+        "before the end of tensor"
+    );
     EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 8 }, 0, 16) }, 64)), "not a multiple of 32");
-    EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 8 }, 0, (uint64_t)1 << 40) }, 64)),
-                "tensor a takes bytes");
-    EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 8 }, 0, UINT64_MAX - 31) }, 64)),
-                "offset 18446744073709551584 does not fit");
-    EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 8 }, 0, 0), entry("a", { 8 }, 0, 32) }, 64)),
-                "tensor a appears twice");
+    EXPECT_SAYS(
+        gguf_problem(gguf({}, { entry("a", { 8 }, 0, (uint64_t)1 << 40) }, 64)),
+        "tensor a takes bytes"
+    );
+    EXPECT_SAYS(
+        gguf_problem(gguf({}, { entry("a", { 8 }, 0, UINT64_MAX - 31) }, 64)),
+        "offset 18446744073709551584 does not fit"
+    );
+    EXPECT_SAYS(
+        gguf_problem(gguf({}, { entry("a", { 8 }, 0, 0), entry("a", { 8 }, 0, 32) }, 64)),
+        "tensor a appears twice"
+    );
 }
 
 /* ---- safetensors by hand --------------------------------------------------------------------- */
@@ -266,56 +312,76 @@ TEST(HostileSafetensors, StartOfTheFile)
     EXPECT_SAYS(safetensors_problem(""), "0 bytes has no safetensors header");
     EXPECT_SAYS(safetensors_problem("1234567"), "7 bytes has no safetensors header");
     for (uint64_t length : { (uint64_t)3, (uint64_t)1 << 63, UINT64_MAX, UINT64_MAX - 8 })
-        EXPECT_SAYS(safetensors_problem(u64(length) + "{}"),
-                    "a header of " + std::to_string(length) + " bytes");
-    EXPECT_SAYS(safetensors_problem(u64(100000001) + string(100000001, ' ')),
-                "100000000 are allowed");
+        EXPECT_SAYS(
+            safetensors_problem(u64(length) + "{}"),
+            "a header of " + std::to_string(length) + " bytes"
+        );
+    EXPECT_SAYS(
+        safetensors_problem(u64(100000001) + string(100000001, ' ')), "100000000 are allowed"
+    );
     EXPECT_SAYS(safetensors_problem(u64(0)), "does not begin with {");
     EXPECT_SAYS(safetensors_problem(u64(0) + "{}"), "does not begin with {");
     EXPECT_SAYS(safetensors_problem(safetensors(" {}", 0)), "does not begin with {");
     EXPECT_SAYS(safetensors_problem(safetensors("{", 0)), "header:1:2");
     EXPECT_EQ(safetensors_problem(safetensors("{}   ", 0)), "");
-    EXPECT_SAYS(safetensors_problem(safetensors("{\"a\":" + string(100000, '['), 0)),
-                "nested deeper than 8");
-    EXPECT_SAYS(safetensors_problem(safetensors("{\"__metadata__\":{\"a\":1}}", 0)),
-                "a value is not a string");
-    EXPECT_SAYS(safetensors_problem(safetensors("{\"__metadata__\":[]}", 0)),
-                "it is not an object");
-    EXPECT_SAYS(safetensors_problem(safetensors("{}", 1)),
-                "the last tensor ends at 0 of a data section of 1 bytes");
+    EXPECT_SAYS(
+        safetensors_problem(safetensors("{\"a\":" + string(100000, '['), 0)), "nested deeper than 8"
+    );
+    EXPECT_SAYS(
+        safetensors_problem(safetensors("{\"__metadata__\":{\"a\":1}}", 0)),
+        "a value is not a string"
+    );
+    EXPECT_SAYS(
+        safetensors_problem(safetensors("{\"__metadata__\":[]}", 0)), "it is not an object"
+    );
+    EXPECT_SAYS(
+        safetensors_problem(safetensors("{}", 1)),
+        "the last tensor ends at 0 of a data section of 1 bytes"
+    );
 }
 
 TEST(HostileSafetensors, Entries)
 {
     EXPECT_EQ(safetensors_problem(one("F32", "2", "0,8", 8)), "");
     EXPECT_EQ(safetensors_problem(one("F32", "", "0,4", 4)), "");
-    EXPECT_SAYS(safetensors_problem(safetensors("{\"a\":1}", 0)),
-                "tensor a: its entry is not an object");
+    EXPECT_SAYS(
+        safetensors_problem(safetensors("{\"a\":1}", 0)), "tensor a: its entry is not an object"
+    );
     EXPECT_SAYS(safetensors_problem(safetensors("{\"a\":{}}", 0)), "dtype is not a string");
     EXPECT_SAYS(safetensors_problem(safetensors("{\"\":{}}", 0)), "its name is empty");
-    EXPECT_SAYS(safetensors_problem(safetensors("{\"" + string(1025, 'n') + "\":{}}", 0)),
-                "longer than 1024");
+    EXPECT_SAYS(
+        safetensors_problem(safetensors("{\"" + string(1025, 'n') + "\":{}}", 0)),
+        "longer than 1024"
+    );
     EXPECT_SAYS(safetensors_problem(one("F12", "2", "0,8", 8)), "unknown dtype F12");
     EXPECT_SAYS(safetensors_problem(one("F32\\u0000", "2", "0,8", 8)), "unknown dtype F32?");
     EXPECT_EQ(safetensors_problem(one("F32", "3,0", "0,0", 0)), "");
-    EXPECT_SAYS(safetensors_problem(one("F32", "3,0", "0,4", 4)),
-                "span 4 bytes, its shape takes 0");
-    EXPECT_SAYS(safetensors_problem(one("F32", "4294967296,4294967296,0", "0,0", 0)),
-                "does not fit");
+    EXPECT_SAYS(
+        safetensors_problem(one("F32", "3,0", "0,4", 4)), "span 4 bytes, its shape takes 0"
+    );
+    EXPECT_SAYS(
+        safetensors_problem(one("F32", "4294967296,4294967296,0", "0,0", 0)), "does not fit"
+    );
     for (const char *shape : { "2.0", "\"2\"", "true", "null", "[2]" })
-        EXPECT_SAYS(safetensors_problem(one("F32", shape, "0,8", 8)),
-                    "a dimension is not an integer");
+        EXPECT_SAYS(
+            safetensors_problem(one("F32", shape, "0,8", 8)), "a dimension is not an integer"
+        );
     for (const char *shape : { "-2", "-1,-2" })
         EXPECT_SAYS(safetensors_problem(one("F32", shape, "0,8", 8)), "a dimension is negative");
     EXPECT_SAYS(safetensors_problem(one("F32", "1,1,1,1,1,1,2", "0,8", 8)), "7 dimensions");
-    EXPECT_SAYS(safetensors_problem(one("F32", "4294967296,4294967296", "0,8", 8)),
-                "the product of its dimensions does not fit");
-    EXPECT_SAYS(safetensors_problem(one("F64", "9223372036854775807", "0,8", 8)),
-                "the product of its dimensions does not fit");
+    EXPECT_SAYS(
+        safetensors_problem(one("F32", "4294967296,4294967296", "0,8", 8)),
+        "the product of its dimensions does not fit"
+    );
+    EXPECT_SAYS(
+        safetensors_problem(one("F64", "9223372036854775807", "0,8", 8)),
+        "the product of its dimensions does not fit"
+    );
     EXPECT_SAYS(safetensors_problem(one("F32", "99999999999999999999", "0,8", 8)), "header:1:");
     for (const char *offsets : { "", "0", "0,8,9", "0,8.0", "\"0\",8", "null,8" })
-        EXPECT_SAYS(safetensors_problem(one("F32", "2", offsets, 8)),
-                    "not an array of two integers");
+        EXPECT_SAYS(
+            safetensors_problem(one("F32", "2", offsets, 8)), "not an array of two integers"
+        );
     for (const char *offsets : { "0,9", "-8,0", "8,0", "0,9223372036854775807", "9,9" })
         EXPECT_SAYS(safetensors_problem(one("F32", "2", offsets, 8)), "of a data section of 8");
     EXPECT_SAYS(safetensors_problem(one("F32", "2", "0,7", 8)), "span 7 bytes, its shape takes 8");
@@ -328,15 +394,19 @@ TEST(HostileSafetensors, Places)
 {
     const auto two = [](const char *a, const char *b, size_t bytes) {
         return safetensors_problem(safetensors(
-            "{" + tensor("a", "U8", "4", a) + "," + tensor("b", "U8", "4", b) + "}", bytes));
+            "{" + tensor("a", "U8", "4", a) + "," + tensor("b", "U8", "4", b) + "}", bytes
+        ));
     };
     EXPECT_EQ(two("0,4", "4,8", 8), "");
     EXPECT_EQ(two("4,8", "0,4", 8), "");
-    EXPECT_SAYS(two("0,4", "3,7", 7),
-                "overlap in the data section: one tensor ends at 4, the next begins at 3");
+    EXPECT_SAYS(
+        two("0,4", "3,7", 7),
+        "overlap in the data section: one tensor ends at 4, the next begins at 3"
+    );
     EXPECT_SAYS(two("0,4", "0,4", 4), "overlap");
-    EXPECT_SAYS(two("0,4", "5,9", 9),
-                "gap in the data section: one tensor ends at 4, the next begins at 5");
+    EXPECT_SAYS(
+        two("0,4", "5,9", 9), "gap in the data section: one tensor ends at 4, the next begins at 5"
+    );
     EXPECT_SAYS(two("1,5", "5,9", 9), "gap");
     EXPECT_SAYS(two("0,4", "4,8", 9), "the last tensor ends at 8 of a data section of 9");
 }
@@ -350,8 +420,10 @@ TEST(HostileSafetensors, TooManyTensors)
         header << (i > 0 ? "," : "") << tensor("t" + begin, "U8", "1", begin + "," + end);
     }
     header << "}";
-    EXPECT_SAYS(safetensors_problem(safetensors(header.str(), 100000)),
-                "100000 tensors, at most 65536 are read");
+    EXPECT_SAYS(
+        safetensors_problem(safetensors(header.str(), 100000)),
+        "100000 tensors, at most 65536 are read"
+    );
 }
 
 /* ---- damage of good files -------------------------------------------------------------------- */
@@ -362,8 +434,9 @@ std::vector<string> corpus(const char *folder)
     for (const auto &item :
          std::filesystem::directory_iterator(string("tests/fuzz/corpus/") + folder)) {
         std::ifstream stream(item.path(), std::ios::binary);
-        files.emplace_back(std::istreambuf_iterator<char>(stream),
-                           std::istreambuf_iterator<char>());
+        files.emplace_back(
+            std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()
+        );
     }
     EXPECT_GE(files.size(), 4u) << folder;
     return files;
@@ -394,8 +467,10 @@ TEST(Hostile, DamagedSafetensors) { damage("safetensors", safetensors_problem); 
 
 TEST(Hostile, EveryTruncationIsAnError)
 {
-    const string a = gguf({ key("general.architecture", STRING, text("x")) },
-                          { entry("a", { 8 }, 0, 0), entry("b", { 32 }, 8, 32) }, 66);
+    const string a = gguf(
+        { key("general.architecture", STRING, text("x")) },
+        { entry("a", { 8 }, 0, 0), entry("b", { 32 }, 8, 32) }, 66
+    );
     const string b = safetensors("{" + tensor("a", "F32", "2", "0,8") + "}", 8);
     ASSERT_EQ(gguf_problem(a), "");
     ASSERT_EQ(safetensors_problem(b), "");
@@ -422,15 +497,15 @@ class Sets : public ::testing::Test {
     string open(const string &name)
     {
         weir_tensor_directory *directory = nullptr;
-        weir_error             error = {};
-        const string           path = name.empty() ? folder : folder + "/" + name;
+        weir_error error = {};
+        const string path = name.empty() ? folder : folder + "/" + name;
         const weir_status status = weir_tensor_directory_open(&directory, path.c_str(), &error);
         probe_status(status, &error);
         opened.reset(directory);
         return status == WEIR_OK ? "" : error.text;
     }
 
-    string    folder;
+    string folder;
     Directory opened;
 };
 
@@ -438,11 +513,13 @@ string split(int number, int count, int tensors, const std::vector<string> &name
 {
     std::vector<string> entries;
     for (size_t i = 0; i < names.size(); i++) entries.push_back(entry(names[i], { 8 }, 0, 32 * i));
-    return gguf({ key("split.no", U16, little((uint16_t)number)),
-                  key("split.count", U16, little((uint16_t)count)),
-                  key("split.tensors.count", I32, u32((uint32_t)tensors)),
-                  key("file", I32, u32((uint32_t)number)) },
-                entries, 32 * names.size());
+    return gguf(
+        { key("split.no", U16, little((uint16_t)number)),
+          key("split.count", U16, little((uint16_t)count)),
+          key("split.tensors.count", I32, u32((uint32_t)tensors)),
+          key("file", I32, u32((uint32_t)number)) },
+        entries, 32 * names.size()
+    );
 }
 
 TEST_F(Sets, SplitGguf)
@@ -484,12 +561,18 @@ string index_of(const string &map) { return "{\"metadata\":{},\"weight_map\":" +
 TEST_F(Sets, Index)
 {
     const char *const index = "model.safetensors.index.json";
-    write("one.safetensors", safetensors("{" + tensor("a", "U8", "1", "0,1") + "," +
-                                             tensor("extra", "U8", "1", "1,2") + "}",
-                                         2));
-    write("two.safetensors",
-          safetensors(
-              "{" + tensor("b", "U8", "1", "0,1") + "," + tensor("a", "U8", "1", "1,2") + "}", 2));
+    write(
+        "one.safetensors",
+        safetensors(
+            "{" + tensor("a", "U8", "1", "0,1") + "," + tensor("extra", "U8", "1", "1,2") + "}", 2
+        )
+    );
+    write(
+        "two.safetensors",
+        safetensors(
+            "{" + tensor("b", "U8", "1", "0,1") + "," + tensor("a", "U8", "1", "1,2") + "}", 2
+        )
+    );
     write(index, index_of("{\"a\":\"one.safetensors\",\"b\":\"two.safetensors\"}"));
     EXPECT_EQ(open(""), "");
     EXPECT_EQ(weir_tensor_directory_count(opened.get()), 2u);
@@ -563,8 +646,10 @@ TEST_F(Sets, Paths)
     write("half.safetensors", string(4, '\0'));
     EXPECT_SAYS(open("half.safetensors"), "4 bytes has no safetensors header");
     write("model.bin", string(64, '\1'));
-    EXPECT_SAYS(open("model.bin"), "model.bin: not a model: it begins neither as GGUF nor as "
-                                   "safetensors; a model is a GGUF file");
+    EXPECT_SAYS(
+        open("model.bin"), "model.bin: not a model: it begins neither as GGUF nor as "
+                           "safetensors; a model is a GGUF file"
+    );
     std::filesystem::create_directory(folder + "/model.safetensors");
     EXPECT_SAYS(open(""), "not a regular file");
     weir_tensor_directory_close(nullptr);
@@ -584,9 +669,11 @@ TEST_F(Sets, ForeignFiles)
         { string("\x80\2}q\0", 5), "a Python pickle" },
         { string("tjgg\3\0\0\0", 8), "before GGUF" },
         { string("\x1f\x8b\x08\0", 4), "compressed by gzip" },
-        { string("\x7f"
-                 "ELF\2\1\1\0",
-                 8),
+        { string(
+              "\x7f"
+              "ELF\2\1\1\0",
+              8
+          ),
           "a program" },
     };
     for (const auto &[bytes, says] : foreign) {
@@ -594,8 +681,9 @@ TEST_F(Sets, ForeignFiles)
             write(name, bytes);
             EXPECT_SAYS(open(name), says);
             EXPECT_SAYS(open(name), "not a model but ");
-            EXPECT_SAYS(open(name),
-                        "; a model is a GGUF file, a safetensors file or a checkpoint folder");
+            EXPECT_SAYS(
+                open(name), "; a model is a GGUF file, a safetensors file or a checkpoint folder"
+            );
         }
         write("model.safetensors", bytes);
         EXPECT_SAYS(open(""), says);

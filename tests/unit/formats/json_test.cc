@@ -15,8 +15,8 @@ namespace {
 /* Parses; returns "" or the error text. */
 std::string problem(const std::string &text, size_t max_depth = WEIR_JSON_DEPTH)
 {
-    weir_error        error = {};
-    json_t           *value = nullptr;
+    weir_error error = {};
+    json_t *value = nullptr;
     const weir_status status =
         weir_json_parse(&value, text.data(), text.size(), "t.json", max_depth, &error);
     json_decref(value);
@@ -32,7 +32,7 @@ std::string nested(size_t depth) { return std::string(depth, '[') + std::string(
 TEST(Json, ReadsValues)
 {
     weir_error error = {};
-    json_t    *value = nullptr;
+    json_t *value = nullptr;
     const char text[] = "{\"a\": [1, 2.5, \"x\\u0000y\"], \"b\": {\"c\": true}}";
     ASSERT_EQ(weir_json_parse(&value, text, sizeof text - 1, "t.json", 2, &error), WEIR_OK)
         << error.text;
@@ -99,8 +99,8 @@ TEST(Json, ErrorTextIsPrintable)
 TEST(Json, FilesHaveLimits)
 {
     const std::string path = std::string(getenv("TEST_TMPDIR")) + "/f.json", absent = path + "x";
-    weir_error        error = {};
-    json_t           *value = nullptr;
+    weir_error error = {};
+    json_t *value = nullptr;
     ASSERT_EQ(weir_file_write_atomic(path.c_str(), "{\"a\":", 5, &error), WEIR_OK);
     EXPECT_EQ(weir_json_read_file(&value, path.c_str(), 100, &error), WEIR_EFORMAT);
     EXPECT_EQ(std::string(error.text).rfind(path + ":1:", 0), 0u) << error.text;
@@ -119,8 +119,8 @@ std::string repeat(const std::string &part, int n, const char *open, const char 
 }
 
 struct Payer {
-    weir_payer  payer = { charge, refund, nullptr };
-    size_t      used = 0, most = 0, limit = SIZE_MAX;
+    weir_payer payer = { charge, refund, nullptr };
+    size_t used = 0, most = 0, limit = SIZE_MAX;
     static bool charge(weir_payer *payer, size_t bytes)
     {
         Payer *const self = reinterpret_cast<Payer *>(payer);
@@ -139,8 +139,8 @@ struct Payer {
 class PaidJson : public testing::Test {
   protected:
     static void SetUpTestSuite() { weir_json_use_memory(); }
-    void        SetUp() override { (void)weir_payer_set(&payer_.payer); }
-    void        TearDown() override
+    void SetUp() override { (void)weir_payer_set(&payer_.payer); }
+    void TearDown() override
     {
         (void)weir_payer_set(nullptr);
         EXPECT_EQ(payer_.used, 0u);
@@ -151,8 +151,8 @@ class PaidJson : public testing::Test {
 TEST_F(PaidJson, ATreeIsChargedWhileItLives)
 {
     const std::string text = repeat("{}", 100000, "[", "]");
-    weir_error        error = {};
-    json_t           *root = nullptr;
+    weir_error error = {};
+    json_t *root = nullptr;
     ASSERT_EQ(weir_json_parse(&root, text.data(), text.size(), "t", 64, &error), WEIR_OK);
     EXPECT_GT(payer_.used, 100000u * 100);
     json_decref(root);
@@ -169,7 +169,7 @@ TEST_F(PaidJson, AShortPayerIsNoMemoryAndNoSyntaxError)
     for (const std::string &text : texts)
         for (size_t limit = 1000; limit < 1200000; limit += 60000) {
             weir_error error = {};
-            json_t    *root = nullptr;
+            json_t *root = nullptr;
             payer_.limit = limit;
             const weir_status status =
                 weir_json_parse(&root, text.data(), text.size(), "t", 64, &error);
@@ -185,7 +185,7 @@ TEST_F(PaidJson, AShortPayerIsNoMemoryAndNoSyntaxError)
 TEST_F(PaidJson, WritesAndSaysWhenThereIsNoRoom)
 {
     json_t *const root = json_pack("{s:[i,b,n,f]}", "a", 1, 1, 2.5);
-    char         *text = weir_json_text(root, JSON_COMPACT);
+    char *text = weir_json_text(root, JSON_COMPACT);
     EXPECT_STREQ(text, "{\"a\":[1,true,null,2.5]}");
     weir_memory_give(text);
     json_t *const large = json_array();
@@ -206,9 +206,9 @@ TEST_F(PaidJson, WritesAndSaysWhenThereIsNoRoom)
 TEST(Json, FaultsSayWhatIsTooMuchAndWhere)
 {
     const weir_json_limits limits = { .depth = 3, .values = 8, .keys = 3 };
-    const auto             built = [&](const std::string &text) {
-        weir_json_place       place = {};
-        json_t               *root = nullptr;
+    const auto built = [&](const std::string &text) {
+        weir_json_place place = {};
+        json_t *root = nullptr;
         const weir_json_fault fault =
             weir_json_build(&root, &place, text.data(), text.size(), &limits);
         EXPECT_EQ(fault == WEIR_JSON_FINE, root != nullptr);
@@ -245,12 +245,12 @@ TEST(Json, ReadsAsJanssonDoes)
                             "dD8nt");
     enum { FLAGS = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL };
     std::mt19937 random(7);
-    int          n_read = 0;
+    int n_read = 0;
     for (int i = 0; i < 60000; i++) {
         std::string text = texts[i % 3];
         for (unsigned change = random() % 4; change > 0; change--) {
             const size_t at = random() % text.size();
-            const char   byte = bytes[random() % bytes.size()];
+            const char byte = bytes[random() % bytes.size()];
             if (random() % 3 == 0)
                 text.erase(at, 1 + random() % 3);
             else if (random() % 2 == 0)
@@ -259,9 +259,9 @@ TEST(Json, ReadsAsJanssonDoes)
                 text.insert(at, 1, byte);
             if (text.empty()) text = " ";
         }
-        json_error_t  why;
+        json_error_t why;
         json_t *const theirs = json_loadb(text.data(), text.size(), FLAGS, &why);
-        json_t       *ours = nullptr;
+        json_t *ours = nullptr;
         (void)weir_json_build(&ours, nullptr, text.data(), text.size(), &weir_json_request);
         ASSERT_EQ(ours != nullptr, theirs != nullptr) << text << ": " << why.text;
         if (ours != nullptr) ASSERT_TRUE(json_equal(ours, theirs)) << text;

@@ -30,11 +30,13 @@ class Runner : public ::testing::Test {
     ~Runner() override { fs::remove_all(folder_); }
 
     std::string at(const std::string &name) const { return folder_ + "/" + name; }
-    void        copy(const char *from, const std::string &name) const
+    void copy(const char *from, const std::string &name) const
     {
         fs::create_directories(fs::path(at(name)).parent_path());
-        fs::copy_file(std::string(from) + "/" + fs::path(name).filename().string(), at(name),
-                      fs::copy_options::overwrite_existing);
+        fs::copy_file(
+            std::string(from) + "/" + fs::path(name).filename().string(), at(name),
+            fs::copy_options::overwrite_existing
+        );
         fs::permissions(at(name), fs::perms::owner_write, fs::perm_options::add);
     }
     void write(const std::string &name, const std::string &text) const
@@ -44,14 +46,14 @@ class Runner : public ::testing::Test {
     }
     std::string read(const std::string &name) const
     {
-        std::ifstream     in(at(name), std::ios::binary);
+        std::ifstream in(at(name), std::ios::binary);
         std::stringstream all;
         all << in.rdbuf();
         return all.str();
     }
     void replace(const std::string &name, const std::string &was, const std::string &now) const
     {
-        std::string  text = read(name);
+        std::string text = read(name);
         const size_t place = text.find(was);
         ASSERT_NE(place, std::string::npos) << was;
         write(name, text.replace(place, was.size(), now));
@@ -74,14 +76,15 @@ class Runner : public ::testing::Test {
     /* Changes one value of an f32 tensor of a safetensors file. */
     void spoil(const std::string &name, const std::string &tensor, size_t index, float value) const
     {
-        std::string  text = read(name);
+        std::string text = read(name);
         const size_t at = place(text, tensor);
         ASSERT_GT(at, 0u) << tensor;
         memcpy(&text[at + index * sizeof value], &value, sizeof value);
         write(name, text);
     }
-    golden::Counts run(void (*part)(const std::string &, golden::Counts *),
-                       const std::string &filter = "") const
+    golden::Counts run(
+        void (*part)(const std::string &, golden::Counts *), const std::string &filter = ""
+    ) const
     {
         golden::Counts counts;
         counts.filter = filter;
@@ -97,9 +100,8 @@ TEST(Stored, EveryOperationAgrees)
     golden::run_modules(models, &counts);
     EXPECT_EQ(counts.failed, 0);
     EXPECT_EQ(counts.passed, 45);
-    EXPECT_EQ(
-        counts.skipped,
-        7); /* bf16 norms, experts, latent attention, routers, block scales (2), image positions */
+    /* Bf16 norms, experts, latent attention, routers, block scales (2), image positions */
+    EXPECT_EQ(counts.skipped, 7);
 }
 
 TEST(Stored, EveryBlockFormatAgrees)
@@ -138,8 +140,8 @@ TEST(Stored, EveryCodecAgrees)
     golden::run_kv(kv, &counts);
     EXPECT_EQ(counts.failed, 0);
     EXPECT_EQ(counts.passed, 56);
-    EXPECT_EQ(counts.skipped,
-              3); /* when KIVI codes its rows, sketches of residuals, a book of 1 bit */
+    /* When KIVI codes its rows, sketches of residuals, a book of 1 bit */
+    EXPECT_EQ(counts.skipped, 3);
 }
 
 TEST(Stored, EveryCodaCaseAgrees)
@@ -186,7 +188,7 @@ TEST(Checks, NanNeverAgreesAndSizesMustFit)
 TEST(Checks, InfinityAgreesWithItselfOnly)
 {
     const golden::Tolerance loose = { 1e-3, 1e-3, 1e-3 };
-    golden::Check           same, finite, others, infinite;
+    golden::Check same, finite, others, infinite;
     same.close("a", { INFINITY, 1.0f }, { INFINITY, 1.0f }, loose);
     EXPECT_FALSE(same.failed());
     finite.close("a", { 1.0f }, { INFINITY }, loose);
@@ -249,17 +251,17 @@ TEST_F(Runner, AWrongBitFailsItsCodecCase)
 {
     copy(kv, "index.json");
     const golden::Document index(at("index.json"));
-    const json_t *const    tensors =
+    const json_t *const tensors =
         json_object_get(json_object_get(index["files"], "codec.safetensors"), "tensors");
     const std::string good = (copy(kv, "codec.safetensors"), read("codec.safetensors"));
-    const char       *name;
-    const json_t     *fields;
+    const char *name;
+    const json_t *fields;
     json_object_foreach(const_cast<json_t *>(tensors), name, fields)
     {
         const std::string tensor = name, dtype = golden::string_at(fields, "dtype"),
                           group = tensor.substr(0, tensor.find('.'));
         if (golden::string_at(fields, "tol") == "input" || group == "qjl") continue;
-        std::string  text = good;
+        std::string text = good;
         const size_t at = place(text, tensor), last_byte = dtype == "F32"   ? 3
                                                            : dtype == "U16" ? 1
                                                                             : 0;
@@ -311,16 +313,16 @@ TEST_F(Runner, AnyWrongPolicyValueFailsItsCase)
     copy(kv, "index.json");
     copy(kv, "policy.safetensors");
     const golden::Document index(folder_ + "/index.json");
-    const json_t *const    entry = json_object_get(index["files"], "policy.safetensors");
-    const std::string      good = read("policy.safetensors");
-    const char            *tensor;
-    const json_t          *fields;
-    size_t                 n = 0;
+    const json_t *const entry = json_object_get(index["files"], "policy.safetensors");
+    const std::string good = read("policy.safetensors");
+    const char *tensor;
+    const json_t *fields;
+    size_t n = 0;
     json_object_foreach(json_object_get(const_cast<json_t *>(entry), "tensors"), tensor, fields)
     {
         if (golden::string_at(fields, "tol") == "input") continue;
         const std::string name = tensor, dtype = golden::string_at(fields, "dtype");
-        std::string       text = good, label = name.substr(0, name.rfind('.'));
+        std::string text = good, label = name.substr(0, name.rfind('.'));
         while (label.find('.') != std::string::npos &&
                json_object_get(json_object_get(entry, "cases"), label.c_str()) == nullptr)
             label.resize(label.rfind('.'));

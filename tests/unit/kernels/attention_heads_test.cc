@@ -11,7 +11,7 @@ namespace {
 // A text whose KV heads hold different numbers of rows: each head is a sequence of its own, with
 // the same new rows.
 struct Ragged {
-    Shape                                  shape; // of the op; n_past is the longest head's
+    Shape shape; // of the op; n_past is the longest head's
     std::vector<std::unique_ptr<Sequence>> heads;
 
     Ragged(const Shape &all, const std::vector<int32_t> &n_past, uint32_t seed) : shape(all)
@@ -26,7 +26,7 @@ struct Ragged {
     Floats beside(const std::vector<Floats> &each, int64_t width) const
     {
         const size_t per = (size_t)(width * shape.heads / shape.kv_heads);
-        Floats       all;
+        Floats all;
         for (size_t t = 0; t < (size_t)shape.n_rows; t++)
             for (const Floats &x : each) all.insert(all.end(), &x[t * per], &x[t * per] + per);
         return all;
@@ -50,7 +50,7 @@ struct Ragged {
 
 // ---- attention ----------------------------------------------------------------------------------
 struct RaggedCase {
-    Shape                shape;
+    Shape shape;
     std::vector<int32_t> n_past;
 };
 
@@ -73,14 +73,14 @@ std::vector<RaggedCase> ragged_cases()
 TEST(AttentionHeads, RaggedHeadsAreWhatEachIsAlone)
 {
     for (const RaggedCase &c : ragged_cases()) {
-        const Ragged                       text_of_heads(c.shape, c.n_past, 3);
-        const Floats                       q = text_of_heads.queries();
+        const Ragged text_of_heads(c.shape, c.n_past, 3);
+        const Floats q = text_of_heads.queries();
         const std::vector<weir_kv_segment> segments = text_of_heads.segments(0);
-        Floats              want((size_t)(c.shape.n_rows * c.shape.heads * c.shape.value_dim), NAN);
+        Floats want((size_t)(c.shape.n_rows * c.shape.heads * c.shape.value_dim), NAN);
         weir_attention_args args = args_of(c.shape, q.data(), want.data(), segments);
         ASSERT_EQ(run(weir_kernel_ref_attention, &args), WEIR_OK);
         for (const weir_kernel *kernel : omp_rows(WEIR_OP_ATTENTION)) {
-            Floats              got(want.size(), NAN);
+            Floats got(want.size(), NAN);
             std::vector<Floats> alone;
             args.out = got.data();
             ASSERT_EQ(run(*kernel, &args, 3), WEIR_OK);
@@ -98,8 +98,8 @@ TEST(AttentionHeads, BatchesOfWholeAndRagged)
 {
     const Shape shape = { 4, 2, 32, 32, 1030, 3, 0, WEIR_KV_Q8_0, WEIR_KV_F16 },
                 one = { 4, 2, 32, 32, 50, 1, 0, WEIR_KV_Q8_0, WEIR_KV_F16 };
-    const Sequence               first(one, 5), last(shape, 6);
-    const Ragged                 middle(shape, { 77, 2050 }, 7);
+    const Sequence first(one, 5), last(shape, 6);
+    const Ragged middle(shape, { 77, 2050 }, 7);
     std::vector<weir_kv_segment> segments = { first.pages.segment(0, 1, 50) };
     for (const weir_kv_segment &range : middle.segments(1)) segments.push_back(range);
     segments.push_back(last.pages.segment(4, 3, 1030));
@@ -107,12 +107,12 @@ TEST(AttentionHeads, BatchesOfWholeAndRagged)
     for (const Floats &more : { middle.queries(), last.q })
         q.insert(q.end(), more.begin(), more.end());
     for (const weir_kernel *kernel : rows_and_ref(WEIR_OP_ATTENTION)) {
-        Floats                    out(7 * 4 * 32, NAN), alone = attend(*kernel, first, 0, 1);
+        Floats out(7 * 4 * 32, NAN), alone = attend(*kernel, first, 0, 1);
         const weir_attention_args args = args_of(shape, q.data(), out.data(), segments);
         ASSERT_EQ(run(*kernel, &args), WEIR_OK);
         const Floats ragged = middle.beside(
-            { attend(*kernel, *middle.heads[0], 0, 3), attend(*kernel, *middle.heads[1], 0, 3) },
-            32);
+            { attend(*kernel, *middle.heads[0], 0, 3), attend(*kernel, *middle.heads[1], 0, 3) }, 32
+        );
         const Floats whole = attend(*kernel, last, 0, 3);
         alone.insert(alone.end(), ragged.begin(), ragged.end());
         alone.insert(alone.end(), whole.begin(), whole.end());
@@ -122,17 +122,19 @@ TEST(AttentionHeads, BatchesOfWholeAndRagged)
 
 // All rows of a sequence by ranges of heads that end so; in pieces of one split with a partials, or
 // at once.
-Floats attend_cut(const weir_kernel &kernel, const Sequence &sequence,
-                  const std::vector<int32_t> &ends, bool in_pieces)
+Floats attend_cut(
+    const weir_kernel &kernel, const Sequence &sequence, const std::vector<int32_t> &ends,
+    bool in_pieces
+)
 {
-    const Shape                       &shape = sequence.shape;
+    const Shape &shape = sequence.shape;
     const std::vector<weir_kv_segment> ranges =
         cut(sequence.pages.segment(0, shape.n_rows, shape.n_past), ends);
-    const size_t        n = (size_t)(shape.n_rows * shape.heads);
-    Floats              out(n * (size_t)shape.value_dim, NAN);
-    Floats              partials(n * (size_t)weir_attention_partials_floats(shape.value_dim), NAN);
+    const size_t n = (size_t)(shape.n_rows * shape.heads);
+    Floats out(n * (size_t)shape.value_dim, NAN);
+    Floats partials(n * (size_t)weir_attention_partials_floats(shape.value_dim), NAN);
     weir_attention_args args = args_of(shape, sequence.q.data(), out.data(), ranges);
-    const int32_t       n_splits =
+    const int32_t n_splits =
         in_pieces ? (shape.n_past + shape.n_rows - 1) / WEIR_ATTENTION_SPLIT + 1 : 1;
     for (int32_t split = 0; split < n_splits; split++) {
         args.partials = in_pieces ? partials.data() : nullptr;
@@ -152,7 +154,7 @@ TEST(AttentionHeads, BitsDoNotDependOnTheCutOfHeads)
         const Sequence sequence(shape, 13);
         for (const weir_kernel *kernel : rows_and_ref(WEIR_OP_ATTENTION)) {
             const Floats whole = attend(*kernel, sequence, 0, shape.n_rows);
-            const bool   is_slow = kernel->backend == WEIR_BACKEND_REF;
+            const bool is_slow = kernel->backend == WEIR_BACKEND_REF;
             for (const std::vector<int32_t> &ends :
                  { std::vector<int32_t>{ 2, 4 }, { 1, 4 }, { 1, 2, 3, 4 }, { 4 } })
                 for (const bool in_pieces : { false, true }) {
@@ -168,14 +170,14 @@ TEST(AttentionHeads, BitsDoNotDependOnTheCutOfHeads)
 TEST(AttentionHeads, OthersAreNotTouched)
 {
     for (const int32_t n_past : { 100, 2100 }) {
-        const Shape    shape = { 8, 4, 32, 32, n_past, 2, 0, WEIR_KV_F16, WEIR_KV_F16 };
+        const Shape shape = { 8, 4, 32, 32, n_past, 2, 0, WEIR_KV_F16, WEIR_KV_F16 };
         const Sequence sequence(shape, 23);
         std::vector<weir_kv_segment> ranges =
             cut(sequence.pages.segment(0, 2, n_past), { 1, 3, 4 });
         ranges = { ranges[1] };
         for (const weir_kernel *kernel : rows_and_ref(WEIR_OP_ATTENTION)) {
-            const Floats              whole = attend(*kernel, sequence, 0, 2);
-            Floats                    out(whole.size(), 7.0f);
+            const Floats whole = attend(*kernel, sequence, 0, 2);
+            Floats out(whole.size(), 7.0f);
             const weir_attention_args args = args_of(shape, sequence.q.data(), out.data(), ranges);
             ASSERT_EQ(run(*kernel, &args), WEIR_OK);
             for (size_t i = 0; i < out.size(); i++) {
@@ -207,10 +209,10 @@ TEST(KvHeads, WriteAndReadRaggedHeads)
 {
     for (const weir_kv_format format :
          { WEIR_KV_F32, WEIR_KV_F16, WEIR_KV_Q8_0, WEIR_KV_TURBO4, WEIR_KV_INT8, WEIR_KV_KIVI4 }) {
-        const Shape                shape = { 3, 3, 64, 32, 0, 70, 0, format, format };
+        const Shape shape = { 3, 3, 64, 32, 0, 70, 0, format, format };
         const std::vector<int32_t> n_past = { 130, 0, 63 };
-        const Ragged               want(shape, n_past, 29);
-        std::vector<Floats>        k, v;
+        const Ragged want(shape, n_past, 29);
+        std::vector<Floats> k, v;
         for (size_t g = 0; g < 3; g++) {
             k.emplace_back(want.heads[g]->k.begin() + n_past[g] * 64, want.heads[g]->k.end());
             v.emplace_back(want.heads[g]->v.begin() + n_past[g] * 32, want.heads[g]->v.end());
@@ -237,15 +239,16 @@ TEST(KvHeads, WriteAndReadRaggedHeads)
         const std::vector<weir_kv_segment> segments = want.segments(0);
         for (const weir_kernel *kernel : rows_and_ref(WEIR_OP_KV_READ)) {
             Floats got_k(all_k.size(), NAN), got_v(all_v.size(), NAN);
-            auto   args = rows_args<weir_kv_read_args>(shape, segments);
+            auto args = rows_args<weir_kv_read_args>(shape, segments);
             args.k = got_k.data(), args.v = got_v.data();
             ASSERT_EQ(run(*kernel, &args), WEIR_OK);
             std::vector<Floats> each_k, each_v;
             for (size_t g = 0; g < 3; g++) {
-                const Shape                        one = want.heads[g]->shape;
-                const std::vector<weir_kv_segment> whole = { want.heads[g]->pages.segment(
-                    0, 70, n_past[g]) };
-                auto                               alone = rows_args<weir_kv_read_args>(one, whole);
+                const Shape one = want.heads[g]->shape;
+                const std::vector<weir_kv_segment> whole = {
+                    want.heads[g]->pages.segment(0, 70, n_past[g])
+                };
+                auto alone = rows_args<weir_kv_read_args>(one, whole);
                 each_k.emplace_back(70 * 64, NAN), each_v.emplace_back(70 * 32, NAN);
                 alone.k = each_k.back().data(), alone.v = each_v.back().data();
                 ASSERT_EQ(run(weir_kernel_ref_kv_read, &alone), WEIR_OK);
@@ -260,9 +263,9 @@ TEST(KvHeads, WriteAndReadRaggedHeads)
 
 TEST(KvHeads, RefusesHeadsThatAreNotThere)
 {
-    const Shape                       shape = { 4, 2, 32, 32, 0, 1, 0, WEIR_KV_F16, WEIR_KV_F16 };
-    const Sequence                    sequence(shape, 5);
-    Floats                            out(4 * 32);
+    const Shape shape = { 4, 2, 32, 32, 0, 1, 0, WEIR_KV_F16, WEIR_KV_F16 };
+    const Sequence sequence(shape, 5);
+    Floats out(4 * 32);
     const std::pair<int32_t, int32_t> ranges[] = { { -1, 1 },
                                                    { 0, -1 },
                                                    { 0, 3 },

@@ -11,15 +11,15 @@ namespace {
 
 // ---- log-sum-exp and logits ---------------------------------------------------------------------
 struct Given {
-    Floats  out, lse, logits; // [T, H, value_dim], [T, H], [H, stride]
+    Floats out, lse, logits; // [T, H, value_dim], [T, H], [H, stride]
     int64_t stride = 0;
 };
 
 // All rows of a sequence, at once or a split at a time.
 Given give(const weir_kernel &kernel, const Sequence &sequence, bool in_pieces = false)
 {
-    const Shape  &shape = sequence.shape;
-    const size_t  n = (size_t)(shape.n_rows * shape.heads);
+    const Shape &shape = sequence.shape;
+    const size_t n = (size_t)(shape.n_rows * shape.heads);
     const int32_t n_splits =
         in_pieces ? (shape.n_past + shape.n_rows - 1) / WEIR_ATTENTION_SPLIT + 1 : 1;
     Given given;
@@ -27,8 +27,9 @@ Given give(const weir_kernel &kernel, const Sequence &sequence, bool in_pieces =
     given.out.assign(n * (size_t)shape.value_dim, NAN), given.lse.assign(n, NAN);
     given.logits.assign((size_t)(shape.heads * given.stride), 7.0f);
     Floats partials(n * (size_t)weir_attention_partials_floats(shape.value_dim), NAN);
-    std::vector<weir_kv_segment> segments = { sequence.pages.segment(0, shape.n_rows,
-                                                                     shape.n_past) };
+    std::vector<weir_kv_segment> segments = {
+        sequence.pages.segment(0, shape.n_rows, shape.n_past)
+    };
     segments[0].logits = given.logits.data(), segments[0].logits_stride = given.stride;
     weir_attention_args args = args_of(shape, sequence.q.data(), given.out.data(), segments);
     args.lse = given.lse.data();
@@ -50,11 +51,11 @@ Given give(const weir_kernel &kernel, const Sequence &sequence, bool in_pieces =
 // scale * q . K as coded, in f64; [H][slots] of one row.
 std::vector<std::vector<double>> logits_of(const Sequence &sequence, int32_t row)
 {
-    const Shape                       &s = sequence.shape;
-    const int32_t                      n = s.n_past + s.n_rows;
-    Floats                             k((size_t)(n * s.kv_heads * s.key_dim));
+    const Shape &s = sequence.shape;
+    const int32_t n = s.n_past + s.n_rows;
+    Floats k((size_t)(n * s.kv_heads * s.key_dim));
     const std::vector<weir_kv_segment> segments = { sequence.pages.segment(0, n, 0) };
-    weir_kv_read_args                  args = {};
+    weir_kv_read_args args = {};
     args.k = k.data(), args.segments = segments.data(), args.n_segments = 1,
     args.n_kv_heads = s.kv_heads;
     args.key_dim = s.key_dim, args.value_dim = s.value_dim, args.k_stride = s.kv_heads * s.key_dim;
@@ -76,7 +77,7 @@ std::vector<std::vector<double>> logits_of(const Sequence &sequence, int32_t row
 double lse_of(const std::vector<double> &logits)
 {
     const double highest = *std::max_element(logits.begin(), logits.end());
-    double       sum = 0;
+    double sum = 0;
     for (const double x : logits) sum += std::exp(x - highest);
     return highest + std::log(sum);
 }
@@ -104,14 +105,18 @@ TEST(AttentionGives, LseAndLogits)
                     const auto logits = logits_of(sequence, row);
                     for (int64_t h = 0; h < shape.heads; h++) {
                         const double want = lse_of(logits[(size_t)h]);
-                        ASSERT_NEAR(given.lse[(size_t)(row * shape.heads + h)], want,
-                                    1e-6 + 1e-6 * std::fabs(want))
-                            << text(*kernel, shape) << " row " << row;
+                        ASSERT_NEAR(
+                            given.lse[(size_t)(row * shape.heads + h)], want,
+                            1e-6 + 1e-6 * std::fabs(want)
+                        ) << text(*kernel, shape)
+                          << " row " << row;
                         for (size_t j = 0; row == shape.n_rows - 1 && j < logits[(size_t)h].size();
                              j++)
-                            ASSERT_NEAR(given.logits[(size_t)(h * given.stride) + j],
-                                        logits[(size_t)h][j], 4e-6)
-                                << text(*kernel, shape) << " head " << h << " slot " << j;
+                            ASSERT_NEAR(
+                                given.logits[(size_t)(h * given.stride) + j], logits[(size_t)h][j],
+                                4e-6
+                            ) << text(*kernel, shape)
+                              << " head " << h << " slot " << j;
                     }
                 }
                 if (kernel->backend == WEIR_BACKEND_REF && shape.n_past > 0)
@@ -134,11 +139,11 @@ TEST(AttentionGives, OutKeepsItsBits)
 
 TEST(AttentionGives, RefusesLogitsThatHaveNoRoom)
 {
-    const Shape                  shape = { 2, 1, 32, 32, 10, 2, 0, WEIR_KV_F16, WEIR_KV_F16 };
-    const Sequence               sequence(shape, 5);
-    Floats                       out(2 * 2 * 32), logits(24);
+    const Shape shape = { 2, 1, 32, 32, 10, 2, 0, WEIR_KV_F16, WEIR_KV_F16 };
+    const Sequence sequence(shape, 5);
+    Floats out(2 * 2 * 32), logits(24);
     std::vector<weir_kv_segment> segments = { sequence.pages.segment(0, 2, 10) };
-    weir_attention_args          args = args_of(shape, sequence.q.data(), out.data(), segments);
+    weir_attention_args args = args_of(shape, sequence.q.data(), out.data(), segments);
     for (const weir_kernel *kernel : rows_and_ref(WEIR_OP_ATTENTION)) {
         segments[0].logits = logits.data(), segments[0].logits_stride = 11, args.window = 0;
         EXPECT_EQ(run(*kernel, &args), WEIR_EINVAL) << kernel->name;
@@ -160,15 +165,17 @@ struct Slots { // end 0: all
 
 // Of a sequence, by segments of these ranges of heads; `logits`: as given, or NULL. Pages of other
 // slots are not there.
-Mass observe(const weir_kernel &kernel, const Sequence &sequence, Given &given, bool with_logits,
-             const std::vector<int32_t> &ends, int n_threads = 2, Slots part = {})
+Mass observe(
+    const weir_kernel &kernel, const Sequence &sequence, Given &given, bool with_logits,
+    const std::vector<int32_t> &ends, int n_threads = 2, Slots part = {}
+)
 {
-    const Shape  &s = sequence.shape;
+    const Shape &s = sequence.shape;
     const int64_t slots = s.n_past + s.n_rows, group = s.heads / s.kv_heads;
     Mass all = { Floats((size_t)(s.heads * slots), NAN), Floats((size_t)(s.heads * slots), NAN),
                  Floats((size_t)(s.heads * slots), NAN) };
     std::vector<weir_attention_mass_segment> segments;
-    weir_kv_segment                          whole = sequence.pages.segment(0, s.n_rows, s.n_past);
+    weir_kv_segment whole = sequence.pages.segment(0, s.n_rows, s.n_past);
     std::vector<void *> pages(whole.pages, whole.pages + s.kv_heads * whole.page_stride);
     for (int64_t p = 0; part.end > 0 && p < (int64_t)pages.size(); p++) {
         const int64_t slot = p % whole.page_stride * WEIR_PAGE_TOKENS;
@@ -208,10 +215,10 @@ std::vector<Shape> mass_shapes()
 TEST(AttentionMass, MatchesRefAndSumsToTheRows)
 {
     for (const Shape &shape : mass_shapes()) {
-        const Sequence             sequence(shape, 61);
+        const Sequence sequence(shape, 61);
         const std::vector<int32_t> whole = { (int32_t)shape.kv_heads };
-        const int64_t              slots = shape.n_past + shape.n_rows;
-        Given                      given = give(*omp_rows(WEIR_OP_ATTENTION)[0], sequence);
+        const int64_t slots = shape.n_past + shape.n_rows;
+        Given given = give(*omp_rows(WEIR_OP_ATTENTION)[0], sequence);
         const Mass want = observe(weir_kernel_ref_attention_mass, sequence, given, false, whole);
         for (const weir_kernel *kernel : rows_and_ref(WEIR_OP_ATTENTION_MASS)) {
             const Mass got = observe(*kernel, sequence, given, false, whole);
@@ -239,18 +246,19 @@ TEST(AttentionMass, KeptLogitsGiveThePassOverK)
 {
     for (const Shape &shape : mass_shapes()) {
         if (shape.n_rows > 1) continue;
-        const Sequence             sequence(shape, 67);
+        const Sequence sequence(shape, 67);
         const std::vector<int32_t> whole = { (int32_t)shape.kv_heads };
         for (const weir_kernel *kernel : rows_and_ref(WEIR_OP_ATTENTION_MASS)) {
-            Given      given = give(*omp_rows(WEIR_OP_ATTENTION)[0], sequence);
+            Given given = give(*omp_rows(WEIR_OP_ATTENTION)[0], sequence);
             const Mass pass = observe(*kernel, sequence, given, false, whole),
                        kept = observe(*kernel, sequence, given, true, whole);
             for (size_t i = 0; i < pass.mass.size(); i++) {
                 ASSERT_NEAR(kept.mass[i], pass.mass[i], 1e-6) << text(*kernel, shape) << " " << i;
                 ASSERT_EQ(kept.mass[i], kept.last[i]) << text(*kernel, shape) << " " << i;
-                ASSERT_EQ(kept.below[i],
-                          (double)kept.mass[i] * (shape.n_past + 1) < 1 && shape.n_past > 0)
-                    << text(*kernel, shape) << " " << i;
+                ASSERT_EQ(
+                    kept.below[i], (double)kept.mass[i] * (shape.n_past + 1) < 1 && shape.n_past > 0
+                ) << text(*kernel, shape)
+                  << " " << i;
             }
         }
     }
@@ -271,10 +279,11 @@ TEST(AttentionMass, BitsDoNotDependOnTheWork)
                 for (const std::vector<int32_t> &ends :
                      { std::vector<int32_t>{ 4 }, { 1, 4 }, { 1, 2, 3, 4 } }) {
                     const Mass parts = observe(*kernel, sequence, given, with_logits, ends, 3);
-                    EXPECT_TRUE(same_bits(whole.mass, parts.mass) &&
-                                same_bits(whole.below, parts.below) &&
-                                same_bits(whole.last, parts.last))
-                        << text(*kernel, shape) << " ranges " << ends.size();
+                    EXPECT_TRUE(
+                        same_bits(whole.mass, parts.mass) && same_bits(whole.below, parts.below) &&
+                        same_bits(whole.last, parts.last)
+                    ) << text(*kernel, shape)
+                      << " ranges " << ends.size();
                 }
             }
         }
@@ -282,12 +291,13 @@ TEST(AttentionMass, BitsDoNotDependOnTheWork)
 }
 
 // The part of `whole` that a call for some slots gives, and nothing beside it.
-void expect_part(const Floats &got, const Floats &whole, int64_t n_slots, Slots part,
-                 const std::string &what)
+void expect_part(
+    const Floats &got, const Floats &whole, int64_t n_slots, Slots part, const std::string &what
+)
 {
     for (size_t i = 0; i < got.size(); i++) {
         const int64_t slot = (int64_t)i % n_slots;
-        const bool    is_in = slot >= part.first && slot < part.end;
+        const bool is_in = slot >= part.first && slot < part.end;
         ASSERT_TRUE(is_in ? memcmp(&got[i], &whole[i], sizeof(float)) == 0 : std::isnan(got[i]))
             << what << ": slots " << part.first << " to " << part.end << ", element " << i << " is "
             << got[i] << " for " << whole[i];
@@ -302,8 +312,8 @@ TEST(AttentionMass, PartsAreThoseOfTheWhole)
                                 Shape{ 6, 2, 32, 32, 500, 140, 0, WEIR_KV_TURBO4, WEIR_KV_F16 },
                                 Shape{ 4, 2, 32, 32, 290, 100, 0, WEIR_KV_INT8, WEIR_KV_F16 },
                                 Shape{ 4, 2, 32, 32, 200, 70, 0, WEIR_KV_KIVI4, WEIR_KV_F16 } }) {
-        const Sequence             sequence(shape, 83);
-        const int32_t              n = shape.n_past + shape.n_rows;
+        const Sequence sequence(shape, 83);
+        const int32_t n = shape.n_past + shape.n_rows;
         const std::vector<int32_t> whole = { (int32_t)shape.kv_heads },
                                    halves = { 1, (int32_t)shape.kv_heads };
         Given given = give(*omp_rows(WEIR_OP_ATTENTION)[0], sequence);
@@ -332,12 +342,12 @@ TEST(AttentionMass, PartsAreThoseOfTheWhole)
 TEST(AttentionMass, ClosedForm)
 {
     const Shape shape = { 1, 1, 4, 4, 0, 2, 0, WEIR_KV_F32, WEIR_KV_F32 };
-    Sequence    sequence(shape, 1);
+    Sequence sequence(shape, 1);
     sequence.q = { 1, 2, 3, 4, 2 * std::log(3.0f), 0, 0, 0 };
     sequence.k = { 0, 5, 5, 5, 1, 6, 7, 8 };
     sequence.write(0, 2);
     for (const weir_kernel *kernel : rows_and_ref(WEIR_OP_ATTENTION_MASS)) {
-        Given      given = give(weir_kernel_ref_attention, sequence);
+        Given given = give(weir_kernel_ref_attention, sequence);
         const Mass got = observe(*kernel, sequence, given, false, { 1 });
         expect_close(got.mass, { 1.25f, 0.75f }, 4e-6, 0, kernel->name);
         expect_close(got.last, { 0.25f, 0.75f }, 4e-6, 0, kernel->name);
@@ -347,13 +357,13 @@ TEST(AttentionMass, ClosedForm)
 
 TEST(AttentionMass, RefusesWhatItCannot)
 {
-    const Shape                 shape = { 4, 2, 32, 32, 40, 3, 0, WEIR_KV_INT8, WEIR_KV_F16 };
-    const Sequence              sequence(shape, 5);
-    Floats                      mass(4 * 43), lse(3 * 4), logits(4);
+    const Shape shape = { 4, 2, 32, 32, 40, 3, 0, WEIR_KV_INT8, WEIR_KV_F16 };
+    const Sequence sequence(shape, 5);
+    Floats mass(4 * 43), lse(3 * 4), logits(4);
     weir_attention_mass_segment segment = {
         sequence.pages.segment(0, 3, 40), mass.data(), nullptr, nullptr, 43, 0, 0
     };
-    const auto               fits = segment;
+    const auto fits = segment;
     weir_attention_mass_args args = {};
     args.q = sequence.q.data(), args.lse = lse.data(), args.segments = &segment,
     args.n_segments = 1, args.n_heads = 4, args.n_kv_heads = 2;
@@ -370,28 +380,30 @@ TEST(AttentionMass, RefusesWhatItCannot)
         EXPECT_EQ(run_with([&] { segment.first_slot = 32; }), WEIR_EINVAL) << kernel->name;
         EXPECT_EQ(run_with([&] { segment.first_slot = -64; }), WEIR_EINVAL) << kernel->name;
         EXPECT_EQ(run_with([&] { segment.end_slot = -1; }), WEIR_EINVAL) << kernel->name;
-        EXPECT_EQ(run_with([&] {
-                      segment.first_slot = INT32_MAX / 64 * 64, segment.end_slot = INT32_MAX;
-                  }),
-                  WEIR_OK)
-            << kernel->name;
+        EXPECT_EQ(
+            run_with([&] { segment.first_slot = INT32_MAX / 64 * 64, segment.end_slot = INT32_MAX; }
+            ),
+            WEIR_OK
+        ) << kernel->name;
         EXPECT_EQ(run_with([&] { segment.rows.first_head = 1; }), WEIR_EINVAL) << kernel->name;
-        EXPECT_EQ(run_with([&] { segment.rows.first_head = -1, segment.rows.n_heads = 1; }),
-                  WEIR_EINVAL)
-            << kernel->name;
+        EXPECT_EQ(
+            run_with([&] { segment.rows.first_head = -1, segment.rows.n_heads = 1; }), WEIR_EINVAL
+        ) << kernel->name;
         EXPECT_EQ(run_with([&] { segment.rows.n_heads = INT32_MAX; }), WEIR_EINVAL) << kernel->name;
         EXPECT_EQ(run_with([&] { segment.rows.n_past = -1; }), WEIR_EINVAL) << kernel->name;
-        EXPECT_EQ(run_with([&] { segment.rows.n_past = INT32_MAX, segment.stride = INT64_MAX; }),
-                  WEIR_EINVAL)
-            << kernel->name;
+        EXPECT_EQ(
+            run_with([&] { segment.rows.n_past = INT32_MAX, segment.stride = INT64_MAX; }),
+            WEIR_EINVAL
+        ) << kernel->name;
         EXPECT_EQ(run_with([&] { segment.rows.open_pages = nullptr; }), WEIR_EINVAL)
             << kernel->name;
-        EXPECT_EQ(run_with([&] {
-                      segment.rows.n_rows = 1, segment.rows.logits = logits.data(),
-                      segment.rows.logits_stride = 40;
-                  }),
-                  WEIR_EINVAL)
-            << kernel->name;
+        EXPECT_EQ(
+            run_with([&] {
+                segment.rows.n_rows = 1, segment.rows.logits = logits.data(),
+                segment.rows.logits_stride = 40;
+            }),
+            WEIR_EINVAL
+        ) << kernel->name;
         EXPECT_EQ(run_with([&] { segment.rows.n_rows = 0, segment.rows.pages = nullptr; }), WEIR_OK)
             << kernel->name;
         args.k_format = WEIR_KV_TURBO4, args.key_dim = 24;
@@ -405,24 +417,25 @@ TEST(AttentionMass, RefusesWhatItCannot)
 // Numbers that are none give some bits, and end.
 TEST(AttentionMass, GarbageStaysInItsHeads)
 {
-    const Shape    shape = { 4, 2, 32, 32, 270, 40, 0, WEIR_KV_F16, WEIR_KV_F16 };
+    const Shape shape = { 4, 2, 32, 32, 270, 40, 0, WEIR_KV_F16, WEIR_KV_F16 };
     const Sequence clean(shape, 5);
-    Sequence       sequence(shape, 5);
-    const float    bad[] = { NAN, INFINITY, -INFINITY, 1e38f, -1e38f };
+    Sequence sequence(shape, 5);
+    const float bad[] = { NAN, INFINITY, -INFINITY, 1e38f, -1e38f };
     for (size_t i = 0; i < sequence.q.size(); i += 7)
         if (i % (4 * 32) < 2 * 32) sequence.q[i] = bad[i % 5];
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_ATTENTION_MASS)) {
-        Given      given = give(*omp_rows(WEIR_OP_ATTENTION)[0], clean);
+        Given given = give(*omp_rows(WEIR_OP_ATTENTION)[0], clean);
         const Mass want = observe(*kernel, clean, given, false, { 2 });
         given = give(*omp_rows(WEIR_OP_ATTENTION)[0], sequence);
-        const Mass   got = observe(*kernel, sequence, given, false, { 2 });
+        const Mass got = observe(*kernel, sequence, given, false, { 2 });
         const size_t half = got.mass.size() / 2;
         for (const auto &[a, b] : { std::pair{ &got.mass, &want.mass },
                                     { &got.below, &want.below },
                                     { &got.last, &want.last } })
-            EXPECT_TRUE(same_bits({ a->begin() + (ptrdiff_t)half, a->end() },
-                                  { b->begin() + (ptrdiff_t)half, b->end() }))
-                << kernel->name;
+            EXPECT_TRUE(same_bits(
+                { a->begin() + (ptrdiff_t)half, a->end() },
+                { b->begin() + (ptrdiff_t)half, b->end() }
+            )) << kernel->name;
         EXPECT_FALSE(same_bits(got.mass, want.mass)) << kernel->name << ": nothing was tested";
     }
 }

@@ -6,21 +6,21 @@
 namespace weir_test {
 
 struct Shape {
-    int64_t        heads, kv_heads, key_dim, value_dim;
-    int32_t        n_past, n_rows, window;
+    int64_t heads, kv_heads, key_dim, value_dim;
+    int32_t n_past, n_rows, window;
     weir_kv_format k_format, v_format;
 };
 
 // A sequence with random K and V at all positions and random queries for the last n_rows of them.
 struct Sequence {
-    Shape  shape;
+    Shape shape;
     Floats q, k, v;
-    Pages  pages;
+    Pages pages;
 
     Sequence(const Shape &s, uint32_t seed)
         : shape(s), q(random_floats((size_t)(s.n_rows * s.heads * s.key_dim), seed, 1.5f)),
-          k(random_floats((size_t)((s.n_past + s.n_rows) * s.kv_heads * s.key_dim), seed + 1,
-                          1.5f)),
+          k(random_floats((size_t)((s.n_past + s.n_rows) * s.kv_heads * s.key_dim), seed + 1, 1.5f)
+          ),
           v(random_floats((size_t)((s.n_past + s.n_rows) * s.kv_heads * s.value_dim), seed + 2)),
           pages(s.k_format, s.v_format, s.kv_heads, s.key_dim, s.value_dim, s.n_past + s.n_rows)
     {
@@ -30,7 +30,7 @@ struct Sequence {
     void write(int32_t first, int32_t n) const
     {
         const weir_kv_segment segment = pages.segment(0, n, first);
-        weir_kv_write_args    args = {};
+        weir_kv_write_args args = {};
         args.k = k.data() + first * shape.kv_heads * shape.key_dim;
         args.v = v.data() + first * shape.kv_heads * shape.value_dim;
         args.segments = &segment;
@@ -45,8 +45,9 @@ struct Sequence {
     }
 };
 
-inline weir_attention_args args_of(const Shape &shape, const float *q, float *out,
-                                   const std::vector<weir_kv_segment> &segments)
+inline weir_attention_args args_of(
+    const Shape &shape, const float *q, float *out, const std::vector<weir_kv_segment> &segments
+)
 {
     weir_attention_args args = {};
     args.out = out;
@@ -67,15 +68,18 @@ inline weir_attention_args args_of(const Shape &shape, const float *q, float *ou
 }
 
 // Rows [first, first + n) of the sequence's queries in one call.
-inline Floats attend(const weir_kernel &kernel, const Sequence &sequence, int32_t first, int32_t n,
-                     int n_threads = 2)
+inline Floats attend(
+    const weir_kernel &kernel, const Sequence &sequence, int32_t first, int32_t n, int n_threads = 2
+)
 {
-    const Shape                       &shape = sequence.shape;
-    Floats                             out((size_t)(n * shape.heads * shape.value_dim), NAN);
-    const std::vector<weir_kv_segment> segments = { sequence.pages.segment(0, n,
-                                                                           shape.n_past + first) };
-    const weir_attention_args          args = args_of(
-        shape, sequence.q.data() + first * shape.heads * shape.key_dim, out.data(), segments);
+    const Shape &shape = sequence.shape;
+    Floats out((size_t)(n * shape.heads * shape.value_dim), NAN);
+    const std::vector<weir_kv_segment> segments = {
+        sequence.pages.segment(0, n, shape.n_past + first)
+    };
+    const weir_attention_args args = args_of(
+        shape, sequence.q.data() + first * shape.heads * shape.key_dim, out.data(), segments
+    );
     EXPECT_EQ(run(kernel, &args, n_threads), WEIR_OK);
     return out;
 }
@@ -103,11 +107,12 @@ inline std::vector<const weir_kernel *> rows_and_ref(weir_op op)
 }
 
 // Segment `whole` of n heads as ranges that end at these heads.
-inline std::vector<weir_kv_segment> cut(const weir_kv_segment      &whole,
-                                        const std::vector<int32_t> &ends)
+inline std::vector<weir_kv_segment> cut(
+    const weir_kv_segment &whole, const std::vector<int32_t> &ends
+)
 {
     std::vector<weir_kv_segment> ranges;
-    int32_t                      first = 0;
+    int32_t first = 0;
     for (const int32_t end : ends) {
         weir_kv_segment range = whole;
         range.pages += first * whole.page_stride, range.open_pages += first * whole.open_stride;

@@ -32,10 +32,12 @@ TEST(Attention, MatchesRef)
 {
     for (const Shape &shape : shapes) {
         const Sequence sequence(shape, 7);
-        const Floats   want = attend(weir_kernel_ref_attention, sequence, 0, shape.n_rows);
+        const Floats want = attend(weir_kernel_ref_attention, sequence, 0, shape.n_rows);
         for (const weir_kernel *kernel : omp_rows(WEIR_OP_ATTENTION))
-            expect_close(attend(*kernel, sequence, 0, shape.n_rows), want, kernel->atol,
-                         kernel->rtol, text(*kernel, shape));
+            expect_close(
+                attend(*kernel, sequence, 0, shape.n_rows), want, kernel->atol, kernel->rtol,
+                text(*kernel, shape)
+            );
     }
 }
 
@@ -46,16 +48,16 @@ std::vector<Shape> shapes_of_formats()
     const std::pair<int64_t, int64_t> widths[] = { { 16, 16 },  { 20, 12 },  { 45, 77 },
                                                    { 64, 128 }, { 128, 64 }, { 256, 256 },
                                                    { 96, 160 } };
-    std::vector<Shape>                all;
+    std::vector<Shape> all;
     for (int k = 0; k < WEIR_KV_FORMAT_COUNT; k++)
         for (int v = 0; v < WEIR_KV_FORMAT_COUNT; v++)
             for (size_t w = 0; w < std::size(widths); w++) {
                 const int64_t kv_heads = 1 + (k + v) % 2, group = 1 + (k + 3 * v + (int64_t)w) % 8;
-                const Shape   shape = { kv_heads * group,       kv_heads,
-                                        widths[w].first,        widths[w].second,
-                                        (int32_t)(30 + 11 * w), 4 + (int32_t)(w * 3),
+                const Shape shape = { kv_heads * group,       kv_heads,
+                                      widths[w].first,        widths[w].second,
+                                      (int32_t)(30 + 11 * w), 4 + (int32_t)(w * 3),
                                       w % 3 == 2 ? 70 : 0,    (weir_kv_format)k,
-                                        (weir_kv_format)v };
+                                      (weir_kv_format)v };
                 if (takes(shape) && (k == v || (size_t)(k + v) % std::size(widths) == w))
                     all.push_back(shape);
             }
@@ -66,10 +68,12 @@ TEST(Attention, EveryPairOfFormatsMatchesRef)
 {
     for (const Shape &shape : shapes_of_formats()) {
         const Sequence sequence(shape, 17);
-        const Floats   want = attend(weir_kernel_ref_attention, sequence, 0, shape.n_rows);
+        const Floats want = attend(weir_kernel_ref_attention, sequence, 0, shape.n_rows);
         for (const weir_kernel *kernel : omp_rows(WEIR_OP_ATTENTION))
-            expect_close(attend(*kernel, sequence, 0, shape.n_rows), want, kernel->atol,
-                         kernel->rtol, text(*kernel, shape));
+            expect_close(
+                attend(*kernel, sequence, 0, shape.n_rows), want, kernel->atol, kernel->rtol,
+                text(*kernel, shape)
+            );
     }
 }
 
@@ -77,13 +81,14 @@ TEST(Attention, EveryPairOfFormatsMatchesRef)
 TEST(Attention, RefClosedForm)
 {
     const Shape shape = { 1, 1, 4, 4, 1, 1, 0, WEIR_KV_F32, WEIR_KV_F32 };
-    Sequence    sequence(shape, 1);
+    Sequence sequence(shape, 1);
     sequence.q = { 2 * std::log(3.0f), 0, 0, 0 };
     sequence.k = { 0, 5, 5, 5, 1, 6, 7, 8 };
     sequence.v = { 4, 0, 8, -4, 0, 4, 8, 4 };
     sequence.write(0, 2);
-    expect_close(attend(weir_kernel_ref_attention, sequence, 0, 1), { 1, 3, 8, 2 }, 1e-6, 1e-6,
-                 "ref");
+    expect_close(
+        attend(weir_kernel_ref_attention, sequence, 0, 1), { 1, 3, 8, 2 }, 1e-6, 1e-6, "ref"
+    );
 }
 
 // ref reads the own page as it was written, to f16, and earlier pages as they were coded.
@@ -92,7 +97,7 @@ TEST(Attention, RefReadsTheOwnPageWide)
     const Shape shape = { 1, 1, 32, 32, 63, 2, 0, WEIR_KV_KIVI2, WEIR_KV_KIVI2 },
                 wide = { 1, 1, 32, 32, 63, 2, 0, WEIR_KV_F16, WEIR_KV_F16 };
     const Sequence coded(shape, 9), halves(wide, 9);
-    const Floats   got = attend(weir_kernel_ref_attention, coded, 0, 2),
+    const Floats got = attend(weir_kernel_ref_attention, coded, 0, 2),
                  want = attend(weir_kernel_ref_attention, halves, 0, 2);
     const auto row = [](const Floats &x, int i) {
         return Floats(x.begin() + i * 32, x.begin() + (i + 1) * 32);
@@ -177,7 +182,7 @@ TEST(Attention, BitsDoNotDependOnRowsOfABlock)
             const Sequence sequence(shape, 47);
             for (const weir_kernel *kernel : omp_rows(WEIR_OP_ATTENTION)) {
                 const Floats whole = attend(*kernel, sequence, 0, shape.n_rows);
-                Floats       pieces;
+                Floats pieces;
                 for (int32_t first = 0; first < shape.n_rows; first++) {
                     const Floats piece = attend(*kernel, sequence, first, 1);
                     pieces.insert(pieces.end(), piece.begin(), piece.end());
@@ -189,20 +194,22 @@ TEST(Attention, BitsDoNotDependOnRowsOfABlock)
 
 // ---- pieces -------------------------------------------------------------------------------------
 // All rows, by calls that end at these splits; pages of other splits are not there.
-Floats attend_pieces(const weir_kernel &kernel, const Sequence &sequence,
-                     const std::vector<int32_t> &ends)
+Floats attend_pieces(
+    const weir_kernel &kernel, const Sequence &sequence, const std::vector<int32_t> &ends
+)
 {
     const Shape &shape = sequence.shape;
     const size_t n = (size_t)(shape.n_rows * shape.heads);
     const Floats untouched(n * (size_t)shape.value_dim, 7.0f);
-    Floats       out = untouched,
+    Floats out = untouched,
            partials(n * (size_t)weir_attention_partials_floats(shape.value_dim), NAN);
     weir_kv_segment segment = sequence.pages.segment(0, shape.n_rows, shape.n_past);
-    const int64_t   pages_of_split = WEIR_ATTENTION_SPLIT / WEIR_PAGE_TOKENS;
-    int32_t         first_split = 0;
+    const int64_t pages_of_split = WEIR_ATTENTION_SPLIT / WEIR_PAGE_TOKENS;
+    int32_t first_split = 0;
     for (const int32_t end : ends) {
-        std::vector<void *> present(segment.pages,
-                                    segment.pages + segment.page_stride * shape.kv_heads);
+        std::vector<void *> present(
+            segment.pages, segment.pages + segment.page_stride * shape.kv_heads
+        );
         for (size_t i = 0; i < present.size(); i++) {
             const int64_t split = (int64_t)i % segment.page_stride / pages_of_split;
             if (split < first_split || split >= end) present[i] = nullptr;
@@ -236,12 +243,13 @@ TEST(Attention, PartsJoinInAnyOrder)
            Shape{ 2, 1, 64, 64, 3060, 20, 0, WEIR_KV_TURBO4, WEIR_KV_TURBO4 },
            Shape{ 2, 2, 32, 32, 3500, 3, 1100, WEIR_KV_Q8_0, WEIR_KV_INT8 } }) {
         const Sequence sequence(shape, 43);
-        const int32_t  n_splits = (shape.n_past + shape.n_rows - 1) / WEIR_ATTENTION_SPLIT + 1;
-        const int64_t  floats = weir_attention_partials_floats(shape.value_dim),
+        const int32_t n_splits = (shape.n_past + shape.n_rows - 1) / WEIR_ATTENTION_SPLIT + 1;
+        const int64_t floats = weir_attention_partials_floats(shape.value_dim),
                       n = shape.n_rows * shape.heads;
-        const std::vector<weir_kv_segment> segments = { sequence.pages.segment(0, shape.n_rows,
-                                                                               shape.n_past) };
-        std::vector<int32_t>               order((size_t)n_splits);
+        const std::vector<weir_kv_segment> segments = {
+            sequence.pages.segment(0, shape.n_rows, shape.n_past)
+        };
+        std::vector<int32_t> order((size_t)n_splits);
         std::iota(order.begin(), order.end(), 0);
         for (const weir_kernel *kernel : kernels) {
             const Floats whole = attend(*kernel, sequence, 0, shape.n_rows);
@@ -253,15 +261,17 @@ TEST(Attention, PartsJoinInAnyOrder)
                     weir_attention_partials_clear(&total[(size_t)(row * floats)], shape.value_dim);
                 for (const int32_t split : order) {
                     for (int64_t row = 0; row < n; row++)
-                        weir_attention_partials_clear(&part[(size_t)(row * floats)],
-                                                      shape.value_dim);
+                        weir_attention_partials_clear(
+                            &part[(size_t)(row * floats)], shape.value_dim
+                        );
                     args.partials = part.data(), args.first_split = split,
                     args.end_split = split + 1;
                     ASSERT_EQ(run(*kernel, &args), WEIR_OK);
                     for (int64_t row = 0; row < n; row++)
-                        weir_attention_partials_join(&total[(size_t)(row * floats)],
-                                                     &part[(size_t)(row * floats)],
-                                                     shape.value_dim);
+                        weir_attention_partials_join(
+                            &total[(size_t)(row * floats)], &part[(size_t)(row * floats)],
+                            shape.value_dim
+                        );
                 }
                 args.partials = total.data(), args.first_split = args.end_split = n_splits,
                 args.is_last = true;
@@ -286,7 +296,7 @@ TEST(Attention, PiecesGiveTheBitsOfOneCall)
                                 Shape{ 2, 2, 32, 32, 3500, 3, 1100, WEIR_KV_Q8_0, WEIR_KV_INT8 },
                                 Shape{ 2, 1, 32, 32, 2100, 45, 60, WEIR_KV_F16, WEIR_KV_F16 } }) {
         const Sequence sequence(shape, 41);
-        const int32_t  n_splits = (shape.n_past + shape.n_rows - 1) / WEIR_ATTENTION_SPLIT + 1;
+        const int32_t n_splits = (shape.n_past + shape.n_rows - 1) / WEIR_ATTENTION_SPLIT + 1;
         for (const weir_kernel *kernel : kernels) {
             const Floats whole = attend(*kernel, sequence, 0, shape.n_rows);
             for (int32_t cuts = 0; cuts < 1 << (n_splits - 1); cuts++) {
@@ -305,11 +315,13 @@ TEST(Attention, PiecesGiveTheBitsOfOneCall)
 // they were written.
 TEST(Attention, BitsDoNotDependOnLaterTokens)
 {
-    const Shape    shape = { 8, 2, 64, 64, 1000, 50, 0, WEIR_KV_F16, WEIR_KV_F16 };
+    const Shape shape = { 8, 2, 64, 64, 1000, 50, 0, WEIR_KV_F16, WEIR_KV_F16 };
     const Sequence full(shape, 3);
-    Sequence       fresh(shape, 3);
-    fresh.pages = Pages(shape.k_format, shape.v_format, shape.kv_heads, shape.key_dim,
-                        shape.value_dim, shape.n_past + shape.n_rows);
+    Sequence fresh(shape, 3);
+    fresh.pages = Pages(
+        shape.k_format, shape.v_format, shape.kv_heads, shape.key_dim, shape.value_dim,
+        shape.n_past + shape.n_rows
+    );
     fresh.write(0, shape.n_past + 1);
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_ATTENTION))
         EXPECT_TRUE(same_bits(attend(*kernel, full, 0, 1), attend(*kernel, fresh, 0, 1)))
@@ -325,9 +337,9 @@ TEST(Attention, BitsDoNotDependOnTheBatch)
                                 { 8, 2, 32, 32, 1023, 2, 0, WEIR_KV_F16, WEIR_KV_F16 },
                                 { 8, 2, 32, 32, 1100, 20, 0, WEIR_KV_F16, WEIR_KV_F16 } };
     std::vector<std::unique_ptr<Sequence>> sequences;
-    std::vector<weir_kv_segment>           segments;
-    Floats                                 q;
-    int32_t                                n_rows = 0;
+    std::vector<weir_kv_segment> segments;
+    Floats q;
+    int32_t n_rows = 0;
     for (const Shape &shape : shapes_of) {
         sequences.push_back(std::make_unique<Sequence>(shape, 20 + (uint32_t)n_rows));
         segments.push_back(sequences.back()->pages.segment(n_rows, shape.n_rows, shape.n_past));
@@ -336,7 +348,7 @@ TEST(Attention, BitsDoNotDependOnTheBatch)
         n_rows += shape.n_rows;
     }
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_ATTENTION)) {
-        Floats                    out((size_t)n_rows * 8 * 32, NAN), alone;
+        Floats out((size_t)n_rows * 8 * 32, NAN), alone;
         const weir_attention_args args = args_of(shapes_of[0], q.data(), out.data(), segments);
         ASSERT_EQ(run(*kernel, &args), WEIR_OK);
         for (const auto &sequence : sequences) {
@@ -351,11 +363,11 @@ TEST(Attention, BitsDoNotDependOnTheBatch)
 // give the bits that they give without them.
 TEST(Attention, GarbageStaysInItsHeads)
 {
-    const Shape    shape = { 4, 2, 32, 32, 1030, 20, 0, WEIR_KV_F16, WEIR_KV_F16 };
+    const Shape shape = { 4, 2, 32, 32, 1030, 20, 0, WEIR_KV_F16, WEIR_KV_F16 };
     const Sequence clean(shape, 5);
-    Sequence       sequence(shape, 5);
-    const float    bad[] = { NAN, INFINITY, -INFINITY, 1e38f, -1e38f };
-    const size_t   row = 2 * 32, half_q = 2 * 32, half_kv = 32;
+    Sequence sequence(shape, 5);
+    const float bad[] = { NAN, INFINITY, -INFINITY, 1e38f, -1e38f };
+    const size_t row = 2 * 32, half_q = 2 * 32, half_kv = 32;
     for (size_t i = 0; i < sequence.q.size(); i += 7)
         if (i % (2 * half_q) < half_q) sequence.q[i] = bad[i % 5];
     for (size_t i = 0; i < sequence.k.size(); i += 11)
@@ -379,13 +391,13 @@ TEST(Attention, GarbageStaysInItsHeads)
 
 TEST(Attention, RefusesWhatItCannot)
 {
-    const Shape                        shape = { 2, 1, 32, 32, 0, 1, 0, WEIR_KV_F16, WEIR_KV_F16 };
-    const Sequence                     sequence(shape, 5);
-    Floats                             out(64);
+    const Shape shape = { 2, 1, 32, 32, 0, 1, 0, WEIR_KV_F16, WEIR_KV_F16 };
+    const Sequence sequence(shape, 5);
+    Floats out(64);
     const std::vector<weir_kv_segment> segments = { sequence.pages.segment(0, 1, 0) };
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_ATTENTION)) {
         weir_attention_args args = args_of(shape, sequence.q.data(), out.data(), segments);
-        const weir_caps     caps = {};
+        const weir_caps caps = {};
         EXPECT_EQ(kernel->reject(&caps, &args), nullptr);
         args.k_format = WEIR_KV_TURBO4;
         args.key_dim = 24;

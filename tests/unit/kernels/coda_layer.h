@@ -6,8 +6,10 @@ namespace weir_test {
 
 inline const float rates[16] = { 0.05f, 0.1f, 0.2f };
 
-inline weir_coda_layer layer_of(int64_t n_kv_heads, int64_t dim, int32_t window, int32_t exact,
-                                int32_t summary, weir_kv_format format = WEIR_KV_F32)
+inline weir_coda_layer layer_of(
+    int64_t n_kv_heads, int64_t dim, int32_t window, int32_t exact, int32_t summary,
+    weir_kv_format format = WEIR_KV_F32
+)
 {
     weir_coda_layer layer = {};
     layer.n_kv_heads = n_kv_heads, layer.head_dim = dim, layer.window = window;

@@ -39,7 +39,7 @@ class Random {
         return state_ * UINT64_C(0x2545F4914F6CDD1D);
     }
     uint64_t below(uint64_t n) { return (next() >> 32) % n; }
-    void     fill(float *out, int64_t n, float bias) // n a multiple of 4: from bias - 1 to bias + 1
+    void fill(float *out, int64_t n, float bias) // n a multiple of 4: from bias - 1 to bias + 1
     {
         for (int64_t i = 0; i < n; i += 4) {
             const uint64_t bits = next();
@@ -63,7 +63,7 @@ struct Stream {
     // The next rows, and whether they are a step.
     weir_coda_segment next(float *k, float *v, float *gates, int64_t first_row)
     {
-        const bool    is_step = random.below(2) == 0;
+        const bool is_step = random.below(2) == 0;
         const int64_t n =
             is_step ? 1
                     : std::min(N_TOKENS - at, 1 + static_cast<int64_t>(random.below(MOST_ROWS)));
@@ -102,20 +102,22 @@ struct Stream {
         return false;
     }
     Background background;
-    Random     random;
-    int64_t    needle, at = 0;
-    State      state;
-    Floats     key, value;
+    Random random;
+    int64_t needle, at = 0;
+    State state;
+    Floats key, value;
 };
 
 // How many of the texts [first, end) still have their needle, on one thread.
-int n_kept(const weir_kernel &kernel, const weir_coda_layer &layer, Background background,
-           int first, int end)
+int n_kept(
+    const weir_kernel &kernel, const weir_coda_layer &layer, Background background, int first,
+    int end
+)
 {
     Floats k(static_cast<size_t>(end - first) * MOST_ROWS * WIDTH), v(k.size()),
         gates(k.size() / WIDTH);
-    std::vector<char>                    scratch;
-    std::vector<weir_coda_segment>       segments;
+    std::vector<char> scratch;
+    std::vector<weir_coda_segment> segments;
     std::vector<std::unique_ptr<Stream>> streams;
     for (int i = first; i < end; i++)
         streams.push_back(std::make_unique<Stream>(layer, background, static_cast<uint64_t>(i)));
@@ -124,8 +126,8 @@ int n_kept(const weir_kernel &kernel, const weir_coda_layer &layer, Background b
         for (auto &stream : streams) {
             const int64_t row = static_cast<int64_t>(segments.size()) * MOST_ROWS;
             if (stream->at < N_TOKENS)
-                segments.push_back(
-                    stream->next(&k[row * WIDTH], &v[row * WIDTH], &gates[row], row));
+                segments.push_back(stream->next(&k[row * WIDTH], &v[row * WIDTH], &gates[row], row)
+                );
         }
         weir_coda_write_args args = {};
         args.k = k.data(), args.v = v.data(), args.gates = gates.data();
@@ -143,8 +145,9 @@ int n_kept(const weir_kernel &kernel, const weir_coda_layer &layer, Background b
         context.scratch_bytes = bytes;
         EXPECT_EQ(kernel.run(&context, &args), WEIR_OK);
     } while (!segments.empty());
-    return static_cast<int>(std::count_if(streams.begin(), streams.end(),
-                                          [](const auto &stream) { return stream->has_needle(); }));
+    return static_cast<int>(std::count_if(streams.begin(), streams.end(), [](const auto &stream) {
+        return stream->has_needle();
+    }));
 }
 
 struct Result {
@@ -156,16 +159,17 @@ Result try_all(std::vector<Background> backgrounds, bool is_compat, int n)
 {
     const weir_kernel &kernel =
         *omp_rows(WEIR_OP_CODA_WRITE).front(); // the widest vectors of this machine
-    const weir_coda_layer    layer = layer_for(is_compat);
-    std::atomic<int>         next{ 0 }, kept{ 0 };
+    const weir_coda_layer layer = layer_for(is_compat);
+    std::atomic<int> next{ 0 }, kept{ 0 };
     std::vector<std::thread> threads;
     for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); i++)
         threads.emplace_back([&] {
             for (int first = next.fetch_add(TOGETHER); first < n; first = next.fetch_add(TOGETHER))
-                kept +=
-                    n_kept(kernel, layer,
-                           backgrounds[static_cast<size_t>(first / TOGETHER) % backgrounds.size()],
-                           first, std::min<int>(first + TOGETHER, n));
+                kept += n_kept(
+                    kernel, layer,
+                    backgrounds[static_cast<size_t>(first / TOGETHER) % backgrounds.size()], first,
+                    std::min<int>(first + TOGETHER, n)
+                );
         });
     for (std::thread &thread : threads) thread.join();
     printf("%d of %d needles\n", kept.load(), n);
@@ -210,15 +214,16 @@ TEST(CodaNeedle, ANewValueStaysUntilTheBankIsFullOfNewerOnes)
             Text text(layer, 200, 31);
             for (int64_t t = 0; t < 200; t++)
                 text.gates[static_cast<size_t>(t)] = t == needle ? 1.0f : 0.5f;
-            State        state(layer);
-            const Floats key(text.k.begin() + needle * text.width,
-                             text.k.begin() + (needle + 1) * text.width);
+            State state(layer);
+            const Floats key(
+                text.k.begin() + needle * text.width, text.k.begin() + (needle + 1) * text.width
+            );
             for (int64_t at = 0; at < 200; at++) {
                 state.write(*kernel, text, at, 1, true);
                 const int64_t since = at - layer.window - needle; // rows that left behind it
-                bool          is_there = false;
+                bool is_there = false;
                 for (int64_t slot = 16; slot < 22; slot++) {
-                    double       worst = 0;
+                    double worst = 0;
                     const Floats row = state.row(WEIR_KV_K, slot);
                     for (size_t i = 0; i < key.size(); i++)
                         worst = std::max(worst, std::fabs(double(row[i]) - key[i]));

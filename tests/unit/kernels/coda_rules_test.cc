@@ -24,9 +24,9 @@ TEST(CodaRules, StatesAreSoundAtEveryToken)
                 weir_coda_layer layer = layer_of(2, 32, 32, 16, 16);
                 layer.is_gated = is_gated;
                 const int64_t n = 7 * 32 + 7;
-                const Text    text(layer, n, 61);
-                State         state(layer);
-                int64_t       n_exact = 0, n_summary = 0;
+                const Text text(layer, n, 61);
+                State state(layer);
+                int64_t n_exact = 0, n_summary = 0;
                 for (int64_t at = 0; at < n;) {
                     const int64_t rows = std::min(n - at, std::max<int64_t>(block, 1)), before = at;
                     state.write(*kernel, text, at, rows, block == 0);
@@ -46,8 +46,10 @@ TEST(CodaRules, StatesAreSoundAtEveryToken)
                     ASSERT_GE(summary, n_summary);
                     n_exact = exact, n_summary = summary;
                     ASSERT_EQ(head.n_rows, head.n_recent + exact + summary);
-                    ASSERT_LE(head.n_rows,
-                              at <= 32 ? at : 64); // behind the ring a row may be in both banks
+                    ASSERT_LE(
+                        head.n_rows,
+                        at <= 32 ? at : 64
+                    ); // behind the ring a row may be in both banks
                     ASSERT_EQ(head.counts[WEIR_CODA_EVICTIONS], at - head.n_recent);
                     for (int64_t slot = 0; slot < 16; slot++) {
                         if (weir_coda_is_used(&view, 32 + slot))
@@ -83,7 +85,7 @@ struct Short {
             state.write(kernel, text, static_cast<int64_t>(at), 1, is_step);
         return state.view().head->counts;
     }
-    Text  text;
+    Text text;
     State state;
 };
 
@@ -93,7 +95,7 @@ TEST(CodaRules, ARowAtTheLeastGatePasses)
         for (const bool is_step : { true, false })
             for (const bool is_above : { false, true }) {
                 weir_coda_layer layer = layer_of(1, 8, 1, 4, 4);
-                const float     gate = weir_coda_gate(0.3f);
+                const float gate = weir_coda_gate(0.3f);
                 layer.exact_gate = layer.summary_gate =
                     is_above ? std::nextafter(gate, 1.0f) : gate;
                 Short one(layer, 2);
@@ -112,7 +114,7 @@ TEST(CodaRules, ACosineAtTheBoundIsAHitAndNotNew)
 {
     const float above = std::nextafter(1.0f, 2.0f);
     const struct {
-        float   hit, novelty;
+        float hit, novelty;
         int64_t hits, inserts;
     } cases[] = {
         { 1.0f, 1.0f, 1, 1 }, { above, 1.0f, 0, 1 }, { above, above, 0, 2 }, { 1.0f, above, 1, 2 }
@@ -144,7 +146,7 @@ TEST(CodaRules, WhatIsBetweenIsFoundAndTheSlotFoundLongestAgoGoes)
             all.value(3, { 0, 1 });
             all.value(4, { 0, 0, 1 });
             all.text.gates[3] = -9;
-            const int64_t *const  counts = all.run(*kernel, is_step);
+            const int64_t *const counts = all.run(*kernel, is_step);
             const weir_coda_state view = all.state.view();
             EXPECT_EQ(counts[WEIR_CODA_INSERTS], 3) << kernel->name;
             EXPECT_EQ(counts[WEIR_CODA_GATED_OUT], 1);
@@ -168,19 +170,21 @@ TEST(CodaRules, BlocksOfOneRowKeepWhatStepsKeep)
             weir_coda_layer layer = layer_of(2, 16, 20, 6, 5);
             layer.is_gated = is_gated;
             const Text text(layer, 300, 17);
-            State      steps(layer), blocks(layer);
+            State steps(layer), blocks(layer);
             for (int64_t at = 0; at < 300; at++)
                 steps.write(*kernel, text, at, 1, true), blocks.write(*kernel, text, at, 1, false);
             const weir_coda_state a = steps.view(), b = blocks.view();
-            double                apart = 0;
+            double apart = 0;
             for (int64_t i = 0; i < 6; i++) EXPECT_EQ(a.used_at[i], b.used_at[i]) << kernel->name;
             for (const weir_kv_side side : { WEIR_KV_K, WEIR_KV_V }) {
                 for (int64_t slot = 20; slot < 26; slot++)
                     EXPECT_EQ(steps.row(side, slot), blocks.row(side, slot)) << kernel->name;
                 for (int64_t slot = 26; slot < 31; slot++)
                     for (size_t i = 0; i < 32; i++)
-                        apart = std::max(apart, std::fabs(double(steps.row(side, slot)[i]) -
-                                                          blocks.row(side, slot)[i]));
+                        apart = std::max(
+                            apart,
+                            std::fabs(double(steps.row(side, slot)[i]) - blocks.row(side, slot)[i])
+                        );
             }
             for (const weir_coda_count count :
                  { WEIR_CODA_EVICTIONS, WEIR_CODA_INSERTS, WEIR_CODA_GATED_OUT })

@@ -11,7 +11,7 @@ namespace weir_test {
 
 // A text: keys, values and gates of each token.
 struct Text {
-    Floats  k, v, gates;
+    Floats k, v, gates;
     int64_t width;
     Text(const weir_coda_layer &layer, int64_t n, uint32_t seed)
         : k(random_floats((size_t)(n * layer.n_kv_heads * layer.head_dim), seed)),
@@ -34,12 +34,13 @@ class State {
         memcpy(memory(), other.memory(), bytes_.size() - 64);
     }
     State &operator=(const State &) = delete;
-    void  *memory() const
+    void *memory() const
     {
-        return reinterpret_cast<void *>((reinterpret_cast<uintptr_t>(bytes_.data()) + 63) / 64 *
-                                        64);
+        return reinterpret_cast<void *>(
+            (reinterpret_cast<uintptr_t>(bytes_.data()) + 63) / 64 * 64
+        );
     }
-    weir_coda_state   view() const { return weir_coda_view(&layer_, memory()); }
+    weir_coda_state view() const { return weir_coda_view(&layer_, memory()); }
     std::vector<char> contents() const
     {
         return { (char *)memory(), (char *)memory() + bytes_.size() - 64 };
@@ -47,7 +48,7 @@ class State {
     Floats row(weir_kv_side side, int64_t slot) const
     {
         const weir_coda_state state = view();
-        Floats                out((size_t)(layer_.n_kv_heads * layer_.head_dim));
+        Floats out((size_t)(layer_.n_kv_heads * layer_.head_dim));
         weir_coda_read(&layer_, &state, side, state.rows[slot], out.data());
         return out;
     }
@@ -55,7 +56,7 @@ class State {
     {
         const weir_coda_segment segment = { memory(), static_cast<int32_t>(first),
                                             static_cast<int32_t>(n), is_step };
-        weir_coda_write_args    args = {};
+        weir_coda_write_args args = {};
         args.k = text.k.data(), args.v = text.v.data(), args.gates = text.gates.data();
         args.layer = &layer_;
         args.segments = &segment;
@@ -66,18 +67,20 @@ class State {
     }
 
   private:
-    weir_coda_layer   layer_;
+    weir_coda_layer layer_;
     std::vector<char> bytes_;
 };
 
 // Random cuts into blocks and steps; `then` after each.
 template <typename Then>
-void write_text(const weir_kernel &kernel, State *state, const Text &text, int64_t n, uint32_t seed,
-                const Then &then)
+void write_text(
+    const weir_kernel &kernel, State *state, const Text &text, int64_t n, uint32_t seed,
+    const Then &then
+)
 {
     std::mt19937 random(seed);
     for (int64_t at = 0; at < n;) {
-        const bool    is_step = random() % 2 == 0;
+        const bool is_step = random() % 2 == 0;
         const int64_t rows = is_step ? 1 : std::min<int64_t>(n - at, 1 + random() % 40);
         state->write(kernel, text, at, rows, is_step);
         at += rows;

@@ -12,7 +12,7 @@ namespace {
 // ---- candidates ---------------------------------------------------------------------------------
 std::vector<weir_coda_choice> few_values(std::mt19937 *random, int64_t n)
 {
-    const int64_t                 range = 1 + (*random)() % 40;
+    const int64_t range = 1 + (*random)() % 40;
     std::vector<weir_coda_choice> all;
     for (int64_t i = 0; i < n; i++)
         all.push_back({ static_cast<int64_t>((*random)() % range), static_cast<int32_t>(i) });
@@ -23,7 +23,7 @@ TEST(CodaChoice, SortedByKeyThenIndex)
 {
     std::mt19937 random(1);
     for (int round = 0; round < 2000; round++) {
-        const int64_t                 n = 1 + random() % 300, k = random() % (n + 1);
+        const int64_t n = 1 + random() % 300, k = random() % (n + 1);
         std::vector<weir_coda_choice> all = few_values(&random, n), sorted = all;
         weir_coda_choose(all.data(), n, k);
         std::sort(sorted.begin(), sorted.end(), [](const auto &a, const auto &b) {
@@ -41,7 +41,7 @@ TEST(CodaChoice, FoundAsTheLibraryFindsThem)
     std::mt19937 random(2);
     for (int round = 0; round < 5000; round++) {
         const int64_t n = 1 + random() % 500, k = 1 + random() % (round % 2 == 0 ? n : 1 + n / 64);
-        const bool    is_sorted = random() % 2 == 0;
+        const bool is_sorted = random() % 2 == 0;
         std::vector<weir_coda_choice> all = few_values(&random, n), library = all;
         weir_coda_find(all.data(), n, k, is_sorted);
         if (k * 64 <= n) {
@@ -78,8 +78,8 @@ TEST(CodaState, TheRingHoldsTheLastTokensAndRowsAreDense)
                  { layer_of(2, 16, 24, 8, 6, format), layer_of(1, 8, 1, 3, 0, format),
                    layer_of(3, 4, 70, 0, 5, format) }) {
                 const Text text(shape, 300, 5);
-                State      state(shape);
-                int32_t    n_rows = 0;
+                State state(shape);
+                int32_t n_rows = 0;
                 write_text(*kernel, &state, text, 300, 7, [&](int64_t at) {
                     const weir_coda_state view = state.view();
                     ASSERT_EQ(view.head->position, at);
@@ -88,8 +88,10 @@ TEST(CodaState, TheRingHoldsTheLastTokensAndRowsAreDense)
                     n_rows = view.head->n_rows;
                     std::vector<bool> seen((size_t)view.n_slots, false);
                     for (int64_t slot = 0; slot < view.n_slots; slot++) {
-                        ASSERT_TRUE(view.rows[slot] >= 0 && view.rows[slot] < view.n_slots &&
-                                    !seen[(size_t)view.rows[slot]]);
+                        ASSERT_TRUE(
+                            view.rows[slot] >= 0 && view.rows[slot] < view.n_slots &&
+                            !seen[(size_t)view.rows[slot]]
+                        );
                         seen[(size_t)view.rows[slot]] = true;
                     }
                     for (int64_t i = 0; i < view.head->n_recent; i++) {
@@ -98,11 +100,15 @@ TEST(CodaState, TheRingHoldsTheLastTokensAndRowsAreDense)
                         ASSERT_TRUE(weir_coda_is_used(&view, slot));
                         const Floats k = state.row(WEIR_KV_K, slot), v = state.row(WEIR_KV_V, slot);
                         for (int64_t x = 0; x < text.width; x++) {
-                            ASSERT_EQ(k[(size_t)x],
-                                      rounded(format, text.k[(size_t)(token * text.width + x)]))
-                                << kernel->name << " token " << token;
-                            ASSERT_EQ(v[(size_t)x],
-                                      rounded(format, text.v[(size_t)(token * text.width + x)]));
+                            ASSERT_EQ(
+                                k[(size_t)x],
+                                rounded(format, text.k[(size_t)(token * text.width + x)])
+                            ) << kernel->name
+                              << " token " << token;
+                            ASSERT_EQ(
+                                v[(size_t)x],
+                                rounded(format, text.v[(size_t)(token * text.width + x)])
+                            );
                         }
                     }
                 });
@@ -116,7 +122,7 @@ TEST(CodaState, PrototypesHoldTheLowBandOnly)
             weir_coda_layer layer = layer_of(2, 16, 12, 4, 6);
             layer.band = band;
             const Text text(layer, 200, 8);
-            State      state(layer);
+            State state(layer);
             write_text(*kernel, &state, text, 200, 9, [](int64_t) {});
             EXPECT_GT(state.view().head->counts[WEIR_CODA_FOUNDED], 0) << kernel->name;
             for (int64_t slot = 16; slot < 22; slot++) {
@@ -131,7 +137,7 @@ TEST(CodaState, PrototypesHoldTheLowBandOnly)
 TEST(CodaState, ACopyGoesOnWithTheSameBits)
 {
     const weir_coda_layer layer = layer_of(2, 16, 20, 8, 6);
-    const Text            text(layer, 240, 11);
+    const Text text(layer, 240, 11);
     for (const weir_kernel *kernel : write_rows()) {
         State whole(layer);
         write_text(*kernel, &whole, text, 120, 3, [](int64_t) {});
@@ -149,15 +155,17 @@ TEST(CodaState, EveryKernelKeepsWhatRefKeeps)
     std::mt19937 random(21);
     for (const weir_kv_format format : { WEIR_KV_F32, WEIR_KV_F16, WEIR_KV_BF16 })
         for (int round = 0; round < 24; round++) {
-            weir_coda_layer layer = layer_of(1 + random() % 3, 2 * (4 + random() % 20),
-                                             1 + random() % 40, random() % 9, random() % 9, format);
+            weir_coda_layer layer = layer_of(
+                1 + random() % 3, 2 * (4 + random() % 20), 1 + random() % 40, random() % 9,
+                random() % 9, format
+            );
             layer.least_exact = layer.n_exact / 2, layer.least_summary = layer.n_summary / 2,
             layer.growth = 200;
             layer.is_compat = random() % 2 == 0, layer.refreshes = random() % 2 == 0,
             layer.founds = random() % 4 != 0;
             layer.is_gated = random() % 4 != 0;
             layer.band = random() % 2 == 0 ? WEIR_CODA_UPPER_HALF : WEIR_CODA_SLOW_PAIRS;
-            Text         text(layer, 300, 40 + (uint32_t)round);
+            Text text(layer, 300, 40 + (uint32_t)round);
             const Floats noise = text.v;
             for (size_t x = 0; x < text.v.size(); x++) {
                 const size_t token = x / (size_t)text.width,
@@ -166,11 +174,11 @@ TEST(CodaState, EveryKernelKeepsWhatRefKeeps)
                     token < 11 ? noise[x] : noise[of] + noise[x] * (token % 3 == 0 ? 0.75f : 0.05f);
             }
             std::vector<std::vector<char>> want;
-            State                          reference(layer);
+            State reference(layer);
             const auto keep = [&](int64_t) { want.push_back(reference.contents()); };
             write_text(*ref_row(WEIR_OP_CODA_WRITE), &reference, text, 300, (uint32_t)round, keep);
             for (const weir_kernel *kernel : omp_rows(WEIR_OP_CODA_WRITE)) {
-                State  state(layer);
+                State state(layer);
                 size_t n = 0;
                 write_text(*kernel, &state, text, 300, (uint32_t)round, [&](int64_t at) {
                     ASSERT_TRUE(state.contents() == want[n++])
@@ -185,10 +193,10 @@ TEST(CodaState, EveryKernelKeepsWhatRefKeeps)
 TEST(CodaState, ANeedleIsKept)
 {
     weir_coda_layer layer = layer_of(2, 16, 32, 8, 8);
-    const int64_t   n = 400;
+    const int64_t n = 400;
     for (const weir_kernel *kernel : write_rows())
         for (uint32_t seed = 0; seed < 30; seed++) {
-            Text          text(layer, n, 100 + seed);
+            Text text(layer, n, 100 + seed);
             const int64_t needle = (seed * 37) % (n - layer.window - 41);
             for (int64_t t = 0; t < n; t++) {
                 text.gates[(size_t)t] = t == needle ? 4.0f : -5.0f;
@@ -200,8 +208,10 @@ TEST(CodaState, ANeedleIsKept)
             bool is_there = false;
             for (int64_t slot = layer.window; slot < layer.window + layer.n_exact; slot++)
                 is_there = is_there || state.row(WEIR_KV_K, slot) ==
-                                           Floats(text.k.begin() + needle * text.width,
-                                                  text.k.begin() + (needle + 1) * text.width);
+                                           Floats(
+                                               text.k.begin() + needle * text.width,
+                                               text.k.begin() + (needle + 1) * text.width
+                                           );
             EXPECT_TRUE(is_there) << kernel->name << " seed " << seed;
         }
 }
@@ -224,7 +234,7 @@ TEST(CodaState, WhatDoesNotFitIsRefused)
             EXPECT_EQ(run(*kernel, &args), WEIR_EINVAL) << kernel->name;
         }
     const weir_coda_segment segment = { nullptr, 0, 2, true };
-    weir_coda_write_args    args = {};
+    weir_coda_write_args args = {};
     args.layer = &good;
     args.segments = &segment;
     args.n_segments = 1;

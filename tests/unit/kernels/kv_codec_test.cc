@@ -9,7 +9,7 @@ namespace weir_test {
 namespace {
 
 const weir_kv_side sides[] = { WEIR_KV_K, WEIR_KV_V };
-const int64_t      dims[] = { 16, 20, 32, 64, 77, 80, 96, 128, 192, 256 };
+const int64_t dims[] = { 16, 20, 32, 64, 77, 80, 96, 128, 192, 256 };
 
 std::vector<weir_kv_format> formats()
 {
@@ -39,7 +39,7 @@ std::vector<const weir_kernel *> write_rows()
 // Two KV heads of n rows each.
 struct Rows {
     int64_t n, dim;
-    Floats  k, v;
+    Floats k, v;
     Rows(int64_t rows, int64_t d, uint32_t seed)
         : n(rows), dim(d), k(random_floats((size_t)(rows * 2 * d), seed, 2)),
           v(random_floats((size_t)(rows * 2 * d), seed + 1))
@@ -47,11 +47,13 @@ struct Rows {
     }
 };
 
-weir_status write(const weir_kernel &kernel, const Pages &pages, const Rows &rows,
-                  weir_kv_format format, int64_t first, int64_t n)
+weir_status write(
+    const weir_kernel &kernel, const Pages &pages, const Rows &rows, weir_kv_format format,
+    int64_t first, int64_t n
+)
 {
-    const weir_kv_segment    segment = pages.segment(0, (int32_t)n, (int32_t)first);
-    const int64_t            stride = 2 * rows.dim;
+    const weir_kv_segment segment = pages.segment(0, (int32_t)n, (int32_t)first);
+    const int64_t stride = 2 * rows.dim;
     const weir_kv_write_args args = { rows.k.data() + first * stride,
                                       rows.v.data() + first * stride,
                                       &segment,
@@ -67,11 +69,12 @@ weir_status write(const weir_kernel &kernel, const Pages &pages, const Rows &row
     return run(kernel, &args);
 }
 
-Rows read(const weir_kernel &kernel, const Pages &pages, int64_t n, int64_t dim,
-          weir_kv_format format)
+Rows read(
+    const weir_kernel &kernel, const Pages &pages, int64_t n, int64_t dim, weir_kv_format format
+)
 {
-    Rows                    rows(n, dim, 1);
-    const weir_kv_segment   segment = pages.segment(0, (int32_t)n, 0);
+    Rows rows(n, dim, 1);
+    const weir_kv_segment segment = pages.segment(0, (int32_t)n, 0);
     const weir_kv_read_args args = { rows.k.data(), rows.v.data(), &segment, 1,      2,      dim,
                                      dim,           2 * dim,       2 * dim,  format, format, {} };
     EXPECT_EQ(run(kernel, &args), WEIR_OK);
@@ -125,10 +128,13 @@ TEST(KvFormat, PartsAreAlignedAndPlainPagesAreThoseOfKvPage)
     }
     for (const auto &[format, dtype] :
          { std::pair{ WEIR_KV_F16, WEIR_F16 }, std::pair{ WEIR_KV_F32, WEIR_F32 } }) {
-        EXPECT_EQ((size_t)weir_kv_bytes(format, format, 77, 45),
-                  weir_row_bytes(dtype, WEIR_PAGE_TOKENS * (77 + 45)));
-        EXPECT_EQ((size_t)weir_kv_v_part(format, 77),
-                  weir_row_bytes(dtype, weir_page_v(0, 77, 45)));
+        EXPECT_EQ(
+            (size_t)weir_kv_bytes(format, format, 77, 45),
+            weir_row_bytes(dtype, WEIR_PAGE_TOKENS * (77 + 45))
+        );
+        EXPECT_EQ(
+            (size_t)weir_kv_v_part(format, 77), weir_row_bytes(dtype, weir_page_v(0, 77, 45))
+        );
     }
     EXPECT_EQ(weir_kv_open_bytes(WEIR_KV_Q8_0, WEIR_KV_TURBO4, 128, 128), 0);
     EXPECT_EQ(weir_kv_open_bytes(WEIR_KV_KIVI4, WEIR_KV_Q8_0, 128, 64), 64 * 128 * 2);
@@ -144,10 +150,13 @@ TEST(KvFormat, RefusesWidthsWithAReason)
     EXPECT_EQ(why(WEIR_KV_Q8_0, WEIR_KV_K, 80), "takes head widths that are multiples of 32");
     EXPECT_EQ(why(WEIR_KV_Q4_0, WEIR_KV_V, 16), "takes head widths that are multiples of 32");
     EXPECT_EQ(why(WEIR_KV_KIVI2, WEIR_KV_V, 80), "takes value widths that are multiples of 32");
-    EXPECT_EQ(why(WEIR_KV_TURBO3, WEIR_KV_K, 96),
-              "takes head widths that are powers of two from 16 to 512");
-    EXPECT_EQ(why(WEIR_KV_TURBO3, WEIR_KV_K, 8),
-              "takes head widths that are powers of two from 16 to 512");
+    EXPECT_EQ(
+        why(WEIR_KV_TURBO3, WEIR_KV_K, 96),
+        "takes head widths that are powers of two from 16 to 512"
+    );
+    EXPECT_EQ(
+        why(WEIR_KV_TURBO3, WEIR_KV_K, 8), "takes head widths that are powers of two from 16 to 512"
+    );
     for (const int64_t dim : { (int64_t)0, (int64_t)-1, (int64_t)577, INT64_MAX, INT64_MIN })
         EXPECT_EQ(why(WEIR_KV_F16, WEIR_KV_K, dim), "takes head widths from 1 to 576") << dim;
     EXPECT_EQ(why(WEIR_KV_FORMAT_COUNT, WEIR_KV_K, 64), "is no KV format");
@@ -159,8 +168,9 @@ TEST(KvFormat, RefusesWidthsWithAReason)
                                           160,     128,     WEIR_KV_Q8_0, WEIR_KV_F16, {} };
         EXPECT_EQ(run(*kernel, &args), WEIR_EUNSUPPORTED) << kernel->name;
         if (kernel->reject)
-            EXPECT_STREQ(kernel->reject(&caps, &args),
-                         "takes head widths that are multiples of 32");
+            EXPECT_STREQ(
+                kernel->reject(&caps, &args), "takes head widths that are multiples of 32"
+            );
     }
 }
 
@@ -172,7 +182,7 @@ TEST(KvWrite, AnyCutGivesTheSameBytes)
         for (const int64_t dim : dims) {
             if (!takes(format, dim)) continue;
             const Rows rows(150, dim, 7);
-            Pages      once(format, 2, dim, dim, rows.n);
+            Pages once(format, 2, dim, dim, rows.n);
             ASSERT_EQ(write(weir_kernel_ref_kv_write, once, rows, format, 0, rows.n), WEIR_OK);
             for (const weir_kernel *kernel : write_rows()) {
                 for (const int64_t cut : { 1, 13, 64, 150 }) {
@@ -180,7 +190,8 @@ TEST(KvWrite, AnyCutGivesTheSameBytes)
                     for (int64_t at = 0; at < rows.n; at += cut)
                         ASSERT_EQ(
                             write(*kernel, pages, rows, format, at, std::min(cut, rows.n - at)),
-                            WEIR_OK);
+                            WEIR_OK
+                        );
                     EXPECT_EQ(pages.pages(), once.pages())
                         << kernel->name << " " << text_of(format, dim) << " cut " << cut;
                     EXPECT_EQ(pages.open_pages(), once.open_pages())
@@ -197,7 +208,7 @@ TEST(KvWrite, RowsOverDroppedRowsGiveTheSameBytes)
 {
     for (const weir_kv_format format : formats()) {
         const int64_t dim = 64;
-        const Rows    rows(150, dim, 7), others(150, dim, 9);
+        const Rows rows(150, dim, 7), others(150, dim, 9);
         for (const weir_kernel *kernel : write_rows()) {
             Pages again(format, 2, dim, dim, rows.n), fresh(format, 2, dim, dim, rows.n);
             ASSERT_EQ(write(*kernel, again, others, format, 0, 140), WEIR_OK);
@@ -217,16 +228,18 @@ TEST(KvWrite, OneSideAlone)
         const Rows rows(150, dim, 7), others(150, dim, 9);
         for (const weir_kernel *kernel : write_rows())
             for (const weir_kv_side side : sides) {
-                Rows  mixed = rows;
+                Rows mixed = rows;
                 auto &changed = side == WEIR_KV_K ? mixed.k : mixed.v;
                 auto &from = side == WEIR_KV_K ? others.k : others.v;
-                std::copy(from.begin() + first * width, from.begin() + (first + n) * width,
-                          changed.begin() + first * width);
+                std::copy(
+                    from.begin() + first * width, from.begin() + (first + n) * width,
+                    changed.begin() + first * width
+                );
                 Pages pages(format, 2, dim, dim, rows.n), want(format, 2, dim, dim, rows.n);
                 ASSERT_EQ(write(*kernel, pages, rows, format, 0, 60), WEIR_OK);
                 const weir_kv_segment segment = pages.segment(0, (int32_t)n, (int32_t)first);
-                weir_kv_write_args    args = { nullptr, nullptr, &segment, 1,      2,      dim,
-                                               dim,     width,   width,    format, format, {} };
+                weir_kv_write_args args = { nullptr, nullptr, &segment, 1,      2,      dim,
+                                            dim,     width,   width,    format, format, {} };
                 (side == WEIR_KV_K ? args.k : args.v) = from.data() + first * width;
                 ASSERT_EQ(run(*kernel, &args), WEIR_OK) << kernel->name;
                 ASSERT_EQ(write(*kernel, pages, rows, format, 60, rows.n - 60), WEIR_OK);
@@ -272,22 +285,26 @@ TEST(KvWrite, OpenPagesCloseWithTheir64thRow)
 TEST(KvRead, OneSide)
 {
     const Rows rows(100, 32, 3);
-    Pages      pages(WEIR_KV_KIVI4, 2, 32, 32, 100);
+    Pages pages(WEIR_KV_KIVI4, 2, 32, 32, 100);
     ASSERT_EQ(write(weir_kernel_ref_kv_write, pages, rows, WEIR_KV_KIVI4, 0, 100), WEIR_OK);
     const Rows open = read(weir_kernel_ref_kv_read, pages, 100, 32, WEIR_KV_KIVI4);
     pages.hide_open(0);
     const Rows closed = read(weir_kernel_ref_kv_read, pages, 100, 32, WEIR_KV_KIVI4);
-    EXPECT_NE(Floats(open.k.begin(), open.k.begin() + 64 * 64),
-              Floats(closed.k.begin(), closed.k.begin() + 64 * 64));
-    EXPECT_EQ(Floats(open.k.begin() + 64 * 64, open.k.end()),
-              Floats(closed.k.begin() + 64 * 64, closed.k.end()));
+    EXPECT_NE(
+        Floats(open.k.begin(), open.k.begin() + 64 * 64),
+        Floats(closed.k.begin(), closed.k.begin() + 64 * 64)
+    );
+    EXPECT_EQ(
+        Floats(open.k.begin() + 64 * 64, open.k.end()),
+        Floats(closed.k.begin() + 64 * 64, closed.k.end())
+    );
     std::vector<const weir_kernel *> kernels = omp_rows(WEIR_OP_KV_READ);
     kernels.push_back(&weir_kernel_ref_kv_read);
     for (const weir_kernel *kernel : kernels) {
         const weir_kv_segment segment = pages.segment(0, 100, 0);
-        Floats                k(closed.k.size()), v(closed.v.size());
-        weir_kv_read_args     args = { k.data(), nullptr,       &segment,      1, 2, 32, 32, 64,
-                                       64,       WEIR_KV_KIVI4, WEIR_KV_KIVI4, {} };
+        Floats k(closed.k.size()), v(closed.v.size());
+        weir_kv_read_args args = { k.data(), nullptr,       &segment,      1, 2, 32, 32, 64,
+                                   64,       WEIR_KV_KIVI4, WEIR_KV_KIVI4, {} };
         ASSERT_EQ(run(*kernel, &args), WEIR_OK);
         args.k = nullptr, args.v = v.data();
         ASSERT_EQ(run(*kernel, &args), WEIR_OK);
@@ -312,7 +329,7 @@ TEST(KvCompact, KeptRowsReadAsBefore)
         for (const int64_t dim : { 20, 64 }) {
             if (!takes(format, dim)) continue;
             const Rows rows(200, dim, 9);
-            int32_t    keep[2][200], n_keep[2] = { 0, 0 };
+            int32_t keep[2][200], n_keep[2] = { 0, 0 };
             for (int32_t i = 0; i < 200; i++) {
                 if (i < 4 || i % 3 == 1 || i > 190) keep[0][n_keep[0]++] = i;
                 if (i % 64 > 40) keep[1][n_keep[1]++] = i;
@@ -320,7 +337,7 @@ TEST(KvCompact, KeptRowsReadAsBefore)
             for (const weir_kernel *kernel : compact_rows()) {
                 Pages pages(format, 2, dim, dim, 200);
                 ASSERT_EQ(write(weir_kernel_ref_kv_write, pages, rows, format, 0, 200), WEIR_OK);
-                const weir_kv_segment         all = pages.segment(0, 200, 0);
+                const weir_kv_segment all = pages.segment(0, 200, 0);
                 const weir_kv_compact_segment segment = { all.pages, all.page_stride, 200,
                                                           keep[0],   n_keep,          nullptr };
                 const weir_kv_compact_args args = { &segment, 1, 2, dim, dim, format, format, {} };
@@ -335,12 +352,16 @@ TEST(KvCompact, KeptRowsReadAsBefore)
                 for (int g = 0; g < 2; g++)
                     for (int32_t i = 0; i < n_keep[g]; i++) {
                         const auto to = (i * 2 + g) * dim, from = (keep[g][i] * 2 + g) * dim;
-                        ASSERT_TRUE(std::equal(&after.k[(size_t)to], &after.k[(size_t)to] + dim,
-                                               &before.k[(size_t)from]))
-                            << kernel->name << " " << text_of(format, dim) << " row " << i;
-                        ASSERT_TRUE(std::equal(&after.v[(size_t)to], &after.v[(size_t)to] + dim,
-                                               &before.v[(size_t)from]))
-                            << kernel->name << " " << text_of(format, dim) << " row " << i;
+                        ASSERT_TRUE(std::equal(
+                            &after.k[(size_t)to], &after.k[(size_t)to] + dim,
+                            &before.k[(size_t)from]
+                        )) << kernel->name
+                           << " " << text_of(format, dim) << " row " << i;
+                        ASSERT_TRUE(std::equal(
+                            &after.v[(size_t)to], &after.v[(size_t)to] + dim,
+                            &before.v[(size_t)from]
+                        )) << kernel->name
+                           << " " << text_of(format, dim) << " row " << i;
                     }
             }
         }
@@ -350,7 +371,7 @@ TEST(KvCompact, KeptRowsReadAsBefore)
 // Rows before `first` are in place: neither their entries of `keep` nor their pages are looked at.
 TEST(KvCompact, BeginsAtTheFirstRowThatMoves)
 {
-    const Rows    rows(200, 64, 9);
+    const Rows rows(200, 64, 9);
     const int32_t first[2] = { 70, 3 },
                   n_keep[2] = { 100, 3 }; // the second head's stay as they are
     int32_t keep[2][200], all_of_them[2][200];
@@ -363,13 +384,14 @@ TEST(KvCompact, BeginsAtTheFirstRowThatMoves)
         for (const weir_kernel *kernel : compact_rows()) {
             Pages got(WEIR_KV_Q4_0, 2, 64, 64, 200), want(WEIR_KV_Q4_0, 2, 64, 64, 200);
             for (Pages *pages : { &got, &want })
-                ASSERT_EQ(write(weir_kernel_ref_kv_write, *pages, rows, WEIR_KV_Q4_0, 0, 200),
-                          WEIR_OK);
-            weir_kv_segment     all = got.segment(0, 200, 0);
+                ASSERT_EQ(
+                    write(weir_kernel_ref_kv_write, *pages, rows, WEIR_KV_Q4_0, 0, 200), WEIR_OK
+                );
+            weir_kv_segment all = got.segment(0, 200, 0);
             std::vector<void *> table(all.pages, all.pages + 2 * all.page_stride);
             table[0] = nullptr;
-            weir_kv_compact_segment    segment = { table.data(), all.page_stride, 200,
-                                                   keep[0],      n_keep,          first };
+            weir_kv_compact_segment segment = { table.data(), all.page_stride, 200,
+                                                keep[0],      n_keep,          first };
             const weir_kv_compact_args args = { &segment,     1,    2, 64, 64, WEIR_KV_Q4_0,
                                                 WEIR_KV_Q4_0, sinks };
             ASSERT_EQ(run(*kernel, &args), WEIR_OK) << kernel->name;
@@ -390,13 +412,13 @@ TEST(KvCompact, RefusesRowsOutOfOrder)
     for (const std::vector<int32_t> &keep :
          { std::vector<int32_t>{ 3, 2 }, { 5, 5 }, { -1, 2 }, { 1, 64, 65 }, { 0, 1, 1 } }) {
         for (const weir_kernel *kernel : compact_rows()) {
-            const auto                    n = (int32_t)keep.size();
-            const int32_t                 n_keep[2] = { n, n };
-            const weir_kv_segment         all = pages.segment(0, 128, 0);
+            const auto n = (int32_t)keep.size();
+            const int32_t n_keep[2] = { n, n };
+            const weir_kv_segment all = pages.segment(0, 128, 0);
             const weir_kv_compact_segment segment = { all.pages,   all.page_stride, 0,
                                                       keep.data(), n_keep,          nullptr };
             weir_kv_compact_args args = { &segment, 1, 2, 32, 32, WEIR_KV_Q8_0, WEIR_KV_Q8_0, {} };
-            const bool           is_ordered = keep[1] == 64;
+            const bool is_ordered = keep[1] == 64;
             if (is_ordered)
                 args.sinks = { { WEIR_KV_F16, WEIR_KV_F16 },
                                1 }; // row 64 is past the sinks, row 1 is not
@@ -472,9 +494,9 @@ TEST(KvTurbo, ErrorsAreThoseOfTheCodebook)
         double squares = 0;
         size_t n = 0;
         for (uint32_t seed = 0; seed < 40; seed++) {
-            const Floats       x = random_floats(64 * 128, seed);
-            std::vector<char>  coded((size_t)weir_kv_part_bytes(format, WEIR_KV_K, 128), 0);
-            Floats             y(x.size());
+            const Floats x = random_floats(64 * 128, seed);
+            std::vector<char> coded((size_t)weir_kv_part_bytes(format, WEIR_KV_K, 128), 0);
+            Floats y(x.size());
             const weir_kv_part part = { format, WEIR_KV_K, 128, coded.data(), nullptr };
             weir_kv_encode_rows(&part, 0, 64, x.data(), 128);
             weir_kv_decode_rows(&part, 0, 64, y.data(), 128, false);
@@ -491,10 +513,10 @@ TEST(KvTurbo, RotatedRowsAreTheRowsTurned)
 {
     for (const weir_kv_format format : { WEIR_KV_TURBO2, WEIR_KV_TURBO3, WEIR_KV_TURBO4 }) {
         for (const weir_kv_side side : sides) {
-            const Floats       x = random_floats(64 * 128, 11);
-            std::vector<char>  coded((size_t)weir_kv_part_bytes(format, side, 128), 0);
+            const Floats x = random_floats(64 * 128, 11);
+            std::vector<char> coded((size_t)weir_kv_part_bytes(format, side, 128), 0);
             const weir_kv_part part = { format, side, 128, coded.data(), nullptr };
-            Floats             rows(x.size()), rotated(x.size());
+            Floats rows(x.size()), rotated(x.size());
             weir_kv_encode_rows(&part, 0, 64, x.data(), 128);
             weir_kv_decode_rows(&part, 0, 64, rows.data(), 128, false);
             weir_kv_decode_rows(&part, 0, 64, rotated.data(), 128, true);

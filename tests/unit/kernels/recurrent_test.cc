@@ -19,15 +19,17 @@ struct Convolution {
     Floats y, history;
 };
 
-Convolution convolve(const weir_kernel &kernel, const Floats &u, const Floats &taps, Floats history,
-                     int64_t n_channels, int64_t n_taps, const std::vector<int32_t> &cuts)
+Convolution convolve(
+    const weir_kernel &kernel, const Floats &u, const Floats &taps, Floats history,
+    int64_t n_channels, int64_t n_taps, const std::vector<int32_t> &cuts
+)
 {
     Convolution result = { Floats(u.size(), NAN), std::move(history) };
-    int32_t     row = 0;
+    int32_t row = 0;
     for (int32_t n : cuts) {
         const weir_recurrent_segment segment = { result.history.data(), nullptr, row, n };
-        const weir_conv1d_args       args = { result.y.data(), u.data(), taps.data(), &segment, 1,
-                                              n_channels,      n_taps };
+        const weir_conv1d_args args = { result.y.data(), u.data(), taps.data(), &segment, 1,
+                                        n_channels,      n_taps };
         EXPECT_EQ(run(kernel, &args), WEIR_OK);
         row += n;
     }
@@ -39,7 +41,7 @@ TEST(Conv1d, MatchesG5)
     const Floats taps = golden("G5.w"), u = golden("G5.u");
     for (const weir_kernel *kernel : all_rows(WEIR_OP_CONV1D)) {
         for (int32_t n : { 1, 2, 3, 4, 9 }) {
-            const Floats      first(u.begin(), u.begin() + n * 128);
+            const Floats first(u.begin(), u.begin() + n * 128);
             const Convolution c = convolve(*kernel, first, taps, Floats(3 * 128, 0), 128, 4, { n });
             expect_close(c.y, golden("G5.y_T" + std::to_string(n)), 1e-6, 1e-5, kernel->name);
             if (n == 2 || n == 9) {
@@ -60,18 +62,18 @@ TEST(Conv1d, ShapesAndSegments)
     for (const auto &shape :
          { std::pair<int64_t, int64_t>{ 1, 1 }, { 300, 4 }, { 17, 8 }, { 513, 2 } }) {
         const int64_t channels = shape.first, taps_n = shape.second;
-        const Floats  u = random_floats((size_t)(40 * channels), 1),
+        const Floats u = random_floats((size_t)(40 * channels), 1),
                      taps = random_floats((size_t)(channels * taps_n), 2);
         const Floats start = random_floats((size_t)((taps_n - 1) * channels) * 3, 3);
-        auto         work = [&](const weir_kernel &kernel) {
-            Floats                       y(u.size(), 5), history = start;
-            const size_t                 each = start.size() / 3;
+        auto work = [&](const weir_kernel &kernel) {
+            Floats y(u.size(), 5), history = start;
+            const size_t each = start.size() / 3;
             const weir_recurrent_segment segments[] = { { history.data(), nullptr, 3, 2 },
                                                         { history.data() + each, nullptr, 5, 0 },
                                                         { history.data() + 2 * each, nullptr, 10,
                                                           30 } };
-            const weir_conv1d_args       args = { y.data(), u.data(), taps.data(), segments,
-                                                  3,        channels, taps_n };
+            const weir_conv1d_args args = { y.data(), u.data(), taps.data(), segments,
+                                            3,        channels, taps_n };
             EXPECT_EQ(run(kernel, &args), WEIR_OK);
             return Convolution{ y, history };
         };
@@ -87,11 +89,11 @@ TEST(Conv1d, ShapesAndSegments)
 // ---- gated delta rule ---------------------------------------------------------------------------
 struct Delta {
     int64_t k_heads, v_heads, key_dim, value_dim;
-    bool    tiled = false;
+    bool tiled = false;
 
     int64_t tiles() const { return (value_dim + 15) / 16; }
     int64_t stride() const { return 2 * k_heads * key_dim + v_heads * value_dim; }
-    size_t  state_floats() const { return (size_t)(v_heads * tiles() * key_dim * 16); }
+    size_t state_floats() const { return (size_t)(v_heads * tiles() * key_dim * 16); }
 };
 
 // [Hv, dk, dv] to the layout of the state, and back.
@@ -119,8 +121,10 @@ DeltaInput random_input(const Delta &d, int32_t rows, uint32_t seed)
     return in;
 }
 
-weir_gated_delta_rule_args args_of(const Delta &d, const DeltaInput &in, float *out,
-                                   const weir_recurrent_segment *segments, int64_t n)
+weir_gated_delta_rule_args args_of(
+    const Delta &d, const DeltaInput &in, float *out, const weir_recurrent_segment *segments,
+    int64_t n
+)
 {
     const float *const qkv = in.qkv.data();
     return { out,
@@ -146,15 +150,17 @@ struct DeltaResult {
     Floats out, state;
 };
 
-DeltaResult delta(const weir_kernel &kernel, const Delta &d, const DeltaInput &in, Floats state,
-                  const std::vector<int32_t> &cuts)
+DeltaResult delta(
+    const weir_kernel &kernel, const Delta &d, const DeltaInput &in, Floats state,
+    const std::vector<int32_t> &cuts
+)
 {
     const size_t rows = in.qkv.size() / (size_t)d.stride();
-    DeltaResult  result = { Floats(rows * (size_t)(d.v_heads * d.value_dim), NAN),
-                            std::move(state) };
-    int32_t      row = 0;
+    DeltaResult result = { Floats(rows * (size_t)(d.v_heads * d.value_dim), NAN),
+                           std::move(state) };
+    int32_t row = 0;
     for (int32_t n : cuts) {
-        const weir_recurrent_segment     segment = { nullptr, result.state.data(), row, n };
+        const weir_recurrent_segment segment = { nullptr, result.state.data(), row, n };
         const weir_gated_delta_rule_args args = args_of(d, in, result.out.data(), &segment, 1);
         EXPECT_EQ(run(kernel, &args), WEIR_OK) << kernel.name;
         row += n;
@@ -168,21 +174,24 @@ DeltaInput golden_input(const Delta &d, const std::string &name, size_t rows)
 {
     const Floats q = golden(name + ".q"), k = golden(name + ".k"), v = golden(name + ".v"),
                  g = golden(name + ".g"), beta = golden(name + ".beta");
-    DeltaInput   in = { {}, {}, Floats((size_t)d.v_heads, -1), Floats((size_t)d.v_heads, 0) };
+    DeltaInput in = { {}, {}, Floats((size_t)d.v_heads, -1), Floats((size_t)d.v_heads, 0) };
     const size_t qk = (size_t)(d.k_heads * d.key_dim), vv = (size_t)(d.v_heads * d.value_dim),
                  hv = (size_t)d.v_heads;
     for (size_t t = 0; t < rows; t++) {
-        in.qkv.insert(in.qkv.end(), q.begin() + (ptrdiff_t)(t * qk),
-                      q.begin() + (ptrdiff_t)((t + 1) * qk));
-        in.qkv.insert(in.qkv.end(), k.begin() + (ptrdiff_t)(t * qk),
-                      k.begin() + (ptrdiff_t)((t + 1) * qk));
-        in.qkv.insert(in.qkv.end(), v.begin() + (ptrdiff_t)(t * vv),
-                      v.begin() + (ptrdiff_t)((t + 1) * vv));
+        in.qkv.insert(
+            in.qkv.end(), q.begin() + (ptrdiff_t)(t * qk), q.begin() + (ptrdiff_t)((t + 1) * qk)
+        );
+        in.qkv.insert(
+            in.qkv.end(), k.begin() + (ptrdiff_t)(t * qk), k.begin() + (ptrdiff_t)((t + 1) * qk)
+        );
+        in.qkv.insert(
+            in.qkv.end(), v.begin() + (ptrdiff_t)(t * vv), v.begin() + (ptrdiff_t)((t + 1) * vv)
+        );
         for (size_t h = 0; h < hv; h++)
             in.ab.push_back((float)std::log(std::expm1(-(double)g[t * hv + h])));
         for (size_t h = 0; h < hv; h++)
-            in.ab.push_back(
-                (float)std::log((double)beta[t * hv + h] / (1.0 - (double)beta[t * hv + h])));
+            in.ab.push_back((float
+            )std::log((double)beta[t * hv + h] / (1.0 - (double)beta[t * hv + h])));
     }
     return in;
 }
@@ -190,14 +199,15 @@ DeltaInput golden_input(const Delta &d, const std::string &name, size_t rows)
 TEST(GatedDeltaRule, MatchesG8)
 {
     for (const auto &[name, value_dim] : { std::pair{ "G8", 16 }, std::pair{ "G8_dv", 24 } }) {
-        const Delta      d = { 2, 6, 16, value_dim };
+        const Delta d = { 2, 6, 16, value_dim };
         const DeltaInput in = golden_input(d, name, 7);
         for (const weir_kernel *kernel : all_rows(WEIR_OP_GATED_DELTA_RULE)) {
             const DeltaResult r =
                 delta(*kernel, d, in, to_state(d, golden(std::string(name) + ".S0")), { 7 });
             expect_close(r.out, golden(std::string(name) + ".o"), 2e-6, 1e-5, kernel->name);
-            expect_close(r.state, to_state(d, golden(std::string(name) + ".S")), 2e-6, 1e-5,
-                         kernel->name);
+            expect_close(
+                r.state, to_state(d, golden(std::string(name) + ".S")), 2e-6, 1e-5, kernel->name
+            );
         }
     }
 }
@@ -214,9 +224,10 @@ TEST(GatedDeltaRule, MatchesG9)
             for (const weir_kernel *kernel : all_rows(WEIR_OP_GATED_DELTA_RULE)) {
                 const DeltaResult r = delta(*kernel, d, in, state, { n });
                 expect_close(r.out, first, 5e-5, 1e-4, kernel->name + (" " + start));
-                expect_close(r.state,
-                             to_state(d, golden("G9.S_" + start + "_T" + std::to_string(n))), 5e-5,
-                             1e-4, kernel->name + (" " + start));
+                expect_close(
+                    r.state, to_state(d, golden("G9.S_" + start + "_T" + std::to_string(n))), 5e-5,
+                    1e-4, kernel->name + (" " + start)
+                );
             }
         }
     }
@@ -238,10 +249,12 @@ TEST(GatedDeltaRule, GatesMatchG6)
                 in.qkv[12 + 2 * h + 1] = 1e4f; // k along dimension 1
                 in.qkv[24 + h] = 1; // v
             }
-            in.ab.insert(in.ab.end(), a.begin() + (ptrdiff_t)(6 * t),
-                         a.begin() + (ptrdiff_t)(6 * t + 6));
-            in.ab.insert(in.ab.end(), b.begin() + (ptrdiff_t)(6 * t),
-                         b.begin() + (ptrdiff_t)(6 * t + 6));
+            in.ab.insert(
+                in.ab.end(), a.begin() + (ptrdiff_t)(6 * t), a.begin() + (ptrdiff_t)(6 * t + 6)
+            );
+            in.ab.insert(
+                in.ab.end(), b.begin() + (ptrdiff_t)(6 * t), b.begin() + (ptrdiff_t)(6 * t + 6)
+            );
             Floats start(d.state_floats(), 0), decay(6), updated(6), want_decay(6), want_beta(6);
             for (size_t h = 0; h < 6; h++) start[h * 32] = 1; // S[0][0]
             const DeltaResult r = delta(*kernel, d, in, start, { 1 });
@@ -264,7 +277,7 @@ TEST(GatedDeltaRule, OmpMatchesRef)
            Delta{ 2, 2, 128, 128 }, Delta{ 1, 3, 30, 40 }, Delta{ 1, 2, 256, 48, true } }) {
         for (int32_t n : { 1, 5, 63, 64, 65, 130 }) {
             const DeltaInput in = random_input(d, n, (uint32_t)n);
-            Floats           start =
+            Floats start =
                 to_state(d, random_floats((size_t)(d.v_heads * d.key_dim * d.value_dim), 9));
             const DeltaResult want = delta(weir_kernel_ref_gated_delta_rule, d, in, start, { n });
             for (const weir_kernel *kernel : omp_rows(WEIR_OP_GATED_DELTA_RULE)) {
@@ -281,9 +294,9 @@ TEST(GatedDeltaRule, OmpMatchesRef)
 
 TEST(GatedDeltaRule, ScanBitsDoNotDependOnCutsOrBatch)
 {
-    const Delta      d = { 2, 4, 32, 72 };
+    const Delta d = { 2, 4, 32, 72 };
     const DeltaInput in = random_input(d, 40, 5);
-    const Floats     start = to_state(d, random_floats((size_t)(4 * 32 * 72), 6));
+    const Floats start = to_state(d, random_floats((size_t)(4 * 32 * 72), 6));
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_GATED_DELTA_RULE)) {
         if (std::string(kernel->name).find(".scan.") == std::string::npos) continue;
         const DeltaResult whole = delta(*kernel, d, in, start, { 40 });
@@ -295,9 +308,9 @@ TEST(GatedDeltaRule, ScanBitsDoNotDependOnCutsOrBatch)
         }
         // Rows 0..9 and 10..39 as two sequences of one call, with an empty one between.
         Floats out(whole.out.size(), NAN), first = start, second = start, empty = start;
-        const weir_recurrent_segment     segments[] = { { nullptr, first.data(), 0, 10 },
-                                                        { nullptr, empty.data(), 10, 0 },
-                                                        { nullptr, second.data(), 10, 30 } };
+        const weir_recurrent_segment segments[] = { { nullptr, first.data(), 0, 10 },
+                                                    { nullptr, empty.data(), 10, 0 },
+                                                    { nullptr, second.data(), 10, 30 } };
         const weir_gated_delta_rule_args args = args_of(d, in, out.data(), segments, 3);
         ASSERT_EQ(run(*kernel, &args), WEIR_OK);
         const DeltaResult head = delta(*kernel, d, in, start, { 10 });
@@ -313,11 +326,11 @@ TEST(GatedDeltaRule, ScanBitsDoNotDependOnCutsOrBatch)
 // without it.
 TEST(GatedDeltaRule, GarbageStaysInItsHeads)
 {
-    const Delta      d = { 2, 4, 32, 32 };
+    const Delta d = { 2, 4, 32, 32 };
     const DeltaInput clean = random_input(d, 70, 5);
-    DeltaInput       in = clean;
-    const float      bad[] = { NAN, INFINITY, -INFINITY, 1e38f, -1e38f };
-    const auto       is_first = [](size_t i, size_t n) { return i % n < n / 2; };
+    DeltaInput in = clean;
+    const float bad[] = { NAN, INFINITY, -INFINITY, 1e38f, -1e38f };
+    const auto is_first = [](size_t i, size_t n) { return i % n < n / 2; };
     for (size_t i = 0; i < in.qkv.size(); i += 97) { /* of a row: q, k [2, 32], v [4, 32] */
         const size_t at = i % (size_t)d.stride();
         if (at < 128 ? is_first(at, 64) : is_first(at - 128, 128)) in.qkv[i] = bad[i % 5];
@@ -325,7 +338,7 @@ TEST(GatedDeltaRule, GarbageStaysInItsHeads)
     for (size_t i = 0; i < in.ab.size(); i += 13)
         if (is_first(i, 4)) in.ab[i] = bad[i % 5];
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_GATED_DELTA_RULE)) {
-        const Floats      start(d.state_floats(), 0);
+        const Floats start(d.state_floats(), 0);
         const DeltaResult want = delta(*kernel, d, clean, start, { 70 }),
                           got = delta(*kernel, d, in, start, { 70 });
         bool is_bad = false;
@@ -338,9 +351,10 @@ TEST(GatedDeltaRule, GarbageStaysInItsHeads)
         }
         EXPECT_TRUE(is_bad) << kernel->name << ": nothing was tested";
         const auto second = (ptrdiff_t)(d.state_floats() / 2);
-        EXPECT_TRUE(same_bits({ got.state.begin() + second, got.state.end() },
-                              { want.state.begin() + second, want.state.end() }))
-            << kernel->name;
+        EXPECT_TRUE(same_bits(
+            { got.state.begin() + second, got.state.end() },
+            { want.state.begin() + second, want.state.end() }
+        )) << kernel->name;
     }
 }
 

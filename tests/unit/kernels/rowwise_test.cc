@@ -11,22 +11,23 @@ void expect_parity(weir_op op, size_t n, const Floats &start, Make make, const s
 {
     ASSERT_EQ(start.size(), n);
     Floats want = start;
-    Args   args = make(want.data());
+    Args args = make(want.data());
     ASSERT_EQ(run(*ref_row(op), &args), WEIR_OK) << what;
     for (const weir_kernel *kernel : omp_rows(op)) {
         for (int threads : { 1, 2 }) {
             Floats x = start;
             args = make(x.data());
             ASSERT_EQ(run(*kernel, &args, threads), WEIR_OK) << what;
-            expect_close(x, want, kernel->atol, kernel->rtol,
-                         std::string(kernel->name) + " " + what);
+            expect_close(
+                x, want, kernel->atol, kernel->rtol, std::string(kernel->name) + " " + what
+            );
         }
     }
 }
 
 Floats rmsnorm(Floats x, const Floats &weight, float eps)
 {
-    const int64_t           dim = (int64_t)weight.size();
+    const int64_t dim = (int64_t)weight.size();
     const weir_rmsnorm_args args = { x.data(),
                                      x.data(),
                                      weight.data(),
@@ -49,10 +50,14 @@ TEST(Rmsnorm, RefMatchesG1)
     Floats one_plus = golden("G1.w_zero_centred");
     for (float &w : one_plus) w += 1;
     for (const auto &[eps, text] : { std::pair{ 1e-6f, "1e-06" }, std::pair{ 1e-5f, "1e-05" } }) {
-        expect_close(rmsnorm(golden("G1.x"), golden("G1.w_plain"), eps),
-                     golden(std::string("G1.y_plain_eps") + text), 1e-6, 1e-5, text);
-        expect_close(rmsnorm(golden("G1.x"), one_plus, eps),
-                     golden(std::string("G1.y_zero_centred_eps") + text), 1e-6, 1e-5, text);
+        expect_close(
+            rmsnorm(golden("G1.x"), golden("G1.w_plain"), eps),
+            golden(std::string("G1.y_plain_eps") + text), 1e-6, 1e-5, text
+        );
+        expect_close(
+            rmsnorm(golden("G1.x"), one_plus, eps),
+            golden(std::string("G1.y_zero_centred_eps") + text), 1e-6, 1e-5, text
+        );
     }
 }
 
@@ -62,7 +67,7 @@ TEST(Rmsnorm, OmpMatchesRef)
         for (int64_t rows : { 1, 5 }) {
             const size_t n = (size_t)(rows * (dim + 3));
             const Floats weight = random_floats((size_t)dim, 1), src = random_floats(n, 2, 10);
-            Floats       in = src;
+            Floats in = src;
             expect_parity<weir_rmsnorm_args>(
                 WEIR_OP_RMSNORM, n, Floats(n, 7),
                 [&](float *dst) {
@@ -70,7 +75,8 @@ TEST(Rmsnorm, OmpMatchesRef)
                                               1,   dim,       dim + 3,       0,       dim + 3,
                                               0,   0,         1e-6f };
                 },
-                "dim " + std::to_string(dim));
+                "dim " + std::to_string(dim)
+            );
         }
     }
 }
@@ -85,9 +91,10 @@ TEST(Rmsnorm, HeadsInPlaceAndResidual)
             return weir_rmsnorm_args{ x,   x,  weight.data(), nullptr, 5, 3,    64,
                                       240, 80, 240,           80,      0, 1e-6f };
         },
-        "heads in place");
+        "heads in place"
+    );
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_RMSNORM)) {
-        Floats            x = random_floats(5 * 64, 4), y(5 * 64), want_x = x, want_y(5 * 64);
+        Floats x = random_floats(5 * 64, 4), y(5 * 64), want_x = x, want_y(5 * 64);
         weir_rmsnorm_args args = {
             want_y.data(), want_x.data(), weight.data(), add.data(), 5, 1, 64, 64, 64, 64, 64, 64,
             1e-6f
@@ -112,7 +119,7 @@ TEST(GatedRmsnorm, MatchesG2)
     std::vector<const weir_kernel *> rows = omp_rows(WEIR_OP_GATED_RMSNORM);
     rows.push_back(&weir_kernel_ref_gated_rmsnorm);
     for (const weir_kernel *kernel : rows) {
-        Floats                        y(o.size());
+        Floats y(o.size());
         const weir_gated_rmsnorm_args args = {
             y.data(), o.data(), z.data(), w.data(), 42, 16, 1e-6f
         };
@@ -132,30 +139,33 @@ TEST(GatedRmsnorm, OmpMatchesRef)
             [&](float *x) {
                 return weir_gated_rmsnorm_args{ x, x, gate.data(), w.data(), 7, dim, 1e-6f };
             },
-            "in place " + std::to_string(dim));
+            "in place " + std::to_string(dim)
+        );
     }
 }
 
 TEST(Rope, MatchesG3)
 {
-    const std::vector<int32_t>       positions = golden_integers("G3.pos");
-    const Floats                     frequencies = golden("G3.inv_freq");
+    const std::vector<int32_t> positions = golden_integers("G3.pos");
+    const Floats frequencies = golden("G3.inv_freq");
     std::vector<const weir_kernel *> rows = omp_rows(WEIR_OP_ROPE);
     rows.push_back(&weir_kernel_ref_rope);
     for (const weir_kernel *kernel : rows) {
         for (const auto &[name, heads] : { std::pair{ "G3.q", 2 }, std::pair{ "G3.k", 1 } }) {
-            Floats               x = golden(name);
+            Floats x = golden(name);
             const weir_rope_args args = {
                 x.data(), positions.data(),    frequencies.data(), 5, heads, 8, heads * 32, 32,
                 1,        WEIR_ROPE_HALF_SPLIT
             };
             ASSERT_EQ(run(*kernel, &args), WEIR_OK);
-            const Floats    want = golden(std::string(name) + "_rot");
+            const Floats want = golden(std::string(name) + "_rot");
             const ptrdiff_t four =
                 4 * heads *
                 32; // the fifth position is 200000: the golden's own angle is only good to 1e-2
-            expect_close(Floats(x.begin(), x.begin() + four),
-                         Floats(want.begin(), want.begin() + four), 2e-6, 1e-5, kernel->name);
+            expect_close(
+                Floats(x.begin(), x.begin() + four), Floats(want.begin(), want.begin() + four),
+                2e-6, 1e-5, kernel->name
+            );
             expect_close(x, want, 2e-2, 1e-5, kernel->name);
         }
     }
@@ -168,7 +178,7 @@ TEST(Rope, SineAndCosineOfLargeAngles)
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_ROPE)) {
         for (int32_t position : { 0, 1, 3, 1000, 65537, 200000, 262143 }) {
             const int64_t half = 160; // more pairs than are done at a time
-            Floats        frequencies((size_t)half), x((size_t)(2 * half), 0.0f);
+            Floats frequencies((size_t)half), x((size_t)(2 * half), 0.0f);
             for (size_t i = 0; i < (size_t)half; i++)
                 frequencies[i] = std::pow(1e4f, -(float)i / (float)half), x[2 * i] = 1;
             const weir_rope_args args = { x.data(), &position,      frequencies.data(), 1,
@@ -200,7 +210,8 @@ TEST(Rope, OmpMatchesRef)
                         1.14f, pairing
                     };
                 },
-                "rotary " + std::to_string(rotary));
+                "rotary " + std::to_string(rotary)
+            );
         }
     }
 }
@@ -215,34 +226,37 @@ TEST(Elementwise, OmpMatchesRef)
             [&](float *x) {
                 return weir_swiglu_args{ x, x, b.data(), 3, dim, dim + 2, dim + 2, dim + 2 };
             },
-            "swiglu onto its gate");
+            "swiglu onto its gate"
+        );
         expect_parity<weir_swiglu_args>(
             WEIR_OP_SWIGLU, n, b,
             [&](float *x) {
                 return weir_swiglu_args{ x, a.data(), x, 3, dim, dim + 2, dim + 2, dim + 2 };
             },
-            "swiglu onto up");
+            "swiglu onto up"
+        );
         expect_parity<weir_add_args>(
             WEIR_OP_ADD, n, a,
-            [&](float *x) { return weir_add_args{ x, b.data(), 3, dim, dim + 2, dim + 2 }; },
-            "add");
+            [&](float *x) { return weir_add_args{ x, b.data(), 3, dim, dim + 2, dim + 2 }; }, "add"
+        );
         expect_parity<weir_sigmoid_gate_args>(
             WEIR_OP_SIGMOID_GATE, n, b,
             [&](float *x) {
                 return weir_sigmoid_gate_args{ x, a.data(), 1, 3, dim, 0, dim + 2, 0, dim + 2 };
             },
-            "sigmoid_gate");
+            "sigmoid_gate"
+        );
     }
 }
 
 TEST(Elementwise, RefClosedForm)
 {
-    const Floats                 gate = { 0, std::log(3.0f), -std::log(3.0f), 100, -1000 };
-    Floats                       x = { 8, 8, 8, 8, 8 };
+    const Floats gate = { 0, std::log(3.0f), -std::log(3.0f), 100, -1000 };
+    Floats x = { 8, 8, 8, 8, 8 };
     const weir_sigmoid_gate_args sigmoid = { x.data(), gate.data(), 1, 1, 5, 5, 5, 5, 5 };
     ASSERT_EQ(run(weir_kernel_ref_sigmoid_gate, &sigmoid), WEIR_OK);
     expect_close(x, { 4, 6, 2, 8, 0 }, 0, 1e-6, "sigmoid");
-    const Floats           up = { 2, 4, 4, 0.5f, 3 };
+    const Floats up = { 2, 4, 4, 0.5f, 3 };
     const weir_swiglu_args swiglu = { x.data(), gate.data(), up.data(), 1, 5, 5, 5, 5 };
     ASSERT_EQ(run(weir_kernel_ref_swiglu, &swiglu), WEIR_OK);
     expect_close(x, { 0, 3 * gate[1], gate[2], 50, 0 }, 0, 1e-6, "swiglu");
@@ -252,9 +266,9 @@ TEST(Embed, OmpMatchesRef)
 {
     const std::vector<int32_t> ids = { 3, 0, 6, 3 };
     for (weir_dtype dtype : { WEIR_F32, WEIR_F16, WEIR_BF16, WEIR_Q8_0 }) {
-        const size_t               row_bytes = weir_row_bytes(dtype, 96);
+        const size_t row_bytes = weir_row_bytes(dtype, 96);
         std::vector<unsigned char> table(7 * row_bytes + 1);
-        std::mt19937               rng(1);
+        std::mt19937 rng(1);
         for (auto &byte : table)
             byte = (unsigned char)(rng() & 0x7b); // no f16, bf16 or f32 exponent of all ones
         const weir_dtype_info info = weir_dtype_of(dtype);
@@ -264,11 +278,12 @@ TEST(Embed, OmpMatchesRef)
             [&](float *dst) {
                 return weir_embed_args{ dst, table.data() + 1, ids.data(), 4, 96, 7, dtype };
             },
-            info.name);
+            info.name
+        );
     }
-    Floats                           dst(256);
+    Floats dst(256);
     const std::vector<unsigned char> table(weir_row_bytes(WEIR_Q4_K, 256));
-    const std::vector<int32_t>       zero = { 0 };
+    const std::vector<int32_t> zero = { 0 };
     const weir_embed_args args = { dst.data(), table.data(), zero.data(), 1, 256, 1, WEIR_Q4_K };
     EXPECT_EQ(run(weir_kernel_ref_embed, &args), WEIR_OK);
     const weir_caps caps = {};
@@ -282,8 +297,8 @@ TEST(KvWrite, WritesThePages)
 {
     for (weir_kv_format format : { WEIR_KV_F16, WEIR_KV_F32 }) {
         const Floats k = random_floats(100 * 3 * 20, 1), v = random_floats(100 * 3 * 12, 2);
-        auto         write = [&](const weir_kernel &kernel) {
-            Pages                 first(format, 3, 20, 12, 130), second(format, 3, 20, 12, 64);
+        auto write = [&](const weir_kernel &kernel) {
+            Pages first(format, 3, 20, 12, 130), second(format, 3, 20, 12, 64);
             const weir_kv_segment segments[] = { first.segment(0, 90, 30), second.segment(90, 0, 5),
                                                  second.segment(91, 9, 40) };
             const weir_kv_write_args args = { k.data(), v.data(), segments, 3,      3,      20,

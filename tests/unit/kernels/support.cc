@@ -29,8 +29,8 @@ std::vector<const weir_kernel *> omp_rows(weir_op op)
 {
 #define WEIR_ADDRESS(name, isa) &weir_kernel_omp_##name##_##isa,
 #define WEIR_ADDRESS_ALL(name) WEIR_TEST_ISAS(WEIR_ADDRESS, name)
-    static const weir_kernel *const  all[] = { WEIR_EACH_OP(WEIR_ADDRESS_ALL)
-                                                   WEIR_ADDRESS_ALL(gated_delta_rule_chunk) };
+    static const weir_kernel *const all[] = { WEIR_EACH_OP(WEIR_ADDRESS_ALL)
+                                                  WEIR_ADDRESS_ALL(gated_delta_rule_chunk) };
     std::vector<const weir_kernel *> rows;
     for (const weir_kernel *row : all)
         if (row->op == op && runs_here(row->name)) rows.push_back(row);
@@ -64,15 +64,16 @@ weir_status run(const weir_kernel &kernel, const void *args, int n_threads)
 
 Floats random_floats(size_t n, uint32_t seed, float scale)
 {
-    std::mt19937                    rng(seed);
+    std::mt19937 rng(seed);
     std::normal_distribution<float> normal(0, scale);
-    Floats                          x(n);
+    Floats x(n);
     for (float &value : x) value = normal(rng);
     return x;
 }
 
-void expect_close(const Floats &x, const Floats &want, double atol, double rtol,
-                  const std::string &what)
+void expect_close(
+    const Floats &x, const Floats &want, double atol, double rtol, const std::string &what
+)
 {
     ASSERT_EQ(x.size(), want.size()) << what;
     double worst = -1;
@@ -91,8 +92,10 @@ bool same_bits(const Floats &a, const Floats &b)
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-Pages::Pages(weir_kv_format k_format, weir_kv_format v_format, int64_t n_kv_heads, int64_t key_dim,
-             int64_t value_dim, int64_t n_positions)
+Pages::Pages(
+    weir_kv_format k_format, weir_kv_format v_format, int64_t n_kv_heads, int64_t key_dim,
+    int64_t value_dim, int64_t n_positions
+)
     : stride_((n_positions + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS)
 {
     const int64_t open_bytes = weir_kv_open_bytes(k_format, v_format, key_dim, value_dim);
@@ -124,8 +127,8 @@ static const weir_tensor *find(const std::string &name)
 {
     static weir_tensor_directory *directory = [] {
         weir_tensor_directory *opened = nullptr;
-        weir_error             error = {};
-        const weir_status      status =
+        weir_error error = {};
+        const weir_status status =
             weir_tensor_directory_open(&opened, "tests/golden/models/modules.safetensors", &error);
         EXPECT_EQ(status, WEIR_OK);
         return opened;
@@ -145,7 +148,7 @@ template <class T> static std::vector<T> copy(const weir_tensor *tensor, weir_dt
     return values;
 }
 
-Floats               golden(const std::string &name) { return copy<float>(find(name), WEIR_F32); }
+Floats golden(const std::string &name) { return copy<float>(find(name), WEIR_F32); }
 std::vector<int32_t> golden_integers(const std::string &name)
 {
     return copy<int32_t>(find(name), WEIR_I32);

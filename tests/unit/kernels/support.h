@@ -32,7 +32,7 @@ using Floats = std::vector<float>;
 
 // The omp rows of an op that this machine can run; the tests link v2, v3 and v4.
 std::vector<const weir_kernel *> omp_rows(weir_op op);
-const weir_kernel               *ref_row(weir_op op);
+const weir_kernel *ref_row(weir_op op);
 
 // Runs a row with scratch of exactly the size it asks for, filled with NaN.
 weir_status run(const weir_kernel &kernel, const void *args, int n_threads = 2);
@@ -40,33 +40,38 @@ weir_status run(const weir_kernel &kernel, const void *args, int n_threads = 2);
 Floats random_floats(size_t n, uint32_t seed, float scale = 1);
 
 // |x - want| <= atol + rtol |want|, elementwise.
-void expect_close(const Floats &x, const Floats &want, double atol, double rtol,
-                  const std::string &what);
+void expect_close(
+    const Floats &x, const Floats &want, double atol, double rtol, const std::string &what
+);
 bool same_bits(const Floats &a, const Floats &b);
 
 // The pages of one sequence and layer, zeroed, each with its open rows if the formats need them.
 class Pages {
   public:
-    Pages(weir_kv_format format, int64_t n_kv_heads, int64_t key_dim, int64_t value_dim,
-          int64_t n_positions)
+    Pages(
+        weir_kv_format format, int64_t n_kv_heads, int64_t key_dim, int64_t value_dim,
+        int64_t n_positions
+    )
         : Pages(format, format, n_kv_heads, key_dim, value_dim, n_positions)
     {
     }
-    Pages(weir_kv_format k_format, weir_kv_format v_format, int64_t n_kv_heads, int64_t key_dim,
-          int64_t value_dim, int64_t n_positions);
+    Pages(
+        weir_kv_format k_format, weir_kv_format v_format, int64_t n_kv_heads, int64_t key_dim,
+        int64_t value_dim, int64_t n_positions
+    );
     weir_kv_segment segment(int32_t first_row, int32_t n_rows, int32_t n_past) const;
-    void            hide_open(int64_t page); // from the segments: it is read closed
+    void hide_open(int64_t page); // from the segments: it is read closed
     const std::vector<std::vector<char>> &pages() const { return storage_; }
     const std::vector<std::vector<char>> &open_pages() const { return open_storage_; }
 
   private:
     std::vector<std::vector<char>> storage_, open_storage_;
-    std::vector<void *>            table_, open_table_;
-    int64_t                        stride_;
+    std::vector<void *> table_, open_table_;
+    int64_t stride_;
 };
 
 // Tensors of tests/golden/models/modules.safetensors.
-Floats               golden(const std::string &name);
+Floats golden(const std::string &name);
 std::vector<int32_t> golden_integers(const std::string &name);
 
 } // namespace weir_test

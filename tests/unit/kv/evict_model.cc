@@ -14,8 +14,9 @@
 namespace evict {
 
 /* ---- the arithmetic of one row, from the reference codecs ------------------------------------ */
-static weir_kv_part part_of(weir_kv_format format, weir_kv_side side, std::vector<char> *coded,
-                            std::vector<char> *open)
+static weir_kv_part part_of(
+    weir_kv_format format, weir_kv_side side, std::vector<char> *coded, std::vector<char> *open
+)
 {
     const int64_t dim = side == WEIR_KV_K ? key_dim : value_dim;
     coded->resize((size_t)weir_kv_part_bytes(format, side, dim));
@@ -24,13 +25,15 @@ static weir_kv_part part_of(weir_kv_format format, weir_kv_side side, std::vecto
 }
 
 /* The bytes of one row of a part, K's columns gathered. */
-static void add_bytes(std::vector<char> *out, const char *part, weir_kv_format format,
-                      weir_kv_side side, int64_t token)
+static void add_bytes(
+    std::vector<char> *out, const char *part, weir_kv_format format, weir_kv_side side,
+    int64_t token
+)
 {
     const int64_t dim = side == WEIR_KV_K ? key_dim : value_dim, tile = token / WEIR_TILE_TOKENS,
                   lane = token % WEIR_TILE_TOKENS;
     const weir_kv_layout at = weir_kv_layout_of(format, side, dim);
-    const auto           add = [&](int64_t from, int64_t n) {
+    const auto add = [&](int64_t from, int64_t n) {
         out->insert(out->end(), part + from, part + from + n);
     };
     if (side == WEIR_KV_V) {
@@ -39,8 +42,8 @@ static void add_bytes(std::vector<char> *out, const char *part, weir_kv_format f
         return;
     }
     const weir_kv_scheme scheme = weir_kv_scheme_of(format);
-    const bool           plain = scheme == WEIR_KV_PLAIN;
-    const int64_t        n_codes = plain ? dim : weir_kv_words(weir_kv_bits(format), dim),
+    const bool plain = scheme == WEIR_KV_PLAIN;
+    const int64_t n_codes = plain ? dim : weir_kv_words(weir_kv_bits(format), dim),
                   code = plain ? weir_kv_bits(format) / 8 : 4;
     const int64_t n_scales = plain                     ? 0
                              : scheme == WEIR_KV_BLOCK ? dim / 32
@@ -52,8 +55,9 @@ static void add_bytes(std::vector<char> *out, const char *part, weir_kv_format f
         add(at.scales + tile * at.scales_step + (i * WEIR_TILE_TOKENS + lane) * scale, scale);
 }
 
-static void add_row_bytes(std::vector<char> *out, const char *page, weir_kv_pair pair,
-                          int64_t token)
+static void add_row_bytes(
+    std::vector<char> *out, const char *page, weir_kv_pair pair, int64_t token
+)
 {
     if (!weir_kv_needs_open(pair.k)) add_bytes(out, page, pair.k, WEIR_KV_K, token);
     if (!weir_kv_needs_open(pair.v))
@@ -61,12 +65,13 @@ static void add_row_bytes(std::vector<char> *out, const char *page, weir_kv_pair
 }
 
 /* What is read of a value as long as its page is not full. */
-static void code_side(std::vector<float> *x, std::vector<char> *bytes, weir_kv_format format,
-                      weir_kv_side side)
+static void code_side(
+    std::vector<float> *x, std::vector<char> *bytes, weir_kv_format format, weir_kv_side side
+)
 {
     static std::vector<char> coded, open;
-    const bool               is_open = weir_kv_needs_open(format);
-    const weir_kv_part       part = part_of(is_open ? WEIR_KV_F16 : format, side, &coded, &open);
+    const bool is_open = weir_kv_needs_open(format);
+    const weir_kv_part part = part_of(is_open ? WEIR_KV_F16 : format, side, &coded, &open);
     weir_kv_encode_rows(&part, 0, 1, x->data(), 0);
     weir_kv_decode_rows(&part, 0, 1, x->data(), 0, false);
     if (!is_open) add_bytes(bytes, coded.data(), format, side, 0);
@@ -75,10 +80,10 @@ static void code_side(std::vector<float> *x, std::vector<char> *bytes, weir_kv_f
 static void close_side(Rows *rows, weir_kv_format format, weir_kv_side side)
 {
     if (!weir_kv_needs_open(format)) return;
-    std::vector<char>  coded, open;
+    std::vector<char> coded, open;
     const weir_kv_part part = part_of(format, side, &coded, &open);
-    const size_t       first = rows->size() - WEIR_PAGE_TOKENS;
-    const auto         value = [&](size_t i) {
+    const size_t first = rows->size() - WEIR_PAGE_TOKENS;
+    const auto value = [&](size_t i) {
         return (side == WEIR_KV_K ? (*rows)[first + i].k : (*rows)[first + i].v).data();
     };
     for (size_t i = 0; i < WEIR_PAGE_TOKENS; i++)
@@ -132,8 +137,10 @@ void Evict::open(const Options &options)
     const size_t before = weir_ledger_total(ledger_, WEIR_TIER_HOST);
     ASSERT_EQ(weir_kv_evictor_open(&evictor_, store_, stream_, ledger_, &error_), WEIR_OK)
         << error_.text;
-    EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST) - before,
-              weir_kv_evictor_bytes(&spec_) + weir_kv_evictor_near_bytes(&spec_));
+    EXPECT_EQ(
+        weir_ledger_total(ledger_, WEIR_TIER_HOST) - before,
+        weir_kv_evictor_bytes(&spec_) + weir_kv_evictor_near_bytes(&spec_)
+    );
 }
 
 void Evict::TearDown()
@@ -168,15 +175,15 @@ void Evict::close(Text *t)
 void Evict::write(Text *t, int64_t head, int64_t n)
 {
     std::normal_distribution<float> value;
-    Rows *const                     rows = &t->heads[(size_t)head];
-    const int64_t                   slot = (int64_t)rows->size(), page = slot / WEIR_PAGE_TOKENS;
-    std::vector<float>              k((size_t)(n * key_dim)), v((size_t)(n * value_dim));
+    Rows *const rows = &t->heads[(size_t)head];
+    const int64_t slot = (int64_t)rows->size(), page = slot / WEIR_PAGE_TOKENS;
+    std::vector<float> k((size_t)(n * key_dim)), v((size_t)(n * value_dim));
     for (float &x : k) x = value(random_);
     for (float &x : v) x = value(random_);
     const weir_kv_pair pair = pair_at(head, page);
-    void *const        at = t->table.pages[head * t->table.capacity + page];
-    void *const        open = t->table.open != nullptr ? t->table.open[head] : nullptr;
-    weir_kv_segment    segment = {};
+    void *const at = t->table.pages[head * t->table.capacity + page];
+    void *const open = t->table.open != nullptr ? t->table.open[head] : nullptr;
+    weir_kv_segment segment = {};
     segment.pages = &at;
     segment.page_stride = segment.open_stride = 1;
     segment.n_rows = (int32_t)n;
@@ -193,10 +200,12 @@ void Evict::write(Text *t, int64_t head, int64_t n)
     args.v_format = pair.v;
     ASSERT_EQ(weir_kv_write(stream_, &args), WEIR_OK);
     for (int64_t i = 0; i < n; i++)
-        push(rows, head,
-             { { k.begin() + i * key_dim, k.begin() + (i + 1) * key_dim },
-               { v.begin() + i * value_dim, v.begin() + (i + 1) * value_dim },
-               {} });
+        push(
+            rows, head,
+            { { k.begin() + i * key_dim, k.begin() + (i + 1) * key_dim },
+              { v.begin() + i * value_dim, v.begin() + (i + 1) * value_dim },
+              {} }
+        );
 }
 
 bool Evict::append(Text *t, int64_t n)
@@ -206,7 +215,8 @@ bool Evict::append(Text *t, int64_t n)
     for (int64_t h = 0; h < heads(); h++)
         for (int64_t left = n; left > 0;) {
             const int64_t here = std::min<int64_t>(
-                left, WEIR_PAGE_TOKENS - (int64_t)t->heads[(size_t)h].size() % WEIR_PAGE_TOKENS);
+                left, WEIR_PAGE_TOKENS - (int64_t)t->heads[(size_t)h].size() % WEIR_PAGE_TOKENS
+            );
             write(t, h, here);
             left -= here;
         }
@@ -230,7 +240,7 @@ Lists Evict::random_lists(const Text &t, const std::vector<int32_t> &layers)
     for (const int32_t layer : layers)
         for (int32_t h = layer * kv_heads; h < (layer + 1) * kv_heads; h++) {
             const int32_t n = (int32_t)t.heads[(size_t)h].size();
-            const auto    below = [&](int32_t end) {
+            const auto below = [&](int32_t end) {
                 return (int32_t)(random_() % (uint32_t)(end > 0 ? end : 1));
             };
             const int32_t held = std::min<int32_t>((int32_t)n_turned_, n),
@@ -245,7 +255,7 @@ Lists Evict::random_lists(const Text &t, const std::vector<int32_t> &layers)
 
 Keep Evict::keep_of(const std::vector<int32_t> &layers, const Lists &lists) const
 {
-    Keep          all;
+    Keep all;
     const int64_t stride = spec_.max_rows;
     all.layers = layers;
     all.slots.assign(layers.size() * kv_heads * (size_t)stride, -1);
@@ -287,7 +297,7 @@ void Evict::turn(void *, const weir_policy_tile *tile, int64_t n_keep)
 /* Its key is coded again, its value is as it was. */
 Row Evict::turned(const Row &row, int64_t head, int64_t i, int64_t n_keep) const
 {
-    Row               out = row;
+    Row out = row;
     std::vector<char> bytes;
     out.k = turned_key(head, i, n_keep);
     if (is_whole(head)) return out; /* and coded with its page */
@@ -302,9 +312,9 @@ void Evict::keep_rows(Text *t, const std::vector<int32_t> &layers, const Lists &
     for (const int32_t layer : layers)
         for (int64_t h = layer * kv_heads; h < (layer + 1) * kv_heads; h++) {
             const std::vector<int32_t> &list = lists[(size_t)h];
-            Rows                        old = t->heads[(size_t)h];
-            Rows                       &rows = t->heads[(size_t)h];
-            size_t                      first = 0;
+            Rows old = t->heads[(size_t)h];
+            Rows &rows = t->heads[(size_t)h];
+            size_t first = 0;
             if (list.size() == old.size()) continue;
             while (first < list.size() && list[first] == (int32_t)first) first++;
             for (int64_t i = 0; i < n_turned_; i++)
@@ -318,16 +328,17 @@ void Evict::keep_rows(Text *t, const std::vector<int32_t> &layers, const Lists &
                     push(&rows, h, row);
                 else
                     rows.push_back(
-                        i < sinks && (size_t)list[i] >= sinks ? coded(row, spec_.sinks.pair) : row);
+                        i < sinks && (size_t)list[i] >= sinks ? coded(row, spec_.sinks.pair) : row
+                    );
             }
         }
 }
 
 void Evict::evict(Text *t, const std::vector<int32_t> &layers, const Lists &lists)
 {
-    const Keep   keep = keep_of(layers, lists);
+    const Keep keep = keep_of(layers, lists);
     const size_t before = weir_ledger_total(ledger_, WEIR_TIER_HOST);
-    int64_t      n = 0;
+    int64_t n = 0;
     for (const int32_t layer : layers)
         for (int64_t h = layer * kv_heads; h < (layer + 1) * kv_heads; h++)
             n += (int64_t)t->heads[(size_t)h].size() - (int64_t)lists[(size_t)h].size();
@@ -342,17 +353,17 @@ void Evict::evict(Text *t, const std::vector<int32_t> &layers, const Lists &list
 /* Products with the keys as they lie are those with the keys as they are read. */
 void Evict::expect_products(const Text &t, int64_t head)
 {
-    const Rows   &rows = t.heads[(size_t)head];
+    const Rows &rows = t.heads[(size_t)head];
     const int64_t n = (int64_t)rows.size(), n_vectors = 3,
                   first = n > 1 ? (int64_t)(random_() % (uint64_t)n) : 0;
     if (n == 0) return;
-    const int64_t      count = 1 + (int64_t)(random_() % (uint64_t)(n - first)), stride = count + 2;
+    const int64_t count = 1 + (int64_t)(random_() % (uint64_t)(n - first)), stride = count + 2;
     std::vector<float> vectors(n_vectors * key_dim), lengths(n_vectors * key_dim / 2),
         out((size_t)(n_vectors * stride));
     for (float &x : vectors) x = (float)(random_() % 2001) / 1000.0f - 1.0f;
     for (float &x : lengths) x = (float)(random_() % 2001) / 1000.0f - 1.0f;
     for (const bool with_lengths : { false, true }) {
-        const weir_kv_pairs        pairs = { with_lengths ? key_dim / 2 : 0, head % 2 != 0 };
+        const weir_kv_pairs pairs = { with_lengths ? key_dim / 2 : 0, head % 2 != 0 };
         const weir_policy_products p = { head / kv_heads, head % kv_heads,
                                          first,           count,
                                          n_vectors,       stride,
@@ -364,13 +375,15 @@ void Evict::expect_products(const Text &t, int64_t head)
         for (int64_t v = 0; v < n_vectors; v++)
             for (int64_t i = 0; i < count; i++) {
                 const float *const key = rows[(size_t)(first + i)].k.data();
-                double             want = 0;
+                double want = 0;
                 for (int64_t d = 0; d < key_dim; d++)
                     want += (double)vectors[(size_t)(v * key_dim + d)] * (double)key[d];
                 for (int64_t f = 0; f < pairs.n; f++)
                     want += (double)lengths[(size_t)(v * pairs.n + f)] *
-                            std::hypot((double)key[pairs.is_interleaved ? 2 * f : f],
-                                       (double)key[pairs.is_interleaved ? 2 * f + 1 : f + pairs.n]);
+                            std::hypot(
+                                (double)key[pairs.is_interleaved ? 2 * f : f],
+                                (double)key[pairs.is_interleaved ? 2 * f + 1 : f + pairs.n]
+                            );
                 ASSERT_NEAR(out[(size_t)(v * stride + i)], want, 2e-3)
                     << "row " << first + i << " of " << n << " of head " << head;
             }
@@ -381,7 +394,7 @@ void Evict::expect_rows(const Text &t)
 {
     std::vector<float> k(WEIR_POLICY_TILE * key_dim), v(WEIR_POLICY_TILE * value_dim);
     for (int64_t h = 0; h < heads(); h++) {
-        const Rows   &rows = t.heads[(size_t)h];
+        const Rows &rows = t.heads[(size_t)h];
         const int64_t n = (int64_t)rows.size();
         ASSERT_EQ(weir_kv_rows_at(&t.table, h), n) << "head " << h;
         expect_products(t, h);
@@ -393,18 +406,20 @@ void Evict::expect_rows(const Text &t)
             ASSERT_EQ(weir_kv_read_rows(evictor_, &t.table, &tile, &error_), WEIR_OK)
                 << error_.text;
             for (int64_t i = 0; i < count; i++) {
-                const Row    &row = rows[(size_t)(first + i)];
+                const Row &row = rows[(size_t)(first + i)];
                 const int64_t page = (first + i) / WEIR_PAGE_TOKENS;
                 ASSERT_EQ(memcmp(&k[(size_t)i * key_dim], row.k.data(), key_dim * sizeof(float)), 0)
                     << "key " << first + i << " of " << n << " of head " << h;
                 ASSERT_EQ(
-                    memcmp(&v[(size_t)i * value_dim], row.v.data(), value_dim * sizeof(float)), 0)
-                    << "value " << first + i << " of " << n << " of head " << h;
+                    memcmp(&v[(size_t)i * value_dim], row.v.data(), value_dim * sizeof(float)), 0
+                ) << "value "
+                  << first + i << " of " << n << " of head " << h;
                 void *const own = t.table.pages[h * t.table.capacity + page];
                 if (weir_kv_is_cold(store_, own)) continue;
                 std::vector<char> bytes;
-                add_row_bytes(&bytes, (const char *)own, pair_at(h, page),
-                              (first + i) % WEIR_PAGE_TOKENS);
+                add_row_bytes(
+                    &bytes, (const char *)own, pair_at(h, page), (first + i) % WEIR_PAGE_TOKENS
+                );
                 ASSERT_EQ(bytes, row.bytes) << "row " << first + i << " of head " << h;
             }
             first += count;
@@ -422,7 +437,7 @@ void Evict::expect_sound(const std::vector<const Text *> &texts)
         for (int64_t h = 0; h < heads(); h++)
             for (int64_t p = 0; p < t->table.capacity; p++) {
                 void *const page = t->table.pages[h * t->table.capacity + p];
-                const bool  has = p * WEIR_PAGE_TOKENS < (int64_t)t->heads[(size_t)h].size();
+                const bool has = p * WEIR_PAGE_TOKENS < (int64_t)t->heads[(size_t)h].size();
                 ASSERT_EQ(page != nullptr, has) << "head " << h << " page " << p;
                 if (!has) continue;
                 held.insert(page);
@@ -437,7 +452,7 @@ void Evict::expect_sound(const std::vector<const Text *> &texts)
 std::string Evict::picture(const Text &t)
 {
     std::string out;
-    const auto  add = [&](const void *bytes, size_t n) { out.append((const char *)bytes, n); };
+    const auto add = [&](const void *bytes, size_t n) { out.append((const char *)bytes, n); };
     for (int64_t h = 0; h < heads(); h++) {
         const int64_t rows = weir_kv_rows_at(&t.table, h);
         add(&rows, sizeof rows);

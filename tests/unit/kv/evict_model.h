@@ -17,13 +17,13 @@ constexpr int kv_heads = 2, key_dim = 64, value_dim = 32;
 /* A row as it is read now, and the bytes of it in parts that code each row by itself. */
 struct Row {
     std::vector<float> k, v;
-    std::vector<char>  bytes;
+    std::vector<char> bytes;
 };
 using Rows = std::vector<Row>;
 using Lists = std::vector<std::vector<int32_t>>; /* per head over all layers */
 
 struct Text {
-    weir_kv_table     table = {};
+    weir_kv_table table = {};
     std::vector<Rows> heads;
 };
 
@@ -31,22 +31,22 @@ struct Text {
 struct Keep {
     std::vector<int32_t> layers, slots;
     std::vector<int64_t> counts;
-    weir_kv_keep         keep = {};
+    weir_kv_keep keep = {};
 };
 
 struct Options {
     std::vector<weir_kv_pair> formats;
-    int64_t                   n_blocks = 64, max_rows = 1024;
-    weir_kv_sinks             sinks = {};
-    int64_t                   n_sink_blocks = 0, n_disk_blocks = 0;
+    int64_t n_blocks = 64, max_rows = 1024;
+    weir_kv_sinks sinks = {};
+    int64_t n_sink_blocks = 0, n_disk_blocks = 0;
 };
 
 class Evict : public ::testing::Test {
   protected:
-    void    open(const Options &options);
-    void    TearDown() override;
-    Text    text();
-    void    close(Text *t);
+    void open(const Options &options);
+    void TearDown() override;
+    Text text();
+    void close(Text *t);
     int64_t heads() const { return spec_.n_layers * kv_heads; }
 
     /* Writes n new rows to each head; false when there is no room. */
@@ -55,7 +55,7 @@ class Evict : public ::testing::Test {
     bool fill(Text *t, int64_t n);
     /* Random lists for the listed layers; others keep all. */
     Lists random_lists(const Text &t, const std::vector<int32_t> &layers);
-    Keep  keep_of(const std::vector<int32_t> &layers, const Lists &lists) const;
+    Keep keep_of(const std::vector<int32_t> &layers, const Lists &lists) const;
     /* The model only. */
     void keep_rows(Text *t, const std::vector<int32_t> &layers, const Lists &lists) const;
     /* Both, and everything is checked. */
@@ -69,22 +69,22 @@ class Evict : public ::testing::Test {
     std::mt19937 random_{ 11 };
     int64_t n_turned_ = 0; /* rows at the beginning that get other keys; random lists keep them */
     std::vector<weir_kv_pair> formats_;
-    std::string               folder_;
-    weir_kv_spec              spec_ = {};
-    weir_ledger              *ledger_ = nullptr;
-    weir_kv_store            *store_ = nullptr;
-    weir_stream              *stream_ = nullptr;
-    weir_kv_evictor          *evictor_ = nullptr;
-    weir_error                error_ = {};
+    std::string folder_;
+    weir_kv_spec spec_ = {};
+    weir_ledger *ledger_ = nullptr;
+    weir_kv_store *store_ = nullptr;
+    weir_stream *stream_ = nullptr;
+    weir_kv_evictor *evictor_ = nullptr;
+    weir_error error_ = {};
 
   private:
     void expect_products(const Text &t, int64_t head);
     void write(Text *t, int64_t head, int64_t n);
     /* Other for each head, row and number of rows that stay. */
     static std::vector<float> turned_key(int64_t head, int64_t row, int64_t n_keep);
-    static void               turn(void *user, const weir_policy_tile *tile, int64_t n_keep);
-    Row                       turned(const Row &row, int64_t head, int64_t i, int64_t n_keep) const;
-    weir_kv_pair              pair_at(int64_t head, int64_t page) const
+    static void turn(void *user, const weir_policy_tile *tile, int64_t n_keep);
+    Row turned(const Row &row, int64_t head, int64_t i, int64_t n_keep) const;
+    weir_kv_pair pair_at(int64_t head, int64_t page) const
     {
         return weir_kv_pair_at(formats_[(size_t)(head / kv_heads)], spec_.sinks, page);
     }

@@ -18,16 +18,17 @@ constexpr weir_kv_pair f32 = { WEIR_KV_F32, WEIR_KV_F32 }, f16 = { WEIR_KV_F16, 
 const std::vector<int32_t> two_of_three = { 0, 2 }; /* layer 1 sees a window: it keeps its rows */
 
 struct Formats {
-    const char               *name;
+    const char *name;
     std::vector<weir_kv_pair> layers;
-    weir_kv_sinks             sinks;
+    weir_kv_sinks sinks;
 };
 
 class EveryFormat : public Evict, public ::testing::WithParamInterface<Formats> {
   protected:
     /* Sinks for so many texts. */
-    void open_for(int n_texts, int64_t n_blocks = Options().n_blocks,
-                  int64_t max_rows = Options().max_rows)
+    void open_for(
+        int n_texts, int64_t n_blocks = Options().n_blocks, int64_t max_rows = Options().max_rows
+    )
     {
         Options options;
         options.formats = GetParam().layers;
@@ -40,18 +41,20 @@ class EveryFormat : public Evict, public ::testing::WithParamInterface<Formats> 
 };
 INSTANTIATE_TEST_SUITE_P(
     Formats, EveryFormat,
-    ::testing::Values(Formats{ "f32", { f32, f32, f32 }, {} },
-                      Formats{ "f16", { f16, q8, f16 }, {} },
-                      Formats{ "q8_0", { q8, f16, { WEIR_KV_Q8_0, WEIR_KV_Q4_0 } }, {} },
-                      Formats{ "turbo", { turbo, f16, { WEIR_KV_Q8_0, WEIR_KV_TURBO3 } }, {} },
-                      Formats{ "fp8", { { WEIR_KV_FP8_E4M3, WEIR_KV_BF16 }, f16, f16 }, {} },
-                      Formats{ "int8", { int8, f16, { WEIR_KV_INT8, WEIR_KV_TURBO4 } }, {} },
-                      Formats{ "kivi", { kivi, int8, { WEIR_KV_F16, WEIR_KV_KIVI4 } }, {} },
-                      Formats{ "sinks", { turbo, q8, q8 }, { f16, 1 } },
-                      Formats{ "wide_sinks", { q8, q8, turbo }, { f32, 3 } },
-                      Formats{ "coded_sinks", { q8, f16, f16 }, { int8, 1 } },
-                      Formats{ "sinks_of_int8", { int8, f16, kivi }, { f16, 2 } }),
-    [](const auto &info) { return info.param.name; });
+    ::testing::Values(
+        Formats{ "f32", { f32, f32, f32 }, {} }, Formats{ "f16", { f16, q8, f16 }, {} },
+        Formats{ "q8_0", { q8, f16, { WEIR_KV_Q8_0, WEIR_KV_Q4_0 } }, {} },
+        Formats{ "turbo", { turbo, f16, { WEIR_KV_Q8_0, WEIR_KV_TURBO3 } }, {} },
+        Formats{ "fp8", { { WEIR_KV_FP8_E4M3, WEIR_KV_BF16 }, f16, f16 }, {} },
+        Formats{ "int8", { int8, f16, { WEIR_KV_INT8, WEIR_KV_TURBO4 } }, {} },
+        Formats{ "kivi", { kivi, int8, { WEIR_KV_F16, WEIR_KV_KIVI4 } }, {} },
+        Formats{ "sinks", { turbo, q8, q8 }, { f16, 1 } },
+        Formats{ "wide_sinks", { q8, q8, turbo }, { f32, 3 } },
+        Formats{ "coded_sinks", { q8, f16, f16 }, { int8, 1 } },
+        Formats{ "sinks_of_int8", { int8, f16, kivi }, { f16, 2 } }
+    ),
+    [](const auto &info) { return info.param.name; }
+);
 
 /* Rounds of growth and eviction; heads become ragged, empty, full again. */
 TEST_P(EveryFormat, KeepsTheRowsItWasToldTo)
@@ -84,15 +87,16 @@ TEST_P(EveryFormat, TurnsTheFirstRows)
             weir_kv_share(&fork.table, &t.table, store_);
             fork.heads = before.heads;
             const std::string as_it_was = picture(fork);
-            const Lists       lists = random_lists(t, two_of_three);
-            const Keep        keep = keep_of(two_of_three, lists);
-            const auto        wanted = weir_kv_evict_pages(evictor_, &t.table, &keep.keep),
+            const Lists lists = random_lists(t, two_of_three);
+            const Keep keep = keep_of(two_of_three, lists);
+            const auto wanted = weir_kv_evict_pages(evictor_, &t.table, &keep.keep),
                        free = weir_kv_store_free(store_);
             evict(&t, two_of_three, lists);
             ASSERT_FALSE(HasFatalFailure()) << n << " round " << round;
             const auto left = weir_kv_store_free(store_);
-            EXPECT_EQ(weir_kv_pages_others(weir_kv_pages_minus(free, left)),
-                      weir_kv_pages_others(wanted));
+            EXPECT_EQ(
+                weir_kv_pages_others(weir_kv_pages_minus(free, left)), weir_kv_pages_others(wanted)
+            );
             EXPECT_EQ(free.sinks - left.sinks, wanted.sinks);
             EXPECT_EQ(picture(fork), as_it_was);
             expect_sound({ &t, &fork });
@@ -121,12 +125,13 @@ TEST_P(EveryFormat, LeavesForksAlone)
     fork(&b, a);
     for (int round = 0; round < 4; round++) {
         const Text kept = b;
-        Lists      lists = random_lists(a, two_of_three);
+        Lists lists = random_lists(a, two_of_three);
         for (size_t h = 0; h < lists.size();
              h++) { /* the first page stays in place in all heads, the second one in some */
             const size_t n = std::min(a.heads[h].size(), (size_t)(h % 2 == 0 ? 128 : 64));
-            lists[h].erase(lists[h].begin(),
-                           std::lower_bound(lists[h].begin(), lists[h].end(), (int32_t)n));
+            lists[h].erase(
+                lists[h].begin(), std::lower_bound(lists[h].begin(), lists[h].end(), (int32_t)n)
+            );
             for (size_t i = n; i-- > 0;) lists[h].insert(lists[h].begin(), (int32_t)i);
         }
         const std::string before = picture(b);
@@ -236,11 +241,11 @@ TEST_F(EvictOnce, UnsharesOnlyWhatItWritesInto)
 {
     Text t = text();
     ASSERT_TRUE(append(&t, 200));
-    void *const        held = t.table.pages[1 * t.table.capacity + 1],
+    void *const held = t.table.pages[1 * t.table.capacity + 1],
                 *const other = t.table.pages[2 * t.table.capacity + 1];
     weir_kv_page_hold(store_, held);
     const std::string before((const char *)held, weir_kv_page_bytes(&spec_, 0));
-    Lists             lists(4, range(0, 128));
+    Lists lists(4, range(0, 128));
     for (int32_t h = 0; h < 4; h++)
         for (int32_t i = 130; i < 170; i++)
             lists[(size_t)h].push_back(i); /* all of two pages stays in place */
@@ -390,7 +395,7 @@ TEST_F(EvictOnce, SequencesCountTheirPages)
 TEST(EvictSizes, OnlyWhereRowsAreEvicted)
 {
     const weir_kv_pair formats[] = { f16, q8 };
-    weir_kv_spec       spec = {};
+    weir_kv_spec spec = {};
     spec.n_layers = 2;
     spec.n_kv_heads = 3;
     spec.key_dim = spec.value_dim = 64;

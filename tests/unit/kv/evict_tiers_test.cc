@@ -15,7 +15,7 @@
 namespace evict {
 namespace {
 
-int     reads_until_failure = -1;
+int reads_until_failure = -1;
 ssize_t faulty_read(int fd, void *bytes, size_t n, off_t at)
 {
     if (reads_until_failure == 0) {
@@ -30,9 +30,9 @@ constexpr weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 }, q8 = { WEIR_KV_Q8_0, 
                        int8 = { WEIR_KV_INT8, WEIR_KV_KIVI4 };
 
 struct Formats {
-    const char               *name;
+    const char *name;
     std::vector<weir_kv_pair> layers;
-    weir_kv_sinks             sinks;
+    weir_kv_sinks sinks;
 };
 
 class Tiers : public Evict, public ::testing::WithParamInterface<Formats> {
@@ -51,7 +51,7 @@ class Tiers : public Evict, public ::testing::WithParamInterface<Formats> {
         weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &io);
     }
     void *const *block(const Text &t, int64_t p) const { return (void *const *)t.table.pages + p; }
-    bool         is_cold(const Text &t, int64_t p) const
+    bool is_cold(const Text &t, int64_t p) const
     {
         return weir_kv_is_cold(store_, t.table.pages[p]);
     }
@@ -76,13 +76,15 @@ class Tiers : public Evict, public ::testing::WithParamInterface<Formats> {
             ASSERT_FALSE(weir_kv_is_cold(store_, t.table.pages[i])) << i;
     }
 };
-INSTANTIATE_TEST_SUITE_P(Formats, Tiers,
-                         ::testing::Values(Formats{ "rows", { f16, q8, q8 }, {} },
-                                           Formats{ "pages", { int8, f16, int8 }, {} },
-                                           Formats{ "sinks", { q8, f16, q8 }, { f16, 2 } },
-                                           Formats{
-                                               "sinks_of_pages", { int8, f16, q8 }, { f16, 1 } }),
-                         [](const auto &info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Formats, Tiers,
+    ::testing::Values(
+        Formats{ "rows", { f16, q8, q8 }, {} }, Formats{ "pages", { int8, f16, int8 }, {} },
+        Formats{ "sinks", { q8, f16, q8 }, { f16, 2 } },
+        Formats{ "sinks_of_pages", { int8, f16, q8 }, { f16, 1 } }
+    ),
+    [](const auto &info) { return info.param.name; }
+);
 
 const std::vector<int32_t> all_layers = { 0, 1, 2 }, two_layers = { 0, 2 };
 
@@ -98,8 +100,10 @@ TEST_P(Tiers, WhatStaysComesToMemory)
         Lists lists = random_lists(t, all_layers);
         for (auto &list : lists) /* at most five pages each */
             while (list.size() > 300)
-                list.erase(list.begin() + n_turned_ +
-                           (int64_t)(random_() % (list.size() - (size_t)n_turned_)));
+                list.erase(
+                    list.begin() + n_turned_ +
+                    (int64_t)(random_() % (list.size() - (size_t)n_turned_))
+                );
         evict(&t, all_layers, lists);
         expect_sound({ &t });
         expect_in_memory(t);
@@ -164,19 +168,22 @@ TEST_P(Tiers, UnlistedLayersComeToo)
         for (int32_t i = 0; i < 9 * 64 + 7; i++)
             if (i < 64 * 4 || (i % 3 == 0 && i < 500))
                 lists[(size_t)h].push_back(i); /* four blocks stay as they are */
-    const Keep          keep = keep_of(two_layers, lists);
+    const Keep keep = keep_of(two_layers, lists);
     const weir_kv_pages wanted = weir_kv_evict_pages(evictor_, &t.table, &keep.keep);
-    const int64_t       before = weir_kv_residency_of(store_).pages_in_memory;
-    const std::string   picture_of_fork = picture(fork);
+    const int64_t before = weir_kv_residency_of(store_).pages_in_memory;
+    const std::string picture_of_fork = picture(fork);
     evict(&t, two_layers, lists);
     expect_in_memory(t);
-    EXPECT_EQ(weir_kv_residency_of(store_).pages_in_memory - before,
-              weir_kv_pages_others(wanted) + wanted.sinks);
+    EXPECT_EQ(
+        weir_kv_residency_of(store_).pages_in_memory - before,
+        weir_kv_pages_others(wanted) + wanted.sinks
+    );
     for (int64_t p = GetParam().sinks.n_pages; p < 4; p++)
         for (int64_t h = 0; h < heads(); h++)
-            EXPECT_EQ(t.table.pages[h * t.table.capacity + p],
-                      fork.table.pages[h * fork.table.capacity + p])
-                << "still shared";
+            EXPECT_EQ(
+                t.table.pages[h * t.table.capacity + p],
+                fork.table.pages[h * fork.table.capacity + p]
+            ) << "still shared";
     EXPECT_TRUE(is_cold(fork, 6)) << "it is in nobody's way there";
     expect_sound({ &t, &fork });
     expect_rows(t);
@@ -202,7 +209,7 @@ TEST_P(Tiers, AReadThatFailsChangesNothing)
             if (i < 64 * 3 || random_() % 4 == 0) lists[(size_t)h].push_back(i);
     const Keep keep = keep_of(all_layers, lists);
     for (int failing = 0;; failing += failing < 12 ? 1 : 9) {
-        const int64_t     free = weir_kv_store_free_pages(store_);
+        const int64_t free = weir_kv_store_free_pages(store_);
         std::vector<char> open_rows(weir_kv_open_rows_bytes(&spec_));
         if (!open_rows.empty()) memcpy(open_rows.data(), t.table.open_memory, open_rows.size());
         const std::vector<void *> pages(t.table.pages, t.table.pages + heads() * t.table.capacity);
@@ -217,8 +224,9 @@ TEST_P(Tiers, AReadThatFailsChangesNothing)
         EXPECT_NE(strstr(error_.text, "cannot read KV pages back"), nullptr) << error_.text;
         EXPECT_FALSE(t.table.is_pruned);
         EXPECT_EQ(weir_kv_store_free_pages(store_), free);
-        EXPECT_EQ(std::vector<void *>(t.table.pages, t.table.pages + heads() * t.table.capacity),
-                  pages);
+        EXPECT_EQ(
+            std::vector<void *>(t.table.pages, t.table.pages + heads() * t.table.capacity), pages
+        );
         if (!open_rows.empty())
             EXPECT_EQ(memcmp(open_rows.data(), t.table.open_memory, open_rows.size()), 0);
         expect_sound({ &t });
@@ -243,7 +251,7 @@ TEST_P(Tiers, MemoryIsALimit)
             lists[(size_t)h].push_back(i); /* 253 rows: four pages */
     demote(t, 0, 12);
     while (fill(&other, 64) && weir_kv_free_blocks(store_) > 1) continue;
-    const Keep          keep = keep_of(all_layers, lists);
+    const Keep keep = keep_of(all_layers, lists);
     const weir_kv_pages wanted = weir_kv_evict_pages(evictor_, &t.table, &keep.keep);
     EXPECT_EQ(weir_kv_pages_others(wanted) + wanted.sinks, 4 * heads());
     const std::string before = picture(t);
@@ -270,9 +278,9 @@ TEST_P(Tiers, NothingComesBackInVain)
     for (auto &list : lists)
         for (int32_t i = 0; i < 12 * 64; i++)
             if (i < 9 * 64 || i % 3 == 0) list.push_back(i);
-    const Keep              keep = keep_of(all_layers, lists);
+    const Keep keep = keep_of(all_layers, lists);
     const weir_kv_residency before = weir_kv_residency_of(store_);
-    const std::string       rows = picture(t);
+    const std::string rows = picture(t);
     EXPECT_EQ(weir_kv_evict(evictor_, &t.table, &keep.keep, &error_), WEIR_EFULL);
     EXPECT_NE(strstr(error_.text, "rows that the KV policy keeps"), nullptr) << error_.text;
     EXPECT_EQ(weir_kv_residency_of(store_).bytes_back, before.bytes_back);
@@ -287,7 +295,7 @@ TEST_P(Tiers, NothingComesBackInVain)
 TEST_P(Tiers, KeptTextsKnowOfCutTables)
 {
     open_tiers(20, 20);
-    weir_prefix             *prefix = nullptr;
+    weir_prefix *prefix = nullptr;
     const weir_prefix_limits limits = { 40, 0, 0, 0, 0 };
     ASSERT_EQ(weir_prefix_open(&prefix, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
     weir_sequence a = {}, b = {};
@@ -313,7 +321,7 @@ TEST_P(Tiers, KeptTextsKnowOfCutTables)
     ASSERT_EQ(weir_kv_evict(evictor_, &a.table, &keep.keep, &error_), WEIR_OK) << error_.text;
     EXPECT_EQ(all_idle(), 8 * heads() - 4 * (heads() - 1));
     EXPECT_TRUE(weir_prefix_is_sound(prefix, &error_)) << error_.text;
-    void *const  *oldest[16];
+    void *const *oldest[16];
     const int32_t found = weir_prefix_lru_blocks(prefix, oldest, 16);
     EXPECT_EQ(found, 4) << "blocks that a reads something of stay in memory";
     for (int32_t i = 0; i < found; i++)
@@ -341,13 +349,13 @@ TEST_P(Tiers, KeptTextsKnowOfCutTables)
 /* Four sequences under a policy that keeps nothing in mind: what is done with their texts is up to
  * the test. */
 struct Watched {
-    weir_policy_options  options = {};
+    weir_policy_options options = {};
     std::vector<int32_t> layers;
-    std::vector<double>  frequencies = std::vector<double>(64, 1.0);
-    weir_policy_run     *policy_run = nullptr;
-    weir_sequence        all[4] = {};
-    weir_error           error = {};
-    void                 open(const weir_kv_spec &spec, weir_kv_store *store, weir_ledger *ledger)
+    std::vector<double> frequencies = std::vector<double>(64, 1.0);
+    weir_policy_run *policy_run = nullptr;
+    weir_sequence all[4] = {};
+    weir_error error = {};
+    void open(const weir_kv_spec &spec, weir_kv_store *store, weir_ledger *ledger)
     {
         for (int32_t i = 0; i < spec.n_layers; i++) layers.push_back(i);
         ASSERT_EQ(weir_policy_options_default(&options, "sinks", &error), WEIR_OK);
@@ -392,14 +400,14 @@ struct Watched {
 TEST_P(Tiers, TheTreeKnowsWhoGoesOnFromTheList)
 {
     open_tiers(20, 20);
-    weir_prefix             *prefix = nullptr;
+    weir_prefix *prefix = nullptr;
     const weir_prefix_limits limits = { 40, 0, 0, 4, 64 << 10 };
-    Watched                  watched;
+    Watched watched;
     ASSERT_EQ(weir_prefix_open(&prefix, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
     watched.open(spec_, store_, ledger_);
     weir_sequence &s = watched.all[0];
-    const int32_t  n = 4 * 64;
-    const auto     idle = [&] {
+    const int32_t n = 4 * 64;
+    const auto idle = [&] {
         const weir_kv_pages pages = weir_prefix_reclaimable(prefix);
         EXPECT_TRUE(weir_prefix_is_sound(prefix, &error_)) << error_.text;
         return weir_kv_pages_others(pages) + pages.sinks;
@@ -431,9 +439,9 @@ TEST_P(Tiers, TheTreeKnowsWhoGoesOnFromTheList)
 TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
 {
     open_tiers(30, 30);
-    weir_prefix             *prefix = nullptr;
+    weir_prefix *prefix = nullptr;
     const weir_prefix_limits limits = { 60, 0, 0, 5, 64 << 10 };
-    Watched                  watched;
+    Watched watched;
     weir_sequence(&all)[4] = watched.all;
     int n_pruned = 0, n_demoted = 0, n_taken = 0, n_kept = 0, n_continued = 0;
     ASSERT_EQ(weir_prefix_open(&prefix, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
@@ -495,7 +503,7 @@ TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
             if (random_() % 4 == 0) (void)weir_pruned_drop_oldest(prefix);
             break;
         default: {
-            void *const  *oldest[4];
+            void *const *oldest[4];
             const int32_t n = weir_prefix_lru_blocks(prefix, oldest, 1 + (int32_t)(random_() % 4));
             for (int32_t i = 0; i < n; i++)
                 n_demoted += weir_kv_demote(store_, oldest[i], 1, &error_) == WEIR_OK;
@@ -503,8 +511,10 @@ TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
                 if (!s.table.is_pruned &&
                     weir_kv_may_leave(store_, (void *const *)s.table.pages + p, s.table.capacity) &&
                     random_() % 2 == 0)
-                    n_demoted += weir_kv_demote(store_, (void *const *)s.table.pages + p,
-                                                s.table.capacity, &error_) == WEIR_OK;
+                    n_demoted +=
+                        weir_kv_demote(
+                            store_, (void *const *)s.table.pages + p, s.table.capacity, &error_
+                        ) == WEIR_OK;
             break;
         }
         }
@@ -548,7 +558,7 @@ TEST_P(Tiers, StagingPassesCutTables)
     ASSERT_EQ(a.table.pages[0], nullptr);
     append_cold(&b, 8 * 64 + 1);
     ASSERT_TRUE(is_cold(b, 4));
-    weir_kv_prefetch             *prefetch = nullptr;
+    weir_kv_prefetch *prefetch = nullptr;
     const weir_kv_prefetch_limits step = { 2, nullptr };
     ASSERT_EQ(weir_kv_prefetch_open(&prefetch, &spec_, &step, ledger_, &error_), WEIR_OK)
         << error_.text;
@@ -579,7 +589,7 @@ TEST_P(Tiers, UseKeepsBytesAndCounts)
 {
     open_tiers(14, 20);
     Text texts[3] = { text(), text(), text() };
-    int  n_pruned = 0;
+    int n_pruned = 0;
     for (int step = 0; step < 120; step++) {
         Text &t = texts[random_() % 3], &other = texts[random_() % 3];
         reads_until_failure = random_() % 12 == 0 ? (int)(random_() % 20) : -1;
@@ -596,9 +606,10 @@ TEST_P(Tiers, UseKeepsBytesAndCounts)
             break;
         case 2: {
             const Lists lists = random_lists(t, two_layers);
-            const Keep  keep = keep_of(two_layers, lists);
-            const bool fits = weir_kv_pages_fit(weir_kv_evict_pages(evictor_, &t.table, &keep.keep),
-                                                weir_kv_store_free(store_));
+            const Keep keep = keep_of(two_layers, lists);
+            const bool fits = weir_kv_pages_fit(
+                weir_kv_evict_pages(evictor_, &t.table, &keep.keep), weir_kv_store_free(store_)
+            );
             if (weir_kv_evict(evictor_, &t.table, &keep.keep, &error_) != WEIR_OK) break;
             EXPECT_TRUE(fits);
             keep_rows(&t, two_layers, lists);

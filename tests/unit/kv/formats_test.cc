@@ -50,20 +50,26 @@ TEST(KvFormats, NothingElseIsRead)
 
 TEST(KvFormats, AWidthThatDoesNotFitIsRefusedWithThoseThatDo)
 {
-    EXPECT_EQ(refusal("turbo4", 80),
-              "kv.format: turbo4 for keys takes head widths that are powers of two from 16 to 512, "
-              "this model's heads are 80 wide; they fit "
-              "f32, f16, bf16, int8, fp8_e4m3, fp8_e5m2, kivi2, kivi4, kivi8");
-    EXPECT_EQ(refusal("f16/kivi2", 80),
-              "kv.format: kivi2 for values takes value widths that are multiples of 32, this "
-              "model's heads are 80 wide; they fit f32, "
-              "f16, bf16, int8, fp8_e4m3, fp8_e5m2");
+    EXPECT_EQ(
+        refusal("turbo4", 80),
+        "kv.format: turbo4 for keys takes head widths that are powers of two from 16 to 512, "
+        "this model's heads are 80 wide; they fit "
+        "f32, f16, bf16, int8, fp8_e4m3, fp8_e5m2, kivi2, kivi4, kivi8"
+    );
+    EXPECT_EQ(
+        refusal("f16/kivi2", 80),
+        "kv.format: kivi2 for values takes value widths that are multiples of 32, this "
+        "model's heads are 80 wide; they fit f32, "
+        "f16, bf16, int8, fp8_e4m3, fp8_e5m2"
+    );
     EXPECT_NE(refusal("f16", 1000).find("they fit no format"), std::string::npos);
     for (int f = 0; f < WEIR_KV_FORMAT_COUNT; f++)
-        EXPECT_EQ(weir_kv_pair_check({ (weir_kv_format)f, (weir_kv_format)f }, 128, 128,
-                                     "kv.format", nullptr),
-                  WEIR_OK)
-            << f;
+        EXPECT_EQ(
+            weir_kv_pair_check(
+                { (weir_kv_format)f, (weir_kv_format)f }, 128, 128, "kv.format", nullptr
+            ),
+            WEIR_OK
+        ) << f;
 }
 
 TEST(KvFormats, FirstTokensMayStayWide)
@@ -72,8 +78,8 @@ TEST(KvFormats, FirstTokensMayStayWide)
                        longest = parsed("fp8_e4m3/fp8_e5m2");
     const struct {
         weir_kv_choice choice;
-        int32_t        n_pages; /* in 7 layers */
-        const char    *text, *layers;
+        int32_t n_pages; /* in 7 layers */
+        const char *text, *layers;
     } cases[] = {
         { { turbo, f16, 0, 1 }, 1, "q8_0/turbo4, f16 in the first 64 tokens", "q8_0/turbo4" },
         { { turbo, f16, 1, 65 },
@@ -93,7 +99,7 @@ TEST(KvFormats, FirstTokensMayStayWide)
           "fp8_e5m2/fp8_e4m3, fp8_e4m3/fp8_e5m2 in the first and last 2048 layers" },
     };
     for (const auto &test : cases) {
-        char                text[WEIR_KV_FORMATS_TEXT];
+        char text[WEIR_KV_FORMATS_TEXT];
         const weir_kv_sinks sinks = weir_kv_choice_sinks(&test.choice, 7);
         EXPECT_EQ(sinks.n_pages, test.n_pages);
         if (test.text == nullptr) continue;
@@ -106,7 +112,7 @@ TEST(KvFormats, FirstTokensMayStayWide)
 
 TEST(KvFormats, FirstAndLastLayersMayStayWide)
 {
-    const weir_kv_pair   f16 = parsed("f16"), turbo = parsed("q8_0/turbo4");
+    const weir_kv_pair f16 = parsed("f16"), turbo = parsed("q8_0/turbo4");
     const weir_kv_choice choices[] = {
         { turbo, f16, 0, 0 }, { turbo, f16, 2, 0 }, { turbo, f16, 4, 0 }, { turbo, f16, 1000, 0 }
     };
@@ -115,7 +121,7 @@ TEST(KvFormats, FirstAndLastLayersMayStayWide)
                                   "q8_0/turbo4, f16 in the first and last 2 layers" };
     for (int i = 0; i < 4; i++) {
         weir_kv_pair formats[7];
-        std::string  got;
+        std::string got;
         weir_kv_choice_fill(formats, 7, &choices[i]);
         for (const weir_kv_pair &format : formats)
             got += weir_kv_pair_is_same(format, f16) ? 'W' : '-';
@@ -131,7 +137,7 @@ TEST(KvFormats, FirstAndLastLayersMayStayWide)
 TEST(KvFormats, BelowSixteenBitsSomethingIsLost)
 {
     for (int f = 0; f < WEIR_KV_FORMAT_COUNT; f++) {
-        const bool         is_narrow = weir_kv_bits((weir_kv_format)f) < 16;
+        const bool is_narrow = weir_kv_bits((weir_kv_format)f) < 16;
         const weir_kv_pair keys[] = { parsed("f16"), { (weir_kv_format)f, WEIR_KV_F32 } },
                            values[] = { { WEIR_KV_BF16, (weir_kv_format)f } };
         EXPECT_EQ(weir_kv_any_lossy(keys, 2), is_narrow) << f;

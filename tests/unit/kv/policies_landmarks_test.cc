@@ -18,13 +18,13 @@ using policy_test::Text;
 /* Values of a few kinds, each with some noise, of lengths from 0.2 to 2. */
 Data data_of_kinds(int64_t tokens, int n_classes, uint64_t seed)
 {
-    Data          data = random_data(1, 2, 2, tokens, 16, seed);
-    const Data    noise = random_data(1, 2, 2, tokens, 16, seed + 1);
+    Data data = random_data(1, 2, 2, tokens, 16, seed);
+    const Data noise = random_data(1, 2, 2, tokens, 16, seed + 1);
     const int64_t dim = data.value_dim;
     for (int64_t head = 0; head < 2; head++)
         for (int64_t t = 0; t < tokens; t++) {
             const int64_t kind = (t * 7919 + t / 5 + head) % n_classes;
-            const float   length = 0.2f + 0.1f * static_cast<float>((t * 31) % 19);
+            const float length = 0.2f + 0.1f * static_cast<float>((t * 31) % 19);
             for (int64_t d = 0; d < dim; d++) {
                 const float prototype = noise.value(0, head, kind)[d],
                             other = noise.value(0, head, t)[d];
@@ -58,8 +58,10 @@ struct Place {
 };
 
 /* Rows [0, end) in order. */
-std::vector<Place> bank_of(const Data &data, int64_t head, int64_t first, int64_t end,
-                           size_t n_places, double novelty, bool is_gated)
+std::vector<Place> bank_of(
+    const Data &data, int64_t head, int64_t first, int64_t end, size_t n_places, double novelty,
+    bool is_gated
+)
 {
     double mean = 0;
     for (int64_t t = first; t < end; t++)
@@ -75,8 +77,9 @@ std::vector<Place> bank_of(const Data &data, int64_t head, int64_t first, int64_
         } else if (bank.size() < n_places) {
             bank.push_back({ t, t });
         } else {
-            *std::min_element(bank.begin(), bank.end(),
-                              [](Place a, Place b) { return a.found < b.found; }) = { t, t };
+            *std::min_element(bank.begin(), bank.end(), [](Place a, Place b) {
+                return a.found < b.found;
+            }) = { t, t };
         }
     }
     return bank;
@@ -88,8 +91,9 @@ Ints kept_of(const std::vector<Place> &bank, int64_t n, int64_t n_first, size_t 
     std::iota(kept.begin(), kept.end(), 0);
     for (const Place &place : bank) kept.push_back(static_cast<int32_t>(place.row));
     for (int64_t t = n - 1; kept.size() < budget; t--)
-        if (std::none_of(bank.begin(), bank.end(),
-                         [&](const Place &place) { return place.row == t; }))
+        if (std::none_of(bank.begin(), bank.end(), [&](const Place &place) {
+                return place.row == t;
+            }))
             kept.push_back(static_cast<int32_t>(t));
     std::sort(kept.begin(), kept.end());
     return kept;
@@ -102,9 +106,11 @@ TEST(PolicyLandmarks, KeepTheBankTheFirstAndTheLatest)
                                                 that is replaced all the time */
         for (const bool is_gated : { false, true }) {
             const Data data = data_of_kinds(n, n_classes, 91);
-            Text       text(data, "landmarks",
-                            std::string("sinks=4,landmarks=16,novelty=0.8,gate=") +
-                                (is_gated ? "norm" : "constant"));
+            Text text(
+                data, "landmarks",
+                std::string("sinks=4,landmarks=16,novelty=0.8,gate=") +
+                    (is_gated ? "norm" : "constant")
+            );
             text.forward(n);
             text.plan({ 84 });
             for (int64_t head = 0; head < 2; head++) {
@@ -133,7 +139,7 @@ TEST(PolicyLandmarks, ANewValueStaysThroughManyEvictions)
 TEST(PolicyLandmarks, ABankTakesAtMostHalfOfTheBudget)
 {
     const Data data = random_data(1, 1, 1, 100, 16, 95);
-    Text       text(data, "landmarks", "sinks=2,landmarks=4096,novelty=1");
+    Text text(data, "landmarks", "sinks=2,landmarks=4096,novelty=1");
     text.forward(100);
     text.plan({ 12 });
     ASSERT_EQ(text.held(0, 0).size(), 12u);
@@ -147,7 +153,7 @@ TEST(PolicyLandmarks, ABankTakesAtMostHalfOfTheBudget)
 TEST(PolicyLandmarks, AValueThatIsNoNumberIsTheLastToStay)
 {
     const int64_t n = 600;
-    Data          zeroed = data_of_kinds(n, 20, 97);
+    Data zeroed = data_of_kinds(n, 20, 97);
     for (int64_t d = 0; d < zeroed.value_dim; d++)
         zeroed.v[static_cast<size_t>(50 * zeroed.value_dim + d)] = 0.0f;
     for (const float bad : { NAN, INFINITY, 3e38f }) {
@@ -155,9 +161,11 @@ TEST(PolicyLandmarks, AValueThatIsNoNumberIsTheLastToStay)
         for (int64_t d = 0; d < data.value_dim; d++)
             data.v[static_cast<size_t>(50 * data.value_dim + d)] = bad;
         for (const bool is_gated : { false, true }) {
-            Text text(data, "landmarks",
-                      std::string("sinks=4,landmarks=16,novelty=0.8,gate=") +
-                          (is_gated ? "norm" : "constant"));
+            Text text(
+                data, "landmarks",
+                std::string("sinks=4,landmarks=16,novelty=0.8,gate=") +
+                    (is_gated ? "norm" : "constant")
+            );
             text.forward(n);
             text.plan({ 84 });
             EXPECT_EQ(std::count(text.held(0, 0).begin(), text.held(0, 0).end(), 50), 0)
@@ -166,8 +174,8 @@ TEST(PolicyLandmarks, AValueThatIsNoNumberIsTheLastToStay)
             if (is_gated)
                 EXPECT_EQ(
                     text.held(0, 0),
-                    kept_of(bank_of(zeroed, 0, 4, n - (84 - 4 - 16), 16, 0.8, true), n, 4, 84))
-                    << bad;
+                    kept_of(bank_of(zeroed, 0, 4, n - (84 - 4 - 16), 16, 0.8, true), n, 4, 84)
+                ) << bad;
         }
     }
 }

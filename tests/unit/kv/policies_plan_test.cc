@@ -20,13 +20,15 @@ using policy_test::Text;
 
 /* ---- the selector ---------------------------------------------------------------------------- */
 
-Ints selected(const Floats &scores, int64_t n_keep, int64_t n_first = 0, int64_t n_last = 0,
-              int64_t *n_nan = nullptr)
+Ints selected(
+    const Floats &scores, int64_t n_keep, int64_t n_first = 0, int64_t n_last = 0,
+    int64_t *n_nan = nullptr
+)
 {
     std::vector<uint32_t> keys(scores.size());
-    Ints                  out(scores.size());
-    int64_t               ignored = 0;
-    policy_head           at = {};
+    Ints out(scores.size());
+    int64_t ignored = 0;
+    policy_head at = {};
     at.n = static_cast<int64_t>(scores.size()), at.n_first = n_first, at.n_last = n_last;
     policy_sort_keys(keys.data(), scores.data(), &at, n_nan != nullptr ? n_nan : &ignored);
     policy_cut cut = policy_cut_keys(keys.data(), at.n, n_keep);
@@ -59,9 +61,10 @@ TEST(PolicySelector, KeepsWhatASortKeeps)
                     (seed >> 63 ? -0.37f : 1e-3f);
             }
             for (size_t n_keep : { size_t{ 0 }, size_t{ 1 }, n / 2, n - 1, n, n + 3 })
-                EXPECT_EQ(selected(scores, static_cast<int64_t>(n_keep)),
-                          sorted_out(scores, n_keep))
-                    << n << " " << levels << " " << n_keep;
+                EXPECT_EQ(
+                    selected(scores, static_cast<int64_t>(n_keep)), sorted_out(scores, n_keep)
+                ) << n
+                  << " " << levels << " " << n_keep;
         }
 }
 
@@ -109,8 +112,8 @@ TEST(PolicyPeak, HeavyHittersHoldSinksBudgetRecentAndTheStepsBetween)
     const Data data = random_data(1, 2, 1, 120, 8, 5);
     for (int64_t every : { 1, 2, 5, 8 }) {
         const int64_t sinks = 3, middle = 9, recent = 6, budget = sinks + middle + recent;
-        Text          text(data, "h2o", "sinks=3,recent=6,every=" + std::to_string(every));
-        const Peak    peak = stream(&text, 10, budget);
+        Text text(data, "h2o", "sinks=3,recent=6,every=" + std::to_string(every));
+        const Peak peak = stream(&text, 10, budget);
         EXPECT_EQ(peak.after, budget + every - 1) << every;
         EXPECT_EQ(peak.within, budget + every) << every;
         EXPECT_EQ(weir_policy_peak_rows(text.policy(), budget, 0, 1), peak.within) << every;
@@ -120,8 +123,8 @@ TEST(PolicyPeak, HeavyHittersHoldSinksBudgetRecentAndTheStepsBetween)
 TEST(PolicyPeak, SlackSwingsBetweenTheBudgetAndWhatItAllows)
 {
     const Data data = random_data(1, 2, 1, 100, 8, 6);
-    Text       text(data, "knorm", "every=16");
-    int64_t    least = 100, most = 0;
+    Text text(data, "knorm", "every=16");
+    int64_t least = 100, most = 0;
     text.step(30, 20, WEIR_POLICY_PROMPT_END);
     EXPECT_EQ(text.held(0, 0).size(), 20u);
     while (text.position() < data.tokens) {
@@ -137,15 +140,16 @@ TEST(PolicyPeak, StrictAndDelayedActAtPositionsAndNotAtLengths)
 {
     const Data data = random_data(1, 1, 1, 90, 8, 7);
     for (const bool is_delayed : { false, true }) {
-        Text text(data, "knorm",
-                  std::string("every=10,trigger=") + (is_delayed ? "delayed" : "strict"));
+        Text text(
+            data, "knorm", std::string("every=10,trigger=") + (is_delayed ? "delayed" : "strict")
+        );
         text.forward(7);
         while (text.position() < data.tokens) {
             text.forward(1);
             const bool is_due = text.is_due({ 12 }, WEIR_POLICY_DECODE);
-            EXPECT_EQ(is_due,
-                      text.position() % 10 == (is_delayed ? 1 : 0) && text.held(0, 0).size() > 12)
-                << text.position();
+            EXPECT_EQ(
+                is_due, text.position() % 10 == (is_delayed ? 1 : 0) && text.held(0, 0).size() > 12
+            ) << text.position();
             if (is_due) text.plan({ 12 });
             EXPECT_LE(text.held(0, 0).size(), 12u + 9);
         }
@@ -165,8 +169,9 @@ TEST(PolicyPeak, EveryPolicyKeepsItsWord)
         const std::string own =
             std::string(has_window ? ",window=4" : "") + (has_lag ? ",lag=5" : "");
         for (const bool in_prompt : { false, true }) {
-            Text          text(data, name,
-                               "recent=5,sinks=2,every=7" + own + (in_prompt ? ",in_prompt=true" : ""));
+            Text text(
+                data, name, "recent=5,sinks=2,every=7" + own + (in_prompt ? ",in_prompt=true" : "")
+            );
             const int64_t chunk = in_prompt ? 13 : 1,
                           bound = weir_policy_peak_rows(text.policy(), 24, 0, chunk);
             ASSERT_LT(bound, data.tokens) << name;
@@ -185,7 +190,7 @@ TEST(PolicyPeak, EveryPolicyKeepsItsWord)
 TEST(PolicyPeak, FullIsNeverDueAndKeepsEverything)
 {
     const Data data = random_data(1, 2, 1, 50, 8, 9);
-    Text       text(data, "full", "");
+    Text text(data, "full", "");
     EXPECT_EQ(weir_policy_needs(text.policy()), 0u);
     while (text.position() < data.tokens) {
         text.forward(1);
@@ -200,7 +205,7 @@ TEST(PolicyPeak, FullIsNeverDueAndKeepsEverything)
 TEST(PolicyTrigger, WithoutStepsOnlyPromptsAreCut)
 {
     const Data data = random_data(1, 1, 1, 60, 8, 10);
-    Text       text(data, "knorm", "every=0");
+    Text text(data, "knorm", "every=0");
     text.forward(20);
     EXPECT_FALSE(text.is_due({ 10 }, WEIR_POLICY_IN_PROMPT));
     EXPECT_FALSE(text.is_due({ 10 }, WEIR_POLICY_DECODE));
@@ -214,7 +219,7 @@ TEST(PolicyTrigger, WithoutStepsOnlyPromptsAreCut)
 TEST(PolicyPinned, APromptThatFillsTheBudgetDoesNotDropWhatFollows)
 {
     const Data data = random_data(1, 2, 1, 80, 8, 11);
-    Text       text(data, "knorm", "pin_prompt=true,every=8");
+    Text text(data, "knorm", "pin_prompt=true,every=8");
     text.forward(30);
     text.n_prompt = 30;
     while (text.position() < data.tokens) {
@@ -232,7 +237,7 @@ TEST(PolicyPinned, APromptThatFillsTheBudgetDoesNotDropWhatFollows)
 TEST(PolicyPinned, PinnedSinksAndRecentRowsStayAndTheBudgetHolds)
 {
     const Data data = random_data(2, 4, 2, 60, 8, 12);
-    Text       text(data, "random", "sinks=3,recent=4");
+    Text text(data, "random", "sinks=3,recent=4");
     text.n_pinned = 7;
     text.forward(60);
     text.plan({ 20 });
@@ -250,8 +255,8 @@ TEST(PolicyPinned, PinnedSinksAndRecentRowsStayAndTheBudgetHolds)
 TEST(PolicyPositions, AreMonotoneThroughTenPlansAndNeverCountRows)
 {
     const Data data = random_data(1, 2, 1, 200, 8, 13);
-    Text       text(data, "h2o", "every=1,recent=4,sinks=2");
-    int64_t    n_plans = 0;
+    Text text(data, "h2o", "every=1,recent=4,sinks=2");
+    int64_t n_plans = 0;
     while (text.position() < data.tokens) {
         text.forward(1);
         if (text.is_due({ 12 }, WEIR_POLICY_DECODE)) {
@@ -278,7 +283,7 @@ TEST(PolicyBudget, HeadsOfALayerShareTheirSumByScore)
     for (int64_t g = 0; g < 4; g++) scores.push_back(text.scores(0, g, 16));
     text.plan({ 16 }, true, 0.25);
     size_t sum = 0;
-    float  least_kept = INFINITY, most_dropped = -INFINITY;
+    float least_kept = INFINITY, most_dropped = -INFINITY;
     for (int64_t g = 0; g < 4; g++) {
         const Ints &held = text.held(0, g);
         sum += held.size();
@@ -311,8 +316,10 @@ TEST(PolicyBudget, HeadsThatShareAreDueTogether)
             const size_t sum = text.held(layer, 0).size() + text.held(layer, 1).size();
             EXPECT_LE(sum, 2u * (12 + 5));
             for (int64_t g = 0; g < 2; g++)
-                EXPECT_LE(static_cast<int64_t>(text.held(layer, g).size()),
-                          weir_policy_peak_rows(text.policy(), 12, 0, 1));
+                EXPECT_LE(
+                    static_cast<int64_t>(text.held(layer, g).size()),
+                    weir_policy_peak_rows(text.policy(), 12, 0, 1)
+                );
         }
         const size_t first = text.held(0, 0).size() + text.held(0, 1).size();
         EXPECT_EQ(text.is_due({ 12 }, WEIR_POLICY_DECODE, true), first >= 2u * (12 + 5));
@@ -324,7 +331,7 @@ TEST(PolicyBudget, HeadsThatShareAreDueTogether)
 TEST(PolicyBudget, AHeadTooShortToBeJudgedStaysWholeAndLendsTheRest)
 {
     const Data data = random_data(1, 2, 2, 90, 8, 24);
-    Text       text(data, "lagkv", "split=adaptive,sinks=0,lag=10");
+    Text text(data, "lagkv", "split=adaptive,sinks=0,lag=10");
     text.forward(60);
     text.plan({ 12, 60 });
     text.forward(2);
@@ -336,7 +343,7 @@ TEST(PolicyBudget, AHeadTooShortToBeJudgedStaysWholeAndLendsTheRest)
 TEST(PolicyBudget, SharedRowsThatFitAreLeftAlone)
 {
     const Data data = random_data(1, 2, 2, 20, 8, 15);
-    Text       text(data, "knorm", "split=adaptive");
+    Text text(data, "knorm", "split=adaptive");
     text.forward(20);
     text.plan({ 25, 15 }, true, 0.2);
     EXPECT_EQ(text.held(0, 1).size(), 20u);
@@ -345,13 +352,13 @@ TEST(PolicyBudget, SharedRowsThatFitAreLeftAlone)
 TEST(PolicyBudget, ListedHeadsKeepEveryRowTheOthersSinksAndAWindow)
 {
     const Data data = random_data(2, 4, 2, 40, 8, 16);
-    Text       text(data, "duo", "sinks=3,recent=5,heads=0:1;1:0-0");
-    bool       whole[4];
+    Text text(data, "duo", "sinks=3,recent=5,heads=0:1;1:0-0");
+    bool whole[4];
     weir_error error = {};
     ASSERT_EQ(
         weir_budget_parse_heads(whole, 2, 2, weir_policy_options_of(text.policy())->heads, &error),
-        WEIR_OK)
-        << error.text;
+        WEIR_OK
+    ) << error.text;
     std::vector<int64_t> rows(4);
     weir_budget_fill(rows.data(), text.policy(), 99, 40, whole);
     text.forward(40);
@@ -384,8 +391,8 @@ TEST(PolicyBudget, ListsOfHeadsAreReadWholeOrRefused)
 
 TEST(PolicyBudget, APyramidKeepsItsMean)
 {
-    const Data           data = random_data(4, 2, 2, 400, 8, 17);
-    Text                 text(data, "snapkv", "split=pyramid,window=4,beta=10");
+    const Data data = random_data(4, 2, 2, 400, 8, 17);
+    Text text(data, "snapkv", "split=pyramid,window=4,beta=10");
     std::vector<int64_t> rows(8);
     weir_budget_fill(rows.data(), text.policy(), 100, 400, nullptr);
     EXPECT_EQ(std::accumulate(rows.begin(), rows.end(), int64_t{ 0 }), 800);
@@ -395,7 +402,7 @@ TEST(PolicyBudget, APyramidKeepsItsMean)
 TEST(PolicyBudget, HeadsOfOtherLengthsAreJudgedByThemselves)
 {
     const Data data = random_data(1, 2, 2, 50, 8, 18);
-    Text       text(data, "knorm", "every=1");
+    Text text(data, "knorm", "every=1");
     text.forward(30);
     text.plan({ 10, 20 });
     text.forward(20);
@@ -409,7 +416,7 @@ TEST(PolicyBudget, HeadsOfOtherLengthsAreJudgedByThemselves)
 TEST(PolicyDemotion, TheNextBestGoToTheSlowerTier)
 {
     const Data data = random_data(1, 2, 2, 70, 8, 19);
-    Text       text(data, "knorm", "sinks=2,recent=3");
+    Text text(data, "knorm", "sinks=2,recent=3");
     text.wants_demotion = true;
     text.n_demote = 11;
     text.forward(70);
@@ -432,16 +439,16 @@ TEST(PolicyDemotion, TheNextBestGoToTheSlowerTier)
 TEST(PolicyRead, AFailureToReadRowsIsToldAndChangesNothing)
 {
     const Data data = random_data(1, 2, 1, 40, 8, 20);
-    Text       text(data, "keydiff", "");
+    Text text(data, "keydiff", "");
     text.forward(40);
     text.read_status = WEIR_EIO;
     try {
         text.plan({ 10 });
         FAIL() << "no failure";
     } catch (const std::runtime_error &error) {
-        EXPECT_NE(std::string(error.what()).find("layer 0, head 0 cannot be read"),
-                  std::string::npos)
-            << error.what();
+        EXPECT_NE(
+            std::string(error.what()).find("layer 0, head 0 cannot be read"), std::string::npos
+        ) << error.what();
     }
     EXPECT_EQ(text.held(0, 0).size(), 40u);
     text.read_status = WEIR_OK;
@@ -466,11 +473,11 @@ TEST(PolicyRead, KeysThatAreNoNumbersAreCountedAndGoFirst)
 TEST(PolicyTurn, ThereAndBackIsTheSameRow)
 {
     for (const bool is_interleaved : { false, true }) {
-        const Data              data = random_data(1, 1, 1, 9, 16, 22, 12, is_interleaved);
-        const auto              frequencies = data.frequencies();
+        const Data data = random_data(1, 1, 1, 9, 16, 22, 12, is_interleaved);
+        const auto frequencies = data.frequencies();
         const weir_policy_shape shape = policy_test::shape_of(data, frequencies, 0);
-        Floats                  rows = data.k;
-        std::vector<int64_t>    there(9), back(9);
+        Floats rows = data.k;
+        std::vector<int64_t> there(9), back(9);
         for (size_t i = 0; i < 9; i++)
             there[i] = static_cast<int64_t>(i) * 1000 - 4000, back[i] = -there[i];
         weir_rows_rotate(rows.data(), 9, there.data(), &shape);

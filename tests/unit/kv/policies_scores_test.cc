@@ -20,8 +20,9 @@ using policy_test::Text;
 
 size_t at(int64_t i) { return static_cast<size_t>(i); }
 
-void expect_near(const Floats &got, const std::vector<double> &want, double tolerance,
-                 const std::string &what)
+void expect_near(
+    const Floats &got, const std::vector<double> &want, double tolerance, const std::string &what
+)
 {
     ASSERT_EQ(got.size(), want.size()) << what;
     for (size_t i = 0; i < want.size(); i++)
@@ -50,8 +51,8 @@ TEST(PolicySnapKv, APromptInChunksGivesWhatItGivesAtOnce)
 TEST(PolicySnapKv, TilesGiveTheCausalProbabilitiesOfAllRows)
 {
     const int64_t n = 600, window = 5; /* more than two tiles */
-    const Data    data = random_data(1, 4, 2, n, 16, 32);
-    Text          text(data, "snapkv", "window=5,kernel=3");
+    const Data data = random_data(1, 4, 2, n, 16, 32);
+    Text text(data, "snapkv", "window=5,kernel=3");
     text.forward(n);
     for (int64_t g = 0; g < 2; g++) {
         std::vector<double> sums(at(n - window)), want(at(n), INFINITY);
@@ -96,7 +97,7 @@ TEST(PolicyProducts, KeepWhatRowsThatAreReadKeep)
 TEST(PolicySnapKv, ATextThatCameWithoutItsQueriesKeepsWindowAndEarliest)
 {
     const Data data = random_data(1, 2, 1, 60, 8, 33);
-    Text       text(data, "snapkv", "window=4,kernel=1");
+    Text text(data, "snapkv", "window=4,kernel=1");
     text.forward(60);
     weir_policy_reset(text.policy(), text.state());
     text.plan({ 10 });
@@ -106,11 +107,11 @@ TEST(PolicySnapKv, ATextThatCameWithoutItsQueriesKeepsWindowAndEarliest)
 TEST(PolicySnapKv, QueriesBeforeAGapDoNotJudge)
 {
     const Data data = random_data(1, 2, 1, 60, 8, 47);
-    Text       text(data, "snapkv", "window=6");
+    Text text(data, "snapkv", "window=6");
     text.forward(20);
     EXPECT_EQ(policy_n_queries(text.policy(), text.state()), 6);
-    weir_policy_advance(text.policy(), text.state(), 2,
-                        40); /* positions 20 to 37 came from elsewhere */
+    /* Positions 20 to 37 came from elsewhere */
+    weir_policy_advance(text.policy(), text.state(), 2, 40);
     EXPECT_EQ(policy_n_queries(text.policy(), text.state()), 2);
     weir_policy_advance(text.policy(), text.state(), 1, 41);
     EXPECT_EQ(policy_n_queries(text.policy(), text.state()), 3);
@@ -121,7 +122,7 @@ TEST(PolicySnapKv, QueriesBeforeAGapDoNotJudge)
 /* Section 5 over the whole matrix of cosines. */
 std::vector<double> dense_redundancy(const Data &data, int64_t n, double tau)
 {
-    const int64_t                    dim = data.key_dim;
+    const int64_t dim = data.key_dim;
     std::vector<std::vector<double>> C(at(n), std::vector<double>(at(n)));
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) {
@@ -181,7 +182,7 @@ TEST(PolicyH2o, ScoresGoWithTheirRows)
     const Data data = random_data(1, 4, 2, 90, 8, 35);
     for (const char *scope : { "layer", "kv_head" }) {
         const bool is_layer = scope[0] == 'l';
-        Text       text(data, "h2o", std::string("sinks=2,recent=4,every=3,scope=") + scope);
+        Text text(data, "h2o", std::string("sinks=2,recent=4,every=3,scope=") + scope);
         std::vector<std::vector<double>> total(2, std::vector<double>(90));
         for (int64_t step = 0; text.position() < 90; step++) {
             const int64_t first = text.position(), n = step == 0 ? 20 : 1;
@@ -199,7 +200,7 @@ TEST(PolicyH2o, ScoresGoWithTheirRows)
             EXPECT_EQ((step + 1) % 3 == 0, text.held(0, 0).size() <= 14) << step;
         }
         for (int64_t g = 0; g < 2; g++) {
-            const Floats        got = text.scores(0, g, 14);
+            const Floats got = text.scores(0, g, 14);
             std::vector<double> want;
             for (const int32_t p : text.held(0, g))
                 want.push_back(total[is_layer ? 0 : at(g)][at(p)]);
@@ -228,8 +229,8 @@ TEST(PolicyH2o, NormalisedSumsDoNotFavourOldRows)
 
 TEST(PolicyH2o, DecayForgetsByStep)
 {
-    const Data          data = random_data(1, 1, 1, 12, 8, 37);
-    Text                text(data, "h2o", "decay=0.5,sinks=0,recent=0,every=0");
+    const Data data = random_data(1, 1, 1, 12, 8, 37);
+    Text text(data, "h2o", "decay=0.5,sinks=0,recent=0,every=0");
     std::vector<double> want(12);
     for (int64_t t = 0; t < 12; t++) {
         text.forward(1);
@@ -244,7 +245,7 @@ TEST(PolicyH2o, DecayForgetsByStep)
 TEST(PolicyH2o, ResetBeginsAnew)
 {
     const Data data = random_data(1, 1, 1, 30, 8, 38);
-    Text       used(data, "h2o", ""), fresh(data, "h2o", "");
+    Text used(data, "h2o", ""), fresh(data, "h2o", "");
     used.forward(30);
     weir_policy_reset(used.policy(), used.state());
     EXPECT_EQ(memcmp(used.state(), fresh.state(), weir_policy_state_bytes(used.policy())), 0);
@@ -254,8 +255,8 @@ TEST(PolicyH2o, ResetBeginsAnew)
 
 TEST(PolicyScissorhands, CountsHowOftenARowWasBelowTheMean)
 {
-    const Data          data = random_data(1, 4, 2, 40, 8, 39);
-    Text                text(data, "scissorhands", "history=1000,every=0");
+    const Data data = random_data(1, 4, 2, 40, 8, 39);
+    Text text(data, "scissorhands", "history=1000,every=0");
     std::vector<double> want(40);
     for (int64_t first = 0; first < 40;) {
         const int64_t n = first == 0 ? 15 : 1; /* a chunk, then tokens */
@@ -276,7 +277,7 @@ TEST(PolicyScissorhands, CountsHowOftenARowWasBelowTheMean)
 TEST(PolicyScissorhands, StepsLongAgoDoNotCount)
 {
     const Data data = random_data(1, 1, 1, 64, 8, 40);
-    Text       text(data, "scissorhands", "history=8,every=0");
+    Text text(data, "scissorhands", "history=8,every=0");
     for (int64_t t = 0; t < 64; t++) text.forward(1);
     for (const float score : text.scores(0, 0, 10)) {
         EXPECT_LE(-score, 8);
@@ -287,7 +288,7 @@ TEST(PolicyScissorhands, StepsLongAgoDoNotCount)
 TEST(PolicyTova, DropsTheRowThatTheLastQueryAttendsToLeast)
 {
     const Data data = random_data(1, 4, 2, 60, 8, 41);
-    Text       text(data, "tova", "");
+    Text text(data, "tova", "");
     while (text.position() < 60) {
         const Ints before = text.held(0, 0);
         text.forward(1);
@@ -311,7 +312,7 @@ TEST(PolicyTova, DropsTheRowThatTheLastQueryAttendsToLeast)
 TEST(PolicyLagKv, ShortTextsAreLeftAlone)
 {
     const Data data = random_data(1, 1, 1, 64, 8, 42);
-    Text       text(data, "lagkv", "sinks=4,lag=16,every=1");
+    Text text(data, "lagkv", "sinks=4,lag=16,every=1");
     text.forward(4 + 2 * 16 - 1);
     EXPECT_FALSE(text.is_due({ 20 }, WEIR_POLICY_PROMPT_END));
     text.plan({ 20 });
@@ -330,8 +331,10 @@ TEST(PolicyLagKv, RanksFillThePartitionAndConstantChannelsSayNothing)
     text.forward(64);
     Floats scores = text.scores(0, 0, 20);
     for (size_t part = 0; part < 3; part++) {
-        std::sort(scores.begin() + static_cast<long>(16 * part),
-                  scores.begin() + static_cast<long>(16 * part + 16));
+        std::sort(
+            scores.begin() + static_cast<long>(16 * part),
+            scores.begin() + static_cast<long>(16 * part + 16)
+        );
         for (size_t j = 0; j < 16; j++)
             EXPECT_EQ(scores[16 * part + j], static_cast<float>(j) / 16);
     }
@@ -341,7 +344,7 @@ TEST(PolicyLagKv, RanksFillThePartitionAndConstantChannelsSayNothing)
 TEST(PolicyKeyDiff, ABlockAtATimeNeverBringsARowBack)
 {
     const Data data = random_data(1, 1, 1, 300, 8, 44);
-    Text       blocks(data, "keydiff", "block=32,sinks=30"),
+    Text blocks(data, "keydiff", "block=32,sinks=30"),
         chunks(data, "keydiff", "every=1,in_prompt=true,sinks=30");
     blocks.forward(300);
     blocks.plan({ 40 });
@@ -372,9 +375,9 @@ TEST(PolicyExpected, MatchesRotationsAddedUpOneByOne)
 {
     for (const bool is_interleaved : { false, true }) {
         const int64_t n = 40, dim = 8, rotary = 6, future = 20, sinks = 2;
-        const Data    data = random_data(1, 2, 1, n, dim, 46, rotary, is_interleaved);
-        const auto    w = data.frequencies();
-        Text          text(data, "expected", "sinks=2,future=20");
+        const Data data = random_data(1, 2, 1, n, dim, 46, rotary, is_interleaved);
+        const auto w = data.frequencies();
+        Text text(data, "expected", "sinks=2,future=20");
         for (int64_t t = 0; t < n;)
             text.forward(std::min<int64_t>(t == 0 ? 7 : 5, n - t)), t = text.position();
         std::vector<std::vector<double>> R(at(dim), std::vector<double>(at(dim)));

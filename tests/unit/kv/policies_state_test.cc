@@ -43,8 +43,8 @@ Bytes saved(const Text &text)
 
 weir_status load(Text *text, const Bytes &bytes, std::string *why = nullptr)
 {
-    weir_error        error = {};
-    const Bytes       exact(bytes);
+    weir_error error = {};
+    const Bytes exact(bytes);
     const weir_status status =
         weir_policy_load(text->policy(), text->state(), exact.data(), exact.size(), &error);
     if (why != nullptr) *why = error.text;
@@ -112,7 +112,7 @@ TEST(PolicyState, AForkIsACopyOfBytes)
 TEST(PolicyState, OnlyWhatIsInUseIsWritten)
 {
     const Data data = random_data(1, 2, 1, 400, 8, 73);
-    Text       text(data, "h2o", "");
+    Text text(data, "h2o", "");
     text.forward(10);
     EXPECT_EQ(saved(text).size(), 8u + 16 + 32 + 8 + 4 * 10 + 8);
     EXPECT_GT(weir_policy_state_bytes(text.policy()), 4 * 400u);
@@ -128,14 +128,16 @@ TEST(PolicyState, CutShortLongerOrChangedIsRefusedAndLeavesNothing)
         text.forward(9);
         const Bytes good = saved(text);
         for (size_t n = 0; n < good.size(); n += good.size() > 600 ? 17 : 1) {
-            EXPECT_EQ(load(&text, Bytes(good.begin(), good.begin() + static_cast<long>(n))),
-                      WEIR_EFORMAT)
-                << kind[0] << n;
+            EXPECT_EQ(
+                load(&text, Bytes(good.begin(), good.begin() + static_cast<long>(n))), WEIR_EFORMAT
+            ) << kind[0]
+              << n;
             if (n >= 32)
                 EXPECT_NE(
                     load(&text, sealed(Bytes(good.begin(), good.begin() + static_cast<long>(n)))),
-                    WEIR_OK)
-                    << kind[0] << n;
+                    WEIR_OK
+                ) << kind[0]
+                  << n;
             EXPECT_TRUE(is_reset(text, fresh));
         }
         for (size_t i = 0; i < good.size(); i += 5) {
@@ -154,10 +156,10 @@ TEST(PolicyState, CutShortLongerOrChangedIsRefusedAndLeavesNothing)
 TEST(PolicyState, NumbersOutOfRangeAreRefused)
 {
     const Data data = random_data(1, 2, 1, 40, 8, 75);
-    Text       text(data, "h2o", ""), fresh(data, "h2o", "");
+    Text text(data, "h2o", ""), fresh(data, "h2o", "");
     text.forward(9);
     const Bytes good = saved(text);
-    const auto  with = [&](size_t offset, int64_t value) {
+    const auto with = [&](size_t offset, int64_t value) {
         Bytes bad = good;
         memcpy(bad.data() + offset, &value, 8);
         return sealed(bad);
@@ -184,13 +186,13 @@ TEST(PolicyState, NumbersOutOfRangeAreRefused)
 TEST(PolicyState, HeldKeysAreSavedAndChecked)
 {
     const Data data = random_data(2, 2, 1, 40, 8, 78);
-    Text       text(data, "sinks", "sinks=3,every=4,positions=cache"),
+    Text text(data, "sinks", "sinks=3,every=4,positions=cache"),
         fresh(data, "sinks", "sinks=3,every=4,positions=cache");
     text.forward(20);
     EXPECT_EQ(weir_policy_n_held(text.state()), 0);
     text.plan({ 10 });
     EXPECT_EQ(weir_policy_n_held(text.state()), 3);
-    const Bytes  good = saved(text);
+    const Bytes good = saved(text);
     const size_t layer = 8 + 3 * 8 * 4, first = 48, keys = 56 + 8;
     ASSERT_EQ(good.size(), 56 + 2 * layer + 8);
     EXPECT_EQ(memcmp(good.data() + keys, data.key(0, 0, 0), 3 * 8 * 4), 0) << "as they were";
@@ -201,17 +203,17 @@ TEST(PolicyState, HeldKeysAreSavedAndChecked)
     };
     for (const int64_t value : { int64_t{ -1 }, int64_t{ 2 }, int64_t{ 4 }, INT64_MAX })
         EXPECT_EQ(load(&text, with(first, value)), WEIR_EFORMAT);
-    Bytes       bad = good;
+    Bytes bad = good;
     const float no_number = NAN;
     memcpy(bad.data() + keys, &no_number, 4);
     EXPECT_EQ(load(&text, sealed(bad)), WEIR_EFORMAT);
     EXPECT_TRUE(is_reset(text, fresh));
     EXPECT_EQ(load(&text, good), WEIR_OK);
-    Floats                 got(8), expected(data.key(1, 0, 2), data.key(1, 0, 2) + 8);
+    Floats got(8), expected(data.key(1, 0, 2), data.key(1, 0, 2) + 8);
     const weir_policy_tile tile = { 1, 0, 2, 1, got.data(), nullptr };
-    const int64_t          distance = 1000;
-    const auto             frequencies = data.frequencies();
-    const auto             shape = policy_test::shape_of(data, frequencies, 0);
+    const int64_t distance = 1000;
+    const auto frequencies = data.frequencies();
+    const auto shape = policy_test::shape_of(data, frequencies, 0);
     weir_policy_turn_keys(text.policy(), text.state(), &tile, distance);
     weir_rows_rotate(expected.data(), 1, &distance, &shape);
     EXPECT_EQ(got, expected);
@@ -221,7 +223,7 @@ TEST(PolicyState, HeldKeysAreSavedAndChecked)
 TEST(PolicyState, KeysThatCannotBeReadAreNotHeld)
 {
     const Data data = random_data(1, 2, 2, 40, 8, 79);
-    Text       text(data, "sinks", "sinks=3,every=4,positions=cache");
+    Text text(data, "sinks", "sinks=3,every=4,positions=cache");
     text.forward(20);
     text.read_status = WEIR_EIO;
     EXPECT_THROW(text.plan({ 10 }), std::runtime_error);
@@ -233,8 +235,8 @@ TEST(PolicyState, KeysThatCannotBeReadAreNotHeld)
 
 TEST(PolicyState, OfAnotherPolicyOptionsOrModelIsRefused)
 {
-    const Data  data = random_data(1, 2, 1, 40, 8, 76), wide = random_data(1, 2, 1, 40, 16, 76);
-    Text        text(data, "h2o", "");
+    const Data data = random_data(1, 2, 1, 40, 8, 76), wide = random_data(1, 2, 1, 40, 16, 76);
+    Text text(data, "h2o", "");
     std::string why;
     text.forward(9);
     const Bytes bytes = saved(text);
@@ -253,7 +255,7 @@ TEST(PolicyState, OfAnotherPolicyOptionsOrModelIsRefused)
 std::string refusal(const char *name, const std::string &list)
 {
     weir_policy_options options, before;
-    weir_error          error = {};
+    weir_error error = {};
     if (weir_policy_options_default(&options, name, &error) != WEIR_OK) return error.text;
     before = options;
     EXPECT_EQ(weir_policy_options_set(&options, list.c_str(), &error), WEIR_ECONFIG)
@@ -266,11 +268,11 @@ std::string refusal(const char *name, const std::string &list)
 TEST(PolicyOptions, AreReadAsTheyArePrinted)
 {
     const char *summary;
-    size_t      n = 0;
+    size_t n = 0;
     for (const char *name; (name = weir_policy_at(n, &summary)) != nullptr; n++) {
         weir_policy_options options, again;
-        weir_buffer         text = {};
-        weir_error          error = {};
+        weir_buffer text = {};
+        weir_error error = {};
         ASSERT_EQ(weir_policy_options_default(&options, name, &error), WEIR_OK) << error.text;
         ASSERT_EQ(weir_policy_options_print(&text, &options), WEIR_OK);
         const char *const list = strchr(text.data, ' ');
@@ -280,12 +282,12 @@ TEST(PolicyOptions, AreReadAsTheyArePrinted)
         EXPECT_EQ(memcmp(&options, &again, sizeof options), 0) << text.data;
         EXPECT_GT(strlen(summary), 10u);
         const char *option, *help;
-        char        value[64];
-        size_t      n_options = 0;
+        char value[64];
+        size_t n_options = 0;
         while (weir_policy_option_at(&options, n_options, &option, value, sizeof value, &help)) {
-            EXPECT_NE(std::string(text.data).find(std::string(option) + "=" + value),
-                      std::string::npos)
-                << option;
+            EXPECT_NE(
+                std::string(text.data).find(std::string(option) + "=" + value), std::string::npos
+            ) << option;
             EXPECT_GT(strlen(help), 10u);
             n_options++;
         }
@@ -304,16 +306,18 @@ TEST(PolicyOptions, ErrorsNameWhatIsNearAndWhatIsAllowed)
     EXPECT_EQ(refusal("knorm", "lag=3").find("knorm has no option \"lag\""), 0u)
         << "another policy's";
     EXPECT_EQ(refusal("h2o", "sinks"), "h2o: \"sinks\" is no NAME=VALUE");
-    EXPECT_EQ(refusal("h2o", "recent=5,sinks=-1"),
-              "sinks: \"-1\" is no whole number from 0 to 1048576");
+    EXPECT_EQ(
+        refusal("h2o", "recent=5,sinks=-1"), "sinks: \"-1\" is no whole number from 0 to 1048576"
+    );
     EXPECT_EQ(refusal("h2o", "decay=1.5"), "decay: \"1.5\" is no number from 0 to 1");
     EXPECT_EQ(refusal("h2o", "scope=head"), "scope: \"head\" is none of: kv_head layer");
     EXPECT_EQ(refusal("h2o", "normalise=yes"), "normalise: \"yes\" is neither true nor false");
     for (const char *bad : { "sinks=", "sinks=3.5", "sinks=3x", "sinks=nan", "sinks=1e400",
                              "decay=nan", "decay=inf", "scope=", "scope=kv_head layer" })
         EXPECT_NE(refusal("h2o", bad), "");
-    EXPECT_NE(refusal("duo", "heads=" + std::string(2000, '1')).find("2000 bytes"),
-              std::string::npos);
+    EXPECT_NE(
+        refusal("duo", "heads=" + std::string(2000, '1')).find("2000 bytes"), std::string::npos
+    );
     EXPECT_NE(refusal("duo", std::string(5000, 'x') + "=1"), "");
 }
 
@@ -330,18 +334,24 @@ std::string open_refusal(const Data &data, const char *name, const char *options
 TEST(PolicyOptions, ThatContradictEachOtherAreRefused)
 {
     const Data data = random_data(1, 2, 1, 40, 8, 77);
-    EXPECT_NE(open_refusal(data, "h2o", "split=adaptive").find("split must be uniform or pyramid"),
-              std::string::npos);
+    EXPECT_NE(
+        open_refusal(data, "h2o", "split=adaptive").find("split must be uniform or pyramid"),
+        std::string::npos
+    );
     EXPECT_EQ(open_refusal(data, "h2o", "split=adaptive,scope=kv_head"), "");
     EXPECT_NE(
         open_refusal(data, "sinks", "positions=cache,pin_prompt=true").find("the whole prompt"),
-        std::string::npos);
+        std::string::npos
+    );
     EXPECT_EQ(open_refusal(data, "sinks", "positions=cache,split=pyramid"), "");
-    EXPECT_NE(open_refusal(data, "tova", "split=heads,heads=0:0").find("split must be uniform"),
-              std::string::npos);
+    EXPECT_NE(
+        open_refusal(data, "tova", "split=heads,heads=0:0").find("split must be uniform"),
+        std::string::npos
+    );
     EXPECT_NE(open_refusal(data, "duo", "").find("needs a list in heads"), std::string::npos);
-    EXPECT_NE(open_refusal(data, "duo", "heads=0:1").find("1 layers with 1 KV heads"),
-              std::string::npos);
+    EXPECT_NE(
+        open_refusal(data, "duo", "heads=0:1").find("1 layers with 1 KV heads"), std::string::npos
+    );
     EXPECT_NE(open_refusal(data, "snapkv", "kernel=4").find("must be odd"), std::string::npos);
     EXPECT_NE(open_refusal(data, "triattention", "").find("set calibration"), std::string::npos);
 }
@@ -365,15 +375,15 @@ TEST(PolicyOptions, ABudgetThatLeavesNoChoiceIsRefused)
 
 TEST(PolicyOpen, ShapesThatDoNotFitAreRefused)
 {
-    const Data              data = random_data(1, 2, 1, 40, 8, 79);
-    const auto              frequencies = data.frequencies();
+    const Data data = random_data(1, 2, 1, 40, 8, 79);
+    const auto frequencies = data.frequencies();
     const weir_policy_shape good = policy_test::shape_of(data, frequencies, 0);
-    weir_policy_options     options;
-    weir_error              error = {};
+    weir_policy_options options;
+    weir_error error = {};
     ASSERT_EQ(weir_policy_options_default(&options, "h2o", &error), WEIR_OK);
     const auto refused = [&](const std::function<void(weir_policy_shape *)> &change) {
         weir_policy_shape bad = good;
-        weir_policy      *policy = nullptr;
+        weir_policy *policy = nullptr;
         change(&bad);
         EXPECT_EQ(weir_policy_open(&policy, &options, &bad, nullptr, &error), WEIR_EINVAL);
         EXPECT_EQ(policy, nullptr);
@@ -389,8 +399,8 @@ TEST(PolicyOpen, ShapesThatDoNotFitAreRefused)
 
 TEST(PolicyOpen, WhatCannotBeSeenIsRefusedToThoseWhoNeedIt)
 {
-    const Data        data = random_data(1, 2, 1, 40, 8, 80);
-    const auto        frequencies = data.frequencies();
+    const Data data = random_data(1, 2, 1, 40, 8, 80);
+    const auto frequencies = data.frequencies();
     weir_policy_shape shape = policy_test::shape_of(data, frequencies, 0);
     shape.hides_mass = true;
     for (const auto &[name, want] : { std::pair{ "h2o", WEIR_EUNSUPPORTED },
@@ -399,8 +409,8 @@ TEST(PolicyOpen, WhatCannotBeSeenIsRefusedToThoseWhoNeedIt)
                                       { "snapkv", WEIR_OK },
                                       { "keydiff", WEIR_OK } }) {
         weir_policy_options options;
-        weir_error          error = {};
-        weir_policy        *policy = nullptr;
+        weir_error error = {};
+        weir_policy *policy = nullptr;
         ASSERT_EQ(weir_policy_options_default(&options, name, &error), WEIR_OK);
         EXPECT_EQ(weir_policy_open(&policy, &options, &shape, nullptr, &error), want)
             << name << ": " << error.text;
@@ -415,12 +425,18 @@ TEST(PolicyOpen, WhatItTakesIsWhatItSays)
     const Data data = random_data(2, 4, 2, 40, 8, 80);
     const Text full(data, "full", ""), h2o(data, "h2o", ""), per_head(data, "h2o", "scope=kv_head"),
         snapkv(data, "snapkv", "window=5");
-    EXPECT_EQ(weir_policy_state_bytes(h2o.policy()) - weir_policy_state_bytes(full.policy()),
-              2u * 40 * 4 - 2 * 8);
-    EXPECT_EQ(weir_policy_state_bytes(per_head.policy()) - weir_policy_state_bytes(full.policy()),
-              4u * 40 * 4);
-    EXPECT_EQ(weir_policy_state_bytes(snapkv.policy()) - weir_policy_state_bytes(full.policy()),
-              2u * 5 * 4 * 8 * 4);
+    EXPECT_EQ(
+        weir_policy_state_bytes(h2o.policy()) - weir_policy_state_bytes(full.policy()),
+        2u * 40 * 4 - 2 * 8
+    );
+    EXPECT_EQ(
+        weir_policy_state_bytes(per_head.policy()) - weir_policy_state_bytes(full.policy()),
+        4u * 40 * 4
+    );
+    EXPECT_EQ(
+        weir_policy_state_bytes(snapkv.policy()) - weir_policy_state_bytes(full.policy()),
+        2u * 5 * 4 * 8 * 4
+    );
     EXPECT_EQ(weir_policy_window(snapkv.policy()), 5);
     EXPECT_GT(weir_policy_scratch_bytes(snapkv.policy()), weir_policy_scratch_bytes(h2o.policy()));
     EXPECT_GT(weir_policy_bytes(full.policy()), 0u);
@@ -429,15 +445,15 @@ TEST(PolicyOpen, WhatItTakesIsWhatItSays)
 /* What opening over fewer rows gives, for every method and for options that size its memory. */
 TEST(PolicyOpen, TighteningIsOpeningOverFewerRows)
 {
-    const Data  data = random_data(2, 4, 2, 40, 8, 81);
-    const auto  frequencies = data.frequencies();
+    const Data data = random_data(2, 4, 2, 40, 8, 81);
+    const auto frequencies = data.frequencies();
     const char *name, *summary;
-    size_t      n_smaller = 0;
+    size_t n_smaller = 0;
     for (size_t i = 0; (name = weir_policy_at(i, &summary)) != nullptr; i++) {
         weir_policy_options options;
-        weir_error          error = {};
+        weir_error error = {};
         ASSERT_EQ(weir_policy_options_default(&options, name, &error), WEIR_OK) << error.text;
-        weir_policy            *policies[2] = {};
+        weir_policy *policies[2] = {};
         const weir_policy_shape wide = policy_test::shape_of(data, frequencies, 40),
                                 narrow = policy_test::shape_of(data, frequencies, 12);
         if (weir_policy_open(&policies[0], &options, &wide, nullptr, &error) != WEIR_OK)
@@ -454,9 +470,9 @@ TEST(PolicyOpen, TighteningIsOpeningOverFewerRows)
         EXPECT_EQ(weir_policy_scratch_bytes(policies[0]), weir_policy_scratch_bytes(policies[1]))
             << name;
         EXPECT_EQ(weir_policy_bytes(policies[0]), weir_policy_bytes(policies[1])) << name;
-        EXPECT_EQ(weir_policy_peak_rows(policies[0], 9, 0, 1),
-                  weir_policy_peak_rows(policies[1], 9, 0, 1))
-            << name;
+        EXPECT_EQ(
+            weir_policy_peak_rows(policies[0], 9, 0, 1), weir_policy_peak_rows(policies[1], 9, 0, 1)
+        ) << name;
         EXPECT_EQ(memcmp(digests[0], digests[1], sizeof digests[0]), 0) << name;
         for (weir_policy *const policy : policies) weir_policy_close(policy);
     }

@@ -38,11 +38,12 @@ class Calibration {
     explicit Calibration(const Data &data) : frequencies_(data.frequencies())
     {
         const weir_policy_shape shape = shape_with(data, frequencies_, 1);
-        weir_error              error = {};
-        weir_calibrator        *calibrator = nullptr;
-        EXPECT_EQ(weir_calibrator_open(&calibrator, &shape, static_cast<float>(data.base), &error),
-                  WEIR_OK)
-            << error.text;
+        weir_error error = {};
+        weir_calibrator *calibrator = nullptr;
+        EXPECT_EQ(
+            weir_calibrator_open(&calibrator, &shape, static_cast<float>(data.base), &error),
+            WEIR_OK
+        ) << error.text;
         for (int64_t layer = 0; layer < data.layers; layer++)
             for (int64_t first = 0; first < data.tokens;
                  first += 7) { /* in pieces, as chunks come */
@@ -58,9 +59,9 @@ class Calibration {
     }
     ~Calibration() { weir_calibration_close(made_); }
     Calibration(const Calibration &) = delete;
-    Calibration            &operator=(const Calibration &) = delete;
+    Calibration &operator=(const Calibration &) = delete;
     const weir_calibration *get() const { return made_; }
-    Bytes                   bytes(bool is_plain = false) const
+    Bytes bytes(bool is_plain = false) const
     {
         weir_buffer out = {};
         EXPECT_EQ(weir_calibration_print(&out, made_, is_plain), WEIR_OK);
@@ -70,7 +71,7 @@ class Calibration {
     }
 
   private:
-    Doubles           frequencies_;
+    Doubles frequencies_;
     weir_calibration *made_ = nullptr;
 };
 
@@ -79,20 +80,21 @@ class Calibration {
 /* Section 7.2 as it is written: each key turned back, one cosine for each band and distance. */
 double expanded(const Data &data, int64_t layer, int64_t h, int64_t p, int64_t t, bool is_max)
 {
-    const int64_t        bands = data.rotated() / 2;
-    const auto           w = data.frequencies();
-    double               norm = 0, plain = 0, total = 0, greatest = -INFINITY;
+    const int64_t bands = data.rotated() / 2;
+    const auto w = data.frequencies();
+    double norm = 0, plain = 0, total = 0, greatest = -INFINITY;
     std::vector<Complex> mean(at(bands)), key(at(bands));
-    const auto           pair = [&](const float *row, int64_t f) {
+    const auto pair = [&](const float *row, int64_t f) {
         return data.is_interleaved ? Complex(row[2 * f], row[2 * f + 1])
-                                             : Complex(row[f], row[f + bands]);
+                                   : Complex(row[f], row[f + bands]);
     };
     const float *const k = data.key(layer, h / (data.heads / data.kv_heads), p);
     for (int64_t f = 0; f < bands; f++) {
         double length = 0;
         for (int64_t i = 0; i < data.tokens; i++) {
             const Complex q = pair(
-                data.plain.data() + ((layer * data.heads + h) * data.tokens + i) * data.key_dim, f);
+                data.plain.data() + ((layer * data.heads + h) * data.tokens + i) * data.key_dim, f
+            );
             mean[at(f)] += q / static_cast<double>(data.tokens);
             length += std::abs(q) / static_cast<double>(data.tokens);
         }
@@ -102,16 +104,20 @@ double expanded(const Data &data, int64_t layer, int64_t h, int64_t p, int64_t t
     }
     for (int64_t d = data.rotated(); d < data.key_dim; d++)
         for (int64_t i = 0; i < data.tokens; i++)
-            plain += static_cast<double>(k[d]) *
-                     static_cast<double>(data.plain[at(
-                         ((layer * data.heads + h) * data.tokens + i) * data.key_dim + d)]) /
-                     static_cast<double>(data.tokens);
+            plain +=
+                static_cast<double>(k[d]) *
+                static_cast<double>(
+                    data.plain[at(((layer * data.heads + h) * data.tokens + i) * data.key_dim + d)]
+                ) /
+                static_cast<double>(data.tokens);
     for (int i = 0; i < 17; i++) {
         double sum = 0;
         for (int64_t f = 0; f < bands; f++)
             sum += std::abs(mean[at(f)]) * std::abs(key[at(f)]) *
-                   std::cos(static_cast<double>(w[at(f)]) * static_cast<double>(t - p + (1 << i)) +
-                            std::arg(mean[at(f)] * std::conj(key[at(f)])));
+                   std::cos(
+                       static_cast<double>(w[at(f)]) * static_cast<double>(t - p + (1 << i)) +
+                       std::arg(mean[at(f)] * std::conj(key[at(f)]))
+                   );
         total += sum / 17;
         greatest = std::max(greatest, sum);
     }
@@ -122,7 +128,7 @@ TEST(PolicyTri, TheFastFormIsTheExpandedOne)
 {
     struct {
         int64_t rotary;
-        bool    is_interleaved;
+        bool is_interleaved;
     } const kinds[] = { { -1, false }, { -1, true }, { 16, false }, { 16, true } };
     for (const auto &kind : kinds)
         for (const int variant : { 0, 1, 2, 3 }) {
@@ -135,14 +141,16 @@ TEST(PolicyTri, TheFastFormIsTheExpandedOne)
             for (int64_t layer = 0; layer < 2; layer++)
                 for (int64_t g = 0; g < 2; g++)
                     text.within(layer, g, 300, [&](policy_call *call, const policy_head *where) {
-                        Floats            raw(600);
+                        Floats raw(600);
                         const weir_status status = tri_raw(call, where, raw.data());
                         for (int64_t m = 0; m < 2; m++)
                             for (int64_t p = 0; p < 300; p += 7) {
                                 const double want =
                                     expanded(data, layer, 2 * g + m, p, 300, is_max);
-                                EXPECT_NEAR(raw[at(m * 300 + p)], want,
-                                            1e-5 * std::max(1.0, std::fabs(want)));
+                                EXPECT_NEAR(
+                                    raw[at(m * 300 + p)], want,
+                                    1e-5 * std::max(1.0, std::fabs(want))
+                                );
                             }
                         return status;
                     });
@@ -151,9 +159,9 @@ TEST(PolicyTri, TheFastFormIsTheExpandedOne)
 
 TEST(PolicyTri, RowsThatWentDoNotChangeTheScoresOfOthers)
 {
-    const Data        data = random_data(1, 2, 1, 120, 16, 52);
+    const Data data = random_data(1, 2, 1, 120, 16, 52);
     const Calibration calibration(data);
-    Text              whole(data, "triattention", "vote=per_layer_head", calibration.get()),
+    Text whole(data, "triattention", "vote=per_layer_head", calibration.get()),
         cut(data, "triattention", "every=1", calibration.get());
     whole.forward(120);
     while (cut.position() < 120) cut.step(1, 40, WEIR_POLICY_DECODE);
@@ -172,16 +180,16 @@ TEST(PolicyTri, RowsThatWentDoNotChangeTheScoresOfOthers)
 
 TEST(PolicyTri, RopesMagnitudeCountsOncePerSide)
 {
-    Data              data = random_data(1, 2, 1, 50, 16, 53);
+    Data data = random_data(1, 2, 1, 50, 16, 53);
     const Calibration calibration(data);
-    const auto        frequencies = data.frequencies();
-    float             scores[2][100];
+    const auto frequencies = data.frequencies();
+    float scores[2][100];
     for (const int scaled : { 0, 1 }) {
-        const float         m = scaled != 0 ? 1.25f : 1;
-        weir_policy_shape   shape = shape_with(data, frequencies, m);
+        const float m = scaled != 0 ? 1.25f : 1;
+        weir_policy_shape shape = shape_with(data, frequencies, m);
         weir_policy_options options;
-        weir_policy        *policy = nullptr;
-        weir_error          error = {};
+        weir_policy *policy = nullptr;
+        weir_error error = {};
         ASSERT_EQ(weir_policy_options_default(&options, "triattention", &error), WEIR_OK);
         const weir_status status =
             weir_policy_open(&policy, &options, &shape, calibration.get(), &error);
@@ -210,17 +218,18 @@ TEST(PolicyTri, RopesMagnitudeCountsOncePerSide)
         }
     }
     for (int i = 0; i < 100; i++)
-        EXPECT_NEAR(scores[1][i], scores[0][i] * 1.25f * 1.25f,
-                    1e-4f * std::fabs(scores[1][i]) + 1e-4f);
+        EXPECT_NEAR(
+            scores[1][i], scores[0][i] * 1.25f * 1.25f, 1e-4f * std::fabs(scores[1][i]) + 1e-4f
+        );
 }
 
 /* ---- votes ----------------------------------------------------------------------------------- */
 
 TEST(PolicyTri, PerHeadKeepsTheSameRowsInAllLayersUnionInAllHeads)
 {
-    const Data        data = random_data(3, 4, 2, 150, 16, 54);
+    const Data data = random_data(3, 4, 2, 150, 16, 54);
     const Calibration calibration(data);
-    Text              per_head(data, "triattention", "", calibration.get()),
+    Text per_head(data, "triattention", "", calibration.get()),
         each(data, "triattention", "vote=per_layer_head", calibration.get()),
         all(data, "triattention", "vote=union", calibration.get());
     for (Text *text : { &per_head, &each, &all }) {
@@ -250,7 +259,7 @@ TEST(PolicyTri, HeadsWithoutStatisticsDoNotVote)
     alone.plain.resize(80 * 16);
     alone.q.resize(80 * 16);
     const Calibration with(silent), without(alone);
-    Text              two(data, "triattention", "group=mean", with.get()),
+    Text two(data, "triattention", "group=mean", with.get()),
         one(alone, "triattention", "", without.get());
     EXPECT_TRUE(tri_votes(two.policy(), 0, 0));
     EXPECT_FALSE(tri_votes(two.policy(), 0, 1));
@@ -263,7 +272,7 @@ TEST(PolicyTri, HeadsWithoutStatisticsDoNotVote)
 
 TEST(PolicyTri, LayersOfOtherLengthsNeedVotesOfTheirOwn)
 {
-    const Data        data = random_data(2, 2, 1, 60, 16, 56);
+    const Data data = random_data(2, 2, 1, 60, 16, 56);
     const Calibration calibration(data);
     for (const char *vote : { "per_head", "union", "per_layer_head" }) {
         Text text(data, "triattention", std::string("vote=") + vote, calibration.get());
@@ -285,12 +294,13 @@ TEST(PolicyTri, LayersOfOtherLengthsNeedVotesOfTheirOwn)
 
 TEST(PolicyTri, SlackAndStrictTriggersAndPinnedPrompts)
 {
-    const Data        data = random_data(1, 2, 1, 200, 16, 57);
+    const Data data = random_data(1, 2, 1, 200, 16, 57);
     const Calibration calibration(data);
     for (const char *const trigger : { "slack", "strict" }) {
-        Text    text(data, "triattention",
-                     std::string("sinks=0,every=16,pin_prompt=true,trigger=") + trigger,
-                     calibration.get());
+        Text text(
+            data, "triattention",
+            std::string("sinks=0,every=16,pin_prompt=true,trigger=") + trigger, calibration.get()
+        );
         int64_t n_plans = 0;
         text.forward(24);
         text.n_prompt = 24;
@@ -310,13 +320,15 @@ TEST(PolicyTri, SlackAndStrictTriggersAndPinnedPrompts)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-weir_status parse(const Bytes &bytes, std::string *why = nullptr,
-                  const weir_policy_shape *shape = nullptr, bool foreign = false)
+weir_status parse(
+    const Bytes &bytes, std::string *why = nullptr, const weir_policy_shape *shape = nullptr,
+    bool foreign = false
+)
 {
     weir_calibration *read = nullptr;
-    weir_error        error = {};
-    const Bytes       exact(bytes); /* of exactly its size: ASan sees what is read behind it */
-    weir_status       status =
+    weir_error error = {};
+    const Bytes exact(bytes); /* of exactly its size: ASan sees what is read behind it */
+    weir_status status =
         weir_calibration_parse(&read, exact.data(), exact.size(), "stats.tria", &error);
     if (status == WEIR_OK && shape != nullptr)
         status = weir_calibration_check(read, shape, foreign, &error);
@@ -348,19 +360,19 @@ Bytes sealed(Bytes bytes)
 }
 
 struct TriFile : testing::Test {
-    const Data              data = random_data(2, 4, 2, 30, 16, 58, 12, true);
-    const Doubles           frequencies = data.frequencies();
-    const Calibration       calibration{ data };
-    const Bytes             good = calibration.bytes();
+    const Data data = random_data(2, 4, 2, 30, 16, 58, 12, true);
+    const Doubles frequencies = data.frequencies();
+    const Calibration calibration{ data };
+    const Bytes good = calibration.bytes();
     const weir_policy_shape shape = policy_test::shape_of(data, frequencies, 0);
-    const size_t            added =
+    const size_t added =
         good.size() - (32 + 4 * 6 + 4 * 2 * 4 * 4 + 8); /* where what Weir adds begins */
 };
 
 TEST_F(TriFile, IsReadAsItWasWritten)
 {
     weir_calibration *read = nullptr;
-    weir_error        error = {};
+    weir_error error = {};
     const std::string path = testing::TempDir() + "stats.tria";
     ASSERT_EQ(weir_calibration_write(path.c_str(), calibration.get(), &error), WEIR_OK)
         << error.text;
@@ -370,8 +382,10 @@ TEST_F(TriFile, IsReadAsItWasWritten)
     EXPECT_EQ(weir_calibration_check(read, &shape, false, &error), WEIR_OK) << error.text;
     EXPECT_EQ(weir_calibration_budget_scale(read, 1), 1);
     for (int64_t d = 0; d < 4; d++)
-        EXPECT_EQ(weir_calibration_at(read, 1, 3).plain[d],
-                  weir_calibration_at(calibration.get(), 1, 3).plain[d]);
+        EXPECT_EQ(
+            weir_calibration_at(read, 1, 3).plain[d],
+            weir_calibration_at(calibration.get(), 1, 3).plain[d]
+        );
     weir_calibration_close(read);
     EXPECT_EQ(weir_calibration_read(&read, (path + ".none").c_str(), &error), WEIR_ENOTFOUND);
 }
@@ -421,7 +435,7 @@ TEST_F(TriFile, NumbersThatNoQueriesHaveAreRefused)
     const size_t first = 64 + 4 * 2;
     struct {
         size_t offset;
-        float  value;
+        float value;
     } const bad_numbers[] = {
         { first, NAN },
         { first + 24, INFINITY },
@@ -475,7 +489,7 @@ TEST_F(TriFile, OtherModelsAreRefused)
 TEST_F(TriFile, OtherVersionsAreRefusedAsSuch)
 {
     std::string why;
-    Bytes       bad = good;
+    Bytes bad = good;
     put32(&bad, 4, 3);
     EXPECT_EQ(parse(sealed(bad), &why), WEIR_EUNSUPPORTED);
     EXPECT_NE(why.find("version 3"), std::string::npos) << why;
@@ -492,12 +506,12 @@ TEST_F(TriFile, OtherVersionsAreRefusedAsSuch)
 
 TEST_F(TriFile, OneThatDoesNotSayItsModelIsTakenOnlyOnRequest)
 {
-    const Data              halves = random_data(2, 4, 2, 30, 16, 59);
-    const auto              own = halves.frequencies();
-    const Calibration       other(halves);
+    const Data halves = random_data(2, 4, 2, 30, 16, 59);
+    const auto own = halves.frequencies();
+    const Calibration other(halves);
     const weir_policy_shape plain = policy_test::shape_of(halves, own, 0);
-    Bytes                   foreign = other.bytes(true);
-    std::string             why;
+    Bytes foreign = other.bytes(true);
+    std::string why;
     EXPECT_EQ(parse(foreign, &why, &plain), WEIR_EMISMATCH);
     EXPECT_NE(why.find("foreign=true"), std::string::npos) << why;
     EXPECT_EQ(parse(foreign, &why, &plain, true), WEIR_OK) << why;
@@ -509,12 +523,12 @@ TEST_F(TriFile, OneThatDoesNotSayItsModelIsTakenOnlyOnRequest)
 
 TEST(TriCalibrator, NeedsQueriesThatAreNumbers)
 {
-    Data                    data = random_data(2, 2, 1, 10, 8, 60);
-    const auto              frequencies = data.frequencies();
+    Data data = random_data(2, 2, 1, 10, 8, 60);
+    const auto frequencies = data.frequencies();
     const weir_policy_shape shape = policy_test::shape_of(data, frequencies, 0);
-    weir_calibrator        *calibrator = nullptr;
-    weir_calibration       *made = nullptr;
-    weir_error              error = {};
+    weir_calibrator *calibrator = nullptr;
+    weir_calibration *made = nullptr;
+    weir_error error = {};
     ASSERT_EQ(weir_calibrator_open(&calibrator, &shape, 1e4f, &error), WEIR_OK);
     EXPECT_GT(weir_calibrator_bytes(calibrator), 0u);
     weir_policy_queries queries = { data.plain.data(), 10, 80, 8 };

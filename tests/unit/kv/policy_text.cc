@@ -46,13 +46,15 @@ Doubles Data::frequencies() const
 {
     Doubles out;
     for (int64_t f = 0; f < rotated() / 2; f++)
-        out.push_back(
-            std::pow(base, -2.0 * static_cast<double>(f) / static_cast<double>(rotated())));
+        out.push_back(std::pow(base, -2.0 * static_cast<double>(f) / static_cast<double>(rotated()))
+        );
     return out;
 }
 
-Data random_data(int64_t layers, int64_t heads, int64_t kv_heads, int64_t tokens, int64_t dim,
-                 uint64_t seed, int64_t rotary_dim, bool is_interleaved)
+Data random_data(
+    int64_t layers, int64_t heads, int64_t kv_heads, int64_t tokens, int64_t dim, uint64_t seed,
+    int64_t rotary_dim, bool is_interleaved
+)
 {
     Data d = { layers, heads, kv_heads, tokens, dim, dim, {}, {}, {}, {} };
     d.rotary_dim = rotary_dim;
@@ -95,12 +97,13 @@ weir_policy_shape shape_of(const Data &data, const Doubles &frequencies, int64_t
     return s;
 }
 
-std::vector<double> probabilities(const Data &data, int64_t layer, int64_t head, int64_t t,
-                                  const Ints &positions)
+std::vector<double> probabilities(
+    const Data &data, int64_t layer, int64_t head, int64_t t, const Ints &positions
+)
 {
-    const int64_t       kv_head = head / (data.heads / data.kv_heads);
+    const int64_t kv_head = head / (data.heads / data.kv_heads);
     std::vector<double> out;
-    double              greatest = -INFINITY, sum = 0;
+    double greatest = -INFINITY, sum = 0;
     for (const int32_t p : positions) {
         double dot = 0;
         for (int64_t i = 0; i < data.key_dim; i++)
@@ -114,13 +117,15 @@ std::vector<double> probabilities(const Data &data, int64_t layer, int64_t head,
     return out;
 }
 
-Text::Text(const Data &d, const std::string &name, const std::string &options,
-           const weir_calibration *calibration, int64_t max_rows)
+Text::Text(
+    const Data &d, const std::string &name, const std::string &options,
+    const weir_calibration *calibration, int64_t max_rows
+)
     : data(d)
 {
-    weir_error              error = {};
-    weir_policy_options     parsed;
-    const auto              frequencies = d.frequencies();
+    weir_error error = {};
+    weir_policy_options parsed;
+    const auto frequencies = d.frequencies();
     const weir_policy_shape shape = shape_of(d, frequencies, max_rows);
     if (weir_policy_options_default(&parsed, name.c_str(), &error) != WEIR_OK ||
         weir_policy_options_set(&parsed, options.c_str(), &error) != WEIR_OK ||
@@ -149,16 +154,20 @@ std::vector<int64_t> Text::row_counts() const
 weir_status Text::read(void *context, const weir_policy_tile *tile)
 {
     const Text *const text = static_cast<const Text *>(context);
-    const Data       &d = text->data;
+    const Data &d = text->data;
     if (text->on_read) text->on_read();
     for (int64_t i = 0; i < tile->n; i++) {
         const int32_t p = text->held(tile->layer, tile->head).at(at(tile->first + i));
         if (tile->keys != nullptr)
-            memcpy(tile->keys + i * d.key_dim, d.key(tile->layer, tile->head, p),
-                   at(d.key_dim) * sizeof(float));
+            memcpy(
+                tile->keys + i * d.key_dim, d.key(tile->layer, tile->head, p),
+                at(d.key_dim) * sizeof(float)
+            );
         if (tile->values != nullptr)
-            memcpy(tile->values + i * d.value_dim, d.value(tile->layer, tile->head, p),
-                   at(d.value_dim) * sizeof(float));
+            memcpy(
+                tile->values + i * d.value_dim, d.value(tile->layer, tile->head, p),
+                at(d.value_dim) * sizeof(float)
+            );
     }
     return text->read_status;
 }
@@ -166,19 +175,21 @@ weir_status Text::read(void *context, const weir_policy_tile *tile)
 weir_status Text::multiply(void *context, const weir_policy_products *p)
 {
     const auto *const text = static_cast<const Text *>(context);
-    const auto       &d = text->data;
-    const int64_t     n_pairs = d.rotated() / 2;
-    const Ints       &held = text->held_[at(p->layer * d.kv_heads + p->head)];
+    const auto &d = text->data;
+    const int64_t n_pairs = d.rotated() / 2;
+    const Ints &held = text->held_[at(p->layer * d.kv_heads + p->head)];
     for (int64_t v = 0; v < p->n_vectors; v++)
         for (int64_t i = 0; i < p->n; i++) {
             const float *const key = d.key(p->layer, p->head, held[at(p->first + i)]);
-            double             sum = 0;
+            double sum = 0;
             for (int64_t k = 0; k < d.key_dim; k++)
                 sum += (double)p->vectors[v * d.key_dim + k] * (double)key[k];
             for (int64_t f = 0; p->lengths != nullptr && f < n_pairs; f++)
                 sum += (double)p->lengths[v * n_pairs + f] *
-                       std::hypot((double)key[d.is_interleaved ? 2 * f : f],
-                                  (double)key[d.is_interleaved ? 2 * f + 1 : f + n_pairs]);
+                       std::hypot(
+                           (double)key[d.is_interleaved ? 2 * f : f],
+                           (double)key[d.is_interleaved ? 2 * f + 1 : f + n_pairs]
+                       );
             p->out[v * p->stride + i] = static_cast<float>(sum);
         }
     return text->read_status;
@@ -202,7 +213,7 @@ void Text::forward(int64_t n_queries)
     for (Ints &one : held_)
         for (int64_t i = 0; i < n_queries; i++) one.push_back(static_cast<int32_t>(position_ + i));
     const std::vector<int64_t> counts = row_counts();
-    size_t                     stride = 0;
+    size_t stride = 0;
     for (const Ints &one : held_) stride = std::max(stride, one.size());
     const unsigned needs = weir_policy_needs(policy_);
     const bool has_mass = (needs & (WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_LAST)) != 0;
@@ -210,8 +221,8 @@ void Text::forward(int64_t n_queries)
         Floats mass(at(data.heads) * stride), below(mass.size()), last(mass.size());
         for (int64_t h = 0; h < data.heads && has_mass; h++)
             for (int64_t i = 0; i < n_queries; i++) {
-                const Ints               &all = held(layer, h / group);
-                const Ints                seen(all.begin(), all.end() - (n_queries - 1 - i));
+                const Ints &all = held(layer, h / group);
+                const Ints seen(all.begin(), all.end() - (n_queries - 1 - i));
                 const std::vector<double> p = probabilities(data, layer, h, position_ + i, seen);
                 for (size_t j = 0; j < p.size(); j++) {
                     const size_t k = at(h) * stride + j;
@@ -220,10 +231,10 @@ void Text::forward(int64_t n_queries)
                     if (i == n_queries - 1) last[k] = static_cast<float>(p[j]);
                 }
             }
-        const int64_t             head_stride = data.tokens * data.key_dim;
+        const int64_t head_stride = data.tokens * data.key_dim;
         const weir_policy_queries rotated = { data.query(layer, 0, position_), n_queries,
                                               head_stride, data.key_dim };
-        weir_policy_queries       plain = rotated;
+        weir_policy_queries plain = rotated;
         plain.data = data.plain.data() + (data.query(layer, 0, position_) - data.q.data());
         weir_policy_observation o = {};
         o.layer = layer;
@@ -252,8 +263,8 @@ std::vector<int64_t> Text::spread(const std::vector<int64_t> &budget) const
 bool Text::is_due(const std::vector<int64_t> &budget, weir_policy_phase phase, bool is_shared) const
 {
     const std::vector<int64_t> counts = row_counts(), all = spread(budget);
-    const weir_policy_rows     r = rows(counts);
-    const weir_policy_budget   b = { all.data(), is_shared, 0 };
+    const weir_policy_rows r = rows(counts);
+    const weir_policy_budget b = { all.data(), is_shared, 0 };
     return weir_policy_is_due(policy_, state(), &r, &b, phase);
 }
 
@@ -262,7 +273,7 @@ void Text::carry_out()
     demoted.assign(held_.size(), {});
     for (size_t i = 0; i < held_.size(); i++) {
         const size_t first = i * at(policy_->shape.max_rows);
-        Ints         kept;
+        Ints kept;
         for (int64_t j = 0; j < n_demote_[i] && wants_demotion; j++)
             demoted[i].push_back(held_[i].at(at(demote_[first + at(j)])));
         for (int64_t j = 0; j < n_keep_[i]; j++) {
@@ -278,9 +289,9 @@ void Text::carry_out()
 void Text::plan(const std::vector<int64_t> &budget, bool is_shared, double floor)
 {
     const std::vector<int64_t> counts = row_counts(), all = spread(budget);
-    const weir_policy_rows     r = rows(counts);
-    const weir_policy_budget   b = { all.data(), is_shared, floor };
-    weir_error                 error = {};
+    const weir_policy_rows r = rows(counts);
+    const weir_policy_budget b = { all.data(), is_shared, floor };
+    weir_error error = {};
     std::fill(n_demote_.begin(), n_demote_.end(), n_demote);
     plan_ = { keep_.data(),
               n_keep_.data(),
@@ -301,13 +312,15 @@ void Text::step(int64_t n_queries, int64_t budget, weir_policy_phase phase)
     if (is_due({ budget }, phase)) plan({ budget });
 }
 
-void Text::within(int64_t layer, int64_t head, int64_t budget,
-                  const std::function<weir_status(policy_call *, const policy_head *)> &body)
+void Text::within(
+    int64_t layer, int64_t head, int64_t budget,
+    const std::function<weir_status(policy_call *, const policy_head *)> &body
+)
 {
     const std::vector<int64_t> counts = row_counts(), all = spread({ budget });
-    const weir_policy_rows     r = rows(counts);
-    const weir_policy_budget   b = { all.data(), false, 0 };
-    weir_error                 error = {};
+    const weir_policy_rows r = rows(counts);
+    const weir_policy_budget b = { all.data(), false, 0 };
+    weir_error error = {};
     plan_ = { keep_.data(), n_keep_.data(), nullptr, nullptr, 0, 0 };
     policy_call call = {};
     call.policy = policy_, call.state = state(), call.rows = &r, call.budget = &b,

@@ -18,10 +18,10 @@ using Ints = std::vector<int32_t>;
 /* Rotated and plain queries (layer, head, token, dim), keys and values of a text. */
 struct Data {
     int64_t layers, heads, kv_heads, tokens, key_dim, value_dim;
-    Floats  plain, q, k, v;
-    double  base = 10000;
+    Floats plain, q, k, v;
+    double base = 10000;
     int64_t rotary_dim = -1; /* -1: key_dim */
-    bool    is_interleaved = false;
+    bool is_interleaved = false;
 
     const float *query(int64_t layer, int64_t head, int64_t t) const
     {
@@ -40,22 +40,26 @@ struct Data {
 };
 
 /* Pseudo-random data, keys and queries rotated; the same on every machine. */
-Data random_data(int64_t layers, int64_t heads, int64_t kv_heads, int64_t tokens, int64_t dim,
-                 uint64_t seed, int64_t rotary_dim = -1, bool is_interleaved = false);
+Data random_data(
+    int64_t layers, int64_t heads, int64_t kv_heads, int64_t tokens, int64_t dim, uint64_t seed,
+    int64_t rotary_dim = -1, bool is_interleaved = false
+);
 
 /* Throws std::runtime_error with the policy's own words when it refuses. */
 class Text {
   public:
     /* max_rows 0: all tokens. */
-    Text(const Data &data, const std::string &name, const std::string &options,
-         const weir_calibration *calibration = nullptr, int64_t max_rows = 0);
+    Text(
+        const Data &data, const std::string &name, const std::string &options,
+        const weir_calibration *calibration = nullptr, int64_t max_rows = 0
+    );
     ~Text();
     Text(const Text &) = delete;
     Text &operator=(const Text &) = delete;
 
     void forward(int64_t n_queries); /* the next tokens of the text */
-    bool is_due(const std::vector<int64_t> &budget, weir_policy_phase phase,
-                bool is_shared = false) const;
+    bool is_due(const std::vector<int64_t> &budget, weir_policy_phase phase, bool is_shared = false)
+        const;
     /* The plan carried out: held, state. budget [layers * kv_heads], or one number for all. */
     void plan(const std::vector<int64_t> &budget, bool is_shared = false, double floor = 0);
     /* forward, then plan if due. */
@@ -63,8 +67,10 @@ class Text {
     /* The method's own scores of one head, before anything is protected. */
     Floats scores(int64_t layer, int64_t head, int64_t budget);
     /* Any call with the inside of a plan. */
-    void within(int64_t layer, int64_t head, int64_t budget,
-                const std::function<weir_status(policy_call *, const policy_head *)> &body);
+    void within(
+        int64_t layer, int64_t head, int64_t budget,
+        const std::function<weir_status(policy_call *, const policy_head *)> &body
+    );
 
     const Ints &held(int64_t layer, int64_t head) const
     {
@@ -76,42 +82,43 @@ class Text {
     {
         return reinterpret_cast<const weir_policy_state *>(state_.data());
     }
-    int64_t          position() const { return position_; }
+    int64_t position() const { return position_; }
     weir_policy_plan last_plan() const { return plan_; }
 
-    const Data           &data;
-    int64_t               n_pinned = 0, n_prompt = 0;
-    bool                  wants_demotion = false;
-    int64_t               n_demote = 0;
-    std::vector<Ints>     demoted; /* positions, by the last plan */
+    const Data &data;
+    int64_t n_pinned = 0, n_prompt = 0;
+    bool wants_demotion = false;
+    int64_t n_demote = 0;
+    std::vector<Ints> demoted; /* positions, by the last plan */
     std::function<void()> on_read; /* called before every tile */
-    weir_status           read_status = WEIR_OK;
-    bool                  multiplies = false; /* products are made without reading rows */
+    weir_status read_status = WEIR_OK;
+    bool multiplies = false; /* products are made without reading rows */
 
   private:
     std::vector<int64_t> row_counts() const;
-    weir_policy_rows     rows(const std::vector<int64_t> &counts) const;
+    weir_policy_rows rows(const std::vector<int64_t> &counts) const;
     std::vector<int64_t> spread(const std::vector<int64_t> &budget) const;
-    void                 carry_out();
-    static weir_status   read(void *context, const weir_policy_tile *tile);
-    static weir_status   multiply(void *context, const weir_policy_products *products);
+    void carry_out();
+    static weir_status read(void *context, const weir_policy_tile *tile);
+    static weir_status multiply(void *context, const weir_policy_products *products);
 
-    weir_policy          *policy_ = nullptr;
+    weir_policy *policy_ = nullptr;
     std::vector<uint64_t> state_;
-    std::vector<char>     scratch_;
-    void                 *scratch_at_ = nullptr;
-    std::vector<Ints>     held_;
-    int64_t               position_ = 0;
-    std::vector<int32_t>  keep_, demote_;
-    std::vector<int64_t>  n_keep_, n_demote_;
-    weir_policy_plan      plan_ = {};
+    std::vector<char> scratch_;
+    void *scratch_at_ = nullptr;
+    std::vector<Ints> held_;
+    int64_t position_ = 0;
+    std::vector<int32_t> keep_, demote_;
+    std::vector<int64_t> n_keep_, n_demote_;
+    weir_policy_plan plan_ = {};
 };
 
 /* The policy opened by name and options for this shape of data. */
 weir_policy_shape shape_of(const Data &data, const Doubles &frequencies, int64_t max_rows);
 
 /* Softmax of a query over positions, in double. */
-std::vector<double> probabilities(const Data &data, int64_t layer, int64_t head, int64_t t,
-                                  const Ints &positions);
+std::vector<double> probabilities(
+    const Data &data, int64_t layer, int64_t head, int64_t t, const Ints &positions
+);
 
 } // namespace policy_test

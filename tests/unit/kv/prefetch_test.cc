@@ -20,9 +20,9 @@ constexpr int layers = 3, kv_heads = 2, heads = layers * kv_heads,
               max_rows = 5 * WEIR_ATTENTION_SPLIT;
 constexpr weir_kv_pair wide = { WEIR_KV_F32, WEIR_KV_F32 }, q8 = { WEIR_KV_Q8_0, WEIR_KV_Q8_0 };
 
-std::atomic<int>  reads_until_failure{ -1 };
+std::atomic<int> reads_until_failure{ -1 };
 std::atomic<bool> fails_once{ false };
-ssize_t           faulty_read(int fd, void *bytes, size_t n, off_t at)
+ssize_t faulty_read(int fd, void *bytes, size_t n, off_t at)
 {
     const int left = reads_until_failure;
     if (left == 0) {
@@ -38,12 +38,14 @@ class Staging : public ::testing::Test {
   protected:
     /* host_blocks: of disk_blocks, on the host below a device whose memory the host cannot touch;
      * -1: there is none. */
-    void open(int64_t memory_blocks, int64_t disk_blocks,
-              const std::vector<int32_t> &windows = { 0, 0, 0 }, int64_t dim = 64,
-              int64_t host_blocks = -1)
+    void open(
+        int64_t memory_blocks, int64_t disk_blocks,
+        const std::vector<int32_t> &windows = { 0, 0, 0 }, int64_t dim = 64,
+        int64_t host_blocks = -1
+    )
     {
         const size_t caps[WEIR_TIER_COUNT] = {};
-        char         why[320];
+        char why[320];
         if (host_blocks >= 0)
             ASSERT_EQ(weir_device_open(&device_, "checked", why, sizeof why, &error_), WEIR_OK)
                 << error_.text;
@@ -75,11 +77,13 @@ class Staging : public ::testing::Test {
         weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &io);
         windows_ = windows;
         const weir_kv_prefetch_limits limits = { 3, windows_.data() };
-        const size_t                  before = total();
+        const size_t before = total();
         ASSERT_EQ(weir_kv_prefetch_open(&prefetch_, &spec_, &limits, ledger_, &error_), WEIR_OK)
             << error_.text;
-        EXPECT_EQ(total() - before,
-                  weir_kv_prefetch_bytes(&spec_, 3) + weir_kv_prefetch_device_bytes(&spec_));
+        EXPECT_EQ(
+            total() - before,
+            weir_kv_prefetch_bytes(&spec_, 3) + weir_kv_prefetch_device_bytes(&spec_)
+        );
     }
     size_t total() const
     {
@@ -112,21 +116,24 @@ class Staging : public ::testing::Test {
         weir_kv_table t = {};
         ASSERT_EQ(weir_kv_table_open(&t, store_, &error_), WEIR_OK) << error_.text;
         for (int64_t block = 0; block * 64 < rows; block++) {
-            ASSERT_EQ(weir_kv_reserve(&t, store_, std::min<int64_t>(rows - block * 64, 64)),
-                      WEIR_OK)
-                << "block " << block;
+            ASSERT_EQ(
+                weir_kv_reserve(&t, store_, std::min<int64_t>(rows - block * 64, 64)), WEIR_OK
+            ) << "block "
+              << block;
             for (int h = 0; h < heads; h++) {
-                const std::vector<char> bytes(weir_kv_page_bytes(&spec_, h / kv_heads),
-                                              tag(tables_.size(), h, block));
-                weir_ledger_copy(ledger_, t.pages[h * t.capacity + block], bytes.data(),
-                                 bytes.size());
+                const std::vector<char> bytes(
+                    weir_kv_page_bytes(&spec_, h / kv_heads), tag(tables_.size(), h, block)
+                );
+                weir_ledger_copy(
+                    ledger_, t.pages[h * t.capacity + block], bytes.data(), bytes.size()
+                );
             }
             weir_kv_commit(&t, std::min<int64_t>(rows - block * 64, 64));
             if (cold(block))
                 ASSERT_EQ(
                     weir_kv_demote(store_, (void *const *)t.pages + block, t.capacity, &error_),
-                    WEIR_OK)
-                    << error_.text;
+                    WEIR_OK
+                ) << error_.text;
         }
         tables_.push_back(t);
     }
@@ -141,24 +148,26 @@ class Staging : public ::testing::Test {
     int walk(int64_t layer, int32_t segment, size_t text, bool zeros = false)
     {
         const weir_kv_view &v = weir_kv_prefetch_views(prefetch_)[segment];
-        const int32_t       window = windows_[(size_t)layer],
+        const int32_t window = windows_[(size_t)layer],
                       seen = window > 0 && v.n_past >= window ? v.n_past - window + 1 : 0;
         int32_t split = 0;
-        int     n = 0;
+        int n = 0;
         for (bool is_last = false; !is_last; n++) {
             weir_kv_range_pages range;
             weir_kv_prefetch_take(prefetch_, layer, segment, &range);
             EXPECT_EQ(range.first_split, split);
             EXPECT_GT(range.end_split, split);
             const int64_t first = std::max<int64_t>(range.first_split * 16, seen / 64),
-                          end = std::min<int64_t>(range.end_split * 16,
-                                                  (v.n_past + v.n_rows + 63) / 64);
+                          end = std::min<int64_t>(
+                              range.end_split * 16, (v.n_past + v.n_rows + 63) / 64
+                          );
             for (int64_t block = first; block < end; block++)
                 for (int h = 0; h < kv_heads; h++) {
                     std::vector<char> page(weir_kv_page_bytes(&spec_, layer));
-                    const size_t      bytes = page.size();
-                    weir_ledger_copy(ledger_, page.data(), range.pages[h * range.stride + block],
-                                     bytes);
+                    const size_t bytes = page.size();
+                    weir_ledger_copy(
+                        ledger_, page.data(), range.pages[h * range.stride + block], bytes
+                    );
                     const char want = tag(text, (int)layer * kv_heads + h, block);
                     const bool right =
                         page[0] == want && page[bytes / 2] == want && page[bytes - 1] == want;
@@ -172,16 +181,16 @@ class Staging : public ::testing::Test {
         }
         return n;
     }
-    const weir_kv_pair         formats_[layers] = { wide, q8, wide };
-    std::vector<int32_t>       windows_;
+    const weir_kv_pair formats_[layers] = { wide, q8, wide };
+    std::vector<int32_t> windows_;
     std::vector<weir_kv_table> tables_;
-    std::string                folder_;
-    weir_device               *device_ = nullptr;
-    weir_ledger               *ledger_ = nullptr;
-    weir_kv_store             *store_ = nullptr;
-    weir_kv_prefetch          *prefetch_ = nullptr;
-    weir_kv_spec               spec_ = {};
-    weir_error                 error_ = {};
+    std::string folder_;
+    weir_device *device_ = nullptr;
+    weir_ledger *ledger_ = nullptr;
+    weir_kv_store *store_ = nullptr;
+    weir_kv_prefetch *prefetch_ = nullptr;
+    weir_kv_spec spec_ = {};
+    weir_error error_ = {};
 };
 
 TEST_F(Staging, NothingOnDiskIsNothingToDo)
@@ -205,8 +214,8 @@ INSTANTIATE_TEST_SUITE_P(HostBlocks, StagingBelow, ::testing::Values(-1, 0, 40, 
 TEST_P(StagingBelow, HandsOutWhatWasWritten)
 {
     const bool has_device = GetParam() >= 0;
-    open(120, 200, { 0, 0, 0 }, has_device ? 256 : 64,
-         GetParam()); /* a device's buffers are larger */
+    /* a device's buffers are larger */
+    open(120, 200, { 0, 0, 0 }, has_device ? 256 : 64, GetParam());
     add(max_rows - 5, [](int64_t block) { return block > 0 && block < 76; });
     add(2000, [](int64_t block) { return block % 2 == 1 && block < 30; });
     add(700, [](int64_t) { return false; });
@@ -219,10 +228,11 @@ TEST_P(StagingBelow, HandsOutWhatWasWritten)
             ASSERT_TRUE(weir_kv_prefetch_is_cold(prefetch_, layer, 0));
             ASSERT_FALSE(weir_kv_prefetch_is_cold(prefetch_, layer, 1));
             const int n = walk(layer, 0, 0);
-            EXPECT_GE(n, layer != 1   ? 3
-                         : has_device ? 1
-                                      : 2)
-                << "buffers hold fewer blocks than that";
+            EXPECT_GE(
+                n, layer != 1   ? 3
+                   : has_device ? 1
+                                : 2
+            ) << "buffers hold fewer blocks than that";
             (void)walk(layer, 2, 1);
         }
         weir_kv_prefetch_end(prefetch_);
@@ -311,8 +321,10 @@ TEST_F(Staging, AReadThatFailsFailsItsSegment)
             for (int32_t i = 0; i < 2; i++) (void)walk(layer, i, (size_t)i, true);
         weir_kv_prefetch_end(prefetch_);
         reads_until_failure = -1;
-        EXPECT_TRUE(weir_kv_prefetch_failed(prefetch_, 0, &why) ||
-                    weir_kv_prefetch_failed(prefetch_, 1, &why));
+        EXPECT_TRUE(
+            weir_kv_prefetch_failed(prefetch_, 0, &why) ||
+            weir_kv_prefetch_failed(prefetch_, 1, &why)
+        );
         EXPECT_NE(strstr(why, "cannot read KV pages back"), nullptr) << why;
     }
     EXPECT_TRUE(weir_kv_is_unreadable(store_, tables_[0].pages[1]));
@@ -330,7 +342,7 @@ TEST_F(Staging, AnyReadThatFailsIsTold)
     add(2000, [](int64_t block) { return block > 0 && block < 25; });
     add(1500, [](int64_t block) { return block > 0 && block < 18; });
     const char *why;
-    int         n_failed[2] = { 0, 0 };
+    int n_failed[2] = { 0, 0 };
     for (int failing = 0;; failing++) {
         for (int32_t i = 0; i < 2; i++) view(i, (size_t)i, 30, true);
         fails_once = true;

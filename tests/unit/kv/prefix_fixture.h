@@ -40,49 +40,53 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     }
 
     static constexpr int64_t layers = 2, heads = 2, window = 640;
-    static constexpr size_t  state_bytes = 64;
+    static constexpr size_t state_bytes = 64;
 
     static weir_kv_pages others(int64_t n) { return { 0, { n } }; }
-    static bool          same(weir_kv_pages a, weir_kv_pages b)
+    static bool same(weir_kv_pages a, weir_kv_pages b)
     {
         return weir_kv_pages_fit(a, b) && weir_kv_pages_fit(b, a);
     }
 
     /* n_sink_pages more are for the first two blocks of texts, where there are any. */
-    void open(int64_t n_pages, int64_t n_nodes, int32_t n_snapshots, int64_t n_disk_pages = 0,
-              int64_t n_sink_pages = 0)
+    void open(
+        int64_t n_pages, int64_t n_nodes, int32_t n_snapshots, int64_t n_disk_pages = 0,
+        int64_t n_sink_pages = 0
+    )
     {
         const std::string folder = ::testing::TempDir();
-        const size_t      caps[WEIR_TIER_COUNT] = {};
+        const size_t caps[WEIR_TIER_COUNT] = {};
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
         static const weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 },
                                   int8 = { WEIR_KV_INT8, WEIR_KV_F32 };
         static const weir_kv_pair wide[] = { f16, f16 }, narrow[] = { int8, int8 };
         n_pages_ = n_pages + n_sink_pages;
         const weir_kv_sinks sinks = { { WEIR_KV_F32, WEIR_KV_F32 }, n_sink_pages > 0 ? 2 : 0 };
-        const weir_kv_spec  spec = { layers,
-                                     heads,
-                                     8,
-                                     8,
+        const weir_kv_spec spec = { layers,
+                                    heads,
+                                    8,
+                                    8,
                                     is_paged() ? narrow : wide,
-                                     n_pages_,
-                                     window,
-                                     n_disk_pages,
-                                     folder.c_str(),
-                                     sinks,
-                                     n_sink_pages,
-                                     false,
-                                     false,
-                                     0,
-                                     nullptr };
+                                    n_pages_,
+                                    window,
+                                    n_disk_pages,
+                                    folder.c_str(),
+                                    sinks,
+                                    n_sink_pages,
+                                    false,
+                                    false,
+                                    0,
+                                    nullptr };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
         const weir_prefix_limits limits = { n_nodes, has_states() ? n_snapshots : 0,
                                             has_states() ? state_bytes : 0, 0, 0 };
-        const size_t             before = weir_ledger_total(ledger_, WEIR_TIER_HOST);
+        const size_t before = weir_ledger_total(ledger_, WEIR_TIER_HOST);
         ASSERT_EQ(weir_prefix_open(&prefix_, store_, ledger_, &limits, &error_), WEIR_OK)
             << error_.text;
-        EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST) - before,
-                  weir_prefix_tree_bytes(&limits, &spec) + weir_prefix_state_bytes(&limits));
+        EXPECT_EQ(
+            weir_ledger_total(ledger_, WEIR_TIER_HOST) - before,
+            weir_prefix_tree_bytes(&limits, &spec) + weir_prefix_state_bytes(&limits)
+        );
     }
     void TearDown() override
     {
@@ -95,9 +99,10 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     weir_sequence sequence(const Text &text)
     {
         weir_sequence s = {};
-        EXPECT_EQ(weir_sequence_open(&s, store_, ledger_, has_states() ? state_bytes : 0, &error_),
-                  WEIR_OK)
-            << error_.text;
+        EXPECT_EQ(
+            weir_sequence_open(&s, store_, ledger_, has_states() ? state_bytes : 0, &error_),
+            WEIR_OK
+        ) << error_.text;
         std::copy(text.begin(), text.end(), s.tokens);
         s.n_tokens = (int32_t)text.size();
         return s;
@@ -162,14 +167,15 @@ class Prefix : public ::testing::TestWithParam<Kind> {
             put_state(state, s, at);
             lent.push_back({ at, state });
         }
-        EXPECT_EQ(weir_prefix_insert(prefix_, &s, salt, lent.data(), (int32_t)lent.size(), false),
-                  0);
+        EXPECT_EQ(
+            weir_prefix_insert(prefix_, &s, salt, lent.data(), (int32_t)lent.size(), false), 0
+        );
         weir_sequence_close(&s);
         sound();
     }
     weir_prefix_hit take(const Text &text, const char *salt, int32_t most = INT32_MAX)
     {
-        weir_sequence         s = sequence(text);
+        weir_sequence s = sequence(text);
         const weir_prefix_hit hit = weir_prefix_match(prefix_, &s, salt, most);
         EXPECT_EQ(hit.n_rows, s.n_computed);
         EXPECT_LE(hit.n_rows, hit.n_matched);
@@ -182,34 +188,36 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     // asked.
     std::vector<bool> on_disk(const Text &text, bool come_back)
     {
-        weir_sequence     s = sequence(text);
+        weir_sequence s = sequence(text);
         std::vector<bool> is_cold;
         (void)weir_prefix_match(prefix_, &s, nullptr, INT32_MAX);
         for (int64_t p = 0; p < s.table.n_pages; p++) {
             is_cold.push_back(weir_kv_is_cold(store_, s.table.pages[p]));
             if (come_back && is_cold.back())
-                EXPECT_EQ(weir_kv_promote(store_, (void *const *)s.table.pages + p,
-                                          s.table.capacity, &error_),
-                          WEIR_OK)
-                    << error_.text;
+                EXPECT_EQ(
+                    weir_kv_promote(
+                        store_, (void *const *)s.table.pages + p, s.table.capacity, &error_
+                    ),
+                    WEIR_OK
+                ) << error_.text;
         }
         if (come_back) expect_right(s);
         weir_sequence_close(&s);
         sound();
         return is_cold;
     }
-    void        sound() { EXPECT_TRUE(weir_prefix_is_sound(prefix_, &error_)) << error_.text; }
+    void sound() { EXPECT_TRUE(weir_prefix_is_sound(prefix_, &error_)) << error_.text; }
     static Text text(int32_t n, int32_t seed = 1)
     {
         Text t((size_t)n);
         for (int32_t i = 0; i < n; i++) t[(size_t)i] = i * 7 + seed;
         return t;
     }
-    weir_ledger   *ledger_ = nullptr;
+    weir_ledger *ledger_ = nullptr;
     weir_kv_store *store_ = nullptr;
-    weir_prefix   *prefix_ = nullptr;
-    int64_t        n_pages_ = 0;
-    weir_error     error_ = {};
+    weir_prefix *prefix_ = nullptr;
+    int64_t n_pages_ = 0;
+    weir_error error_ = {};
 };
 
 inline std::string kind_name(const ::testing::TestParamInfo<Kind> &info)
@@ -218,7 +226,9 @@ inline std::string kind_name(const ::testing::TestParamInfo<Kind> &info)
            (info.param.is_paged ? "Paged" : "");
 }
 #define PREFIX_KINDS                                                                               \
-    ::testing::Values(prefix::Kind{ false, false }, prefix::Kind{ true, false },                   \
-                      prefix::Kind{ false, true }, prefix::Kind{ true, true })
+    ::testing::Values(                                                                             \
+        prefix::Kind{ false, false }, prefix::Kind{ true, false }, prefix::Kind{ false, true },    \
+        prefix::Kind{ true, true }                                                                 \
+    )
 
 } // namespace prefix

@@ -46,10 +46,13 @@ TEST_P(Prefix, SaysThatPagesAreContinuedWhole)
     if (!is_paged() || has_states()) GTEST_SKIP() << "of paged texts without states";
     keep(text(150), nullptr);
     EXPECT_EQ(weir_prefix_stats_of(prefix_).n_tokens, 128);
-    EXPECT_STREQ(take(text(300), nullptr, 100).reason,
-                 "this KV format continues texts at multiples of 64 tokens");
-    EXPECT_STREQ(take(text(60), nullptr).reason,
-                 "this KV format continues texts at multiples of 64 tokens");
+    EXPECT_STREQ(
+        take(text(300), nullptr, 100).reason,
+        "this KV format continues texts at multiples of 64 tokens"
+    );
+    EXPECT_STREQ(
+        take(text(60), nullptr).reason, "this KV format continues texts at multiples of 64 tokens"
+    );
     EXPECT_STREQ(take(text(300), nullptr).reason, "the nearest kept text ends or differs here");
 }
 
@@ -101,9 +104,12 @@ TEST_P(Prefix, RunningSequencesShareWholePagesOnly)
     EXPECT_EQ(left, has_states() ? 1 : 0) << "the state at 90 stays with the caller";
     EXPECT_EQ(take(text(200), nullptr).n_rows, 64);
     ASSERT_TRUE(compute(&s, 200));
-    EXPECT_EQ(weir_prefix_insert(prefix_, &s, nullptr, marks.data() + marks.size() - (size_t)left,
-                                 left, false),
-              0);
+    EXPECT_EQ(
+        weir_prefix_insert(
+            prefix_, &s, nullptr, marks.data() + marks.size() - (size_t)left, left, false
+        ),
+        0
+    );
     weir_sequence_close(&s);
     EXPECT_EQ(take(text(200), nullptr).n_rows, !has_states() ? cut(200) : is_paged() ? 64 : 90);
 }
@@ -132,18 +138,18 @@ TEST_P(Prefix, RandomSchedules)
 {
     for (int seed = 1; seed <= 20; seed++) {
         std::mt19937 random((unsigned)seed);
-        const auto   pick = [&](int n) { return (int32_t)(random() % (unsigned)n); };
+        const auto pick = [&](int n) { return (int32_t)(random() % (unsigned)n); };
         open(4 * 24, 14, 5, 0, seed % 2 == 0 ? 4 * 9 : 0);
         if (HasFatalFailure()) return;
         for (int step = 0; step < 300; step++) {
             Text t = text(1 + pick(300), pick(3));
             if (pick(2)) t[(size_t)pick((int)t.size())] = -1 - pick(3);
             const std::string salt = std::string("s") + (char)('0' + pick(3));
-            weir_sequence     s = sequence(t);
+            weir_sequence s = sequence(t);
             const auto hit = weir_prefix_match(prefix_, &s, salt.c_str(), s.n_tokens - pick(2));
             expect_right(s);
             std::vector<weir_prefix_snapshot> marks;
-            bool                              room = true;
+            bool room = true;
             while (room && s.n_computed < s.n_tokens) {
                 const int32_t end = std::min(s.n_tokens, s.n_computed + 1 + pick(150));
                 room = compute(&s, end) ||
@@ -154,15 +160,18 @@ TEST_P(Prefix, RandomSchedules)
                 if (state != nullptr) put_state(state, s, end);
                 if (state != nullptr) marks.push_back({ end, state });
                 if (room && pick(3) == 0)
-                    marks.erase(marks.begin(),
-                                marks.end() - weir_prefix_insert(prefix_, &s, salt.c_str(),
-                                                                 marks.data(),
-                                                                 (int32_t)marks.size(), true));
+                    marks.erase(
+                        marks.begin(), marks.end() - weir_prefix_insert(
+                                                         prefix_, &s, salt.c_str(), marks.data(),
+                                                         (int32_t)marks.size(), true
+                                                     )
+                    );
             }
             expect_right(s);
             if (room && pick(4) > 0) {
-                weir_prefix_insert(prefix_, &s, salt.c_str(), marks.data(), (int32_t)marks.size(),
-                                   false);
+                weir_prefix_insert(
+                    prefix_, &s, salt.c_str(), marks.data(), (int32_t)marks.size(), false
+                );
             } else {
                 for (const weir_prefix_snapshot &mark : marks)
                     weir_prefix_release_snapshot(prefix_, mark.state);
@@ -214,36 +223,38 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
 {
     struct Live {
         weir_sequence sequence;
-        std::string   salt;
+        std::string salt;
     };
     for (int seed = 1; seed <= 8; seed++) {
-        std::mt19937      random((unsigned)seed);
+        std::mt19937 random((unsigned)seed);
         std::vector<Live> live;
-        const auto        pick = [&](int64_t n) { return (int32_t)(random() % (uint64_t)n); };
-        const auto        keep_live = [&](Live &l, bool whole) {
+        const auto pick = [&](int64_t n) { return (int32_t)(random() % (uint64_t)n); };
+        const auto keep_live = [&](Live &l, bool whole) {
             weir_prefix_snapshot mark = { l.sequence.n_computed / 64 * 64, nullptr };
             if (!whole && !is_paged()) mark.at = l.sequence.n_computed;
             if (has_states() && mark.at > 0) mark.state = weir_prefix_acquire_snapshot(prefix_);
             if (mark.state != nullptr) put_state(mark.state, l.sequence, mark.at);
-            const int32_t left = weir_prefix_insert(prefix_, &l.sequence, l.salt.c_str(), &mark,
-                                                           mark.state != nullptr, whole);
+            const int32_t left = weir_prefix_insert(
+                prefix_, &l.sequence, l.salt.c_str(), &mark, mark.state != nullptr, whole
+            );
             if (left > 0) weir_prefix_release_snapshot(prefix_, mark.state);
         };
         open(4 * 30, 20, 6, 0, seed % 2 == 0 ? 4 * 12 : 0);
         if (HasFatalFailure()) return;
         for (int step = 0; step < 600; step++) {
             const size_t at = live.empty() ? 0 : (size_t)pick((int64_t)live.size());
-            const int    action = live.empty() ? 0 : pick(8);
+            const int action = live.empty() ? 0 : pick(8);
             if (action == 0 && live.size() < 5) {
                 Text t = text(1 + pick(400), pick(2));
                 if (pick(2)) t[(size_t)pick((int64_t)t.size())] = -1 - pick(2);
                 live.push_back({ sequence(t), std::string("s") + (char)('0' + pick(2)) });
                 if (pick(3) > 0)
-                    weir_prefix_match(prefix_, &live.back().sequence, live.back().salt.c_str(),
-                                      (int32_t)t.size());
+                    weir_prefix_match(
+                        prefix_, &live.back().sequence, live.back().salt.c_str(), (int32_t)t.size()
+                    );
             } else if (action <= 3) {
                 weir_sequence &s = live[at].sequence;
-                const int32_t  end = std::min(s.n_tokens, s.n_computed + 1 + pick(130));
+                const int32_t end = std::min(s.n_tokens, s.n_computed + 1 + pick(130));
                 if (end > s.n_computed && !compute(&s, end) &&
                     weir_prefix_reclaim(prefix_, others(4 * 4)))
                     (void)compute(&s, end);
@@ -260,8 +271,10 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
             } else {
                 weir_sequence_reset(&live[at].sequence);
                 if (pick(2))
-                    weir_prefix_match(prefix_, &live[at].sequence, live[at].salt.c_str(),
-                                      live[at].sequence.n_tokens);
+                    weir_prefix_match(
+                        prefix_, &live[at].sequence, live[at].salt.c_str(),
+                        live[at].sequence.n_tokens
+                    );
             }
             for (const Live &l : live)
                 if (pick(8) == 0) expect_right(l.sequence);
@@ -275,9 +288,10 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
             ASSERT_TRUE(weir_prefix_is_sound(prefix_, &error_))
                 << error_.text << " seed " << seed << " step " << step;
             if (pick(20) == 0)
-                ASSERT_TRUE(weir_prefix_reclaim(prefix_,
-                                                { free.sinks + pick(idle.sinks + 1),
-                                                  { free.others[0] + pick(idle.others[0] + 1) } }));
+                ASSERT_TRUE(weir_prefix_reclaim(
+                    prefix_, { free.sinks + pick(idle.sinks + 1),
+                               { free.others[0] + pick(idle.others[0] + 1) } }
+                ));
         }
         const weir_kv_pages free = weir_kv_store_free(store_),
                             idle = weir_prefix_reclaimable(prefix_);
@@ -301,7 +315,7 @@ TEST_P(Prefix, BlocksOnDisk)
     const Text a = text(128, 1), b = text(128, 2), c = text(128, 3);
     for (const Text &each : { a, b, c }) keep(each, nullptr);
     (void)take(a, nullptr);
-    void *const  *blocks[8];
+    void *const *blocks[8];
     weir_sequence user = sequence(c);
     ASSERT_EQ(weir_prefix_match(prefix_, &user, nullptr, INT32_MAX).n_rows, 128);
     ASSERT_EQ(weir_prefix_lru_blocks(prefix_, blocks, 8), 4) << "what is used stays";

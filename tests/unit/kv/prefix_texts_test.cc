@@ -15,7 +15,7 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     keep(text(320, 2), "mine");
     keep(text(128, 3), nullptr);
     weir_sequence s = sequence({});
-    char          salt[WEIR_PREFIX_SALT + 1];
+    char salt[WEIR_PREFIX_SALT + 1];
     ASSERT_EQ(weir_kv_store_free_pages(store_), 4 * 8);
     EXPECT_FALSE(weir_prefix_next_victim(prefix_, others(4 * 8), 0, 192, &s, salt))
         << "so many are free";
@@ -78,8 +78,8 @@ TEST_P(Prefix, NamesStandForTextsAndGoWithThem)
     };
     const auto named = [&](const char *what) {
         weir_sequence s = sequence({});
-        char          salt[WEIR_PREFIX_SALT + 1] = "";
-        const bool    is = weir_prefix_named(prefix_, what, &s, salt);
+        char salt[WEIR_PREFIX_SALT + 1] = "";
+        const bool is = weir_prefix_named(prefix_, what, &s, salt);
         EXPECT_EQ(is, weir_prefix_has_name(prefix_, what));
         const Text found(s.tokens, s.tokens + (is ? s.n_tokens : 0));
         if (is) EXPECT_STREQ(salt, WEIR_PREFIX_NO_SALT);
@@ -122,17 +122,17 @@ TEST_P(Prefix, TextsComeOutMostRecentFirst)
     const std::vector<std::pair<Text, std::string>> expected = { { a, "s" },
                                                                  { c, "t" },
                                                                  { b, WEIR_PREFIX_NO_SALT } };
-    weir_prefix_cursor                              cursor = {};
-    weir_sequence                                   s = sequence({});
+    weir_prefix_cursor cursor = {};
+    weir_sequence s = sequence({});
     char salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
     for (const auto &one : expected) {
         ASSERT_TRUE(weir_prefix_next(prefix_, &cursor, &s, salt, name));
         EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), one.first);
         EXPECT_EQ(salt, one.second);
         EXPECT_STREQ(name, "");
-        EXPECT_EQ(weir_prefix_match(prefix_, &s, salt, s.n_tokens).n_rows,
-                  (int32_t)one.first.size())
-            << "a salt that came out goes in";
+        EXPECT_EQ(
+            weir_prefix_match(prefix_, &s, salt, s.n_tokens).n_rows, (int32_t)one.first.size()
+        ) << "a salt that came out goes in";
         weir_sequence_clear(&s);
     }
     EXPECT_FALSE(weir_prefix_next(prefix_, &cursor, &s, salt, name));
@@ -179,7 +179,7 @@ TEST_P(Prefix, PinnedStatesOutliveTheirText)
     if (GetParam().is_paged) GTEST_SKIP() << "its texts end within pages";
     if (!GetParam().has_states) return;
     const Text a = text(200, 1);
-    Text       other = text(128, 2);
+    Text other = text(128, 2);
     std::copy(a.begin(), a.begin() + 30, other.begin());
     keep(other, nullptr, { 30 });
     keep(a, nullptr, {});
@@ -212,10 +212,10 @@ TEST_P(Prefix, PinnedStatesOutliveTheirText)
 TEST_P(Prefix, ATextWithoutItsFileIsEndangeredOnceItIsUsed)
 {
     open(4 * 20, 100, 8);
-    const Text    own = text(320, 1);
+    const Text own = text(320, 1);
     weir_sequence s = sequence({});
-    char          salt[WEIR_PREFIX_SALT + 1];
-    const auto    is_endangered = [&] {
+    char salt[WEIR_PREFIX_SALT + 1];
+    const auto is_endangered = [&] {
         const bool is = weir_prefix_next_victim(prefix_, others(4 * 20), 1, 64, &s, salt);
         weir_sequence_clear(&s);
         return is;

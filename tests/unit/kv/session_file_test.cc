@@ -31,14 +31,16 @@ namespace {
  * call moves at most so many bytes. */
 struct Disk {
     int64_t good_bytes = INT64_MAX;
-    int     error = 0;
-    size_t  short_calls = 0;
-    bool    sync_fails = false;
+    int error = 0;
+    size_t short_calls = 0;
+    bool sync_fails = false;
 };
 Disk disk;
 
-ssize_t limited(const struct iovec *pieces, int                             n,
-                ssize_t (*real)(int, const struct iovec *, int, off_t), int fd, off_t at)
+ssize_t limited(
+    const struct iovec *pieces, int n, ssize_t (*real)(int, const struct iovec *, int, off_t),
+    int fd, off_t at
+)
 {
     if (disk.error != 0 && disk.good_bytes <= 0) {
         errno = disk.error;
@@ -46,7 +48,7 @@ ssize_t limited(const struct iovec *pieces, int                             n,
     }
     struct iovec first = pieces[0];
     if (disk.short_calls > 0 && first.iov_len > disk.short_calls) first.iov_len = disk.short_calls;
-    const bool    is_short = disk.short_calls > 0 || disk.error != 0;
+    const bool is_short = disk.short_calls > 0 || disk.error != 0;
     const ssize_t moved = is_short ? real(fd, &first, 1, at) : real(fd, pieces, n, at);
     if (moved > 0) disk.good_bytes -= moved;
     return moved;
@@ -58,13 +60,15 @@ ssize_t limited(const struct iovec *pieces, int                             n,
 extern "C" ssize_t preadv(int fd, const struct iovec *pieces, int n, off_t at)
 {
     static const auto real = reinterpret_cast<ssize_t (*)(int, const struct iovec *, int, off_t)>(
-        dlsym(RTLD_NEXT, "preadv"));
+        dlsym(RTLD_NEXT, "preadv")
+    );
     return limited(pieces, n, real, fd, at);
 }
 extern "C" ssize_t pwritev(int fd, const struct iovec *pieces, int n, off_t at)
 {
     static const auto real = reinterpret_cast<ssize_t (*)(int, const struct iovec *, int, off_t)>(
-        dlsym(RTLD_NEXT, "pwritev"));
+        dlsym(RTLD_NEXT, "pwritev")
+    );
     return limited(pieces, n, real, fd, at);
 }
 extern "C" int fsync(int fd)
@@ -100,7 +104,7 @@ class SessionFile : public ::testing::Test {
         path_ = folder_ + "/a.session";
         disk = Disk();
     }
-    void   TearDown() override { disk = Disk(); }
+    void TearDown() override { disk = Disk(); }
     size_t n_files() const
     {
         size_t n = 0;
@@ -114,26 +118,29 @@ class SessionFile : public ::testing::Test {
         for (size_t i = 0; i < 8; i++) (*bytes)[4088 + i] = (char)(sum >> (8 * i));
     }
     std::string folder_, path_;
-    weir_error  error_ = {};
+    weir_error error_ = {};
 };
 
 /* Hands out copies of a text until it is taken away. */
 struct Lender {
-    const Text         *text = nullptr;
-    int                 n_left = INT32_MAX;
-    std::vector<char>   memory = std::vector<char>(weir_session_copy_bytes(&spec));
+    const Text *text = nullptr;
+    int n_left = INT32_MAX;
+    std::vector<char> memory = std::vector<char>(weir_session_copy_bytes(&spec));
     weir_session_source source = { page, state, this, memory.data() };
     static weir_status page(void *user, void *bytes, int64_t block, int64_t head, weir_error *error)
     {
         Lender *const self = static_cast<Lender *>(user);
         if (self->n_left-- <= 0) return weir_error_set(error, WEIR_ECANCELED, "taken away");
         EXPECT_EQ((uintptr_t)bytes % WEIR_LOWER_TIER_ALIGNMENT, 0u);
-        memcpy(bytes, self->text->table[(size_t)(head * self->text->stride + block)],
-               page_of((size_t)head, (size_t)block));
+        memcpy(
+            bytes, self->text->table[(size_t)(head * self->text->stride + block)],
+            page_of((size_t)head, (size_t)block)
+        );
         return WEIR_OK;
     }
-    static weir_status state(void *user, void *bytes, int32_t index, size_t at, size_t n,
-                             weir_error *error)
+    static weir_status state(
+        void *user, void *bytes, int32_t index, size_t at, size_t n, weir_error *error
+    )
     {
         Lender *const self = static_cast<Lender *>(user);
         if (self->n_left-- <= 0) return weir_error_set(error, WEIR_ECANCELED, "taken away");
@@ -144,7 +151,7 @@ struct Lender {
 
 TEST_F(SessionFile, ATextThatIsTakenAwayLeavesNoFile)
 {
-    Text   text(1000, 16, 7);
+    Text text(1000, 16, 7);
     Lender lender;
     text.identity.state_bytes = 516;
     lender.text = &text;
@@ -163,7 +170,7 @@ TEST_F(SessionFile, ATextThatIsTakenAwayLeavesNoFile)
 /* With so many sinks: 0 are files of version 1, or 3 if a policy watched the text. */
 struct FileKind {
     int32_t n_sinks;
-    bool    is_pruned; /* version 3 */
+    bool is_pruned; /* version 3 */
     int32_t bits = -1; /* of packed states, 0: none are: version 4 */
 };
 class SessionFiles : public SessionFile, public ::testing::WithParamInterface<FileKind> {
@@ -188,11 +195,14 @@ class SessionFiles : public SessionFile, public ::testing::WithParamInterface<Fi
         SessionFile::TearDown();
     }
 };
-INSTANTIATE_TEST_SUITE_P(Sinks, SessionFiles,
-                         ::testing::Values(FileKind{ 0, false }, FileKind{ 1, false },
-                                           FileKind{ 3, false }, FileKind{ 0, true },
-                                           FileKind{ 1, true }, FileKind{ 0, false, 0 },
-                                           FileKind{ 1, false, 8 }, FileKind{ 0, false, 4 }));
+INSTANTIATE_TEST_SUITE_P(
+    Sinks, SessionFiles,
+    ::testing::Values(
+        FileKind{ 0, false }, FileKind{ 1, false }, FileKind{ 3, false }, FileKind{ 0, true },
+        FileKind{ 1, true }, FileKind{ 0, false, 0 }, FileKind{ 1, false, 8 },
+        FileKind{ 0, false, 4 }
+    )
+);
 
 TEST_P(SessionFiles, RoundTripIsTheSameBits)
 {
@@ -231,7 +241,7 @@ TEST_P(SessionFiles, EveryFlippedBitIsSeen)
     Text text = SessionFiles::text(70, 2, 1);
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
     std::string bytes = slurp(path_);
-    const int   fd = open(path_.c_str(), O_WRONLY);
+    const int fd = open(path_.c_str(), O_WRONLY);
     for (size_t at = 0; at < bytes.size(); at += at < 4096 ? 1 : 61) {
         const char flipped = (char)(bytes[at] ^ (1 << at % 8));
         ASSERT_EQ(pwrite(fd, &flipped, 1, (off_t)at), 1);
@@ -250,7 +260,7 @@ TEST_P(SessionFiles, SealedLiesAreSeen)
     Text text = SessionFiles::text(70, 2, 1);
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
     const std::string whole = slurp(path_);
-    std::mt19937_64   random(3);
+    std::mt19937_64 random(3);
     for (size_t at = 12; at < 700; at += 4) {
         for (const uint64_t value : { uint64_t{ 0 }, uint64_t{ 1 }, uint64_t{ 0x7fffffff },
                                       uint64_t{ 0xffffffff }, random() }) {
@@ -260,9 +270,9 @@ TEST_P(SessionFiles, SealedLiesAreSeen)
             seal(&bytes);
             spill(path_, bytes);
             const weir_status status = read_all(path_, &error_, nullptr, &text.identity);
-            const bool        is_stamp = (at >= 24 && at < 32) || (at == 280 && value == 1) ||
-                                  (at == 668 && value == 0 &&
-                                   GetParam().bits > 0); /* of creation; automatic; not merged */
+            /* Of creation; automatic; not merged */
+            const bool is_stamp = (at >= 24 && at < 32) || (at == 280 && value == 1) ||
+                                  (at == 668 && value == 0 && GetParam().bits > 0);
             ASSERT_EQ(status == WEIR_OK, is_stamp) << at << " = " << value;
             ASSERT_TRUE(is_stamp || status == WEIR_EFORMAT || status == WEIR_EMISMATCH)
                 << at << " = " << value;
@@ -275,10 +285,12 @@ TEST_P(SessionFiles, FutureVersionsAreRefusedWhateverTheyHold)
     Text text = SessionFiles::text(70, 2, 1);
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
     std::string bytes = slurp(path_);
-    EXPECT_EQ(bytes[8], GetParam().bits >= 0     ? 4
-                        : GetParam().is_pruned   ? 3
-                        : GetParam().n_sinks > 0 ? 2
-                                                 : 1);
+    EXPECT_EQ(
+        bytes[8], GetParam().bits >= 0     ? 4
+                  : GetParam().is_pruned   ? 3
+                  : GetParam().n_sinks > 0 ? 2
+                                           : 1
+    );
     bytes[8] = 9;
     spill(path_, bytes);
     EXPECT_EQ(read_all(path_, &error_), WEIR_EUNSUPPORTED);
@@ -313,13 +325,13 @@ TEST_P(SessionFiles, SealedLiesAboutAPolicyAreSeen)
     Text text = SessionFiles::text(70, 1, 1);
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
     const std::string whole = slurp(path_);
-    const auto        number = [&](size_t at) {
+    const auto number = [&](size_t at) {
         uint64_t value = 0;
         for (size_t i = 8; i-- > 0;) value = value << 8 | (unsigned char)whole[at + i];
         return (size_t)value;
     };
     const size_t rows = number(544 + 8), policy = number(544 + 40 + 8);
-    const auto   lie = [&](size_t entry, size_t at, uint32_t value) {
+    const auto lie = [&](size_t entry, size_t at, uint32_t value) {
         std::string bytes = whole;
         for (size_t i = 0; i < 4; i++) bytes[at + i] = (char)(value >> (8 * i));
         const size_t offset = number(entry + 8), size = (number(entry + 16) + 4095) / 4096 * 4096;
@@ -395,16 +407,17 @@ TEST_F(SessionFile, AFailingDiskLeavesTheOldFile)
 
 TEST_F(SessionFile, AFullDiskIsFoundBeforeAnythingIsWritten)
 {
-    const Text  text(130, 2, 1);
+    const Text text(130, 2, 1);
     const pid_t child = fork();
     if (child == 0) { /* a file may have 20000 bytes: the kernel says so when they are reserved */
         const struct rlimit limit = { 20000, 20000 };
         (void)signal(SIGXFSZ, SIG_IGN);
         weir_error error = {};
         if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
-        _exit(text.write(path_, &error) == WEIR_EIO && strstr(error.text, "reserve") != nullptr
-                  ? 0
-                  : 1);
+        _exit(
+            text.write(path_, &error) == WEIR_EIO && strstr(error.text, "reserve") != nullptr ? 0
+                                                                                              : 1
+        );
     }
     int how = 0;
     ASSERT_EQ(waitpid(child, &how, 0), child);
@@ -448,14 +461,14 @@ TEST_F(SessionFile, UnwritableFoldersAreNamed)
 // the file is always one of them.
 TEST_F(SessionFile, AKilledWriterLeavesTheOldOrTheNewFile)
 {
-    const Text   texts[2] = { Text(3000, 4, 1), Text(2000, 4, 2) };
+    const Text texts[2] = { Text(3000, 4, 1), Text(2000, 4, 2) };
     std::mt19937 random(5);
     ASSERT_EQ(texts[0].write(path_, &error_), WEIR_OK);
     bool saw[2] = { false, false };
     for (int round = 0; round < 60; round++) {
         const bool is_waited = round % 4 == 0;
-        const int  n = is_waited ? 1 + round / 4 % 2 : 1 << 20;
-        int        ends[2];
+        const int n = is_waited ? 1 + round / 4 % 2 : 1 << 20;
+        int ends[2];
         ASSERT_EQ(pipe(ends), 0);
         const pid_t child = fork();
         if (child == 0) write_in_turns(texts, path_, n, ends[1]);

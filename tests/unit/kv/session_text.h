@@ -12,30 +12,30 @@
 namespace session_text {
 
 /* Layers of different formats: pages of three sizes. */
-const weir_kv_pair  formats[] = { { WEIR_KV_F16, WEIR_KV_F16 },
-                                  { WEIR_KV_INT8, WEIR_KV_F16 },
-                                  { WEIR_KV_F32, WEIR_KV_F32 } };
+const weir_kv_pair formats[] = { { WEIR_KV_F16, WEIR_KV_F16 },
+                                 { WEIR_KV_INT8, WEIR_KV_F16 },
+                                 { WEIR_KV_F32, WEIR_KV_F32 } };
 inline weir_kv_spec spec = { 3,       2,  8, 8,     formats, 0, 4096,   0,
                              nullptr, {}, 0, false, false,   0, nullptr };
-inline size_t       page_of(size_t head, size_t block)
+inline size_t page_of(size_t head, size_t block)
 {
     return weir_kv_page_bytes_at(&spec, (int64_t)head / spec.n_kv_heads, (int64_t)block);
 }
 
 /* A text with its memory, filled from a seed. */
 struct Text {
-    weir_session_identity             identity = {};
-    std::vector<int32_t>              tokens;
-    std::string                       salt = WEIR_PREFIX_NO_SALT;
-    std::vector<std::vector<char>>    pages;
-    std::vector<void *>               table;
-    std::vector<std::vector<float>>   states;
+    weir_session_identity identity = {};
+    std::vector<int32_t> tokens;
+    std::string salt = WEIR_PREFIX_NO_SALT;
+    std::vector<std::vector<char>> pages;
+    std::vector<void *> table;
+    std::vector<std::vector<float>> states;
     std::vector<weir_prefix_snapshot> marks;
-    int64_t                           stride = 0;
-    std::vector<int32_t>              head_rows; /* not empty: a policy watched it */
-    std::vector<char>                 open, state;
-    weir_session_form                 form = {};
-    weir_session_pruned               cut = {};
+    int64_t stride = 0;
+    std::vector<int32_t> head_rows; /* not empty: a policy watched it */
+    std::vector<char> open, state;
+    weir_session_form form = {};
+    weir_session_pruned cut = {};
 
     /* As a database keeps it: tokens behind, and with `bits` one packed state that was merged. */
     void shape(int32_t bits)
@@ -101,8 +101,9 @@ struct Text {
         for (int i = 0; i < n_states; i++)
             marks.push_back({ (i + 1) * n_tokens / n_states, states[(size_t)i].data() });
     }
-    weir_status write(const std::string &path, weir_error *error,
-                      const weir_session_source *source = nullptr) const
+    weir_status write(
+        const std::string &path, weir_error *error, const weir_session_source *source = nullptr
+    ) const
     {
         const weir_session_text text = { tokens.data(),
                                          n_kept(),
@@ -117,8 +118,8 @@ struct Text {
                                          head_rows.empty() ? nullptr : &cut,
                                          false,
                                          form };
-        size_t                  bytes = 0;
-        const weir_status       status =
+        size_t bytes = 0;
+        const weir_status status =
             weir_session_write(path.c_str(), &identity, &text, &bytes, error);
         if (status == WEIR_OK) {
             EXPECT_EQ(bytes, std::filesystem::file_size(path));
@@ -129,27 +130,30 @@ struct Text {
 };
 
 /* Reads all of a file; OK only if it equals `text` (when given). */
-inline weir_status read_all(const std::string &path, weir_error *error, const Text *text = nullptr,
-                            const weir_session_identity *own = nullptr)
+inline weir_status read_all(
+    const std::string &path, weir_error *error, const Text *text = nullptr,
+    const weir_session_identity *own = nullptr
+)
 {
     weir_session_reader *reader = nullptr;
-    weir_status          status = weir_session_open(&reader, path.c_str(), error);
+    weir_status status = weir_session_open(&reader, path.c_str(), error);
     if (status != WEIR_OK) {
         EXPECT_EQ(reader, nullptr);
         return status;
     }
     const weir_session_header *const header = weir_session_header_of(reader);
-    const weir_session_identity     &id = header->identity;
-    const size_t                     heads = (size_t)(id.n_layers * id.n_kv_heads),
+    const weir_session_identity &id = header->identity;
+    const size_t heads = (size_t)(id.n_layers * id.n_kv_heads),
                  blocks = ((size_t)header->n_tokens + 63) / 64;
     std::vector<int32_t> tokens((size_t)(header->n_tokens + header->form.n_rest)),
         places(WEIR_SESSION_STATES);
-    std::vector<std::vector<char>>  pages;
+    std::vector<std::vector<char>> pages;
     std::vector<std::vector<float>> states(
-        (size_t)header->n_states, std::vector<float>(weir_session_state_bytes(header) / 4 + 1));
-    std::vector<void *>  table;
+        (size_t)header->n_states, std::vector<float>(weir_session_state_bytes(header) / 4 + 1)
+    );
+    std::vector<void *> table;
     std::vector<float *> into;
-    char                 salt[WEIR_PREFIX_SALT + 1] = "";
+    char salt[WEIR_PREFIX_SALT + 1] = "";
     for (size_t i = 0; i < heads * blocks; i++) pages.emplace_back(page_of(i / blocks, i % blocks));
     for (auto &page : pages) table.push_back(page.data());
     for (auto &state : states) into.push_back(state.data());
@@ -159,8 +163,8 @@ inline weir_status read_all(const std::string &path, weir_error *error, const Te
     if (status == WEIR_OK) status = weir_session_read_places(reader, places.data(), error);
     if (status == WEIR_OK) status = weir_session_read_states(reader, into.data(), error);
     std::vector<int32_t> head_rows(heads);
-    std::vector<char>    policy(header->policy_bytes + 1), open(header->open_bytes);
-    weir_session_pruned  cut = {};
+    std::vector<char> policy(header->policy_bytes + 1), open(header->open_bytes);
+    weir_session_pruned cut = {};
     if (status == WEIR_OK && !header->is_pruned)
         status = weir_session_read_pages(reader, table.data(), (int64_t)blocks, &spec, error);
     if (status == WEIR_OK && header->is_pruned) {
@@ -169,16 +173,19 @@ inline weir_status read_all(const std::string &path, weir_error *error, const Te
             status = weir_session_read_policy(reader, &cut, policy.data(), error);
         if (status == WEIR_OK) status = weir_session_read_open(reader, open.data(), error);
         if (status == WEIR_OK)
-            status = weir_session_read_pruned_pages(reader, table.data(), (int64_t)blocks,
-                                                    head_rows.data(), &spec, error);
+            status = weir_session_read_pruned_pages(
+                reader, table.data(), (int64_t)blocks, head_rows.data(), &spec, error
+            );
     }
     if (status == WEIR_OK && text != nullptr) {
         EXPECT_EQ(tokens, text->tokens);
         EXPECT_EQ(text->salt, salt);
         for (size_t i = 0; i < states.size(); i++) {
             EXPECT_EQ(places[i], text->marks[i].at);
-            EXPECT_EQ(0, memcmp(states[i].data(), text->states[i].data(),
-                                weir_session_state_bytes(header)));
+            EXPECT_EQ(
+                0,
+                memcmp(states[i].data(), text->states[i].data(), weir_session_state_bytes(header))
+            );
         }
         EXPECT_EQ(header->is_pruned, !text->head_rows.empty());
         EXPECT_EQ(header->form.is_merged, text->form.is_merged);
@@ -191,8 +198,10 @@ inline weir_status read_all(const std::string &path, weir_error *error, const Te
             EXPECT_EQ(open, text->open);
             EXPECT_EQ(memcmp(&cut.past, &text->cut.past, sizeof cut.past), 0);
             EXPECT_STREQ(cut.policy, text->cut.policy);
-            EXPECT_EQ(std::string((const char *)cut.state, cut.state_bytes),
-                      std::string(text->state.data(), text->state.size()));
+            EXPECT_EQ(
+                std::string((const char *)cut.state, cut.state_bytes),
+                std::string(text->state.data(), text->state.size())
+            );
             EXPECT_STREQ(id.policy, "h2o:64");
         }
     }

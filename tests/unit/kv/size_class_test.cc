@@ -59,11 +59,11 @@ class SizeClass : public ::testing::Test {
 
     const weir_kv_pair formats_[layers] = { { WEIR_KV_F16, WEIR_KV_F16 },
                                             { WEIR_KV_Q8_0, WEIR_KV_Q8_0 } };
-    weir_ledger       *ledger_ = nullptr;
-    weir_kv_store     *store_ = nullptr;
-    weir_prefix       *prefix_ = nullptr;
-    weir_sequence      pruned_ = {}, whole_ = {};
-    weir_error         error_ = {};
+    weir_ledger *ledger_ = nullptr;
+    weir_kv_store *store_ = nullptr;
+    weir_prefix *prefix_ = nullptr;
+    weir_sequence pruned_ = {}, whole_ = {};
+    weir_error error_ = {};
 };
 
 TEST_F(SizeClass, FreePagesOfAnotherSizeDoNotFit)
@@ -81,7 +81,7 @@ TEST_F(SizeClass, FreePagesOfAnotherSizeDoNotFit)
 TEST_F(SizeClass, NothingIsDroppedForASizeThatCannotBeHad)
 {
     weir_prefix_cursor cursor = {};
-    char               salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
+    char salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
     prune_to(4);
     ASSERT_TRUE(weir_prefix_next(prefix_, &cursor, &whole_, salt, name));
     EXPECT_EQ(weir_prefix_share(prefix_, &whole_, nullptr), 128) << "in use";

@@ -16,8 +16,10 @@ class Store : public ::testing::Test {
     using Formats = std::vector<weir_kv_pair>;
     static constexpr weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 };
 
-    void open(int64_t n_pages, int64_t max_rows = 640, const Formats &formats = { f16, f16 },
-              int64_t dim = 8, weir_kv_sinks sinks = {}, int64_t n_sink_pages = 0)
+    void open(
+        int64_t n_pages, int64_t max_rows = 640, const Formats &formats = { f16, f16 },
+        int64_t dim = 8, weir_kv_sinks sinks = {}, int64_t n_sink_pages = 0
+    )
     {
         formats_ = formats;
         const size_t caps[WEIR_TIER_COUNT] = {};
@@ -49,25 +51,27 @@ class Store : public ::testing::Test {
     {
         return weir_kv_reserve(&t, store_, rows - t.n_rows);
     }
-    static void   commit_to(weir_kv_table &t, int64_t rows) { weir_kv_commit(&t, rows - t.n_rows); }
+    static void commit_to(weir_kv_table &t, int64_t rows) { weir_kv_commit(&t, rows - t.n_rows); }
     weir_kv_table table()
     {
         weir_kv_table t = {};
         EXPECT_EQ(weir_kv_table_open(&t, store_, &error_), WEIR_OK);
         return t;
     }
-    weir_ledger   *ledger_ = nullptr;
+    weir_ledger *ledger_ = nullptr;
     weir_kv_store *store_ = nullptr;
-    weir_kv_spec   spec_ = {};
-    Formats        formats_;
-    weir_error     error_ = {};
+    weir_kv_spec spec_ = {};
+    Formats formats_;
+    weir_error error_ = {};
 };
 
 TEST_F(Store, ChargesThePoolOnceAndGivesPagesBack)
 {
     open(60);
-    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV),
-              60 * weir_kv_page_bytes(&spec_, 0));
+    EXPECT_EQ(
+        weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV),
+        60 * weir_kv_page_bytes(&spec_, 0)
+    );
     weir_kv_table t = table();
     ASSERT_EQ(reserve_to(t, 65), WEIR_OK);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 2 * 6);
@@ -106,9 +110,13 @@ TEST_F(Store, SharesAndCopiesOnWrite)
     EXPECT_EQ(a.pages[0], b.pages[0]) << "the full page stays shared";
     for (int h = 0; h < 6; h++) {
         EXPECT_NE(a.pages[h * a.capacity + 1], b.pages[h * a.capacity + 1]);
-        EXPECT_EQ(memcmp(a.pages[h * a.capacity + 1], b.pages[h * a.capacity + 1],
-                         weir_kv_page_bytes(&spec_, 0)),
-                  0);
+        EXPECT_EQ(
+            memcmp(
+                a.pages[h * a.capacity + 1], b.pages[h * a.capacity + 1],
+                weir_kv_page_bytes(&spec_, 0)
+            ),
+            0
+        );
     }
     ASSERT_EQ(reserve_to(a, 101), WEIR_OK);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 18) << "a holds its last page alone by now";
@@ -153,7 +161,7 @@ TEST_F(Store, LayersMayDifferInTheirFormats)
         ASSERT_EQ(reserve_to(b, 64 * 2), WEIR_OK);
         EXPECT_EQ(weir_kv_store_free_pages(store_), 0);
         EXPECT_EQ(reserve_to(b, 64 * 2 + 1), WEIR_EFULL);
-        int        tag = 0;
+        int tag = 0;
         const auto each = [&](const auto &use) {
             tag = 0;
             for (const weir_kv_table *t : { &a, &b })
@@ -179,7 +187,7 @@ TEST_F(Store, LayersMayDifferInTheirFormats)
 
 TEST_F(Store, PagesOfUnequalSizeComeInWholeBlocks)
 {
-    const size_t       caps[WEIR_TIER_COUNT] = {};
+    const size_t caps[WEIR_TIER_COUNT] = {};
     const weir_kv_pair formats[] = { f16, { WEIR_KV_Q8_0, WEIR_KV_Q8_0 } };
     const weir_kv_spec spec = { 2,       3,  32, 32,    formats, 13, 640,    0,
                                 nullptr, {}, 0,  false, false,   0,  nullptr };
@@ -227,8 +235,10 @@ TEST_F(Store, SinksHaveTheirPartOfThePool)
     EXPECT_EQ(weir_kv_sink_block_bytes(&spec_), 6 * sink);
     EXPECT_EQ(weir_kv_blocks_bytes(&spec_, 1), 6 * sink);
     EXPECT_EQ(weir_kv_blocks_bytes(&spec_, 5), 12 * sink + 3 * weir_kv_block_bytes(&spec_));
-    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV),
-              18 * sink + 6 * weir_kv_block_bytes(&spec_));
+    EXPECT_EQ(
+        weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV),
+        18 * sink + 6 * weir_kv_block_bytes(&spec_)
+    );
     weir_kv_table a = table(), b = table();
     ASSERT_EQ(reserve_to(a, 90), WEIR_OK);
     EXPECT_EQ(weir_kv_store_free(store_).sinks, 6);
@@ -263,9 +273,11 @@ INSTANTIATE_TEST_SUITE_P(Sinks, RandomStore, ::testing::Values(0, 1, 3));
 
 TEST_P(RandomStore, UseKeepsTheCount)
 {
-    open(300, 640, { f16, f16 }, 8, { { WEIR_KV_F32, WEIR_KV_F16 }, GetParam() },
-         GetParam() > 0 ? 90 : 0);
-    std::mt19937               random(1);
+    open(
+        300, 640, { f16, f16 }, 8, { { WEIR_KV_F32, WEIR_KV_F16 }, GetParam() },
+        GetParam() > 0 ? 90 : 0
+    );
+    std::mt19937 random(1);
     std::vector<weir_kv_table> tables;
     for (int i = 0; i < 5; i++) tables.push_back(table());
     for (int step = 0; step < 3000; step++) {
@@ -280,7 +292,8 @@ TEST_P(RandomStore, UseKeepsTheCount)
             weir_kv_truncate(
                 &t, store_,
                 t.n_rows > 0 ? static_cast<int64_t>(random() % static_cast<uint32_t>(t.n_rows + 1))
-                             : 0);
+                             : 0
+            );
             break;
         case 2:
             if (&t != &other) {
@@ -306,9 +319,11 @@ TEST_P(RandomStore, UseKeepsTheCount)
                     sinks.push_back(each.pages[h * each.capacity + p]);
         std::sort(sinks.begin(), sinks.end());
         sinks.erase(std::unique(sinks.begin(), sinks.end()), sinks.end());
-        ASSERT_EQ(weir_kv_store_free(store_).sinks,
-                  spec_.n_sink_pages - static_cast<int64_t>(sinks.size()))
-            << "step " << step;
+        ASSERT_EQ(
+            weir_kv_store_free(store_).sinks,
+            spec_.n_sink_pages - static_cast<int64_t>(sinks.size())
+        ) << "step "
+          << step;
     }
     for (weir_kv_table &t : tables) weir_kv_table_close(&t, store_);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 300);

@@ -24,11 +24,11 @@ extern "C" void weir_device_fail(weir_device *device, const char *text);
 namespace {
 
 constexpr weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 }, q8 = { WEIR_KV_Q8_0, WEIR_KV_TURBO4 };
-constexpr int          heads = 6; /* two layers of three */
+constexpr int heads = 6; /* two layers of three */
 
 /* What the file does; -1: as the system does. */
-int     fail_writes_after = -1, fail_reads_after = -1, error_number = ENOSPC;
-bool    short_transfers = false;
+int fail_writes_after = -1, fail_reads_after = -1, error_number = ENOSPC;
+bool short_transfers = false;
 ssize_t faulty_write(int fd, const struct iovec *pieces, int n, off_t at)
 {
     if (fail_writes_after == 0) {
@@ -58,8 +58,10 @@ class Tiers : public ::testing::Test {
             << error_.text;
     }
     /* host_blocks: of disk_blocks, on the host below a device. */
-    void open(int64_t memory_blocks, int64_t disk_blocks, int64_t max_rows = 64 * 40,
-              int32_t sinks = 0, int64_t host_blocks = 0)
+    void open(
+        int64_t memory_blocks, int64_t disk_blocks, int64_t max_rows = 64 * 40, int32_t sinks = 0,
+        int64_t host_blocks = 0
+    )
     {
         const size_t caps[WEIR_TIER_COUNT] = {};
         folder_ = ::testing::TempDir() + "/tiers." + std::to_string(getpid());
@@ -105,7 +107,7 @@ class Tiers : public ::testing::Test {
     {
         return weir_kv_reserve(&t, store_, rows - t.n_rows);
     }
-    static void   commit_to(weir_kv_table &t, int64_t rows) { weir_kv_commit(&t, rows - t.n_rows); }
+    static void commit_to(weir_kv_table &t, int64_t rows) { weir_kv_commit(&t, rows - t.n_rows); }
     weir_kv_table table()
     {
         weir_kv_table t = {};
@@ -131,13 +133,14 @@ class Tiers : public ::testing::Test {
     void expect_page(const weir_kv_table &t, int seed, int64_t page, int64_t written_as = -1)
     {
         std::vector<char> memory(4096 + 65536);
-        char *const       copy = memory.data() + (4096 - (uintptr_t)memory.data() % 4096);
+        char *const copy = memory.data() + (4096 - (uintptr_t)memory.data() % 4096);
         for (int h = 0; h < heads; h++) {
-            ASSERT_EQ(weir_kv_page_copy(store_, copy, t.pages[h * t.capacity + page], h, &error_),
-                      WEIR_OK)
-                << error_.text;
-            const std::vector<char> want(bytes_of(h, page),
-                                         tag(seed, h, written_as < 0 ? page : written_as));
+            ASSERT_EQ(
+                weir_kv_page_copy(store_, copy, t.pages[h * t.capacity + page], h, &error_), WEIR_OK
+            ) << error_.text;
+            const std::vector<char> want(
+                bytes_of(h, page), tag(seed, h, written_as < 0 ? page : written_as)
+            );
             ASSERT_EQ(memcmp(copy, want.data(), want.size()), 0)
                 << "head " << h << " page " << page;
         }
@@ -155,12 +158,12 @@ class Tiers : public ::testing::Test {
         return weir_kv_is_cold(store_, t.pages[page]);
     }
     const weir_kv_pair formats_[2] = { f16, q8 };
-    std::string        folder_;
-    weir_device       *device_ = nullptr;
-    weir_ledger       *ledger_ = nullptr;
-    weir_kv_store     *store_ = nullptr;
-    weir_kv_spec       spec_ = {};
-    weir_error         error_ = {};
+    std::string folder_;
+    weir_device *device_ = nullptr;
+    weir_ledger *ledger_ = nullptr;
+    weir_kv_store *store_ = nullptr;
+    weir_kv_spec spec_ = {};
+    weir_error error_ = {};
 };
 
 TEST_F(Tiers, MemoryIsChargedForWhatMayBeInIt)
@@ -307,12 +310,13 @@ TEST_F(Tiers, AFolderThatIsNotThereIsAnError)
 {
     open(1, 1);
     weir_kv_store *store = nullptr;
-    weir_kv_spec   spec = spec_;
+    weir_kv_spec spec = spec_;
     spec.disk_folder = "/proc/no/such";
     EXPECT_EQ(weir_kv_store_open(&store, &spec, ledger_, &error_), WEIR_EIO);
     EXPECT_NE(strstr(error_.text, "memory.disk_dir"), nullptr) << error_.text;
-    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV),
-              1 * weir_kv_block_stride(&spec_));
+    EXPECT_EQ(
+        weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 1 * weir_kv_block_stride(&spec_)
+    );
 }
 
 /* The file goes with the process, however it ends. */
@@ -324,7 +328,7 @@ TEST_F(Tiers, KilledProcessesLeaveNothing)
     const pid_t child = fork();
     if (child == 0) {
         weir_kv_store *store = nullptr;
-        const bool     ok = weir_kv_store_open(&store, &spec_, ledger_, &error_) == WEIR_OK;
+        const bool ok = weir_kv_store_open(&store, &spec_, ledger_, &error_) == WEIR_OK;
         (void)!::write(ready[1], ok ? "y" : "n", 1);
         pause();
     }
@@ -341,26 +345,29 @@ TEST_F(Tiers, KilledProcessesLeaveNothing)
 /* Random growth, forks, rewinds, moves and failures, against what was written by hand. */
 struct Below {
     int32_t sinks;
-    bool    has_device;
+    bool has_device;
     int64_t on_host; /* of 12 blocks */
 };
 class RandomTiers : public Tiers, public ::testing::WithParamInterface<Below> {};
-INSTANTIATE_TEST_SUITE_P(Below, RandomTiers,
-                         ::testing::Values(Below{ 0, false, 0 }, Below{ 1, false, 0 },
-                                           Below{ 2, false, 0 }, Below{ 0, true, 0 },
-                                           Below{ 1, true, 5 }, Below{ 0, true, 12 }));
+INSTANTIATE_TEST_SUITE_P(
+    Below, RandomTiers,
+    ::testing::Values(
+        Below{ 0, false, 0 }, Below{ 1, false, 0 }, Below{ 2, false, 0 }, Below{ 0, true, 0 },
+        Below{ 1, true, 5 }, Below{ 0, true, 12 }
+    )
+);
 
 TEST_P(RandomTiers, UseKeepsBytesAndCounts)
 {
     const int32_t sinks = GetParam().sinks;
     if (GetParam().has_device) use_device();
     open(8, 12, 64 * 40, sinks, GetParam().on_host);
-    std::mt19937                        random(7);
-    std::vector<weir_kv_table>          tables;
+    std::mt19937 random(7);
+    std::vector<weir_kv_table> tables;
     std::vector<std::map<int64_t, int>> seeds(4); /* of the blocks of each table */
     for (int i = 0; i < 4; i++) tables.push_back(table());
     for (int step = 0; step < 4000; step++) {
-        const size_t   i = random() % 4, k = random() % 4;
+        const size_t i = random() % 4, k = random() % 4;
         weir_kv_table &t = tables[i];
         fail_writes_after = random() % 16 == 0 ? (int)(random() % 2) : -1;
         fail_reads_after = random() % 16 == 0 ? (int)(random() % 6) : -1;
@@ -415,7 +422,7 @@ TEST_F(Tiers, BelowADeviceTheHostComesFirst)
 {
     use_device();
     open(4, 4, 64 * 40, 0, 2);
-    const size_t  block = weir_kv_block_stride(&spec_);
+    const size_t block = weir_kv_block_stride(&spec_);
     weir_kv_table t = table();
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DEVICE, WEIR_ACCOUNT_KV), 4 * block);
     EXPECT_GE(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 2 * block);
@@ -425,8 +432,10 @@ TEST_F(Tiers, BelowADeviceTheHostComesFirst)
         commit_to(t, (p + 1) * 64);
         if (p < 4) ASSERT_EQ(demote(t, p), WEIR_OK) << error_.text;
         EXPECT_EQ(weir_kv_residency_of(store_).pages_on_host, std::min(p + 1, 2) * heads);
-        EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DISK, WEIR_ACCOUNT_KV),
-                  (size_t)std::clamp(p - 1, 0, 2) * block);
+        EXPECT_EQ(
+            weir_ledger_used(ledger_, WEIR_TIER_DISK, WEIR_ACCOUNT_KV),
+            (size_t)std::clamp(p - 1, 0, 2) * block
+        );
     }
     for (int p = 0; p < 8; p++) expect_page(t, 3, p);
     EXPECT_EQ(demote(t, 4), WEIR_EFULL);
@@ -454,7 +463,7 @@ TEST_F(Tiers, ADeviceThatFailedGivesNoPages)
     commit_to(t, 3 * 64);
     ASSERT_EQ(demote(t, 1), WEIR_OK) << error_.text;
     std::vector<char> memory(2 * weir_kv_block_stride(&spec_));
-    char *const       copy = memory.data() + 4096 - (uintptr_t)memory.data() % 4096;
+    char *const copy = memory.data() + 4096 - (uintptr_t)memory.data() % 4096;
     for (int p = 0; p < 3; p++)
         EXPECT_EQ(weir_kv_page_copy(store_, copy, t.pages[p], 0, &error_), WEIR_OK) << error_.text;
     weir_device_fail(device_, "it fell off the bus");

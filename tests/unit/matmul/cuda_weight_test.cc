@@ -21,10 +21,11 @@ struct GpuStream : Stream {
     GpuStream() { const_cast<weir_caps *>(weir_stream_caps(stream))->cuda_capability = 90; }
 };
 
-void expect_the_files_values(weir_stream *stream, weir_dtype dtype, int64_t n_out, int64_t n_in,
-                             weir_activations activations)
+void expect_the_files_values(
+    weir_stream *stream, weir_dtype dtype, int64_t n_out, int64_t n_in, weir_activations activations
+)
 {
-    const Weight       w(stream, dtype, n_out, n_in, (uint32_t)(n_out + n_in), activations);
+    const Weight w(stream, dtype, n_out, n_in, (uint32_t)(n_out + n_in), activations);
     std::vector<float> values((size_t)(n_out * n_in));
     ASSERT_EQ(w.weight.layout, WEIR_LAYOUT_CUDA);
     ASSERT_EQ(weir_dequantise(values.data(), w.rows().data, dtype, n_out * n_in), WEIR_OK);
@@ -53,25 +54,27 @@ TEST(CudaWeight, HoldsTheFilesValuesExactly)
 TEST(CudaWeight, WidensWhatNoKernelReads)
 {
     const double doubles[] = { 1.0, -0.1, 1e-3 };
-    float        wide[4] = { 9, 9, 9, 9 };
+    float wide[4] = { 9, 9, 9, 9 };
     ASSERT_EQ(
         weir_cuda_pack_rows(wide, weir_cuda_dtype(WEIR_F64, false), doubles, WEIR_F64, 3, 0, 1),
-        WEIR_OK);
+        WEIR_OK
+    );
     for (int i = 0; i < 3; i++) EXPECT_EQ(wide[i], (float)doubles[i]);
     EXPECT_EQ(wide[3], 0.0f) << "rows are padded with zeros";
     for (const weir_dtype dtype : { WEIR_F8_E4M3, WEIR_F8_E5M2 }) {
         std::vector<uint8_t> codes;
         for (int code = 0; code < 256; code++) {
-            float      value;
+            float value;
             const auto byte = (uint8_t)code;
             ASSERT_EQ(weir_dequantise(&value, &byte, dtype, 1), WEIR_OK);
             if (std::isfinite(value)) codes.push_back(byte);
         }
-        const auto            n = (int64_t)codes.size();
+        const auto n = (int64_t)codes.size();
         std::vector<uint16_t> kept((size_t)(n + 8));
         ASSERT_EQ(weir_cuda_dtype(dtype, false), WEIR_BF16);
-        ASSERT_EQ(weir_cuda_pack_rows(kept.data(), WEIR_BF16, codes.data(), dtype, n, 0, 1),
-                  WEIR_OK);
+        ASSERT_EQ(
+            weir_cuda_pack_rows(kept.data(), WEIR_BF16, codes.data(), dtype, n, 0, 1), WEIR_OK
+        );
         for (size_t i = 0; i < codes.size(); i++) {
             float value;
             ASSERT_EQ(weir_dequantise(&value, &codes[i], dtype, 1), WEIR_OK);
@@ -82,7 +85,7 @@ TEST(CudaWeight, WidensWhatNoKernelReads)
 
 TEST(CudaWeight, TellsItsBytes)
 {
-    size_t     bytes = 0;
+    size_t bytes = 0;
     const auto of = [&](weir_dtype dtype, int64_t n_rows, int64_t n_in) {
         return weir_cuda_weight_bytes(&bytes, dtype, n_rows, n_in);
     };
@@ -101,7 +104,8 @@ TEST(CudaWeight, TellsItsBytes)
         ASSERT_TRUE(weir_cuda_format_of(dtype, &format));
         const weir_cuda_planes planes = weir_cuda_planes_of(format, 768);
         EXPECT_EQ(
-            (planes.scales | planes.minima | planes.d | planes.dmin | planes.panel_bytes) % 16, 0u);
+            (planes.scales | planes.minima | planes.d | planes.dmin | planes.panel_bytes) % 16, 0u
+        );
     }
     EXPECT_FALSE(of(WEIR_Q4_K, 64, 96)) << "rows are no whole blocks";
     EXPECT_FALSE(of(WEIR_I32, 64, 64));
@@ -117,24 +121,27 @@ TEST(CudaWeight, PiecesAreTheWhole)
 {
     GpuStream stream;
     for (const weir_dtype dtype : { WEIR_Q8_0, WEIR_Q4_K, WEIR_Q6_K, WEIR_BF16, WEIR_F32 }) {
-        const int64_t            n_out = 83, n_in = 512;
-        const Weight             w(stream.stream, dtype, n_out, n_in);
+        const int64_t n_out = 83, n_in = 512;
+        const Weight w(stream.stream, dtype, n_out, n_in);
         const weir_matrix_source source = { w.rows().data, n_out, n_in, dtype };
-        size_t                   panel;
+        size_t panel;
         ASSERT_TRUE(weir_cuda_weight_bytes(&panel, dtype, WEIR_CUDA_PANEL, n_in));
         EXPECT_EQ(weir_weight_piece_rows(&w.weight, 1), 16) << "never none";
         EXPECT_EQ(weir_weight_piece_rows(&w.weight, SIZE_MAX), 96) << "never more than there are";
         const int64_t rows = weir_weight_piece_rows(&w.weight, 2 * panel + 100);
         EXPECT_EQ(rows, 32);
         std::vector<char> all(w.weight.bytes, 0x11);
-        size_t            end = 0;
+        size_t end = 0;
         for (int64_t first = 0; first < n_out; first += rows) {
             const auto piece =
                 weir_weight_piece_of(&w.weight, first, std::min(rows, n_out - first));
             const Memory staging = aligned_memory(piece.bytes);
-            ASSERT_EQ(weir_weight_pack_piece(&w.weight, stream.stream, &source, piece,
-                                             staging.get(), nullptr),
-                      WEIR_OK);
+            ASSERT_EQ(
+                weir_weight_pack_piece(
+                    &w.weight, stream.stream, &source, piece, staging.get(), nullptr
+                ),
+                WEIR_OK
+            );
             EXPECT_EQ(piece.offset, end);
             end = piece.offset + piece.bytes;
             ASSERT_LE(end, all.size());
@@ -158,25 +165,28 @@ TEST(CudaWeight, RefusesNumbersThatAreNotFinite)
     for (const auto &[dtype, offsets] : places)
         for (const size_t offset : offsets)
             for (const uint16_t bits : { (uint16_t)0x7C00, (uint16_t)0xFC00, (uint16_t)0x7E01 }) {
-                auto         file = random_file(dtype, 20 * 512, 3);
+                auto file = random_file(dtype, 20 * 512, 3);
                 const size_t block = (size_t)weir_dtype_of(dtype).block_bytes;
                 std::memcpy(file.data() + file.size() - block + offset, &bits, 2);
                 const weir_matrix_source source = { file.data(), 20, 512, dtype };
                 for (const weir_activations activations :
                      { WEIR_ACTIVATIONS_FAST, WEIR_ACTIVATIONS_F32 }) {
                     weir_weight w = {};
-                    ASSERT_EQ(weir_weight_plan(&w, stream.stream, &source, activations, nullptr),
-                              WEIR_OK);
+                    ASSERT_EQ(
+                        weir_weight_plan(&w, stream.stream, &source, activations, nullptr), WEIR_OK
+                    );
                     const Memory memory = aligned_memory(w.bytes);
-                    weir_error   error = {};
-                    EXPECT_EQ(weir_weight_pack(&w, stream.stream, &source, memory.get(), &error),
-                              WEIR_EFORMAT)
-                        << weir_dtype_of(dtype).name << " " << offset;
+                    weir_error error = {};
+                    EXPECT_EQ(
+                        weir_weight_pack(&w, stream.stream, &source, memory.get(), &error),
+                        WEIR_EFORMAT
+                    ) << weir_dtype_of(dtype).name
+                      << " " << offset;
                     EXPECT_NE(std::string(error.text).find("not finite"), std::string::npos);
                 }
             }
     const float nan[] = { 1, std::numeric_limits<float>::quiet_NaN() };
-    float       out[4];
+    float out[4];
     EXPECT_EQ(weir_cuda_pack_rows(out, WEIR_F32, nan, WEIR_F32, 2, 0, 1), WEIR_EFORMAT);
     EXPECT_EQ(weir_cuda_pack_rows(out, WEIR_F32, nan, WEIR_I32, 2, 0, 1), WEIR_EUNSUPPORTED);
     EXPECT_EQ(weir_cuda_pack_rows(out, WEIR_Q8_0, nan, WEIR_Q4_0, 32, 0, 1), WEIR_EINVAL)
@@ -185,9 +195,9 @@ TEST(CudaWeight, RefusesNumbersThatAreNotFinite)
 
 TEST(CudaWeight, PlansForEveryTypeAndMode)
 {
-    GpuStream  stream;
+    GpuStream stream;
     const auto plan = [&](weir_dtype dtype, weir_activations activations) {
-        weir_weight              w = {};
+        weir_weight w = {};
         const weir_matrix_source source = { nullptr, 100, 256, dtype };
         EXPECT_EQ(weir_weight_plan(&w, stream.stream, &source, activations, nullptr), WEIR_OK);
         EXPECT_EQ(w.layout, WEIR_LAYOUT_CUDA);
@@ -204,33 +214,36 @@ TEST(CudaWeight, PlansForEveryTypeAndMode)
         EXPECT_EQ(plan(pair[0], WEIR_ACTIVATIONS_FAST), pair[1]);
         EXPECT_EQ(plan(pair[0], WEIR_ACTIVATIONS_F32), WEIR_F32);
     }
-    weir_weight              w = {};
+    weir_weight w = {};
     const weir_matrix_source integers = { nullptr, 8, 64, WEIR_I32 },
                              cut = { nullptr, 8, 80, WEIR_Q4_0 };
-    EXPECT_EQ(weir_weight_plan(&w, stream.stream, &integers, WEIR_ACTIVATIONS_FAST, nullptr),
-              WEIR_EUNSUPPORTED);
-    EXPECT_EQ(weir_weight_plan(&w, stream.stream, &cut, WEIR_ACTIVATIONS_FAST, nullptr),
-              WEIR_EFORMAT);
+    EXPECT_EQ(
+        weir_weight_plan(&w, stream.stream, &integers, WEIR_ACTIVATIONS_FAST, nullptr),
+        WEIR_EUNSUPPORTED
+    );
+    EXPECT_EQ(
+        weir_weight_plan(&w, stream.stream, &cut, WEIR_ACTIVATIONS_FAST, nullptr), WEIR_EFORMAT
+    );
 }
 
 // What the specification loses against the file's own values is what its activations lose.
 TEST(CudaWeight, TheReferenceIsCloseToTheFile)
 {
-    GpuStream                           stream;
+    GpuStream stream;
     const std::pair<weir_dtype, double> allowed[] = { { WEIR_F32, 1e-6 },  { WEIR_F16, 5e-4 },
                                                       { WEIR_BF16, 4e-3 }, { WEIR_Q8_0, 2e-2 },
                                                       { WEIR_Q4_0, 2e-2 }, { WEIR_Q4_K, 2e-2 },
                                                       { WEIR_Q6_K, 2e-2 } };
     for (const auto &[dtype, most] : allowed) {
-        const int64_t      n_in = 768, n_rows = 19;
-        const Weight       w(stream.stream, dtype, 33, n_in, 7);
-        const weir_weight  rows = w.rows();
-        auto               x = random_rows(n_rows * n_in, 3);
+        const int64_t n_in = 768, n_rows = 19;
+        const Weight w(stream.stream, dtype, 33, n_in, 7);
+        const weir_weight rows = w.rows();
+        auto x = random_rows(n_rows * n_in, 3);
         std::vector<float> got(33 * n_rows), want(33 * n_rows);
         for (int64_t i = 0; i < n_in; i++)
             x[(size_t)(n_in + i)] *= 1e6f, x[(size_t)(2 * n_in + i)] *= 1e-30f; // past f16's range
-        ASSERT_TRUE(
-            run(weir_kernel_ref_matmul, arguments(&w.weight, got.data(), x.data(), n_rows)));
+        ASSERT_TRUE(run(weir_kernel_ref_matmul, arguments(&w.weight, got.data(), x.data(), n_rows))
+        );
         ASSERT_TRUE(run(weir_kernel_ref_matmul, arguments(&rows, want.data(), x.data(), n_rows)));
         for (int64_t r = 0; r < n_rows; r++) {
             double off = 0, norm = 0;

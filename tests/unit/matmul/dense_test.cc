@@ -28,9 +28,9 @@ struct OldStream : Stream {
 
 TEST(Dense, PlansKeepTheFilesBitsAndTellTheBytes)
 {
-    OldStream  stream;
+    OldStream stream;
     const auto plan = [&](weir_dtype dtype, weir_activations activations) {
-        weir_weight              w = {};
+        weir_weight w = {};
         const weir_matrix_source source = { nullptr, 100, 256, dtype };
         EXPECT_EQ(weir_weight_plan(&w, stream.stream, &source, activations, nullptr), WEIR_OK);
         return w;
@@ -63,7 +63,7 @@ TEST(Dense, UnpacksToTheFilesBits)
 {
     OldStream stream;
     for (const weir_dtype dtype : kKept) {
-        const Weight       w(stream.stream, dtype, 71, 300);
+        const Weight w(stream.stream, dtype, 71, 300);
         std::vector<float> values(71 * 300);
         ASSERT_EQ(weir_dequantise(values.data(), w.rows().data, dtype, 71 * 300), WEIR_OK);
         int different = 0;
@@ -78,15 +78,16 @@ TEST(Dense, UnpacksToTheFilesBits)
 // The smallest and greatest values of f16, which SSE expands without an instruction for it.
 TEST(Dense, ExpandsEveryF16)
 {
-    OldStream             stream;
+    OldStream stream;
     std::vector<uint16_t> file;
     for (uint32_t bits = 0; bits < 0x10000; bits++)
         if ((bits & 0x7C00) != 0x7C00) file.push_back((uint16_t)bits);
-    const int64_t            n_out = (int64_t)file.size() / 2; // [n_out, 2]
+    const int64_t n_out = (int64_t)file.size() / 2; // [n_out, 2]
     const weir_matrix_source source = { file.data(), n_out, 2, WEIR_F16 };
-    weir_weight              weight = {};
-    ASSERT_EQ(weir_weight_plan(&weight, stream.stream, &source, WEIR_ACTIVATIONS_FAST, nullptr),
-              WEIR_OK);
+    weir_weight weight = {};
+    ASSERT_EQ(
+        weir_weight_plan(&weight, stream.stream, &source, WEIR_ACTIVATIONS_FAST, nullptr), WEIR_OK
+    );
     const Memory memory = aligned_memory(weight.bytes);
     ASSERT_EQ(weir_weight_pack(&weight, stream.stream, &source, memory.get(), nullptr), WEIR_OK);
     for (const weir_kernel *kernel : kernels_here()) {
@@ -113,16 +114,19 @@ TEST(Dense, MatchesTheReference)
                 if (n_in % weir_dtype_of(dtype).block_elements) continue;
                 for (const int64_t n_rows : { 1, 5, 40 }) {
                     const int64_t n_out = 77;
-                    const Weight  w(stream.stream, dtype, n_out, n_in, 2, WEIR_ACTIVATIONS_F32);
-                    const auto    x = random_rows(n_rows * n_in, 8);
+                    const Weight w(stream.stream, dtype, n_out, n_in, 2, WEIR_ACTIVATIONS_F32);
+                    const auto x = random_rows(n_rows * n_in, 8);
                     std::vector<float> got((size_t)(n_rows * n_out)), want(got.size()),
                         panels(got.size());
                     ASSERT_TRUE(run(*kernel, arguments(&w.weight, got.data(), x.data(), n_rows)));
                     const weir_weight rows = w.rows();
-                    ASSERT_TRUE(run(weir_kernel_ref_matmul,
-                                    arguments(&rows, want.data(), x.data(), n_rows)));
-                    ASSERT_TRUE(run(weir_kernel_ref_matmul,
-                                    arguments(&w.weight, panels.data(), x.data(), n_rows)));
+                    ASSERT_TRUE(
+                        run(weir_kernel_ref_matmul, arguments(&rows, want.data(), x.data(), n_rows))
+                    );
+                    ASSERT_TRUE(
+                        run(weir_kernel_ref_matmul,
+                            arguments(&w.weight, panels.data(), x.data(), n_rows))
+                    );
                     EXPECT_EQ(want, panels) << "ref reads both layouts";
                     double error = 0, norm = 0;
                     for (size_t i = 0; i < got.size(); i++) {
@@ -146,13 +150,14 @@ TEST(Dense, RowsHaveTheSameBitsInEveryBatch)
         for (const weir_dtype dtype : kKept) {
             for (const int64_t n_in : { 256, 333 }) {
                 const int64_t n_out = 70, most = 300;
-                const Weight  w(stream.stream, dtype, n_out, n_in, 3);
-                const auto    x = random_rows(most * n_in, 5), bias = random_rows(n_out, 6),
+                const Weight w(stream.stream, dtype, n_out, n_in, 3);
+                const auto x = random_rows(most * n_in, 5), bias = random_rows(n_out, 6),
                            before = random_rows(most * n_out, 7);
                 std::vector<float> alone = before, batch;
                 for (int64_t r = 0; r < most; r++) {
-                    weir_matmul_args one = arguments(&w.weight, &alone[(size_t)(r * n_out)],
-                                                     &x[(size_t)(r * n_in)], 1);
+                    weir_matmul_args one = arguments(
+                        &w.weight, &alone[(size_t)(r * n_out)], &x[(size_t)(r * n_in)], 1
+                    );
                     one.outputs[0].bias = bias.data(), one.outputs[0].accumulate = true;
                     ASSERT_TRUE(run(*kernel, one, 1));
                 }
@@ -167,16 +172,24 @@ TEST(Dense, RowsHaveTheSameBitsInEveryBatch)
                         args.outputs[0].bias = bias.data(), args.outputs[0].accumulate = true;
                         ASSERT_TRUE(run(*kernel, args, n_threads));
                         const size_t written = (size_t)(n * n_out);
-                        ASSERT_EQ(std::memcmp(batch.data(), &alone[(size_t)(first * n_out)],
-                                              sizeof(float) * written),
-                                  0)
-                            << kernel->name << " " << weir_dtype_of(dtype).name << " n_in " << n_in
-                            << ", " << n << " rows, " << n_threads;
-                        ASSERT_EQ(std::memcmp(batch.data() + written,
-                                              before.data() + (size_t)(first * n_out) + written,
-                                              sizeof(float) * (batch.size() - written)),
-                                  0)
-                            << "wrote behind row " << n;
+                        ASSERT_EQ(
+                            std::memcmp(
+                                batch.data(), &alone[(size_t)(first * n_out)],
+                                sizeof(float) * written
+                            ),
+                            0
+                        ) << kernel->name
+                          << " " << weir_dtype_of(dtype).name << " n_in " << n_in << ", " << n
+                          << " rows, " << n_threads;
+                        ASSERT_EQ(
+                            std::memcmp(
+                                batch.data() + written,
+                                before.data() + (size_t)(first * n_out) + written,
+                                sizeof(float) * (batch.size() - written)
+                            ),
+                            0
+                        ) << "wrote behind row "
+                          << n;
                     }
                 }
             }
@@ -187,22 +200,23 @@ TEST(Dense, RowsHaveTheSameBitsInEveryBatch)
 // 16-bit weights are expanded exactly: the bits are those of the same values in f32.
 TEST(Dense, HalfWeightsHaveTheBitsOfTheirF32)
 {
-    OldStream     stream;
+    OldStream stream;
     const int64_t n_out = 50, n_in = 270;
     for (const weir_dtype dtype : { WEIR_BF16, WEIR_F16 }) {
-        const Weight       half(stream.stream, dtype, n_out, n_in, 5);
+        const Weight half(stream.stream, dtype, n_out, n_in, 5);
         std::vector<float> values((size_t)(n_out * n_in));
         ASSERT_EQ(weir_dequantise(values.data(), half.rows().data, dtype, n_out * n_in), WEIR_OK);
         const weir_matrix_source source = { values.data(), n_out, n_in, WEIR_F32 };
-        weir_weight              wide = {};
-        ASSERT_EQ(weir_weight_plan(&wide, stream.stream, &source, WEIR_ACTIVATIONS_FAST, nullptr),
-                  WEIR_OK);
+        weir_weight wide = {};
+        ASSERT_EQ(
+            weir_weight_plan(&wide, stream.stream, &source, WEIR_ACTIVATIONS_FAST, nullptr), WEIR_OK
+        );
         EXPECT_EQ(wide.bytes, 2 * half.weight.bytes);
         const Memory memory = aligned_memory(wide.bytes);
         ASSERT_EQ(weir_weight_pack(&wide, stream.stream, &source, memory.get(), nullptr), WEIR_OK);
         for (const weir_kernel *kernel : kernels_here()) {
             for (const int64_t n_rows : { 1, 3, 6, 30 }) {
-                const auto         x = random_rows(n_rows * n_in, 2);
+                const auto x = random_rows(n_rows * n_in, 2);
                 std::vector<float> a((size_t)(n_rows * n_out)), b(a.size());
                 ASSERT_TRUE(run(*kernel, arguments(&half.weight, a.data(), x.data(), n_rows)));
                 ASSERT_TRUE(run(*kernel, arguments(&wide, b.data(), x.data(), n_rows)));
@@ -215,16 +229,16 @@ TEST(Dense, HalfWeightsHaveTheBitsOfTheirF32)
 
 TEST(Dense, SeveralOutputsBiasStridesAndAccumulation)
 {
-    OldStream     stream;
+    OldStream stream;
     const int64_t n_in = 192, n_rows = 13, x_stride = 200;
-    const Weight  a(stream.stream, WEIR_F32, 96, n_in, 1), b(stream.stream, WEIR_BF16, 40, n_in, 2),
+    const Weight a(stream.stream, WEIR_F32, 96, n_in, 1), b(stream.stream, WEIR_BF16, 40, n_in, 2),
         c(stream.stream, WEIR_F16, 96, n_in, 3), d(stream.stream, WEIR_F32, 1, n_in, 4);
     const Weight *weights[] = { &a, &b, &c, &d };
-    const auto    x = random_rows(n_rows * x_stride, 9), bias = random_rows(96, 10),
+    const auto x = random_rows(n_rows * x_stride, 9), bias = random_rows(96, 10),
                before = random_rows(n_rows * 120, 11);
     for (const weir_kernel *kernel : kernels_here()) {
         std::vector<float> got[4], single(n_rows * 96);
-        weir_matmul_args   args = arguments(&a.weight, nullptr, x.data(), n_rows);
+        weir_matmul_args args = arguments(&a.weight, nullptr, x.data(), n_rows);
         args.x_stride = x_stride, args.n_outputs = 4;
         for (int o = 0; o < 4; o++) {
             got[o] = before;
@@ -239,7 +253,7 @@ TEST(Dense, SeveralOutputsBiasStridesAndAccumulation)
             const int64_t n_out = weights[o]->weight.n_out, stride = 120 - o;
             for (int64_t at = 0; at < n_rows * 120; at++) {
                 const int64_t r = at / stride, i = at % stride;
-                float         want = before[(size_t)at];
+                float want = before[(size_t)at];
                 if (r < n_rows && i < n_out) {
                     const float value =
                         single[(size_t)(r * n_out + i)] + (o % 2 ? bias[(size_t)i] : 0.0f);
@@ -254,7 +268,7 @@ TEST(Dense, SeveralOutputsBiasStridesAndAccumulation)
 
 TEST(Dense, AnInfinityOrNanSpoilsItsOwnRow)
 {
-    OldStream     stream;
+    OldStream stream;
     const int64_t n_in = 64;
     for (const weir_dtype dtype : kKept) {
         const Weight w(stream.stream, dtype, 33, n_in);
@@ -279,13 +293,15 @@ TEST(Dense, RefusesWeightsThatAreNotFinite)
             std::vector<float> file(40 * 300, 0.5f);
             file[(size_t)at] = value;
             const weir_matrix_source source = { file.data(), 40, 300, WEIR_F32 };
-            weir_weight              w = {};
-            weir_error               error = {};
-            ASSERT_EQ(weir_weight_plan(&w, stream.stream, &source, WEIR_ACTIVATIONS_FAST, &error),
-                      WEIR_OK);
+            weir_weight w = {};
+            weir_error error = {};
+            ASSERT_EQ(
+                weir_weight_plan(&w, stream.stream, &source, WEIR_ACTIVATIONS_FAST, &error), WEIR_OK
+            );
             const Memory memory = aligned_memory(w.bytes);
-            EXPECT_EQ(weir_weight_pack(&w, stream.stream, &source, memory.get(), &error),
-                      WEIR_EFORMAT);
+            EXPECT_EQ(
+                weir_weight_pack(&w, stream.stream, &source, memory.get(), &error), WEIR_EFORMAT
+            );
             EXPECT_NE(std::string(error.text).find("not finite"), std::string::npos) << error.text;
         }
     }
@@ -293,23 +309,25 @@ TEST(Dense, RefusesWeightsThatAreNotFinite)
 
 TEST(Dense, RejectWithAReason)
 {
-    OldStream          stream;
-    const Weight       w(stream.stream, WEIR_BF16, 32, 64), tiles(stream.stream, WEIR_Q8_0, 32, 64);
+    OldStream stream;
+    const Weight w(stream.stream, WEIR_BF16, 32, 64), tiles(stream.stream, WEIR_Q8_0, 32, 64);
     std::vector<float> x(64), y(32);
-    weir_matmul_args   args = arguments(&w.weight, y.data(), x.data(), 1);
-    const weir_caps    old = {};
+    weir_matmul_args args = arguments(&w.weight, y.data(), x.data(), 1);
+    const weir_caps old = {};
     EXPECT_STREQ(weir_kernel_x86_matmul_dense_v3.reject(&old, &args), "needs AVX2 (x86-64-v3)");
     EXPECT_STREQ(weir_kernel_onednn_matmul_bf16.reject(&old, &args), "needs AVX-512 BF16");
     EXPECT_STREQ(weir_kernel_onednn_matmul_f32.reject(&old, &args), "needs AVX-512 (x86-64-v4)");
     EXPECT_EQ(weir_kernel_x86_matmul_dense_v2.reject(&old, &args), nullptr);
     args.n_in = 32;
-    EXPECT_STREQ(weir_kernel_x86_matmul_dense_v2.reject(&old, &args),
-                 "n_in differs from the weight's");
+    EXPECT_STREQ(
+        weir_kernel_x86_matmul_dense_v2.reject(&old, &args), "n_in differs from the weight's"
+    );
     args.n_in = 64, args.n_rows = 0;
     EXPECT_STREQ(weir_kernel_x86_matmul_dense_v2.reject(&old, &args), "needs rows");
     args = arguments(&tiles.weight, y.data(), x.data(), 1);
-    EXPECT_STREQ(weir_kernel_x86_matmul_dense_v2.reject(&old, &args),
-                 "weight is not in dense panels");
+    EXPECT_STREQ(
+        weir_kernel_x86_matmul_dense_v2.reject(&old, &args), "weight is not in dense panels"
+    );
 }
 
 } // namespace

@@ -42,20 +42,22 @@ struct Stream {
 // type keeps them.
 inline std::vector<uint8_t> random_file(weir_dtype dtype, int64_t n, uint32_t seed)
 {
-    std::mt19937                          random(seed);
+    std::mt19937 random(seed);
     std::uniform_real_distribution<float> value(-1.0f, 1.0f);
-    const weir_dtype_info                 info = weir_dtype_of(dtype);
-    std::vector<uint8_t>                  file(weir_row_bytes(dtype, n));
-    const auto                            half = [&](size_t at, float x) {
+    const weir_dtype_info info = weir_dtype_of(dtype);
+    std::vector<uint8_t> file(weir_row_bytes(dtype, n));
+    const auto half = [&](size_t at, float x) {
         const uint16_t bits = weir_f16_from_f32(x);
         std::memcpy(file.data() + at, &bits, 2);
     };
     if (!info.quantised) {
         for (int64_t i = 0; i < n; i++) {
-            const float    x = 0.1f * value(random);
+            const float x = 0.1f * value(random);
             const uint16_t bits = dtype == WEIR_BF16 ? weir_bf16_from_f32(x) : weir_f16_from_f32(x);
-            std::memcpy(file.data() + (size_t)i * (size_t)info.block_bytes,
-                        dtype == WEIR_F32 ? (const void *)&x : &bits, (size_t)info.block_bytes);
+            std::memcpy(
+                file.data() + (size_t)i * (size_t)info.block_bytes,
+                dtype == WEIR_F32 ? (const void *)&x : &bits, (size_t)info.block_bytes
+            );
         }
         return file;
     }
@@ -81,12 +83,14 @@ inline std::vector<uint8_t> random_file(weir_dtype dtype, int64_t n, uint32_t se
 // checkpoint.
 struct Weight {
     std::vector<uint8_t> file;
-    Memory               memory;
-    weir_weight          weight = {};
-    weir_dtype           dtype;
+    Memory memory;
+    weir_weight weight = {};
+    weir_dtype dtype;
 
-    Weight(weir_stream *stream, weir_dtype dtype_, int64_t n_out, int64_t n_in, uint32_t seed = 1,
-           weir_activations activations = WEIR_ACTIVATIONS_FAST)
+    Weight(
+        weir_stream *stream, weir_dtype dtype_, int64_t n_out, int64_t n_in, uint32_t seed = 1,
+        weir_activations activations = WEIR_ACTIVATIONS_FAST
+    )
         : file(random_file(dtype_, n_out * n_in, seed)), dtype(dtype_)
     {
         file.insert(file.begin(), 0);
@@ -113,15 +117,16 @@ struct Weight {
 
 inline std::vector<float> random_rows(int64_t n, uint32_t seed)
 {
-    std::mt19937                    random(seed);
+    std::mt19937 random(seed);
     std::normal_distribution<float> normal;
-    std::vector<float>              x((size_t)n);
+    std::vector<float> x((size_t)n);
     for (auto &value : x) value = normal(random) * (random() % 64 == 0 ? 8.0f : 1.0f);
     return x;
 }
 
-inline weir_matmul_args arguments(const weir_weight *weight, float *dst, const float *x,
-                                  int64_t n_rows)
+inline weir_matmul_args arguments(
+    const weir_weight *weight, float *dst, const float *x, int64_t n_rows
+)
 {
     weir_matmul_args args = {};
     args.x = x, args.n_rows = n_rows, args.n_in = weight->n_in, args.x_stride = weight->n_in,
@@ -134,7 +139,7 @@ inline weir_matmul_args arguments(const weir_weight *weight, float *dst, const f
 inline bool run(const weir_kernel &kernel, const weir_matmul_args &args, int n_threads = 2)
 {
     const size_t bytes = kernel.scratch ? kernel.scratch(&args) : 0;
-    Memory       scratch = aligned_memory(bytes + 64);
+    Memory scratch = aligned_memory(bytes + 64);
     std::memset(scratch.get(), 0xA5, bytes + 64);
     const weir_kernel_context context = { 0, n_threads, nullptr, scratch.get(), bytes, nullptr };
     if (kernel.run(&context, &args) != WEIR_OK) return false;

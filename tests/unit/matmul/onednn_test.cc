@@ -24,7 +24,7 @@ const weir_kernel &kernel_of(const Weight &w)
 std::vector<weir_dtype> packed_types()
 {
     std::vector<weir_dtype> types;
-    size_t                  bytes;
+    size_t bytes;
     for (const weir_dtype dtype : { WEIR_F32, WEIR_BF16 })
         if (weir_onednn_plan(&bytes, dtype, 64, 64) == WEIR_OK) types.push_back(dtype);
     return types;
@@ -40,16 +40,16 @@ bool has_packed(weir_dtype dtype)
 TEST(OneDnn, HasPackedKernelsWhereTheMachineHasTheInstructions)
 {
     const weir_caps caps = weir_caps_detect();
-    const bool      limited = std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr;
+    const bool limited = std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr;
     EXPECT_EQ(has_packed(WEIR_F32), caps.x86_v4 && !limited);
     EXPECT_EQ(has_packed(WEIR_BF16), caps.avx512_bf16 && !limited);
 }
 
 TEST(OneDnn, PlansByActivations)
 {
-    Stream     stream;
+    Stream stream;
     const auto plan = [&](weir_dtype dtype, weir_activations activations, int64_t n_in = 256) {
-        weir_weight              w = {};
+        weir_weight w = {};
         const weir_matrix_source source = { nullptr, 100, n_in, dtype };
         EXPECT_EQ(weir_weight_plan(&w, stream.stream, &source, activations, nullptr), WEIR_OK);
         return w;
@@ -71,8 +71,8 @@ TEST(OneDnn, PlansByActivations)
     EXPECT_EQ(plan(WEIR_Q4_K, WEIR_ACTIVATIONS_FAST).layout, WEIR_LAYOUT_TILES);
 
     weir_weight w = {};
-    weir_error  error = {};
-    const auto  fails = [&](weir_matrix_source source) {
+    weir_error error = {};
+    const auto fails = [&](weir_matrix_source source) {
         return weir_weight_plan(&w, stream.stream, &source, WEIR_ACTIVATIONS_FAST, &error);
     };
     EXPECT_EQ(fails({ nullptr, 8, 64, WEIR_I32 }), WEIR_EUNSUPPORTED);
@@ -116,22 +116,25 @@ TEST(OneDnn, MatchesTheReference)
             for (const int64_t n_in : { 256, 1280, 333 }) {
                 if (n_in % weir_dtype_of(dtype).block_elements) continue;
                 const int64_t n_rows = 5, n_out = 77;
-                const Weight  w(stream.stream, dtype, n_out, n_in, 2, activations);
-                auto          x = random_rows(n_rows * n_in, 8);
+                const Weight w(stream.stream, dtype, n_out, n_in, 2, activations);
+                auto x = random_rows(n_rows * n_in, 8);
                 for (auto &value : x) value = weir_bf16_to_f32(weir_bf16_from_f32(value));
                 std::vector<float> got((size_t)(n_rows * n_out)), want(got.size());
                 ASSERT_TRUE(run(kernel_of(w), arguments(&w.weight, got.data(), x.data(), n_rows)));
                 const weir_weight rows = w.rows();
                 ASSERT_TRUE(
-                    run(weir_kernel_ref_matmul, arguments(&rows, want.data(), x.data(), n_rows)));
+                    run(weir_kernel_ref_matmul, arguments(&rows, want.data(), x.data(), n_rows))
+                );
                 double error = 0, norm = 0;
                 for (size_t i = 0; i < got.size(); i++) {
                     error += std::pow((double)got[i] - (double)want[i], 2);
                     norm += std::pow((double)want[i], 2);
                 }
-                EXPECT_LT(std::sqrt(error / norm),
-                          dtype == WEIR_F16 && w.weight.dtype == WEIR_BF16 ? 3e-3 : 1e-6)
-                    << weir_dtype_of(dtype).name << " " << n_in << " " << activations;
+                EXPECT_LT(
+                    std::sqrt(error / norm),
+                    dtype == WEIR_F16 && w.weight.dtype == WEIR_BF16 ? 3e-3 : 1e-6
+                ) << weir_dtype_of(dtype).name
+                  << " " << n_in << " " << activations;
             }
         }
     }
@@ -144,8 +147,8 @@ TEST(OneDnn, RowsHaveTheSameBitsInEveryBatch)
     for (const weir_dtype dtype : packed_types()) {
         for (const int64_t n_in : { 512, 1000 }) {
             const int64_t n_out = 200, most = 300;
-            const Weight  w(stream.stream, dtype, n_out, n_in, 3);
-            const auto    x = random_rows(most * n_in, 5), bias = random_rows(n_out, 6),
+            const Weight w(stream.stream, dtype, n_out, n_in, 3);
+            const auto x = random_rows(most * n_in, 5), bias = random_rows(n_out, 6),
                        before = random_rows(most * n_out, 7);
             std::vector<float> alone = before, batch;
             for (int64_t r = 0; r < most; r++) {
@@ -163,10 +166,14 @@ TEST(OneDnn, RowsHaveTheSameBitsInEveryBatch)
                     arguments(&w.weight, batch.data(), &x[(size_t)(first * n_in)], n);
                 args.outputs[0].bias = bias.data(), args.outputs[0].accumulate = true;
                 ASSERT_TRUE(run(kernel_of(w), args));
-                EXPECT_EQ(std::memcmp(batch.data(), &alone[(size_t)(first * n_out)],
-                                      sizeof(float) * (size_t)(n * n_out)),
-                          0)
-                    << weir_dtype_of(dtype).name << " n_in " << n_in << ", " << n << " rows";
+                EXPECT_EQ(
+                    std::memcmp(
+                        batch.data(), &alone[(size_t)(first * n_out)],
+                        sizeof(float) * (size_t)(n * n_out)
+                    ),
+                    0
+                ) << weir_dtype_of(dtype).name
+                  << " n_in " << n_in << ", " << n << " rows";
             }
             EXPECT_LE(weir_onednn_primitive_count((weir_onednn_weight *)w.weight.packed_state), 10)
                 << "primitives are bounded";
@@ -180,14 +187,14 @@ TEST(OneDnn, SeveralOutputsBiasStridesAndAccumulation)
     Stream stream;
     for (const weir_dtype dtype : packed_types()) {
         const int64_t n_in = 192, n_rows = 9, x_stride = 200;
-        const Weight  a(stream.stream, dtype, 96, n_in, 1), b(stream.stream, dtype, 40, n_in, 2),
+        const Weight a(stream.stream, dtype, 96, n_in, 1), b(stream.stream, dtype, 40, n_in, 2),
             c(stream.stream, dtype, 96, n_in, 3);
         const Weight *weights[] = { &a, &b, &c };
         const int64_t strides[] = { 96, 50, 96 };
-        const auto    x = random_rows(n_rows * x_stride, 9), bias = random_rows(96, 10),
+        const auto x = random_rows(n_rows * x_stride, 9), bias = random_rows(96, 10),
                    before = random_rows(n_rows * 96, 11);
         std::vector<float> got[3], single(n_rows * 96);
-        weir_matmul_args   args = arguments(&a.weight, nullptr, x.data(), n_rows);
+        weir_matmul_args args = arguments(&a.weight, nullptr, x.data(), n_rows);
         args.x_stride = x_stride, args.n_outputs = 3;
         for (int o = 0; o < 3; o++) {
             got[o] = before;
@@ -202,7 +209,7 @@ TEST(OneDnn, SeveralOutputsBiasStridesAndAccumulation)
             const int64_t n_out = weights[o]->weight.n_out;
             for (int64_t at = 0; at < n_rows * strides[o]; at++) {
                 const int64_t r = at / strides[o], i = at % strides[o];
-                float         want = before[(size_t)at];
+                float want = before[(size_t)at];
                 if (i < n_out) {
                     const float value =
                         single[(size_t)(r * n_out + i)] + (o < 2 ? bias[(size_t)i] : 0.0f);

@@ -19,7 +19,7 @@ const weir_dtype kQuantised[] = { WEIR_Q8_0, WEIR_Q4_0,   WEIR_Q4_1,   WEIR_Q5_0
 // The rows that this machine can run, the slowest (plain C) last.
 std::vector<const weir_kernel *> kernels_here()
 {
-    const weir_caps                  caps = weir_caps_detect();
+    const weir_caps caps = weir_caps_detect();
     std::vector<const weir_kernel *> kernels;
     if (caps.amx_int8) kernels.push_back(&weir_kernel_x86_matmul_tiles_amx);
     if (caps.x86_v4 && caps.avx512_vnni) kernels.push_back(&weir_kernel_x86_matmul_tiles_vnni);
@@ -34,13 +34,13 @@ TEST(Tiles, UnpackToTheFilesValues)
 {
     Stream stream;
     for (const weir_dtype dtype : kQuantised) {
-        const Weight       w(stream.stream, dtype, 71, 512);
+        const Weight w(stream.stream, dtype, 71, 512);
         std::vector<float> values(71 * 512);
         ASSERT_EQ(weir_dequantise(values.data(), w.rows().data, dtype, 71 * 512), WEIR_OK);
         int different = 0;
         for (int64_t i = 0; i < 71 * 512; i++) {
             const weir_tile_element e = weir_tiles_element(&w.weight, i / 512, i % 512);
-            const float             value = std::fmaf(e.scale, (float)e.code, e.minimum),
+            const float value = std::fmaf(e.scale, (float)e.code, e.minimum),
                         want = values[(size_t)i];
             // K types: scale and minimum are each rounded to f16 once.
             const float allowed =
@@ -71,16 +71,18 @@ TEST(Tiles, MatchTheReferences)
     Stream stream;
     for (const weir_kernel *kernel : kernels_here()) {
         for (const weir_dtype dtype : kQuantised) {
-            const int64_t      n_in = 768, n_rows = 7;
-            const Weight       w(stream.stream, dtype, 83, n_in, 7);
-            const auto         x = random_rows(n_rows * n_in, 3);
+            const int64_t n_in = 768, n_rows = 7;
+            const Weight w(stream.stream, dtype, 83, n_in, 7);
+            const auto x = random_rows(n_rows * n_in, 3);
             std::vector<float> got(83 * n_rows), want(83 * n_rows), exact(83 * n_rows);
             ASSERT_TRUE(run(*kernel, arguments(&w.weight, got.data(), x.data(), n_rows)));
             ASSERT_TRUE(
-                run(weir_kernel_ref_matmul, arguments(&w.weight, want.data(), x.data(), n_rows)));
+                run(weir_kernel_ref_matmul, arguments(&w.weight, want.data(), x.data(), n_rows))
+            );
             const weir_weight rows = w.rows();
             ASSERT_TRUE(
-                run(weir_kernel_ref_matmul, arguments(&rows, exact.data(), x.data(), n_rows)));
+                run(weir_kernel_ref_matmul, arguments(&rows, exact.data(), x.data(), n_rows))
+            );
             double error = 0, off = 0, norm = 0;
             for (size_t i = 0; i < got.size(); i++) {
                 error = std::fmax(error, std::fabs((double)got[i] - (double)want[i]));
@@ -102,15 +104,16 @@ TEST(Tiles, RowsHaveTheSameBitsInEveryBatchAndSet)
 {
     Stream stream;
     for (const weir_dtype dtype : kQuantised) {
-        const int64_t      n_in = 256, n_out = 70, most = 300;
-        const Weight       w(stream.stream, dtype, n_out, n_in, 11);
-        const auto         x = random_rows(most * n_in, 5);
+        const int64_t n_in = 256, n_out = 70, most = 300;
+        const Weight w(stream.stream, dtype, n_out, n_in, 11);
+        const auto x = random_rows(most * n_in, 5);
         std::vector<float> alone((size_t)(most * n_out)), batch((size_t)(most * n_out));
-        const auto         kernels = kernels_here();
+        const auto kernels = kernels_here();
         for (int64_t r = 0; r < most; r++)
-            ASSERT_TRUE(run(
-                *kernels[0],
-                arguments(&w.weight, &alone[(size_t)(r * n_out)], &x[(size_t)(r * n_in)], 1), 1));
+            ASSERT_TRUE(
+                run(*kernels[0],
+                    arguments(&w.weight, &alone[(size_t)(r * n_out)], &x[(size_t)(r * n_in)], 1), 1)
+            );
         for (const weir_kernel *kernel : kernels) {
             std::vector<int64_t> counts = { 1, 5, 40 };
             if (kernel == kernels[0])
@@ -121,13 +124,18 @@ TEST(Tiles, RowsHaveTheSameBitsInEveryBatchAndSet)
             for (const int64_t n : counts) {
                 const int64_t first = n < most ? (n * 37) % (most - n) : 0;
                 std::fill(batch.begin(), batch.end(), -1.0f);
-                ASSERT_TRUE(run(*kernel,
-                                arguments(&w.weight, batch.data(), &x[(size_t)(first * n_in)], n),
-                                n % 3 == 0 ? 3 : 2));
-                EXPECT_EQ(std::memcmp(batch.data(), &alone[(size_t)(first * n_out)],
-                                      sizeof(float) * (size_t)(n * n_out)),
-                          0)
-                    << kernel->name << " " << weir_dtype_of(dtype).name << " " << n << " rows";
+                ASSERT_TRUE(
+                    run(*kernel, arguments(&w.weight, batch.data(), &x[(size_t)(first * n_in)], n),
+                        n % 3 == 0 ? 3 : 2)
+                );
+                EXPECT_EQ(
+                    std::memcmp(
+                        batch.data(), &alone[(size_t)(first * n_out)],
+                        sizeof(float) * (size_t)(n * n_out)
+                    ),
+                    0
+                ) << kernel->name
+                  << " " << weir_dtype_of(dtype).name << " " << n << " rows";
             }
         }
     }
@@ -139,16 +147,16 @@ TEST(Tiles, AmxHasTheSameBits)
 {
     if (!weir_caps_detect().amx_int8)
         GTEST_SKIP() << "this machine has no AMX-INT8, or Linux does not grant it";
-    Stream        stream;
+    Stream stream;
     const int64_t most = 530;
     for (const weir_dtype dtype : kQuantised) {
         const int64_t shapes[][2] = { { 1, 256 }, { 33, is_k(dtype) ? 512 : 288 }, { 83, 768 } };
         for (const auto &shape : shapes) {
-            const int64_t      n_out = shape[0], n_in = shape[1];
-            const Weight       w(stream.stream, dtype, n_out, n_in, 21);
-            const auto         x = random_rows(most * n_in, 22), bias = random_rows(n_out, 23);
+            const int64_t n_out = shape[0], n_in = shape[1];
+            const Weight w(stream.stream, dtype, n_out, n_in, 21);
+            const auto x = random_rows(most * n_in, 22), bias = random_rows(n_out, 23);
             std::vector<float> want((size_t)(most * n_out), 0.25f), got;
-            weir_matmul_args   args = arguments(&w.weight, want.data(), x.data(), most);
+            weir_matmul_args args = arguments(&w.weight, want.data(), x.data(), most);
             args.outputs[0].bias = bias.data(), args.outputs[0].accumulate = true;
             ASSERT_TRUE(run(weir_kernel_x86_matmul_tiles_vnni, args));
             std::vector<int64_t> counts = { 256, 257, most };
@@ -161,9 +169,11 @@ TEST(Tiles, AmxHasTheSameBits)
                 ASSERT_EQ(std::memcmp(got.data(), want.data(), sizeof(float) * written), 0)
                     << weir_dtype_of(dtype).name << " " << n_out << " x " << n_in << ", " << n
                     << " rows";
-                EXPECT_EQ(std::count(got.begin() + (int64_t)written, got.end(), 0.25f),
-                          (int64_t)(got.size() - written))
-                    << "wrote behind row " << n;
+                EXPECT_EQ(
+                    std::count(got.begin() + (int64_t)written, got.end(), 0.25f),
+                    (int64_t)(got.size() - written)
+                ) << "wrote behind row "
+                  << n;
             }
         }
     }
@@ -171,16 +181,16 @@ TEST(Tiles, AmxHasTheSameBits)
 
 TEST(Tiles, SeveralOutputsBiasStridesAndAccumulation)
 {
-    Stream        stream;
+    Stream stream;
     const int64_t n_in = 512, n_rows = 13, x_stride = n_in + 5;
     const Weight a(stream.stream, WEIR_Q8_0, 96, n_in, 1), b(stream.stream, WEIR_Q4_K, 16, n_in, 2),
         c(stream.stream, WEIR_Q6_K, 33, n_in, 3), d(stream.stream, WEIR_Q4_0, 1, n_in, 4);
     const Weight *weights[] = { &a, &b, &c, &d };
-    const auto    x = random_rows(n_rows * x_stride, 9), bias = random_rows(96, 10),
+    const auto x = random_rows(n_rows * x_stride, 9), bias = random_rows(96, 10),
                before = random_rows(n_rows * 120, 11);
     for (const weir_kernel *kernel : kernels_here()) {
         std::vector<float> got[4], single(n_rows * 96);
-        weir_matmul_args   args = arguments(&a.weight, nullptr, x.data(), n_rows);
+        weir_matmul_args args = arguments(&a.weight, nullptr, x.data(), n_rows);
         args.x_stride = x_stride;
         args.n_outputs = 4;
         for (int o = 0; o < 4; o++) {
@@ -197,7 +207,7 @@ TEST(Tiles, SeveralOutputsBiasStridesAndAccumulation)
             for (int64_t r = 0; r < n_rows; r++) {
                 for (int64_t i = 0; i < stride && r * stride + i < n_rows * 120; i++) {
                     const size_t at = (size_t)(r * stride + i);
-                    float        want = before[at];
+                    float want = before[at];
                     if (i < n_out) {
                         float value = single[(size_t)(r * n_out + i)];
                         if (o % 2) value += bias[(size_t)i];
@@ -213,9 +223,9 @@ TEST(Tiles, SeveralOutputsBiasStridesAndAccumulation)
 
 TEST(Tiles, UnusualActivations)
 {
-    Stream        stream;
+    Stream stream;
     const int64_t n_in = 64;
-    const Weight  w(stream.stream, WEIR_Q8_0, 32, n_in);
+    const Weight w(stream.stream, WEIR_Q8_0, 32, n_in);
     for (const weir_kernel *kernel : kernels_here()) {
         std::vector<float> x((size_t)(5 * n_in), 0.0f), got(5 * 32, 7.0f);
         for (int64_t i = 0; i < n_in; i++)
@@ -235,22 +245,25 @@ TEST(Tiles, UnusualActivations)
 
 TEST(Tiles, RejectWithAReason)
 {
-    Stream             stream;
-    const Weight       w(stream.stream, WEIR_Q8_0, 32, 64);
+    Stream stream;
+    const Weight w(stream.stream, WEIR_Q8_0, 32, 64);
     std::vector<float> x(64), y(32);
-    weir_matmul_args   args = arguments(&w.weight, y.data(), x.data(), 1);
-    const weir_caps    old = {};
-    weir_caps          amx = {};
+    weir_matmul_args args = arguments(&w.weight, y.data(), x.data(), 1);
+    const weir_caps old = {};
+    weir_caps amx = {};
     amx.amx_int8 = true;
     EXPECT_STREQ(weir_kernel_x86_matmul_tiles_amx.reject(&old, &args), "needs AMX-INT8");
-    EXPECT_STREQ(weir_kernel_x86_matmul_tiles_amx.reject(&amx, &args),
-                 "few rows: AVX-512 VNNI is as fast");
+    EXPECT_STREQ(
+        weir_kernel_x86_matmul_tiles_amx.reject(&amx, &args), "few rows: AVX-512 VNNI is as fast"
+    );
     args.n_rows = 64;
     EXPECT_EQ(weir_kernel_x86_matmul_tiles_amx.reject(&amx, &args), nullptr);
     const Weight split(stream.stream, WEIR_Q6_K, 32, 256);
     args = arguments(&split.weight, y.data(), x.data(), 64);
-    EXPECT_STREQ(weir_kernel_x86_matmul_tiles_amx.reject(&amx, &args),
-                 "two scales per group: AVX-512 VNNI is as fast");
+    EXPECT_STREQ(
+        weir_kernel_x86_matmul_tiles_amx.reject(&amx, &args),
+        "two scales per group: AVX-512 VNNI is as fast"
+    );
     args = arguments(&w.weight, y.data(), x.data(), 1);
     EXPECT_STREQ(weir_kernel_x86_matmul_tiles_vnni.reject(&old, &args), "needs AVX-512 VNNI");
     EXPECT_STREQ(weir_kernel_x86_matmul_tiles_v3.reject(&old, &args), "needs AVX2 (x86-64-v3)");
@@ -260,8 +273,9 @@ TEST(Tiles, RejectWithAReason)
     EXPECT_STREQ(weir_kernel_x86_matmul_tiles_v2.reject(&old, &args), "weight is not in tiles");
     args.outputs[0].weight = &w.weight;
     args.n_in = 32;
-    EXPECT_STREQ(weir_kernel_x86_matmul_tiles_v2.reject(&old, &args),
-                 "n_in differs from the weight's");
+    EXPECT_STREQ(
+        weir_kernel_x86_matmul_tiles_v2.reject(&old, &args), "n_in differs from the weight's"
+    );
     const weir_kernel_context small = { 0, 2, nullptr, nullptr, 0, nullptr };
     args.n_in = 64;
     EXPECT_EQ(weir_kernel_x86_matmul_tiles_v2.run(&small, &args), WEIR_EINVAL)

@@ -29,7 +29,7 @@
 
 namespace live {
 std::atomic<int64_t> bytes, most;
-void                 add(int64_t n)
+void add(int64_t n)
 {
     const int64_t now = bytes += n;
     if (now > most) most = now;
@@ -42,7 +42,7 @@ void *__libc_malloc(size_t);
 void *__libc_calloc(size_t, size_t);
 void *__libc_realloc(void *, size_t);
 void *__libc_memalign(size_t, size_t);
-void  __libc_free(void *);
+void __libc_free(void *);
 
 static void *count(void *memory)
 {
@@ -58,7 +58,7 @@ void *malloc(size_t n) { return count(__libc_malloc(n)); }
 void *calloc(size_t n, size_t size) { return count(__libc_calloc(n, size)); }
 void *memalign(size_t alignment, size_t n) { return count(__libc_memalign(alignment, n)); }
 void *aligned_alloc(size_t alignment, size_t n) { return count(__libc_memalign(alignment, n)); }
-int   posix_memalign(void **out, size_t alignment, size_t n)
+int posix_memalign(void **out, size_t alignment, size_t n)
 {
     *out = count(__libc_memalign(alignment, n));
     return *out != nullptr ? 0 : ENOMEM;
@@ -145,13 +145,13 @@ class Accounting : public ::testing::Test {
     }
     /* Bytes taken since the test began that no account knows. */
     int64_t missing() const { return live::bytes - before_ - static_cast<int64_t>(total()); }
-    void    expect_accounted(const char *what) const
+    void expect_accounted(const char *what) const
     {
         EXPECT_LE(missing(), unaccounted) << what << ": the ledger says " << total();
     }
 
     int64_t before_ = 0;
-    Engine  engine_;
+    Engine engine_;
 };
 
 TEST_F(Accounting, TheCheckSeesWhatNobodyAccountsFor)
@@ -191,8 +191,10 @@ TEST_F(Accounting, TheDemoModelWithItsTokenizer)
 
 TEST_F(Accounting, ComputingTakesNothingMore)
 {
-    open(support::golden("tq/tq-q8_0.gguf"),
-         { "memory.host=64MiB", "batch.chunk=64", "kernels.activations=fast" }, false);
+    open(
+        support::golden("tq/tq-q8_0.gguf"),
+        { "memory.host=64MiB", "batch.chunk=64", "kernels.activations=fast" }, false
+    );
     Sequence sequence(engine_);
     sequence.add(support::some_tokens(500, 5, engine_.n_vocab()));
     const float *logits = nullptr;
@@ -207,11 +209,13 @@ TEST_F(Accounting, ComputingTakesNothingMore)
 /* 24 jobs, of which one runs; each has counts of all tokens for its penalties. */
 TEST_F(Accounting, JobsInTheQueue)
 {
-    open(support::golden("tq/tq-q8_0.gguf"), { "memory.host=64MiB", "batch.max_sequences=1",
-                                               "batch.queue=64", "kernels.activations=fast" });
-    const size_t               total_before = total();
+    open(
+        support::golden("tq/tq-q8_0.gguf"), { "memory.host=64MiB", "batch.max_sequences=1",
+                                              "batch.queue=64", "kernels.activations=fast" }
+    );
+    const size_t total_before = total();
     const std::vector<int32_t> prompt = support::some_tokens(200, 1, 100);
-    weir_request               request = {};
+    weir_request request = {};
     request.prompt = prompt.data();
     request.n_prompt = 200;
     request.max_tokens = 2000;
@@ -222,12 +226,15 @@ TEST_F(Accounting, JobsInTheQueue)
     request.callback = [](void *, const weir_event *) { return true; };
     std::vector<weir_job *> jobs(24);
     for (weir_job *&job : jobs)
-        ASSERT_EQ(weir_service_submit(weir_engine_service(engine_.get()), &job, &request,
-                                      engine_.error()),
-                  WEIR_OK)
-            << engine_.text();
-    EXPECT_GE(total() - total_before,
-              jobs.size() * (200 * sizeof(int32_t) + 4 * engine_.n_vocab()));
+        ASSERT_EQ(
+            weir_service_submit(
+                weir_engine_service(engine_.get()), &job, &request, engine_.error()
+            ),
+            WEIR_OK
+        ) << engine_.text();
+    EXPECT_GE(
+        total() - total_before, jobs.size() * (200 * sizeof(int32_t) + 4 * engine_.n_vocab())
+    );
     expect_accounted("jobs");
     for (weir_job *job : jobs) weir_job_release(job);
     for (int i = 0; i < 1000 && total() > total_before; i++) usleep(10000);
@@ -238,11 +245,13 @@ TEST_F(Accounting, AJobThatDoesNotFitIsRefusedWithTheArithmetic)
 {
     open(support::golden("qwen3"), { "memory.host=64MiB", "batch.max_sequences=1" });
     weir_ledger *const ledger = weir_engine_ledger(engine_.get());
-    const size_t       rest = (size_t{ 64 } << 20) - total();
-    ASSERT_EQ(weir_ledger_reserve(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, rest, engine_.error()),
-              WEIR_OK);
+    const size_t rest = (size_t{ 64 } << 20) - total();
+    ASSERT_EQ(
+        weir_ledger_reserve(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, rest, engine_.error()),
+        WEIR_OK
+    );
     const int32_t prompt[] = { 1, 2, 3 };
-    weir_request  request = {};
+    weir_request request = {};
     request.prompt = prompt;
     request.n_prompt = 3;
     request.n_choices = 1;
@@ -252,10 +261,11 @@ TEST_F(Accounting, AJobThatDoesNotFitIsRefusedWithTheArithmetic)
     weir_job *job = nullptr;
     EXPECT_EQ(
         weir_service_submit(weir_engine_service(engine_.get()), &job, &request, engine_.error()),
-        WEIR_ENOMEM);
-    EXPECT_NE(strstr(engine_.text(), "0 of 67108864 bytes left; try again, or raise memory.host"),
-              nullptr)
-        << engine_.text();
+        WEIR_ENOMEM
+    );
+    EXPECT_NE(
+        strstr(engine_.text(), "0 of 67108864 bytes left; try again, or raise memory.host"), nullptr
+    ) << engine_.text();
     weir_ledger_return(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, rest);
 }
 
@@ -309,14 +319,16 @@ TEST_F(Accounting, ThePlanAsJsonAddsUp)
     ASSERT_NE(root, nullptr) << text.data;
     EXPECT_STREQ(json_string_value(json_object_get(root, "model")), plan.model);
     const char *name = nullptr;
-    json_t     *value = nullptr;
-    json_int_t  sum = 0;
+    json_t *value = nullptr;
+    json_int_t sum = 0;
     json_object_foreach(json_object_get(root, "accounts"), name, value) sum +=
         json_integer_value(value);
     EXPECT_EQ(sum, json_integer_value(json_object_get(root, "total")));
     EXPECT_EQ(json_integer_value(json_object_get(root, "cap")), 24 << 20);
-    EXPECT_EQ(json_integer_value(json_object_get(json_object_get(root, "kv"), "bytes_per_token")),
-              plan.kv_bytes_per_token);
+    EXPECT_EQ(
+        json_integer_value(json_object_get(json_object_get(root, "kv"), "bytes_per_token")),
+        plan.kv_bytes_per_token
+    );
     json_decref(root);
     weir_buffer_free(&text);
 }
@@ -326,7 +338,7 @@ TEST_F(Accounting, ThePlanAsJsonAddsUp)
 TEST_F(Accounting, SinksAreNoMoreThanTheWindow)
 {
     const Settings sinks = { "batch.max_sequences=2", "kv.format=turbo4", "kv.wide_sinks=2048" };
-    const auto     with = [&](size_t memory, const Settings &more = {}) {
+    const auto with = [&](size_t memory, const Settings &more = {}) {
         Settings all = sinks;
         all.push_back("memory.host=" + std::to_string(memory) + "B");
         all.insert(all.end(), more.begin(), more.end());
@@ -348,8 +360,9 @@ TEST_F(Accounting, SinksAreNoMoreThanTheWindow)
     EXPECT_EQ(engine_.plan(support::golden("tq"), with(enough, { "memory.disk=4MiB" })), WEIR_EFULL)
         << "nothing would ever go there";
     EXPECT_NE(strstr(engine_.text(), "kv.wide_sinks"), nullptr) << engine_.text();
-    EXPECT_EQ(engine_.plan(support::golden("tq"), with(enough, { "model.context=320" })),
-              WEIR_EFULL);
+    EXPECT_EQ(
+        engine_.plan(support::golden("tq"), with(enough, { "model.context=320" })), WEIR_EFULL
+    );
 }
 
 /* Small files whose JSON is large in memory: neither is more taken than memory.host lets, nor does
@@ -378,8 +391,9 @@ TEST_F(Accounting, AFileOfManyValuesIsRefusedByItsName)
         std::filesystem::create_directories(folder);
         for (const char *const file : { "config.json", "tokenizer.json", "tokenizer_config.json",
                                         "generation_config.json", "model.safetensors" })
-            std::filesystem::create_symlink(std::filesystem::absolute(demo + "/" + file),
-                                            folder + "/" + file);
+            std::filesystem::create_symlink(
+                std::filesystem::absolute(demo + "/" + file), folder + "/" + file
+            );
         const std::string text = support::read_file(folder + "/" + name);
         std::filesystem::remove(folder + "/" + name);
         const bool is_header = strcmp(name, "model.safetensors") == 0;

@@ -27,8 +27,10 @@ class Adapter : public ::testing::Test {
     {
         std::filesystem::create_directories(folder_ / name);
         support::write_safetensors(folder_ / (name + "/model.safetensors"), arrays);
-        support::write_file(folder_ / (name + "/config.json"),
-                            support::read_file(support::golden("llama3/config.json")));
+        support::write_file(
+            folder_ / (name + "/config.json"),
+            support::read_file(support::golden("llama3/config.json"))
+        );
         return folder_ / name;
     }
     std::string adapter(const Arrays &arrays)
@@ -42,9 +44,12 @@ class Adapter : public ::testing::Test {
         for (const int64_t d : shape) n *= static_cast<size_t>(d);
         Array out = { std::move(shape), {} };
         for (size_t i = 0; i < n; i++)
-            out.values.push_back(scale *
-                                 std::sin(static_cast<float>(seed) + 0.7f * static_cast<float>(i) +
-                                          0.01f * static_cast<float>(i * i % 97)));
+            out.values.push_back(
+                scale * std::sin(
+                            static_cast<float>(seed) + 0.7f * static_cast<float>(i) +
+                            0.01f * static_cast<float>(i * i % 97)
+                        )
+            );
         return out;
     }
     /* What a trained adapter holds for a layer. */
@@ -61,15 +66,17 @@ class Adapter : public ::testing::Test {
     std::vector<float> logits(const std::string &path, Settings settings)
     {
         Engine engine;
-        settings.insert(settings.end(), { "kernels.activations=f32", "kv.format=f32",
-                                          "batch.max_sequences=2", "batch.chunk=256" });
+        settings.insert(
+            settings.end(), { "kernels.activations=f32", "kv.format=f32", "batch.max_sequences=2",
+                              "batch.chunk=256" }
+        );
         EXPECT_EQ(engine.open(path, settings), WEIR_OK) << engine.text();
         if (engine.get() == nullptr) return {};
         Sequence sequence(engine);
         sequence.add(support::some_tokens(400, 5, engine.n_vocab()));
         std::vector<float> out;
         for (const int n : { 256, 144 }) {
-            weir_work    work = support::work_of(&sequence, n, WEIR_LOGITS_LAST);
+            weir_work work = support::work_of(&sequence, n, WEIR_LOGITS_LAST);
             const float *row;
             EXPECT_EQ(weir_runner_step(engine.runner(), &work, 1, &row, engine.error()), WEIR_OK)
                 << engine.text();
@@ -85,10 +92,10 @@ class Adapter : public ::testing::Test {
         EXPECT_NE(engine.open(path, settings), WEIR_OK);
         return engine.text();
     }
-    Folder          folder_;
+    Folder folder_;
     golden::Tensors tensors_;
-    Arrays          base_;
-    size_t          n_unused_ = 0;
+    Arrays base_;
+    size_t n_unused_ = 0;
 };
 
 TEST_F(Adapter, ReplacesAndAddsTensorsAsIfTheyWereInTheCheckpoint)
@@ -108,10 +115,11 @@ TEST_F(Adapter, ReplacesAndAddsTensorsAsIfTheyWereInTheCheckpoint)
     EXPECT_NE(logits(plain, { coda }), want);
     /* Names of the checkpoint serve, too, and any architecture takes an adapter. */
     const std::string q = "model.layers.1.self_attn.q_proj.weight";
-    Arrays            other = base_;
+    Arrays other = base_;
     other[q] = merged[q];
-    EXPECT_EQ(logits(plain, { adapter({ { q, merged[q] } }) }),
-              logits(checkpoint("other", other), {}));
+    EXPECT_EQ(
+        logits(plain, { adapter({ { q, merged[q] } }) }), logits(checkpoint("other", other), {})
+    );
     adapter_tensors["layer_0.coda.surprise"] = noise({ 3 }, 1, 1);
     EXPECT_EQ(logits(plain, { coda, adapter(adapter_tensors) }), want);
     EXPECT_EQ(n_unused_, 1u);
@@ -123,10 +131,14 @@ TEST_F(Adapter, WithoutOneTheMixersBeginAsTheBaseModel)
     /* The ring holds 256 tokens; lambda is 0 in single precision, so nothing is subtracted. */
     Settings settings = { "model.arch=quiet", "model.arch_dir=" + (folder_ / "archs") };
     std::filesystem::create_directories(folder_ / "archs");
-    std::string arch = support::with(support::read_file("configs/arch/llama-coda.toml"),
-                                     "name = \"llama-coda\"", "name = \"quiet\"");
-    support::write_file(folder_ / "archs/quiet.toml",
-                        support::with(arch, "theta             = 0.0", "lambda_bias = -200"));
+    std::string arch = support::with(
+        support::read_file("configs/arch/llama-coda.toml"), "name = \"llama-coda\"",
+        "name = \"quiet\""
+    );
+    support::write_file(
+        folder_ / "archs/quiet.toml",
+        support::with(arch, "theta             = 0.0", "lambda_bias = -200")
+    );
     const auto base = logits(plain, {}), got = logits(plain, settings);
     ASSERT_EQ(got.size(), base.size());
     double worst = 0;
@@ -152,8 +164,8 @@ TEST_F(Adapter, TheIdentityHoldsTheAdapterAndTheRoundingOfActivations)
         return std::make_pair(model[0], model[1]);
     };
     const std::string q = "model.layers.1.self_attn.q_proj.weight";
-    Arrays            changed = base_;
-    const auto        base = identity({ f32 });
+    Arrays changed = base_;
+    const auto base = identity({ f32 });
     EXPECT_EQ(identity({ f32 }), base);
     EXPECT_NE(identity({ "kernels.activations=fast" }), base);
     changed[q].values[0] += 1;
@@ -167,26 +179,37 @@ TEST_F(Adapter, TheIdentityHoldsTheAdapterAndTheRoundingOfActivations)
 TEST_F(Adapter, WhatDoesNotFitIsRefused)
 {
     const std::string plain = checkpoint("plain", base_), coda = "model.arch=llama-coda";
-    const auto        expect = [&](const Settings &settings, const std::string &text,
+    const auto expect = [&](const Settings &settings, const std::string &text,
                             const std::string &path) {
         const std::string got = why(path, settings);
         EXPECT_NE(got.find(text), std::string::npos) << got;
     };
-    expect({ coda, adapter({ { "layer_0.coda.theta", noise({ 4, 7 }, 1, 1) } }) },
-           "tensor layer_0.coda.theta is [4, 7], want [4, 8]", plain);
-    expect({ coda, adapter({ { "layer_9.coda.theta", noise({ 4, 8 }, 1, 1) } }) },
-           "a place for none of its 1 tensors, the first is layer_9.coda.theta", plain);
-    expect({ adapter({ { "layer_0.coda.theta", noise({ 4, 8 }, 1, 1) } }) },
-           "a place for none of its 1 tensors", plain);
+    expect(
+        { coda, adapter({ { "layer_0.coda.theta", noise({ 4, 7 }, 1, 1) } }) },
+        "tensor layer_0.coda.theta is [4, 7], want [4, 8]", plain
+    );
+    expect(
+        { coda, adapter({ { "layer_9.coda.theta", noise({ 4, 8 }, 1, 1) } }) },
+        "a place for none of its 1 tensors, the first is layer_9.coda.theta", plain
+    );
+    expect(
+        { adapter({ { "layer_0.coda.theta", noise({ 4, 8 }, 1, 1) } }) },
+        "a place for none of its 1 tensors", plain
+    );
     Array broken = noise({ 4, 8 }, 1, 1);
     broken.values[3] = NAN;
-    expect({ coda, adapter({ { "layer_0.coda.theta", broken } }) },
-           "adapter.safetensors: tensor layer_0.coda.theta holds a number that is not finite",
-           plain);
-    expect({ coda, adapter({ { "layer_0.coda.theta", noise({ 4, 8 }, 1, 1) } }) },
-           "goes with a safetensors checkpoint", support::golden("llama3/llama3-f32.gguf"));
-    expect({ coda, "model.adapter=" + support::golden("llama3/llama3-f32.gguf") },
-           "adapters are safetensors files", plain);
+    expect(
+        { coda, adapter({ { "layer_0.coda.theta", broken } }) },
+        "adapter.safetensors: tensor layer_0.coda.theta holds a number that is not finite", plain
+    );
+    expect(
+        { coda, adapter({ { "layer_0.coda.theta", noise({ 4, 8 }, 1, 1) } }) },
+        "goes with a safetensors checkpoint", support::golden("llama3/llama3-f32.gguf")
+    );
+    expect(
+        { coda, "model.adapter=" + support::golden("llama3/llama3-f32.gguf") },
+        "adapters are safetensors files", plain
+    );
     expect({ coda, "model.adapter=" + (folder_ / "nothing") }, "nothing: no such file", plain);
     expect({ "model.arch=lama" }, "model.arch = \"lama\": not known; known are llama", plain);
     expect({ "model.arch=qwen3" }, "does not fit architecture qwen3", plain);

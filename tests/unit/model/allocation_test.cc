@@ -30,13 +30,13 @@ namespace guard {
 constexpr int max_events = 1 << 16, max_frames = 24;
 struct Event {
     const char *call;
-    size_t      bytes;
-    void       *frames[max_frames];
-    int         n_frames;
+    size_t bytes;
+    void *frames[max_frames];
+    int n_frames;
 };
 std::atomic<bool> is_armed;
-std::atomic<int>  n_events, n_frees;
-Event             events[max_events];
+std::atomic<int> n_events, n_frees;
+Event events[max_events];
 thread_local bool is_inside; /* backtrace may allocate */
 
 void note(const char *call, size_t bytes)
@@ -83,8 +83,8 @@ bool is_exempt(const std::string &name) { return begins(name, "libdnnl."); }
 std::string of_ours()
 {
     std::map<std::string, int> others;
-    std::string                text;
-    const int                  n = std::min<int>(n_events, max_events);
+    std::string text;
+    const int n = std::min<int>(n_events, max_events);
     for (int e = 0; e < n; e++) {
         const std::string name = owner(events[e]);
         if (is_exempt(name)) {
@@ -111,7 +111,7 @@ void *__libc_malloc(size_t);
 void *__libc_calloc(size_t, size_t);
 void *__libc_realloc(void *, size_t);
 void *__libc_memalign(size_t, size_t);
-void  __libc_free(void *);
+void __libc_free(void *);
 
 void *malloc(size_t n)
 {
@@ -173,21 +173,23 @@ class Allocation : public ::testing::Test {
     }
     void step(Engine *engine, Sequence *sequence, int rows, weir_logits_wanted wanted)
     {
-        weir_work    work = { sequence->get(), rows, wanted, 0, 0, {}, false, false };
+        weir_work work = { sequence->get(), rows, wanted, 0, 0, {}, false, false };
         const float *logits = nullptr;
         ASSERT_EQ(weir_runner_step(engine->runner(), &work, 1, &logits, engine->error()), WEIR_OK)
             << engine->text();
     }
     void demote(Engine *engine, Sequence *sequence)
     {
-        weir_kv_store *const       store = weir_engine_store(engine->get());
+        weir_kv_store *const store = weir_engine_store(engine->get());
         const weir_kv_table *const table = &sequence->get()->table;
         for (int64_t block = 0; block + 1 < table->n_pages; block++)
             if (!weir_kv_is_cold(store, table->pages[block]))
-                ASSERT_EQ(weir_kv_demote(store, (void *const *)table->pages + block,
-                                         table->capacity, engine->error()),
-                          WEIR_OK)
-                    << engine->text();
+                ASSERT_EQ(
+                    weir_kv_demote(
+                        store, (void *const *)table->pages + block, table->capacity, engine->error()
+                    ),
+                    WEIR_OK
+                ) << engine->text();
     }
     void expect_none(const std::string &model, const Settings &settings, bool demotes = false)
     {
@@ -205,8 +207,8 @@ class Allocation : public ::testing::Test {
             step(&engine, &sequence, 64, WEIR_LOGITS_LAST);
             if (demotes) demote(&engine, &sequence);
             for (int i = 0; i < 70; i++) step(&engine, &sequence, 1, WEIR_LOGITS_LAST);
-            weir_work    both[] = { { sequence.get(), 1, WEIR_LOGITS_LAST, 0, 0, {}, false, false },
-                                    { other.get(), 64, WEIR_LOGITS_LAST, 0, 0, {}, false, false } };
+            weir_work both[] = { { sequence.get(), 1, WEIR_LOGITS_LAST, 0, 0, {}, false, false },
+                                 { other.get(), 64, WEIR_LOGITS_LAST, 0, 0, {}, false, false } };
             const float *logits = nullptr;
             ASSERT_EQ(weir_runner_step(engine.runner(), both, 2, &logits, engine.error()), WEIR_OK)
                 << engine.text();
@@ -251,18 +253,20 @@ TEST_F(Allocation, NoneWithOpenPages)
 }
 TEST_F(Allocation, NoneWithADisk)
 {
-    expect_none("tq/tq-q8_0.gguf",
-                { "kernels.activations=fast", "memory.disk=16MiB",
-                  "memory.disk_dir=" + ::testing::TempDir() },
-                true);
+    expect_none(
+        "tq/tq-q8_0.gguf",
+        { "kernels.activations=fast", "memory.disk=16MiB",
+          "memory.disk_dir=" + ::testing::TempDir() },
+        true
+    );
 }
 /* Blocks, steps and copies of memory of fixed size, its banks in use; with what replies and
  * /metrics tell of it. */
 TEST_F(Allocation, NoneWithCoda)
 {
     const support::Folder folder;
-    Settings              settings = { "kernels.activations=fast", "kv.format=f16" };
-    const std::string     sizes =
+    Settings settings = { "kernels.activations=fast", "kv.format=f16" };
+    const std::string sizes =
         "window = 24\nlandmarks_exact = 6\nlandmarks_summary = 5\nblock_rows = 32\n";
     support::write_coda(folder, "\"coda\"", support::coda_block(sizes), &settings);
     expect_none_of(folder.path(), settings, false);
@@ -283,12 +287,13 @@ TEST_F(Allocation, NoneWithBf16) { expect_none("tq", { "kernels.activations=fast
 TEST_F(Allocation, NoneInTheService)
 {
     Engine engine;
-    ASSERT_EQ(engine.open(support::golden("tq/tq-q8_0.gguf"), { "kernels.activations=fast" }, true),
-              WEIR_OK)
-        << engine.text();
+    ASSERT_EQ(
+        engine.open(support::golden("tq/tq-q8_0.gguf"), { "kernels.activations=fast" }, true),
+        WEIR_OK
+    ) << engine.text();
     const std::vector<int32_t> prompt = support::some_tokens(40, 1, 200);
     struct Seen {
-        int               n_tokens = 0;
+        int n_tokens = 0;
         std::atomic<bool> is_done{ false };
     } seen;
     weir_request request = {};
@@ -315,8 +320,8 @@ TEST_F(Allocation, NoneInTheService)
     weir_job *job = nullptr;
     ASSERT_EQ(
         weir_service_submit(weir_engine_service(engine.get()), &job, &request, engine.error()),
-        WEIR_OK)
-        << engine.text();
+        WEIR_OK
+    ) << engine.text();
     while (!seen.is_done) usleep(1000);
     weir_job_release(job);
     EXPECT_EQ(seen.n_tokens, 120);

@@ -26,9 +26,10 @@ std::string replaced(std::string text, const std::string &from, const std::strin
 /* A checkpoint folder that is a copy of a golden one. */
 void copy_checkpoint(const Folder &folder, const char *model)
 {
-    std::filesystem::copy(golden(model), folder.path(),
-                          std::filesystem::copy_options::recursive |
-                              std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::copy(
+        golden(model), folder.path(),
+        std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing
+    );
     for (const auto &entry : std::filesystem::recursive_directory_iterator(folder.path()))
         std::filesystem::permissions(entry.path(), std::filesystem::perms::owner_all);
 }
@@ -42,13 +43,15 @@ void change_config(const Folder &folder, const std::string &from, const std::str
 void change_header(const Folder &folder, const std::string &from, const std::string &to)
 {
     const std::string bytes = read_file(folder / "model.safetensors");
-    uint64_t          length;
+    uint64_t length;
     memcpy(&length, bytes.data(), sizeof length);
     const std::string header = replaced(bytes.substr(8, length), from, to);
-    const uint64_t    now = header.size();
-    write_file(folder / "model.safetensors",
-               std::string(reinterpret_cast<const char *>(&now), sizeof now) + header +
-                   bytes.substr(8 + length));
+    const uint64_t now = header.size();
+    write_file(
+        folder / "model.safetensors",
+        std::string(reinterpret_cast<const char *>(&now), sizeof now) + header +
+            bytes.substr(8 + length)
+    );
 }
 
 /* qwen3.toml under another name, with one change. */
@@ -65,15 +68,15 @@ void write_arch(const Folder &folder, const std::string &from = "", const std::s
 
 std::vector<float> last_logits(Engine *engine)
 {
-    support::Sequence          sequence(*engine);
+    support::Sequence sequence(*engine);
     const std::vector<int32_t> tokens = support::some_tokens(20, 1, engine->n_vocab());
-    weir_evaluation            evaluation = {};
+    weir_evaluation evaluation = {};
     evaluation.tokens = tokens.data();
     evaluation.n_tokens = static_cast<int32_t>(tokens.size());
     evaluation.decode_from = INT32_MAX;
-    EXPECT_EQ(weir_evaluate(engine->runner(), sequence.get(), &evaluation, engine->error()),
-              WEIR_OK)
-        << engine->text();
+    EXPECT_EQ(
+        weir_evaluate(engine->runner(), sequence.get(), &evaluation, engine->error()), WEIR_OK
+    ) << engine->text();
     return evaluation.last != nullptr
                ? std::vector<float>(evaluation.last, evaluation.last + engine->n_vocab())
                : std::vector<float>();
@@ -82,7 +85,7 @@ std::vector<float> last_logits(Engine *engine)
 TEST(Arch, EveryShippedFileLoads)
 {
     weir_arch_set *set = nullptr;
-    weir_error     error = {};
+    weir_error error = {};
     ASSERT_EQ(weir_arch_set_open(&set, nullptr, nullptr, &error), WEIR_OK) << error.text;
     weir_arch_set_close(set);
     const struct {
@@ -107,7 +110,7 @@ TEST(Arch, EveryShippedFileLoads)
 TEST(Arch, FilesOfTheFolderAreTheEmbeddedOnes)
 {
     weir_arch_set *set = nullptr;
-    weir_error     error = {};
+    weir_error error = {};
     ASSERT_EQ(weir_arch_set_open(&set, "configs/arch", nullptr, &error), WEIR_OK) << error.text;
     weir_arch_set_close(set);
     for (const weir_embedded_file *file = weir_arch_files; file->name != nullptr; file++) {
@@ -145,17 +148,21 @@ TEST(Arch, AllProblemsOfACheckpointAreInOneMessage)
 {
     const Folder folder;
     copy_checkpoint(folder, "qwen3");
-    change_header(folder, "model.layers.0.self_attn.q_proj.weight",
-                  "model.layers.0.self_attn.q_mislaid");
+    change_header(
+        folder, "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.q_mislaid"
+    );
     change_header(folder, "model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.up_mislaid");
     const std::string header = read_file(folder / "model.safetensors").substr(8, 8192);
-    std::smatch       found;
-    ASSERT_TRUE(std::regex_search(header, found,
-                                  std::regex("\"model\\.layers\\.1\\.self_attn\\.k_proj\\.weight\":"
-                                             " ?\\{[^}]*\"shape\": ?\\[64, ?64\\]")));
+    std::smatch found;
+    ASSERT_TRUE(std::regex_search(
+        header, found,
+        std::regex("\"model\\.layers\\.1\\.self_attn\\.k_proj\\.weight\":"
+                   " ?\\{[^}]*\"shape\": ?\\[64, ?64\\]")
+    ));
     const std::string entry = found.str();
-    change_header(folder, entry,
-                  std::regex_replace(entry, std::regex("\\[64, ?64\\]"), "[128,32]"));
+    change_header(
+        folder, entry, std::regex_replace(entry, std::regex("\\[64, ?64\\]"), "[128,32]")
+    );
     Engine engine;
     EXPECT_EQ(engine.plan(folder.path()), WEIR_EMISMATCH);
     EXPECT_SAYS(engine.text(), folder.path());
@@ -168,7 +175,7 @@ TEST(Arch, UnusedTensorsAreListed)
 {
     const Folder folder;
     copy_checkpoint(folder, "qwen3");
-    Engine      engine;
+    Engine engine;
     const char *names[2] = {};
     ASSERT_EQ(engine.open(golden("qwen3")), WEIR_OK) << engine.text();
     EXPECT_EQ(weir_model_unused(weir_engine_model(engine.get()), names, 2), 0u);
@@ -187,17 +194,22 @@ TEST(Arch, RefusedSettingsAreNamed)
     const Folder folder;
     copy_checkpoint(folder, "qwen3");
     const std::string config = read_file(folder / "config.json");
-    Engine            engine;
+    Engine engine;
     for (const char *setting : { "\"attention_bias\": true", "\"use_sliding_window\": true" }) {
-        write_file(folder / "config.json",
-                   replaced(config, "\"hidden_act\"", std::string(setting) + ", \"hidden_act\""));
+        write_file(
+            folder / "config.json",
+            replaced(config, "\"hidden_act\"", std::string(setting) + ", \"hidden_act\"")
+        );
         EXPECT_EQ(engine.plan(folder.path()), WEIR_EUNSUPPORTED) << setting;
-        EXPECT_SAYS(engine.text(),
-                    std::string(setting).substr(1, std::string(setting).find(':') - 2));
+        EXPECT_SAYS(
+            engine.text(), std::string(setting).substr(1, std::string(setting).find(':') - 2)
+        );
         EXPECT_SAYS(engine.text(), "qwen3");
     }
-    write_file(folder / "config.json",
-               replaced(config, "\"hidden_act\"", "\"attention_bias\": false, \"hidden_act\""));
+    write_file(
+        folder / "config.json",
+        replaced(config, "\"hidden_act\"", "\"attention_bias\": false, \"hidden_act\"")
+    );
     EXPECT_EQ(engine.plan(folder.path()), WEIR_OK) << engine.text();
 }
 
@@ -226,10 +238,10 @@ TEST(Arch, WhatABlockNeedsIsNeverOptional)
 {
     static const char *const containers[][2] = { { "hf", "qwen3-untied" },
                                                  { "gguf", "qwen3/qwen3-bf16.gguf" } };
-    Engine                   engine;
-    int                      n_slots = 0;
+    Engine engine;
+    int n_slots = 0;
     for (const auto &[container, model] : containers) {
-        const Folder      folder;
+        const Folder folder;
         const std::string shipped = read_file("configs/arch/qwen3.toml"),
                           tensors = shipped.substr(shipped.find("[tensor]"));
         const std::regex line("\"([a-z._]+)\" *= \\{ gguf = (\"[^\"]*\"), hf = (\"[^\"]*\")[^\n]*");
@@ -248,9 +260,10 @@ TEST(Arch, WhatABlockNeedsIsNeverOptional)
             n_slots++;
             for (const std::string &changed : entries) {
                 write_file(folder / "archs/qwen3.toml", replaced(shipped, entry->str(), changed));
-                EXPECT_EQ(engine.plan(golden(model), { "model.arch_dir=" + (folder / "archs") }),
-                          WEIR_EMISMATCH)
-                    << changed;
+                EXPECT_EQ(
+                    engine.plan(golden(model), { "model.arch_dir=" + (folder / "archs") }),
+                    WEIR_EMISMATCH
+                ) << changed;
                 EXPECT_SAYS(engine.text(), slot);
                 EXPECT_SAYS(engine.text(), "qwen3.toml");
             }
@@ -264,8 +277,9 @@ TEST(Arch, OrTakesTheOtherSlotsTensor)
     const Folder folder;
     copy_checkpoint(folder, "qwen3");
     change_config(folder, "\"model_type\": \"qwen3\"", "\"model_type\": \"acme\"");
-    write_arch(folder, "hf = \"lm_head.weight\", or = \"embed\"",
-               "optional = true, or = \"embed\"");
+    write_arch(
+        folder, "hf = \"lm_head.weight\", or = \"embed\"", "optional = true, or = \"embed\""
+    );
     Engine engine, known;
     ASSERT_EQ(engine.open(folder.path(), { "model.arch_dir=" + (folder / "archs") }), WEIR_OK)
         << engine.text();
@@ -292,10 +306,10 @@ TEST(Arch, NoFileKillsTheEngine)
                                          "\"gated_delta_net\"",
                                          "\"swiglu\"",
                                          "\"pairs\"" };
-    const Folder             folder;
-    const std::string        shipped = read_file("configs/arch/qwen35.toml");
-    Engine                   engine;
-    int                      n_files = 0, n_computed = 0;
+    const Folder folder;
+    const std::string shipped = read_file("configs/arch/qwen35.toml");
+    Engine engine;
+    int n_files = 0, n_computed = 0;
     std::filesystem::create_directories(folder / "archs");
     const auto probe = [&](const std::string &text) {
         write_file(folder / "archs/qwen35.toml", text);
@@ -324,9 +338,10 @@ TEST(Arch, NoFileKillsTheEngine)
         for (std::sregex_iterator found(line.begin(), line.end(), word), none; found != none;
              ++found) {
             for (const char *other : words)
-                probe(before + line.substr(0, static_cast<size_t>(found->position(1))) + other +
-                      line.substr(static_cast<size_t>(found->position(1) + found->length(1))) +
-                      after);
+                probe(
+                    before + line.substr(0, static_cast<size_t>(found->position(1))) + other +
+                    line.substr(static_cast<size_t>(found->position(1) + found->length(1))) + after
+                );
         }
     }
     printf("%d files, %d computed\n", n_files, n_computed);
@@ -336,14 +351,17 @@ TEST(Arch, NoFileKillsTheEngine)
 
 TEST(Arch, AMaskOfTextsIsRefused)
 {
-    const Folder      folder;
-    Engine            engine;
+    const Folder folder;
+    Engine engine;
     const std::string text = read_file("configs/arch/qwen35.toml");
     std::filesystem::create_directories(folder / "archs");
-    write_file(folder / "archs/qwen35.toml",
-               replaced(text, "mask     = { ", "mask     = { hf = \"layer_types\", "));
-    EXPECT_EQ(engine.plan(golden("tq"), { "model.arch_dir=" + (folder / "archs") }),
-              WEIR_EUNSUPPORTED);
+    write_file(
+        folder / "archs/qwen35.toml",
+        replaced(text, "mask     = { ", "mask     = { hf = \"layer_types\", ")
+    );
+    EXPECT_EQ(
+        engine.plan(golden("tq"), { "model.arch_dir=" + (folder / "archs") }), WEIR_EUNSUPPORTED
+    );
     EXPECT_SAYS(engine.text(), "layer_types gives layer 0 the type 'linear_attention'");
 }
 
@@ -351,23 +369,27 @@ TEST(Arch, AMaskOfTextsIsRefused)
 TEST(Arch, LayersWithoutKv)
 {
     const Folder folder;
-    Engine       engine;
-    std::string  text = read_file("configs/arch/qwen35.toml");
-    text = replaced(text, "gguf_minus = \"nextn_predict_layers\", hf = \"num_hidden_layers\"",
-                    "default = 3");
-    text = replaced(text,
-                    "types    = { hf = \"layer_types\", names = { linear_attention = \"gdn\", "
-                    "full_attention = \"attn\" } }\n",
-                    "");
+    Engine engine;
+    std::string text = read_file("configs/arch/qwen35.toml");
+    text = replaced(
+        text, "gguf_minus = \"nextn_predict_layers\", hf = \"num_hidden_layers\"", "default = 3"
+    );
+    text = replaced(
+        text,
+        "types    = { hf = \"layer_types\", names = { linear_attention = \"gdn\", "
+        "full_attention = \"attn\" } }\n",
+        ""
+    );
     text = replaced(
         text, "interval = { gguf = \"full_attention_interval\", hf = \"full_attention_interval\",",
-        "interval = { hf = \"none\",");
+        "interval = { hf = \"none\","
+    );
     std::filesystem::create_directories(folder / "archs");
     write_file(folder / "archs/qwen35.toml", text);
     ASSERT_EQ(
         engine.open(golden("tq"), { "model.arch_dir=" + (folder / "archs"), "memory.host=64MiB" }),
-        WEIR_OK)
-        << engine.text();
+        WEIR_OK
+    ) << engine.text();
     EXPECT_EQ(weir_model_kv_layers(weir_engine_model(engine.get())), 0);
     EXPECT_FALSE(last_logits(&engine).empty());
 }
@@ -394,10 +416,14 @@ class ArchBase : public ::testing::Test {
 TEST_F(ArchBase, AFileSaysWhatDiffers)
 {
     write("acme", "[arch]\nname = \"acme\"\nbase = \"qwen3\"\n");
-    write("b", "[arch]\nname = \"b\"\nbase = \"a\"\n[block.attn]\nmixer = \"attention\"\nrope = "
-               "\"half_split\"\nqk_norm = true\n");
-    write("a", "[arch]\nname = \"a\"\nbase = \"acme\"\n[block.attn]\nmixer = \"attention\"\nrope = "
-               "\"half_split\"\n");
+    write(
+        "b", "[arch]\nname = \"b\"\nbase = \"a\"\n[block.attn]\nmixer = \"attention\"\nrope = "
+             "\"half_split\"\nqk_norm = true\n"
+    );
+    write(
+        "a", "[arch]\nname = \"a\"\nbase = \"acme\"\n[block.attn]\nmixer = \"attention\"\nrope = "
+             "\"half_split\"\n"
+    );
     Engine known;
     ASSERT_EQ(known.open(golden("qwen3")), WEIR_OK) << known.text();
     EXPECT_STREQ(weir_model_arch(weir_engine_model(known.get())), "qwen3");
@@ -422,15 +448,20 @@ TEST_F(ArchBase, AFileSaysWhatDiffers)
 
 TEST_F(ArchBase, WhatABaseRefusesIsRefused)
 {
-    write("acme", "[arch]\nname = \"acme\"\nbase = \"qwen3\"\n[[refuse]]\nhf = "
-                  "\"model_type\"\nunless = \"other\"\nbecause = \"it is a test\"\n");
+    write(
+        "acme", "[arch]\nname = \"acme\"\nbase = \"qwen3\"\n[[refuse]]\nhf = "
+                "\"model_type\"\nunless = \"other\"\nbecause = \"it is a test\"\n"
+    );
     EXPECT_SAYS(why({ "model.arch=acme" }), "it is a test");
     copy_checkpoint(folder_, "qwen3");
     change_config(folder_, "\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"");
     change_config(folder_, "\"model_type\": \"qwen3\"", "\"model_type\": \"other\"");
-    EXPECT_EQ(engine_.plan(folder_.path(),
-                           { "model.arch_dir=" + (folder_ / "archs"), "model.arch=acme" }),
-              WEIR_EUNSUPPORTED);
+    EXPECT_EQ(
+        engine_.plan(
+            folder_.path(), { "model.arch_dir=" + (folder_ / "archs"), "model.arch=acme" }
+        ),
+        WEIR_EUNSUPPORTED
+    );
     EXPECT_SAYS(engine_.text(), "SwiGLU");
 }
 
@@ -456,9 +487,15 @@ TEST_F(ArchBase, FaultsAreNamedWhereTheyStand)
     EXPECT_SAYS(why(), "acme.toml:5: [ffn] kind: must be a text");
     /* A base that is broken itself is what is wrong. */
     write("acme", head + "base = \"broken\"\n");
-    write("broken", replaced(replaced(read_file("configs/arch/qwen3.toml"), "name     = \"qwen3\"",
-                                      "name = \"broken\""),
-                             "qk_norm = true", "qk_nrom = true"));
+    write(
+        "broken",
+        replaced(
+            replaced(
+                read_file("configs/arch/qwen3.toml"), "name     = \"qwen3\"", "name = \"broken\""
+            ),
+            "qk_norm = true", "qk_nrom = true"
+        )
+    );
     EXPECT_SAYS(why(), "broken.toml:");
     EXPECT_SAYS(why(), "unknown key 'qk_nrom'");
 }
@@ -500,7 +537,7 @@ TEST_P(ArchFault, IsNamed)
     copy_checkpoint(folder, "qwen3");
     change_config(folder, "\"model_type\": \"qwen3\"", "\"model_type\": \"acme\"");
     write_arch(folder, GetParam().from, GetParam().to);
-    Engine            engine;
+    Engine engine;
     const weir_status status =
         engine.plan(folder.path(), { "model.arch_dir=" + (folder / "archs") });
     EXPECT_TRUE(status == WEIR_ECONFIG || status == WEIR_EFORMAT || status == WEIR_EMISMATCH)
@@ -625,7 +662,8 @@ const Fault faults[] = {
       "", "[shape] has no context" },
     { "Syntax", "[layers]", "[layers", "acme.toml" },
 };
-INSTANTIATE_TEST_SUITE_P(Files, ArchFault, ::testing::ValuesIn(faults),
-                         [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Files, ArchFault, ::testing::ValuesIn(faults), [](const auto &info) {
+    return std::string(info.param.name);
+});
 
 } // namespace

@@ -14,7 +14,7 @@ using support::Settings;
 
 struct Edge {
     const char *name;
-    int         prompt, steps, window, exact, summary, block;
+    int prompt, steps, window, exact, summary, block;
     const char *options;
 };
 std::ostream &operator<<(std::ostream &out, const Edge &e) { return out << e.name; }
@@ -41,7 +41,7 @@ class CodaEdges : public ::testing::TestWithParam<Edge> {
   protected:
     struct Run {
         std::vector<float> logits; /* of the last token of each step */
-        std::vector<char>  state;
+        std::vector<char> state;
     };
     void open(const Edge &edge, const std::string &context = "2048")
     {
@@ -52,7 +52,7 @@ class CodaEdges : public ::testing::TestWithParam<Edge> {
     }
     void step(Sequence *sequence, int n, bool is_prompt, Run *out)
     {
-        weir_work    work = support::work_of(sequence, n, WEIR_LOGITS_LAST);
+        weir_work work = support::work_of(sequence, n, WEIR_LOGITS_LAST);
         const float *logits = nullptr;
         work.is_prompt = is_prompt;
         ASSERT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK)
@@ -64,16 +64,17 @@ class CodaEdges : public ::testing::TestWithParam<Edge> {
     {
         return reinterpret_cast<const char *>(
             sequence->get()->recurrent +
-            weir_model_layer_memory(weir_engine_model(engine_.get()), layer).state_offset);
+            weir_model_layer_memory(weir_engine_model(engine_.get()), layer).state_offset
+        );
     }
     void expect_sound(Sequence *sequence, const Edge &edge)
     {
         const weir_coda_layer layer = layer_of(engine_, edge);
-        const int64_t         at = sequence->get()->n_computed;
-        const weir_banks      banks = weir_runner_banks(engine_.runner(), sequence->get());
+        const int64_t at = sequence->get()->n_computed;
+        const weir_banks banks = weir_runner_banks(engine_.runner(), sequence->get());
         for (int64_t l = 0; l < 2; l++) {
-            const char *const     memory = state_of(sequence, l);
-            const char *const     problem = weir_coda_problem(&layer, memory);
+            const char *const memory = state_of(sequence, l);
+            const char *const problem = weir_coda_problem(&layer, memory);
             const weir_coda_state state = weir_coda_view(&layer, const_cast<char *>(memory));
             ASSERT_EQ(problem, nullptr) << "layer " << l << " at " << at << ": " << problem;
             ASSERT_EQ(state.head->position, at);
@@ -97,9 +98,10 @@ class CodaEdges : public ::testing::TestWithParam<Edge> {
     Run run(const Edge &edge, int seed)
     {
         Sequence sequence(engine_);
-        Run      out;
-        sequence.add(support::some_tokens(static_cast<size_t>(edge.prompt + edge.steps), seed,
-                                          engine_.n_vocab()));
+        Run out;
+        sequence.add(support::some_tokens(
+            static_cast<size_t>(edge.prompt + edge.steps), seed, engine_.n_vocab()
+        ));
         step(&sequence, edge.prompt, true, &out);
         expect_sound(&sequence, edge);
         for (int i = 0; i < edge.steps; i++) step(&sequence, 1, false, &out);
@@ -147,8 +149,9 @@ const Edge edges[] = {
     { "ManySteps", 64, 200, 64, 16, 16, 256, "" },
     { "PromptAndSteps", 512, 20, 64, 16, 16, 256, "" },
 };
-INSTANTIATE_TEST_SUITE_P(Sizes, CodaEdges, ::testing::ValuesIn(edges),
-                         [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Sizes, CodaEdges, ::testing::ValuesIn(edges), [](const auto &info) {
+    return std::string(info.param.name);
+});
 
 /* After prompts the ring begins at its first slot, and each step goes one on. */
 class CodaRing : public CodaEdges {};
@@ -157,10 +160,11 @@ TEST_P(CodaRing, GoesRound)
     const Edge &edge = GetParam();
     open(edge);
     const weir_coda_layer layer = layer_of(engine_, edge);
-    Sequence              sequence(engine_);
-    Run                   out;
+    Sequence sequence(engine_);
+    Run out;
     sequence.add(
-        support::some_tokens(static_cast<size_t>(edge.prompt + edge.steps), 5, engine_.n_vocab()));
+        support::some_tokens(static_cast<size_t>(edge.prompt + edge.steps), 5, engine_.n_vocab())
+    );
     step(&sequence, edge.prompt, true, &out);
     for (int i = 0; i < edge.steps; i++) {
         const weir_coda_state state =
@@ -170,9 +174,10 @@ TEST_P(CodaRing, GoesRound)
         step(&sequence, 1, false, &out);
     }
 }
-INSTANTIATE_TEST_SUITE_P(Sizes, CodaRing,
-                         ::testing::Values(Edge{ "Three", 96, 39, 32, 16, 16, 64, "" }),
-                         [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, CodaRing, ::testing::Values(Edge{ "Three", 96, 39, 32, 16, 16, 64, "" }),
+    [](const auto &info) { return std::string(info.param.name); }
+);
 
 /* Nothing of what a sequence takes depends on its length: its bytes, the ledger's books, and a copy
  * of its state, which is what a session holds of it. */
@@ -181,10 +186,10 @@ TEST_P(CodaMemory, IsThatOfTheFormulaAfter32768Tokens)
 {
     const Edge &edge = GetParam();
     open(edge, "32768");
-    const weir_coda_layer    layer = layer_of(engine_, edge);
+    const weir_coda_layer layer = layer_of(engine_, edge);
     const weir_ledger *const ledger = weir_engine_ledger(engine_.get());
-    Sequence                 sequence(engine_);
-    Run                      out;
+    Sequence sequence(engine_);
+    Run out;
     sequence.add(support::some_tokens(32768, 6, engine_.n_vocab()));
     step(&sequence, 1024, true, &out);
     const size_t bytes = weir_sequence_bytes(sequence.get()),
@@ -192,19 +197,24 @@ TEST_P(CodaMemory, IsThatOfTheFormulaAfter32768Tokens)
     while (sequence.get()->n_computed < 32768) {
         out.logits.clear();
         for (int i = 0; i < 16; i++) step(&sequence, 1, false, &out);
-        step(&sequence,
-             std::min(1024 - sequence.get()->n_computed % 256, 32768 - sequence.get()->n_computed),
-             true, &out);
+        step(
+            &sequence,
+            std::min(1024 - sequence.get()->n_computed % 256, 32768 - sequence.get()->n_computed),
+            true, &out
+        );
         ASSERT_EQ(weir_sequence_bytes(sequence.get()), bytes);
         ASSERT_EQ(weir_ledger_total(ledger, WEIR_TIER_HOST), total);
     }
     expect_sound(&sequence, edge);
     const int64_t slots = 384, heads = layer.n_kv_heads, dim = layer.head_dim;
-    EXPECT_EQ(static_cast<int64_t>(sequence.get()->recurrent_bytes),
-              2 * (slots * heads * dim * 2 * 4 + 4 * slots + 4 * 256 + 8 * 64 + 128));
+    EXPECT_EQ(
+        static_cast<int64_t>(sequence.get()->recurrent_bytes),
+        2 * (slots * heads * dim * 2 * 4 + 4 * slots + 4 * 256 + 8 * 64 + 128)
+    );
 }
-INSTANTIATE_TEST_SUITE_P(Sizes, CodaMemory,
-                         ::testing::Values(Edge{ "Default", 0, 0, 256, 64, 64, 256, "" }),
-                         [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, CodaMemory, ::testing::Values(Edge{ "Default", 0, 0, 256, 64, 64, 256, "" }),
+    [](const auto &info) { return std::string(info.param.name); }
+);
 
 } // namespace

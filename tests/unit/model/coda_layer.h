@@ -19,11 +19,13 @@ class Layer {
     {
     }
 
-    void write(const std::map<std::string, Array> &weights, const std::string &block, int64_t heads,
-               int64_t kv_heads, int64_t dim, double base)
+    void write(
+        const std::map<std::string, Array> &weights, const std::string &block, int64_t heads,
+        int64_t kv_heads, int64_t dim, double base
+    )
     {
-        const int64_t      n = static_cast<int64_t>(x_.size()) / width_, d = width_ + PAD;
-        double             longest = 0;
+        const int64_t n = static_cast<int64_t>(x_.size()) / width_, d = width_ + PAD;
+        double longest = 0;
         std::vector<float> sums;
         for (int64_t t = 0; t < n; t++) {
             double sum = 0;
@@ -40,8 +42,8 @@ class Layer {
         }
         for (int64_t i = 0; i < width_; i++)
             norm.values[i] = static_cast<float>(std::sqrt(longest / static_cast<double>(d)));
-        Arrays            all = { { "model.embed_tokens.weight", embed },
-                                  { "model.layers.0.input_layernorm.weight", norm } };
+        Arrays all = { { "model.embed_tokens.weight", embed },
+                       { "model.layers.0.input_layernorm.weight", norm } };
         const std::string at = "model.layers.0.";
         for (const auto &[name, array] : weights)
             all[at + "self_attn." + name] = padded(name, array);
@@ -64,7 +66,9 @@ class Layer {
                 R"({"model_type":"acme","hidden_size":%d,"num_hidden_layers":1,"num_attention_heads":%d,)"
                 R"("num_key_value_heads":%d,"head_dim":%d,"intermediate_size":16,"rms_norm_eps":1e-6,)"
                 R"("max_position_embeddings":512,"rope_theta":%g,"vocab_size":%d})",
-                (int)d, (int)heads, (int)kv_heads, (int)dim, base, (int)n));
+                (int)d, (int)heads, (int)kv_heads, (int)dim, base, (int)n
+            )
+        );
     }
     weir_status open(const Settings &more = {})
     {
@@ -87,24 +91,25 @@ class Layer {
             weir_work work = support::work_of(sequence, static_cast<int>(n_now_), WEIR_LOGITS_LAST);
             const float *logits;
             work.is_prompt = is_prompt;
-            EXPECT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()),
-                      WEIR_OK)
-                << engine_.text();
+            EXPECT_EQ(
+                weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK
+            ) << engine_.text();
         }
         return rows_;
     }
-    Engine       &engine() { return engine_; }
+    Engine &engine() { return engine_; }
     const Engine &engine() const { return engine_; }
 
   private:
     static void watch(void *user, int64_t layer, const float *hidden)
     {
-        Layer *const  self = static_cast<Layer *>(user);
+        Layer *const self = static_cast<Layer *>(user);
         const int64_t d = self->width_ + PAD;
         for (int64_t t = 0; layer == 0 && t < self->n_now_; t++)
             for (int64_t i = 0; i < self->width_; i++)
-                self->rows_.push_back(hidden[t * d + i] -
-                                      self->x_[(self->first_now_ + t) * self->width_ + i]);
+                self->rows_.push_back(
+                    hidden[t * d + i] - self->x_[(self->first_now_ + t) * self->width_ + i]
+                );
     }
     /* Columns of zeros for what reads the rows of the stream, rows of zeros for what writes
      * them. */
@@ -118,17 +123,19 @@ class Layer {
             out.shape[1] += PAD;
             out.values.clear();
             for (int64_t r = 0; r < array.shape[0]; r++) {
-                out.values.insert(out.values.end(), array.values.begin() + r * width_,
-                                  array.values.begin() + (r + 1) * width_);
+                out.values.insert(
+                    out.values.end(), array.values.begin() + r * width_,
+                    array.values.begin() + (r + 1) * width_
+                );
                 out.values.resize(out.values.size() + PAD, 0.0f);
             }
         }
         return out;
     }
-    const Folder      &folder_;
+    const Folder &folder_;
     std::vector<float> x_, rows_;
-    int64_t            width_, n_now_ = 0, first_now_ = 0;
-    Engine             engine_;
+    int64_t width_, n_now_ = 0, first_now_ = 0;
+    Engine engine_;
 };
 
 } // namespace support

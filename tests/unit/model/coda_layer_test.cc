@@ -21,9 +21,12 @@ class CodaLayers : public ::testing::Test {
     {
         std::string why;
         ASSERT_TRUE(tensors_.open("tests/golden/kv/" + file + ".safetensors", &why)) << why;
-        cases_ = json_object_get(json_object_get(json_object_get(index_.root(), "files"),
-                                                 (file + ".safetensors").c_str()),
-                                 "cases");
+        cases_ = json_object_get(
+            json_object_get(
+                json_object_get(index_.root(), "files"), (file + ".safetensors").c_str()
+            ),
+            "cases"
+        );
         ASSERT_NE(cases_, nullptr);
     }
     Arrays weights(const std::string &prefix) const
@@ -48,11 +51,11 @@ class CodaLayers : public ::testing::Test {
         const json_t *const metrics =
             json_object_get(json_object_get(cases_, key.c_str()), "metrics");
         const weir_banks banks = weir_runner_banks(layer.engine().runner(), sequence->get());
-        const auto       number = [&](const char *name) {
+        const auto number = [&](const char *name) {
             return json_number_value(json_object_get(metrics, name));
         };
         const struct {
-            const char      *name;
+            const char *name;
             weir_banks_count count;
         } counts[] = { { "total_evictions", WEIR_BANKS_EVICTIONS },
                        { "tokens_gated_out", WEIR_BANKS_GATED_OUT },
@@ -92,22 +95,23 @@ class CodaLayers : public ::testing::Test {
         expect_counts(then, *layer, &sequence);
     }
     golden::Document index_;
-    golden::Tensors  tensors_;
-    json_t          *cases_ = nullptr;
-    int              n_counted_ = 0;
+    golden::Tensors tensors_;
+    json_t *cases_ = nullptr;
+    int n_counted_ = 0;
 };
 
 /* The switches of the package as options of a block; none of those that states do not have. */
-std::string changed_options(const json_t *changed, std::string *rope, int *window, int *exact,
-                            int *summary)
+std::string changed_options(
+    const json_t *changed, std::string *rope, int *window, int *exact, int *summary
+)
 {
-    std::string   out;
-    const char   *name;
+    std::string out;
+    const char *name;
     const json_t *value;
     json_object_foreach(const_cast<json_t *>(changed), name, value)
     {
         const std::string key = name;
-        const int         number = static_cast<int>(json_number_value(value));
+        const int number = static_cast<int>(json_number_value(value));
         if (key == "rope_interleaved")
             *rope = json_is_true(value) ? "pairs" : "half_split";
         else if (key == "head_norm_mode")
@@ -140,42 +144,48 @@ TEST_F(CodaLayers, PromptsAndStepsAreThoseOfThePublishedPackage)
 {
     open("coda_a");
     const json_t *const config = json_object_get(cases_, "A.config");
-    const auto          integer = [&](const char *key) {
+    const auto integer = [&](const char *key) {
         return static_cast<int>(json_integer_value(json_object_get(config, key)));
     };
-    const Folder  folder;
-    Arrays        all = weights("A.w.");
-    int           n_cases = 0;
-    const char   *label;
+    const Folder folder;
+    Arrays all = weights("A.w.");
+    int n_cases = 0;
+    const char *label;
     const json_t *entry;
     json_object_foreach(cases_, label, entry)
     {
         const std::string key = label;
-        const bool        is_option = key.rfind("A.opt.", 0) == 0, is_steps = key == "A.steps";
-        const bool        is_compat = key.size() > 7 && key.rfind(".compat") == key.size() - 7;
+        const bool is_option = key.rfind("A.opt.", 0) == 0, is_steps = key == "A.steps";
+        const bool is_compat = key.size() > 7 && key.rfind(".compat") == key.size() - 7;
         if (!is_steps && !is_compat && (key.size() < 6 || key.rfind(".fixed") != key.size() - 6))
             continue;
         if (!is_steps && !is_option && key.rfind("A.T", 0) != 0) continue;
-        std::string   rope = "pairs", options;
-        int           window = integer("W"), exact = integer("Me"), summary = integer("Ms");
+        std::string rope = "pairs", options;
+        int window = integer("W"), exact = integer("Me"), summary = integer("Ms");
         const int64_t tokens = json_integer_value(json_object_get(entry, "tokens")),
                       block = is_steps ? 8 : json_integer_value(json_object_get(entry, "block"));
         if (is_option)
             options = changed_options(
                 json_object_get(
                     json_object_get(cases_, (key.substr(0, key.rfind('.')) + ".config").c_str()),
-                    "changed"),
-                &rope, &window, &exact, &summary);
+                    "changed"
+                ),
+                &rope, &window, &exact, &summary
+            );
         if (options == "no") continue; /* attending to slots that hold nothing */
-        options += golden::format("window = %d\nlandmarks_exact = %d\nlandmarks_summary = "
-                                  "%d\nexact_candidates = %d\nsummary_candidates = %d\n"
-                                  "block_rows = %d\ncandidates = \"%s\"\nband = \"upper_half\"\n",
-                                  window, exact, summary, integer("Te"), integer("Ts"), (int)block,
-                                  is_compat ? "compat" : "fixed");
+        options += golden::format(
+            "window = %d\nlandmarks_exact = %d\nlandmarks_summary = "
+            "%d\nexact_candidates = %d\nsummary_candidates = %d\n"
+            "block_rows = %d\ncandidates = \"%s\"\nband = \"upper_half\"\n",
+            window, exact, summary, integer("Te"), integer("Ts"), (int)block,
+            is_compat ? "compat" : "fixed"
+        );
         SCOPED_TRACE(key);
         Layer layer(folder, tensors_.need_floats("A.x"), integer("D"));
-        layer.write(all, support::coda_block(options, "coda", rope), integer("H"), integer("Hk"),
-                    integer("Dh"), 10000);
+        layer.write(
+            all, support::coda_block(options, "coda", rope), integer("H"), integer("Hk"),
+            integer("Dh"), 10000
+        );
         ASSERT_EQ(layer.open(), WEIR_OK) << layer.engine().text();
         run_case(&layer, key, tokens);
         n_cases++;
@@ -190,18 +200,22 @@ TEST_F(CodaLayers, HeadsOfTheirOwnWidthAndNormsAndTheBandOfTheLayout)
     const Folder folder;
     for (const char *const band : { "compat_band", "layout_band" }) {
         const std::string key = "A.ext." + std::string(band);
-        Layer             layer(folder, tensors_.need_floats("A.x"), 64);
-        layer.write(weights("A.ext.w."),
-                    support::coda_block(
-                        "qk_norm = true\nhead_norm = \"identity\"\nwindow = 8\nlandmarks_exact = "
-                        "4\nlandmarks_summary = 3\n"
-                        "exact_candidates = 4\nsummary_candidates = 12\nblock_rows = 8\nband = \"" +
-                        std::string(band[0] == 'c' ? "upper_half" : "by_rope") + "\"\n"),
-                    4, 2, 24, 1000000);
+        Layer layer(folder, tensors_.need_floats("A.x"), 64);
+        layer.write(
+            weights("A.ext.w."),
+            support::coda_block(
+                "qk_norm = true\nhead_norm = \"identity\"\nwindow = 8\nlandmarks_exact = "
+                "4\nlandmarks_summary = 3\n"
+                "exact_candidates = 4\nsummary_candidates = 12\nblock_rows = 8\nband = \"" +
+                std::string(band[0] == 'c' ? "upper_half" : "by_rope") + "\"\n"
+            ),
+            4, 2, 24, 1000000
+        );
         ASSERT_EQ(layer.open(), WEIR_OK) << layer.engine().text();
         run_case(
             &layer, key,
-            json_integer_value(json_object_get(json_object_get(cases_, key.c_str()), "tokens")));
+            json_integer_value(json_object_get(json_object_get(cases_, key.c_str()), "tokens"))
+        );
     }
 }
 
@@ -211,18 +225,20 @@ TEST_F(CodaLayers, WithoutBanksAllRowsAreAttended)
     const Folder folder;
     for (const char *const key : { "inter_full", "half_identity", "half_full" }) {
         const json_t *const entry = json_object_get(cases_, key);
-        const std::string   rope =
+        const std::string rope =
             json_is_true(json_object_get(entry, "interleaved")) ? "pairs" : "half_split";
         const std::string norm = golden::string_at(entry, "norm");
-        Layer             layer(folder, tensors_.need_floats("x"), 64);
-        layer.write(weights("w.w."),
-                    "[block.coda]\nmixer = \"differential_attention\"\nrope = \"" + rope +
-                        "\"\nhead_norm = \"" + norm + "\"\n",
-                    4, 2, 16, 10000);
+        Layer layer(folder, tensors_.need_floats("x"), 64);
+        layer.write(
+            weights("w.w."),
+            "[block.coda]\nmixer = \"differential_attention\"\nrope = \"" + rope +
+                "\"\nhead_norm = \"" + norm + "\"\n",
+            4, 2, 16, 10000
+        );
         ASSERT_EQ(layer.open(), WEIR_OK) << layer.engine().text();
-        Sequence      whole(layer.engine()), stepping(layer.engine());
+        Sequence whole(layer.engine()), stepping(layer.engine());
         const int64_t n = tensors_.need_shape("x", 2)[0];
-        const Floats  prompt = layer.run(&whole, 0, n, true);
+        const Floats prompt = layer.run(&whole, 0, n, true);
         expect_near(std::string(key) + ".y", prompt);
         EXPECT_EQ(layer.run(&stepping, 0, n, false), prompt) << "steps have the bits of a prompt";
     }
@@ -234,20 +250,22 @@ TEST_F(CodaLayers, AWindowAsLongAsTheTextIsAttentionOverAllOfIt)
     open("coda_unbounded");
     const Folder folder;
     const Floats x = tensors_.need_floats("x");
-    const int    n = static_cast<int>(tensors_.need_shape("x", 2)[0]), window = n + 3;
-    Floats       want;
+    const int n = static_cast<int>(tensors_.need_shape("x", 2)[0]), window = n + 3;
+    Floats want;
     for (const int block : { 0, 1, 7, n, window }) {
-        Layer             layer(folder, x, 64);
+        Layer layer(folder, x, 64);
         const std::string options = golden::format(
             "window = %d\nlandmarks_exact = 5\nlandmarks_summary = 3\nblock_rows = %d\n", window,
-            block);
+            block
+        );
         layer.write(
             weights("w.w."),
             block == 0 ? "[block.coda]\nmixer = \"differential_attention\"\nrope = \"half_split\"\n"
                        : support::coda_block(options),
-            4, 2, 16, 10000);
+            4, 2, 16, 10000
+        );
         ASSERT_EQ(layer.open(), WEIR_OK) << layer.engine().text();
-        Sequence     sequence(layer.engine()), stepping(layer.engine());
+        Sequence sequence(layer.engine()), stepping(layer.engine());
         const Floats got = layer.run(&sequence, 0, n, true),
                      steps = layer.run(&stepping, 0, n, false);
         if (block == 0) want = got;

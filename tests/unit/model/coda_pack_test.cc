@@ -21,7 +21,7 @@ using coda_test::State;
 std::vector<char> pack(const weir_coda_layer &layer, State *state, int bits)
 {
     std::vector<char> packed(weir_coda_packed_bytes(&layer, bits), 'x');
-    weir_error        error = {};
+    weir_error error = {};
     EXPECT_EQ(weir_coda_pack(&layer, state->memory(), bits, packed.data(), &error), WEIR_OK)
         << error.text;
     return packed;
@@ -32,10 +32,10 @@ TEST(CodaState, ValuesComeBackWithinHalfAStepOfTheirChannel)
     for (const weir_kv_format format : { WEIR_KV_F32, WEIR_KV_BF16 })
         for (const int bits : { 8, 4 }) {
             const weir_coda_layer layer = layer_of(2, 16, 40, 10, 6, format);
-            State                 state(layer), back(layer);
+            State state(layer), back(layer);
             state.write(200, 3);
             const std::vector<char> packed = pack(layer, &state, bits);
-            weir_error              error = {};
+            weir_error error = {};
             ASSERT_EQ(weir_coda_unpack(&layer, packed.data(), bits, back.memory(), &error), WEIR_OK)
                 << error.text;
             const int64_t begins[] = { 0, 40, 50, 56 };
@@ -49,7 +49,8 @@ TEST(CodaState, ValuesComeBackWithinHalfAStepOfTheirChannel)
                                 low = std::fmin(low, value);
                                 high = std::fmax(high, value);
                                 worst = std::fmax(
-                                    worst, std::fabs(back.value(head, side, slot, dim) - value));
+                                    worst, std::fabs(back.value(head, side, slot, dim) - value)
+                                );
                             }
                             const float rounding = (format == WEIR_KV_BF16 ? 0x1p-8f : 0x1p-20f) *
                                                    std::fmax(std::fabs(low), std::fabs(high));
@@ -67,7 +68,7 @@ TEST(CodaState, ValuesComeBackWithinHalfAStepOfTheirChannel)
 TEST(CodaState, WhatIsNotAKeyOrAValueIsKept)
 {
     const weir_coda_layer layer = layer_of(2, 16, 40, 10, 6, WEIR_KV_F32);
-    State                 state(layer), back(layer);
+    State state(layer), back(layer);
     state.write(300, 5);
     const std::vector<char> packed = pack(layer, &state, 4);
     ASSERT_EQ(weir_coda_unpack(&layer, packed.data(), 4, back.memory(), nullptr), WEIR_OK);
@@ -90,7 +91,7 @@ TEST(CodaState, EmptyBanksAndEmptyTexts)
 {
     for (const int32_t n : { 0, 3 }) {
         const weir_coda_layer layer = layer_of(1, 4, 5, n, 3 - n, WEIR_KV_F32);
-        State                 state(layer), back(layer);
+        State state(layer), back(layer);
         EXPECT_EQ(weir_coda_problem(&layer, state.memory()), nullptr) << "zeros";
         const std::vector<char> zeros = pack(layer, &state, 8);
         ASSERT_EQ(weir_coda_unpack(&layer, zeros.data(), 8, back.memory(), nullptr), WEIR_OK);
@@ -108,13 +109,14 @@ TEST(CodaState, ValuesThatNoChannelCanHoldAreRefused)
     for (const float bad : { NAN, INFINITY, 1e6f }) {
         State state(layer);
         state.write(30, 9);
-        weir_coda_state          view = state.view();
+        weir_coda_state view = state.view();
         const std::vector<float> row = { 0, bad, 0, 0 };
         weir_coda_put(&layer, &view, WEIR_KV_V, view.rows[1], row.data());
         std::vector<char> packed(weir_coda_packed_bytes(&layer, 4));
-        weir_error        error = {};
-        EXPECT_EQ(weir_coda_pack(&layer, state.memory(), 4, packed.data(), &error),
-                  WEIR_EUNSUPPORTED);
+        weir_error error = {};
+        EXPECT_EQ(
+            weir_coda_pack(&layer, state.memory(), 4, packed.data(), &error), WEIR_EUNSUPPORTED
+        );
         EXPECT_NE(std::string(error.text).find("without quantisation"), std::string::npos);
     }
 }
@@ -151,15 +153,15 @@ TEST(CodaState, BytesThatAreNoStateAreRefused)
         damages[i](state.view());
         EXPECT_NE(weir_coda_problem(&layer, state.memory()), nullptr) << i;
         std::vector<char> packed(weir_coda_packed_bytes(&layer, 8));
-        State             sound(layer);
+        State sound(layer);
         sound.write(100, 11);
         ASSERT_EQ(weir_coda_pack(&layer, sound.memory(), 8, packed.data(), nullptr), WEIR_OK);
         memcpy(packed.data(), state.memory(), sizeof(weir_coda_head));
         weir_error error = {};
         if (i < 12) {
-            EXPECT_EQ(weir_coda_unpack(&layer, packed.data(), 8, back.memory(), &error),
-                      WEIR_EFORMAT)
-                << i;
+            EXPECT_EQ(
+                weir_coda_unpack(&layer, packed.data(), 8, back.memory(), &error), WEIR_EFORMAT
+            ) << i;
         }
     }
 }
@@ -167,9 +169,9 @@ TEST(CodaState, BytesThatAreNoStateAreRefused)
 TEST(CodaState, ABlockOfRandomBytesIsRefusedOrSound)
 {
     const weir_coda_layer layer = layer_of(2, 8, 20, 6, 4, WEIR_KV_F32);
-    State                 state(layer), back(layer);
+    State state(layer), back(layer);
     state.write(100, 13);
-    std::mt19937      random(1);
+    std::mt19937 random(1);
     std::vector<char> packed(weir_coda_packed_bytes(&layer, 4));
     ASSERT_EQ(weir_coda_pack(&layer, state.memory(), 4, packed.data(), nullptr), WEIR_OK);
     int n_refused = 0;

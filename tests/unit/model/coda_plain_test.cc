@@ -20,7 +20,7 @@ constexpr int N = 150;
 /* Logits of a text as a prompt, or from `decode_from` on token by token. */
 Floats logits_of(Engine *engine, int32_t decode_from = INT32_MAX)
 {
-    Sequence                   sequence(*engine);
+    Sequence sequence(*engine);
     const std::vector<int32_t> tokens = support::some_tokens(N, 5, engine->n_vocab());
     struct Sink {
         size_t n_vocab;
@@ -35,9 +35,9 @@ Floats logits_of(Engine *engine, int32_t decode_from = INT32_MAX)
         Sink *const to = static_cast<Sink *>(user);
         to->all.insert(to->all.end(), logits, logits + static_cast<size_t>(n_rows) * to->n_vocab);
     };
-    EXPECT_EQ(weir_evaluate(engine->runner(), sequence.get(), &evaluation, engine->error()),
-              WEIR_OK)
-        << engine->text();
+    EXPECT_EQ(
+        weir_evaluate(engine->runner(), sequence.get(), &evaluation, engine->error()), WEIR_OK
+    ) << engine->text();
     return sink.all;
 }
 
@@ -56,8 +56,10 @@ double difference(const Floats &a, const Floats &b)
 
 Settings wide(std::vector<std::string> more = {})
 {
-    more.insert(more.end(), { "kernels.activations=f32", "kv.format=f32", "batch.max_sequences=2",
-                              "batch.chunk=256", "model.context=512" });
+    more.insert(
+        more.end(), { "kernels.activations=f32", "kv.format=f32", "batch.max_sequences=2",
+                      "batch.chunk=256", "model.context=512" }
+    );
     return more;
 }
 
@@ -92,15 +94,19 @@ TEST(CodaPlain, AnyArchitectureIsTheBaseOfOne)
         "\"\n[block.attn]\nmixer = \"coda\"\nrope = { gguf = \"pairs\", hf = \"half_split\" "
         "}\ndifferential = false\n"
         "gate = \"constant\"\nwindow = 160\nlandmarks_exact = 8\nlandmarks_summary = 8\n";
-    support::write_file(folder / "archs/bounded.toml",
-                        "[arch]\nname = \"bounded\"\nbase = \"llama" + block);
+    support::write_file(
+        folder / "archs/bounded.toml", "[arch]\nname = \"bounded\"\nbase = \"llama" + block
+    );
     for (const char *const model : { "llama3", "llama3/llama3-f32.gguf" }) {
         Engine bounded, whole;
         ASSERT_EQ(whole.open(golden(model), wide()), WEIR_OK) << whole.text();
-        ASSERT_EQ(bounded.open(golden(model), wide({ "model.arch_dir=" + (folder / "archs"),
-                                                     "model.arch=bounded" })),
-                  WEIR_OK)
-            << bounded.text();
+        ASSERT_EQ(
+            bounded.open(
+                golden(model),
+                wide({ "model.arch_dir=" + (folder / "archs"), "model.arch=bounded" })
+            ),
+            WEIR_OK
+        ) << bounded.text();
         EXPECT_LE(difference(logits_of(&bounded), logits_of(&whole)), 1e-6) << model;
     }
     Engine mistral;
@@ -122,9 +128,10 @@ TEST(CodaPlain, WhatLeavesTheRingGoesToTheBanks)
            "window = 40\nlandmarks_exact = 16\nlandmarks_summary = 0\ngate = "
            "\"value_norm\"\nexact_gate = 0.5" }) {
         const Folder folder;
-        Settings     settings = wide();
+        Settings settings = wide();
         support::write_plain_coda(
-            folder, std::string(options) + "\nblock_rows = 32\nexact_candidates = 32\n", &settings);
+            folder, std::string(options) + "\nblock_rows = 32\nexact_candidates = 32\n", &settings
+        );
         Engine engine;
         ASSERT_EQ(engine.open(folder.path(), settings), WEIR_OK) << engine.text();
         const Floats now = logits_of(&engine), steps = logits_of(&engine, 0);
@@ -137,8 +144,8 @@ TEST(CodaPlain, WhatLeavesTheRingGoesToTheBanks)
 TEST(CodaGates, AreLengthsAgainstTheMeanOfThoseBefore)
 {
     const Floats values = { 3, 4, 0, 0, 0, 10, 6, 8 }; /* lengths 5, 0, 10, 10 */
-    Floats       gates(4);
-    float        mean = -7; /* that of nothing */
+    Floats gates(4);
+    float mean = -7; /* that of nothing */
     weir_gates_of_values(gates.data(), &mean, values.data(), 4, 2, 0, 3);
     EXPECT_FLOAT_EQ(gates[0], 0);
     EXPECT_EQ(gates[1], -INFINITY);
@@ -146,7 +153,7 @@ TEST(CodaGates, AreLengthsAgainstTheMeanOfThoseBefore)
     EXPECT_FLOAT_EQ(gates[3], std::log(10 / 5.0f));
     EXPECT_FLOAT_EQ(mean, 5 + 5 / 3.0f);
     Floats parts(4);
-    float  other = 0;
+    float other = 0;
     for (int64_t i = 0; i < 4; i++)
         weir_gates_of_values(parts.data() + i, &other, values.data() + 2 * i, 1, 2, i, 3);
     EXPECT_EQ(parts, gates);

@@ -21,15 +21,15 @@ class State {
         : layer_(layer), words_(weir_coda_view(&layer_, nullptr).bytes / 8)
     {
     }
-    void           *memory() { return words_.data(); }
-    size_t          size() const { return words_.size() * 8; }
+    void *memory() { return words_.data(); }
+    size_t size() const { return words_.size() * 8; }
     weir_coda_state view() { return weir_coda_view(&layer_, memory()); }
 
     /* n tokens in blocks; each channel has a size of its own. */
     void write(int64_t n, uint32_t seed)
     {
-        const int64_t      width = layer_.n_kv_heads * layer_.head_dim, block = 24;
-        std::mt19937       random(seed);
+        const int64_t width = layer_.n_kv_heads * layer_.head_dim, block = 24;
+        std::mt19937 random(seed);
         std::vector<float> k(static_cast<size_t>(block * width)), v(k.size()),
             gates(static_cast<size_t>(block));
         weir_coda_reset(&layer_, memory());
@@ -47,14 +47,14 @@ class State {
     void append(const float *k, const float *v, const float *gates, int32_t n)
     {
         const weir_coda_segment segment = { memory(), 0, n, false };
-        weir_coda_write_args    args = {};
+        weir_coda_write_args args = {};
         args.k = k, args.v = v, args.gates = gates;
         args.layer = &layer_;
         args.segments = &segment;
         args.n_segments = 1;
         args.k_stride = args.v_stride = layer_.n_kv_heads * layer_.head_dim;
         args.gate_stride = 1;
-        std::vector<double>       scratch(weir_kernel_ref_coda_write.scratch(&args) / 8 + 8);
+        std::vector<double> scratch(weir_kernel_ref_coda_write.scratch(&args) / 8 + 8);
         const weir_kernel_context context = {
             0, 1, nullptr, scratch.data(), scratch.size() * 8, nullptr
         };
@@ -63,14 +63,16 @@ class State {
     float value(int64_t head, weir_kv_side side, int64_t slot, int64_t dim)
     {
         const weir_coda_state state = view();
-        const int64_t         row = state.rows[slot];
-        return weir_coda_load(layer_.format, weir_coda_page(&state, head, row),
-                              weir_coda_index(&layer_, side, row, dim));
+        const int64_t row = state.rows[slot];
+        return weir_coda_load(
+            layer_.format, weir_coda_page(&state, head, row),
+            weir_coda_index(&layer_, side, row, dim)
+        );
     }
     std::vector<float> row(weir_kv_side side, int64_t slot)
     {
         const weir_coda_state state = view();
-        std::vector<float>    out(static_cast<size_t>(layer_.n_kv_heads * layer_.head_dim));
+        std::vector<float> out(static_cast<size_t>(layer_.n_kv_heads * layer_.head_dim));
         weir_coda_read(&layer_, &state, side, state.rows[slot], out.data());
         return out;
     }
@@ -82,7 +84,7 @@ class State {
     {
         return static_cast<float>((*random)()) * 0x1p-31f - 1;
     }
-    weir_coda_layer       layer_;
+    weir_coda_layer layer_;
     std::vector<uint64_t> words_;
 };
 

@@ -29,26 +29,31 @@ class Coda : public ::testing::TestWithParam<Case> {
     void open(const Settings &more = {})
     {
         if (settings_.empty() && is_plain())
-            support::write_plain_coda(folder_, std::string(OPTIONS) + GetParam().options,
-                                      &settings_);
+            support::write_plain_coda(
+                folder_, std::string(OPTIONS) + GetParam().options, &settings_
+            );
         else if (settings_.empty())
-            support::write_coda(folder_, GetParam().pattern,
-                                support::coda_block(std::string(OPTIONS) + GetParam().options),
-                                &settings_);
+            support::write_coda(
+                folder_, GetParam().pattern,
+                support::coda_block(std::string(OPTIONS) + GetParam().options), &settings_
+            );
         Settings settings = settings_;
-        settings.insert(settings.end(),
-                        { "kernels.activations=f32", "batch.max_sequences=128", "batch.chunk=256",
-                          "model.context=1024", "kv.format=" + std::string(GetParam().format) });
+        settings.insert(
+            settings.end(),
+            { "kernels.activations=f32", "batch.max_sequences=128", "batch.chunk=256",
+              "model.context=1024", "kv.format=" + std::string(GetParam().format) }
+        );
         settings.insert(settings.end(), more.begin(), more.end());
         ASSERT_EQ(engine_.open(folder_.path(), settings), WEIR_OK) << engine_.text();
     }
-    static bool          is_plain() { return std::string(GetParam().pattern) == "plain"; }
+    static bool is_plain() { return std::string(GetParam().pattern) == "plain"; }
     std::vector<int32_t> tokens(int n, int seed)
     {
         return support::some_tokens(static_cast<size_t>(n), seed, engine_.n_vocab());
     }
-    static weir_work work_of(Sequence *sequence, int n, bool is_prompt,
-                             weir_logits_wanted wanted = WEIR_LOGITS_ALL)
+    static weir_work work_of(
+        Sequence *sequence, int n, bool is_prompt, weir_logits_wanted wanted = WEIR_LOGITS_ALL
+    )
     {
         weir_work work = support::work_of(sequence, n, wanted);
         work.is_prompt = is_prompt;
@@ -57,42 +62,47 @@ class Coda : public ::testing::TestWithParam<Case> {
     void step(std::vector<weir_work> *works, size_t own, Floats *all)
     {
         const float *logits = nullptr;
-        ASSERT_EQ(weir_runner_step(engine_.runner(), works->data(),
-                                   static_cast<int32_t>(works->size()), &logits, engine_.error()),
-                  WEIR_OK)
-            << engine_.text();
+        ASSERT_EQ(
+            weir_runner_step(
+                engine_.runner(), works->data(), static_cast<int32_t>(works->size()), &logits,
+                engine_.error()
+            ),
+            WEIR_OK
+        ) << engine_.text();
         if (all == nullptr) return;
         const float *const from =
             logits + static_cast<size_t>((*works)[own].first_logit) * engine_.n_vocab();
-        all->insert(all->end(), from,
-                    from + static_cast<size_t>((*works)[own].n_rows) * engine_.n_vocab());
+        all->insert(
+            all->end(), from, from + static_cast<size_t>((*works)[own].n_rows) * engine_.n_vocab()
+        );
     }
     /* Logits of a text, its prompts in pieces that end at multiples of `piece`; `beside`, others
      * come and go. */
     Floats run(int piece, bool beside = false, std::vector<char> *state = nullptr)
     {
         Sequence ours(engine_), decoding(engine_), reading(engine_), late(engine_);
-        Floats   all;
+        Floats all;
         ours.add(tokens(N_TEXT, 3));
         decoding.add(tokens(N_PROMPT, 11));
         reading.add(tokens(250, 12));
         late.add(tokens(250, 13));
         for (int at = 0, i = 0; at < N_TEXT; i++) {
             std::vector<weir_work> works;
-            const auto             add = [&works](Sequence *sequence, int rows, bool is_prompt) {
+            const auto add = [&works](Sequence *sequence, int rows, bool is_prompt) {
                 const int left = sequence->get()->n_tokens - sequence->get()->n_computed;
                 if (left > 0)
                     works.push_back(
-                        work_of(sequence, std::min(rows, left), is_prompt, WEIR_LOGITS_LAST));
+                        work_of(sequence, std::min(rows, left), is_prompt, WEIR_LOGITS_LAST)
+                    );
             };
             if (beside) add(&decoding, 1, false);
             if (beside && i % 2 == 0) add(&reading, BLOCK * (1 + i % 2), true);
             const size_t own = works.size();
-            const bool   is_answer = at >= N_PROMPT && at < N_PROMPT + N_ANSWER;
-            const int    rows =
+            const bool is_answer = at >= N_PROMPT && at < N_PROMPT + N_ANSWER;
+            const int rows =
                 is_answer
-                       ? 1
-                       : std::min((at / piece + 1) * piece, at < N_PROMPT ? N_PROMPT : N_TEXT) - at;
+                    ? 1
+                    : std::min((at / piece + 1) * piece, at < N_PROMPT ? N_PROMPT : N_TEXT) - at;
             works.push_back(work_of(&ours, rows, !is_answer));
             if (beside) add(&late, i % 3 == 0 ? 64 : BLOCK, true);
             step(&works, own, &all);
@@ -111,16 +121,16 @@ class Coda : public ::testing::TestWithParam<Case> {
         ASSERT_EQ(got.size(), want.size()) << how;
         EXPECT_EQ(memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0) << how;
     }
-    Folder   folder_;
+    Folder folder_;
     Settings settings_;
-    Engine   engine_;
+    Engine engine_;
 };
 
 TEST_P(Coda, AnyCutIntoWholeBlocksGivesTheSameBits)
 {
     open();
     std::vector<char> state, other;
-    const Floats      whole = run(256, false, &state);
+    const Floats whole = run(256, false, &state);
     for (const float x : whole) ASSERT_TRUE(std::isfinite(x));
     for (const int piece : { BLOCK, 3 * BLOCK, 128 }) {
         expect_same(run(piece, false, &other), whole, "pieces of " + std::to_string(piece));
@@ -144,23 +154,25 @@ TEST_P(Coda, StatesTakenOnTheWayAndForksGoOnWithTheSameBits)
 {
     open();
     const Floats whole = run(256);
-    Sequence     ours(engine_);
-    Floats       all;
-    const auto   text = tokens(N_TEXT, 3);
+    Sequence ours(engine_);
+    Floats all;
+    const auto text = tokens(N_TEXT, 3);
     ours.add(text);
-    const size_t           bytes = ours.get()->recurrent_bytes;
-    const int              at[] = { BLOCK, 6 * BLOCK };
-    std::vector<Floats>    states(2, Floats(bytes / sizeof(float)));
+    const size_t bytes = ours.get()->recurrent_bytes;
+    const int at[] = { BLOCK, 6 * BLOCK };
+    std::vector<Floats> states(2, Floats(bytes / sizeof(float)));
     std::vector<weir_work> works = { work_of(&ours, N_PROMPT, true) };
     for (int i = 0; i < 2; i++)
         works[0].snapshots[works[0].n_snapshots++] = { at[i],
                                                        states[static_cast<size_t>(i)].data() };
     step(&works, 0, &all);
-    expect_same(all, Floats(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(all.size())),
-                "with states taken on the way");
+    expect_same(
+        all, Floats(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(all.size())),
+        "with states taken on the way"
+    );
     for (int i = 0; i < 2; i++) {
         Sequence stops(engine_);
-        Floats   rest;
+        Floats rest;
         stops.add(text);
         works = { work_of(&stops, at[i], true) };
         step(&works, 0, nullptr);
@@ -170,11 +182,15 @@ TEST_P(Coda, StatesTakenOnTheWayAndForksGoOnWithTheSameBits)
         weir_sequence_fork(fork.get(), stops.get());
         works = { work_of(&fork, N_PROMPT - at[i], true) };
         step(&works, 0, &rest);
-        expect_same(rest,
-                    Floats(whole.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(at[i]) *
-                                                                  engine_.n_vocab()),
-                           whole.begin() + static_cast<ptrdiff_t>(N_PROMPT * engine_.n_vocab())),
-                    "a fork goes on");
+        expect_same(
+            rest,
+            Floats(
+                whole.begin() +
+                    static_cast<ptrdiff_t>(static_cast<size_t>(at[i]) * engine_.n_vocab()),
+                whole.begin() + static_cast<ptrdiff_t>(N_PROMPT * engine_.n_vocab())
+            ),
+            "a fork goes on"
+        );
         EXPECT_EQ(memcmp(stops.get()->recurrent, states[static_cast<size_t>(i)].data(), bytes), 0)
             << "its origin does not notice";
         /* A sequence that forgets begins as a new one does. */
@@ -182,9 +198,10 @@ TEST_P(Coda, StatesTakenOnTheWayAndForksGoOnWithTheSameBits)
         works = { work_of(&stops, N_PROMPT, true) };
         rest.clear();
         step(&works, 0, &rest);
-        expect_same(rest,
-                    Floats(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(rest.size())),
-                    "again");
+        expect_same(
+            rest, Floats(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(rest.size())),
+            "again"
+        );
     }
 }
 
@@ -192,10 +209,10 @@ TEST_P(Coda, MemoryIsWhatThePlanSaysHoweverLongTheText)
 {
     if (is_plain()) GTEST_SKIP() << "most of its layers have other memory";
     open({ "batch.max_sequences=3" });
-    const weir_shape  &shape = engine_.shape();
-    const weir_plan   *plan = weir_engine_plan_of(engine_.get());
+    const weir_shape &shape = engine_.shape();
+    const weir_plan *plan = weir_engine_plan_of(engine_.get());
     const weir_ledger *ledger = weir_engine_ledger(engine_.get());
-    weir_coda_layer    layer = {};
+    weir_coda_layer layer = {};
     layer.n_kv_heads = shape.n_kv_heads, layer.head_dim = shape.head_dim, layer.window = 24,
     layer.n_exact = 6, layer.n_summary = 5;
     layer.format = std::string(GetParam().format) == "f32" ? WEIR_KV_F32 : WEIR_KV_F16;
@@ -205,9 +222,11 @@ TEST_P(Coda, MemoryIsWhatThePlanSaysHoweverLongTheText)
     EXPECT_EQ(plan->recurrent, 3 * n * each);
     /* 35 slots are one page of 64 rows, keys and values, for each KV head; what is beside the page
      * is small. */
-    EXPECT_LT(each, static_cast<size_t>(64 * 2 * shape.n_kv_heads * shape.head_dim) *
-                            (layer.format == WEIR_KV_F32 ? 4 : 2) +
-                        1024);
+    EXPECT_LT(
+        each, static_cast<size_t>(64 * 2 * shape.n_kv_heads * shape.head_dim) *
+                      (layer.format == WEIR_KV_F32 ? 4 : 2) +
+                  1024
+    );
     Sequence sequence(engine_);
     EXPECT_EQ(sequence.get()->recurrent_bytes, n * each);
     const auto used = [&] {
@@ -219,7 +238,8 @@ TEST_P(Coda, MemoryIsWhatThePlanSaysHoweverLongTheText)
     sequence.add(tokens(1000, 5));
     while (sequence.get()->n_computed < 900) {
         std::vector<weir_work> works = { work_of(
-            &sequence, std::min(240, 900 - sequence.get()->n_computed), true, WEIR_LOGITS_LAST) };
+            &sequence, std::min(240, 900 - sequence.get()->n_computed), true, WEIR_LOGITS_LAST
+        ) };
         step(&works, 0, nullptr);
     }
     while (sequence.get()->n_computed < 1000) {
@@ -244,26 +264,30 @@ const Case cases[] = {
     { "PlainByValues", "plain", "bf16",
       "gate = \"value_norm\"\nexact_gate = 0.45\nstart = \"noise\"\n" },
 };
-INSTANTIATE_TEST_SUITE_P(Models, Coda, ::testing::ValuesIn(cases),
-                         [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Models, Coda, ::testing::ValuesIn(cases), [](const auto &info) {
+    return std::string(info.param.name);
+});
 
 /* ---- what is refused ------------------------------------------------------------------------- */
 class CodaRefused : public ::testing::Test {
   protected:
     /* "": it opens. */
-    std::string why(const std::string &options, const Settings &more = {},
-                    const std::string &mixer = "coda")
+    std::string why(
+        const std::string &options, const Settings &more = {}, const std::string &mixer = "coda"
+    )
     {
         Settings settings = more;
-        Engine   engine;
-        support::write_coda(folder_, "\"coda\"",
-                            "[block.coda]\nmixer = \"" + mixer + "\"\nrope = \"half_split\"\n" +
-                                options,
-                            &settings);
+        Engine engine;
+        support::write_coda(
+            folder_, "\"coda\"",
+            "[block.coda]\nmixer = \"" + mixer + "\"\nrope = \"half_split\"\n" + options, &settings
+        );
         return engine.open(folder_.path(), settings) == WEIR_OK ? "" : engine.text();
     }
-    void expect(const std::string &options, const std::string &text, const Settings &more = {},
-                const std::string &mixer = "coda")
+    void expect(
+        const std::string &options, const std::string &text, const Settings &more = {},
+        const std::string &mixer = "coda"
+    )
     {
         const std::string got = why(options, more, mixer);
         EXPECT_NE(got.find(text), std::string::npos) << options << ": " << got;
@@ -278,12 +302,17 @@ TEST_F(CodaRefused, OptionsThatAreWrongSayWhy)
     EXPECT_EQ(why("theta = 0\nhead_norm = \"identity\"\n", {}, "differential_attention"), "");
     expect("landmarks_exact = 4\nlandmarks_summary = 4\n", "[block.coda]: window is missing");
     expect("window = 8\nlandmarks_exact = 4\n", "landmarks_summary is missing");
-    expect("window = 0\nlandmarks_exact = 4\nlandmarks_summary = 4\n",
-           "window: must be an integer from 1 to 16777216");
-    expect("window = true\nlandmarks_exact = 4\nlandmarks_summary = 4\n",
-           "window: must be an integer");
-    expect(sizes + "landmark_exact = 4\n",
-           "unknown key 'landmark_exact'; the nearest is 'landmarks_exact'");
+    expect(
+        "window = 0\nlandmarks_exact = 4\nlandmarks_summary = 4\n",
+        "window: must be an integer from 1 to 16777216"
+    );
+    expect(
+        "window = true\nlandmarks_exact = 4\nlandmarks_summary = 4\n", "window: must be an integer"
+    );
+    expect(
+        sizes + "landmark_exact = 4\n",
+        "unknown key 'landmark_exact'; the nearest is 'landmarks_exact'"
+    );
     expect(sizes + "tiled_heads = true\n", "unknown key 'tiled_heads'");
     expect(sizes + "least_exact = 5\n", "least_exact = 5: there are only landmarks_exact = 4");
     expect(sizes + "match = \"high\"\n", "match: must be a number from -2 to 2");
@@ -291,14 +320,16 @@ TEST_F(CodaRefused, OptionsThatAreWrongSayWhy)
     expect(sizes + "found = { gguf = true, onnx = false }\n", "found: a value by container is");
     expect("window = 8\n", "unknown key 'window'", {}, "differential_attention");
     expect("differential = false\n", "unknown key 'differential'", {}, "differential_attention");
-    expect("q_gate = true\n", "differential attention has no output gate", {},
-           "differential_attention");
+    expect(
+        "q_gate = true\n", "differential attention has no output gate", {}, "differential_attention"
+    );
     expect(sizes + "q_gate = true\n", "differential attention has no output gate");
     expect(sizes + "gate = \"norm\"\n", "gate: must be one of: learned constant value_norm");
     expect(sizes, "set kv.format to one of these", { "kv.format=q8_0" });
     expect(sizes, "set kv.format to one of these", { "kv.format=f16/f32" });
-    expect(sizes + "block_rows = 512\n", "reads prompts in blocks of 512 rows",
-           { "batch.chunk=256" });
+    expect(
+        sizes + "block_rows = 512\n", "reads prompts in blocks of 512 rows", { "batch.chunk=256" }
+    );
     EXPECT_EQ(why(sizes + "block_rows = 512\n", { "batch.chunk=512" }), "");
     EXPECT_EQ(why(sizes + "block_rows = 7\n"), "") << "pieces are cut to whole blocks";
 }
@@ -308,14 +339,17 @@ TEST_F(CodaRefused, ABandThatRopeDoesNotLeave)
 {
     const std::string sizes = "window = 8\nlandmarks_exact = 4\nlandmarks_summary = 4\n",
                       none = "window = 8\nlandmarks_exact = 4\nlandmarks_summary = 0\n";
-    Settings   settings;
-    Engine     engine;
+    Settings settings;
+    Engine engine;
     const auto plan = [&](double share, const std::string &options) {
         support::write_plain_coda(folder_, options, &settings);
-        support::write_file(folder_ / "config.json",
-                            support::with(support::read_file(folder_ / "config.json"),
-                                          "\"partial_rotary_factor\": 0.25",
-                                          "\"partial_rotary_factor\": " + std::to_string(share)));
+        support::write_file(
+            folder_ / "config.json",
+            support::with(
+                support::read_file(folder_ / "config.json"), "\"partial_rotary_factor\": 0.25",
+                "\"partial_rotary_factor\": " + std::to_string(share)
+            )
+        );
         return std::string(engine.plan(folder_.path(), settings) == WEIR_OK ? "" : engine.text());
     };
     for (const double share : { 0.25, 0.5, 1.0 }) EXPECT_EQ(plan(share, sizes), "") << share;
@@ -329,18 +363,19 @@ TEST_F(CodaRefused, ABandThatRopeDoesNotLeave)
 TEST_F(CodaRefused, MeansThatNoValuesHave)
 {
     Settings settings = { "kv.format=f32", "batch.chunk=64" };
-    support::write_coda(folder_, "\"coda\"",
-                        support::coda_block(std::string(OPTIONS) + "gate = \"value_norm\"\n"),
-                        &settings);
+    support::write_coda(
+        folder_, "\"coda\"", support::coda_block(std::string(OPTIONS) + "gate = \"value_norm\"\n"),
+        &settings
+    );
     Engine engine;
     ASSERT_EQ(engine.open(folder_.path(), settings), WEIR_OK) << engine.text();
     Sequence sequence(engine);
     sequence.add(support::some_tokens(64, 1, engine.n_vocab()));
-    weir_work    work = support::work_of(&sequence, 64, WEIR_LOGITS_LAST);
+    weir_work work = support::work_of(&sequence, 64, WEIR_LOGITS_LAST);
     const float *logits;
     ASSERT_EQ(weir_runner_step(engine.runner(), &work, 1, &logits, engine.error()), WEIR_OK);
     const size_t n = sequence.get()->recurrent_bytes / sizeof(float);
-    Floats       state(n + 16);
+    Floats state(n + 16);
     float *const memory =
         state.data() + (64 - reinterpret_cast<uintptr_t>(state.data()) % 64) % 64 / sizeof(float);
     memcpy(memory, sequence.get()->recurrent, n * sizeof(float));
@@ -363,13 +398,13 @@ TEST_F(CodaRefused, StatesThatNoTextLeaves)
     Engine engine;
     ASSERT_EQ(engine.open(folder_.path(), settings), WEIR_OK) << engine.text();
     const weir_model *const model = weir_engine_model(engine.get());
-    Sequence                sequence(engine);
+    Sequence sequence(engine);
     sequence.add(support::some_tokens(64, 1, engine.n_vocab()));
-    weir_work    work = support::work_of(&sequence, 64, WEIR_LOGITS_LAST);
+    weir_work work = support::work_of(&sequence, 64, WEIR_LOGITS_LAST);
     const float *logits;
     ASSERT_EQ(weir_runner_step(engine.runner(), &work, 1, &logits, engine.error()), WEIR_OK);
     const size_t n = sequence.get()->recurrent_bytes;
-    const auto   copy = [&] {
+    const auto copy = [&] {
         Floats out(n / sizeof(float) + 16);
         memcpy(out.data(), sequence.get()->recurrent, n);
         return out;

@@ -38,11 +38,13 @@ inline std::string byte_tokenizer()
 /* Blocks of 32 rows: states are kept after so many tokens. */
 inline void write_coda_text(const Folder &folder, const std::string &pattern, Settings *settings)
 {
-    write_coda(folder, pattern,
-               coda_block("window = 24\nlandmarks_exact = 6\nlandmarks_summary = 5\nblock_rows = "
-                          "32\nexact_gate = 0.0\n"
-                          "summary_gate = 0.0\nlambda_bias = 0\n"),
-               settings);
+    write_coda(
+        folder, pattern,
+        coda_block("window = 24\nlandmarks_exact = 6\nlandmarks_summary = 5\nblock_rows = "
+                   "32\nexact_gate = 0.0\n"
+                   "summary_gate = 0.0\nlambda_bias = 0\n"),
+        settings
+    );
     write_file(folder / "tokenizer.json", byte_tokenizer());
 }
 

@@ -15,7 +15,8 @@ Array worked(int64_t rows, int64_t columns, int s)
     for (int64_t a = 0; a < rows; a++)
         for (int64_t b = 0; b < columns; b++)
             out.values.push_back(
-                static_cast<float>((((7 * a + 3 * b + 5 * a * b + s) % 11) - 5) / 11.0));
+                static_cast<float>((((7 * a + 3 * b + 5 * a * b + s) % 11) - 5) / 11.0)
+            );
     return out;
 }
 
@@ -32,17 +33,17 @@ std::map<std::string, Array> worked_weights()
                                          { "theta", { { 2, 2 }, { 0.3f, 0.5f, 0.6f, 0.8f } } },
                                          { "head_norm.weight",
                                            { { 4 }, { 1, 1.1f, 1.2f, 1.3f } } } };
-    const Array                  third = worked(3, 8, 6);
+    const Array third = worked(3, 8, 6);
     out["write_proj.weight"] = { { 1, 8 }, { third.values.begin() + 16, third.values.end() } };
     return out;
 }
 
 /* Nine tokens through a layer of two heads of four, ring and banks of two slots each. */
 struct Worked {
-    const char                       *name;
-    int                               block, n_prompt; /* the rest are steps */
+    const char *name;
+    int block, n_prompt; /* the rest are steps */
     std::map<int, std::vector<float>> y; /* of some tokens */
-    int64_t                           used_at[2], inserts, hits; /* at the end; -1: not told */
+    int64_t used_at[2], inserts, hits; /* at the end; -1: not told */
     std::map<int, std::vector<float>> rows; /* of slots, K then V */
 };
 
@@ -50,7 +51,7 @@ void expect_worked(Layer *layer, const Worked &w)
 {
     SCOPED_TRACE(w.name);
     support::Sequence sequence(layer->engine());
-    Floats            y = w.n_prompt > 0 ? layer->run(&sequence, 0, w.n_prompt, true) : Floats();
+    Floats y = w.n_prompt > 0 ? layer->run(&sequence, 0, w.n_prompt, true) : Floats();
     if (w.n_prompt < 9) {
         const Floats steps = layer->run(&sequence, w.n_prompt, 9 - w.n_prompt, false);
         y.insert(y.end(), steps.begin(), steps.end());
@@ -64,7 +65,7 @@ void expect_worked(Layer *layer, const Worked &w)
     const int64_t offset =
         weir_model_layer_memory(weir_engine_model(layer->engine().get()), 0).state_offset;
     const weir_coda_state state = weir_coda_view(&shape, sequence.get()->recurrent + offset);
-    const weir_banks      banks = weir_runner_banks(layer->engine().runner(), sequence.get());
+    const weir_banks banks = weir_runner_banks(layer->engine().runner(), sequence.get());
     EXPECT_EQ(state.used_at[0], w.used_at[0]);
     EXPECT_EQ(state.used_at[1], w.used_at[1]);
     if (w.inserts >= 0) EXPECT_EQ(banks.counts[WEIR_BANKS_EXACT_INSERTS], w.inserts);
@@ -81,8 +82,8 @@ void expect_worked(Layer *layer, const Worked &w)
 
 TEST(CodaWorked, OutputsBanksAndCounts)
 {
-    const Floats              y0 = { 0.4306664f, -0.7596555f, 0.05270246f, -0.756994f,
-                                     1.249945f,  1.353751f,   0.5440556f,  -0.1895156f };
+    const Floats y0 = { 0.4306664f, -0.7596555f, 0.05270246f, -0.756994f,
+                        1.249945f,  1.353751f,   0.5440556f,  -0.1895156f };
     const std::vector<Worked> cases = {
         { "steps",
           8,
@@ -198,20 +199,22 @@ TEST(CodaWorked, OutputsBanksAndCounts)
           {} },
     };
     const support::Folder folder;
-    Floats                x;
+    Floats x;
     for (int t = 0; t < 9; t++)
         for (int j = 0; j < 8; j++)
             x.push_back(static_cast<float>((13 * t + 7 * j + t * j) % 17 - 8) / 8.0f);
     for (const Worked &w : cases) {
-        const bool        is_half = std::string(w.name).rfind("halves", 0) == 0;
-        Layer             layer(folder, x, 8);
+        const bool is_half = std::string(w.name).rfind("halves", 0) == 0;
+        Layer layer(folder, x, 8);
         const std::string options = golden::format(
             "window = 2\nlandmarks_exact = 2\nlandmarks_summary = 2\nblock_rows = %d\n"
             "band = \"upper_half\"\nhead_norm = \"%s\"\n",
-            w.block, is_half ? "identity" : "full");
-        layer.write(worked_weights(),
-                    support::coda_block(options, "coda", is_half ? "half_split" : "pairs"), 2, 1, 4,
-                    10000);
+            w.block, is_half ? "identity" : "full"
+        );
+        layer.write(
+            worked_weights(),
+            support::coda_block(options, "coda", is_half ? "half_split" : "pairs"), 2, 1, 4, 10000
+        );
         ASSERT_EQ(layer.open(), WEIR_OK) << layer.engine().text();
         expect_worked(&layer, w);
     }

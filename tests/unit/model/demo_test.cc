@@ -30,7 +30,7 @@ struct Json {
 std::vector<int32_t> ids_of(const json_t *line, const char *key)
 {
     std::vector<int32_t> ids;
-    const json_t *const  list = json_object_get(line, key);
+    const json_t *const list = json_object_get(line, key);
     for (size_t i = 0; i < json_array_size(list); i++)
         ids.push_back(static_cast<int32_t>(json_integer_value(json_array_get(list, i))));
     return ids;
@@ -43,9 +43,9 @@ TEST_P(Greedy, AnswersAreTheReferencesTokenForToken)
     Engine engine;
     ASSERT_EQ(engine.open(GetParam(), {}, true), WEIR_OK) << engine.text();
     std::istringstream lines(support::read_file("models/weir-demo/eval/golden.jsonl"));
-    int                n_lines = 0;
+    int n_lines = 0;
     for (std::string text; std::getline(lines, text); n_lines++) {
-        const Json                 line(text);
+        const Json line(text);
         const std::vector<int32_t> prompt = ids_of(line.root, "prompt_ids"),
                                    want = ids_of(line.root, "output_ids");
         ASSERT_FALSE(prompt.empty() || want.empty()) << "line " << n_lines + 1;
@@ -57,10 +57,13 @@ TEST_P(Greedy, AnswersAreTheReferencesTokenForToken)
         request.sampling = weir_sampling_default();
         request.sampling.temperature = 0.0f;
         weir_cli_answer answer;
-        ASSERT_EQ(weir_cli_answer_wait(&answer, weir_engine_service(engine.get()), &request,
-                                       nullptr, nullptr, nullptr, engine.error()),
-                  WEIR_OK)
-            << engine.text();
+        ASSERT_EQ(
+            weir_cli_answer_wait(
+                &answer, weir_engine_service(engine.get()), &request, nullptr, nullptr, nullptr,
+                engine.error()
+            ),
+            WEIR_OK
+        ) << engine.text();
         std::vector<int32_t> got(answer.tokens.data, answer.tokens.data + answer.tokens.count);
         if (answer.stop_token >= 0) got.push_back(answer.stop_token); /* the reference keeps it */
         weir_cli_answer_free(&answer);
@@ -68,27 +71,29 @@ TEST_P(Greedy, AnswersAreTheReferencesTokenForToken)
     }
     EXPECT_EQ(n_lines, 20);
 }
-INSTANTIATE_TEST_SUITE_P(Containers, Greedy, ::testing::Values(folder, quantised),
-                         [](const auto &info) { return info.param == folder ? "Folder" : "Gguf"; });
+INSTANTIATE_TEST_SUITE_P(
+    Containers, Greedy, ::testing::Values(folder, quantised),
+    [](const auto &info) { return info.param == folder ? "Folder" : "Gguf"; }
+);
 
 TEST(Perplexity, IsTheReferences)
 {
     Engine engine;
     ASSERT_EQ(engine.open(folder), WEIR_OK) << engine.text();
-    const Json          expected(support::read_file("models/weir-demo/eval/expected.json"));
+    const Json expected(support::read_file("models/weir-demo/eval/expected.json"));
     const json_t *const list = json_object_get(expected.root, "perplexity");
-    int                 n_checked = 0;
+    int n_checked = 0;
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *const want = json_array_get(list, i);
-        const std::string   path = std::string("models/weir-demo/eval/") +
+        const std::string path = std::string("models/weir-demo/eval/") +
                                  json_string_value(json_object_get(want, "file"));
         if (json_integer_value(json_object_get(want, "window")) != 512 ||
             !std::filesystem::exists(path))
             continue;
         weir_perplexity got;
-        ASSERT_EQ(weir_eval_perplexity(&got, engine.get(), path.c_str(), 512, 0, engine.error()),
-                  WEIR_OK)
-            << engine.text();
+        ASSERT_EQ(
+            weir_eval_perplexity(&got, engine.get(), path.c_str(), 512, 0, engine.error()), WEIR_OK
+        ) << engine.text();
         EXPECT_EQ(got.n_scored, json_integer_value(json_object_get(want, "scored"))) << path;
         const double perplexity = json_real_value(json_object_get(want, "ppl")),
                      bits = json_real_value(json_object_get(want, "bits_per_byte"));
@@ -103,7 +108,7 @@ TEST(Perplexity, IsTheReferences)
  * beginning, all of that length. */
 struct Set {
     const char *task;
-    int32_t     most, fewest_right;
+    int32_t most, fewest_right;
 };
 
 class Retrieval : public ::testing::TestWithParam<Set> {};
@@ -113,19 +118,23 @@ TEST_P(Retrieval, AnswersAreRight)
     Engine engine;
     ASSERT_EQ(engine.open(folder, {}, true), WEIR_OK) << engine.text();
     const std::string path = std::string("models/weir-demo/eval/") + GetParam().task + ".jsonl";
-    weir_retrieval    got;
+    weir_retrieval got;
     ASSERT_EQ(
         weir_eval_retrieval(&got, engine.get(), path.c_str(), GetParam().most, engine.error()),
-        WEIR_OK)
-        << engine.text();
+        WEIR_OK
+    ) << engine.text();
     EXPECT_EQ(got.n_items, GetParam().most);
     EXPECT_GE(got.n_right, GetParam().fewest_right);
     weir_retrieval_free(&got);
 }
-INSTANTIATE_TEST_SUITE_P(Sets, Retrieval,
-                         ::testing::Values(Set{ "niah_single", 40, 40 }, Set{ "tracking", 20, 20 },
-                                           Set{ "niah_multikey", 50, 49 }, Set{ "table", 100, 99 }),
-                         [](const auto &info) { return std::string(info.param.task); });
+INSTANTIATE_TEST_SUITE_P(
+    Sets, Retrieval,
+    ::testing::Values(
+        Set{ "niah_single", 40, 40 }, Set{ "tracking", 20, 20 }, Set{ "niah_multikey", 50, 49 },
+        Set{ "table", 100, 99 }
+    ),
+    [](const auto &info) { return std::string(info.param.task); }
+);
 
 /* A whole set, the hardest that is answered at all: a third right, so that a shift either way
  * shows. */
@@ -133,12 +142,14 @@ TEST(RetrievalSet, WholeSetOfSeveralValues)
 {
     Engine engine;
     ASSERT_EQ(engine.open(folder, {}, true), WEIR_OK) << engine.text();
-    const Json     expected(support::read_file("models/weir-demo/eval/expected.json"));
+    const Json expected(support::read_file("models/weir-demo/eval/expected.json"));
     weir_retrieval got;
-    ASSERT_EQ(weir_eval_retrieval(&got, engine.get(), "models/weir-demo/eval/multivalue.jsonl", 0,
-                                  engine.error()),
-              WEIR_OK)
-        << engine.text();
+    ASSERT_EQ(
+        weir_eval_retrieval(
+            &got, engine.get(), "models/weir-demo/eval/multivalue.jsonl", 0, engine.error()
+        ),
+        WEIR_OK
+    ) << engine.text();
     const json_t *const lengths =
         json_object_get(json_object_get(expected.root, "exact_match"), "multivalue");
     EXPECT_EQ(got.n_rows, json_object_size(lengths));
@@ -148,9 +159,9 @@ TEST(RetrievalSet, WholeSetOfSeveralValues)
         const auto n_items = json_integer_value(json_array_get(want, 1)),
                    n_right = json_integer_value(json_array_get(want, 0));
         EXPECT_EQ(got.rows[i].n_items, n_items) << got.rows[i].length;
-        EXPECT_NEAR(got.rows[i].n_right, static_cast<double>(n_right),
-                    0.02 * static_cast<double>(n_items))
-            << got.rows[i].length;
+        EXPECT_NEAR(
+            got.rows[i].n_right, static_cast<double>(n_right), 0.02 * static_cast<double>(n_items)
+        ) << got.rows[i].length;
     }
     weir_retrieval_free(&got);
 }

@@ -32,12 +32,12 @@ struct Close {
 
 TEST(DeviceRows, AModelIsPlannedWithoutMassWhereNoKernelShowsIt)
 {
-    weir_error                       error = {};
-    char                             why[200];
-    weir_device                     *device = nullptr;
-    weir_stream                     *stream = nullptr;
-    weir_arch_set                   *archs = nullptr;
-    weir_kernel                      mass = {};
+    weir_error error = {};
+    char why[200];
+    weir_device *device = nullptr;
+    weir_stream *stream = nullptr;
+    weir_arch_set *archs = nullptr;
+    weir_kernel mass = {};
     std::vector<const weir_kernel *> rows;
     for (size_t i = 0; i < weir_kernel_count(); i++) {
         const weir_kernel *const row = weir_kernel_at(i);
@@ -52,7 +52,7 @@ TEST(DeviceRows, AModelIsPlannedWithoutMassWhereNoKernelShowsIt)
     ASSERT_EQ(weir_device_open(&device, "checked", why, sizeof why, &error), WEIR_OK) << error.text;
     weir_device_check_with(nullptr, 0, 0);
     const std::unique_ptr<weir_device, Close> close_device(device);
-    weir_stream_options                       options = {};
+    weir_stream_options options = {};
     options.device = device;
     options.n_threads = 1;
     options.isa = "v2"; /* weights in a layout that the rows read, whatever this machine prefers */
@@ -63,8 +63,8 @@ TEST(DeviceRows, AModelIsPlannedWithoutMassWhereNoKernelShowsIt)
 
     for (const char *const path : { "tests/golden/models/tq", "tests/golden/models/qwen3" }) {
         weir_tensor_directory *directory = nullptr;
-        weir_model            *model = nullptr;
-        const weir_arch       *arch = nullptr;
+        weir_model *model = nullptr;
+        const weir_arch *arch = nullptr;
         ASSERT_EQ(weir_tensor_directory_open(&directory, path, &error), WEIR_OK) << error.text;
         const std::unique_ptr<weir_tensor_directory, Close> close_directory(directory);
         ASSERT_EQ(weir_arch_match(&arch, archs, directory, &error), WEIR_OK) << error.text;
@@ -75,10 +75,11 @@ TEST(DeviceRows, AModelIsPlannedWithoutMassWhereNoKernelShowsIt)
             << error.text;
         const std::unique_ptr<weir_model, Close> close_model(model);
         for (const weir_kv_format format : { WEIR_KV_F16, WEIR_KV_Q8_0 }) {
-            const std::vector<weir_kv_pair> formats((size_t)weir_model_kv_layers(model),
-                                                    weir_kv_pair{ format, format });
-            weir_workspace_limits           limits = {};
-            weir_stream_memory              room = {};
+            const std::vector<weir_kv_pair> formats(
+                (size_t)weir_model_kv_layers(model), weir_kv_pair{ format, format }
+            );
+            weir_workspace_limits limits = {};
+            weir_stream_memory room = {};
             limits.rows = 64, limits.segments = limits.logits = 1, limits.context = 256,
             limits.formats = formats.data(), limits.evicts = true;
             EXPECT_EQ(weir_model_shows_mass(model, formats.data(), {}), format == WEIR_KV_F16)

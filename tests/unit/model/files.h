@@ -12,7 +12,7 @@ namespace support {
 
 inline std::string read_file(const std::string &path)
 {
-    std::ifstream     in(path, std::ios::binary);
+    std::ifstream in(path, std::ios::binary);
     std::stringstream all;
     EXPECT_TRUE(in.good()) << path;
     all << in.rdbuf();
@@ -36,7 +36,7 @@ inline std::string with(std::string text, const std::string &from, const std::st
 
 struct Array {
     std::vector<int64_t> shape;
-    std::vector<float>   values;
+    std::vector<float> values;
 };
 using Arrays = std::map<std::string, Array>;
 
@@ -46,8 +46,9 @@ inline void write_safetensors(const std::string &path, const Arrays &arrays)
     std::string header = "{", data;
     for (const auto &[name, array] : arrays) {
         const size_t begin = data.size();
-        data.append(reinterpret_cast<const char *>(array.values.data()),
-                    array.values.size() * sizeof(float));
+        data.append(
+            reinterpret_cast<const char *>(array.values.data()), array.values.size() * sizeof(float)
+        );
         std::string shape;
         for (const int64_t n : array.shape) shape += (shape.empty() ? "" : ",") + std::to_string(n);
         header += (header.size() > 1 ? ",\"" : "\"") + name + R"(":{"dtype":"F32","shape":[)" +
@@ -57,8 +58,9 @@ inline void write_safetensors(const std::string &path, const Arrays &arrays)
     header += "}";
     header.resize((header.size() + 7) / 8 * 8, ' ');
     const uint64_t length = header.size();
-    write_file(path,
-               std::string(reinterpret_cast<const char *>(&length), sizeof length) + header + data);
+    write_file(
+        path, std::string(reinterpret_cast<const char *>(&length), sizeof length) + header + data
+    );
 }
 
 } // namespace support

@@ -18,9 +18,11 @@ TEST(Golden, WholeModels)
     for (const std::string &name : counts.skips)
         if (name.find(":prompt.final_norm") == name.npos && name.find(":trace") == name.npos)
             absent.insert(name);
-    EXPECT_EQ(absent, (std::set<std::string>{ "models/deepseek3/model.safetensors",
-                                              "models/tq-moe/model.safetensors",
-                                              "models/tq-moe/tq-moe-f16.gguf" }));
+    EXPECT_EQ(
+        absent, (std::set<std::string>{ "models/deepseek3/model.safetensors",
+                                        "models/tq-moe/model.safetensors",
+                                        "models/tq-moe/tq-moe-f16.gguf" })
+    );
 }
 
 } // namespace

@@ -48,15 +48,16 @@ class File {
     void cut(size_t n) { EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(n)), 0); }
     void restore()
     {
-        EXPECT_EQ(pwrite(fd_, bytes_.data(), bytes_.size(), 0),
-                  static_cast<ssize_t>(bytes_.size()));
+        EXPECT_EQ(
+            pwrite(fd_, bytes_.data(), bytes_.size(), 0), static_cast<ssize_t>(bytes_.size())
+        );
         cut(bytes_.size());
     }
     const std::string &bytes() const { return bytes_; }
 
   private:
     std::string path_, bytes_;
-    int         fd_;
+    int fd_;
 };
 
 struct Counts {
@@ -67,12 +68,12 @@ struct Counts {
  * once for all files. */
 weir_status bind(const std::string &path, weir_error *error)
 {
-    static weir_arch_set  *archs = nullptr;
-    static weir_stream    *stream = nullptr;
+    static weir_arch_set *archs = nullptr;
+    static weir_stream *stream = nullptr;
     weir_tensor_directory *directory = nullptr;
-    weir_model            *model = nullptr;
-    const weir_arch       *arch = nullptr;
-    weir_stream_options    options = {};
+    weir_model *model = nullptr;
+    const weir_arch *arch = nullptr;
+    weir_stream_options options = {};
     options.n_threads = 1;
     if (archs == nullptr) EXPECT_EQ(weir_arch_set_open(&archs, nullptr, nullptr, error), WEIR_OK);
     if (stream == nullptr) EXPECT_EQ(weir_stream_open(&stream, &options, error), WEIR_OK);
@@ -91,8 +92,8 @@ weir_status bind(const std::string &path, weir_error *error)
 /* Binds; if it is to run and bound, plans, opens and computes two tokens. */
 void probe(const std::string &model, bool run, Counts *counts, const std::string &how)
 {
-    static Engine     engine;
-    weir_error        error = {};
+    static Engine engine;
+    weir_error error = {};
     const weir_status bound = bind(model, &error);
     counts->n_files++;
     if (bound == WEIR_OK)
@@ -111,8 +112,8 @@ void probe(const std::string &model, bool run, Counts *counts, const std::string
     }
     {
         support::Sequence sequence(engine);
-        const int32_t     tokens[] = { 1, 0 };
-        weir_evaluation   evaluation = {};
+        const int32_t tokens[] = { 1, 0 };
+        weir_evaluation evaluation = {};
         evaluation.tokens = tokens;
         evaluation.n_tokens = 2;
         evaluation.decode_from = 1;
@@ -124,8 +125,10 @@ void probe(const std::string &model, bool run, Counts *counts, const std::string
     engine.close();
 }
 
-void flip_every_byte(const std::string &model, const std::string &path, size_t n_header,
-                     int run_every, Counts *counts)
+void flip_every_byte(
+    const std::string &model, const std::string &path, size_t n_header, int run_every,
+    Counts *counts
+)
 {
     File file(path);
     ASSERT_LE(n_header, file.bytes().size());
@@ -136,20 +139,23 @@ void flip_every_byte(const std::string &model, const std::string &path, size_t n
     for (size_t at = 0; at < n_header; at++) {
         for (const unsigned char bits : { 0x01, 0x80, 0xff }) {
             file.flip(at, bits);
-            probe(model, i++ % run_every == 0, counts,
-                  "byte " + std::to_string(at) + " ^ " + std::to_string(bits));
+            probe(
+                model, i++ % run_every == 0, counts,
+                "byte " + std::to_string(at) + " ^ " + std::to_string(bits)
+            );
         }
         file.restore(at);
         if (::testing::Test::HasFailure()) break;
     }
 }
 
-void cut_everywhere(const std::string &model, const std::string &path, size_t n_header,
-                    Counts *counts)
+void cut_everywhere(
+    const std::string &model, const std::string &path, size_t n_header, Counts *counts
+)
 {
-    File         file(path);
+    File file(path);
     const size_t n = file.bytes().size();
-    const auto   at = [&](size_t length) {
+    const auto at = [&](size_t length) {
         file.cut(length);
         probe(model, true, counts, "cut to " + std::to_string(length));
         file.restore();
@@ -179,12 +185,15 @@ void copy_to(const Folder &folder, const char *from, const char *to)
 TEST(Hostile, GgufWithFlippedBits)
 {
     const Folder folder;
-    Counts       counts;
+    Counts counts;
     copy_to(folder, "qwen3/qwen3-bf16.gguf", "m.gguf");
-    flip_every_byte(folder / "m.gguf", folder / "m.gguf", gguf_header(read_file(folder / "m.gguf")),
-                    16, &counts);
-    printf("%d files, %d bound, of %d opened %d computed\n", counts.n_files, counts.n_bound,
-           counts.n_opened, counts.n_computed);
+    flip_every_byte(
+        folder / "m.gguf", folder / "m.gguf", gguf_header(read_file(folder / "m.gguf")), 16, &counts
+    );
+    printf(
+        "%d files, %d bound, of %d opened %d computed\n", counts.n_files, counts.n_bound,
+        counts.n_opened, counts.n_computed
+    );
     EXPECT_GT(counts.n_bound, 0);
     EXPECT_LT(counts.n_bound, counts.n_files);
     expect_modest_memory();
@@ -193,7 +202,7 @@ TEST(Hostile, GgufWithFlippedBits)
 TEST(Hostile, HybridGgufWithFlippedBits)
 {
     const Folder folder;
-    Counts       counts;
+    Counts counts;
     copy_to(folder, "tq/tq-q4_0.gguf", "m.gguf");
     /* The vocabulary lies at the end of the metadata and was covered above: its own numbers come
      * before. */
@@ -206,14 +215,15 @@ TEST(Hostile, HybridGgufWithFlippedBits)
 TEST(Hostile, SafetensorsWithFlippedBits)
 {
     const Folder folder;
-    Counts       counts;
+    Counts counts;
     copy_to(folder, "mistral/model.safetensors", "model.safetensors");
     copy_to(folder, "mistral/config.json", "config.json");
     uint64_t n;
     memcpy(&n, read_file(folder / "model.safetensors").data(), sizeof n);
     flip_every_byte(folder.path(), folder / "model.safetensors", 8 + n, 4, &counts);
-    flip_every_byte(folder.path(), folder / "config.json", read_file(folder / "config.json").size(),
-                    1, &counts);
+    flip_every_byte(
+        folder.path(), folder / "config.json", read_file(folder / "config.json").size(), 1, &counts
+    );
     EXPECT_GT(counts.n_bound, 0);
     EXPECT_LT(counts.n_bound, counts.n_files);
     expect_modest_memory();
@@ -222,10 +232,11 @@ TEST(Hostile, SafetensorsWithFlippedBits)
 TEST(Hostile, CutFiles)
 {
     const Folder gguf, tensors;
-    Counts       counts;
+    Counts counts;
     copy_to(gguf, "qwen3/qwen3-bf16.gguf", "m.gguf");
-    cut_everywhere(gguf / "m.gguf", gguf / "m.gguf", gguf_header(read_file(gguf / "m.gguf")),
-                   &counts);
+    cut_everywhere(
+        gguf / "m.gguf", gguf / "m.gguf", gguf_header(read_file(gguf / "m.gguf")), &counts
+    );
     EXPECT_EQ(counts.n_bound, 0);
     copy_to(tensors, "mistral/model.safetensors", "model.safetensors");
     copy_to(tensors, "mistral/config.json", "config.json");
@@ -246,11 +257,12 @@ class Config : public ::testing::TestWithParam<Wrong> {};
 TEST_P(Config, IsRefusedByName)
 {
     const Folder folder;
-    copy_to(folder, (std::string(GetParam().model) + "/model.safetensors").c_str(),
-            "model.safetensors");
-    std::string       text = read_file(golden(std::string(GetParam().model) + "/config.json"));
+    copy_to(
+        folder, (std::string(GetParam().model) + "/model.safetensors").c_str(), "model.safetensors"
+    );
+    std::string text = read_file(golden(std::string(GetParam().model) + "/config.json"));
     const std::string from = GetParam().from;
-    size_t            at = text.find(from);
+    size_t at = text.find(from);
     ASSERT_NE(at, std::string::npos) << from;
     for (; at != std::string::npos; at = text.find(from, at + strlen(GetParam().to)))
         text.replace(at, from.size(), GetParam().to);
@@ -389,8 +401,9 @@ const Wrong wrong[] = {
       "rope_theta above 1" },
     { "Window", "mistral", "\"sliding_window\": 4", "\"sliding_window\": -4", "window is -4" },
 };
-INSTANTIATE_TEST_SUITE_P(Values, Config, ::testing::ValuesIn(wrong),
-                         [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Values, Config, ::testing::ValuesIn(wrong), [](const auto &info) {
+    return std::string(info.param.name);
+});
 
 /* ---- RoPE scaling in GGUF -------------------------------------------------------------------- */
 
@@ -415,7 +428,7 @@ std::string gguf_float(float value)
 std::string with_keys(std::string bytes, const std::vector<std::string> &keys)
 {
     std::string added;
-    uint64_t    count;
+    uint64_t count;
     for (const std::string &key : keys) added += key;
     const size_t padding = 32 - (added.size() + gguf_key("pad", 8, gguf_text("")).size()) % 32;
     added += gguf_key("pad", 8, gguf_text(std::string(padding, 'x')));
@@ -427,13 +440,13 @@ std::string with_keys(std::string bytes, const std::vector<std::string> &keys)
 
 TEST(Hostile, RopeScalingOfGguf)
 {
-    const Folder      folder;
+    const Folder folder;
     const std::string bytes = read_file(golden("qwen3/qwen3-bf16.gguf")),
                       type = "qwen3.rope.scaling.type", factor = "qwen3.rope.scaling.factor";
     Engine engine;
     const struct {
         std::vector<std::string> keys;
-        const char              *says; /* NULL: it is good */
+        const char *says; /* NULL: it is good */
     } cases[] = {
         { {}, nullptr },
         { { gguf_key(type, 8, gguf_text("none")) }, nullptr },
@@ -475,13 +488,15 @@ void expect_not_finite(const char *tensor, size_t element, uint16_t bits)
     const Folder folder;
     copy_to(folder, "qwen3/config.json", "config.json");
     std::string bytes = read_file(golden("qwen3/model.safetensors"));
-    uint64_t    n;
+    uint64_t n;
     memcpy(&n, bytes.data(), sizeof n);
     const size_t entry = bytes.find(std::string("\"") + tensor + "\"");
     ASSERT_NE(entry, std::string::npos) << tensor;
     const size_t begin = bytes.find("\"data_offsets\":[", entry) + strlen("\"data_offsets\":[");
-    memcpy(&bytes[8 + n + std::stoul(bytes.substr(begin, 20)) + element * sizeof bits], &bits,
-           sizeof bits);
+    memcpy(
+        &bytes[8 + n + std::stoul(bytes.substr(begin, 20)) + element * sizeof bits], &bits,
+        sizeof bits
+    );
     write_file(folder / "model.safetensors", bytes);
     Engine engine;
     EXPECT_EQ(engine.open(folder.path(), small), WEIR_EFORMAT);
@@ -500,25 +515,26 @@ TEST(Hostile, MatricesThatAreNotNumbers)
 {
     expect_not_finite("model.layers.0.self_attn.q_proj.weight", 0, 0x7fc0);
     expect_not_finite("model.layers.1.mlp.down_proj.weight", 64 * 96 - 1, 0x7f80);
-    expect_not_finite("model.embed_tokens.weight", 320 * 64 - 1,
-                      0xff80); /* tied: also the output */
+    /* Tied: also the output */
+    expect_not_finite("model.embed_tokens.weight", 320 * 64 - 1, 0xff80);
 }
 
 /* A scale of a quantised block; K types clamp infinity away while they pack. `at` is where the
  * block has it. */
-void expect_scale_checked(const char *model, const char *tensor, size_t at,
-                          const Settings &settings)
+void expect_scale_checked(
+    const char *model, const char *tensor, size_t at, const Settings &settings
+)
 {
-    const Folder           folder;
+    const Folder folder;
     weir_tensor_directory *directory = nullptr;
-    weir_error             error = {};
+    weir_error error = {};
     copy_to(folder, model, "m.gguf");
     ASSERT_EQ(weir_tensor_directory_open(&directory, (folder / "m.gguf").c_str(), &error), WEIR_OK)
         << error.text;
     const weir_tensor *const found = weir_tensor_directory_find(directory, tensor);
     ASSERT_NE(found, nullptr) << tensor;
     const std::string bytes = read_file(folder / "m.gguf");
-    const size_t      begin =
+    const size_t begin =
         bytes.find(std::string(reinterpret_cast<const char *>(found->data), found->bytes));
     const size_t last = found->bytes - static_cast<size_t>(weir_dtype_of(found->dtype).block_bytes);
     weir_tensor_directory_close(directory);
@@ -527,7 +543,7 @@ void expect_scale_checked(const char *model, const char *tensor, size_t at,
         std::string changed = bytes;
         changed.replace(begin + last + at, 2, std::string(bits, 2));
         write_file(folder / "m.gguf", changed);
-        Engine   engine;
+        Engine engine;
         Settings all = small;
         all.insert(all.end(), settings.begin(), settings.end());
         EXPECT_EQ(engine.open(folder / "m.gguf", all), WEIR_EFORMAT) << model;

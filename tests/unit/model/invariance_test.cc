@@ -15,7 +15,7 @@ constexpr int n_long = 2150; /* three splits of attention, and the last of them 
 
 struct Case {
     const char *name, *model;
-    Settings    settings;
+    Settings settings;
 };
 
 std::ostream &operator<<(std::ostream &out, const Case &c) { return out << c.name; }
@@ -26,7 +26,7 @@ class Invariance : public ::testing::TestWithParam<Case> {
     {
         for (const std::string &setting : GetParam().settings) {
             if (setting.rfind("kernels.isa=", 0) != 0) continue;
-            Engine            probe;
+            Engine probe;
             const weir_status status = probe.open(support::golden(GetParam().model), { setting });
             if (status == WEIR_OK) continue;
             ASSERT_EQ(status, WEIR_ECONFIG) << probe.text();
@@ -49,24 +49,26 @@ class Invariance : public ::testing::TestWithParam<Case> {
      * they themselves in pieces of `last_piece`. */
     std::vector<float> end_of_prompt(int n_last, int piece, int last_piece)
     {
-        Sequence           sequence(engine_);
+        Sequence sequence(engine_);
         std::vector<float> all;
         sequence.add(prompt_);
         const int n = static_cast<int>(prompt_.size()), from = n - n_last;
         for (int at = 0; at < n;) {
             const bool is_last = at >= from;
-            weir_work  work = support::work_of(
+            weir_work work = support::work_of(
                 &sequence, is_last ? std::min(last_piece, n - at) : std::min(piece, from - at),
-                is_last ? WEIR_LOGITS_ALL : WEIR_LOGITS_LAST);
+                is_last ? WEIR_LOGITS_ALL : WEIR_LOGITS_LAST
+            );
             const float *logits = nullptr;
-            EXPECT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()),
-                      WEIR_OK)
-                << engine_.text();
+            EXPECT_EQ(
+                weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK
+            ) << engine_.text();
             const float *const first =
                 logits + static_cast<size_t>(work.first_logit) * engine_.n_vocab();
             if (is_last)
-                all.insert(all.end(), first,
-                           first + static_cast<size_t>(work.n_rows) * engine_.n_vocab());
+                all.insert(
+                    all.end(), first, first + static_cast<size_t>(work.n_rows) * engine_.n_vocab()
+                );
             at += work.n_rows;
         }
         return all;
@@ -75,13 +77,14 @@ class Invariance : public ::testing::TestWithParam<Case> {
      * that is not 0. */
     std::vector<float> alone(int piece, int first = 0)
     {
-        Sequence           sequence(engine_);
+        Sequence sequence(engine_);
         std::vector<float> all;
         sequence.add(prompt_);
         for (int at = 0; at < n_prompt;) {
             weir_work work = support::work_of(
                 &sequence, at == 0 && first > 0 ? first : std::min(piece, n_prompt - at),
-                WEIR_LOGITS_ALL);
+                WEIR_LOGITS_ALL
+            );
             step(&work, 1, 0, &all);
             at += work.n_rows;
         }
@@ -90,7 +93,7 @@ class Invariance : public ::testing::TestWithParam<Case> {
     /* The same, between a sequence that decodes and two that read long prompts in uneven pieces. */
     std::vector<float> beside_others(int piece)
     {
-        Sequence           ours(engine_), decoding(engine_), reading(engine_), late(engine_);
+        Sequence ours(engine_), decoding(engine_), reading(engine_), late(engine_);
         std::vector<float> all;
         ours.add(prompt_);
         decoding.add(support::some_tokens(n_prompt, 11, engine_.n_vocab()));
@@ -115,17 +118,21 @@ class Invariance : public ::testing::TestWithParam<Case> {
     void step(weir_work *works, size_t n_works, size_t own, std::vector<float> *all)
     {
         const float *logits = nullptr;
-        ASSERT_EQ(weir_runner_step(engine_.runner(), works, static_cast<int32_t>(n_works), &logits,
-                                   engine_.error()),
-                  WEIR_OK)
-            << engine_.text();
+        ASSERT_EQ(
+            weir_runner_step(
+                engine_.runner(), works, static_cast<int32_t>(n_works), &logits, engine_.error()
+            ),
+            WEIR_OK
+        ) << engine_.text();
         const float *const from =
             logits + static_cast<size_t>(works[own].first_logit) * engine_.n_vocab();
-        all->insert(all->end(), from,
-                    from + static_cast<size_t>(works[own].n_rows) * engine_.n_vocab());
+        all->insert(
+            all->end(), from, from + static_cast<size_t>(works[own].n_rows) * engine_.n_vocab()
+        );
     }
-    void expect_same(const std::vector<float> &got, const std::vector<float> &want,
-                     const std::string &how)
+    void expect_same(
+        const std::vector<float> &got, const std::vector<float> &want, const std::string &how
+    )
     {
         ASSERT_EQ(got.size(), want.size()) << how;
         ASSERT_GT(got.size(), 0u);
@@ -140,7 +147,7 @@ class Invariance : public ::testing::TestWithParam<Case> {
                       << " logits differ, first at row " << first / engine_.n_vocab() << ": "
                       << got[first] << " and " << want[first];
     }
-    Engine               engine_;
+    Engine engine_;
     std::vector<int32_t> prompt_;
 };
 
@@ -159,8 +166,9 @@ TEST_P(Invariance, AnyCompanyGivesTheSameBits)
     open();
     const std::vector<float> whole = alone(n_prompt);
     for (const int piece : { 64, 7, 1 })
-        expect_same(beside_others(piece), whole,
-                    "beside others, pieces of " + std::to_string(piece));
+        expect_same(
+            beside_others(piece), whole, "beside others, pieces of " + std::to_string(piece)
+        );
 }
 
 TEST_P(Invariance, AnyNumberOfThreadsGivesTheSameBits)
@@ -178,10 +186,10 @@ TEST_P(Invariance, StatesTakenOnTheWayAreTheSameBits)
 {
     open();
     const std::vector<float> whole = alone(n_prompt);
-    Sequence                 ours(engine_), other(engine_);
-    const size_t             bytes = ours.get()->recurrent_bytes, floats = bytes / sizeof(float);
+    Sequence ours(engine_), other(engine_);
+    const size_t bytes = ours.get()->recurrent_bytes, floats = bytes / sizeof(float);
     if (bytes == 0) GTEST_SKIP() << "no recurrent layers";
-    const int32_t                   ours_at[] = { 1, 64, 65, n_prompt }, other_at[] = { 17, 40 };
+    const int32_t ours_at[] = { 1, 64, 65, n_prompt }, other_at[] = { 17, 40 };
     std::vector<std::vector<float>> states(6, std::vector<float>(floats));
     ours.add(prompt_);
     other.add(support::some_tokens(50, 12, engine_.n_vocab()));
@@ -198,7 +206,7 @@ TEST_P(Invariance, StatesTakenOnTheWayAreTheSameBits)
                                   const std::vector<float> &state) {
         Sequence stops(engine_);
         stops.add(std::vector<int32_t>(text.begin(), text.begin() + at));
-        weir_work    work = support::work_of(&stops, at, WEIR_LOGITS_NONE);
+        weir_work work = support::work_of(&stops, at, WEIR_LOGITS_NONE);
         const float *logits = nullptr;
         ASSERT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK)
             << engine_.text();
@@ -206,8 +214,9 @@ TEST_P(Invariance, StatesTakenOnTheWayAreTheSameBits)
             << "after " << at << " tokens";
     };
     for (int i = 0; i < 2; i++)
-        expect_state(support::some_tokens(50, 12, engine_.n_vocab()), other_at[i],
-                     states[(size_t)i]);
+        expect_state(
+            support::some_tokens(50, 12, engine_.n_vocab()), other_at[i], states[(size_t)i]
+        );
     for (int i = 0; i < 4; i++) expect_state(prompt_, ours_at[i], states[(size_t)i + 2]);
 }
 
@@ -218,8 +227,9 @@ TEST_P(Invariance, ALongPromptGivesTheSameBits)
     open({}, n_long);
     const std::vector<float> whole = end_of_prompt(100, 256, 100);
     for (const int piece : { 1, 7, 64 })
-        expect_same(end_of_prompt(100, 256, piece), whole,
-                    "the end in pieces of " + std::to_string(piece));
+        expect_same(
+            end_of_prompt(100, 256, piece), whole, "the end in pieces of " + std::to_string(piece)
+        );
     expect_same(end_of_prompt(100, 65, 100), whole, "the beginning in pieces of 65");
 }
 
@@ -265,7 +275,8 @@ const Case cases[] = {
       { "kernels.activations=f32", "kv.format=f16/kivi2", "kernels.isa=v3" } },
     { "MistralWindowBf16", "mistral", { "kernels.activations=fast", "kv.format=f32" } },
 };
-INSTANTIATE_TEST_SUITE_P(Models, Invariance, ::testing::ValuesIn(cases),
-                         [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Models, Invariance, ::testing::ValuesIn(cases), [](const auto &info) {
+    return std::string(info.param.name);
+});
 
 } // namespace

@@ -12,15 +12,15 @@ using support::Settings;
 
 struct Case {
     const char *name, *model;
-    Settings    settings;
-    double      tolerance; /* of logits of about 5 */
+    Settings settings;
+    double tolerance; /* of logits of about 5 */
 };
 
 std::ostream &operator<<(std::ostream &out, const Case &c) { return out << c.name; }
 
 struct Answer {
     std::vector<int32_t> tokens; /* greedy */
-    std::vector<float>   logits; /* of every step */
+    std::vector<float> logits; /* of every step */
 };
 
 class Isa : public ::testing::TestWithParam<Case> {
@@ -28,7 +28,7 @@ class Isa : public ::testing::TestWithParam<Case> {
     /* False when this machine has no such instructions; `why_not_` says so. */
     bool answer(const std::string &isa, Answer *out)
     {
-        Engine   engine;
+        Engine engine;
         Settings settings = GetParam().settings;
         settings.insert(settings.end(), { "kernels.isa=" + isa, "model.context=256" });
         const weir_status status = engine.open(support::golden(GetParam().model), settings);
@@ -39,8 +39,8 @@ class Isa : public ::testing::TestWithParam<Case> {
         }
         EXPECT_EQ(status, WEIR_OK) << engine.text();
         if (status != WEIR_OK) return false;
-        const size_t         n_vocab = engine.n_vocab();
-        Sequence             sequence(engine);
+        const size_t n_vocab = engine.n_vocab();
+        Sequence sequence(engine);
         std::vector<int32_t> next = support::some_tokens(70, 3, n_vocab);
         for (int step = 0; step < 48; step++) {
             sequence.add(next);
@@ -65,8 +65,10 @@ class Isa : public ::testing::TestWithParam<Case> {
         ASSERT_EQ(got.logits.size(), want.logits.size());
         double worst = 0;
         for (size_t i = 0; i < got.logits.size(); i++)
-            worst = std::fmax(worst, std::fabs(static_cast<double>(got.logits[i]) -
-                                               static_cast<double>(want.logits[i])));
+            worst = std::fmax(
+                worst,
+                std::fabs(static_cast<double>(got.logits[i]) - static_cast<double>(want.logits[i]))
+            );
         EXPECT_LE(worst, GetParam().tolerance);
         EXPECT_NE(got.logits, want.logits) << "the setting changed nothing";
     }
@@ -89,7 +91,8 @@ const Case cases[] = {
     { "Llama3", "llama3/llama3-f32.gguf", { "kernels.activations=f32", "kv.format=f32" }, 2e-4 },
     { "MistralWindow", "mistral", { "kernels.activations=f32", "kv.format=f32" }, 2e-4 },
 };
-INSTANTIATE_TEST_SUITE_P(Models, Isa, ::testing::ValuesIn(cases),
-                         [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Models, Isa, ::testing::ValuesIn(cases), [](const auto &info) {
+    return std::string(info.param.name);
+});
 
 } // namespace

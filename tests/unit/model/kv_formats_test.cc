@@ -18,9 +18,9 @@ class Layers {
     Layers(Engine &engine, std::vector<weir_kv_pair> formats, weir_kv_sinks sinks = {})
         : engine_(engine), formats_(std::move(formats))
     {
-        weir_ledger *const       ledger = weir_engine_ledger(engine.get());
+        weir_ledger *const ledger = weir_engine_ledger(engine.get());
         const weir_runner_limits limits = { n_prompt, 3, n_prompt, 0 };
-        weir_kv_spec             spec = *weir_kv_store_spec(weir_engine_store(engine.get()));
+        weir_kv_spec spec = *weir_kv_store_spec(weir_engine_store(engine.get()));
         spec.formats = formats_.data();
         spec.sinks = sinks;
         spec.n_pages = 3 * weir_kv_pages_for(&spec, n_prompt);
@@ -28,16 +28,20 @@ class Layers {
         EXPECT_EQ((int64_t)formats_.size(), spec.n_layers);
         EXPECT_EQ(weir_kv_store_open(&store_, &spec, ledger, engine.error()), WEIR_OK)
             << engine.text();
-        EXPECT_EQ(weir_runner_open(&runner_, weir_engine_model(engine.get()), ledger, &spec,
-                                   &limits, engine.error()),
-                  WEIR_OK)
-            << engine.text();
+        EXPECT_EQ(
+            weir_runner_open(
+                &runner_, weir_engine_model(engine.get()), ledger, &spec, &limits, engine.error()
+            ),
+            WEIR_OK
+        ) << engine.text();
         for (weir_sequence &s : sequences_)
             EXPECT_EQ(
-                weir_sequence_open(&s, store_, ledger,
-                                   weir_model_recurrent_bytes(weir_engine_model(engine.get())),
-                                   engine.error()),
-                WEIR_OK);
+                weir_sequence_open(
+                    &s, store_, ledger, weir_model_recurrent_bytes(weir_engine_model(engine.get())),
+                    engine.error()
+                ),
+                WEIR_OK
+            );
     }
     ~Layers()
     {
@@ -86,9 +90,9 @@ class Layers {
     void go_on(int n, std::vector<float> *all)
     {
         weir_sequence &ours = sequences_[0], &other = sequences_[1];
-        weir_work      works[2] = {};
-        int            n_works = 0;
-        const int      left = other.n_tokens - other.n_computed,
+        weir_work works[2] = {};
+        int n_works = 0;
+        const int left = other.n_tokens - other.n_computed,
                   beside = std::min({ left, n == n_prompt ? 0 : 29, n_prompt - n });
         if (beside > 0)
             works[n_works++] = { &other, beside, WEIR_LOGITS_NONE, 0, 0, {}, false, false };
@@ -99,32 +103,35 @@ class Layers {
         const float *logits = nullptr;
         ASSERT_EQ(weir_runner_step(runner_, works, n_works, &logits, engine_.error()), WEIR_OK)
             << engine_.text();
-        const weir_work   &work = works[n_works - 1];
+        const weir_work &work = works[n_works - 1];
         const float *const first = logits + (size_t)work.first_logit * engine_.n_vocab();
         all->insert(all->end(), first, first + (size_t)work.n_rows * engine_.n_vocab());
     }
-    Engine                   &engine_;
+    Engine &engine_;
     std::vector<weir_kv_pair> formats_;
-    weir_kv_store            *store_ = nullptr;
-    weir_runner              *runner_ = nullptr;
-    weir_sequence             sequences_[3] = {};
+    weir_kv_store *store_ = nullptr;
+    weir_runner *runner_ = nullptr;
+    weir_sequence sequences_[3] = {};
 };
 
 /* Layers with open pages and without, of three sizes: any cut and any fork gives the same bits. */
 TEST(KvLayers, MayDifferInEveryFormat)
 {
     Engine engine;
-    ASSERT_EQ(engine.open(support::golden("qwen3"),
-                          { "kernels.activations=f32", "memory.host=64MiB", "model.context=256" }),
-              WEIR_OK)
-        << engine.text();
+    ASSERT_EQ(
+        engine.open(
+            support::golden("qwen3"),
+            { "kernels.activations=f32", "memory.host=64MiB", "model.context=256" }
+        ),
+        WEIR_OK
+    ) << engine.text();
     const std::vector<std::vector<weir_kv_pair>> cases = {
         { { WEIR_KV_INT8, WEIR_KV_TURBO4 }, { WEIR_KV_F16, WEIR_KV_F16 } },
         { { WEIR_KV_F32, WEIR_KV_F32 }, { WEIR_KV_KIVI4, WEIR_KV_KIVI2 } },
         { { WEIR_KV_Q8_0, WEIR_KV_KIVI4 }, { WEIR_KV_KIVI2, WEIR_KV_Q4_0 } },
     };
     for (const auto &formats : cases) {
-        Layers     layers(engine, formats);
+        Layers layers(engine, formats);
         const auto whole = layers.compute({ n_prompt });
         for (const auto &pieces :
              std::vector<std::vector<int>>{ { 64 }, { 1 }, { 63, 1, 66, 2 }, { 100, 1 }, { 40 } })
@@ -139,17 +146,20 @@ TEST(KvLayers, MayDifferInEveryFormat)
 TEST(KvLayers, SinksMayDifferFromAll)
 {
     Engine engine;
-    ASSERT_EQ(engine.open(support::golden("qwen3"),
-                          { "kernels.activations=f32", "memory.host=64MiB", "model.context=256" }),
-              WEIR_OK)
-        << engine.text();
+    ASSERT_EQ(
+        engine.open(
+            support::golden("qwen3"),
+            { "kernels.activations=f32", "memory.host=64MiB", "model.context=256" }
+        ),
+        WEIR_OK
+    ) << engine.text();
     const weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 },
                        turbo4 = { WEIR_KV_TURBO4, WEIR_KV_TURBO4 },
                        q8_0 = { WEIR_KV_Q8_0, WEIR_KV_Q8_0 },
                        kivi4 = { WEIR_KV_KIVI4, WEIR_KV_KIVI4 };
     const struct {
         std::vector<weir_kv_pair> formats;
-        weir_kv_sinks             sinks;
+        weir_kv_sinks sinks;
     } cases[] = { { { turbo4, turbo4 }, { f16, 1 } },
                   { { q8_0, q8_0 }, { f16, 2 } },
                   { { kivi4, kivi4 }, { f16, 1 } },
@@ -159,7 +169,7 @@ TEST(KvLayers, SinksMayDifferFromAll)
                   { { { WEIR_KV_F32, WEIR_KV_F32 }, q8_0 },
                     { { WEIR_KV_TURBO4, WEIR_KV_KIVI8 }, 2 } } };
     for (const auto &test : cases) {
-        Layers     layers(engine, test.formats, test.sinks);
+        Layers layers(engine, test.formats, test.sinks);
         const auto whole = layers.compute({ n_prompt });
         for (const auto &pieces :
              std::vector<std::vector<int>>{ { 64 }, { 1 }, { 63, 1, 66, 2 }, { 100, 1 }, { 40 } })
@@ -169,16 +179,20 @@ TEST(KvLayers, SinksMayDifferFromAll)
         if (test.sinks.pair.k != WEIR_KV_F16) continue;
         const auto error = [&](const std::vector<float> &got, size_t rows) {
             const auto wide = Layers(engine, { f16, f16 }).compute({ n_prompt });
-            double     sum = 0;
+            double sum = 0;
             for (size_t i = 0; i < rows * (wide.size() / n_prompt); i++)
                 sum += std::pow((double)got[i] - wide[i], 2);
             return std::sqrt(sum);
         };
-        EXPECT_LT(error(whole, n_prompt),
-                  error(Layers(engine, test.formats).compute({ n_prompt }), n_prompt));
+        EXPECT_LT(
+            error(whole, n_prompt),
+            error(Layers(engine, test.formats).compute({ n_prompt }), n_prompt)
+        );
         /* Rotating rounds, nothing else happens to rows that see only sinks. */
-        EXPECT_LT(error(whole, 64),
-                  1e-3 * error(Layers(engine, test.formats).compute({ n_prompt }), 200) + 1e-4);
+        EXPECT_LT(
+            error(whole, 64),
+            1e-3 * error(Layers(engine, test.formats).compute({ n_prompt }), 200) + 1e-4
+        );
     }
 }
 
@@ -187,17 +201,20 @@ TEST(KvLayers, SinksMayDifferFromAll)
 TEST(KvLayers, FormatsAreWhatIsRead)
 {
     Engine engine;
-    ASSERT_EQ(engine.open(support::golden("qwen3"),
-                          { "kernels.activations=f32", "memory.host=64MiB", "model.context=256" }),
-              WEIR_OK)
-        << engine.text();
+    ASSERT_EQ(
+        engine.open(
+            support::golden("qwen3"),
+            { "kernels.activations=f32", "memory.host=64MiB", "model.context=256" }
+        ),
+        WEIR_OK
+    ) << engine.text();
     const auto logits = [&](weir_kv_format k, weir_kv_format v) {
         return Layers(engine, { { k, v }, { k, v } }).compute({ n_prompt });
     };
     const auto exact = logits(WEIR_KV_F32, WEIR_KV_F32);
     const auto error = [&](weir_kv_format k, weir_kv_format v) {
         const auto got = logits(k, v);
-        double     sum = 0;
+        double sum = 0;
         for (size_t i = 0; i < got.size(); i++) sum += std::pow((double)got[i] - exact[i], 2);
         return std::sqrt(sum / (double)got.size());
     };
@@ -220,23 +237,30 @@ TEST(KvPlan, AFormatThatTheHeadsDoNotAllowIsRefused)
 {
     Engine engine;
     EXPECT_EQ(engine.plan(support::golden("qwen2"), { "kv.format=q8_0" }), WEIR_ECONFIG);
-    EXPECT_NE(strstr(engine.text(),
-                     "kv.format: q8_0 for keys takes head widths that are multiples of 32, this "
-                     "model's heads are 8 wide; they fit "
-                     "f32, f16, bf16, int8, fp8_e4m3, fp8_e5m2, kivi2, kivi4, kivi8"),
-              nullptr)
-        << engine.text();
+    EXPECT_NE(
+        strstr(
+            engine.text(),
+            "kv.format: q8_0 for keys takes head widths that are multiples of 32, this "
+            "model's heads are 8 wide; they fit "
+            "f32, f16, bf16, int8, fp8_e4m3, fp8_e5m2, kivi2, kivi4, kivi8"
+        ),
+        nullptr
+    ) << engine.text();
     EXPECT_EQ(engine.plan(support::golden("qwen2"), { "kv.format=f16/kivi4" }), WEIR_ECONFIG);
-    EXPECT_EQ(engine.plan(support::golden("qwen2"), { "kv.wide_format=q8_0", "kv.wide_layers=1" }),
-              WEIR_ECONFIG);
+    EXPECT_EQ(
+        engine.plan(support::golden("qwen2"), { "kv.wide_format=q8_0", "kv.wide_layers=1" }),
+        WEIR_ECONFIG
+    );
     EXPECT_NE(strstr(engine.text(), "kv.wide_format: q8_0 for keys"), nullptr) << engine.text();
     EXPECT_EQ(engine.plan(support::golden("qwen2"), { "kv.wide_format=q8_0" }), WEIR_OK)
         << "no layer has it: " << engine.text();
-    EXPECT_EQ(engine.plan(support::golden("qwen2"), { "kv.format=q8_0", "kv.wide_layers=1" }),
-              WEIR_OK)
-        << "both layers are wide";
-    EXPECT_EQ(engine.plan(support::golden("qwen2"), { "kv.wide_format=q8_0", "kv.wide_sinks=1" }),
-              WEIR_ECONFIG);
+    EXPECT_EQ(
+        engine.plan(support::golden("qwen2"), { "kv.format=q8_0", "kv.wide_layers=1" }), WEIR_OK
+    ) << "both layers are wide";
+    EXPECT_EQ(
+        engine.plan(support::golden("qwen2"), { "kv.wide_format=q8_0", "kv.wide_sinks=1" }),
+        WEIR_ECONFIG
+    );
     EXPECT_NE(strstr(engine.text(), "kv.wide_format: q8_0 for keys"), nullptr) << engine.text();
 }
 

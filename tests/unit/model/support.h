@@ -30,8 +30,9 @@ class Engine {
     Engine &operator=(const Engine &) = delete;
     ~Engine() { close(); }
 
-    weir_status open(const std::string &model, const Settings &settings = {},
-                     bool with_service = false)
+    weir_status open(
+        const std::string &model, const Settings &settings = {}, bool with_service = false
+    )
     {
         close();
         const weir_engine_options options = {
@@ -51,13 +52,13 @@ class Engine {
         weir_engine_close(engine_);
         engine_ = nullptr;
     }
-    const weir_plan  &planned() const { return plan_; } /* by `plan` */
-    weir_engine      *get() const { return engine_; }
-    weir_runner      *runner() const { return weir_engine_runner(engine_); }
+    const weir_plan &planned() const { return plan_; } /* by `plan` */
+    weir_engine *get() const { return engine_; }
+    weir_runner *runner() const { return weir_engine_runner(engine_); }
     const weir_shape &shape() const { return *weir_model_shape(weir_engine_model(engine_)); }
-    size_t            n_vocab() const { return static_cast<size_t>(shape().n_vocab); }
-    const char       *text() const { return error_.text; }
-    weir_error       *error() { return &error_; }
+    size_t n_vocab() const { return static_cast<size_t>(shape().n_vocab); }
+    const char *text() const { return error_.text; }
+    weir_error *error() { return &error_; }
 
   private:
     const weir_config *configure(const std::string &model, const Settings &settings)
@@ -72,8 +73,8 @@ class Engine {
         return &config;
     }
     weir_engine *engine_ = nullptr;
-    weir_plan    plan_ = {};
-    weir_error   error_ = {};
+    weir_plan plan_ = {};
+    weir_error error_ = {};
 };
 
 /* One sequence of an engine; closed before it. */
@@ -82,11 +83,13 @@ class Sequence {
     explicit Sequence(const Engine &engine)
     {
         weir_error error = {};
-        EXPECT_EQ(weir_sequence_open(
-                      &sequence_, weir_engine_store(engine.get()), weir_engine_ledger(engine.get()),
-                      weir_model_recurrent_bytes(weir_engine_model(engine.get())), &error),
-                  WEIR_OK)
-            << error.text;
+        EXPECT_EQ(
+            weir_sequence_open(
+                &sequence_, weir_engine_store(engine.get()), weir_engine_ledger(engine.get()),
+                weir_model_recurrent_bytes(weir_engine_model(engine.get())), &error
+            ),
+            WEIR_OK
+        ) << error.text;
     }
     Sequence(const Sequence &) = delete;
     Sequence &operator=(const Sequence &) = delete;
@@ -94,8 +97,9 @@ class Sequence {
 
     void add(const std::vector<int32_t> &tokens)
     {
-        memcpy(sequence_.tokens + sequence_.n_tokens, tokens.data(),
-               tokens.size() * sizeof tokens[0]);
+        memcpy(
+            sequence_.tokens + sequence_.n_tokens, tokens.data(), tokens.size() * sizeof tokens[0]
+        );
         sequence_.n_tokens += static_cast<int32_t>(tokens.size());
     }
     weir_sequence *get() { return &sequence_; }
@@ -120,7 +124,8 @@ inline std::vector<int32_t> some_tokens(size_t n, int seed, size_t n_vocab)
     std::vector<int32_t> ids;
     for (size_t i = 0; i < n; i++)
         ids.push_back(
-            static_cast<int32_t>((static_cast<size_t>(seed) * 97 + i * 31 + i * i * 7) % n_vocab));
+            static_cast<int32_t>((static_cast<size_t>(seed) * 97 + i * 31 + i * i * 7) % n_vocab)
+        );
     return ids;
 }
 
@@ -143,8 +148,8 @@ class Folder {
     explicit Folder(const std::string &name) { open(name); }
     ~Folder() { std::filesystem::remove_all(path_); }
     Folder(const Folder &) = delete;
-    Folder            &operator=(const Folder &) = delete;
-    std::string        operator/(const std::string &name) const { return path_ + "/" + name; }
+    Folder &operator=(const Folder &) = delete;
+    std::string operator/(const std::string &name) const { return path_ + "/" + name; }
     const std::string &path() const { return path_; }
 
   private:

@@ -14,7 +14,7 @@ using support::Settings;
 
 struct Case {
     const char *model, *format;
-    int         n_tokens, n_sequences, n_sinks = 0;
+    int n_tokens, n_sequences, n_sinks = 0;
 };
 std::ostream &operator<<(std::ostream &out, const Case &c)
 {
@@ -52,20 +52,21 @@ class Texts {
     {
         for (int step = 0;; step++) {
             std::vector<weir_work> works;
-            std::vector<size_t>    which;
-            int                    rows = 0;
+            std::vector<size_t> which;
+            int rows = 0;
             for (size_t i = 0; i < sequences_.size(); i++) {
                 const weir_sequence *const s = sequences_[i]->get();
-                const int                  left = s->n_tokens - s->n_computed;
+                const int left = s->n_tokens - s->n_computed;
                 if (left == 0 || (step + (int)i) % 3 == 2) continue;
                 const int piece =
                     left <= n_single
                         ? 1
                         : std::min({ left - n_single, chunk - rows, i == 0 ? chunk : 29 });
                 if (piece < 1) continue;
-                works.push_back(
-                    support::work_of(sequences_[i].get(), piece,
-                                     left <= n_single + 1 ? WEIR_LOGITS_ALL : WEIR_LOGITS_LAST));
+                works.push_back(support::work_of(
+                    sequences_[i].get(), piece,
+                    left <= n_single + 1 ? WEIR_LOGITS_ALL : WEIR_LOGITS_LAST
+                ));
                 if (piece > 64) works.back().wanted = WEIR_LOGITS_LAST;
                 which.push_back(i);
                 rows += piece;
@@ -78,16 +79,19 @@ class Texts {
                 continue;
             }
             const float *logits = nullptr;
-            ASSERT_EQ(weir_runner_step(engine_.runner(), works.data(), (int32_t)works.size(),
-                                       &logits, engine_.error()),
-                      WEIR_OK)
-                << engine_.text();
+            ASSERT_EQ(
+                weir_runner_step(
+                    engine_.runner(), works.data(), (int32_t)works.size(), &logits, engine_.error()
+                ),
+                WEIR_OK
+            ) << engine_.text();
             for (size_t w = 0; w < works.size(); w++) {
                 const float *const first =
                     logits + (size_t)works[w].first_logit * engine_.n_vocab();
                 const size_t n = works[w].wanted == WEIR_LOGITS_ALL ? (size_t)works[w].n_rows : 1;
-                logits_[which[w]].insert(logits_[which[w]].end(), first,
-                                         first + n * engine_.n_vocab());
+                logits_[which[w]].insert(
+                    logits_[which[w]].end(), first, first + n * engine_.n_vocab()
+                );
             }
             weir_runner_promote(engine_.runner(), works.data(), (int32_t)works.size());
             weir_kv_store *const store = weir_engine_store(engine_.get());
@@ -98,12 +102,12 @@ class Texts {
         }
     }
     const std::vector<std::vector<float>> &logits() const { return logits_; }
-    weir_sequence                         *sequence(size_t i) { return sequences_[i]->get(); }
+    weir_sequence *sequence(size_t i) { return sequences_[i]->get(); }
 
   private:
-    Engine                                &engine_;
+    Engine &engine_;
     std::vector<std::unique_ptr<Sequence>> sequences_;
-    std::vector<std::vector<float>>        logits_;
+    std::vector<std::vector<float>> logits_;
 };
 
 /* A golden model, or Llama with differential attention, which asks twice as many queries. */
@@ -127,12 +131,14 @@ Settings base(const Case &c)
 }
 
 /* Opens it with memory for about `share` of the blocks that all texts at full length take. */
-void open_small(Engine &engine, const Case &c, const std::string &folder, double share,
-                int64_t least_blocks)
+void open_small(
+    Engine &engine, const Case &c, const std::string &folder, double share, int64_t least_blocks
+)
 {
     Settings settings = base(c);
-    settings.insert(settings.end(),
-                    { "memory.disk=64MiB", "memory.disk_dir=" + folder, "memory.host=1GiB" });
+    settings.insert(
+        settings.end(), { "memory.disk=64MiB", "memory.disk_dir=" + folder, "memory.host=1GiB" }
+    );
     ASSERT_EQ(engine.open(path_of(c), settings), WEIR_OK) << engine.text();
     const int64_t block = 64 * weir_engine_plan_of(engine.get())->kv_bytes_per_token,
                   full = (c.n_tokens + 63) / 64 * c.n_sequences;
@@ -140,8 +146,8 @@ void open_small(Engine &engine, const Case &c, const std::string &folder, double
                                     "B"; /* not more, for its books take memory */
     ASSERT_EQ(engine.open(path_of(c), settings), WEIR_OK) << engine.text();
     const weir_plan *const plan = weir_engine_plan_of(engine.get());
-    const int64_t          blocks = std::max((int64_t)((double)full * share), least_blocks);
-    const size_t           sinks = (size_t)(c.n_sequences + 1 + blocks / 32) *
+    const int64_t blocks = std::max((int64_t)((double)full * share), least_blocks);
+    const size_t sinks = (size_t)(c.n_sequences + 1 + blocks / 32) *
                          (size_t)(plan->sink_tokens * plan->kv_bytes_per_sink);
     const size_t host =
         weir_plan_total(plan) - plan->kv + plan->kv_open + (size_t)(blocks * block) + sinks;
@@ -157,14 +163,16 @@ class Tiers : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Tiers, GiveTheBitsOfMemory)
 {
-    const Case   c = GetParam();
+    const Case c = GetParam();
     const Folder folder, model("differential");
-    Engine       engine;
-    Settings     ignored;
-    support::write_coda(model, "\"coda\"",
-                        "[block.coda]\nmixer = \"differential_attention\"\nrope = "
-                        "\"half_split\"\nlambda_bias = -1\n",
-                        &ignored);
+    Engine engine;
+    Settings ignored;
+    support::write_coda(
+        model, "\"coda\"",
+        "[block.coda]\nmixer = \"differential_attention\"\nrope = "
+        "\"half_split\"\nlambda_bias = -1\n",
+        &ignored
+    );
     ASSERT_EQ(engine.open(path_of(c), base(c)), WEIR_OK) << engine.text();
     std::vector<std::vector<float>> want;
     {
@@ -179,8 +187,9 @@ TEST_P(Tiers, GiveTheBitsOfMemory)
         for (size_t i = 0; i < want.size(); i++) {
             ASSERT_EQ(texts.logits()[i].size(), want[i].size());
             EXPECT_EQ(
-                memcmp(texts.logits()[i].data(), want[i].data(), want[i].size() * sizeof(float)), 0)
-                << "text " << i;
+                memcmp(texts.logits()[i].data(), want[i].data(), want[i].size() * sizeof(float)), 0
+            ) << "text "
+              << i;
         }
         const weir_kv_residency moved = weir_kv_residency_of(weir_engine_store(engine.get()));
         EXPECT_GT(moved.pages_cold, 0);
@@ -188,8 +197,10 @@ TEST_P(Tiers, GiveTheBitsOfMemory)
             EXPECT_EQ(moved.bytes_read, 0) << "its window ends before them";
         else
             EXPECT_GT(moved.bytes_read, moved.bytes_out) << "attention did not read from the disk";
-        EXPECT_LE(moved.pages_in_memory, weir_engine_plan_of(engine.get())->kv_pages -
-                                             weir_engine_plan_of(engine.get())->kv_disk_pages);
+        EXPECT_LE(
+            moved.pages_in_memory, weir_engine_plan_of(engine.get())->kv_pages -
+                                       weir_engine_plan_of(engine.get())->kv_disk_pages
+        );
     }
     engine.close();
     EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
@@ -197,27 +208,31 @@ TEST_P(Tiers, GiveTheBitsOfMemory)
 
 INSTANTIATE_TEST_SUITE_P(
     Formats, Tiers,
-    ::testing::Values(Case{ "qwen3", "f16", 1500, 3 }, Case{ "qwen3", "f32", 4000, 1 },
-                      Case{ "tq", "f16", 1500, 3 }, Case{ "mistral", "f16", 1500, 2 },
-                      Case{ "qwen3", "bf16", 1100, 2 }, Case{ "qwen3", "q8_0", 1100, 2 },
-                      Case{ "qwen3", "q4_0", 1100, 2 }, Case{ "qwen3", "int8", 1100, 2 },
-                      Case{ "qwen3", "fp8_e4m3", 1100, 2 }, Case{ "qwen3", "fp8_e5m2", 1100, 2 },
-                      Case{ "qwen3", "kivi2", 1100, 2 }, Case{ "qwen3", "kivi4/turbo3", 1100, 2 },
-                      Case{ "tq", "q8_0/kivi8", 1100, 2 }, Case{ "tq", "turbo2", 1100, 2 },
-                      Case{ "tq", "turbo4", 1100, 2 }, Case{ "qwen3", "turbo4", 1500, 3, 128 },
-                      Case{ "tq", "q8_0", 1100, 2, 64 }, Case{ "qwen3", "kivi4", 1100, 2, 100 },
-                      Case{ "differential", "f16", 1500, 3 },
-                      Case{ "differential", "kivi4/turbo3", 1100, 2 }));
+    ::testing::Values(
+        Case{ "qwen3", "f16", 1500, 3 }, Case{ "qwen3", "f32", 4000, 1 },
+        Case{ "tq", "f16", 1500, 3 }, Case{ "mistral", "f16", 1500, 2 },
+        Case{ "qwen3", "bf16", 1100, 2 }, Case{ "qwen3", "q8_0", 1100, 2 },
+        Case{ "qwen3", "q4_0", 1100, 2 }, Case{ "qwen3", "int8", 1100, 2 },
+        Case{ "qwen3", "fp8_e4m3", 1100, 2 }, Case{ "qwen3", "fp8_e5m2", 1100, 2 },
+        Case{ "qwen3", "kivi2", 1100, 2 }, Case{ "qwen3", "kivi4/turbo3", 1100, 2 },
+        Case{ "tq", "q8_0/kivi8", 1100, 2 }, Case{ "tq", "turbo2", 1100, 2 },
+        Case{ "tq", "turbo4", 1100, 2 }, Case{ "qwen3", "turbo4", 1500, 3, 128 },
+        Case{ "tq", "q8_0", 1100, 2, 64 }, Case{ "qwen3", "kivi4", 1100, 2, 100 },
+        Case{ "differential", "f16", 1500, 3 }, Case{ "differential", "kivi4/turbo3", 1100, 2 }
+    )
+);
 
 /* A plan that could not keep running sequences going is refused with the arithmetic. */
 TEST(TierPlan, MemoryHoldsWhatMustBeHot)
 {
     const Folder folder;
-    const Case   c = { "qwen3", "f16", 4096, 4 };
-    Engine       engine;
-    Settings     settings = base(c);
-    settings.insert(settings.end(), { "kv.policy.kept=0", "memory.disk=2MiB",
-                                      "memory.disk_dir=" + folder.path(), "memory.host=1GiB" });
+    const Case c = { "qwen3", "f16", 4096, 4 };
+    Engine engine;
+    Settings settings = base(c);
+    settings.insert(
+        settings.end(), { "kv.policy.kept=0", "memory.disk=2MiB",
+                          "memory.disk_dir=" + folder.path(), "memory.host=1GiB" }
+    );
     ASSERT_EQ(engine.open(path_of(c), settings, true), WEIR_OK) << engine.text();
     const weir_plan *const plan = weir_engine_plan_of(engine.get());
     EXPECT_EQ(plan->kv_disk, (size_t)(plan->kv_disk_pages / 4 * 64 * plan->kv_bytes_per_token));
@@ -241,8 +256,10 @@ TEST(TierPlan, MemoryHoldsWhatMustBeHot)
     EXPECT_NE(strstr(engine.text(), "kv.tiers.hot"), nullptr) << engine.text();
     settings.back() = "memory.host=1GiB";
     std::vector<std::string> little(settings.begin(), settings.end() - 1);
-    little.insert(little.end(),
-                  { "memory.host=" + std::to_string(host + (8 << 20)) + "B", "memory.disk=64GiB" });
+    little.insert(
+        little.end(),
+        { "memory.host=" + std::to_string(host + (8 << 20)) + "B", "memory.disk=64GiB" }
+    );
     ASSERT_EQ(engine.open(path_of(c), little, true), WEIR_OK) << engine.text();
     EXPECT_TRUE(weir_engine_plan_of(engine.get())->disk_is_limited);
     ASSERT_EQ(weir_plan_print(weir_engine_plan_of(engine.get()), &printed), WEIR_OK);

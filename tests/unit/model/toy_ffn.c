@@ -17,26 +17,29 @@ EXTENT(inner, shape->d_ffn)
 EXTENT(eighth, shape->d_ffn / 8)
 EXTENT(two, 2)
 
-static const weir_slot slots[] = { { WEIR_MATRIX("toy.up", weights, up, two, two, two, eighth,
-                                                 model) },
-                                   { WEIR_MATRIX("toy.down", weights, down, model, inner) },
-                                   { 0 } };
+static const weir_slot slots[] = {
+    { WEIR_MATRIX("toy.up", weights, up, two, two, two, eighth, model) },
+    { WEIR_MATRIX("toy.down", weights, down, model, inner) },
+    { 0 }
+};
 
 static const char *const shapes[] = { "d_ffn", NULL };
 
-static int64_t scratch_elements(const weir_shape *shape, const void *options, int64_t n_rows,
-                                int64_t n_segments)
+static int64_t scratch_elements(
+    const weir_shape *shape, const void *options, int64_t n_rows, int64_t n_segments
+)
 {
     (void)options, (void)n_segments;
     return n_rows * shape->d_ffn;
 }
 
-static weir_status forward(const weir_shape *shape, const void *options, const void *block_weights,
-                           const weir_step *step)
+static weir_status forward(
+    const weir_shape *shape, const void *options, const void *block_weights, const weir_step *step
+)
 {
     const weights *const w = block_weights;
-    const int64_t        n = step->n_rows, d = shape->d_model, f = shape->d_ffn;
-    float *const         up = step->scratch; /* [n, F] */
+    const int64_t n = step->n_rows, d = shape->d_model, f = shape->d_ffn;
+    float *const up = step->scratch; /* [n, F] */
     (void)options;
     WEIR_TRY(weir_matmul(
         step->stream,
@@ -45,23 +48,27 @@ static weir_status forward(const weir_shape *shape, const void *options, const v
                              .n_in = d,
                              .x_stride = d,
                              .n_outputs = 1,
-                             .outputs = { { .weight = w->up, .dst = up, .dst_stride = f } } }));
-    WEIR_TRY(weir_swiglu(step->stream, &(weir_swiglu_args){ .dst = up,
-                                                            .gate = up,
-                                                            .up = up,
-                                                            .n_rows = n,
-                                                            .dim = f,
-                                                            .dst_stride = f,
-                                                            .gate_stride = f,
-                                                            .up_stride = f }));
-    return weir_matmul(step->stream, &(weir_matmul_args){ .x = up,
-                                                          .n_rows = n,
-                                                          .n_in = f,
-                                                          .x_stride = f,
-                                                          .n_outputs = 1,
-                                                          .outputs = { { .weight = w->down,
-                                                                         .dst = step->mixed,
-                                                                         .dst_stride = d } } });
+                             .outputs = { { .weight = w->up, .dst = up, .dst_stride = f } } }
+    ));
+    WEIR_TRY(weir_swiglu(
+        step->stream, &(weir_swiglu_args){ .dst = up,
+                                           .gate = up,
+                                           .up = up,
+                                           .n_rows = n,
+                                           .dim = f,
+                                           .dst_stride = f,
+                                           .gate_stride = f,
+                                           .up_stride = f }
+    ));
+    return weir_matmul(
+        step->stream, &(weir_matmul_args
+                      ){ .x = up,
+                         .n_rows = n,
+                         .n_in = f,
+                         .x_stride = f,
+                         .n_outputs = 1,
+                         .outputs = { { .weight = w->down, .dst = step->mixed, .dst_stride = d } } }
+    );
 }
 
 const weir_block toy_ffn = {

@@ -11,7 +11,7 @@
 
 typedef struct weights {
     const weir_weight *q, *k, *v, *out; /* [H*24, D] [G*24, D] [G*16, D] [D, H*16] */
-    const float       *norms; /* [2, 2, 3, 2, 2]: 24 of queries, then 24 of keys */
+    const float *norms; /* [2, 2, 3, 2, 2]: 24 of queries, then 24 of keys */
 } weights;
 
 typedef struct toy_options {
@@ -36,13 +36,14 @@ EXTENT(out_width, shape->n_heads *TOY_VALUE_DIM)
 EXTENT(two, 2)
 EXTENT(three, 3)
 
-static const weir_slot slots[] = { { WEIR_MATRIX("toy.q", weights, q, q_width, model) },
-                                   { WEIR_MATRIX("toy.k", weights, k, k_width, model) },
-                                   { WEIR_MATRIX("toy.v", weights, v, v_width, model) },
-                                   { WEIR_MATRIX("toy.out", weights, out, model, out_width) },
-                                   { WEIR_VECTOR("toy.norms", weights, norms, two, two, three, two,
-                                                 two) },
-                                   { 0 } };
+static const weir_slot slots[] = {
+    { WEIR_MATRIX("toy.q", weights, q, q_width, model) },
+    { WEIR_MATRIX("toy.k", weights, k, k_width, model) },
+    { WEIR_MATRIX("toy.v", weights, v, v_width, model) },
+    { WEIR_MATRIX("toy.out", weights, out, model, out_width) },
+    { WEIR_VECTOR("toy.norms", weights, norms, two, two, three, two, two) },
+    { 0 }
+};
 
 static const char *const shapes[] = { "n_heads", "n_kv_heads", "rope_theta", NULL };
 
@@ -55,8 +56,9 @@ static weir_block_kv kv(const weir_shape *shape, const void *options)
                             .n_queries = shape->n_heads };
 }
 
-static int64_t scratch_elements(const weir_shape *shape, const void *options, int64_t n_rows,
-                                int64_t n_segments)
+static int64_t scratch_elements(
+    const weir_shape *shape, const void *options, int64_t n_rows, int64_t n_segments
+)
 {
     (void)n_segments;
     return n_rows * (q_width(shape, options) + k_width(shape, options) + v_width(shape, options) +
@@ -64,44 +66,49 @@ static int64_t scratch_elements(const weir_shape *shape, const void *options, in
 }
 
 /* Norm and RoPE of heads of 24 elements, in place. */
-static weir_status norm_and_turn(const weir_shape *shape, const weir_step *step, float *x,
-                                 const float *weight, int64_t n_heads)
+static weir_status norm_and_turn(
+    const weir_shape *shape, const weir_step *step, float *x, const float *weight, int64_t n_heads
+)
 {
     const int64_t d = TOY_KEY_DIM;
-    WEIR_TRY(weir_rmsnorm(step->stream, &(weir_rmsnorm_args){ .dst = x,
-                                                              .src = x,
-                                                              .weight = weight,
-                                                              .n_rows = step->n_rows,
-                                                              .n_groups = n_heads,
-                                                              .dim = d,
-                                                              .dst_stride = n_heads * d,
-                                                              .dst_group_stride = d,
-                                                              .src_stride = n_heads * d,
-                                                              .src_group_stride = d,
-                                                              .eps = (float)shape->norm_eps }));
-    return weir_rope(step->stream, &(weir_rope_args){ .x = x,
-                                                      .positions = step->positions,
-                                                      .frequencies = step->rope.frequencies,
-                                                      .magnitude = step->rope.magnitude,
-                                                      .n_rows = step->n_rows,
-                                                      .n_heads = n_heads,
-                                                      .rotary_dim = d,
-                                                      .row_stride = n_heads * d,
-                                                      .head_stride = d,
-                                                      .pairing = WEIR_ROPE_HALF_SPLIT });
+    WEIR_TRY(weir_rmsnorm(
+        step->stream, &(weir_rmsnorm_args){ .dst = x,
+                                            .src = x,
+                                            .weight = weight,
+                                            .n_rows = step->n_rows,
+                                            .n_groups = n_heads,
+                                            .dim = d,
+                                            .dst_stride = n_heads * d,
+                                            .dst_group_stride = d,
+                                            .src_stride = n_heads * d,
+                                            .src_group_stride = d,
+                                            .eps = (float)shape->norm_eps }
+    ));
+    return weir_rope(
+        step->stream, &(weir_rope_args){ .x = x,
+                                         .positions = step->positions,
+                                         .frequencies = step->rope.frequencies,
+                                         .magnitude = step->rope.magnitude,
+                                         .n_rows = step->n_rows,
+                                         .n_heads = n_heads,
+                                         .rotary_dim = d,
+                                         .row_stride = n_heads * d,
+                                         .head_stride = d,
+                                         .pairing = WEIR_ROPE_HALF_SPLIT }
+    );
 }
 
 /* Row by row, so that any cut gives the same bits. */
 static void add_echo(const weir_shape *shape, const toy_options *options, const weir_step *step)
 {
     const int64_t d = shape->d_model;
-    const float   decay = (float)options->decay;
+    const float decay = (float)options->decay;
     if (weir_stream_is_planning(step->stream)) return;
     for (int64_t r = 0; r < step->n_rounds; r++) {
         const weir_recurrent_round *const round = &step->rounds[r];
         for (int64_t i = 0; i < step->n_segments; i++) {
             const weir_recurrent_segment *const s = &round->segments[i];
-            float *const                        mean = s->state;
+            float *const mean = s->state;
             for (int64_t row = s->first_row; row < s->first_row + s->n_rows; row++)
                 for (int64_t c = 0; c < d; c++) {
                     mean[c] += decay * (step->normed[row * d + c] - mean[c]);
@@ -113,8 +120,9 @@ static void add_echo(const weir_shape *shape, const toy_options *options, const 
     }
 }
 
-static weir_status forward(const weir_shape *shape, const void *options, const void *block_weights,
-                           const weir_step *step)
+static weir_status forward(
+    const weir_shape *shape, const void *options, const void *block_weights, const weir_step *step
+)
 {
     const weights *const w = block_weights;
     const int64_t n = step->n_rows, d = shape->d_model, h = shape->n_heads, g = shape->n_kv_heads;
@@ -131,29 +139,33 @@ static weir_status forward(const weir_shape *shape, const void *options, const v
                              .n_outputs = 3,
                              .outputs = { { .weight = w->q, .dst = q, .dst_stride = q_row },
                                           { .weight = w->k, .dst = k, .dst_stride = k_row },
-                                          { .weight = w->v, .dst = v, .dst_stride = v_row } } }));
+                                          { .weight = w->v, .dst = v, .dst_stride = v_row } } }
+    ));
     WEIR_TRY(norm_and_turn(shape, step, q, w->norms, h));
     const float *const k_norm = w->norms != NULL ? w->norms + TOY_KEY_DIM : NULL; /* planning */
     WEIR_TRY(norm_and_turn(shape, step, k, k_norm, g));
-    WEIR_TRY(weir_heads_attend(step, k, v,
-                               (weir_attention_args){ .out = out,
-                                                      .q = q,
-                                                      .n_heads = h,
-                                                      .n_kv_heads = g,
-                                                      .key_dim = TOY_KEY_DIM,
-                                                      .value_dim = TOY_VALUE_DIM,
-                                                      .q_stride = q_row,
-                                                      .q_head_stride = TOY_KEY_DIM,
-                                                      .out_stride = out_row,
-                                                      .scale = 1.0f / sqrtf((float)TOY_KEY_DIM) }));
-    WEIR_TRY(weir_matmul(step->stream, &(weir_matmul_args){ .x = out,
-                                                            .n_rows = n,
-                                                            .n_in = out_row,
-                                                            .x_stride = out_row,
-                                                            .n_outputs = 1,
-                                                            .outputs = { { .weight = w->out,
-                                                                           .dst = step->mixed,
-                                                                           .dst_stride = d } } }));
+    WEIR_TRY(weir_heads_attend(
+        step, k, v,
+        (weir_attention_args){ .out = out,
+                               .q = q,
+                               .n_heads = h,
+                               .n_kv_heads = g,
+                               .key_dim = TOY_KEY_DIM,
+                               .value_dim = TOY_VALUE_DIM,
+                               .q_stride = q_row,
+                               .q_head_stride = TOY_KEY_DIM,
+                               .out_stride = out_row,
+                               .scale = 1.0f / sqrtf((float)TOY_KEY_DIM) }
+    ));
+    WEIR_TRY(weir_matmul(
+        step->stream, &(weir_matmul_args
+                      ){ .x = out,
+                         .n_rows = n,
+                         .n_in = out_row,
+                         .x_stride = out_row,
+                         .n_outputs = 1,
+                         .outputs = { { .weight = w->out, .dst = step->mixed, .dst_stride = d } } }
+    ));
     add_echo(shape, options, step);
     return WEIR_OK;
 }

@@ -20,9 +20,12 @@ support::Array noise(std::vector<int64_t> shape, float scale, int seed)
     for (const int64_t d : shape) n *= static_cast<size_t>(d);
     support::Array out = { std::move(shape), {} };
     for (size_t i = 0; i < n; i++)
-        out.values.push_back(scale *
-                             std::sin(static_cast<float>(seed) + 0.7f * static_cast<float>(i) +
-                                      0.01f * static_cast<float>(i * i % 97)));
+        out.values.push_back(
+            scale * std::sin(
+                        static_cast<float>(seed) + 0.7f * static_cast<float>(i) +
+                        0.01f * static_cast<float>(i * i % 97)
+                    )
+        );
     return out;
 }
 
@@ -45,14 +48,16 @@ support::Arrays toy_tensors(bool has_norms = true)
 std::string toy_arch(const std::string &mixer_options = "decay = 0.25\n")
 {
     std::string arch = support::read_file("configs/arch/qwen3.toml");
-    const auto  change = [&arch](const std::string &from, const std::string &to) {
+    const auto change = [&arch](const std::string &from, const std::string &to) {
         arch = support::with(arch, from, to);
     };
     change("name     = \"qwen3\"", "name     = \"toy\"");
     change("match    = { gguf = [\"qwen3\"], hf = [\"qwen3\"] }", "match = []");
     change("pattern = [\"attn\"]", "pattern = [\"toy\", \"attn\"]");
-    change("[block.attn]", "[block.toy]\nmixer = \"toy_mixer\"\nffn = \"toy\"\n" + mixer_options +
-                               "[block.attn]\nffn = \"dense\"");
+    change(
+        "[block.attn]", "[block.toy]\nmixer = \"toy_mixer\"\nffn = \"toy\"\n" + mixer_options +
+                            "[block.attn]\nffn = \"dense\""
+    );
     change("[ffn]\n", "[ffn.toy]\nkind = \"toy_ffn\"\n[ffn.dense]\n");
     for (const char *const name : { "q", "k", "v", "out", "norms", "up", "down" })
         arch += std::string("\"toy.") + name + "\" = { hf = \"toy.{i}." + name + "\" }\n";
@@ -107,7 +112,7 @@ TEST_F(Toy, APrefixIsReusedWithTheSameBits)
 {
     for (const char *const format : { "kv.format=f32", "kv.format=f16", "kv.format=bf16" }) {
         open("qwen3", 2, nullptr, 512, 0, { format });
-        auto       text = prompt(1, 200);
+        auto text = prompt(1, 200);
         const auto first = run(text);
         text.insert(text.end(), first.begin(), first.end());
         text.resize(260, 5);
@@ -124,11 +129,11 @@ TEST_F(Toy, ASessionGoesOnAfterARestart)
     const std::string dir = "sessions.dir=" + folder_ + "/sessions";
     std::filesystem::create_directories(folder_ + "/sessions");
     open("qwen3", 2, nullptr, 512, 0, { dir.c_str() });
-    auto       turn = prompt(1, 200);
+    auto turn = prompt(1, 200);
     const auto answer = run(turn);
     turn.insert(turn.end(), answer.begin(), answer.end());
     const weir_session_wish wish = { "talk", nullptr, turn.data(), (int32_t)turn.size() };
-    weir_session_result     result = {};
+    weir_session_result result = {};
     ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK)
         << error_.text;
     EXPECT_EQ(result.n_tokens, 211);
@@ -136,9 +141,9 @@ TEST_F(Toy, ASessionGoesOnAfterARestart)
     const auto uninterrupted = run(turn, nullptr, false);
     stop();
     open("qwen3", 2, nullptr, 512, 0, { dir.c_str() });
-    ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_),
-              WEIR_OK)
-        << error_.text;
+    ASSERT_EQ(
+        weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_), WEIR_OK
+    ) << error_.text;
     EXPECT_EQ(run(turn), uninterrupted);
     EXPECT_EQ(usage_.n_cached, 211) << usage_.reuse;
     stop();

@@ -24,22 +24,28 @@ class Watch : public ::testing::Test {
   protected:
     void open(const char *model, const char *format)
     {
-        ASSERT_EQ(engine_.open(support::golden(model),
-                               { "kernels.activations=f32", std::string("kv.format=") + format,
-                                 "model.context=256", "kv.reuse=off" }),
-                  WEIR_OK)
-            << engine_.text();
+        ASSERT_EQ(
+            engine_.open(
+                support::golden(model),
+                { "kernels.activations=f32", std::string("kv.format=") + format,
+                  "model.context=256", "kv.reuse=off" }
+            ),
+            WEIR_OK
+        ) << engine_.text();
         const weir_kv_spec *const spec = weir_kv_store_spec(weir_engine_store(engine_.get()));
-        weir_workspace_limits     limits = {};
+        weir_workspace_limits limits = {};
         limits.rows = most_rows;
         limits.segments = limits.logits = 1;
         limits.context = 256;
         limits.formats = spec->formats;
         limits.evicts = true;
-        ASSERT_EQ(weir_workspace_open(&workspace_, weir_engine_model(engine_.get()),
-                                      weir_engine_ledger(engine_.get()), &limits, engine_.error()),
-                  WEIR_OK)
-            << engine_.text();
+        ASSERT_EQ(
+            weir_workspace_open(
+                &workspace_, weir_engine_model(engine_.get()), weir_engine_ledger(engine_.get()),
+                &limits, engine_.error()
+            ),
+            WEIR_OK
+        ) << engine_.text();
     }
     void close()
     {
@@ -49,26 +55,29 @@ class Watch : public ::testing::Test {
     }
     void TearDown() override { close(); }
 
-    static void on_seen(void *user, int64_t layer, const float *queries, int64_t row_stride,
-                        int64_t head_stride)
+    static void on_seen(
+        void *user, int64_t layer, const float *queries, int64_t row_stride, int64_t head_stride
+    )
     {
-        Watch *const      self = static_cast<Watch *>(user);
+        Watch *const self = static_cast<Watch *>(user);
         const weir_shape &shape = self->engine_.shape();
-        Layer             seen = { {}, self->plain_, self->mass_, self->below_, self->last_ };
+        Layer seen = { {}, self->plain_, self->mass_, self->below_, self->last_ };
         for (int64_t r = 0; r < self->n_; r++)
             for (int64_t h = 0; h < shape.n_heads; h++)
-                seen.queries.insert(seen.queries.end(), queries + r * row_stride + h * head_stride,
-                                    queries + r * row_stride + h * head_stride + shape.head_dim);
+                seen.queries.insert(
+                    seen.queries.end(), queries + r * row_stride + h * head_stride,
+                    queries + r * row_stride + h * head_stride + shape.head_dim
+                );
         self->seen_[layer] = seen;
     }
     /* The next n tokens of a sequence, watched. */
     void step(Sequence &sequence, int32_t n)
     {
         weir_sequence *const s = sequence.get();
-        const weir_shape    &shape = engine_.shape();
-        const size_t         heads = static_cast<size_t>(shape.n_heads);
-        const int32_t        last = n - 1;
-        const float         *logits = nullptr;
+        const weir_shape &shape = engine_.shape();
+        const size_t heads = static_cast<size_t>(shape.n_heads);
+        const int32_t last = n - 1;
+        const float *logits = nullptr;
         ASSERT_EQ(weir_kv_reserve(&s->table, weir_engine_store(engine_.get()), n), WEIR_OK);
         n_ = n;
         plain_.assign(static_cast<size_t>(n) * heads * static_cast<size_t>(shape.head_dim), NAN);
@@ -93,10 +102,12 @@ class Watch : public ::testing::Test {
         batch.n_segments = batch.n_logits = 1;
         batch.formats = weir_kv_store_spec(weir_engine_store(engine_.get()))->formats;
         seen_.clear();
-        ASSERT_EQ(weir_model_forward(weir_engine_model(engine_.get()), workspace_, &batch, &logits,
-                                     engine_.error()),
-                  WEIR_OK)
-            << engine_.text();
+        ASSERT_EQ(
+            weir_model_forward(
+                weir_engine_model(engine_.get()), workspace_, &batch, &logits, engine_.error()
+            ),
+            WEIR_OK
+        ) << engine_.text();
         weir_kv_commit(&s->table, n);
         s->n_computed += n;
     }
@@ -104,10 +115,10 @@ class Watch : public ::testing::Test {
     std::vector<float> keys(Sequence &sequence, int64_t layer, int64_t head)
     {
         weir_sequence *const s = sequence.get();
-        const weir_shape    &shape = engine_.shape();
-        weir_kv_segment      segment = {};
-        std::vector<float>   k(static_cast<size_t>(s->n_computed * shape.head_dim));
-        const weir_kv_pair   pair =
+        const weir_shape &shape = engine_.shape();
+        weir_kv_segment segment = {};
+        std::vector<float> k(static_cast<size_t>(s->n_computed * shape.head_dim));
+        const weir_kv_pair pair =
             weir_kv_store_spec(weir_engine_store(engine_.get()))->formats[layer];
         segment.pages = s->table.pages + (layer * shape.n_kv_heads + head) * s->table.capacity;
         segment.page_stride = s->table.capacity;
@@ -123,17 +134,19 @@ class Watch : public ::testing::Test {
         return k;
     }
     /* Softmax of row r of query head h over the rows that it sees. */
-    std::vector<double> weights(const Layer &layer, const std::vector<float> &k, int64_t h,
-                                int64_t r, int64_t n_seen) const
+    std::vector<double> weights(
+        const Layer &layer, const std::vector<float> &k, int64_t h, int64_t r, int64_t n_seen
+    ) const
     {
-        const int64_t       dim = engine_.shape().head_dim, heads = engine_.shape().n_heads;
+        const int64_t dim = engine_.shape().head_dim, heads = engine_.shape().n_heads;
         std::vector<double> p(static_cast<size_t>(n_seen));
-        double              greatest = -1e300, sum = 0;
+        double greatest = -1e300, sum = 0;
         for (int64_t j = 0; j < n_seen; j++) {
             double dot = 0;
             for (int64_t d = 0; d < dim; d++)
                 dot += static_cast<double>(
-                           layer.queries[static_cast<size_t>((r * heads + h) * dim + d)]) *
+                           layer.queries[static_cast<size_t>((r * heads + h) * dim + d)]
+                       ) *
                        static_cast<double>(k[static_cast<size_t>(j * dim + d)]);
             p[static_cast<size_t>(j)] = dot / std::sqrt(static_cast<double>(dim));
             greatest = std::max(greatest, p[static_cast<size_t>(j)]);
@@ -147,14 +160,15 @@ class Watch : public ::testing::Test {
         const weir_shape &shape = engine_.shape();
         const int64_t group = shape.n_heads / shape.n_kv_heads, end = sequence.get()->n_computed,
                       past = end - n;
-        ASSERT_EQ(static_cast<int64_t>(seen_.size()),
-                  weir_model_kv_layers(weir_engine_model(engine_.get())))
-            << what;
+        ASSERT_EQ(
+            static_cast<int64_t>(seen_.size()),
+            weir_model_kv_layers(weir_engine_model(engine_.get()))
+        ) << what;
         for (const auto &[index, layer] : seen_)
             for (int64_t h = 0; h < shape.n_heads; h++) {
                 const std::vector<float> k = keys(sequence, index, h / group);
-                std::vector<double>      mass(static_cast<size_t>(end)), below(mass), last(mass);
-                double                   sum = 0;
+                std::vector<double> mass(static_cast<size_t>(end)), below(mass), last(mass);
+                double sum = 0;
                 for (int64_t r = 0; r < n; r++) {
                     last = weights(layer, k, h, r, past + r + 1);
                     for (size_t j = 0; j < last.size(); j++) {
@@ -176,31 +190,35 @@ class Watch : public ::testing::Test {
                 EXPECT_NEAR(sum, n, 1e-3 * n) << what;
             }
     }
-    Engine                   engine_;
-    weir_workspace          *workspace_ = nullptr;
+    Engine engine_;
+    weir_workspace *workspace_ = nullptr;
     std::map<int64_t, Layer> seen_;
-    std::vector<float>       logits_, mass_, below_, last_, plain_;
-    int32_t                  n_ = 0;
-    bool                     wants_last_only_ = false;
+    std::vector<float> logits_, mass_, below_, last_, plain_;
+    int32_t n_ = 0;
+    bool wants_last_only_ = false;
 };
 
 TEST_F(Watch, AttentionIsWhatTheRowsSay)
 {
     for (const char *const model : { "tq", "qwen3", "llama" })
         for (const char *const format : { "f32", "f16", "q8_0" }) {
-            if (engine_.plan(support::golden(model), { std::string("kv.format=") + format,
-                                                       "model.context=256" }) != WEIR_OK)
+            if (engine_.plan(
+                    support::golden(model),
+                    { std::string("kv.format=") + format, "model.context=256" }
+                ) != WEIR_OK)
                 continue;
             open(model, format);
             {
-                Sequence             sequence(engine_);
+                Sequence sequence(engine_);
                 std::vector<int32_t> tokens;
                 for (int i = 0; i < 140; i++) tokens.push_back((i * 31 + i * i) % 300);
                 sequence.add(tokens);
                 for (const int32_t n : { 64, 37, 1, 1, 20 }) {
                     step(sequence, n);
-                    check(sequence, n,
-                          std::string(model) + " " + format + " step of " + std::to_string(n));
+                    check(
+                        sequence, n,
+                        std::string(model) + " " + format + " step of " + std::to_string(n)
+                    );
                     if (HasFatalFailure()) return;
                 }
             }
@@ -214,7 +232,7 @@ TEST_F(Watch, TheLastRowOfAPieceIsThatOfAStep)
     for (const char *const model : { "tq", "qwen3" }) {
         open(model, "q8_0");
         {
-            Sequence             piece(engine_), steps(engine_);
+            Sequence piece(engine_), steps(engine_);
             std::vector<int32_t> tokens;
             for (int i = 0; i < 101; i++) tokens.push_back((i * 31 + i * i) % 300);
             piece.add(tokens);
@@ -226,10 +244,14 @@ TEST_F(Watch, TheLastRowOfAPieceIsThatOfAStep)
             for (const int32_t n : { 64, 36, 1 }) step(steps, n);
             for (const auto &[index, layer] : seen_)
                 for (size_t h = 0; h < static_cast<size_t>(engine_.shape().n_heads); h++)
-                    EXPECT_EQ(memcmp(&layer.last[h * stride], &seen.at(index).last[h * stride],
-                                     101 * sizeof(float)),
-                              0)
-                        << model << " layer " << index << " head " << h;
+                    EXPECT_EQ(
+                        memcmp(
+                            &layer.last[h * stride], &seen.at(index).last[h * stride],
+                            101 * sizeof(float)
+                        ),
+                        0
+                    ) << model
+                      << " layer " << index << " head " << h;
             EXPECT_TRUE(std::isnan(seen.begin()->second.mass[0]));
         }
         close();
@@ -242,7 +264,7 @@ TEST_F(Watch, PlainQueriesAreThoseBeforeRotation)
     for (const char *const model : { "tq", "qwen3" }) {
         open(model, "f16");
         {
-            Sequence             sequence(engine_);
+            Sequence sequence(engine_);
             std::vector<int32_t> tokens;
             for (int i = 0; i < 60; i++) tokens.push_back((i * 17 + i * i) % 300);
             sequence.add(tokens);
@@ -251,7 +273,7 @@ TEST_F(Watch, PlainQueriesAreThoseBeforeRotation)
                 const int32_t first = sequence.get()->n_computed;
                 step(sequence, n);
                 for (auto &[index, layer] : seen_) {
-                    std::vector<float>   turned = layer.plain;
+                    std::vector<float> turned = layer.plain;
                     std::vector<int32_t> positions;
                     for (int32_t i = 0; i < n; i++) positions.push_back(first + i);
                     const weir_rope_table *const rope =

@@ -8,7 +8,7 @@ namespace {
 TEST(Bandwidth, ReportsTheBestAndAMedianThatIsNoBetter)
 {
     weir_bandwidth bandwidth = {};
-    weir_error     error;
+    weir_error error;
     ASSERT_EQ(weir_bandwidth_measure(&bandwidth, 2, 1 << 20, 5, &error), WEIR_OK);
     EXPECT_GT(bandwidth.median, 0);
     EXPECT_GE(bandwidth.best, bandwidth.median);
@@ -24,10 +24,10 @@ TEST(Bandwidth, TakesSizesThatAreNoMultipleOfAnything)
 
 TEST(Bandwidth, OfADeviceLeavesNothingThere)
 {
-    weir_device   *device = nullptr;
+    weir_device *device = nullptr;
     weir_bandwidth bandwidth = {};
-    weir_error     error = {};
-    char           why[320];
+    weir_error error = {};
+    char why[320];
     ASSERT_EQ(weir_device_open(&device, "checked", why, sizeof why, &error), WEIR_OK) << error.text;
     EXPECT_EQ(weir_bandwidth_measure_device(&bandwidth, device, 2, &error), WEIR_OK) << error.text;
     EXPECT_GT(bandwidth.median, 0);

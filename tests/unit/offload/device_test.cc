@@ -23,8 +23,8 @@ using Device = std::unique_ptr<weir_device, Close>;
 Device checked()
 {
     weir_device *device = nullptr;
-    weir_error   error = {};
-    char         why[320];
+    weir_error error = {};
+    char why[320];
     EXPECT_EQ(weir_device_open(&device, "checked", why, sizeof why, &error), WEIR_OK) << error.text;
     return Device(device);
 }
@@ -41,8 +41,8 @@ TEST(DeviceName, IsCpuAutoOrAGpu)
     for (const char *name :
          { "gpu", "gpu:", "gpu:x", "gpu:1x", "gpu:-1", "gpu:16", "cuda:0", "" }) {
         weir_device *device = nullptr;
-        weir_error   error = {};
-        char         why[320];
+        weir_error error = {};
+        char why[320];
         EXPECT_EQ(weir_device_open(&device, name, why, sizeof why, &error), WEIR_ECONFIG) << name;
         EXPECT_NE(std::string(error.text).find("gpu:0"), std::string::npos) << error.text;
     }
@@ -52,15 +52,15 @@ TEST(DeviceName, WithoutAGpuTheHostDoesTheWorkAndTheReasonIsSaid)
 {
     for (const char *name : { "auto", "gpu:0", "gpu:15" }) {
         weir_device *device = nullptr;
-        weir_error   error = {};
-        char         why[320];
+        weir_error error = {};
+        char why[320];
         ASSERT_EQ(weir_device_open(&device, name, why, sizeof why, &error), WEIR_OK) << error.text;
         const Device held(device);
         if (device == nullptr) EXPECT_STRNE(why, "") << name;
     }
     weir_device *device = nullptr;
-    weir_error   error = {};
-    char         why[320] = "?";
+    weir_error error = {};
+    char why[320] = "?";
     ASSERT_EQ(weir_device_open(&device, "cpu", why, sizeof why, &error), WEIR_OK);
     EXPECT_EQ(device, nullptr);
     EXPECT_STREQ(why, "");
@@ -110,7 +110,8 @@ TEST(CheckedDeviceDeathTest, ClosesOnlyWhenAllWasFreed)
             (void)weir_device_alloc(device, 64);
             weir_device_close(device);
         },
-        "n_blocks == 0");
+        "n_blocks == 0"
+    );
 }
 
 TEST(NearMemory, IsChargedToTheDeviceAndRefusedPastItsCap)
@@ -118,8 +119,8 @@ TEST(NearMemory, IsChargedToTheDeviceAndRefusedPastItsCap)
     const Device device = checked();
     weir_ledger *opened = nullptr;
     const size_t caps[WEIR_TIER_COUNT] = { 1000, 8192, 0 };
-    weir_error   error = {};
-    void        *memory = nullptr, *more = nullptr;
+    weir_error error = {};
+    void *memory = nullptr, *more = nullptr;
     ASSERT_EQ(weir_ledger_open(&opened, caps), WEIR_OK);
     const std::unique_ptr<weir_ledger, Close> ledger(opened);
     weir_ledger_use_device(opened, device.get());
@@ -135,7 +136,7 @@ TEST(NearMemory, IsChargedToTheDeviceAndRefusedPastItsCap)
 
 /* ---- hand-overs ------------------------------------------------------------------------------ */
 struct Handed {
-    Device                                  device = checked();
+    Device device = checked();
     std::unique_ptr<weir_marshaller, Close> marshaller;
     Handed()
     {
@@ -153,11 +154,11 @@ struct Handed {
 
 TEST(HandOver, LeavesTheDevicesArraysAndCopiesLists)
 {
-    Handed       h;
+    Handed h;
     float *const page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
     float *const rows = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
     void *pages[] = { page, page, page, nullptr, nullptr, page, page, page, nullptr, nullptr };
-    weir_kv_segment    segment = {};
+    weir_kv_segment segment = {};
     weir_kv_write_args args = {};
     segment.pages = pages, segment.page_stride = 5, segment.n_past = 130, segment.n_rows = 3;
     args.k = rows, args.segments = &segment, args.n_segments = 1, args.n_kv_heads = 2,
@@ -188,11 +189,11 @@ TEST(HandOver, LeavesTheDevicesArraysAndCopiesLists)
  * is not there is nothing. */
 TEST(HandOver, PagesOfTheSpaceBecomeWhatLiesBehindThem)
 {
-    Handed             h;
+    Handed h;
     weir_device *const device = h.device.get();
-    char *const        slots = static_cast<char *>(weir_device_alloc(device, 3 * 8192));
-    char *const        activations = static_cast<char *>(weir_device_alloc(device, 4096));
-    void              *space = nullptr;
+    char *const slots = static_cast<char *>(weir_device_alloc(device, 3 * 8192));
+    char *const activations = static_cast<char *>(weir_device_alloc(device, 4096));
+    void *space = nullptr;
     ASSERT_EQ(weir_device_space_open(device, &space, 64 * 8192), WEIR_OK);
     char *const at = static_cast<char *>(space);
     for (int i = 0; i < 3; i++)
@@ -207,8 +208,8 @@ TEST(HandOver, PagesOfTheSpaceBecomeWhatLiesBehindThem)
     EXPECT_EQ(weir_device_resolve(device, slots), slots);
     EXPECT_EQ(weir_device_resolve(device, at + 64 * 8192), at + 64 * 8192) << "past the space";
 
-    void               *pages[] = { at, at + 20 * 8192, at + 22 * 8192, slots };
-    weir_kv_segment     segment = {};
+    void *pages[] = { at, at + 20 * 8192, at + 22 * 8192, slots };
+    weir_kv_segment segment = {};
     weir_attention_args args = {};
     segment.pages = pages, segment.page_stride = 4, segment.n_past = 255, segment.n_rows = 1;
     float *const rows = reinterpret_cast<float *>(activations);
@@ -232,12 +233,12 @@ TEST(HandOver, PagesOfTheSpaceBecomeWhatLiesBehindThem)
 
 TEST(HandOver, BringsBackWhatTheOpWrites)
 {
-    Handed             h;
-    float *const       page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
-    void              *pages[] = { page };
+    Handed h;
+    float *const page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
+    void *pages[] = { page };
     std::vector<float> k(5 * 6, -1.0f);
-    weir_kv_segment    segment = {};
-    weir_kv_read_args  args = {};
+    weir_kv_segment segment = {};
+    weir_kv_read_args args = {};
     segment.pages = pages, segment.n_rows = 5;
     args.k = k.data(), args.segments = &segment, args.n_segments = 1, args.n_kv_heads = 1,
     args.key_dim = args.value_dim = 4, args.k_stride = 6;
@@ -256,11 +257,11 @@ TEST(HandOver, BringsBackWhatTheOpWrites)
  * the address sanitizer). */
 TEST(HandOver, LeavesWhatIsBehindTheLastProduct)
 {
-    Handed                 h;
-    float *const           page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
-    void                  *pages[] = { page };
-    std::vector<float>     out(10 + 4, -1.0f), vectors(2 * 8, 1.0f);
-    weir_kv_segment        segment = {};
+    Handed h;
+    float *const page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
+    void *pages[] = { page };
+    std::vector<float> out(10 + 4, -1.0f), vectors(2 * 8, 1.0f);
+    weir_kv_segment segment = {};
     weir_key_products_args args = {};
     segment.pages = pages, segment.n_rows = 4;
     args.out = out.data(), args.vectors = vectors.data(), args.rows = &segment, args.n_vectors = 2,
@@ -280,12 +281,12 @@ TEST(HandOver, LeavesWhatIsBehindTheLastProduct)
 TEST(HandOver, PlannedCallsFindTheirRoom)
 {
     enum { ROWS = 256, DIM = 512, HEADS = 3, MOST = 40000 };
-    Handed                  h;
-    float                   nothing = 0;
-    weir_kv_segment         rows = {};
-    weir_kv_read_args       read = {};
+    Handed h;
+    float nothing = 0;
+    weir_kv_segment rows = {};
+    weir_kv_read_args read = {};
     weir_kv_compact_segment moved = {};
-    weir_kv_compact_args    compact = {};
+    weir_kv_compact_args compact = {};
     rows.n_rows = ROWS, rows.n_past = 63, moved.keep_stride = MOST;
     read.k = read.v = &nothing, read.segments = &rows, read.n_segments = read.n_kv_heads = 1;
     read.key_dim = read.value_dim = read.k_stride = read.v_stride = DIM;
@@ -300,9 +301,9 @@ TEST(HandOver, PlannedCallsFindTheirRoom)
     ASSERT_EQ(weir_marshal_reserve(h.marshaller.get()), WEIR_OK);
     EXPECT_EQ(weir_device_held(h.device.get()), planned.device);
 
-    float *const         page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
-    std::vector<void *>  pages(HEADS * (MOST / 64 + 1), page);
-    std::vector<float>   k(ROWS * DIM), v(ROWS * DIM);
+    float *const page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
+    std::vector<void *> pages(HEADS * (MOST / 64 + 1), page);
+    std::vector<float> k(ROWS * DIM), v(ROWS * DIM);
     std::vector<int32_t> keep(HEADS * MOST), n_keep(HEADS, MOST);
     for (int i = 0; i < HEADS * MOST; i++) keep[i] = i % MOST;
     weir_kv_segment own = rows;
@@ -326,15 +327,17 @@ TEST(HandOver, PlannedCallsFindTheirRoom)
     weir_marshal_plan(h.marshaller.get(), WEIR_OP_KV_COMPACT, &compact);
     ASSERT_EQ(weir_marshal_reserve(h.marshaller.get()), WEIR_OK);
     EXPECT_GT(weir_marshal_held(h.marshaller.get()).unified, held.unified);
-    EXPECT_EQ(weir_marshal_held(h.marshaller.get()).unified,
-              weir_marshal_planned(h.marshaller.get()).unified);
+    EXPECT_EQ(
+        weir_marshal_held(h.marshaller.get()).unified,
+        weir_marshal_planned(h.marshaller.get()).unified
+    );
     weir_device_free(h.device.get(), page, 4096);
 }
 
 TEST(HandOver, RefusesArraysOfAStepThatAreTheHosts)
 {
-    Handed        h;
-    float         x[4] = {};
+    Handed h;
+    float x[4] = {};
     weir_add_args args = {};
     args.dst = x, args.src = x, args.n_rows = 1, args.dim = 4;
     (void)h.begin(WEIR_OP_ADD, &args, WEIR_EINVAL);
@@ -342,13 +345,13 @@ TEST(HandOver, RefusesArraysOfAStepThatAreTheHosts)
 
 TEST(HandOver, GrowsAndWaitsWhereTheRingEnds)
 {
-    Handed       h;
+    Handed h;
     float *const page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
     for (const int n : { 1, 3000, 20000, 5 }) {
         std::vector<void *> pages((size_t)n, page);
-        weir_kv_segment     segment = {};
-        weir_kv_read_args   args = {};
-        float              *k = page;
+        weir_kv_segment segment = {};
+        weir_kv_read_args args = {};
+        float *k = page;
         segment.pages = pages.data(), segment.n_past = n * 64 - 1, segment.n_rows = 1;
         args.k = k, args.segments = &segment, args.n_segments = 1, args.n_kv_heads = 1,
         args.key_dim = args.k_stride = 4;

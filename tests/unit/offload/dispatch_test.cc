@@ -13,8 +13,8 @@ namespace {
 
 struct Stream {
     weir_stream *stream = nullptr;
-    weir_error   error = {};
-    weir_status  status;
+    weir_error error = {};
+    weir_status status;
     explicit Stream(weir_stream_options options = {})
     {
         status = weir_stream_open(&stream, &options, &error);
@@ -22,7 +22,7 @@ struct Stream {
     ~Stream() { weir_stream_close(stream); }
 };
 
-float         memory[4];
+float memory[4];
 weir_add_args add_of(int64_t n_rows, int64_t dim)
 {
     return { memory, memory, n_rows, dim, dim, dim };
@@ -31,12 +31,13 @@ weir_add_args add_of(int64_t n_rows, int64_t dim)
 std::string picked(const weir_stream *stream, int64_t dim)
 {
     const weir_add_args args = add_of(1, dim);
-    const weir_kernel  *kernel = weir_kernel_pick(stream, WEIR_OP_ADD, &args, nullptr, nullptr);
+    const weir_kernel *kernel = weir_kernel_pick(stream, WEIR_OP_ADD, &args, nullptr, nullptr);
     return kernel ? kernel->name : "";
 }
 
-std::map<std::string, std::string> explained(const weir_stream *stream, weir_op op,
-                                             const void *args)
+std::map<std::string, std::string> explained(
+    const weir_stream *stream, weir_op op, const void *args
+)
 {
     std::map<std::string, std::string> reasons;
     weir_kernel_pick(
@@ -45,7 +46,8 @@ std::map<std::string, std::string> explained(const weir_stream *stream, weir_op 
             (*static_cast<std::map<std::string, std::string> *>(user))[kernel->name] =
                 reject ? reject : "";
         },
-        &reasons);
+        &reasons
+    );
     return reasons;
 }
 
@@ -54,15 +56,16 @@ TEST(Dispatch, TakesTheFirstRowThatAccepts)
     Stream s;
     ASSERT_EQ(s.status, WEIR_OK) << s.error.text;
     EXPECT_EQ(picked(s.stream, 4), "fake.add.v2");
-    EXPECT_EQ(picked(s.stream, 3),
-              weir_stream_caps(s.stream)->x86_v4 ? "fake.add.v4" : "fake.add.ref");
+    EXPECT_EQ(
+        picked(s.stream, 3), weir_stream_caps(s.stream)->x86_v4 ? "fake.add.v4" : "fake.add.ref"
+    );
 }
 
 TEST(Dispatch, RunsWhatItPicked)
 {
     weir_stream_options options = {};
     options.isa = "v2";
-    Stream        s(options);
+    Stream s(options);
     weir_add_args args = add_of(1, 3);
     EXPECT_EQ(weir_add(s.stream, &args), WEIR_OK);
     EXPECT_EQ(memory[0], 30);
@@ -87,9 +90,9 @@ TEST(Dispatch, UnknownOrImpossiblePinIsAnErrorThatNamesTheKey)
     options.pins[WEIR_OP_ADD] = "fake.add.gpu";
     Stream unknown(options);
     EXPECT_EQ(unknown.status, WEIR_ECONFIG);
-    EXPECT_NE(std::string(unknown.error.text).find("kernels.add = \"fake.add.gpu\""),
-              std::string::npos)
-        << unknown.error.text;
+    EXPECT_NE(
+        std::string(unknown.error.text).find("kernels.add = \"fake.add.gpu\""), std::string::npos
+    ) << unknown.error.text;
     options.pins[WEIR_OP_ADD] = "fake.add.v4";
     options.isa = "v2";
     Stream barred(options);
@@ -109,7 +112,7 @@ TEST(Dispatch, ForcedLevelRejectsHigherRowsAndLowersTheCapabilities)
     Stream s(options);
     ASSERT_EQ(s.status, WEIR_OK) << s.error.text;
     weir_add_args args = add_of(1, 3);
-    auto          reasons = explained(s.stream, WEIR_OP_ADD, &args);
+    auto reasons = explained(s.stream, WEIR_OP_ADD, &args);
     EXPECT_EQ(reasons.size(), 3u);
     EXPECT_EQ(reasons["fake.add.v2"], "dim is odd");
     EXPECT_EQ(reasons["fake.add.v4"], "isa v2 forced");
@@ -137,7 +140,7 @@ TEST(Dispatch, BadOptionsAreRefused)
 
 TEST(Dispatch, ScratchGrowsInReserveAndThenStaysStill)
 {
-    Stream        s;
+    Stream s;
     weir_add_args big = add_of(100, 4), small = add_of(10, 4);
     EXPECT_EQ(weir_stream_scratch_bytes(s.stream), 0u);
     weir_stream_set_planning(s.stream, true);
@@ -158,7 +161,7 @@ TEST(Dispatch, ScratchGrowsInReserveAndThenStaysStill)
 
 TEST(Dispatch, OpsWithoutRowsAreUnsupported)
 {
-    Stream         s;
+    Stream s;
     weir_rope_args args = {};
     weir_stream_set_planning(s.stream, true);
     EXPECT_EQ(weir_rope(s.stream, &args), WEIR_EUNSUPPORTED);

@@ -2,8 +2,9 @@
  * without any real kernel. */
 #include "offload/table.h"
 
-static weir_status add_mark(const weir_kernel_context *context, const weir_add_args *args,
-                            float mark)
+static weir_status add_mark(
+    const weir_kernel_context *context, const weir_add_args *args, float mark
+)
 {
     if (args->n_rows > 0)
         args->dst[0] =

@@ -12,8 +12,8 @@ const char kFolder[] = "tests/unit/offload/";
 
 struct Loaded {
     const weir_gpu_plugin *plugin = nullptr;
-    weir_error             error = {};
-    weir_status            status;
+    weir_error error = {};
+    weir_status status;
     explicit Loaded(const char *path) { status = weir_gpu_plugin_load(&plugin, path, &error); }
     bool says(const char *text) const
     {
@@ -32,7 +32,7 @@ TEST(GpuLoader, NoPluginBesideTheProgramSaysHowToBuildOne)
 TEST(GpuLoader, AConfiguredPathThatIsNotThereNamesIt)
 {
     const std::string absent = testing::TempDir() + "/absent/libweir_gpu.so";
-    Loaded            l(absent.c_str());
+    Loaded l(absent.c_str());
     EXPECT_EQ(l.status, WEIR_EUNSUPPORTED);
     EXPECT_TRUE(l.says(absent.c_str())) << l.error.text;
 }
@@ -62,14 +62,17 @@ TEST(GpuLoader, APluginThatLoadsIsAskedForItsDevices)
 
 TEST(GpuLoader, OpenGivesAReasonWhateverIsMissing)
 {
-    weir_gpu   gpu;
+    weir_gpu gpu;
     weir_error error = {};
-    EXPECT_EQ(weir_gpu_open(&gpu, (std::string(kFolder) + "libfake_empty.so").c_str(), &error),
-              WEIR_EUNSUPPORTED);
+    EXPECT_EQ(
+        weir_gpu_open(&gpu, (std::string(kFolder) + "libfake_empty.so").c_str(), &error),
+        WEIR_EUNSUPPORTED
+    );
     const bool driver = dlopen("libcuda.so.1", RTLD_NOW) != nullptr;
-    EXPECT_NE(std::string(error.text).find(driver ? "the fake has no device" : "no NVIDIA driver"),
-              std::string::npos)
-        << error.text;
+    EXPECT_NE(
+        std::string(error.text).find(driver ? "the fake has no device" : "no NVIDIA driver"),
+        std::string::npos
+    ) << error.text;
     EXPECT_EQ(gpu.plugin, nullptr);
     EXPECT_EQ(gpu.probe.n_devices, 0);
 }

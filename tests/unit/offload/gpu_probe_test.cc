@@ -87,9 +87,9 @@ TEST(GpuProbe, DeviceTooOldIsNamed)
 {
     Probed p(machine({ 75 }));
     EXPECT_EQ(p.n_devices, 0);
-    EXPECT_TRUE(p.says("device too old") && p.says("NVIDIA 75") && p.says("sm_75") &&
-                p.says("needs sm_80"))
-        << p.reason;
+    EXPECT_TRUE(
+        p.says("device too old") && p.says("NVIDIA 75") && p.says("sm_75") && p.says("needs sm_80")
+    ) << p.reason;
 }
 
 TEST(GpuProbe, NoImageForTheArchitectureListsThoseThereAre)
@@ -116,9 +116,10 @@ TEST(GpuProbe, OpenMpWithoutLibcudaSaysWhyAndWhatToDo)
     facts.n_openmp = 0;
     Probed p(facts);
     EXPECT_EQ(p.n_devices, 0);
-    EXPECT_TRUE(p.says("OpenMP sees no device: libcuda.so missing") &&
-                p.says("Permission denied") && p.says("vm.memfd_noexec=0"))
-        << p.reason;
+    EXPECT_TRUE(
+        p.says("OpenMP sees no device: libcuda.so missing") && p.says("Permission denied") &&
+        p.says("vm.memfd_noexec=0")
+    ) << p.reason;
 }
 
 TEST(GpuProbe, OpenMpSwitchedOff)
@@ -140,8 +141,9 @@ TEST(GpuProbe, OpenMpThatSeesFewerDevicesDecides)
 TEST(GpuProbe, LongNamesDoNotOverflow)
 {
     weir_gpu_facts facts = machine({ 120 });
-    std::snprintf(facts.devices[0].name, sizeof facts.devices[0].name, "%s",
-                  std::string(63, 'x').c_str());
+    std::snprintf(
+        facts.devices[0].name, sizeof facts.devices[0].name, "%s", std::string(63, 'x').c_str()
+    );
     EXPECT_LT(std::string(Probed(facts).reason).size(), sizeof Probed(facts).reason);
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 struct Ledger {
     weir_ledger *ledger = nullptr;
-    weir_error   error = {};
+    weir_error error = {};
     explicit Ledger(size_t host, size_t device = 0)
     {
         const size_t caps[WEIR_TIER_COUNT] = { host, device, 0 };
@@ -59,8 +59,9 @@ TEST(Ledger, NoCapNeverWrapsAround)
 TEST(Ledger, TiersAreApart)
 {
     Ledger l(10, 20);
-    EXPECT_EQ(weir_ledger_reserve(l.ledger, WEIR_TIER_DEVICE, WEIR_ACCOUNT_KV, 20, nullptr),
-              WEIR_OK);
+    EXPECT_EQ(
+        weir_ledger_reserve(l.ledger, WEIR_TIER_DEVICE, WEIR_ACCOUNT_KV, 20, nullptr), WEIR_OK
+    );
     EXPECT_EQ(l.total(), 0u);
     EXPECT_EQ(weir_ledger_cap(l.ledger, WEIR_TIER_DEVICE), 20u);
 }
@@ -70,8 +71,9 @@ TEST(Ledger, BlocksAreAlignedAndCharged)
     Ledger l(16 << 20);
     for (const size_t bytes : { size_t{ 1 }, size_t{ 65 }, size_t{ 3 } << 20 }) {
         void *memory = nullptr;
-        ASSERT_EQ(weir_ledger_alloc(l.ledger, &memory, WEIR_ACCOUNT_ACTIVATIONS, bytes, &l.error),
-                  WEIR_OK);
+        ASSERT_EQ(
+            weir_ledger_alloc(l.ledger, &memory, WEIR_ACCOUNT_ACTIVATIONS, bytes, &l.error), WEIR_OK
+        );
         EXPECT_EQ((uintptr_t)memory % (bytes >= (2u << 20) ? (2u << 20) : 64u), 0u);
         EXPECT_EQ(l.total(), bytes);
         std::memset(memory, 1, bytes);
@@ -79,8 +81,9 @@ TEST(Ledger, BlocksAreAlignedAndCharged)
         EXPECT_EQ(l.total(), 0u);
     }
     void *memory = &l;
-    EXPECT_EQ(weir_ledger_alloc(l.ledger, &memory, WEIR_ACCOUNT_KV, 17 << 20, &l.error),
-              WEIR_EFULL);
+    EXPECT_EQ(
+        weir_ledger_alloc(l.ledger, &memory, WEIR_ACCOUNT_KV, 17 << 20, &l.error), WEIR_EFULL
+    );
     EXPECT_EQ(memory, nullptr);
     weir_ledger_free(l.ledger, nullptr, WEIR_ACCOUNT_KV, 17 << 20);
     EXPECT_EQ(l.total(), 0u);
@@ -88,8 +91,8 @@ TEST(Ledger, BlocksAreAlignedAndCharged)
 
 TEST(Ledger, PayersChargeTheirAccountAndKeepTheRefusal)
 {
-    Ledger            l(1000);
-    weir_error        refused = {};
+    Ledger l(1000);
+    weir_error refused = {};
     weir_ledger_payer payer, nobody;
     weir_ledger_payer_init(&payer, l.ledger, WEIR_ACCOUNT_TOKENIZER, &refused);
     weir_ledger_payer_init(&nobody, nullptr, WEIR_ACCOUNT_TOKENIZER, nullptr);
@@ -124,13 +127,14 @@ TEST(Ledger, ReadGivesAllCountersAtOnce)
 
 TEST(Ledger, ThreadsNeverPassTheCap)
 {
-    Ledger                   l(1000);
+    Ledger l(1000);
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; t++)
         threads.emplace_back([&l] {
             for (int i = 0; i < 20000; i++)
-                if (weir_ledger_reserve(l.ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, 300,
-                                        nullptr) == WEIR_OK)
+                if (weir_ledger_reserve(
+                        l.ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, 300, nullptr
+                    ) == WEIR_OK)
                     weir_ledger_return(l.ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, 300);
         });
     for (auto &thread : threads) thread.join();

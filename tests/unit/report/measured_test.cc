@@ -19,8 +19,8 @@ const std::string demo = "models/weir-demo";
 weir_model_facts facts_of(const std::string &format)
 {
     weir_model_facts facts = {};
-    weir_config      config;
-    weir_error       error = {};
+    weir_config config;
+    weir_error error = {};
     weir_config_default(&config);
     snprintf(config.model.path, sizeof config.model.path, "%s", demo.c_str());
     EXPECT_EQ(weir_config_assign(&config, ("kv.format=" + format).c_str(), &error), WEIR_OK)
@@ -68,55 +68,67 @@ class Measured : public ::testing::TestWithParam<const char *> {};
 
 TEST_P(Measured, StoreHoldsWhatTheReportSaysAtEveryPageEdge)
 {
-    const std::string       format = GetParam();
+    const std::string format = GetParam();
     const weir_report_shape shape = shape_of(facts_of(format));
-    const weir_kv_format    kind = weir_kv_format_named(format.c_str());
-    support::Engine         engine;
-    ASSERT_EQ(engine.open(demo, { "kv.format=" + format, "model.context=320",
-                                  "batch.max_sequences=2", "memory.host=256MiB" }),
-              WEIR_OK)
-        << engine.text();
+    const weir_kv_format kind = weir_kv_format_named(format.c_str());
+    support::Engine engine;
+    ASSERT_EQ(
+        engine.open(
+            demo, { "kv.format=" + format, "model.context=320", "batch.max_sequences=2",
+                    "memory.host=256MiB" }
+        ),
+        WEIR_OK
+    ) << engine.text();
     weir_kv_store *const store = weir_engine_store(engine.get());
-    weir_kv_spec         spec = *weir_kv_store_spec(store);
-    const int64_t        page = int64_t(weir_kv_page_bytes(&spec, 0)),
+    weir_kv_spec spec = *weir_kv_store_spec(store);
+    const int64_t page = int64_t(weir_kv_page_bytes(&spec, 0)),
                   all = weir_kv_store_free_pages(store);
     support::Sequence sequence(engine);
-    const auto        tokens = support::some_tokens(320, 1, engine.n_vocab());
-    int64_t           done = 0;
+    const auto tokens = support::some_tokens(320, 1, engine.n_vocab());
+    int64_t done = 0;
     for (int64_t n : { 1, 2, 63, 64, 65, 127, 128, 129, 191, 192, 193, 256, 257, 319, 320 }) {
         weir_evaluation evaluation = {};
         evaluation.tokens = tokens.data() + done;
         evaluation.n_tokens = int32_t(n - done);
         evaluation.decode_from = INT32_MAX;
-        ASSERT_EQ(weir_evaluate(engine.runner(), sequence.get(), &evaluation, engine.error()),
-                  WEIR_OK)
-            << engine.text();
+        ASSERT_EQ(
+            weir_evaluate(engine.runner(), sequence.get(), &evaluation, engine.error()), WEIR_OK
+        ) << engine.text();
         done = n;
         const int64_t open = n % 64 != 0 ? int64_t(weir_kv_open_rows_bytes(&spec))
                                          : 0; /* a whole page has no open rows */
-        EXPECT_EQ(weir_report_kv(&weir_report_engine, &shape, kind, n),
-                  (all - weir_kv_store_free_pages(store)) * page + open)
-            << n << " tokens";
+        EXPECT_EQ(
+            weir_report_kv(&weir_report_engine, &shape, kind, n),
+            (all - weir_kv_store_free_pages(store)) * page + open
+        ) << n
+          << " tokens";
     }
     /* The other sequence, and what the ledger and the plan hold for both. */
     const weir_plan *const plan = weir_engine_plan_of(engine.get());
-    EXPECT_EQ(size_t(2 * weir_report_kv(&weir_report_engine, &shape, kind, 320)),
-              plan->kv - plan->kv_open);
-    EXPECT_EQ(weir_ledger_used(weir_engine_ledger(engine.get()), WEIR_TIER_HOST, WEIR_ACCOUNT_KV),
-              plan->kv - weir_kv_open_rows_bytes(&spec))
-        << "the pool, and the open rows of the one sequence of two that is open here";
-    EXPECT_EQ(weir_report_kv_per_token(&weir_report_engine, &shape, kind),
-              double(plan->kv_bytes_per_token));
+    EXPECT_EQ(
+        size_t(2 * weir_report_kv(&weir_report_engine, &shape, kind, 320)), plan->kv - plan->kv_open
+    );
+    EXPECT_EQ(
+        weir_ledger_used(weir_engine_ledger(engine.get()), WEIR_TIER_HOST, WEIR_ACCOUNT_KV),
+        plan->kv - weir_kv_open_rows_bytes(&spec)
+    ) << "the pool, and the open rows of the one sequence of two that is open here";
+    EXPECT_EQ(
+        weir_report_kv_per_token(&weir_report_engine, &shape, kind),
+        double(plan->kv_bytes_per_token)
+    );
     EXPECT_EQ(weir_report_weights(&weir_report_engine, &shape), int64_t(plan->weights));
     EXPECT_EQ(2 * shape.recurrent_bytes, int64_t(plan->recurrent));
     EXPECT_EQ(size_t(shape.recurrent_bytes), sequence.get()->recurrent_bytes);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, Measured,
-                         ::testing::Values("f16", "f32", "bf16", "q8_0", "q4_0", "int8", "fp8_e4m3",
-                                           "fp8_e5m2", "kivi2", "kivi4", "kivi8", "turbo2",
-                                           "turbo3", "turbo4"),
-                         [](const auto &info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Formats, Measured,
+    ::testing::Values(
+        "f16", "f32", "bf16", "q8_0", "q4_0", "int8", "fp8_e4m3", "fp8_e5m2", "kivi2", "kivi4",
+        "kivi8", "turbo2", "turbo3", "turbo4"
+    ),
+    [](const auto &info) { return std::string(info.param); }
+);
 
 TEST(Facts, OfTheDemo)
 {
@@ -146,8 +158,8 @@ TEST(Command, ActivationsAreThoseOfThePlan)
     int64_t before = 0;
     for (const char *chunk : { "64", "256", "1024" }) {
         json_t *const plan = json(run({ "--json", "--memory", "512MiB", "--chunk", chunk }));
-        json_t *const report = json(run(
-            { "--report", "--json", "--memory", "512MiB", "--chunk", chunk, "--context", "4096" }));
+        json_t *const report = json(run({ "--report", "--json", "--memory", "512MiB", "--chunk",
+                                          chunk, "--context", "4096" }));
         json_t *const shape = json_array_get(json_object_get(report, "shapes"), 0);
         json_t *const row = json_array_get(json_object_get(shape, "prefill"), 0);
         const int64_t planned =
@@ -177,8 +189,8 @@ TEST(Command, ReportsOnTheModelWithoutRoomForIt)
     ASSERT_NE(root, nullptr) << o.out;
     json_t *const shape = json_array_get(json_object_get(root, "shapes"), 0);
     json_t *const row = json_array_get(json_object_get(shape, "growth"), 0);
-    EXPECT_EQ(json_integer_value(json_object_get(row, "kv")),
-              2 * 2 * 2 * 2 * 64 * 128 * 4); /* sequences, layers, heads, pages */
+    /* Sequences, layers, heads, pages */
+    EXPECT_EQ(json_integer_value(json_object_get(row, "kv")), 2 * 2 * 2 * 2 * 64 * 128 * 4);
     EXPECT_GE(json_array_size(json_object_get(root, "models")), 7u);
     json_decref(root);
     const std::string small = "2MiB"; /* holds no plan of this model */
@@ -193,8 +205,8 @@ TEST(Command, ReportsOnTheConfiguredFormats)
     const int64_t turbo = 2 * 2 * 2 * 34, f16 = 2 * 2 * 2 * 128;
     const struct {
         std::vector<std::string> set;
-        int64_t                  per_token, per_sink, sinks;
-        const char              *text;
+        int64_t per_token, per_sink, sinks;
+        const char *text;
     } cases[] = {
         { {}, f16, 0, 0, "as configured: KV in f16, 1.00 KiB per token\n" },
         { { "--set", "kv.format=turbo4" },
@@ -230,13 +242,14 @@ TEST(Command, ReportsOnTheConfiguredFormats)
         EXPECT_EQ(json_integer_value(json_object_get(row, "sink_tokens")), c.sinks);
         json_decref(root);
     }
-    EXPECT_EQ(run({ "--report", "--shape", "llama-2-7b" }).out.find("as configured"),
-              std::string::npos);
+    EXPECT_EQ(
+        run({ "--report", "--shape", "llama-2-7b" }).out.find("as configured"), std::string::npos
+    );
 }
 
 TEST(Command, ShapesAssumptionsAndPlot)
 {
-    support::Folder   folder;
+    support::Folder folder;
     const std::string plot = folder / "kv.svg";
     Outcome o = run({ "--report", "--shape", "llama-2-7b,deepseek-v3", "--svg", plot.c_str() });
     ASSERT_EQ(o.code, 0) << o.err;
@@ -251,8 +264,10 @@ TEST(Command, ShapesAssumptionsAndPlot)
     EXPECT_TRUE(holds(o.out, "80 GB        80.0 GiB                                 121378"));
     o = run({ "--report", "--shape", "llama-70b", "--weights", "q4_k", "--format", "f16" });
     EXPECT_TRUE(holds(o.out, "weights 36.13 GiB")) << "68976648192 / 256 * 144\n" << o.out;
-    EXPECT_TRUE(holds(run({ "--report", "--shape", "llama-3-8b", "--chunk", "1024" }).out,
-                      "Prefill at once and in chunks of 1024."));
+    EXPECT_TRUE(holds(
+        run({ "--report", "--shape", "llama-3-8b", "--chunk", "1024" }).out,
+        "Prefill at once and in chunks of 1024."
+    ));
     EXPECT_TRUE(holds(run({ "--report", "--shape", "all", "--format", "f16" }).out, "== Kimi K2"));
 }
 
@@ -260,7 +275,7 @@ TEST(Command, MistakesAreNamed)
 {
     const struct {
         std::vector<std::string> words;
-        const char              *part;
+        const char *part;
     } cases[] = {
         { { "--shape", "llama-2-7b" }, "--shape belongs to --report" },
         { { "--svg", "x" }, "--svg belongs to --report" },

@@ -14,11 +14,13 @@ namespace {
 
 struct Report {
     std::vector<weir_report_shape> shapes;
-    weir_report                    report = {};
-    weir_error                     error = {};
+    weir_report report = {};
+    weir_error error = {};
 
-    explicit Report(const std::vector<const char *> &names,
-                    const weir_report_assumptions   &a = weir_report_engine)
+    explicit Report(
+        const std::vector<const char *> &names,
+        const weir_report_assumptions &a = weir_report_engine
+    )
     {
         for (const char *name : names) {
             shapes.emplace_back();
@@ -48,7 +50,7 @@ struct Report {
     }
     weir_status svg(std::string *all)
     {
-        weir_buffer       out = {};
+        weir_buffer out = {};
         const weir_status status = weir_report_svg(&report, &out, &error);
         if (status == WEIR_OK) *all = out.data;
         weir_buffer_free(&out);
@@ -86,7 +88,8 @@ TEST(Text, FiguresAndReasons)
     none.report.n_formats = 1;
     none.complete();
     EXPECT_TRUE(
-        holds(none.text(), "There are no tables: name a format first that the shape can keep."));
+        holds(none.text(), "There are no tables: name a format first that the shape can keep.")
+    );
 }
 
 TEST(Text, ListsThatAreGivenAreKept)
@@ -127,23 +130,28 @@ TEST(Json, SaysWhatTheFunctionsSay)
     ASSERT_EQ(json_array_size(shapes), 2u);
     for (size_t s = 0; s < 2; s++) {
         json_t *const shape = json_array_get(shapes, s), *row;
-        size_t        i;
+        size_t i;
         EXPECT_EQ(json_integer_value(json_object_get(shape, "parameters")), r.shapes[s].parameters);
         json_t *const growth = json_object_get(shape, "growth");
-        EXPECT_EQ(json_array_size(growth),
-                  3u * 3u * 10u); /* batches, formats of several shapes, contexts */
+        /* Batches, formats of several shapes, contexts */
+        EXPECT_EQ(json_array_size(growth), 3u * 3u * 10u);
         json_array_foreach(growth, i, row)
         {
             const weir_kv_format format =
                 weir_kv_format_named(json_string_value(json_object_get(row, "format")));
             ASSERT_NE(format, WEIR_KV_FORMAT_COUNT);
-            EXPECT_EQ(json_integer_value(json_object_get(row, "kv")),
-                      json_integer_value(json_object_get(row, "batch")) *
-                          weir_report_kv(r.report.assumptions, &r.shapes[s], format,
-                                         json_integer_value(json_object_get(row, "context"))));
+            EXPECT_EQ(
+                json_integer_value(json_object_get(row, "kv")),
+                json_integer_value(json_object_get(row, "batch")) *
+                    weir_report_kv(
+                        r.report.assumptions, &r.shapes[s], format,
+                        json_integer_value(json_object_get(row, "context"))
+                    )
+            );
         }
-        EXPECT_EQ(json_array_size(json_object_get(shape, "max_context")),
-                  weir_report_engine.n_gpus * 9);
+        EXPECT_EQ(
+            json_array_size(json_object_get(shape, "max_context")), weir_report_engine.n_gpus * 9
+        );
         for (const char *key : { "formats", "paging", "prefill", "decode", "devices" })
             EXPECT_GT(json_array_size(json_object_get(shape, key)), 0u) << key;
     }
@@ -194,7 +202,7 @@ TEST(Svg, NamesDoNotOverlap)
     std::string svg;
     ASSERT_EQ(r.svg(&svg), WEIR_OK) << r.error.text;
     std::vector<double> at;
-    const std::string   start = "<text x=\"782\" y=\"";
+    const std::string start = "<text x=\"782\" y=\"";
     for (size_t i = svg.find(start); i != std::string::npos; i = svg.find(start, i + 1))
         at.push_back(std::stod(svg.substr(i + start.size())));
     ASSERT_EQ(at.size(), 27u);

@@ -11,12 +11,12 @@
 namespace {
 
 const weir_report_assumptions &engine = weir_report_engine;
-constexpr int64_t              kib = 1024, mib = kib * 1024, gib = mib * 1024;
+constexpr int64_t kib = 1024, mib = kib * 1024, gib = mib * 1024;
 
 weir_report_shape shape(const char *name)
 {
     weir_report_shape s = {};
-    weir_error        error = {};
+    weir_error error = {};
     EXPECT_EQ(weir_report_shape_find(&s, name, &error), WEIR_OK) << error.text;
     return s;
 }
@@ -49,17 +49,23 @@ TEST(Formats, PageOfOneHeadByHand)
     EXPECT_EQ(weir_report_page_bytes(WEIR_KV_TURBO3, 128, 128), 16384 * 25 / 64);
     EXPECT_EQ(weir_report_page_bytes(WEIR_KV_TURBO2, 128, 128), 16384 * 17 / 64);
     for (int64_t dim : { 64, 80, 128, 192, 256 }) {
-        EXPECT_EQ(weir_report_page_bytes(WEIR_KV_F16, dim, dim),
-                  weir_kv_bytes(WEIR_KV_F16, WEIR_KV_F16, dim, dim));
-        EXPECT_EQ(weir_report_page_bytes(WEIR_KV_F32, dim, dim),
-                  weir_kv_bytes(WEIR_KV_F32, WEIR_KV_F32, dim, dim));
+        EXPECT_EQ(
+            weir_report_page_bytes(WEIR_KV_F16, dim, dim),
+            weir_kv_bytes(WEIR_KV_F16, WEIR_KV_F16, dim, dim)
+        );
+        EXPECT_EQ(
+            weir_report_page_bytes(WEIR_KV_F32, dim, dim),
+            weir_kv_bytes(WEIR_KV_F32, WEIR_KV_F32, dim, dim)
+        );
     }
 }
 
 TEST(Formats, WidthsThatAFormatCannotKeep)
 {
-    EXPECT_STREQ(weir_report_format_reject(WEIR_KV_Q8_0, 80, 80),
-                 "takes head widths that are multiples of 32");
+    EXPECT_STREQ(
+        weir_report_format_reject(WEIR_KV_Q8_0, 80, 80),
+        "takes head widths that are multiples of 32"
+    );
     EXPECT_NE(weir_report_format_reject(WEIR_KV_TURBO4, 576, 576), nullptr);
     EXPECT_NE(weir_report_format_reject(WEIR_KV_TURBO4, 96, 96), nullptr);
     EXPECT_EQ(weir_report_format_reject(WEIR_KV_TURBO4, 128, 128), nullptr);
@@ -74,7 +80,7 @@ TEST(Kv, KnownModelsPerToken)
     /* layers x KV heads x (K + V) x 2 bytes */
     const struct {
         const char *name;
-        double      bytes;
+        double bytes;
     } cases[] = {
         { "llama-2-7b", 512.0 * kib }, { "llama-70b", 80 * 8 * 256 * 2.0 },
         { "llama-3-8b", 128.0 * kib }, { "mistral-7b", 128.0 * kib },
@@ -98,7 +104,7 @@ TEST(Kv, KnownModelsPerToken)
 TEST(Kv, WholePagesAndOpenRows)
 {
     const weir_report_shape s = shape("llama-3-8b");
-    const int64_t           page = 32 * 8 * 32768; /* 64 tokens in f16: 8 MiB */
+    const int64_t page = 32 * 8 * 32768; /* 64 tokens in f16: 8 MiB */
     for (auto [tokens, pages] :
          { std::pair{ 1, 1 }, { 63, 1 }, { 64, 1 }, { 65, 2 }, { 127, 2 }, { 128, 2 }, { 129, 3 } })
         EXPECT_EQ(kv(s, WEIR_KV_F16, tokens), pages * page) << tokens;
@@ -150,8 +156,8 @@ TEST(MaxContext, FillsTheGpuToThePage)
         for (weir_kv_format format : { WEIR_KV_F16, WEIR_KV_Q8_0, WEIR_KV_INT8 })
             for (int64_t batch : { 1, 8 }) {
                 const weir_report_shape s = shape(name);
-                const int64_t           n = longest(s, format, 80 * gib, batch);
-                const auto              taken = [&](int64_t tokens) {
+                const int64_t n = longest(s, format, 80 * gib, batch);
+                const auto taken = [&](int64_t tokens) {
                     return weir_report_weights(&engine, &s) +
                            weir_report_activations(&engine, &s, batch) + engine.reserve +
                            batch * (s.recurrent_bytes + kv(s, format, tokens));
@@ -188,15 +194,16 @@ TEST(Gpus, PeaksAreDense)
         const char *const quoted = strstr(gpu.source, "with sparsity");
         if (quoted == nullptr) continue;
         const std::string text = gpu.source;
-        EXPECT_NEAR(gpu.flops / 1e12, std::stod(text.substr(text.rfind(": ") + 2)) / 2,
-                    gpu.flops * 0.02 / 1e12)
-            << gpu.name;
+        EXPECT_NEAR(
+            gpu.flops / 1e12, std::stod(text.substr(text.rfind(": ") + 2)) / 2,
+            gpu.flops * 0.02 / 1e12
+        ) << gpu.name;
     }
 }
 
 TEST(Paging, AgainstContiguousMemory)
 {
-    const weir_report_shape  s = shape("llama-3-8b");
+    const weir_report_shape s = shape("llama-3-8b");
     const weir_report_paging p = weir_report_paging_of(&engine, &s, WEIR_KV_F16, 1000, 8192);
     EXPECT_EQ(p.used, 1000 * 128 * kib);
     EXPECT_EQ(p.paged, 1024 * 128 * kib);
@@ -205,7 +212,7 @@ TEST(Paging, AgainstContiguousMemory)
 
 TEST(Prefill, ChunksBoundScoresAndActivations)
 {
-    const weir_report_shape   s = shape("llama-2-7b");
+    const weir_report_shape s = shape("llama-2-7b");
     const weir_report_prefill p = weir_report_prefill_of(&engine, &s, 32768);
     EXPECT_EQ(p.scores_whole, 4.0 * gib);
     EXPECT_EQ(p.scores_chunked, 64.0 * mib);
@@ -214,8 +221,10 @@ TEST(Prefill, ChunksBoundScoresAndActivations)
     const weir_report_prefill shorter = weir_report_prefill_of(&engine, &s, 100);
     EXPECT_EQ(shorter.scores_whole, shorter.scores_chunked);
     const weir_report_shape hybrid = shape("qwen3.5-0.8b");
-    EXPECT_EQ(weir_report_step_activations(&hybrid, 100, 1),
-              100 * 4 * (3 * 1024 + 2 * 6144 + 2 * 2048 + 2 * 16) + 4 * 248320);
+    EXPECT_EQ(
+        weir_report_step_activations(&hybrid, 100, 1),
+        100 * 4 * (3 * 1024 + 2 * 6144 + 2 * 2048 + 2 * 16) + 4 * 248320
+    );
 }
 
 TEST(Time, IntensityIsTheSharingOfKvRows)
@@ -229,10 +238,10 @@ TEST(Time, IntensityIsTheSharingOfKvRows)
     EXPECT_NEAR(intensity("llama-70b"), 8, 1e-3);
     EXPECT_NEAR(intensity("deepseek-v3"), 128.0 * (576 + 512) / 576, 0.1)
         << "128 heads share a latent row";
-    const weir_report_shape     s = shape("llama-2-7b");
+    const weir_report_shape s = shape("llama-2-7b");
     const weir_report_intensity x = weir_report_intensity_of(&engine, &s, WEIR_KV_F16, 1, 4096);
-    EXPECT_EQ(x.flops,
-              4.0 * 32 * 128 * 4096); /* 0.067 GFLOP, 67.1 MB: what the seed calls 4096 was 1024 */
+    /* 0.067 GFLOP, 67.1 MB: what the seed calls 4096 was 1024 */
+    EXPECT_EQ(x.flops, 4.0 * 32 * 128 * 4096);
     EXPECT_EQ(x.bytes, 2.0 * (2 * 32 * 128 + 2 * 32.0 * 4096 * 128));
     EXPECT_DOUBLE_EQ(x.compute_seconds, x.flops / 989.4e12);
     EXPECT_DOUBLE_EQ(x.memory_seconds, x.bytes / 3350e9);
@@ -241,24 +250,29 @@ TEST(Time, IntensityIsTheSharingOfKvRows)
 TEST(Time, StepReadsWeightsOnceAndKvOfAll)
 {
     const weir_report_shape s = shape("llama-2-7b");
-    weir_report_step        step = weir_report_step_of(&engine, &s, WEIR_KV_F16, 4, 1000);
+    weir_report_step step = weir_report_step_of(&engine, &s, WEIR_KV_F16, 4, 1000);
     EXPECT_DOUBLE_EQ(step.weights, 2.0 * double(s.parameters - 32000 * 4096))
         << "one row of the embedding per token";
     EXPECT_DOUBLE_EQ(step.kv, 4 * 1000 * 512.0 * kib);
-    EXPECT_DOUBLE_EQ(step.flops,
-                     4 * (2.0 * double(s.parameters - 32000 * 4096) + 2.0 * 32 * 32 * 256 * 1000));
+    EXPECT_DOUBLE_EQ(
+        step.flops, 4 * (2.0 * double(s.parameters - 32000 * 4096) + 2.0 * 32 * 32 * 256 * 1000)
+    );
     const weir_report_shape hybrid = shape("qwen3.5-0.8b");
     step = weir_report_step_of(&engine, &hybrid, WEIR_KV_F16, 2, 64);
     EXPECT_DOUBLE_EQ(step.weights, 2.0 * 752393024) << "tied: the embedding is the output matrix";
     EXPECT_DOUBLE_EQ(step.states, 2 * 2 * 20201472.0);
     /* DeepSeek-V3: 8 of 256 experts of 58 layers for one token; nearly all of them for 1000. */
     const weir_report_shape experts = shape("deepseek-v3");
-    const double            routed = 58.0 * 256 * 3 * 7168 * 2048,
+    const double routed = 58.0 * 256 * 3 * 7168 * 2048,
                  rest = double(experts.parameters) - routed - 129280.0 * 7168;
-    EXPECT_NEAR(weir_report_step_of(&engine, &experts, WEIR_KV_F16, 1, 1).weights,
-                2 * (rest + routed / 32), 1e3);
-    EXPECT_NEAR(weir_report_step_of(&engine, &experts, WEIR_KV_F16, 1000, 1).weights,
-                2 * (rest + routed), 1e3);
+    EXPECT_NEAR(
+        weir_report_step_of(&engine, &experts, WEIR_KV_F16, 1, 1).weights, 2 * (rest + routed / 32),
+        1e3
+    );
+    EXPECT_NEAR(
+        weir_report_step_of(&engine, &experts, WEIR_KV_F16, 1000, 1).weights, 2 * (rest + routed),
+        1e3
+    );
     EXPECT_NEAR(weir_report_step_of(&engine, &experts, WEIR_KV_F16, 1, 1).flops / 2, 36.6e9, 0.1e9)
         << "active parameters";
 }
@@ -267,7 +281,7 @@ TEST(Split, ByKvHeadByLayerBySequenceByPage)
 {
     const weir_report_shape s = shape("llama-70b");
     const int64_t all = 8 * kv(s, WEIR_KV_F16, 4096), weights = weir_report_weights(&engine, &s);
-    const auto    split = [&](weir_report_strategy strategy, int64_t ranks) {
+    const auto split = [&](weir_report_strategy strategy, int64_t ranks) {
         return weir_report_split_of(&engine, &s, strategy, ranks, WEIR_KV_F16, 8, 4096);
     };
     EXPECT_EQ(split(WEIR_REPORT_TENSOR, 4).kv, all / 4);
@@ -317,7 +331,7 @@ TEST(Shapes, MistakesAreNamed)
         { "parameters=", "x.toml:1" },
     };
     weir_report_shape s = {};
-    weir_error        error = {};
+    weir_error error = {};
     ASSERT_EQ(weir_report_shape_read(&s, "x.toml", good.c_str(), &error), WEIR_OK) << error.text;
     EXPECT_STREQ(s.name, "x");
     EXPECT_EQ(s.n_kv_layers, 2);
@@ -339,7 +353,7 @@ TEST(Shapes, MistakesAreNamed)
 TEST(Check, WhatCannotBeCountedIsRefused)
 {
     weir_report_shape s = shape("llama-2-7b");
-    weir_error        error = {};
+    weir_error error = {};
     EXPECT_EQ(weir_report_check(&s, 1 << 20, 32, &error), WEIR_OK) << error.text;
     EXPECT_EQ(weir_report_check(&s, 0, 1, &error), WEIR_EINVAL);
     EXPECT_EQ(weir_report_check(&s, 1, 0, &error), WEIR_EINVAL);

@@ -11,12 +11,12 @@
 namespace {
 
 const weir_report_assumptions &seed = weir_report_seed;
-constexpr double               mib = 1024 * 1024, gib = 1024 * mib;
+constexpr double mib = 1024 * 1024, gib = 1024 * mib;
 
 weir_report_shape shape(const char *name)
 {
     weir_report_shape s = {};
-    weir_error        error = {};
+    weir_error error = {};
     EXPECT_EQ(weir_report_shape_find(&s, name, &error), WEIR_OK) << error.text;
     return s;
 }
@@ -53,7 +53,7 @@ TEST(Seed, Growth)
 {
     const weir_report_shape s = shape("llama-2-7b");
     const struct {
-        int64_t     tokens;
+        int64_t tokens;
         const char *kv, *total, *share;
     } rows[] = {
         { 256, "0.12", "7.04", "1.8" },     { 512, "0.25", "7.16", "3.5" },
@@ -90,8 +90,10 @@ TEST(Seed, BatchTable)
     const weir_report_shape s = shape("llama-2-7b");
     for (int64_t batch = 1; batch <= 32; batch *= 2) {
         EXPECT_EQ(kv(s, batch, 4096), 2.0 * double(batch) * gib);
-        EXPECT_EQ(double(batch) * weir_report_kv_per_token(&seed, &s, WEIR_KV_F16),
-                  0.5 * double(batch) * mib);
+        EXPECT_EQ(
+            double(batch) * weir_report_kv_per_token(&seed, &s, WEIR_KV_F16),
+            0.5 * double(batch) * mib
+        );
     }
 }
 
@@ -105,8 +107,8 @@ TEST(Seed, Models)
     gpt4.parameters = 1;
     const struct {
         weir_report_shape shape;
-        const char       *weights, *kv[3];
-        int64_t           longest;
+        const char *weights, *kv[3];
+        int64_t longest;
     } rows[] = {
         { shape("llama-2-7b"), "6.9", { "0.50", "4.00", "16.00" }, 121378 },
         { shape("llama-2-13b"), "13.3", { "0.78", "6.25", "25.00" }, 52456 },
@@ -128,7 +130,7 @@ TEST(Seed, Intensity)
 {
     const weir_report_shape s = shape("llama-2-7b");
     const struct {
-        int64_t     batch, tokens;
+        int64_t batch, tokens;
         const char *gflop, *megabytes, *compute, *memory;
     } rows[] = { { 1, 1024, "0.02", "16.79", "0.0000", "0.0050" },
                  { 1, 8192, "0.13", "134.23", "0.0001", "0.0401" },
@@ -142,8 +144,8 @@ TEST(Seed, Intensity)
         EXPECT_EQ(printed(4, 1e3 * x.compute_seconds), row.compute);
         EXPECT_EQ(printed(4, 1e3 * x.memory_seconds), row.memory);
     }
-    const weir_report_intensity right = weir_report_intensity_of(
-        &seed, &s, WEIR_KV_F16, 1, 4096); /* printed beside 1024's figures */
+    /* Printed beside 1024's figures */
+    const weir_report_intensity right = weir_report_intensity_of(&seed, &s, WEIR_KV_F16, 1, 4096);
     EXPECT_EQ(printed(3, right.flops / 1e9), "0.067");
     EXPECT_EQ(printed(1, right.bytes / 1e6), "67.1");
     EXPECT_EQ(seed.reference.flops, 1970e12);
@@ -155,7 +157,7 @@ TEST(Seed, Strategies)
     const weir_report_shape s = shape("llama-2-7b");
     const struct {
         weir_kv_format format;
-        const char    *layer, *all;
+        const char *layer, *all;
     } rows[] = { { WEIR_KV_F16, "256.0", "8.00" },
                  { WEIR_KV_F32, "512.0", "16.00" },
                  { WEIR_KV_INT8, "128.1", "4.00" } };
@@ -166,14 +168,15 @@ TEST(Seed, Strategies)
         const weir_report_paging p = weir_report_paging_of(&seed, &s, row.format, 4096, 4096);
         EXPECT_EQ(p.paged, p.contiguous) << "paged 1.000x";
     }
-    EXPECT_EQ(weir_report_paging_of(&seed, &s, WEIR_KV_F16, 4081, 4096).paged,
-              weir_report_kv(&seed, &s, WEIR_KV_F16, 4096))
-        << "pages of 16";
+    EXPECT_EQ(
+        weir_report_paging_of(&seed, &s, WEIR_KV_F16, 4081, 4096).paged,
+        weir_report_kv(&seed, &s, WEIR_KV_F16, 4096)
+    ) << "pages of 16";
 }
 
 TEST(Seed, ChunkedPrefill)
 {
-    const weir_report_shape   s = shape("llama-2-7b");
+    const weir_report_shape s = shape("llama-2-7b");
     const weir_report_prefill p = weir_report_prefill_of(&seed, &s, 4096),
                               whole = weir_report_prefill_of(&seed, &s, 32768);
     EXPECT_EQ(p.scores_whole, 64 * mib);
@@ -184,9 +187,9 @@ TEST(Seed, ChunkedPrefill)
 TEST(Seed, TextShowsTheTable)
 {
     const weir_report_shape s[] = { shape("llama-2-7b"), shape("llama-2-13b"), shape("llama-70b") };
-    weir_report             report = {};
-    weir_error              error = {};
-    weir_buffer             out = {};
+    weir_report report = {};
+    weir_error error = {};
+    weir_buffer out = {};
     report.assumptions = &seed;
     report.shapes = report.known = s;
     report.n_shapes = 1;

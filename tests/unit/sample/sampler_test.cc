@@ -22,11 +22,15 @@ struct Sampler {
     explicit Sampler(size_t n) { EXPECT_EQ(weir_sampler_scratch_open(&scratch, n), WEIR_OK); }
     ~Sampler() { weir_sampler_scratch_close(scratch); }
     Sampler(const Sampler &) = delete;
-    int32_t draw(const std::vector<float> &logits, const weir_sampling &s, uint64_t draw = 0,
-                 uint32_t choice = 0, const std::vector<int32_t> &banned = {}, size_t n_valid = 0)
+    int32_t draw(
+        const std::vector<float> &logits, const weir_sampling &s, uint64_t draw = 0,
+        uint32_t choice = 0, const std::vector<int32_t> &banned = {}, size_t n_valid = 0
+    )
     {
-        return weir_sample(logits.data(), logits.size(), n_valid ? n_valid : logits.size(), &s,
-                           nullptr, banned.data(), banned.size(), choice, draw, scratch);
+        return weir_sample(
+            logits.data(), logits.size(), n_valid ? n_valid : logits.size(), &s, nullptr,
+            banned.data(), banned.size(), choice, draw, scratch
+        );
     }
     std::vector<int32_t> kept() const
     {
@@ -46,9 +50,9 @@ weir_sampling with_temperature(float temperature)
 
 std::vector<float> normal_logits(size_t n, unsigned seed, float deviation)
 {
-    std::mt19937                    generator(seed);
+    std::mt19937 generator(seed);
     std::normal_distribution<float> normal(0, deviation);
-    std::vector<float>              out(n);
+    std::vector<float> out(n);
     for (float &x : out) x = normal(generator);
     return out;
 }
@@ -102,23 +106,27 @@ TEST(Random, IsUniformAndDependsOnEveryArgument)
 TEST(Sampler, GreedyTakesTheLowestIdOfTies)
 {
     Sampler sampler(1000);
-    auto    logits = normal_logits(1000, 1, 1);
+    auto logits = normal_logits(1000, 1, 1);
     logits[993] = logits[17] = logits[500] = 50;
     EXPECT_EQ(sampler.draw(logits, weir_sampling_default()), 17);
     EXPECT_EQ(sampler.draw(logits, weir_sampling_default(), 0, 0, { 17 }), 500);
-    EXPECT_EQ(sampler.draw(logits, weir_sampling_default(), 0, 0, { 17, 500, 993, -5, 100000 }),
-              sorted_ids(logits)[3]);
+    EXPECT_EQ(
+        sampler.draw(logits, weir_sampling_default(), 0, 0, { 17, 500, 993, -5, 100000 }),
+        sorted_ids(logits)[3]
+    );
     weir_sampling one = with_temperature(1.5f);
     one.top_k = 1;
     for (uint64_t draw = 0; draw < 50; draw++) EXPECT_EQ(sampler.draw(logits, one, draw), 17);
     for (uint64_t draw = 0; draw < 50; draw++)
-        EXPECT_EQ(sampler.draw(normal_logits(1000, 2, 1), with_temperature(1e-30f), draw),
-                  sorted_ids(normal_logits(1000, 2, 1))[0]);
+        EXPECT_EQ(
+            sampler.draw(normal_logits(1000, 2, 1), with_temperature(1e-30f), draw),
+            sorted_ids(normal_logits(1000, 2, 1))[0]
+        );
 }
 
 TEST(Sampler, PaddingRowsAndBannedIdsNeverWin)
 {
-    Sampler            sampler(130);
+    Sampler sampler(130);
     std::vector<float> logits(130, 1.0f);
     for (size_t i = 100; i < 130; i++) logits[i] = 100;
     EXPECT_LT(sampler.draw(logits, weir_sampling_default(), 0, 0, {}, 100), 100);
@@ -128,13 +136,13 @@ TEST(Sampler, PaddingRowsAndBannedIdsNeverWin)
         EXPECT_EQ(sampler.draw(logits, with_temperature(1), draw, 0, banned, 100), 99);
     banned.push_back(99);
     logits[42] = 3;
-    EXPECT_EQ(sampler.draw(logits, with_temperature(1), 0, 0, banned, 100),
-              42); /* all banned: the best one, whatever is said */
+    /* All banned: the best one, whatever is said */
+    EXPECT_EQ(sampler.draw(logits, with_temperature(1), 0, 0, banned, 100), 42);
 }
 
 TEST(Sampler, SurvivesNanAndInfinity)
 {
-    Sampler       sampler(70);
+    Sampler sampler(70);
     weir_sampling s = with_temperature(0.7f);
     s.top_k = 10;
     s.top_p = 0.9f;
@@ -173,9 +181,9 @@ TEST(Sampler, SurvivesNanAndInfinity)
 
 TEST(Sampler, BiasMovesAndBans)
 {
-    Sampler                            sampler(50);
-    const auto                         logits = normal_logits(50, 3, 1);
-    weir_sampling                      s = weir_sampling_default();
+    Sampler sampler(50);
+    const auto logits = normal_logits(50, 3, 1);
+    weir_sampling s = weir_sampling_default();
     const std::vector<weir_logit_bias> up = { { 7, 100 }, { 50, 100 }, { -1, 100 } };
     s.bias = up.data();
     s.n_bias = up.size();
@@ -192,10 +200,10 @@ TEST(Sampler, BiasMovesAndBans)
 
 TEST(Sampler, RepetitionPunishesOnceWhereverTheTokenWas)
 {
-    Sampler                  sampler(4);
+    Sampler sampler(4);
     const std::vector<float> logits = { 2, -2, 2, 2 };
-    std::vector<uint16_t>    prompt = { 1, 1, 0, 0 }, answer = { 3, 0, 65535, 0 };
-    weir_sampling            s = weir_sampling_default();
+    std::vector<uint16_t> prompt = { 1, 1, 0, 0 }, answer = { 3, 0, 65535, 0 };
+    weir_sampling s = weir_sampling_default();
     s.repetition_penalty = 2;
     const weir_sampler_history both = { prompt.data(), answer.data(), 4 },
                                only_answer = { nullptr, answer.data(), 4 },
@@ -210,15 +218,16 @@ TEST(Sampler, RepetitionPunishesOnceWhereverTheTokenWas)
     EXPECT_EQ(processed(none), logits);
     s.presence_penalty = 0.5f;
     s.frequency_penalty = 0.25f;
-    EXPECT_EQ(processed(both),
-              (std::vector<float>{ 1 - 0.5f - 0.75f, -4, 1 - 0.5f - 0.25f * 65535, 2 }));
+    EXPECT_EQ(
+        processed(both), (std::vector<float>{ 1 - 0.5f - 0.75f, -4, 1 - 0.5f - 0.25f * 65535, 2 })
+    );
 }
 
 /* Against a plain sort, on a vocabulary of real size and shapes from peaked to flat. */
 TEST(Sampler, FiltersOnLargeVocabulariesEqualASort)
 {
     const size_t n = 248077;
-    Sampler      sampler(n);
+    Sampler sampler(n);
     for (const float deviation : { 0.0f, 0.01f, 1.0f, 4.0f, 30.0f }) {
         auto logits = normal_logits(n, 11, deviation);
         for (size_t i = 0; i < n; i += 3) logits[i] = std::round(logits[i] * 4) / 4; /* many ties */
@@ -250,15 +259,17 @@ TEST(Sampler, FiltersOnLargeVocabulariesEqualASort)
         size_t expected = 0;
         for (const float x : logits)
             expected += std::exp(double(x) - double(logits[size_t(ids[0])])) >= double(0.3f);
-        EXPECT_NEAR(double(weir_candidates_count(sampler.scratch)), double(expected),
-                    1 + 1e-4 * double(expected));
+        EXPECT_NEAR(
+            double(weir_candidates_count(sampler.scratch)), double(expected),
+            1 + 1e-4 * double(expected)
+        );
     }
 }
 
 TEST(Sampler, WeightsAreExponentials)
 {
-    const size_t       n = 9001;
-    Sampler            sampler(n);
+    const size_t n = 9001;
+    Sampler sampler(n);
     std::vector<float> logits(n);
     for (size_t i = 0; i < n; i++) logits[i] = -0.01f * float(i);
     weir_process_load(sampler.scratch, logits.data(), n);
@@ -274,9 +285,9 @@ TEST(Sampler, WeightsAreExponentials)
 
 TEST(Sampler, ADrawIsAFunctionOfSeedChoiceAndDraw)
 {
-    const size_t  n = 5000;
-    Sampler       sampler(n), other(n + 100);
-    const auto    logits = normal_logits(n, 5, 1);
+    const size_t n = 5000;
+    Sampler sampler(n), other(n + 100);
+    const auto logits = normal_logits(n, 5, 1);
     weir_sampling s = with_temperature(1);
     s.seed = 42;
     std::vector<int32_t> first, again, choice, seed;
@@ -296,8 +307,8 @@ TEST(Sampler, ADrawIsAFunctionOfSeedChoiceAndDraw)
 
 TEST(Sampler, DrawsOverTheWholeVocabularyFollowTheWeights)
 {
-    const size_t       n = 1000, draws = 40000;
-    Sampler            sampler(n);
+    const size_t n = 1000, draws = 40000;
+    Sampler sampler(n);
     std::vector<float> logits(n, -infinity);
     for (size_t i = 130; i < 700; i += 10)
         logits[i] = std::log(float(i)); /* whole blocks without weight at both ends and between */
@@ -321,11 +332,11 @@ TEST(Sampler, DrawsOverTheWholeVocabularyFollowTheWeights)
 TEST(Sampler, LogprobsAreTheRawLogSoftmax)
 {
     const size_t n = 3000;
-    Sampler      sampler(n);
-    auto         logits = normal_logits(n, 9, 3);
+    Sampler sampler(n);
+    auto logits = normal_logits(n, 9, 3);
     logits[2000] = logits[100] = 20;
     const auto ids = sorted_ids(logits);
-    double     total = 0;
+    double total = 0;
     for (const float x : logits) total += std::exp(double(x));
     weir_logprob chosen, top[20];
     weir_logprobs(logits.data(), n, 1234, &chosen, top, 20, sampler.scratch);
@@ -336,10 +347,11 @@ TEST(Sampler, LogprobsAreTheRawLogSoftmax)
         EXPECT_NEAR(top[i].logprob, double(logits[size_t(ids[i])]) - std::log(total), 2e-6);
     }
     weir_logprobs(logits.data(), 2, 1, &chosen, top, 0, sampler.scratch);
-    EXPECT_NEAR(chosen.logprob,
-                double(logits[1]) -
-                    std::log(std::exp(double(logits[0])) + std::exp(double(logits[1]))),
-                2e-6);
+    EXPECT_NEAR(
+        chosen.logprob,
+        double(logits[1]) - std::log(std::exp(double(logits[0])) + std::exp(double(logits[1]))),
+        2e-6
+    );
 }
 
 TEST(Sampler, CheckNamesTheField)

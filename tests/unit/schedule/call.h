@@ -11,19 +11,19 @@ namespace support {
 
 /* A job and what it reported. */
 struct Call {
-    weir_request                      request = {};
-    std::vector<int32_t>              prompt;
+    weir_request request = {};
+    std::vector<int32_t> prompt;
     std::vector<std::vector<int32_t>> tokens;
-    std::vector<weir_finish>          finish;
-    std::vector<std::vector<float>>   logprobs; /* of the tokens, if they were asked for */
-    std::vector<float>                prompt_logprobs;
-    std::mutex                        lock;
-    std::condition_variable           changed;
-    bool                              done = false;
-    weir_status                       status = WEIR_OK;
-    std::string                       message; /* of a job that failed */
-    weir_usage                        usage = {};
-    weir_job                         *job = nullptr;
+    std::vector<weir_finish> finish;
+    std::vector<std::vector<float>> logprobs; /* of the tokens, if they were asked for */
+    std::vector<float> prompt_logprobs;
+    std::mutex lock;
+    std::condition_variable changed;
+    bool done = false;
+    weir_status status = WEIR_OK;
+    std::string message; /* of a job that failed */
+    weir_usage usage = {};
+    weir_job *job = nullptr;
     int stop_after = 0; /* the callback ends the choice after so many tokens */
     int events_after_done = 0;
 
@@ -39,7 +39,7 @@ struct Call {
     }
     static bool on_event(void *user, const weir_event *event)
     {
-        Call *const                       call = static_cast<Call *>(user);
+        Call *const call = static_cast<Call *>(user);
         const std::lock_guard<std::mutex> hold(call->lock);
         call->events_after_done += call->done;
         switch (event->type) {
@@ -47,8 +47,8 @@ struct Call {
             auto &list = call->tokens[static_cast<size_t>(event->choice)];
             list.push_back(event->token);
             if (call->request.want_logprobs)
-                call->logprobs[static_cast<size_t>(event->choice)].push_back(
-                    event->logprob.logprob);
+                call->logprobs[static_cast<size_t>(event->choice)].push_back(event->logprob.logprob
+                );
             return call->stop_after == 0 || static_cast<int>(list.size()) < call->stop_after;
         }
         case WEIR_EVENT_CHOICE:

@@ -19,15 +19,17 @@ class CodaService : public ::testing::TestWithParam<const char *> {
         weir_config *const config = &config_;
         weir_config_default(config);
         if (settings_.empty() && std::string(GetParam()) == "plain")
-            support::write_plain_coda(folder_, std::string(OPTIONS) + "gate = \"value_norm\"\n",
-                                      &settings_);
+            support::write_plain_coda(
+                folder_, std::string(OPTIONS) + "gate = \"value_norm\"\n", &settings_
+            );
         else if (settings_.empty())
             support::write_coda(folder_, GetParam(), support::coda_block(OPTIONS), &settings_);
         snprintf(config->model.path, sizeof config->model.path, "%s", folder_.path().c_str());
         support::Settings settings = settings_;
-        settings.insert(settings.end(),
-                        { "kernels.activations=f32", "batch.chunk=256", "model.context=512",
-                          "batch.max_sequences=" + std::to_string(slots) });
+        settings.insert(
+            settings.end(), { "kernels.activations=f32", "batch.chunk=256", "model.context=512",
+                              "batch.max_sequences=" + std::to_string(slots) }
+        );
         settings.insert(settings.end(), more.begin(), more.end());
         for (const std::string &setting : settings)
             ASSERT_EQ(weir_config_assign(config, setting.c_str(), &error_), WEIR_OK) << error_.text;
@@ -41,8 +43,9 @@ class CodaService : public ::testing::TestWithParam<const char *> {
         weir_engine_close(engine_);
         engine_ = nullptr;
     }
-    std::vector<int32_t> run(const std::vector<int32_t> &ids, bool cache = true,
-                             int max_tokens = 12)
+    std::vector<int32_t> run(
+        const std::vector<int32_t> &ids, bool cache = true, int max_tokens = 12
+    )
     {
         Call call(ids, max_tokens);
         call.request.cache_prompt = cache;
@@ -57,14 +60,14 @@ class CodaService : public ::testing::TestWithParam<const char *> {
     {
         return support::some_tokens(static_cast<size_t>(n), seed, 300);
     }
-    support::Folder   folder_;
+    support::Folder folder_;
     support::Settings settings_;
-    weir_config       config_;
-    weir_engine      *engine_ = nullptr;
-    weir_service     *service_ = nullptr;
-    weir_error        error_ = {};
-    weir_usage        usage_ = {};
-    weir_banks        banks_ = {};
+    weir_config config_;
+    weir_engine *engine_ = nullptr;
+    weir_service *service_ = nullptr;
+    weir_error error_ = {};
+    weir_usage usage_ = {};
+    weir_banks banks_ = {};
 };
 
 /* Their books are the host's: a device leaves such a model to the CPU, and says so. */
@@ -130,7 +133,7 @@ TEST_P(CodaService, ScoredPromptsAndSeveralChoicesAreTheSame)
 {
     open(3);
     const auto text = prompt(4, 150), alone = run(text, false, 10);
-    Call       scored(text, 10);
+    Call scored(text, 10);
     scored.request.sampling.temperature = 0;
     scored.request.want_prompt_logprobs = true;
     ASSERT_EQ(scored.submit(service_, &error_), WEIR_OK) << error_.text;
@@ -150,7 +153,7 @@ TEST_P(CodaService, SessionsGoOnAfterARestart)
     const support::Settings dir = { "sessions.dir=" + (folder_ / "sessions") };
     std::filesystem::create_directories(folder_ / "sessions");
     open(2, dir);
-    const auto          text = prompt(6, 150), cold = run(text, false);
+    const auto text = prompt(6, 150), cold = run(text, false);
     weir_session_result result = {};
     EXPECT_EQ(run(text), cold);
     const weir_session_wish wish = { "talk", nullptr, text.data(), 150 };
@@ -159,20 +162,23 @@ TEST_P(CodaService, SessionsGoOnAfterARestart)
     EXPECT_GE(result.n_tokens, 128);
     close();
     open(2, dir);
-    ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_),
-              WEIR_OK)
-        << error_.text;
+    ASSERT_EQ(
+        weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_), WEIR_OK
+    ) << error_.text;
     EXPECT_EQ(run(text), cold);
     EXPECT_EQ(usage_.n_cached, 128) << usage_.reuse;
     close();
     /* Other options leave other states of the same size. */
     std::string arch = support::read_file(folder_ / "archs/coda.toml");
-    support::write_file(folder_ / "archs/coda.toml",
-                        support::with(arch, "lambda_bias = 0", "lambda_bias = 0\nnovelty = 0.6"));
+    support::write_file(
+        folder_ / "archs/coda.toml",
+        support::with(arch, "lambda_bias = 0", "lambda_bias = 0\nnovelty = 0.6")
+    );
     open(2, dir);
-    EXPECT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_),
-              WEIR_EMISMATCH)
-        << error_.text;
+    EXPECT_EQ(
+        weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_),
+        WEIR_EMISMATCH
+    ) << error_.text;
 }
 
 /* Log-probabilities tell more than tokens: of the answer, and of what was computed again. */
@@ -194,18 +200,18 @@ TEST_P(CodaService, ASessionGoesOnWithTheSameBits)
         banks_ = call.usage.banks;
         return call.logprobs[0];
     };
-    const auto       cold = scores(false, 0);
+    const auto cold = scores(false, 0);
     const weir_banks banks = banks_;
     EXPECT_EQ(scores(true, 0), cold);
-    weir_session_result     result = {};
+    weir_session_result result = {};
     const weir_session_wish wish = { "bits", nullptr, text.data(), 300 };
     ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK)
         << error_.text;
     close();
     open(2, dir);
-    ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "bits", &result, &error_),
-              WEIR_OK)
-        << error_.text;
+    ASSERT_EQ(
+        weir_sessions_restore(weir_engine_sessions(engine_), "bits", &result, &error_), WEIR_OK
+    ) << error_.text;
     EXPECT_EQ(scores(true, 288), cold);
     EXPECT_EQ(memcmp(&banks_, &banks, sizeof banks), 0) << "what the banks counted goes along";
 }
@@ -215,7 +221,7 @@ TEST_P(CodaService, RepliesTellWhatLeftAndWhatStayed)
 {
     open(3);
     const int64_t n_layers = std::string(GetParam()) == "\"coda\"" ? 2 : 1, n = 200 + 25 - 1;
-    const auto    stats = [&] {
+    const auto stats = [&] {
         weir_service_stats now;
         weir_service_stats_of(service_, &now);
         return now;
@@ -271,9 +277,11 @@ TEST_P(CodaService, APreemptedAnswerIsComputedAgainAsItWas)
     for (int i = 0; i < 6; i++) alone.push_back(run(prompt(20 + i, 60 + 11 * i), false, 150));
     const weir_plan plan = *weir_engine_plan_of(engine_);
     close();
-    open(6, { "kv.reuse=off",
-              "memory.host=" + std::to_string((weir_plan_total(&plan) - plan.kv / 4 * 3) >> 10) +
-                  "KiB" });
+    open(
+        6, { "kv.reuse=off",
+             "memory.host=" + std::to_string((weir_plan_total(&plan) - plan.kv / 4 * 3) >> 10) +
+                 "KiB" }
+    );
     std::vector<std::unique_ptr<Call>> calls;
     for (int i = 0; i < 6; i++) {
         calls.push_back(std::make_unique<Call>(prompt(20 + i, 60 + 11 * i), 150));
@@ -293,6 +301,7 @@ INSTANTIATE_TEST_SUITE_P(
     Models, CodaService, ::testing::Values("\"coda\"", "\"coda\", \"attn\"", "plain"),
     [](const auto &info) {
         return std::string(info.index == 0 ? "Coda" : info.index == 1 ? "Hybrid" : "Plain");
-    });
+    }
+);
 
 } // namespace

@@ -17,8 +17,9 @@ class OnDevice : public support::Folder {
         open(model, 2, nullptr, context_, 0, more);
         sessions_ = weir_engine_sessions(engine_);
     }
-    std::vector<int32_t> run(const std::vector<int32_t> &ids,
-                             const weir_policy_options  *policy = nullptr)
+    std::vector<int32_t> run(
+        const std::vector<int32_t> &ids, const weir_policy_options *policy = nullptr
+    )
     {
         Call call(ids, 16);
         call.request.cache_prompt = true;
@@ -47,7 +48,7 @@ class OnDevice : public support::Folder {
     std::vector<std::vector<int32_t>> talk()
     {
         std::vector<std::vector<int32_t>> out;
-        auto                              turn = text(1, 200);
+        auto turn = text(1, 200);
         out.push_back(run(turn));
         turn.insert(turn.end(), out[0].begin(), out[0].end());
         const auto more = text(3, 30);
@@ -94,7 +95,7 @@ TEST_F(OnDevice, PoliciesKeepTheSameRows)
     };
     for (const auto &method : methods)
         for (const char *const format : { "kv.format=f16", "kv.format=int8" }) {
-            weir_policy_options                         options;
+            weir_policy_options options;
             std::map<std::string, std::vector<int32_t>> answers;
             ASSERT_EQ(weir_policy_options_default(&options, method.name, &error_), WEIR_OK)
                 << error_.text;
@@ -154,7 +155,7 @@ TEST_F(OnDevice, TooLittleMemoryIsRefusedWithTheArithmetic)
     snprintf(config.model.path, sizeof config.model.path, "tests/golden/models/tq");
     ASSERT_EQ(weir_config_assign(&config, "kernels.device=checked", &error_), WEIR_OK);
     ASSERT_EQ(weir_config_assign(&config, "memory.device=1MiB", &error_), WEIR_OK);
-    weir_engine              *engine = nullptr;
+    weir_engine *engine = nullptr;
     const weir_engine_options options = { &config, true, false, nullptr, nullptr, nullptr };
     EXPECT_EQ(weir_engine_open_with(&engine, &options, &error_), WEIR_EFULL);
     EXPECT_NE(std::string(error_.text).find("memory.device"), std::string::npos) << error_.text;

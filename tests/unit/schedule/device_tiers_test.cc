@@ -12,20 +12,25 @@ class BelowADevice : public support::SmallMemory {
     BelowADevice() : SmallMemory("device-tiers") {}
     /* Blocks of 64 tokens: so many on the device, on the host, on disk. in_memory 0: the CPU, and
      * memory for all. */
-    void start(const std::string &model, int64_t in_memory, int64_t on_host = 0,
-               int64_t on_disk = 0, const std::vector<std::string> &more = {})
+    void start(
+        const std::string &model, int64_t in_memory, int64_t on_host = 0, int64_t on_disk = 0,
+        const std::vector<std::string> &more = {}
+    )
     {
         stop();
         std::vector<std::string> settings = settings_of(model);
         settings.push_back("memory.host=256MiB");
         settings.insert(settings.end(), more.begin(), more.end());
         if (in_memory > 0) {
-            settings.insert(settings.end(), { "kernels.device=checked", "memory.disk=16MiB",
-                                              "memory.device=64MiB" });
+            settings.insert(
+                settings.end(),
+                { "kernels.device=checked", "memory.disk=16MiB", "memory.device=64MiB" }
+            );
             measure_block(settings);
             const bool shares = config_.sessions.dir[0] != '\0';
             settings.push_back(
-                "memory.disk=" + std::to_string(on_disk * block_ * (shares ? 2 : 1)) + "B");
+                "memory.disk=" + std::to_string(on_disk * block_ * (shares ? 2 : 1)) + "B"
+            );
             settings.push_back("kv.tiers.host=" + std::to_string(on_host * block_) + "B");
             configure_least(settings, "memory.device", in_memory);
         } else {
@@ -43,8 +48,10 @@ class BelowADevice : public support::SmallMemory {
         EXPECT_EQ(state.used[WEIR_TIER_HOST][WEIR_ACCOUNT_KV], plan->kv_host);
         EXPECT_EQ(state.used[WEIR_TIER_DEVICE][WEIR_ACCOUNT_KV], plan->kv);
     }
-    std::vector<int32_t> run(const std::vector<int32_t> &ids, int max_tokens = 12,
-                             const weir_policy_options *policy = nullptr, int32_t budget = 0)
+    std::vector<int32_t> run(
+        const std::vector<int32_t> &ids, int max_tokens = 12,
+        const weir_policy_options *policy = nullptr, int32_t budget = 0
+    )
     {
         Call call(ids, max_tokens);
         call.request.cache_prompt = true;
@@ -108,7 +115,7 @@ TEST_F(BelowADevice, PoliciesAndSessions)
     const std::string dir = "sessions.dir=" + folder_ + "/sessions";
     for (const char *const model : { "tq", "qwen3" }) {
         weir_policy_options options;
-        const auto          text = prompt(1, 1700);
+        const auto text = prompt(1, 1700);
         ASSERT_EQ(weir_policy_options_default(&options, "snapkv", &error_), WEIR_OK) << error_.text;
         start(model, 0);
         const auto want = run(text, 20), want_kept = run(text, 20, &options, 96);
@@ -117,17 +124,18 @@ TEST_F(BelowADevice, PoliciesAndSessions)
         EXPECT_EQ(run(text, 20), want) << model;
         EXPECT_EQ(run(text, 20, &options, 96), want_kept) << model;
         EXPECT_GT(usage_.n_evicted, 0);
-        weir_session_result     result;
+        weir_session_result result;
         const weir_session_wish wish = { "large", nullptr, text.data(), (int32_t)text.size() };
-        ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_),
-                  WEIR_OK)
-            << error_.text;
+        ASSERT_EQ(
+            weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK
+        ) << error_.text;
         for (const int64_t in_memory : { 24, 0 }) {
             start(model, in_memory, 20, 60, { dir });
             ASSERT_EQ(
                 weir_sessions_restore(weir_engine_sessions(engine_), "large", &result, &error_),
-                WEIR_OK)
-                << model << error_.text;
+                WEIR_OK
+            ) << model
+              << error_.text;
             EXPECT_EQ(run(text, 20), want) << model << " restored, " << in_memory;
             EXPECT_GE(usage_.n_cached, 1600) << usage_.reuse;
         }
@@ -151,13 +159,13 @@ TEST_F(BelowADevice, SessionsHaveTheirOpenRows)
 TEST_F(BelowADevice, KeptStatesMakeRoomForTheHostsPages)
 {
     const weir_engine_options options = { &config_, true, false, nullptr, nullptr, nullptr };
-    weir_plan                 all = {}, less = {};
-    std::vector<std::string>  settings = { "model.path=tests/golden/models/tq",
-                                           "kernels.device=checked",
-                                           "kv.tiers.host=64MiB",
-                                           "batch.max_sequences=16",
-                                           "memory.device=64MiB",
-                                           "memory.host=1GiB" };
+    weir_plan all = {}, less = {};
+    std::vector<std::string> settings = { "model.path=tests/golden/models/tq",
+                                          "kernels.device=checked",
+                                          "kv.tiers.host=64MiB",
+                                          "batch.max_sequences=16",
+                                          "memory.device=64MiB",
+                                          "memory.host=1GiB" };
     configure(settings);
     ASSERT_EQ(weir_engine_plan(&all, &options, &error_), WEIR_OK) << error_.text;
     ASSERT_GT(all.n_snapshots, 16);
@@ -173,7 +181,7 @@ TEST_F(BelowADevice, KeptStatesMakeRoomForTheHostsPages)
 
 TEST_F(BelowADevice, WhatDoesNotFitIsRefusedWithTheArithmetic)
 {
-    weir_engine              *engine = nullptr;
+    weir_engine *engine = nullptr;
     const weir_engine_options options = { &config_, true, false, nullptr, nullptr, nullptr };
     configure({ "model.path=tests/golden/models/tq", "kernels.device=checked", "memory.host=64MiB",
                 "kv.tiers.host=100MiB" });
@@ -181,12 +189,12 @@ TEST_F(BelowADevice, WhatDoesNotFitIsRefusedWithTheArithmetic)
     EXPECT_NE(std::string(error_.text).find("kv on the host 100"), std::string::npos)
         << error_.text;
     EXPECT_NE(std::string(error_.text).find("or kv.tiers.host"), std::string::npos) << error_.text;
-    configure(
-        { "model.path=tests/golden/models/tq", "kernels.device=checked", "kv.tiers.host=100B" });
+    configure({ "model.path=tests/golden/models/tq", "kernels.device=checked",
+                "kv.tiers.host=100B" });
     EXPECT_EQ(weir_engine_open_with(&engine, &options, &error_), WEIR_EFULL);
-    EXPECT_NE(std::string(error_.text).find("kv.tiers.host = 100B holds no KV pages"),
-              std::string::npos)
-        << error_.text;
+    EXPECT_NE(
+        std::string(error_.text).find("kv.tiers.host = 100B holds no KV pages"), std::string::npos
+    ) << error_.text;
 }
 
 } // namespace

@@ -14,7 +14,7 @@ using support::Call;
 /* A job that keeps its embedding. */
 struct Embedded : Call {
     std::vector<float> embedding;
-    int32_t            d_model;
+    int32_t d_model;
     Embedded(std::vector<int32_t> ids, int32_t width, int max_tokens)
         : Call(std::move(ids), max_tokens), d_model(width)
     {
@@ -31,15 +31,16 @@ struct Embedded : Call {
 /* Sums of hidden states of a text that is computed without a service. */
 struct Sums {
     std::vector<double> sums;
-    int64_t             last, width;
-    int32_t             n_rows; /* of the step */
+    int64_t last, width;
+    int32_t n_rows; /* of the step */
 };
 
 class Embedding : public support::Service {
   protected:
-    int32_t                   width() const { return weir_service_info_of(service_)->d_model; }
-    std::unique_ptr<Embedded> begin(const std::vector<int32_t> &ids, int max_tokens = 0,
-                                    bool cache = false)
+    int32_t width() const { return weir_service_info_of(service_)->d_model; }
+    std::unique_ptr<Embedded> begin(
+        const std::vector<int32_t> &ids, int max_tokens = 0, bool cache = false
+    )
     {
         auto call = std::make_unique<Embedded>(ids, width(), max_tokens);
         call->request.cache_prompt = cache;
@@ -69,9 +70,12 @@ class Embedding : public support::Service {
                    0 };
         weir_sequence sequence = {};
         EXPECT_EQ(
-            weir_sequence_open(&sequence, weir_engine_store(engine_), weir_engine_ledger(engine_),
-                               weir_model_recurrent_bytes(weir_engine_model(engine_)), &error_),
-            WEIR_OK);
+            weir_sequence_open(
+                &sequence, weir_engine_store(engine_), weir_engine_ledger(engine_),
+                weir_model_recurrent_bytes(weir_engine_model(engine_)), &error_
+            ),
+            WEIR_OK
+        );
         weir_evaluation e = {};
         e.tokens = ids.data(), e.n_tokens = (int32_t)ids.size();
         e.chunk = 64, e.decode_from = INT32_MAX;
@@ -86,7 +90,8 @@ class Embedding : public support::Service {
                 for (int64_t i = 0; layer == sums->last && i < sums->n_rows * sums->width; i++)
                     sums->sums[(size_t)(i % sums->width)] += (double)hidden[i];
             },
-            &s);
+            &s
+        );
         EXPECT_EQ(weir_evaluate(weir_engine_runner(engine_), &sequence, &e, &error_), WEIR_OK)
             << error_.text;
         weir_sequence_close(&sequence);
@@ -165,15 +170,14 @@ TEST_F(Embedding, PreemptionChangesNoBit)
     open("qwen3", 6, nullptr, 512, 0, { "kv.reuse=off" });
     std::vector<std::vector<float>> alone;
     for (int i = 0; i < TEXTS; i++) alone.push_back(run(text(i)));
-    const weir_plan   plan = *weir_engine_plan_of(engine_);
+    const weir_plan plan = *weir_engine_plan_of(engine_);
     const std::string memory =
         std::to_string((weir_plan_total(&plan) - plan.kv / 4 * 3) >> 10) + "KiB";
     close();
     open("qwen3", 6, memory.c_str(), 512, TEXTS, { "kv.reuse=off" });
     std::vector<std::unique_ptr<Embedded>> calls;
-    for (int i = 0; i < TEXTS; i++)
-        calls.push_back(
-            begin(text(i), 40 + 50 * (i % 3))); /* some begin while others begin again */
+    /* Some begin while others begin again */
+    for (int i = 0; i < TEXTS; i++) calls.push_back(begin(text(i), 40 + 50 * (i % 3)));
     for (size_t i = 0; i < TEXTS; i++) {
         calls[i]->wait();
         EXPECT_EQ(calls[i]->status, WEIR_OK) << calls[i]->message;

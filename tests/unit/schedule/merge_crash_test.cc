@@ -24,21 +24,23 @@ class MergeCrash : public ::testing::Test {
     }
     weir_states *open(const uint64_t *model)
     {
-        weir_states              *states = nullptr;
-        const std::string         base = folder_ / "base";
+        weir_states *states = nullptr;
+        const std::string base = folder_ / "base";
         const weir_states_options options = { base.c_str(), model, true, nullptr, 0 };
         return weir_states_open(&states, &options, &error_) == WEIR_OK ? states : nullptr;
     }
     weir_engine *open_engine()
     {
         static weir_config config;
-        weir_engine       *engine = nullptr;
+        weir_engine *engine = nullptr;
         weir_config_default(&config);
         snprintf(config.model.path, sizeof config.model.path, "%s", folder_.path().c_str());
         support::Settings settings = settings_;
-        settings.insert(settings.end(),
-                        { "kernels.activations=f32", "model.context=512", "batch.max_sequences=2",
-                          "sessions.autosave=false", "sessions.dir=" + (folder_ / "base") });
+        settings.insert(
+            settings.end(),
+            { "kernels.activations=f32", "model.context=512", "batch.max_sequences=2",
+              "sessions.autosave=false", "sessions.dir=" + (folder_ / "base") }
+        );
         for (const std::string &setting : settings)
             if (weir_config_assign(&config, setting.c_str(), &error_) != WEIR_OK) return nullptr;
         const weir_engine_options options = { &config, true, false, nullptr, nullptr, nullptr };
@@ -47,21 +49,21 @@ class MergeCrash : public ::testing::Test {
     /* A database of two documents, if there is none. */
     weir_states *fill(weir_engine *engine)
     {
-        weir_sessions *const  sessions = weir_engine_sessions(engine);
+        weir_sessions *const sessions = weir_engine_sessions(engine);
         const uint64_t *const model = weir_sessions_identity_of(sessions)->model;
-        weir_states          *states = open(model);
+        weir_states *states = open(model);
         if (states != nullptr) return states;
-        const std::string      base = folder_ / "base";
+        const std::string base = folder_ / "base";
         const weir_states_kind kind = { { model[0], model[1] }, 0, "", 8, 0 };
         if (weir_states_create(base.c_str(), &kind, &error_) != WEIR_OK) return nullptr;
         states = open(model);
         for (const int seed : { 1, 2 }) {
-            const auto               text = support::some_tokens(150, seed, 250);
+            const auto text = support::some_tokens(150, seed, 250);
             const weir_state_service documents = { states, weir_engine_service(engine), sessions,
                                                    nullptr, nullptr };
-            weir_document            document = {};
-            weir_state_info          info = {};
-            bool                     is_new = false;
+            weir_document document = {};
+            weir_state_info info = {};
+            bool is_new = false;
             document.tokens = text.data(), document.n_tokens = 150, document.label = "document";
             if (weir_state_service_ingest(&documents, &document, &info, &is_new, &error_) !=
                 WEIR_OK)
@@ -74,15 +76,15 @@ class MergeCrash : public ::testing::Test {
         weir_engine *const engine = open_engine();
         if (engine == nullptr) _exit(2);
         weir_states *const states = fill(engine);
-        weir_state_info    sources[2] = {}, info = {};
+        weir_state_info sources[2] = {}, info = {};
         if (states == nullptr ||
             weir_states_find(states, "document", &sources[0], &error_) != WEIR_OK ||
             weir_states_find(states, "document-2", &sources[1], &error_) != WEIR_OK)
             _exit(3);
         const weir_state_service documents = { states, weir_engine_service(engine),
                                                weir_engine_sessions(engine), nullptr, nullptr };
-        const weir_merge         merge = { &sources[0], &sources[1], "merged", nullptr, nullptr };
-        weir_state_merged        merged = {};
+        const weir_merge merge = { &sources[0], &sources[1], "merged", nullptr, nullptr };
+        weir_state_merged merged = {};
         for (;;) {
             if (weir_state_service_merge(&documents, &merge, &info, &merged, &error_) != WEIR_OK)
                 _exit(4);
@@ -109,9 +111,9 @@ class MergeCrash : public ::testing::Test {
         while (read(ends[0], &serial, sizeof serial) == sizeof serial) there_.insert(serial);
         (void)::close(ends[0]);
     }
-    support::Folder   folder_;
+    support::Folder folder_;
     support::Settings settings_;
-    weir_error        error_ = {};
+    weir_error error_ = {};
     std::set<int64_t> there_;
 };
 
@@ -120,9 +122,9 @@ TEST_F(MergeCrash, AtMostTheOneInFlightIsLost)
     std::mt19937 random(7);
     for (int round = 0; round < 12; round++) {
         run(1 + random() % 4, static_cast<useconds_t>(random() % 4000));
-        weir_states     *states = open(nullptr);
+        weir_states *states = open(nullptr);
         weir_state_info *list = nullptr;
-        size_t           n = 0, total = 0, n_unheard = 0, n_files = 0;
+        size_t n = 0, total = 0, n_unheard = 0, n_files = 0;
         ASSERT_NE(states, nullptr) << error_.text;
         const weir_states_page all = { 0, SIZE_MAX, nullptr, nullptr };
         ASSERT_EQ(weir_states_list(states, &all, &list, &n, &total, &error_), WEIR_OK)

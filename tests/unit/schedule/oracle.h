@@ -23,14 +23,14 @@ using support::Settings;
 
 struct Row {
     std::vector<float> k, v;
-    int64_t            position;
-    bool               operator==(const Row &other) const { return k == other.k && v == other.v; }
+    int64_t position;
+    bool operator==(const Row &other) const { return k == other.k && v == other.v; }
 };
 using Head = std::vector<Row>;
 
 /* A sequence, and the rows that each of its heads should hold. */
 struct Text {
-    Sequence          sequence;
+    Sequence sequence;
     std::vector<Head> heads;
     explicit Text(const Engine &engine) : sequence(engine) {}
     weir_sequence *get() { return sequence.get(); }
@@ -39,8 +39,10 @@ using Texts = std::vector<Text *>;
 
 class Oracle : public ::testing::Test {
   protected:
-    void open(const std::string &model, const std::string &policy, const std::string &options,
-              const Settings &more = {})
+    void open(
+        const std::string &model, const std::string &policy, const std::string &options,
+        const Settings &more = {}
+    )
     {
         Settings settings = {
             "kernels.activations=f32",  "kv.format=f32",       "model.context=512",
@@ -49,13 +51,19 @@ class Oracle : public ::testing::Test {
         };
         settings.insert(settings.end(), more.begin(), more.end());
         ASSERT_EQ(engine_.open(model, settings), WEIR_OK) << engine_.text();
-        ASSERT_EQ(weir_kv_evictor_open(&evictor_, store(), weir_engine_stream(engine_.get()),
-                                       weir_engine_ledger(engine_.get()), engine_.error()),
-                  WEIR_OK);
-        ASSERT_EQ(weir_engine_policy_run_open(engine_.get(), &policy_run_, nullptr, 2, 512,
-                                              n_prompt, 64, engine_.error()),
-                  WEIR_OK)
-            << engine_.text();
+        ASSERT_EQ(
+            weir_kv_evictor_open(
+                &evictor_, store(), weir_engine_stream(engine_.get()),
+                weir_engine_ledger(engine_.get()), engine_.error()
+            ),
+            WEIR_OK
+        );
+        ASSERT_EQ(
+            weir_engine_policy_run_open(
+                engine_.get(), &policy_run_, nullptr, 2, 512, n_prompt, 64, engine_.error()
+            ),
+            WEIR_OK
+        ) << engine_.text();
     }
     void close()
     {
@@ -68,8 +76,8 @@ class Oracle : public ::testing::Test {
     void TearDown() override { close(); }
 
     static constexpr int n_prompt = 100;
-    weir_kv_store       *store() { return weir_engine_store(engine_.get()); }
-    const weir_kv_spec  &spec() { return *weir_kv_store_spec(store()); }
+    weir_kv_store *store() { return weir_engine_store(engine_.get()); }
+    const weir_kv_spec &spec() { return *weir_kv_store_spec(store()); }
     size_t n_heads() { return static_cast<size_t>(spec().n_layers * spec().n_kv_heads); }
 
     /* A text with its policy, of which nothing is computed. */
@@ -94,8 +102,8 @@ class Oracle : public ::testing::Test {
     }
     Row read(const weir_kv_table &table, int64_t head, int64_t slot)
     {
-        Row                    row = { std::vector<float>(static_cast<size_t>(spec().key_dim)),
-                                       std::vector<float>(static_cast<size_t>(spec().value_dim)), 0 };
+        Row row = { std::vector<float>(static_cast<size_t>(spec().key_dim)),
+                    std::vector<float>(static_cast<size_t>(spec().value_dim)), 0 };
         const weir_policy_tile tile = {
             head / spec().n_kv_heads, head % spec().n_kv_heads, slot, 1, row.k.data(), row.v.data()
         };
@@ -107,14 +115,17 @@ class Oracle : public ::testing::Test {
     std::vector<std::vector<float>> step(const std::vector<Sequence *> &sequences, int n)
     {
         std::vector<std::vector<float>> out;
-        std::vector<weir_work>          works;
-        const float                    *logits = nullptr;
+        std::vector<weir_work> works;
+        const float *logits = nullptr;
         for (Sequence *const sequence : sequences)
             works.push_back(support::work_of(sequence, n, WEIR_LOGITS_LAST));
-        EXPECT_EQ(weir_runner_step(engine_.runner(), works.data(),
-                                   static_cast<int32_t>(works.size()), &logits, engine_.error()),
-                  WEIR_OK)
-            << engine_.text();
+        EXPECT_EQ(
+            weir_runner_step(
+                engine_.runner(), works.data(), static_cast<int32_t>(works.size()), &logits,
+                engine_.error()
+            ),
+            WEIR_OK
+        ) << engine_.text();
         for (const weir_work &work : works) {
             const float *const first =
                 logits + static_cast<size_t>(work.first_logit) * engine_.n_vocab();
@@ -156,8 +167,9 @@ class Oracle : public ::testing::Test {
         s->n_tokens = of->n_tokens;
         s->n_computed = of->n_computed;
         if (of->recurrent != nullptr)
-            std::copy(of->recurrent, of->recurrent + of->recurrent_bytes / sizeof(float),
-                      s->recurrent);
+            std::copy(
+                of->recurrent, of->recurrent + of->recurrent_bytes / sizeof(float), s->recurrent
+            );
         s->recurrent_dirty = true;
         std::vector<int32_t> counts;
         for (const Head &head : text.heads) counts.push_back(static_cast<int32_t>(head.size()));
@@ -170,11 +182,11 @@ class Oracle : public ::testing::Test {
     virtual bool follow(Text &text)
     {
         const weir_kv_table &table = text.get()->table;
-        bool                 any = false;
+        bool any = false;
         for (size_t h = 0; h < text.heads.size(); h++) {
-            Head      &rows = text.heads[h];
-            Head       left;
-            size_t     at = 0;
+            Head &rows = text.heads[h];
+            Head left;
+            size_t at = 0;
             const auto n = weir_kv_rows_at(&table, static_cast<int64_t>(h));
             for (int64_t i = 0; i < n; i++) {
                 const Row row = read(table, static_cast<int64_t>(h), i);
@@ -189,8 +201,9 @@ class Oracle : public ::testing::Test {
         }
         return any;
     }
-    static void expect_near(const std::vector<float> &got, const std::vector<float> &expected,
-                            const std::string &what)
+    static void expect_near(
+        const std::vector<float> &got, const std::vector<float> &expected, const std::string &what
+    )
     {
         for (size_t i = 0; i < got.size(); i++)
             if (!(std::fabs(got[i] - expected[i]) <= 1e-4f * (1 + std::fabs(expected[i])))) {
@@ -204,8 +217,8 @@ class Oracle : public ::testing::Test {
     bool check(const Texts &texts, Sequence &oracle, int n, const std::string &what)
     {
         std::vector<std::vector<float>> expected;
-        std::vector<Sequence *>         together;
-        bool                            any = false;
+        std::vector<Sequence *> together;
+        bool any = false;
         for (Text *const text : texts) {
             rebuild(oracle, *text);
             expected.push_back(step({ &oracle }, n)[0]);
@@ -214,14 +227,16 @@ class Oracle : public ::testing::Test {
         const auto got = step(together, n);
         for (size_t i = 0; i < texts.size(); i++) {
             weir_sequence *const s = texts[i]->get();
-            expect_near(got[i], expected[i],
-                        what + ": text " + std::to_string(i) + " token " +
-                            std::to_string(s->n_computed));
+            expect_near(
+                got[i], expected[i],
+                what + ": text " + std::to_string(i) + " token " + std::to_string(s->n_computed)
+            );
             for (size_t h = 0; h < n_heads(); h++) {
                 const auto head = static_cast<int64_t>(h);
                 for (int r = 0; r < n; r++) {
                     texts[i]->heads[h].push_back(
-                        read(s->table, head, weir_kv_rows_at(&s->table, head) - n + r));
+                        read(s->table, head, weir_kv_rows_at(&s->table, head) - n + r)
+                    );
                     texts[i]->heads[h].back().position = s->n_computed - n + r;
                 }
             }
@@ -235,11 +250,11 @@ class Oracle : public ::testing::Test {
      * with n_more tokens. */
     std::unique_ptr<Text> through_a_file(int number, Text &text, int n_more)
     {
-        auto                 out = std::make_unique<Text>(engine_);
+        auto out = std::make_unique<Text>(engine_);
         weir_sequence *const from = text.get(), *const to = out->get();
-        const std::string     path = ::testing::TempDir() + "oracle.session";
+        const std::string path = ::testing::TempDir() + "oracle.session";
         weir_session_identity identity = {};
-        size_t                bytes = 0;
+        size_t bytes = 0;
         identity.n_layers = spec().n_layers, identity.n_kv_heads = spec().n_kv_heads;
         identity.key_dim = spec().key_dim, identity.value_dim = spec().value_dim;
         identity.block_bytes = static_cast<int64_t>(weir_kv_block_bytes(&spec()));
@@ -255,33 +270,33 @@ class Oracle : public ::testing::Test {
         cut.state = state.data();
         cut.state_bytes = state.size();
         const weir_prefix_snapshot mark = { n, from->recurrent };
-        const int32_t              n_states = from->recurrent_bytes > 0 ? 1 : 0;
-        const weir_session_text    file = { from->tokens,
-                                            n,
-                                            n_states,
-                                            WEIR_PREFIX_NO_SALT,
-                                            from->table.pages,
-                                            from->table.capacity,
-                                            &spec(),
-                                            store(),
-                                            &mark,
-                                            nullptr,
-                                            &cut,
-                                            false,
-                                            {} };
-        EXPECT_EQ(weir_session_write(path.c_str(), &identity, &file, &bytes, engine_.error()),
-                  WEIR_OK)
-            << engine_.text();
+        const int32_t n_states = from->recurrent_bytes > 0 ? 1 : 0;
+        const weir_session_text file = { from->tokens,
+                                         n,
+                                         n_states,
+                                         WEIR_PREFIX_NO_SALT,
+                                         from->table.pages,
+                                         from->table.capacity,
+                                         &spec(),
+                                         store(),
+                                         &mark,
+                                         nullptr,
+                                         &cut,
+                                         false,
+                                         {} };
+        EXPECT_EQ(
+            weir_session_write(path.c_str(), &identity, &file, &bytes, engine_.error()), WEIR_OK
+        ) << engine_.text();
         out->heads = text.heads;
         weir_sequence_clear(from);
         weir_session_reader *reader = nullptr;
         EXPECT_EQ(weir_session_open(&reader, path.c_str(), engine_.error()), WEIR_OK)
             << engine_.text();
         std::vector<int32_t> rows(n_heads());
-        std::vector<char>    policy(weir_session_header_of(reader)->policy_bytes + 1);
-        float *const         states[] = { to->recurrent };
-        weir_session_pruned  read = {};
-        weir_error *const    error = engine_.error();
+        std::vector<char> policy(weir_session_header_of(reader)->policy_bytes + 1);
+        float *const states[] = { to->recurrent };
+        weir_session_pruned read = {};
+        weir_error *const error = engine_.error();
         weir_kv_table *const table = &to->table;
         EXPECT_EQ(weir_session_read_tokens(reader, to->tokens, INT32_MAX, error), WEIR_OK)
             << engine_.text();
@@ -291,30 +306,36 @@ class Oracle : public ::testing::Test {
         EXPECT_EQ(weir_session_read_policy(reader, &read, policy.data(), error), WEIR_OK)
             << engine_.text();
         EXPECT_EQ(weir_kv_reserve_pruned(table, store(), rows.data()), WEIR_OK);
-        EXPECT_EQ(weir_session_read_pruned_pages(reader, table->pages, table->capacity, rows.data(),
-                                                 &spec(), error),
-                  WEIR_OK)
-            << engine_.text();
+        EXPECT_EQ(
+            weir_session_read_pruned_pages(
+                reader, table->pages, table->capacity, rows.data(), &spec(), error
+            ),
+            WEIR_OK
+        ) << engine_.text();
         weir_session_close(reader);
         to->n_tokens = to->n_computed = n;
         to->recurrent_dirty = true;
         to->policy_run = weir_policy_run_begin(policy_run_, number, n + n_more, 0);
-        EXPECT_EQ(weir_policy_run_load(to->policy_run, &read.past, table, read.state,
-                                       read.state_bytes, error),
-                  WEIR_OK)
-            << engine_.text();
+        EXPECT_EQ(
+            weir_policy_run_load(
+                to->policy_run, &read.past, table, read.state, read.state_bytes, error
+            ),
+            WEIR_OK
+        ) << engine_.text();
         return out;
     }
     /* A prompt, an answer, a fork that goes another way beside it, and what a file of the fork goes
      * on to. */
-    void run(const std::string &what, int least_prunings,
-             const std::vector<int64_t> &whole_layers = {}, bool with_file = false)
+    void run(
+        const std::string &what, int least_prunings, const std::vector<int64_t> &whole_layers = {},
+        bool with_file = false
+    )
     {
         std::vector<int32_t> tokens;
         for (int i = 0; i < 160; i++) tokens.push_back((i * 31 + i * i) % 300);
-        Sequence   oracle(engine_);
+        Sequence oracle(engine_);
         const auto one = text(0, tokens);
-        int        n_prunings = 0;
+        int n_prunings = 0;
         for (const int n : { 64, 36 }) n_prunings += check({ one.get() }, oracle, n, what);
         EXPECT_LE(n_prunings, what.find("in_prompt") == std::string::npos ? 1 : 2) << what;
         for (int i = 0; i < 20; i++) n_prunings += check({ one.get() }, oracle, 1, what);
@@ -327,8 +348,9 @@ class Oracle : public ::testing::Test {
             for (int64_t h = 0; h < spec().n_kv_heads; h++)
                 for (const auto *const text : { &one, &two })
                     EXPECT_EQ(
-                        weir_kv_rows_at(&(*text)->get()->table, layer * spec().n_kv_heads + h), 140)
-                        << what << ": layer " << layer;
+                        weir_kv_rows_at(&(*text)->get()->table, layer * spec().n_kv_heads + h), 140
+                    ) << what
+                      << ": layer " << layer;
         if (!with_file) return;
         const auto three = through_a_file(1, *two, 12);
         three->sequence.add(std::vector<int32_t>(tokens.begin() + 140, tokens.end()));
@@ -346,7 +368,7 @@ class Oracle : public ::testing::Test {
             n += weir_kv_rows_at(&text.get()->table, h);
         return n;
     }
-    Engine           engine_;
+    Engine engine_;
     weir_kv_evictor *evictor_ = nullptr;
     weir_policy_run *policy_run_ = nullptr;
 };

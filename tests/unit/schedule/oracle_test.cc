@@ -30,27 +30,27 @@ const std::pair<const char *, const char *> methods[] = {
 
 struct Counting {
     const weir_service_policy *policy;
-    weir_calibrator           *calibrator;
+    weir_calibrator *calibrator;
 };
 
 /* Statistics of the model's queries over a text, in a file. */
 std::string calibrate(const std::string &model, const Settings &more)
 {
-    Engine   engine;
+    Engine engine;
     Settings settings = { "kernels.activations=f32", "model.context=512", "batch.max_sequences=1" };
     settings.insert(settings.end(), more.begin(), more.end());
     EXPECT_EQ(engine.open(model, settings), WEIR_OK) << engine.text();
-    Counting          counting = { weir_engine_policy(engine.get()), nullptr };
+    Counting counting = { weir_engine_policy(engine.get()), nullptr };
     weir_calibration *statistics = nullptr;
     EXPECT_EQ(
         weir_calibrator_open(&counting.calibrator, &counting.policy->shape, 1e4f, engine.error()),
-        WEIR_OK)
-        << engine.text();
+        WEIR_OK
+    ) << engine.text();
     const auto add = [](void *user, int64_t kv_layer, const float *queries, int32_t n_rows) {
         const auto *const c = static_cast<const Counting *>(user);
-        const auto       &shape = c->policy->shape;
+        const auto &shape = c->policy->shape;
         const auto *const layers = c->policy->layers, *const end = layers + shape.n_layers,
-                          *const  at = std::find(layers, end, kv_layer);
+                          *const at = std::find(layers, end, kv_layer);
         const weir_policy_queries rows = { queries, n_rows, shape.key_dim,
                                            shape.n_heads * shape.key_dim };
         if (at != end) weir_calibrator_add(c->calibrator, at - layers, &rows);
@@ -58,7 +58,7 @@ std::string calibrate(const std::string &model, const Settings &more)
     Sequence sequence(engine);
     EXPECT_EQ(weir_runner_show_queries(engine.runner(), add, &counting, engine.error()), WEIR_OK)
         << engine.text();
-    const auto      tokens = support::some_tokens(300, 9, engine.n_vocab());
+    const auto tokens = support::some_tokens(300, 9, engine.n_vocab());
     weir_evaluation evaluation = {};
     evaluation.tokens = tokens.data();
     evaluation.n_tokens = 300;
@@ -83,9 +83,11 @@ TEST_F(Oracle, KnowsEveryMethod)
     for (size_t i = 0; (name = weir_policy_at(i, &summary)) != nullptr; i++)
         EXPECT_TRUE(
             name == std::string("full") ||
-            std::any_of(std::begin(methods), std::end(methods),
-                        [&](const auto &method) { return name == std::string(method.first); }))
-            << name;
+            std::any_of(
+                std::begin(methods), std::end(methods),
+                [&](const auto &method) { return name == std::string(method.first); }
+            )
+        ) << name;
 }
 
 TEST_F(Oracle, ThroughManyEvictionsAForkAndAFile)
@@ -107,11 +109,13 @@ TEST_F(Oracle, LayersWithASlidingWindowKeepTheirRows)
 {
     for (const bool window_first : { true, false }) {
         const Folder folder;
-        Settings     settings;
-        support::write_windowed(folder,
-                                window_first ? std::vector<std::string>{ "window", "whole" }
-                                             : std::vector<std::string>{ "whole", "window" },
-                                40, &settings);
+        Settings settings;
+        support::write_windowed(
+            folder,
+            window_first ? std::vector<std::string>{ "window", "whole" }
+                         : std::vector<std::string>{ "whole", "window" },
+            40, &settings
+        );
         for (const auto &[name, options] : methods) {
             Settings more = settings;
             if (name == std::string("triattention"))
@@ -128,9 +132,9 @@ TEST_F(Oracle, LayersWithASlidingWindowKeepTheirRows)
  * the bit. */
 TEST_F(Oracle, AWindowSeesWhatItSawBefore)
 {
-    const Folder         folder;
-    Settings             settings;
-    std::vector<float>   hidden;
+    const Folder folder;
+    Settings settings;
+    std::vector<float> hidden;
     std::vector<int32_t> tokens;
     support::write_windowed(folder, { "window", "whole" }, 40, &settings);
     open(folder.path(), "sinks", "every=3", settings);
@@ -139,7 +143,7 @@ TEST_F(Oracle, AWindowSeesWhatItSawBefore)
     const auto width = static_cast<size_t>(engine_.shape().d_model);
     struct Seen {
         std::vector<float> *hidden;
-        size_t              n;
+        size_t n;
     } seen = { &hidden, 0 };
     whole->get()->policy_run = nullptr;
     weir_runner_observe(
@@ -148,7 +152,8 @@ TEST_F(Oracle, AWindowSeesWhatItSawBefore)
             const Seen *const s = static_cast<const Seen *>(user);
             if (layer == 0) s->hidden->assign(x, x + s->n);
         },
-        &seen);
+        &seen
+    );
     for (int n_computed = 0, n = 25; n_computed < 200;
          n_computed += n, n = n_computed < n_prompt ? 25 : 1) {
         seen.n = 2 * static_cast<size_t>(n) * width;
@@ -165,11 +170,12 @@ TEST_F(Oracle, AModelOfWindowsOnlyHasNothingToDrop)
 {
     EXPECT_EQ(
         engine_.open(support::golden("mistral"), { "kv.policy.name=sinks", "kv.policy.budget=24" }),
-        WEIR_ECONFIG);
+        WEIR_ECONFIG
+    );
     EXPECT_NE(
         std::string(engine_.text()).find("no layer of this model keeps KV rows of the whole text"),
-        std::string::npos)
-        << engine_.text();
+        std::string::npos
+    ) << engine_.text();
 }
 
 } // namespace

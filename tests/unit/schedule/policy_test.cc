@@ -11,7 +11,7 @@ using support::Service;
 
 struct Method {
     const char *name, *options;
-    int         budget;
+    int budget;
 };
 
 /* With windows and lags that fit prompts of a few hundred tokens. */
@@ -37,14 +37,16 @@ class Policy : public Service {
     weir_policy_options options(const Method &method, const std::string &more = "")
     {
         weir_policy_options out;
-        weir_error          error = {};
+        weir_error error = {};
         EXPECT_EQ(weir_policy_options_default(&out, method.name, &error), WEIR_OK) << error.text;
         EXPECT_EQ(weir_policy_options_set(&out, method.options, &error), WEIR_OK) << error.text;
         EXPECT_EQ(weir_policy_options_set(&out, more.c_str(), &error), WEIR_OK) << error.text;
         return out;
     }
-    std::unique_ptr<Call> begin(const std::vector<int32_t> &ids, const weir_policy_options *policy,
-                                int budget, int n_choices = 1, bool cache = false)
+    std::unique_ptr<Call> begin(
+        const std::vector<int32_t> &ids, const weir_policy_options *policy, int budget,
+        int n_choices = 1, bool cache = false
+    )
     {
         auto call = std::make_unique<Call>(ids, max_tokens_);
         call->request.policy = policy;
@@ -55,15 +57,17 @@ class Policy : public Service {
         EXPECT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
         return call;
     }
-    std::unique_ptr<Call> run(const std::vector<int32_t> &ids, const weir_policy_options *policy,
-                              int budget, int n_choices = 1, bool cache = false)
+    std::unique_ptr<Call> run(
+        const std::vector<int32_t> &ids, const weir_policy_options *policy, int budget,
+        int n_choices = 1, bool cache = false
+    )
     {
         auto call = begin(ids, policy, budget, n_choices, cache);
         call->wait();
         EXPECT_EQ(call->status, WEIR_OK) << call->message;
         return call;
     }
-    int     max_tokens_ = 24;
+    int max_tokens_ = 24;
     int64_t preemptions_ = 0;
 };
 
@@ -74,8 +78,8 @@ TEST_F(Policy, EveryMethodHoldsItsBudgetAndAnswersAlikeInAnyCompany)
         const auto text = prompt(1, 230);
         for (const Method &method : methods) {
             const weir_policy_options policy = options(method);
-            const auto                alone = run(text, &policy, method.budget);
-            const bool                is_duo = method.name == std::string("duo");
+            const auto alone = run(text, &policy, method.budget);
+            const bool is_duo = method.name == std::string("duo");
             EXPECT_GT(alone->usage.n_evicted, 0) << method.name;
             EXPECT_EQ(alone->usage.n_rows + alone->usage.n_evicted, 230 + 23) << method.name;
             if (!is_duo)
@@ -108,7 +112,7 @@ TEST_F(Policy, ABudgetThatHoldsEverythingChangesNothing)
     for (const Method &method : methods) {
         if (method.name == std::string("duo")) continue; /* its budget is sinks and recent rows */
         const weir_policy_options policy = options(method);
-        const auto                call = run(text, &policy, 300);
+        const auto call = run(text, &policy, 300);
         EXPECT_EQ(call->tokens[0], full->tokens[0]) << method.name;
         EXPECT_EQ(call->usage.n_evicted, 0) << method.name;
         call->release();
@@ -122,11 +126,11 @@ TEST_F(Policy, PromptsThatAreEvictedFromAsTheyComeHoldLess)
     for (const Method &method : methods) {
         if (method.name == std::string("duo")) continue;
         const weir_policy_options policy = options(method, "in_prompt=true");
-        const auto                text = prompt(5, 400);
-        const int                 budget = std::max(64, method.budget);
-        const auto                alone = run(text, &policy, budget);
-        const auto                other = begin(prompt(6, 300), nullptr, 0);
-        const auto                same = begin(text, &policy, budget);
+        const auto text = prompt(5, 400);
+        const int budget = std::max(64, method.budget);
+        const auto alone = run(text, &policy, budget);
+        const auto other = begin(prompt(6, 300), nullptr, 0);
+        const auto same = begin(text, &policy, budget);
         other->wait();
         same->wait();
         EXPECT_EQ(same->tokens[0], alone->tokens[0]) << method.name;
@@ -141,9 +145,9 @@ TEST_F(Policy, WarmAnswersAreColdAnswers)
     const auto text = prompt(7, 230);
     for (const Method &method : methods) {
         const weir_policy_options policy = options(method);
-        const auto                cold = run(text, &policy, method.budget);
-        const auto                keeps = run(text, nullptr, 0, 1, true);
-        const auto                warm = run(text, &policy, method.budget, 1, true);
+        const auto cold = run(text, &policy, method.budget);
+        const auto keeps = run(text, nullptr, 0, 1, true);
+        const auto warm = run(text, &policy, method.budget, 1, true);
         EXPECT_EQ(warm->tokens[0], cold->tokens[0])
             << method.name << ", " << warm->usage.n_cached << " cached";
         const bool sees_all = method.name == std::string("h2o") ||
@@ -182,7 +186,7 @@ TEST_F(Policy, PreemptedTextsAnswerAlike)
             alone.push_back(call->tokens[0]);
             call->release();
         }
-        const weir_plan   plan = *weir_engine_plan_of(engine_);
+        const weir_plan plan = *weir_engine_plan_of(engine_);
         const std::string memory =
             std::to_string((weir_plan_total(&plan) - plan.kv / 4 * 3) >> 10) + "KiB";
         stop();
@@ -205,8 +209,10 @@ TEST_F(Policy, PreemptedTextsAnswerAlike)
 TEST_F(Policy, TheServicesBudgetMayBeMoreThanTheWindow)
 {
     with_server_ = true;
-    open("tq", 2, nullptr, 512, 0,
-         { "kv.policy.name=sinks", "kv.policy.budget=4096", "server.kv_per_request=1MiB" });
+    open(
+        "tq", 2, nullptr, 512, 0,
+        { "kv.policy.name=sinks", "kv.policy.budget=4096", "server.kv_per_request=1MiB" }
+    );
     const auto call = run(prompt(11, 100), nullptr, 0);
     EXPECT_EQ(call->usage.n_evicted, 0);
     EXPECT_EQ(call->usage.kv_budget, 4096);
@@ -220,7 +226,7 @@ TEST_F(Policy, WhatNeverFitsIsNotQueued)
     const std::vector<const char *> more = { "kv.policy.name=sinks", "kv.policy.budget=64",
                                              "kv.policy.options=in_prompt=true,every=8" };
     open("qwen3", 2, nullptr, 2048, 0, more);
-    const weir_plan   plan = *weir_engine_plan_of(engine_);
+    const weir_plan plan = *weir_engine_plan_of(engine_);
     const std::string memory = std::to_string((weir_plan_total(&plan) - plan.kv / 32 * 24) >> 10) +
                                "KiB"; /* 16 of 64 blocks */
     stop();
@@ -237,9 +243,10 @@ TEST_F(Policy, WhatNeverFitsIsNotQueued)
         call.request.n_pinned = pinned;
         weir_error error = {};
         EXPECT_EQ(call.submit(service_, &error), WEIR_EINVAL);
-        EXPECT_NE(std::string(error.text).find("there is room for " + std::to_string(room)),
-                  std::string::npos)
-            << error.text;
+        EXPECT_NE(
+            std::string(error.text).find("there is room for " + std::to_string(room)),
+            std::string::npos
+        ) << error.text;
     };
     refused(&full, 0, 0);
     refused(&at_end, 64, 0);
@@ -290,7 +297,7 @@ TEST_F(Policy, PinnedRowsThatFillTheBudgetLeaveRoomBehind)
                              { "knorm", "every=100,split=pyramid,beta=20", 20 } };
     for (const Method &method : cases) {
         const weir_policy_options policy = options(method);
-        Call                      call(prompt(8, 110), 390);
+        Call call(prompt(8, 110), 390);
         call.request.policy = &policy;
         call.request.kv_budget = method.budget;
         call.request.n_pinned = method.budget == 48 ? 100 : 0;

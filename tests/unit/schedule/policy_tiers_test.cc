@@ -21,7 +21,7 @@ using support::Sequence;
 using support::Settings;
 
 std::atomic<int> reads_until_failure{ -1 }; /* that one fails, the others do not */
-ssize_t          faulty_read(int fd, void *bytes, size_t n, off_t at)
+ssize_t faulty_read(int fd, void *bytes, size_t n, off_t at)
 {
     if (reads_until_failure < 0 || reads_until_failure-- > 0) return pread(fd, bytes, n, at);
     errno = EIO;
@@ -30,7 +30,7 @@ ssize_t          faulty_read(int fd, void *bytes, size_t n, off_t at)
 
 struct Case {
     const char *model, *format, *policy, *options;
-    int         n_sinks = 0, n_blocks = 16; /* in memory */
+    int n_sinks = 0, n_blocks = 16; /* in memory */
 };
 
 const Case cases[] = {
@@ -46,16 +46,16 @@ const Case cases[] = {
 };
 
 constexpr int n_texts = 3, n_prompt = 1120, n_answer = 24, piece = 42, chunk = 128, window = 600;
-constexpr int n_long = 12000, n_ranges = 5; /* more ranges than the reader has buffers: what was
-                                               read for one is overwritten behind it */
+/* More ranges than the reader has buffers: what was read for one is overwritten behind it */
+constexpr int n_long = 12000, n_ranges = 5;
 
 /* What a text gave: the logits behind each step and what its policy remembered of it then, and in
  * the end the rows of each head. */
 struct Given {
     std::vector<float> logits, rows;
-    std::vector<char>  states;
-    int                n_rows = 0;
-    bool               failed = false;
+    std::vector<char> states;
+    int n_rows = 0;
+    bool failed = false;
 };
 
 /* Two watched texts, and one that is not between them, side by side. */
@@ -82,10 +82,12 @@ class PolicyTiers : public ::testing::Test {
     /* n_blocks of all texts in memory, the others on disk; 0: all are in memory. */
     void open(int64_t n_blocks)
     {
-        Settings      all = settings_;
+        Settings all = settings_;
         const int64_t full = n_texts_ * (rows_ / 64);
-        all.insert(all.end(), { "memory.host=256MiB", "memory.disk=0B",
-                                "memory.disk_dir=" + folder_ / "pages" });
+        all.insert(
+            all.end(),
+            { "memory.host=256MiB", "memory.disk=0B", "memory.disk_dir=" + folder_ / "pages" }
+        );
         ASSERT_EQ(engine_.open(model_, all), WEIR_OK) << engine_.text();
         const auto at = all.size() - 3;
         if (n_blocks > 0) {
@@ -104,16 +106,21 @@ class PolicyTiers : public ::testing::Test {
             const weir_lower_tier_io io = { pwritev, faulty_read };
             weir_lower_tier_set_io(weir_kv_store_lower_tier(store()), &io);
         }
-        const size_t no_caps[WEIR_TIER_COUNT] = {}; /* what this test reads rows with is nothing
-                                                       that the engine has room for */
+        /* What this test reads rows with is nothing that the engine has room for */
+        const size_t no_caps[WEIR_TIER_COUNT] = {};
         ASSERT_EQ(weir_ledger_open(&ledger_, no_caps), WEIR_OK);
-        ASSERT_EQ(weir_kv_evictor_open(&evictor_, store(), weir_engine_stream(engine_.get()),
-                                       ledger_, engine_.error()),
-                  WEIR_OK);
-        ASSERT_EQ(weir_engine_policy_run_open(engine_.get(), &policy_run_, nullptr, 2, rows_,
-                                              n_prompt_, chunk, engine_.error()),
-                  WEIR_OK)
-            << engine_.text();
+        ASSERT_EQ(
+            weir_kv_evictor_open(
+                &evictor_, store(), weir_engine_stream(engine_.get()), ledger_, engine_.error()
+            ),
+            WEIR_OK
+        );
+        ASSERT_EQ(
+            weir_engine_policy_run_open(
+                engine_.get(), &policy_run_, nullptr, 2, rows_, n_prompt_, chunk, engine_.error()
+            ),
+            WEIR_OK
+        ) << engine_.text();
         weir_kv_holders holders = {};
         holders.running = running;
         holders.user = this;
@@ -130,7 +137,7 @@ class PolicyTiers : public ::testing::Test {
         ledger_ = nullptr;
         engine_.close();
     }
-    void                  TearDown() override { close(); }
+    void TearDown() override { close(); }
     static weir_sequence *running(void *user, int32_t i)
     {
         const auto &all = static_cast<PolicyTiers *>(user)->texts_;
@@ -139,12 +146,13 @@ class PolicyTiers : public ::testing::Test {
     weir_kv_store *store() { return weir_engine_store(engine_.get()); }
 
     static bool is_watched(int text) { return text != 1; }
-    void        begin()
+    void begin()
     {
         for (int i = 0; i < n_texts_; i++) {
             texts_.push_back(std::make_unique<Sequence>(engine_));
-            texts_.back()->add(support::some_tokens(static_cast<size_t>(n_prompt_ + n_answer),
-                                                    5 + i, engine_.n_vocab()));
+            texts_.back()->add(support::some_tokens(
+                static_cast<size_t>(n_prompt_ + n_answer), 5 + i, engine_.n_vocab()
+            ));
             if (is_watched(i))
                 texts_.back()->get()->policy_run =
                     weir_policy_run_begin(policy_run_, i / 2, n_prompt_, 0);
@@ -154,13 +162,14 @@ class PolicyTiers : public ::testing::Test {
     {
         const weir_kv_table &table = texts_[static_cast<size_t>(text)]->get()->table;
         return !table.is_pruned &&
-               std::any_of(table.pages, table.pages + table.n_pages,
-                           [&](void *page) { return weir_kv_is_cold(store(), page); });
+               std::any_of(table.pages, table.pages + table.n_pages, [&](void *page) {
+                   return weir_kv_is_cold(store(), page);
+               });
     }
     std::vector<float> rows_of(const weir_kv_table &table)
     {
         const weir_kv_spec &spec = *weir_kv_store_spec(store());
-        std::vector<float>  all, k(static_cast<size_t>(WEIR_POLICY_TILE * spec.key_dim)),
+        std::vector<float> all, k(static_cast<size_t>(WEIR_POLICY_TILE * spec.key_dim)),
             v(static_cast<size_t>(WEIR_POLICY_TILE * spec.value_dim));
         for (int64_t h = 0; h < table.n_heads; h++)
             for (int64_t first = 0, n; first < weir_kv_rows_at(&table, h); first += n) {
@@ -191,25 +200,29 @@ class PolicyTiers : public ::testing::Test {
             const int n =
                 at < n_prompt_ ? std::min(n_texts_ == 1 ? chunk : piece, n_prompt_ - at) : 1;
             std::vector<weir_work> works;
-            std::vector<int>       whose;
-            const float           *logits = nullptr;
+            std::vector<int> whose;
+            const float *logits = nullptr;
             for (int i = 0; i < n_texts_; i++) {
                 if (given[static_cast<size_t>(i)].failed) continue;
                 works.push_back(
-                    support::work_of(texts_[static_cast<size_t>(i)].get(), n, WEIR_LOGITS_LAST));
+                    support::work_of(texts_[static_cast<size_t>(i)].get(), n, WEIR_LOGITS_LAST)
+                );
                 whose.push_back(i);
                 n_on_disk_[i] += at < n_prompt_ && is_on_disk(i);
             }
             if (at == fails_at) reads_until_failure = fails_after;
-            EXPECT_EQ(weir_runner_step(engine_.runner(), works.data(),
-                                       static_cast<int32_t>(works.size()), &logits,
-                                       engine_.error()),
-                      WEIR_OK)
-                << engine_.text();
+            EXPECT_EQ(
+                weir_runner_step(
+                    engine_.runner(), works.data(), static_cast<int32_t>(works.size()), &logits,
+                    engine_.error()
+                ),
+                WEIR_OK
+            ) << engine_.text();
             for (size_t w = 0; w < works.size(); w++)
                 if (works[w].sequence->policy_run != nullptr && !works[w].failed)
-                    remember(works[w].sequence->policy_run,
-                             &given[static_cast<size_t>(whose[w])].states);
+                    remember(
+                        works[w].sequence->policy_run, &given[static_cast<size_t>(whose[w])].states
+                    );
             if (at == fails_at) reads_left_ = reads_until_failure;
             reads_until_failure = -1;
             for (size_t w = 0; w < works.size(); w++) {
@@ -225,8 +238,8 @@ class PolicyTiers : public ::testing::Test {
                 if (!works[w].failed)
                     EXPECT_EQ(
                         weir_runner_evict(engine_.runner(), works[w].sequence, engine_.error()),
-                        WEIR_OK)
-                        << engine_.text();
+                        WEIR_OK
+                    ) << engine_.text();
             weir_runner_promote(engine_.runner(), works.data(), static_cast<int32_t>(works.size()));
             EXPECT_TRUE(weir_kv_store_is_sound(store(), engine_.error())) << engine_.text();
             if (HasFailure()) return given;
@@ -239,8 +252,9 @@ class PolicyTiers : public ::testing::Test {
         return given;
     }
     template <typename T>
-    static void expect_bits(const std::vector<T> &got, const std::vector<T> &want,
-                            const std::string &what)
+    static void expect_bits(
+        const std::vector<T> &got, const std::vector<T> &want, const std::string &what
+    )
     {
         ASSERT_EQ(got.size(), want.size()) << what;
         if (!want.empty())
@@ -253,13 +267,13 @@ class PolicyTiers : public ::testing::Test {
         expect_bits(got.rows, want.rows, what + ": rows");
     }
 
-    Folder                                 folder_;
-    Settings                               settings_;
-    std::string                            model_;
-    Engine                                 engine_;
-    weir_ledger                           *ledger_ = nullptr;
-    weir_kv_evictor                       *evictor_ = nullptr;
-    weir_policy_run                       *policy_run_ = nullptr;
+    Folder folder_;
+    Settings settings_;
+    std::string model_;
+    Engine engine_;
+    weir_ledger *ledger_ = nullptr;
+    weir_kv_evictor *evictor_ = nullptr;
+    weir_policy_run *policy_run_ = nullptr;
     std::vector<std::unique_ptr<Sequence>> texts_;
     int n_on_disk_[n_texts] = {}; /* steps of its prompt that a text began with rows on disk */
     int reads_left_ = -1; /* -1: one failed */
@@ -307,9 +321,10 @@ TEST_F(PolicyTiers, InManyRanges)
     ASSERT_FALSE(HasFatalFailure());
     const weir_kv_spec &spec = *weir_kv_store_spec(store());
     const size_t layer = static_cast<size_t>(spec.n_kv_heads) * weir_kv_page_stride(&spec, 0);
-    EXPECT_GT((n_long / 64 - static_cast<size_t>(cases[0].n_blocks)) * layer,
-              (n_ranges - 1) * weir_kv_prefetch_read_bytes(&spec))
-        << "fewer ranges are enough";
+    EXPECT_GT(
+        (n_long / 64 - static_cast<size_t>(cases[0].n_blocks)) * layer,
+        (n_ranges - 1) * weir_kv_prefetch_read_bytes(&spec)
+    ) << "fewer ranges are enough";
     const std::vector<Given> got = run();
     expect_same(got[0], want[0], "in ranges");
     EXPECT_GT(n_on_disk_[0], 10);
@@ -325,7 +340,7 @@ TEST_F(PolicyTiers, AReadErrorFailsOneText)
     const std::vector<Given> want = run();
     close();
     constexpr int many = 1 << 20, n_places = 5, fails_at = n_prompt / piece * piece;
-    int           n_reads =
+    int n_reads =
         0; /* of one step: of each of the texts, and of two of them again, in both layers */
     for (int place = -1; place < n_places; place++) {
         open(cases[0].n_blocks);
@@ -333,14 +348,15 @@ TEST_F(PolicyTiers, AReadErrorFailsOneText)
         const int failing =
             place < 0 ? many : (n_reads - 1) * place / (n_places - 1); /* the first to the last */
         const std::vector<Given> got = run(fails_at, failing);
-        int                      n = 0;
+        int n = 0;
         if (place < 0) n_reads = many - reads_left_;
         for (size_t i = 0; i < n_texts; i++) {
             n += got[i].failed;
             n_failed[i] += got[i].failed;
             if (got[i].failed) continue;
-            expect_same(got[i], want[i],
-                        "read " + std::to_string(failing) + ", text " + std::to_string(i));
+            expect_same(
+                got[i], want[i], "read " + std::to_string(failing) + ", text " + std::to_string(i)
+            );
         }
         EXPECT_EQ(n, place < 0 ? 0 : 1) << "read " << failing << " of " << n_reads;
         close();

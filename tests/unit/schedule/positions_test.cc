@@ -13,7 +13,7 @@ class Positions : public Oracle {
     std::vector<float> turned(std::vector<float> key, int64_t from, int64_t to)
     {
         const weir_rope_table *const rope = weir_model_rope(weir_engine_model(engine_.get()));
-        const auto                   half = static_cast<size_t>(engine_.shape().rotary_dim / 2);
+        const auto half = static_cast<size_t>(engine_.shape().rotary_dim / 2);
         for (size_t f = 0; f < half; f++) {
             float &a = key[is_paired_ ? 2 * f : f], &b = key[is_paired_ ? 2 * f + 1 : f + half];
             const double angle =
@@ -27,8 +27,8 @@ class Positions : public Oracle {
     void rebuild(Sequence &out, Text &text) override
     {
         weir_sequence *const s = out.get();
-        Text                 in_cache(engine_);
-        const int64_t        n = static_cast<int64_t>(text.heads[0].size());
+        Text in_cache(engine_);
+        const int64_t n = static_cast<int64_t>(text.heads[0].size());
         in_cache.sequence.add({ text.get()->tokens, text.get()->tokens + text.get()->n_tokens });
         in_cache.get()->n_computed = text.get()->n_computed;
         std::swap(in_cache.get()->recurrent, text.get()->recurrent);
@@ -54,22 +54,24 @@ class Positions : public Oracle {
     bool follow(Text &text) override
     {
         const weir_kv_table &table = text.get()->table;
-        bool                 any = false;
+        bool any = false;
         for (size_t h = 0; h < text.heads.size(); h++) {
-            Head      &rows = text.heads[h];
+            Head &rows = text.heads[h];
             const auto n = static_cast<size_t>(weir_kv_rows_at(&table, static_cast<int64_t>(h)));
             const auto gone = rows.size() - n, sinks = std::min(n_sinks_, n);
             any = any || gone > 0;
-            rows.erase(rows.begin() + static_cast<int64_t>(sinks),
-                       rows.begin() + static_cast<int64_t>(sinks + gone));
+            rows.erase(
+                rows.begin() + static_cast<int64_t>(sinks),
+                rows.begin() + static_cast<int64_t>(sinks + gone)
+            );
             const int64_t all_gone = text.get()->n_computed - static_cast<int64_t>(n);
             for (size_t i = 0; i < n; i++) {
-                const Row  row = read(table, static_cast<int64_t>(h), static_cast<int64_t>(i));
+                const Row row = read(table, static_cast<int64_t>(h), static_cast<int64_t>(i));
                 const auto expected = turned(rows[i].k, 0, i < sinks ? all_gone : 0);
                 EXPECT_EQ(row.v, rows[i].v) << "head " << h << " slot " << i;
                 for (size_t d = 0; d < expected.size(); d++)
-                    if (!(std::fabs(row.k[d] - expected[d]) <=
-                          2e-6f * (1 + std::fabs(expected[d])))) {
+                    if (!(std::fabs(row.k[d] - expected[d]) <= 2e-6f * (1 + std::fabs(expected[d]))
+                        )) {
                         ADD_FAILURE() << "head " << h << " slot " << i << " dim " << d << ": "
                                       << row.k[d] << " for " << expected[d];
                         return any;
@@ -83,9 +85,9 @@ class Positions : public Oracle {
     void drift(const std::string &what, bool is_exact)
     {
         std::vector<int32_t> tokens;
-        Head                 first;
-        Sequence             scratch(engine_);
-        const int64_t        head = 3;
+        Head first;
+        Sequence scratch(engine_);
+        const int64_t head = 3;
         for (int i = 0; i < 200; i++) tokens.push_back((i * 31 + i * i) % 300);
         const auto one = text(0, tokens);
         for (int n = 50; one->get()->n_computed < 190;
@@ -112,7 +114,7 @@ class Positions : public Oracle {
         }
         scratch.get()->table.head_rows[head] = 0;
     }
-    bool   is_paired_ = false;
+    bool is_paired_ = false;
     size_t n_sinks_ = 4;
 };
 
@@ -121,17 +123,20 @@ class Positions : public Oracle {
 TEST_F(Positions, AreThoseOfTheCache)
 {
     const Folder yarn;
-    support::write_file(yarn / "model.safetensors",
-                        support::read_file(support::golden("qwen3/model.safetensors")));
+    support::write_file(
+        yarn / "model.safetensors", support::read_file(support::golden("qwen3/model.safetensors"))
+    );
     support::write_file(
         yarn / "config.json",
         support::with(
             support::read_file(support::golden("qwen3/config.json")), "\"head_dim\": 32",
             "\"head_dim\": 32, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, "
-            "\"original_max_position_embeddings\": 1024}"));
+            "\"original_max_position_embeddings\": 1024}"
+        )
+    );
     const struct {
         std::string model;
-        bool        is_paired;
+        bool is_paired;
     } models[] = { { support::golden("tq"), false },
                    { support::golden("qwen3"), false },
                    { support::golden("llama3/llama3-f32.gguf"), true },
@@ -141,8 +146,9 @@ TEST_F(Positions, AreThoseOfTheCache)
             for (const char *const more : { "", ",in_prompt=true" }) {
                 n_sinks_ = sinks;
                 is_paired_ = is_paired;
-                open(model, "sinks",
-                     "every=3,positions=cache,sinks=" + std::to_string(sinks) + more);
+                open(
+                    model, "sinks", "every=3,positions=cache,sinks=" + std::to_string(sinks) + more
+                );
                 if (model == yarn.path())
                     ASSERT_GT(weir_model_rope(weir_engine_model(engine_.get()))->magnitude, 1.1f);
                 run(model + " " + std::to_string(sinks) + " sinks" + more, 10);
@@ -156,13 +162,17 @@ TEST_F(Positions, DoNotDriftInAnyFormat)
 {
     for (const char *const format :
          { "f16", "bf16", "q8_0", "q4_0", "fp8_e4m3", "turbo4", "q8_0/turbo4", "int8", "kivi4" }) {
-        open(support::golden("qwen3"), "sinks", "every=3,positions=cache,sinks=20",
-             { std::string("kv.format=") + format });
+        open(
+            support::golden("qwen3"), "sinks", "every=3,positions=cache,sinks=20",
+            { std::string("kv.format=") + format }
+        );
         drift(format, format != std::string("int8") && format != std::string("kivi4"));
         close();
     }
-    open(support::golden("qwen3"), "sinks", "every=3,positions=cache,sinks=20",
-         { "kv.format=q4_0", "kv.wide_sinks=4", "kv.wide_format=f16" });
+    open(
+        support::golden("qwen3"), "sinks", "every=3,positions=cache,sinks=20",
+        { "kv.format=q4_0", "kv.wide_sinks=4", "kv.wide_format=f16" }
+    );
     drift("wide sinks", true);
     close();
 }
@@ -174,11 +184,13 @@ class Stream : public Positions {
   protected:
     float difference(const char *positions)
     {
-        std::vector<int32_t>            tokens;
+        std::vector<int32_t> tokens;
         std::vector<std::vector<float>> logits;
         for (int i = 0; i < 1500; i++) tokens.push_back((i % 12 * 31 + i % 12 * 7) % 300);
-        open(support::golden("qwen3"), "sinks", std::string("every=4,positions=") + positions,
-             { "model.context=2048" });
+        open(
+            support::golden("qwen3"), "sinks", std::string("every=4,positions=") + positions,
+            { "model.context=2048" }
+        );
         {
             const auto one = text(0, tokens);
             while (one->get()->n_computed < 1500) {

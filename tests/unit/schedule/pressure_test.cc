@@ -28,8 +28,9 @@ class Pressure : public support::Folder {
   protected:
     Pressure() : Folder("pressure", CONTEXT) {}
     // As a server does: looks for a file first.
-    std::vector<int32_t> run(const std::vector<int32_t> &ids, const char *salt = nullptr,
-                             bool recall = true)
+    std::vector<int32_t> run(
+        const std::vector<int32_t> &ids, const char *salt = nullptr, bool recall = true
+    )
     {
         if (recall)
             weir_sessions_recall(sessions_, ids.data(), static_cast<int32_t>(ids.size()), salt);
@@ -103,7 +104,7 @@ TEST_F(Pressure, WhatAPromptHasInCommonIsFound)
 {
     start("qwen3");
     const auto text = prompt(1, LONG);
-    auto       longer = text;
+    auto longer = text;
     const auto answer = run(text, "mine");
     longer.insert(longer.end(), answer.begin(), answer.end());
     longer.resize(LONG + 60, 5);
@@ -146,7 +147,7 @@ TEST_F(Pressure, AStateAfterTheWholePromptIsNotEnough)
 {
     start("tq");
     const auto text = prompt(1, LONG);
-    auto       longer = text;
+    auto longer = text;
     longer.push_back(5);
     const auto answer = run(text);
     fill(2);
@@ -169,8 +170,8 @@ TEST_F(Pressure, ATextIsSavedBeforeItsStatesGo)
     for (const int n_states : { 8, 6 }) {
         start("tq", { "kv.policy.kept=0" });
         const weir_plan *const plan = weir_engine_plan_of(engine_);
-        const size_t           each = plan->snapshots / (size_t)plan->n_snapshots;
-        const std::string      states =
+        const size_t each = plan->snapshots / (size_t)plan->n_snapshots;
+        const std::string states =
             "memory.snapshots=" + std::to_string(each * (size_t)n_states) + "B";
         stop();
         start("tq", { states.c_str() });
@@ -201,7 +202,7 @@ TEST_F(Pressure, AFileKeepsItsStates)
     const auto answer = run(text);
     EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
     const weir_plan *const plan = weir_engine_plan_of(engine_);
-    const std::string      one =
+    const std::string one =
         "memory.snapshots=" + std::to_string(plan->snapshots / (size_t)plan->n_snapshots) + "B";
     stop();
     start("tq", { one.c_str() });
@@ -227,7 +228,7 @@ TEST_F(Pressure, FilesThatAreGoneLeaveTheIndex)
         stop();
         start("qwen3", { "sessions.limit=3" });
         const std::string own = list().at(0).name;
-        auto              grown = prompt(2, LONG);
+        auto grown = prompt(2, LONG);
         for (int i = 0; i < 5; i++) { // each file takes the place of the one before
             const auto next = run(grown);
             grown.insert(grown.end(), next.begin(), next.end());
@@ -288,7 +289,7 @@ TEST_F(Pressure, ATextWhoseFileGaveWayIsSavedAgain)
 {
     start("tq", { "kv.policy.kept=0" });
     const weir_plan *const plan = weir_engine_plan_of(engine_);
-    const std::string      disk = "memory.disk=" + std::to_string(plan->kv * 40) + "B",
+    const std::string disk = "memory.disk=" + std::to_string(plan->kv * 40) + "B",
                       states = "memory.snapshots=" +
                                std::to_string(plan->snapshots / (size_t)plan->n_snapshots * 8) +
                                "B";
@@ -296,11 +297,11 @@ TEST_F(Pressure, ATextWhoseFileGaveWayIsSavedAgain)
     start("tq", { disk.c_str(), states.c_str(), "kv.tiers.hot=1", "sessions.limit=2" });
     const auto text = prompt(1, LONG);
     const auto answer = run(text);
-    int        seed = 2;
+    int seed = 2;
     while (seed < 20 && list().empty()) fill(seed++, 1);
     ASSERT_EQ(list().size(), 1u);
     const std::string own = list()[0].name;
-    const auto        has_file = [&] {
+    const auto has_file = [&] {
         bool has = false;
         for (const auto &info : list()) has = has || own == info.name;
         return has;
@@ -324,7 +325,7 @@ TEST_F(Pressure, AFullFolderTakesNoMore)
     (void)run(text);
     const weir_session_wish wish = { "mine", nullptr, text.data(),
                                      static_cast<int32_t>(text.size()) };
-    weir_session_result     result;
+    weir_session_result result;
     ASSERT_EQ(weir_sessions_save(sessions_, &wish, &result, &error_), WEIR_OK) << error_.text;
     const auto answer = run(dropped);
     fill(3);
@@ -368,20 +369,21 @@ TEST_F(Pressure, WritesThatFailLoseOnlyTheText)
 
 /* Pauses after each token, at most 20 ms, until it is let go: others can ask while it runs. */
 struct PausedCall {
-    Call                    call;
-    std::mutex              lock;
+    Call call;
+    std::mutex lock;
     std::condition_variable changed;
-    bool                    is_free = false;
+    bool is_free = false;
 
     PausedCall(std::vector<int32_t> ids, int max_tokens) : call(std::move(ids), max_tokens)
     {
         call.request.user = this;
         call.request.callback = [](void *user, const weir_event *event) {
-            PausedCall *const            p = static_cast<PausedCall *>(user);
+            PausedCall *const p = static_cast<PausedCall *>(user);
             std::unique_lock<std::mutex> hold(p->lock);
             if (event->type == WEIR_EVENT_TOKEN)
-                p->changed.wait_for(hold, std::chrono::milliseconds(20),
-                                    [p] { return p->is_free; });
+                p->changed.wait_for(hold, std::chrono::milliseconds(20), [p] {
+                    return p->is_free;
+                });
             hold.unlock();
             return Call::on_event(&p->call, event);
         };
@@ -400,9 +402,9 @@ TEST_F(Pressure, WhatCannotComeBackIsSaidOnce)
 {
     start("qwen3", { "kv.policy.kept=0" });
     const weir_plan *const plan = weir_engine_plan_of(engine_);
-    const std::string      memory = std::to_string(weir_plan_total(plan) - plan->kv / 2) + "B";
-    const auto             text = prompt(1, LONG);
-    const auto             answer = run(text);
+    const std::string memory = std::to_string(weir_plan_total(plan) - plan->kv / 2) + "B";
+    const auto text = prompt(1, LONG);
+    const auto answer = run(text);
     EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
     stop();
     start("qwen3", { "kv.policy.kept=0" }, memory.c_str());
@@ -428,8 +430,9 @@ TEST_F(Pressure, ADamagedFileIsComputed)
     const auto answer = run(text);
     fill(2);
     for (const auto &info : list()) {
-        std::fstream file(folder_ + "/" + info.name + ".session",
-                          std::ios::binary | std::ios::in | std::ios::out);
+        std::fstream file(
+            folder_ + "/" + info.name + ".session", std::ios::binary | std::ios::in | std::ios::out
+        );
         file.seekp(info.n_bytes - 4096);
         file.put('\x55');
     }
@@ -469,7 +472,7 @@ TEST_F(Pressure, WhatIsBeingSavedGivesWay)
 {
     start("qwen3");
     const weir_plan *const plan = weir_engine_plan_of(engine_);
-    const std::string      memory = std::to_string(weir_plan_total(plan) - plan->kv / 2) + "B";
+    const std::string memory = std::to_string(weir_plan_total(plan) - plan->kv / 2) + "B";
     stop();
     start("qwen3", {}, memory.c_str());
     std::vector<std::vector<int32_t>> answers;
@@ -487,8 +490,8 @@ TEST_F(Pressure, AWholeWindowIsAskedAgain)
     for (const char *const model : { "qwen3", "mistral" }) {
         start(model, { "sessions.autosave=false" });
         const weir_engine_options options = { &config_, true, false, nullptr, nullptr, nullptr };
-        weir_plan                 plan = *weir_engine_plan_of(engine_);
-        size_t                    most = weir_plan_total(&plan), least = most - plan.kv;
+        weir_plan plan = *weir_engine_plan_of(engine_);
+        size_t most = weir_plan_total(&plan), least = most - plan.kv;
         stop();
         while (most - least > 1024) { // what one window takes, and no more
             const size_t half = (least + most) / 2;
@@ -513,7 +516,7 @@ TEST_F(Pressure, AFullDiskTierSavesToo)
 {
     start("tq");
     const weir_plan *const plan = weir_engine_plan_of(engine_);
-    const std::string      disk = "memory.disk=" + std::to_string(plan->kv * 4) + "B";
+    const std::string disk = "memory.disk=" + std::to_string(plan->kv * 4) + "B";
     stop();
     start("tq", { disk.c_str(), "kv.tiers.hot=1" });
     const auto text = prompt(1, LONG);

@@ -35,11 +35,12 @@ class Reclaim : public Prefix {
     {
         return i == 0 ? static_cast<Reclaim *>(user)->running_ : nullptr;
     }
-    weir_status reclaim(weir_reclaim_caller caller, int64_t n_blocks,
-                        const std::vector<weir_work> &works = {},
-                        const weir_sequence          *sequence = nullptr)
+    weir_status reclaim(
+        weir_reclaim_caller caller, int64_t n_blocks, const std::vector<weir_work> &works = {},
+        const weir_sequence *sequence = nullptr
+    )
     {
-        const weir_kv_holders      holders = { prefix_, running, this, release, preempt, counts_ };
+        const weir_kv_holders holders = { prefix_, running, this, release, preempt, counts_ };
         const weir_reclaim_request request = { .caller = caller,
                                                .store = store_,
                                                .works = works.data(),
@@ -57,15 +58,17 @@ class Reclaim : public Prefix {
     void expect_steps(std::vector<weir_reclaim_step> steps)
     {
         for (int i = 0; i < WEIR_RECLAIM_STEPS; i++) {
-            const bool is_listed = std::find(steps.begin(), steps.end(),
-                                             static_cast<weir_reclaim_step>(i)) != steps.end();
+            const bool is_listed =
+                std::find(steps.begin(), steps.end(), static_cast<weir_reclaim_step>(i)) !=
+                steps.end();
             EXPECT_EQ(counts_[i].n > 0, is_listed) << "step " << i;
         }
     }
     bool is_cached(const Text &t)
     {
-        return weir_prefix_match_length(prefix_, t.data(), static_cast<int32_t>(t.size()),
-                                        nullptr) > 0;
+        return weir_prefix_match_length(
+                   prefix_, t.data(), static_cast<int32_t>(t.size()), nullptr
+               ) > 0;
     }
     /* A text that is cached and that a sequence shares. */
     weir_sequence share(const Text &t)
@@ -77,10 +80,10 @@ class Reclaim : public Prefix {
     }
 
     std::vector<std::string> asked_;
-    weir_reclaim_count       counts_[WEIR_RECLAIM_STEPS] = {};
-    weir_sequence            held_ = {}, *running_ = nullptr;
-    const weir_sequence     *behind_ = nullptr;
-    int                      n_preemptible_ = 0;
+    weir_reclaim_count counts_[WEIR_RECLAIM_STEPS] = {};
+    weir_sequence held_ = {}, *running_ = nullptr;
+    const weir_sequence *behind_ = nullptr;
+    int n_preemptible_ = 0;
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, Reclaim, ::testing::Values(Kind{ false, false }), kind_name);
 
@@ -145,7 +148,7 @@ TEST_P(Reclaim, TheLastSequenceTakesItsPageBackFromTheCache)
 {
     open(2 * block, 40, 0);
     weir_sequence s = share(text(100, 1));
-    weir_work     work = {};
+    weir_work work = {};
     work.sequence = &s;
     work.n_rows = 1;
     EXPECT_EQ(weir_kv_reserve(&s.table, store_, 1), WEIR_EFULL) << "no page for a copy";
@@ -193,11 +196,12 @@ TEST_P(Reclaim, MemoryIsFreedByMovingDown)
     expect_steps({ WEIR_RECLAIM_DEMOTE_CACHED, WEIR_RECLAIM_DEMOTE_RUNNING });
     EXPECT_TRUE(is_cached(text(64, 2)));
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 4), WEIR_EFULL);
-    EXPECT_NE(std::string(error_.text)
-                  .find("no memory for 256 more tokens of KV: what may leave "
-                        "it is in the tier below already; raise memory.host"),
-              std::string::npos)
-        << error_.text;
+    EXPECT_NE(
+        std::string(error_.text)
+            .find("no memory for 256 more tokens of KV: what may leave "
+                  "it is in the tier below already; raise memory.host"),
+        std::string::npos
+    ) << error_.text;
     EXPECT_TRUE(asked_.empty());
     weir_sequence_close(&s);
 }

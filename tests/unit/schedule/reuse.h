@@ -10,40 +10,46 @@ namespace support {
 
 class Reuse : public Service {
   protected:
-    std::vector<int32_t> run(const std::vector<int32_t> &ids, const char *salt = nullptr,
-                             bool cache = true, int max_tokens = 12)
+    std::vector<int32_t> run(
+        const std::vector<int32_t> &ids, const char *salt = nullptr, bool cache = true,
+        int max_tokens = 12
+    )
     {
         Call call(ids, max_tokens);
         call.request.cache_prompt = cache;
         call.request.cache_salt = salt;
         return answer(call);
     }
-    void    random_schedule(const char *model, unsigned seed, const std::string &format,
-                            bool tiered = false, int n_sinks = 0);
+    void random_schedule(
+        const char *model, unsigned seed, const std::string &format, bool tiered = false,
+        int n_sinks = 0
+    );
     int64_t blocks_out_ = 0, blocks_read_ = 0; /* of schedules with a disk */
     int64_t preemptions_ = 0; /* of all schedules */
 };
 
 // Conversations that share beginnings and grow by their own answers, some cancelled, in a pool that
 // holds few of them.
-inline void Reuse::random_schedule(const char *model, unsigned seed, const std::string &format,
-                                   bool tiered, int n_sinks)
+inline void Reuse::random_schedule(
+    const char *model, unsigned seed, const std::string &format, bool tiered, int n_sinks
+)
 {
-    std::mt19937      random(seed);
-    const auto        pick = [&](int n) { return (int)(random() % (unsigned)n); };
-    const int         window = tiered ? 1024 : 384, scale = tiered ? 3 : 1;
-    const char       *disk = tiered ? "memory.disk=16MiB" : "memory.disk=0B";
+    std::mt19937 random(seed);
+    const auto pick = [&](int n) { return (int)(random() % (unsigned)n); };
+    const int window = tiered ? 1024 : 384, scale = tiered ? 3 : 1;
+    const char *disk = tiered ? "memory.disk=16MiB" : "memory.disk=0B";
     const std::string sinks = "kv.wide_sinks=" + std::to_string(n_sinks);
     open(model, 4, nullptr, window, 0, { format.c_str(), disk, "kv.tiers.hot=1", sinks.c_str() });
     const weir_plan *plan = weir_engine_plan_of(engine_);
-    const size_t     block = (size_t)plan->kv_bytes_per_token * 64;
-    std::string      disk_text;
+    const size_t block = (size_t)plan->kv_bytes_per_token * 64;
+    std::string disk_text;
     if (tiered) { /* twice what all windows take: its books take memory */
         disk_text = "memory.disk=" + std::to_string(2 * 64 * block) + "B";
         disk = disk_text.c_str();
         weir_engine_close(engine_);
-        open(model, 4, nullptr, window, 0,
-             { format.c_str(), disk, "kv.tiers.hot=1", sinks.c_str() });
+        open(
+            model, 4, nullptr, window, 0, { format.c_str(), disk, "kv.tiers.hot=1", sinks.c_str() }
+        );
         plan = weir_engine_plan_of(engine_);
     }
     const size_t fixed = weir_plan_total(plan) - plan->kv;
@@ -51,24 +57,27 @@ inline void Reuse::random_schedule(const char *model, unsigned seed, const std::
     const size_t first = (size_t)(plan->sink_tokens * plan->kv_bytes_per_sink) * 5,
                  slack = n_sinks > 0 ? 64 << 10 : 0;
     const std::string memory =
-        std::to_string(fixed + (tiered ? plan->kv_open + 20 * block : (plan->kv - first) / 2) +
-                       first + slack) +
+        std::to_string(
+            fixed + (tiered ? plan->kv_open + 20 * block : (plan->kv - first) / 2) + first + slack
+        ) +
         "B";
     weir_engine_close(engine_);
     engine_ = nullptr;
     const int snapshots = pick(2);
-    open(model, 4, memory.c_str(), window, 64,
-         { format.c_str(), snapshots ? "memory.snapshots=200KiB" : "memory.snapshots=0B", disk,
-           "kv.tiers.hot=1", sinks.c_str() });
+    open(
+        model, 4, memory.c_str(), window, 64,
+        { format.c_str(), snapshots ? "memory.snapshots=200KiB" : "memory.snapshots=0B", disk,
+          "kv.tiers.hot=1", sinks.c_str() }
+    );
     ASSERT_EQ(weir_engine_plan_of(engine_)->sink_tokens, (n_sinks + 63) / 64 * 64);
-    std::vector<std::vector<int32_t>>  texts;
+    std::vector<std::vector<int32_t>> texts;
     std::vector<std::unique_ptr<Call>> calls;
-    int64_t                            cached = 0;
+    int64_t cached = 0;
     for (int i = 0; i < 60; i++) {
         std::vector<int32_t> ids = texts.empty() || pick(4) == 0
                                        ? prompt(pick(3), scale * (40 + pick(200)))
                                        : texts[(size_t)pick((int)texts.size())];
-        const auto           more = prompt(10 + pick(5), 1 + pick(40));
+        const auto more = prompt(10 + pick(5), 1 + pick(40));
         ids.insert(ids.end(), more.begin(), more.end());
         if (ids.size() > (size_t)window - 44) ids.resize((size_t)window - 44);
         calls.push_back(std::make_unique<Call>(ids, 4 + pick(30)));
@@ -109,10 +118,14 @@ inline void Reuse::random_schedule(const char *model, unsigned seed, const std::
     if (tiered) {
         blocks_out_ += stats.kv_bytes_out / (int64_t)block;
         blocks_read_ += stats.kv_bytes_read / (int64_t)block;
-        EXPECT_LE(weir_ledger_peak(weir_engine_ledger(engine_), WEIR_TIER_HOST),
-                  weir_ledger_cap(weir_engine_ledger(engine_), WEIR_TIER_HOST));
-        EXPECT_LE(weir_ledger_peak(weir_engine_ledger(engine_), WEIR_TIER_DISK),
-                  weir_ledger_cap(weir_engine_ledger(engine_), WEIR_TIER_DISK));
+        EXPECT_LE(
+            weir_ledger_peak(weir_engine_ledger(engine_), WEIR_TIER_HOST),
+            weir_ledger_cap(weir_engine_ledger(engine_), WEIR_TIER_HOST)
+        );
+        EXPECT_LE(
+            weir_ledger_peak(weir_engine_ledger(engine_), WEIR_TIER_DISK),
+            weir_ledger_cap(weir_engine_ledger(engine_), WEIR_TIER_DISK)
+        );
     }
     weir_engine_close(engine_);
     engine_ = nullptr;

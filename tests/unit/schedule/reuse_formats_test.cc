@@ -11,7 +11,7 @@ TEST_F(Reuse, RandomSchedulesGiveColdAnswersInEveryFormat)
     const char *const formats[] = { "f32",          "bf16",       "q8_0",     "q4_0",
                                     "int8",         "fp8_e4m3",   "fp8_e5m2", "kivi2",
                                     "kivi4/turbo3", "q8_0/kivi8", "turbo2",   "turbo4" };
-    unsigned          seed = 1;
+    unsigned seed = 1;
     for (const char *const format : formats)
         for (const char *const model : { "tq", "qwen3" })
             if (!HasFailure()) random_schedule(model, seed++, std::string("kv.format=") + format);

@@ -108,7 +108,7 @@ TEST_F(Reuse, PagedTextsContinueAtWholePages)
 {
     for (const char *const model : { "tq", "qwen3" }) {
         open(model, 2, nullptr, 1024, 0, { "kv.format=int8/kivi4" });
-        auto       text = prompt(1, 200);
+        auto text = prompt(1, 200);
         const auto cold = run(text, nullptr, true, 300);
         EXPECT_EQ(run(text, nullptr, true, 300), cold);
         EXPECT_EQ(usage_.n_cached, 192) << model << ": " << usage_.reuse;

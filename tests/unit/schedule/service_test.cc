@@ -13,9 +13,9 @@ TEST_F(Service, SixteenStreamsEqualSolo)
     open("tq", 16);
     std::vector<std::vector<int32_t>> solo;
     for (int i = 0; i < 16; i++) solo.push_back(alone(prompt(i, 5 + 17 * i)));
-    const int64_t                      steps_alone = stats().steps;
-    Call                               first(prompt(0, 1), 1);
-    std::unique_lock<std::mutex>       hold(first.lock); /* its callback waits for the others */
+    const int64_t steps_alone = stats().steps;
+    Call first(prompt(0, 1), 1);
+    std::unique_lock<std::mutex> hold(first.lock); /* its callback waits for the others */
     std::vector<std::unique_ptr<Call>> calls;
     ASSERT_EQ(first.submit(service_, &error_), WEIR_OK) << error_.text;
     for (int i = 0; i < 16; i++) {
@@ -46,8 +46,8 @@ TEST_F(Service, PreemptedAnswersAreTheSame)
     open("tq", 6, nullptr, 192, 0, { "memory.snapshots=256KiB", "kv.policy.kept=0" });
     /* Room for two whole windows only: six answers of 180 tokens must take turns. */
     const weir_plan *const plan = weir_engine_plan_of(engine_);
-    const size_t           fixed = weir_plan_total(plan) - plan->kv, window = plan->kv / 6;
-    const std::string      memory = std::to_string(fixed + 2 * window + window / 2) + "B";
+    const size_t fixed = weir_plan_total(plan) - plan->kv, window = plan->kv / 6;
+    const std::string memory = std::to_string(fixed + 2 * window + window / 2) + "B";
     weir_engine_close(engine_);
     engine_ = nullptr;
     open("tq", 6, memory.c_str(), 192, 0, { "memory.snapshots=256KiB", "kv.policy.kept=0" });
@@ -166,10 +166,10 @@ TEST_F(Service, PromptScoresEqualTheAnswersScores)
 {
     open("qwen3", 2);
     const std::vector<int32_t> ids = prompt(1, 40);
-    Call                       drawn(ids, 30);
+    Call drawn(ids, 30);
     drawn.request.want_logprobs = true;
     const std::vector<int32_t> tokens = answer(drawn);
-    std::vector<int32_t>       whole = ids;
+    std::vector<int32_t> whole = ids;
     whole.insert(whole.end(), tokens.begin(), tokens.end());
     Call score(whole, 0);
     score.request.want_prompt_logprobs = true;
@@ -236,12 +236,13 @@ TEST_F(Service, QueueLimitWindowAndBadNumbersAreRefused)
     many.request.n_choices = 2;
     EXPECT_EQ(longer.submit(service_, &error_), WEIR_EINVAL);
     EXPECT_NE(std::string(error_.text).find("context_length_exceeded"), std::string::npos);
-    EXPECT_NE(std::string(error_.text).find("exceeds the available context size"),
-              std::string::npos);
+    EXPECT_NE(
+        std::string(error_.text).find("exceeds the available context size"), std::string::npos
+    );
     EXPECT_EQ(bad.submit(service_, &error_), WEIR_EINVAL);
     EXPECT_EQ(many.submit(service_, &error_), WEIR_EINVAL);
     ASSERT_EQ(first.submit(service_, &error_), WEIR_OK);
-    weir_status                        status = WEIR_OK;
+    weir_status status = WEIR_OK;
     std::vector<std::unique_ptr<Call>> more; /* until the queue of one is full */
     for (int i = 0; i < 200 && status == WEIR_OK; i++) {
         more.push_back(std::make_unique<Call>(prompt(i, 10), 4));
@@ -263,7 +264,7 @@ TEST_F(Service, APromptAsLongAsTheWindowAndThePoolRuns)
     ASSERT_EQ(weir_engine_plan_of(engine_)->kv_rows, 128);
     Call call(prompt(1, 128), 10);
     ASSERT_EQ(call.submit(service_, &error_), WEIR_OK);
-    const int64_t                deadline = weir_clock_ns() + 20000000000;
+    const int64_t deadline = weir_clock_ns() + 20000000000;
     std::unique_lock<std::mutex> hold(call.lock);
     while (!call.done && weir_clock_ns() < deadline)
         call.changed.wait_for(hold, std::chrono::milliseconds(50));
@@ -278,7 +279,7 @@ TEST_F(Service, PromptsThatFitOnlyOneByOneTakeTurns)
 {
     open("qwen3", 4, nullptr, 128, 0, { "kv.policy.kept=0" });
     const weir_plan *const plan = weir_engine_plan_of(engine_);
-    const std::string      memory =
+    const std::string memory =
         std::to_string(weir_plan_total(plan) - plan->kv + plan->kv / 4 + 4096) + "B";
     std::vector<std::vector<int32_t>> solo;
     for (int i = 0; i < 4; i++) solo.push_back(alone(prompt(i, 10 + 2 * i), 80));
@@ -288,7 +289,7 @@ TEST_F(Service, PromptsThatFitOnlyOneByOneTakeTurns)
     ASSERT_EQ(weir_engine_plan_of(engine_)->kv_rows, 128);
     for (int round = 0; round < 10; round++) {
         /* Holds the engine thread in its callback until all are queued. */
-        Call                         first(prompt(9, 3), 1);
+        Call first(prompt(9, 3), 1);
         std::unique_lock<std::mutex> hold(first.lock);
         ASSERT_EQ(first.submit(service_, &error_), WEIR_OK);
         std::vector<std::unique_ptr<Call>> calls;
@@ -311,13 +312,15 @@ TEST_F(Service, ThePlanIsWhatTheLedgerHoldsAndStepsTakeNoMore)
 {
     for (const char *const model : { "tq", "qwen3" }) {
         open(model, 3, nullptr, 3000);
-        const weir_plan *const   plan = weir_engine_plan_of(engine_);
+        const weir_plan *const plan = weir_engine_plan_of(engine_);
         const weir_ledger *const ledger = weir_engine_ledger(engine_);
         EXPECT_EQ(weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_WEIGHTS), plan->weights);
-        EXPECT_EQ(weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS),
-                  plan->activations);
-        EXPECT_EQ(weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_RECURRENT),
-                  plan->recurrent);
+        EXPECT_EQ(
+            weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS), plan->activations
+        );
+        EXPECT_EQ(
+            weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_RECURRENT), plan->recurrent
+        );
         EXPECT_EQ(weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), plan->kv);
         const size_t scratch = weir_stream_scratch_bytes(weir_engine_stream(engine_));
         EXPECT_GT(plan->activations, scratch);
@@ -338,8 +341,10 @@ TEST_F(Service, ThePlanIsWhatTheLedgerHoldsAndStepsTakeNoMore)
 TEST_F(Service, UsageCountsRowsAndTheirBytes)
 {
     for (const bool is_lossy : { false, true }) {
-        open("qwen3", 2, nullptr, 512, 0,
-             { is_lossy ? "kv.format=bf16/fp8_e4m3" : "kv.format=f32/bf16" });
+        open(
+            "qwen3", 2, nullptr, 512, 0,
+            { is_lossy ? "kv.format=bf16/fp8_e4m3" : "kv.format=f32/bf16" }
+        );
         const weir_service_info *const info = weir_service_info_of(service_);
         EXPECT_EQ(info->kv_is_lossy, is_lossy);
         Call call(prompt(1, 100), 40);
@@ -360,15 +365,15 @@ TEST_F(Service, UsageCountsRowsAndTheirBytes)
 TEST_F(Service, SequencesAndKeptTextsAreCountedInBytes)
 {
     struct Look {
-        weir_service         *service;
-        Call                 *call;
+        weir_service *service;
+        Call *call;
         weir_service_sequence seen[2];
-        int32_t               n;
+        int32_t n;
     };
     open("qwen3", 2, nullptr, 512);
     const weir_service_info *const info = weir_service_info_of(service_);
-    Call                           call(prompt(1, 100), 50);
-    Look                           look = { service_, &call, {}, 0 };
+    Call call(prompt(1, 100), 50);
+    Look look = { service_, &call, {}, 0 };
     call.request.client = 5;
     call.request.cache_prompt = true;
     call.request.user = &look;
@@ -397,17 +402,17 @@ TEST_F(Service, SequencesAndKeptTextsAreCountedInBytes)
 
 /* Jobs of a client that run at the same time, as their events tell. */
 struct Crowd {
-    std::mutex             lock;
+    std::mutex lock;
     std::map<int32_t, int> running, most;
     std::vector<std::pair<int32_t, int>>
-                           order; /* client, and its how manieth, as they were admitted */
+        order; /* client, and its how manieth, as they were admitted */
     std::map<int32_t, int> admitted;
-    void                   join(Call *call)
+    void join(Call *call)
     {
         call->request.user = new Member{ this, call, false };
         call->request.callback = [](void *user, const weir_event *event) {
             Member *const member = static_cast<Member *>(user);
-            Call *const   call = member->call;
+            Call *const call = member->call;
             if (event->type == WEIR_EVENT_ADMITTED)
                 member->crowd->count(call->request.client, member->is_admitted = true);
             if (event->type == WEIR_EVENT_DONE && member->is_admitted)
@@ -421,8 +426,8 @@ struct Crowd {
   private:
     struct Member {
         Crowd *crowd;
-        Call  *call;
-        bool   is_admitted;
+        Call *call;
+        bool is_admitted;
     };
     void count(int32_t client, bool begins)
     {
@@ -443,13 +448,15 @@ TEST_F(Service, ABudgetHoldsBackItsOwnClientAndNobodyElse)
     weir_engine_close(engine_);
     engine_ = nullptr;
     /* 89 rows are two pages: two of a client fit into five pages, a third does not. */
-    open("qwen3", 6, nullptr, 256, 32,
-         { ("server.kv_per_key=" + std::to_string(5 * page) + "B").c_str() });
+    open(
+        "qwen3", 6, nullptr, 256, 32,
+        { ("server.kv_per_key=" + std::to_string(5 * page) + "B").c_str() }
+    );
     EXPECT_EQ(weir_service_kv_bytes(weir_service_info_of(service_), 89), 2 * page);
     for (int round = 0; round < 3; round++) {
         Crowd crowd;
         /* Holds the engine thread in its callback until all are queued. */
-        Call                         first(prompt(9, 3), 1);
+        Call first(prompt(9, 3), 1);
         std::unique_lock<std::mutex> hold(first.lock);
         first.request.client = 7;
         ASSERT_EQ(first.submit(service_, &error_), WEIR_OK);
@@ -485,13 +492,15 @@ TEST_F(Service, ARequestEndsAtItsBudget)
 {
     with_server_ = true;
     open("qwen3", 4, nullptr, 512);
-    const int64_t              page = 64 * weir_service_info_of(service_)->kv_bytes_per_token;
+    const int64_t page = 64 * weir_service_info_of(service_)->kv_bytes_per_token;
     const std::vector<int32_t> whole = alone(prompt(1, 100), 200);
     for (const char *const key : { "server.kv_per_request", "server.kv_per_key" }) {
         weir_engine_close(engine_);
         engine_ = nullptr;
-        open("qwen3", 4, nullptr, 512, 0,
-             { (std::string(key) + "=" + std::to_string(2 * page + 1) + "B").c_str() });
+        open(
+            "qwen3", 4, nullptr, 512, 0,
+            { (std::string(key) + "=" + std::to_string(2 * page + 1) + "B").c_str() }
+        );
         Call call(prompt(1, 100), 200), longer(prompt(2, 129), 1), wide(prompt(3, 65), 1),
             full(prompt(4, 128), 9);
         ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
@@ -517,8 +526,8 @@ TEST_F(Service, ARequestEndsAtItsBudget)
         EXPECT_EQ(wide.submit(service_, &error_), WEIR_EINVAL);
         EXPECT_NE(
             std::string(error_.text).find("the KV of 2 choices takes " + std::to_string(4 * page)),
-            std::string::npos)
-            << error_.text;
+            std::string::npos
+        ) << error_.text;
         wide.request.n_prompt = 64;
         ASSERT_EQ(wide.submit(service_, &error_), WEIR_OK) << error_.text;
         wide.wait();
@@ -568,24 +577,30 @@ TEST_F(Service, ABudgetBelowOnePageIsRefusedAtOnce)
     open("qwen3", 1, nullptr, 256);
     const int64_t page = 64 * weir_service_info_of(service_)->kv_bytes_per_token;
     for (const char *const key : { "server.kv_per_request", "server.kv_per_key" }) {
-        weir_plan                 plan;
+        weir_plan plan;
         const weir_engine_options options = { &config_, true, true, nullptr, nullptr, nullptr };
-        ASSERT_EQ(weir_config_set(&config_, key, (std::to_string(page - 1) + "B").c_str(), &error_),
-                  WEIR_OK);
+        ASSERT_EQ(
+            weir_config_set(&config_, key, (std::to_string(page - 1) + "B").c_str(), &error_),
+            WEIR_OK
+        );
         EXPECT_EQ(weir_engine_plan(&plan, &options, &error_), WEIR_ECONFIG);
-        EXPECT_NE(std::string(error_.text)
-                      .find(std::string(key) + " = " + std::to_string(page - 1) + "B"),
-                  std::string::npos)
-            << error_.text;
-        ASSERT_EQ(weir_config_set(&config_, key, (std::to_string(page) + "B").c_str(), &error_),
-                  WEIR_OK);
+        EXPECT_NE(
+            std::string(error_.text)
+                .find(std::string(key) + " = " + std::to_string(page - 1) + "B"),
+            std::string::npos
+        ) << error_.text;
+        ASSERT_EQ(
+            weir_config_set(&config_, key, (std::to_string(page) + "B").c_str(), &error_), WEIR_OK
+        );
         EXPECT_EQ(weir_engine_plan(&plan, &options, &error_), WEIR_OK) << error_.text;
         weir_buffer text = {};
         ASSERT_EQ(weir_plan_print(&plan, &text), WEIR_OK);
-        EXPECT_NE(std::string(text.data).find(strcmp(key, "server.kv_per_key") == 0
-                                                  ? "kv of one key"
-                                                  : "kv of one request"),
-                  std::string::npos);
+        EXPECT_NE(
+            std::string(text.data).find(
+                strcmp(key, "server.kv_per_key") == 0 ? "kv of one key" : "kv of one request"
+            ),
+            std::string::npos
+        );
         weir_buffer_free(&text);
     }
 }

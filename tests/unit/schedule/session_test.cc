@@ -17,8 +17,10 @@ using support::Call;
 class Session : public support::Folder {
   protected:
     Session() : Folder("sessions", 512) {}
-    std::vector<int32_t> run(const std::vector<int32_t> &ids, const char *session = nullptr,
-                             const char *salt = nullptr, bool cache = true)
+    std::vector<int32_t> run(
+        const std::vector<int32_t> &ids, const char *session = nullptr, const char *salt = nullptr,
+        bool cache = true
+    )
     {
         Call call(ids, 12);
         call.request.cache_prompt = cache;
@@ -31,7 +33,7 @@ class Session : public support::Folder {
     void expect_to_go_on(const char *model, const std::vector<const char *> &settings, int n_saved)
     {
         start(model, settings);
-        auto       turn = prompt(1, 200);
+        auto turn = prompt(1, 200);
         const auto before = run(turn);
         turn.insert(turn.end(), before.begin(), before.end());
         ASSERT_EQ(save("talk", turn), WEIR_OK) << error_.text;
@@ -53,7 +55,7 @@ TEST_F(Session, AConversationGoesOnAfterARestart)
         start(model);
         const auto text = prompt(1, 200);
         const auto answer = run(text);
-        auto       turn = text;
+        auto turn = text;
         turn.insert(turn.end(), answer.begin(), answer.end());
         ASSERT_EQ(save("talk", turn), WEIR_OK) << error_.text;
         EXPECT_EQ(result_.n_tokens, 211);
@@ -269,9 +271,9 @@ TEST_F(Session, WrongFilesAreRefused)
     start("tq");
     const auto answer = run(text);
     ASSERT_EQ(save("good", text), WEIR_OK);
-    std::ifstream     in(path("good"), std::ios::binary);
+    std::ifstream in(path("good"), std::ios::binary);
     const std::string good((std::istreambuf_iterator<char>(in)), {});
-    const auto        put = [&](const std::string &bytes) {
+    const auto put = [&](const std::string &bytes) {
         std::ofstream(path("bad"), std::ios::binary) << bytes;
     };
     EXPECT_EQ(restore("foreign"), WEIR_EMISMATCH);
@@ -313,9 +315,9 @@ TEST_F(Session, WrongFilesAreRefused)
 // Files that somebody else keeps account of: states of documents.
 TEST_F(Session, ATextGoesToAFileAnywhereAndComesBack)
 {
-    const std::string     file = std::string(getenv("TEST_TMPDIR")) + "/a.state";
+    const std::string file = std::string(getenv("TEST_TMPDIR")) + "/a.state";
     const weir_state_wish exact = { 0, 0 };
-    const auto            slurp = [&] {
+    const auto slurp = [&] {
         std::ifstream in(file, std::ios::binary);
         return std::string((std::istreambuf_iterator<char>(in)), {});
     };
@@ -332,8 +334,8 @@ TEST_F(Session, ATextGoesToAFileAnywhereAndComesBack)
         const weir_session_wish wish = { "state", nullptr, text.data(), 200 };
         ASSERT_EQ(
             weir_sessions_write_state(sessions_, &wish, &exact, file.c_str(), &result_, &error_),
-            WEIR_OK)
-            << error_.text;
+            WEIR_OK
+        ) << error_.text;
         EXPECT_EQ(result_.n_tokens, 200);
         EXPECT_EQ(list().size(), 1u);
         auto turn = text;
@@ -343,9 +345,9 @@ TEST_F(Session, ATextGoesToAFileAnywhereAndComesBack)
         start(model);
         const std::string before = slurp();
         for (int i = 0; i < 2; i++) {
-            ASSERT_EQ(weir_sessions_read(sessions_, file.c_str(), nullptr, &result_, &error_),
-                      WEIR_OK)
-                << error_.text;
+            ASSERT_EQ(
+                weir_sessions_read(sessions_, file.c_str(), nullptr, &result_, &error_), WEIR_OK
+            ) << error_.text;
             EXPECT_EQ(result_.n_tokens, 200);
             EXPECT_EQ(run(turn), uninterrupted);
             EXPECT_GE(usage_.n_cached, 200) << model << ": " << usage_.reuse;
@@ -353,16 +355,19 @@ TEST_F(Session, ATextGoesToAFileAnywhereAndComesBack)
         EXPECT_EQ(slurp(), before);
         const auto bytes = std::filesystem::file_size(file);
         std::filesystem::resize_file(file, bytes - 1);
-        EXPECT_EQ(weir_sessions_read(sessions_, file.c_str(), nullptr, &result_, &error_),
-                  WEIR_EFORMAT);
+        EXPECT_EQ(
+            weir_sessions_read(sessions_, file.c_str(), nullptr, &result_, &error_), WEIR_EFORMAT
+        );
         std::filesystem::remove(file);
-        EXPECT_EQ(weir_sessions_read(sessions_, file.c_str(), nullptr, &result_, &error_),
-                  WEIR_ENOTFOUND);
+        EXPECT_EQ(
+            weir_sessions_read(sessions_, file.c_str(), nullptr, &result_, &error_), WEIR_ENOTFOUND
+        );
         EXPECT_NE(strstr(error_.text, file.c_str()), nullptr) << error_.text;
         const weir_session_wish other = { "state", nullptr, turn.data() + 100, 60 };
         EXPECT_EQ(
             weir_sessions_write_state(sessions_, &other, &exact, file.c_str(), &result_, &error_),
-            WEIR_ENOTFOUND);
+            WEIR_ENOTFOUND
+        );
         EXPECT_FALSE(std::filesystem::exists(file));
         EXPECT_EQ(weir_sessions_delete(sessions_, "full", &error_), WEIR_OK);
         stop();
@@ -417,11 +422,11 @@ TEST_F(Session, NoRoomIsSaidAndNothingIsLost)
     (void)run(text);
     ASSERT_EQ(save("long", text), WEIR_OK);
     const weir_plan *const plan = weir_engine_plan_of(engine_);
-    const std::string      memory = std::to_string(weir_plan_total(plan) - plan->kv / 2) + "B";
+    const std::string memory = std::to_string(weir_plan_total(plan) - plan->kv / 2) + "B";
     stop();
     start("qwen3", {}, memory.c_str()); // one window of 512
     const auto other = prompt(2, 440);
-    Call       call(other, 60);
+    Call call(other, 60);
     call.request.cache_prompt = true;
     call.request.ignore_eos = true;
     ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;

@@ -13,7 +13,7 @@ namespace support {
 
 /* A request, and what each token of its answer carries when it runs alone. */
 struct SimulatedText {
-    std::vector<int32_t>     prompt;
+    std::vector<int32_t> prompt;
     std::vector<std::string> answer; /* of each token the bytes of ids and log-probabilities */
 };
 
@@ -21,8 +21,8 @@ enum { SIMULATED_TOKENS = 40, SIMULATED_BUSY = 128, SIMULATED_CLIENTS = 3 };
 
 inline std::string bytes_of(const weir_event *event)
 {
-    std::string  out;
-    const auto   add = [&out](const void *p, size_t n) { out.append((const char *)p, n); };
+    std::string out;
+    const auto add = [&out](const void *p, size_t n) { out.append((const char *)p, n); };
     const size_t n_top = (size_t)event->n_top;
     add(&event->token, sizeof event->token);
     add(&event->logprob.logprob, sizeof event->logprob.logprob);
@@ -36,20 +36,20 @@ inline std::string bytes_of(const weir_event *event)
 class Schedule;
 
 struct SimulatedJob {
-    Schedule            *schedule;
+    Schedule *schedule;
     const SimulatedText *text;
-    weir_job            *job = nullptr;
-    int32_t              client, n_choices, max_tokens;
-    int64_t              number; /* in the order of submission */
-    bool                 is_admitted = false, is_done = false, is_cancelled = false;
-    int64_t              cancel_step = 0;
+    weir_job *job = nullptr;
+    int32_t client, n_choices, max_tokens;
+    int64_t number; /* in the order of submission */
+    bool is_admitted = false, is_done = false, is_cancelled = false;
+    int64_t cancel_step = 0;
     struct Choice {
-        int     n_tokens = 0;
+        int n_tokens = 0;
         int64_t step = -1, n_preempted = 0; /* of its last token */
-        bool    is_ended = false;
+        bool is_ended = false;
     };
     std::vector<Choice> choices;
-    std::string         name() const
+    std::string name() const
     {
         return "job " + std::to_string(number) + " of client " + std::to_string(client);
     }
@@ -79,17 +79,17 @@ class Schedule {
     int64_t n_tokens() const { return n_tokens_; }
     /* Every event with its step: equal for equal seeds. */
     const std::string &trace() const { return trace_; }
-    int64_t            n_cancelled() const { return n_cancelled_; }
-    int64_t            n_victims() const { return n_victims_; } /* that were seen */
-    int64_t            n_gaps() const { return n_gaps_; } /* between tokens, that were checked */
+    int64_t n_cancelled() const { return n_cancelled_; }
+    int64_t n_victims() const { return n_victims_; } /* that were seen */
+    int64_t n_gaps() const { return n_gaps_; } /* between tokens, that were checked */
 
   private:
-    int  pick(int n) { return (int)(random_() % (unsigned)n); }
+    int pick(int n) { return (int)(random_() % (unsigned)n); }
     void submit()
     {
-        auto         job = std::make_unique<SimulatedJob>();
+        auto job = std::make_unique<SimulatedJob>();
         weir_request request = {};
-        weir_error   error = {};
+        weir_error error = {};
         job->schedule = this;
         job->text = &texts_[(size_t)pick((int)texts_.size())];
         job->client = pick(SIMULATED_CLIENTS);
@@ -115,7 +115,7 @@ class Schedule {
     }
     static bool on_event(void *user, const weir_event *event)
     {
-        SimulatedJob *const               job = (SimulatedJob *)user;
+        SimulatedJob *const job = (SimulatedJob *)user;
         const std::lock_guard<std::mutex> hold(job->schedule->lock_);
         job->schedule->take(job, event);
         return true;
@@ -177,7 +177,7 @@ class Schedule {
     void check_token(SimulatedJob *job, const weir_event *event)
     {
         SimulatedJob::Choice *const c = &job->choices[(size_t)event->choice];
-        const std::string           what = job->name() + " token " + std::to_string(c->n_tokens);
+        const std::string what = job->name() + " token " + std::to_string(c->n_tokens);
         EXPECT_FALSE(c->is_ended) << what;
         ASSERT_LT(c->n_tokens, job->max_tokens) << what;
         EXPECT_EQ(bytes_of(event), job->text->answer[(size_t)c->n_tokens])
@@ -230,7 +230,7 @@ class Schedule {
     /* What a step took from sequences, it took from the youngest; the oldest keeps its rows. */
     void check_victims()
     {
-        const int32_t          n = weir_service_sequences_of(service_, sequences_.data());
+        const int32_t n = weir_service_sequences_of(service_, sequences_.data());
         std::map<Key, int32_t> now; /* rows by age */
         for (int32_t i = 0; i < n; i++)
             now[{ sequences_[(size_t)i].job, sequences_[(size_t)i].choice }] =
@@ -253,19 +253,19 @@ class Schedule {
 
     using Key = std::pair<int64_t, int32_t>; /* of a sequence: job, choice */
 
-    weir_service                              *service_;
-    const std::vector<SimulatedText>          &texts_;
-    unsigned                                   seed_;
-    std::mt19937                               random_;
-    int                                        n_, n_done_ = 0; /* n_: yet to be submitted */
+    weir_service *service_;
+    const std::vector<SimulatedText> &texts_;
+    unsigned seed_;
+    std::mt19937 random_;
+    int n_, n_done_ = 0; /* n_: yet to be submitted */
     std::vector<std::unique_ptr<SimulatedJob>> jobs_;
-    std::vector<weir_service_sequence>         sequences_;
-    std::map<Key, int32_t>                     rows_; /* as they were seen last */
-    weir_service_stats                         stats_ = {};
-    int64_t                                    seen_step_ = 0, seen_rows_ = 0, decoded_step_ = -1;
-    int64_t                 n_tokens_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_victims_ = 0;
-    std::string             trace_;
-    std::mutex              lock_;
+    std::vector<weir_service_sequence> sequences_;
+    std::map<Key, int32_t> rows_; /* as they were seen last */
+    weir_service_stats stats_ = {};
+    int64_t seen_step_ = 0, seen_rows_ = 0, decoded_step_ = -1;
+    int64_t n_tokens_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_victims_ = 0;
+    std::string trace_;
+    std::mutex lock_;
     std::condition_variable ended_;
 };
 

@@ -19,8 +19,10 @@ class Simulation : public support::Service {
   protected:
     void start(const char *model, const char *memory)
     {
-        open(model, SLOTS, memory, WINDOW, 24,
-             { "batch.chunk=512", "memory.snapshots=256KiB", "kv.policy.kept=0" });
+        open(
+            model, SLOTS, memory, WINDOW, 24,
+            { "batch.chunk=512", "memory.snapshots=256KiB", "kv.policy.kept=0" }
+        );
     }
     void end()
     {
@@ -44,7 +46,7 @@ class Simulation : public support::Service {
         }
         for (SimulatedText &text : texts_) {
             struct Told {
-                support::Call  call;
+                support::Call call;
                 SimulatedText *text;
             } told = { support::Call(text.prompt, support::SIMULATED_TOKENS), &text };
             told.call.request.want_logprobs = told.call.request.ignore_eos = true;
@@ -65,7 +67,7 @@ class Simulation : public support::Service {
     {
         SCOPED_TRACE(std::string(model) + ", WEIR_SIMULATION_SEED=" + std::to_string(seed));
         /* Memory for all windows, or for between 1 and 3 of them. */
-        const size_t      part = seed % 4 == 0 ? 4 * SLOTS : 5 + seed % 7;
+        const size_t part = seed % 4 == 0 ? 4 * SLOTS : 5 + seed % 7;
         const std::string memory = std::to_string(fixed_ + window_ * part / 4) + "B";
         start(model, memory.c_str());
         ASSERT_NE(engine_, nullptr);
@@ -77,8 +79,9 @@ class Simulation : public support::Service {
         EXPECT_EQ(stats().kv_tokens_free, weir_engine_plan_of(engine_)->kv_rows);
         EXPECT_EQ(stats().running + stats().waiting, 0);
         const weir_ledger *const ledger = weir_engine_ledger(engine_);
-        EXPECT_LE(weir_ledger_peak(ledger, WEIR_TIER_HOST),
-                  weir_ledger_cap(ledger, WEIR_TIER_HOST));
+        EXPECT_LE(
+            weir_ledger_peak(ledger, WEIR_TIER_HOST), weir_ledger_cap(ledger, WEIR_TIER_HOST)
+        );
         n_tokens_ += schedule.n_tokens();
         n_cancelled_ += schedule.n_cancelled();
         n_gaps_ += schedule.n_gaps();
@@ -99,8 +102,8 @@ class Simulation : public support::Service {
         EXPECT_GT(n_gaps_, 100 * n);
     }
     std::vector<SimulatedText> texts_;
-    std::string                trace_; /* of the last one */
-    size_t                     fixed_ = 0, window_ = 0;
+    std::string trace_; /* of the last one */
+    size_t fixed_ = 0, window_ = 0;
     int64_t n_tokens_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_preempted_ = 0, n_cached_ = 0;
 };
 

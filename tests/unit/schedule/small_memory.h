@@ -45,14 +45,15 @@ class SmallMemory : public Service {
         block_ = 64 * plan.kv_bytes_per_token;
     }
     /* Configures the least `key` that the plan wants for so many blocks. */
-    void configure_least(std::vector<std::string> settings, const std::string &key,
-                         int64_t n_blocks)
+    void configure_least(
+        std::vector<std::string> settings, const std::string &key, int64_t n_blocks
+    )
     {
         size_t least = 0, most = 64 << 20;
         settings.push_back(key + "=64MiB");
         while (most - least > 4096) {
             const size_t half = (least + most) / 2;
-            weir_plan    plan = {};
+            weir_plan plan = {};
             settings.back() = key + "=" + std::to_string(half) + "B";
             configure(settings);
             const bool fits = weir_engine_plan(&plan, &options_, &error_) == WEIR_OK;
@@ -77,9 +78,9 @@ class SmallMemory : public Service {
         if (const weir_device *const device = weir_ledger_device(weir_engine_ledger(engine_)))
             EXPECT_EQ(weir_device_held(device), state.total[WEIR_TIER_DEVICE]);
     }
-    std::string               folder_;
+    std::string folder_;
     const weir_engine_options options_ = { &config_, true, false, nullptr, nullptr, nullptr };
-    int64_t                   block_ = 0;
+    int64_t block_ = 0;
 };
 
 } // namespace support

@@ -25,9 +25,9 @@ class State : public ::testing::Test {
         write_model();
         open();
     }
-    void         TearDown() override { weir_engine_close(engine_); }
+    void TearDown() override { weir_engine_close(engine_); }
     virtual void write_model() { support::write_coda_text(folder_, "\"coda\"", &settings_); }
-    void         open(const support::Settings &more = {})
+    void open(const support::Settings &more = {})
     {
         static weir_config config;
         weir_engine_close(engine_);
@@ -35,9 +35,11 @@ class State : public ::testing::Test {
         weir_config_default(&config);
         snprintf(config.model.path, sizeof config.model.path, "%s", folder_.path().c_str());
         support::Settings settings = settings_;
-        settings.insert(settings.end(),
-                        { "kernels.activations=f32", "model.context=512", "batch.max_sequences=2",
-                          "sessions.dir=" + (folder_ / "sessions"), "sessions.autosave=false" });
+        settings.insert(
+            settings.end(),
+            { "kernels.activations=f32", "model.context=512", "batch.max_sequences=2",
+              "sessions.dir=" + (folder_ / "sessions"), "sessions.autosave=false" }
+        );
         settings.insert(settings.end(), more.begin(), more.end());
         for (const std::string &setting : settings)
             ASSERT_EQ(weir_config_assign(&config, setting.c_str(), &error_), WEIR_OK)
@@ -51,8 +53,10 @@ class State : public ::testing::Test {
         return support::some_tokens(static_cast<size_t>(n), seed, 250);
     }
     /* Computes the text and writes its state. */
-    weir_status write(const std::string &name, const std::vector<int32_t> &text, int32_t bits = 0,
-                      int64_t room = 0)
+    weir_status write(
+        const std::string &name, const std::vector<int32_t> &text, int32_t bits = 0,
+        int64_t room = 0
+    )
     {
         Call call(text, 0);
         call.request.cache_prompt = true;
@@ -61,17 +65,21 @@ class State : public ::testing::Test {
         call.release();
         const weir_session_wish wish = { "state", nullptr, text.data(),
                                          static_cast<int32_t>(text.size()) };
-        const weir_state_wish   state = { bits, room };
-        return weir_sessions_write_state(sessions_, &wish, &state, path(name).c_str(), &result_,
-                                         &error_);
+        const weir_state_wish state = { bits, room };
+        return weir_sessions_write_state(
+            sessions_, &wish, &state, path(name).c_str(), &result_, &error_
+        );
     }
-    weir_status merge(const std::string &earlier, const std::string &later, const std::string &out,
-                      int32_t bits = 0)
+    weir_status merge(
+        const std::string &earlier, const std::string &later, const std::string &out,
+        int32_t bits = 0
+    )
     {
-        const std::string     first = path(earlier), second = path(later);
+        const std::string first = path(earlier), second = path(later);
         const weir_merge_wish wish = { first.c_str(), second.c_str(), { bits, 0 } };
-        return weir_sessions_merge(sessions_, &wish, path(out).c_str(), &merged_, &result_,
-                                   &error_);
+        return weir_sessions_merge(
+            sessions_, &wish, path(out).c_str(), &merged_, &result_, &error_
+        );
     }
     /* The one state of a file that is not packed. */
     Memory state_of(const std::string &name, weir_session_header *header = nullptr)
@@ -79,8 +87,8 @@ class State : public ::testing::Test {
         weir_session_reader *reader = nullptr;
         EXPECT_EQ(weir_session_open(&reader, path(name).c_str(), &error_), WEIR_OK) << error_.text;
         const weir_session_header *const found = weir_session_header_of(reader);
-        Memory                           memory(weir_session_state_bytes(found) / sizeof(float));
-        float *const                     states[] = { memory.data() };
+        Memory memory(weir_session_state_bytes(found) / sizeof(float));
+        float *const states[] = { memory.data() };
         EXPECT_EQ(found->n_states, 1);
         EXPECT_EQ(weir_session_read_states(reader, states, &error_), WEIR_OK) << error_.text;
         if (header != nullptr) *header = *found;
@@ -110,16 +118,16 @@ class State : public ::testing::Test {
     }
     std::string path(const std::string &name) const { return folder_ / name; }
 
-    support::Folder     folder_;
-    support::Settings   settings_;
-    weir_engine        *engine_ = nullptr;
-    weir_sessions      *sessions_ = nullptr;
-    weir_error          error_ = {};
+    support::Folder folder_;
+    support::Settings settings_;
+    weir_engine *engine_ = nullptr;
+    weir_sessions *sessions_ = nullptr;
+    weir_error error_ = {};
     weir_session_result result_ = {};
-    weir_state_merged   merged_ = {};
-    weir_status         status_ = WEIR_OK;
-    std::string         message_;
-    int32_t             n_cached_ = 0;
+    weir_state_merged merged_ = {};
+    weir_status status_ = WEIR_OK;
+    std::string message_;
+    int32_t n_cached_ = 0;
 };
 
 TEST_F(State, OneStateAndTheTokensBehindIt)
@@ -148,8 +156,8 @@ TEST_F(State, FewerBitsAreNearAndSmaller)
     const auto text = prompt(1, 300);
     ASSERT_EQ(write("exact", text), WEIR_OK) << error_.text;
     const Memory exact = state_of("exact");
-    const auto   answer = go_on(text, nullptr);
-    size_t       before = exact.size() * sizeof(float);
+    const auto answer = go_on(text, nullptr);
+    size_t before = exact.size() * sizeof(float);
     for (const int32_t bits : { 8, 4 }) {
         const std::string name = std::to_string(bits), salt = "\x02" + name;
         ASSERT_EQ(write(name, text, bits), WEIR_OK) << error_.text;
@@ -173,21 +181,21 @@ TEST_F(State, AMergedStateIsWhatComposingTheLayersGives)
     ASSERT_EQ(write("a", prompt(1, 200)), WEIR_OK) << error_.text;
     ASSERT_EQ(write("b", prompt(2, 333)), WEIR_OK) << error_.text;
     ASSERT_EQ(merge("a", "b", "both"), WEIR_OK) << error_.text;
-    const Memory        a = state_of("a"), b = state_of("b");
+    const Memory a = state_of("a"), b = state_of("b");
     weir_session_header header;
-    const Memory        both = state_of("both", &header);
+    const Memory both = state_of("both", &header);
     EXPECT_TRUE(header.form.is_merged);
     EXPECT_EQ(header.n_tokens, 320);
     EXPECT_EQ(header.form.n_rest, 13);
-    weir_coda_layer         layer;
+    weir_coda_layer layer;
     const weir_model *const model = weir_engine_model(engine_);
-    int64_t                 n_exact = 0;
+    int64_t n_exact = 0;
     EXPECT_NE(both, b);
     for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++) {
         ASSERT_TRUE(weir_coda_layer_at(model, i, &layer));
         const size_t at = static_cast<size_t>(weir_model_layer_memory(model, i).state_offset);
         const size_t n = weir_coda_view(&layer, nullptr).bytes / sizeof(float);
-        Memory       out(n), scratch(weir_coda_merge_scratch(&layer) / sizeof(float) + 1);
+        Memory out(n), scratch(weir_coda_merge_scratch(&layer) / sizeof(float) + 1);
         weir_coda_merge(&layer, a.data() + at, b.data() + at, out.data(), scratch.data());
         EXPECT_EQ(memcmp(out.data(), both.data() + at, n * sizeof(float)), 0) << "layer " << i;
         const weir_coda_state state = weir_coda_view(&layer, out.data());
@@ -209,14 +217,18 @@ TEST_F(State, AFullDiskLeavesNothing)
 {
     ASSERT_EQ(write("a", prompt(1, 200)), WEIR_OK) << error_.text;
     ASSERT_EQ(write("b", prompt(2, 200)), WEIR_OK) << error_.text;
-    const std::string     first = path("a"), second = path("b");
+    const std::string first = path("a"), second = path("b");
     const weir_merge_wish wish = { first.c_str(), second.c_str(), { 0, 4096 } };
-    EXPECT_EQ(weir_sessions_merge(sessions_, &wish, path("x").c_str(), &merged_, &result_, &error_),
-              WEIR_EFULL);
+    EXPECT_EQ(
+        weir_sessions_merge(sessions_, &wish, path("x").c_str(), &merged_, &result_, &error_),
+        WEIR_EFULL
+    );
     EXPECT_NE(std::string(error_.text).find("4096 are left"), std::string::npos) << error_.text;
     const weir_merge_wish no_room = { first.c_str(), second.c_str(), { 0, 0 } };
-    EXPECT_EQ(weir_sessions_merge(sessions_, &no_room, "/dev/full/x", &merged_, &result_, &error_),
-              WEIR_EIO);
+    EXPECT_EQ(
+        weir_sessions_merge(sessions_, &no_room, "/dev/full/x", &merged_, &result_, &error_),
+        WEIR_EIO
+    );
     EXPECT_FALSE(std::filesystem::exists(path("x")));
 }
 
@@ -251,24 +263,26 @@ TEST_F(State, PackedStatesThatAreNoneAreRefused)
     ASSERT_EQ(write("4", prompt(1, 200), 4), WEIR_OK) << error_.text;
     for (const int32_t bits : { 8, 4 }) {
         weir_session_header header;
-        Memory              packed = state_of(std::to_string(bits), &header);
-        int32_t             tokens[200], at = 192;
+        Memory packed = state_of(std::to_string(bits), &header);
+        int32_t tokens[200], at = 192;
         for (int i = 0; i < 200; i++) tokens[i] = prompt(1, 200)[static_cast<size_t>(i)];
         for (const bool is_short : { false, true }) {
             /* The position of its first layer, or fewer bytes than the layers take. */
             memset(packed.data(), 0xFF, 8);
             weir_prefix_snapshot mark = { at, packed.data() };
-            weir_kv_spec         spec = {};
-            weir_session_text    text = {};
+            weir_kv_spec spec = {};
+            weir_session_text text = {};
             text.tokens = tokens, text.n_tokens = at, text.n_states = 1,
             text.salt = WEIR_PREFIX_NO_SALT, text.states = &mark, text.spec = &spec;
             text.form = header.form;
             text.form.packed_bytes -= is_short ? 64 : 0;
             size_t bytes = 0;
-            ASSERT_EQ(weir_session_write(path("hostile").c_str(), &header.identity, &text, &bytes,
-                                         &error_),
-                      WEIR_OK)
-                << error_.text;
+            ASSERT_EQ(
+                weir_session_write(
+                    path("hostile").c_str(), &header.identity, &text, &bytes, &error_
+                ),
+                WEIR_OK
+            ) << error_.text;
             EXPECT_EQ(load("hostile", "\x02h"), WEIR_EFORMAT) << error_.text;
             EXPECT_EQ(merge("hostile", "8", "x"), WEIR_EFORMAT) << error_.text;
         }
@@ -296,7 +310,10 @@ class Recall : public State {
                     "window = 32\nlandmarks_exact = " + std::to_string(+N_EXACT) +
                     "\nlandmarks_summary = 16\nblock_rows = 32\nexact_candidates = 32\n"
                     "exact_gate = 0.0\nsummary_gate = 0.0\nhead_norm = \"identity\"\ntheta = "
-                    "0.0\n")));
+                    "0.0\n"
+                )
+            )
+        );
         settings_ = { "model.arch_dir=" + (folder_ / "archs"), "model.arch=acme" };
     }
     /* Keys 10 + 2i and values 11 + 2i from pair `first` on, then what pushes them out of the
@@ -341,36 +358,52 @@ TEST_F(Recall, AMergedStateKnowsWhatTheBanksOfBothKnewAsFarAsThereIsRoom)
         ASSERT_EQ(merge("a", "b", "both4", 4), WEIR_OK) << error_.text;
         for (const char *const name : { "a", "b", "both", "both4" })
             ASSERT_EQ(load(name, (std::string("\x02") + name).c_str()), WEIR_OK) << error_.text;
-        const int alone = recalled(a,
-                                   "\x02"
-                                   "a",
-                                   0, n),
-                  later = recalled(b,
-                                   "\x02"
-                                   "b",
-                                   100, n),
-                  strange = recalled(b,
-                                     "\x02"
-                                     "b",
-                                     0, n);
-        const int of_a = recalled(b,
-                                  "\x02"
-                                  "both",
-                                  0, n),
-                  of_b = recalled(b,
-                                  "\x02"
-                                  "both",
-                                  100, n);
-        const int of_a4 = recalled(b,
-                                   "\x02"
-                                   "both4",
-                                   0, n),
-                  of_b4 = recalled(b,
-                                   "\x02"
-                                   "both4",
-                                   100, n);
-        printf("%d pairs each: a %d, b %d; merged: of a %d, of b %d; in 4 bits: of a %d, of b %d\n",
-               n, alone, later, of_a, of_b, of_a4, of_b4);
+        const int alone = recalled(
+                      a,
+                      "\x02"
+                      "a",
+                      0, n
+                  ),
+                  later = recalled(
+                      b,
+                      "\x02"
+                      "b",
+                      100, n
+                  ),
+                  strange = recalled(
+                      b,
+                      "\x02"
+                      "b",
+                      0, n
+                  );
+        const int of_a = recalled(
+                      b,
+                      "\x02"
+                      "both",
+                      0, n
+                  ),
+                  of_b = recalled(
+                      b,
+                      "\x02"
+                      "both",
+                      100, n
+                  );
+        const int of_a4 = recalled(
+                      b,
+                      "\x02"
+                      "both4",
+                      0, n
+                  ),
+                  of_b4 = recalled(
+                      b,
+                      "\x02"
+                      "both4",
+                      100, n
+                  );
+        printf(
+            "%d pairs each: a %d, b %d; merged: of a %d, of b %d; in 4 bits: of a %d, of b %d\n", n,
+            alone, later, of_a, of_b, of_a4, of_b4
+        );
         EXPECT_NEAR(of_a4 + of_b4, of_a + of_b, n / 8);
         EXPECT_EQ(strange, 0) << "without a merge it knows nothing of the other text";
         EXPECT_EQ(alone, n);

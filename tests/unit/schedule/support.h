@@ -25,8 +25,10 @@ namespace support {
 
 class Service : public ::testing::Test {
   protected:
-    void open(const char *model, int slots, const char *memory = nullptr, int context = 512,
-              int queue = 0, const std::vector<const char *> &more = {})
+    void open(
+        const char *model, int slots, const char *memory = nullptr, int context = 512,
+        int queue = 0, const std::vector<const char *> &more = {}
+    )
     {
         weir_config *const config = &config_;
         weir_config_default(config);
@@ -34,10 +36,12 @@ class Service : public ::testing::Test {
         ASSERT_EQ(weir_config_assign(config, "kernels.activations=f32", &error_), WEIR_OK);
         ASSERT_EQ(
             weir_config_set(config, "batch.max_sequences", std::to_string(slots).c_str(), &error_),
-            WEIR_OK);
+            WEIR_OK
+        );
         ASSERT_EQ(weir_config_set(config, "batch.chunk", "64", &error_), WEIR_OK);
-        ASSERT_EQ(weir_config_set(config, "batch.queue", std::to_string(queue).c_str(), &error_),
-                  WEIR_OK);
+        ASSERT_EQ(
+            weir_config_set(config, "batch.queue", std::to_string(queue).c_str(), &error_), WEIR_OK
+        );
         config->model.context = context;
         if (memory != nullptr)
             ASSERT_EQ(weir_config_set(config, "memory.host", memory, &error_), WEIR_OK)
@@ -98,16 +102,16 @@ class Service : public ::testing::Test {
         weir_engine_close(engine_);
         engine_ = nullptr;
     }
-    void                      TearDown() override { stop(); }
+    void TearDown() override { stop(); }
     inline static weir_config config_;
-    weir_engine              *engine_ = nullptr;
-    weir_service             *service_ = nullptr;
-    weir_error                error_ = {};
-    weir_usage                usage_ = {};
-    size_t                    scratch_ = 0;
-    bool                      with_server_ = false; /* budgets are a server's */
-    std::vector<std::string>  settings_; /* of every engine that is opened */
-    const weir_block *const  *blocks_ = nullptr;
+    weir_engine *engine_ = nullptr;
+    weir_service *service_ = nullptr;
+    weir_error error_ = {};
+    weir_usage usage_ = {};
+    size_t scratch_ = 0;
+    bool with_server_ = false; /* budgets are a server's */
+    std::vector<std::string> settings_; /* of every engine that is opened */
+    const weir_block *const *blocks_ = nullptr;
 };
 
 /* A service with a folder of sessions, which is empty at first. */
@@ -127,13 +131,16 @@ class Folder : public Service {
         ASSERT_NE(sessions_, nullptr);
         EXPECT_EQ(
             weir_ledger_used(weir_engine_ledger(engine_), WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENS),
-            weir_engine_plan_of(engine_)->tokens);
+            weir_engine_plan_of(engine_)->tokens
+        );
         EXPECT_EQ(
             weir_ledger_used(weir_engine_ledger(engine_), WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES),
-            weir_engine_plan_of(engine_)->page_tables);
+            weir_engine_plan_of(engine_)->page_tables
+        );
     }
-    weir_status save(const char *name, const std::vector<int32_t> &ids = {},
-                     const char *salt = nullptr)
+    weir_status save(
+        const char *name, const std::vector<int32_t> &ids = {}, const char *salt = nullptr
+    )
     {
         const weir_session_wish wish = { name, salt, ids.empty() ? nullptr : ids.data(),
                                          (int32_t)ids.size() };
@@ -147,15 +154,15 @@ class Folder : public Service {
     std::vector<weir_session_info> list()
     {
         weir_session_info *infos = nullptr;
-        size_t             n = 0;
+        size_t n = 0;
         EXPECT_EQ(weir_sessions_list(sessions_, &infos, &n, &error_), WEIR_OK) << error_.text;
         std::vector<weir_session_info> out(infos, infos + n);
         weir_memory_give(infos);
         return out;
     }
-    int                 context_;
-    std::string         folder_, setting_;
-    weir_sessions      *sessions_ = nullptr;
+    int context_;
+    std::string folder_, setting_;
+    weir_sessions *sessions_ = nullptr;
     weir_session_result result_ = {};
 };
 

@@ -11,7 +11,7 @@ namespace {
 using support::Call;
 
 std::atomic<bool> writes_fail, reads_fail;
-ssize_t           faulty_write(int fd, const struct iovec *pieces, int n, off_t at)
+ssize_t faulty_write(int fd, const struct iovec *pieces, int n, off_t at)
 {
     if (!writes_fail) return pwritev(fd, pieces, n, at);
     errno = ENOSPC;
@@ -29,9 +29,10 @@ class Tiers : public support::SmallMemory {
     Tiers() : SmallMemory("service-tiers") { writes_fail = reads_fail = false; }
     /* Memory for `in_memory` blocks of 64 tokens and a disk for `on_disk`; 0: memory for all, and
      * no disk. */
-    void start(const std::string &model, int64_t in_memory, int64_t on_disk = 0,
-               const std::string              &more = "kv.tiers.hot=1",
-               const std::vector<std::string> &policy = {})
+    void start(
+        const std::string &model, int64_t in_memory, int64_t on_disk = 0,
+        const std::string &more = "kv.tiers.hot=1", const std::vector<std::string> &policy = {}
+    )
     {
         stop();
         std::vector<std::string> settings = settings_of(model);
@@ -49,14 +50,17 @@ class Tiers : public support::SmallMemory {
         open_configured();
         store_ = weir_engine_store(engine_);
         if (in_memory == 0) return;
-        EXPECT_EQ(weir_engine_plan_of(engine_)->kv - weir_engine_plan_of(engine_)->kv_open,
-                  (size_t)(in_memory * block_));
+        EXPECT_EQ(
+            weir_engine_plan_of(engine_)->kv - weir_engine_plan_of(engine_)->kv_open,
+            (size_t)(in_memory * block_)
+        );
         EXPECT_EQ(weir_engine_plan_of(engine_)->kv_disk, (size_t)(on_disk * block_));
         const weir_lower_tier_io io = { faulty_write, faulty_read };
         weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &io);
     }
-    std::vector<int32_t> run(const std::vector<int32_t> &ids, int max_tokens = 12,
-                             weir_status want = WEIR_OK)
+    std::vector<int32_t> run(
+        const std::vector<int32_t> &ids, int max_tokens = 12, weir_status want = WEIR_OK
+    )
     {
         Call call(ids, max_tokens);
         call.request.cache_prompt = true;
@@ -69,8 +73,8 @@ class Tiers : public support::SmallMemory {
         logprobs_ = call.logprobs[0];
         return call.tokens[0];
     }
-    weir_kv_store     *store_ = nullptr;
-    std::string        message_;
+    weir_kv_store *store_ = nullptr;
+    std::string message_;
     std::vector<float> logprobs_;
 };
 
@@ -181,40 +185,42 @@ TEST_F(Tiers, SessionsLargerThanMemory)
         std::filesystem::remove_all(sessions);
         auto text = prompt(1, 1800);
         start(model, 0);
-        auto       more = text;
+        auto more = text;
         const auto answer = run(text, 20);
         more.insert(more.end(), answer.begin(), answer.end());
         more.insert(more.end(), { 5, 6, 7, 8 });
         const auto want = run(more, 20);
         start(model, 14, 75, dir);
         EXPECT_EQ(run(text, 20), answer);
-        weir_session_result     result;
+        weir_session_result result;
         const weir_session_wish wish = { "large", nullptr, text.data(), (int32_t)text.size() };
-        ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_),
-                  WEIR_OK)
-            << error_.text;
+        ASSERT_EQ(
+            weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK
+        ) << error_.text;
         EXPECT_GT(stats().kv_disk_pages_used, 0);
         EXPECT_EQ(run(more, 20), want);
         stop();
         start(model, 14, 75, dir);
         for (int i = 0; i < 2; i++) (void)run(prompt(40 + i, 700)); /* memory is taken */
-        ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "large", &result, &error_),
-                  WEIR_OK)
-            << model << ": " << error_.text;
+        ASSERT_EQ(
+            weir_sessions_restore(weir_engine_sessions(engine_), "large", &result, &error_), WEIR_OK
+        ) << model
+          << ": " << error_.text;
         EXPECT_GE(result.n_tokens, 1790);
         EXPECT_EQ(run(more, 20), want);
         EXPECT_GE(usage_.n_cached, 1790) << usage_.reuse;
         reads_fail = true;
-        EXPECT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_),
-                  WEIR_EIO);
+        EXPECT_EQ(
+            weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_EIO
+        );
         EXPECT_NE(strstr(error_.text, "cannot read KV pages back"), nullptr) << error_.text;
         reads_fail = false;
         EXPECT_EQ(pages_used_when_idle(), 0);
         expect_within();
         start(model, 0, 0, dir);
-        ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "large", &result, &error_),
-                  WEIR_OK)
-            << error_.text;
+        ASSERT_EQ(
+            weir_sessions_restore(weir_engine_sessions(engine_), "large", &result, &error_), WEIR_OK
+        ) << error_.text;
         EXPECT_EQ(run(more, 20), want) << "the file is the same with a disk and without";
     }
     std::filesystem::remove_all(sessions);
@@ -246,21 +252,21 @@ TEST_F(Tiers, SessionsAreSavedWhileBlocksMove)
                       dir = "sessions.dir=" + sessions;
     std::filesystem::remove_all(sessions);
     start("qwen3", 14, 75, dir);
-    const auto        kept = prompt(1, 600), one = prompt(2, 1200), two = prompt(3, 1500);
-    const auto        want = run(kept, 20);
-    const auto        want_one = run(one, 20);
+    const auto kept = prompt(1, 600), one = prompt(2, 1200), two = prompt(3, 1500);
+    const auto want = run(kept, 20);
+    const auto want_one = run(one, 20);
     std::atomic<bool> is_over{ false };
-    std::thread       saver([&] {
-        weir_error              error = {};
-        weir_session_result     result;
+    std::thread saver([&] {
+        weir_error error = {};
+        weir_session_result result;
         const weir_session_wish wish = { "moving", nullptr, kept.data(), (int32_t)kept.size() };
         do
-            EXPECT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error),
-                            WEIR_OK)
-                << error.text;
+            EXPECT_EQ(
+                weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error), WEIR_OK
+            ) << error.text;
         while (!is_over);
     });
-    const auto        want_two = run(two, 20);
+    const auto want_two = run(two, 20);
     for (int i = 0; i < 6; i++) {
         EXPECT_EQ(run(i % 2 ? one : two, 20), i % 2 ? want_one : want_two);
         EXPECT_EQ(run(kept, 20), want);
@@ -270,9 +276,9 @@ TEST_F(Tiers, SessionsAreSavedWhileBlocksMove)
     saver.join();
     start("qwen3", 0, 0, dir);
     weir_session_result result;
-    ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "moving", &result, &error_),
-              WEIR_OK)
-        << error_.text;
+    ASSERT_EQ(
+        weir_sessions_restore(weir_engine_sessions(engine_), "moving", &result, &error_), WEIR_OK
+    ) << error_.text;
     EXPECT_EQ(run(kept, 20), want);
     EXPECT_EQ(usage_.n_cached, 599) << usage_.reuse;
     stop();
@@ -291,9 +297,9 @@ TEST_F(Tiers, PoliciesSeePromptsLargerThanMemory)
     for (const auto &[model, policy] : cases) {
         const auto text = prompt(1, 1900);
         start(model, 0, 0, "kv.tiers.hot=1", policy);
-        const auto       want = run(text, 40);
+        const auto want = run(text, 40);
         const weir_usage usage = usage_;
-        const auto       logprobs = logprobs_;
+        const auto logprobs = logprobs_;
         EXPECT_GT(usage.n_evicted, 1600);
         start(model, 14, 60, "kv.tiers.hot=1", policy);
         EXPECT_EQ(run(text, 40), want) << model;
@@ -365,13 +371,13 @@ TEST_F(Tiers, TheOldestGetsOn)
     const auto alone = run(prompt(2, 1500), 20);
     start("qwen3", 15, 60, "kv.tiers.hot=1", { "kv.policy.name=snapkv", "kv.policy.budget=560" });
     struct Turn {
-        Call          first, older, younger;
+        Call first, older, younger;
         weir_service *service;
-        bool          is_begun;
-        static bool   on_event(void *user, const weir_event *event)
+        bool is_begun;
+        static bool on_event(void *user, const weir_event *event)
         {
             Turn *const turn = static_cast<Turn *>(user);
-            weir_error  error = {};
+            weir_error error = {};
             if (event->type == WEIR_EVENT_TOKEN && !turn->is_begun) {
                 turn->is_begun = true;
                 for (Call *const call : { &turn->older, &turn->younger })

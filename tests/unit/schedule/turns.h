@@ -16,8 +16,8 @@ using support::Call;
 /* Tokens and their log-probabilities. */
 struct Answer {
     std::vector<int32_t> tokens;
-    std::vector<float>   logprobs;
-    bool                 operator==(const Answer &other) const
+    std::vector<float> logprobs;
+    bool operator==(const Answer &other) const
     {
         return tokens == other.tokens && logprobs == other.logprobs;
     }
@@ -25,7 +25,7 @@ struct Answer {
 
 struct Method {
     std::string name, options;
-    int         budget;
+    int budget;
     std::string setting(const char *key) const
     {
         return std::string("kv.policy.") + key + "=" +
@@ -64,8 +64,9 @@ inline const std::vector<std::string> stores[] = {
     { "kv.format=int8", "memory.disk=8MiB" },
 };
 
-inline std::vector<std::string> settings_of(const Method                   &method,
-                                            const std::vector<std::string> &more)
+inline std::vector<std::string> settings_of(
+    const Method &method, const std::vector<std::string> &more
+)
 {
     std::vector<std::string> all = { method.setting("name"), method.setting("budget"),
                                      method.setting("options") };
@@ -89,9 +90,12 @@ class Uninterrupted {
         const weir_engine_options options = { &config, false, false, nullptr, nullptr, nullptr };
         EXPECT_EQ(weir_engine_open_with(&engine_, &options, &error_), WEIR_OK) << error_.text;
         EXPECT_EQ(
-            weir_sequence_open(&sequence_, weir_engine_store(engine_), weir_engine_ledger(engine_),
-                               weir_model_recurrent_bytes(weir_engine_model(engine_)), &error_),
-            WEIR_OK);
+            weir_sequence_open(
+                &sequence_, weir_engine_store(engine_), weir_engine_ledger(engine_),
+                weir_model_recurrent_bytes(weir_engine_model(engine_)), &error_
+            ),
+            WEIR_OK
+        );
         const size_t n_vocab = (size_t)weir_model_shape(weir_engine_model(engine_))->n_vocab;
         n_valid_ = weir_engine_tokenizer(engine_) != nullptr
                        ? weir_tokenizer_size(weir_engine_tokenizer(engine_))
@@ -108,12 +112,14 @@ class Uninterrupted {
     Answer turn(const std::vector<int32_t> &prompt, int max_tokens, int n_pinned = 0)
     {
         const auto n_prompt = (int32_t)prompt.size();
-        Answer     answer;
+        Answer answer;
         if (policy_run_ == nullptr) {
-            EXPECT_EQ(weir_engine_policy_run_open(engine_, &policy_run_, nullptr, 1, 512, 511, 64,
-                                                  &error_),
-                      WEIR_OK)
-                << error_.text;
+            EXPECT_EQ(
+                weir_engine_policy_run_open(
+                    engine_, &policy_run_, nullptr, 1, 512, 511, 64, &error_
+                ),
+                WEIR_OK
+            ) << error_.text;
             sequence_.policy_run = weir_policy_run_begin(policy_run_, 0, n_prompt, n_pinned);
         } else {
             EXPECT_TRUE(weir_policy_run_turn(sequence_.policy_run, sequence_.n_computed, n_prompt));
@@ -122,10 +128,11 @@ class Uninterrupted {
         sequence_.n_tokens = n_prompt;
         const float *row = nullptr;
         while (sequence_.n_computed < n_prompt)
-            row = step(std::min((sequence_.n_computed / 64 + 1) * 64, n_prompt) -
-                       sequence_.n_computed);
+            row = step(
+                std::min((sequence_.n_computed / 64 + 1) * 64, n_prompt) - sequence_.n_computed
+            );
         for (int i = 0; i < max_tokens; i++) {
-            const auto   token = (int32_t)(std::max_element(row, row + n_valid_) - row);
+            const auto token = (int32_t)(std::max_element(row, row + n_valid_) - row);
             weir_logprob chosen;
             weir_logprobs(row, n_valid_, token, &chosen, nullptr, 0, scratch_);
             answer.tokens.push_back(token);
@@ -141,43 +148,46 @@ class Uninterrupted {
     const float *step(int32_t n)
     {
         const float *logits = nullptr;
-        weir_work    work = {};
+        weir_work work = {};
         work.sequence = &sequence_;
         work.n_rows = n;
         work.wanted = WEIR_LOGITS_LAST;
-        EXPECT_EQ(weir_runner_step(weir_engine_runner(engine_), &work, 1, &logits, &error_),
-                  WEIR_OK)
-            << error_.text;
+        EXPECT_EQ(
+            weir_runner_step(weir_engine_runner(engine_), &work, 1, &logits, &error_), WEIR_OK
+        ) << error_.text;
         const size_t n_vocab = (size_t)weir_model_shape(weir_engine_model(engine_))->n_vocab;
         row_.assign(logits, logits + n_vocab);
         EXPECT_EQ(weir_runner_evict(weir_engine_runner(engine_), &sequence_, &error_), WEIR_OK)
             << error_.text;
         return row_.data();
     }
-    weir_engine          *engine_ = nullptr;
-    weir_policy_run      *policy_run_ = nullptr;
-    weir_sequence         sequence_ = {};
+    weir_engine *engine_ = nullptr;
+    weir_policy_run *policy_run_ = nullptr;
+    weir_sequence sequence_ = {};
     weir_sampler_scratch *scratch_ = nullptr;
-    std::vector<float>    row_;
-    size_t                n_valid_ = 0;
-    weir_error            error_ = {};
+    std::vector<float> row_;
+    size_t n_valid_ = 0;
+    weir_error error_ = {};
 };
 
 class Turns : public support::Folder {
   protected:
     Turns() : Folder("turns", 512) {}
-    void start(const char *model, const Method &method, const std::vector<std::string> &more = {},
-               int slots = 2, const char *memory = nullptr)
+    void start(
+        const char *model, const Method &method, const std::vector<std::string> &more = {},
+        int slots = 2, const char *memory = nullptr
+    )
     {
-        const auto                all = settings_of(method, more);
+        const auto all = settings_of(method, more);
         std::vector<const char *> texts = {
             "kernels.threads=1"
         }; /* two engines at a time, of models so small that threads would mostly wait */
         for (const std::string &one : all) texts.push_back(one.c_str());
         open(model, slots, memory, 512, 32, texts);
     }
-    void start_with_sessions(const char *model, const Method &method,
-                             std::vector<std::string> more = {})
+    void start_with_sessions(
+        const char *model, const Method &method, std::vector<std::string> more = {}
+    )
     {
         more.push_back(setting_);
         start(model, method, more);
@@ -214,8 +224,9 @@ class Turns : public support::Folder {
         return end(begin(ids, max_tokens));
     }
     /* What the next turn's prompt begins with, and so many tokens more. */
-    std::vector<int32_t> next(const std::vector<int32_t> &prompt_before, const Answer &answer,
-                              int seed, int n) const
+    std::vector<int32_t> next(
+        const std::vector<int32_t> &prompt_before, const Answer &answer, int seed, int n
+    ) const
     {
         auto ids = prompt_before;
         ids.insert(ids.end(), answer.tokens.begin(), answer.tokens.end());
@@ -223,7 +234,7 @@ class Turns : public support::Folder {
         ids.insert(ids.end(), more.begin(), more.end());
         return ids;
     }
-    int         n_pinned_ = 0;
+    int n_pinned_ = 0;
     const char *session_ = nullptr;
 };
 

@@ -19,7 +19,7 @@ TEST_F(Turns, GoOnAfterARestart)
     for (const char *const model : { "tq", "qwen3" }) {
         for (const Method &method : methods) {
             const std::string what = std::string(model) + " " + method.name + " " + method.options;
-            Uninterrupted     alone(model, settings_of(method, {}));
+            Uninterrupted alone(model, settings_of(method, {}));
             start_with_sessions(model, method);
             auto text = prompt(1, 350);
             auto answer = run(text);
@@ -79,7 +79,7 @@ TEST_F(Turns, GoOnAfterARestartWithProtectedRowsInTheCache)
     const Method method = { "sinks", "sinks=4,every=4,positions=cache", 48 };
     n_pinned_ = 20;
     start_with_sessions("qwen3", method);
-    auto       text = prompt(1, 150);
+    auto text = prompt(1, 150);
     const auto answer = run(text);
     ASSERT_EQ(save("talk", next(text, answer, 1, 0)), WEIR_OK) << error_.text;
     text = next(text, answer, 10, 50);
@@ -98,7 +98,7 @@ TEST_F(Turns, AreThereAfterTheServersEnd)
 {
     start_with_sessions("tq", methods[4]);
     std::vector<std::vector<int32_t>> texts;
-    std::vector<Answer>               answers;
+    std::vector<Answer> answers;
     for (int i = 0; i < 3; i++) {
         texts.push_back(prompt(20 + i, 100 + 10 * i));
         session_ = i == 1 ? "named" : nullptr;
@@ -170,9 +170,9 @@ TEST_F(Turns, WrongFilesAreRefused)
         const auto answer = run(text);
         session_ = nullptr;
         ASSERT_EQ(save("talk"), WEIR_OK) << error_.text;
-        std::ifstream     in(path("talk"), std::ios::binary);
+        std::ifstream in(path("talk"), std::ios::binary);
         const std::string good((std::istreambuf_iterator<char>(in)), {});
-        const auto        put = [&](const std::string &bytes) {
+        const auto put = [&](const std::string &bytes) {
             std::ofstream(path("bad"), std::ios::binary) << bytes;
         };
         EXPECT_EQ(good[8], 3);

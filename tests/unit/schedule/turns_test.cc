@@ -19,7 +19,7 @@ TEST_F(Turns, GoOnWithTheBitsOfOneSequence)
     for (const char *const model : { "tq", "qwen3" }) {
         for (const Method &method : methods) {
             const std::string what = std::string(model) + " " + method.name + " " + method.options;
-            Uninterrupted     alone(model, settings_of(method, {}));
+            Uninterrupted alone(model, settings_of(method, {}));
             start(model, method);
             auto text = prompt(1, 150);
             auto answer = run(text);
@@ -122,7 +122,7 @@ TEST_F(Turns, ATurnIsAskedForAgain)
     Uninterrupted alone("tq", settings_of(snapkv, {})), otherwise("tq", settings_of(snapkv, {}));
     start("tq", snapkv);
     const auto text = prompt(1, 150);
-    auto       call = begin(text);
+    auto call = begin(text);
     const auto answer = end(std::move(call));
     ASSERT_EQ(answer, alone.turn(text, 24));
     ASSERT_EQ(answer, otherwise.turn(text, 24));
@@ -146,7 +146,7 @@ TEST_F(Turns, BothAnswersOfAPromptGoOn)
 {
     start("tq", methods[1]);
     const auto text = prompt(1, 150);
-    auto       call = std::make_unique<Call>(text, 24);
+    auto call = std::make_unique<Call>(text, 24);
     call->request.cache_prompt = true;
     call->request.ignore_eos = true;
     call->request.n_choices = 2;
@@ -171,8 +171,8 @@ TEST_F(Turns, TheLeastRecentlyUsedTextGoesFirst)
     const std::vector<std::string> few = { "kv.policy.kept=3" };
     start("tq", methods[0], few);
     std::vector<std::vector<int32_t>> texts;
-    std::vector<Answer>               answers;
-    const auto                        goes_on = [&](size_t i) {
+    std::vector<Answer> answers;
+    const auto goes_on = [&](size_t i) {
         texts[i] = next(texts[i], answers[i], 50, 5);
         answers[i] = run(texts[i], 4);
         return usage_.n_cached > 0;
@@ -220,7 +220,7 @@ TEST_F(Turns, PreemptedTurnsAnswerAlike)
                                  { "keydiff", "every=100", 150 } };
     for (const Method &big : far_apart) {
         std::vector<std::vector<int32_t>> first, second;
-        std::vector<Answer>               answers, expected;
+        std::vector<Answer> answers, expected;
         for (int i = 0; i < TEXTS; i++) {
             Uninterrupted alone("qwen3", settings_of(big, {}));
             first.push_back(prompt(20 + i, 200 + 10 * i));
@@ -229,7 +229,7 @@ TEST_F(Turns, PreemptedTurnsAnswerAlike)
             expected.push_back(alone.turn(second.back(), 120));
         }
         start("qwen3", big, {}, TEXTS);
-        const weir_plan   plan = *weir_engine_plan_of(engine_);
+        const weir_plan plan = *weir_engine_plan_of(engine_);
         const std::string memory = /* 10 blocks of the 24 */
             std::to_string((weir_plan_total(&plan) - plan.kv / 24 * 14) >> 10) + "KiB";
         stop();

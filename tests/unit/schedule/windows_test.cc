@@ -14,18 +14,18 @@ using support::Settings;
 
 /* A request, and what its sequence held when it had drawn so many tokens. */
 struct Call {
-    std::mutex              lock;
+    std::mutex lock;
     std::condition_variable changed;
-    weir_service           *service = nullptr;
-    weir_service_sequence   seen = {};
-    int                     n_tokens = 0, look_at = 0;
-    bool                    done = false;
-    weir_status             status = WEIR_OK;
-    weir_usage              usage = {};
+    weir_service *service = nullptr;
+    weir_service_sequence seen = {};
+    int n_tokens = 0, look_at = 0;
+    bool done = false;
+    weir_status status = WEIR_OK;
+    weir_usage usage = {};
 
     static bool on_event(void *user, const weir_event *event)
     {
-        Call *const                       call = static_cast<Call *>(user);
+        Call *const call = static_cast<Call *>(user);
         const std::lock_guard<std::mutex> hold(call->lock);
         if (event->type == WEIR_EVENT_TOKEN && ++call->n_tokens == call->look_at)
             EXPECT_EQ(weir_service_sequences_of(call->service, &call->seen), 1);
@@ -44,11 +44,11 @@ TEST(Windows, CountWithAllTheirRows)
 {
     const Folder folder;
     Settings settings = { "kernels.activations=f32", "model.context=512", "batch.max_sequences=1" };
-    Engine   engine;
+    Engine engine;
     support::write_windowed(folder, { "whole", "window" }, 40, &settings);
     ASSERT_EQ(engine.open(folder.path(), settings, true), WEIR_OK) << engine.text();
     weir_service *const service = weir_engine_service(engine.get());
-    const auto          prompt = support::some_tokens(30, 12, engine.n_vocab());
+    const auto prompt = support::some_tokens(30, 12, engine.n_vocab());
     weir_policy_options policy;
     ASSERT_EQ(weir_policy_options_default(&policy, "sinks", engine.error()), WEIR_OK)
         << engine.text();
@@ -91,12 +91,13 @@ TEST(Windows, ThePlanHasRoomForThem)
     Engine engine;
     for (const bool has_window : { false, true }) {
         const Folder folder;
-        Settings     settings = { "memory.host=24MiB",     "model.context=262144",
-                                  "batch.max_sequences=1", "batch.chunk=64",
-                                  "kv.policy.name=sinks",  "kv.policy.budget=256",
-                                  "kv.reuse=off",          "kv.policy.options=in_prompt=true" };
-        support::write_windowed(folder, { "whole", has_window ? "window" : "whole" }, 40,
-                                &settings);
+        Settings settings = { "memory.host=24MiB",     "model.context=262144",
+                              "batch.max_sequences=1", "batch.chunk=64",
+                              "kv.policy.name=sinks",  "kv.policy.budget=256",
+                              "kv.reuse=off",          "kv.policy.options=in_prompt=true" };
+        support::write_windowed(
+            folder, { "whole", has_window ? "window" : "whole" }, 40, &settings
+        );
         EXPECT_EQ(engine.plan(folder.path(), settings) == WEIR_OK, !has_window) << engine.text();
     }
     EXPECT_NE(std::string(engine.text()).find("memory.host"), std::string::npos) << engine.text();

@@ -61,8 +61,8 @@ TEST(Access, AnOriginIsTheHostItselfOrListed)
 TEST(Access, ListsAreChecked)
 {
     weir_access access = {};
-    weir_error  error = {};
-    const auto  check = [&](const char *hosts, const char *origins) {
+    weir_error error = {};
+    const auto check = [&](const char *hosts, const char *origins) {
         access.hosts = hosts;
         access.origins = origins;
         return weir_access_check_lists(&access, &error);
@@ -82,7 +82,7 @@ TEST(Access, ListsAreChecked)
 TEST(Access, AKeyIsABearerOrAnApiKey)
 {
     weir_access access = {};
-    weir_error  error = {};
+    weir_error error = {};
     EXPECT_EQ(WEIR_EINVAL, weir_access_add(&access, "", 0, &error));
     EXPECT_EQ(WEIR_EINVAL, weir_access_add(&access, "a b", 3, &error));
     ASSERT_EQ(WEIR_OK, weir_access_add(&access, "one", 3, &error));

@@ -16,9 +16,11 @@ class Answer : public testing::Test {
     void SetUp() override
     {
         weir_error error = {};
-        ASSERT_EQ(WEIR_OK, weir_tokenizer_open_json(
-                               &tokenizer_, "tests/golden/text/tok/qwen35.tokenizer.json", &error))
-            << error.text;
+        ASSERT_EQ(
+            WEIR_OK, weir_tokenizer_open_json(
+                         &tokenizer_, "tests/golden/text/tok/qwen35.tokenizer.json", &error
+                     )
+        ) << error.text;
         answer_.tokenizer = tokenizer_;
         answer_.stop.list = &stop_;
         answer_.think.state = WEIR_THINK_CONTENT;
@@ -32,12 +34,14 @@ class Answer : public testing::Test {
 
     std::vector<int32_t> encode(const std::string &text, bool special = true) const
     {
-        weir_ids            ids = {};
+        weir_ids ids = {};
         weir_encode_options options = {};
-        weir_error          error = {};
+        weir_error error = {};
         options.parse_special = special;
-        EXPECT_EQ(WEIR_OK, weir_tokenizer_encode(tokenizer_, &ids, text.data(), text.size(),
-                                                 &options, &error));
+        EXPECT_EQ(
+            WEIR_OK,
+            weir_tokenizer_encode(tokenizer_, &ids, text.data(), text.size(), &options, &error)
+        );
         const std::vector<int32_t> result(ids.data, ids.data + ids.count);
         weir_ids_free(&ids);
         return result;
@@ -46,8 +50,8 @@ class Answer : public testing::Test {
     bool push(int32_t token)
     {
         const weir_logprob top[2] = { { token, -0.5f }, { 0, -1.5f } };
-        weir_event         event = {};
-        bool               go_on = false;
+        weir_event event = {};
+        bool go_on = false;
         event.type = WEIR_EVENT_TOKEN;
         event.token = token;
         event.logprob = { token, -0.5f };
@@ -65,18 +69,20 @@ class Answer : public testing::Test {
 
     std::string content() const
     {
-        return std::string(answer_.content.data != nullptr ? answer_.content.data : "",
-                           answer_.content.size);
+        return std::string(
+            answer_.content.data != nullptr ? answer_.content.data : "", answer_.content.size
+        );
     }
     std::string reasoning() const
     {
-        return std::string(answer_.reasoning.data != nullptr ? answer_.reasoning.data : "",
-                           answer_.reasoning.size);
+        return std::string(
+            answer_.reasoning.data != nullptr ? answer_.reasoning.data : "", answer_.reasoning.size
+        );
     }
 
     weir_tokenizer *tokenizer_ = nullptr;
-    weir_stop_list  stop_ = {};
-    weir_answer     answer_ = {};
+    weir_stop_list stop_ = {};
+    weir_answer answer_ = {};
 };
 
 TEST_F(Answer, CharactersAreNeverCut)
@@ -161,7 +167,7 @@ TEST_F(Answer, ScoresOfChat)
     answer_.want_scores = true;
     const std::string text = "x\xf0\x9f\x91\xa9";
     push_all(text);
-    weir_buffer   out = {};
+    weir_buffer out = {};
     weir_json_out json = {};
     json.buffer = &out;
     weir_scores_write_chat(&json, &answer_.scores, 0, tokenizer_);
@@ -185,12 +191,12 @@ TEST_F(Answer, ScoresOfChat)
 TEST_F(Answer, ScoresOfCompletions)
 {
     answer_.want_scores = true;
-    weir_scores                prompt = {};
+    weir_scores prompt = {};
     const std::vector<int32_t> ids = encode("\xe4\xbd\xa0 a");
     prompt.width = 2;
     ASSERT_EQ(WEIR_OK, weir_scores_add(&prompt, ids[0], NAN, nullptr, 0, 0));
     push_all("b\xc3\xa9 c");
-    weir_buffer   out = {};
+    weir_buffer out = {};
     weir_json_out json = {};
     json.buffer = &out;
     weir_scores_write_completion(&json, &prompt, &answer_.scores, 0, tokenizer_);

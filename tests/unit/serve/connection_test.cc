@@ -12,8 +12,9 @@ class Connections : public Server {
     std::string say(const std::string &text, const std::string &until = "") const
     {
         const int fd = connect_to();
-        EXPECT_EQ(static_cast<ssize_t>(text.size()),
-                  send(fd, text.data(), text.size(), MSG_NOSIGNAL));
+        EXPECT_EQ(
+            static_cast<ssize_t>(text.size()), send(fd, text.data(), text.size(), MSG_NOSIGNAL)
+        );
         const std::string reply = read_text(fd, until);
         close(fd);
         return reply;
@@ -69,7 +70,8 @@ TEST_F(Connections, TimesAreKept)
     EXPECT_EQ(0u, say(json_head + "Content-Length: 100\r\n\r\n{").find("HTTP/1.1 408"));
     EXPECT_EQ(0u, say(json_head + "Transfer-Encoding: chunked\r\n\r\n").find("HTTP/1.1 408"));
     EXPECT_EQ(
-        0u, say(json_head + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n").find("HTTP/1.1 408"));
+        0u, say(json_head + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n").find("HTTP/1.1 408")
+    );
 }
 
 /* Fields and queries with hundreds of parts are not taken apart. */
@@ -79,13 +81,16 @@ TEST_F(Connections, ManyCookiesAndArgumentsAreNothingSpecial)
     std::string cookies, query;
     for (int i = 0; i < 650; i++) cookies += "a=;", query += "a&";
     for (int i = 0; i < 50; i++) {
-        EXPECT_EQ(0u,
-                  say("GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nCookie: " +
-                      cookies + "\r\n\r\n")
-                      .find("HTTP/1.1 200"));
-        EXPECT_EQ(0u, say("GET /health?" + query +
-                          " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-                          .find("HTTP/1.1 200"));
+        EXPECT_EQ(
+            0u, say("GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nCookie: " +
+                    cookies + "\r\n\r\n")
+                    .find("HTTP/1.1 200")
+        );
+        EXPECT_EQ(
+            0u, say("GET /health?" + query +
+                    " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                    .find("HTTP/1.1 200")
+        );
     }
     for (int i = 0; i < 1000 && http_bytes() > 0; i++) (void)poll(nullptr, 0, 10);
     EXPECT_EQ(0u, http_bytes());
@@ -131,7 +136,7 @@ TEST_F(Connections, PagesOfOtherSitesMayNotUseIt)
     o.allowed_origins = "http://localhost:3000";
     open({ 2, 4096, 0, 0 }, o);
     const std::string length = "Content-Length: " + std::to_string(strlen(short_plain)) + "\r\n";
-    const auto        from = [&](const std::string &more) {
+    const auto from = [&](const std::string &more) {
         return request("POST", "/v1/chat/completions", length + more, short_plain);
     };
     for (const char *const more :
@@ -139,30 +144,38 @@ TEST_F(Connections, PagesOfOtherSitesMayNotUseIt)
            "Origin: http://localhost:3001\r\n", "Sec-Fetch-Site: cross-site\r\n" })
         EXPECT_EQ(0u, from(more).find("HTTP/1.1 403")) << more;
     EXPECT_EQ(
-        0u,
-        from("Origin: http://localhost\r\nSec-Fetch-Site: same-origin\r\n").find("HTTP/1.1 200"));
+        0u, from("Origin: http://localhost\r\nSec-Fetch-Site: same-origin\r\n").find("HTTP/1.1 200")
+    );
     const std::string listed =
         from("Origin: http://localhost:3000\r\nSec-Fetch-Site: cross-site\r\n");
     EXPECT_EQ(0u, listed.find("HTTP/1.1 200")) << listed;
-    EXPECT_NE(std::string::npos,
-              listed.find("Access-Control-Allow-Origin: http://localhost:3000\r\n"))
-        << listed;
-    EXPECT_EQ(0u, request("GET", "/v1/models",
-                          "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n")
-                      .find("HTTP/1.1 403"));
-    EXPECT_EQ(0u, request("GET", "/", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n")
-                      .find("HTTP/1.1 200"))
-        << "a link";
+    EXPECT_NE(
+        std::string::npos, listed.find("Access-Control-Allow-Origin: http://localhost:3000\r\n")
+    ) << listed;
     EXPECT_EQ(
         0u,
-        say("GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n", "\r\n\r\n").find("HTTP/1.1 403"));
+        request("GET", "/v1/models", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n")
+            .find("HTTP/1.1 403")
+    );
+    EXPECT_EQ(
+        0u, request("GET", "/", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n")
+                .find("HTTP/1.1 200")
+    ) << "a link";
+    EXPECT_EQ(
+        0u,
+        say("GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n", "\r\n\r\n").find("HTTP/1.1 403")
+    );
     const std::string ask_first = "Access-Control-Request-Method: POST\r\n";
-    EXPECT_NE(std::string::npos, request("OPTIONS", "/v1/chat/completions",
-                                         ask_first + "Origin: http://localhost:3000\r\n")
-                                     .find("Allow-Methods"));
-    EXPECT_EQ(0u, request("OPTIONS", "/v1/chat/completions",
-                          ask_first + "Origin: http://evil.example\r\n")
-                      .find("HTTP/1.1 403"));
+    EXPECT_NE(
+        std::string::npos,
+        request("OPTIONS", "/v1/chat/completions", ask_first + "Origin: http://localhost:3000\r\n")
+            .find("Allow-Methods")
+    );
+    EXPECT_EQ(
+        0u,
+        request("OPTIONS", "/v1/chat/completions", ask_first + "Origin: http://evil.example\r\n")
+            .find("HTTP/1.1 403")
+    );
 }
 
 TEST_F(Connections, ABodyIsJson)
@@ -187,7 +200,7 @@ TEST_F(Connections, ExpectationsAreMetBeforeTheBody)
 {
     open({ 2, 4096, 0, 0 });
     const std::string length = "Content-Length: " + std::to_string(strlen(short_plain)) + "\r\n";
-    const int         fd = connect_to();
+    const int fd = connect_to();
     const std::string head =
         json_head + length + "Expect: 100-continue\r\nConnection: close\r\n\r\n";
     ASSERT_GT(send(fd, head.data(), head.size(), MSG_NOSIGNAL), 0);
@@ -196,8 +209,10 @@ TEST_F(Connections, ExpectationsAreMetBeforeTheBody)
     EXPECT_EQ(0u, read_text(fd).find("HTTP/1.1 200"));
     close(fd);
     EXPECT_EQ(0u, say(json_head + length + "Expect: miracles\r\n\r\n").find("HTTP/1.1 417"));
-    EXPECT_EQ(0u, say(json_head + "Content-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n")
-                      .find("HTTP/1.1 413"));
+    EXPECT_EQ(
+        0u, say(json_head + "Content-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n")
+                .find("HTTP/1.1 413")
+    );
 }
 
 TEST_F(Connections, OldClientsGetTheirStreamToTheEnd)
@@ -207,7 +222,8 @@ TEST_F(Connections, OldClientsGetTheirStreamToTheEnd)
         R"({"messages":[{"role":"user","content":"a"}],"max_tokens":3,"ignore_eos":true,"stream":true})";
     const std::string reply = say(
         "POST /v1/chat/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: " +
-        std::to_string(body.size()) + "\r\n\r\n" + body);
+        std::to_string(body.size()) + "\r\n\r\n" + body
+    );
     EXPECT_EQ(std::string::npos, reply.find("chunked")) << reply;
     EXPECT_EQ(reply.size() - 14, reply.rfind("data: [DONE]\n\n")) << reply;
 }

@@ -18,7 +18,7 @@ class EngineServer : public testing::Test {
     void open(const std::vector<const char *> &settings)
     {
         static weir_config config;
-        weir_error         error = {};
+        weir_error error = {};
         weir_config_default(&config);
         snprintf(config.model.path, sizeof config.model.path, "%s", model_.c_str());
         for (const char *const setting : settings)
@@ -47,28 +47,30 @@ class EngineServer : public testing::Test {
         server_ = nullptr;
         engine_ = nullptr;
     }
-    void        TearDown() override { stop(); }
-    std::string request(const std::string &method, const std::string &path, const std::string &body,
-                        int key = 0) const
+    void TearDown() override { stop(); }
+    std::string request(
+        const std::string &method, const std::string &path, const std::string &body, int key = 0
+    ) const
     {
         std::string more = "Content-Length: " + std::to_string(body.size()) + "\r\n";
         if (with_keys_) more += "Authorization: Bearer " + std::string(keys[key]) + "\r\n";
         return http::request(weir_server_port(server_), method, path, more, body);
     }
-    json_t *ask_json(const std::string &method, const std::string &path, const std::string &body,
-                     int key = 0) const
+    json_t *ask_json(
+        const std::string &method, const std::string &path, const std::string &body, int key = 0
+    ) const
     {
         const std::string text = request(method, path, body, key);
-        const size_t      begin = text.find("\r\n\r\n");
+        const size_t begin = text.find("\r\n\r\n");
         EXPECT_EQ(0u, text.find("HTTP/1.1 200")) << text;
         json_t *const root =
             begin != std::string::npos ? json_loads(text.c_str() + begin, 0, nullptr) : nullptr;
         EXPECT_NE(root, nullptr) << text;
         return root;
     }
-    bool         with_keys_ = false;
-    int          log_fd_ = -1;
-    std::string  model_ = "models/weir-demo";
+    bool with_keys_ = false;
+    int log_fd_ = -1;
+    std::string model_ = "models/weir-demo";
     weir_engine *engine_ = nullptr;
     weir_server *server_ = nullptr;
 };

@@ -24,8 +24,8 @@ class OneServer : public EngineServer {
     }
     std::string content(const std::string &body) const
     {
-        json_t *const     root = ask_json("POST", "/v1/chat/completions", body);
-        json_t *const     choice = json_array_get(json_object_get(root, "choices"), 0);
+        json_t *const root = ask_json("POST", "/v1/chat/completions", body);
+        json_t *const choice = json_array_get(json_object_get(root, "choices"), 0);
         const char *const text =
             json_string_value(json_object_get(json_object_get(choice, "message"), "content"));
         const std::string out = text != nullptr ? text : "";
@@ -34,7 +34,7 @@ class OneServer : public EngineServer {
     }
     /* Fields of the next line of the log. */
     json_t *line() const { return json_loads(http::read_pipe(log_[0]).c_str(), 0, nullptr); }
-    int     log_[2] = { -1, -1 };
+    int log_[2] = { -1, -1 };
 };
 
 TEST_F(OneServer, TheLogSaysWhyNoMoreWasReused)
@@ -50,9 +50,9 @@ TEST_F(OneServer, TheLogSaysWhyNoMoreWasReused)
     };
     for (const auto &c : cases) {
         (void)content(question + "4" + c.more + "}");
-        json_t *const     fields = line();
+        json_t *const fields = line();
         const char *const reason = json_string_value(json_object_get(fields, "reuse"));
-        const json_int_t  cached = json_integer_value(json_object_get(fields, "tokens_cached")),
+        const json_int_t cached = json_integer_value(json_object_get(fields, "tokens_cached")),
                          n_prompt = json_integer_value(json_object_get(fields, "tokens_in"));
         ASSERT_NE(reason, nullptr) << c.more;
         EXPECT_STREQ(json_string_value(json_object_get(fields, "path")), "/v1/chat/completions");

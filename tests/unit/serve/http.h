@@ -12,7 +12,7 @@ namespace http {
 
 inline int connect_to(int port)
 {
-    const int          fd = socket(AF_INET, SOCK_STREAM, 0), small = 4096;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0), small = 4096;
     struct sockaddr_in to = {};
     to.sin_family = AF_INET;
     to.sin_port = htons(static_cast<uint16_t>(port));
@@ -26,7 +26,7 @@ inline int connect_to(int port)
 inline std::string read_text(int fd, const std::string &until = "")
 {
     std::string text;
-    char        bytes[4096];
+    char bytes[4096];
     while (until.empty() || text.find(until) == std::string::npos) {
         struct pollfd ready = { fd, POLLIN, 0 };
         if (poll(&ready, 1, 20000) != 1) break;
@@ -40,18 +40,20 @@ inline std::string read_text(int fd, const std::string &until = "")
 /* The next line that is written to a pipe. */
 inline std::string read_pipe(int fd)
 {
-    std::string   text;
-    char          byte = 0;
+    std::string text;
+    char byte = 0;
     struct pollfd ready = { fd, POLLIN, 0 };
     while (byte != '\n' && poll(&ready, 1, 20000) == 1 && read(fd, &byte, 1) == 1) text += byte;
     return text;
 }
 
 /* Sends a request on a connection of its own, which the reply comes on. */
-inline int begin(int port, const std::string &method, const std::string &path,
-                 const std::string &more, const std::string &body)
+inline int begin(
+    int port, const std::string &method, const std::string &path, const std::string &more,
+    const std::string &body
+)
 {
-    const int         fd = connect_to(port);
+    const int fd = connect_to(port);
     const std::string type = body.empty() ? "" : "Content-Type: application/json\r\n";
     const std::string text = method + " " + path +
                              " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + type + more +
@@ -62,14 +64,17 @@ inline int begin(int port, const std::string &method, const std::string &path,
 
 inline int post(int port, const std::string &path, const std::string &body)
 {
-    return begin(port, "POST", path, "Content-Length: " + std::to_string(body.size()) + "\r\n",
-                 body);
+    return begin(
+        port, "POST", path, "Content-Length: " + std::to_string(body.size()) + "\r\n", body
+    );
 }
 
-inline std::string request(int port, const std::string &method, const std::string &path,
-                           const std::string &more, const std::string &body)
+inline std::string request(
+    int port, const std::string &method, const std::string &path, const std::string &more,
+    const std::string &body
+)
 {
-    const int         fd = begin(port, method, path, more, body);
+    const int fd = begin(port, method, path, more, body);
     const std::string text = read_text(fd);
     close(fd);
     return text;
@@ -77,7 +82,7 @@ inline std::string request(int port, const std::string &method, const std::strin
 
 inline std::string ask(int port, const std::string &path, const std::string &body)
 {
-    const int         fd = post(port, path, body);
+    const int fd = post(port, path, body);
     const std::string text = read_text(fd);
     close(fd);
     return text;

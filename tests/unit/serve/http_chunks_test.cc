@@ -9,22 +9,23 @@ namespace {
 
 struct Result {
     weir_http_progress progress = WEIR_HTTP_MORE;
-    weir_http_problem  problem = {};
-    std::string        data, rest;
+    weir_http_problem problem = {};
+    std::string data, rest;
 };
 
 /* `step` bytes are there at a time. */
 Result read(const std::string &text, size_t step = 1 << 20)
 {
-    Result           r;
+    Result r;
     weir_http_chunks chunks = {};
-    size_t           at = 0;
+    size_t at = 0;
     for (size_t end = 0; end < text.size() && r.progress == WEIR_HTTP_MORE;) {
         end = end + step < text.size() ? end + step : text.size();
         while (at < end && r.progress == WEIR_HTTP_MORE) {
             size_t used = 0, n_data = 0;
-            r.progress = weir_http_chunks_read(&chunks, text.data() + at, end - at, &used, &n_data,
-                                               &r.problem);
+            r.progress = weir_http_chunks_read(
+                &chunks, text.data() + at, end - at, &used, &n_data, &r.problem
+            );
             if (r.progress == WEIR_HTTP_BAD) return r;
             r.data += text.substr(at + used - n_data, n_data);
             at += used;
@@ -68,11 +69,13 @@ TEST(HttpChunks, RefusesWhatIsNoChunk)
 
 TEST(HttpChunks, ASizeMayBeAnyNumberButIsNoMemory)
 {
-    weir_http_chunks  chunks = {};
+    weir_http_chunks chunks = {};
     weir_http_problem problem = {};
-    size_t            used = 0, n_data = 0;
-    EXPECT_EQ(WEIR_HTTP_MORE, weir_http_chunks_read(&chunks, "fffffffffffffff\r\nab", 19, &used,
-                                                    &n_data, &problem));
+    size_t used = 0, n_data = 0;
+    EXPECT_EQ(
+        WEIR_HTTP_MORE,
+        weir_http_chunks_read(&chunks, "fffffffffffffff\r\nab", 19, &used, &n_data, &problem)
+    );
     EXPECT_EQ(19u, used);
     EXPECT_EQ(2u, n_data);
     EXPECT_EQ(0xfffffffffffffffull - 2, chunks.left);

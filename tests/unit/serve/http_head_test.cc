@@ -9,9 +9,9 @@ namespace {
 
 struct Result {
     weir_http_progress progress = WEIR_HTTP_MORE;
-    weir_http_head     head = {};
-    weir_http_problem  problem = {};
-    std::string        bytes;
+    weir_http_head head = {};
+    weir_http_problem problem = {};
+    std::string bytes;
 
     std::string at(size_t offset) const { return bytes.c_str() + offset; }
     std::string value(weir_http_field field) const
@@ -63,12 +63,14 @@ TEST(HttpHead, KnowsVersionsAndLengths)
     EXPECT_FALSE(old.head.keep_alive);
     EXPECT_EQ(-1, old.head.length);
     EXPECT_TRUE(
-        read("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n").head.chunked);
+        read("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n").head.chunked
+    );
     EXPECT_EQ(WEIR_HTTP_DONE, read("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n").progress)
         << "one empty line before it";
-    EXPECT_EQ(999999999999999999,
-              read("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 999999999999999999\r\n\r\n")
-                  .head.length);
+    EXPECT_EQ(
+        999999999999999999,
+        read("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 999999999999999999\r\n\r\n").head.length
+    );
 }
 
 TEST(HttpHead, RefusesWhatIsNoRequest)
@@ -76,7 +78,7 @@ TEST(HttpHead, RefusesWhatIsNoRequest)
     const std::string host = "GET / HTTP/1.1\r\nHost: a\r\n";
     const struct {
         std::string text;
-        int         status;
+        int status;
     } cases[] = {
         { "hello\r\n", 400 },
         { "\r\n\r\nGET / HTTP/1.1\r\n", 400 },

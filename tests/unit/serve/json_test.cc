@@ -21,7 +21,7 @@ std::string take(weir_buffer *buffer)
 
 std::string quoted(const std::string &bytes)
 {
-    weir_buffer   buffer = {};
+    weir_buffer buffer = {};
     weir_json_out out = {};
     out.buffer = &buffer;
     weir_json_bytes(&out, bytes.data(), bytes.size());
@@ -31,7 +31,7 @@ std::string quoted(const std::string &bytes)
 
 TEST(JsonOut, PlacesCommas)
 {
-    weir_buffer   buffer = {};
+    weir_buffer buffer = {};
     weir_json_out out = {};
     out.buffer = &buffer;
     weir_json_open(&out, '{');
@@ -56,8 +56,10 @@ TEST(JsonOut, PlacesCommas)
 
 TEST(JsonOut, EscapesAndReplaces)
 {
-    EXPECT_EQ("\"a\\\"\\\\\\n\\r\\t\\u0000\\u001f/\x7f\"",
-              quoted(std::string("a\"\\\n\r\t\0\x1f/\x7f", 10)));
+    EXPECT_EQ(
+        "\"a\\\"\\\\\\n\\r\\t\\u0000\\u001f/\x7f\"",
+        quoted(std::string("a\"\\\n\r\t\0\x1f/\x7f", 10))
+    );
     EXPECT_EQ("\"caf\xc3\xa9 \xf0\x9f\x98\x80\"", quoted("caf\xc3\xa9 \xf0\x9f\x98\x80"));
     EXPECT_EQ("\"\xef\xbf\xbd\"", quoted("\xff"));
     EXPECT_EQ("\"a\xef\xbf\xbd\"", quoted("a\xc3")) << "cut at the end";
@@ -69,7 +71,7 @@ TEST(JsonOut, NumbersThatJsonCannotSay)
 {
     for (const double x : { static_cast<double>(INFINITY), -static_cast<double>(INFINITY),
                             static_cast<double>(NAN) }) {
-        weir_buffer   buffer = {};
+        weir_buffer buffer = {};
         weir_json_out out = {};
         out.buffer = &buffer;
         weir_json_number(&out, x);
@@ -91,12 +93,13 @@ TEST(Sse, Frames)
 TEST(Errors, Object)
 {
     weir_api_error error;
-    weir_buffer    buffer = {};
+    weir_buffer buffer = {};
     EXPECT_EQ(WEIR_EINVAL, weir_api_bad(&error, "n", "n is %d", 0));
     ASSERT_EQ(WEIR_OK, weir_api_error_write(&buffer, &error));
     EXPECT_EQ(
         R"({"error":{"message":"n is 0","type":"invalid_request_error","param":"n","code":null}})",
-        take(&buffer));
+        take(&buffer)
+    );
 
     EXPECT_EQ(WEIR_EINVAL, weir_api_too_long(&error, "prompt", 5000, 4096));
     ASSERT_EQ(WEIR_OK, weir_api_error_write(&buffer, &error));
@@ -104,7 +107,8 @@ TEST(Errors, Object)
     EXPECT_NE(std::string::npos, text.find("exceeds the available context size"));
     EXPECT_NE(
         std::string::npos,
-        text.find("\"code\":\"context_length_exceeded\",\"n_prompt_tokens\":5000,\"n_ctx\":4096"));
+        text.find("\"code\":\"context_length_exceeded\",\"n_prompt_tokens\":5000,\"n_ctx\":4096")
+    );
 
     EXPECT_EQ(WEIR_EINVAL, weir_api_fail(&error, 429, "queue_full", nullptr, "full"));
     EXPECT_GT(error.retry_after, 0);
@@ -119,8 +123,8 @@ TEST(Errors, QuoteIsShortAndPrintable)
 
 bool reads(const std::string &text, std::string *param = nullptr)
 {
-    weir_api_error    error = {};
-    json_t           *root = nullptr;
+    weir_api_error error = {};
+    json_t *root = nullptr;
     const weir_status status = weir_json_read(&root, text.c_str(), text.size(), &error);
     EXPECT_EQ(status == WEIR_OK, root != nullptr);
     if (status != WEIR_OK) {

@@ -15,9 +15,9 @@ namespace {
 
 std::string exposition(const weir_metrics &metrics, const char *model, bool vllm)
 {
-    weir_service_info  info = {};
+    weir_service_info info = {};
     weir_service_stats stats = {};
-    weir_buffer        out = {};
+    weir_buffer out = {};
     info.kv_pages_total = 10;
     stats.kv_pages_total = 10;
     stats.kv_pages_used = 5;
@@ -40,7 +40,7 @@ TEST(Metrics, EveryLineIsWellFormed)
 {
     const std::regex comment("# (HELP [a-z0-9_:]+ .+|TYPE [a-z0-9_:]+ (counter|gauge|histogram))");
     const std::regex sample("[a-z0-9_:]+\\{([a-z_]+=\"([^\"\\\\]|\\\\.)*\",?)*\\} [-+0-9.e]+");
-    weir_metrics     metrics = {};
+    weir_metrics metrics = {};
     std::istringstream lines(exposition(metrics, "a\"b\\c", true));
     for (std::string line; std::getline(lines, line);)
         EXPECT_TRUE(std::regex_match(line, line[0] == '#' ? comment : sample)) << line;
@@ -60,35 +60,43 @@ TEST(Metrics, CountersAndGauges)
     EXPECT_TRUE(has_line(text, "weir:memory_cap_bytes{model_name=\"m\",tier=\"host\"} 1000"));
     EXPECT_TRUE(has_line(text, "weir:memory_used_bytes{model_name=\"m\",tier=\"host\"} 300"));
     EXPECT_TRUE(has_line(
-        text, "weir:memory_account_bytes{model_name=\"m\",tier=\"host\",account=\"http\"} 300"));
+        text, "weir:memory_account_bytes{model_name=\"m\",tier=\"host\",account=\"http\"} 300"
+    ));
     EXPECT_TRUE(has_line(text, "weir:num_requests_running{model_name=\"m\"} 2"));
-    EXPECT_TRUE(has_line(
-        text, "weir:request_success_total{model_name=\"m\",finished_reason=\"length\"} 1"));
+    EXPECT_TRUE(
+        has_line(text, "weir:request_success_total{model_name=\"m\",finished_reason=\"length\"} 1")
+    );
     EXPECT_EQ(std::string::npos, text.find("vllm:"));
     EXPECT_TRUE(
-        has_line(exposition(metrics, "m", true), "vllm:prompt_tokens_total{model_name=\"m\"} 12"));
+        has_line(exposition(metrics, "m", true), "vllm:prompt_tokens_total{model_name=\"m\"} 12")
+    );
 }
 
 TEST(Metrics, HistogramsAreCumulative)
 {
     weir_metrics metrics = {};
-    weir_metrics_observe(&metrics, WEIR_HISTOGRAM_FIRST_TOKEN,
-                         1000000);     /* 1 ms: the bound itself belongs below */
+    /* 1 ms: the bound itself belongs below */
+    weir_metrics_observe(&metrics, WEIR_HISTOGRAM_FIRST_TOKEN, 1000000);
     weir_metrics_observe(&metrics, WEIR_HISTOGRAM_FIRST_TOKEN, 40000000);    /* 40 ms */
-    weir_metrics_observe(&metrics, WEIR_HISTOGRAM_FIRST_TOKEN,
-                         1000000000000); /* above all bounds */
+    /* Above all bounds */
+    weir_metrics_observe(&metrics, WEIR_HISTOGRAM_FIRST_TOKEN, 1000000000000);
     weir_metrics_observe(&metrics, WEIR_HISTOGRAM_PROMPT_TOKENS, 100);
     const std::string text = exposition(metrics, "m", false);
     EXPECT_TRUE(
-        has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.001\"} 1"));
+        has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.001\"} 1")
+    );
     EXPECT_TRUE(
-        has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.03\"} 1"));
+        has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.03\"} 1")
+    );
     EXPECT_TRUE(
-        has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.05\"} 2"));
+        has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.05\"} 2")
+    );
     EXPECT_TRUE(
-        has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"300\"} 2"));
+        has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"300\"} 2")
+    );
     EXPECT_TRUE(
-        has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"+Inf\"} 3"));
+        has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"+Inf\"} 3")
+    );
     EXPECT_TRUE(has_line(text, "weir:time_to_first_token_seconds_count{model_name=\"m\"} 3"));
     EXPECT_TRUE(has_line(text, "weir:request_prompt_tokens_sum{model_name=\"m\"} 100"));
 }
@@ -96,7 +104,7 @@ TEST(Metrics, HistogramsAreCumulative)
 std::string hex(const weir_sha256 &digest)
 {
     std::string text;
-    char        byte[3];
+    char byte[3];
     for (const uint8_t b : digest.bytes) {
         (void)snprintf(byte, sizeof byte, "%02x", b);
         text += byte;
@@ -119,7 +127,7 @@ TEST(Errors, NameNoFolderOfTheServer)
     };
     for (const auto &c : cases) {
         const weir_api_case conflict = { WEIR_EFORMAT, 409, nullptr, nullptr };
-        weir_api_error      error = {};
+        weir_api_error error = {};
         EXPECT_EQ(WEIR_EINVAL, weir_api_by_case(&error, &conflict, 1, WEIR_EFORMAT, c.text));
         EXPECT_STREQ(c.told, error.message);
         weir_api_from_status(&error, WEIR_EIO, c.text);
@@ -129,32 +137,42 @@ TEST(Errors, NameNoFolderOfTheServer)
 
 TEST(Access, Sha256OfTheStandard)
 {
-    EXPECT_EQ("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-              hex(weir_sha256_of("", 0)));
-    EXPECT_EQ("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
-              hex(weir_sha256_of("abc", 3)));
+    EXPECT_EQ(
+        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        hex(weir_sha256_of("", 0))
+    );
+    EXPECT_EQ(
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        hex(weir_sha256_of("abc", 3))
+    );
     const char *const two_blocks = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
-    EXPECT_EQ("248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1",
-              hex(weir_sha256_of(two_blocks, 56)));
+    EXPECT_EQ(
+        "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1",
+        hex(weir_sha256_of(two_blocks, 56))
+    );
     const std::string million(1000000, 'a');
-    EXPECT_EQ("cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0",
-              hex(weir_sha256_of(million.data(), million.size())));
+    EXPECT_EQ(
+        "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0",
+        hex(weir_sha256_of(million.data(), million.size()))
+    );
 }
 
 struct Parsed {
-    std::string                                      content;
+    std::string content;
     std::vector<std::pair<std::string, std::string>> calls;
 };
 
 Parsed parse(const std::string &text, size_t n, const char *tools_text = "[]")
 {
-    json_t *const    tools = json_loads(tools_text, 0, nullptr);
+    json_t *const tools = json_loads(tools_text, 0, nullptr);
     weir_tool_parser parser = {};
-    weir_buffer      content = {};
+    weir_buffer content = {};
     parser.tools = tools;
     for (size_t i = 0; i < text.size(); i += n)
-        EXPECT_EQ(WEIR_OK,
-                  weir_tool_push(&parser, &content, text.data() + i, std::min(n, text.size() - i)));
+        EXPECT_EQ(
+            WEIR_OK,
+            weir_tool_push(&parser, &content, text.data() + i, std::min(n, text.size() - i))
+        );
     EXPECT_EQ(WEIR_OK, weir_tool_finish(&parser, &content));
     Parsed result;
     result.content.assign(content.data != nullptr ? content.data : "", content.size);
@@ -194,8 +212,9 @@ TEST(ToolCall, XmlFormUsesTheDeclaredTypes)
         EXPECT_EQ("", p.content);
         ASSERT_EQ(1u, p.calls.size()) << n;
         EXPECT_EQ("find", p.calls[0].first);
-        EXPECT_EQ("{\"zip\":\"01234\",\"limit\":5,\"note\":\"two\\nlines < 3\"}",
-                  p.calls[0].second);
+        EXPECT_EQ(
+            "{\"zip\":\"01234\",\"limit\":5,\"note\":\"two\\nlines < 3\"}", p.calls[0].second
+        );
     }
 }
 

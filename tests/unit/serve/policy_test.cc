@@ -42,9 +42,9 @@ TEST_F(Policy, AReplySaysWhatWent)
         EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply;
         EXPECT_NE(reply.find(std::string("x-weir-kv-policy: ") + name), std::string::npos) << reply;
         EXPECT_NE(reply.find("x-weir-kv-budget: 128"), std::string::npos) << reply;
-        EXPECT_EQ(number(reply, "live") + number(reply, "evicted"),
-                  number(reply, "total_tokens") - 1)
-            << reply;
+        EXPECT_EQ(
+            number(reply, "live") + number(reply, "evicted"), number(reply, "total_tokens") - 1
+        ) << reply;
         EXPECT_LE(number(reply, "live"), 128 + 128) << reply;
         EXPECT_GT(number(reply, "evicted"), 100) << reply;
         EXPECT_EQ(number(reply, "budget"), 128) << reply;
@@ -61,9 +61,10 @@ TEST_F(Policy, MemoryTellsWhatRunningTextsLet)
 {
     open({ "memory.host=128MiB" });
     const std::string body = chat(",\"kv_policy\":\"sinks\",\"kv_budget\":64,\"stream\":true");
-    const int         fd = http::post(
+    const int fd = http::post(
         weir_server_port(server_), "/v1/chat/completions",
-        std::regex_replace(body, std::regex("\"max_tokens\":12"), "\"max_tokens\":1500"));
+        std::regex_replace(body, std::regex("\"max_tokens\":12"), "\"max_tokens\":1500")
+    );
     std::string memory;
     (void)http::read_text(fd, "data:");
     for (int i = 0; i < 4000 && number(memory, "evicted") <= 100;
@@ -71,9 +72,9 @@ TEST_F(Policy, MemoryTellsWhatRunningTextsLet)
         memory = request("GET", "/v1/memory", "");
         (void)usleep(5000);
     }
-    ASSERT_NE(memory.find("\"policy\":{\"name\":\"sinks\",\"budget\":64,\"live\":"),
-              std::string::npos)
-        << memory;
+    ASSERT_NE(
+        memory.find("\"policy\":{\"name\":\"sinks\",\"budget\":64,\"live\":"), std::string::npos
+    ) << memory;
     EXPECT_LE(number(memory, "live"), 128) << memory;
     EXPECT_GE(number(memory, "live"), 64) << memory;
     EXPECT_GT(number(memory, "evicted"), 100) << memory;

@@ -25,12 +25,13 @@ weir_request_limits limits()
 
 struct Row {
     const char *fields; /* put behind messages or prompt */
-    int         status; /* 200: accepted */
+    int status; /* 200: accepted */
     const char *param;
 };
 
-weir_status read(weir_openai_request *out, bool chat, const std::string &body,
-                 weir_api_error *error)
+weir_status read(
+    weir_openai_request *out, bool chat, const std::string &body, weir_api_error *error
+)
 {
     const weir_request_limits l = limits();
     return weir_openai_request_read(out, chat, body.c_str(), body.size(), &l, error);
@@ -41,15 +42,16 @@ bool has_unknown(const Row &row) { return strstr(row.fields, "some_future_key") 
 
 void check(bool chat, const std::string &begin, const Row &row)
 {
-    const std::string   body = begin + row.fields + "}";
+    const std::string body = begin + row.fields + "}";
     weir_openai_request request = {};
-    weir_api_error      error = {};
-    const weir_status   status = read(&request, chat, body, &error);
+    weir_api_error error = {};
+    const weir_status status = read(&request, chat, body, &error);
     EXPECT_EQ(row.status == 200 ? 0 : row.status, status == WEIR_OK ? 0 : error.status) << body;
     if (row.param != nullptr)
-        EXPECT_EQ(row.param,
-                  std::string(error.param).substr(0, std::string(error.param).find_first_of("[.")))
-            << body;
+        EXPECT_EQ(
+            row.param,
+            std::string(error.param).substr(0, std::string(error.param).find_first_of("[."))
+        ) << body;
     if (status != WEIR_OK) EXPECT_NE('\0', error.message[0]) << body;
     if (status == WEIR_OK) EXPECT_EQ(has_unknown(row), request.unknown.count > 0) << body;
     weir_openai_request_free(&request);
@@ -260,13 +262,15 @@ TEST(Request, Messages)
 TEST(Request, NoPartButTextAndNothingIsFetched)
 {
     weir_openai_request request = {};
-    weir_api_error      error = {};
+    weir_api_error error = {};
     EXPECT_EQ(
         WEIR_EINVAL,
         read(
             &request, true,
             R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}]}]})",
-            &error));
+            &error
+        )
+    );
     EXPECT_EQ(400, error.status);
     EXPECT_STREQ("unsupported_content", error.code);
 }
@@ -274,20 +278,22 @@ TEST(Request, NoPartButTextAndNothingIsFetched)
 TEST(Request, MessagesTakeTheShapeOfTemplates)
 {
     weir_openai_request request = {};
-    weir_api_error      error = {};
+    weir_api_error error = {};
     ASSERT_EQ(
         WEIR_OK,
         read(
             &request, true,
             R"({"messages":[{"role":"developer","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
         {"role":"assistant","reasoning":"r","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\"k\":[1]}"}},{"function":{"name":"g","arguments":"oops"}}]}]})",
-            &error))
-        << error.message;
+            &error
+        )
+    ) << error.message;
     char *const text = json_dumps(request.messages, JSON_COMPACT | JSON_SORT_KEYS);
     EXPECT_STREQ(
         R"([{"content":"ab","role":"system"},{"content":"","reasoning_content":"r","role":"assistant","tool_calls":[)"
         R"({"function":{"arguments":{"k":[1]},"name":"f"},"id":"c","type":"function"},{"function":{"arguments":"oops","name":"g"},"type":"function"}]}])",
-        text);
+        text
+    );
     free(text);
     weir_openai_request_free(&request);
 }
@@ -315,14 +321,16 @@ TEST(Request, Prompts)
 TEST(Request, Values)
 {
     weir_openai_request request = {};
-    weir_api_error      error = {};
+    weir_api_error error = {};
     ASSERT_EQ(
         WEIR_OK,
         read(
             &request, true,
             R"({"messages":[{"role":"user","content":"a"}],"max_tokens":9,"max_completion_tokens":3,"seed":-1,"top_k":7,
         "temperature":0.5,"stop":["x","yz"],"logit_bias":{"3":-100},"stream":true,"stream_options":{"include_usage":true},"n":2})",
-            &error));
+            &error
+        )
+    );
     EXPECT_EQ(3, request.max_tokens) << "max_completion_tokens wins";
     EXPECT_EQ(UINT64_MAX, request.sampling.seed);
     EXPECT_EQ(7, request.sampling.top_k);
@@ -352,7 +360,7 @@ TEST(Request, WhatIsNotSupportedIsNamed)
                                    R"({"prompt":"a","response_format":{"type":"json_object"}})" };
     for (const char *const body : bodies) {
         weir_openai_request request = {};
-        weir_api_error      error = {};
+        weir_api_error error = {};
         ASSERT_NE(WEIR_OK, read(&request, false, body, &error)) << body;
         EXPECT_EQ(400, error.status) << body;
         EXPECT_STREQ("invalid_request_error", error.type) << body;
@@ -372,8 +380,8 @@ TEST(Request, MessagesSayWhatToDo)
     };
     for (const auto &row : rows) {
         weir_openai_request request = {};
-        weir_api_error      error = {};
-        const weir_status   status = read(&request, false, row.body, &error);
+        weir_api_error error = {};
+        const weir_status status = read(&request, false, row.body, &error);
         EXPECT_EQ(row.said[0] == '\0', status == WEIR_OK) << row.body;
         EXPECT_NE(std::string::npos, std::string(error.message).find(row.said)) << error.message;
         weir_openai_request_free(&request);
@@ -383,14 +391,16 @@ TEST(Request, MessagesSayWhatToDo)
 TEST(Request, UnknownFieldsAreNoted)
 {
     weir_openai_request request = {};
-    weir_api_error      error = {};
-    char                warning[WEIR_WARNING_BYTES] = "";
-    ASSERT_EQ(WEIR_OK,
-              read(&request, true,
-                   R"({"messages":[{"role":"user","content":"a"}],"tempreature":1,"a\r\nb":null,)"
-                   R"("echo":true,"user":"u","stream":true,"stream_options":{"usage":true}})",
-                   &error))
-        << error.message;
+    weir_api_error error = {};
+    char warning[WEIR_WARNING_BYTES] = "";
+    ASSERT_EQ(
+        WEIR_OK, read(
+                     &request, true,
+                     R"({"messages":[{"role":"user","content":"a"}],"tempreature":1,"a\r\nb":null,)"
+                     R"("echo":true,"user":"u","stream":true,"stream_options":{"usage":true}})",
+                     &error
+                 )
+    ) << error.message;
     EXPECT_EQ(4u, request.unknown.count);
     weir_warning_unknown(warning, &request.unknown);
     const std::string text = warning;
@@ -412,8 +422,8 @@ TEST(Request, AWarningHasALimit)
     for (int i = 0; i < 100; i++)
         body += ",\"" + std::string(200, 'x') + std::to_string(i) + "\":1";
     weir_openai_request request = {};
-    weir_api_error      error = {};
-    char                warning[WEIR_WARNING_BYTES] = "";
+    weir_api_error error = {};
+    char warning[WEIR_WARNING_BYTES] = "";
     ASSERT_EQ(WEIR_OK, read(&request, false, body + "}", &error)) << error.message;
     EXPECT_EQ(100u, request.unknown.count);
     weir_warning_unknown(warning, &request.unknown);
@@ -437,8 +447,8 @@ TEST(Request, EffortSetsThinking)
     };
     for (const auto &row : rows) {
         weir_openai_request request = {};
-        weir_api_error      error = {};
-        const std::string   body =
+        weir_api_error error = {};
+        const std::string body =
             R"({"messages":[{"role":"user","content":"a"}],)" + std::string(row.fields) + "}";
         ASSERT_EQ(WEIR_OK, read(&request, true, body, &error)) << error.message;
         char *const text = json_dumps(request.variables, JSON_COMPACT | JSON_SORT_KEYS);
@@ -456,11 +466,11 @@ bool named(const std::string &text, const std::string &name)
 /* Whoever adds a field tells users of it. */
 TEST(Request, EveryFieldIsDocumented)
 {
-    std::ifstream     file("docs/api.md");
+    std::ifstream file("docs/api.md");
     const std::string text{ std::istreambuf_iterator<char>(file),
                             std::istreambuf_iterator<char>() };
     ASSERT_FALSE(text.empty());
-    size_t                      count = 0;
+    size_t count = 0;
     const weir_field_row *const rows = weir_field_rows(&count);
     for (size_t i = 0; i < count; i++) {
         const std::string key = rows[i].key;
@@ -472,12 +482,14 @@ TEST(Request, TheServersDefaultsAreTaken)
 {
     weir_request_limits l = limits();
     weir_openai_request request = {};
-    weir_api_error      error = {};
-    const std::string   chat = R"({"messages":[{"role":"user","content":"a"}])";
-    const auto          take = [&](bool is_chat, const std::string &body) {
+    weir_api_error error = {};
+    const std::string chat = R"({"messages":[{"role":"user","content":"a"}])";
+    const auto take = [&](bool is_chat, const std::string &body) {
         weir_openai_request_free(&request);
-        EXPECT_EQ(WEIR_OK, weir_openai_request_read(&request, is_chat, body.c_str(), body.size(),
-                                                             &l, &error));
+        EXPECT_EQ(
+            WEIR_OK,
+            weir_openai_request_read(&request, is_chat, body.c_str(), body.size(), &l, &error)
+        );
     };
     take(true, chat + "}");
     EXPECT_EQ(-1, request.max_tokens) << "to the end of the window";
@@ -498,7 +510,7 @@ TEST(Request, TheServersDefaultsAreTaken)
 TEST(Request, RequestsWithoutSeedDiffer)
 {
     weir_openai_request a = {}, b = {};
-    weir_api_error      error = {};
+    weir_api_error error = {};
     ASSERT_EQ(WEIR_OK, read(&a, false, R"({"prompt":"a"})", &error));
     ASSERT_EQ(WEIR_OK, read(&b, false, R"({"prompt":"a"})", &error));
     EXPECT_NE(a.sampling.seed, b.sampling.seed);

@@ -17,11 +17,11 @@ const std::set<Route> open_routes = {
 std::set<Route> documented()
 {
     weir_buffer text = {};
-    weir_error  error = {};
+    weir_error error = {};
     EXPECT_EQ(WEIR_OK, weir_file_read(&text, "docs/api.md", 1 << 20, &error)) << error.text;
     const std::string api(text.data, text.size);
     weir_buffer_free(&text);
-    std::set<Route>  found;
+    std::set<Route> found;
     const std::regex named("`(GET|POST|DELETE) (/[^`? ]*)");
     for (auto at = std::sregex_iterator(api.begin(), api.end(), named);
          at != std::sregex_iterator(); ++at)
@@ -32,7 +32,7 @@ std::set<Route> documented()
 TEST_F(Server, EveryRouteButHealthAndThePageNeedsAKey)
 {
     weir_server_options options = default_options();
-    const char *const   key = "one";
+    const char *const key = "one";
     options.keys = &key;
     options.n_keys = 1;
     options.sessions = sessions_ = weir_fake_sessions_open();

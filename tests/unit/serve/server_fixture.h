@@ -36,11 +36,13 @@ class Server : public testing::Test {
 
     void open(const weir_fake_options &fake, weir_server_options options = default_options())
     {
-        weir_error  error = {};
+        weir_error error = {};
         weir_buffer text = {};
-        ASSERT_EQ(WEIR_OK, weir_tokenizer_open_json(
-                               &tokenizer_, "tests/golden/text/tok/qwen35.tokenizer.json", &error))
-            << error.text;
+        ASSERT_EQ(
+            WEIR_OK, weir_tokenizer_open_json(
+                         &tokenizer_, "tests/golden/text/tok/qwen35.tokenizer.json", &error
+                     )
+        ) << error.text;
         ASSERT_EQ(WEIR_OK, weir_fake_service_open(&service_, tokenizer_, &fake));
         ASSERT_EQ(WEIR_OK, weir_file_read(&text, template_.c_str(), 1 << 20, &error)) << error.text;
         ASSERT_EQ(WEIR_OK, weir_chat_template_open(&chat_, text.data, text.size, &error))
@@ -69,7 +71,7 @@ class Server : public testing::Test {
     /* With a cap for all that requests take. */
     void open_within(size_t cap, int64_t step_us = 0)
     {
-        const size_t        caps[WEIR_TIER_COUNT] = { cap };
+        const size_t caps[WEIR_TIER_COUNT] = { cap };
         weir_server_options options = default_options();
         ASSERT_EQ(WEIR_OK, weir_ledger_open(&ledger_, caps));
         options.ledger = ledger_;
@@ -91,8 +93,10 @@ class Server : public testing::Test {
         return http::ask(weir_server_port(server_), path, body);
     }
     std::string get(const std::string &path) const { return request("GET", path); }
-    std::string request(const std::string &method, const std::string &path,
-                        const std::string &more = "", const std::string &body = "") const
+    std::string request(
+        const std::string &method, const std::string &path, const std::string &more = "",
+        const std::string &body = ""
+    ) const
     {
         return http::request(weir_server_port(server_), method, path, more, body);
     }
@@ -108,14 +112,14 @@ class Server : public testing::Test {
         return false;
     }
 
-    std::string         template_ = "tests/golden/text/templates/Qwen3.5-4B.jinja";
+    std::string template_ = "tests/golden/text/templates/Qwen3.5-4B.jinja";
     weir_server_options options_ = {};
-    weir_server        *server_ = nullptr;
-    weir_service       *service_ = nullptr;
-    weir_tokenizer     *tokenizer_ = nullptr;
+    weir_server *server_ = nullptr;
+    weir_service *service_ = nullptr;
+    weir_tokenizer *tokenizer_ = nullptr;
     weir_chat_template *chat_ = nullptr;
-    weir_ledger        *ledger_ = nullptr;
-    weir_sessions      *sessions_ = nullptr;
+    weir_ledger *ledger_ = nullptr;
+    weir_sessions *sessions_ = nullptr;
 };
 
 const char *const long_stream =

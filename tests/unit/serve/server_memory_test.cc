@@ -8,7 +8,7 @@ namespace {
 TEST_F(Server, ABodyThatDoesNotFitIsRefusedBeforeItIsRead)
 {
     open_within(1 << 20);
-    const int         fd = connect_to();
+    const int fd = connect_to();
     const std::string head =
         "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
         "application/json\r\nContent-Length: 4000000\r\n\r\n";
@@ -25,7 +25,7 @@ TEST_F(Server, ABodyThatDoesNotFitIsRefusedBeforeItIsRead)
 TEST_F(Server, ABodyInMemoryIsOnTheLedger)
 {
     open_within(64 << 20);
-    const int         fd = connect_to();
+    const int fd = connect_to();
     const std::string head =
         "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
         "application/json\r\nContent-Length: 4000000\r\n\r\n";
@@ -79,7 +79,7 @@ TEST_F(Server, ArgumentsThatGrowPastTheBudgetAreRefusedHoweverTheyAreEscaped)
  * none. */
 TEST_F(Server, AStreamThatFailsWithoutMemoryStillSaysSo)
 {
-    const size_t        caps[WEIR_TIER_COUNT] = { 8 << 20 };
+    const size_t caps[WEIR_TIER_COUNT] = { 8 << 20 };
     weir_server_options o = default_options();
     ASSERT_EQ(WEIR_OK, weir_ledger_open(&ledger_, caps));
     o.ledger = ledger_;
@@ -88,13 +88,14 @@ TEST_F(Server, AStreamThatFailsWithoutMemoryStillSaysSo)
     std::string ids =
         "7"; /* two steps of the service: the second makes a token 0.9 s later, and the job fails */
     for (int i = 0; i < 800; i++) ids += ",7";
-    const int         fd = post("/v1/completions", "{\"prompt\":[" + ids + "],\"stream\":true}");
+    const int fd = post("/v1/completions", "{\"prompt\":[" + ids + "],\"stream\":true}");
     const std::string begun = read_text(fd, ": ping\n\n");
     ASSERT_EQ(0u, begun.find("HTTP/1.1 200")) << begun;
     ASSERT_EQ(std::string::npos, begun.find("data:")) << begun;
     const size_t rest = caps[WEIR_TIER_HOST] - weir_ledger_total(ledger_, WEIR_TIER_HOST);
-    ASSERT_EQ(WEIR_OK,
-              weir_ledger_reserve(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER, rest, nullptr));
+    ASSERT_EQ(
+        WEIR_OK, weir_ledger_reserve(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER, rest, nullptr)
+    );
     const std::string last = read_text(fd);
     EXPECT_NE(std::string::npos, last.find("data: {\"error\":{\"message\":\"")) << last;
     EXPECT_EQ(std::string::npos, last.find("[DONE]")) << last;
@@ -107,7 +108,7 @@ TEST_F(Server, AConnectionThatDoesNotFitIsToldSo)
 {
     open_within(200 << 10, 2000);
     std::vector<int> busy;
-    std::string      reply;
+    std::string reply;
     for (int i = 0; i < 8 && reply.find("HTTP/1.1 503") != 0; i++) {
         busy.push_back(post("/v1/chat/completions", long_stream));
         reply = read_text(busy.back(), "\r\n\r\n");
@@ -128,18 +129,24 @@ TEST_F(Server, WithoutMemoryForARequestHealthIsStillAnswered)
     for (const auto &[request, status] :
          { std::pair{ ask_health, "HTTP/1.1 200" }, std::pair{ ask_models, "HTTP/1.1 503" } }) {
         const int fd = connect_to();
-        ASSERT_EQ(static_cast<ssize_t>(ask_health.size()),
-                  send(fd, ask_health.data(), ask_health.size(), MSG_NOSIGNAL));
+        ASSERT_EQ(
+            static_cast<ssize_t>(ask_health.size()),
+            send(fd, ask_health.data(), ask_health.size(), MSG_NOSIGNAL)
+        );
         ASSERT_EQ(0u, read_text(fd, "}").find("HTTP/1.1 200"));
         size_t taken = 0;
         for (int i = 0; i < 20; i++, (void)poll(nullptr, 0, 10)) { /* the first request's, too */
             const size_t rest = (1 << 20) - weir_ledger_total(ledger_, WEIR_TIER_HOST);
-            ASSERT_EQ(WEIR_OK, weir_ledger_reserve(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER,
-                                                   rest, nullptr));
+            ASSERT_EQ(
+                WEIR_OK,
+                weir_ledger_reserve(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER, rest, nullptr)
+            );
             taken += rest;
         }
-        ASSERT_EQ(static_cast<ssize_t>(request.size()),
-                  send(fd, request.data(), request.size(), MSG_NOSIGNAL));
+        ASSERT_EQ(
+            static_cast<ssize_t>(request.size()),
+            send(fd, request.data(), request.size(), MSG_NOSIGNAL)
+        );
         const std::string reply = read_text(fd);
         EXPECT_EQ(0u, reply.find(status)) << reply;
         EXPECT_NE(std::string::npos, reply.find("Connection: close")) << reply;
@@ -153,12 +160,13 @@ TEST_F(Server, RequestsInARowHoldTheMemoryOfOne)
 {
     open_within(400 << 10);
     const std::string one = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    std::string       many;
+    std::string many;
     for (int i = 0; i < 50; i++) many += one;
     const int fd = connect_to();
     for (int i = 0; i < 40; i++) {
-        ASSERT_EQ(static_cast<ssize_t>(many.size()),
-                  send(fd, many.data(), many.size(), MSG_NOSIGNAL));
+        ASSERT_EQ(
+            static_cast<ssize_t>(many.size()), send(fd, many.data(), many.size(), MSG_NOSIGNAL)
+        );
         std::string replies;
         while (count(replies, "HTTP/1.1 200") < 50) {
             const std::string more = read_text(fd, "}");
@@ -266,9 +274,9 @@ TEST_F(Server, MemoryAsJson)
            "\"sequences\":[]",
            "\"evicted_tokens\":0" })
         EXPECT_NE(std::string::npos, reply.find(part)) << part << " in " << reply;
-    const int         fd = post("/v1/chat/completions", long_stream);
-    const std::string begin = read_text(
-        fd, "data:"); /* may be sent before the first step, which is what the list follows */
+    const int fd = post("/v1/chat/completions", long_stream);
+    /* May be sent before the first step, which is what the list follows */
+    const std::string begin = read_text(fd, "data:");
     bool is_listed = false;
     for (int i = 0; i < 1000 && !is_listed; i++)
         is_listed = get("/v1/memory").find("\"sequences\":[{\"id\":") != std::string::npos;

@@ -28,18 +28,18 @@ TEST_F(Server, Sessions)
     std::string reply = ask("/v1/sessions", R"({"name":"talk","tokens":[1,2,3]})");
     EXPECT_TRUE(has(reply, "HTTP/1.1 200")) << reply;
     EXPECT_TRUE(has(
-        reply, R"({"object":"session","id":"talk","tokens":3,"bytes":1000,"timings":{"save_ms":1)"))
-        << reply;
+        reply, R"({"object":"session","id":"talk","tokens":3,"bytes":1000,"timings":{"save_ms":1)"
+    )) << reply;
     EXPECT_TRUE(has(ask("/v1/sessions", R"({"name":"text","prompt":"a b c"})"), "HTTP/1.1 200"));
     EXPECT_TRUE(
         has(ask("/v1/sessions", R"({"name":"chat","messages":[{"role":"user","content":"a"}]})"),
-            "HTTP/1.1 200"));
+            "HTTP/1.1 200")
+    );
     EXPECT_TRUE(has(ask("/v1/sessions/restore", R"({"name":"talk"})"), "\"restore_ms\":2"));
     reply = get("/v1/sessions");
-    EXPECT_TRUE(
-        has(reply,
-            R"("id":"talk","created":0,"tokens":3,"bytes":1000,"automatic":false,"problem":null)"))
-        << reply;
+    EXPECT_TRUE(has(
+        reply, R"("id":"talk","created":0,"tokens":3,"bytes":1000,"automatic":false,"problem":null)"
+    )) << reply;
     EXPECT_TRUE(has(request("DELETE", "/v1/sessions/talk"), R"("id":"talk","deleted":true)"));
     EXPECT_FALSE(has(get("/v1/sessions"), "talk"));
     const struct {
@@ -69,8 +69,8 @@ TEST_F(Server, Sessions)
     }
     for (const char *const name : { "talk", "damaged" }) { // what cannot be restored is computed
         const std::string body =
-            std::string(
-                R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"session":")") +
+            std::string(R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"session":")"
+            ) +
             name + "\"}";
         EXPECT_TRUE(has(ask("/v1/chat/completions", body), "HTTP/1.1 200")) << name;
     }
@@ -82,7 +82,7 @@ TEST_F(Server, Sessions)
 TEST_F(Server, SessionsOfOneKeyAreNotSeenByAnother)
 {
     weir_server_options options = default_options();
-    const char *const   keys[] = { "one", "two" };
+    const char *const keys[] = { "one", "two" };
     options.sessions = sessions_ = weir_fake_sessions_open();
     options.keys = keys;
     options.n_keys = 2;
@@ -90,12 +90,16 @@ TEST_F(Server, SessionsOfOneKeyAreNotSeenByAnother)
     const std::string one = "Authorization: Bearer one\r\n", two = "Authorization: Bearer two\r\n";
     const std::string body = R"({"name":"talk","tokens":[1,2,3]})";
     const std::string length = "Content-Length: " + std::to_string(body.size()) + "\r\n";
-    EXPECT_NE(request("POST", "/v1/sessions", one + length, body).find("\"id\":\"talk\""),
-              std::string::npos);
+    EXPECT_NE(
+        request("POST", "/v1/sessions", one + length, body).find("\"id\":\"talk\""),
+        std::string::npos
+    );
     EXPECT_NE(request("GET", "/v1/sessions", one).find("\"id\":\"talk\""), std::string::npos);
     EXPECT_EQ(request("GET", "/v1/sessions", two).find("talk"), std::string::npos);
-    EXPECT_NE(request("POST", "/v1/sessions/restore", two + length, body).find("HTTP/1.1 404"),
-              std::string::npos);
+    EXPECT_NE(
+        request("POST", "/v1/sessions/restore", two + length, body).find("HTTP/1.1 404"),
+        std::string::npos
+    );
     EXPECT_NE(request("DELETE", "/v1/sessions/talk", two).find("HTTP/1.1 404"), std::string::npos);
     EXPECT_NE(request("DELETE", "/v1/sessions/talk", one).find("HTTP/1.1 200"), std::string::npos);
 }
@@ -119,15 +123,16 @@ TEST_F(Server, WithoutAFolderSessionsAreNotSupported)
 
 TEST_F(Server, TimeBetweenTokensIsLoggedWhereThereAreTwo)
 {
-    int                 log[2] = { -1, -1 };
+    int log[2] = { -1, -1 };
     weir_server_options options = default_options();
     ASSERT_EQ(0, pipe(log));
     options.log_fd = log[1];
     open({ 2, 4096, 100, 0 }, options);
     for (const int n : { 1, 2 }) {
-        const std::string reply = ask(
-            "/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"}],"max_tokens":)" +
-                                        std::to_string(n) + R"(,"ignore_eos":true})");
+        const std::string reply =
+            ask("/v1/chat/completions",
+                R"({"messages":[{"role":"user","content":"a"}],"max_tokens":)" + std::to_string(n) +
+                    R"(,"ignore_eos":true})");
         EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply;
         const std::string line = http::read_pipe(log[0]);
         EXPECT_NE(std::string::npos, line.find(R"("tokens_out":)" + std::to_string(n))) << line;
@@ -142,7 +147,7 @@ TEST_F(Server, TimeBetweenTokensIsLoggedWhereThereAreTwo)
 
 TEST_F(Server, UnknownFieldsAreSaidInAHeaderAndInTheLog)
 {
-    int                 log[2] = { -1, -1 };
+    int log[2] = { -1, -1 };
     weir_server_options options = default_options();
     ASSERT_EQ(0, pipe(log));
     options.log_fd = log[1];
@@ -156,18 +161,22 @@ TEST_F(Server, UnknownFieldsAreSaidInAHeaderAndInTheLog)
             ask("/v1/chat/completions", begin + R"(,"tempreature":0,"\"x\"":1)" + more);
         EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply;
         EXPECT_NE(std::string::npos, reply.find(header)) << reply;
-        EXPECT_NE(std::string::npos,
-                  http::read_pipe(log[0]).find(R"("unknown_fields":["tempreature","\"x\""])"));
+        EXPECT_NE(
+            std::string::npos,
+            http::read_pipe(log[0]).find(R"("unknown_fields":["tempreature","\"x\""])")
+        );
     }
     const std::string plain = ask("/v1/chat/completions", begin + R"(,"user":"u"})");
     EXPECT_EQ(std::string::npos, plain.find("x-weir-warning")) << plain;
     EXPECT_EQ(std::string::npos, http::read_pipe(log[0]).find("unknown_fields"));
     const std::string ids = ask("/tokenize", R"({"content":"a","add_specials":true})");
-    EXPECT_NE(std::string::npos,
-              ids.find("x-weir-warning: unknown fields are ignored: add_specials (add_special?)"))
-        << ids;
-    EXPECT_EQ(0u,
-              ask("/v1/chat/completions", begin + R"(,"kv_polcy":"h2o"})").find("HTTP/1.1 400"));
+    EXPECT_NE(
+        std::string::npos,
+        ids.find("x-weir-warning: unknown fields are ignored: add_specials (add_special?)")
+    ) << ids;
+    EXPECT_EQ(
+        0u, ask("/v1/chat/completions", begin + R"(,"kv_polcy":"h2o"})").find("HTTP/1.1 400")
+    );
     weir_server_close(server_);
     server_ = nullptr;
     close(log[0]);
@@ -175,12 +184,13 @@ TEST_F(Server, UnknownFieldsAreSaidInAHeaderAndInTheLog)
 }
 
 /* The text of the prompt that this chat becomes. */
-std::string
-prompt_of(const std::function<std::string(const std::string &, const std::string &)> &ask,
-          const std::string                                                          &fields)
+std::string prompt_of(
+    const std::function<std::string(const std::string &, const std::string &)> &ask,
+    const std::string &fields
+)
 {
     const std::string ids = ask("/tokenize", "{" + fields + "}");
-    const size_t      from = ids.find("\"tokens\":["), to = ids.find(']', from);
+    const size_t from = ids.find("\"tokens\":["), to = ids.find(']', from);
     EXPECT_NE(std::string::npos, from) << ids;
     return from == std::string::npos ? ""
                                      : ask("/detokenize", "{" + ids.substr(from, to - from) + "]}");
@@ -223,7 +233,8 @@ TEST_F(Server, ToolsThatTheTemplateTakesAreThere)
         return ask(path, body);
     };
     const std::string text = prompt_of(
-        ask_it, R"("messages":[{"role":"user","content":"How is it?"}],)" + std::string(one_tool));
+        ask_it, R"("messages":[{"role":"user","content":"How is it?"}],)" + std::string(one_tool)
+    );
     const size_t first = text.find("get_weather");
     EXPECT_NE(std::string::npos, first) << text;
     EXPECT_EQ(std::string::npos, text.find("get_weather", first + 1)) << text;
@@ -246,7 +257,7 @@ TEST_F(Server, EffortThatTheTemplateDoesNotReadIsSaid)
 
 TEST_F(Server, ThePageNeedsNoKeyAndRunsNothingInline)
 {
-    const char         *key = "k";
+    const char *key = "k";
     weir_server_options options = default_options();
     options.keys = &key;
     options.n_keys = 1;
@@ -263,7 +274,9 @@ TEST_F(Server, ThePageNeedsNoKeyAndRunsNothingInline)
         std::string::npos,
         page.find(
             "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
-            "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'\r\n"));
+            "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'\r\n"
+        )
+    );
     EXPECT_EQ(std::string::npos, page.find("<style"));
     EXPECT_EQ(std::string::npos, page.find("<script>"));
 }
@@ -272,8 +285,8 @@ TEST_F(Server, PortInUse)
 {
     open({ 2, 4096, 100, 0 });
     weir_server_options again = options_;
-    weir_server        *other = nullptr;
-    weir_error          error = {};
+    weir_server *other = nullptr;
+    weir_error error = {};
     again.port = weir_server_port(server_);
     EXPECT_EQ(WEIR_EIO, weir_server_open(&other, &again, &error));
     EXPECT_NE(nullptr, strstr(error.text, "in use")) << error.text;
@@ -284,9 +297,9 @@ TEST_F(Server, OtherAddressesNeedAKey)
 {
     open({ 2, 4096, 100, 0 });
     weir_server_options o = options_;
-    weir_server        *other = nullptr;
-    weir_error          error = {};
-    const char *const   key = "k";
+    weir_server *other = nullptr;
+    weir_error error = {};
+    const char *const key = "k";
     o.host = "0.0.0.0";
     EXPECT_EQ(WEIR_ECONFIG, weir_server_open(&other, &o, &error));
     EXPECT_NE(nullptr, strstr(error.text, "server.api_key_file or WEIR_API_KEY")) << error.text;
@@ -325,7 +338,8 @@ TEST_F(Server, AReaderThatDoesNotReadIsLeft)
     open({ 1, 30000, 50, 0 }, o);
     const int fd = post(
         "/v1/chat/completions",
-        R"({"messages":[{"role":"user","content":"a"}],"max_tokens":29000,"ignore_eos":true,"stream":true,"logprobs":true,"top_logprobs":20})");
+        R"({"messages":[{"role":"user","content":"a"}],"max_tokens":29000,"ignore_eos":true,"stream":true,"logprobs":true,"top_logprobs":20})"
+    );
     ASSERT_TRUE(wait_for(1, 0));
     EXPECT_TRUE(wait_for(0, 0));
     const std::string text = read_text(fd);
@@ -340,7 +354,7 @@ TEST_F(Server, PingsWhileAStreamWaits)
     open({ 1, 4096, 2000, 0 }, o);
     const int running = post("/v1/chat/completions", long_plain);
     ASSERT_TRUE(wait_for(1, 0));
-    const int         waiting = post("/v1/chat/completions", long_stream);
+    const int waiting = post("/v1/chat/completions", long_stream);
     const std::string text = read_text(waiting, ": ping\n\n");
     EXPECT_EQ(0u, text.find("HTTP/1.1 200")) << text;
     EXPECT_NE(std::string::npos, text.find(": ping\n\n")) << text;
@@ -369,8 +383,9 @@ TEST_F(Server, ManyPromptsInOneRequest)
     open({ 2, 4096, 100, 0 });
     std::string prompts = "\"p0\"";
     for (int i = 1; i < 256; i++) prompts += ",\"p" + std::to_string(i) + "\"";
-    const std::string plain = ask("/v1/completions", "{\"prompt\":[" + prompts +
-                                                         "],\"max_tokens\":1,\"ignore_eos\":true}");
+    const std::string plain =
+        ask("/v1/completions",
+            "{\"prompt\":[" + prompts + "],\"max_tokens\":1,\"ignore_eos\":true}");
     EXPECT_EQ(0u, plain.find("HTTP/1.1 200")) << plain.substr(0, 300);
     EXPECT_EQ(256, count(plain, "\"finish_reason\":\"length\""));
     EXPECT_NE(std::string::npos, plain.find("\"completion_tokens\":256,"));
@@ -389,18 +404,21 @@ TEST_F(Server, APromptThatIsTooLongLosesItsMiddleWhereThatIsAskedFor)
     const std::string body = "{\"prompt\":[" + ids + "],\"max_tokens\":28,\"ignore_eos\":true",
                       cut = ",\"on_overflow\":\"truncate_middle\"";
     EXPECT_EQ(0u, ask("/v1/completions", body + "}").find("HTTP/1.1 400"));
-    EXPECT_EQ(0u,
-              ask("/v1/completions", body + ",\"on_overflow\":\"error\"}").find("HTTP/1.1 400"));
-    EXPECT_EQ(0u,
-              ask("/v1/completions", body + ",\"on_overflow\":\"shorten\"}").find("HTTP/1.1 400"));
+    EXPECT_EQ(
+        0u, ask("/v1/completions", body + ",\"on_overflow\":\"error\"}").find("HTTP/1.1 400")
+    );
+    EXPECT_EQ(
+        0u, ask("/v1/completions", body + ",\"on_overflow\":\"shorten\"}").find("HTTP/1.1 400")
+    );
     const std::string plain = ask("/v1/completions", body + cut + "}");
     EXPECT_EQ(0u, plain.find("HTTP/1.1 200")) << plain;
     EXPECT_NE(std::string::npos, plain.find("\"truncated_tokens\":200")) << plain;
     EXPECT_NE(std::string::npos, plain.find("\"prompt_tokens\":100")) << plain;
     const std::string stream = ask("/v1/completions", body + cut + ",\"stream\":true}");
     EXPECT_NE(std::string::npos, stream.find("\"truncated_tokens\":200")) << stream.substr(0, 400);
-    const std::string fits = ask(
-        "/v1/completions", "{\"prompt\":[1,2],\"max_tokens\":1,\"ignore_eos\":true" + cut + "}");
+    const std::string fits =
+        ask("/v1/completions",
+            "{\"prompt\":[1,2],\"max_tokens\":1,\"ignore_eos\":true" + cut + "}");
     EXPECT_EQ(std::string::npos, fits.find("truncated_tokens"))
         << "nothing was lost, nothing is said";
 }
@@ -424,7 +442,8 @@ TEST_F(Server, DrainFinishesWhatRuns)
     open({ 2, 4096, 1000, 0 });
     const int fd = post(
         "/v1/chat/completions",
-        R"({"messages":[{"role":"user","content":"a"}],"max_tokens":300,"ignore_eos":true,"stream":true})");
+        R"({"messages":[{"role":"user","content":"a"}],"max_tokens":300,"ignore_eos":true,"stream":true})"
+    );
     std::string text = read_text(fd, "data: ");
     std::thread drain([this] { weir_server_drain(server_, weir_clock_ns() + 20000000000); });
     std::string models;
@@ -448,9 +467,9 @@ TEST_F(Server, DrainEndsAtItsDeadline)
     weir_server_drain(server_, weir_clock_ns() + 50000000);
     EXPECT_TRUE(wait_for(0, 0));
     const std::string stream = read_text(fd), plain = read_text(queued);
-    EXPECT_NE(std::string::npos,
-              stream.find("this server shut down before the answer was complete"))
-        << stream;
+    EXPECT_NE(
+        std::string::npos, stream.find("this server shut down before the answer was complete")
+    ) << stream;
     EXPECT_EQ(std::string::npos, stream.find("[DONE]")) << stream;
     EXPECT_EQ(0u, plain.find("HTTP/1.1 503")) << plain;
     EXPECT_NE(std::string::npos, plain.find("this server shut down before the answer was complete"))
@@ -464,7 +483,7 @@ TEST_F(Server, ClosesWhileClientsAreEverywhere)
     open({ 1, 4096, 2000, 0 });
     const int idle = connect_to(), running = post("/v1/chat/completions", long_stream),
               queued = post("/v1/chat/completions", long_plain);
-    const int         half = connect_to(), body = connect_to();
+    const int half = connect_to(), body = connect_to();
     const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
                              "application/json\r\nContent-Length: 100\r\n";
     EXPECT_GT(send(half, head.data(), head.size(), MSG_NOSIGNAL), 0);
@@ -479,14 +498,14 @@ TEST_F(Server, ClosesWhileClientsAreEverywhere)
 TEST_F(Server, KeysAreAskedFor)
 {
     weir_server_options o = default_options();
-    const char *const   keys[] = { "one", "two" };
+    const char *const keys[] = { "one", "two" };
     o.keys = keys;
     o.n_keys = 2;
     open({ 1, 4096, 100, 0 }, o);
     EXPECT_EQ(0u, get("/health").find("HTTP/1.1 200"));
     EXPECT_EQ(0u, get("/v1/models").find("HTTP/1.1 401"));
     EXPECT_EQ(0u, get("/v1/models").find("HTTP/1.1 401"));
-    const int         fd = connect_to();
+    const int fd = connect_to();
     const std::string text = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
                              "two\r\nConnection: close\r\n\r\n";
     EXPECT_GT(send(fd, text.data(), text.size(), MSG_NOSIGNAL), 0);

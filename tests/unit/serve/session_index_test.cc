@@ -9,7 +9,7 @@ namespace {
 
 struct Reply {
     std::string content;
-    int64_t     n_prompt, n_cached;
+    int64_t n_prompt, n_cached;
 };
 
 class Recall : public engine_fixture::EngineServer {
@@ -29,21 +29,23 @@ class Recall : public engine_fixture::EngineServer {
         for (int i = 0; i < 70; i++)
             content += "Item " + std::to_string(topic) + " number " + std::to_string(i) + " is " +
                        std::to_string((topic * 7919 + i * 104729) % 997) + ". ";
-        json_t *const root =
-            ask_json("POST", "/v1/chat/completions",
-                     R"({"messages":[{"role":"user","content":")" + content +
-                         R"("}],"max_tokens":8,"temperature":0,"ignore_eos":true)" +
-                         (salt.empty() ? "" : ",\"cache_salt\":\"" + salt + "\"") + "}",
-                     key);
+        json_t *const root = ask_json(
+            "POST", "/v1/chat/completions",
+            R"({"messages":[{"role":"user","content":")" + content +
+                R"("}],"max_tokens":8,"temperature":0,"ignore_eos":true)" +
+                (salt.empty() ? "" : ",\"cache_salt\":\"" + salt + "\"") + "}",
+            key
+        );
         json_t *const usage = json_object_get(root, "usage");
-        const char   *answer = json_string_value(json_object_get(
+        const char *answer = json_string_value(json_object_get(
             json_object_get(json_array_get(json_object_get(root, "choices"), 0), "message"),
-            "content"));
-        const Reply   reply = { answer != nullptr ? answer : "",
+            "content"
+        ));
+        const Reply reply = { answer != nullptr ? answer : "",
                               json_integer_value(json_object_get(usage, "prompt_tokens")),
-                              json_integer_value(
-                                  json_object_get(json_object_get(usage, "prompt_tokens_details"),
-                                                  "cached_tokens")) };
+                              json_integer_value(json_object_get(
+                                  json_object_get(usage, "prompt_tokens_details"), "cached_tokens"
+                              )) };
         json_decref(root);
         weir_sessions_settle(weir_engine_sessions(engine_));
         return reply;
@@ -90,12 +92,12 @@ TEST_F(Recall, KeysAndSaltsNeverShareTexts)
     with_keys_ = true;
     open({ "memory.host=64MiB", "model.context=1280", "batch.max_sequences=2" });
     const struct {
-        int         key;
+        int key;
         const char *salt;
     } owners[] = { { 0, "" }, { 1, "" }, { 0, "a" }, { 1, "a" }, { 0, "b" }, { 1, ":a" } };
     const Reply first = ask(0);
     for (const auto &owner : owners) {
-        const bool  is_first = owner.key == 0 && owner.salt[0] == '\0';
+        const bool is_first = owner.key == 0 && owner.salt[0] == '\0';
         const Reply cold = is_first ? first : ask(0, owner.key, owner.salt),
                     warm = ask(0, owner.key, owner.salt);
         EXPECT_EQ(cold.n_cached, 0) << owner.key << owner.salt;

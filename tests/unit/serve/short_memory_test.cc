@@ -12,9 +12,9 @@ namespace {
 
 /* Refuses everything from the n-th charge on. */
 struct Payer {
-    weir_payer  payer = { charge, refund, nullptr };
-    size_t      used = 0;
-    int         left;
+    weir_payer payer = { charge, refund, nullptr };
+    size_t used = 0;
+    int left;
     static bool charge(weir_payer *payer, size_t bytes)
     {
         Payer *const self = reinterpret_cast<Payer *>(payer);
@@ -79,10 +79,10 @@ class ShortMemory : public testing::Test {
 TEST_F(ShortMemory, OfARequest)
 {
     const weir_request_limits l = limits();
-    const int                 refused = sweep([&] {
+    const int refused = sweep([&] {
         weir_openai_request request = {};
-        weir_api_error      error = {};
-        const weir_status   status =
+        weir_api_error error = {};
+        const weir_status status =
             weir_openai_request_read(&request, true, chat, strlen(chat), &l, &error);
         if (status != WEIR_OK) EXPECT_EQ(error.status, 503) << error.message;
         weir_openai_request_free(&request);
@@ -99,8 +99,8 @@ TEST_F(ShortMemory, OfAnAnswersToolCalls)
         "</parameter></function></tool_call>b<tool_call>{no call}</tool_call>";
     const int refused = sweep([&] {
         weir_tool_parser parser = {};
-        weir_buffer      content = {};
-        weir_status      status = weir_tool_push(&parser, &content, text.data(), text.size());
+        weir_buffer content = {};
+        weir_status status = weir_tool_push(&parser, &content, text.data(), text.size());
         if (status == WEIR_OK) status = weir_tool_finish(&parser, &content);
         if (status == WEIR_OK) {
             EXPECT_EQ(parser.n_calls, 2u);

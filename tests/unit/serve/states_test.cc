@@ -33,18 +33,20 @@ class States : public engine_fixture::EngineServer {
         for (const std::string &setting : settings_) list.push_back(setting.c_str());
         open(list);
     }
-    json_t *add(const std::string &label, const std::string &text, int key = 0,
-                const std::string &more = "") const
+    json_t *add(
+        const std::string &label, const std::string &text, int key = 0, const std::string &more = ""
+    ) const
     {
-        return ask_json("POST", "/v1/states",
-                        "{\"label\":" + quoted(label) + ",\"prompt\":" + quoted(text) + more + "}",
-                        key);
+        return ask_json(
+            "POST", "/v1/states",
+            "{\"label\":" + quoted(label) + ",\"prompt\":" + quoted(text) + more + "}", key
+        );
     }
     /* The answer to a prompt of a state ("": none). */
     struct Answer {
         std::string text;
-        int64_t     n_prompt, n_cached;
-        bool        exact, merged;
+        int64_t n_prompt, n_cached;
+        bool exact, merged;
     };
     Answer ask(const std::string &state, const std::string &prompt, int key = 0) const
     {
@@ -52,24 +54,28 @@ class States : public engine_fixture::EngineServer {
             "POST", "/v1/completions",
             "{\"prompt\":" + quoted(prompt) + (state.empty() ? "" : ",\"state\":" + quoted(state)) +
                 ",\"max_tokens\":10,\"temperature\":0,\"ignore_eos\":true}",
-            key);
+            key
+        );
         const char *text = json_string_value(
-            json_object_get(json_array_get(json_object_get(root, "choices"), 0), "text"));
+            json_object_get(json_array_get(json_object_get(root, "choices"), 0), "text")
+        );
         json_t *const usage = json_object_get(root, "usage"), *const from =
                                                                   json_object_get(root, "state");
         const Answer answer = { text != nullptr ? text : "",
                                 json_integer_value(json_object_get(usage, "prompt_tokens")),
-                                json_integer_value(
-                                    json_object_get(json_object_get(usage, "prompt_tokens_details"),
-                                                    "cached_tokens")),
+                                json_integer_value(json_object_get(
+                                    json_object_get(usage, "prompt_tokens_details"), "cached_tokens"
+                                )),
                                 json_is_true(json_object_get(from, "exact")),
                                 json_is_true(json_object_get(from, "merged")) };
         EXPECT_EQ(from == nullptr, state.empty());
         json_decref(root);
         return answer;
     }
-    void refused(int status, const std::string &what, const std::string &method,
-                 const std::string &path, const std::string &body = "", int key = 0) const
+    void refused(
+        int status, const std::string &what, const std::string &method, const std::string &path,
+        const std::string &body = "", int key = 0
+    ) const
     {
         const std::string text = request(method, path, body, key);
         EXPECT_EQ(text.find("HTTP/1.1 " + std::to_string(status)), 0u)
@@ -78,11 +84,12 @@ class States : public engine_fixture::EngineServer {
     }
     std::vector<std::string> ids(const std::string &query = "", int key = 0) const
     {
-        json_t *const            root = ask_json("GET", "/v1/states" + query, "", key);
+        json_t *const root = ask_json("GET", "/v1/states" + query, "", key);
         std::vector<std::string> out;
         for (size_t i = 0; i < json_array_size(json_object_get(root, "data")); i++)
             out.push_back(json_string_value(
-                json_object_get(json_array_get(json_object_get(root, "data"), i), "id")));
+                json_object_get(json_array_get(json_object_get(root, "data"), i), "id")
+            ));
         json_decref(root);
         return out;
     }
@@ -100,7 +107,7 @@ class States : public engine_fixture::EngineServer {
         return n;
     }
     using Ids = std::vector<std::string>;
-    std::string              folder_;
+    std::string folder_;
     std::vector<std::string> settings_;
 };
 
@@ -112,8 +119,9 @@ TEST_F(States, ADocumentIsAskedWithoutBeingReadAgain)
     start();
     json_t *root = add("Bread", bread, 0, R"(,"metadata":{"kind":"recipe"})");
     EXPECT_STREQ(json_string_value(json_object_get(root, "id")), "bread");
-    EXPECT_STREQ(json_string_value(json_object_get(json_object_get(root, "metadata"), "kind")),
-                 "recipe");
+    EXPECT_STREQ(
+        json_string_value(json_object_get(json_object_get(root, "metadata"), "kind")), "recipe"
+    );
     const int64_t n = json_integer_value(json_object_get(root, "tokens"));
     json_decref(root);
     json_decref(add("Weirs", weirs));
@@ -134,7 +142,8 @@ TEST_F(States, ADocumentIsAskedWithoutBeingReadAgain)
     }
     const std::string stream = request(
         "POST", "/v1/chat/completions",
-        R"({"messages":[{"role":"user","content":"How long?"}],"state":"bread","max_tokens":2,"stream":true})");
+        R"({"messages":[{"role":"user","content":"How long?"}],"state":"bread","max_tokens":2,"stream":true})"
+    );
     EXPECT_NE(stream.find(R"("state":{"id":"bread")"), std::string::npos) << stream;
     EXPECT_NE(stream.find("[DONE]"), std::string::npos) << stream;
     root = ask_json("GET", "/v1/memory", "");
@@ -169,8 +178,10 @@ TEST_F(States, QuestionsFindTheNearest)
     EXPECT_EQ(json_array_size(json_object_get(root, "data")), 2u);
     json_decref(root);
     refused(400, "vector must be an array", "POST", "/v1/states/query", R"({"vector":[1,2]})");
-    refused(400, "no number", "POST", "/v1/states/query",
-            "{\"vector\":[\"x\"," + vector.substr(4) + "]}");
+    refused(
+        400, "no number", "POST", "/v1/states/query",
+        "{\"vector\":[\"x\"," + vector.substr(4) + "]}"
+    );
     refused(400, "question", "POST", "/v1/states/query", "{}");
     refused(400, "top_k", "POST", "/v1/states/query", R"({"question":"x","top_k":0})");
 }
@@ -203,8 +214,9 @@ TEST_F(States, KeysSeeTheirOwnAndWhatIsNobodys)
     json_decref(ask_json("DELETE", "/v1/states/paper", "", 1));
     refused(404, "state_not_found", "DELETE", "/v1/states/paper", "", 1);
     EXPECT_EQ(ids("", 0), (Ids{ "paper", "common" }));
-    refused(404, "state_not_found", "POST", "/v1/completions", R"({"prompt":"x","state":"paper"})",
-            1);
+    refused(
+        404, "state_not_found", "POST", "/v1/completions", R"({"prompt":"x","state":"paper"})", 1
+    );
     json_t *const root =
         ask_json("POST", "/v1/states/query", "{\"question\":" + quoted(bread) + "}", 1);
     EXPECT_EQ(json_array_size(json_object_get(root, "data")), 1u) << "the other key's is not found";
@@ -221,8 +233,10 @@ TEST_F(States, FullDisksAndShortMemoryAreSaid)
 {
     start({ "states.disk=400KiB" });
     json_decref(add("One", weirs));
-    refused(503, "states_full", "POST", "/v1/states",
-            "{\"label\":\"two\",\"prompt\":" + quoted(bread + weirs) + "}");
+    refused(
+        503, "states_full", "POST", "/v1/states",
+        "{\"label\":\"two\",\"prompt\":" + quoted(bread + weirs) + "}"
+    );
     EXPECT_EQ(n_files(), 1u);
     EXPECT_EQ(ids(), Ids{ "one" });
     json_decref(ask_json("DELETE", "/v1/states/one", ""));
@@ -230,8 +244,10 @@ TEST_F(States, FullDisksAndShortMemoryAreSaid)
     stop();
     std::filesystem::remove_all(folder_ + "/base");
     start({ "states.memory=256KiB" });
-    refused(503, "no memory for one more state", "POST", "/v1/states",
-            "{\"label\":\"one\",\"prompt\":" + quoted(weirs) + "}");
+    refused(
+        503, "no memory for one more state", "POST", "/v1/states",
+        "{\"label\":\"one\",\"prompt\":" + quoted(weirs) + "}"
+    );
     EXPECT_EQ(n_files(), 0u);
     refused(501, "not_supported", "POST", "/v1/sessions", R"({"name":"x"})");
 }
@@ -245,24 +261,35 @@ TEST_F(States, WhatCannotBeIsRefusedWithTheReason)
     refused(400, "prompt, messages or tokens", "POST", "/v1/states", R"({"label":"x"})");
     refused(400, "not empty", "POST", "/v1/states", R"({"label":"x","tokens":[]})");
     refused(400, "no token id", "POST", "/v1/states", R"({"label":"x","tokens":[99999]})");
-    refused(400, "metadata must be an object", "POST", "/v1/states",
-            R"({"label":"x","prompt":"x","metadata":[]})");
+    refused(
+        400, "metadata must be an object", "POST", "/v1/states",
+        R"({"label":"x","prompt":"x","metadata":[]})"
+    );
     refused(400, "label is empty", "POST", "/v1/states", R"({"label":" ","prompt":"x"})");
-    refused(400, "context_length_exceeded", "POST", "/v1/states",
-            "{\"label\":\"x\",\"prompt\":" + quoted(std::string(4000, 'x')) + "}");
-    refused(400, "cannot be merged", "POST", "/v1/states/merge",
-            R"({"label":"x","earlier":"one","later":"two"})");
-    refused(404, "no state three", "POST", "/v1/states/merge",
-            R"({"label":"x","earlier":"one","later":"three"})");
-    refused(400, "later is missing", "POST", "/v1/states/merge",
-            R"({"label":"x","earlier":"one"})");
+    refused(
+        400, "context_length_exceeded", "POST", "/v1/states",
+        "{\"label\":\"x\",\"prompt\":" + quoted(std::string(4000, 'x')) + "}"
+    );
+    refused(
+        400, "cannot be merged", "POST", "/v1/states/merge",
+        R"({"label":"x","earlier":"one","later":"two"})"
+    );
+    refused(
+        404, "no state three", "POST", "/v1/states/merge",
+        R"({"label":"x","earlier":"one","later":"three"})"
+    );
+    refused(
+        400, "later is missing", "POST", "/v1/states/merge", R"({"label":"x","earlier":"one"})"
+    );
     refused(400, "limit", "GET", "/v1/states?limit=0");
     refused(405, "", "PUT", "/v1/states", "{}");
     refused(400, "echo", "POST", "/v1/completions", R"({"prompt":"x","state":"one","echo":true})");
     refused(400, "state", "POST", "/v1/completions", R"({"prompt":"x","state":""})");
-    refused(400, "context_length_exceeded", "POST", "/v1/completions",
-            "{\"prompt\":" + quoted(std::string(4000, 'x')) +
-                R"(,"state":"one","on_overflow":"truncate_middle"})");
+    refused(
+        400, "context_length_exceeded", "POST", "/v1/completions",
+        "{\"prompt\":" + quoted(std::string(4000, 'x')) +
+            R"(,"state":"one","on_overflow":"truncate_middle"})"
+    );
     for (const auto &entry : std::filesystem::directory_iterator(folder_ + "/base"))
         if (entry.path().filename().string().rfind("one.", 0) == 0)
             std::ofstream(entry.path(), std::ios::binary | std::ios::in | std::ios::out).seekp(300)
@@ -295,7 +322,7 @@ class CodaStates : public States {
                     std::to_string((seed * 7919 + i * 104729) % 997) + ". ";
         return text.substr(0, n);
     }
-    support::Folder   checkpoint_;
+    support::Folder checkpoint_;
     support::Settings arch_;
 };
 
@@ -304,12 +331,13 @@ TEST_F(CodaStates, TwoBecomeOneAndDisturbNobody)
     with_keys_ = true;
     start_coda();
     const std::string a = text_of(1, 150), b = text_of(2, 300);
-    const Answer      cold = ask("", b + asked, 1);
+    const Answer cold = ask("", b + asked, 1);
     json_decref(add("A", a));
     json_decref(add("B", b));
-    json_t *const root =
-        ask_json("POST", "/v1/states/merge",
-                 R"({"earlier":"a","later":"b","label":"Both","metadata":{"by":"me"}})");
+    json_t *const root = ask_json(
+        "POST", "/v1/states/merge",
+        R"({"earlier":"a","later":"b","label":"Both","metadata":{"by":"me"}})"
+    );
     EXPECT_STREQ(json_string_value(json_object_get(root, "object")), "state.merged");
     EXPECT_STREQ(json_string_value(json_object_get(json_object_get(root, "state"), "id")), "both");
     EXPECT_GT(json_integer_value(json_object_get(json_object_get(root, "prototypes"), "kept")), 0);
@@ -324,11 +352,15 @@ TEST_F(CodaStates, TwoBecomeOneAndDisturbNobody)
     EXPECT_EQ(later.text, cold.text) << "the state of its own text is as it was";
     EXPECT_EQ(ask("", b + asked).text, cold.text);
     EXPECT_EQ(ask("both", asked).text, merged.text);
-    refused(400, "cache_prompt", "POST", "/v1/completions",
-            R"({"prompt":"x","state":"both","cache_prompt":false})");
+    refused(
+        400, "cache_prompt", "POST", "/v1/completions",
+        R"({"prompt":"x","state":"both","cache_prompt":false})"
+    );
     refused(404, "no state both", "POST", "/v1/completions", R"({"prompt":"x","state":"both"})", 1);
-    refused(400, "not with itself", "POST", "/v1/states/merge",
-            R"({"earlier":"a","later":"a","label":"x"})");
+    refused(
+        400, "not with itself", "POST", "/v1/states/merge",
+        R"({"earlier":"a","later":"a","label":"x"})"
+    );
     stop();
     start_coda();
     EXPECT_EQ(ask("both", asked).text, merged.text);

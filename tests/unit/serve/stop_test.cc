@@ -15,8 +15,8 @@ namespace {
 
 struct Stopped {
     std::string text;
-    bool        matched;
-    bool        operator==(const Stopped &other) const
+    bool matched;
+    bool operator==(const Stopped &other) const
     {
         return text == other.text && matched == other.matched;
     }
@@ -35,9 +35,9 @@ weir_stop_list make_list(const std::vector<std::string> &strings)
 
 Stopped run_stop(const std::vector<std::string> &strings, const std::vector<std::string> &pieces)
 {
-    weir_stop_list    list = make_list(strings);
+    weir_stop_list list = make_list(strings);
     weir_stop_matcher matcher = {};
-    weir_buffer       out = {};
+    weir_buffer out = {};
     matcher.list = &list;
     for (const std::string &piece : pieces)
         EXPECT_EQ(WEIR_OK, weir_stop_push(&matcher, &out, piece.data(), piece.size()));
@@ -86,9 +86,9 @@ TEST(Stop, OverlappingPrefixes)
 
 TEST(Stop, HoldsBackOnlyWhatMayStillMatch)
 {
-    weir_stop_list    list = make_list({ "###" });
+    weir_stop_list list = make_list({ "###" });
     weir_stop_matcher matcher = {};
-    weir_buffer       out = {};
+    weir_buffer out = {};
     matcher.list = &list;
     ASSERT_EQ(WEIR_OK, weir_stop_push(&matcher, &out, "ab#", 3));
     EXPECT_STREQ("ab", out.data);
@@ -113,7 +113,7 @@ TEST(Stop, BytesAreBytes)
 
 struct Split {
     std::string content, reasoning;
-    bool        operator==(const Split &other) const
+    bool operator==(const Split &other) const
     {
         return content == other.content && reasoning == other.reasoning;
     }
@@ -122,11 +122,12 @@ struct Split {
 Split run_think(weir_think_state start, const std::vector<std::string> &pieces)
 {
     weir_think_splitter splitter = {};
-    weir_buffer         content = {}, reasoning = {};
+    weir_buffer content = {}, reasoning = {};
     splitter.state = start;
     for (const std::string &piece : pieces)
-        EXPECT_EQ(WEIR_OK,
-                  weir_think_push(&splitter, &content, &reasoning, piece.data(), piece.size()));
+        EXPECT_EQ(
+            WEIR_OK, weir_think_push(&splitter, &content, &reasoning, piece.data(), piece.size())
+        );
     EXPECT_EQ(WEIR_OK, weir_think_finish(&splitter, &content, &reasoning));
     const Split result = { std::string(content.data != nullptr ? content.data : ""),
                            std::string(reasoning.data != nullptr ? reasoning.data : "") };
@@ -140,18 +141,20 @@ TEST(Think, SplitsHoweverTheTextIsCut)
 {
     const std::string text = "\n<think>\nhm, a < b</thin\n</think>\n\nSo: <think> is text.";
     for (size_t n = 1; n <= text.size(); n++)
-        EXPECT_EQ((Split{ "So: <think> is text.", "\nhm, a < b</thin\n" }),
-                  run_think(WEIR_THINK_MAYBE, cut(text, n)))
-            << n;
+        EXPECT_EQ(
+            (Split{ "So: <think> is text.", "\nhm, a < b</thin\n" }),
+            run_think(WEIR_THINK_MAYBE, cut(text, n))
+        ) << n;
 }
 
 TEST(Think, BlockOpenedByTheTemplate)
 {
     for (size_t n = 1; n <= 20; n++) {
         EXPECT_EQ((Split{ "b", "a" }), run_think(WEIR_THINK_INSIDE, cut("a</think>\n\nb", n))) << n;
-        EXPECT_EQ((Split{ "", "never closed</th" }),
-                  run_think(WEIR_THINK_INSIDE, cut("never closed</th", n)))
-            << n;
+        EXPECT_EQ(
+            (Split{ "", "never closed</th" }),
+            run_think(WEIR_THINK_INSIDE, cut("never closed</th", n))
+        ) << n;
     }
 }
 
@@ -161,9 +164,10 @@ TEST(Think, ContentStaysAsItIs)
         EXPECT_EQ((Split{ " <thin air>", "" }), run_think(WEIR_THINK_MAYBE, cut(" <thin air>", n)))
             << n;
         EXPECT_EQ((Split{ "  \n", "" }), run_think(WEIR_THINK_MAYBE, cut("  \n", n))) << n;
-        EXPECT_EQ((Split{ "<think>x</think>", "" }),
-                  run_think(WEIR_THINK_CONTENT, cut("<think>x</think>", n)))
-            << n;
+        EXPECT_EQ(
+            (Split{ "<think>x</think>", "" }),
+            run_think(WEIR_THINK_CONTENT, cut("<think>x</think>", n))
+        ) << n;
     }
 }
 

@@ -26,7 +26,7 @@ class Crash : public Database {
     {
         open();
         const std::vector<float> vector = { 1, 2, 3, 4 };
-        weir_new_state           state = {};
+        weir_new_state state = {};
         state.label = "document";
         state.vector = vector.data();
         state.write = write_anew;
@@ -73,21 +73,21 @@ class Crash : public Database {
     }
 
     std::set<int64_t> there_;
-    int64_t           last_ = 0; /* said: the next thing may have been done and not said */
+    int64_t last_ = 0; /* said: the next thing may have been done and not said */
 };
 
 TEST_F(Crash, AtMostTheOneInFlightIsLost)
 {
     std::mt19937 random(42);
-    size_t       n_torn = 0;
+    size_t n_torn = 0;
     for (int round = 0; round < 40; round++) {
         run(random() % 5, (useconds_t)(random() % 3000));
         size_t n_left = 0; /* before anything is cleared away */
         for (const auto &entry : std::filesystem::directory_iterator(folder_))
             n_left += entry.path().filename() != "states.lock";
         open();
-        weir_state_info       *list = nullptr;
-        size_t                 n = 0, total = 0;
+        weir_state_info *list = nullptr;
+        size_t n = 0, total = 0;
         const weir_states_page all = { 0, SIZE_MAX, nullptr, nullptr };
         ASSERT_EQ(weir_states_list(states_, &all, &list, &n, &total, &error_), WEIR_OK);
         std::set<int64_t> found;

@@ -26,7 +26,7 @@ TEST_F(DamagedStates, IsMadeOnceAndOpenedByItsModel)
     EXPECT_EQ(weir_states_create((work_ + "/wide").c_str(), &negative, &error_), WEIR_EINVAL);
     spill(folder_ + "/left-over.1.session", "x");
     for (bool writes : { true, false }) {
-        weir_states              *states = nullptr;
+        weir_states *states = nullptr;
         const weir_states_options options = { folder_.c_str(), kind.model, writes, nullptr, 0 };
         EXPECT_EQ(weir_states_open(&states, &options, &error_), WEIR_EMISMATCH);
         EXPECT_NE(std::string(error_.text).find("another model"), std::string::npos);
@@ -45,7 +45,7 @@ TEST_F(DamagedStates, DamagedHeadersAndOtherVersionsAreRefused)
     const std::string good = slurp(log_);
     const auto refused = [&](const std::string &bytes, weir_status status, const char *what) {
         spill(log_, bytes);
-        weir_states              *states = nullptr;
+        weir_states *states = nullptr;
         const weir_states_options options = { folder_.c_str(), nullptr, true, nullptr, 0 };
         EXPECT_EQ(weir_states_open(&states, &options, &error_), status) << what;
         EXPECT_NE(std::string(error_.text).find(what), std::string::npos) << error_.text;
@@ -72,8 +72,8 @@ TEST_F(DamagedStates, AFileThatIsGoneOrAnotherIsRefusedWithTheReason)
 {
     added("a"), added("b"), added("c");
     const std::string a = file_of("a"), b = file_of("b"), c = file_of("c");
-    char              path[PATH_MAX];
-    const auto        look = [&](const char *name) {
+    char path[PATH_MAX];
+    const auto look = [&](const char *name) {
         EXPECT_EQ(weir_states_find(states_, name, &info_, &error_), WEIR_OK);
         return weir_states_payload(states_, &info_, path, &error_);
     };
@@ -103,7 +103,7 @@ TEST_F(DamagedStates, ATornEndIsCutAtTheLastWholeRecord)
     added("a", { 1, 0, 0, 0 }), added("b", { 0, 1, 0, 0 }), added("c");
     close();
     const std::string whole = slurp(log_);
-    const size_t      record = state_record_bytes(4), two = STATE_HEADER + 2 * record;
+    const size_t record = state_record_bytes(4), two = STATE_HEADER + 2 * record;
     ASSERT_EQ(whole.size(), STATE_HEADER + 3 * record);
     const std::string file = slurp(folder_ + "/c.3.session");
     for (size_t left : { size_t(1), size_t(8), size_t(100), record / 2, record - 8, record - 1,
@@ -161,12 +161,12 @@ TEST_F(DamagedStates, RecordsOfAnotherDatabaseAreNone)
 {
     added("a");
     const std::string other = work_ + "/other";
-    weir_states_kind  kind = { { test_model[0], test_model[1] }, dim_, "test", 0, 0 };
+    weir_states_kind kind = { { test_model[0], test_model[1] }, dim_, "test", 0, 0 };
     ASSERT_EQ(weir_states_create(other.c_str(), &kind, &error_), WEIR_OK);
     const std::string header = slurp(other + "/states.log");
     spill(other + "/states.log", header + slurp(log_).substr(STATE_HEADER));
     fs::copy(file_of("a"), other + "/a.1.session");
-    weir_states              *states = nullptr;
+    weir_states *states = nullptr;
     const weir_states_options options = { other.c_str(), test_model, false, nullptr, 0 };
     ASSERT_EQ(weir_states_open(&states, &options, &error_), WEIR_OK);
     EXPECT_EQ(weir_states_find(states, "a", &info_, &error_), WEIR_ENOTFOUND);

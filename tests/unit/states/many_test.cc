@@ -42,7 +42,7 @@ class Many : public Database {
     std::vector<float> draw()
     {
         std::normal_distribution<float> normal;
-        std::vector<float>              out(DIM);
+        std::vector<float> out(DIM);
         for (float &x : out) x = normal(random_);
         return out;
     }
@@ -53,7 +53,7 @@ class Many : public Database {
             EXPECT_EQ(route(question, K), search(question));
         }
     }
-    std::mt19937                    random_{ 7 };
+    std::mt19937 random_{ 7 };
     std::vector<std::vector<float>> vectors_; /* [N] empty: removed */
 };
 

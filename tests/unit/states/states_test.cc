@@ -23,7 +23,7 @@ using Names = std::vector<std::string>;
 
 std::string label_of(const char *text)
 {
-    char       out[WEIR_STATE_LABEL + 1];
+    char out[WEIR_STATE_LABEL + 1];
     weir_error error = {};
     return weir_state_label(out, text, &error) == WEIR_OK ? out : "!" + std::string(error.text);
 }
@@ -70,8 +70,10 @@ TEST_F(States, NamesAreUniqueAndTheLowestNumberIsTaken)
     EXPECT_EQ(added("demo doc"), "demo-doc-4");
     EXPECT_EQ(added("demo doc 02"), "demo-doc-02");
     EXPECT_EQ(added("demo doc"), "demo-doc-5");
-    EXPECT_EQ(names(), (Names{ "demo-doc-5", "demo-doc-02", "demo-doc-4", "demo-doc-2",
-                               "demo-doc-2-2", "demo-doc-3", "demo-doc" }));
+    EXPECT_EQ(
+        names(), (Names{ "demo-doc-5", "demo-doc-02", "demo-doc-4", "demo-doc-2", "demo-doc-2-2",
+                         "demo-doc-3", "demo-doc" })
+    );
 }
 
 TEST_F(States, WhatIsAddedIsThereAgainWhenOpened)
@@ -86,7 +88,7 @@ TEST_F(States, WhatIsAddedIsThereAgainWhenOpened)
     for (bool writes : { true, false }) {
         open(writes);
         weir_state_info after = {};
-        weir_buffer     text = {};
+        weir_buffer text = {};
         ASSERT_EQ(weir_states_find(states_, "paper-one", &after, &error_), WEIR_OK) << error_.text;
         EXPECT_EQ(after.serial, before.serial);
         EXPECT_EQ(after.created, before.created);
@@ -104,8 +106,9 @@ TEST_F(States, WhatIsAddedIsThereAgainWhenOpened)
         EXPECT_EQ(slurp(path), slurp(source_.file));
         const uint64_t source[2] = { 99, 0 }, other[2] = { 98, 0 };
         EXPECT_EQ(weir_states_find_source(states_, source, nullptr, &after, &error_), WEIR_OK);
-        EXPECT_EQ(weir_states_find_source(states_, other, nullptr, &after, &error_),
-                  WEIR_ENOTFOUND);
+        EXPECT_EQ(
+            weir_states_find_source(states_, other, nullptr, &after, &error_), WEIR_ENOTFOUND
+        );
         const weir_states_kind *const kind = weir_states_kind_of(states_);
         EXPECT_EQ(kind->dim, 4);
         EXPECT_STREQ(kind->embedding, "test");
@@ -137,9 +140,9 @@ TEST_F(States, ListsInPagesNewestFirst)
     for (int i = 0; i < 5; i++) added("s" + std::to_string(i));
     ASSERT_EQ(weir_states_remove(states_, "s3", &error_), WEIR_OK);
     weir_state_info *list = nullptr;
-    size_t           n = 0, total = 0;
-    int64_t          before = 0;
-    Names            seen;
+    size_t n = 0, total = 0;
+    int64_t before = 0;
+    Names seen;
     do {
         const weir_states_page page = { before, 2, nullptr, nullptr };
         ASSERT_EQ(weir_states_list(states_, &page, &list, &n, &total, &error_), WEIR_OK);
@@ -159,19 +162,20 @@ TEST_F(States, NearestByCosine)
     added("west", { -3, 0, 0, 0 });
     added("nowhere");
     added("north east", { 1, 1, 0, 0 });
-    EXPECT_EQ(route({ 2, 0, 0, 0 }, 10),
-              (Names{ "far-east", "east", "north-east", "north", "west" }));
+    EXPECT_EQ(
+        route({ 2, 0, 0, 0 }, 10), (Names{ "far-east", "east", "north-east", "north", "west" })
+    );
     EXPECT_EQ(route({ 2, 0, 0, 0 }, 2), (Names{ "far-east", "east" }));
     EXPECT_EQ(route({ 0, 5, 0, 0 }, 1), (Names{ "north" }));
     open();
-    const float                vector[] = { 1, 0, 0, 0 };
+    const float vector[] = { 1, 0, 0, 0 };
     const weir_states_question question = { vector, 3,
                                             [](void *, const weir_state_info *info) {
                                                 return strchr(info->name, '-') != nullptr;
                                             },
                                             nullptr };
     weir_state_hit hits[3];
-    size_t         n = 0;
+    size_t n = 0;
     ASSERT_EQ(weir_states_route(states_, &question, hits, &n, &error_), WEIR_OK);
     ASSERT_EQ(n, 2u);
     EXPECT_STREQ(hits[1].info.name, "north-east");
@@ -192,15 +196,15 @@ TEST_F(States, VectorsThatHaveNoDirectionAreRefused)
         EXPECT_EQ(add("bad", bad), WEIR_EINVAL);
         EXPECT_NE(std::string(error_.text).find("direction"), std::string::npos) << error_.text;
         const weir_states_question question = { bad.data(), 1, nullptr, nullptr };
-        weir_state_hit             hit;
-        size_t                     n = 0;
+        weir_state_hit hit;
+        size_t n = 0;
         EXPECT_EQ(weir_states_route(states_, &question, &hit, &n, &error_), WEIR_EINVAL);
     }
-    const std::vector<float>   good = { 1, 0, 0, 0 };
+    const std::vector<float> good = { 1, 0, 0, 0 };
     const weir_states_question none = { good.data(), 0, nullptr, nullptr },
                                many = { good.data(), WEIR_STATE_HITS + 1, nullptr, nullptr };
     weir_state_hit hit;
-    size_t         n = 0;
+    size_t n = 0;
     EXPECT_EQ(weir_states_route(states_, &none, &hit, &n, &error_), WEIR_EINVAL);
     EXPECT_EQ(weir_states_route(states_, &many, &hit, &n, &error_), WEIR_EINVAL);
     EXPECT_EQ(names(), Names{});
@@ -253,8 +257,9 @@ TEST_F(States, RemovingWhatIsNotThere)
 {
     EXPECT_EQ(weir_states_remove(states_, "a", &error_), WEIR_ENOTFOUND);
     EXPECT_NE(std::string(error_.text).find("no state a"), std::string::npos);
-    EXPECT_EQ(weir_states_find(states_, std::string(1000, 'x').c_str(), &info_, &error_),
-              WEIR_ENOTFOUND);
+    EXPECT_EQ(
+        weir_states_find(states_, std::string(1000, 'x').c_str(), &info_, &error_), WEIR_ENOTFOUND
+    );
 }
 
 /* ---- removing -------------------------------------------------------------------------------- */
@@ -262,7 +267,7 @@ TEST_F(States, ALogOfWhatIsGoneIsWrittenAnewAndSerialsAreNotUsedAgain)
 {
     const size_t record = state_record_bytes(4);
     added("keep", { 1, 0, 0, 0 });
-    weir_states              *reader = nullptr;
+    weir_states *reader = nullptr;
     const weir_states_options options = { folder_.c_str(), test_model, false, nullptr, 0 };
     ASSERT_EQ(weir_states_open(&reader, &options, &error_), WEIR_OK);
     for (int i = 0; i < 60; i++) {
@@ -293,8 +298,9 @@ TEST_F(States, TwoWritersAndAReaderSeeTheSame)
     weir_states *const reader = states_;
     for (int i = 0; i < 4; i++) {
         states_ = i % 2 == 0 ? first : second;
-        EXPECT_EQ(added("doc", { 1, (float)i, 0, 0 }),
-                  i == 0 ? "doc" : "doc-" + std::to_string(i + 1));
+        EXPECT_EQ(
+            added("doc", { 1, (float)i, 0, 0 }), i == 0 ? "doc" : "doc-" + std::to_string(i + 1)
+        );
         states_ = reader;
         EXPECT_EQ(names().size(), (size_t)i + 1);
     }
@@ -312,8 +318,8 @@ TEST_F(States, TwoWritersAndAReaderSeeTheSame)
 TEST_F(States, EntriesAreOnTheLedgerAndARefusalChangesNothing)
 {
     added("a", { 1, 0, 0, 0 });
-    const size_t      caps[WEIR_TIER_COUNT] = { 400 << 10 };
-    weir_ledger      *ledger = nullptr;
+    const size_t caps[WEIR_TIER_COUNT] = { 400 << 10 };
+    weir_ledger *ledger = nullptr;
     weir_ledger_payer payer;
     ASSERT_EQ(weir_ledger_open(&ledger, caps), WEIR_OK);
     weir_ledger_payer_init(&payer, ledger, WEIR_ACCOUNT_OTHER, nullptr);
@@ -347,16 +353,16 @@ TEST_F(States, EntriesAreOnTheLedgerAndARefusalChangesNothing)
 TEST_F(States, IsReadWhileItIsWritten)
 {
     std::atomic<bool> is_done{ false };
-    std::atomic<int>  n_wrong{ 0 };
-    const auto        read = [&](weir_states *states) {
-        const float                vector[] = { 1, 1, 0, 0 };
+    std::atomic<int> n_wrong{ 0 };
+    const auto read = [&](weir_states *states) {
+        const float vector[] = { 1, 1, 0, 0 };
         const weir_states_question question = { vector, 5, nullptr, nullptr };
-        size_t                     last = 0;
+        size_t last = 0;
         while (!is_done) {
-            weir_state_info       *list = nullptr;
-            weir_state_hit         hits[5];
-            size_t                 n = 0, total = 0;
-            weir_error             error = {};
+            weir_state_info *list = nullptr;
+            weir_state_hit hits[5];
+            size_t n = 0, total = 0;
+            weir_error error = {};
             const weir_states_page page = { 0, 10, nullptr, nullptr };
             if (weir_states_list(states, &page, &list, &n, &total, &error) != WEIR_OK) n_wrong++;
             for (size_t i = 1; i < n; i++) n_wrong += list[i - 1].serial <= list[i].serial;
@@ -371,7 +377,7 @@ TEST_F(States, IsReadWhileItIsWritten)
     states_ = nullptr;
     open(false);
     weir_states *const reader = states_;
-    std::thread        same(read, writer), other(read, reader);
+    std::thread same(read, writer), other(read, reader);
     states_ = writer;
     for (int i = 0; i < 100; i++) added("doc", { 1, (float)i, 0, 0 });
     is_done = true;
@@ -407,7 +413,8 @@ TEST_F(States, FormsAreKnownAfterReopening)
         for (const int32_t bits : { 8, 4 }) {
             ASSERT_EQ(
                 weir_states_find(states_, ("b" + std::to_string(bits)).c_str(), &info, &error_),
-                WEIR_OK);
+                WEIR_OK
+            );
             EXPECT_EQ(info.state_bits, bits);
             EXPECT_TRUE(info.is_merged);
         }
@@ -441,7 +448,7 @@ TEST_F(States, LogsOfVersion1AreReadAndWrittenOn)
          { std::pair{ 96, 8 }, std::pair{ 100, 1 } }) { /* what version 1 does not have */
         const std::string good = slurp(log_);
         rewrite_header(log_, static_cast<size_t>(at), static_cast<char>(value));
-        weir_states              *states = nullptr;
+        weir_states *states = nullptr;
         const weir_states_options options = { folder_.c_str(), test_model, true, nullptr, 0 };
         EXPECT_EQ(weir_states_open(&states, &options, &error_), WEIR_EFORMAT) << at;
         spill(log_, good);
@@ -451,7 +458,7 @@ TEST_F(States, LogsOfVersion1AreReadAndWrittenOn)
 TEST_F(States, OwnersAndCaps)
 {
     const char *const owner = "k0123456789abcdef";
-    weir_new_state    state = {};
+    weir_new_state state = {};
     state.label = "A paper with a name that is longer than what an owner leaves of it";
     state.owner = owner;
     state.source[0] = 5;
@@ -463,13 +470,15 @@ TEST_F(States, OwnersAndCaps)
     EXPECT_EQ(std::string(info_.name), std::string(owner) + "-a-paper-with-a-name-that-is-long-2");
     ASSERT_EQ(add("plain", {}, nullptr, 5), WEIR_OK);
     weir_state_info info = {};
-    const uint64_t  source[2] = { 5, 0 };
+    const uint64_t source[2] = { 5, 0 };
     ASSERT_EQ(weir_states_find_source(states_, source, nullptr, &info, &error_), WEIR_OK);
     EXPECT_STREQ(info.name, "plain");
     ASSERT_EQ(weir_states_find_source(states_, source, owner, &info, &error_), WEIR_OK);
     EXPECT_EQ(info.serial, 2);
-    EXPECT_EQ(weir_states_find_source(states_, source, "k0123456789abcdee", &info, &error_),
-              WEIR_ENOTFOUND);
+    EXPECT_EQ(
+        weir_states_find_source(states_, source, "k0123456789abcdee", &info, &error_),
+        WEIR_ENOTFOUND
+    );
     char own[WEIR_STATE_OWNER + 2];
     for (const char *const nobody :
          { "k0123456789abcde-x", "k0123456789abcdefx", "k0123456789abcdeg-x", "plain" }) {

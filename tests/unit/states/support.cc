@@ -16,31 +16,32 @@ void write_session(const std::string &path, int32_t n_tokens, uint64_t model, in
     static const weir_kv_pair format = { WEIR_KV_F16, WEIR_KV_F16 };
     static const weir_kv_spec spec = { 1,       1,  8, 8,     &format, 0, 4096,   0,
                                        nullptr, {}, 0, false, false,   0, nullptr };
-    weir_session_identity     identity = {};
+    weir_session_identity identity = {};
     identity.model[0] = model != 0 ? model : test_model[0], identity.model[1] = test_model[1];
     strcpy(identity.format, "f16");
     strcpy(identity.policy, "full:0");
     identity.n_layers = identity.n_kv_heads = 1, identity.key_dim = identity.value_dim = 8;
     identity.block_bytes = (int64_t)weir_kv_block_bytes(&spec);
-    const std::vector<int32_t>     tokens((size_t)n_tokens, 7);
-    const int64_t                  blocks = (n_tokens + 63) / 64;
-    std::vector<std::vector<char>> pages((size_t)blocks,
-                                         std::vector<char>((size_t)identity.block_bytes, 'p'));
-    std::vector<void *>            table;
+    const std::vector<int32_t> tokens((size_t)n_tokens, 7);
+    const int64_t blocks = (n_tokens + 63) / 64;
+    std::vector<std::vector<char>> pages(
+        (size_t)blocks, std::vector<char>((size_t)identity.block_bytes, 'p')
+    );
+    std::vector<void *> table;
     for (auto &page : pages) table.push_back(page.data());
     weir_session_text text = {};
     text.tokens = tokens.data(), text.n_tokens = n_tokens;
     text.salt = WEIR_PREFIX_NO_SALT;
     text.pages = table.data(), text.page_stride = blocks;
     text.spec = &spec;
-    float                state[16] = {};
+    float state[16] = {};
     weir_prefix_snapshot mark = { n_tokens, state };
     if (bits != 0) {
         identity.state_bytes = sizeof state;
         text.states = &mark, text.n_states = 1;
         text.form.state_bits = bits, text.form.packed_bytes = 24, text.form.is_merged = true;
     }
-    size_t     bytes = 0;
+    size_t bytes = 0;
     weir_error error = {};
     ASSERT_EQ(weir_session_write(path.c_str(), &identity, &text, &bytes, &error), WEIR_OK)
         << error.text;
@@ -95,8 +96,10 @@ void Database::close()
     states_ = nullptr;
 }
 
-weir_status Database::add(const std::string &label, const std::vector<float> &vector,
-                          const char *metadata, uint64_t source)
+weir_status Database::add(
+    const std::string &label, const std::vector<float> &vector, const char *metadata,
+    uint64_t source
+)
 {
     weir_new_state state = {};
     state.label = label.c_str();
@@ -116,10 +119,10 @@ std::string Database::added(const std::string &label, const std::vector<float> &
 
 std::vector<std::string> Database::names()
 {
-    weir_state_info         *list = nullptr;
-    size_t                   n = 0, total = 0;
+    weir_state_info *list = nullptr;
+    size_t n = 0, total = 0;
     std::vector<std::string> out;
-    const weir_states_page   all = { 0, SIZE_MAX, nullptr, nullptr };
+    const weir_states_page all = { 0, SIZE_MAX, nullptr, nullptr };
     EXPECT_EQ(weir_states_list(states_, &all, &list, &n, &total, &error_), WEIR_OK) << error_.text;
     EXPECT_EQ(n, total);
     for (size_t i = 0; i < n; i++) out.push_back(list[i].name);
@@ -129,10 +132,10 @@ std::vector<std::string> Database::names()
 
 std::vector<std::string> Database::route(const std::vector<float> &vector, size_t most)
 {
-    const weir_states_question  question = { vector.data(), most, nullptr, nullptr };
+    const weir_states_question question = { vector.data(), most, nullptr, nullptr };
     std::vector<weir_state_hit> hits(most);
-    std::vector<std::string>    out;
-    size_t                      n = 0;
+    std::vector<std::string> out;
+    size_t n = 0;
     EXPECT_EQ(weir_states_route(states_, &question, hits.data(), &n, &error_), WEIR_OK)
         << error_.text;
     for (size_t i = 0; i < n; i++) out.push_back(hits[i].info.name);

@@ -18,7 +18,7 @@ TEST(ChatGolden, StoredTemplates)
 
 TEST(ChatGolden, AnAbsentFolderFails)
 {
-    const std::string  absent = testing::TempDir() + "/absent";
+    const std::string absent = testing::TempDir() + "/absent";
     weir_golden_counts counts = {};
     EXPECT_EQ(weir_golden_chat(absent.c_str(), nullptr, "", &counts), 1);
     EXPECT_EQ(counts.failed, 1u);

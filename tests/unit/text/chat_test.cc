@@ -14,15 +14,16 @@ using json = std::unique_ptr<json_t, decltype(&json_decref)>;
 
 json parse(const std::string &text)
 {
-    json value(json_loadb(text.data(), text.size(), JSON_ALLOW_NUL | JSON_DECODE_ANY, nullptr),
-               json_decref);
+    json value(
+        json_loadb(text.data(), text.size(), JSON_ALLOW_NUL | JSON_DECODE_ANY, nullptr), json_decref
+    );
     EXPECT_NE(value, nullptr) << text;
     return value;
 }
 
 struct options {
     std::string messages = "[]", tools, variables;
-    bool        generation = false, continued = false;
+    bool generation = false, continued = false;
 };
 
 struct result {
@@ -33,10 +34,10 @@ struct result {
 
 result render_json(const std::string &source, weir_chat_input *input)
 {
-    weir_error          error = {};
+    weir_error error = {};
     weir_chat_template *chat = nullptr;
-    weir_chat_output    output = {};
-    result              out;
+    weir_chat_output output = {};
+    result out;
     out.status = weir_chat_template_open(&chat, source.data(), source.size(), &error);
     if (out.status == WEIR_OK) out.status = weir_chat_render(chat, &output, input, &error);
     weir_chat_template_close(chat);
@@ -75,11 +76,15 @@ result render(const std::string &source, const options &o = {})
 
 options with_text(const std::string &content)
 {
-    const json message(json_pack("[{s:s, s:s#}]", "role", "user", "content", content.data(),
-                                 static_cast<int>(content.size())),
-                       json_decref);
-    char      *text = json_dumps(message.get(), 0);
-    options    o;
+    const json message(
+        json_pack(
+            "[{s:s, s:s#}]", "role", "user", "content", content.data(),
+            static_cast<int>(content.size())
+        ),
+        json_decref
+    );
+    char *text = json_dumps(message.get(), 0);
+    options o;
     o.messages = text;
     free(text);
     return o;
@@ -92,20 +97,20 @@ options with_text(const std::string &content)
 TEST(Jinja, GivesWhatJinja2Gives)
 {
     std::ifstream in("tests/unit/text/jinja_cases.jsonl");
-    std::string   line;
-    size_t        n = 0;
+    std::string line;
+    size_t n = 0;
     ASSERT_TRUE(std::getline(in, line));
-    const json      first = parse(line), messages = parse("[]");
+    const json first = parse(line), messages = parse("[]");
     weir_chat_input input = {};
     input.messages = messages.get();
     input.variables = json_object_get(first.get(), "variables");
     input.now_unix_seconds = 1795185000;
     for (; std::getline(in, line); n++) {
-        const json    record = parse(line);
+        const json record = parse(line);
         const json_t *source = json_object_get(record.get(), "t"),
                      *text = json_object_get(record.get(), "out");
         const std::string text_of_template(json_string_value(source), json_string_length(source));
-        const result      got = render_json(text_of_template, &input);
+        const result got = render_json(text_of_template, &input);
         if (text) {
             EXPECT_EQ(got.text, std::string(json_string_value(text), json_string_length(text)))
                 << text_of_template << "\n"
@@ -122,8 +127,10 @@ TEST(Jinja, GivesWhatJinja2Gives)
 TEST(Jinja, ErrorsNameTheLine)
 {
     EXPECT_EQ(render("a\n\n{{ x. }}").error, "chat template, line 3: a name is expected here");
-    EXPECT_EQ(render("a\n{% if true %}\n{{ x.y }}{% endif %}").error,
-              "chat template, line 3: 'x' is undefined");
+    EXPECT_EQ(
+        render("a\n{% if true %}\n{{ x.y }}{% endif %}").error,
+        "chat template, line 3: 'x' is undefined"
+    );
     EXPECT_EQ(render("{{ raise_exception('No \"tools\" here.') }}").error, "No \"tools\" here.");
     EXPECT_EQ(render("{{ 1 / 0 }}").status, WEIR_EINVAL);
     EXPECT_EQ(render("{% include 'x' %}").status, WEIR_EFORMAT);
@@ -143,27 +150,33 @@ TEST(Jinja, NothingOfTheHostIsReached)
  * refuses. */
 TEST(Jinja, ListsAndDictionariesCanBeChanged)
 {
-    EXPECT_EQ(render("{% set l = [1] %}{% set _ = l.append(2) %}{{ l }}{{ l.pop(0) }}{{ l }}{% set "
-                     "_ = l.insert(0, 9) %}{% set _ = "
-                     "l.extend([7]) %}{{ l }}")
-                  .text,
-              "[1, 2]1[2][9, 2, 7]");
-    EXPECT_EQ(render("{% set d = {'a': 1} %}{% set _ = d.update({'b': 2}) %}{{ d.pop('a') }}{{ d "
-                     "}}{{ d.setdefault('c', 3) }}{{ d | length }}")
-                  .text,
-              "1{'b': 2}32");
+    EXPECT_EQ(
+        render("{% set l = [1] %}{% set _ = l.append(2) %}{{ l }}{{ l.pop(0) }}{{ l }}{% set "
+               "_ = l.insert(0, 9) %}{% set _ = "
+               "l.extend([7]) %}{{ l }}")
+            .text,
+        "[1, 2]1[2][9, 2, 7]"
+    );
+    EXPECT_EQ(
+        render("{% set d = {'a': 1} %}{% set _ = d.update({'b': 2}) %}{{ d.pop('a') }}{{ d "
+               "}}{{ d.setdefault('c', 3) }}{{ d | length }}")
+            .text,
+        "1{'b': 2}32"
+    );
     EXPECT_EQ(render("{{ [].pop() }}").status, WEIR_EINVAL);
-    EXPECT_EQ(render("{% for k in range(40) %}{% endfor %}{% set d = {} %}{% for k in range(40) "
-                     "%}{% set _ = d.update({k: k * 2}) %}{% endfor %}"
-                     "{% for k in range(0, 40, 3) %}{% set _ = d.pop(k) %}{% endfor %}{{ d | "
-                     "length }} {{ d.get(39) }} {{ d[38] }} {{ 36 in d }}")
-                  .text,
-              "26 None 76 False");
+    EXPECT_EQ(
+        render("{% for k in range(40) %}{% endfor %}{% set d = {} %}{% for k in range(40) "
+               "%}{% set _ = d.update({k: k * 2}) %}{% endfor %}"
+               "{% for k in range(0, 40, 3) %}{% set _ = d.pop(k) %}{% endfor %}{{ d | "
+               "length }} {{ d.get(39) }} {{ d[38] }} {{ 36 in d }}")
+            .text,
+        "26 None 76 False"
+    );
 }
 
 TEST(Jinja, JsonTextBecomesValues)
 {
-    options      o = with_text("{\"a\": [1, \"<x>\"]}");
+    options o = with_text("{\"a\": [1, \"<x>\"]}");
     const result got =
         render("{% set v = messages[0].content | from_json %}{{ v.a[1] }}|{{ v.a[0] + 1 }}", o);
     EXPECT_EQ(got.text, "<x>|2");
@@ -211,8 +224,9 @@ TEST(Provenance, SurvivesEveryOperation)
         { "{{ c if c == 'a<b> c' else 'no' }}", "a<b> c", "uuuuuu" },
     };
     for (const auto &c : cases) {
-        const result got = render(std::string("{% set c = messages[0].content %}") + c.source,
-                                  with_text("a<b> c"));
+        const result got = render(
+            std::string("{% set c = messages[0].content %}") + c.source, with_text("a<b> c")
+        );
         EXPECT_EQ(got.text, c.text) << c.source << got.error;
         EXPECT_EQ(got.user, c.user) << c.source;
     }
@@ -254,8 +268,9 @@ TEST(Continue, CutsBehindTheLastContent)
     EXPECT_EQ(render(keeps, o).text, "<");
     o.messages =
         R"([{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])";
-    EXPECT_EQ(render("{% for p in messages[0].content %}[{{ p.text }}]{% endfor %}", o).text,
-              "[a][b");
+    EXPECT_EQ(
+        render("{% for p in messages[0].content %}[{{ p.text }}]{% endfor %}", o).text, "[a][b"
+    );
     EXPECT_EQ(render("{{ messages | length }}", o).status, WEIR_EINVAL);
     o.generation = true;
     EXPECT_EQ(render(keeps, o).status, WEIR_EINVAL);
@@ -270,8 +285,10 @@ TEST(Continue, TextLikeTheMarkIsText)
 {
     options o = with_text("a\x02 b\x02 ");
     o.continued = true;
-    EXPECT_EQ(render("{{ messages[0].content }}{{ messages[0].content }}!", o).text,
-              "a\x02 b\x02 a\x02 b\x02 ");
+    EXPECT_EQ(
+        render("{{ messages[0].content }}{{ messages[0].content }}!", o).text,
+        "a\x02 b\x02 a\x02 b\x02 "
+    );
 }
 
 /* ---- bounds ---------------------------------------------------------------------------------- */
@@ -305,7 +322,7 @@ TEST(Bounds, WorkCountsAsSteps)
 {
     const struct {
         const char *expression;
-        int         times;
+        int times;
     } cases[] = {
         { "(['a' * 100000] * 3000) | sort", 1 },
         { "(['a' * 100000] * 3000) | unique | list", 1 },
@@ -371,13 +388,17 @@ TEST(Bounds, LongTextsAreRead)
 {
     options o =
         with_text(std::string(1000000, 'x') + " <think> y </think> " + std::string(100, ' '));
-    EXPECT_EQ(render("{% for m in messages * 20 %}{% set c = m.content | trim %}"
-                     "{% if '<think>' in c and c.startswith('x') and not c.endswith('z') %}"
-                     "{% set p = c.split('</think>')[-1].lstrip('\\n') %}{{ p }}{% endif %}"
-                     "{{ m | tojson | length }}{% endfor %}",
-                     o)
-                  .status,
-              WEIR_OK);
+    EXPECT_EQ(
+        render(
+            "{% for m in messages * 20 %}{% set c = m.content | trim %}"
+            "{% if '<think>' in c and c.startswith('x') and not c.endswith('z') %}"
+            "{% set p = c.split('</think>')[-1].lstrip('\\n') %}{{ p }}{% endif %}"
+            "{{ m | tojson | length }}{% endfor %}",
+            o
+        )
+            .status,
+        WEIR_OK
+    );
 }
 
 TEST(Numbers, PowersThatDoNotFitAreOutOfRange)
@@ -389,10 +410,12 @@ TEST(Numbers, PowersThatDoNotFitAreOutOfRange)
         EXPECT_EQ(out.status, WEIR_EINVAL) << power << " is " << out.text;
         EXPECT_NE(out.error.find("out of range"), std::string::npos) << power << ": " << out.error;
     }
-    EXPECT_EQ(render("{{ 2 ** 62 }} {{ (-2) ** 63 }} {{ (-1) ** 100001 }} {{ 0 ** 100000 }} {{ 1 "
-                     "** 100000 }}")
-                  .text,
-              "4611686018427387904 -9223372036854775808 -1 0 1");
+    EXPECT_EQ(
+        render("{{ 2 ** 62 }} {{ (-2) ** 63 }} {{ (-1) ** 100001 }} {{ 0 ** 100000 }} {{ 1 "
+               "** 100000 }}")
+            .text,
+        "4611686018427387904 -9223372036854775808 -1 0 1"
+    );
 }
 
 TEST(Bounds, DeepTemplatesAreRefused)
@@ -402,8 +425,9 @@ TEST(Bounds, DeepTemplatesAreRefused)
         for (size_t i = 0; i < n; i++) text += part;
         return text;
     };
-    EXPECT_EQ(render("{{ " + repeat("(", 100000) + "1" + repeat(")", 100000) + " }}").status,
-              WEIR_EFORMAT);
+    EXPECT_EQ(
+        render("{{ " + repeat("(", 100000) + "1" + repeat(")", 100000) + " }}").status, WEIR_EFORMAT
+    );
     EXPECT_EQ(render("{{ " + repeat("-", 100000) + "1 }}").status, WEIR_EFORMAT);
     EXPECT_EQ(render("{{ " + repeat("not ", 100000) + "1 }}").status, WEIR_EFORMAT);
     EXPECT_EQ(render(repeat("{% if x %}", 50000)).status, WEIR_EFORMAT);
@@ -427,10 +451,12 @@ TEST(Bounds, LongMessagesAreCheap)
 {
     std::string text;
     while (text.size() < 1000000) text += "line <|im_end|> of text\n";
-    const result got = render("{% set c = messages[0].content | trim %}<{{ 'u\n' + c + '<e>' }}{{ "
-                              "c.split('\n') | length }}{{ "
-                              "c.split('</think>')[-1].lstrip('\n') | length }}>",
-                              with_text(text));
+    const result got = render(
+        "{% set c = messages[0].content | trim %}<{{ 'u\n' + c + '<e>' }}{{ "
+        "c.split('\n') | length }}{{ "
+        "c.split('</think>')[-1].lstrip('\n') | length }}>",
+        with_text(text)
+    );
     EXPECT_EQ(got.status, WEIR_OK) << got.error;
     EXPECT_EQ(got.user.find("u.u"), std::string::npos);
     EXPECT_GT(got.text.size(), 1000000u);

@@ -7,17 +7,17 @@
 namespace {
 
 struct Case {
-    const char                       *name;
+    const char *name;
     std::function<void(json_t *root)> spoil;
-    weir_status                       status;
-    const char                       *text; /* a part of the error */
+    weir_status status;
+    const char *text; /* a part of the error */
 };
 
 json_t *model(json_t *root) { return json_object_get(root, "model"); }
 json_t *vocab(json_t *root) { return json_object_get(model(root), "vocab"); }
 json_t *merges(json_t *root) { return json_object_get(model(root), "merges"); }
 json_t *added(json_t *root) { return json_object_get(root, "added_tokens"); }
-void    set(json_t *object, const char *key, const char *json)
+void set(json_t *object, const char *key, const char *json)
 {
     json_object_set_new(object, key, json_loads(json, JSON_DECODE_ANY, nullptr));
 }
@@ -28,11 +28,14 @@ void append(json_t *array, const char *json)
 
 void split(json_t *root, const char *pattern)
 {
-    json_object_set_new(root, "pre_tokenizer",
-                        json_pack("{s: s, s: [{s: s, s: {s: s}, s: s, s: b}, {s: s, s: b, s: b}]}",
-                                  "type", "Sequence", "pretokenizers", "type", "Split", "pattern",
-                                  "Regex", pattern, "behavior", "Isolated", "invert", 0, "type",
-                                  "ByteLevel", "add_prefix_space", 0, "use_regex", 0));
+    json_object_set_new(
+        root, "pre_tokenizer",
+        json_pack(
+            "{s: s, s: [{s: s, s: {s: s}, s: s, s: b}, {s: s, s: b, s: b}]}", "type", "Sequence",
+            "pretokenizers", "type", "Split", "pattern", "Regex", pattern, "behavior", "Isolated",
+            "invert", 0, "type", "ByteLevel", "add_prefix_space", 0, "use_regex", 0
+        )
+    );
 }
 
 const Case cases[] = {
@@ -98,8 +101,9 @@ const Case cases[] = {
       WEIR_EFORMAT, "9223372036854775807" },
     { "added_long",
       [](json_t *r) {
-          append(added(r),
-                 ("{\"id\": 900, \"content\": \"" + std::string(600, 'x') + "\"}").c_str());
+          append(
+              added(r), ("{\"id\": 900, \"content\": \"" + std::string(600, 'x') + "\"}").c_str()
+          );
       },
       WEIR_EFORMAT, "600 bytes" },
     { "added_lstrip",
@@ -147,9 +151,11 @@ const Case cases[] = {
       [](json_t *r) {
           split(r, "a");
           json_object_set_new(
-              json_array_get(json_object_get(json_object_get(r, "pre_tokenizer"), "pretokenizers"),
-                             0),
-              "behavior", json_string("MergedWithNext"));
+              json_array_get(
+                  json_object_get(json_object_get(r, "pre_tokenizer"), "pretokenizers"), 0
+              ),
+              "behavior", json_string("MergedWithNext")
+          );
       },
       WEIR_EUNSUPPORTED, "MergedWithNext" },
     { "regex_open", [](json_t *r) { split(r, "(a"); }, WEIR_EFORMAT, "does not compile" },
@@ -190,7 +196,7 @@ TEST_P(HostileJson, IsRefusedByName)
     const auto root = make_json({ { "a", "b" } });
     GetParam().spoil(root.get());
     TokenizerPtr t(nullptr, weir_tokenizer_close);
-    weir_error   error = {};
+    weir_error error = {};
     EXPECT_EQ(open_text(&t, test_folder(), dump(root.get()), &error), GetParam().status)
         << error.text;
     EXPECT_NE(strstr(error.text, GetParam().text), nullptr) << error.text;
@@ -198,8 +204,9 @@ TEST_P(HostileJson, IsRefusedByName)
     EXPECT_EQ(t, nullptr);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, HostileJson, testing::ValuesIn(cases),
-                         [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Cases, HostileJson, testing::ValuesIn(cases), [](const auto &info) {
+    return std::string(info.param.name);
+});
 
 TEST(HostileFiles, BesideTokenizerJson)
 {
@@ -226,7 +233,7 @@ TEST(HostileFiles, BesideTokenizerJson)
         const std::string folder = test_folder();
         write_file(folder + "/" + file.first, file.second);
         TokenizerPtr t(nullptr, weir_tokenizer_close);
-        weir_error   error = {};
+        weir_error error = {};
         EXPECT_EQ(open_text(&t, folder, dump(make_json({}).get()), &error), WEIR_EFORMAT)
             << file.second;
         EXPECT_NE(strstr(error.text, text), nullptr) << error.text;
@@ -237,13 +244,14 @@ TEST(HostileFiles, APatternThatBacktracksWithoutEndIsStopped)
 {
     const auto root = make_json({});
     split(root.get(), "(a|a|a)*(a|a)*b|x");
-    const auto          t = open_json(test_folder(), root.get());
-    weir_ids            ids = {};
-    weir_error          error = {};
+    const auto t = open_json(test_folder(), root.get());
+    weir_ids ids = {};
+    weir_error error = {};
     weir_encode_options options = {};
-    const std::string   text(64, 'a');
-    EXPECT_EQ(weir_tokenizer_encode(t.get(), &ids, text.data(), text.size(), &options, &error),
-              WEIR_EFULL);
+    const std::string text(64, 'a');
+    EXPECT_EQ(
+        weir_tokenizer_encode(t.get(), &ids, text.data(), text.size(), &options, &error), WEIR_EFULL
+    );
     EXPECT_NE(strstr(error.text, "limits on this text: steps"), nullptr) << error.text;
     EXPECT_EQ(ids.count, 0u);
     weir_ids_free(&ids);
@@ -253,10 +261,10 @@ TEST(HostileFiles, APatternOfGroupsMayRepeatThemTwentyThousandTimes)
 {
     const auto root = make_json({});
     split(root.get(), "(?:(a)|(b))+");
-    const auto        t = open_json(test_folder(), root.get());
+    const auto t = open_json(test_folder(), root.get());
     const std::string text = std::string(20000, 'a') + "x" + std::string(20000, 'b');
-    weir_ids          lengths = {};
-    weir_error        error = {};
+    weir_ids lengths = {};
+    weir_error error = {};
     ASSERT_EQ(weir_tokenizer_pieces(t.get(), &lengths, text.data(), text.size(), &error), WEIR_OK)
         << error.text;
     EXPECT_EQ(Ids(lengths.data, lengths.data + lengths.count), (Ids{ 20000, 1, 20000 }));
@@ -267,12 +275,13 @@ TEST(HostileFiles, APatternOfGroupsThatFillsTheHeapIsStopped)
 {
     const auto root = make_json({});
     split(root.get(), "(?:(a)|(b))+");
-    const auto        t = open_json(test_folder(), root.get());
+    const auto t = open_json(test_folder(), root.get());
     const std::string text(1 << 20, 'a');
-    weir_ids          lengths = {};
-    weir_error        error = {};
-    EXPECT_EQ(weir_tokenizer_pieces(t.get(), &lengths, text.data(), text.size(), &error),
-              WEIR_EFULL);
+    weir_ids lengths = {};
+    weir_error error = {};
+    EXPECT_EQ(
+        weir_tokenizer_pieces(t.get(), &lengths, text.data(), text.size(), &error), WEIR_EFULL
+    );
     EXPECT_NE(strstr(error.text, "limits on this text: memory"), nullptr) << error.text;
     weir_ids_free(&lengths);
 }
@@ -283,10 +292,10 @@ TEST(HostileFiles, ALongRunOfSpacesBeforeAWordIsLinear)
 {
     const auto root = make_json({});
     split(root.get(), "\\s+$");
-    const auto        t = open_json(test_folder(), root.get());
+    const auto t = open_json(test_folder(), root.get());
     const std::string text = std::string(1 << 20, ' ') + "x  \n  y \n\n";
-    weir_ids          lengths = {};
-    weir_error        error = {};
+    weir_ids lengths = {};
+    weir_error error = {};
     ASSERT_EQ(weir_tokenizer_pieces(t.get(), &lengths, text.data(), text.size(), &error), WEIR_OK)
         << error.text;
     EXPECT_EQ(Ids(lengths.data, lengths.data + lengths.count), (Ids{ (1 << 20) + 1, 2, 4, 3 }));
@@ -296,9 +305,9 @@ TEST(HostileFiles, ALongRunOfSpacesBeforeAWordIsLinear)
 /* ---- GGUF ------------------------------------------------------------------------------------ */
 
 struct Parts {
-    std::string              model = "gpt2", pre = "gpt-2";
+    std::string model = "gpt2", pre = "gpt-2";
     std::vector<std::string> tokens, merges = { "a b" };
-    std::vector<int32_t>     types;
+    std::vector<int32_t> types;
     Parts()
     {
         for (unsigned b = 0; b < 256; b++) tokens.push_back(byte_name(b));
@@ -323,7 +332,7 @@ GgufWriter write(const Parts &parts)
 void expect_refused(const GgufWriter &file, weir_status status, const char *text)
 {
     TokenizerPtr t(nullptr, weir_tokenizer_close);
-    weir_error   error = {};
+    weir_error error = {};
     EXPECT_EQ(open_gguf(&t, test_folder(), file, &error), status) << error.text;
     EXPECT_NE(strstr(error.text, text), nullptr) << error.text;
 }
@@ -337,10 +346,12 @@ void refuse(const std::function<void(Parts &)> &spoil, weir_status status, const
 
 TEST(HostileGguf, TablesThatDoNotFitAreRefusedByName)
 {
-    refuse([](Parts &p) { p.model = "llama"; }, WEIR_EUNSUPPORTED,
-           "tokenizer.ggml.model is 'llama'");
-    refuse([](Parts &p) { p.pre = "mystery"; }, WEIR_EUNSUPPORTED,
-           "tokenizer.ggml.pre is 'mystery'");
+    refuse(
+        [](Parts &p) { p.model = "llama"; }, WEIR_EUNSUPPORTED, "tokenizer.ggml.model is 'llama'"
+    );
+    refuse(
+        [](Parts &p) { p.pre = "mystery"; }, WEIR_EUNSUPPORTED, "tokenizer.ggml.pre is 'mystery'"
+    );
     refuse([](Parts &p) { p.pre = ""; }, WEIR_EFORMAT, "tokenizer.ggml.pre is missing");
     refuse([](Parts &p) { p.types.pop_back(); }, WEIR_EFORMAT, "tokenizer.ggml.token_type has 258");
     refuse([](Parts &p) { p.types[7] = 6; }, WEIR_EUNSUPPORTED, "tokenizer.ggml.tokens[7]");
@@ -353,7 +364,8 @@ TEST(HostileGguf, TablesThatDoNotFitAreRefusedByName)
             p.tokens.resize(200);
             p.types.resize(200);
         },
-        WEIR_EFORMAT, "byte 0x");
+        WEIR_EFORMAT, "byte 0x"
+    );
     refuse([](Parts &p) { p.merges.push_back(" "); }, WEIR_EFORMAT, "tokenizer.ggml.merges[1]");
 }
 
@@ -361,7 +373,7 @@ TEST(HostileGguf, SpecialIdsMustBeTokens)
 {
     for (const char *key : { "bos", "eos", "eot", "eom" }) {
         const std::string full = "tokenizer.ggml." + std::string(key) + "_token_id";
-        GgufWriter        file = write(Parts());
+        GgufWriter file = write(Parts());
         file.integer(full, 259);
         expect_refused(file, WEIR_EFORMAT, (full + " is 259").c_str());
         file = write(Parts());
@@ -386,8 +398,8 @@ TEST(HostileGguf, WithoutATokenizerThereIsNone)
 TEST(HostileGguf, PaddingIsNeitherMatchedNorCounted)
 {
     TokenizerPtr t(nullptr, weir_tokenizer_close);
-    weir_error   error = {};
-    GgufWriter   file = write(Parts());
+    weir_error error = {};
+    GgufWriter file = write(Parts());
     file.integer("tokenizer.ggml.bos_token_id", 257);
     file.integer("tokenizer.ggml.eot_token_id", 256);
     ASSERT_EQ(open_gguf(&t, test_folder(), file, &error), WEIR_OK) << error.text;

@@ -34,8 +34,10 @@ std::string reference(const std::string &text)
 std::string utf8(int32_t code)
 {
     utf8proc_uint8_t bytes[4];
-    return std::string(reinterpret_cast<const char *>(bytes),
-                       static_cast<size_t>(utf8proc_encode_char(code, bytes)));
+    return std::string(
+        reinterpret_cast<const char *>(bytes),
+        static_cast<size_t>(utf8proc_encode_char(code, bytes))
+    );
 }
 
 TEST(Nfc, KnownForms)
@@ -62,7 +64,7 @@ TEST(Nfc, AgreesWithTheReferenceOnRandomText)
         { 0x1E00, 0x1FFF },   { 0x2126, 0x212B }, { 0xAC00, 0xAC20 }, { 0xF900, 0xFAD9 },
         { 0x1D15E, 0x1D172 }, { 0x20D0, 0x20F0 }
     };
-    uint64_t   state = 2463534242;
+    uint64_t state = 2463534242;
     const auto below = [&](uint64_t n) {
         state ^= state << 13, state ^= state >> 7, state ^= state << 17;
         return (state >> 20) % n;
@@ -71,8 +73,10 @@ TEST(Nfc, AgreesWithTheReferenceOnRandomText)
         std::string text;
         for (uint64_t n = below(12) + 1; n > 0; n--) {
             const auto &range = ranges[below(sizeof ranges / sizeof ranges[0])];
-            text += utf8(range.first + static_cast<int32_t>(below(
-                                           static_cast<uint64_t>(range.second - range.first + 1))));
+            text += utf8(
+                range.first +
+                static_cast<int32_t>(below(static_cast<uint64_t>(range.second - range.first + 1)))
+            );
         }
         ASSERT_EQ(nfc(text), reference(text)) << testing::PrintToString(text);
         ASSERT_EQ(nfc(nfc(text)), nfc(text)) << testing::PrintToString(text);
@@ -82,7 +86,7 @@ TEST(Nfc, AgreesWithTheReferenceOnRandomText)
 TEST(Nfc, AMegabyteOfMarksIsOrderedInOnePass)
 {
     std::string text = "q", want = "q";
-    const int   n = 250000; /* 300 and 323 alternate: swapping neighbours would need 3e10 swaps */
+    const int n = 250000; /* 300 and 323 alternate: swapping neighbours would need 3e10 swaps */
     for (int i = 0; i < n; i++) text += "\u0300\u0323";
     for (int i = 0; i < n; i++) want += "\u0323";
     for (int i = 0; i < n; i++) want += "\u0300";
@@ -97,11 +101,12 @@ TEST(Nfc, AMegabyteOfMarksIsOrderedInOnePass)
 
 TEST(Utf8, RepairMovesSpansToWholeParts)
 {
-    const std::string      text = "a\xFFz\xE2\x82y\xC3\xA9"; /* a ? z ?? y é */
+    const std::string text = "a\xFFz\xE2\x82y\xC3\xA9"; /* a ? z ?? y é */
     std::vector<weir_span> spans = { { 0, 1 }, { 1, 2 }, { 2, 4 }, { 4, 5 }, { 6, 8 }, { 8, 8 } };
-    weir_buffer            out = {};
-    ASSERT_EQ(weir_utf8_repair(&out, text.data(), text.size(), spans.data(), spans.size()),
-              WEIR_OK);
+    weir_buffer out = {};
+    ASSERT_EQ(
+        weir_utf8_repair(&out, text.data(), text.size(), spans.data(), spans.size()), WEIR_OK
+    );
     EXPECT_EQ(std::string(out.data, out.size), "a\uFFFDz\uFFFDy\u00e9");
     const std::vector<weir_span> want = { { 0, 1 }, { 1, 4 },  { 4, 8 },
                                           { 5, 8 }, { 9, 11 }, { 11, 11 } };

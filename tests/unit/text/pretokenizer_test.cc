@@ -22,9 +22,9 @@ int count_step(pcre2_callout_block *, void *context)
  * matcher tries. */
 struct Counter {
     std::vector<pcre2_code *> steps;
-    pcre2_match_data         *data = pcre2_match_data_create(1, nullptr);
-    pcre2_match_context      *context = pcre2_match_context_create(nullptr);
-    uint64_t                  count = 0;
+    pcre2_match_data *data = pcre2_match_data_create(1, nullptr);
+    pcre2_match_context *context = pcre2_match_context_create(nullptr);
+    uint64_t count = 0;
 
     explicit Counter(const weir_pretokenizer_kind &kind)
     {
@@ -32,17 +32,18 @@ struct Counter {
         pcre2_set_newline(options, PCRE2_NEWLINE_LF);
         for (int i = 0; i < 6 && kind.patterns[i] != nullptr; i++) {
             weir_buffer text = {};
-            weir_error  error = {};
+            weir_error error = {};
             EXPECT_EQ(
                 weir_pattern_translate(&text, kind.patterns[i], strlen(kind.patterns[i]), &error),
-                WEIR_OK)
-                << error.text;
-            int        reason;
+                WEIR_OK
+            ) << error.text;
+            int reason;
             PCRE2_SIZE offset;
-            steps.push_back(
-                pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data), text.size,
-                              PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_AUTO_CALLOUT, &reason,
-                              &offset, options));
+            steps.push_back(pcre2_compile(
+                reinterpret_cast<PCRE2_SPTR>(text.data), text.size,
+                PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_AUTO_CALLOUT, &reason, &offset,
+                options
+            ));
             EXPECT_NE(steps.back(), nullptr);
             weir_buffer_free(&text);
         }
@@ -60,11 +61,13 @@ struct Counter {
         if (step == steps.size()) return;
         for (size_t end = 0; end < n;) {
             const size_t before = end;
-            const int found = pcre2_match(steps[step], reinterpret_cast<PCRE2_SPTR>(text), n, end,
-                                          PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data, context);
+            const int found = pcre2_match(
+                steps[step], reinterpret_cast<PCRE2_SPTR>(text), n, end,
+                PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data, context
+            );
             ASSERT_GE(found, PCRE2_ERROR_NOMATCH);
             const PCRE2_SIZE *const range = pcre2_get_ovector_pointer(data);
-            const size_t            begin = found < 0 ? n : range[0];
+            const size_t begin = found < 0 ? n : range[0];
             end = found < 0 ? n : range[1];
             if (begin > before) cut(step + 1, text + before, begin - before);
             if (end > begin) cut(step + 1, text + begin, end - begin);
@@ -109,7 +112,7 @@ TEST_P(PublishedPattern, TakesStepsInProportionToTheText)
                                   "\r\n",
                                   "/",
                                   "\xC2\xA0" };
-    Counter           counter(*weir_pretokenizer_find(GetParam()));
+    Counter counter(*weir_pretokenizer_find(GetParam()));
     for (const char *unit : units)
         for (const char *end : { "", "5", "x", "!", "\xCC\x81" }) {
             const uint64_t once = counter.cost(repeat(unit, 2000, end)),
@@ -118,15 +121,18 @@ TEST_P(PublishedPattern, TakesStepsInProportionToTheText)
         }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PublishedPattern,
-                         testing::Values("qwen2", "qwen35", "llama-bpe", "gpt-2", "smollm",
-                                         "tekken", "deepseek-v3", "deepseek-llm"),
-                         [](const auto &info) {
-                             std::string name = info.param;
-                             for (char &c : name)
-                                 if (c == '-') c = '_';
-                             return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, PublishedPattern,
+    testing::Values(
+        "qwen2", "qwen35", "llama-bpe", "gpt-2", "smollm", "tekken", "deepseek-v3", "deepseek-llm"
+    ),
+    [](const auto &info) {
+        std::string name = info.param;
+        for (char &c : name)
+            if (c == '-') c = '_';
+        return name;
+    }
+);
 
 weir_status count_piece(void *context, const char *, size_t)
 {
@@ -136,15 +142,16 @@ weir_status count_piece(void *context, const char *, size_t)
 
 struct Cutter {
     weir_pretokenizer pretokenizer = {};
-    weir_matcher      matcher = {};
-    weir_error        error = {};
-    int               n_pieces = 0;
+    weir_matcher matcher = {};
+    weir_error error = {};
+    int n_pieces = 0;
 
     explicit Cutter(const std::string &pattern)
     {
-        EXPECT_EQ(weir_pretokenizer_add(&pretokenizer, pattern.data(), pattern.size(), {}, &error),
-                  WEIR_OK)
-            << error.text;
+        EXPECT_EQ(
+            weir_pretokenizer_add(&pretokenizer, pattern.data(), pattern.size(), {}, &error),
+            WEIR_OK
+        ) << error.text;
         EXPECT_EQ(weir_matcher_init(&matcher), WEIR_OK);
     }
     ~Cutter()
@@ -154,8 +161,9 @@ struct Cutter {
     }
     weir_status run(const std::string &text)
     {
-        return weir_pretokenizer_run(&pretokenizer, &matcher, text.data(), text.size(), count_piece,
-                                     &n_pieces, &error);
+        return weir_pretokenizer_run(
+            &pretokenizer, &matcher, text.data(), text.size(), count_piece, &n_pieces, &error
+        );
     }
 };
 

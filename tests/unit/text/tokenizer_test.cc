@@ -28,8 +28,8 @@ TEST(Tokenizer, MergesByRankLeftmostFirst)
     EXPECT_EQ(encode(t.get(), "aaa"), (Ids{ 256, 'a' }));
     EXPECT_EQ(encode(t.get(), "aaaaa"), (Ids{ 257, 'a' }));
     EXPECT_EQ(encode(t.get(), "abc"), (Ids{ 259 }));
-    EXPECT_EQ(encode(t.get(), "aabc"),
-              (Ids{ 256, 258 })); /* aa has the lower rank, so a+bc never meets */
+    /* Aa has the lower rank, so a+bc never meets */
+    EXPECT_EQ(encode(t.get(), "aabc"), (Ids{ 256, 258 }));
     EXPECT_EQ(encode(t.get(), "x a"), (Ids{ 'x', 260 }));
     EXPECT_EQ(encode(t.get(), ""), Ids{});
 }
@@ -70,9 +70,12 @@ TEST(Tokenizer, TheHeapMergesAsAPlainLoopDoes)
         const auto root = make_json(merges);
         for (const char *needed :
              { "ab", "ba", "aba", "bab", "bb", "aa", "aaaa", "abaaba", "bba", "abb" })
-            ASSERT_NE(json_object_get(
-                          json_object_get(json_object_get(root.get(), "model"), "vocab"), needed),
-                      nullptr);
+            ASSERT_NE(
+                json_object_get(
+                    json_object_get(json_object_get(root.get(), "model"), "vocab"), needed
+                ),
+                nullptr
+            );
         const auto t = open_json(test_folder(), root.get());
         for (int n = 1; n < 40; n++) {
             std::string piece;
@@ -83,7 +86,7 @@ TEST(Tokenizer, TheHeapMergesAsAPlainLoopDoes)
             Ids lengths;
             for (const int32_t id : encode(t.get(), piece)) {
                 size_t length;
-                bool   special;
+                bool special;
                 (void)weir_tokenizer_token_bytes(t.get(), id, &length, &special);
                 lengths.push_back(static_cast<int32_t>(length));
             }
@@ -96,7 +99,7 @@ TEST(Tokenizer, AMegabyteWithoutASpaceTakesLinearlyManySteps)
 {
     weir_pair_map merges = {};
     for (int32_t level = 0; level < 18; level++) { /* a+a, aa+aa, ... */
-        const uint32_t        id = level == 0 ? 'a' : 255 + static_cast<uint32_t>(level);
+        const uint32_t id = level == 0 ? 'a' : 255 + static_cast<uint32_t>(level);
         weir_pair_slot *const slot = weir_pair_put(&merges, weir_pair_key(id, id));
         slot->number = static_cast<uint32_t>(level);
         slot->id = 256 + level;
@@ -104,10 +107,11 @@ TEST(Tokenizer, AMegabyteWithoutASpaceTakesLinearlyManySteps)
     int32_t byte_ids[256];
     for (int i = 0; i < 256; i++) byte_ids[i] = i;
     const std::string piece(1 << 20, 'a');
-    weir_bpe_scratch  scratch = {};
-    weir_ids          ids = {};
-    ASSERT_EQ(weir_bpe_encode(&scratch, &ids, &merges, byte_ids, piece.data(), piece.size()),
-              WEIR_OK);
+    weir_bpe_scratch scratch = {};
+    weir_ids ids = {};
+    ASSERT_EQ(
+        weir_bpe_encode(&scratch, &ids, &merges, byte_ids, piece.data(), piece.size()), WEIR_OK
+    );
     EXPECT_EQ(ids.count, 4u);
     EXPECT_LE(scratch.steps, 3 * piece.size());
     weir_ids_free(&ids);
@@ -117,7 +121,7 @@ TEST(Tokenizer, AMegabyteWithoutASpaceTakesLinearlyManySteps)
 
 TEST(Tokenizer, IllFormedTextIsReadAsReplacementCharacters)
 {
-    const auto        t = open_json(test_folder(), make_json(letters, { "<x>" }).get());
+    const auto t = open_json(test_folder(), make_json(letters, { "<x>" }).get());
     const std::string r = "\xEF\xBF\xBD";
     const std::pair<std::string, std::string> cases[] = {
         { "\xFF", r },
@@ -138,7 +142,7 @@ TEST(Tokenizer, IllFormedTextIsReadAsReplacementCharacters)
 
 TEST(Tokenizer, NulsAreText)
 {
-    const auto        t = open_json(test_folder(), make_json(letters).get());
+    const auto t = open_json(test_folder(), make_json(letters).get());
     const std::string text("a\0b\0\0c", 6);
     EXPECT_EQ(encode(t.get(), text), bytes_as_ids(text));
     EXPECT_EQ(decode(t.get(), encode(t.get(), text)), text);
@@ -146,24 +150,26 @@ TEST(Tokenizer, NulsAreText)
 
 TEST(Tokenizer, AddedTokensMatchLeftmostLongestOutsidePlainSpans)
 {
-    const auto t = open_json(
-        test_folder(), make_json({}, { "<x", "<x>", "<x>>", "xx" }).get()); /* ids 256 to 259 */
+    /* Ids 256 to 259 */
+    const auto t = open_json(test_folder(), make_json({}, { "<x", "<x>", "<x>>", "xx" }).get());
     EXPECT_EQ(encode(t.get(), "<x>>"), (Ids{ 258 }));
     EXPECT_EQ(encode(t.get(), "<x<x>"), (Ids{ 256, 257 }));
     EXPECT_EQ(encode(t.get(), "<xx"), (Ids{ 256, 'x' }));
     EXPECT_EQ(encode(t.get(), "xxx"), (Ids{ 259, 'x' }));
     EXPECT_EQ(encode(t.get(), "<x>", false), (Ids{ '<', 'x', '>' }));
     EXPECT_EQ(encode(t.get(), "<x><x>", true, { { 0, 3 } }), (Ids{ '<', 'x', '>', 257 }));
-    EXPECT_EQ(encode(t.get(), "<x>>", true, { { 3, 4 } }),
-              (Ids{ 257, '>' })); /* a shorter token that lies outside */
+    /* a shorter token that lies outside */
+    EXPECT_EQ(encode(t.get(), "<x>>", true, { { 3, 4 } }), (Ids{ 257, '>' }));
     EXPECT_EQ(encode(t.get(), "<x>", true, { { 2, 3 } }), (Ids{ 256, '>' }));
     EXPECT_EQ(encode(t.get(), "<x>", true, { { 0, 1 } }), (Ids{ '<', 'x', '>' }));
-    EXPECT_EQ(encode(t.get(), "<x>", true, { { 1, 1 } }),
-              (Ids{ '<', 'x', '>' })); /* between two texts of a user */
+    /* Between two texts of a user */
+    EXPECT_EQ(encode(t.get(), "<x>", true, { { 1, 1 } }), (Ids{ '<', 'x', '>' }));
     EXPECT_EQ(encode(t.get(), "<x>", true, { { 3, 3 } }), (Ids{ 257 }));
     /* Spans move along when ill-formed bytes before and in them are replaced. */
-    EXPECT_EQ(decode(t.get(), encode(t.get(), "\xFF<x>\xFF<x>", true, { { 5, 8 } })),
-              "\xEF\xBF\xBD<x>\xEF\xBF\xBD<x>");
+    EXPECT_EQ(
+        decode(t.get(), encode(t.get(), "\xFF<x>\xFF<x>", true, { { 5, 8 } })),
+        "\xEF\xBF\xBD<x>\xEF\xBF\xBD<x>"
+    );
     const Ids ids = encode(t.get(), "\xFF<x>\xFF<x>", true, { { 5, 8 } });
     EXPECT_EQ(std::count(ids.begin(), ids.end(), 257), 1);
     EXPECT_EQ(ids.back(), '>');
@@ -171,14 +177,14 @@ TEST(Tokenizer, AddedTokensMatchLeftmostLongestOutsidePlainSpans)
 
 TEST(Tokenizer, SpansOutOfOrderAreRefusedAndNothingIsAppended)
 {
-    const auto          t = open_json(test_folder(), make_json({}).get());
-    const weir_span     bad[][2] = { { { 2, 1 }, { 3, 3 } },
-                                     { { 0, 2 }, { 1, 3 } },
-                                     { { 0, 1 }, { 2, 9 } } };
+    const auto t = open_json(test_folder(), make_json({}).get());
+    const weir_span bad[][2] = { { { 2, 1 }, { 3, 3 } },
+                                 { { 0, 2 }, { 1, 3 } },
+                                 { { 0, 1 }, { 2, 9 } } };
     weir_encode_options options = {};
     options.n_plain = 2;
     for (const auto &spans : bad) {
-        weir_ids   ids = {};
+        weir_ids ids = {};
         weir_error error = {};
         options.plain = spans;
         EXPECT_EQ(weir_tokenizer_encode(t.get(), &ids, "abcd", 4, &options, &error), WEIR_EINVAL);
@@ -192,25 +198,31 @@ TEST(Tokenizer, TokensOfTheNormalizedTextMatchAfterNfc)
 {
     const auto root = make_json({}, {});
     json_object_set_new(root.get(), "normalizer", json_pack("{s: s}", "type", "NFC"));
-    json_array_append_new(json_object_get(root.get(), "added_tokens"),
-                          json_pack("{s: i, s: s, s: b, s: b}", "id", 256, "content", "\xC3\xA9!",
-                                    "special", 0, "normalized", 1));
-    json_array_append_new(json_object_get(root.get(), "added_tokens"),
-                          json_pack("{s: i, s: s, s: b, s: b}", "id", 257, "content", "<x>",
-                                    "special", 0, "normalized", 0));
+    json_array_append_new(
+        json_object_get(root.get(), "added_tokens"),
+        json_pack(
+            "{s: i, s: s, s: b, s: b}", "id", 256, "content", "\xC3\xA9!", "special", 0,
+            "normalized", 1
+        )
+    );
+    json_array_append_new(
+        json_object_get(root.get(), "added_tokens"),
+        json_pack(
+            "{s: i, s: s, s: b, s: b}", "id", 257, "content", "<x>", "special", 0, "normalized", 0
+        )
+    );
     const auto t = open_json(test_folder(), root.get());
     EXPECT_EQ(encode(t.get(), "e\xCC\x81!"), (Ids{ 256 }));
     EXPECT_EQ(encode(t.get(), "\xC3\xA9!"), (Ids{ 256 }));
     EXPECT_EQ(encode(t.get(), "<x>e\xCC\x81!<x>"), (Ids{ 257, 256, 257 }));
     EXPECT_EQ(encode(t.get(), "\xC3\xA9!", true, { { 2, 3 } }), (Ids{ 0xC3, 0xA9, '!' }));
-    EXPECT_EQ(encode(t.get(), "<x>\xCC\xB8"),
-              (Ids{ 257, 0xCC,
-                    0xB8 })); /* the raw text holds the token, whatever composes with its end */
+    /* The raw text holds the token, whatever composes with its end */
+    EXPECT_EQ(encode(t.get(), "<x>\xCC\xB8"), (Ids{ 257, 0xCC, 0xB8 }));
 }
 
 TEST(Tokenizer, WholePiecesGoBeforeMergesButNeverMakeAddedTokens)
 {
-    const auto    root = make_json({ { "o", "k" } }, { "ctl" });
+    const auto root = make_json({ { "o", "k" } }, { "ctl" });
     json_t *const model = json_object_get(root.get(), "model");
     json_object_set_new(json_object_get(model, "vocab"), "whole", json_integer(300));
     json_object_set_new(json_object_get(model, "vocab"), "ctl", json_integer(257));
@@ -226,10 +238,11 @@ TEST(Tokenizer, WholePiecesGoBeforeMergesButNeverMakeAddedTokens)
 
 TEST(Tokenizer, MergesNeverMakeAControlToken)
 {
-    const auto    root = make_json({ { "c", "t" }, { "ct", "l" } }, {});
+    const auto root = make_json({ { "c", "t" }, { "ct", "l" } }, {});
     json_t *const tokens = json_object_get(root.get(), "added_tokens");
     json_array_append_new(
-        tokens, json_pack("{s: i, s: s, s: b}", "id", 257, "content", "ctl", "special", 1));
+        tokens, json_pack("{s: i, s: s, s: b}", "id", 257, "content", "ctl", "special", 1)
+    );
     const auto t = open_json(test_folder(), root.get());
     EXPECT_EQ(encode(t.get(), "ctl"), (Ids{ 257 }));
     EXPECT_EQ(encode(t.get(), "ctl", false), (Ids{ 256, 'l' }));
@@ -238,8 +251,9 @@ TEST(Tokenizer, MergesNeverMakeAControlToken)
 TEST(Tokenizer, HolesAndIdsOutOfRangeAreEmpty)
 {
     const auto root = make_json({});
-    json_object_set_new(json_object_get(json_object_get(root.get(), "model"), "vocab"), "zz",
-                        json_integer(400));
+    json_object_set_new(
+        json_object_get(json_object_get(root.get(), "model"), "vocab"), "zz", json_integer(400)
+    );
     const auto t = open_json(test_folder(), root.get());
     EXPECT_EQ(weir_tokenizer_size(t.get()), 401u);
     EXPECT_EQ(decode(t.get(), { 'a', 300, 400, -1, 401, INT32_MAX, INT32_MIN, 'b' }), "azzb");
@@ -251,18 +265,21 @@ TEST(Tokenizer, HolesAndIdsOutOfRangeAreEmpty)
 TEST(Tokenizer, StopIdsAreTheUnionOfAllFilesWithinTheVocabulary)
 {
     const std::string folder = test_folder();
-    const auto        root = make_json({}, { "<|endoftext|>", "<|im_end|>", "<other>", "<third>",
-                                             "<|fim_pad|>" }); /* 256 to 260 */
+    /* 256 to 260 */
+    const auto root =
+        make_json({}, { "<|endoftext|>", "<|im_end|>", "<other>", "<third>", "<|fim_pad|>" });
     write_file(
         folder + "/tokenizer_config.json",
         R"({"eos_token": {"content": "<other>"}, "bos_token": "<third>", "add_bos_token": true,
         "chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}],
-        "added_tokens_decoder": {"256": {"content": "<|endoftext|>", "special": true}, "270": {"content": "<audio>", "special": true}}})");
+        "added_tokens_decoder": {"256": {"content": "<|endoftext|>", "special": true}, "270": {"content": "<audio>", "special": true}}})"
+    );
     write_file(folder + "/generation_config.json", R"({"eos_token_id": [259, 256, 100000, -5]})");
-    write_file(folder + "/config.json",
-               R"({"eos_token_id": 65, "text_config": {"eos_token_id": 66}})");
-    const auto           t = open_json(folder, root.get());
-    size_t               n;
+    write_file(
+        folder + "/config.json", R"({"eos_token_id": 65, "text_config": {"eos_token_id": 66}})"
+    );
+    const auto t = open_json(folder, root.get());
+    size_t n;
     const int32_t *const stop = weir_tokenizer_stop_ids(t.get(), &n);
     EXPECT_EQ(std::set<int32_t>(stop, stop + n), (std::set<int32_t>{ 256, 257, 258, 259, 65, 66 }));
     EXPECT_EQ(n, 6u);
@@ -280,7 +297,7 @@ TEST(Tokenizer, StopIdsAreTheUnionOfAllFilesWithinTheVocabulary)
 TEST(Tokenizer, NothingBesideMeansNoBosNoEos)
 {
     const auto t = open_json(test_folder(), make_json({}).get());
-    size_t     n = 9;
+    size_t n = 9;
     (void)weir_tokenizer_stop_ids(t.get(), &n);
     EXPECT_EQ(n, 0u);
     EXPECT_EQ(weir_tokenizer_bos(t.get()), -1);
@@ -299,10 +316,10 @@ TEST_P(Converted, GgufGivesTheIdsOfTokenizerJson)
     const JsonPtr root(json_load_file(path.c_str(), 0, nullptr), json_decref);
     ASSERT_NE(root, nullptr);
     std::vector<std::string> names(1100), merges;
-    std::vector<int32_t>     types(1100, 5);
+    std::vector<int32_t> types(1100, 5);
     for (size_t i = 0; i < names.size(); i++) names[i] = "[PAD" + std::to_string(i) + "]";
     const char *name;
-    json_t     *value;
+    json_t *value;
     json_object_foreach(json_object_get(json_object_get(root.get(), "model"), "vocab"), name, value)
     {
         names[static_cast<size_t>(json_integer_value(value))] = name;
@@ -316,10 +333,11 @@ TEST_P(Converted, GgufGivesTheIdsOfTokenizerJson)
         types[last] = json_is_true(json_object_get(value, "special")) ? 3 : 4;
     }
     json_array_foreach(json_object_get(json_object_get(root.get(), "model"), "merges"), i, value)
-        merges.push_back(json_is_string(value)
-                             ? json_string_value(value)
-                             : std::string(json_string_value(json_array_get(value, 0))) + " " +
-                                   json_string_value(json_array_get(value, 1)));
+        merges.push_back(
+            json_is_string(value) ? json_string_value(value)
+                                  : std::string(json_string_value(json_array_get(value, 0))) + " " +
+                                        json_string_value(json_array_get(value, 1))
+        );
     GgufWriter file;
     file.text("tokenizer.ggml.model", "gpt2");
     file.text("tokenizer.ggml.pre", GetParam().second);
@@ -327,7 +345,7 @@ TEST_P(Converted, GgufGivesTheIdsOfTokenizerJson)
     file.integers("tokenizer.ggml.token_type", types);
     file.texts("tokenizer.ggml.merges", merges);
     TokenizerPtr t(nullptr, weir_tokenizer_close);
-    weir_error   error = {};
+    weir_error error = {};
     ASSERT_EQ(open_gguf(&t, test_folder(), file, &error), WEIR_OK) << error.text;
     EXPECT_EQ(weir_tokenizer_size(t.get()), last + 1);
     EXPECT_EQ(encode(t.get(), "[PAD1099]").size() > 3, true);
@@ -335,28 +353,29 @@ TEST_P(Converted, GgufGivesTheIdsOfTokenizerJson)
     ASSERT_EQ(weir_tokenizer_open_json(&json_tokenizer, path.c_str(), &error), WEIR_OK)
         << error.text;
     const TokenizerPtr reference(json_tokenizer, weir_tokenizer_close);
-    std::ifstream      in("tests/golden/text/strings.jsonl");
-    std::string        line;
+    std::ifstream in("tests/golden/text/strings.jsonl");
+    std::string line;
     for (int n = 0; n < 800 && std::getline(in, line); n++) {
-        const JsonPtr       record(json_loads(line.c_str(), JSON_ALLOW_NUL, nullptr), json_decref);
+        const JsonPtr record(json_loads(line.c_str(), JSON_ALLOW_NUL, nullptr), json_decref);
         const json_t *const s = json_object_get(record.get(), "s");
-        const std::string   text(json_string_value(s), json_string_length(s));
+        const std::string text(json_string_value(s), json_string_length(s));
         ASSERT_EQ(encode(t.get(), text), encode(reference.get(), text)) << line;
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Flavours, Converted,
-                         testing::Values(std::make_pair("qwen2", "qwen2"),
-                                         std::make_pair("qwen35", "qwen35"),
-                                         std::make_pair("llama3", "llama-bpe"),
-                                         std::make_pair("gpt2", "gpt-2"),
-                                         std::make_pair("deepseek3", "deepseek-v3"),
-                                         std::make_pair("smollm", "smollm")));
+INSTANTIATE_TEST_SUITE_P(
+    Flavours, Converted,
+    testing::Values(
+        std::make_pair("qwen2", "qwen2"), std::make_pair("qwen35", "qwen35"),
+        std::make_pair("llama3", "llama-bpe"), std::make_pair("gpt2", "gpt-2"),
+        std::make_pair("deepseek3", "deepseek-v3"), std::make_pair("smollm", "smollm")
+    )
+);
 
 TEST(Detokenizer, AForkGoesItsOwnWay)
 {
     weir_detokenizer stream = {};
-    weir_buffer      out = {};
+    weir_buffer out = {};
     ASSERT_EQ(weir_detokenizer_push(&stream, &out, "ab\xF0\x9F", 4), WEIR_OK);
     EXPECT_STREQ(out.data, "ab");
     weir_detokenizer fork = stream;
@@ -370,8 +389,8 @@ TEST(Detokenizer, AForkGoesItsOwnWay)
 }
 
 struct Payer {
-    weir_payer  payer = { charge, refund, nullptr };
-    size_t      used = 0, most = 0, limit = SIZE_MAX;
+    weir_payer payer = { charge, refund, nullptr };
+    size_t used = 0, most = 0, limit = SIZE_MAX;
     static bool charge(weir_payer *payer, size_t bytes)
     {
         Payer *const self = reinterpret_cast<Payer *>(payer);
@@ -390,8 +409,8 @@ struct Payer {
 TEST(Pretokenizer, BacktrackingIsPaidForAndBounded)
 {
     weir_pretokenizer splitter = {};
-    weir_error        error = {};
-    const char        pattern[] = "(?:a|b)+c";
+    weir_error error = {};
+    const char pattern[] = "(?:a|b)+c";
     ASSERT_EQ(weir_pretokenizer_add(&splitter, pattern, sizeof pattern - 1, {}, &error), WEIR_OK);
     const auto run = [&](size_t n, size_t limit, Payer *payer) {
         std::string text(n, 'a');
@@ -399,11 +418,12 @@ TEST(Pretokenizer, BacktrackingIsPaidForAndBounded)
         payer->limit = limit;
         (void)weir_payer_set(&payer->payer);
         weir_matcher matcher = {};
-        weir_status  status = weir_matcher_init(&matcher);
+        weir_status status = weir_matcher_init(&matcher);
         if (status == WEIR_OK)
             status = weir_pretokenizer_run(
                 &splitter, &matcher, text.data(), text.size(),
-                [](void *, const char *, size_t) { return WEIR_OK; }, nullptr, &error);
+                [](void *, const char *, size_t) { return WEIR_OK; }, nullptr, &error
+            );
         weir_matcher_free(&matcher);
         (void)weir_payer_set(nullptr);
         EXPECT_EQ(payer->used, 0u);

@@ -15,7 +15,7 @@ namespace {
 std::string library_of(const char *symbol)
 {
     Dl_info info;
-    void   *address = dlsym(RTLD_DEFAULT, symbol);
+    void *address = dlsym(RTLD_DEFAULT, symbol);
     return address && dladdr(address, &info) ? info.dli_fname : std::string("(none)");
 }
 
@@ -31,7 +31,7 @@ TEST(OneRuntime, EveryEntryPointComesFromOneLibrary)
 
 TEST(OneRuntime, ThreadsAreNumberedFromZeroWithoutGaps)
 {
-    const int        n = 4;
+    const int n = 4;
     std::vector<int> seen(n, 0);
 #pragma omp parallel num_threads(n)
     {
