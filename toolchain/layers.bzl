@@ -5,12 +5,15 @@ _LAYERS = [
     ["engine/base", "kernels/abi", "kernels/kv"],
     ["kernels"],
     ["offload"],
-    ["engine/config", "engine/eval", "engine/formats", "engine/sample", "engine/text", "configs"],
-    ["engine/kv", "engine/model", "engine/states"],
+    ["engine/config", "engine/formats", "engine/sample", "engine/text", "configs"],
+    ["engine/kv", "engine/model"],
+    ["engine/session/file"],
+    ["engine/states"],
     ["engine/schedule"],
     ["engine/session"],
     ["engine"],
     ["engine/cli", "engine/serve"],
+    ["tools"],
     ["tests", "toolchain"],
 ]
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "engine/cli/explain.h"
-#include "engine/kv/policy_run.h"
+#include "engine/kv/prune/policy_run.h"
 #include "engine/model/model.h"
 
 static weir_status print_price(

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "engine/formats/tensor_directory.h"
-#include "engine/kv/geometry.h"
+#include "engine/kv/pool/geometry.h"
 #include "engine/model/block_option.h"
 #include "engine/model/shape.h"
 #include "engine/model/state_ops.h"

@@ -3,7 +3,7 @@
  *
  * All functions run on the engine thread, between steps. */
 #pragma once
-#include "engine/kv/store.h"
+#include "engine/kv/pool/store.h"
 #include "engine/schedule/service.h"
 
 #ifdef __cplusplus

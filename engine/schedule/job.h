@@ -10,8 +10,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "engine/kv/policy_run.h"
-#include "engine/kv/prefix.h"
+#include "engine/kv/prefix/prefix.h"
+#include "engine/kv/prune/policy_run.h"
 #include "engine/schedule/hooks.h"
 #include "engine/schedule/runner.h"
 #include "engine/schedule/service.h"

@@ -4,8 +4,8 @@
 #include <inttypes.h>
 
 #include "engine/base/log.h"
-#include "engine/kv/pruned_cache.h"
-#include "engine/kv/residency.h"
+#include "engine/kv/prefix/pruned_cache.h"
+#include "engine/kv/tiers/residency.h"
 #include "engine/schedule/runner.h"
 #include "engine/schedule/tiers.h"
 

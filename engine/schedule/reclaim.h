@@ -5,7 +5,7 @@
  * take is a table in reclaim.c. Two things can be short: free pages of the pool, and with a lower
  * tier blocks of memory near the kernels. Engine thread, between steps. */
 #pragma once
-#include "engine/kv/prefix.h"
+#include "engine/kv/prefix/prefix.h"
 #include "engine/schedule/reclaim_step.h"
 
 #ifdef __cplusplus

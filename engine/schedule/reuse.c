@@ -4,12 +4,12 @@
  * answer begin (clients that drop or rewrite what was thought differ from there on), one token
  * before the end of the prompt (the same prompt again: one token must stay to compute), at the end
  * of the turn, where a text was seen to leave another one, and on a coarse grid for documents that
- * are asked about twice. Where texts are paged (engine/kv/store.h 5), each of these is the last
+ * are asked about twice. Where texts are paged (engine/kv/pool/store.h 5), each of these is the last
  * multiple of 64 tokens before it; that of the turn's end moves along with the answer. */
 #include <string.h>
 
 #include "engine/base/log.h"
-#include "engine/kv/pruned_cache.h"
+#include "engine/kv/prefix/pruned_cache.h"
 #include "engine/schedule/job.h"
 
 enum { GRID_ROWS = 4096, GRID_POINTS = 4 };

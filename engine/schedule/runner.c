@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/kv/prefetch.h"
+#include "engine/kv/tiers/prefetch.h"
 
 /* A sequence of the step whose policy sees what attention gave to its rows. */
 typedef struct watched {

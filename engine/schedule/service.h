@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "engine/base/error.h"
-#include "engine/kv/policy.h"
+#include "engine/kv/policy/policy.h"
 #include "engine/model/banks.h"
 #include "engine/sample/sampler.h"
 #include "engine/schedule/reclaim_step.h"
@@ -200,7 +200,7 @@ typedef struct weir_service_sequence { /* one that has a slot */
     weir_banks banks;
 } weir_service_sequence;
 
-/* How requests may let go of rows (engine/kv/policy_run.h). */
+/* How requests may let go of rows (engine/kv/prune/policy_run.h). */
 typedef struct weir_service_policy {
     weir_policy_options options; /* for those that name none */
     int64_t budget; /* rows; 0: all */

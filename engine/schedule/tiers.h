@@ -7,7 +7,7 @@
  * where they are, so nothing has to come back to be used; what does come back, where memory is free
  * or held by an unused prefix, is the newest first. Engine thread, between steps. */
 #pragma once
-#include "engine/kv/residency.h"
+#include "engine/kv/tiers/residency.h"
 #include "engine/schedule/reclaim.h"
 
 #ifdef __cplusplus

@@ -7,7 +7,7 @@
 #pragma once
 #include <jansson.h>
 
-#include "engine/kv/policy_options.h"
+#include "engine/kv/policy/policy_options.h"
 #include "engine/sample/sampler.h"
 #include "engine/serve/errors.h"
 #include "engine/serve/request_fields.h"

@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 
 #include "engine/base/log.h"
-#include "engine/kv/pruned_cache.h"
+#include "engine/kv/prefix/pruned_cache.h"
 #include "engine/schedule/job.h"
 #include "engine/session/saver.h"
 #include "engine/session/session_store.h"

@@ -1,5 +1,5 @@
 /* engine/session/session_pruned.c - sessions of texts that a KV policy watched
- * (engine/kv/pruned_cache.h): what is saved of an entry, and an entry made of a file once
+ * (engine/kv/prefix/pruned_cache.h): what is saved of an entry, and an entry made of a file once
  * everything in it has proved right: the policy is opened, its state is read, its rows are
  * counted. */
 #include <string.h>

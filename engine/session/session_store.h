@@ -1,7 +1,7 @@
 /* engine/session/session_store.h - opening the sessions of an engine, and what happens without
  * anyone asking. */
 #pragma once
-#include "engine/kv/session_file.h"
+#include "engine/session/file/session_file.h"
 #include "engine/session/sessions.h"
 
 #ifdef __cplusplus

@@ -10,7 +10,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/formats/json.h"
-#include "engine/kv/session_file.h"
+#include "engine/session/file/session_file.h"
 
 /* ---- a job's end ----------------------------------------------------------------------------- */
 typedef struct mailbox {

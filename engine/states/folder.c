@@ -18,7 +18,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/log.h"
-#include "engine/kv/session_file.h"
+#include "engine/session/file/session_file.h"
 #include "engine/states/states_internal.h"
 
 #define ENDING ".session"

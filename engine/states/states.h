@@ -1,7 +1,7 @@
 /* engine/states/states.h - a database of states: what a model computed of documents, kept on disk,
  * listed and found by vector.
  *
- * A state is a session file (engine/kv/session_file.h), unchanged, beside an entry in a log: name,
+ * A state is a session file (engine/session/file/session_file.h), unchanged, beside an entry in a log: name,
  * label, digest, hash of the source, metadata, vector. docs/state-database.md has the format. A
  * state is there when its entry is; a process that is killed loses the one in flight at most. One
  * process writes at a time, others read meanwhile and see what was added. Any thread; only adding

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "engine/base/clock.h"
-#include "engine/kv/session_file.h"
+#include "engine/session/file/session_file.h"
 
 namespace {
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "engine/base/clock.h"
-#include "engine/kv/session_file.h"
+#include "engine/session/file/session_file.h"
 #include "engine/states/states.h"
 
 namespace {

@@ -22,8 +22,8 @@
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/engine.h"
-#include "engine/kv/policy_run.h"
-#include "engine/kv/sequence.h"
+#include "engine/kv/pool/sequence.h"
+#include "engine/kv/prune/policy_run.h"
 #include "engine/schedule/evaluate.h"
 #include "offload/ledger.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "engine/kv/calibration.h"
+#include "engine/kv/policy/calibration.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

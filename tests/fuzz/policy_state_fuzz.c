@@ -4,7 +4,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "engine/kv/policies/policy_ops.h"
+#include "engine/kv/policy/policy_ops.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,7 +1,7 @@
 /* tests/fuzz/session_probe.h - a session file as the process reads it that keeps these pages: every
  * section, and what must hold of it. */
 #pragma once
-#include "engine/kv/session_file.h"
+#include "engine/session/file/session_file.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/kv/turn.h"
+#include "engine/kv/policy/turn.h"
 
 namespace golden {
 namespace {

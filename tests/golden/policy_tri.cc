@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/kv/policies/tri_scores.h"
+#include "engine/kv/policy/tri_scores.h"
 #include "tests/golden/policy_golden.h"
 
 namespace golden {

@@ -6,11 +6,11 @@
 #include <optional>
 #include <random>
 
-#include "engine/eval/constructed.h"
-#include "engine/kv/evict.h"
-#include "engine/kv/policy_run.h"
-#include "engine/kv/residency.h"
+#include "engine/kv/prune/evict.h"
+#include "engine/kv/prune/policy_run.h"
+#include "engine/kv/tiers/residency.h"
 #include "tests/unit/model/support.h"
+#include "tools/eval/constructed.h"
 
 namespace {
 

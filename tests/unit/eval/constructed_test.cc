@@ -1,11 +1,11 @@
 /* The constructed model: its answer is right exactly when the row of the answer is there. */
-#include "engine/eval/constructed.h"
+#include "tools/eval/constructed.h"
 
 #include <algorithm>
 #include <numeric>
 #include <random>
 
-#include "engine/kv/formats.h"
+#include "engine/kv/pool/formats.h"
 #include "tests/unit/model/support.h"
 
 namespace {

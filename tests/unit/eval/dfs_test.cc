@@ -1,11 +1,11 @@
 /* Depth-first search: the walk of the published example, graphs of the right kinds, and answers
  * that follow from the printed graph. */
-#include "engine/eval/dfs.h"
+#include "tools/eval/dfs.h"
 
 #include <sstream>
 
-#include "engine/eval/score.h"
 #include "tests/unit/eval/samples.h"
+#include "tools/eval/score.h"
 
 namespace {
 

@@ -5,10 +5,10 @@
 #include <set>
 #include <sstream>
 
-#include "engine/eval/ruler.h"
-#include "engine/eval/words.h"
 #include "engine/formats/json.h"
 #include "tests/unit/eval/samples.h"
+#include "tools/eval/ruler.h"
+#include "tools/eval/words.h"
 
 namespace {
 

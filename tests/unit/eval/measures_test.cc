@@ -1,4 +1,4 @@
-#include "engine/eval/measures.h"
+#include "tools/eval/measures.h"
 
 #include <gtest/gtest.h>
 

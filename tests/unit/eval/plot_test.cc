@@ -1,5 +1,5 @@
 /* Plots are well-formed XML with a mark for every value, at the place of the value. */
-#include "engine/eval/plot.h"
+#include "tools/eval/plot.h"
 
 #include <gtest/gtest.h>
 

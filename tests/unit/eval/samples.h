@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/eval/generate.h"
+#include "tools/eval/generate.h"
 
 namespace samples {
 

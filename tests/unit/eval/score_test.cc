@@ -1,4 +1,4 @@
-#include "engine/eval/score.h"
+#include "tools/eval/score.h"
 
 #include <gtest/gtest.h>
 

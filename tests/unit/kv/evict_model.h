@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/kv/evict.h"
-#include "engine/kv/residency.h"
-#include "engine/kv/sequence.h"
+#include "engine/kv/pool/sequence.h"
+#include "engine/kv/prune/evict.h"
+#include "engine/kv/tiers/residency.h"
 
 namespace evict {
 

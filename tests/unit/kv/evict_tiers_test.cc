@@ -7,9 +7,9 @@
 
 #include <algorithm>
 
-#include "engine/kv/lower_tier.h"
-#include "engine/kv/prefetch.h"
-#include "engine/kv/pruned_cache.h"
+#include "engine/kv/prefix/pruned_cache.h"
+#include "engine/kv/tiers/lower_tier.h"
+#include "engine/kv/tiers/prefetch.h"
 #include "tests/unit/kv/evict_model.h"
 
 namespace evict {

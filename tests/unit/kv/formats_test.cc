@@ -1,4 +1,4 @@
-#include "engine/kv/formats.h"
+#include "engine/kv/pool/formats.h"
 
 #include <gtest/gtest.h>
 

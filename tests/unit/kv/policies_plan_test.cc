@@ -7,7 +7,7 @@
 #include <memory>
 #include <numeric>
 
-#include "engine/kv/turn.h"
+#include "engine/kv/policy/turn.h"
 #include "tests/unit/kv/policy_text.h"
 
 namespace {

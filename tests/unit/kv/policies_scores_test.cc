@@ -6,7 +6,7 @@
 #include <complex>
 #include <numeric>
 
-#include "engine/kv/policies/tri_scores.h"
+#include "engine/kv/policy/tri_scores.h"
 #include "tests/unit/kv/policy_text.h"
 
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/kv/turn.h"
+#include "engine/kv/policy/turn.h"
 #include "tests/unit/kv/policy_text.h"
 
 namespace {

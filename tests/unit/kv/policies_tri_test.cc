@@ -9,7 +9,7 @@
 #include <cstring>
 #include <limits>
 
-#include "engine/kv/policies/tri_scores.h"
+#include "engine/kv/policy/tri_scores.h"
 #include "tests/unit/kv/policy_text.h"
 
 namespace {

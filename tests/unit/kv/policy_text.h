@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/kv/budget.h"
-#include "engine/kv/policies/policy_ops.h"
+#include "engine/kv/policy/budget.h"
+#include "engine/kv/policy/policy_ops.h"
 
 namespace policy_test {
 

@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/kv/prefetch.h"
+#include "engine/kv/tiers/prefetch.h"
 #include "kernels/abi/ops.h"
 #include "offload/ledger.h"
 

@@ -1,8 +1,8 @@
 // The prefix index over an oracle: every row and state is a digest of the tokens before it, so what
 // is taken over can be checked.
 #pragma once
-#include "engine/kv/prefix.h"
-#include "engine/kv/residency.h"
+#include "engine/kv/prefix/prefix.h"
+#include "engine/kv/tiers/residency.h"
 
 #include <gtest/gtest.h>
 

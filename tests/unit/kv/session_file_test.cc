@@ -1,6 +1,6 @@
 // Session files against everything that can happen to a file: cut, flipped, foreign, of the future,
 // half written, on a full or failing disk.
-#include "engine/kv/session_file.h"
+#include "engine/session/file/session_file.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>

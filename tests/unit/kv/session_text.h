@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/kv/session_file.h"
+#include "engine/session/file/session_file.h"
 
 namespace session_text {
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "engine/kv/prefix.h"
+#include "engine/kv/prefix/prefix.h"
 
 namespace {
 

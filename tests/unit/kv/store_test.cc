@@ -5,8 +5,8 @@
 #include <random>
 #include <vector>
 
-#include "engine/kv/sequence.h"
-#include "engine/kv/store.h"
+#include "engine/kv/pool/sequence.h"
+#include "engine/kv/pool/store.h"
 #include "offload/ledger.h"
 
 namespace {

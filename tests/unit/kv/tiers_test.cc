@@ -14,8 +14,8 @@
 #include <random>
 #include <vector>
 
-#include "engine/kv/residency.h"
-#include "engine/kv/sequence.h"
+#include "engine/kv/pool/sequence.h"
+#include "engine/kv/tiers/residency.h"
 #include "offload/ledger.h"
 
 /* offload/device_internal.h */

@@ -16,7 +16,7 @@
 #include <atomic>
 #include <map>
 
-#include "engine/kv/residency.h"
+#include "engine/kv/tiers/residency.h"
 #include "tests/unit/model/coda.h"
 
 #if defined(__has_feature)

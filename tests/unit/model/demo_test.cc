@@ -8,7 +8,7 @@
 
 extern "C" {
 #include "engine/cli/answer.h"
-#include "engine/cli/evaluate.h"
+#include "tools/measure/evaluate.h"
 }
 
 namespace {

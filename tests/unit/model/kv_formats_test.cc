@@ -2,7 +2,7 @@
  * what a coarse format changes. */
 #include <cmath>
 
-#include "engine/kv/formats.h"
+#include "engine/kv/pool/formats.h"
 #include "tests/unit/model/support.h"
 
 namespace {

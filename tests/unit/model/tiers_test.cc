@@ -2,7 +2,7 @@
  * them, however texts are cut and mixed. */
 #include <algorithm>
 
-#include "engine/kv/residency.h"
+#include "engine/kv/tiers/residency.h"
 #include "tests/unit/model/coda.h"
 
 namespace {

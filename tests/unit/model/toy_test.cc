@@ -2,7 +2,7 @@
  * go through prefix reuse, sessions, tiers and preemption with the same answers. */
 #include <cmath>
 
-#include "engine/kv/store.h"
+#include "engine/kv/pool/store.h"
 #include "engine/model/model.h"
 #include "tests/unit/model/files.h"
 #include "tests/unit/model/toy_blocks.h"

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "engine/cli/options.h"
-#include "engine/report/report.h"
 #include "tests/unit/cli/program.h"
 #include "tests/unit/model/support.h"
+#include "tools/report/report.h"
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/report/print.h"
-#include "engine/report/shapes.h"
+#include "tools/report/print.h"
+#include "tools/report/shapes.h"
 
 namespace {
 

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <string>
 
-#include "engine/report/shapes.h"
 #include "kernels/abi/kv_page.h"
+#include "tools/report/shapes.h"
 
 namespace {
 

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <string>
 
-#include "engine/report/print.h"
-#include "engine/report/shapes.h"
+#include "tools/report/print.h"
+#include "tools/report/shapes.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // KV pages that a device has no room for: on the host and on disk below it, the answers are those
 // of memory for all, bit for bit.
-#include "engine/kv/residency.h"
+#include "engine/kv/tiers/residency.h"
 #include "tests/unit/schedule/small_memory.h"
 
 namespace {

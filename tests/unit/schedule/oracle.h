@@ -7,9 +7,9 @@
 #include <cmath>
 #include <memory>
 
-#include "engine/kv/evict.h"
-#include "engine/kv/policy_run.h"
-#include "engine/kv/session_file.h"
+#include "engine/kv/prune/evict.h"
+#include "engine/kv/prune/policy_run.h"
+#include "engine/session/file/session_file.h"
 #include "offload/dispatch.h"
 #include "tests/unit/model/support.h"
 #include "tests/unit/model/windowed.h"

@@ -1,6 +1,6 @@
 /* Evictions of every method against the oracle: hybrid models, models whose layers alternate with
  * sliding windows, forks in one batch, files. */
-#include "engine/kv/calibration.h"
+#include "engine/kv/policy/calibration.h"
 #include "tests/unit/schedule/oracle.h"
 
 namespace oracle {

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <atomic>
 
-#include "engine/kv/evict.h"
-#include "engine/kv/policy_run.h"
-#include "engine/kv/prefetch.h"
-#include "engine/kv/residency.h"
+#include "engine/kv/prune/evict.h"
+#include "engine/kv/prune/policy_run.h"
+#include "engine/kv/tiers/prefetch.h"
+#include "engine/kv/tiers/residency.h"
 #include "tests/unit/model/support.h"
 #include "tests/unit/model/windowed.h"
 

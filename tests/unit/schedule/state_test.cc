@@ -4,13 +4,13 @@
 #include <filesystem>
 #include <fstream>
 
-#include "engine/eval/constructed.h"
-#include "engine/kv/session_file.h"
 #include "engine/model/blocks/coda_memory.h"
 #include "engine/model/blocks/coda_merge.h"
+#include "engine/session/file/session_file.h"
 #include "engine/session/session_store.h"
 #include "tests/unit/model/coda_text.h"
 #include "tests/unit/schedule/call.h"
+#include "tools/eval/constructed.h"
 
 namespace {
 
@@ -291,7 +291,7 @@ TEST_F(State, PackedStatesThatAreNoneAreRefused)
     EXPECT_EQ(status_, WEIR_OK) << "the engine goes on";
 }
 
-/* A model whose recall is exact by construction (engine/eval/constructed.h): what of two texts is
+/* A model whose recall is exact by construction (tools/eval/constructed.h): what of two texts is
  * in the state that was made of theirs. */
 class Recall : public State {
   protected:

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "engine/kv/residency.h"
+#include "engine/kv/tiers/residency.h"
 #include "tests/unit/schedule/small_memory.h"
 
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "engine/kv/policy_run.h"
+#include "engine/kv/prune/policy_run.h"
 #include "engine/schedule/runner.h"
 #include "engine/session/sessions.h"
 #include "tests/unit/schedule/support.h"

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "engine/base/log.h"
-#include "engine/kv/session_file.h"
+#include "engine/session/file/session_file.h"
 
 const uint64_t test_model[2] = { 0x1234, 0x5678 };
 

@@ -1,0 +1,90 @@
+/* engine/kv/policy/calibration.h - statistics of a model's queries before rotation, which TriAttention
+ * judges keys by: made once from a text, kept in a file.
+ *
+ * A band f of a query is the complex number of its two rotated dims. For each layer with KV and
+ * each query head: the mean q_f of the bands, the mean a_f of their lengths, and the mean of the
+ * dims that are not rotated. Queries are those after any norm of queries. File, little-endian: TRIA
+ * version 2,
+ *   0  u32 magic 0x54524941, version 2, layers, query heads, KV heads, head width, bands; f32
+ *      rope_theta, attn_scale
+ *   36 u32 "WEIR" 0x52494557, u32 version 1 and u32 bytes of what Weir adds, or zeros; zeros up to
+ *   64 f32 [layers] scale of the layer's budget, then for each layer and head f32 Re q, Im q, a,
+ *      |q| / a, [bands] each
+ * and, if Weir wrote it:
+ *   u64 model digest [2], u64 queries, u32 flags (1 after the norm, 2 interleaved pairs), u32
+ *   rotary dims, f32 frequencies [bands], f32 [layers, heads, head width - rotary dims] means of
+ *   the other dims, u64 XXH3 of all bytes before */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/base/buffer.h"
+#include "engine/base/error.h"
+#include "engine/kv/policy/policy.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- reading and writing --------------------------------------------------------------------- */
+
+/* EFORMAT for wrong sizes, numbers that are none and statistics that no queries have; `name` is for
+ * messages. */
+WEIR_MUST_CHECK weir_status weir_calibration_parse(
+    weir_calibration **out, const void *bytes, size_t n, const char *name, weir_error *error
+);
+WEIR_MUST_CHECK weir_status
+weir_calibration_read(weir_calibration **out, const char *path, weir_error *error);
+void weir_calibration_close(weir_calibration *calibration); /* NULL-safe */
+/* `is_plain`: without what Weir adds. ENOMEM. */
+WEIR_MUST_CHECK weir_status
+weir_calibration_print(weir_buffer *out, const weir_calibration *calibration, bool is_plain);
+WEIR_MUST_CHECK weir_status
+weir_calibration_write(const char *path, const weir_calibration *calibration, weir_error *error);
+
+/* EMISMATCH unless the statistics are of this model: its digest, sizes and rotation. Of a file that
+ * does not say which model it is of, only with `foreign`, and then sizes and rotation. */
+WEIR_MUST_CHECK weir_status weir_calibration_check(
+    const weir_calibration *calibration, const weir_policy_shape *shape, bool foreign,
+    weir_error *error
+);
+uint64_t weir_calibration_digest(const weir_calibration *calibration); /* of the statistics */
+size_t weir_calibration_bytes(const weir_calibration *calibration); /* in memory */
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+typedef struct weir_calibration_head {
+    const float *re, *im, *length; /* [bands] mean of the bands, and of their lengths */
+    const float *plain; /* [key_dim - rotary_dim]; NULL in a file that does not say it */
+} weir_calibration_head;
+weir_calibration_head weir_calibration_at(
+    const weir_calibration *calibration, int64_t layer, int64_t query_head
+);
+/* |q| / a of a band: 1 when all queries agree. 0 for a band without queries. */
+float weir_calibration_concentration(
+    const weir_calibration *calibration, int64_t layer, int64_t query_head, int64_t band
+);
+float weir_calibration_budget_scale(const weir_calibration *calibration, int64_t layer);
+
+/* ---- making them ----------------------------------------------------------------------------- */
+
+typedef struct weir_calibrator weir_calibrator;
+/* theta: for the header, which plain readers take frequencies from. */
+WEIR_MUST_CHECK weir_status weir_calibrator_open(
+    weir_calibrator **out, const weir_policy_shape *shape, float theta, weir_error *error
+);
+void weir_calibrator_close(weir_calibrator *calibrator); /* NULL-safe */
+size_t weir_calibrator_bytes(const weir_calibrator *calibrator);
+/* Queries of all heads of one layer, before rotation, after any norm. */
+void weir_calibrator_add(
+    weir_calibrator *calibrator, int64_t layer, const weir_policy_queries *queries
+);
+/* EINVAL when a layer has seen no query, EFORMAT when queries were no numbers. */
+WEIR_MUST_CHECK weir_status weir_calibrator_finish(
+    const weir_calibrator *calibrator, weir_calibration **out, weir_error *error
+);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,473 @@
+/* engine/kv/pool/store.c - sizes, and the pool: its pages by kind, taking them and giving them back.
+ * Tables are in table.c. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/checked.h"
+#include "engine/kv/pool/store_internal.h"
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+bool weir_kv_is_mixed(const weir_kv_spec *spec)
+{
+    bool is_mixed = false;
+    for (int64_t i = 0; i < spec->n_layers; i++) {
+        const weir_kv_geometry g = weir_kv_geometry_at(spec, i);
+        is_mixed = is_mixed || g.key_dim != spec->key_dim || g.value_dim != spec->value_dim;
+    }
+    return is_mixed;
+}
+
+size_t weir_kv_page_bytes(const weir_kv_spec *spec, int64_t layer)
+{
+    const weir_kv_geometry g = weir_kv_geometry_at(spec, layer);
+    return (size_t
+    )weir_kv_bytes(spec->formats[layer].k, spec->formats[layer].v, g.key_dim, g.value_dim);
+}
+
+size_t weir_kv_block_bytes(const weir_kv_spec *spec)
+{
+    size_t bytes = 0;
+    for (int64_t i = 0; i < spec->n_layers; i++)
+        bytes += (size_t)spec->n_kv_heads * weir_kv_page_bytes(spec, i);
+    return bytes;
+}
+
+static size_t sink_page_bytes(const weir_kv_spec *spec)
+{
+    return (size_t
+    )weir_kv_bytes(spec->sinks.pair.k, spec->sinks.pair.v, spec->key_dim, spec->value_dim);
+}
+
+size_t weir_kv_page_bytes_at(const weir_kv_spec *spec, int64_t layer, int64_t block)
+{
+    return block < spec->sinks.n_pages ? sink_page_bytes(spec) : weir_kv_page_bytes(spec, layer);
+}
+
+size_t weir_kv_sink_block_bytes(const weir_kv_spec *spec)
+{
+    return spec->sinks.n_pages > 0 ? (size_t)kv_heads_of(spec) * sink_page_bytes(spec) : 0;
+}
+
+static size_t rounded(const weir_kv_spec *spec, size_t bytes)
+{
+    const size_t round = WEIR_LOWER_TIER_ALIGNMENT - 1;
+    return weir_kv_cold_pages(spec) > 0 ? (bytes + round) & ~round : bytes;
+}
+
+size_t weir_kv_page_stride(const weir_kv_spec *spec, int64_t layer)
+{
+    return rounded(spec, weir_kv_page_bytes(spec, layer));
+}
+
+size_t weir_kv_sink_page_stride(const weir_kv_spec *spec)
+{
+    return spec->sinks.n_pages > 0 ? rounded(spec, sink_page_bytes(spec)) : 0;
+}
+
+size_t weir_kv_sink_block_stride(const weir_kv_spec *spec)
+{
+    return (size_t)kv_heads_of(spec) * weir_kv_sink_page_stride(spec);
+}
+
+/* Of the first n_blocks of a text. */
+static int64_t sinks_among(const weir_kv_spec *spec, int64_t n_blocks)
+{
+    return n_blocks < spec->sinks.n_pages ? n_blocks : spec->sinks.n_pages;
+}
+
+size_t weir_kv_blocks_bytes(const weir_kv_spec *spec, int64_t n_blocks)
+{
+    const int64_t sinks = sinks_among(spec, n_blocks);
+    return (size_t)sinks * weir_kv_sink_block_stride(spec) +
+           (size_t)(n_blocks - sinks) * weir_kv_block_stride(spec);
+}
+
+size_t weir_kv_block_stride(const weir_kv_spec *spec)
+{
+    size_t bytes = 0;
+    for (int64_t i = 0; i < spec->n_layers; i++)
+        bytes += (size_t)spec->n_kv_heads * weir_kv_page_stride(spec, i);
+    return bytes;
+}
+
+size_t kv_open_bytes(const weir_kv_spec *spec, int64_t layer)
+{
+    const weir_kv_pair others = spec->formats[layer],
+                       first = weir_kv_pair_at(others, spec->sinks, 0);
+    const weir_kv_geometry g = weir_kv_geometry_at(spec, layer);
+    const int64_t bytes = weir_kv_open_bytes(others.k, others.v, g.key_dim, g.value_dim),
+                  at_first = weir_kv_open_bytes(first.k, first.v, g.key_dim, g.value_dim);
+    return (size_t)(bytes > at_first ? bytes : at_first);
+}
+
+size_t weir_kv_open_rows_bytes(const weir_kv_spec *spec)
+{
+    size_t bytes = 0;
+    for (int64_t i = 0; i < spec->n_layers; i++)
+        bytes += (size_t)spec->n_kv_heads * kv_open_bytes(spec, i);
+    return bytes;
+}
+
+bool weir_kv_is_paged(const weir_kv_spec *spec) { return weir_kv_open_rows_bytes(spec) > 0; }
+
+int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows)
+{
+    return kv_pages_per_head(rows) * kv_heads_of(spec);
+}
+
+/* The size classes of the layers. */
+typedef struct layer_classes {
+    size_t bytes[WEIR_KV_SIZE_CLASSES];
+    int32_t per_block[WEIR_KV_SIZE_CLASSES], n;
+} layer_classes;
+
+/* false: there are more than a store may have. */
+static bool find_layer_classes(layer_classes *out, const weir_kv_spec *spec)
+{
+    *out = (layer_classes){ 0 };
+    for (int64_t layer = 0; layer < spec->n_layers; layer++) {
+        const size_t bytes = weir_kv_page_stride(spec, layer);
+        int32_t i = 0;
+        while (i < out->n && out->bytes[i] != bytes) i++;
+        if (i == WEIR_KV_SIZE_CLASSES) return false;
+        if (i == out->n) out->bytes[out->n++] = bytes;
+        out->per_block[i] += (int32_t)spec->n_kv_heads;
+    }
+    return true;
+}
+
+weir_kv_pages weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t end)
+{
+    layer_classes classes;
+    weir_kv_pages n = { 0 };
+    if (end <= first) return n;
+    const int64_t sinks = sinks_among(spec, end) - sinks_among(spec, first);
+    (void)find_layer_classes(&classes, spec); /* no store opens with more */
+    n.sinks = sinks * kv_heads_of(spec);
+    for (int32_t i = 0; i < classes.n; i++)
+        n.others[i] = (end - first - sinks) * classes.per_block[i];
+    return n;
+}
+
+int64_t weir_kv_pages_blocks(const weir_kv_spec *spec, weir_kv_pages pages)
+{
+    layer_classes classes;
+    int64_t n = 0;
+    (void)find_layer_classes(&classes, spec);
+    for (int32_t i = 0; i < classes.n && spec->n_kv_heads > 0; i++) {
+        const int64_t blocks = (pages.others[i] + classes.per_block[i] - 1) / classes.per_block[i];
+        if (blocks > n) n = blocks;
+    }
+    return n;
+}
+
+size_t weir_kv_page_metadata_bytes(void)
+{
+    return 2 * sizeof(int32_t) + sizeof(uint16_t) + sizeof(bool);
+}
+
+/* ---- the pool -------------------------------------------------------------------------------- */
+/* Sorts the layers' pages into kinds, with the number of each. */
+static weir_status find_size_classes(weir_kv_store *store, weir_error *error)
+{
+    const weir_kv_spec *const spec = &store->spec;
+    const int64_t heads = kv_heads_of(spec), n_others = spec->n_pages - spec->n_sink_pages,
+                  blocks = heads > 0 ? n_others / heads : 0;
+    layer_classes classes;
+    if (!find_layer_classes(&classes, spec))
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED, "the layers' KV formats have more than %d page sizes",
+            WEIR_KV_SIZE_CLASSES
+        );
+    for (int32_t i = 0; i < classes.n; i++)
+        store->size_classes[i] = (kv_size_class){ .bytes = classes.bytes[i],
+                                                  .n = (int32_t)blocks * classes.per_block[i],
+                                                  .per_block = classes.per_block[i] };
+    store->n_classes = classes.n;
+    if (store->n_classes == 1) store->size_classes[0].n = (int32_t)n_others;
+    const bool is_whole =
+        blocks * heads == n_others &&
+        (heads == 0 || (spec->n_disk_pages % heads == 0 && spec->n_host_pages % heads == 0 &&
+                        spec->n_sink_pages % heads == 0));
+    if (spec->sinks.n_pages > 0 && heads > 0) {
+        store->sinks = &store->size_classes[store->n_classes++];
+        *store->sinks = (kv_size_class){ .bytes = weir_kv_sink_page_stride(spec),
+                                         .n = (int32_t)spec->n_sink_pages,
+                                         .per_block = (int32_t)heads };
+    }
+    if ((store->n_classes > 1 || weir_kv_cold_pages(spec) > 0) && !is_whole)
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "a KV store of %" PRId64 " pages: no multiple of the %" PRId64 " that 64 tokens take",
+            spec->n_pages, heads
+        );
+    for (int32_t i = 1; i < store->n_classes; i++)
+        store->size_classes[i].first =
+            store->size_classes[i - 1].first + store->size_classes[i - 1].n;
+    for (kv_size_class *size_class = store->size_classes;
+         size_class < store->size_classes + store->n_classes; size_class++) {
+        const int64_t cold = size_class == store->sinks || heads == 0
+                                 ? 0
+                                 : weir_kv_cold_pages(spec) / heads * size_class->per_block;
+        size_class->most = size_class->n - (int32_t)cold;
+    }
+    return WEIR_OK;
+}
+
+size_t weir_kv_pool_bytes(const weir_kv_spec *spec)
+{
+    const int64_t heads = kv_heads_of(spec),
+                  n = spec->n_pages - weir_kv_cold_pages(spec) - spec->n_sink_pages;
+    if (heads == 0) return 0;
+    return (size_t)(n / heads) * weir_kv_block_stride(spec) +
+           (size_t)(n % heads) * weir_kv_page_stride(spec, 0) +
+           (size_t)spec->n_sink_pages * weir_kv_sink_page_stride(spec);
+}
+
+static weir_status sum_bytes(weir_kv_store *store, weir_error *error)
+{
+    for (int32_t i = 0; i < store->n_classes; i++) {
+        size_t bytes;
+        if (!weir_mul_size(
+                &bytes, (size_t)store->size_classes[i].n, store->size_classes[i].bytes
+            ) ||
+            !weir_add_size(&store->bytes, store->bytes, bytes))
+            return weir_error_set(
+                error, WEIR_EINVAL,
+                "a KV store of %" PRId64 " pages of %zu bytes does not fit in memory",
+                store->spec.n_pages, store->size_classes[i].bytes
+            );
+    }
+    return WEIR_OK;
+}
+
+/* One block of refs, free, kept, dirty: widest first. */
+static weir_status open_metadata(weir_kv_store *store, weir_error *error)
+{
+    const size_t n = (size_t)store->spec.n_pages;
+    WEIR_TRY(weir_ledger_alloc(
+        store->ledger, &store->books, WEIR_ACCOUNT_PAGE_TABLES, n * weir_kv_page_metadata_bytes(),
+        error
+    ));
+    store->refs = store->books;
+    store->free = store->refs + n;
+    store->kept = (uint16_t *)(store->free + n);
+    store->dirty = (bool *)(store->kept + n);
+    return WEIR_OK;
+}
+
+/* All pages are free, low ones on top: they stay warm. */
+static void fill_size_classes(weir_kv_store *store)
+{
+    char *memory = store->memory;
+    for (kv_size_class *size_class = store->size_classes;
+         size_class < store->size_classes + store->n_classes; size_class++) {
+        size_class->memory = memory;
+        size_class->n_free = size_class->n;
+        memory += (size_t)size_class->n * size_class->bytes;
+        for (int32_t i = 0; i < size_class->n; i++)
+            store->free[size_class->first + i] = size_class->first + size_class->n - 1 - i;
+    }
+}
+
+static weir_status open_pool(weir_kv_store *store, weir_error *error)
+{
+    WEIR_TRY(find_size_classes(store, error));
+    WEIR_TRY(sum_bytes(store, error));
+    if (store->bytes == 0) return WEIR_OK;
+    WEIR_TRY(open_metadata(store, error));
+    if (weir_kv_cold_pages(&store->spec) > 0)
+        WEIR_TRY(kv_residency_open(store, error));
+    else
+        WEIR_TRY(weir_ledger_alloc_device(
+            store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV, store->bytes, error
+        ));
+    fill_size_classes(store);
+    return WEIR_OK;
+}
+
+weir_status weir_kv_store_open(
+    weir_kv_store **out, const weir_kv_spec *spec, weir_ledger *ledger, weir_error *error
+)
+{
+    const bool has_sinks = spec->sinks.n_pages > 0;
+    if (spec->n_pages < 0 || spec->n_pages > INT32_MAX || spec->n_disk_pages < 0 ||
+        spec->n_host_pages < 0 || spec->n_sink_pages < 0 || spec->n_sink_pages > spec->n_pages ||
+        spec->n_disk_pages > spec->n_pages - spec->n_sink_pages ||
+        spec->n_host_pages > spec->n_pages - spec->n_sink_pages - spec->n_disk_pages ||
+        (!has_sinks && spec->n_sink_pages > 0) || (spec->n_host_pages > 0 && !spec->has_device) ||
+        spec->has_device != (weir_ledger_device(ledger) != NULL))
+        return weir_error_set(
+            error, WEIR_EINVAL, "a KV store of %" PRId64 " pages is out of range", spec->n_pages
+        );
+    weir_kv_store *const store = calloc(1, sizeof *store);
+    if (store == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV store");
+    *store = (weir_kv_store){ .spec = *spec, .ledger = ledger, .n_free = spec->n_pages };
+    const weir_status status = open_pool(store, error);
+    if (status != WEIR_OK)
+        weir_kv_store_close(store);
+    else
+        *out = store;
+    return status;
+}
+
+void weir_kv_store_close(weir_kv_store *store)
+{
+    if (store == NULL) return;
+    if (weir_kv_cold_pages(&store->spec) > 0)
+        kv_residency_close(store);
+    else if (store->memory != NULL)
+        weir_ledger_free_device(store->ledger, store->memory, WEIR_ACCOUNT_KV, store->bytes);
+    weir_ledger_free(
+        store->ledger, store->books, WEIR_ACCOUNT_PAGE_TABLES,
+        (size_t)store->spec.n_pages * weir_kv_page_metadata_bytes()
+    );
+    free(store);
+}
+
+const weir_kv_spec *weir_kv_store_spec(const weir_kv_store *store) { return &store->spec; }
+weir_ledger *weir_kv_store_ledger(const weir_kv_store *store) { return store->ledger; }
+const char *weir_kv_store_budget(const weir_kv_store *store)
+{
+    return store->spec.has_device ? "memory.device" : "memory.host";
+}
+int64_t weir_kv_store_free_pages(const weir_kv_store *store) { return store->n_free; }
+
+/* Of the pages the number that are of this class. */
+static int64_t *count_of(
+    const weir_kv_store *store, weir_kv_pages *pages, const kv_size_class *size_class
+)
+{
+    return size_class == store->sinks ? &pages->sinks
+                                      : &pages->others[size_class - store->size_classes];
+}
+
+weir_kv_pages weir_kv_store_free(const weir_kv_store *store)
+{
+    weir_kv_pages n = { 0 };
+    for (int32_t i = 0; i < store->n_classes; i++)
+        *count_of(store, &n, &store->size_classes[i]) = store->size_classes[i].n_free;
+    return n;
+}
+
+weir_kv_pages weir_kv_store_all(const weir_kv_store *store)
+{
+    weir_kv_pages n = { 0 };
+    for (int32_t i = 0; i < store->n_classes; i++)
+        *count_of(store, &n, &store->size_classes[i]) = store->size_classes[i].n;
+    return n;
+}
+
+bool weir_kv_store_has_pruned(const weir_kv_store *store) { return store->n_pruned > 0; }
+
+/* Of pages of number `block` in a text. */
+static kv_size_class *kind_of(const weir_kv_store *store, int64_t layer, int64_t block)
+{
+    const kv_size_class *size_class = store->size_classes;
+    if (block < store->spec.sinks.n_pages) return store->sinks;
+    const size_t room = weir_kv_page_stride(&store->spec, layer);
+    while (size_class->bytes != room) size_class++;
+    return (kv_size_class *)size_class;
+}
+
+kv_size_class *kv_size_class_at(const weir_kv_store *store, const void *page)
+{
+    const kv_size_class *size_class = store->size_classes + store->n_classes - 1;
+    while ((const char *)page < size_class->memory) size_class--;
+    return (kv_size_class *)size_class;
+}
+
+size_t kv_stride_of(const weir_kv_store *store, const void *page)
+{
+    return kv_size_class_at(store, page)->bytes;
+}
+
+bool kv_is_sink(const weir_kv_store *store, const void *page)
+{
+    return store->sinks != NULL && kv_size_class_at(store, page) == store->sinks;
+}
+
+int32_t kv_page_number(const weir_kv_store *store, const void *page)
+{
+    const kv_size_class *const size_class = kv_size_class_at(store, page);
+    return size_class->first +
+           (int32_t)((size_t)((const char *)page - size_class->memory) / size_class->bytes);
+}
+
+void *kv_take_page(weir_kv_store *store, int64_t head, int64_t block, const void *copy_of)
+{
+    kv_size_class *const size_class = kind_of(store, head / store->spec.n_kv_heads, block);
+    WEIR_ASSERT(size_class->n_free > 0);
+    const int32_t number = store->free[size_class->first + --size_class->n_free];
+    char *const page =
+        size_class->memory + (size_t)(number - size_class->first) * size_class->bytes;
+    store->n_free--;
+    store->refs[number] = 1;
+    const bool is_dirty = kv_enter(store, size_class, page);
+    if (copy_of != NULL)
+        weir_ledger_copy(store->ledger, page, copy_of, size_class->bytes);
+    else if (is_dirty)
+        weir_ledger_clear(store->ledger, page, size_class->bytes);
+    return page;
+}
+
+void kv_want(const weir_kv_store *store, kv_wanted *wanted, int64_t head, int64_t block)
+{
+    wanted->n[kind_of(store, head / store->spec.n_kv_heads, block) - store->size_classes]++;
+}
+
+weir_kv_pages kv_wanted_pages(const weir_kv_store *store, const kv_wanted *wanted, int64_t n_blocks)
+{
+    weir_kv_pages n = { 0 };
+    for (int32_t i = 0; i < store->n_classes; i++) {
+        const kv_size_class *const size_class = &store->size_classes[i];
+        *count_of(store, &n, size_class) += wanted->n[i];
+        if (size_class != store->sinks) n.others[i] += n_blocks * size_class->per_block;
+    }
+    return n;
+}
+
+void weir_kv_pages_add(const weir_kv_store *store, weir_kv_pages *pages, const void *page)
+{
+    *count_of(store, pages, kv_size_class_at(store, page)) += 1;
+}
+
+bool kv_has_free(const weir_kv_store *store, const kv_wanted *wanted, int64_t n_back)
+{
+    for (int32_t i = 0; i < store->n_classes; i++) {
+        const kv_size_class *const size_class = &store->size_classes[i];
+        const int64_t back = size_class == store->sinks ? 0 : n_back * size_class->per_block;
+        if (wanted->n[i] > size_class->n_free ||
+            wanted->n[i] + back > size_class->most - size_class->n_resident)
+            return false;
+    }
+    return true;
+}
+
+void weir_kv_page_hold(weir_kv_store *store, const void *page)
+{
+    store->refs[kv_page_number(store, page)]++;
+}
+
+int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page)
+{
+    return store->refs[kv_page_number(store, page)];
+}
+
+int32_t weir_kv_page_users(const weir_kv_store *store, const void *page)
+{
+    const int32_t number = kv_page_number(store, page);
+    return store->refs[number] - store->kept[number];
+}
+
+void weir_kv_page_drop(weir_kv_store *store, void *page)
+{
+    const int32_t number = kv_page_number(store, page);
+    WEIR_ASSERT(store->refs[number] > 0);
+    if (--store->refs[number] > 0) return;
+    kv_size_class *const size_class = kv_size_class_at(store, page);
+    kv_leave(store, page);
+    store->free[size_class->first + size_class->n_free++] = number;
+    store->n_free++;
+}

@@ -1,0 +1,270 @@
+/* engine/kv/pool/table.c - tables: which page holds which rows of a sequence. */
+#include <string.h>
+
+#include "engine/kv/pool/store_internal.h"
+
+static size_t page_entries(const weir_kv_spec *spec, int64_t rows)
+{
+    return (size_t)(kv_heads_of(spec) * kv_pages_per_head(rows) + 1);
+}
+
+static size_t open_entries(const weir_kv_spec *spec)
+{
+    return weir_kv_is_paged(spec) ? (size_t)kv_heads_of(spec) : 0;
+}
+
+size_t weir_kv_table_bytes(const weir_kv_spec *spec, int64_t rows)
+{
+    const size_t counts = spec->evicts ? (size_t)kv_heads_of(spec) * sizeof(int32_t) : 0;
+    return (page_entries(spec, rows) + open_entries(spec)) * sizeof(void *) + counts;
+}
+
+static void place_open_rows(weir_kv_table *table, const weir_kv_spec *spec)
+{
+    char *at = table->open_memory;
+    table->open = table->pages + page_entries(spec, spec->max_rows);
+    for (int64_t h = 0; h < table->n_heads; h++) {
+        const size_t bytes = kv_open_bytes(spec, h / spec->n_kv_heads);
+        table->open[h] = bytes > 0 ? at : NULL;
+        at += bytes;
+    }
+}
+
+weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_error *error)
+{
+    const weir_kv_spec *const spec = &store->spec;
+    *table = (weir_kv_table){ .capacity = kv_pages_per_head(spec->max_rows),
+                              .n_heads = kv_heads_of(spec) };
+    WEIR_TRY(weir_ledger_alloc(
+        store->ledger, (void **)&table->pages, WEIR_ACCOUNT_PAGE_TABLES,
+        weir_kv_table_bytes(spec, spec->max_rows), error
+    ));
+    if (spec->evicts)
+        table->head_rows =
+            (int32_t *)(table->pages + page_entries(spec, spec->max_rows) + open_entries(spec));
+    if (!weir_kv_is_paged(spec)) return WEIR_OK;
+    const weir_status status = weir_ledger_alloc_device(
+        store->ledger, &table->open_memory, WEIR_ACCOUNT_KV, weir_kv_open_rows_bytes(spec), error
+    );
+    if (status == WEIR_OK)
+        place_open_rows(table, spec);
+    else
+        weir_kv_table_close(table, store);
+    return status;
+}
+
+void weir_kv_table_close(weir_kv_table *table, weir_kv_store *store)
+{
+    const weir_kv_spec *const spec = &store->spec;
+    if (table->pages == NULL) return;
+    weir_kv_truncate(table, store, 0);
+    weir_ledger_free_device(
+        store->ledger, table->open_memory, WEIR_ACCOUNT_KV, weir_kv_open_rows_bytes(spec)
+    );
+    weir_ledger_free(
+        store->ledger, table->pages, WEIR_ACCOUNT_PAGE_TABLES,
+        weir_kv_table_bytes(spec, spec->max_rows)
+    );
+    *table = (weir_kv_table){ 0 };
+}
+
+void kv_table_drop(weir_kv_table *table, weir_kv_store *store, void **entry)
+{
+    if (*entry == NULL) return;
+    if (table->is_pruned) kv_pin(store, *entry, -1);
+    weir_kv_page_drop(store, *entry);
+    *entry = NULL;
+}
+
+void kv_table_put(weir_kv_table *table, weir_kv_store *store, void **entry, void *page)
+{
+    kv_table_drop(table, store, entry);
+    if (table->is_pruned) kv_pin(store, page, 1);
+    *entry = page;
+}
+
+void kv_table_mark_pruned(weir_kv_table *table, weir_kv_store *store)
+{
+    if (table->is_pruned) return;
+    table->is_pruned = true;
+    store->n_pruned++;
+    for (int64_t h = 0; h < table->n_heads; h++)
+        for (int64_t p = 0; p < table->n_pages; p++) {
+            const void *const page = table->pages[h * table->capacity + p];
+            if (page != NULL) kv_pin(store, page, 1);
+        }
+}
+
+void weir_kv_table_share(
+    weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages
+)
+{
+    WEIR_ASSERT(page < table->capacity && !table->is_pruned);
+    for (int64_t h = 0; h < table->n_heads; h++) {
+        void **const at = &table->pages[h * table->capacity + page];
+        WEIR_ASSERT(*at == NULL);
+        weir_kv_page_hold(store, pages[h]);
+        *at = pages[h];
+    }
+    if (page >= table->n_pages) table->n_pages = page + 1;
+}
+
+/* ---- growing --------------------------------------------------------------------------------- */
+/* Rows will be written into it: a page that is not there, or the first one if others hold it,
+ * too. */
+static bool needs_page(const weir_kv_store *store, const void *page, bool is_first)
+{
+    return page == NULL || (is_first && weir_kv_page_refs(store, page) > 1);
+}
+
+static kv_wanted growth(const weir_kv_table *table, const weir_kv_store *store, int64_t n_new)
+{
+    kv_wanted wanted = { 0 };
+    for (int64_t h = 0; h < table->n_heads; h++) {
+        const int64_t rows = weir_kv_rows_at(table, h), first = rows / WEIR_PAGE_TOKENS,
+                      end = kv_pages_per_head(rows + n_new);
+        for (int64_t p = first; p < end; p++)
+            if (needs_page(store, table->pages[h * table->capacity + p], p == first))
+                kv_want(store, &wanted, h, p);
+    }
+    return wanted;
+}
+
+/* The block that rows will be written into is on disk. */
+static bool comes_back(const weir_kv_table *table, const weir_kv_store *store)
+{
+    const int64_t last = table->n_rows / WEIR_PAGE_TOKENS;
+    return !table->is_pruned && last < table->n_pages && weir_kv_is_cold(store, table->pages[last]);
+}
+
+weir_kv_pages weir_kv_reserve_pages(
+    const weir_kv_table *table, const weir_kv_store *store, int64_t n_new
+)
+{
+    if (table->n_heads == 0 || n_new == 0) return (weir_kv_pages){ 0 };
+    const kv_wanted wanted = growth(table, store, n_new);
+    return kv_wanted_pages(store, &wanted, comes_back(table, store) ? 1 : 0);
+}
+
+static void grow(weir_kv_table *table, weir_kv_store *store, int64_t head, int64_t n_new)
+{
+    void **const pages = table->pages + head * table->capacity;
+    const int64_t rows = weir_kv_rows_at(table, head), first = rows / WEIR_PAGE_TOKENS,
+                  end = kv_pages_per_head(rows + n_new);
+    for (int64_t p = first; p < end; p++)
+        if (needs_page(store, pages[p], p == first))
+            kv_table_put(table, store, &pages[p], kv_take_page(store, head, p, pages[p]));
+    if (end > table->n_pages) table->n_pages = end;
+}
+
+weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t n_new)
+{
+    WEIR_ASSERT(n_new >= 0 && table->n_rows + n_new <= store->spec.max_rows);
+    if (table->n_heads == 0 || n_new == 0) return WEIR_OK;
+    if (comes_back(table, store))
+        WEIR_TRY(weir_kv_promote(
+            store, table->pages + table->n_rows / WEIR_PAGE_TOKENS, table->capacity, NULL
+        ));
+    const kv_wanted wanted = growth(table, store, n_new);
+    if (!kv_has_free(store, &wanted, 0)) return WEIR_EFULL;
+    for (int64_t h = 0; h < table->n_heads; h++) grow(table, store, h, n_new);
+    return WEIR_OK;
+}
+
+static kv_wanted pruned_growth(const weir_kv_store *store, const int32_t *head_rows)
+{
+    kv_wanted wanted = { 0 };
+    for (int64_t h = 0; h < kv_heads_of(&store->spec); h++)
+        for (int64_t p = 0; p < kv_pages_per_head(head_rows[h]); p++) kv_want(store, &wanted, h, p);
+    return wanted;
+}
+
+weir_kv_pages weir_kv_reserve_pruned_pages(const weir_kv_store *store, const int32_t *head_rows)
+{
+    const kv_wanted wanted = pruned_growth(store, head_rows);
+    return kv_wanted_pages(store, &wanted, 0);
+}
+
+weir_status weir_kv_reserve_pruned(
+    weir_kv_table *table, weir_kv_store *store, const int32_t *head_rows
+)
+{
+    const kv_wanted wanted = pruned_growth(store, head_rows);
+    WEIR_ASSERT(table->n_rows == 0 && table->n_pages == 0 && table->head_rows != NULL);
+    if (!kv_has_free(store, &wanted, 0)) return WEIR_EFULL;
+    kv_table_mark_pruned(table, store);
+    for (int64_t h = 0; h < table->n_heads; h++) {
+        WEIR_ASSERT(head_rows[h] >= 0 && head_rows[h] <= store->spec.max_rows);
+        grow(table, store, h, head_rows[h]);
+        table->head_rows[h] = head_rows[h];
+        if (head_rows[h] > table->n_rows) table->n_rows = head_rows[h];
+    }
+    return WEIR_OK;
+}
+
+void weir_kv_commit(weir_kv_table *table, int64_t n_new)
+{
+    WEIR_ASSERT(
+        n_new >= 0 &&
+        (table->n_pages == 0 || table->n_rows + n_new <= table->n_pages * WEIR_PAGE_TOKENS)
+    );
+    table->n_rows += n_new;
+    for (int64_t h = 0; table->head_rows != NULL && h < table->n_heads; h++)
+        table->head_rows[h] += (int32_t)n_new;
+}
+
+/* ---- shrinking and sharing ------------------------------------------------------------------- */
+void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows)
+{
+    WEIR_ASSERT(rows <= table->n_rows && (rows == 0 || !table->is_pruned));
+    WEIR_ASSERT(
+        table->open == NULL || rows % WEIR_PAGE_TOKENS == 0 ||
+        rows / WEIR_PAGE_TOKENS == table->n_rows / WEIR_PAGE_TOKENS
+    );
+    const int64_t keep = kv_pages_per_head(rows);
+    for (int64_t h = 0; h < table->n_heads; h++)
+        for (int64_t p = keep; p < table->n_pages; p++)
+            kv_table_drop(table, store, &table->pages[h * table->capacity + p]);
+    if (keep < table->n_pages) table->n_pages = keep;
+    table->n_rows = rows;
+    for (int64_t h = 0; table->head_rows != NULL && h < table->n_heads; h++)
+        table->head_rows[h] = (int32_t)rows;
+    if (!table->is_pruned) return; /* an empty table may be closed while the engine thread runs */
+    store->n_pruned--;
+    table->is_pruned = false;
+}
+
+void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *store)
+{
+    WEIR_ASSERT(dst->n_pages == 0 && dst->capacity == src->capacity);
+    for (int64_t h = 0; h < src->n_heads; h++) {
+        const int64_t n = kv_pages_per_head(weir_kv_rows_at(src, h));
+        for (int64_t p = 0; p < n; p++) {
+            void *const page = src->pages[h * src->capacity + p];
+            weir_kv_page_hold(store, page);
+            dst->pages[h * dst->capacity + p] = page;
+        }
+        if (n > dst->n_pages) dst->n_pages = n;
+    }
+    dst->n_rows = src->n_rows;
+    if (src->head_rows != NULL)
+        memcpy(dst->head_rows, src->head_rows, (size_t)src->n_heads * sizeof *src->head_rows);
+    if (src->is_pruned) kv_table_mark_pruned(dst, store);
+    if (dst->open != NULL && (src->is_pruned || src->n_rows % WEIR_PAGE_TOKENS != 0))
+        weir_ledger_copy(
+            store->ledger, dst->open_memory, src->open_memory, weir_kv_open_rows_bytes(&store->spec)
+        );
+}
+
+size_t weir_kv_table_held_bytes(const weir_kv_table *table, const weir_kv_store *store)
+{
+    size_t bytes = 0;
+    if (!table->is_pruned)
+        return weir_kv_blocks_bytes(&store->spec, table->n_heads > 0 ? table->n_pages : 0);
+    for (int64_t h = 0; h < table->n_heads; h++)
+        for (int64_t p = 0; p < table->n_pages; p++) {
+            const void *const page = table->pages[h * table->capacity + p];
+            if (page != NULL) bytes += kv_stride_of(store, page);
+        }
+    return bytes;
+}

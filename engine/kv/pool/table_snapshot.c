@@ -1,0 +1,123 @@
+#include "engine/kv/pool/table_snapshot.h"
+
+#include <string.h>
+
+#include "engine/kv/pool/store_internal.h"
+
+/* Behind it: pages [n_held] of the heads, one head after the other, rows [n_heads], open rows. */
+typedef struct snapshot {
+    int64_t n_rows, n_held, n_heads;
+    size_t open_bytes;
+    bool is_pruned;
+} snapshot;
+
+enum { COUNTED = 1 << 15 };
+
+static void **pages_of(const snapshot *p) { return (void **)(uintptr_t)(p + 1); }
+static int32_t *rows_of(const snapshot *p) { return (int32_t *)(pages_of(p) + p->n_held); }
+
+static size_t bytes_before_open_rows(int64_t n_held, int64_t n_heads)
+{
+    const size_t bytes =
+        sizeof(snapshot) + (size_t)n_held * sizeof(void *) + (size_t)n_heads * sizeof(int32_t);
+    return (bytes + 7) & ~(size_t)7;
+}
+
+static char *open_rows_of(const snapshot *p)
+{
+    return (char *)(uintptr_t)p + bytes_before_open_rows(p->n_held, p->n_heads);
+}
+
+static snapshot measure(const weir_kv_table *table, const weir_kv_store *store)
+{
+    snapshot p = { .n_rows = table->n_rows,
+                   .n_heads = table->n_heads,
+                   .is_pruned = table->is_pruned };
+    for (int64_t h = 0; h < table->n_heads; h++)
+        p.n_held += kv_pages_per_head(weir_kv_rows_at(table, h));
+    if (table->open != NULL && (table->is_pruned || table->n_rows % WEIR_PAGE_TOKENS != 0))
+        p.open_bytes = weir_kv_open_rows_bytes(&store->spec);
+    return p;
+}
+
+size_t weir_table_snapshot_bytes(const weir_kv_table *table, const weir_kv_store *store)
+{
+    const snapshot p = measure(table, store);
+    return bytes_before_open_rows(p.n_held, p.n_heads) + p.open_bytes;
+}
+
+size_t weir_table_snapshot_max_bytes(const weir_kv_spec *spec, int64_t n_rows)
+{
+    const int64_t heads = kv_heads_of(spec);
+    return bytes_before_open_rows(heads * kv_pages_per_head(n_rows), heads) +
+           weir_kv_open_rows_bytes(spec);
+}
+
+void weir_table_snapshot_take(void *memory, const weir_kv_table *table, weir_kv_store *store)
+{
+    snapshot *const p = memory;
+    *p = measure(table, store);
+    void **at = pages_of(p);
+    for (int64_t h = 0; h < p->n_heads; h++) {
+        rows_of(p)[h] = (int32_t)weir_kv_rows_at(table, h);
+        for (int64_t i = 0; i < kv_pages_per_head(rows_of(p)[h]); i++) {
+            void *const page = table->pages[h * table->capacity + i];
+            weir_kv_page_hold(store, page);
+            if (p->is_pruned) kv_pin(store, page, 1);
+            store->kept[kv_page_number(store, page)]++;
+            *at++ = page;
+        }
+    }
+    if (p->open_bytes > 0)
+        weir_ledger_copy(store->ledger, open_rows_of(p), table->open_memory, p->open_bytes);
+}
+
+void weir_table_snapshot_restore(const void *memory, weir_kv_table *table, weir_kv_store *store)
+{
+    const snapshot *const p = memory;
+    void *const *at = pages_of(p);
+    WEIR_ASSERT(table->n_pages == 0 && table->n_rows == 0 && table->n_heads == p->n_heads);
+    for (int64_t h = 0; h < p->n_heads; h++) {
+        const int64_t n = kv_pages_per_head(rows_of(p)[h]);
+        for (int64_t i = 0; i < n; i++, at++) {
+            weir_kv_page_hold(store, *at);
+            table->pages[h * table->capacity + i] = *at;
+        }
+        if (n > table->n_pages) table->n_pages = n;
+        if (table->head_rows != NULL) table->head_rows[h] = rows_of(p)[h];
+    }
+    table->n_rows = p->n_rows;
+    if (p->is_pruned) kv_table_mark_pruned(table, store);
+    if (p->open_bytes > 0)
+        weir_ledger_copy(store->ledger, table->open_memory, open_rows_of(p), p->open_bytes);
+}
+
+void weir_table_snapshot_release(void *memory, weir_kv_store *store)
+{
+    const snapshot *const p = memory;
+    for (int64_t i = 0; i < p->n_held; i++) {
+        void *const page = pages_of(p)[i];
+        if (p->is_pruned) kv_pin(store, page, -1);
+        store->kept[kv_page_number(store, page)]--;
+        weir_kv_page_drop(store, page);
+    }
+}
+
+void weir_table_snapshot_count_pages(const void *memory, weir_kv_store *store, weir_kv_pages *pages)
+{
+    const snapshot *const p = memory;
+    for (int64_t i = 0; i < p->n_held; i++) {
+        const void *const page = pages_of(p)[i];
+        uint16_t *const kept = &store->kept[kv_page_number(store, page)];
+        if ((*kept & COUNTED) != 0 || weir_kv_page_refs(store, page) != *kept) continue;
+        weir_kv_pages_add(store, pages, page);
+        *kept |= COUNTED;
+    }
+}
+
+void weir_table_snapshot_reset_count(const void *memory, weir_kv_store *store)
+{
+    const snapshot *const p = memory;
+    for (int64_t i = 0; i < p->n_held; i++)
+        store->kept[kv_page_number(store, pages_of(p)[i])] &= (uint16_t)~COUNTED;
+}

@@ -1,0 +1,227 @@
+/* engine/kv/prefix/texts.c - texts that the tree keeps, as wholes: their names, their tokens, and
+ * which of them will be dropped. */
+#include <string.h>
+
+#include "engine/kv/prefix/prefix_internal.h"
+#include "engine/kv/prefix/pruned_cache.h"
+
+/* ---- kept texts ------------------------------------------------------------------------------ */
+/* Tokens above a node. */
+static int32_t tokens_before(const weir_prefix *p, int32_t index)
+{
+    int32_t n = 0;
+    for (int32_t i = p->nodes[index].parent; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
+        n += p->nodes[i].n_tokens;
+    return n;
+}
+
+/* The node that holds the last of the sequence's computed tokens that are kept. */
+static int32_t last_node(
+    const weir_prefix *p, const weir_sequence *sequence, const char *salt, int32_t *n_kept
+)
+{
+    int32_t index = NONE, parent = find_salt(p, salt_text(salt)), same = RUN;
+    *n_kept = 0;
+    while (parent != NONE && same == RUN && *n_kept < sequence->n_computed) {
+        parent = nearest_child(
+            p, parent, sequence->tokens + *n_kept, sequence->n_computed - *n_kept, &same
+        );
+        if (parent != NONE) index = parent;
+        *n_kept += same;
+    }
+    return index;
+}
+
+/* The name's place, else a free one, else that of the least recently used text. */
+static name *place_for_name(weir_prefix *p, const char *text)
+{
+    name *best = NULL;
+    for (name *n = p->names; n < p->names + WEIR_PREFIX_NAMES; n++) {
+        if (strcmp(n->text, text) == 0) return n;
+        if (best == NULL ||
+            (best->text[0] != '\0' &&
+             (n->text[0] == '\0' || p->nodes[n->node].last_use < p->nodes[best->node].last_use)))
+            best = n;
+    }
+    return best;
+}
+
+void prefix_unname(weir_prefix *p, const char *text)
+{
+    for (name *n = p->names; n < p->names + WEIR_PREFIX_NAMES; n++)
+        if (strcmp(n->text, text) == 0) *n = (name){ .text = "" };
+}
+
+void weir_prefix_name(
+    weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const char *text
+)
+{
+    int32_t n_kept;
+    const int32_t index = last_node(prefix, sequence, salt, &n_kept);
+    if (index == NONE || text[0] == '\0' || strlen(text) > WEIR_PREFIX_NAME) return;
+    weir_pruned_remove_name(prefix, text);
+    name *const place = place_for_name(prefix, text);
+    *place = (name){ .node = index, .offset = n_kept - tokens_before(prefix, index) };
+    memcpy(place->text, text, strlen(text) + 1);
+}
+
+/* The tokens down to `offset` of a node become those of the sequence. */
+static void copy_text(
+    const weir_prefix *p, int32_t index, int32_t offset, weir_sequence *sequence, char *salt
+)
+{
+    int32_t at = tokens_before(p, index), n = offset, i = index;
+    WEIR_ASSERT(sequence->n_computed == 0 && at + offset <= weir_kv_store_spec(p->store)->max_rows);
+    sequence->n_tokens = at + offset;
+    for (; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent, n = RUN, at -= RUN)
+        memcpy(sequence->tokens + at, p->nodes[i].tokens, (size_t)n * sizeof *sequence->tokens);
+    memcpy(salt, p->nodes[i].tokens, WEIR_PREFIX_SALT + 1);
+}
+
+static const name *find_name(const weir_prefix *p, const char *text)
+{
+    for (const name *n = p->names; n < p->names + WEIR_PREFIX_NAMES && text[0] != '\0'; n++)
+        if (strcmp(n->text, text) == 0) return n;
+    return NULL;
+}
+
+bool weir_prefix_named(
+    const weir_prefix *prefix, const char *text, weir_sequence *sequence,
+    char salt[WEIR_PREFIX_SALT + 1]
+)
+{
+    const name *const found = find_name(prefix, text);
+    if (found != NULL) copy_text(prefix, found->node, found->offset, sequence, salt);
+    return found != NULL;
+}
+
+bool weir_prefix_has_name(const weir_prefix *prefix, const char *text)
+{
+    return find_name(prefix, text) != NULL;
+}
+
+static bool is_before(const weir_prefix *p, int32_t index, const weir_prefix_cursor *cursor)
+{
+    const uint64_t use = p->nodes[index].last_use;
+    return cursor->node == 0 || use < cursor->last_use ||
+           (use == cursor->last_use && index < cursor->node);
+}
+
+bool weir_prefix_next(
+    const weir_prefix *prefix, weir_prefix_cursor *cursor, weir_sequence *sequence,
+    char salt[WEIR_PREFIX_SALT + 1], char text[WEIR_PREFIX_NAME + 1]
+)
+{
+    int32_t found = NONE;
+    for (int32_t i = FOREST + 1; i < (int32_t)node_count(&prefix->limits); i++) {
+        const node *const n = &prefix->nodes[i];
+        if (n->parent == NONE || n->n_tokens == 0 || n->child != NONE ||
+            !is_before(prefix, i, cursor))
+            continue;
+        if (found == NONE || n->last_use >= prefix->nodes[found].last_use) found = i;
+    }
+    if (found == NONE) return false;
+    *cursor = (weir_prefix_cursor){ prefix->nodes[found].last_use, found };
+    copy_text(prefix, found, prefix->nodes[found].n_tokens, sequence, salt);
+    text[0] = '\0';
+    for (const name *n = prefix->names; n < prefix->names + WEIR_PREFIX_NAMES; n++)
+        if (n->text[0] != '\0' && n->node == found && n->offset == prefix->nodes[found].n_tokens)
+            memcpy(text, n->text, sizeof n->text);
+    return true;
+}
+
+/* ---- texts that will be dropped -------------------------------------------------------------- */
+/* Tokens that nobody has tried to save and that would go with this leaf, up to `enough`: those of
+ * its runs that no other text has. */
+static int32_t loss_of(const weir_prefix *p, int32_t leaf, int32_t enough)
+{
+    int32_t n = 0, child = NONE;
+    for (int32_t i = leaf; p->nodes[i].n_tokens > 0 && n < enough && is_idle(p, i);
+         child = i, i = p->nodes[i].parent) {
+        if (child != NONE && (p->nodes[i].child != child || p->nodes[child].next != NONE)) break;
+        n += p->nodes[i].n_tokens - p->nodes[i].n_tried;
+    }
+    return n;
+}
+
+/* When the state of this text that goes first was used. */
+static uint64_t use_of_states(const weir_prefix *p, int32_t leaf)
+{
+    uint64_t use = p->nodes[leaf].last_use;
+    for (int32_t i = leaf; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
+        for (int32_t s = p->nodes[i].snapshot; s != NONE; s = p->slots[s].next)
+            if (p->slots[s].last_use < use) use = p->slots[s].last_use;
+    return use;
+}
+
+bool weir_prefix_next_victim(
+    weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states, int32_t least,
+    weir_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]
+)
+{
+    const int32_t n = (int32_t)node_count(&prefix->limits);
+    int32_t found = NONE;
+    weir_kv_pages before = weir_kv_store_free(prefix->store); /* free, and of runs that go first */
+    for (int32_t i = FOREST + 1; i < n; i++) {
+        const node *const leaf = &prefix->nodes[i];
+        if (leaf->parent == NONE || leaf->n_tokens == 0 || leaf->child != NONE) continue;
+        if ((found == NONE || leaf->last_use < prefix->nodes[found].last_use) &&
+            loss_of(prefix, i, least) >= least)
+            found = i;
+    }
+    if (found == NONE) return false;
+    for (int32_t i = FOREST + 1; i < n; i++) {
+        const node *const run = &prefix->nodes[i];
+        if (run->parent == NONE || run->n_tokens == 0 ||
+            run->last_use >= prefix->nodes[found].last_use || !is_idle(prefix, i))
+            continue;
+        for (int64_t h = 0; h < prefix->heads; h++)
+            weir_kv_pages_add(prefix->store, &before, pages_of(prefix, i)[h]);
+    }
+    if (weir_kv_pages_fit(wanted, before) &&
+        prefix_has_states_before(prefix, n_states, use_of_states(prefix, found)))
+        return false;
+    copy_text(prefix, found, prefix->nodes[found].n_tokens, sequence, salt);
+    return true;
+}
+
+int32_t weir_prefix_share(weir_prefix *prefix, weir_sequence *sequence, const char *salt)
+{
+    place best;
+    WEIR_ASSERT(sequence->n_computed == 0);
+    (void)prefix_find(prefix, sequence, salt, sequence->n_tokens, &best);
+    if (best.node != NONE) prefix_share(prefix, sequence, &best);
+    return sequence->n_computed;
+}
+
+void weir_prefix_mark_saved(
+    weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, int32_t n_saved, const char *salt
+)
+{
+    int32_t index = find_salt(prefix, salt_text(salt)), same = RUN;
+    for (int32_t at = 0; index != NONE && same == RUN && at < n_tokens; at += same) {
+        index = nearest_child(prefix, index, tokens + at, n_tokens - at, &same);
+        if (index == NONE) return;
+        node *const run = &prefix->nodes[index];
+        const int32_t saved = n_saved - at < same ? n_saved - at : same;
+        if (same > run->n_tried) run->n_tried = same;
+        if (saved > run->n_saved) run->n_saved = saved;
+        if (saved > 0) run->has_lost_file = false;
+    }
+}
+
+/* Runs that another file holds too are taken for lost with it: saving their text finds that file.
+ * Nothing is endangered before it was used again: else kept texts, more of them than there may be
+ * files, would push out each other's files without end. */
+void weir_prefix_mark_unsaved(
+    weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
+)
+{
+    int32_t index = find_salt(prefix, salt_text(salt)), same = RUN;
+    for (int32_t at = 0; index != NONE && same == RUN && at < n_tokens; at += same) {
+        index = nearest_child(prefix, index, tokens + at, n_tokens - at, &same);
+        if (index == NONE) return;
+        prefix->nodes[index].n_saved = 0;
+        prefix->nodes[index].has_lost_file = true;
+    }
+}

@@ -1,0 +1,84 @@
+/* engine/kv/prune/evict_cold.c - tables of which something is on disk: what stays goes to pages that were
+ * taken for it, and the table is as it was until all is there. */
+#include <string.h>
+
+#include "engine/kv/prune/evict_internal.h"
+
+/* Rows [first, end) of what stays, as bytes, from one page at a time: the page they go to and the
+ * page they come from are a text of two pages. */
+static weir_status move_rows(
+    weir_kv_evictor *e, const weir_kv_table *table, int64_t head, int64_t first, int64_t end,
+    weir_kv_pair pair, weir_error *error
+)
+{
+    const kv_stay *const stay = &e->stays[head];
+    int64_t loaded = -1;
+    void *pages[2] = { 0 };
+    e->segments[0] = (weir_kv_compact_segment){ .pages = pages,
+                                                .page_stride = 2,
+                                                .keep_stride = e->store->spec.max_rows,
+                                                .keep = e->lists,
+                                                .n_keep = e->n_lists };
+    for (int64_t row = first; row < end;) {
+        const int64_t to = row / WEIR_PAGE_TOKENS, from = stay->keep[row] / WEIR_PAGE_TOKENS;
+        int32_t n = 0;
+        if (from != loaded)
+            WEIR_TRY(evict_page(
+                e, table->pages[head * table->capacity + from], head, 0, &pages[1], error
+            ));
+        loaded = from;
+        pages[0] = e->fresh[head * table->capacity + to];
+        while (n < row % WEIR_PAGE_TOKENS) {
+            e->lists[n] = n;
+            n++;
+        }
+        for (; row < end && row / WEIR_PAGE_TOKENS == to &&
+               stay->keep[row] / WEIR_PAGE_TOKENS == from;
+             row++)
+            e->lists[n++] = WEIR_PAGE_TOKENS + stay->keep[row] % WEIR_PAGE_TOKENS;
+        e->n_lists[0] = n;
+        evict_compact(e, 1, pair);
+    }
+    return WEIR_OK;
+}
+
+static weir_status fill_written(
+    weir_kv_evictor *e, const weir_kv_table *table, int64_t head, int64_t first, weir_error *error
+)
+{
+    const kv_stay *const stay = &e->stays[head];
+    const weir_kv_spec *const spec = &e->store->spec;
+    void *const *const to = e->fresh + head * table->capacity;
+    if (evict_is_whole(e, head))
+        return evict_recode(e, table, head, to, first, stay->n_keep, error);
+    const kv_border border = evict_border(e, stay);
+    const int64_t crossing = border.from > first ? border.from : first,
+                  others = border.to > first ? border.to : first;
+    WEIR_TRY(move_rows(e, table, head, first, border.from, spec->sinks.pair, error));
+    WEIR_TRY(evict_recode(e, table, head, to, crossing, border.to, error));
+    WEIR_TRY(move_rows(
+        e, table, head, others, stay->n_keep, spec->formats[head / spec->n_kv_heads], error
+    ));
+    evict_turn(e, head, to);
+    return WEIR_OK;
+}
+
+/* Pages whose rows all stay in place are copied whole. */
+weir_status evict_to_fresh(weir_kv_evictor *e, const weir_kv_table *table, weir_error *error)
+{
+    for (int64_t h = 0; h < table->n_heads; h++) {
+        const kv_page_range written = evict_written(e, h, &e->stays[h]);
+        for (int64_t p = 0; p < written.first && p < table->n_pages; p++) {
+            const int64_t at = h * table->capacity + p;
+            const void *const page = table->pages[at];
+            if (e->fresh[at] == NULL) continue;
+            const weir_status status = weir_kv_page_copy(e->store, e->fresh[at], page, h, error);
+            if (status != WEIR_OK && weir_kv_is_cold(e->store, page))
+                weir_kv_mark_unreadable(e->store, page);
+            WEIR_TRY(status);
+        }
+        if (written.first < written.end)
+            WEIR_TRY(fill_written(e, table, h, written.first * WEIR_PAGE_TOKENS, error));
+    }
+    return WEIR_OK;
+}

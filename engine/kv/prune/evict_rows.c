@@ -1,0 +1,280 @@
+/* engine/kv/prune/evict_rows.c - rows of pages: read as f32, coded again, moved as bytes. */
+#include <string.h>
+
+#include "engine/kv/prune/evict_internal.h"
+
+/* Arguments of kv_read and kv_write: rows of one head side by side. */
+#define ONE_HEAD(spec, segment)                                                                    \
+    .segments = (segment), .n_segments = 1, .n_kv_heads = 1, .key_dim = (spec)->key_dim,           \
+    .value_dim = (spec)->value_dim, .k_stride = (spec)->key_dim, .v_stride = (spec)->value_dim
+
+/* ---- formats --------------------------------------------------------------------------------- */
+static weir_kv_pair pair_of(const weir_kv_evictor *e, int64_t head, int64_t page)
+{
+    const weir_kv_spec *const spec = &e->store->spec;
+    return weir_kv_pair_at(spec->formats[head / spec->n_kv_heads], spec->sinks, page);
+}
+
+bool evict_is_whole(const weir_kv_evictor *e, int64_t head)
+{
+    const weir_kv_spec *const spec = &e->store->spec;
+    return weir_kv_any_open(spec->formats[head / spec->n_kv_heads], spec->sinks);
+}
+
+char *evict_open_rows(const weir_kv_evictor *e, int64_t head)
+{
+    const weir_kv_spec *const spec = &e->store->spec;
+    const int64_t layer = head / spec->n_kv_heads;
+    size_t at = 0;
+    if (kv_open_bytes(spec, layer) == 0) return NULL;
+    for (int64_t i = 0; i < layer; i++) at += (size_t)spec->n_kv_heads * kv_open_bytes(spec, i);
+    return e->open + at + (size_t)(head % spec->n_kv_heads) * kv_open_bytes(spec, layer);
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+weir_status evict_page(
+    weir_kv_evictor *e, const void *page, int64_t head, int64_t copy, void **out, weir_error *error
+)
+{
+    *out = (void *)page; /* only read */
+    if (!weir_kv_is_cold(e->store, page)) return WEIR_OK;
+    *out = e->copies + (size_t)copy * e->copy_bytes;
+    const weir_status status = weir_kv_page_copy(e->store, *out, page, head, error);
+    if (status != WEIR_OK) weir_kv_mark_unreadable(e->store, page);
+    return status;
+}
+
+weir_status weir_kv_read_rows(
+    weir_kv_evictor *e, const weir_kv_table *table, const weir_policy_tile *tile, weir_error *error
+)
+{
+    const weir_kv_spec *const spec = &e->store->spec;
+    const int64_t head = tile->layer * spec->n_kv_heads + tile->head,
+                  rows = weir_kv_rows_at(table, head);
+    const int64_t first = tile->first / WEIR_PAGE_TOKENS,
+                  end = kv_pages_per_head(tile->first + tile->n);
+    void *pages[COPIES] = { 0 }, *open[COPIES] = { 0 };
+    WEIR_ASSERT(
+        tile->first >= 0 && tile->n >= 0 && tile->n <= WEIR_POLICY_TILE &&
+        tile->first + tile->n <= rows
+    );
+    for (int64_t p = first; p < end; p++) {
+        WEIR_TRY(evict_page(
+            e, table->pages[head * table->capacity + p], head, p - first, &pages[p - first], error
+        ));
+        if (table->open != NULL && (p + 1) * WEIR_PAGE_TOKENS > rows)
+            open[p - first] = table->open[head];
+    }
+    const weir_kv_segment segment = { .pages = pages,
+                                      .page_stride = COPIES,
+                                      .n_rows = (int32_t)tile->n,
+                                      .n_past = (int32_t)(tile->first % WEIR_PAGE_TOKENS),
+                                      .open_pages = open,
+                                      .open_stride = COPIES };
+    const int64_t n_sinks = spec->sinks.n_pages - first;
+    const weir_kv_pair pair = spec->formats[tile->layer];
+    const weir_kv_read_args args = { .k = tile->keys,
+                                     .v = tile->values,
+                                     ONE_HEAD(spec, &segment),
+                                     .k_format = pair.k,
+                                     .v_format = pair.v,
+                                     .sinks = { spec->sinks.pair,
+                                                n_sinks > 0 ? (int32_t)n_sinks : 0 } };
+    return weir_kv_read(e->stream, &args);
+}
+
+/* ---- coding again ---------------------------------------------------------------------------- */
+/* The arguments are our own, and the room is there (evict_room.c). A device that was lost keeps its
+ * failure: the next step says it, and what this table holds is never looked at. */
+static void must_launch(weir_status status)
+{
+    WEIR_ASSERT(status == WEIR_OK || status == WEIR_EDEVICE);
+}
+
+/* The rows on their way become rows [first, end) of the head, all in one page; without values only
+ * their keys do. */
+static void write_rows(
+    weir_kv_evictor *e, int64_t head, void *const *page, int64_t first, int64_t end,
+    const float *values
+)
+{
+    const weir_kv_spec *const spec = &e->store->spec;
+    void *const open = evict_open_rows(e, head);
+    const weir_kv_pair pair = pair_of(e, head, first / WEIR_PAGE_TOKENS);
+    const weir_kv_segment segment = { .pages = page,
+                                      .page_stride = 1,
+                                      .n_rows = (int32_t)(end - first),
+                                      .n_past = (int32_t)(first % WEIR_PAGE_TOKENS),
+                                      .open_pages = open != NULL ? &open : NULL,
+                                      .open_stride = 1 };
+    const weir_kv_write_args args = {
+        .k = e->keys, .v = values, ONE_HEAD(spec, &segment), .k_format = pair.k, .v_format = pair.v
+    };
+    must_launch(weir_kv_write(e->stream, &args));
+}
+
+/* Rows of source page `page` to where they are picked from. */
+static weir_status load_page(
+    weir_kv_evictor *e, const weir_kv_table *table, int64_t head, int64_t page, weir_error *error
+)
+{
+    const int64_t heads = e->store->spec.n_kv_heads, first = page * WEIR_PAGE_TOKENS,
+                  left = e->stays[head].n - first;
+    const weir_policy_tile tile = { .layer = head / heads,
+                                    .head = head % heads,
+                                    .first = first,
+                                    .n = left < WEIR_PAGE_TOKENS ? left : WEIR_PAGE_TOKENS,
+                                    .keys = e->page_keys,
+                                    .values = e->page_values };
+    return weir_kv_read_rows(e, table, &tile, error);
+}
+
+/* Of rows [first, end) on their way, those that are turned get their keys. */
+static void turn_keys(weir_kv_evictor *e, int64_t head, int64_t first, int64_t end)
+{
+    const int64_t heads = e->store->spec.n_kv_heads,
+                  n = e->stays[head].n_turned < end ? e->stays[head].n_turned : end;
+    const weir_policy_tile tile = {
+        .layer = head / heads, .head = head % heads, .first = first, .n = n - first, .keys = e->keys
+    };
+    if (tile.n > 0) e->wish->turn(e->wish->user, &tile, e->stays[head].n_keep);
+}
+
+void evict_turn(weir_kv_evictor *e, int64_t head, void *const *to)
+{
+    const int64_t n = e->stays[head].n_turned;
+    for (int64_t first = 0, end; first < n; first = end) {
+        end = first + WEIR_PAGE_TOKENS < n ? first + WEIR_PAGE_TOKENS : n;
+        turn_keys(e, head, first, end);
+        write_rows(e, head, to + first / WEIR_PAGE_TOKENS, first, end, NULL);
+    }
+}
+
+/* A page is written when its last row was read, and rows come from their own place or behind it:
+ * what is written over was read. */
+weir_status evict_recode(
+    weir_kv_evictor *e, const weir_kv_table *table, int64_t head, void *const *to, int64_t first,
+    int64_t end, weir_error *error
+)
+{
+    const kv_stay *const stay = &e->stays[head];
+    const size_t key_dim = (size_t)e->store->spec.key_dim,
+                 value_dim = (size_t)e->store->spec.value_dim;
+    int64_t loaded = -1;
+    for (int64_t row = first; row < end;) {
+        const int64_t page = row / WEIR_PAGE_TOKENS, past = (page + 1) * WEIR_PAGE_TOKENS,
+                      stop = past < end ? past : end;
+        for (int64_t i = row; i < stop; i++) {
+            const int32_t slot = stay->keep[i];
+            const size_t from = (size_t)(slot % WEIR_PAGE_TOKENS), at = (size_t)(i - row);
+            if (slot / WEIR_PAGE_TOKENS != loaded)
+                WEIR_TRY(load_page(e, table, head, loaded = slot / WEIR_PAGE_TOKENS, error));
+            memcpy(e->keys + at * key_dim, e->page_keys + from * key_dim, key_dim * sizeof(float));
+            memcpy(
+                e->values + at * value_dim, e->page_values + from * value_dim,
+                value_dim * sizeof(float)
+            );
+        }
+        turn_keys(e, head, row, stop);
+        write_rows(e, head, to + page, row, stop, e->values);
+        row = stop;
+    }
+    return WEIR_OK;
+}
+
+/* ---- moving ---------------------------------------------------------------------------------- */
+kv_border evict_border(const weir_kv_evictor *e, const kv_stay *stay)
+{
+    const int64_t sinks = (int64_t)e->store->spec.sinks.n_pages * WEIR_PAGE_TOKENS;
+    int64_t low = 0, high = stay->n_keep;
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (stay->keep[middle] < sinks)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return (kv_border){ .from = low, .to = sinks < stay->n_keep ? sinks : stay->n_keep };
+}
+
+void evict_compact(weir_kv_evictor *e, int64_t n, weir_kv_pair pair)
+{
+    const weir_kv_compact_args args = { .segments = e->segments,
+                                        .n_segments = n,
+                                        .n_kv_heads = 1,
+                                        .key_dim = e->store->spec.key_dim,
+                                        .value_dim = e->store->spec.value_dim,
+                                        .k_format = pair.k,
+                                        .v_format = pair.v };
+    if (n > 0) must_launch(weir_kv_compact(e->stream, &args));
+}
+
+/* Segment n: rows [first, end) of what stays, counted from the page that the first of them goes to,
+ * so that earlier pages are not touched. */
+static int64_t add_segment(
+    weir_kv_evictor *e, const weir_kv_table *table, int64_t head, int64_t first, int64_t end,
+    int64_t n
+)
+{
+    const int64_t max_rows = e->store->spec.max_rows, page = first / WEIR_PAGE_TOKENS,
+                  base = page * WEIR_PAGE_TOKENS;
+    int32_t *const list = e->lists + n * max_rows;
+    if (first >= end) return n;
+    for (int64_t i = base; i < end; i++)
+        list[i - base] = (int32_t)((i < first ? i : e->stays[head].keep[i]) - base);
+    e->n_lists[n] = (int32_t)(end - base);
+    e->segments[n] =
+        (weir_kv_compact_segment){ .pages = table->pages + head * table->capacity + page,
+                                   .page_stride = table->capacity,
+                                   .keep_stride = max_rows,
+                                   .keep = list,
+                                   .n_keep = &e->n_lists[n] };
+    return n + 1;
+}
+
+static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static void recode_in_place(
+    weir_kv_evictor *e, const weir_kv_table *table, int64_t head, int64_t first, int64_t end
+)
+{
+    /* All is in memory */
+    must_launch(
+        evict_recode(e, table, head, table->pages + head * table->capacity, first, end, NULL)
+    );
+}
+
+/* Sinks first, then rows that become sinks, then the others: nothing is written over before it was
+ * moved. */
+static void move_in_place(weir_kv_evictor *e, const weir_kv_table *table, int64_t layer)
+{
+    const int64_t heads = e->store->spec.n_kv_heads, begin = layer * heads, end = begin + heads;
+    int64_t n = 0;
+    for (int64_t h = begin; h < end; h++)
+        n = add_segment(e, table, h, e->stays[h].first, evict_border(e, &e->stays[h]).from, n);
+    evict_compact(e, n, e->store->spec.sinks.pair);
+    n = 0;
+    for (int64_t h = begin; h < end; h++) {
+        const kv_border border = evict_border(e, &e->stays[h]);
+        if (border.from < border.to) recode_in_place(e, table, h, border.from, border.to);
+        n = add_segment(e, table, h, later(e->stays[h].first, border.to), e->stays[h].n_keep, n);
+    }
+    evict_compact(e, n, e->store->spec.formats[layer]);
+}
+
+void evict_in_place(weir_kv_evictor *e, const weir_kv_table *table, int64_t layer)
+{
+    const int64_t heads = e->store->spec.n_kv_heads, begin = layer * heads;
+    if (e->stays[begin].keep == NULL) return;
+    if (!evict_is_whole(e, begin)) {
+        move_in_place(e, table, layer);
+        for (int64_t h = begin; h < begin + heads; h++)
+            evict_turn(e, h, table->pages + h * table->capacity);
+        return;
+    }
+    for (int64_t h = begin; h < begin + heads; h++)
+        recode_in_place(
+            e, table, h, evict_written(e, h, &e->stays[h]).first * WEIR_PAGE_TOKENS,
+            e->stays[h].n_keep
+        );
+}

@@ -1,0 +1,402 @@
+/* engine/kv/prune/policy_run.c - a policy's memory for a request, and what steps show it. What it decides
+ * is carried out in apply_policy.c. */
+#include "engine/kv/prune/policy_run_internal.h"
+
+#include <string.h>
+
+#include "engine/base/checked.h"
+#include "engine/base/memory.h"
+#include "engine/kv/policy/budget.h"
+
+/* ---- opening --------------------------------------------------------------------------------- */
+typedef struct layout {
+    char *base; /* NULL: only measures */
+    size_t at;
+    bool is_sound;
+} layout;
+
+/* NULL for nothing. */
+static void *place(layout *l, size_t size, int64_t a, int64_t b, int64_t c)
+{
+    size_t bytes = size;
+    void *const here = l->base != NULL && a > 0 && b > 0 && c > 0 ? l->base + l->at : NULL;
+    l->is_sound = l->is_sound && weir_mul_size(&bytes, bytes, (size_t)a) &&
+                  weir_mul_size(&bytes, bytes, (size_t)b) &&
+                  weir_mul_size(&bytes, bytes, (size_t)c) && weir_align_size(&bytes, bytes, 64) &&
+                  weir_add_size(&l->at, l->at, bytes);
+    return here;
+}
+
+enum { ATTENTION = WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_LAST };
+
+static bool lay_out(weir_policy_run *k, char *base, size_t *bytes)
+{
+    const weir_policy_shape *const s = &k->shape;
+    layout l = { base, 0, true };
+    (void)place(&l, sizeof *k, 1, 1, 1);
+    k->n_rows = place(&l, sizeof(int64_t), s->n_layers, s->n_kv_heads, 1);
+    k->allowed = place(&l, sizeof(int64_t), s->n_layers, s->n_kv_heads, 1);
+    k->n_keep = place(&l, sizeof(int64_t), s->n_layers, s->n_kv_heads, 1);
+    k->whole = place(&l, sizeof(bool), s->n_layers, s->n_kv_heads, 1);
+    k->keep = place(&l, sizeof(int32_t), s->n_layers, s->n_kv_heads, s->max_rows);
+    k->scratch = place(&l, 1, (int64_t)weir_policy_scratch_bytes(k->policy), 1, 1);
+    k->mass =
+        place(&l, sizeof(float), (k->needs & ATTENTION) != 0 ? s->n_heads : 0, s->max_rows, 1);
+    k->below = place(
+        &l, sizeof(float), (k->needs & WEIR_POLICY_BELOW) != 0 ? s->n_heads : 0, s->max_rows, 1
+    );
+    k->last = place(
+        &l, sizeof(float), (k->needs & WEIR_POLICY_LAST) != 0 ? s->n_heads : 0, s->max_rows, 1
+    );
+    k->text = place(&l, 1, (int64_t)k->print.size + 1, 1, 1);
+    k->texts = place(&l, sizeof *k->texts, k->n_texts, 1, 1);
+    for (int32_t i = 0; i < k->n_texts; i++) {
+        void *const state = place(&l, 1, (int64_t)weir_policy_state_bytes(k->policy), 1, 1);
+        float *const logits =
+            place(&l, sizeof(float), (k->needs & ATTENTION) != 0 ? s->n_heads : 0, s->max_rows, 1);
+        float *const plain = place(
+            &l, sizeof(float), (k->needs & WEIR_POLICY_PLAIN_QUERIES) != 0 ? k->n_new : 0,
+            s->n_heads, s->key_dim
+        );
+        if (base != NULL)
+            k->texts[i] = (weir_policy_sequence
+            ){ .policy_run = k, .state = state, .logits = logits, .plain = plain };
+    }
+    *bytes = l.at;
+    return l.is_sound;
+}
+
+/* A prompt is held whole, and a little more if that is when the policy counts to; unless it is
+ * evicted from as it comes. Steps behind it have one row. */
+static int64_t peak_rows(const weir_policy *policy, const weir_policy_run_options *options)
+{
+    const weir_policy_options *const own = weir_policy_options_of(policy);
+    const bool as_it_comes = own->in_prompt || options->n_prompt == 0;
+    const int64_t prompt = own->pin_prompt ? options->n_prompt : 0,
+                  first = prompt > options->n_pinned ? prompt : options->n_pinned;
+    const int64_t after =
+        weir_policy_peak_rows(policy, options->budget, first, as_it_comes ? options->n_new : 1);
+    const int64_t whole = as_it_comes ? 0 : options->n_prompt + own->every + 1,
+                  peak = after > whole ? after : whole;
+    return peak < options->shape.max_rows ? peak : options->shape.max_rows;
+}
+
+/* The policy over no more rows than it will see. */
+static weir_status open_tight(
+    weir_policy **out, const weir_policy_run_options *options, weir_error *error
+)
+{
+    weir_policy_shape shape = options->shape;
+    shape.n_pinned = options->n_pinned;
+    WEIR_TRY(weir_policy_open(out, options->policy, &shape, options->calibration, error));
+    weir_policy_tighten(*out, peak_rows(*out, options));
+    return WEIR_OK;
+}
+
+/* Where statistics lie is of no interest to who goes on with the text. */
+static weir_status print_policy(weir_policy_run *plan, weir_error *error)
+{
+    weir_policy_options options = *weir_policy_options_of(plan->policy);
+    memset(options.calibration, 0, sizeof options.calibration);
+    if (weir_policy_options_print(&plan->print, &options) == WEIR_OK) return WEIR_OK;
+    return weir_error_set(error, WEIR_ENOMEM, "KV policy: no memory to open it");
+}
+
+/* A policy is charged by itself: whoever pays for what this thread takes may be gone before it. */
+static weir_status open_policy(
+    weir_policy_run *plan, const weir_policy_run_options *options, weir_error *error
+)
+{
+    *plan = (weir_policy_run){ .budget = options->budget,
+                               .shape = options->shape,
+                               .layers = options->layers,
+                               .n_texts = options->n_texts,
+                               .n_new = options->n_new };
+    weir_payer *const before = weir_payer_set(NULL);
+    const weir_status status = open_tight(&plan->policy, options, error);
+    (void)weir_payer_set(before);
+    WEIR_TRY(status);
+    WEIR_TRY(weir_policy_check_budget(plan->policy, options->budget, error));
+    plan->needs = weir_policy_needs(plan->policy);
+    plan->shape.max_rows = peak_rows(plan->policy, options);
+    plan->policy_bytes = weir_policy_bytes(plan->policy);
+    WEIR_TRY(print_policy(plan, error));
+    if (lay_out(plan, NULL, &plan->bytes)) return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_EINVAL, "KV policy: its memory for %lld rows has no size that fits",
+        (long long)plan->shape.max_rows
+    );
+}
+
+weir_status weir_policy_run_measure(
+    weir_policy_run_size *size, const weir_policy_run_options *options, weir_error *error
+)
+{
+    enum { FRAME = 64 }; /* of a saved state, beside what the state holds */
+    weir_policy_run plan;
+    const weir_status status = open_policy(&plan, options, error);
+    *size = (weir_policy_run_size){ .bytes = plan.bytes + plan.policy_bytes,
+                                    .peak = plan.shape.max_rows };
+    weir_buffer_free(&plan.print);
+    if (status == WEIR_OK) size->saved_bytes = weir_policy_state_bytes(plan.policy) + FRAME;
+    weir_policy_close(plan.policy);
+    return status;
+}
+
+static weir_status settle(weir_policy_run **out, weir_policy_run *plan, weir_error *error)
+{
+    void *memory;
+    WEIR_TRY(weir_ledger_reserve(
+        plan->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, plan->policy_bytes, error
+    ));
+    const weir_status status =
+        weir_ledger_alloc(plan->ledger, &memory, WEIR_ACCOUNT_HTTP, plan->bytes, error);
+    if (status != WEIR_OK) {
+        weir_ledger_return(plan->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, plan->policy_bytes);
+        return status;
+    }
+    *out = memory;
+    **out = *plan;
+    (void)lay_out(*out, memory, &plan->bytes);
+    memcpy((*out)->text, plan->print.data, plan->print.size + 1);
+    (*out)->print = (weir_buffer){ 0 };
+    /* Checked before */
+    return weir_budget_parse_heads(
+        (*out)->whole, plan->shape.n_layers, plan->shape.n_kv_heads,
+        weir_policy_options_of(plan->policy)->heads, error
+    );
+}
+
+weir_status weir_policy_run_open(
+    weir_policy_run **out, const weir_policy_run_options *options, weir_ledger *ledger,
+    weir_error *error
+)
+{
+    weir_policy_run plan;
+    weir_status status = open_policy(&plan, options, error);
+    plan.ledger = ledger;
+    if (status == WEIR_OK) status = settle(out, &plan, error);
+    weir_buffer_free(&plan.print);
+    if (status != WEIR_OK) weir_policy_close(plan.policy);
+    return status;
+}
+
+void weir_policy_run_close(weir_policy_run *policy_run)
+{
+    if (policy_run == NULL) return;
+    weir_ledger *const ledger = policy_run->ledger;
+    const size_t bytes = policy_run->bytes;
+    weir_policy_close(policy_run->policy);
+    weir_ledger_return(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, policy_run->policy_bytes);
+    weir_ledger_free(ledger, policy_run, WEIR_ACCOUNT_HTTP, bytes);
+}
+
+const weir_policy *weir_policy_run_policy(const weir_policy_run *policy_run)
+{
+    return policy_run->policy;
+}
+size_t weir_policy_run_bytes(const weir_policy_run *policy_run)
+{
+    return policy_run->bytes + policy_run->policy_bytes;
+}
+int64_t weir_policy_run_peak(const weir_policy_run *policy_run)
+{
+    return policy_run->shape.max_rows;
+}
+
+/* ---- a sequence ------------------------------------------------------------------------------ */
+void weir_policy_run_restart(weir_policy_sequence *text)
+{
+    weir_policy_reset(text->policy_run->policy, text->state);
+    text->n_applied = 0;
+}
+
+weir_policy_sequence *weir_policy_run_begin(
+    weir_policy_run *policy_run, int32_t i, int32_t n_prompt, int32_t n_pinned
+)
+{
+    WEIR_ASSERT(i >= 0 && i < policy_run->n_texts);
+    weir_policy_sequence *const text = &policy_run->texts[i];
+    text->n_prompt = n_prompt;
+    text->n_pinned = n_pinned;
+    text->n_turns = 0;
+    weir_policy_run_restart(text);
+    return text;
+}
+
+bool weir_policy_run_turn(weir_policy_sequence *text, int32_t n_computed, int32_t n_prompt)
+{
+    if (text->n_turns == WEIR_TURNS) return false;
+    text->turns[text->n_turns++] = (weir_turn
+    ){ .prompt = text->n_prompt < n_computed ? text->n_prompt : n_computed, .end = n_computed };
+    text->n_prompt = n_prompt;
+    return true;
+}
+
+int32_t weir_policy_run_prompt_end(const weir_policy_sequence *text, int32_t at)
+{
+    for (int32_t i = 0; i < text->n_turns; i++)
+        if (at < text->turns[i].end) return text->turns[i].prompt;
+    return text->n_prompt;
+}
+
+void weir_policy_run_fork(weir_policy_sequence *dst, const weir_policy_sequence *src)
+{
+    WEIR_ASSERT(
+        weir_policy_state_bytes(dst->policy_run->policy) ==
+        weir_policy_state_bytes(src->policy_run->policy)
+    );
+    memcpy(dst->state, src->state, weir_policy_state_bytes(src->policy_run->policy));
+    dst->n_prompt = src->n_prompt;
+    dst->n_pinned = src->n_pinned;
+    dst->n_applied = src->n_applied;
+    dst->n_turns = src->n_turns;
+    memcpy(dst->turns, src->turns, (size_t)src->n_turns * sizeof *src->turns);
+}
+
+/* Sums over all queries. */
+enum { SUMS = WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_PLAIN_QUERIES };
+
+bool weir_policy_run_observes_all(const weir_policy_sequence *text)
+{
+    const weir_policy_options *const options = weir_policy_options_of(text->policy_run->policy);
+    const bool counts_steps = options->trigger == WEIR_TRIGGER_FORWARDS && options->every > 1;
+    return (text->policy_run->needs & SUMS) != 0 || options->in_prompt || counts_steps;
+}
+
+int32_t weir_policy_run_unobserved(const weir_policy_sequence *text)
+{
+    const int64_t window = weir_policy_window(text->policy_run->policy),
+                  n_prompt = policy_run_first_prompt(text);
+    if (weir_policy_run_observes_all(text)) return 0;
+    return n_prompt > window ? (int32_t)(n_prompt - window) : 0;
+}
+
+bool weir_policy_run_needs_turns(const weir_policy_sequence *text)
+{
+    return weir_policy_run_observes_all(text) ||
+           weir_policy_options_of(text->policy_run->policy)->pin_prompt;
+}
+
+bool weir_policy_run_fits(
+    const weir_policy_sequence *text, const weir_kv_table *table, int32_t n_rows
+)
+{
+    const weir_policy_run *const k = text->policy_run;
+    bool has_room = true;
+    for (int64_t i = 0; has_room && i < policy_run_heads(k); i++)
+        has_room = policy_run_rows(k, table, i) + n_rows <= k->shape.max_rows;
+    return has_room;
+}
+
+/* ---- seeing ---------------------------------------------------------------------------------- */
+/* With one query the mass is all three. */
+weir_policy_run_view weir_policy_run_view_of(const weir_policy_sequence *text, int32_t n_queries)
+{
+    const weir_policy_run *const k = text->policy_run;
+    const bool wants_mass =
+        n_queries == 1 ? (k->needs & ATTENTION) != 0 : (k->needs & WEIR_POLICY_MASS) != 0;
+    return (weir_policy_run_view){ .logits = text->logits,
+                                   .mass = wants_mass ? k->mass : NULL,
+                                   .below = n_queries == 1 ? NULL : k->below,
+                                   .last = n_queries == 1 ? NULL : k->last,
+                                   .stride = k->shape.max_rows,
+                                   .plain = text->plain };
+}
+
+int64_t policy_run_layer(const weir_policy_run *k, int64_t layer)
+{
+    int64_t i = 0;
+    while (i < k->shape.n_layers && k->layers[i] < layer) i++;
+    WEIR_ASSERT(i < k->shape.n_layers && k->layers[i] == layer);
+    return i;
+}
+
+void weir_policy_run_observe(
+    weir_policy_sequence *text, const weir_kv_table *table, int64_t layer, int32_t first_position,
+    const weir_policy_queries *queries
+)
+{
+    weir_policy_run *const k = text->policy_run;
+    const weir_policy_shape *const s = &k->shape;
+    int64_t *const n_rows = k->n_rows; /* of this layer */
+    for (int64_t h = 0; h < s->n_kv_heads; h++)
+        n_rows[h] = weir_kv_rows_at(table, layer * s->n_kv_heads + h) + queries->n;
+    const weir_policy_observation seen = { .layer = policy_run_layer(k, layer),
+                                           .n_queries = queries->n,
+                                           .first_position = first_position,
+                                           .n_rows = n_rows,
+                                           .mass = k->mass,
+                                           .below = queries->n == 1 ? k->mass : k->below,
+                                           .last = queries->n == 1 ? k->mass : k->last,
+                                           .stride = s->max_rows,
+                                           .queries = *queries,
+                                           .plain = { .data = text->plain,
+                                                      .n = queries->n,
+                                                      .head_stride = s->key_dim,
+                                                      .row_stride = s->n_heads * s->key_dim } };
+    weir_policy_observe(k->policy, text->state, &seen);
+}
+
+void weir_policy_run_advance(weir_policy_sequence *text, int32_t n_new, int32_t next_position)
+{
+    weir_policy_advance(text->policy_run->policy, text->state, n_new, next_position);
+}
+
+weir_policy_run_count weir_policy_run_count_of(
+    const weir_policy_sequence *text, const weir_kv_table *table, int32_t n_computed
+)
+{
+    const weir_policy_run *const k = text->policy_run;
+    const int64_t n = policy_run_heads(k);
+    int64_t live = 0;
+    for (int64_t i = 0; i < n; i++) live += policy_run_rows(k, table, i);
+    live = (live + n / 2) / n;
+    return (weir_policy_run_count){ .live = live, .evicted = n_computed - live };
+}
+
+/* ---- between turns --------------------------------------------------------------------------- */
+void weir_policy_history_of(weir_policy_history *past, const weir_policy_sequence *text)
+{
+    *past = (weir_policy_history
+    ){ .budget = text->policy_run->budget, .n_pinned = text->n_pinned, .n_turns = text->n_turns };
+    weir_policy_digest(text->policy_run->policy, past->policy);
+    memcpy(past->turns, text->turns, (size_t)text->n_turns * sizeof *text->turns);
+}
+
+const char *weir_policy_run_policy_text(const weir_policy_sequence *text)
+{
+    return text->policy_run->text;
+}
+
+size_t weir_policy_run_saved_bytes(const weir_policy_sequence *text)
+{
+    return weir_policy_saved_bytes(text->policy_run->policy, text->state);
+}
+
+void weir_policy_run_save(const weir_policy_sequence *text, void *state)
+{
+    weir_policy_write(text->policy_run->policy, text->state, state);
+}
+
+weir_status weir_policy_run_load(
+    weir_policy_sequence *text, const weir_policy_history *past, const weir_kv_table *table,
+    const void *state, size_t n, weir_error *error
+)
+{
+    weir_policy_run *const k = text->policy_run;
+    const int32_t end = past->turns[past->n_turns - 1].end;
+    for (int64_t i = 0; i < policy_run_heads(k); i++) k->n_rows[i] = policy_run_rows(k, table, i);
+    WEIR_TRY(weir_policy_load(k->policy, text->state, state, n, error));
+    if (!weir_policy_fits(k->policy, text->state, k->n_rows, end)) {
+        weir_policy_reset(k->policy, text->state);
+        return weir_error_set(
+            error, WEIR_EFORMAT,
+            "what the KV policy remembers is of a text with other rows; begin the text again"
+        );
+    }
+    text->n_turns = past->n_turns;
+    memcpy(text->turns, past->turns, (size_t)past->n_turns * sizeof *past->turns);
+    text->n_applied = end;
+    return WEIR_OK;
+}

@@ -1,0 +1,58 @@
+/* engine/kv/prune/policy_run_internal.h - the inside of a policy at work, for policy_run.c and
+ * apply_policy.c. */
+#pragma once
+#include "engine/kv/prune/policy_run.h"
+
+struct weir_policy_sequence {
+    weir_policy_run *policy_run;
+    weir_policy_state *state;
+    float *logits, *plain;
+    int32_t n_prompt, n_pinned, n_applied; /* n_applied: computed tokens when it was tended last */
+    int32_t n_turns;
+    weir_turn turns[WEIR_TURNS]; /* [n_turns] that are over */
+};
+
+/* What pin_prompt pins: the rows of later prompts do not lie side by side. */
+static inline int32_t policy_run_first_prompt(const weir_policy_sequence *text)
+{
+    return text->n_turns > 0 ? text->turns[0].prompt : text->n_prompt;
+}
+
+/* Number of a layer of the store among those of the policy */
+int64_t policy_run_layer(const weir_policy_run *k, int64_t layer);
+
+struct weir_policy_run {
+    weir_ledger *ledger;
+    size_t bytes, policy_bytes; /* charged: of all but the policy, of the policy */
+    weir_policy *policy;
+    weir_buffer
+        print; /* of its name and options, while it is opened; later `text`, in the memory behind */
+    char *text;
+    int64_t budget;
+    weir_policy_shape shape;
+    const int32_t *layers;
+    int32_t n_texts, n_new;
+    unsigned needs;
+
+    /* In the memory behind it; h: [layers, KV heads] */
+    int64_t *n_rows, *allowed, *n_keep; /* [h] */
+    bool *whole; /* [h] */
+    int32_t *keep; /* [h, max_rows] */
+    void *scratch;
+    float *mass, *below, *last; /* [query heads, max_rows] of one layer */
+    weir_policy_sequence *texts; /* [n_texts] */
+};
+
+/* Heads that the policy chooses in, over all its layers; the rows of number i of them, layer by
+ * layer. */
+static inline int64_t policy_run_heads(const weir_policy_run *k)
+{
+    return k->shape.n_layers * k->shape.n_kv_heads;
+}
+static inline int64_t policy_run_rows(
+    const weir_policy_run *k, const weir_kv_table *table, int64_t i
+)
+{
+    const int64_t heads = k->shape.n_kv_heads;
+    return weir_kv_rows_at(table, k->layers[i / heads] * heads + i % heads);
+}

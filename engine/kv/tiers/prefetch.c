@@ -1,0 +1,441 @@
+#include "engine/kv/tiers/prefetch.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/abi/ops.h"
+
+enum {
+    BUFFERS =
+        4, /* of the ring: one is read by attention, one is being filled, the others are ahead */
+    SPLIT_BLOCKS = WEIR_ATTENTION_SPLIT / WEIR_PAGE_TOKENS,
+    /* At least, where the window is that long: short reads do not reach the disk's speed, and short
+     * copies not the bus's: 64 KiB of H100 memory pass in the microseconds that one takes to
+     * begin. */
+    BUFFER_BYTES = 1 << 20,
+    DEVICE_BUFFER_BYTES = 8 << 20,
+};
+
+_Static_assert((int)BUFFERS <= (int)WEIR_DEVICE_EVENTS, "each buffer has a mark of its own");
+
+/* Splits [first_split, end_split) of a segment in a layer: blocks [first, end) hold what its rows
+ * see of them, n_cold of which are cold. */
+typedef struct range {
+    int32_t first_split, end_split, first, end, n_cold;
+    bool is_last;
+} range;
+
+/* What a buffer is filled for. */
+typedef struct staged_for {
+    int64_t layer;
+    int32_t segment, first_split;
+} staged_for;
+
+typedef struct sizes {
+    size_t buffer, near_bytes, bytes; /* of one buffer; of all of them; of the arrays beside them */
+    int64_t blocks; /* that a buffer holds */
+    int64_t stride; /* of the table: blocks of the window */
+} sizes;
+
+struct weir_kv_prefetch {
+    weir_ledger *ledger;
+    weir_kv_spec spec;
+    sizes sizes;
+    weir_device *device; /* NULL: the host */
+    void *memory; /* owns the arrays */
+    /* Buffers: [BUFFERS, sizes.buffer]: [blocks, KV heads] pages each, in `near`, which is owned */
+    char *near, *buffers;
+    void **table; /* [KV heads, stride] of the range that is taken */
+    weir_kv_view *views; /* [max_views] */
+    int32_t *windows; /* [n_layers] */
+    bool *failed; /* [max_views] */
+    bool *bad; /* [BUFFERS, blocks] could not be read */
+    staged_for staged[BUFFERS]; /* as they were filled last */
+    int32_t max_views, n_views, next_split; /* next_split: of the segment that is taken from */
+    range taken;
+    weir_kv_store *store; /* during a step */
+    weir_error why; /* the engine thread's copy of `error` */
+
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int64_t filled, emptied; /* (lock) buffers since the step began */
+    /* (lock) is_reading: the step's reads are not done; is_stopped: they are not wanted any more */
+    bool is_reading, is_stopped, is_closing;
+    weir_error error; /* (lock) the first of the step */
+};
+
+/* ---- opening --------------------------------------------------------------------------------- */
+static int64_t blocks_of(int64_t rows) { return (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS; }
+
+static sizes measure(const weir_kv_spec *spec, int32_t segments)
+{
+    sizes s = { .stride = blocks_of(spec->max_rows) };
+    size_t largest = 0; /* of one layer of a block */
+    for (int64_t layer = 0; layer < spec->n_layers; layer++) {
+        const size_t bytes = (size_t)spec->n_kv_heads * weir_kv_page_stride(spec, layer);
+        if (bytes > largest) largest = bytes;
+    }
+    s.blocks = SPLIT_BLOCKS;
+    while ((size_t)s.blocks * largest < (spec->has_device ? DEVICE_BUFFER_BYTES : BUFFER_BYTES))
+        s.blocks += SPLIT_BLOCKS;
+    if (s.blocks > s.stride) s.blocks = s.stride;
+    s.buffer = (size_t)s.blocks * largest;
+    s.near_bytes = WEIR_LOWER_TIER_ALIGNMENT + BUFFERS * s.buffer;
+    s.bytes = (size_t)(spec->n_kv_heads * s.stride) * sizeof(void *) +
+              (size_t)segments * (sizeof(weir_kv_view) + sizeof(bool)) +
+              (size_t)spec->n_layers * sizeof(int32_t) + BUFFERS * (size_t)s.blocks * sizeof(bool);
+    return s;
+}
+
+static bool has_prefetch(const weir_kv_spec *spec)
+{
+    return weir_kv_cold_pages(spec) > 0 && spec->n_layers > 0;
+}
+
+size_t weir_kv_prefetch_bytes(const weir_kv_spec *spec, int32_t segments)
+{
+    return has_prefetch(spec) ? measure(spec, segments).bytes + sizeof(weir_kv_prefetch) : 0;
+}
+
+size_t weir_kv_prefetch_device_bytes(const weir_kv_spec *spec)
+{
+    return has_prefetch(spec) ? measure(spec, 1).near_bytes : 0;
+}
+
+size_t weir_kv_prefetch_read_bytes(const weir_kv_spec *spec) { return measure(spec, 1).buffer; }
+
+/* Widest first. */
+static void lay_out(weir_kv_prefetch *s, const weir_kv_prefetch_limits *limits)
+{
+    const uintptr_t misaligned = (uintptr_t)s->near % WEIR_LOWER_TIER_ALIGNMENT;
+    s->buffers = s->near + (misaligned > 0 ? WEIR_LOWER_TIER_ALIGNMENT - misaligned : 0);
+    s->table = s->memory;
+    s->views = (weir_kv_view *)(s->table + s->spec.n_kv_heads * s->sizes.stride);
+    s->windows = (int32_t *)(s->views + limits->segments);
+    s->failed = (bool *)(s->windows + s->spec.n_layers);
+    s->bad = s->failed + limits->segments;
+    for (int64_t i = 0; i < s->spec.n_layers; i++)
+        s->windows[i] = limits->windows != NULL ? limits->windows[i] : 0;
+}
+
+static void *read_ahead(void *user);
+
+weir_status weir_kv_prefetch_open(
+    weir_kv_prefetch **out, const weir_kv_spec *spec, const weir_kv_prefetch_limits *limits,
+    weir_ledger *ledger, weir_error *error
+)
+{
+    void *self = NULL;
+    WEIR_TRY(
+        weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_kv_prefetch), error)
+    );
+    weir_kv_prefetch *const s = self;
+    *s = (weir_kv_prefetch){ .ledger = ledger,
+                             .device = weir_ledger_device(ledger),
+                             .spec = *spec,
+                             .sizes = measure(spec, limits->segments),
+                             .max_views = limits->segments };
+    (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_cond_init(&s->changed, NULL);
+    weir_status status =
+        weir_ledger_alloc(ledger, &s->memory, WEIR_ACCOUNT_ACTIVATIONS, s->sizes.bytes, error);
+    if (status == WEIR_OK)
+        status = weir_ledger_alloc_device(
+            ledger, (void **)&s->near, WEIR_ACCOUNT_ACTIVATIONS, s->sizes.near_bytes, error
+        );
+    if (status == WEIR_OK) {
+        lay_out(s, limits);
+        s->has_thread = pthread_create(&s->thread, NULL, read_ahead, s) == 0;
+        if (!s->has_thread)
+            status = weir_error_set(
+                error, WEIR_ENOMEM, "the thread that reads KV pages cannot be started"
+            );
+    }
+    if (status != WEIR_OK)
+        weir_kv_prefetch_close(s);
+    else
+        *out = s;
+    return status;
+}
+
+void weir_kv_prefetch_close(weir_kv_prefetch *prefetch)
+{
+    if (prefetch == NULL) return;
+    if (prefetch->has_thread) {
+        (void)pthread_mutex_lock(&prefetch->lock);
+        prefetch->is_closing = true;
+        (void)pthread_cond_broadcast(&prefetch->changed);
+        (void)pthread_mutex_unlock(&prefetch->lock);
+        (void)pthread_join(prefetch->thread, NULL);
+    }
+    (void)pthread_cond_destroy(&prefetch->changed);
+    (void)pthread_mutex_destroy(&prefetch->lock);
+    weir_ledger_free_device(
+        prefetch->ledger, prefetch->near, WEIR_ACCOUNT_ACTIVATIONS, prefetch->sizes.near_bytes
+    );
+    weir_ledger_free(
+        prefetch->ledger, prefetch->memory, WEIR_ACCOUNT_ACTIVATIONS, prefetch->sizes.bytes
+    );
+    weir_ledger_free(prefetch->ledger, prefetch, WEIR_ACCOUNT_ACTIVATIONS, sizeof *prefetch);
+}
+
+/* ---- the order of reading, the same for both threads ----------------------------------------- */
+/* Block `block` of a segment, by the page of its first layer and head. */
+static bool is_cold(const weir_kv_prefetch *s, const weir_kv_view *view, int64_t block)
+{
+    return weir_kv_is_cold(s->store, view->pages[block]);
+}
+
+static int32_t first_seen(const weir_kv_prefetch *s, const weir_kv_view *view, int64_t layer)
+{
+    const int32_t window = s->windows[layer];
+    return window > 0 && view->n_past >= window ? view->n_past - window + 1 : 0;
+}
+
+bool weir_kv_prefetch_is_cold(const weir_kv_prefetch *s, int64_t layer, int32_t segment)
+{
+    const weir_kv_view *const view = &s->views[segment];
+    const int64_t end = blocks_of(view->n_past + view->n_rows);
+    for (int64_t block = first_seen(s, view, layer) / WEIR_PAGE_TOKENS; block < end; block++)
+        if (is_cold(s, view, block)) return true;
+    return false;
+}
+
+/* From a split on as many as the cold blocks of fit a buffer, at least one. */
+static range range_from(
+    const weir_kv_prefetch *s, int64_t layer, const weir_kv_view *view, int32_t first_split
+)
+{
+    const int32_t seen = first_seen(s, view, layer) / WEIR_PAGE_TOKENS,
+                  all = (int32_t)blocks_of(view->n_past + view->n_rows);
+    range r = { .first_split = first_split,
+                .end_split = first_split,
+                .first = first_split * SPLIT_BLOCKS };
+    if (r.first < seen) r.first = seen;
+    r.end = r.first;
+    while (!r.is_last) {
+        const int32_t past = (r.end_split + 1) * SPLIT_BLOCKS, end = past < all ? past : all;
+        int32_t n_cold = r.n_cold;
+        for (int32_t block = r.end; block < end; block++) n_cold += is_cold(s, view, block);
+        if (r.end_split > first_split && n_cold > s->sizes.blocks) break;
+        r.n_cold = n_cold;
+        r.end_split++;
+        if (r.end < end) r.end = end;
+        r.is_last = past >= all;
+    }
+    return r;
+}
+
+/* ---- the reading thread ---------------------------------------------------------------------- */
+/* Blocks that follow each other in the file are one read. */
+static void fill(
+    weir_kv_prefetch *s, int64_t layer, const weir_kv_view *view, const range *r, char *buffer,
+    bool *bad
+)
+{
+    const size_t bytes = (size_t)s->spec.n_kv_heads * weir_kv_page_stride(&s->spec, layer);
+    weir_error error;
+    for (int32_t block = r->first, n = 0; block < r->end;) {
+        const int32_t place = weir_kv_place_of(s->store, view->pages[block]);
+        int32_t run = 0;
+        while (place >= 0 && block + run < r->end &&
+               weir_kv_place_of(s->store, view->pages[block + run]) == place + run)
+            run++;
+        if (run == 0) {
+            block++;
+            continue;
+        }
+        char *const at = buffer + (size_t)n * bytes;
+        const bool failed =
+            weir_lower_tier_read_async(
+                weir_kv_store_lower_tier(s->store), place, layer, 0, at, (size_t)run * bytes, &error
+            ) != WEIR_OK;
+        for (int32_t i = 0; i < run; i++) bad[n + i] = failed;
+        if (failed) {
+            weir_ledger_clear(s->ledger, at, (size_t)run * bytes);
+            (void)pthread_mutex_lock(&s->lock);
+            if (s->error.code == WEIR_OK) s->error = error;
+            (void)pthread_mutex_unlock(&s->lock);
+        }
+        block += run;
+        n += run;
+    }
+}
+
+/* Waits for a buffer, fills it, hands it over; false: the step has ended. */
+static bool stage(weir_kv_prefetch *s, int64_t layer, int32_t segment, const range *r)
+{
+    const weir_kv_view *const view = &s->views[segment];
+    (void)pthread_mutex_lock(&s->lock);
+    while (s->filled - s->emptied == BUFFERS && !s->is_stopped)
+        (void)pthread_cond_wait(&s->changed, &s->lock);
+    const int64_t index = s->filled % BUFFERS;
+    const bool is_wanted = !s->is_stopped;
+    (void)pthread_mutex_unlock(&s->lock);
+    if (!is_wanted) return false;
+    if (s->device != NULL) weir_device_event_wait(s->device, (int)index);
+    fill(
+        s, layer, view, r, s->buffers + (size_t)index * s->sizes.buffer,
+        s->bad + index * s->sizes.blocks
+    );
+    s->staged[index] =
+        (staged_for){ .layer = layer, .segment = segment, .first_split = r->first_split };
+    (void)pthread_mutex_lock(&s->lock);
+    s->filled++;
+    (void)pthread_cond_broadcast(&s->changed);
+    (void)pthread_mutex_unlock(&s->lock);
+    return true;
+}
+
+/* A segment of a layer; false: the step has ended. */
+static bool read_segment(weir_kv_prefetch *s, int64_t layer, int32_t segment)
+{
+    range r = { .is_last = !weir_kv_prefetch_is_cold(s, layer, segment) };
+    while (!r.is_last) {
+        r = range_from(s, layer, &s->views[segment], r.end_split);
+        if (r.n_cold > 0 && !stage(s, layer, segment, &r)) return false;
+    }
+    return true;
+}
+
+static void read_step(weir_kv_prefetch *s)
+{
+    for (int64_t layer = 0; layer < s->spec.n_layers; layer++) {
+        for (int32_t i = 0; i < s->n_views; i++)
+            if (!read_segment(s, layer, i)) return;
+        for (int32_t i = 0; i < s->n_views; i++)
+            if (s->views[i].is_reread && s->windows[layer] == 0 && !read_segment(s, layer, i))
+                return;
+    }
+}
+
+static void *read_ahead(void *user)
+{
+    weir_kv_prefetch *const s = user;
+    (void)pthread_mutex_lock(&s->lock);
+    while (!s->is_closing) {
+        if (!s->is_reading) {
+            (void)pthread_cond_wait(&s->changed, &s->lock);
+            continue;
+        }
+        (void)pthread_mutex_unlock(&s->lock);
+        read_step(s);
+        (void)pthread_mutex_lock(&s->lock);
+        s->is_reading = false;
+        (void)pthread_cond_broadcast(&s->changed);
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- the engine thread ----------------------------------------------------------------------- */
+weir_kv_view *weir_kv_prefetch_views(const weir_kv_prefetch *s) { return s->views; }
+
+bool weir_kv_prefetch_begin(weir_kv_prefetch *s, weir_kv_store *store, int32_t n_views)
+{
+    bool any = false;
+    WEIR_ASSERT(n_views <= s->max_views && s->store == NULL);
+    s->why = (weir_error){ 0 };
+    memset(s->failed, 0, (size_t)s->max_views * sizeof *s->failed);
+    if (weir_kv_residency_of(store).pages_cold == 0) return false;
+    s->n_views = n_views;
+    s->next_split = 0;
+    s->store = store;
+    for (int64_t layer = 0; !any && layer < s->spec.n_layers; layer++)
+        for (int32_t i = 0; !any && i < n_views; i++) any = weir_kv_prefetch_is_cold(s, layer, i);
+    if (!any) {
+        s->store = NULL;
+        return false;
+    }
+    (void)pthread_mutex_lock(&s->lock);
+    s->filled = s->emptied = 0;
+    s->error = (weir_error){ 0 };
+    s->is_stopped = false;
+    s->is_reading = true;
+    (void)pthread_cond_broadcast(&s->changed);
+    (void)pthread_mutex_unlock(&s->lock);
+    return true;
+}
+
+void weir_kv_prefetch_end(weir_kv_prefetch *s)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    s->is_stopped = true;
+    (void)pthread_cond_broadcast(&s->changed);
+    while (s->is_reading) (void)pthread_cond_wait(&s->changed, &s->lock);
+    s->why = s->error;
+    (void)pthread_mutex_unlock(&s->lock);
+    s->store = NULL;
+}
+
+/* Entries of the table for the blocks of the range: where they are, or where they were read to. */
+static void point(
+    weir_kv_prefetch *s, int64_t layer, int32_t segment, const range *r, char *buffer,
+    const bool *bad
+)
+{
+    const weir_kv_view *const view = &s->views[segment];
+    const int64_t heads = s->spec.n_kv_heads;
+    const size_t bytes = weir_kv_page_stride(&s->spec, layer);
+    for (int32_t block = r->first, n = 0; block < r->end; block++) {
+        const bool cold = is_cold(s, view, block);
+        for (int64_t h = 0; h < heads; h++)
+            s->table[h * s->sizes.stride + block] =
+                cold ? buffer + (size_t)(n * heads + h) * bytes
+                     : view->pages[(layer * heads + h) * view->stride + block];
+        if (cold && bad[n]) {
+            s->failed[segment] = true;
+            weir_kv_mark_unreadable(s->store, view->pages[block]);
+        }
+        n += cold;
+    }
+}
+
+void weir_kv_prefetch_take(
+    weir_kv_prefetch *s, int64_t layer, int32_t segment, weir_kv_range_pages *out
+)
+{
+    int64_t index = 0;
+    s->taken = range_from(s, layer, &s->views[segment], s->next_split);
+    s->next_split = s->taken.is_last ? 0 : s->taken.end_split;
+    if (s->taken.n_cold > 0) {
+        (void)pthread_mutex_lock(&s->lock);
+        while (s->filled == s->emptied) (void)pthread_cond_wait(&s->changed, &s->lock);
+        index = s->emptied % BUFFERS;
+        (void)pthread_mutex_unlock(&s->lock);
+        const staged_for *const staged = &s->staged[index];
+        WEIR_ASSERT(
+            staged->layer == layer && staged->segment == segment &&
+            staged->first_split == s->taken.first_split
+        );
+    }
+    point(
+        s, layer, segment, &s->taken, s->buffers + (size_t)index * s->sizes.buffer,
+        s->bad + index * s->sizes.blocks
+    );
+    *out = (weir_kv_range_pages){ .pages = s->table,
+                                  .stride = s->sizes.stride,
+                                  .first_split = s->taken.first_split,
+                                  .end_split = s->taken.end_split,
+                                  .is_last = s->taken.is_last };
+}
+
+void weir_kv_prefetch_give(weir_kv_prefetch *s)
+{
+    if (s->taken.n_cold == 0) return;
+    /* This thread alone writes it */
+    if (s->device != NULL) weir_device_event_record(s->device, (int)(s->emptied % BUFFERS));
+    (void)pthread_mutex_lock(&s->lock);
+    s->emptied++;
+    (void)pthread_cond_broadcast(&s->changed);
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+bool weir_kv_prefetch_failed(const weir_kv_prefetch *s, int32_t segment, const char **why)
+{
+    *why = s->why.text;
+    return s->failed[segment];
+}

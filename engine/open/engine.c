@@ -1,0 +1,363 @@
+/* engine/open/engine.c - opens the parts in order and closes them in reverse: files, architecture,
+ * weights, KV store, text, service. */
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "engine/base/log.h"
+#include "engine/base/machine_memory.h"
+#include "engine/base/memory.h"
+#include "engine/open/engine_internal.h"
+
+/* model.name, else the file without its ending, else the folder. */
+void weir_engine_name_model(weir_engine *engine)
+{
+    char path[WEIR_CONFIG_TEXT];
+    if (engine->config.model.name[0] != '\0') {
+        (void)snprintf(
+            engine->plan.model, sizeof engine->plan.model, "%.255s", engine->config.model.name
+        );
+        return;
+    }
+    (void)snprintf(path, sizeof path, "%s", weir_tensor_directory_path(engine->directory));
+    char *const base = basename(path), *const dot = strrchr(base, '.');
+    if (dot != NULL && dot != base &&
+        (strcmp(dot, ".gguf") == 0 || strcmp(dot, ".safetensors") == 0))
+        *dot = '\0';
+    (void)snprintf(engine->plan.model, sizeof engine->plan.model, "%.255s", base);
+}
+
+/* Pages that so many bytes of a tier below have room for; *n stays 0 where nothing was asked
+ * for. */
+static weir_status count_cold(
+    int64_t *n, const weir_kv_spec *spec, int64_t bytes, const char *key, bool may_be_none,
+    weir_error *error
+)
+{
+    const int64_t block = (int64_t)weir_kv_block_stride(spec),
+                  per_block = weir_kv_pages_for(spec, 1), most = INT32_MAX / 2 / per_block;
+    *n = (bytes / block < most ? bytes / block : most) * per_block;
+    if (*n > 0 || bytes == 0 || may_be_none) return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_EFULL,
+        "%s = %lldB holds no KV pages: those of 64 tokens take %lld bytes there; "
+        "raise it, or set it to 0",
+        key, (long long)bytes, (long long)block
+    );
+}
+
+/* Pages that the tiers below have room for; where sessions are saved, the other half of memory.disk
+ * is theirs. Pages are larger with a tier below than without. None when all tokens of all texts are
+ * sinks: those stay in memory. */
+static weir_status plan_cold(
+    weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
+)
+{
+    const bool shares = weir_plan_has_sessions(&engine->config, options->with_service);
+    const int64_t disk = engine->config.memory.disk / (shares ? 2 : 1),
+                  host = spec->has_device ? engine->config.kv.tiers.host : 0;
+    const bool are_all_sinks = spec->sinks.n_pages * (int64_t)WEIR_PAGE_TOKENS >=
+                               weir_plan_context(&engine->config, engine->model);
+    int64_t n_disk, n_host;
+    if (engine->config.kv.tiers.host > 0 && !spec->has_device)
+        weir_log(
+            WEIR_LOG_WARNING, "kv.tiers.host is for KV pages that leave a GPU; the CPU "
+                              "computes, and all of memory.host is there for them"
+        );
+    if ((disk == 0 && host == 0) || weir_kv_pages_for(spec, 1) == 0 || are_all_sinks)
+        return WEIR_OK;
+    spec->n_disk_pages = weir_kv_pages_for(spec, 1); /* any: pages are rounded now */
+    WEIR_TRY(count_cold(&n_disk, spec, disk, "memory.disk", shares, error));
+    WEIR_TRY(count_cold(&n_host, spec, host, "kv.tiers.host", false, error));
+    spec->n_disk_pages = n_disk;
+    spec->n_host_pages = n_host;
+    return WEIR_OK;
+}
+
+/* memory.disk_dir, or where there is room as a rule; not /tmp, which may be memory. */
+static const char *disk_folder(const weir_config *config)
+{
+    const char *const temporary = getenv("TMPDIR");
+    if (config->memory.disk_dir[0] != '\0') return config->memory.disk_dir;
+    if (config->sessions.dir[0] != '\0') return config->sessions.dir;
+    return temporary != NULL && temporary[0] != '\0' ? temporary : "/var/tmp";
+}
+
+weir_kv_geometry weir_engine_first_geometry(const weir_model *model)
+{
+    const weir_shape *const shape = weir_model_shape(model);
+    return weir_model_kv_layers(model) > 0 ? weir_model_kv_geometry(model)[0]
+                                           : (weir_kv_geometry){ .n_heads = shape->n_kv_heads,
+                                                                 .key_dim = shape->head_dim,
+                                                                 .value_dim = shape->head_dim };
+}
+
+static weir_kv_spec kv_spec(const weir_engine *engine)
+{
+    const int64_t n_layers = weir_model_kv_layers(engine->model);
+    const weir_kv_geometry first = weir_engine_first_geometry(engine->model);
+    return (weir_kv_spec){ .n_layers = n_layers,
+                           .n_kv_heads = first.n_heads,
+                           .key_dim = first.key_dim,
+                           .value_dim = first.value_dim,
+                           .geometry = weir_model_kv_geometry(engine->model),
+                           .formats = engine->kv_formats,
+                           .sinks = weir_kv_choice_sinks(&engine->kv_choice, n_layers),
+                           .disk_folder = disk_folder(&engine->config),
+                           .has_device = engine->device != NULL };
+}
+
+weir_status weir_engine_read(
+    weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
+)
+{
+    WEIR_TRY(weir_engine_open_model(engine, options, error));
+    WEIR_TRY(weir_engine_open_text(engine, error));
+    return weir_engine_lay_out(engine, options, spec, error);
+}
+
+weir_status weir_engine_lay_out(
+    weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
+)
+{
+    if (weir_plan_has_states(&engine->config, options->with_server))
+        WEIR_TRY(weir_ledger_reserve(
+            engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PACKS,
+            (size_t)engine->config.states.memory, error
+        ));
+    *spec = kv_spec(engine);
+    WEIR_TRY(plan_cold(engine, options, spec, error));
+    const weir_identity_parts identity = weir_engine_identity(engine, spec);
+    WEIR_TRY(weir_policies_open(&engine->policies, &identity, error));
+    spec->evicts = weir_policies_are_there(&engine->policies);
+    engine->policies.service.shape.hides_mass =
+        !weir_model_shows_mass(engine->model, spec->formats, spec->sinks);
+    return WEIR_OK;
+}
+
+weir_plan_parts weir_engine_plan_parts(
+    const weir_engine *engine, const weir_engine_options *options, const weir_kv_spec *spec
+)
+{
+    const weir_ledger *const ledger = engine->ledger;
+    const weir_tier host = WEIR_TIER_HOST;
+    return (weir_plan_parts){ .config = &engine->config,
+                              .model = engine->model,
+                              .stream = engine->stream,
+                              .spec = spec,
+                              .formats = &engine->kv_choice,
+                              .policies = &engine->policies,
+                              .cap = weir_ledger_cap(ledger, host),
+                              .device_cap = weir_ledger_cap(ledger, WEIR_TIER_DEVICE),
+                              .device = engine->device,
+                              .device_why = engine->device_why,
+                              .tokenizer = weir_ledger_used(ledger, host, WEIR_ACCOUNT_TOKENIZER),
+                              .packs = weir_ledger_used(ledger, host, WEIR_ACCOUNT_PACKS),
+                              .other = weir_ledger_used(ledger, host, WEIR_ACCOUNT_OTHER),
+                              .with_service = options->with_service,
+                              .with_files = engine->with_files,
+                              .with_server = options->with_server };
+}
+
+/* More than there is would be swapped out, or end in the kernel's out-of-memory killer. */
+static void warn_of_limit(const weir_config *config)
+{
+    const size_t cap = weir_plan_cap(config), machine = weir_machine_memory_total("");
+    const double mib = 1024.0 * 1024.0;
+    if (cap <= machine) return;
+    weir_log(
+        WEIR_LOG_WARNING,
+        "%s is %.1f MiB, more than the %.1f MiB that this machine or its control group has: "
+        "the system may end the process before the limit is reached",
+        config->memory.host > 0 ? "memory.host" : "the memory found free", (double)cap / mib,
+        (double)machine / mib
+    );
+}
+
+/* Headers, architecture, tokenizer and plan: nothing larger is allocated. */
+static weir_status prepare(
+    weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
+)
+{
+    warn_of_limit(options->config);
+    weir_status status = weir_engine_read(engine, options, spec, error);
+    if (status != WEIR_OK) return weir_plan_read_least(options, engine->with_files, status, error);
+    const weir_plan_parts parts = weir_engine_plan_parts(engine, options, spec);
+    status = weir_plan_make(&engine->plan, &parts, error);
+    if (status != WEIR_OK) return weir_plan_say_least(engine, options, spec, status, error);
+    engine->plan.f32_activations = engine->f32_activations;
+    weir_engine_name_model(engine);
+    spec->n_pages = engine->plan.kv_pages;
+    spec->n_disk_pages = engine->plan.kv_disk_pages;
+    spec->n_host_pages = engine->plan.kv_host_pages;
+    spec->n_sink_pages = engine->plan.kv_sink_pages;
+    spec->max_rows = engine->plan.window;
+    return WEIR_OK;
+}
+
+static void warn_of_unused(const weir_engine *engine)
+{
+    const char *names[4] = { 0 };
+    const size_t n = weir_model_unused(engine->model, names, 4);
+    if (n > 0)
+        weir_log(
+            WEIR_LOG_WARNING, "%s: %zu tensors are not used by architecture %s, the first is %s",
+            engine->plan.model, n, engine->plan.arch, names[0]
+        );
+}
+
+static weir_status open_evictor(weir_engine *engine, weir_error *error)
+{
+    if (!weir_policies_are_there(&engine->policies)) return WEIR_OK;
+    weir_policies_turn(&engine->policies, engine->model);
+    WEIR_TRY(
+        weir_kv_evictor_open(&engine->evictor, engine->store, engine->stream, engine->ledger, error)
+    );
+    weir_runner_evict_with(engine->runner, engine->evictor);
+    return WEIR_OK;
+}
+
+static weir_status open_all(
+    weir_engine *engine, const weir_engine_options *options, weir_error *error
+)
+{
+    weir_kv_spec spec = { 0 };
+    WEIR_TRY(prepare(engine, options, &spec, error));
+    warn_of_unused(engine);
+    WEIR_TRY(weir_ledger_reserve(
+        engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PROCESS, engine->plan.process, error
+    ));
+    WEIR_TRY(weir_model_load(engine->model, engine->ledger, options->progress, options->user, error)
+    );
+    if (spec.n_disk_pages > 0)
+        (void
+        )mkdir(spec.disk_folder, 0700); /* that it cannot be made is found out when a file is */
+    WEIR_TRY(weir_kv_store_open(&engine->store, &spec, engine->ledger, error));
+    const weir_runner_limits limits = {
+        .rows = (int32_t)engine->config.batch.chunk + engine->plan.n_slots,
+        .works = engine->plan.n_slots,
+        .logits = engine->plan.n_slots + weir_plan_scored_rows(engine->model),
+        .hot = (int32_t)engine->config.kv.tiers.hot
+    };
+    WEIR_TRY(weir_runner_open(&engine->runner, engine->model, engine->ledger, &spec, &limits, error)
+    );
+    WEIR_TRY(open_evictor(engine, error));
+    if (!options->with_service) return WEIR_OK;
+    WEIR_TRY(weir_engine_open_service(engine, error));
+    const bool with_states = weir_plan_has_states(&engine->config, options->with_server);
+    const bool needs_sessions =
+        with_states || weir_plan_has_files(&engine->config, engine->with_files);
+    WEIR_TRY(weir_engine_open_sessions(engine, &spec, needs_sessions, error));
+    return with_states ? weir_engine_open_states(engine, error) : WEIR_OK;
+}
+
+static weir_status open_engine(
+    weir_engine **out, const weir_engine_options *options, bool with_files, weir_error *error
+)
+{
+    weir_engine *const engine = calloc(1, sizeof *engine);
+    if (engine == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the engine");
+    engine->with_files = with_files;
+    const weir_status status = open_all(engine, options, error);
+    if (status != WEIR_OK)
+        weir_engine_close(engine);
+    else
+        *out = engine;
+    return status;
+}
+
+weir_status weir_engine_open_with(
+    weir_engine **out, const weir_engine_options *options, weir_error *error
+)
+{
+    return open_engine(out, options, false, error);
+}
+
+weir_status weir_engine_open_with_files(
+    weir_engine **out, const weir_engine_options *options, weir_error *error
+)
+{
+    return open_engine(out, options, options->with_service, error);
+}
+
+weir_status weir_engine_plan(weir_plan *out, const weir_engine_options *options, weir_error *error)
+{
+    weir_engine *const engine = calloc(1, sizeof *engine);
+    if (engine == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the engine");
+    weir_kv_spec spec;
+    const weir_status status = prepare(engine, options, &spec, error);
+    if (status == WEIR_OK) *out = engine->plan;
+    weir_engine_close(engine);
+    return status;
+}
+
+void weir_engine_close(weir_engine *engine)
+{
+    if (engine == NULL) return;
+    weir_states_close(engine->states);
+    weir_sessions_close(engine->sessions);
+    weir_service_close(engine->service);
+    weir_runner_close(engine->runner);
+    weir_kv_evictor_close(engine->evictor);
+    weir_policies_close(&engine->policies);
+    weir_prefix_close(engine->prefix);
+    weir_kv_store_close(engine->store);
+    weir_memory_give(engine->kv_formats);
+    weir_chat_template_close(engine->chat);
+    weir_tokenizer_close(engine->tokenizer);
+    weir_model_close(engine->model);
+    weir_stream_close(engine->stream);
+    weir_tensor_directory_close(engine->adapter);
+    weir_tensor_directory_close(engine->directory);
+    weir_arch_set_close(engine->archs);
+    const weir_account set_aside[] = { WEIR_ACCOUNT_PROCESS, WEIR_ACCOUNT_PACKS };
+    for (size_t i = 0; engine->ledger != NULL && i < sizeof set_aside / sizeof set_aside[0]; i++)
+        weir_ledger_return(
+            engine->ledger, WEIR_TIER_HOST, set_aside[i],
+            weir_ledger_used(engine->ledger, WEIR_TIER_HOST, set_aside[i])
+        );
+    weir_ledger_close(engine->ledger); /* last: it is paid back by all others */
+    weir_device_close(engine->device); /* but the device, whose memory they gave back */
+    free(engine);
+}
+
+const weir_service_policy *weir_engine_policy(const weir_engine *engine)
+{
+    return weir_policies_are_there(&engine->policies) ? &engine->policies.service : NULL;
+}
+
+weir_status weir_engine_policy_run_open(
+    const weir_engine *engine, weir_policy_run **out, const weir_service_policy *policy,
+    int32_t n_texts, int32_t rows, int32_t n_prompt, int32_t n_new, weir_error *error
+)
+{
+    const weir_service_policy *const by = policy != NULL ? policy : &engine->policies.service;
+    *out = NULL;
+    if (weir_policy_is_full(&by->options)) return WEIR_OK;
+    weir_policy_run_options wish = weir_policies_wish(by, rows, n_prompt, n_new);
+    wish.n_texts = n_texts;
+    return weir_policy_run_open(out, &wish, engine->ledger, error);
+}
+
+const weir_config *weir_engine_config(const weir_engine *engine) { return &engine->config; }
+const weir_plan *weir_engine_plan_of(const weir_engine *engine) { return &engine->plan; }
+weir_service *weir_engine_service(const weir_engine *engine) { return engine->service; }
+weir_states *weir_engine_states(const weir_engine *engine) { return engine->states; }
+weir_sessions *weir_engine_state_sessions(const weir_engine *engine) { return engine->sessions; }
+weir_sessions *weir_engine_sessions(const weir_engine *engine)
+{
+    return engine->config.sessions.dir[0] != '\0' ? engine->sessions : NULL;
+}
+const weir_tokenizer *weir_engine_tokenizer(const weir_engine *engine) { return engine->tokenizer; }
+const weir_chat_template *weir_engine_chat(const weir_engine *engine) { return engine->chat; }
+const char *weir_engine_chat_problem(const weir_engine *engine)
+{
+    return engine->chat_problem.text[0] != '\0' ? engine->chat_problem.text : NULL;
+}
+struct weir_model *weir_engine_model(const weir_engine *engine) { return engine->model; }
+struct weir_runner *weir_engine_runner(const weir_engine *engine) { return engine->runner; }
+struct weir_kv_store *weir_engine_store(const weir_engine *engine) { return engine->store; }
+struct weir_ledger *weir_engine_ledger(const weir_engine *engine) { return engine->ledger; }
+struct weir_stream *weir_engine_stream(const weir_engine *engine) { return engine->stream; }

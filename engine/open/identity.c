@@ -1,0 +1,153 @@
+/* engine/open/identity.c - the digest of a model: architecture, shape, and of every tensor its name,
+ * type, shape and a sample of its bytes.
+ *
+ * Tensors up to 64 KiB count whole, of larger ones 16 pieces of 4 KiB spread from the first byte to
+ * the last: cheap beside loading, and whoever trains a model further changes more than what lies
+ * between them. How activations are rounded counts too: rows depend on it. */
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "engine/open/engine_internal.h"
+
+enum { WHOLE_BYTES = 64 << 10, PIECE_BYTES = 4 << 10, PIECES = 16 };
+
+static void add(XXH3_state_t *hash, const void *bytes, size_t n)
+{
+    if (n > 0) (void)XXH3_128bits_update(hash, bytes, n);
+}
+
+static void add_number(XXH3_state_t *hash, int64_t number) { add(hash, &number, sizeof number); }
+
+static void add_text(XXH3_state_t *hash, const char *text) { add(hash, text, strlen(text) + 1); }
+
+static void add_tensor(XXH3_state_t *hash, const weir_tensor *tensor)
+{
+    add_text(hash, tensor->name);
+    add_text(hash, weir_dtype_of(tensor->dtype).name);
+    add_number(hash, tensor->n_dims);
+    for (int32_t i = 0; i < tensor->n_dims; i++) add_number(hash, tensor->shape[i]);
+    if (tensor->bytes <= WHOLE_BYTES) {
+        add(hash, tensor->data, tensor->bytes);
+        return;
+    }
+    const size_t step = (tensor->bytes - PIECE_BYTES) / (PIECES - 1);
+    for (size_t i = 0; i < PIECES; i++)
+        add(hash, tensor->data + (i + 1 < PIECES ? i * step : tensor->bytes - PIECE_BYTES),
+            PIECE_BYTES);
+}
+
+static void add_tensors(XXH3_state_t *hash, const weir_tensor_directory *directory)
+{
+    for (size_t i = 0; i < weir_tensor_directory_count(directory); i++) {
+        const weir_tensor *const tensor = weir_tensor_directory_at(directory, i);
+        add_tensor(hash, tensor);
+        weir_tensor_release(directory, tensor);
+    }
+}
+
+static void add_bytes(void *user, const void *bytes, size_t n) { add(user, bytes, n); }
+
+/* Options of the arch file decide what states hold. */
+static void add_state(XXH3_state_t *hash, const weir_model *model, int64_t layer)
+{
+    const weir_state_ops *const state = weir_model_layer_mixer(model, layer)->state;
+    if (state == NULL || state->identify == NULL) return;
+    add_number(hash, layer);
+    state->identify(
+        weir_model_layer_options(model, layer), &(weir_digest){ .add = add_bytes, .user = hash }
+    );
+}
+
+static void add_model(XXH3_state_t *hash, const weir_identity_parts *parts)
+{
+    const weir_shape *const shape = weir_model_shape(parts->model);
+    add_text(hash, weir_model_arch(parts->model));
+    add_number(hash, parts->f32_activations);
+#define X(name, least, most) add_number(hash, shape->name);
+    WEIR_SHAPE_INTEGERS(X)
+#undef X
+#define X(name, least, most) add(hash, &shape->name, sizeof shape->name);
+    WEIR_SHAPE_NUMBERS(X)
+#undef X
+    for (int64_t i = 0; i < shape->n_layers; i++) add_state(hash, parts->model, i);
+    if (weir_kv_is_mixed(parts->spec)) /* session files have place for one pair of widths */
+        add(hash, parts->spec->geometry,
+            (size_t)parts->spec->n_layers * sizeof *parts->spec->geometry);
+    add_tensors(hash, parts->directory);
+    if (parts->adapter != NULL) add_tensors(hash, parts->adapter);
+}
+
+static void add_vocabulary(XXH3_state_t *hash, const weir_tokenizer *tokenizer)
+{
+    for (size_t id = 0; id < weir_tokenizer_size(tokenizer); id++) {
+        size_t n = 0;
+        bool special = false;
+        const char *const bytes = weir_tokenizer_token_bytes(tokenizer, (int32_t)id, &n, &special);
+        add_number(hash, (int64_t)n);
+        add(hash, bytes, n);
+        add_number(hash, special);
+    }
+}
+
+static void digest(XXH3_state_t *hash, uint64_t out[2])
+{
+    const XXH128_hash_t value = XXH3_128bits_digest(hash);
+    out[0] = value.low64;
+    out[1] = value.high64;
+    (void)XXH3_128bits_reset(hash);
+}
+
+static XXH3_state_t *begin(weir_error *error)
+{
+    XXH3_state_t *const hash = XXH3_createState();
+    if (hash == NULL)
+        (void)weir_error_set(error, WEIR_ENOMEM, "no memory for the digest of the model");
+    if (hash != NULL) (void)XXH3_128bits_reset(hash);
+    return hash;
+}
+
+weir_status weir_identity_model(
+    uint64_t out[2], const weir_identity_parts *parts, weir_error *error
+)
+{
+    XXH3_state_t *const hash = begin(error);
+    if (hash == NULL) return WEIR_ENOMEM;
+    add_model(hash, parts);
+    digest(hash, out);
+    (void)XXH3_freeState(hash);
+    return WEIR_OK;
+}
+
+weir_status weir_identity_of(
+    weir_session_identity *out, const weir_identity_parts *parts, weir_error *error
+)
+{
+    weir_session_identity identity = { .n_layers = parts->spec->n_layers,
+                                       .n_kv_heads = parts->spec->n_kv_heads,
+                                       .key_dim = parts->spec->key_dim,
+                                       .value_dim = parts->spec->value_dim,
+                                       .block_bytes = (int64_t)weir_kv_block_bytes(parts->spec),
+                                       .n_sinks = parts->spec->sinks.n_pages,
+                                       .sink_block_bytes =
+                                           (int64_t)weir_kv_sink_block_bytes(parts->spec),
+                                       .state_bytes =
+                                           (int64_t)weir_model_recurrent_bytes(parts->model) };
+    XXH3_state_t *const hash = begin(error);
+    if (hash == NULL) return WEIR_ENOMEM;
+    add_model(hash, parts);
+    digest(hash, identity.model);
+    if (parts->tokenizer != NULL) {
+        add_vocabulary(hash, parts->tokenizer);
+        digest(hash, identity.tokenizer);
+    }
+    (void)XXH3_freeState(hash);
+    char format[WEIR_KV_FORMATS_TEXT];
+    weir_kv_choice_print_layers(format, parts->formats);
+    (void)snprintf(identity.format, sizeof identity.format, "%s", format);
+    if (identity.n_sinks > 0) weir_kv_pair_print(identity.sink_format, parts->spec->sinks.pair);
+    /* a text that lost rows is not saved */
+    (void)snprintf(identity.policy, sizeof identity.policy, "full:0");
+    *out = identity;
+    return WEIR_OK;
+}

@@ -1,0 +1,290 @@
+/* engine/open/model.c - the model file and what reads it: architecture, adapter, formats of KV,
+ * tokenizer, chat template. Nothing large is read. */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/open/engine_internal.h"
+
+static weir_status open_stream(weir_engine *engine, weir_error *error)
+{
+    weir_stream_options options = { .n_threads = (int32_t)engine->config.kernels.threads,
+                                    .isa = engine->config.kernels.isa,
+                                    .device = engine->device };
+    for (const weir_config_pin *pin = engine->config.kernels.pin;
+         pin < engine->config.kernels.pin + WEIR_CONFIG_PINS && pin->op[0] != '\0'; pin++) {
+        weir_op op;
+        if (!weir_op_from_name(pin->op, &op))
+            return weir_error_set(
+                error, WEIR_ECONFIG,
+                "kernels.pin.%s: no such op; `weir bench --explain` lists them", pin->op
+            );
+        options.pins[op] = pin->kernel;
+    }
+    return weir_stream_open(&engine->stream, &options, error);
+}
+
+static weir_status read_formats(
+    weir_kv_choice *choice, const weir_config *config, weir_error *error
+)
+{
+    choice->n_wide = config->kv.wide_layers;
+    choice->n_wide_tokens = config->kv.wide_sinks;
+    if (weir_kv_pair_parse(&choice->rest, config->kv.format) &&
+        weir_kv_pair_parse(&choice->wide, config->kv.wide_format))
+        return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_ECONFIG, "kv.format = \"%.40s\", kv.wide_format = \"%.40s\": no KV formats",
+        config->kv.format, config->kv.wide_format
+    );
+}
+
+/* Can the formats hold rows of this width? */
+static weir_status check_formats(
+    const weir_kv_choice *choice, int64_t n_layers, const weir_kv_geometry *g, weir_error *error
+)
+{
+    if (2 * choice->n_wide < n_layers)
+        WEIR_TRY(weir_kv_pair_check(choice->rest, g->key_dim, g->value_dim, "kv.format", error));
+    if (choice->n_wide > 0 || choice->n_wide_tokens > 0)
+        WEIR_TRY(weir_kv_pair_check(choice->wide, g->key_dim, g->value_dim, "kv.wide_format", error)
+        );
+    return WEIR_OK;
+}
+
+/* Blocks of sinks are of one size. */
+static weir_status check_sinks(
+    const weir_kv_choice *choice, int64_t n_layers, const weir_kv_geometry *geometry,
+    weir_error *error
+)
+{
+    const weir_kv_spec spec = { .n_layers = n_layers,
+                                .key_dim = geometry->key_dim,
+                                .value_dim = geometry->value_dim,
+                                .geometry = geometry };
+    if (weir_kv_choice_sinks(choice, n_layers).n_pages == 0 || !weir_kv_is_mixed(&spec))
+        return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_EUNSUPPORTED,
+        "kv.wide_sinks = %lld: layers of this model keep rows of different "
+        "widths; set it to 0",
+        (long long)choice->n_wide_tokens
+    );
+}
+
+/* The configured formats, for every layer that keeps KV rows. */
+static weir_status choose_formats(weir_engine *engine, weir_error *error)
+{
+    const int64_t n = weir_model_kv_layers(engine->model);
+    const weir_kv_geometry *const geometry = weir_model_kv_geometry(engine->model);
+    weir_kv_choice *const choice = &engine->kv_choice;
+    if (n == 0) return WEIR_OK;
+    for (int64_t i = 0; i < n; i++) WEIR_TRY(check_formats(choice, n, &geometry[i], error));
+    WEIR_TRY(check_sinks(choice, n, geometry, error));
+    engine->kv_formats = weir_memory_take_zero((size_t)n, sizeof *engine->kv_formats);
+    if (engine->kv_formats == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)n);
+    weir_kv_choice_fill(engine->kv_formats, n, choice);
+    choice->n_wide_tokens = weir_kv_choice_sinks(choice, n).n_pages * (int64_t)WEIR_PAGE_TOKENS;
+    return WEIR_OK;
+}
+
+/* GGUF files may hold queries and keys in another order of rows than the checkpoints that adapters
+ * are trained on. */
+static weir_status open_adapter(weir_engine *engine, weir_error *error)
+{
+    const char *const path = engine->config.model.adapter;
+    WEIR_TRY(weir_tensor_directory_open(&engine->adapter, path, error));
+    if (weir_tensor_directory_container(engine->adapter) != WEIR_CONTAINER_SAFETENSORS)
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED,
+            "model.adapter: %.400s is a GGUF file; adapters are safetensors files", path
+        );
+    if (weir_tensor_directory_container(engine->directory) != WEIR_CONTAINER_SAFETENSORS)
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED,
+            "model.adapter: %.400s goes with a safetensors checkpoint; %.400s is "
+            "GGUF, which may have its rows in another order",
+            path, weir_tensor_directory_path(engine->directory)
+        );
+    return WEIR_OK;
+}
+
+/* A step must hold a block of a prompt. */
+static weir_status check_chunk(const weir_engine *engine, weir_error *error)
+{
+    const int32_t block = weir_model_block_rows(engine->model);
+    if (engine->config.batch.chunk >= block) return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_ECONFIG,
+        "batch.chunk = %lld: architecture %s reads prompts in blocks of %d rows "
+        "(block_rows), which a step must hold; "
+        "raise batch.chunk, or lower block_rows",
+        (long long)engine->config.batch.chunk, weir_model_arch(engine->model), (int)block
+    );
+}
+
+static weir_status bind_model(weir_engine *engine, const weir_arch *arch, weir_error *error)
+{
+    WEIR_TRY(open_stream(engine, error));
+    engine->f32_activations = weir_plan_wants_f32(&engine->config, engine->directory);
+    const weir_model_settings settings = { .activations = engine->f32_activations
+                                                              ? WEIR_ACTIVATIONS_F32
+                                                              : WEIR_ACTIVATIONS_FAST,
+                                           .adapter = engine->adapter,
+                                           .kv_format = engine->kv_choice.rest };
+    return weir_model_bind(
+        &engine->model, engine->directory, arch, engine->stream, &settings, error
+    );
+}
+
+/* Single ops may have no kernel there: formats of KV, for one. Passes a small step in planning
+ * mode. */
+static bool device_runs(const weir_engine *engine, weir_error *why)
+{
+    enum { ROWS = 64, CONTEXT = 256 };
+    const weir_workspace_limits limits = {
+        .rows = ROWS,
+        .segments = 1,
+        .logits = 1,
+        .context = CONTEXT,
+        .formats = engine->kv_formats,
+        .sinks = weir_kv_choice_sinks(&engine->kv_choice, weir_model_kv_layers(engine->model))
+    };
+    weir_stream_memory room;
+    return weir_workspace_scratch(&room, engine->model, &limits, why) != WEIR_EUNSUPPORTED;
+}
+
+static void say_why(const weir_engine *engine)
+{
+    const char *const asked = engine->config.kernels.device;
+    if (engine->device == NULL && strcmp(asked, "auto") != 0 && engine->device_why[0] != '\0')
+        weir_log(
+            WEIR_LOG_WARNING, "kernels.device = \"%s\": the CPU does the work: %s", asked,
+            engine->device_why
+        );
+}
+
+static void leave_device(weir_engine *engine, const char *why)
+{
+    weir_model_close(engine->model);
+    weir_stream_close(engine->stream);
+    engine->model = NULL;
+    engine->stream = NULL;
+    weir_ledger_use_device(engine->ledger, NULL);
+    weir_device_close(engine->device);
+    engine->device = NULL;
+    (void)snprintf(engine->device_why, sizeof engine->device_why, "%s", why);
+}
+
+/* Names, shapes and bindings of the model file, and what its KV is kept in. */
+static weir_status open_model(weir_engine *engine, weir_error *error)
+{
+    const weir_arch *arch = NULL;
+    const char *const more_archs = engine->config.model.arch_dir;
+    WEIR_TRY(read_formats(&engine->kv_choice, &engine->config, error));
+    WEIR_TRY(weir_arch_set_open(
+        &engine->archs, more_archs[0] != '\0' ? more_archs : NULL, engine->blocks, error
+    ));
+    WEIR_TRY(weir_tensor_directory_open(&engine->directory, engine->config.model.path, error));
+    if (engine->config.model.arch[0] != '\0')
+        WEIR_TRY(weir_arch_find(
+            &arch, engine->archs, engine->config.model.arch, engine->directory, error
+        ));
+    else
+        WEIR_TRY(weir_arch_match(&arch, engine->archs, engine->directory, error));
+    if (engine->config.model.adapter[0] != '\0') WEIR_TRY(open_adapter(engine, error));
+    WEIR_TRY(bind_model(engine, arch, error));
+    WEIR_TRY(check_chunk(engine, error));
+    WEIR_TRY(choose_formats(engine, error));
+    weir_error why = { 0 };
+    const char *const host_only = weir_model_host_only(engine->model);
+    if (engine->device != NULL && (host_only != NULL || !device_runs(engine, &why))) {
+        leave_device(engine, host_only != NULL ? host_only : why.text);
+        WEIR_TRY(bind_model(engine, arch, error));
+    }
+    say_why(engine);
+    return WEIR_OK;
+}
+
+/* Most commands need no chat: a template that cannot be read is said once here, and to those who
+ * ask for it. */
+static weir_status open_chat(weir_engine *engine, weir_error *error)
+{
+    const char *const text = weir_tokenizer_chat_template(engine->tokenizer);
+    if (text == NULL) return WEIR_OK;
+    const weir_status status =
+        weir_chat_template_open(&engine->chat, text, strlen(text), &engine->chat_problem);
+    if (status == WEIR_ENOMEM)
+        return weir_error_set(error, status, "%s", engine->chat_problem.text);
+    if (status != WEIR_OK)
+        weir_log(
+            WEIR_LOG_WARNING, "%s: the chat template cannot be used, so chats are refused: %s",
+            weir_tensor_directory_path(engine->directory), engine->chat_problem.text
+        );
+    return WEIR_OK;
+}
+
+/* A checkpoint without tokenizer can still be measured: only a broken one is an error. */
+static weir_status open_text(weir_engine *engine, weir_error *error)
+{
+    const weir_status status = weir_tokenizer_open(&engine->tokenizer, engine->directory, error);
+    if (status == WEIR_ENOTFOUND) return WEIR_OK;
+    if (status != WEIR_OK) return status;
+    if ((int64_t)weir_tokenizer_size(engine->tokenizer) > weir_model_shape(engine->model)->n_vocab)
+        return weir_error_set(
+            error, WEIR_EMISMATCH, "%s: the tokenizer has %zu ids, the embedding only %lld rows",
+            weir_tensor_directory_path(engine->directory), weir_tokenizer_size(engine->tokenizer),
+            (long long)weir_model_shape(engine->model)->n_vocab
+        );
+    return open_chat(engine, error);
+}
+
+/* Runs `open` with the account as payer. A refusal looks like missing memory to it, which may say
+ * what the memory was for (a file); the ledger's arithmetic says the rest. */
+static weir_status paid_by(
+    weir_engine *engine, weir_account account, weir_ledger_payer *payer,
+    weir_status (*open)(weir_engine *engine, weir_error *error), weir_error *error
+)
+{
+    weir_error refused = { 0 };
+    weir_ledger_payer_init(payer, engine->ledger, account, &refused);
+    weir_payer *const before = weir_payer_set(&payer->payer);
+    const weir_status status = open(engine, error);
+    (void)weir_payer_set(before);
+    payer->refused = NULL;
+    if (status != WEIR_ENOMEM || refused.code != WEIR_EFULL) return status;
+    const bool says_what = error != NULL && error->code == WEIR_ENOMEM && error->text[0] != '\0';
+    char what[600];
+    (void
+    )snprintf(what, sizeof what, "%.590s%s", says_what ? error->text : "", says_what ? "; " : "");
+    return weir_error_set(error, WEIR_EFULL, "%sthe plan does not fit: %s", what, refused.text);
+}
+
+weir_status weir_engine_open_model(
+    weir_engine *engine, const weir_engine_options *options, weir_error *error
+)
+{
+    engine->config = *options->config;
+    engine->blocks = options->blocks;
+    WEIR_TRY(weir_config_check(&engine->config, error));
+    WEIR_TRY(weir_device_open(
+        &engine->device, engine->config.kernels.device, engine->device_why,
+        sizeof engine->device_why, error
+    ));
+    const size_t caps[WEIR_TIER_COUNT] = {
+        [WEIR_TIER_HOST] = weir_plan_cap(&engine->config),
+        [WEIR_TIER_DEVICE] = weir_plan_device_cap(&engine->config, engine->device),
+        [WEIR_TIER_DISK] = (size_t)engine->config.memory.disk
+    };
+    if (weir_ledger_open(&engine->ledger, caps) != WEIR_OK)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for the ledger");
+    weir_ledger_use_device(engine->ledger, engine->device);
+    return paid_by(engine, WEIR_ACCOUNT_OTHER, &engine->tables_payer, open_model, error);
+}
+
+weir_status weir_engine_open_text(weir_engine *engine, weir_error *error)
+{
+    return paid_by(engine, WEIR_ACCOUNT_TOKENIZER, &engine->tokenizer_payer, open_text, error);
+}

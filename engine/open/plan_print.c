@@ -1,0 +1,260 @@
+/* engine/open/plan_print.c - the memory plan as text and as JSON, and as the arithmetic of a refusal. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/open/engine_internal.h"
+
+size_t weir_plan_total(const weir_plan *plan)
+{
+    const size_t near = plan->has_device ? 0 : plan->weights + plan->recurrent + plan->kv;
+    return near + plan->kv_host + plan->activations + plan->snapshots + plan->page_tables +
+           plan->tokens + plan->sampler + plan->tokenizer + plan->http + plan->process +
+           plan->packs + plan->other;
+}
+
+size_t weir_plan_device_total(const weir_plan *plan)
+{
+    return plan->has_device ? plan->weights + plan->near_activations + plan->recurrent + plan->kv
+                            : 0;
+}
+
+const char *weir_size_text(char out[WEIR_SIZE_TEXT], size_t bytes)
+{
+    const double kib = 1024.0, mib = kib * kib;
+    if (bytes < 1024)
+        (void)snprintf(out, WEIR_SIZE_TEXT, "%zu B", bytes);
+    else if ((double)bytes < 0.1 * mib)
+        (void)snprintf(out, WEIR_SIZE_TEXT, "%.1f KiB", (double)bytes / kib);
+    else
+        (void)snprintf(out, WEIR_SIZE_TEXT, "%.1f MiB", (double)bytes / mib);
+    return out;
+}
+
+/* One line of the plan, in the order of printing. */
+typedef struct part {
+    const char *name, *text;
+    size_t bytes;
+    bool is_near; /* on the device, where there is one */
+} part;
+enum { PARTS = 15 };
+
+static void parts_of(part out[PARTS], const weir_plan *plan)
+{
+    const part parts[PARTS] = { { "weights", "weights", plan->weights, true },
+                                { "activations", "activations", plan->activations, false },
+                                { "activations_near", "activations", plan->near_activations, true },
+                                { "recurrent_state", "recurrent state", plan->recurrent, true },
+                                { "snapshots", "kept states", plan->snapshots, false },
+                                { "kv", "kv", plan->kv, true },
+                                { "kv_host", "kv on the host", plan->kv_host, false },
+                                { "page_tables", "page tables", plan->page_tables, false },
+                                { "tokens", "tokens", plan->tokens, false },
+                                { "sampler", "sampler", plan->sampler, false },
+                                { "tokenizer", "tokenizer", plan->tokenizer, false },
+                                { "http", "requests", plan->http, false },
+                                { "process", "process", plan->process, false },
+                                { "packs", "state database", plan->packs, false },
+                                { "other", "model tables", plan->other, false } };
+    memcpy(out, parts, sizeof parts);
+}
+
+weir_status weir_plan_too_small(const weir_plan *plan, weir_error *error)
+{
+    /* The device is too small, and not the host. */
+    const bool is_device = plan->has_device && weir_plan_total(plan) <= plan->cap;
+    const size_t cap = is_device ? plan->device_cap : plan->cap;
+    char sum[512] = "", bytes[WEIR_SIZE_TEXT], limit[WEIR_SIZE_TEXT];
+    part parts[PARTS];
+    size_t at = 0, fixed = 0;
+    parts_of(parts, plan);
+    for (const part *p = parts; p < parts + PARTS; p++) {
+        const bool is_elsewhere = plan->has_device && p->is_near != is_device;
+        if (strcmp(p->name, "kv") == 0 || p->bytes == 0 || is_elsewhere) continue;
+        const int n = snprintf(
+            sum + at, sizeof sum - at, "%s%s %s", at > 0 ? " + " : "", p->text,
+            weir_size_text(bytes, p->bytes)
+        );
+        if (n > 0 && (size_t)n < sizeof sum - at) at += (size_t)n;
+        fixed += p->bytes;
+    }
+    return weir_error_set(
+        error, WEIR_EFULL,
+        "the plan does not fit: %s = %s of %s (%s), which leaves no room for %d rows of KV; "
+        "raise memory.%s, or lower batch.max_sequences, batch.chunk, server.body_limit, "
+        "model.context%s%s",
+        sum, weir_size_text(bytes, fixed), weir_size_text(limit, cap),
+        is_device                 ? plan->device
+        : plan->cap_is_configured ? "memory.host"
+                                  : "found free",
+        (int)WEIR_SMALLEST_WINDOW, is_device ? "device" : "host",
+        plan->sink_tokens > 0 ? " or kv.wide_sinks" : "",
+        !is_device && plan->kv_host_pages > 0 ? " or kv.tiers.host" : ""
+    );
+}
+
+static weir_status print_budget(weir_buffer *out, const char *text, int64_t bytes)
+{
+    return bytes == 0 ? WEIR_OK
+                      : weir_buffer_format(
+                            out, "  %-22s %12.1f MiB\n", text, (double)bytes / (1024.0 * 1024.0)
+                        );
+}
+
+/* Sessions have the other half; what the books leave unused is said. */
+static weir_status print_disk(weir_buffer *out, const weir_plan *plan)
+{
+    const double mib = 1024.0 * 1024.0;
+    if (plan->kv_disk_pages == 0) return WEIR_OK;
+    WEIR_TRY(weir_buffer_format(
+        out, "  %-22s %12.1f MiB   of %.1f MiB (memory.disk)", "kv on disk",
+        (double)plan->kv_disk / mib, (double)plan->disk_cap / mib
+    ));
+    if (plan->disk_is_shared) WEIR_TRY(weir_buffer_text(out, ", at most half beside sessions.dir"));
+    if (plan->disk_is_limited)
+        WEIR_TRY(weir_buffer_format(
+            out, "; the books of more pages would take too much of %s",
+            plan->has_device          ? "memory.device, raise it for more"
+            : plan->cap_is_configured ? "memory.host, raise it for more"
+                                      : "the memory that was found free"
+        ));
+    return weir_buffer_text(out, "\n");
+}
+
+weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
+{
+    const double mib = 1024.0 * 1024.0;
+    char size[WEIR_SIZE_TEXT];
+    part parts[PARTS];
+    parts_of(parts, plan);
+    WEIR_TRY(weir_buffer_format(out, "memory plan for %s (%s)\n", plan->model, plan->arch));
+    for (const part *p = parts; p < parts + PARTS; p++) {
+        if (p->bytes == 0) continue;
+        WEIR_TRY(weir_buffer_format(out, "  %-22s %16s", p->text, weir_size_text(size, p->bytes)));
+        if (plan->has_device && p->is_near)
+            WEIR_TRY(weir_buffer_format(out, " on %s", plan->device));
+        if (strcmp(p->name, "recurrent_state") == 0)
+            WEIR_TRY(weir_buffer_format(out, "   %d sequences", (int)plan->n_slots));
+        if (strcmp(p->name, "kv") == 0)
+            WEIR_TRY(weir_buffer_format(
+                out, "   %s, %" PRId64 " tokens of %" PRId64 " bytes, %" PRId64 " pages",
+                plan->kv_format, plan->kv_rows, plan->kv_bytes_per_token, plan->kv_pages
+            ));
+        if (strcmp(p->name, "kv") == 0 && plan->kv_sink_pages > 0)
+            WEIR_TRY(weir_buffer_format(
+                out, ", %" PRId64 " of them for first tokens of %" PRId64 " bytes",
+                plan->kv_sink_pages, plan->kv_bytes_per_sink
+            ));
+        if (strcmp(p->name, "kv") == 0 && plan->kv_open > 0)
+            WEIR_TRY(weir_buffer_format(out, ", %.1f MiB of open rows", (double)plan->kv_open / mib)
+            );
+        if (strcmp(p->name, "kv") == 0 && plan->kv_disk_pages > 0)
+            WEIR_TRY(
+                weir_buffer_format(out, "; %" PRId64 " of these pages on disk", plan->kv_disk_pages)
+            );
+        if (strcmp(p->name, "kv_host") == 0 && plan->kv_host_pages > 0)
+            WEIR_TRY(weir_buffer_format(
+                out, "   %" PRId64 " of these pages (kv.tiers.host)", plan->kv_host_pages
+            ));
+        if (strcmp(p->name, plan->has_device ? "activations_near" : "activations") == 0 &&
+            plan->prefetch > 0)
+            WEIR_TRY(weir_buffer_format(
+                out, "   %.1f MiB of it for pages from %s", (double)plan->prefetch / mib,
+                plan->has_device ? "the tier below" : "the disk"
+            ));
+        WEIR_TRY(weir_buffer_text(out, "\n"));
+    }
+    WEIR_TRY(weir_buffer_format(
+        out, "  %-22s %12.1f MiB   of %.1f MiB %s\n", "total", (double)weir_plan_total(plan) / mib,
+        (double)plan->cap / mib, plan->cap_is_configured ? "(memory.host)" : "found free"
+    ));
+    if (plan->has_device)
+        WEIR_TRY(weir_buffer_format(
+            out, "  %-22s %12.1f MiB   of %.1f MiB of %s, %s (memory.device)\n",
+            "total on the device", (double)weir_plan_device_total(plan) / mib,
+            (double)plan->device_cap / mib, plan->device, plan->device_title
+        ));
+    else if (plan->device_why[0] != '\0')
+        WEIR_TRY(
+            weir_buffer_format(out, "  %-22s %12s       %s\n", "device", "cpu", plan->device_why)
+        );
+    WEIR_TRY(print_disk(out, plan));
+    if (plan->kv_peak > 0)
+        WEIR_TRY(weir_buffer_format(
+            out, "  %-22s %12" PRId64 " rows of a KV head at most, with its prompt\n", "kv policy",
+            plan->kv_peak
+        ));
+    WEIR_TRY(print_budget(out, "kv of one request", plan->kv_per_request));
+    WEIR_TRY(print_budget(out, "kv of one key", plan->kv_per_key));
+    return weir_buffer_format(
+        out, "  %-22s %12d tokens per sequence (trained for %d)\n", "window", (int)plan->window,
+        (int)plan->trained_context
+    );
+}
+
+/* A name from a file may hold anything. */
+static weir_status print_text(weir_buffer *out, const char *text)
+{
+    WEIR_TRY(weir_buffer_text(out, "\""));
+    for (const char *c = text; *c != '\0'; c++) {
+        if (*c == '"' || *c == '\\')
+            WEIR_TRY(weir_buffer_format(out, "\\%c", *c));
+        else if ((unsigned char)*c < 0x20)
+            WEIR_TRY(weir_buffer_format(out, "\\u%04x", (unsigned)*c));
+        else
+            WEIR_TRY(weir_buffer_add(out, c, 1));
+    }
+    return weir_buffer_text(out, "\"");
+}
+
+weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
+{
+    part parts[PARTS];
+    parts_of(parts, plan);
+    WEIR_TRY(weir_buffer_text(out, "{\"model\": "));
+    WEIR_TRY(print_text(out, plan->model));
+    WEIR_TRY(weir_buffer_text(out, ", \"arch\": "));
+    WEIR_TRY(print_text(out, plan->arch));
+    WEIR_TRY(weir_buffer_format(
+        out, ", \"cap\": %zu, \"cap_is_configured\": %s, \"total\": %zu, \"accounts\": {",
+        plan->cap, plan->cap_is_configured ? "true" : "false", weir_plan_total(plan)
+    ));
+    for (const part *p = parts; p < parts + PARTS; p++)
+        WEIR_TRY(weir_buffer_format(out, "%s\"%s\": %zu", p == parts ? "" : ", ", p->name, p->bytes)
+        );
+    WEIR_TRY(weir_buffer_format(
+        out,
+        "}, \"device\": {\"name\": \"%s\", \"cap\": %zu, \"total\": %zu, "
+        "\"pages_on_host\": %" PRId64 ", \"why\": ",
+        plan->device, plan->device_cap, weir_plan_device_total(plan), plan->kv_host_pages
+    ));
+    WEIR_TRY(print_text(out, plan->device_why));
+    WEIR_TRY(weir_buffer_format(
+        out,
+        "}, \"disk\": {\"cap\": %zu, \"kv\": %zu, \"pages\": %" PRId64
+        ", \"staging\": %zu, \"limited_by_books\": %s",
+        plan->disk_cap, plan->kv_disk, plan->kv_disk_pages, plan->prefetch,
+        plan->disk_is_limited ? "true" : "false"
+    ));
+    WEIR_TRY(weir_buffer_format(
+        out,
+        "}, \"kv\": {\"format\": \"%s\", \"k_format\": \"%s\", \"v_format\": \"%s\", "
+        "\"wide_layers\": %d, "
+        "\"wide_sinks\": %d, \"wide_format\": \"%s\", \"sink_pages\": %" PRId64
+        ", \"bytes_per_sink_token\": %" PRId64 ", ",
+        plan->kv_format, plan->k_format, plan->v_format, (int)plan->wide_layers,
+        (int)plan->sink_tokens, plan->wide_format, plan->kv_sink_pages, plan->kv_bytes_per_sink
+    ));
+    WEIR_TRY(weir_buffer_format(
+        out,
+        "\"pages\": %" PRId64 ", \"page_bytes\": %" PRId64 ", \"tokens\": %" PRId64
+        ", \"bytes_per_token\": %" PRId64 ", \"open_bytes\": %zu, \"per_request\": %" PRId64
+        ", \"per_key\": %" PRId64 "}",
+        plan->kv_pages, plan->kv_page_bytes, plan->kv_rows, plan->kv_bytes_per_token, plan->kv_open,
+        plan->kv_per_request, plan->kv_per_key
+    ));
+    return weir_buffer_format(
+        out, ", \"window\": %d, \"trained_context\": %d, \"sequences\": %d}\n", (int)plan->window,
+        (int)plan->trained_context, (int)plan->n_slots
+    );
+}

@@ -1,0 +1,141 @@
+/* engine/open/service.c - the scheduler's service with its kept texts, and what outlives it on
+ * disk: sessions and states. */
+#include <string.h>
+
+#include "engine/open/engine_internal.h"
+#include "engine/session/state_service.h"
+
+weir_identity_parts weir_engine_identity(const weir_engine *engine, const weir_kv_spec *spec)
+{
+    return (weir_identity_parts){ .config = &engine->config,
+                                  .directory = engine->directory,
+                                  .adapter = engine->adapter,
+                                  .model = engine->model,
+                                  .tokenizer = engine->tokenizer,
+                                  .spec = spec,
+                                  .formats = &engine->kv_choice,
+                                  .f32_activations = engine->f32_activations };
+}
+
+static bool is_lossy(const weir_engine *engine)
+{
+    const weir_kv_sinks *const sinks = &weir_kv_store_spec(engine->store)->sinks;
+    return weir_kv_any_lossy(engine->kv_formats, weir_model_kv_layers(engine->model)) ||
+           weir_kv_any_lossy(&sinks->pair, sinks->n_pages > 0);
+}
+
+weir_status weir_engine_open_service(weir_engine *engine, weir_error *error)
+{
+    const weir_shape *const shape = weir_model_shape(engine->model);
+    weir_service_parts parts = {
+        .runner = engine->runner,
+        .store = engine->store,
+        .ledger = engine->ledger,
+        .chunk = (int32_t)engine->config.batch.chunk,
+        .policy = weir_policies_are_there(&engine->policies) ? &engine->policies.service : NULL,
+        .info = { .model_name = engine->plan.model,
+                  .n_vocab = (int32_t)shape->n_vocab,
+                  .n_valid_vocab = (int32_t)shape->n_vocab,
+                  .d_model = (int32_t)shape->d_model,
+                  .n_layers = (int32_t)shape->n_layers,
+                  .window = engine->plan.window,
+                  .trained_context = engine->plan.trained_context,
+                  .n_slots = engine->plan.n_slots,
+                  .queue_limit = engine->plan.queue_limit,
+                  .n_parameters = weir_model_parameters(engine->model),
+                  .model_bytes = (int64_t)weir_model_weight_bytes(engine->model),
+                  .kv_page_bytes = engine->plan.kv_page_bytes,
+                  .kv_pages_total = engine->plan.kv_pages,
+                  .kv_bytes_per_token = engine->plan.kv_bytes_per_token,
+                  .kv_bytes_per_sink = engine->plan.kv_bytes_per_sink,
+                  .recurrent_bytes = (int64_t)weir_model_recurrent_bytes(engine->model),
+                  .banks = weir_model_banks(engine->model, NULL),
+                  .kv_open_bytes =
+                      (int64_t)weir_kv_open_rows_bytes(weir_kv_store_spec(engine->store)),
+                  .kv_format = engine->plan.kv_format,
+                  .k_format = engine->plan.k_format,
+                  .v_format = engine->plan.v_format,
+                  .wide_format = engine->plan.wide_format,
+                  .wide_layers = engine->plan.wide_layers,
+                  .sink_tokens = engine->plan.sink_tokens,
+                  .kv_per_request = engine->plan.kv_per_request,
+                  .kv_per_client = engine->plan.kv_per_key,
+                  .kv_is_lossy = is_lossy(engine) }
+    };
+    if (strcmp(engine->config.kv.reuse, "on") == 0) {
+        const weir_prefix_limits limits = { .n_nodes = engine->plan.n_runs,
+                                            .n_snapshots = engine->plan.n_snapshots,
+                                            .snapshot_bytes =
+                                                weir_model_recurrent_bytes(engine->model),
+                                            .n_pruned = engine->plan.n_pruned,
+                                            .pruned_bytes = engine->plan.pruned_bytes };
+        WEIR_TRY(weir_prefix_open(&engine->prefix, engine->store, engine->ledger, &limits, error));
+        parts.prefix = engine->prefix;
+    }
+    if (engine->tokenizer != NULL) {
+        parts.info.n_valid_vocab = (int32_t)weir_tokenizer_size(engine->tokenizer);
+        parts.stop_ids = weir_tokenizer_stop_ids(engine->tokenizer, &parts.n_stop_ids);
+    }
+    return weir_service_open(&engine->service, &parts, error);
+}
+
+weir_status weir_engine_open_sessions(
+    weir_engine *engine, const weir_kv_spec *spec, bool needs_one, weir_error *error
+)
+{
+    const bool has_folder = weir_plan_has_sessions(&engine->config, true);
+    if (!has_folder && !needs_one) return WEIR_OK;
+    const weir_identity_parts parts = weir_engine_identity(engine, spec);
+    const int32_t share =
+        engine->plan.n_snapshots / 4; /* a session must not push out the states of all others */
+    weir_sessions_options options = {
+        .folder = has_folder                             ? engine->config.sessions.dir
+                  : engine->config.states.dir[0] != '\0' ? engine->config.states.dir
+                                                         : NULL,
+        .service = engine->service,
+        .limit = (int32_t)engine->config.sessions.limit,
+        .disk = engine->config.memory.disk - (int64_t)engine->plan.kv_disk,
+        .saves_unasked = has_folder && engine->config.sessions.autosave,
+        .n_states = share > 1 ? share : 1
+    };
+    WEIR_TRY(weir_identity_of(&options.identity, &parts, error));
+    return weir_sessions_open(&engine->sessions, &options, error);
+}
+
+weir_status weir_engine_open_states(weir_engine *engine, weir_error *error)
+{
+    const uint64_t *const model = weir_sessions_identity_of(engine->sessions)->model;
+    const weir_states_options options = { .folder = engine->config.states.dir,
+                                          .model = model,
+                                          .writes = true,
+                                          .payer = &engine->states_purse.payer,
+                                          .disk = engine->config.states.disk };
+    const weir_states_kind kind = { .model = { model[0], model[1] },
+                                    .dim = (int32_t)weir_model_shape(engine->model)->d_model,
+                                    .embedding = WEIR_STATE_SERVICE_EMBEDDING };
+    weir_purse_init(&engine->states_purse, (size_t)engine->config.states.memory);
+    weir_status status = weir_states_open(&engine->states, &options, error);
+    if (status == WEIR_ENOTFOUND) {
+        WEIR_TRY(weir_states_create(engine->config.states.dir, &kind, error));
+        status = weir_states_open(&engine->states, &options, error);
+    }
+    if (status != WEIR_ENOMEM) return status;
+    return weir_error_prefix(
+        error, WEIR_EFULL, "states.memory = %lldB is too little",
+        (long long)engine->config.states.memory
+    );
+}
+
+int32_t weir_engine_restore_sessions(weir_engine *engine)
+{
+    return weir_engine_sessions(engine) != NULL && engine->config.sessions.autosave
+               ? weir_sessions_restore_recent(engine->sessions)
+               : 0;
+}
+
+int32_t weir_engine_save_sessions(weir_engine *engine)
+{
+    return weir_engine_sessions(engine) != NULL && engine->config.sessions.autosave
+               ? weir_sessions_save_recent(engine->sessions)
+               : 0;
+}

@@ -1,0 +1,483 @@
+/* engine/session/file/read.c - a kept text comes in: every section is hashed as it is read, and
+ * counts only if the hash is right. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "engine/base/memory.h"
+#include "engine/session/file/session_file_internal.h"
+
+/* Pieces are read a few MiB at a time and hashed while they are in cache; the kernel is told what
+ * comes next, so that the disk works meanwhile. */
+enum { PIECES = 1024, PIECE_BYTES = 2 << 20 };
+
+struct weir_session_reader {
+    char *path;
+    int fd;
+    weir_session_header header;
+    session_layout layout;
+    XXH3_state_t *hash;
+    uint64_t at; /* in the file */
+    struct iovec pieces[PIECES]; /* [n_pieces] to be read */
+    int n_pieces;
+    size_t n_bytes; /* in them */
+    const weir_ledger
+        *near; /* pages and open rows that are asked for may be its device's; NULL: they are not */
+};
+
+static weir_status read_at(
+    weir_session_reader *r, struct iovec *pieces, int n_pieces, uint64_t at, weir_error *error
+)
+{
+    for (int first = 0; first < n_pieces;) {
+        const ssize_t n = preadv(r->fd, pieces + first, n_pieces - first, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0)
+            return weir_error_set(
+                error, n < 0 ? WEIR_EIO : WEIR_EFORMAT, "%s: cannot read at byte %" PRIu64 ": %s",
+                r->path, at, n < 0 ? strerror(errno) : "the file ends here"
+            );
+        at += (uint64_t)n;
+        size_t left = (size_t)n;
+        while (first < n_pieces && left >= pieces[first].iov_len) left -= pieces[first++].iov_len;
+        if (left == 0) continue;
+        pieces[first].iov_base = (char *)pieces[first].iov_base + left;
+        pieces[first].iov_len -= left;
+    }
+    return WEIR_OK;
+}
+
+/* What was asked for is read, then hashed in order. */
+static weir_status flush(weir_session_reader *r, weir_error *error)
+{
+    struct iovec asked[PIECES];
+    if (r->n_pieces == 0) return WEIR_OK;
+    memcpy(asked, r->pieces, (size_t)r->n_pieces * sizeof *asked);
+    WEIR_TRY(read_at(r, r->pieces, r->n_pieces, r->at, error));
+    for (int i = 0; i < r->n_pieces; i++)
+        (void)XXH3_128bits_update(r->hash, asked[i].iov_base, asked[i].iov_len);
+    r->at += r->n_bytes;
+    r->n_pieces = 0;
+    r->n_bytes = 0;
+    return WEIR_OK;
+}
+
+static void begin_section(weir_session_reader *r, session_section_type type)
+{
+    r->at = r->layout.sections[type].offset;
+    r->n_pieces = 0;
+    r->n_bytes = 0;
+    (void)XXH3_128bits_reset(r->hash);
+}
+
+static weir_status want(weir_session_reader *r, void *out, size_t n, weir_error *error)
+{
+    if (n == 0) return WEIR_OK;
+    r->pieces[r->n_pieces++] = (struct iovec){ out, n };
+    r->n_bytes += n;
+    return r->n_pieces == PIECES || r->n_bytes >= PIECE_BYTES ? flush(r, error) : WEIR_OK;
+}
+
+/* What may lie near the kernels: through a copy then. */
+static weir_status want_near(weir_session_reader *r, void *out, size_t n, weir_error *error)
+{
+    if (r->near == NULL || weir_ledger_device(r->near) == NULL || n == 0)
+        return want(r, out, n, error);
+    void *const copy = weir_memory_take(n);
+    if (copy == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to read it", r->path);
+    weir_status status = want(r, copy, n, error);
+    if (status == WEIR_OK) status = flush(r, error);
+    if (status == WEIR_OK) weir_ledger_copy(r->near, out, copy, n);
+    weir_memory_give(copy);
+    return status;
+}
+
+static weir_status end_section(weir_session_reader *r, session_section_type type, weir_error *error)
+{
+    static const char *const names[SESSION_SECTIONS] = {
+        "tokens", "salt",          "places of states", "states",
+        "pages",  "rows of heads", "policy's state",   "open rows"
+    };
+    const session_section *const section = &r->layout.sections[type];
+    unsigned char padding[WEIR_SESSION_ALIGNMENT];
+    WEIR_TRY(want(r, padding, (size_t)(session_padded(section->size) - section->size), error));
+    WEIR_TRY(flush(r, error));
+    const XXH128_hash_t hash = XXH3_128bits_digest(r->hash);
+    if (hash.low64 != section->hash[0] || hash.high64 != section->hash[1])
+        return weir_error_set(
+            error, WEIR_EFORMAT,
+            "%s: damaged: the checksum of the %s is wrong; delete it or put back a good copy",
+            r->path, names[type]
+        );
+    return WEIR_OK;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+static weir_status open_file(weir_session_reader *r, weir_error *error)
+{
+    struct stat st;
+    r->fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (r->fd < 0) {
+        const int reason = errno;
+        return weir_error_set(
+            error, reason == ENOENT ? WEIR_ENOTFOUND : WEIR_EIO, "%s: cannot open: %s", r->path,
+            reason == ELOOP ? "it is a link" : strerror(reason)
+        );
+    }
+    (void)posix_fadvise(r->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    if (fstat(r->fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return weir_error_set(error, WEIR_EIO, "%s: not a regular file", r->path);
+    if (st.st_size < SESSION_HEADER)
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: damaged: %lld bytes are too few for a session file", r->path,
+            (long long)st.st_size
+        );
+    unsigned char bytes[SESSION_HEADER];
+    WEIR_TRY(read_at(r, &(struct iovec){ bytes, sizeof bytes }, 1, 0, error));
+    return session_header_decode(
+        &r->header, &r->layout, bytes, (uint64_t)st.st_size, r->path, error
+    );
+}
+
+weir_status weir_session_open(weir_session_reader **out, const char *path, weir_error *error)
+{
+    weir_session_reader *const r = calloc(1, sizeof *r);
+    if (r == NULL) return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to read it", path);
+    r->fd = -1;
+    r->path = strdup(path);
+    r->hash = XXH3_createState();
+    const weir_status status =
+        r->path != NULL && r->hash != NULL
+            ? open_file(r, error)
+            : weir_error_set(error, WEIR_ENOMEM, "%s: no memory to read it", path);
+    if (status != WEIR_OK)
+        weir_session_close(r);
+    else
+        *out = r;
+    return status;
+}
+
+void weir_session_close(weir_session_reader *reader)
+{
+    if (reader == NULL) return;
+    if (reader->fd >= 0) (void)close(reader->fd);
+    (void)XXH3_freeState(reader->hash);
+    free(reader->path);
+    free(reader);
+}
+
+void weir_session_read_near(weir_session_reader *reader, const weir_ledger *ledger)
+{
+    reader->near = ledger;
+}
+
+const weir_session_header *weir_session_header_of(const weir_session_reader *reader)
+{
+    return &reader->header;
+}
+
+static void print_sinks(char *out, size_t size, const weir_session_identity *id)
+{
+    if (id->n_sinks == 0)
+        (void)snprintf(out, size, "none");
+    else
+        (void
+        )snprintf(out, size, "%" PRId64 " in %s", id->n_sinks * WEIR_PAGE_TOKENS, id->sink_format);
+}
+
+weir_status weir_session_check(
+    const weir_session_reader *reader, const weir_session_identity *own, weir_error *error
+)
+{
+    const weir_session_identity *const id = &reader->header.identity;
+    const struct {
+        const char *name;
+        int64_t theirs, ours;
+    } numbers[] = { { "layers with KV", id->n_layers, own->n_layers },
+                    { "KV heads", id->n_kv_heads, own->n_kv_heads },
+                    { "key dimensions", id->key_dim, own->key_dim },
+                    { "value dimensions", id->value_dim, own->value_dim },
+                    { "bytes per 64 tokens", id->block_bytes, own->block_bytes },
+                    { "bytes per 64 wide tokens", id->sink_block_bytes, own->sink_block_bytes },
+                    { "bytes per state", id->state_bytes, own->state_bytes } };
+    if (strcmp(id->format, own->format) != 0)
+        return weir_error_set(
+            error, WEIR_EMISMATCH, "%s: its KV rows are %s, those here are %s (kv.format)",
+            reader->path, id->format, own->format
+        );
+    if (id->n_sinks != own->n_sinks || strcmp(id->sink_format, own->sink_format) != 0) {
+        char theirs[WEIR_SESSION_SINK_FORMAT + 64], ours[sizeof theirs];
+        print_sinks(theirs, sizeof theirs, id);
+        print_sinks(ours, sizeof ours, own);
+        return weir_error_set(
+            error, WEIR_EMISMATCH,
+            "%s: first tokens with a format of their own: %s, here %s "
+            "(kv.wide_sinks, kv.wide_format)",
+            reader->path, theirs, ours
+        );
+    }
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (numbers[i].theirs != numbers[i].ours)
+            return weir_error_set(
+                error, WEIR_EMISMATCH,
+                "%s: of another model: %" PRId64 " %s, the model here has %" PRId64, reader->path,
+                numbers[i].theirs, numbers[i].name, numbers[i].ours
+            );
+    if (memcmp(id->model, own->model, sizeof id->model) != 0)
+        return weir_error_set(
+            error, WEIR_EMISMATCH,
+            "%s: of another model: its digest is %016" PRIx64
+            ", that of the model here %016" PRIx64,
+            reader->path, id->model[0], own->model[0]
+        );
+    if (memcmp(id->tokenizer, own->tokenizer, sizeof id->tokenizer) != 0)
+        return weir_error_set(
+            error, WEIR_EMISMATCH,
+            "%s: made with another tokenizer: its digest is %016" PRIx64 ", here %016" PRIx64,
+            reader->path, id->tokenizer[0], own->tokenizer[0]
+        );
+    if (!reader->header.is_pruned && strcmp(id->policy, own->policy) != 0)
+        return weir_error_set(
+            error, WEIR_EMISMATCH, "%s: made with the policy %s, the one here is %s (kv.policy)",
+            reader->path, id->policy, own->policy
+        );
+    return WEIR_OK;
+}
+
+/* ---- sections -------------------------------------------------------------------------------- */
+static weir_status read_whole(
+    weir_session_reader *r, session_section_type type, void *out, weir_error *error
+)
+{
+    begin_section(r, type);
+    WEIR_TRY(want(r, out, (size_t)r->layout.sections[type].size, error));
+    return end_section(r, type, error);
+}
+
+weir_status weir_session_read_tokens(
+    weir_session_reader *reader, int32_t *tokens, int32_t n_vocab, weir_error *error
+)
+{
+    WEIR_TRY(read_whole(reader, SESSION_TOKENS, tokens, error));
+    for (int32_t i = 0; i < reader->header.n_tokens + reader->header.form.n_rest; i++)
+        if (tokens[i] < 0 || tokens[i] >= n_vocab)
+            return weir_error_set(
+                error, WEIR_EFORMAT, "%s: token %d is %d, the vocabulary ends at %d", reader->path,
+                (int)i, (int)tokens[i], (int)n_vocab
+            );
+    return WEIR_OK;
+}
+
+weir_status weir_session_read_salt(
+    weir_session_reader *reader, char salt[WEIR_PREFIX_SALT + 1], weir_error *error
+)
+{
+    const size_t n = reader->header.salt_bytes;
+    WEIR_TRY(read_whole(reader, SESSION_SALT, salt, error));
+    salt[n] = '\0';
+    return strlen(salt) == n
+               ? WEIR_OK
+               : weir_error_set(error, WEIR_EFORMAT, "%s: a salt that holds a NUL", reader->path);
+}
+
+weir_status weir_session_read_places(
+    weir_session_reader *reader, int32_t *places, weir_error *error
+)
+{
+    WEIR_TRY(read_whole(reader, SESSION_PLACES, places, error));
+    for (int32_t i = 0; i < reader->header.n_states; i++)
+        if (places[i] < 1 || places[i] > reader->header.n_tokens ||
+            (i > 0 && places[i] <= places[i - 1]))
+            return weir_error_set(
+                error, WEIR_EFORMAT, "%s: state %d is after token %d, out of order or range",
+                reader->path, (int)i, (int)places[i]
+            );
+    if (reader->header.is_pruned && reader->header.n_states > 0 &&
+        places[0] != reader->header.n_tokens)
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: the state is after token %d, the text ends at %d",
+            reader->path, (int)places[0], (int)reader->header.n_tokens
+        );
+    return WEIR_OK;
+}
+
+weir_status weir_session_read_states(
+    weir_session_reader *reader, float *const *states, weir_error *error
+)
+{
+    begin_section(reader, SESSION_STATES);
+    for (int32_t i = 0; i < reader->header.n_states; i++) {
+        WEIR_TRY(want(reader, states[i], weir_session_state_bytes(&reader->header), error));
+        WEIR_TRY(flush(reader, error)); /* the next one may be the same memory */
+    }
+    return end_section(reader, SESSION_STATES, error);
+}
+
+/* ---- of a text that a policy watched --------------------------------------------------------- */
+static bool are_sizes_ours(const weir_session_reader *r, const weir_kv_spec *spec)
+{
+    const weir_session_identity *const id = &r->header.identity;
+    return (int64_t)weir_kv_block_bytes(spec) == id->block_bytes &&
+           (int64_t)weir_kv_sink_block_bytes(spec) == id->sink_block_bytes &&
+           spec->sinks.n_pages == id->n_sinks && spec->n_layers == id->n_layers &&
+           spec->n_kv_heads == id->n_kv_heads;
+}
+
+static weir_status other_sizes(const weir_session_reader *r, weir_error *error)
+{
+    return weir_error_set(
+        error, WEIR_EMISMATCH, "%s: its pages are of another size than those here", r->path
+    );
+}
+
+weir_status weir_session_read_rows(
+    weir_session_reader *reader, int32_t *head_rows, const weir_kv_spec *spec, weir_error *error
+)
+{
+    WEIR_ASSERT(reader->header.is_pruned);
+    if (!are_sizes_ours(reader, spec)) return other_sizes(reader, error);
+    WEIR_TRY(read_whole(reader, SESSION_ROWS, head_rows, error));
+    for (int64_t h = 0; h < reader->layout.n_heads; h++)
+        if (head_rows[h] < 0 || head_rows[h] > reader->header.n_tokens)
+            return weir_error_set(
+                error, WEIR_EFORMAT,
+                "%s: head %" PRId64 " has %" PRId32 " rows of a text of %" PRId32 " tokens",
+                reader->path, h, head_rows[h], reader->header.n_tokens
+            );
+    const size_t open = weir_kv_open_rows_bytes(spec);
+    if (session_pruned_pages_bytes(spec, head_rows) != reader->header.pages_bytes ||
+        reader->header.open_bytes != open)
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: its pages are not those of its rows", reader->path
+        );
+    return WEIR_OK;
+}
+
+/* Prompts and answers that follow each other to the end of the text. */
+static bool are_turns(const weir_session_reader *r, const weir_policy_history *past)
+{
+    int32_t at = 0;
+    for (int32_t i = 0; i < past->n_turns; i++) {
+        const weir_turn turn = past->turns[i];
+        if (turn.prompt <= at || turn.end < turn.prompt) return false;
+        at = turn.end;
+    }
+    return at == r->header.n_tokens && past->budget >= 1 && past->budget <= INT32_MAX &&
+           past->n_pinned >= 0 && past->n_pinned <= past->turns[0].prompt;
+}
+
+weir_status weir_session_read_policy(
+    weir_session_reader *reader, weir_session_pruned *out, void *memory, weir_error *error
+)
+{
+    char *const bytes = memory;
+    const unsigned char *const at = memory;
+    const size_t n = reader->header.policy_bytes;
+    WEIR_ASSERT(reader->header.is_pruned);
+    WEIR_TRY(read_whole(reader, SESSION_POLICY_STATE, memory, error));
+    const uint32_t n_pinned = session_get32(at + 24), n_turns = session_get32(at + 28),
+                   text = session_get32(at + 32);
+    const size_t before = SESSION_POLICY_FIXED + (size_t)n_turns * SESSION_TURN;
+    if (n_turns < 1 || n_turns > WEIR_TURNS || text < 1 || text > WEIR_SESSION_OPTIONS ||
+        n < before + text || session_get32(at + 36) != 0)
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: what it says of its KV policy has sizes out of range",
+            reader->path
+        );
+    weir_policy_history past = { .policy = { session_get64(at), session_get64(at + 8) },
+                                 .budget = (int64_t)session_get64(at + 16),
+                                 .n_pinned = (int32_t)n_pinned,
+                                 .n_turns = (int32_t)n_turns };
+    for (uint32_t i = 0; i < n_turns; i++) {
+        const unsigned char *const turn = at + SESSION_POLICY_FIXED + i * SESSION_TURN;
+        past.turns[i] = (weir_turn){ .prompt = (int32_t)session_get32(turn),
+                                     .end = (int32_t)session_get32(turn + 4) };
+    }
+    if (!are_turns(reader, &past) || memchr(bytes + before, '\0', text) != NULL)
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: turns, budget or policy are out of range", reader->path
+        );
+    out->past = past;
+    /* The text gets its end where the state began: the state moves by one byte, and the memory has
+     * one more. */
+    memmove(bytes + before + text + 1, bytes + before + text, n - before - text);
+    bytes[before + text] = '\0';
+    out->policy = bytes + before;
+    out->state = bytes + before + text + 1;
+    out->state_bytes = n - before - text;
+    char name[WEIR_SESSION_POLICY];
+    session_print_policy(name, out->policy, past.budget);
+    if (strcmp(name, reader->header.identity.policy) == 0) return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_EFORMAT, "%s: its header says that it was made with %s, its policy is %s",
+        reader->path, reader->header.identity.policy, name
+    );
+}
+
+weir_status weir_session_read_open(weir_session_reader *reader, void *open, weir_error *error)
+{
+    begin_section(reader, SESSION_OPEN_ROWS);
+    WEIR_TRY(want_near(reader, open, (size_t)reader->layout.sections[SESSION_OPEN_ROWS].size, error)
+    );
+    return end_section(reader, SESSION_OPEN_ROWS, error);
+}
+
+weir_status weir_session_read_pruned_pages(
+    weir_session_reader *reader, void *const *pages, int64_t page_stride, const int32_t *head_rows,
+    const weir_kv_spec *spec, weir_error *error
+)
+{
+    if (!are_sizes_ours(reader, spec)) return other_sizes(reader, error);
+    WEIR_ASSERT(session_pruned_pages_bytes(spec, head_rows) == reader->header.pages_bytes);
+    begin_section(reader, SESSION_PAGES);
+    for (int64_t block = 0; block < reader->layout.n_blocks; block++)
+        for (int64_t head = 0; head < reader->layout.n_heads; head++)
+            if (block < session_pages_of(head_rows[head]))
+                WEIR_TRY(want_near(
+                    reader, pages[head * page_stride + block],
+                    weir_kv_page_bytes_at(spec, head / spec->n_kv_heads, block), error
+                ));
+    return end_section(reader, SESSION_PAGES, error);
+}
+
+/* ---- pages of all rows ----------------------------------------------------------------------- */
+weir_status weir_session_read_blocks(
+    weir_session_reader *reader, void *const *pages, int64_t page_stride, const weir_kv_spec *spec,
+    int64_t first, int64_t end, weir_error *error
+)
+{
+    const weir_session_identity *const id = &reader->header.identity;
+    if ((int64_t)weir_kv_block_bytes(spec) != id->block_bytes ||
+        (int64_t)weir_kv_sink_block_bytes(spec) != id->sink_block_bytes ||
+        spec->sinks.n_pages != id->n_sinks)
+        return weir_error_set(
+            error, WEIR_EMISMATCH, "%s: its pages are of another size than those here", reader->path
+        );
+    WEIR_ASSERT(end <= reader->layout.n_blocks && !reader->header.is_pruned);
+    if (first == 0) begin_section(reader, SESSION_PAGES);
+    for (int64_t block = first; block < end; block++)
+        for (int64_t head = 0; head < reader->layout.n_heads; head++)
+            WEIR_TRY(want_near(
+                reader, pages[head * page_stride + block],
+                weir_kv_page_bytes_at(spec, head / spec->n_kv_heads, block), error
+            ));
+    return end == reader->layout.n_blocks ? end_section(reader, SESSION_PAGES, error)
+                                          : flush(reader, error);
+}
+
+weir_status weir_session_read_pages(
+    weir_session_reader *reader, void *const *pages, int64_t page_stride, const weir_kv_spec *spec,
+    weir_error *error
+)
+{
+    return weir_session_read_blocks(
+        reader, pages, page_stride, spec, 0, reader->layout.n_blocks, error
+    );
+}

@@ -1,0 +1,262 @@
+/* engine/session/file/write.c - a kept text goes out: sections in order, hashed as they are written,
+ * the header last. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/base/memory.h"
+#include "engine/session/file/session_file_internal.h"
+
+enum { PIECES = 256, COPIES = 16 };
+
+typedef struct writer {
+    weir_new_file file;
+    const char *path;
+    XXH3_state_t *hash;
+    uint64_t at; /* of the file */
+    struct iovec pieces[PIECES]; /* [n_pieces], not written yet */
+    int n_pieces;
+    void *memory; /* owned, of the copies */
+    /* [COPIES, copy_bytes] of pages that may move, n_copies of them among the pieces; NULL: they
+     * are written from where they are */
+    char *copies;
+    size_t copy_bytes;
+    int n_copies;
+    weir_error *error;
+} writer;
+
+static const unsigned char zeros[WEIR_SESSION_ALIGNMENT];
+
+static weir_status flush(writer *w)
+{
+    for (int first = 0; first < w->n_pieces;) {
+        const ssize_t n = pwritev(w->file.fd, w->pieces + first, w->n_pieces - first, (off_t)w->at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0)
+            return weir_error_set(
+                w->error, WEIR_EIO, "%s: cannot write: %s", w->path,
+                n < 0 ? strerror(errno) : "the disk took nothing"
+            );
+        w->at += (uint64_t)n;
+        size_t left = (size_t)n;
+        while (first < w->n_pieces && left >= w->pieces[first].iov_len)
+            left -= w->pieces[first++].iov_len;
+        if (left == 0) continue;
+        w->pieces[first].iov_base = (char *)w->pieces[first].iov_base + left;
+        w->pieces[first].iov_len -= left;
+    }
+    w->n_pieces = 0;
+    w->n_copies = 0;
+    return WEIR_OK;
+}
+
+/* `bytes` stay until the next flush. */
+static weir_status add(writer *w, const void *bytes, size_t n)
+{
+    if (n == 0) return WEIR_OK;
+    (void)XXH3_128bits_update(w->hash, bytes, n);
+    w->pieces[w->n_pieces++] = (struct iovec){ (void *)bytes, n };
+    return w->n_pieces == PIECES ? flush(w) : WEIR_OK;
+}
+
+/* The largest page, rounded so that copies stay aligned. */
+static size_t copy_bytes(const weir_kv_spec *spec)
+{
+    size_t most = weir_kv_sink_page_stride(spec);
+    for (int64_t layer = 0; layer < spec->n_layers; layer++) {
+        const size_t bytes = weir_kv_page_stride(spec, layer);
+        if (bytes > most) most = bytes;
+    }
+    return session_padded(most);
+}
+
+size_t weir_session_copy_bytes(const weir_kv_spec *spec)
+{
+    return COPIES * copy_bytes(spec) + WEIR_LOWER_TIER_ALIGNMENT;
+}
+
+static weir_status open_copies(writer *w, const weir_session_text *text)
+{
+    const bool is_apart =
+        text->store != NULL && weir_ledger_device(weir_kv_store_ledger(text->store)) != NULL;
+    if (text->source == NULL && !is_apart &&
+        (text->store == NULL || weir_kv_cold_pages(text->spec) == 0))
+        return WEIR_OK;
+    w->copy_bytes = copy_bytes(text->spec);
+    if (text->source == NULL) w->memory = weir_memory_take(weir_session_copy_bytes(text->spec));
+    char *const memory = text->source != NULL ? text->source->memory : w->memory;
+    if (memory == NULL)
+        return weir_error_set(w->error, WEIR_ENOMEM, "%s: no memory to write it", w->path);
+    w->copies =
+        memory + (WEIR_LOWER_TIER_ALIGNMENT - (uintptr_t)memory % WEIR_LOWER_TIER_ALIGNMENT);
+    return WEIR_OK;
+}
+
+static weir_status next_copy(writer *w, char **copy)
+{
+    if (w->n_copies == COPIES) WEIR_TRY(flush(w));
+    *copy = w->copies + (size_t)w->n_copies++ * w->copy_bytes;
+    return WEIR_OK;
+}
+
+/* The page of layer and head number `head`. */
+static weir_status add_page(writer *w, const weir_session_text *text, int64_t block, int64_t head)
+{
+    const size_t bytes = weir_kv_page_bytes_at(text->spec, head / text->spec->n_kv_heads, block);
+    char *copy;
+    if (w->copies == NULL) return add(w, text->pages[head * text->page_stride + block], bytes);
+    WEIR_TRY(next_copy(w, &copy));
+    if (text->source != NULL)
+        WEIR_TRY(text->source->page(text->source->user, copy, block, head, w->error));
+    else
+        WEIR_TRY(weir_kv_page_copy(
+            text->store, copy, text->pages[head * text->page_stride + block], head, w->error
+        ));
+    return add(w, copy, bytes);
+}
+
+static weir_status add_state(writer *w, const weir_session_text *text, int32_t state, size_t bytes)
+{
+    char *copy;
+    if (text->source == NULL) return add(w, text->states[state].state, bytes);
+    for (size_t at = 0; at < bytes; at += w->copy_bytes) {
+        const size_t n = bytes - at < w->copy_bytes ? bytes - at : w->copy_bytes;
+        WEIR_TRY(next_copy(w, &copy));
+        WEIR_TRY(text->source->state(text->source->user, copy, state, at, n, w->error));
+        WEIR_TRY(add(w, copy, n));
+    }
+    return WEIR_OK;
+}
+
+static weir_status end_section(writer *w, session_section *section)
+{
+    WEIR_TRY(add(w, zeros, (size_t)(session_padded(section->size) - section->size)));
+    WEIR_TRY(flush(w));
+    const XXH128_hash_t hash = XXH3_128bits_digest(w->hash);
+    section->hash[0] = hash.low64;
+    section->hash[1] = hash.high64;
+    WEIR_ASSERT(w->at == section->offset + session_padded(section->size));
+    (void)XXH3_128bits_reset(w->hash);
+    return WEIR_OK;
+}
+
+static weir_status write_policy(
+    writer *w, const weir_session_pruned *pruned, session_section *section
+)
+{
+    unsigned char bytes[SESSION_POLICY_FIXED + WEIR_TURNS * SESSION_TURN] = { 0 }, *at = bytes;
+    const size_t n = strlen(pruned->policy);
+    for (int i = 0; i < 2; i++, at += 8) session_put64(at, pruned->past.policy[i]);
+    session_put64(at, (uint64_t)pruned->past.budget);
+    session_put32(at + 8, (uint32_t)pruned->past.n_pinned);
+    session_put32(at + 12, (uint32_t)pruned->past.n_turns);
+    session_put32(at + 16, (uint32_t)n);
+    at = bytes + SESSION_POLICY_FIXED;
+    for (int32_t i = 0; i < pruned->past.n_turns; i++, at += SESSION_TURN) {
+        session_put32(at, (uint32_t)pruned->past.turns[i].prompt);
+        session_put32(at + 4, (uint32_t)pruned->past.turns[i].end);
+    }
+    WEIR_TRY(add(w, bytes, (size_t)(at - bytes)));
+    WEIR_TRY(add(w, pruned->policy, n));
+    WEIR_TRY(add(w, pruned->state, pruned->state_bytes));
+    return end_section(w, section); /* writes all of it before `bytes` go */
+}
+
+/* Near the kernels, as pages are. */
+static weir_status add_open(writer *w, const weir_session_text *text, size_t bytes)
+{
+    const char *const from = text->pruned->open;
+    char *copy;
+    if (w->copies == NULL || text->store == NULL) return add(w, from, bytes);
+    for (size_t at = 0; at < bytes; at += w->copy_bytes) {
+        const size_t n = bytes - at < w->copy_bytes ? bytes - at : w->copy_bytes;
+        WEIR_TRY(next_copy(w, &copy));
+        weir_ledger_copy(weir_kv_store_ledger(text->store), copy, from + at, n);
+        WEIR_TRY(weir_ledger_check(weir_kv_store_ledger(text->store), w->error));
+        WEIR_TRY(add(w, copy, n));
+    }
+    return WEIR_OK;
+}
+
+static weir_status write_pruned(writer *w, const weir_session_text *text, session_layout *layout)
+{
+    const weir_session_pruned *const pruned = text->pruned;
+    WEIR_TRY(add(w, pruned->head_rows, layout->sections[SESSION_ROWS].size));
+    WEIR_TRY(end_section(w, &layout->sections[SESSION_ROWS]));
+    WEIR_TRY(write_policy(w, pruned, &layout->sections[SESSION_POLICY_STATE]));
+    WEIR_TRY(add_open(w, text, layout->sections[SESSION_OPEN_ROWS].size));
+    return end_section(w, &layout->sections[SESSION_OPEN_ROWS]);
+}
+
+static weir_status write_sections(
+    writer *w, const weir_session_text *text, const weir_session_header *header,
+    session_layout *layout
+)
+{
+    int32_t places[WEIR_SESSION_STATES];
+    for (int32_t i = 0; i < text->n_states; i++) places[i] = text->states[i].at;
+    WEIR_TRY(add(w, text->tokens, layout->sections[SESSION_TOKENS].size));
+    WEIR_TRY(end_section(w, &layout->sections[SESSION_TOKENS]));
+    WEIR_TRY(add(w, text->salt, layout->sections[SESSION_SALT].size));
+    WEIR_TRY(end_section(w, &layout->sections[SESSION_SALT]));
+    WEIR_TRY(add(w, places, layout->sections[SESSION_PLACES].size));
+    WEIR_TRY(end_section(w, &layout->sections[SESSION_PLACES]));
+    for (int32_t i = 0; i < text->n_states; i++)
+        WEIR_TRY(add_state(w, text, i, weir_session_state_bytes(header)));
+    WEIR_TRY(end_section(w, &layout->sections[SESSION_STATES]));
+    for (int64_t block = 0; block < layout->n_blocks; block++)
+        for (int64_t head = 0; head < layout->n_heads; head++)
+            if (text->pruned == NULL || block < session_pages_of(text->pruned->head_rows[head]))
+                WEIR_TRY(add_page(w, text, block, head));
+    WEIR_TRY(end_section(w, &layout->sections[SESSION_PAGES]));
+    return text->pruned != NULL ? write_pruned(w, text, layout) : WEIR_OK;
+}
+
+static weir_status write_file(
+    writer *w, const weir_session_header *header, const weir_session_text *text,
+    session_layout *layout
+)
+{
+    unsigned char bytes[SESSION_HEADER];
+    w->at = SESSION_HEADER;
+    WEIR_TRY(write_sections(w, text, header, layout));
+    session_header_encode(bytes, header, layout);
+    w->at = 0;
+    /* NOLINTBEGIN(clang-analyzer-core.StackAddressEscape): w ends with this function */
+    WEIR_TRY(add(w, bytes, sizeof bytes));
+    return flush(w);
+    /* NOLINTEND(clang-analyzer-core.StackAddressEscape) */
+}
+
+weir_status weir_session_write(
+    const char *path, const weir_session_identity *identity, const weir_session_text *text,
+    size_t *n_bytes, weir_error *error
+)
+{
+    session_layout layout;
+    weir_session_header header;
+    session_header_of(&header, identity, text);
+    header.created = weir_clock_unix_seconds();
+    if (!session_layout_of(&layout, &header))
+        return weir_error_set(error, WEIR_EINVAL, "%s: a session of these sizes has no file", path);
+    writer w = { .path = path, .hash = XXH3_createState(), .error = error };
+    if (w.hash == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to write it", path);
+    (void)XXH3_128bits_reset(w.hash);
+    weir_status status = weir_new_file_open(&w.file, path, layout.file_bytes, error);
+    const bool is_open = status == WEIR_OK;
+    if (status == WEIR_OK) status = open_copies(&w, text);
+    if (status == WEIR_OK) status = write_file(&w, &header, text, &layout);
+    if (status == WEIR_OK)
+        status = weir_new_file_keep(&w.file, error);
+    else if (is_open)
+        weir_new_file_drop(&w.file);
+    weir_memory_give(w.memory);
+    (void)XXH3_freeState(w.hash);
+    if (status == WEIR_OK) *n_bytes = layout.file_bytes;
+    return status;
+}

@@ -1,0 +1,79 @@
+/* tools/measure/cold_speed.c - how fast the tier below gives KV pages: those of a sequence, read in
+ * order and in the pieces that attention reads, to where it reads them, with nothing else to do. */
+#include "engine/base/clock.h"
+#include "engine/kv/tiers/prefetch.h"
+#include "offload/ledger.h"
+#include "tools/measure/bench.h"
+
+enum { LEAST_BYTES = 256 << 20 }; /* of one measurement: pages are read again until it is reached */
+/* The buffer is memory of the kind that attention's is, huge pages, as the ledger gives it: into
+ * small pages this disk reads half as fast. It is of the measurement, not of what is measured, as
+ * that of the memory's bandwidth. */
+enum { HUGE_PAGE = 2 << 20 };
+
+/* Reads runs of blocks that follow each other in one layer's part; counts the bytes. */
+static weir_status read_layer(
+    weir_kv_store *store, const weir_sequence *sequence, int64_t layer, char *buffer, size_t room,
+    size_t *bytes, weir_error *error
+)
+{
+    const weir_kv_spec *const spec = weir_kv_store_spec(store);
+    const size_t each = (size_t)spec->n_kv_heads * weir_kv_page_stride(spec, layer);
+    void *const *const pages = (void *const *)sequence->table.pages;
+    for (int64_t block = 0; block < sequence->table.n_pages;) {
+        const int32_t first = weir_kv_place_of(store, pages[block]);
+        int64_t n = 1;
+        if (!weir_kv_is_cold(store, pages[block])) {
+            block++;
+            continue;
+        }
+        while (block + n < sequence->table.n_pages && (size_t)(n + 1) * each <= room &&
+               weir_kv_is_cold(store, pages[block + n]) &&
+               weir_kv_place_of(store, pages[block + n]) == first + n)
+            n++;
+        WEIR_TRY(weir_lower_tier_read_async(
+            weir_kv_store_lower_tier(store), first, layer, 0, buffer, (size_t)n * each, error
+        ));
+        *bytes += (size_t)n * each;
+        block += n;
+    }
+    return WEIR_OK;
+}
+
+static weir_status read_all(
+    double *rate, weir_kv_store *store, const weir_sequence *sequence, char *buffer, size_t room,
+    weir_error *error
+)
+{
+    size_t bytes = 0, before;
+    const int64_t start = weir_clock_ns(), n_layers = weir_kv_store_spec(store)->n_layers;
+    do {
+        before = bytes;
+        for (int64_t layer = 0; layer < n_layers; layer++)
+            WEIR_TRY(read_layer(store, sequence, layer, buffer, room, &bytes, error));
+    } while (bytes > before && bytes < LEAST_BYTES);
+    *rate = bytes > 0 ? (double)bytes / (double)(weir_clock_ns() - start) : 0.0;
+    return WEIR_OK;
+}
+
+weir_status weir_bench_cold_speed(
+    double *gb_per_second, weir_kv_store *store, const weir_sequence *sequence, weir_error *error
+)
+{
+    *gb_per_second = 0.0;
+    if (weir_kv_store_lower_tier(store) == NULL) return WEIR_OK;
+    const size_t room = weir_kv_prefetch_read_bytes(weir_kv_store_spec(store));
+    const size_t bytes = room > HUGE_PAGE ? room : HUGE_PAGE, no_caps[WEIR_TIER_COUNT] = { 0 };
+    weir_ledger *ledger = NULL;
+    void *buffer = NULL;
+    WEIR_TRY(weir_ledger_open(&ledger, no_caps));
+    weir_ledger_use_device(ledger, weir_ledger_device(weir_kv_store_ledger(store)));
+    weir_status status =
+        weir_ledger_alloc_device(ledger, &buffer, WEIR_ACCOUNT_OTHER, bytes, error);
+    if (status == WEIR_OK) {
+        status = read_all(gb_per_second, store, sequence, buffer, room, error);
+        weir_ledger_free_device(ledger, buffer, WEIR_ACCOUNT_OTHER, bytes);
+    }
+    weir_ledger_close(ledger);
+    return status;
+}
