@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Opens a regular file for reading; *size is its length. */
+/* Opens a regular file for reading. Sets *size to its length. */
 static weir_status open_regular(int *fd, size_t *size, const char *path, weir_error *error)
 {
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -107,7 +107,7 @@ weir_status weir_file_read(weir_buffer *out, const char *path, size_t limit, wei
     return status;
 }
 
-/* To the end of the stream, at most `limit` bytes. */
+/* Reads to the end of the stream. Fails if that is more than `limit` bytes. */
 static weir_status read_stream(
     weir_buffer *out, int fd, const char *path, size_t limit, weir_error *error
 )
@@ -173,7 +173,7 @@ static void sync_folder_of(const char *path)
     (void)close(fd);
 }
 
-/* A device or a pipe is written to: a rename would put a file in its place. */
+/* Writes to a device or a pipe in place: a rename would replace it by a regular file. */
 static weir_status write_special(const char *path, const void *bytes, size_t n, weir_error *error)
 {
     const int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -196,7 +196,7 @@ static void forget(weir_new_file *file)
     *file = (weir_new_file){ .fd = -1 };
 }
 
-/* Fails with the reason that errno had. */
+/* Drops the new file and fails with the text of errno `reason`. */
 static weir_status fail_new(weir_new_file *file, const char *what, int reason, weir_error *error)
 {
     const weir_status status =
@@ -218,7 +218,7 @@ static weir_status open_new(
     (void)snprintf(file->temporary, length, "%s.tmp.%ld", path, (long)getpid());
     file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
     if (file->fd < 0 || (mode == 0600 && fchmod(file->fd, mode) != 0
-                        )) { /* one that was left by another may have other modes */
+                        )) { /* a file left by another process may have other permissions */
         const weir_status status = weir_error_set(
             error, WEIR_EIO, "%s: cannot create: %s", file->temporary, strerror(errno)
         );

@@ -1,5 +1,5 @@
-/* engine/config/print.c - the configuration as TOML text: the reference with its comments, and the
- * effective values. */
+/* engine/config/print.c - the configuration as TOML: the commented reference and the effective
+ * values. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 enum { COLUMNS = 100 };
 
-/* "# text", broken at spaces. */
+/* Writes "# text", wrapped at spaces. */
 static weir_status comment(weir_buffer *out, const char *text)
 {
     while (*text != '\0') {
@@ -24,7 +24,7 @@ static weir_status comment(weir_buffer *out, const char *text)
     return WEIR_OK;
 }
 
-/* "# text a, b, c" of "a|b|c", broken at spaces. */
+/* Writes "# text a, b, c" for words "a|b|c", wrapped at spaces. */
 static weir_status comment_words(weir_buffer *out, const char *text, const char *words)
 {
     weir_buffer line = { 0 };

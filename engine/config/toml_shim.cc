@@ -32,7 +32,7 @@
 
 #include "engine/config/toml.h"
 
-static_assert(TOML_MAX_NESTED_VALUES == WEIR_TOML_DEPTH, "one limit, two spellings");
+static_assert(TOML_MAX_NESTED_VALUES == WEIR_TOML_DEPTH, "toml++ and toml.h have the same limit");
 
 struct weir_toml_text {
     toml::table table;
@@ -235,8 +235,8 @@ const weir_toml_node *member(const weir_toml_node &table, const char *key)
     return nullptr;
 }
 
-/* Members of two tables, or of two lists; `depth` levels down, tables that both have are joined in
- * their turn, below that `own` holds. */
+/* Merges two tables or concatenates two lists, down to `depth` levels; below that, `own` replaces
+ * `base`. */
 weir_toml_node joined(const weir_toml_node &base, const weir_toml_node &own, int depth)
 {
     if (depth == 0 || base.node->type() != own.node->type() ||

@@ -60,9 +60,7 @@ void weir_chat_output_free(weir_chat_output *output)
     *output = (weir_chat_output){ 0 };
 }
 
-/* Input
- * --------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- input ----------------------------------------------------------------------------------- */
 
 static weir_status set_json(
     weir_jinja_state *state, const char *name, const json_t *json, weir_jinja_origin origin
@@ -164,9 +162,7 @@ static weir_status set_input(weir_jinja_state *state, const weir_chat_input *inp
     return weir_jinja_scope_new(state, &state->scope, state->scope);
 }
 
-/* Output
- * -------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 /* The text ends where the last mark stands; before it white space goes too, if the template
  * stripped the mark's. */

@@ -152,9 +152,7 @@ weir_status weir_jinja_item(
     return WEIR_OK;
 }
 
-/* Slices
- * ---------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- slices ---------------------------------------------------------------------------------- */
 
 /* Python's rule for the bounds of a slice over `count` items: start, how many, step. */
 static weir_status resolve_slice(
@@ -244,9 +242,7 @@ weir_status weir_jinja_slice(
     return WEIR_OK;
 }
 
-/* Going through
- * -------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- iteration ------------------------------------------------------------------------------- */
 
 bool weir_jinja_iterable(weir_jinja_value v)
 {

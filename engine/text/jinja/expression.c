@@ -24,9 +24,7 @@ static weir_status binary(
     return WEIR_OK;
 }
 
-/* Literals and brackets
- * ------------------------------------------------------------------------------------------------------
- * / */
+/* ---- literals and brackets ------------------------------------------------------------------- */
 
 static bool ends_list(const weir_jinja_parser *p)
 {
@@ -152,8 +150,7 @@ static weir_status parse_primary(weir_jinja_parser *p, weir_jinja_node **out)
     return WEIR_OK;
 }
 
-/* Postfix: attributes, items, calls, filters, tests
- * ----------------------------------------------------------------------------- */
+/* ---- postfix: attributes, items, calls, filters, tests --------------------------------------- */
 
 /* (a, b, name=c), the opening bracket is read. */
 static weir_status parse_arguments(weir_jinja_parser *p, weir_jinja_node *call)
@@ -311,9 +308,7 @@ static weir_status parse_filters_and_tests(weir_jinja_parser *p, weir_jinja_node
     }
 }
 
-/* Operators
- * ----------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- operators ------------------------------------------------------------------------------- */
 
 static weir_status parse_unary(weir_jinja_parser *p, weir_jinja_node **out, bool filters)
 {

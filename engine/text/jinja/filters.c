@@ -40,9 +40,7 @@ static weir_status want_int(S *s, V v, int64_t low, int64_t high, int64_t *out)
     return WEIR_OK;
 }
 
-/* JSON
- * -------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 /* indent: a number of spaces or the text of one level, as a C string in the arena. */
 static weir_status indent_text(S *s, const char **out, V v)
@@ -127,9 +125,7 @@ static weir_status filter_from_json(S *s, V *out, V v, A *a)
     return status;
 }
 
-/* Text
- * -------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 static weir_status filter_string(S *s, V *out, V v, A *a)
 {
@@ -285,9 +281,7 @@ static weir_status filter_format(S *s, V *out, V v, A *a)
     return weir_jinja_format(s, out, v.as.string, (V){ .kind = WEIR_JINJA_TUPLE, .as.list = list });
 }
 
-/* Numbers and the rest
- * ------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- numbers and the rest -------------------------------------------------------------------- */
 
 static weir_status filter_default(S *s, V *out, V v, A *a)
 {

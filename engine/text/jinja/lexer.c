@@ -58,9 +58,7 @@ static size_t skip_space(const lexer *lex, size_t at)
     return at;
 }
 
-/* Text outside of tags
- * -----------------------------------------------------------------------------------------------------------
- * / */
+/* ---- text outside of tags -------------------------------------------------------------------- */
 
 /* The end of text [begin, end) after the white space that the sign behind the tag at `end` takes
  * off. */
@@ -155,9 +153,7 @@ static weir_status lex_raw(lexer *lex, size_t begin, size_t end_of_tag)
     return fail(lex, begin, "a raw block does not end");
 }
 
-/* Inside of tags
- * ----------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- inside of tags -------------------------------------------------------------------------- */
 
 static bool is_name_start(char c) { return isalpha((unsigned char)c) || c == '_' || (c & 0x80); }
 static bool is_name(char c) { return is_name_start(c) || isdigit((unsigned char)c); }

@@ -20,9 +20,7 @@ weir_status weir_jinja_method_int(weir_jinja_method_call *c, size_t i, int64_t a
     return WEIR_OK;
 }
 
-/* Lists and dictionaries
- * ---------------------------------------------------------------------------------------------------------
- * / */
+/* ---- lists and dictionaries ------------------------------------------------------------------ */
 
 static weir_status list_append(weir_jinja_method_call *c)
 {

@@ -113,9 +113,7 @@ static weir_status repeat(
     return WEIR_OK;
 }
 
-/* Numbers
- * ------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 static weir_status power(
     weir_jinja_state *state, weir_jinja_value *out, int64_t base, int64_t exponent
@@ -220,9 +218,7 @@ weir_status weir_jinja_unary(
     return WEIR_OK;
 }
 
-/* Comparison
- * ---------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- comparison ------------------------------------------------------------------------------ */
 
 /* A bound on what comparing two values costs: strings by bytes, lists by items. */
 static size_t cost(weir_jinja_value v)

@@ -80,9 +80,7 @@ weir_status weir_jinja_node_add(
     return WEIR_OK;
 }
 
-/* Blocks
- * ------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static weir_status parse_statement(weir_jinja_parser *p, weir_jinja_nodes *out);
 

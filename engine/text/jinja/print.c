@@ -63,9 +63,7 @@ static weir_status print_number(
     return weir_jinja_add_text(out, text, origin);
 }
 
-/* repr
- * -------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- repr ------------------------------------------------------------------------------------ */
 
 static const char *simple_escape(uint32_t code, bool json)
 {
@@ -193,9 +191,7 @@ weir_status weir_jinja_to_string(weir_jinja_state *state, weir_jinja_value *out,
     return weir_jinja_builder_finish(&text, out);
 }
 
-/* JSON
- * -------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 typedef struct json_writer {
     weir_jinja_state *state;

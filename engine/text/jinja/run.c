@@ -28,9 +28,7 @@ weir_status weir_jinja_scope_set(
     return weir_jinja_dict_set(state->arena, &scope->names, key, value);
 }
 
-/* Assignment
- * ---------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- assignment ------------------------------------------------------------------------------ */
 
 static weir_status assign(
     weir_jinja_state *state, const weir_jinja_node *target, weir_jinja_value v
@@ -80,9 +78,7 @@ static weir_status assign(
     return weir_jinja_fail(state, "this cannot be assigned to");
 }
 
-/* Loops
- * --------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- loops ----------------------------------------------------------------------------------- */
 
 weir_status weir_jinja_loop_fill(weir_jinja_state *state, weir_jinja_loop *loop, size_t count)
 {
@@ -161,9 +157,7 @@ static weir_status run_for(weir_jinja_state *state, const weir_jinja_node *node)
     return weir_jinja_loop_run(state, node, items, state->scope, 0);
 }
 
-/* Text that is captured
- * ------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- text that is captured ------------------------------------------------------------------- */
 
 /* Runs a body in a scope of its own and gives back what it printed, through `filters` if there are
  * any. */
@@ -202,9 +196,7 @@ static weir_status run_filter_block(weir_jinja_state *state, const weir_jinja_no
     return weir_jinja_print(state, state->out, text);
 }
 
-/* Macros
- * -------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- macros ---------------------------------------------------------------------------------- */
 
 static weir_status make_macro(
     weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node
@@ -337,9 +329,7 @@ weir_status weir_jinja_call_macro(
     return weir_jinja_builder_finish(&text, out);
 }
 
-/* Statements
- * ---------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- statements ------------------------------------------------------------------------------ */
 
 static weir_status run_if(weir_jinja_state *state, const weir_jinja_node *node, jump *to)
 {

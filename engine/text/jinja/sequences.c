@@ -55,9 +55,7 @@ static weir_status fold(S *s, V *out, V v, bool ignore_case)
                : WEIR_OK;
 }
 
-/* Sorting
- * -----------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- sorting --------------------------------------------------------------------------------- */
 
 typedef struct keyed {
     V key, item;
@@ -202,9 +200,7 @@ static weir_status filter_sum(S *s, V *out, V v, A *a)
     return WEIR_OK;
 }
 
-/* Whole sequences
- * ---------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- whole sequences ------------------------------------------------------------------------- */
 
 static weir_status filter_length(S *s, V *out, V v, A *a)
 {
@@ -322,9 +318,7 @@ static weir_status rows(S *s, V *out, V v, A *a, bool columns)
 static weir_status filter_batch(S *s, V *out, V v, A *a) { return rows(s, out, v, a, false); }
 static weir_status filter_slice(S *s, V *out, V v, A *a) { return rows(s, out, v, a, true); }
 
-/* Choosing and mapping
- * -----------------------------------------------------------------------------------------------------------
- * / */
+/* ---- choosing and mapping -------------------------------------------------------------------- */
 
 static A rest_of(A *a, size_t from)
 {

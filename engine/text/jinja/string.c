@@ -114,9 +114,7 @@ weir_jinja_origin weir_jinja_string_origin(const weir_jinja_string *string, size
     return string->spans[low].origin;
 }
 
-/* Code points
- * ------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- code points ----------------------------------------------------------------------------- */
 
 uint32_t weir_jinja_decode(const char *bytes, size_t n, size_t *size)
 {
@@ -163,9 +161,7 @@ bool weir_jinja_is_space(uint32_t code)
            code == 0x2028 || code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
 }
 
-/* Building
- * ---------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- building -------------------------------------------------------------------------------- */
 
 weir_jinja_builder weir_jinja_builder_new(weir_jinja_arena *arena)
 {

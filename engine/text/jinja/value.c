@@ -175,9 +175,7 @@ bool weir_jinja_hashable(weir_jinja_value v)
     return true;
 }
 
-/* Lists
- * ------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 weir_status weir_jinja_list_new(weir_jinja_arena *arena, weir_jinja_list **out, size_t capacity)
 {
@@ -213,9 +211,7 @@ weir_status weir_jinja_pair(
     return WEIR_OK;
 }
 
-/* Dictionaries
- * -----------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- dictionaries ---------------------------------------------------------------------------- */
 
 /* Drawn once in a process, so that nobody can send keys that collide. The order of a dictionary
  * does not depend on it. */
@@ -335,9 +331,7 @@ void weir_jinja_dict_remove(weir_jinja_dict *dict, weir_jinja_entry *entry)
     dict->live--;
 }
 
-/* JSON
- * -------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 typedef struct json_reader {
     weir_jinja_arena *arena;
