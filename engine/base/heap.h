@@ -1,11 +1,11 @@
 /* engine/base/heap.h - the memory of one request: an allocator whose memory returns to the system
  * when the request ends.
  *
- *  A heap maps memory from the system: chunks for small blocks, a separate mapping for each large
- *  one. Every mapping is charged to the payer first and in full, so a heap never uses more memory
- *  than was charged. A chunk without live blocks is unmapped. All functions are thread-safe. With
- *  AddressSanitizer, blocks come from malloc so that errors are detected; they are charged as
- *  usual. */
+ * A heap maps memory from the system: chunks for small blocks, a separate mapping for each large
+ * one. Every mapping is charged to the payer first and in full, so a heap never uses more memory
+ * than was charged. A chunk without live blocks is unmapped. All functions are thread-safe. With
+ * AddressSanitizer, blocks come from malloc so that errors are detected; they are charged as
+ * usual. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,10 +1,10 @@
 /* engine/base/line_writer.h - writes lines to a descriptor from a thread of its own, so that a
  * thread that logs never waits for a stalled pipe or a full disk.
  *
- *  Lines wait in a bounded queue. A line that does not fit, or that the descriptor refuses, is
- *  dropped and counted; after the next successful line the writer reports the count. Each write
- *  holds whole lines, so two logs may share a file; a line of more than 4096 bytes takes several
- *  writes. */
+ * Lines wait in a bounded queue. A line that does not fit, or that the descriptor refuses, is
+ * dropped and counted; after the next successful line the writer reports the count. Each write
+ * holds whole lines, so two logs may share a file; a line of more than 4096 bytes takes several
+ * writes. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

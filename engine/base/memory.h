@@ -1,11 +1,11 @@
 /* engine/base/memory.h - allocation that is charged to a payer, for sizes that depend on a request
  * or a file.
  *
- *  Each thread has a current payer or none. The payer is charged before the allocation; a block
- *  stays with its payer, whichever thread resizes or frees it. If the payer refuses, the
- *  allocation returns NULL, as if memory had run out. Without a payer nothing is charged. Blocks
- *  come from malloc and are charged as malloc rounds them, headers included. If the payer is a
- *  heap (heap.h), blocks come from the heap, which charges what it maps. */
+ * Each thread has a current payer or none. The payer is charged before the allocation; a block
+ * stays with its payer, whichever thread resizes or frees it. If the payer refuses, the
+ * allocation returns NULL, as if memory had run out. Without a payer nothing is charged. Blocks
+ * come from malloc and are charged as malloc rounds them, headers included. If the payer is a
+ * heap (heap.h), blocks come from the heap, which charges what it maps. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

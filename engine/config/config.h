@@ -1,8 +1,8 @@
 /* engine/config/config.h - run configuration. One table (keys.inc) holds each key's name, type,
  * unit, default, range and help text.
  *
- *  Precedence: defaults < TOML file < --set and flags, in the order given. An unknown key is an
- *  error that names the nearest key. */
+ * Precedence: defaults < TOML file < --set and flags, in the order given. An unknown key is an
+ * error that names the nearest key. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

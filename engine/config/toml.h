@@ -1,8 +1,8 @@
 /* engine/config/toml.h - TOML documents: a thin C interface to toml++ (toml_shim.cc).
  *
- *  Limits, checked before the parser allocates: 1 MiB of text, 65536 keys and values, 32 levels of
- *  nesting, 32 parts in a dotted key. Duplicate keys and tables are errors, and so is NUL in a
- *  key, because keys are C strings here. */
+ * Limits, checked before the parser allocates: 1 MiB of text, 65536 keys and values, 32 levels of
+ * nesting, 32 parts in a dotted key. Duplicate keys and tables are errors, and so is NUL in a
+ * key, because keys are C strings here. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
