@@ -70,7 +70,7 @@ void weir_log(weir_log_level level, const char *format, ...)
         weir_line_writer_put(writer, line, (size_t)n);
     else
         (void
-        /* an error on stderr cannot be reported anywhere */
+        /* An error on stderr cannot be reported anywhere. */
         ) !write(STDERR_FILENO, line, (size_t)n);
 }
 

@@ -55,7 +55,7 @@ static weir_status read_member(
         status = unknown_key(key_text, error);
     else if (key != NULL && !(is_table && key->type == WEIR_KEY_PINS && member == NULL))
         status = weir_key_assign_node(key, member, config, node, error);
-    /* an unknown table is reported at its first key */
+    /* An unknown table is reported at its first key. */
     else if (is_table && (key != NULL || weir_key_is_section(path) || weir_toml_size(node) > 0))
         return read_table(config, node, path, name, error);
     else if (weir_key_is_section(path))

@@ -100,7 +100,7 @@ const char *weir_key_nearest(const char *path)
         const char *const last = strrchr(keys[i].path, '.') + 1;
         if (strchr(path, '.') == NULL) {
             const size_t by_last =
-                /* on a tie, a match of the whole path wins */
+                /* On a tie, a match of the whole path wins. */
                 2 * weir_edit_distance(path, last) + 1;
             if (by_last < distance) distance = by_last;
         }

@@ -45,7 +45,6 @@ const weir_toml_node *weir_toml_root(const weir_toml *document);
 weir_toml_type weir_toml_type_of(const weir_toml_node *node);
 const char *weir_toml_type_name(weir_toml_type type); /* "a table", "an integer"; for messages */
 /* The functions below accept NULL as an absent node: empty, not a string and not a number. */
-/* elements of a table or array; 0 for other types */
 size_t weir_toml_size(const weir_toml_node *node);
 /* The element at `index`, in file order; NULL past the end. *key (borrowed) is NULL in arrays. */
 const weir_toml_node *weir_toml_at(const weir_toml_node *node, size_t index, const char **key);

@@ -24,7 +24,7 @@ static const unit size_units[] = {
     { "MB", 1000000 },
     { "GB", 1000000000 },
     { "TB", 1000000000000 },
-    /* suffixes as in llama.cpp and docker */
+    /* Suffixes as in llama.cpp and docker. */
     { "k", 1 << 10 },
     { "m", 1 << 20 },
     { "g", 1 << 30 },
@@ -301,7 +301,7 @@ static weir_status set_path(
     const weir_status status = weir_config_path(path, sizeof path, value, error);
     if (status != WEIR_OK)
         return error != NULL ? weir_error_prefix(error, status, "%s", key->path) : status;
-    /* HOME may contain anything */
+    /* HOME may contain anything. */
     WEIR_TRY(check_characters(key->path, path, strlen(path), sizeof path, error));
     memcpy(field_of(key, config), path, strlen(path) + 1);
     return WEIR_OK;

@@ -196,7 +196,7 @@ static weir_json_fault read_real(reader *r, json_t **out, const char *at, const 
 {
     weir_buffer_clear(&r->scratch);
     if (weir_buffer_add(&r->scratch, at, (size_t)(end - at)) != WEIR_OK) return WEIR_JSON_NO_MEMORY;
-    /* strtod expects the decimal point of the locale */
+    /* strtod expects the decimal point of the locale. */
     char *const point = strchr(r->scratch.data, '.');
     if (point != NULL) *point = localeconv()->decimal_point[0];
     const double value = strtod(r->scratch.data, NULL);

@@ -13,7 +13,7 @@ extern "C" {
  * file and `name` begins error messages. After an error the directory may be half filled and can
  * only be closed.
  * wanted : NULL, or an object of tensor name to file name: adds only tensors mapped to
- * `wanted_file` */
+ * `wanted_file`. */
 typedef struct weir_safetensors_args {
     const unsigned char *bytes;
     size_t n;

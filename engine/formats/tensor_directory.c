@@ -20,7 +20,7 @@
 
 enum { INDEX_BYTES_MAX = 100000000, CONFIG_BYTES_MAX = 16 << 20 };
 
-/* "-00001-of-00005.gguf" */
+/* Length of "-00001-of-00005.gguf". */
 enum { SPLIT_SUFFIX = 20 };
 
 static const char accepted[] = "a model is a GGUF file, a safetensors file or a checkpoint folder";

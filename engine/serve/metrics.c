@@ -1,12 +1,12 @@
-/* engine/serve/metrics.c - Prometheus text exposition 0.0.4. Labels come from configuration, never
- * from requests. */
+/* engine/serve/metrics.c - Prometheus text exposition 0.0.4. Labels come from the configuration,
+ * never from requests. */
 #include "engine/serve/metrics.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Bounds in seconds; the first buckets resolve a fast CPU model's tokens, the last ones a long
- * prefill. */
+/* Upper bounds in seconds: the first buckets resolve tokens of a fast CPU model, the last ones a
+ * long prefill. */
 static const double time_bound[WEIR_HISTOGRAM_BUCKETS] = { 0.001, 0.002, 0.005, 0.01, 0.02,
                                                            0.03,  0.05,  0.075, 0.1,  0.15,
                                                            0.25,  0.5,   0.75,  1.0,  2.5,
@@ -53,7 +53,7 @@ void weir_metrics_observe(weir_metrics *metrics, weir_histogram_name name, int64
 typedef struct writer {
     weir_buffer *out;
     const char *prefix;
-    weir_buffer label; /* model_name="..." with escapes */
+    weir_buffer label; /* model_name="...", escaped */
 } writer;
 
 static weir_status head(const writer *w, const char *name, const char *type, const char *help)
@@ -104,7 +104,7 @@ static double load(const uint64_t *counter)
     return (double)__atomic_load_n(counter, __ATOMIC_RELAXED);
 }
 
-/* The names of spec/serving.md 2.8 that others rely on. */
+/* The metrics that dashboards and gateways expect. */
 static weir_status write_common(
     const writer *w, const weir_metrics *m, const weir_service_stats *stats,
     const weir_service_info *info
@@ -271,7 +271,7 @@ static weir_status write_own(
     );
 }
 
-/* Where layers have memory of fixed size: of all texts that ended, over all such layers. */
+/* Statistics of fixed-size layer memory, summed over all finished sequences and such layers. */
 static weir_status write_banks(
     const writer *w, const weir_service_stats *stats, const weir_service_info *info
 )

@@ -18,7 +18,7 @@ static weir_status out_of_memory(weir_api_error *error)
     return WEIR_ENOMEM;
 }
 
-/* ---- forms of an answer that are absent here ------------------------------------------------- */
+/* ---- unsupported forms of an answer ---------------------------------------------------------- */
 
 static weir_status check_response_format(const json_t *root, weir_api_error *error)
 {
@@ -86,7 +86,7 @@ static weir_status read_seed(
     return WEIR_OK;
 }
 
-/* A token id as a key: decimal digits only. */
+/* Reads a token id used as a key: decimal digits only. */
 static bool read_id_key(const char *key, int32_t n_vocab, int32_t *id)
 {
     const size_t digits = strspn(key, "0123456789");
@@ -144,7 +144,7 @@ static weir_status read_sampling(
     WEIR_TRY(read_real(root, "top_p", 0, 1, &s->top_p, error));
     if (s->top_p <= 0) return weir_api_bad(error, "top_p", "top_p must be above 0");
     WEIR_TRY(read_real(root, "min_p", 0, 1, &s->min_p, error));
-    /* -1 and 0: off, as other servers have it */
+    /* -1 and 0 mean off, as in other servers. */
     WEIR_TRY(weir_field_integer(root, "top_k", -1, INT32_MAX, &top_k, error));
     s->top_k = top_k < 0 ? 0 : (int32_t)top_k;
     WEIR_TRY(read_real(root, "repetition_penalty", 0.01, 10, &s->repetition_penalty, error));
@@ -234,7 +234,7 @@ static weir_status read_choices(
     return best_of > n ? weir_api_unsupported(error, "best_of") : WEIR_OK;
 }
 
-/* Members that are not read are told as unknown fields are. */
+/* Unknown members are reported like unknown fields. */
 static weir_status read_stream_options(
     weir_openai_request *request, const json_t *options, weir_api_error *error
 )
@@ -252,7 +252,7 @@ static weir_status read_stream_options(
         weir_unknown_add(&request->unknown, path, NULL);
     }
     WEIR_TRY(weir_field_bool(options, known[0], &request->include_usage, error));
-    return weir_field_bool(options, known[1], &obfuscation, error); /* no padding is made here */
+    return weir_field_bool(options, known[1], &obfuscation, error); /* padding is not implemented */
 }
 
 static weir_status read_stream(
@@ -286,7 +286,7 @@ static weir_status read_salt(
     return request->cache_salt != NULL ? WEIR_OK : out_of_memory(error);
 }
 
-/* A request names no file of the server. */
+/* A request must not name files of the server. */
 static weir_status read_policy_options(
     weir_policy_options *options, const char *list, weir_api_error *error
 )
@@ -368,7 +368,7 @@ static weir_status read_session(
     return request->session != NULL ? WEIR_OK : out_of_memory(error);
 }
 
-/* Whether there is such a state is found out later. */
+/* Whether the state exists is checked later. */
 static weir_status read_state(
     weir_openai_request *request, const json_t *root, weir_api_error *error
 )
@@ -462,7 +462,7 @@ static weir_status read_completion(
     return read_prompt(request, root, n_vocab, error);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- whole requests -------------------------------------------------------------------------- */
 
 static weir_status read_all(
     weir_openai_request *request, const weir_request_limits *limits, weir_api_error *error

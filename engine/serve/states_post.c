@@ -1,7 +1,6 @@
-/* engine/serve/states_post.c - what is computed for /v1/states: texts become states, questions find
- * them, two become one.
+/* engine/serve/states_post.c - the computations of /v1/states: adding, querying and merging states.
  *
- * It keeps a worker waiting; one worker at least is always left for other requests. */
+ * Each occupies a worker; at least one worker always stays free for other requests. */
 #include <math.h>
 #include <string.h>
 
@@ -11,8 +10,8 @@
 
 enum { MOST_FOUND = 100 };
 
-/* ---- what waits ------------------------------------------------------------------------------ */
-/* Reads the body and does what is wanted with it, unless too many workers wait already. */
+/* ---- waiting workers ------------------------------------------------------------------------- */
+/* Reads the body and runs the operation, unless too many workers are waiting already. */
 static void post(
     weir_exchange *x, weir_status (*run)(weir_exchange *x, const json_t *root, weir_buffer *text)
 )
@@ -56,7 +55,7 @@ static weir_status read_label(
     return WEIR_ENOMEM;
 }
 
-/* Whose text it is for the engine. */
+/* The document to be computed, with its owner. */
 static weir_document document_of(
     const weir_exchange *x, const weir_ids *ids, const weir_own_name *own
 )
@@ -119,7 +118,7 @@ static weir_status post_state(weir_exchange *x, const json_t *root, weir_buffer 
 
 void weir_states_api_post(weir_exchange *x) { post(x, post_state); }
 
-/* ---- questions ------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 static weir_status read_vector(float *vector, const json_t *list, size_t dim, weir_api_error *error)
 {
     if (!json_is_array(list) || json_array_size(list) != dim)
