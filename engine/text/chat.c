@@ -1,5 +1,5 @@
-/* engine/text/chat.c - see chat.h. The interpreter is in jinja/; here are its bounds and the way of
- * messages in and of text out. */
+/* engine/text/chat.c - see chat.h. The interpreter is in jinja/; this file sets its limits and
+ * converts messages and output. */
 #include "engine/text/chat.h"
 
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 enum { TEMPLATE_LIMIT = 1 << 20, STEP_LIMIT = 5000000 };
 static const size_t parse_memory = (size_t)256 << 20, render_memory = (size_t)256 << 20;
 
-/* Stands behind the message that is continued. Its last byte is white space: a template that strips
- * shows by its absence. */
+/* Marks the end of the message to be continued. Its last byte is white space, so a template that
+ * strips the message is noticed. */
 static const char mark[] = "\x02 ";
 
 struct weir_chat_template {
@@ -94,8 +94,8 @@ static weir_status set_variables(weir_jinja_state *state, const json_t *variable
     return WEIR_OK;
 }
 
-/* Templates make control tokens of roles ("<|" + role + "|>"): the known ones are text of the
- * template, others stay a user's. */
+/* Some templates build control tokens from roles ("<|" + role + "|>"). Known roles are trusted like
+ * the template's text; others count as user text. */
 static void trust_known_roles(const weir_jinja_list *messages)
 {
     static const char *const roles[] = { "system",    "user",     "assistant", "tool",
@@ -120,7 +120,7 @@ static weir_status append_mark(weir_jinja_state *state, weir_jinja_value *text)
     return weir_jinja_builder_finish(&marked, text);
 }
 
-/* Puts the mark behind the content of the last message: a text, or the last part that has one. */
+/* Appends the mark to the content of the last message: a string, or the last text part. */
 static weir_status mark_last_message(weir_jinja_state *state, const weir_jinja_list *messages)
 {
     const weir_jinja_value last =
@@ -164,8 +164,8 @@ static weir_status set_input(weir_jinja_state *state, const weir_chat_input *inp
 
 /* ---- output ---------------------------------------------------------------------------------- */
 
-/* The text ends where the last mark stands; before it white space goes too, if the template
- * stripped the mark's. */
+/* Ends the text at the last mark. If the template stripped the mark's white space, strips the text
+ * before it too. */
 static weir_status cut_at_mark(weir_jinja_builder *text, weir_error *error)
 {
     size_t last = text->n_spans;
@@ -225,7 +225,7 @@ static weir_status render(
                                .now = input->now_unix_seconds };
     WEIR_TRY(set_input(&state, input));
     WEIR_TRY(weir_jinja_run(&state, &chat->root->body));
-    WEIR_TRY(weir_jinja_step(&state, 0)); /* a comparison may have used up the steps */
+    WEIR_TRY(weir_jinja_step(&state, 0)); /* the last comparison may have exceeded the step limit */
     if (input->continue_final_message) WEIR_TRY(cut_at_mark(&text, error));
     return copy_out(out, &text);
 }

@@ -42,7 +42,8 @@ weir_status weir_jinja_substring(
     part->bytes = string->bytes + begin;
     part->size = size;
     part->base = string->base + begin;
-    part->count = string->count == string->size ? size : SIZE_MAX; /* ASCII stays ASCII */
+    /* A part of ASCII text is ASCII. */
+    part->count = string->count == string->size ? size : SIZE_MAX;
     *out = weir_jinja_from_string(part);
     return WEIR_OK;
 }
@@ -102,7 +103,7 @@ weir_jinja_origin weir_jinja_string_origin(const weir_jinja_string *string, size
     *end = string->size;
     if (!string->spans) return string->origin;
     size_t low = 0, high = string->n_spans - 1;
-    while (low < high) { /* the first span that ends behind the byte */
+    while (low < high) { /* the first span that ends after the byte */
         const size_t middle = low + (high - low) / 2;
         if (string->spans[middle].end > string->base + at)
             high = middle;
