@@ -85,7 +85,7 @@ weir_status weir_file_read(weir_buffer *out, const char *path, size_t limit, wei
     weir_status status = WEIR_OK;
     if (size > limit)
         status = weir_error_set(
-            error, WEIR_EFORMAT, "%s: %zu bytes, at most %zu are read", path, size, limit
+            error, WEIR_EFORMAT, "%s: %zu bytes; the limit is %zu", path, size, limit
         );
     else if (weir_buffer_reserve(out, size) != WEIR_OK)
         status = weir_error_set(error, WEIR_ENOMEM, "%s: no memory for %zu bytes", path, size);
@@ -128,8 +128,7 @@ static weir_status read_stream(
         if (n == 0) return WEIR_OK;
         if (out->size - before > limit)
             return weir_error_set(
-                error, WEIR_EFORMAT, "%s: more than %zu bytes, which is all that is read", path,
-                limit
+                error, WEIR_EFORMAT, "%s: longer than the limit of %zu bytes", path, limit
             );
     }
 }
@@ -245,12 +244,12 @@ weir_status weir_new_file_open(
 
 weir_status weir_new_file_keep(weir_new_file *file, weir_error *error)
 {
-    if (fsync(file->fd) != 0) return fail_new(file, "bring it to the disk", errno, error);
+    if (fsync(file->fd) != 0) return fail_new(file, "sync to the disk", errno, error);
     const int fd = file->fd;
     file->fd = -1;
-    if (close(fd) != 0) return fail_new(file, "bring it to the disk", errno, error);
+    if (close(fd) != 0) return fail_new(file, "sync to the disk", errno, error);
     if (rename(file->temporary, file->path) != 0)
-        return fail_new(file, "put it in place", errno, error);
+        return fail_new(file, "rename into place", errno, error);
     sync_folder_of(file->path);
     forget(file);
     return WEIR_OK;

@@ -170,7 +170,7 @@ weir_status weir_config_assign(weir_config *config, const char *assignment, weir
     while (length > 0 && (start[length - 1] == ' ' || start[length - 1] == '\t')) length--;
     char path[PATH_BYTES];
     if (length >= sizeof path)
-        return weir_error_set(error, WEIR_ECONFIG, "\"%.60s...\": no key is so long", start);
+        return weir_error_set(error, WEIR_ECONFIG, "\"%.60s...\": longer than any key", start);
     (void)snprintf(path, sizeof path, "%.*s", (int)length, start);
     return weir_config_set(config, path, skip_spaces(equals + 1), error);
 }
@@ -184,21 +184,21 @@ weir_status weir_config_check(const weir_config *config, weir_error *error)
         );
     if (config->server.api_key[0] != '\0' && config->server.api_key_file[0] != '\0')
         return weir_error_set(
-            error, WEIR_ECONFIG, "server.api_key and server.api_key_file: give one of them"
+            error, WEIR_ECONFIG, "server.api_key and server.api_key_file exclude each other"
         );
     if (config->sessions.dir[0] != '\0' && strcmp(config->kv.reuse, "on") != 0)
         return weir_error_set(
             error, WEIR_ECONFIG,
-            "sessions.dir: what is not kept cannot be saved; set kv.reuse = \"on\""
+            "sessions.dir needs kv.reuse = \"on\": without it nothing is cached that could be saved"
         );
     if (config->states.dir[0] != '\0' && strcmp(config->kv.reuse, "on") != 0)
         return weir_error_set(
             error, WEIR_ECONFIG,
-            "states.dir: what is not kept cannot be gone on from; set kv.reuse = \"on\""
+            "states.dir needs kv.reuse = \"on\": without it no state can be continued"
         );
     if (config->states.dir[0] != '\0' && strcmp(config->states.dir, config->sessions.dir) == 0)
         return weir_error_set(
-            error, WEIR_ECONFIG, "states.dir and sessions.dir: give each a folder of its own"
+            error, WEIR_ECONFIG, "states.dir and sessions.dir must be different folders"
         );
     return WEIR_OK;
 }

@@ -86,12 +86,13 @@ weir_status weir_config_describe(weir_buffer *out)
     size_t n_keys;
     const weir_key *const keys = weir_keys(&n_keys);
     weir_status status = weir_buffer_text(
-        out, "# Every key and its default. Sizes are texts with a unit (\"512MiB\"), durations too "
-             "(\"30s\").\n"
-             "# K, M, G and T are short for KiB, MiB, GiB and TiB: \"4G\" is 4 x 1024 x 1024 x "
-             "1024 bytes.\n"
-             "# \"~/\" at the start of a path is the home folder.\n"
-             "# Any key can be given on the command line: --set server.port=8081\n\n"
+        out,
+        "# Every key and its default. Sizes are strings with a unit (\"512MiB\"), durations too "
+        "(\"30s\").\n"
+        "# K, M, G and T are short for KiB, MiB, GiB and TiB: \"4G\" is 4 x 1024 x 1024 x "
+        "1024 bytes.\n"
+        "# \"~/\" at the start of a path is the home folder.\n"
+        "# Any key can be given on the command line: --set server.port=8081\n\n"
     );
     for (size_t i = 0; i < n_keys && status == WEIR_OK; i++) {
         if (keys[i].type != WEIR_KEY_SECTION) {

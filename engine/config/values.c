@@ -229,7 +229,7 @@ static weir_status check_characters(
 {
     if (length >= room)
         return weir_error_set(
-            error, WEIR_ECONFIG, "%s: %zu bytes, at most %zu are taken", path, length, room - 1
+            error, WEIR_ECONFIG, "%s: %zu bytes; the limit is %zu", path, length, room - 1
         );
     const unsigned char *const bytes = (const unsigned char *)value;
     for (size_t i = 0, n; i < length; i += n) {
@@ -255,16 +255,16 @@ static weir_status set_pin(
     if (length == 0 || length >= sizeof pins->op ||
         strspn(op, "abcdefghijklmnopqrstuvwxyz0123456789_") != length)
         return weir_error_set(
-            error, WEIR_ECONFIG, "%s.%.60s: no name of an op; `weir bench --explain` lists them",
-            key->path, op
+            error, WEIR_ECONFIG,
+            "%s.%.60s: not the name of an op; `weir bench --explain` lists them", key->path, op
         );
     const size_t kernel_length = strlen(kernel);
     if (kernel_length == 0 || kernel_length >= sizeof pins->kernel ||
         strspn(kernel, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") !=
             kernel_length)
         return weir_error_set(
-            error, WEIR_ECONFIG, "%s.%s: no name of a kernel; `weir bench --explain` lists them",
-            key->path, op
+            error, WEIR_ECONFIG,
+            "%s.%s: not the name of a kernel; `weir bench --explain` lists them", key->path, op
         );
     for (size_t i = 0; i < WEIR_CONFIG_PINS; i++) {
         if (pins[i].op[0] != '\0' && strcmp(pins[i].op, op) != 0) continue;

@@ -92,7 +92,9 @@ static weir_status check_body(
     const char *const coding = weir_http_value(head, bytes, WEIR_HTTP_CONTENT_ENCODING);
     const char *const expect = weir_http_value(head, bytes, WEIR_HTTP_EXPECT);
     if (expect != NULL && strcasecmp(expect, "100-continue") != 0)
-        return weir_api_fail(error, 417, NULL, NULL, "the only expectation taken is 100-continue");
+        return weir_api_fail(
+            error, 417, NULL, NULL, "the only supported expectation is 100-continue"
+        );
     if (head->length > limit)
         return weir_api_fail(error, 413, NULL, NULL, "the body is larger than %lld bytes", limit);
     if (strcmp(x->method, "POST") != 0) return WEIR_OK;

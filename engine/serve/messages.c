@@ -248,7 +248,7 @@ static weir_status check_function(const json_t *function, size_t index, weir_api
         return weir_api_bad(error, "tools", "tools[%zu]: parameters must be an object", index);
     if (!is_schema_type(weir_field(parameters, "type")))
         return weir_api_bad(
-            error, "tools", "tools[%zu]: the type of parameters is no type of JSON Schema", index
+            error, "tools", "tools[%zu]: the type of parameters is not a type of JSON Schema", index
         );
     return WEIR_OK;
 }

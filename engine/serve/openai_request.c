@@ -117,7 +117,7 @@ static weir_status read_bias(
         const double number = json_number_value(value);
         if (!read_id_key(name, n_vocab, &request->bias[i].id))
             return weir_api_bad(
-                error, key, "logit_bias: %s is no token id of this model", weir_quote(name).text
+                error, key, "logit_bias: %s is not a token id of this model", weir_quote(name).text
             );
         if (!json_is_number(value) || !(fabs(number) <= 100))
             return weir_api_bad(
@@ -384,7 +384,7 @@ static weir_status read_state(
     if (request->echo)
         return weir_api_bad(
             error, "state",
-            "state and echo exclude each other: what was read before is not scored again"
+            "state and echo exclude each other: the tokens of a state are not scored"
         );
     request->state = weir_memory_text(name);
     return request->state != NULL ? WEIR_OK : out_of_memory(error);
@@ -400,7 +400,7 @@ weir_status weir_openai_check_ids(
         const json_t *const id = json_array_get(ids, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= n_vocab)
             return weir_api_bad(
-                error, param, "%s: entry %zu is no token id of this model (0 to %d)", param, i,
+                error, param, "%s: entry %zu is not a token id of this model (0 to %d)", param, i,
                 n_vocab - 1
             );
     }
@@ -434,7 +434,7 @@ static weir_status read_prompt(
     const size_t count = weir_openai_prompt_count(prompt);
     if (count > WEIR_PROMPTS)
         return weir_api_bad(
-            error, "prompt", "prompt holds %zu prompts; at most %d are taken", count, WEIR_PROMPTS
+            error, "prompt", "prompt holds %zu prompts; at most %d are allowed", count, WEIR_PROMPTS
         );
     for (size_t i = 0; i < count; i++) {
         const json_t *const one = weir_openai_prompt_at(prompt, i);

@@ -101,7 +101,7 @@ static weir_status open_socket(weir_server *server, weir_error *error)
     const int why = getaddrinfo(o->host, port, &hints, &found);
     if (why != 0)
         return weir_error_set(
-            error, WEIR_ECONFIG, "server.host %s is no address of this machine: %s", o->host,
+            error, WEIR_ECONFIG, "server.host %s is not an address of this machine: %s", o->host,
             gai_strerror(why)
         );
     const struct addrinfo *pick =
@@ -218,5 +218,5 @@ void weir_server_close(weir_server *server)
     if (wait_for_memory(server))
         free(server);
     else /* the payer must outlive what is charged to it */
-        weir_log(WEIR_LOG_ERROR, "the engine still holds memory of requests; it is left to it");
+        weir_log(WEIR_LOG_ERROR, "the engine still holds memory of requests, which is not freed");
 }

@@ -74,7 +74,7 @@ static weir_status save(weir_exchange *x, const json_t *root, const char *name, 
     if (status == WEIR_OK && given &&
         (ids.count < 1 || ids.count > (size_t)x->server->limits.window))
         status = weir_api_bad(
-            &x->error, NULL, "a session has 1 to %d tokens here, not %zu",
+            &x->error, NULL, "a session must have 1 to %d tokens, not %zu",
             (int)x->server->limits.window, ids.count
         );
     const weir_own_name own = weir_exchange_own(x, salt, name);
@@ -204,7 +204,7 @@ static weir_status remove_named(weir_exchange *x, weir_buffer *text)
     WEIR_TRY(need_sessions(x));
     if (!weir_session_name_is_good(name, WEIR_SESSION_CLIENT_NAME))
         return weir_api_fail(
-            &x->error, 404, "session_not_found", "name", "%s is no session's name",
+            &x->error, 404, "session_not_found", "name", "%s is not the name of a session",
             weir_quote(name).text
         );
     const weir_own_name own = weir_exchange_own(x, NULL, name);

@@ -184,7 +184,8 @@ static weir_status list(weir_exchange *x, weir_buffer *text)
     if (!query_number(x, "limit", 100, &limit) || limit < 1 || limit > MOST_LISTED ||
         !query_number(x, "before", 0, &before))
         return weir_api_bad(
-            &x->error, "limit", "limit is 1 to %d, before the number of a state", (int)MOST_LISTED
+            &x->error, "limit", "limit must be 1 to %d, before the number of a state",
+            (int)MOST_LISTED
         );
     const weir_states_page page = {
         .before = before, .most = (size_t)limit, .accepts = states_may_see, .user = &own
@@ -237,7 +238,8 @@ static weir_status remove_named(weir_exchange *x, weir_buffer *text)
     if (!may_change(&own, &info))
         return weir_api_fail(
             &x->error, 403, "state_not_owned", "name",
-            "state %s belongs to no key; who runs the server deletes it", weir_quote(name).text
+            "state %s has no owner; only the operator of the server can delete it",
+            weir_quote(name).text
         );
     const weir_status status = weir_states_remove(x->server->options.states, info.name, &why);
     if (status != WEIR_OK) return weir_states_fail(&x->error, status, &why);

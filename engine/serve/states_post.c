@@ -45,7 +45,7 @@ static weir_status read_label(
     const json_t *const object = weir_field(root, "metadata");
     WEIR_TRY(weir_field_text(root, "label", label, error));
     if (*label == NULL)
-        return weir_api_bad(error, "label", "label is missing: what is the state of?");
+        return weir_api_bad(error, "label", "label is missing: name what the state contains");
     if (object == NULL) return WEIR_OK;
     if (!json_is_object(object))
         return weir_api_bad(error, "metadata", "metadata must be an object");
@@ -122,15 +122,12 @@ void weir_states_api_post(weir_exchange *x) { post(x, post_state); }
 static weir_status read_vector(float *vector, const json_t *list, size_t dim, weir_api_error *error)
 {
     if (!json_is_array(list) || json_array_size(list) != dim)
-        return weir_api_bad(
-            error, "vector", "vector must be an array of %zu numbers, as many as states here have",
-            dim
-        );
+        return weir_api_bad(error, "vector", "vector must be an array of %zu numbers", dim);
     for (size_t i = 0; i < dim; i++) {
         const json_t *const number = json_array_get(list, i);
         const double value = json_number_value(number);
         if (!json_is_number(number) || !(fabs(value) <= 1e30))
-            return weir_api_bad(error, "vector", "vector[%zu] is no number in range", i);
+            return weir_api_bad(error, "vector", "vector[%zu] is not a number in range", i);
         vector[i] = (float)value;
     }
     return WEIR_OK;

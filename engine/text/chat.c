@@ -28,8 +28,7 @@ weir_status weir_chat_template_open(
     weir_chat_template *chat = NULL;
     if (length > TEMPLATE_LIMIT)
         return weir_error_set(
-            error, WEIR_EFORMAT, "chat template: %zu bytes, at most %d are read", length,
-            TEMPLATE_LIMIT
+            error, WEIR_EFORMAT, "chat template: %zu bytes; the limit is %d", length, TEMPLATE_LIMIT
         );
     chat = weir_memory_take_zero(1, sizeof *chat);
     if (!chat) return weir_error_set(error, WEIR_ENOMEM, "chat template: no memory");
@@ -239,7 +238,7 @@ weir_status weir_chat_render(
     weir_chat_output rendered = { 0 };
     weir_error detail = { 0 };
     if (!json_is_array(input->messages))
-        return weir_error_set(error, WEIR_EINVAL, "messages: an array is wanted");
+        return weir_error_set(error, WEIR_EINVAL, "messages must be an array");
     if (input->continue_final_message && input->add_generation_prompt)
         return weir_error_set(
             error, WEIR_EINVAL,
@@ -255,6 +254,6 @@ weir_status weir_chat_render(
     if (detail.code == status) return weir_error_set(error, status, "%s", detail.text);
     if (status == WEIR_ENOMEM) return weir_error_set(error, status, "chat template: no memory");
     return weir_error_set(
-        error, status, "chat template: the prompt or the memory to make it is larger than its limit"
+        error, status, "chat template: the prompt, or the memory to render it, exceeds the limit"
     );
 }

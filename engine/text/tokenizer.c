@@ -50,7 +50,7 @@ weir_status weir_tokenizer_open(
         status = weir_error_set(error, status, "%s: no memory for the tokenizer's path", folder);
     else if (!weir_file_exists(path.data))
         status = weir_error_set(
-            error, WEIR_ENOTFOUND, "%s: there is no tokenizer.json beside the weights", folder
+            error, WEIR_ENOTFOUND, "%s: there is no tokenizer.json next to the weights", folder
         );
     else
         status = weir_tokenizer_open_json(out, path.data, error);
@@ -293,7 +293,7 @@ weir_status weir_tokenizer_pieces(
         status = weir_pretokenizer_run(
             &tokenizer->pretokenizer, &job.matcher, valid, n, add_length, lengths, error
         );
-    if (status == WEIR_ENOMEM) status = weir_error_set(error, status, "no memory to cut a text");
+    if (status == WEIR_ENOMEM) status = weir_error_set(error, status, "no memory to split a text");
     weir_buffer_free(&copy);
     job_free(&job);
     return status;

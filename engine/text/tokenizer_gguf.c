@@ -131,7 +131,7 @@ static weir_status load_pretokenizer(const loader *loader, bool *add_bos)
     if (!weir_tensor_directory_meta(loader->directory, KEY "pre", &name))
         return weir_error_set(
             loader->error, WEIR_EFORMAT,
-            KEY "pre is missing: the file does not say how text is cut; convert the model again"
+            KEY "pre is missing: the file does not say how text is split; convert the model again"
         );
     WEIR_TRY(string_of(loader, KEY "pre", &name));
     const weir_pretokenizer_kind *const kind = weir_pretokenizer_find(name.string);
