@@ -12,8 +12,8 @@
 #define TOML_EXCEPTIONS 0
 #define TOML_MAX_NESTED_VALUES 32
 #define TOML_ENABLE_FORMATTERS 0
-/* The test for white space of toml++ reaches TOML_UNREACHABLE for letters such as "é", where it must
- * return false. */
+/* The test for white space of toml++ reaches TOML_UNREACHABLE for letters such as "é", where it
+ * must return false. */
 #include <cstdint>
 #include <toml++/impl/preprocessor.h>
 #undef TOML_UNREACHABLE
@@ -153,7 +153,7 @@ void adopt(weir_toml_node &parent, const toml::node &node, const toml::key *key)
                                 {} });
 }
 
-/* False when a key holds NUL. Recursion is bounded by WEIR_TOML_DEPTH levels of values with
+/* Returns false if a key contains NUL. Recursion is bounded by WEIR_TOML_DEPTH levels of values with
  * WEIR_TOML_DEPTH parts per key each. */
 bool build(weir_toml_node &parent)
 {
