@@ -1,11 +1,11 @@
-/* document.c - reads a long document once, keeps what the model computed of it in a file, and
- * answers questions from there.
+/* document.c - computes a long document once, saves the state in a file, and answers questions from
+ * it.
  *
  *     cc document.c -o document $(pkg-config --cflags --libs weir)
  *     ./document TEXT.txt STATE QUESTION...
  *
- * The first run reads TEXT.txt and writes STATE. Later runs restore STATE and compute the questions
- * alone, however long the document is. */
+ * The first run computes TEXT.txt and writes STATE. Later runs restore STATE and compute only the
+ * questions, however long the document is. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 #include "text.h"
 
-/* Not 0: it was read. */
+/* Returns 0 on failure. */
 static int read_file(text *out, const char *path)
 {
     char piece[65536];
@@ -48,8 +48,8 @@ static weir_status render(
     return status;
 }
 
-/* The document is what the prompts of two questions have in common: it is computed, and written to
- * the file. */
+/* Computes the common prefix of the prompts of two questions, which is the document, and writes it
+ * to the file. */
 static weir_status compute(
     weir_engine *engine, weir_sequence *sequence, const text *document, const char *state,
     weir_error *error

@@ -3,7 +3,7 @@
  *     cc generate.c -o generate $(pkg-config --cflags --libs weir)
  *     ./generate "Once upon a time" [MODEL]
  *
- * Without MODEL the demo model answers that comes with Weir. */
+ * Without MODEL it uses the demo model that comes with Weir. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

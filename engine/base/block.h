@@ -1,4 +1,5 @@
-/* engine/base/block.h - the 16 bytes before a block of memory.c or heap.c. For these two only. */
+/* engine/base/block.h - the 16-byte header of a block of memory.c or heap.c. Private to these
+ * two. */
 #pragma once
 #include <stdalign.h>
 
@@ -6,6 +7,6 @@
 
 typedef struct weir_block {
     alignas(16
-    ) weir_payer *payer; /* NULL: nobody. Its `heap` says which of the two has the block */
-    size_t room;                   /* malloc: what was charged; heap: where the block lies */
+    ) weir_payer *payer; /* NULL: not charged; if it has a heap, the block lies in that heap */
+    size_t room;                   /* malloc: the bytes charged; heap: where the block lies */
 } weir_block;

@@ -16,7 +16,7 @@ weir_status weir_buffer_reserve(weir_buffer *buffer, size_t extra)
     if (need <= buffer->capacity) return WEIR_OK;
     size_t capacity = buffer->capacity < 64 ? 64 : buffer->capacity;
     if (capacity < need && !weir_mul_size(&capacity, capacity, 2)) return WEIR_ENOMEM;
-    if (capacity < need) capacity = need; /* one large piece takes no more than itself */
+    if (capacity < need) capacity = need; /* a single large piece gets exactly its size */
     char *const data = weir_memory_resize(buffer->data, capacity);
     if (data == NULL) return WEIR_ENOMEM;
     buffer->data = data;

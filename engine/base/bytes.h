@@ -11,8 +11,8 @@ static inline bool weir_bytes_are_zero(const unsigned char *at, size_t n)
     return i == n;
 }
 
-/* A text that ends within its field of `size` bytes, with zeros behind it; false if it does not.
- * `out` holds `size`. */
+/* Copies a string stored in a field of `size` bytes and padded with zeros. Returns false if it has
+ * no terminator or other bytes follow the terminator. `out` has room for `size` bytes. */
 static inline bool weir_bytes_text(char *out, const unsigned char *at, size_t size)
 {
     memcpy(out, at, size);

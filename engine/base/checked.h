@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* *out = a op b; false (out untouched by contract of the callers) when the result does not fit. */
+/* Computes *out = a op b. Returns false if the result overflows; *out is then undefined. */
 static inline bool weir_mul_size(size_t *out, size_t a, size_t b)
 {
     return !__builtin_mul_overflow(a, b, out);
@@ -22,7 +22,7 @@ static inline bool weir_add_i64(int64_t *out, int64_t a, int64_t b)
     return !__builtin_add_overflow(a, b, out);
 }
 
-/* Rounds up to a multiple of `alignment`, a power of two. */
+/* Rounds n up to a multiple of `alignment`, a power of two. Returns false on overflow. */
 static inline bool weir_align_size(size_t *out, size_t n, size_t alignment)
 {
     if (!weir_add_size(out, n, alignment - 1)) return false;

@@ -1,4 +1,4 @@
-/* engine/base/clock.h - monotonic time for measurements, wall time for stamps. */
+/* engine/base/clock.h - monotonic time for measurements, wall-clock time for timestamps. */
 #pragma once
 #include <stdint.h>
 #include <time.h>

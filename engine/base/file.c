@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Opens a regular file for reading; *size is its length. */
+/* Opens a regular file for reading. Sets *size to its length. */
 static weir_status open_regular(int *fd, size_t *size, const char *path, weir_error *error)
 {
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -85,7 +85,7 @@ weir_status weir_file_read(weir_buffer *out, const char *path, size_t limit, wei
     weir_status status = WEIR_OK;
     if (size > limit)
         status = weir_error_set(
-            error, WEIR_EFORMAT, "%s: %zu bytes, at most %zu are read", path, size, limit
+            error, WEIR_EFORMAT, "%s: %zu bytes; the limit is %zu", path, size, limit
         );
     else if (weir_buffer_reserve(out, size) != WEIR_OK)
         status = weir_error_set(error, WEIR_ENOMEM, "%s: no memory for %zu bytes", path, size);
@@ -107,7 +107,7 @@ weir_status weir_file_read(weir_buffer *out, const char *path, size_t limit, wei
     return status;
 }
 
-/* To the end of the stream, at most `limit` bytes. */
+/* Reads to the end of the stream. Fails if that is more than `limit` bytes. */
 static weir_status read_stream(
     weir_buffer *out, int fd, const char *path, size_t limit, weir_error *error
 )
@@ -128,8 +128,7 @@ static weir_status read_stream(
         if (n == 0) return WEIR_OK;
         if (out->size - before > limit)
             return weir_error_set(
-                error, WEIR_EFORMAT, "%s: more than %zu bytes, which is all that is read", path,
-                limit
+                error, WEIR_EFORMAT, "%s: longer than the limit of %zu bytes", path, limit
             );
     }
 }
@@ -173,7 +172,7 @@ static void sync_folder_of(const char *path)
     (void)close(fd);
 }
 
-/* A device or a pipe is written to: a rename would put a file in its place. */
+/* Writes to a device or a pipe in place: a rename would replace it by a regular file. */
 static weir_status write_special(const char *path, const void *bytes, size_t n, weir_error *error)
 {
     const int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -196,7 +195,7 @@ static void forget(weir_new_file *file)
     *file = (weir_new_file){ .fd = -1 };
 }
 
-/* Fails with the reason that errno had. */
+/* Drops the new file and fails with the text of errno `reason`. */
 static weir_status fail_new(weir_new_file *file, const char *what, int reason, weir_error *error)
 {
     const weir_status status =
@@ -218,7 +217,7 @@ static weir_status open_new(
     (void)snprintf(file->temporary, length, "%s.tmp.%ld", path, (long)getpid());
     file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
     if (file->fd < 0 || (mode == 0600 && fchmod(file->fd, mode) != 0
-                        )) { /* one that was left by another may have other modes */
+                        )) { /* a file left by another process may have other permissions */
         const weir_status status = weir_error_set(
             error, WEIR_EIO, "%s: cannot create: %s", file->temporary, strerror(errno)
         );
@@ -245,12 +244,12 @@ weir_status weir_new_file_open(
 
 weir_status weir_new_file_keep(weir_new_file *file, weir_error *error)
 {
-    if (fsync(file->fd) != 0) return fail_new(file, "bring it to the disk", errno, error);
+    if (fsync(file->fd) != 0) return fail_new(file, "sync to the disk", errno, error);
     const int fd = file->fd;
     file->fd = -1;
-    if (close(fd) != 0) return fail_new(file, "bring it to the disk", errno, error);
+    if (close(fd) != 0) return fail_new(file, "sync to the disk", errno, error);
     if (rename(file->temporary, file->path) != 0)
-        return fail_new(file, "put it in place", errno, error);
+        return fail_new(file, "rename into place", errno, error);
     sync_folder_of(file->path);
     forget(file);
     return WEIR_OK;

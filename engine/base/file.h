@@ -1,4 +1,4 @@
-/* engine/base/file.h - reading by mapping, writing atomically. */
+/* engine/base/file.h - reading files by mapping, writing them atomically. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,44 +17,44 @@ typedef struct weir_map {
 } weir_map;
 
 WEIR_MUST_CHECK weir_status weir_map_open(weir_map *map, const char *path, weir_error *error);
-/* The pages wholly inside [offset, offset + n) are given back to the kernel; they come again from
- * the file if touched. */
+/* Tells the kernel that the pages inside [offset, offset + n) are no longer needed. They are read
+ * from the file again when touched. */
 void weir_map_release(const weir_map *map, size_t offset, size_t n);
 void weir_map_close(weir_map *map); /* NULL-safe, idempotent */
 
-/* Anything at this path. True also where that cannot be told (no permission, a failing disk): who
- * opens it then is told why. */
+/* True if anything exists at this path, or if that cannot be determined (no permission, I/O error):
+ * opening the path then reports the reason. */
 bool weir_file_exists(const char *path);
 bool weir_file_is_directory(const char *path);
-/* Appends a whole regular file of at most `limit` bytes (EFORMAT past it, ENOTFOUND when
- * absent). */
+/* Appends a regular file of at most `limit` bytes. EFORMAT: it is larger. ENOTFOUND: no such
+ * file. */
 WEIR_MUST_CHECK weir_status
 weir_file_read(weir_buffer *out, const char *path, size_t limit, weir_error *error);
-/* The same of what a user names on a command line: also a pipe or a device, read to its end; "-"
- * and /dev/stdin are standard input. */
+/* Like weir_file_read, for a path given on a command line: may also be a pipe or a device, which is
+ * read to its end. "-" and /dev/stdin mean standard input. */
 WEIR_MUST_CHECK weir_status
 weir_file_read_input(weir_buffer *out, const char *path, size_t limit, weir_error *error);
-/* Writes `path`.tmp.PID, fsync, rename, fsync of the folder: readers see the old file or the whole
- * new one. A device or a pipe is written to as it is. */
+/* Writes `path`.tmp.PID, then fsync, rename, fsync of the folder: readers see the old file or the
+ * complete new one. A device or a pipe is written in place. */
 WEIR_MUST_CHECK weir_status
 weir_file_write_atomic(const char *path, const void *bytes, size_t n, weir_error *error);
 
-/* The same, for what others may not read: mode 0600, whatever the umask. */
+/* Like weir_file_write_atomic, with mode 0600 whatever the umask. */
 WEIR_MUST_CHECK weir_status
 weir_file_write_private(const char *path, const void *bytes, size_t n, weir_error *error);
 
-/* A private file in pieces, for those too large to be built in memory: write to `fd`, then keep or
- * drop. */
+/* A private file written in pieces, for content too large for a buffer: write to `fd`, then keep or
+ * drop it. */
 typedef struct weir_new_file {
     char *path, *temporary; /* owned */
     int fd;
 } weir_new_file;
-/* `size` bytes are reserved on the disk where the file system can, so that a full one is found out
- * first. */
+/* Opens a temporary file. Reserves `size` bytes where the file system can, so that a full disk is
+ * detected early. */
 WEIR_MUST_CHECK weir_status
 weir_new_file_open(weir_new_file *file, const char *path, size_t size, weir_error *error);
-/* fsync, rename, fsync of the folder; on failure nothing is left but the old file. Ends `file`
- * either way. */
+/* fsync, rename, fsync of the folder. On failure the old file is unchanged and the new one is
+ * removed. Ends `file` in both cases. */
 WEIR_MUST_CHECK weir_status weir_new_file_keep(weir_new_file *file, weir_error *error);
 void weir_new_file_drop(weir_new_file *file); /* idempotent */
 

@@ -1,7 +1,8 @@
-/* engine/base/heap.c - free lists by size over chunks that are cut from one end.
+/* engine/base/heap.c - segregated free lists over chunks; new blocks are cut from the end of the
+ * newest chunk.
  *
- * The head of each block says which chunk it lies in and of what class it is, so a chunk knows how
- * many of its blocks are live. Large blocks are mappings of their own and grow by mremap. */
+ * A block's header names its chunk and its size class, so a chunk counts its live blocks. Large
+ * blocks have mappings of their own and grow by mremap. */
 #include "engine/base/heap.h"
 
 #include <pthread.h>
@@ -15,16 +16,16 @@
 #include "engine/base/block.h"
 #include "engine/base/checked.h"
 
-/* Sizes are those of a block with its head. Classes: every 16 bytes up to FINE, then four for each
- * power of two. */
+/* Sizes include the block's header. Classes: multiples of 16 up to FINE, then four for each power
+ * of two. */
 enum {
     STEP = 16,
     LEAST = 32,
     FINE = 512,
-    MOST = 28 << 10, /* in a chunk */
+    MOST = 28 << 10, /* largest block in a chunk */
     N_FINE = (FINE - LEAST) / STEP + 1,
     N_CLASSES = N_FINE + 23, /* 640, 768, 896, 1024, ... MOST */
-    OWN_MAPPING = 255,       /* in place of a class */
+    OWN_MAPPING = 255,       /* instead of a class number */
     FIRST_CHUNK = 16 << 10,
     LEAST_CHUNK = 64 << 10,
     MOST_CHUNK = 1 << 20
@@ -32,7 +33,7 @@ enum {
 
 typedef struct chunk {
     alignas(STEP) struct chunk *next, *previous;
-    size_t size, used; /* blocks stand behind this struct, up to `used` */
+    size_t size, used; /* blocks follow this struct, up to `used` */
     size_t n_live;
 } chunk;
 
@@ -43,10 +44,10 @@ typedef struct free_block {
 _Static_assert(sizeof(free_block) == LEAST, "a free block fits into the smallest");
 
 struct weir_heap {
-    weir_payer payer; /* first: weir_payer_set takes it */
+    weir_payer payer; /* first member: weir_payer_set takes its address */
     weir_payer *source;
     pthread_mutex_t lock;
-    chunk *first, *newest; /* list; the heap stands in the first, blocks are cut from the newest */
+    chunk *first, *newest; /* the heap lies in the first chunk; blocks are cut from the newest */
     size_t mapped, n_live;
     bool is_closed;
     free_block *free[N_CLASSES];
@@ -54,9 +55,9 @@ struct weir_heap {
 
 static atomic_size_t mapped_by_all;
 
-/* ---- memory of the system -------------------------------------------------------------------- */
+/* ---- system memory --------------------------------------------------------------------------- */
 #if __has_feature(address_sanitizer)
-enum { IN_CHUNKS = 0 }; /* and no byte more than asked, so that an overflow is seen */
+enum { IN_CHUNKS = 0 }; /* exact sizes, so that AddressSanitizer sees overflows */
 static bool whole_pages(const size_t *size)
 {
     (void)size;
@@ -92,7 +93,7 @@ static void *remap(void *memory, size_t before, size_t size)
 static void unmap(void *memory, size_t size) { (void)munmap(memory, size); }
 #endif
 
-/* Charges the payer; false: refused. */
+/* Charges the payer. Returns false if it refuses. */
 static bool pay(weir_payer *source, size_t bytes)
 {
     if (source != NULL && !source->charge(source, bytes)) return false;
@@ -145,7 +146,7 @@ weir_heap *weir_heap_open(weir_payer *payer)
     return heap;
 }
 
-/* Without live blocks: the chunks are all that it has. */
+/* Unmaps a heap without live blocks; it owns nothing but chunks. */
 static void destroy(weir_heap *heap)
 {
     weir_payer *const source = heap->source;
@@ -177,8 +178,7 @@ weir_payer *weir_heap_payer(weir_heap *heap) { return &heap->payer; }
 size_t weir_heap_mapped(const weir_heap *heap)
 {
     if (heap == NULL) return atomic_load_explicit(&mapped_by_all, memory_order_relaxed);
-    weir_heap *const shared =
-        (weir_heap *)(uintptr_t)heap; /* the lock is no part of what is read */
+    weir_heap *const shared = (weir_heap *)(uintptr_t)heap; /* cast: only the lock is changed */
     (void)pthread_mutex_lock(&shared->lock);
     const size_t mapped = shared->mapped;
     (void)pthread_mutex_unlock(&shared->lock);
@@ -186,7 +186,7 @@ size_t weir_heap_mapped(const weir_heap *heap)
 }
 
 /* ---- classes --------------------------------------------------------------------------------- */
-static unsigned class_of(size_t size) /* the smallest that holds it; LEAST to MOST */
+static unsigned class_of(size_t size) /* the smallest class that fits; LEAST to MOST */
 {
     if (size <= FINE) return (unsigned)((size - LEAST) / STEP);
     const unsigned log = 63u - (unsigned)__builtin_clzll((unsigned long long)size - 1);
@@ -198,7 +198,7 @@ static size_t size_of_class(unsigned class)
 {
     if (class < N_FINE) return LEAST + (size_t)class * STEP;
     const unsigned rest = class - N_FINE;
-    /* NOLINTNEXTLINE(clang-analyzer-core.BitwiseShift): there are no more than N_CLASSES */
+    /* NOLINTNEXTLINE(clang-analyzer-core.BitwiseShift): rest / 4 stays below N_CLASSES */
     return ((size_t)FINE << rest / 4) + (((size_t)FINE >> 2) << rest / 4) * (rest % 4 + 1);
 }
 
@@ -209,7 +209,7 @@ static size_t place_in(const weir_block *block) { return block->room >> 8; }
 static chunk *chunk_of(weir_block *block) { return (chunk *)((char *)block - place_in(block)); }
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
-/* All below with the lock held. */
+/* The functions below require the lock. */
 static void put_free(weir_heap *heap, free_block *block)
 {
     free_block **const list = &heap->free[class_in(&block->head)];
@@ -228,7 +228,7 @@ static void take_out(weir_heap *heap, free_block *block)
     if (block->next != NULL) block->next->previous = block->previous;
 }
 
-/* NULL: the newest chunk has no such room left. */
+/* Returns NULL if the newest chunk has too little space left. */
 static free_block *cut(weir_heap *heap, unsigned class)
 {
     chunk *const newest = heap->newest;
@@ -240,7 +240,7 @@ static free_block *cut(weir_heap *heap, unsigned class)
     return block;
 }
 
-/* What is left of the newest chunk becomes free blocks, the largest first. */
+/* Turns the rest of the newest chunk into free blocks, largest first. */
 static void cut_rest(weir_heap *heap)
 {
     for (;;) {
@@ -265,7 +265,8 @@ static bool add_chunk_of(weir_heap *heap, size_t size)
     return true;
 }
 
-/* Chunks grow with the heap; where the payer is short, one that holds the block alone will do. */
+/* Chunks grow with the heap. If the payer refuses a large one, tries one that just fits the
+ * block. */
 static bool add_chunk(weir_heap *heap, size_t least)
 {
     size_t size = heap->mapped / 4;
@@ -291,7 +292,7 @@ static free_block *find(weir_heap *heap, unsigned class)
     return block;
 }
 
-/* The first chunk holds the heap, and the newest is kept for what comes next. */
+/* Unmaps a chunk without live blocks, except the first, which holds the heap, and the newest. */
 static void empty(weir_heap *heap, chunk *over)
 {
     if (over == heap->first) return;
@@ -377,7 +378,7 @@ void weir_heap_give(weir_heap *heap, void *memory)
     if (is_over) destroy(heap);
 }
 
-/* Only the difference is charged. */
+/* Charges only the difference. */
 static void *resize_mapping(weir_heap *heap, weir_block *block, size_t size)
 {
     const size_t before = place_in(block);

@@ -1,4 +1,4 @@
-/* engine/base/line_writer.c - a ring of bytes between those who have lines and the thread that
+/* engine/base/line_writer.c - a ring buffer between the threads that log and the thread that
  * writes. */
 #include "engine/base/line_writer.h"
 
@@ -13,7 +13,8 @@
 
 #include "engine/base/clock.h"
 
-/* A write of PIECE bytes does not block on a pipe that poll calls writable (PIPE_BUF of Linux). */
+/* A write of PIECE bytes does not block on a pipe that poll reports as writable (Linux
+ * PIPE_BUF). */
 enum { QUEUE_BYTES = 256 << 10, PIECE = 4096, LOOK_MS = 100, GRACE_MS = 100 };
 
 struct weir_line_writer {
@@ -22,18 +23,18 @@ struct weir_line_writer {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t some;
-    size_t first, used; /* of the ring */
-    uint64_t queued, taken; /* bytes since the beginning */
-    uint64_t dropped, said; /* lines */
-    uint64_t say_after; /* bytes taken; 0: nothing is to be said */
+    size_t first, used; /* positions in the ring */
+    uint64_t queued, taken; /* total bytes since the start */
+    uint64_t dropped, said; /* lines dropped, and dropped lines already reported */
+    uint64_t say_after; /* report when `taken` reaches this; 0: nothing to report */
     bool is_closing;
-    bool is_inside; /* of the thread: the last byte written ends no line */
-    bool is_cut; /* of the thread: and what follows was refused */
-    int64_t deadline_ns; /* once it is closing */
+    bool is_inside; /* writer thread only: the last byte written does not end a line */
+    bool is_cut; /* writer thread only: the rest of that line was refused */
+    int64_t deadline_ns; /* set when the writer closes */
     char ring[QUEUE_BYTES];
 };
 
-/* Lock held in `push` and `take`. */
+/* `push` and `take` require the lock. */
 static bool push(weir_line_writer *w, const char *bytes, size_t n)
 {
     if (n > QUEUE_BYTES - w->used) return false;
@@ -46,7 +47,8 @@ static bool push(weir_line_writer *w, const char *bytes, size_t n)
     return true;
 }
 
-/* Whole lines: what others write to the same file comes between them. A longer one is cut. */
+/* Takes whole lines, because others may write to the same file. A line longer than PIECE is
+ * split. */
 static size_t take(weir_line_writer *w, char *piece)
 {
     const size_t end = QUEUE_BYTES - w->first, most = w->used < PIECE ? w->used : PIECE;
@@ -102,7 +104,7 @@ static size_t count_lines(const char *bytes, size_t n)
 
 typedef enum outcome { WRITTEN, REFUSED, LATE } outcome;
 
-/* *n_written: also of what is refused, as by a disk that fills up. */
+/* Sets *n_written on failure too, for example when a disk fills up. */
 static outcome write_bytes(weir_line_writer *w, size_t *n_written, const char *bytes, size_t n)
 {
     *n_written = 0;
@@ -123,11 +125,11 @@ static outcome write_bytes(weir_line_writer *w, size_t *n_written, const char *b
     return WRITTEN;
 }
 
-/* Lines that are refused are counted. */
+/* Counts the lines that the descriptor refuses. */
 static outcome write_lines(weir_line_writer *w, const char *bytes, size_t n)
 {
     size_t n_written = 0;
-    if (w->is_cut) { /* half a line stands there */
+    if (w->is_cut) { /* an incomplete line is in the output */
         const outcome end = write_bytes(w, &n_written, "\n", 1);
         if (end == WRITTEN) w->is_cut = false;
         if (end == LATE) return LATE;
@@ -140,7 +142,7 @@ static outcome write_lines(weir_line_writer *w, const char *bytes, size_t n)
     return REFUSED;
 }
 
-/* They count as said once the descriptor took the line. */
+/* Marks them as reported only when the descriptor accepted the line. */
 static outcome say_dropped(weir_line_writer *w, uint64_t dropped)
 {
     char line[160];
@@ -206,9 +208,9 @@ void weir_line_writer_close(weir_line_writer *w, int64_t wait_ms)
     const int64_t ms = wait_ms + LOOK_MS + GRACE_MS;
     until.tv_sec += (time_t)(ms / 1000) + 1;
     if (pthread_timedjoin_np(w->thread, NULL, &until) !=
-        0) { /* another writer filled the pipe between poll and write */
+        0) { /* another process filled the pipe between poll and write */
         (void)pthread_detach(w->thread);
-        return; /* its memory stays with the thread until the process ends */
+        return; /* the thread may still use the memory: leave it until the process exits */
     }
     (void)pthread_mutex_destroy(&w->lock);
     (void)pthread_cond_destroy(&w->some);

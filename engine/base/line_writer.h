@@ -1,10 +1,10 @@
-/* engine/base/line_writer.h - lines to a descriptor, written by a thread of their own: whoever has
- * a line never waits for a pipe that nobody reads or a disk that is full.
+/* engine/base/line_writer.h - writes lines to a descriptor from a thread of its own, so that a
+ * thread that logs never waits for a stalled pipe or a full disk.
  *
- * A bounded queue holds what is not written yet. A line that finds no room, or that the descriptor
- * refuses, is dropped and counted, and the next line that gets through is followed by one that says
- * how many there were. One write takes whole lines, so that two logs may share a file; a line
- * of more than 4096 bytes takes several. */
+ * Lines wait in a bounded queue. A line that does not fit, or that the descriptor refuses, is
+ * dropped and counted; after the next successful line the writer reports the count. Each write
+ * holds whole lines, so two logs may share a file; a line of more than 4096 bytes takes several
+ * writes. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,14 +16,15 @@ extern "C" {
 
 typedef struct weir_line_writer weir_line_writer;
 
-/* `fd` is borrowed. The line that counts dropped ones is `before`, the number, `after`; both
- * static. NULL: no memory or no thread. */
+/* `fd` is borrowed. The report of dropped lines is `before`, the count, `after` (static strings).
+ * Returns NULL if there is no memory or no thread. */
 weir_line_writer *weir_line_writer_open(int fd, const char *before, const char *after);
-/* Any thread; never waits for the descriptor. `line` ends with a newline. */
+/* Queues a line, which ends with a newline. Thread-safe; never waits for the descriptor. */
 void weir_line_writer_put(weir_line_writer *writer, const char *line, size_t n);
-/* Lines dropped so far. NULL: 0. */
+/* Lines dropped so far; 0 for NULL. */
 uint64_t weir_line_writer_dropped(const weir_line_writer *writer);
-/* Writes what is queued for at most `wait_ms`, then ends. No put comes after it. NULL-safe. */
+/* Writes what is queued for at most `wait_ms`, then frees the writer. No put may follow.
+ * NULL-safe. */
 void weir_line_writer_close(weir_line_writer *writer, int64_t wait_ms);
 
 #ifdef __cplusplus

@@ -38,7 +38,7 @@ void weir_log_set_function(weir_log_function function, void *user)
     (void)pthread_mutex_unlock(&function_lock);
 }
 
-/* false: there is none. */
+/* Returns false if no function is set. */
 static bool call_function(const char *level, const char *text)
 {
     (void)pthread_mutex_lock(&function_lock);
@@ -70,7 +70,8 @@ void weir_log(weir_log_level level, const char *format, ...)
         weir_line_writer_put(writer, line, (size_t)n);
     else
         (void
-        )!write(STDERR_FILENO, line, (size_t)n); /* nothing can be done about a broken stderr */
+        /* An error on stderr cannot be reported anywhere. */
+        ) !write(STDERR_FILENO, line, (size_t)n);
 }
 
 bool weir_log_is_new(weir_log_causes *causes, const char *text)

@@ -1,5 +1,5 @@
-/* engine/base/log.h - lines on stderr. Library code returns errors; it logs only what nobody waits
- * for. */
+/* engine/base/log.h - log lines on stderr. Library code returns errors; it logs only failures that
+ * no caller waits for. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,27 +18,27 @@ typedef enum weir_log_level {
 } weir_log_level;
 
 void weir_log_set_level(weir_log_level level); /* default: info */
-bool weir_log_set_level_name(const char *name); /* "error", "warning", ...; false: none of them */
-/* Lines go through this writer from now on; NULL: straight to stderr, which may block. Not while
- * others log. */
+bool weir_log_set_level_name(const char *name); /* "error", "warning", ...; false: unknown name */
+/* Sends lines to this writer; NULL: directly to stderr, which may block. Must not run while other
+ * threads log. */
 void weir_log_set_writer(weir_line_writer *writer);
-/* Lines go to this function instead, on the thread that logs, without a newline; NULL: as before.
- * Safe while others log, but a line that is on its way may still come to the old one. */
+/* Sends lines to this function instead, without a newline, on the logging thread; NULL: back to
+ * stderr or the writer. Thread-safe, but the old function may still receive a line in progress. */
 typedef void (*weir_log_function)(void *user, const char *level, const char *text);
 void weir_log_set_function(weir_log_function function, void *user);
-uint64_t weir_log_dropped(void); /* lines that the present writer dropped */
-/* Writes one line with one write(2); text longer than 4 KiB is cut. Thread-safe. */
+uint64_t weir_log_dropped(void); /* lines that the current writer dropped */
+/* Writes one line with one write(2). Text longer than 4 KiB is truncated. Thread-safe. */
 void weir_log(weir_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Causes that were said, for what may fail again and again. Zero: none; set it to zero when the
- * thing works again. One thread at a time. */
+/* Causes already logged, for an operation that may fail repeatedly. Zero-initialise; reset to zero
+ * when the operation succeeds. Not thread-safe. */
 enum { WEIR_LOG_CAUSES = 8 };
 typedef struct weir_log_causes {
     uint64_t said[WEIR_LOG_CAUSES];
     int32_t n;
 } weir_log_causes;
-/* Notes the cause that a text names: what stands behind its last colon, up to the first digit, as
- * paths and numbers differ from time to time. false: it was noted before. */
+/* Records the cause in `text`: the part after its last colon, up to the first digit, because paths
+ * and numbers vary. Returns false if that cause was recorded before. */
 bool weir_log_is_new(weir_log_causes *causes, const char *text);
 
 #ifdef __cplusplus

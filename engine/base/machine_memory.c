@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where /proc/meminfo cannot be read: enough for a small model, no danger to the machine. */
+/* Assumed when /proc/meminfo cannot be read: enough for a small model. */
 static const size_t unknown_machine = (size_t)1 << 30;
-/* Version 1 writes LONG_MAX rounded down to pages of up to 64 KiB. */
+/* cgroup v1 reports LONG_MAX rounded down to pages of up to 64 KiB for "no limit". */
 static const unsigned long long unlimited = (unsigned long long)LONG_MAX - (1 << 16);
 
 typedef struct files {
-    const char *limits[2], *usage, *cache; /* cache: the name in memory.stat */
+    const char *limits[2], *usage, *cache; /* cache: the key in memory.stat */
 } files;
 static const files version_1 = { { "memory.limit_in_bytes", NULL },
                                  "memory.usage_in_bytes",
@@ -21,7 +21,8 @@ static const files version_2 = { { "memory.max", "memory.high" },
                                  "memory.current",
                                  "inactive_file" };
 
-/* SIZE_MAX when there is no such number: no file, "max", or the "no limit" of version 1. */
+/* Reads a number. SIZE_MAX if the file is missing, says "max", or has the v1 value for "no
+ * limit". */
 static size_t number(const char *folder, const char *name)
 {
     char path[2 * PATH_MAX];
@@ -33,7 +34,7 @@ static size_t number(const char *folder, const char *name)
     return found && value < unlimited ? (size_t)value : SIZE_MAX;
 }
 
-/* The number on the line "NAME NUMBER" or "NAME: NUMBER", 0 when there is none. */
+/* The number in the line "NAME NUMBER" or "NAME: NUMBER"; 0 if there is no such line. */
 static size_t line(const char *path, const char *name)
 {
     FILE *const file = fopen(path, "re");
@@ -59,7 +60,7 @@ static size_t group_limit(const char *folder, const files *names)
     return names->limits[1] != NULL ? less(limit, number(folder, names->limits[1])) : limit;
 }
 
-/* What one group leaves. */
+/* The limit of one group minus its usage. */
 static size_t group_leaves(const char *folder, const files *names)
 {
     const size_t limit = group_limit(folder, names);
@@ -72,11 +73,11 @@ static size_t group_leaves(const char *folder, const files *names)
     return limit > used ? limit - used : 0;
 }
 
-/* Of one group: its limit, or what it leaves of it; SIZE_MAX: none. */
+/* Measures one group: its limit, or the limit minus the usage. SIZE_MAX: no limit. */
 typedef size_t measure(const char *folder, const files *names);
 
-/* The group at `mount``path` and its ancestors. In a container the path can be one of the host,
- * which is not there: the mount itself is the group then. */
+/* The minimum over the group at `mount``path` and its ancestors. In a container `path` may be a
+ * path of the host that does not exist; then the group is `mount` itself. */
 static size_t path_least(
     const char *root, const char *mount, const char *path, const files *names, measure *of
 )
@@ -97,7 +98,7 @@ static size_t path_least(
     }
 }
 
-/* "memory" as one of the comma-separated controllers. */
+/* True if "memory" is among the comma-separated controllers. */
 static bool has_memory(const char *controllers, size_t n)
 {
     for (const char *at = controllers, *const end = controllers + n; at < end;) {
@@ -109,7 +110,7 @@ static bool has_memory(const char *controllers, size_t n)
     return false;
 }
 
-/* "ID:CONTROLLERS:PATH"; version 2 is the line "0::PATH". */
+/* Evaluates a line "ID:CONTROLLERS:PATH"; cgroup v2 is "0::PATH". */
 static size_t entry_least(const char *root, char *entry, measure *of)
 {
     entry[strcspn(entry, "\n")] = '\0';
@@ -126,7 +127,7 @@ static size_t entry_least(const char *root, char *entry, measure *of)
     );
 }
 
-/* The line of /proc/meminfo, or less where a group of this process has less. */
+/* The value in /proc/meminfo, or the smallest group limit of this process if that is less. */
 static size_t least_of(const char *root, const char *name, size_t unknown, measure *of)
 {
     char path[PATH_MAX], entry[PATH_MAX];

@@ -1,5 +1,5 @@
-/* engine/base/machine_memory.h - how much more memory this process may take: what the machine has
- * available, and what its control groups leave. */
+/* engine/base/machine_memory.h - how much memory this process may use: what the machine has
+ * available and what its control groups allow. */
 #pragma once
 #include <stddef.h>
 
@@ -7,14 +7,13 @@
 extern "C" {
 #endif
 
-/* Bytes. `root` stands before /proc and /sys: "" on a machine, a folder with such a tree in a test.
- * The smallest of MemAvailable and, for the process's own control group and each of its ancestors,
- * limit less what it uses without the page cache that it can drop: version 2 (memory.max,
- * memory.high) and the memory controller of version 1. Numbers of version 1 that mean "no limit"
- * are none. */
+/* Bytes that this process may still allocate: the minimum of MemAvailable and, for its control
+ * group and each ancestor, the limit minus the usage without reclaimable page cache. Reads cgroup
+ * v2 (memory.max, memory.high) and the memory controller of v1, whose values for "no limit" are
+ * ignored. `root` is put before /proc and /sys: "" normally, a folder in tests. */
 size_t weir_machine_memory(const char *root);
-/* All that this process could ever have: the smallest of MemTotal and the limits of its control
- * group and the group's ancestors. SIZE_MAX: unknown. */
+/* The most this process could ever use: the minimum of MemTotal and the limits of its control group
+ * and the ancestors. SIZE_MAX: unknown. */
 size_t weir_machine_memory_total(const char *root);
 
 #ifdef __cplusplus

@@ -7,7 +7,7 @@
 #include "engine/base/checked.h"
 #include "engine/base/heap.h"
 
-/* glibc: 8 bytes before each block, sizes in steps of 16, 32 at least. */
+/* glibc: 8 bytes before each block; sizes are multiples of 16, at least 32. */
 enum { MALLOC_HEADER = 8, MALLOC_STEP = 16 };
 
 static _Thread_local weir_payer *current;

@@ -1,4 +1,4 @@
-/* engine/config/config.c - defaults, files, assignments: everything that fills a weir_config. */
+/* engine/config/config.c - fills a weir_config from defaults, files and assignments. */
 #include "engine/config/config.h"
 
 #include <limits.h>
@@ -9,7 +9,7 @@
 #include "engine/base/file.h"
 #include "engine/config/keys.h"
 
-enum { PATH_BYTES = 256 }; /* of a key: the longest one has 27 */
+enum { PATH_BYTES = 256 }; /* a key's path; the longest has 27 bytes */
 
 void weir_config_default(weir_config *config)
 {
@@ -27,7 +27,7 @@ static weir_status unknown_key(const char *path, weir_error *error)
     );
 }
 
-/* The line and column of `node` before a text that a callee wrote. */
+/* Prepends the line and column of `node` to the message of a callee. */
 static weir_status at_node(const weir_toml_node *node, const char *name, weir_error *error)
 {
     uint32_t line, column;
@@ -55,7 +55,7 @@ static weir_status read_member(
         status = unknown_key(key_text, error);
     else if (key != NULL && !(is_table && key->type == WEIR_KEY_PINS && member == NULL))
         status = weir_key_assign_node(key, member, config, node, error);
-    /* a wrong table shows in its first key */
+    /* An unknown table is reported at its first key. */
     else if (is_table && (key != NULL || weir_key_is_section(path) || weir_toml_size(node) > 0))
         return read_table(config, node, path, name, error);
     else if (weir_key_is_section(path))
@@ -68,8 +68,8 @@ static weir_status read_member(
     return status == WEIR_OK ? WEIR_OK : at_node(node, name, error);
 }
 
-/* Recursion is bounded by the depth of the document; a path that is too long is cut, and is unknown
- * then. */
+/* The depth of the document bounds the recursion. A path that is too long is truncated and then
+ * unknown. */
 static weir_status read_table(
     weir_config *config, const weir_toml_node *table, const char *prefix, const char *name,
     weir_error *error
@@ -87,7 +87,7 @@ weir_status weir_config_parse(
     weir_config *config, const char *text, size_t length, const char *name, weir_error *error
 )
 {
-    weir_error own; /* prefixes need the text of the callee */
+    weir_error own; /* the prefix is added to the callee's message */
     if (error == NULL) error = &own;
     weir_toml *toml = NULL;
     WEIR_TRY(weir_toml_parse(&toml, text, length, name, error));
@@ -106,7 +106,7 @@ done:
     return status;
 }
 
-/* folder/name or folder/name.toml, whichever is a file. */
+/* Looks for folder/name, then folder/name.toml, as a regular file. */
 static bool find_in(char path[PATH_MAX], const char *folder, const char *name)
 {
     static const char *const suffixes[] = { "", ".toml" };
@@ -170,7 +170,7 @@ weir_status weir_config_assign(weir_config *config, const char *assignment, weir
     while (length > 0 && (start[length - 1] == ' ' || start[length - 1] == '\t')) length--;
     char path[PATH_BYTES];
     if (length >= sizeof path)
-        return weir_error_set(error, WEIR_ECONFIG, "\"%.60s...\": no key is so long", start);
+        return weir_error_set(error, WEIR_ECONFIG, "\"%.60s...\": longer than any key", start);
     (void)snprintf(path, sizeof path, "%.*s", (int)length, start);
     return weir_config_set(config, path, skip_spaces(equals + 1), error);
 }
@@ -184,21 +184,21 @@ weir_status weir_config_check(const weir_config *config, weir_error *error)
         );
     if (config->server.api_key[0] != '\0' && config->server.api_key_file[0] != '\0')
         return weir_error_set(
-            error, WEIR_ECONFIG, "server.api_key and server.api_key_file: give one of them"
+            error, WEIR_ECONFIG, "server.api_key and server.api_key_file exclude each other"
         );
     if (config->sessions.dir[0] != '\0' && strcmp(config->kv.reuse, "on") != 0)
         return weir_error_set(
             error, WEIR_ECONFIG,
-            "sessions.dir: what is not kept cannot be saved; set kv.reuse = \"on\""
+            "sessions.dir needs kv.reuse = \"on\": without it nothing is cached that could be saved"
         );
     if (config->states.dir[0] != '\0' && strcmp(config->kv.reuse, "on") != 0)
         return weir_error_set(
             error, WEIR_ECONFIG,
-            "states.dir: what is not kept cannot be gone on from; set kv.reuse = \"on\""
+            "states.dir needs kv.reuse = \"on\": without it no state can be continued"
         );
     if (config->states.dir[0] != '\0' && strcmp(config->states.dir, config->sessions.dir) == 0)
         return weir_error_set(
-            error, WEIR_ECONFIG, "states.dir and sessions.dir: give each a folder of its own"
+            error, WEIR_ECONFIG, "states.dir and sessions.dir must be different folders"
         );
     return WEIR_OK;
 }

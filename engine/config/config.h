@@ -1,5 +1,5 @@
-/* engine/config/config.h - run configuration: one table of keys (keys.inc) gives name, type, unit,
- * default, range and help text.
+/* engine/config/config.h - run configuration. One table (keys.inc) holds each key's name, type,
+ * unit, default, range and help text.
  *
  * Precedence: defaults < TOML file < --set and flags, in the order given. An unknown key is an
  * error that names the nearest key. */
@@ -23,9 +23,9 @@ typedef struct weir_config_pin {
     char op[32], kernel[96];
 } weir_config_pin;
 
-/* Fields mirror the keys: kv.policy.name -> config.kv.policy.name; a duration's field ends in _ms:
- * server.ping -> config.server.ping_ms. Sizes are bytes; 0 means "no limit" or "choose", as each
- * key says. About 60 KiB: one per process, not on deep stacks. */
+/* Fields mirror the keys: kv.policy.name is config.kv.policy.name. Durations are in milliseconds,
+ * with the suffix _ms: server.ping is config.server.ping_ms. Sizes are in bytes. 0 means "no limit"
+ * or "automatic", as the key's help says. The struct has about 60 KiB: keep it off small stacks. */
 typedef struct weir_config {
     struct {
         weir_config_text path, name, arch_dir, arch, adapter;
@@ -51,7 +51,7 @@ typedef struct weir_config {
     } batch;
     struct {
         double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-        int64_t top_k, max_tokens, seed; /* seed -1: a new one for every request */
+        int64_t top_k, max_tokens, seed; /* seed -1: a new one for each request */
     } sampling;
     struct {
         weir_config_text host, api_key, api_key_file, allowed_hosts, allowed_origins;
@@ -65,7 +65,7 @@ typedef struct weir_config {
         weir_config_text device, activations, isa;
         int64_t threads;
         weir_config_pin pin[WEIR_CONFIG_PINS];
-    } kernels; /* pins end at op "" */
+    } kernels; /* the list of pins ends with an empty op */
     struct {
         weir_config_text dir;
         bool autosave;
@@ -80,40 +80,39 @@ typedef struct weir_config {
     } log;
 } weir_config;
 
-/* Where --config NAME is looked for. All borrowed. */
+/* Folders searched for --config NAME. All borrowed. */
 typedef struct weir_config_search {
     const char *
-        folder; /* the caller's: relative names start here; NULL: the process's working directory */
-    const char *const *folders; /* [n_folders] of shipped configurations, tried in order after it */
+        folder; /* the caller's folder, for relative names; NULL: the process's working directory */
+    const char *const *folders; /* [n_folders] shipped configurations, searched next, in order */
     size_t n_folders;
 } weir_config_search;
 
 void weir_config_default(weir_config *config);
-/* Reads a TOML file over *config, which stays as it was on failure. `name` is tried as a path, then
- * in search->folders, each as it is and with ".toml". ECONFIG with file, line and column; ENOTFOUND
- * names the places. */
+/* Applies a TOML file to *config, which is unchanged on failure. `name` is tried as a path, then in
+ * search->folders, each as it is and with ".toml". ECONFIG names file, line and column; ENOTFOUND
+ * names the folders searched. */
 WEIR_MUST_CHECK weir_status weir_config_load(
     weir_config *config, const char *name, const weir_config_search *search, weir_error *error
 );
-/* The same from memory; `name` is for messages. */
+/* Like weir_config_load, from memory; `name` is used in messages. */
 WEIR_MUST_CHECK weir_status weir_config_parse(
     weir_config *config, const char *text, size_t length, const char *name, weir_error *error
 );
-/* "kv.policy.name=full"; values as in TOML, quotes optional. */
+/* Applies "kv.policy.name=full". Values are written as in TOML; quotes are optional. */
 WEIR_MUST_CHECK weir_status
 weir_config_assign(weir_config *config, const char *assignment, weir_error *error);
 WEIR_MUST_CHECK weir_status
 weir_config_set(weir_config *config, const char *path, const char *value, weir_error *error);
-/* "~" and "~/..." with $HOME before them, other paths as they are. ECONFIG: HOME is not set, or the
- * path is too long. */
+/* Expands "~" and "~/..." with $HOME and copies other paths. ECONFIG: HOME is not set, or the path
+ * is too long. */
 WEIR_MUST_CHECK weir_status
 weir_config_path(char *out, size_t room, const char *path, weir_error *error);
-/* Relations between keys (ranges of single keys are checked when they are set). */
+/* Checks relations between keys. Ranges of single keys are checked when they are set. */
 WEIR_MUST_CHECK weir_status weir_config_check(const weir_config *config, weir_error *error);
-/* All keys with type, default and help, as --help-config prints them: a TOML file that holds the
- * defaults. */
+/* Writes all keys with type, default and help, as --help-config prints them: a valid TOML file. */
 WEIR_MUST_CHECK weir_status weir_config_describe(weir_buffer *out);
-/* The effective configuration as TOML; secrets are masked. */
+/* Writes the effective configuration as TOML. Secrets are masked. */
 WEIR_MUST_CHECK weir_status weir_config_print(const weir_config *config, weir_buffer *out);
 
 #ifdef __cplusplus

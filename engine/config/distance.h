@@ -1,11 +1,11 @@
-/* engine/config/distance.h - how far apart two names are: for "unknown X; the nearest is Y". */
+/* engine/config/distance.h - edit distance of two names, for "unknown X; the nearest is Y". */
 #pragma once
 #include <stddef.h>
 #include <string.h>
 
-enum { WEIR_DISTANCE_BYTES = 64 }; /* longer names are compared by their beginnings */
+enum { WEIR_DISTANCE_BYTES = 64 }; /* longer names are compared by their first bytes */
 
-/* Levenshtein: insertions, deletions and replacements of one byte. */
+/* Levenshtein distance over bytes. */
 static inline size_t weir_edit_distance(const char *a, const char *b)
 {
     const size_t n_a = strnlen(a, WEIR_DISTANCE_BYTES), n_b = strnlen(b, WEIR_DISTANCE_BYTES);

@@ -1,4 +1,4 @@
-/* engine/config/keys.c - the table of keys and the search in it. */
+/* engine/config/keys.c - the table of keys and lookups in it. */
 #include "engine/config/keys.h"
 
 #include <string.h>
@@ -88,7 +88,7 @@ bool weir_key_is_section(const char *path)
     return false;
 }
 
-/* A path without a dot is also compared with the last part of each key: "port" means
+/* A path without a dot is also compared with the last part of each key: "port" finds
  * "server.port". */
 const char *weir_key_nearest(const char *path)
 {
@@ -100,7 +100,8 @@ const char *weir_key_nearest(const char *path)
         const char *const last = strrchr(keys[i].path, '.') + 1;
         if (strchr(path, '.') == NULL) {
             const size_t by_last =
-                2 * weir_edit_distance(path, last) + 1; /* a whole path wins a draw */
+                /* On a tie, a match of the whole path wins. */
+                2 * weir_edit_distance(path, last) + 1;
             if (by_last < distance) distance = by_last;
         }
         if (distance >= best) continue;

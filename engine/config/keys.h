@@ -1,5 +1,5 @@
-/* engine/config/keys.h - the table of keys as data, and values as text. Internal to engine/config
- * and its tests. */
+/* engine/config/keys.h - the table of keys as data, and conversion of values from and to text.
+ * Private to engine/config and its tests. */
 #pragma once
 #include "engine/config/config.h"
 #include "engine/config/toml.h"
@@ -26,22 +26,22 @@ typedef enum weir_key_type {
 typedef struct weir_key {
     weir_key_type type;
     const char *path, *initial; /* "server.port", "8080" */
-    size_t offset; /* of the field in weir_config */
-    double min, max; /* exact for integers: limits stay below 2^53 */
+    size_t offset; /* of the field, in weir_config */
+    double min, max; /* exact for integers: all limits are below 2^53 */
     const char *allowed; /* CHOICE and PAIR: "a|b|c" */
     const char *help;
 } weir_key;
 
-const weir_key *weir_keys(size_t *count); /* sections and keys, in order */
-/* NULL when there is none. *member is what follows the path of a PINS key ("kernels.pin.matmul" ->
- * "matmul"), else NULL. */
+const weir_key *weir_keys(size_t *count); /* sections and keys, in the order of keys.inc */
+/* Returns NULL if the key is unknown. For a PINS key, *member is the rest of the path
+ * ("kernels.pin.matmul" -> "matmul"), else NULL. */
 const weir_key *weir_key_find(const char *path, const char **member);
-bool weir_key_is_section(const char *path); /* also a part of one: "kv" of "kv.policy" */
-const char *weir_key_nearest(const char *path); /* by edit distance, never NULL */
+bool weir_key_is_section(const char *path); /* also true for a prefix: "kv" of "kv.policy" */
+const char *weir_key_nearest(const char *path); /* by edit distance; never NULL */
 const char *weir_key_type_text(weir_key_type type);
 
-/* Sets a value that came as a TOML node, or as text (quotes optional). Texts of errors begin with
- * the key. */
+/* Sets a value from a TOML node or from text (quotes optional). Error messages begin with the
+ * key. */
 WEIR_MUST_CHECK weir_status weir_key_assign_node(
     const weir_key *key, const char *member, weir_config *config, const weir_toml_node *node,
     weir_error *error
@@ -50,17 +50,17 @@ WEIR_MUST_CHECK weir_status weir_key_assign_text(
     const weir_key *key, const char *member, weir_config *config, const char *value,
     weir_error *error
 );
-/* Sets the key's own default. Takes no memory. */
+/* Sets the key's default. Allocates nothing. */
 void weir_key_assign_default(const weir_key *key, weir_config *config);
-/* The value as TOML: 8080, "6GiB", "f16". Not for sections and PINS. */
+/* Formats the value as TOML: 8080, "6GiB", "f16". Not for sections and PINS. */
 WEIR_MUST_CHECK weir_status
 weir_key_value(const weir_key *key, const weir_config *config, weir_buffer *out);
 
-/* key->min or key->max: whole, with its unit. */
+/* Formats key->min or key->max with the key's unit. */
 enum { WEIR_KEY_LIMIT = 40 };
 void weir_key_limit(char out[WEIR_KEY_LIMIT], const weir_key *key, double limit);
 
-/* "6GiB", "6G" -> bytes, "500ms" -> milliseconds. `problem` says what is wrong with the text. */
+/* "6GiB" or "6G" to bytes, "500ms" to milliseconds. On failure returns false; *problem says why. */
 bool weir_parse_size(const char *text, int64_t *bytes, const char **problem);
 bool weir_parse_duration(const char *text, int64_t *milliseconds, const char **problem);
 

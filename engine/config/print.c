@@ -1,5 +1,5 @@
-/* engine/config/print.c - the configuration as TOML text: the reference with its comments, and the
- * effective values. */
+/* engine/config/print.c - the configuration as TOML: the commented reference and the effective
+ * values. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 enum { COLUMNS = 100 };
 
-/* "# text", broken at spaces. */
+/* Writes "# text", wrapped at spaces. */
 static weir_status comment(weir_buffer *out, const char *text)
 {
     while (*text != '\0') {
@@ -24,7 +24,7 @@ static weir_status comment(weir_buffer *out, const char *text)
     return WEIR_OK;
 }
 
-/* "# text a, b, c" of "a|b|c", broken at spaces. */
+/* Writes "# text a, b, c" for words "a|b|c", wrapped at spaces. */
 static weir_status comment_words(weir_buffer *out, const char *text, const char *words)
 {
     weir_buffer line = { 0 };
@@ -86,12 +86,13 @@ weir_status weir_config_describe(weir_buffer *out)
     size_t n_keys;
     const weir_key *const keys = weir_keys(&n_keys);
     weir_status status = weir_buffer_text(
-        out, "# Every key and its default. Sizes are texts with a unit (\"512MiB\"), durations too "
-             "(\"30s\").\n"
-             "# K, M, G and T are short for KiB, MiB, GiB and TiB: \"4G\" is 4 x 1024 x 1024 x "
-             "1024 bytes.\n"
-             "# \"~/\" at the start of a path is the home folder.\n"
-             "# Any key can be given on the command line: --set server.port=8081\n\n"
+        out,
+        "# Every key and its default. Sizes are strings with a unit (\"512MiB\"), durations too "
+        "(\"30s\").\n"
+        "# K, M, G and T are short for KiB, MiB, GiB and TiB: \"4G\" is 4 x 1024 x 1024 x "
+        "1024 bytes.\n"
+        "# \"~/\" at the start of a path is the home folder.\n"
+        "# Any key can be given on the command line: --set server.port=8081\n\n"
     );
     for (size_t i = 0; i < n_keys && status == WEIR_OK; i++) {
         if (keys[i].type != WEIR_KEY_SECTION) {

@@ -1,19 +1,19 @@
 /* engine/config/toml_shim.cc - toml++ behind engine/config/toml.h. The only C++ of the engine.
- * toml++ reports errors of the text by value; std::bad_alloc is caught where C calls.
+ * toml++ returns parse errors by value; the functions called from C catch std::bad_alloc.
  *
- * toml++ limits the nesting of arrays and inline tables, but not the parts of a dotted key: "a.a.a.
- * ..." makes one table per dot, and freeing them recurses. So the text is scanned once before it is
- * parsed (check_limits), and the parser sees only what fits. */
-/* Its assertions claim things about the text that hostile text breaks ("[=" where a key must
- * start), although the code below each of them reports the error; with NDEBUG they turn into
- * __builtin_assume, and the compiler removes that code. So they are made to say nothing. */
+ * toml++ limits the nesting of arrays and inline tables, but not the parts of a dotted key:
+ * "a.a.a. ..." makes a table for each dot, and freeing them recurses. So the text is scanned before
+ * it is parsed (check_limits), and only text within the limits reaches the parser. */
+/* Hostile text breaks assertions of toml++ ("[=" where a key must start), although the code after
+ * them reports the error. With NDEBUG they become __builtin_assume and the compiler removes that
+ * code, so the macro is defined to do nothing. */
 #undef NDEBUG
 #define TOML_ASSERT(condition) static_assert(true)
 #define TOML_EXCEPTIONS 0
 #define TOML_MAX_NESTED_VALUES 32
 #define TOML_ENABLE_FORMATTERS 0
-/* Its test for white space ends in TOML_UNREACHABLE for letters such as "é", which are none: there
- * it has to say no. */
+/* The test for white space of toml++ reaches TOML_UNREACHABLE for letters such as "é", where it
+ * must return false. */
 #include <cstdint>
 #include <toml++/impl/preprocessor.h>
 #undef TOML_UNREACHABLE
@@ -32,7 +32,7 @@
 
 #include "engine/config/toml.h"
 
-static_assert(TOML_MAX_NESTED_VALUES == WEIR_TOML_DEPTH, "one limit, two spellings");
+static_assert(TOML_MAX_NESTED_VALUES == WEIR_TOML_DEPTH, "toml++ and toml.h have the same limit");
 
 struct weir_toml_text {
     toml::table table;
@@ -42,7 +42,7 @@ struct weir_toml_text {
 /* toml::table sorts its members by key; this tree keeps them in file order, with the position of
  * the key. */
 struct weir_toml_node {
-    const weir_toml_text *text; /* that it is of */
+    const weir_toml_text *text; /* its document */
     const toml::node *node;
     const char *key; /* NULL in arrays and at the root */
     toml::source_position position;
@@ -50,20 +50,20 @@ struct weir_toml_node {
 };
 
 struct weir_toml {
-    std::vector<std::shared_ptr<const weir_toml_text>> texts; /* of its nodes */
+    std::vector<std::shared_ptr<const weir_toml_text>> texts; /* documents of its nodes */
     weir_toml_node root;
 };
 
 namespace {
 
 struct limits {
-    uint32_t line = 1, column = 1; /* of the character looked at */
+    uint32_t line = 1, column = 1; /* of the current character */
     size_t values = 0, parts = 1, depth = 0;
     const char *broken = nullptr; /* what was exceeded */
 };
 
-/* The end of the string that starts at `at`: past the closing quotes, or the end of the text when
- * it is not closed (the parser says so). */
+/* The end of the string that starts at `at`: after the closing quotes, or the end of the text if it
+ * is not closed, which the parser reports. */
 size_t string_end(std::string_view text, size_t at)
 {
     const char quote = text[at];
@@ -79,7 +79,7 @@ size_t string_end(std::string_view text, size_t at)
         else if (text[i] == quote && text.substr(i, 3) == std::string_view(text.data() + at, 3)) {
             i += 3;
             while (i < text.size() && text[i] == quote)
-                i++; /* up to two quotes may stand before the closing three */
+                i++; /* up to two quotes may precede the closing three */
             return i;
         }
     }
@@ -98,7 +98,7 @@ void advance(limits &l, std::string_view passed)
     }
 }
 
-/* One character outside strings and comments. */
+/* Handles a character outside strings and comments. */
 void count(limits &l, char c)
 {
     switch (c) {
@@ -153,7 +153,7 @@ void adopt(weir_toml_node &parent, const toml::node &node, const toml::key *key)
                                 {} });
 }
 
-/* False when a key holds NUL. Recursion is bounded by WEIR_TOML_DEPTH levels of values with
+/* Returns false if a key contains NUL. Recursion is bounded by WEIR_TOML_DEPTH levels of values with
  * WEIR_TOML_DEPTH parts per key each. */
 bool build(weir_toml_node &parent)
 {
@@ -235,8 +235,8 @@ const weir_toml_node *member(const weir_toml_node &table, const char *key)
     return nullptr;
 }
 
-/* Members of two tables, or of two lists; `depth` levels down, tables that both have are joined in
- * their turn, below that `own` holds. */
+/* Merges two tables or concatenates two lists, down to `depth` levels; below that, `own` replaces
+ * `base`. */
 weir_toml_node joined(const weir_toml_node &base, const weir_toml_node &own, int depth)
 {
     if (depth == 0 || base.node->type() != own.node->type() ||

@@ -1,5 +1,5 @@
-/* engine/config/values.c - one value of the configuration: read from TOML or text, checked against
- * its key, printed. */
+/* engine/config/values.c - a single value: reading from TOML or text, checking against its key,
+ * printing. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static const unit size_units[] = {
     { "MB", 1000000 },
     { "GB", 1000000000 },
     { "TB", 1000000000000 },
-    /* as llama.cpp and docker read them */
+    /* Suffixes as in llama.cpp and docker. */
     { "k", 1 << 10 },
     { "m", 1 << 20 },
     { "g", 1 << 30 },
@@ -90,7 +90,7 @@ static const void *field_in(const weir_key *key, const weir_config *config)
     return (const char *)config + key->offset;
 }
 
-/* The largest unit that divides the number. */
+/* Uses the largest unit that divides the number. */
 static void format_quantity(
     char *out, size_t size, int64_t value, const unit *units, size_t n_units
 )
@@ -102,8 +102,8 @@ static void format_quantity(
     (void)snprintf(out, size, "%" PRId64 "%s", value / units[best].factor, units[best].name);
 }
 
-/* The shortest decimal that reads back as the same double, with a point or exponent so that TOML
- * sees a float. */
+/* The shortest decimal that reads back as the same double, with a point or an exponent, because
+ * TOML needs one to read a float. */
 static void format_float(char *out, size_t size, double value)
 {
     for (int digits = 1; digits <= 17; digits++) {
@@ -167,7 +167,7 @@ static bool is_word_of(const char *words, const char *word)
     return false;
 }
 
-/* One word, or two with a slash between. */
+/* True for one allowed word, or two separated by a slash. */
 static bool is_pair_of(const char *words, const char *text)
 {
     const char *const slash = strchr(text, '/');
@@ -179,7 +179,7 @@ static bool is_pair_of(const char *words, const char *text)
     return is_word_of(words, first) && is_word_of(words, slash + 1);
 }
 
-/* "a|b|c" -> "a, b, c". */
+/* Formats "a|b|c" as "a, b, c". */
 static void list_words(char *out, size_t size, const char *words)
 {
     size_t n = 0;
@@ -200,8 +200,8 @@ static weir_status refuse_word(const weir_key *key, const char *value, weir_erro
     );
 }
 
-/* Bytes of the well-formed UTF-8 character at `text`, 0 when there is none: no overlong forms, no
- * surrogates, at most U+10FFFF. */
+/* Bytes of the well-formed UTF-8 character at `text`: no overlong forms, no surrogates, at most
+ * U+10FFFF. 0 if there is none. */
 static size_t character_length(const unsigned char *text, size_t room)
 {
     static const struct {
@@ -214,7 +214,7 @@ static size_t character_length(const unsigned char *text, size_t room)
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
         if (text[0] < forms[i].first || text[0] > forms[i].last || forms[i].length > room) continue;
         for (size_t j = 1; j < forms[i].length;
-             j++) /* the second byte has its own range, the others are 80 .. BF */
+             j++) /* the second byte has its own range, the others are 80 to BF */
             if (j == 1 ? text[1] < forms[i].low || text[1] > forms[i].high
                        : (text[j] & 0xC0) != 0x80)
                 return 0;
@@ -229,7 +229,7 @@ static weir_status check_characters(
 {
     if (length >= room)
         return weir_error_set(
-            error, WEIR_ECONFIG, "%s: %zu bytes, at most %zu are taken", path, length, room - 1
+            error, WEIR_ECONFIG, "%s: %zu bytes; the limit is %zu", path, length, room - 1
         );
     const unsigned char *const bytes = (const unsigned char *)value;
     for (size_t i = 0, n; i < length; i += n) {
@@ -255,16 +255,16 @@ static weir_status set_pin(
     if (length == 0 || length >= sizeof pins->op ||
         strspn(op, "abcdefghijklmnopqrstuvwxyz0123456789_") != length)
         return weir_error_set(
-            error, WEIR_ECONFIG, "%s.%.60s: no name of an op; `weir bench --explain` lists them",
-            key->path, op
+            error, WEIR_ECONFIG,
+            "%s.%.60s: not the name of an op; `weir bench --explain` lists them", key->path, op
         );
     const size_t kernel_length = strlen(kernel);
     if (kernel_length == 0 || kernel_length >= sizeof pins->kernel ||
         strspn(kernel, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") !=
             kernel_length)
         return weir_error_set(
-            error, WEIR_ECONFIG, "%s.%s: no name of a kernel; `weir bench --explain` lists them",
-            key->path, op
+            error, WEIR_ECONFIG,
+            "%s.%s: not the name of a kernel; `weir bench --explain` lists them", key->path, op
         );
     for (size_t i = 0; i < WEIR_CONFIG_PINS; i++) {
         if (pins[i].op[0] != '\0' && strcmp(pins[i].op, op) != 0) continue;
@@ -301,13 +301,13 @@ static weir_status set_path(
     const weir_status status = weir_config_path(path, sizeof path, value, error);
     if (status != WEIR_OK)
         return error != NULL ? weir_error_prefix(error, status, "%s", key->path) : status;
-    /* HOME may hold anything */
+    /* HOME may contain anything. */
     WEIR_TRY(check_characters(key->path, path, strlen(path), sizeof path, error));
     memcpy(field_of(key, config), path, strlen(path) + 1);
     return WEIR_OK;
 }
 
-/* A value that is text in TOML. */
+/* Sets a key whose value is a string in TOML. */
 static weir_status set_text(
     const weir_key *key, const char *member, weir_config *config, const char *value, size_t length,
     weir_error *error

@@ -1,4 +1,4 @@
-/* engine/formats/arena.c - bump allocation from chunks; texts are packed without padding. */
+/* engine/formats/arena.c - bump allocation from chunks. Strings are packed without padding. */
 #include "engine/formats/arena.h"
 
 #include <stdalign.h>

@@ -1,5 +1,5 @@
-/* engine/formats/config_meta.c - config.json flattened to dotted keys, so that both containers
- * answer metadata from one table. */
+/* engine/formats/config_meta.c - flattens config.json to dotted keys, so that metadata of both
+ * containers is looked up in one table. */
 #include "engine/formats/config_meta.h"
 
 #include <string.h>
@@ -8,15 +8,15 @@
 
 typedef struct flattener {
     weir_tensor_directory *directory;
-    const char *path; /* of the file, for errors */
+    const char *path; /* of the file, for messages */
     char key[WEIR_NAME_BYTES + 1];
     weir_error *error;
 } flattener;
 
 static weir_status convert(flattener *f, const json_t *value, weir_meta *out);
 
-/* Integers among fractions are fractions; otherwise the first element that has a value names the
- * type. */
+/* Integers mixed with fractions make a list of fractions; otherwise the first element with a value
+ * gives the type. */
 static weir_meta_type element_type(const weir_meta *values, size_t n)
 {
     bool any = false;
@@ -91,8 +91,8 @@ static weir_status add(flattener *f, const json_t *value, size_t key_length)
     return weir_directory_add_meta(f->directory, key, &meta, f->error);
 }
 
-/* Adds what is below `object`; the first prefix_length bytes of f->key lead to it. Depth was
- * limited by the parser. */
+/* Adds the members of `object`. The first prefix_length bytes of f->key are the path to it. The
+ * parser limits the depth. */
 static weir_status flatten(flattener *f, const json_t *object, size_t prefix_length)
 {
     const char *name;

@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-/* Adds the values below `root` under dotted keys: those of its text_config first, then the root's
- * own. Nulls are left out. Everything is copied; `name` begins error texts. */
+/* Adds the values of `root` under dotted keys: first those of its text_config, then the root's own.
+ * Nulls are skipped. Everything is copied. `name` begins the error message. */
 WEIR_MUST_CHECK weir_status weir_config_meta_add(
     weir_tensor_directory *directory, const json_t *root, const char *name, weir_error *error
 );

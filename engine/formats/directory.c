@@ -1,7 +1,7 @@
-/* engine/formats/directory.c - the tables behind a tensor directory and the lookups in them.
+/* engine/formats/directory.c - the tables of a tensor directory and lookups in them.
  *
- * Lookup is a binary search over sorted names: 16 comparisons at 65536 tensors, and no input can
- * make it slow, as chosen names do to a hash table. */
+ * A lookup is a binary search over sorted names: 16 comparisons for 65536 tensors. Unlike in a
+ * hash table, chosen names cannot slow it down. */
 #include "engine/formats/directory.h"
 
 #include <stdlib.h>
@@ -29,7 +29,8 @@ weir_tensor_directory *weir_directory_create(weir_container container, const cha
     return directory;
 }
 
-/* Room for one more element of `size` bytes in a table of n. */
+/* Makes room for one more element of `size` bytes in a table of n. Returns false when memory runs
+ * out. */
 static bool grow(void **table, size_t *capacity, size_t n, size_t size)
 {
     if (n < *capacity) return true;

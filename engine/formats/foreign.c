@@ -1,4 +1,4 @@
-/* engine/formats/foreign.c - first bytes of files that are given by mistake. */
+/* engine/formats/foreign.c - first bytes of files that users pass by mistake. */
 #include "engine/formats/foreign.h"
 
 #include <string.h>
@@ -45,14 +45,14 @@ bool weir_container_of(weir_container *out, const unsigned char *bytes, size_t n
         *out = WEIR_CONTAINER_GGUF;
         return true;
     }
-    /* The upper half of the length of a safetensors header is zero: headers end at 100 MB. */
+    /* The upper half of a safetensors header length is zero, because headers end at 100 MB. */
     if (n <= LENGTH_BYTES || bytes[LENGTH_BYTES] != '{' || memcmp(bytes + 4, "\0\0\0\0", 4) != 0)
         return false;
     *out = WEIR_CONTAINER_SAFETENSORS;
     return true;
 }
 
-/* Printable UTF-8 with white space, up to a sequence that the limit may have cut. */
+/* True for printable UTF-8 with white space; the last sequence may be truncated. */
 static bool is_text(const unsigned char *bytes, size_t n)
 {
     for (size_t i = 0, step; i < n; i += step) {

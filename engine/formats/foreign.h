@@ -1,5 +1,5 @@
-/* engine/formats/foreign.h - what a file is that is no model: people give downloads that failed,
- * other formats and folders' parts. */
+/* engine/formats/foreign.h - says what a file is that is not a model: failed downloads, other
+ * formats, parts of folders. */
 #pragma once
 #include <stddef.h>
 
@@ -9,10 +9,10 @@
 extern "C" {
 #endif
 
-/* "a ZIP archive, ..." with what to do about it; NULL when the bytes are not recognised as
- * something else. A file that begins as GGUF or safetensors is never something else. */
+/* A description such as "a ZIP archive, ..." with advice; NULL if the bytes are not recognised.
+ * Never applies to a file that begins as GGUF or safetensors. */
 const char *weir_foreign_kind(const unsigned char *bytes, size_t n);
-/* The container that the first bytes speak of; false when they speak of none. */
+/* Detects the container from the first bytes. Returns false if they match none. */
 bool weir_container_of(weir_container *out, const unsigned char *bytes, size_t n);
 
 #ifdef __cplusplus

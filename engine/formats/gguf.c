@@ -17,8 +17,8 @@
 
 enum { GGUF_DIMS = 4, ALIGNMENT_DEFAULT = 32, ALIGNMENT_MAX = 1 << 20 };
 
-/* Tensor types by their number in the file; those without a dtype are named so that the error can
- * say what the file holds. */
+/* Tensor types by their number in the file. Types without a dtype are named for the error
+ * message. */
 typedef struct ggml_type {
     const char *name;
     bool known;
@@ -108,7 +108,7 @@ static weir_status read_name(
     return WEIR_OK;
 }
 
-/* Keys that say how to read the file. `at` is the place of the key. */
+/* Reads keys that describe the file itself. `at` is the offset of the key. */
 static weir_status note_key(
     weir_gguf_cursor *cursor, weir_gguf_header *header, size_t at, const char *key,
     const weir_meta *value
@@ -156,7 +156,7 @@ static weir_status read_key(
     return weir_directory_add_meta(directory, key, &value, cursor->error);
 }
 
-/* Type and bytes; `label` is the printable name. */
+/* Sets the tensor's type and size; `label` is its printable name. */
 static weir_status measure(
     weir_gguf_cursor *cursor, weir_tensor *tensor, uint32_t type, const char *label
 )
@@ -217,7 +217,7 @@ static weir_status read_shape(weir_gguf_cursor *cursor, weir_tensor *tensor, con
     return WEIR_OK;
 }
 
-/* One entry; *span is where it lies in the data section. */
+/* Reads one entry; *span is its place in the data section. */
 static weir_status read_tensor(
     weir_gguf_cursor *cursor, weir_tensor_directory *directory, const weir_gguf_header *header,
     int32_t source, weir_file_span *span
@@ -248,7 +248,7 @@ static weir_status read_tensor(
     return weir_directory_add_tensor(directory, &tensor, cursor->error);
 }
 
-/* Gives the tensors their bytes once the start of the data section is known. */
+/* Sets the tensors' data pointers once the start of the data section is known. */
 static weir_status place_tensors(
     const weir_gguf_cursor *cursor, weir_tensor_directory *directory,
     const weir_gguf_header *header, weir_file_span *spans

@@ -11,18 +11,18 @@ extern "C" {
 typedef struct weir_gguf_header {
     size_t n_tensors, alignment;
     int64_t split_number, split_count,
-        split_tensors; /* 0, 1 and -1 when the file is not one of a set */
+        split_tensors; /* 0, 1 and -1 if the file is not part of a split set */
 } weir_gguf_header;
 
 /* Adds the tensors and the metadata of one file. `bytes` must outlive the directory; `source` is
- * the index of the file and `name` begins error texts. The directory may be half filled after an
- * error and is then only good to be closed. */
+ * the index of the file; `name` begins error messages. After an error the directory may be half
+ * filled and can only be closed. */
 WEIR_MUST_CHECK weir_status weir_gguf_parse(
     weir_tensor_directory *directory, weir_gguf_header *header, int32_t source,
     const unsigned char *bytes, size_t n, const char *name, weir_error *error
 );
 
-/* Reads forward through the header; every read says what it was for. */
+/* Reads the header sequentially. Every read names the field for the error message. */
 typedef struct weir_gguf_cursor {
     const unsigned char *bytes;
     size_t size, at;
@@ -31,7 +31,7 @@ typedef struct weir_gguf_cursor {
     weir_error *error;
 } weir_gguf_cursor;
 
-/* "name: byte AT: text". */
+/* Fails with "name: byte AT: text". */
 WEIR_MUST_CHECK weir_status
 weir_gguf_bad(const weir_gguf_cursor *cursor, size_t at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -40,10 +40,10 @@ WEIR_MUST_CHECK weir_status
 weir_gguf_u32(weir_gguf_cursor *cursor, uint32_t *out, const char *what);
 WEIR_MUST_CHECK weir_status
 weir_gguf_u64(weir_gguf_cursor *cursor, uint64_t *out, const char *what);
-/* A string that becomes a C string in the arena. */
+/* Reads a string into the arena as a C string. */
 WEIR_MUST_CHECK weir_status
 weir_gguf_text(weir_gguf_cursor *cursor, weir_arena *arena, weir_text *out, const char *what);
-/* The type number and the value after a key. */
+/* Reads the type number and the value that follow a key. */
 WEIR_MUST_CHECK weir_status
 weir_gguf_value(weir_gguf_cursor *cursor, weir_arena *arena, weir_meta *out, const char *key);
 

@@ -1,4 +1,4 @@
-/* engine/formats/gguf_values.c - GGUF's primitive values: numbers, strings, arrays. Memory taken is
+/* engine/formats/gguf_values.c - primitive values of GGUF: numbers, strings, arrays. Memory use is
  * bounded by the bytes read. */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -168,14 +168,14 @@ static weir_status read_number(
     return WEIR_OK;
 }
 
-/* The numbers stay where they are; they are read once here to be checked. */
+/* Checks the numbers by reading them once; they stay in the file. */
 static weir_status read_numbers(
     weir_gguf_cursor *cursor, weir_elements *out, weir_packed_type type, uint64_t n, const char *key
 )
 {
     const size_t size = weir_packed_bytes(type);
     if (n > UINT64_MAX / size)
-        n = UINT64_MAX / size; /* More than any file holds: weir_gguf_need says so. */
+        n = UINT64_MAX / size; /* More than any file holds: weir_gguf_need then fails. */
     WEIR_TRY(weir_gguf_need(cursor, n * size, "an array of numbers"));
     *out = (weir_elements){ .packed = cursor->bytes + cursor->at, .packed_type = type };
     if (type != WEIR_PACKED_U64 && type != WEIR_PACKED_BOOL) {

@@ -1,4 +1,4 @@
-/* engine/formats/json.c - JSON of files and of memory: errors as text, writing, who pays. */
+/* engine/formats/json.c - JSON values from text and to text: error messages, memory, writing. */
 #include "engine/formats/json.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ const weir_json_limits weir_json_request = { .depth = WEIR_JSON_DEPTH,
                                              .keys = WEIR_JSON_KEYS };
 
 /* ---- memory ---------------------------------------------------------------------------------- */
-static bool uses_memory; /* set before there are threads */
+static bool uses_memory; /* set before threads start */
 static _Thread_local bool ran_out;
 
 static void *take(size_t n)
@@ -71,7 +71,7 @@ static weir_status refuse(
     );
 }
 
-/* Where the payer has no heap, a tree has one of its own, which goes back to the system with it. */
+/* If the payer has no heap, the tree gets one of its own, so its memory returns to the system. */
 static weir_json_fault build_apart(
     json_t **out, weir_json_place *place, const char *text, size_t n, const weir_json_limits *limits
 )
@@ -149,7 +149,7 @@ weir_status weir_json_write(weir_buffer *out, const json_t *value, size_t flags)
     const size_t before = out->size;
     sink to = { .buffer = out };
     (void)weir_json_ran_out();
-    /* jansson goes on after some failures, and then says that all is well. */
+    /* jansson continues after some failures and then reports success. */
     if (json_dump_callback(value, add, &to, flags) == 0 && to.status == WEIR_OK) return WEIR_OK;
     out->size = before;
     if (out->data != NULL) out->data[before] = '\0';

@@ -1,8 +1,8 @@
-/* engine/formats/json.h - JSON text from outside into jansson values, and back: with the limits of
- * files, of requests and of texts inside of texts.
+/* engine/formats/json.h - parses untrusted JSON into jansson values and writes values as text, with
+ * limits for files, for requests and for JSON inside strings.
  *
- * Refused: what is past the limits, duplicate keys, invalid UTF-8, lone surrogates, raw control
- * characters, NUL in a key, numbers that do not fit, anything after the value. A string may hold
+ * Refused: input past the limits, duplicate keys, invalid UTF-8, lone surrogates, raw control
+ * characters, NUL in a key, numbers out of range, anything after the value. A string may contain
  * \u0000: read it with json_string_length. */
 #pragma once
 #include <jansson.h>
@@ -18,21 +18,22 @@ extern "C" {
 
 enum { WEIR_JSON_DEPTH = 64, WEIR_JSON_VALUES = 1 << 20, WEIR_JSON_KEYS = 1 << 16 };
 
-/* Nested arrays and objects; values and keys of the whole text. */
+/* Depth of arrays and objects; values and keys in the whole document. */
 typedef struct weir_json_limits {
     size_t depth, values, keys;
 } weir_json_limits;
 extern const weir_json_limits weir_json_file; /* the largest tokenizer files hold 1.2M values */
-extern const weir_json_limits weir_json_request; /* what a client sends, and texts inside of it */
+extern const weir_json_limits weir_json_request; /* requests, and JSON inside strings */
 
-/* From now on jansson takes memory from weir_memory_*, so that the running thread's payer pays for
- * every value. For programs, before their first use of jansson; a library leaves its host's alone.
- * What jansson returns for free() (json_dumps) is not to be used then: weir_json_text is. */
+/* Makes jansson allocate with weir_memory_*, so that the running thread's payer is charged for
+ * every value. Call it in a program before its first use of jansson; a library must not change its
+ * host's allocator. Afterwards use weir_json_text instead of json_dumps, whose result could not be
+ * passed to free(). */
 void weir_json_use_memory(void);
-/* Whether jansson was refused memory on this thread since it was asked last. */
+/* True if jansson was refused memory on this thread since the last call. */
 bool weir_json_ran_out(void);
 
-/* Why a text is refused. */
+/* Why a document is refused. */
 typedef enum weir_json_fault {
     WEIR_JSON_FINE,
     WEIR_JSON_SYNTAX,
@@ -44,38 +45,39 @@ typedef enum weir_json_fault {
     WEIR_JSON_NO_MEMORY,
 } weir_json_fault;
 typedef struct weir_json_place {
-    const char *reason; /* of WEIR_JSON_SYNTAX */
-    size_t offset, line, column; /* offset from 0, the others from 1 */
-    char key[48]; /* the top-level key whose value it is in, printable; "": none */
+    const char *reason; /* for WEIR_JSON_SYNTAX */
+    size_t offset, line, column; /* offset from 0, line and column from 1 */
+    char key[48]; /* the top-level key being read, printable; "": none */
 } weir_json_place;
-/* Any JSON value, also a scalar. `place` (may be NULL) is filled on a fault.
- * owner  : the caller gives *out back with json_decref */
+/* Parses any JSON value, scalars included. On a fault fills `place` (may be NULL).
+ * owner  : the caller releases *out with json_decref */
 weir_json_fault weir_json_build(
     json_t **out, weir_json_place *place, const char *text, size_t n, const weir_json_limits *limits
 );
 
-/* The same. `name` begins the error text: "name:line:column: reason".
+/* Like weir_json_build, with a message "name:line:column: reason".
  * errors : EFORMAT; ENOMEM */
 WEIR_MUST_CHECK weir_status weir_json_parse_within(
     json_t **out, const char *text, size_t n, const char *name, const weir_json_limits *limits,
     weir_error *error
 );
-/* By the limits of files, at most `max_depth` levels deep. */
+/* Parses within the limits of files, at most `max_depth` levels deep. */
 WEIR_MUST_CHECK weir_status weir_json_parse(
     json_t **out, const char *text, size_t n, const char *name, size_t max_depth, weir_error *error
 );
-/* A whole file of at most `limit` bytes, by the limits of files.
+/* Parses a file of at most `limit` bytes, within the limits of files.
  * errors : ENOTFOUND, EIO, EFORMAT, ENOMEM */
 WEIR_MUST_CHECK weir_status
 weir_json_read_file(json_t **out, const char *path, size_t limit, weir_error *error);
-/* The same of what a user names on a command line (weir_file_read_input). */
+/* Like weir_json_read_file, for a path given on a command line (weir_file_read_input). */
 WEIR_MUST_CHECK weir_status
 weir_json_read_input(json_t **out, const char *path, size_t limit, weir_error *error);
 
 /* Appends `value` as text; flags: JSON_COMPACT and others of json_dumps.
  * errors : ENOMEM; EINVAL: jansson cannot write it */
 WEIR_MUST_CHECK weir_status weir_json_write(weir_buffer *out, const json_t *value, size_t flags);
-/* json_dumps, given back with weir_memory_give. NULL: value is NULL, or one of these errors. */
+/* Returns `value` as text, to be freed with weir_memory_give; NULL if value is NULL or on
+ * failure. */
 char *weir_json_text(const json_t *value, size_t flags);
 
 #ifdef __cplusplus

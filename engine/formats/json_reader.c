@@ -1,5 +1,5 @@
-/* engine/formats/json_reader.c - text into jansson's values. jansson's own reader has no limits,
- * and runs past its buffer when memory ends inside of a string (2.14). */
+/* engine/formats/json_reader.c - parses text into jansson values. jansson's own parser has no
+ * limits, and reads past its buffer when memory runs out inside a string (2.14). */
 #include <locale.h>
 #include <math.h>
 #include <stdint.h>
@@ -15,7 +15,7 @@ typedef struct reader {
     size_t depth, values, keys;
     const char *reason;
     char key[sizeof((weir_json_place *)0)->key];
-    weir_buffer scratch; /* text without its escapes; a number that strtod reads */
+    weir_buffer scratch; /* a string without its escapes, or a number for strtod */
 } reader;
 
 typedef struct span {
@@ -43,7 +43,7 @@ static void skip_space(reader *r)
 }
 
 /* ---- strings --------------------------------------------------------------------------------- */
-/* Bytes of the code point there; 0: ill-formed. */
+/* Bytes of the code point at `text`; 0: ill-formed. */
 static size_t sequence(const char *text, const char *end)
 {
     const unsigned char *const b = (const unsigned char *)text;
@@ -55,7 +55,7 @@ static size_t sequence(const char *text, const char *end)
     return (b[0] == 0xf0 && b[1] < 0x90) || (b[0] == 0xf4 && b[1] > 0x8f) ? 0 : n;
 }
 
-/* To the quote that ends the string; *escapes: whether there are any. */
+/* Finds the quote that ends the string. *escapes tells whether it contains any. */
 static weir_json_fault find_end(reader *r, bool *escapes)
 {
     while (r->at < r->end && *r->at != '"') {
@@ -70,7 +70,7 @@ static weir_json_fault find_end(reader *r, bool *escapes)
     return peek(r) == '"' ? WEIR_JSON_FINE : syntax(r, "a string without an end");
 }
 
-/* Four hexadecimal digits; -1: there are none. */
+/* Reads four hexadecimal digits; -1 if there are none. */
 static int32_t hex(const char *at, const char *end)
 {
     int32_t code = 0;
@@ -99,7 +99,8 @@ static size_t encode(char *out, int32_t code)
     return n;
 }
 
-/* Behind "\\u". *used: bytes of it and of the other half of a pair. */
+/* Reads the code point after "\\u". *used is the number of bytes, including the second half of a
+ * pair. */
 static weir_json_fault read_code(
     reader *r, int32_t *code, const char *at, const char *end, size_t *used
 )
@@ -116,7 +117,7 @@ static weir_json_fault read_code(
     return WEIR_JSON_FINE;
 }
 
-/* What the escapes stand for takes less room than they do. */
+/* Decoded escapes are never longer than their source. */
 static weir_json_fault unescape(reader *r, span *text)
 {
     static const char names[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
@@ -148,7 +149,7 @@ static weir_json_fault unescape(reader *r, span *text)
     return WEIR_JSON_FINE;
 }
 
-/* Valid until the next string is read. */
+/* *out is valid until the next string is read. */
 static weir_json_fault read_text(reader *r, span *out)
 {
     const char *const begin = ++r->at;
@@ -195,7 +196,8 @@ static weir_json_fault read_real(reader *r, json_t **out, const char *at, const 
 {
     weir_buffer_clear(&r->scratch);
     if (weir_buffer_add(&r->scratch, at, (size_t)(end - at)) != WEIR_OK) return WEIR_JSON_NO_MEMORY;
-    char *const point = strchr(r->scratch.data, '.'); /* strtod wants that of the locale */
+    /* strtod expects the decimal point of the locale. */
+    char *const point = strchr(r->scratch.data, '.');
     if (point != NULL) *point = localeconv()->decimal_point[0];
     const double value = strtod(r->scratch.data, NULL);
     return isfinite(value) ? made(out, json_real(value)) : WEIR_JSON_LARGE_NUMBER;
@@ -242,7 +244,7 @@ static weir_json_fault read_word(reader *r, json_t **out)
 /* ---- containers ------------------------------------------------------------------------------ */
 static weir_json_fault read_value(reader *r, json_t **out);
 
-/* Behind an item: whether another one follows. */
+/* Reads what follows an element. *more tells whether there is another one. */
 static weir_json_fault next(reader *r, char close, bool *more)
 {
     skip_space(r);
@@ -281,7 +283,7 @@ static void remember_key(reader *r, span key)
     r->key[n] = 0;
 }
 
-/* The value of a key comes behind it, so that the key is kept as a string until then. */
+/* Reads a key. It is kept as a jansson string until its value has been read. */
 static weir_json_fault read_key(reader *r, json_t *object, json_t **key)
 {
     span text = { 0 };
@@ -347,7 +349,7 @@ static weir_json_fault read_value(reader *r, json_t **out)
     return c == '-' || (c >= '0' && c <= '9') ? read_number(r, out) : read_word(r, out);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- documents ------------------------------------------------------------------------------- */
 static weir_json_place place_of(const reader *r)
 {
     weir_json_place place = { .reason = r->reason, .line = 1, .column = 1 };

@@ -1,11 +1,11 @@
-/* engine/formats/printable.h - text of a file: is it valid UTF-8, and how it is shown in an error
- * text. */
+/* engine/formats/printable.h - validates UTF-8 of a file and makes it printable for error
+ * messages. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 
-/* out [size], size > 4: bytes outside printable ASCII become '?', a longer text ends in "...".
- * Error texts reach terminals and JSON answers. Returns out. */
+/* Copies to out [size], size > 4. Bytes outside printable ASCII become '?'; longer input ends in
+ * "...", because messages reach terminals and JSON answers. Returns out. */
 static inline const char *weir_printable(char *out, size_t size, const char *bytes, size_t n)
 {
     const size_t shown = n < size ? n : size - 4;
@@ -17,8 +17,8 @@ static inline const char *weir_printable(char *out, size_t size, const char *byt
     return out;
 }
 
-/* Length of the UTF-8 sequence at `bytes` (1 to 4), 0 when it is malformed, overlong, a surrogate
- * or past U+10FFFF. */
+/* Length of the UTF-8 sequence at `bytes` (1 to 4); 0 if it is malformed, overlong, a surrogate or
+ * past U+10FFFF. */
 static inline size_t weir_utf8_step(const unsigned char *bytes, size_t n)
 {
     const unsigned char lead = bytes[0];
@@ -40,8 +40,8 @@ static inline size_t weir_utf8_step(const unsigned char *bytes, size_t n)
 
 enum { WEIR_NAME_BYTES = 1024 };
 
-/* A name of a tensor or a key: 1 to WEIR_NAME_BYTES bytes of UTF-8 without NUL, so that it can live
- * as a C string. */
+/* True for a valid name of a tensor or key: 1 to WEIR_NAME_BYTES bytes of UTF-8 without NUL, so
+ * that it can be a C string. */
 static inline bool weir_name_valid(const char *name, size_t n)
 {
     if (n == 0 || n > WEIR_NAME_BYTES) return false;

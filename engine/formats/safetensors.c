@@ -1,8 +1,8 @@
-/* engine/formats/safetensors.c - safetensors: u64 length, a JSON object of that length, the data.
+/* engine/formats/safetensors.c - safetensors: a u64 length, a JSON object of that length, the data.
  *
  * Entries are { "dtype", "shape" slowest first, "data_offsets": [begin, end] into the data }. The
- * spans must tile the data: no gap, no overlap, nothing behind the last one. Data is aligned to
- * nothing. */
+ * spans must tile the data: no gap, no overlap, nothing after the last one. Data may be
+ * unaligned. */
 #include "engine/formats/safetensors.h"
 
 #include <inttypes.h>
@@ -28,7 +28,7 @@ static const struct {
     { "BOOL", WEIR_BOOL }, { "F8_E4M3", WEIR_F8_E4M3 }, { "F8_E5M2", WEIR_F8_E5M2 },
 };
 
-/* The file being read, for the functions below. */
+/* The file being read. */
 typedef struct reader {
     weir_tensor_directory *directory;
     const weir_safetensors_args *args;
@@ -69,7 +69,7 @@ static weir_status read_dtype(
     );
 }
 
-/* Shape and the bytes that it takes. */
+/* Reads the shape and computes the size in bytes. */
 static weir_status read_shape(
     const reader *r, const json_t *entry, weir_tensor *tensor, const char *label
 )
@@ -150,7 +150,7 @@ static weir_status read_entry(
     return weir_directory_add_tensor(r->directory, &tensor, r->error);
 }
 
-/* The spans, in order, must follow each other from 0 to the end of the data. */
+/* Sorted spans must be contiguous from 0 to the end of the data. */
 static weir_status check_tiling(const reader *r, weir_file_span *spans, size_t n)
 {
     weir_file_span_sort(spans, n);

@@ -9,11 +9,11 @@
 extern "C" {
 #endif
 
-/* Adds the tensors of one file; `bytes` must outlive the directory, `source` is the index of the
- * file and `name` begins error texts.
- * wanted : NULL, or an object of tensor name to file name: only tensors that it gives to the file
- *          `wanted_file` are added. The directory may be half filled after an error and is then
- *          only good to be closed. */
+/* Adds the tensors of one file. `bytes` must outlive the directory, `source` is the index of the
+ * file and `name` begins error messages. After an error the directory may be half filled and can
+ * only be closed.
+ * wanted : NULL, or an object of tensor name to file name: adds only tensors mapped to
+ * `wanted_file`. */
 typedef struct weir_safetensors_args {
     const unsigned char *bytes;
     size_t n;

@@ -1,8 +1,7 @@
-/* engine/formats/tensor_directory.c - from a path to mapped files: which files make the checkpoint,
- * and in which order.
+/* engine/formats/tensor_directory.c - opens and maps the files of a checkpoint.
  *
- * A folder is searched for model.safetensors, then model.safetensors.index.json, then one *.gguf
- * (or one set of them). File names that come from an index stay inside its folder. */
+ * A folder is searched for model.safetensors, then model.safetensors.index.json, then a single
+ * *.gguf (or a single split set). File names in an index must stay inside its folder. */
 #include "engine/formats/tensor_directory.h"
 
 #include <dirent.h>
@@ -21,7 +20,7 @@
 
 enum { INDEX_BYTES_MAX = 100000000, CONFIG_BYTES_MAX = 16 << 20 };
 
-/* "-00001-of-00005.gguf" */
+/* Length of "-00001-of-00005.gguf". */
 enum { SPLIT_SUFFIX = 20 };
 
 static const char accepted[] = "a model is a GGUF file, a safetensors file or a checkpoint folder";
@@ -32,14 +31,14 @@ static bool ends_with(const char *text, const char *suffix)
     return n >= m && strcmp(text + n - m, suffix) == 0;
 }
 
-/* folder/name, or NULL; the caller frees it. */
+/* Returns folder/name, to be freed by the caller, or NULL. */
 static char *join(const char *folder, const char *name)
 {
     char *path;
     return asprintf(&path, "%s/%s", folder, name) >= 0 ? path : NULL;
 }
 
-/* The folder part of a path; the caller frees it. */
+/* Returns the folder part of a path, to be freed by the caller. */
 static char *folder_of(const char *path)
 {
     const char *const slash = strrchr(path, '/');
@@ -47,8 +46,8 @@ static char *folder_of(const char *path)
     return slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
 }
 
-/* Takes `path` (malloc'ed, may be NULL after a failed join) and maps the file as the next
- * source. */
+/* Takes ownership of `path` (from malloc; may be NULL after a failed join) and maps the file as the
+ * next source. */
 static weir_status add_source(weir_tensor_directory *directory, char *path, weir_error *error)
 {
     weir_source *const larger =
@@ -75,7 +74,7 @@ static const weir_source *newest(const weir_tensor_directory *directory)
     return &directory->sources[directory->n_sources - 1];
 }
 
-/* config.json beside safetensors files; a file of tensors without one has no metadata. */
+/* Reads config.json next to the safetensors files. A file without one has no metadata. */
 static weir_status read_config(weir_tensor_directory *directory, weir_error *error)
 {
     char *const path = join(directory->folder, "config.json");
@@ -117,7 +116,7 @@ static bool has_source(const weir_tensor_directory *directory, const char *file)
     return false;
 }
 
-/* One entry of weight_map: a file name in the same folder. */
+/* Checks an entry of weight_map: a file name in the same folder. */
 static weir_status check_shard_name(
     const char *index, const char *tensor, const json_t *file, weir_error *error
 )
@@ -159,7 +158,7 @@ static weir_status check_complete(
     return WEIR_OK;
 }
 
-/* The files named by the index, each once; of every file the tensors that the index gives to it. */
+/* Adds each file of the index once, with the tensors that the index assigns to it. */
 static weir_status add_shards(
     weir_tensor_directory *directory, const char *index, const json_t *wanted, weir_error *error
 )
@@ -202,7 +201,7 @@ static weir_status open_index(
     return status;
 }
 
-/* Does the name end as the first file of a set does? Then *count is the set's. */
+/* True if the name ends like the first file of a split set. *count is then the number of files. */
 static bool split_name(const char *path, unsigned *number, unsigned *count)
 {
     const size_t n = strlen(path);
@@ -224,8 +223,8 @@ static weir_status add_gguf(
     );
 }
 
-/* File `number` (from 0) of the set that began with `first`; its metadata only says which file it
- * is. */
+/* Adds file `number` (from 0) of the split set that begins with `first`. Its metadata is only used
+ * to identify it. */
 static weir_status add_split(
     weir_tensor_directory *directory, const weir_gguf_header *first, int64_t number,
     weir_error *error
@@ -283,8 +282,8 @@ static weir_status open_gguf(weir_tensor_directory *directory, const char *path,
     return weir_directory_finish(directory, error);
 }
 
-/* The only *.gguf of a folder, not counting later files of a set. *out is NULL when there is
- * none. */
+/* Finds the only *.gguf of a folder, not counting later files of a split set. *out is NULL if there
+ * is none. */
 static weir_status find_gguf(char **out, const char *folder, weir_error *error)
 {
     *out = NULL;
@@ -358,8 +357,8 @@ static weir_status open_folder(weir_tensor_directory *directory, weir_error *err
     return status;
 }
 
-/* The first bytes decide what a file is, its name only when they say nothing: then the reader says
- * what is wrong with them. */
+/* Detects the container from the first bytes. If they say nothing, uses the name; the reader then
+ * reports what is wrong. */
 static weir_status container_of_file(weir_container *out, const char *path, weir_error *error)
 {
     weir_map map;

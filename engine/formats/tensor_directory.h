@@ -1,10 +1,10 @@
 /* engine/formats/tensor_directory.h - one view of a checkpoint for both containers: tensors by
  * name, metadata by key.
  *
- * Everything here was checked against the file: names are NUL-terminated UTF-8, shapes are not
- * negative (0 only in safetensors, which may hold empty tensors) and their product fits, data lies
- * inside the mapping. Nothing is converted. Owned by the directory; borrowed pointers live until
- * weir_tensor_directory_close. */
+ * Everything here was checked against the file: names are NUL-terminated UTF-8, dimensions are
+ * not negative (0 only in safetensors, which may hold empty tensors), their product does not
+ * overflow, data lies inside the mapping. Nothing is converted. The directory owns everything;
+ * borrowed pointers live until weir_tensor_directory_close. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,8 +22,8 @@ enum {
     WEIR_TENSOR_DIMS = 6
 }; /* GGUF has at most 4; image towers in safetensors checkpoints have 5 */
 
-/* shape is slowest first, as in [n_out, n_in] (GGUF's order is reversed by the reader). `file`
- * counts the files of the checkpoint. */
+/* shape is slowest first, as in [n_out, n_in]; the reader reverses GGUF's order. `file` is the
+ * index of the file in the checkpoint. */
 typedef struct weir_tensor {
     const char *name;
     const unsigned char *data; /* unaligned */
@@ -43,8 +43,8 @@ typedef enum weir_meta_type {
     WEIR_META_ARRAY
 } weir_meta_type;
 
-/* A metadata value. Integers of any width are i64 (u64 past INT64_MAX is an error of the reader).
- * Array elements are read with weir_meta_at. Strings are NUL-terminated and may hold NULs: use
+/* A metadata value. Integers of any width are i64 (a u64 past INT64_MAX is a read error). Elements
+ * of arrays are read with weir_meta_at. Strings are NUL-terminated and may contain NUL: use
  * `length`. */
 typedef struct weir_meta {
     weir_meta_type type;
@@ -54,42 +54,42 @@ typedef struct weir_meta {
         bool boolean;
         const char *string;
     };
-    size_t length; /* of the string, or elements of the array */
+    size_t length; /* bytes of the string, or elements of the array */
     weir_meta_type element_type; /* of an array */
     const void *elements; /* private to the reader */
 } weir_meta;
 
 typedef struct weir_tensor_directory weir_tensor_directory;
 
-/* Opens a GGUF file (also the first of a split set), a safetensors file, or a checkpoint folder
+/* Opens a GGUF file (or the first of a split set), a safetensors file, or a checkpoint folder
  * (model.safetensors, an index with shards, or a single *.gguf). For safetensors the metadata is
- * config.json beside the weights, with `text_config` taken as the root when present (its keys go
- * before the root's); nested objects are reached as "rope_parameters.rope_theta".
+ * the config.json next to the weights. Nested objects are addressed as
+ * "rope_parameters.rope_theta"; if there is a `text_config`, its keys come before those of the
+ * root.
  * errors : EIO, ENOTFOUND, EFORMAT with file, place and reason */
 WEIR_MUST_CHECK weir_status
 weir_tensor_directory_open(weir_tensor_directory **out, const char *path, weir_error *error);
 void weir_tensor_directory_close(weir_tensor_directory *directory);
 
 weir_container weir_tensor_directory_container(const weir_tensor_directory *directory);
-/* The file or folder that was opened */
+/* The file or folder that was opened. */
 const char *weir_tensor_directory_path(const weir_tensor_directory *directory);
-/* Where tokenizer.json would be */
+/* The folder of the checkpoint, where tokenizer.json is expected. */
 const char *weir_tensor_directory_folder(const weir_tensor_directory *directory);
 size_t weir_tensor_directory_count(const weir_tensor_directory *directory);
-/* One array: at(i) == at(0) + i */
+/* The tensors form one array: at(i) == at(0) + i. */
 const weir_tensor *weir_tensor_directory_at(const weir_tensor_directory *directory, size_t index);
-/* NULL when absent */
+/* Returns NULL if there is no such tensor. */
 const weir_tensor *weir_tensor_directory_find(
     const weir_tensor_directory *directory, const char *name
 );
-/* GGUF: full key ("qwen35.block_count"); safetensors: config.json path. False when absent or
- * null. */
+/* Reads a value by key: for GGUF the full key ("qwen35.block_count"), for safetensors a path in
+ * config.json. Returns false if it is absent or null. */
 bool weir_tensor_directory_meta(
     const weir_tensor_directory *directory, const char *key, weir_meta *out
 );
 bool weir_meta_at(const weir_meta *array, size_t index, weir_meta *out);
-/* The tensor's bytes will not be read again soon: give its pages back (they were copied into a
- * packed layout). */
+/* Releases the tensor's pages after its data was copied into a packed layout. */
 void weir_tensor_release(const weir_tensor_directory *directory, const weir_tensor *tensor);
 
 #ifdef __cplusplus

@@ -1,18 +1,16 @@
-/* engine/sample/processors.c - logit processors in the order of Hugging Face's generate().
+/* engine/sample/processors.c - logit processors, in the order of Hugging Face's generate().
  *
- * Cost on a vocabulary of 248k: every step that looks at all ids is one pass of simple vector code
- * over 1 MB. Nothing sorts the whole vocabulary unless the kept set is a large part of it: the k-th
- * largest maximum of blocks of 64 ids is a lower bound of the k-th largest logit (k blocks hold one
- * each), so the candidates at or above it are few, hold the k best, and are all that is sorted. */
+ * Cost with a vocabulary of 248k: every step over all ids is one pass of simple vector code over 1
+ * MB. The whole vocabulary is sorted only if a large part of it is kept: the k-th largest of the
+ * maxima of blocks of 64 ids is a lower bound for the k-th largest logit (k blocks hold one each),
+ * so only the candidates at or above it are sorted: they are few, and the k best are among them. */
 #include "engine/sample/processors.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-enum {
-    LANES = 16
-}; /* independent partial results: the compiler may not reorder floats by itself */
+enum { LANES = 16 }; /* independent partial results: the compiler may not reorder floats itself */
 
 static size_t count_blocks(size_t n) { return (n + WEIR_SAMPLE_BLOCK - 1) / WEIR_SAMPLE_BLOCK; }
 
@@ -31,8 +29,8 @@ float weir_largest(const float *values, size_t n)
 
 /* ---- candidates as numbers ------------------------------------------------------------------- */
 
-/* Positive floats order like their bits, negative ones the other way round; + 0 makes -0 equal to
- * 0. Inverted: larger comes first. */
+/* Positive floats order like their bits, negative ones in reverse; + 0 turns -0 into 0. Inverted,
+ * so that the larger logit comes first. */
 static weir_candidate candidate_of(float logit, size_t id)
 {
     const float clean = logit + 0.0f;
@@ -66,8 +64,8 @@ float weir_candidates_logit(const weir_sampler_scratch *s, size_t index)
     return s->listed ? logit_of(s->list[index]) : s->logits[index];
 }
 
-/* Least significant digit first, over the logit's 4 bytes: stable, so ids that came in ascending
- * order stay so on ties. The result is in `list` again. */
+/* Radix sort over the logit's 4 bytes, least significant first. Stable, so ids in ascending order
+ * stay so on ties. The result is in `list`. */
 static void sort_candidates(weir_candidate *list, weir_candidate *spare, size_t n)
 {
     weir_candidate *from = list, *to = spare;
@@ -103,7 +101,7 @@ void weir_process_load(weir_sampler_scratch *s, const float *logits, size_t n_va
     s->n_listed = 0;
 }
 
-/* Keeps the invariant after arithmetic that may overflow. */
+/* Keeps logits finite after arithmetic that may overflow. */
 static float bounded(float x) { return x > FLT_MAX ? FLT_MAX : x; }
 
 void weir_process_bias(weir_sampler_scratch *s, const weir_logit_bias *bias, size_t n_bias)
@@ -113,7 +111,7 @@ void weir_process_bias(weir_sampler_scratch *s, const weir_logit_bias *bias, siz
             s->logits[bias[i].id] = bounded(s->logits[bias[i].id] + bias[i].bias);
 }
 
-/* Once for a token that the prompt, the answer or both hold. */
+/* Applies the penalty once, whether the prompt, the answer or both contain the token. */
 static void repetition(
     float *restrict logits, const uint16_t *restrict prompt, const uint16_t *restrict answer,
     size_t n, float penalty
@@ -159,8 +157,8 @@ void weir_process_ban(weir_sampler_scratch *s, const int32_t *ids, size_t n_ids)
         if (ids[i] >= 0 && (size_t)ids[i] < s->n) s->logits[ids[i]] = -INFINITY;
 }
 
-/* Shifting by the best logit changes no probability, and a tiny temperature then gives -inf to the
- * others instead of +inf to many. */
+/* Shifting by the best logit changes no probability, and with a tiny temperature the others become
+ * -inf instead of several becoming +inf. */
 void weir_process_temperature(weir_sampler_scratch *s, float temperature)
 {
     if (temperature == 1.0f) return;
@@ -180,7 +178,8 @@ static void find_block_max(weir_sampler_scratch *s)
     }
 }
 
-/* A bound that at least min(k, all possible) candidates reach. Uses the list as scratch. */
+/* A bound that at least min(k, number of possible ids) candidates reach. Uses the list as
+ * scratch. */
 static float bound_of_best(weir_sampler_scratch *s, size_t k)
 {
     const size_t n_blocks = count_blocks(s->n);
@@ -191,7 +190,7 @@ static float bound_of_best(weir_sampler_scratch *s, size_t k)
     return bound > -FLT_MAX ? bound : -FLT_MAX;
 }
 
-/* Lists every id whose logit reaches `bound`, best first. Needs block_max. */
+/* Lists every id whose logit reaches `bound`, best first. Requires block_max. */
 static void list_from(weir_sampler_scratch *s, float bound)
 {
     size_t n = 0;
@@ -215,7 +214,7 @@ void weir_process_top_k(weir_sampler_scratch *s, size_t k)
     if (s->n_listed > k) s->n_listed = k;
 }
 
-/* Cuts the sorted list where the weights reach `mass`; false when they do not. */
+/* Truncates the sorted list where the weights reach `mass`; returns false if they do not. */
 static bool cut_at_mass(weir_sampler_scratch *s, double mass)
 {
     double sum = 0;
@@ -239,7 +238,7 @@ void weir_process_top_p(weir_sampler_scratch *s, double p)
     find_block_max(s);
     const size_t n_blocks = count_blocks(s->n);
     for (size_t k = 128;;
-         k *= 8) { /* most distributions end in the first round; a flat one sorts everything once */
+         k *= 8) { /* most distributions need one round; a flat one sorts everything once */
         s->listed = false;
         list_from(s, bound_of_best(s, k));
         weir_process_softmax(s);
@@ -253,7 +252,7 @@ void weir_process_min_p(weir_sampler_scratch *s, float min_p)
     const size_t n = weir_candidates_count(s);
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!(s->weights[i] >= min_p)) continue; /* the best one weighs 1 */
+        if (!(s->weights[i] >= min_p)) continue; /* the best candidate has weight 1 */
         s->list[kept++] = s->listed ? s->list[i] : candidate_of(s->logits[i], i);
     }
     s->listed = true;
@@ -262,9 +261,9 @@ void weir_process_min_p(weir_sampler_scratch *s, float min_p)
 
 /* ---- softmax --------------------------------------------------------------------------------- */
 
-/* exp(x) for x <= 0 within 2 units in the last place; below -87 exactly 0. x = k ln 2 + r with |r|
- * <= ln 2 / 2, and Taylor's series of exp(r) to the 7th power (the rest is below 6e-9). ln 2 is
- * split so that k times its first part is exact. */
+/* exp(x) for x <= 0, within 2 units in the last place; 0 below -87. x = k ln 2 + r with |r| <= ln 2
+ * / 2, and the Taylor series of exp(r) up to r^7 (error below 6e-9). ln 2 is split so that k times
+ * its first part is exact. */
 static inline float exp_of_negative(float x)
 {
     const float inside = x < -87.0f ? -87.0f : x;
@@ -280,7 +279,7 @@ static inline float exp_of_negative(float x)
     return x < -87.0f ? 0.0f : series * power;
 }
 
-/* Sums of blocks in eight lanes each, then blocks in order: one order for every machine. */
+/* Sums each block in eight lanes, then the blocks in order: the same order on every machine. */
 static void sum_blocks(weir_sampler_scratch *s, size_t n)
 {
     s->total = 0;
@@ -306,7 +305,7 @@ void weir_process_softmax(weir_sampler_scratch *s)
         logits = s->weights;
     }
     const float best = weir_largest(logits, n),
-                shift = best > -INFINITY ? best : 0; /* nothing possible: every weight is 0 */
+                shift = best > -INFINITY ? best : 0; /* no id is possible: every weight is 0 */
     for (size_t i = 0; i < n; i++) s->weights[i] = exp_of_negative(logits[i] - shift);
     sum_blocks(s, n);
 }

@@ -1,9 +1,9 @@
 /* engine/sample/processors.h - the steps from logits to weighted candidates, one function each.
- * Internal to engine/sample and its tests.
+ * Private to engine/sample and its tests.
  *
- * The scratch holds the logits of all ids, and after a filter the list of those that are left.
- * Logits are finite or -inf ("never"): load sees to it, and every step keeps it so. Order of calls:
- * load, bias, penalties, ban, temperature, top_k, top_p, min_p, softmax. */
+ * The scratch holds the logits of all ids and, after a filter, the list of remaining candidates.
+ * Logits are finite or -inf (impossible): load establishes this and every step preserves it. Order
+ * of calls: load, bias, penalties, ban, temperature, top_k, top_p, min_p, softmax. */
 #pragma once
 #include "engine/sample/sampler.h"
 
@@ -13,13 +13,12 @@ extern "C" {
 
 enum { WEIR_SAMPLE_BLOCK = 64 };
 
-/* A candidate as one number, so that ascending order means: larger logit first, lower id on
- * ties. */
+/* A candidate as one number. Ascending order means: larger logit first, lower id on ties. */
 typedef uint64_t weir_candidate;
 
 struct weir_sampler_scratch {
-    size_t n_vocab; /* room */
-    size_t n; /* ids 0 .. n - 1 take part */
+    size_t n_vocab; /* capacity */
+    size_t n; /* ids 0 .. n - 1 are considered */
     float *logits; /* [n_vocab] */
     bool listed; /* false: every id is a candidate; true: list[0 .. n_listed) */
     size_t n_listed;
@@ -27,12 +26,12 @@ struct weir_sampler_scratch {
         *spare; /* [n_vocab]; in ascending order, or after min_p alone by id; spare: for sorting */
     float
         *weights; /* [n_vocab], after softmax: exp(logit - best), per id or per place in the list */
-    double *block_sums; /* [blocks], of the weights */
-    float *block_max; /* [blocks], of the logits */
-    double total; /* of the weights */
+    double *block_sums; /* [blocks], sums of weights */
+    float *block_max; /* [blocks], maxima of logits */
+    double total; /* sum of the weights */
 };
 
-/* NaN: never; +inf: the largest float */
+/* Copies the logits. NaN becomes -inf, +inf the largest float. */
 void weir_process_load(weir_sampler_scratch *scratch, const float *logits, size_t n_valid);
 void weir_process_bias(weir_sampler_scratch *scratch, const weir_logit_bias *bias, size_t n_bias);
 void weir_process_penalties(
@@ -40,7 +39,7 @@ void weir_process_penalties(
     const weir_sampler_history *history
 );
 void weir_process_ban(weir_sampler_scratch *scratch, const int32_t *ids, size_t n_ids);
-/* > 0; also shifts the best logit to 0 */
+/* Divides by `temperature` > 0 and shifts the best logit to 0. */
 void weir_process_temperature(weir_sampler_scratch *scratch, float temperature);
 void weir_process_top_k(weir_sampler_scratch *scratch, size_t k);
 void weir_process_top_p(weir_sampler_scratch *scratch, double p);
@@ -51,7 +50,7 @@ size_t weir_candidates_count(const weir_sampler_scratch *scratch);
 int32_t weir_candidates_id(const weir_sampler_scratch *scratch, size_t index);
 float weir_candidates_logit(const weir_sampler_scratch *scratch, size_t index);
 
-/* The largest value, NaN ignored; -inf when there is none. */
+/* The largest value, ignoring NaN; -inf if there is none. */
 float weir_largest(const float *values, size_t n);
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
 /* engine/sample/random.h - counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel
  * random numbers: as easy as 1, 2, 3", SC11).
  *
- * A number is a function of (seed, choice, draw): nothing is stored, so a draw repeats whatever ran
- * beside or before it. */
+ * A number is a function of (seed, choice, draw). No state is stored, so a draw is repeatable
+ * whatever else runs. */
 #pragma once
 #include <stdint.h>
 
@@ -24,7 +24,7 @@ static inline weir_philox weir_philox_block(weir_philox counter, uint64_t seed)
     return counter;
 }
 
-/* In [0, 1), 53 bits. */
+/* A number in [0, 1) with 53 random bits. */
 static inline double weir_random(uint64_t seed, uint32_t choice, uint64_t draw)
 {
     const weir_philox block = weir_philox_block(

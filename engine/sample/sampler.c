@@ -1,4 +1,4 @@
-/* engine/sample/sampler.c - parameters, the draw, log-probabilities. Holds no state between
+/* engine/sample/sampler.c - parameters, the draw, log-probabilities. Keeps no state between
  * tokens. */
 #include "engine/sample/sampler.h"
 
@@ -103,7 +103,7 @@ void weir_sampler_scratch_close(weir_sampler_scratch *scratch)
     free(scratch);
 }
 
-/* The lowest id of the largest logit; 0 when all are NaN. */
+/* The lowest id with the largest logit; 0 if all are NaN. */
 static int32_t best_id(const float *logits, size_t n)
 {
     const float best = weir_largest(logits, n);
@@ -112,9 +112,9 @@ static int32_t best_id(const float *logits, size_t n)
     return 0;
 }
 
-/* The candidate where the running sum of weights passes u * total: first the block, then inside it.
- * Rounding can leave the sum of a block's members just short of the block's own sum; the last one
- * that has weight is taken then. */
+/* The candidate where the running sum of weights passes u * total: finds the block, then the place
+ * inside it. Rounding can leave the sum of a block's members just below the block's own sum; the
+ * last candidate with weight is then chosen. */
 static int32_t draw_at(const weir_sampler_scratch *s, double u)
 {
     const size_t n = weir_candidates_count(s), last_block = (n - 1) / WEIR_SAMPLE_BLOCK;
@@ -170,7 +170,7 @@ int32_t weir_sample(
     return draw_at(scratch, weir_random(sampling->seed, choice, draw));
 }
 
-/* JSON has no infinity: what cannot happen gets this. */
+/* JSON has no infinity: impossible tokens get this value. */
 static const double never = -9999.0;
 
 static weir_logprob logprob_of(int32_t id, float logit, double log_total)

@@ -1,8 +1,8 @@
 /* engine/sample/sampler.h - from logits to a token: pure functions of (logits, parameters, history,
  * rng).
  *
- * Order (Hugging Face): bias -> repetition, presence, frequency penalties -> temperature -> top_k
- * -> top_p -> min_p -> softmax -> draw. */
+ * Order (Hugging Face): bias, repetition, presence and frequency penalties, temperature, top_k,
+ * top_p, min_p, softmax, draw. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,40 +30,40 @@ typedef struct weir_sampling {
     size_t n_bias;
 } weir_sampling;
 
-/* What WEIR_SAMPLING_DEFAULT says is greedy without penalties. */
+/* WEIR_SAMPLING_DEFAULT: greedy, without penalties. */
 weir_sampling weir_sampling_default(void);
-/* Ranges of spec/serving.md 2.2 and 5.4; the text names the field. */
+/* Checks the ranges of OpenAI's API. The message names the field. */
 WEIR_MUST_CHECK weir_status
 weir_sampling_check(const weir_sampling *sampling, size_t n_vocab, weir_error *error);
 
-/* Counts of tokens seen, dense over the vocabulary; owned by the sequence. */
+/* Counts of the tokens seen, over the vocabulary. Owned by the sequence. */
 typedef struct weir_sampler_history {
     uint16_t *prompt, *answer; /* [n_vocab], saturating; NULL while no penalty needs them */
     size_t n_vocab;
 } weir_sampler_history;
 
-/* Scratch for one draw, reused: nothing is allocated per token. */
+/* Scratch for one draw, reused so that no token needs an allocation. */
 typedef struct weir_sampler_scratch weir_sampler_scratch;
-size_t weir_sampler_scratch_bytes(size_t n_vocab); /* what it takes; the opener charges it */
+size_t weir_sampler_scratch_bytes(size_t n_vocab); /* its size; the caller charges it */
 WEIR_MUST_CHECK weir_status weir_sampler_scratch_open(weir_sampler_scratch **out, size_t n_vocab);
 void weir_sampler_scratch_close(weir_sampler_scratch *scratch);
 
 /* Draws one token. `draw` counts the tokens drawn before with this seed and choice index: the
- * random number is a function of (seed, choice, draw) alone, so a draw repeats whatever else ran.
- * Ids >= n_valid (padding rows) and `banned` ids never win. Never fails: if everything is banned,
- * the result is the best unbiased valid logit. */
+ * random number is a function of (seed, choice, draw) only, so a draw is repeatable. Ids >= n_valid
+ * (padding rows) and `banned` ids are never drawn. Never fails: if all ids are banned, returns the
+ * best valid logit without bias. */
 int32_t weir_sample(
     const float *logits, size_t n_vocab, size_t n_valid, const weir_sampling *sampling,
     const weir_sampler_history *history, const int32_t *banned, size_t n_banned, uint32_t choice,
     uint64_t draw, weir_sampler_scratch *scratch
 );
 
-/* One (id, log-probability) of the raw logits' log-softmax over n_valid ids. */
+/* A token id and its log-probability: log-softmax of the raw logits over n_valid ids. */
 typedef struct weir_logprob {
     int32_t id;
     float logprob;
 } weir_logprob;
-/* top [n_top] best first (lowest id on ties), and the chosen id's. */
+/* Computes the best n_top in `top`, best first (lowest id on ties), and the one of `chosen`. */
 void weir_logprobs(
     const float *logits, size_t n_valid, int32_t chosen, weir_logprob *chosen_out,
     weir_logprob *top, size_t n_top, weir_sampler_scratch *scratch

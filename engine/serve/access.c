@@ -1,5 +1,5 @@
-/* engine/serve/access.c - keys by their digests, all of them always compared in full; hosts and
- * origins by name. */
+/* engine/serve/access.c - API keys by their digests, always all compared in full; hosts and origins
+ * by name. */
 #include "engine/serve/access.h"
 
 #include <arpa/inet.h>
@@ -51,7 +51,7 @@ int weir_access_check(const weir_access *access, const char *authorization, cons
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
 
-/* A Host header in parts. */
+/* A Host header, split. */
 typedef struct host_name {
     char name[256];
     bool in_brackets;
@@ -76,7 +76,7 @@ static bool split_host(host_name *out, const char *host)
     return is_port_or_end(host + length + (out->in_brackets ? 2 : 0));
 }
 
-/* A name with a dot at its end is the same name. */
+/* A trailing dot does not change a name. */
 static bool is_name(const char *a, size_t n, const char *b)
 {
     const size_t length = strlen(b),
@@ -95,7 +95,7 @@ static bool is_address(const host_name *host, bool is_loopback)
            (!is_loopback || ntohl(four.s_addr) >> 24 == 127);
 }
 
-/* The next entry of a list with commas: its beginning, *n its length; NULL: no more. */
+/* The next entry of a comma-separated list and its length *n; NULL at the end. */
 static const char *next_entry(const char **list, size_t *n)
 {
     static const char space[] = " \t";
@@ -137,7 +137,7 @@ bool weir_access_origin(const weir_access *access, const char *origin)
     return false;
 }
 
-/* Length of a host and port without a port that the scheme implies. */
+/* Length of a host and port without the scheme's default port. */
 static size_t without_default_port(const char *host, const char *port)
 {
     const size_t n = strlen(host), n_port = strlen(port);

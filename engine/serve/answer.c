@@ -1,4 +1,4 @@
-/* engine/serve/answer.c - tokens -> code points -> stop strings -> reasoning -> tool calls; each
+/* engine/serve/answer.c - tokens -> code points -> stop strings -> reasoning -> tool calls. Each
  * stage may hold text back. */
 #include "engine/serve/answer.h"
 
@@ -19,7 +19,7 @@ void weir_answer_free(weir_answer *answer)
     answer->tools = NULL;
 }
 
-/* Text that passed the stop strings. */
+/* Passes on text that is free of stop strings. */
 static weir_status split(weir_answer *answer)
 {
     if (answer->tools == NULL)

@@ -1,8 +1,8 @@
 /* engine/serve/answer.h - one choice of an answer: from token ids to text, reasoning, tool calls
  * and scores.
  *
- * Tokens go in on the engine thread; whoever writes the reply takes what has come out. The caller
- * holds the request's lock. */
+ * Tokens are added on the engine thread; the thread that writes the reply takes the output. The
+ * caller holds the request's lock. */
 #pragma once
 #include "engine/schedule/service.h"
 #include "engine/serve/scores.h"
@@ -22,27 +22,28 @@ typedef struct weir_answer {
     weir_think_splitter think;
     weir_tool_parser *tools; /* NULL: tool calls stay text */
     weir_buffer piece, passed,
-        text; /* scratch: of one token; past the stop strings; outside of reasoning */
-    weir_buffer content, reasoning; /* made and not yet taken */
+        text; /* scratch: text of one token; after stop strings; outside of reasoning */
+    weir_buffer content, reasoning; /* produced and not yet taken */
     weir_scores scores;
     bool want_scores;
-    bool one_call; /* the choice ends with its first call */
-    weir_finish finish; /* NONE while it runs */
-    int64_t n_code_points; /* of the text made so far, stop strings not regarded */
+    bool one_call; /* the choice ends after its first call */
+    weir_finish finish; /* NONE while running */
+    int64_t n_code_points; /* of the text so far, stop strings ignored */
     int32_t n_tokens, n_reasoning_tokens;
     int64_t last_token_ns;
-    /* what a stream has sent */
+    /* Progress of a stream. */
     size_t n_scores_sent, n_calls_sent;
     bool role_sent, finish_sent;
 } weir_answer;
 
 void weir_answer_free(weir_answer *answer);
-/* false in *go_on: a stop string, or the only call, is complete: the choice shall end. */
+/* Adds one token. Sets *go_on to false if the choice must end: a stop string or the only call is
+ * complete. */
 WEIR_MUST_CHECK weir_status
 weir_answer_token(weir_answer *answer, const weir_event *event, bool *go_on);
-/* Everything held back comes out. */
+/* Ends the answer and releases the text that was held back. */
 WEIR_MUST_CHECK weir_status weir_answer_finish(weir_answer *answer, weir_finish finish);
-/* "stop", "length" or "tool_calls". */
+/* Returns "stop", "length" or "tool_calls". */
 const char *weir_answer_reason(const weir_answer *answer);
 
 #ifdef __cplusplus

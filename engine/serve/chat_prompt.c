@@ -1,8 +1,8 @@
 /* engine/serve/chat_prompt.c - from messages and tools to the tokens of a prompt, by the model's
  * chat template.
  *
- * Templates that do not know tools drop them without a word. Then the tools stand in the system
- * message, and earlier calls in the texts of their messages, in the form that tool_call.h reads. */
+ * Templates without tool support silently drop tools. For these, the tools are written into the
+ * system message and earlier calls into their messages, in the form that tool_call.h parses. */
 #include <string.h>
 
 #include "engine/base/clock.h"
@@ -15,7 +15,7 @@ static weir_status out_of_memory(weir_api_error *error)
     return WEIR_ENOMEM;
 }
 
-/* What is rendered of a request: its own messages and tools, or others in their place. */
+/* What is rendered: the messages and tools of the request, or replacements. */
 typedef struct texts {
     const json_t *messages, *tools;
 } texts;
@@ -60,7 +60,7 @@ static bool same_text(const weir_buffer *a, const weir_buffer *b)
     return a->size == b->size && (a->size == 0 || memcmp(a->data, b->data, a->size) == 0);
 }
 
-/* Whether the template makes the same text without something. */
+/* True if the template produces the same text without some part. */
 static bool is_same_with(
     const weir_chat_output *whole, const weir_server *server, const weir_openai_request *request,
     texts other
@@ -150,7 +150,7 @@ bool weir_chat_reads_effort(const weir_server *server)
     return read;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- prompts --------------------------------------------------------------------------------- */
 
 weir_status weir_text_encode(
     weir_ids *ids, const weir_server *server, const char *text, size_t n,

@@ -35,7 +35,7 @@ static bool has_tool(const json_t *tools, const char *name)
     return false;
 }
 
-/* {"type":"function","function":{"name":...}}: a call that is forced. */
+/* Reads {"type":"function","function":{"name":...}}, which forces a call. */
 static weir_status read_named_choice(
     const json_t *tools, const json_t *choice, weir_api_error *error
 )
@@ -94,7 +94,7 @@ static weir_status set_thinking(weir_openai_request *request, bool on, weir_api_
     return out_of_memory(error);
 }
 
-/* Only variables that are known to be harmless reach a template. */
+/* Passes on only variables that are known to be harmless. */
 static weir_status read_variables(
     weir_openai_request *request, const json_t *root, weir_api_error *error
 )
@@ -130,8 +130,8 @@ static bool is_effort(const char *word)
     return false;
 }
 
-/* "none" turns thinking off, any other word on; templates that grade it read the word itself.
- * chat_template_kwargs says it more exactly, and wins. */
+/* "none" turns thinking off, any other value turns it on; some templates read the value itself.
+ * chat_template_kwargs has precedence. */
 static weir_status read_effort(
     weir_openai_request *request, const json_t *root, weir_api_error *error
 )
@@ -155,7 +155,7 @@ static weir_status read_effort(
     return out_of_memory(error);
 }
 
-/* ---- fields with one value that is served ---------------------------------------------------- */
+/* ---- fields with one supported value --------------------------------------------------------- */
 
 static weir_status check_modalities(const json_t *root, weir_api_error *error)
 {

@@ -1,4 +1,4 @@
-/* engine/serve/chat_request.h - the fields that only chats have. */
+/* engine/serve/chat_request.h - the fields that exist only in chat requests. */
 #pragma once
 #include "engine/serve/openai_request.h"
 

@@ -1,5 +1,5 @@
-/* engine/serve/check.c - what a whole head can be refused for, in the order: Host, origin, key,
- * path, method, state of the server, body. Framing was checked while it was read (http_head.c). */
+/* engine/serve/check.c - the checks of a complete head, in this order: Host, origin, key, path,
+ * method, state of the server, body. Framing is checked while reading (http_head.c). */
 #include <string.h>
 #include <strings.h>
 
@@ -16,8 +16,8 @@ static weir_status check_host(const weir_exchange *x, const char *host, weir_api
     );
 }
 
-/* Pages of other sites may not use the server: browsers say in Origin and Sec-Fetch-Site which page
- * asks, and other clients send neither. Following a link to the page itself is no use. */
+/* Pages of other sites must not call the server. Browsers name the calling page in Origin and
+ * Sec-Fetch-Site; other clients send neither. Following a link to the page itself is harmless. */
 static weir_status check_origin(
     weir_exchange *x, const weir_http_head *head, const char *bytes, weir_api_error *error
 )
@@ -53,7 +53,7 @@ static weir_status check_key(
     const weir_route *const route = weir_route_find(x->method, x->path, &allow);
     if (route != NULL && route->is_public) return WEIR_OK;
     if (x->cors[0] != 0 && strcmp(x->method, "OPTIONS") == 0)
-        return WEIR_OK; /* browsers send it without the key */
+        return WEIR_OK; /* browsers send preflight requests without the key */
     return weir_api_fail(
         error, 401, "invalid_api_key", NULL, "a valid API key is needed: Authorization: Bearer KEY"
     );
@@ -92,7 +92,9 @@ static weir_status check_body(
     const char *const coding = weir_http_value(head, bytes, WEIR_HTTP_CONTENT_ENCODING);
     const char *const expect = weir_http_value(head, bytes, WEIR_HTTP_EXPECT);
     if (expect != NULL && strcasecmp(expect, "100-continue") != 0)
-        return weir_api_fail(error, 417, NULL, NULL, "the only expectation taken is 100-continue");
+        return weir_api_fail(
+            error, 417, NULL, NULL, "the only supported expectation is 100-continue"
+        );
     if (head->length > limit)
         return weir_api_fail(error, 413, NULL, NULL, "the body is larger than %lld bytes", limit);
     if (strcmp(x->method, "POST") != 0) return WEIR_OK;
@@ -112,7 +114,7 @@ static weir_status check_body(
     return WEIR_OK;
 }
 
-/* The places beyond max_connections are for the probe of whoever watches over the server. */
+/* Connections beyond max_connections are reserved for health probes. */
 static weir_status check_place(const weir_exchange *x, weir_api_error *error)
 {
     if (!x->is_spare || (x->route != NULL && strcmp(x->path, "/health") == 0)) return WEIR_OK;
@@ -122,7 +124,7 @@ static weir_status check_place(const weir_exchange *x, weir_api_error *error)
     );
 }
 
-/* A caller's id is taken if it is short and printable, so that logs on both sides can be joined. */
+/* Uses the client's request id if it is short and printable, so that both logs can be joined. */
 static void take_request_id(weir_exchange *x, const char *id)
 {
     const size_t n = id != NULL ? strlen(id) : 0;

@@ -1,5 +1,5 @@
-/* engine/serve/connection.c - one connection: it reads a request, has it answered, and begins
- * again. Every step returns true when it led to another phase, false when it has to wait. */
+/* engine/serve/connection.c - one connection: it reads a request, sends the answer and starts over.
+ * A step returns true when it entered another phase, false when it must wait. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -12,8 +12,8 @@
 #include "engine/serve/internal.h"
 
 enum {
-    SPARE_HEADER_BYTES = 4 << 10, /* of a place that serves /health only */
-    REQUESTS_PER_TURN = 64, /* pipelined ones; then the others have their turn */
+    SPARE_HEADER_BYTES = 4 << 10, /* for a connection that serves only /health */
+    REQUESTS_PER_TURN = 64, /* pipelined requests before other connections get their turn */
     LINGER_BYTES = 64 << 20,
 };
 static const int64_t linger_ns = 2000000000, spare_ns = 2000000000, stall_ns = 2000000000;
@@ -37,8 +37,8 @@ weir_connection *weir_connection_open(
                  capacity = limit + WEIR_REQUEST_LINE_BYTES;
     weir_payer *payer = &server->payer.payer;
     if (!is_spare && !payer->charge(payer, weir_connection_bytes(limit)))
-        return NULL; /* spare ones: account process */
-    /* Mapped, so that it goes back to the system when it closes. */
+        return NULL; /* spare ones belong to account process */
+    /* A mapping, so that the memory returns to the system when the connection closes. */
     void *const memory = mmap(
         NULL, sizeof(weir_connection) + capacity, PROT_READ | PROT_WRITE,
         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0
@@ -84,14 +84,14 @@ void weir_connection_close(weir_connection *c)
     if (c->phase == WEIR_PHASE_CLOSED) return;
     let_go(c, false);
     enter(c, WEIR_PHASE_CLOSED);
-    (void)close(c->fd); /* epoll forgets it */
+    (void)close(c->fd); /* close also removes it from epoll */
     c->fd = -1;
 }
 
-/* ---- bytes that come ------------------------------------------------------------------------- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
-/* 1: some came; 0: none now, or never again (then c->peer_closed); the connection is closed when it
- * failed. */
+/* Returns 1 if bytes were received, 0 if there are none now or the peer has closed (then
+ * c->peer_closed is set). Closes the connection on failure. */
 static int receive(weir_connection *c, char *to, size_t n, size_t *received)
 {
     ssize_t got;
@@ -123,7 +123,7 @@ static void consume(weir_connection *c, size_t n)
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
-/* Ends the request that is being read: its answer says why, then the connection closes. */
+/* Answers the request being read with an error, then closes the connection. */
 static bool refuse(weir_connection *c, int status, const char *text)
 {
     if (c->exchange == NULL) c->exchange = weir_exchange_open(c, "", "");
@@ -151,7 +151,7 @@ static bool dispatch(weir_connection *c)
     return true;
 }
 
-/* An answer without a body is made by an exchange that is ready with nothing. */
+/* An exchange that is ready without a body makes the empty answer. */
 static bool answer_options(weir_connection *c)
 {
     weir_buffer nothing = { 0 };
@@ -174,7 +174,7 @@ static bool begin_body(weir_connection *c, bool expects_continue)
     return true;
 }
 
-/* The head is complete. */
+/* Called when the head is complete. */
 static bool begin_request(weir_connection *c)
 {
     const weir_http_head head = c->head;
@@ -233,7 +233,7 @@ static bool read_head(weir_connection *c)
     return true;
 }
 
-/* Bodies of other methods than POST mean nothing and are passed over. */
+/* Bodies of methods other than POST have no meaning and are skipped. */
 static bool add_to_body(weir_connection *c, const char *bytes, size_t n)
 {
     weir_exchange *const x = c->exchange;
@@ -246,7 +246,7 @@ static bool add_to_body(weir_connection *c, const char *bytes, size_t n)
     return true;
 }
 
-/* true: the phase is another one. */
+/* Returns true if the phase changed. */
 static bool read_chunks(weir_connection *c)
 {
     weir_http_problem problem = { 0 };
@@ -284,8 +284,8 @@ static bool read_body(weir_connection *c)
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* What the peer still sends is not read as a request; closing with it unread would reset the
- * connection and destroy the answer. */
+/* Reads and drops what the peer still sends: closing with unread data would reset the connection
+ * and destroy the answer. */
 static void linger(weir_connection *c)
 {
     (void)shutdown(c->fd, SHUT_WR);
@@ -351,7 +351,7 @@ void weir_connection_run(weir_connection *c, uint32_t events)
     if (c->phase != WEIR_PHASE_CLOSED) weir_loop_watch(&c->server->loop, c, events_of(c));
 }
 
-/* ---- times ----------------------------------------------------------------------------------- */
+/* ---- timeouts -------------------------------------------------------------------------------- */
 
 static bool out_of_time(weir_connection *c, int64_t waited_ns)
 {

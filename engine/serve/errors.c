@@ -1,4 +1,4 @@
-/* engine/serve/errors.c - statuses, types and codes of refusals (spec/serving.md 2.6). */
+/* engine/serve/errors.c - HTTP status, type and code of errors. */
 #include "engine/serve/errors.h"
 
 #include <stdarg.h>
@@ -79,8 +79,8 @@ weir_status weir_api_over_budget(
     return status;
 }
 
-/* Where a path in a text ends: at its quote, before ": " where it begins the text, else with its
- * word. */
+/* Finds the end of a path in a message: at its closing quote, before ": " if it begins the message,
+ * else at the end of the word. */
 static const char *end_of_path(const char *text, const char *path)
 {
     const char *const quote =
@@ -90,8 +90,7 @@ static const char *end_of_path(const char *text, const char *path)
     return path + strcspn(path, " \t'\"():,;");
 }
 
-/* Texts of the engine name files by their whole path: clients get the file's name alone, the log
- * all of it. */
+/* Shortens paths in messages to file names for clients. The log has the full paths. */
 static const char *without_folders(char *out, size_t size, const char *text)
 {
     size_t n = 0;

@@ -1,5 +1,5 @@
-/* engine/serve/exchange.c - the life of one request: opened by its first line, worked on by any
- * thread, ended when its answer was sent (weir_exchange_detach). */
+/* engine/serve/exchange.c - the life of one request: opened at its first line, processed by any
+ * thread, ended after its answer was sent (weir_exchange_detach). */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -18,7 +18,7 @@ static void make_id(char *id, size_t size)
     );
 }
 
-/* Paid by the process, so that a server without memory still answers. */
+/* Charged to the process, so that a server that is out of memory still answers. */
 static weir_exchange *take_spare(weir_server *server)
 {
     atomic_int *const n = &server->loop.n_spare_exchanges;
@@ -47,7 +47,7 @@ weir_exchange *weir_exchange_open(
     x->key = -1;
     const size_t length = strcspn(target, "?");
     if (length < sizeof x->path)
-        memcpy(x->path, target, length); /* a longer path is no path of ours: it stays empty */
+        memcpy(x->path, target, length); /* a longer path matches no route and stays empty */
     if (target[length] == '?' && strlen(target + length) <= sizeof x->query)
         (void)snprintf(x->query, sizeof x->query, "%s", target + length + 1);
     (void)snprintf(x->method, sizeof x->method, "%.*s", (int)sizeof x->method - 1, method);
@@ -85,7 +85,7 @@ void weir_exchange_warn(weir_exchange *x, const weir_unknown_fields *unknown)
     weir_json_out json = { .buffer = &x->unknown };
     weir_warning_unknown(x->warning, unknown);
     if (unknown->count > 0) weir_unknown_write(&json, unknown);
-    if (json.status != WEIR_OK) weir_buffer_free(&x->unknown); /* the header says it still */
+    if (json.status != WEIR_OK) weir_buffer_free(&x->unknown); /* the header still names them */
 }
 
 weir_status weir_exchange_check_fields(weir_exchange *x, const json_t *root, weir_body body)
@@ -102,7 +102,7 @@ void weir_exchange_drop_body(weir_exchange *x)
     weir_buffer_free(&x->body);
 }
 
-/* Opened when first needed: most requests that are refused by their head take nothing. */
+/* Opened on first use: most requests that are refused by their head allocate nothing. */
 weir_payer *weir_exchange_payer(weir_exchange *x)
 {
     weir_payer *const payer = &x->server->payer.payer;
@@ -174,7 +174,7 @@ void weir_exchange_stop(weir_exchange *x)
     (void)pthread_mutex_unlock(&x->lock);
 }
 
-/* What is charged is the buffer's capacity: what the body really takes. */
+/* Charges the buffer's capacity, which is what the body really takes. */
 bool weir_exchange_charge(weir_exchange *x, size_t n)
 {
     weir_server *const server = x->server;
@@ -224,10 +224,10 @@ void weir_reply_text(weir_exchange *x, const char *content_type, const void *tex
 void weir_reply_error(weir_exchange *x)
 {
     weir_payer *const payer =
-        weir_payer_set(NULL); /* a page at most: that memory is short can be said even then */
+        weir_payer_set(NULL); /* at most a page, so that even an error about memory can be sent */
     weir_buffer text = { 0 };
     if (weir_api_error_write(&text, &x->error) != WEIR_OK)
-        weir_buffer_free(&text); /* an empty body: no memory for a better one */
+        weir_buffer_free(&text); /* empty body: there is no memory for a better one */
     (void)weir_payer_set(payer);
     weir_reply_json(x, x->error.status, &text);
 }

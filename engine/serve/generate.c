@@ -1,5 +1,5 @@
-/* engine/serve/generate.c - from a body to a generation: the request is read, its prompts become
- * tokens that fit the window, its answers are made ready. A worker does it. */
+/* engine/serve/generate.c - from a request body to a generation: reads the request, tokenises
+ * prompts to fit the window, prepares the answers. Runs on a worker. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -65,8 +65,8 @@ static weir_status read_completion_prompt(
     return status;
 }
 
-/* Leaves room for the answer: what it may take, at most half of the window, a quarter when it has
- * no limit. The beginning, which says what to do, keeps a quarter of the rest, the end three. */
+/* Leaves room for max_tokens, at most half of the window; without a limit, a quarter. Of the rest,
+ * a quarter keeps the beginning with the instructions, three quarters the end. */
 static void truncate_middle(weir_prompt *prompt, int32_t window, int64_t max_tokens)
 {
     const int64_t half = window / 2, room = max_tokens < 0      ? window / 4
@@ -190,7 +190,7 @@ static weir_status make_answers(weir_generation *g)
     return WEIR_OK;
 }
 
-/* ---- the request ----------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
 {

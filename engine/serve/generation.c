@@ -1,5 +1,5 @@
-/* engine/serve/generation.c - a generation at work: its prompts become jobs, the engine's events
- * answers, the last of them the end. The engine thread runs `on_event` only. */
+/* engine/serve/generation.c - a running generation: submits prompts as jobs, adds the engine's
+ * events to answers, and ends when all jobs are done. Only `on_event` runs on the engine thread. */
 #include "engine/serve/generation.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ static void observe_token(weir_generation *g, weir_answer *answer)
     answer->last_token_ns = g->last_token_ns = now_ns;
 }
 
-/* A job that never left the queue counts nowhere. Answer tokens were counted as they came. */
+/* A job that never left the queue is not counted. Answer tokens were counted as they came. */
 static void count_tokens(weir_metrics *metrics, const weir_prompt *prompt)
 {
     if (!prompt->admitted) return;
@@ -102,7 +102,7 @@ static bool on_event(void *user, const weir_event *event)
     weir_generation *const g = prompt->generation;
     weir_exchange *const x = g->exchange;
     weir_payer *const before =
-        weir_payer_set(weir_exchange_payer(x)); /* the engine thread has none */
+        weir_payer_set(weir_exchange_payer(x)); /* the engine thread has no payer */
     (void)pthread_mutex_lock(&x->lock);
     const bool go_on = take_event(g, prompt, event);
     const bool over = weir_generation_is_over(g);
@@ -118,7 +118,7 @@ static bool on_event(void *user, const weir_event *event)
 
 /* ---- submitting (worker) --------------------------------------------------------------------- */
 
-/* What cannot be read from the disk is computed: the file stays for whoever looks into it. */
+/* A session that cannot be read is recomputed; its file stays for inspection. */
 static void resume(const weir_exchange *x, const weir_request *request)
 {
     weir_error why = { 0 };
@@ -134,8 +134,8 @@ static void resume(const weir_exchange *x, const weir_request *request)
         weir_sessions_recall(sessions, request->prompt, request->n_prompt, request->cache_salt);
 }
 
-/* A state that computing its text would give is computed when it cannot be read; any other must be
- * there. */
+/* If a state cannot be read, its text is computed when that gives the same state. Any other state
+ * is required. */
 static weir_status load_beginning(const weir_generation *g, weir_error *error)
 {
     const weir_state_service documents = weir_states_documents(g->exchange);
@@ -200,7 +200,7 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
     return WEIR_OK;
 }
 
-/* The service's texts begin with the code that clients look for, where there is one
+/* True if the service's message begins with this code, which clients look for
  * (engine/schedule/service.h). */
 static bool has_code(const weir_error *error, const char *code)
 {
@@ -232,8 +232,8 @@ static void submit_failure(
     }
 }
 
-/* Starts as many prompts as there are slots; the others wait here, so that one request cannot fill
- * the queue. */
+/* Starts as many prompts as there are slots. The rest waits here, so one request cannot fill the
+ * queue. */
 static void submit_more(weir_generation *g)
 {
     weir_exchange *const x = g->exchange;
@@ -254,7 +254,7 @@ static void submit_more(weir_generation *g)
         (void)pthread_mutex_lock(&x->lock);
         g->n_started--;
         g->queue_was_full = status == WEIR_EFULL &&
-                            g->n_started > 0; /* the watcher or the next end of a job tries again */
+                            g->n_started > 0; /* the timer or the next finished job tries again */
         if (!g->queue_was_full) submit_failure(g, &g->prompts[index], status, &error);
         (void)pthread_mutex_unlock(&x->lock);
         return;
@@ -281,7 +281,7 @@ static void count_success(weir_generation *g)
     weir_metrics_observe(metrics, WEIR_HISTOGRAM_ANSWER_TOKENS, usage.n_answer);
 }
 
-/* The reply of a request without a stream, or of one that failed before its stream began. */
+/* Makes the reply of a request without a stream, or of one that failed before its stream began. */
 static void make_reply(weir_generation *g)
 {
     weir_exchange *const x = g->exchange;
@@ -297,7 +297,7 @@ static void make_reply(weir_generation *g)
         weir_reply_result(x, &text, status);
 }
 
-/* The service is never called with our lock held: its callbacks take that lock. */
+/* The service must not be called with this lock held, because its callbacks take the lock. */
 void weir_generation_cancel(weir_generation *g)
 {
     if (g->cancelled) return;
@@ -319,7 +319,7 @@ static void cancel_jobs(weir_generation *g)
 {
     for (size_t i = 0; i < g->n_prompts; i++)
         if (g->prompts[i].job != NULL)
-            weir_job_cancel(g->prompts[i].job); /* no effect on one that is done */
+            weir_job_cancel(g->prompts[i].job); /* no effect on a finished job */
 }
 
 void weir_generation_advance(weir_exchange *x)
@@ -352,7 +352,7 @@ void weir_generation_release(weir_generation *g)
     for (size_t i = 0; i < g->n_prompts; i++) {
         if (g->prompts[i].job != NULL) weir_job_release(g->prompts[i].job);
         g->prompts[i].job = NULL;
-        /* Released before its last event */
+        /* Released before its last event. */
         if (!g->prompts[i].done) count_tokens(&g->exchange->server->metrics, &g->prompts[i]);
     }
 }
@@ -393,7 +393,7 @@ void weir_generation_log(const weir_generation *g, weir_buffer *line)
         (int)weir_generation_truncated(g), usage.n_prompt, usage.n_cached, usage.n_matched,
         usage.reuse != NULL ? usage.reuse : "not begun", n_answer, first_ms
     );
-    if (gaps > 0) /* one token has no next one */
+    if (gaps > 0) /* a single token has no interval */
         (void)!weir_buffer_format(
             line, ",\"itl_ms\":%.3f", (double)(g->last_token_ns - g->first_token_ns) * 1e-6 / gaps
         );

@@ -1,4 +1,4 @@
-/* engine/serve/http_chunks.c - a state machine over bytes; data is passed over at once. */
+/* engine/serve/http_chunks.c - a state machine over bytes; chunk data is skipped as a whole. */
 #include "engine/serve/http_chunks.h"
 
 enum { SIZE_DIGITS = 15, EXTENSION_BYTES = 256, TRAILER_BYTES = 4 << 10 };
@@ -72,7 +72,7 @@ static bool read_byte(weir_http_chunks *k, char c, weir_http_problem *problem)
     case WEIR_CHUNK_EXTENSION: return read_extension(k, c, problem);
     case WEIR_CHUNK_SIZE_LF:
         return read_line_feed(k, c, k->left > 0 ? WEIR_CHUNK_DATA : WEIR_CHUNK_TRAILER, problem);
-    case WEIR_CHUNK_DATA: return false; /* not read by bytes */
+    case WEIR_CHUNK_DATA: return false; /* not read byte by byte */
     case WEIR_CHUNK_DATA_CR:
         k->state = WEIR_CHUNK_DATA_LF;
         return c == '\r' || refuse(problem, "a chunk is longer than its size");

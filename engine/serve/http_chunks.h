@@ -1,8 +1,8 @@
-/* engine/serve/http_chunks.h - the body of a request in chunks (RFC 9112, 7.1), read strictly and
- * as its bytes come. Pure: no socket, no allocation.
+/* engine/serve/http_chunks.h - strict, incremental parser of chunked request bodies (RFC 9112,
+ * 7.1). Pure: no socket, no allocation.
  *
- * A size is 1 to 15 hexadecimal digits; extensions are skipped, up to 256 bytes a line; trailers
- * are skipped, up to 4 KiB together. Lines end with CR LF. */
+ * A size is 1 to 15 hexadecimal digits. Extensions are skipped, up to 256 bytes a line; trailers
+ * are skipped, up to 4 KiB in total. Lines end with CR LF. */
 #pragma once
 #include "engine/serve/http_head.h"
 
@@ -29,8 +29,8 @@ typedef struct weir_http_chunks {
     size_t digits, line, trailers;
 } weir_http_chunks;
 
-/* Reads bytes [n] up to the end of the next piece of data: *used bytes are consumed, of which the
- * last *n_data are data. MORE: call again with what follows; DONE: the body is complete. */
+/* Consumes *used of the bytes [n], up to the end of the next piece of data; the last *n_data of
+ * them are data. MORE: call again with what follows. DONE: the body is complete. */
 weir_http_progress weir_http_chunks_read(
     weir_http_chunks *chunks, const char *bytes, size_t n, size_t *used, size_t *n_data,
     weir_http_problem *problem

@@ -1,4 +1,4 @@
-/* engine/serve/http_head.c - one line at a time, each complete line once. */
+/* engine/serve/http_head.c - parses line by line, each complete line once. */
 #include "engine/serve/http_head.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ static bool is_token_byte(unsigned char c)
     return letter || (c != 0 && strchr(others, c) != NULL);
 }
 
-/* Any byte that may stand in a head at all. */
+/* True for bytes allowed in a head. */
 static bool is_head_byte(unsigned char c) { return (c >= 0x20 && c != 0x7f) || c == '\t'; }
 
 /* ---- the request line ------------------------------------------------------------------------ */
@@ -38,7 +38,7 @@ static bool read_version(
     return refuse(problem, 400, "the request line does not end with a protocol version");
 }
 
-/* method SP target SP version, single spaces, in bytes[begin..end). */
+/* Reads method SP target SP version, with single spaces, from bytes[begin..end). */
 static bool read_request_line(
     weir_http_head *head, char *bytes, size_t begin, size_t end, weir_http_problem *problem
 )
@@ -75,7 +75,7 @@ static int field_of(const char *name, size_t n)
     return -1;
 }
 
-/* A list of tokens with commas; only close and keep-alive mean something here. */
+/* A comma-separated list of tokens, of which close and keep-alive are used. */
 static void read_connection(weir_http_head *head, const char *value)
 {
     while (*value != 0) {
@@ -121,7 +121,7 @@ static bool read_field(
     return field != WEIR_HTTP_CONTENT_LENGTH || read_length(head, bytes + value, problem);
 }
 
-/* What only the whole head can tell. */
+/* Checks that need the whole head. */
 static bool check_framing(weir_http_head *head, const char *bytes, weir_http_problem *problem)
 {
     const char *const coding = weir_http_value(head, bytes, WEIR_HTTP_TRANSFER_ENCODING);
@@ -138,7 +138,7 @@ static bool check_framing(weir_http_head *head, const char *bytes, weir_http_pro
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* bytes[head->line..end) is a line without its CRLF. *last: it was the empty one. */
+/* Reads the line bytes[head->line..end), without its CRLF. *last: the line is empty. */
 static bool read_line(
     weir_http_head *head, char *bytes, size_t end, bool *last, weir_http_problem *problem
 )
@@ -156,7 +156,7 @@ static bool read_line(
     return check_framing(head, bytes, problem);
 }
 
-/* A line that is not complete may be too long already. */
+/* An incomplete line may already be too long. */
 static bool check_size(const weir_http_head *head, weir_http_problem *problem)
 {
     enum { LINE_BYTES = WEIR_HTTP_TARGET_BYTES + 64 };
@@ -174,7 +174,7 @@ weir_http_progress weir_http_head_read(
     while (good && !last && head->scanned < n) {
         const unsigned char c = (unsigned char)bytes[head->scanned];
         if (c == '\r') {
-            if (head->scanned + 1 == n) break; /* its LF is on the way */
+            if (head->scanned + 1 == n) break; /* its LF has not arrived */
             if (bytes[head->scanned + 1] != '\n')
                 good = refuse(problem, 400, "a line of the header ends with CR alone");
             const size_t end = head->scanned;

@@ -1,11 +1,10 @@
-/* engine/serve/http_head.h - the head of an HTTP/1.1 request (RFC 9112), read strictly and as its
- * bytes come. Pure: no socket, no allocation.
+/* engine/serve/http_head.h - strict, incremental parser of HTTP/1.1 request heads (RFC 9112). Pure:
+ * no socket, no allocation.
  *
- * Refused, each as soon as its bytes are there: bare CR or LF, NUL and other control characters,
- * folded fields, a space before the colon, empty names, a second field of those that the server
- * reads, targets that are no path, versions other than 1.0 and 1.1, two statements of the length of
- * the body. Whoever reads the request in front of us and sees another one in the same bytes is how
- * requests are smuggled, so nothing is repaired. */
+ * Refuses, as soon as the bytes arrive: bare CR or LF, NUL and other control characters, folded
+ * fields, a space before the colon, empty names, duplicates of a field that the server reads,
+ * targets that are not paths, versions other than 1.0 and 1.1, conflicting body lengths. Nothing is
+ * repaired: requests are smuggled where a proxy and a server read the same bytes differently. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,7 +14,7 @@
 extern "C" {
 #endif
 
-/* Fields that the server reads. All but Connection may stand once. */
+/* Fields that the server reads. All but Connection may appear only once. */
 // clang-format off
 #define WEIR_HTTP_FIELD_MAP(X) \
     X(HOST, "host") \
@@ -40,7 +39,7 @@ typedef enum weir_http_field {
 
 enum { WEIR_HTTP_MAX_FIELDS = 100, WEIR_HTTP_TARGET_BYTES = 8 << 10 };
 
-/* Why a request is refused: an HTTP status and a sentence. */
+/* Why a request is refused: HTTP status and message. */
 typedef struct weir_http_problem {
     int status;
     const char *text;
@@ -52,11 +51,11 @@ typedef enum weir_http_progress {
     WEIR_HTTP_BAD
 } weir_http_progress;
 
-/* All offsets are into the bytes that were read; zero-initialise. */
+/* Offsets are into the bytes read. Zero-initialise. */
 typedef struct weir_http_head {
-    size_t limit;         /* most bytes of all fields; set it before the first call */
-    size_t scanned, line; /* bytes looked at; begin of the line that is being read */
-    size_t fields; /* where the first field begins; 0: the request line is not complete */
+    size_t limit; /* maximum bytes of all fields; set before the first call */
+    size_t scanned, line; /* bytes scanned; begin of the current line */
+    size_t fields; /* where the first field begins; 0: the request line is incomplete */
     uint32_t n_fields;
     int minor; /* HTTP/1.minor */
     bool keep_alive; /* the connection may serve another request */
@@ -66,13 +65,13 @@ typedef struct weir_http_head {
     size_t value[WEIR_HTTP_FIELD_COUNT]; /* 0: absent */
 } weir_http_head;
 
-/* Goes on reading bytes [n], of which the first head->scanned were seen before. DONE: the head is
- * complete and took head->scanned bytes; method, target and values are NUL-terminated in place.
- * BAD: *problem says why. */
+/* Continues with bytes [n], of which the first head->scanned were seen before. DONE: the head is
+ * complete and has head->scanned bytes; method, target and values are NUL-terminated in place. BAD:
+ * *problem says why. */
 weir_http_progress weir_http_head_read(
     weir_http_head *head, char *bytes, size_t n, weir_http_problem *problem
 );
-/* NULL: absent. */
+/* Returns the field's value; NULL: absent. */
 static inline const char *weir_http_value(
     const weir_http_head *head, const char *bytes, weir_http_field field
 )

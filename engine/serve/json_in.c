@@ -1,4 +1,4 @@
-/* engine/serve/json_in.c - faults of engine/formats/json_reader.c as errors of the API. */
+/* engine/serve/json_in.c - errors of engine/formats/json_reader.c as errors of the API. */
 #include "engine/serve/json_in.h"
 
 #include <string.h>

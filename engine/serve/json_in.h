@@ -1,4 +1,4 @@
-/* engine/serve/json_in.h - strict reading of request bodies, and typed access to their fields with
+/* engine/serve/json_in.h - strict parsing of request bodies and typed access to their fields, with
  * errors that name the field. */
 #pragma once
 #include <jansson.h>
@@ -13,13 +13,14 @@
 extern "C" {
 #endif
 
-/* Reads one object out of text [n], by the limits of requests (engine/formats/json.h). *out is
- * owned by the caller.
+/* Parses text [n], which must be an object, within the limits of requests (engine/formats/json.h).
+ * The caller owns *out.
  * errors : EINVAL (400); ENOMEM (503) */
 WEIR_MUST_CHECK weir_status
 weir_json_read(json_t **out, const char *text, size_t n, weir_api_error *error);
 
-/* Absent and null leave *out as it is. Booleans, strings and fractions are no integers. */
+/* If the field is absent or null, *out is unchanged. Booleans, strings and fractions are not
+ * integers. */
 WEIR_MUST_CHECK weir_status
 weir_field_bool(const json_t *object, const char *key, bool *out, weir_api_error *error);
 WEIR_MUST_CHECK weir_status weir_field_integer(
@@ -30,10 +31,10 @@ WEIR_MUST_CHECK weir_status weir_field_number(
     const json_t *object, const char *key, double least, double most, double *out,
     weir_api_error *error
 );
-/* Borrowed; NUL inside is refused. */
+/* The string is borrowed. A NUL inside is an error. */
 WEIR_MUST_CHECK weir_status
 weir_field_text(const json_t *object, const char *key, const char **out, weir_api_error *error);
-/* The value, or NULL when absent or null. */
+/* Returns the value; NULL if absent or null. */
 const json_t *weir_field(const json_t *object, const char *key);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* engine/serve/json_out.c - the JSON writer: no tree, one pass, one buffer. */
+/* engine/serve/json_out.c - the JSON writer: one pass into one buffer, no tree. */
 #include "engine/serve/json_out.h"
 
 #include <math.h>
@@ -77,7 +77,7 @@ void weir_json_bytes(weir_json_out *out, const char *bytes, size_t n)
     const unsigned char *const text = (const unsigned char *)bytes;
     before_value(out);
     put(out, "\"", 1);
-    size_t begin = 0, i = 0; /* [begin, i) needs no change and is copied at once */
+    size_t begin = 0, i = 0; /* [begin, i) needs no escaping and is copied at once */
     while (i < n) {
         const size_t length = weir_utf8_sequence(text + i, n - i);
         if (length > 0 && text[i] >= 0x20 && text[i] != '"' && text[i] != '\\') {

@@ -1,4 +1,4 @@
-/* engine/serve/kv_out.h - what was kept of texts and what was not, as JSON. */
+/* engine/serve/kv_out.h - writes as JSON what was kept of sequences and what was not. */
 #pragma once
 #include "engine/schedule/service.h"
 #include "engine/serve/json_out.h"
@@ -7,9 +7,9 @@
 extern "C" {
 #endif
 
-/* An object. */
+/* Writes an object. */
 void weir_banks_write(weir_json_out *json, const weir_banks *banks);
-/* The key "kv" and its object, if rows were not kept, or not as they were computed. */
+/* Writes the key "kv" and its object if rows were dropped or quantised. */
 void weir_usage_kv_write(
     weir_json_out *json, const weir_service_info *info, const weir_usage *usage
 );

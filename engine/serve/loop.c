@@ -1,11 +1,10 @@
-/* engine/serve/loop.c - the HTTP thread: it accepts connections, gives each its turn, and looks at
- * the clock.
+/* engine/serve/loop.c - the HTTP thread: accepts connections, gives each its turn and checks
+ * timeouts.
  *
- * Places. Up to max_connections are served. One more takes the place of the connection that is
- * worth
- * least: idle, else in a header, else in a body that does not come. When all are busy, or memory or
- *        the places of its address are used up, it gets one of a few spare places, where /health is
- *        answered and everything else is 503. */
+ * Up to max_connections are served. A further one replaces the connection whose loss matters least:
+ * an idle one, else one that is reading a header, else one that waits for a body. If all are busy,
+ * or memory or the share of its address is used up, it gets one of a few spare places, which serve
+ * /health and answer 503 to everything else. */
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <string.h>
@@ -30,7 +29,7 @@ static void add(weir_loop *loop, weir_connection *c)
     *(c->is_spare ? &loop->n_spare : &loop->n_connections) += 1;
 }
 
-/* Frees what is closed; events of this turn cannot name it any more. */
+/* Frees closed connections; no event of this turn can refer to them any more. */
 static void sweep(weir_loop *loop)
 {
     for (weir_connection *c = loop->connections, *next; c != NULL; c = next) {
@@ -53,7 +52,7 @@ void weir_loop_watch(weir_loop *loop, weir_connection *c, uint32_t events)
 
 /* ---- accepting ------------------------------------------------------------------------------- */
 
-/* Closes the connection that is worth least, the one that waits longest among equals. */
+/* Closes the connection whose loss matters least; among equals, the one that waits longest. */
 static bool make_room(weir_loop *loop, bool among_spare)
 {
     const int64_t now_ns = weir_clock_ns();
@@ -79,7 +78,7 @@ static bool is_loopback(const struct in6_addr *address)
            (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == 127);
 }
 
-/* Whether one address holds its share; this machine's own clients share theirs. */
+/* True if the address has used its share. Loopback clients share one. */
 static bool has_share(const weir_server *server, const struct in6_addr *address)
 {
     int64_t n = 0;
@@ -99,7 +98,7 @@ static bool take(weir_server *server, int fd, const struct in6_addr *address, bo
     if (epoll_ctl(server->loop.epoll, EPOLL_CTL_ADD, fd, &event) != 0)
         weir_connection_close(c);
     else
-        weir_connection_run(c, 0); /* its request is often there already */
+        weir_connection_run(c, 0); /* its request has often arrived already */
     return true;
 }
 
@@ -107,10 +106,10 @@ static void admit(weir_server *server, int fd, const struct in6_addr *address)
 {
     weir_loop *const loop = &server->loop;
     const bool share = has_share(server, address);
-    sweep(loop); /* those that closed in this turn have no place */
+    sweep(loop); /* frees connections that closed in this turn */
     const bool is_place = loop->n_connections < server->options.max_connections;
     if (!share && is_place && take(server, fd, address, false))
-        return; /* else all places or all memory is taken */
+        return; /* all places are taken, or there is no memory */
     if (!share && make_room(loop, false) && take(server, fd, address, false)) return;
     weir_metrics_add(&server->metrics.connections_refused, 1);
     if (loop->n_spare >= WEIR_SPARE_PLACES && !make_room(loop, true)) {
@@ -149,7 +148,7 @@ static void accept_some(weir_server *server)
             accept4(loop->listener, (struct sockaddr *)&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
         if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-        if (fd < 0) { /* no descriptors or no memory: idle ones go, the next tick tries again */
+        if (fd < 0) { /* no descriptors or no memory: close an idle one, retry at the next tick */
             if (!make_room(loop, false)) (void)make_room(loop, true);
             listen_for(loop, false);
             return;
@@ -183,7 +182,7 @@ void weir_loop_wake(weir_loop *loop, weir_exchange *x)
     if (was_empty) ring(loop);
 }
 
-/* Lock held. */
+/* Requires the lock. */
 static void unlink_awake(weir_loop *loop, weir_exchange *x)
 {
     if (!x->awake) return;
@@ -241,7 +240,7 @@ static void handle_events(weir_server *server, const struct epoll_event *events,
         else
             weir_connection_run(events[i].data.ptr, events[i].events);
     }
-    if (has_new) accept_some(server); /* last: it frees connections that events name */
+    if (has_new) accept_some(server); /* last, because it frees connections that events refer to */
 }
 
 static void handle_awake(weir_loop *loop)
@@ -250,7 +249,7 @@ static void handle_awake(weir_loop *loop)
         if (x->connection->phase == WEIR_PHASE_ANSWER) weir_connection_run(x->connection, 0);
 }
 
-/* true: the end. */
+/* Returns true at the end. */
 static bool handle_commands(weir_loop *loop)
 {
     const unsigned commands = take_commands(loop);
@@ -306,8 +305,8 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* As many descriptors as connections need, where the hard limit allows it; what is missing is made
- * up for by closing idle ones. */
+/* Raises the limit of descriptors to what connections need, if the hard limit allows. Below that,
+ * idle connections are closed. */
 static void raise_descriptors(int64_t max_connections)
 {
     struct rlimit limit;

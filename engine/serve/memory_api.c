@@ -1,10 +1,10 @@
-/* engine/serve/memory_api.c - GET /v1/memory: the ledger's books, the KV store and the sequences in
- * it. */
+/* engine/serve/memory_api.c - GET /v1/memory: the ledger's accounts, the KV store and its
+ * sequences. */
 #include "engine/base/memory.h"
 #include "engine/serve/internal.h"
 #include "engine/serve/kv_out.h"
 
-/* A tier without cap has no head-room that could be told. */
+/* A tier without a cap has no headroom to report. */
 static void write_tier(weir_json_out *json, const weir_ledger_state *state, weir_tier tier)
 {
     const size_t cap = state->cap[tier], total = state->total[tier];
@@ -39,8 +39,8 @@ void weir_kv_formats_write(weir_json_out *json, const weir_service_info *info)
     weir_json_put_bool(json, "lossy", info->kv_is_lossy);
 }
 
-/* Zeros without a tier below; pages on the host are those below a device. Bytes moved and errors
- * are those of both tiers. */
+/* Zero without a lower tier. Host pages are those below a device. Bytes moved and errors count both
+ * tiers. */
 static void write_cold(
     weir_json_out *json, const weir_service_info *info, const weir_service_stats *stats
 )
@@ -118,7 +118,7 @@ static void write_sequences(weir_json_out *json, const weir_service_sequence *se
     weir_json_close(json, ']');
 }
 
-/* Of the key that asks; what others have left is their business. */
+/* Budgets of the calling key only. */
 static void write_budgets(
     weir_json_out *json, const weir_service_info *info, const weir_service_sequence *sequences,
     int32_t n, int32_t client

@@ -1,5 +1,5 @@
-/* engine/serve/messages.c - spec/serving.md 2.2, 5.4 no. 44, 45 and 49. Nothing is ever fetched:
- * parts other than text are refused. */
+/* engine/serve/messages.c - checks and converts messages and tools. Nothing is ever fetched: parts
+ * other than text are refused. */
 #include "engine/serve/messages.h"
 
 #include <stdio.h>
@@ -45,7 +45,7 @@ static weir_status add_part(
     return WEIR_OK;
 }
 
-/* *out: a new string; NULL when there is no content. */
+/* *out: a new string; NULL if there is no content. */
 static weir_status read_content(
     json_t **out, const json_t *content, const char *param, weir_api_error *error
 )
@@ -69,8 +69,8 @@ static weir_status read_content(
     return status;
 }
 
-/* Arguments are JSON text on the wire; templates walk through them. Text that is no object, or is
- * past the limits of requests, stays text. NULL: no memory. */
+/* Arguments are a JSON string in the API; templates need an object. A string that is not an object,
+ * or exceeds the limits of requests, stays a string. NULL: no memory. */
 static json_t *read_arguments(const json_t *arguments)
 {
     if (json_is_object(arguments)) return json_deep_copy(arguments);
@@ -220,7 +220,7 @@ static bool is_tool_name(const char *name)
     return length > 0 && length <= WEIR_TOOL_NAME && name[length] == 0;
 }
 
-/* The type of a schema, as far as it says one: a name or several. */
+/* True for a valid "type" of a schema: absent, a name or a list of names. */
 static bool is_schema_type(const json_t *type)
 {
     static const char *const names[] = { "object",  "array",   "string", "number",
@@ -248,7 +248,7 @@ static weir_status check_function(const json_t *function, size_t index, weir_api
         return weir_api_bad(error, "tools", "tools[%zu]: parameters must be an object", index);
     if (!is_schema_type(weir_field(parameters, "type")))
         return weir_api_bad(
-            error, "tools", "tools[%zu]: the type of parameters is no type of JSON Schema", index
+            error, "tools", "tools[%zu]: the type of parameters is not a type of JSON Schema", index
         );
     return WEIR_OK;
 }
@@ -271,7 +271,7 @@ static weir_status check_tool(const json_t *tool, size_t index, weir_api_error *
     return check_function(function, index, error);
 }
 
-/* Both were checked. */
+/* Requires checked tools. */
 static bool same_name(const json_t *a, const json_t *b)
 {
     const json_t *const one = json_object_get(json_object_get(a, "function"), "name");

@@ -1,5 +1,5 @@
-/* engine/serve/messages.h - checks chat messages and tools, and brings them into the one shape that
- * templates are given. */
+/* engine/serve/messages.h - checks chat messages and tools and converts them to the one form that
+ * templates get. */
 #pragma once
 #include <jansson.h>
 
@@ -12,10 +12,10 @@ extern "C" {
 enum { WEIR_TOOLS = 128, WEIR_TOOL_NAME = 64 };
 
 /* *out: a new array. Text parts are joined, `developer` becomes `system`, `reasoning` becomes
- * `reasoning_content`, the arguments of tool calls become objects where they are JSON objects. */
+ * `reasoning_content`, arguments of tool calls that are JSON objects become objects. */
 WEIR_MUST_CHECK weir_status
 weir_messages_read(json_t **out, const json_t *messages, weir_api_error *error);
-/* *out: a new array of the tools, NULL when there are none. */
+/* *out: a new array of the tools, NULL if there are none. */
 WEIR_MUST_CHECK weir_status
 weir_tools_read(json_t **out, const json_t *tools, weir_api_error *error);
 

@@ -1,12 +1,12 @@
-/* engine/serve/metrics.c - Prometheus text exposition 0.0.4. Labels come from configuration, never
- * from requests. */
+/* engine/serve/metrics.c - Prometheus text exposition 0.0.4. Labels come from the configuration,
+ * never from requests. */
 #include "engine/serve/metrics.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Bounds in seconds; the first buckets resolve a fast CPU model's tokens, the last ones a long
- * prefill. */
+/* Upper bounds in seconds: the first buckets resolve tokens of a fast CPU model, the last ones a
+ * long prefill. */
 static const double time_bound[WEIR_HISTOGRAM_BUCKETS] = { 0.001, 0.002, 0.005, 0.01, 0.02,
                                                            0.03,  0.05,  0.075, 0.1,  0.15,
                                                            0.25,  0.5,   0.75,  1.0,  2.5,
@@ -53,7 +53,7 @@ void weir_metrics_observe(weir_metrics *metrics, weir_histogram_name name, int64
 typedef struct writer {
     weir_buffer *out;
     const char *prefix;
-    weir_buffer label; /* model_name="..." with escapes */
+    weir_buffer label; /* model_name="...", escaped */
 } writer;
 
 static weir_status head(const writer *w, const char *name, const char *type, const char *help)
@@ -104,7 +104,7 @@ static double load(const uint64_t *counter)
     return (double)__atomic_load_n(counter, __ATOMIC_RELAXED);
 }
 
-/* The names of spec/serving.md 2.8 that others rely on. */
+/* The metrics that dashboards and gateways expect. */
 static weir_status write_common(
     const writer *w, const weir_metrics *m, const weir_service_stats *stats,
     const weir_service_info *info
@@ -191,61 +191,59 @@ static weir_status write_own(
         (double)stats->evicted_tokens
     ));
     WEIR_TRY(sample(
-        w, "kept_tokens", "gauge", "Tokens of finished texts that can be continued.",
+        w, "kept_tokens", "gauge", "Tokens of finished sequences in the cache.",
         (double)stats->kept_tokens
     ));
     WEIR_TRY(sample(
-        w, "kept_bytes", "gauge", "Bytes of KV pages that only finished texts hold.",
+        w, "kept_bytes", "gauge", "Bytes of KV pages held only by finished sequences.",
         (double)stats->kept_bytes
     ));
     WEIR_TRY(sample(
-        w, "kept_states", "gauge", "Recurrent states of kept texts.", (double)stats->kept_states
+        w, "kept_states", "gauge", "Recurrent snapshots in the prefix cache.",
+        (double)stats->kept_states
     ));
     WEIR_TRY(sample(
-        w, "kept_policy_texts", "gauge",
-        "Finished texts that a KV policy watched, to be continued whole.",
+        w, "kept_policy_texts", "gauge", "Finished sequences with a KV policy in the cache.",
         (double)stats->kept_pruned_texts
     ));
     WEIR_TRY(sample(
-        w, "dropped_tokens_total", "counter", "Kept tokens that made room for others.",
+        w, "dropped_tokens_total", "counter", "Cached tokens dropped to make room for others.",
         (double)stats->dropped_tokens
     ));
     WEIR_TRY(sample(
-        w, "unsaved_tokens_total", "counter", "Dropped tokens that no session file holds.",
+        w, "unsaved_tokens_total", "counter", "Dropped tokens that are in no session file.",
         (double)stats->unsaved_tokens
     ));
     WEIR_TRY(sample(
-        w, "sessions_saved_total", "counter", "Texts written to files because memory was short.",
-        (double)stats->saved_texts
+        w, "sessions_saved_total", "counter",
+        "Sequences written to files because memory was short.", (double)stats->saved_texts
     ));
     WEIR_TRY(sample(
         w, "sessions_saved_tokens_total", "counter", "Their tokens.", (double)stats->saved_tokens
     ));
     WEIR_TRY(sample(
-        w, "sessions_save_failures_total", "counter", "Such texts that could not be written.",
+        w, "sessions_save_failures_total", "counter", "Such sequences that could not be written.",
         (double)stats->save_failures
     ));
     WEIR_TRY(sample(
-        w, "sessions_given_up_total", "counter",
-        "Such texts whose memory was needed before they were written.",
+        w, "sessions_given_up_total", "counter", "Such sequences dropped before they were written.",
         (double)stats->saves_given_up
     ));
     WEIR_TRY(sample(
         w, "sessions_replaced_total", "counter",
-        "Files of such texts that gave way to newer ones (sessions.limit, memory.disk).",
+        "Files of such sequences deleted for newer ones (sessions.limit, memory.disk).",
         (double)stats->replaced_texts
     ));
     WEIR_TRY(sample(
-        w, "sessions_found_total", "counter", "Files restored because a prompt began like them.",
-        (double)stats->found_texts
+        w, "sessions_found_total", "counter",
+        "Files restored because a prompt has the same prefix.", (double)stats->found_texts
     ));
     WEIR_TRY(sample(
-        w, "sessions_found_tokens_total", "counter", "Prompt tokens that they held.",
+        w, "sessions_found_tokens_total", "counter", "Prompt tokens restored from them.",
         (double)stats->found_tokens
     ));
     WEIR_TRY(sample(
-        w, "preemptions_total", "counter", "Times a sequence gave its pages back.",
-        (double)stats->preemptions
+        w, "preemptions_total", "counter", "Preemptions of sequences.", (double)stats->preemptions
     ));
     WEIR_TRY(sample(w, "steps_total", "counter", "Steps of the engine.", (double)stats->steps));
     WEIR_TRY(sample(
@@ -255,12 +253,12 @@ static weir_status write_own(
         w, "requests_refused_total", "counter", "Requests answered with 4xx.", load(&m->refused)
     ));
     WEIR_TRY(sample(
-        w, "log_lines_dropped_total", "counter", "Lines of both logs that nobody read in time.",
+        w, "log_lines_dropped_total", "counter", "Log lines dropped because a reader was too slow.",
         load(&m->log_lines_dropped)
     ));
     WEIR_TRY(sample(
         w, "connections_refused_total", "counter",
-        "Connections without a place: health only, or closed.", load(&m->connections_refused)
+        "Connections beyond the limit: health only, or closed.", load(&m->connections_refused)
     ));
     WEIR_TRY(sample(
         w, "requests_failed_total", "counter", "Requests that failed in the engine.",
@@ -271,7 +269,7 @@ static weir_status write_own(
     );
 }
 
-/* Where layers have memory of fixed size: of all texts that ended, over all such layers. */
+/* Statistics of fixed-size layer memory, summed over all finished sequences and such layers. */
 static weir_status write_banks(
     const writer *w, const weir_service_stats *stats, const weir_service_info *info
 )
@@ -297,7 +295,7 @@ static weir_status write_memory(const writer *w, const weir_ledger_state *memory
     } gauges[] = {
         { "memory_cap_bytes", "Hard limit of a tier, 0: none.", memory->cap },
         { "memory_used_bytes", "Bytes of a tier that all accounts hold.", memory->total },
-        { "memory_peak_bytes", "Most bytes of a tier that were held at a time.", memory->peak },
+        { "memory_peak_bytes", "Peak bytes of a tier.", memory->peak },
     };
     for (size_t i = 0; i < sizeof gauges / sizeof gauges[0]; i++) {
         WEIR_TRY(head(w, gauges[i].name, "gauge", gauges[i].help));

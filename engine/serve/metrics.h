@@ -1,5 +1,5 @@
 /* engine/serve/metrics.h - counters and histograms of the server, written as Prometheus text. Any
- * thread observes; no locks. */
+ * thread may observe; no locks. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,15 +33,15 @@ typedef enum weir_success {
     WEIR_SUCCESS_COUNT
 } weir_success;
 
-/* All fields are touched by atomic operations only. */
+/* Fields are accessed by atomic operations only. */
 typedef struct weir_metrics {
     uint64_t prompt_tokens, cached_tokens, answer_tokens, success[WEIR_SUCCESS_COUNT];
     uint64_t refused, failed,
-        cancelled; /* requests: 4xx and 429; 5xx after admission; client left */
-    uint64_t connections_refused; /* those that got no place */
+        cancelled; /* requests: 4xx and 429; 5xx after admission; client disconnected */
+    uint64_t connections_refused; /* connections that got no place */
     uint64_t log_lines_dropped;
     struct {
-        uint64_t bucket[WEIR_HISTOGRAM_BUCKETS + 1]; /* the last one: above all bounds */
+        uint64_t bucket[WEIR_HISTOGRAM_BUCKETS + 1]; /* the last bucket is above all bounds */
         uint64_t sum; /* ns or tokens */
     } histogram[WEIR_HISTOGRAM_COUNT];
 } weir_metrics;
@@ -54,11 +54,11 @@ static inline void weir_metrics_set(uint64_t *counter, uint64_t n)
 {
     __atomic_store_n(counter, n, __ATOMIC_RELAXED);
 }
-/* `value`: nanoseconds for times, a count for tokens; negative values are taken as 0. */
+/* `value`: nanoseconds for times, a count for tokens; negative values count as 0. */
 void weir_metrics_observe(weir_metrics *metrics, weir_histogram_name name, int64_t value);
 
-/* The whole exposition. Names carry the prefix `weir:`; with `vllm`, the names that dashboards and
- * gateways expect are repeated as `vllm:`. */
+/* Writes all metrics with the prefix `weir:`. With `vllm`, repeats the ones that dashboards and
+ * gateways expect with the prefix `vllm:`. */
 WEIR_MUST_CHECK weir_status weir_metrics_write(
     weir_buffer *out, const weir_metrics *metrics, const weir_service_stats *stats,
     const weir_service_info *info, const weir_ledger_state *memory, const char *model_name,

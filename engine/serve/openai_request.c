@@ -18,7 +18,7 @@ static weir_status out_of_memory(weir_api_error *error)
     return WEIR_ENOMEM;
 }
 
-/* ---- forms of an answer that are absent here ------------------------------------------------- */
+/* ---- unsupported forms of an answer ---------------------------------------------------------- */
 
 static weir_status check_response_format(const json_t *root, weir_api_error *error)
 {
@@ -86,7 +86,7 @@ static weir_status read_seed(
     return WEIR_OK;
 }
 
-/* A token id as a key: decimal digits only. */
+/* Reads a token id used as a key: decimal digits only. */
 static bool read_id_key(const char *key, int32_t n_vocab, int32_t *id)
 {
     const size_t digits = strspn(key, "0123456789");
@@ -117,7 +117,7 @@ static weir_status read_bias(
         const double number = json_number_value(value);
         if (!read_id_key(name, n_vocab, &request->bias[i].id))
             return weir_api_bad(
-                error, key, "logit_bias: %s is no token id of this model", weir_quote(name).text
+                error, key, "logit_bias: %s is not a token id of this model", weir_quote(name).text
             );
         if (!json_is_number(value) || !(fabs(number) <= 100))
             return weir_api_bad(
@@ -144,7 +144,7 @@ static weir_status read_sampling(
     WEIR_TRY(read_real(root, "top_p", 0, 1, &s->top_p, error));
     if (s->top_p <= 0) return weir_api_bad(error, "top_p", "top_p must be above 0");
     WEIR_TRY(read_real(root, "min_p", 0, 1, &s->min_p, error));
-    /* -1 and 0: off, as other servers have it */
+    /* -1 and 0 mean off, as in other servers. */
     WEIR_TRY(weir_field_integer(root, "top_k", -1, INT32_MAX, &top_k, error));
     s->top_k = top_k < 0 ? 0 : (int32_t)top_k;
     WEIR_TRY(read_real(root, "repetition_penalty", 0.01, 10, &s->repetition_penalty, error));
@@ -234,7 +234,7 @@ static weir_status read_choices(
     return best_of > n ? weir_api_unsupported(error, "best_of") : WEIR_OK;
 }
 
-/* Members that are not read are told as unknown fields are. */
+/* Unknown members are reported like unknown fields. */
 static weir_status read_stream_options(
     weir_openai_request *request, const json_t *options, weir_api_error *error
 )
@@ -252,7 +252,7 @@ static weir_status read_stream_options(
         weir_unknown_add(&request->unknown, path, NULL);
     }
     WEIR_TRY(weir_field_bool(options, known[0], &request->include_usage, error));
-    return weir_field_bool(options, known[1], &obfuscation, error); /* no padding is made here */
+    return weir_field_bool(options, known[1], &obfuscation, error); /* padding is not implemented */
 }
 
 static weir_status read_stream(
@@ -286,7 +286,7 @@ static weir_status read_salt(
     return request->cache_salt != NULL ? WEIR_OK : out_of_memory(error);
 }
 
-/* A request names no file of the server. */
+/* A request must not name files of the server. */
 static weir_status read_policy_options(
     weir_policy_options *options, const char *list, weir_api_error *error
 )
@@ -368,7 +368,7 @@ static weir_status read_session(
     return request->session != NULL ? WEIR_OK : out_of_memory(error);
 }
 
-/* Whether there is such a state is found out later. */
+/* Whether the state exists is checked later. */
 static weir_status read_state(
     weir_openai_request *request, const json_t *root, weir_api_error *error
 )
@@ -384,7 +384,7 @@ static weir_status read_state(
     if (request->echo)
         return weir_api_bad(
             error, "state",
-            "state and echo exclude each other: what was read before is not scored again"
+            "state and echo exclude each other: the tokens of a state are not scored"
         );
     request->state = weir_memory_text(name);
     return request->state != NULL ? WEIR_OK : out_of_memory(error);
@@ -400,7 +400,7 @@ weir_status weir_openai_check_ids(
         const json_t *const id = json_array_get(ids, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= n_vocab)
             return weir_api_bad(
-                error, param, "%s: entry %zu is no token id of this model (0 to %d)", param, i,
+                error, param, "%s: entry %zu is not a token id of this model (0 to %d)", param, i,
                 n_vocab - 1
             );
     }
@@ -434,7 +434,7 @@ static weir_status read_prompt(
     const size_t count = weir_openai_prompt_count(prompt);
     if (count > WEIR_PROMPTS)
         return weir_api_bad(
-            error, "prompt", "prompt holds %zu prompts; at most %d are taken", count, WEIR_PROMPTS
+            error, "prompt", "prompt holds %zu prompts; at most %d are allowed", count, WEIR_PROMPTS
         );
     for (size_t i = 0; i < count; i++) {
         const json_t *const one = weir_openai_prompt_at(prompt, i);
@@ -462,7 +462,7 @@ static weir_status read_completion(
     return read_prompt(request, root, n_vocab, error);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- whole requests -------------------------------------------------------------------------- */
 
 static weir_status read_all(
     weir_openai_request *request, const weir_request_limits *limits, weir_api_error *error

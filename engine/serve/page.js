@@ -1,10 +1,10 @@
-// The chat page of this server. Text of the model and of the user only ever becomes text nodes.
+// The chat page of this server. Text from the model and the user becomes text nodes only.
 "use strict";
 
 const byId = id => document.getElementById(id);
 const log = byId("log");
 
-// ---- what outlives a reload of this tab ----
+// ---- state that survives a reload of this tab ----
 
 const KEY = "weir.key", TALK = "weir.talk";
 
@@ -13,7 +13,7 @@ function keep(name, value) {
     sessionStorage.setItem(name, value);
     return true;
   } catch {
-    return false; // storage is full or forbidden: the page works without
+    return false; // storage is full or forbidden; the page works without it
   }
 }
 
@@ -25,7 +25,7 @@ function kept(name) {
   }
 }
 
-// One conversation. An answer belongs to the one it was asked in, whatever is shown by then.
+// A conversation. An answer belongs to the one that requested it, even if another is shown now.
 let talk = { messages: [], running: null };
 
 function keptMessages() {
@@ -71,7 +71,7 @@ byId("key-form").addEventListener("submit", event => {
   resolve();
 });
 
-// fetch with the key; asks for one, and tries again, as long as the answer is 401.
+// fetch with the API key. On 401 it prompts for a key and tries again.
 async function call(path, options = {}) {
   for (;;) {
     const key = call.key, headers = { ...options.headers };
@@ -115,9 +115,9 @@ async function* eventsOf(body) {
   }
 }
 
-// ---- what is shown ----
+// ---- display ----
 
-// A reader who scrolled up stays there.
+// Keeps the position of a reader who scrolled up.
 function atEnd(change) {
   const follow = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
   change();
@@ -205,10 +205,10 @@ async function ask(mine) {
     if (error.name !== "AbortError") problem = error.message;
   }
   mine.running = null;
-  if (mine !== talk) return; // "New" came between: nothing of it is shown or sent again
+  if (mine !== talk) return; // "New" was clicked meanwhile: the answer is dropped
   const empty = !answer.content && !answer.reasoning_content;
   if (empty && problem) {
-    mine.messages.pop(); // not answered: it can be sent again
+    mine.messages.pop(); // not answered: the user can send it again
     byId("text").value ||= question.content;
   } else {
     mine.messages.push(answer);
@@ -218,7 +218,7 @@ async function ask(mine) {
   save();
 }
 
-// ---- the user ----
+// ---- input ----
 
 byId("form").addEventListener("submit", event => {
   event.preventDefault();

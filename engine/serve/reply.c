@@ -1,5 +1,5 @@
 /* engine/serve/reply.c - the JSON of answers: whole objects and stream chunks, for chat and for
- * completions (spec/serving.md 2.3, 2.4). */
+ * completions. */
 #include <math.h>
 #include <string.h>
 
@@ -8,14 +8,14 @@
 #include "engine/serve/kv_out.h"
 #include "engine/serve/sse.h"
 
-/* ---- parts shared by all shapes -------------------------------------------------------------- */
+/* ---- parts of all forms ---------------------------------------------------------------------- */
 
 static const char *text_of(const weir_buffer *buffer)
 {
     return buffer->data != NULL ? buffer->data : "";
 }
 
-/* What the answer went on from, and whether it is what its text leaves. */
+/* Writes what the answer continued, and whether that equals what its text gives. */
 static void write_beginning(weir_json_out *json, const weir_generation *g)
 {
     weir_json_key(json, "state");
@@ -115,7 +115,7 @@ static void write_reasoning(
     }
 }
 
-/* Ids of calls derive from the answer's id: choice and number make them unique. */
+/* A call's id is derived from the answer's id, the choice and its number. */
 static void write_calls(
     weir_json_out *json, const weir_generation *g, size_t choice, size_t from, bool chunk
 )
@@ -140,8 +140,8 @@ static void write_calls(
     weir_json_close(json, ']');
 }
 
-/* Offsets into the echoed text, and a place without value for a first token that the engine did not
- * report. */
+/* Sets offsets into the echoed text, and adds a place without value for a first token without a
+ * score. */
 static weir_status place_prompt_scores(weir_generation *g, weir_prompt *prompt)
 {
     weir_scores placed = { .width = prompt->scores.width };
@@ -334,7 +334,7 @@ static weir_status write_chunk(weir_buffer *out, weir_generation *g, size_t choi
     return weir_sse_end(out);
 }
 
-/* The first chunk of a choice; false in *sent while the prompt's scores are not complete. */
+/* The first chunk of a choice. *sent is false while the prompt's scores are incomplete. */
 static weir_status write_first(weir_buffer *out, weir_generation *g, size_t choice)
 {
     weir_answer *const answer = &g->answers[choice];
@@ -391,7 +391,7 @@ weir_status weir_reply_events(weir_buffer *out, weir_generation *g)
         WEIR_TRY(weir_sse_begin(out));
         WEIR_TRY(weir_api_error_write(out, &g->failure));
         WEIR_TRY(weir_sse_end(out));
-        g->end_sent = true; /* once it is: without memory, shorter words follow */
+        g->end_sent = true; /* without memory, a shorter message follows */
         return WEIR_OK;
     }
     const size_t n_begun = g->n_started * (size_t)g->request.n; /* prompts start in order */

@@ -16,7 +16,7 @@ enum {
     STATE = WEIR_BODY_STATE,
     QUERY = WEIR_BODY_STATE_QUERY,
     MERGE = WEIR_BODY_STATE_MERGE,
-    TEXTS = TOKENIZE | SAVE | STATE, /* bodies with a text in one of three shapes */
+    TEXTS = TOKENIZE | SAVE | STATE, /* bodies with a text in one of three forms */
     READ = WEIR_FIELD_READ,
     IGNORED = WEIR_FIELD_IGNORED,
     UNSUPPORTED = WEIR_FIELD_UNSUPPORTED,
@@ -27,7 +27,7 @@ enum {
 };
 
 static const weir_field_row rows[] = {
-    /* the text */
+    /* The prompt. */
     { "model", BOTH | TOKENIZE | WEIR_BODY_DETOKENIZE, READ, ANY },
     { "messages", CHAT | TEXTS, READ, ANY },
     { "prompt", COMPLETION | TEXTS, READ, ANY },
@@ -41,7 +41,7 @@ static const weir_field_row rows[] = {
     { "continue_final_message", CHAT, READ, ANY },
     { "echo", COMPLETION, READ, ANY },
     { "response_format", BOTH, READ, ANY },
-    /* length, stop, choices, form of the answer */
+    /* Length, stop, choices, form of the answer. */
     { "max_tokens", BOTH, READ, ANY },
     { "max_completion_tokens", CHAT, READ, ANY },
     { "min_tokens", BOTH, READ, ANY },
@@ -53,7 +53,7 @@ static const weir_field_row rows[] = {
     { "stream_options", BOTH, READ, ANY },
     { "logprobs", BOTH, READ, ANY },
     { "top_logprobs", CHAT, READ, ANY },
-    /* sampling */
+    /* sampling. */
     { "temperature", BOTH, READ, ANY },
     { "top_p", BOTH, READ, ANY },
     { "top_k", BOTH, READ, ANY },
@@ -63,7 +63,7 @@ static const weir_field_row rows[] = {
     { "frequency_penalty", BOTH, READ, ANY },
     { "logit_bias", BOTH, READ, ANY },
     { "seed", BOTH, READ, ANY },
-    /* memory */
+    /* KV cache. */
     { "cache_prompt", BOTH, READ, ANY },
     { "cache_salt", BOTH | SAVE, READ, ANY },
     { "kv_policy", BOTH, READ, ANY },
@@ -74,7 +74,7 @@ static const weir_field_row rows[] = {
     { "session", BOTH, READ, ANY },
     { "state", BOTH, READ, ANY },
     { "priority", BOTH, READ, ANY },
-    /* other bodies */
+    /* Other bodies. */
     { "content", TOKENIZE, READ, ANY },
     { "add_special", TEXTS, READ, ANY },
     { "add_special_tokens", TEXTS, READ, ANY },
@@ -89,7 +89,7 @@ static const weir_field_row rows[] = {
     { "earlier", MERGE, READ, ANY },
     { "later", MERGE, READ, ANY },
     { "metadata", STATE | MERGE, READ, ANY },
-    /* without effect: names, accounts and hints for services of other kinds */
+    /* Accepted and ignored: names, accounts and hints for other kinds of service. */
     { "user", BOTH, IGNORED, STRING },
     { "metadata", BOTH, IGNORED, OBJECT },
     { "store", BOTH, IGNORED, BOOL },
@@ -100,7 +100,7 @@ static const weir_field_row rows[] = {
     { "verbosity", CHAT, IGNORED, STRING },
     { "modalities", CHAT, IGNORED, ANY },
     { "prediction", CHAT, IGNORED, OBJECT },
-    /* would change the answer, and are absent */
+    /* Not supported, and would change the answer. */
     { "suffix", BOTH, UNSUPPORTED, ANY },
     { "functions", BOTH, UNSUPPORTED, ANY },
     { "function_call", BOTH, UNSUPPORTED, ANY },
@@ -131,7 +131,7 @@ const weir_field_row *weir_field_rows(size_t *count)
     return rows;
 }
 
-/* ---- unknown ones ---------------------------------------------------------------------------- */
+/* ---- unknown fields -------------------------------------------------------------------------- */
 
 void weir_unknown_add(weir_unknown_fields *unknown, const char *name, const char *nearest)
 {
@@ -142,7 +142,8 @@ void weir_unknown_add(weir_unknown_fields *unknown, const char *name, const char
     unknown->count++;
 }
 
-/* NULL when the body has no field that begins so and differs by at most `most` letters. */
+/* The nearest field of the body that begins with `begin` and differs by at most `most` letters;
+ * NULL: none. */
 static const char *nearest_of(const char *key, weir_body body, const char *begin, size_t most)
 {
     const char *nearest = NULL;
@@ -158,7 +159,7 @@ static const char *nearest_of(const char *key, weir_body body, const char *begin
     return nearest;
 }
 
-/* A misspelt kv_ field would keep or drop rows against the client's will: it is refused. */
+/* A misspelt kv_ field could keep or drop rows against the client's intent, so it is an error. */
 static weir_status take_unknown(
     const char *key, weir_body body, weir_unknown_fields *unknown, weir_api_error *error
 )
@@ -179,7 +180,7 @@ static weir_status take_unknown(
     );
 }
 
-/* ---- known ones ------------------------------------------------------------------------------ */
+/* ---- known fields ---------------------------------------------------------------------------- */
 
 static weir_status check_type(const weir_field_row *row, const json_t *value, weir_api_error *error)
 {
@@ -232,7 +233,7 @@ weir_status weir_fields_check(
     return WEIR_OK;
 }
 
-/* ---- what the client is told ----------------------------------------------------------------- */
+/* ---- warnings -------------------------------------------------------------------------------- */
 
 void weir_warning_add(char warning[WEIR_WARNING_BYTES], const char *text)
 {

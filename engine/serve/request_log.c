@@ -1,4 +1,4 @@
-/* engine/serve/request_log.c - one JSON line for each request, when it is over. */
+/* engine/serve/request_log.c - writes one JSON line for each finished request. */
 #include "engine/base/clock.h"
 #include "engine/serve/internal.h"
 

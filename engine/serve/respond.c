@@ -1,5 +1,5 @@
-/* engine/serve/respond.c - from an exchange that is ready to bytes on its connection: the head of
- * the response, then a body that is there or the pieces of a stream. */
+/* engine/serve/respond.c - sends an exchange that is ready: the response head, then a complete body
+ * or the pieces of a stream. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 /* ---- the head -------------------------------------------------------------------------------- */
 
-/* A head that does not fit is not sent: `n` passes the size. */
+/* A head that does not fit is not sent: `n` is then larger than the buffer. */
 typedef struct head {
     char *text;
     size_t n;
@@ -80,7 +80,7 @@ static void add_error(head *h, const weir_api_error *error)
     if (error->status == 401) add(h, "WWW-Authenticate: Bearer\r\n");
 }
 
-/* With every answer that was made over rows that lost something, or without some of them. */
+/* Sent with every answer computed over lossy or missing rows. */
 static void add_kv(head *h, weir_exchange *x)
 {
     const weir_service_info *const info = weir_service_info_of(x->server->options.service);
@@ -98,7 +98,7 @@ static void add_kv(head *h, weir_exchange *x)
             (long long)usage.kv_budget);
 }
 
-/* Answers are neither documents of other types nor parts of other pages. */
+/* Prevents browsers from guessing other content types and from embedding answers. */
 static void add_browser(head *h, const weir_exchange *x)
 {
     add(h, "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\n");
@@ -125,7 +125,7 @@ static void add_allow(head *h, const weir_exchange *x)
     if (allow != NULL) add(h, "Allow: %s\r\n", allow);
 }
 
-/* false: it does not fit. */
+/* Returns false if it does not fit. */
 static bool make_head(weir_connection *c, weir_exchange *x)
 {
     head h = { .text = c->out_head };
@@ -162,7 +162,7 @@ static bool begin_reply(weir_connection *c, weir_exchange *x)
 static bool begin_stream(weir_connection *c, weir_exchange *x)
 {
     c->streaming = true;
-    c->close_after |= c->http_1_0; /* its end is the end of the stream */
+    c->close_after |= c->http_1_0; /* HTTP/1.0: closing the connection ends the stream */
     x->status = 200;
     x->content_type = "text/event-stream";
     return make_head(c, x);
@@ -194,13 +194,13 @@ static weir_sent send_pieces(weir_connection *c)
     return WEIR_SENT_ALL;
 }
 
-/* The next piece as a chunk, or as it is to clients of HTTP/1.0. */
+/* Queues the next piece as a chunk, or as it is for HTTP/1.0. */
 static void put_piece(weir_connection *c, const char *text, size_t n)
 {
     static char end[] = "\r\n";
     struct iovec piece = { .iov_base = (char *)(uintptr_t)text, .iov_len = n };
     c->out_at = c->n_out = 0;
-    c->moved_ns = weir_clock_ns(); /* the time to write it begins now */
+    c->moved_ns = weir_clock_ns(); /* the write timeout starts now */
     if (!c->http_1_0) {
         const int size = snprintf(c->chunk_head, sizeof c->chunk_head, "%zx\r\n", n);
         c->out[c->n_out++] = (struct iovec){ .iov_base = c->chunk_head, .iov_len = (size_t)size };

@@ -1,4 +1,4 @@
-/* engine/serve/routes.c - the table of paths, and the endpoints that need neither worker nor
+/* engine/serve/routes.c - the table of paths, and the endpoints that need neither a worker nor the
  * engine. */
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "engine/serve/internal.h"
 #include "engine/serve/json_out.h"
 
-/* The chat page's files, one number a byte. They need no key: what the page asks for does. */
+/* The chat page's files, as bytes. They need no key; the page's own requests do. */
 static const unsigned char page[] = {
 #include "engine/serve/page_html.inc"
 };
@@ -99,7 +99,7 @@ static void run_models(weir_exchange *x)
     weir_json_open(&json, '[');
     write_model(&json, x->server);
     weir_json_close(&json, ']');
-    weir_json_key(&json, "models"); /* of Codex's list: without it that client refuses the answer */
+    weir_json_key(&json, "models"); /* Codex requires its own list here */
     weir_json_open(&json, '[');
     weir_json_close(&json, ']');
     weir_json_close(&json, '}');

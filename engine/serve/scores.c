@@ -1,4 +1,4 @@
-/* engine/serve/scores.c - arrays of scores and their two JSON shapes. */
+/* engine/serve/scores.c - arrays of scores and their two JSON forms. */
 #include "engine/serve/scores.h"
 
 #include <math.h>
@@ -110,7 +110,8 @@ void weir_scores_write_chat(
 
 /* ---- completions ----------------------------------------------------------------------------- */
 
-/* A token's text; bytes that are no UTF-8 as bytes:\xNN, so that two such tokens keep two names. */
+/* A token's text. Bytes that are not UTF-8 are written as bytes:\xNN, so that different tokens have
+ * different names. */
 static weir_status token_name(weir_buffer *name, const weir_tokenizer *tokenizer, int32_t id)
 {
     size_t n, well = 0;
@@ -146,7 +147,7 @@ static void write_name(weir_json_out *out, const weir_tokenizer *tokenizer, int3
     out->comma = false;
 }
 
-/* The best tokens, and the chosen one if it is not among them. */
+/* Writes the best tokens, and the chosen one if it is not among them. */
 static void write_top(
     weir_json_out *out, const weir_scores *scores, size_t i, const weir_tokenizer *tokenizer
 )

@@ -1,5 +1,5 @@
-/* engine/serve/scores.h - log-probabilities of the tokens of one text, kept as numbers and written
- * in the shape of chat or of completions. */
+/* engine/serve/scores.h - log-probabilities of the tokens of one text, stored as numbers and
+ * written in the form of chat or of completions. */
 #pragma once
 #include "engine/sample/sampler.h"
 #include "engine/serve/json_out.h"
@@ -11,10 +11,10 @@ extern "C" {
 
 typedef struct weir_scores {
     int32_t *id; /* [count] */
-    float *logprob; /* [count] NaN: none (the first prompt token) */
+    float *logprob; /* [count]; NaN: none (the first prompt token) */
     int32_t *n_top; /* [count] */
-    weir_logprob *top; /* [count, width] best first */
-    int64_t *offset; /* [count] code points of the text before this token */
+    weir_logprob *top; /* [count, width], best first */
+    int64_t *offset; /* [count]; code points of the text before this token */
     size_t count, capacity, width;
 } weir_scores; /* zero-initialise, then set width */
 
@@ -24,17 +24,17 @@ WEIR_MUST_CHECK weir_status weir_scores_add(
     int64_t offset
 );
 
-/* The array `content` of a chat answer, tokens [from, count). */
+/* Writes the array `content` of a chat answer, tokens [from, count). */
 void weir_scores_write_chat(
     weir_json_out *out, const weir_scores *scores, size_t from, const weir_tokenizer *tokenizer
 );
-/* {"tokens","token_logprobs","top_logprobs","text_offset"}: first all of `prompt` (may be NULL),
+/* Writes {"tokens","token_logprobs","top_logprobs","text_offset"}: all of `prompt` (may be NULL),
  * then tokens [from, count) of `answer`. */
 void weir_scores_write_completion(
     weir_json_out *out, const weir_scores *prompt, const weir_scores *answer, size_t from,
     const weir_tokenizer *tokenizer
 );
-/* Code points in well-formed text [n]. */
+/* Number of code points in well-formed text [n]. */
 int64_t weir_code_points(const char *text, size_t n);
 
 #ifdef __cplusplus

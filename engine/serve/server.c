@@ -1,4 +1,4 @@
-/* engine/serve/server.c - options and socket: opening, draining and closing the server. */
+/* engine/serve/server.c - options and socket; opens, drains and closes the server. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -73,7 +73,7 @@ static weir_status listen_on(weir_server *server, const struct addrinfo *address
     return WEIR_OK;
 }
 
-/* The name that clients may use beside addresses: the configured one, or the machine's. */
+/* The host name that clients may use: the configured one, or the machine's. */
 static void find_own_host(weir_access *access, const char *host)
 {
     struct in6_addr address;
@@ -101,11 +101,11 @@ static weir_status open_socket(weir_server *server, weir_error *error)
     const int why = getaddrinfo(o->host, port, &hints, &found);
     if (why != 0)
         return weir_error_set(
-            error, WEIR_ECONFIG, "server.host %s is no address of this machine: %s", o->host,
+            error, WEIR_ECONFIG, "server.host %s is not an address of this machine: %s", o->host,
             gai_strerror(why)
         );
     const struct addrinfo *pick =
-        found; /* "localhost" may give ::1 first on a machine without IPv6 */
+        found; /* "localhost" may resolve to ::1 first on a machine without IPv6 */
     for (const struct addrinfo *a = found; a != NULL; a = a->ai_next)
         if (a->ai_family == AF_INET && pick->ai_family != AF_INET) pick = a;
     const weir_status status = listen_on(server, pick, error);
@@ -181,9 +181,10 @@ static void wait_for_exchanges(weir_server *server, int64_t deadline_ns)
         (void)poll(NULL, 0, 10);
 }
 
-static const int64_t last_words_ns = 1000000000; /* for clients to read why their answer ends */
+/* Time for clients to receive the reason why their answer ends. */
+static const int64_t last_words_ns = 1000000000;
 static const int64_t last_step_ns = 10000000000;
-static const int64_t last_lines_ms = 1000;       /* for the reader of the log */
+static const int64_t last_lines_ms = 1000;       /* for writing the last log lines */
 
 void weir_server_drain(weir_server *server, int64_t deadline_ns)
 {
@@ -195,7 +196,7 @@ void weir_server_drain(weir_server *server, int64_t deadline_ns)
     weir_loop_command(&server->loop, WEIR_LOOP_LEAVE);
 }
 
-/* Jobs that were released hold memory of requests until the engine's next step gives it back. */
+/* Memory of released jobs is freed at the engine's next step. */
 static bool wait_for_memory(const weir_server *server)
 {
     const int64_t deadline_ns = weir_clock_ns() + last_step_ns;
@@ -208,7 +209,7 @@ void weir_server_close(weir_server *server)
 {
     if (server == NULL) return;
     atomic_store(&server->draining, true);
-    weir_loop_close(&server->loop);      /* lets go of every exchange */
+    weir_loop_close(&server->loop);      /* detaches every exchange */
     weir_workers_stop(&server->workers); /* destroys them */
     weir_line_writer_close(server->log, last_lines_ms);
     (void)pthread_mutex_destroy(&server->loop.lock);
@@ -216,6 +217,6 @@ void weir_server_close(weir_server *server)
     (void)pthread_cond_destroy(&server->workers.wake);
     if (wait_for_memory(server))
         free(server);
-    else /* the payer must outlive what it paid for */
-        weir_log(WEIR_LOG_ERROR, "the engine still holds memory of requests; it is left to it");
+    else /* the payer must outlive what is charged to it */
+        weir_log(WEIR_LOG_ERROR, "the engine still holds memory of requests, which is not freed");
 }

@@ -1,8 +1,8 @@
 /* engine/serve/sessions_api.c - /v1/sessions: saving, restoring, listing and deleting
  * conversations. Each key sees its own.
  *
- * Saving and restoring keep a worker for as long as the disk takes, but only one at a time: a
- * second one is told to try again, so that the other workers stay free for requests. */
+ * Saving and restoring occupy a worker for the duration of the disk I/O, but only one at a time: a
+ * second request is told to retry, so that workers stay free. */
 #include <stdio.h>
 #include <string.h>
 
@@ -69,12 +69,12 @@ static weir_status save(weir_exchange *x, const json_t *root, const char *name, 
     weir_error why = { 0 };
     WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_SESSION_SAVE));
     WEIR_TRY(read_salt(&salt, root, &x->error));
-    /* Without a text: the one that requests named. */
+    /* Without a text: the session named by requests. */
     weir_status status = weir_text_ids(&ids, &given, x->server, root, &x->error);
     if (status == WEIR_OK && given &&
         (ids.count < 1 || ids.count > (size_t)x->server->limits.window))
         status = weir_api_bad(
-            &x->error, NULL, "a session has 1 to %d tokens here, not %zu",
+            &x->error, NULL, "a session must have 1 to %d tokens, not %zu",
             (int)x->server->limits.window, ids.count
         );
     const weir_own_name own = weir_exchange_own(x, salt, name);
@@ -110,7 +110,7 @@ static weir_status restore(
     return json.status;
 }
 
-/* Reads the body and its name, and does what is wanted with them. */
+/* Reads the body and its name, then runs the operation. */
 static void post(
     weir_exchange *x,
     weir_status (*run)(weir_exchange *x, const json_t *root, const char *name, weir_buffer *text)
@@ -136,7 +136,7 @@ void weir_sessions_post_save(weir_exchange *x) { post(x, save); }
 void weir_sessions_post_restore(weir_exchange *x) { post(x, restore); }
 
 /* ---- the folder ------------------------------------------------------------------------------ */
-/* What this client calls it; NULL: it belongs to another key. */
+/* The client's name for it; NULL if it belongs to another key. */
 static const char *own_part(const weir_exchange *x, const char *name)
 {
     const weir_own_name own = weir_exchange_own(x, NULL, "");
@@ -204,7 +204,7 @@ static weir_status remove_named(weir_exchange *x, weir_buffer *text)
     WEIR_TRY(need_sessions(x));
     if (!weir_session_name_is_good(name, WEIR_SESSION_CLIENT_NAME))
         return weir_api_fail(
-            &x->error, 404, "session_not_found", "name", "%s is no session's name",
+            &x->error, 404, "session_not_found", "name", "%s is not the name of a session",
             weir_quote(name).text
         );
     const weir_own_name own = weir_exchange_own(x, NULL, name);

@@ -1,4 +1,4 @@
-/* engine/serve/sha256.c - FIPS 180-4, section 6.2, straight from the text. */
+/* engine/serve/sha256.c - FIPS 180-4, section 6.2. */
 #include "engine/serve/sha256.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* engine/serve/sha256.h - SHA-256 (FIPS 180-4) of short texts: API keys are kept and compared as
- * digests. */
+/* engine/serve/sha256.h - SHA-256 (FIPS 180-4) of short strings: API keys are stored and compared
+ * as digests. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* engine/serve/sse.h - frames of an event stream. Only `data:` lines and comments, one line each,
- * ended by one blank line: what clients of OpenAI's API can read (spec/serving.md 2.1). */
+/* engine/serve/sse.h - frames of an event stream. Uses only `data:` lines and comments, one line
+ * each, ended by one blank line: what clients of OpenAI's API can read. */
 #pragma once
 #include <stddef.h>
 
@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-/* Frames what is appended between begin and end; the text must hold no line end (JSON from
- * weir_json_out never does). */
+/* Begin and end a frame around text appended by the caller, which must contain no line end (JSON
+ * from weir_json_out never does). */
 WEIR_MUST_CHECK weir_status weir_sse_begin(weir_buffer *out);
 WEIR_MUST_CHECK weir_status weir_sse_end(weir_buffer *out);
 WEIR_MUST_CHECK weir_status weir_sse_ping(weir_buffer *out);

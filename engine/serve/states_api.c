@@ -1,5 +1,5 @@
-/* engine/serve/states_api.c - /v1/states: documents that were computed once, and whose they are.
- * Each key sees its own and those that nobody owns. */
+/* engine/serve/states_api.c - /v1/states: precomputed documents and their owners. Each key sees its
+ * own states and those without an owner. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ weir_state_service weir_states_documents(weir_exchange *x)
                                  .user = x };
 }
 
-/* ---- whose states ---------------------------------------------------------------------------- */
+/* ---- owners ---------------------------------------------------------------------------------- */
 states_owner states_owner_of(const weir_exchange *x)
 {
     states_owner own = { "" };
@@ -62,7 +62,7 @@ states_owner states_owner_of(const weir_exchange *x)
     return own;
 }
 
-/* Its own, and those of nobody. */
+/* True for the client's own states and those without an owner. */
 bool states_may_see(void *user, const weir_state_info *info)
 {
     const states_owner *const own = user;
@@ -71,7 +71,7 @@ bool states_may_see(void *user, const weir_state_info *info)
     return own->name[0] == '\0' || theirs[0] == '\0' || strcmp(theirs, own->name) == 0;
 }
 
-/* Only without keys, or its own. */
+/* True for the client's own states, and for all if the server has no keys. */
 static bool may_change(const states_owner *own, const weir_state_info *info)
 {
     char theirs[WEIR_STATE_OWNER + 2];
@@ -79,7 +79,7 @@ static bool may_change(const states_owner *own, const weir_state_info *info)
     return own->name[0] == '\0' || strcmp(theirs, own->name) == 0;
 }
 
-/* What the client calls it. */
+/* The client's name for it. */
 static const char *client_name(const states_owner *own, const weir_state_info *info)
 {
     return own->name[0] != '\0' && may_change(own, info) ? info->name + strlen(own->name) + 1
@@ -103,7 +103,7 @@ weir_status weir_states_of_name(
     }
     if (status == WEIR_ENOTFOUND) status = weir_states_find(states, name, info, &why);
     if (status == WEIR_OK && !states_may_see((void *)(uintptr_t)&own, info))
-        status = WEIR_ENOTFOUND; /* another's: as if there were none */
+        status = WEIR_ENOTFOUND; /* another client's state: as if it did not exist */
     if (status == WEIR_ENOTFOUND)
         return weir_api_fail(
             &x->error, 404, "state_not_found", param, "there is no state %s", weir_quote(name).text
@@ -119,7 +119,7 @@ void weir_states_write_form(weir_json_out *json, const weir_state_info *info)
     weir_json_put_bool(json, "merged", info->is_merged);
 }
 
-/* The members of a state, in the object that is open. */
+/* Writes the members of a state into the open object. */
 void states_write_members(weir_json_out *json, const states_owner *own, const weir_state_info *info)
 {
     char source[33], theirs[WEIR_STATE_OWNER + 2];
@@ -156,8 +156,9 @@ weir_status states_write(weir_exchange *x, const weir_state_info *info, weir_buf
     return json.status;
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
-/* "limit=5&before=12": the number behind a name; `fallback` without it; false: no number. */
+/* ---- listing --------------------------------------------------------------------------------- */
+/* Reads a number from a query such as "limit=5&before=12"; `fallback` if absent; false if it is not
+ * a number. */
 static bool query_number(const weir_exchange *x, const char *name, int64_t fallback, int64_t *out)
 {
     const size_t n = strlen(name);
@@ -183,7 +184,8 @@ static weir_status list(weir_exchange *x, weir_buffer *text)
     if (!query_number(x, "limit", 100, &limit) || limit < 1 || limit > MOST_LISTED ||
         !query_number(x, "before", 0, &before))
         return weir_api_bad(
-            &x->error, "limit", "limit is 1 to %d, before the number of a state", (int)MOST_LISTED
+            &x->error, "limit", "limit must be 1 to %d, before the number of a state",
+            (int)MOST_LISTED
         );
     const weir_states_page page = {
         .before = before, .most = (size_t)limit, .accepts = states_may_see, .user = &own
@@ -203,7 +205,7 @@ static weir_status list(weir_exchange *x, weir_buffer *text)
     }
     weir_json_close(&json, ']');
     weir_json_put_integer(&json, "total", (int64_t)total);
-    /* Of the page that follows */
+    /* Parameter of the next page. */
     weir_json_put_integer(&json, "before", n > 0 ? infos[n - 1].serial : before);
     weir_json_close(&json, '}');
     weir_memory_give(infos);
@@ -236,7 +238,8 @@ static weir_status remove_named(weir_exchange *x, weir_buffer *text)
     if (!may_change(&own, &info))
         return weir_api_fail(
             &x->error, 403, "state_not_owned", "name",
-            "state %s belongs to no key; who runs the server deletes it", weir_quote(name).text
+            "state %s has no owner; only the operator of the server can delete it",
+            weir_quote(name).text
         );
     const weir_status status = weir_states_remove(x->server->options.states, info.name, &why);
     if (status != WEIR_OK) return weir_states_fail(&x->error, status, &why);

@@ -3,21 +3,22 @@
 #include "engine/serve/internal.h"
 #include "engine/serve/json_out.h"
 
-/* Whose states a client adds. "" without keys: then all states are everybody's, under their whole
- * names. */
+/* The owner of states that a client adds. "" without keys: all states are shared and have their
+ * plain names. */
 typedef struct states_owner {
     char name[WEIR_STATE_OWNER + 2];
 } states_owner;
 states_owner states_owner_of(const weir_exchange *x);
-/* weir_state_accepts; user: a states_owner. Its own, and those of nobody. */
+/* weir_state_accepts; `user` is a states_owner. True for its own states and those without an
+ * owner. */
 bool states_may_see(void *user, const weir_state_info *info);
 
-/* 501 without a database. */
+/* Replies 501 without a database. */
 WEIR_MUST_CHECK weir_status states_need(weir_exchange *x);
-/* The members of a state, in the object that is open. */
+/* Writes the members of a state into the open object. */
 void states_write_members(
     weir_json_out *json, const states_owner *own, const weir_state_info *info
 );
-/* A state with its metadata; on failure the error is filled, or the status says why. */
+/* Writes a state with its metadata. On failure the error is filled, or the status says why. */
 WEIR_MUST_CHECK weir_status
 states_write(weir_exchange *x, const weir_state_info *info, weir_buffer *text);

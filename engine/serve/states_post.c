@@ -1,7 +1,6 @@
-/* engine/serve/states_post.c - what is computed for /v1/states: texts become states, questions find
- * them, two become one.
+/* engine/serve/states_post.c - the computations of /v1/states: adding, querying and merging states.
  *
- * It keeps a worker waiting; one worker at least is always left for other requests. */
+ * Each occupies a worker; at least one worker always stays free for other requests. */
 #include <math.h>
 #include <string.h>
 
@@ -11,8 +10,8 @@
 
 enum { MOST_FOUND = 100 };
 
-/* ---- what waits ------------------------------------------------------------------------------ */
-/* Reads the body and does what is wanted with it, unless too many workers wait already. */
+/* ---- waiting workers ------------------------------------------------------------------------- */
+/* Reads the body and runs the operation, unless too many workers are waiting already. */
 static void post(
     weir_exchange *x, weir_status (*run)(weir_exchange *x, const json_t *root, weir_buffer *text)
 )
@@ -46,7 +45,7 @@ static weir_status read_label(
     const json_t *const object = weir_field(root, "metadata");
     WEIR_TRY(weir_field_text(root, "label", label, error));
     if (*label == NULL)
-        return weir_api_bad(error, "label", "label is missing: what is the state of?");
+        return weir_api_bad(error, "label", "label is missing: name what the state contains");
     if (object == NULL) return WEIR_OK;
     if (!json_is_object(object))
         return weir_api_bad(error, "metadata", "metadata must be an object");
@@ -56,7 +55,7 @@ static weir_status read_label(
     return WEIR_ENOMEM;
 }
 
-/* Whose text it is for the engine. */
+/* The document to be computed, with its owner. */
 static weir_document document_of(
     const weir_exchange *x, const weir_ids *ids, const weir_own_name *own
 )
@@ -119,19 +118,16 @@ static weir_status post_state(weir_exchange *x, const json_t *root, weir_buffer 
 
 void weir_states_api_post(weir_exchange *x) { post(x, post_state); }
 
-/* ---- questions ------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 static weir_status read_vector(float *vector, const json_t *list, size_t dim, weir_api_error *error)
 {
     if (!json_is_array(list) || json_array_size(list) != dim)
-        return weir_api_bad(
-            error, "vector", "vector must be an array of %zu numbers, as many as states here have",
-            dim
-        );
+        return weir_api_bad(error, "vector", "vector must be an array of %zu numbers", dim);
     for (size_t i = 0; i < dim; i++) {
         const json_t *const number = json_array_get(list, i);
         const double value = json_number_value(number);
         if (!json_is_number(number) || !(fabs(value) <= 1e30))
-            return weir_api_bad(error, "vector", "vector[%zu] is no number in range", i);
+            return weir_api_bad(error, "vector", "vector[%zu] is not a number in range", i);
         vector[i] = (float)value;
     }
     return WEIR_OK;

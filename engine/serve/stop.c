@@ -1,5 +1,6 @@
 /* engine/serve/stop.c - search for stop strings. Held text is shorter than the longest stop string,
- * so each push costs O((held + n) * total stop length); lists are short and texts are tokens. */
+ * so a push costs O((held + n) * total stop length); lists are short and pushes are single
+ * tokens. */
 #include "engine/serve/stop.h"
 
 #include <string.h>
@@ -12,7 +13,7 @@ void weir_stop_list_free(weir_stop_list *list)
     list->count = 0;
 }
 
-/* Begin of the match that ends first; SIZE_MAX: none. */
+/* Start of the match that ends first; SIZE_MAX: none. */
 static size_t first_match(const weir_stop_list *list, const char *text, size_t n)
 {
     size_t best_begin = (size_t)-1, best_end = (size_t)-1;
@@ -26,7 +27,7 @@ static size_t first_match(const weir_stop_list *list, const char *text, size_t n
     return best_begin;
 }
 
-/* Bytes at the end of text [n] that are a proper prefix of a stop string: the longest over all. */
+/* Length of the longest suffix of text [n] that is a proper prefix of a stop string. */
 static size_t open_tail(const weir_stop_list *list, const char *text, size_t n)
 {
     size_t longest = 0;

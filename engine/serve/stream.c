@@ -1,11 +1,11 @@
-/* engine/serve/stream.c - the pieces of a stream: the connection asks for the next when the one
- * before is sent. A slow reader gets fewer and larger pieces; what waits for it is never more than
- * its answer's text. */
+/* engine/serve/stream.c - the pieces of a stream: the connection fetches the next piece when the
+ * previous one is sent. A slow reader gets fewer and larger pieces; pending output is never larger
+ * than the answer's text. */
 #include "engine/base/clock.h"
 #include "engine/serve/generation.h"
 #include "engine/serve/sse.h"
 
-/* Makes the next piece of output; none when nothing has come. */
+/* Makes the next piece of output, if there is any. */
 static weir_status refill(weir_generation *g)
 {
     weir_buffer_clear(&g->out);
@@ -15,7 +15,7 @@ static weir_status refill(weir_generation *g)
     return WEIR_OK;
 }
 
-/* The last words when there is no memory for others. */
+/* The final message when there is no memory for another one. */
 static weir_piece last_words(weir_generation *g, const char **text, size_t *n)
 {
     static const char words[] =
@@ -43,8 +43,7 @@ static weir_piece next_piece(weir_exchange *x, const char **text, size_t *n)
         return WEIR_PIECE_TEXT;
     }
     if (!g->end_sent) return WEIR_PIECE_NONE;
-    /* An incomplete answer ends without [DONE] and without the last chunk of the transfer
-     * coding. */
+    /* An incomplete answer ends without [DONE] and without the last chunk. */
     return g->failure.status != 0 ? WEIR_PIECE_BROKEN : WEIR_PIECE_END;
 }
 
@@ -68,7 +67,7 @@ void weir_stream_tick(weir_exchange *x, int64_t now_ns)
         const int64_t quiet_since_ns = g->last_sent_ns != 0 ? g->last_sent_ns : x->start_ns;
         if (now_ns - quiet_since_ns >= ping_ns) {
             g->ping = true;
-            /* a request that waits long gets its header, so that pings can follow */
+            /* Sends the header of a request that waits long, so that pings can follow. */
             x->ready = WEIR_READY_STREAM;
             weir_exchange_wake(x);
         }

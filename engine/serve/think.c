@@ -1,4 +1,4 @@
-/* engine/serve/think.c - a four-state scanner over text pieces; a tag may be cut anywhere. */
+/* engine/serve/think.c - a four-state scanner over pieces of text; a tag may be split anywhere. */
 #include "engine/serve/think.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ static void drop(weir_buffer *held, size_t n)
     held->size -= n;
 }
 
-/* Held text goes to `out` except the last `keep` bytes. */
+/* Moves the held text to `out`, except the last `keep` bytes. */
 static weir_status release(weir_buffer *held, weir_buffer *out, size_t keep)
 {
     WEIR_TRY(weir_buffer_add(out, held->data, held->size - keep));
@@ -29,7 +29,7 @@ static size_t tag_prefix_at_end(const char *text, size_t n, const char *tag, siz
     return 0;
 }
 
-/* Each step either moves to another state (true: look again) or waits for more text (false). */
+/* A step either changes the state (true: run again) or waits for more text (false). */
 static weir_status step_maybe(weir_think_splitter *splitter, bool *again)
 {
     weir_buffer *const held = &splitter->held;

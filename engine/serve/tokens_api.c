@@ -1,5 +1,4 @@
-/* engine/serve/tokens_api.c - /tokenize and /detokenize, in the shapes of both servers that have
- * them (spec/serving.md 2.7). */
+/* engine/serve/tokens_api.c - /tokenize and /detokenize, in the forms of llama.cpp and vLLM. */
 #include <string.h>
 
 #include "engine/serve/internal.h"

@@ -49,7 +49,7 @@ static bool starts_with(range r, const char *text)
     return (size_t)(r.end - r.begin) >= n && memcmp(r.begin, text, n) == 0;
 }
 
-/* Parts of a block give EINVAL where it is no call. */
+/* The parsers of parts return EINVAL if the block is not a call. */
 static char *copy_of(const char *text, size_t n)
 {
     char *const copy = weir_memory_take(n + 1);
@@ -113,8 +113,8 @@ static const char *type_of(const json_t *tools, range function, range parameter)
     return NULL;
 }
 
-/* XML values are bare text: a declared string stays text, anything else is read as JSON if it is
- * JSON within the limits of requests. */
+/* XML values are bare text. A parameter declared as string stays text; others are parsed as JSON if
+ * they are JSON within the limits of requests. */
 static weir_status read_value(json_t **out, range text, const char *type)
 {
     const size_t n = (size_t)(text.end - text.begin);
@@ -218,7 +218,7 @@ static size_t open_prefix_at_end(const weir_buffer *held)
     return 0;
 }
 
-/* White space between or before blocks is the template's, not the user's. */
+/* White space between or before blocks comes from the template. */
 static bool is_blank(const char *text, size_t n) { return strspn(text, " \t\r\n") >= n; }
 
 static weir_status step_outside(weir_tool_parser *parser, weir_buffer *content, bool *again)

@@ -58,7 +58,7 @@ static weir_status set_content(json_t *message, weir_status status, weir_buffer 
     return status;
 }
 
-/* The text of `message`, then that of its calls. */
+/* Writes the text of `message`, then its calls. */
 static weir_status put_calls(json_t *message, const json_t *calls)
 {
     const json_t *const content = json_object_get(message, "content");
@@ -77,7 +77,7 @@ static bool is_system(const json_t *message)
     return role != NULL && strcmp(role, "system") == 0;
 }
 
-/* The system message's text, then the tools; a new system message where there is none. */
+/* Appends the tools to the system message; adds one if there is none. */
 static weir_status put_tools(json_t *messages, const json_t *tools)
 {
     json_t *first = json_array_get(messages, 0);

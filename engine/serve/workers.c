@@ -53,7 +53,7 @@ static bool is_wanted(weir_exchange *exchange)
     return wanted;
 }
 
-/* Lock held on entry and exit, not while the work is done. */
+/* Requires the lock; releases it while working. */
 static void serve_one(weir_workers *workers)
 {
     weir_exchange *const exchange = dequeue(workers);

@@ -1,4 +1,4 @@
-/* engine/text/bpe.c - merges by a binary heap of ranks over a doubly linked list of symbols. */
+/* engine/text/bpe.c - merges with a binary heap of ranks over a doubly linked list of symbols. */
 #include "engine/text/bpe.h"
 
 #include <stdlib.h>
@@ -27,7 +27,8 @@ static weir_status reserve(weir_bpe_scratch *scratch, size_t n)
         scratch->symbols = symbols;
         scratch->symbols_capacity = capacity;
     }
-    /* Each of the n - 1 pairs enters once, each of at most n - 1 merges makes two new pairs. */
+    /* Each of the n - 1 pairs is added once, and each of at most n - 1 merges adds two new
+     * pairs. */
     if (3 * n > scratch->heap_capacity) {
         const size_t capacity = 3 * (n + n / 2 + 64);
         uint64_t *const heap = weir_memory_resize(scratch->heap, capacity * sizeof *heap);
@@ -62,7 +63,7 @@ static uint64_t pop(weir_bpe_scratch *scratch)
     return top;
 }
 
-/* Looks up the merge of symbol i with the next one and puts it on the heap. */
+/* Adds the merge of symbol i with the next one to the heap, if there is one. */
 static void look(weir_bpe_scratch *scratch, const weir_pair_map *merges, uint32_t i)
 {
     weir_symbol *const symbol = &scratch->symbols[i];
@@ -79,8 +80,8 @@ static void look(weir_bpe_scratch *scratch, const weir_pair_map *merges, uint32_
     push(scratch, (uint64_t)merge->number << 32 | i);
 }
 
-/* Symbol i takes in the next one, which leaves the list. A rank belongs to one pair, so an entry is
- * stale iff the rank differs. */
+/* Joins symbol i with the next one, which leaves the list. A rank belongs to one pair, so a heap
+ * entry is stale if its rank differs. */
 static void join(weir_bpe_scratch *scratch, const weir_pair_map *merges, uint32_t i)
 {
     weir_symbol *const symbol = &scratch->symbols[i];

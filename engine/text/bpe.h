@@ -1,7 +1,7 @@
 /* engine/text/bpe.h - byte-pair encoding of one piece of text (Sennrich et al. 2016): repeatedly
- * join the neighbours whose merge has the lowest rank, the leftmost on ties.
+ * joins the neighbours whose merge has the lowest rank, the leftmost on ties.
  *
- * A heap over a linked list: O(n log n) in the length of the piece, so that a megabyte without a
+ * A heap over a linked list takes O(n log n) in the length of the piece, so a megabyte without a
  * space is no attack. */
 #pragma once
 #include "engine/text/pair_map.h"
@@ -12,24 +12,24 @@ extern "C" {
 #endif
 
 typedef struct weir_symbol {
-    int32_t id, joined; /* its token; the token that it makes with the next one */
-    uint32_t rank, previous,
-        next; /* of that merge, UINT32_MAX: none; neighbours, UINT32_MAX: none */
+    int32_t id, joined; /* its token; the token it makes with the next symbol */
+    uint32_t rank, previous, next; /* rank of that merge and neighbours; UINT32_MAX: none */
 } weir_symbol;
 
-/* Memory of one thread, reused from piece to piece. Zero-initialise. */
+/* Scratch memory of one thread, reused for each piece. Zero-initialise. */
 typedef struct weir_bpe_scratch {
     weir_symbol *symbols;
-    /* Rank in the high half, position in the low half; stale entries are dropped when popped */
+    /* Rank in the high half, position in the low half. Stale entries are dropped when popped. */
     uint64_t *heap;
     size_t symbols_capacity, heap_capacity, heap_size;
-    uint64_t steps; /* heap entries taken so far: the work done, for tests */
+    uint64_t steps; /* heap entries popped so far, a measure of work for tests */
 } weir_bpe_scratch;
 
 void weir_bpe_scratch_free(weir_bpe_scratch *scratch);
 
-/* Appends the ids of `piece` [n <= 2^30]. byte_ids: token of each byte. merges: (left, right) to
- * rank and joined id. errors: ENOMEM */
+/* Appends the ids of `piece` [n <= 2^30]. byte_ids: the token of each byte. merges: (left, right)
+ * to rank and joined id.
+ * errors : ENOMEM */
 WEIR_MUST_CHECK weir_status weir_bpe_encode(
     weir_bpe_scratch *scratch, weir_ids *out, const weir_pair_map *merges,
     const int32_t byte_ids[256], const char *piece, size_t n

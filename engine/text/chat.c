@@ -1,5 +1,5 @@
-/* engine/text/chat.c - see chat.h. The interpreter is in jinja/; here are its bounds and the way of
- * messages in and of text out. */
+/* engine/text/chat.c - see chat.h. The interpreter is in jinja/; this file sets its limits and
+ * converts messages and output. */
 #include "engine/text/chat.h"
 
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 enum { TEMPLATE_LIMIT = 1 << 20, STEP_LIMIT = 5000000 };
 static const size_t parse_memory = (size_t)256 << 20, render_memory = (size_t)256 << 20;
 
-/* Stands behind the message that is continued. Its last byte is white space: a template that strips
- * shows by its absence. */
+/* Marks the end of the message to be continued. Its last byte is white space, so a template that
+ * strips the message is noticed. */
 static const char mark[] = "\x02 ";
 
 struct weir_chat_template {
@@ -28,8 +28,7 @@ weir_status weir_chat_template_open(
     weir_chat_template *chat = NULL;
     if (length > TEMPLATE_LIMIT)
         return weir_error_set(
-            error, WEIR_EFORMAT, "chat template: %zu bytes, at most %d are read", length,
-            TEMPLATE_LIMIT
+            error, WEIR_EFORMAT, "chat template: %zu bytes; the limit is %d", length, TEMPLATE_LIMIT
         );
     chat = weir_memory_take_zero(1, sizeof *chat);
     if (!chat) return weir_error_set(error, WEIR_ENOMEM, "chat template: no memory");
@@ -60,9 +59,7 @@ void weir_chat_output_free(weir_chat_output *output)
     *output = (weir_chat_output){ 0 };
 }
 
-/* Input
- * --------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- input ----------------------------------------------------------------------------------- */
 
 static weir_status set_json(
     weir_jinja_state *state, const char *name, const json_t *json, weir_jinja_origin origin
@@ -96,8 +93,8 @@ static weir_status set_variables(weir_jinja_state *state, const json_t *variable
     return WEIR_OK;
 }
 
-/* Templates make control tokens of roles ("<|" + role + "|>"): the known ones are text of the
- * template, others stay a user's. */
+/* Some templates build control tokens from roles ("<|" + role + "|>"). Known roles are trusted like
+ * the template's text; others count as user text. */
 static void trust_known_roles(const weir_jinja_list *messages)
 {
     static const char *const roles[] = { "system",    "user",     "assistant", "tool",
@@ -122,7 +119,7 @@ static weir_status append_mark(weir_jinja_state *state, weir_jinja_value *text)
     return weir_jinja_builder_finish(&marked, text);
 }
 
-/* Puts the mark behind the content of the last message: a text, or the last part that has one. */
+/* Appends the mark to the content of the last message: a string, or the last text part. */
 static weir_status mark_last_message(weir_jinja_state *state, const weir_jinja_list *messages)
 {
     const weir_jinja_value last =
@@ -164,12 +161,10 @@ static weir_status set_input(weir_jinja_state *state, const weir_chat_input *inp
     return weir_jinja_scope_new(state, &state->scope, state->scope);
 }
 
-/* Output
- * -------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- output ---------------------------------------------------------------------------------- */
 
-/* The text ends where the last mark stands; before it white space goes too, if the template
- * stripped the mark's. */
+/* Ends the text at the last mark. If the template stripped the mark's white space, strips the text
+ * before it too. */
 static weir_status cut_at_mark(weir_jinja_builder *text, weir_error *error)
 {
     size_t last = text->n_spans;
@@ -229,7 +224,7 @@ static weir_status render(
                                .now = input->now_unix_seconds };
     WEIR_TRY(set_input(&state, input));
     WEIR_TRY(weir_jinja_run(&state, &chat->root->body));
-    WEIR_TRY(weir_jinja_step(&state, 0)); /* a comparison may have used up the steps */
+    WEIR_TRY(weir_jinja_step(&state, 0)); /* the last comparison may have exceeded the step limit */
     if (input->continue_final_message) WEIR_TRY(cut_at_mark(&text, error));
     return copy_out(out, &text);
 }
@@ -243,7 +238,7 @@ weir_status weir_chat_render(
     weir_chat_output rendered = { 0 };
     weir_error detail = { 0 };
     if (!json_is_array(input->messages))
-        return weir_error_set(error, WEIR_EINVAL, "messages: an array is wanted");
+        return weir_error_set(error, WEIR_EINVAL, "messages must be an array");
     if (input->continue_final_message && input->add_generation_prompt)
         return weir_error_set(
             error, WEIR_EINVAL,
@@ -259,6 +254,6 @@ weir_status weir_chat_render(
     if (detail.code == status) return weir_error_set(error, status, "%s", detail.text);
     if (status == WEIR_ENOMEM) return weir_error_set(error, status, "chat template: no memory");
     return weir_error_set(
-        error, status, "chat template: the prompt or the memory to make it is larger than its limit"
+        error, status, "chat template: the prompt, or the memory to render it, exceeds the limit"
     );
 }

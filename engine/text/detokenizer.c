@@ -1,10 +1,10 @@
-/* engine/text/detokenizer.c - bytes of tokens to well-formed text, as they come. */
+/* engine/text/detokenizer.c - converts bytes of tokens to well-formed text as they arrive. */
 #include <string.h>
 
 #include "engine/text/utf8.h"
 
-/* Held bytes that can never become a code point: one U+FFFD for the maximal part, one for each byte
- * of half a surrogate. */
+/* Replaces held bytes that cannot become a code point: one U+FFFD for a maximal part, one for each
+ * byte of half a surrogate. */
 static weir_status replace_held(weir_detokenizer *stream, weir_buffer *out)
 {
     const int parts =
@@ -14,8 +14,8 @@ static weir_status replace_held(weir_detokenizer *stream, weir_buffer *out)
     return WEIR_OK;
 }
 
-/* ED A0..BF begins a surrogate and is ill-formed already; the reference decoder judges it with the
- * next byte, so it is held till then. */
+/* ED A0..BF begins a surrogate and is already ill-formed. The reference decoder rejects it only
+ * with the next byte, so it is held until then. */
 static bool begins_surrogate(const weir_detokenizer *stream, unsigned char byte)
 {
     return stream->n_held == 1 && stream->held[0] == 0xED && byte >= 0xA0 && byte <= 0xBF;

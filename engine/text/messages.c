@@ -4,7 +4,7 @@
 
 #include "engine/base/clock.h"
 
-/* What an object holds beside messages and tools goes to the template. */
+/* Members other than messages and tools are passed to the template. */
 static json_t *further_variables(const json_t *chat)
 {
     json_t *const variables = json_object();

@@ -1,5 +1,5 @@
-/* engine/text/messages.h - a chat as JSON, by a model's template and tokenizer: what the programs
- * and the library make of messages. The server has its own (engine/serve/chat_prompt.c). */
+/* engine/text/messages.h - renders a chat in JSON with a model's template and tokenizer, for
+ * programs and the library. The server has its own version (engine/serve/chat_prompt.c). */
 #pragma once
 #include "engine/text/chat.h"
 
@@ -7,15 +7,15 @@
 extern "C" {
 #endif
 
-/* How the rendered text stands among others: its tokens follow some that are there, and it ends
- * where an answer begins. */
+/* How the rendered text is used: whether its tokens follow others, and whether an answer
+ * follows. */
 typedef struct weir_messages_place {
     bool follows, is_question;
 } weir_messages_place;
 
-/* chat: an array of messages, or an object with "messages", "tools", "documents" and further
- * template variables. Appends to ids and text, each of which may be NULL. Control tokens in what
- * users wrote stay text. EINVAL: another shape, or the template refuses it. */
+/* Renders a chat: an array of messages, or an object with "messages", "tools", "documents" and
+ * further template variables. Appends to ids and text, each of which may be NULL. Control tokens in
+ * user text stay text. EINVAL: another form, or the template refuses it. */
 WEIR_MUST_CHECK weir_status weir_messages_render(
     weir_ids *ids, weir_buffer *text, const weir_tokenizer *tokenizer,
     const weir_chat_template *chat_template, const json_t *chat, weir_messages_place place,

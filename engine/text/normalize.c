@@ -1,11 +1,10 @@
-/* engine/text/normalize.c - NFC from utf8proc's tables and composition, with an ordering of its
- * own.
+/* engine/text/normalize.c - NFC with utf8proc's tables and composition, but its own ordering.
  *
  * utf8proc_decompose orders combining marks by swapping neighbours, which is quadratic in the
- * length of a run of marks: a megabyte of them would hold a server for minutes. Here every code
- * point is decomposed on its own, each run of marks is ordered by a stable counting sort, and
- * utf8proc only composes. Stretches below U+0300 are copied: nothing in them composes with what is
- * before. */
+ * length of a run of marks: a megabyte of them would block a server for minutes. Here every code
+ * point is decomposed separately, each run of marks is ordered by a stable counting sort, and
+ * utf8proc only composes. Runs below U+0300 are copied: nothing in them composes with what
+ * precedes. */
 #include "engine/text/normalize.h"
 
 #include <stdlib.h>
@@ -108,8 +107,8 @@ static weir_status compose(weir_buffer *out, code_points *codes)
     return WEIR_OK;
 }
 
-/* Bytes that can be copied: up to the last code point before a lead at or past U+0300, which may
- * compose with it. */
+/* Number of bytes that can be copied: up to the last code point before a lead byte at or past
+ * U+0300, which may compose with it. */
 static size_t copyable(const char *text, size_t n)
 {
     size_t i = 0;
@@ -119,8 +118,8 @@ static size_t copyable(const char *text, size_t n)
     return i;
 }
 
-/* End of the stretch to normalise: the second of two neighbours below U+0300 is never reached by
- * what is before. */
+/* End of the range to normalise: the second of two neighbours below U+0300 never composes with what
+ * precedes. */
 static size_t stretch(const char *text, size_t n)
 {
     bool low_before = false;

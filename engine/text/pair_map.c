@@ -1,4 +1,4 @@
-/* engine/text/pair_map.c - growth of the table; the look-up is in the header. */
+/* engine/text/pair_map.c - growth of the table; lookups are in the header. */
 #include "engine/text/pair_map.h"
 
 #include "engine/base/checked.h"

@@ -1,7 +1,7 @@
 /* engine/text/pair_map.h - a flat hash table from a 64-bit key to two numbers: merges by pair of
  * ids, edges of a trie by node and byte.
  *
- * Open addressing with linear probing, at most half full, 16 bytes a slot: a look-up that misses
+ * Open addressing with linear probing, at most half full, 16 bytes per slot: a lookup that misses
  * the cache costs one line. */
 #pragma once
 #include <stdbool.h>
@@ -21,7 +21,7 @@ typedef struct weir_pair_slot {
     int32_t id;
 } weir_pair_slot;
 
-/* Zero-initialise. The key UINT64_MAX marks an empty slot and is never put. */
+/* Zero-initialise. The key UINT64_MAX marks an empty slot and must not be used. */
 typedef struct weir_pair_map {
     weir_pair_slot *slots;
     size_t mask, count;
@@ -32,7 +32,7 @@ static inline uint64_t weir_pair_key(uint32_t high, uint32_t low)
     return (uint64_t)high << 32 | low;
 }
 
-/* The finaliser of MurmurHash3 (Appleby): every bit of the key reaches every bit of the index. */
+/* The finaliser of MurmurHash3 (Appleby): every bit of the key affects every bit of the index. */
 static inline size_t weir_pair_hash(uint64_t key)
 {
     key = (key ^ key >> 33) * 0xFF51AFD7ED558CCDULL;
@@ -49,10 +49,10 @@ static inline const weir_pair_slot *weir_pair_find(const weir_pair_map *map, uin
     }
 }
 
-/* Room for `count` keys in all. */
+/* Reserves space for `count` keys in total. */
 WEIR_MUST_CHECK weir_status weir_pair_reserve(weir_pair_map *map, size_t count);
-/* The slot of `key`, made with number 0 and id -1 when it is new; NULL when memory is short. It
- * moves with the next put. */
+/* Returns the slot of `key`; a new one has number 0 and id -1. NULL when memory runs out. The next
+ * put may move it. */
 weir_pair_slot *weir_pair_put(weir_pair_map *map, uint64_t key);
 void weir_pair_free(weir_pair_map *map);
 

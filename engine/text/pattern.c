@@ -1,9 +1,10 @@
-/* engine/text/pattern.c - patterns of tokenizer files in PCRE2's syntax.
+/* engine/text/pattern.c - translates patterns of tokenizer files to PCRE2's syntax.
  *
- * The two dialects agree on what pre-tokenizers use but for these: `\s` is the property White_Space
- * there, while PCRE2's also takes U+180E; a script's name means its Script property, not its
- * extensions. Whatever else differs or is not known to agree is refused: a tokenizer that cuts text
- * a little differently gives worse answers without any sign of it. */
+ * The two dialects agree on what pre-tokenizers use, with two exceptions: in Oniguruma `\s` is the
+ * property White_Space, while PCRE2's also matches U+180E; and the name of a script means its
+ * Script property, not its extensions. Other differences, and constructs not known to agree, are
+ * refused: a tokenizer that splits text slightly differently gives worse answers without any
+ * sign. */
 #include <string.h>
 
 #include "engine/text/pretokenizer.h"
@@ -35,7 +36,7 @@ static weir_status copy(reader *in, weir_buffer *out, size_t n)
     return weir_buffer_add(out, in->text + in->at - n, n);
 }
 
-/* \p{Name}: a general category is copied, a script is asked for by its Script property. */
+/* \p{Name}: a general category is copied, a script becomes its Script property. */
 static weir_status property(reader *in, weir_buffer *out, weir_error *error)
 {
     const char *const close = memchr(in->text + in->at, '}', in->n - in->at);
@@ -89,8 +90,8 @@ static weir_status group(reader *in, weir_buffer *out, weir_error *error)
     return refuse(in, 4, "the group", error);
 }
 
-/* Inside a class: `[` begins a nested set and `&&` an intersection there, and plain characters
- * here. */
+/* Inside a class, Oniguruma reads `[` as a nested set and `&&` as an intersection; PCRE2 reads
+ * plain characters. */
 static weir_status class_item(reader *in, weir_buffer *out, weir_error *error)
 {
     if (follows(in, "[") || follows(in, "&&")) return refuse(in, 2, "the set operation", error);
@@ -115,8 +116,8 @@ weir_status weir_pattern_translate(
     weir_buffer *out, const char *pattern, size_t length, weir_error *error
 )
 {
-    /* Tried at every place of a run of spaces, `\s+$` is quadratic in the run; it can only match
-     * where the run begins. */
+    /* At every position of a run of spaces, `\s+$` is quadratic in the run; it can only match where
+     * the run begins. */
     static const char trailing[] = "\\s+$";
     if (length == sizeof trailing - 1 && memcmp(pattern, trailing, length) == 0)
         return weir_buffer_text(out, "(?<!\\p{White_Space})\\p{White_Space}+$");

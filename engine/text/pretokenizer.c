@@ -1,9 +1,9 @@
-/* engine/text/pretokenizer.c - PCRE2's interpreter: no memory of the process is writable and
+/* engine/text/pretokenizer.c - runs PCRE2's interpreter; no memory of the process is writable and
  * executable.
  *
- * A text cannot take time or memory without end. PCRE2 counts steps from each place where a
- * match may begin, and holds the stack of a match in a bounded heap; a callout there looks at the
- * clock, which bounds patterns that are quadratic in a text. */
+ * Time and memory per text are bounded. PCRE2 counts steps from each position where a match may
+ * begin and keeps the match stack in a bounded heap. A callout at each position checks the clock,
+ * which bounds patterns that are quadratic in the text. */
 #include "engine/text/pretokenizer.h"
 
 #include <string.h>
@@ -11,16 +11,16 @@
 
 #include "engine/base/memory.h"
 
-/* From one place, a sane pattern takes a few steps for each character of the text. */
+/* From one position, a sane pattern takes a few steps per character. */
 enum {
     STEPS = 1000 * 1000,
     STEPS_PER_BYTE = 8,
     MOST_STEPS = 1000 * 1000 * 1000,
     HEAP_LIMIT_KIB = 32 * 1024
 };
-enum { CLOCK_EVERY = 16 }; /* places */
+enum { CLOCK_EVERY = 16 }; /* in positions */
 static const int64_t time_limit_ns =
-    INT64_C(10000000000); /* of one text; 16 MiB of digits take 3 s */
+    INT64_C(10000000000); /* for one text; 16 MiB of digits take 3 s */
 
 static weir_status compile(
     weir_split *step, const char *pattern, size_t length, uint32_t flags, weir_error *error
@@ -103,7 +103,7 @@ static int on_place(pcre2_callout_block *block, void *context)
     return PCRE2_ERROR_CALLOUT;
 }
 
-/* The stack of a match is paid for by the running thread's payer. */
+/* The match stack is charged to the running thread's payer. */
 static void *take(size_t bytes, void *context)
 {
     (void)context;
@@ -139,7 +139,7 @@ void weir_matcher_free(weir_matcher *matcher)
     *matcher = (weir_matcher){ 0 };
 }
 
-/* Of one text, whose pieces are never longer. The depth of a match is no more than its steps. */
+/* Sets the limits for one text; pieces are never longer. A match is never deeper than its steps. */
 static void arm(weir_matcher *matcher, size_t n)
 {
     const size_t wanted = n < MOST_STEPS / STEPS_PER_BYTE ? STEPS + STEPS_PER_BYTE * n : MOST_STEPS;
@@ -170,7 +170,7 @@ typedef struct run {
     weir_error *error;
 } run;
 
-/* The next match at or behind *end; *begin == n when there is none. */
+/* Finds the next match at or after *end; *begin == n if there is none. */
 static weir_status next_match(
     const run *run, const weir_split *step, const char *text, size_t n, size_t *begin, size_t *end
 )
@@ -193,7 +193,7 @@ static weir_status next_match(
     return WEIR_OK;
 }
 
-/* Cuts by the steps from `step` on. Depth of the recursion: the number of steps. */
+/* Splits by the steps from `step` on. The recursion is as deep as the number of steps. */
 static weir_status cut(const run *run, int step, const char *text, size_t n)
 {
     if (step == run->pretokenizer->n_steps) return run->sink(run->context, text, n);

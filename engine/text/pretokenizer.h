@@ -1,9 +1,9 @@
-/* engine/text/pretokenizer.h - cuts text into the pieces in which merges may work, by the regular
+/* engine/text/pretokenizer.h - splits text into pieces, inside which merges work, by the regular
  * expressions that a model was trained with.
  *
- * Steps apply one after another, each to every piece of the step before as a text of its own (its
- * end is the end of text for `$` and look-ahead). Patterns are written for Oniguruma's Ruby syntax;
- * the translation to PCRE2 refuses what would mean something else. */
+ * Steps apply in order, each to every piece of the previous step as a separate text (the end of the
+ * piece is the end of text for `$` and look-ahead). Patterns use Oniguruma's Ruby syntax; the
+ * translation to PCRE2 refuses what would mean something else. */
 #pragma once
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -22,7 +22,7 @@ enum { WEIR_PRETOKENIZER_STEPS = 16, WEIR_PATTERN_BYTES = 1 << 16 };
 
 typedef struct weir_split {
     pcre2_code *code;
-    bool drop_gaps; /* what no match covers is lost, instead of being a piece */
+    bool drop_gaps; /* text without a match is dropped instead of becoming a piece */
 } weir_split;
 
 typedef struct weir_pretokenizer {
@@ -31,52 +31,52 @@ typedef struct weir_pretokenizer {
 } weir_pretokenizer;
 
 typedef struct weir_split_options {
-    bool literal; /* the pattern is plain text */
+    bool literal; /* the pattern is literal text */
     bool drop_gaps;
 } weir_split_options;
 
-/* errors : EFORMAT (does not compile), EUNSUPPORTED (no PCRE2 equivalent), ENOMEM; the text names
- * the construct */
+/* Adds a step.
+ * errors : EFORMAT (does not compile), EUNSUPPORTED (no PCRE2 equivalent), ENOMEM; the message
+ * names the construct. */
 WEIR_MUST_CHECK weir_status weir_pretokenizer_add(
     weir_pretokenizer *pretokenizer, const char *pattern, size_t length, weir_split_options options,
     weir_error *error
 );
 void weir_pretokenizer_free(weir_pretokenizer *pretokenizer);
 
-/* The steps that a GGUF names in tokenizer.ggml.pre, with what else the name implies. */
+/* The steps named by GGUF's tokenizer.ggml.pre, and what else the name implies. */
 typedef struct weir_pretokenizer_kind {
     const char *name;
-    const char *patterns[6]; /* in order, NULL behind the last */
+    const char *patterns[6]; /* in order, terminated by NULL */
     bool nfc, ignore_merges, add_bos;
 } weir_pretokenizer_kind;
 const weir_pretokenizer_kind *weir_pretokenizer_find(const char *name); /* NULL: unknown */
-extern const char *const weir_pretokenizer_names; /* the known ones, for an error's text */
+extern const char *const weir_pretokenizer_names; /* the known names, for error messages */
 extern const char *const weir_pattern_gpt2;
 
-/* For matching, of one thread, whose payer pays for what PCRE2 needs to backtrack. Not moved
- * between init and free. */
+/* State for matching in one thread, whose payer is charged for PCRE2's backtracking. Must not be
+ * moved between init and free. */
 typedef struct weir_matcher {
     pcre2_match_data *data;
     pcre2_match_context *context;
-    int64_t limit_ns; /* CPU time that one text may take */
-    int64_t deadline_ns; /* of the running text, on the thread's clock */
-    uint32_t n_places; /* where a match was tried */
+    int64_t limit_ns; /* CPU time limit for one text */
+    int64_t deadline_ns; /* of the current text, on the thread's clock */
+    uint32_t n_places; /* positions tried */
 } weir_matcher;
 WEIR_MUST_CHECK weir_status weir_matcher_init(weir_matcher *matcher);
 void weir_matcher_free(weir_matcher *matcher);
 
 typedef weir_status weir_piece_sink(void *context, const char *piece, size_t n);
 
-/* Calls sink for every piece of well-formed `text`, in order; stops at its first failure and
- * returns that. errors : EFULL (a pattern took more steps, memory or time than a sane one), ENOMEM,
- * the sink's */
+/* Calls sink for every piece of well-formed `text`, in order; returns its first failure.
+ * errors : EFULL (a pattern exceeded its steps, memory or time), ENOMEM, those of the sink */
 WEIR_MUST_CHECK weir_status weir_pretokenizer_run(
     const weir_pretokenizer *pretokenizer, weir_matcher *matcher, const char *text, size_t n,
     weir_piece_sink *sink, void *context, weir_error *error
 );
 
-/* A pattern of Oniguruma (Ruby syntax, UTF-8) as one of PCRE2 (UTF, UCP, MULTILINE) that matches
- * the same. In pattern.c. */
+/* Translates a pattern of Oniguruma (Ruby syntax, UTF-8) to PCRE2 (UTF, UCP, MULTILINE). In
+ * pattern.c. */
 WEIR_MUST_CHECK weir_status
 weir_pattern_translate(weir_buffer *out, const char *pattern, size_t length, weir_error *error);
 

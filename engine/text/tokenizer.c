@@ -50,7 +50,7 @@ weir_status weir_tokenizer_open(
         status = weir_error_set(error, status, "%s: no memory for the tokenizer's path", folder);
     else if (!weir_file_exists(path.data))
         status = weir_error_set(
-            error, WEIR_ENOTFOUND, "%s: there is no tokenizer.json beside the weights", folder
+            error, WEIR_ENOTFOUND, "%s: there is no tokenizer.json next to the weights", folder
         );
     else
         status = weir_tokenizer_open_json(out, path.data, error);
@@ -78,7 +78,7 @@ typedef struct job {
     weir_bpe_scratch bpe;
     weir_buffer normalized;
     bool parse_special;
-    const weir_span *plain; /* of the text being split */
+    const weir_span *plain; /* spans of the text being split */
     size_t n_plain;
     weir_error *error;
 } job;
@@ -103,7 +103,7 @@ static weir_status encode_piece(void *context, const char *piece, size_t n)
     const weir_tokenizer *const tokenizer = job->tokenizer;
     const int32_t whole =
         tokenizer->ignore_merges ? weir_vocabulary_find_base(&tokenizer->vocabulary, piece, n) : -1;
-    /* Text that may not make an added token must not make it as a whole piece either. */
+    /* Text in which added tokens are not matched must not become one as a whole piece either. */
     if (whole >= 0 && (tokenizer->vocabulary.tokens[whole].flags & WEIR_TOKEN_ADDED) == 0)
         return weir_ids_add(job->out, whole);
     return weir_bpe_encode(&job->bpe, job->out, &tokenizer->merges, tokenizer->byte_ids, piece, n);
@@ -116,7 +116,7 @@ static weir_status encode_pieces(job *job, const char *text, size_t n)
     );
 }
 
-/* *text [*n] becomes its normal form, which lives in the job until the next call. */
+/* Replaces *text [*n] by its normal form, which is valid until the next call. */
 static weir_status normalize(job *job, const char **text, size_t *n)
 {
     if (!job->tokenizer->nfc || weir_nfc_is_trivial(*text, *n)) return WEIR_OK;
@@ -134,8 +134,8 @@ static weir_status encode_segment(job *job, const char *text, size_t n)
     return encode_pieces(job, text, n);
 }
 
-/* Bytes from `at` on in which a token may be matched: up to the next span of plain text. *next is
- * moved past the spans before `at`. */
+/* Number of bytes from `at` on in which a token may match: up to the next plain span. Moves *next
+ * past the spans before `at`. */
 static size_t matchable(const job *job, size_t *next, size_t at, size_t end)
 {
     while (*next < job->n_plain && job->plain[*next].end <= at) (*next)++;
@@ -145,7 +145,7 @@ static size_t matchable(const job *job, size_t *next, size_t at, size_t end)
 
 typedef weir_status gap_function(job *job, const char *text, size_t begin, size_t end);
 
-/* Emits the leftmost, longest tokens of the trie in text [begin, end) and hands over what lies
+/* Emits the leftmost, longest tokens of the trie in text [begin, end), and passes on the text
  * between them. */
 static weir_status split(
     job *job, const weir_trie *trie, const char *text, size_t begin, size_t end, gap_function *gap
@@ -178,8 +178,8 @@ static weir_status pieces_gap(job *job, const char *text, size_t begin, size_t e
     return encode_pieces(job, text + begin, end - begin);
 }
 
-/* What lies between the tokens of the raw text. Where some of it is plain, the spans hold for the
- * raw text only, and so the tokens of the normalised text are looked for in it, too. */
+/* Handles text between tokens of the raw text. If some of it is plain, the spans apply to the raw
+ * text only, so tokens of the normalised text are matched in the raw text too. */
 static weir_status normalized_gap(job *job, const char *text, size_t begin, size_t end)
 {
     const weir_trie *const trie = &job->tokenizer->vocabulary.added[1];
@@ -203,7 +203,7 @@ static weir_status encode_valid(job *job, const char *text, size_t n)
     return split(job, &added[0], text, 0, n, added[1].n_tokens > 0 ? normalized_gap : segment_gap);
 }
 
-/* Ill-formed UTF-8: encodes a repaired copy, with the spans moved along. */
+/* Encodes a repaired copy of ill-formed UTF-8, with the spans adjusted. */
 static weir_status encode_repaired(job *job, const char *text, size_t n)
 {
     weir_buffer copy = { 0 };
@@ -293,13 +293,13 @@ weir_status weir_tokenizer_pieces(
         status = weir_pretokenizer_run(
             &tokenizer->pretokenizer, &job.matcher, valid, n, add_length, lengths, error
         );
-    if (status == WEIR_ENOMEM) status = weir_error_set(error, status, "no memory to cut a text");
+    if (status == WEIR_ENOMEM) status = weir_error_set(error, status, "no memory to split a text");
     weir_buffer_free(&copy);
     job_free(&job);
     return status;
 }
 
-/* ---- decoding and facts ---------------------------------------------------------------------- */
+/* ---- decoding and properties ----------------------------------------------------------------- */
 
 const char *weir_tokenizer_token_bytes(
     const weir_tokenizer *tokenizer, int32_t id, size_t *length, bool *special

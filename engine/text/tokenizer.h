@@ -29,73 +29,71 @@ weir_tokenizer_open_json(weir_tokenizer **out, const char *tokenizer_json_path, 
 WEIR_MUST_CHECK weir_status weir_tokenizer_open_gguf(
     weir_tokenizer **out, const weir_tensor_directory *directory, weir_error *error
 );
-/* GGUF metadata for a GGUF file, tokenizer.json in the folder for safetensors; ENOTFOUND when there
- * is none. */
+/* Reads the metadata of a GGUF file, or for safetensors tokenizer.json in the folder. ENOTFOUND if
+ * there is none. */
 WEIR_MUST_CHECK weir_status weir_tokenizer_open(
     weir_tokenizer **out, const weir_tensor_directory *directory, weir_error *error
 );
 void weir_tokenizer_close(weir_tokenizer *tokenizer);
 
-/* Ids 0 .. size-1; padding names are not counted at the end */
+/* Ids are 0 .. size-1; padding at the end is not counted. */
 size_t weir_tokenizer_size(const weir_tokenizer *tokenizer);
 const char *weir_tokenizer_chat_template(const weir_tokenizer *tokenizer); /* Jinja text or NULL */
-int32_t weir_tokenizer_bos(const weir_tokenizer *tokenizer); /* -1: none; added only if add_bos */
+/* -1: none; prepended only if add_bos. */
+int32_t weir_tokenizer_bos(const weir_tokenizer *tokenizer);
 bool weir_tokenizer_add_bos(const weir_tokenizer *tokenizer);
 int32_t weir_tokenizer_eos(const weir_tokenizer *tokenizer); /* -1: none */
-/* "" when there is none: the template's bos_token */
+/* The template's bos_token; "" if there is none. */
 const char *weir_tokenizer_bos_text(const weir_tokenizer *tokenizer);
 const char *weir_tokenizer_eos_text(const weir_tokenizer *tokenizer);
-/* The union of all end-of-generation ids known from tokenizer_config, generation_config, config and
- * GGUF (spec/models.md 4.5, 6). */
+/* All end-of-generation ids from tokenizer_config, generation_config, config and GGUF. */
 const int32_t *weir_tokenizer_stop_ids(const weir_tokenizer *tokenizer, size_t *count);
-/* Literal token, -1: none */
+/* The id of a literal token; -1: none. */
 int32_t weir_tokenizer_find(const weir_tokenizer *tokenizer, const char *token, size_t length);
 
-/* A span [begin, end) of bytes of the text in which added tokens are not matched: text of a user
- * (spec/text goldens, `ids_safe`). */
+/* Bytes [begin, end) of the text in which added tokens are not matched: user text. */
 typedef struct weir_span {
     size_t begin, end;
 } weir_span;
 
 typedef struct weir_encode_options {
-    bool add_special; /* BOS in front if the model wants one                      */
+    bool add_special; /* prepend BOS if the model uses one */
     bool parse_special; /* match added tokens in the text                           */
     const weir_span *plain; /* ascending, disjoint; NULL: none                          */
     size_t n_plain;
 } weir_encode_options;
 
-/* Appends the ids of text [length]; the text may hold NULs. Ill-formed UTF-8: each maximal
- * ill-formed part is read as U+FFFD. */
+/* Appends the ids of text [length], which may contain NUL. Each maximal ill-formed part of UTF-8 is
+ * read as U+FFFD. */
 WEIR_MUST_CHECK weir_status weir_tokenizer_encode(
     const weir_tokenizer *tokenizer, weir_ids *out, const char *text, size_t length,
     const weir_encode_options *options, weir_error *error
 );
-/* Byte lengths of the pre-tokenizer's pieces of the normalised text, added tokens ignored (golden
- * `pre`). */
+/* Appends the byte lengths of the pre-tokenizer's pieces of the normalised text. Ignores added
+ * tokens. */
 WEIR_MUST_CHECK weir_status weir_tokenizer_pieces(
     const weir_tokenizer *tokenizer, weir_ids *lengths, const char *text, size_t length,
     weir_error *error
 );
-/* Raw bytes of one token (perhaps not UTF-8), borrowed; empty for ids out of range. *special: a
- * control token. */
+/* The bytes of a token, borrowed; they may not be UTF-8. Empty if the id is out of range. *special:
+ * it is a control token. */
 const char *weir_tokenizer_token_bytes(
     const weir_tokenizer *tokenizer, int32_t id, size_t *length, bool *special
 );
-/* The name of a token in the vocabulary is unique; decode = bytes joined, ill-formed UTF-8 replaced
- * by U+FFFD. */
+/* Appends the joined bytes of the tokens, with ill-formed UTF-8 replaced by U+FFFD. */
 WEIR_MUST_CHECK weir_status weir_tokenizer_decode(
     const weir_tokenizer *tokenizer, weir_buffer *out, const int32_t *ids, size_t n,
     bool skip_special
 );
 
-/* Streaming detokenizer: emits every complete code point at once, holds back bytes that may still
- * become one, writes one U+FFFD for each maximal part that never can. A plain struct: copy it to
- * fork a stream. */
+/* Streaming detokenizer: emits every complete code point at once, holds bytes that may still become
+ * one, and writes one U+FFFD for each maximal part that cannot. A plain struct: copy it to fork a
+ * stream. */
 typedef struct weir_detokenizer {
     unsigned char held[4];
     int n_held;
 } weir_detokenizer;
-/* Appends to `out` (valid UTF-8) what can be emitted after these bytes. */
+/* Adds bytes and appends the text that is complete, as valid UTF-8. */
 WEIR_MUST_CHECK weir_status
 weir_detokenizer_push(weir_detokenizer *stream, weir_buffer *out, const char *bytes, size_t n);
 WEIR_MUST_CHECK weir_status weir_detokenizer_finish(weir_detokenizer *stream, weir_buffer *out);

@@ -1,5 +1,5 @@
-/* engine/text/tokenizer_build.c - the steps of building a tokenizer that do not depend on the file
- * format. */
+/* engine/text/tokenizer_build.c - the steps of building a tokenizer that both file formats
+ * share. */
 #include <string.h>
 
 #include "engine/base/memory.h"
@@ -15,7 +15,7 @@ weir_tokenizer *weir_tokenizer_new(void)
     return tokenizer;
 }
 
-/* Looks the base token of a name up; `out` has room for its bytes. */
+/* Finds the base token of a name; `out` has room for its bytes. */
 static int32_t base_of(
     const weir_tokenizer *tokenizer, char *out, size_t *n, const char *name, size_t length
 )
@@ -111,7 +111,7 @@ bool weir_tokenizer_is_padding(const char *name, size_t length)
     return true;
 }
 
-/* Bytes that some well-formed UTF-8 text holds: all but C0, C1 and F5 to FF. */
+/* True for bytes that occur in well-formed UTF-8: all but C0, C1 and F5 to FF. */
 static bool is_used(unsigned byte)
 {
     return weir_utf8_length((unsigned char)byte) > 0 || (byte >= 0x80 && byte < 0xC0);
@@ -132,8 +132,8 @@ static weir_status find_bytes(weir_tokenizer *tokenizer, weir_error *error)
     return WEIR_OK;
 }
 
-/* Control tokens that end a turn by their name alone: several checkpoints announce only one of
- * theirs. An ordinary entry of the same name (Qwen has a plain `</s>`) is none. */
+/* Control tokens known to end a turn, because several checkpoints declare only one of theirs. An
+ * ordinary token of the same name (Qwen has a plain `</s>`) does not count. */
 static void add_known_stops(weir_tokenizer *tokenizer)
 {
     static const char *const names[] = { "<|im_end|>",      "<|eot_id|>", "<|endoftext|>",

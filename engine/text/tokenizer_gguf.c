@@ -65,8 +65,7 @@ static weir_status add_token(const loader *loader, size_t id, const weir_meta *n
     WEIR_TRY(weir_vocabulary_add(
         vocabulary, (int64_t)id, name->string, name->length, flags, loader->error
     ));
-    /* A word that is in the vocabulary anyway may be declared an added token: merges still make
-     * it. */
+    /* An added token may also be a base token of the vocabulary: merges still make it. */
     return flags == WEIR_TOKEN_ADDED
                ? weir_vocabulary_add_base_name(
                      vocabulary, (int32_t)id, name->string, name->length, loader->error
@@ -118,21 +117,21 @@ static weir_status load_merges(const loader *loader)
             loader->tokenizer, (uint32_t)i, merge.string, merge.length, loader->error
         );
         if (status == WEIR_EMISMATCH)
-            continue; /* vocabularies cut down by tools keep merges that can never apply */
+            continue; /* truncated vocabularies keep merges that can never apply */
         if (status != WEIR_OK)
             return weir_error_prefix(loader->error, status, KEY "merges[%zu]", i);
     }
     return WEIR_OK;
 }
 
-/* *add_bos: what the name implies where the file does not say. */
+/* *add_bos: what the name implies if the file does not say. */
 static weir_status load_pretokenizer(const loader *loader, bool *add_bos)
 {
     weir_meta name;
     if (!weir_tensor_directory_meta(loader->directory, KEY "pre", &name))
         return weir_error_set(
             loader->error, WEIR_EFORMAT,
-            KEY "pre is missing: the file does not say how text is cut; convert the model again"
+            KEY "pre is missing: the file does not say how text is split; convert the model again"
         );
     WEIR_TRY(string_of(loader, KEY "pre", &name));
     const weir_pretokenizer_kind *const kind = weir_pretokenizer_find(name.string);
@@ -153,7 +152,7 @@ static weir_status load_pretokenizer(const loader *loader, bool *add_bos)
     return WEIR_OK;
 }
 
-/* *id stays -1 when the key is absent. */
+/* *id stays -1 if the key is absent. */
 static weir_status load_id(const loader *loader, const char *key, int32_t *id)
 {
     weir_meta value;

@@ -1,5 +1,5 @@
-/* engine/text/tokenizer_internal.h - the tokenizer's inside, and the steps of building one that
- * both file formats share. */
+/* engine/text/tokenizer_internal.h - the tokenizer's struct and the building steps that both file
+ * formats share. */
 #pragma once
 #include "engine/text/bpe.h"
 #include "engine/text/pair_map.h"
@@ -14,43 +14,43 @@ extern "C" {
 enum {
     WEIR_MERGES = 1 << 22,
     WEIR_STOP_IDS = 64,
-    WEIR_TEXT_BYTES =
-        1 << 28, /* of one text to encode: positions fit 32 bits with room for normalisation */
+    WEIR_TEXT_BYTES = 1 << 28, /* of one text: positions fit 32 bits after normalisation */
 };
 
 struct weir_tokenizer {
     weir_vocabulary vocabulary;
     weir_pair_map merges; /* (left, right) to rank and joined id */
     weir_pretokenizer pretokenizer;
-    int32_t byte_ids[256]; /* -1 for bytes that no UTF-8 text holds and the vocabulary lacks */
+    /* -1 for bytes that never occur in UTF-8 and are not in the vocabulary. */
+    int32_t byte_ids[256];
     size_t size; /* without padding at the end */
     bool nfc, ignore_merges, add_bos;
     int32_t bos, eos;
     int32_t stop[WEIR_STOP_IDS];
     size_t n_stop;
     char *chat_template;
-    weir_buffer scratch; /* while building */
+    weir_buffer scratch; /* used while building */
 };
 
 weir_tokenizer *weir_tokenizer_new(void); /* NULL: no memory */
-/* The next merge in rank; its two names and their join are base tokens. Merges into special tokens
- * are dropped: text never makes those. */
+/* Adds the next merge in rank. Both names and the joined one must be base tokens. Merges into
+ * special tokens are dropped, because text never makes those. */
 WEIR_MUST_CHECK weir_status weir_tokenizer_add_merge(
     weir_tokenizer *tokenizer, uint32_t rank, const char *left, size_t left_length,
     const char *right, size_t right_length, weir_error *error
 );
-/* "left right": the first space behind the first byte parts them. */
+/* Adds "left right", separated by the first space after the first byte. */
 WEIR_MUST_CHECK weir_status weir_tokenizer_add_merge_text(
     weir_tokenizer *tokenizer, uint32_t rank, const char *text, size_t length, weir_error *error
 );
-/* An end-of-generation id; ids that no token has are passed over, since nothing can make them. */
+/* Adds an end-of-generation id. Ignores ids without a token. */
 void weir_tokenizer_add_stop(weir_tokenizer *tokenizer, int64_t id);
 WEIR_MUST_CHECK weir_status weir_tokenizer_set_template(
     weir_tokenizer *tokenizer, const char *text, size_t length, weir_error *error
 );
-/* Last step: tokens of bytes, size, well-known ends of generation. */
+/* The last step: sets byte tokens, size and well-known stop ids. */
 WEIR_MUST_CHECK weir_status weir_tokenizer_finish(weir_tokenizer *tokenizer, weir_error *error);
-/* "[PAD123]": a row that fills up the matrix. */
+/* True for "[PAD123]": a row that pads the matrix. */
 bool weir_tokenizer_is_padding(const char *name, size_t length);
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
-/* engine/text/tokenizer_json.c - a tokenizer from tokenizer.json, with what the files beside it
- * add: tokenizer_config.json, generation_config.json, config.json, chat_template.jinja.
+/* engine/text/tokenizer_json.c - a tokenizer from tokenizer.json and the files next to it:
+ * tokenizer_config.json, generation_config.json, config.json, chat_template.jinja.
  *
- * Tokens and merges here; how text is cut is in tokenizer_json_steps.c. Whatever is not byte-level
- * BPE is refused by name. */
+ * This file reads tokens and merges; tokenizer_json_steps.c reads how text is split. Everything but
+ * byte-level BPE is refused by name. */
 #include "engine/text/tokenizer_json.h"
 
 #include <inttypes.h>
@@ -194,9 +194,9 @@ static weir_status load_merges(weir_tokenizer *tokenizer, const json_t *model, w
     return WEIR_OK;
 }
 
-/* ---- files beside it ------------------------------------------------------------------------- */
+/* ---- other files of the folder --------------------------------------------------------------- */
 
-/* *out NULL when there is no such file. */
+/* Sets *out to NULL if there is no such file. */
 static weir_status read_beside(
     json_t **out, const char *folder, const char *name, weir_error *error
 )
@@ -214,7 +214,7 @@ static weir_status read_beside(
     return status;
 }
 
-/* A token of tokenizer_config.json: its text, or an object with the text as content; *id -1 when
+/* A token of tokenizer_config.json: a string, or an object with the string as content. *id is -1 if
  * null or absent. */
 static weir_status token_of(
     const weir_tokenizer *tokenizer, const json_t *config, const char *key, int32_t *id,
@@ -238,7 +238,7 @@ static weir_status token_of(
     return WEIR_OK;
 }
 
-/* A string, or a list of named templates of which the one named default counts. */
+/* A string, or a list of named templates, of which the one named "default" is used. */
 static weir_status load_template(weir_tokenizer *tokenizer, const json_t *value, weir_error *error)
 {
     size_t i;
@@ -318,7 +318,7 @@ static weir_status load_stops(weir_tokenizer *tokenizer, const char *folder, wei
     return status;
 }
 
-/* chat_template.jinja goes before the template in tokenizer_config.json. */
+/* chat_template.jinja takes precedence over the template in tokenizer_config.json. */
 static weir_status load_template_file(
     weir_tokenizer *tokenizer, const char *folder, weir_error *error
 )
@@ -339,7 +339,7 @@ static weir_status load_template_file(
     return status;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- tokenizers ------------------------------------------------------------------------------ */
 
 weir_status weir_tokenizer_load_json(
     weir_tokenizer *tokenizer, const json_t *root, const json_t *config, weir_error *error
@@ -383,7 +383,7 @@ weir_status weir_tokenizer_open_json(
 )
 {
     weir_tokenizer *const tokenizer = weir_tokenizer_new();
-    char *const copy = strdup(tokenizer_json_path); /* dirname writes into its argument */
+    char *const copy = strdup(tokenizer_json_path); /* dirname modifies its argument */
     weir_status status = tokenizer == NULL || copy == NULL
                              ? weir_error_set(error, WEIR_ENOMEM, "no memory for a tokenizer")
                              : load(tokenizer, tokenizer_json_path, dirname(copy), error);

@@ -1,5 +1,5 @@
-/* engine/text/tokenizer_json.h - the parts of reading tokenizer.json, apart from files: for the
- * fuzz target and tests, too. */
+/* engine/text/tokenizer_json.h - parsing of tokenizer.json without file access, also for the fuzz
+ * target and tests. */
 #pragma once
 #include <jansson.h>
 
@@ -9,12 +9,12 @@
 extern "C" {
 #endif
 
-/* Everything but weir_tokenizer_finish. config: tokenizer_config.json or NULL. errors : EFORMAT,
- * EUNSUPPORTED with the key, ENOMEM */
+/* All steps but weir_tokenizer_finish. config: tokenizer_config.json or NULL.
+ * errors : EFORMAT, EUNSUPPORTED with the key, ENOMEM */
 WEIR_MUST_CHECK weir_status weir_tokenizer_load_json(
     weir_tokenizer *tokenizer, const json_t *root, const json_t *config, weir_error *error
 );
-/* normalizer, pre_tokenizer, decoder and post_processor. */
+/* Reads normalizer, pre_tokenizer, decoder and post_processor. */
 WEIR_MUST_CHECK weir_status
 weir_tokenizer_load_steps(weir_tokenizer *tokenizer, const json_t *root, weir_error *error);
 

@@ -1,8 +1,7 @@
 /* engine/text/tokenizer_json_steps.c - normalizer, pre_tokenizer, decoder and post_processor of
- * tokenizer.json, taken as they are given.
+ * tokenizer.json.
  *
- * A component that is not known is an error that names it: to pass over one would change ids
- * without a sign. */
+ * An unknown component is an error that names it: skipping one would silently change ids. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -17,7 +16,7 @@ static weir_status unknown(const char *section, const char *type, weir_error *er
     );
 }
 
-/* The type of a component, "" when it has none. */
+/* The type of a component; "" if it has none. */
 static const char *type_of(const json_t *component)
 {
     const char *const type = json_string_value(json_object_get(component, "type"));
@@ -72,7 +71,7 @@ static weir_status load_split(weir_tokenizer *tokenizer, const json_t *component
         return weir_error_set(
             error, WEIR_EFORMAT, "Split.pattern has neither a Regex nor a String"
         );
-    /* Isolated keeps matches and gaps as pieces; Removed with invert keeps the matches alone. */
+    /* Isolated makes matches and gaps pieces; Removed with invert keeps only the matches. */
     const bool isolated = behavior != NULL && is(behavior, "Isolated"),
                removed = behavior != NULL && is(behavior, "Removed") && invert;
     if (!isolated && !removed)
@@ -122,8 +121,8 @@ static weir_status load_component(
     );
 }
 
-/* Whether the component, or the last of a sequence, is ByteLevel; one that comes before others is
- * not: they would see mapped bytes. */
+/* True if the component, or the last of a sequence, is ByteLevel. Before other components it is not
+ * allowed: they would see mapped bytes. */
 static bool ends_in_byte_level(const json_t *component, const char *list_key)
 {
     const json_t *const list = json_object_get(component, list_key);
@@ -148,8 +147,8 @@ static weir_status load_pretokenizer(
 
 /* ---- post_processor -------------------------------------------------------------------------- */
 
-/* A template like "<s> $A": the token in front is the BOS. What stands behind $A would end a prompt
- * that is to be continued: not added. */
+/* A template like "<s> $A": the token before $A is the BOS. A token after $A is not added, because
+ * it would end a prompt that is to be continued. */
 static weir_status load_template(
     weir_tokenizer *tokenizer, const json_t *component, weir_error *error
 )

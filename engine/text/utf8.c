@@ -1,4 +1,4 @@
-/* engine/text/utf8.c - validity with a fast path for ASCII, and repair. */
+/* engine/text/utf8.c - validation with a fast path for ASCII, and repair. */
 #include "engine/text/utf8.h"
 
 #include <string.h>
@@ -33,8 +33,8 @@ static size_t *edge(edges *at)
     return at->next % 2 == 0 ? &at->spans[at->next / 2].begin : &at->spans[at->next / 2].end;
 }
 
-/* Source bytes [from, to) became the bytes at `target`, `length` of them: moves the edges that lie
- * in them. */
+/* Source bytes [from, to) were replaced by `length` bytes at `target`: moves the edges inside
+ * them. */
 static void move_edges(edges *at, size_t from, size_t to, size_t target, size_t length)
 {
     for (; at->next < 2 * at->n && *edge(at) < to; at->next++) {

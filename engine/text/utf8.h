@@ -1,5 +1,5 @@
-/* engine/text/utf8.h - the shape of well-formed UTF-8 (The Unicode Standard, table 3-7), one byte
- * at a time; repair of what is not. */
+/* engine/text/utf8.h - well-formed UTF-8 (The Unicode Standard, table 3-7), one byte at a time, and
+ * repair of ill-formed text. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@ extern "C" {
 
 #define WEIR_UTF8_REPLACEMENT "\xEF\xBF\xBD"
 
-/* Bytes of the code point that `lead` begins; 0: no code point begins so. */
+/* Length of the code point that begins with `lead`; 0: none does. */
 static inline int weir_utf8_length(unsigned char lead)
 {
     if (lead < 0x80) return 1;
@@ -24,8 +24,8 @@ static inline int weir_utf8_length(unsigned char lead)
     return lead < 0xF5 ? 4 : 0;
 }
 
-/* Whether `byte` may stand at position `at` (1 to 3) after `lead`. The second byte alone shuts out
- * overlong forms, surrogates and what is past U+10FFFF. */
+/* True if `byte` is valid at position `at` (1 to 3) after `lead`. The second byte alone excludes
+ * overlong forms, surrogates and values past U+10FFFF. */
 static inline bool weir_utf8_continues(unsigned char lead, int at, unsigned char byte)
 {
     unsigned char low = 0x80, high = 0xBF;
@@ -42,7 +42,7 @@ static inline bool weir_utf8_continues(unsigned char lead, int at, unsigned char
     return byte >= low && byte <= high;
 }
 
-/* Length of the code point at `text` [n > 0], or of the maximal ill-formed part there (*valid
+/* Length of the code point at `text` [n > 0], or of the maximal ill-formed part (*valid is then
  * false). */
 static inline size_t weir_utf8_step(const char *text, size_t n, bool *valid)
 {
@@ -56,7 +56,7 @@ static inline size_t weir_utf8_step(const char *text, size_t n, bool *valid)
     return have;
 }
 
-/* The code point at well-formed `text`; *length its bytes. */
+/* Decodes the code point at well-formed `text`; *length is its size. */
 static inline int32_t weir_utf8_decode(const char *text, size_t *length)
 {
     static const unsigned char mask[5] = { 0, 0x7F, 0x1F, 0x0F, 0x07 };
@@ -69,8 +69,8 @@ static inline int32_t weir_utf8_decode(const char *text, size_t *length)
 }
 
 bool weir_utf8_valid(const char *text, size_t n);
-/* Appends `text` with each maximal ill-formed part as U+FFFD; spans [n_spans] are moved along
- * (begin down, end up, to whole parts). */
+/* Appends `text` with each maximal ill-formed part replaced by U+FFFD. Adjusts spans [n_spans] to
+ * whole parts (begin down, end up). */
 WEIR_MUST_CHECK weir_status
 weir_utf8_repair(weir_buffer *out, const char *text, size_t n, weir_span *spans, size_t n_spans);
 

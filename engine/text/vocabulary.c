@@ -1,4 +1,4 @@
-/* engine/text/vocabulary.c - tables of tokens; nothing here knows a file format. */
+/* engine/text/vocabulary.c - tables of tokens, independent of file formats. */
 #include "engine/text/vocabulary.h"
 
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include "engine/base/checked.h"
 #include "engine/base/memory.h"
 
-/* Bytes that print stand for themselves; the others, in increasing order, are U+0100 and on
+/* Printable bytes stand for themselves; the others, in increasing order, map to U+0100 and up
  * (Radford et al. 2019, encoder.py). */
 static bool prints(unsigned byte)
 {
@@ -95,7 +95,7 @@ weir_status weir_vocabulary_reserve(weir_vocabulary *vocabulary, size_t count)
     return WEIR_OK;
 }
 
-/* The bytes at `offset` are the base token `id`. */
+/* The base token `id` has the bytes at `offset`. */
 static weir_status add_name(
     weir_vocabulary *vocabulary, int32_t id, uint32_t offset, uint32_t length, weir_error *error
 )
@@ -202,7 +202,7 @@ static weir_status grow_tokens(weir_vocabulary *vocabulary, size_t id)
     return WEIR_OK;
 }
 
-/* Puts `name`, out of the byte alphabet when `mapped`, behind the other bytes; *mapped false when
+/* Appends `name` to the bytes, decoded from the byte alphabet if `mapped`. *mapped becomes false if
  * it is not in that alphabet. */
 static weir_status store(
     weir_vocabulary *vocabulary, weir_token *token, const char *name, size_t length, bool *mapped,

@@ -1,9 +1,9 @@
-/* engine/text/vocabulary.h - the tokens of a tokenizer: bytes by id, ids by bytes, and the added
- * tokens that are matched in text.
+/* engine/text/vocabulary.h - the tokens of a tokenizer: bytes by id, ids by bytes, and added tokens
+ * that are matched in text.
  *
- * Built once, then read by any thread. A token has one id; an id is a base token (reached by
- * merges), an added token (matched whole in the text) or both. Sizes are bounded, so that offsets
- * fit 32 bits. */
+ * Built once, then read by any thread. Each token has one id; an id is a base token (made by
+ * merges), an added token (matched in the text as a whole) or both. Sizes are limited so that
+ * offsets fit 32 bits. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,29 +19,29 @@ extern "C" {
 
 enum {
     WEIR_VOCABULARY_IDS = 1 << 21, /* ids are below this */
-    WEIR_VOCABULARY_BYTES = 1 << 28, /* of all tokens together */
+    WEIR_VOCABULARY_BYTES = 1 << 28, /* of all tokens */
     WEIR_ADDED_TOKENS = 1 << 16,
-    WEIR_ADDED_TOKEN_BYTES = 512, /* bounds the work of matching at one place of the text */
+    WEIR_ADDED_TOKEN_BYTES = 512, /* limits the cost of matching at one position */
 };
 
 enum {
     WEIR_TOKEN_PRESENT = 1,
     WEIR_TOKEN_ADDED = 2, /* matched in text */
-    WEIR_TOKEN_SPECIAL = 4, /* a control token: a decode may skip it, merges never make it */
+    WEIR_TOKEN_SPECIAL = 4, /* a control token: decoding may skip it, merges never make it */
     WEIR_TOKEN_NORMALIZED = 8, /* matched in the normalised text, after the others */
-    WEIR_TOKEN_PADDING = 16, /* fills up the matrix: never matched, never made */
+    WEIR_TOKEN_PADDING = 16, /* pads the matrix: never matched, never made */
 };
 
 typedef struct weir_token {
-    uint32_t offset, length; /* its bytes in `bytes`; a NUL follows */
+    uint32_t offset, length; /* its place in `bytes`; a NUL follows */
     uint32_t flags;
 } weir_token;
 
-/* Nodes are numbers, node 0 the root; an edge's id is that of the token that ends there. */
+/* Nodes are numbers; node 0 is the root. An edge's id is the token that ends there. */
 typedef struct weir_trie {
     weir_pair_map edges;
     uint32_t n_nodes, n_tokens;
-    bool first[256]; /* some token begins with this byte */
+    bool first[256]; /* true if a token begins with this byte */
 } weir_trie;
 
 typedef struct weir_name_slot {
@@ -56,29 +56,29 @@ typedef struct weir_vocabulary {
     weir_name_slot *names; /* base tokens by their bytes */
     size_t n_names, names_mask;
     weir_trie added[2]; /* [normalised] */
-    int16_t alphabet[0x144]; /* byte that a character of the byte alphabet stands for, -1: none */
+    int16_t alphabet[0x144]; /* the byte for a character of the byte alphabet; -1: none */
 } weir_vocabulary;
 
 void weir_vocabulary_init(weir_vocabulary *vocabulary);
 void weir_vocabulary_free(weir_vocabulary *vocabulary);
-/* Room for `count` base tokens in the table of names, which then does not grow in between. */
+/* Reserves `count` base tokens in the table of names, so that it does not grow while loading. */
 WEIR_MUST_CHECK weir_status weir_vocabulary_reserve(weir_vocabulary *vocabulary, size_t count);
 
-/* Bytes of a name in the byte alphabet of GPT-2, written to `out` [length]; false when it holds any
- * other character. */
+/* Decodes a name in GPT-2's byte alphabet to `out` [length]. Returns false if it contains any other
+ * character. */
 bool weir_vocabulary_unmap(
     const weir_vocabulary *vocabulary, char *out, size_t *n, const char *name, size_t length
 );
 
-/* A token with flags of WEIR_TOKEN_ADDED, _SPECIAL, _NORMALIZED, _PADDING, or 0 for a base token,
- * whose name is in the byte alphabet. An added token's name is its literal text. The error's text
- * says what is wrong; the caller puts the place in front.
+/* Adds a token with flags WEIR_TOKEN_ADDED, _SPECIAL, _NORMALIZED, _PADDING, or 0 for a base token,
+ * whose name is in the byte alphabet. An added token's name is its literal text. The caller
+ * prepends the place to the error message.
  * errors : EFORMAT (id past the limits or taken, name empty, too long or taken), ENOMEM */
 WEIR_MUST_CHECK weir_status weir_vocabulary_add(
     weir_vocabulary *vocabulary, int64_t id, const char *name, size_t length, unsigned flags,
     weir_error *error
 );
-/* The id of an added token may have its name as a base token too. */
+/* Lets the name of an added token also be found as a base token. */
 WEIR_MUST_CHECK weir_status weir_vocabulary_add_base_name(
     weir_vocabulary *vocabulary, int32_t id, const char *name, size_t length, weir_error *error
 );
@@ -88,16 +88,16 @@ static inline const weir_token *weir_vocabulary_at(const weir_vocabulary *vocabu
     return id >= 0 && (uint64_t)id < vocabulary->size ? &vocabulary->tokens[id] : NULL;
 }
 
-/* -1: none */
+/* Returns the id; -1: none. */
 int32_t weir_vocabulary_find_base(
     const weir_vocabulary *vocabulary, const char *bytes, size_t length
 );
-/* -1: none */
+/* Returns the id; -1: none. */
 int32_t weir_vocabulary_find_added(
     const weir_vocabulary *vocabulary, const char *text, size_t length
 );
 
-/* The longest token of the trie that begins at `text` [n]; *length its bytes; -1: none. */
+/* The longest token of the trie that begins at `text` [n], with *length bytes; -1: none. */
 int32_t weir_trie_match(const weir_trie *trie, const char *text, size_t n, size_t *length);
 
 #ifdef __cplusplus

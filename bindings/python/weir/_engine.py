@@ -14,7 +14,7 @@ from ._library import (CError, CInfo, CParams, CUsage, ECANCELED, TOKEN, Error, 
                        take_text, take_tokens)
 
 Info = namedtuple("Info", [name for name, _ in CInfo._fields_[1:]])
-Piece = namedtuple("Piece", ["token", "text"])  # token None: text held back, at the very end
+Piece = namedtuple("Piece", ["token", "text"])  # token None: an incomplete character
 
 _BOS, _SPECIAL = 1, 2
 _PARAMS = {name for name, _ in CParams._fields_[1:]}
@@ -32,7 +32,7 @@ def _text_of(value):
 
 
 def _fields(struct):
-    """As a dict, without `size`."""
+    """Returns the fields as a dict, without `size`."""
     values = {name: getattr(struct, name) for name, _ in struct._fields_[1:]}
     return {name: value.decode() if isinstance(value, bytes) else value
             for name, value in values.items()}
@@ -68,7 +68,7 @@ class Engine:
         self._handle = handle
 
     def close(self):
-        """Frees the engine's memory, and its sequences before. Twice is fine."""
+        """Frees the engine's sequences and its memory. Idempotent."""
         for sequence in list(self._sequences):
             sequence.close()
         if self._handle is not None:
@@ -104,8 +104,8 @@ class Engine:
         return json.loads(take_text(out))
 
     def tokenize(self, text, *, bos=True, special=False):
-        """bos: the beginning-of-sequence token first, if the model wants one. special: control
-        tokens in the text are matched; text of users must not be."""
+        """Returns token ids. bos: prepend the beginning-of-sequence token, if the model uses one.
+        special: parse special tokens in the text; do not use it for user input."""
         data = text.encode() if isinstance(text, str) else bytes(text)
         out, n = ctypes.POINTER(c_int32)(), c_size_t()
         flags = (_BOS if bos else 0) | (_SPECIAL if special else 0)
@@ -126,18 +126,18 @@ class Engine:
         return take_tokens(out, n.value) if with_tokens else take_text(text)
 
     def render_chat(self, messages, **variables):
-        """The tokens of the prompt of a chat; variables: tools=[...], enable_thinking=False ..."""
+        """Returns the prompt tokens of a chat. variables: tools=[...], enable_thinking=False ..."""
         return self._render(messages, variables, True)
 
     def render_chat_text(self, messages, **variables):
         return self._render(messages, variables, False)
 
     def is_eog(self, token):
-        """The token ends an answer."""
+        """Returns True if the token ends an answer."""
         return lib.weir_token_is_eog(self._open, token) != 0
 
     def sequence(self, tokens=None):
-        """A new sequence; with tokens, synced to them."""
+        """Returns a new sequence, synced to `tokens` if given."""
         made = Sequence(self)
         if tokens is not None:
             made.sync(tokens)
@@ -145,7 +145,7 @@ class Engine:
 
 
 class Sequence:
-    """A text as tokens; made by Engine.sequence()."""
+    """A list of tokens and its state; created by Engine.sequence()."""
 
     def __init__(self, engine):
         self._handle = None
@@ -180,14 +180,14 @@ class Sequence:
             raise RuntimeError("an answer is being streamed: exhaust the generator, or close it")
         return self._handle
 
-    # ---- calls that wait, so that Ctrl-C ends them ----
+    # ---- blocking calls, which Ctrl-C interrupts ----
     def _start(self, call, done):
-        """Runs call() on a thread; done(exception or None) is called there at the end."""
+        """Runs call() on a thread, which calls done(exception or None) at the end."""
         def work():
             failure = None
             try:
                 call()
-            except BaseException as error:  # for the thread that waits
+            except BaseException as error:  # for the waiting thread
                 failure = error
             done(failure)
         self._worker = threading.Thread(target=work, daemon=True)
@@ -196,7 +196,7 @@ class Sequence:
     def _stop(self):
         worker = self._worker
         if worker is not None:
-            while worker.is_alive():  # a call that has not begun forgets a cancellation
+            while worker.is_alive():  # a call that has not begun ignores a cancellation
                 self.cancel()
                 worker.join(0.05)
             self._worker = None
@@ -212,7 +212,7 @@ class Sequence:
             raise failure
 
     def sync(self, tokens):
-        """Holds exactly these tokens; computes what is not cached."""
+        """Makes the sequence hold exactly these tokens; computes what is not cached."""
         self._wait(lib.weir_sequence_sync, *_c_tokens(tokens))
 
     @property
@@ -225,8 +225,8 @@ class Sequence:
         return len(self.tokens)
 
     def logits(self):
-        """For the token that follows, [vocab_size] floats: a numpy array if numpy is there, else a
-        memoryview. A copy."""
+        """Returns the logits of the next token, [vocab_size] floats: a numpy array if numpy is
+        installed, else a memoryview. A copy."""
         row, n = ctypes.POINTER(ctypes.c_float)(), c_size_t()
         self._wait(lib.weir_sequence_logits, byref(row), byref(n))
         data = ctypes.string_at(row, n.value * ctypes.sizeof(ctypes.c_float))
@@ -246,7 +246,7 @@ class Sequence:
         return params
 
     def stream(self, **params):
-        """Continues the sequence; yields a Piece for each token. Closing the generator ends the
+        """Continues the sequence and yields a Piece for each token. Closing the generator ends the
         answer. params: max_tokens, temperature, top_p, top_k, min_p, seed ..."""
         handle, wanted, pieces = self._open, self._params(params), queue.SimpleQueue()
 
@@ -260,7 +260,7 @@ class Sequence:
                             pieces)
 
     def _pieces(self, call, pieces):
-        self._open  # nothing streams
+        self._open  # raises if an answer is being streamed
         self._start(call, pieces.put)
         try:
             while isinstance(piece := pieces.get(), Piece):
@@ -271,29 +271,29 @@ class Sequence:
             self._stop()
 
     def generate(self, **params):
-        """The text of the whole answer; params as for stream()."""
+        """Returns the text of the whole answer; params as for stream()."""
         return "".join(piece.text for piece in self.stream(**params))
 
     @property
     def finish_reason(self):
-        """Of the last answer: "stop", "length", "cancelled" or ""."""
+        """Why the last answer ended: "stop", "length", "cancelled" or ""."""
         return lib.weir_finish_reason(self._open).decode()
 
     def cancel(self):
-        """Ends the call that runs with this sequence. From any thread."""
+        """Cancels the running call with this sequence. Thread-safe."""
         if self._handle is not None:
             lib.weir_sequence_cancel(self._handle)
 
     def save(self, path):
-        """Writes the text and what was computed of it to a file."""
+        """Writes the tokens and everything computed for them to a file."""
         self._wait(lib.weir_sequence_save, os.fsencode(path))
 
     def restore(self, path):
-        """Holds the text of the file, and need not compute it."""
+        """Reads the tokens and their computed state from a file."""
         self._wait(lib.weir_sequence_restore, os.fsencode(path))
 
     def usage(self):
-        """Of the last call: prompt_tokens, cached_tokens, computed_tokens, kept_rows and more."""
+        """The last call's prompt_tokens, cached_tokens, computed_tokens, kept_rows and more."""
         usage = CUsage(size=ctypes.sizeof(CUsage))
         lib.weir_sequence_usage(self._open, byref(usage))
         return _fields(usage)

@@ -1,11 +1,11 @@
-"""The functions of weir.h: finds the library, declares them, turns failures into exceptions."""
+"""Loads the library, declares the functions of weir.h, turns failures into exceptions."""
 
 import ctypes
 import os
 from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_char, c_char_p, c_double, c_float,
                     c_int, c_int32, c_int64, c_size_t, c_void_p)
 
-VERSION = "0.1"  # of the library, as far as it promises compatibility
+VERSION = "0.1"  # major and minor version of a compatible library
 
 STATUS = ["OK", "EINVAL", "ENOMEM", "EIO", "EFORMAT", "EMISMATCH", "EUNSUPPORTED", "EDEVICE",
           "EFULL", "ECANCELED", "ENOTFOUND", "ECONFIG"]
@@ -120,7 +120,7 @@ lib = _load()
 
 
 def check(function, *arguments):
-    """Calls a function that returns a status and takes an error last; raises Error."""
+    """Calls a function that returns a status and takes an error last. Raises Error on failure."""
     error = CError()
     code = function(*arguments, byref(error))
     if code != 0:
@@ -128,7 +128,7 @@ def check(function, *arguments):
 
 
 def take_text(pointer, length=None):
-    """A text that belongs to the caller, freed."""
+    """Copies and frees a string returned by the library."""
     try:
         data = ctypes.string_at(pointer) if length is None else ctypes.string_at(pointer, length)
     finally:
@@ -137,7 +137,7 @@ def take_text(pointer, length=None):
 
 
 def take_tokens(pointer, n):
-    """Tokens that belong to the caller, freed."""
+    """Copies and frees tokens returned by the library."""
     try:
         return pointer[:n]
     finally:
@@ -145,15 +145,15 @@ def take_tokens(pointer, n):
 
 
 def version():
-    """The version of the library that was loaded."""
+    """Returns the version of the loaded library."""
     return lib.weir_version().decode()
 
 
-_log = LOG()  # what the library calls must stay alive
+_log = LOG()  # keeps the callback alive
 
 
 def set_log(function):
-    """function(level, text) gets the lines of the log instead of stderr; None: stderr again."""
+    """Sends log lines to function(level, text) instead of stderr; None: back to stderr."""
     global _log
     before = _log
     if function is None:

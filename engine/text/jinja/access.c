@@ -1,5 +1,5 @@
-/* engine/text/jinja/access.c - attributes, items, slices, and what can be gone through. Nothing of
- * the host can be reached. */
+/* engine/text/jinja/access.c - attributes, items, slices and iteration. Nothing of the host is
+ * reachable. */
 #include <string.h>
 
 #include "engine/text/jinja/state.h"
@@ -61,7 +61,7 @@ static weir_status bind_method(
     return WEIR_OK;
 }
 
-/* What Python's getattr gives; *found false when there is nothing. */
+/* Python's getattr. *found is false if there is no such attribute. */
 static weir_status own_attribute(
     weir_jinja_state *state, weir_jinja_value *out, bool *found, weir_jinja_value v,
     weir_jinja_string *name
@@ -95,7 +95,7 @@ static bool index_of(int64_t index, size_t count, size_t *out)
     return index >= 0 && (uint64_t)index < count;
 }
 
-/* What Python's obj[key] gives; *found false where it would raise. */
+/* Python's obj[key]. *found is false where Python would raise. */
 static weir_status own_item(
     weir_jinja_state *state, weir_jinja_value *out, bool *found, weir_jinja_value v,
     weir_jinja_value key
@@ -152,11 +152,9 @@ weir_status weir_jinja_item(
     return WEIR_OK;
 }
 
-/* Slices
- * ---------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- slices ---------------------------------------------------------------------------------- */
 
-/* Python's rule for the bounds of a slice over `count` items: start, how many, step. */
+/* Resolves slice bounds over `count` items to start, number and step, by Python's rule. */
 static weir_status resolve_slice(
     weir_jinja_state *state, const weir_jinja_value bounds[3], size_t count, int64_t *start,
     size_t *n, int64_t *step
@@ -244,9 +242,7 @@ weir_status weir_jinja_slice(
     return WEIR_OK;
 }
 
-/* Going through
- * -------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- iteration ------------------------------------------------------------------------------- */
 
 bool weir_jinja_iterable(weir_jinja_value v)
 {

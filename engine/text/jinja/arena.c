@@ -9,7 +9,7 @@
 #include "engine/base/checked.h"
 #include "engine/base/memory.h"
 
-/* A block with its heads is 32 KiB, which a heap maps without a rest. */
+/* A block with its headers is 32 KiB, which a heap maps without waste. */
 enum { BLOCK_BYTES = (32 << 10) - 48, LARGE_BYTES = 4 << 10 };
 
 struct weir_jinja_block {

@@ -1,7 +1,7 @@
-/* engine/text/jinja/arena.h - memory of one parse or one rendering: given out piece by piece, given
- * back all at once, with a limit.
+/* engine/text/jinja/arena.h - memory of one parse or one rendering: allocated in pieces, freed at
+ * once, with a limit.
  *
- * Large pieces are blocks of their own, so that a growing buffer gives its old memory back. Not
+ * Large pieces are separate blocks, so that a growing buffer frees its old memory. Not
  * thread-safe. */
 #pragma once
 #include <stddef.h>
@@ -10,15 +10,15 @@
 
 typedef struct weir_jinja_block weir_jinja_block;
 typedef struct weir_jinja_arena {
-    weir_jinja_block *blocks; /* all blocks, newest first; the small pieces come from `current` */
+    weir_jinja_block *blocks; /* all blocks, newest first; small pieces are cut from `current` */
     char *current, *current_end;
-    size_t used, limit; /* bytes taken from the system, and the most that may be taken */
+    size_t used, limit; /* bytes allocated, and their limit */
 } weir_jinja_arena;
 
-/* Zeroed, aligned to 16. EFULL past the limit, ENOMEM when the system has none. */
+/* Allocates zeroed memory, aligned to 16. EFULL: past the limit; ENOMEM: the system has none. */
 WEIR_MUST_CHECK weir_status weir_jinja_alloc(weir_jinja_arena *arena, void *out, size_t size);
-/* Grows an array of `element` bytes each so that `count` + `extra` elements fit; *items and
- * *capacity change. Amortised O(1) an element. */
+/* Grows an array of `element` bytes each to hold `count` + `extra` elements. Updates *items and
+ * *capacity. Amortised O(1) per element. */
 WEIR_MUST_CHECK weir_status weir_jinja_grow(
     weir_jinja_arena *arena, void *items, size_t *capacity, size_t count, size_t extra,
     size_t element

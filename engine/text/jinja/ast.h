@@ -1,10 +1,10 @@
-/* engine/text/jinja/ast.h - the tree of a parsed template. Immutable once parsed; lies in one
+/* engine/text/jinja/ast.h - the syntax tree of a template. Immutable after parsing; lies in one
  * arena. */
 #pragma once
 #include "engine/text/jinja/value.h"
 
 typedef enum weir_jinja_node_kind {
-    /* expressions */
+    /* Expressions. */
     WEIR_JINJA_CONST, /* value */
     WEIR_JINJA_NAME, /* name */
     WEIR_JINJA_LIST_OF, /* items */
@@ -22,19 +22,20 @@ typedef enum weir_jinja_node_kind {
     WEIR_JINJA_ITEM, /* left[right] */
     WEIR_JINJA_SLICE, /* left[items[0]:items[1]:items[2]], each may be NULL */
     WEIR_JINJA_CALL, /* left(items, named) */
-    WEIR_JINJA_FILTER, /* left|name(items, named); left NULL: the text of the block */
+    WEIR_JINJA_FILTER, /* left|name(items, named); left NULL: text of the block */
     WEIR_JINJA_TEST, /* left is name(items, named) */
     WEIR_JINJA_KEYWORD, /* name=left */
-    /* statements */
+    /* Statements. */
     WEIR_JINJA_DATA, /* value: text */
     WEIR_JINJA_PRINT, /* left */
     WEIR_JINJA_IF, /* items: test and IF_BODY in turn; body: else */
     WEIR_JINJA_BODY, /* body */
-    /* Left: target, right: what to go through, test or NULL, body, otherwise; operation: flags */
+    /* Left: target, right: the iterable, test or NULL, body, otherwise; operation: flags. */
     WEIR_JINJA_FOR,
     WEIR_JINJA_SET, /* left: target, right */
     WEIR_JINJA_SET_BLOCK, /* left: target, right: filters or NULL, body */
-    /* Name, items: NAME, named: KEYWORD with defaults (from the end), body; operation: flags */
+    /* Name, items: NAME, named: KEYWORD with defaults (of the last ones), body; operation:
+     * flags. */
     WEIR_JINJA_MACRO_OF,
     WEIR_JINJA_CALL_BLOCK, /* left: the call, right: MACRO_OF that is `caller` */
     WEIR_JINJA_FILTER_BLOCK, /* right: filters, body */
@@ -43,8 +44,9 @@ typedef enum weir_jinja_node_kind {
     WEIR_JINJA_CONTINUE,
 } weir_jinja_node_kind;
 
-/* What the body of a macro asks for: flags of MACRO_OF. */
-/* Of a loop. KEEPS: its body defines a macro, which keeps the scope of its turn. */
+/* Flags of MACRO_OF: special variables used by the body. */
+/* Flags of a loop. KEEPS_SCOPE: its body defines a macro, which keeps the scope of that
+ * iteration. */
 enum { WEIR_JINJA_RECURSIVE = 1, WEIR_JINJA_KEEPS_SCOPE = 2 };
 enum { WEIR_JINJA_WANTS_CALLER = 1, WEIR_JINJA_WANTS_VARARGS = 2, WEIR_JINJA_WANTS_KWARGS = 4 };
 
@@ -63,7 +65,7 @@ struct weir_jinja_node {
     weir_jinja_nodes items, named, body, otherwise;
 };
 
-/* EFORMAT with line and reason. */
+/* Parses a template. EFORMAT with line and reason. */
 WEIR_MUST_CHECK weir_status weir_jinja_parse(
     weir_jinja_arena *arena, weir_jinja_node **out, const char *text, size_t size, weir_error *error
 );

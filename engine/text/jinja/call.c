@@ -1,5 +1,5 @@
-/* engine/text/jinja/call.c - calls: the functions that templates may use, macros, methods,
- * recursive loops. */
+/* engine/text/jinja/call.c - calls: functions available to templates, macros, methods, recursive
+ * loops. */
 #include <string.h>
 #include <time.h>
 
@@ -27,7 +27,7 @@ weir_status weir_jinja_define_functions(weir_jinja_state *state, weir_jinja_scop
     return WEIR_OK;
 }
 
-/* The place of `name` in "a b c", -1: not there. */
+/* Index of `name` in the list "a b c"; -1: not found. */
 static int place_of(const char *names, const weir_jinja_string *name)
 {
     int place = 0;
@@ -67,7 +67,7 @@ weir_status weir_jinja_bind(
     return WEIR_OK;
 }
 
-/* dict(...), namespace(...): a mapping or pairs, then names. */
+/* dict(...) and namespace(...): takes a mapping or pairs, then named arguments. */
 static weir_status make_mapping(
     weir_jinja_state *state, weir_jinja_value *out, weir_jinja_kind kind,
     const weir_jinja_arguments *arguments
@@ -178,7 +178,7 @@ static weir_status strftime_now(
     return weir_jinja_string_copy(state->arena, out, text, size, WEIR_JINJA_TEMPLATE);
 }
 
-/* loop(items) inside of a recursive loop: the text of the loop over these. */
+/* loop(items) inside a recursive loop: renders the loop over these items. */
 static weir_status call_loop(
     weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_loop *loop,
     const weir_jinja_arguments *arguments

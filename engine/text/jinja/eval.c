@@ -195,7 +195,7 @@ static weir_status eval_filter(
     if (node->left)
         WEIR_TRY(weir_jinja_eval(state, &v, node->left));
     else
-        WEIR_TRY(weir_jinja_builder_finish(state->out, &v)); /* the text of the block around */
+        WEIR_TRY(weir_jinja_builder_finish(state->out, &v)); /* the text of the enclosing block */
     WEIR_TRY(weir_jinja_eval_arguments(state, &arguments, node));
     state->line = node->line;
     return weir_jinja_apply_filter(state, out, node->name, v, &arguments);
@@ -227,7 +227,7 @@ static weir_status eval_operation(
     }
     if (node->kind == WEIR_JINJA_UNARY) return weir_jinja_unary(state, out, node->operation, a);
     if (node->kind != WEIR_JINJA_BINARY && weir_jinja_truth(a) == (node->kind == WEIR_JINJA_OR)) {
-        *out = a; /* and, or give one of their operands */
+        *out = a; /* `and` and `or` return one of their operands */
         return WEIR_OK;
     }
     WEIR_TRY(weir_jinja_eval(state, &b, node->right));

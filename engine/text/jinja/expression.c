@@ -24,9 +24,7 @@ static weir_status binary(
     return WEIR_OK;
 }
 
-/* Literals and brackets
- * ------------------------------------------------------------------------------------------------------
- * / */
+/* ---- literals and brackets ------------------------------------------------------------------- */
 
 static bool ends_list(const weir_jinja_parser *p)
 {
@@ -90,7 +88,7 @@ static weir_status parse_parentheses(weir_jinja_parser *p, weir_jinja_node **out
     return weir_jinja_expect_op(p, ')', "')'");
 }
 
-/* 'a' 'b' is one string. */
+/* Adjacent literals 'a' 'b' are one string. */
 static weir_status parse_literal(weir_jinja_parser *p, weir_jinja_node **out)
 {
     const weir_jinja_token *first = p->token++;
@@ -152,10 +150,9 @@ static weir_status parse_primary(weir_jinja_parser *p, weir_jinja_node **out)
     return WEIR_OK;
 }
 
-/* Postfix: attributes, items, calls, filters, tests
- * ----------------------------------------------------------------------------- */
+/* ---- postfix: attributes, items, calls, filters, tests --------------------------------------- */
 
-/* (a, b, name=c), the opening bracket is read. */
+/* Parses "(a, b, name=c)" after the opening bracket. */
 static weir_status parse_arguments(weir_jinja_parser *p, weir_jinja_node *call)
 {
     bool first = true;
@@ -182,7 +179,7 @@ static weir_status parse_arguments(weir_jinja_parser *p, weir_jinja_node *call)
     return WEIR_OK;
 }
 
-/* [a], [a:b:c] or [a, b], the opening bracket is read. */
+/* Parses [a], [a:b:c] or [a, b] after the opening bracket. */
 static weir_status parse_item(weir_jinja_parser *p, weir_jinja_node **out, weir_jinja_node *left)
 {
     weir_jinja_node *node = NULL, *part = NULL;
@@ -268,7 +265,7 @@ weir_status weir_jinja_parse_filters(
     return WEIR_OK;
 }
 
-/* An argument of a test may follow without brackets: x is divisibleby 3. */
+/* The argument of a test may follow without brackets: x is divisibleby 3. */
 static bool bare_argument_follows(const weir_jinja_parser *p)
 {
     if (p->token->kind == WEIR_JINJA_TOKEN_NAME)
@@ -311,9 +308,7 @@ static weir_status parse_filters_and_tests(weir_jinja_parser *p, weir_jinja_node
     }
 }
 
-/* Operators
- * ----------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- operators ------------------------------------------------------------------------------- */
 
 static weir_status parse_unary(weir_jinja_parser *p, weir_jinja_node **out, bool filters)
 {
@@ -368,7 +363,7 @@ static weir_status parse_level(weir_jinja_parser *p, weir_jinja_node **out, int 
     return WEIR_OK;
 }
 
-/* The comparison to read, 0: none. "in" is 'i', "not in" is 'n'. */
+/* Consumes a comparison operator and returns it; 0: none. "in" is 'i', "not in" is 'n'. */
 static int take_comparison(weir_jinja_parser *p)
 {
     static const int comparisons[] = { WEIR_JINJA_OP('=', '='),

@@ -1,5 +1,4 @@
-/* engine/text/jinja/filters.c - filters of text and numbers, and the way from a name to a
- * filter. */
+/* engine/text/jinja/filters.c - filters of text and numbers, and the lookup of filters by name. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +15,7 @@ typedef const weir_jinja_arguments A;
 
 enum { INDENT_LIMIT = 64 };
 
-/* Binds up to six arguments; `given` has a bit for each that is there. */
+/* Binds up to six arguments; `given` has a bit for each one that is present. */
 #define BIND(names)                                                                                \
     V given_values[6] = { 0 };                                                                     \
     unsigned given = 0;                                                                            \
@@ -40,11 +39,10 @@ static weir_status want_int(S *s, V v, int64_t low, int64_t high, int64_t *out)
     return WEIR_OK;
 }
 
-/* JSON
- * -------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* indent: a number of spaces or the text of one level, as a C string in the arena. */
+/* Indent: a number of spaces, or the indentation of one level; returned as a C string in the
+ * arena. */
 static weir_status indent_text(S *s, const char **out, V v)
 {
     int64_t spaces = 0;
@@ -91,7 +89,7 @@ static weir_status filter_tojson(S *s, V *out, V v, A *a)
     return weir_jinja_builder_finish(&text, out);
 }
 
-/* Each value that is made of it counts as several steps. */
+/* Charges several steps for each value in the JSON text. */
 static weir_status pay_for_json(S *s, const weir_jinja_string *string)
 {
     size_t values = 1;
@@ -102,8 +100,8 @@ static weir_status pay_for_json(S *s, const weir_jinja_string *string)
     return WEIR_OK;
 }
 
-/* The values of a JSON text; all text in it has the origin of the text's beginning, or of a user if
- * any of it has. */
+/* Parses JSON text. Strings in the result have the origin of the text's first byte, or are user
+ * text if any of it is. */
 static weir_status filter_from_json(S *s, V *out, V v, A *a)
 {
     BIND("");
@@ -127,9 +125,7 @@ static weir_status filter_from_json(S *s, V *out, V v, A *a)
     return status;
 }
 
-/* Text
- * -------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 static weir_status filter_string(S *s, V *out, V v, A *a)
 {
@@ -210,8 +206,8 @@ static bool is_line_break(uint32_t code)
            code == 0x2028 || code == 0x2029;
 }
 
-/* Indents all lines but the first (unless `first`), empty ones only if `blank`. Line breaks become
- * "\n". */
+/* Indents all lines but the first (unless `first`), and empty ones only if `blank`. Line breaks
+ * become "\n". */
 static weir_status filter_indent(S *s, V *out, V v, A *a)
 {
     BIND("width first blank");
@@ -262,7 +258,8 @@ static weir_status filter_wordcount(S *s, V *out, V v, A *a)
     int64_t count = 0;
     bool in = false;
     WEIR_TRY(weir_jinja_to_string(s, &v, v));
-    WEIR_TRY(weir_jinja_work(s, v.as.string->size, WEIR_JINJA_MADE)); /* by tables of letters */
+    /* Case tables are slower than copying. */
+    WEIR_TRY(weir_jinja_work(s, v.as.string->size, WEIR_JINJA_MADE));
     for (size_t at = 0, size = 0; at < v.as.string->size; at += size) {
         const uint32_t code =
             weir_jinja_decode(v.as.string->bytes + at, v.as.string->size - at, &size);
@@ -285,9 +282,7 @@ static weir_status filter_format(S *s, V *out, V v, A *a)
     return weir_jinja_format(s, out, v.as.string, (V){ .kind = WEIR_JINJA_TUPLE, .as.list = list });
 }
 
-/* Numbers and the rest
- * ------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- numbers and others ---------------------------------------------------------------------- */
 
 static weir_status filter_default(S *s, V *out, V v, A *a)
 {
@@ -302,7 +297,7 @@ static weir_status filter_default(S *s, V *out, V v, A *a)
     return WEIR_OK;
 }
 
-/* A number at the beginning of text and nothing but white space behind it. */
+/* Parses a number at the beginning; only white space may follow. */
 static bool text_to_number(const weir_jinja_string *string, int base, bool real, V *out)
 {
     char text[80], *end = text;
@@ -321,7 +316,7 @@ static bool text_to_number(const weir_jinja_string *string, int base, bool real,
     return *end == 0 && !(real && strpbrk(text, "xXpP"));
 }
 
-/* It is read twice at most: as an integer and as a number. */
+/* The text is parsed at most twice: as an integer and as a float. */
 static weir_status pay_for_digits(S *s, const weir_jinja_string *string)
 {
     return weir_jinja_work(s, string->size, WEIR_JINJA_MADE);
@@ -381,7 +376,7 @@ static weir_status filter_round(S *s, V *out, V v, A *a)
         *out = weir_jinja_int(weir_jinja_as_int(v));
     else if (up || down)
         *out = weir_jinja_float((up ? ceil(number * scale) : floor(number * scale)) / scale);
-    else if (precision >= 0) { /* correctly rounded, as round() of Python is */
+    else if (precision >= 0) { /* correctly rounded, like Python's round() */
         char text[700];
         (void)snprintf(text, sizeof text, "%.*f", (int)precision, number);
         *out = weir_jinja_float(strtod(text, NULL));

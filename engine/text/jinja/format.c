@@ -1,5 +1,5 @@
-/* engine/text/jinja/format.c - "..." % values as Python formats them: flags, width, precision; s r
- * d i x X o f F e E g G c %. */
+/* engine/text/jinja/format.c - "..." % values, like Python: flags, width, precision; conversions s
+ * r d i x X o f F e E g G c %. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ typedef struct formatter {
     const weir_jinja_string *format;
     size_t at;
     weir_jinja_value values;
-    size_t next; /* of a tuple */
+    size_t next; /* index into a tuple */
     weir_jinja_builder text;
 } formatter;
 
@@ -170,7 +170,8 @@ static weir_status format_number(formatter *f, const field *field, weir_jinja_va
     WEIR_TRY(weir_jinja_work(f->state, room, WEIR_JINJA_READ));
     WEIR_TRY(weir_jinja_alloc(f->state->arena, &out, room));
 #pragma clang diagnostic push
-#pragma clang diagnostic ignored "-Wformat-nonliteral" /* made above of known letters */
+/* The format was built above from known letters. */
+#pragma clang diagnostic ignored "-Wformat-nonliteral"
     if (whole)
         (void
         )snprintf(out, room, spec, field->width, field->precision, (long long)weir_jinja_as_int(v));

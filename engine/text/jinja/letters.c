@@ -1,12 +1,12 @@
-/* engine/text/jinja/letters.c - upper and lower case by the Unicode tables of utf8proc, with the
- * letters that become several. */
+/* engine/text/jinja/letters.c - upper and lower case by the Unicode tables of utf8proc, plus
+ * letters that map to several code points. */
 #include <string.h>
 #include <utf8proc.h>
 
 #include "engine/text/jinja/state.h"
 
-/* Letters whose upper case is more than one code point (SpecialCasing.txt, the unconditional ones
- * of Latin, Armenian and ligatures). */
+/* Letters whose upper case is more than one code point (SpecialCasing.txt, unconditional Latin,
+ * Armenian and ligatures). */
 static const struct {
     uint16_t letter, upper[3], title[3];
 } special[] = {
@@ -63,7 +63,7 @@ static weir_status add_changed(
     );
 }
 
-/* A capital sigma with a letter before it and none behind it. */
+/* True for a capital sigma after a letter and not before one. */
 static bool is_final_sigma(const weir_jinja_string *string, size_t at, size_t size, uint32_t code)
 {
     size_t step = 0;
@@ -80,7 +80,7 @@ weir_status weir_jinja_change_case(
 )
 {
     weir_jinja_builder text = weir_jinja_builder_new(state->arena);
-    bool start = true; /* of a word, or of the text for CAPITALIZE */
+    bool start = true; /* start of a word, or of the text for CAPITALIZE */
     WEIR_TRY(weir_jinja_work(state, string->size, WEIR_JINJA_MADE));
     for (size_t at = 0, size = 0, end = 0; at < string->size; at += size) {
         const uint32_t code = weir_jinja_decode(string->bytes + at, string->size - at, &size);
@@ -89,7 +89,7 @@ weir_status weir_jinja_change_case(
             letters == WEIR_JINJA_WORDS ? WEIR_JINJA_UPPER : WEIR_JINJA_TITLE;
         const bool by_word = letters != WEIR_JINJA_UPPER && letters != WEIR_JINJA_LOWER;
         const weir_jinja_case now = !by_word ? letters : start ? first : WEIR_JINJA_LOWER;
-        /* Ill-formed: as it is */
+        /* Ill-formed bytes are copied. */
         if (size == 1 && code >= 0x80)
             WEIR_TRY(weir_jinja_add(&text, string->bytes + at, 1, origin));
         else if (now == WEIR_JINJA_LOWER && is_final_sigma(string, at, size, code))

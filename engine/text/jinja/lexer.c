@@ -10,11 +10,11 @@ typedef struct lexer {
     weir_jinja_arena *arena;
     weir_jinja_tokens *out;
     weir_error *error;
-    const char *text; /* newlines are "\n", the last one is gone */
+    const char *text; /* newlines are "\n"; the last one is removed */
     size_t size, at;
     int line;
-    size_t line_at;       /* `line` counts the newlines before this place */
-    bool line_starting; /* the piece before ended with a newline */
+    size_t line_at;       /* `line` counts the newlines before this offset */
+    bool line_starting; /* the previous piece ended with a newline */
 } lexer;
 
 static bool looking_at(const lexer *lex, size_t at, const char *text)
@@ -58,12 +58,9 @@ static size_t skip_space(const lexer *lex, size_t at)
     return at;
 }
 
-/* Text outside of tags
- * -----------------------------------------------------------------------------------------------------------
- * / */
+/* ---- text outside of tags -------------------------------------------------------------------- */
 
-/* The end of text [begin, end) after the white space that the sign behind the tag at `end` takes
- * off. */
+/* The end of text [begin, end) without the white space that the tag at `end` strips. */
 static size_t trimmed_end(const lexer *lex, size_t begin, size_t end, bool printing)
 {
     const char sign = end + 2 < lex->size ? lex->text[end + 2] : 0;
@@ -92,7 +89,7 @@ static weir_status push_data(lexer *lex, size_t begin, size_t end)
     return push(lex, WEIR_JINJA_TOKEN_DATA, 0, begin, text);
 }
 
-/* Goes behind the end of a tag at `at`: "-%}" takes white space, "%}" one newline (not for print
+/* Moves past the end of a tag at `at`. "-%}" strips white space, "%}" one newline (except in print
  * tags). */
 static void close_tag(lexer *lex, size_t at, bool printing)
 {
@@ -106,7 +103,7 @@ static void close_tag(lexer *lex, size_t at, bool printing)
     lex->line_starting = lex->text[lex->at - 1] == '\n';
 }
 
-/* Whether a tag ends at `at`: its closing mark with or without a sign. */
+/* True if a tag ends at `at`, with or without a sign. */
 static bool tag_ends(const lexer *lex, size_t at, const char *close, bool plus)
 {
     if (looking_at(lex, at, close)) return true;
@@ -125,8 +122,8 @@ static weir_status skip_comment(lexer *lex, size_t begin)
     return fail(lex, begin, "a comment does not end");
 }
 
-/* Behind "{%", a sign, white space, `word`, white space and the end of the tag: the place of that
- * end, or 0. */
+/* Matches "{%", a sign, white space, `word`, white space and the end of the tag. Returns the offset
+ * of that end, or 0. */
 static size_t word_tag(const lexer *lex, size_t at, const char *word)
 {
     at += 2;
@@ -155,9 +152,7 @@ static weir_status lex_raw(lexer *lex, size_t begin, size_t end_of_tag)
     return fail(lex, begin, "a raw block does not end");
 }
 
-/* Inside of tags
- * ----------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- inside of tags -------------------------------------------------------------------------- */
 
 static bool is_name_start(char c) { return isalpha((unsigned char)c) || c == '_' || (c & 0x80); }
 static bool is_name(char c) { return is_name_start(c) || isdigit((unsigned char)c); }
@@ -173,7 +168,7 @@ static bool read_hex(const char *text, size_t n, uint32_t *out)
     return true;
 }
 
-/* One escape of Python behind the backslash at text[-1]; *used its characters. */
+/* Decodes a Python escape after the backslash at text[-1]. *used is its length. */
 static weir_status unescape(
     lexer *lex, weir_jinja_builder *out, size_t at, size_t end, size_t *used
 )
@@ -223,14 +218,13 @@ static weir_status lex_string(lexer *lex)
         WEIR_TRY(unescape(lex, &text, at, end, &used));
     }
     WEIR_TRY(weir_jinja_builder_finish(&text, &value));
-    /* Constants are shared by threads: nothing is filled in later */
+    /* Computed now, because constants are shared by threads. */
     (void)weir_jinja_string_count(value.as.string);
     lex->at = end + 1;
     return push(lex, WEIR_JINJA_TOKEN_LITERAL, 0, begin, value);
 }
 
-/* The bytes of a number at the reading place, without underscores; *real: it has a fraction or an
- * exponent. */
+/* Copies a number without underscores. *real: it has a fraction or an exponent. */
 static size_t number_text(const lexer *lex, char *out, size_t room, bool *real)
 {
     size_t at = lex->at, n = 0;
@@ -313,7 +307,7 @@ static weir_status lex_operator(lexer *lex)
     return push(lex, WEIR_JINJA_TOKEN_OPERATOR, WEIR_JINJA_OP(c, 0), lex->at++, weir_jinja_none());
 }
 
-/* Open brackets are remembered, so that "}}" of nested dictionaries does not end the tag. */
+/* Tracks open brackets, so that "}}" of nested dictionaries does not end the tag. */
 static weir_status track_bracket(lexer *lex, char *stack, size_t room, size_t *depth)
 {
     const char c = lex->text[lex->at];

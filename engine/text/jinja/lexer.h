@@ -1,5 +1,5 @@
-/* engine/text/jinja/lexer.h - template text to tokens, with the white-space rules of Jinja2
- * (trim_blocks and lstrip_blocks on). */
+/* engine/text/jinja/lexer.h - splits template text into tokens, with the white-space rules of
+ * Jinja2 (trim_blocks and lstrip_blocks on). */
 #pragma once
 #include <stdint.h>
 
@@ -32,7 +32,7 @@ typedef struct weir_jinja_tokens {
     size_t count, capacity;
 } weir_jinja_tokens;
 
-/* EFORMAT with line and reason. The tokens lie in the arena; nothing of `text` is kept. */
+/* EFORMAT with line and reason. Tokens lie in the arena; `text` may be freed afterwards. */
 WEIR_MUST_CHECK weir_status weir_jinja_lex(
     weir_jinja_arena *arena, weir_jinja_tokens *out, const char *text, size_t size,
     weir_error *error

@@ -1,9 +1,9 @@
-/* engine/text/jinja/methods.c - methods of lists and dictionaries, and the way from a name to a
- * method. All names that Python knows are known here, so that they hide keys of the same name as
- * they do there; those that a template has no need of refuse to be called.
+/* engine/text/jinja/methods.c - methods of lists and dictionaries, and the lookup of methods by
+ * name. All of Python's method names are known, so that they hide dictionary keys of the same name
+ * as in Python; those that templates do not need fail when called.
  *
- * append, pop and the like change a list or a dictionary, which Jinja2's immutable sandbox refuses:
- * published templates call them. */
+ * append, pop and other methods change a list or a dictionary. Jinja2's immutable sandbox forbids
+ * this, but published templates do it. */
 #include "engine/text/jinja/methods.h"
 
 #include <string.h>
@@ -20,9 +20,7 @@ weir_status weir_jinja_method_int(weir_jinja_method_call *c, size_t i, int64_t a
     return WEIR_OK;
 }
 
-/* Lists and dictionaries
- * ---------------------------------------------------------------------------------------------------------
- * / */
+/* ---- lists and dictionaries ------------------------------------------------------------------ */
 
 static weir_status list_append(weir_jinja_method_call *c)
 {
@@ -34,7 +32,7 @@ static weir_status list_extend(weir_jinja_method_call *c)
 {
     weir_jinja_list *items = NULL;
     WEIR_TRY(weir_jinja_items(c->state, &items, c->given[0]));
-    const size_t count = items->count; /* it may be the list itself */
+    const size_t count = items->count; /* `items` may be the list itself */
     WEIR_TRY(weir_jinja_step(c->state, count * sizeof c->self));
     for (size_t i = 0; i < count; i++)
         WEIR_TRY(weir_jinja_list_add(c->state->arena, c->self.as.list, items->items[i]));
@@ -140,7 +138,7 @@ static weir_status dict_get(weir_jinja_method_call *c)
     WEIR_TRY(find_key(c, &entry));
     *c->out = entry ? entry->value : c->mask & 2 ? c->given[1] : weir_jinja_none();
     if (entry || c->variant != 's') return WEIR_OK;
-    /* Setdefault */
+    /* setdefault. */
     return weir_jinja_dict_set(c->state->arena, c->self.as.dict, c->given[0], *c->out);
 }
 
@@ -215,7 +213,7 @@ static const weir_jinja_method container_methods[] = {
     { WEIR_JINJA_DICT, "popitem", "", NULL, 0, 0 },
 };
 
-/* A method is a number: those of text, of containers, then loop.cycle and loop.changed. */
+/* Methods are numbers: text methods, then those of containers, then loop.cycle and loop.changed. */
 enum { CONTAINER_METHODS = 1000, METHOD_CYCLE = 2000, METHOD_CHANGED };
 
 static int find_in(

@@ -1,5 +1,5 @@
-/* engine/text/jinja/operators.c - arithmetic and comparison as in Python. Integers are of 64 bits:
- * what does not fit is refused. */
+/* engine/text/jinja/operators.c - arithmetic and comparison as in Python. Integers have 64 bits; an
+ * overflow is an error. */
 #include <math.h>
 #include <string.h>
 
@@ -86,7 +86,7 @@ static weir_status add_lists(
     return WEIR_OK;
 }
 
-/* "ab" * 3, [1] * 3: what is made is bounded by the builder's limit and the steps. */
+/* "ab" * 3, [1] * 3. The builder's limit and the steps bound the result. */
 static weir_status repeat(
     weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v, int64_t times
 )
@@ -113,9 +113,7 @@ static weir_status repeat(
     return WEIR_OK;
 }
 
-/* Numbers
- * ------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 static weir_status power(
     weir_jinja_state *state, weir_jinja_value *out, int64_t base, int64_t exponent
@@ -153,7 +151,8 @@ static weir_status integers(
         if (a == INT64_MIN && b == -1) {
             if (operation != '%') return overflow(state);
         } else {
-            const bool floors = a % b != 0 && (a < 0) != (b < 0); /* Python rounds down */
+            /* Python rounds towards minus infinity. */
+            const bool floors = a % b != 0 && (a < 0) != (b < 0);
             result = operation == '%' ? a % b + (floors ? b : 0) : a / b - floors;
         }
     }
@@ -220,11 +219,9 @@ weir_status weir_jinja_unary(
     return WEIR_OK;
 }
 
-/* Comparison
- * ---------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- comparison ------------------------------------------------------------------------------ */
 
-/* A bound on what comparing two values costs: strings by bytes, lists by items. */
+/* Upper bound of the cost of comparing two values: bytes of strings, items of lists. */
 static size_t cost(weir_jinja_value v)
 {
     return v.kind == WEIR_JINJA_STRING ? v.as.string->size

@@ -1,4 +1,4 @@
-/* engine/text/jinja/parser.c - the grammar of statements. Recursion is bounded; what is read is
+/* engine/text/jinja/parser.c - the grammar of statements. Recursion is bounded, and loops are
  * bounded by the tokens. */
 #include "engine/text/jinja/parser.h"
 
@@ -80,9 +80,7 @@ weir_status weir_jinja_node_add(
     return WEIR_OK;
 }
 
-/* Blocks
- * ------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static weir_status parse_statement(weir_jinja_parser *p, weir_jinja_nodes *out);
 
@@ -103,8 +101,8 @@ static bool at_tag(const weir_jinja_parser *p, const char *const *names)
     return false;
 }
 
-/* Text, prints and statements up to one of the tags `ends` (NULL: the end of the template). "{%" of
- * that tag is read. */
+/* Parses text, prints and statements up to one of the tags `ends` (NULL: the end of the template).
+ * Consumes the "{%" of that tag. */
 static weir_status parse_body(weir_jinja_parser *p, weir_jinja_nodes *out, const char *const *ends)
 {
     weir_jinja_node *node = NULL;
@@ -143,7 +141,7 @@ static weir_status parse_body(weir_jinja_parser *p, weir_jinja_nodes *out, const
     return WEIR_OK;
 }
 
-/* A body up to its end tag, that tag included. */
+/* Parses a body and its end tag. */
 static weir_status parse_block(weir_jinja_parser *p, weir_jinja_nodes *out, const char *end)
 {
     const char *const ends[] = { end, NULL };
@@ -213,7 +211,7 @@ static weir_status parse_set(weir_jinja_parser *p, weir_jinja_node *node)
     return parse_block(p, &node->body, "endset");
 }
 
-/* (a, b=1): names into items, defaults into named. The macro's own names come after its
+/* (a, b=1): names go to items, defaults to named. The macro's own variables follow its
  * arguments. */
 static weir_status parse_parameters(weir_jinja_parser *p, weir_jinja_node *macro)
 {

@@ -1,4 +1,4 @@
-/* engine/text/jinja/parser.h - what the two halves of the parser share: statements (parser.c) and
+/* engine/text/jinja/parser.h - shared by the two halves of the parser: statements (parser.c) and
  * expressions (expression.c). */
 #pragma once
 #include "engine/text/jinja/ast.h"
@@ -7,15 +7,15 @@
 typedef struct weir_jinja_parser {
     weir_jinja_arena *arena;
     weir_error *error;
-    const weir_jinja_token *token; /* the one to read next */
-    int depth; /* of nested expressions and blocks */
-    int loops; /* open loops: break and continue are legal */
-    int macros; /* macros and call blocks seen so far */
-    int wants; /* names of the macro being read: WEIR_JINJA_WANTS_* */
+    const weir_jinja_token *token; /* the next token */
+    int depth; /* depth of nested expressions and blocks */
+    int loops; /* number of open loops: break and continue are allowed inside */
+    int macros; /* macros and call blocks so far */
+    int wants; /* special variables used by the macro: WEIR_JINJA_WANTS_* */
 } weir_jinja_parser;
 
 WEIR_MUST_CHECK weir_status weir_jinja_parse_fail(weir_jinja_parser *parser, const char *reason);
-/* Every recursion goes through these two. */
+/* Every recursion calls these two. */
 WEIR_MUST_CHECK weir_status weir_jinja_parse_enter(weir_jinja_parser *parser);
 static inline void weir_jinja_parse_leave(weir_jinja_parser *parser) { parser->depth--; }
 
@@ -33,15 +33,16 @@ weir_jinja_node_new(weir_jinja_parser *parser, weir_jinja_node **out, weir_jinja
 WEIR_MUST_CHECK weir_status
 weir_jinja_node_add(weir_jinja_parser *parser, weir_jinja_nodes *nodes, weir_jinja_node *node);
 
-/* One expression; `conditional`: with "x if y else z". */
+/* Parses one expression; `conditional`: "x if y else z" is allowed. */
 WEIR_MUST_CHECK weir_status
 weir_jinja_parse_expression(weir_jinja_parser *parser, weir_jinja_node **out, bool conditional);
-/* One expression, or several with commas: a tuple. */
+/* Parses an expression, or several separated by commas: a tuple. */
 WEIR_MUST_CHECK weir_status
 weir_jinja_parse_tuple(weir_jinja_parser *parser, weir_jinja_node **out, bool conditional);
-/* name, name.attribute or a tuple of names, up to "=", "in" or the end of the tag. */
+/* Parses a name, name.attribute or a tuple of names, up to "=", "in" or the end of the tag. */
 WEIR_MUST_CHECK weir_status
 weir_jinja_parse_target(weir_jinja_parser *parser, weir_jinja_node **out);
-/* "name(...)|name ...", applied to `input` (NULL: the text of a block). */
+/* Parses "name(...)
+ * ame ...", applied to `input` (NULL: the text of a block). */
 WEIR_MUST_CHECK weir_status
 weir_jinja_parse_filters(weir_jinja_parser *parser, weir_jinja_node **out, weir_jinja_node *input);

@@ -1,8 +1,7 @@
-/* engine/text/jinja/print.c - values as text: str() and repr() of Python, and JSON as json.dumps
- * writes it.
+/* engine/text/jinja/print.c - values as text: Python's str() and repr(), and JSON like json.dumps.
  *
- * Brackets and commas of a container that came from a user count as text of the user: all of tojson
- * of it is one span. */
+ * Brackets and commas of a user's container count as user text, so the output of tojson for it is
+ * one span. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +16,7 @@ static weir_jinja_origin origin_of(weir_jinja_value v)
     return user ? WEIR_JINJA_USER : WEIR_JINJA_TEMPLATE;
 }
 
-/* A pass-through origin for the marks around a string: they belong to the string. */
+/* The origin of the quotes around a string: that of the string. */
 static weir_jinja_origin origin_of_string(const weir_jinja_string *string)
 {
     size_t end = 0;
@@ -63,9 +62,7 @@ static weir_status print_number(
     return weir_jinja_add_text(out, text, origin);
 }
 
-/* repr
- * -------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- repr ------------------------------------------------------------------------------------ */
 
 static const char *simple_escape(uint32_t code, bool json)
 {
@@ -161,7 +158,7 @@ static weir_status repr_value(weir_jinja_state *state, weir_jinja_builder *out, 
     case WEIR_JINJA_METHOD:
     case WEIR_JINJA_LOOP: break;
     }
-    /* Python prints an address */
+    /* Python would print an address. */
     return weir_jinja_fail(state, "a %s has no text", weir_jinja_type_name(v));
 }
 
@@ -193,9 +190,7 @@ weir_status weir_jinja_to_string(weir_jinja_state *state, weir_jinja_value *out,
     return weir_jinja_builder_finish(&text, out);
 }
 
-/* JSON
- * -------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 typedef struct json_writer {
     weir_jinja_state *state;
@@ -290,7 +285,7 @@ static int by_key(const void *a, const void *b)
     return order;
 }
 
-/* Each key is compared some log2(n) times. */
+/* Charges about log2(n) comparisons for each key. */
 static weir_status pay_for_order(weir_jinja_state *state, weir_jinja_entry *const *order, size_t n)
 {
     for (size_t rest = n; rest > 0; rest /= 2)
@@ -309,8 +304,8 @@ static weir_status write_dict(
     for (size_t i = 0; i < dict->count; i++)
         if (dict->entries[i].live) order[count++] = &dict->entries[i];
     if (writer->style->sorted) WEIR_TRY(pay_for_order(writer->state, order, count));
-    if (writer->style->sorted)
-        qsort(order, count, sizeof *order, by_key); /* keys are unique: stable enough */
+    if (writer->style->sorted) /* Keys are unique, so stability does not matter. */
+        qsort(order, count, sizeof *order, by_key);
     WEIR_TRY(weir_jinja_add_text(writer->out, "{", origin));
     writer->level++;
     for (size_t i = 0; i < count; i++) {
@@ -344,7 +339,7 @@ static weir_status write_scalar(json_writer *writer, weir_jinja_value v, weir_ji
     );
 }
 
-/* `around`: the origin of the container, which numbers in it share. */
+/* `around`: the origin of the container, used for its numbers. */
 static weir_status write_value(json_writer *writer, weir_jinja_value v, weir_jinja_origin around)
 {
     WEIR_TRY(weir_jinja_step(writer->state, 0));

@@ -1,7 +1,7 @@
 /* engine/text/jinja/run.c - runs statements: printing, branches, loops, assignments, macros.
  *
- * Scopes are those of Jinja2: a loop's turn, a macro, a block that captures text have their own; if
- * has none. */
+ * Scopes are those of Jinja2: each iteration of a loop, each macro and each block that captures
+ * text has its own; `if` has none. */
 #include <string.h>
 
 #include "engine/text/jinja/state.h"
@@ -28,9 +28,7 @@ weir_status weir_jinja_scope_set(
     return weir_jinja_dict_set(state->arena, &scope->names, key, value);
 }
 
-/* Assignment
- * ---------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- assignment ------------------------------------------------------------------------------ */
 
 static weir_status assign(
     weir_jinja_state *state, const weir_jinja_node *target, weir_jinja_value v
@@ -80,9 +78,7 @@ static weir_status assign(
     return weir_jinja_fail(state, "this cannot be assigned to");
 }
 
-/* Loops
- * --------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- loops ----------------------------------------------------------------------------------- */
 
 weir_status weir_jinja_loop_fill(weir_jinja_state *state, weir_jinja_loop *loop, size_t count)
 {
@@ -101,8 +97,8 @@ weir_status weir_jinja_loop_fill(weir_jinja_state *state, weir_jinja_loop *loop,
     return WEIR_OK;
 }
 
-/* A scope that holds nothing but `loop`. Long loops would fill the memory if each turn took a new
- * one. */
+/* Enters a scope that holds nothing but `loop`. Iterations share it unless a macro keeps it, or
+ * long loops would fill the memory. */
 static weir_status enter_turn(weir_jinja_state *state, weir_jinja_loop *loop)
 {
     if (loop->turn && !loop->turn->names.slots &&
@@ -161,12 +157,9 @@ static weir_status run_for(weir_jinja_state *state, const weir_jinja_node *node)
     return weir_jinja_loop_run(state, node, items, state->scope, 0);
 }
 
-/* Text that is captured
- * ------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- captured text --------------------------------------------------------------------------- */
 
-/* Runs a body in a scope of its own and gives back what it printed, through `filters` if there are
- * any. */
+/* Runs a body in its own scope and returns its output, through `filters` if there are any. */
 static weir_status capture(
     weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_nodes *body,
     const weir_jinja_node *filters
@@ -202,9 +195,7 @@ static weir_status run_filter_block(weir_jinja_state *state, const weir_jinja_no
     return weir_jinja_print(state, state->out, text);
 }
 
-/* Macros
- * -------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- macros ---------------------------------------------------------------------------------- */
 
 static weir_status make_macro(
     weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node
@@ -242,8 +233,8 @@ static weir_status run_call_block(weir_jinja_state *state, const weir_jinja_node
     return weir_jinja_print(state, state->out, text);
 }
 
-/* The value of parameter `index`: by place, by name, by default; used[] marks the named arguments
- * that were taken. */
+/* The value of parameter `index`: by position, by name, or the default. used[] marks the named
+ * arguments that were consumed. */
 static weir_status bind_parameter(
     weir_jinja_state *state, const weir_jinja_node *node, size_t index,
     const weir_jinja_arguments *arguments, bool *used
@@ -268,7 +259,7 @@ static weir_status bind_parameter(
     return weir_jinja_dict_set(state->arena, &state->scope->names, weir_jinja_from_string(name), v);
 }
 
-/* What no parameter took: caller, kwargs, varargs, or an error. */
+/* Handles the arguments left over: caller, kwargs, varargs, or an error. */
 static weir_status bind_rest(
     weir_jinja_state *state, const weir_jinja_node *node, const weir_jinja_arguments *arguments,
     const bool *used
@@ -337,9 +328,7 @@ weir_status weir_jinja_call_macro(
     return weir_jinja_builder_finish(&text, out);
 }
 
-/* Statements
- * ---------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- statements ------------------------------------------------------------------------------ */
 
 static weir_status run_if(weir_jinja_state *state, const weir_jinja_node *node, jump *to)
 {
@@ -355,7 +344,8 @@ static weir_status run_with(weir_jinja_state *state, const weir_jinja_node *node
 {
     weir_jinja_scope *outer = state->scope, *inner = NULL;
     WEIR_TRY(weir_jinja_scope_new(state, &inner, outer));
-    for (size_t i = 0; i + 1 < node->items.count; i += 2) { /* the values are seen from outside */
+    /* Assigned values are visible outside. */
+    for (size_t i = 0; i + 1 < node->items.count; i += 2) {
         weir_jinja_value v;
         state->scope = outer;
         WEIR_TRY(weir_jinja_eval(state, &v, node->items.items[i + 1]));

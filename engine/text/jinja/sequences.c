@@ -19,7 +19,8 @@ static V from_list(weir_jinja_kind kind, weir_jinja_list *list)
     return (V){ .kind = kind, .as.list = list };
 }
 
-/* a.b.0 of an item, by the rules of a['b']; `fallback` where it is undefined. */
+/* Resolves the path a.b.0 of an item, by the rules of a['b']; `fallback` replaces undefined
+ * values. */
 static weir_status path(S *s, V *out, V item, V attribute, const V *fallback)
 {
     *out = item;
@@ -55,9 +56,7 @@ static weir_status fold(S *s, V *out, V v, bool ignore_case)
                : WEIR_OK;
 }
 
-/* Sorting
- * -----------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- sorting --------------------------------------------------------------------------------- */
 
 typedef struct keyed {
     V key, item;
@@ -68,8 +67,8 @@ static weir_status before(S *s, bool *out, V a, V b)
     return weir_jinja_relation(s, out, '<', a, b);
 }
 
-/* Merge sort: stable, n log n comparisons, each of which may fail. `reverse` keeps the order of
- * equal items, as Python does. */
+/* Stable merge sort: n log n comparisons, each of which may fail. `reverse` keeps the order of
+ * equal items, as in Python. */
 static weir_status sort_keyed(S *s, keyed *items, keyed *spare, size_t n, bool reverse)
 {
     if (n < 2) return WEIR_OK;
@@ -202,9 +201,7 @@ static weir_status filter_sum(S *s, V *out, V v, A *a)
     return WEIR_OK;
 }
 
-/* Whole sequences
- * ---------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- whole sequences ------------------------------------------------------------------------- */
 
 static weir_status filter_length(S *s, V *out, V v, A *a)
 {
@@ -289,8 +286,8 @@ static weir_status filter_reverse(S *s, V *out, V v, A *a)
     return WEIR_OK;
 }
 
-/* batch: rows of `size`; slice: `size` columns of nearly equal length. The last are filled up if a
- * filling is given. */
+/* Batch: rows of `size`; slice: `size` columns of nearly equal length. The last ones are padded if
+ * a filling is given. */
 static weir_status rows(S *s, V *out, V v, A *a, bool columns)
 {
     BIND("size fill_with");
@@ -322,9 +319,7 @@ static weir_status rows(S *s, V *out, V v, A *a, bool columns)
 static weir_status filter_batch(S *s, V *out, V v, A *a) { return rows(s, out, v, a, false); }
 static weir_status filter_slice(S *s, V *out, V v, A *a) { return rows(s, out, v, a, true); }
 
-/* Choosing and mapping
- * -----------------------------------------------------------------------------------------------------------
- * / */
+/* ---- selecting and mapping ------------------------------------------------------------------- */
 
 static A rest_of(A *a, size_t from)
 {
@@ -337,7 +332,7 @@ static A rest_of(A *a, size_t from)
                                    .n_named = a->n_named };
 }
 
-/* select, reject (by the item) and selectattr, rejectattr (by an attribute): a test by name, or
+/* Select, reject (by item) and selectattr, rejectattr (by attribute): uses the named test, or
  * truth. */
 static weir_status choose(S *s, V *out, V v, A *a, bool by_attribute, bool wanted)
 {
@@ -350,7 +345,7 @@ static weir_status choose(S *s, V *out, V v, A *a, bool by_attribute, bool wante
     const weir_jinja_arguments rest = rest_of(a, test_at + 1);
     WEIR_TRY(weir_jinja_list_new(s->arena, &list, 0));
     if (v.kind != WEIR_JINJA_UNDEFINED && weir_jinja_truth(v))
-        WEIR_TRY(weir_jinja_items(s, &items, v)); /* None gives nothing */
+        WEIR_TRY(weir_jinja_items(s, &items, v)); /* None has no items */
     for (size_t i = 0; items && i < items->count; i++) {
         V subject = items->items[i];
         bool holds = false;

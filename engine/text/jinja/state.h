@@ -1,8 +1,8 @@
-/* engine/text/jinja/state.h - one rendering in progress, and the parts of the interpreter that call
- * each other.
+/* engine/text/jinja/state.h - the state of one rendering, and the interfaces between the parts of
+ * the interpreter.
  *
- * Bounded: every evaluation and statement is a step, work on text and items counts as many steps as
- * it takes time (weir_jinja_work), recursion has a depth, memory a limit. */
+ * Every evaluation and statement counts as a step, work on text and items counts as steps in
+ * proportion to its time (weir_jinja_work). Steps, recursion and memory are limited. */
 #pragma once
 #include "engine/text/jinja/ast.h"
 #include "engine/text/jinja/string.h"
@@ -24,17 +24,17 @@ typedef struct weir_jinja_state {
 
 struct weir_jinja_macro {
     const weir_jinja_node *node;
-    weir_jinja_scope *scope; /* where it was defined: free names are looked up there when it runs */
+    weir_jinja_scope *scope; /* where it was defined; free names are looked up there at run time */
 };
 
-/* A loop in progress. Items pass the loop's test only when somebody looks at them. */
+/* A loop in progress. An item is tested against the loop's condition only when it is needed. */
 struct weir_jinja_loop {
     const weir_jinja_node *node;
-    weir_jinja_scope *outer, *turn; /* turn: the scope of the last one, to be used again */
+    weir_jinja_scope *outer, *turn; /* turn: scope of the last iteration, to be reused */
     weir_jinja_list *source, *passed;
     size_t cursor, index; /* next of `source`; index0 */
-    int depth; /* 0: not inside of the same recursive loop */
-    weir_jinja_value changed; /* arguments of the last loop.changed(); undefined: never called */
+    int depth; /* 0: not inside the same recursive loop */
+    weir_jinja_value changed; /* arguments of the last loop.changed(); undefined: not called yet */
 };
 
 typedef struct weir_jinja_arguments {
@@ -45,32 +45,32 @@ typedef struct weir_jinja_arguments {
     size_t n_named;
 } weir_jinja_arguments;
 
-/* EINVAL with the line of the template that is being run. */
+/* Fails with EINVAL and the current line of the template. */
 WEIR_MUST_CHECK weir_status weir_jinja_fail(weir_jinja_state *state, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* "'x' is undefined". */
+/* Fails with "'x' is undefined". */
 WEIR_MUST_CHECK weir_status weir_jinja_fail_undefined(weir_jinja_state *state, weir_jinja_value v);
-/* Counts a step over `bytes` of text; EFULL when there were too many. */
+/* Counts a step over `bytes` of text. EFULL past the limit. */
 WEIR_MUST_CHECK weir_status weir_jinja_step(weir_jinja_state *state, size_t bytes);
-/* Counts steps for `n` bytes, code points or items. For what may go on long after one call: a loop
- * over text or items takes its steps before it begins, or one each turn. */
+/* Counts steps for `n` bytes, code points or items. Loops over text or items count their steps
+ * before they start, or one for each iteration. */
 typedef enum weir_jinja_rate {
-    WEIR_JINJA_MOVED = 1, /* copied, compared, hashed: 1024 a step */
+    WEIR_JINJA_MOVED = 1, /* copied, compared, hashed: 1024 for each step */
     WEIR_JINJA_SEARCHED = 16, /* by memmem */
-    WEIR_JINJA_READ = 64, /* looked at one by one */
-    WEIR_JINJA_MADE = 256, /* changed, written or gone through one by one */
+    WEIR_JINJA_READ = 64, /* read one by one */
+    WEIR_JINJA_MADE = 256, /* changed, written or iterated one by one */
 } weir_jinja_rate;
 static inline weir_status weir_jinja_work(weir_jinja_state *state, size_t n, weir_jinja_rate rate)
 {
     return weir_jinja_step(state, n < SIZE_MAX / 256 ? n * (size_t)rate : SIZE_MAX);
 }
-/* Before a key is looked up: it is hashed, and compared with one that is the same. */
+/* Called before a lookup: counts steps for hashing and comparing the key. */
 WEIR_MUST_CHECK weir_status weir_jinja_look(weir_jinja_state *state, weir_jinja_value key);
-/* Around every recursion; EFULL when it is too deep. */
+/* Called around every recursion. EFULL past the depth limit. */
 WEIR_MUST_CHECK weir_status weir_jinja_enter(weir_jinja_state *state);
 static inline void weir_jinja_leave(weir_jinja_state *state) { state->depth--; }
 
-/* eval.c, run.c: expressions and statements. */
+/* ---- eval.c, run.c --------------------------------------------------------------------------- */
 WEIR_MUST_CHECK weir_status
 weir_jinja_eval(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node);
 WEIR_MUST_CHECK weir_status weir_jinja_eval_arguments(
@@ -82,7 +82,7 @@ weir_jinja_scope_new(weir_jinja_state *state, weir_jinja_scope **out, weir_jinja
 WEIR_MUST_CHECK weir_status weir_jinja_scope_set(
     weir_jinja_state *state, weir_jinja_scope *scope, const char *name, weir_jinja_value value
 );
-/* Items of `loop` that passed its test are at least `count` afterwards, or there are no more. */
+/* Evaluates items until at least `count` passed the loop's test or none are left. */
 WEIR_MUST_CHECK weir_status
 weir_jinja_loop_fill(weir_jinja_state *state, weir_jinja_loop *loop, size_t count);
 WEIR_MUST_CHECK weir_status weir_jinja_loop_run(
@@ -94,22 +94,22 @@ WEIR_MUST_CHECK weir_status weir_jinja_call_macro(
     const weir_jinja_arguments *arguments
 );
 
-/* operators.c */
+/* ---- operators.c ----------------------------------------------------------------------------- */
 WEIR_MUST_CHECK weir_status weir_jinja_binary(
     weir_jinja_state *state, weir_jinja_value *out, int operation, weir_jinja_value a,
     weir_jinja_value b
 );
 WEIR_MUST_CHECK weir_status
 weir_jinja_unary(weir_jinja_state *state, weir_jinja_value *out, int operation, weir_jinja_value v);
-/* operation: == != < <= > >= as WEIR_JINJA_OP, 'i' for in, 'n' for not in. */
+/* Operation: == != < <= > >= as WEIR_JINJA_OP, 'i' for in, 'n' for not in. */
 WEIR_MUST_CHECK weir_status weir_jinja_relation(
     weir_jinja_state *state, bool *out, int operation, weir_jinja_value a, weir_jinja_value b
 );
-/* & < > ' " as entities; text that is markup stays as it is. The result is markup. */
+/* Replaces & < > ' " by entities. Text that is markup is unchanged. The result is markup. */
 WEIR_MUST_CHECK weir_status
 weir_jinja_escape(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v);
 
-/* access.c: what a.b, a[b], a[b:c] and loops over a mean. */
+/* ---- access.c: a.b, a[b], a[b:c] and iteration ----------------------------------------------- */
 WEIR_MUST_CHECK weir_status weir_jinja_attribute(
     weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v, weir_jinja_string *name
 );
@@ -120,56 +120,57 @@ WEIR_MUST_CHECK weir_status weir_jinja_slice(
     weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v,
     const weir_jinja_value bounds[3]
 );
-/* The items as a list that may be the value itself (read only); a generator is used up. */
+/* Returns the items as a list, which may be the value itself: do not change it. Exhausts a
+ * generator. */
 WEIR_MUST_CHECK weir_status
 weir_jinja_items(weir_jinja_state *state, weir_jinja_list **out, weir_jinja_value v);
 bool weir_jinja_iterable(weir_jinja_value v);
 WEIR_MUST_CHECK weir_status
 weir_jinja_length(weir_jinja_state *state, size_t *out, weir_jinja_value v);
 
-/* call.c: functions and anything else that is called. */
+/* ---- call.c ---------------------------------------------------------------------------------- */
 WEIR_MUST_CHECK weir_status weir_jinja_call(
     weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value callee,
     const weir_jinja_arguments *arguments
 );
 WEIR_MUST_CHECK weir_status
 weir_jinja_define_functions(weir_jinja_state *state, weir_jinja_scope *scope);
-/* Arguments by place or name: `names` is "a b c", values[i] is left as it is when not given; *given
- * has a bit for each that was. */
+/* Binds arguments by position or name: `names` is "a b c". values[i] is unchanged if not given;
+ * *given has a bit for each one that was. */
 WEIR_MUST_CHECK weir_status weir_jinja_bind(
     weir_jinja_state *state, const char *what, const char *names, weir_jinja_value *values,
     unsigned *given, const weir_jinja_arguments *arguments
 );
 
-/* methods.c */
-/* -1: the type has no such method */
+/* ---- methods.c, text_methods.c --------------------------------------------------------------- */
+/* Returns -1 if the type has no such method. */
 int weir_jinja_method_find(weir_jinja_value receiver, const weir_jinja_string *name);
 WEIR_MUST_CHECK weir_status weir_jinja_call_method(
     weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_bound *bound,
     const weir_jinja_arguments *arguments
 );
 
-/* Byte offset of the last `needle` that ends before byte `end`; SIZE_MAX: none. */
+/* Byte offset of the last `needle` that ends at or before byte `end`; SIZE_MAX: none. */
 WEIR_MUST_CHECK weir_status weir_jinja_find_last(
     weir_jinja_state *state, size_t *out, const weir_jinja_string *string, size_t end,
     const weir_jinja_string *needle
 );
-/* Cuts code points of `set` (NULL: white space) off the ends. */
+/* Strips code points in `set` (NULL: white space) from the ends. */
 WEIR_MUST_CHECK weir_status weir_jinja_strip(
     weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *string,
     const weir_jinja_string *set, bool left, bool right
 );
-/* str.replace; limit < 0: all. */
+/* Python's str.replace; limit < 0: all. */
 WEIR_MUST_CHECK weir_status weir_jinja_replace(
     weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *string,
     const weir_jinja_string *old, const weir_jinja_string *new_text, int64_t limit
 );
-/* what: 'k' keys, 'v' values, 'i' items; a list. */
+/* Returns a list; what: 'k' keys, 'v' values, 'i' items. */
 WEIR_MUST_CHECK weir_status weir_jinja_dict_list(
     weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_dict *dict, char what
 );
 
-/* filters.c, sequences.c, tests.c */
+/* ---- filters.c, sequences.c, tests.c --------------------------------------------------------- */
 typedef weir_status (*weir_jinja_filter)(
     weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v,
     const weir_jinja_arguments *arguments
@@ -179,7 +180,7 @@ typedef struct weir_jinja_filter_entry {
     weir_jinja_filter filter;
 } weir_jinja_filter_entry;
 extern const weir_jinja_filter_entry weir_jinja_text_filters[],
-    weir_jinja_sequence_filters[]; /* end with a NULL name */
+    weir_jinja_sequence_filters[]; /* terminated by a NULL name */
 WEIR_MUST_CHECK weir_status weir_jinja_apply_filter(
     weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *name,
     weir_jinja_value v, const weir_jinja_arguments *arguments
@@ -189,10 +190,10 @@ WEIR_MUST_CHECK weir_status weir_jinja_apply_test(
     const weir_jinja_arguments *arguments
 );
 
-/* print.c: str() and repr() of Python, and JSON. */
+/* ---- print.c: str() and repr() of Python, and JSON ------------------------------------------- */
 typedef struct weir_jinja_json_style {
     bool ascii, sorted;
-    const char *indent; /* NULL: one line; else the text of one level */
+    const char *indent; /* NULL: one line; else the indentation of one level */
     const char *item, *key; /* separators */
 } weir_jinja_json_style;
 WEIR_MUST_CHECK weir_status
@@ -203,7 +204,7 @@ WEIR_MUST_CHECK weir_status weir_jinja_json(
     weir_jinja_state *state, weir_jinja_builder *out, weir_jinja_value v,
     const weir_jinja_json_style *style
 );
-/* str(v) as a string; a string is itself. */
+/* str(v); a string is returned as it is. */
 WEIR_MUST_CHECK weir_status
 weir_jinja_to_string(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v);
 
@@ -212,11 +213,11 @@ WEIR_MUST_CHECK weir_status weir_jinja_format(
     weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *format,
     weir_jinja_value v
 );
-/* repr() of a float; `out` has room for 32 bytes. */
+/* repr() of a float; at most 32 bytes. */
 void weir_jinja_float_text(char out[32], double value);
 
-/* letters.c: case of letters. TITLE is str.title of Python, WORDS the filter title: a word begins
- * behind white space or one of -({[<. */
+/* letters.c: case conversion. TITLE is Python's str.title, WORDS the filter title: a word begins
+ * after white space or one of -({[<. */
 typedef enum weir_jinja_case {
     WEIR_JINJA_LOWER,
     WEIR_JINJA_UPPER,

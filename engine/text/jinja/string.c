@@ -42,7 +42,8 @@ weir_status weir_jinja_substring(
     part->bytes = string->bytes + begin;
     part->size = size;
     part->base = string->base + begin;
-    part->count = string->count == string->size ? size : SIZE_MAX; /* ASCII stays ASCII */
+    /* A part of ASCII text is ASCII. */
+    part->count = string->count == string->size ? size : SIZE_MAX;
     *out = weir_jinja_from_string(part);
     return WEIR_OK;
 }
@@ -102,7 +103,7 @@ weir_jinja_origin weir_jinja_string_origin(const weir_jinja_string *string, size
     *end = string->size;
     if (!string->spans) return string->origin;
     size_t low = 0, high = string->n_spans - 1;
-    while (low < high) { /* the first span that ends behind the byte */
+    while (low < high) { /* the first span that ends after the byte */
         const size_t middle = low + (high - low) / 2;
         if (string->spans[middle].end > string->base + at)
             high = middle;
@@ -114,9 +115,7 @@ weir_jinja_origin weir_jinja_string_origin(const weir_jinja_string *string, size
     return string->spans[low].origin;
 }
 
-/* Code points
- * ------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- code points ----------------------------------------------------------------------------- */
 
 uint32_t weir_jinja_decode(const char *bytes, size_t n, size_t *size)
 {
@@ -163,9 +162,7 @@ bool weir_jinja_is_space(uint32_t code)
            code == 0x2028 || code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
 }
 
-/* Building
- * ---------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- building -------------------------------------------------------------------------------- */
 
 weir_jinja_builder weir_jinja_builder_new(weir_jinja_arena *arena)
 {

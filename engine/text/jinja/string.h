@@ -1,10 +1,10 @@
 /* engine/text/jinja/string.h - strings of templates: code points, slices, searching, and building
- * with the origin of each byte. Works on well-formed UTF-8; ill-formed bytes count as one code
- * point each and never make it read outside. */
+ * with the origin of each byte. Expects well-formed UTF-8; ill-formed bytes count as one code point
+ * each and never cause reads out of bounds. */
 #pragma once
 #include "engine/text/jinja/value.h"
 
-/* Borrows the bytes. */
+/* Makes a string that borrows the bytes. */
 WEIR_MUST_CHECK weir_status weir_jinja_string_view(
     weir_jinja_arena *arena, weir_jinja_value *out, const char *bytes, size_t size,
     weir_jinja_origin origin
@@ -13,13 +13,13 @@ WEIR_MUST_CHECK weir_status weir_jinja_string_copy(
     weir_jinja_arena *arena, weir_jinja_value *out, const char *bytes, size_t size,
     weir_jinja_origin origin
 );
-/* Bytes [begin, begin + size) of `string`, shared. */
+/* Bytes [begin, begin + size) of `string`, shared with it. */
 WEIR_MUST_CHECK weir_status weir_jinja_substring(
     weir_jinja_arena *arena, weir_jinja_value *out, const weir_jinja_string *string, size_t begin,
     size_t size
 );
-size_t weir_jinja_string_count(weir_jinja_string *string); /* code points */
-/* Byte of code point `index`, at most the size */
+size_t weir_jinja_string_count(weir_jinja_string *string); /* in code points */
+/* Byte offset of code point `index`, at most the size. */
 size_t weir_jinja_string_offset(weir_jinja_string *string, size_t index);
 bool weir_jinja_string_is(const weir_jinja_string *string, const char *text);
 bool weir_jinja_string_same(const weir_jinja_string *a, const weir_jinja_string *b);
@@ -27,17 +27,17 @@ bool weir_jinja_string_same(const weir_jinja_string *a, const weir_jinja_string 
 size_t weir_jinja_find(
     const weir_jinja_string *string, size_t begin, const weir_jinja_string *needle
 );
-/* The origin of byte `at` and, in *end, where bytes of this origin end (at most the size). */
+/* The origin of byte `at`. *end is where that origin ends (at most the size). */
 weir_jinja_origin weir_jinja_string_origin(const weir_jinja_string *string, size_t at, size_t *end);
 
-/* One code point at `bytes` (n > 0 left); *size its bytes. */
+/* Decodes the code point at `bytes` (n > 0 left). *size is its length. */
 uint32_t weir_jinja_decode(const char *bytes, size_t n, size_t *size);
 size_t weir_jinja_encode(char out[4], uint32_t code);
-bool weir_jinja_is_space(uint32_t code); /* str.isspace of Python */
-/* The last code point before `end`. */
+bool weir_jinja_is_space(uint32_t code); /* Python's str.isspace */
+/* Decodes the last code point before `end`. */
 uint32_t weir_jinja_decode_last(const char *bytes, size_t end, size_t *size);
 
-/* Text being made. Neighbouring bytes of one origin are one span. */
+/* A string under construction. Adjacent bytes of one origin share a span. */
 typedef struct weir_jinja_builder {
     weir_jinja_arena *arena;
     char *bytes;

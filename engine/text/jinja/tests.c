@@ -4,7 +4,7 @@
 #include "engine/text/jinja/lexer.h"
 #include "engine/text/jinja/state.h"
 
-/* Tests of the value alone: -1 when there is no test of this name. */
+/* Tests that need only the value; -1: no test of this name. */
 static int kind_test(const weir_jinja_string *name, weir_jinja_value v)
 {
     const weir_jinja_kind kind = v.kind;
@@ -76,7 +76,7 @@ static bool same_object(weir_jinja_value a, weir_jinja_value b)
     case WEIR_JINJA_NAMESPACE:
     case WEIR_JINJA_MACRO:
     case WEIR_JINJA_METHOD:
-    case WEIR_JINJA_LOOP: return a.as.list == b.as.list; /* the pointers */
+    case WEIR_JINJA_LOOP: return a.as.list == b.as.list; /* compares the pointers */
     }
     return false;
 }
@@ -91,7 +91,7 @@ static weir_status divides(
     return WEIR_OK;
 }
 
-/* str.islower, str.isupper: some letter has a case and none has the other. */
+/* str.islower, str.isupper: at least one letter has this case and none has the other. */
 static weir_status has_case(
     weir_jinja_state *state, bool *out, weir_jinja_value v, weir_jinja_case letters
 )

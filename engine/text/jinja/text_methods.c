@@ -13,7 +13,7 @@ static weir_status want_string(weir_jinja_method_call *c, size_t i)
     );
 }
 
-/* Places where the needle may begin are steps: each may take a comparison of nearly all of it. */
+/* Each possible start is a step, because it may compare nearly all of the needle. */
 weir_status weir_jinja_find_last(
     weir_jinja_state *state, size_t *out, const weir_jinja_string *string, size_t end,
     const weir_jinja_string *needle
@@ -40,7 +40,7 @@ static bool in_set(const weir_jinja_string *set, const char *bytes, size_t size,
     return size <= set->size && memmem(set->bytes, set->size, bytes, size) != NULL;
 }
 
-/* A code point that may go is a step and what it takes to find it in the set. */
+/* Each code point costs a step plus the search in the set. */
 weir_status weir_jinja_strip(
     weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *string,
     const weir_jinja_string *set, bool left, bool right
@@ -85,7 +85,7 @@ static weir_status add_part(
     return weir_jinja_list_add(c->state->arena, list, part);
 }
 
-/* Words between white space. */
+/* Splits at white space. */
 static weir_status split_words(weir_jinja_method_call *c, weir_jinja_list *list, int64_t limit)
 {
     const weir_jinja_string *s = c->self.as.string;
@@ -96,7 +96,7 @@ static weir_status split_words(weir_jinja_method_call *c, weir_jinja_list *list,
             at += size;
         if (at == s->size) return WEIR_OK;
         const size_t begin = at;
-        /* With the white space at its end, as in Python */
+        /* The rest keeps the white space at its end, as in Python. */
         if (limit-- == 0) return add_part(c, list, begin, s->size);
         while (at < s->size &&
                !weir_jinja_is_space(weir_jinja_decode(s->bytes + at, s->size - at, &size)))
@@ -211,7 +211,7 @@ static bool affix(const weir_jinja_string *s, const weir_jinja_string *part, boo
             memcmp(s->bytes + (front ? 0 : s->size - part->size), part->bytes, part->size) == 0);
 }
 
-/* startswith, endswith: text or a tuple of texts; a range may follow. */
+/* Startswith, endswith: a string or a tuple of strings, optionally with a range. */
 static weir_status has_affix(weir_jinja_method_call *c)
 {
     weir_jinja_value self = c->self;
@@ -250,7 +250,7 @@ static weir_status remove_affix(weir_jinja_method_call *c)
     );
 }
 
-/* With an empty `old`, the new text goes before each code point and to the end. */
+/* With an empty `old`, inserts the new text before each code point and at the end. */
 static weir_status replace_between(
     weir_jinja_state *state, weir_jinja_builder *text, const weir_jinja_string *string,
     const weir_jinja_string *new_text, int64_t limit
@@ -329,7 +329,7 @@ static weir_status join(weir_jinja_method_call *c)
     return weir_jinja_builder_finish(&text, c->out);
 }
 
-/* find, rfind, index, rindex, count: code points, without a range. */
+/* Find, rfind, index, rindex, count: in code points, without a range. */
 static weir_status find(weir_jinja_method_call *c)
 {
     WEIR_TRY(want_string(c, 0));
@@ -385,7 +385,7 @@ static weir_status partition(weir_jinja_method_call *c)
     return WEIR_OK;
 }
 
-/* isdigit and the like, of ASCII and white space; letters by whether they have a case. */
+/* Isdigit, isspace, ... for ASCII; letters are recognised by having a case. */
 enum { IS_DIGIT, IS_SPACE, IS_ALPHA, IS_ALNUM, IS_ASCII };
 
 static weir_status all_are(weir_jinja_method_call *c)
@@ -419,7 +419,7 @@ static weir_status is_case(weir_jinja_method_call *c)
     return WEIR_OK;
 }
 
-/* ljust, rjust, center. */
+/* Ljust, rjust, center. */
 static weir_status justify(weir_jinja_method_call *c)
 {
     int64_t width = 0;

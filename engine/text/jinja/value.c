@@ -112,7 +112,7 @@ static bool equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget, int d
     case WEIR_JINJA_LOOP: return a.as.loop == b.as.loop;
     case WEIR_JINJA_BOOL:
     case WEIR_JINJA_INT:
-    case WEIR_JINJA_FLOAT: return false; /* done above */
+    case WEIR_JINJA_FLOAT: return false; /* handled above */
     }
     return false;
 }
@@ -126,7 +126,8 @@ static int order_of_strings(const weir_jinja_string *a, const weir_jinja_string 
 {
     const size_t least = a->size < b->size ? a->size : b->size;
     const int order =
-        least ? memcmp(a->bytes, b->bytes, least) : 0; /* UTF-8 keeps the order of code points */
+        /* UTF-8 preserves the order of code points. */
+        least ? memcmp(a->bytes, b->bytes, least) : 0;
     return order ? order : (a->size > b->size) - (a->size < b->size);
 }
 
@@ -175,9 +176,7 @@ bool weir_jinja_hashable(weir_jinja_value v)
     return true;
 }
 
-/* Lists
- * ------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 weir_status weir_jinja_list_new(weir_jinja_arena *arena, weir_jinja_list **out, size_t capacity)
 {
@@ -213,12 +212,10 @@ weir_status weir_jinja_pair(
     return WEIR_OK;
 }
 
-/* Dictionaries
- * -----------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- dictionaries ---------------------------------------------------------------------------- */
 
-/* Drawn once in a process, so that nobody can send keys that collide. The order of a dictionary
- * does not depend on it. */
+/* Chosen at random once per process, so that keys cannot be made to collide. The order of a
+ * dictionary does not depend on it. */
 static uint64_t hash_seed(void)
 {
     static _Atomic uint64_t seed;
@@ -255,8 +252,7 @@ weir_status weir_jinja_dict_new(weir_jinja_arena *arena, weir_jinja_dict **out)
     return weir_jinja_alloc(arena, out, sizeof **out);
 }
 
-/* The comparison of two keys needs no budget: they are flat, and text is compared where the hash is
- * the same. */
+/* Comparing keys needs no budget: keys are flat, and only those with the same hash are compared. */
 static bool same_key(const weir_jinja_entry *entry, weir_jinja_value key, uint64_t hash)
 {
     int64_t unbounded = INT64_MAX;
@@ -320,8 +316,7 @@ weir_status weir_jinja_dict_set(
         put_slot(dict, dict->count - 1);
         return WEIR_OK;
     }
-    size_t n_slots =
-        32; /* filled to a quarter at most after growing, to a half at most before it */
+    size_t n_slots = 32; /* at most a quarter full after growing, at most half full before */
     while (n_slots < dict->count * 4) n_slots *= 2;
     WEIR_TRY(weir_jinja_alloc(arena, &dict->slots, n_slots * sizeof *dict->slots));
     dict->n_slots = n_slots;
@@ -335,9 +330,7 @@ void weir_jinja_dict_remove(weir_jinja_dict *dict, weir_jinja_entry *entry)
     dict->live--;
 }
 
-/* JSON
- * -------------------------------------------------------------------------------------------------------------------------
- * / */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 typedef struct json_reader {
     weir_jinja_arena *arena;

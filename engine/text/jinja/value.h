@@ -1,9 +1,9 @@
-/* engine/text/jinja/value.h - values of templates: what Python's objects are to Jinja2, without
- * attributes of the host.
+/* engine/text/jinja/value.h - values of templates: the counterpart of Python's objects in Jinja2,
+ * without attributes of the host.
  *
- * All memory is an arena's. Strings are immutable views and carry where each byte came from, so
- * that text of a user is known in the output; slices share bytes and spans. Containers are mutable
- * only through the interpreter. */
+ * All memory comes from an arena. Strings are immutable views that record the origin of each byte,
+ * so that user text is known in the output; slices share bytes and spans. Only the interpreter
+ * changes containers. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
@@ -20,7 +20,7 @@ typedef enum weir_jinja_kind {
     WEIR_JINJA_STRING,
     WEIR_JINJA_LIST,
     WEIR_JINJA_TUPLE,
-    WEIR_JINJA_GENERATOR, /* a list that can be read once: always true, no length */
+    WEIR_JINJA_GENERATOR, /* a list that can be read once; always true, no length */
     WEIR_JINJA_DICT,
     WEIR_JINJA_NAMESPACE,
     WEIR_JINJA_MACRO,
@@ -33,24 +33,23 @@ typedef enum weir_jinja_kind {
 typedef enum weir_jinja_origin {
     WEIR_JINJA_TEMPLATE, /* the template, or a trusted variable */
     WEIR_JINJA_USER, /* messages, tools, documents */
-    WEIR_JINJA_MARK, /* put in by the host to find a place again in the output */
+    WEIR_JINJA_MARK, /* a mark set by the host, to find a place in the output */
 } weir_jinja_origin;
 
 typedef struct weir_jinja_span {
-    size_t end; /* of the bytes of this origin, from the end of the span before */
+    size_t end; /* end of the bytes of this origin, which start at the end of the previous span */
     weir_jinja_origin origin;
 } weir_jinja_span;
 
 typedef struct weir_jinja_string {
     const char *bytes;
     size_t size;
-    size_t count; /* code points; SIZE_MAX until somebody asks */
-    /* NULL: all bytes are of `origin`; else ascending, the last one ends at or behind base +
-     * size */
+    size_t count; /* in code points; SIZE_MAX: not counted yet */
+    /* NULL: all bytes have `origin`; else ascending, the last one ends at or after base + size. */
     const weir_jinja_span *spans;
     size_t n_spans, base; /* byte i of the string is byte base + i of the spans */
     weir_jinja_origin origin;
-    /* Went through `safe` or `escape`: joining by + escapes the other side, as markupsafe does */
+    /* Result of `safe` or `escape`: + escapes the other operand, as markupsafe does. */
     bool markup;
 } weir_jinja_string;
 
@@ -63,7 +62,7 @@ typedef struct weir_jinja_loop weir_jinja_loop;
 typedef struct weir_jinja_value {
     weir_jinja_kind kind;
     union {
-        const char *name; /* of what is undefined; may be NULL */
+        const char *name; /* of an undefined value; may be NULL */
         bool boolean;
         int64_t integer;
         double real;
@@ -80,7 +79,7 @@ typedef struct weir_jinja_value {
 struct weir_jinja_list {
     weir_jinja_value *items;
     size_t count, capacity;
-    /* Came from messages, tools or documents: its brackets and commas count as text of a user */
+    /* From messages, tools or documents: its brackets and commas count as user text. */
     bool user;
 };
 
@@ -93,7 +92,7 @@ typedef struct weir_jinja_entry {
 /* In order of insertion. */
 struct weir_jinja_dict {
     weir_jinja_entry *entries;
-    size_t count, capacity, live; /* count: with the removed ones */
+    size_t count, capacity, live; /* count: includes removed ones */
     uint32_t *slots; /* open addressing, entry + 1; power of two; NULL while there are few */
     size_t n_slots;
     bool user;
@@ -154,13 +153,13 @@ static inline double weir_jinja_as_float(weir_jinja_value v)
 /* Python's name of the type, for messages. */
 const char *weir_jinja_type_name(weir_jinja_value v);
 bool weir_jinja_truth(weir_jinja_value v);
-/* ==; containers by content. *budget pays for the work, one for each value and each KiB of text:
- * below zero the answer means nothing and the caller ends in EFULL. Values nested deeper than a
- * limit count as different. */
+/* Python's ==; containers by content. *budget pays for the work, one for each value and each KiB of
+ * text: if it ends below zero, the result is meaningless and the caller returns EFULL. Values
+ * nested deeper than a limit are unequal. */
 bool weir_jinja_equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget);
-/* *order < 0, 0, > 0; false when the two have no order. */
+/* Sets *order to < 0, 0 or > 0. Returns false if the two have no order. */
 bool weir_jinja_compare(int *order, weir_jinja_value a, weir_jinja_value b, int64_t *budget);
-/* Whether it can be a key: scalars, and short tuples of them. */
+/* True if it can be a key: scalars, and short tuples of them. */
 bool weir_jinja_hashable(weir_jinja_value v);
 
 WEIR_MUST_CHECK weir_status
@@ -172,19 +171,19 @@ WEIR_MUST_CHECK weir_status weir_jinja_pair(
 );
 
 WEIR_MUST_CHECK weir_status weir_jinja_dict_new(weir_jinja_arena *arena, weir_jinja_dict **out);
-/* The key must be hashable. A key that is there keeps its place. */
+/* Sets an entry. The key must be hashable; an existing key keeps its place. */
 WEIR_MUST_CHECK weir_status weir_jinja_dict_set(
     weir_jinja_arena *arena, weir_jinja_dict *dict, weir_jinja_value key, weir_jinja_value value
 );
-/* NULL: none */
+/* Returns NULL if there is no such key. */
 weir_jinja_entry *weir_jinja_dict_find(const weir_jinja_dict *dict, weir_jinja_value key);
 weir_jinja_entry *weir_jinja_dict_find_text(
     const weir_jinja_dict *dict, const char *bytes, size_t size
 );
 void weir_jinja_dict_remove(weir_jinja_dict *dict, weir_jinja_entry *entry);
 
-/* JSON as values whose text is of `origin`. Strings are borrowed from `json` unless `copy`. EINVAL
- * when nested deeper than a limit. */
+/* Converts JSON to values whose strings have `origin`. Strings are borrowed from `json` unless
+ * `copy`. EINVAL if it is nested deeper than a limit. */
 WEIR_MUST_CHECK weir_status weir_jinja_from_json(
     weir_jinja_arena *arena, weir_jinja_value *out, const json_t *json, weir_jinja_origin origin,
     bool copy

@@ -179,7 +179,7 @@ TEST_F(States, QuestionsFindTheNearest)
     json_decref(root);
     refused(400, "vector must be an array", "POST", "/v1/states/query", R"({"vector":[1,2]})");
     refused(
-        400, "no number", "POST", "/v1/states/query",
+        400, "not a number", "POST", "/v1/states/query",
         "{\"vector\":[\"x\"," + vector.substr(4) + "]}"
     );
     refused(400, "question", "POST", "/v1/states/query", "{}");
@@ -260,7 +260,7 @@ TEST_F(States, WhatCannotBeIsRefusedWithTheReason)
     refused(400, "label is missing", "POST", "/v1/states", R"({"prompt":"x"})");
     refused(400, "prompt, messages or tokens", "POST", "/v1/states", R"({"label":"x"})");
     refused(400, "not empty", "POST", "/v1/states", R"({"label":"x","tokens":[]})");
-    refused(400, "no token id", "POST", "/v1/states", R"({"label":"x","tokens":[99999]})");
+    refused(400, "not a token id", "POST", "/v1/states", R"({"label":"x","tokens":[99999]})");
     refused(
         400, "metadata must be an object", "POST", "/v1/states",
         R"({"label":"x","prompt":"x","metadata":[]})"
