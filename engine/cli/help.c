@@ -8,8 +8,8 @@
 
 enum { COLUMNS = 100, INDENT = 30 };
 
-/* Words of `text` in lines up to COLUMNS; `column` is where the first one starts, later ones start
- * at `indent`. Newlines stay. */
+/* Wraps `text` to lines of COLUMNS; it starts at `column`, further lines at `indent`. Newlines
+ * stay. */
 static weir_status wrapped(weir_buffer *out, const char *text, size_t column, size_t indent)
 {
     const size_t start = column;

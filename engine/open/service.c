@@ -1,5 +1,5 @@
-/* engine/open/service.c - the scheduler's service with its kept texts, and what outlives it on
- * disk: sessions and states. */
+/* engine/open/service.c - opens the scheduler's service with its prefix cache, sessions and
+ * states. */
 #include <string.h>
 
 #include "engine/open/engine_internal.h"
