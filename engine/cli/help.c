@@ -77,7 +77,7 @@ weir_status weir_command_help(weir_buffer *out, const char *program, const weir_
 {
     const char *const name = strcmp(program, command->name) == 0
                                  ? ""
-                                 : command->name; /* the program `serve` is one command */
+                                 : command->name; /* the program `serve` has only one command */
     WEIR_TRY(weir_buffer_format(
         out, "Usage: %s%s%s %s\n\n", program, *name != '\0' ? " " : "", name, command->usage
     ));
