@@ -1,5 +1,5 @@
-/* offload/bandwidth.c - a sum over a large buffer with the widest registers of the machine, one
- * contiguous part per thread; a device's by its own copies. */
+/* offload/bandwidth.c - sums a large buffer with the widest registers of the machine, one
+ * contiguous part per thread; measures a device with its own copies. */
 #include "offload/bandwidth.h"
 
 #include <omp.h>
@@ -23,9 +23,9 @@ enum {
 typedef uint64_t vector __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint64_t (*sum_function)(const char *data, size_t bytes);
 
-/* Four chains hide the latency of an add; the compiler splits a vector where registers are
- * narrower. Without the prefetch the hardware's own read-ahead leaves up to a third of the
- * bandwidth unused, and kernels that prefetch would show more than all of it. */
+/* Four chains hide the latency of an add; the compiler splits vectors where registers are narrower.
+ * Without the prefetch, hardware read-ahead leaves up to a third of the bandwidth unused, and
+ * kernels that prefetch would show more than 100 %. */
 static inline __attribute__((always_inline)) uint64_t sum_body(const char *data, size_t bytes)
 {
     vector sums[CHAINS] = { 0 };
@@ -55,13 +55,13 @@ static sum_function widest_sum(void)
     return caps.x86_v4 ? sum_v4 : caps.x86_v3 ? sum_v3 : sum_v2;
 }
 
-/* Where thread t's part of `bytes`, a multiple of STEP, begins. */
+/* Start of thread t's part of `bytes`, a multiple of STEP. */
 static size_t part_of(size_t bytes, int32_t n_threads, int32_t t)
 {
     return bytes / STEP * (size_t)t / (size_t)n_threads * STEP;
 }
 
-/* The first touch is by the thread that will read: pages are local to it. */
+/* Each page is first touched by the thread that will read it, so that it is local to it. */
 static void touch(char *data, size_t bytes, int32_t n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static, 1)
@@ -152,7 +152,7 @@ weir_status weir_bandwidth_measure_device(
     void *const from = weir_device_alloc(device, bytes), *const to =
                                                              weir_device_alloc(device, bytes);
     for (int32_t r = -1; from != NULL && to != NULL && r < repetitions;
-         r++) { /* the first one wakes it */
+         r++) { /* the first one wakes the device */
         const int64_t start = weir_clock_ns();
         weir_device_copy(device, to, from, bytes);
         const int64_t spent = weir_clock_ns() - start;

@@ -1,11 +1,12 @@
-/* offload/caps.c - cpuid, through the compiler's runtime (which also reads XCR0). */
+/* offload/caps.c - detects CPU features with cpuid, through the compiler's runtime (which also
+ * reads XCR0). */
 #include "offload/caps.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Linux hands out the 8 KiB of tile registers on request, once per process; threads that are
- * created later inherit the permission. */
+/* Linux grants the 8 KiB of tile registers on request, once per process; threads created later
+ * inherit the permission. */
 static bool tiles_permitted(void)
 {
     enum {

@@ -58,7 +58,7 @@ weir_status weir_device_open(
 void weir_device_close(weir_device *device)
 {
     if (device == NULL) return;
-    /* Else its owner would use it after free */
+    /* Otherwise its owner would use it after free. */
     WEIR_ASSERT(device->n_blocks == 0 && device->space == NULL);
     if (device->kind->close != NULL) device->kind->close(device);
     free(device);
@@ -85,7 +85,8 @@ void weir_device_fail(weir_device *device, const char *text)
 
 const char *weir_device_failure(const weir_device *device)
 {
-    return atomic_load(&device->has_failed) ? device->failure : NULL; /* the text never changes */
+    /* the text never changes once set */
+    return atomic_load(&device->has_failed) ? device->failure : NULL;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -229,7 +230,7 @@ void *weir_device_resolve(const weir_device *device, const void *address)
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */
-/* Calls that wait run without the lock. The first failure is recorded, later calls do nothing. */
+/* Blocking calls run without the lock. The first failure is recorded, later calls do nothing. */
 static void record_failure(weir_device *device, bool is_well, const char *text)
 {
     if (is_well) return;
@@ -244,7 +245,7 @@ void weir_device_copy(weir_device *device, void *dst, const void *src, size_t by
     if (bytes == 0) return;
     void *const to = weir_device_resolve(device, dst);
     const void *const from = weir_device_resolve(device, src);
-    /* Else a page that is not resident: promote it first */
+    /* Otherwise the page is not resident, and must be promoted first. */
     WEIR_ASSERT(to != NULL && from != NULL);
     if (weir_device_failure(device) == NULL)
         record_failure(device, device->kind->copy(device, to, from, bytes, text), text);

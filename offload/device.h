@@ -1,5 +1,5 @@
-/* offload/device.h - where kernels run when it is not the host: its memory, which the host cannot
- * access, and its rows of the kernel table.
+/* offload/device.h - a device other than the host: its memory, which the host cannot access, and
+ * its rows of the kernel table.
  *
  *   "cpu"      the host: there is no device
  *   "gpu:N"    GPU number N through the plugin (gpu_loader.h)
@@ -24,8 +24,8 @@ extern "C" {
 
 typedef struct weir_device weir_device;
 
-/* *out NULL: the host does the work; `why` is set where a GPU was asked for or "auto" found none.
- * ECONFIG: an unknown name; ENOMEM. */
+/* *out NULL: use the host; `why` is set if a GPU was requested or "auto" found none. Returns
+ * ECONFIG for an unknown name; ENOMEM. */
 WEIR_MUST_CHECK weir_status weir_device_open(
     weir_device **out, const char *name, char *why, size_t why_bytes, weir_error *error
 );
@@ -34,24 +34,26 @@ void weir_device_close(weir_device *device);
 
 const char *weir_device_name(const weir_device *device); /* "gpu:0" */
 const char *weir_device_title(const weir_device *device); /* the vendor's name */
-/* 90 for sm_90; 0: it runs the host's rows */
+/* Returns 90 for sm_90; 0: it runs the host's rows. */
 int weir_device_capability(const weir_device *device);
-size_t weir_device_memory_bytes(const weir_device *device); /* free when it was opened */
-/* Its rows in order of preference within an op; NULL: those of the host. */
+size_t weir_device_memory_bytes(const weir_device *device); /* when it was opened */
+/* Its rows, in order of preference within an op; NULL: uses those of the host. */
 const weir_kernel *const *weir_device_kernels(const weir_device *device, size_t *count);
 
 /* For tests: rows (borrowed) and capability of "checked" devices opened from now on, so that
- * emulated rows make a GPU of one. NULL, 0, 0: the host's. */
+ * emulated rows run as on a GPU. NULL, 0, 0: the host's. */
 void weir_device_check_with(const weir_kernel *const *rows, size_t n, int capability);
 
-/* Device memory, accessed by kernels only: zeroed, aligned to 256. NULL: the device is full. */
+/* Allocates device memory, accessed by kernels only: zeroed, aligned to 256. Returns NULL if the
+ * device is full. */
 void *weir_device_alloc(weir_device *device, size_t bytes);
 void weir_device_free(weir_device *device, void *memory, size_t bytes); /* NULL-safe */
-/* Page-locked host memory at the same address on the device, aligned to 4096: for arguments that
- * the host writes while kernels run, and for fast copies. Not zeroed. */
+/* Allocates page-locked host memory at the same address on the device, aligned to 4096: for
+ * arguments that the host writes while kernels run, and for fast copies. Not zeroed. */
 void *weir_device_alloc_unified(weir_device *device, size_t bytes);
 void weir_device_free_unified(weir_device *device, void *memory, size_t bytes);
-bool weir_device_owns(const weir_device *device, const void *memory); /* of weir_device_alloc */
+/* True for memory of weir_device_alloc. */
+bool weir_device_owns(const weir_device *device, const void *memory);
 size_t weir_device_held(const weir_device *device); /* bytes of weir_device_alloc */
 
 /* Ordered after all launched kernels, in any direction; complete on return. */
@@ -66,20 +68,21 @@ const char *weir_device_failure(const weir_device *device); /* NULL: nothing fai
  * clears and marshalled page tables (marshal.h) resolve such addresses. One range per device; the
  * caller owns the memory that it maps. */
 enum { WEIR_DEVICE_GRANULE = 4096 };
-/* Host bytes that the range's table takes. */
+/* Host bytes of the range's table. */
 size_t weir_device_space_metadata_bytes(size_t reach);
 WEIR_MUST_CHECK weir_status
 weir_device_space_open(weir_device *device, void **out, size_t reach); /* ENOMEM */
-void weir_device_space_close(weir_device *device); /* the caller maps nothing afterwards */
+void weir_device_space_close(weir_device *device); /* the caller must not map afterwards */
 /* memory NULL: unmap. */
 void weir_device_space_map(weir_device *device, void *address, void *memory, size_t bytes);
-/* The mapped memory, NULL if none is; an address outside the range resolves to itself. */
+/* Returns the mapped memory, or NULL if none is; an address outside the range resolves to
+ * itself. */
 void *weir_device_resolve(const weir_device *device, const void *address);
 
 /* ---- asynchronous copies --------------------------------------------------------------------- */
-/* For a thread that fills memory while kernels read other memory. Its copies are not ordered with
+/* For a thread that writes memory while kernels read other memory. Its copies are not ordered with
  * kernels and are complete on return. Waiting for an event waits for the kernels launched before it
- * was recorded; waiting for one that was never recorded returns at once. */
+ * was recorded; an event that was never recorded does not wait. */
 enum { WEIR_DEVICE_EVENTS = 8 };
 void weir_device_copy_async(weir_device *device, void *dst, const void *src, size_t bytes);
 void weir_device_event_record(weir_device *device, int event);

@@ -1,7 +1,6 @@
-/* offload/device_checked.c - the host as a device. Each block is a mapping of its own, without
- * access but while a kernel or a copy runs; one that was freed stays mapped without access until
- * the device closes, so a read after free faults. The smallest block is a page: a test's
- * memory, not a user's. */
+/* offload/device_checked.c - the host as a device for tests. Each block is a separate mapping,
+ * accessible only while a kernel or a copy runs. A freed block stays mapped without access until
+ * the device closes, so a read after free faults. The smallest block is a page. */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +58,7 @@ static void *alloc_block(weir_device *device, size_t bytes)
     return memory != MAP_FAILED ? memory : NULL;
 }
 
-/* The bytes go back to the machine, the addresses do not. */
+/* Returns the memory to the system but keeps the addresses reserved. */
 static void free_block(weir_device *device, void *memory, size_t bytes)
 {
     size_t rounded;

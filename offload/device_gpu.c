@@ -1,5 +1,4 @@
-/* offload/device_gpu.c - a GPU as a device: the plugin's table, and what it says when something
- * fails. */
+/* offload/device_gpu.c - a GPU as a device: calls the plugin and reports its failures. */
 #include <stdio.h>
 #include <string.h>
 
@@ -81,7 +80,7 @@ static bool event_wait(weir_device *device, int number, char text[DEVICE_TEXT])
     return plugin_of(device)->event_wait(device->number, number, text, DEVICE_TEXT) == WEIR_OK;
 }
 
-/* The device of a thread is 0 until it says otherwise. */
+/* A thread's device is 0 until it is set. */
 static void begin(weir_device *device) { plugin_of(device)->enter(device->number); }
 
 static void close_gpu(weir_device *device) { plugin_of(device)->close(device->number); }

@@ -7,12 +7,13 @@
 enum { DEVICE_BLOCKS = 4096, DEVICE_ALIGNMENT = 256, DEVICE_TEXT = 160 };
 
 typedef struct device_kind {
-    /* Zeroed, aligned to 256; NULL: full. */
+    /* Returns zeroed memory, aligned to 256; NULL: full. */
     void *(*alloc)(weir_device *device, size_t bytes);
     void (*free)(weir_device *device, void *memory, size_t bytes);
     void *(*alloc_unified)(weir_device *device, size_t bytes);
     void (*free_unified)(weir_device *device, void *memory, size_t bytes);
-    /* Called by any thread, without the lock of device.c, as they wait; false: `text` says why. */
+    /* These block and may be called by any thread, without the lock of device.c. False: `text` says
+     * why. */
     bool (*copy)(
         weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT]
     );
@@ -21,7 +22,7 @@ typedef struct device_kind {
     bool (*copy_async)(
         weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT]
     );
-    /* NULL: launches are synchronous */
+    /* NULL: launches are synchronous. */
     bool (*event_record)(weir_device *device, int event, char text[DEVICE_TEXT]);
     bool (*event_wait)(weir_device *device, int event, char text[DEVICE_TEXT]);
     void (*begin)(weir_device *device); /* NULL: nothing to do */
@@ -40,21 +41,21 @@ struct weir_device {
     size_t n_kernels, memory_bytes;
     weir_kernel_context context;
     int capability, number;
-    const void *plugin; /* weir_gpu_plugin of a GPU */
+    const void *plugin; /* weir_gpu_plugin of a GPU, else NULL */
     char name[16], title[64], failure[200]; /* failure[0] == 0: none */
-    atomic_bool has_failed; /* there is one: asked without the lock */
+    atomic_bool has_failed; /* readable without the lock */
     device_block blocks[DEVICE_BLOCKS]; /* [n_blocks] by address */
     size_t n_blocks;
-    int n_open; /* checked: launches and copies that run now */
+    int n_open; /* checked: running launches and copies */
     char *space; /* reserved addresses; NULL: none */
     size_t reach;
     char **granules; /* [reach / WEIR_DEVICE_GRANULE] mapped memory */
 };
 
-/* The first one stays; under the lock of device.c */
+/* Records the first failure; the lock of device.c is held. */
 void weir_device_fail(weir_device *device, const char *text);
 
 /* device_checked.c */
 void weir_device_open_checked(weir_device *device);
-/* device_gpu.c: false: it cannot be used, `why` says it. */
+/* device_gpu.c: returns false if it cannot be used; `why` says why. */
 bool weir_device_open_gpu(weir_device *device, int number, char *why, size_t why_bytes);

@@ -1,5 +1,6 @@
 /* offload/device_table.c - the OpenMP kernels of kernels/list.inc, as built for the device
- * WEIR_DEVICE (emulated, offload, nvptx). WEIR_DEVICE_OVERRIDES puts the CUDA kernels first. */
+ * WEIR_DEVICE (emulated, offload, nvptx). With WEIR_DEVICE_OVERRIDES the CUDA kernels come
+ * first. */
 #include "offload/device_table.h"
 
 #define ROW_(op, device) weir_kernel_omp_##op##_##device

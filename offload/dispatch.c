@@ -1,9 +1,9 @@
-/* offload/dispatch.c - streams: which rows of the table this machine may run, the choice among
- * them, and the scratch they share.
+/* offload/dispatch.c - streams: the rows of the table that this machine can run, the choice among
+ * them, and their scratch memory.
  *
- * Scratch is one block per stream, where its kernels run, grown to the largest call and never
- * shrunk. It is not charged to a ledger here: the engine plans its largest steps, charges
- * weir_stream_planned and reserves it. */
+ * A stream has one block of scratch, in the memory where its kernels run; it grows to the largest
+ * call and never shrinks. It is not charged to a ledger here: the engine plans its largest steps,
+ * charges weir_stream_planned and reserves it. */
 #include "offload/dispatch.h"
 
 #include <omp.h>
@@ -18,21 +18,22 @@
 
 enum { MAX_THREADS = 1024, SCRATCH_ALIGNMENT = 64 };
 #define SCRATCH_STEP                                                                               \
-    ((size_t)64 << 10) /* growth in whole steps: fewer moves while a warm-up climbs */
+    ((size_t)64 << 10) /* grows in whole steps: fewer reallocations during warm-up */
 
 struct weir_stream {
-    weir_caps caps; /* cut to the forced isa */
+    weir_caps caps; /* limited to the forced isa */
     weir_isa forced; /* ANY: not forced */
     weir_device *device; /* NULL: the host */
     weir_marshaller *marshaller; /* with a device */
-    weir_table_row *rows; /* [n_rows] of this stream, whether the machine can run them or not */
+    /* [n_rows] of this stream, including those that the machine cannot run. */
+    weir_table_row *rows;
     size_t n_rows;
     const weir_kernel *
         *allowed; /* rows this stream may run, grouped by op: [first[op], first[op + 1]) */
     size_t first[WEIR_OP_COUNT + 1];
     weir_kernel_context context;
-    bool planning; /* typed entries only note their scratch */
-    size_t planned; /* scratch */
+    bool planning; /* typed entries only record their scratch */
+    size_t planned; /* of scratch */
     void (*observe)(void *user, weir_op op, const void *args);
     void *observer;
 };
@@ -90,8 +91,8 @@ static bool isa_from_name(const char *name, weir_isa *out)
     return false;
 }
 
-/* Why no arguments at all could make this row run here. A forced level is told apart from a machine
- * that is not able. */
+/* Why this row cannot run here with any arguments: excluded by the forced level, or not supported
+ * by the machine. */
 static const char *row_barred(const weir_stream *stream, const weir_table_row *row)
 {
     static const char *const forced_text[] = { NULL, "isa v2 forced", "isa v3 forced", NULL };
@@ -289,7 +290,7 @@ const weir_kernel *weir_kernel_pick(
     return first_accepting(stream, op, args);
 }
 
-/* The old contents are not kept: scratch never outlives a call. */
+/* Does not keep the old contents: scratch never outlives a call. */
 static weir_status grow_scratch(weir_stream *stream, size_t bytes)
 {
     if (bytes <= stream->context.scratch_bytes) return WEIR_OK;
@@ -303,9 +304,9 @@ static weir_status grow_scratch(weir_stream *stream, size_t bytes)
     return WEIR_OK;
 }
 
-/* Launches follow each other: the single source waits for its regions, overrides are on the
- * device's default stream, for which regions wait. What failed among the queued ones is found
- * before a region is entered: its runtime would end the process. */
+/* Launches are ordered: target regions are synchronous, overrides run on the device's default
+ * stream, for which regions wait. Queued failures are checked before a region is entered, since the
+ * OpenMP runtime would end the process. */
 static weir_status run_on_device(weir_stream *stream, const weir_kernel *kernel, const void *args)
 {
     const void *there = NULL;
@@ -323,8 +324,8 @@ static weir_status run_on_device(weir_stream *stream, const weir_kernel *kernel,
 weir_status weir_kernel_run(weir_stream *stream, const weir_kernel *kernel, const void *args)
 {
     WEIR_TRY(grow_scratch(stream, kernel->scratch ? kernel->scratch(args) : 0));
-    /* oneDNN and the kernels size their teams by the calling thread's setting: it follows the
-     * stream. */
+    /* oneDNN and the kernels size their teams by the calling thread's setting, so it is set to the
+     * stream's. */
     if (omp_get_max_threads() != stream->context.n_threads)
         omp_set_num_threads(stream->context.n_threads);
     if (stream->device && !is_host_op(kernel->op)) return run_on_device(stream, kernel, args);

@@ -1,13 +1,13 @@
-/* offload/gpu_driver.c - a library that answers to the name libcuda.so: libomptarget opens that
- * name, drivers often bring only libcuda.so.1, and libomptarget 19 understands neither what CUDA 13
- * builds nor devices newer than sm_90. It depends on libcuda.so.1, so that every function that is
- * not below is the driver's own. gpu_images.c loads it from memory before libomptarget looks.
+/* offload/gpu_driver.c - a stand-in library named libcuda.so: libomptarget opens that name, drivers
+ * often install only libcuda.so.1, and libomptarget 19 understands neither what CUDA 13 builds nor
+ * devices newer than sm_90. It depends on libcuda.so.1, so every function that is not defined here
+ * is the driver's. gpu_images.c loads it from memory before libomptarget looks for it.
  *
  * libomptarget compares the header of a cubin with the capability of a device, in an encoding that
- * ended with CUDA 12. It is shown one cubin, the carrier, whose header says "sm_80" in that
- * encoding, and devices that all say "8.0"; what reaches the driver is the fat binary, from which
- * the driver takes the image that fits. The carrier is read by libomptarget for what all images
- * share: names and modes of kernels. */
+ * ended with CUDA 12. It gets one cubin, the carrier, whose header says "sm_80" in that encoding,
+ * and devices that all report "8.0". The driver gets the fat binary, from which it picks the
+ * matching image. libomptarget reads from the carrier only what all images share: names and modes
+ * of kernels. */
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stddef.h>
@@ -24,8 +24,8 @@ EXPORT void weir_gpu_driver_serve(const void *shown, const void *loaded)
     images = loaded;
 }
 
-/* Finds the driver's function; `function` points to a pointer to one. ISO C has no cast between the
- * two kinds of pointers. */
+/* Finds the driver's function; `function` points to a function pointer. ISO C has no cast between
+ * object and function pointers. */
 static CUresult find(void *function, const char *name)
 {
     void *const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *const symbol =
@@ -62,8 +62,8 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
     return result;
 }
 
-/* libomptarget asks for streams that do not wait for the default stream. The CUDA kernels run
- * there: a region reads what they wrote. */
+/* libomptarget creates streams that do not wait for the default stream. The CUDA kernels run there,
+ * and a region reads what they wrote. */
 EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned flags)
 {
     CUresult (*create)(CUstream *, unsigned);

@@ -1,9 +1,9 @@
-/* offload/gpu_images.c - the target regions' images: one fat binary for all architectures,
- * registered when a driver is there.
+/* offload/gpu_images.c - the images of the target regions: one fat binary for all architectures,
+ * registered when there is a driver.
  *
- * clang's own wrapper would embed one cubin per architecture, of which libomptarget 19 accepts
- * none: it reads the header of CUDA 13's as "sm_4", and refuses everything past sm_90. See
- * gpu_driver.c for how it is shown one that it accepts, docs/decisions/0029 for why. */
+ * clang's own wrapper would embed one cubin per architecture, none of which libomptarget 19
+ * accepts: it reads the header of CUDA 13's as "sm_4", and refuses everything past sm_90.
+ * gpu_driver.c shows it one that it accepts; docs/decisions/0029 says why. */
 #define _GNU_SOURCE
 #include "offload/gpu_images.h"
 
@@ -16,8 +16,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* What clang's wrapper would emit: names and layouts are libomptarget's. The entries are those of
- * all files of the plugin, joined by the linker. */
+/* What clang's wrapper would emit; names and layouts are defined by libomptarget. The entries are
+ * those of all files of the plugin, joined by the linker. */
 typedef struct offload_entry {
     void *address;
     char *name;
@@ -34,8 +34,8 @@ typedef struct offload_images {
     const offload_entry *first_entry, *end_entry;
 } offload_images;
 
-/* The linker's: first and past the last of a section. Hidden, so that entries of the program never
- * stand for the plugin's. */
+/* Defined by the linker: the first entry of a section, and one past the last. Hidden, so that the
+ * program's entries never replace the plugin's. */
 __attribute__((visibility("hidden"))) extern const offload_entry __start_omp_offloading_entries[],
     __stop_omp_offloading_entries[];
 void __tgt_register_lib(const offload_images *images);
@@ -46,8 +46,8 @@ extern const char weir_gpu_carrier[], weir_gpu_carrier_end[], weir_gpu_images[],
 
 static char why[200];
 
-/* A library in memory: a file called libcuda.so in a folder of libraries would be taken for the
- * driver's by others. */
+/* Loads the library from memory: other programs would take a file called libcuda.so in a library
+ * folder for the driver's. */
 static void *open_stand_in(void)
 {
     const int descriptor = memfd_create("libcuda.so", MFD_CLOEXEC);

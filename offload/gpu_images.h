@@ -1,5 +1,5 @@
-/* offload/gpu_images.h - inside the plugin: its device images, handed to the offload runtime when a
- * device was found. */
+/* offload/gpu_images.h - internal to the plugin: registers its device images with the offload
+ * runtime when a device was found. */
 #pragma once
 #include <stddef.h>
 
@@ -7,9 +7,10 @@
 extern "C" {
 #endif
 
-/* Gives the images to libomptarget, which then sees the devices; nothing of it may be called
- * before. Needs libcuda.so.1 on the library path. NULL when done, now or earlier; else what went
- * wrong, in static memory. Exported for tests/gpu/images_test, which plays the driver. */
+/* Registers the images with libomptarget, which then finds the devices; must be called before
+ * anything else of it. Needs libcuda.so.1 on the library path. Returns NULL if it succeeded, now or
+ * earlier; else an error text in static memory. Exported for tests/gpu/images_test, which provides
+ * a fake driver. */
 __attribute__((visibility("default"))) const char *weir_gpu_images_register(void);
 
 #ifdef __cplusplus

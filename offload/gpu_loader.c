@@ -1,6 +1,6 @@
-/* offload/gpu_loader.c - dlopen with care: the driver is looked for first, because loading the
- * plugin brings in the offload runtime (measured: 13 libraries, 50 MB, 20 ms) that a machine
- * without a GPU need not pay for. */
+/* offload/gpu_loader.c - loads the plugin. The driver is looked for first, because loading the
+ * plugin also loads the offload runtime (measured: 13 libraries, 50 MB, 20 ms), which a machine
+ * without a GPU does not need. */
 #include "offload/gpu_loader.h"
 
 #include <dlfcn.h>
@@ -13,7 +13,7 @@
 
 static const char driver_library[] = "libcuda.so.1";
 
-/* The folder of the running program, without the slash. */
+/* The folder of the running program, without a trailing slash. */
 static bool program_folder(char *folder, size_t size)
 {
     const ssize_t n = readlink("/proc/self/exe", folder, size - 1);
@@ -29,7 +29,7 @@ static weir_status find_plugin(char *path, size_t size, weir_error *error)
 {
     static const char *const places[] = {
         "", "/../lib", "/../../offload"
-    }; /* the last one: where the build leaves both */
+    }; /* the last one: where the build puts both */
     char folder[PATH_MAX];
     if (program_folder(folder, sizeof folder))
         for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
@@ -50,14 +50,14 @@ weir_status weir_gpu_plugin_load(const weir_gpu_plugin **out, const char *path, 
         WEIR_TRY(find_plugin(found, sizeof found, error));
         path = found;
     }
-    /* Not RTLD_DEEPBIND: the plugin must use the OpenMP runtime that is already here. */
+    /* Not RTLD_DEEPBIND: the plugin must use the OpenMP runtime that is already loaded. */
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library) return weir_error_set(error, WEIR_EUNSUPPORTED, "GPU plugin: %s", dlerror());
     weir_gpu_plugin_entry_function entry;
     void *symbol = dlsym(library, WEIR_GPU_PLUGIN_ENTRY);
     if (!symbol)
         return weir_error_set(error, WEIR_EMISMATCH, "GPU plugin: %s is no plugin of Weir", path);
-    /* ISO C has no cast from an object pointer to a function pointer */
+    /* ISO C has no cast from an object pointer to a function pointer. */
     memcpy(&entry, &symbol, sizeof entry);
     const weir_gpu_plugin *plugin = entry();
     if (plugin->abi != WEIR_GPU_PLUGIN_ABI)

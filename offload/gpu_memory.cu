@@ -1,5 +1,5 @@
-/* offload/gpu_memory.cu - the CUDA runtime's side of the plugin: devices, memory, copies. Host code
- * only. */
+/* offload/gpu_memory.cu - the plugin's calls of the CUDA runtime: devices, memory, copies. Host
+ * code only. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,7 +43,7 @@ void weir_gpu_memory_facts(weir_gpu_facts *out)
     }
 }
 
-/* By device, for all who opened it. Neither waits for the default stream. */
+/* Per device, shared by all users. Neither waits for the default stream. */
 static struct side_stream {
     cudaStream_t stream;
     cudaEvent_t events[WEIR_GPU_EVENTS];
@@ -79,8 +79,8 @@ weir_status weir_gpu_memory_open(
         status = status_of(open_side_stream(&side_streams[device]), text, text_bytes);
     if (status == WEIR_OK) side_streams[device].n_opened++;
     context->omp_device = device;
-    context->cuda_stream =
-        nullptr; /* the default stream: those of the offload runtime wait for it, and it for them */
+    /* The default stream: those of the offload runtime wait for it, and it for them. */
+    context->cuda_stream = nullptr;
     return status;
 }
 
@@ -94,7 +94,7 @@ void weir_gpu_memory_close(int device)
 void weir_gpu_memory_enter(int device)
 {
     (void)cudaSetDevice(device);
-} /* a device that is lost fails at the launch */
+} /* a lost device fails at the launch */
 
 weir_status weir_gpu_memory_alloc(
     void **out, int device, weir_gpu_memory kind, size_t bytes, char *text, size_t text_bytes

@@ -1,5 +1,5 @@
-/* offload/gpu_memory.h - inside the plugin: what gpu_memory.cu gives to gpu_plugin.c. See
- * weir_gpu_plugin for the contracts. */
+/* offload/gpu_memory.h - internal to the plugin: functions of gpu_memory.cu that gpu_plugin.c uses.
+ * See weir_gpu_plugin for the contracts. */
 #pragma once
 #include "offload/gpu_probe.h"
 
@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-/* CUDA's view alone: nothing of OpenMP is filled in */
+/* Fills in what CUDA knows; the fields of OpenMP stay unset. */
 void weir_gpu_memory_facts(weir_gpu_facts *out);
 weir_status weir_gpu_memory_open(
     int device, weir_kernel_context *context, size_t *free_bytes, char *text, size_t text_bytes

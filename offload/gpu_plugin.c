@@ -1,5 +1,5 @@
-/* offload/gpu_plugin.c - the entry of libweir_gpu.so. A device counts only when CUDA and OpenMP
- * both see it. */
+/* offload/gpu_plugin.c - the entry of libweir_gpu.so. A device counts only if both CUDA and OpenMP
+ * find it. */
 #include "offload/gpu_plugin.h"
 
 #include <omp.h>
@@ -15,22 +15,21 @@ static void probe(weir_gpu_probe *out)
     static const int archs[] = { WEIR_GPU_ARCHS };
     weir_gpu_facts facts;
     weir_gpu_memory_facts(&facts);
-    if (facts.cuda == WEIR_GPU_CUDA_OK &&
-        facts.n_cuda >
-            0) { /* libomptarget costs 20 ms and looks for the driver: only where there is one */
+    /* libomptarget takes 20 ms to load and looks for the driver: only where there is one. */
+    if (facts.cuda == WEIR_GPU_CUDA_OK && facts.n_cuda > 0) {
         facts.images_failed = weir_gpu_images_register();
         facts.n_openmp = facts.images_failed ? 0 : omp_get_num_devices();
     }
     weir_gpu_probe_explain(out, &facts, archs, sizeof archs / sizeof archs[0]);
 }
 
-/* By device: what weir_kernel_context.cublas is, for all who opened it. */
+/* Per device: weir_kernel_context.cublas, shared by all users. */
 static struct {
     void *handle;
     int n_opened;
 } libraries[WEIR_GPU_MAX_DEVICES];
 
-/* Without cuBLASLt its row refuses to run, and it runs only where it is pinned. */
+/* Without cuBLASLt its row rejects every call, and the others run. */
 static weir_status open_device(
     int device, weir_kernel_context *context, size_t *free_bytes, char *text, size_t text_bytes
 )

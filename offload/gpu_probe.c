@@ -1,4 +1,4 @@
-/* offload/gpu_probe.c - see gpu_probe.h. A text names the fact, then the remedy. */
+/* offload/gpu_probe.c - see gpu_probe.h. A message names the fact, then the remedy. */
 #include "offload/gpu_probe.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* offload/ledger.c - counters under one mutex, and the aligned blocks that are charged to them. */
+/* offload/ledger.c - counters under one mutex, and aligned blocks that are charged to them. */
 #include "offload/ledger.h"
 
 #include <pthread.h>
@@ -89,7 +89,7 @@ void weir_ledger_return(weir_ledger *ledger, weir_tier tier, weir_account accoun
 void weir_ledger_read(const weir_ledger *ledger, weir_ledger_state *out)
 {
     pthread_mutex_t *const lock =
-        (pthread_mutex_t *)&ledger->lock; /* not part of what `const` promises */
+        (pthread_mutex_t *)&ledger->lock; /* the lock is not part of the const state */
     pthread_mutex_lock(lock);
     *out = ledger->state;
     pthread_mutex_unlock(lock);
@@ -133,7 +133,7 @@ static bool charge(weir_payer *payer, size_t bytes)
     return true;
 }
 
-/* `held` comes last: a caller that reads 0 may end the payer. */
+/* `held` is updated last: a caller that reads 0 may destroy the payer. */
 static void refund(weir_payer *payer, size_t bytes)
 {
     weir_ledger_payer *const self = (weir_ledger_payer *)payer;
@@ -158,8 +158,8 @@ size_t weir_ledger_payer_held(const weir_ledger_payer *payer)
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
-/* Blocks of at least a huge page are mapped: aligned to one, zero, backed as they are touched. Only
- * whole huge pages are advised: the last one would take up to 2 MiB that is charged to no account.
+/* Blocks of at least a huge page are mapped: aligned to one, zeroed, backed when touched. Only
+ * whole huge pages are advised: the last one would use up to 2 MiB that no account is charged for.
  * The advice may fail. */
 static void *map_block(size_t bytes)
 {

@@ -1,7 +1,7 @@
-/* offload/ledger.h - every byte has an account, and the caps are hard: a reservation that does not
+/* offload/ledger.h - charges every byte to an account. Caps are hard: a reservation that does not
  * fit fails before the allocation.
  *
- * Thread-safe (HTTP threads reserve request memory). Caps: of the host, of a device, of the
+ * Thread-safe (HTTP threads reserve request memory). There are caps for the host, a device and the
  * disk. */
 #pragma once
 #include <stddef.h>
@@ -15,11 +15,11 @@
 extern "C" {
 #endif
 
-/* page_tables: which page holds which rows, of the sequences and of the pool. tokens: ids of
- * sequences and of one step. tokenizer: chat template, too. packs: the index of a database of
- * states. http: requests, that is connections, bodies, prompts, queued jobs, answers. process:
- * allocations without an account, estimated and reserved by a server. other: names and tables of
- * the model file. */
+/* page_tables: tables of sequences, and the pool's metadata. tokens: ids of sequences and of one
+ * step. tokenizer: includes the chat template. packs: the index of a state database. http:
+ * requests, that is connections, bodies, prompts, queued jobs, answers. process: memory that no
+ * account is charged for, estimated and reserved by a server. other: names and tables of the model
+ * file. */
 // clang-format off
 #define WEIR_ACCOUNT_MAP(X) \
     X(WEIGHTS, "weights") \
@@ -54,8 +54,8 @@ typedef struct weir_ledger weir_ledger;
 /* caps [WEIR_TIER_COUNT] in bytes, 0: no cap. */
 WEIR_MUST_CHECK weir_status weir_ledger_open(weir_ledger **out, const size_t *caps);
 void weir_ledger_close(weir_ledger *ledger);
-/* EFULL with the account, what was asked, what is left and the key that would raise the cap;
- * nothing is reserved then. */
+/* Returns EFULL, with a message that names the account, the size, what is left and the key that
+ * raises the cap; then nothing is reserved. */
 WEIR_MUST_CHECK weir_status weir_ledger_reserve(
     weir_ledger *ledger, weir_tier tier, weir_account account, size_t bytes, weir_error *error
 );
@@ -74,8 +74,8 @@ typedef struct weir_ledger_state {
 } weir_ledger_state;
 void weir_ledger_read(const weir_ledger *ledger, weir_ledger_state *out);
 
-/* An account of the host as a payer (engine/base/memory.h). `payer` stays where it is; `refused`
- * (may be NULL) keeps the text of the last refusal, for a payer that one thread uses. ledger NULL:
+/* An account of the host as a payer (engine/base/memory.h). `payer` must not move; `refused` (may
+ * be NULL) keeps the message of the last refusal, for a payer used by one thread. ledger NULL:
  * nothing is counted. */
 typedef struct weir_ledger_payer {
     weir_payer payer;
@@ -87,18 +87,18 @@ typedef struct weir_ledger_payer {
 void weir_ledger_payer_init(
     weir_ledger_payer *payer, weir_ledger *ledger, weir_account account, weir_error *refused
 );
-/* 0: every block that it paid for was freed, and it may end. */
+/* Returns 0 if every block charged to it was freed; then it may be destroyed. */
 size_t weir_ledger_payer_held(const weir_ledger_payer *payer);
 
-/* Zero-filled 64-byte aligned memory charged to an account; large blocks are mapped lazily and ask
- * for huge pages. NULL-safe free with the same size. */
+/* Allocates zeroed, 64-byte aligned memory charged to an account; large blocks are mapped lazily
+ * and use huge pages. Free is NULL-safe and needs the same size. */
 WEIR_MUST_CHECK weir_status weir_ledger_alloc(
     weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error
 );
 void weir_ledger_free(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
-/* Zero-filled address space of the host of which only `bytes` are charged: the caller limits
- * what is backed (madvise). No huge pages: they would back more than was touched.
- * NULL-safe unmap with the same numbers. */
+/* Maps zeroed host address space of which only `bytes` are charged: the caller limits what is
+ * backed (madvise). No huge pages, which would back more than was touched.
+ * Unmap is NULL-safe and needs the same numbers. */
 WEIR_MUST_CHECK weir_status weir_ledger_map(
     weir_ledger *ledger, void **out, weir_account account, size_t bytes, size_t reach,
     weir_error *error
@@ -110,24 +110,25 @@ void weir_ledger_unmap(
 /* ---- device memory --------------------------------------------------------------------------- */
 /* With a device: its memory, charged to memory.device; the host accesses it through
  * weir_ledger_copy and weir_ledger_clear. Without one: weir_ledger_alloc, memcpy and memset. Either
- * side of a copy may be host memory. `device` is borrowed and outlives the ledger. */
+ * side of a copy may be host memory. `device` is borrowed and must outlive the ledger. */
 void weir_ledger_use_device(weir_ledger *ledger, weir_device *device);
 weir_device *weir_ledger_device(const weir_ledger *ledger); /* NULL: the host */
 WEIR_MUST_CHECK weir_status weir_ledger_alloc_device(
     weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error
 );
 void weir_ledger_free_device(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
-/* Page-locked host memory, charged to the host: copies to and from the device run at full speed.
- * Not zeroed. Without a device: weir_ledger_alloc. */
+/* Allocates page-locked host memory, charged to the host: copies to and from the device run at full
+ * speed. Not zeroed. Without a device: weir_ledger_alloc. */
 WEIR_MUST_CHECK weir_status weir_ledger_alloc_pinned(
     weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error
 );
 void weir_ledger_free_pinned(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
-weir_tier weir_ledger_device_tier(const weir_ledger *ledger); /* that alloc_device charges */
+/* The tier that alloc_device charges. */
+weir_tier weir_ledger_device_tier(const weir_ledger *ledger);
 void weir_ledger_copy(const weir_ledger *ledger, void *dst, const void *src, size_t bytes);
 void weir_ledger_clear(const weir_ledger *ledger, void *memory, size_t bytes);
-/* EDEVICE with its text if the device failed; copies after the failure were not made. Callers check
- * after their copies, before they hand out the bytes. */
+/* Returns EDEVICE with a message if the device failed; copies after the failure were not made. Call
+ * it after copies, before using the bytes. */
 WEIR_MUST_CHECK weir_status weir_ledger_check(const weir_ledger *ledger, weir_error *error);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-/* offload/marshal.c - the memory that marshalling takes, planned or grown on demand, and one call
- * from begin to end. */
+/* offload/marshal.c - the memory of marshalling, planned or grown on demand, and one call from
+ * begin to end. */
 #include "offload/marshal.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ void weir_marshal_close(weir_marshaller *m)
     free(m);
 }
 
-/* Adds up what the call takes: copies.used, n_copy_backs and *ring. */
+/* Adds up what the call needs: copies.used, n_copy_backs and *ring. */
 static void measure(weir_marshaller *m, weir_op op, const void *args, size_t *ring)
 {
     const size_t used = m->ring.used;

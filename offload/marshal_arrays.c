@@ -1,7 +1,7 @@
-/* offload/marshal_arrays.c - one array of a call, measured or placed, and the walk over all of an
- * op (kernels/abi/marshal.h).
+/* offload/marshal_arrays.c - measures or places one array of a call, and visits all arrays of an op
+ * (kernels/abi/marshal.h).
  *
- * Lists that the host reads too lie in a ring: a queued launch may still read its list while the
+ * Lists that the host reads too are in a ring: a queued launch may still read its list while the
  * next one is prepared. Other copies are ordered with the launches. */
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* offload/marshal_internal.h - the state of one call's marshalling. */
+/* offload/marshal_internal.h - internal state of marshalling one call. */
 #pragma once
 #include "offload/marshal.h"
 
@@ -15,12 +15,14 @@ typedef struct copy_back {
 
 struct weir_marshaller {
     weir_device *device;
-    arena copies; /* device memory: arrays of the call that are host memory */
-    arena ring; /* unified memory: lists and tables; queued launches may still read it */
+    arena copies; /* device memory for the call's host arrays */
+    /* Unified memory for lists and tables; queued launches may still read it. */
+    arena ring;
     copy_back *copy_backs; /* [max_copy_backs] */
     size_t n_copy_backs, max_copy_backs;
-    bool is_measuring; /* adds up bytes, places nothing */
-    bool is_planning; /* is_measuring, and absent arrays count with their worst-case size */
+    bool is_measuring; /* only adds up bytes */
+    /* With is_measuring: absent arrays count with their worst-case size. */
+    bool is_planning;
     bool is_invalid; /* the op cannot be launched with these arguments */
     size_t planned_copies, planned_ring, planned_copy_backs;
     union {
@@ -29,6 +31,6 @@ struct weir_marshaller {
     } args; /* of the call */
 };
 
-/* marshal_arrays.c: walks all pointers of the call. Returns the arguments to launch with; while
- * measuring, adds up what they take and returns NULL pointers. */
+/* marshal_arrays.c: visits all pointers of the call. Returns the arguments to launch with; while
+ * measuring, adds up what they need and returns NULL pointers. */
 const void *marshal_args(weir_marshaller *m, weir_op op, const void *args);

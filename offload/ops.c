@@ -1,4 +1,4 @@
-/* offload/ops.c - the typed entries: op and args cannot disagree. Debug builds assert the part of a
+/* offload/ops.c - the typed entries, which tie args to op. Debug builds assert the part of a
  * contract that needs no data (kernels/abi/ops.h). */
 #include "engine/base/checked.h"
 #include "offload/dispatch_internal.h"
@@ -8,7 +8,7 @@ static bool same_layout(const weir_weight *a, const weir_weight *b)
     return a->layout == b->layout && (a->layout != WEIR_LAYOUT_ONEDNN || a->dtype == b->dtype);
 }
 
-/* Model files mix types, kernels do not: one launch per run of outputs with the same layout. */
+/* Model files mix types, kernels do not: launches once per run of outputs with the same layout. */
 static weir_status launch_by_layout(weir_stream *stream, weir_op op, const weir_matmul_args *args)
 {
     for (int32_t first = 0; first < args->n_outputs;) {

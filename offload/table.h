@@ -1,8 +1,8 @@
-/* offload/table.h - the rows that this build links, in order of preference, with the x86-64 level
+/* offload/table.h - the rows linked into this build, in order of preference, with the x86-64 level
  * each was compiled for.
  *
- * Internal to offload/: everyone else reads the table through offload/dispatch.h. Tests link their
- * own table in place of table.c. */
+ * Internal to offload/: other folders use offload/dispatch.h. Tests link their own table in place
+ * of table.c. */
 #pragma once
 #include <stddef.h>
 
@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* The least x86-64 level a row may run on. ANY: the row's own reject() looks at the capabilities it
+/* The lowest x86-64 level that a row needs. ANY: the row's own reject() checks the capabilities it
  * needs. */
 typedef enum weir_isa { WEIR_ISA_ANY, WEIR_ISA_V2, WEIR_ISA_V3, WEIR_ISA_V4 } weir_isa;
 

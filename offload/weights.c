@@ -1,5 +1,5 @@
-/* offload/weights.c - which layout a matrix gets, and packing it with all threads. What a layout
- * is, its kernels' folder says. */
+/* offload/weights.c - chooses the layout of a matrix and packs it with all threads. Layouts are
+ * defined with their kernels. */
 #include "offload/weights.h"
 
 #include <stdlib.h>
@@ -23,8 +23,8 @@ static bool is_dense(weir_dtype dtype)
     }
 }
 
-/* f32 and f64 files stay f32: their authors kept the bits. The others have up to 11 of them, bf16
- * holds 8. */
+/* False for f32 and f64, which stay f32 to keep all bits. The others have up to 11 bits of
+ * precision, of which bf16 keeps 8. */
 static bool fits_bf16(weir_dtype dtype)
 {
     return dtype == WEIR_F16 || dtype == WEIR_BF16 || dtype == WEIR_F8_E4M3 ||
@@ -58,8 +58,8 @@ static weir_status check_source(const weir_matrix_source *source, weir_error *er
     return WEIR_OK;
 }
 
-/* oneDNN where this stream's level has a packed kernel of its, which is the fastest; own panels
- * elsewhere, which keep the file's bits. */
+/* oneDNN if this stream's level has a packed kernel of it, which is the fastest; else our own
+ * panels, which keep the file's bits. */
 static weir_status plan_dense(
     weir_weight *plan, const weir_caps *caps, const weir_matrix_source *source, bool fast
 )
@@ -78,7 +78,8 @@ static weir_status plan_dense(
                                                                                     : WEIR_EINVAL;
 }
 
-/* One layout for all types and both modes. Exact: f32, whose kernel alone rounds nothing. */
+/* One layout for all types and both modes. Exact activations use f32, whose kernel does not
+ * round. */
 static weir_status plan_cuda(weir_weight *plan, const weir_matrix_source *source, bool fast)
 {
     plan->layout = WEIR_LAYOUT_CUDA;
@@ -165,7 +166,7 @@ static weir_status pack_onednn(
     int failed = WEIR_OK;
 #pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
     for (int64_t p = 0; p < panels; p++) {
-        float rows[WEIR_ONEDNN_PANEL * WEIR_ONEDNN_CHUNK]; /* 64 KiB of a stack of megabytes */
+        float rows[WEIR_ONEDNN_PANEL * WEIR_ONEDNN_CHUNK]; /* 64 KiB on the stack */
         const int status = (int)weir_onednn_pack_panel(
             memory, plan->dtype, source->data, source->dtype, source->n_out, source->n_in, p, rows
         );
@@ -178,7 +179,7 @@ static weir_status pack_onednn(
     return WEIR_OK;
 }
 
-/* Rows [first, first + count) to where `memory` begins. */
+/* Packs rows [first, first + count) to the start of `memory`. */
 static weir_status pack_cuda(
     const weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, int64_t first,
     int64_t count, char *memory
@@ -316,8 +317,8 @@ static weir_status load_pieces(
     return status;
 }
 
-/* Layouts of the host, for a device that runs its kernels: packed in place, as a launch. oneDNN
- * keeps the address that it packed to. */
+/* For a device that runs the host's kernels: packs in place, as a launch. oneDNN keeps the address
+ * that it packed to. */
 static weir_status load_whole(
     weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory,
     weir_error *error

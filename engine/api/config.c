@@ -1,4 +1,4 @@
-/* engine/api/config.c - configuration, version and log: what needs no engine. */
+/* engine/api/config.c - configuration, version and log: functions that need no engine. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ void weir_log_to(void (*write)(void *user, const char *level, const char *text),
     weir_log_set_function(write, user);
 }
 
-/* A library is quieter than a program. */
+/* A library logs less than a program. */
 weir_config *weir_config_new(void)
 {
     weir_config *const config = calloc(1, sizeof *config);

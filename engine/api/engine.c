@@ -1,4 +1,4 @@
-/* engine/api/engine.c - opening an engine for the library, and what is known of it. */
+/* engine/api/engine.c - opens an engine for the library and describes it. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@ static weir_status open_configured(weir_engine **out, weir_config *config, weir_
 {
     const weir_engine_options options = { .config = config, .with_service = true };
     WEIR_TRY(weir_api_fill_model(config, error));
-    (void)weir_log_set_level_name(config->log.level); /* checked when it was set */
+    (void)weir_log_set_level_name(config->log.level); /* was checked when it was set */
     return weir_engine_open_with_files(out, &options, error);
 }
 
@@ -25,7 +25,7 @@ weir_status weir_engine_open(weir_engine **out, const weir_config *config, weir_
     return status;
 }
 
-/* Copies what a caller of this or an earlier version has room for. */
+/* Copies as much as the struct of a caller built for this or an earlier version holds. */
 static void give(void *out, size_t room, void *from, size_t size)
 {
     const size_t n = room < size ? room : size;
@@ -76,7 +76,7 @@ size_t weir_memory_accounts(const weir_engine *engine, weir_memory_account *out,
     return WEIR_ACCOUNT_COUNT;
 }
 
-/* Names of tiers and accounts hold nothing that JSON would have to escape. */
+/* Names of tiers and accounts need no JSON escapes. */
 static weir_status write_tier(weir_buffer *out, const weir_ledger_state *state, weir_tier tier)
 {
     WEIR_TRY(weir_buffer_format(

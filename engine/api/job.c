@@ -1,7 +1,7 @@
-/* engine/api/job.c - one request of a sequence, from its submission to its end.
+/* engine/api/job.c - runs one request of a sequence, from submission to end.
  *
- * The engine thread appends tokens behind those of the sequence, for which there is room, and the
- * caller's thread takes them into the sequence and to the callback one by one. */
+ * The engine thread appends tokens after those of the sequence, in reserved space; the caller's
+ * thread adds them to the sequence and calls the callback one by one. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@ typedef struct run {
     weir_sequence *sequence;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    size_t n_drawn; /* (lock) tokens behind the sequence's first `base` */
+    size_t n_drawn; /* (lock) tokens after the sequence's first `base` */
     size_t base;
     bool is_done; /* (lock) */
     weir_status status;
@@ -64,8 +64,7 @@ static bool on_event(void *user, const weir_event *event)
     return true;
 }
 
-/* A twentieth of a second at most: a cancellation may come from a signal handler, which can wake
- * nobody. */
+/* At most a twentieth of a second: a signal handler may cancel, and cannot wake this thread. */
 static void wait_a_little(run *r)
 {
     struct timespec until;
@@ -78,7 +77,7 @@ static void wait_a_little(run *r)
 
 /* ---- the caller's thread --------------------------------------------------------------------- */
 typedef struct listener {
-    weir_token_callback *callback; /* NULL: none */
+    weir_token_callback *callback; /* may be NULL */
     void *user;
     weir_detokenizer stream;
     weir_buffer text;
@@ -106,7 +105,7 @@ static weir_status report(listener *l, const weir_engine *engine, int32_t token,
     return WEIR_OK;
 }
 
-/* Until the job is done and its tokens are taken, or the callback stops. */
+/* Passes tokens on until the job is done or the callback stops it. */
 static weir_status listen(run *r, listener *l, weir_job *job, weir_error *error)
 {
     weir_sequence *const s = r->sequence;
@@ -131,7 +130,7 @@ static weir_status listen(run *r, listener *l, weir_job *job, weir_error *error)
     return status;
 }
 
-/* What the job left, into the sequence. */
+/* Adds what the job computed to the sequence. */
 static weir_status take_end(
     run *r, const listener *l, const weir_request *request, weir_error *error
 )

@@ -7,7 +7,7 @@
 #include "engine/api/api_internal.h"
 #include "engine/base/file.h"
 
-/* The folder of the file that holds this code: the library, or a program that it is linked into. */
+/* The folder of the file that contains this code: the library, or a program that links it. */
 static bool own_folder(char out[PATH_MAX])
 {
     Dl_info info;
@@ -21,7 +21,7 @@ static bool own_folder(char out[PATH_MAX])
     return true;
 }
 
-/* lib/ and lib/TRIPLET/ are beside share/. */
+/* share/ is next to lib/ or lib/TRIPLET/. */
 void weir_places_find(weir_places *out)
 {
     static const char *const ways[WEIR_PLACES] = { "../share/weir", "../../share/weir" };

@@ -1,4 +1,4 @@
-/* engine/api/places.h - where the files are that are installed with the library: configs/ and
+/* engine/api/places.h - finds the files that are installed with the library: configs/ and
  * models/weir-demo in share/weir. */
 #pragma once
 #include <limits.h>
@@ -6,7 +6,7 @@
 
 enum { WEIR_PLACES = 2 };
 typedef struct weir_places {
-    char folders[WEIR_PLACES][PATH_MAX]; /* [n] that exist, the best first */
+    char folders[WEIR_PLACES][PATH_MAX]; /* [n] existing folders, best first */
     size_t n;
 } weir_places;
 void weir_places_find(weir_places *out);

@@ -82,7 +82,7 @@ const char *weir_finish_reason(const weir_sequence *sequence)
 }
 
 /* ---- computing ------------------------------------------------------------------------------- */
-/* All tokens, for the logits that follow the last one. */
+/* Computes all tokens for the logits after the last one. */
 static weir_status compute(weir_sequence *s, weir_error *error)
 {
     weir_request request = { .want_logits = true, .sampling = weir_sampling_default() };
@@ -116,7 +116,7 @@ weir_status weir_sequence_sync(
 {
     WEIR_TRY(check_tokens(sequence, tokens, n, error));
     WEIR_TRY(weir_api_reserve(sequence, n, error));
-    if (n > 0) memmove(sequence->tokens, tokens, n * sizeof *tokens); /* may be its own */
+    if (n > 0) memmove(sequence->tokens, tokens, n * sizeof *tokens); /* may overlap */
     sequence->n = n;
     sequence->has_logits = false;
     sequence->finish = WEIR_FINISH_NONE;
@@ -184,7 +184,7 @@ static weir_sampling sampling_of(const weir_sampling_params *params)
     return sampling;
 }
 
-/* What a caller of an earlier version does not know of stays as configured. */
+/* Fields that a caller built for an earlier version does not know keep their configured values. */
 static weir_sampling_params complete(const weir_sampling_params *given, const weir_engine *engine)
 {
     weir_sampling_params params = configured(engine);
@@ -193,7 +193,7 @@ static weir_sampling_params complete(const weir_sampling_params *given, const we
     return params;
 }
 
-/* Tokens that an answer may have: the last one is drawn, and need not be computed. */
+/* The most tokens of an answer: the last one is sampled and need not be computed. */
 static size_t most_tokens(const weir_sequence *s, int32_t max_tokens)
 {
     const size_t window = (size_t)weir_api_info(s->engine)->window,
@@ -211,7 +211,7 @@ weir_status weir_generate(
     if (wanted.max_tokens < 0 || wanted.min_tokens < 0)
         return weir_error_set(error, WEIR_EINVAL, "max_tokens and min_tokens must not be negative");
     const size_t most = most_tokens(sequence, wanted.max_tokens);
-    WEIR_TRY(weir_api_reserve(sequence, sequence->n + most + 1, error)); /* and one that ends it */
+    WEIR_TRY(weir_api_reserve(sequence, sequence->n + most + 1, error)); /* and the stop token */
     weir_request request = { .max_tokens = (int32_t)most,
                              .min_tokens = wanted.min_tokens,
                              .ignore_eos = wanted.ignore_eos != 0,
@@ -220,7 +220,7 @@ weir_status weir_generate(
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
-/* A KV policy goes on from whole texts alone: the last token is computed before. */
+/* With a KV policy only whole sequences can be continued, so the last token is computed first. */
 weir_status weir_sequence_save(weir_sequence *sequence, const char *path, weir_error *error)
 {
     weir_session_result result;

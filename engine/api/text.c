@@ -1,7 +1,7 @@
 /* engine/api/text.c - text to tokens and back, and chats to prompts.
  *
- * What is made on the way is charged to the account of requests; what the caller gets is the
- * caller's, and copied. */
+ * Temporary memory is charged to the account of requests; results are copies that the caller
+ * owns. */
 #include <jansson.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "engine/formats/json.h"
 #include "engine/text/messages.h"
 
-/* The running thread's memory is charged to the engine between these two. */
+/* Between begin and end, this thread's memory is charged to the engine. */
 typedef struct charge {
     weir_ledger_payer payer;
     weir_payer *before;
@@ -25,7 +25,7 @@ static void begin_charge(charge *c, const weir_engine *engine)
 
 static void end_charge(charge *c) { (void)weir_payer_set(c->before); }
 
-/* For the caller, with a NUL behind it. */
+/* Copies the result for the caller, with a terminating NUL. */
 static weir_status copy_out(void **out, const void *bytes, size_t n, weir_error *error)
 {
     char *const copy = weir_memory_take(n + 1);
@@ -135,7 +135,8 @@ static weir_status give_prompt(
     return status;
 }
 
-/* A bound of what jansson, whose memory is the host program's, takes for the values of a text. */
+/* Holds an upper bound of what jansson, which uses the host program's allocator, needs for the
+ * values of a text. */
 static bool hold_values(weir_hold *hold, const char *text, size_t length)
 {
     enum { VALUE = 128, CONTAINER = 256 };

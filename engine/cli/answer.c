@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* One mutex and condition for all jobs of a call. */
+/* Mutex and condition of all jobs of a call. */
 typedef struct gate {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -21,7 +21,7 @@ typedef struct pending {
     void *user;
     weir_job *job;
     weir_status status;
-    bool shows; /* progress, until its first token */
+    bool shows; /* progress, until the first token */
     char message[512];
 } pending;
 
@@ -57,7 +57,7 @@ static bool on_event(void *user, const weir_event *event)
     return go_on;
 }
 
-/* Waits at most a tenth of a second, so that an interrupt is seen. */
+/* Waits at most a tenth of a second, so that an interrupt is noticed. */
 static void wait_a_little(gate *g)
 {
     struct timespec until;
@@ -101,11 +101,12 @@ weir_status weir_cli_answer_wait(
 
 void weir_cli_answer_free(weir_cli_answer *answer) { weir_ids_free(&answer->tokens); }
 
-/* Shows how many of all are done. Ctrl-C cancels those that were started. */
+/* Shows how many are done. Ctrl-C cancels those that were started. */
 static void watch_all(gate *g, pending *all, size_t started)
 {
     const bool stops = weir_interrupted != 0;
-    if (stops) { /* callbacks take the lock */
+    /* The callbacks take the lock. */
+    if (stops) {
         pthread_mutex_unlock(&g->lock);
         for (size_t i = 0; i < started; i++) weir_job_cancel(all[i].job);
         pthread_mutex_lock(&g->lock);
@@ -131,7 +132,7 @@ weir_status weir_cli_answer_all(
     const size_t slots = (size_t)weir_service_info_of(service)->n_slots,
                  queue = (size_t)weir_service_info_of(service)->queue_limit;
     const size_t most =
-        queue < 2 * slots ? queue : 2 * slots; /* all of them may be waiting at the same moment */
+        queue < 2 * slots ? queue : 2 * slots; /* all of them may be queued at the same time */
     weir_status status = WEIR_OK;
     if (all == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu answers", n);
     for (size_t i = 0; i < n; i++) answers[i] = (weir_cli_answer){ .stop_token = -1 };

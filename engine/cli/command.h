@@ -1,8 +1,8 @@
-/* engine/cli/command.h - the commands, and how a program ends.
+/* engine/cli/command.h - the commands and exit codes of the programs.
  *
  * Exit codes: 0 ok, 1 runtime or model, 2 usage or configuration, 3 the memory plan does not fit,
- * 130 Ctrl-C. Answers go to stdout, messages to stderr. A run function gets arguments that are
- * complete: the configuration is checked and model.path names a file or folder. */
+ * 130 Ctrl-C. Answers go to stdout, messages to stderr. A run function gets complete arguments: the
+ * configuration is checked, and model.path names a file or folder. */
 #pragma once
 #include "engine/cli/options.h"
 
@@ -18,10 +18,10 @@ typedef enum weir_exit {
     WEIR_EXIT_INTERRUPTED = 130
 } weir_exit;
 
-/* Prints "weir: text" on stderr; the exit code that fits: usage for ECONFIG and EINVAL, memory for
+/* Prints "weir: text" on stderr. Returns the exit code: usage for ECONFIG and EINVAL, memory for
  * EFULL, else failed. */
 int weir_fail(weir_status status, const weir_error *error);
-/* Writes to stdout; failed (with a message) when it cannot be written. */
+/* Writes to stdout. Returns the exit code: failed, with a message, if it cannot be written. */
 int weir_print(const weir_buffer *text);
 
 const weir_command *weir_commands(size_t *n); /* `serve` is the first */
@@ -57,13 +57,14 @@ int weir_run_eval_state_quality(const weir_arguments *arguments);
 typedef struct weir_program {
     const weir_command *commands; /* [n_commands] */
     size_t n_commands;
-    const char *name, *version; /* as texts show them */
-    /* NULL: argv[1] names the command (argv[1] and argv[2] for "eval retrieval"); else its name */
+    const char *name, *version; /* as messages show them */
+    /* NULL: argv[1] names the command (argv[1] and argv[2] for "eval retrieval"); otherwise the
+     * command of this program. */
     const char *fixed;
-    const char *caller; /* the folder that relative names start from; NULL: the current one */
+    const char *caller; /* relative names start from this folder; NULL: the current one */
 } weir_program;
 
-/* The body of main; the exit code. */
+/* The body of main. Returns the exit code. */
 int weir_main(const weir_program *program, int argc, const char *const *argv);
 
 #ifdef __cplusplus

@@ -1,13 +1,12 @@
-/* engine/cli/commands.c - the tables: every command with its options. The work is in the run
- * functions. */
+/* engine/cli/commands.c - the tables of commands and their options. The run functions are
+ * elsewhere. */
 #include "engine/cli/command.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define GROUP(name, title)                                                                         \
     static const weir_option_group name = { title, name##_options, COUNT(name##_options) }
 
-/* Rows of option tables; fields that only some of them have follow at the end: .letter,
- * .required. */
+/* Rows of option tables. Fields that only some of them set come last: .letter, .required. */
 #define KEY(flag, placeholder, path, ...)                                                          \
     { .name = flag, .value = placeholder, .type = WEIR_OPTION_KEY, .key = path, __VA_ARGS__ }
 #define FLAG(flag, text) { .name = flag, .type = WEIR_OPTION_FLAG, .help = text }
@@ -28,7 +27,7 @@
 
 /* ---- shared by commands ---------------------------------------------------------------------- */
 
-/* The group of all commands, and that of `plan`, whose --context is a list of its own. */
+/* The option group of all commands; `plan` has its own, since its --context is a list. */
 #define MODEL_FILE_OPTIONS                                                                         \
     KEY("model", "PATH", "model.path", .letter = 'm'), KEY("arch-dir", "DIR", "model.arch_dir")
 #define MODEL_RUN_OPTIONS                                                                          \

@@ -42,7 +42,7 @@ static int64_t n_taken = 0;
 
 void weir_db_count_taken(int64_t n) { n_taken = n; }
 
-/* While a document is computed, or a question. */
+/* Stops computing a document or an answer. */
 static bool is_interrupted(void *user)
 {
     (void)user;

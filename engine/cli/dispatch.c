@@ -1,5 +1,5 @@
-/* engine/cli/dispatch.c - from argv to a command's run function, with the files that come with the
- * program found. */
+/* engine/cli/dispatch.c - finds the command for argv, and the files that are installed with the
+ * program. */
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -45,13 +45,13 @@ int weir_print(const weir_buffer *text)
 enum { N_ROOTS = 4 };
 
 typedef struct places {
-    char roots[N_ROOTS][PATH_MAX]; /* "": none */
+    char roots[N_ROOTS][PATH_MAX]; /* [N_ROOTS]; "": none */
     char folders[N_ROOTS][PATH_MAX];
     const char *folder_list[N_ROOTS];
     size_t n_folders;
 } places;
 
-/* False (out "") when the path would be too long. */
+/* Returns false (out "") if the path would be too long. */
 static bool join(char out[PATH_MAX], const char *folder, const char *name)
 {
     if (snprintf(out, PATH_MAX, "%s/%s", folder, name) < PATH_MAX) return true;
@@ -59,7 +59,7 @@ static bool join(char out[PATH_MAX], const char *folder, const char *name)
     return false;
 }
 
-/* The caller's folder, the folder we started in (the runfiles under `bazel run`), the executable's
+/* The caller's folder, the current folder (the runfiles under `bazel run`), the executable's
  * runfiles, an installed share/weir. */
 static void find_places(places *p, const char *caller)
 {
@@ -81,7 +81,7 @@ static void find_places(places *p, const char *caller)
             p->folder_list[p->n_folders++] = p->folders[i];
 }
 
-/* model.path "" becomes the path of the bundled demo. */
+/* Sets an empty model.path to that of the bundled demo. */
 static weir_status fill_model(weir_config *config, const places *p, weir_error *error)
 {
     char path[PATH_MAX];
@@ -104,7 +104,7 @@ static weir_status fill_model(weir_config *config, const places *p, weir_error *
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-/* "eval retrieval" takes two words. *n_words is what was used of argv. */
+/* "eval retrieval" takes two words. *n_words: words of argv used. */
 static const weir_command *find_command(
     const weir_command *commands, size_t n, int argc, const char *const *argv, int *n_words
 )
@@ -121,7 +121,7 @@ static const weir_command *find_command(
     return NULL;
 }
 
-/* `word` begins commands of two words. */
+/* True if commands of two words begin with `word`. */
 static bool is_family(const weir_program *program, const char *word)
 {
     const size_t n = strlen(word);
@@ -138,7 +138,7 @@ static int unknown_command(const weir_program *program, int argc, const char *co
     size_t nearest = 0, best = SIZE_MAX;
     (void)snprintf(name, sizeof name, "%.70s", argv[0]);
     for (size_t i = 0; i < program->n_commands;
-         i++) { /* "eval" is right already: what follows it is wrong */
+         i++) { /* "eval" is right: the word after it is wrong */
         const char *const command = program->commands[i].name;
         if (argc > 1 && strncmp(command, argv[0], first) == 0 && command[first] == ' ')
             (void)snprintf(name, sizeof name, "%.70s %.70s", argv[0], argv[1]);
@@ -203,13 +203,12 @@ static int run(
     }
     if (arguments.wish != WEIR_WISH_RUN) return print_wish(program, &arguments);
     if (arguments.is_quiet) weir_progress_be_quiet();
-    (void)weir_log_set_level_name(arguments.config.log.level); /* checked when it was set */
+    (void)weir_log_set_level_name(arguments.config.log.level); /* was checked when it was set */
     const weir_status status = fill_model(&arguments.config, &here, &error);
     return status == WEIR_OK ? command->run(&arguments) : weir_fail(status, &error);
 }
 
-/* The list of commands, or of those of a family (NULL: all): asked for, or in place of a
- * command. */
+/* Prints the list of commands, or of those of a family (NULL: all). Returns the exit code. */
 static int print_commands(const weir_program *program, const char *family, bool asked)
 {
     weir_buffer text = { 0 };
@@ -228,7 +227,7 @@ static bool asks_for_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
-/* What follows `weir help`: nothing, a command, or a family of them. */
+/* `weir help` with nothing, a command, or a family of commands. */
 static int print_help(const weir_program *program, int argc, const char *const *argv)
 {
     int n_words = 0;
@@ -244,8 +243,7 @@ static int print_help(const weir_program *program, int argc, const char *const *
 int weir_main(const weir_program *program, int argc, const char *const *argv)
 {
     int n_words = 0;
-    /* a file as large as `ulimit -f` allows is an error of that write, not the end of the
-     * process */
+    /* A write that exceeds `ulimit -f` fails instead of killing the process. */
     (void)signal(SIGXFSZ, SIG_IGN);
     if (program->fixed != NULL) {
         const weir_command *const command =

@@ -1,5 +1,5 @@
-/* engine/cli/explain_policies.c - --explain: what KV policies have to see, and what showing it
- * costs; which layers keep a fixed number of rows. */
+/* engine/cli/explain_policies.c - --explain: what KV policies need to observe and what that costs;
+ * which layers keep a fixed number of rows. */
 #include <stdio.h>
 
 #include "engine/cli/explain.h"
@@ -31,7 +31,7 @@ static weir_status print_price(
     );
 }
 
-/* One with statistics that are not there says so. */
+/* Says so if the policy needs statistics that are missing. */
 static weir_status print_policy(
     weir_buffer *out, const weir_service_policy *model, const weir_policy_options *options,
     int64_t budget, int64_t rows

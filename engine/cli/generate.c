@@ -8,12 +8,12 @@
 #include "engine/formats/json.h"
 #include "engine/serve/kv_out.h"
 
-/* Prints tokens as text while they come. */
+/* Prints tokens as text as they come. */
 typedef struct printer {
     const weir_tokenizer *tokenizer;
     weir_detokenizer stream;
     weir_buffer text;
-    bool is_lost; /* stdout took no more */
+    bool is_lost; /* writing to stdout failed */
 } printer;
 
 static void print_text(printer *p)
@@ -53,7 +53,7 @@ static json_t *ids_json(const weir_cli_answer *answer)
     return list;
 }
 
-/* {"kv": ..} as in `usage` of the HTTP API, or {}; NULL: there was no memory. */
+/* {"kv": ..} as in `usage` of the HTTP API, or {}; NULL: out of memory. */
 static json_t *kv_json(const weir_engine *engine, const weir_usage *usage)
 {
     weir_buffer text = { 0 };

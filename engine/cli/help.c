@@ -8,8 +8,8 @@
 
 enum { COLUMNS = 100, INDENT = 30 };
 
-/* Words of `text` in lines up to COLUMNS; `column` is where the first one starts, later ones start
- * at `indent`. Newlines stay. */
+/* Wraps `text` to lines of COLUMNS; it starts at `column`, further lines at `indent`. Newlines
+ * stay. */
 static weir_status wrapped(weir_buffer *out, const char *text, size_t column, size_t indent)
 {
     const size_t start = column;
@@ -77,7 +77,7 @@ weir_status weir_command_help(weir_buffer *out, const char *program, const weir_
 {
     const char *const name = strcmp(program, command->name) == 0
                                  ? ""
-                                 : command->name; /* the program `serve` is one command */
+                                 : command->name; /* the program `serve` has only one command */
     WEIR_TRY(weir_buffer_format(
         out, "Usage: %s%s%s %s\n\n", program, *name != '\0' ? " " : "", name, command->usage
     ));

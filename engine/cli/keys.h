@@ -11,22 +11,22 @@ extern "C" {
 
 enum { WEIR_KEYS = 64 };
 
-/* Zero-initialise; weir_keys_free ends it. */
+/* Zero-initialise; free with weir_keys_free. */
 typedef struct weir_keys {
-    weir_buffer text; /* of the file */
-    const char *list[WEIR_KEYS]; /* into the text, the configuration or the environment */
+    weir_buffer text; /* contents of the file */
+    const char *list[WEIR_KEYS]; /* point into the text, the configuration or the environment */
     size_t n;
 } weir_keys;
 
-/* Warns of a file that others may read and of a key among the arguments, which it overwrites there.
- * Keys in memory: the process is hidden (weir_process_hide).
+/* Loads the keys. Warns of a file that others may read, and of a key among the arguments, which it
+ * overwrites there. If there are keys, the process is hidden (weir_process_hide).
  * errors : ENOTFOUND, EIO; ECONFIG: no key in the file, or too many */
 WEIR_MUST_CHECK weir_status
 weir_keys_read(weir_keys *keys, const weir_config *config, weir_error *error);
-/* One key a line of keys->text; empty lines and those that begin with # are none. ECONFIG: too
- * many; `name` begins the text. */
+/* Parses keys->text, one key per line; empty lines and lines that begin with # are skipped. Returns
+ * ECONFIG if there are too many; `name` begins the message. */
 WEIR_MUST_CHECK weir_status weir_keys_parse(weir_keys *keys, const char *name, weir_error *error);
-void weir_keys_free(weir_keys *keys); /* overwrites what it read */
+void weir_keys_free(weir_keys *keys); /* overwrites the keys first */
 
 #ifdef __cplusplus
 }

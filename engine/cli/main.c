@@ -14,12 +14,12 @@ int main(int argc, char **argv)
 {
     const char *const fixed = WEIR_FIXED_COMMAND;
     weir_process_begin(argc, argv);
-    weir_json_use_memory(); /* before anything uses jansson */
+    weir_json_use_memory(); /* before jansson is used */
     weir_program program = {
         .name = fixed != NULL ? fixed : "weir",
         .version = WEIR_VERSION,
         .fixed = fixed,
-        /* `bazel run` starts programs elsewhere and says where the user stands */
+        /* `bazel run` changes the folder and sets this to the user's. */
         .caller = getenv("BUILD_WORKING_DIRECTORY"),
     };
     program.commands = weir_commands(&program.n_commands);

@@ -1,4 +1,4 @@
-/* engine/cli/options.c - from argv to a checked configuration and a command's own values. */
+/* engine/cli/options.c - parses argv to a checked configuration and a command's own values. */
 #include "engine/cli/options.h"
 
 #include <errno.h>
@@ -46,7 +46,7 @@ const weir_option *weir_option_at(const weir_command *command, size_t index)
 
 /* ---- one argument ---------------------------------------------------------------------------- */
 
-/* "--name", "--name=value" or "-x", taken apart. */
+/* "--name", "--name=value" or "-x", split. */
 typedef struct argument {
     const weir_option *option;
     size_t index; /* in the command's own options; WEIR_OPTIONS for common ones */
@@ -99,7 +99,7 @@ static weir_status find_option(
     );
 }
 
-/* Takes the next argument as the value where one is needed. A value that begins with "--" is
+/* Uses the next argument as the value where one is needed. A value that begins with "--" must be
  * written --name=VALUE. */
 static weir_status complete(
     argument *a, int argc, const char *const *argv, int *at, weir_error *error
@@ -133,7 +133,7 @@ static bool parse_int(const char *text, char stop, int64_t *out, const char **en
     return true;
 }
 
-/* At most `room` integers separated by commas; 0 when anything is wrong. */
+/* Parses at most `room` integers separated by commas. Returns 0 on any error. */
 static size_t parse_numbers(const weir_option *option, const char *text, int64_t *out, size_t room)
 {
     for (size_t n = 0; n < room; text++) {
@@ -179,7 +179,7 @@ static weir_status set_key(weir_config *config, const argument *a, weir_error *e
     return status == WEIR_OK ? WEIR_OK : weir_error_prefix(error, status, "--%s", a->option->name);
 }
 
-/* Paths of files and folders may begin with "~", as those of the configuration. */
+/* Paths of files and folders may begin with "~", as those of the configuration may. */
 static weir_status expand(
     weir_arguments *out, const weir_option *option, const char **value, weir_error *error
 )
@@ -226,7 +226,7 @@ static weir_status note(
     return WEIR_OK;
 }
 
-/* The usage says to which option the value may belong. */
+/* The message names the option that the value may belong to. */
 static weir_status stray(const weir_command *command, const char *text, weir_error *error)
 {
     return weir_error_set(
@@ -235,7 +235,7 @@ static weir_status stray(const weir_command *command, const char *text, weir_err
     );
 }
 
-/* A word without an option: the value of the one that the command names for it. */
+/* A word without an option is the value of the command's `word` option. */
 static weir_status take_word(weir_arguments *out, const char *word, weir_error *error)
 {
     size_t i = 0;
@@ -251,7 +251,7 @@ static weir_status take_word(weir_arguments *out, const char *word, weir_error *
     return WEIR_OK;
 }
 
-/* Calls for each argument, in order: `keys` false notes own values and wishes, true sets keys. */
+/* Visits each argument in order: keys == false stores own values and wishes, true sets keys. */
 static weir_status walk(
     weir_arguments *out, const char **config_name, bool keys, int argc, const char *const *argv,
     weir_error *error
@@ -279,7 +279,7 @@ weir_status weir_arguments_parse(
     const char *const *argv, weir_error *error
 )
 {
-    weir_error own; /* prefixes need the text of the callee */
+    weir_error own; /* the prefix is added to the callee's message */
     if (error == NULL) error = &own;
     WEIR_ASSERT(weir_option_at(command, WEIR_OPTIONS) == NULL);
     *out = (weir_arguments){ .command = command };

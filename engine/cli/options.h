@@ -1,7 +1,7 @@
 /* engine/cli/options.h - command lines from tables: a command lists its options, parsing fills the
- * configuration and the command's own values, and the help text comes from the same rows.
+ * configuration and the command's own values, and the help text is made from the same rows.
  *
- * An option is a second spelling of a configuration key, or a value of the command itself.
+ * An option is another spelling of a configuration key, or a value of the command itself.
  * Precedence of keys: defaults, then --config, then --set and options in the order given. */
 #pragma once
 #include <stdbool.h>
@@ -23,7 +23,8 @@ typedef enum weir_option_type {
     WEIR_OPTION_TEXT,
     WEIR_OPTION_INT, /* min .. max */
     WEIR_OPTION_LIST, /* "0,512,8192": at most WEIR_OPTION_NUMBERS integers, min .. max */
-    WEIR_OPTION_KEY, /* sets `key`; as often as given, the last one counts */
+    /* Sets `key`; may be repeated, the last one counts. */
+    WEIR_OPTION_KEY,
     WEIR_OPTION_KEY_TRUE /* sets `key` to true; no value */
 } weir_option_type;
 
@@ -47,12 +48,13 @@ typedef struct weir_arguments weir_arguments;
 
 typedef struct weir_command {
     const char *name, *summary; /* "eval retrieval", one sentence */
-    const char *usage; /* own options as they are combined: "--prompt TEXT [options]" */
-    const char *word; /* the option that a word without one sets; NULL: none */
+    const char *usage; /* how its own options combine: "--prompt TEXT [options]" */
+    /* Option that a bare word sets; NULL: none. */
+    const char *word;
     const char *details; /* NULL, or paragraphs below the summary in --help */
-    /* Ends at NULL; --config, --set and --help belong to every command */
+    /* Terminated by NULL; --config, --set and --help belong to every command. */
     const weir_option_group *groups[WEIR_OPTION_GROUPS];
-    int (*run)(const weir_arguments *arguments); /* the exit code */
+    int (*run)(const weir_arguments *arguments); /* returns the exit code */
 } weir_command;
 
 typedef enum weir_wish {
@@ -65,8 +67,9 @@ typedef enum weir_wish {
 
 struct weir_arguments {
     const weir_command *command;
-    weir_wish wish; /* what else was asked for; values are complete only with WEIR_WISH_RUN */
-    bool is_quiet; /* no progress */
+    /* What to do; values are complete only with WEIR_WISH_RUN. */
+    weir_wish wish;
+    bool is_quiet; /* shows no progress */
     weir_config config; /* effective and checked */
     /* Own options in table order, borrowed from argv or `paths`; "" for a flag, NULL: absent. */
     const char *values[WEIR_OPTIONS];
@@ -74,24 +77,24 @@ struct weir_arguments {
     size_t n_paths;
 };
 
-/* argv [argc] is what follows the command's name. ECONFIG with a text for the user: unknown option
- * (the nearest is named), missing or bad value, option twice, stray argument. */
+/* argv [argc] follows the command's name. Returns ECONFIG with a message for the user: unknown
+ * option (names the nearest), missing or bad value, option given twice, stray argument. */
 WEIR_MUST_CHECK weir_status weir_arguments_parse(
     weir_arguments *out, const weir_command *command, const weir_config_search *search, int argc,
     const char *const *argv, weir_error *error
 );
 
-/* Own options by name; a name that the command does not list is a broken contract. */
+/* An own option by name, which the command must list. */
 const char *weir_argument(const weir_arguments *arguments, const char *name); /* NULL: not given */
 bool weir_argument_given(const weir_arguments *arguments, const char *name);
 int64_t weir_argument_int(const weir_arguments *arguments, const char *name, int64_t otherwise);
-/* 0: not given */
+/* Returns 0 if not given. */
 size_t weir_argument_numbers(
     const weir_arguments *arguments, const char *name, int64_t out[WEIR_OPTION_NUMBERS]
 );
 
-/* Help of one command, at most 100 columns; the list of commands, or of those that begin with
- * `family` (NULL: all). */
+/* The help of one command, at most 100 columns wide; the list of commands, or of those that begin
+ * with `family` (NULL: all). */
 WEIR_MUST_CHECK weir_status
 weir_command_help(weir_buffer *out, const char *program, const weir_command *command);
 WEIR_MUST_CHECK weir_status weir_commands_help(

@@ -1,8 +1,9 @@
-/* engine/cli/print.h - results on stdout. */
+/* engine/cli/print.h - prints results to stdout. */
 #pragma once
 #include <jansson.h>
 
 #include "engine/cli/command.h"
 
-/* Indented, with a newline; takes `out`, NULL when there was no memory for it. The exit code. */
+/* Prints indented JSON and a newline. Takes ownership of `out`, which may be NULL if memory ran
+ * out. Returns the exit code. */
 int weir_print_json(json_t *out);

@@ -17,13 +17,13 @@ void weir_process_begin(int argc, char **argv)
     } while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd > STDERR_FILENO) (void)close(fd);
     for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++)
-        if (fcntl(i, F_GETFD) < 0) _exit(1); /* and nowhere to say why */
+        if (fcntl(i, F_GETFD) < 0) _exit(1); /* there is nowhere to report it */
     (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     n_arguments = argc;
     arguments = argv;
 }
 
-/* What follows `name` and, between spaces, '='; NULL: the text does not begin so. */
+/* Returns what follows `name` and '=' (spaces allowed), or NULL if the text does not begin so. */
 static char *value_of(char *text, const char *name)
 {
     const size_t n = strlen(name);
@@ -33,7 +33,7 @@ static char *value_of(char *text, const char *name)
     return *text == '=' ? text + 1 : NULL;
 }
 
-/* The value that argument i gives to the option or the key, perhaps in the next one; NULL: none. */
+/* The value of the option or key at argument i, which may be in the next argument; NULL: none. */
 static char *secret_of(int i, const char *option, const char *key)
 {
     char *const set = value_of(arguments[i], "--set");
@@ -59,5 +59,6 @@ void weir_process_hide(void)
 {
     const struct rlimit none = { 0, 0 };
     (void)setrlimit(RLIMIT_CORE, &none);
-    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* pipes of core_pattern ignore the limit */
+    /* A pipe in core_pattern ignores the limit. */
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }

@@ -1,5 +1,5 @@
-/* engine/cli/process.h - what every program does with its process before anything else, and how a
- * server keeps its keys from others. */
+/* engine/cli/process.h - process setup at the start of main, and hiding of keys from other
+ * processes. */
 #pragma once
 #include <stdbool.h>
 
@@ -7,14 +7,15 @@
 extern "C" {
 #endif
 
-/* First thing in main: descriptors 0 to 2 are open, so that no file of ours gets their numbers and
- * then lines of the log, or the process ends with 1; no program that is run from here gains
- * privileges. argv is kept for weir_process_wipe. */
+/* Call first in main. Opens descriptors 0 to 2 if closed, so that no other file gets their numbers
+ * and then lines of the log (or ends the process with 1); makes sure that programs run from here
+ * gain no privileges. Keeps argv for weir_process_wipe. */
 void weir_process_begin(int argc, char **argv);
-/* Overwrites the values of an option ("--api-key") and of a configuration key ("server.api_key")
- * among the arguments, which `ps` shows. true: there was one. */
+/* Overwrites the values of an option ("--api-key") and of a configuration key ("server.api_key") in
+ * the arguments, which `ps` shows. Returns true if there was one. */
 bool weir_process_wipe(const char *option, const char *key);
-/* No core dump, and no other process of this user reads this one's memory: it holds keys. */
+/* Disables core dumps, and reading of this process's memory by others of the same user: it holds
+ * keys. */
 void weir_process_hide(void);
 
 #ifdef __cplusplus

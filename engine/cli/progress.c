@@ -25,7 +25,7 @@ void weir_progress_start(
     p->is_drawn = false;
 }
 
-/* Nothing can be done about a terminal that is gone. */
+/* An error is ignored: the terminal is gone. */
 static void put(const weir_progress_line *p, const char *text, int n)
 {
     const ssize_t written = write(p->fd, text, n < LINE ? (size_t)n : LINE - 1);

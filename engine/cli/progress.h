@@ -1,7 +1,7 @@
-/* engine/cli/progress.h - how far long work is, on stderr, and Ctrl-C while it runs.
+/* engine/cli/progress.h - progress of long work on stderr, and Ctrl-C.
  *
  * On a terminal one line is rewritten in place and erased at the end; elsewhere a line is written
- * every ten seconds. Work that ends within half a second shows nothing. */
+ * every ten seconds. Work that takes less than half a second shows nothing. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,35 +20,37 @@ typedef struct weir_progress_line {
     bool is_terminal, is_quiet, is_drawn;
 } weir_progress_line;
 
-/* fd and is_quiet are set; the rest is filled. Times are those of one clock. */
+/* fd and is_quiet must be set; fills in the rest. All times are from the same clock. */
 void weir_progress_start(
     weir_progress_line *progress, const char *what, const char *unit, int64_t total, int64_t now_ns
 );
-/* Writes when it is time. */
+/* Writes the line if it is due. */
 void weir_progress_show(weir_progress_line *progress, int64_t done, int64_t now_ns);
-/* Erases the line; a later show draws it again */
+/* Erases the line; the next show draws it again. */
 void weir_progress_hide(weir_progress_line *progress);
 
 /* ---- the one of the process; not thread-safe ------------------------------------------------- */
 
-void weir_progress_be_quiet(void); /* --quiet */
+void weir_progress_be_quiet(void); /* for --quiet */
 void weir_progress_begin(const char *what, const char *unit, int64_t total);
 void weir_progress_tick(int64_t done);
-/* A tick. ECANCELED after Ctrl-C: "interrupted after 12 of 200 windows". */
+/* Counts progress. Returns ECANCELED after Ctrl-C: "interrupted after 12 of 200 windows". */
 WEIR_MUST_CHECK weir_status weir_progress_step(int64_t done, weir_error *error);
-/* ECANCELED with that text. */
+/* Returns ECANCELED with that message. */
 weir_status weir_progress_interrupted(int64_t done, weir_error *error);
-/* The status of a piece of work; ECANCELED gets that text. */
+/* Returns the status of some work; ECANCELED gets that message. */
 WEIR_MUST_CHECK weir_status
 weir_progress_after(weir_status status, int64_t done, weir_error *error);
-void weir_progress_pause(void); /* before something else is printed */
+void weir_progress_pause(void); /* call before printing something else */
 void weir_progress_end(void);
 
 /* ---- Ctrl-C ---------------------------------------------------------------------------------- */
 
 extern volatile int weir_interrupted;
-void weir_catch_interrupts(void); /* each one sets weir_interrupted and nothing else */
-void weir_stop_on_interrupt(void); /* the first one does, the second ends the process */
+/* Each signal only sets weir_interrupted. */
+void weir_catch_interrupts(void);
+/* The first signal sets weir_interrupted, the second ends the process. */
+void weir_stop_on_interrupt(void);
 
 #ifdef __cplusplus
 }

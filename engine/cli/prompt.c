@@ -155,7 +155,7 @@ weir_status weir_prompt_from_file(
     return status;
 }
 
-/* A pipe or a file, less the newline that `echo` ends with. */
+/* Reads a pipe or a file, without a final newline. */
 static weir_status from_input(weir_ids *ids, const weir_engine *engine, weir_error *error)
 {
     weir_buffer text = { 0 };

@@ -1,20 +1,20 @@
-/* engine/cli/prompt.h - from what a user gave to token ids. */
+/* engine/cli/prompt.h - makes token ids from prompts of all kinds. */
 #pragma once
 #include <jansson.h>
 
 #include "engine/cli/options.h"
 #include "engine/engine.h"
 
-/* "1,2,3": checked against the vocabulary of `n_vocab`. */
+/* Parses "1,2,3"; ids are checked against `n_vocab`. */
 WEIR_MUST_CHECK weir_status
 weir_prompt_from_list(weir_ids *ids, const char *list, int64_t n_vocab, weir_error *error);
-/* Raw text; special tokens in it are matched, BOS is added where the model wants one. */
+/* Tokenizes raw text; matches special tokens and adds BOS if the model uses it. */
 WEIR_MUST_CHECK weir_status weir_prompt_from_text(
     weir_ids *ids, const weir_engine *engine, const char *text, weir_error *error
 );
-/* EUNSUPPORTED, with the reason, when the model cannot chat. */
+/* Returns EUNSUPPORTED, with the reason, if the model cannot chat. */
 WEIR_MUST_CHECK weir_status weir_prompt_need_chat(const weir_engine *engine, weir_error *error);
-/* A chat: an array of messages, or an object with "messages", "tools" and further template
+/* Renders a chat: an array of messages, or an object with "messages", "tools" and further template
  * variables. ids and text may be NULL. */
 WEIR_MUST_CHECK weir_status weir_prompt_render(
     weir_ids *ids, weir_buffer *text, const weir_tokenizer *tokenizer,
@@ -24,7 +24,7 @@ WEIR_MUST_CHECK weir_status weir_prompt_from_messages(
     weir_ids *ids, weir_buffer *text, const weir_engine *engine, const json_t *chat,
     weir_error *error
 );
-/* A user's turn behind the ids that are there, and the beginning of its answer. */
+/* Appends a user's turn and the beginning of its answer. */
 WEIR_MUST_CHECK weir_status weir_prompt_add_question(
     weir_ids *ids, const weir_engine *engine, const char *question, weir_error *error
 );
@@ -36,10 +36,10 @@ WEIR_MUST_CHECK weir_status weir_prompt_conversation(
 WEIR_MUST_CHECK weir_status weir_prompt_from_file(
     weir_ids *ids, weir_buffer *text, const weir_engine *engine, const char *path, weir_error *error
 );
-/* EINVAL unless one of the options prompt, file, tokens and messages is given, or none and standard
- * input is no terminal. */
+/* Returns EINVAL unless one of the options prompt, file, tokens and messages is given, or none and
+ * standard input is not a terminal. */
 WEIR_MUST_CHECK weir_status weir_prompt_check(const weir_arguments *arguments, weir_error *error);
-/* From that option, or from standard input. */
+/* Reads the prompt from that option, or from standard input. */
 WEIR_MUST_CHECK weir_status weir_prompt_from_arguments(
     weir_ids *ids, const weir_engine *engine, const weir_arguments *arguments, weir_error *error
 );

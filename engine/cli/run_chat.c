@@ -15,7 +15,7 @@ typedef struct conversation {
     const weir_engine *engine;
     json_t *messages;
     weir_detokenizer stream;
-    weir_buffer answer; /* text so far */
+    weir_buffer answer; /* so far */
     weir_sampling sampling;
     int32_t max_tokens;
     bool is_terminal;
@@ -84,8 +84,8 @@ static weir_status answer_once(conversation *c, weir_error *error)
     return status;
 }
 
-/* The next line without its end; false at the end of the input. Ctrl-C while typing drops the
- * line. */
+/* Reads the next line without its newline. Returns false at the end of the input. Ctrl-C while
+ * typing discards the line. */
 static bool read_line(const conversation *c, char **line, size_t *capacity, size_t *length)
 {
     for (;;) {
@@ -118,8 +118,8 @@ static int converse(conversation *c, const char *system)
         if (add_message(c, "user", line, length, &error) == WEIR_OK &&
             answer_once(c, &error) == WEIR_OK)
             continue;
-        (void
-        )fprintf(stderr, "weir: %s\n", error.text); /* the conversation goes on without this turn */
+        /* The conversation continues without this turn. */
+        (void)fprintf(stderr, "weir: %s\n", error.text);
         while (json_array_size(c->messages) > before)
             (void)json_array_remove(c->messages, json_array_size(c->messages) - 1);
     }

@@ -1,4 +1,4 @@
-/* engine/cli/run_db.c - weir db create, list, delete: what needs no text. */
+/* engine/cli/run_db.c - weir db create, list, delete: the commands that compute nothing. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* engine/cli/run_db_text.c - weir db ingest and query: documents become states, and answers go on
- * from them. */
+/* engine/cli/run_db_text.c - weir db ingest and query: documents are computed to states, and
+ * answers continue them. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,8 +84,8 @@ static weir_status ingest_line(document *d, const char *line, size_t n, weir_err
     return status;
 }
 
-/* A document that cannot be taken is said, and the others go on; a disk or a database that fails
- * ends it. */
+/* True if only this document failed: that is reported, and the others continue. A disk or database
+ * error ends the command. */
 static bool is_of_document(weir_status status)
 {
     return status == WEIR_EINVAL || status == WEIR_EFORMAT || status == WEIR_EUNSUPPORTED ||
@@ -195,7 +195,7 @@ static weir_status route(question *q, size_t most, weir_error *error)
     return status;
 }
 
-/* One that is named, or the nearest ones. */
+/* Finds the named state, or the nearest ones. */
 static weir_status find(question *q, weir_error *error)
 {
     const char *const name = weir_argument(q->arguments, "state");
@@ -210,7 +210,8 @@ static weir_status find(question *q, weir_error *error)
     return weir_states_find(q->documents.states, name, &q->hits[0].info, error);
 }
 
-/* As a turn of a conversation, where the model has a template for it and nothing else is wanted. */
+/* True if the question becomes a turn of a chat: the model has a template and no other form is
+ * requested. */
 static bool is_chat(const question *q)
 {
     return weir_engine_chat(q->engine) != NULL && !weir_argument_given(q->arguments, "no-chat") &&
@@ -229,7 +230,7 @@ static weir_status add_question(weir_ids *ids, const question *q, weir_error *er
     return status;
 }
 
-/* The document, then the question. */
+/* The document, followed by the question. */
 static weir_status make_prompt(
     weir_ids *ids, const question *q, const weir_beginning *beginning, weir_error *error
 )
@@ -277,7 +278,7 @@ static int print_answer(const question *q, const weir_cli_answer *answer)
     return code;
 }
 
-/* What computing the document would not give is said. */
+/* Reports what differs from computing the document. */
 static void say_state(const weir_state_info *info)
 {
     char form[64];
@@ -299,7 +300,7 @@ static void say_state(const weir_state_info *info)
         );
 }
 
-/* The state comes back as a kept text, and the answer goes on from it: its file is only read. */
+/* Caches the state and continues it; its file is only read. */
 static weir_status answer_from(weir_cli_answer *answer, const question *q, weir_error *error)
 {
     weir_ids ids = { 0 };

@@ -19,7 +19,7 @@ int weir_print_plan(const weir_config *config, bool json)
     return code;
 }
 
-/* Options that mean nothing to a plan. */
+/* Refuses options that do not apply to a plan. */
 static weir_status refuse_report_options(const weir_arguments *arguments, weir_error *error)
 {
     static const char *const names[] = { "shape",   "format",      "batch", "bandwidth",

@@ -1,5 +1,5 @@
-/* engine/cli/run_serve.c - weir serve: load, listen, drain on SIGTERM, SIGHUP or Ctrl-C, end at
- * once on the second. */
+/* engine/cli/run_serve.c - weir serve: load, listen, drain on SIGTERM, SIGHUP or Ctrl-C, exit at
+ * once on the second signal. */
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -88,21 +88,21 @@ static void announce(const weir_config *config, const weir_engine *engine, int p
     weir_log(WEIR_LOG_INFO, "listening on %s (OpenAI API under /v1, chat page at /)", url);
 }
 
-/* Signals write to a pipe, so that any thread may take them. Until the server listens they keep
- * their default: the process ends. */
+/* Signals write to a pipe, so that any thread may receive them. Until the server listens, they have
+ * their default action: the process ends. */
 static int signal_pipe[2] = { -1, -1 };
 
 static void on_signal(int number)
 {
     static volatile sig_atomic_t seen = 0;
     const unsigned char byte = (unsigned char)number;
-    if (seen) _exit(128 + number); /* the second one: end even while threads hang */
+    if (seen) _exit(128 + number); /* the second signal: exit even if threads hang */
     seen = 1;
     const ssize_t written = write(signal_pipe[1], &byte, 1);
     (void)written;
 }
 
-/* false: errno says why. A program that nohup started does not end with its terminal. */
+/* Returns false with errno set. A program started by nohup does not end with its terminal. */
 static bool catch_hangup(const struct sigaction *action)
 {
     struct sigaction now;
@@ -127,8 +127,8 @@ static int wait_for_signal(void)
     return number;
 }
 
-/* What has to be opened again while the server runs: files of sessions and states. Model and
- * spilled pages are open. */
+/* Folders in which files are opened while the server runs: sessions and states. The model and the
+ * disk tier are already open. */
 static weir_status enter_sandbox(
     const weir_engine *engine, const weir_config *config, weir_error *error
 )
@@ -138,8 +138,8 @@ static weir_status enter_sandbox(
     size_t n = 0;
     weir_sandbox_state state;
     if (strcmp(config->server.sandbox, "off") == 0) return WEIR_OK;
-    if (weir_engine_plan_of(engine)
-            ->has_device) { /* its driver opens devices and libraries whenever it likes */
+    /* Its driver opens devices and libraries at any time. */
+    if (weir_engine_plan_of(engine)->has_device) {
         if (strict)
             return weir_error_set(
                 error, WEIR_EUNSUPPORTED,
@@ -222,7 +222,7 @@ static int open_and_serve(const weir_config *config, const weir_keys *k)
     return code;
 }
 
-/* What libraries allocate goes back when it is freed: few arenas, large blocks always mapped. */
+/* Returns memory that libraries free to the system: few arenas, large blocks always mapped. */
 static void tighten_malloc(void)
 {
     enum { ARENAS = 2, MAPPED_BYTES = 128 << 10 };
@@ -241,7 +241,8 @@ int weir_run_serve(const weir_arguments *arguments)
     tighten_malloc();
     weir_line_writer *const log =
         weir_line_writer_open(STDERR_FILENO, "weir: warning: ", " log lines were dropped");
-    weir_log_set_writer(log); /* without one, lines are written where they are made */
+    /* If the writer cannot start, lines are written by the threads that log them. */
+    weir_log_set_writer(log);
     const weir_status status = weir_keys_read(&k, &arguments->config, &error);
     const int code =
         status == WEIR_OK ? open_and_serve(&arguments->config, &k) : weir_fail(status, &error);

@@ -37,7 +37,7 @@ weir_status weir_session_keep(
 }
 
 /* ---- with a model ---------------------------------------------------------------------------- */
-/* Full sessions are no memory plan that does not fit: exit code 1. */
+/* As weir_end, but a full disk is exit code 1: it is not the memory plan that does not fit. */
 static int end(weir_engine *engine, weir_status status, const weir_error *error, weir_buffer *text)
 {
     int code = status == WEIR_OK ? weir_print(text) : weir_fail(status, error);
@@ -131,7 +131,7 @@ static weir_status open_folder(
 static weir_status print_info(weir_buffer *text, const weir_session_info *info, bool as_json)
 {
     const bool is_good = info->problem == WEIR_OK;
-    if (as_json) /* names hold nothing that JSON would have to escape */
+    if (as_json) /* names need no JSON escapes */
         return weir_buffer_format(
             text,
             "{\"name\": \"%s\", \"tokens\": %d, \"bytes\": %" PRId64 ", \"created\": %" PRId64

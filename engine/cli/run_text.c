@@ -1,5 +1,5 @@
-/* engine/cli/run_text.c - weir tokenize and weir render: text in, ids or a prompt out; the weights
- * are never loaded. */
+/* engine/cli/run_text.c - weir tokenize and weir render: text to ids or to a prompt; weights are
+ * not loaded. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static weir_status open_tokenizer(
     return weir_tokenizer_open(tokenizer, *directory, error);
 }
 
-/* One line of JSON; the text is what the ids decode to. */
+/* Prints one line of JSON; the text is what the ids decode to. */
 static weir_status print_line(
     const weir_tokenizer *tokenizer, const char *line, size_t length, weir_error *error
 )

@@ -1,4 +1,4 @@
-/* engine/cli/sandbox.c - Landlock, then the filter of system calls, which would refuse to set up
+/* engine/cli/sandbox.c - enters Landlock, then the system call filter, which would refuse to set up
  * Landlock. */
 #include "engine/cli/sandbox.h"
 

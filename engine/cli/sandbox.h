@@ -1,8 +1,9 @@
-/* engine/cli/sandbox.h - what a running server can no longer do: open files, start programs, make
- * connections.
+/* engine/cli/sandbox.h - restricts a running server: it can no longer open files, start programs or
+ * make connections.
  *
- * Entered once everything is open, before the first request. There is no way out; threads that
- * exist are taken in, and those that they start inherit it. docs/security.md says what is left. */
+ * Entered once everything is open, before the first request. It cannot be left; existing threads
+ * are restricted too, and those that they start inherit it. docs/security.md says what remains
+ * allowed. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,28 +16,29 @@ extern "C" {
 #endif
 
 typedef struct weir_sandbox_options {
-    /* [n_folders] where files are still read, written, made and removed; all are there */
+    /* [n_folders] in which files are still read, written, created and removed; all exist. */
     const char *const *folders;
     size_t n_folders;
-    bool strict; /* fail where the kernel has no Landlock; filter system calls too */
+    /* Fails if the kernel has no Landlock; also filters system calls. */
+    bool strict;
 } weir_sandbox_options;
 
 typedef struct weir_sandbox_state {
-    int landlock; /* ABI of the kernel, 0: none, so files are not restricted */
-    bool tcp; /* the kernel also refuses TCP connections and new ports */
+    int landlock; /* Landlock ABI of the kernel; 0: none, files are not restricted */
+    bool tcp; /* the kernel also refuses TCP connections and binds */
     bool filter; /* system calls are filtered */
 } weir_sandbox_state;
 
 /* errors : EUNSUPPORTED (strict: no Landlock or no filter), EIO (a folder cannot be opened, a
- * thread cannot be taken in) */
+ * thread cannot be restricted) */
 WEIR_MUST_CHECK weir_status weir_sandbox_enter(
     weir_sandbox_state *state, const weir_sandbox_options *options, weir_error *error
 );
 
-/* sandbox_landlock.c: *rules is a descriptor, -1 without Landlock. */
+/* sandbox_landlock.c: *rules is a descriptor, or -1 without Landlock. */
 WEIR_MUST_CHECK weir_status
 weir_landlock_open(int *rules, int *abi, const weir_sandbox_options *options, weir_error *error);
-/* For the calling thread; no allocation, safe in a signal handler. 0, or an errno. */
+/* Restricts the calling thread. No allocation, safe in a signal handler. Returns 0 or an errno. */
 int weir_landlock_restrict(int rules);
 /* sandbox_threads.c: runs `action` in every thread of the process; it returns 0 or an errno. */
 WEIR_MUST_CHECK weir_status

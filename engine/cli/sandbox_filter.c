@@ -1,9 +1,9 @@
-/* engine/cli/sandbox_filter.c - the system calls of a running server, by libseccomp.
+/* engine/cli/sandbox_filter.c - filters the system calls of a running server, with libseccomp.
  *
- * What is listed is let through. What no server of this kind ever needs, and what an attacker
- * needs, kills the process; anything else fails with EPERM, which the C library and its callers
- * handle. Code cannot be mapped from files; oneDNN makes its kernels executable with mprotect
- * while the server runs, so that stays, but for memory that would be writable, too. */
+ * Listed calls are allowed. Calls that no server of this kind needs, but an attacker does, kill the
+ * process; any other call fails with EPERM, which the C library and its callers handle. Files
+ * cannot be mapped executable. oneDNN makes its kernels executable with mprotect while the server
+ * runs, so that stays allowed, except for memory that would be writable too. */
 #include <errno.h>
 #include <sched.h>
 #include <seccomp.h>
@@ -15,22 +15,22 @@
 
 /* clang-format off */
 static const char *const allowed[] = {
-    /* files below the folders that Landlock leaves, and open descriptors */
+    /* Files below the folders that Landlock allows, and open descriptors. */
     "openat", "close", "read", "write", "readv", "writev", "pread64", "pwrite64", "preadv",
     "pwritev", "preadv2", "pwritev2", "lseek", "newfstatat", "fstat", "stat", "lstat", "statx",
     "fstatfs", "getdents64", "rename", "renameat", "renameat2", "unlink", "unlinkat", "fsync",
     "fdatasync", "sync_file_range", "ftruncate", "fallocate", "fadvise64", "flock",
     "utimensat", "fchmod", "fcntl", "dup", "access", "faccessat", "faccessat2", "readlink",
     "readlinkat", "getcwd", "umask",
-    /* memory */
+    /* Memory. */
     "munmap", "mremap", "madvise", "brk", "msync", "mincore", "mlock", "munlock",
     "membarrier", "get_mempolicy",
-    /* connections that were accepted */
+    /* Accepted connections. */
     "accept", "accept4", "recvfrom", "recvmsg", "sendto", "sendmsg", "sendfile", "splice",
     "shutdown", "getsockopt", "setsockopt", "getsockname", "getpeername", "epoll_create1",
     "epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select",
     "pselect6", "pipe2", "eventfd2",
-    /* threads, time, signals to itself */
+    /* Threads, time, signals to itself. */
     "futex", "futex_waitv", "set_robust_list", "get_robust_list", "rseq", "set_tid_address",
     "gettid", "getpid", "getppid", "exit", "exit_group", "sched_yield", "sched_getaffinity",
     "sched_setaffinity", "sched_getparam", "sched_getscheduler", "sched_get_priority_max",
@@ -59,7 +59,7 @@ static const char *const deadly[] = {
 /* clang-format on */
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
 
-/* Calls that this libseccomp does not know by name stay with the default. */
+/* Calls that this libseccomp does not know by name get the default action. */
 static int add_names(scmp_filter_ctx filter, uint32_t action, const char *const *names, size_t n)
 {
     int why = 0;
@@ -76,9 +76,9 @@ typedef struct argument_rule {
     struct scmp_arg_cmp when;
 } argument_rule;
 
-/* Calls whose arguments decide. clone3 hides its flags behind a pointer: the C library takes
- * ENOSYS for an old kernel, and clone, which makes threads only. Signals and limits are for the
- * process itself. */
+/* Calls whose arguments decide. The flags of clone3 are behind a pointer: on ENOSYS the C library
+ * falls back to clone, which may only create threads. Signals and limits only for the process
+ * itself. */
 static int add_arguments(scmp_filter_ctx filter)
 {
     const uint32_t allow = SCMP_ACT_ALLOW;
@@ -104,7 +104,7 @@ weir_status weir_filter_enter(weir_error *error)
     int why = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
     if (why == 0) why = seccomp_attr_set(filter, SCMP_FLTATR_CTL_NNP, 1);
     if (why == 0) why = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-    /* a tree: some 8 comparisons for each call */
+    /* A tree: about 8 comparisons per call. */
     if (why == 0) why = seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
     if (why == 0) why = add_names(filter, SCMP_ACT_ALLOW, allowed, COUNT(allowed));
     if (why == 0) why = add_names(filter, SCMP_ACT_KILL_PROCESS, deadly, COUNT(deadly));

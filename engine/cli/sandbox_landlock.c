@@ -1,10 +1,10 @@
-/* engine/cli/sandbox_landlock.c - Landlock by its system calls: headers of the C library lag
- * behind kernels, so names of newer ABIs are written out (linux/landlock.h,
+/* engine/cli/sandbox_landlock.c - Landlock by direct system calls: the C library's headers lag
+ * behind kernels, so constants of newer ABIs are spelled out (linux/landlock.h,
  * Documentation/userspace-api/landlock.rst).
  *
- * Every right that the kernel knows is taken away, then given back below the folders that are
- * still needed. Descriptors that are open keep what they can do: the model, the file of spilled
- * pages, the listening socket. */
+ * Every right that the kernel knows is removed, then granted below the folders that are still
+ * needed. Open descriptors keep their rights: the model, the disk tier's file, the listening
+ * socket. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/landlock.h>
@@ -20,7 +20,7 @@ static const uint64_t fs_refer = 1u << 13, fs_truncate = 1u << 14, fs_ioctl_devi
 static const uint64_t net_bind_tcp = 1u << 0, net_connect_tcp = 1u << 1;
 static const uint64_t scope_abstract_unix_socket = 1u << 0, scope_signal = 1u << 1;
 
-/* As of ABI 6. A kernel takes a longer struct if what it does not know is 0. */
+/* As of ABI 6. A kernel accepts a longer struct if the fields that it does not know are 0. */
 typedef struct ruleset {
     uint64_t fs, net, scoped;
 } ruleset;
@@ -67,7 +67,7 @@ weir_status weir_landlock_open(
     *abi = 0;
     const long found =
         syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
-    /* ENOSYS: not built in; EOPNOTSUPP: switched off at boot; EPERM: a container's filter */
+    /* ENOSYS: not built in; EOPNOTSUPP: disabled at boot; EPERM: a container's filter. */
     if (found <= 0) return WEIR_OK;
     const ruleset wanted = all_of((int)found);
     const int fd = (int)syscall(SYS_landlock_create_ruleset, &wanted, sizeof wanted, 0);

@@ -1,7 +1,7 @@
-/* engine/cli/sandbox_threads.c - an action in every thread: Landlock restricts the calling thread
- * only, and compute threads are there before all files are open. Each thread gets a signal, one
- * after another, until a look at /proc/self/task shows no new one; a thread that one of them
- * starts meanwhile is in that look, or began as its parent is then. */
+/* engine/cli/sandbox_threads.c - runs an action in every thread: Landlock restricts the calling
+ * thread only, and compute threads start before all files are open. Each thread gets a signal, one
+ * at a time, until a pass over /proc/self/task finds no new one. A thread that one of them starts
+ * meanwhile is found by that pass, or inherits its parent's restrictions. */
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -17,7 +17,7 @@
 
 enum { MOST_THREADS = 1 << 16, PASSES = 64 };
 static const int64_t patience_ns =
-    INT64_C(10000000000); /* for one thread; a stopped one never answers */
+    INT64_C(10000000000); /* per thread; a stopped one never answers */
 
 static int (*running_action)(int argument);
 static int running_argument;
@@ -35,7 +35,7 @@ static void act(int number)
 }
 
 typedef struct threads {
-    pid_t *ids; /* [n], seen */
+    pid_t *ids; /* [n] handled */
     int n;
 } threads;
 
@@ -59,7 +59,7 @@ static weir_status act_in(pid_t id, int number, weir_error *error)
                                     (int)id, strerror(errno)
                                 );
     while (atomic_load(&done) == before) {
-        if (syscall(SYS_tgkill, process, id, 0) != 0) return WEIR_OK; /* it ended first */
+        if (syscall(SYS_tgkill, process, id, 0) != 0) return WEIR_OK; /* it has ended */
         if (weir_clock_ns() > deadline)
             return weir_error_set(
                 error, WEIR_EIO, "thread %d does not enter the sandbox within 10 s", (int)id
@@ -69,7 +69,7 @@ static weir_status act_in(pid_t id, int number, weir_error *error)
     return WEIR_OK;
 }
 
-/* *found: threads that were not seen before. */
+/* *found: number of threads that were not handled before. */
 static weir_status pass(threads *seen, int number, int *found, weir_error *error)
 {
     DIR *const tasks = opendir("/proc/self/task");
@@ -87,7 +87,7 @@ static weir_status pass(threads *seen, int number, int *found, weir_error *error
     return status;
 }
 
-/* The calling thread comes last: its Landlock rules would hide /proc. */
+/* The calling thread comes last: its Landlock rules hide /proc. */
 static weir_status act_in_all(threads *seen, int number, weir_error *error)
 {
     int found = 1;

@@ -1,8 +1,9 @@
-/* engine/cli/writable_code.c - no memory of a program is writable and executable at once.
+/* engine/cli/writable_code.c - no memory of the program is writable and executable at the same
+ * time.
  *
- * oneDNN writes a kernel into memory that can be read and written, then asks mprotect for all three
- * rights and writes no more. Shared libraries find the program's mprotect before the C library's;
- * this one leaves the right to write out. */
+ * oneDNN writes a kernel into read-write memory, then asks mprotect for all three rights and writes
+ * no more. Shared libraries find the program's mprotect before the C library's; this one drops the
+ * right to write. */
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* engine/open/describe.c - what the headers of a model say, and what the planner makes of them: for
- * reports on models that need not fit this machine, or have a tokenizer that cannot be read. */
+/* engine/open/describe.c - describes a model from its headers, with its plan: for reports on models
+ * that need not fit this machine, or whose tokenizer cannot be read. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,7 +7,7 @@
 
 static const size_t most = (size_t)1 << 50;
 
-/* The plan of the configuration; where it does not fit, that of a machine without limits. */
+/* The plan of the configuration; if it does not fit, the plan for a machine without limits. */
 static weir_status plan_anyway(
     weir_engine *engine, const weir_engine_options *options, const weir_kv_spec *spec,
     weir_error *error
@@ -24,8 +24,8 @@ static weir_status plan_anyway(
 
 static size_t both(const weir_plan *plan) { return plan->activations + plan->near_activations; }
 
-/* Of the plan, and what one more row of a step adds: the mean from its chunk to the largest, or
- * from the smallest. */
+/* Activations of the plan, and what one more row of a step adds: the mean from its chunk to the
+ * largest, or from the smallest. */
 static weir_status count_activations(
     weir_model_facts *out, weir_engine *engine, const weir_engine_options *options,
     const weir_kv_spec *spec, weir_error *error
@@ -49,7 +49,7 @@ static weir_status describe(
 )
 {
     weir_kv_spec spec;
-    weir_error ignored; /* a report needs no tokenizer */
+    weir_error ignored; /* a report does not need the tokenizer */
     WEIR_TRY(weir_engine_open_model(engine, options, error));
     (void)!weir_engine_open_text(engine, &ignored);
     WEIR_TRY(weir_engine_lay_out(engine, options, &spec, error));

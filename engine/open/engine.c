@@ -11,7 +11,7 @@
 #include "engine/base/memory.h"
 #include "engine/open/engine_internal.h"
 
-/* model.name, else the file without its ending, else the folder. */
+/* model.name, else the file name without extension, else the folder name. */
 void weir_engine_name_model(weir_engine *engine)
 {
     char path[WEIR_CONFIG_TEXT];
@@ -29,8 +29,7 @@ void weir_engine_name_model(weir_engine *engine)
     (void)snprintf(engine->plan.model, sizeof engine->plan.model, "%.255s", base);
 }
 
-/* Pages that so many bytes of a tier below have room for; *n stays 0 where nothing was asked
- * for. */
+/* Pages that fit in this many bytes of a lower tier; *n stays 0 if none are configured. */
 static weir_status count_cold(
     int64_t *n, const weir_kv_spec *spec, int64_t bytes, const char *key, bool may_be_none,
     weir_error *error
@@ -48,9 +47,9 @@ static weir_status count_cold(
     );
 }
 
-/* Pages that the tiers below have room for; where sessions are saved, the other half of memory.disk
- * is theirs. Pages are larger with a tier below than without. None when all tokens of all texts are
- * sinks: those stay in memory. */
+/* Pages that fit in the lower tiers; if sessions are saved, they get the other half of memory.disk.
+ * Pages are larger with a lower tier than without. None if all tokens of all sequences are sinks:
+ * those stay in memory. */
 static weir_status plan_cold(
     weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
 )
@@ -68,7 +67,7 @@ static weir_status plan_cold(
         );
     if ((disk == 0 && host == 0) || weir_kv_pages_for(spec, 1) == 0 || are_all_sinks)
         return WEIR_OK;
-    spec->n_disk_pages = weir_kv_pages_for(spec, 1); /* any: pages are rounded now */
+    spec->n_disk_pages = weir_kv_pages_for(spec, 1); /* any number: page sizes are rounded now */
     WEIR_TRY(count_cold(&n_disk, spec, disk, "memory.disk", shares, error));
     WEIR_TRY(count_cold(&n_host, spec, host, "kv.tiers.host", false, error));
     spec->n_disk_pages = n_disk;
@@ -76,7 +75,7 @@ static weir_status plan_cold(
     return WEIR_OK;
 }
 
-/* memory.disk_dir, or where there is room as a rule; not /tmp, which may be memory. */
+/* memory.disk_dir, or a folder that usually has space; not /tmp, which may be in memory. */
 static const char *disk_folder(const weir_config *config)
 {
     const char *const temporary = getenv("TMPDIR");
@@ -161,7 +160,7 @@ weir_plan_parts weir_engine_plan_parts(
                               .with_server = options->with_server };
 }
 
-/* More than there is would be swapped out, or end in the kernel's out-of-memory killer. */
+/* A larger limit would cause swapping or the kernel's out-of-memory killer. */
 static void warn_of_limit(const weir_config *config)
 {
     const size_t cap = weir_plan_cap(config), machine = weir_machine_memory_total("");
@@ -176,7 +175,7 @@ static void warn_of_limit(const weir_config *config)
     );
 }
 
-/* Headers, architecture, tokenizer and plan: nothing larger is allocated. */
+/* Reads headers, architecture and tokenizer, and plans; allocates nothing larger. */
 static weir_status prepare(
     weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
 )
@@ -231,9 +230,8 @@ static weir_status open_all(
     ));
     WEIR_TRY(weir_model_load(engine->model, engine->ledger, options->progress, options->user, error)
     );
-    if (spec.n_disk_pages > 0)
-        (void
-        )mkdir(spec.disk_folder, 0700); /* that it cannot be made is found out when a file is */
+    /* A failure is noticed when a file is opened in it. */
+    if (spec.n_disk_pages > 0) (void)mkdir(spec.disk_folder, 0700);
     WEIR_TRY(weir_kv_store_open(&engine->store, &spec, engine->ledger, error));
     const weir_runner_limits limits = {
         .rows = (int32_t)engine->config.batch.chunk + engine->plan.n_slots,
@@ -318,8 +316,8 @@ void weir_engine_close(weir_engine *engine)
             engine->ledger, WEIR_TIER_HOST, set_aside[i],
             weir_ledger_used(engine->ledger, WEIR_TIER_HOST, set_aside[i])
         );
-    weir_ledger_close(engine->ledger); /* last: it is paid back by all others */
-    weir_device_close(engine->device); /* but the device, whose memory they gave back */
+    weir_ledger_close(engine->ledger); /* last: all others return their memory to it */
+    weir_device_close(engine->device); /* only then the device, which holds that memory */
     free(engine);
 }
 

@@ -1,9 +1,9 @@
-/* engine/open/identity.c - the digest of a model: architecture, shape, and of every tensor its name,
- * type, shape and a sample of its bytes.
+/* engine/open/identity.c - the digest of a model: architecture, shape, and of every tensor its
+ * name, type, shape and a sample of its bytes.
  *
- * Tensors up to 64 KiB count whole, of larger ones 16 pieces of 4 KiB spread from the first byte to
- * the last: cheap beside loading, and whoever trains a model further changes more than what lies
- * between them. How activations are rounded counts too: rows depend on it. */
+ * Tensors up to 64 KiB are hashed whole, larger ones in 16 pieces of 4 KiB spread evenly: cheap
+ * relative to loading, and training changes more than the bytes between them. The rounding of
+ * activations is included, since rows depend on it. */
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
@@ -48,7 +48,7 @@ static void add_tensors(XXH3_state_t *hash, const weir_tensor_directory *directo
 
 static void add_bytes(void *user, const void *bytes, size_t n) { add(user, bytes, n); }
 
-/* Options of the arch file decide what states hold. */
+/* Adds the options of the arch file that determine what states hold. */
 static void add_state(XXH3_state_t *hash, const weir_model *model, int64_t layer)
 {
     const weir_state_ops *const state = weir_model_layer_mixer(model, layer)->state;
@@ -71,7 +71,7 @@ static void add_model(XXH3_state_t *hash, const weir_identity_parts *parts)
     WEIR_SHAPE_NUMBERS(X)
 #undef X
     for (int64_t i = 0; i < shape->n_layers; i++) add_state(hash, parts->model, i);
-    if (weir_kv_is_mixed(parts->spec)) /* session files have place for one pair of widths */
+    if (weir_kv_is_mixed(parts->spec)) /* session files hold one pair of widths */
         add(hash, parts->spec->geometry,
             (size_t)parts->spec->n_layers * sizeof *parts->spec->geometry);
     add_tensors(hash, parts->directory);
@@ -146,7 +146,7 @@ weir_status weir_identity_of(
     weir_kv_choice_print_layers(format, parts->formats);
     (void)snprintf(identity.format, sizeof identity.format, "%s", format);
     if (identity.n_sinks > 0) weir_kv_pair_print(identity.sink_format, parts->spec->sinks.pair);
-    /* a text that lost rows is not saved */
+    /* A pruned sequence is saved with its own policy. */
     (void)snprintf(identity.policy, sizeof identity.policy, "full:0");
     *out = identity;
     return WEIR_OK;

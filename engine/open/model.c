@@ -1,5 +1,5 @@
-/* engine/open/model.c - the model file and what reads it: architecture, adapter, formats of KV,
- * tokenizer, chat template. Nothing large is read. */
+/* engine/open/model.c - opens the model file: architecture, adapter, KV formats, tokenizer, chat
+ * template. Reads nothing large. */
 #include <stdio.h>
 #include <string.h>
 
@@ -40,7 +40,7 @@ static weir_status read_formats(
     );
 }
 
-/* Can the formats hold rows of this width? */
+/* Checks that the formats can hold rows of this width. */
 static weir_status check_formats(
     const weir_kv_choice *choice, int64_t n_layers, const weir_kv_geometry *g, weir_error *error
 )
@@ -53,7 +53,7 @@ static weir_status check_formats(
     return WEIR_OK;
 }
 
-/* Blocks of sinks are of one size. */
+/* Sink blocks must all have the same size. */
 static weir_status check_sinks(
     const weir_kv_choice *choice, int64_t n_layers, const weir_kv_geometry *geometry,
     weir_error *error
@@ -73,7 +73,7 @@ static weir_status check_sinks(
     );
 }
 
-/* The configured formats, for every layer that keeps KV rows. */
+/* Sets the configured formats for every layer with KV rows. */
 static weir_status choose_formats(weir_engine *engine, weir_error *error)
 {
     const int64_t n = weir_model_kv_layers(engine->model);
@@ -90,7 +90,7 @@ static weir_status choose_formats(weir_engine *engine, weir_error *error)
     return WEIR_OK;
 }
 
-/* GGUF files may hold queries and keys in another order of rows than the checkpoints that adapters
+/* GGUF files may order the rows of queries and keys differently from the checkpoints that adapters
  * are trained on. */
 static weir_status open_adapter(weir_engine *engine, weir_error *error)
 {
@@ -111,7 +111,7 @@ static weir_status open_adapter(weir_engine *engine, weir_error *error)
     return WEIR_OK;
 }
 
-/* A step must hold a block of a prompt. */
+/* A step must hold a whole block of a prompt. */
 static weir_status check_chunk(const weir_engine *engine, weir_error *error)
 {
     const int32_t block = weir_model_block_rows(engine->model);
@@ -139,8 +139,8 @@ static weir_status bind_model(weir_engine *engine, const weir_arch *arch, weir_e
     );
 }
 
-/* Single ops may have no kernel there: formats of KV, for one. Passes a small step in planning
- * mode. */
+/* Checks that the device has kernels for all ops by planning a small step; for some KV formats it
+ * has none. */
 static bool device_runs(const weir_engine *engine, weir_error *why)
 {
     enum { ROWS = 64, CONTEXT = 256 };
@@ -178,7 +178,7 @@ static void leave_device(weir_engine *engine, const char *why)
     (void)snprintf(engine->device_why, sizeof engine->device_why, "%s", why);
 }
 
-/* Names, shapes and bindings of the model file, and what its KV is kept in. */
+/* Opens the model file and checks its tensors; sets the KV formats. */
 static weir_status open_model(weir_engine *engine, weir_error *error)
 {
     const weir_arch *arch = NULL;
@@ -208,8 +208,8 @@ static weir_status open_model(weir_engine *engine, weir_error *error)
     return WEIR_OK;
 }
 
-/* Most commands need no chat: a template that cannot be read is said once here, and to those who
- * ask for it. */
+/* Most commands need no chat: an unusable template is logged once here, and is an error only for
+ * commands that need it. */
 static weir_status open_chat(weir_engine *engine, weir_error *error)
 {
     const char *const text = weir_tokenizer_chat_template(engine->tokenizer);
@@ -226,7 +226,7 @@ static weir_status open_chat(weir_engine *engine, weir_error *error)
     return WEIR_OK;
 }
 
-/* A checkpoint without tokenizer can still be measured: only a broken one is an error. */
+/* A checkpoint without a tokenizer can still be measured: only a broken one is an error. */
 static weir_status open_text(weir_engine *engine, weir_error *error)
 {
     const weir_status status = weir_tokenizer_open(&engine->tokenizer, engine->directory, error);
@@ -241,8 +241,8 @@ static weir_status open_text(weir_engine *engine, weir_error *error)
     return open_chat(engine, error);
 }
 
-/* Runs `open` with the account as payer. A refusal looks like missing memory to it, which may say
- * what the memory was for (a file); the ledger's arithmetic says the rest. */
+/* Runs `open` with the account as payer. `open` reports a refusal as out of memory, perhaps with
+ * what it was for (a file); the ledger's sums are added. */
 static weir_status paid_by(
     weir_engine *engine, weir_account account, weir_ledger_payer *payer,
     weir_status (*open)(weir_engine *engine, weir_error *error), weir_error *error

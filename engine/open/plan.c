@@ -1,4 +1,4 @@
-/* engine/open/plan.c - the memory plan: what every part takes, and what that leaves for KV pages. */
+/* engine/open/plan.c - the memory plan: what every part needs, and what is left for KV pages. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,14 +11,14 @@
 
 enum {
     SNAPSHOTS_PER_SLOT = 16,
-    BLOCKS_PER_TEXT = 32 /* a kept text's sinks for every so many blocks */
+    BLOCKS_PER_TEXT = 32 /* one cached sequence's sinks for this many blocks */
 };
-/* What a server takes that nobody charges: code and libraries (14 MiB resident), stacks, the
- * allocator's slack, sockets, oneDNN's code. With 16 clients a server on the demo model held 21 MiB
- * more than its ledger. */
+/* Memory of a server that no account is charged for: code and libraries (14 MiB resident), stacks,
+ * allocator slack, sockets, oneDNN's code. With 16 clients, a server on the demo model was measured
+ * 21 MiB above its ledger. */
 enum { PROCESS_BYTES = 32 << 20 };
-/* Below this many bytes of f32 weights a step is not bound by reading them, and exact activations
- * cost nothing that is felt. */
+/* A step with fewer bytes of f32 weights is not bound by reading them, so exact activations cost
+ * little. */
 static const int64_t small_model_bytes = 64 << 20;
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -56,8 +56,8 @@ bool weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory 
     return elements * (int64_t)sizeof(float) <= small_model_bytes;
 }
 
-/* What the limits of [server] and [batch] let requests take at the same time, should all come at
- * once with the largest bodies. */
+/* The most that requests can take within the limits of [server] and [batch], all at the same time
+ * and with the largest bodies. */
 static size_t most_requests(const weir_plan *plan, const weir_plan_parts *parts)
 {
     enum { JOB_BYTES = 4 << 10, BODIES = 16 };
@@ -69,8 +69,8 @@ static size_t most_requests(const weir_plan *plan, const weir_plan_parts *parts)
     return bytes + BODIES * (size_t)parts->config->server.body_limit;
 }
 
-/* A sixteenth is set aside for requests, at least what a few short ones take and at most what they
- * can. One that finds no room is answered 503, so this is a matter of service, not of safety. */
+/* A sixteenth is reserved for requests, at least what a few short ones take and at most what all
+ * can. A request that does not fit is answered 503, so this affects service, not safety. */
 static size_t set_aside(const weir_plan *plan, const weir_plan_parts *parts)
 {
     enum { FEW_JOBS = 64 << 10, FEW_CONNECTIONS = 2 << 20 };
@@ -97,8 +97,7 @@ bool weir_plan_has_states(const weir_config *config, bool with_server)
     return with_server && config->states.dir[0] != '\0' && strcmp(config->kv.reuse, "on") == 0;
 }
 
-/* Sessions and states go through one sequence, texts that are saved under pressure through
- * another. */
+/* Sessions and states use one sequence, saving under memory pressure another. */
 static int32_t session_sequences(const weir_plan_parts *parts)
 {
     if (weir_plan_has_sessions(parts->config, parts->with_service))
@@ -118,14 +117,15 @@ int32_t weir_plan_scored_rows(const weir_model *model)
     return block > WEIR_SCORED_ROWS ? block : WEIR_SCORED_ROWS / block * block;
 }
 
-/* Requests pay for their policies: room for the configured one, for as many as run at a time. */
+/* Policies are charged to requests: reserves memory for the configured one, for as many requests as
+ * can run. */
 static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, weir_error *error)
 {
     const int32_t rows = plan->window > 0 ? plan->window : WEIR_SMALLEST_WINDOW;
     plan->kv_peak = 0;
     plan->policy_state = 0;
     if (weir_policy_is_full(&parts->policies->service.options)) return WEIR_OK;
-    /* Its prompt may be as long as the window. */
+    /* The prompt may be as long as the window. */
     const weir_policy_run_options wish = weir_policies_wish(
         &parts->policies->service, rows, rows, (int32_t)parts->config->batch.chunk
     );
@@ -179,8 +179,7 @@ weir_status weir_plan_activations(
     return WEIR_OK;
 }
 
-/* What depends on the window beside the KV pages: the kernels' scratch, ids, tables. All of it
- * grows with the window. */
+/* What grows with the window besides the KV pages: the kernels' scratch, ids, tables. */
 static weir_status plan_window(
     weir_plan *plan, const weir_plan_parts *parts, bool with_scratch, weir_error *error
 )
@@ -203,15 +202,15 @@ static weir_status plan_window(
     return plan_policy(plan, parts, error);
 }
 
-/* Bytes of the tree for so many runs, past what it takes without any. */
+/* Bytes of the prefix tree for n_runs, in addition to those of an empty one. */
 static size_t run_bytes(const weir_plan_parts *parts, int64_t n_runs)
 {
     const weir_prefix_limits tree = { .n_nodes = reuses(parts) ? n_runs : 0 }, none = { 0 };
     return weir_prefix_tree_bytes(&tree, parts->spec) - weir_prefix_tree_bytes(&none, parts->spec);
 }
 
-/* Runs of kept texts: one for each block of pages; where no layer has pages, for some texts as long
- * as the window beside each sequence. */
+/* Runs of cached sequences: one per block of pages; if no layer has pages, some sequences as long
+ * as the window for each slot. */
 static int64_t runs_for(
     const weir_plan *plan, const weir_plan_parts *parts, int64_t n_pages, int64_t window
 )
@@ -222,8 +221,8 @@ static int64_t runs_for(
     return per_block > 0 ? n_pages / per_block : least(TEXTS * plan->n_slots * runs, INT32_MAX / 2);
 }
 
-/* Of the pool, n_cold of whose pages are cold at most and n_sinks of which are sinks, and of the
- * tree of kept texts over it. */
+/* Bytes of the pool's metadata, with at most n_cold cold pages and n_sinks sink pages, and of the
+ * prefix tree over it. */
 static size_t metadata_bytes(
     const weir_plan_parts *parts, int64_t n_pages, int64_t n_cold, int64_t n_sinks
 )
@@ -231,7 +230,7 @@ static size_t metadata_bytes(
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
     weir_kv_spec spec = *parts->spec;
     spec.n_pages = n_pages;
-    spec.n_disk_pages = n_cold; /* their books are the same on the host */
+    spec.n_disk_pages = n_cold; /* their metadata is the same on the host */
     spec.n_host_pages = 0;
     spec.n_sink_pages = n_sinks;
     return (size_t)n_pages * weir_kv_page_metadata_bytes() +
@@ -239,8 +238,8 @@ static size_t metadata_bytes(
            run_bytes(parts, per_block > 0 ? n_pages / per_block : 0);
 }
 
-/* Blocks on disk: what memory.disk leaves to them, if the books of so many take no more than an
- * eighth of the room; a quarter for windows, of which `full` blocks are all. */
+/* Blocks on disk: what fits in memory.disk if their metadata takes no more than an eighth of
+ * `room`, or a quarter for windows, of which `full` blocks are all. */
 static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t full)
 {
     enum { FIRST = 64, SHARE = 8, SHARE_OF_WINDOWS = 4 };
@@ -255,8 +254,8 @@ static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t fu
     );
 }
 
-/* Texts that a policy watched: as many as kv.policy.kept of the configured one, at most an eighth
- * of what is left; without one, room for some of those that requests ask for. */
+/* Pruned caches: kv.policy.kept sequences of the configured policy, at most an eighth of what is
+ * left; without one, memory for some that requests may ask for. */
 static void plan_pruned(weir_plan *plan, const weir_plan_parts *parts, size_t left)
 {
     enum { SHARE = 8, SHARE_OF_REQUESTS = 64 };
@@ -276,8 +275,8 @@ static void plan_pruned(weir_plan *plan, const weir_plan_parts *parts, size_t le
                                                                : 0;
 }
 
-/* States that are kept: as many as memory.snapshots holds, else 16 per sequence and at most a
- * quarter of what is left. */
+/* Cached states: as many as fit in memory.snapshots, else 16 per sequence and at most a quarter of
+ * what is left. */
 static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
 {
     plan->snapshots = 0;
@@ -300,30 +299,30 @@ static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
     plan->snapshots = weir_prefix_state_bytes(&limits);
 }
 
-/* Blocks of sinks, n_sinks for a text, beside so many others: for all sequences, and the session
- * that comes or goes, and for some kept texts. */
+/* Sink blocks, n_sinks per sequence, that go with this many other blocks: for all sequences, the
+ * session being saved or restored, and some cached sequences. */
 static int64_t sink_blocks(const weir_plan *plan, int64_t n_sinks, int64_t others)
 {
     return n_sinks * (plan->n_slots + 1 + others / BLOCKS_PER_TEXT);
 }
 
-/* Of a block of sinks, with its books. */
+/* Bytes of a sink block with its metadata. */
 static int64_t sink_bytes(const weir_plan_parts *parts, int64_t books)
 {
-    enum { KERNEL_BYTES = 8 }; /* books of address space, of 4096 bytes: sinks are larger */
+    /* Metadata of address space, per 4096 bytes: sinks are larger. */
+    enum { KERNEL_BYTES = 8 };
     const int64_t room = (int64_t)weir_kv_sink_block_stride(parts->spec);
     return room + books + (room / 4096 + 1) * KERNEL_BYTES;
 }
 
-/* Blocks of sinks that a text can have, of those asked for, where there are `room` of them for all
+/* Sink blocks that a sequence can have, of those configured, if there are `room` of them for all
  * sequences. */
 static int64_t text_sinks(const weir_plan *plan, int64_t asked, int64_t room)
 {
     return least(asked, room / sink_blocks(plan, 1, 0));
 }
 
-/* The most blocks past the sinks that fit in `room` bytes with their books, with sinks beside
- * them. */
+/* The most blocks past the sinks that fit in `room` bytes with their metadata and their sinks. */
 static int64_t other_blocks(
     const weir_plan *plan, const weir_plan_parts *parts, int64_t n_sinks, int64_t room,
     int64_t books
@@ -335,16 +334,16 @@ static int64_t other_blocks(
     return left * BLOCKS_PER_TEXT / (block * BLOCKS_PER_TEXT + n_sinks * sink);
 }
 
-/* Pages and books in what the other parts leave, for texts of `wanted` tokens; returns the tokens
- * that a text alone finds room for. Where memory does not hold the sinks of all sequences, nothing
- * follows them; a tier below would be of no use then, and the plan is refused. */
+/* Plans pages and metadata in what the other parts leave, for sequences of `wanted` tokens. Returns
+ * the tokens that fit for a single sequence. If memory does not hold the sinks of all sequences,
+ * the plan is refused: no block could follow them, whatever the lower tier. */
 static int64_t plan_blocks(
     weir_plan *plan, const weir_plan_parts *parts, int64_t wanted, size_t room
 )
 {
     enum { MORE = 64 };
     const weir_kv_spec *const spec = parts->spec;
-    const int64_t per_block = weir_kv_pages_for(spec, WEIR_PAGE_TOKENS); /* pages for 64 tokens */
+    const int64_t per_block = weir_kv_pages_for(spec, WEIR_PAGE_TOKENS); /* pages of 64 tokens */
     const size_t block = weir_kv_block_stride(spec);
     const int64_t window = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
                   asked = least(spec->sinks.n_pages, window);
@@ -355,10 +354,8 @@ static int64_t plan_blocks(
     const size_t books = (metadata_bytes(parts, (cold + MORE) * per_block, cold * per_block, 0) -
                           lower_tier_metadata + MORE - 1) /
                          MORE;
-    const size_t beside =
-        plan->has_device
-            ? 0
-            : lower_tier_metadata; /* of the host, whose total is looked at in the end */
+    /* On the host; its total is checked at the end. */
+    const size_t beside = plan->has_device ? 0 : lower_tier_metadata;
     const int64_t left = room > beside ? (int64_t)(room - beside) : 0,
                   numbers = INT32_MAX / per_block - cold;
     const int64_t n_sinks =
@@ -385,16 +382,16 @@ static int64_t plan_blocks(
     return (n_sinks + blocks + cold) * WEIR_PAGE_TOKENS;
 }
 
-/* No head ever holds more than the configured policy's peak. Layers with a sliding window are not
- * the policy's: they keep every row. */
+/* True if no head holds more rows than the configured policy's peak. Layers with a sliding window
+ * have no policy and keep every row. */
 static bool is_bounded(const weir_plan_parts *parts)
 {
     const weir_service_policy *const policy = &parts->policies->service;
     return policy->options.in_prompt && policy->shape.n_layers == parts->spec->n_layers;
 }
 
-/* Gives what the other parts leave to KV pages and the books of the pool; false when that is no
- * window worth the name. */
+/* Plans KV pages and pool metadata in what the other parts leave. Returns false if the window would
+ * be too small. */
 static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
 {
     plan->kv_open =
@@ -402,17 +399,17 @@ static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wan
     plan->kv = plan->kv_open;
     plan->kv_pages = plan->kv_disk_pages = plan->kv_host_pages = plan->kv_sink_pages = 0;
     plan->kv_disk = 0;
-    plan->kv_host = weir_kv_host_bytes(parts->spec); /* before what takes a share of the rest */
+    plan->kv_host = weir_kv_host_bytes(parts->spec); /* before the shares of what is left */
     if (weir_kv_pages_for(parts->spec, 1) == 0)
         plan->page_tables += run_bytes(parts, runs_for(plan, parts, 0, wanted));
     plan_snapshots(plan, parts);
-    /* With a device the pages' books are counted as if they were there, too. */
+    /* With a device, the pages' metadata is counted as if it were there, too. */
     const size_t cap = plan->has_device ? plan->device_cap : plan->cap,
                  fixed = plan->has_device ? weir_plan_device_total(plan) : weir_plan_total(plan);
     const size_t left = cap > fixed ? cap - fixed : 0;
     const bool takes_all = plan->has_device || plan->cap_is_configured;
     plan->kv_rows = wanted * plan->n_slots;
-    /* Unless a budget was given, half of what is free is left to others. */
+    /* Unless a budget is set, half of the free memory is left to others. */
     int64_t longest = weir_kv_pages_for(parts->spec, 1) > 0
                           ? plan_blocks(plan, parts, wanted, takes_all ? left : left / 2)
                           : wanted;
@@ -421,7 +418,7 @@ static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wan
     return left > 0 && plan->window >= least(wanted, WEIR_SMALLEST_WINDOW);
 }
 
-/* With a tier below: memory holds what running sequences cannot do without, unless it holds all
+/* With a lower tier, memory must hold the least that running sequences need, unless it holds all
  * that they can have. */
 static weir_status check_tiers(
     const weir_plan *plan, const weir_plan_parts *parts, weir_error *error
@@ -432,8 +429,8 @@ static weir_status check_tiers(
     const int64_t cold = plan->kv_disk_pages + plan->kv_host_pages;
     if (cold == 0) return WEIR_OK;
     const int64_t blocks = (plan->kv_pages - cold - plan->kv_sink_pages) / per_block;
-    const int32_t sequences =
-        plan->n_slots + (session_sequences(parts) > 0); /* what is saved under pressure gives way */
+    /* a save under memory pressure can be stopped */
+    const int32_t sequences = plan->n_slots + (session_sequences(parts) > 0);
     const int64_t end = (plan->window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
                   full = weir_kv_pages_blocks(parts->spec, weir_kv_pages_of(parts->spec, 0, end)) *
                          plan->n_slots;
@@ -489,7 +486,7 @@ static void describe_formats(weir_plan *plan, const weir_plan_parts *parts)
     }
 }
 
-/* A budget that cannot hold 64 tokens would refuse everything. */
+/* A budget below 64 tokens would refuse every request. */
 static weir_status check_budget(
     int64_t budget, const char *key, const weir_kv_spec *spec, weir_error *error
 )
@@ -542,8 +539,8 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
     WEIR_TRY(plan_budgets(plan, parts, error));
     (void)snprintf(plan->arch, sizeof plan->arch, "%s", weir_model_arch(parts->model));
 
-    /* What grows with the window takes from it: a first window is found without any of it, a second
-     * within what the first one asks for; the second is smaller, asks for less, and so fits. */
+    /* Some parts grow with the window and so reduce it. The first window is found without them, the
+     * second with what the first would need; it is smaller, needs less, and so fits. */
     WEIR_TRY(plan_window(plan, parts, false, error));
     if (!plan_rows(plan, parts, wanted)) return weir_plan_too_small(plan, error);
     WEIR_TRY(plan_window(plan, parts, true, error));

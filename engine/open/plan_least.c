@@ -1,5 +1,5 @@
-/* engine/open/plan_least.c - what a refused plan asks for: the least memory.host that fits, found by
- * planning again under other limits. */
+/* engine/open/plan_least.c - finds the smallest memory.host that fits a refused plan, by planning
+ * again with other limits. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,11 +7,11 @@
 #include "engine/open/engine_internal.h"
 
 static const size_t mib = (size_t)1 << 20;
-static const size_t most = (size_t)1 << 50; /* as large as memory.host may be */
-/* Headers and tokenizer that memory.host is too small for are read once more, within this. */
+static const size_t most = (size_t)1 << 50; /* the largest memory.host */
+/* If memory.host is too small for headers and tokenizer, they are read again within this limit. */
 static const size_t reading = (size_t)32 << 20;
 
-/* Everything that a plan needs is read; what that took at its peak is needed, too. */
+/* Everything that a plan needs has been read; the peak of that is needed, too. */
 typedef struct probe {
     weir_engine *engine;
     const weir_kv_spec *spec;

@@ -1,4 +1,5 @@
-/* engine/open/plan_print.c - the memory plan as text and as JSON, and as the arithmetic of a refusal. */
+/* engine/open/plan_print.c - prints the memory plan as text and as JSON, and the sums of a
+ * refusal. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,11 +32,11 @@ const char *weir_size_text(char out[WEIR_SIZE_TEXT], size_t bytes)
     return out;
 }
 
-/* One line of the plan, in the order of printing. */
+/* A line of the plan, in printing order. */
 typedef struct part {
     const char *name, *text;
     size_t bytes;
-    bool is_near; /* on the device, where there is one */
+    bool is_near; /* on the device, if there is one */
 } part;
 enum { PARTS = 15 };
 
@@ -61,7 +62,7 @@ static void parts_of(part out[PARTS], const weir_plan *plan)
 
 weir_status weir_plan_too_small(const weir_plan *plan, weir_error *error)
 {
-    /* The device is too small, and not the host. */
+    /* The device is too small, not the host. */
     const bool is_device = plan->has_device && weir_plan_total(plan) <= plan->cap;
     const size_t cap = is_device ? plan->device_cap : plan->cap;
     char sum[512] = "", bytes[WEIR_SIZE_TEXT], limit[WEIR_SIZE_TEXT];
@@ -101,7 +102,7 @@ static weir_status print_budget(weir_buffer *out, const char *text, int64_t byte
                         );
 }
 
-/* Sessions have the other half; what the books leave unused is said. */
+/* Sessions have the other half; also prints what the metadata leaves unused. */
 static weir_status print_disk(weir_buffer *out, const weir_plan *plan)
 {
     const double mib = 1024.0 * 1024.0;
@@ -192,7 +193,7 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
     );
 }
 
-/* A name from a file may hold anything. */
+/* Escapes a name from a file. */
 static weir_status print_text(weir_buffer *out, const char *text)
 {
     WEIR_TRY(weir_buffer_text(out, "\""));

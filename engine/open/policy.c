@@ -1,4 +1,4 @@
-/* engine/open/policy.c - the KV policy that [kv.policy] asks for, and what policies have to know of the
+/* engine/open/policy.c - opens the policy of [kv.policy], with what policies need to know of the
  * model. */
 #include <inttypes.h>
 #include <math.h>
@@ -7,7 +7,7 @@
 #include "engine/base/memory.h"
 #include "engine/open/engine_internal.h"
 
-/* Layers that show who asks for which of their rows; *first is one of them. */
+/* Layers whose attention can be observed; *first is one of them. */
 static int64_t list_layers(int32_t *out, const weir_block_kv **first, const weir_model *model)
 {
     int64_t n = 0;

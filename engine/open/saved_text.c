@@ -1,5 +1,5 @@
-/* engine/open/saved_text.c - a text of one process in a file of its own, for another: what the library
- * saves and restores. The file is a session file (docs/session-format.md). */
+/* engine/open/saved_text.c - saves a sequence to a file and restores it in another process, for the
+ * library. The file is a session file (docs/session-format.md). */
 #include "engine/base/memory.h"
 #include "engine/open/engine_internal.h"
 
@@ -13,7 +13,7 @@ static weir_status need_sessions(const weir_engine *engine, weir_error *error)
     );
 }
 
-/* The last token is left to compute, so that a prompt of exactly these tokens goes on from the
+/* The last token is left to compute, so that a prompt of exactly these tokens can continue from the
  * file. */
 weir_status weir_engine_write_text(
     weir_engine *engine, const int32_t *tokens, int32_t n_tokens, const char *salt,

@@ -1,5 +1,5 @@
-/* engine/open/service.c - the scheduler's service with its kept texts, and what outlives it on
- * disk: sessions and states. */
+/* engine/open/service.c - opens the scheduler's service with its prefix cache, sessions and
+ * states. */
 #include <string.h>
 
 #include "engine/open/engine_internal.h"
@@ -87,7 +87,7 @@ weir_status weir_engine_open_sessions(
     if (!has_folder && !needs_one) return WEIR_OK;
     const weir_identity_parts parts = weir_engine_identity(engine, spec);
     const int32_t share =
-        engine->plan.n_snapshots / 4; /* a session must not push out the states of all others */
+        engine->plan.n_snapshots / 4; /* a session must not displace the states of all others */
     weir_sessions_options options = {
         .folder = has_folder                             ? engine->config.sessions.dir
                   : engine->config.states.dir[0] != '\0' ? engine->config.states.dir

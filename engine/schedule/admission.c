@@ -1,5 +1,5 @@
-/* engine/schedule/admission.c - who may run: a queued job whose turn it is, or a preempted choice,
- * when its rows fit beside those of the others. */
+/* engine/schedule/admission.c - which jobs may run: the next queued job or a preempted choice
+ * starts when its rows fit together with those of the running sequences. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -22,8 +22,8 @@ static int64_t rows_to_come(const choice *c)
     return c->job->policy_run != NULL && rows > c->job->row_peak ? c->job->row_peak : rows;
 }
 
-/* Free pages less those that the tokens of running sequences will still take: who was let in must
- * not find them gone. */
+/* Free pages less those that the tokens of running sequences will still take, so that an admitted
+ * job does not run out of pages. */
 static weir_kv_pages unclaimed_pages(const weir_service *service)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
@@ -48,8 +48,8 @@ bool weir_service_claim(weir_service *service, weir_kv_pages wanted)
            hooks->release(hooks->user) && weir_kv_pages_fit(wanted, unclaimed_pages(service));
 }
 
-/* Room for a sequence of `rows` rows and `more` to go on with; a window never needs more than its
- * own rows. */
+/* True if there is space for `rows` rows and `more` to continue with. A window never needs more
+ * than its own rows. */
 static bool has_room(weir_service *service, int64_t rows, int64_t more)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
@@ -61,7 +61,7 @@ static bool has_room(weir_service *service, int64_t rows, int64_t more)
 
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 
-/* Of a text that has the pool alone. */
+/* Rows of a sequence that has the whole pool to itself. */
 static int64_t pool_rows(const weir_kv_spec *spec)
 {
     const int64_t per_block = weir_kv_pages_for(spec, 1);
@@ -75,7 +75,7 @@ weir_status weir_job_check_memory(weir_job *job, weir_error *error)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(job->service->store);
     const int64_t all = pool_rows(spec),
-                  room = all - WEIR_PAGE_TOKENS; /* has_room wants some to go on with */
+                  room = all - WEIR_PAGE_TOKENS; /* has_room needs some more to continue with */
     if (all >= spec->max_rows) return WEIR_OK;
     if (job->policy_run == NULL &&
         job->request.n_prompt <= room) { /* the answer ends where memory does */
@@ -174,7 +174,7 @@ static void start_job(weir_service *service, weir_job *job)
     (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_ADMITTED, .usage = job->usage });
 }
 
-/* Jobs of a client that run now. */
+/* Number of running jobs of a client. */
 static int32_t running_of(const weir_service *service, int32_t client)
 {
     int32_t n = 0;
@@ -183,7 +183,7 @@ static int32_t running_of(const weir_service *service, int32_t client)
     return n;
 }
 
-/* The choices that run for its client leave room for the job in the client's budget. */
+/* True if the client's budget covers its running choices and this job. */
 static bool fits_budget(const weir_service *service, const weir_job *job)
 {
     int64_t bytes = job->request.n_choices * job->choice_bytes;
@@ -195,10 +195,9 @@ static bool fits_budget(const weir_service *service, const weir_job *job)
     return bytes <= service->info.kv_per_client;
 }
 
-/* Whose turn it is: the oldest job of the client that has the fewest running, of several the one
- * that was served least recently. Only this one may start, so that a large job is not passed by
- * small ones for ever. A client whose oldest job waits for its own budget is passed over with all
- * its jobs; clients that share an entry of `turns` then wait together. Lock held. */
+/* The next job: the oldest one of the client with the fewest running jobs, ties going to the client
+ * served least recently. Only this one may start, so small jobs cannot starve a large one. Clients
+ * over budget are skipped; those that share an entry of `turns` wait together. Lock held. */
 static const weir_job *next_in_turn(weir_service *service)
 {
     const weir_job *next = NULL;
@@ -219,7 +218,8 @@ static const weir_job *next_in_turn(weir_service *service)
     return next;
 }
 
-/* Takes a job that is cancelled, or the one whose turn it is if it can start; NULL when neither. */
+/* Removes and returns a cancelled job, or the next job if it can start. NULL if there is
+ * neither. */
 static weir_job *pop_job(weir_service *service)
 {
     weir_job *job = NULL;

@@ -1,9 +1,9 @@
-/* engine/schedule/budget.c - what one request, and all requests of a client together, may hold of
- * the KV memory.
+/* engine/schedule/budget.c - limits on the KV memory of one request, and of all requests of a
+ * client.
  *
- * A choice counts with all that it may come to hold, the prompt and the longest answer, shared
- * pages too: so a budget is never exceeded, and nothing that runs has to give anything back for it.
- * Kept texts count for nobody: they make room for whoever needs it. */
+ * A choice is charged for the most that it can hold, prompt and longest answer, shared pages
+ * included, so a budget is never exceeded and a running request never has to give memory back.
+ * Cached sequences are charged to no client: they are dropped when memory is needed. */
 #include <inttypes.h>
 
 #include "engine/schedule/service.h"
@@ -17,7 +17,7 @@ int64_t weir_service_kv_bytes(const weir_service_info *info, int64_t rows)
            info->kv_open_bytes;
 }
 
-/* The most rows, in whole pages, that take no more. */
+/* The largest number of rows, in whole pages, that fits in `bytes`. */
 static int64_t rows_in(const weir_service_info *info, int64_t bytes)
 {
     const int64_t left = bytes - info->kv_open_bytes,
@@ -28,7 +28,7 @@ static int64_t rows_in(const weir_service_info *info, int64_t bytes)
            (left - sinks) / (WEIR_PAGE_TOKENS * info->kv_bytes_per_token) * WEIR_PAGE_TOKENS;
 }
 
-/* The tighter budget: what no request can be larger than; 0: none. */
+/* The tighter of the two budgets, which no request may exceed; 0: none. */
 static int64_t budget_of(const weir_service_info *info)
 {
     const int64_t a = info->kv_per_request, b = info->kv_per_client;

@@ -1,16 +1,16 @@
-/* engine/schedule/embedding.c - what a prompt is about, as one vector: the mean over its tokens of
- * the hidden state behind the last layer, before the last norm.
+/* engine/schedule/embedding.c - the embedding of a prompt: the mean over its tokens of the hidden
+ * state after the last layer, before the final norm.
  *
- * Rows are added up in the order of their positions, in double, each once: those that a preempted
- * prompt computes again are left out. */
+ * Rows are added in order of their positions, in double, each once: rows that a preempted prompt
+ * computes again are skipped. */
 #include <string.h>
 
 #include "engine/base/memory.h"
 #include "engine/schedule/job.h"
 
 struct job_embedding {
-    int32_t n_rows, n_new; /* rows in `sum`; in `step`, which counts when the step has succeeded */
-    double *sum, *step; /* [d_model], in the block of this struct, as is: */
+    int32_t n_rows, n_new; /* rows in `sum` and in `step`, which is added once the step succeeds */
+    double *sum, *step; /* [d_model], in the same allocation as this struct */
     float *mean;
 };
 
@@ -39,7 +39,7 @@ void weir_job_close_embedding(weir_job *job)
     job->embedding = NULL;
 }
 
-/* Of a choice that computes rows of a prompt that are to be added up. */
+/* The embedding of a choice that computes prompt rows which are not in the sum yet; else NULL. */
 static job_embedding *embedding_of(const choice *c)
 {
     return c->index == 0 && c->sequence != NULL ? c->job->embedding : NULL;
@@ -58,7 +58,7 @@ static void add_rows(
     }
 }
 
-/* hidden: rows of all works that have not failed, in their order. */
+/* hidden: the rows of all works that did not fail, in order. */
 static void on_hidden(void *user, int64_t layer, const float *hidden)
 {
     weir_service *const service = user;

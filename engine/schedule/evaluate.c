@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* Rows of the next step: to the next multiple of the chunk from position 0, so that every text is
- * cut the same way. */
+/* Rows of the next step: up to the next multiple of the chunk from position 0, so that chunk
+ * boundaries do not depend on the caller. */
 static int32_t next_rows(
     const weir_runner *runner, const weir_evaluation *evaluation, int32_t position, int32_t end
 )

@@ -1,4 +1,4 @@
-/* engine/schedule/events.c - what jobs report, and how they end. */
+/* engine/schedule/events.c - events that jobs report, and how jobs end. */
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 #include "engine/schedule/job.h"

@@ -1,5 +1,5 @@
-/* engine/schedule/eviction.c - policies of requests: opened when a job is made, told of its
- * sequences, carried out after each step. */
+/* engine/schedule/eviction.c - policies of requests: opened with the job, attached to its
+ * sequences, applied after each step. */
 #include <inttypes.h>
 
 #include "engine/schedule/job.h"
@@ -12,7 +12,7 @@ static const weir_policy_options *options_of(const weir_job *job)
     return policy != NULL ? &policy->options : NULL;
 }
 
-/* A budget that alone takes more than a client or a request may hold. */
+/* Refuses a budget that alone takes more than a client or a request may hold. */
 static weir_status check_bytes(
     const weir_service_info *info, int64_t budget, int32_t n_choices, weir_error *error
 )
@@ -72,8 +72,8 @@ weir_status weir_job_open_policy_run(weir_job *job, weir_error *error)
             "kv_policy \"%s\": this model has no KV rows that a policy could drop",
             weir_policy_name(options)
         );
-    if (request->kv_budget > 0 || budget < 1)
-        WEIR_TRY(check(job, budget, error)); /* the service's own may be more than any text has */
+    /* The service's own budget may exceed the length of any sequence. */
+    if (request->kv_budget > 0 || budget < 1) WEIR_TRY(check(job, budget, error));
     weir_policy_run_options wish = { .policy = options,
                                      .budget = budget,
                                      .shape = own->shape,
@@ -87,7 +87,7 @@ weir_status weir_job_open_policy_run(weir_job *job, weir_error *error)
     const weir_status status =
         weir_policy_run_open(&job->policy_run, &wish, job->service->ledger, error);
     if (status == WEIR_ECONFIG || status == WEIR_EUNSUPPORTED || status == WEIR_EMISMATCH)
-        return WEIR_EINVAL; /* the request's, not ours */
+        return WEIR_EINVAL; /* the request is at fault */
     if (status != WEIR_OK) return status;
     /* Layers with a sliding window keep every row. */
     if (own->shape.n_layers == weir_kv_store_spec(job->service->store)->n_layers)
@@ -131,7 +131,7 @@ void weir_choice_count(choice *c)
 }
 
 /* ---- after a step ---------------------------------------------------------------------------- */
-/* Pages are held that others will give up without it. */
+/* True if running sequences hold pages that will be freed later. */
 static bool is_worth_waiting(const weir_service *service, const choice *c)
 {
     for (size_t i = 0; i < sizeof service->guests / sizeof *service->guests; i++)
@@ -145,7 +145,7 @@ static bool is_worth_waiting(const weir_service *service, const choice *c)
     return false;
 }
 
-/* As in a step the youngest give their pages up: the oldest always gets on. */
+/* As in a step, the youngest sequences are preempted, so the oldest always makes progress. */
 static weir_status drop_rows(weir_service *service, const choice *c, weir_error *error)
 {
     const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_POLICY_FULL,
@@ -183,7 +183,7 @@ void weir_service_evict(weir_service *service, int32_t n_works)
         if (c == NULL || c->is_waiting || c->is_stalled || c->sequence->policy_run == NULL)
             continue;
         const weir_status status = drop_rows(service, c, &error);
-        /* Alone it would come to the same point again and find the same */
+        /* The only running sequence would fail again in the same way. */
         if (status == WEIR_EFULL && is_worth_waiting(service, c))
             weir_choice_preempt(c);
         else if (status != WEIR_OK)

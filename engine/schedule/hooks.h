@@ -1,5 +1,5 @@
-/* engine/schedule/hooks.h - what a layer above the scheduler does for it, without being known to
- * it: engine/session saves cached texts before they are dropped.
+/* engine/schedule/hooks.h - callbacks from the scheduler to a layer above it: engine/session saves
+ * cached sequences before they are dropped.
  *
  * All functions run on the engine thread, between steps. */
 #pragma once
@@ -12,10 +12,12 @@ extern "C" {
 
 typedef struct weir_service_hooks {
     void (*after_step)(void *user);
-    /* Memory is short: lets go of the pages and states that it holds; false: it held none. */
+    /* Memory is short: releases the pages and states that the layer holds. False if it held
+     * none. */
     bool (*release)(void *user);
-    weir_kv_pages (*held)(const void *user); /* that release would let go of */
-    void (*count)(const void *user, weir_service_stats *stats); /* its fields of the statistics */
+    weir_kv_pages (*held)(const void *user); /* what release would free */
+    /* fills in its fields of the statistics */
+    void (*count)(const void *user, weir_service_stats *stats);
     void *user;
 } weir_service_hooks;
 

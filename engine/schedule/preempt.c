@@ -1,7 +1,7 @@
-/* engine/schedule/preempt.c - the last step of reclaiming: a sequence gives up its pages.
+/* engine/schedule/preempt.c - preemption, the last step of reclaiming.
  *
- * The youngest one does, so that the oldest always gets on. It forgets what it computed and is
- * computed again later, bit for bit the same. */
+ * The youngest sequence is preempted, so the oldest always makes progress. It loses what it
+ * computed and is computed again later, with the same bits. */
 #include "engine/schedule/job.h"
 
 static bool is_younger(const choice *a, const choice *b)
@@ -9,7 +9,7 @@ static bool is_younger(const choice *a, const choice *b)
     return a->job->serial > b->job->serial || (a->job == b->job && a->index > b->index);
 }
 
-/* Of those that the next step may run; NULL when only one is left. */
+/* The youngest of those that the next step may run; NULL if only one is left. */
 static choice *youngest(const weir_service *service)
 {
     choice *found = NULL;
@@ -23,7 +23,7 @@ static choice *youngest(const weir_service *service)
     return n > 1 ? found : NULL;
 }
 
-/* Of those that run and hold pages, if it is younger than the choice. */
+/* The youngest of those that run and hold pages, if it is younger than the choice; else NULL. */
 static choice *youngest_behind(const weir_service *service, const choice *c)
 {
     choice *found = NULL;

@@ -1,4 +1,5 @@
-/* engine/schedule/reclaim.c - the steps that free KV memory, in order, and who may take which. */
+/* engine/schedule/reclaim.c - the steps that free KV memory, their order, and which caller may use
+ * which. */
 #include "engine/schedule/reclaim.h"
 
 #include <inttypes.h>
@@ -12,12 +13,12 @@
 typedef struct reclaim {
     const weir_kv_holders *holders;
     const weir_reclaim_request *request;
-    weir_status demoted; /* of the last demotion */
-    weir_error why; /* it failed */
+    weir_status demoted; /* result of the last demotion */
+    weir_error why; /* why it failed */
 } reclaim;
 
 /* ---- the steps ------------------------------------------------------------------------------- */
-/* Each returns true when it freed something and may be asked again. */
+/* Each of these returns true if it freed something and may be called again. */
 static bool demote_cached(reclaim *r)
 {
     const weir_reclaim_request *const request = r->request;
@@ -87,7 +88,8 @@ static bool drop_tails(reclaim *r)
 }
 
 static const struct {
-    const char *name, *cost; /* cost: what the next use of it takes */
+    /* cost: what the next use of what it freed takes. */
+    const char *name, *cost;
     bool (*run)(reclaim *r);
 } steps[WEIR_RECLAIM_STEPS] = {
     [WEIR_RECLAIM_DEMOTE_CACHED] = { "demote cached prefixes", "a read from the lower tier",
@@ -110,16 +112,16 @@ static const struct {
 
 /* ---- who may take which ---------------------------------------------------------------------- */
 typedef enum goal {
-    GOAL_PAGES, /* of the pool */
-    GOAL_BLOCKS, /* of memory */
-    GOAL_ANY /* the caller tries again after each step */
+    GOAL_PAGES, /* pages of the pool are free */
+    GOAL_BLOCKS, /* blocks of memory are free */
+    GOAL_ANY /* anything freed: the caller retries after each step */
 } goal;
 
 #define STEP(name) (1u << WEIR_RECLAIM_##name)
 
-/* STEP_FULL goes on where STEP ended: the step was tried in between, and may have been refused for
- * blocks near the kernels. A policy never stops a save: the sequence can wait until it is written.
- * A session never preempts; if a save is in its way, weir_service_claim has stopped it. */
+/* STEP_FULL continues where STEP ended: the step was tried in between and may have failed for lack
+ * of blocks near the kernels. A policy does not stop a save, since the sequence can wait for it. A
+ * session never preempts; weir_service_claim has already stopped a save that is in its way. */
 static const struct {
     goal goal;
     uint32_t steps;
@@ -147,7 +149,7 @@ static bool is_met(const weir_reclaim_request *request)
     return false;
 }
 
-/* Pages that the caller's goal counts. */
+/* Free pages of the size classes that the caller needs. */
 static int64_t free_pages(const weir_reclaim_request *request)
 {
     if (callers[request->caller].goal != GOAL_BLOCKS)
@@ -156,7 +158,7 @@ static int64_t free_pages(const weir_reclaim_request *request)
            weir_kv_pages_for(weir_kv_store_spec(request->store), 1);
 }
 
-/* One run of a step, counted if it freed something. */
+/* Runs a step once; counts it if it freed something. */
 static bool run(reclaim *r, weir_reclaim_step step)
 {
     const int64_t before = free_pages(r->request);
@@ -174,7 +176,7 @@ static bool run(reclaim *r, weir_reclaim_step step)
     return again;
 }
 
-/* A disk that stays full is reported after 1, 2, 4 ... failures. */
+/* Failures to write to the lower tier are logged after 1, 2, 4, ... of them. */
 static void log_failure(const weir_kv_store *store, const char *why)
 {
     const int64_t n = weir_kv_residency_of(store).write_errors;

@@ -1,9 +1,9 @@
-/* engine/schedule/reclaim.h - what happens when KV memory is short.
+/* engine/schedule/reclaim.h - frees KV memory when it is short.
  *
- * Whoever is short says what it wants and who it is; the steps of reclaim_step.h are tried in
- * order, each until the wish is met or the step has nothing left to free. Which steps a caller may
- * take is a table in reclaim.c. Two things can be short: free pages of the pool, and with a lower
- * tier blocks of memory near the kernels. Engine thread, between steps. */
+ * The caller says what it needs and who it is. The steps of reclaim_step.h are tried in order until
+ * the need is met or no step can free more. A table in reclaim.c says which steps a caller may use.
+ * Two things can be short: free pages of the pool and, with a lower tier, blocks of memory near the
+ * kernels. Engine thread, between steps. */
 #pragma once
 #include "engine/kv/prefix/prefix.h"
 #include "engine/schedule/reclaim_step.h"
@@ -12,27 +12,28 @@
 extern "C" {
 #endif
 
-/* What holds pages besides the sequences of a step, and can be asked to give them up. */
+/* Holders of pages, other than the sequences of a step, that can free them. */
 typedef struct weir_kv_holders {
     weir_prefix *prefix; /* NULL: nothing is cached */
-    /* Sequence number i, NULL past the last; NULL: there are no others */
+    /* Returns sequence number i, or NULL past the last. May be NULL: no others. */
     weir_sequence *(*running)(void *user, int32_t i);
-    void *user; /* of the functions */
-    bool (*release)(void *user); /* lets go of what is being saved; NULL or false: nothing is */
-    /* Preempts the youngest sequence, `behind` a given one or of all that run; NULL or false: there
-     * is none. */
+    void *user; /* for the functions */
+    /* Releases what is being saved. False (or NULL): there is nothing to release. */
+    bool (*release)(void *user);
+    /* Preempts the youngest sequence that is younger than `behind`, or the youngest of all if it is
+     * NULL. False (or NULL): there is none. */
     bool (*preempt)(void *user, const weir_sequence *behind);
-    weir_reclaim_count *counts; /* [WEIR_RECLAIM_STEPS]; NULL: nothing is counted */
+    weir_reclaim_count *counts; /* [WEIR_RECLAIM_STEPS]; NULL: not counted */
 } weir_kv_holders;
 
 typedef enum weir_reclaim_caller {
     WEIR_RECLAIM_FOR_STEP, /* before a step: pages for its rows */
-    WEIR_RECLAIM_FOR_STEP_FULL, /* a step was refused them */
-    WEIR_RECLAIM_FOR_MEMORY, /* blocks near the kernels */
-    WEIR_RECLAIM_FOR_POLICY, /* pages that pruning a sequence takes were refused */
-    WEIR_RECLAIM_FOR_POLICY_FULL, /* and nothing that is cached could be dropped for them */
-    WEIR_RECLAIM_FOR_SESSION, /* pages for a text that is read from a file */
-    WEIR_RECLAIM_FOR_SESSION_FULL, /* which were refused */
+    WEIR_RECLAIM_FOR_STEP_FULL, /* the step failed for lack of pages */
+    WEIR_RECLAIM_FOR_MEMORY, /* blocks of memory near the kernels */
+    WEIR_RECLAIM_FOR_POLICY, /* pruning a sequence failed for lack of pages */
+    WEIR_RECLAIM_FOR_POLICY_FULL, /* the same, and no cached prefix could be dropped */
+    WEIR_RECLAIM_FOR_SESSION, /* pages for a sequence that is read from a file */
+    WEIR_RECLAIM_FOR_SESSION_FULL, /* reading it failed for lack of pages */
     WEIR_RECLAIM_CALLERS
 } weir_reclaim_caller;
 
@@ -41,16 +42,17 @@ struct weir_work;
 typedef struct weir_reclaim_request {
     weir_reclaim_caller caller;
     weir_kv_store *store;
-    const struct weir_work *works; /* [n_works] of the step */
+    const struct weir_work *works; /* [n_works]: the works of the step */
     int32_t n_works;
-    const weir_sequence *sequence; /* that is pruned; NULL: none */
-    weir_kv_pages pages; /* wanted; MEMORY looks at the blocks instead */
-    int64_t blocks; /* past the sinks */
+    const weir_sequence *sequence; /* the sequence that is pruned, or NULL */
+    weir_kv_pages pages; /* wanted; MEMORY uses `blocks` instead */
+    int64_t blocks; /* wanted, past the sinks */
     int32_t hot; /* blocks at the end of a sequence that stay in memory */
 } weir_reclaim_request;
 
-/* OK: what STEP, MEMORY and SESSION want is free; for the others something was freed, so trying
- * again may succeed. EFULL: nothing is left to free, and for MEMORY the error says why. */
+/* Returns OK if what STEP, MEMORY or SESSION needs is free; for the other callers, if something was
+ * freed, so that a retry may succeed. EFULL: nothing more can be freed; for MEMORY the error says
+ * why. */
 WEIR_MUST_CHECK weir_status weir_reclaim(
     const weir_kv_holders *holders, const weir_reclaim_request *request, weir_error *error
 );

@@ -1,11 +1,12 @@
-/* engine/schedule/reuse.c - what the prefix index gives to choices and gets from them.
+/* engine/schedule/reuse.c - prefix reuse: what choices take from the prefix index and insert into
+ * it.
  *
- * States are kept where a later text is likely to leave this one: where the last message and the
- * answer begin (clients that drop or rewrite what was thought differ from there on), one token
- * before the end of the prompt (the same prompt again: one token must stay to compute), at the end
- * of the turn, where a text was seen to leave another one, and on a coarse grid for documents that
- * are asked about twice. Where texts are paged (engine/kv/pool/store.h 5), each of these is the last
- * multiple of 64 tokens before it; that of the turn's end moves along with the answer. */
+ * States are saved where a later prompt is likely to branch off: where the last message and the
+ * answer begin (clients that drop or rewrite reasoning differ from there on), one token before the
+ * end of the prompt (for the same prompt again, which must compute one token), at the end of the
+ * turn, where a prompt branched off before, and on a coarse grid for documents that are queried
+ * twice. For paged sequences (engine/kv/pool/store.h 5), each of these is rounded down to a
+ * multiple of 64 tokens; that of the end of the turn moves along with the answer. */
 #include <string.h>
 
 #include "engine/base/log.h"
@@ -19,7 +20,7 @@ static bool may_keep(const choice *c)
     return c->job->service->prefix != NULL && c->job->request.cache_prompt && c->sequence != NULL;
 }
 
-/* A text that lost rows is of no use in the index. */
+/* A sequence that lost rows cannot be matched in the index. */
 static bool may_reuse(const choice *c) { return may_keep(c) && !c->sequence->table.is_pruned; }
 
 static weir_prefix_hit take(choice *c, int32_t most)
@@ -29,8 +30,8 @@ static weir_prefix_hit take(choice *c, int32_t most)
     );
 }
 
-/* A kept text of its policy, else what the policy need not see of any. The nearer one says why it
- * is not more. */
+/* Returns a cached sequence of the same policy, or an ordinary one where the policy does not need
+ * to see all rows. The longer of the two gives the reason why it is not longer. */
 static weir_prefix_hit take_watched(choice *c)
 {
     weir_prefix_hit hit = weir_pruned_match(
@@ -65,7 +66,7 @@ void weir_choice_reuse(choice *c)
     const bool is_watched = c->sequence->policy_run != NULL;
     const weir_prefix_hit hit = is_watched ? take_watched(c) : take(c, c->sequence->n_tokens - 1);
     c->is_lost = hit.n_rows < job->request.n_kept;
-    if (c->n_answer > 0 || c->index > 0) return; /* a preempted choice takes up its own text */
+    if (c->n_answer > 0 || c->index > 0) return; /* a preempted choice continues its own sequence */
     job->usage.n_cached = hit.n_rows;
     job->usage.n_matched = hit.n_matched;
     job->usage.reuse = hit.reason;
@@ -98,11 +99,12 @@ static bool is_paged(const choice *c)
     return weir_kv_is_paged(weir_kv_store_spec(c->job->service->store));
 }
 
-/* Answers differ from prompts, and prompts are cut by blocks: only what was read whole blocks of is
- * what a prompt that begins so would compute. */
+/* True if answer rows differ from prompt rows and prompts are cut by blocks: then only whole blocks
+ * of prompt rows equal what a prompt that begins like this would compute. */
 static bool has_blocks(const choice *c) { return c->job->service->block_rows > 1; }
 
-/* Where a text can be continued: here, or at the beginning of the page and of the block. */
+/* The position at or before `at` where a sequence can be continued: `at` itself, or the start of
+ * its page and of its block. */
 static int32_t cut(const choice *c, int32_t at)
 {
     const int32_t block = c->job->service->block_rows;
@@ -135,8 +137,8 @@ static void want(choice *c, weir_work *work, int32_t at)
     work->n_snapshots++;
 }
 
-/* The end of the turn is not known beforehand: the state at the last page's end before it is taken
- * again at every page. */
+/* Where a turn ends is not known in advance, so the state at the last page boundary is saved again
+ * at every page. */
 static void want_last_page(choice *c, weir_work *work)
 {
     const int32_t at = cut(c, c->sequence->n_computed + work->n_rows);
@@ -158,14 +160,14 @@ void weir_choice_want_states(choice *c, weir_work *work)
         return;
     }
     want(c, work, cut(c, request->n_prompt - 1));
-    /* Where this text left another one, a third may leave both */
+    /* A later prompt may branch off where this one did. */
     if (c->index == 0) want(c, work, cut(c, c->job->usage.n_matched));
     for (int i = 0; i < WEIR_TURN_STARTS; i++) want(c, work, cut(c, request->turn_starts[i]));
     const int32_t grid = grid_rows(c);
     want(c, work, (c->sequence->n_computed / grid + 1) * grid);
 }
 
-/* In order of `at`. */
+/* Inserts the mark in order of `at`. */
 static void put_mark(choice *c, weir_prefix_snapshot mark)
 {
     int32_t place = c->n_marks++;
@@ -204,7 +206,8 @@ static void keep_rows(choice *c)
     weir_prefix *const prefix = c->job->service->prefix;
     weir_sequence *const sequence = c->sequence;
     const int32_t end = sequence->n_computed;
-    int32_t n = 0; /* a choice that was preempted may have marks that it has not reached again */
+    /* A choice that was preempted may have marks that it has not reached again. */
+    int32_t n = 0;
     for (int32_t i = 0; i < c->n_marks; i++) {
         if (c->marks[i].at <= end)
             c->marks[n++] = c->marks[i];
@@ -224,8 +227,8 @@ static void keep_rows(choice *c)
         weir_prefix_name(prefix, sequence, c->job->request.cache_salt, c->job->request.session);
 }
 
-/* What its policy saw and chose, where the index is not enough: rows are gone, or the policy must
- * see all of a text. Its last step was not tended. */
+/* Inserts a sequence with its policy state where the index is not enough: rows are gone, or the
+ * policy must see every row. The policy has not been applied after the last step. */
 static void keep_watched(choice *c)
 {
     weir_sequence *const sequence = c->sequence;

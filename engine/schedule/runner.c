@@ -6,7 +6,7 @@
 #include "engine/base/memory.h"
 #include "engine/kv/tiers/prefetch.h"
 
-/* A sequence of the step whose policy sees what attention gave to its rows. */
+/* A sequence of the step whose policy observes the attention of its rows. */
 typedef struct watched {
     weir_attention_watch watch;
     const weir_work *work;
@@ -17,21 +17,21 @@ struct weir_runner {
     const weir_model *model;
     weir_workspace *workspace;
     weir_ledger *ledger;
-    void *memory; /* of the four arrays */
+    void *memory; /* holds the four arrays below */
     weir_runner_limits limits;
     const weir_kv_pair *formats; /* [kv_layers] borrowed */
     weir_kv_sinks sinks;
-    weir_kv_prefetch *prefetch; /* NULL: there is no tier below */
+    weir_kv_prefetch *prefetch; /* NULL: there is no lower tier */
     weir_kv_source source;
     weir_kv_holders holders;
-    const char *problem; /* of a work that failed in the last step */
+    const char *problem; /* why a work of the last step failed */
     int32_t *tokens;     /* [limits.rows] */
     int32_t *logit_rows; /* [limits.logits] */
     weir_batch_segment *segments;   /* [limits.works] */
     watched *watched;    /* [limits.works] */
-    weir_queries_visitor visit_queries; /* NULL: nobody wants them */
-    void *queries_user,
-        *queries; /* queries: [limits.rows, heads, head_dim]; NULL: never asked for */
+    weir_queries_visitor visit_queries; /* may be NULL */
+    /* queries: [limits.rows, heads, head_dim]; NULL until requested. */
+    void *queries_user, *queries;
     weir_kv_evictor *evictor; /* NULL: no sequence has a policy */
     void (*observe)(void *user, int64_t layer, const float *hidden);
     void *user;
@@ -117,7 +117,7 @@ weir_status weir_runner_open(
         ledger, &runner->memory, WEIR_ACCOUNT_TOKENS, weir_runner_bytes(limits), error
     );
     if (status == WEIR_OK) {
-        runner->segments = runner->memory; /* widest first */
+        runner->segments = runner->memory; /* widest element first */
         runner->watched = (watched *)(runner->segments + limits->works);
         runner->tokens = (int32_t *)(runner->watched + limits->works);
         runner->logit_rows = runner->tokens + limits->rows;
@@ -225,8 +225,8 @@ void weir_runner_share(weir_runner *runner, const weir_kv_holders *holders)
 const char *weir_runner_problem(const weir_runner *runner) { return runner->problem; }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
-/* Blocks of memory past the sinks that backing the rows takes: new ones, copies of shared ones, and
- * what comes back to be written to. */
+/* Memory blocks past the sinks that reserving the rows takes: new ones, copies of shared ones, and
+ * demoted ones that are written to. */
 static int64_t blocks_wanted(const weir_work *works, int32_t n_works)
 {
     weir_kv_pages n = { 0 };
@@ -252,7 +252,7 @@ static weir_status reclaim_memory(
     return weir_reclaim(&runner->holders, &request, error);
 }
 
-/* Backs all rows with pages. A last page that cannot be read back fails its work alone. */
+/* Reserves pages for all rows. If a last page cannot be read back, only its work fails. */
 static weir_status reserve_rows(
     weir_runner *runner, weir_work *works, int32_t n_works, weir_error *error
 )
@@ -306,7 +306,7 @@ static void show_plain(
     );
 }
 
-/* Of a sequence without a policy, the rows of the step from first_row on. */
+/* The watch on the step's rows from first_row on, for a sequence without a policy. */
 static const weir_attention_watch *watch_queries(
     const weir_runner *runner, watched *place, const weir_work *work, int32_t first_row
 )
@@ -321,7 +321,7 @@ static const weir_attention_watch *watch_queries(
     return &place->watch;
 }
 
-/* NULL: nobody wants to see the sequence. */
+/* NULL: nothing observes the sequence. */
 static const weir_attention_watch *watch(
     const weir_runner *runner, watched *place, const weir_work *work, int32_t first_row
 )
@@ -398,7 +398,7 @@ static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_w
     return batch;
 }
 
-/* Runs the batch while its cold pages are read. */
+/* Runs the batch while its cold pages are read ahead. */
 static weir_status forward(
     weir_runner *runner, weir_batch *batch, weir_work *works, int32_t n_works, const float **logits,
     weir_error *error
@@ -463,11 +463,12 @@ void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor)
     runner->evictor = evictor;
 }
 
-/* The blocks of the sequence itself may leave memory for the rows that stay. */
+/* The sequence's own blocks may be demoted to make space for the rows that stay. */
 static bool reclaim_for_policy(void *user, const weir_sequence *sequence, weir_kv_pages pages)
 {
     const weir_runner *const runner = user;
-    const weir_work work = { .sequence = (weir_sequence *)(uintptr_t)sequence }; /* only read */
+    /* The sequence is only read. */
+    const weir_work work = { .sequence = (weir_sequence *)(uintptr_t)sequence };
     const int64_t n_blocks = weir_kv_pages_blocks(weir_kv_store_spec(sequence->store), pages);
     if (runner->prefetch != NULL && weir_kv_free_blocks(sequence->store) < n_blocks &&
         reclaim_memory(runner, &work, 1, n_blocks, NULL) == WEIR_OK)

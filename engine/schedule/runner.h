@@ -1,8 +1,8 @@
 /* engine/schedule/runner.h - one step over some sequences: batch, forward, commit. The only caller
  * of the model's forward pass.
  *
- * A step that fails commits nothing: KV rows stay invisible, but recurrent state and open rows may
- * be torn, so the caller resets those sequences. */
+ * A step that fails commits nothing: KV rows stay invisible, but recurrent state and unsealed pages
+ * may be inconsistent, so the caller resets those sequences. */
 #pragma once
 #include "engine/kv/pool/sequence.h"
 #include "engine/kv/prune/apply_policy.h"
@@ -15,7 +15,7 @@ extern "C" {
 
 typedef struct weir_runner weir_runner;
 
-/* Which rows of a piece of work want logits. */
+/* Which rows of a work need logits. */
 typedef enum weir_logits_wanted {
     WEIR_LOGITS_NONE,
     WEIR_LOGITS_LAST,
@@ -28,22 +28,24 @@ typedef struct weir_work {
     weir_sequence *sequence;
     int32_t n_rows;
     weir_logits_wanted wanted;
-    int32_t first_logit; /* out: index of its first logits row, -1: none */
+    /* Out: index of its first logits row; -1: none. */
+    int32_t first_logit;
     int32_t n_snapshots;
-    weir_batch_snapshot
-        snapshots[WEIR_BATCH_SNAPSHOTS]; /* of the recurrent memory, `after` ascending */
-    bool is_prompt; /* one row: weir_batch_segment.is_prompt */
-    /* Out: pages of the sequence could not be read from disk; it is as in a step that failed,
-     * the others are not */
+    /* Snapshots of the recurrent state, `after` ascending. */
+    weir_batch_snapshot snapshots[WEIR_BATCH_SNAPSHOTS];
+    bool is_prompt; /* for a single row: weir_batch_segment.is_prompt */
+    /* Out: pages of the sequence could not be read from disk. The sequence is as after a failed
+     * step; the other sequences are not affected. */
     bool failed;
 } weir_work;
 
 typedef struct weir_runner_limits {
     int32_t rows, works, logits; /* of one step */
-    int32_t hot; /* with a disk: blocks at the end of a sequence that stay in memory; 0 is 1 */
+    /* With a disk: blocks at the end of a sequence that stay in memory; 0 means 1. */
+    int32_t hot;
 } weir_runner_limits;
 
-/* What the account tokens holds for these limits. */
+/* Bytes charged to the account tokens for these limits. */
 size_t weir_runner_bytes(const weir_runner_limits *limits);
 WEIR_MUST_CHECK weir_status weir_runner_open(
     weir_runner **out, const weir_model *model, weir_ledger *ledger, const weir_kv_spec *spec,
@@ -52,45 +54,47 @@ WEIR_MUST_CHECK weir_status weir_runner_open(
 void weir_runner_close(weir_runner *runner);
 const weir_runner_limits *weir_runner_limits_of(const weir_runner *runner);
 int64_t weir_runner_n_vocab(const weir_runner *runner);
-int32_t weir_runner_block_rows(const weir_runner *runner); /* weir_model_block_rows */
+int32_t weir_runner_block_rows(const weir_runner *runner); /* See weir_model_block_rows. */
 const weir_model *weir_runner_model(const weir_runner *runner);
-/* weir_model_is_state */
+/* See weir_model_is_state. */
 bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int64_t n_tokens);
-/* weir_model_banks of a sequence between two steps; NULL: of no text. */
+/* weir_model_banks of a sequence between two steps; NULL: of an empty one. */
 weir_banks weir_runner_banks(const weir_runner *runner, const weir_sequence *sequence);
-/* Rows of a sequence that are there as they were computed, and those that went: where a policy
- * prunes, else where layers have memory of fixed size. */
+/* Rows of a sequence that are kept as computed, and rows that were dropped: by its policy if it has
+ * one, else by layers with fixed-size memory. */
 weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence);
-/* EFULL (nothing computed; pages found so far stay reserved) when the KV store cannot back all
- * rows. EIO: all works failed. Logits [rows, n_vocab] are borrowed until the next step. */
+/* Returns EFULL (nothing computed; pages reserved so far stay reserved) if the KV store cannot back
+ * all rows, EIO if all works failed. Logits [rows, n_vocab] are borrowed until the next step. */
 WEIR_MUST_CHECK weir_status weir_runner_step(
     weir_runner *runner, weir_work *works, int32_t n_works, const float **logits, weir_error *error
 );
-/* The rows of the work get noise for KV and count as computed (weir_model_fill_noise); the rest is
- * as for a step. */
+/* Fills the rows of the work with noise and counts them as computed (weir_model_fill_noise);
+ * otherwise like a step. */
 WEIR_MUST_CHECK weir_status
 weir_runner_fill(weir_runner *runner, weir_work *work, weir_error *error);
-/* What else holds KV pages, and may give them up for a step (reclaim.h); copied. */
+/* Sets what else holds KV pages and may free them for a step (reclaim.h); copied. */
 void weir_runner_share(weir_runner *runner, const weir_kv_holders *holders);
-/* Between steps: blocks of these sequences come back to memory where there is room to spare. */
+/* Between steps: reads blocks of these sequences back to memory while some is free. */
 void weir_runner_promote(weir_runner *runner, const weir_work *works, int32_t n_works);
-/* With what rows are dropped; borrowed, outlives the steps. NULL: no sequence has a policy. */
+/* Sets the evictor that drops rows; borrowed, must outlive the steps. NULL: no sequence has a
+ * policy. */
 void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor);
-/* After a step: the sequence drops the rows that its policy lets go (engine/kv/prune/apply_policy.h). */
+/* After a step: drops the rows that the sequence's policy does not keep
+ * (engine/kv/prune/apply_policy.h). */
 WEIR_MUST_CHECK weir_status
 weir_runner_evict(weir_runner *runner, weir_sequence *sequence, weir_error *error);
-/* Why a work of the last step failed, a borrowed text. */
+/* Returns why a work of the last step failed; borrowed. */
 const char *weir_runner_problem(const weir_runner *runner);
-/* Shows the queries of every sequence without a policy, [n_rows, n_heads, head_dim] before rotation
- * and after their norm, of each layer without a sliding window, in the steps that follow; NULL ends
- * it. Takes memory for them; only where rows can be evicted. */
+/* Calls the visitor in the following steps with the queries of every sequence without a policy,
+ * [n_rows, n_heads, head_dim] before rotation and after their norm, of each layer without a sliding
+ * window. NULL ends it. Allocates memory for them; only where rows can be evicted. */
 typedef void (*weir_queries_visitor)(
     void *user, int64_t kv_layer, const float *queries, int32_t n_rows
 );
 WEIR_MUST_CHECK weir_status weir_runner_show_queries(
     weir_runner *runner, weir_queries_visitor visit, void *user, weir_error *error
 );
-/* As weir_batch.observe, for the steps that follow; NULL ends it. */
+/* Sets weir_batch.observe for the following steps; NULL ends it. */
 void weir_runner_observe(
     weir_runner *runner, void (*observe)(void *user, int64_t layer, const float *hidden), void *user
 );

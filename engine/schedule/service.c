@@ -41,7 +41,8 @@ static void *engine_thread(void *user)
             atomic_store(&job->is_cancelled, true);
         run_calls(service);
         weir_service_admit(service);
-        weir_service_publish(service); /* cancelled ones are gone, whether a step follows or not */
+        /* Cancelled jobs are gone, whether or not a step follows. */
+        weir_service_publish(service);
         if (stop) return NULL;
         weir_service_step(service);
         if (service->hooks != NULL) service->hooks->after_step(service->hooks->user);
@@ -69,7 +70,7 @@ static weir_status charge_fixed(weir_service *service, weir_error *error)
     return WEIR_OK;
 }
 
-/* Charged before by charge_fixed. */
+/* Already charged by charge_fixed. */
 static weir_status open_fixed(
     weir_service *service, const weir_service_parts *parts, weir_error *error
 )
@@ -90,7 +91,7 @@ static weir_status open_fixed(
     return WEIR_OK;
 }
 
-/* While others decode, pieces are shorter. */
+/* While others decode, chunks are shorter. */
 static void cut_by_blocks(weir_service *service, int32_t chunk)
 {
     enum { BUSY = 128 };
@@ -101,7 +102,7 @@ static void cut_by_blocks(weir_service *service, int32_t chunk)
     WEIR_ASSERT(service->chunk > 0);
 }
 
-/* What holds pages beside the sequences of a step. */
+/* Holders of pages other than the sequences of a step. */
 static weir_sequence *sequence_at(void *user, int32_t i)
 {
     weir_service *const service = user;
@@ -165,7 +166,7 @@ weir_status weir_service_open(
                                           .counts = service->reclaimed };
     if (status == WEIR_OK) weir_runner_share(parts->runner, &service->holders);
     if (status == WEIR_OK)
-        weir_service_publish(service); /* what is free is known before the first step */
+        weir_service_publish(service); /* free pages are published before the first step */
     if (status == WEIR_OK && pthread_create(&service->thread, NULL, engine_thread, service) != 0)
         status = weir_error_set(error, WEIR_ENOMEM, "the engine thread cannot be started");
     service->has_thread = status == WEIR_OK;
@@ -283,7 +284,7 @@ static bool has_penalties(const weir_sampling *s)
            s->frequency_penalty != 0.0f;
 }
 
-/* Dense counts, only where a penalty reads them. */
+/* Allocates dense counts only if a penalty uses them. */
 static weir_status open_history(choice *c, const weir_request *request, size_t n_vocab)
 {
     const weir_sampling *const s = &request->sampling;
@@ -367,7 +368,8 @@ static weir_status make_job(
     return status;
 }
 
-/* By the thread's payer, a server's for its requests; by the ledger for a thread that has none. */
+/* Charged to the thread's payer (a server's threads have one per request), or to the ledger if it
+ * has none. */
 static weir_status make_charged_job(
     weir_job **out, weir_service *service, const weir_request *request, weir_error *error
 )
@@ -387,7 +389,7 @@ weir_status weir_service_submit(
     WEIR_TRY(check_request(service, request, error));
     weir_status status = make_charged_job(&job, service, request, error);
     if (status != WEIR_OK)
-        return status == WEIR_EFULL ? WEIR_ENOMEM : status; /* a full ledger, not a full queue */
+        return status == WEIR_EFULL ? WEIR_ENOMEM : status; /* the ledger is full, not the queue */
     pthread_mutex_lock(&service->lock);
     if (service->is_draining || service->is_stopping) {
         status = weir_error_set(error, WEIR_EUNSUPPORTED, "the server is shutting down");
@@ -428,8 +430,8 @@ void weir_job_release(weir_job *job)
     atomic_store(&job->is_cancelled, true);
     pthread_mutex_lock(&service->lock);
     job->is_released = true;
-    job->is_awaited =
-        true; /* whoever looks last frees the job: the engine leaves it to us while we wait */
+    /* The last user frees the job; while we wait here, the engine leaves that to us. */
+    job->is_awaited = true;
     while (job->in_callback && !on_engine_thread) pthread_cond_wait(&service->idle, &service->lock);
     job->is_awaited = false;
     const bool is_over = job->state == JOB_FINISHED;
@@ -446,8 +448,8 @@ const weir_service_info *weir_service_info_of(const weir_service *service)
 
 void weir_service_stats_of(const weir_service *service, weir_service_stats *out)
 {
-    weir_service *const shared =
-        (weir_service *)service; /* the lock is not part of the state that is read */
+    /* The lock is not part of the state that is read. */
+    weir_service *const shared = (weir_service *)service;
     pthread_mutex_lock(&shared->lock);
     *out = shared->stats;
     out->running = shared->n_running;

@@ -1,9 +1,9 @@
-/* engine/schedule/service.h - the engine as a service: jobs in, token events out. What serve,
- * generate, chat and eval stand on.
+/* engine/schedule/service.h - the engine as a service: jobs in, token events out. Used by serve,
+ * generate, chat and eval.
  *
- * One engine thread owns model, KV and sequences. Any thread submits jobs; events of a job come
- * through its callback on the engine thread, in order, and must not block (copy and wake).
- * Continuous batching, chunked prefill, cancellation. */
+ * One engine thread owns model, KV and sequences. Any thread may submit jobs. A job's events come
+ * through its callback, on the engine thread and in order; the callback must not block (copy and
+ * wake). Continuous batching, chunked prefill, cancellation. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,8 +34,8 @@ typedef enum weir_event_type {
     WEIR_EVENT_ADMITTED, /* left the queue; n_cached prompt tokens were reused */
     /* Log-probabilities of one prompt token (only with want_prompt_logprobs), in order */
     WEIR_EVENT_PROMPT,
-    /* The row behind the prompt (only with want_logits), before its token; again after a
-     * preemption */
+    /* Logits after the last prompt token (only with want_logits), before the first answer token;
+     * sent again after a preemption. */
     WEIR_EVENT_LOGITS,
     WEIR_EVENT_TOKEN, /* one answer token of one choice */
     WEIR_EVENT_CHOICE, /* a choice ended: finish; token: the stop id that ended it, -1 otherwise */
@@ -44,40 +44,41 @@ typedef enum weir_event_type {
 
 enum { WEIR_TOP_LOGPROBS = 20, WEIR_TURN_STARTS = 2 };
 
-/* n_rows, kv_bytes: rows of all choices at their ends, and what KV pages held them; rows that
+/* n_rows, kv_bytes: rows of all choices when they ended, and the KV pages that held them; rows that
  * choices share count for each. */
 typedef struct weir_usage {
     int32_t n_prompt, n_cached, n_answer; /* n_answer: over all choices */
-    int64_t n_rows, kv_bytes; /* n_rows: those that stayed */
-    /* Rows of all choices that are gone, in the mean of layers and heads with a policy, else of
-     * those with banks */
+    int64_t n_rows, kv_bytes; /* n_rows: rows that were kept */
+    /* Rows dropped, over all choices, as a mean over layers and heads: those with a policy, else
+     * those with banks. */
     int64_t n_evicted;
-    weir_banks banks; /* of all choices at their ends */
-    int64_t kv_budget; /* rows that it may keep; 0: no policy */
+    weir_banks banks; /* of all choices when they ended */
+    int64_t kv_budget; /* rows that the policy may keep; 0: no policy */
     const char *kv_policy; /* its name; NULL: none */
     int64_t queue_ns, prefill_ns, decode_ns, first_token_ns; /* first_token: from submit */
-    int32_t n_matched; /* prompt tokens that equal the nearest kept text; n_cached may be fewer */
-    const char *reuse; /* why n_cached is not more, a static text */
+    /* Prompt tokens equal to those of the longest matching cached sequence; n_cached may be
+     * smaller. */
+    int32_t n_matched;
+    const char *reuse; /* why n_cached is not larger; static text */
 } weir_usage;
 
 typedef struct weir_event {
     weir_event_type type;
     int32_t choice, token;
     weir_finish finish;
-    weir_logprob logprob; /* of `token`, when log-probabilities were asked for */
+    weir_logprob logprob; /* of `token`, if requested */
     const weir_logprob *top; /* [n_top], borrowed during the callback */
     int32_t n_top;
     weir_status status; /* DONE */
     const char *message; /* DONE with status != OK */
     const float *logits; /* LOGITS: [n_vocab], borrowed during the callback */
-    /* DONE, if one was asked for and the prompt was computed: [d_model], borrowed during the
-     * callback */
+    /* DONE, if requested and the prompt was computed: [d_model], borrowed during the callback. */
     const float *embedding;
     weir_usage usage; /* ADMITTED (n_cached) and DONE */
 } weir_event;
 
-/* Returns false to end the choice now (a stop string was found): the engine answers with
- * CHOICE/STOP. */
+/* Returns false to end the choice now (a stop string was found); a CHOICE event with finish STOP
+ * follows. */
 typedef bool (*weir_event_callback)(void *user, const weir_event *event);
 
 typedef struct weir_request {
@@ -87,23 +88,25 @@ typedef struct weir_request {
     int32_t min_tokens;
     bool ignore_eos; /* stop ids get -inf instead of ending the answer */
     bool want_logprobs, want_prompt_logprobs, cache_prompt;
-    /* The mean over the prompt of the hidden state behind the last layer; all of it is computed */
+    /* Return an embedding: the mean over the prompt of the hidden state after the last layer. The
+     * whole prompt is computed. */
     bool want_embedding;
-    bool want_logits; /* of the last prompt token, of choice 0 */
+    bool want_logits; /* of the last prompt token of choice 0 */
     int32_t n_top_logprobs; /* 0 .. WEIR_TOP_LOGPROBS */
     weir_sampling sampling; /* bias list is copied */
     const char *cache_salt; /* NULL: none; copied */
-    /* Whose request it is: clients take turns, whoever has the fewest running goes first */
+    /* Clients take turns: the one with the fewest running jobs goes first. */
     int32_t client;
-    const weir_policy_options *policy; /* NULL: the service's, which may be none; copied */
-    int64_t kv_budget; /* rows that it keeps; 0: the service's */
-    int32_t n_pinned; /* so many first rows stay */
-    const char
-        *session; /* NULL, or the name that the kept text of choice 0 gets (sessions.h); copied */
-    /* Prompt positions before which states are worth keeping; 0: none */
+    /* NULL: the service's, if it has one; copied. */
+    const weir_policy_options *policy;
+    int64_t kv_budget; /* rows to keep; 0: the service's */
+    int32_t n_pinned; /* the first n_pinned rows are kept */
+    /* NULL, or the name under which choice 0 is saved (sessions.h); copied. */
+    const char *session;
+    /* Prompt positions before which states are saved; 0: none. */
     int32_t turn_starts[WEIR_TURN_STARTS];
-    /* So many first tokens come from a kept text, as computing them would not give what it
-     * holds: without it the job fails */
+    /* The first n_kept tokens must come from a cached sequence, as its state is lossy and cannot be
+     * recomputed. Without one the job fails. */
     int32_t n_kept;
     weir_event_callback callback;
     void *user;
@@ -111,43 +114,44 @@ typedef struct weir_request {
 
 typedef struct weir_service_info {
     const char *model_name;
-    int32_t n_vocab, n_valid_vocab, d_model, n_layers; /* n_valid: ids that may be drawn */
+    /* n_valid_vocab: ids that may be sampled. */
+    int32_t n_vocab, n_valid_vocab, d_model, n_layers;
     int32_t window; /* prompt + answer tokens per sequence */
     int32_t trained_context;
     int32_t n_slots, queue_limit;
     int64_t n_parameters, model_bytes;
-    int64_t kv_page_bytes, kv_pages_total; /* page: the largest, where layers differ */
-    int64_t kv_disk_pages,
-        kv_host_pages; /* of kv_pages_total, at most on disk, and below a device on the host */
+    int64_t kv_page_bytes, kv_pages_total; /* page: the largest, if layers differ */
+    /* Pages of kv_pages_total that may be on disk, and below a device on the host. */
+    int64_t kv_disk_pages, kv_host_pages;
     int64_t kv_bytes_per_token; /* over all layers and heads, past the sinks */
-    /* Of kv_pages_total, for sinks; of one of the first sink_tokens tokens of a text */
+    /* Pages of kv_pages_total for sinks; bytes of one of the first sink_tokens tokens. */
     int64_t kv_sink_pages, kv_bytes_per_sink;
-    /* Of a sequence, for rows that wait for their page to be full; 0 in most formats */
+    /* Bytes per sequence for rows of an unsealed page; 0 in most formats. */
     int64_t kv_open_bytes;
     int64_t recurrent_bytes; /* per sequence, whatever its length */
-    /* Of a sequence without text: layers and slots; n_layers 0: nothing is dropped but by
-     * policies */
+    /* Of an empty sequence: layers and slots. n_layers 0: only policies drop rows. */
     weir_banks banks;
     const char *kv_format, *k_format, *v_format,
         *wide_format; /* borrowed from the engine; see weir_plan */
     int32_t wide_layers, sink_tokens; /* sink_tokens: a multiple of 64 */
-    bool kv_is_lossy; /* some layer keeps less than 16-bit floats */
-    int64_t kv_per_request, kv_per_client; /* bytes of KV that may be held at once; 0: no budget */
+    bool kv_is_lossy; /* some layer stores less than 16-bit floats */
+    /* KV bytes that a request or a client may hold at once; 0: no limit. */
+    int64_t kv_per_request, kv_per_client;
 } weir_service_info;
 
 /* ---- budgets of KV memory (budget.c) --------------------------------------------------------- */
-/* What `rows` rows of one choice take. */
+/* KV bytes of `rows` rows of one choice. */
 int64_t weir_service_kv_bytes(const weir_service_info *info, int64_t rows);
-/* Rows that each of n_choices >= 1 may come to hold: the window, or fewer where a budget binds. An
- * answer that reaches it ends with LENGTH. */
+/* Rows that each of n_choices >= 1 may reach: the window, or fewer if a budget binds. An answer
+ * that reaches it ends with LENGTH. */
 int32_t weir_service_row_limit(const weir_service_info *info, int32_t n_choices);
-/* EINVAL when the prompt alone does not fit: the text begins with the code kv_budget_exceeded. */
+/* Returns EINVAL if the prompt alone does not fit; the message begins with kv_budget_exceeded. */
 WEIR_MUST_CHECK weir_status weir_service_check_budget(
     const weir_service_info *info, int64_t n_prompt, int32_t n_choices, weir_error *error
 );
 
-/* What an open HTTP connection takes on the account http, for the plan and the server alike:
- * buffers of a request's head and of a reply's, and the server's record. */
+/* Bytes of an open HTTP connection on the account http, for the plan and the server: buffers of a
+ * request's head and a reply's, and the server's record. */
 enum {
     WEIR_REQUEST_LINE_BYTES = 9 << 10,
     WEIR_REPLY_HEADER_BYTES = 4 << 10,
@@ -164,92 +168,99 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int64_t kv_pages_used, kv_pages_total, kv_bytes_used, kv_bytes_total;
     int64_t kv_tokens_free, kv_sink_pages_free;
     int64_t prompt_tokens, cached_tokens, answer_tokens, steps, batch_rows;
-    int64_t preemptions; /* times a sequence gave its pages back, to be computed again */
-    int64_t evicted_tokens; /* rows that a policy dropped for good */
-    weir_banks banks; /* its counts alone: of all texts that ended */
-    /* Of kv_pages_used and kept texts, on disk, and below a device on the host */
+    int64_t preemptions; /* sequences preempted */
+    int64_t evicted_tokens; /* rows dropped by policies */
+    weir_banks banks; /* only its counts: of all sequences that ended */
+    /* Pages of kv_pages_used and of cached sequences that are on disk, or below a device on the
+     * host. */
     int64_t kv_disk_pages_used, kv_host_pages_used;
     int64_t kv_bytes_out, kv_bytes_back,
-        /* To and from the tiers below since opening: gone there, come back, read where they are */
+        /* Since opening: written to the lower tiers, read back, and read in place. */
         kv_bytes_read;
     int64_t kv_write_errors, kv_read_errors;
-    /* Texts that can be continued, states on them; kept ones that made room, ever */
+    /* Cached tokens and states; tokens dropped to free memory since opening. */
     int64_t kept_tokens, kept_states, dropped_tokens;
-    int64_t kept_pruned_texts,
-        kept_pruned_tokens; /* texts that a KV policy watched, which are continued whole */
-    int64_t unsaved_tokens; /* of dropped_tokens, in no session file */
+    /* Sequences cached with a policy, which are only continued as a whole. */
+    int64_t kept_pruned_texts, kept_pruned_tokens;
+    int64_t unsaved_tokens; /* of dropped_tokens: not in a session file */
     int64_t saved_texts, saved_tokens, save_failures,
-        saves_given_up; /* because memory was short: in files; not; memory was needed first */
-    int64_t replaced_texts; /* files that gave way to newer ones */
-    /* Files that came back because a prompt began like them, and what of the prompt they held */
+        saves_given_up; /* saves: completed; failed; stopped because memory was short */
+    int64_t replaced_texts; /* session files replaced by newer ones */
+    /* Session files loaded because a prompt began like them, and the prompt tokens that they
+     * held. */
     int64_t found_texts, found_tokens;
-    int64_t kept_bytes; /* of pages that only they hold: others get them when they need them */
-    weir_reclaim_count reclaimed[WEIR_RECLAIM_STEPS]; /* KV memory was short: by what was done */
+    /* Bytes of pages that only cached sequences hold; freed when needed. */
+    int64_t kept_bytes;
+    /* By each step of reclaiming. */
+    weir_reclaim_count reclaimed[WEIR_RECLAIM_STEPS];
 } weir_service_stats;
 
-typedef struct weir_service_sequence { /* one that has a slot */
+typedef struct weir_service_sequence { /* a sequence that has a slot */
     int64_t job;
-    int32_t choice, tokens; /* tokens: those whose rows are in memory */
+    int32_t choice, tokens; /* tokens: those with rows in memory */
     int32_t client;
-    int64_t bytes; /* pages (shared ones count for each), open rows, state, ids, table */
-    int64_t kv_bytes,
-        kv_claim; /* of `bytes`, pages and open rows; what it counts with for its client's budget */
-    const char *kv_policy; /* its name; NULL: every row stays */
-    int64_t kv_budget, n_live, n_evicted,
-        policy_bytes; /* rows in the mean of layers and heads; what the request's policy takes */
+    /* Pages (shared ones count for each), unsealed pages, state, ids and table. */
+    int64_t bytes;
+    /* kv_bytes: of `bytes`, pages and unsealed pages; kv_claim: what its client's budget is
+     * charged. */
+    int64_t kv_bytes, kv_claim;
+    const char *kv_policy; /* its name; NULL: keeps every row */
+    /* Rows as a mean over layers and heads; bytes of the request's policy. */
+    int64_t kv_budget, n_live, n_evicted, policy_bytes;
     weir_banks banks;
 } weir_service_sequence;
 
-/* How requests may let go of rows (engine/kv/prune/policy_run.h). */
+/* How requests may drop rows (engine/kv/prune/policy_run.h). */
 typedef struct weir_service_policy {
-    weir_policy_options options; /* for those that name none */
+    weir_policy_options options; /* for requests that name none */
     int64_t budget; /* rows; 0: all */
     weir_policy_shape shape; /* of the model; max_rows is the window */
-    const int32_t *layers; /* [shape.n_layers] their numbers in the store */
-    const weir_calibration *calibration; /* of the model's queries; NULL: there is none */
+    const int32_t *layers; /* [shape.n_layers]: their numbers in the store */
+    const weir_calibration *calibration; /* of the model's queries; may be NULL */
 } weir_service_policy;
 
-/* What the engine hands over: all borrowed, all outlive the service. */
+/* What a service is opened with; all borrowed, must outlive it. */
 typedef struct weir_service_parts {
     weir_service_info info; /* model_name is copied */
     struct weir_runner *runner;
     struct weir_kv_store *store;
-    struct weir_prefix *prefix; /* NULL: nothing is reused */
+    struct weir_prefix *prefix; /* NULL: no prefix reuse */
     struct weir_ledger *ledger;
     const int32_t *stop_ids;
     size_t n_stop_ids;
     int32_t chunk; /* rows of prefill per step, a multiple of 64 */
-    const weir_service_policy *policy; /* NULL: every row stays, whatever requests say */
+    /* NULL: keeps every row, whatever requests say. */
+    const weir_service_policy *policy;
 } weir_service_parts;
 
 /* Opens the slots and starts the engine thread. */
 WEIR_MUST_CHECK weir_status
 weir_service_open(weir_service **out, const weir_service_parts *parts, weir_error *error);
-/* Cancels what runs, ends the thread. Jobs must have been released. */
+/* Cancels running jobs and ends the thread. All jobs must have been released. */
 void weir_service_close(weir_service *service);
 
-/* What a service of so many slots takes at open beside its sequences, on the account tokens; the
- * sampler's scratch is its own account. */
+/* Bytes of a service with n_slots on the account tokens, without its sequences; the sampler's
+ * scratch has its own account. */
 size_t weir_service_bytes(int32_t n_slots);
 
-/* EFULL: the queue is full (429). ENOMEM: memory.host has no room for it now (503). EINVAL: prompt
- * longer than the window (text holds both phrases of spec/serving.md 2.6) or than a budget allows,
- * or bad numbers. EUNSUPPORTED while draining (503). The job lives until weir_job_release, also
- * after DONE. */
+/* Returns EFULL if the queue is full (429), ENOMEM if memory.host has no space for the request now
+ * (503), EUNSUPPORTED while draining (503), EINVAL for bad numbers or a prompt that is longer than
+ * the window (the text holds both phrases that clients look for) or than a budget allows. The job
+ * lives until weir_job_release, also after DONE. */
 WEIR_MUST_CHECK weir_status weir_service_submit(
     weir_service *service, weir_job **out, const weir_request *request, weir_error *error
 );
-/* Any thread; DONE with ECANCELED follows unless it was done */
+/* Any thread. DONE with ECANCELED follows unless the job had ended. */
 void weir_job_cancel(weir_job *job);
-/* Cancels if still running; no callback comes after it returned */
+/* Cancels the job if it still runs. No callback comes after it returns. */
 void weir_job_release(weir_job *job);
 
 const weir_service_info *weir_service_info_of(const weir_service *service);
 void weir_service_stats_of(const weir_service *service, weir_service_stats *out);
-/* The sequences in the batch after the last step, at most n_slots of them. Returns how many. Any
- * thread. */
+/* Writes the sequences in the batch after the last step to `out`, at most n_slots. Returns their
+ * number. Any thread. */
 int32_t weir_service_sequences_of(const weir_service *service, weir_service_sequence *out);
-/* No new jobs; returns when all ended or the deadline passed (then the rest is cancelled). */
+/* Refuses new jobs. Returns when all jobs have ended; cancels the rest at the deadline. */
 void weir_service_drain(weir_service *service, int64_t deadline_ns);
 
 #ifdef __cplusplus

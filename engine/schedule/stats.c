@@ -1,9 +1,9 @@
-/* engine/schedule/stats.c - what other threads may see of slots, pages and kept texts. */
+/* engine/schedule/stats.c - what other threads may see of slots, pages and cached sequences. */
 #include <string.h>
 
 #include "engine/schedule/job.h"
 
-/* Pages of all layers and heads are taken and given back together. */
+/* Pages of all layers and heads are allocated and freed together. */
 static int64_t bytes_of(const weir_service *service, weir_kv_pages pages)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);

@@ -1,10 +1,10 @@
 /* engine/schedule/step.c - planning, and one step of the engine thread.
  *
- * A step takes one row of every sequence that decodes and one piece of the oldest prompt; short
- * prompts share what is left of the rows. Pieces end at multiples of the chunk from position 0;
- * while others decode, smaller pieces of the same grid keep them moving. When pages run out, the
- * youngest sequence is preempted: it forgets what it computed and is computed again later, bit for
- * bit the same. */
+ * A step takes one row of every decoding sequence and one chunk of the oldest prompt; short prompts
+ * share the remaining rows. Chunks end at multiples of the chunk size from position 0; while others
+ * decode, smaller chunks of the same grid keep their latency low. When pages run out, the youngest
+ * sequence is preempted: it loses what it computed and is computed again later, with the same
+ * bits. */
 #include "engine/base/clock.h"
 #include "engine/schedule/job.h"
 
@@ -19,8 +19,7 @@ static bool can_run(const slot *s)
     return s->owner != NULL && !s->owner->is_waiting && !s->owner->is_stalled;
 }
 
-/* Where reading ends and an answer begins, which is computed again as it was: where the two
- * differ. */
+/* Where the prompt ends and a recomputed answer begins, if the two are computed differently. */
 static int32_t prompt_end(const weir_service *service, const choice *c)
 {
     const weir_sequence *const sequence = c->sequence;
@@ -45,7 +44,7 @@ static void add_work(weir_service *service, int32_t *n_works, choice *c, int32_t
                                         : WEIR_LOGITS_NONE };
 }
 
-/* The oldest choice that has a piece of prompt to compute and is not in the plan yet. */
+/* The oldest choice with a chunk of prompt to compute that is not in the plan yet. */
 static choice *oldest_prefill(const weir_service *service, int32_t n_works)
 {
     choice *oldest = NULL;
@@ -64,10 +63,11 @@ static int32_t piece_rows(const weir_service *service, const choice *c, bool oth
     const weir_sequence *const sequence = c->sequence;
     const int32_t most = weir_runner_limits_of(service->runner)->logits - service->info.n_slots;
     int32_t chunk = others_decode ? service->busy_chunk : service->chunk;
+    /* Others are decoding. */
     if (sequence->policy_run != NULL && weir_policy_run_observes_all(sequence->policy_run))
-        chunk = service->busy_chunk; /* whoever else runs */
+        chunk = service->busy_chunk;
     const int32_t prompt = prompt_end(service, c);
-    if (sequence->n_computed >= prompt) return 1; /* an answer again, as it was */
+    if (sequence->n_computed >= prompt) return 1; /* a recomputed answer, row by row as before */
     if (c->job->request.want_prompt_logprobs && chunk > most)
         chunk = most / service->block_rows * service->block_rows;
     int32_t end = (sequence->n_computed / chunk + 1) * chunk;
@@ -99,7 +99,7 @@ static int32_t plan(weir_service *service)
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
-/* Pages that the works take: new ones, and copies of shared ones that they write into. */
+/* Pages that the works need: new ones, and copies of shared ones that they write to. */
 static weir_kv_pages wanted_pages(const weir_service *service, int32_t n_works)
 {
     weir_kv_pages n = { 0 };
@@ -143,7 +143,7 @@ static void report_prompt(
     weir_job *const job = c->job;
     const int32_t first = c->sequence->n_computed - work->n_rows;
     for (int32_t r = 0; r < work->n_rows; r++) {
-        const int32_t next = first + r + 1; /* row r predicts this position */
+        const int32_t next = first + r + 1; /* the position that row r predicts */
         if (next >= job->request.n_prompt || next <= job->n_prompt_reported) continue;
         weir_logprob top[WEIR_TOP_LOGPROBS], chosen;
         const float *const row = logits + (work->first_logit + r) * (int64_t)service->info.n_vocab;
@@ -162,7 +162,7 @@ static void report_prompt(
     }
 }
 
-/* Draws the next token of a choice from its logits row, reports it, and ends the choice if that was
+/* Samples the next token of a choice from its logits row, reports it, and ends the choice if it was
  * the last. */
 static void advance(weir_service *service, choice *c, const float *row)
 {
@@ -202,7 +202,7 @@ static void advance(weir_service *service, choice *c, const float *row)
         c->sequence->tokens[c->sequence->n_tokens++] = token;
 }
 
-/* The prompt is computed: the other choices of the job continue from it. */
+/* The prompt is computed: the other choices of the job fork it. */
 static void prompt_is_done(weir_service *service, choice *first, const float *row)
 {
     weir_job *const job = first->job;
@@ -244,14 +244,15 @@ static void take_result(
         advance(service, c, row);
 }
 
-/* One pass over the planned works; states that were asked for go to their choices. */
+/* Runs the planned works; requested states go to their choices. */
 static weir_status run_step(
     weir_service *service, int32_t n_works, const float **logits, weir_error *error
 )
 {
     for (int32_t i = 0; i < n_works; i++)
         weir_choice_want_states(service->working[i], &service->works[i]);
-    (void)reclaim(service, n_works, WEIR_RECLAIM_FOR_STEP); /* if it fails, the step does */
+    /* If it fails, the step does. */
+    (void)reclaim(service, n_works, WEIR_RECLAIM_FOR_STEP);
     weir_service_begin_embedding(service, n_works);
     const weir_status status =
         weir_runner_step(service->runner, service->works, n_works, logits, error);
@@ -265,7 +266,7 @@ static weir_status run_step(
     return status;
 }
 
-/* The job of work i fails, with all its other works. */
+/* Fails the job of work i, with all its other works. */
 static void fail_work(
     weir_service *service, int32_t i, int32_t n_works, weir_status status, const char *message
 )
@@ -327,7 +328,7 @@ void weir_service_step(weir_service *service)
     weir_status status = run_step(service, n_works, &logits, &error);
     while (status == WEIR_EFULL && reclaim(service, n_works, WEIR_RECLAIM_FOR_STEP_FULL) == WEIR_OK
     ) {
-        n_works = plan(service); /* without those that were preempted */
+        n_works = plan(service); /* without the preempted ones */
         if (n_works == 0) return;
         status = run_step(service, n_works, &logits, &error);
     }

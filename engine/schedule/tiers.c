@@ -3,12 +3,12 @@
 #include "engine/schedule/runner.h"
 
 enum {
-    BATCH = 64 /* kept blocks that one search finds */,
-    BACK_BYTES = 8 << 20 /* that come back after a step */
+    BATCH = 64 /* cached blocks that one search returns */,
+    BACK_BYTES = 8 << 20 /* promoted after a step */
 };
 
-/* Everybody whose blocks are looked at: who runs, then who works (some of them twice, which does no
- * harm). */
+/* The sequences whose blocks are considered: those that run, then those of the works. Some occur
+ * twice, which does no harm. */
 typedef struct sequences {
     const weir_kv_holders *holders;
     const weir_work *works;
@@ -31,15 +31,15 @@ static sequences sequences_of(
     return all;
 }
 
-/* Blocks from the first past the sinks, but not 0, to this end may leave: whole ones that no step
- * writes to. */
+/* Blocks from the first past the sinks (but not 0) up to this one may be demoted: whole blocks that
+ * no step writes to. */
 static int64_t demotable_end(const weir_kv_table *table, int32_t hot)
 {
     const int64_t whole = table->n_rows / WEIR_PAGE_TOKENS, cool = table->n_pages - hot;
     return whole < cool ? whole : cool;
 }
 
-/* Sequences share a block at the same place of their texts. */
+/* Sequences share a block at the same index. */
 static bool is_hot(const sequences *all, const void *page, int64_t block, int32_t hot)
 {
     const weir_sequence *s;
@@ -50,7 +50,7 @@ static bool is_hot(const sequences *all, const void *page, int64_t block, int32_
     return false;
 }
 
-/* The oldest block of a sequence that is in memory and may leave it; 0: none. */
+/* The oldest block of a sequence that is in memory and may be demoted; 0: none. */
 static int64_t oldest_block(
     const weir_kv_store *store, const sequences *all, const weir_sequence *s, int32_t hot
 )
@@ -100,7 +100,8 @@ weir_status weir_tiers_demote_cached(
     return WEIR_OK;
 }
 
-/* Blocks of the works' sequences that are on disk and worth reading, `most` at most. */
+/* Finds blocks of the works' sequences on disk that should be read back, at most `most`. Returns
+ * their number. */
 static int64_t cold_blocks(
     const weir_kv_store *store, const weir_work *works, int32_t n_works, int64_t most
 )
@@ -124,7 +125,7 @@ void weir_tiers_promote(
     int64_t rows = 0;
     if (weir_kv_residency_of(store).pages_cold == 0) return;
     for (int32_t i = 0; i < n_works; i++) rows += works[i].n_rows;
-    /* What comes back must not leave again for the next steps */
+    /* Promoted blocks must not be demoted again by the next steps. */
     const int64_t reserve = weir_tiers_least_blocks(n_works, 2 * rows, hot);
     int64_t n = cold_blocks(store, works, n_works, most);
     if (n > 0 && weir_tiers_demote_cached(store, holders->prefix, reserve + n, NULL) != WEIR_OK)

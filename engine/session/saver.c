@@ -9,7 +9,7 @@
 #include "engine/session/session_internal.h"
 #include "offload/ledger.h"
 
-enum { TRIES = 4 /* texts that one look finds not worth a file */ };
+enum { TRIES = 4 /* Sequences that one search may reject. */ };
 
 struct weir_saver {
     weir_sessions *sessions;
@@ -17,23 +17,23 @@ struct weir_saver {
     weir_service_hooks hooks;
     /* ---- the engine thread's */
     session_carrier text;
-    int32_t n_whole; /* tokens of the text that was looked at: the last of them may be of no use */
+    int32_t n_whole; /* whole tokens of the sequence; the last of them may be unusable */
     bool is_busy, is_taken_away, is_paused;
     weir_kv_pages reserve;
-    int64_t seen_free; /* pages, when nothing was found */
-    int64_t seen_tokens; /* that were kept then */
-    weir_service_stats counts; /* only fields that `count` copies */
+    int64_t seen_free; /* free pages when the last search found nothing */
+    int64_t seen_tokens; /* cached tokens at that time */
+    weir_service_stats counts; /* only the fields that `count` copies */
     /* ---- handed over with has_work */
     weir_session_text file;
     weir_session_source source;
     /* ---- the writing thread's */
     bool is_written;
-    weir_log_causes causes; /* of failures since it worked last */
+    weir_log_causes causes; /* of failures since the last success */
 
     pthread_t thread;
     bool has_thread;
-    pthread_mutex_t
-        lock; /* guards the fields below, and the pages and states of `text` while it is written */
+    /* Guards the fields below, and the pages and states of `text` while it is written. */
+    pthread_mutex_t lock;
     pthread_cond_t changed;
     bool has_work, is_gone, is_closing;
 };
@@ -132,7 +132,7 @@ static void let_go(weir_saver *s)
     weir_sequence_clear(&s->text.sequence);
 }
 
-/* Each text is tried once, whatever came of it, but for one whose memory was taken away. */
+/* Each sequence is tried once, whatever the result, unless its memory was taken away. */
 static void finish(weir_service *service, void *user)
 {
     weir_saver *const s = user;
@@ -154,7 +154,7 @@ static void finish(weir_service *service, void *user)
     (void)pthread_mutex_unlock(&s->lock);
 }
 
-/* Takes the text up, unless nobody could go on with enough of it. */
+/* Starts to save the sequence, unless too little of it could be continued. */
 static bool begin(weir_saver *s)
 {
     weir_prefix *const prefix = s->sessions->service->prefix;
@@ -187,8 +187,8 @@ static bool begin(weir_saver *s)
     return true;
 }
 
-/* A look costs a pass over the tree: none while nothing was kept and few pages were taken since the
- * last one. */
+/* A search walks the whole tree, so it is skipped while nothing was cached and few pages were used
+ * since the last one. */
 static void save_next(void *user)
 {
     enum { SHARE = 32 };
@@ -273,7 +273,7 @@ static void leave(weir_service *service, void *user)
     service->hooks = NULL;
 }
 
-/* The next prompt may be as long as the window; half of the pool at most. */
+/* The next prompt may be as long as the window; at most half of the pool. */
 static weir_kv_pages reserve_of(const weir_kv_store *store)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(store);

@@ -1,11 +1,11 @@
-/* engine/session/saver.h - kept texts that will be dropped, because memory is short, are written
- * to files before.
+/* engine/session/saver.h - saves cached sequences to files before they are dropped for lack of
+ * memory.
  *
- * The engine thread looks for one after a step, when the pages that are free or cost nothing to
- * free get few, and holds its pages and states; a thread writes them, in copies that it makes under
- * a lock. When pages are needed first, the engine thread takes them away under that
- * lock: it waits for a copy of one page, never for the disk, and the text is dropped as if nobody
- * had begun to save it. */
+ * After a step, when few pages are free or can be freed at no cost, the engine thread picks a
+ * sequence and holds its pages and states. A writer thread writes them through copies that it makes
+ * under a lock. If pages are needed first, the engine thread takes them away under that lock: it
+ * waits for the copy of one page at most, never for the disk, and the sequence is dropped
+ * unsaved. */
 #pragma once
 #include "engine/base/error.h"
 
@@ -13,8 +13,8 @@
 extern "C" {
 #endif
 
-/* Fewer tokens than these are computed again sooner than a file of their pages is worth its place
- * among `sessions.limit`. */
+/* Fewer tokens are computed again faster than their file is read, so they get no place among
+ * `sessions.limit`. */
 enum { WEIR_SAVED_TOKENS = 512 };
 
 typedef struct weir_saver weir_saver;
@@ -22,8 +22,8 @@ struct weir_sessions;
 
 WEIR_MUST_CHECK weir_status
 weir_saver_open(weir_saver **out, struct weir_sessions *sessions, weir_error *error);
-void weir_saver_close(weir_saver *saver); /* NULL-safe; while the service runs */
-/* Waits for the text that is being written; no other one is begun until weir_saver_resume. */
+void weir_saver_close(weir_saver *saver); /* NULL-safe; call while the service runs */
+/* Waits for the sequence that is being written; no other is started until weir_saver_resume. */
 void weir_saver_pause(weir_saver *saver);
 void weir_saver_resume(weir_saver *saver);
 

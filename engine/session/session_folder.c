@@ -1,5 +1,4 @@
-/* engine/session/session_folder.c - the folder of sessions: names, what lies there, and room for
- * more. */
+/* engine/session/session_folder.c - the session folder: names, contents, and making space. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -44,7 +43,7 @@ void session_touch(const weir_sessions *sessions, const char *name)
         (void)utimensat(AT_FDCWD, path, NULL, 0);
 }
 
-/* NAME.session.tmp.PID of a process that is no more: it was killed while it wrote. */
+/* Deletes NAME.session.tmp.PID if the process has ended: it was killed while writing. */
 static void drop_torn(const weir_sessions *sessions, const char *entry)
 {
     static const char mark[] = ENDING ".tmp.";
@@ -86,7 +85,7 @@ weir_status session_folder_prepare(const weir_sessions *sessions, weir_error *er
 }
 
 /* ---- what is there --------------------------------------------------------------------------- */
-/* The name of a session's file; false for any other. */
+/* Extracts the name from a session's file name; false for other files. */
 static bool name_of(char name[WEIR_SESSION_NAME + 1], const char *entry)
 {
     const size_t n = strlen(entry), ending = sizeof ENDING - 1;
@@ -162,7 +161,7 @@ weir_status session_folder_list(
             error, WEIR_EIO, "%s: cannot read this folder (sessions.dir): %s", sessions->folder,
             strerror(errno)
         );
-    int reason = 0; /* that the folder cannot be read to its end */
+    int reason = 0; /* why the folder could not be read to its end */
     const struct dirent *entry;
     while (status == WEIR_OK && (errno = 0, entry = readdir(folder)) != NULL)
         status = add_entry(sessions, &list, n, entry->d_name);
@@ -253,7 +252,7 @@ int session_folder_drop(weir_sessions *sessions, const char *name)
     return reason;
 }
 
-/* An automatic file gives way to a new one. */
+/* Deletes an automatic file to make space for a new one. */
 static void replace_file(weir_sessions *sessions, const weir_session_info *info, bool is_for_limit)
 {
     if (session_folder_drop(sessions, info->name) != 0) return;
@@ -276,8 +275,8 @@ static void replace_file(weir_sessions *sessions, const weir_session_info *info,
         );
 }
 
-/* Damaged files count for their bytes, but nobody deletes them unasked: what they held may be all
- * that there is. */
+/* Damaged files count for their bytes but are not deleted automatically: they may hold the only
+ * copy. */
 static weir_status make_room_in(
     weir_sessions *sessions, weir_session_info *list, size_t n_files, const session_pending *other,
     const char *name, size_t n_bytes, weir_error *error
@@ -287,7 +286,7 @@ static weir_status make_room_in(
     for (size_t i = 0; i < n_files; i++) {
         const weir_session_info *const info = &list[i];
         n += strcmp(info->name, name) != 0 && strcmp(info->name, other->name) != 0;
-        bytes += info->n_bytes; /* the old file of this name is there until the new one is whole */
+        bytes += info->n_bytes; /* the old file of this name stays until the new one is complete */
     }
     while (n > sessions->limit || (sessions->disk > 0 && bytes > sessions->disk)) {
         weir_session_info *oldest = NULL;
@@ -362,7 +361,7 @@ void session_folder_done(weir_sessions *sessions, int writer)
     (void)pthread_mutex_unlock(&sessions->folder_lock);
 }
 
-/* Its tokens are the first of the text's, under the same salt. */
+/* True if its tokens are a prefix of the sequence's, under the same salt. */
 static bool is_beginning(
     const weir_sessions *sessions, const weir_session_info *info, const weir_session_text *text
 )
@@ -390,7 +389,7 @@ void session_folder_drop_beginnings(
             continue;
         if (info->n_tokens > text->n_tokens || !is_beginning(sessions, info, text)) continue;
         (void)pthread_mutex_lock(&sessions->folder_lock);
-        (void)remove_file(sessions, info->name); /* the text's own file holds them */
+        (void)remove_file(sessions, info->name); /* the sequence's own file has these tokens */
         (void)pthread_mutex_unlock(&sessions->folder_lock);
     }
     weir_memory_give(list);

@@ -1,7 +1,7 @@
-/* engine/session/session_index.c - automatic files found by what is in them. Nobody names them, so
- * a prompt is compared with what they begin with: hashes of their first 512, 1024, 2048 ... tokens
- * say which may be of use, their tokens say how much. The index is a hint: a file that is gone is
- * found out when it is opened. */
+/* engine/session/session_index.c - finds automatic files by content. Requests do not name them, so
+ * a prompt is compared with their first tokens: hashes of their first 512, 1024, 2048 ... tokens
+ * find candidates, their tokens say how many match. The index is a hint: that a file is gone is
+ * noticed when it is opened. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -16,9 +16,9 @@ enum { LEVELS = 16, MOST_ENTRIES = 1024, CANDIDATES = 4 };
 struct session_entry {
     char name[WEIR_SESSION_NAME + 1];
     int32_t n_tokens;
-    uint64_t
-        starts[LEVELS]; /* [levels_of(n_tokens)] of the first 512 << level tokens and the salt */
-    uint64_t added; /* its order: the first ones give way */
+    /* [levels_of(n_tokens)]: hashes of the first 512 << level tokens and the salt. */
+    uint64_t starts[LEVELS];
+    uint64_t added; /* order of insertion: the oldest are replaced */
 };
 
 static int32_t levels_of(int32_t n_tokens)
@@ -28,7 +28,7 @@ static int32_t levels_of(int32_t n_tokens)
     return n;
 }
 
-/* Each over the one before and the tokens since. Returns the number of levels; 0 when there are too
+/* Each level hashes the previous hash and the tokens since. Returns the number of levels; 0 for too
  * few tokens. */
 static int32_t hash_starts(
     uint64_t out[LEVELS], const int32_t *tokens, int32_t n_tokens, const char *salt
@@ -53,7 +53,7 @@ size_t session_index_bytes(int32_t limit)
     return (size_t)most_entries(limit) * sizeof(session_entry);
 }
 
-/* The entry of this name, else a free one, else the first that was added. Folder locked. */
+/* The entry of this name, else a free one, else the oldest. Folder locked. */
 static session_entry *place_for(weir_sessions *s, const char *name)
 {
     session_entry *oldest = s->entries;
@@ -98,7 +98,7 @@ static int by_age(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Files of earlier processes count too; of too many the newest. */
+/* Adds the files of earlier processes; if there are too many, the newest. */
 static void add_files(weir_sessions *s)
 {
     weir_session_info *list = NULL;
@@ -144,20 +144,20 @@ void session_index_close(weir_sessions *sessions)
 
 /* ---- finding --------------------------------------------------------------------------------- */
 typedef struct prompt {
-    const int32_t *tokens; /* [n_tokens], all but its last */
+    const int32_t *tokens; /* [n_tokens], all but the last one */
     int32_t n_tokens, n_levels;
     const char *salt;
     uint64_t starts[LEVELS];
-    int32_t n_kept; /* rows of it that memory has */
+    int32_t n_kept; /* rows of it that are cached in memory */
 } prompt;
 
 typedef struct candidate {
     char name[WEIR_SESSION_NAME + 1];
-    int32_t n_most; /* tokens that it can have in common */
+    int32_t n_most; /* most tokens that can match */
     uint64_t added;
 } candidate;
 
-/* More than this level's tokens, and fewer than the next one's, are equal. */
+/* Upper bound of the matching tokens: this level's match, the next one's do not. */
 static int32_t most_common(const session_entry *e, const prompt *p)
 {
     const int32_t n_levels =
@@ -173,7 +173,7 @@ static bool is_better(const candidate *a, const candidate *b)
     return a->n_most > b->n_most || (a->n_most == b->n_most && a->added > b->added);
 }
 
-/* The most promising ones, best first. */
+/* Finds the files with the most matching tokens, best first. Returns their number. */
 static int32_t find_candidates(weir_sessions *s, const prompt *p, candidate out[CANDIDATES])
 {
     int32_t n = 0;
@@ -193,7 +193,7 @@ static int32_t find_candidates(weir_sessions *s, const prompt *p, candidate out[
     return n;
 }
 
-/* Rows that the prompt could go on from, were this file's text kept. */
+/* Rows of the prompt that could be reused if this file were restored. */
 static int32_t rows_of(weir_sessions *s, const prompt *p, const char *name)
 {
     session_contents found;
@@ -207,7 +207,7 @@ static int32_t rows_of(weir_sessions *s, const prompt *p, const char *name)
     if (strcmp(found.salt, p->salt) != 0) n = 0;
     session_contents_free(&found);
     if (s->identity.state_bytes == 0) return n;
-    int32_t last = 0; /* of the states that are restored */
+    int32_t last = 0; /* after the last restored state */
     for (int32_t i = found.n_states > s->most_states ? found.n_states - s->most_states : 0;
          i < found.n_states; i++)
         if (found.places[i] <= n) last = found.places[i];
@@ -228,7 +228,7 @@ static void count(weir_service *service, void *user)
     (void)pthread_mutex_unlock(&service->lock);
 }
 
-/* Sessions locked: nobody else restores the same meanwhile. */
+/* Sessions locked, so no other thread restores the same file meanwhile. */
 static void restore_best(weir_sessions *s, prompt *p, const candidate *list, int32_t n)
 {
     const char *best = NULL;
@@ -266,7 +266,7 @@ void weir_sessions_recall(
 )
 {
     const int32_t n_reused =
-        n_tokens - 1; /* one token must stay to compute: a state after the last one is of no use */
+        n_tokens - 1; /* one token must be computed, so a state after the last one is unusable */
     prompt p = { .tokens = tokens,
                  .n_tokens = n_reused,
                  .salt = salt != NULL ? salt : WEIR_PREFIX_NO_SALT };

@@ -1,7 +1,6 @@
-/* engine/session/session_pruned.c - sessions of texts that a KV policy watched
- * (engine/kv/prefix/pruned_cache.h): what is saved of an entry, and an entry made of a file once
- * everything in it has proved right: the policy is opened, its state is read, its rows are
- * counted. */
+/* engine/session/session_pruned.c - sessions of sequences with a KV policy
+ * (engine/kv/prefix/pruned_cache.h): saves an entry, and makes one from a file after everything in
+ * it is checked: the policy is opened, its state read, its rows counted. */
 #include <string.h>
 
 #include "engine/base/memory.h"
@@ -64,15 +63,15 @@ void session_pruned_of(weir_session_pruned *out, const weir_sessions *sessions)
 }
 
 /* ---- restoring ------------------------------------------------------------------------------- */
-/* A text on its way in. */
+/* A sequence that is being restored. */
 typedef struct arrival {
     weir_sessions *sessions;
     weir_session_pruned pruned;
-    int32_t *head_rows; /* owned, as the others are */
+    int32_t *head_rows; /* owned, as are the others */
     char *policy;
     float *recurrent;
     weir_status status;
-    const char *reason; /* NULL: it was taken in */
+    const char *reason; /* why it was not inserted; NULL: it was */
     weir_error error;
 } arrival;
 
@@ -92,7 +91,7 @@ static weir_status parse_policy(weir_policy_options *out, const char *text, weir
     return text[n] == '\0' ? WEIR_OK : weir_policy_options_set(out, text + n + 1, error);
 }
 
-/* Layers that no policy touches have all rows, the others what their state says. */
+/* True if layers without a policy have all rows, and the others as many as their state says. */
 static bool are_rows_right(
     const arrival *a, const weir_policy *policy, const weir_policy_state *state, int64_t *n_rows,
     int32_t n_tokens
@@ -137,7 +136,7 @@ static weir_status check_state(
     return status;
 }
 
-/* The policy as this process has it: it decides alike, or the text is of no use here. */
+/* The policy must have the same options in this process; otherwise the sequence cannot be used. */
 static weir_status check_policy(const arrival *a, int32_t n_tokens, weir_error *error)
 {
     const weir_service_policy *const here = a->sessions->service->policy;
@@ -210,7 +209,7 @@ static weir_status read_parts(arrival *a, weir_session_reader *reader, weir_erro
                : weir_error_set(error, status, "session %s: %s", s->own.name, why.text);
 }
 
-/* Pages that nobody has a claim to; all or none. */
+/* Takes pages that no running sequence has a claim to; all or none. */
 static void make_place(weir_service *service, void *user)
 {
     arrival *const a = user;
@@ -223,7 +222,7 @@ static void make_place(weir_service *service, void *user)
     if (!session_reclaim_pages(s, &pages)) return;
     a->status = session_reclaim_memory(service, weir_kv_pages_blocks(spec, pages), &a->error);
     if (a->status != WEIR_OK) return;
-    /* Pages of one size may be missing */
+    /* Pages of one size class may be missing. */
     do a->status = weir_kv_reserve_pruned(&s->own.sequence.table, service->store, a->head_rows);
     while (a->status == WEIR_EFULL && weir_reclaim(&service->holders, &request, NULL) == WEIR_OK);
 }

@@ -1,6 +1,6 @@
-/* engine/session/session_restore.c - from files to kept texts: the engine thread gives the
- * sequence empty pages and slots for states, the caller's thread reads into them, the engine thread
- * takes in what has proved right. */
+/* engine/session/session_restore.c - restores cached sequences from files: the engine thread gives
+ * the sequence empty pages and slots for states, the caller's thread reads into them, the engine
+ * thread inserts what was read once it is checked. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,8 @@
 #include "engine/session/session_internal.h"
 
 /* ---- on the engine thread -------------------------------------------------------------------- */
-typedef struct room { /* what one call wants */
+/* The space that one call needs. */
+typedef struct room {
     weir_sessions *sessions;
     int32_t n_states;
     int64_t rows; /* that the sequence needs now */
@@ -25,8 +26,7 @@ static bool is_tiered(const weir_sessions *s)
     return weir_kv_cold_pages(weir_kv_store_spec(s->service->store)) > 0;
 }
 
-/* Of a text that is restored beside a disk, at a time: what running sequences can spare for
- * sure. */
+/* Rows that are restored at a time with a lower tier: what running sequences can always spare. */
 static int64_t piece_rows(const weir_sessions *s)
 {
     enum { LEAST_BLOCKS = 2, MOST_BLOCKS = 16 };
@@ -63,7 +63,7 @@ weir_status session_reclaim_memory(const weir_service *service, int64_t n_blocks
     return weir_reclaim(&service->holders, &request, error);
 }
 
-/* Pages for so many rows: what was read before is whole, and may move. */
+/* Pages for this many rows: earlier ones are complete, and may move. */
 static void grow(weir_service *service, void *user)
 {
     room *const r = user;
@@ -87,7 +87,8 @@ static weir_kv_pages pages_of_text(const weir_kv_spec *spec, int32_t n_tokens)
     return weir_kv_pages_of(spec, 0, (n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
 }
 
-/* Pages that nobody has a claim to, and slots for the last states; all or none. */
+/* Takes pages that no running sequence has a claim to, and slots for the last states; all or
+ * none. */
 static void make_place(weir_service *service, void *user)
 {
     room *const r = user;
@@ -116,7 +117,7 @@ static void make_place(weir_service *service, void *user)
         weir_sequence_clear(&s->own.sequence);
 }
 
-/* What was read is right: others may continue it from now on. */
+/* Inserts the checked sequence, so that others may continue it. */
 static void take_in(weir_service *service, void *user)
 {
     weir_sessions *const s = user;
@@ -174,7 +175,7 @@ static weir_status read_text(
     return WEIR_OK;
 }
 
-/* With a disk in pieces, so that what is larger than memory goes through it. */
+/* With a lower tier in pieces, so that a sequence larger than memory can pass through it. */
 static weir_status read_pages(weir_sessions *s, weir_session_reader *reader, weir_error *error)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
@@ -201,7 +202,8 @@ static weir_status read_pages(weir_sessions *s, weir_session_reader *reader, wei
     }
 }
 
-/* The last states of the file go to the slots; those before them pass through the first. */
+/* Reads the last states of the file into the slots; earlier ones are read into the first slot and
+ * overwritten. */
 static weir_status read_memory(
     weir_sessions *s, weir_session_reader *reader, const int32_t *places, weir_error *error
 )
@@ -231,7 +233,7 @@ static void look_for(weir_service *service, void *user)
     );
 }
 
-/* A state is asked again and again: mostly it is there. */
+/* True if the state is cached already; the usual case, since a state is used many times. */
 static bool is_there(weir_sessions *s)
 {
     room r = { .sessions = s };
@@ -273,7 +275,7 @@ static weir_status restore_from(
     return status;
 }
 
-/* name: "" for a text without one. */
+/* name: "" for a sequence without one. */
 static weir_status restore_file(
     weir_sessions *s, const char *path, const char *name, weir_session_result *result,
     weir_error *error
@@ -341,7 +343,8 @@ weir_status weir_sessions_read(
     return status;
 }
 
-typedef struct question { /* is a text of this name kept? */
+/* Is a sequence of this name cached? */
+typedef struct question {
     const char *name;
     bool is_kept;
 } question;
@@ -373,8 +376,8 @@ static int by_age(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Of the usable files, the newest that fit in free pages are moved to the end of the list; returns
- * where they begin. */
+/* Moves the newest usable files that fit in free pages to the end of the list. Returns the index of
+ * the first of them. */
 static size_t choose(const weir_sessions *s, weir_session_info *list, size_t n)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
@@ -410,7 +413,7 @@ int32_t weir_sessions_restore_recent(weir_sessions *sessions)
         return 0;
     }
     for (size_t i = n > 0 ? choose(sessions, list, n) : 0; i < n;
-         i++) { /* the newest last: it is the last to be dropped */
+         i++) { /* the newest last, so that it is dropped last */
         weir_session_result result;
         if (weir_sessions_restore(sessions, list[i].name, &result, &error) == WEIR_OK)
             n_restored++;

@@ -1,6 +1,6 @@
-/* engine/session/session_save.c - from kept texts to files: the engine thread lets the sequence
- * share a text's pages and pins its states, the caller's thread writes them, the engine thread lets
- * go. */
+/* engine/session/session_save.c - saves cached sequences to files: the engine thread lets the
+ * sequence share the pages and pins the states, the caller's thread writes them, the engine thread
+ * releases them. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,17 +13,18 @@
 #include "engine/session/session_internal.h"
 
 /* ---- on the engine thread -------------------------------------------------------------------- */
-typedef struct wish { /* of one call */
+/* Arguments of one call. */
+typedef struct wish {
     weir_sessions *sessions;
     const weir_session_wish *save;
     weir_prefix_cursor *cursor;
-    uint64_t *pruned_use; /* not NULL: of texts that a policy watched */
+    uint64_t *pruned_use; /* not NULL: only sequences with a policy */
     int32_t n_rest; /* last tokens that are not shared */
     weir_prefix_hit hit;
     weir_status status;
 } wish;
 
-/* The sequence has its tokens: it shares their pages, the states are pinned. */
+/* Shares the pages of the sequence's tokens and pins the states. */
 static void share_text(wish *w)
 {
     weir_sessions *const s = w->sessions;
@@ -39,7 +40,7 @@ static void share_text(wish *w)
     w->status = s->own.sequence.n_computed > 0 ? WEIR_OK : WEIR_ENOTFOUND;
 }
 
-/* One that a policy watched, if it has the name, or more of the tokens than the others. */
+/* Pins the pruned sequence that has the name, or more of the tokens than the others. */
 static bool pin_pruned(wish *w)
 {
     const weir_session_wish *const save = w->save;
@@ -93,9 +94,8 @@ static void take_next(weir_service *service, void *user)
     }
     if (weir_prefix_next(service->prefix, w->cursor, &s->own.sequence, s->own.salt, s->own.name)) {
         share_text(w);
-        if (w->status != WEIR_OK)
-            w->status =
-                WEIR_EMISMATCH; /* nothing of this one can be continued; there may be others */
+        /* Nothing of this one can be continued; others may be usable. */
+        if (w->status != WEIR_OK) w->status = WEIR_EMISMATCH;
     }
 }
 
@@ -126,7 +126,7 @@ weir_status session_write_text(
     return status;
 }
 
-/* The text that the sequence shares. `cut` is filled if a policy watched it. */
+/* Describes the shared sequence. `pruned` is filled in if it has a policy. */
 static weir_session_text shared_text(
     const weir_sessions *s, bool is_automatic, weir_session_pruned *pruned
 )
@@ -186,7 +186,8 @@ static weir_status save_to(
     else
         WEIR_TRY(session_begin(sessions, error));
     wish w = { .sessions = sessions, .save = save, .n_rest = n_rest };
-    /* What it writes takes room that is wanted here; written, it can give way */
+    /* A save in the background takes space that is needed here; once written, its file can be
+     * replaced. */
     weir_saver_pause(sessions->saver);
     weir_service_call(sessions->service, take_wished, &w);
     weir_status status =
@@ -310,8 +311,8 @@ int32_t weir_sessions_save_recent(weir_sessions *sessions)
         }
         weir_service_call(sessions->service, let_go, sessions);
         if (w.status == WEIR_ENOTFOUND) *(w.pruned_use != NULL ? &has_pruned : &has_texts) = false;
-        is_pruned =
-            has_texts ? !is_pruned && has_pruned : true; /* in turn, as long as there are both */
+        /* Alternates as long as there are both. */
+        is_pruned = has_texts ? !is_pruned && has_pruned : true;
     }
     weir_saver_resume(sessions->saver);
     (void)pthread_mutex_unlock(&sessions->lock);

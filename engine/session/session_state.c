@@ -1,5 +1,6 @@
-/* engine/session/session_state.c - states as databases keep them (docs/session-format.md, version
- * 4): one of a text, in fewer bits if wanted, with the tokens behind it; and one made of two. */
+/* engine/session/session_state.c - states as databases store them (docs/session-format.md, version
+ * 4): one of a sequence, packed in fewer bits if wanted, with the tokens after it; and one merged
+ * from two. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ size_t weir_sessions_packed_bytes(const weir_sessions *sessions, int32_t state_b
     return state_bits == 0 ? 0 : weir_state_packed_bytes(model_of(sessions), state_bits);
 }
 
-/* Memory for states on their way, on the ledger. */
+/* Memory for states in transit, charged to the ledger. */
 typedef struct scratch {
     void *memory;
     size_t bytes;
@@ -54,7 +55,7 @@ static weir_status write_file(
     return WEIR_OK;
 }
 
-/* The text's one state is `state`, or what it is in fewer bits. */
+/* Writes the sequence with the one state `state`, packed if wanted. */
 static weir_status write_form(
     const weir_sessions *s, weir_session_text *text, const float *state, int64_t room,
     const char *path, weir_session_result *result, weir_error *error
@@ -149,7 +150,7 @@ weir_status session_read_states(
 }
 
 /* ---- two as one ------------------------------------------------------------------------------ */
-/* The last state of a file, at the end of its text. The caller closes the reader. */
+/* Reads the last state of a file, at the end of its sequence. The caller closes the reader. */
 static weir_status read_last(
     const weir_sessions *s, weir_session_reader **reader, const char *path, float *state,
     weir_error *error
@@ -172,7 +173,7 @@ static weir_status read_last(
     );
 }
 
-/* Tokens and salt of the later one; every layer is CoDA, so there are no pages. */
+/* Uses tokens and salt of the later state; every layer is CoDA, so there are no pages. */
 static weir_status write_merged(
     const weir_sessions *s, const weir_merge_wish *wish, weir_session_reader *later,
     const float *state, const char *path, weir_session_result *result, weir_error *error

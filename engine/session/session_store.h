@@ -1,5 +1,5 @@
-/* engine/session/session_store.h - opening the sessions of an engine, and what happens without
- * anyone asking. */
+/* engine/session/session_store.h - opens and closes the sessions of an engine; saving and restoring
+ * at start, end and under memory pressure. */
 #pragma once
 #include "engine/session/file/session_file.h"
 #include "engine/session/sessions.h"
@@ -9,20 +9,21 @@ extern "C" {
 #endif
 
 typedef struct weir_sessions_options {
-    /* Made when it is not there; NULL: none, only paths are read and written
-     * (weir_sessions_write_state, weir_sessions_read) */
+    /* Created if missing; NULL: none, and only paths are read and written
+     * (weir_sessions_write_state, weir_sessions_read). */
     const char *folder;
     weir_session_identity identity;
-    /* With a prefix index; outlives the sessions. NULL: they can be listed and deleted, no more */
+    /* With a prefix index; outlives the sessions. NULL: sessions can only be listed and deleted. */
     weir_service *service;
-    int32_t limit; /* files */
+    int32_t limit; /* maximum number of files */
     int64_t disk; /* bytes of all files; 0: no cap */
-    bool saves_unasked; /* texts that would be dropped, and finds files by what is in them */
-    /* That one session may take of the kept states; at least 1 where the model has any */
+    /* Saves sequences before they are dropped, and finds files by content. */
+    bool saves_unasked;
+    /* Cached states that one session may take; at least 1 if the model has states. */
     int32_t n_states;
 } weir_sessions_options;
 
-/* What the account tokens holds for `saves_unasked` beside a sequence. */
+/* Bytes on the account tokens for `saves_unasked`, in addition to a sequence. */
 size_t weir_sessions_saver_bytes(int32_t limit, const weir_kv_spec *spec);
 
 WEIR_MUST_CHECK weir_status
@@ -32,14 +33,14 @@ void weir_sessions_close(weir_sessions *sessions); /* before the service; NULL-s
 /* What files must have in common with this engine. */
 const weir_session_identity *weir_sessions_identity_of(const weir_sessions *sessions);
 
-/* For tests: the text that is being saved because memory is short is done with. */
+/* For tests: waits until no sequence is being saved under memory pressure. */
 void weir_sessions_settle(weir_sessions *sessions);
 
-/* At the end: writes the texts that were used last, named ones under their names, as far as limit
- * and disk allow. Returns how many are on the disk now; what fails is logged. */
+/* At the end: writes the most recently used sequences, named ones under their names, as far as
+ * limit and disk allow. Returns how many are on disk now; failures are logged. */
 int32_t weir_sessions_save_recent(weir_sessions *sessions);
-/* At the start: restores the files that were used last, as far as pages are free. Returns how many;
- * what cannot be used is logged. */
+/* At the start: restores the most recently used files, as far as pages are free. Returns how many;
+ * files that cannot be used are logged. */
 int32_t weir_sessions_restore_recent(weir_sessions *sessions);
 
 #ifdef __cplusplus

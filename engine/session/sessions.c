@@ -1,7 +1,8 @@
-/* engine/session/sessions.c - opening and closing, and one at a time. A session goes through one
- * sequence that belongs to the sessions: the engine thread lets it share the pages of a kept text
- * (session_save.c; nobody writes to those) or gives it empty ones (session_restore.c), the caller's
- * thread moves the bytes, and the engine thread takes everything back. */
+/* engine/session/sessions.c - opening and closing the sessions, and their lock. A session passes
+ * through one sequence that belongs to the sessions: the engine thread lets it share the pages of a
+ * cached sequence (session_save.c), which are not written to, or gives it empty ones
+ * (session_restore.c); the caller's thread moves the bytes, and the engine thread releases
+ * everything. */
 #include "engine/session/sessions.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@
 #include "engine/session/session_internal.h"
 
 /* ---- opening --------------------------------------------------------------------------------- */
-/* With a disk, what the sequence holds may move like that of others. */
+/* With a lower tier, the sequence's blocks may be demoted like others. */
 static void enter(weir_service *service, void *user)
 {
     weir_sessions *const s = user;

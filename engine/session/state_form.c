@@ -3,10 +3,10 @@
 #include <string.h>
 
 /* ---- fewer bits ------------------------------------------------------------------------------ */
-/* Layers lie in their order in the recurrent memory: what is between two that are packed is kept as
- * it is. */
+/* Layers are in order in the recurrent state. Memory between two packed layers is copied as it
+ * is. */
 typedef struct piece {
-    const weir_state_ops *state; /* of the layer, which packs it; NULL: kept as it is */
+    const weir_state_ops *state; /* of the layer, if it is packed; NULL: copied */
     const void *options;
     size_t at, bytes; /* in memory */
     size_t packed_at, packed_bytes;
@@ -25,8 +25,8 @@ static bool is_packed(const weir_model *model, int64_t layer)
     return state != NULL && state->packed_bytes != NULL;
 }
 
-/* From `at` to the next layer that is packed, or that layer; false: there is no more. next_layer:
- * where to look on. */
+/* From `at` to the next packed layer, or that layer. Returns false at the end. next_layer: where to
+ * continue the search. */
 static bool next_piece(const weir_model *model, int32_t bits, int64_t *next_layer, piece *p)
 {
     const weir_shape *const shape = weir_model_shape(model);

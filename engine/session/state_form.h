@@ -1,8 +1,8 @@
-/* engine/session/state_form.h - the recurrent memory of a sequence as state databases keep it: in
- * fewer bits, or made of two.
+/* engine/session/state_form.h - the recurrent state of a sequence as state databases store it:
+ * packed in fewer bits, or merged from two.
  *
- * Layers whose blocks can are packed and merged (engine/model/state_ops.h); the memory of others is
- * kept to the bit, and cannot be merged. */
+ * Layers whose blocks support it are packed and merged (engine/model/state_ops.h). The memory of
+ * others is copied unchanged, and cannot be merged. */
 #pragma once
 #include "engine/model/model.h"
 #include "engine/session/sessions.h"
@@ -11,23 +11,23 @@
 extern "C" {
 #endif
 
-/* What the memory takes in so many bits, 8 or 4; 0: no layer can be packed. */
+/* Bytes of the state packed in 8 or 4 bits; 0: no layer can be packed. */
 size_t weir_state_packed_bytes(const weir_model *model, int32_t bits);
-/* recurrent [weir_model_recurrent_bytes] is what a text left (weir_model_is_state). EUNSUPPORTED as
- * weir_coda_pack. */
+/* recurrent [weir_model_recurrent_bytes] must be valid (weir_model_is_state). Returns EUNSUPPORTED
+ * as weir_coda_pack does. */
 WEIR_MUST_CHECK weir_status weir_state_pack(
     const weir_model *model, const float *recurrent, int32_t bits, void *packed, weir_error *error
 );
-/* EFORMAT for bytes that are no state; `recurrent` is then void. */
+/* Returns EFORMAT for bytes that are no state; `recurrent` is then undefined. */
 WEIR_MUST_CHECK weir_status weir_state_unpack(
     const weir_model *model, const void *packed, int32_t bits, float *recurrent, weir_error *error
 );
 
-/* NULL, or why states of this model cannot be merged; a static text. */
+/* Returns NULL, or why states of this model cannot be merged; static text. */
 const char *weir_state_merge_problem(const weir_model *model);
 size_t weir_state_merge_scratch(const weir_model *model);
-/* All but `scratch` [weir_state_merge_scratch] is memory of one sequence each; `out` is none of the
- * others. */
+/* All but `scratch` [weir_state_merge_scratch] are states of one sequence each; `out` must not
+ * alias the others. */
 void weir_state_merge(
     const weir_model *model, const float *earlier, const float *later, float *out, void *scratch,
     weir_state_merged *merged

@@ -40,7 +40,7 @@ static bool on_event(void *user, const weir_event *event)
     return true;
 }
 
-/* Looks ten times a second whether it shall stop. */
+/* Polls ten times a second whether to stop. */
 static bool wait_for(mailbox *box, const weir_state_service *d, weir_job *job)
 {
     bool is_stopped = false;
@@ -54,7 +54,8 @@ static bool wait_for(mailbox *box, const weir_state_service *d, weir_job *job)
         (void)pthread_cond_timedwait(&box->changed, &box->lock, &until);
         if (is_stopped || d->stops == NULL || !d->stops(d->user)) continue;
         is_stopped = true;
-        (void)pthread_mutex_unlock(&box->lock); /* the job's callback takes it */
+        /* The job's callback takes the lock. */
+        (void)pthread_mutex_unlock(&box->lock);
         weir_job_cancel(job);
         (void)pthread_mutex_lock(&box->lock);
     }
@@ -105,7 +106,7 @@ typedef struct ingestion {
     const weir_document *document;
 } ingestion;
 
-/* The text was computed just now, and is kept. */
+/* The sequence was just computed and is cached. */
 static weir_status write_state(void *user, const char *path, int64_t room, weir_error *error)
 {
     const ingestion *const in = user;
@@ -211,7 +212,7 @@ static weir_status write_merged(void *user, const char *path, int64_t room, weir
     return weir_sessions_merge(m->documents->sessions, &wish, path, m->merged, &result, error);
 }
 
-/* That of both texts together: rows are many as their tokens. `other` [dim] is scratch. */
+/* The vector of both sequences together, weighted by their rows. `other` [dim] is scratch. */
 static bool mix_vectors(
     const weir_state_service *d, const weir_merge *merge, float *vector, float *other
 )
@@ -227,7 +228,7 @@ static bool mix_vectors(
     return true;
 }
 
-/* What was given, and which states it was made of. */
+/* The given metadata, plus the states that were merged. */
 static weir_status write_metadata(char **out, const weir_merge *merge, weir_error *error)
 {
     json_t *root = NULL;
@@ -280,8 +281,8 @@ weir_status weir_state_service_merge(
 }
 
 /* ---- going on -------------------------------------------------------------------------------- */
-/* States that are not exact have a first byte that salts of requests do not, and their file's
- * digest. */
+/* For states that are not exact: a first byte that no request's salt has, and the digest of the
+ * file. */
 static weir_status choose_salt(weir_beginning *b, const char *salt, weir_error *error)
 {
     int n;

@@ -1,8 +1,8 @@
-/* engine/session/state_service.h - a database of states beside the engine that computes and
- * continues them: what `weir db` and the server's /v1/states share.
+/* engine/session/state_service.h - a state database with the engine that computes and continues its
+ * states; shared by `weir db` and the server's /v1/states.
  *
- * Texts become states, prompts go on from them, two states become one. Any thread; all functions
- * wait. */
+ * Computes documents to states, continues states with prompts, merges two states. Any thread; all
+ * functions block. */
 #pragma once
 #include "engine/session/sessions.h"
 #include "engine/states/states.h"
@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* How vectors are made here: the mean of hidden states (weir_request.want_embedding). */
+/* How vectors are made: the mean of hidden states (weir_request.want_embedding). */
 #define WEIR_STATE_SERVICE_EMBEDDING "mean_hidden"
 
 enum { WEIR_DOCUMENT_SALT = 255 };
@@ -21,7 +21,7 @@ typedef struct weir_state_service {
     weir_states *states;
     weir_service *service;
     weir_sessions *sessions; /* of the service */
-    /* Polled while the engine computes; true: it shall stop. NULL: it goes on to the end. */
+    /* Polled while the engine computes; returns true to stop. NULL: runs to the end. */
     bool (*stops)(void *user);
     void *user;
 } weir_state_service;
@@ -34,18 +34,20 @@ typedef struct weir_document {
     int32_t client;
 } weir_document;
 
-/* The vector of a text, [d_model]. ECANCELED: stopped; or as weir_service_submit, and the job. */
+/* The vector of a document, [d_model]. Returns ECANCELED if stopped; otherwise as
+ * weir_service_submit and the job. */
 WEIR_MUST_CHECK weir_status weir_state_service_embed(
     const weir_state_service *documents, const weir_document *text, bool keeps, float *vector,
     weir_error *error
 );
-/* Computes the text and adds its state, unless there is one of this text and owner. EUNSUPPORTED:
- * nothing of the text could be saved. */
+/* Computes the document and adds its state, unless this owner has one of the same document. Returns
+ * EUNSUPPORTED if nothing of it could be saved. */
 WEIR_MUST_CHECK weir_status weir_state_service_ingest(
     const weir_state_service *documents, const weir_document *document, weir_state_info *info,
     bool *is_new, weir_error *error
 );
-/* The nearest states to a text. EMISMATCH: vectors of this database are made otherwise. */
+/* The nearest states to a query. Returns EMISMATCH if vectors of this database are made
+ * differently. */
 WEIR_MUST_CHECK weir_status weir_state_service_route(
     const weir_state_service *documents, const weir_document *text,
     const weir_states_question *question, weir_state_hit *hits, size_t *n, weir_error *error
@@ -53,37 +55,37 @@ WEIR_MUST_CHECK weir_status weir_state_service_route(
 
 typedef struct weir_merge {
     const weir_state_info *earlier, *later;
-    const char *label, *metadata,
-        *owner; /* of the new state; metadata gets "merged" beside what it has */
+    /* Of the new state; metadata gets "merged" added. */
+    const char *label, *metadata, *owner;
 } weir_merge;
 WEIR_MUST_CHECK weir_status weir_state_service_merge(
     const weir_state_service *documents, const weir_merge *merge, weir_state_info *info,
     weir_state_merged *merged, weir_error *error
 );
 
-/* A state as the beginning of prompts: its text, then what the prompt adds. */
+/* A state as the beginning of prompts: its tokens, then the prompt's. */
 typedef struct weir_beginning {
     weir_state_info info;
     int32_t *tokens; /* [n_tokens]; weir_memory_give */
     int32_t n_tokens;
-    int32_t n_held; /* by the state; the rest is computed with the prompt */
-    /* weir_request.n_kept: n_held, or 0 where computing the tokens gives the same bits */
+    int32_t n_held; /* tokens in the state; the rest is computed with the prompt */
+    /* weir_request.n_kept: n_held, or 0 where computing the tokens gives the same bits. */
     int32_t n_kept;
     char salt[WEIR_DOCUMENT_SALT + 1]; /* weir_request.cache_salt */
     char path[PATH_MAX];
 } weir_beginning;
 
-/* salt: what the request would have without a state; NULL: none. Texts of a state that is not exact
- * meet no others. Nothing is read but the tokens. */
+/* salt: that of the request without a state; NULL: none. Sequences that continue a state that is
+ * not exact share no prefix with others. Reads only the tokens. */
 WEIR_MUST_CHECK weir_status weir_beginning_open(
     weir_beginning *out, const weir_state_service *documents, const weir_state_info *info,
     const char *salt, weir_error *error
 );
-/* The state is kept from now on, so that a request can go on from it. */
+/* Caches the state, so that a request can continue it. */
 WEIR_MUST_CHECK weir_status weir_beginning_load(
     const weir_beginning *beginning, const weir_state_service *documents, weir_error *error
 );
-void weir_beginning_close(weir_beginning *beginning); /* one of zeros too */
+void weir_beginning_close(weir_beginning *beginning); /* also for a zeroed struct */
 
 #ifdef __cplusplus
 }

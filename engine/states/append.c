@@ -1,8 +1,8 @@
-/* engine/states/append.c - the log on the disk: read as far as it is whole, written at its end,
- * now and then written anew without what is gone.
+/* engine/states/append.c - the log on disk: reads complete records, appends, and compacts the log
+ * now and then.
  *
- * A record that is not whole is damaged if a whole one follows; without one it is being written, or
- * its writer was killed. Readers wait for more; the next writer cuts it off. */
+ * An incomplete record is damaged if a complete one follows; otherwise it is being written, or its
+ * writer was killed. Readers wait for more; the next writer cuts it off. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -38,7 +38,7 @@ static int64_t at_record(const weir_states *s, int64_t number)
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
-/* All n bytes, or EIO. */
+/* Reads all n bytes, or returns EIO. */
 static weir_status read_at(
     const weir_states *s, int fd, void *out, size_t n, int64_t at, weir_error *error
 )
@@ -56,8 +56,8 @@ static weir_status read_at(
     return WEIR_OK;
 }
 
-/* The file that has the log's name is not the one that is open here, or is shorter than what was
- * read of it. */
+/* True if the file that has the log's name is not the one that is open here, or is shorter than
+ * what was read of it. */
 static bool is_replaced(const weir_states *s, const struct stat *named)
 {
     struct stat own;
@@ -124,7 +124,7 @@ static weir_status open_log(weir_states *s, const char *path, weir_error *error)
     return WEIR_OK;
 }
 
-/* What a record says is carried out. false: it says what cannot be. */
+/* Applies a record to the index. Returns false if it cannot be valid. */
 static bool apply(
     weir_states *s, const state_record *record, const unsigned char *bytes, int64_t number,
     weir_status *status
@@ -145,7 +145,7 @@ static bool apply(
     return *status == WEIR_OK;
 }
 
-/* Whole records of the file, from the first that is not in the index yet. */
+/* Reads complete records from the first that is not in the index yet. */
 static weir_status read_records(
     weir_states *s, int64_t n_whole, unsigned char *memory, size_t room, weir_error *error
 )
@@ -206,7 +206,8 @@ static weir_status read_log(weir_states *s, weir_error *error)
 weir_status state_log_read(weir_states *states, weir_error *error)
 {
     const weir_status status = read_log(states, error);
-    if (status != WEIR_OK) close_log(states); /* half an index is none: the next call begins anew */
+    /* The index is incomplete: the next call starts again. */
+    if (status != WEIR_OK) close_log(states);
     return status;
 }
 
@@ -238,7 +239,7 @@ static bool write_at(int fd, const unsigned char *bytes, size_t n, int64_t at)
     return true;
 }
 
-/* What stands behind the last good record was never finished. */
+/* Cuts off what follows the last good record: it was never completed. */
 static weir_status cut_tail(const weir_states *s, weir_error *error)
 {
     struct stat st;
@@ -274,7 +275,7 @@ weir_status state_log_append(
     if (status == WEIR_OK && syncs) status = state_log_sync(states, error);
     weir_memory_give(memory);
     if (status == WEIR_OK) return state_log_read(states, error);
-    /* What is left of it has no good record behind it: the next writer cuts it */
+    /* The rest has no good record after it: the next writer cuts it off. */
     (void)!ftruncate(states->log, (off_t)at);
     return status;
 }

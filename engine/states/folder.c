@@ -1,8 +1,8 @@
-/* engine/states/folder.c - session files of the database, NAME.SERIAL.session each, and how they
- * and the log come to agree again.
+/* engine/states/folder.c - session files of the database, NAME.SERIAL.session each, and recovery of
+ * file and log after a kill.
  *
- * A file comes before its entry and goes after it, so after a kill there may be files without
- * entries: that of the state in flight, or of one that was just removed. They are known by their
+ * A file is written before its entry and removed after it, so after a kill there may be files
+ * without entries: that of a state that was being added or removed. They are recognized by their
  * serials and deleted. Files that the log cannot have written are left alone. */
 #include <dirent.h>
 #include <errno.h>
@@ -34,8 +34,8 @@ weir_status state_file_path(
     );
 }
 
-/* NAME.SERIAL.session, of which *temporary is what another writer left of it; false: any other
- * file. */
+/* Parses NAME.SERIAL.session; *temporary: it is another writer's temporary file. Returns false for
+ * any other file. */
 static bool parse(
     char name[WEIR_STATE_NAME + 1], int64_t *serial, bool *temporary, const char *entry
 )
@@ -119,7 +119,7 @@ weir_status state_form_check(const weir_states *s, const weir_state_info *info, 
 typedef struct sweep {
     weir_states *states;
     bool writes;
-    int64_t next_serial; /* when it began */
+    int64_t next_serial; /* at the start */
     int64_t n_removed, n_left;
 } sweep;
 
@@ -133,8 +133,7 @@ static void remove_file(sweep *w, const char *path)
         );
 }
 
-/* A whole file whose entry may be one that is damaged: it gets a new one, without vector and
- * metadata. */
+/* Adds a complete file whose entry may be damaged, without vector and metadata. */
 static weir_status adopt(sweep *w, const char *name, const char *path)
 {
     weir_states *const s = w->states;
@@ -183,7 +182,7 @@ static weir_status look_at(sweep *w, const char *entry)
         return WEIR_OK;
     }
     if (!w->writes) return WEIR_OK;
-    /* The log's writers have not come to greater serials than the next: such a file came from
+    /* A serial greater than the next one was not written by the log's writers: the file came from
      * elsewhere. */
     if (serial > w->next_serial)
         w->n_left++;
@@ -194,7 +193,7 @@ static weir_status look_at(sweep *w, const char *entry)
     return WEIR_OK;
 }
 
-/* Files of states that were added since the folder was read are not marked. */
+/* True for files that were seen, and for states that were added since the folder was read. */
 static bool is_there(const weir_states *s, const state_entry *entry)
 {
     char path[PATH_MAX];
@@ -236,7 +235,7 @@ weir_status state_folder_settle(weir_states *states, bool writes, weir_error *er
             error, WEIR_EIO, "%s: cannot read this folder: %s", states->folder, strerror(errno)
         );
     weir_status status = WEIR_OK;
-    int reason = 0; /* that the folder cannot be read to its end */
+    int reason = 0; /* why the folder could not be read to its end */
     while (status == WEIR_OK) {
         errno = 0;
         const struct dirent *const entry = readdir(folder);
@@ -265,6 +264,6 @@ weir_status state_folder_settle(weir_states *states, bool writes, weir_error *er
             states->folder, w.n_left
         );
     if (!writes)
-        WEIR_TRY(state_log_read(states, error)); /* what was removed meanwhile is no loss */
+        WEIR_TRY(state_log_read(states, error)); /* states removed meanwhile do not matter */
     return drop_missing(&w, error);
 }

@@ -1,5 +1,5 @@
-/* engine/states/index.c - what is known of states in memory: entries and their vectors, in blocks
- * that never move. */
+/* engine/states/index.c - the index in memory: entries and their vectors, in blocks that never
+ * move. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "engine/base/checked.h"
 #include "engine/states/states_internal.h"
 
-/* Partial sums of a product: as many as the compiler can keep in registers side by side. */
+/* Partial sums of a product: as many as the compiler keeps in registers. */
 enum { LANES = 32 };
 
 /* ---- room ------------------------------------------------------------------------------------ */
@@ -111,7 +111,7 @@ int64_t state_index_bytes(const state_index *index)
     return n;
 }
 
-/* The number that a name of this slug has: 1 of the slug itself, 0 of another name. */
+/* The number that a name of this slug has: 1 for the slug itself, 0 for another name. */
 static size_t number_of(const char *name, const char *slug)
 {
     const size_t n = strlen(slug);
@@ -127,7 +127,7 @@ weir_status state_index_free_name(
     const state_index *index, const char *slug, char out[WEIR_STATE_NAME + 1]
 )
 {
-    const size_t most = index->n_live + 2; /* of so many numbers one is free */
+    const size_t most = index->n_live + 2; /* one of this many numbers is free */
     bool *const taken = weir_memory_take_zero(most, sizeof *taken);
     if (taken == NULL) return WEIR_ENOMEM;
     for (size_t i = 0; i < index->n_entries; i++) {
@@ -146,7 +146,7 @@ weir_status state_index_free_name(
 }
 
 /* ---- nearest --------------------------------------------------------------------------------- */
-/* 4 bytes are read per dimension and state: bound by memory. b [padded(dim)], zeros behind the
+/* Reads 4 bytes per dimension and state: bound by memory. b [padded(dim)], with zeros after the
  * vector. */
 static float product(const float *a, const float *b, int32_t dim)
 {
@@ -159,14 +159,14 @@ static float product(const float *a, const float *b, int32_t dim)
     return sums[0];
 }
 
-/* The best so far: entries by falling similarity, of equal ones the newer first. */
+/* The best hits so far, by falling similarity; of equal ones the newer first. */
 typedef struct best {
     const state_entry **entries; /* [most] */
     float *similarities;
     size_t n, most;
 } best;
 
-/* Entries come in the order of their serials. */
+/* Entries are offered in order of their serials. */
 static void offer(best *b, const state_entry *entry, float similarity)
 {
     if (b->n == b->most && similarity < b->similarities[b->n - 1]) return;

@@ -1,10 +1,10 @@
-/* engine/states/label.c - what people call a state, and the name that follows from it. */
+/* engine/states/label.c - labels of states, and the names made from them. */
 #include <string.h>
 
 #include "engine/formats/printable.h"
 #include "engine/states/states_internal.h"
 
-/* Bytes of a name that come from the label, so that a number has room behind them. */
+/* Bytes of a name that come from the label, so that a number fits after them. */
 enum { SLUG = 48 };
 
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }

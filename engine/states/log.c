@@ -1,5 +1,5 @@
-/* engine/states/log.c - the log's bytes: a header, then records of one size. Nothing is believed
- * before its checksum, and nothing behind it unless it is in range. */
+/* engine/states/log.c - the log's bytes: a header, then records of one size. Checksums are checked
+ * first, then the range of every field. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ enum {
     AT_CREATED = 48,
     AT_NEXT_SERIAL = 56,
     AT_EMBEDDING = 64,
-    AT_STATE_BITS = AT_EMBEDDING + WEIR_STATE_EMBEDDING + 1, /* version 1 ends here */
+    AT_STATE_BITS = AT_EMBEDDING + WEIR_STATE_EMBEDDING + 1, /* end of version 1 */
     AT_HEADER_END = AT_STATE_BITS + 4,
     AT_HEADER_CHECKSUM = STATE_HEADER - 8
 };
@@ -45,7 +45,7 @@ enum {
     AT_METADATA = 512,
     MARK = 0x52545357, /* "WSTR" */
     FLAG_VECTOR = 1,
-    FLAG_MERGED = 2, /* these from version 2 on */
+    FLAG_MERGED = 2, /* this and the following: since version 2 */
     FLAG_8_BITS = 4,
     FLAG_4_BITS = 8
 };
@@ -139,8 +139,8 @@ weir_status state_header_decode(
 }
 
 /* ---- records --------------------------------------------------------------------------------- */
-/* The square root of a sum of squares; 0 where floats take no cosine: too short, too long, or some
- * number is none. */
+/* The square root of a sum of squares; 0 where floats have no cosine: too small, too large, or not
+ * a number. */
 static double length_of(double squares)
 {
     return squares >= 1e-60 && squares <= 1e60 ? sqrt(squares) : 0;

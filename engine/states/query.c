@@ -1,5 +1,5 @@
-/* engine/states/query.c - what is there: by name, source, page and vector. Any thread; nothing
- * waits for the disk but for news of other processes. */
+/* engine/states/query.c - queries by name, source, page and vector. Any thread; reads the disk only
+ * for the updates of other processes. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "engine/formats/json.h"
 #include "engine/states/states_internal.h"
 
-/* What is there now; the lock is held for reading if this is OK. */
+/* Brings the index up to date. If this returns OK, the lock is held for reading. */
 static weir_status look(weir_states *s, weir_error *error)
 {
     (void)pthread_rwlock_rdlock(&s->lock);

@@ -1,9 +1,9 @@
-/* engine/states/states.c - the database as others see it: who may write when, what is there now,
- * and the order of writes.
+/* engine/states/states.c - the public functions of the database: who may write when, and the order
+ * of writes.
  *
- * To add: session file (whole, on the disk), record (on the disk). To remove: record, session file.
- * Writers of all processes take turns by a lock on a file of its own, which the kernel lets go of
- * when they end, however they end. */
+ * To add: session file (complete, on disk), then record (on disk). To remove: record, then session
+ * file. Writers of all processes take turns with a lock on a separate file, which the kernel
+ * releases when they end. */
 #include "engine/states/states.h"
 
 #include <errno.h>
@@ -52,7 +52,7 @@ static weir_status take_guard(int guard, const char *folder, weir_error *error)
     );
 }
 
-/* This thread is the only writer, and knows what is there. */
+/* Makes this thread the only writer, with the index up to date. */
 static weir_status begin(weir_states *s, weir_error *error)
 {
     if (s->guard < 0)
@@ -173,7 +173,7 @@ static weir_status open_states(
     WEIR_TRY(take_guard(s->guard, s->folder, error));
     weir_status status = state_log_read(s, error);
     if (status == WEIR_OK)
-        status = check_model(s, options->model, error); /* nothing of another model's is touched */
+        status = check_model(s, options->model, error); /* never touches states of another model */
     if (status == WEIR_OK) status = settle(s, true, error);
     (void)flock(s->guard, LOCK_UN);
     return status;
@@ -232,7 +232,7 @@ static weir_status check_new(
     return state_metadata_check(state->metadata, record->n_metadata, error);
 }
 
-/* The owner stands before the slug, of which as much goes as both have room. */
+/* The owner comes before the slug, which is cut to fit. */
 static void slug_of(char out[WEIR_STATE_NAME + 1], const char *label, const char *owner)
 {
     enum { OWNED = 32 };
@@ -246,7 +246,7 @@ static void slug_of(char out[WEIR_STATE_NAME + 1], const char *label, const char
         (void)snprintf(out, WEIR_STATE_NAME + 1, "%s", slug);
 }
 
-/* A serial, a name, and room for the entry. */
+/* Picks a serial and a name, and reserves space for the entry. */
 static weir_status choose_place(
     weir_states *s, weir_state_info *info, const char *owner, weir_error *error
 )
@@ -275,7 +275,7 @@ static weir_status append(weir_states *s, const state_record *record, weir_error
     return status;
 }
 
-/* Bytes that one more file may take; 0: any. */
+/* Bytes that one more file may take; 0: no limit. */
 static weir_status find_room(weir_states *s, int64_t *room, weir_error *error)
 {
     if (s->disk == 0) return WEIR_OK;
@@ -326,8 +326,8 @@ weir_status weir_states_add(
     return status;
 }
 
-/* On failure the log keeps what is gone, until the next time; with damaged records until it is
- * opened, which looks after their files. */
+/* If this fails, the log keeps removed records until the next time; with damaged records until it
+ * is opened, which checks their files. */
 static void compact(weir_states *s)
 {
     weir_error why = { 0 };

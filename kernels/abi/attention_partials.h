@@ -3,9 +3,11 @@
  *
  *   partials[0]      maximum m of the scores, times log2(e); -FLT_MAX: no positions
  *   partials[1]      l = sum of 2^(score - m)
- *   partials[2 + d]  o = sum of 2^(score - m) * V[d], not divided; turbo's V as the kernel reads
- * it: rotated, or not (m, l, o) + (m', l', o') = (M, l 2^(m-M) + l' 2^(m'-M), o 2^(m-M) + o'
- * 2^(m'-M)), M = max(m, m'): associative and commutative except for rounding (Dao et al. 2022). */
+ *   partials[2 + d]  o = sum of 2^(score - m) * V[d], not divided by l; turbo's V may be rotated
+ *
+ *   (m, l, o) + (m', l', o') = (M, l 2^(m-M) + l' 2^(m'-M), o 2^(m-M) + o' 2^(m'-M))
+ *
+ * with M = max(m, m'): associative and commutative except for rounding (Dao et al. 2022). */
 #pragma once
 #include <float.h>
 #include <math.h>
@@ -19,7 +21,7 @@ static inline void weir_attention_partials_clear(float *partials, int64_t value_
     for (int64_t i = 1; i < weir_attention_partials_floats(value_dim); i++) partials[i] = 0.0f;
 }
 
-/* `into` covers the positions of both. They were disjoint. */
+/* Merges `from` into `into`; their positions must be disjoint. */
 static inline void weir_attention_partials_join(float *into, const float *from, int64_t value_dim)
 {
     if (from[0] == -FLT_MAX) return;
@@ -30,7 +32,7 @@ static inline void weir_attention_partials_join(float *into, const float *from, 
     into[0] = highest;
 }
 
-/* Natural log-sum-exp of the scaled scores. */
+/* The natural log-sum-exp of the scaled scores. */
 static inline double weir_attention_partials_lse(const float *partials)
 {
     return ((double)partials[0] + log2((double)partials[1])) * 0.69314718055994531;

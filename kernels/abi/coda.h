@@ -1,58 +1,63 @@
 /* kernels/abi/coda.h - the bounded memory of an attention layer for one sequence (CoDA-GQA-L, Maio
- * 2026): a ring of the latest rows, a bank of rows as they were computed, a bank of prototypes that
- * rows are blended into; and the layout of all three.
+ * 2026): a ring of the most recent rows, a bank of exact rows, a bank of prototypes that rows are
+ * blended into; and the layout of all three.
  *
  *   slot  0 .. window - 1: the ring | n_exact slots of the exact bank | n_summary slots of the
  *         summary bank
  *   row   of the pages: where a slot's key and value are. The slots in use have rows 0 ..
  *         n_rows - 1, in the order of their first use, so attention reads them densely, without a
- *         mask. The other slots have the rows after those, and their contents count: routing sees
- *         unused prototypes, and a first write blends with the old contents.
+ *         mask. The other slots have the rows after those, and their contents matter: routing
+ *         compares unused prototypes too, and a first write blends with the old contents.
  * A state is one block of memory without pointers, copied to fork, save and restore it:
  * weir_coda_head, then arrays at multiples of 64 bytes. Pages are those of kv_page.h in f32, f16 or
- * bf16, [KV head][page]. Keys are rotated to their own positions once and never again. */
+ * bf16, [KV head][page]. Keys are rotated to their own positions once. */
 #pragma once
 #include <math.h>
 
 #include "kernels/abi/convert.h"
 #include "kernels/abi/kv_format.h"
 
-/* Dimensions whose rotation is slow: prototypes hold these of a key only, as blending keys of
- * different positions is sound where phases hardly differ. */
+/* Dimensions with slow rotation: prototypes hold only these of a key, since blending keys of
+ * different positions is sound where their phases hardly differ. */
 typedef enum weir_coda_band {
-    /* head_dim / 2 and on: right for interleaved pairs, and what the published package does for
-     * every layout */
+    /* head_dim / 2 and up: right for interleaved pairs; the published package uses it for every
+     * layout. */
     WEIR_CODA_UPPER_HALF,
     WEIR_CODA_SLOW_PAIRS, /* of pairs (i, i + head_dim / 2): i >= head_dim / 4 */
 } weir_coda_band;
 
-/* What the states of a layer share. */
+/* The parameters that all states of a layer share. */
 typedef struct weir_coda_layer {
     int64_t n_kv_heads, head_dim; /* of keys and values */
     int32_t window, n_exact, n_summary; /* slots */
     int32_t least_exact,
-        least_summary; /* in use from the start; the rest is opened as the text grows ... */
-    int64_t growth; /* ... all of it after so many tokens; <= 0: as needed */
-    int32_t exact_candidates,
-        summary_candidates; /* of the rows that leave the ring together, at most; 0: none of them */
-    float exact_gate, summary_gate; /* least write gates */
-    float hit, novelty; /* mean cosine of values: from `hit` on the same, below `novelty` new */
-    bool is_gated; /* or every gate is 1 and passes */
+        least_summary; /* used from the start; the others are opened as the sequence grows */
+    int64_t growth; /* all of them after this many tokens; <= 0: as needed */
+    /* Most rows considered of those that leave the ring together; 0: none. */
+    int32_t exact_candidates, summary_candidates;
+    float exact_gate, summary_gate; /* minimum write gates */
+    /* Mean cosine of values: from `hit` on they are the same, below `novelty` new. */
+    float hit, novelty;
+    bool is_gated; /* false: every gate is 1 and passes */
     bool refreshes; /* a hit overwrites what it hit */
-    bool founds; /* the first row of a prototype becomes it, whatever the rate */
-    bool is_compat; /* candidates as the published package finds them: kernels/abi/coda_choice.h */
+    /* The first row of a prototype becomes it, whatever the rate. */
+    bool founds;
+    /* Finds candidates as the published package does: kernels/abi/coda_choice.h. */
+    bool is_compat;
     weir_coda_band band;
     weir_kv_format format; /* F32, F16, BF16 */
-    const float *rates; /* [n_kv_heads] of blending: sigmoid of the layer's parameter */
+    /* [n_kv_heads] blending rates: sigmoid of the layer's parameter. */
+    const float *rates;
 } weir_coda_layer;
 
 typedef enum weir_coda_count {
     WEIR_CODA_EVICTIONS, /* rows that left the ring */
-    WEIR_CODA_GATED_OUT, /* judged by the exact bank, below its gate */
+    WEIR_CODA_GATED_OUT, /* below the gate of the exact bank */
     WEIR_CODA_HITS,
     WEIR_CODA_INSERTS,
     WEIR_CODA_OVERWRITES,
-    WEIR_CODA_UPDATES, /* of prototypes: blocks count prototypes, steps rows */
+    /* Of prototypes: a block counts prototypes, a step counts rows. */
+    WEIR_CODA_UPDATES,
     WEIR_CODA_FOUNDED,
     WEIR_CODA_EXACT_FRUSTRATED,
     WEIR_CODA_SUMMARY_FRUSTRATED,
@@ -63,7 +68,8 @@ typedef enum weir_coda_count {
 
 typedef struct weir_coda_head {
     int64_t position; /* of the next token */
-    int32_t first_recent, n_recent; /* slot of the oldest in the ring, once it is full; else 0 */
+    /* Slot of the oldest row in the ring once it is full; else 0. */
+    int32_t first_recent, n_recent;
     int32_t n_open_exact, n_open_summary;
     int32_t n_rows; /* slots in use */
     int32_t reserved;
@@ -72,7 +78,8 @@ typedef struct weir_coda_head {
 
 typedef struct weir_coda_state {
     weir_coda_head *head;
-    int64_t *used_at; /* [n_exact] position of the row that last found the slot */
+    /* [n_exact] position of the row that last matched the slot. */
+    int64_t *used_at;
     int32_t *rows; /* [slots] */
     float *gates; /* [window] */
     char *pages; /* [n_kv_heads][n_pages] of page_bytes */
@@ -102,8 +109,8 @@ static inline const char *weir_coda_reject(const weir_coda_layer *layer)
     return NULL;
 }
 
-/* The arrays of a state in its memory, 64-byte aligned; NULL: only the sizes. The layer was not
- * rejected. */
+/* The arrays of a state in its memory, 64-byte aligned; NULL: only the sizes. The layer must not
+ * have been rejected. */
 static inline weir_coda_state weir_coda_view(const weir_coda_layer *layer, void *memory)
 {
     weir_coda_state state;
@@ -128,8 +135,8 @@ static inline weir_coda_state weir_coda_view(const weir_coda_layer *layer, void 
     return state;
 }
 
-/* What the published package counts for a state: keys, values, unit vectors for routing, gates,
- * flags and times, n_bytes for an element. */
+/* The published package's size of a state: keys, values, unit vectors for routing, gates, flags and
+ * times, at n_bytes per element. */
 static inline int64_t weir_coda_package_bytes(const weir_coda_layer *layer, int64_t n_bytes)
 {
     const int64_t slots = weir_coda_slots(layer), low = layer->head_dim - layer->head_dim / 2;
@@ -150,16 +157,16 @@ static inline int64_t weir_coda_low_dims(const weir_coda_layer *layer)
     const int64_t half = layer->head_dim / 2;
     return layer->band == WEIR_CODA_UPPER_HALF ? layer->head_dim - half : 2 * (half - half / 2);
 }
-/* Prototypes have fewer dimensions: their keys are longer by as much, so that logits keep their
- * size. */
+/* Prototypes have fewer dimensions: their keys are scaled up so that logits keep their size. */
 static inline float weir_coda_energy(const weir_coda_layer *layer)
 {
     return (float)sqrt((double)layer->head_dim / (double)weir_coda_low_dims(layer));
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
-/* What decides and what is kept has the same bits on every target, fused multiply-adds or not:
- * products of two floats are exact in f64, and every other operation stands alone. */
+/* Decisions and stored values have the same bits on every target, with or without fused
+ * multiply-adds: products of two floats are exact in f64, and each operation is rounded
+ * separately. */
 static inline float weir_coda_gate(float logit)
 {
     return (float)(1.0 / (1.0 + exp(-(double)logit)));
@@ -206,7 +213,7 @@ static inline char *weir_coda_page(const weir_coda_state *state, int64_t head, i
 {
     return state->pages + (head * state->n_pages + row / WEIR_PAGE_TOKENS) * state->page_bytes;
 }
-/* [n_kv_heads, head_dim] of a row, out of its pages or into them. */
+/* Reads or writes [n_kv_heads, head_dim] of a row. */
 static inline void weir_coda_read(
     const weir_coda_layer *layer, const weir_coda_state *state, weir_kv_side side, int64_t row,
     float *out
@@ -232,8 +239,8 @@ static inline void weir_coda_put(
 }
 
 /* ---- slots ----------------------------------------------------------------------------------- */
-/* A state without tokens. The banks are zero: contents to begin with are put there afterwards, slot
- * by slot. */
+/* Sets a state without tokens. The banks are zero; initial contents are written afterwards, slot by
+ * slot. */
 static inline void weir_coda_reset(const weir_coda_layer *layer, void *memory)
 {
     const weir_coda_state state = weir_coda_view(layer, memory);
@@ -248,8 +255,8 @@ static inline bool weir_coda_is_used(const weir_coda_state *state, int64_t slot)
     return state->rows[slot] < state->head->n_rows;
 }
 
-/* The slot is in use from now on: it changes rows, contents and all, with the unused slot that has
- * the first row behind those in use. */
+/* Marks the slot as used: swaps its row, contents included, with that of the unused slot which has
+ * the first row after the used ones. */
 static inline void weir_coda_use(
     const weir_coda_layer *layer, const weir_coda_state *state, int64_t slot
 )
@@ -275,8 +282,8 @@ static inline void weir_coda_use(
             }
 }
 
-/* Opens up to `n` more slots of a bank with `least` at the start and `most` in all, as far as the
- * length of the text allows; returns how many. */
+/* Opens up to `n` more slots of a bank that has `least` at the start and `most` in all, as far as
+ * the length of the sequence allows. Returns how many. */
 static inline int32_t weir_coda_open_slots(
     const weir_coda_layer *layer, int32_t *n_open, int32_t least, int32_t most, int64_t position,
     int32_t n

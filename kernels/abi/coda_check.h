@@ -1,5 +1,5 @@
-/* kernels/abi/coda_check.h - whether bytes that come from a file are a state of kernels/abi/coda.h:
- * then nothing in them leads a kernel out of its arrays. */
+/* kernels/abi/coda_check.h - checks that bytes from a file are a valid state of kernels/abi/coda.h,
+ * so that no index leads a kernel out of its arrays. */
 #pragma once
 #include <stdbool.h>
 
@@ -34,7 +34,8 @@ static inline const char *weir_coda_problem_of_counts(
     return NULL;
 }
 
-/* Each of 0 .. n - 1 once; 64 at a time, as there is no memory for n marks. */
+/* True if each of 0 .. n - 1 occurs once; checks 64 at a time, as there is no memory for n
+ * marks. */
 static inline bool weir_coda_is_permutation(const int32_t *rows, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -48,7 +49,7 @@ static inline bool weir_coda_is_permutation(const int32_t *rows, int64_t n)
     return true;
 }
 
-/* NULL, or what is wrong with `memory` of weir_coda_view(layer, ..).bytes. A block of zeros is a
+/* Returns NULL, or what is wrong with `memory` of weir_coda_view(layer, ..).bytes. Zeros are a
  * state without tokens. */
 static inline const char *weir_coda_problem(const weir_coda_layer *layer, const void *memory)
 {

@@ -1,10 +1,9 @@
-/* kernels/abi/coda_choice.h - the least of many keys, in one of two orders.
+/* kernels/abi/coda_choice.h - selects the smallest keys, in one of two orders.
  *
- * Sorted: ascending, ties by index. As found: the order in which torch.topk on a CPU leaves them,
- * which depends on the sort of libstdc++ (its heap selection for few of many, else its selection by
- * partition); layers in `compat` mode take their candidates in that order, as the published package
- * does, because which of them come first decides what is kept. That is all it is for: nothing is
- * right about the order. */
+ * Sorted: ascending, ties by index. As found: the order in which torch.topk on a CPU returns them,
+ * which depends on the sort of libstdc++ (heap selection for few of many, else selection by
+ * partition). Layers in `compat` mode take their candidates in that order, as the published package
+ * does, because the order decides what is kept. It has no other use. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,7 +13,7 @@ typedef struct weir_coda_choice {
     int32_t index;
 } weir_coda_choice;
 
-/* Gates, the greatest first: a key that falls as the gate grows. */
+/* Largest gates first: a key that falls as the gate grows. */
 static inline int64_t weir_coda_gate_key(float gate)
 {
     uint32_t bits;
@@ -40,7 +39,7 @@ static inline void weir_coda_sift(weir_coda_choice *heap, int64_t n, int64_t at)
     heap[at] = value;
 }
 
-/* The n_selected least of n come first, in order. */
+/* Moves the n_selected smallest of n to the front, in order. */
 static inline void weir_coda_choose(weir_coda_choice *all, int64_t n, int64_t n_selected)
 {
     if (n_selected <= 0) return;
@@ -68,7 +67,7 @@ static inline void weir_found_swap(weir_coda_choice *a, weir_coda_choice *b)
     *b = held;
 }
 
-/* A hole sinks to a leaf along the greater children, then the value rises from there. */
+/* Moves a hole down to a leaf along the greater children, then the value up from there. */
 static inline void weir_found_adjust(
     weir_coda_choice *heap, int64_t hole, int64_t n, weir_coda_choice value
 )
@@ -114,7 +113,8 @@ static inline void weir_found_heap_sort(weir_coda_choice *heap, int64_t n)
     }
 }
 
-static inline void weir_found_insert(weir_coda_choice *at) /* something before it is not greater */
+/* An earlier element is not greater. */
+static inline void weir_found_insert(weir_coda_choice *at)
 {
     const weir_coda_choice value = *at;
     for (; value.key < at[-1].key; at--) *at = at[-1];
@@ -134,8 +134,8 @@ static inline void weir_found_insertion_sort(weir_coda_choice *all, int64_t n)
     }
 }
 
-/* The median of the second, the middle and the last goes first; returns where the rest is parted by
- * it. */
+/* Moves the median of the second, middle and last element to the front. Returns the partition point
+ * of the rest. */
 static inline int64_t weir_found_part(weir_coda_choice *all, int64_t n)
 {
     weir_coda_choice *const a = all + 1, *const b = all + n / 2, *const c = all + n - 1;
@@ -159,7 +159,7 @@ static inline int weir_found_depth(int64_t n)
     return 2 * log;
 }
 
-/* The n_selected-th least stands in its place, none before it is greater. */
+/* Moves the n_selected-th smallest to its place, with no greater one before it. */
 static inline void weir_found_select(weir_coda_choice *all, int64_t n, int64_t n_selected)
 {
     int depth = weir_found_depth(n);
@@ -189,7 +189,7 @@ static inline void weir_found_sort(weir_coda_choice *all, int64_t n)
     int n_later = 0;
     if (n < 2) return;
     later[n_later++] = (__typeof__(later[0])){ 0, n, weir_found_depth(n) };
-    while (n_later > 0) { /* parts behind a cut are independent of those before it */
+    while (n_later > 0) { /* parts after a cut are independent of those before it */
         int64_t end = later[--n_later].end;
         const int64_t first = later[n_later].first;
         int depth = later[n_later].depth;
@@ -208,8 +208,8 @@ static inline void weir_found_sort(weir_coda_choice *all, int64_t n)
     for (int64_t i = SHORT; i < n; i++) weir_found_insert(all + i);
 }
 
-/* torch.topk of the least: which n_selected of n come first, and in which order; is_sorted as its
- * argument of that name. */
+/* torch.topk of the smallest: which n_selected of n come first, and in which order; is_sorted is
+ * its `sorted` argument. */
 static inline void weir_coda_find(
     weir_coda_choice *all, int64_t n, int64_t n_selected, bool is_sorted
 )

@@ -57,7 +57,7 @@ static inline uint16_t weir_f16_from_f32(float value)
     return (uint16_t)(narrow | (bits >> 16 & 0x8000));
 }
 
-/* OCP E4M3 (finite: 0x7F and 0xFF are the only NaN, there is no infinity). */
+/* OCP E4M3: finite, 0x7F and 0xFF are the only NaNs, there is no infinity. */
 static inline float weir_f8_e4m3_to_f32(uint8_t bits)
 {
     const uint32_t magnitude = bits & 0x7Fu, sign = (uint32_t)(bits & 0x80u) << 24;
@@ -72,8 +72,8 @@ static inline float weir_f8_e5m2_to_f32(uint8_t bits)
     return weir_f16_to_f32((uint16_t)(bits << 8));
 }
 
-/* To nearest even, saturating at the largest finite value; a NaN stays one. The added power of two
- * has the step of the denormals as its ulp. */
+/* To nearest even, saturating at the largest finite value; NaN stays NaN. The added power of two
+ * has the denormals' step as its ulp. */
 static inline uint8_t weir_f8_e4m3_from_f32(float value)
 {
     const uint32_t bits = weir_f32_bits(value), magnitude = bits & 0x7FFFFFFF;

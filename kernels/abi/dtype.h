@@ -1,5 +1,4 @@
-/* kernels/abi/dtype.h - element types: how many elements make a block, how many bytes a block
- * takes. */
+/* kernels/abi/dtype.h - element types: elements and bytes per block. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,8 +58,7 @@ static inline weir_dtype_info weir_dtype_of(weir_dtype dtype)
     return table[dtype];
 }
 
-/* Bytes of a row of `n` elements; n must be a multiple of the block (readers check it before they
- * come here). */
+/* Bytes of a row of `n` elements; n must be a multiple of the block (checked by readers). */
 static inline size_t weir_row_bytes(weir_dtype dtype, int64_t n)
 {
     const weir_dtype_info info = weir_dtype_of(dtype);

@@ -1,21 +1,22 @@
 /* kernels/abi/kv_format.h - the number formats of KV rows: one line per format, one folder in
  * kernels/kv per scheme.
  *
- * A page is the K part and then the V part of 64 tokens of one KV head; the two have formats of
- * their own. Parts, tiles and arrays start at multiples of 64 bytes. weir_kv_layout_of gives all
- * offsets. What the codes mean is in kernels/kv/<scheme>/codec.h.
+ * A page is the K part and then the V part of 64 tokens of one KV head, each in its own format.
+ * Parts, tiles and arrays start at multiples of 64 bytes. weir_kv_layout_of gives all offsets.
+ * kernels/kv/<scheme>/codec.h defines the codes.
  *
  * K part: two tiles of 32 tokens, each [scales][mins][codes], the token innermost. A lane is a
- * token, on SIMD registers and on warps:
+ * token, in SIMD registers and in warps:
  *
  *     f32 f16 bf16   codes [dim][32] values
- *     others         codes [word][32] of 32 bits: word w of token t holds dims w*n .. w*n+n-1, dim
- * i at bit bits*(i - w*n), n = 32/bits; zeros past the last dim 8 bits: d0 d1 d2 d3 | 4 bits: d0 ..
- * d7 | 2 bits: d0 .. d15 3 bits: the words of the low 2 bits, then words of the high bit, 32 dims
+ *     others         codes [word][32] of 32 bits: word w of token t holds dims w*n .. w*n+n-1,
+ *                    dim i at bit bits*(i - w*n), n = 32/bits; zeros past the last dim
+ *                        8 bits: d0 d1 d2 d3 | 4 bits: d0 .. d7 | 2 bits: d0 .. d15
+ *                        3 bits: the words of the low 2 bits, then words of the high bit, 32 dims
  *                        each
- *                    One load serves all dims of a word with shifts by constants; 8-bit words are
- *                    what VNNI and dp4a multiply. A token owns its words, so a row is written,
- * moved and dropped without touching its neighbours.
+ *                    One load serves all dims of a word with shifts by constants; VNNI and dp4a
+ *                    multiply 8-bit words. A token has its own words, so a row is written,
+ *                    moved and dropped without touching its neighbours.
  *
  * V part: [scales][mins][codes], a row per token, the dim innermost. A lane is a dim; a row moves
  * as bytes:
@@ -28,20 +29,20 @@
  *                        3 bits, 12 bytes: the two words of the low 2 bits, then a word of the high
  *                        bits
  *
- * scales and mins of each scheme: kernels/kv/<scheme>/layout.h.
+ * kernels/kv/<scheme>/layout.h has the scales and mins of each scheme.
  *
- * Open pages. Schemes that code by PAGE code values against their neighbours in time, so a page is
- * coded as a whole ("closed"). Until its 64th token is written it is open: its rows are f16, in
- * memory of their own (weir_kv_open_bytes: an f16 K part, then an f16 V part, of the parts that
- * need it; kivi's V needs it for quality only: recent values stay f16). Writing token 63 codes the
- * part from the f16 rows, whether rows came one at a time or all at once: the same bits for any
- * cut. Closed pages are never written again, so they can be shared; dropping rows from one means
- * dropping the page. A query at position p reads the rows of its own page open, even its 64th, the
- * rows of earlier pages closed. That depends on positions alone, so prefill and decode give the
- * same bits. A sequence thus keeps at most one open page per layer and head between steps, and a
- * step holds one for every page that it writes to. Other schemes code each row by itself, once, and
+ * Unsealed pages. Schemes that code by PAGE code values relative to their neighbours in time, so a
+ * page is coded as a whole ("sealed"). Until its 64th token is written it is unsealed: its rows are
+ * f16, in separate memory (weir_kv_open_bytes: an f16 K part, then an f16 V part, of the parts that
+ * need it; kivi's V needs it only for quality: recent values stay f16). Writing token 63 codes the
+ * part from the f16 rows, whether rows came one at a time or all at once, so any cut gives the same
+ * bits. Sealed pages are never written again, so they can be shared; dropping rows from one means
+ * dropping the page. A query at position p reads the rows of its own page unsealed, even its 64th,
+ * and the rows of earlier pages sealed. That depends on positions alone, so prefill and decode give
+ * the same bits. A sequence has at most one unsealed page per layer and head between steps, and a
+ * step has one for every page that it writes to. Other schemes code each row by itself, once, and
  * every query reads the coded row. The store chooses the format of each layer; the first pages of a
- * sequence may have one of their own (weir_kv_sinks). */
+ * sequence may have another one (weir_kv_sinks). */
 #pragma once
 #include <string.h>
 
@@ -49,7 +50,7 @@
 #include "kernels/abi/kv_page.h"
 
 /* The schemes, each a folder kernels/kv/<name>; channel and kivi share kernels/kv/affine.
- * ROW: each row is coded by itself; PAGE: a page is coded as a whole, from its open rows.
+ * ROW: each row is coded by itself; PAGE: a page is coded as a whole, from its unsealed rows.
  *     NAME     name     coded by */
 #define WEIR_KV_SCHEME_MAP(X)                                                                      \
     X(PLAIN, plain, ROW)                                                                           \
@@ -95,11 +96,11 @@ typedef enum weir_kv_format {
         WEIR_KV_FORMAT_COUNT
 } weir_kv_format;
 
-/* "f32|f16|...": the words of a configuration key. */
+/* The words of a configuration key: "f32|f16|...". */
 #define WEIR_KV_WORD_(name, text, ...) "|" text
 #define WEIR_KV_FORMAT_WORDS (&WEIR_KV_FORMAT_MAP(WEIR_KV_WORD_)[1])
 
-/* " f16 bf16 ...": formats that the CUDA kernels read or write, for messages. */
+/* Formats that the CUDA kernels read or write, for messages: " f16 bf16 ...". */
 #define WEIR_KV_TEXT_READ_NONE(text)
 #define WEIR_KV_TEXT_READ_READ(text) " " text
 #define WEIR_KV_TEXT_READ_WRITE(text)
@@ -116,13 +117,13 @@ typedef enum weir_kv_format {
 
 typedef enum weir_kv_side { WEIR_KV_K, WEIR_KV_V } weir_kv_side;
 
-/* Of the pages of a layer. */
+/* The formats of a layer's pages. */
 typedef struct weir_kv_pair {
     weir_kv_format k, v;
 } weir_kv_pair;
 
 /* Pages 0 .. n_pages - 1 of every sequence have this pair, whatever the other pages of their layer
- * have; n_pages 0: no such pages. */
+ * have; n_pages 0: no sinks. */
 typedef struct weir_kv_sinks {
     weir_kv_pair pair;
     int32_t n_pages;
@@ -164,7 +165,7 @@ static inline weir_kv_scheme weir_kv_scheme_of(weir_kv_format format)
     return WEIR_KV_PLAIN;
 }
 
-/* As printed and as written in kv.format. */
+/* The name, as printed and as written in kv.format. */
 static inline const char *weir_kv_format_name(weir_kv_format format)
 {
     switch (format) {
@@ -177,7 +178,7 @@ static inline const char *weir_kv_format_name(weir_kv_format format)
     return "unknown";
 }
 
-/* The format of a name; COUNT if there is none. */
+/* The format with this name, or COUNT. */
 static inline weir_kv_format weir_kv_format_named(const char *name)
 {
     int format = 0;
@@ -187,7 +188,7 @@ static inline weir_kv_format weir_kv_format_named(const char *name)
     return (weir_kv_format)format;
 }
 
-/* Attention on the CPU converts the codes in registers. */
+/* True if attention on the CPU converts the codes in registers. */
 static inline bool weir_kv_is_direct(weir_kv_format format)
 {
     enum { EXPANDED = false, DIRECT = true };
@@ -219,7 +220,7 @@ static inline int weir_kv_cuda_use(weir_kv_format format)
     return WEIR_KV_CUDA_NONE;
 }
 
-/* A page part of this format is coded as a whole, and is open until then: see "Open pages". */
+/* True if a page part of this format is coded as a whole: see "Unsealed pages". */
 static inline bool weir_kv_needs_open(weir_kv_format format)
 {
     enum { ROW = false, PAGE = true };
@@ -232,13 +233,13 @@ static inline bool weir_kv_needs_open(weir_kv_format format)
     return false;
 }
 
-/* Codes are of rotated rows: a token's dims cannot be read one by one. */
+/* True if codes are of rotated rows: a token's dims cannot be read one by one. */
 static inline bool weir_kv_is_rotated(weir_kv_format format)
 {
     return weir_kv_scheme_of(format) == WEIR_KV_TURBO;
 }
 
-/* Loses more than f16's rounding: to be disclosed. */
+/* True if it loses more than f16 rounding, which must be disclosed. */
 static inline bool weir_kv_is_lossy(weir_kv_format format) { return weir_kv_bits(format) < 16; }
 
 #include "kernels/abi/kv_layout.h"

@@ -1,5 +1,5 @@
-/* kernels/abi/kv_layout.h - where scales, minimums and codes of a page part lie, and which widths a
- * format takes. Part of kv_format.h, which includes it. */
+/* kernels/abi/kv_layout.h - the offsets of scales, minimums and codes in a page part, and the
+ * widths that a format supports. Part of kv_format.h, which includes it. */
 #pragma once
 
 /* Scales and minimums of one tile (K) or one token (V), in bytes; 0: the scheme has none. */
@@ -14,7 +14,7 @@ typedef struct weir_kv_arrays {
 #include "kernels/kv/plain/layout.h"
 #include "kernels/kv/turbo/layout.h"
 
-/* NULL, or why rows of `dim` values cannot be kept in this format. */
+/* Returns NULL, or why rows of `dim` values cannot have this format. */
 static inline const char *weir_kv_format_reject(
     weir_kv_format format, weir_kv_side side, int64_t dim
 )
@@ -43,7 +43,7 @@ static inline weir_kv_arrays weir_kv_arrays_of(
     return weir_kv_plain_arrays(side, dim);
 }
 
-/* The same for pages with sinks among them, in terms of both sides. */
+/* The same for both sides of pages and sinks. */
 static inline const char *weir_kv_pages_reject(
     weir_kv_pair others, weir_kv_sinks sinks, int64_t key_dim, int64_t value_dim
 )
@@ -55,7 +55,7 @@ static inline const char *weir_kv_pages_reject(
     return why ? why : weir_kv_format_reject(first.v, WEIR_KV_V, value_dim);
 }
 
-/* Some page needs open rows. */
+/* True if some page needs unsealed rows. */
 static inline bool weir_kv_any_open(weir_kv_pair others, weir_kv_sinks sinks)
 {
     const weir_kv_pair first = weir_kv_pair_at(others, sinks, 0);
@@ -65,7 +65,7 @@ static inline bool weir_kv_any_open(weir_kv_pair others, weir_kv_sinks sinks)
 
 /* ---- layout ---------------------------------------------------------------------------------- */
 /* Byte offsets in a part: of tile 0 (K) or token 0 (V), and the step to the next tile or token.
- * `mins` is meaningful for int8 and kivi only. */
+ * `mins` is valid for int8 and kivi only. */
 typedef struct weir_kv_layout {
     int64_t scales, mins, codes;
     int64_t scales_step, mins_step, codes_step;
@@ -140,7 +140,7 @@ static inline int64_t weir_kv_part_bytes(weir_kv_format format, weir_kv_side sid
     return weir_kv_layout_of(format, side, dim).bytes;
 }
 
-/* Where the V part begins. The widths were accepted by weir_kv_format_reject: nothing here
+/* Offset of the V part. The widths must have been accepted by weir_kv_format_reject, so nothing
  * overflows. */
 static inline int64_t weir_kv_v_part(weir_kv_format k_format, int64_t key_dim)
 {
@@ -154,7 +154,7 @@ static inline int64_t weir_kv_bytes(
     return weir_kv_v_part(k_format, key_dim) + weir_kv_part_bytes(v_format, WEIR_KV_V, value_dim);
 }
 
-/* The same for the wide rows of an open page; 0 bytes when no part needs them. */
+/* The same for the f16 rows of an unsealed page; 0 bytes if no part needs them. */
 static inline int64_t weir_kv_open_v_part(weir_kv_format k_format, int64_t key_dim)
 {
     return weir_kv_needs_open(k_format) ? weir_kv_part_bytes(WEIR_KV_F16, WEIR_KV_K, key_dim) : 0;
@@ -169,8 +169,8 @@ static inline int64_t weir_kv_open_bytes(
            );
 }
 
-/* The value that is coded: a NaN counts as 0 and others are clamped to f16's finite range, so that
- * one bad element cannot spoil the scale of its neighbours. f32, f16 and bf16 keep every value. */
+/* The value that is coded: NaN counts as 0 and others are clamped to f16's finite range, so that
+ * one bad element cannot spoil its neighbours' scale. f32, f16 and bf16 keep every value. */
 static inline float weir_kv_finite(float x)
 {
     x = x == x ? x : 0.0f;

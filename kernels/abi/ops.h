@@ -1,5 +1,5 @@
-/* kernels/abi/ops.h - what a kernel is: the ops, each with args and contract in kernels/abi/ops/,
- * and the row that the kernel table holds.
+/* kernels/abi/ops.h - kernels: the ops, with args and contracts in kernels/abi/ops/, and the rows
+ * of the kernel table.
  *
  * Kernels are pure functions over arrays: no allocation, no I/O, no locks, no globals. Shapes are
  * row-major, slowest first; strides are in elements. Letters: T rows of the batch (tokens of all
@@ -7,7 +7,7 @@
  * heads, G KV heads, hd head width. All activations are f32. Accumulation is f32 (ref: f64). A
  * row's result never depends on which other rows share the call.
  *
- * weir_<op>_is_valid is the part of a contract that needs no data; debug builds assert it. */
+ * weir_<op>_is_valid checks the part of a contract that needs no data; debug builds assert it. */
 #pragma once
 #include "kernels/abi/ops/attention.h"
 #include "kernels/abi/ops/coda.h"
@@ -31,18 +31,22 @@ typedef enum weir_backend {
     WEIR_BACKEND_CUDA
 } weir_backend;
 
-typedef struct weir_caps { /* what a kernel may ask about the machine; filled once at start */
+/* What a kernel may know about the machine; filled in once at start. */
+typedef struct weir_caps {
     bool x86_v2, x86_v3, x86_v4, avx512_vnni, avx512_bf16, amx_int8;
     int cuda_capability; /* 90 for sm_90, 0 without CUDA */
 } weir_caps;
 
-typedef struct weir_kernel_context { /* where to run; filled by offload/, read by kernels */
-    int omp_device; /* omp_get_initial_device() is the host; only omp kernels look */
+/* Where to run; filled in by offload/, read by kernels. */
+typedef struct weir_kernel_context {
+    /* omp_get_initial_device() is the host; only omp kernels use it. */
+    int omp_device;
     int n_threads;
     void *cuda_stream;
     void *scratch; /* at least row.scratch(args) bytes, 64-byte aligned */
     size_t scratch_bytes;
-    void *cublas; /* kernels/cuda/cublas.h, opened by the plugin; NULL: the library is not there */
+    /* kernels/cuda/cublas.h, opened by the plugin; NULL: not available. */
+    void *cublas;
 } weir_kernel_context;
 
 typedef struct weir_kernel {
@@ -50,7 +54,7 @@ typedef struct weir_kernel {
     weir_backend backend;
     const char *name; /* "omp.rmsnorm.v4": what --explain prints and [kernels] may pin     */
     double atol, rtol; /* allowed error against ref: |x - ref| <= atol + rtol * |ref|          */
-    /* NULL = accepts; otherwise a static reason such as "needs AVX-512". Pure. */
+    /* NULL: accepts; otherwise a static reason such as "needs AVX-512". Pure. */
     const char *(*reject)(const weir_caps *caps, const void *args);
     size_t (*scratch)(const void *args); /* bytes; NULL = none */
     weir_status (*run)(const weir_kernel_context *context, const void *args);

@@ -1,5 +1,5 @@
-/* kernels/abi/quant.h - packed block structs of GGUF, one copy for C, OpenMP and CUDA (spec: ggml's
- * block layouts).
+/* kernels/abi/quant.h - packed block structs of GGUF, one copy for C, OpenMP and CUDA (ggml's block
+ * layouts).
  *
  * Scales d, dmin, m are IEEE binary16 as raw bits. Blocks are read from unaligned file bytes: copy
  * before use. */

@@ -1,7 +1,7 @@
-/* kernels/abi/share.h - the part of a loop that is this thread's, inside `omp parallel`.
+/* kernels/abi/share.h - a thread's share of a loop inside `omp parallel`.
  *
- * In place of `omp for schedule(static)`, for which libomp allocates four times per loop: a warm
- * step allocates nothing. Contiguous shares, equal to one iteration. */
+ * Replaces `omp for schedule(static)`, for which libomp allocates four times per loop: a warm step
+ * allocates nothing. Shares are contiguous and equal up to one iteration. */
 #pragma once
 #include <omp.h>
 #include <stdint.h>

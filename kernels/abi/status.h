@@ -1,5 +1,5 @@
-/* kernels/abi/status.h - the one error code of every layer. 0 is success everywhere; text travels
- * in weir_error (engine/base/error.h). */
+/* kernels/abi/status.h - the error code of every layer. 0 is success everywhere; the text is in
+ * weir_error (engine/base/error.h). */
 #pragma once
 
 #define WEIR_STATUS_MAP(X)                                                                         \
@@ -24,7 +24,7 @@ typedef enum weir_status {
 
 #define WEIR_MUST_CHECK __attribute__((warn_unused_result))
 
-/* Propagates a failure where nothing is owned. Functions that own something use `goto done`. */
+/* Returns a failure to the caller; for functions that own nothing. Others use `goto done`. */
 #define WEIR_TRY(call)                                                                             \
     do {                                                                                           \
         const weir_status try_status_ = (call);                                                    \

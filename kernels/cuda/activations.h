@@ -1,5 +1,5 @@
-/* kernels/cuda/activations.h - what the kernels of WEIR_LAYOUT_CUDA make of a row of activations,
- * for the reference and its tests.
+/* kernels/cuda/activations.h - how the kernels of WEIR_LAYOUT_CUDA round a row of activations, for
+ * the reference and its tests.
  *
  *   quantised weights   int8 per 32, to the bit as kernels/x86/activations.h
  *   bf16                rounded to bf16
@@ -11,7 +11,7 @@
 #include "kernels/abi/convert.h"
 #include "kernels/abi/dtype.h"
 
-/* 2^e for a row. A row that holds an infinity or NaN, and so gives NaN, keeps its scale. */
+/* 2^e for a row. A row with an infinity or NaN gives NaN; its scale is unchanged. */
 static inline float weir_cuda_f16_factor(float greatest_magnitude)
 {
     const uint32_t bits = weir_f32_bits(greatest_magnitude) & 0x7FFFFFFF;

@@ -44,7 +44,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 
 } // namespace weir_cuda_add
 
-/* Tolerance: one rounding, the same one: exact. */
+/* Tolerance: both round once, in the same way: exact. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_add;
 const weir_kernel weir_kernel_cuda_add = { WEIR_OP_ADD, WEIR_BACKEND_CUDA,

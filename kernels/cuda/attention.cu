@@ -5,31 +5,34 @@
  * position, reads each K and V tile once per 4 query rows without copies in flight, and reads f16
  * and f32 pages only. Here 16 query rows (all heads of a group that share K and V) are one tensor
  * tile, a block walks tiles of 32 positions that arrive by 16-byte asynchronous copies while the
- * one before is used, and products are exact to f32 because queries and weights go in as two or
- * three 16-bit parts (attention_parts.h). decode   per position and KV head 2 * (key_dim +
- * value_dim) bytes (f16) are read once; 32 flops per byte of padded tensor work (bf16 48, q8_0 90),
- * below the 150 to 300 per byte that sm_80 to sm_90 have: bound by memory. Splits of 1024 positions
- * are blocks of their own prefill  4 * (key_dim + value_dim) flops per row and position as two
- * parts (6 as three: bf16, q8_0, turbo4), K and V are read once per 64 rows (32 where a head is
- * wider than 128; 16 if coded) coded    q8_0 halves the bytes, turbo4 quarters them; codes are
- * expanded in shared memory by all threads, once per tile and 16 to 64 rows. At 180 flops per byte
- * turbo4 is bound by that and by tensor work Not yet run on a GPU: emulated warps agree with ref,
- * and ptxas reports no spills.
+ * previous one is used, and products are exact to f32 because queries and weights are split into
+ * two or three 16-bit parts (attention_parts.h).
  *
- * Order: online softmax over tiles of 32 positions in splits of 1024, each split from nothing,
+ *     decode   per position and KV head 2 * (key_dim + value_dim) bytes (f16) are read once; 32
+ *              flops per byte of padded tensor work (bf16 48, q8_0 90), below the 150 to 300 per
+ *              byte of sm_80 to sm_90: bound by memory. Splits of 1024 positions are separate
+ *              blocks
+ *     prefill  4 * (key_dim + value_dim) flops per row and position as two parts (6 as three: bf16,
+ *              q8_0, turbo4), K and V are read once per 64 rows (32 where a head is wider than 128;
+ *              16 if coded)
+ *     coded    q8_0 halves the bytes, turbo4 quarters them; codes are expanded in shared memory by
+ *              all threads, once per tile and 16 to 64 rows. At 180 flops per byte turbo4 is bound
+ *              by that and by tensor work
+ * Not yet run on a GPU: emulated warps agree with ref, and ptxas reports no spills.
+ *
+ * Order: online softmax over tiles of 32 positions in splits of 1024, each starting from zero,
  * joined in ascending order. Narrow blocks (up to 16 query rows of a KV head, four warps share the
- * positions and dims) and wide ones do the same products in the same order (attention_tile.h), and
- * splits are joined by the same expressions whether one block walks them or a second kernel joins
- * split partials: a row has the same bits in decode, prefill and any batch. Infinities in K or V
- * give NaN. Turbo's queries and outputs are rotated here (attention_turbo.h); its partials hold V
- * rotated. */
+ * positions and dims) and wide ones compute the same products in the same order (attention_tile.h),
+ * and splits are joined by the same expressions whether one block walks them or a second kernel
+ * joins split partials: a row has the same bits in decode, prefill and any batch. Infinities in K
+ * or V give NaN. Turbo's queries and outputs are rotated here (attention_turbo.h); its partials
+ * hold V rotated. */
 #include "kernels/cuda/attention_rows.h"
 
 namespace weir_cuda_attention {
 
 /* ---- softmax --------------------------------------------------------------------------------- */
-/* Scores in units of the exponent, what a row does not see as nothing, and the highest of each
- * row. */
+/* Scales the scores to base 2, masks what a row does not see, and finds the maximum of each row. */
 template <class S>
 __device__ __forceinline__ void mask_scores(
     float (&score)[S::kTiles][4], float (&highest)[2], const Rows &rows, int32_t position,
@@ -53,8 +56,8 @@ __device__ __forceinline__ void mask_scores(
 }
 
 /* ---- splits ---------------------------------------------------------------------------------- */
-/* All tiles of a split that any of the block's rows sees: maximum, sum and value of each row over
- * them. */
+/* Computes maximum, sum and value of each row over all tiles of a split that any of the block's
+ * rows sees. */
 template <class S>
 __device__ __forceinline__ void walk_split(
     char *shared, const Memory &m, const Call &call, const Unit &unit, int32_t split, Rows &rows,
@@ -78,7 +81,7 @@ __device__ __forceinline__ void walk_split(
         if (page >= begin / kPage && page * kPage < end)
             reinterpret_cast<const char **>(shared + m.pages)[threadIdx.x] = unit.pages[page];
     }
-    __syncthreads(); /* the split before has been used, pages are known */
+    __syncthreads(); /* the previous split is done, pages are loaded */
 #pragma unroll
     for (int h = 0; h < 2; h++) rows.maximum[h] = kNothing;
 #pragma unroll
@@ -101,7 +104,7 @@ __device__ __forceinline__ void walk_split(
         const int stage = j % S::kStages, next = j + S::kStages - 1;
         float score[S::kTiles][4], weight[4][4], highest[2], decay[2];
         weir_cuda::copy_wait<2 * S::kStages - 2>();
-        __syncthreads(); /* K is there, V of the tile before has been used */
+        __syncthreads(); /* K is loaded, V of the previous tile is done */
         if (next < n_tiles)
             copy_values<S>(shared, m, call, begin + next * kTile, next % S::kStages);
         weir_cuda::copy_commit();
@@ -114,7 +117,7 @@ __device__ __forceinline__ void walk_split(
         if (S::kC > 1 && lane.t == 0)
             maxima[own * S::kC + lane.c] = highest[0],
                                  maxima[(own + 8) * S::kC + lane.c] = highest[1];
-        __syncthreads(); /* K has been used, the maxima are there */
+        __syncthreads(); /* K is done, the maxima are complete */
         if (j + S::kStages < n_tiles)
             copy_keys<S>(shared, m, call, begin + (j + S::kStages) * kTile, stage);
         weir_cuda::copy_commit();
@@ -150,7 +153,7 @@ __device__ __forceinline__ void walk_split(
             }
         }
         weir_cuda::copy_wait<2 * S::kStages - 1>();
-        __syncthreads(); /* V is there, and the weights */
+        __syncthreads(); /* V and the weights are complete */
         if (S::Format::kIsCoded) {
             expand_values<S>(shared, m, value_dim, stage);
             __syncthreads();
@@ -182,7 +185,7 @@ __device__ __forceinline__ void walk_split(
         for (int i = 0; i < 8; i++) value[n][i / 4][i % 4] *= value_back[i % 4 / 2];
 }
 
-/* Of the thread's row h: where its partial of this split lies. */
+/* Where the partial of this split is, for the thread's row h. */
 template <class S>
 __device__ __forceinline__ void store_partial(
     const Call &call, const Unit &unit, const Rows &rows, const float (&value)[S::kPairs][2][4],
@@ -206,8 +209,8 @@ __device__ __forceinline__ void store_partial(
         }
 }
 
-/* Joins a split with the total of the thread's row h, whose values lie in the partials before the
- * first split, and then where they go in the end. */
+/* Joins a split with the total of the thread's row h. The values are in the partials until the last
+ * split, then in the output. */
 template <class S>
 __device__ __forceinline__ void join_split(
     const Call &call, const Unit &unit, Rows &rows, const float (&value)[S::kPairs][2][4],
@@ -272,7 +275,7 @@ template <class S> __global__ void __launch_bounds__(kThreads, 2) attend(const C
         rows.factor[h] =
             reinterpret_cast<const float *>(shared + m.factors)[lane.r * 16 + lane.g + h * 8];
     for (int32_t i = 0; i < max(unit.n_splits, 1);
-         i++) { /* a call without splits hands the total on */
+         i++) { /* a call without splits passes the total on */
         const int32_t split = unit.n_splits > 0 ? unit.first_split + i : INT32_MAX / kSplit - 1;
         walk_split<S>(shared, m, call, unit, split, rows, value, sum, lane);
 #pragma unroll
@@ -298,7 +301,7 @@ template <class S> __global__ void __launch_bounds__(kThreads, 2) attend(const C
     }
 }
 
-/* Partials of one query row and head in ascending order. */
+/* Joins the partials of one query row and head in ascending order. */
 __global__ void __launch_bounds__(kThreads) join_partials(const Call call)
 {
     int64_t u = blockIdx.x;
@@ -413,10 +416,10 @@ template <class S> void launch(const Call &call, int64_t n_units, cudaStream_t s
     WEIR_LAUNCH(attend<S>, (unsigned)n_units, kThreads, (size_t)bytes, stream, call);
 }
 
-/* Every block fits the 99 KB of shared memory that one may have on sm_86 and sm_89: two stages of K
- * and V where they do, all rows in narrow blocks where wide ones do not (coded heads wider than
- * 128). Blocks per SM, f16 of 128: decode 45 KB, 2 of 100 KB (sm_86), 5 of 228 KB (sm_90); prefill
- * 69 KB, 1 and 3, as many as the registers allow. */
+/* Every block fits in the 99 KB of shared memory of sm_86 and sm_89: two stages of K and V if
+ * possible, and all rows in narrow blocks if wide ones do not fit (coded heads wider than 128).
+ * Blocks per SM for f16 of 128: decode 45 KB, 2 of 100 KB (sm_86), 5 of 228 KB (sm_90); prefill 69
+ * KB, 1 and 3. */
 template <class Format>
 void launch_format(const Call &call, int64_t n_narrow, int64_t n_wide, cudaStream_t stream)
 {
@@ -462,8 +465,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 
 } // namespace weir_cuda_attention
 
-/* Tolerance: as the single source, and tensor cores add with some 2 bits less than f32's
- * rounding. */
+/* Tolerance: as the single source; tensor cores also add with about 2 bits less than f32. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_attention;
 const weir_kernel weir_kernel_cuda_attention = {

@@ -1,11 +1,11 @@
 /* kernels/cuda/attention_parts.h - f32 numbers as sums of 16-bit numbers, so that tensor cores
- * multiply them as f32 would be.
+ * multiply them with f32 precision.
  *
  * Keys and values are 16 bits wide in memory (or small integers) and go to the tensor cores as they
  * are. Queries and weights are f32: x = x0 + x1 (f16: 22 bits) or x0 + x1 + x2 (bf16: 24 bits), one
- * product each, added in f32. f16 has few exponents, so rows of queries are scaled by a power of
- * two before and the weights, which are at most 1, by 2^14: what is below f16's reach then is below
- * 2^-34 of the largest. */
+ * product each, added in f32. f16 has few exponents, so rows of queries are first scaled by a power
+ * of two and the weights, which are at most 1, by 2^14: what underflows f16 is then below 2^-34 of
+ * the largest. */
 #pragma once
 #include "kernels/cuda/tensor.h"
 
@@ -35,7 +35,7 @@ struct PartsBf16 {
     static constexpr int kParts = 3;
     static constexpr uint32_t kOnes = 0x3F803F80u;
     static constexpr float kWeights = 1.0f;
-    static constexpr int kQueryExponent = 0; /* as they are */
+    static constexpr int kQueryExponent = 0; /* unscaled */
 
     static __device__ __forceinline__ float split_off(float x, uint16_t *bits)
     {
@@ -51,7 +51,7 @@ struct PartsBf16 {
     }
 };
 
-/* The parts of two neighbours, packed as a fragment wants them. */
+/* The parts of two neighbours, packed for a fragment. */
 template <class Parts>
 __device__ __forceinline__ void split_pair(float x, float y, uint32_t (&out)[Parts::kParts])
 {

@@ -1,6 +1,5 @@
-/* kernels/cuda/attention_plan.h - what a call of attention is about, and into which blocks of
- * threads it is cut: asked on the host for the launch and the scratch, and by every block for its
- * share.
+/* kernels/cuda/attention_plan.h - how a call of attention is divided into blocks of threads: used
+ * on the host for the launch and the scratch, and by every block to find its share.
  *
  * A unit is (segment, KV head of its range, up to ROWS query rows, a split or all splits). Query
  * row = token * group + head of the group. */
@@ -14,10 +13,10 @@ namespace weir_cuda_attention {
 
 constexpr int kTile = WEIR_TILE_TOKENS, kPage = WEIR_PAGE_TOKENS, kSplit = WEIR_ATTENTION_SPLIT,
               kWarp = 32;
-constexpr int kNarrowRows =
-    16; /* up to this many query rows of a KV head are one row of tensor tiles                   */
-constexpr int kApartRows =
-    64; /* up to this many, splits are units of their own, to occupy the machine  */
+/* Up to this many query rows of a KV head are one row of tensor tiles. */
+constexpr int kNarrowRows = 16;
+/* Up to this many, splits are separate units, to occupy the machine. */
+constexpr int kApartRows = 64;
 constexpr float kNothing = -FLT_MAX; /* the maximum of no score */
 
 struct Call {
@@ -29,13 +28,13 @@ struct Call {
     float scale; /* times log2(e) */
     uint32_t k_signs[8], v_signs[8], codebook[16]; /* turbo: bits of D, centroids as two f16 */
     float k_orthonormal, v_orthonormal;
-    bool is_last, is_turned; /* V is kept rotated */
+    bool is_last, is_turned; /* is_turned: V stays rotated */
 };
 
 struct Plan {
     int32_t first_split, n_splits, n_heads, n_rows,
         n_blocks; /* KV heads; query rows of each; blocks of rows */
-    int64_t n_units, n_split_partials; /* partials: in the scratch                   */
+    int64_t n_units, n_split_partials; /* n_split_partials: in the scratch */
     bool is_narrow, is_apart;
 };
 
@@ -73,9 +72,8 @@ __host__ __device__ inline int64_t units_of(const Plan &plan, Share share)
     return plan.is_narrow == (share == Share::Narrow) ? plan.n_units : 0;
 }
 
-/* The segment that unit `unit` of the call belongs to; `unit` becomes its number there,
- * `split_partials` where the segment's part of the scratch begins. A warp looks at 32 segments at a
- * time. */
+/* The segment that unit `unit` of the call belongs to; `unit` becomes its index in it,
+ * `split_partials` the start of the segment's scratch. A warp checks 32 segments at a time. */
 __device__ inline int64_t find_segment(
     const Call &call, Share share, int64_t *unit, float **split_partials
 )
@@ -107,11 +105,12 @@ __device__ inline int64_t find_segment(
 }
 
 /* ---- joining splits -------------------------------------------------------------------------- */
-/* How (maximum, sum, value) of a split joins a total: kernels/abi/attention_partials.h in the order
- * of these expressions, wherever it is done. */
+/* How (maximum, sum, value) of a split joins a total: kernels/abi/attention_partials.h, always in
+ * the order of these expressions. */
 struct Join {
     float maximum, sum, keep, add;
-    bool is_same, is_first; /* nothing joins; there was nothing before */
+    /* The total stays as it is; the total was empty. */
+    bool is_same, is_first;
 };
 __device__ __forceinline__ Join
 join_of(float total_maximum, float total_sum, float maximum, float sum)

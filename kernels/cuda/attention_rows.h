@@ -1,5 +1,5 @@
-/* kernels/cuda/attention_rows.h - a block's share of a call: its segment and rows, and its queries
- * in shared memory. */
+/* kernels/cuda/attention_rows.h - the share of a block: its segment and rows, with its queries in
+ * shared memory. */
 #pragma once
 #include "kernels/cuda/attention_turbo.h"
 
@@ -9,7 +9,7 @@ namespace weir_cuda_attention {
 struct Unit {
     const weir_kv_segment *segment;
     const char *const *pages;
-    float *split_partials; /* of the segment; used where splits are apart */
+    float *split_partials; /* of the segment; used if splits are separate */
     int32_t table, head, n_query_heads; /* KV head of the range and of the op; of the segment */
     int32_t first_row, n_rows, first_split, n_splits, plan_first_split, plan_n_splits;
     bool is_apart;
@@ -31,7 +31,7 @@ template <class S> __device__ __forceinline__ Unit unit_of(const Call &call)
     unit.n_query_heads = plan.n_heads * call.group;
     const int32_t rest = (int32_t)(u / plan.n_heads),
                   block = plan.n_blocks - 1 -
-                          rest / n_apart; /* the last rows see most: they begin first */
+                          rest / n_apart; /* the last rows see most, so they start first */
     unit.first_row = block * S::kRows;
     unit.n_rows = min(plan.n_rows - unit.first_row, S::kRows);
     unit.is_apart = plan.is_apart;
@@ -43,7 +43,7 @@ template <class S> __device__ __forceinline__ Unit unit_of(const Call &call)
     return unit;
 }
 
-/* What a thread knows of its two query rows, g and g + 8 of its warp's row of tiles. */
+/* A thread's two query rows, g and g + 8 of its warp's row of tiles. */
 struct Rows {
     int32_t last[2]; /* own position; -1: no row */
     float factor[2], maximum[2];
@@ -51,8 +51,8 @@ struct Rows {
 };
 
 /* ---- queries --------------------------------------------------------------------------------- */
-/* The block's rows in parts, and by which factor their scores are to be multiplied; rows and dims
- * that are not there are zero. */
+/* Loads the block's rows as parts, and the factors of their scores; missing rows and dims are
+ * zero. */
 template <class S>
 __device__ __forceinline__ void stage_queries(
     char *shared, const Memory &m, const Call &call, const Unit &unit
@@ -100,7 +100,7 @@ __device__ __forceinline__ void stage_queries(
     }
 }
 
-/* Dims past the last, of K and V: copies leave them alone. */
+/* Clears dims past the last of K and V, which copies do not write. */
 template <class S>
 __device__ __forceinline__ void clear_ends(
     char *shared, const Memory &m, int key_dim, int value_dim

@@ -1,14 +1,14 @@
-/* kernels/cuda/attention_tile.h - one tile of 32 positions against the rows of a block: what lies
- * where in shared memory, the copies into it, scores, values.
+/* kernels/cuda/attention_tile.h - one tile of 32 positions with the rows of a block: the layout of
+ * shared memory, copies into it, scores, values.
  *
  * Four warps: R rows of tensor tiles (16 query rows each) by C columns, R * C = 4. The columns
- * share the positions of the scores and the dims of the values; whoever computes an element, it is
- * one chain of products in the order of dims or positions, parts innermost: narrow and wide blocks
- * give the same bits.
+ * share the positions of the scores and the dims of the values. Every element is one chain of
+ * products in the order of dims or positions, parts innermost, so narrow and wide blocks give the
+ * same bits.
  *
  * Shared memory: queries [part][row][dims, to 32], K [stage][dim][32 positions], V
- * [stage][position][dims, to 16]. Rows of queries and V are 16 bytes longer than they are; the four
- * 16-byte pieces of a K row change places with bits 1 and 2 of the dim: ldmatrix then reads all
+ * [stage][position][dims, to 16]. Rows of queries and V are padded by 16 bytes, and the four
+ * 16-byte pieces of a K row are swizzled by bits 1 and 2 of the dim, so that ldmatrix reads all
  * banks at once. Coded formats are copied as they are (`raw`, double) and expanded to 16 bits by
  * all threads. */
 #pragma once
@@ -20,8 +20,8 @@ namespace weir_cuda_attention {
 constexpr int kThreads = 128, kGroup = WEIR_KV_GROUP,
               kWeightStride = 40; /* floats of a row of weights: no two rows of 4 share banks */
 
-/* How attention reads the pages of a format: one specialisation for each that the table marks READ
- * or BOTH (kernels/abi/kv_format.h). */
+/* How attention reads pages of a format: one specialisation for each that the table marks READ or
+ * BOTH (kernels/abi/kv_format.h). */
 template <weir_kv_format> struct PageFormat;
 
 template <> struct PageFormat<WEIR_KV_F16> {
@@ -34,14 +34,15 @@ template <> struct PageFormat<WEIR_KV_BF16> {
     static constexpr bool kIsCoded = false, kHasCodebook = false;
     static constexpr int kBits = 16, kPlanes = 1;
 };
-/* Codes are integers, which bf16 holds; their scales join sums of 32 dims (K) and weights (V). */
+/* Codes are integers, which bf16 represents exactly; their scales are applied to sums of 32 dims
+ * (K) and to weights (V). */
 template <> struct PageFormat<WEIR_KV_Q8_0> {
     typedef PartsBf16 Parts;
     static constexpr bool kIsCoded = true, kHasCodebook = false;
     static constexpr int kBits = 8, kPlanes = 1;
 };
-/* Centroids are two f16, each in a plane of its own; a token's scale joins its score and its weight
- * (attention_turbo.h). */
+/* Centroids are two f16, each in its own plane; a token's scale is applied to its score and its
+ * weight (attention_turbo.h). */
 template <> struct PageFormat<WEIR_KV_TURBO4> {
     typedef PartsF16 Parts;
     static constexpr bool kIsCoded = true, kHasCodebook = true;
@@ -55,11 +56,11 @@ template <class Format_, int VALUE_, int R_, int C_, int STAGES_> struct Shape {
                          kParts = Parts::kParts, kPlanes = Format::kPlanes;
     static constexpr int kRows = 16 * R_, kTiles = 4 / C_,
                          kPairs = VALUE_ / 16 /
-                                  C_; /* of a warp: tiles of 8 positions, 16 dims of values */
+                                  C_; /* per warp: tiles of 8 positions, 16 dims of values */
     static_assert(R_ * C_ * kWarp == kThreads, "four warps");
 };
 
-/* Byte offsets in shared memory; raw_k_codes, raw_v_codes: where the scales of raw tiles begin. */
+/* Byte offsets in shared memory; raw_k_codes, raw_v_codes: offsets of the scales of raw tiles. */
 struct Memory {
     int q_part, q_row, v_row, k_stage, v_stage, raw_k_codes, raw_v_codes, raw_k_stage, raw_v_stage;
     int q, k, v, raw_k, raw_v, weights, maxima, factors, pages, codebook, bytes;
@@ -156,7 +157,7 @@ __device__ __forceinline__ void copy_values(
 }
 
 /* ---- codes to 16 bits ------------------------------------------------------------------------ */
-/* Byte i of two words, as bf16 side by side. */
+/* Byte i of two words, as a pair of bf16. */
 __device__ __forceinline__ uint32_t bf16_pair(uint32_t low, uint32_t high, int i)
 {
     const float x = (float)(int8_t)(low >> 8 * i), y = (float)(int8_t)(high >> 8 * i);
@@ -199,7 +200,7 @@ __device__ __forceinline__ void expand_byte_values(
     }
 }
 
-/* Of the four lanes that share a row of a fragment. */
+/* The maximum over the four lanes that share a row of a fragment. */
 __device__ __forceinline__ float highest_of_four(float x)
 {
     x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
@@ -207,8 +208,8 @@ __device__ __forceinline__ float highest_of_four(float x)
 }
 
 /* ---- scores ---------------------------------------------------------------------------------- */
-/* Where a thread stands: its warp's row and column, its row and pair of columns in a fragment, the
- * matrix and row that it names to ldmatrix. */
+/* A thread's place: its warp's row and column, its row and pair of columns in a fragment, and the
+ * matrix row that it addresses for ldmatrix. */
 struct Lane {
     int r, c, g, t, matrix, row;
 };
@@ -219,21 +220,21 @@ template <class S> __device__ __forceinline__ Lane lane_of()
     return { warp / S::kC, warp % S::kC, lane / 4, lane % 4, lane / 8, lane % 8 };
 }
 
-/* The products of parts and planes that f32 would tell from nothing. */
+/* Products of parts and planes that are large enough to change an f32 sum. */
 template <class S> __host__ __device__ constexpr bool counts(int part, int plane)
 {
     return plane == 0 || part + plane < S::kParts;
 }
 
-/* The warp's tiles of 8 positions: q . K, without the row's factor. */
+/* q . K of the warp's tiles of 8 positions, without the row's factor. */
 template <class S>
 __device__ __forceinline__ void score_tile(
     float (&score)[S::kTiles][4], const char *shared, const Memory &m, int key_dim, int stage,
     const Lane &lane
 )
 {
-    constexpr bool kGrouped =
-        S::Format::kIsCoded && !S::Format::kHasCodebook; /* 32 dims of a position share a scale */
+    /* 32 dims of a position share a scale. */
+    constexpr bool kGrouped = S::Format::kIsCoded && !S::Format::kHasCodebook;
     const char *const k = shared + m.k + (S::Format::kIsCoded ? 0 : stage * m.k_stage);
     const char *const q = shared + m.q + (lane.r * 16 + lane.matrix % 2 * 8 + lane.row) * m.q_row +
                           lane.matrix / 2 * 16;
@@ -246,7 +247,8 @@ __device__ __forceinline__ void score_tile(
 #pragma unroll 1
     for (int first = 0; first < key_dim; first += kGroup) {
         float sum[S::kTiles][4];
-        uint32_t both[S::kPlanes][4]; /* one tile of positions: of 32 dims */
+        /* One tile of positions, 32 dims. */
+        uint32_t both[S::kPlanes][4];
 #pragma unroll
         for (int n = 0; n < S::kTiles; n++)
 #pragma unroll
@@ -310,8 +312,8 @@ __device__ __forceinline__ void score_tile(
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
-/* The weights of 16 positions as parts of a fragment; positions of V have scales of their own:
- * `scales` or NULL, and the rows another factor. */
+/* The weights of 16 positions as parts of a fragment. `scales` (may be NULL): scales of V's
+ * positions, and another factor per row. */
 template <class S>
 __device__ __forceinline__ void split_weights(
     uint32_t (&parts)[S::kParts][4], const float (&weight)[4][4], int half, const __half *scales,
@@ -335,10 +337,9 @@ __device__ __forceinline__ void split_weights(
     }
 }
 
-/* value += weight V and sum += weight, of the warp's pairs of 8 dims: pair i is of dims (i * C +
- * column) * 16. Values of a codebook are in units of 2^unit of their row, chosen anew for every
- * tile, so that its weights times scales fill f16's range; what the row does not see has no part in
- * that. */
+/* Adds weight V to value and weight to sum, for the warp's pairs of 8 dims: pair i has dims (i * C
+ * + column) * 16. Values of a codebook are in units of 2^unit of their row, chosen for each tile so
+ * that weights times scales fill f16's range; masked positions do not affect it. */
 template <class S>
 __device__ __forceinline__ void add_values(
     float (&value)[S::kPairs][2][4], float (&sum)[4], int (&unit)[2], const float (&weight)[4][4],

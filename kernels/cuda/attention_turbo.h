@@ -1,16 +1,17 @@
 /* kernels/cuda/attention_turbo.h - turbo's 4-bit pages: codes to centroids, and the rotation of
  * queries and outputs by H D (kernels/abi/kv_format.h).
  *
- * A centroid is the sum of two f16, exact to 2^-22, and of the four products with the two parts of
- * a query or weight the smallest is left out: 1.5 times the tensor work of f16 pages for a quarter
- * of their bytes. A warp rotates a row in registers: distances below 32 by shuffles, the rest
- * between registers. */
+ * A centroid is the sum of two f16, exact to 2^-22. Of the four products with the two parts of a
+ * query or weight the smallest is omitted: 1.5 times the tensor work of f16 pages for a quarter of
+ * their bytes. A warp rotates a row in registers: distances below 32 by shuffles, the rest between
+ * registers. */
 #pragma once
 #include "kernels/cuda/attention_tile.h"
 
 namespace weir_cuda_attention {
 
-constexpr int kRotated = 8; /* elements of a row in a lane: element i is dim lane + 32 i */
+/* Elements of a row per lane: element i is dim lane + 32 i. */
+constexpr int kRotated = 8;
 
 /* x <- H x, in natural order. */
 __device__ __forceinline__ void rotate(float (&x)[kRotated], int dim, float orthonormal)
@@ -35,7 +36,7 @@ __device__ __forceinline__ void rotate(float (&x)[kRotated], int dim, float orth
     for (int i = 0; i < kRotated; i++) x[i] *= orthonormal;
 }
 
-/* D x; bit d of `signs`: minus. */
+/* D x; bit d of `signs` set: minus. */
 __device__ __forceinline__ void flip(float (&x)[kRotated], const uint32_t (&signs)[kRotated])
 {
     const int lane = (int)threadIdx.x % kWarp;
@@ -43,7 +44,7 @@ __device__ __forceinline__ void flip(float (&x)[kRotated], const uint32_t (&sign
     for (int i = 0; i < kRotated; i++) x[i] = signs[i] >> lane & 1u ? -x[i] : x[i];
 }
 
-/* A row by a warp; element past the last: zero. */
+/* A warp loads a row; elements past the last are zero. */
 __device__ __forceinline__ void load_turned(float (&x)[kRotated], const float *row, int dim)
 {
 #pragma unroll
@@ -51,7 +52,7 @@ __device__ __forceinline__ void load_turned(float (&x)[kRotated], const float *r
         x[i] = i * kWarp < dim ? row[i * kWarp + (int)threadIdx.x % kWarp] : 0.0f;
 }
 
-/* An output row back to where V was: D H row, in place, by a warp. */
+/* Rotates an output row back: D H row, in place, by a warp. */
 __device__ __forceinline__ void turn_back(float *row, const Call &call)
 {
     float x[kRotated];

@@ -1,7 +1,7 @@
-/* kernels/cuda/coda_combine.cu - differential attention's end (Ye et al. 2024; CoDA-GQA-L): signal
- * less a share of the noise, then the norm of the head. A warp has a row of a head, in registers:
- * no barrier. Moves 12 * head_dim bytes per row and head. Why an override: scalar.h. The order of
- * summation depends on head_dim alone. */
+/* kernels/cuda/coda_combine.cu - the end of differential attention (Ye et al. 2024; CoDA-GQA-L):
+ * signal minus a share of the noise, then the norm of the head. A warp holds a row of a head in
+ * registers, so there is no barrier. Moves 12 * head_dim bytes per row and head. Why an override:
+ * scalar.h. The order of summation depends on head_dim only. */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 
@@ -11,7 +11,7 @@ using namespace weir_cuda;
 
 constexpr int kWarp = 32, kRows = 4; /* kRows: warps of a block */
 
-/* KEPT: elements of a lane. */
+/* KEPT: elements per lane. */
 template <int KEPT>
 __global__ void __launch_bounds__(kWarp *kRows)
     coda_combine(const weir_coda_combine_args args, int64_t n_units)
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kWarp *kRows)
     const int64_t unit = (int64_t)blockIdx.x * kRows + threadIdx.x / kWarp, dim = args.head_dim,
                   group = args.n_heads / args.n_kv_heads;
     const int lane = threadIdx.x % kWarp;
-    if (unit >= n_units) return; /* whole warps leave */
+    if (unit >= n_units) return; /* whole warps return */
     const int64_t row = unit / args.n_heads, head = unit % args.n_heads;
     const float *const signal =
         args.src + (row * 2 * args.n_heads + head / group * 2 * group + head % group) * dim;
@@ -67,8 +67,8 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 
 } // namespace weir_cuda_coda_combine
 
-/* Tolerance: the difference may cancel, and the norm then makes its rounding larger: absolute for
- * heads whose parts differ as much as they are long. */
+/* Tolerance: the difference may cancel, and the norm then amplifies its rounding: absolute for
+ * heads whose parts differ by about their length. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_coda_combine;
 const weir_kernel weir_kernel_cuda_coda_combine = {

@@ -1,7 +1,7 @@
-/* kernels/cuda/coda_queries.cu - signal and noise queries side by side (Ye et al. 2024;
- * CoDA-GQA-L): every head's query as it is, and turned by angles of the head's own. A block has a
- * head and kRows rows, a thread a pair of each: its sine and cosine are found once. Moves 12 *
- * head_dim bytes per row and head. Why an override: scalar.h. */
+/* kernels/cuda/coda_queries.cu - signal and noise queries (Ye et al. 2024; CoDA-GQA-L): every
+ * head's query as it is, and rotated by the head's angles. A block computes kRows rows of a head, a
+ * thread a pair of each, so sine and cosine are computed once. Moves 12 * head_dim bytes per row
+ * and head. Why an override: scalar.h. */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 
@@ -58,8 +58,8 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 
 } // namespace weir_cuda_coda_queries
 
-/* Tolerance: sine and cosine are good to 2e-7; a turned value may cancel, so the bound is absolute
- * in units of the pair's length. */
+/* Tolerance: sine and cosine are accurate to 2e-7; a rotated value may cancel, so the bound is
+ * absolute in units of the pair's length. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_coda_queries;
 const weir_kernel weir_kernel_cuda_coda_queries = {

@@ -1,8 +1,8 @@
 /* kernels/cuda/conv1d.cu - short causal convolution per channel, then silu; the raw inputs that the
- * next call needs go to the history. A thread has a channel and kRows rows of a segment: what the
- * taps see slides through registers, and is read once but for n_taps - 1 rows at a block's edge.
- * The block of the first rows reads the history and writes it in the end, for no other one looks at
- * it. Moves 8 bytes per element. Why an override: scalar.h. */
+ * next call needs are written to the history. A thread computes kRows rows of a channel: inputs
+ * slide through registers, and only n_taps - 1 rows at a block's edge are read twice. The block of
+ * the first rows reads the history and writes it at the end; no other block uses it. Moves 8 bytes
+ * per element. Why an override: scalar.h. */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 
@@ -12,7 +12,7 @@ using namespace weir_cuda;
 
 constexpr int kThreads = 128, kRows = 64, kMostTaps = 8, kMostBlocks = 65535;
 
-/* Input `row` of a channel, before the first row from the history. */
+/* Input `row` of a channel; rows before the first come from the history. */
 __device__ __forceinline__ float input_at(
     const float *src, const float *history, int64_t row, int64_t n_channels, int n_taps
 )

@@ -1,10 +1,10 @@
-/* kernels/cuda/cublas.cu - opening cuBLASLt, and the row that multiplies by it: dense weights in
- * bf16 and f32, for who pins it.
+/* kernels/cuda/cublas.cu - opens cuBLASLt, and the kernel that calls it: dense weights in bf16 and
+ * f32, if pinned.
  *
- * The library's matrices have columns that lie together: dst [rows, n_out] is its D [n_out x rows],
- * weights are A^T, x is B. bf16 activations are rounded into scratch first; f32 ones are read where
- * they lie, and multiplied without tf32. f16 is refused: its activations need a scale per row
- * (kernels/cuda/activations.h). No GPU has run this yet. */
+ * The library's matrices are column-major: dst [rows, n_out] is its D [n_out x rows], weights are
+ * A^T, x is B. bf16 activations are first rounded into scratch; f32 ones are read in place and
+ * multiplied without tf32. f16 is rejected: its activations need a scale per row
+ * (kernels/cuda/activations.h). Not yet run on a GPU. */
 #include "kernels/cuda/cublas.h"
 
 #include <dlfcn.h>
@@ -20,7 +20,7 @@
 #include <cublasLt.h>
 
 #include <cstddef>
-/* Own numbers against the library's, of whatever enumerations they are. */
+/* Compares our constants with the library's, whatever their enumerations. */
 constexpr bool weir_lt_is(int own, int theirs) { return own == theirs; }
 static_assert(
     weir_lt_is(WEIR_LT_F32, CUDA_R_32F) && weir_lt_is(WEIR_LT_BF16, CUDA_R_16BF), "types"
@@ -87,7 +87,7 @@ weir_status fail(char *text, size_t bytes, const char *why, const char *detail)
 }
 
 /* ---- a product ------------------------------------------------------------------------------- */
-constexpr size_t kWorkspace = (size_t)32 << 20; /* what the library asks for on sm_90 */
+constexpr size_t kWorkspace = (size_t)32 << 20; /* what the library needs on sm_90 */
 constexpr int64_t kFewRows = 32;
 
 int64_t padded(int64_t n_in) { return (n_in + 7) / 8 * 8; }
@@ -137,7 +137,7 @@ uint32_t alignment_of(const void *pointer)
     return (uint32_t)(address & (~address + 1));
 }
 
-/* The library's descriptions of one product. */
+/* The library's descriptors of one product. */
 struct description {
     const weir_lt_functions &lt;
     weir_lt desc = nullptr, a = nullptr, b = nullptr, d = nullptr, preference = nullptr;
@@ -295,7 +295,7 @@ void weir_cublas_close(void *opened)
     std::free(cublas);
 }
 
-/* Tolerance: as cuda.matmul, in an order that is not ours. */
+/* Tolerance: as cuda.matmul, in an order that the library chooses. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_cublas_matmul;
 const weir_kernel weir_kernel_cuda_cublas_matmul = {

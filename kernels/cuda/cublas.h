@@ -1,12 +1,11 @@
-/* kernels/cuda/cublas.h - NVIDIA's cuBLASLt, found at run time: half a gigabyte that a machine has
- * or has not, and nothing links.
+/* kernels/cuda/cublas.h - NVIDIA's cuBLASLt, opened at run time: half a gigabyte that may or may
+ * not be installed, so nothing links it.
  *
- * What it brings is many rows of dense weights at the speed of wgmma and its successors. What it
- * costs is a promise: it chooses its algorithm, and so its order of summation, by the number of
- * rows, so that a row's bits depend on the other rows. Its row, cublaslt.matmul, therefore
- * stands behind cuda.matmul, which takes all that it takes: it runs where it is pinned
- * (kernels.pin.matmul = "cublaslt.matmul"), and never by itself. docs/decisions/0028 has what else
- * was thought of. */
+ * It multiplies many rows of dense weights at the speed of wgmma and its successors. But it chooses
+ * its algorithm, and so its order of summation, by the number of rows, so a row's bits depend on
+ * the other rows. Its row, cublaslt.matmul, therefore comes after cuda.matmul, which accepts
+ * everything that it does: it runs only if pinned (kernels.pin.matmul = "cublaslt.matmul").
+ * docs/decisions/0028 describes the alternatives. */
 #pragma once
 #include "kernels/abi/ops.h"
 
@@ -15,14 +14,14 @@ extern "C" {
 #endif
 
 /* Opens the library for the calling thread's device: weir_kernel_context.cublas.
- * errors : EUNSUPPORTED when no library of a known version is found or it does not start; `text`
- * (may be NULL) says why */
+ * errors : EUNSUPPORTED if no library of a known version is found or it does not start; `text` (may
+ * be NULL) says why */
 WEIR_MUST_CHECK weir_status weir_cublas_open(void **out, char *text, size_t text_bytes);
 void weir_cublas_close(void *cublas); /* NULL-safe */
 
 /* ---- what is used of the library: its types, and its numbers, which cublas.cu checks against
  * cublasLt.h  */
-typedef void *weir_lt; /* every handle and descriptor */
+typedef void *weir_lt; /* any handle or descriptor */
 
 typedef struct weir_lt_algorithm {
     uint64_t data[8];
@@ -31,7 +30,7 @@ typedef struct weir_lt_algorithm {
 typedef struct weir_lt_choice {
     weir_lt_algorithm algorithm;
     size_t workspace_bytes;
-    int state; /* 0: it will do */
+    int state; /* 0: usable */
     float waves;
     int reserved[4];
 } weir_lt_choice;
@@ -46,10 +45,10 @@ enum {
     WEIR_LT_DESC_BIAS = 8,
     WEIR_LT_EPILOGUE_BIAS = 4,
     WEIR_LT_PREFER_WORKSPACE = 1,
-    WEIR_LT_PREFER_ALIGNMENT_A = 5, /* 6, 7, 8: of B, C and D */
+    WEIR_LT_PREFER_ALIGNMENT_A = 5, /* 6, 7, 8: those of B, C and D */
 };
 
-typedef struct weir_lt_functions { /* 0: success */
+typedef struct weir_lt_functions { /* these return 0 for success */
     int (*create)(weir_lt *handle);
     int (*destroy)(weir_lt handle);
     int (*desc_create)(weir_lt *desc, int compute, int scale);
@@ -74,7 +73,7 @@ typedef struct weir_lt_functions { /* 0: success */
     );
 } weir_lt_functions;
 
-/* All that a choice of an algorithm depends on. */
+/* What the choice of an algorithm depends on. */
 typedef struct weir_lt_shape {
     int64_t n_out, n_in, n_rows, x_stride, dst_stride;
     uint32_t alignment_x, alignment_dst;
@@ -89,7 +88,8 @@ typedef struct weir_cublas {
     struct {
         weir_lt_shape shape;
         weir_lt_algorithm algorithm;
-        /* Choices take tens of microseconds; the oldest goes. The engine's thread alone comes here */
+        /* A choice takes tens of microseconds; the oldest is replaced. Only the engine thread uses
+         * it. */
     } kept[WEIR_CUBLAS_KEPT];
     uint32_t n_kept;
 } weir_cublas;

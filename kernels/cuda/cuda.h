@@ -1,15 +1,15 @@
-/* kernels/cuda/cuda.h - what a .cu file includes instead of CUDA's headers: the device under nvcc,
- * its emulation on the host otherwise.
+/* kernels/cuda/cuda.h - included by .cu files instead of CUDA's headers: the device under nvcc,
+ * otherwise its emulation on the host.
  *
  * With -x c++ -DWEIR_EMULATE_CUDA a .cu file is plain C++: //tests/emulated:cuda_test checks
- * arithmetic, indices, barriers and shuffles of every override against ref, without a GPU. What the
- * emulation knows of CUDA is in emulate/; three things are written differently for its sake:
- *     WEIR_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...)   for
- *     kernel<<<...>>>(...); a kernel with commas in its name in brackets
- *     WEIR_DYNAMIC_SHARED(type, name)                                        for extern __shared__:
- *     `name` points to the launch's shared_bytes
- *     kernels/cuda/tensor.h                                                  for PTX: tensor cores,
- *     ldmatrix, asynchronous copies
+ * arithmetic, indices, barriers and shuffles of every override against ref, without a GPU. The
+ * emulation is in emulate/. Three things are written differently for it:
+ *     WEIR_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...)
+ *         for kernel<<<...>>>(...); a kernel with commas in its name in parentheses
+ *     WEIR_DYNAMIC_SHARED(type, name)
+ *         for extern __shared__: `name` points to the launch's shared_bytes
+ *     kernels/cuda/tensor.h
+ *         for PTX: tensor cores, ldmatrix, asynchronous copies
  * Alignment is __align__(n), and no function is __noinline__: the host's headers use that word. */
 #pragma once
 

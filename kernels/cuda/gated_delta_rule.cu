@@ -1,17 +1,17 @@
 /* kernels/cuda/gated_delta_rule.cu - the gated delta rule (Yang et al. 2024) as a scan over tokens,
  * the state in registers.
  *
- * Why an override: a row depends on the one before, so what counts is how long one takes. The
- * single source keeps the state in shared memory (4 loads and a store per 4 products), joins 8
- * shares of every sum through shared memory behind a barrier, waits for each row of q and k when it
- * comes to it, and has a kernel of its own for norms and gates. Here a block is (segment, V head,
- * tile of 16 value dims); 8 lanes of a warp share a column of the state, key_dim / 8 elements in
- * registers each, and its sums take three shuffles; rows come to shared memory four at a time,
- * norms and gates with them, while the four before are done: one barrier per four rows.
+ * Why an override: each row depends on the previous one, so latency matters. The single source
+ * keeps the state in shared memory (4 loads and a store per 4 products), joins 8 shares of every
+ * sum through shared memory behind a barrier, waits for each row of q and k in turn, and has a
+ * separate kernel for norms and gates. Here a block is (segment, V head, tile of 16 value dims); 8
+ * lanes of a warp share a column of the state, key_dim / 8 elements in registers each, and its sums
+ * take three shuffles; rows come to shared memory four at a time, norms and gates with them, while
+ * the previous four are processed: one barrier per four rows.
  *     one row      8 bytes per element of the state, read and written once: bound by memory
  *     many rows    7 flops per element and row on n_v_heads * value_dim / 16 blocks; a row takes
  *                  some 120 cycles of latency, against 600 and more
- * Not yet run on a GPU: what is known is that emulated warps agree with ref, and what ptxas says.
+ * Not yet run on a GPU: emulated warps agree with ref.
  *
  * Sums over key_dim: a lane adds in four chains, (0 + 1) + (2 + 3), then the lanes of a column
  * pairwise. The order depends on key_dim alone: any cut of a sequence into calls gives the same
@@ -24,7 +24,7 @@ namespace weir_cuda_gated_delta_rule {
 using weir_cuda::warp_sum;
 
 constexpr int kWarp = 32, kThreads = 128, kRows = kThreads / kWarp, kTile = WEIR_DELTA_LANES;
-constexpr int kColumns = 4; /* of a warp; 8 lanes share one */
+constexpr int kColumns = 4; /* per warp; 8 lanes share one */
 constexpr unsigned kAll = 0xffffffffu;
 
 struct Factors {
@@ -41,7 +41,7 @@ template <int CHUNKS> struct Rows {
 
 /* A block's share. */
 struct Unit {
-    weir_recurrent_segment segment; /* a copy: it lies in memory of the host */
+    weir_recurrent_segment segment; /* a copy: the array is host memory */
     int64_t head, k_head, tile;
     int width; /* value dims of the tile that exist */
 };
@@ -105,8 +105,8 @@ __device__ __forceinline__ float column_sum(const float (&chains)[4])
     return x;
 }
 
-/* One row: S <- decay S + k_scale d k^T with d = beta (v - decay k_scale S^T k); returns q_scale
- * S^T q. `share`: which keys of 32 are the lane's, by four. */
+/* One row: S <- decay S + k_scale d k^T with d = beta (v - decay k_scale S^T k). Returns q_scale
+ * S^T q. `share`: the lane's keys of each 32, in groups of four. */
 template <int CHUNKS>
 __device__ __forceinline__ float step(
     float (&state)[CHUNKS][4], const float *q, const float *k, float v, const Factors &f, int share
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kThreads) scan(const weir_gated_delta_rule_arg
         if (first + kRows >= n_rows) break;
         store_row<CHUNKS>(rows[(first / kRows + 1) % 2], staged, args, unit, warp, lane);
         staged = load_row<CHUNKS>(args, unit, first + 2 * kRows + warp, lane);
-        __syncthreads(); /* the next rows are there, and all have done these */
+        __syncthreads(); /* the next rows are loaded, and all threads are done with these */
     }
 #pragma unroll
     for (int n = 0; n < CHUNKS; n++)

@@ -1,6 +1,7 @@
 /* kernels/cuda/gated_rmsnorm.cu - norm, then gate: the output norm of Gated DeltaNet (Yang et al.
- * 2024). A warp has a row, a head of 64 to 256 elements, in registers: no barrier. Moves 12 * dim
- * bytes per row. Why an override: scalar.h. The order of summation depends on dim alone. */
+ * 2024). A warp holds a row, a head of 64 to 256 elements, in registers, so there is no barrier.
+ * Moves 12 * dim bytes per row. Why an override: scalar.h. The order of summation depends on dim
+ * only. */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 
@@ -10,13 +11,13 @@ using namespace weir_cuda;
 
 constexpr int kWarp = 32, kRows = 4, kVector = 4; /* kRows: warps of a block */
 
-/* KEPT: vectors of a lane. */
+/* KEPT: vectors per lane. */
 template <int KEPT>
 __global__ void __launch_bounds__(kWarp *kRows) gated_rmsnorm(const weir_gated_rmsnorm_args args)
 {
     const int64_t row = (int64_t)blockIdx.x * kRows + threadIdx.x / kWarp;
     const int lane = threadIdx.x % kWarp, n_vectors = (int)(args.dim / kVector);
-    if (row >= args.n_rows) return; /* whole warps leave */
+    if (row >= args.n_rows) return; /* whole warps return */
     const float4 *src = reinterpret_cast<const float4 *>(args.src + row * args.dim);
     const float4 *gate = reinterpret_cast<const float4 *>(args.gate + row * args.dim);
     const float4 *weight = reinterpret_cast<const float4 *>(args.weight);

@@ -1,10 +1,10 @@
 /* kernels/cuda/kv_write.cu - new K and V rows into their pages, as f32, f16, bf16 and q8_0. A block
- * has kRows rows of a segment and a KV head, a warp takes groups of 32 dims of a row, a lane a dim:
- * q8_0's scale is a maximum over the warp. A segment lies in memory of the host: a block reads it
- * once. Reads 4 bytes per element and writes what attention reads. Why an override: scalar.h.
+ * writes kRows rows of a segment and a KV head, a warp groups of 32 dims of a row, a lane a dim:
+ * q8_0's scale is a maximum over the warp. A segment is in host memory: a block reads it once.
+ * Reads 4 bytes per element and writes what attention reads. Why an override: scalar.h.
  *
- * Rows of K are written with a token's stride, 2 to 64 bytes of each line: the rows of a prompt
- * that follow each other fill it in L2. */
+ * Rows of K are written with a token's stride, 2 to 64 bytes of each line: consecutive rows of a
+ * prompt fill it in L2. */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 
@@ -50,8 +50,8 @@ __device__ __forceinline__ void store_plain(char *to, weir_kv_format format, int
     if (format == WEIR_KV_BF16) reinterpret_cast<__nv_bfloat16 *>(to)[at] = __float2bfloat16_rn(x);
 }
 
-/* kernels/ref/kv_codec.h, to the bit: half away from zero is twice the magnitude, cut, plus one,
- * halved. */
+/* As kernels/ref/kv_codec.h, bit for bit: half away from zero is twice the magnitude, truncated,
+ * plus one, halved. */
 __device__ __forceinline__ signed char code_of(float value, float inverse)
 {
     const float scaled = value * inverse;
@@ -59,8 +59,8 @@ __device__ __forceinline__ signed char code_of(float value, float inverse)
     return (signed char)(scaled < 0.0f ? -magnitude : magnitude);
 }
 
-/* Where group `group` of a token's row has its scale and its first code, and the bytes from one
- * word of codes to the next. */
+/* The offsets of a row's scale and first code of group `group`, and the stride between words of
+ * codes. */
 struct Place {
     int64_t scale, code, word_step;
 };
@@ -78,7 +78,7 @@ __device__ __forceinline__ Place place_of(const Part &part, int64_t token, int64
              kTile * 4 };
 }
 
-/* Rows [token, token + n) of a part, a group of a row by each warp in turn; `rows` is the first
+/* Writes rows [token, token + n) of a part, a group of a row per warp in turn; `rows` is the first
  * one's. */
 template <bool IS_K>
 __device__ __forceinline__ void write_rows(
@@ -106,7 +106,7 @@ __device__ __forceinline__ void write_rows(
     }
 }
 
-/* Slots are cut at multiples of kRows: what a block writes is in one page. */
+/* Slots are cut at multiples of kRows, so a block writes to one page. */
 __global__ void __launch_bounds__(kThreads) kv_write(const Call call)
 {
     const weir_kv_write_args &args = call.args;
@@ -169,7 +169,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
     const weir_kv_pair others = { args.k_format, args.v_format };
     lay_out(args, others, &call.k[0], &call.v[0]);
     lay_out(args, args.sinks.n_pages > 0 ? args.sinks.pair : others, &call.k[1], &call.v[1]);
-    /* One more where the first is cut */
+    /* One more if the first is cut. */
     const dim3 grid(
         blocks_for(longest, kRows) + 1, (unsigned)most_heads, (unsigned)args.n_segments
     );

@@ -1,15 +1,15 @@
 /* kernels/cuda/matmul.cu - the CUDA matmul: one row of the table for all types of WEIR_LAYOUT_CUDA,
  * as the outputs of a call may differ in theirs.
  *
- * This file checks and hands out: activations are prepared once per type that the call's weights
- * need, then the outputs of a type are a launch. */
+ * This file checks and launches: activations are prepared once per type that the call's weights
+ * need, then the outputs of each type are one launch. */
 #include "kernels/cuda/matmul.h"
 
 namespace weir_cuda_matmul {
 
 /* 128 rows. Up to there a warp takes a slice, and blocks of 32 rows read a matrix up to 4 times,
- * three of them from L2; the blocks of many rows, 128 outputs by 64 rows, would be 32 for 4096
- * outputs and 64 rows, on the 132 multiprocessors of an H100. Bits are the same on both sides. */
+ * three of them from L2. The blocks for many rows (128 outputs by 64 rows) would be too few: 32 for
+ * 4096 outputs and 64 rows, on the 132 multiprocessors of an H100. Both give the same bits. */
 constexpr int64_t kFewTiles = 16;
 
 struct needs {
@@ -28,7 +28,7 @@ needs needs_of(const weir_matmul_args &args)
     return n;
 }
 
-/* Parts of scratch, each 64-byte aligned; with base NULL only their sum is of use. */
+/* Parts of scratch, each 64-byte aligned; with base NULL only their sum is valid. */
 size_t place(activations *x, const weir_matmul_args &args, char *base)
 {
     const needs n = needs_of(args);
@@ -65,7 +65,7 @@ const char *reject_weight(const weir_matmul_args &args, const weir_weight &weigh
     if (weight.layout != WEIR_LAYOUT_CUDA) return "weight is not in a GPU's layout";
     if (weight.n_in != args.n_in) return "n_in differs from the weight's";
     if (weight.n_out < 1 || weight.n_out > 65535 * 128 / WEIR_MATMUL_OUTPUTS)
-        return "n_out is not 1 to 2 million"; /* blocks are an axis of a grid */
+        return "n_out is not 1 to 2 million"; /* blocks are an axis of the grid */
     if (reinterpret_cast<uintptr_t>(weight.data) % 16 != 0) return "weight not 16-byte aligned";
     if (weight.dtype == WEIR_F32 || weight.dtype == WEIR_BF16 || weight.dtype == WEIR_F16)
         return nullptr;
@@ -81,7 +81,8 @@ const char *reject(const weir_caps *caps, const void *op_args)
     if (caps->cuda_capability < 80) return "needs sm_80";
     if (args.n_outputs < 0 || args.n_outputs > WEIR_MATMUL_OUTPUTS) return "too many outputs";
     if (args.n_in < 1 || args.n_in > INT32_MAX - WEIR_CUDA_STEP) return "n_in is not 1 to 2^31";
-    if (args.n_rows > 65535 - kTile) return "more than 65527 rows"; /* they are an axis of a grid */
+    /* Tiles of rows are an axis of the grid. */
+    if (args.n_rows > 65535 - kTile) return "more than 65527 rows";
     for (int32_t o = 0; o < args.n_outputs; o++)
         if (const char *why = reject_weight(args, *args.outputs[o].weight)) return why;
     return nullptr;
@@ -148,8 +149,8 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 
 } // namespace weir_cuda_matmul
 
-/* Tolerance: sums of thousands of f32 in 16 slices, against those in double of the same rounded
- * operands; tensor cores cut off where an f32 addition would round. */
+/* Tolerance: sums of thousands of f32 in 16 slices, compared with sums in double of the same
+ * rounded operands; tensor cores truncate where f32 addition rounds. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_matmul;
 const weir_kernel weir_kernel_cuda_matmul = {

@@ -1,17 +1,16 @@
-/* kernels/cuda/matmul.h - what the parts of the CUDA matmul share: the order of summation, the
+/* kernels/cuda/matmul.h - shared by the parts of the CUDA matmul: the order of summation, the
  * activations in scratch, the end of a product.
  *
- * Order. A row's bits may not depend on the other rows, and a step mixes any number of rows: so
- * all kernels, for one row or a thousand, add in one order. The inputs are cut into at most 16
- * slices of whole 256 inputs, by n_in alone. A slice is summed from zero, in ascending steps of 64
- * inputs, by one warp; then slices are added in ascending order. Few rows: the warps of a block
- * take a slice each, so that all of a matrix is under way at once. Many rows: one warp takes the
- * slices one after the other. Both call one function for a slice.
+ * Order. A row's bits may not depend on the other rows, and a step mixes any number of rows: so all
+ * kernels, for one row or a thousand, add in one order. The inputs are cut into at most 16 slices
+ * of whole 256 inputs, by n_in alone. A slice is summed from zero, in ascending steps of 64 inputs,
+ * by one warp; then slices are added in ascending order. Few rows: the warps of a block take a
+ * slice each, so that the whole matrix is read at once. Many rows: one warp takes the slices one
+ * after the other. Both call one function for a slice.
  *
- * Activations are rounded once per call, by kernels of their own (matmul_prepare.cu), into scratch
- * and into the order of the tensor cores'
- * registers: tiles of 8 rows, the last one padded with zeros; as a warp reads 512 consecutive bytes
- *            of a tile at a time, no shared memory is needed. */
+ * Activations are rounded once per call, by separate kernels (matmul_prepare.cu), into scratch and
+ * in the order of the tensor cores' registers: tiles of 8 rows, the last one padded with zeros. A
+ * warp reads 512 consecutive bytes of a tile at a time, so no shared memory is needed. */
 #pragma once
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/cuda.h"
@@ -23,11 +22,11 @@ constexpr int kWarp = 32, kPanel = WEIR_CUDA_PANEL, kTile = 8, kMostSlices = 16,
               kSliceSteps = WEIR_CUDA_SUPER / WEIR_CUDA_STEP;
 constexpr int kWarps = 8; /* of a block */
 
-/* Rounded activations; what no weight of the call needs is NULL. */
+/* Rounded activations; NULL if no weight of the call needs them. */
 struct activations {
     int64_t n_rows, n_tiles, steps;
-    /* [n_tiles][steps][32 lanes][2 groups][8]: lane 4 row + t has inputs 4t .. 4t+3 and 16 + 4t
-     * .. of a group's 32 */
+    /* [n_tiles][steps][32 lanes][2 groups][8]: lane 4 row + t has inputs 4t .. 4t+3 and 16 + 4t ..
+     * of a group's 32. */
     uint8_t *codes;
     float *scales; /* [n_tiles][2 steps][8 rows] */
     float *sums; /* the same: scale * sum of a group's codes */
@@ -47,25 +46,26 @@ struct product {
     int64_t n_out, n_rows, n_tiles, steps, slice_steps, n_slices, dst_stride;
     activations x;
     float *dst;
-    const float *bias, *row_scales; /* row_scales: NULL, or what a row's sums are multiplied by */
+    /* row_scales: NULL, or the factors of a row's sums. */
+    const float *bias, *row_scales;
     bool accumulate;
 };
 
-/* Outputs of a call whose weights have one format: one launch for few rows, as k and v beside q
- * would leave most of a GPU idle by themselves. */
+/* Outputs of a call whose weights have one format: one launch for few rows, since k and v in
+ * launches of their own would leave most of a GPU idle. */
 struct group {
     int32_t n;
     unsigned first_block[WEIR_MATMUL_OUTPUTS]; /* on the axis x of the grid */
     product p[WEIR_MATMUL_OUTPUTS];
 };
 
-/* Launches; `many`: by the kernels that read a panel once for 64 rows. */
+/* Launches; `many`: kernels that read a panel once for 64 rows. */
 void prepare(const weir_matmul_args &args, const activations &x, cudaStream_t stream);
 void multiply_codes(group &g, weir_dtype kept, bool many, cudaStream_t stream);
 void multiply_halves(group &g, weir_dtype kept, bool many, cudaStream_t stream);
 void multiply_floats(group &g, cudaStream_t stream);
 
-/* Sets first_block for blocks of `outputs`; how many there are in all. */
+/* Sets first_block for blocks of `outputs`. Returns the number of blocks. */
 inline unsigned share_blocks(group &g, int64_t outputs)
 {
     unsigned end = 0;
@@ -75,7 +75,7 @@ inline unsigned share_blocks(group &g, int64_t outputs)
     }
     return end;
 }
-/* Which output the block works for. */
+/* The output that the block computes. */
 __device__ __forceinline__ int own_output(const group &g)
 {
     int own = 0;
@@ -91,7 +91,7 @@ inline int64_t slice_steps_of(int64_t steps)
     return (least + kSliceSteps - 1) / kSliceSteps * kSliceSteps;
 }
 
-/* The end of every product, from the sum of all slices. */
+/* Writes an element, from the sum of all slices. */
 __device__ __forceinline__ void put(const product &p, int64_t row, int64_t output, float sum)
 {
     if (row >= p.n_rows || output >= p.n_out) return;
@@ -100,8 +100,8 @@ __device__ __forceinline__ void put(const product &p, int64_t row, int64_t outpu
     *dst = p.accumulate ? *dst + sum : sum;
 }
 
-/* A panel's sums for a tile of rows, as the tensor cores leave them: outputs g and g + 8, rows 2t
- * and 2t + 1. */
+/* Writes a panel's sums for a tile of rows, in the layout of the tensor cores: outputs g and g + 8,
+ * rows 2t and 2t + 1. */
 __device__ __forceinline__ void put_tile(
     const product &p, int64_t panel, int64_t tile, const float (&sums)[4]
 )
@@ -116,10 +116,9 @@ __device__ __forceinline__ void put_tile(
     }
 }
 
-/* Sums of steps [first, end) for a rectangle of panels and tiles: what differs between types of
- * weights is a SLICE, which loads a lane's part of a step, unpacks it to the operands of products
- * and multiplies those with a tile. AHEAD steps are loaded before the first of them is multiplied;
- * with 1, the next one is. */
+/* Sums of steps [first, end) for a rectangle of panels and tiles: types of weights differ in their
+ * SLICE, which loads a lane's part of a step, unpacks it to operands and multiplies those with a
+ * tile. AHEAD steps are loaded before the first of them is multiplied; with 1, the next one is. */
 template <class SLICE, int AHEAD, int PANELS, int TILES>
 __device__ __forceinline__ void sum_steps(
     const product &p, const int64_t (&panels)[PANELS], const int64_t (&tiles)[TILES], int64_t first,
@@ -164,8 +163,8 @@ __device__ __forceinline__ void sum_steps(
 /* Few rows: one panel and TILES tiles per block. */
 template <class SLICE, int TILES> __device__ __forceinline__ void multiply_few(const group &g)
 {
-    constexpr int kAhead =
-        TILES == 1 ? kSliceSteps : kSliceSteps / 2; /* as many steps under way as registers hold */
+    /* As many steps in flight as registers hold. */
+    constexpr int kAhead = TILES == 1 ? kSliceSteps : kSliceSteps / 2;
     WEIR_DYNAMIC_SHARED(float4, partial); /* [n_slices][TILES][32 lanes] */
     const int lane = (int)(threadIdx.x % kWarp), warp = (int)(threadIdx.x / kWarp),
               n_warps = (int)(blockDim.x / kWarp);
@@ -178,7 +177,7 @@ template <class SLICE, int TILES> __device__ __forceinline__ void multiply_few(c
     for (int n = 0; n < TILES; n++)
         tiles[n] = first_tile + n < p.n_tiles
                        ? first_tile + n
-                       : p.n_tiles - 1; /* past the last: again, not stored */
+                       : p.n_tiles - 1; /* past the last: computed again, not stored */
     for (int64_t slice = warp; slice < p.n_slices; slice += n_warps) {
         const int64_t first = slice * p.slice_steps, last = first + p.slice_steps;
         float sums[1][TILES][4] = {};

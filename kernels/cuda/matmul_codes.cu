@@ -2,8 +2,8 @@
  * integer tensor cores.
  *
  * A group of 32 inputs is one m16n8k32: 16 outputs by 8 rows, exact. Its sum becomes a float
- * without a conversion: the accumulator begins at the bits of 1.5 * 2^23, and integers below
- * 2^22 then count the last place of that float (32 * 127 * 128 is below 2^19). Then
+ * without a conversion: the accumulator begins at the bits of 1.5 * 2^23, and integers below 2^22
+ * then count the last place of that float (32 * 127 * 128 is below 2^19). Then
  *
  *     sum += (scale of the weights * scale of the activations) * integer,   and, with minima,
  *     sum += minimum * (sum of the activations)
@@ -12,12 +12,11 @@
  * masked away: two products, of which the tensor cores have enough, as the scales bind (12
  * operations on floats per product and lane against 4 cycles of the tensor core).
  *
- * Why, and what bounds it (computed; no GPU has run this yet): one row of Q8_0 moves 1.06 bytes
- * per weight, Q4_0 0.56, Q4_K 0.58. A block has 8 warps * 4 steps * 1 KiB (Q4: half) under way,
- * where latency times bandwidth of an H100 asks for 18 KiB on each of its 132 multiprocessors:
- * memory binds, up to about 32 rows. Many rows: scales bind, at a third of the integer peak; a
- * block of 128 outputs by 64 rows reads 6 KiB from L2 for each 32 inputs, about as long as the
- * scales take. */
+ * Bounds (computed; not yet run on a GPU): one row of Q8_0 moves 1.06 bytes per weight, Q4_0 0.56,
+ * Q4_K 0.58. A block has 8 warps * 4 steps * 1 KiB (Q4: half) in flight, where latency times
+ * bandwidth of an H100 needs 18 KiB on each of its 132 multiprocessors: memory binds, up to about
+ * 32 rows. Many rows: scales bind, at a third of the integer peak; a block of 128 outputs by 64
+ * rows reads 6 KiB from L2 for each 32 inputs, about as long as the scales take. */
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/tensor.h"
 
@@ -40,15 +39,15 @@ template <weir_cuda_codes CODES, bool NESTED, bool MINIMUM, int SPLITS> struct f
     static constexpr int kScales = 2 * SPLITS; /* of a row in a step */
     static constexpr float kUnit =
         CODES == WEIR_CUDA_S4 ? 0.0625f
-                              : 1.0f; /* signed nibbles are multiplied as 16 times themselves */
+                              : 1.0f; /* signed nibbles are multiplied as 16 times their value */
 
-    /* A lane's part of a step of a panel, as it lies in memory: rows g and g + 8. */
+    /* A lane's part of a step of a panel, as in memory: rows g and g + 8. */
     struct step {
         uint4 codes[kLoads];
         uint2 scales, minima;
         uint32_t d, dmin;
     };
-    /* The same in the operands of the products. */
+    /* The same as operands of the products. */
     struct operands {
         uint32_t a[2][4];
         float scales[kScales][2], minima[MINIMUM ? kScales : 1][2];
@@ -119,7 +118,7 @@ template <weir_cuda_codes CODES, bool NESTED, bool MINIMUM, int SPLITS> struct f
             }
     }
 
-    /* sums += one scale's inputs of a panel times a tile. */
+    /* Adds the product of one scale's inputs of a panel with a tile to sums. */
     static __device__ __forceinline__ void add(
         float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&scales)[2],
         float2 x_scales

@@ -2,13 +2,13 @@
  * multiply-adds: the exact mode, and files that are f32.
  *
  * A lane has an output, a warp 32 of them for a slice of the inputs; activations are the same
- * address for all lanes. Lanes read 16 bytes of rows of their own: sectors of 32 bytes are read
- * whole by two loads that follow each other. Summed in ascending inputs within a slice.
+ * address for all lanes. Each lane reads 16 bytes of its own row: two consecutive loads read a
+ * whole sector of 32 bytes. Summed in ascending inputs within a slice.
  *
- * Why, and what bounds it (computed; no GPU has run this yet): tensor cores would round f32 to 11
- * bits, and three products of parts that have more cost what they save. One row moves 4 bytes per
- * weight, memory binds. Many rows: 16 of them per thread, 17 loads for 64 multiply-adds, so loads
- * hold it to about 40% of the f32 peak: weights of f32 are for exactness, not for speed. */
+ * Bounds (computed; not yet run on a GPU): tensor cores would round f32 to 11 bits, and products of
+ * three parts with more bits cost what they save. One row moves 4 bytes per weight, memory binds.
+ * Many rows: 16 of them per thread, 17 loads for 64 multiply-adds, so loads hold it to about 40% of
+ * the f32 peak: weights of f32 are for exactness, not for speed. */
 #include "kernels/cuda/matmul.h"
 
 namespace weir_cuda_matmul_floats {

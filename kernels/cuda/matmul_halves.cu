@@ -1,22 +1,21 @@
 /* kernels/cuda/matmul_halves.cu - products of bf16 and f16 weights with activations of the same
  * type, on the tensor cores, summed in f32.
  *
- * A lane's 16 bytes of a row are inputs 8t .. 8t+7 of 32; the same 8 of the activations lie in the
- * lane's 16 bytes of a tile. Which inputs the hardware calls its columns k is free, as long as both
- * operands agree: words 0 and 1 are one m16n8k16, words 2 and 3 the next. So rows are read by
- * 16-byte loads as they lie, without shared memory or ldmatrix.
+ * A lane's 16 bytes of a row are inputs 8t .. 8t+7 of 32; the same 8 of the activations are in the
+ * lane's 16 bytes of a tile. Which inputs are the hardware's columns k does not matter if both
+ * operands agree: words 0 and 1 are one m16n8k16, words 2 and 3 the next. So rows are read in place
+ * by 16-byte loads, without shared memory or ldmatrix.
  *
- * m16n8k16 alone, for any number of rows: what a tensor core adds up within it, and to how many
- * bits, is the hardware's; but it is the same for every row and column of the operands. wgmma
+ * m16n8k16 is used for any number of rows: how a tensor core adds within it, and with how many
+ * bits, depends on the hardware, but is the same for every row and column of the operands. wgmma
  * (sm_90) adds more inputs at a time, and would give many rows other bits than few.
  *
- * Why, and what bounds it (computed; no GPU has run this yet): one row moves 2 bytes per weight, 8
- * warps * 4 steps * 2 KiB of a block are under
- * way: memory binds up to about 32 rows. Many rows: a block of 128 outputs by 64 rows reads 12 KiB
- *      from L2 for 32 inputs and 512 thousand multiplications, so L2 (about 27 bytes per
- *      multiprocessor and cycle of an H100) holds it to a third of what m16n8k16 can; cuBLASLt,
- *      which stages more in shared memory, may be pinned where its bits are no matter
- *      (kernels/cuda/cublas.h). */
+ * Bounds (computed; not yet run on a GPU): one row moves 2 bytes per weight, 8 warps * 4 steps * 2
+ * KiB of a block are in flight: memory binds up to about 32 rows. Many rows: a block of 128 outputs
+ * by 64 rows reads 12 KiB from L2 for 32 inputs and 512 thousand multiplications, so L2 (about 27
+ * bytes per multiprocessor and cycle of an H100) limits it to a third of m16n8k16's peak; cuBLASLt,
+ * which stages more in shared memory, may be pinned where bits do not matter
+ * (kernels/cuda/cublas.h). */
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/tensor.h"
 
@@ -29,7 +28,7 @@ template <bool IS_F16> struct format {
     struct step {
         uint4 rows[2][2];
     };
-    using operands = step; /* they are multiplied as they lie */
+    using operands = step; /* they are multiplied as stored */
     static __device__ __forceinline__ void unpack(operands &o, const step &s) { o = s; }
 
     static __device__ __forceinline__ void load(
@@ -44,7 +43,7 @@ template <bool IS_F16> struct format {
 #pragma unroll
             for (int chunk = 0; chunk < 2; chunk++) {
                 const int64_t byte = index * 128 + chunk * 64 +
-                                     t * 16; /* rows are whole 16 bytes, not whole steps */
+                                     t * 16; /* rows are multiples of 16 bytes, not of steps */
                 s.rows[half][chunk] = byte < p.row_bytes
                                           ? *reinterpret_cast<const uint4 *>(at + byte)
                                           : make_uint4(0, 0, 0, 0);

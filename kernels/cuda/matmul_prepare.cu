@@ -1,10 +1,10 @@
-/* kernels/cuda/matmul_prepare.cu - activations as the products multiply them, into scratch:
- * kernels/cuda/activations.h says to which bits.
+/* kernels/cuda/matmul_prepare.cu - rounds activations into scratch for the products;
+ * kernels/cuda/activations.h defines the bits.
  *
- * Why kernels of their own: every block of a product needs every activation, and would round it
- * again; int8 also needs a sum of each group. They read 4 bytes of an activation and write 1.4
- * (int8), 2 or 4: a fiftieth of the product's bytes for one row, and little beside the arithmetic
- * of many. For one row the launch is what they cost. Computed; no GPU has run this yet. */
+ * Why separate kernels: every block of a product needs every activation, and would round it again;
+ * int8 also needs a sum of each group. They read 4 bytes per activation and write 1.4 (int8), 2 or
+ * 4: a fiftieth of the product's bytes for one row, and little relative to the arithmetic of many.
+ * For one row they cost a launch. Computed; not yet run on a GPU. */
 #include "kernels/cuda/matmul.h"
 
 namespace weir_cuda_matmul_prepare {
@@ -13,7 +13,7 @@ using namespace weir_cuda_matmul;
 
 constexpr int kThreads = 256;
 
-/* Element `column` of a row, zero outside of the matrix. */
+/* Element `column` of a row, or zero outside the matrix. */
 __device__ __forceinline__ float x_at(const weir_matmul_args &args, int64_t row, int64_t column)
 {
     return row < args.n_rows && column < args.n_in ? args.x[row * args.x_stride + column] : 0.0f;
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         values[i] = x_at(args, row, group * WEIR_CUDA_GROUP + i / 4 * 16 + 4 * t + i % 4);
-        /* Magnitudes order as their bits do, NaN last */
+        /* Magnitudes compare as their bits do, NaN last. */
         greatest = max(greatest, __float_as_int(values[i]) & 0x7FFFFFFF);
     }
     greatest = quad_max(greatest);
@@ -103,7 +103,7 @@ __device__ __forceinline__ uint32_t pair_of(float low, float high, bool is_f16)
            (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(high)) << 16;
 }
 
-/* A thread has 8 inputs of a row. */
+/* A thread computes 8 inputs of a row. */
 template <bool IS_F16>
 __global__ void __launch_bounds__(kThreads) narrow(const weir_matmul_args args, const activations x)
 {

@@ -1,10 +1,10 @@
 /* kernels/cuda/rmsnorm.cu - root-mean-square norm (Zhang & Sennrich 2019) with the residual
  * addition in the same pass.
  *
- * Why an override: at decode the op is a handful of rows, so it costs a launch and one trip to
- * memory. The elements stay in registers between the sum of squares and the product (the single
- * source reads them twice), a row is read by 16-byte loads, and the sum takes one shuffle tree per
- * warp and one barrier. Moves 8 * dim bytes per row (16 with the addition): bound by memory.
+ * Why an override: at decode the op has few rows, so it costs a launch and one memory access. The
+ * elements stay in registers between the sum of squares and the product (the single source reads
+ * them twice), a row is read by 16-byte loads, and the sum takes one shuffle tree per warp and one
+ * barrier. Moves 8 * dim bytes per row (16 with the addition): bound by memory.
  *
  * Threads per row depend on dim alone: a row's order of summation is the same in every batch. */
 #include "kernels/abi/ops.h"
@@ -29,7 +29,7 @@ __device__ __forceinline__ float4 scaled(float4 a, float s, float4 w)
     return make_float4(a.x * s * w.x, a.y * s * w.y, a.z * s * w.z, a.w * s * w.w);
 }
 
-/* The sum over THREADS threads that share a row; every one of them gets it. */
+/* The sum over the THREADS threads that share a row, returned to all of them. */
 template <int THREADS> __device__ __forceinline__ float row_sum(float x, float *partial)
 {
     x = warp_sum(x);
@@ -43,8 +43,8 @@ template <int THREADS> __device__ __forceinline__ float row_sum(float x, float *
     return total;
 }
 
-/* One (row, group) by THREADS threads, ROWS of them per block; each thread keeps up to KEPT vectors
- * in registers. */
+/* THREADS threads compute one (row, group), ROWS of them per block; each thread keeps up to KEPT
+ * vectors in registers. */
 template <int THREADS, int ROWS, int KEPT>
 __global__ void __launch_bounds__(THREADS *ROWS) rmsnorm(const weir_rmsnorm_args args)
 {
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(THREADS *ROWS) rmsnorm(const weir_rmsnorm_args
     const int64_t unit = (int64_t)blockIdx.x * ROWS + threadIdx.x / THREADS;
     const int tid = threadIdx.x % THREADS, n_vectors = (int)(args.dim / kVector);
     if (ROWS > 1 && unit >= args.n_rows * args.n_groups)
-        return; /* whole warps leave: THREADS is one warp then */
+        return; /* whole warps return: THREADS is one warp here */
     const int64_t row = unit / args.n_groups, group = unit % args.n_groups;
     float4 *src = reinterpret_cast<float4 *>(
         args.src + row * args.src_stride + group * args.src_group_stride
@@ -128,7 +128,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 
 using namespace weir_cuda_rmsnorm;
 
-/* Tolerance: as the single source, and rsqrtf's 2 units in the last place. */
+/* Tolerance: as the single source, plus rsqrtf's 2 units in the last place. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_rmsnorm;
 const weir_kernel weir_kernel_cuda_rmsnorm = {

@@ -1,8 +1,8 @@
 /* kernels/cuda/rope.cu - rotary position embedding (Su et al. 2021), half split and pairs. A block
- * has kHeads heads of a row, a thread a pair of each: its sine and cosine are found once for them.
- * Moves 8 bytes per rotated element. Why an override: scalar.h.
+ * computes kHeads heads of a row, a thread a pair of each, so sine and cosine are computed once for
+ * all. Moves 8 bytes per rotated element. Why an override: scalar.h.
  *
- * The angle is the f32 product of position and frequency, as models were trained with. */
+ * The angle is the f32 product of position and frequency, as in training. */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 
@@ -55,8 +55,8 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 
 } // namespace weir_cuda_rope
 
-/* Tolerance: sine and cosine are good to 2e-7; a rotated value may cancel, so the bound is absolute
- * in units of the pair's length. */
+/* Tolerance: sine and cosine are accurate to 2e-7; a rotated value may cancel, so the bound is
+ * absolute in units of the pair's length. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_rope;
 const weir_kernel weir_kernel_cuda_rope = { WEIR_OP_ROPE, WEIR_BACKEND_CUDA,

@@ -1,10 +1,10 @@
 /* kernels/cuda/scalar.h - functions of one value that several overrides share.
  *
- * Why overrides of ops that only move rows: a region of the single source holds its launching
- * thread up until it has ended, 10 to 20 us each (libomptarget has no queue that the host could run
- * ahead of), and a decode step of a 4B model has 200 such ops: 3 ms, as long as reading all weights
- * takes on an H100. A CUDA launch is queued in 2 to 3 us, so a step whose ops are all overrides is
- * limited by memory again. */
+ * Why overrides of ops that only move rows: a region of the single source blocks its launching
+ * thread until it has ended, 10 to 20 us each (libomptarget has no queue that the host could fill
+ * ahead), and a decode step of a 4B model has 200 such ops: 3 ms, as long as reading all weights
+ * takes on an H100. A CUDA launch is queued in 2 to 3 us, so a step with only overrides is limited
+ * by memory again. */
 #pragma once
 #include "kernels/cuda/cuda.h"
 
@@ -13,8 +13,8 @@ namespace weir_cuda {
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 __device__ __forceinline__ float silu(float x) { return x / (1.0f + expf(-x)); }
 
-/* Of any angle up to 1e9, to 2e-7: the turns are taken off in double, which sincosf does in local
- * memory for large angles. */
+/* For any angle up to 1e9, to 2e-7: reduced in double, which sincosf does in local memory for large
+ * angles. */
 __device__ __forceinline__ void sine_cosine(float angle, float *sine, float *cosine)
 {
     const double turns = (double)angle * 0.15915494309189535; /* 1 / 2 pi */

@@ -1,6 +1,6 @@
-/* kernels/cuda/tensor.h - the instructions of sm_80 and later that CUDA C++ has no plain words for:
- * tensor cores on registers, their loads from shared memory, and asynchronous copies into it. PTX
- * under nvcc, the same by the lanes' arguments under the emulation.
+/* kernels/cuda/tensor.h - instructions of sm_80 and later without plain CUDA C++ functions: tensor
+ * cores on registers, their loads from shared memory, and asynchronous copies into it. PTX under
+ * nvcc; the emulation computes the same from the lanes' arguments.
  *
  * Fragments of a warp, with g = lane / 4 and t = lane % 4; a register holds two 16-bit or four
  * 8-bit values, the lower index in the lower bits:
@@ -40,8 +40,8 @@ WEIR_MMA(mma_bf16, "m16n8k16.row.col.f32.bf16.bf16.f32", "f", float)
 WEIR_MMA(mma_s8, "m16n8k32.row.col.s32.s8.s8.s32", "r", int)
 #undef WEIR_MMA
 
-/* Four 8 by 8 matrices of 16-bit elements: lane i names row i % 8 of matrix i / 8; register m of a
- * lane gets row g, columns 2t 2t+1 of matrix m. */
+/* Loads four 8 by 8 matrices of 16-bit elements: lane i addresses row i % 8 of matrix i / 8;
+ * register m of a lane gets row g, columns 2t 2t+1 of matrix m. */
 __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -49,7 +49,7 @@ __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void *row)
                  : "r"(shared_address(row))
                  : "memory");
 }
-/* The same of the transposed matrices: rows 2t 2t+1, column g. */
+/* The same with the matrices transposed: rows 2t 2t+1, column g. */
 __device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -58,8 +58,8 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], const
                  : "memory");
 }
 
-/* 16 bytes to shared memory, past L1; zeros if !is_there, and `global` is not read. Copies of a
- * thread are counted in groups. */
+/* Copies 16 bytes to shared memory, bypassing L1; zeros if !is_there, and then `global` is not
+ * read. A thread's copies are counted in groups. */
 __device__ __forceinline__ void copy_async(void *shared, const void *global, bool is_there = true)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
@@ -70,8 +70,8 @@ __device__ __forceinline__ void copy_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/* Until at most LEFT of the thread's groups are under way. Other threads see the bytes after a
- * barrier. */
+/* Waits until at most LEFT of the thread's groups are in flight. Other threads see the bytes after
+ * a barrier. */
 template <int LEFT> __device__ __forceinline__ void copy_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");

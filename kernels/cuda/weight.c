@@ -1,6 +1,5 @@
-/* kernels/cuda/weight.c - packing of file rows into WEIR_LAYOUT_CUDA. Runs once, at load, on the
- * host; plain C on purpose: it moves a code per instruction, and a few threads of that are faster
- * than the file and the bus. */
+/* kernels/cuda/weight.c - packs file rows into WEIR_LAYOUT_CUDA. Runs once, at load, on the host.
+ * Plain C: one code per instruction on a few threads is faster than the file and the bus. */
 #include "kernels/cuda/weight.h"
 
 #include <stddef.h>
@@ -19,8 +18,8 @@ enum {
     LOAD = LANES * 16
 };
 
-/* A file block with its codes as they are multiplied. Nested: scales and minima are the bytes; else
- * both are d and m of the block. */
+/* A file block with its codes as multiplied. Nested: scales and minima are bytes; otherwise both
+ * are floats, d and m of the block. */
 typedef struct block {
     int8_t codes[BLOCK_MAX];
     int8_t scales[SCALES_MAX];
@@ -240,8 +239,8 @@ bool weir_cuda_weight_bytes(size_t *out, weir_dtype kept, int64_t n_rows, int64_
 }
 
 /* ---- packing --------------------------------------------------------------------------------- */
-/* The bytes of one row's codes at input `column` of its step: which load, lane and byte, and for 4
- * bits which half. */
+/* Where a row's codes at input `column` of its step are stored: load, lane and byte, and for 4 bits
+ * the half. */
 typedef struct code_place {
     size_t byte;
     int shift;

@@ -1,9 +1,9 @@
 /* kernels/cuda/weight.h - WEIR_LAYOUT_CUDA: a matrix [n_out, n_in] as the CUDA kernels read it.
  *
- * dtype says what lies there: f32, bf16 or f16, or the file's quantised type.
+ * dtype is the stored type: f32, bf16 or f16, or the file's quantised type.
  *
- * Dense: plain rows, each padded with zeros to whole 16 bytes: what a warp reads by 16-byte loads,
- * and what cuBLASLt takes.
+ * Dense: plain rows, each padded with zeros to whole 16 bytes: read by 16-byte loads, and accepted
+ * by cuBLASLt.
  *
  * Quantised: panels of 16 output rows, the last one padded with zeros, each a run of planes over
  * `steps` of 64 inputs (zeros behind n_in):
@@ -52,18 +52,18 @@ typedef struct weir_cuda_format {
     int32_t splits; /* 1 or 2 scales per 32 inputs */
 } weir_cuda_format;
 
-/* Where the planes of a panel begin, in bytes; those that a format lacks are empty. */
+/* Byte offsets of the planes of a panel; planes that a format lacks are empty. */
 typedef struct weir_cuda_planes {
     size_t scales, minima, d, dmin, panel_bytes;
     int64_t steps;
 } weir_cuda_planes;
 
-/* How a file's weights are kept: quantised types as they are, f8 as bf16, f64 as f32; `exact`: what
- * is not f32 is expanded to it, because the kernels of all others round the activations. */
+/* The stored type: quantised types as they are, f8 as bf16, f64 as f32. `exact`: what is not f32 is
+ * expanded to it, since the kernels of all other types round activations. */
 weir_dtype weir_cuda_dtype(weir_dtype file, bool exact);
 
-/* False for a dtype that is not quantised. Here and below inline: the kernels' library has no other
- * part of this. */
+/* Returns false for a dtype that is not quantised. Inline here and below: the kernels' library
+ * links nothing else of this. */
 static inline bool weir_cuda_format_of(weir_dtype kept, weir_cuda_format *out)
 {
 #define FORMAT(codes, nested, minimum, splits)                                                     \
@@ -120,23 +120,23 @@ static inline size_t weir_cuda_row_stride(weir_dtype kept, int64_t n_in)
     return (weir_row_bytes(kept, n_in) + 15) / 16 * 16;
 }
 
-/* Bytes of n_rows rows; also where row n_rows begins, when it is a multiple of WEIR_CUDA_PANEL.
- * False when they do not fit a size_t, when n_in is no multiple of the block, or for a dtype that
- * is not kept. */
+/* Bytes of n_rows rows; also the offset of row n_rows if it is a multiple of WEIR_CUDA_PANEL.
+ * Returns false if they overflow a size_t, if n_in is not a multiple of the block, or for a dtype
+ * that is not stored. */
 bool weir_cuda_weight_bytes(size_t *out, weir_dtype kept, int64_t n_rows, int64_t n_in);
 
 /* Packs rows [first, first + count) of file rows `src` (unaligned) to dst:
- * weir_cuda_weight_bytes(count) bytes, 16-byte aligned, which belong at
- * weir_cuda_weight_bytes(first) of the whole. first is a multiple of WEIR_CUDA_PANEL, and so is
- * count but at the end. Threads and pieces of an upload take ranges of their own.
- * errors : EFORMAT when an element, a block's scale or its minimum is NaN or infinite, EUNSUPPORTED
+ * weir_cuda_weight_bytes(count) bytes, 16-byte aligned, which belong at offset
+ * weir_cuda_weight_bytes(first). first is a multiple of WEIR_CUDA_PANEL, and so is count except at
+ * the end. Threads and pieces of an upload may pack different ranges.
+ * errors : EFORMAT if an element, a block's scale or its minimum is NaN or infinite, EUNSUPPORTED
  *          for integers */
 WEIR_MUST_CHECK weir_status weir_cuda_pack_rows(
     void *dst, weir_dtype kept, const void *src, weir_dtype file, int64_t n_in, int64_t first,
     int64_t count
 );
 
-/* One weight's value, exact, for the reference kernel and tests. */
+/* The exact value of one weight, for the reference kernel and tests. */
 double weir_cuda_element(const weir_weight *weight, int64_t row, int64_t column);
 
 #ifdef __cplusplus

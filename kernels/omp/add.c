@@ -32,7 +32,7 @@ static weir_status WEIR_K(add)(const weir_kernel_context *context, const void *o
     return WEIR_OK;
 }
 
-/* Tolerance: one rounding, the same one: exact. */
+/* Tolerance: both round once, in the same way: exact. */
 extern const weir_kernel WEIR_K_ROW(add);
 const weir_kernel WEIR_K_ROW(add) = {
     .op = WEIR_OP_ADD,

@@ -15,10 +15,10 @@
  * from split partials in the scratch by a second region (few rows: the splits occupy the machine).
  * A call may take only some of the splits: the totals then come from and go to args->partials.
  *
- * Formats: attention_formats.h. A row reads its own page open where the format has open pages, so
- * there the units are cut at pages. Queries are rotated for turbo's K, and the sum over turbo's V
- * is rotated back: once per row, not per position. Where only the sinks are turbo's, or all pages
- * but the sinks, the tiles of the others are rotated as they are read (attention_turn.h).
+ * Formats: attention_formats.h. If the format has unsealed pages, a row reads its own page
+ * unsealed, so the units are cut at pages. Queries are rotated for turbo's K, and the sum over
+ * turbo's V is rotated back: once per row, not per position. If only the sinks are turbo's, or all
+ * pages but the sinks, the tiles of the others are rotated when read (attention_turn.h).
  *
  * Cost: 2 * (key_dim + value_dim) flops per row and position; K and V are read once per 32 rows on
  * the host. Decode is bound by memory: the next tile is prefetched while this one is used. */
@@ -36,14 +36,14 @@ typedef struct attention_unit {
     int64_t n_query_heads; /* of the segment                             */
     int64_t first_row, n_rows; /* query rows of this unit     */
     int32_t first_split, n_splits; /* to walk                     */
-    float *split_partials; /* of this segment, NULL: merge and write out */
+    float *split_partials; /* of this segment; NULL: merges and writes the output */
     int32_t plan_first_split, plan_n_splits;
-    /* Of this KV head's first query head, NULL: none of the segment's last rows are here, or
-     * NULL */
+    /* Of this KV head's first query head; NULL if the unit has none of the segment's last rows, or
+     * logits are not needed. */
     float *logits;
 } attention_unit;
 
-/* NULL past the end of the unit. */
+/* Returns NULL past the end of the unit. */
 WEIR_INLINE const float *query_of(
     const attention_call *call, const attention_unit *unit, int64_t row
 )
@@ -55,8 +55,8 @@ WEIR_INLINE const float *query_of(
                : NULL;
 }
 
-/* Query rows of a block to team memory, [key_dim][rows], scaled, and rotated for turbo's K; rows
- * past the end are zero. */
+/* Copies a block's query rows to team memory, [key_dim][rows], scaled, and rotated for turbo's K;
+ * rows past the end are zero. */
 WEIR_INLINE void stage_queries(
     float *q, const attention_call *call, const attention_unit *unit, int64_t first, const int rows,
     int tid
@@ -115,7 +115,7 @@ WEIR_INLINE tile_source source_of(
                           .format = open ? WEIR_KV_F16 : format };
 }
 
-/* The first position of a split that any row of the unit sees, at a tile. */
+/* The first position of a split that any row of the unit sees, rounded down to a tile. */
 WEIR_INLINE int32_t begin_of(const attention_call *call, const attention_unit *unit, int32_t split)
 {
     const int32_t first_own = unit->segment->n_past + (int32_t)(unit->first_row / call->group);
@@ -123,15 +123,15 @@ WEIR_INLINE int32_t begin_of(const attention_call *call, const attention_unit *u
     return first_seen > split * SPLIT ? first_seen / TILE * TILE : split * SPLIT;
 }
 
-/* What to bring from memory during the two halves of the work on a tile. */
+/* What to prefetch during the two halves of the work on a tile. */
 typedef struct tiles_ahead {
     tile_source k, v; /* while scores are computed; while values are added */
 } tiles_ahead;
 
-/* Plain K and V of equal widths make a page four runs of equal length, used in the order K V K V.
- * They are brought in the order in which they lie, one to three runs ahead: one long ascending
- * read, which the hardware's own read-ahead joins (84 % of read bandwidth; the tiles in order of
- * use: 78 %). Coded pages are bound by decoding: the next tiles. */
+/* With plain K and V of equal widths a page is four runs of equal length, used in the order K V K
+ * V. They are prefetched in memory order, one to three runs ahead: one long ascending read, which
+ * hardware read-ahead joins (84 % of read bandwidth; 78 % in order of use). Coded pages are bound
+ * by decoding, so the next tiles are prefetched. */
 WEIR_INLINE tiles_ahead ahead_of(
     const attention_call *call, const tile_source *k, const tile_source *v,
     const attention_unit *unit, int32_t position
@@ -140,9 +140,8 @@ WEIR_INLINE tiles_ahead ahead_of(
     const tile_source next_k = source_of(call, unit, position, WEIR_KV_K);
     const bool is_even = call->k_format == call->v_format && call->key_dim == call->value_dim &&
                          weir_kv_scheme_of(call->k_format) == WEIR_KV_PLAIN;
-    if (!next_k.part)
-        return (tiles_ahead
-        ){ *k, *v }; /* a page of a piece that another call reads: nothing is brought */
+    /* A page that another call reads is not prefetched. */
+    if (!next_k.part) return (tiles_ahead){ *k, *v };
     if (!is_even) return (tiles_ahead){ next_k, source_of(call, unit, position, WEIR_KV_V) };
     const tile_source run =
         v->token < TILE
@@ -151,9 +150,8 @@ WEIR_INLINE tiles_ahead ahead_of(
     return (tiles_ahead){ { run.part, 0, run.format }, { run.part, TILE, run.format } };
 }
 
-/* Scores of a block's rows to logits in natural units, for those among its rows that are rows 0 ..
- * n_heads - 1 from `first_row` of the block on; n: of the tile's positions. Out of line: who keeps
- * none pays a branch per tile. */
+/* Stores scores of the block's rows 0 .. n_heads - 1 from `first_row` on as logits in natural
+ * units; n: of the tile's positions. Not inlined: without logits the cost is a branch per tile. */
 WEIR_NOINLINE void keep_logits(
     float *logits, int64_t stride, const row_block *block, int64_t first_row, int64_t n_heads,
     int64_t n, int rows, int tid
@@ -172,14 +170,14 @@ WEIR_NOINLINE void keep_logits(
     }
 }
 
-/* Of the segment's last token, as far as its rows are among the unit's. */
+/* Stores logits of the segment's last token, for its rows that belong to the unit. */
 WEIR_INLINE void keep_unit_logits(
     const attention_call *call, const attention_unit *unit, const row_block *blocks,
     int32_t position, int n_blocks, const int rows, int tid
 )
 {
-    const int64_t last = (int64_t)(unit->segment->n_rows - 1) * call->group -
-                         unit->first_row; /* among the unit's rows, if not before */
+    /* Among the unit's rows, if not before them. */
+    const int64_t last = (int64_t)(unit->segment->n_rows - 1) * call->group - unit->first_row;
     const int64_t n = unit->segment->n_past + unit->segment->n_rows - position;
     for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
         keep_logits(
@@ -188,8 +186,9 @@ WEIR_INLINE void keep_unit_logits(
         );
 }
 
-/* All blocks of a unit over the tiles of one split that any of its rows sees. The last tile brings
- * the first one of what comes next: else every split would begin by waiting for memory. */
+/* All blocks of a unit over the tiles of one split that any of its rows sees. The last tile
+ * prefetches the first one of what comes next; otherwise every split would start by waiting for
+ * memory. */
 WEIR_INLINE void walk_split(
     team_memory *team, row_block *blocks, const attention_call *call, const attention_unit *unit,
     int32_t split, const attention_unit *next, int n_blocks, const int width, const int rows,
@@ -222,7 +221,7 @@ WEIR_INLINE void walk_split(
     }
 }
 
-/* Where the split_partials of the rows of a block go; NULL for rows past the end. */
+/* Where the split_partials of a block's rows are; NULL for rows past the end. */
 WEIR_INLINE void partial_rows(
     float **partial, const attention_call *call, const attention_unit *unit, int64_t first,
     int32_t split, const int rows
@@ -240,7 +239,7 @@ WEIR_INLINE void partial_rows(
     }
 }
 
-/* The carries of the rows of a block; NULL for rows past the end. */
+/* The partials of a block's rows; NULL for rows past the end. */
 WEIR_INLINE void partials_of_rows(
     float **partials, const attention_call *call, const attention_unit *unit, int64_t first,
     const int rows
@@ -290,7 +289,7 @@ WEIR_INLINE void attend(
 {
     row_block blocks[UNIT_BLOCKS];
     row_total totals[UNIT_BLOCKS];
-    float *rows_of[LANE_ROWS]; /* split_partials or carries of a block */
+    float *rows_of[LANE_ROWS]; /* split_partials or partials of a block */
     const int n_blocks = (int)((unit->n_rows + rows - 1) / rows);
     for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
         const int64_t first = unit->first_row + b * rows;
@@ -344,7 +343,7 @@ WEIR_INLINE void attend_rows(
         attend(team, call, unit, next, width, LANE_ROWS, tid);
 }
 
-/* On the host values live in L1 and one width serves all; on a device they are registers, so the
+/* On the host values are in L1 and one width serves all; on a device they are registers, so the
  * code is chosen by width. */
 WEIR_INLINE void attend_width(
     team_memory *team, const attention_call *call, const attention_unit *unit,
@@ -359,7 +358,7 @@ WEIR_INLINE void attend_width(
         attend_rows(team, call, unit, next, 128, tid);
 }
 
-/* Units of segment `plan`, KV heads innermost: neighbours in the order have equal work. */
+/* Units of segment `plan`, KV heads innermost: neighbouring units have equal work. */
 WEIR_INLINE attention_unit unit_of(
     const attention_call *call, const weir_kv_segment *segment, const segment_plan *plan, int64_t u,
     float *split_partials
@@ -379,7 +378,7 @@ WEIR_INLINE attention_unit unit_of(
                             .plan_n_splits = plan->n_splits };
     const int64_t block = rest / n_splits, later = block - plan->first_blocks;
     int64_t begin = 0, end = plan->first_tokens,
-            index = block; /* tokens among which the block's rows are */
+            index = block; /* index of the block's rows among the tokens */
     if (later >= 0) {
         begin = plan->first_tokens + later / plan->page_blocks * plan->page_tokens;
         end = begin + plan->page_tokens < segment->n_rows ? begin + plan->page_tokens
@@ -427,7 +426,7 @@ WEIR_INLINE void run_units(team_memory *team, const attention_call *call, int ti
             const int64_t later = u + lane_unit_step() < plan.n_units ? u + lane_unit_step() : u;
             const attention_unit unit = unit_of(call, segment, &plan, u, own),
                                  next = unit_of(call, segment, &plan, later, own);
-            /* Pages of other calls' splits may not be there */
+            /* Pages of splits of other calls may not be mapped. */
             attend_width(team, call, &unit, next.n_splits > 0 ? &next : &unit, tid);
         }
         u -= plan.n_units;
@@ -446,7 +445,7 @@ WEIR_INLINE void merge_row(
     const bool resumed = partials && call->first_split > 0 && partials[0] != NOTHING;
     float maximum = NOTHING, sum = 0.0f, keep, add;
     for (int64_t first = tid * LANE_WIDTH; first < value_dim; first += LANE_THREADS * LANE_WIDTH) {
-        /* Not read back from `maximum`: clang 19 folds that load to NOTHING in device code */
+        /* Not derived from `maximum`: clang 19 folds that load to NOTHING in device code. */
         bool started = resumed;
         lane_float value = started
                                ? lane_load_part(partials + PARTIAL_HEAD + first, value_dim - first)
@@ -602,7 +601,8 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     }
     if (n_units == 0) return WEIR_OK;
 
-    /* One by one: a struct would be mapped, and its pointers not be taken for the device's. */
+    /* Passed one by one: a struct would be mapped, and its pointers not be taken for the
+     * device's. */
     float *const out = args->out, *const split_partials = context->scratch,
                  *const partials = args->partials, *const lse = args->lse;
     const float *const q = args->q;
@@ -628,7 +628,7 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     {
         team_memory team;
         const attention_call shared =
-            CALL; /* the lanes get one pointer: more than 16 captures go to a stack on devices */
+            CALL; /* passed as one pointer: more than 16 captures go to a stack on devices */
         TEAM_LANES
         {
             attention_call call = shared;
@@ -657,7 +657,7 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     return WEIR_OK;
 }
 
-/* Tolerance: scores carry some 1e-7 * sqrt(key_dim) * |q| |k| of rounding, which the exponential
+/* Tolerance: scores have about 1e-7 * sqrt(key_dim) * |q| |k| of rounding, which the exponential
  * turns into relative error of the weights. */
 extern const weir_kernel WEIR_K_ROW(attention);
 const weir_kernel WEIR_K_ROW(attention) = {

@@ -1,30 +1,29 @@
 /* kernels/omp/attention_formats.h - how attention reads the tiles of a page (the column `attention`
  * of the table in kernels/abi/kv_format.h).
  *
- *   DIRECT     codes become floats in registers, between the load and the product. A scale that
- *              belongs to a token stays outside the sum over dims: K multiplies the score by it, V
- *              the weight.
- *   EXPANDED   these, and the ends of V rows that do not fill a chunk: 32 dims of K or a chunk of V
- *              go to f32 in team memory and are read like f32 pages. The functions that expand are
- *              not inlined, so a format costs one small loop and not one per register block.
- * K and V are chosen separately: any pair of formats works and costs no code of its own. The choice
- * depends on format and width alone. */
+ *   DIRECT     codes become floats in registers, between the load and the product. A token's scale
+ *              stays outside the sum over dims: K multiplies the score by it, V the weight.
+ *   EXPANDED   32 dims of K or a chunk of V are converted to f32 in team memory and read like f32
+ *              pages; also for ends of V rows that do not fill a chunk. The functions that expand
+ *              are not inlined, so a format costs one small loop and not one per register block.
+ * K and V are chosen separately: any pair of formats works without code of its own. The choice
+ * depends only on format and width. */
 #pragma once
 #include "kernels/omp/kv_tile.h"
 
 enum {
     TILE = WEIR_TILE_TOKENS,
-    VECTORS_DIMS = LANE_THREADS * LANE_WIDTH *
-                   LANE_VECTORS, /* dims of V that the team has in one set of registers */
-    CHUNK = VECTORS_DIMS > KV_GROUP ? VECTORS_DIMS
-                                    : KV_GROUP, /* dims of V that are expanded at a time */
+    /* Dims of V that the team holds in one set of registers. */
+    VECTORS_DIMS = LANE_THREADS * LANE_WIDTH * LANE_VECTORS,
+    /* Dims of V that are expanded at a time. */
+    CHUNK = VECTORS_DIMS > KV_GROUP ? VECTORS_DIMS : KV_GROUP,
 };
 
 /* One side of a tile: `token` is its first in the page. */
 typedef struct tile_source {
     const char *part;
     int64_t token;
-    weir_kv_format format; /* f16 where open rows are read */
+    weir_kv_format format; /* f16 if unsealed rows are read */
 } tile_source;
 
 /* GPUs read f32 and f16 pages: with more formats in one kernel ptxas spills (452 bytes on
@@ -54,7 +53,7 @@ WEIR_INLINE const _Float16 *weight_scales(const tile_source *v, int64_t value_di
 }
 
 /* ---- K --------------------------------------------------------------------------------------- */
-/* Where the codes and scales of a K tile lie. */
+/* Offsets of codes and scales of a K tile. */
 typedef struct key_tile {
     const char *codes, *scales;
 } key_tile;
@@ -75,8 +74,8 @@ WEIR_INLINE lane_float key_of_word(const weir_kv_format format, lane_uint word, 
     return kv_centroid(4, word >> (uint32_t)(4 * i));
 }
 
-/* Dims [first, first + 32) of a K tile to block [32 dims][32 tokens]. Takes no address of a local
- * variable: on devices those of functions that are not inlined go to memory of their own. */
+/* Expands dims [first, first + 32) of a K tile to block [32 dims][32 tokens]. Takes no address of a
+ * local variable: on devices those of functions that are not inlined go to local memory. */
 WEIR_NOINLINE void expand_keys(
     float *block, const char *part, weir_kv_format page_format, int64_t key_dim, int64_t tile,
     int64_t first, int tid
@@ -89,7 +88,7 @@ WEIR_NOINLINE void expand_keys(
 }
 
 /* ---- V --------------------------------------------------------------------------------------- */
-/* Rows of 32 tokens: token t's begin at codes + t * codes_step, its scales at scales + t *
+/* Rows of 32 tokens: token t's start at codes + t * codes_step, its scales at scales + t *
  * scales_step. */
 typedef struct value_tile_rows {
     const char *codes, *scales, *next_codes, *next_scales;
@@ -102,7 +101,8 @@ value_rows_of(const tile_source *v, const tile_source *next, int64_t value_dim)
     const weir_kv_layout layout = weir_kv_layout_v(v->format, value_dim);
     const int64_t codes = layout.codes + v->token * layout.codes_step,
                   scales = layout.scales + v->token * layout.scales_step;
-    const bool alike = next->format == v->format; /* else it is another page, open, and far */
+    /* Otherwise it is another page, unsealed, and far away. */
+    const bool alike = next->format == v->format;
     return (value_tile_rows){
         .codes = v->part + codes,
         .scales = v->part + scales,
@@ -134,8 +134,8 @@ WEIR_INLINE lane_float value_lanes(
     return kv_load_plain(format, row, d + v * LANE_WIDTH);
 }
 
-/* Dims [first, first + CHUNK) of the tokens of a V tile to block [32 tokens][CHUNK]; dims past the
- * last are left alone. */
+/* Expands dims [first, first + CHUNK) of the tokens of a V tile to block [32 tokens][CHUNK]; dims
+ * past the last are not written. */
 WEIR_NOINLINE void expand_values(
     float *block, const char *part, weir_kv_format page_format, int64_t value_dim, int64_t token,
     int64_t first, int tid

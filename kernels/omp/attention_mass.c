@@ -1,24 +1,24 @@
-/* kernels/omp/attention_mass.c - what queries gave to each slot: sums of attention's weights over
+/* kernels/omp/attention_mass.c - the attention mass of each slot: sums of attention's weights over
  * the rows of a segment, from a second pass over K.
  *
  * A unit is (segment, KV head, SLOTS slots). It stages a block of query rows, walks its tiles of 32
- * slots, and goes on to the next block: K comes from memory once, and from the cache for later
+ * slots, and goes on to the next block: K is read from memory once, and from the cache for later
  * blocks; staging is shared by the tiles. Scores are attention's, to the bit (score_tile); their
- * weights 2^(score - lse) lie in team memory as [row][32], where each query head of the group adds
- * its rows in ascending order to what the blocks before have left in the outputs. Nothing grows
- * with rows times slots.
+ * weights 2^(score - lse) are in team memory as [row][32], where each query head of the group adds
+ * its rows in ascending order to the sums of earlier blocks in the outputs. No memory grows with
+ * rows times slots.
  *
- * A row reads its own page wide where the format has open pages: blocks are cut at pages there, as
- * in attention. A single row whose logits attention kept costs an exponential per slot.
+ * If the format has unsealed pages, a row reads its own page unsealed: blocks are then cut at
+ * pages, as in attention. A single row whose logits attention kept costs an exponential per slot.
  *
- * Cost: 2 * key_dim flops and one exponential per row and slot: less than half of what attention
- * does for the same rows. */
+ * Cost: 2 * key_dim flops and one exponential per row and slot: less than half of attention's for
+ * the same rows. */
 #include "kernels/omp/attention_turn.h"
 
 enum {
     SLOT_TILES = 8,
-    SLOTS =
-        SLOT_TILES * TILE, /* of a unit: staging rows costs as much as an eighth of their scores */
+    /* Per unit: staging rows costs as much as an eighth of their scores. */
+    SLOTS = SLOT_TILES * TILE,
     TILE_LANES = TILE / LANE_WIDTH,
 };
 
@@ -28,7 +28,7 @@ typedef struct mass_call {
     const weir_attention_mass_segment *segments;
     int64_t n_segments, n_heads, n_kv_heads, group, key_dim, q_stride, q_head_stride;
     float scale; /* times log2(e) */
-    weir_kv_format k_format, k_sinks; /* the first n_sinks pages have the second */
+    weir_kv_format k_format, k_sinks; /* the first n_sinks pages have k_sinks */
     int32_t n_sinks;
 } mass_call;
 
@@ -42,7 +42,7 @@ typedef struct mass_unit {
 typedef struct mass_memory {
     team_memory tile;
     float lse[UNIT_ROWS], mean[UNIT_ROWS]; /* times log2(e); of what the row sees */
-    int32_t last[UNIT_ROWS]; /* slot that the row sees */
+    int32_t last[UNIT_ROWS]; /* last slot that the row sees */
 } mass_memory;
 
 #pragma omp declare target
@@ -80,7 +80,8 @@ WEIR_INLINE float *output_of(
                : NULL;
 }
 
-/* 1 / (slots that a row with this last one sees). The only slot of a row is not below its mean. */
+/* 1 / (number of slots that a row with this last slot sees). The only slot of a row is not below
+ * its mean. */
 WEIR_INLINE float mean_of(int32_t last) { return last > 0 ? 1.0f / ((float)last + 1.0f) : 0.0f; }
 
 WEIR_INLINE lane_float count_below(lane_float p, lane_float mean)
@@ -133,7 +134,7 @@ WEIR_INLINE bool cut_at_pages(const mass_call *call)
            (weir_kv_needs_open(format_of(call, 0)) || weir_kv_needs_open(call->k_format));
 }
 
-/* K at `slot` as rows of which the first has its own slot in page `own` read it. */
+/* K at `slot`, as read by rows the first of which has its own slot in page `own`. */
 WEIR_INLINE tile_source
 key_source(const mass_call *call, const mass_unit *unit, int32_t slot, int32_t own)
 {
@@ -149,7 +150,7 @@ key_source(const mass_call *call, const mass_unit *unit, int32_t slot, int32_t o
        .format = open ? WEIR_KV_F16 : format };
 }
 
-/* Query rows [first, first + n) to team memory, [register block][key_dim][rows], scaled, and
+/* Copies query rows [first, first + n) to team memory, [register block][key_dim][rows], scaled, and
  * rotated for turbo's K. */
 WEIR_INLINE void stage_rows(
     mass_memory *team, const mass_call *call, const mass_unit *unit, int64_t first, int64_t n,
@@ -182,7 +183,7 @@ WEIR_INLINE void stage_rows(
         kv_hadamard(team->tile.q + b * call->key_dim * LANE_ROWS, call->key_dim, LANE_ROWS, tid);
 }
 
-/* Scores of a tile to weights in team memory; 0 for slots that a row does not see. */
+/* Replaces scores of a tile by weights in team memory; 0 for slots that a row does not see. */
 WEIR_INLINE void weigh_rows(mass_memory *team, const row_block *block, int b, int32_t slot, int tid)
 {
     UNROLL
@@ -200,7 +201,7 @@ WEIR_INLINE void weigh_rows(mass_memory *team, const row_block *block, int b, in
     }
 }
 
-/* Each thread: some (query head, vector of slots) of the tile. `first`: row of the block's
+/* Each thread adds some (query head, vector of slots) of the tile. `first`: row of the block's
  * first. */
 WEIR_INLINE void add_rows(
     const mass_memory *team, const mass_call *call, const mass_unit *unit, int64_t first, int64_t n,
@@ -365,8 +366,8 @@ static weir_status WEIR_K(attention_mass)(const weir_kernel_context *context, co
     return WEIR_OK;
 }
 
-/* Tolerance: as attention's weights: relative, and what steep logits make of the rounding of their
- * sums. */
+/* Tolerance: as attention's weights: relative, and larger for steep logits, which amplify the
+ * rounding of their sums. */
 extern const weir_kernel WEIR_K_ROW(attention_mass);
 const weir_kernel WEIR_K_ROW(attention_mass) = {
     .op = WEIR_OP_ATTENTION_MASS,

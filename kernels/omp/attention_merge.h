@@ -1,10 +1,10 @@
-/* kernels/omp/attention_merge.h - splits joined in ascending order: in registers, from
+/* kernels/omp/attention_merge.h - joins splits in ascending order: in registers, from
  * split_partials in the scratch, and across calls.
  *
  * A partial, and the partials of a row, is maximum, sum, value[value_dim] over the positions that
- * it covers: sum of 2^(score - maximum), with and without V. Wherever two of them are joined, the
- * same expressions in the same order: a row has the same bits whether its splits were walked by one
- * unit, by units of their own, or in several calls. */
+ * it covers: sum of 2^(score - maximum), with and without V. All joins use the same expressions in
+ * the same order: a row has the same bits whether its splits were walked by one unit, by separate
+ * units, or in several calls. */
 #pragma once
 #include "kernels/omp/attention_tile.h"
 
@@ -14,22 +14,22 @@ WEIR_INLINE float exp2_of(float x) { return lane_first(lane_exp2((lane_float)x))
 /* Natural log-sum-exp of (maximum, sum). */
 WEIR_INLINE float lse_of(float maximum, float sum) { return maximum * 0.69314718f + lane_log(sum); }
 
-/* a * x + b * y, fused the same way wherever this is inlined: the two places that merge must agree
+/* a * x + b * y, fused in the same way wherever it is inlined: the two places that merge must agree
  * to the bit. */
 WEIR_INLINE lane_float weighted(lane_float a, float x, lane_float b, float y)
 {
     return lane_fma(a, (lane_float)x, b * y);
 }
 
-/* Weights of the two sides when (maximum, sum) of the next split joins the total; false: nothing to
- * join. */
+/* The weights of the two sides when (maximum, sum) of the next split joins the total. Returns false
+ * if there is nothing to join. */
 WEIR_INLINE bool merge_weights(
     float *total_maximum, float *total_sum, float maximum, float sum, float *keep, float *add
 )
 {
     if (maximum == NOTHING) return false;
     const float highest = *total_maximum > maximum ? *total_maximum : maximum;
-    *keep = exp2_of(*total_maximum - highest); /* 0 when the total is of nothing yet */
+    *keep = exp2_of(*total_maximum - highest); /* 0 if the total is empty */
     *add = exp2_of(maximum - highest);
     *total_sum = lane_first(weighted((lane_float)*total_sum, *keep, (lane_float)sum, *add));
     *total_maximum = highest;
@@ -110,7 +110,7 @@ WEIR_INLINE void merge_block(
 }
 
 /* ---- across calls ---------------------------------------------------------------------------- */
-/* The totals of a block from the carries of its rows; NULL: of nothing yet. */
+/* Loads the totals of a block from the partials of its rows; NULL: empty. */
 WEIR_INLINE void load_totals(
     row_total *total, float *const *partials, int64_t value_dim, const int width, const int rows,
     int tid
@@ -132,7 +132,7 @@ WEIR_INLINE void load_totals(
     }
 }
 
-/* After all threads have read what was carried. Values of nothing are zeros. */
+/* Call after all threads have read the partials. Values of empty totals are zero. */
 WEIR_INLINE void store_totals(
     const row_total *total, float *const *partials, int64_t value_dim, const int width,
     const int rows, int tid
@@ -154,7 +154,7 @@ WEIR_INLINE void store_totals(
     }
 }
 
-/* out[t,h,:] of turbo's V, summed as rotated: D H out, in place. */
+/* Rotates out[t,h,:] back for turbo's V: D H out, in place. */
 WEIR_INLINE void turn_back(float *out, int64_t value_dim, int tid)
 {
     TEAM_BARRIER

@@ -1,20 +1,20 @@
-/* kernels/omp/attention_plan.h - what a call of attention is about, and into which units a segment
- * is cut: from positions and widths alone, so that the host, the scratch and every team agree. */
+/* kernels/omp/attention_plan.h - divides a call of attention into units, by positions and widths
+ * alone, so that the host, the scratch and every team agree. */
 #pragma once
 #include "kernels/omp/attention_tile.h"
 
 /* What all units of a call share. */
 typedef struct attention_call {
-    float *out, *split_partials, *partials,
-        *lse; /* partials: NULL: one call does all; lse: NULL: not wanted */
+    /* partials: NULL: one call does everything; lse: NULL: not requested. */
+    float *out, *split_partials, *partials, *lse;
     const float *q;
     const weir_kv_segment *segments;
     int64_t n_segments, n_heads, n_kv_heads, group, key_dim, value_dim, q_stride, q_head_stride,
         out_stride;
     int32_t window, first_split, end_split;
     float scale; /* times log2(e) */
-    weir_kv_format k_format, v_format, k_sinks,
-        v_sinks; /* the first n_sinks pages have the last two */
+    /* The first n_sinks pages have the last two. */
+    weir_kv_format k_format, v_format, k_sinks, v_sinks;
     int32_t n_sinks;
     bool is_last; /* writes `out` */
 } attention_call;
@@ -23,10 +23,10 @@ typedef struct attention_call {
 
 typedef struct segment_plan {
     int32_t first_split, n_splits; /* of this call */
-    /* KV heads; query rows of each; blocks of at most unit_rows; units of all KV heads */
+    /* KV heads; query rows of each; blocks of at most unit_rows; units of all KV heads. */
     int64_t n_heads, n_rows, n_blocks, n_units;
-    int64_t first_tokens, page_tokens, first_blocks,
-        page_blocks; /* blocks of the first first_tokens tokens, then of each page_tokens */
+    /* Blocks of the first first_tokens tokens, then of each page_tokens. */
+    int64_t first_tokens, page_tokens, first_blocks, page_blocks;
     bool partial; /* one unit per split, merged by the second region                    */
 } segment_plan;
 
@@ -44,7 +44,7 @@ WEIR_INLINE bool cut_at_pages(const attention_call *call)
             weir_kv_needs_open(first.k) || weir_kv_needs_open(first.v));
 }
 
-/* This side is multiplied and summed as turbo rotates it. */
+/* True if this side is multiplied and summed rotated, as turbo stores it. */
 WEIR_INLINE bool is_rotated(const attention_call *call, weir_kv_side side)
 {
     const weir_kv_pair first = pair_of(call, 0);

@@ -1,17 +1,19 @@
 /* kernels/omp/attention_tile.h - register blocks of query rows against one tile of 32 positions:
  * scores, weights, values.
  *
- * The innermost part of attention.c, which says what a unit is and in which order tiles are
- * visited. A format is switched on per tile (K) and per 32 dims of a tile (V), outside of the loops
- * that multiply: a predicted branch per thousands of products. */
+ * The innermost part of attention.c, which defines units and the order of tiles. The format is
+ * switched per tile (K) and per 32 dims of a tile (V), outside the loops that multiply: one
+ * predicted branch per thousands of products. */
 #pragma once
 #include "kernels/omp/attention_formats.h"
 
 enum {
     SPLIT = WEIR_ATTENTION_SPLIT,
     KEY_MAX = 576,
-    VALUE_MAX = 512, /* what staging and registers are sized for (MLA's latent rows fit)   */
-    SPLIT_ROWS = 64, /* up to this many query rows per KV head, splits are units of their own */
+    /* Sizes of staging and registers (MLA's latent rows fit). */
+    VALUE_MAX = 512,
+    /* Up to this many query rows per KV head, splits are separate units. */
+    SPLIT_ROWS = 64,
     UNIT_BLOCKS = LANE_WIDTH == 1
                       ? 1
                       : 32 / LANE_ROWS, /* register blocks of LANE_ROWS query rows in a unit */
@@ -38,21 +40,21 @@ _Static_assert(
 _Static_assert(
     CHUNK % VECTORS_DIMS == 0 && CHUNK % KV_GROUP == 0 && KV_GROUP % SUM_DIMS == 0, "chunks"
 );
-#define NOTHING (-FLT_MAX) /* the maximum of no score */
+#define NOTHING (-FLT_MAX) /* the maximum of an empty set of scores */
 
 /* One thread's share of a register block within a split. */
 typedef struct row_block {
     int32_t last[THREAD_ROWS]; /* the row's own position: the last it sees */
     float maximum[THREAD_ROWS];
     lane_float sum[THREAD_ROWS][TILE_VECTORS],
-        score[THREAD_ROWS][TILE_VECTORS]; /* score: of the tile at hand */
+        score[THREAD_ROWS][TILE_VECTORS]; /* of the current tile */
     lane_float value[VALUE_VECTORS][LANE_ROWS];
 } row_block;
 
 /* Splits merged so far. */
 typedef struct row_total {
     float maximum[LANE_ROWS], sum[LANE_ROWS];
-    bool started[LANE_ROWS]; /* not read back from `maximum`: see merge_row */
+    bool started[LANE_ROWS]; /* not derived from `maximum`: see merge_row */
     lane_float value[VALUE_VECTORS][LANE_ROWS];
 } row_total;
 
@@ -62,7 +64,7 @@ typedef struct team_memory {
     float q[UNIT_BLOCKS * KEY_MAX * LANE_ROWS]; /* [block][key_dim][rows]               */
     float weights[UNIT_BLOCKS][LANE_ROWS][TILE];
 #if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
-    /* Weights of one block times the scales of V's groups */
+    /* Weights of one block times the scales of V's groups. */
     _Alignas(64) float scaled[LANE_ROWS][TILE][VALUE_GROUPS];
 #endif
     float maxima[LANE_ROWS][POSITION_THREADS], sums[LANE_ROWS][POSITION_THREADS];
@@ -77,7 +79,7 @@ typedef struct team_memory {
 WEIR_INLINE int row_of(int r, int tid) { return r * ROW_THREADS + tid / POSITION_THREADS; }
 
 /* ---- scores ---------------------------------------------------------------------------------- */
-/* Loops over registers are written out: an array handed to a function inside a loop is an
+/* Loops over registers are spelled out: an array passed to a function inside a loop is an
  * allocation on the device, inlined or not. */
 /* The token of the tile at which a thread's vector begins. */
 WEIR_INLINE int64_t token_of(int v, int tid)
@@ -85,9 +87,8 @@ WEIR_INLINE int64_t token_of(int v, int tid)
     return (v * POSITION_THREADS + tid % POSITION_THREADS) * LANE_WIDTH;
 }
 
-/* How many sums, or registers of a sum, a block of few rows has on the way beside what LANE_ROWS
- * rows would have: products of a row wait for each other, so the machine wants as many chains as a
- * full block has. */
+/* Additional independent sums for blocks of few rows: products of a row wait for each other, so as
+ * many chains are needed as a full block has. */
 WEIR_INLINE int chains_of(const int rows)
 {
     return LANE_WIDTH == 1 ? 1 : LANE_ROWS / rows < MORE_CHAINS ? LANE_ROWS / rows : MORE_CHAINS;
@@ -111,7 +112,8 @@ WEIR_INLINE void add_plain_sums(
             for (int v = 0; v < LANE_VECTORS; v++) sum[i][r][v] = (lane_float)0.0f;
         }
     }
-    WEIR_PRAGMA(nounroll) /* the accumulators fill the registers: unrolled by 4, some are spilled */
+    /* the accumulators fill the registers: unrolled by 4, some would be spilled */
+    WEIR_PRAGMA(nounroll)
     for (int64_t d = 0; d < n_dims; d++) {
         UNROLL
         for (int i = 0; i < n; i++) {
@@ -168,8 +170,8 @@ WEIR_INLINE void score_plain(
     }
 }
 
-/* The same over words of codes, whose scales join with the sums: q8_0's of 32 dims of a token,
- * turbo's of the whole token. */
+/* The same over words of codes, whose scales apply to the sums: q8_0's to 32 dims of a token,
+ * turbo's to the whole token. */
 WEIR_INLINE void add_code_sums(
     lane_float (*restrict score)[TILE_VECTORS], const float *restrict q, const key_tile k,
     const key_tile next_k, int64_t first, const int n, const int v0, const weir_kv_format format,
@@ -317,7 +319,7 @@ WEIR_INLINE bool sees_all(const row_block *block, int32_t position, int32_t wind
            block->last[rows / ROW_THREADS - 1] - window < position;
 }
 
-/* See weigh_tile; without a mask nothing of the tile is outside. */
+/* See weigh_tile; without a mask the whole tile is seen. */
 WEIR_INLINE void weigh_block(
     team_memory *team, row_block *block, int b, const _Float16 *scales, int32_t position,
     int32_t window, const bool has_mask, const int rows, int tid
@@ -366,10 +368,10 @@ WEIR_INLINE void weigh_block(
     TEAM_BARRIER
 }
 
-/* Scores of the tile at `position` to weights and decays of block b in team memory; maximum and sum
- * of the block move on. Positions outside (last - window, last] weigh 0, and a row for which the
- * whole tile is outside keeps its maximum: decay 1. `scales`: of V, see weight_scales. Most tiles
- * of a long text are seen whole; on the host they go without masks. */
+/* Replaces scores of the tile at `position` by weights and decays of block b in team memory, and
+ * updates its maximum and sum. Positions outside (last - window, last] weigh 0; a row that sees
+ * nothing of the tile keeps its maximum: decay 1. `scales`: of V, see weight_scales. Most tiles of
+ * a long sequence are seen whole; on the host they are computed without masks. */
 WEIR_INLINE void weigh_tile(
     team_memory *team, row_block *block, int b, const _Float16 *scales, int32_t position,
     int32_t window, const int rows, int tid
@@ -391,7 +393,8 @@ WEIR_INLINE void add_values(
     const int n, const weir_kv_format format, const int rows
 )
 {
-    const int bytes = 4 * n * VECTORS_DIMS * weir_kv_bits(format) / 8; /* of codes, for 4 tokens */
+    /* Of codes, for 4 tokens. */
+    const int bytes = 4 * n * VECTORS_DIMS * weir_kv_bits(format) / 8;
     lane_float sum[LANE_ROWS][MORE_CHAINS * LANE_VECTORS];
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -404,7 +407,7 @@ WEIR_INLINE void add_values(
     }
     WEIR_PRAGMA(nounroll)
     for (int t0 = 0; t0 < TILE; t0 += 4) {
-        /* the next tile's codes in the order in which they lie */
+        /* The next tile's codes in memory order. */
         UNROLL
         for (int line = 0; line < bytes; line += 64)
             PREFETCH(
@@ -439,7 +442,7 @@ WEIR_INLINE void add_values(
 
 #if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
 /* scaled[row][token][group] = weight * scale: once per tile and block, instead of once per dim.
- * Groups past the last hold what lies there. */
+ * Groups past the last are undefined. */
 WEIR_INLINE void scale_weights(
     team_memory *team, int b, const value_tile_rows *tile, int64_t value_dim, const int rows,
     int tid
@@ -458,7 +461,7 @@ WEIR_INLINE void scale_weights(
     TEAM_BARRIER
 }
 
-/* value_tile for q8_0, whose scales are by 32 dims of a token. */
+/* value_tile for q8_0, whose scales are per 32 dims of a token. */
 WEIR_INLINE void value_tile_q8_0(
     team_memory *team, row_block *blocks, const value_tile_rows *tile, int64_t value_dim,
     int n_blocks, const int width, const int rows, int tid
@@ -488,7 +491,7 @@ WEIR_INLINE void value_tile_q8_0(
 #endif
 
 /* Values of all blocks. `width`: value_dim rounded up to what the registers of this variant hold.
- * Lanes past value_dim sum what lies in the expanded chunk: they are never stored. */
+ * Lanes past value_dim sum undefined elements and are never stored. */
 WEIR_INLINE void value_tile(
     team_memory *team, row_block *blocks, const tile_source *v, const tile_source *next,
     int64_t value_dim, int n_blocks, const int width, const int rows, int tid
@@ -517,7 +520,7 @@ WEIR_INLINE void value_tile(
         }
         if (LANE_WIDTH == 1 && first >= value_dim) {
             if (!READS_CODED) break;
-            continue; /* to the barriers */
+            continue; /* goes to the barriers */
         }
         const value_tile_rows expanded = { .codes = (const char *)team->expanded,
                                            .next_codes = (const char *)team->expanded,

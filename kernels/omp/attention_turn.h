@@ -1,10 +1,10 @@
-/* kernels/omp/attention_turn.h - a tile that is not turbo's, rotated as turbo's are: what attention
- * multiplies where the pages of a text differ in that.
+/* kernels/omp/attention_turn.h - rotates a tile that is not turbo's as turbo's are, for sequences
+ * with pages of both kinds.
  *
- * The rotation is orthonormal: rotated keys against rotated queries give the plain scores, and
- * rotated values join sums that are turned back in the end. A tile becomes a tile of f32 in team
- * memory, K [key_dim][32], V [32][value_dim], and is read as one from a page. It costs dim *
- * log2(dim) additions per position for every 32 query rows: for the few first pages of a text. */
+ * The rotation is orthonormal: rotated keys with rotated queries give the plain scores, and sums
+ * with rotated values are rotated back at the end. The tile is copied to f32 in team memory, K
+ * [key_dim][32], V [32][value_dim], and read like a page. Costs dim * log2(dim) additions per
+ * position for every 32 query rows: for the few first pages of a sequence. */
 #pragma once
 #include "kernels/omp/attention_tile.h"
 
@@ -51,7 +51,8 @@ WEIR_NOINLINE void rotate_values(
     for (int t = 0; t < TILE; t++) kv_hadamard(rows + t * value_dim, value_dim, 1, tid);
 }
 
-/* The tile becomes its rotated copy, unless it is turbo's. The copy before it is no longer read. */
+/* Replaces the tile by its rotated copy, unless it is turbo's. The previous copy is no longer
+ * read. */
 WEIR_INLINE void turn_keys(team_memory *team, tile_source *k, int64_t key_dim, int tid)
 {
     if (weir_kv_scheme_of(k->format) == WEIR_KV_TURBO) return;

@@ -1,10 +1,10 @@
-/* kernels/omp/coda_apply.h - keys or values of one head into their rows, as decided: rows that
- * slots in use take over, then what the banks keep, then the new rows of the ring, which overwrite
- * the rows that left.
+/* kernels/omp/coda_apply.h - writes keys or values of one head to their rows, as decided: first
+ * rows that newly used slots take over, then the banks' updates, then the new rows of the ring,
+ * which overwrite the rows that left.
  *
- * A thread has the same dims of every row, so but for the low band nothing waits for others. V is
- * contiguous, K an element of each of many lines, as in kv_write. Arithmetic is that of
- * kernels/abi/coda.h and of ref, to the bit: see weir_coda_blend. */
+ * A thread has the same dims of every row, so only the low band needs barriers. V is contiguous, K
+ * has an element in each of many lines, as in kv_write. Arithmetic is that of kernels/abi/coda.h
+ * and of ref, to the bit: see weir_coda_blend. */
 #pragma once
 #include "kernels/omp/coda_plan.h"
 
@@ -20,7 +20,7 @@ typedef double lane_double __attribute__((ext_vector_type(LANE_WIDTH)));
 #define NARROW(x) __builtin_convertvector(x, lane_float)
 #endif
 
-/* One side of one head. Dims of the work: all, or the low band. */
+/* One side of one head. Dims to write: all, or the low band. */
 typedef struct apply_side {
     const coda_call *call;
     const coda_work *work;
@@ -34,7 +34,7 @@ WEIR_INLINE int64_t dim_of(const apply_side *on, int64_t i)
     return on->is_low ? coda_low_dim(on->call->layer, i) : i;
 }
 
-/* Dims [i, i + LANE_WIDTH) of those of the work, zero past the last. */
+/* Elements [i, i + LANE_WIDTH) of the dims to write; zero past the last. */
 WEIR_INLINE lane_float
 load_lanes(const apply_side *on, const weir_kv_format format, coda_row row, int64_t i)
 {
@@ -98,7 +98,7 @@ WEIR_INLINE void write_exact(
     }
 }
 
-/* Towards the candidate of a step, or the mean of a block's, weighted by gates. */
+/* Blends towards the candidate of a step, or the gate-weighted mean of a block's. */
 WEIR_INLINE void write_summary(
     const apply_side *on, const weir_kv_format format, const coda_group *group, int tid
 )
@@ -157,7 +157,7 @@ WEIR_INLINE void apply(
     for (int32_t g = 0; g < *work->exact.n_groups; g++)
         write_exact(&all, format, work->exact.groups + g, tid);
     // clang-format off
-    TEAM_BARRIER /* the low band is dealt in another way */
+    TEAM_BARRIER /* the low band is divided among threads differently */
     for (int32_t g = 0; g < *work->summary.n_groups; g++)
         write_summary(&of_summary, format, work->summary.groups + g, tid);
     // clang-format on

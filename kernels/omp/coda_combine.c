@@ -1,8 +1,8 @@
-/* kernels/omp/coda_combine.c - differential attention's end (Ye et al. 2024; CoDA-GQA-L): signal
- * less a share of the noise, then the norm of the head.
+/* kernels/omp/coda_combine.c - the end of differential attention (Ye et al. 2024; CoDA-GQA-L):
+ * signal minus a share of the noise, then the norm of the head.
  *
- * Moves 12 * head_dim bytes per row and head. One team per (row, KV head), as its heads lie side by
- * side, and a fixed order of summation. */
+ * Moves 12 * head_dim bytes per row and head. One team per (row, KV head), whose heads are
+ * adjacent, and a fixed order of summation. */
 #include "kernels/omp/norm.h"
 
 #pragma omp declare target
@@ -60,8 +60,8 @@ static weir_status WEIR_K(coda_combine)(const weir_kernel_context *context, cons
     return WEIR_OK;
 }
 
-/* Tolerance: the difference may cancel, and the norm then makes its rounding larger: absolute for
- * heads whose parts differ as much as they are long. */
+/* Tolerance: the difference may cancel, and the norm then amplifies its rounding: absolute for
+ * heads whose parts differ by about their length. */
 extern const weir_kernel WEIR_K_ROW(coda_combine);
 const weir_kernel WEIR_K_ROW(coda_combine) = {
     .op = WEIR_OP_CODA_COMBINE,

@@ -1,7 +1,7 @@
-/* kernels/omp/coda_decide.h - slots for the candidates and for the new rows: all of a state but its
- * pages. kernels/ref/coda_exact.c and coda_summary.c say what is decided; here candidates of a slot
- * are chained, so that a decision costs as many steps as there are candidates and slots. One thread
- * decides, as each decision counts on those before; lists are made by all. */
+/* kernels/omp/coda_decide.h - decides the slots of candidates and new rows: everything of a state
+ * but its pages. kernels/ref/coda_exact.c and coda_summary.c specify the decisions; here candidates
+ * of a slot are chained, so that a decision takes as many steps as there are candidates and slots.
+ * One thread decides, as each decision depends on earlier ones; all threads make the lists. */
 #pragma once
 #include "kernels/omp/coda_route.h"
 
@@ -16,7 +16,7 @@ WEIR_INLINE bool coda_passes(const coda_call *call, float gate, float least)
     return !call->layer->is_gated || gate >= least;
 }
 
-/* weir_coda_use, whose contents change rows later. */
+/* As weir_coda_use, but the contents change rows later. */
 WEIR_INLINE int32_t use_slot(const coda_work *work, int64_t slot)
 {
     int32_t *const rows = work->state.rows;
@@ -72,8 +72,8 @@ WEIR_INLINE void open_exact(const coda_call *call, const coda_work *work, int32_
     );
 }
 
-/* The first open slot that is free; without one, the open slot that was not found for the longest
- * time, and *is_full. */
+/* The first free open slot; if there is none, the least recently matched open slot, and
+ * *is_full. */
 WEIR_INLINE int32_t slot_for_new(const coda_work *work, bool *is_full)
 {
     const int64_t *const used_at = work->state.used_at;
@@ -106,8 +106,8 @@ WEIR_INLINE void decide_exact_step(const coda_call *call, const coda_work *work)
     if (is.is_novel && is.passes && is_full) open_exact(call, work, 1);
 }
 
-/* Of the slots of the bank, those that rows may be inserted in, to `order`: free ones first, then
- * by time. Slots that are not open come first in the published package, and last here. */
+/* Writes the slots of the bank that rows may be inserted in to `order`: free ones first, then by
+ * time. Slots that are not open come first in the published package, and last here. */
 WEIR_INLINE int64_t order_slots(const coda_call *call, const coda_work *work, int tid)
 {
     const weir_coda_layer *const layer = call->layer;
@@ -123,8 +123,8 @@ WEIR_INLINE int64_t order_slots(const coda_call *call, const coda_work *work, in
     return n;
 }
 
-/* Where candidates go and which of them write; positions of those that do not count for their slot
- * become -1. */
+/* Decides where candidates go and which of them write; positions of those that do not count for
+ * their slot become -1. */
 WEIR_INLINE void judge_block(const coda_call *call, const coda_work *work, int64_t n_ordered)
 {
     const coda_bank *const bank = &work->exact;
@@ -160,7 +160,7 @@ WEIR_INLINE void chain_candidates(const coda_bank *bank)
     }
 }
 
-/* A slot that was found or filled has the latest position of this write. */
+/* A slot that was matched or filled gets the latest position of this write. */
 WEIR_INLINE void settle_exact(const coda_work *work)
 {
     const coda_bank *const bank = &work->exact;
@@ -204,7 +204,7 @@ WEIR_INLINE void update_prototype(
                                                       .founds = founds };
 }
 
-/* All prototypes are in use and rows come in. */
+/* Opens prototypes if all are used and rows come in. */
 WEIR_INLINE void grow_summary(const coda_call *call, const coda_work *work)
 {
     const weir_coda_layer *const layer = call->layer;
@@ -256,8 +256,8 @@ WEIR_INLINE void put_step(const coda_call *call, const coda_work *work, float ga
     head->position++;
 }
 
-/* The ring becomes the last rows of old and new, the oldest in slot 0. What stays keeps its row in
- * the pages; new rows take those of what left. */
+/* The ring becomes the last rows of old and new, the oldest in slot 0. Rows that stay keep their
+ * place in the pages; new rows take the places of those that left. */
 WEIR_INLINE void refill(const coda_call *call, const coda_work *work, int tid)
 {
     weir_coda_head *const head = work->state.head;

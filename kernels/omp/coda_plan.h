@@ -1,5 +1,5 @@
 /* kernels/omp/coda_plan.h - one write into a bounded memory (kernels/abi/coda.h): what the regions
- * of the kernel hand to each other, in the call's scratch.
+ * of the kernel pass to each other in the call's scratch.
  *
  *   choose   which rows leave the ring, and which of them the banks judge      per segment
  *   score    cosines of candidates with what a bank holds                      per segment, KV head
@@ -7,8 +7,8 @@
  *   decide   slots for them; everything of the state but its pages             per segment
  *   apply    keys or values of one head, as decided                            per segment, KV head
  *            and side
- * Work is dealt to teams by positions in these lists alone, sums have an order of their own: bits
- * do not depend on how many teams there are. */
+ * Work is divided among teams by positions in these lists alone and sums have a fixed order, so
+ * bits do not depend on the number of teams. */
 #pragma once
 #include "kernels/abi/coda_choice.h"
 #include "kernels/omp/kv_encode.h"
@@ -17,7 +17,7 @@
 
 enum { CODA_DIM_MAX = 512 };
 
-/* A GPU's thread would need a stack for the library's sort. */
+/* The library's sort would need a stack on a GPU thread. */
 #define WEIR_CODA_SORTED_nvptx 1
 #if WEIR_PASTE3(WEIR_CODA_, SORTED, WEIR_ISA)
 enum { FINDS_AS_LIBRARY = 0 };
@@ -44,7 +44,7 @@ typedef struct coda_swap {
     int32_t a, b; /* rows */
 } coda_swap;
 
-/* Candidates that go to one row, `first` and those behind it in the bank's chains. */
+/* Candidates that go to one row: `first` and those after it in the bank's chains. */
 typedef struct coda_group {
     int32_t row, first;
     float total; /* of their gates */
@@ -53,15 +53,16 @@ typedef struct coda_group {
 
 typedef struct coda_plan {
     int32_t n_leaving, n_swaps;
-    int32_t first_put, n_puts,
-        put_from; /* slots of the ring that take new rows, and the first of those */
+    /* Slots of the ring that take new rows, and the first of those rows. */
+    int32_t first_put, n_puts, put_from;
 } coda_plan;
 
 typedef struct coda_bank {
     int64_t first_slot, n_slots;
-    int32_t most; /* candidates, at most; 0: no bank */
+    int32_t most; /* maximum number of candidates; 0: no bank */
     int32_t *n, *n_groups; /* candidates of this write */
-    float *scores; /* [KV head][most][n_slots]; of head 0 in the end: the means over the heads */
+    /* [KV head][most][n_slots]; in the end, head 0 has the means over the heads. */
+    float *scores;
     int32_t *slot_of, *next; /* [most] */
     bool *writes; /* [most] */
     int32_t *first; /* [n_slots] of the chain of candidates that have this slot; -1: none */
@@ -72,7 +73,7 @@ typedef struct coda_bank {
 typedef struct coda_work {
     weir_coda_state state;
     coda_plan *plan;
-    coda_candidate *candidates; /* the first of them are the banks' */
+    coda_candidate *candidates; /* the first of them are for the banks */
     weir_coda_choice *choices; /* [most of: rows, slots of the exact bank] */
     int32_t *order; /* [candidates] of the choices, the least */
     int32_t *owner; /* [slots, rounded up to vectors] slot of a row; -1 behind the last */
@@ -90,7 +91,7 @@ typedef struct coda_work {
 WEIR_INLINE int64_t coda_least(int64_t a, int64_t b) { return a < b ? a : b; }
 WEIR_INLINE int64_t coda_most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Steps judge the row that leaves, whatever blocks do. */
+/* Steps always offer the row that leaves, whatever blocks do. */
 WEIR_INLINE int32_t
 coda_most_candidates(int64_t n_slots, int32_t of_block, int32_t n_rows, bool is_step)
 {
@@ -98,7 +99,7 @@ coda_most_candidates(int64_t n_slots, int32_t of_block, int32_t n_rows, bool is_
     return is_step ? 1 : of_block < n_rows ? of_block : n_rows;
 }
 
-/* Segment `s`; base NULL: only the size. */
+/* The parts of segment `s`; base NULL: only the size. */
 WEIR_INLINE coda_work
 coda_work_of(const weir_coda_layer *layer, const weir_coda_segment *segment, char *base)
 {
@@ -216,7 +217,7 @@ WEIR_INLINE int64_t coda_low_dim(const weir_coda_layer *layer, int64_t i)
     return i < of_half ? half / 2 + i : half + half / 2 + i - of_half;
 }
 
-/* Row i of those that leave together: of the ring, by time, then new ones. */
+/* Row i of those that leave together: first of the ring, by time, then new ones. */
 WEIR_INLINE float coda_gate_of(const coda_call *call, const coda_work *work, int64_t i)
 {
     const weir_coda_head *const head = work->state.head;

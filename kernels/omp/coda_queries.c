@@ -1,8 +1,8 @@
-/* kernels/omp/coda_queries.c - signal and noise queries side by side (Ye et al. 2024; CoDA-GQA-L):
- * every head's query as it is, and turned by angles of the head's own.
+/* kernels/omp/coda_queries.c - signal and noise queries (Ye et al. 2024; CoDA-GQA-L): every head's
+ * query as it is, and rotated by the head's angles.
  *
- * A unit is (head, ROWS rows): sines and cosines are found once for its rows. Moves 12 * head_dim
- * bytes per row and head. */
+ * A unit is (head, ROWS rows): sines and cosines are computed once for its rows. Moves 12 *
+ * head_dim bytes per row and head. */
 #include "kernels/omp/lanes.h"
 
 enum { ROWS = 16, PAIRS_MAX = 256 };
@@ -82,8 +82,8 @@ static weir_status WEIR_K(coda_queries)(const weir_kernel_context *context, cons
     return WEIR_OK;
 }
 
-/* Tolerance: sine and cosine are good to 2e-7; a turned value may cancel, so the bound is absolute
- * in units of the pair's length. */
+/* Tolerance: sine and cosine are accurate to 2e-7; a rotated value may cancel, so the bound is
+ * absolute in units of the pair's length. */
 extern const weir_kernel WEIR_K_ROW(coda_queries);
 const weir_kernel WEIR_K_ROW(coda_queries) = {
     .op = WEIR_OP_CODA_QUERIES,

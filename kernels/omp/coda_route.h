@@ -1,21 +1,21 @@
-/* kernels/omp/coda_route.h - which rows that leave the ring are judged, and how like they are to
- * what the banks hold.
+/* kernels/omp/coda_route.h - chooses the candidates among rows that leave the ring, and computes
+ * their similarity to the contents of the banks.
  *
- * Cosines, by head: a vector of rows, or of the dims of a row, against LANE_ROWS candidates at a
- * time. The exact bank's values lie by row, so a thread has a slot and lanes have dims; keys lie
- * with the token innermost, so lanes have rows, of which those of prototypes count. A cosine is one
+ * Cosines, by head: a vector of rows, or of the dims of a row, with LANE_ROWS candidates at a time.
+ * The exact bank's values are stored by row, so a thread has a slot and lanes have dims; keys have
+ * the token innermost, so lanes have rows, of which those of prototypes are used. A cosine is one
  * chain per lane in ascending order: a slot's row and the other candidates of the call do not
  * change its bits.
  *
- * Cost: 2 * n_slots * head_dim flops per candidate and head, half of it for the low band of keys;
- * lengths of what the banks hold are found on the way and not
- * stored: they cost one product more for each LANE_ROWS. */
+ * Cost: 2 * n_slots * head_dim flops per candidate and head, half of it for the low band of keys.
+ * Lengths of the banks' contents are computed on the way and not stored: they cost one more product
+ * for each LANE_ROWS. */
 #pragma once
 #include "kernels/omp/coda_plan.h"
 
 /* Memory that the lanes of a team share. */
 typedef struct route_memory {
-    /* Candidates: values [rows][dims, rounded up], keys [dims][rows] */
+    /* Candidates: values [rows][dims, rounded up], keys [dims][rows]. */
     _Alignas(64) float asked[LANE_ROWS * CODA_DIM_MAX];
     float inverse[LANE_ROWS]; /* of their lengths */
 } route_memory;
@@ -23,8 +23,8 @@ typedef struct route_memory {
 #pragma omp declare target
 
 /* ---- choose ---------------------------------------------------------------------------------- */
-/* The n_selected least of the choices to `order`. A heap is one thread's; where there are many,
- * each counts who comes before its own. */
+/* Writes the n_selected smallest of the choices to `order`. One thread uses a heap; many threads
+ * each count how many come before theirs. */
 WEIR_INLINE void choose(
     const coda_call *call, const coda_work *work, int64_t n, int64_t n_selected, bool is_sorted,
     int tid
@@ -98,8 +98,8 @@ WEIR_INLINE float inverse_length(float squares)
     return 1.0f / (squares > 1e-12f ? sqrtf(squares) : 1e-6f);
 }
 
-/* Candidates [first, first + rows) of one head; those past n, and dims past the last of a vector,
- * are zero. */
+/* Loads candidates [first, first + rows) of one head; those past n, and dims past the last of a
+ * vector, are zero. */
 WEIR_INLINE void stage_candidates(
     route_memory *team, const coda_call *call, const coda_work *work, weir_kv_side side,
     int64_t head, int64_t first, int64_t n, const weir_kv_format format, const int rows, int tid
@@ -110,7 +110,7 @@ WEIR_INLINE void stage_candidates(
                              ? weir_coda_low_dims(layer)
                              : (layer->head_dim + LANE_WIDTH - 1) / LANE_WIDTH * LANE_WIDTH;
     const int64_t row_step = side == WEIR_KV_K ? 1 : dims, dim_step = side == WEIR_KV_K ? rows : 1;
-    TEAM_BARRIER /* the last block was read */
+    TEAM_BARRIER /* the last block has been read */
         for (int r = 0; r < rows; r++)
     {
         const int32_t from = first + r < n ? work->candidates[first + r].from : -1;
@@ -139,7 +139,7 @@ WEIR_INLINE void stage_candidates(
     TEAM_BARRIER
 }
 
-/* Dims [d, d + n) of a row of the pages whose dims lie side by side; lanes past n are zero. */
+/* Dims [d, d + n) of a row of pages whose dims are contiguous; lanes past n are zero. */
 WEIR_INLINE lane_float
 load_dims(const weir_kv_format format, const char *base, int64_t d, int64_t n)
 {

@@ -1,15 +1,15 @@
-/* kernels/omp/coda_write.c - new rows into the rings of CoDA-GQA-L (Maio 2026), and those that
- * leave them into the banks: four regions, coda_plan.h.
+/* kernels/omp/coda_write.c - writes new rows to the rings of CoDA-GQA-L (Maio 2026), and those that
+ * leave them to the banks: four regions, see coda_plan.h.
  *
- * Cost: a step reads the values of the exact bank and half the keys of the pages that hold
- * prototypes, which attention reads next, and writes three rows. A block of n rows writes at most n
- * rows of the ring; its candidates cost 2 * n_slots * head_dim flops each per bank and head. The
- * regions cost four forks, 3 us on two threads. */
+ * Cost: a step reads the values of the exact bank and half the keys of the pages with prototypes,
+ * which attention reads next, and writes three rows. A block of n rows writes at most n rows of the
+ * ring; its candidates cost 2 * n_slots * head_dim flops each per bank and head. The regions cost
+ * four forks, 3 us on two threads. */
 #include "kernels/omp/coda_apply.h"
 #include "kernels/omp/coda_decide.h"
 
 #pragma omp declare target
-/* statement with the call's format as a constant */
+/* The statement with the call's format as a constant. */
 #define CODA_FORMAT_SWITCH(value, statement)                                                       \
     switch (value) {                                                                               \
     case WEIR_KV_F32: {                                                                            \
@@ -76,7 +76,7 @@ static size_t scratch(const void *op_args)
 }
 
 /* The statement for each unit of a team, with its `unit` of the segment, `call`, `work` and `tid`;
- * segments have this many units each. */
+ * each segment has of_segment units. */
 #define EACH_UNIT(of_segment, statement)                                                           \
     const coda_call call = shared;                                                                 \
     const int tid = lane_thread();                                                                 \
@@ -131,8 +131,8 @@ static weir_status WEIR_K(coda_write)(const weir_kernel_context *context, const 
     return WEIR_OK;
 }
 
-/* Tolerance: decisions and contents are defined to the bit, but for scores within rounding of each
- * other or of a threshold, and a device's exponential. */
+/* Tolerance: decisions and contents are defined to the bit, except for scores within rounding of
+ * each other or of a threshold, and a device's exponential. */
 extern const weir_kernel WEIR_K_ROW(coda_write);
 const weir_kernel WEIR_K_ROW(coda_write) = {
     .op = WEIR_OP_CODA_WRITE,

@@ -1,5 +1,5 @@
 /* kernels/omp/conv1d.c - short causal convolution per channel, then silu; the raw inputs that the
- * next call needs go to the history.
+ * next call needs are written to the history.
  *
  * A unit is (segment, block of channels), rows in order; a lane owns its channels, so reading and
  * updating the history needs no barrier. Moves 8 bytes per element and call, 2 * n_taps flops and
@@ -7,13 +7,14 @@
 #include "kernels/omp/lanes.h"
 
 enum {
+    /* AHEAD: rows to prefetch; a block of a row is too short for the hardware's prefetch. */
     BLOCK = 256,
     TAPS_MAX = 8,
     AHEAD = 4
-}; /* AHEAD: rows of prefetch; a block of a row is too short for the hardware's */
+};
 
 #pragma omp declare target
-/* weights[j][c] = taps[c][j]; lane by lane. `n_taps` is a constant where it is usual. */
+/* weights[j][c] = taps[c][j]; lane by lane. `n_taps` is a constant for usual values. */
 WEIR_INLINE void stage_taps(
     float (*restrict weights)[BLOCK], const float *restrict taps, const int64_t n_taps, int64_t n,
     int tid

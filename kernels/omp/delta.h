@@ -1,5 +1,5 @@
-/* kernels/omp/delta.h - what the two forms of the gated delta rule share: the factors of a token,
- * computed once, and dealing out the heads. */
+/* kernels/omp/delta.h - shared by the two forms of the gated delta rule: the factors of a token,
+ * computed once, and the division of heads. */
 #pragma once
 #include "kernels/omp/lanes.h"
 

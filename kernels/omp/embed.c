@@ -1,8 +1,7 @@
 /* kernels/omp/embed.c - rows of the embedding table as f32: plain types and Q8_0. Other block types
- * are left to ref, which knows them all.
+ * are left to ref.
  *
- * The table is file bytes without alignment, so elements are put together from bytes. One team per
- * row. */
+ * The table is unaligned file bytes, so elements are assembled from bytes. One team per row. */
 #include "kernels/omp/lanes.h"
 
 #pragma omp declare target

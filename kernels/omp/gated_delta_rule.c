@@ -125,8 +125,8 @@ WEIR_INLINE void update(
     }
 }
 
-/* Adds the shares of the threads over key_dim, in ascending order; alone on the host. (A team with
- * several has one tile per unit.) */
+/* Adds the shares of the threads over key_dim, in ascending order; on the host there is one. (A
+ * team with several has one tile per unit.) */
 WEIR_INLINE void add_shares(
     team_memory *team, delta_lanes *out, delta_lanes *next, int parity, int tid
 )
@@ -148,8 +148,8 @@ WEIR_INLINE void add_shares(
     }
 }
 
-/* One row: `predicted` holds S^T k on entry and S^T next_k on return. `width`: value dimensions of
- * the unit's tiles that exist. */
+/* One row: `predicted` is S^T k on entry and S^T next_k on return. `width`: value dimensions of the
+ * unit's tiles that exist. */
 WEIR_INLINE void step(
     team_memory *team, float *state, const delta_row *row, delta_lanes *predicted, int64_t key_dim,
     int64_t width, int parity, const int tiles, const bool has_next, int tid
@@ -179,7 +179,7 @@ WEIR_INLINE void step(
     }
 }
 
-/* Where the rows of a unit lie; pointers are to the first row of the segment. */
+/* The rows of a unit; pointers are to the first row of the segment. */
 typedef struct delta_unit {
     const float *q, *k, *v;
     const delta_factors *factors;
@@ -294,8 +294,8 @@ static weir_status WEIR_K(gated_delta_rule)(const weir_kernel_context *context, 
     return WEIR_OK;
 }
 
-/* Tolerance: the state carries rounding of some 1e-7 per token, which the decay and the corrections
- * keep from growing. */
+/* Tolerance: the state accumulates rounding of about 1e-7 per token, which the decay and the
+ * corrections bound. */
 extern const weir_kernel WEIR_K_ROW(gated_delta_rule);
 const weir_kernel WEIR_K_ROW(gated_delta_rule) = {
     .op = WEIR_OP_GATED_DELTA_RULE,

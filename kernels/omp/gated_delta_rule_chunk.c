@@ -3,19 +3,19 @@
  *
  * With G_i the sum of log decays within the chunk, k and q normalised, S the state before the
  * chunk:
- *     A_ij = beta_i (k_i . k_j) exp(G_i - G_j), j < i        P_ij = (q_i . k_j) exp(G_i - G_j), j
- *     <= i
- *     D = (I + A)^-1 diag(beta) (V - diag(exp G) K S)        O = diag(exp G) Q S + P D        S <-
- *     exp(G_n) S + sum_j exp(G_n - G_j) k_j d_j^T
- * A and P do not need S: a region over (chunk, V head) makes them; then a region over (segment, V
- * head, tile of 16 value dimensions) sweeps the chunks. G is summed in double and only differences
- * <= 0 are exponentiated. Bits depend on where a sequence is cut.
+ *     A_ij = beta_i (k_i . k_j) exp(G_i - G_j), j < i
+ *     P_ij = (q_i . k_j) exp(G_i - G_j), j <= i
+ *     D = (I + A)^-1 diag(beta) (V - diag(exp G) K S)
+ *     O = diag(exp G) Q S + P D
+ *     S <- exp(G_n) S + sum_j exp(G_n - G_j) k_j d_j^T
+ * A and P do not need S: a region over (chunk, V head) computes them; then a region over (segment,
+ * V head, tile of 16 value dimensions) sweeps the chunks. G is summed in double and only
+ * differences <= 0 are exponentiated. Bits depend on where a sequence is cut.
  *
- * The flops per token are the scan's (4 per state element here as there), so it gains only what
- * larger register blocks save and loses A and P: on a Zen 4 core, 512 tokens, 16 heads of 128 x
- * 128, it takes 2.0 times the scan's 13.4 ms (80 GFLOP/s); for 1 token 4.6 times its 34 us. The
- * scan is the default; this row is there to be pinned, and for devices with matrix units to start
- * from. */
+ * The flops per token are the scan's (4 per state element in both), so it gains only what larger
+ * register blocks save and loses A and P: on a Zen 4 core, 512 tokens, 16 heads of 128 x 128, it
+ * takes 2.0 times the scan's 13.4 ms (80 GFLOP/s); for 1 token 4.6 times its 34 us. The scan is the
+ * default; this row can be pinned, and is a starting point for devices with matrix units. */
 #include "kernels/omp/delta.h"
 
 enum {
@@ -31,7 +31,7 @@ enum {
     PAIR_VECTORS = CHUNK / (PAIR_GROUP * LANE_WIDTH),
 };
 
-/* What the first region leaves for a (chunk, V head); then k of the chunk transposed,
+/* Output of the first region for a (chunk, V head); followed by k of the chunk transposed,
  * [key_dim][CHUNK]. */
 typedef struct chunk_record {
     float a[CHUNK][CHUNK], p[CHUNK][CHUNK]; /* zero above the diagonal */
@@ -188,8 +188,8 @@ WEIR_INLINE void combine(
     }
 }
 
-/* d <- (I + A)^-1 d, lane by lane, by blocks of rows. Rows past n are garbage that no row before
- * them reads. */
+/* d <- (I + A)^-1 d, lane by lane, by blocks of rows. Rows past n are undefined; no row before them
+ * reads them. */
 WEIR_INLINE void substitute(const chunk_record *record, float (*d)[TILE], int64_t n, int tid)
 {
     for (int64_t i0 = 0; i0 < n; i0 += BLOCK) {

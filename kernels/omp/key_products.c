@@ -1,18 +1,19 @@
-/* kernels/omp/key_products.c - vectors times the keys of a head, and times the lengths of their
- * rotated pairs: what policies score rows by.
+/* kernels/omp/key_products.c - multiplies vectors with the keys of a head, and with the lengths of
+ * their rotated pairs; policies score rows with it.
  *
  * A unit is (SLOTS slots, a block of vectors). It stages the vectors and walks its tiles of 32
  * slots as attention does: products are attention's scores, to the bit (score_tile). For lengths
- * the pairs of a tile are expanded 32 dims at a time, and the lengths multiplied like keys of so
+ * the pairs of a tile are expanded 32 dims at a time, and the lengths multiplied like keys of as
  * many dims.
  *
- * Cost: 2 * key_dim flops per vector and slot, K comes from memory once; with few vectors it is
- * bound by memory, and reads half of what attention does. With lengths a root per pair and slot,
+ * Cost: 2 * key_dim flops per vector and slot, K is read from memory once; with few vectors it is
+ * bound by memory, and reads half of what attention does. With lengths, a root per pair and slot,
  * and the rotated dims expanded once. */
 #include "kernels/omp/attention_turn.h"
 
 enum {
-    SLOTS = 8 * TILE, /* of a unit: staging vectors costs as much as an eighth of their products */
+    /* Per unit: staging vectors costs as much as an eighth of their products. */
+    SLOTS = 8 * TILE,
     PAIRS_MAX = KEY_MAX / 2,
 };
 
@@ -21,7 +22,8 @@ typedef struct products_call {
     const float *vectors, *lengths;
     const weir_kv_segment *rows;
     int64_t n_vectors, out_stride, key_dim, n_pairs;
-    weir_kv_format k_format, k_sinks; /* the first n_sinks pages have the second */
+    /* The first n_sinks pages have k_sinks. */
+    weir_kv_format k_format, k_sinks;
     int32_t n_sinks;
     bool is_interleaved;
 } products_call;
@@ -57,7 +59,8 @@ WEIR_INLINE tile_source key_source(const products_call *call, int32_t slot)
                           .format = open ? WEIR_KV_F16 : format };
 }
 
-/* Rows [first, first + n) of from [.., dim] to [register block][dim][rows]; rows past n are 0. */
+/* Copies rows [first, first + n) of from [.., dim] to [register block][dim][rows]; rows past n are
+ * 0. */
 WEIR_INLINE void stage_rows(
     float *to, const float *from, int64_t dim, int64_t first, int64_t n, bool signs, int tid
 )
@@ -85,7 +88,7 @@ WEIR_INLINE void stage_vectors(
         kv_hadamard(team->tile.q + b * call->key_dim * LANE_ROWS, call->key_dim, LANE_ROWS, tid);
 }
 
-/* Dims of the group of 32 that `dim` is in, to block [32 dims][32 slots]. */
+/* Expands the group of 32 dims that contains `dim` to block [32 dims][32 slots]. */
 WEIR_NOINLINE void expand_group(
     float *block, const char *part, weir_kv_format page_format, int64_t key_dim, int64_t tile,
     int64_t dim, int tid
@@ -125,7 +128,7 @@ WEIR_INLINE void find_lengths(
     if (!call->is_interleaved)
         expand_group(second, k->part, k->format, call->key_dim, k->token / TILE, run.second, tid);
     TEAM_BARRIER
-    /* a thread's own columns, ascending: none is written before it was read */
+    /* A thread's own columns, ascending: none is written before it is read. */
     for (int64_t i = 0; i < run.n; i++) {
         const float *const a = first + (run.first % KV_GROUP + i * run.step) * TILE,
                            *const b = second + (run.second % KV_GROUP + i * run.step) * TILE;
@@ -156,7 +159,7 @@ WEIR_INLINE void add_lengths(
     TEAM_BARRIER
 }
 
-/* The tile's products of block b to the outputs. */
+/* Writes the tile's products of block b to the outputs. */
 WEIR_INLINE void put_products(
     const products_call *call, const row_block *block, int64_t first, int64_t n, int32_t slot,
     int tid

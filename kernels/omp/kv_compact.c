@@ -1,18 +1,18 @@
-/* kernels/omp/kv_compact.c - kept rows to the front of their pages, in place.
+/* kernels/omp/kv_compact.c - moves kept rows to the front of their pages, in place.
  *
  * A unit is (segment, KV head, COLUMNS columns of its pages); a column is one element of every row:
- * a dim or a word of K, V's whole row (on devices its words), a scale. Kept rows that follow each
- * other are moved together as far as both of their places lie in one tile: there a column's
- * elements are next to each other. Pieces come in ascending order, and one thread moves all pieces
- * of a column: a row goes to a place that no later row comes from, so nothing waits and nothing is
- * copied twice. Cost: bound by memory; each tile is read and written once. */
+ * a dim or a word of K, V's whole row (on devices its words), a scale. Consecutive kept rows are
+ * moved together as long as source and destination each are in one tile, where a column's elements
+ * are adjacent. Pieces are in ascending order, and one thread moves all pieces of a column: no row
+ * is overwritten before it is moved, so there is no barrier and no second copy. Cost: bound by
+ * memory; each tile is read and written once. */
 #include "kernels/omp/lanes.h"
 
 enum { COLUMNS = LANE_WIDTH == 1 ? 8 : 64 };
 
 #pragma omp declare target
-/* Where a column lies in a page: in tile 0 and row 0 of the tile, how far the next tile and the
- * next row are, and the size of its elements. */
+/* A column's place in a page: in tile 0 and row 0 of the tile, the strides to the next tile and
+ * row, and the size of its elements. */
 typedef struct column {
     int64_t first, tile_step, row_step;
     int size;
@@ -22,7 +22,8 @@ typedef struct column {
  * by 2. */
 typedef struct side_columns {
     int64_t n_codes, n_scales;
-    column codes, scales; /* the first of each; the next is next_* bytes further */
+    /* The first of each; the next is next_* bytes further. */
+    column codes, scales;
     int64_t next_code, next_scale;
 } side_columns;
 
@@ -43,7 +44,7 @@ WEIR_INLINE side_columns columns_of_k(const weir_kv_format format, int64_t dim)
        .next_scale = WEIR_TILE_TOKENS * scale };
 }
 
-/* Rows need not be words long: 20 dims of 8 bits are, 45 are not. */
+/* Rows need not be whole words: 20 dims of 8 bits are, 45 are not. */
 WEIR_INLINE side_columns columns_of_v(const weir_kv_format format, int64_t dim, int64_t part)
 {
     const weir_kv_layout layout = weir_kv_layout_v(format, dim);
@@ -84,7 +85,7 @@ WEIR_INLINE char *row_at(void *const *pages, const column *c, int32_t row)
            token / WEIR_TILE_TOKENS * c->tile_step + token % WEIR_TILE_TOKENS * c->row_step;
 }
 
-/* Forward, as `to` lies before `from`: what a piece writes over was read. */
+/* Forward, since `to` is before `from`: what is overwritten has been read. */
 WEIR_INLINE void copy_bytes(char *to, const char *from, int64_t n)
 {
     typedef struct {
@@ -113,7 +114,7 @@ WEIR_INLINE void copy_bytes(char *to, const char *from, int64_t n)
 #undef MOVE
 }
 
-/* Rows [from, from + n), of one tile, become rows [to, to + n) of another or of the same. */
+/* Rows [from, from + n), of one tile, become rows [to, to + n) of another or the same tile. */
 typedef struct piece {
     int32_t from, to, n;
 } piece;
@@ -122,7 +123,7 @@ WEIR_INLINE void move_piece(void *const *pages, const column *c, piece p)
 {
     char *to = row_at(pages, c, p.to);
     const char *from = row_at(pages, c, p.from);
-    if (LANE_WIDTH > 1) { /* elements of a column lie side by side */
+    if (LANE_WIDTH > 1) { /* elements of a column are adjacent */
         copy_bytes(to, from, p.n * c->row_step);
         return;
     }
@@ -147,7 +148,7 @@ WEIR_INLINE piece piece_at(const int32_t *keep, int32_t i, int32_t end)
     return (piece){ .from = from, .to = i, .n = n };
 }
 
-/* The pair that pages of these rows have, and which of its columns a unit begins with. */
+/* The pair of formats of these rows' pages, and the first of the unit's columns. */
 typedef struct moved_rows {
     weir_kv_pair pair;
     const int32_t *keep;

@@ -1,18 +1,17 @@
-/* kernels/omp/kv_encode.h - rows and closed pages to codes: the arithmetic of
- * kernels/ref/kv_codec.h, to the bit, on every target. Schemes: kernels/kv/<scheme>/encode.h.
+/* kernels/omp/kv_encode.h - codes rows and seals pages: the arithmetic of kernels/ref/kv_codec.h,
+ * to the bit, on every target. Schemes: kernels/kv/<scheme>/encode.h.
  *
- * Kernels are compiled with fused multiply-adds where the target has them, so no sum here has a
- * product of its own that could be fused with another rounding: products feed products, comparisons
- * and conversions; sums of squares are exact products in f64; the maximum with -8 in q4_0's code
- * stands between its product and its sum. A group of 32 dims is one thread's: no reduction over
- * threads, no barrier. What belongs to a whole row (fp8's amax, turbo's norm) is computed by every
- * thread for itself. */
+ * Kernels are compiled with fused multiply-adds where the target has them, so no sum here adds a
+ * product that could be fused with different rounding: products are inputs of products, comparisons
+ * and conversions; sums of squares are exact products in f64; in q4_0's code the maximum with -8
+ * separates product and sum. A group of 32 dims belongs to one thread: no reduction over threads,
+ * no barrier. Values of a whole row (fp8's amax, turbo's norm) are computed by every thread. */
 #pragma once
 #include "kernels/omp/kv_tile.h"
 
 #pragma omp declare target
 
-/* What a code is relative to. */
+/* The scale, minimum and inverse that codes are relative to. */
 typedef struct kv_scale {
     float step, inverse, min;
 } kv_scale;
@@ -25,7 +24,7 @@ WEIR_INLINE void kv_store_half(char *at, float value)
 }
 
 /* ---- packing --------------------------------------------------------------------------------- */
-/* Codes of n <= 32 dims from `first` on to the words of one token of a K tile. */
+/* Writes codes of n <= 32 dims from `first` on to the words of one token of a K tile. */
 WEIR_INLINE void kv_pack_k(
     char *tile_codes, const uint32_t *codes, const int bits, int64_t dim, int64_t first, int64_t n,
     int64_t t
@@ -45,7 +44,7 @@ WEIR_INLINE void kv_pack_k(
     words[(weir_kv_words(2, dim) + first / KV_GROUP) * WEIR_TILE_TOKENS] = high;
 }
 
-/* To the block of a V row. */
+/* Writes codes to the block of a V row. */
 WEIR_INLINE void kv_pack_v(char *block, const uint32_t *codes, const int bits, int64_t n)
 {
     if (bits == 8) {
@@ -85,7 +84,7 @@ WEIR_INLINE char *kv_row_scale(const kv_target *to, int64_t token, int64_t bytes
                                  : scales + token * to->layout.scales_step;
 }
 
-/* Codes of all groups of a row; `scale` is of the whole row where the format has one. */
+/* Codes all groups of a row; `scale` is that of the whole row if the format has one. */
 WEIR_INLINE void kv_write_groups(
     const kv_target *to, const weir_kv_format format, const float *x, kv_scale scale, int64_t token,
     int tid
@@ -156,7 +155,7 @@ WEIR_INLINE void kv_write_row(
     }
 }
 
-/* Codes the open page; after the barrier that follows its last row. */
+/* Seals the page; call after the barrier that follows its last row. */
 WEIR_INLINE void kv_close(const kv_target *to, const weir_kv_format format, int tid)
 {
     if (!weir_kv_needs_open(format)) return;

@@ -1,9 +1,9 @@
-/* kernels/omp/kv_read.c - rows of pages as f32: the values that attention multiplies, turbo's
- * turned back.
+/* kernels/omp/kv_read.c - reads rows of pages as f32: the values that attention multiplies, with
+ * turbo's rotated back.
  *
  * A unit is (segment, tile of 32 positions, KV head). 32 dims at a time are expanded into team
- * memory and copied to the rows that are asked for; rows of turbo are turned where they lie. Reads
- * the coded bytes, writes 4 bytes per element. */
+ * memory and copied to the requested rows; turbo's rows are rotated in place. Reads the coded
+ * bytes, writes 4 bytes per element. */
 #include "kernels/omp/kv_tile.h"
 
 enum { TILE = WEIR_TILE_TOKENS };
@@ -158,7 +158,7 @@ static weir_status WEIR_K(kv_read)(const weir_kernel_context *context, const voi
     return WEIR_OK;
 }
 
-/* Tolerance: products are exact or rounded once, and the turn back has its order written down. */
+/* Tolerance: products are exact or rounded once, and the rotation back has a fixed order. */
 extern const weir_kernel WEIR_K_ROW(kv_read);
 const weir_kernel WEIR_K_ROW(kv_read) = {
     .op = WEIR_OP_KV_READ,

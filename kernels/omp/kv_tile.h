@@ -5,12 +5,12 @@
  *   K   out [32 dims][32 tokens], the token innermost: what score_tile of attention_tile.h
  *       multiplies
  *   V   out [32 dims] of a token
- * Turbo's rows come out rotated, H D x: attention multiplies them with kv_hadamard(D q), and
- * rotates its sum of V back by kv_hadamard and then D. Every value is what kernels/ref/kv_codec.c
- * decodes, to the bit: codes times scales are exact products (8 + 11 bits), except for fp8 and
- * turbo, which round once, with no sum after it that could be fused. Cost per value and lane: a
- * shift, a mask, a conversion, a product; a word is loaded once for its 4 to 16 dims. Formats are
- * constants of the inlined code: callers switch with KV_FORMAT_SWITCH outside their loops. */
+ * Turbo's rows stay rotated, H D x: attention multiplies them with kv_hadamard(D q), and rotates
+ * its sum of V back by kv_hadamard and then D. Every value is what kernels/ref/kv_codec.c decodes,
+ * to the bit: codes times scales are exact products (8 + 11 bits), except for fp8 and turbo, which
+ * round once, without a sum after it that could be fused. Cost per value and lane: a shift, a mask,
+ * a conversion, a product; a word is loaded once for its 4 to 16 dims. Formats are constants of the
+ * inlined code: callers switch with KV_FORMAT_SWITCH outside their loops. */
 #pragma once
 #include "kernels/omp/lanes.h"
 
@@ -19,11 +19,12 @@ enum {
     KV_LANE_THREADS = LANE_THREADS < KV_GROUP
                           ? LANE_THREADS
                           : KV_GROUP, /* threads side by side in a group of 32  */
-    KV_GROUP_THREADS = LANE_THREADS / KV_LANE_THREADS, /* groups of 32 that a team does at a time */
+    /* Groups of 32 that a team expands at a time. */
+    KV_GROUP_THREADS = LANE_THREADS / KV_LANE_THREADS,
     KV_VECTORS = KV_GROUP / (KV_LANE_THREADS * LANE_WIDTH),
 };
 
-/* statement with `format` as a constant */
+/* The statement with `format` as a constant. */
 #define KV_FORMAT_CASE(name, ...)                                                                  \
     case WEIR_KV_##name: {                                                                         \
         const weir_kv_format format = WEIR_KV_##name;                                              \
@@ -59,7 +60,7 @@ kv_value(const weir_kv_format format, lane_uint code, lane_float scale, lane_flo
 }
 
 /* ---- K --------------------------------------------------------------------------------------- */
-/* Scale of a lane's tokens for the 32 dims from `first` on; 1 where scales belong to dims. */
+/* The scale of a lane's tokens for the 32 dims from `first` on; 1 if scales belong to dims. */
 WEIR_INLINE lane_float
 kv_k_scale(const weir_kv_format format, const char *scales, int64_t first, int64_t token)
 {
@@ -72,8 +73,9 @@ kv_k_scale(const weir_kv_format format, const char *scales, int64_t first, int64
     return (lane_float)1.0f;
 }
 
-/* Dims [first, first + 32) of tile `tile` (0 or 1) of a K part, first a multiple of 32; dims past
- * the last are left alone. Threads share the tile: a barrier stands before others read it. */
+/* Expands dims [first, first + 32) of tile `tile` (0 or 1) of a K part, first a multiple of 32;
+ * dims past the last are not written. Threads share the tile: needs a barrier before others read
+ * it. */
 WEIR_INLINE void kv_expand_k(
     float *restrict out, const void *part, const weir_kv_format format, int64_t dim, int64_t tile,
     int64_t first, int tid
@@ -179,9 +181,9 @@ WEIR_INLINE lane_float kv_v_lanes(
     return kv_value(format, code, (lane_float)scale, (lane_float)min);
 }
 
-/* Dims [first, first + 32) of a token of a V part, by the threads of one group of 32. The last
- * vector of a row that does not fill it is read from a copy: in place it would reach past the page.
- * Dims past the last are left alone. */
+/* Expands dims [first, first + 32) of a token of a V part, by the threads of one group of 32. A
+ * last vector that is not full is read from a copy: in place it would reach past the page. Dims
+ * past the last are not written. */
 WEIR_INLINE void kv_expand_v(
     float *restrict out, const void *part, const weir_kv_format format, int64_t dim, int64_t token,
     int64_t first, int tid
@@ -197,7 +199,8 @@ WEIR_INLINE void kv_expand_v(
             lane_store(out + i, kv_v_lanes(format, &layout, part, token, first + i));
             continue;
         }
-        /* The last dims of the row: a copy of the row's end that has a whole vector. */
+        /* The last dims of the row are read from a copy of the row's end that has a whole
+         * vector. */
         const int64_t left = n - i, bytes = weir_kv_bits(format) / 8;
         _Alignas(64) char end[LANE_WIDTH * 4] = { 0 };
         _Alignas(64) char scale_end[LANE_WIDTH * 2] = { 0 }, min_end[LANE_WIDTH * 2] = { 0 };

@@ -1,14 +1,15 @@
-/* kernels/omp/kv_write.c - new K and V rows into their pages, in the formats of
+/* kernels/omp/kv_write.c - writes new K and V rows to their pages, in the formats of
  * kernels/abi/kv_format.h.
  *
- * A unit is (segment, page, KV head): the team that writes the row of token 63 has written, or
- * finds written by earlier calls, all other rows of the page, and can close it. K is transposed on
- * the way: an element or a word of each of several lines of 64 bytes per token. Reads 4 bytes per
- * element and writes what attention will read. */
+ * A unit is (segment, page, KV head): the team that writes the row of token 63 has written all
+ * other rows of the page, or earlier calls have, so it can seal it. K is transposed on the way: an
+ * element or a word in each of several lines of 64 bytes per token. Reads 4 bytes per element and
+ * writes what attention will read. */
 #include "kernels/omp/kv_encode.h"
 
 #pragma omp declare target
-/* Rows [begin, end) of one side of a page: `rows` is the first row's, `token` its place. */
+/* Rows [begin, end) of one side of a page: `rows` is the first row, `token` its index in the
+ * page. */
 typedef struct page_rows {
     const float *rows;
     int64_t stride, n, token;

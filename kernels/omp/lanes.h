@@ -1,5 +1,5 @@
-/* kernels/omp/lanes.h - the only text that differs between targets: how the lanes of a kernel are
- * spread over threads and registers.
+/* kernels/omp/lanes.h - the only code that differs between targets: how the lanes of a kernel are
+ * mapped to threads and registers.
  *
  *   host      1 thread per team, its lanes are SIMD registers: LANES is `omp simd`, no barriers
  *   nvptx     128 threads per team, one lane each: LANES is empty, barriers are real
@@ -14,8 +14,8 @@
  *         TEAM_LANES
  *         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step())
  *             unit(u, lane_thread());   }
- * so a team forks once, units are dealt round robin, and what a unit computes never depends on the
- * number of teams. */
+ * so a team forks once, units are assigned round robin, and the result of a unit never depends on
+ * the number of teams. */
 #pragma once
 #include <assert.h>
 #include <float.h>
@@ -72,8 +72,7 @@ enum { LANE_THREADS = 1 };
 #endif
 
 /* ---- launch shape ---------------------------------------------------------------------------- */
-/* The host pass of a GPU build must ask for the device's shape, so these are functions, not
- * constants. */
+/* Functions, not constants: the host pass of a GPU build must use the device's values. */
 #if defined(WEIR_EMULATE_LANES)
 enum {
     DEVICE_LANE_THREADS = WEIR_EMULATE_LANES,
@@ -83,8 +82,8 @@ enum {
 enum { DEVICE_LANE_THREADS = 128, DEVICE_TEAMS_MAX = 65535 };
 #endif
 
-/* The builds that have a device to ask for. Elsewhere the question would cost a failing dlsym in
- * libomp: 0.4 us and three allocations. */
+/* The builds that have a device to query. Elsewhere the query would cost a failing dlsym in libomp:
+ * 0.4 us and three allocations. */
 #define WEIR_HAS_DEVICE_nvptx 1
 #define WEIR_HAS_DEVICE_offload 1
 
@@ -110,11 +109,11 @@ static inline int lane_threads(const weir_kernel_context *context)
     return lane_on_device(context) ? DEVICE_LANE_THREADS : LANE_THREADS;
 }
 
-/* TEAMS stands before the block of a region, in a function that has the kernel's `context`;
- * TEAM_LANES before what every lane of a team runs. On the host both would cost: libomp builds a
- * league anew for every `teams` (1.6 us and six allocations, 0.8 us and none for `parallel`), and a
- * region of one lane inside costs as much again. Threads without a unit idle: a team of another
- * size would be built anew, a team of one allocates. */
+/* TEAMS precedes the block of a region, in a function that has the kernel's `context`; TEAM_LANES
+ * precedes what every lane of a team runs. On the host both are omitted: libomp builds a league
+ * anew for every `teams` (1.6 us and six allocations, 0.8 us and none for `parallel`), and a region
+ * of one lane inside costs as much again. Threads without a unit idle: a team of another size would
+ * be built anew, and a team of one allocates. */
 #pragma omp declare target
 #if defined(WEIR_EMULATE_LANES) || WEIR_PASTE3(WEIR_HAS_, DEVICE, WEIR_ISA)
 #define TEAMS(n_units, ...)                                                                        \
@@ -178,7 +177,7 @@ WEIR_INLINE lane_float lane_load(const float *p)
     return x;
 }
 WEIR_INLINE void lane_store(float *p, lane_float x) { __builtin_memcpy(p, &x, sizeof x); }
-/* The first n lanes, the others zero or left alone; any n. */
+/* Loads the first n lanes; the others are zero or unchanged. Any n. */
 WEIR_INLINE lane_float lane_load_part(const float *p, int64_t n)
 {
     if (n >= LANE_WIDTH) return lane_load(p);
@@ -231,7 +230,7 @@ WEIR_INLINE lane_float lane_load_half(const _Float16 *p)
 }
 #endif
 WEIR_INLINE float lane_first(lane_float x) { return x[0]; }
-/* Halving, so that the order of a sum is fixed by this text and not by the compiler. */
+/* By halves, so that the code and not the compiler fixes the order of the sum. */
 WEIR_INLINE float lane_max_of(lane_float x)
 {
     float t[LANE_WIDTH];
@@ -297,8 +296,8 @@ WEIR_INLINE lane_float lane_load_bf16(const uint16_t *p)
     return lane_from_bits(__builtin_convertvector(x, lane_uint) << 16);
 }
 WEIR_INLINE lane_float lane_from_int(lane_int x) { return __builtin_convertvector(x, lane_float); }
-/* table[index & 15]; the table has 16 entries. A permutation of registers where there is one:
- * gathers cost a load per lane. */
+/* table[index & 15] of 16 entries. A register permutation where there is one: gathers cost a load
+ * per lane. */
 #if defined(__AVX512F__)
 WEIR_INLINE lane_float lane_lookup(const float *table, lane_uint index)
 {
@@ -339,7 +338,7 @@ _Pragma("clang diagnostic push") _Pragma("clang diagnostic ignored \"-Wconversio
 }
 _Pragma("clang diagnostic pop")
 
-/* a * b + c, one rounding where the target has it. Written out where bits must not depend on which
+/* a * b + c, rounded once if the target has FMA. Explicit where bits must not depend on which
  * product the compiler fuses. */
 #if defined(__FMA__) || defined(__NVPTX__)
     WEIR_INLINE lane_float lane_fma(lane_float a, lane_float b, lane_float c)
@@ -355,8 +354,8 @@ _Pragma("clang diagnostic pop")
 WEIR_INLINE lane_float lane_sqrt(lane_float x) { return __builtin_elementwise_sqrt(x); }
 WEIR_INLINE lane_float lane_max(lane_float a, lane_float b) { return lane_select(a > b, a, b); }
 
-/* 2^x with relative error 1e-7, 0 below 2^-125; x <= 127. No conversion that could trap: any bits
- * in, some bits out. */
+/* 2^x with relative error 1e-7, 0 below 2^-125; x <= 127. No conversion traps, whatever the bits of
+ * x. */
 WEIR_INLINE lane_float lane_exp2(lane_float x)
 {
     const float to_integer =
@@ -414,8 +413,8 @@ WEIR_INLINE float lane_log(float x)
 }
 WEIR_INLINE float lane_sigmoid(float x) { return 1.0f / (1.0f + lane_exp(-x)); }
 WEIR_INLINE float lane_silu(float x) { return x / (1.0f + lane_exp(-x)); }
-/* Of any angle up to 1e9, to 1e-7: f32 range reduction would be useless from some thousand on, so
- * the multiple of pi/2 is taken off in double; then polynomials on [-pi/4, pi/4]. */
+/* For any angle up to 1e9, to 1e-7: f32 range reduction loses all digits beyond some thousands, so
+ * the multiple of pi/2 is subtracted in double; then polynomials on [-pi/4, pi/4]. */
 WEIR_INLINE void lane_sine_cosine(float angle, float *sine, float *cosine)
 {
     const double two_over_pi = 0x1.45f306dc9c883p-1, half_pi_high = 0x1.921fb54442d18p0,

@@ -6,8 +6,8 @@
 
 #pragma omp declare target
 /* 1 / sqrt(mean of squares + eps) of `dim` elements whose squares the team has summed in parts,
- * this thread's in `sum`. The parts are added in the order of threads; partial [LANE_THREADS] is
- * the team's until its next barrier. */
+ * this thread's in `sum`. The parts are added in order of threads; partial [LANE_THREADS] is in use
+ * until the team's next barrier. */
 WEIR_INLINE float norm_factor(float sum, int64_t dim, float eps, float *partial, int tid)
 {
     partial[tid] = sum;

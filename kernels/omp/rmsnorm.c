@@ -62,7 +62,7 @@ static weir_status WEIR_K(rmsnorm)(const weir_kernel_context *context, const voi
     return WEIR_OK;
 }
 
-/* Tolerance: a sum of squares has relative error of some 1e-7 in any order, the root halves it,
+/* Tolerance: a sum of squares has relative error of about 1e-7 in any order, the root halves it,
  * three roundings follow. */
 extern const weir_kernel WEIR_K_ROW(rmsnorm);
 const weir_kernel WEIR_K_ROW(rmsnorm) = {

@@ -1,7 +1,7 @@
 /* kernels/omp/rope.c - rotary position embedding (Su et al. 2021), half split and pairs.
  *
- * The angle is the f32 product of position and frequency, as models were trained with; it reaches
- * the context length in radians. Sines and cosines are computed once per row and pair and shared by
+ * The angle is the f32 product of position and frequency, as in training; it may be as large as the
+ * context length, in radians. Sines and cosines are computed once per row and pair and shared by
  * all heads. */
 #include "kernels/omp/lanes.h"
 
@@ -76,8 +76,8 @@ static weir_status WEIR_K(rope)(const weir_kernel_context *context, const void *
     return WEIR_OK;
 }
 
-/* Tolerance: sine and cosine are good to 2e-7; a rotated value may cancel, so the bound is absolute
- * in units of the pair's length. */
+/* Tolerance: sine and cosine are accurate to 2e-7; a rotated value may cancel, so the bound is
+ * absolute in units of the pair's length. */
 extern const weir_kernel WEIR_K_ROW(rope);
 const weir_kernel WEIR_K_ROW(rope) = {
     .op = WEIR_OP_ROPE,

@@ -34,8 +34,8 @@ static weir_status WEIR_K(sigmoid_gate)(const weir_kernel_context *context, cons
     return WEIR_OK;
 }
 
-/* Tolerance: the exponential is good to 2e-7, three roundings follow; below -87 the sigmoid stays
- * at 1e-38. */
+/* Tolerance: the exponential is accurate to 2e-7, three roundings follow; below -87 the sigmoid
+ * stays at 1e-38. */
 extern const weir_kernel WEIR_K_ROW(sigmoid_gate);
 const weir_kernel WEIR_K_ROW(sigmoid_gate) = {
     .op = WEIR_OP_SIGMOID_GATE,

@@ -1,5 +1,5 @@
-/* kernels/omp/swiglu.c - silu(gate) * up (Shazeer 2020). Moves 12 bytes per element, some 20 flops:
- * bound by memory once it leaves L2. */
+/* kernels/omp/swiglu.c - silu(gate) * up (Shazeer 2020). Moves 12 bytes per element, about 20
+ * flops: bound by memory outside L2. */
 #include "kernels/omp/lanes.h"
 
 enum { BLOCK = 1024 }; /* columns per unit, so that one row keeps several threads busy */
@@ -39,7 +39,7 @@ static weir_status WEIR_K(swiglu)(const weir_kernel_context *context, const void
     return WEIR_OK;
 }
 
-/* Tolerance: the exponential is good to 2e-7, three roundings follow; below -87 silu is 0 to
+/* Tolerance: the exponential is accurate to 2e-7, three roundings follow; below -87 silu is 0 to
  * 1e-36. */
 extern const weir_kernel WEIR_K_ROW(swiglu);
 const weir_kernel WEIR_K_ROW(swiglu) = {

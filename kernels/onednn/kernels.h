@@ -1,4 +1,4 @@
-/* kernels/onednn/kernels.h - the rows that this folder gives to the kernel table. */
+/* kernels/onednn/kernels.h - this folder's rows of the kernel table. */
 #pragma once
 #include "kernels/abi/ops.h"
 

@@ -3,15 +3,15 @@
  *
  * oneDNN multiplies; this file rounds the activations once for all outputs and adds bias and
  * previous contents. A contiguous destination is written directly, any other through scratch:
- * oneDNN's fast kernels take no row stride. That a row has the same bits in every batch is an
- * observation of oneDNN 2.6 with packed weights, which a test repeats; what is added here keeps
- * it. */
+ * oneDNN's fast kernels take no row stride. That a row has the same bits in every batch was
+ * observed for oneDNN 2.6 with packed weights, and a test checks it; the code here preserves it. */
 #include "kernels/abi/convert.h"
 #include "kernels/abi/share.h"
 #include "kernels/onednn/kernels.h"
 #include "kernels/onednn/weight.h"
 
-enum { SERIAL_ELEMENTS = 16384 }; /* below it waking the threads costs more than the loop */
+/* Below this, waking the threads costs more than the loop. */
+enum { SERIAL_ELEMENTS = 16384 };
 
 typedef struct plan {
     size_t input_offset, product_offset, spill_offset, bytes; /* oneDNN's own scratch comes first */
@@ -19,7 +19,7 @@ typedef struct plan {
 
 static size_t aligned(size_t n) { return (n + 63) & ~(size_t)63; }
 
-/* Results that oneDNN may write in place. */
+/* True for results that oneDNN may write in place. */
 static bool is_direct(const weir_matmul_args *args, const weir_matmul_output *output)
 {
     return !output->accumulate &&
@@ -77,7 +77,7 @@ static const char *reject_f32(const weir_caps *caps, const void *args)
 
 static size_t scratch(const void *args) { return make_plan(args).bytes; }
 
-/* What chooses a clone runs before the race detector is there. */
+/* The resolver that chooses a clone runs before TSan is initialised. */
 #if __has_feature(thread_sanitizer)
 #define CLONES
 #else

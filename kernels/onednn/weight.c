@@ -1,4 +1,4 @@
-/* kernels/onednn/weight.c - oneDNN 2.6 behind six functions. */
+/* kernels/onednn/weight.c - wraps oneDNN 2.6 in six functions. */
 #include "kernels/onednn/weight.h"
 
 #include <omp.h>
@@ -48,8 +48,8 @@ static bool describe(dnnl_memory_desc_t *desc, weir_dtype dtype, int64_t n_out, 
            ) == dnnl_success;
 }
 
-/* The descriptors of a product with n_rows rows; false when oneDNN has none. The scratchpad is the
- * caller's. */
+/* Creates the descriptors of a product with n_rows rows; false if oneDNN has none. The caller
+ * provides the scratchpad. */
 static bool make_primitive_desc(
     dnnl_primitive_desc_t *out, dnnl_engine_t engine, const dnnl_memory_desc_t *weights,
     dnnl_data_type_t type, int64_t n_rows
@@ -82,9 +82,8 @@ static const char *implementation_of(const_dnnl_primitive_desc_t desc)
                : "";
 }
 
-/* AMX kernels are left out: oneDNN 2.6 cuts their sums by the number of rows, and a row would have
- * other bits alone than batched. Must come before every other call. A limit from the environment
- * stands. */
+/* Excludes AMX kernels: oneDNN 2.6 splits their sums by the number of rows, so a row would have
+ * other bits alone than batched. Must be called first. A limit from the environment is kept. */
 static void limit_isa(void)
 {
     static atomic_flag once = ATOMIC_FLAG_INIT;
@@ -128,8 +127,8 @@ weir_status weir_onednn_plan(size_t *bytes, weir_dtype dtype, int64_t n_out, int
     return has_packed_kernel(dtype, n_out, n_in) ? WEIR_OK : WEIR_EUNSUPPORTED;
 }
 
-/* Columns [first, first + n) of up to 64 rows into blocks; rows [64][CHUNK] hold them, zero where
- * there is no weight. */
+/* Writes columns [first, first + n) of up to 64 rows to blocks; rows [64][CHUNK] hold them, zero
+ * where there is no weight. */
 static void put_blocks_f32(float *panel, const float *rows, int64_t first, int64_t n)
 {
     for (int64_t k = 0; k < n; k++) {
@@ -215,7 +214,7 @@ static bool fill_entry(weir_onednn_weight *weight, entry *e, int64_t n_rows)
     return filled;
 }
 
-/* The primitive for 2^exponent rows, made if it is not there; NULL when oneDNN cannot. */
+/* The primitive for 2^exponent rows, created if missing; NULL if oneDNN cannot. */
 static entry *find_entry(weir_onednn_weight *weight, int exponent, int32_t n_threads)
 {
     entry *const found = &weight->entries[exponent];
@@ -224,7 +223,7 @@ static entry *find_entry(weir_onednn_weight *weight, int exponent, int32_t n_thr
     return fill_entry(weight, found, (int64_t)1 << exponent) ? found : NULL;
 }
 
-/* The largest power of two up to n_rows and the largest primitive. */
+/* The largest power of two that is at most n_rows and has a primitive. */
 static int exponent_of(int64_t n_rows)
 {
     int exponent = 0;

@@ -1,13 +1,13 @@
 /* kernels/onednn/weight.h - dense weights packed for oneDNN's matmul, and the primitives made for
- * them. The only file of the project besides weight.c that sees oneDNN.
+ * them. Only this file and weight.c use oneDNN.
  *
  * Only oneDNN's packed kernels are used (implementation "brg:"; f32 from AVX-512 on, bf16 where
  * there is AVX-512 BF16). They read weights in an order of blocks at memory speed for one row and
  * at 90 % of peak for many: [n_out / 64][n_in / 16][16][64] f32 or [n_out / 64][n_in /
  * 32][16][64][2] bf16, zero-padded. It does not depend on the number of rows. oneDNN's other
- * kernels sum a row differently alone and batched (measured: AVX2's f32 gemm), so where it has
- * no packed one, kernels/x86/dense.h takes the matrix. Not done here: bias, strides, accumulation.
- * A destination with a row stride drops oneDNN 2.6 to its reference loops ("ref:any"). */
+ * kernels sum a row differently alone and batched (measured: AVX2's f32 gemm), so where it has no
+ * packed one, kernels/x86/dense.h takes the matrix. Not done here: bias, strides, accumulation. A
+ * destination with a row stride drops oneDNN 2.6 to its reference loops ("ref:any"). */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,26 +21,27 @@ extern "C" {
 #endif
 
 enum {
+    /* Scratch of the caller that a primitive may use; 2.6 needs 1152. */
     WEIR_ONEDNN_SCRATCH = 4096
-}; /* what a primitive may use of the caller's scratch; 2.6 asks for 1152 */
+};
 
-/* Bytes of a matrix packed as `dtype`, f32 or bf16. EUNSUPPORTED when oneDNN has no packed kernel
- * for it here, EINVAL for sizes that do not fit. */
+/* Bytes of a matrix packed as `dtype`, f32 or bf16. Returns EUNSUPPORTED if oneDNN has no packed
+ * kernel for it here, EINVAL for sizes that overflow. */
 WEIR_MUST_CHECK weir_status
 weir_onednn_plan(size_t *bytes, weir_dtype dtype, int64_t n_out, int64_t n_in);
 
 /* Packs output rows [64 * panel, 64 * panel + 64) of file rows `src` of any dtype as `packed`;
- * threads take panels. EUNSUPPORTED for integers, EFORMAT when an element is NaN or infinite as
- * f32. `rows` is memory of 64 * WEIR_ONEDNN_CHUNK floats. */
+ * threads pack different panels. Returns EUNSUPPORTED for integers, EFORMAT if an element is NaN or
+ * infinite as f32. `rows` is memory of 64 * WEIR_ONEDNN_CHUNK floats. */
 enum { WEIR_ONEDNN_PANEL = 64, WEIR_ONEDNN_CHUNK = 256 };
 WEIR_MUST_CHECK weir_status weir_onednn_pack_panel(
     void *dst, weir_dtype packed, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in,
     int64_t panel, float *rows
 );
 
-/* One weight and its primitives. They are generated code, some hundred KiB each, so there is one
- * per power of two of rows: a call with another number of rows is a sum of those, and its last 2 to
- * 15 rows count as a power of two. One thread at a time. Borrows `data`. */
+/* One weight and its primitives. A primitive is generated code of some hundred KiB, so there is one
+ * per power of two of rows: other numbers of rows are sums of those, and the last 2 to 15 rows
+ * count as a power of two. One thread at a time. Borrows `data`. */
 enum { WEIR_ONEDNN_PADDED = 16 };
 /* Rows that a call with n_rows computes: up to 15 more. */
 static inline int64_t weir_onednn_padded_rows(int64_t n_rows)
@@ -55,15 +56,15 @@ WEIR_MUST_CHECK weir_status weir_onednn_open(
     int64_t n_in
 );
 void weir_onednn_close(weir_onednn_weight *weight); /* NULL-safe */
-/* dst [n_rows, n_out] = src [n_rows, n_in] times the matrix; both contiguous, src in the weight's
- * dtype and padded rows of it readable; scratch WEIR_ONEDNN_SCRATCH bytes; spill
- * [WEIR_ONEDNN_PADDED, n_out] where padded rows differ from n_rows, else NULL. n_threads is taken
- * over when a primitive is made. */
+/* dst [n_rows, n_out] = src [n_rows, n_in] times the matrix. Both are contiguous; src has the
+ * weight's dtype, and padded rows of it are readable. scratch: WEIR_ONEDNN_SCRATCH bytes; spill:
+ * [WEIR_ONEDNN_PADDED, n_out] if padded rows differ from n_rows, else NULL. A primitive keeps the
+ * n_threads that it was created with. */
 WEIR_MUST_CHECK weir_status weir_onednn_multiply(
     weir_onednn_weight *weight, float *dst, const void *src, int64_t n_rows, void *scratch,
     float *lower, int32_t n_threads
 );
-/* oneDNN's name of the implementation for n_rows, NULL when there is none: tests assert "brg:". */
+/* oneDNN's name of the implementation for n_rows, or NULL: tests assert "brg:". */
 const char *weir_onednn_implementation(
     weir_onednn_weight *weight, int64_t n_rows, int32_t n_threads
 );

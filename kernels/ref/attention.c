@@ -1,9 +1,9 @@
 /* kernels/ref/attention.c - causal softmax attention over pages, a query row at a time, a split of
  * 1024 positions at a time.
  *
- * Rows of K and V are what the codecs decode, turbo's turned back. Within a split all is f64;
- * between splits maximum, sum and value are f32, so that a text attended in pieces is the text
- * attended at once. Rounding the state once per split costs some 1e-7 of the output. */
+ * Rows of K and V are what the codecs decode, with turbo's rotated back. Within a split all is f64;
+ * between splits maximum, sum and value are f32, so that attention in several calls equals that of
+ * one call. Rounding them once per split costs about 1e-7 of the output. */
 #include <float.h>
 #include <math.h>
 
@@ -13,17 +13,18 @@
 
 enum { DIM_MAX = WEIR_KV_DIM_MAX, SPLIT = WEIR_ATTENTION_SPLIT };
 
-/* A query row, the pages that it reads, and what it knows so far. */
+/* A query row, the pages that it reads, and its sums so far. */
 typedef struct ref_row {
     const weir_attention_args *args;
     const weir_kv_segment *segment;
     const float *q;
-    float *logits; /* by position, of a segment's last row; NULL: not wanted */
+    /* By position, of a segment's last row; NULL: not requested. */
+    float *logits;
     int64_t head, last; /* KV head, own position */
     float maximum, sum, value[DIM_MAX];
 } ref_row;
 
-/* The own page wide where the format has open pages, the earlier ones as coded. */
+/* Its own page unsealed if the format has unsealed pages, earlier ones as coded. */
 static void load(const ref_row *row, int64_t position, weir_kv_side side, float *values)
 {
     const weir_attention_args *const args = row->args;
@@ -57,10 +58,10 @@ static double score(const ref_row *row, int64_t position)
     for (int64_t d = 0; d < row->args->key_dim; d++) sum += (double)row->q[d] * (double)key[d];
     sum *= (double)row->args->scale;
     if (row->logits) row->logits[position] = (float)sum;
-    return sum * 1.4426950408889634; /* log2(e): weights are powers of two, as the partials's */
+    return sum * 1.4426950408889634; /* log2(e): weights are powers of two, as in the partials */
 }
 
-/* Positions [first, end) of one split join the row. */
+/* Adds positions [first, end) of one split to the row. */
 static void attend_split(ref_row *row, int64_t first, int64_t end)
 {
     const int64_t value_dim = row->args->value_dim;

@@ -1,5 +1,5 @@
-/* kernels/ref/attention_mass.c - what queries gave to each slot: a slot and a query head at a time,
- * over rows in ascending order. */
+/* kernels/ref/attention_mass.c - the attention mass of each slot: a slot and a query head at a
+ * time, over rows in ascending order. */
 #include <math.h>
 
 #include "kernels/ref/kv_codec.h"
@@ -16,7 +16,7 @@ static weir_kv_format format_at(const weir_attention_mass_args *args, int64_t sl
         .k;
 }
 
-/* K of a slot as rows of its own page (is_own) or later ones read it. */
+/* K of a slot as read by rows of its own page (is_own) or by later ones. */
 static void load_key(
     const weir_attention_mass_args *args, const weir_kv_segment *rows, int64_t table, int64_t slot,
     bool is_own, float *key

@@ -1,10 +1,10 @@
-/* kernels/ref/coda_bank.h - what the parts of the bank update share: the candidates of one write,
- * and memory to judge them in. */
+/* kernels/ref/coda_bank.h - shared by the parts of the bank update: the candidates of one write,
+ * and scratch memory. */
 #pragma once
 #include "kernels/abi/coda_choice.h"
 #include "kernels/ref/row.h"
 
-/* Rows that leave the ring and are judged, [n] of n_values = KV heads * head_dim. */
+/* Candidates among the rows that leave the ring: [n] of n_values = KV heads * head_dim. */
 typedef struct coda_candidates {
     float *k, *v;
     float *gates;
@@ -16,7 +16,7 @@ typedef struct coda_bank {
     const weir_coda_layer *layer;
     weir_coda_state state;
     int64_t n_values;
-    /* scratch */
+    /* Scratch. */
     coda_candidates exact, summary;
     weir_coda_choice *choices; /* [most of: rows that leave, slots of the exact bank] */
     int32_t *ring, *pool; /* [window] */

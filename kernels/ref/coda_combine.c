@@ -1,4 +1,4 @@
-/* kernels/ref/coda_combine.c - signal less a share of the noise, then the norm of the head. */
+/* kernels/ref/coda_combine.c - signal minus a share of the noise, then the norm of the head. */
 #include <math.h>
 
 #include "kernels/ref/row.h"

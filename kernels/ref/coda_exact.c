@@ -1,6 +1,6 @@
-/* kernels/ref/coda_exact.c - the exact bank of CoDA-GQA-L: rows whose values are unlike those that
- * it has, kept as they came. What was not found for the longest time makes room. All scores are
- * against the bank before the write: candidates of a block are not compared with each other. */
+/* kernels/ref/coda_exact.c - the exact bank of CoDA-GQA-L: unmodified rows whose values are unlike
+ * those in it. The least recently matched row is replaced. All scores are with the bank before the
+ * write: candidates of a block are not compared with each other. */
 #include "kernels/ref/coda_bank.h"
 
 typedef struct verdict {
@@ -8,7 +8,7 @@ typedef struct verdict {
     int64_t best; /* slot of the bank */
 } verdict;
 
-/* `n_looked`: how many slots are checked for being in use. */
+/* `n_looked`: number of slots checked for being in use. */
 static verdict judge(const coda_bank *bank, const float *v, float gate, int64_t n_looked)
 {
     const weir_coda_layer *const layer = bank->layer;
@@ -30,7 +30,7 @@ static verdict judge(const coda_bank *bank, const float *v, float gate, int64_t 
     return out;
 }
 
-/* old + (new - old): what a write leaves, in the published code and here; several writes to one
+/* old + (new - old): the result of a write, in the published code and here; several writes to one
  * slot add up. */
 static void blend_in(coda_bank *bank, int64_t i)
 {
@@ -67,8 +67,8 @@ static void open_slots(coda_bank *bank, int32_t n)
 }
 
 /* ---- one row --------------------------------------------------------------------------------- */
-/* The first open slot that is free; without one, the open slot that was not found for the longest
- * time, and *is_full. */
+/* The first free open slot; if there is none, the least recently matched open slot, and
+ * *is_full. */
 static int64_t slot_for_new(const coda_bank *bank, bool *is_full)
 {
     int64_t oldest = 0;
@@ -121,7 +121,7 @@ static int64_t order_slots(coda_bank *bank, int64_t n)
     return n;
 }
 
-/* Found or filled: the latest position counts, of this write alone. */
+/* For a slot that was matched or filled: its latest position in this write counts. */
 static void touch(coda_bank *bank, bool *is_touched, int64_t slot, int64_t position)
 {
     int64_t *const at = &bank->state.used_at[slot];

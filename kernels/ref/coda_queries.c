@@ -1,5 +1,4 @@
-/* kernels/ref/coda_queries.c - signal and noise queries side by side, so that one call of attention
- * answers both. */
+/* kernels/ref/coda_queries.c - signal and noise queries, computed by one call of attention. */
 #include <math.h>
 
 #include "kernels/ref/row.h"

@@ -18,7 +18,7 @@ static int64_t route(const coda_bank *bank, const float *k)
     return at;
 }
 
-/* K and V [n_values] into a prototype; `pace` on the rates of the heads, 1 throughout for a new
+/* Blends K and V [n_values] into a prototype; `pace` multiplies the rates of the heads, 1 for a new
  * one. */
 static void blend(coda_bank *bank, int64_t i, const float *k, const float *v, float pace)
 {
@@ -41,7 +41,7 @@ static void blend(coda_bank *bank, int64_t i, const float *k, const float *v, fl
     weir_coda_put(layer, &bank->state, WEIR_KV_V, row, bank->old_v);
 }
 
-/* All prototypes are in use and rows come in. */
+/* Opens prototypes if all are used and rows come in. */
 static void grow(coda_bank *bank)
 {
     weir_coda_head *const head = bank->state.head;

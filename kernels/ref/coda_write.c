@@ -1,5 +1,5 @@
-/* kernels/ref/coda_write.c - rows into the ring of CoDA-GQA-L; those that leave it to the banks
- * (coda_exact.c, coda_summary.c). */
+/* kernels/ref/coda_write.c - writes rows to the ring of CoDA-GQA-L, and those that leave it to the
+ * banks (coda_exact.c, coda_summary.c). */
 #include "kernels/ref/coda_bank.h"
 
 /* ---- scratch --------------------------------------------------------------------------------- */
@@ -28,7 +28,7 @@ static coda_candidates place_candidates(cursor *c, int64_t n, int64_t n_values)
     return out;
 }
 
-/* For writes of up to n_rows; NULL: the size. */
+/* Lays out memory for writes of up to n_rows; base NULL: only the size. */
 static size_t lay_out(coda_bank *bank, char *base, int64_t n_rows)
 {
     const weir_coda_layer *const layer = bank->layer;
@@ -100,7 +100,7 @@ static void put_new(coda_bank *bank, const new_rows *in, int64_t i, int32_t row)
     );
 }
 
-/* Rows of the ring in the order of time to bank->ring, their gates to ring_gates. */
+/* Copies the rows of the ring in order of time to bank->ring, their gates to ring_gates. */
 static void list_ring(coda_bank *bank)
 {
     const weir_coda_head *const head = bank->state.head;
@@ -112,7 +112,7 @@ static void list_ring(coda_bank *bank)
 }
 
 /* ---- candidates ------------------------------------------------------------------------------ */
-/* Row i of those that leave: of the ring first, then of the new ones. */
+/* Takes row i of those that leave: first of the ring, then of the new ones. */
 static void take(coda_bank *bank, const new_rows *in, coda_candidates *to, int64_t i)
 {
     const int64_t n_recent = bank->state.head->n_recent, c = to->n++;
@@ -144,8 +144,8 @@ static void choose(coda_bank *bank, const new_rows *in, int64_t n_leaving, int64
         weir_coda_choose(bank->choices, n_leaving, n);
 }
 
-/* The greatest gates. In compat mode the banks share one choice, whose order is not that of the
- * gates. */
+/* Candidates are those with the largest gates. In compat mode the banks share one choice, whose
+ * order is not that of the gates. */
 static void find_candidates(coda_bank *bank, const new_rows *in, int64_t n_leaving)
 {
     const weir_coda_layer *const layer = bank->layer;
@@ -183,8 +183,8 @@ static void step(coda_bank *bank, const new_rows *in)
     head->position++;
 }
 
-/* The ring becomes the last rows of old and new, the oldest in slot 0. What stays keeps its row in
- * the pages; new rows take those of what left. */
+/* The ring becomes the last rows of old and new, the oldest in slot 0. Rows that stay keep their
+ * place in the pages; new rows take the places of those that left. */
 static void refill(coda_bank *bank, const new_rows *in, int64_t n_leaving, int64_t n_kept)
 {
     weir_coda_head *const head = bank->state.head;

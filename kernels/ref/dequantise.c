@@ -1,12 +1,12 @@
-/* kernels/ref/dequantise.c - loops over elements or blocks; what a block means is in
- * kernels/abi/dequantise.h. */
+/* kernels/ref/dequantise.c - loops over elements or blocks; kernels/abi/dequantise.h defines the
+ * blocks. */
 #include "kernels/ref/dequantise.h"
 
 #include <string.h>
 
 #include "kernels/abi/dequantise.h"
 
-/* One function per plain type: `bits` is the element as it lies in the file. */
+/* One function per plain type: `bits` is the element as stored in the file. */
 #define PLAIN(name, bits_type, value)                                                              \
     static void plain_##name(float *restrict dst, const unsigned char *restrict src, int64_t n)    \
     {                                                                                              \

@@ -18,7 +18,7 @@ extern "C" {
 WEIR_MUST_CHECK weir_status
 weir_k_ref_dequantise(float *dst, const void *src, weir_dtype dtype, int64_t n);
 
-/* The same for weights: EFORMAT when one of them is NaN or infinite as f32. */
+/* The same for weights: returns EFORMAT if one of them is NaN or infinite as f32. */
 WEIR_MUST_CHECK weir_status
 weir_k_ref_dequantise_finite(float *dst, const void *src, weir_dtype dtype, int64_t n);
 

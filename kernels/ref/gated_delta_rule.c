@@ -6,7 +6,7 @@
 
 #include "kernels/ref/row.h"
 
-/* One token of one V head: what the columns of the state share. */
+/* Values of one token and V head that the columns of the state share. */
 typedef struct ref_token {
     const float *q, *k;
     int64_t key_dim;

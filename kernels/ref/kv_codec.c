@@ -1,4 +1,4 @@
-/* kernels/ref/kv_codec.c - see kv_codec.h. One value, one code, one place at a time. */
+/* kernels/ref/kv_codec.c - see kv_codec.h. Codes one value at a time. */
 #include "kernels/ref/kv_codec.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 static const float smallest_step = 0x1p-126f;
 
 /* ---- places in a part ------------------------------------------------------------------------ */
-/* `n_bits` bits of a code at bit `shift` of the n_bytes wide number at `at`. */
+/* `n_bits` bits of a code at bit `shift` of the n_bytes wide integer at `at`. */
 typedef struct place {
     char *at;
     int n_bytes, shift, n_bits;
@@ -31,7 +31,8 @@ static void put(place p, uint32_t bits)
     memcpy(p.at, &number, (size_t)p.n_bytes);
 }
 
-/* The code of a value, or its low 2 bits where codes have 3; with `high`, the third bit. */
+/* The place of a value's code, or of its low 2 bits if codes have 3; with `high`, of the third
+ * bit. */
 static place code_place(const weir_kv_part *part, int64_t token, int64_t d, bool high)
 {
     const weir_kv_layout layout = weir_kv_layout_of(part->format, part->side, part->dim);

@@ -1,5 +1,5 @@
 /* kernels/ref/kv_codec.h - the codecs of KV rows, and rows of page parts (kernels/abi/kv_format.h).
- * What the codes of a scheme mean is in kernels/kv/<scheme>/codec.h.
+ * kernels/kv/<scheme>/codec.h defines the codes of a scheme.
  *
  * The arithmetic is f32 in the order written there (sums of squares: f64), and is the definition:
  * other kernels store the same bytes. A scale of 0 (or, before f16, below f32's normal range) gives
@@ -37,20 +37,20 @@ typedef struct weir_kv_part {
     weir_kv_side side;
     int64_t dim;
     void *coded; /* weir_kv_part_bytes */
-    void *open; /* wide rows: an f16 part, when weir_kv_needs_open */
+    void *open; /* unsealed rows: an f16 part if weir_kv_needs_open */
 } weir_kv_part;
 
-/* Rows of tokens [first, first + n), 0 <= first, first + n <= 64. Parts that need it keep the rows
- * open, and are coded when token 63 comes; tokens come in ascending order, in any cut. Memory of a
- * new page is zero. */
+/* Codes rows of tokens [first, first + n), 0 <= first, first + n <= 64. Parts that need it keep the
+ * rows unsealed and are coded at token 63; tokens come in ascending order, in any cut. Memory of a
+ * new page must be zero. */
 void weir_kv_encode_rows(
     const weir_kv_part *part, int64_t first, int64_t n, const float *rows, int64_t stride
 );
-/* Rows as coded. `rotated`: turbo's rows as attention multiplies them, H D x. */
+/* Decodes rows. `rotated`: turbo's rows as attention multiplies them, H D x. */
 void weir_kv_decode_rows(
     const weir_kv_part *part, int64_t first, int64_t n, float *rows, int64_t stride, bool rotated
 );
-/* Rows of an open page. */
+/* Decodes rows of an unsealed page. */
 void weir_kv_decode_open(
     const weir_kv_part *part, int64_t first, int64_t n, float *rows, int64_t stride
 );

@@ -1,5 +1,4 @@
-/* kernels/ref/kv_compact.c - kept rows to the front of their pages: every element of a row by
- * itself. */
+/* kernels/ref/kv_compact.c - moves kept rows to the front of their pages, one element at a time. */
 #include <string.h>
 
 #include "kernels/ref/row.h"
@@ -9,7 +8,7 @@ typedef struct row_place {
     int64_t token;
 } row_place;
 
-/* n elements of `size` bytes that lie `step` apart. */
+/* Moves n elements of `size` bytes that are `step` apart. */
 static void move(char *to, const char *from, int64_t n, int64_t size, int64_t step)
 {
     for (int64_t i = 0; i < n; i++) memmove(to + i * step, from + i * step, (size_t)size);

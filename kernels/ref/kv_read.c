@@ -1,4 +1,4 @@
-/* kernels/ref/kv_read.c - rows of pages as f32, by the codecs of kv_codec.h. */
+/* kernels/ref/kv_read.c - reads rows of pages as f32, with the codecs of kv_codec.h. */
 #include "kernels/ref/kv_codec.h"
 #include "kernels/ref/row.h"
 

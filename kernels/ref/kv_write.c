@@ -1,9 +1,9 @@
-/* kernels/ref/kv_write.c - new K and V rows into their pages (kernels/abi/kv_format.h), by the
- * codecs of kv_codec.h. */
+/* kernels/ref/kv_write.c - writes new K and V rows to their pages (kernels/abi/kv_format.h), with
+ * the codecs of kv_codec.h. */
 #include "kernels/ref/kv_codec.h"
 #include "kernels/ref/row.h"
 
-/* The parts of the page that holds `position`. */
+/* The parts of the page that contains `position`. */
 static weir_kv_part part_at(
     const weir_kv_write_args *args, const weir_kv_segment *segment, int64_t position, int64_t head,
     weir_kv_side side

@@ -97,7 +97,7 @@ static float f16_factor(const float *x, int64_t n)
     return weir_cuda_f16_factor(greatest);
 }
 
-/* An activation as a GPU multiplies it by weights of that type. */
+/* An activation as a GPU rounds it for weights of that type. */
 static double rounded(
     weir_dtype kept, const weir_matmul_args *args, const quantised_group *groups, int64_t row,
     int64_t i, float factor
@@ -147,7 +147,7 @@ static const char *reject(const weir_caps *caps, const void *op_args)
     return NULL;
 }
 
-/* Room for quantised activations, also when no output reads tiles. */
+/* Includes space for quantised activations, even if no output reads tiles. */
 static size_t scratch(const void *op_args)
 {
     const weir_matmul_args *args = op_args;

@@ -1,5 +1,5 @@
 /* kernels/ref/rope.c - rotary position embedding (Su et al. 2021). The angle is the f32 product of
- * position and frequency, as models were trained with; its sine and cosine are exact. */
+ * position and frequency, as in training; its sine and cosine are exact. */
 #include <math.h>
 
 #include "kernels/ref/row.h"

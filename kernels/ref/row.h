@@ -1,7 +1,8 @@
-/* kernels/ref/row.h - the row of a reference kernel: accepts all, exact by definition.
+/* kernels/ref/row.h - the table row of a reference kernel: accepts all arguments, exact by
+ * definition.
  *
- * The files of this folder are the specification of each op: the obvious loops with double
- * accumulators, nothing else. */
+ * The files of this folder are the specification of each op: plain loops with double
+ * accumulators. */
 #pragma once
 #include "kernels/abi/ops.h"
 

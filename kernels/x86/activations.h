@@ -1,6 +1,6 @@
-/* kernels/x86/activations.h - one group of 32 activations to int8. One text for all kernels that
- * read WEIR_LAYOUT_TILES, so that all instruction sets (and the reference) get the same codes;
- * compiled into each of them. */
+/* kernels/x86/activations.h - quantises one group of 32 activations to int8. One source for all
+ * kernels that read WEIR_LAYOUT_TILES, so that all instruction sets (and the reference) get the
+ * same codes; compiled into each of them. */
 #pragma once
 #include <math.h>
 #include <stdint.h>

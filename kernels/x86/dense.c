@@ -1,5 +1,5 @@
-/* kernels/x86/dense.c - packing of file rows into WEIR_LAYOUT_DENSE. Runs once, at load; plain C on
- * purpose: it is bound by reading the file. */
+/* kernels/x86/dense.c - packs file rows into WEIR_LAYOUT_DENSE. Runs once, at load. Plain C: it is
+ * bound by reading the file. */
 #include "kernels/x86/dense.h"
 
 #include <string.h>
@@ -28,7 +28,7 @@ bool weir_dense_bytes(size_t *out, weir_dtype kept, int64_t n_out, int64_t n_in)
     );
 }
 
-/* Where a group of 32 holds output `row`. */
+/* The index of output `row` in a group of 32. */
 static int64_t place(weir_dtype kept, int64_t row)
 {
     return kept == WEIR_BF16 ? row % HALF * 2 + row / HALF : row;

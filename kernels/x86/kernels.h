@@ -1,4 +1,4 @@
-/* kernels/x86/kernels.h - the rows that this folder gives to the kernel table. */
+/* kernels/x86/kernels.h - this folder's rows of the kernel table. */
 #pragma once
 #include "kernels/abi/ops.h"
 
@@ -6,8 +6,8 @@
 extern "C" {
 #endif
 
-/* Against ref on the same tiles: same int8 activations, same weights, f32 instead of f64 sums over
- * n_in / 32 groups. */
+/* Compared with ref on the same tiles: same int8 activations, same weights, f32 instead of f64 sums
+ * over n_in / 32 groups. */
 #define WEIR_TILES_ATOL 1e-3
 #define WEIR_TILES_RTOL 1e-4
 

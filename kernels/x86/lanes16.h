@@ -1,4 +1,4 @@
-/* kernels/x86/lanes16.h - 16 lanes of int32 or float: the only text that differs between the
+/* kernels/x86/lanes16.h - 16 lanes of int32 or float: the only code that differs between the
  * instruction sets of the dot kernels.
  *
  * All sets give the same bits: integers are exact everywhere (no saturating instruction), and
@@ -59,8 +59,8 @@ LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x)
 {
     return _mm512_dpbusd_epi32(sum, c, x);
 }
-/* Nothing is moved over this point: without it the compiler loads the operands of the next sums
- * early and spills the accumulators. */
+/* No load moves across this point: otherwise the compiler loads the operands of the next sums early
+ * and spills the accumulators. */
 LANES_INLINE void lanes_pin(lanes_int *x) { __asm__ volatile("" : "+v"(*x) : : "memory"); }
 LANES_INLINE int32_t lanes_magnitude(const float *x)
 {

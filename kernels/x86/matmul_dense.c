@@ -2,10 +2,10 @@
  * (matmul_dense_pass.h). Activations stay f32 and are read where they are, so a call needs no
  * scratch.
  *
- * A unit of work is one panel against a block of rows; threads take units. Up to 6 rows read the
- * panel once, as a stream. More rows take it in pieces that stay in L1 while all rows of the block
- * pass over them: 16 KB in f32; 16-bit weights are expanded to f32 once per piece. The next piece
- * comes to L2 meanwhile, each pass asking for its share.
+ * A unit of work is one panel with a block of rows; threads take units. Up to 6 rows read the panel
+ * once, as a stream. More rows read it in pieces that stay in L1 while all rows of the block pass
+ * over them: 16 KB in f32; 16-bit weights are expanded to f32 once per piece. Each pass prefetches
+ * its share of the next piece into L2.
  *
  * A row's sum over the inputs is one chain of f32 operations in ascending order. Cuts into pieces
  * store and load it, which rounds nothing, so a row's bits do not depend on the batch, its place in
@@ -16,10 +16,11 @@
 
 enum {
     PIECE = 128, /* inputs: [128][32] f32 are half of a small L1 */
-    BLOCK_ROWS =
-        96, /* their sums are 12 KB; each weight read from L2 is used for as many products      */
-    LEAST_ROWS = 24, /* rows are split over threads when panels are few, but not finer than this */
-    STREAM_BYTES = 8192, /* ahead of a stream (4 KB or more: DRAM latency) */
+    BLOCK_ROWS = 96, /* their sums are 12 KB; more products per weight read from L2 */
+    /* Rows are split over threads if panels are few, but no finer than this. */
+    LEAST_ROWS = 24,
+    /* Prefetch distance of a stream (4 KB or more: DRAM latency). */
+    STREAM_BYTES = 8192,
 };
 
 typedef struct unit {

@@ -1,20 +1,20 @@
-/* kernels/x86/matmul_dense.h - what the instruction sets share: panels over threads, blocks of
- * rows, bias. The sets differ in two functions only: how rows meet a piece of a panel, and how a
- * piece is expanded to f32. */
+/* kernels/x86/matmul_dense.h - shared by the instruction sets: panels over threads, blocks of rows,
+ * bias. The sets differ in two functions only: how rows are multiplied by a piece of a panel, and
+ * how a piece is expanded to f32. */
 #pragma once
 #include "kernels/x86/dense.h"
 
-enum { WEIR_DENSE_ROWS = 6 /* that one pass multiplies */ };
+enum { WEIR_DENSE_ROWS = 6 /* Rows that one pass multiplies. */ };
 
-/* Up to 6 rows of activations against a piece of a panel: sums [rows][32] = or += x [rows, n] times
- * piece [n][32]. */
+/* Multiplies up to 6 rows of activations by a piece of a panel: sums [rows][32] = or += x [rows, n]
+ * times piece [n][32]. */
 typedef struct weir_dense_pass {
     const void *piece;
     const float *x;
     int64_t x_stride, n;
     float *sums;
-    bool starts; /* sums begin at zero */
-    const char *ahead; /* what is prefetched; may point anywhere */
+    bool starts; /* sums start at zero */
+    const char *ahead; /* prefetch address; may point anywhere */
     int64_t ahead_stride; /* bytes per input    */
 } weir_dense_pass;
 

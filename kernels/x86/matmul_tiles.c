@@ -2,10 +2,10 @@
  * (matmul_tiles_pass.h): activations are quantised to scratch once for all outputs, then threads
  * take panels.
  *
- * Few rows: a panel is read once, ahead of use by prefetch, so the weights stream at memory speed.
- * Many rows: a panel stays in L2 while all blocks of rows pass over it, each block prefetching its
- * share of the next panel. A row sees the same operations in the same order in both cases, so its
- * bits do not depend on the batch. */
+ * Few rows: a panel is read once, with prefetch, so the weights stream at memory speed. Many rows:
+ * a panel stays in L2 while all blocks of rows pass over it, each block prefetching its share of
+ * the next panel. A row sees the same operations in the same order in both cases, so its bits do
+ * not depend on the batch. */
 #include "kernels/x86/matmul_tiles.h"
 
 #include <string.h>
@@ -14,12 +14,12 @@
 
 enum {
     CHUNK_GROUPS = 64, /* groups quantised at a time: their sums stay in L1 */
-    PREFETCH_BYTES =
-        8192, /* ahead of the stream when one block reads it (4 KB or more: DRAM latency)    */
-    SERIAL_ELEMENTS =
-        16384, /* activations that one thread quantises before the others could wake up       */
-    MIN_CHUNK_ROWS =
-        32, /* rows are split over threads when panels are few, but not finer than this    */
+    /* Prefetch distance when one block reads the stream (4 KB or more: DRAM latency). */
+    PREFETCH_BYTES = 8192,
+    /* Activations that one thread quantises before the others could wake up. */
+    SERIAL_ELEMENTS = 16384,
+    /* Rows are split over threads if panels are few, but no finer than this. */
+    MIN_CHUNK_ROWS = 32,
 };
 
 /* Side values that some outputs share: those with the same zero (or with minima) and splits. */
@@ -113,7 +113,7 @@ static void clear_groups(const weir_tiles_row *row, int64_t n_groups)
     }
 }
 
-/* Rows behind the last are zeros. */
+/* Rows past the last are zero. */
 static void quantise_row(
     const weir_tiles_isa *isa, const plan *p, const weir_matmul_args *args, char *scratch,
     int64_t row
@@ -143,7 +143,8 @@ static void quantise_row(
 }
 
 /* ---- panels ---------------------------------------------------------------------------------- */
-/* Rows [first_row, end_row) against one panel of one output. first_row is the start of a block. */
+/* Multiplies rows [first_row, end_row) by one panel of one output. first_row is the start of a
+ * block. */
 static void multiply_panel(
     const weir_tiles_isa *isa, const plan *p, const weir_matmul_args *args, const char *scratch,
     int32_t o, int64_t panel, int64_t first_row, int64_t end_row

@@ -1,6 +1,6 @@
-/* kernels/x86/matmul_tiles.h - what the instruction sets share: activations in scratch, panels over
- * threads. The sets differ in two functions only: how a row is quantised and how rows meet a
- * panel. */
+/* kernels/x86/matmul_tiles.h - shared by the instruction sets: activations in scratch, panels over
+ * threads. The sets differ in two functions only: how a row is quantised and how rows are
+ * multiplied by a panel. */
 #pragma once
 #include "kernels/x86/tiles.h"
 
@@ -10,7 +10,7 @@ enum {
     WEIR_TILES_STREAM_ROWS = 4, /* passes of up to this many rows prefetch */
 };
 
-/* A few activation rows (a block) against one panel.
+/* A few activation rows (a block) times one panel.
  *   codes  [groups][rows][32]     scales [groups][rows]
  *   sides  [groups * splits][rows]: int32 start values -zero * sum(codes), or for formats with
  *          minima f32 scale * sum(codes) */
@@ -20,16 +20,18 @@ typedef struct weir_tiles_pass {
     const float *scales;
     const void *sides;
     int64_t n_groups;
-    const char *ahead; /* one record from here is prefetched at each group; may point anywhere */
+    /* One record from here is prefetched per group; may point anywhere. */
+    const char *ahead;
     int64_t ahead_stride; /* bytes from group to group                                            */
-    float *dst; /* [rows, n] with dst_stride, n <= 32: gets unit * product + bias, or adds it */
+    /* [rows, n] with dst_stride, n <= 32: set to unit * product + bias, or added to. */
+    float *dst;
     const float *bias; /* NULL or [n] */
     int64_t dst_stride, n;
     float unit;
     bool accumulate;
 } weir_tiles_pass;
 
-/* Where one row's quantised groups go; strides are those between groups. */
+/* Where one row's quantised groups are written; strides are those between groups. */
 typedef struct weir_tiles_row {
     int8_t *codes;
     float *scales;
@@ -55,15 +57,16 @@ static inline int weir_tiles_format_index(weir_tile_format format)
 }
 
 typedef struct weir_tiles_isa {
-    int32_t few_rows, many_rows; /* of a block: in calls of up to two small blocks, in others */
+    /* Rows of a block: in calls of up to two small blocks, and in others. */
+    int32_t few_rows, many_rows;
     bool padded; /* all blocks are whole: zeros follow the last row */
-    /* format index (weir_tiles_format_index), rows 1 .. many_rows; those of few_rows or less
-     * prefetch */
+    /* Format index (weir_tiles_format_index), rows 1 .. many_rows; those of few_rows or less
+     * prefetch. */
     void (*pass[WEIR_TILES_FORMATS][WEIR_TILES_MAX_ROWS + 1])(const weir_tiles_pass *pass);
-    /* In place of pass where set (then for all formats): n_rows rows from the given block on, the
-     * blocks behind it following in scratch. zero: of the format. */
+    /* If set (then for all formats), used in place of pass: n_rows rows from the given block on,
+     * followed by the next blocks in scratch. zero: of the format. */
     void (*rows[WEIR_TILES_FORMATS])(const weir_tiles_pass *first, int64_t n_rows, int zero);
-    /* n_groups groups of x; sums [n_groups][2] of each half's codes */
+    /* Quantises n_groups groups of x; sums [n_groups][2] of each half's codes. */
     void (*quantise)(const weir_tiles_row *row, const float *x, int64_t n_groups, int32_t *sums);
 } weir_tiles_isa;
 

@@ -1,16 +1,16 @@
 /* kernels/x86/matmul_tiles_amx.c - the product on tiles for many rows, with AMX-INT8: 16 rows by 16
  * outputs by 32 inputs per instruction.
  *
- * A record is the B operand as it lies in memory but for its code: u8 with a zero point, or packed
+ * A record is the B operand in memory order except for its code: u8 with a zero point, or packed
  * nibbles. A chunk of records is expanded to s8 (the zero subtracted, so that sums need no start
- * value) and stays in L1 while all rows of the share pass over it. Every group has scales of its
- * own, therefore each integer sum leaves the tile registers before the next group: all sums of a
- * chunk are stored to L1, then join 16 vector accumulators with the operations of
- * matmul_tiles_pass.h, in their order, hence the same bits.
+ * value) and stays in L1 while all rows of the share pass over it. Every group has its own scales,
+ * so each integer sum leaves the tile registers before the next group: all sums of a chunk are
+ * stored to L1, then added to 16 vector accumulators with the operations of matmul_tiles_pass.h, in
+ * the same order, which gives the same bits.
  *
  * Of VNNI's 176 vector operations per 16 x 16 x 32 step 48 remain. While tile instructions are in
  * flight the processor gives 512-bit operations one port instead of two (measured: 48 take 14 ns
- * beside a tile load, 7 ns without), so tiles and vectors take turns: a step takes 22 ns where VNNI
+ * during a tile load, 7 ns without), so tiles and vectors take turns: a step takes 22 ns where VNNI
  * takes 32. Padding the depth to 64 inputs with zeros would save nothing: the unit's time is that
  * of its rows (5 ns for 16), whatever the depth. */
 #include <immintrin.h>
@@ -20,20 +20,20 @@
 
 enum {
     BLOCK_ROWS = 16, /* of a tile register */
-    /* Per tile: 8 KB of codes, 16 KB of sums and 4 KB of activations share L1 (16: 1.5 times the
-     * time) */
+    /* Per tile, 8 KB of codes, 16 KB of sums and 4 KB of activations share L1 (16: 1.5 times the
+     * time). */
     CHUNK_STEPS = 8,
-    SPAN_ROWS =
-        256, /* rows whose sums wait on the stack (32 KB) while the next chunk is expanded */
+    /* Rows whose sums wait on the stack (32 KB) while the next chunk is expanded. */
+    SPAN_ROWS = 256,
     REGISTERS = 4, /* tile registers 0 to 3: sums of four steps */
     LATENCY = 3, /* steps from a product to its store */
-    /* Below, reading the weights takes the time and padded blocks cost more than they save */
+    /* Below, reading the weights takes the time and padded blocks cost more than they save. */
     LEAST_ROWS = 48,
 };
 
 typedef int32_t tile_sums[BLOCK_ROWS][WEIR_TILE_LANES];
 
-/* A step is a group, or half a group where it has two scales. */
+/* A step is a group, or half a group if it has two scales. */
 typedef struct chunk {
     int8_t codes[WEIR_PANEL_TILES][CHUNK_STEPS * WEIR_TILE_GROUP * WEIR_TILE_LANES];
     float scales[WEIR_PANEL_TILES][CHUNK_STEPS][WEIR_TILE_LANES];
@@ -41,7 +41,8 @@ typedef struct chunk {
 } chunk;
 
 /* ---- tile registers: 0 to 3 sums, 4 and 5 activations, 6 and 7 weights ----------------------- */
-typedef struct tile_configuration { /* as LDTILECFG reads it */
+/* In the format of LDTILECFG. */
+typedef struct tile_configuration {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];
@@ -59,8 +60,8 @@ static void configure_tiles(int splits)
     _tile_loadconfig(&c);
 }
 
-/* Register numbers are part of the instruction; the processor foresees the switch. Both tiles of a
- * panel share the activations. */
+/* Register numbers are part of the instruction; the switch is predicted. Both tiles of a panel
+ * share the activations. */
 LANES_INLINE void multiply(int64_t i, const int8_t *activations, const int8_t *weights)
 {
 #define PRODUCT(sums, a, b)                                                                        \
@@ -122,8 +123,8 @@ LANES_INLINE void expand(
     }
 }
 
-/* The sums of one step join the accumulators. Nothing moves over a row: the compiler would gather
- * all loads first and spill. */
+/* Adds the sums of one step to the accumulators. Nothing moves across a row: the compiler would
+ * gather all loads first and spill. */
 LANES_INLINE void add_step(
     lanes_float acc[BLOCK_ROWS], tile_sums sums, const float *weight_scales, const float *minima,
     const float *scales, const float *sides, bool minimum
@@ -142,8 +143,8 @@ LANES_INLINE void add_step(
     }
 }
 
-/* One block of rows against the chunk that holds groups [first, first + n_groups) of the panel;
- * sums go on from chunk to chunk. */
+/* Multiplies one block of rows by the chunk with groups [first, first + n_groups) of the panel;
+ * sums continue from chunk to chunk. */
 LANES_INLINE void multiply_block(
     float (*sums)[WEIR_PANEL_ROWS], const chunk *c, const weir_tiles_pass *block, int64_t first,
     int64_t n_groups, bool minimum, int splits
@@ -190,8 +191,8 @@ static weir_tiles_pass rows_from(const weir_tiles_pass *job, int64_t row, int sp
     return pass;
 }
 
-/* The tile registers belong to this call: released, they cost no context switch and cannot meet
- * another library's configuration. */
+/* The tile registers are used within this call only: released, they cost no context switch and
+ * cannot meet another library's configuration. */
 LANES_INLINE void multiply_rows(
     const weir_tiles_pass *job, int64_t n_rows, int zero, weir_tile_codes kind, bool minimum,
     int splits
@@ -209,8 +210,8 @@ LANES_INLINE void multiply_rows(
             const int64_t groups =
                 job->n_groups - g < chunk_groups ? job->n_groups - g : chunk_groups;
             expand(&c, job->panel + g * record_bytes, groups, zero, kind, minimum, splits);
-            const uint8_t *ahead =
-                job->panel + (g + groups) * record_bytes; /* at the panel's end: the next one */
+            /* At the panel's end, the next one. */
+            const uint8_t *ahead = job->panel + (g + groups) * record_bytes;
             const int64_t share = (chunk_groups * record_bytes * BLOCK_ROWS / rows + 63) / 64 * 64;
             for (int64_t row = 0; row < rows; row += BLOCK_ROWS, ahead += share) {
                 for (int64_t line = 0; line < share; line += 64) PREFETCH(ahead + line);

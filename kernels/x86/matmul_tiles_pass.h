@@ -10,7 +10,7 @@
 #include "kernels/x86/lanes16.h"
 #include "kernels/x86/matmul_tiles.h"
 
-/* Into L2: with several blocks of rows the next panel would push the present one out of L1 (8 rows
+/* Into L2: with several blocks of rows, the next panel would evict the current one from L1 (8 rows
  * of 3584 x 1024: 108 us instead of 156); for one block both are the same. */
 #define PREFETCH(p) __builtin_prefetch(p, 0, 2)
 #define UNROLL _Pragma("clang loop unroll(full)")

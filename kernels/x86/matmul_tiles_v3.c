@@ -1,5 +1,5 @@
 /* kernels/x86/matmul_tiles_v3.c - the product on tiles with AVX2. One row at a time: a row of a
- * panel already takes all 16 registers. */
+ * panel already needs all 16 registers. */
 #include "kernels/x86/kernels.h"
 #include "kernels/x86/matmul_tiles_pass.h"
 

@@ -1,6 +1,5 @@
-/* kernels/x86/tiles.c - formats of WEIR_LAYOUT_TILES and the packing of file blocks into it. Runs
- * once, at load; plain C on purpose: it moves 4 bytes per instruction, which is faster than the
- * memory. */
+/* kernels/x86/tiles.c - the formats of WEIR_LAYOUT_TILES, and packing of file blocks. Runs once, at
+ * load. Plain C: it moves 4 bytes per instruction, which is faster than memory. */
 #include "kernels/x86/tiles.h"
 
 #include <stddef.h>
@@ -183,8 +182,8 @@ static void decode_q2_k(block *out, const void *src)
 typedef struct packing {
     weir_tile_format format;
     void (*decode)(block *out, const void *src);
-    size_t d,
-        m; /* where a block has its f16 scale and minimum; the same place when it has no minimum */
+    /* Offsets of a block's f16 scale and minimum; equal if it has no minimum. */
+    size_t d, m;
 } packing;
 
 #define SCALE(type) offsetof(weir_block_##type, d), offsetof(weir_block_##type, d)
@@ -225,8 +224,8 @@ bool weir_tiles_bytes(size_t *out, weir_dtype dtype, int64_t n_out, int64_t n_in
 }
 
 /* ---- records --------------------------------------------------------------------------------- */
-/* Eight groups of four codes of one row to their places in the record: byte vectors of both tiles
- * are 128 bytes. */
+/* Writes eight groups of four codes of one row to the record: byte vectors of both tiles are 128
+ * bytes. */
 static void put_codes(uint8_t *record, weir_tile_codes kind, int row, const uint8_t *codes)
 {
     uint8_t *at = record + row * 4;
@@ -249,8 +248,8 @@ static void put_scales(uint8_t *at, int splits, int row, const uint16_t *scales)
         memcpy(at + (size_t)(s * WEIR_PANEL_ROWS + row) * 2, scales + s, 2);
 }
 
-/* NaN or infinity. K types clamp their products to f16, so an infinite scale would not show in what
- * is packed. */
+/* NaN or infinity. K types clamp their products to f16, so an infinite scale would not be visible
+ * in the packed data. */
 static bool is_infinite_half(const uint8_t *at)
 {
     uint16_t bits;

@@ -7,20 +7,20 @@
  * inputs: a single sequential stream, whose records are independent integer sums.
  *
  *   record: codes  [8 or 4][2 tiles][16 rows][4 inputs]    u8 codes, or two 4-bit codes per byte
- *           (see below) scales [splits][32 rows] f16
+ *           scales [splits][32 rows] f16
  *           minima [splits][32 rows] f16                   only for types that have them
  *
  * 8-bit: byte vector j of a tile holds inputs 4j .. 4j + 3 of its 16 rows. 4-bit: vector j (of 4)
  * holds inputs 4j .. 4j + 3 in the low and 16 + 4j .. 16 + 4j + 3 in the high nibbles. splits is 1
  * (a scale per 32 inputs) or 2 (a scale per 16). All parts are whole cache lines. The two tiles
- * alternate because the loop reads them so: with one tile after the other a row took 1.5 times as
- * long.
+ * alternate in the order in which the loop reads them: with one tile after the other a row took 1.5
+ * times as long.
  *
  *   weight = unit * (scale * (code - zero) + minimum)
  *
- * Q8_0 and Q4_0 take exactly their file's size. K types (and IQ4_XS) hold the product of the
- * block's scale and the 6- or 8-bit scale of the group, rounded to f16; `unit` = 1/64 there keeps
- * the products of small weights out of the subnormals of f16. */
+ * Q8_0 and Q4_0 take exactly their file's size. K types (and IQ4_XS) store the product of the
+ * block's scale and the 6- or 8-bit scale of the group, rounded to f16; `unit` = 1/64 keeps the
+ * products of small weights out of the subnormals of f16. */
 #pragma once
 #include <stdbool.h>
 
@@ -43,14 +43,14 @@ typedef struct weir_tile_format {
     weir_tile_codes codes;
     bool minimum; /* zero is 0 then */
     int32_t splits; /* 1 or 2 scales per group                                       */
-    int32_t zero; /* what is subtracted from a code (for the table: from its value) */
+    int32_t zero; /* subtracted from a code (with the table, from its value) */
     float unit; /* a power of two                                                 */
 } weir_tile_format;
 
 /* The 16 values of IQ4_NL and IQ4_XS plus 128. */
 extern const uint8_t weir_tile_table[16];
 
-/* False for a dtype that has no tile format. */
+/* Returns false for a dtype without a tile format. */
 bool weir_tile_format_of(weir_dtype dtype, weir_tile_format *out);
 
 static inline int64_t weir_panel_count(int64_t n_out)
@@ -75,13 +75,13 @@ static inline size_t weir_panel_bytes(weir_tile_format format, int64_t n_in)
 {
     return weir_record_bytes(format) * (size_t)(n_in / WEIR_TILE_GROUP);
 }
-/* Bytes of the packed weight; false when they do not fit a size_t, n_in is no multiple of the block
- * or the dtype has no format. */
+/* Bytes of the packed weight. Returns false if they overflow a size_t, n_in is not a multiple of
+ * the block or the dtype has no format. */
 bool weir_tiles_bytes(size_t *out, weir_dtype dtype, int64_t n_out, int64_t n_in);
 
 /* Packs panel `panel` of file rows `src` (n_out rows, unaligned) to dst, 64-byte aligned,
- * weir_panel_bytes long. Threads take panels. errors : EFORMAT when a block's scale or minimum is
- * not finite */
+ * weir_panel_bytes long. Threads pack different panels. errors : EFORMAT if a block's scale or
+ * minimum is not finite */
 WEIR_MUST_CHECK weir_status weir_tiles_pack_panel(
     void *dst, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in, int64_t panel
 );

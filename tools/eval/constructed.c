@@ -27,16 +27,16 @@ enum {
     FFN = 32
 };
 
-/* Two codes differ in at least so many signs. */
+/* Two codes differ in at least this many signs. */
 enum { LEAST_DISTANCE = 18 };
 
 /* With base 2 the frequencies are 1 .. 1/2: the sum of 32 cosines falls from 32 by 8.3 one token
- * beside its peak, and further anywhere else within 100,000 tokens. POSITION^2 * 8.3 / sqrt(128) =
+ * away from its peak, and further elsewhere within 100,000 tokens. POSITION^2 * 8.3 / sqrt(128) =
  * 47 nats keep layer 1 on one row, CODE_GAIN^2 * (64 - 28) / sqrt(128) = 115 layer 2. */
 static const double rope_theta = 2.0, position_gain = 8.0, code_gain = 6.0;
 
-/* An answer that some head has lost agrees in 1 - 0.5625 / n_kv_heads at most, a whole one in all:
- * token 0 stands between them. */
+/* If some head has lost an answer, it agrees in at most 1 - 0.5625 / n_kv_heads, otherwise in 1;
+ * token 0 is between the two. */
 static const double answer_gain = 40.0, none_margin = 0.36;
 
 typedef struct tensor {
@@ -53,7 +53,7 @@ typedef struct weights {
     uint64_t *codes; /* [n_kv_heads, n_vocab] */
     tensor tensors[MAX_TENSORS];
     int count;
-    bool is_short; /* no memory for some tensor */
+    bool is_short; /* a tensor could not be allocated */
 } weights;
 
 static int64_t part(const weights *w, int which)
@@ -77,7 +77,7 @@ static float *add(weights *w, const char *name, int layer, int64_t rows, int64_t
     return t->data;
 }
 
-/* Codes by chance, those too near to an earlier one left out. Each head has codes of its own. */
+/* Draws random codes, different for each head, and skips those too near to an earlier one. */
 static weir_status choose_codes(weights *w, weir_error *error)
 {
     enum { DRAWS_PER_CODE = 1000 };
@@ -100,7 +100,7 @@ static weir_status choose_codes(weights *w, weir_error *error)
     return WEIR_OK;
 }
 
-/* The norm of a stream with so many entries of 1 or -1 gives the stream itself. */
+/* Adds a norm that gives the stream itself if n_entries of it are 1 or -1. */
 static void add_norm(weights *w, const char *name, int layer, int64_t n_entries)
 {
     float *const out = add(w, name, layer, 0, w->width);
@@ -114,7 +114,7 @@ static void copy_rows(const weights *w, float *out, int64_t first, int64_t from,
     for (int i = 0; i < CODE; i++) out[(first + i) * w->width + from + i] = (float)gain;
 }
 
-/* Queries as if each stood one token earlier than it does; keys all the same. Only positions
+/* Queries as if each were one token earlier than it is; all keys are equal. Only positions
  * differ. */
 static void look_back(const weights *w, float *q, float *k)
 {
@@ -129,8 +129,8 @@ static void look_back(const weights *w, float *q, float *k)
         for (int f = 0; f < PAIRS; f++) k[(g * HEAD + f) * w->width + one] = (float)position_gain;
 }
 
-/* Queries are the token's code, keys the code of the token before, both where RoPE does not
- * turn. */
+/* Queries are the token's code, keys the code of the previous token, both in the half without
+ * RoPE. */
 static void compare(const weights *w, float *q, float *k)
 {
     const int64_t group = w->model->n_heads / w->model->n_kv_heads;
@@ -140,7 +140,7 @@ static void compare(const weights *w, float *q, float *k)
         copy_rows(w, k, g * HEAD + CODE, part(w, 1) + g * CODE, code_gain);
 }
 
-/* Values are the row's own code, twice; the heads of a group put their mean into part `to`. */
+/* Values are the row's own code, twice; the heads of a group write their mean to part `to`. */
 static void carry(const weights *w, float *v, float *out, int to)
 {
     const int64_t n_heads = w->model->n_heads, group = n_heads / w->model->n_kv_heads;

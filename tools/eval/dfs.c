@@ -32,7 +32,7 @@ bool weir_dfs_is_connected(const weir_dfs_graph *graph)
     return __builtin_popcount(seen) == graph->n;
 }
 
-/* Read from a random Pruefer sequence. */
+/* Decoded from a random Pruefer sequence. */
 void weir_dfs_tree(weir_dfs_graph *out, int32_t n, weir_eval_random *r)
 {
     int32_t sequence[WEIR_DFS_NODES], degree[WEIR_DFS_NODES];
@@ -82,7 +82,8 @@ void weir_dfs_sparse(weir_dfs_graph *out, int32_t n, weir_eval_random *r)
         draw_small_world(out, n, r);
         if (weir_dfs_is_connected(out)) return;
     }
-    weir_dfs_tree(out, n, r); /* 100 disconnected ones in a row: never seen */
+    /* 100 disconnected graphs in a row do not occur in practice. */
+    weir_dfs_tree(out, n, r);
 }
 
 /* ---- the walk -------------------------------------------------------------------------------- */
@@ -145,7 +146,7 @@ static weir_status put_json(weir_buffer *out, const weir_dfs_state *state)
     return weir_buffer_text(out, "}");
 }
 
-/* A line of the trace behind "Step k:". */
+/* A line of the trace, after "Step k:". */
 static weir_status put_line(weir_buffer *out, const weir_dfs_state *state)
 {
     WEIR_TRY(weir_buffer_text(out, "at "));
@@ -192,7 +193,7 @@ static weir_status put_question(weir_buffer *out, int32_t step)
     );
 }
 
-/* Steps 0 .. last, a line each. */
+/* Steps 0 .. last, one line each. */
 static weir_status put_trace(weir_buffer *out, const weir_dfs_graph *graph, int32_t last)
 {
     weir_dfs_state state = weir_dfs_begin(0);
@@ -205,7 +206,7 @@ static weir_status put_trace(weir_buffer *out, const weir_dfs_graph *graph, int3
     return WEIR_OK;
 }
 
-/* The task's ranges. */
+/* The ranges of the task. */
 typedef struct sizes {
     int32_t least_nodes, most_nodes, first_step, last_step;
     bool trees_only;
@@ -217,8 +218,8 @@ static const sizes *sizes_of(const weir_eval_task *task)
     return task->variant == WEIR_DFS_FREE ? &large : &small;
 }
 
-/* Every step of the range as often as any other. A graph of n nodes has 2n - 1 steps: enough nodes
- * are drawn, whatever was asked for. */
+/* Draws every step of the range with equal probability. A graph of n nodes has 2n - 1 steps; enough
+ * nodes are drawn, whatever was configured. */
 static int32_t draw_graph(
     weir_dfs_graph *out, const sizes *s, int32_t sample, int32_t most_nodes, weir_eval_random *r
 )
@@ -250,7 +251,7 @@ weir_status weir_dfs_build(
     WEIR_TRY(put_question(&out->question, step));
     const int32_t room = setting->length < WEIR_EVAL_SHORT
                              ? setting->length / 2
-                             : setting->length / 4 * 3; /* to write the steps down */
+                             : setting->length / 4 * 3; /* to write the steps */
     if (task->variant == WEIR_DFS_FREE && out->max_tokens < room) out->max_tokens = room;
     if (task->variant == WEIR_DFS_TRACED) {
         WEIR_TRY(put_trace(&out->prefix, &graph, step));

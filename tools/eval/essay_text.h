@@ -5,4 +5,4 @@
 typedef struct weir_eval_file {
     const char *name, *text;
 } weir_eval_file;
-extern const weir_eval_file weir_eval_essay_texts[]; /* one, then { 0 } */
+extern const weir_eval_file weir_eval_essay_texts[]; /* one, then a zero entry */

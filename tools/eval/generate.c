@@ -1,5 +1,5 @@
-/* tools/eval/generate.c - fitting: the most units that a length holds, found once per task and
- * length, then taken back sample by sample. */
+/* tools/eval/generate.c - finds the most units that fit in a length, once per task and length, then
+ * reduces them per sample if needed. */
 #include "tools/eval/generate.h"
 
 #include <string.h>
@@ -12,7 +12,8 @@ typedef struct fitting {
     int32_t task_number;
 } fitting;
 
-/* Builds sample number `sample` with so many units; its tokens with room for the answer. */
+/* Builds sample number `sample` with n_units. Gets its tokens, including those reserved for the
+ * answer. */
 static weir_status try_units(
     fitting *f, int32_t sample, int32_t n_units, int32_t *n_tokens, weir_error *error
 )
@@ -46,14 +47,12 @@ static int32_t rung(const weir_eval_units *units, int32_t i)
     return units->least + i * units->step;
 }
 
-/* The highest rung, that is number of units, on which sample 0 fits; 0 also when none does: each
- * sample decides for itself. */
+/* The most units with which sample 0 fits; 0 if none do: then each sample is tried by itself. */
 static weir_status find_rung(fitting *f, int32_t *out, weir_error *error)
 {
     int32_t low = 0, high = 1;
     const int32_t last = (f->units.most - f->units.least) / f->units.step;
-    /* Doubling first: the range of a long text is not known, and a far too long one is dear to
-     * count. */
+    /* Doubles first: the range is unknown, and counting a text that is far too long is slow. */
     for (;;) {
         int32_t n_tokens = 0;
         if (high > last) high = last + 1;

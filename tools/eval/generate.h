@@ -1,10 +1,11 @@
-/* tools/eval/generate.h - synthetic long-context tasks with exact lengths, deterministic by seed.
+/* tools/eval/generate.h - synthetic long-context tasks with exact lengths, deterministic for a
+ * seed.
  *
- * The 13 tasks of RULER (spec: Hsieh et al., "RULER: What's the real context size of your
- * long-context language models?", 2024; content and parameters are theirs, the wording is ours),
- * needles by depth and length, and the state of a depth-first search. A task is a row of a table;
- * what all share is the fitting: prompt and answer together never exceed the asked length, as
- * counted by the caller. */
+ * The 13 tasks of RULER (Hsieh et al., "RULER: What's the real context size of your long-context
+ * language models?", 2024; content and parameters are theirs, the wording is ours), needles by
+ * depth and length, and the state of a depth-first search. Each task is a row of a table. All share
+ * the fitting: prompt and answer together never exceed the requested length, as counted by the
+ * caller. */
 #pragma once
 #include "tools/eval/haystack.h"
 #include "tools/eval/item.h"
@@ -15,7 +16,8 @@
 extern "C" {
 #endif
 
-/* Tokens of the whole prompt of an item: the conversation as the model sees it, prefix included. */
+/* Counts the tokens of an item's whole prompt: the conversation as the model gets it, prefix
+ * included. */
 typedef struct weir_eval_counter {
     weir_status (*count)(
         void *user, const weir_eval_item *item, int32_t *n_tokens, weir_error *error
@@ -28,19 +30,20 @@ typedef struct weir_eval_setting {
     int32_t n_samples;
     uint64_t seed;
     const weir_eval_essay *essay;
-    const weir_eval_qa *qa; /* NULL: tasks that need it are refused */
+    /* May be NULL: tasks that need it are refused. */
+    const weir_eval_qa *qa;
     const weir_eval_counter *counter;
-    bool (*take)(void *user, const weir_eval_item *item); /* false: stop */
+    bool (*take)(void *user, const weir_eval_item *item); /* returns false to stop */
     void *user;
 } weir_eval_setting;
 
 typedef struct weir_eval_task weir_eval_task;
 
-/* Below this length texts are made of smaller pieces and words are repeated less. */
+/* Below this length, contexts are made of smaller pieces and words are repeated less. */
 enum { WEIR_EVAL_SHORT = 4096 };
 
-/* How much a context may hold, in the task's own units: `step` up to `most`; below `least` the task
- * makes no sense. */
+/* How much a context may hold, in the task's own units: multiples of `step` from `least` to
+ * `most`. */
 typedef struct weir_eval_units {
     int32_t least, step, most;
 } weir_eval_units;
@@ -50,7 +53,7 @@ struct weir_eval_task {
     const char *unit; /* "words" */
     int32_t max_tokens;
     weir_eval_scoring scoring;
-    int variant; /* the builder's own */
+    int variant; /* for the builder */
     bool needs_qa;
     void (*units)(
         weir_eval_units *out, const weir_eval_task *task, const weir_eval_setting *setting
@@ -64,10 +67,11 @@ struct weir_eval_task {
 };
 
 const weir_eval_task *weir_eval_tasks(size_t *n);
-const weir_eval_task *weir_eval_task_find(const char *name); /* NULL: none */
+/* Returns NULL if there is none. */
+const weir_eval_task *weir_eval_task_find(const char *name);
 
-/* n_samples items of one task and length to `take`, in order. *stopped: take said so.
- * errors : EINVAL, with the length that it would take, when a sample cannot be made to fit */
+/* Passes n_samples items of one task and length to `take`, in order. *stopped: take returned false.
+ * errors : EINVAL, with the length needed, if a sample cannot be made to fit */
 WEIR_MUST_CHECK weir_status weir_eval_generate(
     const weir_eval_task *task, const weir_eval_setting *setting, bool *stopped, weir_error *error
 );

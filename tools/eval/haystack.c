@@ -14,7 +14,7 @@ static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c ==
 
 static bool is_utf8(const char *text, size_t n)
 {
-    json_t *const value = json_stringn(text, n); /* refuses anything else */
+    json_t *const value = json_stringn(text, n); /* accepts only valid UTF-8 */
     json_decref(value);
     return value != NULL;
 }
@@ -70,7 +70,7 @@ static const char *word_at(const weir_eval_essay *essay, size_t i)
     return essay->text + essay->starts[i % essay->n_words];
 }
 
-/* A sentence ends at . ! or ?, also with quotes or brackets behind. */
+/* A sentence ends at . ! or ?, also if quotes or brackets follow. */
 static bool ends_sentence(const char *word)
 {
     size_t n = strlen(word);

@@ -1,4 +1,5 @@
-/* tools/eval/haystack.h - what needles hide in: prose in a circle, or one line over and over. */
+/* tools/eval/haystack.h - texts that needles are hidden in: repeated prose, or one line over and
+ * over. */
 #pragma once
 #include "engine/base/buffer.h"
 #include "engine/base/error.h"
@@ -15,21 +16,21 @@ typedef struct weir_eval_essay {
     size_t n_words;
 } weir_eval_essay;
 
-/* EFORMAT: not UTF-8, or fewer than 10 words. */
+/* Returns EFORMAT if it is not UTF-8, or has fewer than 10 words. */
 WEIR_MUST_CHECK weir_status weir_eval_essay_open(
     weir_eval_essay *out, const char *text, size_t n, const char *name, weir_error *error
 );
 void weir_eval_essay_close(weir_eval_essay *essay);
-/* The bundled one: from the end of War and Peace (1869) in the translation of Louise and Aylmer
- * Maude, public domain. */
+/* The bundled text: the end of War and Peace (1869) in the translation of Louise and Aylmer Maude,
+ * public domain. */
 WEIR_MUST_CHECK weir_status weir_eval_essay_bundled(weir_eval_essay *out, weir_error *error);
 
-/* Needles [n] at most so many in one text. */
+/* Most needles in one text. */
 enum { WEIR_EVAL_NEEDLES = 64 };
 
-/* Appends the first n_words words (in a circle from word `first`) with needle i between sentences,
- * depths[i] percent of all sentences in; ascending or not, needles of one depth stand one after the
- * other. */
+/* Appends n_words words from word `first` on, wrapping around, with needle i between sentences
+ * after depths[i] percent of them. Depths need not be ascending; needles of the same depth follow
+ * each other. */
 WEIR_MUST_CHECK weir_status weir_eval_essay_print(
     weir_buffer *out, const weir_eval_essay *essay, size_t first, size_t n_words,
     const char *const *needles, const uint32_t *depths, size_t n

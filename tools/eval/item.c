@@ -46,7 +46,7 @@ weir_status weir_eval_item_answer(weir_eval_item *item, const char *text)
     return WEIR_OK;
 }
 
-/* One string, or a list where the score is a fraction or has choices. */
+/* A string, or a list if the score is a fraction or there are alternatives. */
 static json_t *answers_json(const weir_eval_item *item)
 {
     if (item->scoring != WEIR_EVAL_ALL && item->scoring != WEIR_EVAL_PART)

@@ -1,12 +1,12 @@
-/* tools/eval/item.h - one question about one context: what generators write and `weir eval
- * retrieval` reads, a JSON object per line.
+/* tools/eval/item.h - one question about one context, as generators write and `weir eval retrieval`
+ * reads it: a JSON object per line.
  *
  *     {"task": .., "length": N, "context": .., "questions": [[question, answers]], "prefix": ..,
  *     "score": .., "max_tokens": N, "depth": N}
  *
  * The user's message is context, an empty line, question. `prefix` is the beginning of the
  * assistant's reply, already written: part of the prompt. `length` bounds prompt and max_tokens
- * together. A plain answer is a string; tasks whose score is a fraction have a list. */
+ * together. An answer is a string, or a list in tasks whose score is a fraction. */
 #pragma once
 #include <stdbool.h>
 
@@ -18,26 +18,28 @@ extern "C" {
 #endif
 
 typedef enum weir_eval_scoring {
-    WEIR_EVAL_EXACT, /* 1 when the reply is the answer, to the letter, and ends there */
-    WEIR_EVAL_ALL, /* share of the answers that the reply holds */
-    WEIR_EVAL_PART, /* 1 when the reply holds one of the answers */
-    WEIR_EVAL_LINE, /* 1 when the reply's first line is the answer */
-    WEIR_EVAL_STATE, /* 1 when the last state after "Answer:" is the answer's (tools/eval/dfs.h) */
+    /* 1 if the reply equals the answer exactly and ends there. */
+    WEIR_EVAL_EXACT,
+    WEIR_EVAL_ALL, /* share of the answers that occur in the reply */
+    WEIR_EVAL_PART, /* 1 if one of the answers occurs in the reply */
+    WEIR_EVAL_LINE, /* 1 if the reply's first line is the answer */
+    /* 1 if the last state after "Answer:" is the answer's (tools/eval/dfs.h). */
+    WEIR_EVAL_STATE,
     WEIR_EVAL_SCORINGS
 } weir_eval_scoring;
 /* "exact", "all", "part", "line", "state" */
 const char *weir_eval_scoring_name(weir_eval_scoring scoring);
 bool weir_eval_scoring_find(weir_eval_scoring *out, const char *name);
 
-/* Zero-initialise; weir_eval_item_free ends it, weir_eval_item_clear keeps the memory. */
+/* Zero-initialise; weir_eval_item_free frees it, weir_eval_item_clear keeps the memory. */
 typedef struct weir_eval_item {
     const char *task; /* borrowed */
     weir_buffer context, question, prefix;
-    weir_buffer answers; /* NUL after each */
+    weir_buffer answers; /* each followed by NUL */
     size_t n_answers;
     weir_eval_scoring scoring;
     int32_t length, max_tokens;
-    int32_t depth; /* of the needle, percent; -1: none */
+    int32_t depth; /* of the needle in percent; -1: none */
 } weir_eval_item;
 
 void weir_eval_item_clear(weir_eval_item *item);

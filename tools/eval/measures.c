@@ -5,7 +5,7 @@
 
 #include "tools/eval/random.h"
 
-/* log(sum(exp)) and the first of the largest. */
+/* log(sum(exp)) and the first maximum. */
 static double log_sum(const float *row, size_t n, size_t *best)
 {
     double sum = 0.0;
@@ -30,7 +30,8 @@ weir_divergence weir_divergence_of(const float *full, const float *other, size_t
         const double p = (double)full[i] - of_full;
         kl += exp(p) * (p - ((double)other[i] - of_other));
     }
-    return (weir_divergence){ .kl = fmax(kl, 0.0), /* rounding may leave a little less than none */
+    /* Rounding may give slightly less than 0. */
+    return (weir_divergence){ .kl = fmax(kl, 0.0),
                               .log_probability = (double)other[next] - of_other,
                               .same_best = best_full == best_other };
 }
@@ -39,7 +40,7 @@ double weir_needle_survival(const int32_t *kept, size_t n_kept, const int32_t *n
 {
     size_t survived = 0;
     for (size_t i = 0; i < n; i++) {
-        size_t low = 0, high = n_kept; /* the first that is not below */
+        size_t low = 0, high = n_kept; /* first index not below */
         while (low < high) {
             const size_t middle = low + (high - low) / 2;
             if (kept[middle] < needle[i])

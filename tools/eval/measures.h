@@ -1,5 +1,5 @@
-/* tools/eval/measures.h - what an eviction or a coarse format cost, without asking whether the
- * model is any good; and how sure a figure is. Pure functions. */
+/* tools/eval/measures.h - measures of what an eviction or a coarse format changes, independent of
+ * the model's quality; and confidence intervals. Pure functions. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,19 +14,19 @@ extern "C" {
 double weir_log_probability(const float *logits, size_t n, size_t id); /* natural logarithm */
 
 typedef struct weir_divergence {
-    double kl; /* KL(full || other), nats, 0 at least */
+    double kl; /* KL(full || other) in nats, at least 0 */
     double log_probability; /* of token `next` under `other` */
-    bool same_best; /* the likeliest token is the same; of equals the first counts */
+    /* The most likely token is the same; the first one wins ties. */
+    bool same_best;
 } weir_divergence;
 weir_divergence weir_divergence_of(const float *full, const float *other, size_t n, size_t next);
 
 /* ---- rows of one layer and head -------------------------------------------------------------- */
 
-/* Share of the positions in `needle` [n] that are kept: `kept` [n_kept] ascending. 1 for no
- * needle. */
+/* Share of the positions needle [n] that are kept; `kept` [n_kept] is ascending. 1 if n is 0. */
 double weir_needle_survival(const int32_t *kept, size_t n_kept, const int32_t *needle, size_t n);
-/* Of the full attention's probabilities [n_rows] of a query, the part that falls on kept rows: 0
- * .. 1. */
+/* The part of the full attention's probabilities [n_rows] of a query that falls on kept rows: 0 ..
+ * 1. */
 double weir_mass_recall(
     const float *probabilities, size_t n_rows, const int32_t *kept, size_t n_kept
 );
@@ -39,12 +39,13 @@ typedef struct weir_interval {
     double low, high;
 } weir_interval;
 
-/* Of a share, by Wilson's score at z standard deviations (1.96: 95 %). n_right 0 .. n; n 0: 0 ..
+/* Wilson's score interval of a share at z standard deviations (1.96: 95 %). n_right 0 .. n; n 0: 0
+ * ..
  * 1. */
 weir_interval weir_wilson(int64_t n_right, int64_t n, double z);
-/* Of the mean of values [n], from resampled means: the percentiles (1 - level) / 2 and (1 + level)
- * / 2. For two runs over the same items give the differences: paired. Scratch: room for `rounds`
- * means. The same seed gives the same interval. n 0: 0 .. 0. */
+/* Bootstrap interval of the mean of values [n]: the percentiles (1 - level) / 2 and (1 + level) / 2
+ * of resampled means. For two runs over the same items pass the differences (paired). Scratch:
+ * space for `rounds` means. The same seed gives the same interval. n 0: 0 .. 0. */
 weir_interval weir_bootstrap(
     const double *values, size_t n, double level, uint64_t seed, double *scratch, size_t rounds
 );

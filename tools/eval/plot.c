@@ -46,7 +46,7 @@ static weir_status begin(
     return text_at(out, 20, (TOP + bottom) / 2.0, turn, labels->y);
 }
 
-/* Thousands as K where nothing is lost. */
+/* Thousands as K if no digit is lost. */
 static const char *number(char text[32], double value)
 {
     const double k = value / 1024;
@@ -60,7 +60,8 @@ static const char *number(char text[32], double value)
 /* ---- curves ---------------------------------------------------------------------------------- */
 
 typedef struct axis {
-    double least, most, from, to; /* values (of log2 where is_log), pixels */
+    /* Values (of log2 if is_log), pixels. */
+    double least, most, from, to;
     bool is_log;
 } axis;
 
@@ -82,7 +83,7 @@ static void stretch(axis *a, double value)
     a->most = fmax(a->most, at);
 }
 
-/* One, two or five times a power of ten: at most `most` steps between the ends. */
+/* One, two or five times a power of ten, so that there are at most `most` steps. */
 static double tick_step(double span, int most)
 {
     const double raw = span / most, base = pow(10, floor(log10(raw)));
@@ -145,7 +146,8 @@ static double height(const axis *y, double value)
     return fmax(TOP, fmin(BOTTOM, place(y, value)));
 }
 
-/* Runs of points without a gap, then the points themselves: a run of one is seen, too. */
+/* Draws lines between points without a gap, then the points, so that a single point is visible
+ * too. */
 static weir_status draw(
     weir_buffer *out, const weir_plot_curve *c, const axis *x, const axis *y, const char *colour,
     const char *dash
@@ -249,7 +251,7 @@ typedef struct colour {
     int red, green, blue;
 } colour;
 
-/* Red over white to blue. */
+/* From red to white to blue. */
 static colour shade(double value)
 {
     static const colour low = { 178, 24, 43 }, middle = { 247, 247, 247 }, high = { 33, 102, 172 };
@@ -299,7 +301,7 @@ static weir_status draw_cell(weir_buffer *out, const frame *f, size_t i, size_t 
     return text_at(out, x + f->column / 2, y + f->row / 2 + 4, how, text);
 }
 
-/* A column of shades with the numbers beside it. */
+/* A column of shades, labelled with numbers. */
 static weir_status draw_legend(weir_buffer *out, const frame *f, const char *value_name)
 {
     enum { STEPS = 20, BAR = 16 };
@@ -325,9 +327,9 @@ static weir_status print_cells(
 )
 {
     const frame f = frame_of(cells);
-    const int bottom = f.bottom < TOP + 180 ? TOP + 180 : f.bottom; /* the legend is that high */
+    const int bottom = f.bottom < TOP + 180 ? TOP + 180 : f.bottom; /* the legend has this height */
     char text[32];
-    /* Room for the title */
+    /* Space for the title. */
     WEIR_TRY(begin(out, labels, f.right < 350 ? 480 : f.right + 130, bottom + 60, f.right, f.bottom)
     );
     for (size_t j = 0; j < cells->n_y; j++) {

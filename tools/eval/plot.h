@@ -1,5 +1,4 @@
-/* tools/eval/plot.h - results as SVG that needs nothing but itself: no script, no font file, no
- * style sheet. */
+/* tools/eval/plot.h - results as self-contained SVG: no script, no font file, no style sheet. */
 #pragma once
 #include "engine/base/buffer.h"
 #include "engine/base/error.h"
@@ -18,31 +17,35 @@ enum { WEIR_PLOT_CURVES = 24, WEIR_PLOT_CELLS = 64 };
 
 typedef struct weir_plot_curve {
     const char *name;
-    const double *x, *y; /* [n], x ascending; a point that is not finite leaves a gap */
+    /* [n], x ascending; a point that is not finite leaves a gap. */
+    const double *x, *y;
     size_t n;
 } weir_plot_curve;
 
 typedef struct weir_plot_range {
-    double least, most; /* of y; equal: what the points have */
-    bool log_x; /* to base 2; points at 0 or below leave gaps */
+    /* Range of y; if equal, that of the points. */
+    double least, most;
+    /* To base 2; points at 0 or below leave gaps. */
+    bool log_x;
 } weir_plot_range;
 
-/* One line per curve with its name in a legend. EINVAL: no curve, more than WEIR_PLOT_CURVES, or no
- * point to show. */
+/* One line per curve, named in a legend. Returns EINVAL for no curve, more than WEIR_PLOT_CURVES,
+ * or no point to show. */
 WEIR_MUST_CHECK weir_status weir_plot_curves(
     weir_buffer *out, const weir_plot_labels *labels, const weir_plot_curve *curves, size_t n,
     const weir_plot_range *range, weir_error *error
 );
 
 typedef struct weir_plot_cells {
-    const double *x, *y; /* [n_x], [n_y]: what columns and rows are named; row 0 is at the top */
+    /* [n_x], [n_y]: labels of columns and rows; row 0 is at the top. */
+    const double *x, *y;
     const double *values; /* [n_y, n_x], 0 .. 1; not finite: no value */
     size_t n_x, n_y; /* 1 .. WEIR_PLOT_CELLS */
-    const char *value_name; /* "accuracy", of the legend */
+    const char *value_name; /* for the legend, such as "accuracy" */
 } weir_plot_cells;
 
-/* A cell per pair, its value in colour and as a number: 0 is red, 1 is blue, which colour-blind
- * eyes tell apart, too. */
+/* One cell per pair, its value as a number and a colour: red is 0, blue is 1, which also the
+ * colour-blind can tell apart. */
 WEIR_MUST_CHECK weir_status weir_plot_heat_map(
     weir_buffer *out, const weir_plot_labels *labels, const weir_plot_cells *cells,
     weir_error *error

@@ -12,7 +12,7 @@ typedef struct reading {
     weir_error *error;
 } reading;
 
-/* Room for one more of `size` bytes each. */
+/* Makes space for one more element of `size` bytes. */
 static bool grow(void **list, uint32_t count, uint32_t *capacity, size_t size)
 {
     if (count < *capacity) return true;
@@ -113,7 +113,7 @@ static bool supports(const json_t *facts, const char *title)
     return false;
 }
 
-/* [title, [sentences]] as one text below its title. */
+/* Adds [title, [sentences]] as a paragraph below its title. */
 static weir_status add_titled(const reading *in, const json_t *document, uint32_t article)
 {
     const json_t *const sentences = json_array_get(document, 1);

@@ -1,6 +1,6 @@
-/* tools/eval/random.h - the numbers of one generated sample: a stream of Philox blocks named by
- * seed, task, length and sample, so that a sample is the same on any machine, whatever was
- * generated beside or before it. */
+/* tools/eval/random.h - random numbers for one generated sample: a stream of Philox blocks keyed by
+ * seed, task, length and sample, so that a sample is the same on any machine, whatever else was
+ * generated. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,7 +10,7 @@
 typedef struct weir_eval_random {
     uint64_t seed;
     uint32_t task, length, sample;
-    uint32_t draw; /* blocks taken so far */
+    uint32_t draw; /* blocks drawn so far */
 } weir_eval_random;
 
 static inline uint64_t weir_eval_random_bits(weir_eval_random *r)
@@ -20,7 +20,7 @@ static inline uint64_t weir_eval_random_bits(weir_eval_random *r)
     return (uint64_t)block.word[0] << 32 | block.word[1];
 }
 
-/* 0 .. n - 1; n > 0. The bias is below n / 2^32. */
+/* Returns 0 .. n - 1; n > 0. The bias is below n / 2^32. */
 static inline uint32_t weir_eval_random_below(weir_eval_random *r, uint32_t n)
 {
     return (uint32_t)((weir_eval_random_bits(r) >> 32) * n >> 32);
@@ -35,8 +35,8 @@ static inline void weir_eval_random_shuffle(weir_eval_random *r, uint32_t *list,
     }
 }
 
-/* `count` different numbers below n >= count, in random order (Floyd's sample, then shuffled):
- * count^2 steps. */
+/* Draws `count` different numbers below n >= count in random order (Floyd's sample, then shuffled)
+ * in count^2 steps. */
 static inline void weir_eval_random_sample(
     weir_eval_random *r, uint32_t *out, uint32_t count, uint32_t n
 )

@@ -19,7 +19,8 @@ enum {
     WEIR_NIAH_GRID,
     WEIR_NIAH_VARIANTS
 };
-enum { WEIR_NIAH_DEPTHS = 11 }; /* of the grid: 0, 10 .. 100 percent, sample after sample */
+/* Depths of the grid: 0, 10 .. 100 percent, in turn. */
+enum { WEIR_NIAH_DEPTHS = 11 };
 weir_status weir_niah_build(
     weir_eval_item *out, const weir_eval_task *task, const weir_eval_setting *setting,
     int32_t sample, int32_t n_units, weir_eval_random *r, weir_error *error
@@ -51,7 +52,7 @@ weir_status weir_fwe_build(
 void weir_fwe_units(
     weir_eval_units *out, const weir_eval_task *task, const weir_eval_setting *setting
 );
-/* How often the word of rank i (from 1) comes in a text of n_draws: the whole part of n_draws / i^2
+/* The count of the word of rank i (from 1) in a text of n_draws: the integer part of n_draws / i^2
  * / zeta(2). */
 uint32_t weir_fwe_count(uint32_t n_draws, uint32_t rank);
 

@@ -1,5 +1,5 @@
-/* tools/eval/ruler_cwe.c - common words: ten words come often in a numbered list, all others a few
- * times. */
+/* tools/eval/ruler_cwe.c - common words: a numbered list in which ten words occur often, all others
+ * a few times. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,8 @@ enum { COMMON = 10 };
 
 typedef struct words {
     uint32_t *ids; /* [n], the common ones first */
-    uint32_t *list; /* of ids, in the order of the text */
+    /* Indices into ids, in the order of the text. */
+    uint32_t *list;
     uint32_t n, n_list;
 } words;
 
@@ -87,7 +88,7 @@ weir_status weir_cwe_build(
     return status;
 }
 
-/* The list of words ends: contexts of more than some 20,000 tokens are not filled. */
+/* The word list is finite: contexts of more than about 20,000 tokens are not filled. */
 void weir_cwe_units(
     weir_eval_units *out, const weir_eval_task *task, const weir_eval_setting *setting
 )

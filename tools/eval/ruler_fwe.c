@@ -1,4 +1,4 @@
-/* tools/eval/ruler_fwe.c - frequent words: made-up words whose counts fall as the square of their
+/* tools/eval/ruler_fwe.c - frequent words: made-up words whose counts fall with the square of their
  * rank; the first rank is a filler. */
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,8 @@ uint32_t weir_fwe_count(uint32_t n_draws, uint32_t rank)
     return (uint32_t)((double)n_draws / ((double)rank * (double)rank) / zeta_2);
 }
 
-/* At most n_draws, so that the last rank that is asked for comes more often than the next: else the
- * answer would not be the only one. */
+/* At most n_draws, such that the last rank asked for is more frequent than the next: otherwise the
+ * answer would be ambiguous. */
 static uint32_t clear_draws(uint32_t n_draws)
 {
     while (n_draws > 0 && weir_fwe_count(n_draws, ASKED + 1) == weir_fwe_count(n_draws, ASKED + 2))
@@ -97,7 +97,7 @@ void weir_fwe_units(
     weir_eval_units *out, const weir_eval_task *task, const weir_eval_setting *setting
 )
 {
-    enum { LEAST = 27 }; /* the fourth rank comes once, the fifth never */
+    enum { LEAST = 27 }; /* the fourth rank occurs once, the fifth never */
     (void)task;
     const int32_t step = setting->length / 32;
     *out = (weir_eval_units){ .least = LEAST,

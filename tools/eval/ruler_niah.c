@@ -1,4 +1,4 @@
-/* tools/eval/ruler_niah.c - needles in a haystack: secrets of things, some of which are asked
+/* tools/eval/ruler_niah.c - needles in a haystack: keys with secret values, some of which are asked
  * for. */
 #include <stdio.h>
 #include <string.h>
@@ -56,7 +56,7 @@ static void draw_name(char out[NAME], kind k, weir_eval_random *r)
     }
 }
 
-/* Unlike the first n of the list. The spaces of names are far larger than any list, so this
+/* Differs from the first n of the list. There are far more names than entries in any list, so this
  * ends. */
 static void draw_other(char out[NAME], kind k, char (*list)[NAME], uint32_t n, weir_eval_random *r)
 {
@@ -90,7 +90,7 @@ static void draw_needles(needles *all, weir_eval_random *r)
     }
 }
 
-/* Lines, with the needles at random ones of them. */
+/* Lines, with the needles at random places. */
 static weir_status put_lines(weir_buffer *out, needles *all, uint32_t n_lines, weir_eval_random *r)
 {
     uint32_t at[MAX_NEEDLES];
@@ -112,7 +112,7 @@ static weir_status put_lines(weir_buffer *out, needles *all, uint32_t n_lines, w
     return WEIR_OK;
 }
 
-/* Depths are of 40, even from 0 to 100 percent, each once. */
+/* Depths are drawn from 40 even ones from 0 to 100 percent, each once. */
 static weir_status put_essay(
     weir_eval_item *out, needles *all, const weir_eval_setting *setting, const weir_eval_task *task,
     int32_t sample, int32_t n_words, weir_eval_random *r
@@ -192,8 +192,8 @@ weir_status weir_niah_build(
     return put_lines(&out->context, &all, (uint32_t)n_units, r);
 }
 
-/* Short contexts in smaller steps, essays too, which the original cuts by 500 words at any
- * length. */
+/* Short contexts use smaller steps, also for essays, which the original cuts in steps of 500 words
+ * at any length. */
 void weir_niah_units(
     weir_eval_units *out, const weir_eval_task *task, const weir_eval_setting *setting
 )

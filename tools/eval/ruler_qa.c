@@ -1,9 +1,9 @@
-/* tools/eval/ruler_qa.c - a question about documents, the right ones among others. */
+/* tools/eval/ruler_qa.c - a question about documents, the relevant ones among others. */
 #include <stdlib.h>
 
 #include "tools/eval/ruler.h"
 
-/* Gold paragraphs, then those of the same articles, then any others; n at most. */
+/* Gold paragraphs, then those of the same articles, then others; at most n. */
 static uint32_t choose(
     uint32_t *out, uint32_t n, const weir_eval_qa *qa, const weir_eval_qa_question *question,
     weir_eval_random *r

@@ -1,5 +1,5 @@
-/* tools/eval/ruler_vt.c - variable tracking: a chain of assignments among lines without content;
- * which variables have the value? */
+/* tools/eval/ruler_vt.c - variable tracking: a chain of assignments among lines of noise; which
+ * variables have the value? */
 #include <stdio.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static void draw_chain(chain *c, weir_eval_random *r)
     }
 }
 
-/* The links in order at random places among n_lines lines of noise. */
+/* The links of the chain in order, at random places among n_lines lines of noise. */
 static weir_status put_chain(
     weir_buffer *out, const chain *c, uint32_t n_lines, weir_eval_random *r
 )
@@ -66,8 +66,8 @@ static weir_status put_prefix(weir_buffer *out, const chain *c)
     return weir_buffer_format(out, "%d variables have the value %u:", LINKS, c->value);
 }
 
-/* A worked example with names of three letters stands in front; it has no noise where there is
- * little room. */
+/* Begins with a worked example with names of three letters; it has no noise if there is little
+ * space. */
 weir_status weir_vt_build(
     weir_eval_item *out, const weir_eval_task *task, const weir_eval_setting *setting,
     int32_t sample, int32_t n_units, weir_eval_random *r, weir_error *error

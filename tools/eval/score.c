@@ -73,7 +73,7 @@ static bool read_state(weir_state *out, const json_t *object)
     return true;
 }
 
-/* The object that begins at text[0] == '{'; states hold no braces inside. */
+/* Parses the object that begins at text[0] == '{'; states contain no nested braces. */
 static bool read_object(weir_state *out, const char *text)
 {
     enum { DEPTH = 4 };

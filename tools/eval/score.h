@@ -1,5 +1,5 @@
-/* tools/eval/score.h - what a reply is worth: pure functions of texts. Letters are compared
- * without regard to case where they are ASCII. */
+/* tools/eval/score.h - scores of replies: pure functions of texts. ASCII letters are compared
+ * without regard to case. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,12 +11,12 @@
 extern "C" {
 #endif
 
-/* answers: n texts, NUL after each, as in weir_eval_item. Share of the answers that the reply
- * holds. */
+/* answers: n texts, each followed by NUL, as in weir_eval_item. Returns the share of the answers
+ * that occur in the reply. */
 double weir_score_all(const char *reply, const char *answers, size_t n);
-/* 1: it holds one of them */
+/* Returns 1 if one of them occurs in the reply. */
 double weir_score_part(const char *reply, const char *answers, size_t n);
-/* The first line that holds anything, without the space around it, is the answer to the letter. */
+/* Returns 1 if the first non-blank line, without white space around it, equals the answer. */
 double weir_score_line(const char *reply, const char *answer);
 
 /* A state of a depth-first search. */
@@ -26,8 +26,8 @@ typedef struct weir_state {
     int32_t n_stack;
     uint64_t visited; /* bits */
 } weir_state;
-/* The last JSON object with "current_node" behind the last "Answer:" (in the whole text without
- * one). False: there is none that can be read. */
+/* Reads the last JSON object with "current_node" after the last "Answer:" (in the whole text if
+ * there is none). Returns false if none can be read. */
 bool weir_state_read(weir_state *out, const char *text);
 
 typedef struct weir_state_score {
@@ -38,8 +38,8 @@ typedef struct weir_state_score {
 } weir_state_score;
 weir_state_score weir_score_state(const weir_state *got, const weir_state *want);
 
-/* By the item's rule, but EXACT, which is about tokens. `reply` begins with the item's prefix where
- * that is part of the answer (STATE). */
+/* Scores by the item's rule, except EXACT, which compares tokens. `reply` begins with the item's
+ * prefix if that is part of the answer (STATE). */
 double weir_score_reply(
     weir_eval_scoring scoring, const char *reply, const char *answers, size_t n
 );

@@ -1,5 +1,5 @@
-/* tools/eval/tasks.c - the table of tasks. A task's place names its random stream: new ones go to
- * the end. */
+/* tools/eval/tasks.c - the table of tasks. A task's index selects its random stream: append new
+ * ones. */
 #include "tools/eval/dfs.h"
 #include "tools/eval/ruler.h"
 

@@ -1,5 +1,5 @@
-/* tools/eval/words.h - common English words, chosen for this project (data/), no word in two
- * lists; and names made of them. */
+/* tools/eval/words.h - common English words, chosen for this project (data/), no word in two lists;
+ * and names made of them. */
 #pragma once
 #include <stddef.h>
 
@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* Nouns, adjectives, verbs, one list after the other: about 2,200. */
+/* The number of words, about 2,200: nouns, then adjectives, then verbs. */
 size_t weir_eval_words(void);
 const char *weir_eval_word(size_t i);
 const char *weir_eval_noun(weir_eval_random *r);

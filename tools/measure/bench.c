@@ -14,10 +14,10 @@
 #include "offload/bandwidth.h"
 #include "offload/ledger.h"
 
-enum { MAX_REPEATS = 32, WARM_UP = 4 /* tokens decoded before those that count */ };
+enum { MAX_REPEATS = 32, WARM_UP = 4 /* WARM_UP: tokens decoded before measuring. */ };
 
-/* Resident bytes now, 0 where it cannot be read. The peak that the kernel keeps would count the
- * buffers that measure bandwidth. */
+/* Resident bytes now, or 0 if unknown. The kernel's peak would include the buffers that measure
+ * bandwidth. */
 static size_t resident_bytes(void)
 {
     FILE *const file = fopen("/proc/self/statm", "re");
@@ -28,16 +28,16 @@ static size_t resident_bytes(void)
     return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* A run: `base` holds the context of the row's depth, `work` is forked from it for every repeat. */
+/* `base` holds the context of the row's depth; `work` is forked from it for every repeat. */
 typedef struct bench {
     const weir_engine *engine;
     weir_sequence base, work;
-    weir_policy_run *policy_run; /* of the two, for one depth; NULL: every row stays */
+    weir_policy_run *policy_run; /* of both, for one depth; NULL: no policy */
     int32_t n_prompt; /* the depth */
     int32_t *tokens; /* any ids: speed does not depend on them */
     int64_t n_vocab;
     size_t peak_rss; /* after any measurement */
-    int64_t n_timed, n_turns; /* measurements done and to do, for progress */
+    int64_t n_timed, n_turns; /* measurements done and in total, for progress */
 } bench;
 
 static int by_size(const void *a, const void *b)
@@ -55,7 +55,7 @@ weir_bench_rate weir_bench_summarise(double *rates, int32_t n)
                               .most = rates[n - 1] };
 }
 
-/* Decoding wants logits of every token, as generation does; a prompt only of its last. */
+/* Decoding needs logits of every token, as generation does; a prompt only of its last one. */
 static void take_logits(void *user, int32_t first, int32_t n_rows, const float *logits)
 {
     (void)user, (void)first, (void)n_rows, (void)logits;
@@ -83,7 +83,7 @@ static weir_status timed(bench *b, int32_t n, bool decode, double *rate, weir_er
     if (b->policy_run != NULL)
         b->work.policy_run = weir_policy_run_begin(b->policy_run, 1, b->n_prompt, 0);
     weir_sequence_fork(&b->work, &b->base);
-    WEIR_TRY(weir_progress_step(b->n_timed, error)); /* nothing is written while the clock runs */
+    WEIR_TRY(weir_progress_step(b->n_timed, error)); /* nothing is printed while the clock runs */
     const int64_t start = weir_clock_ns();
     WEIR_TRY(compute(b, &b->work, n, decode, error));
     *rate = (double)n / ((double)(weir_clock_ns() - start) * 1e-9);
@@ -123,8 +123,7 @@ weir_status weir_bench_fill(
     return weir_runner_evict(runner, sequence, error);
 }
 
-/* With a policy the rows of each depth are a prompt of their own, after which it drops those that
- * it does not keep. */
+/* With a policy the rows of each depth are a prompt of their own, after which it drops rows. */
 static weir_status begin_depth(
     bench *b, const weir_bench_options *options, int32_t depth, weir_error *error
 )
@@ -157,14 +156,14 @@ const char *weir_bench_cold_tier(const weir_engine *engine)
     return plan->kv_disk_pages > 0 ? "disk" : NULL;
 }
 
-/* Bytes that came from the tier below since opening. */
+/* Bytes read from the lower tier since opening. */
 static int64_t cold_reads(const bench *b)
 {
     const weir_kv_residency moved = weir_kv_residency_of(weir_engine_store(b->engine));
     return moved.bytes_read + moved.bytes_back;
 }
 
-/* Decoding, with what it read from the tier below and how fast that is. */
+/* Measures decoding, including what it reads from the lower tier and how fast. */
 static weir_status measure_decode(
     bench *b, const weir_bench_options *options, weir_bench_row *row, weir_error *error
 )
@@ -192,7 +191,7 @@ static size_t kv_bytes_at(const weir_engine *engine, int64_t rows)
     return (size_t)(plan->kv_bytes_per_sink * sinks + plan->kv_bytes_per_token * (rows - sinks));
 }
 
-/* Of the memory that the kernels read. */
+/* Bandwidth of the memory that the kernels read. */
 static weir_status measure_bandwidth(weir_bandwidth *out, bench *b, weir_error *error)
 {
     weir_stream *const stream = weir_engine_stream(b->engine);
@@ -207,7 +206,7 @@ static void show_context(void *user, int32_t first, int32_t n_rows)
     weir_progress_tick(first);
 }
 
-/* So many tokens more, before anything is timed. */
+/* Computes n more tokens before anything is timed. */
 static weir_status read_context(bench *b, int32_t n, weir_error *error)
 {
     weir_evaluation evaluation = {
@@ -244,7 +243,7 @@ static weir_status run_row(
     WEIR_TRY(measure_bandwidth(&after, b, error));
     const bool has_prompt =
         !options->synthetic_kv &&
-        b->policy_run == NULL; /* rows dropped by then are no prompt's company */
+        b->policy_run == NULL; /* a prompt is not computed after rows were dropped */
     WEIR_TRY(measure(
         b, has_prompt ? options->n_prompt : 0, false, options->n_repeats, &row->prefill, error
     ));
@@ -260,7 +259,7 @@ static weir_status run_row(
     return WEIR_OK;
 }
 
-/* At a depth: prompts and decoding, each with a warm-up. */
+/* Measurements at a depth: prompts and decoding, each with a warm-up. */
 static int64_t turns_of(const weir_bench_options *options)
 {
     return 2 * (int64_t)(options->n_repeats + 1);
@@ -381,7 +380,7 @@ static void on_row(void *user, const weir_kernel *kernel, const char *reject)
         e->status = weir_buffer_format(e->out, "    %-36s %s\n", kernel->name, verdict);
 }
 
-/* Sees every call of a step; an op is printed once per kernel that it picks. */
+/* Called for every call of a step; prints an op once per kernel that it picks. */
 static void on_call(void *user, weir_op op, const void *args)
 {
     explanation *const e = user;
@@ -394,7 +393,7 @@ static void on_call(void *user, weir_op op, const void *args)
     (void)weir_kernel_pick(e->stream, op, args, on_row, e);
 }
 
-/* Under the configured policy; too short for it to drop a row. */
+/* With the configured policy; the sequence is too short for it to drop rows. */
 weir_status weir_bench_explain(weir_buffer *out, const weir_engine *engine, weir_error *error)
 {
     enum { PROMPT = 2, ALL = 3 };

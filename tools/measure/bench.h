@@ -1,5 +1,5 @@
-/* tools/measure/bench.h - speed of a model at several depths, with the machine's bandwidth measured
- * beside it. */
+/* tools/measure/bench.h - measures the speed of a model at several depths, and the machine's
+ * bandwidth in the same run. */
 #pragma once
 #include "engine/engine.h"
 #include "engine/kv/pool/sequence.h"
@@ -8,9 +8,9 @@
 enum { WEIR_BENCH_DEPTHS = 16 };
 
 typedef struct weir_bench_options {
-    int32_t n_prompt, n_generate, n_depths, n_repeats; /* repeats: medians of so many */
+    int32_t n_prompt, n_generate, n_depths, n_repeats; /* figures are medians of n_repeats */
     int32_t depths[WEIR_BENCH_DEPTHS];
-    /* Rows of the depth are noise instead of computed, and no prompt is measured */
+    /* Rows of the depth are noise instead of computed; prompts are not measured. */
     bool synthetic_kv;
 } weir_bench_options;
 
@@ -21,13 +21,13 @@ typedef struct weir_bench_rate {
 typedef struct weir_bench_row {
     int32_t depth;
     weir_bench_rate prefill, decode;
-    /* Read per decoded token: weights and states, and KV rows at the middle of the run */
+    /* Read per decoded token: weights and states, and KV rows in the middle of the run. */
     size_t step_bytes, kv_bytes;
     double bandwidth; /* GB/s, median of measurements before and after this row */
     double bandwidth_share; /* of decoding: bytes per token x tokens/s / bandwidth      */
-    size_t cold_bytes; /* read from the tier below per decoded token; 0: all was in memory */
-    /* GB/s of reading the same pages, nothing else going on; before and after this row; 0: there
-     * were none */
+    /* Read from the lower tier per decoded token; 0: everything was in memory. */
+    size_t cold_bytes;
+    /* GB/s of only reading the same pages, before and after this row; 0: there were none. */
     double cold_bandwidth;
     double cold_share; /* as bandwidth_share */
 } weir_bench_row;
@@ -35,35 +35,36 @@ typedef struct weir_bench_row {
 typedef struct weir_bench_report {
     weir_bench_row rows[WEIR_BENCH_DEPTHS];
     int32_t n_rows, n_threads;
-    /* Where KV pages may go: "disk", below a device "host", "cold" for both; NULL: nowhere */
+    /* Where KV pages may go: "disk", below a device "host", "cold" for both; NULL: nowhere. */
     const char *cold_tier;
     bool synthetic_kv;
     double bandwidth_best, bandwidth_median; /* GB/s over the whole run */
     double load_seconds;
-    size_t memory_cap, memory_peak; /* of the ledger: memory.host, and the most that was held */
+    /* Of the ledger: memory.host, and the most that was charged. */
+    size_t memory_cap, memory_peak;
     size_t peak_rss, weight_bytes, kv_pool_bytes;
     double machine_load; /* 1-minute load average before the run */
 } weir_bench_report;
 
-/* `engine` has no service. `progress` (may be NULL) sees each row as it is done. */
+/* `engine` has no service. `progress` (may be NULL) is called with each finished row. */
 WEIR_MUST_CHECK weir_status weir_bench_run(
     weir_bench_report *out, const weir_engine *engine, const weir_bench_options *options,
     void (*progress)(const weir_bench_row *row), weir_error *error
 );
 /* Sorts the rates. */
 weir_bench_rate weir_bench_summarise(double *rates, int32_t n);
-/* n rows of noise behind the sequence, without computing what stands before them; `tokens` [n] say
- * nothing about them. */
+/* Appends n rows of noise to the sequence without computing them; `tokens` [n] are their ids
+ * only. */
 WEIR_MUST_CHECK weir_status weir_bench_fill(
     weir_runner *runner, weir_sequence *sequence, const int32_t *tokens, int32_t n,
     weir_error *error
 );
 const char *weir_bench_cold_tier(const weir_engine *engine); /* weir_bench_report.cold_tier */
-/* Reading speed of the sequence's cold pages; 0: none are. Between steps. */
+/* Reading speed of the sequence's cold pages; 0: there are none. Call between steps. */
 WEIR_MUST_CHECK weir_status weir_bench_cold_speed(
     double *gb_per_second, weir_kv_store *store, const weir_sequence *sequence, weir_error *error
 );
-/* Every op of one decode step and one prefill piece: the kernel that runs, and why the rows before
- * it do not. */
+/* Prints every op of one decode step and one prefill chunk: the kernel that runs, and why the rows
+ * before it in the table do not. */
 WEIR_MUST_CHECK weir_status
 weir_bench_explain(weir_buffer *out, const weir_engine *engine, weir_error *error);

@@ -12,18 +12,19 @@
 #include "offload/dispatch.h"
 
 enum {
+    /* TAIL: tokens of a prompt that are computed; no window of queries is longer. */
     MAX_PAIRS = 64,
-    TAIL = 64 /* tokens of a prompt that are computed: windows of queries are no longer */
+    TAIL = 64
 };
 
 typedef struct paired {
     const weir_engine *engine;
     weir_runner *runner;
     const weir_policy_bench_options *options;
-    weir_sequence plain, policy, work; /* work: forks of the others */
-    weir_policy_run *policy_run; /* of policy, and of work */
+    weir_sequence plain, policy, work; /* work: a fork of one of the others */
+    weir_policy_run *policy_run; /* of policy and work */
     int32_t *tokens; /* any ids */
-    int32_t n_pairs; /* of the policy: taken */
+    int32_t n_pairs; /* taken so far */
 } paired;
 
 typedef struct turn {
@@ -32,7 +33,7 @@ typedef struct turn {
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* A step of n tokens, and what the policy does after it. */
+/* A step of n tokens, then the policy's eviction. */
 static weir_status step(paired *p, weir_sequence *s, int32_t n, double *evicting, weir_error *error)
 {
     weir_work work = { .sequence = s, .n_rows = n, .wanted = WEIR_LOGITS_LAST };
@@ -59,8 +60,8 @@ static weir_status decode(paired *p, weir_sequence *s, int32_t n, turn *out, wei
     return WEIR_OK;
 }
 
-/* A policy that never acts again after the prompt is begun anew for each turn, as the plain cache
- * is; the others go on. */
+/* A policy that never acts after the prompt is opened again for each turn, as the plain cache is;
+ * others continue. */
 static weir_status take_turn(paired *p, bool is_policy, turn *out, weir_error *error)
 {
     weir_sequence *const base = is_policy ? &p->policy : &p->plain;
@@ -102,7 +103,7 @@ static weir_status open_policy_run(
     return weir_policy_run_open(&p->policy_run, &wish, weir_engine_ledger(p->engine), error);
 }
 
-/* The prompt: noise, then TAIL tokens that the policy sees. */
+/* The prompt: noise, then TAIL tokens that the policy observes. */
 static weir_status read_prompt(paired *p, weir_policy_bench_row *row, weir_error *error)
 {
     double seconds = 0;
@@ -125,7 +126,7 @@ static weir_status take_pairs(paired *p, weir_policy_bench_row *row, weir_error 
     WEIR_TRY(take_turn(p, false, &warm_up, error));
     WEIR_TRY(take_turn(p, true, &warm_up, error));
     for (int32_t i = 0; i < n_pairs; i++) {
-        WEIR_TRY(weir_progress_step(i, error)); /* nothing is written while the clock runs */
+        WEIR_TRY(weir_progress_step(i, error)); /* nothing is printed while the clock runs */
         WEIR_TRY(take_turn(p, i % 2 != 0, &turns[i % 2], error));
         WEIR_TRY(take_turn(p, i % 2 == 0, &turns[1 - i % 2], error));
         plain[i] = n / turns[0].seconds;
@@ -161,7 +162,7 @@ static weir_status run_policy(
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* The next of "name;name:options". */
+/* The next item of "name;name:options". */
 static weir_status next_policy(
     weir_policy_options *policy, char name[256], const char **list, weir_error *error
 )
@@ -212,7 +213,7 @@ weir_status weir_policy_bench_check(const weir_policy_bench_options *options, we
     return WEIR_OK;
 }
 
-/* With the model's statistics and the budget, before the first of them is measured. */
+/* Checks all policies with the model's statistics and the budget before the first is measured. */
 static weir_status check_policies(const paired *p, weir_error *error)
 {
     for (const char *list = p->options->policies; *list != '\0';) {

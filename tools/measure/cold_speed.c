@@ -1,17 +1,18 @@
-/* tools/measure/cold_speed.c - how fast the tier below gives KV pages: those of a sequence, read in
- * order and in the pieces that attention reads, to where it reads them, with nothing else to do. */
+/* tools/measure/cold_speed.c - the reading speed of the lower tier: pages of a sequence, in order
+ * and in the pieces that attention reads, into the same kind of memory, with nothing else
+ * running. */
 #include "engine/base/clock.h"
 #include "engine/kv/tiers/prefetch.h"
 #include "offload/ledger.h"
 #include "tools/measure/bench.h"
 
-enum { LEAST_BYTES = 256 << 20 }; /* of one measurement: pages are read again until it is reached */
-/* The buffer is memory of the kind that attention's is, huge pages, as the ledger gives it: into
- * small pages this disk reads half as fast. It is of the measurement, not of what is measured, as
- * that of the memory's bandwidth. */
+/* Per measurement: pages are read again until it is reached. */
+enum { LEAST_BYTES = 256 << 20 };
+/* The buffer is huge pages from the ledger, as attention's is: reads into small pages were measured
+ * to be half as fast. It is not part of what is measured. */
 enum { HUGE_PAGE = 2 << 20 };
 
-/* Reads runs of blocks that follow each other in one layer's part; counts the bytes. */
+/* Reads runs of consecutive blocks of one layer; counts the bytes. */
 static weir_status read_layer(
     weir_kv_store *store, const weir_sequence *sequence, int64_t layer, char *buffer, size_t room,
     size_t *bytes, weir_error *error

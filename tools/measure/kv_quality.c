@@ -1,6 +1,6 @@
-/* tools/measure/kv_quality.c - the same text with f32 KV and with other formats, side by side, so that
- * no logits are kept. What a query reads of a coded page depends on positions only, so pieces
- * measure what decoding would. */
+/* tools/measure/kv_quality.c - computes the same text with f32 KV and with other formats at the
+ * same time, so that no logits are stored. What a query reads of a page depends on positions only,
+ * so chunks measure the same as decoding. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,9 +11,10 @@
 
 enum { PIECE = 64 };
 
-/* A sequence with pages of its own. */
+/* A sequence with its own pages. */
 typedef struct side {
-    weir_kv_store *store; /* owned where the formats are not the engine's */
+    /* Owned if the formats are not the engine's. */
+    weir_kv_store *store;
     weir_runner *runner;
     weir_sequence sequence;
 } side;
@@ -21,7 +22,7 @@ typedef struct side {
 typedef struct comparison {
     side wide, coded;
     weir_quality_sum sum;
-    int64_t n_vocab, n_windows; /* n_windows: compared */
+    int64_t n_vocab, n_windows; /* n_windows: compared so far */
 } comparison;
 
 static weir_status open_side(

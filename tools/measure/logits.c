@@ -9,12 +9,12 @@
 #include "engine/cli/progress.h"
 #include "engine/schedule/evaluate.h"
 
-/* The file being made: the header is known beforehand, rows are filled in as steps run. */
+/* The file being written: the header is known in advance, rows are filled in by steps. */
 typedef struct sheet {
     char *bytes;
-    size_t size, data; /* data: where the tensors begin */
+    size_t size, data; /* data: offset of the tensors */
     int64_t n_tokens, n_vocab, width, n_layers;
-    int64_t row;    /* of the step now running */
+    int64_t row;    /* of the running step */
     int64_t n_rows; /* of that step */
 } sheet;
 

@@ -1,4 +1,5 @@
-/* tools/measure/logits.h - logits and residual stream of given tokens, as a safetensors file. */
+/* tools/measure/logits.h - writes logits and the residual stream of given tokens to a safetensors
+ * file. */
 #pragma once
 #include "engine/engine.h"
 

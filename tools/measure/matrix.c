@@ -17,7 +17,7 @@
 enum { MOST_BYTES = 1 << 26, MOST_BUDGETS = 32, MOST_FORMATS = 32, MOST_PATH = 4096 };
 
 /* ---- planning -------------------------------------------------------------------------------- */
-/* The next part of a list up to `separator`, false past the last. */
+/* The next part of a list, up to `separator`. Returns false past the last. */
 static bool next_part(char *out, size_t size, const char **list, char separator, bool *fits)
 {
     if (**list == '\0') return false;
@@ -53,7 +53,7 @@ static weir_status parse_budget(weir_matrix_cell *cell, const char *text, weir_e
     );
 }
 
-/* One policy in one format, at every budget. */
+/* Adds one policy in one format, at every budget. */
 static weir_status add_budgets(
     weir_matrix *m, weir_matrix_cell cell, const char *budgets, weir_error *error
 )
@@ -73,7 +73,7 @@ static weir_status add_budgets(
     return WEIR_OK;
 }
 
-/* "name:options", checked. */
+/* Parses and checks "name:options". */
 static weir_status parse_policy(weir_matrix_cell *cell, char *text, weir_error *error)
 {
     char *const colon = strchr(text, ':');
@@ -166,7 +166,7 @@ static weir_status path_of(
                : weir_error_set(error, WEIR_EINVAL, "%.40s..: the path is too long", m->folder);
 }
 
-/* A line becomes the result of its cell, or stays beside them. */
+/* Stores a line as the result of its cell, or with the others. */
 static weir_status take_line(weir_matrix *m, json_t *line, const char *source, weir_error *error)
 {
     for (int32_t i = 0; i < m->n; i++) {
@@ -266,7 +266,7 @@ static const char *const columns[] = { "accuracy",
                                        "seconds" };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-/* In quotes, and quotes in it twice. */
+/* Appends the text in quotes, with quotes doubled. */
 static weir_status add_quoted(weir_buffer *out, const char *text)
 {
     WEIR_TRY(weir_buffer_text(out, "\""));
@@ -306,7 +306,7 @@ static weir_status write_csv(const weir_matrix *m, weir_error *error)
     return status;
 }
 
-/* Points of one policy in one format, by percent, ascending. */
+/* Points of one policy in one format, by ascending percentage. */
 typedef struct curve {
     const weir_matrix_cell *first;
     char name[WEIR_MATRIX_TEXT + 40];
@@ -340,7 +340,7 @@ static curve *curve_of(curve *curves, size_t *n, const weir_matrix_cell *cell)
     return c;
 }
 
-/* A format's curves of one column; nothing where it was not measured at budgets in percent. */
+/* A format's curves of one column; nothing if it was not measured at budgets in percent. */
 static weir_status plot(
     const weir_matrix *m, const char *format, const char *column, weir_error *error
 )

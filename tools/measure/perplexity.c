@@ -6,10 +6,10 @@
 #include "engine/schedule/evaluate.h"
 #include "tools/measure/evaluate.h"
 
-enum { MAX_TEXT = 1 << 28, PIECE = 64 /* tokens between two evictions */ };
+enum { MAX_TEXT = 1 << 28, PIECE = 64 /* PIECE: tokens between two evictions. */ };
 
 typedef struct scorer {
-    const int32_t *window; /* tokens of the window now running */
+    const int32_t *window; /* tokens of the current window */
     int32_t n, place_tokens;
     int64_t n_vocab, n_valid, n_scored[WEIR_PERPLEXITY_PLACES];
     int64_t n_windows, n_kept, n_evicted, kv_bytes; /* sums over the windows */
@@ -30,7 +30,7 @@ static void on_logits(void *user, int32_t first, int32_t n_rows, const float *lo
     if (s->is_stream) weir_progress_tick(first + n_rows);
 }
 
-/* Powers of two from 64 on, so that the window has no more places than there may be. */
+/* Powers of two from 64 on, so that a window has at most WEIR_PERPLEXITY_PLACES places. */
 static int32_t place_tokens(int32_t window)
 {
     int32_t width = 64;
@@ -82,7 +82,7 @@ weir_status weir_eval_tokens(
     return status;
 }
 
-/* One window, or the whole stream. */
+/* Scores one window, or the whole stream. */
 static weir_status score_window(
     scorer *s, const weir_engine *engine, weir_sequence *sequence, weir_policy_run *policy_run,
     weir_error *error
@@ -106,7 +106,8 @@ static weir_status score_window(
     return WEIR_OK;
 }
 
-/* Methods that act at the end of prompts only are asked every so many rows past the budget. */
+/* Methods that act only at the end of prompts are also run whenever `every` rows exceed the
+ * budget. */
 static weir_status open_policy_run(
     weir_policy_run **out, const weir_engine *engine, int32_t window, int32_t every,
     weir_error *error

@@ -18,10 +18,10 @@ enum {
     DEFAULT_REPLY = 128
 };
 
-/* Answers and prefix are borrowed from the line's JSON, which `lines` keeps. */
+/* Answers and prefix are borrowed from the line's JSON, which `lines` owns. */
 typedef struct item {
-    weir_ids want; /* EXACT: the answer's tokens */
-    weir_buffer answers; /* NUL after each */
+    weir_ids want; /* EXACT: the tokens of the answer */
+    weir_buffer answers; /* each followed by NUL */
     size_t n_answers, row;
     const char *prefix;
     weir_eval_scoring scoring;
@@ -34,7 +34,7 @@ typedef struct items {
     json_t *lines; /* array */
 } items;
 
-/* What a line says of all its questions. */
+/* The fields of a line that are the same for all its questions. */
 typedef struct header {
     const char *context, *task, *prefix, *score;
     json_int_t length, depth, max_tokens;
@@ -110,7 +110,7 @@ static weir_status add_answer(item *one, const json_t *answer, size_t number, we
     return WEIR_OK;
 }
 
-/* A string or a list of them; the rule by what is there where the line names none. */
+/* Reads a string or a list of them; chooses the rule by their kind if the line names none. */
 static weir_status read_answers(
     item *one, const header *h, const json_t *answer, size_t number, weir_error *error
 )
@@ -164,7 +164,7 @@ static weir_status add_item(
     return WEIR_OK;
 }
 
-/* "name": where it is there, a text without NULs. */
+/* Reads field `name`, if present, as a text without NULs. */
 static weir_status read_text(
     const char **out, const json_t *line, const char *name, weir_error *error
 )
@@ -273,7 +273,7 @@ static weir_status score_answer(
     weir_buffer reply = { 0 };
     weir_status status = WEIR_OK;
     if (one->scoring == WEIR_EVAL_STATE)
-        status = weir_buffer_text(&reply, one->prefix); /* "Answer:" may stand there */
+        status = weir_buffer_text(&reply, one->prefix); /* it may contain "Answer:" */
     if (status == WEIR_OK)
         status = weir_tokenizer_decode(
             tokenizer, &reply, answer->tokens.data, answer->tokens.count, true
@@ -312,7 +312,7 @@ static weir_status count_answers(
     return WEIR_OK;
 }
 
-/* Shares of right and wrong by Wilson; where items have fractions, from resampled means. */
+/* Wilson's interval for right and wrong answers; bootstrap if items have fractions. */
 static weir_status find_interval(weir_retrieval *out, weir_error *error)
 {
     enum { ROUNDS = 2000 };

@@ -1,4 +1,4 @@
-/* tools/measure/retrieval_plot.c - results of eval retrieval as a picture. */
+/* tools/measure/retrieval_plot.c - plots results of eval retrieval. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "tools/eval/plot.h"
 #include "tools/measure/evaluate.h"
 
-/* Different numbers, ascending. */
+/* Distinct numbers, ascending. */
 typedef struct ticks {
     double at[WEIR_PLOT_CELLS];
     size_t n;
@@ -32,7 +32,7 @@ static size_t find_tick(const ticks *t, double value)
     return i;
 }
 
-/* Items of one length and depth make one cell, whatever their task. */
+/* Items of the same length and depth are one cell, whatever their task. */
 static weir_status plot_depths(weir_buffer *out, const weir_retrieval *retrieval, weir_error *error)
 {
     ticks lengths = { .n = 0 }, depths = { .n = 0 };
@@ -67,7 +67,7 @@ static weir_status plot_depths(weir_buffer *out, const weir_retrieval *retrieval
     return status;
 }
 
-/* Of one task; y: first the sums of scores, at last their means. */
+/* Of one task; y: sums of scores, finally their means. */
 typedef struct curve {
     double x[WEIR_PLOT_CELLS], y[WEIR_PLOT_CELLS], items[WEIR_PLOT_CELLS];
     size_t n;

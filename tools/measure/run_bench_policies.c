@@ -1,4 +1,5 @@
-/* tools/measure/run_bench_policies.c - weir bench --policies: run, then print a table or JSON. */
+/* tools/measure/run_bench_policies.c - weir bench --policies: runs it, then prints a table or
+ * JSON. */
 #include <jansson.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* tools/measure/run_calibrate.c - weir calibrate: statistics of a model's queries over a text, for
- * policies that judge keys by them. */
+ * policies that score keys with them. */
 #include <stdio.h>
 
 #include "engine/cli/open.h"
@@ -10,7 +10,7 @@
 typedef struct run {
     const weir_service_policy *policy;
     weir_calibrator *calibrator;
-    int64_t n_queries; /* of each layer */
+    int64_t n_queries; /* per layer */
 } run;
 
 static void add(void *user, int64_t kv_layer, const float *queries, int32_t n_rows)
@@ -30,7 +30,7 @@ static void add(void *user, int64_t kv_layer, const float *queries, int32_t n_ro
     if (layer == 0) r->n_queries += n_rows;
 }
 
-/* Every whole window of the text, each from an empty state. */
+/* Computes every whole window of the text, each from an empty state. */
 static weir_status read_windows(
     run *r, const weir_engine *engine, const weir_ids *ids, int32_t window, weir_error *error
 )

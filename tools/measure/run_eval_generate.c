@@ -1,6 +1,6 @@
-/* tools/measure/run_eval_generate.c - weir eval generate: items for `weir eval retrieval`; the model
- * lends its tokenizer and its chat template. weir eval constructed: a model that answers questions
- * of its own kind. */
+/* tools/measure/run_eval_generate.c - weir eval generate: writes items for `weir eval retrieval`
+ * with the model's tokenizer and chat template. weir eval constructed: writes a model that answers
+ * such questions. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "tools/eval/generate.h"
 #include "tools/measure/evaluate.h"
 
-enum { MOST_BYTES = 1 << 28, MOST_TEXT = 1 << 28 }; /* what eval retrieval reads */
+enum { MOST_BYTES = 1 << 28, MOST_TEXT = 1 << 28 }; /* limits of eval retrieval */
 
 typedef struct run {
     weir_tensor_directory *directory;
@@ -22,7 +22,7 @@ typedef struct run {
     weir_ids ids; /* of the item being counted */
     weir_buffer out;
     weir_error *error;
-    weir_status status; /* of the last item taken */
+    weir_status status; /* of the last item */
     int32_t n_done, n_samples;
 } run;
 
@@ -88,7 +88,7 @@ static bool take_item(void *user, const weir_eval_item *item)
     return r->status == WEIR_OK;
 }
 
-/* One task at one length. */
+/* Generates one task at one length. */
 static weir_status generate(
     run *r, const weir_eval_task *task, weir_eval_setting *setting, int32_t length,
     weir_error *error
@@ -105,7 +105,7 @@ static weir_status generate(
     return status == WEIR_OK && stopped ? r->status : status;
 }
 
-/* With `all`, what cannot be made is named and left out. */
+/* With `all`, tasks that cannot be generated are reported and skipped. */
 static weir_status generate_all(
     run *r, const weir_eval_task *only, weir_eval_setting *setting, const int64_t *lengths,
     size_t n_lengths, weir_error *error
@@ -120,7 +120,7 @@ static weir_status generate_all(
             const weir_status status = generate(r, &tasks[t], setting, (int32_t)lengths[i], error);
             if (status == WEIR_OK) continue;
             if (only != NULL || status != WEIR_EINVAL || r->status != WEIR_OK) return status;
-            r->out.size = before; /* no task by halves */
+            r->out.size = before; /* drops an incomplete task */
             (void)fprintf(stderr, "weir: left out: %s\n", error->text);
         }
     if (r->out.size == 0)
@@ -182,7 +182,7 @@ int weir_run_eval_generate(const weir_arguments *arguments)
 
 int weir_run_eval_constructed(const weir_arguments *arguments)
 {
-    enum { CONTEXT = 1 << 16 }; /* layer 1 was looked at as far as 100,000 tokens */
+    enum { CONTEXT = 1 << 16 }; /* layer 1 was checked up to 100,000 tokens */
     weir_error error = { 0 };
     const weir_constructed model = { .n_vocab =
                                          (int32_t)weir_argument_int(arguments, "vocabulary", 4096),

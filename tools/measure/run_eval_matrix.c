@@ -1,5 +1,5 @@
-/* tools/measure/run_eval_matrix.c - weir eval matrix: policies by budgets by formats, cell by cell, so
- * that it can be stopped and taken up again. */
+/* tools/measure/run_eval_matrix.c - weir eval matrix: policies by budgets by formats, cell by cell;
+ * can be interrupted and resumed. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "tools/measure/evaluate.h"
 #include "tools/measure/matrix.h"
 
-/* Windows that fit small budgets; the rest is each method's own. */
+/* Windows that fit small budgets; other options are each method's defaults. */
 #define METHODS                                                                                    \
     "full;sinks;h2o:recent=16;scissorhands;snapkv:window=16;rkv;tova;keydiff;knorm;expected;"      \
     "lagkv:lag=32;landmarks;random"
@@ -26,7 +26,7 @@ typedef struct run {
     weir_config base;
 } run;
 
-/* The cell's policy; its budget by percent is the request's or the window's. */
+/* Sets the cell's policy; a budget in percent depends on the prompt or the window. */
 static void configure(
     weir_config *config, const run *r, const weir_matrix_cell *cell, int64_t budget
 )
@@ -63,8 +63,8 @@ static weir_status open_engine(
     );
 }
 
-/* Wall time, of this machine with whatever else it does: what a policy costs by itself is measured
- * by bench --policies. */
+/* Wall time, including other load on the machine; bench --policies measures the cost of a policy
+ * alone. */
 static void put_speed(json_t *out, const char *name, double n_tokens, int64_t start)
 {
     const double seconds = (double)(weir_clock_ns() - start) * 1e-9;
@@ -104,7 +104,7 @@ static weir_status answer(
     return status;
 }
 
-/* Methods that act at the end of prompts only are asked every EVERY tokens of a text. */
+/* Methods that act only at the end of prompts are also run every EVERY tokens of a text. */
 static weir_status score(json_t *out, const run *r, const weir_matrix_cell *cell, weir_error *error)
 {
     weir_engine *engine = NULL;
@@ -124,7 +124,7 @@ static weir_status score(json_t *out, const run *r, const weir_matrix_cell *cell
     return status;
 }
 
-/* What cannot be (a budget below what the method always keeps) is a result, too. */
+/* An impossible cell (a budget below what the method always keeps) is a result, too. */
 static bool is_result(weir_status status)
 {
     return status == WEIR_ECONFIG || status == WEIR_EINVAL;
@@ -204,8 +204,8 @@ static int run_cells(weir_matrix *matrix, const run *r, const char *source, weir
     return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, error);
 }
 
-/* What no cell of a policy can begin with (statistics that are missing or of another model, a model
- * that does not fit) is found before the first cell is measured. */
+/* Finds what prevents any cell of a policy (statistics that are missing or of another model, a
+ * model that does not fit) before the first cell is measured. */
 static weir_status check_cells(const weir_matrix *matrix, const run *r, weir_error *error)
 {
     const weir_matrix_cell *before = NULL;
@@ -233,8 +233,8 @@ static weir_status check_cells(const weir_matrix *matrix, const run *r, weir_err
     return WEIR_OK;
 }
 
-/* What results follow from beside their cells: what is measured, and every setting that is no
- * matter of room. */
+/* What results depend on besides their cell: what is measured, and every setting that affects more
+ * than memory. */
 static weir_status describe_source(char *out, size_t size, const run *r, weir_error *error)
 {
     weir_config config = r->base, none;

@@ -1,5 +1,5 @@
-/* tools/measure/run_eval_policies.c - weir eval policies: every method of [kv.policy] with its
- * options, and what the options are. */
+/* tools/measure/run_eval_policies.c - weir eval policies: lists the methods of [kv.policy] and
+ * explains their options. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 enum { MOST_OPTIONS = 64 };
 
-/* Options of all methods, once each. */
+/* The options of all methods, each once. */
 typedef struct glossary {
     const char *name[MOST_OPTIONS], *help[MOST_OPTIONS];
     size_t n;
@@ -25,7 +25,7 @@ static void add(glossary *all, const char *name, const char *help)
     all->help[all->n++] = help;
 }
 
-/* A number as people write it. */
+/* Prints a number in its shortest form. */
 static void print_value(const char *value)
 {
     char *end;

@@ -1,5 +1,5 @@
-/* tools/measure/run_explain.c - generate --explain, serve --explain, and what bench --explain
- * prints. */
+/* tools/measure/run_explain.c - generate --explain, serve --explain, and the output of bench
+ * --explain. */
 #include "engine/cli/explain.h"
 #include "engine/cli/open.h"
 #include "tools/measure/bench.h"

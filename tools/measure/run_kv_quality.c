@@ -28,7 +28,7 @@ typedef struct item_files {
     int32_t n, most; /* most: questions of each file, 0: all */
 } item_files;
 
-/* All that is measured. */
+/* All results. */
 typedef struct table {
     format_row rows[ROWS];
     int32_t n;
@@ -79,8 +79,8 @@ static weir_status parse_list(format_row *rows, int32_t *n, const char *list, we
     return weir_error_set(error, WEIR_EINVAL, "--formats: at most %d", ROWS);
 }
 
-/* Every format for both, and coarse values beside finer keys, which feel rounding more; those that
- * the heads allow. */
+/* Every format for both, and coarser values than keys, which are more sensitive to rounding; only
+ * those that the heads allow. */
 static void list_all(format_row *rows, int32_t *n, const weir_kv_spec *spec)
 {
     static const weir_kv_pair mixed[] = { { WEIR_KV_Q8_0, WEIR_KV_Q4_0 },
@@ -207,7 +207,7 @@ static weir_status run_texts(
     return status;
 }
 
-/* An engine of the format's own answers, as it would serve. The exit code. */
+/* Runs the questions in an engine with this format, as served. Returns the exit code. */
 static int count_answers(format_row *row, const item_files *files, const weir_config *base)
 {
     weir_engine *engine = NULL;

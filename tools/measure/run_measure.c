@@ -1,4 +1,4 @@
-/* tools/measure/run_measure.c - weir logits and bench: run, then print text or JSON. */
+/* tools/measure/run_measure.c - weir logits and bench: runs them, then prints text or JSON. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +69,7 @@ static void print_row(const weir_bench_row *row)
     (void)fflush(stdout);
 }
 
-/* With a tier below three columns more. */
+/* Three more columns with a lower tier. */
 static void print_cold_row(const weir_bench_row *row)
 {
     print_speed(row);

@@ -1,5 +1,5 @@
-/* tools/measure/run_report.c - weir plan --report: which shapes and lists are asked for; tools/report
- * computes and prints. */
+/* tools/measure/run_report.c - weir plan --report: parses shapes and lists; tools/report computes
+ * and prints. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ typedef struct request {
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* Calls `add` with each name of a list; ECONFIG when one is empty or too long. */
+/* Calls `add` with each name of a list; ECONFIG if one is empty or too long. */
 static weir_status each_name(
     request *r, const char *option, const char *list,
     weir_status (*add)(request *r, const char *name, weir_error *error), weir_error *error
@@ -143,7 +143,7 @@ static weir_status add_model(request *r, const weir_config *config, weir_error *
 {
     weir_model_facts facts;
     weir_report_shape *const shape = &r->shapes[r->report.n_shapes];
-    /* As `weir plan` counts: of a server. */
+    /* Plans a server, as `weir plan` does. */
     const weir_engine_options options = { .config = config,
                                           .with_service = true,
                                           .with_server = true };

@@ -1,5 +1,5 @@
-/* tools/measure/state_quality.c - a text continued from a state that was stored in fewer bits, beside
- * one continued from the state itself. */
+/* tools/measure/state_quality.c - compares a sequence continued from a state that was stored in
+ * fewer bits with one continued from the exact state. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,15 +9,16 @@
 #include "engine/schedule/runner.h"
 #include "tools/measure/quality.h"
 
-/* `origin` reads what comes before, the others go on from there. */
+/* `origin` computes what comes before, the others continue from there. */
 typedef struct comparison {
     weir_runner *runner;
     const weir_model *model;
     weir_sequence origin, whole, other;
     weir_quality_sum sum;
     float *logits; /* [block, n_vocab] of `whole` */
-    void *packed; /* of the largest state; NULL: the form has 16 bits or more */
-    int64_t n_vocab, n_windows; /* n_windows: compared */
+    /* For the largest state; NULL: the form has 16 bits or more. */
+    void *packed;
+    int64_t n_vocab, n_windows; /* n_windows: compared so far */
     int32_t block;
     weir_state_form form;
 } comparison;
@@ -28,13 +29,13 @@ const char *weir_state_form_name(weir_state_form form)
     return names[form];
 }
 
-/* 0: not packed. */
+/* Returns 0 for forms that are not packed. */
 static int bits_of(weir_state_form form)
 {
     return form == WEIR_STATE_INT8 ? 8 : form == WEIR_STATE_INT4 ? 4 : 0;
 }
 
-/* Bytes of a layer's state in the form. Rounded, all but its pages stays as it is. */
+/* Bytes of a layer's state in the form. A rounded form changes only its pages. */
 static size_t stored_bytes(const weir_coda_layer *layer, weir_state_form form)
 {
     const weir_coda_state state = weir_coda_view(layer, NULL);
@@ -55,7 +56,7 @@ static void round_pages(const weir_coda_layer *layer, void *memory, weir_state_f
                                             : weir_f16_to_f32(weir_f16_from_f32(values[i]));
 }
 
-/* Every state of the sequence to the form and back. */
+/* Converts every state of the sequence to the form and back. */
 static weir_status store_and_load(const comparison *c, weir_sequence *sequence, weir_error *error)
 {
     const int bits = bits_of(c->form);

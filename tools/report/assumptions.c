@@ -1,9 +1,10 @@
-/* tools/report/assumptions.c - the engine's figures, the seed's, and the devices.
+/* tools/report/assumptions.c - the assumptions of the engine and of the seed analysis, and the
+ * devices.
  *
  * Memory is what the driver reports as total (nvidia-smi, rocm-smi), not the round number of the
- * name: an L4 has 22.5 GiB with ECC on. Peaks are dense. Where a data sheet gives a figure "with
- * sparsity", half of it stands here. GeForce cards multiply f16 at half rate when they sum in f32,
- * which is the figure here. */
+ * name: an L4 has 22.5 GiB with ECC on. Peaks are dense: half of what a data sheet gives "with
+ * sparsity". GeForce cards multiply f16 at half rate when they sum in f32, which is the figure
+ * used. */
 #include "tools/report/report.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])

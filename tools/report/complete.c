@@ -1,4 +1,4 @@
-/* tools/report/complete.c - the lists that were not given. */
+/* tools/report/complete.c - defaults of the lists that were not given. */
 #include <string.h>
 
 #include "tools/report/print.h"
@@ -71,7 +71,7 @@ weir_status weir_report_complete(weir_report *report, weir_error *error)
     for (size_t i = 0; i < report->n_shapes; i++) {
         const int64_t longest = report->shapes[i].context > tokens
                                     ? report->shapes[i].context
-                                    : tokens; /* paging compares with it */
+                                    : tokens; /* for the comparison with paging */
         WEIR_TRY(weir_report_check(&report->shapes[i], longest, batch, error));
     }
     return WEIR_OK;

@@ -1,4 +1,4 @@
-/* tools/report/json.c - the report for programs: bytes as integers, times in seconds, rates per
+/* tools/report/json.c - the report as JSON: bytes as integers, times in seconds, rates per
  * second. */
 #include <jansson.h>
 
@@ -6,8 +6,8 @@
 #include "engine/formats/json.h"
 #include "tools/report/print.h"
 
-/* jansson's constructors give NULL without memory, and its containers refuse NULL: one check at the
- * end finds it. */
+/* jansson's constructors return NULL without memory, and its containers refuse NULL, so one check
+ * at the end suffices. */
 typedef struct writer {
     const weir_report *report;
     bool failed;
@@ -103,7 +103,7 @@ static json_t *growth_json(writer *w, const weir_report_shape *shape)
     return rows;
 }
 
-/* null: any. */
+/* null: any length. */
 static json_t *context_json(int64_t tokens)
 {
     return tokens == WEIR_REPORT_ANY_CONTEXT ? json_null() : json_integer(tokens);

@@ -45,7 +45,7 @@ weir_status weir_report_check(
 {
     enum { HEADS = 4096, DIM = 4096, LAYERS = 1024 };
     const int64_t weights = (int64_t)1 << 50,
-                  /* a 2-byte weight, 3 times over for the seed's reserve, is far from the limit */
+                  /* A 2-byte weight, 3 times for the seed's reserve, is far from the limit. */
         width = 1 << 22;
     WEIR_TRY(in_range(shape, "parameters", shape->parameters, 1, weights, error));
     WEIR_TRY(in_range(shape, "context", shape->context, 1, INT32_MAX, error));
@@ -75,8 +75,8 @@ weir_status weir_report_check(
     WEIR_TRY(in_range(shape, "activation_bytes", shape->activation_bytes, 0, weights, error));
     WEIR_TRY(in_range(shape, "tokens", tokens, 1, (int64_t)1 << 31, error));
     WEIR_TRY(in_range(shape, "batch", batch, 1, 1 << 16, error));
-    /* The largest product that is formed: f32 rows of all heads (which are at least the KV heads'
-     * and the latent's), twice for open rows and page rounding, over 64 ranks. */
+    /* The largest product: f32 rows of all heads (which are at least the KV heads' and the
+     * latent's), twice for unsealed pages and page rounding, over 64 ranks. */
     const int64_t heads = shape->n_heads > shape->n_kv_heads ? shape->n_heads : shape->n_kv_heads;
     const int64_t row =
         heads * (shape->key_dim + shape->value_dim) + shape->latent_dim + shape->rope_dim;
@@ -98,7 +98,7 @@ weir_status weir_report_check(
 
 /* ---- KV -------------------------------------------------------------------------------------- */
 
-/* Rows one after another, int8 with one scale per channel. */
+/* Contiguous rows, int8 with one scale per channel. */
 static int64_t contiguous_rows(const weir_report_rows *rows, weir_kv_format format, int64_t tokens)
 {
     const int64_t values = rows->heads * (rows->key + rows->value);
@@ -166,7 +166,7 @@ int64_t weir_report_step_activations(const weir_report_shape *shape, int64_t row
     if (row_bytes > 0) return rows * row_bytes + logit_bytes;
     const int64_t expert = shape->n_experts_used * shape->d_expert,
                   ffn = 2 * (shape->d_ffn > expert ? shape->d_ffn : expert);
-    /* Queries, and what attention gives back */
+    /* Queries, and the output of attention. */
     const int64_t queries = shape->n_heads * (shape->key_dim + shape->value_dim);
     const int64_t keys = shape->latent_dim > 0
                              ? shape->latent_dim + shape->rope_dim
@@ -195,7 +195,8 @@ int64_t weir_report_max_context(
                          batch * shape->recurrent_bytes;
     if (left <= 0) return 0;
     if (shape->n_kv_layers == 0) return WEIR_REPORT_ANY_CONTEXT;
-    /* What a sequence takes beside its blocks: open rows of the last page, or the seed's scales. */
+    /* Bytes of a sequence besides its blocks: the rows of its unsealed page, or the seed's
+     * scales. */
     const int64_t block = weir_report_kv(a, shape, format, 2 * a->context_step) -
                           weir_report_kv(a, shape, format, a->context_step);
     const int64_t rest = weir_report_kv(a, shape, format, 1) - block;
@@ -205,7 +206,7 @@ int64_t weir_report_max_context(
 
 /* ---- prefill --------------------------------------------------------------------------------- */
 
-/* A model file's steps are planned ones, whose logits are those of every sequence. */
+/* Steps of a model file are planned, with logits for every sequence. */
 static double step_of(
     const weir_report_assumptions *a, const weir_report_shape *shape, int64_t rows
 )

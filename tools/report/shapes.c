@@ -6,7 +6,7 @@
 
 #include "engine/config/toml.h"
 
-/* Absent ones are 0, or follow from others (see complete). */
+/* Absent ones are 0, or are derived (see complete). */
 static const struct {
     const char *key;
     size_t offset;
@@ -93,7 +93,7 @@ static weir_status complete(
     return status == WEIR_OK ? WEIR_OK : weir_error_prefix(error, WEIR_ECONFIG, "%s", file);
 }
 
-/* "llama-2-7b.toml" names llama-2-7b. */
+/* The name is the file name without ".toml". */
 static void name_after(weir_report_shape *shape, const char *file)
 {
     (void)snprintf(shape->name, sizeof shape->name, "%.63s", file);

@@ -9,15 +9,15 @@ extern "C" {
 typedef struct weir_report_file {
     const char *name, *text; /* "llama-2-7b.toml" */
 } weir_report_file;
-extern const weir_report_file
-    weir_report_files[]; /* ends with name == NULL; generated from configs/shapes */
+/* Terminated by name == NULL; generated from configs/shapes. */
+extern const weir_report_file weir_report_files[];
 
-/* ECONFIG with file, line and key: a key that is none, a value that is none, a number that is
- * missing or out of range. */
+/* Returns ECONFIG with file, line and key: an unknown key, a bad value, a number that is missing or
+ * out of range. */
 WEIR_MUST_CHECK weir_status weir_report_shape_read(
     weir_report_shape *out, const char *file, const char *text, weir_error *error
 );
-/* By name. ECONFIG lists those that there are. */
+/* Finds a shape by name. ECONFIG lists the known names. */
 WEIR_MUST_CHECK weir_status
 weir_report_shape_find(weir_report_shape *out, const char *name, weir_error *error);
 

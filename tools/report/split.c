@@ -1,4 +1,4 @@
-/* tools/report/split.c - one model over several devices: which axis the KV is cut along. */
+/* tools/report/split.c - one model over several devices: along which axis the KV is split. */
 #include "kernels/abi/kv_page.h"
 #include "tools/report/report.h"
 
@@ -43,7 +43,7 @@ weir_report_split weir_report_split_of(
                   sequence = weir_report_kv(a, shape, format, tokens), kv = batch * sequence;
     weir_report_split split = { .possible = true, .weights = weights, .kv = kv, .kv_total = kv };
     switch (strategy) {
-    /* a head is whole somewhere: it cannot be cut by its width without an exchange per score */
+    /* A head cannot be split by its width without an exchange per score. */
     case WEIR_REPORT_TENSOR: {
         const int64_t heads = part_of(rows.heads, ranks);
         split.possible = ranks <= shape->n_heads && rows.heads > 0;

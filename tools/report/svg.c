@@ -1,9 +1,9 @@
-/* tools/report/svg.c - KV over context as a plot that needs nothing but itself: no script, no font
- * file, no style sheet.
+/* tools/report/svg.c - KV over context as a self-contained SVG plot: no script, no font file, no
+ * style sheet.
  *
- * Both axes are logarithmic to base 2. A line per shape and format: the colour tells the shape (the
- * format, if there is one shape), the dashes tell the format. Every line is named at its right end;
- * names that would overlap are moved apart and tied to their line. */
+ * Both axes are logarithmic to base 2. A line per shape and format: the colour stands for the shape
+ * (the format, if there is one shape), the dashes for the format. Every line is named at its right
+ * end; names that would overlap are moved apart and connected to their line. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "tools/report/text_internal.h"
 
 enum { WIDTH = 1000, HEIGHT = 640, LEFT = 90, RIGHT = 760, TOP = 60, BOTTOM = 570 };
-static const double row = 15; /* between names */
+static const double row = 15; /* between labels */
 
 static const char *const colours[] = { "#1f77b4", "#d62728", "#2ca02c", "#9467bd",
                                        "#ff7f0e", "#8c564b", "#17becf", "#e377c2",
@@ -35,7 +35,7 @@ typedef struct line {
     const weir_report_shape *shape;
     weir_kv_format format;
     const char *colour, *dash;
-    double end, label; /* y of its last point and of its name */
+    double end, label; /* y of its last point and of its label */
 } line;
 
 static double bytes_at(const weir_report *report, const line *l, int64_t tokens)
@@ -44,7 +44,7 @@ static double bytes_at(const weir_report *report, const line *l, int64_t tokens)
     );
 }
 
-/* Those that can be kept and hold anything. */
+/* The lines whose format is possible and which have KV. */
 static size_t list_lines(const weir_report *report, line lines[WEIR_REPORT_LINES], size_t most)
 {
     size_t n = 0;
@@ -146,9 +146,9 @@ static weir_status draw(
     WEIR_TRY(weir_buffer_text(out, " points=\""));
     for (int i = 0; i <= (int)(x->most - x->least) * PER_OCTAVE; i++) {
         const int64_t exact = (int64_t)exp2(x->least + (double)i / (double)PER_OCTAVE);
-        const int64_t tokens =
-            exact > PAGE ? exact / PAGE * PAGE
-                         : exact; /* between pages the line would show steps that come to nothing */
+        const int64_t tokens = exact > PAGE
+                                   ? exact / PAGE * PAGE
+                                   : exact; /* a line of pages would show steps too small to see */
         const double at = fmax(TOP, fmin(BOTTOM, place(y, bytes_at(report, l, tokens))));
         WEIR_TRY(
             weir_buffer_format(out, "%s%.1f,%.1f", i > 0 ? " " : "", place(x, (double)tokens), at)
@@ -157,9 +157,9 @@ static weir_status draw(
     return weir_buffer_text(out, "\"/>\n");
 }
 
-/* Names stand at their lines' ends; those too close push each other apart, half the way each. What
- * is still missing then, at the edges, is made up from top to bottom and back: all lines' names
- * have room together. */
+/* Labels are at the ends of their lines; those too close push each other apart by half the gap
+ * each. What is still missing at the edges is fixed from top to bottom and back: there is enough
+ * space for all labels. */
 static void place_names(line **order, size_t n)
 {
     enum { ROUNDS = 200 };

@@ -1,4 +1,4 @@
-/* tools/report/text.c - the report for a terminal: what was assumed, the tables of each shape, the
+/* tools/report/text.c - the report as text: the assumptions, the tables of each shape, the
  * comparison of models. */
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,9 +4,9 @@
 
 enum { WEIR_REPORT_CELL = 24 };
 
-/* "1.50 GiB": the unit that leaves less than 1024; "-" below 0. */
+/* "1.50 GiB": the unit that gives a number below 1024; "-" for negative ones. */
 const char *weir_report_size(char out[WEIR_REPORT_CELL], double bytes);
-/* "32K", "1000": a power of two where it is one. */
+/* "32K" if it is a power of two, else "1000". */
 const char *weir_report_count(char out[WEIR_REPORT_CELL], int64_t n);
 
 WEIR_MUST_CHECK weir_status weir_report_shape_tables(

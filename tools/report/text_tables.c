@@ -1,5 +1,5 @@
-/* tools/report/text_tables.c - one function per table. Cells are right-aligned, columns stand two
- * blanks apart. */
+/* tools/report/text_tables.c - one function per table. Cells are right-aligned, columns two blanks
+ * apart. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -13,8 +13,7 @@ static weir_status size_cell(weir_buffer *out, double bytes)
     return weir_buffer_format(out, "  %11s", weir_report_size(text, bytes));
 }
 
-/* The seed prints one unit per column, with so many digits: its tables are compared digit by
- * digit. */
+/* The seed's tables have one unit per column and fixed digits, and are compared digit by digit. */
 static weir_status column_cell(
     const weir_report *report, weir_buffer *out, double bytes, int digits, double unit,
     const char *name
@@ -105,9 +104,8 @@ static weir_status title(const weir_report *report, const weir_report_shape *s, 
                 out, "%s is left out: it %s\n", weir_kv_format_name(report->formats[i]), reason
             ));
     }
-    if (s->latent_dim > 0 &&
-        rows.value ==
-            0) { /* what a cache of expanded K and V would hold, as many programs keep it */
+    /* A cache of expanded K and V, as many programs have. */
+    if (s->latent_dim > 0 && rows.value == 0) {
         const double expanded =
             2.0 * (double)(s->n_kv_layers * s->n_heads * (s->key_dim + s->value_dim));
         const double latent = weir_report_kv_per_token(a, s, WEIR_KV_F16);

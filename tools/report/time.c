@@ -1,5 +1,4 @@
-/* tools/report/time.c - operations and bytes of a decode step: what bounds it, whatever the
- * kernels. */
+/* tools/report/time.c - operations and bytes of a decode step: lower bounds for any kernels. */
 #include <math.h>
 
 #include "tools/report/report.h"
@@ -31,7 +30,7 @@ weir_report_intensity weir_report_intensity_of(
                                     .memory_seconds = bytes / a->reference.bandwidth };
 }
 
-/* A token takes n_experts_used of n_experts; tokens choose as if by chance. */
+/* A token uses n_experts_used of n_experts, chosen at random. */
 static double experts_touched(const weir_report_shape *shape, double batch)
 {
     const double share = (double)shape->n_experts_used / (double)shape->n_experts;
@@ -47,12 +46,12 @@ weir_report_step weir_report_step_of(
     const double embedding =
         shape->tied || a->narrow_ffn
             ? 0
-            : (double)shape->n_vocab * (double)shape->d_model; /* a row per token */
+            : (double)shape->n_vocab * (double)shape->d_model; /* one row per token */
     const double layers = (double)(shape->n_layers - shape->n_dense_layers);
     const double routed =
         layers * (double)shape->n_experts * 3 * (double)shape->d_model * (double)shape->d_expert;
     const double rest = fmax(0, all - embedding - routed);
-    /* An engine's own figure leaves out the embedding already: its rows are read from the file. */
+    /* An engine's own figure excludes the embedding: its rows are read from the file. */
     const bool held = shape->weight_bytes > 0 && !a->narrow_ffn;
     const double per_parameter =
         (double)weir_report_weights(a, shape) / (held ? rest + routed : all);

@@ -17,8 +17,8 @@ void weir_budget_pyramid(
     int64_t *rows, int64_t n_layers, int64_t n, double kept, int64_t window, double beta
 )
 {
-    /* Through the capacity, as the published code goes: kept + window - window is not kept in every
-     * last bit. */
+    /* By way of the capacity, as in the published code: kept + window - window may differ in the
+     * last bits. */
     const double capacity = (double)window + kept;
     double least = (capacity - (double)window) / beta,
            most = (capacity - (double)window) * 2 - least;
@@ -36,7 +36,7 @@ void weir_budget_pyramid(
 
 /* ---- lists of heads -------------------------------------------------------------------------- */
 
-/* A whole number below `limit`; NULL when there is none. */
+/* Parses a whole number below `limit`. Returns the end of it, or NULL. */
 static const char *parse_number(int64_t *out, const char *at, int64_t limit)
 {
     int64_t value = 0;
@@ -46,7 +46,7 @@ static const char *parse_number(int64_t *out, const char *at, int64_t limit)
     return end > at && value < limit ? end : NULL;
 }
 
-/* One LAYER:HEADS; the end of it, or NULL. */
+/* Parses one LAYER:HEADS. Returns the end of it, or NULL. */
 static const char *parse_item(bool *flags, int64_t n_layers, int64_t n_kv_heads, const char *at)
 {
     int64_t layer, first = 0, last = n_kv_heads - 1;
@@ -100,7 +100,7 @@ void weir_budget_fill(
             rows[i] = whole[i] ? shape->max_rows : options->sinks + options->recent;
     if (options->split != WEIR_SPLIT_PYRAMID) return;
     const int64_t window = options->window > 0 ? options->window : 1;
-    /* The first n_layers entries */
+    /* Fills the first n_layers entries. */
     weir_budget_pyramid(rows, shape->n_layers, n_rows, (double)budget, window, options->beta);
     for (int64_t i = n - 1; i >= 0; i--) rows[i] = rows[i / shape->n_kv_heads];
 }

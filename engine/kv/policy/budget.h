@@ -1,5 +1,5 @@
-/* engine/kv/policy/budget.h - how the rows that a text may keep are shared out among layers and KV heads.
- * Arithmetic on counts alone. */
+/* engine/kv/policy/budget.h - divides a row budget among layers and KV heads. Only arithmetic on
+ * counts. */
 #pragma once
 #include "engine/kv/policy/policy.h"
 
@@ -7,26 +7,26 @@
 extern "C" {
 #endif
 
-/* What stays of n rows when the part `ratio` of them goes: max(1, int(n * (1 - ratio))), in double
- * (100 rows, 0.9: 9). */
+/* Rows left of n when the share `ratio` is evicted: max(1, int(n * (1 - ratio))), in double (100
+ * rows, 0.9: 9). */
 int64_t weir_budget_kept(int64_t n, double ratio);
 
 /* Fewer rows in higher layers (Cai et al. 2024, PyramidKV): linear from the first layer to the last
  * with mean `kept`, the last at kept / beta, no layer above n - window, rounded half to even;
- * `kept` in every layer when that does not fit. rows [n_layers]. kept: n * (1 - ratio). */
+ * `kept` in every layer if that does not fit. rows [n_layers]. kept: n * (1 - ratio). */
 void weir_budget_pyramid(
     int64_t *rows, int64_t n_layers, int64_t n, double kept, int64_t window, double beta
 );
 
-/* flags [n_layers, n_kv_heads] (NULL: the list is checked only) of a list: LAYER:HEAD,
- * LAYER:FIRST-LAST or LAYER:*, with ';' between. ECONFIG says what does not fit. */
+/* Parses a list of LAYER:HEAD, LAYER:FIRST-LAST or LAYER:*, separated by ';', to flags [n_layers,
+ * n_kv_heads] (NULL: only checks it). Returns ECONFIG with a message that names the bad item. */
 WEIR_MUST_CHECK weir_status weir_budget_parse_heads(
     bool *flags, int64_t n_layers, int64_t n_kv_heads, const char *list, weir_error *error
 );
 
-/* rows [n_layers, n_kv_heads] of a policy's split: `budget` rows in each head, or in the mean
- * (pyramid; of the n_rows that the longest head holds). Heads in `whole` (split=heads; NULL
- * otherwise) keep max_rows, the others sinks and recent rows. */
+/* rows [n_layers, n_kv_heads] of a policy's split: `budget` rows in each head, or as a mean
+ * (pyramid; for n_rows in the longest head). Heads in `whole` (split=heads; NULL otherwise) keep
+ * max_rows, the others sinks and recent rows. */
 void weir_budget_fill(
     int64_t *rows, const weir_policy *policy, int64_t budget, int64_t n_rows, const bool *whole
 );

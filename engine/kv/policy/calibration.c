@@ -12,7 +12,7 @@
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* A file that does not say what it is of says nothing of dims that are not rotated. */
+/* A file without identity has no statistics of dims that are not rotated. */
 static int64_t head_size(const weir_calibration *c)
 {
     return 3 * c->n_bands + (c->has_identity ? c->head_dim - c->rotary_dim : 0);
@@ -89,7 +89,7 @@ uint64_t weir_calibration_digest(const weir_calibration *c)
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-/* The mean of complex numbers is no longer than the mean of their lengths; f32 rounds both. */
+/* The mean of complex numbers is at most as long as the mean of their lengths; f32 rounds both. */
 static bool is_mean_of(float re, float im, float length)
 {
     return isfinite(re) && isfinite(im) && isfinite(length) && length >= 0 &&

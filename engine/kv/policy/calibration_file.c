@@ -1,6 +1,6 @@
-/* engine/kv/policy/calibration_file.c - query statistics as a file (layout in
- * engine/kv/policy/calibration.h). No number of it is believed: the sizes have to make up exactly its
- * length before anything is taken. */
+/* engine/kv/policy/calibration_file.c - reads and writes query statistics (layout in
+ * engine/kv/policy/calibration.h). Every number is checked: the sizes must add up to exactly the
+ * file's length before anything is allocated. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -70,7 +70,7 @@ static weir_status parse_header(
     c->head_dim = get32(bytes + 20), c->n_bands = get32(bytes + 24);
     c->theta = get_float(bytes + AT_THETA);
     c->magnitude = get_float(bytes + AT_THETA + 4);
-    if (c->magnitude == 0) c->magnitude = 1; /* one writer leaves it out */
+    if (c->magnitude == 0) c->magnitude = 1; /* some writers omit it */
     c->rotary_dim = 2 * c->n_bands;
     const bool is_sane =
         c->n_layers >= 1 && c->n_layers <= 1 << 16 && c->n_heads >= 1 && c->n_heads <= 1 << 16 &&
@@ -80,7 +80,8 @@ static weir_status parse_header(
     return is_sane ? WEIR_OK : damaged(name, "its header holds sizes that no model has", error);
 }
 
-/* Of the TRIA part and of what Weir adds; both stay far below 2^64 with the header's bounds. */
+/* Sizes of the TRIA part and of Weir's additions; with the header's bounds both stay far below
+ * 2^64. */
 static bool sizes_of(size_t *tria, size_t *added, const weir_calibration *c)
 {
     size_t heads;

@@ -6,7 +6,7 @@
 struct weir_calibration {
     int64_t n_layers, n_heads, n_kv_heads, head_dim, n_bands;
     float theta, magnitude;
-    bool has_identity; /* what follows is known */
+    bool has_identity; /* the following fields are known */
     uint64_t model[2];
     uint64_t n_queries;
     int64_t rotary_dim;
@@ -19,9 +19,10 @@ struct weir_calibration {
     float *heads;
 };
 
-/* All numbers 0, sizes set from `sizes`. EINVAL when they have no size that fits, ENOMEM. */
+/* Sets all numbers to 0 and the sizes from `sizes`. Returns EINVAL if a size does not fit,
+ * ENOMEM. */
 WEIR_MUST_CHECK weir_status
 calibration_take(weir_calibration **out, const weir_calibration *sizes, weir_error *error);
 float *calibration_head(const weir_calibration *calibration, int64_t layer, int64_t query_head);
-/* NULL, or what is wrong with the numbers. */
+/* Returns NULL, or what is wrong with the numbers. */
 const char *calibration_reject(const weir_calibration *calibration);

@@ -1,6 +1,6 @@
-/* engine/kv/policy/expected.c - attention that coming queries will pay (Devoto et al. 2025,
- * Expected Attention). Queries before rotation are taken for normal with mean mu and covariance
- * Sigma; those at the next F positions are rotated on average by
+/* engine/kv/policy/expected.c - the attention that future queries are expected to pay (Devoto et
+ * al. 2025, Expected Attention). Queries before rotation are modelled as normal with mean mu and
+ * covariance Sigma; those at the next F positions are rotated on average by
  *
  *   Rbar_f = m e^{i w_f (t + (F-1)/2)} sin(F w_f / 2) / (F sin(w_f / 2))       (m: magnitude of
  *   RoPE; dims that are not rotated: 1)
@@ -88,7 +88,7 @@ static void mean_rotation(const weir_policy *policy, int64_t t, double *re, doub
     }
 }
 
-/* x, of `stride` doubles between its dims, turned band by band. */
+/* Rotates x, with `stride` doubles between its dims, band by band. */
 static void turn(
     const weir_policy_shape *shape, double *x, int64_t stride, const double *re, const double *im
 )
@@ -103,12 +103,13 @@ static void turn(
     }
 }
 
-/* What a row is multiplied with: c mu' and c^2 Sigma' / 2 of every query head of the group. */
+/* The factors of a row: c mu' and c^2 Sigma' / 2 of every query head of the group. */
 typedef struct moments {
     float *mean; /* [group, d] */
     float *covariance; /* [group, d, d] or NULL */
     double *matrix; /* [d, d] */
-    double *re, *im; /* [d / 2]: and, before them in use, the mean in double [d] */
+    /* [d / 2]; before their use, the mean in double [d]. */
+    double *re, *im;
 } moments;
 
 static void expect_head(

@@ -1,22 +1,23 @@
-/* engine/kv/policy/first_keys.c - positions inside the cache (Xiao et al. 2023): the rows that
- * are held have the positions 0 .. n - 1, and the query the next one, however long the text is.
+/* engine/kv/policy/first_keys.c - positions inside the cache (Xiao et al. 2023): the rows of the
+ * cache have the positions 0 .. n - 1, and the query the next one, however long the sequence is.
  *
- *   key of row j of those that always stay = key at position j, turned by e positions        e:
- *   rows of the head that are gone
+ *   key of row j of those that always stay = key at position j, rotated by e positions
+ *   e: rows of the head that were evicted
+ *
  * Attention depends on distances alone, and all distances are then those of the published form,
- * where the window's keys and the query are moved back instead. That would turn every row at every
- * eviction; here a handful is, from the keys as they were: no drift, whatever format they are coded
- * in. State: those keys, as the pages gave them before the first row went, so that a text computed
- * again or continued from kept pages has the same. Heads count their own rows. For methods that
- * leave gaps in several places (H2O as published) all rows behind a gap would have to be turned:
- * not built. */
+ * where the window's keys and the query are moved back instead. That would rotate every row at
+ * every eviction; here only the first few are, from their original keys: no drift, whatever their
+ * format. State: those keys, as in the pages before the first eviction, so that a sequence that is
+ * recomputed or continued from cached pages has the same. Heads count their own rows. For methods
+ * that leave gaps in several places (H2O as published) all rows behind a gap would have to be
+ * rotated: not implemented. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "engine/kv/policy/plan.h"
 #include "engine/kv/policy/turn.h"
 
-enum { TURNED = 64 /* rows at a time */ };
+enum { TURNED = 64 /* Rows that are rotated at a time. */ };
 
 int64_t weir_policy_n_held(const weir_policy_state *state) { return state->n_held; }
 
@@ -38,7 +39,7 @@ static weir_status hold_head(
     return WEIR_OK;
 }
 
-/* As long as some head has no more rows than those, none was dropped, and none can be now. */
+/* As long as some head has no more rows than those, no row was dropped, and none can be now. */
 weir_status weir_policy_hold_keys(
     const weir_policy *policy, weir_policy_state *state, const weir_policy_rows *rows,
     weir_error *error

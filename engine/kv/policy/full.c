@@ -1,4 +1,4 @@
-/* engine/kv/policy/full.c - every row stays. Nothing is observed, remembered or ever due. */
+/* engine/kv/policy/full.c - keeps every row: observes nothing, has no state, is never due. */
 #include "engine/kv/policy/policy_ops.h"
 
 static const policy_default defaults[] = { { NULL, NULL } };

@@ -1,14 +1,15 @@
 /* engine/kv/policy/h2o.c - heavy hitters: rows that got the most attention so far (Zhang et al.
- * 2023, H2O; seed 002 for one set per layer).
+ * 2023, H2O).
  *
- *   score_j += sum of P_qj over the step's queries and the heads that share the set         after
- *   every forward pass
- * S sinks and R recent rows stay, and the budget - S - R of the middle with the greatest score. The
- * published code has one set per KV head (scope=kv_head) and no sinks; one set per layer sums over
- * all heads. State: one f32 per row and set, gathered with the rows. Cost: the sums. Raw sums
- * favour old rows, which more queries have seen. normalise divides by that number, then by the
- * heads: with S = R = 0 at the end of a prompt this is ObservedAttention, the policy `observed`.
- * Peak: S + B + R + every - 1 rows after a step, one more within it. */
+ *   score_j += sum of P_qj over the step's queries and the heads that share the set
+ *
+ * after every forward pass. S sinks and R recent rows stay, and of the middle the budget - S - R
+ * rows with the highest scores. The published code has one set per KV head (scope=kv_head) and no
+ * sinks; one set per layer sums over all heads. State: one f32 per row and set, gathered with the
+ * rows. Cost: the sums. Raw sums favour old rows, which more queries have seen. normalise divides
+ * by that number, then by the heads: with S = R = 0 at the end of a prompt this is
+ * ObservedAttention, the policy `observed`. Peak: S + B + R + every - 1 rows after a step, one more
+ * within it. */
 #include "engine/kv/policy/policy_ops.h"
 
 enum { SUM, FIRST_POSITION };
@@ -19,7 +20,7 @@ static void layout(
 {
     (void)shape;
     out->needs = WEIR_POLICY_MASS;
-    out->row_values = options->normalise ? 2 : 1; /* a position is a whole number below 2^24 */
+    out->row_values = options->normalise ? 2 : 1; /* positions are whole numbers below 2^24 */
     out->is_per_layer = options->scope == WEIR_SCOPE_LAYER;
 }
 

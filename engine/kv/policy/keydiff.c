@@ -2,8 +2,8 @@
  *
  *   anchor = mean_j k_j / |k_j|        score_j = -cos(k_j, anchor)
  * State: none. Cost: two passes over the keys. With block > 0 as in the paper: the rows kept so far
- * and the next block are judged together, block by block, so a row that was dropped never comes
- * back; this holds the keys of one head in scratch. */
+ * and the next block are scored together, block by block, so a dropped row never comes back; this
+ * needs scratch for the keys of one head. */
 #include <math.h>
 
 #include "engine/kv/policy/policy_ops.h"
@@ -31,7 +31,7 @@ static void layout(
 
 static float length(const float *x, int64_t n) { return sqrtf(policy_dot(x, x, n)); }
 
-/* anchor [dim] += the keys' directions; in double, as all rows of a text are summed. */
+/* Adds the keys' directions to anchor [dim]; in double, since all rows are summed. */
 static void add_directions(double *anchor, const float *keys, int64_t n, int64_t dim)
 {
     for (int64_t i = 0; i < n; i++) {

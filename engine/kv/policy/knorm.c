@@ -1,4 +1,4 @@
-/* engine/kv/policy/knorm.c - short keys are attended to (Devoto et al. 2024): score_j = -|k_j|.
+/* engine/kv/policy/knorm.c - short keys get attention (Devoto et al. 2024): score_j = -|k_j|.
  * State: none. Cost: one pass over the keys. */
 #include <math.h>
 

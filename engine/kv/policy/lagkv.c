@@ -1,12 +1,13 @@
-/* engine/kv/policy/lagkv.c - rows that stand out against the rows behind them (Liang et al. 2025,
- * LagKV). After the sinks the text is cut into partitions of `lag` rows; with the next partition as
+/* engine/kv/policy/lagkv.c - rows that differ from the rows behind them (Liang et al. 2025, LagKV).
+ * After the sinks the rows are cut into partitions of `lag` rows; with the next partition as
  * reference, for keys and for values alike,
  *
- *   x' = (x - min_ref) / (max_ref - min_ref) per channel        u_j = softmax over the partition of
- *   the sample deviation of x'_j score_j = rank of (u^K_j + u^V_j) / 2 in the partition / lag;
- *   sinks, the last partition and what is behind it: 1
- * A channel that is constant in the reference says nothing: x' = 0. State: none. Cost: each
- * partition is read twice. */
+ *   x'  = (x - min_ref) / (max_ref - min_ref) per channel
+ *   u_j = softmax over the partition of the sample deviation of x'_j
+ *   score_j = rank of (u^K_j + u^V_j) / 2 in the partition / lag
+ *
+ * Sinks, the last partition and what is behind it score 1. A channel that is constant in the
+ * reference has no information: x' = 0. State: none. Cost: each partition is read twice. */
 #include <math.h>
 
 #include "engine/kv/policy/policy_ops.h"
@@ -40,7 +41,7 @@ static void include(side *s, int64_t n, bool is_first)
             s->least[d] = is_first && i == 0 ? x : fminf(s->least[d], x);
             s->factor[d] = is_first && i == 0
                                ? x
-                               : fmaxf(s->factor[d], x); /* the greatest until it is known */
+                               : fmaxf(s->factor[d], x); /* the maximum until the factor is known */
         }
 }
 
@@ -71,7 +72,7 @@ static void rank(float *ranks, const float *x, int64_t n)
     }
 }
 
-/* The reference [first, first + lag) into least and factor. */
+/* Reads the reference [first, first + lag) into least and factor. */
 static weir_status read_reference(
     policy_call *call, const policy_head *at, int64_t first, int64_t lag, side *k, side *v
 )

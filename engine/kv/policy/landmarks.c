@@ -2,23 +2,23 @@
  * (Maio 2026, CoDA-GQA-L's exact bank), for models that were trained without it: no differential
  * term, no prototypes, and no trained gate.
  *
- * Rows that leave the window of the last budget - S - M rows are judged from the oldest on. With c
- * the greatest cosine of a row's value with those in the bank of M rows:
+ * Rows that leave the window of the last budget - S - M rows are considered from the oldest on.
+ * With c the greatest cosine of a row's value with those in the bank of M rows:
  *
- *   c < novelty   the row takes a free place, or that of the row which was longest not found
- *   else          the row that is nearest was found again, and this one is not kept
- * gate=norm passes over rows whose values are shorter than half the mean: attention adds little of
- * them, whatever they are like. S sinks, the bank and the latest rows stay. State: none; what was
- * found among rows that are gone is forgotten. Each KV head has a bank of its own, where the
- * package has one for all heads. Cost: the values once, or twice with gate=norm, and M products for
- * each row outside the window. */
+ *   c < novelty   the row takes a free place, or that of the least recently matched row
+ *   else          the nearest row was matched again, and this one is not kept
+ * gate=norm skips rows whose values are shorter than half the mean: they add little to attention. S
+ * sinks, the bank and the latest rows stay. State: none; matches with evicted rows are forgotten.
+ * Each KV head has its own bank, where the package has one for all heads. Cost: the values once, or
+ * twice with gate=norm, and M products for each row outside the window. */
 #include <math.h>
 
 #include "engine/kv/policy/policy_ops.h"
 
 typedef struct bank {
     float *units; /* [n_places, dim] */
-    int32_t *rows, *found; /* [n_places] its row, and the last row that it was found by */
+    /* [n_places]: its row, and the last row that matched it. */
+    int32_t *rows, *found;
     int64_t n, n_places, dim;
     float novelty;
 } bank;
@@ -81,7 +81,7 @@ static int64_t find_place(const bank *b)
     return place;
 }
 
-/* `value` becomes its direction. */
+/* Considers a row for the bank; `value` is replaced by its direction. */
 static void judge(bank *b, int64_t row, float *value)
 {
     const float inverse = 1.0f / fmaxf(sqrtf(policy_dot(value, value, b->dim)), 1e-6f);
@@ -122,10 +122,10 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
     float *const tile = policy_scratch(call, tile_bytes(&call->policy->shape));
     bank b = take_bank(call, at);
     const int64_t end =
-        at->n - (at->budget - at->n_first - b.n_places); /* of the rows outside the window */
+        at->n - (at->budget - at->n_first - b.n_places); /* rows outside the window */
     double mean = 0;
     for (int64_t j = 0; j < at->n; j++)
-        scores[j] = (float)j / (float)at->n; /* what the bank leaves over is the latest rows' */
+        scores[j] = (float)j / (float)at->n; /* places that the bank leaves go to the latest rows */
     if (b.n_places < 1 || end <= at->n_first) return WEIR_OK;
     if (call->policy->options.gate == WEIR_GATE_NORM)
         WEIR_TRY(mean_length(call, at, end, tile, &mean));
@@ -136,7 +136,7 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
         for (int64_t i = 0; i < n; i++) {
             float *const value = tile + i * dim;
             const float squares = policy_dot(value, value, dim);
-            if (!isfinite(squares)) { /* it has no direction, and would be unlike all others */
+            if (!isfinite(squares)) { /* no direction: it would be unlike all others */
                 scores[first + i] = NAN;
                 continue;
             }

@@ -1,4 +1,4 @@
-/* engine/kv/policy/options.c - methods by name, and lists of options as text. */
+/* engine/kv/policy/options.c - methods by name, and parsing of their options. */
 #include "engine/kv/policy/policy_options.h"
 
 #include <errno.h>
@@ -87,7 +87,7 @@ static const policy_default *find_default(const policy_default *list, const char
     return list->name != NULL ? list : NULL;
 }
 
-/* NULL: the method does not have it. */
+/* Returns NULL if the method does not have the option. */
 static const char *default_of(const weir_policy_ops *ops, const char *name)
 {
     const policy_default *one = find_default(ops->defaults, name);
@@ -110,7 +110,7 @@ static const char *nearest_option(const weir_policy_ops *ops, const char *name)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* Number of the word in a list with blanks between; -1: it is not there. */
+/* Index of the word in a list separated by blanks; -1: not found. */
 static int64_t word_number(const char *words, const char *word)
 {
     const size_t length = strlen(word);

@@ -1,4 +1,4 @@
-/* engine/kv/policy/plan.c - from scores to keep lists, the same for every method: protected rows,
+/* engine/kv/policy/plan.c - from scores to keep lists, the same for all methods: protected rows,
  * budgets of heads, budgets that the heads of a layer share. */
 #include <inttypes.h>
 #include <math.h>
@@ -28,7 +28,7 @@ void *policy_scratch(policy_call *call, size_t bytes)
 }
 
 static size_t head_bytes(const weir_policy_shape *shape
-) /* of keys, or of scores: one value for each row of a layer */
+) /* of keys or scores: one value for each row of a layer */
 {
     return policy_scratch_size((size_t)(shape->n_kv_heads * shape->max_rows), sizeof(float));
 }
@@ -66,8 +66,8 @@ int64_t policy_n_last(const weir_policy *policy)
                                                           : policy->layout.n_last;
 }
 
-/* A prompt that is pinned and fills the budget must not make every row after it be dropped: it then
- * keeps some room behind it. */
+/* If pinned prompt rows fill the budget, every later row would be dropped: then some more rows are
+ * allowed. */
 int64_t policy_room(
     const weir_policy *policy, const weir_policy_rows *rows, int64_t budget, bool *is_over
 )
@@ -131,7 +131,7 @@ static int32_t *list_at(const policy_call *call, int32_t *lists, const policy_he
     return lists + (at->layer * shape->n_kv_heads + at->head) * shape->max_rows;
 }
 
-/* The best of the rows that do not stay. `keys` [at->n] is used up. */
+/* Selects the best of the rows that do not stay. Overwrites `keys` [at->n]. */
 static void demote(
     policy_call *call, const policy_head *at, uint32_t *keys, const int32_t *keep, int64_t n_keep
 )
@@ -148,7 +148,7 @@ static void demote(
     int32_t *const out = list_at(call, call->plan->demote, at);
     policy_cut cut = policy_cut_keys(keys, left, call->plan->n_demote[i]);
     call->plan->n_demote[i] = policy_take(out, keys, left, &cut);
-    int64_t kept = 0; /* from numbers among those that do not stay to slots */
+    int64_t kept = 0; /* from indices among those that do not stay to slots */
     for (int64_t j = 0; j < call->plan->n_demote[i]; j++) {
         while (kept < n_keep && keep[kept] - kept <= out[j]) kept++;
         out[j] += (int32_t)kept;
@@ -182,7 +182,7 @@ void policy_keep(policy_call *call, const policy_head *at, const float *scores)
 /* ---- budgets that heads share (AdaKV, Feng et al. 2024): each head's best are safe, then the
  * greatest scores of all heads  */
 
-/* Puts the `n_safe` greatest keys out of reach of all others. */
+/* Replaces the `n_safe` largest keys by the maximum, so that they always stay. */
 static void make_safe(uint32_t *keys, int64_t n, int64_t n_safe)
 {
     policy_cut cut = policy_cut_keys(keys, n, n_safe);
@@ -201,7 +201,7 @@ static weir_status plan_shared(policy_call *call, int64_t layer)
         policy_head at = policy_head_at(call, layer, head);
         const int64_t n_safe = (int64_t)((double)at.room * call->budget->floor);
         if (at.n < call->policy->layout.least_rows)
-            at.n_first = at.n; /* stays whole */
+            at.n_first = at.n; /* keeps all its rows */
         else
             WEIR_TRY(policy_score(call, &at, call->scores));
         policy_sort_keys(call->keys + n, call->scores, &at, &call->plan->n_nan);

@@ -1,20 +1,19 @@
-/* engine/kv/policy/plan.h - what planning, opening and triggers share. */
+/* engine/kv/policy/plan.h - shared by planning, opening and triggers. */
 #pragma once
 #include "engine/kv/policy/policy_ops.h"
 
-/* Rows at the beginning and at the end that stay whatever the budget. */
+/* Number of rows at the beginning and at the end that stay whatever the budget. */
 int64_t policy_n_first(const weir_policy *policy, const weir_policy_rows *rows);
 int64_t policy_n_last(const weir_policy *policy);
-/* The rows that a head keeps of a budget: more than that when what is pinned leaves no room in
- * it. */
+/* The rows that a head keeps of a budget: more than that if pinned rows leave no space in it. */
 int64_t policy_room(
     const weir_policy *policy, const weir_policy_rows *rows, int64_t budget, bool *is_over
 );
-/* Bytes of a plan's scratch; false when they do not fit a size. */
+/* Bytes of a plan's scratch. Returns false if they overflow. */
 bool policy_plan_scratch(
     size_t *bytes, const weir_policy_shape *shape, const policy_layout *layout
 );
-/* Bytes of a state; the same. */
+/* Bytes of a state. Returns false if they overflow. */
 bool policy_state_size(size_t *bytes, const weir_policy_shape *shape, const policy_layout *layout);
-/* [layers, sets] rows that the values of a state are of. */
+/* [layers, sets] number of rows with values in the state. */
 int64_t *policy_lengths(const weir_policy *policy, const weir_policy_state *state);

@@ -1,4 +1,4 @@
-/* engine/kv/policy/policy.c - opening a policy: options, shape and calibration checked once, so
+/* engine/kv/policy/policy.c - opens a policy: options, shape and calibration are checked once, so
  * that no step has to. */
 #include "engine/kv/policy/policy.h"
 
@@ -91,7 +91,7 @@ static weir_status check_calibration(
     return weir_calibration_check(calibration, shape, options->foreign, error);
 }
 
-/* Options, what of the shape sizes the state, statistics. */
+/* Hashes the options, the parts of the shape that size the state, and the statistics. */
 static weir_status digest(weir_policy *policy, weir_error *error)
 {
     weir_policy_options options = policy->options;
@@ -100,7 +100,7 @@ static weir_status digest(weir_policy *policy, weir_error *error)
     const int64_t numbers[] = { s->n_layers,  s->n_heads,    s->n_kv_heads, s->key_dim,
                                 s->value_dim, s->rotary_dim, l->row_values, l->is_per_layer,
                                 l->ring,      l->sums };
-    /* Where the file lies is of no interest */
+    /* The path of the file does not matter. */
     memset(options.calibration, 0, sizeof options.calibration);
     weir_buffer text = { 0 };
     weir_status status = weir_policy_options_print(&text, &options);
@@ -190,7 +190,7 @@ void weir_policy_tighten(weir_policy *policy, int64_t max_rows)
     policy->options.ops->layout(&policy->layout, &policy->options, shape);
     const bool fits = policy_state_size(&policy->state_bytes, shape, &policy->layout) &&
                       policy_plan_scratch(&policy->scratch_bytes, shape, &policy->layout);
-    WEIR_ASSERT(fits); /* more rows did */
+    WEIR_ASSERT(fits); /* larger max_rows did */
 }
 
 void weir_policy_close(weir_policy *policy) { weir_memory_give(policy); }

@@ -1,4 +1,4 @@
-/* engine/kv/policy/policy_ops.h - what a policy is made of, and what all of them share. A method
+/* engine/kv/policy/policy_ops.h - the interface of a policy's implementation, and helpers. A method
  * is mostly one function: scores of a head's rows. */
 #pragma once
 #include <string.h>
@@ -12,31 +12,33 @@ extern "C" {
 
 /* ---- a method -------------------------------------------------------------------------------- */
 
-/* What a method asks for with these options and this shape. */
+/* What a method needs with these options and this shape. */
 typedef struct policy_layout {
     unsigned needs;
-    int64_t row_values; /* f32 of state for each row ... */
-    /* ... once for a layer whose heads keep the same rows; else for each KV head */
+    int64_t row_values; /* f32 of state for each row */
+    /* Once for a layer whose heads keep the same rows; else for each KV head. */
     bool is_per_layer;
-    int64_t ring; /* rotated queries of state */
+    int64_t ring; /* rotated queries in the state */
     int64_t sums; /* doubles of state per layer */
-    int64_t first_keys; /* rows at the beginning of each head whose keys follow the window */
-    int64_t n_last; /* rows at the end that the method itself keeps */
-    int64_t least_rows; /* a head with fewer is left alone */
-    int64_t table; /* doubles of the policy's own, filled by `prepare` */
-    size_t scratch; /* bytes that one `score` takes by policy_scratch */
+    /* Rows at the beginning of each head whose keys are rotated to follow the window. */
+    int64_t first_keys;
+    int64_t n_last; /* rows at the end that the method always keeps */
+    int64_t least_rows; /* heads with fewer rows are skipped */
+    int64_t table; /* doubles of the policy, filled in by `prepare` */
+    /* Bytes that one `score` takes with policy_scratch. */
+    size_t scratch;
 } policy_layout;
 
-/* One (layer, KV head) to be judged. Rows [n_first, n - n_last) are the candidates, the others stay
+/* One (layer, KV head) to be scored. Rows [n_first, n - n_last) are the candidates, the others stay
  * whatever their score. */
 typedef struct policy_head {
     int64_t layer, head, n, n_first, n_last;
-    /* Rows that it may hold; of a head that shares, what it does not use is the others' */
+    /* Rows that it may hold; if heads share, others may use what it does not. */
     int64_t room;
-    int64_t budget; /* rows that it keeps of its n by itself: at most room */
+    int64_t budget; /* rows of its n that it keeps by itself: at most room */
 } policy_head;
 
-/* One plan on its way. */
+/* A plan in progress. */
 typedef struct policy_call {
     const weir_policy *policy;
     const weir_policy_state *state;
@@ -56,35 +58,36 @@ typedef struct policy_default {
 
 struct weir_policy_ops {
     const char *name, *summary;
-    const policy_default *defaults; /* the options that it has; ends with name NULL */
+    /* The method's options; terminated by name NULL. */
+    const policy_default *defaults;
     void (*layout)(
         policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape
     );
-    /* NULL: all go together */
+    /* May be NULL: all values are compatible. */
     weir_status (*check)(
         const weir_policy_options *options, const weir_policy_shape *shape, weir_error *error
     );
-    void (*prepare)(const weir_policy *policy, double *table); /* NULL: no table */
-    /* NULL: nothing to add */
+    void (*prepare)(const weir_policy *policy, double *table); /* may be NULL: no table */
+    /* May be NULL: nothing to add. */
     void (*observe)(
         const weir_policy *policy, weir_policy_state *state, const weir_policy_observation *o
     );
-    /* scores [at->n], greater stays; +inf for rows that the method keeps. Reads rows by
+    /* scores [at->n], larger ones stay; +inf for rows that the method keeps. Reads rows with
      * policy_read. NULL: never due. */
     weir_status (*score)(policy_call *call, const policy_head *at, float *scores);
-    /* NULL: each head, or the heads of a layer together, by `score`. Else ends with policy_keep for
-     * every head. */
+    /* May be NULL: each head, or the heads of a layer together, by `score`. Otherwise calls
+     * policy_keep for every head. */
     weir_status (*plan)(policy_call *call);
 };
 
 struct weir_policy {
     weir_policy_options options;
-    weir_policy_shape shape; /* frequencies: own copy */
+    weir_policy_shape shape; /* owns its frequencies */
     policy_layout layout;
     const weir_calibration *calibration;
     double *table; /* [layout.table] */
     size_t bytes, state_bytes, scratch_bytes;
-    uint64_t digest[2]; /* of options and shape: a state of others is refused */
+    uint64_t digest[2]; /* of options and shape: states of others are refused */
     double frequencies[];
 };
 
@@ -92,13 +95,13 @@ struct weir_policy {
 
 struct weir_policy_state {
     int64_t n_forwards, next_position;
-    int64_t n_observed; /* queries in a row without a gap before next_position */
-    int64_t n_held; /* first keys of each head; 0: none were turned yet */
+    int64_t n_observed; /* consecutive queries before next_position */
+    int64_t n_held; /* first keys of each head; 0: none were saved yet */
 };
 
-int64_t policy_n_sets(const weir_policy *policy); /* of rows in a layer */
+int64_t policy_n_sets(const weir_policy *policy); /* sets of rows in a layer */
 int64_t policy_group(const weir_policy *policy); /* query heads of a KV head */
-/* How many rows the values are of, and values number `which` of them [max_rows]. */
+/* The number of rows with values, and their values number `which` [max_rows]. */
 int64_t policy_n_values(
     const weir_policy *policy, const weir_policy_state *state, int64_t layer, int64_t head
 );
@@ -111,41 +114,41 @@ const float *policy_query(
     const weir_policy *policy, const weir_policy_state *state, int64_t layer, int64_t back,
     int64_t query_head
 );
-/* In the ring */
+/* Number of queries in the ring. */
 int64_t policy_n_queries(const weir_policy *policy, const weir_policy_state *state);
 double *policy_sums(const weir_policy *policy, const weir_policy_state *state, int64_t layer);
-/* [first_keys, key_dim] */
+/* [first_keys, key_dim]. */
 float *policy_first_keys(
     const weir_policy *policy, const weir_policy_state *state, int64_t layer, int64_t head
 );
 
 /* ---- for `score` ----------------------------------------------------------------------------- */
 
-/* Memory until the score is done, 64-byte aligned. What a method takes is what its layout says. */
+/* Memory until the score is done, 64-byte aligned. The layout declares how much a method takes. */
 void *policy_scratch(policy_call *call, size_t bytes);
-size_t policy_scratch_size(size_t count, size_t size); /* of one such piece */
-/* Rows [first, first + n) of the head; keys or values may be NULL. */
+size_t policy_scratch_size(size_t count, size_t size); /* of one such allocation */
+/* Reads rows [first, first + n) of the head; keys or values may be NULL. */
 WEIR_MUST_CHECK weir_status policy_read(
     const policy_call *call, const policy_head *at, int64_t first, int64_t n, float *keys,
     float *values
 );
-/* The same failure for other ways to rows. */
+/* The failure of policy_read, for other ways to read rows. */
 weir_status policy_read_failed(const policy_call *call, const policy_head *at, weir_status status);
 
-/* Room for rows that are read to be multiplied. */
+/* Memory for rows that are read to be multiplied. */
 typedef struct policy_tile {
     float *keys; /* [WEIR_POLICY_TILE, key_dim] */
     float *lengths; /* [rotary_dim / 2] */
 } policy_tile;
 size_t policy_multiply_scratch(const weir_policy_shape *shape);
 policy_tile policy_take_tile(policy_call *call);
-/* Fills products->out; layer and head are those of `at`. */
+/* Fills in products->out; layer and head are those of `at`. */
 WEIR_MUST_CHECK weir_status policy_multiply(
     const policy_call *call, const policy_head *at, const weir_policy_products *products,
     const policy_tile *tile
 );
 
-/* Sums of 16 lanes in a fixed order: the compiler may vectorise them. */
+/* Sums 16 lanes in a fixed order: the compiler may vectorise it. */
 static inline float policy_add_lanes(const float lanes[16])
 {
     float half[8], quarter[4];
@@ -179,52 +182,52 @@ static inline float policy_weight(float x)
     return x < -87.0f ? 0.0f : series * power;
 }
 
-/* In place: the softmax over x [n]. The sum is taken in double. */
+/* Softmax over x [n], in place. Sums in double. */
 void policy_softmax(float *x, int64_t n);
-/* out[j]: sum / width, or the greatest, of x[j - width / 2 .. j + width / 2] within [0, n). out !=
+/* out[j]: sum / width, or the maximum, of x[j - width / 2 .. j + width / 2] within [0, n). out !=
  * x. */
 void policy_pool_mean(float *out, const float *x, int64_t n, int64_t width);
 void policy_pool_max(float *out, const float *x, int64_t n, int64_t width);
 
-/* What the ring's queries make of rows [0, n - n_last): for each query head of the group the sums
- * over queries of their causal probabilities, or with `is_group_max` one row of sums: the greatest
- * logit of the group, its softmax over those rows alone. sums [group or 1, at->n]. *n_queries: how
- * many there were; without any (a text that came without its state) all sums are 0. */
+/* Sums over the ring's queries for rows [0, n - n_last): for each query head of the group their
+ * causal probabilities, or with `is_group_max` one row: the softmax of the group's maximum logit
+ * over those rows alone. sums [group or 1, at->n]. *n_queries: number of queries; if there are none
+ * (a sequence that was restored without its state), all sums are 0. */
 size_t policy_window_scratch(const weir_policy_shape *shape, int64_t window);
 WEIR_MUST_CHECK weir_status policy_window_sums(
     policy_call *call, const policy_head *at, int64_t n_last, bool is_group_max, float *sums,
     int64_t *n_queries
 );
 
-/* R-KV's parts before they are weighed: importance [n - window], redundancy [n]. */
+/* R-KV's parts before weighting: importance [n - window], redundancy [n]. */
 WEIR_MUST_CHECK weir_status
 policy_rkv_parts(policy_call *call, const policy_head *at, float *importance, float *red);
 
 /* ---- for `plan` ------------------------------------------------------------------------------ */
 
 policy_head policy_head_at(const policy_call *call, int64_t layer, int64_t head);
-/* The head keeps everything, or its best rows by scores [at->n]. */
+/* Keeps all rows of the head, or its best rows by scores [at->n]. */
 void policy_keep_all(policy_call *call, const policy_head *at);
 void policy_keep(policy_call *call, const policy_head *at, const float *scores);
-/* Scores of one head into `scores` [at->n]; takes its scratch anew. */
+/* Scores of one head into `scores` [at->n]; resets its scratch. */
 WEIR_MUST_CHECK weir_status policy_score(policy_call *call, const policy_head *at, float *scores);
-/* The heads of one layer, each by itself or sharing their budgets, by `score`. */
+/* Plans the heads of one layer, each by itself or sharing their budgets, by `score`. */
 WEIR_MUST_CHECK weir_status policy_plan_layer(policy_call *call, int64_t layer);
-/* Lays out the scratch of a plan for `call`, whose first members are filled. */
+/* Lays out the scratch of a plan for `call`, whose first members are set. */
 void policy_call_open(policy_call *call, void *scratch);
 
 /* ---- the selector ---------------------------------------------------------------------------- */
 
-/* Unsigned numbers in the order of the scores: protected rows greatest, NaN least (and counted). */
+/* Unsigned keys in the order of the scores: protected rows largest, NaN smallest (and counted). */
 void policy_sort_keys(uint32_t *keys, const float *scores, const policy_head *at, int64_t *n_nan);
-/* Keys above `key`, and the first n_equal of those that are it, are the greatest `n_keep` of keys
- * [n]. */
+/* The largest `n_keep` of keys [n] are those above `key`, and the first n_equal equal to it. */
 typedef struct policy_cut {
     uint32_t key;
     int64_t n_equal;
 } policy_cut;
 policy_cut policy_cut_keys(const uint32_t *keys, int64_t n, int64_t n_keep);
-/* Ascending; counts cut->n_equal down, so that several arrays share one cut. Returns how many. */
+/* Writes ascending slots; counts cut->n_equal down, so that several arrays share one cut. Returns
+ * how many. */
 int64_t policy_take(int32_t *keep, const uint32_t *keys, int64_t n, policy_cut *cut);
 
 extern const weir_policy_ops policy_full, policy_sinks, policy_duo, policy_h2o, policy_observed,

@@ -50,7 +50,7 @@ typedef enum weir_policy_aggregate {
     WEIR_AGGREGATE_MAX
 } weir_policy_aggregate;
 
-/* One field for each line of the table; INT and WORD are int64_t, REAL double, BOOL bool, TEXT
+/* One field per line of the table; INT and WORD are int64_t, REAL double, BOOL bool, TEXT
  * char[]. */
 typedef struct weir_policy_options {
     const weir_policy_ops *ops;
@@ -67,25 +67,28 @@ typedef struct weir_policy_options {
 #undef TEXT
 } weir_policy_options;
 
-/* The method's defaults. ECONFIG names the nearest method when there is none of this name. */
+/* The method's defaults. Returns ECONFIG, naming the nearest method, if there is none of this
+ * name. */
 WEIR_MUST_CHECK weir_status
 weir_policy_options_default(weir_policy_options *options, const char *name, weir_error *error);
-/* "sinks=4,recent=8": sets them. ECONFIG for a name that the method does not have (with the nearest
- * that it has), a value that is no number of the kind, or one out of range; `options` is then as it
- * was. Texts hold no comma: use ';' between their parts. */
+/* Sets options from "sinks=4,recent=8". Returns ECONFIG for a name that the method does not have
+ * (names the nearest), a bad value, or one out of range; `options` is then unchanged. Text values
+ * contain no comma: use ';' inside them. */
 WEIR_MUST_CHECK weir_status
 weir_policy_options_set(weir_policy_options *options, const char *list, weir_error *error);
-/* "h2o sinks=4,budget..": the name and every option in one text, by which two policies are told
- * apart. ENOMEM. */
+/* Prints "h2o sinks=4,budget..": the name and every option, which identifies the policy. Returns
+ * ENOMEM. */
 WEIR_MUST_CHECK weir_status
 weir_policy_options_print(weir_buffer *out, const weir_policy_options *options);
 
 const char *weir_policy_name(const weir_policy_options *options);
-bool weir_policy_is_full(const weir_policy_options *options); /* every row stays */
-/* Name and one line about each method, in the order of the documentation; NULL past the last. */
+/* True if every row stays. */
+bool weir_policy_is_full(const weir_policy_options *options);
+/* Returns the name of method `index` and one line about it, in the order of the documentation; NULL
+ * past the last. */
 const char *weir_policy_at(size_t index, const char **summary);
-/* Name, default and help of the options of a method; false past the last. `value` is cut to its
- * size. */
+/* Returns name, default and help of an option of a method; false past the last. `value` is cut to
+ * its size. */
 bool weir_policy_option_at(
     const weir_policy_options *defaults, size_t index, const char **name, char *value,
     size_t value_size, const char **help

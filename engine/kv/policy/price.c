@@ -1,11 +1,11 @@
-/* engine/kv/policy/price.c - what it costs to show a policy what it needs, from its needs and the
- * shape alone. Counts, not times: bench --policies measures. */
+/* engine/kv/policy/price.c - the cost of observing for a policy, from its needs and the shape
+ * alone. Counts, not times: bench --policies measures. */
 #include "engine/kv/policy/policy_ops.h"
 
 enum { ATTENTION = WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_LAST };
 
 /* Per row and query head: logits written and read, mass written and read, the row's sum read and
- * written */
+ * written. */
 static const double mass_bytes = 24;
 static const double mass_flops = 24; /* an exponential, and the sum */
 
@@ -21,7 +21,7 @@ weir_policy_price weir_policy_price_of(const weir_policy *policy, int64_t n_rows
     price.sees_all_queries = (needs & WEIR_POLICY_PLAIN_QUERIES) != 0;
     price.reads_keys = (needs & WEIR_POLICY_KEYS) != 0;
     price.reads_values = (needs & WEIR_POLICY_VALUES) != 0;
-    /* a prompt's last row has logits, the others' mass takes their scores anew */
+    /* A prompt's last row has logits; the mass of the others computes their scores again. */
     price.reads_prompt_keys_again = (needs & (WEIR_POLICY_MASS | WEIR_POLICY_BELOW)) != 0;
     if (price.sees_mass)
         price.step_bytes += mass_bytes * rows, price.step_flops += mass_flops * rows;

@@ -1,6 +1,6 @@
-/* engine/kv/policy/products.c - vectors times the keys of a head: by whoever holds the rows, who
- * can do it without handing them over, or from rows that are read. Both sum in an order of their
- * own, which depends on nothing but the vector and the key. */
+/* engine/kv/policy/products.c - products of vectors with the keys of a head: in place by the owner
+ * of the rows if it can, else from rows that are read. The order of summation of each depends only
+ * on the vector and the key. */
 #include <math.h>
 
 #include "engine/kv/policy/policy_ops.h"

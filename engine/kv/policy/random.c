@@ -1,5 +1,5 @@
-/* engine/kv/policy/random.c - any rows: what a method must beat. The choice follows from seed,
- * layer, head, position of the text and slot. State and cost: none. */
+/* engine/kv/policy/random.c - random rows: the baseline for other methods. The choice depends on
+ * seed, layer, head, position of the sequence and slot. State and cost: none. */
 #include "engine/kv/policy/policy_ops.h"
 
 static void layout(

@@ -1,29 +1,30 @@
-/* engine/kv/policy/rkv.c - important rows that are no near-duplicates (Cai et al. 2025, R-KV):
+/* engine/kv/policy/rkv.c - important rows that are not near-duplicates (Cai et al. 2025, R-KV):
  *
- *   imp_j = SnapKV's decode score                       C = cosines of all keys, zero diagonal; in
- *   each row i the entry of the last column above tau is set to 0 (column 0 if there is none): the
- *   newest of a kind is not to blame
- *   red_j = softmax_j(mean_i C_ij), over all rows       score_j = lambda * imp_j - (1 - lambda) *
- *   red_j
+ *   imp_j   = SnapKV's decode score
+ *   C       = cosines of all keys, zero diagonal; in each row i the entry of the last column above
+ *             tau is set to 0 (column 0 if there is none), so the newest of a kind is not penalised
+ *   red_j   = softmax_j(mean_i C_ij), over all rows
+ *   score_j = lambda * imp_j - (1 - lambda) * red_j
+ *
  * The last w rows stay. Keys are the rotated ones of the cache. State: the last w queries.
  *
  * The sum of a column is one product of its direction with the sum of all. Only the last column
- * above tau takes pairs: C is symmetric, so that one product of i < j tells row i of a column
- * behind it and row j of one before it. Columns are taken from the last back, until every row has
- * found its own: keys of texts have near ones soon, keys that are all unlike cost n * n / 2
- * products. O(n) memory. */
+ * above tau needs pairs: C is symmetric, so one product of i < j gives row i a column after it and
+ * row j one before it. Columns are visited from the last back, until every row has found its own:
+ * most keys have a near one soon; keys that are all unlike cost n * n / 2 products. O(n) memory. */
 #include <math.h>
 
 #include "engine/kv/policy/policy_ops.h"
 
 enum {
-    BLOCK = 64 /* keys that are multiplied with the others at a time */,
-    PIECE = 512 /* of those others */
+    /* PIECE: n/* BLOCK: keys that are multiplied with the others at a time. */ e multiplied with
+            the others at a time * /
+    , PIECE = 512
 };
 
 static size_t floats(int64_t n) { return policy_scratch_size((size_t)n, sizeof(float)); }
 
-/* What a row of C has been seen to hold: of its last column above tau. */
+/* The last column above tau that was found for a row of C. */
 typedef struct duplicate {
     int64_t column; /* -1: none yet */
     float cosine;
@@ -59,7 +60,7 @@ typedef struct kinship {
     policy_tile tile;
     float *inverse; /* [n] 1 / (length + 1e-8) */
     double *sums; /* [n] of the columns of C */
-    /* [n] of each row: its last column above tau among those behind it, and before it */
+    /* [n] for each row: its last column above tau among those after it, and before it. */
     duplicate *behind, *before;
     float *directions; /* [BLOCK, key_dim] */
     float *products; /* [BLOCK, PIECE] */
@@ -83,7 +84,7 @@ static kinship take_kinship(policy_call *call, const policy_head *at)
                       .all = policy_scratch(call, (size_t)shape->key_dim * sizeof(double)) };
 }
 
-/* Lengths, and the sum of all directions. */
+/* Computes lengths, and the sum of all directions. */
 static weir_status measure_keys(const kinship *k)
 {
     const int64_t dim = k->call->policy->shape.key_dim;
@@ -101,7 +102,7 @@ static weir_status measure_keys(const kinship *k)
     return WEIR_OK;
 }
 
-/* Cosines of keys [first, first + n) with those of `n_directions` directions, to k->products. */
+/* Cosines of keys [first, first + n) with `n_directions` directions, to k->products. */
 static weir_status find_cosines(const kinship *k, int64_t first, int64_t n, int64_t n_directions)
 {
     const weir_policy_products products = { .first = first,
@@ -116,7 +117,7 @@ static weir_status find_cosines(const kinship *k, int64_t first, int64_t n, int6
     return WEIR_OK;
 }
 
-/* Sums of the columns, their own entry left out. */
+/* Sums of the columns without their own entry. */
 static weir_status sum_columns(const kinship *k)
 {
     const int64_t dim = k->call->policy->shape.key_dim;
@@ -149,7 +150,7 @@ static bool any_above(const float *x, int64_t n, float tau)
     return count > 0;
 }
 
-/* Row j against rows [first, end) before it, from the last back. */
+/* Compares row j with rows [first, end) before it, from the last back. */
 static void relate(const kinship *k, int64_t j, const float *cosines, int64_t first, int64_t end)
 {
     if (!any_above(cosines, end - first, k->tau)) return;
@@ -168,8 +169,8 @@ static bool any_open(const duplicate *found, const duplicate *or_found, int64_t 
     return false;
 }
 
-/* Blocks of rows j from the last, each against all that are before, from the last; a row's first
- * find is its last column. */
+/* Blocks of rows j from the last, each with all rows before it, from the last; a row's first hit is
+ * its last column. */
 static weir_status find_duplicates(const kinship *k)
 {
     for (int64_t i = 0; i < k->at->n; i++) k->behind[i].column = k->before[i].column = -1;
@@ -191,8 +192,8 @@ static weir_status find_duplicates(const kinship *k)
     return WEIR_OK;
 }
 
-/* The last column above tau of row i; the diagonal is one below tau 0. Without any it is column
- * 0. */
+/* The last column above tau of row i; with tau below 0 the diagonal counts. Column 0 if there is
+ * none. */
 static duplicate last_of(const kinship *k, int64_t i, float with_first)
 {
     if (k->behind[i].column >= 0) return k->behind[i];

@@ -1,9 +1,11 @@
 /* engine/kv/policy/save.c - a policy's state as bytes, little-endian:
  *
- *   u32 magic "WPOL", u32 version, u64 digest[2] of options and shape, i64 forwards, next position,
- *   observed, keys held for each layer and set: i64 rows, f32 values [row_values, rows] for each
- *   layer: f32 queries [in the ring, query heads, key_dim], oldest first; f64 sums; f32 keys [KV
- *   heads, held, key_dim] u64 XXH3 of all bytes before */
+ *   u32 magic "WPOL", u32 version, u64 digest[2] of options and shape
+ *   i64 forwards, next position, observed, keys held
+ *   for each layer and set: i64 rows, f32 values [row_values, rows]
+ *   for each layer: f32 queries [in the ring, query heads, key_dim], oldest first; f64 sums;
+ *       f32 keys [KV heads, held, key_dim]
+ *   u64 XXH3 of all bytes before */
 #include <math.h>
 #include <string.h>
 #include <xxhash.h>
@@ -117,7 +119,7 @@ typedef struct source {
     size_t left;
 } source;
 
-/* n numbers of `size` bytes; false when the bytes end before. */
+/* Reads n numbers of `size` bytes. Returns false if the bytes end early. */
 static bool get(source *from, void *out, int64_t n, size_t size)
 {
     size_t bytes;

@@ -1,12 +1,11 @@
-/* engine/kv/policy/select.c - the greatest scores of many, exactly as many as asked for: four
- * passes of a radix selection over 32-bit keys. No order is computed beyond the cut, and no sum
- * that could depend on one: equal scores fall by slot. */
+/* engine/kv/policy/select.c - selects exactly the requested number of greatest scores: four passes
+ * of a radix selection over 32-bit keys. Computes no order beyond the cut, and no sum that could
+ * depend on one. Ties are broken by slot. */
 #include <string.h>
 
 #include "engine/kv/policy/policy_ops.h"
 
-/* Negative floats reversed, positive ones above them; 0 is left for NaN, which no number maps
- * to. */
+/* Negative floats reversed, positive ones above them; 0 is reserved for NaN. */
 static uint32_t key_of(float score)
 {
     const float without_sign = score + 0.0f; /* -0 and 0 are equal scores */

@@ -1,14 +1,13 @@
-/* engine/kv/policy/state.c - what a policy remembers of one sequence, as one block without
- * pointers:
+/* engine/kv/policy/state.c - a policy's state of one sequence, as one block without pointers:
  *
  *   header   weir_policy_state
- *   lengths  int64 [layers, sets]: rows that the values are of         sets: 1 per layer, or one
+ *   lengths  int64 [layers, sets]: number of rows with values         sets: 1 per layer, or one
  *            per KV head
  *   values   f32 [layers, sets, row_values, max_rows]
  *   ring     f32 [layers, ring, query heads, key_dim], the query at position p in entry p % ring
  *   sums     f64 [layers, sums]
- *   keys     f32 [layers, KV heads, first_keys, key_dim] as they were before they were turned
- * Forking is memcpy. Rows that are new have values 0; rows that go take theirs with them. */
+ *   keys     f32 [layers, KV heads, first_keys, key_dim] before rotation to follow the window
+ * Forking is memcpy. New rows have values 0; values of evicted rows are removed. */
 #include <string.h>
 
 #include "engine/base/checked.h"
@@ -60,7 +59,7 @@ bool policy_state_size(size_t *bytes, const weir_policy_shape *shape, const poli
 static parts parts_in(const weir_policy *policy)
 {
     parts p = { 0 };
-    WEIR_ASSERT(parts_of(&p, &policy->shape, &policy->layout)); /* checked when it was opened */
+    WEIR_ASSERT(parts_of(&p, &policy->shape, &policy->layout)); /* was checked when it was opened */
     return p;
 }
 
@@ -150,7 +149,7 @@ void weir_policy_reset(const weir_policy *policy, weir_policy_state *state)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Values of rows that went (a text cut shorter) are forgotten, those of new rows are 0. */
+/* Removes values of rows past the end (after a rewind); those of new rows are 0. */
 static void grow(
     const weir_policy *policy, weir_policy_state *state, const weir_policy_observation *o
 )

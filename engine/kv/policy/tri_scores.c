@@ -1,15 +1,16 @@
-/* engine/kv/policy/tri_scores.c - TriAttention's score of a key (seed 003): what queries at the
- * distances ahead would give it if each were as the mean of its head's queries.
+/* engine/kv/policy/tri_scores.c - TriAttention's score of a key: what queries at later distances
+ * would give it if each were the mean of its head's queries.
  *
- *   S_trig(delta) = sum_f |q_f| |k_f| cos(w_f (t - p + delta) + arg(q_f conj k_f)),  k_f before
- *   rotation, p its position
- *                 = sum_f Re(q_f e^{i w_f (t + delta)} conj(K_f)),                   K_f = k_f e^{i
- *                 w_f p}, as it is cached
- * so the mean over the distances is one dot product with W_f = q_f e^{i w_f t} G_f, G_f = mean of
- * e^{i w_f delta}: no position, no angle per key. W is made in double, as w_f (t + delta) reaches
- * 1e5 and more. The greatest over the distances takes 17 products.
- *   S_norm = sum_f (a_f - |q_f|) |K_f|                                              the lengths of
- *   a key are shared by the group
+ *   S_trig(delta) = sum_f |q_f| |k_f| cos(w_f (t - p + delta) + arg(q_f conj k_f))
+ *                 = sum_f Re(q_f e^{i w_f (t + delta)} conj(K_f)),  K_f = k_f e^{i w_f p}
+ *
+ * with k_f before rotation, p its position, and K_f as cached. So the mean over the distances is
+ * one dot product with W_f = q_f e^{i w_f t} G_f, G_f = mean of e^{i w_f delta}: no position, no
+ * angle per key. W is computed in double, as w_f (t + delta) reaches 1e5 and more. The maximum over
+ * the distances takes 17 products.
+ *
+ *   S_norm = sum_f (a_f - |q_f|) |K_f|,  where the group shares the lengths of a key
+ *
  * RoPE's magnitude m is on queries and keys; cached keys have it, so each part is multiplied by it
  * once more. Dims that are not rotated add their mean's dot product. Cost: a dot product of d and
  * one of d / 2 for each key and query head, and d / 2 square roots per key. */
@@ -80,7 +81,7 @@ static int64_t n_offsets(const weir_policy_options *options)
     return options->aggregate == WEIR_AGGREGATE_MAX ? TRI_OFFSETS : 1;
 }
 
-enum { PIECE = 1024 /* rows at a time, where several weights compete */ };
+enum { PIECE = 1024 /* Rows at a time, if several weights compete. */ };
 
 size_t tri_raw_scratch(const weir_policy_options *options, const weir_policy_shape *shape)
 {
@@ -107,7 +108,7 @@ static void fill_weights(
     }
 }
 
-/* raw [group, n] of the greatest of products [group, offsets, PIECE] */
+/* raw [group, n]: the maximum of products [group, offsets, PIECE]. */
 static void take_greatest(
     float *raw, int64_t stride, const float *products, int64_t group, int64_t n_weights, int64_t n
 )
@@ -148,7 +149,7 @@ weir_status tri_raw(policy_call *call, const policy_head *at, float *raw)
     return WEIR_OK;
 }
 
-enum { LANES = 4 /* sums in a fixed order that the compiler may vectorise */ };
+enum { LANES = 4 /* Sums in a fixed order that the compiler may vectorise. */ };
 
 /* Sums of x - shift and of its squares. */
 typedef struct moments {
@@ -175,8 +176,7 @@ static moments moments_of(const float *x, int64_t n, double shift)
     return m;
 }
 
-/* About a first estimate of the mean, so that the squares lose nothing: doubles carry twice the
- * digits of scores. */
+/* Relative to a first estimate of the mean, so that the squares lose no precision. */
 void tri_normalise(float *scores, const policy_head *at)
 {
     const int64_t n = at->n - at->n_last - at->n_first;

@@ -1,16 +1,15 @@
-/* engine/kv/policy/triattention.c - rows that queries ahead would attend to, judged by keys and
- * the model's query statistics alone (TriAttention, seed 003). Scores of single query heads:
- * tri_scores.c.
+/* engine/kv/policy/triattention.c - rows that later queries would attend to, scored by keys and the
+ * model's query statistics alone (TriAttention). Scores of single query heads: tri_scores.c.
  *
- * Candidates are what is not pinned, sink or recent. z: scores of one query head over them, less
- * their mean, by their deviation. Votes:
+ * Candidates are rows that are not pinned, sink or recent. z: scores of one query head over them,
+ * less their mean, by their deviation. Votes:
  *   per_head        u_j = mean over layers of the greatest z of the group: one set per KV head, the
  *                   same in all layers
- *   per_layer_head  u_j = the greatest z of the group (or group=mean): sets of their own
+ *   per_layer_head  u_j = the greatest z of the group (or group=mean): separate sets
  *   union           u_j = the greatest z of all heads of all layers: one set for all
  * Heads without statistics do not vote. The runs of the paper pin the prompt (pin_prompt=true) and
- * have no sinks; one server keeps 128 recent rows. State: none. t is the position of the text,
- * never a count of rows. */
+ * have no sinks; one server keeps 128 recent rows. State: none. t is the position in the sequence,
+ * not a number of rows. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -122,7 +121,7 @@ static weir_status plan_per_head(policy_call *call, int64_t head)
     return WEIR_OK;
 }
 
-/* top [n]: the greatest z of all voters so far. */
+/* top [n]: the maximum z of all voters so far. */
 static weir_status gather_votes(
     policy_call *call, const policy_head *at, float *top, bool *is_first
 )
@@ -141,9 +140,9 @@ static weir_status gather_votes(
     return WEIR_OK;
 }
 
-/* The published code forms the union of every voter's best n rows and keeps its n greatest. A row
- * that is among the n greatest of all is among those of the voter that rates it so: fewer than n
- * rows come before it there, ties included. So no union has to be formed. */
+/* The published code takes the union of every voter's best n rows and keeps its n largest. A row
+ * among the n largest of all is also among the best n of the voter that rates it highest, ties
+ * included, so the union need not be formed. */
 static weir_status plan_union(policy_call *call)
 {
     const weir_policy_shape *const shape = &call->policy->shape;

@@ -1,9 +1,8 @@
-/* engine/kv/policy/trigger.c - when a policy is due, and how many rows that lets a head have.
- * Counts alone decide. */
+/* engine/kv/policy/trigger.c - when a policy is due, and how many rows a head may have until then.
+ * Depends on counts only. */
 #include "engine/kv/policy/plan.h"
 
-/* Some head (or the heads of some layer together) has at least `margin` rows more than it may
- * keep. */
+/* True if some head (or the heads of some layer together) exceeds its rows by at least `margin`. */
 static bool is_over(
     const weir_policy *policy, const weir_policy_rows *rows, const weir_policy_budget *budget,
     int64_t margin
@@ -16,9 +15,8 @@ static bool is_over(
             const int64_t i = layer * n_heads + head, n = rows->n_rows[i];
             bool ignored;
             const int64_t more = n - policy_room(policy, rows, budget->rows[i], &ignored);
-            const bool is_short =
-                n <
-                policy->layout.least_rows; /* stays whole; what it does not use is the others' */
+            /* Keeps all rows; others may use what it does not. */
+            const bool is_short = n < policy->layout.least_rows;
             if (!budget->is_shared && !is_short && more >= margin) return true;
             excess += is_short && more > 0 ? 0 : more;
         }
@@ -27,7 +25,8 @@ static bool is_over(
     return false;
 }
 
-/* The step's tokens reached a multiple of `every`, or went `behind` such a one. */
+/* True if the step's tokens reached a multiple of `every`, or are up to `behind` tokens past
+ * one. */
 static bool has_passed(const weir_policy_rows *rows, int64_t every, int64_t behind)
 {
     const int64_t end = rows->next_position - behind,
@@ -71,7 +70,7 @@ static int64_t most_after_plan(const weir_policy *policy, int64_t budget)
     return budget;
 }
 
-/* Rows that must stay and leave no room in the budget get some behind them (policy_room). */
+/* Pinned rows that fill the budget get some more behind them (policy_room). */
 static int64_t with_first(const weir_policy *policy, int64_t budget, int64_t n_first)
 {
     const int64_t first = n_first > policy->options.sinks ? n_first : policy->options.sinks,
@@ -89,7 +88,7 @@ int64_t weir_policy_peak_rows(
     const int64_t every = policy->options.every, least = policy->layout.least_rows,
                   most = policy->shape.max_rows;
     if (policy->options.ops->score == NULL && policy->options.ops->plan == NULL) return most;
-    if (every == 0) return most; /* what comes after a prompt is never evicted */
+    if (every == 0) return most; /* rows after a prompt are never evicted */
     const int64_t kept = most_after_plan(policy, with_first(policy, budget, n_first));
     const int64_t heads =
         policy->options.split == WEIR_SPLIT_ADAPTIVE ? policy->shape.n_kv_heads : 1;

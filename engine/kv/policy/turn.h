@@ -1,4 +1,4 @@
-/* engine/kv/policy/turn.h - rotated rows moved to other positions, for policies with positions inside the
+/* engine/kv/policy/turn.h - rotates keys to other positions, for policies with positions inside the
  * cache. */
 #pragma once
 #include "engine/kv/policy/policy.h"
@@ -7,14 +7,14 @@
 extern "C" {
 #endif
 
-/* rows [n, key_dim], in place: row i is turned by distances[i] positions (negative: back). Angles
- * and products in double, one rounding. A key turned again and again drifts: keep the original of
- * one that moves often. Rotation keeps RoPE's magnitude. */
+/* Rotates rows [n, key_dim] in place, row i by distances[i] positions (negative: back). Angles and
+ * products in double, one rounding. Repeated rotation drifts: keep the original of a key that moves
+ * often. Rotation keeps RoPE's magnitude. */
 void weir_rows_rotate(
     float *rows, int64_t n, const int64_t *distances, const weir_policy_shape *shape
 );
 
-/* The slot of position p in a ring of `sinks` fixed rows and a window behind them. */
+/* The slot of position p in a ring of `sinks` fixed rows followed by a window. */
 int64_t weir_ring_slot(int64_t position, int64_t sinks, int64_t window);
 
 #ifdef __cplusplus

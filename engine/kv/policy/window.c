@@ -1,8 +1,8 @@
-/* engine/kv/policy/window.c - what the last queries of a text make of its rows: softmax sums in
- * two passes over tiles of keys, so that no row of logits is kept, and the pooling behind them.
+/* engine/kv/policy/window.c - the attention of the last queries: softmax sums in two passes over
+ * tiles of keys, so that logits are not stored, and the pooling of the sums.
  *
- * Pass 1 finds each query's greatest logit and the sum of exponentials, pass 2 computes the logits
- * again and adds probabilities up per row. Two times the dot products, O(rows) memory. Queries are
+ * Pass 1 finds each query's maximum logit and the sum of exponentials, pass 2 computes the logits
+ * again and adds probabilities per row. Two times the dot products, O(rows) memory. Queries are
  * those of the ring; query i of w sees rows [0, n - w + i]. */
 #include <math.h>
 #include <string.h>
@@ -51,14 +51,14 @@ typedef struct softmax {
 } softmax;
 
 enum {
-    PIECE = 1024 /* rows at a time */,
-    BLOCK = 128 /* query vectors at a time, unless one group has more */
+    /* Query vect/* Rows at a time. */ s one group has more.* / PIECE = 1024 /* rows at a time */,
+    BLOCK = 128
 };
 
 typedef struct window {
     policy_call *call;
     const policy_head *at;
-    int64_t n_rows; /* that are judged */
+    int64_t n_rows; /* rows that are scored */
     int64_t n_queries;
     bool is_group_max;
     policy_tile tile;
@@ -83,7 +83,7 @@ static void gather_queries(const window *w, int64_t query, int64_t n)
 {
     const weir_policy *const policy = w->call->policy;
     const int64_t dim = policy->shape.key_dim, group = policy_group(policy);
-    for (int64_t i = 0; i < n; i++) /* heads of one query lie side by side */
+    for (int64_t i = 0; i < n; i++) /* heads of one query are adjacent */
         memcpy(
             w->vectors + i * group * dim,
             policy_query(
@@ -94,9 +94,8 @@ static void gather_queries(const window *w, int64_t query, int64_t n)
         );
 }
 
-/* Logits of rows [first, first + n) for the n_block queries that were gathered, to w->logits
- * [n_block, group, PIECE]; where the group is judged as one, its greatest are the first
- * member's. */
+/* Logits of rows [first, first + n) for the n_block gathered queries, to w->logits [n_block, group,
+ * PIECE]; if the group is scored as one, its maxima are stored for the first member. */
 static weir_status find_logits(const window *w, int64_t n_block, int64_t first, int64_t n)
 {
     const int64_t group = policy_group(w->call->policy);
@@ -120,7 +119,7 @@ static weir_status find_logits(const window *w, int64_t n_block, int64_t first, 
     return WEIR_OK;
 }
 
-enum { LANES = 8 /* sums and maxima in a fixed order that the compiler may vectorise */ };
+enum { LANES = 8 /* Sums and maxima in a fixed order that the compiler may vectorise. */ };
 
 static float greatest_of(float greatest, const float *x, int64_t n)
 {
@@ -154,14 +153,14 @@ static void add_to_softmax(softmax *s, const float *logits, int64_t n)
     *s = (softmax){ .greatest = greatest, .sum = before + sum_weights(logits, n, greatest) };
 }
 
-/* How many rows of the tile the query sees: all that are judged together, or up to its own. */
+/* How many rows of the tile the query sees: all if rows are scored together, else up to its own. */
 static int64_t n_seen(const window *w, int64_t query, int64_t first, int64_t n)
 {
     const int64_t end = w->is_group_max ? w->n_rows : w->at->n - w->n_queries + query + 1;
     return end - first < n ? end - first : n;
 }
 
-/* Calls `use` with the logits of every query, or of its members, over rows [0, n_all), piece by
+/* Calls `use` with the logits of every query, or of its group, over rows [0, n_all), piece by
  * piece. */
 typedef void (*logits_user)(
     const window *w, int64_t query, int64_t member, const float *logits, int64_t first, int64_t n,

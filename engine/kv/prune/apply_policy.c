@@ -38,7 +38,7 @@ static void count_rows(weir_policy_run *k, const weir_kv_table *table, int64_t *
     }
 }
 
-/* What the keys of the rows at the beginning are turned by. */
+/* How the keys of the first rows are rotated. */
 typedef struct turning {
     const weir_policy_sequence *text;
     int64_t n_computed;

@@ -1,4 +1,5 @@
-/* engine/kv/prune/apply_policy.h - after a step, the sequence drops the rows that its policy lets go. */
+/* engine/kv/prune/apply_policy.h - after a step, drops the rows of a sequence that its policy does
+ * not keep. */
 #pragma once
 #include "engine/kv/pool/sequence.h"
 #include "engine/kv/prune/evict.h"
@@ -7,13 +8,13 @@
 extern "C" {
 #endif
 
-/* Asked for pages that others hold; true: it is worth another try. */
+/* Frees pages that others hold. Returns true if retrying may succeed. */
 typedef struct weir_reclaim_hook {
     bool (*make)(void *user, const weir_sequence *sequence, weir_kv_pages pages);
     void *user;
 } weir_reclaim_hook;
-/* Drops the rows that have to go after a committed step. EFULL: shared pages cannot be copied; EIO:
- * pages cannot be read from the disk: the rows are then as they were, or as weir_kv_evict says. */
+/* Drops rows after a committed step. Returns EFULL if shared pages cannot be copied, EIO if pages
+ * cannot be read from disk: the rows are then unchanged, or as weir_kv_evict says. */
 WEIR_MUST_CHECK weir_status weir_apply_policy(
     weir_sequence *sequence, weir_kv_evictor *evictor, const weir_reclaim_hook *room,
     weir_error *error

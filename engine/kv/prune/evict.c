@@ -1,13 +1,13 @@
-/* engine/kv/prune/evict.c - what stays of each head, the pages that it takes, and the table
- * afterwards. */
+/* engine/kv/prune/evict.c - plans which rows of each head stay and which pages they need, and
+ * updates the table. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "engine/kv/prune/evict_internal.h"
 
 /* ---- opening --------------------------------------------------------------------------------- */
-/* Lays the arrays out from `base` (NULL: only measures). Sizes are bounded by the spec that a store
- * took. */
+/* Lays the arrays out from `base` (NULL: only measures). The spec of an open store bounds the
+ * sizes. */
 static size_t lay_out(weir_kv_evictor *e, const weir_kv_spec *spec, char *base)
 {
     const size_t heads = (size_t)kv_heads_of(spec), rows = (size_t)spec->max_rows,
@@ -48,7 +48,7 @@ static size_t copy_bytes(const weir_kv_spec *spec)
     return most;
 }
 
-/* Copies of cold pages are read past the page cache: they begin at a multiple of 4096. */
+/* Copies of cold pages are read with O_DIRECT: they are aligned to 4096. */
 static size_t near_bytes(const weir_kv_spec *spec)
 {
     const size_t copies = COPIES * copy_bytes(spec);
@@ -117,7 +117,7 @@ void weir_kv_evictor_close(weir_kv_evictor *evictor)
 }
 
 /* ---- what stays ------------------------------------------------------------------------------ */
-/* keep[i] - i never falls: the first row that moves is found by halving. */
+/* keep[i] - i never falls: a binary search finds the first row that moves. */
 static int32_t first_moved(const int32_t *keep, int32_t n)
 {
     int32_t low = 0, high = n;
@@ -165,7 +165,7 @@ static weir_status take_turned(kv_stay *stay, int64_t n_turned, int64_t head, we
     return WEIR_OK;
 }
 
-/* e->stays of all heads, checked. */
+/* Fills in e->stays of all heads, and checks it. */
 static weir_status look(
     weir_kv_evictor *e, const weir_kv_table *table, const weir_kv_keep *keep, weir_error *error
 )
@@ -204,7 +204,7 @@ static int64_t dropped_rows(const weir_kv_evictor *e, const weir_kv_table *table
 }
 
 /* ---- the pages that it takes ----------------------------------------------------------------- */
-/* Where a page is coded as a whole, the last one that stays is opened again, unless it is full. */
+/* If pages are coded as a whole, the last one that stays is unsealed again, unless it is full. */
 kv_page_range evict_written(const weir_kv_evictor *e, int64_t head, const kv_stay *stay)
 {
     const bool is_written =
@@ -215,7 +215,11 @@ kv_page_range evict_written(const weir_kv_evictor *e, int64_t head, const kv_sta
                             .end = end };
 }
 
-typedef enum block_fate { BLOCK_GOES, BLOCK_STAYS /* all rows in place */, BLOCK_MOVES } block_fate;
+typedef enum block_fate {
+    BLOCK_GOES,
+    BLOCK_STAYS /* BLOCK_STAYS: all rows in place. */,
+    BLOCK_MOVES
+} block_fate;
 
 static bool has_rows_in(const kv_stay *stay, int64_t block)
 {
@@ -249,13 +253,13 @@ static bool is_cold(const weir_kv_evictor *e, const weir_kv_table *table, int64_
     return !table->is_pruned && weir_kv_is_cold(e->store, table->pages[block]);
 }
 
-/* A block on disk of which something stays elsewhere. */
+/* True for a block on disk with rows that stay but move. */
 static bool moves_from_disk(const weir_kv_evictor *e, const weir_kv_table *table, int64_t block)
 {
     return is_cold(e, table, block) && fate_of(e, table, block) == BLOCK_MOVES;
 }
 
-/* A block on disk whose pages get rows of others: it may be that nothing of its own stays. */
+/* True for a block on disk whose pages get rows of others, even if none of its own stays. */
 static bool is_written_on_disk(const weir_kv_evictor *e, const weir_kv_table *table, int64_t block)
 {
     bool any = false;
@@ -274,8 +278,8 @@ static bool any_from_disk(const weir_kv_evictor *e, const weir_kv_table *table)
     return any;
 }
 
-/* Calls `use` for every page that has to be taken. `to_fresh`: something comes from disk or goes
- * where a page is on disk, and rows do not move in place. */
+/* Calls `use` for every page that has to be allocated. `to_fresh`: something is read from disk or
+ * moves to a page on disk, so rows do not move in place. */
 typedef void (*page_user)(
     weir_kv_evictor *e, weir_kv_table *table, int64_t head, int64_t page, void *user
 );
@@ -323,7 +327,7 @@ static void take_fresh(
     e->fresh[head * table->capacity + page] = kv_take_page(e->store, head, page, NULL);
 }
 
-/* The table's pages become the fresh ones where there are such; or those are given back. */
+/* Replaces the table's pages by the new ones if there are any, or frees those. */
 static void settle_fresh(weir_kv_evictor *e, weir_kv_table *table, bool is_done)
 {
     for (int64_t i = 0; i < table->n_heads * table->capacity; i++) {
@@ -352,12 +356,12 @@ weir_kv_pages weir_kv_evict_pages(
     kv_wanted wanted = { 0 };
     if (look(e, table, keep, NULL) != WEIR_OK || dropped_rows(e, table) == 0)
         return (weir_kv_pages){ 0 };
-    /* Only read */
+    /* Only read. */
     each_page(e, (weir_kv_table *)table, any_from_disk(e, table), count_page, &wanted);
     return kv_wanted_pages(e->store, &wanted, blocks_to_promote(e, table));
 }
 
-/* Blocks that stay as they are, shared with whoever shares them. */
+/* Promotes blocks that stay unchanged, also for other sequences that share them. */
 static weir_status promote(const weir_kv_evictor *e, const weir_kv_table *table, weir_error *error)
 {
     for (int64_t p = 0; p < table->n_pages; p++)
@@ -368,8 +372,8 @@ static weir_status promote(const weir_kv_evictor *e, const weir_kv_table *table,
     return WEIR_OK;
 }
 
-/* For all of them, before the first moves: who makes room may be the text itself, and what came
- * back for nothing would leave again. */
+/* Checks for all of them before the first moves: the sequence itself may have to be demoted to make
+ * space, and promoted blocks would be demoted again. */
 static weir_status check_room(
     weir_kv_evictor *e, weir_kv_table *table, bool to_fresh, weir_error *error
 )
@@ -387,7 +391,7 @@ static weir_status check_room(
     );
 }
 
-/* All rows are where they will be: pages behind them go, and the counts follow. */
+/* All rows are in place: frees the pages after them, and updates the counts. */
 static void cut(const weir_kv_evictor *e, weir_kv_table *table)
 {
     const weir_kv_spec *const spec = &e->store->spec;

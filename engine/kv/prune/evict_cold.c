@@ -1,11 +1,11 @@
-/* engine/kv/prune/evict_cold.c - tables of which something is on disk: what stays goes to pages that were
- * taken for it, and the table is as it was until all is there. */
+/* engine/kv/prune/evict_cold.c - evicts rows of tables with blocks on disk: rows that stay go to
+ * new pages, and the table is unchanged until all are there. */
 #include <string.h>
 
 #include "engine/kv/prune/evict_internal.h"
 
-/* Rows [first, end) of what stays, as bytes, from one page at a time: the page they go to and the
- * page they come from are a text of two pages. */
+/* Moves rows [first, end) of those that stay as bytes, one page at a time: destination and source
+ * are passed as a table of two pages. */
 static weir_status move_rows(
     weir_kv_evictor *e, const weir_kv_table *table, int64_t head, int64_t first, int64_t end,
     weir_kv_pair pair, weir_error *error

@@ -1,5 +1,5 @@
-/* engine/kv/prune/evict_products.c - products with keys where their pages lie, without reading them as
- * rows: the last page open if it has open rows, pages on disk through copies, a few at a time. */
+/* engine/kv/prune/evict_products.c - products with keys in place: the last page unsealed if it has
+ * unsealed rows, pages on disk through copies, a few at a time. */
 #include "engine/kv/prune/evict_internal.h"
 
 typedef struct span {
@@ -13,8 +13,8 @@ static bool is_cold(
     return weir_kv_is_cold(e->store, table->pages[head * table->capacity + page]);
 }
 
-/* From row `first` to where one call ends: all pages in memory, or as many copies as there are; the
- * last page alone where it may be open. */
+/* The end of a call that starts at row `first`: all pages in memory, or as many as there are
+ * copies; a last page that may be unsealed is a call of its own. */
 static int64_t end_of_call(
     const weir_kv_evictor *e, const weir_kv_table *table, int64_t head, span rows
 )

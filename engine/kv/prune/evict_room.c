@@ -1,11 +1,10 @@
-/* engine/kv/prune/evict_room.c - what the evictor's calls ask of the stream: on a device the rows, lists
- * and products that the host hands over. */
+/* engine/kv/prune/evict_room.c - plans the stream's scratch for the evictor's calls: on a device,
+ * copies of rows, lists and products in host memory. */
 #include <stdlib.h>
 
 #include "engine/kv/prune/evict_internal.h"
 
-/* Passes calls of a layer's format, as large as they come. One that no kernel takes is never
- * made. */
+/* Plans the largest calls of a layer's format. A call that no kernel accepts is never made. */
 typedef struct planner {
     const weir_kv_spec *spec;
     weir_stream *stream;
@@ -13,11 +12,11 @@ typedef struct planner {
     weir_kv_pair pair;
 } planner;
 
-/* Read by nobody: the arrays are there, no more. */
+/* Placeholder arrays, never read. */
 static float a_row;
 static void *a_page;
 
-/* As many vectors over few rows as a call takes, or one over all. */
+/* Plans as many vectors over few rows as a call takes, or one over all rows. */
 static weir_status plan_products(const planner *p, int64_t n_vectors, int64_t n_rows)
 {
     const weir_kv_segment segment = { .n_rows = (int32_t)n_rows, .open_pages = &a_page };
@@ -33,7 +32,7 @@ static weir_status plan_products(const planner *p, int64_t n_vectors, int64_t n_
     return weir_key_products(p->stream, &args);
 }
 
-/* Rows that are written come one page at a time, by fewer bytes. */
+/* Rows are written one page at a time, which takes fewer bytes. */
 static weir_status plan_read(const planner *p)
 {
     const weir_kv_segment segment = { .n_rows = WEIR_POLICY_TILE,
@@ -79,7 +78,7 @@ weir_status weir_kv_evictor_scratch_size(
 {
     *out = (weir_stream_memory){ 0 };
     if (!spec->evicts || weir_stream_device(stream) == NULL)
-        return WEIR_OK; /* the host's kernels take no scratch for these */
+        return WEIR_OK; /* host kernels need no scratch for these */
     planner p = { .spec = spec,
                   .stream = stream,
                   .segments = calloc((size_t)spec->n_kv_heads, sizeof *p.segments) };

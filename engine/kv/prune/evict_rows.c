@@ -1,9 +1,10 @@
-/* engine/kv/prune/evict_rows.c - rows of pages: read as f32, coded again, moved as bytes. */
+/* engine/kv/prune/evict_rows.c - reads rows of pages as f32, codes them again, or moves them as
+ * bytes. */
 #include <string.h>
 
 #include "engine/kv/prune/evict_internal.h"
 
-/* Arguments of kv_read and kv_write: rows of one head side by side. */
+/* Arguments of kv_read and kv_write for contiguous rows of one head. */
 #define ONE_HEAD(spec, segment)                                                                    \
     .segments = (segment), .n_segments = 1, .n_kv_heads = 1, .key_dim = (spec)->key_dim,           \
     .value_dim = (spec)->value_dim, .k_stride = (spec)->key_dim, .v_stride = (spec)->value_dim
@@ -84,15 +85,15 @@ weir_status weir_kv_read_rows(
 }
 
 /* ---- coding again ---------------------------------------------------------------------------- */
-/* The arguments are our own, and the room is there (evict_room.c). A device that was lost keeps its
- * failure: the next step says it, and what this table holds is never looked at. */
+/* Cannot fail: the arguments are valid and the memory is allocated (evict_room.c). A lost device
+ * keeps its failure: the next step reports it, and this table is never used. */
 static void must_launch(weir_status status)
 {
     WEIR_ASSERT(status == WEIR_OK || status == WEIR_EDEVICE);
 }
 
-/* The rows on their way become rows [first, end) of the head, all in one page; without values only
- * their keys do. */
+/* Writes the rows being moved as rows [first, end) of the head, all in one page; without values,
+ * only their keys. */
 static void write_rows(
     weir_kv_evictor *e, int64_t head, void *const *page, int64_t first, int64_t end,
     const float *values
@@ -113,7 +114,7 @@ static void write_rows(
     must_launch(weir_kv_write(e->stream, &args));
 }
 
-/* Rows of source page `page` to where they are picked from. */
+/* Reads rows of source page `page`. */
 static weir_status load_page(
     weir_kv_evictor *e, const weir_kv_table *table, int64_t head, int64_t page, weir_error *error
 )
@@ -129,7 +130,7 @@ static weir_status load_page(
     return weir_kv_read_rows(e, table, &tile, error);
 }
 
-/* Of rows [first, end) on their way, those that are turned get their keys. */
+/* Rotates keys among rows [first, end) being moved. */
 static void turn_keys(weir_kv_evictor *e, int64_t head, int64_t first, int64_t end)
 {
     const int64_t heads = e->store->spec.n_kv_heads,
@@ -150,8 +151,8 @@ void evict_turn(weir_kv_evictor *e, int64_t head, void *const *to)
     }
 }
 
-/* A page is written when its last row was read, and rows come from their own place or behind it:
- * what is written over was read. */
+/* A page is written after its last row was read, and rows never move backwards in the list: what is
+ * overwritten has been read. */
 weir_status evict_recode(
     weir_kv_evictor *e, const weir_kv_table *table, int64_t head, void *const *to, int64_t first,
     int64_t end, weir_error *error
@@ -209,8 +210,8 @@ void evict_compact(weir_kv_evictor *e, int64_t n, weir_kv_pair pair)
     if (n > 0) must_launch(weir_kv_compact(e->stream, &args));
 }
 
-/* Segment n: rows [first, end) of what stays, counted from the page that the first of them goes to,
- * so that earlier pages are not touched. */
+/* Segment n: rows [first, end) of those that stay, relative to the page that the first of them
+ * moves to, so that earlier pages are not touched. */
 static int64_t add_segment(
     weir_kv_evictor *e, const weir_kv_table *table, int64_t head, int64_t first, int64_t end,
     int64_t n
@@ -238,13 +239,13 @@ static void recode_in_place(
     weir_kv_evictor *e, const weir_kv_table *table, int64_t head, int64_t first, int64_t end
 )
 {
-    /* All is in memory */
+    /* All is in memory. */
     must_launch(
         evict_recode(e, table, head, table->pages + head * table->capacity, first, end, NULL)
     );
 }
 
-/* Sinks first, then rows that become sinks, then the others: nothing is written over before it was
+/* First sinks, then rows that become sinks, then the others: nothing is overwritten before it is
  * moved. */
 static void move_in_place(weir_kv_evictor *e, const weir_kv_table *table, int64_t layer)
 {

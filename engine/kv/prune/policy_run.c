@@ -1,5 +1,5 @@
-/* engine/kv/prune/policy_run.c - a policy's memory for a request, and what steps show it. What it decides
- * is carried out in apply_policy.c. */
+/* engine/kv/prune/policy_run.c - a policy's memory for a request, and what it observes of steps.
+ * apply_policy.c applies its decisions. */
 #include "engine/kv/prune/policy_run_internal.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ typedef struct layout {
     bool is_sound;
 } layout;
 
-/* NULL for nothing. */
+/* Returns NULL for an empty array. */
 static void *place(layout *l, size_t size, int64_t a, int64_t b, int64_t c)
 {
     size_t bytes = size;
@@ -66,8 +66,8 @@ static bool lay_out(weir_policy_run *k, char *base, size_t *bytes)
     return l.is_sound;
 }
 
-/* A prompt is held whole, and a little more if that is when the policy counts to; unless it is
- * evicted from as it comes. Steps behind it have one row. */
+/* A prompt is held whole, plus the rows until the policy's next multiple of `every`, unless rows
+ * are evicted during the prompt. Steps after it have one row. */
 static int64_t peak_rows(const weir_policy *policy, const weir_policy_run_options *options)
 {
     const weir_policy_options *const own = weir_policy_options_of(policy);
@@ -81,7 +81,7 @@ static int64_t peak_rows(const weir_policy *policy, const weir_policy_run_option
     return peak < options->shape.max_rows ? peak : options->shape.max_rows;
 }
 
-/* The policy over no more rows than it will see. */
+/* Opens the policy with max_rows reduced to what it will see. */
 static weir_status open_tight(
     weir_policy **out, const weir_policy_run_options *options, weir_error *error
 )
@@ -93,7 +93,7 @@ static weir_status open_tight(
     return WEIR_OK;
 }
 
-/* Where statistics lie is of no interest to who goes on with the text. */
+/* The path of the statistics does not matter to whoever continues the sequence. */
 static weir_status print_policy(weir_policy_run *plan, weir_error *error)
 {
     weir_policy_options options = *weir_policy_options_of(plan->policy);
@@ -102,7 +102,7 @@ static weir_status print_policy(weir_policy_run *plan, weir_error *error)
     return weir_error_set(error, WEIR_ENOMEM, "KV policy: no memory to open it");
 }
 
-/* A policy is charged by itself: whoever pays for what this thread takes may be gone before it. */
+/* A policy is charged separately: the calling thread's payer may be destroyed first. */
 static weir_status open_policy(
     weir_policy_run *plan, const weir_policy_run_options *options, weir_error *error
 )
@@ -132,7 +132,8 @@ weir_status weir_policy_run_measure(
     weir_policy_run_size *size, const weir_policy_run_options *options, weir_error *error
 )
 {
-    enum { FRAME = 64 }; /* of a saved state, beside what the state holds */
+    /* Bytes of a saved state in addition to the state's contents. */
+    enum { FRAME = 64 };
     weir_policy_run plan;
     const weir_status status = open_policy(&plan, options, error);
     *size = (weir_policy_run_size){ .bytes = plan.bytes + plan.policy_bytes,
@@ -160,7 +161,7 @@ static weir_status settle(weir_policy_run **out, weir_policy_run *plan, weir_err
     (void)lay_out(*out, memory, &plan->bytes);
     memcpy((*out)->text, plan->print.data, plan->print.size + 1);
     (*out)->print = (weir_buffer){ 0 };
-    /* Checked before */
+    /* Checked before. */
     return weir_budget_parse_heads(
         (*out)->whole, plan->shape.n_layers, plan->shape.n_kv_heads,
         weir_policy_options_of(plan->policy)->heads, error
@@ -290,7 +291,7 @@ bool weir_policy_run_fits(
 }
 
 /* ---- seeing ---------------------------------------------------------------------------------- */
-/* With one query the mass is all three. */
+/* With one query the mass serves for all three. */
 weir_policy_run_view weir_policy_run_view_of(const weir_policy_sequence *text, int32_t n_queries)
 {
     const weir_policy_run *const k = text->policy_run;

@@ -1,4 +1,4 @@
-/* engine/kv/prune/policy_run_internal.h - the inside of a policy at work, for policy_run.c and
+/* engine/kv/prune/policy_run_internal.h - internals of a policy run, for policy_run.c and
  * apply_policy.c. */
 #pragma once
 #include "engine/kv/prune/policy_run.h"
@@ -7,26 +7,27 @@ struct weir_policy_sequence {
     weir_policy_run *policy_run;
     weir_policy_state *state;
     float *logits, *plain;
-    int32_t n_prompt, n_pinned, n_applied; /* n_applied: computed tokens when it was tended last */
+    /* n_applied: computed tokens when the policy was applied last. */
+    int32_t n_prompt, n_pinned, n_applied;
     int32_t n_turns;
-    weir_turn turns[WEIR_TURNS]; /* [n_turns] that are over */
+    weir_turn turns[WEIR_TURNS]; /* [n_turns] finished turns */
 };
 
-/* What pin_prompt pins: the rows of later prompts do not lie side by side. */
+/* The rows that pin_prompt pins: rows of later prompts are not contiguous. */
 static inline int32_t policy_run_first_prompt(const weir_policy_sequence *text)
 {
     return text->n_turns > 0 ? text->turns[0].prompt : text->n_prompt;
 }
 
-/* Number of a layer of the store among those of the policy */
+/* Index of a layer of the store among those of the policy. */
 int64_t policy_run_layer(const weir_policy_run *k, int64_t layer);
 
 struct weir_policy_run {
     weir_ledger *ledger;
-    size_t bytes, policy_bytes; /* charged: of all but the policy, of the policy */
+    size_t bytes, policy_bytes; /* charged: all but the policy; the policy */
     weir_policy *policy;
-    weir_buffer
-        print; /* of its name and options, while it is opened; later `text`, in the memory behind */
+    /* Its name and options, while it is opened; later `text`, in the memory behind. */
+    weir_buffer print;
     char *text;
     int64_t budget;
     weir_policy_shape shape;
@@ -34,7 +35,7 @@ struct weir_policy_run {
     int32_t n_texts, n_new;
     unsigned needs;
 
-    /* In the memory behind it; h: [layers, KV heads] */
+    /* In the memory behind the struct; h: [layers, KV heads]. */
     int64_t *n_rows, *allowed, *n_keep; /* [h] */
     bool *whole; /* [h] */
     int32_t *keep; /* [h, max_rows] */
@@ -43,7 +44,7 @@ struct weir_policy_run {
     weir_policy_sequence *texts; /* [n_texts] */
 };
 
-/* Heads that the policy chooses in, over all its layers; the rows of number i of them, layer by
+/* Heads in which the policy chooses rows, over all its layers; the rows of head number i, layer by
  * layer. */
 static inline int64_t policy_run_heads(const weir_policy_run *k)
 {

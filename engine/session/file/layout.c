@@ -1,5 +1,5 @@
-/* engine/session/file/layout.c - the header of a session file: numbers to bytes and back, nothing
- * believed on the way. */
+/* engine/session/file/layout.c - encodes and decodes the header of a session file; every number is
+ * checked. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,9 +26,9 @@ enum { /* byte offsets in the header */
        AT_N_SECTIONS = 288,
        AT_SECTIONS = 296,
        SECTION_BYTES = 40,
-       AT_SINKS = AT_SECTIONS + SESSION_SECTIONS_BEFORE * SECTION_BYTES, /* version 1 ends here */
+       AT_SINKS = AT_SECTIONS + SESSION_SECTIONS_BEFORE * SECTION_BYTES, /* end of version 1 */
        AT_SINK_FORMAT = AT_SINKS + 16,
-       AT_END = AT_SINK_FORMAT + WEIR_SESSION_SINK_FORMAT, /* of version 2 */
+       AT_END = AT_SINK_FORMAT + WEIR_SESSION_SINK_FORMAT, /* end of version 2 */
        AT_MORE_SECTIONS = AT_END,
        AT_END_OF_CUT =
            AT_MORE_SECTIONS + (SESSION_SECTIONS - SESSION_SECTIONS_BEFORE) * SECTION_BYTES,
@@ -36,7 +36,7 @@ enum { /* byte offsets in the header */
        AT_END_OF_FORM = AT_FORM + 24,
        AT_CHECKSUM = SESSION_HEADER - 8,
        FLAG_AUTOMATIC = 1,
-       FLAG_MERGED = 1 /* of the form */
+       FLAG_MERGED = 1 /* in the form */
 };
 
 void session_put32(unsigned char *at, uint32_t value)
@@ -250,7 +250,7 @@ static weir_status damaged(const char *path, const char *what, weir_error *error
     );
 }
 
-/* "h2o:64" */
+/* True for "NAME:BUDGET", such as "h2o:64". */
 static bool is_policy(const char *text)
 {
     const size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_"),
@@ -274,7 +274,8 @@ static weir_status decode_sections(
     return WEIR_OK;
 }
 
-/* Version first: what stands behind it may mean anything in another one, the checksum too. */
+/* Checks the version first: in another version the bytes after it may mean anything, the checksum
+ * included. */
 static weir_status check_frame(const unsigned char *bytes, const char *path, weir_error *error)
 {
     const uint32_t version = session_get32(bytes + AT_VERSION);

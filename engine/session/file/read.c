@@ -1,5 +1,5 @@
-/* engine/session/file/read.c - a kept text comes in: every section is hashed as it is read, and
- * counts only if the hash is right. */
+/* engine/session/file/read.c - reads a cached sequence from a file. Each section is hashed as it is
+ * read, and used only if the hash is right. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,8 +13,8 @@
 #include "engine/base/memory.h"
 #include "engine/session/file/session_file_internal.h"
 
-/* Pieces are read a few MiB at a time and hashed while they are in cache; the kernel is told what
- * comes next, so that the disk works meanwhile. */
+/* Reads a few MiB at a time and hashes them while they are in cache; the kernel is told what comes
+ * next, so that the disk works meanwhile. */
 enum { PIECES = 1024, PIECE_BYTES = 2 << 20 };
 
 struct weir_session_reader {
@@ -23,12 +23,13 @@ struct weir_session_reader {
     weir_session_header header;
     session_layout layout;
     XXH3_state_t *hash;
-    uint64_t at; /* in the file */
-    struct iovec pieces[PIECES]; /* [n_pieces] to be read */
+    uint64_t at; /* offset in the file */
+    struct iovec pieces[PIECES]; /* [n_pieces] to read */
     int n_pieces;
-    size_t n_bytes; /* in them */
-    const weir_ledger
-        *near; /* pages and open rows that are asked for may be its device's; NULL: they are not */
+    size_t n_bytes; /* of the pieces */
+    /* Destinations of pages and unsealed pages may be in this ledger's device memory; NULL: they
+     * are not. */
+    const weir_ledger *near;
 };
 
 static weir_status read_at(
@@ -53,7 +54,7 @@ static weir_status read_at(
     return WEIR_OK;
 }
 
-/* What was asked for is read, then hashed in order. */
+/* Reads the pieces, then hashes them in order. */
 static weir_status flush(weir_session_reader *r, weir_error *error)
 {
     struct iovec asked[PIECES];
@@ -84,7 +85,7 @@ static weir_status want(weir_session_reader *r, void *out, size_t n, weir_error 
     return r->n_pieces == PIECES || r->n_bytes >= PIECE_BYTES ? flush(r, error) : WEIR_OK;
 }
 
-/* What may lie near the kernels: through a copy then. */
+/* Like `want`, for memory near the kernels: reads through a copy. */
 static weir_status want_near(weir_session_reader *r, void *out, size_t n, weir_error *error)
 {
     if (r->near == NULL || weir_ledger_device(r->near) == NULL || n == 0)
@@ -315,7 +316,7 @@ weir_status weir_session_read_states(
     begin_section(reader, SESSION_STATES);
     for (int32_t i = 0; i < reader->header.n_states; i++) {
         WEIR_TRY(want(reader, states[i], weir_session_state_bytes(&reader->header), error));
-        WEIR_TRY(flush(reader, error)); /* the next one may be the same memory */
+        WEIR_TRY(flush(reader, error)); /* the next state may use the same memory */
     }
     return end_section(reader, SESSION_STATES, error);
 }
@@ -360,7 +361,7 @@ weir_status weir_session_read_rows(
     return WEIR_OK;
 }
 
-/* Prompts and answers that follow each other to the end of the text. */
+/* True if the turns follow each other to the end of the sequence. */
 static bool are_turns(const weir_session_reader *r, const weir_policy_history *past)
 {
     int32_t at = 0;
@@ -405,8 +406,8 @@ weir_status weir_session_read_policy(
             error, WEIR_EFORMAT, "%s: turns, budget or policy are out of range", reader->path
         );
     out->past = past;
-    /* The text gets its end where the state began: the state moves by one byte, and the memory has
-     * one more. */
+    /* Terminates the policy's text where the state began: the state moves by one byte, for which
+     * the memory has space. */
     memmove(bytes + before + text + 1, bytes + before + text, n - before - text);
     bytes[before + text] = '\0';
     out->policy = bytes + before;

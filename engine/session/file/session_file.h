@@ -1,10 +1,10 @@
-/* engine/session/file/session_file.h - a kept text in a file: token ids, KV pages and recurrent states, for a
- * process that comes later.
+/* engine/session/file/session_file.h - a cached sequence in a file: token ids, KV pages and
+ * recurrent states, for a later process.
  *
- * docs/session-format.md has the layout. A file appears under its name whole or not at all; what is
- * read is believed only after its checksum. Texts whose format has open rows are cut at whole pages
- * before they come here. Pages go out and come in as bytes: what they hold is the business of the
- * KV format that the header names. */
+ * docs/session-format.md has the layout. A file appears under its name complete or not at all; a
+ * section is used only if its checksum is right. Sequences whose format has unsealed pages are cut
+ * at whole pages before they are saved. Pages are written and read as bytes; their content is
+ * defined by the KV format that the header names. */
 #pragma once
 #include "engine/kv/prefix/prefix.h"
 #include "engine/kv/prune/policy_run.h"
@@ -15,95 +15,98 @@ extern "C" {
 #endif
 
 enum {
-    /* Of texts with a form; 3 of those that a policy watched, 2 of others with sinks, 1 without */
+    /* For sequences with a form; 3 for those with a policy, 2 for others with sinks, 1 without. */
+    /* At most, bytes of a policy's name and options. */
     WEIR_SESSION_VERSION = 4,
     WEIR_SESSION_ALIGNMENT = 4096,
     WEIR_SESSION_FORMAT = 80,
     WEIR_SESSION_SINK_FORMAT = 32,
     WEIR_SESSION_POLICY = 64,
     WEIR_SESSION_STATES = 16,
-    WEIR_SESSION_OPTIONS = 4096 /* bytes of a policy's name and options, at most */
+    WEIR_SESSION_OPTIONS = 4096
 };
 
-/* What must be equal for rows of one process to be of use to another. */
+/* What must be equal for another process to use the rows. */
 typedef struct weir_session_identity {
     uint64_t model[2]; /* digest of architecture, shapes and weights */
     uint64_t tokenizer[2]; /* digest of the vocabulary; 0: none */
     char format[WEIR_SESSION_FORMAT]; /* of K and V rows, with the layers that differ */
-    char
-        sink_format[WEIR_SESSION_SINK_FORMAT]; /* of the first n_sinks blocks; "": there are none */
-    /* Which rows stay: "full:0" of an engine; "NAME:BUDGET" of the file of a text that a policy
-     * watched */
+    /* Format of the first n_sinks blocks; "": there are none. */
+    char sink_format[WEIR_SESSION_SINK_FORMAT];
+    /* "full:0" for an engine; "NAME:BUDGET" for the file of a sequence with a policy. */
     char policy[WEIR_SESSION_POLICY];
     int64_t n_layers, n_kv_heads, key_dim, value_dim, state_bytes;
-    int64_t block_bytes; /* the pages of 64 tokens over all layers and heads */
-    int64_t n_sinks, sink_block_bytes; /* blocks of every text, the pages of one; 0 */
+    /* Pages of 64 tokens over all layers and heads. */
+    int64_t block_bytes;
+    /* Sink blocks of every sequence, and bytes of the pages of one; 0: none. */
+    int64_t n_sinks, sink_block_bytes;
 } weir_session_identity;
 
-/* Where the bytes of a text come from that may be taken away while it is written. ECANCELED: they
- * were. Bytes are aligned to 4096. */
+/* Source of a sequence's bytes that may be revoked while it is written; then ECANCELED. Bytes are
+ * aligned to 4096. */
 typedef struct weir_session_source {
-    /* weir_kv_page_stride of them */
+    /* Copies a page of weir_kv_page_stride bytes. */
     weir_status (*page)(void *user, void *bytes, int64_t block, int64_t head, weir_error *error);
     weir_status (*state)(
         void *user, void *bytes, int32_t state, size_t at, size_t n, weir_error *error
     );
     void *user;
-    void *memory; /* weir_session_copy_bytes, for what was copied and is not written yet */
+    /* [weir_session_copy_bytes] for what is copied and not written yet. */
+    void *memory;
 } weir_session_source;
 
-/* What a policy left of a text and remembers of it. */
+/* What a policy left of a sequence, and its state. */
 typedef struct weir_session_pruned {
-    const int32_t *head_rows; /* [n_layers * n_kv_heads] rows that are there */
-    /* weir_kv_open_rows_bytes: rows that wait for their page to be full; NULL: no format has any */
+    const int32_t *head_rows; /* [n_layers * n_kv_heads] rows that are left */
+    /* [weir_kv_open_rows_bytes] rows of unsealed pages; NULL: no format has any. */
     const void *open;
-    weir_policy_history past; /* the last turn ends with the text */
-    const char *policy; /* as weir_policy_options_print prints it */
-    const void *state; /* as weir_policy_write leaves it */
+    weir_policy_history past; /* the last turn ends with the sequence */
+    const char *policy; /* printed by weir_policy_options_print */
+    const void *state; /* written by weir_policy_write */
     size_t state_bytes;
 } weir_session_pruned;
 
-/* How a file keeps a text that is asked from more than continued; zero: as it is in memory. A state
- * that is not exact is the only one of its file. */
+/* How a state database stores a sequence; zero: as it is in memory. A file with a state that is not
+ * exact holds no other state. */
 typedef struct weir_session_form {
-    /* 8, 4: of keys and values in states, which then take packed_bytes each; 0: states are as in
-     * memory */
+    /* Bits of keys and values in states (8 or 4), which then take packed_bytes each; 0: states are
+     * as in memory. */
     int32_t state_bits;
-    int32_t n_rest; /* tokens behind the text that are known and not computed */
+    int32_t n_rest; /* known tokens after the sequence that are not computed */
     size_t packed_bytes;
-    /* The state is made of those of several texts, the last of which has the tokens */
+    /* The state is merged from those of several sequences; the tokens are those of the last. */
     bool is_merged;
 } weir_session_form;
 
-/* The state is what computing the tokens leaves, to the bit. */
+/* True if the state equals what computing the tokens gives, bit for bit. */
 static inline bool weir_session_form_is_exact(const weir_session_form *form)
 {
     return form->state_bits == 0 && !form->is_merged;
 }
 
-/* A text to be written: all borrowed, and not changed meanwhile. */
+/* A sequence to be written: all borrowed, and unchanged meanwhile. */
 typedef struct weir_session_text {
     const int32_t *tokens; /* [n_tokens + form.n_rest] */
     int32_t n_tokens, n_states;
-    const char *salt; /* as weir_prefix_next gives it */
-    void *const
-        *pages; /* [n_layers * n_kv_heads, page_stride]: the first (n_tokens + 63) / 64 of each */
+    const char *salt; /* as weir_prefix_next returns it */
+    /* [n_layers * n_kv_heads, page_stride]: the first (n_tokens + 63) / 64 of each. */
+    void *const *pages;
     int64_t page_stride;
     const weir_kv_spec *spec; /* of the pages */
-    weir_kv_store
-        *store; /* whose pages may be on disk, and move meanwhile; NULL: they are in memory */
-    const weir_prefix_snapshot
-        *states; /* [n_states], ascending; at most WEIR_SESSION_STATES; packed
-                                       ones in form.packed_bytes */
-    const weir_session_source *source; /* NULL: `pages` and the states' memory are read */
-    /* NULL: every row is there. Else at most one state, after all tokens, and no source */
+    /* Set if its pages may be on disk or move meanwhile; NULL: they are in memory. */
+    weir_kv_store *store;
+    /* [n_states], ascending; at most WEIR_SESSION_STATES. Packed ones in form.packed_bytes [2L]. */
+    const weir_prefix_snapshot *states;
+    /* NULL: reads `pages` and the states' memory. */
+    const weir_session_source *source;
+    /* NULL: every row is there. Otherwise at most one state, after all tokens, and no source. */
     const weir_session_pruned *pruned;
-    bool is_automatic; /* nobody asked for it: may be deleted when there are too many */
-    weir_session_form form; /* not with cut */
+    bool is_automatic; /* saved without a request: may be deleted when there are too many */
+    weir_session_form form; /* not with `pruned` */
 } weir_session_text;
 
 size_t weir_session_copy_bytes(const weir_kv_spec *spec);
-/* 0: out of range. */
+/* Returns 0 if out of range. */
 size_t weir_session_file_bytes(
     const weir_session_identity *identity, const weir_session_text *text
 );
@@ -119,47 +122,47 @@ typedef struct weir_session_header {
     int32_t n_tokens, n_states;
     weir_session_form form;
     bool is_automatic;
-    bool is_pruned; /* a policy watched it: version 3 */
-    size_t pages_bytes, policy_bytes, open_bytes; /* of such a text's sections */
+    bool is_pruned; /* saved with a policy: version 3 */
+    /* Sections of a sequence with a policy. */
+    size_t pages_bytes, policy_bytes, open_bytes;
 } weir_session_header;
 
 typedef struct weir_session_reader weir_session_reader;
 
-/* Reads and checks the header. EFORMAT: damaged, or no session; EUNSUPPORTED: of another version;
- * EIO, ENOTFOUND. */
+/* Reads and checks the header. Returns EFORMAT if it is damaged or no session, EUNSUPPORTED for
+ * another version, EIO, ENOTFOUND. */
 WEIR_MUST_CHECK weir_status
 weir_session_open(weir_session_reader **out, const char *path, weir_error *error);
-/* Pages and open rows that are read from now on are near the kernels of this ledger, which is
- * borrowed. */
+/* From now on, pages and unsealed pages are read into this ledger's device memory; borrowed. */
 void weir_session_read_near(weir_session_reader *reader, const weir_ledger *ledger);
 void weir_session_close(weir_session_reader *reader); /* NULL-safe */
 const weir_session_header *weir_session_header_of(const weir_session_reader *reader);
-/* EMISMATCH: the text says what differs. Of a text that a policy watched the policy is not looked
- * at: who asks for it has it or has not. */
+/* Returns EMISMATCH with a message that says what differs. The policy of a sequence is checked by
+ * the caller. */
 WEIR_MUST_CHECK weir_status weir_session_check(
     const weir_session_reader *reader, const weir_session_identity *own, weir_error *error
 );
 
-/* It is of a state database (engine/states), and no session. */
+/* True for a file of a state database (engine/states), which is no session. */
 static inline bool weir_session_has_form(const weir_session_header *header)
 {
     return header->form.n_rest > 0 || !weir_session_form_is_exact(&header->form);
 }
 /* Bytes of a state in the file. */
 size_t weir_session_state_bytes(const weir_session_header *header);
-/* The sections, in the order of the file. On failure what was written to is of no use. tokens
- * [n_tokens + form.n_rest]: below n_vocab. */
+/* The sections, in the order of the file. After a failure the contents of the destination are
+ * undefined. tokens [n_tokens + form.n_rest]: each below n_vocab. */
 WEIR_MUST_CHECK weir_status weir_session_read_tokens(
     weir_session_reader *reader, int32_t *tokens, int32_t n_vocab, weir_error *error
 );
 WEIR_MUST_CHECK weir_status weir_session_read_salt(
     weir_session_reader *reader, char salt[WEIR_PREFIX_SALT + 1], weir_error *error
 );
-/* places [n_states]: ascending numbers of tokens. */
+/* places [n_states]: ascending token counts. */
 WEIR_MUST_CHECK weir_status
 weir_session_read_places(weir_session_reader *reader, int32_t *places, weir_error *error);
-/* states [n_states] of weir_session_state_bytes each; two may be the same memory, which then holds
- * the later one. */
+/* states [n_states], weir_session_state_bytes each; two may share memory, which then holds the
+ * later one. */
 WEIR_MUST_CHECK weir_status
 weir_session_read_states(weir_session_reader *reader, float *const *states, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_session_read_pages(
@@ -167,17 +170,17 @@ WEIR_MUST_CHECK weir_status weir_session_read_pages(
     weir_error *error
 );
 /* ---- of a text that a policy watched (header is_cut) ----------------------------------------- */
-/* head_rows [n_layers * n_kv_heads], at most n_tokens each; the pages are those of so many rows. */
+/* head_rows [n_layers * n_kv_heads], at most n_tokens each; they determine the pages. */
 WEIR_MUST_CHECK weir_status weir_session_read_rows(
     weir_session_reader *reader, int32_t *head_rows, const weir_kv_spec *spec, weir_error *error
 );
-/* Into `memory` [policy_bytes of the header + 1]; out->policy and out->state lie in it,
- * out->head_rows and out->open are left alone. Turns are checked, the state is what its policy
- * makes of it. */
+/* Reads into `memory` [policy_bytes of the header + 1]; out->policy and out->state point into it.
+ * Does not set out->head_rows and out->open. The turns are checked; the state is checked by its
+ * policy. */
 WEIR_MUST_CHECK weir_status weir_session_read_policy(
     weir_session_reader *reader, weir_session_pruned *out, void *memory, weir_error *error
 );
-/* open_bytes of the header */
+/* out: [open_bytes of the header]. */
 WEIR_MUST_CHECK weir_status
 weir_session_read_open(weir_session_reader *reader, void *open, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_session_read_pruned_pages(
@@ -186,8 +189,7 @@ WEIR_MUST_CHECK weir_status weir_session_read_pruned_pages(
 );
 
 /* weir_session_read_pages in pieces: the pages of blocks [first, end), from 0 upwards without gaps;
- * those before them may have moved. The last piece finds out whether the checksum of all is
- * right. */
+ * earlier ones may have moved. The last piece checks the checksum of all. */
 WEIR_MUST_CHECK weir_status weir_session_read_blocks(
     weir_session_reader *reader, void *const *pages, int64_t page_stride, const weir_kv_spec *spec,
     int64_t first, int64_t end, weir_error *error

@@ -9,26 +9,26 @@ enum { SESSION_HEADER = WEIR_SESSION_ALIGNMENT, SESSION_PAGE_LAYOUT = 1 };
 
 #define SESSION_MAGIC "WEIRSESS"
 
-/* Types in the file are these numbers + 1. */
+/* The types in the file are these numbers + 1. */
 typedef enum session_section_type {
     SESSION_TOKENS,
     SESSION_SALT,
     SESSION_PLACES,
     SESSION_STATES,
     SESSION_PAGES,
-    SESSION_ROWS, /* this and those behind it: version 3 */
+    SESSION_ROWS, /* this and the following: version 3 */
     SESSION_POLICY_STATE,
     SESSION_OPEN_ROWS,
     SESSION_SECTIONS
 } session_section_type;
-enum { SESSION_SECTIONS_BEFORE = SESSION_ROWS }; /* of versions 1 and 2 */
+enum { SESSION_SECTIONS_BEFORE = SESSION_ROWS }; /* in versions 1 and 2 */
 
 typedef struct session_section {
-    uint64_t offset, size,
-        hash[2]; /* the hash is over the section and the zeros to the next multiple of 4096 */
+    /* Over the section and the zeros up to the next multiple of 4096. */
+    uint64_t offset, size, hash[2];
 } session_section;
 
-/* Where everything is follows from the header's numbers alone; false when they are out of range. */
+/* All offsets follow from the header's numbers alone. Returns false if they are out of range. */
 typedef struct session_layout {
     session_section sections[SESSION_SECTIONS]; /* [n_sections] */
     int n_sections;
@@ -41,24 +41,24 @@ void session_header_encode(
     unsigned char out[SESSION_HEADER], const weir_session_header *header,
     const session_layout *layout
 );
-/* A header whose checksum is right; sections get the hashes that it holds. */
+/* Decodes a header whose checksum is right; sets the sections' hashes. */
 WEIR_MUST_CHECK weir_status session_header_decode(
     weir_session_header *header, session_layout *layout, const unsigned char bytes[SESSION_HEADER],
     uint64_t file_bytes, const char *path, weir_error *error
 );
 
-/* The section of the policy: these bytes, the turns, i32 each, the policy's text, its state. */
+/* The policy section: these bytes, the turns (i32 each), the policy's text, its state. */
 enum { SESSION_POLICY_FIXED = 40, SESSION_TURN = 8 };
-/* Pages of a head with so many rows. */
+/* Pages of a head with this many rows. */
 static inline int64_t session_pages_of(int32_t rows)
 {
     return ((int64_t)rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
 }
-/* Bytes of all pages of heads with so many rows. */
+/* Bytes of all pages of heads with these row counts. */
 size_t session_pruned_pages_bytes(const weir_kv_spec *spec, const int32_t *head_rows);
-/* What the header says of it: the name and the budget. */
+/* Prints "NAME:BUDGET" for the header. */
 void session_print_policy(char out[WEIR_SESSION_POLICY], const char *text, int64_t budget);
-/* Header numbers of a text that is written. */
+/* Fills in the header of a sequence that is written. */
 void session_header_of(
     weir_session_header *header, const weir_session_identity *identity,
     const weir_session_text *text

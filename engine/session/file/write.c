@@ -1,5 +1,5 @@
-/* engine/session/file/write.c - a kept text goes out: sections in order, hashed as they are written,
- * the header last. */
+/* engine/session/file/write.c - writes a cached sequence to a file: sections in order, hashed as
+ * they are written, the header last. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +17,12 @@ typedef struct writer {
     weir_new_file file;
     const char *path;
     XXH3_state_t *hash;
-    uint64_t at; /* of the file */
+    uint64_t at; /* offset in the file */
     struct iovec pieces[PIECES]; /* [n_pieces], not written yet */
     int n_pieces;
-    void *memory; /* owned, of the copies */
-    /* [COPIES, copy_bytes] of pages that may move, n_copies of them among the pieces; NULL: they
-     * are written from where they are */
+    void *memory; /* owned, for the copies */
+    /* [COPIES, copy_bytes] of pages that may move, n_copies of them among the pieces; NULL: pages
+     * are written in place. */
     char *copies;
     size_t copy_bytes;
     int n_copies;
@@ -54,7 +54,7 @@ static weir_status flush(writer *w)
     return WEIR_OK;
 }
 
-/* `bytes` stay until the next flush. */
+/* Adds a piece; `bytes` must stay valid until the next flush. */
 static weir_status add(writer *w, const void *bytes, size_t n)
 {
     if (n == 0) return WEIR_OK;
@@ -103,7 +103,7 @@ static weir_status next_copy(writer *w, char **copy)
     return WEIR_OK;
 }
 
-/* The page of layer and head number `head`. */
+/* Adds the page of a layer and head. */
 static weir_status add_page(writer *w, const weir_session_text *text, int64_t block, int64_t head)
 {
     const size_t bytes = weir_kv_page_bytes_at(text->spec, head / text->spec->n_kv_heads, block);
@@ -163,10 +163,10 @@ static weir_status write_policy(
     WEIR_TRY(add(w, bytes, (size_t)(at - bytes)));
     WEIR_TRY(add(w, pruned->policy, n));
     WEIR_TRY(add(w, pruned->state, pruned->state_bytes));
-    return end_section(w, section); /* writes all of it before `bytes` go */
+    return end_section(w, section); /* flushes before `bytes` goes out of scope */
 }
 
-/* Near the kernels, as pages are. */
+/* Through a copy, since it may be device memory like pages. */
 static weir_status add_open(writer *w, const weir_session_text *text, size_t bytes)
 {
     const char *const from = text->pruned->open;

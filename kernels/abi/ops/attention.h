@@ -4,15 +4,15 @@
 
 /* out[t,h,:] = softmax(scale * q[t,h,:] . K[h / (H/G)]) V[h / (H/G)] over positions p <= t's
  * position (and p > position - window if window > 0). kv_write has stored the rows of the batch.
- * Rows read open pages as kernels/abi/kv_format.h says: a format that needs them has one for every
- * page that a row of the batch lies in.
+ * Rows read unsealed pages as kernels/abi/kv_format.h says: a format that needs them has one for
+ * every page that contains a row of the batch.
  * partials: if given, a call covers the splits [first_split, end_split) only, of the rows that see
  *           them, and reads only their pages (kernels/abi/attention_partials.h). All calls of a row
  *           go to one kernel. The last call (is_last) writes `out`, the others do not touch it.
  *           Calls with the same q that follow each other from first_split 0 upwards without gaps
- *           and pass the partials on have the bits of one call, however they are cut. Calls with
- *           cleared partials of their own may run in any order and place; their partials are
- *           joined, and a last call without splits writes `out`: that agrees to rounding.
+ *           and pass the partials on give the bits of one call, however they are cut. Calls with
+ *           separate, cleared partials may run in any order and place; their partials are joined,
+ *           and a last call without splits writes `out`: equal up to rounding.
  * observe : lse and logits save observers from reading K again. lse: the log of the sum of
  *           exp(scale * q . K) over what a row sees, written with `out`. logits of a segment:
  *           scale * q . K of its last row at each slot that it sees; a call writes those of its
@@ -30,11 +30,12 @@ typedef struct weir_attention_args {
     const weir_kv_segment *segments;
     int64_t n_segments, n_heads, n_kv_heads, key_dim, value_dim;
     int64_t q_stride, q_head_stride, out_stride;
-    int32_t window; /* 0: all */
+    int32_t window; /* 0: no window */
     float scale;
-    weir_kv_format k_format, v_format; /* of the pages, any pair */
-    weir_kv_sinks sinks; /* of the first pages, any pair */
-    float *partials; /* NULL: one call does all, and the next three are not read */
+    weir_kv_format k_format, v_format; /* of the pages; any pair */
+    weir_kv_sinks sinks; /* of the first pages; any pair */
+    /* NULL: one call computes everything and ignores the next three fields. */
+    float *partials;
     int32_t first_split, end_split;
     bool is_last;
     float *lse;
@@ -76,22 +77,23 @@ static inline void weir_attention_marshal(weir_marshaller *m, weir_attention_arg
  *   below[h,j] = number of rows t that see j with p(t,h,j) < 1 / (n_past + t + 1), the mean of what
  *                they see
  *   last[h,j]  = p of the last row
- * Segments of one row with logits are computed from those, without q and pages. Others read K, a
- * tile once per block of rows.
+ * Segments of one row with logits are computed from those, without q and pages. Others read each
+ * tile of K once per block of rows.
  * shapes : q [T, H, *] with row and head stride; lse [T, H]; mass, below, last [query heads of the
  *          segment, stride], each may be NULL; slots first_slot .. weir_attention_mass_end - 1 are
  *          written, and only their pages are read
- * cuts   : any cut of the slots into calls has the bits of one call
+ * cuts   : any cut of the slots into calls gives the bits of one call
  * order  : scores as in attention; rows are added in ascending order, in f32: no cut of the work or
  *          of the heads changes a bit
- * errors : EINVAL for a range of heads outside G, strides that are too short, missing open pages,
- *          or slots that do not begin with a page; EUNSUPPORTED as in attention */
+ * errors : EINVAL for a range of heads outside G, strides that are too short, missing unsealed
+ * pages,
+ *          or a first_slot that is not the first of a page; EUNSUPPORTED as in attention */
 typedef struct weir_attention_mass_segment {
     weir_kv_segment rows;
     float *mass, *below, *last;
     int64_t stride;
     int32_t first_slot; /* the first of a page */
-    int32_t end_slot; /* 0 or past the last slot: to the end */
+    int32_t end_slot; /* 0 or past the last slot: all slots */
 } weir_attention_mass_segment;
 typedef struct weir_attention_mass_args {
     const float *q, *lse;
@@ -99,7 +101,7 @@ typedef struct weir_attention_mass_args {
     int64_t n_segments, n_heads, n_kv_heads, key_dim, q_stride, q_head_stride;
     float scale;
     weir_kv_format k_format;
-    weir_kv_sinks sinks; /* V's format is not read */
+    weir_kv_sinks sinks; /* V's format is ignored */
 } weir_attention_mass_args;
 
 static inline bool weir_attention_mass_from_logits(const weir_attention_mass_segment *segment)
@@ -117,7 +119,7 @@ static inline bool weir_attention_mass_needs_open(const weir_attention_mass_args
     return weir_kv_needs_open(args->k_format) ||
            (args->sinks.n_pages > 0 && weir_kv_needs_open(args->sinks.pair.k));
 }
-/* Kernels call it on the host and answer EINVAL where it is false. */
+/* Kernels call it on the host and return EINVAL if it is false. */
 static inline bool weir_attention_mass_is_sound(const weir_attention_mass_args *args)
 {
     if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0) return false;

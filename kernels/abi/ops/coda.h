@@ -1,8 +1,8 @@
 /* kernels/abi/ops/coda.h - differential attention (Ye et al. 2024; CoDA-GQA-L) around the attention
- * op, and the banks that rows go to when they leave the ring.
+ * op, and the banks that rows move to when they leave the ring.
  *
- * Every query head attends twice, as it is (signal) and rotated by angles of its own (noise), to
- * the same keys and values: one attention call with 2 H query heads reads K and V once. */
+ * Every query head attends twice to the same keys and values, once as it is (signal) and once
+ * rotated by its own angles (noise): one attention call with 2 H query heads reads K and V once. */
 #pragma once
 #include "kernels/abi/coda.h"
 #include "kernels/abi/marshal.h"
@@ -53,14 +53,14 @@ static inline void weir_coda_combine_marshal(weir_marshaller *m, weir_coda_combi
     weir_marshal_require(m, args->weight);
 }
 
-/* Stores new rows in the ring of each sequence; the banks decide about those that leave it
+/* Stores new rows in the ring of each sequence; those that leave it are offered to the banks
  * (kernels/abi/coda.h). */
 typedef struct weir_coda_segment {
-    void *state; /* weir_coda_view, updated in place */
+    void *state; /* as in weir_coda_view, updated in place */
     int32_t first_row, n_rows;
-    /* A step: n_rows is 1, the row pushes out the oldest before it is attended, and its gate slows
-     * blending. Otherwise the rows of a block that were attended together: of those that leave, the
-     * banks see candidates, chosen by their gates. */
+    /* A step: n_rows is 1, the row replaces the oldest before attention, and its gate scales
+     * blending. Otherwise the rows of a block that were attended together: the banks get candidates
+     * among those that leave, chosen by their gates. */
     bool is_step;
 } weir_coda_segment;
 
@@ -81,7 +81,7 @@ static inline bool weir_coda_write_is_valid(const weir_coda_write_args *args)
 {
     return args->n_segments >= 0;
 }
-/* States are host memory. */
+/* States are in host memory. */
 static inline void weir_coda_write_marshal(weir_marshaller *m, weir_coda_write_args *args)
 {
     (void)args;

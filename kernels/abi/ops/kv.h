@@ -7,22 +7,23 @@
 
 /* Rows of one sequence and layer in the batch, for the KV heads [first_head, first_head + n_heads)
  * of the op's G; n_heads 0: all of them. Rows [first_row, first_row + n_rows) are at slots n_past
- * .. n_past + n_rows - 1: positions, as long as nothing was evicted. Slot p of the range's i-th
- * head lives in pages[i * page_stride + p / 64] at token p % 64. Heads that keep different numbers
- * of rows are segments with the same rows and their own n_past. Any cut of the heads gives the bits
- * of one segment, and a segment does not touch other heads. */
+ * .. n_past + n_rows - 1, which equal positions until rows are evicted. Slot p of the range's i-th
+ * head is in pages[i * page_stride + p / 64] at token p % 64. Heads that keep different numbers of
+ * rows are segments with the same rows and their own n_past. Any cut of the heads gives the bits of
+ * one segment, and a segment does not touch other heads. */
 typedef struct weir_kv_segment {
-    void *const *pages; /* [heads of the range, page_stride], see kernels/abi/kv_page.h */
+    /* [heads of the range, page_stride], see kernels/abi/kv_page.h. */
+    void *const *pages;
     int64_t page_stride; /* entries between heads */
     int32_t first_row, n_rows, n_past;
-    /* [heads of the range, open_stride]: the open rows of pages n_past / 64, n_past / 64 + 1, ...
-     * (kernels/abi/kv_format.h), for formats that need them. NULL otherwise, and NULL entries where
-     * a page is only read closed. */
+    /* [heads of the range, open_stride]: the unsealed rows of pages n_past / 64, n_past / 64 + 1,
+     * ... for formats that need them (kernels/abi/kv_format.h). Otherwise NULL; an entry is NULL if
+     * its page is only read sealed. */
     void *const *open_pages;
     int64_t open_stride;
     int32_t first_head, n_heads;
     /* [query heads of the range, logits_stride] or NULL: written by attention, read by
-     * attention_mass */
+     * attention_mass. */
     float *logits;
     int64_t logits_stride; /* >= n_past + n_rows */
 } weir_kv_segment;
@@ -31,7 +32,7 @@ static inline int64_t weir_kv_segment_heads(const weir_kv_segment *segment, int6
 {
     return segment->n_heads > 0 ? segment->n_heads : n_kv_heads;
 }
-/* The range of heads lies within the op's. Called on the host. */
+/* True if the range of heads is within the op's. Called on the host. */
 static inline bool weir_kv_segment_is_sound(const weir_kv_segment *segment, int64_t n_kv_heads)
 {
     return segment->first_head >= 0 && segment->n_heads >= 0 &&
@@ -50,7 +51,7 @@ static inline int64_t weir_kv_segment_n_pages(int64_t n_rows)
 {
     return (n_rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
 }
-/* Pages that the segment's rows see, and those that its rows are in. */
+/* The pages that the segment's rows attend to, and those that contain its rows. */
 static inline weir_marshal_range weir_kv_segment_seen(const weir_kv_segment *s)
 {
     const weir_marshal_range seen = { 0, weir_kv_segment_n_pages((int64_t)s->n_past + s->n_rows) };
@@ -77,7 +78,7 @@ static inline void weir_kv_segment_marshal(
         m, s->logits, heads * group, s->logits_stride, (int64_t)s->n_past + s->n_rows, logits
     );
 }
-/* Of ops that use the pages of their own rows. *n_rows: rows of the batch that they name. */
+/* For ops that use the pages of their own rows. *n_rows: rows of the batch in these segments. */
 static inline const weir_kv_segment *weir_kv_segments_marshal(
     weir_marshaller *m, const weir_kv_segment *segments, int64_t n, int64_t n_kv_heads,
     int64_t *n_rows
@@ -97,11 +98,11 @@ static inline const weir_kv_segment *weir_kv_segments_marshal(
 }
 
 /* Stores new K and V rows into their pages in the pages' formats. Rows of formats that need it go
- * to the open pages, which also hold the page's earlier rows; the row of token 63 closes its page.
- * Rows of a sequence come in ascending order; any cut gives the same bytes. Each page that a row
- * falls into exists, and its open page if a format needs one. The first pages of a sequence have
- * the formats of `sinks`, the others k_format and v_format, in this and the other ops that take
- * both. NULL: that side stays as it is.
+ * to the unsealed pages, which also hold the page's earlier rows; the row of token 63 seals its
+ * page. Rows of a sequence come in ascending order; any cut gives the same bytes. Each page that a
+ * row falls into must exist, and its unsealed page if a format needs one. The first pages of a
+ * sequence have the formats of `sinks`, the others k_format and v_format, in this and the other ops
+ * that take both. NULL: that side is unchanged.
  * shapes  : k [T, G, key_dim], v [T, G, value_dim] with row strides (heads contiguous)
  * numerics: the codecs are defined to the bit by kernels/ref/kv_codec.h; every kernel stores the
  *           same bytes
@@ -132,8 +133,8 @@ static inline void weir_kv_write_marshal(weir_marshaller *m, weir_kv_write_args 
 }
 
 /* Rows of the pages as f32, for eviction scores, packs and checks. Position p of a segment gives
- * row first_row + p - n_past. Parts that have open pages are read open where the segment names one,
- * coded otherwise. NULL: that side is not wanted.
+ * row first_row + p - n_past. Parts with unsealed pages are read unsealed if the segment has the
+ * page, coded otherwise. NULL: that side is skipped.
  * shapes  : k [T, G, key_dim], v [T, G, value_dim] with row strides (heads contiguous)
  * numerics: the values that attention multiplies, for turbo rotated back: H is orthonormal to f32's
  *           rounding only */
@@ -161,9 +162,9 @@ static inline void weir_kv_read_marshal(weir_marshaller *m, weir_kv_read_args *a
     args->v = weir_marshal_host_rows(m, args->v, n, args->v_stride, v_width, WEIR_MARSHAL_OUT);
 }
 
-/* Row keep[i] of each KV head becomes row i, in place: kept rows move to the front as the codes
- * that they have. Rows from n_keep on are as they were before or after a move and are never read.
- * Pages that are written to belong to this sequence alone. Formats that code a page as a whole are
+/* Row keep[i] of each KV head becomes row i, in place: the codes of kept rows move to the front.
+ * Rows from n_keep on have undefined contents and are never read. Pages that are written to must
+ * not be shared. Formats that code a page as a whole are
  * refused: their sequences drop whole pages from their tables instead. Rows before first[g] are in
  * place: their entries of `keep` and their pages are not read.
  * shapes : keep [G, keep_stride], of each head n_keep[g] rows, ascending: keep[i] >= i; first [G],
@@ -171,7 +172,8 @@ static inline void weir_kv_read_marshal(weir_marshaller *m, weir_kv_read_args *a
  * errors : EUNSUPPORTED for those formats, or if a format does not take the width; EINVAL if keep
  *          is not ascending, or moves a row to a page of other formats */
 typedef struct weir_kv_compact_segment {
-    void *const *pages; /* [G, page_stride]; those that rows come from and go to */
+    /* [G, page_stride]; the pages that rows are moved from and to. */
+    void *const *pages;
     int64_t page_stride, keep_stride;
     const int32_t *keep, *n_keep, *first;
 } weir_kv_compact_segment;
@@ -182,7 +184,7 @@ typedef struct weir_kv_compact_args {
     weir_kv_sinks sinks;
 } weir_kv_compact_args;
 
-/* NULL, or why these rows cannot be moved; `keep` is read by the host. */
+/* Returns NULL, or why these rows cannot be moved; the host reads `keep`. */
 static inline const char *weir_kv_compact_reject(const weir_kv_compact_args *args)
 {
     const weir_kv_pair others = { args->k_format, args->v_format };
@@ -196,7 +198,7 @@ static inline const char *weir_kv_compact_reject(const weir_kv_compact_args *arg
         return "codes a page as a whole: its rows cannot be moved";
     return NULL;
 }
-/* Kernels answer EINVAL where it is false. */
+/* Kernels return EINVAL if it is false. */
 static inline bool weir_kv_compact_is_sound(const weir_kv_compact_args *args)
 {
     for (int64_t s = 0; s < args->n_segments; s++)
@@ -218,7 +220,7 @@ static inline bool weir_kv_compact_is_valid(const weir_kv_compact_args *args)
 {
     return args->n_segments >= 0 && args->n_kv_heads > 0;
 }
-/* Table entries that rows come from or go to. */
+/* Table entries that rows are moved from or to. */
 static inline int64_t weir_kv_compact_n_pages(const weir_kv_compact_segment *s, int64_t n_kv_heads)
 {
     int64_t n_pages = 0;
@@ -263,9 +265,9 @@ static inline void weir_kv_compact_marshal(weir_marshaller *m, weir_kv_compact_a
 }
 
 /* Products with the keys of one KV head: out[v,i] = vectors[v] . K[n_past + i] + sum over f of
- * lengths[v,f] * |pair f of K[n_past + i]|, where pair f is of dims (f, f + n_pairs), or
- * (2f, 2f + 1) if interleaved. The segment's rows are at its slots n_past .. n_past + n_rows - 1,
- * and are read open where it names an open page, coded otherwise, as in kv_read.
+ * lengths[v,f] * |pair f of K[n_past + i]|, where pair f is of dims (f, f + n_pairs), or (2f, 2f +
+ * 1) if interleaved. The segment's rows are at its slots n_past .. n_past + n_rows - 1, and are
+ * read unsealed if it has the unsealed page, coded otherwise, as in kv_read.
  * shapes : out [n_vectors, out_stride], the first n_rows of each written; vectors
  *          [n_vectors, key_dim]; lengths [n_vectors, n_pairs] or NULL; 2 * n_pairs <= key_dim
  * order  : a slot's product does not depend on the other slots of the call
@@ -274,10 +276,11 @@ static inline void weir_kv_compact_marshal(weir_marshaller *m, weir_kv_compact_a
 typedef struct weir_key_products_args {
     float *out;
     const float *vectors, *lengths;
-    const weir_kv_segment *rows; /* of one head; first_row, first_head and logits are not read */
+    /* Of one head; first_row, first_head and logits are ignored. */
+    const weir_kv_segment *rows;
     int64_t n_vectors, out_stride, key_dim, n_pairs;
     weir_kv_format k_format;
-    weir_kv_sinks sinks; /* V's format is not read */
+    weir_kv_sinks sinks; /* V's format is ignored */
     bool is_interleaved;
 } weir_key_products_args;
 
@@ -291,7 +294,7 @@ static inline const char *weir_key_products_reject(const weir_key_products_args 
                ? "turbo's codes are of rotated keys: their pairs have no lengths"
                : NULL;
 }
-/* Kernels answer EINVAL where it is false. */
+/* Kernels return EINVAL if it is false. */
 static inline bool weir_key_products_is_sound(const weir_key_products_args *args)
 {
     return args->n_vectors >= 0 && args->n_pairs >= 0 && 2 * args->n_pairs <= args->key_dim &&

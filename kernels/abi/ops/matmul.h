@@ -1,4 +1,5 @@
-/* kernels/abi/ops/matmul.h - weights in the layouts of the kernels, and the product with them. */
+/* kernels/abi/ops/matmul.h - weights in the layouts of the kernels, and matrix products with
+ * them. */
 #pragma once
 #include "kernels/abi/dtype.h"
 #include "kernels/abi/marshal.h"
@@ -7,19 +8,20 @@ typedef enum weir_layout {
     WEIR_LAYOUT_ROWS, /* as in the file: n_out rows of n_in elements of `dtype` */
     WEIR_LAYOUT_TILES, /* quantised, repacked for the dot kernels: kernels/x86/tiles.h */
     WEIR_LAYOUT_ONEDNN, /* f32 or bf16 in the blocks of oneDNN: kernels/onednn/weight.h */
-    WEIR_LAYOUT_DENSE, /* f32, bf16 or f16 in panels, where oneDNN has none: kernels/x86/dense.h */
-    /* For a GPU: rows of elements, or of codes and scales: kernels/cuda/weight.h */
+    /* f32, bf16 or f16 in panels, if oneDNN has no layout: kernels/x86/dense.h. */
+    WEIR_LAYOUT_DENSE,
+    /* For a GPU: rows of elements, or of codes and scales (kernels/cuda/weight.h). */
     WEIR_LAYOUT_CUDA,
 } weir_layout;
 
-/* A matrix [n_out, n_in] in the layout of the kernel that will read it. `data` is owned by the
- * model's weight memory. */
+/* A matrix [n_out, n_in] in the layout of the kernel that reads it. The model owns `data`. */
 typedef struct weir_weight {
     const void *data;
-    void *packed_state; /* layout-private: oneDNN primitives; NULL otherwise */
+    /* Private to the layout: oneDNN primitives; NULL otherwise. */
+    void *packed_state;
     size_t bytes; /* of data */
     int64_t n_out, n_in;
-    /* ROWS, TILES, CUDA: the file's type; ONEDNN: f32 or bf16; DENSE: f32, bf16 or f16 */
+    /* ROWS, TILES, CUDA: the file's type; ONEDNN: f32 or bf16; DENSE: f32, bf16 or f16. */
     weir_dtype dtype;
     weir_layout layout;
 } weir_weight;
@@ -56,7 +58,7 @@ static inline bool weir_matmul_is_valid(const weir_matmul_args *args)
     }
     return args->n_rows <= 1 || args->x_stride >= args->n_in;
 }
-/* The weights' structs are read by the host only. */
+/* The weights' structs are only read by the host. */
 static inline void weir_matmul_marshal(weir_marshaller *m, weir_matmul_args *args)
 {
     weir_marshal_require(m, args->x);

@@ -1,10 +1,10 @@
-/* kernels/abi/ops/recurrent.h - ops that carry a state along a sequence: conv1d,
+/* kernels/abi/ops/recurrent.h - ops that update a state along a sequence: conv1d,
  * gated_delta_rule. */
 #pragma once
 #include "kernels/abi/dtype.h"
 #include "kernels/abi/marshal.h"
 
-/* One sequence's rows; state memory belongs to the sequence and is updated in place. */
+/* Rows of one sequence; the sequence owns the state memory, which is updated in place. */
 typedef struct weir_recurrent_segment {
     float *conv_history; /* [n_taps - 1, C], oldest first: raw inputs before the convolution */
     float *state; /* [Hv, value_dim / 16 (rounded up), key_dim, 16]: see gated_delta_rule */

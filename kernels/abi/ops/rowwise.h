@@ -4,7 +4,7 @@
 #include "kernels/abi/dtype.h"
 #include "kernels/abi/marshal.h"
 
-/* Rows of `width` elements, `stride` apart, do not overlap. */
+/* True if rows of `width` elements, `stride` apart, do not overlap. */
 static inline bool weir_rows_are_apart(int64_t n, int64_t stride, int64_t width)
 {
     return n <= 1 || stride >= width;
@@ -25,7 +25,7 @@ static inline bool weir_embed_is_valid(const weir_embed_args *args)
 {
     return args->n_rows >= 0 && args->dim % weir_dtype_of(args->dtype).block_elements == 0;
 }
-/* The table stays in the model's file: the host reads it. */
+/* The table is part of the model's file: the host reads it. */
 static inline void weir_embed_marshal(weir_marshaller *m, weir_embed_args *args)
 {
     (void)args;

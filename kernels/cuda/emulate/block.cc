@@ -107,7 +107,7 @@ uint64_t next_random()
     return block.random;
 }
 
-// Visits 0 .. n - 1, in one of many orders.
+// Visits 0 .. n - 1 in a scrambled order.
 template <class Visit> void scrambled(int64_t n, Visit visit)
 {
     const int64_t first = (int64_t)(next_random() % (uint64_t)n);
@@ -198,7 +198,7 @@ void run_block()
         prepare(i);
         block.warps[(size_t)(i / kWarp)].there |= 1u << i % kWarp;
     }
-    // Warps that sleep wait until the others can go no further: what lacks a barrier is overtaken.
+    // Sleeping warps wait until the others cannot continue: a missing barrier shows.
     const uint32_t everyone = 0xffffffffu;
     uint32_t awake = 0;
     while (block.n_done < block.n) {
@@ -270,7 +270,7 @@ int barrier(int value, Site site)
     for (int i = 0; i < block.n; i++) block.fibers[(size_t)i].state = State::Ready;
     block.result = block.sum;
     block.n_at_barrier = block.sum = 0;
-    wait(); // who comes last is not always who goes on first
+    wait(); // the last to arrive is not always the first to continue
     return block.result;
 }
 

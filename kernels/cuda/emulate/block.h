@@ -1,15 +1,18 @@
-/* kernels/cuda/emulate/block.h - the threads of a block as fibers of one host thread: launches,
- * barriers, what a warp does together, asynchronous copies.
+/* kernels/cuda/emulate/block.h - runs the threads of a block as fibers of one host thread:
+ * launches, barriers, warp operations, asynchronous copies.
  *
- * Fibers run until they wait; who runs next is scrambled anew in every round, some warps sleep
- * until the others can go no further, and the order of blocks is scrambled too. Shared memory
- * begins as NaN in every block. These end the program with a message:
- *     barriers that threads reach at different lines, or after some have left the kernel warp
- *     operations of lanes that are not in their mask, have left, or are at another operation; reads
- *     from lanes outside the mask rows of ldmatrix and targets of copies that are not in shared
- *     memory, or not 16-byte aligned; copies that nobody waited for writes past dynamic shared
- *     memory; launches that no device takes
- * A missing barrier shows as a NaN or as a stale value, in some of the orders. */
+ * Fibers run until they wait. Their order is scrambled in every round, some warps sleep until the
+ * others cannot continue, and the order of blocks is scrambled too. Shared memory starts as NaN in
+ * every block. These end the program with a message:
+ *     - barriers that threads reach at different lines, or after some have left the kernel
+ *     - warp operations of lanes that are not in their mask, have left, or are at another
+ *       operation;
+ *       reads from lanes outside the mask
+ *     - rows of ldmatrix and targets of copies that are not in shared memory, or not 16-byte
+ *       aligned;
+ *       copies that nothing waited for
+ *     - writes past dynamic shared memory; launches that no device accepts
+ * A missing barrier shows as a NaN or a stale value in some of the orders. */
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +22,7 @@
 
 namespace weir_emulate {
 
-/* Where a barrier or an operation of a warp stands. */
+/* The line of a barrier or a warp operation. */
 struct Site {
     const char *file;
     int line;
@@ -36,17 +39,17 @@ extern Place place;
 
 void *dynamic_shared();
 bool is_shared(const void *address, size_t bytes);
-/* Waits for all threads of the block; the sum of `value` over them. */
+/* Waits for all threads of the block. Returns the sum of `value` over them. */
 int barrier(int value, Site site);
 
-/* Waits for all lanes of `mask`, each with arguments of its own; then `complete` sees them all,
- * NULL for lanes outside the mask. */
+/* Waits for all lanes of `mask`, each with its own arguments; then calls `complete` with all of
+ * them, NULL for lanes outside the mask. */
 typedef void (*WarpOperation)(void *const *lanes, unsigned mask);
 void warp(unsigned mask, WarpOperation complete, void *arguments, Site site);
 int lane();
 
-/* cp.async: 16 bytes go to shared memory in the wait that covers them, and until then the target
- * holds NaN; from NULL: zeros. */
+/* cp.async: 16 bytes are written to shared memory by the wait that covers them; until then the
+ * target holds NaN. From NULL: zeros. */
 void copy16(void *shared, const void *global);
 void commit_copies();
 void wait_for_copies(int n_left);
@@ -57,8 +60,8 @@ void run_grid(
     const void *kernel, dim3 grid, dim3 block, size_t shared_bytes, ThreadBody body,
     const void *launch
 );
-int take_error(); /* cudaError_t of the last launch that no device takes */
-/* Up to 99 KB: what sm_86 and sm_89 have, the least from sm_80 on */
+int take_error(); /* cudaError_t of the last launch that no device accepts */
+/* At most 99 KB, the limit of sm_86 and sm_89, the lowest since sm_80. */
 int allow_shared(const void *kernel, int bytes);
 
 template <class... Parameters> struct Launch {

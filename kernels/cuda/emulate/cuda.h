@@ -2,7 +2,7 @@
  * variables, warp functions, arithmetic, the runtime.
  *
  * Arithmetic is the host's: the device's fast functions (__expf, rsqrtf) are a few units in the
- * last place worse, which a row's tolerance has to hold. */
+ * last place worse, which tolerances must allow for. */
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -23,7 +23,8 @@
     type *const name = static_cast<type *>(weir_emulate::dynamic_shared())
 
 /* ---- the block ------------------------------------------------------------------------------- */
-struct weir_emulate_here { /* the caller's line, whatever is called */
+/* The caller's line. */
+struct weir_emulate_here {
     weir_emulate::Site site;
     weir_emulate_here(const char *file = __builtin_FILE(), int line = __builtin_LINE())
         : site{ file, line }

@@ -1,5 +1,5 @@
-/* kernels/cuda/emulate/tensor.h - what kernels/cuda/tensor.h offers, from the registers of all
- * lanes of a warp. */
+/* kernels/cuda/emulate/tensor.h - emulates kernels/cuda/tensor.h with the registers of all lanes of
+ * a warp. */
 #pragma once
 #include "kernels/cuda/emulate/cuda.h"
 
@@ -22,7 +22,7 @@ inline double value_bf16(uint32_t bits)
 }
 inline double value_s8(uint32_t bits) { return (double)(int8_t)bits; }
 
-/* The products of 16 or 32 columns are exact, and rounded once with what d held. */
+/* The products of 16 or 32 columns are exact, and rounded once after adding d. */
 template <int BITS, class D, double (*VALUE)(uint32_t)>
 void multiply(void *const *lanes, unsigned mask)
 {

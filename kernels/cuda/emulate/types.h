@@ -1,5 +1,5 @@
-/* kernels/cuda/emulate/types.h - CUDA's words and types for a host compiler: qualifiers, vectors,
- * halves. */
+/* kernels/cuda/emulate/types.h - CUDA's keywords and types for a host compiler: qualifiers,
+ * vectors, halves. */
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -12,7 +12,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
-/* One copy per function, in a section that is filled anew for every block. */
+/* One copy per function, in a section that is reset for every block. */
 #define __shared__ __attribute__((section("weir_shared"))) static
 
 struct uint3 {
@@ -47,7 +47,7 @@ template <class To, class From> inline To bits_as(From from)
     std::memcpy(&to, &from, sizeof to);
     return to;
 }
-/* Without an instruction for it a conversion is a call: 2^16 of them, once. */
+/* Conversion without the instruction is a call, so all 2^16 results are computed once. */
 inline float half_value(uint32_t bits)
 {
     static const auto *const values = [] {

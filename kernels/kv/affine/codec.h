@@ -47,8 +47,8 @@ static int64_t kivi_scale_index(weir_kv_side side, int64_t t, int64_t d)
     return side == WEIR_KV_K ? d : d / WEIR_KV_GROUP;
 }
 
-/* A group of values that share scale and minimum: `n` of them from (token, d) on, along tokens or
- * along dims. */
+/* Codes a group of values that share scale and minimum: `n` of them from (token, d) on, along
+ * tokens or along dims. */
 static void close_group(
     const weir_kv_part *part, int64_t token, int64_t d, int64_t n, bool along_tokens
 )
@@ -81,7 +81,7 @@ static void close_part(const weir_kv_part *part)
             close_group(part, token, d, n, along_tokens);
 }
 
-/* The row stays open; the last one closes the page. */
+/* The row stays unsealed; the last one seals the page. */
 static void encode_channel(const weir_kv_part *part, int64_t token, const float *x)
 {
     const weir_kv_part open = open_part(part);

@@ -1,10 +1,10 @@
-/* kernels/kv/affine/encode.h - rows to open pages, and open pages to int8 (channel) and kivi.
- * Included by kernels/omp/kv_encode.h. */
+/* kernels/kv/affine/encode.h - writes rows to unsealed pages, and seals pages as int8 (channel) and
+ * kivi. Included by kernels/omp/kv_encode.h. */
 typedef struct kv_range {
     float low, high;
 } kv_range;
 
-/* Widened by n halves, `stride` apart. */
+/* The range extended by n halves, `stride` apart. */
 WEIR_INLINE kv_range kv_widen(kv_range range, const _Float16 *x, int64_t n, int64_t stride)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -20,7 +20,7 @@ WEIR_INLINE kv_range kv_range_of(const _Float16 *x, int64_t n, int64_t stride)
     return kv_widen((kv_range){ lane_half(x), lane_half(x) }, x, n, stride);
 }
 
-/* Step and minimum as stored; -0 becomes 0. */
+/* Scale and minimum as stored; -0 becomes 0. */
 WEIR_INLINE kv_scale kv_affine_scale(const int bits, kv_range range)
 {
     const float low = range.low + 0.0f, high = range.high + 0.0f;
@@ -70,7 +70,7 @@ WEIR_INLINE void kv_store_affine(const kv_target *to, int64_t unit, int64_t inde
     kv_store_half(to->coded + to->layout.mins + unit * to->layout.mins_step + index * 2, scale.min);
 }
 
-/* A thread has the dims that share a word. */
+/* A thread codes the dims that share a word. */
 WEIR_INLINE void kv_close_k(const kv_target *to, const weir_kv_format format, int tid)
 {
     const int bits = weir_kv_bits(format), per = 32 / bits;
@@ -102,7 +102,7 @@ WEIR_INLINE void kv_close_k(const kv_target *to, const weir_kv_format format, in
     }
 }
 
-/* int8: a thread has a dim; kivi: 32 dims of a token. */
+/* int8: a thread codes a dim; kivi: 32 dims of a token. */
 WEIR_INLINE void kv_close_v(const kv_target *to, const weir_kv_format format, int tid)
 {
     const int bits = weir_kv_bits(format);

@@ -15,7 +15,7 @@ WEIR_INLINE uint32_t kv_block_code(const weir_kv_format format, float x, kv_scal
 {
     const float t = weir_kv_finite(x) * scale.inverse;
     if (format == WEIR_KV_Q8_0) {
-        /* half away from zero: twice the magnitude, cut, plus one, halved */
+        /* Half away from zero: twice the magnitude, truncated, plus one, halved. */
         const int32_t twice = (int32_t)(kv_magnitude(t) * 2.0f), q = (twice + 1) / 2,
                       most = q < 127 ? q : 127;
         return (uint32_t)(t < 0.0f ? -most : most) & 0xFFu;

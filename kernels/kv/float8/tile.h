@@ -1,5 +1,5 @@
 /* kernels/kv/float8/tile.h - codes of fp8 to f32. Included by kernels/omp/kv_tile.h. */
-/* Of codes as the encoder writes them: fp8's NaN and infinities are not among them. */
+/* Of codes that the encoder writes, which include no NaN and no infinity. */
 WEIR_INLINE lane_float kv_float8(const weir_kv_format format, lane_uint code)
 {
     const int shift = format == WEIR_KV_FP8_E4M3 ? 20 : 21;

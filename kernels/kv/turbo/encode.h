@@ -19,7 +19,7 @@ WEIR_INLINE uint32_t kv_turbo_code(const weir_kv_format format, float x, kv_scal
     return kv_centroid_of(weir_kv_bits(format), scale.step > 0.0f ? x / scale.step : 0.0f);
 }
 
-/* `row`: WEIR_KV_TURBO_DIM_MAX floats that the team shares. */
+/* `row`: WEIR_KV_TURBO_DIM_MAX floats shared by the team. */
 WEIR_INLINE void kv_turbo_write(
     const kv_target *to, const weir_kv_format format, const float *x, float *row, int64_t token,
     int tid

@@ -1,5 +1,6 @@
 /* kernels/kv/turbo/layout.h - turbo: an f16 scale per token, codes into a codebook of the row
- * rotated by H D. K  scales [32]     V  scales [64] */
+ * rotated by H D.
+ *   K  scales [32]     V  scales [64] */
 enum { WEIR_KV_TURBO_DIM_MAX = 512 };
 
 static inline const char *weir_kv_turbo_reject(weir_kv_side side, int64_t dim)
@@ -17,7 +18,7 @@ static inline weir_kv_arrays weir_kv_turbo_arrays(weir_kv_side side, int64_t dim
     return side == WEIR_KV_K ? k : v;
 }
 
-/* D of the rotation, +1 or -1: fixed, because pages are saved and shared; K and V differ. */
+/* D of the rotation, +1 or -1: fixed, because pages are saved and shared. K and V differ. */
 static inline float weir_kv_sign(weir_kv_side side, int64_t dim)
 {
     uint32_t x = ((uint32_t)dim * 2u + (uint32_t)side + 1u) * 0x9E3779B9u;

@@ -30,8 +30,8 @@ WEIR_INLINE int64_t kv_turbo_v_index(int64_t d)
     return 0;
 }
 
-/* Every column of rows [dim][columns] = H column, in place, by all threads; a barrier stood after
- * it was written, one stands at the end. */
+/* Replaces every column of rows [dim][columns] by H column, by all threads. Needs a barrier before;
+ * ends with one. */
 WEIR_INLINE void kv_hadamard(float *rows, int64_t dim, int64_t columns, int tid)
 {
     const float scale = weir_kv_orthonormal(dim);
