@@ -138,7 +138,7 @@ static weir_status dict_get(weir_jinja_method_call *c)
     WEIR_TRY(find_key(c, &entry));
     *c->out = entry ? entry->value : c->mask & 2 ? c->given[1] : weir_jinja_none();
     if (entry || c->variant != 's') return WEIR_OK;
-    /* setdefault. */
+    /* This is setdefault. */
     return weir_jinja_dict_set(c->state->arena, c->self.as.dict, c->given[0], *c->out);
 }
 
