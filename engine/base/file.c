@@ -128,7 +128,7 @@ static weir_status read_stream(
         if (n == 0) return WEIR_OK;
         if (out->size - before > limit)
             return weir_error_set(
-                error, WEIR_EFORMAT, "%s: longer than the limit of %zu bytes", path, limit
+                error, WEIR_EFORMAT, "%s: more than %zu bytes, which is the limit", path, limit
             );
     }
 }

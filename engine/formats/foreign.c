@@ -23,9 +23,9 @@ static const beginning beginnings[] = {
     { BYTES("\x80\x02"),
       "a Python pickle, as PyTorch writes them: convert it to safetensors or GGUF" },
     { BYTES("\x80\x04"), "a Python pickle: convert it to safetensors or GGUF" },
-    { BYTES("lmgg"), "a file of the GGML time before GGUF: convert the model again" },
-    { BYTES("fmgg"), "a file of the GGML time before GGUF: convert the model again" },
-    { BYTES("tjgg"), "a file of the GGML time before GGUF: convert the model again" },
+    { BYTES("lmgg"), "a GGML file from before GGUF: convert the model again" },
+    { BYTES("fmgg"), "a GGML file from before GGUF: convert the model again" },
+    { BYTES("tjgg"), "a GGML file from before GGUF: convert the model again" },
     { BYTES("\x89HDF"), "an HDF5 file: convert it to safetensors or GGUF" },
     { BYTES("\x93NUMPY"), "a NumPy array: convert it to safetensors" },
     { BYTES("\x1f\x8b"), "compressed by gzip: unpack it" },
@@ -80,6 +80,6 @@ const char *weir_foreign_kind(const unsigned char *bytes, size_t n)
     if (first < looked_at && bytes[first] == '<')
         return "an HTML or XML page: did the download need a login?";
     if (first < looked_at && (bytes[first] == '{' || bytes[first] == '['))
-        return "JSON text: if it belongs to a checkpoint, give the folder that it lies in";
+        return "JSON text: if it belongs to a checkpoint, give the folder of the checkpoint";
     return "a text file";
 }

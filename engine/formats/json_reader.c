@@ -238,7 +238,7 @@ static weir_json_fault read_word(reader *r, json_t **out)
         r->at += n;
         return made(out, values[i]);
     }
-    return syntax(r, r->at < r->end ? "a value is expected" : "the text ends too early");
+    return syntax(r, r->at < r->end ? "a value is expected" : "the text ends unexpectedly");
 }
 
 /* ---- containers ------------------------------------------------------------------------------ */
@@ -372,7 +372,7 @@ weir_json_fault weir_json_build(
     json_t *value = NULL;
     weir_json_fault fault = read_value(&r, &value);
     if (fault == WEIR_JSON_FINE) skip_space(&r);
-    if (fault == WEIR_JSON_FINE && r.at < r.end) fault = syntax(&r, "more text behind the value");
+    if (fault == WEIR_JSON_FINE && r.at < r.end) fault = syntax(&r, "text after the value");
     if (fault == WEIR_JSON_FINE)
         *out = value;
     else {

@@ -164,7 +164,7 @@ static weir_status add_shards(
 )
 {
     if (!json_is_object(wanted))
-        return weir_error_set(error, WEIR_EFORMAT, "%s: it has no object \"weight_map\"", index);
+        return weir_error_set(error, WEIR_EFORMAT, "%s: no object \"weight_map\"", index);
     if (json_object_size(wanted) == 0 || json_object_size(wanted) > WEIR_SET_TENSORS_MAX)
         return weir_error_set(
             error, WEIR_EFORMAT, "%s: %zu tensors, from 1 to %d are read", index,

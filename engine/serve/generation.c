@@ -127,8 +127,8 @@ static void resume(const weir_exchange *x, const weir_request *request)
     if (request->session != NULL &&
         weir_sessions_resume(sessions, request->session, &why) != WEIR_OK)
         weir_log(
-            WEIR_LOG_WARNING, "request %s goes on without session %s: %s", x->id, request->session,
-            why.text
+            WEIR_LOG_WARNING, "request %s continues without session %s: %s", x->id,
+            request->session, why.text
         );
     if (request->cache_prompt && !request->want_prompt_logprobs)
         weir_sessions_recall(sessions, request->prompt, request->n_prompt, request->cache_salt);

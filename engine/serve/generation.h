@@ -38,7 +38,7 @@ struct weir_generation {
     bool ended; /* counted; the reply or the end of the stream may be sent */
     weir_api_error failure; /* status 0: none */
     int64_t first_token_ns, last_token_ns;
-    /* stream. */
+    /* State of the stream. */
     weir_buffer out;
     int64_t last_sent_ns;
     bool ping, end_sent;

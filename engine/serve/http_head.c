@@ -116,7 +116,7 @@ static bool read_field(
     const int field = field_of(bytes + begin, colon - begin);
     if (field < 0) return true;
     if (head->value[field] != 0)
-        return refuse(problem, 400, "a header field that may stand once is given twice");
+        return refuse(problem, 400, "a header field that may appear only once is repeated");
     head->value[field] = value;
     return field != WEIR_HTTP_CONTENT_LENGTH || read_length(head, bytes + value, problem);
 }

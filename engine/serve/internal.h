@@ -111,7 +111,7 @@ typedef struct weir_loop {
 } weir_loop;
 
 /* Commands. STOP: running answers end with a message to their clients. LEAVE: running answers are
- * abandoned. QUIT: closes all connections and ends the thread. */
+ * cancelled. QUIT: closes all connections and ends the thread. */
 WEIR_MUST_CHECK weir_status weir_loop_open(weir_server *server, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_loop_start(weir_server *server, weir_error *error);
 void weir_loop_command(weir_loop *loop, unsigned command); /* thread-safe */

@@ -291,7 +291,9 @@ weir_status weir_tools_read(json_t **out, const json_t *tools, weir_api_error *e
         WEIR_TRY(check_tool(tool, i, error));
         for (size_t j = 0; j < i; j++)
             if (same_name(json_array_get(tools, j), tool))
-                return weir_api_bad(error, "tools", "tools[%zu] has the name of tools[%zu]", i, j);
+                return weir_api_bad(
+                    error, "tools", "tools[%zu] and tools[%zu] have the same name", i, j
+                );
     }
     if (count == 0) return WEIR_OK;
     *out = json_deep_copy(tools);

@@ -53,7 +53,7 @@ static const weir_field_row rows[] = {
     { "stream_options", BOTH, READ, ANY },
     { "logprobs", BOTH, READ, ANY },
     { "top_logprobs", CHAT, READ, ANY },
-    /* sampling. */
+    /* Sampling. */
     { "temperature", BOTH, READ, ANY },
     { "top_p", BOTH, READ, ANY },
     { "top_k", BOTH, READ, ANY },

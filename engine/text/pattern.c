@@ -19,7 +19,7 @@ static weir_status refuse(const reader *in, size_t length, const char *what, wei
 {
     const size_t shown = length < in->n - in->at ? length : in->n - in->at;
     return weir_error_set(
-        error, WEIR_EUNSUPPORTED, "the pattern holds %s '%.*s' at byte %zu, which is not supported",
+        error, WEIR_EUNSUPPORTED, "the pattern has %s '%.*s' at byte %zu, which is not supported",
         what, (int)shown, in->text + in->at, in->at
     );
 }

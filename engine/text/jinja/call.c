@@ -76,7 +76,7 @@ static weir_status make_mapping(
     weir_jinja_dict *dict = NULL;
     WEIR_TRY(weir_jinja_dict_new(state->arena, &dict));
     if (arguments->count > 1)
-        return weir_jinja_fail(state, "dict and namespace take one argument without a name");
+        return weir_jinja_fail(state, "dict and namespace take one positional argument");
     if (arguments->count == 1) {
         const weir_jinja_value from = arguments->items[0];
         weir_jinja_list *items = NULL;
@@ -118,12 +118,12 @@ static weir_status make_range(
         if (arguments->items[i].kind == WEIR_JINJA_UNDEFINED)
             return weir_jinja_fail_undefined(state, arguments->items[i]);
         if (!weir_jinja_is_integer(arguments->items[i]))
-            return weir_jinja_fail(state, "range takes integers");
+            return weir_jinja_fail(state, "range needs integers");
         bounds[arguments->count == 1 ? 1 : i] = weir_jinja_as_int(arguments->items[i]);
     }
     const int64_t step = bounds[2];
     if (step == 0 || step == INT64_MIN)
-        return weir_jinja_fail(state, "range takes no step of zero");
+        return weir_jinja_fail(state, "the step of range must not be zero");
     const uint64_t distance =
         step > 0 ? (bounds[1] > bounds[0] ? (uint64_t)bounds[1] - (uint64_t)bounds[0] : 0)
                  : (bounds[0] > bounds[1] ? (uint64_t)bounds[0] - (uint64_t)bounds[1] : 0);
@@ -164,10 +164,10 @@ static weir_status strftime_now(
     struct tm parts;
     const time_t seconds = (time_t)state->now;
     if (arguments->count != 1 || arguments->items[0].kind != WEIR_JINJA_STRING)
-        return weir_jinja_fail(state, "strftime_now takes a format");
+        return weir_jinja_fail(state, "strftime_now needs a format");
     const weir_jinja_string *string = arguments->items[0].as.string;
     if (string->size >= sizeof format || memchr(string->bytes, 0, string->size))
-        return weir_jinja_fail(state, "a format of time is too long");
+        return weir_jinja_fail(state, "the time format is too long");
     if (string->size) memcpy(format, string->bytes, string->size);
     format[string->size] = 0;
     if (!gmtime_r(&seconds, &parts)) return weir_jinja_fail(state, "the time is out of range");

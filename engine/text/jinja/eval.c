@@ -29,7 +29,7 @@ weir_status weir_jinja_step(weir_jinja_state *state, size_t bytes)
     if (state->steps_left >= 0) return WEIR_OK;
     return weir_error_set(
         state->error, WEIR_EFULL,
-        "chat template, line %d: too many steps, the template may loop for ever", state->line
+        "chat template, line %d: too many steps; the template may loop forever", state->line
     );
 }
 

@@ -26,13 +26,13 @@ static weir_status want_string(S *s, V v)
 {
     if (v.kind == WEIR_JINJA_STRING) return WEIR_OK;
     if (v.kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(s, v);
-    return weir_jinja_fail(s, "text is wanted, not %s", weir_jinja_type_name(v));
+    return weir_jinja_fail(s, "a string is expected, not %s", weir_jinja_type_name(v));
 }
 
 static weir_status want_int(S *s, V v, int64_t low, int64_t high, int64_t *out)
 {
     if (!weir_jinja_is_integer(v))
-        return weir_jinja_fail(s, "an integer is wanted, not %s", weir_jinja_type_name(v));
+        return weir_jinja_fail(s, "an integer is expected, not %s", weir_jinja_type_name(v));
     *out = weir_jinja_as_int(v);
     if (*out < low || *out > high)
         return weir_jinja_fail(s, "%lld is out of range", (long long)*out);
@@ -55,7 +55,7 @@ static weir_status indent_text(S *s, const char **out, V v)
         memset(text, ' ', (size_t)spaces);
     } else {
         if (v.as.string->size > INDENT_LIMIT)
-            return weir_jinja_fail(s, "the text of an indent is too long");
+            return weir_jinja_fail(s, "the indentation is too long");
         WEIR_TRY(weir_jinja_alloc(s->arena, &text, v.as.string->size + 1));
         if (v.as.string->size) memcpy(text, v.as.string->bytes, v.as.string->size);
     }
@@ -68,7 +68,7 @@ static weir_status separators(S *s, weir_jinja_json_style *style, V v)
     if (v.kind == WEIR_JINJA_NONE) return WEIR_OK;
     weir_jinja_list *pair = NULL;
     WEIR_TRY(weir_jinja_items(s, &pair, v));
-    if (pair->count != 2) return weir_jinja_fail(s, "separators are a pair of texts");
+    if (pair->count != 2) return weir_jinja_fail(s, "separators must be a pair of strings");
     WEIR_TRY(want_string(s, pair->items[0]));
     WEIR_TRY(want_string(s, pair->items[1]));
     WEIR_TRY(indent_text(s, &style->item, pair->items[0]));
@@ -187,7 +187,7 @@ static weir_status filter_replace(S *s, V *out, V v, A *a)
 {
     BIND("old new count");
     int64_t limit = -1;
-    if ((given & 3) != 3) return weir_jinja_fail(s, "replace wants two arguments");
+    if ((given & 3) != 3) return weir_jinja_fail(s, "replace needs two arguments");
     WEIR_TRY(weir_jinja_to_string(s, &v, v));
     for (int i = 0; i < 2; i++)
         WEIR_TRY(weir_jinja_to_string(s, &given_values[i], given_values[i]));
@@ -366,7 +366,7 @@ static weir_status filter_round(S *s, V *out, V v, A *a)
     int64_t precision = 0;
     if (GIVEN(0)) WEIR_TRY(want_int(s, given_values[0], -300, 300, &precision));
     if (!weir_jinja_is_number(v))
-        return weir_jinja_fail(s, "a number is wanted, not %s", weir_jinja_type_name(v));
+        return weir_jinja_fail(s, "a number is expected, not %s", weir_jinja_type_name(v));
     const bool up = GIVEN(1) && given_values[1].kind == WEIR_JINJA_STRING &&
                     weir_jinja_string_is(given_values[1].as.string, "ceil");
     const bool down = GIVEN(1) && given_values[1].kind == WEIR_JINJA_STRING &&
@@ -392,7 +392,7 @@ static weir_status filter_attr(S *s, V *out, V v, A *a)
 {
     BIND("name");
     if (!GIVEN(0) || given_values[0].kind != WEIR_JINJA_STRING)
-        return weir_jinja_fail(s, "attr wants a name");
+        return weir_jinja_fail(s, "attr needs a name");
     if (v.kind == WEIR_JINJA_DICT) { /* attributes only, no keys */
         const int method = weir_jinja_method_find(v, given_values[0].as.string);
         *out = weir_jinja_undefined("an attribute");

@@ -45,7 +45,7 @@ static weir_status read_number(formatter *f, int *out)
     if (peek(f) == '*') {
         f->at++;
         WEIR_TRY(take(f, &v));
-        if (!weir_jinja_is_integer(v)) return weir_jinja_fail(f->state, "* wants an integer");
+        if (!weir_jinja_is_integer(v)) return weir_jinja_fail(f->state, "* needs an integer");
         if (weir_jinja_as_int(v) < 0 || weir_jinja_as_int(v) > FIELD_LIMIT)
             return weir_jinja_fail(f->state, "a format is too wide");
         *out = (int)weir_jinja_as_int(v);
@@ -118,11 +118,11 @@ static weir_status format_text(formatter *f, const field *field, weir_jinja_valu
     if (field->kind == 'c' && weir_jinja_is_integer(v)) {
         const int64_t code = weir_jinja_as_int(v);
         if (code < 0 || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
-            return weir_jinja_fail(f->state, "%%c wants a code point");
+            return weir_jinja_fail(f->state, "%%c needs a code point");
         WEIR_TRY(weir_jinja_add_code(&text, (uint32_t)code, WEIR_JINJA_TEMPLATE));
     } else if (field->kind == 'c' &&
                (v.kind != WEIR_JINJA_STRING || weir_jinja_string_count(v.as.string) != 1)) {
-        return weir_jinja_fail(f->state, "%%c wants an integer or one character");
+        return weir_jinja_fail(f->state, "%%c needs an integer or one character");
     } else if (field->kind == 's' || field->kind == 'c')
         WEIR_TRY(weir_jinja_print(f->state, &text, v));
     else

@@ -137,7 +137,7 @@ static size_t word_tag(const lexer *lex, size_t at, const char *word)
 static weir_status lex_raw(lexer *lex, size_t begin, size_t end_of_tag)
 {
     const bool strip = lex->text[end_of_tag] == '-';
-    if (lex->text[end_of_tag] == '+') return fail(lex, begin, "'+' does not belong behind raw");
+    if (lex->text[end_of_tag] == '+') return fail(lex, begin, "'+' is not allowed after raw");
     size_t from = end_of_tag + (strip ? 3 : 2);
     if (strip) from = skip_space(lex, from);
     lex->line_starting = lex->text[from - 1] == '\n';
@@ -195,7 +195,7 @@ static weir_status unescape(
     }
     if (end - at <= digits || !read_hex(text + 1, digits, &code) || code > 0x10ffff ||
         (code >= 0xd800 && code < 0xe000))
-        return fail(lex, at, "a string holds a bad escape");
+        return fail(lex, at, "a string has an invalid escape");
     *used = digits + 1;
     return weir_jinja_add_code(out, code, WEIR_JINJA_TEMPLATE);
 }
@@ -303,7 +303,7 @@ static weir_status lex_operator(lexer *lex)
         );
     }
     if (!c || !strchr("+-/*%~[](){}><=.:|,;", c))
-        return fail(lex, lex->at, "a character that means nothing here");
+        return fail(lex, lex->at, "an unexpected character");
     return push(lex, WEIR_JINJA_TOKEN_OPERATOR, WEIR_JINJA_OP(c, 0), lex->at++, weir_jinja_none());
 }
 
@@ -316,7 +316,7 @@ static weir_status track_bracket(lexer *lex, char *stack, size_t room, size_t *d
     if (expected && *depth == room) return fail(lex, lex->at, "brackets are nested too deep");
     if (expected) stack[(*depth)++] = expected;
     if (closes && (*depth == 0 || stack[--*depth] != c))
-        return fail(lex, lex->at, "a bracket closes that was not open");
+        return fail(lex, lex->at, "a closing bracket without an opening one");
     return WEIR_OK;
 }
 

@@ -14,7 +14,7 @@ weir_status weir_jinja_method_int(weir_jinja_method_call *c, size_t i, int64_t a
     if (!weir_jinja_has(c, i)) return WEIR_OK;
     if (!weir_jinja_is_integer(c->given[i]))
         return weir_jinja_fail(
-            c->state, "a method wants an integer, not %s", weir_jinja_type_name(c->given[i])
+            c->state, "a method needs an integer, not %s", weir_jinja_type_name(c->given[i])
         );
     *out = weir_jinja_as_int(c->given[i]);
     return WEIR_OK;
@@ -138,7 +138,7 @@ static weir_status dict_get(weir_jinja_method_call *c)
     WEIR_TRY(find_key(c, &entry));
     *c->out = entry ? entry->value : c->mask & 2 ? c->given[1] : weir_jinja_none();
     if (entry || c->variant != 's') return WEIR_OK;
-    /* setdefault. */
+    /* This is setdefault. */
     return weir_jinja_dict_set(c->state->arena, c->self.as.dict, c->given[0], *c->out);
 }
 
@@ -172,7 +172,7 @@ static weir_status copy_entries(
 static weir_status dict_update(weir_jinja_method_call *c)
 {
     if (c->given[0].kind != WEIR_JINJA_DICT)
-        return weir_jinja_fail(c->state, "update wants a dictionary");
+        return weir_jinja_fail(c->state, "update needs a dictionary");
     *c->out = weir_jinja_none();
     return copy_entries(c, c->self.as.dict, c->given[0].as.dict);
 }
@@ -247,7 +247,7 @@ static weir_status call_loop_method(
 {
     weir_jinja_loop *loop = bound->receiver.as.loop;
     if (arguments->n_named || (bound->method == METHOD_CYCLE && arguments->count == 0))
-        return weir_jinja_fail(state, "loop.cycle wants items to choose from");
+        return weir_jinja_fail(state, "loop.cycle needs items");
     if (bound->method == METHOD_CYCLE) {
         *out = arguments->items[loop->index % arguments->count];
         return WEIR_OK;
@@ -281,6 +281,6 @@ weir_status weir_jinja_call_method(
     WEIR_TRY(weir_jinja_bind(state, m->name, m->parameters, c.given, &c.mask, arguments));
     const unsigned needed = (1u << m->required) - 1;
     if ((c.mask & needed) != needed)
-        return weir_jinja_fail(state, "%s wants %d argument(s)", m->name, m->required);
+        return weir_jinja_fail(state, "%s needs %d argument(s)", m->name, m->required);
     return m->run(&c);
 }

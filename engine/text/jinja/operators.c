@@ -42,8 +42,8 @@ static weir_status unsupported(
     if (a.kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(state, a);
     if (b.kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(state, b);
     return weir_jinja_fail(
-        state, "%s does not go with '%s' and '%s'", operation, weir_jinja_type_name(a),
-        weir_jinja_type_name(b)
+        state, "unsupported operand types for %s: '%s' and '%s'", operation,
+        weir_jinja_type_name(a), weir_jinja_type_name(b)
     );
 }
 

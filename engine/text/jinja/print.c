@@ -159,7 +159,7 @@ static weir_status repr_value(weir_jinja_state *state, weir_jinja_builder *out, 
     case WEIR_JINJA_LOOP: break;
     }
     /* Python would print an address. */
-    return weir_jinja_fail(state, "a %s has no text", weir_jinja_type_name(v));
+    return weir_jinja_fail(state, "a %s has no text form", weir_jinja_type_name(v));
 }
 
 weir_status weir_jinja_repr(weir_jinja_state *state, weir_jinja_builder *out, weir_jinja_value v)
@@ -269,7 +269,7 @@ static weir_status write_key(json_writer *writer, weir_jinja_value key, weir_jin
     if (key.kind == WEIR_JINJA_STRING) return write_string(writer, key.as.string);
     if (key.kind != WEIR_JINJA_NONE && !weir_jinja_is_number(key))
         return weir_jinja_fail(
-            writer->state, "keys of JSON must be text, not %s", weir_jinja_type_name(key)
+            writer->state, "keys of JSON must be strings, not %s", weir_jinja_type_name(key)
         );
     WEIR_TRY(weir_jinja_add(writer->out, "\"", 1, origin));
     WEIR_TRY(write_value(writer, key, origin));

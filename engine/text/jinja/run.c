@@ -75,7 +75,7 @@ static weir_status assign(
         return weir_jinja_dict_set(
             state->arena, &state->scope->names, weir_jinja_from_string(target->name), v
         );
-    return weir_jinja_fail(state, "this cannot be assigned to");
+    return weir_jinja_fail(state, "invalid target of an assignment");
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */

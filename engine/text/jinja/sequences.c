@@ -295,7 +295,7 @@ static weir_status rows(S *s, V *out, V v, A *a, bool columns)
     const bool fill = GIVEN(1) && given_values[1].kind != WEIR_JINJA_NONE;
     if (!GIVEN(0) || !weir_jinja_is_integer(given_values[0]) ||
         weir_jinja_as_int(given_values[0]) < 1 || weir_jinja_as_int(given_values[0]) > 100000)
-        return weir_jinja_fail(s, "batch and slice want a number of 1 to 100000");
+        return weir_jinja_fail(s, "batch and slice need a number from 1 to 100000");
     const size_t n = (size_t)weir_jinja_as_int(given_values[0]);
     WEIR_TRY(weir_jinja_items(s, &items, v));
     WEIR_TRY(weir_jinja_list_new(s->arena, &list, 0));
@@ -338,10 +338,9 @@ static weir_status choose(S *s, V *out, V v, A *a, bool by_attribute, bool wante
 {
     weir_jinja_list *items = NULL, *list = NULL;
     const size_t test_at = by_attribute;
-    if (by_attribute && a->count == 0)
-        return weir_jinja_fail(s, "an attribute to choose by is missing");
+    if (by_attribute && a->count == 0) return weir_jinja_fail(s, "the attribute is missing");
     if (a->count > test_at && a->items[test_at].kind != WEIR_JINJA_STRING)
-        return weir_jinja_fail(s, "the name of a test is wanted");
+        return weir_jinja_fail(s, "the name of a test is expected");
     const weir_jinja_arguments rest = rest_of(a, test_at + 1);
     WEIR_TRY(weir_jinja_list_new(s->arena, &list, 0));
     if (v.kind != WEIR_JINJA_UNDEFINED && weir_jinja_truth(v))
@@ -391,7 +390,7 @@ static weir_status filter_map(S *s, V *out, V v, A *a)
             return weir_jinja_fail(s, "map has no argument '%.60s'", a->names[i]->bytes);
     }
     if (!attribute && (a->count == 0 || a->items[0].kind != WEIR_JINJA_STRING))
-        return weir_jinja_fail(s, "map wants a filter or an attribute");
+        return weir_jinja_fail(s, "map needs a filter or an attribute");
     WEIR_TRY(weir_jinja_list_new(s->arena, &list, 0));
     if (v.kind != WEIR_JINJA_UNDEFINED && weir_jinja_truth(v))
         WEIR_TRY(weir_jinja_items(s, &items, v));

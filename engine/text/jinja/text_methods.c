@@ -9,7 +9,7 @@ static weir_status want_string(weir_jinja_method_call *c, size_t i)
     if (c->given[i].kind == WEIR_JINJA_UNDEFINED)
         return weir_jinja_fail_undefined(c->state, c->given[i]);
     return weir_jinja_fail(
-        c->state, "a method of text wants text, not %s", weir_jinja_type_name(c->given[i])
+        c->state, "a string method needs a string, not %s", weir_jinja_type_name(c->given[i])
     );
 }
 
@@ -231,7 +231,7 @@ static weir_status has_affix(weir_jinja_method_call *c)
     const weir_jinja_list *list = c->given[0].as.list;
     for (size_t i = 0; i < list->count; i++) {
         if (list->items[i].kind != WEIR_JINJA_STRING)
-            return weir_jinja_fail(c->state, "a tuple of text is wanted");
+            return weir_jinja_fail(c->state, "a tuple of strings is expected");
         WEIR_TRY(weir_jinja_work(c->state, list->items[i].as.string->size, WEIR_JINJA_MOVED));
         if (affix(self.as.string, list->items[i].as.string, c->variant == LEFT))
             *c->out = weir_jinja_bool(true);
@@ -318,7 +318,8 @@ static weir_status join(weir_jinja_method_call *c)
     for (size_t i = 0; i < items->count; i++) {
         if (items->items[i].kind != WEIR_JINJA_STRING)
             return weir_jinja_fail(
-                c->state, "join: item %zu is %s, not text", i, weir_jinja_type_name(items->items[i])
+                c->state, "join: item %zu is %s, not a string", i,
+                weir_jinja_type_name(items->items[i])
             );
         WEIR_TRY(weir_jinja_work(
             c->state, items->items[i].as.string->size + c->self.as.string->size, WEIR_JINJA_MOVED

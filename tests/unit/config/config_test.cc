@@ -200,8 +200,8 @@ TEST(Config, HostileFilesNameLineColumnAndKey)
         { "[kernels]\npin = 'x'\n", "c.toml:2:1: ", "kernels.pin must be a table" },
         { "[kernels.pin]\nmatmul = 1\n",
           "c.toml:2:1: ", "must be a table of op = \"kernel\", not an integer" },
-        { "[kernels.pin]\nMatmul = 'x'\n", "c.toml:2:1: ", "no name of an op" },
-        { "[kernels.pin]\nmatmul = ''\n", "c.toml:2:1: ", "no name of a kernel" },
+        { "[kernels.pin]\nMatmul = 'x'\n", "c.toml:2:1: ", "not the name of an op" },
+        { "[kernels.pin]\nmatmul = ''\n", "c.toml:2:1: ", "not the name of a kernel" },
         { "[server]\nport = 1\n[server]\nhost = 'x'\n", "c.toml:3:", "redefine existing table" },
         { "[server]\nport = 1\nport = 2\n", "c.toml:3:", "redefine" },
     };
