@@ -4,9 +4,8 @@
  *   page   64 tokens of one KV head of one layer, K and V together (kernels/abi/kv_format.h).
  *          Layers may differ in their formats: pages of equal size are a size class, and each class
  *          has its part of the pool, for as many tokens as the others.
- *   table  pages [layers, KV heads, capacity] of one sequence, and the unsealed rows of its last
- *   page
- *          if a format needs them
+ *   table  pages [layers, KV heads, capacity] of one sequence, and the unsealed rows of its
+ *          last page if a format needs them
  *   block  the pages of the same 64 tokens in all layers and heads
  *   slot   where a head's row is: page slot / 64, row slot % 64. As long as a table is whole,
  *          slots are positions and all heads hold the same rows. Once rows were evicted it is
@@ -24,10 +23,9 @@
  *     budget is the number of pages.
  *   2 Rows [0, weir_kv_rows_at) of a head are visible and never rewritten while shared; rows past
  *     them are scratch of the running step.
- *   3 A table that will write into a page is its only holder: weir_kv_reserve copies a shared last
- *   page
- *     first, weir_kv_evict all that rows move into. After an eviction the pages of a block may be
- *     shared differently, so each head is checked.
+ *   3 A table that will write into a page is its only holder: weir_kv_reserve copies a shared
+ *     last page first, weir_kv_evict all that rows move into. After an eviction the pages of a
+ *     block may be shared differently, so each head is checked.
  *   4 An allocated page is zero, or a copy: kernels may multiply unwritten rows by a zero
  *     probability. Unsealed rows that were not written are those of an earlier page, or zero:
  *     finite, which is sufficient.
@@ -40,17 +38,14 @@
  *     use no memory. A cold block keeps its place in the lower tier as long as one of its pages is
  *     held.
  *   7 The pages of a block move together, so checking the first one is enough: for a whole table,
- *   and for the
- *     prefix tree. What a running step writes to is in memory.
+ *     and for the prefix tree. What a running step writes to is in memory.
  *   8 A pruned table's pages are in memory and stay there (weir_kv_may_leave), also for other
- *   holders of the
- *     same pages, so only whole blocks move. Entries past a head's pages are NULL. A pruned table
- *     can only be truncated to nothing, and only forks share its pages: prefix matching does not
- *     find them.
+ *     holders of the same pages, so only whole blocks move. Entries past a head's pages are NULL.
+ *     A pruned table can only be truncated to nothing, and only forks share its pages: prefix
+ *     matching does not find them.
  *   9 With a device, pages and unsealed rows are device memory (offload/ledger.h), which only
- *   kernels and copies can access
- *     . With a lower tier, pages are addresses of its space (offload/device.h), which are backed
- *     unless they are cold.
+ *     kernels and copies can access. With a lower tier, pages are addresses of its space
+ *     (offload/device.h), which are backed unless they are cold.
  * Engine thread only. */
 #pragma once
 #include <stdbool.h>

@@ -21,7 +21,7 @@ void weir_table_snapshot_restore(const void *snapshot, weir_kv_table *table, wei
 void weir_table_snapshot_release(void *snapshot, weir_kv_store *store);
 
 /* Adds the pages that only snapshots hold and that were not counted since
- * weir_table_snapshot_forget_all. */
+ * weir_table_snapshot_reset_count. */
 void weir_table_snapshot_count_pages(
     const void *snapshot, weir_kv_store *store, weir_kv_pages *pages
 );

@@ -65,7 +65,7 @@ struct weir_kv_prefetch {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int64_t filled, emptied; /* (lock) buffers since the step began */
-    /* (lock) is_reading: the step's reads are not done; is_stopped: they are not wanted any more */
+    /* (lock) is_reading: the step's reads are not done; is_stopped: they are no longer needed. */
     bool is_reading, is_stopped, is_closing;
     weir_error error; /* (lock) the first error of the step */
 };
