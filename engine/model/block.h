@@ -130,8 +130,8 @@ typedef struct weir_step {
     float *mixed; /* [n_rows, d_model] output */
     float *scratch; /* scratch_elements(n_rows) */
     weir_kv_pair kv_format; /* of this layer's pages */
-    weir_kv_sinks sinks; /* but the first ones */
-    int64_t kv_layer; /* of the first pages */
+    weir_kv_sinks sinks; /* of the first pages */
+    int64_t kv_layer; /* index among the layers with KV */
     /* NULL: all pages are in memory, and the next two are NULL. */
     const weir_kv_source *source;
     weir_kv_segment *warm; /* [n_kv] space for segments attended as a whole */

@@ -13,8 +13,8 @@ extern "C" {
 /* `out` becomes a state that continues from the end of `later` and has the contents of both banks,
  * as far as there is space. All three are valid states of `layer`; `out` must not alias the others.
  *   ring            that of `later`; the last rows of `earlier` are lost unless its banks have them
- *   exact bank      of both banks' rows those with the least similar values: beginning with the most
- *                   recently matched row, the one whose greatest cosine with those taken is the
+ *   exact bank      of both banks' rows those with the least similar values: beginning with the
+ *                   most recently matched row, the one whose greatest cosine with those taken is the
  *                   least, until the slots are full or all others are similar (cosine >=
  *                   layer->hit). Ties: `later` first, then the lower slot
  *   prototypes      those of `earlier` take free slots; if there are none they are blended into the

@@ -25,19 +25,19 @@ extern "C" {
     INT (landmarks_summary, 0, 1 << 20, -1) /* prototypes of the summary bank */                   \
     INT (least_exact, 0, 1 << 20, -1)       /* of these, open from the start; -1: all */           \
     INT (least_summary, 0, 1 << 20, -1)                                                            \
-    INT (growth, 0, (int64_t)1 << 40, 1000000) /* tokens until all are open; 0: opened as needed */       \
+    INT (growth, 0, (int64_t)1 << 40, 1000000) /* tokens until all are open; 0: as needed */ \
     INT (block_rows, 1, 8192, 256)          /* of a prompt, attended before they are written */    \
     INT (exact_candidates, 0, 1 << 20, 8)   /* of the rows of a block that leave the ring */       \
     INT (summary_candidates, 0, 1 << 20, 64)                                                       \
-    REAL(exact_gate, 0, 1, 0.10)            /* minimum write gates */                                \
+    REAL(exact_gate, 0, 1, 0.10)            /* minimum write gates */                              \
     REAL(summary_gate, 0, 1, 0.05)                                                                 \
-    REAL(match, -2, 2, 0.90)                /* cosine of values from which two rows match */     \
-    REAL(novelty, -2, 2, 0.70)              /* below this cosine a row is new */                     \
+    REAL(match, -2, 2, 0.90)                /* cosine of values from which two rows match */       \
+    REAL(novelty, -2, 2, 0.70)              /* below this cosine a row is new */                   \
     REAL(gate_bias, -1e4, 1e4, -2)          /* initial value of a parameter, as the next */        \
     REAL(rate_logit, -1e4, 1e4, -3)                                                                \
     FLAG(differential, true)                /* false: plain attention */                           \
     WORD(gate, "learned constant value_norm", 0) /* constant: 1; value_norm: coda_gates.h */       \
-    FLAG(refresh, false)                    /* a matching row replaces the one it matches */      \
+    FLAG(refresh, false)                    /* a matching row replaces the one it matches */       \
     FLAG(found, true)                       /* a prototype starts as its first row */              \
     WORD(candidates, "fixed compat", 0)     /* compat: in the order of the published package */    \
     WORD(band, "by_rope upper_half slow_pairs", 0)                                                 \

@@ -74,7 +74,7 @@ WEIR_MUST_CHECK weir_status weir_heads_gate(
     const weir_shape *shape, const void *options, const weir_step *step, float *x, const float *q
 );
 /* True if the segment has pages on disk. Then it is attended in ranges (weir_kv_source);
- * weir_heads_next takes the next range, whose pages become those of `rows`. */
+ * weir_heads_take_range takes the next range, whose pages become those of `rows`. */
 bool weir_heads_is_cold(const weir_step *step, int64_t segment);
 weir_kv_range weir_heads_take_range(const weir_step *step, int64_t segment, weir_kv_segment *rows);
 /* Writes k [n, G, key_dim] and v [n, G, value_dim] to the layer's pages and attends to all rows,
