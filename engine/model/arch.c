@@ -24,7 +24,7 @@ static const char *head_text(const weir_arch *arch, const char *key)
     return weir_toml_string(weir_toml_get(weir_toml_get(arch->root, "arch"), key), NULL);
 }
 
-/* set->count: there is none. */
+/* Returns set->count if there is none. */
 static size_t index_of(const weir_arch_set *set, const char *name)
 {
     size_t i = 0;
@@ -32,7 +32,7 @@ static size_t index_of(const weir_arch_set *set, const char *name)
     return i;
 }
 
-/* "llama, qwen3", to be freed. */
+/* Lists the known names, "llama, qwen3"; the caller frees it. */
 static weir_buffer list_known(const weir_arch_set *set)
 {
     weir_buffer known = { 0 };
@@ -83,7 +83,8 @@ static weir_status no_base(const weir_arch_set *set, const weir_arch *arch, weir
     return status;
 }
 
-/* After its base, and that after its own; `depth` of them stand on this one. */
+/* Joins the file with its base, after the base with its own; `depth`: number of files based on this
+ * one. */
 static weir_status join_base(weir_arch_set *set, weir_arch *arch, int depth, weir_error *error)
 {
     weir_toml *whole = NULL;
@@ -347,15 +348,15 @@ weir_status weir_arch_block(
     );
 }
 
-/* A value about layers in the checkpoint, and where it is. */
+/* A value about layers in the checkpoint, and where it was found. */
 typedef struct layer_list {
-    const char *path, *table; /* table: of [layers] */
+    const char *path, *table; /* table: in [layers] */
     char key[512];
     weir_meta meta;
     bool is_gguf;
 } layer_list;
 
-/* Is there one? Looks `table`.{gguf,hf} up in the metadata. */
+/* Looks `table`.{gguf,hf} up in the metadata. Returns false if there is none. */
 static bool find_layers(
     layer_list *out, const weir_arch *arch, const weir_tensor_directory *directory,
     const char *table
@@ -386,7 +387,7 @@ static const char *layer_word(const weir_arch *arch, const char *table, const ch
     );
 }
 
-/* GGUF lists may go on with draft layers, which are not counted. */
+/* GGUF lists may continue with draft layers, which are not counted. */
 static weir_status layers_from_list(
     const weir_arch *arch, const layer_list *list, int64_t n_layers, const char **names,
     weir_error *error

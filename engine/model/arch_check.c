@@ -1,7 +1,7 @@
-/* engine/model/arch_check.c - the grammar of arch files (docs/guides/adding-an-architecture.md):
- * every table, key, type and reference is checked when the file is read, for both containers, so
- * that the code that reads them meets no surprise. A key that is not known is an
- * error: a misspelt option would be a model computed wrongly. */
+/* engine/model/arch_check.c - checks arch files (docs/guides/adding-an-architecture.md): every
+ * table, key, type and reference, for both containers, when the file is read, so that the code that
+ * uses them need not. An unknown key is an error: with a misspelt option the model would be
+ * computed wrongly. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -108,7 +108,7 @@ static bool fits(const weir_toml_node *node, form f)
     return false;
 }
 
-/* "FILE:LINE: [where] ": the text of all errors begins so. */
+/* "FILE:LINE: [where] ", the beginning of all messages. */
 const char *arch_place(char out[2 * TEXT_LENGTH], const weir_toml_node *node, const char *where)
 {
     uint32_t line = 0, column = 0;
@@ -144,7 +144,7 @@ static bool is_listed(const char *name, name_list at, const void *names)
     return false;
 }
 
-/* `what` says what kind of name it is. */
+/* `what`: the kind of name. */
 weir_status arch_unknown(
     const checker *c, const weir_toml_node *node, const char *where, const char *what,
     const char *name, name_list list, const void *names
@@ -189,7 +189,7 @@ weir_status arch_check_value(
     );
 }
 
-/* Keys and types of a table; NULL passes. */
+/* Checks keys and types of a table; NULL passes. */
 static weir_status check_members(
     const checker *c, const weir_toml_node *table, const char *where, const member *known
 )
@@ -228,7 +228,7 @@ static const char *text_at(const void *names, size_t index)
     return ((const char *const *)names)[index];
 }
 
-/* Those that the file has. */
+/* Checks the tables that the file itself has. */
 static weir_status check_own_tables(const checker *c)
 {
     for (size_t i = 0; i < weir_toml_size(c->arch->root); i++) {
@@ -273,7 +273,7 @@ static const char *shape_at(const void *names, size_t index)
     return (void)names, weir_shape_name(index);
 }
 
-/* A shape that the entry at `index` refers to must stand above it: those below are not read yet. */
+/* A shape that the entry at `index` refers to must be above it: those below are not read yet. */
 static weir_status check_reference(
     const checker *c, const weir_toml_node *node, size_t index, const char *other, size_t length
 )
@@ -338,7 +338,7 @@ const char *arch_key_at(const void *table, size_t index)
     return weir_toml_at(table, index, &key) != NULL ? key : NULL;
 }
 
-/* The texts of a node must name blocks. */
+/* The texts of a node must be names of blocks. */
 static weir_status check_names_block(const checker *c, const weir_toml_node *node)
 {
     const weir_toml_node *const blocks = weir_toml_get(c->arch->root, "block");
@@ -384,7 +384,7 @@ static weir_status check_layers(const checker *c)
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
-/* What the model itself binds (bind.c), besides the slots of its blocks. */
+/* Slots that the model itself binds (bind.c), in addition to those of its blocks. */
 static const char *const model_slots[] = {
     "embed", "norm", "output", "rope.factors", "layer.mixer_norm", "layer.ffn_norm"
 };
@@ -409,7 +409,7 @@ static bool is_per_layer(const char *slot)
            strcmp(slot, "rope.factors") != 0;
 }
 
-/* `or` takes another slot's own names: one step, so that there is no way round in a circle. */
+/* `or` uses another slot's own names: one step, so there can be no cycle. */
 static weir_status check_or(const checker *c, const char *slot, const weir_toml_node *entry)
 {
     const weir_toml_node *const node = weir_toml_get(entry, "or");

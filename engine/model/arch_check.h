@@ -1,8 +1,8 @@
-/* engine/model/arch_check.h - what the checks of arch files share. */
+/* engine/model/arch_check.h - shared by the checks of arch files. */
 #pragma once
 #include "engine/model/arch_internal.h"
 
-/* Names of a list are tried in turn for every tensor, so there are few; a pattern may spell all
+/* Names of a list are tried in turn for every tensor, so the list is short; a pattern may list all
  * layers. */
 enum { MAX_NAMES = 64, MAX_PATTERN = 1024, TEXT_LENGTH = 256 };
 
@@ -11,7 +11,7 @@ typedef struct checker {
     weir_error *error;
 } checker;
 
-/* What a value must be. */
+/* The type of a value. */
 typedef enum form {
     FORM_TEXT,
     FORM_FLAG,
@@ -24,24 +24,25 @@ typedef enum form {
 
 enum {
     ONCE = 0,
-    DIFFERS = 1, /* by container: also { gguf = .., hf = .. } */
+    DIFFERS = 1, /* may differ by container: also { gguf = .., hf = .. } */
     NEEDED = 2,
 };
 
-/* A key of a table; lists of them end with a name of NULL. */
+/* A key of a table; lists end with a name of NULL. */
 typedef struct member {
     const char *name;
     form form;
     unsigned how;
 } member;
 
-typedef const char *(*name_list)(const void *names, size_t index); /* NULL past the last */
+/* Returns NULL past the last. */
+typedef const char *(*name_list)(const void *names, size_t index);
 
-/* "FILE:LINE: [where]": all messages begin so. */
+/* "FILE:LINE: [where] ", the beginning of all messages. */
 const char *arch_place(char out[2 * TEXT_LENGTH], const weir_toml_node *node, const char *where);
 const char *arch_shown(char out[80], const char *text);
 const char *arch_nearest(const char *name, name_list at, const void *names);
-/* `what` says what kind of name it is. */
+/* `what`: the kind of name. */
 weir_status arch_unknown(
     const checker *c, const weir_toml_node *node, const char *where, const char *what,
     const char *name, name_list list, const void *names

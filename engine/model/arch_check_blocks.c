@@ -1,11 +1,11 @@
-/* engine/model/arch_check_blocks.c - the tables of an arch file that name blocks, [block.NAME] and
- * [ffn]: their keys are the options that the blocks declare. */
+/* engine/model/arch_check_blocks.c - checks the tables of an arch file that name blocks,
+ * [block.NAME] and [ffn]: their keys must be options that the blocks declare. */
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/model/arch_check.h"
 
-/* A table that names a block for each container, one of them at least. */
+/* A table that names a block for each container, or for one of them. */
 typedef struct block_table {
     const checker *checker;
     weir_block_kind kind;
@@ -14,7 +14,7 @@ typedef struct block_table {
     const weir_block *in[2]; /* by container */
 } block_table;
 
-/* Keys that are no options: what names the block, and the FFN that a mixer goes with. */
+/* Keys that are not options: the block's name, and the FFN of a mixer. */
 static const member mixer_keys[] = { { "mixer", FORM_TEXT, DIFFERS },
                                      { "ffn", FORM_TEXT, DIFFERS },
                                      { 0 } };
@@ -25,7 +25,7 @@ static const member *own_keys(weir_block_kind kind)
     return kind == WEIR_BLOCK_MIXER ? mixer_keys : ffn_keys;
 }
 
-/* Keys of its own, then the options of its blocks. */
+/* The table's own keys, then the options of its blocks. */
 static const char *block_key_at(const void *names, size_t index)
 {
     const block_table *const t = names;
@@ -88,7 +88,7 @@ static const char *block_name_at(const void *names, size_t index)
     return NULL;
 }
 
-/* The block of one container, which there must be if the table names one. */
+/* The block of one container; it must exist if the table names one. */
 static weir_status find_block(block_table *t, weir_container container, const weir_block **out)
 {
     const char *const key = weir_block_key(t->kind);
@@ -132,7 +132,7 @@ static weir_status check_block(
     return WEIR_OK;
 }
 
-/* [ffn] with its kind is the FFN of all layers. Without, it holds tables [ffn.NAME]. */
+/* True if [ffn] with its kind is the FFN of all layers. Otherwise it has tables [ffn.NAME]. */
 static bool has_one_ffn(const checker *c) { return arch_get(c, "ffn", "kind") != NULL; }
 
 static weir_status check_ffns(const checker *c)
@@ -153,7 +153,7 @@ static weir_status check_ffns(const checker *c)
     return weir_error_set(c->error, WEIR_ECONFIG, "%s has no kind", arch_place(at, all, "ffn"));
 }
 
-/* A block names an FFN of [ffn.NAME] if and only if there are such. */
+/* A block must name an FFN of [ffn.NAME] if and only if there are such. */
 static weir_status check_choice(const checker *c, const weir_toml_node *block, const char *where)
 {
     static const weir_container containers[] = { WEIR_CONTAINER_GGUF, WEIR_CONTAINER_SAFETENSORS };

@@ -1,21 +1,21 @@
-/* engine/model/arch_internal.h - what the files about architectures share. */
+/* engine/model/arch_internal.h - shared by the files about architectures. */
 #pragma once
 #include "engine/model/arch.h"
 
-/* arch_check.c: every table, key and type of an arch file, before anything reads it. ECONFIG names
- * the line and the nearest known name. The head is what a file says of itself: checked before it is
- * joined with its base, the rest afterwards. */
+/* arch_check.c: checks every table, key and type of an arch file before it is used. ECONFIG names
+ * the line and the nearest known name. The head is checked before the file is joined with its base,
+ * the rest afterwards. */
 WEIR_MUST_CHECK weir_status weir_arch_check_head(const weir_arch *arch, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_arch_check(const weir_arch *arch, weir_error *error);
 
-/* arch.c: the key of a table that names its block; the block, NULL: not known. */
+/* arch.c: the key of a table that names its block; the block, or NULL if unknown. */
 const char *weir_block_key(weir_block_kind kind);
 const weir_block *weir_arch_table_block(
     const weir_arch *arch, weir_block_kind kind, const weir_toml_node *table,
     weir_container container
 );
 
-/* arch_refuse.c: [[refuse]] against a checkpoint. EUNSUPPORTED names the setting, its value and
+/* arch_refuse.c: checks [[refuse]] for a checkpoint. EUNSUPPORTED names the setting, its value and
  * what is computed instead. */
 WEIR_MUST_CHECK weir_status weir_arch_check_refusals(
     const weir_arch *arch, const weir_tensor_directory *directory, weir_error *error

@@ -1,10 +1,10 @@
 /* engine/model/arch_refuse.c - [[refuse]]: settings of a checkpoint that no block computes. Without
- * a rule they would be ignored, and the model would answer fluently and wrongly.
+ * a rule they would be ignored, and the model would give fluent but wrong answers.
  *
- *   hf, gguf = the setting in each container     unless = the value, or the list of values, that
- *   the blocks compute
+ *   hf, gguf = the setting in each container
+ *   unless   = the value, or the list of values, that the blocks compute
  *   because  = what is computed instead, for the message
- * A setting that is absent is taken for its usual value. */
+ * A missing setting counts as its usual value. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

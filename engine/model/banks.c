@@ -24,7 +24,7 @@ static const struct {
 const char *weir_banks_count_name(weir_banks_count count) { return texts[count].name; }
 const char *weir_banks_count_help(weir_banks_count count) { return texts[count].help; }
 
-/* Rounded, as rows of policies are. */
+/* Rounded, as for rows of policies. */
 int64_t weir_banks_live(const weir_banks *banks)
 {
     const int64_t n = banks->n_layers;
@@ -35,8 +35,8 @@ int64_t weir_banks_evicted(const weir_banks *banks)
 {
     const int64_t n =
         banks->n_layers > 0 ? banks->n_rows / banks->n_layers - weir_banks_live(banks) : 0;
-    return n > 0 ? n
-                 : 0; /* states that were merged also hold rows of a text that they do not count */
+    /* Merged states also hold rows of a sequence that they do not count. */
+    return n > 0 ? n : 0;
 }
 
 static void add_part(weir_banks_part *sum, const weir_banks_part *part)

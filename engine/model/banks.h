@@ -1,8 +1,7 @@
-/* engine/model/banks.h - what layers with memory of fixed size (docs/models/coda.md) have of texts,
- * and what became of the rows that left their rings.
+/* engine/model/banks.h - the rows in layers with fixed-size memory (docs/models/coda.md), and what
+ * became of the rows that left their rings.
  *
- * All numbers are sums over such layers of a model, and over the texts that are counted
- * together. */
+ * All numbers are sums over such layers of a model, and over all sequences counted. */
 #pragma once
 #include <stdint.h>
 
@@ -12,17 +11,18 @@ extern "C" {
 
 typedef enum weir_banks_count {
     WEIR_BANKS_EVICTIONS, /* rows that left the ring */
-    WEIR_BANKS_GATED_OUT, /* of those that the exact bank judged, below its gate */
-    WEIR_BANKS_EXACT_HITS, /* like a row that is there */
-    WEIR_BANKS_EXACT_INSERTS, /* new: kept as they came, some in the place of an older one */
+    WEIR_BANKS_GATED_OUT, /* offered to the exact bank, below its gate */
+    WEIR_BANKS_EXACT_HITS, /* matched a row in the bank */
+    /* New rows: stored as they were, some in place of an older one. */
+    WEIR_BANKS_EXACT_INSERTS,
     WEIR_BANKS_EXACT_OVERWRITES, /* inserts, and hits that replaced what they hit */
-    /* Blends into prototypes: of one row of an answer, of one or more of a block of a prompt */
+    /* Blends into prototypes: of one row in decode, of one or more of a block in prefill. */
     WEIR_BANKS_SUMMARY_UPDATES,
     WEIR_BANKS_SUMMARY_FOUNDED, /* of these, the first of a prototype */
-    WEIR_BANKS_EXACT_FRUSTRATED, /* new rows of a block that found no slot */
+    WEIR_BANKS_EXACT_FRUSTRATED, /* new rows of a block that got no slot */
     WEIR_BANKS_SUMMARY_FRUSTRATED, /* times that all open prototypes were in use */
     WEIR_BANKS_EXACT_OPENED,
-    WEIR_BANKS_SUMMARY_OPENED, /* slots that became open as texts grew */
+    WEIR_BANKS_SUMMARY_OPENED, /* slots opened as sequences grew */
     WEIR_BANKS_COUNTS
 } weir_banks_count;
 
@@ -32,8 +32,8 @@ typedef struct weir_banks_part {
 } weir_banks_part;
 
 typedef struct weir_banks {
-    int64_t n_layers; /* of the model; 0: it has none, and all else is 0 */
-    int64_t n_rows; /* that the texts have had, in memory or not */
+    int64_t n_layers; /* of the model; 0: none, and all else is 0 */
+    int64_t n_rows; /* of the sequences, in memory or not */
     weir_banks_part ring, exact, summary;
     int64_t counts[WEIR_BANKS_COUNTS];
 } weir_banks;
@@ -41,22 +41,23 @@ typedef struct weir_banks {
 const char *weir_banks_count_name(weir_banks_count count); /* "exact_hits" */
 const char *weir_banks_count_help(weir_banks_count count); /* a sentence */
 
-/* What of two states is in the one that was made of them, over all layers. */
+/* What a merged state has of its two sources, over all layers. */
 typedef struct weir_state_merged {
     int64_t n_exact_earlier, n_exact_later, n_exact_kept; /* rows in the exact banks */
     int64_t n_summary_earlier, n_summary_later,
         n_summary_kept; /* prototypes in the summary banks */
-    int64_t n_recent_earlier; /* rows of the earlier state's rings: not in the merged one */
+    /* rows of the earlier state's rings, which the merged one does not have */
+    int64_t n_recent_earlier;
 } weir_state_merged;
 
-/* Rows that are in memory as they came, in the mean of the layers, and those that are not: blended
- * into prototypes, or lost. */
+/* Rows in memory as they were computed, as a mean over the layers; and the others: blended into
+ * prototypes, or lost. */
 int64_t weir_banks_live(const weir_banks *banks);
 int64_t weir_banks_evicted(const weir_banks *banks);
 
 void weir_banks_add(weir_banks *sum, const weir_banks *banks);
-/* What was counted since `before`, which is of the same text; nothing if the text has begun
- * anew. */
+/* Adds what was counted since `before` for the same sequence; nothing if the sequence was
+ * restarted. */
 void weir_banks_add_counts_since(
     weir_banks *sum, const weir_banks *banks, const weir_banks *before
 );

@@ -1,5 +1,5 @@
-/* engine/model/bind.c - tensors of a file into the slots of an architecture's blocks: names, shapes
- * and types are checked here, and every problem of a file is reported in one message. */
+/* engine/model/bind.c - binds tensors of a file to the slots of an architecture's blocks: checks
+ * names, shapes and types, and reports all problems of a file in one message. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -90,8 +90,8 @@ static void mark_used(binder *b, const weir_tensor *tensor)
          )] = true;
 }
 
-/* Under the names of this container, the adapter's before the checkpoint's; the adapter may also
- * have names of its own. */
+/* Searches the names of this container, the adapter's before the checkpoint's; the adapter may also
+ * have other names. */
 static const weir_tensor *find_tensor(
     binder *b, const weir_toml_node *entry, int64_t layer, const char **wanted
 )
@@ -132,7 +132,7 @@ typedef struct wanted {
     float initial;
 } wanted;
 
-/* Of a slot's shape; 0: it is larger than any tensor. */
+/* Elements of a slot's shape; 0: larger than any tensor. */
 static int64_t elements(const int64_t *dims, int32_t n_dims)
 {
     size_t n = 1;
@@ -193,7 +193,7 @@ static void add_vector(binder *b, const bound_vector *vector)
     model->vectors[model->n_vectors++] = *vector;
 }
 
-/* The tensor of a slot, or of the slot that its entry names with `or`. */
+/* The tensor of a slot, or of the slot that its entry refers to with `or`. */
 static const weir_tensor *find_slot(
     binder *b, const wanted *w, const weir_toml_node *entry, const char **name
 )
@@ -219,9 +219,8 @@ static void report_missing(binder *b, const wanted *w, const char *name)
     problem(b, "tensor %s is missing (slot \"%s\" of %s)", full, w->slot, file);
 }
 
-/* Finds and checks one tensor; NULL when it is absent or wrong (both reported), or when the block
- * can do without it. What a block needs must be there whatever the arch file says: `optional =
- * true` only speaks of slots that may stay empty. */
+/* Finds and checks one tensor. Returns NULL if it is missing or wrong (both reported), or absent
+ * and optional. A slot that the block requires cannot be made optional by the arch file. */
 static const weir_tensor *take(binder *b, const wanted *w, transform *change)
 {
     const weir_toml_node *const entry = weir_toml_get(b->table, w->slot);
@@ -273,7 +272,7 @@ static void bind_matrix(binder *b, const wanted *w, const weir_weight **slot)
     if (tensor != NULL) add_matrix(b, tensor, w, slot);
 }
 
-/* One slot of a block in a layer. */
+/* Binds one slot of a block in a layer. */
 static void bind_slot(
     binder *b, const weir_slot *slot, const weir_block_use *use, int64_t layer, void *at
 )
@@ -321,8 +320,8 @@ static void bind_layer(binder *b, int64_t index)
     bind_block(b, &l->ffn, index, l->ffn_weights);
 }
 
-/* The embedding decides the vocabulary: its rows are read from the file, a tied output is packed
- * besides. */
+/* The embedding determines the vocabulary: its rows are read from the file; a tied output matrix is
+ * also packed. */
 static void bind_embedding(binder *b)
 {
     const weir_toml_node *const entry = weir_toml_get(b->table, "embed");
@@ -355,7 +354,7 @@ static void bind_embedding(binder *b)
     b->model->shape.n_vocab = tensor->shape[0];
 }
 
-/* A file of which nothing is used is the wrong one, or its names are. */
+/* An adapter of which nothing is used is the wrong file, or has unknown names. */
 static void check_adapter(binder *b)
 {
     const weir_model *const model = b->model;
@@ -414,7 +413,7 @@ weir_status weir_bind_tensors(weir_model *model, weir_error *error)
     return status;
 }
 
-/* Patterns are prefixes; {i} stands for any number, {beyond} for a layer past the last. */
+/* Patterns are prefixes; {i} matches any number, {beyond} a layer past the last. */
 static bool pattern_matches(const char *pattern, const char *name, int64_t n_layers)
 {
     while (*pattern != '\0') {

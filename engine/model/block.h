@@ -1,5 +1,5 @@
-/* engine/model/block.h - what a block is: the pieces that arch files combine. Blocks know shapes
- * and options, never architectures. */
+/* engine/model/block.h - blocks: the pieces that arch files combine. Blocks know shapes and
+ * options, never architectures. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,24 +21,24 @@ typedef enum weir_slot_kind {
     WEIR_SLOT_VECTOR, /* converted to f32, row-major: const float * */
 } weir_slot_kind;
 
-/* Options are the struct that the block's table of options describes. */
+/* Options are the struct that the block's option table describes. */
 typedef int64_t (*weir_extent)(const weir_shape *shape, const void *options);
 
-/* A place for a tensor. Absent optional slots stay NULL, all others are bound or the checkpoint is
+/* A place for a tensor. Absent optional slots stay NULL; all others are bound or the checkpoint is
  * refused, whatever the arch file says. Shapes are compared without dimensions of 1. A matrix has
  * as many inputs as its last dimension, and the product of the others as outputs. */
 typedef struct weir_slot {
     const char *name; /* as in [tensor] of arch files */
     weir_slot_kind kind;
     size_t offset; /* in the block's weights struct */
-    weir_extent dims[WEIR_TENSOR_DIMS]; /* ends with NULL, or is full */
+    weir_extent dims[WEIR_TENSOR_DIMS]; /* terminated by NULL, unless full */
     bool optional;
-    bool (*wanted)(const void *options); /* NULL: always */
-    /* Of an optional vector: what its elements are when it is absent; NULL: it stays NULL */
+    bool (*wanted)(const void *options); /* may be NULL: always */
+    /* The elements of an optional vector if it is absent; NULL: it stays NULL. */
     double (*initial)(const void *options);
 } weir_slot;
 
-/* Designators of a slot for `member` of the weights struct; its dimensions follow. */
+/* Designated initialisers of a slot for `member` of the weights struct; its dimensions follow. */
 #define WEIR_MATRIX(text, type, member, ...)                                                       \
     .name = text, .kind = WEIR_SLOT_MATRIX, .offset = offsetof(type, member),                      \
     .dims = { __VA_ARGS__ }
@@ -46,18 +46,18 @@ typedef struct weir_slot {
     .name = text, .kind = WEIR_SLOT_VECTOR, .offset = offsetof(type, member),                      \
     .dims = { __VA_ARGS__ }
 
-/* RoPE as the checkpoint's scaling left it. */
+/* RoPE after the checkpoint's scaling. */
 typedef struct weir_rope_table {
     const float *frequencies; /* [rotary_dim / 2] */
-    float magnitude; /* on cos and sin   */
+    float magnitude; /* factor of cos and sin */
 } weir_rope_table;
 
-/* Where attention finds pages that are not in memory. A segment that has some comes in ranges of
- * splits, from position 0 upwards: layers of the model, in each of them its segments, and then once
- * more those of which K is read again (weir_attention_watch_rereads), all ascending. Each range is
- * given back before the next is taken. */
+/* Provides pages that are not in memory. A segment with such pages is attended in ranges of splits,
+ * from position 0 upwards: layers of the model, in each of them its segments, and then once more
+ * those that read K again (weir_attention_watch_rereads), all ascending. Each range is given back
+ * before the next is taken. */
 typedef struct weir_kv_range {
-    /* [KV heads, page_stride] of this layer; those of the range's positions can be read */
+    /* [KV heads, page_stride] of this layer; those of the range's positions can be read. */
     void *const *pages;
     int64_t page_stride;
     int32_t first_split, end_split;
@@ -70,14 +70,15 @@ typedef struct weir_kv_source {
     void *user;
 } weir_kv_source;
 
-/* Where attention leaves what whoever chooses among a sequence's rows has to see of them. NULL: not
- * wanted. Layers with a sliding window are not seen. */
+/* Buffers for what attention observes of a sequence for a policy. NULL: not needed. Layers with a
+ * sliding window are not observed. */
 typedef struct weir_attention_watch {
-    /* [n_heads, stride] of the segment's last query, for `mass`, `below` and `last` of one query */
+    /* [n_heads, stride] of the segment's last query, for `mass`, `below` and `last` of one
+     * query. */
     float *logits;
     float *mass, *below, *last; /* [n_heads, stride]: see weir_attention_mass */
     int64_t stride;
-    /* [rows of the segment, n_heads, head_dim] queries before rotation, after their norm */
+    /* [rows of the segment, n_heads, head_dim] queries before rotation, after their norm. */
     float *plain;
     /* Called for each layer, in order. queries: [rows of the segment, n_heads, head_dim],
      * rotated. */
@@ -91,15 +92,16 @@ static inline bool weir_attention_watch_wants_mass(const weir_attention_watch *w
 {
     return watch->mass != NULL || watch->below != NULL || watch->last != NULL;
 }
-/* K is read again for a segment of so many rows: the logits of the last one are not enough. */
+/* True if K is read again for a segment of this many rows: the logits of the last one are not
+ * enough. */
 static inline bool weir_attention_watch_rereads(const weir_attention_watch *watch, int64_t n_rows)
 {
     const bool wants_last = n_rows == 1 || (watch->mass == NULL && watch->below == NULL);
     return weir_attention_watch_wants_mass(watch) && !(wants_last && watch->logits != NULL);
 }
 
-/* Rows of the segments up to the next snapshot. Recurrent mixers walk the rounds in order and make
- * the copies after each; a step without snapshots is one round. */
+/* Rows of the segments up to the next snapshot. Recurrent mixers process the rounds in order and
+ * make the copies after each; a step without snapshots is one round. */
 typedef struct weir_state_copy {
     float *dst;
     const float *src;
@@ -111,14 +113,15 @@ typedef struct weir_recurrent_round {
     int32_t n_copies;
 } weir_recurrent_round;
 
-/* What a block sees of one step: all rows of the batch, and this layer's part of each sequence's
- * memory. */
+/* The inputs and outputs of a block in one step: all rows of the batch, and this layer's part of
+ * each sequence's memory. */
 typedef struct weir_step {
     weir_stream *stream;
     const int32_t *positions; /* [n_rows] */
-    const weir_kv_segment
-        *kv; /* [n_kv], this layer's pages: heads of one length in a sequence are one segment */
-    const int32_t *kv_owner; /* [n_kv] the sequence, ascending */
+    /* [n_kv], this layer's pages: heads with equal numbers of rows in a sequence are one
+     * segment. */
+    const weir_kv_segment *kv;
+    const int32_t *kv_owner; /* [n_kv] index of the sequence, ascending */
     const weir_recurrent_round *rounds; /* [n_rounds], this layer's state        */
     const bool *is_prompt; /* [n_segments] weir_batch_segment.is_prompt */
     weir_rope_table rope;
@@ -127,16 +130,17 @@ typedef struct weir_step {
     float *mixed; /* [n_rows, d_model] output */
     float *scratch; /* scratch_elements(n_rows) */
     weir_kv_pair kv_format; /* of this layer's pages */
-    weir_kv_sinks sinks; /* but the first ones */
-    int64_t kv_layer; /* among the layers with KV */
-    const weir_kv_source
-        *source; /* NULL: all pages are in memory, and the two below are not there */
-    weir_kv_segment *warm; /* [n_kv] room for those that come whole                       */
+    weir_kv_sinks sinks; /* of the first pages */
+    int64_t kv_layer; /* index among the layers with KV */
+    /* NULL: all pages are in memory, and the next two are NULL. */
+    const weir_kv_source *source;
+    weir_kv_segment *warm; /* [n_kv] space for segments attended as a whole */
     float *partials; /* [n_rows, query heads, 2 + head_dim] of attention in pieces */
-    const weir_attention_watch *const *watches; /* [n_segments], NULL: not watched; NULL: none is */
-    float *lse; /* [n_rows, n_heads] of attention that is watched                  */
-    weir_attention_mass_segment *mass; /* [n_kv] room for its segments */
-    /* [n_rows, a row of queries] where the host sees them; NULL: it reads them as they are */
+    /* [n_segments], NULL: not observed; may be NULL: none is. */
+    const weir_attention_watch *const *watches;
+    float *lse; /* [n_rows, n_heads] of observed attention */
+    weir_attention_mass_segment *mass; /* [n_kv] space for its segments */
+    /* [n_rows, a row of queries] copies for the host; NULL: it reads the queries in place. */
     float *shown_queries;
 } weir_step;
 
@@ -144,27 +148,28 @@ typedef struct weir_step {
 typedef struct weir_block_kv {
     weir_kv_geometry geometry;
     weir_rope_pairing rope; /* of its keys */
-    int64_t n_queries; /* queries of a row: each has a partial result of attention */
-    bool watched; /* it shows a weir_attention_watch which rows its queries read */
+    int64_t n_queries; /* queries per row: each has a partial result of attention */
+    bool watched; /* a weir_attention_watch can observe its attention */
 } weir_block_kv;
 
 typedef enum weir_block_kind {
     WEIR_BLOCK_MIXER, /* [block.NAME] mixer: owns the layer's part of a sequence's memory */
-    WEIR_BLOCK_FFN, /* [ffn] kind: keeps nothing */
+    WEIR_BLOCK_FFN, /* [ffn] kind: has no memory */
 } weir_block_kind;
 
-/* All that the engine knows of a block. Pointers that may be NULL say so. */
+/* Everything that the engine knows about a block. Pointers that may be NULL say so. */
 typedef struct weir_block {
-    const char *name; /* what arch files write in `mixer` or `kind` */
+    const char *name; /* its name in `mixer` or `kind` of arch files */
     weir_block_kind kind;
-    const weir_slot *slots; /* ends with name == NULL */
-    /* Names of what the block reads from the shape besides d_model; ends with NULL */
+    const weir_slot *slots; /* terminated by name == NULL */
+    /* Names of shapes that the block uses in addition to d_model; terminated by NULL. */
     const char *const *shapes;
     size_t weights_bytes;
-    const weir_block_option *options; /* ends with name == NULL; NULL: none */
+    const weir_block_option *options; /* terminated by name == NULL; may be NULL: none */
     size_t options_bytes;
-    const char *host_only; /* why devices cannot run it, a static text; NULL: they can */
-    const weir_state_ops *state; /* per sequence; NULL: none */
+    /* Why devices cannot run it, static text; NULL: they can. */
+    const char *host_only;
+    const weir_state_ops *state; /* per sequence; may be NULL */
 
     int64_t (*scratch_elements)(
         const weir_shape *shape, const void *options, int64_t n_rows, int64_t n_segments
@@ -173,25 +178,26 @@ typedef struct weir_block {
         const weir_shape *shape, const void *options, const void *weights, const weir_step *step
     );
     /* ---- may be NULL ------------------------------------------------------------------------- */
-    weir_block_kv (*kv)(const weir_shape *shape, const void *options); /* NULL: no KV rows */
-    /* What the options say together, once all are set. ECONFIG. */
+    /* May be NULL: no KV rows. */
+    weir_block_kv (*kv)(const weir_shape *shape, const void *options);
+    /* Checks the options together, once all are set. Returns ECONFIG. */
     weir_status (*check)(const void *options, weir_error *error);
-    /* After that, once: what follows from the options, and from kv.format: the format of states
-     * that hold keys and values; WEIR_KV_FORMAT_COUNT: kv.format has two. */
+    /* Called once after that: derives values from the options and from kv.format, which is the
+     * format of states with keys and values; WEIR_KV_FORMAT_COUNT: kv.format has two. */
     void (*complete)(void *options, weir_kv_format state_format);
-    /* Names of shapes that the options need besides; ends with NULL. */
+    /* Names of further shapes that the options need; terminated by NULL. */
     const char *const *(*more_shapes)(const void *options);
-    /* NULL or why the options do not go with the shape, a static text. */
+    /* Returns NULL, or why the options do not fit the shape; static text. */
     const char *(*reject)(const weir_shape *shape, const void *options);
-    /* A prompt's rows are computed in blocks that end at multiples of this; cuts in between would
-     * change results. NULL: 1 */
+    /* Prompt rows are computed in blocks that end at multiples of this; other cuts would change
+     * results. NULL: 1. */
     int64_t (*block_rows)(const void *options);
 } weir_block;
 
-/* Blocks besides those of blocks/registry.c: a list that ends with NULL; NULL: none. */
+/* Blocks in addition to those of blocks/registry.c, terminated by NULL; may be NULL. */
 typedef const weir_block *const *weir_block_list;
 
-/* Every block by name or number, those of the registry first; NULL when there is none. */
+/* Finds a block by name or index, those of the registry first. Returns NULL if there is none. */
 const weir_block *weir_block_find(weir_block_list more, weir_block_kind kind, const char *name);
 const weir_block *weir_block_at(weir_block_list more, size_t index);
 

@@ -38,7 +38,7 @@ const weir_block_option *weir_block_option_find(const weir_block_option *table, 
     return NULL;
 }
 
-/* Index of a word in a list; -1: it is none of them. */
+/* Index of a word in a list; -1: not found. */
 static int32_t find_word(const char *words, const char *word)
 {
     const size_t length = strlen(word);
@@ -50,7 +50,7 @@ static int32_t find_word(const char *words, const char *word)
     return -1;
 }
 
-/* The value as the table's numbers hold it. */
+/* Converts the value to the number that the options store. */
 static weir_status read_value(
     double *out, const weir_block_option *option, const weir_toml_node *value, weir_error *error
 )

@@ -1,6 +1,6 @@
-/* engine/model/block_option.h - options of blocks: what [block.NAME] and [ffn] of an arch file may
- * set. A block declares them as a table of name, type, range and default; reading and checking arch
- * files needs no more. */
+/* engine/model/block_option.h - options of blocks, which [block.NAME] and [ffn] of an arch file may
+ * set. A block declares them as a table of name, type, range and default, which reading and
+ * checking of arch files use. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,8 +27,8 @@ typedef struct weir_block_option {
     double least, most, value; /* value: the default */
 } weir_block_option;
 
-/* Rows of a table of options in a struct `options_type`; the member may be named differently than
- * the option. Tables end with { 0 }. */
+/* Rows of an option table for a struct `options_type`; the member may be named differently from the
+ * option. Tables end with { 0 }. */
 #define WEIR_INT_OPTION(options_type, member, text, from, to, otherwise)                           \
     { .name = text,                                                                                \
       .type = WEIR_BLOCK_OPTION_INT,                                                               \
@@ -56,12 +56,13 @@ typedef struct weir_block_option {
       .offset = offsetof(options_type, member),                                                    \
       .value = (otherwise) }
 
-/* `table` NULL: no options. */
+/* `table` may be NULL: no options. */
 void weir_block_options_default(void *options, const weir_block_option *table);
-/* NULL: there is none of this name. */
+/* Returns NULL if there is none of this name. */
 const weir_block_option *weir_block_option_find(const weir_block_option *table, const char *name);
 double weir_block_option_value(const void *options, const weir_block_option *option);
-/* ECONFIG begins with the name of the option. options NULL: the value is only checked. */
+/* ECONFIG messages begin with the name of the option. options may be NULL: only checks the
+ * value. */
 WEIR_MUST_CHECK weir_status weir_block_option_set(
     void *options, const weir_block_option *option, const weir_toml_node *value, weir_error *error
 );

@@ -2,10 +2,10 @@
  * every architecture.
  *
  *   x = embed(tokens)
- *   per layer:  x += mixer(norm(x));  x += ffn(norm(x)) logits = output(norm(x)) for the rows that
- *               ask
- * The additions ride on the next norm, so x is complete only where a norm or an observer looks at
- * it. */
+ *   per layer:  x += mixer(norm(x));  x += ffn(norm(x))
+ *   logits = output(norm(x)) for the rows that need them
+ * Each addition is fused with the next norm, so x is complete only where a norm or an observer
+ * reads it. */
 #include "engine/model/workspace.h"
 
 /* normed = rmsnorm(x += mixed) over all rows; mixed NULL before the first layer. */
@@ -32,7 +32,7 @@ static weir_status add_and_norm(
     );
 }
 
-/* NULL: nobody watches. */
+/* Returns NULL if nothing is observed. */
 static const weir_attention_watch *const *fill_watches(
     const weir_workspace *w, const weir_batch *batch
 )
@@ -43,7 +43,7 @@ static const weir_attention_watch *const *fill_watches(
     return any ? w->watches : NULL;
 }
 
-/* What the residual stream is now, to whoever observes it. */
+/* Passes the current residual stream to the observer. */
 static void show_rows(
     const weir_model *model, const weir_workspace *w, const weir_batch *batch, int64_t layer
 )
@@ -129,7 +129,7 @@ weir_status weir_run_layers(const weir_model *model, weir_workspace *w, const we
     return pending != NULL ? add(model, w, batch->n_rows) : WEIR_OK;
 }
 
-/* Norm and projection of the wanted rows only. */
+/* Norm and projection of the requested rows only. */
 static weir_status run_output(const weir_model *model, weir_workspace *w, const weir_batch *batch)
 {
     const int64_t d = model->shape.d_model, v = model->shape.n_vocab, n = batch->n_logits;

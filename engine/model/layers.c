@@ -1,10 +1,10 @@
-/* engine/model/layers.c - the layers of a model: blocks with their options, and the place of each
+/* engine/model/layers.c - the layers of a model: blocks with their options, and the offset of each
  * layer in the memory of a sequence. */
 #include <stdlib.h>
 
 #include "engine/model/model_internal.h"
 
-/* An arch file that forgets a shape would leave it zero. */
+/* A shape that the arch file does not set would be zero. */
 weir_status weir_require_shapes(
     const weir_model *model, const char *const *names, const char *who, weir_error *error
 )
@@ -20,8 +20,8 @@ weir_status weir_require_shapes(
     return WEIR_OK;
 }
 
-/* What a block makes of its options, and how its prompts are cut: all layers that care must agree
- * on a grid. */
+/* Checks the options of a mixer, and its prompt blocks: all layers with blocks must agree on their
+ * size. */
 static weir_status check_mixer(
     weir_model *model, const weir_block_use *mixer, const char *name, weir_error *error
 )
@@ -47,7 +47,7 @@ static weir_status check_mixer(
     return WEIR_OK;
 }
 
-/* So many elements of a sequence's recurrent memory, behind those that are placed. */
+/* Allocates n elements of a sequence's recurrent state, after those already placed. */
 static int64_t place_state(weir_model *model, int64_t n)
 {
     const int64_t at = model->recurrent_elements;
@@ -114,7 +114,7 @@ static weir_status plan_layer(weir_model *model, layer *l, const char *name, wei
     return WEIR_OK;
 }
 
-/* Tables of pages have as many rows for each layer. */
+/* Page tables have as many rows for each layer. */
 static weir_status list_geometry(weir_model *model, weir_error *error)
 {
     model->geometry = calloc((size_t)model->kv_layers + 1, sizeof *model->geometry);
@@ -138,7 +138,7 @@ static weir_status list_geometry(weir_model *model, weir_error *error)
     return WEIR_OK;
 }
 
-/* Layer list with blocks, options and the place of each layer in the sequence's memory. */
+/* Builds the list of layers with blocks, options and offsets in the sequence's memory. */
 weir_status weir_plan_layers(weir_model *model, weir_error *error)
 {
     const int64_t n = model->shape.n_layers;

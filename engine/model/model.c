@@ -34,7 +34,8 @@ static weir_status sum_sizes(weir_model *model, weir_error *error)
     return WEIR_OK;
 }
 
-/* Once for the scaling's own numbers, and after loading with the factors that a file may hold. */
+/* Called once for the scaling's own numbers, and after loading with the factors that a file may
+ * have. */
 static weir_status resolve_rope(weir_model *model, weir_error *error)
 {
     if (model->frequencies == NULL)
@@ -147,7 +148,7 @@ static weir_status load_vectors(weir_model *model, float *dst, weir_error *error
     return WEIR_OK;
 }
 
-/* RoPE's frequencies for the kernels of a device; without one they read the host's. */
+/* Bytes of RoPE's frequencies for a device's kernels; otherwise they read the host's. */
 static size_t near_frequency_bytes(const weir_model *model)
 {
     return weir_stream_device(model->stream) != NULL
@@ -155,7 +156,8 @@ static size_t near_frequency_bytes(const weir_model *model)
                : 0;
 }
 
-/* They were read where the host reads them, which RoPE's factors are until here. */
+/* The vectors were read to host memory, where RoPE's factors are needed first; copies them to their
+ * final place. */
 static weir_status move_vectors(weir_model *model, const float *from, weir_error *error)
 {
     const size_t bytes = near_frequency_bytes(model);
@@ -172,7 +174,7 @@ static weir_status move_vectors(weir_model *model, const float *from, weir_error
     return WEIR_OK;
 }
 
-/* Norms, biases and RoPE. */
+/* Loads norms, biases and RoPE's frequencies. */
 static weir_status load_small(weir_model *model, weir_error *error)
 {
     const bool is_apart = weir_ledger_device(model->ledger) != NULL;

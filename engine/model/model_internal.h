@@ -1,4 +1,4 @@
-/* engine/model/model_internal.h - the inside of weir_model, shared by binding, loading and the
+/* engine/model/model_internal.h - internals of weir_model, shared by binding, loading and the
  * forward pass. */
 #pragma once
 #include "engine/model/model.h"
@@ -12,11 +12,11 @@ typedef struct bound_matrix {
 } bound_matrix;
 
 typedef struct bound_vector {
-    const float **slot; /* where the pointer goes */
+    const float **slot; /* where the pointer is stored */
     const weir_tensor *tensor;
     int64_t count;
     transform transform;
-    float initial; /* of all elements, where there is no tensor */
+    float initial; /* of all elements, if there is no tensor */
 } bound_vector;
 
 typedef struct layer {
@@ -24,15 +24,16 @@ typedef struct layer {
     void *mixer_weights, *ffn_weights;
     const float *mixer_norm, *ffn_norm;
     weir_block_kv kv; /* with kv_index >= 0 */
-    int64_t kv_index; /* among the layers with KV; -1: none           */
-    int64_t first_head; /* of its KV heads, among those of all layers */
-    /* f32 elements in the sequence's recurrent memory. */
+    int64_t kv_index; /* index among the layers with KV; -1: none */
+    /* Index of its first KV head among those of all layers. */
+    int64_t first_head;
+    /* f32 elements in the sequence's recurrent state. */
     int64_t history_offset, state_offset, history_elements, state_elements;
 } layer;
 
 struct weir_model {
-    const weir_tensor_directory *directory,
-        *adapter; /* adapter: NULL, or what replaces tensors of the other */
+    /* adapter: may be NULL; replaces tensors of the other. */
+    const weir_tensor_directory *directory, *adapter;
     const weir_arch *arch;
     weir_stream *stream;
     weir_activations activations;
@@ -48,23 +49,23 @@ struct weir_model {
     const weir_tensor *embedding;
     const weir_weight *output;
     const float *output_norm, *rope_factors;
-    weir_rope_table rope, near_rope; /* near_rope: where kernels read it */
+    weir_rope_table rope, near_rope; /* near_rope: for kernels */
     float *frequencies;
 
     weir_ledger *ledger; /* of the memory below */
-    void *weight_memory, *vector_memory,
-        *near_frequencies; /* owned, near the kernels; near_frequencies: with a device only */
+    /* Owned, near the kernels; near_frequencies only with a device. */
+    void *weight_memory, *vector_memory, *near_frequencies;
     size_t weight_bytes, vector_bytes;
     int64_t kv_layers, kv_heads, recurrent_elements, n_parameters;
     int32_t block_rows;
 };
 
-/* Whose tensor it is. */
+/* The directory that contains the tensor. */
 const weir_tensor_directory *weir_model_directory_of(
     const weir_model *model, const weir_tensor *tensor
 );
 
-/* layers.c: shapes that the arch file must have; the layers; room for what they bind. */
+/* layers.c: shapes that the arch file must have; the layers; space for what they bind. */
 WEIR_MUST_CHECK weir_status weir_require_shapes(
     const weir_model *model, const char *const *names, const char *who, weir_error *error
 );
@@ -73,5 +74,5 @@ WEIR_MUST_CHECK weir_status weir_open_slots(weir_model *model, weir_error *error
 
 /* bind.c */
 WEIR_MUST_CHECK weir_status weir_bind_tensors(weir_model *model, weir_error *error);
-/* Is this tensor one that the architecture leaves out on purpose? */
+/* True if the architecture skips this tensor on purpose. */
 bool weir_bind_skips(const weir_model *model, const char *name);

@@ -1,10 +1,10 @@
-/* engine/model/noise.c - KV rows of noise, for measuring depths that nobody computed. */
+/* engine/model/noise.c - KV rows of noise, to measure depths without computing them. */
 #include "engine/model/noise.h"
 
 #include "engine/base/memory.h"
 #include "engine/model/workspace.h"
 
-/* rows [n_rows, width] of keys (side 0) or values (side 1) */
+/* Fills rows [n_rows, width] of keys (side 0) or values (side 1). */
 static void fill_rows(
     float *rows, const weir_workspace *w, const weir_batch *batch, int64_t kv_layer, int64_t side,
     int64_t width
@@ -18,7 +18,7 @@ static void fill_rows(
     }
 }
 
-/* Keys and values of a row, in the layer with the most. */
+/* Elements of the keys and values of a row, in the layer with the most. */
 static int64_t most_row_elements(const weir_model *model)
 {
     int64_t most = 0;
@@ -30,8 +30,8 @@ static int64_t most_row_elements(const weir_model *model)
     return most;
 }
 
-/* `rows` are filled by the host, the workspace's scratch is where the kernel is: the same memory
- * where there is no device. */
+/* The host fills `rows`, the workspace's scratch is near the kernel: the same memory if there is no
+ * device. */
 static weir_status write_noise(
     const weir_model *model, weir_workspace *w, const weir_batch *batch, const layer *l, float *rows
 )
@@ -73,8 +73,8 @@ weir_status weir_model_fill_noise(
         batch->n_segments <= w->limits.segments
     );
     weir_fill_positions(w, model, batch);
-    const bool is_apart =
-        weir_stream_device(model->stream) != NULL; /* then the scratch is not the host's */
+    /* Then the scratch is not host memory. */
+    const bool is_apart = weir_stream_device(model->stream) != NULL;
     const size_t bytes = (size_t)(batch->n_rows * most_row_elements(model)) * sizeof(float);
     float *const rows = is_apart ? weir_memory_take(bytes) : w->scratch;
     weir_status status = rows != NULL ? WEIR_OK : WEIR_ENOMEM;

@@ -1,4 +1,4 @@
-/* engine/model/noise.h - noise of a place: the same wherever and whenever it is asked for. */
+/* engine/model/noise.h - noise that depends only on its place. */
 #pragma once
 #include <stdint.h>
 

@@ -10,8 +10,8 @@ static const double pi = 3.14159265358979323846;
 
 typedef struct scaling {
     const weir_tensor_directory *directory;
-    char path[256];  /* of the metadata group; "" when there is none */
-    char wrong[512]; /* the first value that is there and no number; "" when there is none */
+    char path[256];  /* of the metadata group; "" if there is none */
+    char wrong[512]; /* the first value that is not a number; "" if there is none */
     bool is_gguf;
 } scaling;
 
@@ -37,8 +37,8 @@ static double number(scaling *s, const char *hf, const char *gguf, double otherw
     return otherwise;
 }
 
-/* The type of the group at s->path; NULL when it names none. A group that scales without saying how
- * is refused, except in GGUF, where the type's default is "linear". */
+/* The type of the group at s->path; NULL if it names none. A group that scales without a type is
+ * refused, except in GGUF, where the default is "linear". */
 static weir_status read_type(const scaling *s, const char **out, weir_error *error)
 {
     const char *const file = weir_tensor_directory_path(s->directory);
@@ -65,7 +65,7 @@ static weir_status read_type(const scaling *s, const char **out, weir_error *err
     return WEIR_OK;
 }
 
-/* Takes the first metadata group of [rope] scaling that names a type; "default" when there is
+/* Finds the first metadata group of [rope] scaling that names a type; "default" if there is
  * none. */
 static weir_status find_group(
     scaling *s, const weir_arch *arch, const char **type, weir_error *error

@@ -8,7 +8,7 @@ extern "C" {
 
 /* frequencies [rotary_dim / 2]: theta^(-2i / rotary_dim), scaled as the checkpoint says:
  *   linear  f / factor
- *   llama3  by wavelength, between f and f / factor (Llama 3.1; spec of the rope_type "llama3")
+ *   llama3  by wavelength, between f and f / factor (Llama 3.1, rope_type "llama3")
  *   yarn    Peng et al. 2023: a ramp between f / factor and f, and a magnitude on cos and sin
  * `factors` [rotary_dim / 2] (GGUF's rope_freqs) divide them; NULL: none.
  * errors: EUNSUPPORTED names a rope type that is not among these; EFORMAT for numbers out of

@@ -1,5 +1,5 @@
-/* engine/model/segments.c - a batch as one layer sees it: KV segments by heads of equal length,
- * recurrent memory by rounds between snapshots. */
+/* engine/model/segments.c - prepares a batch for one layer: KV segments of heads with equal numbers
+ * of rows, recurrent state by rounds between snapshots. */
 #include "engine/model/workspace.h"
 
 void weir_fill_positions(const weir_workspace *w, const weir_model *model, const weir_batch *batch)
@@ -17,9 +17,9 @@ void weir_fill_positions(const weir_workspace *w, const weir_model *model, const
         );
 }
 
-/* Open rows of the pages that a segment writes to: the sequence's own are for the last of them,
- * which it goes on with. Rows of the first page that earlier steps wrote move out of them. Moves
- * `table` and `rows` past what it used. */
+/* Assigns unsealed rows to the pages that a segment writes to: the sequence's own are used for the
+ * last of them, with which it continues. Rows of the first page that earlier steps wrote are moved
+ * out of them. Advances `table` and `rows` past what it used. */
 static void open_segment(
     weir_stream *stream, weir_kv_segment *kv, void *const *own, size_t bytes, int64_t n_heads,
     void ***table, char **rows
@@ -39,7 +39,7 @@ static void open_segment(
     *table += n_heads * kv->open_stride;
 }
 
-/* Heads [first, end) have the same number of rows: all, where no row was ever dropped. */
+/* Heads [first, end) have the same number of rows: all heads, unless rows were evicted. */
 static int64_t end_of_equal(const int32_t *head_rows, int64_t first, int64_t n_heads)
 {
     int64_t end = first + 1;
@@ -106,7 +106,7 @@ static void round_rows(const weir_batch_segment *segment, int32_t r, int32_t *fi
     *end = r < segment->n_snapshots ? segment->snapshots[r].after : segment->n_rows;
 }
 
-/* Copies of this layer's part of the recurrent memory. */
+/* Adds copies of this layer's part of the recurrent state. */
 static int32_t put_copies(weir_state_copy *copies, const layer *l, float *dst, const float *src)
 {
     int32_t n = 0;

@@ -70,7 +70,7 @@ static bool meta_number(const weir_meta *meta, double *out)
     return false;
 }
 
-/* One entry being read: where it may look, and the messages of all entries. */
+/* The entry being read, where to look it up, and the messages of all entries. */
 typedef struct reader {
     weir_shape *shape;
     const weir_tensor_directory *directory;
@@ -89,7 +89,7 @@ static bool read_key(const reader *r, const char *key, double *out)
     return weir_tensor_directory_meta(r->directory, full, &meta) && meta_number(&meta, out);
 }
 
-/* KEY or [KEYS]: the first that is there. */
+/* KEY or [KEYS]: the first that exists. */
 static bool read_keys(const reader *r, const weir_toml_node *node, double *out)
 {
     if (node == NULL) return false;

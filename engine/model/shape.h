@@ -18,7 +18,7 @@ extern "C" {
     X(n_heads, 1, 4096) /* query heads                                  */                         \
     X(n_kv_heads, 1, 4096)                                                                         \
     X(head_dim, 1, 4096)                                                                           \
-    X(rotary_dim, 2, 4096) /* leading dimensions of a head that RoPE turns */                      \
+    X(rotary_dim, 2, 4096) /* leading dimensions of a head that RoPE rotates */                    \
     X(d_ffn, 1, 1 << 22)                                                                           \
     X(window, 0, INT32_MAX) /* sliding window in tokens, 0: none            */                     \
     X(context, 1, INT32_MAX) /* trained context length                       */                    \
@@ -42,7 +42,7 @@ typedef struct weir_shape {
     int64_t n_vocab; /* rows of the embedding */
 } weir_shape;
 
-/* The names of the shapes; NULL past the last. */
+/* The names of the shapes. Returns NULL past the last. */
 const char *weir_shape_name(size_t index);
 
 /* Reads every entry of the [shape] table. A source is

@@ -1,5 +1,5 @@
-/* engine/model/state_ops.h - the state of fixed size that a block keeps per sequence: its size, and
- * what is done with it besides computing. */
+/* engine/model/state_ops.h - a block's fixed-size state per sequence: its size, checks, storage and
+ * merging. */
 #pragma once
 #include "engine/base/error.h"
 #include "engine/model/banks.h"
@@ -9,32 +9,32 @@
 extern "C" {
 #endif
 
-/* Takes bytes of a digest. */
+/* Receives the bytes of a digest. */
 typedef struct weir_digest {
     void (*add)(void *user, const void *bytes, size_t n);
     void *user;
 } weir_digest;
 
-/* Any pointer but one of the two sizes may be NULL. `options` are those of the block's table; a
+/* All pointers may be NULL except one of the two sizes. `options` are those of the block's table; a
  * state is f32 elements of the sequence's memory, all zero before the first token. */
 typedef struct weir_state_ops {
-    /* Of a convolution */
+    /* Of a convolution. */
     int64_t (*history_elements)(const weir_shape *shape, const void *options);
     int64_t (*elements)(const weir_shape *shape, const void *options); /* recurrent */
-    /* Can this state, read from a file, be one that a text of n_tokens leaves? Else no step may
-     * read it. */
+    /* Validates a state that was read from a file: true if n_tokens tokens can leave it. No step
+     * may read another one. */
     bool (*check)(
         const weir_shape *shape, const void *options, const void *state, int64_t n_tokens
     );
-    /* Adds the options that decide what the state holds. */
+    /* Adds the options that determine the state's contents to the digest. */
     void (*identify)(const void *options, const weir_digest *digest);
-    /* Adds what the state has of its text and what it lost; NULL: of no text. Only of states that
-     * steps left. */
+    /* Adds what the state has of its sequence and what it lost; NULL: of an empty sequence. Only
+     * for states that steps left. */
     void (*count)(const weir_shape *shape, const void *options, const void *state, weir_banks *sum);
 
-    /* In 8 or 4 bits: EUNSUPPORTED for a value that the small form does not hold, EFORMAT for bytes
-     * that are no state. All four or none. What lies behind packable_bytes of the state is kept as
-     * it is. */
+    /* Packing in 8 or 4 bits: EUNSUPPORTED for a value that the packed form cannot hold, EFORMAT
+     * for bytes that are no state. All four or none. What follows packable_bytes of the state is
+     * copied. */
     size_t (*packable_bytes)(const weir_shape *shape, const void *options);
     size_t (*packed_bytes)(const weir_shape *shape, const void *options, int bits);
     weir_status (*pack)(
@@ -46,8 +46,8 @@ typedef struct weir_state_ops {
         weir_error *error
     );
 
-    /* `out` goes on where `later` ends and has what both hold, as far as there is room. `scratch`
-     * is aligned for float. Both or none. */
+    /* `out` continues from the end of `later` and has the contents of both, as far as there is
+     * space. `scratch` is aligned for float. Both or none. */
     size_t (*merge_scratch)(const weir_shape *shape, const void *options);
     void (*merge)(
         const weir_shape *shape, const void *options, const void *earlier, const void *later,

@@ -1,5 +1,5 @@
-/* engine/model/workspace.c - the memory of a step: laid out once, and the kernels' scratch found by
- * passing the largest batches in planning mode. */
+/* engine/model/workspace.c - the memory of a step: laid out once; the kernels' scratch is found by
+ * running the largest batches in planning mode. */
 #include <stdlib.h>
 
 #include "engine/model/workspace.h"
@@ -49,7 +49,7 @@ static int64_t most_kv_heads(const weir_model *model)
     return n;
 }
 
-/* Of all KV heads in the layer with the largest; 0: no format has open rows. */
+/* Bytes for all KV heads in the layer with the largest; 0: no format has unsealed rows. */
 static size_t most_open_bytes(const weir_model *model, const weir_workspace_limits *limits)
 {
     size_t n = 0;
@@ -63,8 +63,8 @@ static size_t most_open_bytes(const weir_model *model, const weir_workspace_limi
     return n;
 }
 
-/* Pages beside the last one that the segments of a step can write to: two rows of a segment may lie
- * in two pages, every other page takes 64. */
+/* Pages other than the last one that the segments of a step can write to: two rows of a segment may
+ * be in two pages, every other page takes 64. */
 static size_t open_pages(const weir_workspace_limits *limits)
 {
     const int32_t pairs = limits->segments < limits->rows / 2 ? limits->segments : limits->rows / 2;
@@ -76,7 +76,7 @@ static int64_t most_kv_segments(const weir_model *model, const weir_workspace_li
     return limits->segments * (limits->evicts ? most(most_kv_heads(model), 1) : 1);
 }
 
-/* Queries of a row, in the layers that are watched. */
+/* Queries of a row, in the observed layers. */
 static int64_t most_queries(const weir_model *model)
 {
     int64_t n = 0;
@@ -85,7 +85,7 @@ static int64_t most_queries(const weir_model *model)
     return n;
 }
 
-/* Partial results of one row's attention in pieces: per query its maximum, sum and output. */
+/* Elements of partial results of a row's attention: per query its maximum, sum and output. */
 static int64_t most_partials(const weir_model *model)
 {
     int64_t n = 0;
@@ -96,15 +96,15 @@ static int64_t most_partials(const weir_model *model)
     return n;
 }
 
-/* Arrays from `base` (NULL: only measures). Sizes were checked: rows and widths are bounded by the
- * shape table. */
+/* Lays arrays out from `base` (NULL: only measures). Sizes were checked: rows and widths are
+ * bounded by the shape table. */
 #define PLACE(field, count)                                                                        \
     do {                                                                                           \
         if (base != NULL) w->field = (void *)(base + at);                                          \
         at = (at + (size_t)(count) * sizeof *w->field + 63) & ~(size_t)63;                         \
     } while (0)
 
-/* What kernels alone read and write. */
+/* Memory that only kernels read and write. */
 static size_t lay_out_near(weir_workspace *w, const weir_model *model, char *base)
 {
     const weir_workspace_limits *const limits = &w->limits;
@@ -197,7 +197,7 @@ void weir_workspace_close(weir_workspace *workspace)
     weir_ledger_free(workspace->ledger, workspace, WEIR_ACCOUNT_ACTIVATIONS, sizeof *workspace);
 }
 
-/* The kernels are asked for their scratch only, and read nothing. */
+/* The kernels only report their scratch, and read nothing. */
 static const weir_attention_watch *const *plan_watches(const weir_workspace *w, int32_t n_segments)
 {
     static float nothing;
@@ -208,7 +208,7 @@ static const weir_attention_watch *const *plan_watches(const weir_workspace *w, 
     return w->limits.evicts ? w->watches : NULL;
 }
 
-/* Segments of `each` rows at full depth, the last one of all that is left. */
+/* Segments of `each` rows at full depth; the last one has all that is left. */
 static weir_status plan_mixers(
     const weir_model *model, weir_workspace *w, int32_t n_segments, int32_t each, int32_t last
 )
@@ -238,9 +238,9 @@ static weir_status plan_mixers(
     return WEIR_OK;
 }
 
-/* A prompt alone. Short pieces let attention split every row, unequal ones leave the most partly
- * filled chunks: both grow with the number of segments, and pieces longer than SHORT are not
- * split. */
+/* Plans one prompt alone, and many segments. Short pieces let attention split every row, unequal
+ * ones leave the most partly filled chunks: both grow with the number of segments, and pieces
+ * longer than SHORT are not split. */
 static weir_status plan_batches(const weir_model *model, weir_workspace *w)
 {
     enum { SHORT = 64 };
@@ -254,7 +254,7 @@ static weir_status plan_batches(const weir_model *model, weir_workspace *w)
     return WEIR_OK;
 }
 
-/* Passes the largest batches with the stream in planning mode. */
+/* Runs the largest batches with the stream in planning mode. */
 static weir_status plan_scratch(
     weir_stream_memory *room, const weir_model *model, weir_workspace *w
 )
@@ -302,7 +302,7 @@ static weir_status no_kernel(const weir_model *model, weir_status status, weir_e
     return weir_error_set(error, status, "no kernel for this model: %s", weir_status_text(status));
 }
 
-/* The arrays are laid out in memory that is never touched but for the segments. */
+/* Lays the arrays out in memory that is never touched, except for the segments. */
 weir_status weir_workspace_scratch(
     weir_stream_memory *room, const weir_model *model, const weir_workspace_limits *limits,
     weir_error *error

@@ -1,5 +1,5 @@
-/* engine/model/workspace.h - the memory of a step and the segments in it, shared by the forward
- * pass, its planning and its noise. */
+/* engine/model/workspace.h - the memory of a step and its segments, shared by the forward pass, its
+ * planning and its noise. */
 #pragma once
 #include "engine/model/model_internal.h"
 
@@ -7,16 +7,16 @@ enum { WEIR_MAX_ROUNDS = WEIR_BATCH_SNAPSHOTS + 1 };
 
 struct weir_workspace {
     weir_ledger *ledger;
-    void *memory, *near; /* near the kernels: what they alone read and write */
+    void *memory, *near; /* near: memory that only kernels read and write */
     size_t bytes, near_bytes; /* of the two */
-    size_t device_scratch_size, host_scratch_size; /* of the stream, charged here */
+    size_t device_scratch_size, host_scratch_size; /* allocated by the stream, charged here */
     weir_workspace_limits limits;
     float *x, *normed, *mixed, *scratch, *gathered, *logits;
-    float *shown_rows, *shown_logits,
-        *shown_queries; /* for the host: x, logits, queries; with a device, else they are those */
+    /* For the host: x, logits, queries; without a device they are the same arrays. */
+    float *shown_rows, *shown_logits, *shown_queries;
     int32_t *positions, *near_positions;
-    weir_kv_segment *kv,
-        *warm; /* [segments, n_kv_heads], or [segments] where all heads have the same rows */
+    /* [segments, n_kv_heads], or [segments] if all heads have the same rows. */
+    weir_kv_segment *kv, *warm;
     int32_t *kv_owner;
     float *partials, *lse;
     const weir_attention_watch **watches; /* [segments] */
@@ -29,13 +29,13 @@ struct weir_workspace {
     weir_state_copy *copies; /* [WEIR_MAX_ROUNDS, segments, 2] */
 };
 
-/* workspace.c: the format of the layer's KV; f32 where it has none. */
+/* workspace.c: the format of the layer's KV; f32 if it has none. */
 weir_kv_pair weir_layer_format(const weir_kv_pair *formats, const layer *l);
-/* The open rows of a page of this layer, or of a sink; per KV head. */
+/* Bytes of unsealed rows of a page of this layer, or of a sink; per KV head. */
 size_t weir_open_bytes(const layer *l, const weir_kv_pair *formats, weir_kv_sinks sinks);
 
-/* segments.c: the batch as layer `l` sees it, into the workspace: KV segments, and rounds of rows
- * between snapshots. Both return how many there are. */
+/* segments.c: prepares the batch for layer `l` in the workspace: KV segments, and rounds of rows
+ * between snapshots. Both return their number. */
 void weir_fill_positions(const weir_workspace *w, const weir_model *model, const weir_batch *batch);
 int64_t weir_fill_segments(
     const weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l

@@ -2,14 +2,15 @@
  * al. 2025, Expected Attention). Queries before rotation are modelled as normal with mean mu and
  * covariance Sigma; those at the next F positions are rotated on average by
  *
- *   Rbar_f = m e^{i w_f (t + (F-1)/2)} sin(F w_f / 2) / (F sin(w_f / 2))       (m: magnitude of
- *   RoPE; dims that are not rotated: 1)
- *   z_j = c mu'.k_j + c^2 k_j' Sigma' k_j / 2,   mu' = Rbar mu, Sigma' = Rbar Sigma Rbar^T, c:
- *   scale of the logits score_j = (mean over the group of softmax_j z_j + epsilon) * |v_j|; the
- *   sinks stay
- * State: sums of q and, with covariance, of q q^T for each query head, d (d + 3) / 2 doubles.
- * Queries of the sinks do not count. Cost: a quadratic form of d * d for each row and query head;
- * without covariance one dot product. */
+ *   Rbar_f = m e^{i w_f (t + (F-1)/2)} sin(F w_f / 2) / (F sin(w_f / 2))
+ *   mu'    = Rbar mu,  Sigma' = Rbar Sigma Rbar^T
+ *   z_j    = c mu'.k_j + c^2 k_j' Sigma' k_j / 2
+ *   score_j = (mean over the group of softmax_j z_j + epsilon) * |v_j|
+ *
+ * with m the magnitude of RoPE (Rbar is 1 for dims that are not rotated) and c the scale of the
+ * logits. The sinks stay. State: sums of q and, with covariance, of q q^T for each query head, d (d
+ * + 3) / 2 doubles. Queries of the sinks do not count. Cost: a quadratic form of d * d for each row
+ * and query head; without covariance one dot product. */
 #include <math.h>
 
 #include "engine/kv/policy/policy_ops.h"

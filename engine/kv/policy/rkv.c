@@ -17,9 +17,8 @@
 #include "engine/kv/policy/policy_ops.h"
 
 enum {
-    /* PIECE: n/* BLOCK: keys that are multiplied with the others at a time. */ e multiplied with
-            the others at a time * /
-    , PIECE = 512
+    BLOCK = 64, /* keys that are multiplied with the others at a time */
+    PIECE = 512 /* number of those others */
 };
 
 static size_t floats(int64_t n) { return policy_scratch_size((size_t)n, sizeof(float)); }

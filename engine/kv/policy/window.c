@@ -51,8 +51,8 @@ typedef struct softmax {
 } softmax;
 
 enum {
-    /* Query vect/* Rows at a time. */ s one group has more.* / PIECE = 1024 /* rows at a time */,
-    BLOCK = 128
+    PIECE = 1024, /* rows at a time */
+    BLOCK = 128 /* query vectors at a time, unless one group has more */
 };
 
 typedef struct window {

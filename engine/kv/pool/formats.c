@@ -31,7 +31,7 @@ void weir_kv_pair_print(char out[WEIR_KV_PAIR_TEXT], weir_kv_pair pair)
 
 bool weir_kv_pair_is_same(weir_kv_pair a, weir_kv_pair b) { return a.k == b.k && a.v == b.v; }
 
-/* "f32, f16, ...": what rows of this width can be kept in. */
+/* Lists the formats that rows of this width can have: "f32, f16, ...". */
 static void list_fitting(char *out, size_t size, weir_kv_side side, int64_t dim)
 {
     size_t at = 0;

@@ -1,9 +1,10 @@
-/* engine/kv/pool/geometry.h - what one layer keeps in KV pages. */
+/* engine/kv/pool/geometry.h - the KV rows of one layer. */
 #pragma once
 #include <stdint.h>
 
 typedef struct weir_kv_geometry {
     int64_t n_heads; /* KV heads */
-    int64_t key_dim, value_dim; /* elements of a row of K and of V, per head */
-    int64_t window; /* only the latest rows are read, so many; 0: all */
+    /* Elements of a row of K and of V, per head. */
+    int64_t key_dim, value_dim;
+    int64_t window; /* only this many last rows are read; 0: all */
 } weir_kv_geometry;

@@ -1,8 +1,8 @@
-/* engine/kv/pool/sequence.h - one timeline: token ids, KV rows, recurrent and conv state. Saved, forked
- * or rewound all together or not at all.
+/* engine/kv/pool/sequence.h - one sequence: token ids, KV rows, recurrent and conv state, which are
+ * saved, forked or rewound together.
  *
- * Slots are opened once; a slot is empty, or holds a sequence of `n_tokens` tokens of which
- * `n_computed` were computed: their rows are in its memory, but for those that were evicted
+ * Slots are opened once. A slot is empty, or holds a sequence of `n_tokens` tokens of which
+ * `n_computed` were computed: their rows are in its memory, except those that were evicted
  * (evict.h). */
 #pragma once
 #include "engine/kv/pool/store.h"
@@ -13,8 +13,8 @@ extern "C" {
 #endif
 
 struct weir_sequence {
-    int32_t *tokens; /* [max_rows + 1]; owned, on the ledger */
-    /* n_computed counts the text's rows, evicted ones too: the next row's position */
+    int32_t *tokens; /* [max_rows + 1]; owned, charged to the ledger */
+    /* n_computed includes evicted rows: it is the position of the next row. */
     int32_t n_tokens, n_computed;
     weir_kv_table table;
     float *recurrent; /* recurrent_bytes near the kernels; charged to the ledger */
@@ -22,28 +22,28 @@ struct weir_sequence {
     bool recurrent_dirty;
     weir_kv_store *store;
     weir_ledger *ledger;
-    weir_policy_sequence *policy_run; /* borrowed; NULL: every row stays */
+    weir_policy_sequence *policy_run; /* borrowed; NULL: keeps every row */
 };
 
-/* What the account tokens holds for a sequence of `rows` rows. */
+/* Bytes on the account tokens for a sequence of `rows` rows. */
 size_t weir_sequence_token_bytes(int64_t rows);
-/* EFULL with the arithmetic when memory.host has no room. */
+/* Returns EFULL, with the ledger's sums, if it does not fit in memory.host. */
 WEIR_MUST_CHECK weir_status weir_sequence_open(
     weir_sequence *sequence, weir_kv_store *store, weir_ledger *ledger, size_t recurrent_bytes,
     weir_error *error
 );
 void weir_sequence_close(weir_sequence *sequence);
-/* Forgets everything computed; the tokens stay (a preempted sequence is computed again, with the
+/* Drops everything computed but keeps the tokens (a preempted sequence is computed again, with the
  * same bits). */
 void weir_sequence_reset(weir_sequence *sequence);
-/* Tokens too, and it keeps every row from now on */
+/* Drops the tokens and the policy, too. */
 void weir_sequence_clear(weir_sequence *sequence);
-/* Its pages, those that it shares too, and open rows: what of it is on the account kv. */
+/* Bytes of its pages, shared ones included, and of unsealed rows: its share of the account kv. */
 size_t weir_sequence_kv_bytes(const weir_sequence *sequence);
-/* What it takes now: its pages, those that it shares too, open rows, state, ids and table. */
+/* Bytes that it uses now: pages, shared ones included, unsealed rows, state, ids and table. */
 size_t weir_sequence_bytes(const weir_sequence *sequence);
-/* dst (clear) continues src: shared pages, copied state; also that of a policy, if dst has the same
- * one. */
+/* dst (clear) continues src: shared pages, copied state; also the policy's state, if dst has the
+ * same policy. */
 void weir_sequence_fork(weir_sequence *dst, const weir_sequence *src);
 
 #ifdef __cplusplus

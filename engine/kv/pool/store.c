@@ -1,5 +1,5 @@
-/* engine/kv/pool/store.c - sizes, and the pool: its pages by kind, taking them and giving them back.
- * Tables are in table.c. */
+/* engine/kv/pool/store.c - sizes, and the pool: its pages by size class, allocating and freeing
+ * them. Tables are in table.c. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,7 +70,7 @@ size_t weir_kv_sink_block_stride(const weir_kv_spec *spec)
     return (size_t)kv_heads_of(spec) * weir_kv_sink_page_stride(spec);
 }
 
-/* Of the first n_blocks of a text. */
+/* Sinks among the first n_blocks of a sequence. */
 static int64_t sinks_among(const weir_kv_spec *spec, int64_t n_blocks)
 {
     return n_blocks < spec->sinks.n_pages ? n_blocks : spec->sinks.n_pages;
@@ -122,7 +122,7 @@ typedef struct layer_classes {
     int32_t per_block[WEIR_KV_SIZE_CLASSES], n;
 } layer_classes;
 
-/* false: there are more than a store may have. */
+/* Returns false if there are more than a store may have. */
 static bool find_layer_classes(layer_classes *out, const weir_kv_spec *spec)
 {
     *out = (layer_classes){ 0 };
@@ -168,7 +168,7 @@ size_t weir_kv_page_metadata_bytes(void)
 }
 
 /* ---- the pool -------------------------------------------------------------------------------- */
-/* Sorts the layers' pages into kinds, with the number of each. */
+/* Sorts the layers' pages into size classes, with the number of each. */
 static weir_status find_size_classes(weir_kv_store *store, weir_error *error)
 {
     const weir_kv_spec *const spec = &store->spec;
@@ -242,7 +242,7 @@ static weir_status sum_bytes(weir_kv_store *store, weir_error *error)
     return WEIR_OK;
 }
 
-/* One block of refs, free, kept, dirty: widest first. */
+/* Allocates refs, free, kept and dirty as one block, widest element first. */
 static weir_status open_metadata(weir_kv_store *store, weir_error *error)
 {
     const size_t n = (size_t)store->spec.n_pages;
@@ -257,7 +257,7 @@ static weir_status open_metadata(weir_kv_store *store, weir_error *error)
     return WEIR_OK;
 }
 
-/* All pages are free, low ones on top: they stay warm. */
+/* All pages are free, low ones on top, so that the same pages are reused. */
 static void fill_size_classes(weir_kv_store *store)
 {
     char *memory = store->memory;
@@ -334,7 +334,7 @@ const char *weir_kv_store_budget(const weir_kv_store *store)
 }
 int64_t weir_kv_store_free_pages(const weir_kv_store *store) { return store->n_free; }
 
-/* Of the pages the number that are of this class. */
+/* The number of pages of this class. */
 static int64_t *count_of(
     const weir_kv_store *store, weir_kv_pages *pages, const kv_size_class *size_class
 )
@@ -361,7 +361,7 @@ weir_kv_pages weir_kv_store_all(const weir_kv_store *store)
 
 bool weir_kv_store_has_pruned(const weir_kv_store *store) { return store->n_pruned > 0; }
 
-/* Of pages of number `block` in a text. */
+/* The size class of a page at index `block` of a sequence. */
 static kv_size_class *kind_of(const weir_kv_store *store, int64_t layer, int64_t block)
 {
     const kv_size_class *size_class = store->size_classes;

@@ -1,4 +1,4 @@
-/* engine/kv/pool/table.c - tables: which page holds which rows of a sequence. */
+/* engine/kv/pool/table.c - tables: the pages of a sequence's rows. */
 #include <string.h>
 
 #include "engine/kv/pool/store_internal.h"
@@ -110,8 +110,8 @@ void weir_kv_table_share(
 }
 
 /* ---- growing --------------------------------------------------------------------------------- */
-/* Rows will be written into it: a page that is not there, or the first one if others hold it,
- * too. */
+/* True if rows will be written to a new page: there is none yet, or it is the first one and
+ * shared. */
 static bool needs_page(const weir_kv_store *store, const void *page, bool is_first)
 {
     return page == NULL || (is_first && weir_kv_page_refs(store, page) > 1);
@@ -130,7 +130,7 @@ static kv_wanted growth(const weir_kv_table *table, const weir_kv_store *store, 
     return wanted;
 }
 
-/* The block that rows will be written into is on disk. */
+/* True if the block that rows will be written to is on disk. */
 static bool comes_back(const weir_kv_table *table, const weir_kv_store *store)
 {
     const int64_t last = table->n_rows / WEIR_PAGE_TOKENS;

@@ -4,7 +4,8 @@
 
 #include "engine/kv/pool/store_internal.h"
 
-/* Behind it: pages [n_held] of the heads, one head after the other, rows [n_heads], open rows. */
+/* Followed by: pages [n_held] of the heads, one head after the other, rows [n_heads], unsealed
+ * rows. */
 typedef struct snapshot {
     int64_t n_rows, n_held, n_heads;
     size_t open_bytes;

@@ -1,8 +1,8 @@
-/* engine/kv/pool/table_snapshot.h - a table laid down as plain bytes: its rows stay held, and any number
- * of tables can go on from them.
+/* engine/kv/pool/table_snapshot.h - a table as plain bytes: its pages stay held, and any number of
+ * tables can continue from it.
  *
- * Who holds parcels gives them up when pages are needed, so their holds are counted apart
- * (weir_kv_page_users). The pages of a cut table stay in memory as long as a parcel holds them
+ * Snapshots are released when pages are needed, so their holds are counted separately
+ * (weir_kv_page_users). The pages of a pruned table stay in memory as long as a snapshot holds them
  * (store.h 8). Engine thread only; allocates nothing. */
 #pragma once
 #include "engine/kv/pool/store.h"
@@ -11,17 +11,17 @@
 extern "C" {
 #endif
 
-/* 8-byte aligned memory that the table takes; its rows are committed. */
+/* Bytes for the table, in 8-byte aligned memory; its rows must be committed. */
 size_t weir_table_snapshot_bytes(const weir_kv_table *table, const weir_kv_store *store);
-/* ... with so many rows in each head */
+/* The same for at most this many rows in each head. */
 size_t weir_table_snapshot_max_bytes(const weir_kv_spec *spec, int64_t n_rows);
 void weir_table_snapshot_take(void *snapshot, const weir_kv_table *table, weir_kv_store *store);
-/* The empty table shares the rows; open rows are copied. */
+/* The empty table shares the rows; unsealed rows are copied. */
 void weir_table_snapshot_restore(const void *snapshot, weir_kv_table *table, weir_kv_store *store);
 void weir_table_snapshot_release(void *snapshot, weir_kv_store *store);
 
-/* Adds the pages that nobody but parcels holds and that were not counted since all parcels were
- * forgotten. */
+/* Adds the pages that only snapshots hold and that were not counted since
+ * weir_table_snapshot_reset_count. */
 void weir_table_snapshot_count_pages(
     const void *snapshot, weir_kv_store *store, weir_kv_pages *pages
 );

@@ -1,7 +1,7 @@
-/* engine/kv/prefix/check.c - whether the tree's invariants hold, for tests. */
+/* engine/kv/prefix/check.c - checks the tree's invariants, for tests. */
 #include "engine/kv/prefix/pruned_cache_internal.h"
 
-/* Marks: on every node that a sequence uses, in the list where no child has one. */
+/* A node is marked if a sequence uses it, and is listed if no child is marked. */
 static bool marks_are_sound(const weir_prefix *p, int32_t index)
 {
     const node *const n = &p->nodes[index];

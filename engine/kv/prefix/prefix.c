@@ -1,6 +1,5 @@
-/* engine/kv/prefix/prefix.c - the tree: its memory, taking from it and keeping in it. Its states are in
- * states.c, the room that it gives up in reclaim.c, texts as wholes in
- * texts.c. */
+/* engine/kv/prefix/prefix.c - the tree: its memory, match and insert. Its states are in states.c,
+ * reclaiming in reclaim.c, whole sequences in texts.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,7 +133,7 @@ void weir_prefix_close(weir_prefix *prefix)
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 /* Moves `best` to the deepest point of this node, within its first n_same tokens and `most` tokens
- * in all, where a sequence can go on. */
+ * in all, where a sequence can be continued. */
 static void find_point(
     const weir_prefix *p, int32_t index, int32_t before, int32_t n_same, int32_t most, place *best
 )
@@ -151,8 +150,8 @@ static void find_point(
     }
 }
 
-/* The child that shares the most first tokens. States of all children count: on a common beginning
- * they are equal. What the disk has lost is not begun again. */
+/* The child with the longest common prefix. States of all children count: those on the common
+ * prefix are equal. Unreadable blocks are not matched. */
 static int32_t descend(
     const weir_prefix *p, int32_t parent, const weir_sequence *sequence, int32_t before,
     int32_t most, place *best, int32_t *n_same
@@ -185,7 +184,7 @@ void prefix_share(weir_prefix *p, weir_sequence *sequence, const place *end)
     sequence->n_computed = end->at;
 }
 
-/* The same, used now, with a copy of the state. */
+/* The same, marking it as used, with a copy of the state. */
 static void give(weir_prefix *p, weir_sequence *sequence, const place *end)
 {
     prefix_share(p, sequence, end);
@@ -193,7 +192,7 @@ static void give(weir_prefix *p, weir_sequence *sequence, const place *end)
         p->nodes[i].last_use = p->clock;
     if (end->slot == NONE) return;
     p->slots[end->slot].last_use = p->clock;
-    if (sequence->recurrent_bytes == 0) return; /* one that only carries rows to a file */
+    if (sequence->recurrent_bytes == 0) return; /* a sequence that only carries rows to a file */
     weir_ledger_copy(
         sequence->ledger, sequence->recurrent, state_of(p, end->slot), sequence->recurrent_bytes
     );
@@ -252,7 +251,7 @@ int32_t weir_prefix_match_length(
 }
 
 /* ---- keeping --------------------------------------------------------------------------------- */
-/* A node under `parent`; NONE when all are in use. */
+/* Allocates a node under `parent`; NONE if all are in use. */
 static int32_t new_node(weir_prefix *p, int32_t parent)
 {
     if (p->free_node == NONE && !prefix_free_node(p, parent)) return NONE;
@@ -279,8 +278,8 @@ static void copy_pages(weir_prefix *p, int32_t index, const weir_sequence *seque
     prefix_mark(p, index);
 }
 
-/* The sequence computed what the node has: equal bits, so its own whole page is given up for the
- * node's. */
+/* The sequence computed what the node has. The bits are equal, so its own whole page is replaced by
+ * the node's. */
 static void adopt(weir_prefix *p, int32_t index, weir_sequence *sequence, int32_t page)
 {
     void **const own = sequence->table.pages + page;
@@ -293,8 +292,8 @@ static void adopt(weir_prefix *p, int32_t index, weir_sequence *sequence, int32_
     prefix_mark(p, index);
 }
 
-/* The node has these tokens, and its page is on disk with no other user, or lost there: the
- * sequence's own, in memory, is better. */
+/* True if the node has these tokens, but its page is on disk without other users, or unreadable:
+ * the sequence's own, in memory, is better. */
 static bool is_worse(
     const weir_prefix *p, int32_t index, const weir_sequence *sequence, int32_t page
 )
@@ -313,7 +312,7 @@ static void use(weir_prefix *p, int32_t index)
 }
 
 /* The node for tokens [at, at + n) of the sequence under `parent`: one that has them, one that is
- * made longer or gets a better page, or a new one. */
+ * extended or gets a better page, or a new one. */
 static int32_t keep_run(
     weir_prefix *p, int32_t parent, weir_sequence *sequence, int32_t at, int32_t n
 )

@@ -1,25 +1,25 @@
-/* engine/kv/prefix/prefix.h - what was computed before and can be continued: texts of the past as a tree
- * of pages, and recurrent states on it.
+/* engine/kv/prefix/prefix.h - the prefix cache: a radix tree of the pages of past sequences, with
+ * recurrent states.
  *
- * A node is a run of up to 64 tokens behind its parent's and the pages, one per (layer, KV head),
- * that hold its rows; a run of fewer than 64 has no children. The first level is the salt: texts
- * under different salts never meet. A snapshot is the recurrent memory of a sequence after some
- * tokens; a model with recurrent layers can be continued there and nowhere else. Where texts are
- * paged (store.h 5), only whole runs are kept, and a text is continued at their ends. The formats
- * of pages are no part of the salt: a process has one store.
+ * A node is a run of up to 64 tokens after its parent's, with the pages, one per (layer, KV head),
+ * that hold its rows; a run of fewer than 64 has no children. The first level is the salt:
+ * sequences under different salts share nothing. A snapshot is the recurrent state of a sequence
+ * after some tokens; a model with recurrent layers can be continued there only. If sequences are
+ * paged (store.h 5), only whole runs are cached, and a sequence is continued at their ends. The
+ * formats of pages are not part of the salt: a process has one store.
  *
  * Invariants
  *   1 A node holds one reference to each of its pages; rows that it names are never written again
  *     (store.h 2 and 3).
- *   2 What no sequence uses, nor anything below it, can be dropped from the leaves up. A sequence
- *     whose own whole pages hold what a node holds gives them up for the node's when it is kept,
- *     lest it hold the node up by what is below it without using it.
- *   3 A snapshot slot is free, lent to a caller, or part of one node. One that is pinned stays part
+ *   2 Nodes that no sequence uses, nor any node below them, can be dropped from the leaves up. When
+ *     a sequence is inserted, its whole pages are replaced by those of equal nodes, so that an
+ *     unused subtree can be freed.
+ *   3 A snapshot slot is free, acquired by a caller, or part of one node. A pinned one stays part
  *     of its node; so does the node, whose pages the caller holds.
- *   4 A name stands for the first tokens of one text, and goes with the node that holds the last of
- *     them.
- * What is taken over has the bits that computing it again would have: rows and states do not depend
- * on how a text was cut into steps. Engine thread only; allocates nothing after opening. */
+ *   4 A name stands for the first tokens of one sequence, and is removed with the node that holds
+ *     the last of them.
+ * Reused rows and states have the bits that computing them again would give: they do not depend on
+ * how a sequence was cut into steps. Engine thread only; allocates nothing after opening. */
 #pragma once
 #include "engine/kv/pool/sequence.h"
 
@@ -29,21 +29,23 @@ extern "C" {
 
 enum { WEIR_PREFIX_SALT = 255, WEIR_PREFIX_NAME = 96 /* bytes, at most */, WEIR_PREFIX_NAMES = 64 };
 
-/* The salt of texts that have none: starts with a byte that no other may start with. */
+/* The salt of sequences without one: starts with a byte that no other may start with. */
 #define WEIR_PREFIX_NO_SALT "\x01"
 
 typedef struct weir_prefix weir_prefix;
 
 typedef struct weir_prefix_limits {
-    int64_t n_nodes; /* runs of 64 tokens that can be kept */
-    int32_t n_snapshots; /* 0: a model with recurrent memory reuses nothing */
-    size_t snapshot_bytes; /* recurrent memory of a sequence; 0: the model has none */
-    int32_t n_pruned; /* texts that a policy watched (pruned_cache.h) ... */
-    size_t pruned_bytes; /* ... and memory for all of them */
+    int64_t n_nodes; /* runs of 64 tokens that can be cached */
+    /* 0: sequences of a model with recurrent state are not reused. */
+    int32_t n_snapshots;
+    /* Recurrent state of a sequence; 0: the model has none. */
+    size_t snapshot_bytes;
+    int32_t n_pruned; /* pruned sequences (pruned_cache.h) */
+    size_t pruned_bytes; /* memory for all of them */
 } weir_prefix_limits;
 
-/* What opening takes from the ledger: the tree (page tables), the states and cut texts (snapshots);
- * SIZE_MAX when the sizes are absurd. */
+/* Bytes that opening charges to the ledger: the tree (page_tables), the states and pruned caches
+ * (snapshots); SIZE_MAX on overflow. */
 size_t weir_prefix_tree_bytes(const weir_prefix_limits *limits, const weir_kv_spec *spec);
 size_t weir_prefix_state_bytes(const weir_prefix_limits *limits);
 WEIR_MUST_CHECK weir_status weir_prefix_open(
@@ -53,33 +55,35 @@ WEIR_MUST_CHECK weir_status weir_prefix_open(
 void weir_prefix_close(weir_prefix *prefix); /* before the store */
 
 typedef struct weir_prefix_hit {
-    int32_t n_rows; /* taken over */
-    int32_t n_matched; /* tokens that equal the nearest text: the first that differs is n_matched */
-    const char *reason; /* why not more, a static text */
+    int32_t n_rows; /* rows reused */
+    /* Tokens equal to those of the longest matching sequence. */
+    int32_t n_matched;
+    const char *reason; /* why not more; static text */
 } weir_prefix_hit;
 
-/* Gives a sequence, whose tokens are set and of which nothing is computed, the rows and the state
- * of the longest kept text that begins it: at most `most` of its tokens. salt: NULL is a salt of
- * its own. */
+/* Finds the longest cached prefix of a sequence whose tokens are set and of which nothing is
+ * computed, and gives it the rows and the state: at most `most` of its tokens. salt NULL is a salt
+ * of its own. */
 weir_prefix_hit weir_prefix_match(
     weir_prefix *prefix, weir_sequence *sequence, const char *salt, int32_t most
 );
 
-/* A state after the first `at` tokens of a sequence, in a lent slot. */
+/* A state after the first `at` tokens of a sequence, in an acquired slot. */
 typedef struct weir_prefix_snapshot {
     int32_t at;
     float *state;
 } weir_prefix_snapshot;
 
-/* A slot for a state, the least recently used one if none is free; NULL when all are lent. */
+/* Acquires a slot for a state, the least recently used one if none is free. Returns NULL if all are
+ * acquired. */
 float *weir_prefix_acquire_snapshot(weir_prefix *prefix);
 void weir_prefix_release_snapshot(weir_prefix *prefix, float *state);
 
-/* Keeps the computed rows of a sequence and the states on them, none of a cut table (store.h);
- * whole pages that others kept before become the sequence's. The slots become the tree's; what does
- * not fit is dropped. `whole_pages`: only pages that the sequence will not write to any more, for a
- * sequence that goes on; marks behind them stay with the caller, and their number is returned: they
- * are the last ones. */
+/* Inserts the computed rows of a sequence and its states, unless it is pruned (store.h); its whole
+ * pages are replaced by equal cached ones. Takes over the slots; drops what does not fit.
+ * `whole_pages`: inserts only pages that the sequence will not write to any more, for a sequence
+ * that continues; later snapshots stay with the caller. Returns their number; they are the last
+ * ones. */
 int32_t weir_prefix_insert(
     weir_prefix *prefix, weir_sequence *sequence, const char *salt,
     const weir_prefix_snapshot *marks, int32_t n_marks, bool whole_pages
@@ -88,19 +92,20 @@ int32_t weir_prefix_insert(
 /* ---- texts as they are kept, for what writes them to files ---- A salt that comes out of here may
  * go into weir_prefix_match, also the one that stands for none. */
 
-/* The states on the first n_computed tokens of a sequence that took them, in order, the last `most`
- * of them. Each is pinned until it is given back with weir_prefix_unpin. */
+/* Gets the states on the first n_computed tokens of a sequence that shares them, in order, the last
+ * `most` of them. Each is pinned until weir_prefix_unpin. */
 int32_t weir_prefix_pin(
     weir_prefix *prefix, const weir_sequence *sequence, const char *salt,
     weir_prefix_snapshot *marks, int32_t most
 );
 void weir_prefix_unpin(weir_prefix *prefix, const weir_prefix_snapshot *marks, int32_t n_marks);
-/* Names the kept beginning of a sequence's computed tokens; the name leaves the text that had it.
- * Of too many names the least recently used text loses its one. */
+/* Names the cached prefix of a sequence's computed tokens; the sequence that had the name loses it.
+ * If there are too many names, the least recently used sequence loses its name. */
 void weir_prefix_name(
     weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const char *name
 );
-/* The text of this name becomes the tokens of a clear sequence; false: there is none. */
+/* Copies the tokens of the sequence with this name to a clear sequence. Returns false if there is
+ * none. */
 bool weir_prefix_named(
     const weir_prefix *prefix, const char *name, weir_sequence *sequence,
     char salt[WEIR_PREFIX_SALT + 1]
@@ -108,75 +113,75 @@ bool weir_prefix_named(
 
 bool weir_prefix_has_name(const weir_prefix *prefix, const char *name);
 
-typedef struct weir_prefix_cursor { /* zero: before the most recently used text */
+typedef struct weir_prefix_cursor { /* zero: before the most recently used sequence */
     uint64_t last_use;
     int32_t node;
 } weir_prefix_cursor;
-/* The next text that no other text continues, most recently used first; `name` is "" for one
- * without. false: there are no more. */
+/* The next sequence that no other one extends, most recently used first; `name` is "" if it has
+ * none. Returns false at the end. */
 bool weir_prefix_next(
     const weir_prefix *prefix, weir_prefix_cursor *cursor, weir_sequence *sequence,
     char salt[WEIR_PREFIX_SALT + 1], char name[WEIR_PREFIX_NAME + 1]
 );
 
 /* ---- texts that will be dropped, for what saves them before ---------------------------------- */
-/* Of the texts that nobody uses and that have `least` tokens or more which nobody has tried to save
- * and no other text has, the least recently used one, if it will go before so many pages are free,
- * or lose a state before so many are lent (or half of all): its tokens become those of a clear
- * sequence. Costs a pass over the tree. */
+/* Finds the LRU unsaved, unused sequence of at least `least` tokens that reclaim would drop before
+ * this many pages are free, or that would lose a state before this many are acquired (or half of
+ * all). Counts only tokens not shared with other sequences and not tried before. Copies its tokens
+ * to a clear sequence. Costs a pass over the tree. */
 bool weir_prefix_next_victim(
     weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states, int32_t least,
     weir_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]
 );
-/* So many states, or half of all, can be lent and no text loses one. */
+/* True if this many states, or half of all, can be acquired without taking one from a sequence. */
 bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states);
-/* The sequence shares the rows of its tokens up to where they can be continued, as
- * weir_prefix_match does, but that counts as no use of them and copies no state. Returns how
- * many. */
+/* Shares the rows of the sequence's tokens up to where they can be continued, as weir_prefix_match
+ * does, but does not count as a use and copies no state. Returns how many. */
 int32_t weir_prefix_share(weir_prefix *prefix, weir_sequence *sequence, const char *salt);
-/* The kept beginning of these tokens is not endangered any more: n_saved of them are in a file, the
- * rest was tried or is of no use in one. */
+/* Marks the cached prefix of these tokens: n_saved of them are in a file, the others were tried or
+ * cannot be saved. weir_prefix_next_victim skips them. */
 void weir_prefix_mark_saved(
     weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, int32_t n_saved, const char *salt
 );
-/* The file that held these tokens is gone: what is kept of them may be saved again once it was used
- * again. */
+/* The file that held these tokens is gone: they may be saved again after they were used again. */
 void weir_prefix_mark_unsaved(
     weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
 );
-/* Rows that weir_prefix_match would give; nothing changes. */
+/* The rows that weir_prefix_match would give; changes nothing. */
 int32_t weir_prefix_match_length(
     const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
 );
 
-/* Drops the least recently used texts, cut ones too, until the store has so many free pages; false
- * when that cannot be reached. */
+/* Drops the least recently used sequences, pruned ones included, until the store has this many free
+ * pages. Returns false if that is not possible. */
 bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted);
-/* The page that the sequence writes to next becomes its own, if one end of a text is all that
- * shares it: that end is dropped. For a sequence that has all other pages, and would need one more
- * for a copy. */
+/* Makes the page that the sequence writes to next its own by dropping the cached end of a sequence,
+ * if that is the only other holder. For a sequence that has all other pages, and would need one
+ * more for a copy. */
 bool weir_prefix_release_tail(weir_prefix *prefix, const weir_sequence *sequence);
-/* What only the tree and the sequence hold becomes the sequence's own, from the end of its text as
- * far as no other text continues it; false: nothing. For a sequence that is about to lose rows. */
+/* Drops the cached runs that only the tree and the sequence hold, from the end of the sequence as
+ * far as no other one extends them. Returns false if there are none. For a sequence that is about
+ * to lose rows. */
 bool weir_prefix_release_shared(weir_prefix *prefix, const weir_sequence *sequence);
-/* Pages that reclaiming could free. Costs as much as the sequences that came and went since the
- * last call, not as the tree, which it does while a table is cut. */
+/* Pages that reclaiming could free. The cost depends on the sequences that came and went since the
+ * last call, not on the tree, unless a table is pruned. */
 weir_kv_pages weir_prefix_reclaimable(weir_prefix *prefix);
-/* With a disk. Up to `most` blocks in memory, past the sinks, that nobody else uses, the least
- * recently used first; and what is done when none can leave it: texts are dropped until n_blocks
- * fit in memory or none is left that would help. */
+/* With a lower tier. Finds up to `most` blocks in memory, past the sinks, that only the cache
+ * holds, least recently used first. weir_prefix_reclaim_memory is for when none can be demoted:
+ * drops sequences until n_blocks fit in memory or none is left that would help. */
 int32_t weir_prefix_lru_blocks(const weir_prefix *prefix, void *const **blocks, int32_t most);
 void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks);
 
 typedef struct weir_prefix_stats {
     int64_t n_nodes, n_tokens, n_snapshots;
-    int64_t n_pruned, n_pruned_tokens; /* texts that a policy watched */
+    /* Cached sequences with a policy. */
+    int64_t n_pruned, n_pruned_tokens;
     int64_t dropped_tokens; /* since opening */
-    int64_t unsaved_tokens; /* of them, that were in no file */
+    int64_t unsaved_tokens; /* of them: not in a file */
 } weir_prefix_stats;
 weir_prefix_stats weir_prefix_stats_of(const weir_prefix *prefix);
-/* For tests: what weir_prefix_reclaimable says, by a walk over the tree; the invariants, false with
- * a text. */
+/* For tests: the result of weir_prefix_reclaimable by a walk over the tree; and a check of the
+ * invariants, false with a message. */
 weir_kv_pages weir_prefix_idle_pages(const weir_prefix *prefix);
 bool weir_prefix_is_sound(const weir_prefix *prefix, weir_error *error);
 

@@ -1,5 +1,5 @@
-/* engine/kv/prefix/prefix_internal.h - the inside of the prefix tree, for the files prefix*.c and
- * pruned_cache.c. */
+/* engine/kv/prefix/prefix_internal.h - internals of the prefix tree, for the files of this
+ * folder. */
 #pragma once
 #include <string.h>
 
@@ -8,18 +8,20 @@
 
 enum { RUN = WEIR_PAGE_TOKENS, NONE = -1, FOREST = 0 };
 
-/* A run of tokens. Node FOREST holds the salts; a salt's node has its text in place of tokens and
- * no pages. */
+/* A run of tokens. Node FOREST is the parent of the salts; a salt's node has the salt in place of
+ * tokens and no pages. */
 typedef struct node {
     int32_t tokens[RUN];
     int32_t n_tokens; /* 0: a salt */
-    int32_t depth; /* number of its pages in a text; -1: a salt */
-    int32_t parent, child, next, snapshot; /* first child, next sibling or free node, first slot */
-    int32_t n_used; /* children that are marked as used */
-    int32_t n_saved, n_tried; /* of its tokens, in a file; in one or in none for good */
-    bool has_lost_file; /* it held tokens of this run */
-    int32_t tip; /* its place in `tips`, NONE: not there */
-    bool is_used; /* marked: a sequence used its pages when that was looked at last */
+    int32_t depth; /* index of its pages in a sequence; -1: a salt */
+    /* First child, next sibling or free node, first slot. */
+    int32_t parent, child, next, snapshot;
+    int32_t n_used; /* marked children */
+    /* Of its tokens: in a file; in a file or never to be saved. */
+    int32_t n_saved, n_tried;
+    bool has_lost_file; /* a file that held tokens of this run is gone */
+    int32_t tip; /* its index in `tips`, or NONE */
+    bool is_used; /* marked: a sequence used its pages at the last check */
     uint64_t last_use;
 } node;
 _Static_assert(sizeof(int32_t) * RUN > WEIR_PREFIX_SALT, "a salt fits a node");
@@ -28,11 +30,12 @@ typedef enum slot_state {
     SLOT_FREE,
     SLOT_LENT,
     SLOT_KEPT,
-    SLOT_LEFT /* by its node: free when nobody pins it */
+    SLOT_LEFT /* removed from its node: free once it is not pinned */
 } slot_state;
 typedef struct slot {
     slot_state state;
-    int32_t node, next, offset; /* of the node's tokens, 1 .. 64 */
+    /* offset: of the node's tokens, 1 .. 64. */
+    int32_t node, next, offset;
     int32_t pins;
     uint64_t last_use;
 } slot;
@@ -53,50 +56,53 @@ struct weir_prefix {
     slot *slots; /* [n_snapshots] */
     float *states; /* [n_snapshots, snapshot_bytes] */
     size_t node_bytes, page_bytes, tip_bytes, slot_bytes, state_bytes, all_pruned_bytes;
-    pruned_entry *pruned; /* [limits.n_pruned] and the memory of their parts behind them */
+    /* [limits.n_pruned], followed by the memory of their parts. */
+    pruned_entry *pruned;
     char *pruned_memory;
     int64_t heads;
-    /* [n_tips] nodes that are marked and have no marked child: where sequences leave the tree */
+    /* [n_tips] marked nodes without a marked child: where sequences leave the tree. */
     int32_t *tips;
     int32_t n_tips;
     int64_t n_used; /* marked nodes */
-    int64_t n_sinks, n_used_sinks; /* of the nodes with pages, and of the marked ones */
-    bool is_paged; /* whole runs only (store.h 5) */
-    int32_t free_node,
-        parent_in_use; /* of the node that is being made: not dropped with its last text */
+    int64_t n_sinks, n_used_sinks; /* of nodes with pages, and of marked ones */
+    bool is_paged; /* only whole runs (store.h 5) */
+    /* Of the node that is being created: not dropped with its last sequence. */
+    int32_t free_node, parent_in_use;
     uint64_t clock;
     weir_prefix_stats stats;
     name names[WEIR_PREFIX_NAMES];
 };
 
-typedef struct place { /* a point of the tree: after `offset` tokens of a node */
+/* A point of the tree: after `offset` tokens of a node. */
+typedef struct place {
     int32_t node, offset, at, slot;
 } place;
 
-/* Where the longest kept text that begins the sequence can be continued. */
+/* Finds where the longest cached prefix of the sequence can be continued. */
 weir_prefix_hit prefix_find(
     const weir_prefix *p, const weir_sequence *sequence, const char *salt, int32_t most, place *best
 );
 /* Shares the pages down to the place, deepest first. */
 void prefix_share(weir_prefix *p, weir_sequence *sequence, const place *end);
 
-/* Nothing in the tree has this name from now on. */
+/* Removes the name from the tree. */
 void prefix_unname(weir_prefix *p, const char *text);
-/* The run is used, as those above it must be: a sequence has some of its pages. */
+/* Marks the run and those above it: a sequence has some of its pages. */
 void prefix_mark(weir_prefix *p, int32_t index);
-/* The worst leaf is dropped, so a node is free; `parent` stays, also a salt that loses its last
- * text by that. false: there is no other leaf. */
+/* Drops the worst leaf, so that a node is free; `parent` stays, even a salt that loses its last
+ * sequence. Returns false if there is no other leaf. */
 bool prefix_free_node(weir_prefix *p, int32_t parent);
 
-/* A lent state is now on the node, `offset` tokens into it. Of two after the same tokens the older
- * one stays: they are equal. */
+/* Attaches an acquired state to the node, `offset` tokens into it. Of two after the same tokens the
+ * older one stays: they are equal. */
 void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state);
-/* The slot leaves its node. */
+/* Removes the slot from its node. */
 void prefix_detach(weir_prefix *p, int32_t index);
-/* So many, or half of all, can be lent before one that was used at `use` or since. */
+/* True if this many states, or half of all, can be acquired before taking one that was used at
+ * `use` or later. */
 bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, uint64_t use);
 
-/* The forest and some salts beside what was asked for. */
+/* Adds the forest and some salts. */
 static inline int64_t node_count(const weir_prefix_limits *limits) { return limits->n_nodes + 64; }
 
 static inline void **pages_of(const weir_prefix *p, int32_t index)
@@ -104,7 +110,7 @@ static inline void **pages_of(const weir_prefix *p, int32_t index)
     return p->pages + index * p->heads;
 }
 
-/* Its pages are sinks. */
+/* True if its pages are sinks. */
 static inline bool is_sink(const weir_prefix *p, int32_t index)
 {
     return p->nodes[index].depth < weir_kv_store_spec(p->store)->sinks.n_pages;
@@ -140,8 +146,8 @@ static inline int32_t slot_of(const weir_prefix *p, const float *state)
                      (p->state_bytes / (size_t)p->limits.n_snapshots / sizeof(float)));
 }
 
-/* Nobody but the tree, and texts that go as it does, uses its pages; beside cut tables, which use
- * some pages of a block and not others: one page of it. What could be dropped then frees
+/* True if only the tree, and cached sequences that can be dropped like it, hold its pages; with
+ * pruned tables, which share single pages of a block: hold one page of it. Dropping it then frees
  * something. */
 static inline bool is_idle(const weir_prefix *p, int32_t index)
 {
@@ -151,7 +157,7 @@ static inline bool is_idle(const weir_prefix *p, int32_t index)
     return p->heads == 0;
 }
 
-/* Adds what dropping it would free. */
+/* Adds the pages that dropping it would free. */
 static inline void add_idle_pages(const weir_prefix *p, int32_t index, weir_kv_pages *n)
 {
     const bool has_pruned = weir_kv_store_has_pruned(p->store);
@@ -174,7 +180,7 @@ static inline int32_t find_salt(const weir_prefix *p, const char *salt)
     return NONE;
 }
 
-/* The child that shares the most first tokens. */
+/* The child with the longest common prefix. */
 static inline int32_t nearest_child(
     const weir_prefix *p, int32_t parent, const int32_t *tokens, int32_t n, int32_t *n_same
 )

@@ -28,7 +28,7 @@ void pruned_open(weir_prefix *p)
             (char *)p->pruned + rounded((size_t)p->limits.n_pruned * sizeof *p->pruned);
 }
 
-/* One layout for a text that is there and for the most that one may be. */
+/* The same layout for a cached sequence and for the largest possible one. */
 static void lay_out(
     pruned_entry *text, size_t snapshot_bytes, size_t table_bytes, size_t policy_bytes,
     size_t state_bytes
@@ -47,7 +47,7 @@ size_t weir_pruned_entry_bytes(
     size_t state_bytes
 )
 {
-    enum { OPTIONS = 1 << 10 }; /* of a policy, as a text */
+    enum { OPTIONS = 1 << 10 }; /* of a policy, printed */
     pruned_entry text = { .n_tokens = (int32_t)n_tokens };
     lay_out(
         &text, snapshot_bytes, weir_table_snapshot_max_bytes(spec, n_rows), OPTIONS, state_bytes
@@ -57,7 +57,7 @@ size_t weir_pruned_entry_bytes(
 
 static bool is_used(const pruned_entry *text) { return text->bytes > 0; }
 
-/* Where so many bytes are free: at the beginning, or behind an entry. */
+/* Finds a gap of this many bytes: at the beginning, or after an entry. */
 static bool find_gap(const weir_prefix *p, size_t bytes, size_t *at)
 {
     for (int32_t i = -1; i < p->limits.n_pruned; i++) {
@@ -166,7 +166,7 @@ static bool has_turns(const pruned_entry *text, const weir_policy_history *past)
            memcmp(text->past.turns, past->turns, (size_t)past->n_turns * sizeof *past->turns) == 0;
 }
 
-/* The longest one that begins the tokens, at most `most` of them. */
+/* The longest one that is a prefix of the tokens, at most `most` of them. */
 static pruned_entry *find(
     const weir_prefix *p, const int32_t *tokens, int32_t most, const weir_policy_history *past,
     const char *salt, bool again, weir_prefix_hit *hit
@@ -195,7 +195,7 @@ static pruned_entry *find(
 }
 
 /* ---- keeping --------------------------------------------------------------------------------- */
-/* Of the texts that begin this one, or are it, the longest shorter one stays. */
+/* Of the entries that are prefixes of this one, or equal it, the longest shorter one stays. */
 static void drop_beginnings(
     weir_prefix *p, const int32_t *tokens, int32_t n, const weir_policy_history *past,
     const char *salt
@@ -226,7 +226,7 @@ static void set_name(weir_prefix *p, pruned_entry *entry, const char *name)
     (void)strcpy(entry->name, name);
 }
 
-/* A free entry and its place in the block. */
+/* Allocates an entry and its place in the block. */
 static pruned_entry *take_entry(weir_prefix *p, pruned_entry *text)
 {
     while (free_entry(p) == NULL || !find_gap(p, text->bytes, &text->at))
@@ -234,7 +234,7 @@ static pruned_entry *take_entry(weir_prefix *p, pruned_entry *text)
     return free_entry(p);
 }
 
-/* All of it but the policy's state; NULL with the reason. */
+/* Fills in all of it except the policy's state. Returns NULL with the reason. */
 static pruned_entry *make_entry(
     weir_prefix *p, const weir_pruned_entry *content, const weir_kv_table *table,
     const char **reason
@@ -303,7 +303,7 @@ static bool has_page_of(
     return false;
 }
 
-/* Runs of the tree whose pages the table shares are used from now on. */
+/* Marks runs of the tree whose pages the table shares as used. */
 static void mark_shared(
     weir_prefix *p, const int32_t *tokens, int32_t n, const weir_kv_table *table, const char *salt
 )

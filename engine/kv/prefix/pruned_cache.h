@@ -1,17 +1,17 @@
-/* engine/kv/prefix/pruned_cache.h - finished texts that a KV policy watched, each as a whole, beside the
- * prefix tree (prefix.h).
+/* engine/kv/prefix/pruned_cache.h - finished sequences with a KV policy, each cached as a whole,
+ * next to the prefix tree (prefix.h).
  *
- * A text that lost rows is of use to one who goes on with all of its tokens under the same policy
- * and to nobody else: its rows are a choice, and what the policy saw cannot be had again. So a text
- * is an entry of a list: tokens, rows (table_snapshot.h), recurrent state, state of the policy, and
- * the turns that it was computed in. It is found by its tokens, salt, policy with options, budget
- * and protected rows; it is taken whole, as often as wanted: pages are shared. A text that a policy
- * has watched and not cut yet is kept too if the policy has to see all of it.
- *   order    entries go with the texts of the tree, the least recently used one first
- *   memory   one block for all entries, taken at opening; an entry takes what its text needs. A
- *            text that does not fit pushes out older ones, one that never can is not kept
- *   turns    of the texts that begin an entry's text the longest one stays: the last turn can be
- *            asked for again, and a conversation has two entries
+ * A pruned sequence can only be continued from all of its tokens and under the same policy: its
+ * rows were selected, and what the policy observed cannot be recomputed. So it is an entry of a
+ * list: tokens, rows (table_snapshot.h), recurrent state, state of the policy, and the turns in
+ * which it was computed. It is found by its tokens, salt, policy with options, budget and protected
+ * rows; it is continued as a whole, any number of times: pages are shared. A sequence that has not
+ * lost rows yet is cached here too if its policy must observe all of it.
+ *   order    entries are dropped together with sequences of the tree, least recently used first
+ *   memory   one block for all entries, allocated at opening; an entry takes what its sequence
+ *            needs. One that does not fit displaces older ones; one that never fits is not cached
+ *   turns    of the entries that are prefixes of an entry the longest one stays, so that the last
+ *            turn can be regenerated: a conversation has two entries
  * Engine thread only; allocates nothing after opening. */
 #pragma once
 #include "engine/kv/prefix/prefix.h"
@@ -20,41 +20,43 @@
 extern "C" {
 #endif
 
-/* What one text takes of the block, at most: n_tokens of them, so many rows in each head, and so
- * many bytes of its policy's state. */
+/* The most bytes of one entry: n_tokens, this many rows in each head, and this many bytes of its
+ * policy's state. */
 size_t weir_pruned_entry_bytes(
     const weir_kv_spec *spec, size_t snapshot_bytes, int64_t n_tokens, int64_t n_rows,
     size_t state_bytes
 );
 
-/* Keeps the computed tokens of a sequence whose policy's turn is over and whose rows are committed.
- * name: NULL, or the text's, which leaves the one that had it. NULL: done; else why not, a static
- * text. */
+/* Caches the computed tokens of a sequence whose policy's turn has ended and whose rows are
+ * committed. name: may be NULL; an entry that had it loses it. Returns NULL, or why it was not
+ * cached; static text. */
 const char *weir_pruned_insert(
     weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const char *name
 );
 
 /* Gives a sequence, whose tokens and policy are set and of which nothing is computed, the longest
- * kept text that begins it, one token of which is left to compute. `again`: it was computed before,
- * in the turns that its policy knows; a text of other turns is not the same. */
+ * cached entry that is a prefix of it, leaving at least one token to compute. `again`: it was
+ * computed before, in the turns that its policy recorded; an entry with other turns does not
+ * match. */
 weir_prefix_hit weir_pruned_match(
     weir_prefix *prefix, weir_sequence *sequence, const char *salt, bool again
 );
 
-/* A text under this salt begins the tokens, under whatever policy. */
+/* True if an entry under this salt is a prefix of the tokens, whatever its policy. */
 bool weir_pruned_contains(
     const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
 );
 
-/* Drops the least recently used one that nobody holds; false: there is none. */
+/* Drops the least recently used entry that is not held. Returns false if there is none. */
 bool weir_pruned_drop_oldest(weir_prefix *prefix);
 
 /* ---- for what writes them to files and reads them -------------------------------------------- */
-/* Of an entry that is held, or of a text that becomes one: borrowed */
+/* An entry that is held, or a sequence to become one: borrowed. */
 typedef struct weir_pruned_entry {
     const int32_t *tokens; /* [n_tokens] */
     int32_t n_tokens;
-    const char *salt, *name; /* name "": none */
+    /* name "": none. */
+    const char *salt, *name;
     weir_policy_history past;
     const char *policy; /* name and options */
     const float *recurrent; /* NULL: the model has none */
@@ -63,15 +65,15 @@ typedef struct weir_pruned_entry {
     int32_t entry;
 } weir_pruned_entry;
 
-/* Which one: that of this name, if it is not NULL; else the longest one, the last used of several,
- * that begins these tokens. */
+/* Selects an entry: the one with this name, if it is not NULL; else the longest one that is a
+ * prefix of these tokens, of several the most recently used. */
 typedef struct weir_pruned_query {
     const char *name, *salt;
     const int32_t *tokens;
     int32_t n_tokens;
 } weir_pruned_query;
-/* The table of an empty sequence shares the rows of the entry, which stays until it is let go.
- * false: there is none. */
+/* The table of an empty sequence shares the rows of the entry, which stays until weir_pruned_unpin.
+ * Returns false if there is none. */
 bool weir_pruned_pin(
     weir_prefix *prefix, const weir_pruned_query *wish, weir_sequence *sequence,
     weir_pruned_entry *content
@@ -81,12 +83,12 @@ bool weir_pruned_pin_next(
     weir_prefix *prefix, uint64_t *use, weir_sequence *sequence, weir_pruned_entry *content
 );
 void weir_pruned_unpin(weir_prefix *prefix, const weir_pruned_entry *content);
-/* A text that came from a file, its rows in the table. NULL: done; else why not. */
+/* Adds an entry restored from a file, with its rows in the table. Returns NULL, or why not. */
 const char *weir_pruned_restore(
     weir_prefix *prefix, const weir_kv_table *table, const weir_pruned_entry *content
 );
 bool weir_pruned_has_name(const weir_prefix *prefix, const char *name);
-/* It is another text's from now on */
+/* The name now belongs to another sequence. */
 void weir_pruned_remove_name(weir_prefix *prefix, const char *name);
 
 #ifdef __cplusplus

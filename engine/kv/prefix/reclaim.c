@@ -1,5 +1,5 @@
-/* engine/kv/prefix/reclaim.c - what the tree can give up: which of its nodes are used, what goes
- * first, how many pages that frees. */
+/* engine/kv/prefix/reclaim.c - reclaiming: which nodes are used, which are dropped first, how many
+ * pages that frees. */
 #include "engine/kv/prefix/pruned_cache.h"
 #include "engine/kv/prefix/pruned_cache_internal.h"
 #include "engine/kv/tiers/residency.h"
@@ -82,7 +82,7 @@ typedef enum leaf_choice {
     LEAF_IN_MEMORY /* past the sinks */
 } leaf_choice;
 
-/* What to lose first: leaves of recurrent models that have no state, which nothing can continue,
+/* The leaf to drop first: those of recurrent models without a state, which nothing can continue,
  * then the least recently used. */
 static int32_t worst_leaf(const weir_prefix *p, leaf_choice which)
 {
@@ -113,7 +113,7 @@ bool prefix_free_node(weir_prefix *prefix, int32_t parent)
     return true;
 }
 
-/* The leaf (NONE: there is none), or the cut text that was used before it. */
+/* Drops the leaf (NONE: there is none), or the pruned entry that was used before it. */
 static void drop_worst(weir_prefix *p, int32_t leaf)
 {
     const pruned_entry *const oldest = pruned_oldest(p);
@@ -123,8 +123,8 @@ static void drop_worst(weir_prefix *p, int32_t leaf)
         drop_leaf(p, leaf);
 }
 
-/* A sink is the beginning of a text: where others are missing it is in nobody's way, where sinks
- * are missing all that follows them is. */
+/* A sink is the beginning of a sequence: if other pages are short, dropping it does not help; if
+ * sinks are short, everything after it is dropped first. */
 bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted)
 {
     for (;;) {
@@ -155,7 +155,7 @@ bool weir_prefix_release_tail(weir_prefix *prefix, const weir_sequence *sequence
     return false;
 }
 
-/* A run that ends a text and that nobody has but the tree and the sequence. */
+/* A run that ends a sequence and is held only by the tree and the given sequence. */
 static bool is_end_of(const weir_prefix *prefix, int32_t i, const weir_kv_table *table)
 {
     const node *const run = &prefix->nodes[i];
@@ -183,7 +183,7 @@ static const node *node_of(const weir_prefix *p, void *const *pages)
     return &p->nodes[(pages - (void *const *)p->pages) / p->heads];
 }
 
-/* One pass; `blocks` stays sorted by insertion. */
+/* One pass; keeps `blocks` sorted by insertion. */
 int32_t weir_prefix_lru_blocks(const weir_prefix *prefix, void *const **blocks, int32_t most)
 {
     int32_t n = 0;
@@ -202,8 +202,8 @@ int32_t weir_prefix_lru_blocks(const weir_prefix *prefix, void *const **blocks, 
     return n;
 }
 
-/* Ends of texts that are in memory go first; where none is, those on disk are in the way of what
- * is. */
+/* Ends of sequences in memory are dropped first; if there are none, those on disk, which hold
+ * others in memory. */
 void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks)
 {
     while (weir_kv_free_blocks(prefix->store) < n_blocks) {
@@ -217,7 +217,8 @@ void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks)
 }
 
 /* ---- counting -------------------------------------------------------------------------------- */
-/* Adds the nodes below and at this one that could be dropped; false: this one could not. */
+/* Adds the nodes at and below this one that could be dropped. Returns false if this one could
+ * not. */
 static bool walk_idle(const weir_prefix *p, int32_t index, weir_kv_pages *n)
 {
     bool is_free = p->nodes[index].n_tokens == 0 || is_idle(p, index);
@@ -235,7 +236,7 @@ weir_kv_pages weir_prefix_idle_pages(const weir_prefix *prefix)
     return n;
 }
 
-/* What an idle tip leaves in its place was looked at before. */
+/* The nodes above an idle tip were checked before. */
 weir_kv_pages weir_prefix_reclaimable(weir_prefix *prefix)
 {
     for (int32_t place = prefix->n_tips - 1; place >= 0; place--) {

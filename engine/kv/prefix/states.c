@@ -1,5 +1,4 @@
-/* engine/kv/prefix/states.c - recurrent states on the tree, in slots: lent, on a node, pinned
- * there. */
+/* engine/kv/prefix/states.c - recurrent states in slots: acquired, on a node, pinned there. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,8 +77,8 @@ static int by_place(const void *a, const void *b)
     return (left->at > right->at) - (left->at < right->at);
 }
 
-/* States of all children count, as they do for weir_prefix_match: one may be on a run of another
- * text, which can be dropped meanwhile. */
+/* States of all children count, as in weir_prefix_match: one may be on a run of another sequence,
+ * which can be dropped meanwhile. */
 int32_t weir_prefix_pin(
     weir_prefix *prefix, const weir_sequence *sequence, const char *salt,
     weir_prefix_snapshot *marks, int32_t most

@@ -1,5 +1,5 @@
-/* engine/kv/prefix/texts.c - texts that the tree keeps, as wholes: their names, their tokens, and
- * which of them will be dropped. */
+/* engine/kv/prefix/texts.c - whole cached sequences: their names, their tokens, and which are
+ * dropped next. */
 #include <string.h>
 
 #include "engine/kv/prefix/prefix_internal.h"
@@ -15,7 +15,7 @@ static int32_t tokens_before(const weir_prefix *p, int32_t index)
     return n;
 }
 
-/* The node that holds the last of the sequence's computed tokens that are kept. */
+/* The node with the last of the sequence's computed tokens that is cached. */
 static int32_t last_node(
     const weir_prefix *p, const weir_sequence *sequence, const char *salt, int32_t *n_kept
 )
@@ -32,7 +32,7 @@ static int32_t last_node(
     return index;
 }
 
-/* The name's place, else a free one, else that of the least recently used text. */
+/* The entry of the name, else a free one, else that of the least recently used sequence. */
 static name *place_for_name(weir_prefix *p, const char *text)
 {
     name *best = NULL;
@@ -65,7 +65,7 @@ void weir_prefix_name(
     memcpy(place->text, text, strlen(text) + 1);
 }
 
-/* The tokens down to `offset` of a node become those of the sequence. */
+/* Copies the tokens down to `offset` of a node to the sequence. */
 static void copy_text(
     const weir_prefix *p, int32_t index, int32_t offset, weir_sequence *sequence, char *salt
 )
@@ -131,8 +131,8 @@ bool weir_prefix_next(
 }
 
 /* ---- texts that will be dropped -------------------------------------------------------------- */
-/* Tokens that nobody has tried to save and that would go with this leaf, up to `enough`: those of
- * its runs that no other text has. */
+/* Tokens that were not tried to be saved and would be dropped with this leaf, up to `enough`: those
+ * of its runs that no other sequence shares. */
 static int32_t loss_of(const weir_prefix *p, int32_t leaf, int32_t enough)
 {
     int32_t n = 0, child = NONE;
@@ -144,7 +144,7 @@ static int32_t loss_of(const weir_prefix *p, int32_t leaf, int32_t enough)
     return n;
 }
 
-/* When the state of this text that goes first was used. */
+/* When the first state that this sequence would lose was last used. */
 static uint64_t use_of_states(const weir_prefix *p, int32_t leaf)
 {
     uint64_t use = p->nodes[leaf].last_use;
@@ -161,7 +161,8 @@ bool weir_prefix_next_victim(
 {
     const int32_t n = (int32_t)node_count(&prefix->limits);
     int32_t found = NONE;
-    weir_kv_pages before = weir_kv_store_free(prefix->store); /* free, and of runs that go first */
+    /* Free pages, and those of runs that are dropped first. */
+    weir_kv_pages before = weir_kv_store_free(prefix->store);
     for (int32_t i = FOREST + 1; i < n; i++) {
         const node *const leaf = &prefix->nodes[i];
         if (leaf->parent == NONE || leaf->n_tokens == 0 || leaf->child != NONE) continue;
@@ -210,9 +211,9 @@ void weir_prefix_mark_saved(
     }
 }
 
-/* Runs that another file holds too are taken for lost with it: saving their text finds that file.
- * Nothing is endangered before it was used again: else kept texts, more of them than there may be
- * files, would push out each other's files without end. */
+/* Runs that another file holds too are marked with it: saving their sequence finds that file.
+ * Nothing is saved again before it was used again: otherwise cached sequences, if there are more
+ * than files, would displace each other's files endlessly. */
 void weir_prefix_mark_unsaved(
     weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
 )

@@ -215,11 +215,7 @@ kv_page_range evict_written(const weir_kv_evictor *e, int64_t head, const kv_sta
                             .end = end };
 }
 
-typedef enum block_fate {
-    BLOCK_GOES,
-    BLOCK_STAYS /* BLOCK_STAYS: all rows in place. */,
-    BLOCK_MOVES
-} block_fate;
+typedef enum block_fate { BLOCK_GOES, BLOCK_STAYS /* all rows in place */, BLOCK_MOVES } block_fate;
 
 static bool has_rows_in(const kv_stay *stay, int64_t block)
 {

@@ -118,7 +118,7 @@ typedef struct weir_policy_history {
     int32_t n_pinned, n_turns;
     weir_turn turns[WEIR_TURNS];
 } weir_policy_history;
-/* Of a sequence whose turn has ended; the state takes weir_policy_run_saved_bytes. */
+/* Of a sequence whose turn has ended; see weir_policy_run_saved_bytes for the size of the state. */
 void weir_policy_history_of(weir_policy_history *past, const weir_policy_sequence *text);
 /* As weir_policy_options_print prints it; lives as long as the policy run. */
 const char *weir_policy_run_policy_text(const weir_policy_sequence *text);

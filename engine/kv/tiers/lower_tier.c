@@ -24,17 +24,21 @@ struct weir_lower_tier {
     char *folder;
     int fd;
     bool is_direct;
-    int64_t n_blocks, n_host_blocks, n_parts, n_free,
-        n_free_host; /* n_free: those in memory, too */
-    int64_t next, next_host; /* where the search for a free block goes on */
+    /* n_free includes those in memory. */
+    int64_t n_blocks, n_host_blocks, n_parts, n_free, n_free_host;
+    int64_t next, next_host; /* where the search for a free block continues */
     size_t block_bytes, metadata_bytes;
-    size_t *part_bytes; /* [n_parts]; this and the next two owned, with the bits */
-    size_t *part_start, *host_start; /* [n_parts] in the file, in memory */
-    char *host; /* of the first blocks; NULL: there are none */
+    /* [n_parts]; this and the next two are owned, together with the bits. */
+    size_t *part_bytes;
+    /* [n_parts] offsets in the file, in memory. */
+    size_t *part_start, *host_start;
+    char *host; /* memory of the first blocks; may be NULL */
     size_t host_bytes, way_bytes;
-    char *way; /* [way_bytes], a part, between a device and the file; NULL: no device, or no file */
+    /* [way_bytes], the size of a part, between a device and the file; NULL: no device, or no
+     * file. */
+    char *way;
     pthread_mutex_t way_lock;
-    uint64_t *used; /* a bit per block */
+    uint64_t *used; /* one bit per block */
     atomic_llong written, read, write_errors, read_errors;
 };
 
@@ -46,7 +50,7 @@ size_t weir_lower_tier_metadata_bytes(int64_t n_blocks, int64_t n_parts)
     return words_of(n_blocks) * sizeof(uint64_t) + 3 * (size_t)n_parts * sizeof(size_t);
 }
 
-/* Without a name from the start where the file system can, else for a moment. */
+/* O_TMPFILE if the file system supports it, otherwise unlinked after creation. */
 static int open_nameless(const char *folder)
 {
     char path[PATH_MAX];
@@ -63,7 +67,7 @@ static int open_nameless(const char *folder)
     return fd;
 }
 
-/* Some file systems take the flag and refuse the transfer: one is tried. */
+/* Some file systems accept the flag and refuse the transfer, so one is tried. */
 static bool turn_direct(int fd)
 {
     const int flags = fcntl(fd, F_GETFL);
@@ -182,7 +186,7 @@ weir_status weir_lower_tier_open(
     return status;
 }
 
-/* Blocks of the file that are taken. */
+/* Allocated blocks of the file. */
 static int64_t on_disk(const weir_lower_tier *s)
 {
     return (s->n_blocks - s->n_free) - (s->n_host_blocks - s->n_free_host);
@@ -219,7 +223,8 @@ static bool is_used(const weir_lower_tier *s, int64_t block)
     return (s->used[block / 64] >> (block % 64) & 1) != 0;
 }
 
-/* A free block of [first, end), in which there is one, from *next on and then from the first. */
+/* A free block of [first, end), which must have one, searched from *next on and then from the
+ * first. */
 static int32_t take_between(weir_lower_tier *s, int64_t first, int64_t end, int64_t *next)
 {
     int64_t at = *next;
@@ -331,7 +336,7 @@ static weir_status write_file(
     return WEIR_OK;
 }
 
-/* The pieces one after the other. */
+/* Copies the pieces one after the other. */
 static size_t gather(const weir_lower_tier *s, char *out, const struct iovec *pieces, int n_pieces)
 {
     size_t at = 0;
@@ -393,7 +398,7 @@ static void copy_out(weir_lower_tier *s, void *out, const void *bytes, size_t n,
         weir_ledger_copy(s->ledger, out, bytes, n);
 }
 
-/* Over the way, as many bytes at a time as it holds. */
+/* Through the bounce buffer, as many bytes at a time as it holds. */
 static weir_status read_over(
     weir_lower_tier *s, int32_t block, int64_t part, size_t at, char *bytes, size_t n,
     bool is_beside, weir_error *error
@@ -410,7 +415,7 @@ static weir_status read_over(
     return status;
 }
 
-/* What a run of blocks has in memory, then what it has in the file. */
+/* Reads the part of a run of blocks that is in memory, then the part in the file. */
 static weir_status read_bytes(
     weir_lower_tier *s, int32_t block, int64_t part, size_t at, char *bytes, size_t n,
     bool is_beside, weir_error *error

@@ -7,34 +7,35 @@
 #include "kernels/abi/ops.h"
 
 enum {
-    BUFFERS =
-        4, /* of the ring: one is read by attention, one is being filled, the others are ahead */
+    /* Of the ring: one is read by attention, one is being filled, the others are ahead. */
+    BUFFERS = 4,
     SPLIT_BLOCKS = WEIR_ATTENTION_SPLIT / WEIR_PAGE_TOKENS,
-    /* At least, where the window is that long: short reads do not reach the disk's speed, and short
-     * copies not the bus's: 64 KiB of H100 memory pass in the microseconds that one takes to
-     * begin. */
+    /* At least, if the window is that long: shorter reads do not reach the disk's speed, nor short
+     * copies the bus's: an H100 reads 64 KiB of memory in the microseconds that a copy takes to
+     * start. */
     BUFFER_BYTES = 1 << 20,
     DEVICE_BUFFER_BYTES = 8 << 20,
 };
 
 _Static_assert((int)BUFFERS <= (int)WEIR_DEVICE_EVENTS, "each buffer has a mark of its own");
 
-/* Splits [first_split, end_split) of a segment in a layer: blocks [first, end) hold what its rows
- * see of them, n_cold of which are cold. */
+/* Splits [first_split, end_split) of a segment in a layer: blocks [first, end) contain what its
+ * rows see of them, n_cold of them cold. */
 typedef struct range {
     int32_t first_split, end_split, first, end, n_cold;
     bool is_last;
 } range;
 
-/* What a buffer is filled for. */
+/* What a buffer was filled for. */
 typedef struct staged_for {
     int64_t layer;
     int32_t segment, first_split;
 } staged_for;
 
 typedef struct sizes {
-    size_t buffer, near_bytes, bytes; /* of one buffer; of all of them; of the arrays beside them */
-    int64_t blocks; /* that a buffer holds */
+    /* Of one buffer; of all of them; of the arrays in addition. */
+    size_t buffer, near_bytes, bytes;
+    int64_t blocks; /* that fit in a buffer */
     int64_t stride; /* of the table: blocks of the window */
 } sizes;
 
@@ -44,15 +45,17 @@ struct weir_kv_prefetch {
     sizes sizes;
     weir_device *device; /* NULL: the host */
     void *memory; /* owns the arrays */
-    /* Buffers: [BUFFERS, sizes.buffer]: [blocks, KV heads] pages each, in `near`, which is owned */
+    /* Buffers: [BUFFERS, sizes.buffer] of [blocks, KV heads] pages each, in `near`, which is
+     * owned. */
     char *near, *buffers;
-    void **table; /* [KV heads, stride] of the range that is taken */
+    void **table; /* [KV heads, stride] of the current range */
     weir_kv_view *views; /* [max_views] */
     int32_t *windows; /* [n_layers] */
     bool *failed; /* [max_views] */
     bool *bad; /* [BUFFERS, blocks] could not be read */
-    staged_for staged[BUFFERS]; /* as they were filled last */
-    int32_t max_views, n_views, next_split; /* next_split: of the segment that is taken from */
+    staged_for staged[BUFFERS]; /* as filled last */
+    /* next_split: of the current segment. */
+    int32_t max_views, n_views, next_split;
     range taken;
     weir_kv_store *store; /* during a step */
     weir_error why; /* the engine thread's copy of `error` */
@@ -62,9 +65,9 @@ struct weir_kv_prefetch {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int64_t filled, emptied; /* (lock) buffers since the step began */
-    /* (lock) is_reading: the step's reads are not done; is_stopped: they are not wanted any more */
+    /* (lock) is_reading: the step's reads are not done; is_stopped: they are no longer needed. */
     bool is_reading, is_stopped, is_closing;
-    weir_error error; /* (lock) the first of the step */
+    weir_error error; /* (lock) the first error of the step */
 };
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -107,7 +110,7 @@ size_t weir_kv_prefetch_device_bytes(const weir_kv_spec *spec)
 
 size_t weir_kv_prefetch_read_bytes(const weir_kv_spec *spec) { return measure(spec, 1).buffer; }
 
-/* Widest first. */
+/* Widest element first. */
 static void lay_out(weir_kv_prefetch *s, const weir_kv_prefetch_limits *limits)
 {
     const uintptr_t misaligned = (uintptr_t)s->near % WEIR_LOWER_TIER_ALIGNMENT;
@@ -183,7 +186,7 @@ void weir_kv_prefetch_close(weir_kv_prefetch *prefetch)
 }
 
 /* ---- the order of reading, the same for both threads ----------------------------------------- */
-/* Block `block` of a segment, by the page of its first layer and head. */
+/* True if block `block` of a segment is cold, checked by the page of its first layer and head. */
 static bool is_cold(const weir_kv_prefetch *s, const weir_kv_view *view, int64_t block)
 {
     return weir_kv_is_cold(s->store, view->pages[block]);
@@ -204,7 +207,7 @@ bool weir_kv_prefetch_is_cold(const weir_kv_prefetch *s, int64_t layer, int32_t 
     return false;
 }
 
-/* From a split on as many as the cold blocks of fit a buffer, at least one. */
+/* As many splits from this one on as have cold blocks for one buffer, at least one. */
 static range range_from(
     const weir_kv_prefetch *s, int64_t layer, const weir_kv_view *view, int32_t first_split
 )
@@ -230,7 +233,7 @@ static range range_from(
 }
 
 /* ---- the reading thread ---------------------------------------------------------------------- */
-/* Blocks that follow each other in the file are one read. */
+/* Consecutive blocks in the file are one read. */
 static void fill(
     weir_kv_prefetch *s, int64_t layer, const weir_kv_view *view, const range *r, char *buffer,
     bool *bad
@@ -265,7 +268,7 @@ static void fill(
     }
 }
 
-/* Waits for a buffer, fills it, hands it over; false: the step has ended. */
+/* Waits for a buffer, fills it and passes it on. Returns false if the step has ended. */
 static bool stage(weir_kv_prefetch *s, int64_t layer, int32_t segment, const range *r)
 {
     const weir_kv_view *const view = &s->views[segment];
@@ -290,7 +293,7 @@ static bool stage(weir_kv_prefetch *s, int64_t layer, int32_t segment, const ran
     return true;
 }
 
-/* A segment of a layer; false: the step has ended. */
+/* Reads a segment of a layer. Returns false if the step has ended. */
 static bool read_segment(weir_kv_prefetch *s, int64_t layer, int32_t segment)
 {
     range r = { .is_last = !weir_kv_prefetch_is_cold(s, layer, segment) };
@@ -371,7 +374,8 @@ void weir_kv_prefetch_end(weir_kv_prefetch *s)
     s->store = NULL;
 }
 
-/* Entries of the table for the blocks of the range: where they are, or where they were read to. */
+/* Sets the table's entries for the blocks of the range: where they are, or where they were read
+ * to. */
 static void point(
     weir_kv_prefetch *s, int64_t layer, int32_t segment, const range *r, char *buffer,
     const bool *bad
@@ -426,7 +430,7 @@ void weir_kv_prefetch_take(
 void weir_kv_prefetch_give(weir_kv_prefetch *s)
 {
     if (s->taken.n_cold == 0) return;
-    /* This thread alone writes it */
+    /* Only this thread writes it. */
     if (s->device != NULL) weir_device_event_record(s->device, (int)(s->emptied % BUFFERS));
     (void)pthread_mutex_lock(&s->lock);
     s->emptied++;

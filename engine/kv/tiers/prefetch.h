@@ -1,16 +1,16 @@
-/* engine/kv/tiers/prefetch.h - cold blocks on their way to attention, which reads them once or twice per
- * layer and step and keeps none.
+/* engine/kv/tiers/prefetch.h - reads cold blocks ahead for attention, which uses them once or twice
+ * per layer and step and keeps none.
  *
- * A segment (the rows of one sequence in a step) that sees cold blocks comes to attention in ranges
- * of splits, each with as many such blocks as a buffer holds. What a step will read is known when
- * it begins: layers, in each of them such segments, in each of those ranges, all ascending; where
- * what attention gave to rows is to be found, those segments come once more before the next layer.
- * A thread walks this order ahead of the engine thread and fills a ring of buffers, so that the
- * disk, or a device's bus, works while the step computes. With a device the ring is its memory, and
- * a buffer is filled again when the launches that read it have ended.
+ * A segment (the rows of one sequence in a step) with cold blocks is attended in ranges of splits,
+ * each with as many such blocks as a buffer holds. What a step will read is known when it begins:
+ * layers, in each of them such segments, in each of those their ranges, all ascending; if attention
+ * mass is observed, those segments are read once more before the next layer. A thread follows this
+ * order ahead of the engine thread and fills a ring of buffers, so that the disk, or a device's
+ * bus, works while the step computes. With a device the ring is device memory, and a buffer is
+ * refilled when the launches that read it have ended.
  *
- * A block that cannot be read is zeros to attention: the rows of other sequences have their bits,
- * and the segment is told of as failed. Nothing moves between tiers while a step runs. All but the
+ * A block that cannot be read is zeros for attention: rows of other sequences are not affected, and
+ * the segment is reported as failed. Nothing moves between tiers while a step runs. All but the
  * ring belongs to the engine thread. Allocates nothing after opening. */
 #pragma once
 #include "engine/kv/tiers/residency.h"
@@ -23,14 +23,14 @@ typedef struct weir_kv_prefetch weir_kv_prefetch;
 
 typedef struct weir_kv_prefetch_limits {
     int32_t segments; /* of a step */
-    const int32_t
-        *windows; /* [n_layers] of the spec, 0: rows see all before them; copied. NULL: all are 0 */
+    /* [n_layers] of the spec, 0: rows see all before them; copied. NULL: all are 0. */
+    const int32_t *windows;
 } weir_kv_prefetch_limits;
 
-/* What the account activations holds: on the host, and near the kernels. */
+/* Bytes on the account activations: on the host, and near the kernels. */
 size_t weir_kv_prefetch_bytes(const weir_kv_spec *spec, int32_t segments);
 size_t weir_kv_prefetch_device_bytes(const weir_kv_spec *spec);
-/* It reads so many bytes at a time, where as many follow each other below. */
+/* Bytes that it reads at a time, if that many are contiguous in the lower tier. */
 size_t weir_kv_prefetch_read_bytes(const weir_kv_spec *spec);
 WEIR_MUST_CHECK weir_status weir_kv_prefetch_open(
     weir_kv_prefetch **out, const weir_kv_spec *spec, const weir_kv_prefetch_limits *limits,
@@ -43,34 +43,34 @@ typedef struct weir_kv_view {
     void *const *pages; /* [n_layers * KV heads, stride] */
     int64_t stride;
     int32_t n_past, n_rows;
-    bool is_reread; /* it comes twice in each layer without a window */
+    bool is_reread; /* read twice in each layer without a window */
 } weir_kv_view;
 
-/* [limits.segments] where the caller puts those of the next step. */
+/* [limits.segments], to be filled in by the caller for the next step. */
 weir_kv_view *weir_kv_prefetch_views(const weir_kv_prefetch *prefetch);
-/* Begins a step over the first n_views of them. False: all blocks are in memory, and there is
- * nothing to end. */
+/* Begins a step over the first n_views of them. Returns false if all blocks are in memory; then
+ * there is nothing to end. */
 bool weir_kv_prefetch_begin(weir_kv_prefetch *prefetch, weir_kv_store *store, int32_t n_views);
 /* Ends it, wherever it stopped. */
 void weir_kv_prefetch_end(weir_kv_prefetch *prefetch);
 
-/* Does the segment come in ranges in this layer? */
+/* True if the segment has cold blocks in this layer and is read in ranges. */
 bool weir_kv_prefetch_is_cold(const weir_kv_prefetch *prefetch, int64_t layer, int32_t segment);
 typedef struct weir_kv_range_pages {
-    /* [KV heads, stride] of the layer: those of the range's positions can be read until it is
-     * given back */
+    /* [KV heads, stride] of the layer: those of the range's positions can be read until it is given
+     * back. */
     void *const *pages;
     int64_t stride;
     int32_t first_split, end_split;
     bool is_last;
 } weir_kv_range_pages;
-/* The next range, in the order above; each is given back before the next is taken. */
+/* The next range, in the order above; each must be given back before the next is taken. */
 void weir_kv_prefetch_take(
     weir_kv_prefetch *prefetch, int64_t layer, int32_t segment, weir_kv_range_pages *range
 );
 void weir_kv_prefetch_give(weir_kv_prefetch *prefetch);
-/* Some of its blocks could not be read in the step that ended last; those are lost (residency.h).
- * `why`: a text, until the next step. */
+/* True if some of its blocks could not be read in the last step; those are unreadable now
+ * (residency.h). `why`: a message, valid until the next step. */
 bool weir_kv_prefetch_failed(const weir_kv_prefetch *prefetch, int32_t segment, const char **why);
 
 #ifdef __cplusplus

@@ -7,7 +7,8 @@
 #include "engine/base/memory.h"
 #include "engine/kv/pool/store_internal.h"
 
-enum { HEADS = 64 }; /* KV heads of a layer, at most */
+/* KV heads of a layer, at most. */
+enum { HEADS = 64 };
 
 /* ---- opening --------------------------------------------------------------------------------- */
 static int64_t blocks_in(const weir_kv_spec *spec, int64_t n_pages)
@@ -34,8 +35,8 @@ static size_t slot_metadata_bytes(const weir_kv_spec *spec)
                             : 0;
 }
 
-/* What the kernel keeps about address space that was in use once, and the device about its own: 8
- * bytes for 4096. */
+/* What the kernel allocates for address space that was used once, and the device for its own: 8
+ * bytes per 4096. */
 static size_t address_bytes(const weir_kv_spec *spec)
 {
     if (kv_heads_of(spec) == 0) return 0;
@@ -82,7 +83,8 @@ static weir_status open_lower_tier(weir_kv_store *store, weir_error *error)
     return status;
 }
 
-/* A device's memory for the pages that are not cold, each kind's apart, and addresses for all. */
+/* Allocates a device's memory for the pages that are not cold, for each class, and addresses for
+ * all. */
 static weir_status open_slots(weir_kv_store *store, weir_error *error)
 {
     weir_device *const device = weir_ledger_device(store->ledger);
@@ -242,7 +244,7 @@ static bool is_on_host(const weir_kv_store *store, int32_t block)
     return block < blocks_in(&store->spec, store->spec.n_host_pages);
 }
 
-/* Of a page that moves. */
+/* The bytes of a page that moves. */
 static size_t room_of(const weir_kv_store *store, int64_t head)
 {
     return weir_kv_page_stride(&store->spec, head / store->spec.n_kv_heads);
@@ -263,7 +265,7 @@ bool kv_enter(weir_kv_store *store, kv_size_class *size_class, void *page)
     return was;
 }
 
-/* The page takes no memory until it enters again. On the host it reads as zeros then. */
+/* Releases the page's memory until it is promoted. On the host it then reads as zeros. */
 static void unback(weir_kv_store *store, void *page)
 {
     kv_size_class *const size_class = kv_size_class_at(store, page);
@@ -300,7 +302,7 @@ void kv_leave(weir_kv_store *store, void *page)
     (void)pthread_mutex_unlock(&store->lock);
 }
 
-/* All layers of a block to its place in the file, one run each. */
+/* Writes all layers of a block to its place in the file, one run each. */
 static weir_status write_block(
     weir_kv_store *store, int32_t block, void *const *pages, int64_t stride, weir_error *error
 )
@@ -316,7 +318,7 @@ static weir_status write_block(
     return WEIR_OK;
 }
 
-/* What was written is believed only when all of it was: until then the block is in memory. */
+/* The block stays in memory until all of it was written. */
 weir_status weir_kv_demote(
     weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error
 )
@@ -428,7 +430,7 @@ static bool free_ones_are_free(const weir_kv_store *store)
     return true;
 }
 
-/* Held pages in memory are counted by kind, none has more than its part. */
+/* Held pages in memory are counted by class, and none exceeds its part. */
 static bool size_classes_have_free(const weir_kv_store *store)
 {
     int64_t n = 0;
@@ -478,7 +480,7 @@ bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
     return status == WEIR_OK;
 }
 
-/* Pages for the rows that the head has, all of them in memory if the table is cut. */
+/* The head has pages for its rows, all of them in memory if the table is pruned. */
 static bool head_is_sound(
     const weir_kv_store *store, const weir_kv_table *table, int64_t head, weir_error *error
 )

@@ -1,8 +1,8 @@
-/* engine/kv/tiers/residency.h - where the blocks of a store with a tier below are, and moving them.
- * Without one all are in memory and stay there.
+/* engine/kv/tiers/residency.h - where the blocks of a store with a lower tier are, and moving them.
+ * Without one, all are in memory.
  *
- * A block is named by the page of its first layer and head, or as pages [layers * KV heads] at a
- * stride: a place in a table. */
+ * A block is given by the page of its first layer and head, or as pages [layers * KV heads] at a
+ * stride, as in a table. */
 #pragma once
 #include "engine/kv/pool/store.h"
 #include "engine/kv/tiers/lower_tier.h"
@@ -11,45 +11,45 @@
 extern "C" {
 #endif
 
-/* In the tier below; NULL is not */
+/* True if the page is in the lower tier; false for NULL. */
 bool weir_kv_is_cold(const weir_kv_store *store, const void *page);
-/* Could not be read: nobody should begin to use it. */
+/* True if the page could not be read: it must not be used for new sequences. */
 bool weir_kv_is_unreadable(const weir_kv_store *store, const void *page);
 void weir_kv_mark_unreadable(weir_kv_store *store, const void *page);
-/* The block is in memory, whole, none of sinks, and no page of it is a cut table's (store.h 8): it
- * may be demoted. */
+/* True if the block may be demoted: it is in memory, whole, not of sinks, and no page of it is a
+ * pruned table's (store.h 8). */
 bool weir_kv_may_leave(const weir_kv_store *store, void *const *pages, int64_t stride);
-/* Blocks past the sinks that may be handed out or brought back before another one must leave
- * memory. */
+/* Blocks past the sinks that can be allocated or promoted before another one must be demoted. */
 int64_t weir_kv_free_blocks(const weir_kv_store *store);
 
-/* EFULL, EIO: the block, which weir_kv_may_leave when it is demoted, is where it was. Engine
- * thread, between steps; nobody reads its bytes but through weir_kv_page_copy. */
+/* Move a block for which weir_kv_may_leave (demote). On EFULL or EIO it stays where it was. Engine
+ * thread, between steps; other threads may read its bytes only through weir_kv_page_copy. */
 WEIR_MUST_CHECK weir_status
 weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error);
 WEIR_MUST_CHECK weir_status
 weir_kv_promote(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error);
-/* The room of a page (weir_kv_page_stride) of layer and head number `head`, wherever it is, to
- * memory aligned to 4096 bytes, of the host or near. Any thread whose caller holds the page. EIO;
- * EDEVICE: the device failed, and with it what it held. */
+/* Copies a page (weir_kv_page_stride bytes) of layer and head number `head`, wherever it is, to
+ * memory of the host or near, aligned to 4096 bytes. Any thread that holds the page. Returns EIO;
+ * EDEVICE if the device, and with it the contents, failed. */
 WEIR_MUST_CHECK weir_status weir_kv_page_copy(
     weir_kv_store *store, void *bytes, const void *page, int64_t head, weir_error *error
 );
 
-/* For what reads blocks in bulk while nothing moves: the tier below, and the block in it of a page
- * that is cold. */
+/* For bulk reads while nothing moves: the lower tier, and the index in it of a cold page's
+ * block. */
 weir_lower_tier *weir_kv_store_lower_tier(const weir_kv_store *store);
 int32_t weir_kv_place_of(const weir_kv_store *store, const void *page);
 
 typedef struct weir_kv_residency {
     int64_t pages_in_memory, pages_cold; /* near the kernels; in the tier below */
-    int64_t pages_on_host; /* of the cold ones; the others are on disk */
-    /* Demoted, brought back, read where they are for attention or a file; since opening */
+    /* Of the cold ones; the others are on disk. */
+    int64_t pages_on_host;
+    /* Demoted, promoted, and read in place for attention or a file; since opening. */
     int64_t bytes_out, bytes_back, bytes_read;
     int64_t write_errors, read_errors;
 } weir_kv_residency;
 weir_kv_residency weir_kv_residency_of(const weir_kv_store *store);
-/* Check invariants 1 and 6 over all pages, 7 and 8 over those of a table; false with a text. For
+/* Check invariants 1 and 6 over all pages, 7 and 8 over those of a table; false with a message. For
  * tests. */
 bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error);
 bool weir_kv_table_is_sound(

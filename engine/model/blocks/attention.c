@@ -64,7 +64,7 @@ static const weir_attention_watch *watch_of(
     return step->watches != NULL && window_of(shape, options) == 0 ? step->watches[sequence] : NULL;
 }
 
-/* So many elements of queries where the host can read them, until the next ones are asked for. */
+/* Returns n elements of queries where the host can read them, until the next call. */
 static const float *shown(const weir_step *step, const float *q, int64_t n)
 {
     if (step->shown_queries == NULL) return q;
@@ -72,7 +72,7 @@ static const float *shown(const weir_step *step, const float *q, int64_t n)
     return step->shown_queries;
 }
 
-/* q [n_rows, H, stride] of the sequences that want it, before it is turned. */
+/* Stores q [n_rows, H, stride] before rotation for the sequences that need it. */
 static void keep_plain(
     const weir_shape *shape, const void *options, const weir_step *step, const float *q,
     int64_t stride
@@ -95,13 +95,13 @@ static void keep_plain(
     }
 }
 
-/* Queries of all rows. */
+/* The queries of all rows. */
 typedef struct turned_queries {
     const float *q;
     int64_t row_stride, head_stride;
 } turned_queries;
 
-/* Of a segment whose logits attention kept. */
+/* The last row of a segment whose logits attention stored. */
 static weir_kv_segment last_row(const weir_kv_segment *segment)
 {
     weir_kv_segment row = *segment;
@@ -111,7 +111,7 @@ static weir_kv_segment last_row(const weir_kv_segment *segment)
     return row;
 }
 
-/* A segment with pages on disk, as weir_heads_attend takes it. */
+/* For a segment with pages on disk, as in weir_heads_attend. */
 static weir_status find_mass_in_ranges(
     const weir_step *step, weir_attention_mass_args piece, int64_t segment
 )
@@ -132,7 +132,7 @@ static weir_status find_mass_in_ranges(
     return WEIR_OK;
 }
 
-/* What the rows of a sequence, segments [first, end), gave to those before them. */
+/* Attention mass that the rows of a sequence, segments [first, end), gave to earlier rows. */
 static weir_status find_mass(
     const weir_shape *shape, const weir_step *step, const weir_attention_watch *watch,
     const turned_queries *queries, int64_t first, int64_t end
@@ -165,7 +165,7 @@ static weir_status find_mass(
                                                       : weir_attention_mass(step->stream, &args);
 }
 
-/* Sequences that are watched, one by one: they may share what the mass goes to. */
+/* Observed sequences, one by one: they may share the buffers for the mass. */
 static weir_status show(
     const weir_shape *shape, const void *options, const weir_step *step,
     const turned_queries *queries
@@ -182,7 +182,7 @@ static weir_status show(
                                        ? find_mass(shape, step, watch, queries, first, end)
                                        : WEIR_OK;
         if (is_planned && status == WEIR_EUNSUPPORTED)
-            continue; /* who needs it is refused before (weir_model_shows_mass) */
+            continue; /* not supported: refused earlier (weir_model_shows_mass) */
         WEIR_TRY(status);
         if (is_planned) continue;
         const float *q = queries->q + step->kv[first].first_row * queries->row_stride;

@@ -1,17 +1,17 @@
 /* engine/model/blocks/coda.c - CoDA-GQA-L (Maio 2026): differential attention over a memory of
  * fixed size per sequence, whatever the context length.
  *
- * The memory is a ring of the latest rows, a bank of rows kept as they came and a bank of
- * prototypes (kernels/abi/coda.h); nothing else is kept.
+ * The memory is a ring of the most recent rows, a bank of exact rows and a bank of prototypes
+ * (kernels/abi/coda.h); nothing else is kept.
  *
- *   a step     of an answer: its row is written, which may push the oldest out of the ring to the
- *              banks, then it attends to all that is there
- *   a block    of a prompt's rows: they attend to all that is there and, causally, to each other;
+ *   a step     in decode: its row is written, which may move the oldest from the ring to the
+ *              banks, then it attends to the whole memory
+ *   a block    of prompt rows: they attend to the whole memory and, causally, to each other;
  *              then they are written together
  *
- * Blocks end at multiples of block_rows of the text, so a prompt has the same bits however it is
- * cut there. Rows of a block stand behind the state's in pages of the step: only the state's last
- * page that is not full is copied. Memory of zeros is a state without tokens. */
+ * Blocks end at multiples of block_rows of the sequence, so a prompt has the same bits if it is cut
+ * there. Rows of a block follow the state's in pages of the step: only the state's last page, if
+ * not full, is copied. Zeroed memory is a state without tokens. */
 #include <math.h>
 #include <string.h>
 
@@ -54,7 +54,7 @@ static const weir_slot slots[] = {
 };
 
 /* ---- one step of the model ------------------------------------------------------------------- */
-/* All blocks and steps of the layer; what is in the scratch behind the rows. */
+/* All blocks and steps of the layer, and the scratch after the rows. */
 typedef struct memory_pass {
     const weir_shape *shape;
     const void *options;
@@ -64,7 +64,8 @@ typedef struct memory_pass {
     float *gates, *rates; /* [n] [G] */
     weir_coda_segment *writes; /* [n_segments] */
     weir_kv_segment *reads; /* [n_segments] */
-    void **table; /* [n_segments, G, pages of a state], or [G, pages of a state and of a block] */
+    /* [n_segments, G, pages of a state], or [G, pages of a state and of a block]. */
+    void **table;
     char *pages; /* [G, pages of a block] */
     bool plans;
 } memory_pass;
@@ -85,7 +86,7 @@ static void *place(cursor *c, int64_t n, size_t size)
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Pages behind the state's whole ones that a block of so many rows needs. */
+/* Pages after the state's whole ones that a block of this many rows needs. */
 static int64_t block_pages(int64_t n_rows)
 {
     return (n_rows + 2 * (WEIR_PAGE_TOKENS - 1)) / WEIR_PAGE_TOKENS;
@@ -168,8 +169,8 @@ static weir_status attend(const memory_pass *p, const weir_kv_segment *segments,
     return weir_attention(p->step->stream, &args);
 }
 
-/* The state's pages as far as they are full, then those of the block, the first of which begins
- * with the rest of the state. */
+/* The state's full pages, then those of the block, the first of which begins with the rest of the
+ * state. */
 static weir_kv_segment behind_state(
     const memory_pass *p, const weir_coda_state *state, int64_t first, int64_t n
 )
@@ -184,7 +185,7 @@ static weir_kv_segment behind_state(
             if (i < whole) continue;
             if (i == whole && n_past % WEIR_PAGE_TOKENS != 0)
                 memcpy(page, stored, (size_t)state->page_bytes);
-            /* Attention multiplies what lies behind the last row by zero */
+            /* Attention multiplies what follows the last row by zero. */
             else if (i + 1 == n_pages)
                 memset(page, 0, (size_t)state->page_bytes);
             page += state->page_bytes;
@@ -227,7 +228,7 @@ static weir_status run_block(const memory_pass *p, void *memory, int64_t first, 
     );
 }
 
-/* Rows of one sequence up to a snapshot. */
+/* Computes rows of one sequence up to a snapshot. */
 static weir_status run_blocks(const memory_pass *p, const weir_recurrent_segment *segment)
 {
     const int64_t each = own(p->options)->block_rows, end = segment->first_row + segment->n_rows;
@@ -239,7 +240,7 @@ static weir_status run_blocks(const memory_pass *p, const weir_recurrent_segment
     return WEIR_OK;
 }
 
-/* Steps [0, n) of p->writes, all sequences together. */
+/* Computes steps [0, n) of p->writes, all sequences together. */
 static weir_status run_steps(const memory_pass *p, int64_t n)
 {
     const int64_t heads = p->layer.n_kv_heads;
@@ -311,7 +312,7 @@ const weir_block weir_block_coda = {
     .weights_bytes = sizeof(weights),
     .options = weir_coda_option_table,
     .options_bytes = sizeof(weir_coda_options),
-    /* The host reads and writes metadata beside the rows in every step. */
+    /* The host reads and writes metadata together with the rows in every step. */
     .host_only = "this model has CoDA layers, which the CPU computes",
     .state = &weir_coda_state_ops,
     .scratch_elements = scratch_elements,

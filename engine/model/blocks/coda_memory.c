@@ -1,5 +1,5 @@
-/* engine/model/blocks/coda_memory.c - the memory of CoDA-GQA-L as the engine asks for it: its size,
- * its beginning, whether it is sound, and what it counts. */
+/* engine/model/blocks/coda_memory.c - the memory of CoDA-GQA-L for the engine: its size, initial
+ * contents, check and counts. */
 #include "engine/model/blocks/coda_memory.h"
 
 #include "engine/model/blocks/coda_gates.h"
@@ -12,8 +12,8 @@
 
 static const weir_coda_options *own(const void *options) { return options; }
 
-/* By RoPE, half of a head that turns slowly or not at all: where at most half of it is turned, the
- * upper half stands still. */
+/* The half of a head that RoPE rotates slowly or not at all: if at most half of it is rotated, the
+ * upper half is not. */
 static weir_coda_band band_of(const weir_shape *shape, const void *options)
 {
     const bool is_still = 2 * shape->rotary_dim <= shape->head_dim;
@@ -26,7 +26,7 @@ static weir_coda_band band_of(const weir_shape *shape, const void *options)
     }
 }
 
-/* Halves turned in pairs across more than half of a head, but not all of it: neither half is
+/* True if pairs across halves rotate more than half of a head, but not all of it: neither half is
  * slow. */
 static bool has_no_band(const weir_shape *shape, const void *options)
 {
@@ -75,7 +75,7 @@ const char *weir_coda_memory_reject(const weir_shape *shape, const void *options
     return why != NULL ? why : weir_coda_reject(&layer);
 }
 
-/* Behind the kernel's state. */
+/* Follows the kernel's state. */
 enum { LEVEL_ELEMENTS = 16 };
 
 float *weir_coda_memory_level(const weir_coda_layer *layer, const void *options, void *memory)
@@ -92,7 +92,7 @@ static int64_t elements(const weir_shape *shape, const void *options)
            (own(options)->gate == WEIR_CODA_GATE_VALUE_NORM ? LEVEL_ELEMENTS : 0);
 }
 
-/* About 0.02 * N(0, 1) in unused slots, which are not attended but steer which prototype a row is
+/* About 0.02 * N(0, 1) in unused slots, which are not attended but affect which prototype a row is
  * blended into. */
 static void put_noise(const weir_coda_layer *layer, const weir_coda_state *state)
 {

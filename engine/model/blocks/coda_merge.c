@@ -10,11 +10,11 @@ typedef struct merge {
     weir_coda_state earlier, out;
     int64_t width; /* KV heads * head_dim */
     /* [2 * n_exact, width] values with each head's part of length 1: first those of out, slot by
-     * slot, then earlier's */
+     * slot, then earlier's. */
     float *units;
-    float
-        *nearest; /* [2 * n_exact] greatest cosine with those taken; NAN: the slot is not in use */
-    int32_t *taken; /* [2 * n_exact] in the order of choice */
+    /* [2 * n_exact] greatest cosine with those taken; NAN: the slot is unused. */
+    float *nearest;
+    int32_t *taken; /* [2 * n_exact] in order of selection */
     float *row, *other; /* [2 * width] keys, then values */
 } merge;
 
@@ -84,8 +84,8 @@ static void find_units(merge *m)
     }
 }
 
-/* The first: the row that was found last. Then the one that is least like those taken. -1: all that
- * is left is there already. */
+/* First the most recently matched row, then the one least similar to those taken. Returns -1 if all
+ * that is left is similar enough to one taken. */
 static int64_t choose_exact(const merge *m, int64_t n_taken)
 {
     int64_t best = -1;
@@ -111,7 +111,7 @@ static void take_exact(merge *m, int64_t i)
     m->nearest[i] = INFINITY;
 }
 
-/* A place for a row of earlier's: a free slot that is open, or one whose row was not taken. */
+/* A place for a row of earlier's: a free open slot, or one whose row was not taken. */
 static int64_t place_of(const merge *m, int64_t n_taken)
 {
     for (int64_t i = 0; i < m->out.head->n_open_exact; i++)
@@ -138,7 +138,7 @@ static void merge_exact(merge *m)
     for (int64_t t = 0; t < n_taken; t++) {
         if (m->taken[t] < m->layer->n_exact) continue;
         const int64_t from = m->taken[t] - m->layer->n_exact, to = place_of(m, n_taken);
-        WEIR_ASSERT(to >= 0); /* no more were taken than are open */
+        WEIR_ASSERT(to >= 0); /* no more rows are taken than slots are open */
         read_slot(m, &m->earlier, exact_slot(m, from), m->row);
         put_slot(m, exact_slot(m, to), m->row);
         const int64_t time = m->earlier.used_at[from];
@@ -154,7 +154,7 @@ static int64_t summary_slot(const merge *m, int64_t i)
     return (int64_t)m->layer->window + m->layer->n_exact + i;
 }
 
-/* Mean over the heads of the cosine of two keys' low bands. */
+/* The mean over the heads of the cosine of two keys' low bands. */
 static float low_cosine(const weir_coda_layer *layer, const float *a, const float *b)
 {
     float mean = 0;
@@ -172,7 +172,7 @@ static float low_cosine(const weir_coda_layer *layer, const float *a, const floa
     return mean;
 }
 
-/* A free slot that is open, else -1. */
+/* A free open slot, or -1. */
 static int64_t free_summary(const merge *m)
 {
     for (int64_t i = 0; i < m->out.head->n_open_summary; i++)
@@ -223,7 +223,7 @@ static void merge_summary(merge *m)
     }
 }
 
-/* No more than a state may count: files can claim anything, and merged states are merged again. */
+/* Saturates: files can claim any count, and merged states are merged again. */
 static int64_t both_counts(int64_t a, int64_t b)
 {
     const int64_t most = INT64_C(1) << 40;
@@ -258,7 +258,7 @@ weir_coda_layer weir_coda_part(const weir_coda_layer *layer, int64_t first_head,
     return part;
 }
 
-/* What heads have in common lies before the pages and is as long with any number of heads. */
+/* Data that heads share is stored before the pages and does not depend on the number of heads. */
 static size_t common_bytes(const weir_coda_state *state)
 {
     return (size_t)(state->pages - (char *)state->head);

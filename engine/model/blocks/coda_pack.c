@@ -25,7 +25,7 @@ typedef struct part {
 } part;
 enum { N_PARTS = 4 };
 
-/* What is kept as it is. */
+/* The parts that are copied unchanged. */
 static void parts_of(const weir_coda_layer *layer, const weir_coda_state *state, part out[N_PARTS])
 {
     out[0] = (part){ state->head, sizeof *state->head };
@@ -83,7 +83,7 @@ static void put_channel_value(const channel *c, int64_t i, float value)
     );
 }
 
-/* f16 next below or above, for values within its range. */
+/* The next f16 below or above, for values within its range. */
 static uint16_t round_f16(float value, bool up)
 {
     const uint16_t bits = weir_f16_from_f32(value);
@@ -93,8 +93,8 @@ static uint16_t round_f16(float value, bool up)
     return (uint16_t)(bits + (((bits & 0x8000) != 0) == up ? -1 : 1));
 }
 
-/* Every value of the channel is within [least, least + (2^bits - 1) * step]; false where they are
- * beyond f16. Equal values have the step 0. */
+/* Every value of the channel is within [least, least + (2^bits - 1) * step]. Returns false if they
+ * exceed f16. Equal values have step 0. */
 static bool fit_channel(const channel *c, int bits, uint16_t *least, uint16_t *step)
 {
     float low = INFINITY, high = -INFINITY;

@@ -1,7 +1,7 @@
-/* engine/model/blocks/differential.h - differential attention (Ye et al. 2024) as CoDA-GQA-L has
- * it, over whatever keys and values its mixers keep: signal - lambda * noise, where the noise comes
- * from the same query turned by angles of its head. With differential = false plain attention,
- * whose queries ask once, with the output gate that models with q_gate have. */
+/* engine/model/blocks/differential.h - differential attention (Ye et al. 2024) as in CoDA-GQA-L,
+ * over the keys and values of any mixer: signal - lambda * noise, where the noise comes from the
+ * same query rotated by angles of its head. With differential = false it is plain attention, with
+ * one query per head and the output gate of models with q_gate. */
 #pragma once
 #include "engine/model/blocks/coda_options.h"
 #include "engine/model/blocks/heads.h"
@@ -24,8 +24,8 @@ double weir_differential_lambda_bias(const void *options);
 double weir_differential_theta(const void *options);
 double weir_differential_norm(const void *options);
 
-/* Their slots in a `type` whose member `differential` is a weir_differential. What a checkpoint
- * without adapter lacks has its initial value. */
+/* The slots in a `type` whose member `differential` is a weir_differential. Parameters that a
+ * checkpoint without adapter lacks have their initial values. */
 #define WEIR_DIFFERENTIAL_SLOTS(type, differential)                                                \
     WEIR_HEADS_SLOTS(type, differential.heads),                                                    \
         { WEIR_MATRIX(                                                                             \
@@ -48,16 +48,17 @@ double weir_differential_norm(const void *options);
             .wanted = weir_differential_with_norm, .initial = weir_differential_norm               \
     }
 
-/* NULL or why not, a static text. */
+/* Returns NULL, or why the options are not supported; static text. */
 const char *weir_differential_reject(const void *options);
 
-/* Of the step's rows, in its scratch. */
+/* Rows of the step, in its scratch. */
 typedef struct weir_differential_rows {
-    float *q, *k, *v; /* [n, H, hd (| gate)] [n, G, hd] [n, G, hd], turned */
-    /* [n, G, 2 H/G, hd] signal and noise queries of each KV head; NULL: not differential, as is
-     * lambda */
+    /* [n, H, hd (| gate)] [n, G, hd] [n, G, hd], rotated. */
+    float *q, *k, *v;
+    /* [n, G, 2 H/G, hd] signal and noise queries of each KV head; NULL if not differential, as is
+     * lambda. */
     float *doubled;
-    float *attended; /* what the queries found: as doubled, or [n, H, hd] */
+    float *attended; /* results of the queries: as doubled, or [n, H, hd] */
     float *lambda; /* [n, H] before its bias */
 } weir_differential_rows;
 int64_t weir_differential_elements(const weir_shape *shape, const void *options, int64_t n_rows);
@@ -65,12 +66,12 @@ weir_differential_rows weir_differential_place(
     const weir_shape *shape, const void *options, const weir_step *step
 );
 
-/* Everything but `attended`. */
+/* Computes everything but `attended`. */
 WEIR_MUST_CHECK weir_status weir_differential_project(
     const weir_shape *shape, const void *options, const weir_differential *w, const weir_step *step,
     const weir_differential_rows *rows
 );
-/* What all calls of attention over `attended` have in common. */
+/* The arguments that all calls of attention over `attended` share. */
 weir_attention_args weir_differential_attention(
     const weir_shape *shape, const void *options, const weir_differential_rows *rows
 );

@@ -1,5 +1,5 @@
-/* engine/model/blocks/differential_attention.c - differential attention over all rows of the text:
- * what CoDA-GQA-L is before its memory is bounded, and what it is trained as first. */
+/* engine/model/blocks/differential_attention.c - differential attention over all rows of the
+ * sequence: CoDA-GQA-L before its memory is bounded, and its first training stage. */
 #include "engine/model/blocks/differential.h"
 
 typedef struct weights {
@@ -14,7 +14,7 @@ static void complete(void *options, weir_kv_format state_format)
     ((weir_differential_options *)options)->is_on = true;
 }
 
-/* It asks twice with each query head. */
+/* Each query head has two queries. */
 static weir_block_kv kv(const weir_shape *shape, const void *options)
 {
     weir_block_kv rows = weir_heads_kv(shape, options);

@@ -1,13 +1,15 @@
 /* engine/model/blocks/gated_delta_net.c - the linear-attention mixer of Qwen3.5 (Yang et al. 2024,
  * "Gated Delta Networks").
  *
- * Per sequence and layer it keeps a state of fixed size, whatever the context length: the last
- * (taps - 1) conv inputs and one [k_dim, v_dim] matrix per V head. It has no KV rows, no positions
- * and nothing to evict; a rewind needs a snapshot.
+ * Per sequence and layer it has a state of fixed size, whatever the context length: the last (taps
+ * - 1) conv inputs and one [k_dim, v_dim] matrix per V head. It has no KV rows, no positions and
+ * nothing to evict; a rewind needs a snapshot.
  *
- *   qkv = W_qkv x      z = W_z x      a = W_a x      b = W_b x q, k, v = split(silu(conv(qkv)))
- *   S <- exp(g) S + beta k (v - S^T k)^T      o = S^T q          g = a_neg * softplus(a + dt),
- *   beta = sigmoid(b) out = W_out (rmsnorm(o) * weight * silu(z)) */
+ *   qkv = W_qkv x      z = W_z x      a = W_a x      b = W_b x
+ *   q, k, v = split(silu(conv(qkv)))
+ *   g = a_neg * softplus(a + dt),  beta = sigmoid(b)
+ *   S <- exp(g) S + beta k (v - S^T k)^T,  o = S^T q
+ *   out = W_out (rmsnorm(o) * weight * silu(z)) */
 #include "engine/model/blocks/linear.h"
 
 typedef struct weights {

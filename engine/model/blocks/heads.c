@@ -127,8 +127,8 @@ weir_kv_range weir_heads_take_range(const weir_step *step, int64_t segment, weir
     return range;
 }
 
-/* A segment with pages on disk, range by range: any partition has the bits of one call. It is a
- * whole sequence: rows were dropped from none that has pages there. */
+/* For a segment with pages on disk, range by range: any partition gives the bits of one call. It is
+ * a whole sequence: none that lost rows has pages there. */
 static weir_status attend_in_ranges(
     const weir_step *step, weir_attention_args piece, int64_t segment
 )
@@ -149,7 +149,7 @@ static weir_status attend_in_ranges(
     return WEIR_OK;
 }
 
-/* Those whose pages are all in memory are one call. */
+/* Segments with all pages in memory are one call. */
 static weir_status attend(const weir_step *step, const weir_attention_args *args)
 {
     weir_attention_args warm = *args;

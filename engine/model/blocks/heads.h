@@ -1,5 +1,5 @@
-/* engine/model/blocks/heads.h - what mixers with grouped queries share: projections with their
- * biases and norms, RoPE, and the way out. */
+/* engine/model/blocks/heads.h - shared by mixers with grouped queries: projections with their
+ * biases and norms, RoPE, and the output projection. */
 #pragma once
 #include "engine/model/block.h"
 
@@ -7,14 +7,15 @@
 extern "C" {
 #endif
 
-/* The options of blocks with heads begin with these. */
+/* Options of blocks with heads begin with these. */
 typedef struct weir_heads_options {
     int32_t rope; /* weir_rope_pairing */
-    bool q_gate; /* q_proj rows are per head [query | gate]; out *= sigmoid(gate) */
+    /* q_proj rows are [query | gate] per head; out *= sigmoid(gate). */
+    bool q_gate;
     bool qk_norm; /* RMS norm per head on q and k before RoPE */
 } weir_heads_options;
 
-/* Rows of the table of options of a `type` whose member `heads` is a weir_heads_options. */
+/* Rows of the option table of a `type` whose member `heads` is a weir_heads_options. */
 #define WEIR_HEADS_OPTIONS(type, heads)                                                            \
     WEIR_WORD_OPTION(type, heads.rope, "rope", "half_split pairs", WEIR_ROPE_HALF_SPLIT),          \
         WEIR_FLAG_OPTION(type, heads.q_gate, "q_gate", false),                                     \
@@ -29,13 +30,13 @@ typedef struct weir_heads {
 int64_t weir_heads_model(const weir_shape *shape, const void *options);
 int64_t weir_heads_one(const weir_shape *shape, const void *options);
 int64_t weir_heads_dim(const weir_shape *shape, const void *options);
-/* With the gates of q_gate */
+/* Includes the gates of q_gate. */
 int64_t weir_heads_q_width(const weir_shape *shape, const void *options);
 int64_t weir_heads_kv_width(const weir_shape *shape, const void *options);
 int64_t weir_heads_width(const weir_shape *shape, const void *options); /* of all query heads */
 bool weir_heads_with_norm(const void *options);
 
-/* Their slots in a `type` whose member `heads` is a weir_heads. */
+/* The slots in a `type` whose member `heads` is a weir_heads. */
 #define WEIR_HEADS_SLOTS(type, heads)                                                              \
     { WEIR_MATRIX("attn.q", type, heads.q, weir_heads_q_width, weir_heads_model) },                \
         { WEIR_MATRIX("attn.k", type, heads.k, weir_heads_kv_width, weir_heads_model) },           \
@@ -53,12 +54,12 @@ bool weir_heads_with_norm(const void *options);
             .wanted = weir_heads_with_norm                                                         \
     }
 
-/* Shapes that they read; the rows of K and V that they keep, all of the text. */
+/* The shapes that heads use; and their K and V rows, which are kept for the whole sequence. */
 extern const char *const weir_heads_shapes[];
 weir_block_kv weir_heads_kv(const weir_shape *shape, const void *options);
 
 /* q [n, H, hd (| gate)], k, v [n, G, hd] of the step's rows, contiguous; q and k after their norm,
- * not turned. */
+ * before RoPE. */
 WEIR_MUST_CHECK weir_status weir_heads_project(
     const weir_shape *shape, const void *options, const weir_heads *w, const weir_step *step,
     float *q, float *k, float *v
@@ -72,12 +73,12 @@ WEIR_MUST_CHECK weir_status weir_heads_turn(
 WEIR_MUST_CHECK weir_status weir_heads_gate(
     const weir_shape *shape, const void *options, const weir_step *step, float *x, const float *q
 );
-/* Has this one of the step's segments pages on disk? Then it comes in ranges (weir_kv_source): the
- * next, whose pages become those of `rows`. */
+/* True if the segment has pages on disk. Then it is attended in ranges (weir_kv_source);
+ * weir_heads_take_range takes the next range, whose pages become those of `rows`. */
 bool weir_heads_is_cold(const weir_step *step, int64_t segment);
 weir_kv_range weir_heads_take_range(const weir_step *step, int64_t segment, weir_kv_segment *rows);
-/* Writes k [n, G, key_dim] and v [n, G, value_dim] to the layer's pages and attends to all rows
- * there, wherever the pages are. Segments, formats and sinks of `args` are those of the step. */
+/* Writes k [n, G, key_dim] and v [n, G, value_dim] to the layer's pages and attends to all rows,
+ * wherever the pages are. Sets segments, formats and sinks of `args` from the step. */
 WEIR_MUST_CHECK weir_status
 weir_heads_attend(const weir_step *step, const float *k, const float *v, weir_attention_args args);
 /* mixed = W_out x + bias, x [n, H, hd] */

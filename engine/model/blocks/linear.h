@@ -1,11 +1,11 @@
-/* engine/model/blocks/linear.h - projections of a step's rows, which lie one behind the other. */
+/* engine/model/blocks/linear.h - projections of a step's contiguous rows. */
 #pragma once
 #include "engine/model/block.h"
 
 typedef struct weir_linear_output {
     float *dst; /* [n_rows, weight->n_out] */
     const weir_weight *weight;
-    const float *bias; /* NULL: none */
+    const float *bias; /* may be NULL */
 } weir_linear_output;
 
 /* dst = W x + bias for each of up to WEIR_MATMUL_OUTPUTS matrices that read the same x. */

@@ -86,8 +86,7 @@ static inline void weir_attention_marshal(weir_marshaller *m, weir_attention_arg
  * order  : scores as in attention; rows are added in ascending order, in f32: no cut of the work or
  *          of the heads changes a bit
  * errors : EINVAL for a range of heads outside G, strides that are too short, missing unsealed
- * pages,
- *          or a first_slot that is not the first of a page; EUNSUPPORTED as in attention */
+ *          pages, or a first_slot that is not the first of a page; EUNSUPPORTED as in attention */
 typedef struct weir_attention_mass_segment {
     weir_kv_segment rows;
     float *mass, *below, *last;
