@@ -22,7 +22,8 @@ OFFLOAD = [
 ]
 DEVICE = ["--offload-device-only", "--libomptarget-nvptx-bc-path=/usr/lib/llvm-19/lib/libomptarget-nvptx-sm_%s.bc" % PTX_ARCH]
 COMMON = ["-O3", "-fPIC", "-DNDEBUG", "-g0", "-fvisibility=hidden", "-Wdate-time", "-Werror=date-time", "-ffile-prefix-map=/proc/self/cwd=.", "-I."]
-# -openmp-opt-max-iterations: past 256 rounds the optimiser gives up on a large kernel, and its locals become allocations that the backend cannot select.
+# -openmp-opt-max-iterations: past 256 rounds the optimiser gives up on a large kernel, and its
+# locals become allocations that the backend cannot select.
 C_FLAGS = ["-mllvm", "-openmp-opt-max-iterations=4000"] + ["-std=c17", "-D_GNU_SOURCE", "-march=x86-64-v2", "-Wall", "-Wextra", "-Wno-pass-failed", "-fno-math-errno", "-ffp-contract=fast"]
 
 # The runtimes lie beside the plugin in a package, in Debian's folder here.
@@ -45,7 +46,8 @@ LINK = [
     "-lpthread",
 ]
 
-# Where libomptarget's own check of a cubin looks, e_flags: "64-bit addresses, sm_80" as toolkits before 13 wrote it. See offload/gpu_images.c.
+# Where libomptarget's own check of a cubin looks, e_flags: "64-bit addresses, sm_80" as toolkits
+# before 13 wrote it. See offload/gpu_images.c.
 CARRIER_FLAGS = "\\x50\\x04\\x50\\x00"
 E_FLAGS_OFFSET = 48
 

@@ -1,6 +1,7 @@
 """Which folder may depend on which: includes go downwards only (docs/decisions/0005)."""
 
-# From the bottom; folders of one line see each other. A package belongs to the longest entry that it begins with.
+# From the bottom; folders of one line see each other. A package belongs to the longest entry that
+# it begins with.
 _LAYERS = [
     ["engine/base", "kernels/abi", "kernels/kv"],
     ["kernels"],

@@ -21,7 +21,8 @@ def _instrumented_impl(ctx):
     ctx.actions.symlink(output = binary, target_file = ctx.attr.binary[0][DefaultInfo].files_to_run.executable, is_executable = True)
     return [DefaultInfo(executable = binary, runfiles = ctx.attr.binary[0][DefaultInfo].default_runfiles)]
 
-# The binary with everything it links compiled for coverage feedback and with AddressSanitizer and UBSan.
+# The binary with everything it links compiled for coverage feedback and with AddressSanitizer and
+# UBSan.
 _instrumented = rule(
     implementation = _instrumented_impl,
     attrs = {
