@@ -142,7 +142,10 @@ def policy(o, fmt, slots, name):
 
 def cells(o, answers, perplexity, n_bytes):
     low, high = answers["likely"]
-    return f" {answers['accuracy']:.2f} ({low:.2f} to {high:.2f}) | {perplexity:.2f} | {n_bytes // o.layers} |"
+    return (
+        f" {answers['accuracy']:.2f} ({low:.2f} to {high:.2f}) | {perplexity:.2f} "
+        f"| {n_bytes // o.layers} |"
+    )
 
 
 def table(o, fmt, slots, folder):

@@ -61,7 +61,8 @@ TEST_F(Eval, TheSameSeedWritesTheSameFile)
 TEST_F(Eval, AllTasksAtOnceNameThoseThatDoNotFit)
 {
     const std::string squad =
-        R"([{"question": "Where?", "answer": "Bonn", "supporting_facts": [["X", 0]], "context": [["X", ["In Bonn."]], ["Y", ["No."]]]}])";
+        R"([{"question": "Where?", "answer": "Bonn", "supporting_facts": [["X", 0]], "context": )"
+        R"([["X", ["In Bonn."]], ["Y", ["No."]]]}])";
     const Outcome made = eval(
         { "generate", "--task", "all", "--length", "512", "--samples", "2", "--out", path("all"),
           "--questions", put("q", squad), "--text",
@@ -130,7 +131,8 @@ TEST_F(Eval, RepliesAreScoredByTheirRule)
 {
     const auto accuracy = [&](const std::string &rest) {
         const std::string item =
-            R"({"context": "The secret number of the old mill is 4821.", "questions": [["What is the secret number of the old mill?", )";
+            R"({"context": "The secret number of the old mill is 4821.", "questions": [["What )"
+            R"(is the secret number of the old mill?", )";
         const Outcome o = eval({ "retrieval", "--json", "--items", put("i", item + rest + "\n") });
         EXPECT_EQ(o.code, 0) << o.err;
         return Json(o.out).number("accuracy");
@@ -160,7 +162,8 @@ TEST_F(Eval, RepliesAreScoredByTheirRule)
     EXPECT_EQ(
         accuracy(
             state +
-            R"(]], "score": "state", "prefix": "Answer: {\"current_node\": 1, \"stack\": [0, 1], \"visited_nodes\": [1, 0]}"})"
+            R"(]], "score": "state", "prefix": "Answer: {\"current_node\": 1, \"stack\": [0, )"
+            R"(1], \"visited_nodes\": [1, 0]}"})"
         ),
         1.0
     );

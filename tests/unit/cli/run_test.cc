@@ -1,5 +1,5 @@
-/* Commands as a user runs them: where input comes from, what bounds it, what a bad chat template may
- * stop, and Ctrl-C. */
+/* Commands as a user runs them: where input comes from, what bounds it, what a bad chat template
+ * may stop, and Ctrl-C. */
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>

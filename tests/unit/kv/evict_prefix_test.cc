@@ -1,5 +1,5 @@
-/* Pruned tables and the prefix cache, which hold the same pages: what can be reclaimed, and that the
- * cache stays sound. */
+/* Pruned tables and the prefix cache, which hold the same pages: what can be reclaimed, and that
+ * the cache stays sound. */
 #include <string.h>
 
 #include "engine/kv/prefix/pruned_cache.h"

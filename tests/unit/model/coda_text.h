@@ -28,9 +28,12 @@ inline std::string byte_tokenizer()
         vocabulary += (b > 0 ? ",\"" : "\"") + character + "\":" + std::to_string(b);
     }
     return R"({"version":"1.0","added_tokens":[],"normalizer":null,)"
-           R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true},)"
-           R"("post_processor":null,"decoder":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true},)"
-           R"("model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,"end_of_word_suffix":null,)"
+           R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,)"
+           R"("use_regex":true},)"
+           R"("post_processor":null,"decoder":{"type":"ByteLevel","add_prefix_space":true,)"
+           R"("trim_offsets":true,"use_regex":true},)"
+           R"("model":{"type":"BPE","dropout":null,"unk_token":null,)"
+           R"("continuing_subword_prefix":null,"end_of_word_suffix":null,)"
            R"("fuse_unk":false,"byte_fallback":false,"ignore_merges":false,"vocab":{)" +
            vocabulary + R"(},"merges":[]}})";
 }

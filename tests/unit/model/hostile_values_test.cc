@@ -1,5 +1,5 @@
-/* Well-formed model files with values that no model has: config.json, RoPE scaling, numbers that are
- * not finite. */
+/* Well-formed model files with values that no model has: config.json, RoPE scaling, numbers that
+ * are not finite. */
 #include <cmath>
 #include <limits>
 

@@ -194,13 +194,15 @@ TEST(Request, Messages)
         { R"([{"role":"user","content":[{"type":"text"}]}])", 400, "messages" },
         { R"([{"role":"assistant"}])", 400, "messages" },
         { R"([{"role":"assistant","content":null,"tool_calls":[]}])", 400, "messages" },
-        { R"([{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]}])",
+        { R"([{"role":"assistant","tool_calls":[{"id":"c","type":"function",)"
+          R"("function":{"name":"f","arguments":"{\"a\":1}"}}]}])",
           200, nullptr },
         { R"([{"role":"assistant","tool_calls":[{}]}])", 400, "messages" },
         { R"([{"role":"tool","content":"x"}])", 400, "messages" },
         { R"([{"role":"tool","tool_call_id":5,"content":"x"}])", 400, "messages" },
         { R"([{"role":"tool","tool_call_id":"c","content":"x"}])", 200, nullptr },
-        { R"([{"role":"developer","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])",
+        { R"([{"role":"developer","content":[{"type":"text","text":"a"},{"type":"text",)"
+          R"("text":"b"}]}])",
           200, nullptr },
     };
     for (const Row &row : rows) check(true, R"({"messages":)", row);
@@ -211,12 +213,12 @@ TEST(Request, NoPartButTextAndNothingIsFetched)
     weir_openai_request request = {};
     weir_api_error error = {};
     EXPECT_EQ(
-        WEIR_EINVAL,
-        read(
-            &request, true,
-            R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}]}]})",
-            &error
-        )
+        WEIR_EINVAL, read(
+                         &request, true,
+                         R"({"messages":[{"role":"user","content":[{"type":"image_url",)"
+                         R"("image_url":{"url":"file:///etc/passwd"}}]}]})",
+                         &error
+                     )
     );
     EXPECT_EQ(400, error.status);
     EXPECT_STREQ("unsupported_content", error.code);
@@ -230,15 +232,19 @@ TEST(Request, MessagesTakeTheShapeOfTemplates)
         WEIR_OK,
         read(
             &request, true,
-            R"({"messages":[{"role":"developer","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
-        {"role":"assistant","reasoning":"r","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\"k\":[1]}"}},{"function":{"name":"g","arguments":"oops"}}]}]})",
+            R"({"messages":[{"role":"developer","content":[{"type":"text","text":"a"},)"
+            R"({"type":"text","text":"b"}]},
+        {"role":"assistant","reasoning":"r","tool_calls":[{"id":"c","function":{"name":"f",)"
+            R"("arguments":"{\"k\":[1]}"}},{"function":{"name":"g","arguments":"oops"}}]}]})",
             &error
         )
     ) << error.message;
     char *const text = json_dumps(request.messages, JSON_COMPACT | JSON_SORT_KEYS);
     EXPECT_STREQ(
-        R"([{"content":"ab","role":"system"},{"content":"","reasoning_content":"r","role":"assistant","tool_calls":[)"
-        R"({"function":{"arguments":{"k":[1]},"name":"f"},"id":"c","type":"function"},{"function":{"arguments":"oops","name":"g"},"type":"function"}]}])",
+        R"([{"content":"ab","role":"system"},{"content":"","reasoning_content":"r",)"
+        R"("role":"assistant","tool_calls":[)"
+        R"({"function":{"arguments":{"k":[1]},"name":"f"},"id":"c","type":"function"},)"
+        R"({"function":{"arguments":"oops","name":"g"},"type":"function"}]}])",
         text
     );
     free(text);

@@ -12,13 +12,14 @@ TEST(Request, Values)
     weir_openai_request request = {};
     weir_api_error error = {};
     ASSERT_EQ(
-        WEIR_OK,
-        read(
-            &request, true,
-            R"({"messages":[{"role":"user","content":"a"}],"max_tokens":9,"max_completion_tokens":3,"seed":-1,"top_k":7,
-        "temperature":0.5,"stop":["x","yz"],"logit_bias":{"3":-100},"stream":true,"stream_options":{"include_usage":true},"n":2})",
-            &error
-        )
+        WEIR_OK, read(
+                     &request, true,
+                     R"({"messages":[{"role":"user","content":"a"}],"max_tokens":9,)"
+                     R"("max_completion_tokens":3,"seed":-1,"top_k":7,
+        "temperature":0.5,"stop":["x","yz"],"logit_bias":{"3":-100},"stream":true,)"
+                     R"("stream_options":{"include_usage":true},"n":2})",
+                     &error
+                 )
     );
     EXPECT_EQ(3, request.max_tokens) << "max_completion_tokens wins";
     EXPECT_EQ(UINT64_MAX, request.sampling.seed);

@@ -31,7 +31,8 @@ TEST_F(Streams, AReaderThatDoesNotReadIsLeft)
     open({ 1, 30000, 50, 0 }, o);
     const int fd = post(
         "/v1/chat/completions",
-        R"({"messages":[{"role":"user","content":"a"}],"max_tokens":29000,"ignore_eos":true,"stream":true,"logprobs":true,"top_logprobs":20})"
+        R"({"messages":[{"role":"user","content":"a"}],"max_tokens":29000,"ignore_eos":true,)"
+        R"("stream":true,"logprobs":true,"top_logprobs":20})"
     );
     ASSERT_TRUE(wait_for(1, 0));
     EXPECT_TRUE(wait_for(0, 0));
@@ -135,7 +136,8 @@ TEST_F(Streams, DrainFinishesWhatRuns)
     open({ 2, 4096, 1000, 0 });
     const int fd = post(
         "/v1/chat/completions",
-        R"({"messages":[{"role":"user","content":"a"}],"max_tokens":300,"ignore_eos":true,"stream":true})"
+        R"({"messages":[{"role":"user","content":"a"}],"max_tokens":300,"ignore_eos":true,)"
+        R"("stream":true})"
     );
     std::string text = read_text(fd, "data: ");
     std::thread drain([this] { weir_server_drain(server_, weir_clock_ns() + 20000000000); });

@@ -1,4 +1,4 @@
-// The whole server in this process, over the fake service: sessions, logs, tools, keys and the page.
+// The whole server in this process, over the fake service: sessions, logs, tools, keys, the page.
 #include <functional>
 
 #include "tests/unit/serve/server_fixture.h"

@@ -142,7 +142,8 @@ TEST_F(States, ADocumentIsAskedWithoutBeingReadAgain)
     }
     const std::string stream = request(
         "POST", "/v1/chat/completions",
-        R"({"messages":[{"role":"user","content":"How long?"}],"state":"bread","max_tokens":2,"stream":true})"
+        R"({"messages":[{"role":"user","content":"How long?"}],"state":"bread","max_tokens":2,)"
+        R"("stream":true})"
     );
     EXPECT_NE(stream.find(R"("state":{"id":"bread")"), std::string::npos) << stream;
     EXPECT_NE(stream.find("[DONE]"), std::string::npos) << stream;
