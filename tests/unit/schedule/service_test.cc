@@ -209,6 +209,23 @@ TEST_F(Service, CancelGivesTheSlotBackAndReleaseSilencesTheJob)
     EXPECT_EQ(last.events_after_done, 0);
 }
 
+TEST_F(Service, ARunningJobThatIsCancelledEnds)
+{
+    open("qwen3", 1, nullptr, 4096);
+    Call call(prompt(1, 10), 4000);
+    std::unique_lock<std::mutex> hold(call.lock
+    ); /* its callback waits: it cannot come to its end */
+    ASSERT_EQ(call.submit(service_, &error_), WEIR_OK);
+    for (int i = 0; i < 60000 && stats().running == 0; i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ASSERT_EQ(stats().running, 1);
+    weir_job_cancel(call.job);
+    hold.unlock();
+    call.wait();
+    EXPECT_EQ(call.status, WEIR_ECANCELED);
+    EXPECT_LT(call.tokens[0].size(), 4000u);
+}
+
 // One client fills the queue; the one request of another is second, not last.
 TEST_F(Service, ClientsTakeTurns)
 {
