@@ -51,7 +51,7 @@ C_FLAGS = ["-mllvm", "-openmp-opt-max-iterations=4000"] + [
     "-ffp-contract=fast",
 ]
 
-# The runtimes lie beside the plugin in a package, in Debian's folder here.
+# The runtimes lie next to the plugin in a package, in Debian's folder here.
 LINK = [
     "-fopenmp",
     "-shared",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """One layer of CoDA-GQA-L by length of the text: prefill and decode with banks of several sizes and
-without, beside the same layer over all rows (differential attention) and plain attention. Standard
+without, next to the same layer over all rows (differential attention) and plain attention. Standard
 library only.
 
 usage: coda.py [--json] [--shape WIDTH/HEADS/KV_HEADS/HEAD_DIM] [--dtype f32|bf16|f16]
@@ -21,7 +21,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-import coda_layer  # noqa: E402 (beside this file)
+import coda_layer  # noqa: E402 (next to this file)
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LAYERS = ["256/64/64", "512/128/128", "128/32/32", "256/0/0", "differential", "attention"]

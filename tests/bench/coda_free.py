@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""CoDA's banks on a model that was not trained with them, beside KV policies of the same bytes: the
+"""CoDA's banks on a model that was not trained with them, compared with KV policies of the same bytes: the
 tables of docs/results/coda-free.md.
 
   tests/bench/coda_free.py [--weir PROGRAM] [--model FOLDER] [--slots LIST] [--formats LIST]
     [--limit N] > tables.md
 
-Every contender attends to so many rows of the text and, while prompts are read, to the 64 rows that
+Every contender attends to the same number of rows of the text and, while prompts are read, to the 64 rows that
 are read together. The model is of the architecture qwen35: its layers with full attention are those
 that differ. PROGRAM: default `weir` of the last build. FOLDER: the bundled demo, whose questions
 and text are used whatever the model is."""
@@ -130,7 +130,7 @@ def coda(o, fmt, folder, slots, bank):
 
 
 def policy(o, fmt, slots, name):
-    """The row that comes is one of the slots of a ring, and beside the budget of a policy."""
+    """The new row is one of the slots of a ring; a policy holds it in addition to its budget."""
     settings = (
         ["--policy", name, "--budget", str(slots - 1), "--policy-options", "every=1,in_prompt=true"]
         if slots

@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 
-VOCABULARY, HIDDEN = 32, 16  # what is beside the layer: 16 hidden units, and logits of so few words
+VOCABULARY, HIDDEN = 32, 16  # the rest of the model: 16 hidden units, few logits
 PATTERN = 1048583  # values that repeat; prime, so that no two rows of a matrix are alike
 MIXERS = {"coda": "coda", "differential": "differential_attention", "attention": "attention"}
 
@@ -41,7 +41,7 @@ def parse_shape(text):
 
 
 def matrices(shape):
-    """Names and sizes of all weights: those of the layer, then those beside it."""
+    """Names and sizes of all weights: those of the layer, then those of the rest."""
     width, heads, kv_heads, head_dim = shape
     at = "model.layers.0."
     of_layer = {

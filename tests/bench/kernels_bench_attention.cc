@@ -49,7 +49,7 @@ struct Cache {
     std::vector<std::vector<void *>> tables;
 };
 
-// Attention of `rows` rows over a cache, with so many query heads.
+// Attention of `n_rows` rows over a cache, with `heads` query heads.
 struct Attention {
     Attention(const Cache &cache, int32_t depth, int32_t n_rows, int64_t heads)
         : kernel(WEIR_BEST(attention)), out((size_t)(n_rows * heads * cache.dim)),

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Weir beside its peer llama.cpp, on the same GGUF in the same run: prints one JSON object with the
+# Weir and its peer llama.cpp, on the same GGUF in the same run: prints one JSON object with the
 # ratios, the raw figures, load and bandwidth.
 #
 #   tests/bench/peer.sh [--json] [--model FILE.gguf] [--depth N] [--type q8_0|q4_0] [--turns N]

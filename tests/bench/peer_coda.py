@@ -1,4 +1,4 @@
-"""One layer of CoDA-GQA-L, Weir beside the package coda-gqa-l: run by peer_coda.sh, in turns, so
+"""One layer of CoDA-GQA-L, Weir and the package coda-gqa-l: run by peer_coda.sh, in turns, so
 that both see the machine as it is at the time.
 """
 
@@ -109,7 +109,7 @@ def run_package(shape, dtype, block, threads):
 
 def layer_bytes(shape, dtype):
     """What a step has to read: the weights of the layer and its state, once; and what it reads
-    beside them for the rest of the model.
+    for the rest of the model.
     """
     size = 4 if dtype == "f32" else 2
     of_layer, beside = coda_layer.matrices(shape)

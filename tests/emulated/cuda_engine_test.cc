@@ -84,8 +84,8 @@ class EmulatedGpu : public Asking<support::Folder> {
         for (Call *const call : { &a, &b })
             ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
         for (Call *const call : { &a, &b }) call->wait();
-        EXPECT_EQ(a.tokens[0], want.tokens) << what << ": in company";
-        EXPECT_EQ(a.logprobs[0], want.logprobs) << what << ": in company";
+        EXPECT_EQ(a.tokens[0], want.tokens) << what << ": in a batch";
+        EXPECT_EQ(a.logprobs[0], want.logprobs) << what << ": in a batch";
     }
 };
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-sys.dont_write_bytecode = True  # no folder beside the sources
+sys.dont_write_bytecode = True  # no folder next to the sources
 import kernel_gate as gate  # noqa: E402
 
 SEED = r"""

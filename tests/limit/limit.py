@@ -15,7 +15,6 @@ import argparse
 import collections
 import http.client
 import json
-import os
 import pathlib
 import random
 import signal
@@ -25,74 +24,11 @@ import sys
 import threading
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "attack"))
+from group import Group, field  # noqa: E402
+
 MIB = 1 << 20
 ANSWERED = {200, 400, 413, 429, 503}
-
-
-class Group:
-    """A memory cgroup, or nothing."""
-
-    def __init__(self, limit):
-        self.path = None
-        name = f"weir-limit-{os.getpid()}"
-        for root, limits, self.peak_name, self.events in (
-            (
-                "/sys/fs/cgroup/memory",
-                ("memory.limit_in_bytes",),
-                "memory.max_usage_in_bytes",
-                "memory.oom_control",
-            ),
-            ("/sys/fs/cgroup", ("memory.max", "memory.swap.max"), "memory.peak", "memory.events"),
-        ):
-            path = pathlib.Path(root) / name
-            try:
-                path.mkdir()
-                (path / limits[0]).write_text(str(limit), encoding="ascii")
-                for other in limits[1:]:
-                    (path / other).write_text("0", encoding="ascii")
-                self.path = path
-                return
-            except OSError:
-                if path.is_dir():
-                    path.rmdir()
-
-    def enter(self):
-        if self.path:
-            (self.path / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
-
-    def peak(self, pid):
-        if self.path and (self.path / self.peak_name).exists():
-            return int((self.path / self.peak_name).read_text(encoding="ascii"))
-        with open(f"/proc/{pid}/status", encoding="ascii") as status:
-            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
-
-    def anonymous(self, pid):
-        """Without the page cache, which the group's limit holds down by itself."""
-        if self.path:
-            fields = dict(
-                line.split()
-                for line in (self.path / "memory.stat").read_text(encoding="ascii").splitlines()
-            )
-            return int(fields.get("anon", fields.get("total_rss", 0)))
-        with open(f"/proc/{pid}/status", encoding="ascii") as status:
-            return next(
-                (int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon:")), 0
-            )
-
-    def kills(self):
-        if not self.path:
-            return 0
-        lines = (self.path / self.events).read_text(encoding="ascii").splitlines()
-        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
-
-    def remove(self):
-        for _ in range(50):
-            try:
-                if self.path:
-                    self.path.rmdir()
-                return
-            except OSError:
-                time.sleep(0.1)
 
 
 def free_port():
@@ -264,7 +200,7 @@ def main():
             thread.join()
         alive = server.poll() is None
         checks.append(("the server is alive", alive))
-        peak = group.peak(server.pid) if alive else 0
+        peak = (group.peak() or field(server.pid, "VmHWM")) if alive else 0
         print(
             f"{sum(statuses.values())} requests: {dict(statuses)}; peak {peak / MIB:.1f} of "
             f"{options.memory} MiB, "

@@ -8,7 +8,7 @@ PROGRAM is the serve binary with its bundled model.
 
 1. Its KV is filled, then come large bodies for /tokenize whose tool arguments are lists of empty
    objects, one after the other. All the time the process's own memory less what the ledger has
-   booked must stay below the account `process`, which is set aside for what nobody books.
+   booked must stay below the account `process`, which is set aside for what has no account.
 2. In a memory cgroup of 128 MiB, its memory.host, two bodies of 3.9 MB at once whose arguments
    are such lists behind escapes. The server must live and answer others.
 
@@ -134,7 +134,7 @@ def check_books(program, checks):
             time.sleep(0.01)
         alive = server.process.poll() is None
         after = beyond_books(server)[0] if alive else 0
-        print(f"beyond the books: {before / MIB:.1f} MiB before, {most / MIB:.1f} at most, "
+        print(f"without an account: {before / MIB:.1f} MiB before, {most / MIB:.1f} at most, "
               f"{after / MIB:.1f} after; process has {set_aside / MIB:.1f} MiB; {dict(statuses)}")
         checks.append(("the server is alive", alive))
         checks.append(("every body was answered or refused",

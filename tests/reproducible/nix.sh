@@ -69,7 +69,7 @@ for program in serve weir; do
         bad "$program of Nix differs from that of Bazel"
     fi
 done
-# The installed program finds the configurations beside it.
+# The installed program finds its configurations.
 if (cd / && "$result/bin/serve" --plan >/dev/null 2>"$work/plan.log"); then
     ok "the installed serve plans the demo model"
 else

@@ -51,7 +51,7 @@ TEST_F(Commands, KvQualityIsMeasuredAgainstF32)
 
 // The rows of the depth are noise that went the way of computed ones: coded, counted, some of them
 // on the disk, and attention reads them.
-TEST_F(Commands, BenchDecodesAtADepthThatNobodyComputed)
+TEST_F(Commands, BenchDecodesAtADepthThatWasNotComputed)
 {
     const auto bench = [&](const char *format, const char *depth, const char *memory,
                            std::vector<std::string> more) {
@@ -135,7 +135,7 @@ TEST_F(Commands, KvQualityCountsAnswersToo)
         EXPECT_EQ(number(row, "items"), 3) << row;
         EXPECT_EQ(number(row, "right"), number(alone.out, "right")) << format << ": " << o.out;
         if (strcmp(format, "f16") == 0)
-            EXPECT_EQ(number(row, "right"), 2) << "all but the one that nobody knows";
+            EXPECT_EQ(number(row, "right"), 2) << "all but the one without an answer";
     }
     const Outcome table = measure(facts, {});
     ASSERT_EQ(table.code, 0) << table.err;

@@ -153,8 +153,8 @@ TEST_P(Tiers, TheTreeKnowsWhoGoesOnFromTheList)
 }
 
 /* Sequences that take texts from the tree and from the list of cut ones, go on, are cut, forked and
- * give texts back, beside blocks that come and go. */
-TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
+ * give texts back, while blocks come and go. */
+TEST_P(Tiers, TheTreeStaysSoundWithPrunedTables)
 {
     open_tiers(30, 30);
     weir_prefix *prefix = nullptr;
@@ -257,7 +257,7 @@ TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
     EXPECT_GT(n_continued, 20);
     watched.close();
     const weir_kv_pages most = weir_kv_store_all(store_);
-    EXPECT_TRUE(weir_prefix_reclaim(prefix, most)) << "nobody uses anything: all of it can be had";
+    EXPECT_TRUE(weir_prefix_reclaim(prefix, most)) << "nothing is in use: all of it can be had";
     EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages);
     weir_prefix_close(prefix);
 }

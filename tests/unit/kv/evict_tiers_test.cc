@@ -114,7 +114,7 @@ TEST_P(Tiers, UnlistedLayersComeToo)
                 t.table.pages[h * t.table.capacity + p],
                 fork.table.pages[h * fork.table.capacity + p]
             ) << "still shared";
-    EXPECT_TRUE(is_cold(fork, 6)) << "it is in nobody's way there";
+    EXPECT_TRUE(is_cold(fork, 6)) << "no table needs its place";
     expect_sound({ &t, &fork });
     expect_rows(t);
     expect_rows(fork);

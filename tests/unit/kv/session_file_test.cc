@@ -27,8 +27,8 @@ using namespace session_text;
 
 namespace {
 
-/* How the disk fails, if it does: after so many more bytes, with this error. short_calls: every
- * call moves at most so many bytes. */
+/* How the disk fails, if it does: after `good_bytes` more bytes, with this error. short_calls: the
+ * most bytes that a call moves. */
 struct Disk {
     int64_t good_bytes = INT64_MAX;
     int error = 0;
@@ -167,7 +167,7 @@ TEST_F(SessionFile, ATextThatIsTakenAwayLeavesNoFile)
     EXPECT_EQ(text.write(path_, &error_, &lender.source), WEIR_OK) << error_.text;
 }
 
-/* With so many sinks: 0 are files of version 1, or 3 if a policy watched the text. */
+/* n_sinks: 0 are files of version 1, or 3 if a policy watched the text. */
 struct FileKind {
     int32_t n_sinks;
     bool is_pruned; /* version 3 */

@@ -190,7 +190,7 @@ TEST_F(Tiers, MemoryIsChargedForWhatMayBeInIt)
             unsigned char is_backed = 2;
             ASSERT_EQ(mincore(t.pages[h * t.capacity + p], 4096, &is_backed), 0);
             EXPECT_EQ(is_backed & 1, p == 1 ? 0 : 1)
-                << "the machine's memory is what the books say";
+                << "the machine's memory is what the metadata says";
         }
     ASSERT_EQ(reserve_to(t, 4 * 64 + 1), WEIR_OK);
     write(t, 1, 4);

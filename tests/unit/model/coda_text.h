@@ -38,7 +38,7 @@ inline std::string byte_tokenizer()
            vocabulary + R"(},"merges":[]}})";
 }
 
-/* Blocks of 32 rows: states are kept after so many tokens. */
+/* Blocks of 32 rows: states are kept after each block. */
 inline void write_coda_text(const Folder &folder, const std::string &pattern, Settings *settings)
 {
     write_coda(

@@ -10,7 +10,7 @@
 namespace hostile {
 namespace {
 
-/* Of an input that nobody vouches for: bytes of a file on disk, changed in place. */
+/* Bytes of a file on disk, changed in place. */
 class File {
   public:
     explicit File(const std::string &path)

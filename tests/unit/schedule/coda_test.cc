@@ -1,4 +1,4 @@
-/* Service over models with coda layers: warm answers are cold answers, whoever shares the steps,
+/* Service over models with coda layers: warm answers are cold answers, also with others in the steps,
  * what was preempted, saved and restored. */
 #include "engine/session/sessions.h"
 #include "tests/unit/model/coda.h"

@@ -44,7 +44,7 @@ class OnDevice : public support::Folder {
         for (int32_t &id : ids) id %= 250;
         return ids;
     }
-    /* A text, its next turn, and two in company that share its beginning. */
+    /* A text, its next turn, and two at the same time that share its beginning. */
     std::vector<std::vector<int32_t>> talk()
     {
         std::vector<std::vector<int32_t>> out;

@@ -69,8 +69,8 @@ struct PausedCall {
     }
 };
 
-// A window of pages, and one request that has a claim to all of them: files cannot come back beside
-// it, which is said once.
+// A window of pages, and one request that may need all of them: no file is restored while it runs,
+// which is said once.
 TEST_F(Pressure, WhatCannotComeBackIsSaidOnce)
 {
     start("qwen3", { "kv.policy.kept=0" });

@@ -90,7 +90,7 @@ TEST_F(Pressure, AStateAfterTheWholePromptIsNotEnough)
     call.request.cache_prompt = true;
     ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
     call.wait();
-    ASSERT_EQ(call.usage.n_cached, 0) << "nobody looked for a file";
+    ASSERT_EQ(call.usage.n_cached, 0) << "no file was looked for";
     EXPECT_EQ(run(text), answer);
     EXPECT_EQ(usage_.n_cached, LONG - 1) << usage_.reuse;
     EXPECT_EQ(stats().found_texts, 1);

@@ -52,7 +52,7 @@ struct Crowd {
     std::mutex lock;
     std::map<int32_t, int> running, most;
     std::vector<std::pair<int32_t, int>>
-        order; /* client, and its how manieth, as they were admitted */
+        order; /* client, and the number of its job, as they were admitted */
     std::map<int32_t, int> admitted;
     void join(Call *call)
     {
@@ -85,7 +85,7 @@ struct Crowd {
     }
 };
 
-TEST_F(Service, ABudgetHoldsBackItsOwnClientAndNobodyElse)
+TEST_F(Service, ABudgetHoldsBackOnlyItsOwnClient)
 {
     with_server_ = true;
     open("qwen3", 6, nullptr, 256, 32);

@@ -322,7 +322,7 @@ TEST_F(Service, PromptsThatFitOnlyOneByOneTakeTurns)
     }
 }
 
-/* What the plan says is what the books hold, to the byte, and no mixture of prompts and answers
+/* What the plan says is what the ledger holds, to the byte, and no mixture of prompts and answers
  * needs more. */
 TEST_F(Service, ThePlanIsWhatTheLedgerHoldsAndStepsTakeNoMore)
 {

@@ -153,7 +153,7 @@ bool named(const std::string &text, const std::string &name)
     return text.find(name) != std::string::npos;
 }
 
-/* Whoever adds a field tells users of it. */
+/* A new field is told to users. */
 TEST(Request, EveryFieldIsDocumented)
 {
     std::ifstream file("docs/api.md");

@@ -187,7 +187,7 @@ TEST_F(States, QuestionsFindTheNearest)
     refused(400, "top_k", "POST", "/v1/states/query", R"({"question":"x","top_k":0})");
 }
 
-TEST_F(States, KeysSeeTheirOwnAndWhatIsNobodys)
+TEST_F(States, KeysSeeTheirOwnAndWhatHasNoOwner)
 {
     start();
     json_decref(add("Common", weirs));
@@ -327,7 +327,7 @@ class CodaStates : public States {
     support::Settings arch_;
 };
 
-TEST_F(CodaStates, TwoBecomeOneAndDisturbNobody)
+TEST_F(CodaStates, TwoAreMergedWhileOthersRun)
 {
     with_keys_ = true;
     start_coda();

@@ -194,7 +194,7 @@ TEST_F(States, OwnersAndCaps)
     }
     weir_state_owner(own, "k0123456789abcdef-x");
     EXPECT_STREQ(own, owner);
-    /* The cap is one of all files, whoever opened them. */
+    /* The cap is one of all files, of all who opened them. */
     int64_t bytes = 0;
     ASSERT_EQ(weir_states_bytes(states_, &bytes, &error_), WEIR_OK);
     disk_ = bytes;

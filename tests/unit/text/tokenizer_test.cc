@@ -1,5 +1,5 @@
 /* Encoding and decoding beyond the goldens: cost, ill-formed text, plain spans, both file formats,
- * what files beside it add. */
+ * what files next to it add. */
 #include <cstring>
 #include <fstream>
 #include <set>
