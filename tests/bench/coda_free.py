@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""CoDA's banks on a model that was not trained with them, compared with KV policies of the same bytes: the
-tables of docs/results/coda-free.md.
+"""CoDA's banks on a model that was not trained with them, compared with KV policies of the same
+bytes: the tables of docs/results/coda-free.md.
 
   tests/bench/coda_free.py [--weir PROGRAM] [--model FOLDER] [--slots LIST] [--formats LIST]
     [--limit N] > tables.md
 
-Every contender attends to the same number of rows of the text and, while prompts are read, to the 64 rows that
-are read together. The model is of the architecture qwen35: its layers with full attention are those
-that differ. PROGRAM: default `weir` of the last build. FOLDER: the bundled demo, whose questions
-and text are used whatever the model is."""
+Every contender attends to the same number of rows of the text and, while prompts are read, to the
+64 rows that are read together. The model is of the architecture qwen35: its layers with full
+attention are those that differ. PROGRAM: default `weir` of the last build. FOLDER: the bundled demo,
+whose questions and text are used whatever the model is."""
 
 import argparse
 import json

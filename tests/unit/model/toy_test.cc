@@ -44,7 +44,7 @@ support::Arrays toy_tensors(bool has_norms = true)
     return out;
 }
 
-/* Qwen3 whose first layer is made of the toys: KV rows of 24 and 16 elements next to those of 32. */
+/* Qwen3 whose first layer is made of the toys: KV rows of 24 and 16 elements, then those of 32. */
 std::string toy_arch(const std::string &mixer_options = "decay = 0.25\n")
 {
     std::string arch = support::read_file("configs/arch/qwen3.toml");

@@ -1,5 +1,5 @@
-/* Service over models with coda layers: warm answers are cold answers, also with others in the steps,
- * what was preempted, saved and restored. */
+/* Service over models with coda layers: warm answers are cold answers, also with others in the
+ * steps, what was preempted, saved and restored. */
 #include "engine/session/sessions.h"
 #include "tests/unit/model/coda.h"
 #include "tests/unit/schedule/call.h"

@@ -28,8 +28,8 @@ class Session : public support::Folder {
         call.request.cache_salt = salt;
         return answer(call);
     }
-    /* A conversation is saved as "talk", `n_saved` tokens of it; a restart later it goes on with the
-     * same bits. */
+    /* A conversation is saved as "talk", `n_saved` tokens of it; a restart later it goes on with
+     * the same bits. */
     void expect_to_go_on(const char *model, const std::vector<const char *> &settings, int n_saved)
     {
         start(model, settings);
