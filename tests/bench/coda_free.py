@@ -7,8 +7,8 @@ bytes: the tables of docs/results/coda-free.md.
 
 Every contender attends to the same number of rows of the text and, while prompts are read, to the
 64 rows that are read together. The model is of the architecture qwen35: its layers with full
-attention are those that differ. PROGRAM: default `weir` of the last build. FOLDER: the bundled demo,
-whose questions and text are used whatever the model is."""
+attention are those that differ. PROGRAM: default `weir` of the last build. FOLDER: the bundled
+demo, whose questions and text are used whatever the model is."""
 
 import argparse
 import json
