@@ -8,9 +8,9 @@
 namespace evict {
 namespace {
 
-/* A kept text of which a cut table holds some pages neither leaves memory nor counts as more than
+/* A cached prefix of which a pruned table holds some pages neither leaves memory nor counts as more than
  * dropping it frees. */
-TEST_P(Tiers, KeptTextsKnowOfCutTables)
+TEST_P(Tiers, CachedPrefixesKnowOfPrunedTables)
 {
     open_tiers(20, 20);
     weir_prefix *prefix = nullptr;
@@ -47,7 +47,7 @@ TEST_P(Tiers, KeptTextsKnowOfCutTables)
     EXPECT_TRUE(weir_kv_table_is_sound(store_, &a.table, &error_)) << error_.text;
     const int64_t n_nodes = weir_prefix_stats_of(prefix).n_nodes;
     EXPECT_EQ(weir_prefix_insert(prefix, &a, nullptr, nullptr, 0, false), 0);
-    EXPECT_EQ(weir_prefix_stats_of(prefix).n_nodes, n_nodes) << "a cut table is no text";
+    EXPECT_EQ(weir_prefix_stats_of(prefix).n_nodes, n_nodes) << "a pruned table is not cached";
     memcpy(b.tokens, a.tokens, (size_t)n * sizeof *b.tokens);
     b.n_tokens = n;
     EXPECT_EQ(weir_prefix_match(prefix, &b, nullptr, n).n_rows, n);

@@ -1,5 +1,5 @@
 /* Evictions from texts of which most is on disk: the same rows, all or nothing, and nothing of a
- * cut table leaves memory again. */
+ * pruned table leaves memory again. */
 #include <string.h>
 
 #include "engine/kv/tiers/prefetch.h"
@@ -119,7 +119,7 @@ TEST_P(Tiers, UnlistedLayersComeToo)
     expect_rows(t);
     expect_rows(fork);
     EXPECT_FALSE(weir_kv_may_leave(store_, block(fork, 3), fork.table.capacity))
-        << "the cut table reads it";
+        << "the pruned table reads it";
     close(&t);
     EXPECT_TRUE(weir_kv_may_leave(store_, block(fork, 3), fork.table.capacity));
     demote(fork, 3, 4);
@@ -220,9 +220,9 @@ TEST_P(Tiers, NothingComesBackInVain)
     close(&t);
 }
 
-/* A step over a cut table, whose first head may have no page at all, and a text on disk: only the
+/* A step over a pruned table, whose first head may have no page at all, and a text on disk: only the
  * latter is read ahead. */
-TEST_P(Tiers, StagingPassesCutTables)
+TEST_P(Tiers, PrefetchPassesPrunedTables)
 {
     open_tiers(14, 20);
     Text a = text(), b = text();

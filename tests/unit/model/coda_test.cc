@@ -140,7 +140,7 @@ TEST_P(Coda, AnyCutIntoWholeBlocksGivesTheSameBits)
         << "cuts inside blocks are other blocks";
 }
 
-TEST_P(Coda, AnyCompanyGivesTheSameBits)
+TEST_P(Coda, AnyBatchGivesTheSameBits)
 {
     open();
     const Floats whole = run(256);

@@ -161,7 +161,7 @@ TEST_P(Invariance, AnyCutGivesTheSameBits)
     expect_same(alone(1, 100), whole, "a prompt of 100, then one at a time");
 }
 
-TEST_P(Invariance, AnyCompanyGivesTheSameBits)
+TEST_P(Invariance, AnyBatchGivesTheSameBits)
 {
     open();
     const std::vector<float> whole = alone(n_prompt);

@@ -1,5 +1,5 @@
 // A device whose memory the host cannot touch gives the host's answers, bit for bit: cold, warm, in
-// company, evicted, saved and restored.
+// a batch, evicted, saved and restored.
 #include <map>
 
 #include "tests/unit/schedule/support.h"

@@ -87,7 +87,7 @@ TEST_F(BelowADevice, ATextLargerThanTheDeviceIsAnswered)
         }
 }
 
-TEST_F(BelowADevice, TwoInCompanyAndThoseThatAreKept)
+TEST_F(BelowADevice, TwoAtOnceAndThoseThatAreKept)
 {
     const auto one = prompt(1, 1500), two = prompt(2, 1300);
     start("qwen3", 0);

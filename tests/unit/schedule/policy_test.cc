@@ -71,7 +71,7 @@ class Policy : public Service {
     int64_t preemptions_ = 0;
 };
 
-TEST_F(Policy, EveryMethodHoldsItsBudgetAndAnswersAlikeInAnyCompany)
+TEST_F(Policy, EveryMethodHoldsItsBudgetAndAnswersAlikeInAnyBatch)
 {
     for (const char *const model : { "tq", "qwen3" }) {
         open(model, 4);
