@@ -8,8 +8,8 @@
 namespace evict {
 namespace {
 
-/* A cached prefix of which a pruned table holds some pages neither leaves memory nor counts as more than
- * dropping it frees. */
+/* A cached prefix of which a pruned table holds some pages neither leaves memory nor counts as more
+ * than dropping it frees. */
 TEST_P(Tiers, CachedPrefixesKnowOfPrunedTables)
 {
     open_tiers(20, 20);

@@ -220,8 +220,8 @@ TEST_P(Tiers, NothingComesBackInVain)
     close(&t);
 }
 
-/* A step over a pruned table, whose first head may have no page at all, and a text on disk: only the
- * latter is read ahead. */
+/* A step over a pruned table, whose first head may have no page at all, and a text on disk: only
+ * the latter is read ahead. */
 TEST_P(Tiers, PrefetchPassesPrunedTables)
 {
     open_tiers(14, 20);
