@@ -4,8 +4,8 @@
     toolchain/columns.py FILE...
 
 A comment that says "longer than 100 columns" allows them up to the next empty line: tables of data,
-and options that cannot be split. Prints FILE:LINE: N columns for each other one, and fails when
-there is any.
+and options that cannot be split. Prints "not formatted: FILE:LINE: N columns" for each other one,
+and fails when there is any.
 """
 import re
 import sys
@@ -96,7 +96,7 @@ def main(paths):
         if path.startswith(COPIES) or path in NOT_YET:
             continue
         for number, columns in long_lines(path):
-            print("%s:%d: %d columns" % (path, number, columns))
+            print("not formatted: %s:%d: %d columns" % (path, number, columns))
             found += 1
     return 1 if found else 0
 

@@ -10,11 +10,11 @@ line() { printf '%*s\n' "$1" '' | tr ' ' "${2:-x}"; }
 python3 -B "$columns" short.c >out || fail "100 columns are too many"
 { echo; line 101; } >long.c
 python3 -B "$columns" short.c long.c >out && fail "101 columns pass"
-[ "$(cat out)" = "long.c:2: 101 columns" ] || fail "another message"
+[ "$(cat out)" = "not formatted: long.c:2: 101 columns" ] || fail "another message"
 { printf 'é%.0s' {1..100}; echo; } >accents.toml
 python3 -B "$columns" accents.toml >out || fail "columns are counted in bytes"
 { echo "# table: lines longer than 100 columns"; line 200; line 200; echo; line 101; } >table.toml
 python3 -B "$columns" table.toml >out && fail "a table has no end"
-[ "$(cat out)" = "table.toml:5: 101 columns" ] || fail "a table is not read"
+[ "$(cat out)" = "not formatted: table.toml:5: 101 columns" ] || fail "a table is not read"
 mkdir -p tests/golden && line 200 >tests/golden/a.py
 python3 -B "$columns" tests/golden/a.py >out || fail "copies are checked"
