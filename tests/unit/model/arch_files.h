@@ -9,14 +9,8 @@ using support::Folder;
 using support::golden;
 using support::read_file;
 using support::Settings;
+using support::with;
 using support::write_file;
-
-inline std::string replaced(std::string text, const std::string &from, const std::string &to)
-{
-    const size_t at = text.find(from);
-    EXPECT_NE(at, std::string::npos) << from;
-    return at == std::string::npos ? text : text.replace(at, from.size(), to);
-}
 
 /* A checkpoint folder that is a copy of a golden one. */
 inline void copy_checkpoint(const Folder &folder, const char *model)
@@ -31,7 +25,7 @@ inline void copy_checkpoint(const Folder &folder, const char *model)
 
 inline void change_config(const Folder &folder, const std::string &from, const std::string &to)
 {
-    write_file(folder / "config.json", replaced(read_file(folder / "config.json"), from, to));
+    write_file(folder / "config.json", with(read_file(folder / "config.json"), from, to));
 }
 
 /* Changes the JSON header of model.safetensors; as long as before, or padded to it. */
@@ -40,7 +34,7 @@ inline void change_header(const Folder &folder, const std::string &from, const s
     const std::string bytes = read_file(folder / "model.safetensors");
     uint64_t length;
     memcpy(&length, bytes.data(), sizeof length);
-    const std::string header = replaced(bytes.substr(8, length), from, to);
+    const std::string header = with(bytes.substr(8, length), from, to);
     const uint64_t now = header.size();
     write_file(
         folder / "model.safetensors",
@@ -55,10 +49,10 @@ inline void write_arch(
 )
 {
     std::string text = read_file("configs/arch/qwen3.toml");
-    text = replaced(text, "name     = \"qwen3\"", "name     = \"acme\"");
-    text = replaced(text, "hf = [\"qwen3\"]", "hf = [\"acme\"]");
-    text = replaced(text, "gguf = [\"qwen3\"]", "gguf = [\"acme\"]");
-    if (!from.empty()) text = replaced(text, from, to);
+    text = with(text, "name     = \"qwen3\"", "name     = \"acme\"");
+    text = with(text, "hf = [\"qwen3\"]", "hf = [\"acme\"]");
+    text = with(text, "gguf = [\"qwen3\"]", "gguf = [\"acme\"]");
+    if (!from.empty()) text = with(text, from, to);
     std::filesystem::create_directories(folder / "archs");
     write_file(folder / "archs/acme.toml", text);
 }

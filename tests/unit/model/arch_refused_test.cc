@@ -99,10 +99,8 @@ TEST_F(ArchBase, FaultsAreNamedWhereTheyStand)
     write("acme", head + "base = \"broken\"\n");
     write(
         "broken",
-        replaced(
-            replaced(
-                read_file("configs/arch/qwen3.toml"), "name     = \"qwen3\"", "name = \"broken\""
-            ),
+        with(
+            with(read_file("configs/arch/qwen3.toml"), "name     = \"qwen3\"", "name = \"broken\""),
             "qk_norm = true", "qk_nrom = true"
         )
     );

@@ -123,7 +123,7 @@ TEST(Arch, RefusedSettingsAreNamed)
     for (const char *setting : { "\"attention_bias\": true", "\"use_sliding_window\": true" }) {
         write_file(
             folder / "config.json",
-            replaced(config, "\"hidden_act\"", std::string(setting) + ", \"hidden_act\"")
+            with(config, "\"hidden_act\"", std::string(setting) + ", \"hidden_act\"")
         );
         EXPECT_EQ(engine.plan(folder.path()), WEIR_EUNSUPPORTED) << setting;
         EXPECT_SAYS(
@@ -133,7 +133,7 @@ TEST(Arch, RefusedSettingsAreNamed)
     }
     write_file(
         folder / "config.json",
-        replaced(config, "\"hidden_act\"", "\"attention_bias\": false, \"hidden_act\"")
+        with(config, "\"hidden_act\"", "\"attention_bias\": false, \"hidden_act\"")
     );
     EXPECT_EQ(engine.plan(folder.path()), WEIR_OK) << engine.text();
 }
@@ -184,7 +184,7 @@ TEST(Arch, WhatABlockNeedsIsNeverOptional)
             };
             n_slots++;
             for (const std::string &changed : entries) {
-                write_file(folder / "archs/qwen3.toml", replaced(shipped, entry->str(), changed));
+                write_file(folder / "archs/qwen3.toml", with(shipped, entry->str(), changed));
                 EXPECT_EQ(
                     engine.plan(golden(model), { "model.arch_dir=" + (folder / "archs") }),
                     WEIR_EMISMATCH
@@ -282,7 +282,7 @@ TEST(Arch, AMaskOfTextsIsRefused)
     std::filesystem::create_directories(folder / "archs");
     write_file(
         folder / "archs/qwen35.toml",
-        replaced(text, "mask     = { ", "mask     = { hf = \"layer_types\", ")
+        with(text, "mask     = { ", "mask     = { hf = \"layer_types\", ")
     );
     EXPECT_EQ(
         engine.plan(golden("tq"), { "model.arch_dir=" + (folder / "archs") }), WEIR_EUNSUPPORTED
@@ -296,16 +296,16 @@ TEST(Arch, LayersWithoutKv)
     const Folder folder;
     Engine engine;
     std::string text = read_file("configs/arch/qwen35.toml");
-    text = replaced(
+    text = with(
         text, "gguf_minus = \"nextn_predict_layers\", hf = \"num_hidden_layers\"", "default = 3"
     );
-    text = replaced(
+    text = with(
         text,
         "types    = { hf = \"layer_types\", names = { linear_attention = \"gdn\", "
         "full_attention = \"attn\" } }\n",
         ""
     );
-    text = replaced(
+    text = with(
         text, "interval = { gguf = \"full_attention_interval\", hf = \"full_attention_interval\",",
         "interval = { hf = \"none\","
     );
