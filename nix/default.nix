@@ -1,5 +1,6 @@
-# The build with the tools of a Debian host, offline: nix-build nix/default.nix gives the bits of `bazel build --config=cpu`.
-# The tools are not Nix inputs, so name them: --argstr toolchainId "$(dpkg-query -W clang-19 libomp-19-dev libdnnl-dev | sha256sum)".
+# The build with the tools of a Debian host, offline: nix-build nix/default.nix gives the bits of
+# `bazel build --config=cpu`. The tools are not Nix inputs, so name them:
+#     --argstr toolchainId "$(dpkg-query -W clang-19 libomp-19-dev libdnnl-dev | sha256sum)"
 # On other systems use the flake, which takes its tools from nixpkgs.
 { config ? "cpu"
 , toolchainId ? "unset"
@@ -7,7 +8,7 @@
     path = ../.;
     name = "weir-source";
     filter = path: type:
-      let name = baseNameOf path; in !(name == ".git" || name == ".bazel" || name == "user.bazelrc" || name == "result");
+      !(builtins.elem (baseNameOf path) [ ".git" ".bazel" "user.bazelrc" "result" ]);
   }
 }:
 derivation {
@@ -24,7 +25,8 @@ derivation {
     cp -r "$src" "$NIX_BUILD_TOP/source"
     chmod -R u+w "$NIX_BUILD_TOP/source"
     cd "$NIX_BUILD_TOP/source"
-    bazel --batch --output_user_root="$NIX_BUILD_TOP/bazel" build --config="$config" //engine:serve //engine:weir
+    bazel --batch --output_user_root="$NIX_BUILD_TOP/bazel" build --config="$config" \
+      //engine:serve //engine:weir
     mkdir -p "$out/bin" "$out/lib" "$out/share/weir/models"
     cp -L .bazel/bin/engine/cli/serve .bazel/bin/engine/cli/weir "$out/bin/"
     if [ "$config" = gpu ]; then
@@ -34,6 +36,8 @@ derivation {
     cp -r configs "$out/share/weir/"
     cp -r models/weir-demo "$out/share/weir/models/"
     chmod -R u+w "$NIX_BUILD_TOP/bazel"
-    exit 0 # a builtin last: bash would become the last command, which closes stdout before it ends, and Nix kills it then
+    # A builtin last: bash would become the last command, which closes stdout before it ends, and
+    # Nix kills it then.
+    exit 0
   '' ];
 }

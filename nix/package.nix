@@ -1,23 +1,33 @@
-# Weir with tools and libraries of nixpkgs; see ../flake.nix. On Debian, nix/default.nix builds with those of the host.
-{ lib, llvmPackages_19, bazel, jdk17_headless, oneDNN, jansson, tomlplusplus, pcre2, libseccomp, utf8proc, xxHash, zstd, gtest, gbenchmark
+# Weir with tools and libraries of nixpkgs; see ../flake.nix. On Debian, nix/default.nix builds with
+# those of the host.
+{ lib, llvmPackages_19, bazel, jdk17_headless
+, oneDNN, jansson, tomlplusplus, pcre2, libseccomp, utf8proc, xxHash, zstd, gtest, gbenchmark
 , cudaPackages ? null, cudaSupport ? false, src ? ../. }:
 let
-  libraries = [ oneDNN jansson tomlplusplus pcre2 libseccomp utf8proc xxHash zstd gtest gbenchmark ];
+  libraries = [
+    oneDNN jansson tomlplusplus pcre2 libseccomp utf8proc xxHash zstd gtest gbenchmark
+  ];
+  includes = lib.concatMapStringsSep ":" (library: "${lib.getDev library}/include") libraries;
   mode = if cudaSupport then "gpu" else "cpu";
 in
 llvmPackages_19.stdenv.mkDerivation {
   pname = if cudaSupport then "weir-cuda" else "weir";
   version = "0.1";
   inherit src;
-  nativeBuildInputs = [ bazel jdk17_headless ] ++ lib.optionals cudaSupport [ cudaPackages.cuda_nvcc ];
-  buildInputs = libraries ++ [ llvmPackages_19.openmp ] ++ lib.optionals cudaSupport [ cudaPackages.cuda_cudart ];
+  nativeBuildInputs = [ bazel jdk17_headless ]
+    ++ lib.optionals cudaSupport [ cudaPackages.cuda_nvcc ];
+  buildInputs = libraries ++ [ llvmPackages_19.openmp ]
+    ++ lib.optionals cudaSupport [ cudaPackages.cuda_cudart ];
   dontConfigure = true;
   buildPhase = ''
     runHook preBuild
-    bazel --batch --output_user_root="$TMPDIR/bazel" build --config=${mode} --spawn_strategy=local --genrule_strategy=local \
-      --repo_env=CC=${llvmPackages_19.clang}/bin/clang --repo_env=WEIR_TOOLCHAIN_ID=${llvmPackages_19.clang} \
-      --repo_env=WEIR_INCLUDE_PATH=${lib.concatMapStringsSep ":" (library: "${lib.getDev library}/include") libraries} \
-      //engine:serve //engine:weir //engine/api:libweir.so ${lib.optionalString cudaSupport "//offload:weir_gpu"}
+    bazel --batch --output_user_root="$TMPDIR/bazel" build --config=${mode} \
+      --spawn_strategy=local --genrule_strategy=local \
+      --repo_env=CC=${llvmPackages_19.clang}/bin/clang \
+      --repo_env=WEIR_TOOLCHAIN_ID=${llvmPackages_19.clang} \
+      --repo_env=WEIR_INCLUDE_PATH=${includes} \
+      //engine:serve //engine:weir //engine/api:libweir.so \
+      ${lib.optionalString cudaSupport "//offload:weir_gpu"}
     runHook postBuild
   '';
   installPhase = ''

@@ -1,8 +1,9 @@
 """The Debian packages that decide the bits of the build, as inputs of every compilation.
 
-The system's compiler and headers are no action inputs of Bazel: after an upgrade a disk cache would serve objects of the old compiler.
-versions.txt of this repository is an input of the C++ toolchain (toolchain/BUILD.bazel), so the versions enter every action key, and a
-package that is absent or of another version than toolchain/packages.txt says stops the build with one sentence.
+The system's compiler and headers are no action inputs of Bazel: after an upgrade a disk cache would
+serve objects of the old compiler. versions.txt of this repository is an input of the C++ toolchain
+(toolchain/BUILD.bazel), so the versions enter every action key, and a package that is absent or of
+another version than toolchain/packages.txt says stops the build with one sentence.
 """
 
 # Parts of the system that change bits too and come with any Debian: named in the keys, not pinned.
@@ -26,7 +27,14 @@ def _debian_packages_impl(ctx):
     if identity:  # another package manager answers for the tools (nix/package.nix)
         ctx.file("versions.txt", identity + "\n")
     else:
-        result = ctx.execute(["dpkg-query", "-W", "-f", "${db:Status-Abbrev} ${Package} ${Version}\n"] + sorted(wanted.keys()) + UNPINNED)
+        result = ctx.execute(
+            [
+                "dpkg-query",
+                "-W",
+                "-f",
+                "${db:Status-Abbrev} ${Package} ${Version}\n",
+            ] + sorted(wanted.keys()) + UNPINNED,
+        )
         rows = [_words(line) for line in result.stdout.split("\n") if line.startswith("ii ")]
         found = {row[1]: row[2] for row in rows}
         wrong = [
@@ -35,7 +43,8 @@ def _debian_packages_impl(ctx):
             if not _matches(found.get(name, ""), wanted[name])
         ]
         if wrong:
-            fail("the tools differ from toolchain/packages.txt (%s); run ./bootstrap" % "; ".join(wrong))
+            problems = "; ".join(wrong)
+            fail("the tools differ from toolchain/packages.txt (%s); run ./bootstrap" % problems)
         lines = ["%s %s" % (name, found[name]) for name in sorted(found.keys())]
         if ctx.path(NVCC).exists:
             lines.append(ctx.execute([NVCC, "--version"]).stdout.strip())

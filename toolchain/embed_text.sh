@@ -1,5 +1,6 @@
 #!/bin/sh
-# Writes text files as a C table: embed_text.sh TYPE TABLE HEADER FILES... > out.c ; TYPE has the fields name and text.
+# Writes text files as a C table: embed_text.sh TYPE TABLE HEADER FILES... > out.c ; TYPE has the
+# fields name and text.
 set -eu
 type=$1 table=$2 header=$3
 shift 3

@@ -2,15 +2,28 @@
 # Formats the tracked C, C++ and CUDA files with clang-format-19 and .clang-format.
 #
 #   toolchain/format.sh [FILE...]           rewrites them
-#   toolchain/format.sh --check [FILE...]   lists those that differ and fails
+#   toolchain/format.sh --check [FILE...]   lists those that differ and fails; without FILE also the
+#                                           lines of all sources, scripts and build files that have
+#                                           more than 100 columns
 set -euo pipefail
 cd "$(dirname "$0")/.."
 formatter=${CLANG_FORMAT:-clang-format-19}
-command -v "$formatter" >/dev/null || { echo "format: $formatter is not installed; run ./bootstrap dev" >&2; exit 2; }
+command -v "$formatter" >/dev/null || {
+    echo "format: $formatter is not installed; run ./bootstrap dev" >&2
+    exit 2
+}
 
 check=0
 [ "${1:-}" != --check ] || { check=1; shift; }
-if [ $# -gt 0 ]; then files=("$@"); else mapfile -t files < <(git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.inc'); fi
+sources=('*.c' '*.h' '*.cc' '*.cu' '*.inc')
+lines=("${sources[@]}" '*.py' '*.sh' '*.bzl' '*BUILD.bazel' WORKSPACE .bazelrc '*.toml' '*.nix'
+    bootstrap '.ci/*')
+files=("$@")
+wide=()
+[ $# -gt 0 ] || {
+    mapfile -t files < <(git ls-files "${sources[@]}")
+    mapfile -t wide < <(git ls-files "${lines[@]}")
+}
 [ ${#files[@]} -gt 0 ] || { echo "format: no files" >&2; exit 2; }
 
 if [ "$check" = 0 ]; then
@@ -18,12 +31,22 @@ if [ "$check" = 0 ]; then
     exit 0
 fi
 # The first message about a file names it; all others are of no interest.
-differing=$("$formatter" --dry-run --Werror "${files[@]}" 2>&1 | sed -n 's/^\([^:]*\):[0-9]*:[0-9]*: error: code should be clang-formatted.*/\1/p' | sort -u || true)
+first='s/^\([^:]*\):[0-9]*:[0-9]*: error: code should be clang-formatted.*/\1/p'
+differing=$("$formatter" --dry-run --Werror "${files[@]}" 2>&1 | sed -n "$first" | sort -u || true)
 count=0
 if [ -n "$differing" ]; then
     count=$(wc -l <<<"$differing")
     printf 'not formatted: %s\n' $differing # names of files are words here
     echo "format: run toolchain/format.sh"
 fi
-echo "$((${#files[@]} - count)) passed, $count failed"
+passed=$((${#files[@]} - count))
+if [ ${#wide[@]} -gt 0 ]; then
+    if toolchain/columns.py "${wide[@]}"; then
+        passed=$((passed + 1))
+    else
+        count=$((count + 1))
+        echo "format: wrap the lines above; tables of data are marked (toolchain/columns.py)"
+    fi
+fi
+echo "$passed passed, $count failed"
 [ "$count" = 0 ]

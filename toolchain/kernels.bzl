@@ -1,4 +1,6 @@
-"""The single-source OpenMP kernels: each file compiled once per x86-64 level, chosen at run time by offload/dispatch."""
+"""The single-source OpenMP kernels: each file compiled once per x86-64 level, chosen at run time by
+offload/dispatch.
+"""
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
 load("//toolchain:layers.bzl", "check_layers")
@@ -11,8 +13,14 @@ KERNEL_COPTS = ["-fno-math-errno", "-ffp-contract=fast", "-Wno-pass-failed"] + s
     "//conditions:default": ["-O3"],
 })
 
-# Kernels see arrays that were checked before. Their large arrays on the stack are written before they are read, in the innermost loops.
-NOT_HARDENED = ["-U_FORTIFY_SOURCE", "-fno-stack-protector", "-fcf-protection=none", "-ftrivial-auto-var-init=uninitialized"]
+# Kernels see arrays that were checked before. Their large arrays on the stack are written before
+# they are read, in the innermost loops.
+NOT_HARDENED = [
+    "-U_FORTIFY_SOURCE",
+    "-fno-stack-protector",
+    "-fcf-protection=none",
+    "-ftrivial-auto-var-init=uninitialized",
+]
 
 # -mprefer-vector-width: clang would use half registers (measured 176 against 303 GFLOP/s).
 ISA_COPTS = {
@@ -29,10 +37,11 @@ NOT_SANITIZED = {
 }
 
 def omp_kernels(name, srcs, hdrs = [], textual_hdrs = [], deps = [], copts = [], visibility = None):
-    """One library with the rows weir_kernel_omp_<op>_{v2,v3,v4} of every source; WEIR_ISA names the level inside.
+    """One library with the rows weir_kernel_omp_<op>_{v2,v3,v4} of every source; WEIR_ISA names the
+    level inside.
 
-    Sources must not be compiled for the baseline: `name` only gathers the three builds. The rows are referenced by
-    offload/table.c, so nothing needs alwayslink.
+    Sources must not be compiled for the baseline: `name` only gathers the three builds. The rows
+    are referenced by offload/table.c, so nothing needs alwayslink.
     """
     check_layers(name, deps)
     for isa, march in ISA_COPTS.items():
@@ -41,7 +50,9 @@ def omp_kernels(name, srcs, hdrs = [], textual_hdrs = [], deps = [], copts = [],
             srcs = srcs,
             hdrs = hdrs,
             textual_hdrs = textual_hdrs,
-            copts = WARNINGS + KERNEL_COPTS + NOT_HARDENED + march + ["-DWEIR_ISA=" + isa] + copts + NOT_SANITIZED.get(isa, []),
+            copts = WARNINGS + KERNEL_COPTS + NOT_HARDENED + march + [
+                "-DWEIR_ISA=" + isa,
+            ] + copts + NOT_SANITIZED.get(isa, []),
             features = ["layering_check"],
             deps = deps,
             visibility = ["//visibility:private"],
@@ -52,28 +63,57 @@ def omp_kernels(name, srcs, hdrs = [], textual_hdrs = [], deps = [], copts = [],
         visibility = visibility,
     )
 
-def omp_emulated_kernels(name, srcs, lanes = 8, hdrs = [], textual_hdrs = [], deps = [], copts = [], visibility = None):
-    """The device's lane mapping with host threads as GPU threads, real barriers included: rows weir_kernel_omp_<op>_emulated."""
+def omp_emulated_kernels(
+    name,
+    srcs,
+    lanes = 8,
+    hdrs = [],
+    textual_hdrs = [],
+    deps = [],
+    copts = [],
+    visibility = None,
+):
+    """The device's lane mapping with host threads as GPU threads, real barriers included: rows
+    weir_kernel_omp_<op>_emulated.
+    """
     cc_library(
         name = name,
         srcs = srcs,
         hdrs = hdrs,
         textual_hdrs = textual_hdrs,
-        copts = WARNINGS + KERNEL_COPTS + NOT_HARDENED + ["-march=x86-64-v2", "-DWEIR_ISA=emulated", "-DWEIR_EMULATE_LANES=%d" % lanes] + copts,
+        copts = WARNINGS + KERNEL_COPTS + NOT_HARDENED + [
+            "-march=x86-64-v2",
+            "-DWEIR_ISA=emulated",
+            "-DWEIR_EMULATE_LANES=%d" % lanes,
+        ] + copts,
         deps = deps,
         visibility = visibility,
     )
 
 OFFLOAD_X86 = ["-fopenmp-targets=x86_64-pc-linux-gnu"]
 
-def omp_offload_kernels(name, srcs, lanes = 8, hdrs = [], textual_hdrs = [], deps = [], copts = [], visibility = None):
-    """A real offload build whose device is this CPU: separate images, mapping and device pointers; rows weir_kernel_omp_<op>_offload."""
+def omp_offload_kernels(
+    name,
+    srcs,
+    lanes = 8,
+    hdrs = [],
+    textual_hdrs = [],
+    deps = [],
+    copts = [],
+    visibility = None,
+):
+    """A real offload build whose device is this CPU: separate images, mapping and device pointers;
+    rows weir_kernel_omp_<op>_offload.
+    """
     cc_library(
         name = name,
         srcs = srcs,
         hdrs = hdrs,
         textual_hdrs = textual_hdrs,
-        copts = WARNINGS + KERNEL_COPTS + NOT_HARDENED + OFFLOAD_X86 + ["-DWEIR_ISA=offload", "-DWEIR_EMULATE_LANES=%d" % lanes] + copts,
+        copts = WARNINGS + KERNEL_COPTS + NOT_HARDENED + OFFLOAD_X86 + [
+            "-DWEIR_ISA=offload",
+            "-DWEIR_EMULATE_LANES=%d" % lanes,
+        ] + copts,
         linkopts = OFFLOAD_X86 + ["-Wl,-rpath,/usr/lib/llvm-19/lib"],
         alwayslink = True,  # the linker looks for device images in whole archives only
         linkstatic = True,

@@ -1,6 +1,7 @@
 """Which folder may depend on which: includes go downwards only (docs/decisions/0005)."""
 
-# From the bottom; folders of one line see each other. A package belongs to the longest entry that it begins with.
+# From the bottom; folders of one line see each other. A package belongs to the longest entry that
+# it begins with.
 _LAYERS = [
     ["engine/base", "kernels/abi", "kernels/kv"],
     ["kernels"],
@@ -38,7 +39,9 @@ def _rank(package):
     return best
 
 def check_layers(name, deps):
-    """Fails when a target depends on a folder above its own, or on a library that is hidden from it."""
+    """Fails when a target depends on a folder above its own, or on a library that is hidden from
+    it.
+    """
     package = native.package_name()
     own = _rank(package)
     if own == None or type(deps) != type([]):
@@ -47,8 +50,18 @@ def check_layers(name, deps):
         if dep.startswith("//"):
             other = _rank(dep[2:].split(":")[0])
             if other != None and other > own:
-                fail("//%s:%s may not depend on %s: includes go downwards only (toolchain/layers.bzl)" % (package, name, dep))
+                fail(
+                    "//%s:%s may not depend on %s: " % (package, name, dep) +
+                    "includes go downwards only (toolchain/layers.bzl)",
+                )
         elif dep.startswith("@") and own < len(_LAYERS) - 1:
             users = _HIDDEN.get(dep[1:].split("//")[0])
             if users and not [user for user in users if _holds(user, package)]:
-                fail("//%s:%s may not use %s: only %s may (toolchain/layers.bzl)" % (package, name, dep, ", ".join(users)))
+                fail(
+                    "//%s:%s may not use %s: only %s may (toolchain/layers.bzl)" % (
+                        package,
+                        name,
+                        dep,
+                        ", ".join(users),
+                    ),
+                )

@@ -1,4 +1,5 @@
-"""A library of the system: its headers as tracked inputs, symlinked so that nothing else there is visible; linked by flag.
+"""A library of the system: its headers as tracked inputs, symlinked so that nothing else there is
+visible; linked by flag.
 
 They are looked for in /usr/include, or in the folders of WEIR_INCLUDE_PATH, parted by colons.
 """
@@ -8,7 +9,13 @@ def _system_library_impl(ctx):
     for header in ctx.attr.headers:
         found = [root + "/" + header for root in roots if ctx.path(root + "/" + header).exists]
         if not found:
-            fail("%s: %s/%s is not installed; run ./bootstrap" % (ctx.attr.library, roots[0], header))
+            fail(
+                "%s: %s/%s is not installed; run ./bootstrap" % (
+                    ctx.attr.library,
+                    roots[0],
+                    header,
+                ),
+            )
         ctx.symlink(found[0], "include/" + header)
     ctx.file("BUILD.bazel", """
 cc_library(
@@ -20,7 +27,10 @@ cc_library(
 )
 """.format(
         name = ctx.attr.library,
-        globs = repr(["include/" + header + ("/**" if "." not in header else "") for header in ctx.attr.headers]),
+        globs = repr([
+            "include/" + header + ("/**" if "." not in header else "")
+            for header in ctx.attr.headers
+        ]),
         linkopts = repr(ctx.attr.linkopts),
     ))
 

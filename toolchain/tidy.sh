@@ -5,12 +5,17 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 tidy=${CLANG_TIDY:-clang-tidy-19}
-command -v "$tidy" >/dev/null || { echo "tidy: $tidy is not installed; run ./bootstrap dev" >&2; exit 2; }
+command -v "$tidy" >/dev/null || {
+    echo "tidy: $tidy is not installed; run ./bootstrap dev" >&2
+    exit 2
+}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 
-# Kernels stay out: their lane loops are written for the vectoriser, and the parity tests judge them.
-if [ $# -gt 0 ]; then files=("$@"); else mapfile -t files < <(git ls-files 'engine/*.c' 'engine/*.cc' 'offload/*.c'); fi
+# Kernels stay out: their lane loops are written for the vectoriser, and the parity tests judge
+# them.
+files=("$@")
+[ $# -gt 0 ] || mapfile -t files < <(git ls-files 'engine/*.c' 'engine/*.cc' 'offload/*.c')
 # Some files include what Bazel generates.
 [ $# -gt 0 ] || bazel build --config=cpu //engine:serve || exit 1
 export logs tidy
@@ -19,7 +24,8 @@ check() {
     local model=(-include toolchain/tidy_model.h)
     case $file in *.cc) standard=-std=c++17 ;; esac
     case $file in *.cc | engine/base/error.c) model=() ;; esac
-    "$tidy" --quiet "$file" -- "$standard" "${model[@]}" -D_GNU_SOURCE -O2 -I. -I.bazel/bin -fopenmp -Wall -Wextra -Wshadow -Wconversion >"$logs/${file//\//_}" 2>&1 ||
+    "$tidy" --quiet "$file" -- "$standard" "${model[@]}" -D_GNU_SOURCE -O2 -I. -I.bazel/bin \
+        -fopenmp -Wall -Wextra -Wshadow -Wconversion >"$logs/${file//\//_}" 2>&1 ||
         echo "$file" >>"$logs/failed"
 }
 export -f check
@@ -29,7 +35,9 @@ printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -I{} bash -c 'check "$1"' tidy
 failed=0
 if [ -s "$logs/failed" ]; then
     failed=$(wc -l <"$logs/failed")
-    while read -r file; do grep -E '(error|warning|note):' "$logs/${file//\//_}" | sed "s|$PWD/||"; done < <(sort "$logs/failed") | awk '!seen[$0]++'
+    while read -r file; do
+        grep -E '(error|warning|note):' "$logs/${file//\//_}" | sed "s|$PWD/||"
+    done < <(sort "$logs/failed") | awk '!seen[$0]++'
 fi
 echo "$((${#files[@]} - failed)) passed, $failed failed"
 [ "$failed" = 0 ]

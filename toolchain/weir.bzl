@@ -1,4 +1,6 @@
-"""The project's own C and C++ targets: strict warnings, layering checked, C headers usable from C++ tests."""
+"""The project's own C and C++ targets: strict warnings, layering checked, C headers usable from C++
+tests.
+"""
 
 load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
 load("//toolchain:layers.bzl", "check_layers")
@@ -8,7 +10,13 @@ TEST_WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
 def weir_library(name, copts = [], deps = [], features = [], **kwargs):
     check_layers(name, deps)
-    cc_library(name = name, copts = WARNINGS + copts, features = ["layering_check"] + features, deps = deps, **kwargs)
+    cc_library(
+        name = name,
+        copts = WARNINGS + copts,
+        features = ["layering_check"] + features,
+        deps = deps,
+        **kwargs
+    )
 
 def weir_binary(name, copts = [], **kwargs):
     """A program: above all layers, wherever it is declared."""
@@ -16,4 +24,10 @@ def weir_binary(name, copts = [], **kwargs):
 
 def weir_test(name, copts = [], deps = [], size = "medium", **kwargs):
     """A GoogleTest in C++ (gtest's main)."""
-    cc_test(name = name, copts = TEST_WARNINGS + copts, deps = deps + ["@gtest//:gtest"], size = size, **kwargs)
+    cc_test(
+        name = name,
+        copts = TEST_WARNINGS + copts,
+        deps = deps + ["@gtest//:gtest"],
+        size = size,
+        **kwargs
+    )

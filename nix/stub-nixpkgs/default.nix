@@ -1,7 +1,12 @@
-# A stub of nixpkgs: enough to evaluate package.nix and flake.nix with no network. Its packages are one-line derivations.
+# A stub of nixpkgs: enough to evaluate package.nix and flake.nix with no network. Its packages are
+# one-line derivations.
 { system ? "x86_64-linux", config ? { } }:
 let
-  stub = name: derivation { inherit name system; builder = "/bin/sh"; args = [ "-c" "echo stub > $out" ]; };
+  stub = name: derivation {
+    inherit name system;
+    builder = "/bin/sh";
+    args = [ "-c" "echo stub > $out" ];
+  };
   lib = {
     optionals = condition: list: if condition then list else [ ];
     optionalString = condition: text: if condition then text else "";
@@ -10,16 +15,27 @@ let
     licenses.asl20.spdxId = "Apache-2.0";
   };
   mkDerivation = a: derivation (builtins.removeAttrs a [ "meta" ] // {
-    name = "${a.pname}-${a.version}"; inherit system; src = "${a.src}"; builder = "/bin/sh"; args = [ "-c" "echo stub > $out" ];
+    name = "${a.pname}-${a.version}";
+    inherit system;
+    src = "${a.src}";
+    builder = "/bin/sh";
+    args = [ "-c" "echo stub > $out" ];
   }) // { inherit (a) buildInputs; meta = a.meta or { }; };
   self = {
     inherit lib;
-    llvmPackages_19 = { stdenv = { inherit mkDerivation; }; clang = stub "clang"; openmp = stub "openmp"; };
+    llvmPackages_19 = {
+      stdenv = { inherit mkDerivation; };
+      clang = stub "clang";
+      openmp = stub "openmp";
+    };
     cudaPackages = { cuda_nvcc = stub "nvcc"; cuda_cudart = stub "cudart"; };
     mkShell = _: stub "shell";
     callPackage = f: arguments:
       let function = if builtins.isFunction f then f else import f; in
       function (builtins.intersectAttrs (builtins.functionArgs function) self // arguments);
   } // builtins.listToAttrs (map (name: { inherit name; value = stub name; })
-    [ "bazel" "jdk17_headless" "oneDNN" "jansson" "tomlplusplus" "pcre2" "libseccomp" "utf8proc" "xxHash" "zstd" "gtest" "gbenchmark" ]);
+    [
+      "bazel" "jdk17_headless" "oneDNN" "jansson" "tomlplusplus" "pcre2" "libseccomp" "utf8proc"
+      "xxHash" "zstd" "gtest" "gbenchmark"
+    ]);
 in self

@@ -64,7 +64,7 @@ int main(void)
     expect(weir_config_set(config, "memory.host", "256MiB", &error) == WEIR_OK, error.text);
     expect(weir_engine_open(&engine, config, &error) == WEIR_OK, error.text);
     if (engine != NULL) answer(engine);
-    expect(sum_of_threads() == 3, "two threads beside the engine");
+    expect(sum_of_threads() == 3, "two threads besides the engine's");
     expect(omp_get_max_threads() == threads, "the number of OpenMP threads is the program's");
     json_get_alloc_funcs(&take_after, &give_after);
     expect(take == take_after && give == give_after, "jansson's allocator is the program's");

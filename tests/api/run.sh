@@ -143,7 +143,7 @@ export WEIR_LIBRARY="$lib/libweir.so"
 unittest "$top/bindings/python"
 unset WEIR_LIBRARY
 
-# Installed by pip, which fetches setuptools; the library is found by the loader, then beside the
+# Installed by pip, which fetches setuptools; the library is found by the loader, then next to the
 # package.
 installed() {
     cp -r "$top/bindings/python" "$work/python" && python3 -m venv "$work/venv" &&
@@ -153,7 +153,7 @@ installed() {
 check "pip install ./bindings/python" installed
 python=$work/venv/bin/python
 if [ -x "$python" ]; then unittest ""; fi
-beside() {
+next_to_package() {
     package=$("$python" -c 'import os, weir; print(os.path.dirname(weir.__file__))') &&
         cp "$lib/libweir.so.0" "$package/" &&
         env -u LD_LIBRARY_PATH "$python" -c 'import weir; print(weir.version())'
@@ -162,7 +162,7 @@ absent() {
     ! env -u LD_LIBRARY_PATH PYTHONPATH="$top/bindings/python" python3 -c 'import weir' \
         2>"$work/err" && grep WEIR_LIBRARY "$work/err"
 }
-check "the library is found beside the package" beside
+check "the library is found next to the package" next_to_package
 check "without a library the package says how to get one" absent
 
 printf '%d passed, %d failed\n' "$passed" "$failed"

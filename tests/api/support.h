@@ -104,7 +104,7 @@ class Sequence {
         weir_sequence_usage(sequence, &report);
         return report;
     }
-    /* The tokens of an answer of so many, drawn greedily. */
+    /* The tokens of an answer of `max_tokens`, drawn greedily. */
     Ids generate(int32_t max_tokens, weir_token_callback *callback = nullptr, void *user = nullptr)
     {
         const size_t before = ids().size();

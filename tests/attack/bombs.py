@@ -127,7 +127,7 @@ class Sampler(threading.Thread):
             time.sleep(0.05)
 
 
-@case("bomb: bodies of 400 to 750 KB beside full KV pages, RSS against the ledger", memory=256)
+@case("bomb: bodies of 400 to 750 KB with all KV pages in use, RSS against the ledger", memory=256)
 def resident(server):
     for i in range(16):  # fills the KV pages
         ids = [5 + (i * 131 + j) % 900 for j in range(8000)]

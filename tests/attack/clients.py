@@ -12,7 +12,7 @@ EMPTY_FIELDS = [(f"x{i}", "") for i in range(95)]
 
 
 def repeat(server, data, count, seconds, each=200):
-    """Sends `data` so many times, `each` on a connection at most. Every one must be answered."""
+    """Sends `data` `count` times, `each` on a connection at most. Every one must be answered."""
     until, sent = time.monotonic() + seconds, 0
     sock, left = None, 0
     while sent < count and time.monotonic() < until:
@@ -100,5 +100,5 @@ def drip(server, socks, piece, seconds):
                 open_socks.remove(sock)
                 sock.close()
         time.sleep(0.05)
-    health(server, "beside slow clients")
+    health(server, "with slow clients")
     must(not open_socks, f"{len(open_socks)} slow connections are open after {seconds} s")

@@ -42,7 +42,7 @@ def full(server, what):
     socks = hold(server, 2 * PLACES, HOLDS[what](server.port))
     try:
         for _ in range(3):
-            health(server, "beside " + what)
+            health(server, "with " + what)
         answers_anyhow(server)
         answers_anyhow(server, "127.0.0.2")
     finally:
@@ -62,7 +62,7 @@ for _what in HOLDS:
 @case("places: 300 idle connections on the default settings", memory=128)
 def many(server):
     socks = hold(server, 300, b"")
-    health(server, "beside 300 idle connections")
+    health(server, "with 300 idle connections")
     answers_anyhow(server)
     answers_anyhow(server, "127.0.0.2")
     for sock in socks:

@@ -79,17 +79,17 @@ def stuck(start, names, **settings):
             getattr(server.process, name).close()
 
 
-@case("pipes: nobody reads stdout", own=True)
+@case("pipes: stdout is not read", own=True)
 def unread_stdout(start):
     stuck(start, ["stdout"])
 
 
-@case("pipes: nobody reads stdout and stderr", own=True)
+@case("pipes: stdout and stderr are not read", own=True)
 def unread_both(start):
     stuck(start, ["stdout", "stderr"])
 
 
-@case("pipes: nobody reads stderr, and requests make it talk", own=True, memory=128)
+@case("pipes: stderr is not read, and requests write to it", own=True, memory=128)
 def unread_stderr(start):
     server = start(stderr=subprocess.PIPE, settings=SETTINGS)
     try:

@@ -1,4 +1,4 @@
-"""values.py - requests that are right as HTTP and JSON, with values that nobody means."""
+"""values.py - requests that are right as HTTP and JSON, with values that no client means."""
 import gzip
 import json
 import sys

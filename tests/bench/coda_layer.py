@@ -1,4 +1,7 @@
-"""A model of one layer with random weights, as coda.py and peer_coda.py measure it: speed hardly depends on the values. Standard library only."""
+"""A model of one layer with random weights, as coda.py and peer_coda.py measure it: speed hardly
+depends on the values. Standard library only.
+"""
+
 import array
 import json
 import os
@@ -7,7 +10,7 @@ import struct
 import subprocess
 import sys
 
-VOCABULARY, HIDDEN = 32, 16  # what is beside the layer: 16 hidden units, and logits of so few words
+VOCABULARY, HIDDEN = 32, 16  # the rest of the model: 16 hidden units, few logits
 PATTERN = 1048583  # values that repeat; prime, so that no two rows of a matrix are alike
 MIXERS = {"coda": "coda", "differential": "differential_attention", "attention": "attention"}
 
@@ -38,17 +41,24 @@ def parse_shape(text):
 
 
 def matrices(shape):
-    """Names and sizes of all weights: those of the layer, then those beside it."""
+    """Names and sizes of all weights: those of the layer, then those of the rest."""
     width, heads, kv_heads, head_dim = shape
     at = "model.layers.0."
     of_layer = {
-        at + "self_attn.q_proj.weight": (width, width), at + "self_attn.k_proj.weight": (kv_heads * head_dim, width),
-        at + "self_attn.v_proj.weight": (kv_heads * head_dim, width), at + "self_attn.o_proj.weight": (width, width),
-        at + "self_attn.lambda_proj.weight": (heads, width), at + "self_attn.write_proj.weight": (1, width),
+        at + "self_attn.q_proj.weight": (width, width),
+        at + "self_attn.k_proj.weight": (kv_heads * head_dim, width),
+        at + "self_attn.v_proj.weight": (kv_heads * head_dim, width),
+        at + "self_attn.o_proj.weight": (width, width),
+        at + "self_attn.lambda_proj.weight": (heads, width),
+        at + "self_attn.write_proj.weight": (1, width),
     }
     beside = {
-        "model.embed_tokens.weight": (VOCABULARY, width), "model.norm.weight": (width,), at + "input_layernorm.weight": (width,),
-        at + "post_attention_layernorm.weight": (width,), at + "mlp.gate_proj.weight": (HIDDEN, width), at + "mlp.up_proj.weight": (HIDDEN, width),
+        "model.embed_tokens.weight": (VOCABULARY, width),
+        "model.norm.weight": (width,),
+        at + "input_layernorm.weight": (width,),
+        at + "post_attention_layernorm.weight": (width,),
+        at + "mlp.gate_proj.weight": (HIDDEN, width),
+        at + "mlp.up_proj.weight": (HIDDEN, width),
         at + "mlp.down_proj.weight": (width, HIDDEN),
     }
     return of_layer, beside
@@ -69,12 +79,18 @@ def write_weights(folder, shape, dtype):
                 raw = bytes(count * size)  # as a new layer has it: the gate is its bias
             else:
                 raw = (patterns[dims[-1]] * (count // PATTERN + 1))[: count * size]
-            header[name] = {"dtype": dtype.upper(), "shape": list(dims), "data_offsets": [offset, offset + len(raw)]}
+            header[name] = {
+                "dtype": dtype.upper(),
+                "shape": list(dims),
+                "data_offsets": [offset, offset + len(raw)],
+            }
             offset += len(raw)
             data.write(raw)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    with open(os.path.join(folder, "model.safetensors"), "wb") as file, open(os.path.join(folder, "data"), "rb") as data:
+    with open(os.path.join(folder, "model.safetensors"), "wb") as file, open(
+        os.path.join(folder, "data"), "rb"
+    ) as data:
         file.write(struct.pack("<Q", len(text)) + text)
         while block := data.read(1 << 24):
             file.write(block)
@@ -87,9 +103,23 @@ def write_model(folder, shape, dtype):
     os.makedirs(folder, exist_ok=True)
     write_weights(folder, shape, dtype)
     with open(os.path.join(folder, "config.json"), "w") as file:
-        json.dump({"model_type": "one_layer", "hidden_size": width, "num_hidden_layers": 1, "num_attention_heads": heads,
-                   "num_key_value_heads": kv_heads, "head_dim": head_dim, "intermediate_size": HIDDEN, "rms_norm_eps": 1e-6,
-                   "max_position_embeddings": 1 << 20, "rope_theta": 10000, "vocab_size": VOCABULARY, "tie_word_embeddings": True}, file)
+        json.dump(
+            {
+                "model_type": "one_layer",
+                "hidden_size": width,
+                "num_hidden_layers": 1,
+                "num_attention_heads": heads,
+                "num_key_value_heads": kv_heads,
+                "head_dim": head_dim,
+                "intermediate_size": HIDDEN,
+                "rms_norm_eps": 1e-6,
+                "max_position_embeddings": 1 << 20,
+                "rope_theta": 10000,
+                "vocab_size": VOCABULARY,
+                "tie_word_embeddings": True,
+            },
+            file,
+        )
 
 
 def write_arch(folder, llama, mixer, banks=(), block=256):
@@ -101,7 +131,10 @@ def write_arch(folder, llama, mixer, banks=(), block=256):
     tensors = {}
     skipped = []
     if mixer == "coda":
-        options += "window = %d\nlandmarks_exact = %d\nlandmarks_summary = %d\n" % tuple(banks) + f"block_rows = {block}\n"
+        options += (
+            "window = %d\nlandmarks_exact = %d\nlandmarks_summary = %d\n" % tuple(banks)
+            + f"block_rows = {block}\n"
+        )
         tensors["coda.write"] = "write_proj.weight"
     else:
         skipped.append("write_proj.weight")
@@ -110,8 +143,13 @@ def write_arch(folder, llama, mixer, banks=(), block=256):
     else:
         tensors["coda.lambda"] = "lambda_proj.weight"
     skip = "".join(f', "model.layers.{{i}}.self_attn.{name}"' for name in skipped)
-    for old, new in (('name     = "llama"', 'name     = "one_layer"'), ('gguf = ["llama"], hf = ["llama"]', 'hf = ["one_layer"]'),
-                     ('pattern = ["attn"]', 'pattern = ["layer"]'), ('rotary_emb."]', f'rotary_emb."{skip}]'), ("[ffn]", options + "\n[ffn]")):
+    for old, new in (
+        ('name     = "llama"', 'name     = "one_layer"'),
+        ('gguf = ["llama"], hf = ["llama"]', 'hf = ["one_layer"]'),
+        ('pattern = ["attn"]', 'pattern = ["layer"]'),
+        ('rotary_emb."]', f'rotary_emb."{skip}]'),
+        ("[ffn]", options + "\n[ffn]"),
+    ):
         if old not in arch:
             sys.exit(f"{llama} has no {old}")
         arch = arch.replace(old, new)
@@ -123,7 +161,9 @@ def write_arch(folder, llama, mixer, banks=(), block=256):
 
 def run_bench(weir, model, archs, arguments):
     """The report of `weir bench`."""
-    command = [weir, "bench", "--model", model, "--arch-dir", archs, "--json"] + [str(x) for x in arguments]
+    command = [weir, "bench", "--model", model, "--arch-dir", archs, "--json"] + [
+        str(x) for x in arguments
+    ]
     run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode != 0:
         sys.exit(" ".join(command) + "\n" + run.stderr)

@@ -1,4 +1,4 @@
-// Products on the shapes of a 0.8B model beside the read bandwidth and the int8 and bf16 peaks of
+// Products on the shapes of a 0.8B model, with the read bandwidth and the int8 and bf16 peaks of
 // this very process, measured around each case.
 //
 // Weights rotate among copies of together 320 MB, so that few rows read memory and not the last

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Weir beside its peer llama.cpp, on the same GGUF in the same run: prints one JSON object with the ratios, the raw figures, load and bandwidth.
+# Weir and its peer llama.cpp, on the same GGUF in the same run: prints one JSON object with the
+# ratios, the raw figures, load and bandwidth.
 #
 #   tests/bench/peer.sh [--json] [--model FILE.gguf] [--depth N] [--type q8_0|q4_0] [--turns N]
 #
-# Without --model a model of Qwen3.5-0.8B's shape with random weights is written (tests/bench/random_model.py). The peer is built once from the
-# source package llama-cpp-python with native flags; about 15 minutes on 2 cores. Measure on an idle machine. --depth 0 leaves the deep part out;
-# at 8192 a turn takes some 5 minutes, most of it the peer's.
+# Without --model a model of Qwen3.5-0.8B's shape with random weights is written
+# (tests/bench/random_model.py). The peer is built once from the source package llama-cpp-python
+# with native flags; about 15 minutes on 2 cores. Measure on an idle machine. --depth 0 leaves the
+# deep part out; at 8192 a turn takes some 5 minutes, most of it the peer's.
 #   PEER_DIR      where to build (default: $XDG_CACHE_HOME/weir/peer, else ~/.cache/weir/peer)
 #   PEER_THREADS  threads of both (default: number of cores)
 set -euo pipefail
@@ -33,14 +35,18 @@ done
 
 build_peer() {
     [ -x "$dir/build/bin/llama-bench" ] && return
-    for tool in python3 cmake c++; do command -v $tool >/dev/null || die "$tool is missing; install python3-pip cmake g++"; done
+    for tool in python3 cmake c++; do
+        command -v $tool >/dev/null || die "$tool is missing; install python3-pip cmake g++"
+    done
     mkdir -p "$dir"
     local source=$dir/llama_cpp_python-$version/vendor/llama.cpp
     if [ ! -d "$source" ]; then
-        python3 -m pip download --quiet --no-deps --no-binary :all: -d "$dir" "$package==$version" >&2
+        python3 -m pip download --quiet --no-deps --no-binary :all: -d "$dir" \
+            "$package==$version" >&2
         tar -xzf "$dir/llama_cpp_python-$version.tar.gz" -C "$dir"
     fi
-    cmake -S "$source" -B "$dir/build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DCMAKE_C_FLAGS="$1" -DCMAKE_CXX_FLAGS="$1" -DLLAMA_BUILD_TESTS=OFF \
+    cmake -S "$source" -B "$dir/build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
+        -DCMAKE_C_FLAGS="$1" -DCMAKE_CXX_FLAGS="$1" -DLLAMA_BUILD_TESTS=OFF \
         -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_OPENSSL=OFF >&2
     cmake --build "$dir/build" -j "$threads" --target llama-bench >&2
     echo "native $1" >"$dir/build/flags"
@@ -48,10 +54,13 @@ build_peer() {
 
 peer() { "$dir/build/bin/llama-bench" -m "$model" -t "$threads" -r 3 -o json "$@" 2>/dev/null; }
 
-# A peer that dies in its first prompt is no peer: on some machines its AMX code does (illegal instruction), and it is built again without.
+# A peer that dies in its first prompt is no peer: on some machines its AMX code does (illegal
+# instruction), and it is built again without.
 check_peer() {
     peer -r 1 -p 32 -n 1 >/dev/null && return
-    grep -q mno-amx "$dir/build/flags" && die "the peer's llama-bench fails on $model; run it by hand: $dir/build/bin/llama-bench -m $model -p 32"
+    grep -q mno-amx "$dir/build/flags" &&
+        die "the peer's llama-bench fails on $model; run it by hand:" \
+            "$dir/build/bin/llama-bench -m $model -p 32"
     echo "peer.sh: the peer fails with native flags, building it without AMX" >&2
     rm -rf "$dir/build"
     build_peer "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
@@ -63,7 +72,9 @@ build_peer ""
 weir=$top/.bazel/bin/engine/cli/weir
 if [ -z "$model" ]; then
     model=$dir/random-0.8B-$type.gguf
-    [ -f "$model" ] || { python3 "$here/random_model.py" "$model.part" --type "$type" && mv "$model.part" "$model"; }
+    [ -f "$model" ] || {
+        python3 "$here/random_model.py" "$model.part" --type "$type" && mv "$model.part" "$model"
+    }
 fi
 [ -r "$model" ] || die "$model: cannot be read"
 check_peer
@@ -72,14 +83,17 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cut -d' ' -f1-3 /proc/loadavg >"$work/load"
 cp "$dir/build/flags" "$work/flags"
-# In turns, so that a change of the machine's bandwidth between processes does not favour one of them.
+# One run of ours; what it reports goes to stdout.
+ours() { "$weir" bench --model "$model" --threads "$threads" --repeat 3 --json "$@"; }
+# In turns, so that a change of the machine's bandwidth between processes does not favour one of
+# them.
 for turn in $(seq "$turns"); do
-    "$weir" bench --model "$model" --threads "$threads" --prompt 512 --gen 32 --depth 0 --repeat 3 --json >"$work/weir.short.$turn"
+    ours --prompt 512 --gen 32 --depth 0 >"$work/weir.short.$turn"
     peer -p 512 -n 32 >"$work/peer.short.$turn"
     [ "$depth" -gt 0 ] || continue
-    "$weir" bench --model "$model" --threads "$threads" --prompt 0 --gen 16 --depth "$depth" --repeat 3 --json >"$work/weir.deep.$turn"
+    ours --prompt 0 --gen 16 --depth "$depth" >"$work/weir.deep.$turn"
     peer -p 0 -n 16 -d "$depth" -fa 1 >"$work/peer.deep.$turn"
-    "$weir" bench --model "$model" --threads "$threads" --prompt 0 --gen 16 --depth "$depth" --repeat 3 --kv-format q8_0 --json >"$work/weir.deep_q8_0.$turn"
+    ours --prompt 0 --gen 16 --depth "$depth" --kv-format q8_0 >"$work/weir.deep_q8_0.$turn"
     peer -p 0 -n 16 -d "$depth" -fa 1 -ctk q8_0 -ctv q8_0 >"$work/peer.deep_q8_0.$turn"
 done
 python3 - "$work" "$model" "$threads" "$depth" <<'PYTHON'
@@ -89,22 +103,40 @@ load = lambda name: [json.load(open(f)) for f in sorted(glob.glob(os.path.join(w
 weir, peer = load("weir.short"), load("peer.short")
 rate = lambda runs, key: [r["rows"][0][key]["median"] for r in runs]
 def peer_rate(runs, key):
-    return [statistics.median(row["samples_ts"]) for run in runs for row in run if row[key] > 0 and row["n_prompt" if key == "n_gen" else "n_gen"] == 0]
-out = {"peer": "llama.cpp in llama-cpp-python 0.3.36", "model": os.path.basename(model), "peer_flags": open(os.path.join(work, "flags")).read().strip(), "threads": threads, "load": open(os.path.join(work, "load")).read().strip(),
-       "bandwidth_gb_per_second": [r["rows"][0]["bandwidth_gb_per_second"] for r in weir],
-       "weir": {"decode": rate(weir, "decode_tokens_per_second"), "prefill": rate(weir, "prefill_tokens_per_second"), "bandwidth_share": [r["rows"][0]["bandwidth_share"] for r in weir],
-                "peak_rss_bytes": [r["peak_rss_bytes"] for r in weir], "load_seconds": [r["load_seconds"] for r in weir]},
-       "peer_figures": {"decode": peer_rate(peer, "n_gen"), "prefill": peer_rate(peer, "n_prompt")}}
+    other = "n_prompt" if key == "n_gen" else "n_gen"
+    return [statistics.median(row["samples_ts"]) for run in runs for row in run
+            if row[key] > 0 and row[other] == 0]
+def first_rows(runs, key):
+    return [r["rows"][0][key] for r in runs]
+def text(name):
+    return open(os.path.join(work, name)).read().strip()
+out = {
+    "peer": "llama.cpp in llama-cpp-python 0.3.36",
+    "model": os.path.basename(model),
+    "peer_flags": text("flags"),
+    "threads": threads,
+    "load": text("load"),
+    "bandwidth_gb_per_second": first_rows(weir, "bandwidth_gb_per_second"),
+    "weir": {
+        "decode": rate(weir, "decode_tokens_per_second"),
+        "prefill": rate(weir, "prefill_tokens_per_second"),
+        "bandwidth_share": first_rows(weir, "bandwidth_share"),
+        "peak_rss_bytes": [r["peak_rss_bytes"] for r in weir],
+        "load_seconds": [r["load_seconds"] for r in weir],
+    },
+    "peer_figures": {"decode": peer_rate(peer, "n_gen"), "prefill": peer_rate(peer, "n_prompt")},
+}
 median = statistics.median
-out["ratios"] = {k: median(out["weir"][k]) / median(out["peer_figures"][k]) for k in ("decode", "prefill")}
+out["ratios"] = {k: median(out["weir"][k]) / median(out["peer_figures"][k])
+                 for k in ("decode", "prefill")}
 if depth:
     out["depth"] = depth
     for name in ("deep", "deep_q8_0"): # f16 and q8_0 KV
         ours, theirs = load("weir." + name), load("peer." + name)
         key = "decode_" + name
         out["weir"][key] = rate(ours, "decode_tokens_per_second")
-        out["weir"]["bandwidth_share_" + name] = [r["rows"][0]["bandwidth_share"] for r in ours]
-        out["weir"]["bandwidth_gb_per_second_" + name] = [r["rows"][0]["bandwidth_gb_per_second"] for r in ours]
+        for what in ("bandwidth_share", "bandwidth_gb_per_second"):
+            out["weir"][what + "_" + name] = first_rows(ours, what)
         out["peer_figures"][key] = peer_rate(theirs, "n_gen")
         out["ratios"][key] = median(out["weir"][key]) / median(out["peer_figures"][key])
 print(json.dumps(out, indent=2))

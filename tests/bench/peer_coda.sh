@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
-# One layer of CoDA-GQA-L beside its authors' package coda-gqa-l (PyTorch), on the same CPU in the same run: prefill tokens/s and decode steps/s of both,
-# ratios, and Weir's steps as a share of what bandwidth allows; as a table, or as one JSON object.
+# One layer of CoDA-GQA-L and its authors' package coda-gqa-l (PyTorch), on the same CPU in the
+# same run: prefill tokens/s and decode steps/s of both, ratios, and Weir's steps as a share of what
+# bandwidth allows; as a table, or as one JSON object.
 #
-#   tests/bench/peer_coda.sh [--json] [--shape WIDTH/HEADS/KV_HEADS/HEAD_DIM]... [--dtype f32|bf16]... [--block N]... [--turns N]
+#   tests/bench/peer_coda.sh [--json] [--shape WIDTH/HEADS/KV_HEADS/HEAD_DIM]...
+#                            [--dtype f32|bf16]... [--block N]... [--turns N]
 #
-# Default: both shapes 4096/32/8/128 and 1024/16/4/64, both types, blocks of 256 and 1024; window 256, 64 slots in each bank, 2048 tokens. Weir runs a model
-# of this one layer (random weights, a vocabulary of 32, 16 hidden units behind it): what it does beside the layer counts against it, at most 3 % of the bytes
-# of a step. The package is installed once, with PyTorch: some 5 GB.
-#   PEER_DIR      where to install (default: $XDG_CACHE_HOME/weir/peer_coda, else ~/.cache/weir/peer_coda)
+# Default: both shapes 4096/32/8/128 and 1024/16/4/64, both types, blocks of 256 and 1024; window
+# 256, 64 slots in each bank, 2048 tokens. Weir runs a model of this one layer (random weights, a
+# vocabulary of 32, 16 hidden units behind it): what it does besides the layer counts against it, at
+# most 3 % of the bytes of a step. The package is installed once, with PyTorch: some 5 GB.
+#   PEER_DIR      where to install (default: $XDG_CACHE_HOME/weir/peer_coda, else
+#                 ~/.cache/weir/peer_coda)
 #   PEER_THREADS  threads of both (default: number of cores)
 set -euo pipefail
 
@@ -36,11 +40,16 @@ done
 
 command -v python3 >/dev/null || die "python3 is missing; install python3 and python3-venv"
 if ! "$dir/bin/python" -c 'import coda_gqa_l' 2>/dev/null; then
-    python3 -m venv "$dir" || die "no virtual environment in $dir; install python3-venv or set PEER_DIR"
-    "$dir/bin/pip" install --quiet torch==2.15.0 coda-gqa-l==1.3.1 numpy >&2 || die "the package could not be installed in $dir; is there a network?"
+    python3 -m venv "$dir" ||
+        die "no virtual environment in $dir; install python3-venv or set PEER_DIR"
+    "$dir/bin/pip" install --quiet torch==2.15.0 coda-gqa-l==1.3.1 numpy >&2 ||
+        die "the package could not be installed in $dir; is there a network?"
 fi
 (cd "$top" && bazel build --config=ci //engine:weir) >&2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$dir/bin/python" -B "$here/peer_coda.py" --weir "$top/.bazel/bin/engine/cli/weir" --arch "$top/configs/arch/llama.toml" --work "$work" \
-    --threads "$threads" --turns "$turns" --shapes "${shapes[@]}" --dtypes "${dtypes[@]}" --blocks "${blocks[@]}" "${json[@]}"
+"$dir/bin/python" -B "$here/peer_coda.py" \
+    --weir "$top/.bazel/bin/engine/cli/weir" --arch "$top/configs/arch/llama.toml" \
+    --work "$work" \
+    --threads "$threads" --turns "$turns" --shapes "${shapes[@]}" --dtypes "${dtypes[@]}" \
+    --blocks "${blocks[@]}" "${json[@]}"

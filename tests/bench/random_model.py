@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Writes a Qwen3.5 GGUF of real shape with random weights: speed does not depend on the values. Standard library only.
+"""Writes a Qwen3.5 GGUF of real shape with random weights: speed does not depend on the values.
+Standard library only.
 
 usage: random_model.py OUT.gguf [--size 0.8B|2B|4B] [--type q8_0|q4_0|bf16|f16] [--vocab N]
 """
+
 import argparse
 import random
 import struct
@@ -13,14 +15,22 @@ SIZES = {  # hidden, layers, query heads, KV heads, linear V heads, FFN
     "4B": (2560, 32, 16, 4, 32, 9216),
 }
 HEAD, K_HEADS, LINEAR_DIM, TAPS, ROTARY = 256, 16, 128, 4, 64
-TYPES = {"f32": (0, 1, 4), "f16": (1, 1, 2), "q4_0": (2, 32, 18), "q8_0": (8, 32, 34), "bf16": (30, 1, 2)}  # number, elements, bytes
+TYPES = {
+    "f32": (0, 1, 4),
+    "f16": (1, 1, 2),
+    "q4_0": (2, 32, 18),
+    "q8_0": (8, 32, 34),
+    "bf16": (30, 1, 2),
+}  # number, elements, bytes
 ALIGNMENT = 32
 rng = random.Random(1)
 
 
 def pattern(kind, columns, count=8192):
-    """Bytes of `count` blocks whose values have the spread columns^-0.5, to be repeated over a matrix."""
-    spread = columns ** -0.5
+    """Bytes of `count` blocks whose values have the spread columns^-0.5, to be repeated over a
+    matrix.
+    """
+    spread = columns**-0.5
     if kind == "q8_0":
         return b"".join(struct.pack("<e", spread / 60) + rng.randbytes(32) for _ in range(count))
     if kind == "q4_0":
@@ -56,19 +66,40 @@ class Gguf:
 
     def matrix(self, name, rows, columns, kind):
         number, elements, size = TYPES[kind]
-        self.tensors.append((name, (columns, rows), number, rows * columns // elements * size, kind, columns))
+        self.tensors.append(
+            (name, (columns, rows), number, rows * columns // elements * size, kind, columns)
+        )
 
     def vector(self, name, values):
-        self.tensors.append((name, (len(values),), 0, 4 * len(values), struct.pack("<%df" % len(values), *values), 0))
+        self.tensors.append(
+            (
+                name,
+                (len(values),),
+                0,
+                4 * len(values),
+                struct.pack("<%df" % len(values), *values),
+                0,
+            )
+        )
 
     def write(self, path):
         header, offset = b"", 0
         for name, dims, number, size, _, _ in self.tensors:
-            header += self.string(name) + struct.pack("<I", len(dims)) + struct.pack("<%dQ" % len(dims), *dims) + struct.pack("<IQ", number, offset)
+            header += (
+                self.string(name)
+                + struct.pack("<I", len(dims))
+                + struct.pack("<%dQ" % len(dims), *dims)
+                + struct.pack("<IQ", number, offset)
+            )
             offset += -(-size // ALIGNMENT) * ALIGNMENT
         patterns = {}
         with open(path, "wb") as f:
-            f.write(b"GGUF" + struct.pack("<IQQ", 3, len(self.tensors), len(self.meta)) + b"".join(self.meta) + header)
+            f.write(
+                b"GGUF"
+                + struct.pack("<IQQ", 3, len(self.tensors), len(self.meta))
+                + b"".join(self.meta)
+                + header
+            )
             f.write(b"\0" * (-f.tell() % ALIGNMENT))
             for _, _, _, size, content, columns in self.tensors:
                 if isinstance(content, str):
@@ -102,10 +133,23 @@ def main():
     g, near = Gguf(), lambda n, mean, spread: [mean + spread * rng.gauss(0, 1) for _ in range(n)]
     g.text("general.architecture", "qwen35")
     g.text("general.name", "random weights of Qwen3.5-%s's shape" % args.size)
-    for key, value in (("block_count", layers), ("context_length", 262144), ("embedding_length", hidden), ("feed_forward_length", ffn), ("attention.head_count", heads),
-                       ("attention.head_count_kv", kv_heads), ("attention.key_length", HEAD), ("attention.value_length", HEAD), ("rope.dimension_count", ROTARY),
-                       ("full_attention_interval", 4), ("ssm.conv_kernel", TAPS), ("ssm.state_size", LINEAR_DIM), ("ssm.group_count", K_HEADS),
-                       ("ssm.time_step_rank", v_heads), ("ssm.inner_size", inner)):
+    for key, value in (
+        ("block_count", layers),
+        ("context_length", 262144),
+        ("embedding_length", hidden),
+        ("feed_forward_length", ffn),
+        ("attention.head_count", heads),
+        ("attention.head_count_kv", kv_heads),
+        ("attention.key_length", HEAD),
+        ("attention.value_length", HEAD),
+        ("rope.dimension_count", ROTARY),
+        ("full_attention_interval", 4),
+        ("ssm.conv_kernel", TAPS),
+        ("ssm.state_size", LINEAR_DIM),
+        ("ssm.group_count", K_HEADS),
+        ("ssm.time_step_rank", v_heads),
+        ("ssm.inner_size", inner),
+    ):
         g.u32("qwen35." + key, value)
     g.f32("qwen35.attention.layer_norm_rms_epsilon", 1e-6)
     g.f32("qwen35.rope.freq_base", 1e7)
@@ -114,7 +158,11 @@ def main():
     g.text("tokenizer.ggml.model", "gpt2")
     g.text("tokenizer.ggml.pre", "qwen35")
     g.array("tokenizer.ggml.tokens", 8, [g.string(n) for n in names])
-    g.array("tokenizer.ggml.token_type", 5, [struct.pack("<i", 1 if i < 256 else 5) for i in range(args.vocab)])
+    g.array(
+        "tokenizer.ggml.token_type",
+        5,
+        [struct.pack("<i", 1 if i < 256 else 5) for i in range(args.vocab)],
+    )
     g.array("tokenizer.ggml.merges", 8, [g.string("a b")])
     g.u32("tokenizer.ggml.eos_token_id", 255)
     g.add("tokenizer.ggml.add_bos_token", 7, b"\0")
@@ -137,7 +185,7 @@ def main():
             g.matrix(p + "ssm_alpha.weight", v_heads, hidden, args.type)
             g.matrix(p + "ssm_beta.weight", v_heads, hidden, args.type)
             g.matrix(p + "ssm_conv1d.weight", channels, TAPS, "f32")
-            g.vector(p + "ssm_a", [-2.718281828 ** rng.uniform(-1, 1) for _ in range(v_heads)])
+            g.vector(p + "ssm_a", [-(2.718281828 ** rng.uniform(-1, 1)) for _ in range(v_heads)])
             g.vector(p + "ssm_dt.bias", near(v_heads, 0, 0.5))
             g.vector(p + "ssm_norm.weight", near(LINEAR_DIM, 1, 0.02))
             g.matrix(p + "ssm_out.weight", hidden, inner, args.type)

@@ -1,4 +1,4 @@
-// One benchmark per row of the kernel table and bench case, beside the bandwidth of the very memory
+// One benchmark per row of the kernel table and bench case, with the bandwidth of the very memory
 // that it reads.
 //
 // Weights and other large inputs are rotated among several copies, so that memory-bound rows read

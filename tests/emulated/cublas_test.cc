@@ -36,7 +36,11 @@ float value_of(const void *data, int type, int64_t i)
 }
 
 // D = A^T B + beta C + bias by columns.
-int product(weir_lt, weir_lt desc_, const void *, const void *a, weir_lt a_, const void *b, weir_lt b_, const void *beta, const void *c, weir_lt c_, void *d, weir_lt d_, const weir_lt_algorithm *algorithm, void *, size_t, void *)
+int product(
+    weir_lt /*handle*/, weir_lt desc_, const void * /*alpha*/, const void *a, weir_lt a_,
+    const void *b, weir_lt b_, const void *beta, const void *c, weir_lt c_, void *d, weir_lt d_,
+    const weir_lt_algorithm *algorithm, void * /*workspace*/, size_t /*bytes*/, void * /*stream*/
+)
 {
     const auto &desc = *static_cast<Desc *>(desc_);
     const auto &A = *static_cast<Layout *>(a_), &B = *static_cast<Layout *>(b_),

@@ -1,7 +1,7 @@
 // A whole engine on the kernels of a GPU, emulated: the CUDA overrides on emulated warps, what they
 // leave on the single source's emulated lanes, over memory that the host cannot touch. Its
 // probabilities are the CPU's but for rounding; its own answers are the same bits cold, warm, in
-// company, saved and restored, from tiers below.
+// a batch, saved and restored, from tiers below.
 #include <cmath>
 
 #include "offload/device_table.h"
@@ -77,15 +77,15 @@ class EmulatedGpu : public Asking<support::Folder> {
         more.insert(more.end(), { device, format, "kernels.isa=v2" });
         start(model, more);
     }
-    void in_company(const std::vector<int32_t> &ids, const Answer &want, const std::string &what)
+    void in_a_batch(const std::vector<int32_t> &ids, const Answer &want, const std::string &what)
     {
         Call a(ids, 6), b(text(3, 40), 6);
         a.request.want_logprobs = b.request.want_logprobs = true;
         for (Call *const call : { &a, &b })
             ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
         for (Call *const call : { &a, &b }) call->wait();
-        EXPECT_EQ(a.tokens[0], want.tokens) << what << ": in company";
-        EXPECT_EQ(a.logprobs[0], want.logprobs) << what << ": in company";
+        EXPECT_EQ(a.tokens[0], want.tokens) << what << ": in a batch";
+        EXPECT_EQ(a.logprobs[0], want.logprobs) << what << ": in a batch";
     }
 };
 
@@ -197,7 +197,7 @@ TEST_F(EmulatedGpu, OneDeviceGivesOneAnswer)
             const Answer cold = run(turn, 6);
             EXPECT_EQ(run(turn, 6), cold) << what << ": warm";
             EXPECT_GT(usage_.n_cached, 0) << what;
-            in_company(turn, cold, what);
+            in_a_batch(turn, cold, what);
             turn.insert(turn.end(), cold.tokens.begin(), cold.tokens.end());
             ASSERT_EQ(save("talk", turn), WEIR_OK) << error_.text;
             turn.push_back(7);

@@ -1,5 +1,5 @@
 // The CUDA matmul on an emulated GPU, beyond what the parity cases ask: a row's bits in any
-// company, unusual activations, refusals.
+// batch, unusual activations, refusals.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -39,7 +39,7 @@ std::vector<float> products(const CudaWeight &w, const float *x, int64_t n_rows)
     return dst;
 }
 
-TEST(CudaMatmul, ARowHasTheSameBitsInAnyCompany)
+TEST(CudaMatmul, ARowHasTheSameBitsInAnyBatch)
 {
     for (const weir_dtype dtype : kKept)
         for (const int64_t n_in : { 768, 4608 }) { // slices of 256 and of 512, the last one shorter

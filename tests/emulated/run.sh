@@ -1,11 +1,15 @@
 #!/bin/bash
-# tests/emulated/run.sh - the device path without a device: emulated lanes, real x86 images, CUDA overrides on emulated warps, and
-# the race check. For CI; minutes.
+# tests/emulated/run.sh - the device path without a device: emulated lanes, real x86 images, CUDA
+# overrides on emulated warps, and the race check. For CI; minutes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-bazel test //tests/emulated:emulated_test //tests/emulated:offload_test //tests/emulated:cuda_{test,attention_test,delta_test,emulation_test,engine_test,matmul_test} //tests/emulated:cublas_test "$@"
-# The race check: host threads as lanes under ThreadSanitizer; Archer tells it what OpenMP synchronises inside a team. One team: it does not
-# know the end of a league, and the races that barriers prevent are those within a team.
+bazel test //tests/emulated:{emulated,offload,cublas}_test \
+    //tests/emulated:cuda_{test,attention_test,delta_test,emulation_test,engine_test,matmul_test} \
+    "$@"
+# The race check: host threads as lanes under ThreadSanitizer; Archer tells it what OpenMP
+# synchronises inside a team. One team: it does not know the end of a league, and the races that
+# barriers prevent are those within a team.
 exec bazel test --config=tsan //tests/emulated:emulated_test \
-    --test_env=OMP_TOOL_LIBRARIES=/usr/lib/llvm-19/lib/libarcher.so --test_env=TSAN_OPTIONS=ignore_noninstrumented_modules=1 \
+    --test_env=OMP_TOOL_LIBRARIES=/usr/lib/llvm-19/lib/libarcher.so \
+    --test_env=TSAN_OPTIONS=ignore_noninstrumented_modules=1 \
     --test_arg=--teams --test_arg=1 "$@"

@@ -24,7 +24,7 @@ class WholeFiles : public ::testing::Test {
     WholeFiles() : folder_(std::string(getenv("TEST_TMPDIR")) + "/whole"), path_(folder_ + "/f") {}
     void SetUp() override { make_folder(folder_, { { "f", old_bytes } }); }
 
-    /* The old file or the whole new one, and nothing beside it. */
+    /* The old file or the whole new one, and no other file. */
     Operation writing(std::function<weir_status(weir_error *)> run)
     {
         Operation out;

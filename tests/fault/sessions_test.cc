@@ -21,7 +21,7 @@ class Sessions : public support::Folder {
         call.request.cache_prompt = true;
         return answer(call);
     }
-    /* A conversation of so many tokens of prompt that is kept. */
+    /* A conversation that is kept; its prompt has `n` tokens. */
     std::vector<int32_t> turn(int n)
     {
         std::vector<int32_t> ids = prompt(1, n);

@@ -1,4 +1,4 @@
-/* tests/fuzz/tokenizer_config_fuzz.c - any bytes as the tokenizer_config.json beside a tokenizer
+/* tests/fuzz/tokenizer_config_fuzz.c - any bytes as the tokenizer_config.json next to a tokenizer
  * that is right. */
 #include "engine/formats/json.h"
 #include "engine/text/tokenizer_json.h"

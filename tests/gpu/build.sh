@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# What can be checked of the GPU plugin without a GPU: it builds for every architecture, ptxas keeps its kernels in registers, the offload runtime finds
-# the right image through a driver that is played, it loads and refuses politely; and what its kernels could reach. Ends with "N passed, N failed".
+# What can be checked of the GPU plugin without a GPU: it builds for every architecture, ptxas keeps
+# its kernels in registers, the offload runtime finds the right image through a driver that is
+# played, it loads and refuses politely; and what its kernels could reach. Ends with "N passed, N
+# failed".
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 if [ ! -x /usr/local/cuda/bin/nvcc ]; then
@@ -12,7 +14,13 @@ passed=0 failed=0
 check() {
     local name=$1 start=$SECONDS
     shift
-    if "$@"; then passed=$((passed + 1)); echo "ok      $name, $((SECONDS - start)) s"; else failed=$((failed + 1)); echo "FAILED  $name"; fi
+    if "$@"; then
+        passed=$((passed + 1))
+        echo "ok      $name, $((SECONDS - start)) s"
+    else
+        failed=$((failed + 1))
+        echo "FAILED  $name"
+    fi
 }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -20,10 +28,12 @@ reports=.bazel/bin/offload/_gpu/weir_gpu
 
 # Bazel lists all reports when it is done: of no interest.
 build() {
-    bazel build --config=gpu --output_groups=+reports --show_result=0 //offload:weir_gpu //tests/gpu:gpu_parity //tests/gpu:case_costs
+    bazel build --config=gpu --output_groups=+reports --show_result=0 \
+        //offload:weir_gpu //tests/gpu:gpu_parity //tests/gpu:case_costs
 }
 
-# Only the runtimes that every machine with the plugin has: neither the driver nor cuBLAS may be asked for before a device was found.
+# Only the runtimes that every machine with the plugin has: neither the driver nor cuBLAS may be
+# asked for before a device was found.
 needs_no_driver() {
     local needed
     needed=$(readelf -d .bazel/bin/offload/libweir_gpu.so | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
@@ -32,14 +42,17 @@ needs_no_driver() {
 
 cost_model() {
     .bazel/bin/tests/gpu/case_costs >"$work/cases" && [ -s "$work/cases" ] &&
-        tests/gpu/cost_model.py --self-test --kernels "$work/kernels" --cases "$work/cases" --ptx "$reports"
+        tests/gpu/cost_model.py --self-test --kernels "$work/kernels" --cases "$work/cases" \
+            --ptx "$reports"
 }
 
 check "the plugin builds" build
 check "it needs no driver to be loaded" needs_no_driver
 check "the gate finds seeded faults" tests/gpu/kernel_gate_test.py
-check "no stack frames, spills, local memory; the reports cover every kernel" tests/gpu/kernel_gate.py --json "$work/kernels"
+check "no stack frames, spills, local memory; the reports cover every kernel" \
+    tests/gpu/kernel_gate.py --json "$work/kernels"
 check "what the kernels could reach" cost_model
-check "every device gets its image, every model has its kernels, and it refuses politely without a device" bazel test --config=gpu //tests/gpu:images_test //tests/gpu:plugin_test //tests/gpu:plan_test
+check "each device gets its image, each model its kernels, and none without a device" \
+    bazel test --config=gpu //tests/gpu:{images,plugin,plan}_test
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""tests/gpu/check.py - what check.sh runs on the machine with the GPU: one JSON object on stdout, progress on stderr.
+"""tests/gpu/check.py - what check.sh runs on the machine with the GPU: one JSON object on stdout,
+progress on stderr.
 
     check.py DIR [--seconds N] [MODEL...]
 
-DIR holds what check.sh --pack collected. The kernels come first: parity of every row with ref, then the benches, with the share of the device's memory
-bandwidth and peaks, and how much faster the CUDA rows are than the single source. Then the engine, as far as the seconds reach: what there was
-no time for is said to be skipped. Exit code 0: every row agrees with ref and nothing of the engine failed.
+DIR holds what check.sh --pack collected. The kernels come first: parity of every row with ref, then
+the benches, with the share of the device's memory bandwidth and peaks, and how much faster the CUDA
+rows are than the single source. Then the engine, as far as the seconds reach: what there was no
+time for is said to be skipped. Exit code 0: every row agrees with ref and nothing of the engine
+failed.
 """
+
 import argparse
 import array
 import collections
@@ -41,7 +45,13 @@ def run(command, seconds, environment=None):
     if seconds < 1:
         return 124, "", "no time left"
     try:
-        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=seconds, env={**os.environ, **(environment or {})})
+        done = subprocess.run(
+            [str(part) for part in command],
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            env={**os.environ, **(environment or {})},
+        )
         return done.returncode, done.stdout, done.stderr[-1000:]
     except subprocess.TimeoutExpired as late:
         return 124, (late.stdout or b"").decode(errors="replace"), "out of time"
@@ -49,10 +59,13 @@ def run(command, seconds, environment=None):
         return 127, "", str(error)
 
 
-# ---- kernels ----------------------------------------------------------------------------------------------------------
+# ---- kernels -------------------------------------------------------------------------------------
 def parity(folder, seconds):
     code, out, err = run([folder / "gpu_parity", folder / "libweir_gpu.so"], seconds)
-    rows = [{"row": name, "cases": int(cases), "ok": not rest} for name, cases, rest in re.findall(r"^(\S+)\s+(\d+) cases(.*)$", out, re.M)]
+    rows = [
+        {"row": name, "cases": int(cases), "ok": not rest}
+        for name, cases, rest in re.findall(r"^(\S+)\s+(\d+) cases(.*)$", out, re.M)
+    ]
     total = re.search(r"^(.*): (\d+) cases, (\d+) failed$", out, re.M)
     failures = re.findall(r"^FAIL (.*)$", out, re.M)
     result = {"exit": code, "rows": rows, "failures": failures[:50]}
@@ -66,8 +79,16 @@ def parity(folder, seconds):
 def benches(folder, device, seconds):
     code, out, err = run([folder / "gpu_parity", folder / "libweir_gpu.so", "--bench"], seconds)
     cases = []
-    for row, case, us, gbps, gflops in re.findall(r"^(\S+\.\S+)\s+(\S+)\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)$", out, re.M):
-        entry = {"row": row, "case": case, "us": float(us), "gb_per_s": float(gbps), "gflop_per_s": float(gflops)}
+    for row, case, us, gbps, gflops in re.findall(
+        r"^(\S+\.\S+)\s+(\S+)\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)$", out, re.M
+    ):
+        entry = {
+            "row": row,
+            "case": case,
+            "us": float(us),
+            "gb_per_s": float(gbps),
+            "gflop_per_s": float(gflops),
+        }
         if device:
             entry["of_memory"] = round(entry["gb_per_s"] * 1e9 / device.bytes_per_s, 4)
             entry["of_f32"] = round(entry["gflop_per_s"] * 1e9 / device.f32, 4)
@@ -80,11 +101,14 @@ def benches(folder, device, seconds):
 
 
 def ratios(cases):
-    """Time of the single source over time of the override, per op: above 1 the override is faster."""
+    """Time of the single source over time of the override, per op: above 1 the override is faster.
+    """
     times = collections.defaultdict(dict)
     for entry in cases:
         backend, op = entry["row"].split(".")[:2]
-        times[op, entry["case"]].setdefault(backend, entry["us"])  # the first row of a backend is the preferred one
+        times[op, entry["case"]].setdefault(
+            backend, entry["us"]
+        )  # the first row of a backend is the preferred one
     found = collections.defaultdict(dict)
     for (op, case), by in times.items():
         if by.get("omp") and by.get("cuda"):
@@ -92,13 +116,30 @@ def ratios(cases):
     summary = {}
     for op, by_case in found.items():
         mean = math.exp(sum(math.log(value) for value in by_case.values()) / len(by_case))
-        summary[op] = {"mean": round(mean, 3), "least": min(by_case.values()), "most": max(by_case.values()), "cases": by_case}
+        summary[op] = {
+            "mean": round(mean, 3),
+            "least": min(by_case.values()),
+            "most": max(by_case.values()),
+            "cases": by_case,
+        }
     return summary
 
 
-# ---- engine: everything that needs the key kernels.device ----------------------------------------------------------------
+# ---- engine: everything that needs the key kernels.device ----------------------------------------
 def tokens_of(weir, model, device, seconds):
-    command = [weir, "generate", "--model", model, "--tokens", ",".join(map(str, range(1, 33))), "--max-tokens", "48", "--temperature", "0", "--json"]
+    command = [
+        weir,
+        "generate",
+        "--model",
+        model,
+        "--tokens",
+        ",".join(map(str, range(1, 33))),
+        "--max-tokens",
+        "48",
+        "--temperature",
+        "0",
+        "--json",
+    ]
     code, out, err = run(command + device, seconds)
     if FELL_BACK in err:
         return None, err[-300:]
@@ -114,7 +155,9 @@ def greedy(weir, models, clock):
     for model in models:
         cpu, why_cpu = tokens_of(weir, model, CPU, min(30, clock.left()))
         gpu, why_gpu = tokens_of(weir, model, GPU, min(30, clock.left()))
-        same = next((i for i, (a, b) in enumerate(zip(cpu or [], gpu or [])) if a != b), len(cpu or []))
+        same = next(
+            (i for i, (a, b) in enumerate(zip(cpu or [], gpu or [])) if a != b), len(cpu or [])
+        )
         entry = {"model": model.name, "ok": cpu is not None and cpu == gpu, "equal_tokens": same}
         if why_cpu or why_gpu:
             entry["why"] = {"cpu": why_cpu, "gpu": why_gpu}
@@ -127,7 +170,22 @@ def logits_of(weir, model, settings, seconds):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "logits.safetensors"
         tokens = ",".join(str(i * 31 % 250) for i in range(100))
-        code, _, err = run([weir, "logits", "--model", model, "--tokens", tokens, "--decode-from", 92, "--out", path] + settings, seconds)
+        code, _, err = run(
+            [
+                weir,
+                "logits",
+                "--model",
+                model,
+                "--tokens",
+                tokens,
+                "--decode-from",
+                92,
+                "--out",
+                path,
+            ]
+            + settings,
+            seconds,
+        )
         if code != 0 or FELL_BACK in err:
             return None, f"exit {code}: {err[-300:]}"
         data = path.read_bytes()
@@ -138,9 +196,18 @@ def logits_of(weir, model, settings, seconds):
     return values, ""
 
 
-# KV format, activations, and how far logits may be off in the mean: in f32 by rounding alone; fast activations round elsewhere than on CPUs
-# (docs/decisions/0028), which models of random weights carry far. These are what tensor cores and attention over codes are compared by: the goldens are f32.
-NEAR = [("f16", "f32", 1e-3), ("bf16", "f32", 1e-3), ("q8_0", "f32", 1e-3), ("turbo4", "f32", 1e-3), ("f16", "fast", 0.2), ("q8_0", "fast", 0.2)]
+# KV format, activations, and how far logits may be off in the mean: in f32 by rounding alone; fast
+# activations round elsewhere than on CPUs (docs/decisions/0028), which models of random weights
+# carry far. These are what tensor cores and attention over codes are compared by: the goldens are
+# f32.
+NEAR = [
+    ("f16", "f32", 1e-3),
+    ("bf16", "f32", 1e-3),
+    ("q8_0", "f32", 1e-3),
+    ("turbo4", "f32", 1e-3),
+    ("f16", "fast", 0.2),
+    ("q8_0", "fast", 0.2),
+]
 
 
 def near(weir, models, clock):
@@ -152,7 +219,12 @@ def near(weir, models, clock):
             if cpu is None and "takes head widths" in why_cpu:
                 continue  # heads too narrow for these codes
             gpu, why_gpu = logits_of(weir, model, settings + GPU, min(30, clock.left()))
-            entry = {"model": model.name, "kv_format": kv_format, "activations": activations, "ok": False}
+            entry = {
+                "model": model.name,
+                "kv_format": kv_format,
+                "activations": activations,
+                "ok": False,
+            }
             if cpu is not None and gpu is not None and len(cpu) == len(gpu):
                 entry["mean"] = sum(abs(a - b) for a, b in zip(cpu, gpu)) / len(cpu)
                 entry["ok"] = entry["mean"] < tolerance  # no number is not less
@@ -166,21 +238,57 @@ def engine_bench(weir, model, clock):
     """Depths are filled with noise: 128K tokens would take longer to compute than there is."""
     depths = {}
     for depth in (0, 8192, 32768, 131072):
-        command = [weir, "bench", "--json", "--model", model, "--depth", depth, "--gen", 32, "--repeat", 3] + (["--synthetic-kv"] if depth else [])
+        command = [
+            weir,
+            "bench",
+            "--json",
+            "--model",
+            model,
+            "--depth",
+            depth,
+            "--gen",
+            32,
+            "--repeat",
+            3,
+        ] + (["--synthetic-kv"] if depth else [])
         code, out, err = run(command + GPU, min(90, clock.left()))
         try:
             depths[str(depth)] = {"fell_back": err[-300:]} if FELL_BACK in err else json.loads(out)
         except ValueError:
-            depths[str(depth)] = {"skipped": "no time left"} if clock.left() < 1 else {"exit": code, "text": err[-300:]}
+            depths[str(depth)] = (
+                {"skipped": "no time left"}
+                if clock.left() < 1
+                else {"exit": code, "text": err[-300:]}
+            )
     return depths
 
 
-# Contexts that the device's budget holds in part: what is asked of them stands in docs/gpu.md. Of the shapes, those whose pages fit.
+# Contexts that the device's budget holds in part: what is asked of them stands in docs/gpu.md. Of
+# the shapes, those whose pages fit.
 LONG = {
-    "200K tokens in 16 GiB": (200_000, ["--set", "memory.device=16GiB", "--set", "kv.tiers.host=16GiB", "--set", "model.context=204800"]),
+    "200K tokens in 16 GiB": (
+        200_000,
+        [
+            "--set",
+            "memory.device=16GiB",
+            "--set",
+            "kv.tiers.host=16GiB",
+            "--set",
+            "model.context=204800",
+        ],
+    ),
     "1M tokens, 8-bit pages of the host": (
         1_000_000,
-        ["--set", "memory.device=8GiB", "--set", "kv.tiers.host=24GiB", "--set", "kv.format=q8_0", "--set", "model.context=1048576"],
+        [
+            "--set",
+            "memory.device=8GiB",
+            "--set",
+            "kv.tiers.host=24GiB",
+            "--set",
+            "kv.format=q8_0",
+            "--set",
+            "model.context=1048576",
+        ],
     ),
 }
 
@@ -188,12 +296,29 @@ LONG = {
 def long_contexts(weir, model, clock):
     results = {}
     for name, (depth, settings) in LONG.items():
-        command = [weir, "bench", "--json", "--model", model, "--depth", depth, "--gen", 16, "--repeat", 1, "--synthetic-kv"]
+        command = [
+            weir,
+            "bench",
+            "--json",
+            "--model",
+            model,
+            "--depth",
+            depth,
+            "--gen",
+            16,
+            "--repeat",
+            1,
+            "--synthetic-kv",
+        ]
         code, out, err = run(command + GPU + settings, min(60, clock.left()))
         try:
             results[name] = {"fell_back": err[-300:]} if FELL_BACK in err else json.loads(out)
         except ValueError:
-            results[name] = {"skipped": "no time left"} if clock.left() < 1 else {"exit": code, "text": err[-300:]}
+            results[name] = (
+                {"skipped": "no time left"}
+                if clock.left() < 1
+                else {"exit": code, "text": err[-300:]}
+            )
     return results
 
 
@@ -202,7 +327,9 @@ def engine(folder, models, clock):
     if not weir.exists():
         return {"skipped": "no weir in the package"}
     tiny = sorted(path.parent for path in (cases / "models").glob("*/model.safetensors"))
-    code, out, err = run([folder / "golden_runner", "--dir", cases, "--device", "gpu:0"], min(90, clock.left()))
+    code, out, err = run(
+        [folder / "golden_runner", "--dir", cases, "--device", "gpu:0"], min(90, clock.left())
+    )
     result = {
         "goldens": {"exit": code, "last_line": (out.strip().splitlines() or [err[-300:]])[-1]},
         "greedy": greedy(weir, tiny, clock),
@@ -228,7 +355,11 @@ def main():
     if name:
         report["bench"] = benches(options.folder, device, min(150, clock.left()))
         report["omp_over_cuda"] = ratios(report["bench"]["cases"])
-    report["engine"] = {"skipped": "no device, or not asked for"} if options.no_engine or not name else engine(options.folder, options.models, clock)
+    report["engine"] = (
+        {"skipped": "no device, or not asked for"}
+        if options.no_engine or not name
+        else engine(options.folder, options.models, clock)
+    )
     report["seconds"] = round(options.seconds - clock.left(), 1)
     report["ok"] = agreed["exit"] == 0 and report["engine"].get("ok", True)
     json.dump(report, sys.stdout, indent=1)

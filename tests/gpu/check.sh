@@ -1,8 +1,11 @@
 #!/bin/bash
-# tests/gpu/check.sh - the GPU plugin and the engine on a machine that has a GPU, Python and nothing of ours; prints ONE JSON object (check.py).
+# tests/gpu/check.sh - the GPU plugin and the engine on a machine that has a GPU, Python and nothing
+# of ours; prints ONE JSON object (check.py).
 #
-#   check.sh --pack DIR                      here: build, and collect binaries, runtimes and goldens in DIR (under 64 MiB)
-#   DIR/check.sh [--no-engine] [MODEL...]    there: exit code 0 when every row agrees with ref, and the engine with itself. At most 8 minutes.
+#   check.sh --pack DIR                      here: build, and collect binaries, runtimes and goldens
+#                                            in DIR (under 64 MiB)
+#   DIR/check.sh [--no-engine] [MODEL...]    there: exit code 0 when every row agrees with ref, and
+#                                            the engine with itself. At most 8 minutes.
 set -euo pipefail
 
 build() {
@@ -22,13 +25,22 @@ pack() {
     chmod u+w "$dir"/*
     install -m 755 "$0" "$root/tests/gpu/check.py" "$root/tests/gpu/cost_model.py" "$dir"
     # Everything that a bare machine may lack; the C library stays the machine's.
-    { for program in gpu_parity libweir_gpu.so weir golden_runner; do ldd "$dir/$program"; done; } | awk '$3 ~ /^\// { print $3 }' | sort -u |
-        grep -Ev '/(libc|libm|libdl|librt|libpthread|ld-linux-x86-64)\.so' | while read -r library; do install -m 644 "$library" "$dir"; done
-    strip --strip-unneeded "$dir"/*.so* "$dir/weir" "$dir/golden_runner" "$dir/gpu_parity" 2>/dev/null || true
+    { for program in gpu_parity libweir_gpu.so weir golden_runner; do ldd "$dir/$program"; done; } |
+        awk '$3 ~ /^\// { print $3 }' | sort -u |
+        grep -Ev '/(libc|libm|libdl|librt|libpthread|ld-linux-x86-64)\.so' |
+        while read -r library; do install -m 644 "$library" "$dir"; done
+    strip --strip-unneeded "$dir"/*.so* "$dir"/{weir,golden_runner,gpu_parity} 2>/dev/null || true
     # The offload runtime needs LLVM, and LLVM needs ICU and Z3: 150 MiB that travel compressed.
-    (cd "$dir" && tar -cf - ./*.so* weir golden_runner | xz -T0 -6 >libraries.tar.xz && rm -f ./*.so* weir golden_runner)
-    # Without what no device computes: tokenizers, templates, the codecs of pages, and the sources of the runner.
-    tar -C "$root/tests" --exclude='golden/text' --exclude='golden/kv' --exclude='golden/realvocab*' --exclude='*.cc' --exclude='*.h' -cf - golden | xz -T0 -6 >"$dir/golden.tar.xz"
+    (
+        cd "$dir"
+        tar -cf - ./*.so* weir golden_runner | xz -T0 -6 >libraries.tar.xz
+        rm -f ./*.so* weir golden_runner
+    )
+    # Without what no device computes: tokenizers, templates, the codecs of pages, and the sources
+    # of the runner.
+    tar -C "$root/tests" --exclude='golden/text' --exclude='golden/kv' \
+        --exclude='golden/realvocab*' --exclude='*.cc' --exclude='*.h' -cf - golden |
+        xz -T0 -6 >"$dir/golden.tar.xz"
     local size
     size=$(du -sm "$dir" | cut -f1)
     echo "packed $dir: $size MiB"
@@ -43,10 +55,12 @@ run() {
     trap "rm -rf '$dir'" EXIT
     for archive in libraries golden; do
         tar -xJf "$from/$archive.tar.xz" -C "$dir" 2>/dev/null ||
-            python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$from/$archive.tar.xz" "$dir"
+            python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' \
+                "$from/$archive.tar.xz" "$dir"
     done
     cp "$from/gpu_parity" "$from/check.py" "$from/cost_model.py" "$dir"
-    export LD_LIBRARY_PATH=$dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} OMP_TARGET_OFFLOAD=MANDATORY PYTHONDONTWRITEBYTECODE=1
+    export LD_LIBRARY_PATH=$dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    export OMP_TARGET_OFFLOAD=MANDATORY PYTHONDONTWRITEBYTECODE=1
     python3 "$dir/check.py" "$dir" "$@"
 }
 

@@ -1,15 +1,21 @@
 #!/usr/bin/env python3
-"""tests/gpu/kernel_gate.py - what ptxas and the PTX say of every kernel of the GPU plugin, from the reports of its build.
+"""tests/gpu/kernel_gate.py - what ptxas and the PTX say of every kernel of the GPU plugin, from the
+reports of its build.
 
     kernel_gate.py [--reports DIR] [--json FILE]
 
-Prints one line per kernel, registers / static shared memory / stack / spills for each architecture, and fails when
+Prints one line per kernel, registers / static shared memory / stack / spills for each architecture,
+and fails when
 
-  - an op of kernels/list.inc or a file of kernels/cuda has no report, or an architecture is missing from it;
-  - a kernel has a stack frame, spills registers or takes more static shared memory than every device has;
-  - an attention kernel reads local memory, reads K and V by generic loads, or by fewer bytes per load than its layout allows;
+  - an op of kernels/list.inc or a file of kernels/cuda has no report, or an architecture is missing
+    from it;
+  - a kernel has a stack frame, spills registers or takes more static shared memory than every
+    device has;
+  - an attention kernel reads local memory, reads K and V by generic loads, or by fewer bytes per
+    load than its layout allows;
   - an exception below is not needed any more.
 """
+
 import argparse
 import collections
 import json
@@ -23,18 +29,29 @@ ARCHS = re.search(r"^ARCHS = (\[.*\])", (ROOT / "toolchain/gpu.bzl").read_text()
 ARCHS = json.loads(ARCHS.group(1))
 SHARED_LIMIT = 48 * 1024  # what a kernel has without asking for more
 
-# (file, kernel, what) -> (architectures, reason). `kernel` is a part of its name; what: stack, spill, or generic: loads of K and V by addresses that may
-# be of any memory, found in the PTX.
+# (file, kernel, what) -> (architectures, reason). `kernel` is a part of its name; what: stack,
+# spill, or generic: loads of K and V by addresses that may be of any memory, found in the PTX.
 EXCEPTIONS = {
-    ("kernels/omp/attention.c", "attention", "stack"): ({"80", "86", "89"}, "255 registers: 4 query rows by 512 dims of V and the unit's plan; sm_90 and up fit"),
+    ("kernels/omp/attention.c", "attention", "stack"): (
+        {"80", "86", "89"},
+        "255 registers: 4 query rows by 512 dims of V and the unit's plan; sm_90 and up fit",
+    ),
     ("kernels/omp/attention.c", "attention", "spill"): ({"80", "86", "89"}, "as its stack"),
-    ("kernels/omp/attention.c", "attention", "generic"): ({"ptx"}, "told that pages are global memory, ptxas keeps more addresses and spills on sm_90 too"),
+    ("kernels/omp/attention.c", "attention", "generic"): (
+        {"ptx"},
+        "told that pages are global memory, ptxas keeps more addresses and spills on sm_90 too",
+    ),
     ("kernels/omp/attention_mass.c", "attention_mass", "generic"): ({"ptx"}, "as attention.c"),
-    ("kernels/omp/kv_write.c", "kv_write", "stack"): (set(ARCHS), "kv_encode.h keeps the 32 codes of a group in an array that loops index; once per written row"),
+    ("kernels/omp/kv_write.c", "kv_write", "stack"): (
+        set(ARCHS),
+        "kv_encode.h keeps the 32 codes of a group in an array that loops index; once per "
+        "written row",
+    ),
 }
 
-# Attention by vectors of 16 bytes, but for the single source: thread = token of a tile, so that 32 neighbours read 64 bytes of f16 in one transaction;
-# 16 bytes a thread would need another layout of pages.
+# Attention by vectors of 16 bytes, but for the single source: thread = token of a tile, so that 32
+# neighbours read 64 bytes of f16 in one transaction; 16 bytes a thread would need another layout of
+# pages.
 COALESCED = {"kernels/omp/attention.c", "kernels/omp/attention_mass.c"}
 VECTOR_BYTES = 16
 
@@ -49,7 +66,9 @@ def readable(name):
 
 
 def demangled(names):
-    text = subprocess.run(["c++filt", "-p"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(
+        ["c++filt", "-p"], input="\n".join(names), capture_output=True, text=True, check=True
+    ).stdout
     return dict(zip(names, text.split("\n")))
 
 
@@ -61,24 +80,55 @@ def kernels_of(file, log):
             name, arch, current = m.group(1), m.group(2), None
         elif m := re.search(r"Function properties for (\S+)", line):
             current = m.group(1)
-        elif (m := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line)) and name and current == name:
+        elif (
+            (
+                m := re.search(
+                    r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads",
+                    line,
+                )
+            )
+            and name
+            and current == name
+        ):
             stack, spill = int(m.group(1)), int(m.group(2)) + int(m.group(3))
         elif (m := re.search(r"Used (\d+) registers", line)) and name:
-            shared, barriers = re.search(r"(\d+) bytes smem", line), re.search(r"used (\d+) barriers", line)
+            shared, barriers = re.search(r"(\d+) bytes smem", line), re.search(
+                r"used (\d+) barriers", line
+            )
             number = lambda match: int(match.group(1)) if match else 0
-            found.append(Kernel(file, name, arch, int(m.group(1)), number(shared), stack, spill, number(barriers)))
+            found.append(
+                Kernel(
+                    file,
+                    name,
+                    arch,
+                    int(m.group(1)),
+                    number(shared),
+                    stack,
+                    spill,
+                    number(barriers),
+                )
+            )
             name = None
     return found
 
 
 def read_reports(folder):
     """Kernels by file, and PTX by file; the build flattens paths: kernels_omp_add.c.sm_90.log."""
-    omp = [f"kernels/omp/{op}.c" for op in re.findall(r"^WEIR_OMP_KERNEL\((\w+)\)", (ROOT / "kernels/list.inc").read_text(), re.M)]
+    omp = [
+        f"kernels/omp/{op}.c"
+        for op in re.findall(
+            r"^WEIR_OMP_KERNEL\((\w+)\)", (ROOT / "kernels/list.inc").read_text(), re.M
+        )
+    ]
     cuda = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "kernels/cuda").glob("*.cu"))]
     kernels, ptx, problems = [], {}, []
     for file in omp + cuda:
         flat = file.replace("/", "_")
-        logs = [folder / f"{flat}.sm_{arch}.log" for arch in ARCHS] if file in omp else [folder / f"{flat}.log"]
+        logs = (
+            [folder / f"{flat}.sm_{arch}.log" for arch in ARCHS]
+            if file in omp
+            else [folder / f"{flat}.log"]
+        )
         source = folder / f"{flat}.ptx"
         missing = [log.name for log in logs + [source] if not log.exists()]
         if missing:
@@ -112,7 +162,12 @@ class Exceptions:
 
     def problems(self):
         unused = [(key, archs - self.used[key]) for key, (archs, _) in EXCEPTIONS.items()]
-        return [f"{key[0]}: the exception for {key[2]} of {key[1]} is not needed on {', '.join(sorted(archs))}: remove it" for key, archs in unused if archs]
+        return [
+            f"{key[0]}: the exception for {key[2]} of {key[1]} is not needed on "
+            f"{', '.join(sorted(archs))}: remove it"
+            for key, archs in unused
+            if archs
+        ]
 
 
 def check_registers(kernels, exceptions):
@@ -120,15 +175,22 @@ def check_registers(kernels, exceptions):
     for k in kernels:
         for what, value in (("stack", k.stack), ("spill", k.spill)):
             if value > 0 and not exceptions.excuse(k.file, k.name, what, k.arch):
-                problems.append(f"{k.file}: {readable(k.name)} on sm_{k.arch}: {value} bytes of {what}")
+                problems.append(
+                    f"{k.file}: {readable(k.name)} on sm_{k.arch}: {value} bytes of {what}"
+                )
         if k.shared > SHARED_LIMIT:
-            problems.append(f"{k.file}: {readable(k.name)} on sm_{k.arch}: {k.shared} bytes of shared memory, the limit is {SHARED_LIMIT}")
+            problems.append(
+                f"{k.file}: {readable(k.name)} on sm_{k.arch}: {k.shared} bytes of shared "
+                f"memory, the limit is {SHARED_LIMIT}"
+            )
     return problems
 
 
 def bodies(ptx):
     """Name and text of every entry function."""
-    for part in re.split(r"(?m)^(?=\.(?:weak|visible|extern|func|entry)|\t?// -- Begin function)", ptx):
+    for part in re.split(
+        r"(?m)^(?=\.(?:weak|visible|extern|func|entry)|\t?// -- Begin function)", ptx
+    ):
         if m := re.match(r"\.(?:weak|visible)\s+\.entry\s+([\w$]+)", part):
             yield m.group(1), part
 
@@ -151,15 +213,29 @@ def check_attention(ptx, exceptions):
             if local:
                 problems.append(f"{where}: {local} accesses to local memory")
             loads = re.findall(r"\bld\.global(?:\.[a-z]+(?:::\w+)*)*(?:\.v\d)?\.[busf]\d+", body)
-            copies = [int(n) for n in re.findall(r"cp\.async\.c[ga]\.shared\.global[^;]*?,\s*(\d+)\s*(?:,[^;]*)?;", body)]
+            copies = [
+                int(n)
+                for n in re.findall(
+                    r"cp\.async\.c[ga]\.shared\.global[^;]*?,\s*(\d+)\s*(?:,[^;]*)?;", body
+                )
+            ]
             bulk = "cp.async.bulk" in body
             halves = re.findall(r"\bld\.(?:b|u|s)16\b", body)
-            widest = max([bytes_of(load) for load in loads] + copies + [16 if bulk else 0], default=0)
-            print(f"  ptx {where}: {len(loads)} loads from global memory, {len(copies)} copies to shared, widest {widest} bytes; {len(halves)} generic 16-bit loads")
+            widest = max(
+                [bytes_of(load) for load in loads] + copies + [16 if bulk else 0], default=0
+            )
+            print(
+                f"  ptx {where}: {len(loads)} loads from global memory, {len(copies)} copies to "
+                f"shared, widest {widest} bytes; {len(halves)} generic 16-bit loads"
+            )
             if halves and not exceptions.excuse(file, name, "generic", "ptx"):
-                problems.append(f"{where}: {len(halves)} 16-bit loads are generic: pages are global memory")
+                problems.append(
+                    f"{where}: {len(halves)} 16-bit loads are generic: pages are global memory"
+                )
             if file not in COALESCED and widest < VECTOR_BYTES and is_hot(body):
-                problems.append(f"{where}: no load of {VECTOR_BYTES} bytes, the widest has {widest}")
+                problems.append(
+                    f"{where}: no load of {VECTOR_BYTES} bytes, the widest has {widest}"
+                )
     return problems
 
 
@@ -170,7 +246,9 @@ def is_hot(body):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--reports", type=pathlib.Path, default=ROOT / ".bazel/bin/offload/_gpu/weir_gpu")
+    parser.add_argument(
+        "--reports", type=pathlib.Path, default=ROOT / ".bazel/bin/offload/_gpu/weir_gpu"
+    )
     parser.add_argument("--json", type=pathlib.Path, help="what the cost model reads")
     options = parser.parse_args()
     kernels, ptx, problems = read_reports(options.reports)
@@ -178,19 +256,39 @@ def main():
     rows = collections.defaultdict(dict)
     for k in kernels:
         rows[k.file, k.name][k.arch] = k
-    print(f"  {'registers/shared/stack/spills':48s}" + "".join(f"{'sm_' + arch:>18s}" for arch in ARCHS))
+    print(
+        f"  {'registers/shared/stack/spills':48s}"
+        + "".join(f"{'sm_' + arch:>18s}" for arch in ARCHS)
+    )
     for (file, name), by_arch in rows.items():
-        label = re.sub(r"\(.*", "", names[name]).replace("void ", "") if file.endswith(".cu") else readable(name)
-        cells = [f"{k.registers}/{k.shared}/{k.stack}/{k.spill}" if (k := by_arch.get(arch)) else "-" for arch in ARCHS]
+        label = (
+            re.sub(r"\(.*", "", names[name]).replace("void ", "")
+            if file.endswith(".cu")
+            else readable(name)
+        )
+        cells = [
+            f"{k.registers}/{k.shared}/{k.stack}/{k.spill}" if (k := by_arch.get(arch)) else "-"
+            for arch in ARCHS
+        ]
         print(f"  {label[:48]:48s}" + "".join(f"{cell:>18s}" for cell in cells))
     exceptions = Exceptions()
-    problems += check_registers(kernels, exceptions) + check_attention(ptx, exceptions) + exceptions.problems()
+    problems += (
+        check_registers(kernels, exceptions)
+        + check_attention(ptx, exceptions)
+        + exceptions.problems()
+    )
     if options.json:
-        listed = [dict(k._asdict(), label=names[k.name] if k.file.endswith(".cu") else readable(k.name)) for k in kernels]
+        listed = [
+            dict(k._asdict(), label=names[k.name] if k.file.endswith(".cu") else readable(k.name))
+            for k in kernels
+        ]
         options.json.write_text(json.dumps(listed, indent=1) + "\n")
     for problem in problems:
         print(f"  FAIL {problem}")
-    print(f"  {len(rows)} kernels on {len(ARCHS)} architectures, {len(EXCEPTIONS)} exceptions, {len(problems)} problems")
+    print(
+        f"  {len(rows)} kernels on {len(ARCHS)} architectures, {len(EXCEPTIONS)} exceptions, "
+        f"{len(problems)} problems"
+    )
     return 1 if problems else 0
 
 

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""tests/gpu/kernel_gate_test.py - the gate sees what it is there for: kernels with a local array, with spills, with too much shared memory, without vectors."""
+"""tests/gpu/kernel_gate_test.py - the gate sees what it is there for: kernels with a local array,
+with spills, with too much shared memory, without vectors.
+"""
+
 import pathlib
 import subprocess
 import sys
 import tempfile
 
-sys.dont_write_bytecode = True  # no folder beside the sources
+sys.dont_write_bytecode = True  # no folder next to the sources
 import kernel_gate as gate  # noqa: E402
 
 SEED = r"""
@@ -23,7 +26,8 @@ extern "C" __global__ void seed_spill(float *out, const float *in)
     for (int i = 0; i < 128; i++) row[i] = in[threadIdx.x + i * 32];
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < 128; i++) out[threadIdx.x + i * 32] = fmaf(row[i], row[127 - i], row[(i * 7) % 128]);
+    for (int i = 0; i < 128; i++)
+        out[threadIdx.x + i * 32] = fmaf(row[i], row[127 - i], row[(i * 7) % 128]);
 }
 extern "C" __global__ void seed_shared(float *out)
 {
@@ -36,7 +40,14 @@ extern "C" __global__ void seed_shared(float *out)
 
 
 def nvcc(folder, *flags):
-    command = ["/usr/local/cuda/bin/nvcc", "-ccbin", "gcc-12", "-O3", *flags, str(folder / "seed.cu")]
+    command = [
+        "/usr/local/cuda/bin/nvcc",
+        "-ccbin",
+        "gcc-12",
+        "-O3",
+        *flags,
+        str(folder / "seed.cu"),
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=True).stderr
 
 
@@ -44,12 +55,30 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "seed.cu").write_text(SEED)
-        log = nvcc(folder, "-arch=sm_90", "-maxrregcount=32", "-Xptxas", "-v", "-cubin", "-o", str(folder / "seed.cubin"))
+        log = nvcc(
+            folder,
+            "-arch=sm_90",
+            "-maxrregcount=32",
+            "-Xptxas",
+            "-v",
+            "-cubin",
+            "-o",
+            str(folder / "seed.cubin"),
+        )
         nvcc(folder, "-arch=compute_80", "-ptx", "-o", str(folder / "seed.ptx"))
         ptx = (folder / "seed.ptx").read_text()
     file = "kernels/cuda/attention_seed.cu"
-    found = gate.check_registers(gate.kernels_of(file, log), gate.Exceptions()) + gate.check_attention({file: ptx}, gate.Exceptions())
-    wanted = ["seed_array on sm_90: 256 bytes of stack", "seed_spill on sm_90", "bytes of spill", "seed_shared on sm_90: 49152", "accesses to local memory", "no load of 16 bytes"]
+    found = gate.check_registers(
+        gate.kernels_of(file, log), gate.Exceptions()
+    ) + gate.check_attention({file: ptx}, gate.Exceptions())
+    wanted = [
+        "seed_array on sm_90: 256 bytes of stack",
+        "seed_spill on sm_90",
+        "bytes of spill",
+        "seed_shared on sm_90: 49152",
+        "accesses to local memory",
+        "no load of 16 bytes",
+    ]
     gate.SHARED_LIMIT = 48 * 1024 - 1
     found += gate.check_registers(gate.kernels_of(file, log), gate.Exceptions())
     idle = gate.Exceptions().problems()

@@ -1,7 +1,9 @@
-"""A running server with each server.sandbox: it answers every kind of request, and the kernel says what its threads can no longer do.
+"""A running server with each server.sandbox: it answers every kind of request, and the kernel says
+what its threads can no longer do.
 
-    server.py PROGRAM         one line for each failure, "N passed, N failed" at the end
+server.py PROGRAM         one line for each failure, "N passed, N failed" at the end
 """
+
 import concurrent.futures
 import json
 import os
@@ -14,7 +16,9 @@ import time
 import urllib.error
 import urllib.request
 
-TEXT = "Keys and values of a text stay in pages; pages that no request reads move to the disk. " * 40
+TEXT = (
+    "Keys and values of a text stay in pages; pages that no request reads move to the disk. " * 40
+)
 
 
 def thread_states(pid):
@@ -44,8 +48,15 @@ class Server:
         self.port = free_port()
         self.log = f"{folder}/err"
         os.mkdir(f"{folder}/pages")
-        settings = [f"server.port={self.port}", f"server.sandbox={sandbox}", f"sessions.dir={folder}/sessions", f"states.dir={folder}/states",
-                    "memory.host=80MiB", "memory.disk=256MiB", f"memory.disk_dir={folder}/pages"]
+        settings = [
+            f"server.port={self.port}",
+            f"server.sandbox={sandbox}",
+            f"sessions.dir={folder}/sessions",
+            f"states.dir={folder}/states",
+            "memory.host=80MiB",
+            "memory.disk=256MiB",
+            f"memory.disk_dir={folder}/pages",
+        ]
         with open(self.log, "w") as log:
             words = [program, *arguments] + [word for s in settings for word in ("--set", s)]
             self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=log, **how)
@@ -62,8 +73,12 @@ class Server:
 
     def call(self, method, path, body=None):
         """The answer's bytes, None unless its status is 2xx."""
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method=method, headers={"Content-Type": "application/json"},
-                                         data=None if body is None else json.dumps(body).encode())
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}",
+            method=method,
+            headers={"Content-Type": "application/json"},
+            data=None if body is None else json.dumps(body).encode(),
+        )
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.read()
@@ -72,7 +87,11 @@ class Server:
             return None
 
     def long_completion(self, i):
-        return self.call("POST", "/v1/completions", {"prompt": f"{i} {TEXT}", "max_tokens": 200, "ignore_eos": True})
+        return self.call(
+            "POST",
+            "/v1/completions",
+            {"prompt": f"{i} {TEXT}", "max_tokens": 200, "ignore_eos": True},
+        )
 
     def stop(self):
         if self.process.poll() is None:
@@ -96,7 +115,9 @@ def requests(server):
         yield "many at once", all(pool.map(server.long_completion, range(12)))
     memory = json.loads(server.call("GET", "/v1/memory") or b"{}")
     yield "pages went to the disk", memory.get("kv", {}).get("disk", {}).get("bytes_out", 0) > 0
-    yield "a named session", server.call("POST", "/v1/completions", {"prompt": TEXT, "max_tokens": 8, "session": "talk"})
+    yield "a named session", server.call(
+        "POST", "/v1/completions", {"prompt": TEXT, "max_tokens": 8, "session": "talk"}
+    )
     yield "save", server.call("POST", "/v1/sessions", {"name": "talk"})
     yield "restore", server.call("POST", "/v1/sessions/restore", {"name": "talk"})
     yield "list", server.call("GET", "/v1/sessions")
@@ -104,7 +125,9 @@ def requests(server):
     state = server.call("POST", "/v1/states", {"label": "document", "prompt": TEXT})
     yield "a state", state
     yield "states", server.call("GET", "/v1/states")
-    yield "query", server.call("POST", "/v1/states/query", {"question": "Where do pages go?", "top_k": 1})
+    yield "query", server.call(
+        "POST", "/v1/states/query", {"question": "Where do pages go?", "top_k": 1}
+    )
     name = json.loads(state or b'{"id": "none"}')["id"]
     yield "one state", server.call("GET", f"/v1/states/{name}")
     yield "no state", server.call("DELETE", f"/v1/states/{name}")
@@ -135,21 +158,30 @@ def main():
                 if not started:
                     continue
                 boxed = mode != "off" and "no sandbox" not in said
-                tell(bool(re.search("sandbox: Landlock ABI [1-9]", said)) == boxed, f"{mode}: the log says {said}")
+                tell(
+                    bool(re.search("sandbox: Landlock ABI [1-9]", said)) == boxed,
+                    f"{mode}: the log says {said}",
+                )
                 if mode == "auto" and not boxed:
                     print("skipped 1: auto: this kernel has no Landlock")
                 for what, answer in requests(server):
                     tell(answer, f"{mode}: {what}")
                 pid = server.process.pid
                 tell(every_thread(pid, "NoNewPrivs", "1"), f"{mode}: a thread can gain privileges")
-                tell(every_thread(pid, "Seccomp", "2") == (mode == "strict"), f"{mode}: the filter of system calls")
+                tell(
+                    every_thread(pid, "Seccomp", "2") == (mode == "strict"),
+                    f"{mode}: the filter of system calls",
+                )
                 with open(f"/proc/{pid}/maps") as maps:
                     bad = spoiled_mappings(maps)
                 tell(not bad, f"{mode}: writable and executable: {bad}")
             finally:
                 code = server.stop()
             tell(code == 0, f"{mode}: ended with {code}")
-            tell(any(name.endswith(".session") for name in os.listdir(f"{folder}/sessions")), f"{mode}: no session was saved at the end")
+            tell(
+                any(name.endswith(".session") for name in os.listdir(f"{folder}/sessions")),
+                f"{mode}: no session was saved at the end",
+            )
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 

@@ -48,7 +48,7 @@ class Builder {
     float normal() { return normal_(rng_); }
     uint32_t below(uint32_t n) { return (uint32_t)(rng_() % n); }
 
-    // Deleters for what is owned beside arrays (packed weights).
+    // Deleters for what is owned besides arrays (packed weights).
     void at_end(std::function<void()> action) { endings_.push_back(std::move(action)); }
 
     struct Region {

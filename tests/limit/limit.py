@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-"""tests/limit/limit.py - the limit is a limit: a server in a memory cgroup whose limit is its memory.host, under clients that want more.
+"""tests/limit/limit.py - the limit is a limit: a server in a memory cgroup whose limit is its
+memory.host, under clients that want more.
 
     limit.py PROGRAM [--memory MIB] [--disk MIB] [--context N] [--seconds N] [--clients N]
 
-PROGRAM is the serve binary with its bundled model. Sixteen clients send long prompts, several choices, bodies and prompts that are too large,
-streams that they leave, for N seconds. It must not be killed for memory, its peak must stay within the limit, every request must be answered
-or refused with a JSON error, and at the end no page may be in use. Where no memory cgroup can be made (version 1 or 2), the peak resident
-memory takes its place, and the output says so. Prints "N passed, N failed"."""
+PROGRAM is the serve binary with its bundled model. Sixteen clients send long prompts, several
+choices, bodies and prompts that are too large, streams that they leave, for N seconds. It must not
+be killed for memory, its peak must stay within the limit, every request must be answered or refused
+with a JSON error, and at the end no page may be in use. Where no memory cgroup can be made (version
+1 or 2), the peak resident memory takes its place, and the output says so. Prints "N passed, N
+failed"."""
+
 import argparse
 import collections
 import http.client
 import json
-import os
 import pathlib
 import random
 import signal
@@ -21,63 +24,11 @@ import sys
 import threading
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "attack"))
+from group import Group, field  # noqa: E402
+
 MIB = 1 << 20
 ANSWERED = {200, 400, 413, 429, 503}
-
-
-class Group:
-    """A memory cgroup, or nothing."""
-
-    def __init__(self, limit):
-        self.path = None
-        name = f"weir-limit-{os.getpid()}"
-        for root, limits, self.peak_name, self.events in (
-                ("/sys/fs/cgroup/memory", ("memory.limit_in_bytes",), "memory.max_usage_in_bytes", "memory.oom_control"),
-                ("/sys/fs/cgroup", ("memory.max", "memory.swap.max"), "memory.peak", "memory.events")):
-            path = pathlib.Path(root) / name
-            try:
-                path.mkdir()
-                (path / limits[0]).write_text(str(limit), encoding="ascii")
-                for other in limits[1:]:
-                    (path / other).write_text("0", encoding="ascii")
-                self.path = path
-                return
-            except OSError:
-                if path.is_dir():
-                    path.rmdir()
-
-    def enter(self):
-        if self.path:
-            (self.path / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
-
-    def peak(self, pid):
-        if self.path and (self.path / self.peak_name).exists():
-            return int((self.path / self.peak_name).read_text(encoding="ascii"))
-        with open(f"/proc/{pid}/status", encoding="ascii") as status:
-            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
-
-    def anonymous(self, pid):
-        """Without the page cache, which the group's limit holds down by itself."""
-        if self.path:
-            fields = dict(line.split() for line in (self.path / "memory.stat").read_text(encoding="ascii").splitlines())
-            return int(fields.get("anon", fields.get("total_rss", 0)))
-        with open(f"/proc/{pid}/status", encoding="ascii") as status:
-            return next((int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon:")), 0)
-
-    def kills(self):
-        if not self.path:
-            return 0
-        lines = (self.path / self.events).read_text(encoding="ascii").splitlines()
-        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
-
-    def remove(self):
-        for _ in range(50):
-            try:
-                if self.path:
-                    self.path.rmdir()
-                return
-            except OSError:
-                time.sleep(0.1)
 
 
 def free_port():
@@ -96,11 +47,20 @@ def get(port, path):
 def request_of(rng, window):
     """A body and whether the client stays."""
     kind = rng.randrange(8)
-    ids = [rng.randrange(5, 1000) for _ in range(rng.choice((10, 200, window // 4, window // 2, window - 20)))]
+    ids = [
+        rng.randrange(5, 1000)
+        for _ in range(rng.choice((10, 200, window // 4, window // 2, window - 20)))
+    ]
     if rng.random() < 0.5:
-        ids = list(range(5, 5 + window // 4)) + ids[:window // 2]  # a beginning that many share
-    body = {"prompt": ids, "max_tokens": rng.choice((1, 16, 100, 400)), "ignore_eos": rng.random() < 0.7, "temperature": 1.0,
-            "repetition_penalty": rng.choice((1.0, 1.1)), "stream": rng.random() < 0.5}
+        ids = list(range(5, 5 + window // 4)) + ids[: window // 2]  # a beginning that many share
+    body = {
+        "prompt": ids,
+        "max_tokens": rng.choice((1, 16, 100, 400)),
+        "ignore_eos": rng.random() < 0.7,
+        "temperature": 1.0,
+        "repetition_penalty": rng.choice((1.0, 1.1)),
+        "stream": rng.random() < 0.5,
+    }
     if kind == 0:
         body["prompt"] = [7] * (window + 1 + rng.randrange(100000))
     elif kind == 1:
@@ -122,7 +82,9 @@ def client(port, seed, until, window, statuses, problems):
         answer = None
         try:
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
-            connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+            connection.request(
+                "POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"}
+            )
             if not stays and rng.random() < 0.5:
                 time.sleep(rng.random() * 0.3)
                 connection.close()
@@ -140,7 +102,11 @@ def client(port, seed, until, window, statuses, problems):
                 time.sleep(0.05)
             else:
                 text = answer.read()
-                if body["stream"] and b"data: [DONE]" not in text[-100:] and b"error" not in text[-1000:]:
+                if (
+                    body["stream"]
+                    and b"data: [DONE]" not in text[-100:]
+                    and b"error" not in text[-1000:]
+                ):
                     problems.append(f"a stream ends with {text[-100:]!r}")
             connection.close()
         except (ConnectionResetError, BrokenPipeError, http.client.RemoteDisconnected):
@@ -149,28 +115,60 @@ def client(port, seed, until, window, statuses, problems):
             if isinstance(error, http.client.IncompleteRead) and b"error" in error.partial[-1000:]:
                 statuses["ended with an error"] += 1
                 continue
-            if answer is not None and answer.status in (413, 503) and isinstance(error, http.client.IncompleteRead):
+            if (
+                answer is not None
+                and answer.status in (413, 503)
+                and isinstance(error, http.client.IncompleteRead)
+            ):
                 statuses["closed by the server"] += 1  # the rest of its body met a closed socket
                 continue
-            problems.append(f"{type(error).__name__}: {error}, status {answer and answer.status}, stream {body['stream']}")
+            problems.append(
+                f"{type(error).__name__}: {error}, status {answer and answer.status}, stream "
+                f"{body['stream']}"
+            )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("program")
-    parser.add_argument("--memory", type=int, default=128, help="memory.host and the group's limit, in MiB")
-    parser.add_argument("--disk", type=int, default=0, help="memory.disk in MiB, 0: pages stay in memory")
-    parser.add_argument("--context", type=int, default=0, help="window of a sequence, 0: what the model was trained for")
+    parser.add_argument(
+        "--memory", type=int, default=128, help="memory.host and the group's limit, in MiB"
+    )
+    parser.add_argument(
+        "--disk", type=int, default=0, help="memory.disk in MiB, 0: pages stay in memory"
+    )
+    parser.add_argument(
+        "--context",
+        type=int,
+        default=0,
+        help="window of a sequence, 0: what the model was trained for",
+    )
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=16)
     options = parser.parse_args()
     limit = options.memory * MIB
     group, port = Group(limit), free_port()
-    print("memory cgroup:", group.path or "none can be made here; the peak resident memory is compared")
-    settings = [f"server.port={port}", f"memory.host={options.memory}MiB", f"memory.disk={options.disk}MiB", "memory.disk_dir=/var/tmp",
-                "batch.max_sequences=8", f"model.context={options.context}"]
-    server = subprocess.Popen([options.program, *(word for setting in settings for word in ("--set", setting))], stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE, text=True, preexec_fn=group.enter)
+    print(
+        "memory cgroup:",
+        group.path or "none can be made here; the peak resident memory is compared",
+    )
+    settings = [
+        f"server.port={port}",
+        f"memory.host={options.memory}MiB",
+        f"memory.disk={options.disk}MiB",
+        "memory.disk_dir=/var/tmp",
+        "batch.max_sequences=8",
+        f"model.context={options.context}",
+    ]
+    server = subprocess.Popen(
+        [options.program, *(word for setting in settings for word in ("--set", setting))],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=group.enter,
+    )
     checks = []
     try:
         lines = collections.deque(maxlen=20)
@@ -188,7 +186,10 @@ def main():
         window = json.loads(get(port, "/props")[1])["n_ctx"]
         statuses, problems = collections.Counter(), []
         until = time.monotonic() + options.seconds
-        threads = [threading.Thread(target=client, args=(port, seed, until, window, statuses, problems)) for seed in range(options.clients)]
+        threads = [
+            threading.Thread(target=client, args=(port, seed, until, window, statuses, problems))
+            for seed in range(options.clients)
+        ]
         for thread in threads:
             thread.start()
         anonymous = 0
@@ -199,9 +200,12 @@ def main():
             thread.join()
         alive = server.poll() is None
         checks.append(("the server is alive", alive))
-        peak = group.peak(server.pid) if alive else 0
-        print(f"{sum(statuses.values())} requests: {dict(statuses)}; peak {peak / MIB:.1f} of {options.memory} MiB, "
-              f"{anonymous / MIB:.1f} without the page cache, window {window}")
+        peak = (group.peak() or field(server.pid, "VmHWM")) if alive else 0
+        print(
+            f"{sum(statuses.values())} requests: {dict(statuses)}; peak {peak / MIB:.1f} of "
+            f"{options.memory} MiB, "
+            f"{anonymous / MIB:.1f} without the page cache, window {window}"
+        )
         checks.append(("it was not killed for memory", group.kills() == 0))
         checks.append(("the peak is within the limit", 0 < peak <= limit))
         checks.append(("every request was answered or refused", not problems))
@@ -214,13 +218,33 @@ def main():
             if not memory["sequences"] and memory["kv"]["free_pages"] == memory["kv"]["pages"]:
                 break
             time.sleep(0.1)
-        checks.append(("no page is in use at the end", bool(memory) and memory["kv"]["free_pages"] == memory["kv"]["pages"]))
-        checks.append(("the ledger's peak is within its cap", bool(memory) and memory["tiers"]["host"]["peak"] <= limit))
+        checks.append(
+            (
+                "no page is in use at the end",
+                bool(memory) and memory["kv"]["free_pages"] == memory["kv"]["pages"],
+            )
+        )
+        checks.append(
+            (
+                "the ledger's peak is within its cap",
+                bool(memory) and memory["tiers"]["host"]["peak"] <= limit,
+            )
+        )
         if options.disk > 0:
             disk = memory["kv"]["disk"] if memory else {}
             print("disk:", disk)
-            checks.append(("pages went to the disk and were read there", bool(disk) and disk["bytes_out"] > 0 and disk["bytes_read"] > 0))
-            checks.append(("the disk's peak is within its cap", bool(memory) and memory["tiers"]["disk"]["peak"] <= options.disk * MIB))
+            checks.append(
+                (
+                    "pages went to the disk and were read there",
+                    bool(disk) and disk["bytes_out"] > 0 and disk["bytes_read"] > 0,
+                )
+            )
+            checks.append(
+                (
+                    "the disk's peak is within its cap",
+                    bool(memory) and memory["tiers"]["disk"]["peak"] <= options.disk * MIB,
+                )
+            )
         server.send_signal(signal.SIGTERM)
         checks.append(("it ends when it is asked to", server.wait(60) in (0, 143)))
     finally:

@@ -8,7 +8,7 @@ PROGRAM is the serve binary with its bundled model.
 
 1. Its KV is filled, then come large bodies for /tokenize whose tool arguments are lists of empty
    objects, one after the other. All the time the process's own memory less what the ledger has
-   booked must stay below the account `process`, which is set aside for what nobody books.
+   booked must stay below the account `process`, which is set aside for what has no account.
 2. In a memory cgroup of 128 MiB, its memory.host, two bodies of 3.9 MB at once whose arguments
    are such lists behind escapes. The server must live and answer others.
 
@@ -96,7 +96,7 @@ def body_of(size, item="{}", comma=","):
     return '{"messages":[{"role":"user","content":"a"},' + call + ',{"role":"user","content":"b"}]}'
 
 
-def beyond_books(server):
+def without_account(server):
     """What the process holds and no account has, and what is set aside for that."""
     held = server.own_bytes()
     host = server.memory()["tiers"]["host"]
@@ -113,11 +113,11 @@ def fill_kv(server):
             break
 
 
-def check_books(program, checks):
+def check_accounts(program, checks):
     server = Server(program, 256, more=["batch.max_sequences=8"])
     try:
         fill_kv(server)
-        before, set_aside = beyond_books(server)
+        before, set_aside = without_account(server)
         most, done, statuses = before, threading.Event(), collections.Counter()
 
         def send():
@@ -128,13 +128,13 @@ def check_books(program, checks):
         threading.Thread(target=send, daemon=True).start()
         while not done.is_set() and server.process.poll() is None:
             try:
-                most = max(most, beyond_books(server)[0])
+                most = max(most, without_account(server)[0])
             except (OSError, ValueError):
                 break
             time.sleep(0.01)
         alive = server.process.poll() is None
-        after = beyond_books(server)[0] if alive else 0
-        print(f"beyond the books: {before / MIB:.1f} MiB before, {most / MIB:.1f} at most, "
+        after = without_account(server)[0] if alive else 0
+        print(f"without an account: {before / MIB:.1f} MiB before, {most / MIB:.1f} at most, "
               f"{after / MIB:.1f} after; process has {set_aside / MIB:.1f} MiB; {dict(statuses)}")
         checks.append(("the server is alive", alive))
         checks.append(("every body was answered or refused",
@@ -186,7 +186,7 @@ def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     checks = []
-    check_books(os.path.abspath(sys.argv[1]), checks)
+    check_accounts(os.path.abspath(sys.argv[1]), checks)
     check_escapes(os.path.abspath(sys.argv[1]), checks)
     for text, holds in checks:
         print(("ok      " if holds else "FAILED  ") + text)

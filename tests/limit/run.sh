@@ -1,7 +1,7 @@
 #!/bin/sh
-# tests/limit/run.sh - builds //engine:serve and holds it to its memory limit (limit.py): 64 MiB are 20 MiB of KV and requests for the demo model. Then
-# with a disk: the windows of eight sequences are three times the KV pages that memory has.
-# resident.py: what the process holds is what is booked.
+# tests/limit/run.sh - builds //engine:serve and holds it to its memory limit (limit.py): 64 MiB are
+# 20 MiB of KV and requests for the demo model. Then with a disk: the windows of eight sequences are
+# three times the KV pages that memory has. resident.py: what the process holds is what is booked.
 #   tests/limit/run.sh [SECONDS]
 set -eu
 top=$(cd "$(dirname "$0")/../.." && pwd)

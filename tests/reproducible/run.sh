@@ -1,13 +1,19 @@
 #!/usr/bin/env bash
-# Proves that the sources decide the bits: this checkout, built incrementally and with whatever cache it has, and a clean one in another folder with an
-# output base of its own and no cache give the same programs; Nix gives the same `serve`; and an include that no dependency allows stops the build.
+# Proves that the sources decide the bits: this checkout, built incrementally and with whatever
+# cache it has, and a clean one in another folder with an output base of its own and no cache give
+# the same programs; Nix gives the same `serve`; and an include that no dependency allows stops the
+# build.
 #
-#   tests/reproducible/run.sh [TARGET...]    default //engine:serve //engine:weir, and //offload:weir_gpu where a CUDA toolkit is
+#   tests/reproducible/run.sh [TARGET...]    default //engine:serve //engine:weir, and
+#                                            //offload:weir_gpu where a CUDA toolkit is
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 root=$PWD
 # The tracked files as they lie here, changed or not.
-sources=$(git -c user.name=weir -c user.email=weir@localhost stash create) || { echo "FAILED  git has no tree of this checkout: commit, or undo what is only half added"; exit 2; }
+sources=$(git -c user.name=weir -c user.email=weir@localhost stash create) || {
+    echo "FAILED  git has no tree of this checkout: commit, or undo what is only half added"
+    exit 2
+}
 sources=${sources:-HEAD}
 passed=0 failed=0
 ok() { passed=$((passed + 1)); echo "ok      $*"; }
@@ -27,25 +33,37 @@ targets=("$@")
 gpu=0
 [ $# -gt 0 ] || [ ! -x /usr/local/cuda/bin/nvcc ] || gpu=1
 
-# In the clean checkout no configuration but its own and Debian's: a disk cache in somebody's .bazelrc would compare a file with itself.
+# In the clean checkout no configuration but its own and Debian's: a disk cache in somebody's
+# .bazelrc would compare a file with itself.
 clean=$work/clean/and-deeper/weir
 here() { (cd "$root" && bazel "$@" 2>&1); }
-in_clean() { (cd "$clean" && bazel --batch --nohome_rc --output_user_root="$work/bazel" "$@" 2>&1); }
+in_clean() {
+    (cd "$clean" && bazel --batch --nohome_rc --output_user_root="$work/bazel" "$@" 2>&1)
+}
 
 # build RUN NAME: all programs, with the function that runs Bazel in a checkout.
 build() {
     local start=$SECONDS
-    "$1" build --config=cpu "${targets[@]}" >"$work/log" || { bad "build $2"; tail -n 40 "$work/log"; }
-    [ "$gpu" = 0 ] || "$1" build --config=gpu //offload:weir_gpu >"$work/log" || { bad "GPU build $2"; tail -n 40 "$work/log"; }
+    "$1" build --config=cpu "${targets[@]}" >"$work/log" || {
+        bad "build $2"
+        tail -n 40 "$work/log"
+    }
+    [ "$gpu" = 0 ] || "$1" build --config=gpu //offload:weir_gpu >"$work/log" || {
+        bad "GPU build $2"
+        tail -n 40 "$work/log"
+    }
     echo "        built $2 in $((SECONDS - start)) s"
 }
 
-# Prints "sha256 name" of every program of a checkout; aliases build elsewhere, so files are looked for by name.
+# Prints "sha256 name" of every program of a checkout; aliases build elsewhere, so files are looked
+# for by name.
 sums() {
     local names=() target
     for target in "${targets[@]}"; do names+=(-o -name "${target##*:}"); done
     [ "$gpu" = 0 ] || names+=(-o -name libweir_gpu.so)
-    (cd -P "$1/.bazel/bin" && find . -name '*.runfiles' -prune -o -type f \( "${names[@]:1}" \) -print0 | sort -z | xargs -0 -r sha256sum)
+    (cd -P "$1/.bazel/bin" &&
+        find . -name '*.runfiles' -prune -o -type f \( "${names[@]:1}" \) -print0 |
+        sort -z | xargs -0 -r sha256sum)
 }
 
 build here "in this checkout"
@@ -56,19 +74,26 @@ build in_clean "in a clean checkout"
 sums "$clean" >"$work/sums.clean"
 if [ "$failed" = 0 ] && [ -s "$work/sums.clean" ]; then
     while read -r sum file; do
-        if grep -qxF "$sum  $file" "$work/sums.here"; then ok "$file ${sum:0:16} here and in the clean checkout"; else bad "$file differs in the clean checkout"; fi
+        if grep -qxF "$sum  $file" "$work/sums.here"; then
+            ok "$file ${sum:0:16} here and in the clean checkout"
+        else
+            bad "$file differs in the clean checkout"
+        fi
     done <"$work/sums.clean"
 else
     bad "nothing to compare"
 fi
 
 if [ $# = 0 ]; then
-    "$root/tests/reproducible/nix.sh" "$clean" "$work" >"$work/log" || grep -q '^FAILED ' "$work/log" || bad "nix.sh ended early"
+    "$root/tests/reproducible/nix.sh" "$clean" "$work" >"$work/log" ||
+        grep -q '^FAILED ' "$work/log" || bad "nix.sh ended early"
     cat "$work/log"
-    passed=$((passed + $(grep -c '^ok ' "$work/log"))) failed=$((failed + $(grep -c '^FAILED ' "$work/log")))
+    passed=$((passed + $(grep -c '^ok ' "$work/log")))
+    failed=$((failed + $(grep -c '^FAILED ' "$work/log")))
 fi
 
-# What must stop a build, done to the clean checkout: an include of a header that no dependency brings, and a dependency upwards.
+# What must stop a build, done to the clean checkout: an include of a header that no dependency
+# brings, and a dependency upwards.
 sed -i '0,/^#include </s//#include "kernels\/abi\/ops.h"\n&/' "$clean/offload/ledger.c"
 if in_clean build --config=cpu //offload:ledger >"$work/log"; then
     bad "an include without a dependency was accepted"

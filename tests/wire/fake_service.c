@@ -1,9 +1,7 @@
-/* tests/wire/fake_service.c - batching, slots, queue, prefix cache, seeds, log-probabilities and
- * cancellation as the real service has them, over logits that are a hash of the tokens before.
- * Greedy text is printable; hot sampling reaches every byte. */
+/* tests/wire/fake_service.c - batching, slots, queue, prefix cache and cancellation as the real
+ * service has them, over a model that is a hash. */
 #include "tests/wire/fake_service.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -11,15 +9,13 @@
 #include <time.h>
 
 #include "engine/base/clock.h"
+#include "tests/wire/fake_model.h"
 
 enum { CHUNK_TOKENS = 512, CACHE_ENTRIES = 64, CACHE_BLOCK = 16, CHOICES = 64 };
 
 typedef struct sequence {
-    uint64_t state; /* hash of all tokens so far */
-    int32_t n_answer;
+    weir_fake_answer answer;
     bool ended;
-    uint16_t *seen; /* [n_vocab] answer tokens, for penalties */
-    int32_t *answer; /* [n_answer] */
 } sequence;
 
 struct weir_job {
@@ -47,10 +43,7 @@ typedef struct cache_entry {
 struct weir_service {
     weir_service_info info;
     weir_fake_options options;
-    const weir_tokenizer *tokenizer;
-    bool *printable; /* [n_vocab] */
-    float *logits; /* [n_vocab] scratch of the engine thread */
-    int32_t *order; /* [n_vocab] scratch */
+    weir_fake_model model;
     cache_entry cache[CACHE_ENTRIES];
     size_t cache_at;
     pthread_t thread;
@@ -60,114 +53,6 @@ struct weir_service {
     weir_service_stats stats;
     bool stop, draining;
 };
-
-/* ---- the pseudo-model ------------------------------------------------------------------------ */
-
-static uint64_t mix(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-static double unit(uint64_t x) { return (double)(x >> 11) * 0x1p-53; }
-static uint64_t step_state(uint64_t state, int32_t token)
-{
-    return mix(state ^ (uint64_t)(uint32_t)token * 0x100000001b3u);
-}
-
-static void fill_logits(const weir_service *s, uint64_t state)
-{
-    for (int32_t i = 0; i < s->info.n_valid_vocab; i++)
-        s->logits[i] =
-            (float)(6.0 * unit(mix(state + (uint64_t)i))) + (s->printable[i] ? 3.0f : 0.0f);
-}
-
-static double log_sum(const weir_service *s)
-{
-    double sum = 0;
-    for (int32_t i = 0; i < s->info.n_valid_vocab; i++) sum += exp((double)s->logits[i]);
-    return log(sum);
-}
-
-static const float *sort_by;
-static int descending(const void *a, const void *b)
-{
-    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    if (sort_by[x] != sort_by[y]) return sort_by[x] > sort_by[y] ? -1 : 1;
-    return x - y;
-}
-
-static void sort_ids(weir_service *s)
-{
-    for (int32_t i = 0; i < s->info.n_valid_vocab; i++) s->order[i] = i;
-    sort_by = s->logits;
-    qsort(s->order, (size_t)s->info.n_valid_vocab, sizeof *s->order, descending);
-}
-
-static int32_t fill_scores(
-    weir_service *s, const weir_request *r, int32_t token, weir_event *event,
-    weir_logprob top[WEIR_TOP_LOGPROBS]
-)
-{
-    const double total = log_sum(s);
-    event->logprob =
-        (weir_logprob){ .id = token, .logprob = (float)((double)s->logits[token] - total) };
-    if (r->n_top_logprobs > 0) sort_ids(s);
-    for (int32_t i = 0; i < r->n_top_logprobs; i++)
-        top[i] = (weir_logprob){ .id = s->order[i],
-                                 .logprob = (float)((double)s->logits[s->order[i]] - total) };
-    event->top = top;
-    event->n_top = r->n_top_logprobs;
-    return token;
-}
-
-static bool is_stop(const weir_service *s, int32_t token)
-{
-    size_t n;
-    const int32_t *const stops = weir_tokenizer_stop_ids(s->tokenizer, &n);
-    for (size_t i = 0; i < n; i++)
-        if (stops[i] == token) return true;
-    return false;
-}
-
-static void adjust_logits(weir_service *s, const weir_job *job, const sequence *q)
-{
-    const weir_sampling *const p = &job->request.sampling;
-    for (size_t i = 0; i < p->n_bias; i++) s->logits[p->bias[i].id] += p->bias[i].bias;
-    for (int32_t i = 0; i < s->info.n_valid_vocab; i++) {
-        if (q->seen[i] > 0)
-            s->logits[i] -= p->presence_penalty + p->frequency_penalty * (float)q->seen[i];
-        if (q->seen[i] > 0 && p->repetition_penalty != 1)
-            s->logits[i] *= s->logits[i] > 0 ? 1 / p->repetition_penalty : p->repetition_penalty;
-        if ((job->request.ignore_eos || q->n_answer < job->request.min_tokens) && is_stop(s, i))
-            s->logits[i] = -INFINITY;
-    }
-}
-
-static int32_t draw(weir_service *s, const weir_job *job, int32_t choice, const sequence *q)
-{
-    const weir_sampling *const p = &job->request.sampling;
-    sort_ids(s);
-    if (p->temperature <= 0) return s->order[0];
-    int32_t n = p->top_k > 0 && p->top_k < s->info.n_valid_vocab ? p->top_k : s->info.n_valid_vocab;
-    const double best = (double)s->logits[s->order[0]] / (double)p->temperature;
-    double total = 0, kept = 0;
-    for (int32_t i = 0; i < n; i++)
-        total += exp((double)s->logits[s->order[i]] / (double)p->temperature - best);
-    int32_t k = 0;
-    for (; k < n && kept < (double)p->top_p * total; k++) {
-        const double w = exp((double)s->logits[s->order[k]] / (double)p->temperature - best);
-        if (w < (double)p->min_p) break;
-        kept += w;
-    }
-    double at = unit(mix(p->seed ^ mix((uint64_t)choice << 32 ^ (uint64_t)q->n_answer))) * kept;
-    for (int32_t i = 0; i < k; i++) {
-        at -= exp((double)s->logits[s->order[i]] / (double)p->temperature - best);
-        if (at <= 0) return s->order[i];
-    }
-    return s->order[0];
-}
 
 /* ---- prefix cache ---------------------------------------------------------------------------- */
 
@@ -247,46 +132,40 @@ static void prefill(weir_service *s, weir_job *job)
         const int32_t token = job->prompt[job->n_prefilled];
         if (scores && job->n_prefilled > 0) {
             weir_event event = { .type = WEIR_EVENT_PROMPT, .token = token };
-            fill_logits(s, job->state);
-            fill_scores(s, &job->request, token, &event, top);
+            weir_fake_model_score(&s->model, &job->request, job->state, &event, top);
             emit(job, event);
         }
-        job->state = step_state(job->state, token);
+        job->state = weir_fake_model_step(job->state, token);
     }
     if (job->n_prefilled < job->request.n_prompt) return;
     remember(s, job);
     for (int32_t i = 0; i < job->request.n_choices; i++) {
-        job->choice[i].state = job->state;
+        job->choice[i].answer.state = job->state;
         if (job->request.max_tokens == 0) end_choice(job, i, WEIR_FINISH_LENGTH);
     }
 }
 
 static void decode(weir_service *s, weir_job *job, int32_t choice)
 {
-    sequence *const q = &job->choice[choice];
+    weir_fake_answer *const q = &job->choice[choice].answer;
     weir_logprob top[WEIR_TOP_LOGPROBS];
-    weir_event event = { .type = WEIR_EVENT_TOKEN, .choice = choice };
-    fill_logits(s, q->state);
-    adjust_logits(s, job, q);
-    const int32_t token = draw(s, job, choice, q);
-    if (is_stop(s, token)) {
+    const int32_t token = weir_fake_model_draw(&s->model, &job->request, choice, q);
+    weir_event event = { .type = WEIR_EVENT_TOKEN, .choice = choice, .token = token };
+    if (weir_fake_model_is_stop(&s->model, token)) {
         end_choice(job, choice, WEIR_FINISH_STOP);
         return;
     }
-    if (job->request.want_logprobs) {
-        fill_logits(s, q->state);
-        fill_scores(s, &job->request, token, &event, top);
-    }
-    event.token = token;
+    if (job->request.want_logprobs)
+        weir_fake_model_score(&s->model, &job->request, q->state, &event, top);
     if (job->first_ns == 0) job->first_ns = weir_clock_ns();
     q->seen[token]++;
-    q->n_answer++;
+    q->n++;
     job->usage.n_answer++;
-    q->state = step_state(q->state, token);
+    q->state = weir_fake_model_step(q->state, token);
     const bool go_on = emit(job, event);
     if (!go_on)
         end_choice(job, choice, WEIR_FINISH_STOP);
-    else if (q->n_answer >= job->request.max_tokens)
+    else if (q->n >= job->request.max_tokens)
         end_choice(job, choice, WEIR_FINISH_LENGTH);
 }
 
@@ -318,7 +197,8 @@ static void admit(weir_service *s, weir_job *job)
 {
     job->admit_ns = weir_clock_ns();
     job->n_cached = job->request.want_prompt_logprobs ? 0 : cached_prefix(s, job);
-    for (int32_t i = 0; i < job->n_cached; i++) job->state = step_state(job->state, job->prompt[i]);
+    for (int32_t i = 0; i < job->n_cached; i++)
+        job->state = weir_fake_model_step(job->state, job->prompt[i]);
     job->n_prefilled = job->n_cached;
     emit(
         job,
@@ -392,7 +272,7 @@ static void *engine(void *argument)
 
 static void free_job(weir_job *job)
 {
-    for (int32_t i = 0; i < CHOICES; i++) free(job->choice[i].seen);
+    for (int32_t i = 0; i < CHOICES; i++) free(job->choice[i].answer.seen);
     free(job->prompt);
     free(job->bias);
     free(job->salt);
@@ -411,8 +291,9 @@ static bool copy_request(weir_job *job, const weir_request *r, int32_t n_vocab)
         memcpy(job->bias, r->sampling.bias, r->sampling.n_bias * sizeof *job->bias);
     job->request.sampling.bias = job->bias;
     for (int32_t i = 0; i < r->n_choices; i++) {
-        job->choice[i].seen = calloc((size_t)n_vocab, sizeof *job->choice[i].seen);
-        if (job->choice[i].seen == NULL) return false;
+        uint16_t **const seen = &job->choice[i].answer.seen;
+        *seen = calloc((size_t)n_vocab, sizeof **seen);
+        if (*seen == NULL) return false;
     }
     return true;
 }
@@ -500,16 +381,6 @@ void weir_service_drain(weir_service *s, int64_t deadline_ns)
     (void)pthread_mutex_unlock(&s->lock);
 }
 
-static bool is_printable(const weir_tokenizer *tokenizer, int32_t id)
-{
-    size_t n;
-    bool special;
-    const char *const bytes = weir_tokenizer_token_bytes(tokenizer, id, &n, &special);
-    for (size_t i = 0; i < n; i++)
-        if (bytes[i] < 0x20 || bytes[i] >= 0x7f || bytes[i] == '<' || bytes[i] == '>') return false;
-    return n > 0 && !special;
-}
-
 weir_status weir_fake_service_open(
     weir_service **out, const weir_tokenizer *tokenizer, const weir_fake_options *options
 )
@@ -518,12 +389,7 @@ weir_status weir_fake_service_open(
     weir_service *const s = calloc(1, sizeof *s);
     if (s == NULL) return WEIR_ENOMEM;
     s->options = *options;
-    s->tokenizer = tokenizer;
-    s->printable = calloc((size_t)n_vocab, sizeof *s->printable);
-    s->logits = calloc((size_t)n_vocab, sizeof *s->logits);
-    s->order = calloc((size_t)n_vocab, sizeof *s->order);
-    if (s->printable == NULL || s->logits == NULL || s->order == NULL) goto failed;
-    for (int32_t i = 0; i < n_vocab; i++) s->printable[i] = is_printable(tokenizer, i);
+    if (weir_fake_model_open(&s->model, tokenizer) != WEIR_OK) goto failed;
     s->info = (weir_service_info){ .model_name = "fake",
                                    .n_vocab = n_vocab,
                                    .n_valid_vocab = n_vocab,
@@ -544,9 +410,7 @@ weir_status weir_fake_service_open(
     *out = s;
     return WEIR_OK;
 failed:
-    free(s->printable);
-    free(s->logits);
-    free(s->order);
+    weir_fake_model_close(&s->model);
     free(s);
     return WEIR_ENOMEM;
 }
@@ -563,8 +427,6 @@ void weir_fake_service_close(weir_service *s)
         free(s->cache[i].ids);
         free(s->cache[i].salt);
     }
-    free(s->printable);
-    free(s->logits);
-    free(s->order);
+    weir_fake_model_close(&s->model);
     free(s);
 }

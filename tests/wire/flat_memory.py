@@ -2,8 +2,10 @@
 
     flat_memory.py --base-url URL --pid PID [--requests N]
 
-Sends N small completions, plain and streamed, some of which the client leaves in the middle, and compares the server's resident memory
-after the first tenth with that at the end. Exit code 1: it grew by 16 MiB or more."""
+Sends N small completions, plain and streamed, some of which the client leaves in the middle, and
+compares the server's resident memory after the first tenth with that at the end. Exit code 1: it
+grew by 16 MiB or more."""
+
 import argparse
 import concurrent.futures
 import http.client
@@ -14,7 +16,12 @@ import urllib.parse
 
 LIMIT_KIB = 16 * 1024
 AT_ONCE = 4
-PROMPTS = ["Count from 3 to 9.", "The key of the blue house is 4711. What is the key of the blue house?", "Hello", "KING HENRY:\nMy lord, " * 8]
+PROMPTS = [
+    "Count from 3 to 9.",
+    "The key of the blue house is 4711. What is the key of the blue house?",
+    "Hello",
+    "KING HENRY:\nMy lord, " * 8,
+]
 
 connections = threading.local()
 
@@ -38,10 +45,18 @@ def send(address, number):
     """One request; every fifth is a stream that is left after its first bytes."""
     is_left = number % 5 == 4
     is_stream = is_left or number % 2 == 1
-    body = {"prompt": f"{number} {PROMPTS[number % len(PROMPTS)]}", "max_tokens": 64 if is_left else 4, "stream": is_stream,
-            "temperature": 0.7, "seed": number, "ignore_eos": is_left}
+    body = {
+        "prompt": f"{number} {PROMPTS[number % len(PROMPTS)]}",
+        "max_tokens": 64 if is_left else 4,
+        "stream": is_stream,
+        "temperature": 0.7,
+        "seed": number,
+        "ignore_eos": is_left,
+    }
     connection = connect(address)
-    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+    connection.request(
+        "POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"}
+    )
     answer = connection.getresponse()
     if answer.status != 200:
         raise SystemExit(f"request {number}: status {answer.status}: {answer.read(500)!r}")
@@ -68,6 +83,7 @@ def main():
     address = (url.hostname, url.port)
     kinds = {}
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+
         def send_all(numbers):
             for kind in pool.map(lambda number: send(address, number), numbers):
                 kinds[kind] = kinds.get(kind, 0) + 1
@@ -79,7 +95,10 @@ def main():
         after = resident_kib(arguments.pid)
     growth = after - before
     counted = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-    print(f"{arguments.requests} requests ({counted}): {before} KiB resident after {n_warm}, {after} KiB at the end, growth {growth} KiB")
+    print(
+        f"{arguments.requests} requests ({counted}): {before} KiB resident after {n_warm}, "
+        f"{after} KiB at the end, growth {growth} KiB"
+    )
     return 0 if growth < LIMIT_KIB else 1
 
 

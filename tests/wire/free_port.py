@@ -1,4 +1,4 @@
-"""Prints a TCP port of 127.0.0.1 that nobody uses now."""
+"""Prints a TCP port of 127.0.0.1 that is not in use now."""
 import socket
 
 with socket.socket() as s:

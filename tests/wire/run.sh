@@ -4,7 +4,7 @@
 #   tests/wire/run.sh [--slow] [PROGRAM [ARGUMENT...]]
 # PROGRAM takes --set server.KEY=VALUE; without one, //engine:serve is built and served with its
 # bundled model. --slow also runs the cases that wait for a time-out, with time-outs of 5 s. The
-# Python environments are made once, outside of the tree (WEIR_WIRE_VENV, and beside it the one of
+# Python environments are made once, outside of the tree (WEIR_WIRE_VENV, and next to it the one of
 # clients that need an older openai).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,96 +1,184 @@
-"""Writes the seed inputs of the fuzz targets: small files that reach every branch of the readers. Run in this folder."""
+"""Writes the seed inputs of the fuzz targets: small files that reach every branch of the readers.
+Run in this folder.
+"""
 
 import json
-import os
 import struct
 
-U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
-PACK = {U8: "<B", I8: "<b", U16: "<H", I16: "<h", U32: "<I", I32: "<i", F32: "<f", BOOL: "<B", U64: "<Q", I64: "<q", F64: "<d"}
-
-
-def text(value):
-    data = value.encode()
-    return struct.pack("<Q", len(data)) + data
-
-
-def value(kind, x):
-    if kind == STRING:
-        return text(x)
-    if kind == ARRAY:
-        element, items = x
-        return struct.pack("<IQ", element, len(items)) + b"".join(value(element, i) for i in items)
-    return struct.pack(PACK[kind], x)
-
-
-def gguf(keys, tensors, version=3, alignment=32):
-    """tensors: name, ne (fastest first), type, bytes."""
-    out = struct.pack("<IIQQ", 0x46554747, version, len(tensors), len(keys))
-    for key, kind, x in keys:
-        out += text(key) + struct.pack("<I", kind) + value(kind, x)
-    offset, data = 0, b""
-    for name, ne, kind, size in tensors:
-        out += text(name) + struct.pack("<I", len(ne)) + b"".join(struct.pack("<Q", n) for n in ne) + struct.pack("<IQ", kind, offset)
-        data += bytes(i % 251 for i in range(size)) + bytes(-size % alignment)
-        offset = len(data)
-    return out + bytes(-len(out) % alignment) + data
-
-
-def safetensors(entries, metadata=None, pad=0):
-    header, data = {}, b""
-    if metadata is not None:
-        header["__metadata__"] = metadata
-    for name, dtype, shape, size in entries:
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + size]}
-        data += bytes(i % 251 for i in range(size))
-    raw = json.dumps(header).encode() + b" " * pad
-    return struct.pack("<Q", len(raw)) + raw + data
-
-
-def write(folder, name, data):
-    os.makedirs(folder, exist_ok=True)
-    with open(f"{folder}/{name}", "wb") as f:
-        f.write(data)
-
+from containers import (
+    ARRAY,
+    BOOL,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    STRING,
+    U8,
+    U16,
+    U32,
+    U64,
+    gguf,
+    safetensors,
+    text,
+    write,
+)
 
 architecture = ("general.architecture", STRING, "qwen35")
-numbers = [(f"n.{k}", k, x) for k, x in ((U8, 200), (I8, -3), (U16, 60000), (I16, -2), (U32, 7), (I32, -1), (F32, 1.5), (BOOL, 1),
-                                         (U64, 1 << 62), (I64, -5), (F64, 2.5))]
-arrays = [("a.int", ARRAY, (I32, [11, 11, 10, 0])), ("a.bool", ARRAY, (BOOL, [0, 1, 1])), ("a.u64", ARRAY, (U64, [1, 2])),
-          ("a.text", ARRAY, (STRING, ["a", "", "bc"])), ("a.empty", ARRAY, (STRING, [])),
-          ("a.nested", ARRAY, (ARRAY, [(I32, [1, 2]), (ARRAY, [(STRING, ["x"])])]))]
+numbers = [
+    (f"n.{k}", k, x)
+    for k, x in (
+        (U8, 200),
+        (I8, -3),
+        (U16, 60000),
+        (I16, -2),
+        (U32, 7),
+        (I32, -1),
+        (F32, 1.5),
+        (BOOL, 1),
+        (U64, 1 << 62),
+        (I64, -5),
+        (F64, 2.5),
+    )
+]
+arrays = [
+    ("a.int", ARRAY, (I32, [11, 11, 10, 0])),
+    ("a.bool", ARRAY, (BOOL, [0, 1, 1])),
+    ("a.u64", ARRAY, (U64, [1, 2])),
+    ("a.text", ARRAY, (STRING, ["a", "", "bc"])),
+    ("a.empty", ARRAY, (STRING, [])),
+    ("a.nested", ARRAY, (ARRAY, [(I32, [1, 2]), (ARRAY, [(STRING, ["x"])])])),
+]
 write("gguf", "empty", gguf([], []))
 write("gguf", "numbers", gguf([architecture] + numbers, []))
 write("gguf", "arrays", gguf([architecture] + arrays, []))
-write("gguf", "tensors", gguf([architecture], [("token_embd.weight", [32, 3], 8, 102), ("norm", [5], 0, 20), ("e", [4, 2, 3], 1, 48),
-                                               ("blk.0.attn_q.weight", [256, 1], 12, 144), ("four", [2, 2, 2, 2], 30, 32)]))
-write("gguf", "aligned", gguf([architecture, ("general.alignment", U32, 64)], [("a", [7], 24, 7), ("b", [3], 24, 3)], alignment=64))
-write("gguf", "split", gguf([("split.no", U16, 1), ("split.count", U16, 3), ("split.tensors.count", I32, 9)], [("a", [8], 0, 32)]))
+write(
+    "gguf",
+    "tensors",
+    gguf(
+        [architecture],
+        [
+            ("token_embd.weight", [32, 3], 8, 102),
+            ("norm", [5], 0, 20),
+            ("e", [4, 2, 3], 1, 48),
+            ("blk.0.attn_q.weight", [256, 1], 12, 144),
+            ("four", [2, 2, 2, 2], 30, 32),
+        ],
+    ),
+)
+write(
+    "gguf",
+    "aligned",
+    gguf(
+        [architecture, ("general.alignment", U32, 64)],
+        [("a", [7], 24, 7), ("b", [3], 24, 3)],
+        alignment=64,
+    ),
+)
+write(
+    "gguf",
+    "split",
+    gguf(
+        [("split.no", U16, 1), ("split.count", U16, 3), ("split.tensors.count", I32, 9)],
+        [("a", [8], 0, 32)],
+    ),
+)
 write("gguf", "version2", gguf([architecture], [("a", [8], 0, 32)], version=2))
 
 write("safetensors", "empty", safetensors([]))
 write("safetensors", "one", safetensors([("a.weight", "F32", [2, 3], 24)]))
-write("safetensors", "many", safetensors([(f"t.{d}", d, [2, 2], 4 * s) for d, s in (
-    ("F64", 8), ("F32", 4), ("F16", 2), ("BF16", 2), ("I64", 8), ("I32", 4), ("I16", 2), ("I8", 1), ("U8", 1), ("BOOL", 1),
-    ("F8_E4M3", 1), ("F8_E5M2", 1), ("U16", 2), ("U32", 4), ("U64", 8))], {"format": "pt"}, 7))
-write("safetensors", "shapes", safetensors([("scalar", "F32", [], 4), ("five", "BF16", [1, 2, 1, 2, 1], 8), ("one", "U8", [1], 1), ("none", "F32", [0, 4], 0)]))
+write(
+    "safetensors",
+    "many",
+    safetensors(
+        [
+            (f"t.{d}", d, [2, 2], 4 * s)
+            for d, s in (
+                ("F64", 8),
+                ("F32", 4),
+                ("F16", 2),
+                ("BF16", 2),
+                ("I64", 8),
+                ("I32", 4),
+                ("I16", 2),
+                ("I8", 1),
+                ("U8", 1),
+                ("BOOL", 1),
+                ("F8_E4M3", 1),
+                ("F8_E5M2", 1),
+                ("U16", 2),
+                ("U32", 4),
+                ("U64", 8),
+            )
+        ],
+        {"format": "pt"},
+        7,
+    ),
+)
+write(
+    "safetensors",
+    "shapes",
+    safetensors(
+        [
+            ("scalar", "F32", [], 4),
+            ("five", "BF16", [1, 2, 1, 2, 1], 8),
+            ("one", "U8", [1], 1),
+            ("none", "F32", [0, 4], 0),
+        ]
+    ),
+)
 
-config = {"model_type": "qwen3_5", "tie_word_embeddings": False, "eos_token_id": [1, 2], "x": None,
-          "text_config": {"hidden_size": 64, "layer_types": ["linear_attention", "full_attention"], "eps": 1e-6,
-                          "rope_parameters": {"rope_theta": 1e4, "sections": [2, 1, 1]}, "mixed": [1, 2.5, None, "s", {"k": []}]}}
+config = {
+    "model_type": "qwen3_5",
+    "tie_word_embeddings": False,
+    "eos_token_id": [1, 2],
+    "x": None,
+    "text_config": {
+        "hidden_size": 64,
+        "layer_types": ["linear_attention", "full_attention"],
+        "eps": 1e-6,
+        "rope_parameters": {"rope_theta": 1e4, "sections": [2, 1, 1]},
+        "mixed": [1, 2.5, None, "s", {"k": []}],
+    },
+}
 write("json", "config", json.dumps(config, indent=1).encode())
-write("json", "escapes", '{"a\\u00e9\\n": "\\ud83d\\ude00 \\u0000 \\"\\\\", "é": [-0, 1e-3, 123456789012345678]}'.encode())
+write(
+    "json",
+    "escapes",
+    (
+        '{"a\\u00e9\\n": "\\ud83d\\ude00 \\u0000 \\"\\\\", '
+        '"é": [-0, 1e-3, 123456789012345678]}'
+    ).encode(),
+)
 write("json", "nested", b"[" * 63 + b"{}" + b"]" * 63)
 write("json", "scalar", b" true\n")
-write("json", "index", json.dumps({"metadata": {"total_size": 8}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}).encode())
+write(
+    "json",
+    "index",
+    json.dumps(
+        {"metadata": {"total_size": 8}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}
+    ).encode(),
+)
 
 
 def tokenizer(name, merges, **sections):
     vocab = {c: i for i, c in enumerate("abchtes\u0120\u010a1<|x>")}
     for merge in merges:
         vocab.setdefault("".join(merge.split(" ") if isinstance(merge, str) else merge), len(vocab))
-    root = {"added_tokens": [{"id": 200, "content": "<|x|>", "special": True}, {"id": 201, "content": "\u00e9", "normalized": True}],
-            "normalizer": None, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}, "decoder": {"type": "ByteLevel"},
-            "model": {"type": "BPE", "vocab": vocab, "merges": merges}, "bos_token": "<|x|>", "eos_token": {"content": "a"}, **sections}
+    root = {
+        "added_tokens": [
+            {"id": 200, "content": "<|x|>", "special": True},
+            {"id": 201, "content": "\u00e9", "normalized": True},
+        ],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+        "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": vocab, "merges": merges},
+        "bos_token": "<|x|>",
+        "eos_token": {"content": "a"},
+        **sections,
+    }
     write("tokenizer", name, json.dumps(root, ensure_ascii=False, separators=(",", ":")).encode())
 
 
@@ -99,32 +187,87 @@ def split(pattern, behavior="Isolated", kind="Regex", invert=False):
 
 
 def sequence(*steps):
-    return {"type": "Sequence", "pretokenizers": [*steps, {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}]}
+    return {
+        "type": "Sequence",
+        "pretokenizers": [
+            *steps,
+            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+        ],
+    }
 
 
-QWEN = r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN = (
+    r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 tokenizer("strings", ["t h", "th e", "a b"])
-tokenizer("pairs", [["t", "h"], ["th", "e"], ["\u0120", "the"]], normalizer={"type": "Sequence", "normalizers": [{"type": "NFC"}]})
-tokenizer("regex", [["a", "b"]], normalizer={"type": "NFC"}, pre_tokenizer=sequence(split(QWEN)), add_bos_token=True)
-tokenizer("steps", [], pre_tokenizer=sequence({"type": "Digits", "individual_digits": True}, split(r"\s+$"), split(" ", kind="String"),
-                                              split(r"[\u4e00-\x{9fa5}]+|\p{Han}.", behavior="Removed", invert=True)))
-tokenizer("post", [], post_processor={"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|x|>"}}, {"Sequence": {"id": "A"}}],
-                                      "special_tokens": {"<|x|>": {"ids": [200]}}})
-tokenizer("config", [], added_tokens_decoder={"202": {"content": "<y>", "special": False}}, chat_template=[{"name": "default", "template": "{{x}}"}])
+tokenizer(
+    "pairs",
+    [["t", "h"], ["th", "e"], ["\u0120", "the"]],
+    normalizer={"type": "Sequence", "normalizers": [{"type": "NFC"}]},
+)
+tokenizer(
+    "regex",
+    [["a", "b"]],
+    normalizer={"type": "NFC"},
+    pre_tokenizer=sequence(split(QWEN)),
+    add_bos_token=True,
+)
+tokenizer(
+    "steps",
+    [],
+    pre_tokenizer=sequence(
+        {"type": "Digits", "individual_digits": True},
+        split(r"\s+$"),
+        split(" ", kind="String"),
+        split(r"[\u4e00-\x{9fa5}]+|\p{Han}.", behavior="Removed", invert=True),
+    ),
+)
+tokenizer(
+    "post",
+    [],
+    post_processor={
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<|x|>"}}, {"Sequence": {"id": "A"}}],
+        "special_tokens": {"<|x|>": {"ids": [200]}},
+    },
+)
+tokenizer(
+    "config",
+    [],
+    added_tokens_decoder={"202": {"content": "<y>", "special": False}},
+    chat_template=[{"name": "default", "template": "{{x}}"}],
+)
 
 write("text", "prose", b"\0\x04The river weir's 1234 the\xc3\xa9 aaaa  \r\n\n <|x|> end ")
-write("text", "marks", b"\1\x09e\xcc\x81\xcc\xa3 \xe1\x84\x80\xe1\x85\xa1 <|x|>\xcc\xb8 \xe0\xbd\xb3\xe0\xbd\xb1")
+write(
+    "text",
+    "marks",
+    b"\1\x09e\xcc\x81\xcc\xa3 \xe1\x84\x80\xe1\x85\xa1 <|x|>\xcc\xb8 \xe0\xbd\xb3\xe0\xbd\xb1",
+)
 write("text", "broken", b"\2\x01\xff\xc3\xe2\x82\xed\xa0\x80\xf0\x9f\x98\x80\x00\xf4\x90 <|x\xff|>")
-write("text", "spaces", b"\7\x20 \t\xe3\x80\x80\xe1\xa0\x8e\xc2\x85\n \n  x \xe2\x80\xa8 \xe4\xbd\xa0\xe5\xa5\xbd 12")
-write("text", "code", b"\6\x00if (x) {\n\treturn a->b[0];\n}\n/* UPPERlower CamelCase */ 3.14 'S 're")
+write(
+    "text",
+    "spaces",
+    b"\7\x20 \t\xe3\x80\x80\xe1\xa0\x8e\xc2\x85\n \n  x \xe2\x80\xa8 \xe4\xbd\xa0\xe5\xa5\xbd 12",
+)
+write(
+    "text", "code", b"\6\x00if (x) {\n\treturn a->b[0];\n}\n/* UPPERlower CamelCase */ 3.14 'S 're"
+)
 
 
 def statistics(layers, heads, kv_heads, dim, bands, added, theta=10000.0, magnitude=1.0):
     """TRIA version 2, with what Weir adds or without; checksums are put right by the target."""
-    extra = struct.pack("<QQQII", 1, 2, 30, 1, 2 * bands) + struct.pack(f"<{bands}f", *[theta ** (-i / bands) for i in range(bands)])
-    extra += struct.pack(f"<{layers * heads * (dim - 2 * bands)}f", *[0.25] * (layers * heads * (dim - 2 * bands))) + bytes(8)
+    extra = struct.pack("<QQQII", 1, 2, 30, 1, 2 * bands) + struct.pack(
+        f"<{bands}f", *[theta ** (-i / bands) for i in range(bands)]
+    )
+    extra += struct.pack(
+        f"<{layers * heads * (dim - 2 * bands)}f", *[0.25] * (layers * heads * (dim - 2 * bands))
+    ) + bytes(8)
     out = struct.pack("<7I2f", 0x54524941, 2, layers, heads, kv_heads, dim, bands, theta, magnitude)
-    out += (struct.pack("<III", 0x52494557, 1, len(extra)) if added else b"").ljust(28, b"\0") + struct.pack(f"<{layers}f", *[1] * layers)
+    out += (struct.pack("<III", 0x52494557, 1, len(extra)) if added else b"").ljust(
+        28, b"\0"
+    ) + struct.pack(f"<{layers}f", *[1] * layers)
     for i in range(layers * heads):
         for x in (0.5, -0.25, 0.75, 0.745):
             out += struct.pack(f"<{bands}f", *[x * (1 + i / 8)] * bands)
@@ -138,15 +281,32 @@ write("calibration", "header", statistics(1, 1, 1, 2, 1, True)[:64])
 
 
 def state(position, observed, layers):
-    """A saved state of the policies of policy_state_fuzz.c: two layers; digest and checksum are put right by the target."""
-    return struct.pack("<II16xqqq", 0x4C4F5057, 1, 3, position, observed) + b"".join(layers) + bytes(8)
+    """A saved state of the policies of policy_state_fuzz.c: two layers; digest and checksum are put
+    right by the target.
+    """
+    return (
+        struct.pack("<II16xqqq", 0x4C4F5057, 1, 3, position, observed) + b"".join(layers) + bytes(8)
+    )
 
 
-rows = [struct.pack("<q", 4) + struct.pack("<8f", *[0.5, 0.25, 0, 1, 0, 1, 2, 3]), struct.pack("<q", 0)]
+rows = [
+    struct.pack("<q", 4) + struct.pack("<8f", *[0.5, 0.25, 0, 1, 0, 1, 2, 3]),
+    struct.pack("<q", 0),
+]
 write("policy_state", "heavy-hitters", state(9, 9, rows))
-write("policy_state", "queries", state(9, 2, [struct.pack("<q", 0) + struct.pack("<16f", *[0.5] * 16)] * 2))
-write("policy_state", "full-ring", state(9, 9, [struct.pack("<q", 0) + struct.pack("<24f", *[-1.5] * 24)] * 2))
-write("policy_state", "sums", state(9, 9, [struct.pack("<q", 0) + struct.pack("<9d", *[2.5] * 9)] * 2))
+write(
+    "policy_state",
+    "queries",
+    state(9, 2, [struct.pack("<q", 0) + struct.pack("<16f", *[0.5] * 16)] * 2),
+)
+write(
+    "policy_state",
+    "full-ring",
+    state(9, 9, [struct.pack("<q", 0) + struct.pack("<24f", *[-1.5] * 24)] * 2),
+)
+write(
+    "policy_state", "sums", state(9, 9, [struct.pack("<q", 0) + struct.pack("<9d", *[2.5] * 9)] * 2)
+)
 
 
 def state_record(kind, serial, dim, name="", label="", metadata="", vector=None):
@@ -155,48 +315,161 @@ def state_record(kind, serial, dim, name="", label="", metadata="", vector=None)
     if kind == 1:
         out += struct.pack("<qq4QII", 100, 20480, 1, 2, 3, 4, vector is not None, len(metadata))
         out += name.encode().ljust(64, b"\0") + label.encode().ljust(256, b"\0")
-    out = out.ljust(512, b"\0") + metadata.encode().ljust(1024, b"\0") + struct.pack(f"<{dim}f", *(vector or [0] * dim))
+    out = (
+        out.ljust(512, b"\0")
+        + metadata.encode().ljust(1024, b"\0")
+        + struct.pack(f"<{dim}f", *(vector or [0] * dim))
+    )
     return out.ljust((len(out) + 8 + 63) // 64 * 64, b"\0")
 
 
 def state_log(dim, records):
     size = (1536 + 4 * dim + 8 + 63) // 64 * 64
-    out = b"WEIRSTAT" + struct.pack("<4I5Q", 1, 512, size, dim, 77, 5, 6, 1790000000, 1) + b"mean_hidden"
+    out = (
+        b"WEIRSTAT"
+        + struct.pack("<4I5Q", 1, 512, size, dim, 77, 5, 6, 1790000000, 1)
+        + b"mean_hidden"
+    )
     return out.ljust(512, b"\0") + b"".join(records)
 
 
 write("state_log", "empty", state_log(4, []))
-write("state_log", "two", state_log(2, [state_record(1, 1, 2, "paper", "Paper", '{"a": 1}', [1.0, 2.0]), state_record(1, 2, 2, "note", "Note")]))
-write("state_log", "removed", state_log(1, [state_record(1, 3, 1, "paper-2", "Paper", vector=[-1.0]), state_record(2, 3, 1), state_record(2, 9, 1),
-                                            state_record(1, 9, 1, "b", "b")]))
-write("state_log", "torn", state_log(0, [state_record(1, 1, 0, "a", "a"), state_record(1, 2, 0, "b", "b")[:700]]))
-write("state_log", "damaged", state_log(0, [state_record(1, 1, 0, "a", "a"), state_record(1, 2, 0, "B", "b"), state_record(1, 3, 0, "c", "c")]))
+write(
+    "state_log",
+    "two",
+    state_log(
+        2,
+        [
+            state_record(1, 1, 2, "paper", "Paper", '{"a": 1}', [1.0, 2.0]),
+            state_record(1, 2, 2, "note", "Note"),
+        ],
+    ),
+)
+write(
+    "state_log",
+    "removed",
+    state_log(
+        1,
+        [
+            state_record(1, 3, 1, "paper-2", "Paper", vector=[-1.0]),
+            state_record(2, 3, 1),
+            state_record(2, 9, 1),
+            state_record(1, 9, 1, "b", "b"),
+        ],
+    ),
+)
+write(
+    "state_log",
+    "torn",
+    state_log(0, [state_record(1, 1, 0, "a", "a"), state_record(1, 2, 0, "b", "b")[:700]]),
+)
+write(
+    "state_log",
+    "damaged",
+    state_log(
+        0,
+        [
+            state_record(1, 1, 0, "a", "a"),
+            state_record(1, 2, 0, "B", "b"),
+            state_record(1, 3, 0, "c", "c"),
+        ],
+    ),
+)
 
-json_head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost:8080\r\nContent-Type: application/json\r\n"
-write("http", "get", b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: curl/8\r\nAccept: */*\r\n\r\n")
-write("http", "sized", json_head + b"Authorization: Bearer k\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n{}")
-write("http", "chunks", json_head + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;a=b\r\n}\r\n0\r\nX-Sum: 1\r\n\r\nGET / HTTP/1.1\r\n")
-write("http", "page", b"GET / HTTP/1.0\r\nOrigin: null\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nConnection: keep-alive, close\r\n\r\n")
+json_head = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost:8080\r\n"
+    b"Content-Type: application/json\r\n"
+)
+write(
+    "http",
+    "get",
+    b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: curl/8\r\nAccept: */*\r\n\r\n",
+)
+write(
+    "http",
+    "sized",
+    json_head + b"Authorization: Bearer k\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n{}",
+)
+write(
+    "http",
+    "chunks",
+    json_head
+    + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;a=b\r\n}\r\n0\r\nX-Sum: 1\r\n\r\nGET / "
+      b"HTTP/1.1\r\n",
+)
+write(
+    "http",
+    "page",
+    b"GET / HTTP/1.0\r\nOrigin: null\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: "
+    b"navigate\r\nConnection: keep-alive, close\r\n\r\n",
+)
 for model in ("tq", "llama3", "mistral", "qwen2", "qwen3"):
     with open(f"../../golden/models/{model}/config.json", "rb") as file:
         write("config", model, file.read())
-write("config", "yarn", json.dumps({
-    "model_type": "qwen3", "text_config": {"hidden_size": 64, "num_hidden_layers": 2, "head_dim": 32},
-    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,
-    "max_position_embeddings": 4096, "rope_scaling": {
-        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024,
-        "beta_fast": 32, "beta_slow": 1, "attention_factor": 1.1}}).encode())
-write("config", "linear", json.dumps({
-    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": [2, 1], "intermediate_size": 96, "max_position_embeddings": 4096,
-    "rope_scaling": {"type": "linear", "factor": 2}}).encode())
+write(
+    "config",
+    "yarn",
+    json.dumps(
+        {
+            "model_type": "qwen3",
+            "text_config": {"hidden_size": 64, "num_hidden_layers": 2, "head_dim": 32},
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "intermediate_size": 96,
+            "max_position_embeddings": 4096,
+            "rope_scaling": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 1024,
+                "beta_fast": 32,
+                "beta_slow": 1,
+                "attention_factor": 1.1,
+            },
+        }
+    ).encode(),
+)
+write(
+    "config",
+    "linear",
+    json.dumps(
+        {
+            "model_type": "llama",
+            "hidden_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": [2, 1],
+            "intermediate_size": 96,
+            "max_position_embeddings": 4096,
+            "rope_scaling": {"type": "linear", "factor": 2},
+        }
+    ).encode(),
+)
 
-write("tokenizer_config", "tokens", json.dumps({
-    "bos_token": "<|x|>", "eos_token": {"content": "a", "special": True}, "add_bos_token": True,
-    "added_tokens_decoder": {"202": {"content": "<y>", "special": True, "lstrip": False}},
-    "chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"}).encode())
-write("tokenizer_config", "templates", json.dumps({
-    "bos_token": None, "eos_token": "b", "added_tokens_decoder": {"4": {"content": "x"}},
-    "chat_template": [{"name": "tool_use", "template": "{{x}}"},
-                      {"name": "default", "template": [{"name": "default", "template": "{{y}}"}]}],
-}).encode())
+write(
+    "tokenizer_config",
+    "tokens",
+    json.dumps(
+        {
+            "bos_token": "<|x|>",
+            "eos_token": {"content": "a", "special": True},
+            "add_bos_token": True,
+            "added_tokens_decoder": {"202": {"content": "<y>", "special": True, "lstrip": False}},
+            "chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}",
+        }
+    ).encode(),
+)
+write(
+    "tokenizer_config",
+    "templates",
+    json.dumps(
+        {
+            "bos_token": None,
+            "eos_token": "b",
+            "added_tokens_decoder": {"4": {"content": "x"}},
+            "chat_template": [
+                {"name": "tool_use", "template": "{{x}}"},
+                {"name": "default", "template": [{"name": "default", "template": "{{y}}"}]},
+            ],
+        }
+    ).encode(),
+)

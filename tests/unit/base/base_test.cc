@@ -76,7 +76,7 @@ TEST(File, DevicesAndPipesAreWrittenToAndStay)
     const std::string path = std::string(getenv("TEST_TMPDIR")) + "/pipe";
     weir_error error = {};
     ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-    const int fd = open(path.c_str(), O_RDWR); /* both ends, so that nobody blocks */
+    const int fd = open(path.c_str(), O_RDWR); /* both ends, so that open does not block */
     ASSERT_GE(fd, 0);
     ASSERT_EQ(weir_file_write_atomic(path.c_str(), "hello", 5, &error), WEIR_OK) << error.text;
     char text[8] = {};

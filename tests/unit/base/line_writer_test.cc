@@ -43,7 +43,7 @@ TEST(LineWriter, WritesInOrder)
     close(ends[0]);
 }
 
-TEST(LineWriter, ANeverReadPipeHoldsNobodyUp)
+TEST(LineWriter, APipeThatIsNotReadBlocksNoWriter)
 {
     int ends[2];
     ASSERT_EQ(0, pipe(ends));

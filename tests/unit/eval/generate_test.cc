@@ -20,15 +20,19 @@ using samples::Sample;
 const char squad[] = R"({"version": "v2", "data": [
   {"title": "A", "paragraphs": [
     {"context": "The first paragraph of A says that gold is yellow.", "qas": [
-      {"question": "What is yellow?", "answers": [{"text": "gold"}, {"text": "Gold"}, {"text": "gold"}]},
+      {"question": "What is yellow?",
+       "answers": [{"text": "gold"}, {"text": "Gold"}, {"text": "gold"}]},
       {"question": "What is unknown?", "answers": [], "is_impossible": true}]},
     {"context": "The second paragraph of A is about silver.", "qas": []},
-    {"context": "The third paragraph of A is about iron.", "qas": [{"question": "What is the third about?", "answers": [{"text": "iron"}]}]}]},
-  {"title": "B", "paragraphs": [{"context": "B has one paragraph only.", "qas": []}, {"context": "B has another."}]}]})";
+    {"context": "The third paragraph of A is about iron.", "qas": [
+      {"question": "What is the third about?", "answers": [{"text": "iron"}]}]}]},
+  {"title": "B", "paragraphs": [
+    {"context": "B has one paragraph only.", "qas": []}, {"context": "B has another."}]}]})";
 
 const char hotpot[] = R"([{"question": "Where was the author of X born?", "answer": "Bonn",
   "supporting_facts": [["X", 0], ["Y", 1], ["Y", 0]],
-  "context": [["W", ["W is nothing."]], ["X", ["X was written by Y."]], ["Y", ["Y was a writer. ", "He was born in Bonn."]]]}])";
+  "context": [["W", ["W is nothing."]], ["X", ["X was written by Y."]],
+              ["Y", ["Y was a writer. ", "He was born in Bonn."]]]}])";
 
 class Questions {
   public:
@@ -365,7 +369,8 @@ TEST(Documents, BadFilesAreRefused)
          { "", "3", "{}", "[]", R"({"data": []})", R"({"data": [{"paragraphs": [{"qas": []}]}]})",
            R"([{"question": "x"}])", R"([{"question": "x", "answer": "y", "context": [[1, 2]]}])",
            R"({"data": [{"paragraphs": 3}, 4, null]})",
-           R"([{"question": "x", "answer": "y", "context": [["T", ["s"]]], "supporting_facts": [["other", 0]]}])" }) {
+           R"([{"question": "x", "answer": "y", "context": [["T", ["s"]]],
+                "supporting_facts": [["other", 0]]}])" }) {
         const Questions bad(text);
         EXPECT_EQ(bad.status, WEIR_EFORMAT) << text;
         EXPECT_NE(bad.said.find("questions.json"), std::string::npos) << bad.said;

@@ -1,5 +1,5 @@
 /* Opens every container under tests/golden/models and compares what it finds with the indexes that
- * the generator wrote beside them. */
+ * the generator wrote with them. */
 #include <gtest/gtest.h>
 #include <jansson.h>
 

@@ -290,7 +290,7 @@ TEST(AttentionMass, BitsDoNotDependOnTheWork)
     }
 }
 
-// The part of `whole` that a call for some slots gives, and nothing beside it.
+// The part of `whole` that a call for some slots gives, and nothing else.
 void expect_part(
     const Floats &got, const Floats &whole, int64_t n_slots, Slots part, const std::string &what
 )

@@ -1,5 +1,5 @@
 // tests/unit/kernels/coda_rules_test.cc - what every state of CoDA-GQA-L has in common, decisions
-// at their very bounds, steps beside blocks of one row, and the sizes that the published package
+// at their very bounds, steps next to blocks of one row, and the sizes that the published package
 // states.
 #include "kernels/abi/coda_check.h"
 #include "tests/unit/kernels/coda_support.h"

@@ -1,4 +1,4 @@
-/* Texts whose heads lose rows, beside a plain list of the rows that each head should hold. */
+/* Texts whose heads lose rows, with a plain list of the rows that each head should hold. */
 #pragma once
 #include <gtest/gtest.h>
 

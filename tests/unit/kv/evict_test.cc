@@ -25,7 +25,7 @@ struct Formats {
 
 class EveryFormat : public Evict, public ::testing::WithParamInterface<Formats> {
   protected:
-    /* Sinks for so many texts. */
+    /* Sinks for `n_texts` texts. */
     void open_for(
         int n_texts, int64_t n_blocks = Options().n_blocks, int64_t max_rows = Options().max_rows
     )
@@ -110,7 +110,7 @@ TEST_P(EveryFormat, TurnsTheFirstRows)
     }
 }
 
-/* A fork's rows stay to the byte, whichever of the two is cut, and what nobody moved is still one
+/* A fork's rows stay to the byte, whichever of the two is cut, and what was not moved is still one
  * page. */
 TEST_P(EveryFormat, LeavesForksAlone)
 {

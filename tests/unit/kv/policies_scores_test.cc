@@ -76,7 +76,7 @@ TEST(PolicySnapKv, TilesGiveTheCausalProbabilitiesOfAllRows)
     }
 }
 
-/* Whoever holds the rows may multiply them. */
+/* Products that the caller computes give the scores that rows give. */
 TEST(PolicyProducts, KeepWhatRowsThatAreReadKeep)
 {
     const Data data = random_data(2, 4, 2, 1200, 16, 71);

@@ -2,7 +2,9 @@
  * passes with what they let the policy observe, plans carried out on lists of positions, attention
  * in double over what is held. */
 #pragma once
+#include <algorithm>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -120,5 +122,19 @@ weir_policy_shape shape_of(const Data &data, const Doubles &frequencies, int64_t
 std::vector<double> probabilities(
     const Data &data, int64_t layer, int64_t head, int64_t t, const Ints &positions
 );
+
+/* The rows with the highest scores, by a sort; of equal ones those with the lowest numbers. */
+inline Ints sorted_out(const Floats &scores, size_t n_keep)
+{
+    Ints order(scores.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+        const float x = scores[static_cast<size_t>(a)], y = scores[static_cast<size_t>(b)];
+        return x != y ? x > y : a < b;
+    });
+    order.resize(std::min(n_keep, order.size()));
+    std::sort(order.begin(), order.end());
+    return order;
+}
 
 } // namespace policy_test

@@ -34,7 +34,7 @@ ssize_t faulty_read(int fd, void *bytes, size_t n, off_t at)
     return pread(fd, bytes, n, at);
 }
 
-class Staging : public ::testing::Test {
+class Prefetch : public ::testing::Test {
   protected:
     /* host_blocks: of disk_blocks, on the host below a device whose memory the host cannot touch;
      * -1: there is none. */
@@ -49,7 +49,7 @@ class Staging : public ::testing::Test {
         if (host_blocks >= 0)
             ASSERT_EQ(weir_device_open(&device_, "checked", why, sizeof why, &error_), WEIR_OK)
                 << error_.text;
-        folder_ = ::testing::TempDir() + "/staging." + std::to_string(getpid());
+        folder_ = ::testing::TempDir() + "/prefetch." + std::to_string(getpid());
         std::filesystem::create_directories(folder_);
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
         weir_ledger_use_device(ledger_, device_);
@@ -193,7 +193,7 @@ class Staging : public ::testing::Test {
     weir_error error_ = {};
 };
 
-TEST_F(Staging, NothingOnDiskIsNothingToDo)
+TEST_F(Prefetch, NothingOnDiskIsNothingToDo)
 {
     open(40, 40);
     add(300, [](int64_t) { return false; });
@@ -208,10 +208,10 @@ TEST_F(Staging, NothingOnDiskIsNothingToDo)
 /* Long and short, all on disk, every other block, one block alone: at every step all ranges of all
  * layers. Below the host, and below a device: in the file, on the host, and in runs that go on from
  * one to the other. */
-class StagingBelow : public Staging, public ::testing::WithParamInterface<int64_t> {};
-INSTANTIATE_TEST_SUITE_P(HostBlocks, StagingBelow, ::testing::Values(-1, 0, 40, 200));
+class PrefetchBelow : public Prefetch, public ::testing::WithParamInterface<int64_t> {};
+INSTANTIATE_TEST_SUITE_P(HostBlocks, PrefetchBelow, ::testing::Values(-1, 0, 40, 200));
 
-TEST_P(StagingBelow, HandsOutWhatWasWritten)
+TEST_P(PrefetchBelow, HandsOutWhatWasWritten)
 {
     const bool has_device = GetParam() >= 0;
     /* a device's buffers are larger */
@@ -241,7 +241,7 @@ TEST_P(StagingBelow, HandsOutWhatWasWritten)
 
 /* Where mass is to be found, segments come once more behind those of their layer; layers with a
  * window do not. */
-TEST_F(Staging, WhatIsReadAgainComesTwice)
+TEST_F(Prefetch, WhatIsReadAgainComesTwice)
 {
     open(20, 200, { 0, 1500, 0 });
     add(max_rows, [](int64_t block) { return block > 0 && block < 78; });
@@ -269,7 +269,7 @@ TEST_F(Staging, WhatIsReadAgainComesTwice)
 }
 
 /* A step that stops anywhere leaves the next one in order. */
-TEST_F(Staging, AStepMayStopAnywhere)
+TEST_F(Prefetch, AStepMayStopAnywhere)
 {
     open(20, 200);
     add(max_rows, [](int64_t block) { return block > 0 && block < 78; });
@@ -287,7 +287,7 @@ TEST_F(Staging, AStepMayStopAnywhere)
         }
 }
 
-TEST_F(Staging, WindowsReadWhatTheySee)
+TEST_F(Prefetch, WindowsReadWhatTheySee)
 {
     open(20, 200, { 0, 100, 1500 });
     add(max_rows, [](int64_t block) { return block > 0 && block < 76; });
@@ -306,7 +306,7 @@ TEST_F(Staging, WindowsReadWhatTheySee)
 
 /* Blocks that cannot be read are zeros and lost; the segment is told of, the others are as they
  * were. */
-TEST_F(Staging, AReadThatFailsFailsItsSegment)
+TEST_F(Prefetch, AReadThatFailsFailsItsSegment)
 {
     open(20, 200);
     add(2000, [](int64_t block) { return block > 0 && block < 25; });
@@ -336,7 +336,7 @@ TEST_F(Staging, AReadThatFailsFailsItsSegment)
 }
 
 /* Whichever read it is, the first or the second of a segment: it and no other is told of. */
-TEST_F(Staging, AnyReadThatFailsIsTold)
+TEST_F(Prefetch, AnyReadThatFailsIsTold)
 {
     open(20, 200);
     add(2000, [](int64_t block) { return block > 0 && block < 25; });

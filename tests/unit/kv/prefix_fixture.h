@@ -31,7 +31,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
   protected:
     static bool has_states() { return GetParam().has_states; }
     static bool is_paged() { return GetParam().is_paged; }
-    // What can be continued of so many rows.
+    // What can be continued of `rows` rows.
     static int32_t cut(int32_t rows) { return is_paged() ? rows / 64 * 64 : rows; }
     // The same where the only state is at the end.
     static int32_t at_end(int32_t rows)

@@ -18,7 +18,7 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     char salt[WEIR_PREFIX_SALT + 1];
     ASSERT_EQ(weir_kv_store_free_pages(store_), 4 * 8);
     EXPECT_FALSE(weir_prefix_next_victim(prefix_, others(4 * 8), 0, 192, &s, salt))
-        << "so many are free";
+        << "these are free";
     EXPECT_FALSE(weir_prefix_next_victim(prefix_, others(4 * 20), 0, 321, &s, salt))
         << "no text is that long";
     ASSERT_TRUE(weir_prefix_next_victim(prefix_, others(4 * 9), 0, 192, &s, salt));
@@ -171,7 +171,7 @@ TEST_P(Prefix, PinnedStatesAreNotLent)
     sound();
 }
 
-// A pinned state may be on a run of another text, whose pages nobody holds: it goes, the state
+// A pinned state may be on a run of another text, whose pages have no holder: it goes, the state
 // stays as long as it is pinned.
 TEST_P(Prefix, PinnedStatesOutliveTheirText)
 {
@@ -227,7 +227,7 @@ TEST_P(Prefix, ATextWithoutItsFileIsEndangeredOnceItIsUsed)
     weir_prefix_mark_unsaved(prefix_, own.data(), 320, "another salt");
     weir_prefix_mark_unsaved(prefix_, own.data(), 320, nullptr);
     sound();
-    EXPECT_FALSE(is_endangered()) << "nobody used it since";
+    EXPECT_FALSE(is_endangered()) << "it was not used since";
     keep(own, nullptr);
     EXPECT_TRUE(is_endangered());
     weir_prefix_mark_saved(prefix_, own.data(), 320, 320, nullptr);

@@ -27,8 +27,8 @@ using namespace session_text;
 
 namespace {
 
-/* How the disk fails, if it does: after so many more bytes, with this error. short_calls: every
- * call moves at most so many bytes. */
+/* How the disk fails, if it does: after `good_bytes` more bytes, with this error. short_calls: the
+ * most bytes that a call moves. */
 struct Disk {
     int64_t good_bytes = INT64_MAX;
     int error = 0;
@@ -89,7 +89,7 @@ std::string slurp(const std::string &path)
     return std::string((std::istreambuf_iterator<char>(in)), {});
 }
 
-void spill(const std::string &path, const std::string &bytes)
+void write_over(const std::string &path, const std::string &bytes)
 {
     std::ofstream(path, std::ios::binary) << bytes;
 }
@@ -167,7 +167,7 @@ TEST_F(SessionFile, ATextThatIsTakenAwayLeavesNoFile)
     EXPECT_EQ(text.write(path_, &error_, &lender.source), WEIR_OK) << error_.text;
 }
 
-/* With so many sinks: 0 are files of version 1, or 3 if a policy watched the text. */
+/* n_sinks: 0 are files of version 1, or 3 if a policy watched the text. */
 struct FileKind {
     int32_t n_sinks;
     bool is_pruned; /* version 3 */
@@ -230,9 +230,9 @@ TEST_P(SessionFiles, EveryTruncationIsSeen)
     for (size_t n = 0; n < whole.size(); n += n < 4200 ? 1 : 97) {
         ASSERT_EQ(truncate(path_.c_str(), (off_t)n), 0);
         ASSERT_EQ(read_all(path_, &error_), WEIR_EFORMAT) << n;
-        if (n % 97 == 0) spill(path_, whole);
+        if (n % 97 == 0) write_over(path_, whole);
     }
-    spill(path_, whole + "x");
+    write_over(path_, whole + "x");
     EXPECT_EQ(read_all(path_, &error_), WEIR_EFORMAT);
 }
 
@@ -268,7 +268,7 @@ TEST_P(SessionFiles, SealedLiesAreSeen)
             for (size_t i = 0; i < 4; i++) bytes[at + i] = (char)(value >> (8 * i));
             if (bytes == whole) continue;
             seal(&bytes);
-            spill(path_, bytes);
+            write_over(path_, bytes);
             const weir_status status = read_all(path_, &error_, nullptr, &text.identity);
             /* Of creation; automatic; not merged */
             const bool is_stamp = (at >= 24 && at < 32) || (at == 280 && value == 1) ||
@@ -292,11 +292,11 @@ TEST_P(SessionFiles, FutureVersionsAreRefusedWhateverTheyHold)
                                            : 1
     );
     bytes[8] = 9;
-    spill(path_, bytes);
+    write_over(path_, bytes);
     EXPECT_EQ(read_all(path_, &error_), WEIR_EUNSUPPORTED);
     EXPECT_NE(strstr(error_.text, "version 9"), nullptr) << error_.text;
     seal(&bytes);
-    spill(path_, bytes);
+    write_over(path_, bytes);
     EXPECT_EQ(read_all(path_, &error_), WEIR_EUNSUPPORTED);
 }
 
@@ -340,7 +340,7 @@ TEST_P(SessionFiles, SealedLiesAboutAPolicyAreSeen)
             bytes[entry + 24 + i] = (char)(hash.low64 >> (8 * i)),
                                bytes[entry + 32 + i] = (char)(hash.high64 >> (8 * i));
         seal(&bytes);
-        spill(path_, bytes);
+        write_over(path_, bytes);
         return read_all(path_, &error_);
     };
     EXPECT_EQ(lie(544, rows, 70), WEIR_OK) << error_.text;

@@ -47,7 +47,7 @@ struct Text {
         form.state_bits = bits, form.packed_bytes = 300, form.is_merged = true;
     }
     int32_t n_kept() const { return (int32_t)tokens.size() - form.n_rest; }
-    /* A policy left so many rows of the heads. */
+    /* A policy left these numbers of rows of the heads. */
     void watch(const std::vector<int32_t> &rows)
     {
         const int32_t n = (int32_t)tokens.size();

@@ -49,7 +49,7 @@ class SizeClass : public ::testing::Test {
         EXPECT_EQ(weir_prefix_insert(prefix_, s, nullptr, nullptr, 0, false), 0);
         weir_sequence_clear(s);
     }
-    /* So many pages for each head of the first layer, none for the second. */
+    /* `n_pages` pages for each head of the first layer, none for the second. */
     void prune_to(int32_t n_pages)
     {
         const int32_t rows[layers * kv_heads] = { n_pages * 64, n_pages * 64, 0, 0 };

@@ -8,10 +8,11 @@
 #include "engine/kv/pool/sequence.h"
 #include "engine/kv/pool/store.h"
 #include "offload/ledger.h"
+#include "tests/unit/kv/store_fixture.h"
 
 namespace {
 
-class Store : public ::testing::Test {
+class Store : public StoreFixture {
   protected:
     using Formats = std::vector<weir_kv_pair>;
     static constexpr weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 };
@@ -47,22 +48,7 @@ class Store : public ::testing::Test {
         EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST), 0u);
         weir_ledger_close(ledger_);
     }
-    weir_status reserve_to(weir_kv_table &t, int64_t rows)
-    {
-        return weir_kv_reserve(&t, store_, rows - t.n_rows);
-    }
-    static void commit_to(weir_kv_table &t, int64_t rows) { weir_kv_commit(&t, rows - t.n_rows); }
-    weir_kv_table table()
-    {
-        weir_kv_table t = {};
-        EXPECT_EQ(weir_kv_table_open(&t, store_, &error_), WEIR_OK);
-        return t;
-    }
-    weir_ledger *ledger_ = nullptr;
-    weir_kv_store *store_ = nullptr;
-    weir_kv_spec spec_ = {};
     Formats formats_;
-    weir_error error_ = {};
 };
 
 TEST_F(Store, ChargesThePoolOnceAndGivesPagesBack)

@@ -17,6 +17,7 @@
 #include "engine/kv/pool/sequence.h"
 #include "engine/kv/tiers/residency.h"
 #include "offload/ledger.h"
+#include "tests/unit/kv/store_fixture.h"
 
 /* offload/device_internal.h */
 extern "C" void weir_device_fail(weir_device *device, const char *text);
@@ -48,7 +49,7 @@ ssize_t faulty_read(int fd, void *bytes, size_t n, off_t at)
     return pread(fd, bytes, short_transfers && n > 4096 ? 4096 : n, at);
 }
 
-class Tiers : public ::testing::Test {
+class Tiers : public StoreFixture {
   protected:
     /* Memory is a device's that the host cannot touch. */
     void use_device()
@@ -103,17 +104,6 @@ class Tiers : public ::testing::Test {
         std::filesystem::remove_all(folder_);
     }
     void expect_sound() { EXPECT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text; }
-    weir_status reserve_to(weir_kv_table &t, int64_t rows)
-    {
-        return weir_kv_reserve(&t, store_, rows - t.n_rows);
-    }
-    static void commit_to(weir_kv_table &t, int64_t rows) { weir_kv_commit(&t, rows - t.n_rows); }
-    weir_kv_table table()
-    {
-        weir_kv_table t = {};
-        EXPECT_EQ(weir_kv_table_open(&t, store_, &error_), WEIR_OK);
-        return t;
-    }
     size_t bytes_of(int h, int64_t page = INT64_MAX) const
     {
         return weir_kv_page_bytes_at(&spec_, h / 3, page);
@@ -160,10 +150,6 @@ class Tiers : public ::testing::Test {
     const weir_kv_pair formats_[2] = { f16, q8 };
     std::string folder_;
     weir_device *device_ = nullptr;
-    weir_ledger *ledger_ = nullptr;
-    weir_kv_store *store_ = nullptr;
-    weir_kv_spec spec_ = {};
-    weir_error error_ = {};
 };
 
 TEST_F(Tiers, MemoryIsChargedForWhatMayBeInIt)
@@ -190,7 +176,7 @@ TEST_F(Tiers, MemoryIsChargedForWhatMayBeInIt)
             unsigned char is_backed = 2;
             ASSERT_EQ(mincore(t.pages[h * t.capacity + p], 4096, &is_backed), 0);
             EXPECT_EQ(is_backed & 1, p == 1 ? 0 : 1)
-                << "the machine's memory is what the books say";
+                << "the machine's memory is what the metadata says";
         }
     ASSERT_EQ(reserve_to(t, 4 * 64 + 1), WEIR_OK);
     write(t, 1, 4);

@@ -154,7 +154,7 @@ class Accounting : public ::testing::Test {
     Engine engine_;
 };
 
-TEST_F(Accounting, TheCheckSeesWhatNobodyAccountsFor)
+TEST_F(Accounting, TheCheckSeesWhatIsNotAccountedFor)
 {
     open(support::golden("qwen3"), { "memory.host=64MiB" });
     const int64_t missing_before = missing();

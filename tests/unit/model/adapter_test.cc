@@ -10,6 +10,7 @@ using support::Array;
 using support::Arrays;
 using support::Engine;
 using support::Folder;
+using support::noise;
 using support::Sequence;
 using support::Settings;
 
@@ -37,20 +38,6 @@ class Adapter : public ::testing::Test {
     {
         support::write_safetensors(folder_ / "adapter.safetensors", arrays);
         return "model.adapter=" + (folder_ / "adapter.safetensors");
-    }
-    static Array noise(std::vector<int64_t> shape, float scale, int seed)
-    {
-        size_t n = 1;
-        for (const int64_t d : shape) n *= static_cast<size_t>(d);
-        Array out = { std::move(shape), {} };
-        for (size_t i = 0; i < n; i++)
-            out.values.push_back(
-                scale * std::sin(
-                            static_cast<float>(seed) + 0.7f * static_cast<float>(i) +
-                            0.01f * static_cast<float>(i * i % 97)
-                        )
-            );
-        return out;
     }
     /* What a trained adapter holds for a layer. */
     static Arrays trained(int layer)

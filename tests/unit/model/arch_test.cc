@@ -1,86 +1,11 @@
 /* Architectures are data: what arch files may say, what they refuse, and what a checkpoint that
  * does not fit is told. */
-#include "tests/unit/model/support.h"
-
 #include <regex>
 
+#include "tests/unit/model/arch_files.h"
+
+namespace arch_files {
 namespace {
-
-using support::Engine;
-using support::Folder;
-using support::golden;
-using support::read_file;
-using support::Settings;
-using support::write_file;
-
-#define EXPECT_SAYS(text, part)                                                                    \
-    EXPECT_NE(std::string(text).find(part), std::string::npos) << "said: " << (text)
-
-std::string replaced(std::string text, const std::string &from, const std::string &to)
-{
-    const size_t at = text.find(from);
-    EXPECT_NE(at, std::string::npos) << from;
-    return at == std::string::npos ? text : text.replace(at, from.size(), to);
-}
-
-/* A checkpoint folder that is a copy of a golden one. */
-void copy_checkpoint(const Folder &folder, const char *model)
-{
-    std::filesystem::copy(
-        golden(model), folder.path(),
-        std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing
-    );
-    for (const auto &entry : std::filesystem::recursive_directory_iterator(folder.path()))
-        std::filesystem::permissions(entry.path(), std::filesystem::perms::owner_all);
-}
-
-void change_config(const Folder &folder, const std::string &from, const std::string &to)
-{
-    write_file(folder / "config.json", replaced(read_file(folder / "config.json"), from, to));
-}
-
-/* Changes the JSON header of model.safetensors; as long as before, or padded to it. */
-void change_header(const Folder &folder, const std::string &from, const std::string &to)
-{
-    const std::string bytes = read_file(folder / "model.safetensors");
-    uint64_t length;
-    memcpy(&length, bytes.data(), sizeof length);
-    const std::string header = replaced(bytes.substr(8, length), from, to);
-    const uint64_t now = header.size();
-    write_file(
-        folder / "model.safetensors",
-        std::string(reinterpret_cast<const char *>(&now), sizeof now) + header +
-            bytes.substr(8 + length)
-    );
-}
-
-/* qwen3.toml under another name, with one change. */
-void write_arch(const Folder &folder, const std::string &from = "", const std::string &to = "")
-{
-    std::string text = read_file("configs/arch/qwen3.toml");
-    text = replaced(text, "name     = \"qwen3\"", "name     = \"acme\"");
-    text = replaced(text, "hf = [\"qwen3\"]", "hf = [\"acme\"]");
-    text = replaced(text, "gguf = [\"qwen3\"]", "gguf = [\"acme\"]");
-    if (!from.empty()) text = replaced(text, from, to);
-    std::filesystem::create_directories(folder / "archs");
-    write_file(folder / "archs/acme.toml", text);
-}
-
-std::vector<float> last_logits(Engine *engine)
-{
-    support::Sequence sequence(*engine);
-    const std::vector<int32_t> tokens = support::some_tokens(20, 1, engine->n_vocab());
-    weir_evaluation evaluation = {};
-    evaluation.tokens = tokens.data();
-    evaluation.n_tokens = static_cast<int32_t>(tokens.size());
-    evaluation.decode_from = INT32_MAX;
-    EXPECT_EQ(
-        weir_evaluate(engine->runner(), sequence.get(), &evaluation, engine->error()), WEIR_OK
-    ) << engine->text();
-    return evaluation.last != nullptr
-               ? std::vector<float>(evaluation.last, evaluation.last + engine->n_vocab())
-               : std::vector<float>();
-}
 
 TEST(Arch, EveryShippedFileLoads)
 {
@@ -198,7 +123,7 @@ TEST(Arch, RefusedSettingsAreNamed)
     for (const char *setting : { "\"attention_bias\": true", "\"use_sliding_window\": true" }) {
         write_file(
             folder / "config.json",
-            replaced(config, "\"hidden_act\"", std::string(setting) + ", \"hidden_act\"")
+            with(config, "\"hidden_act\"", std::string(setting) + ", \"hidden_act\"")
         );
         EXPECT_EQ(engine.plan(folder.path()), WEIR_EUNSUPPORTED) << setting;
         EXPECT_SAYS(
@@ -208,7 +133,7 @@ TEST(Arch, RefusedSettingsAreNamed)
     }
     write_file(
         folder / "config.json",
-        replaced(config, "\"hidden_act\"", "\"attention_bias\": false, \"hidden_act\"")
+        with(config, "\"hidden_act\"", "\"attention_bias\": false, \"hidden_act\"")
     );
     EXPECT_EQ(engine.plan(folder.path()), WEIR_OK) << engine.text();
 }
@@ -259,7 +184,7 @@ TEST(Arch, WhatABlockNeedsIsNeverOptional)
             };
             n_slots++;
             for (const std::string &changed : entries) {
-                write_file(folder / "archs/qwen3.toml", replaced(shipped, entry->str(), changed));
+                write_file(folder / "archs/qwen3.toml", with(shipped, entry->str(), changed));
                 EXPECT_EQ(
                     engine.plan(golden(model), { "model.arch_dir=" + (folder / "archs") }),
                     WEIR_EMISMATCH
@@ -357,7 +282,7 @@ TEST(Arch, AMaskOfTextsIsRefused)
     std::filesystem::create_directories(folder / "archs");
     write_file(
         folder / "archs/qwen35.toml",
-        replaced(text, "mask     = { ", "mask     = { hf = \"layer_types\", ")
+        with(text, "mask     = { ", "mask     = { hf = \"layer_types\", ")
     );
     EXPECT_EQ(
         engine.plan(golden("tq"), { "model.arch_dir=" + (folder / "archs") }), WEIR_EUNSUPPORTED
@@ -371,16 +296,16 @@ TEST(Arch, LayersWithoutKv)
     const Folder folder;
     Engine engine;
     std::string text = read_file("configs/arch/qwen35.toml");
-    text = replaced(
+    text = with(
         text, "gguf_minus = \"nextn_predict_layers\", hf = \"num_hidden_layers\"", "default = 3"
     );
-    text = replaced(
+    text = with(
         text,
         "types    = { hf = \"layer_types\", names = { linear_attention = \"gdn\", "
         "full_attention = \"attn\" } }\n",
         ""
     );
-    text = replaced(
+    text = with(
         text, "interval = { gguf = \"full_attention_interval\", hf = \"full_attention_interval\",",
         "interval = { hf = \"none\","
     );
@@ -394,276 +319,5 @@ TEST(Arch, LayersWithoutKv)
     EXPECT_FALSE(last_logits(&engine).empty());
 }
 
-/* ---- bases ----------------------------------------------------------------------------------- */
-class ArchBase : public ::testing::Test {
-  protected:
-    ArchBase() { std::filesystem::create_directories(folder_ / "archs"); }
-    void write(const std::string &name, const std::string &text)
-    {
-        write_file(folder_ / ("archs/" + name + ".toml"), text);
-    }
-    /* "": the checkpoint can be planned. */
-    std::string why(const Settings &more = {})
-    {
-        Settings settings = more;
-        settings.push_back("model.arch_dir=" + (folder_ / "archs"));
-        return engine_.plan(golden("qwen3"), settings) == WEIR_OK ? "" : engine_.text();
-    }
-    Folder folder_;
-    Engine engine_;
-};
-
-TEST_F(ArchBase, AFileSaysWhatDiffers)
-{
-    write("acme", "[arch]\nname = \"acme\"\nbase = \"qwen3\"\n");
-    write(
-        "b", "[arch]\nname = \"b\"\nbase = \"a\"\n[block.attn]\nmixer = \"attention\"\nrope = "
-             "\"half_split\"\nqk_norm = true\n"
-    );
-    write(
-        "a", "[arch]\nname = \"a\"\nbase = \"acme\"\n[block.attn]\nmixer = \"attention\"\nrope = "
-             "\"half_split\"\n"
-    );
-    Engine known;
-    ASSERT_EQ(known.open(golden("qwen3")), WEIR_OK) << known.text();
-    EXPECT_STREQ(weir_model_arch(weir_engine_model(known.get())), "qwen3");
-    for (const char *const arch : { "acme", "b", "a" }) {
-        const Settings settings = { "model.arch_dir=" + (folder_ / "archs"),
-                                    std::string("model.arch=") + arch };
-        ASSERT_EQ(engine_.open(golden("qwen3"), settings), WEIR_OK) << engine_.text();
-        EXPECT_STREQ(weir_model_arch(weir_engine_model(engine_.get())), arch);
-        EXPECT_EQ(last_logits(&engine_) == last_logits(&known), arch != std::string("a")) << arch;
-    }
-    ASSERT_EQ(engine_.open(golden("qwen3"), { "model.arch_dir=" + (folder_ / "archs") }), WEIR_OK)
-        << engine_.text();
-    EXPECT_STREQ(weir_model_arch(weir_engine_model(engine_.get())), "qwen3")
-        << "a base's match is the base's";
-    write("acme", "[arch]\nname = \"acme\"\nbase = \"qwen3\"\nmatch = { hf = [\"acme\"] }\n");
-    copy_checkpoint(folder_, "qwen3");
-    change_config(folder_, "\"model_type\": \"qwen3\"", "\"model_type\": \"acme\"");
-    ASSERT_EQ(engine_.open(folder_.path(), { "model.arch_dir=" + (folder_ / "archs") }), WEIR_OK)
-        << engine_.text();
-    EXPECT_STREQ(weir_model_arch(weir_engine_model(engine_.get())), "acme");
-}
-
-TEST_F(ArchBase, WhatABaseRefusesIsRefused)
-{
-    write(
-        "acme", "[arch]\nname = \"acme\"\nbase = \"qwen3\"\n[[refuse]]\nhf = "
-                "\"model_type\"\nunless = \"other\"\nbecause = \"it is a test\"\n"
-    );
-    EXPECT_SAYS(why({ "model.arch=acme" }), "it is a test");
-    copy_checkpoint(folder_, "qwen3");
-    change_config(folder_, "\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"");
-    change_config(folder_, "\"model_type\": \"qwen3\"", "\"model_type\": \"other\"");
-    EXPECT_EQ(
-        engine_.plan(
-            folder_.path(), { "model.arch_dir=" + (folder_ / "archs"), "model.arch=acme" }
-        ),
-        WEIR_EUNSUPPORTED
-    );
-    EXPECT_SAYS(engine_.text(), "SwiGLU");
-}
-
-TEST_F(ArchBase, FaultsAreNamedWhereTheyStand)
-{
-    const std::string head = "[arch]\nname = \"acme\"\n";
-    write("acme", head + "base = \"qwen5\"\n");
-    EXPECT_SAYS(why(), "acme.toml:3: [arch] base = \"qwen5\": not known; known are ");
-    EXPECT_SAYS(why(), "qwen35");
-    write("acme", head + "base = 7\n");
-    EXPECT_SAYS(why(), "acme.toml:3: [arch] base: must be a text");
-    write("acme", head);
-    EXPECT_SAYS(why(), "acme.toml:1: [arch] match is missing");
-    write("acme", "[block.attn]\nmixer = \"attention\"\n");
-    EXPECT_SAYS(why(), "acme.toml: table [arch] is missing");
-    write("acme", head + "base = \"qwen3\"\n[block.attn]\nmixer = \"attention\"\nqk_nrom = true\n");
-    EXPECT_SAYS(why(), "acme.toml:6: [block.attn] unknown key 'qk_nrom'; the nearest is 'qk_norm'");
-    write("acme", head + "base = \"qwen3\"\n[layers]\npattern = [\"gdn\"]\n");
-    EXPECT_SAYS(why(), "acme.toml:5: [layers] unknown block 'gdn'; the nearest is 'attn'");
-    write("acme", head + "base = \"qwen3\"\n[colours]\nred = 1\n");
-    EXPECT_SAYS(why(), "acme.toml: unknown table [colours]");
-    write("acme", head + "base = \"qwen3\"\n[ffn]\nkind = 7\n");
-    EXPECT_SAYS(why(), "acme.toml:5: [ffn] kind: must be a text");
-    /* A base that is broken itself is what is wrong. */
-    write("acme", head + "base = \"broken\"\n");
-    write(
-        "broken",
-        replaced(
-            replaced(
-                read_file("configs/arch/qwen3.toml"), "name     = \"qwen3\"", "name = \"broken\""
-            ),
-            "qk_norm = true", "qk_nrom = true"
-        )
-    );
-    EXPECT_SAYS(why(), "broken.toml:");
-    EXPECT_SAYS(why(), "unknown key 'qk_nrom'");
-}
-
-TEST_F(ArchBase, CirclesAndTowersAreRefused)
-{
-    write("acme", "[arch]\nname = \"acme\"\nbase = \"acme\"\n");
-    EXPECT_SAYS(why(), "in a circle");
-    write("acme", "[arch]\nname = \"acme\"\nbase = \"other\"\n");
-    write("other", "[arch]\nname = \"other\"\nbase = \"acme\"\n");
-    EXPECT_SAYS(why(), "in a circle");
-    std::filesystem::remove(folder_ / "archs/acme.toml");
-    std::filesystem::remove(folder_ / "archs/other.toml");
-    /* Read from the top, and from the foot: the same. */
-    for (const bool is_up : { false, true }) {
-        std::string below = "qwen3";
-        for (int i = 0; i < 5; i++) {
-            const std::string name =
-                std::string("tower") + static_cast<char>(is_up ? 'a' + i : 'z' - i);
-            write(name, "[arch]\nname = \"" + name + "\"\nbase = \"" + below + "\"\n");
-            if (i == 3) EXPECT_EQ(why({ "model.arch=" + name }), "");
-            below = name;
-        }
-        EXPECT_SAYS(why(), "more than 4 bases stand on each other");
-        for (const auto &file : std::filesystem::directory_iterator(folder_ / "archs"))
-            std::filesystem::remove(file.path());
-    }
-}
-
-struct Fault {
-    const char *name, *from, *to, *says;
-};
-
-class ArchFault : public ::testing::TestWithParam<Fault> {};
-
-TEST_P(ArchFault, IsNamed)
-{
-    const Folder folder;
-    copy_checkpoint(folder, "qwen3");
-    change_config(folder, "\"model_type\": \"qwen3\"", "\"model_type\": \"acme\"");
-    write_arch(folder, GetParam().from, GetParam().to);
-    Engine engine;
-    const weir_status status =
-        engine.plan(folder.path(), { "model.arch_dir=" + (folder / "archs") });
-    EXPECT_TRUE(status == WEIR_ECONFIG || status == WEIR_EFORMAT || status == WEIR_EMISMATCH)
-        << status;
-    EXPECT_SAYS(engine.text(), GetParam().says);
-    if (status == WEIR_ECONFIG) EXPECT_SAYS(engine.text(), "acme.toml");
-}
-
-const Fault faults[] = {
-    { "Table", "[layers]", "[colours]\nred = 1\n\n[layers]", "unknown table [colours]" },
-    { "MissingTable", "[ffn]\nkind = \"swiglu\"\n", "", "[ffn]" },
-    { "Block", "pattern = [\"attn\"]", "pattern = [\"attention\"]",
-      "unknown block 'attention'; the nearest is 'attn'" },
-    { "EmptyPattern", "pattern = [\"attn\"]", "pattern = []", "pattern" },
-    { "PatternOfNumbers", "pattern = [\"attn\"]", "pattern = [7]", "pattern" },
-    { "Mixer", "mixer = \"attention\"", "mixer = \"mamba\"", "[block.attn] mixer" },
-    { "NoMixer", "mixer = \"attention\"", "", "[block.attn] has no mixer" },
-    { "Option", "qk_norm = true", "qk_nrom = true", "[block.attn] unknown key 'qk_nrom'" },
-    { "OptionValue", "qk_norm = true", "qk_norm = \"yes\"", "[block.attn] qk_norm" },
-    { "Rope", "rope  = \"half_split\"", "rope  = \"thirds\"", "[block.attn] rope" },
-    { "Ffn", "kind = \"swiglu\"", "kind = \"geglu\"", "[ffn] kind 'geglu'" },
-    { "MixerAsFfn", "kind = \"swiglu\"", "kind = \"attention\"", "[ffn] kind 'attention'" },
-    { "Transform", "hf = \"norm.weight\"", "hf = \"norm.weight\", hf_transform = \"square\"",
-      "unknown transform 'square'" },
-    { "Slot", "\"attn.out\" ", "\"attn.exit\" ",
-      "unknown slot 'attn.exit'; the nearest is 'attn.out'" },
-    { "NoSlot", "\"attn.out\" ", "\"attn.q_bias\" ", "no entry \"attn.out\"" },
-    { "MisspeltTable", "[layers]", "[layer]", "unknown table [layer]; the nearest is [layers]" },
-    { "ArchKey",
-      "prefixes = ", "prefix = ", "[arch] unknown key 'prefix'; the nearest is 'prefixes'" },
-    { "ArchName", "name     = \"acme\"", "name = 7", "[arch] name: must be a text" },
-    { "NoArchName", "name     = \"acme\"", "", "[arch] name is missing" },
-    { "Match", "match    = { gguf = [\"acme\"], hf = [\"acme\"] }",
-      "match = { gguf = \"acme\", hf = [\"acme\"] }", "[arch] match: gguf must be a list" },
-    { "MatchContainer", "match    = { gguf = [\"acme\"],", "match = { ggml = [\"acme\"],",
-      "{ gguf = .., hf = .. }" },
-    { "Prefixes", "prefixes = [\"model.\"]", "prefixes = [1]", "[arch] prefixes" },
-    { "ShapeKey", "hf = \"hidden_size\"", "hff = \"hidden_size\"",
-      "unknown key 'hff'; the nearest is 'hf'" },
-    { "ShapeType", "d_model    = { gguf = \"embedding_length\", hf = \"hidden_size\" }",
-      "d_model = 64", "[shape] [d_model] must be a table" },
-    { "ShapeKeyType", "hf = \"hidden_size\"", "hf = 64", "hf: must be a text or a list" },
-    { "ShapeNearest",
-      "head_dim   = ", "head_dims = ", "unknown shape 'head_dims'; the nearest is 'head_dim'" },
-    { "ShapeLater", "hf = \"num_key_value_heads\", default = \"n_heads\"",
-      "hf = \"kv\", default = \"head_dim\"",
-      "n_kv_heads refers to head_dim, which must stand above it" },
-    { "ShapeOfNothing", "default = \"d_model / n_heads\"", "default = \"d_model / wheels\"",
-      "[shape] has no wheels, which head_dim needs" },
-    { "ShapeTimes", "hf_times = \"head_dim\"", "hf_times = \"d_ffn\"",
-      "rotary_dim refers to d_ffn, which must stand above it" },
-    { "ZeroHeads", "n_heads    = { gguf = \"attention.head_count\", hf = \"num_attention_heads\" }",
-      "n_heads = { default = 0 }", "n_heads is 0" },
-    { "HugeHeads", "n_heads    = { gguf = \"attention.head_count\", hf = \"num_attention_heads\" }",
-      "n_heads = { default = 9223372036854775807 }", "n_heads is 9.2" },
-    { "NanEps", "default = 1e-6", "default = nan", "default: must be a number" },
-    { "InfiniteTheta", "hf = [\"rope_parameters.rope_theta\", \"rope_theta\"], default = 1000000.0",
-      "default = inf", "default: must be a number" },
-    { "HeadsDoNotDivide",
-      "n_kv_heads = { gguf = \"attention.head_count_kv\", hf = \"num_key_value_heads\", default = "
-      "\"n_heads\" }",
-      "n_kv_heads = { default = 3 }", "do not divide" },
-    { "ManyLayers", "n_layers   = { gguf = \"block_count\", hf = \"num_hidden_layers\" }",
-      "n_layers = { default = 1024 }", "is missing" },
-    { "RopeKey", "scaling = { gguf", "scale = { gguf",
-      "[rope] unknown key 'scale'; the nearest is 'scaling'" },
-    { "RopeType", "scaling = { gguf = \"rope.scaling\",", "scaling = { gguf = 4,",
-      "[rope] scaling" },
-    { "LayersKey", "pattern = [", "patern = [",
-      "[layers] unknown key 'patern'; the nearest is 'pattern'" },
-    { "PatternAsText", "pattern = [\"attn\"]", "pattern = \"attn\"", "[layers] pattern" },
-    { "MaskBlock", "pattern = [\"attn\"]",
-      "pattern = [\"attn\"]\nmask = { hf = \"m\", set = \"attn\", unset = \"gdn\" }",
-      "unknown block 'gdn'; the nearest is 'attn'" },
-    { "MaskWords", "pattern = [\"attn\"]",
-      "pattern = [\"attn\"]\nmask = { hf = \"m\", set = \"attn\" }", "unset is missing" },
-    { "TypesNames", "pattern = [\"attn\"]",
-      "pattern = [\"attn\"]\ntypes = { hf = \"t\", names = { a = 1 } }",
-      "names: must be a table of texts" },
-    { "IntervalWords", "pattern = [\"attn\"]",
-      "pattern = [\"attn\"]\ninterval = { hf = \"t\", last = \"attn\" }", "others is missing" },
-    { "BlockNearest", "qk_norm = true", "qk_nrom = true",
-      "unknown key 'qk_nrom'; the nearest is 'qk_norm'" },
-    { "BlockAsValue", "[block.attn]\nmixer", "[block]\nattn = 4\n[block.other]\nmixer",
-      "[block.attn] must be a table" },
-    { "OptionContainer", "qk_norm = true", "qk_norm = { gguf = true, safetensors = true }",
-      "{ gguf = .., hf = .. }" },
-    { "FfnAsMixer", "mixer = \"attention\"", "mixer = \"swiglu\"", "[block.attn] mixer" },
-    { "WindowWithoutShape", "qk_norm = true", "qk_norm = true\nwindow = true",
-      "[shape] has no window" },
-    { "FfnKey", "kind = \"swiglu\"", "kind = \"swiglu\"\nkinds = 1",
-      "[ffn] unknown key 'kinds'; the nearest is 'kind'" },
-    { "TensorKey", "or = \"embed\"", "oder = \"embed\"", "unknown key 'oder'" },
-    { "TensorType", "\"norm\"             = {", "\"rope.factors\" = 4\n\"norm\" = {",
-      "[\"rope.factors\"] must be a table" },
-    { "TensorNames", "hf = \"norm.weight\"", "hf = [\"norm.weight\", 1]",
-      "hf: must be a text or a list" },
-    { "OptionalType", "or = \"embed\"", "or = \"embed\", optional = 1",
-      "optional: must be true or false" },
-    { "OrItself", "or = \"embed\"", "or = \"output\"", "is the slot itself" },
-    { "OrNothing", "or = \"embed\"", "or = \"embedding\"",
-      "unknown slot after or 'embedding'; the nearest is 'embed'" },
-    { "OrAbsent", "or = \"embed\"", "or = \"rope.factors\"", "has no entry in [tensor]" },
-    { "OrOfALayer", "or = \"embed\"", "or = \"attn.q\"", "belongs to layers" },
-    { "OrOfOr", "\"norm\"             = {", "\"norm\" = { or = \"output\", ",
-      "has an `or` of its own" },
-    { "RefuseKey", "unless  = false", "unles = false",
-      "[refuse] unknown key 'unles'; the nearest is 'unless'" },
-    { "RefuseNothing", "hf      = \"hidden_act\"\n", "", "[refuse] names no setting" },
-    { "RefuseWithout", "unless  = [\"silu\", \"swish\"] #", "#", "[refuse] unless is missing" },
-    { "RefuseEmpty", "unless  = [\"silu\", \"swish\"]", "unless = []", "unless: must be" },
-    { "RefuseAsTable", "[[refuse]]\nhf      = \"hidden_act\"", "[refuse]\nhf = \"hidden_act\"",
-      "acme.toml" },
-    { "Shape", "[shape]", "[shape]\nn_wheels = { hf = \"hidden_size\" }", "'n_wheels'" },
-    { "NoShape", "rope_theta = {", "window = {",
-      "[shape] has no rope_theta, which attention needs" },
-    { "NoShapeForAnother",
-      "n_heads    = { gguf = \"attention.head_count\", hf = \"num_attention_heads\" }", "",
-      "[shape] has no n_heads, which n_kv_heads needs" },
-    { "NoFfnShape", "d_ffn ", "d_model ", "acme.toml" },
-    { "NoContext", "context    = { gguf = \"context_length\", hf = \"max_position_embeddings\" }",
-      "", "[shape] has no context" },
-    { "Syntax", "[layers]", "[layers", "acme.toml" },
-};
-INSTANTIATE_TEST_SUITE_P(Files, ArchFault, ::testing::ValuesIn(faults), [](const auto &info) {
-    return std::string(info.param.name);
-});
-
 } // namespace
+} // namespace arch_files

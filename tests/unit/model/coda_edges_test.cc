@@ -179,8 +179,8 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto &info) { return std::string(info.param.name); }
 );
 
-/* Nothing of what a sequence takes depends on its length: its bytes, the ledger's books, and a copy
- * of its state, which is what a session holds of it. */
+/* Nothing of what a sequence takes depends on its length: its bytes, the ledger's accounts, and a
+ * copy of its state, which is what a session holds of it. */
 class CodaMemory : public CodaEdges {};
 TEST_P(CodaMemory, IsThatOfTheFormulaAfter32768Tokens)
 {

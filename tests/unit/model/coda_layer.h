@@ -63,8 +63,10 @@ class Layer {
         support::write_file(
             folder_ / "config.json",
             golden::format(
-                R"({"model_type":"acme","hidden_size":%d,"num_hidden_layers":1,"num_attention_heads":%d,)"
-                R"("num_key_value_heads":%d,"head_dim":%d,"intermediate_size":16,"rms_norm_eps":1e-6,)"
+                R"({"model_type":"acme","hidden_size":%d,"num_hidden_layers":1,)"
+                R"("num_attention_heads":%d,)"
+                R"("num_key_value_heads":%d,"head_dim":%d,"intermediate_size":16,)"
+                R"("rms_norm_eps":1e-6,)"
                 R"("max_position_embeddings":512,"rope_theta":%g,"vocab_size":%d})",
                 (int)d, (int)heads, (int)kv_heads, (int)dim, base, (int)n
             )

@@ -85,7 +85,7 @@ TEST(CodaPlain, ShippedArchitecturesAreTheirBasesWhileTheRingHoldsTheText)
     }
 }
 
-/* Llama's shapes, and Mistral's beside its sliding window. */
+/* Llama's shapes, and Mistral's, which has a sliding window. */
 TEST(CodaPlain, AnyArchitectureIsTheBaseOfOne)
 {
     const Folder folder;

@@ -1,5 +1,5 @@
 /* Models whose layers have memory of fixed size (coda): the same bits however prompts are cut into
- * whole blocks and whoever shares the steps, and never more memory than the plan says. */
+ * whole blocks and with others in its steps, and never more memory than the plan says. */
 #include <algorithm>
 #include <random>
 
@@ -140,12 +140,12 @@ TEST_P(Coda, AnyCutIntoWholeBlocksGivesTheSameBits)
         << "cuts inside blocks are other blocks";
 }
 
-TEST_P(Coda, AnyCompanyGivesTheSameBits)
+TEST_P(Coda, AnyBatchGivesTheSameBits)
 {
     open();
     const Floats whole = run(256);
     for (const int piece : { BLOCK, 64 })
-        expect_same(run(piece, true), whole, "beside others, pieces of " + std::to_string(piece));
+        expect_same(run(piece, true), whole, "with others, pieces of " + std::to_string(piece));
     open({ "kernels.threads=3" });
     expect_same(run(256), whole, "three threads");
 }
@@ -220,7 +220,7 @@ TEST_P(Coda, MemoryIsWhatThePlanSaysHoweverLongTheText)
     const size_t each = weir_coda_view(&layer, nullptr).bytes + (has_level ? 64 : 0),
                  n = std::string(GetParam().pattern).find("attn") == std::string::npos ? 2 : 1;
     EXPECT_EQ(plan->recurrent, 3 * n * each);
-    /* 35 slots are one page of 64 rows, keys and values, for each KV head; what is beside the page
+    /* 35 slots are one page of 64 rows, keys and values, for each KV head; what is outside the page
      * is small. */
     EXPECT_LT(
         each, static_cast<size_t>(64 * 2 * shape.n_kv_heads * shape.head_dim) *

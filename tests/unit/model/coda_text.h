@@ -28,14 +28,17 @@ inline std::string byte_tokenizer()
         vocabulary += (b > 0 ? ",\"" : "\"") + character + "\":" + std::to_string(b);
     }
     return R"({"version":"1.0","added_tokens":[],"normalizer":null,)"
-           R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true},)"
-           R"("post_processor":null,"decoder":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true},)"
-           R"("model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,"end_of_word_suffix":null,)"
+           R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,)"
+           R"("use_regex":true},)"
+           R"("post_processor":null,"decoder":{"type":"ByteLevel","add_prefix_space":true,)"
+           R"("trim_offsets":true,"use_regex":true},)"
+           R"("model":{"type":"BPE","dropout":null,"unk_token":null,)"
+           R"("continuing_subword_prefix":null,"end_of_word_suffix":null,)"
            R"("fuse_unk":false,"byte_fallback":false,"ignore_merges":false,"vocab":{)" +
            vocabulary + R"(},"merges":[]}})";
 }
 
-/* Blocks of 32 rows: states are kept after so many tokens. */
+/* Blocks of 32 rows: states are kept after each block. */
 inline void write_coda_text(const Folder &folder, const std::string &pattern, Settings *settings)
 {
     write_coda(

@@ -2,10 +2,12 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace support {
@@ -39,6 +41,22 @@ struct Array {
     std::vector<float> values;
 };
 using Arrays = std::map<std::string, Array>;
+
+/* Values within `scale`, others for each seed. */
+inline Array noise(std::vector<int64_t> shape, float scale, int seed)
+{
+    size_t n = 1;
+    for (const int64_t d : shape) n *= static_cast<size_t>(d);
+    Array out = { std::move(shape), {} };
+    for (size_t i = 0; i < n; i++)
+        out.values.push_back(
+            scale * std::sin(
+                        static_cast<float>(seed) + 0.7f * static_cast<float>(i) +
+                        0.01f * static_cast<float>(i * i % 97)
+                    )
+        );
+    return out;
+}
 
 /* A safetensors file of f32. */
 inline void write_safetensors(const std::string &path, const Arrays &arrays)

@@ -34,7 +34,7 @@ class Invariance : public ::testing::TestWithParam<Case> {
             GTEST_SKIP() << probe.text();
         }
     }
-    /* So many slots that all rows of the prompt may have logits in one step. */
+    /* Slots enough that all rows of the prompt may have logits in one step. */
     void open(const Settings &more = {}, size_t n_tokens = n_prompt)
     {
         Settings settings = GetParam().settings;
@@ -91,7 +91,7 @@ class Invariance : public ::testing::TestWithParam<Case> {
         return all;
     }
     /* The same, between a sequence that decodes and two that read long prompts in uneven pieces. */
-    std::vector<float> beside_others(int piece)
+    std::vector<float> with_others(int piece)
     {
         Sequence ours(engine_), decoding(engine_), reading(engine_), late(engine_);
         std::vector<float> all;
@@ -161,14 +161,12 @@ TEST_P(Invariance, AnyCutGivesTheSameBits)
     expect_same(alone(1, 100), whole, "a prompt of 100, then one at a time");
 }
 
-TEST_P(Invariance, AnyCompanyGivesTheSameBits)
+TEST_P(Invariance, AnyBatchGivesTheSameBits)
 {
     open();
     const std::vector<float> whole = alone(n_prompt);
     for (const int piece : { 64, 7, 1 })
-        expect_same(
-            beside_others(piece), whole, "beside others, pieces of " + std::to_string(piece)
-        );
+        expect_same(with_others(piece), whole, "with others, pieces of " + std::to_string(piece));
 }
 
 TEST_P(Invariance, AnyNumberOfThreadsGivesTheSameBits)

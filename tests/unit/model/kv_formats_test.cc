@@ -49,7 +49,7 @@ class Layers {
         weir_runner_close(runner_);
         weir_kv_store_close(store_);
     }
-    /* All logits of text number `which` in these pieces, repeated, beside another text in pieces of
+    /* All logits of text number `which` in these pieces, repeated, with another text in pieces of
      * its own. */
     std::vector<float> compute(const std::vector<int> &pieces, int which = 3)
     {

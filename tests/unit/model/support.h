@@ -16,6 +16,9 @@
 #include "engine/schedule/evaluate.h"
 #include "tests/unit/model/files.h"
 
+#define EXPECT_SAYS(text, part)                                                                    \
+    EXPECT_NE(std::string(text).find(part), std::string::npos) << "said: " << (text)
+
 namespace support {
 
 using Settings = std::vector<std::string>; /* "kv.format=f32" */

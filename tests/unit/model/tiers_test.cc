@@ -143,7 +143,7 @@ void open_small(
     const int64_t block = 64 * weir_engine_plan_of(engine.get())->kv_bytes_per_token,
                   full = (c.n_tokens + 63) / 64 * c.n_sequences;
     settings[settings.size() - 3] = "memory.disk=" + std::to_string(full * block) +
-                                    "B"; /* not more, for its books take memory */
+                                    "B"; /* not more, for its metadata takes memory */
     ASSERT_EQ(engine.open(path_of(c), settings), WEIR_OK) << engine.text();
     const weir_plan *const plan = weir_engine_plan_of(engine.get());
     const int64_t blocks = std::max((int64_t)((double)full * share), least_blocks);

@@ -14,37 +14,22 @@ const weir_block *const blocks[] = { &toy_mixer, &toy_ffn, nullptr };
 
 enum { D = 64, HEADS = 4, KV_HEADS = 2, INNER = 96 }; /* of the golden Qwen3 */
 
-support::Array noise(std::vector<int64_t> shape, float scale, int seed)
-{
-    size_t n = 1;
-    for (const int64_t d : shape) n *= static_cast<size_t>(d);
-    support::Array out = { std::move(shape), {} };
-    for (size_t i = 0; i < n; i++)
-        out.values.push_back(
-            scale * std::sin(
-                        static_cast<float>(seed) + 0.7f * static_cast<float>(i) +
-                        0.01f * static_cast<float>(i * i % 97)
-                    )
-        );
-    return out;
-}
-
 support::Arrays toy_tensors(bool has_norms = true)
 {
     support::Arrays out = {
-        { "toy.0.q", noise({ HEADS * TOY_KEY_DIM, D }, 0.2f, 1) },
-        { "toy.0.k", noise({ KV_HEADS * TOY_KEY_DIM, D }, 0.2f, 2) },
-        { "toy.0.v", noise({ KV_HEADS * TOY_VALUE_DIM, D }, 0.2f, 3) },
-        { "toy.0.out", noise({ D, HEADS * TOY_VALUE_DIM }, 0.2f, 4) },
-        { "toy.0.norms", noise({ 2, 2, 3, 2, 2 }, 1.0f, 5) },
-        { "toy.0.up", noise({ 2, 2, 2, INNER / 8, D }, 0.2f, 6) },
-        { "toy.0.down", noise({ D, INNER }, 0.2f, 7) },
+        { "toy.0.q", support::noise({ HEADS * TOY_KEY_DIM, D }, 0.2f, 1) },
+        { "toy.0.k", support::noise({ KV_HEADS * TOY_KEY_DIM, D }, 0.2f, 2) },
+        { "toy.0.v", support::noise({ KV_HEADS * TOY_VALUE_DIM, D }, 0.2f, 3) },
+        { "toy.0.out", support::noise({ D, HEADS * TOY_VALUE_DIM }, 0.2f, 4) },
+        { "toy.0.norms", support::noise({ 2, 2, 3, 2, 2 }, 1.0f, 5) },
+        { "toy.0.up", support::noise({ 2, 2, 2, INNER / 8, D }, 0.2f, 6) },
+        { "toy.0.down", support::noise({ D, INNER }, 0.2f, 7) },
     };
-    if (!has_norms) out["toy.0.norms"] = noise({ 2, 3, 2, 2, 2 }, 1.0f, 5);
+    if (!has_norms) out["toy.0.norms"] = support::noise({ 2, 3, 2, 2, 2 }, 1.0f, 5);
     return out;
 }
 
-/* Qwen3 whose first layer is made of the toys: KV rows of 24 and 16 elements beside those of 32. */
+/* Qwen3 whose first layer is made of the toys: KV rows of 24 and 16 elements, then those of 32. */
 std::string toy_arch(const std::string &mixer_options = "decay = 0.25\n")
 {
     std::string arch = support::read_file("configs/arch/qwen3.toml");

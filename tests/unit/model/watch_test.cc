@@ -1,4 +1,4 @@
-/* What a step shows to whoever watches: queries before and after rotation, and what attention gave
+/* What a step shows to its observer: queries before and after rotation, and what attention gave
  * to each row, against sums in double over the rows that are in the pages. */
 #include <cmath>
 #include <map>

@@ -1,4 +1,4 @@
-/* The right figures, against numbers worked out by hand beside them. */
+/* The right figures, against numbers worked out by hand next to them. */
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -108,7 +108,7 @@ TEST(Kv, WholePagesAndOpenRows)
     for (auto [tokens, pages] :
          { std::pair{ 1, 1 }, { 63, 1 }, { 64, 1 }, { 65, 2 }, { 127, 2 }, { 128, 2 }, { 129, 3 } })
         EXPECT_EQ(kv(s, WEIR_KV_F16, tokens), pages * page) << tokens;
-    /* int8 codes whole pages: an unfinished one is beside it in f16. */
+    /* int8 codes whole pages: an unfinished one is kept apart in f16. */
     const int64_t coded = 32 * 8 * (16384 + 1024);
     EXPECT_EQ(kv(s, WEIR_KV_INT8, 64), coded);
     EXPECT_EQ(kv(s, WEIR_KV_INT8, 63), coded + page);

@@ -144,7 +144,7 @@ TEST(Seed, Intensity)
         EXPECT_EQ(printed(4, 1e3 * x.compute_seconds), row.compute);
         EXPECT_EQ(printed(4, 1e3 * x.memory_seconds), row.memory);
     }
-    /* Printed beside 1024's figures */
+    /* Printed with 1024's figures */
     const weir_report_intensity right = weir_report_intensity_of(&seed, &s, WEIR_KV_F16, 1, 4096);
     EXPECT_EQ(printed(3, right.flops / 1e9), "0.067");
     EXPECT_EQ(printed(1, right.bytes / 1e6), "67.1");

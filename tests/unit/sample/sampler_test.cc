@@ -293,7 +293,8 @@ TEST(Sampler, ADrawIsAFunctionOfSeedChoiceAndDraw)
     std::vector<int32_t> first, again, choice, seed;
     for (uint64_t draw = 0; draw < 64; draw++) {
         first.push_back(sampler.draw(logits, s, draw));
-        (void)other.draw(normal_logits(n, unsigned(draw), 2), s, 3); /* company leaves no trace */
+        (void
+        )other.draw(normal_logits(n, unsigned(draw), 2), s, 3); /* other draws leave no trace */
         again.push_back(other.draw(logits, s, draw));
         choice.push_back(sampler.draw(logits, s, draw, 1));
         weir_sampling t = s;

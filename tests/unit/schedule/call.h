@@ -24,7 +24,7 @@ struct Call {
     std::string message; /* of a job that failed */
     weir_usage usage = {};
     weir_job *job = nullptr;
-    int stop_after = 0; /* the callback ends the choice after so many tokens */
+    int stop_after = 0; /* the callback ends the choice after this many tokens */
     int events_after_done = 0;
 
     explicit Call(std::vector<int32_t> ids, int max_tokens = 24) : prompt(std::move(ids))

@@ -1,5 +1,5 @@
-/* Service over models with coda layers: warm answers are cold answers, whoever shares the steps,
- * what was preempted, saved and restored. */
+/* Service over models with coda layers: warm answers are cold answers, also with others in the
+ * steps, what was preempted, saved and restored. */
 #include "engine/session/sessions.h"
 #include "tests/unit/model/coda.h"
 #include "tests/unit/schedule/call.h"
@@ -70,7 +70,7 @@ class CodaService : public ::testing::TestWithParam<const char *> {
     weir_banks banks_ = {};
 };
 
-/* Their books are the host's: a device leaves such a model to the CPU, and says so. */
+/* Their metadata is the host's: a device leaves such a model to the CPU, and says so. */
 TEST_P(CodaService, IsComputedByTheCpu)
 {
     open(1, { "kernels.device=cpu" });
@@ -107,7 +107,7 @@ TEST_P(CodaService, TextsAreContinuedAtTheEndsOfBlocks)
 }
 
 /* While others decode, prompts come in smaller pieces; one row of a prompt is not a step. */
-TEST_P(CodaService, AnyCompanyGivesTheSameAnswers)
+TEST_P(CodaService, AnyBatchGivesTheSameAnswers)
 {
     open(4);
     std::vector<std::vector<int32_t>> prompts, alone;

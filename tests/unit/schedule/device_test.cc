@@ -1,5 +1,5 @@
 // A device whose memory the host cannot touch gives the host's answers, bit for bit: cold, warm, in
-// company, evicted, saved and restored.
+// a batch, evicted, saved and restored.
 #include <map>
 
 #include "tests/unit/schedule/support.h"
@@ -44,7 +44,7 @@ class OnDevice : public support::Folder {
         for (int32_t &id : ids) id %= 250;
         return ids;
     }
-    /* A text, its next turn, and two in company that share its beginning. */
+    /* A text, its next turn, and two at the same time that share its beginning. */
     std::vector<std::vector<int32_t>> talk()
     {
         std::vector<std::vector<int32_t>> out;

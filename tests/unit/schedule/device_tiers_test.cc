@@ -10,7 +10,7 @@ using support::Call;
 class BelowADevice : public support::SmallMemory {
   protected:
     BelowADevice() : SmallMemory("device-tiers") {}
-    /* Blocks of 64 tokens: so many on the device, on the host, on disk. in_memory 0: the CPU, and
+    /* Blocks of 64 tokens on the device, on the host, on disk. in_memory 0: the CPU, and
      * memory for all. */
     void start(
         const std::string &model, int64_t in_memory, int64_t on_host = 0, int64_t on_disk = 0,
@@ -87,7 +87,7 @@ TEST_F(BelowADevice, ATextLargerThanTheDeviceIsAnswered)
         }
 }
 
-TEST_F(BelowADevice, TwoInCompanyAndThoseThatAreKept)
+TEST_F(BelowADevice, TwoAtOnceAndThoseThatAreKept)
 {
     const auto one = prompt(1, 1500), two = prompt(2, 1300);
     start("qwen3", 0);

@@ -1,4 +1,4 @@
-/* A prompt's embedding is the mean of its hidden states: alone or in any company, preempted or not,
+/* A prompt's embedding is the mean of its hidden states: alone or in any batch, preempted or not,
  * with the same bits. */
 #include <cmath>
 #include <cstring>
@@ -120,7 +120,7 @@ TEST_F(Embedding, IsTheMeanOfHiddenStates)
     }
 }
 
-TEST_F(Embedding, CompanyChangesNoBit)
+TEST_F(Embedding, TheBatchChangesNoBit)
 {
     open("tq", 4);
     const auto text = prompt(1, 230), other = prompt(2, 150);

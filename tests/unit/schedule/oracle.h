@@ -324,7 +324,7 @@ class Oracle : public ::testing::Test {
         ) << engine_.text();
         return out;
     }
-    /* A prompt, an answer, a fork that goes another way beside it, and what a file of the fork goes
+    /* A prompt, an answer, a fork that goes another way, and what a file of the fork goes
      * on to. */
     void run(
         const std::string &what, int least_prunings, const std::vector<int64_t> &whole_layers = {},

@@ -71,7 +71,7 @@ class Policy : public Service {
     int64_t preemptions_ = 0;
 };
 
-TEST_F(Policy, EveryMethodHoldsItsBudgetAndAnswersAlikeInAnyCompany)
+TEST_F(Policy, EveryMethodHoldsItsBudgetAndAnswersAlikeInAnyBatch)
 {
     for (const char *const model : { "tq", "qwen3" }) {
         open(model, 4);
@@ -219,8 +219,8 @@ TEST_F(Policy, TheServicesBudgetMayBeMoreThanTheWindow)
     call->release();
 }
 
-// A window longer than memory is for texts that the service's policy cuts as they come. Whoever
-// wants to keep more is told so: it would wait for ever, and all others behind it.
+// A window longer than memory is for texts that the service's policy cuts as they come. A
+// request that keeps more is refused: it would wait without end, and all others behind it.
 TEST_F(Policy, WhatNeverFitsIsNotQueued)
 {
     const std::vector<const char *> more = { "kv.policy.name=sinks", "kv.policy.budget=64",

@@ -43,7 +43,7 @@ inline void Reuse::random_schedule(
     const weir_plan *plan = weir_engine_plan_of(engine_);
     const size_t block = (size_t)plan->kv_bytes_per_token * 64;
     std::string disk_text;
-    if (tiered) { /* twice what all windows take: its books take memory */
+    if (tiered) { /* twice what all windows take: its metadata takes memory */
         disk_text = "memory.disk=" + std::to_string(2 * 64 * block) + "B";
         disk = disk_text.c_str();
         weir_engine_close(engine_);

@@ -28,8 +28,8 @@ class Session : public support::Folder {
         call.request.cache_salt = salt;
         return answer(call);
     }
-    /* A conversation is saved as "talk", so many tokens of it; a restart later it goes on with the
-     * same bits. */
+    /* A conversation is saved as "talk", `n_saved` tokens of it; a restart later it goes on with
+     * the same bits. */
     void expect_to_go_on(const char *model, const std::vector<const char *> &settings, int n_saved)
     {
         start(model, settings);
@@ -414,7 +414,7 @@ TEST_F(Session, WhatAKilledProcessLeftIsSweptUp)
     EXPECT_TRUE(list().empty());
 }
 
-// Restoring beside a running sequence takes only pages that nobody has a claim to.
+// Restoring while a sequence runs takes only pages that no request may still need.
 TEST_F(Session, NoRoomIsSaidAndNothingIsLost)
 {
     start("qwen3");

@@ -1,4 +1,4 @@
-/* A service with memory for so many blocks of 64 tokens, and a folder for what does not fit. */
+/* A service with memory for a few blocks of 64 tokens, and a folder for what does not fit. */
 #pragma once
 #include <unistd.h>
 
@@ -44,7 +44,7 @@ class SmallMemory : public Service {
         ASSERT_EQ(weir_engine_plan(&plan, &options_, &error_), WEIR_OK) << error_.text;
         block_ = 64 * plan.kv_bytes_per_token;
     }
-    /* Configures the least `key` that the plan wants for so many blocks. */
+    /* Configures the least `key` that the plan wants for `n_blocks` blocks. */
     void configure_least(
         std::vector<std::string> settings, const std::string &key, int64_t n_blocks
     )

@@ -141,7 +141,7 @@ TEST_F(Tiers, AFullDiskIsNoMemory)
     expect_within();
 }
 
-/* A text whose pages cannot be read fails; one beside it does not notice, and the same text is
+/* A text whose pages cannot be read fails; another one does not notice, and the same text is
  * computed again afterwards. */
 TEST_F(Tiers, AReadErrorFailsOneText)
 {
@@ -326,8 +326,8 @@ TEST_F(Tiers, PoliciesSeePromptsLargerThanMemory)
     }
 }
 
-/* What a policy keeps has to be in memory at once. Where that is never so, a text is told, whoever
- * runs beside it, and is not computed again for ever. */
+/* What a policy keeps has to be in memory at once. Where it never fits the request fails, also when
+ * others run, and is not computed again and again. */
 TEST_F(Tiers, ABudgetThatMemoryDoesNotHoldFails)
 {
     weir_policy_options full;
@@ -338,7 +338,7 @@ TEST_F(Tiers, ABudgetThatMemoryDoesNotHoldFails)
         const auto want = run(fits, 20);
         (void)run(prompt(1, 1900), 40, WEIR_EFULL);
         EXPECT_NE(message_.find("rows that the KV policy keeps"), std::string::npos) << message_;
-        EXPECT_EQ(stats().preemptions, 0) << "nobody ran beside it";
+        EXPECT_EQ(stats().preemptions, 0) << "no other ran";
         Call large(prompt(1, 1900), 40), small(prompt(2, 300), 60);
         small.request.policy = &full;
         for (Call *const call : { &large, &small })
@@ -354,7 +354,7 @@ TEST_F(Tiers, ABudgetThatMemoryDoesNotHoldFails)
     }
 }
 
-/* A text whose rows find no room beside those of a younger one, which is not computed as long as
+/* A text whose rows find no room next to those of a younger one, which is not computed as long as
  * the older one has a prompt to compute. */
 TEST_F(Tiers, TheOldestGetsOn)
 {

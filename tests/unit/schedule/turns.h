@@ -1,4 +1,4 @@
-/* Conversations under KV policies on a service, and what one sequence that nobody interrupted
+/* Conversations under KV policies on a service, and what one uninterrupted sequence
  * answers. */
 #pragma once
 #include <algorithm>
@@ -223,7 +223,7 @@ class Turns : public support::Folder {
     {
         return end(begin(ids, max_tokens));
     }
-    /* What the next turn's prompt begins with, and so many tokens more. */
+    /* What the next turn's prompt begins with, and `n` tokens more. */
     std::vector<int32_t> next(
         const std::vector<int32_t> &prompt_before, const Answer &answer, int seed, int n
     ) const

@@ -93,7 +93,8 @@ TEST_F(Turns, GoOnAfterARestartWithProtectedRowsInTheCache)
     stop();
 }
 
-// What is kept at the end of a server is there at its start, whoever asked for the policy.
+// What is kept at the end of a server is there at its start, for every client that asked for the
+// policy.
 TEST_F(Turns, AreThereAfterTheServersEnd)
 {
     start_with_sessions("tq", methods[4]);

@@ -1,5 +1,5 @@
 // Conversations under a KV policy: a turn goes on from what the one before left, with the bits of
-// one sequence that nobody interrupted.
+// one uninterrupted sequence.
 #include <functional>
 
 #include "tests/unit/schedule/turns.h"

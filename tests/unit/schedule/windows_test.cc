@@ -1,5 +1,5 @@
 /* Requests with a policy on models of which some layers have a sliding window: those keep every
- * row, and whoever counts rows must know. */
+ * row, and all who count rows must know. */
 #include <condition_variable>
 #include <mutex>
 
@@ -12,7 +12,7 @@ using support::Engine;
 using support::Folder;
 using support::Settings;
 
-/* A request, and what its sequence held when it had drawn so many tokens. */
+/* A request, and what its sequence held after a number of drawn tokens. */
 struct Call {
     std::mutex lock;
     std::condition_variable changed;

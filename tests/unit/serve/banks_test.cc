@@ -46,8 +46,10 @@ class Banks : public engine_fixture::EngineServer {
             );
         support::write_file(
             folder_ / "config.json",
-            R"({"model_type":"acme","hidden_size":64,"num_hidden_layers":4,"num_attention_heads":4,"num_key_value_heads":2,)"
-            R"("intermediate_size":96,"rms_norm_eps":1e-5,"max_position_embeddings":4096,"rope_theta":10000,)"
+            R"({"model_type":"acme","hidden_size":64,"num_hidden_layers":4,)"
+            R"("num_attention_heads":4,"num_key_value_heads":2,)"
+            R"("intermediate_size":96,"rms_norm_eps":1e-5,"max_position_embeddings":4096,)"
+            R"("rope_theta":10000,)"
             R"("vocab_size":2048,"tie_word_embeddings":true,"hidden_act":"silu"})"
         );
         std::filesystem::create_directories(folder_ / "archs");

@@ -219,7 +219,8 @@ TEST_F(Connections, OldClientsGetTheirStreamToTheEnd)
 {
     open({ 2, 4096, 0, 0 });
     const std::string body =
-        R"({"messages":[{"role":"user","content":"a"}],"max_tokens":3,"ignore_eos":true,"stream":true})";
+        R"({"messages":[{"role":"user","content":"a"}],"max_tokens":3,"ignore_eos":true,)"
+        R"("stream":true})";
     const std::string reply = say(
         "POST /v1/chat/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: " +
         std::to_string(body.size()) + "\r\n\r\n" + body

@@ -202,7 +202,8 @@ TEST(ToolCall, JsonForm)
 TEST(ToolCall, XmlFormUsesTheDeclaredTypes)
 {
     const char *const tools =
-        R"([{"type":"function","function":{"name":"find","parameters":{"properties":{"zip":{"type":"string"},"limit":{"type":"integer"}}}}}])";
+        R"([{"type":"function","function":{"name":"find",)"
+        R"("parameters":{"properties":{"zip":{"type":"string"},"limit":{"type":"integer"}}}}}])";
     const std::string text =
         "<tool_call>\n<function=find>\n<parameter=zip>\n01234\n</"
         "parameter>\n<parameter=limit>\n5\n</parameter>\n"

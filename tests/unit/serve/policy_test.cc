@@ -15,7 +15,8 @@ class Policy : public engine_fixture::EngineServer {
         for (int i = 0; i < 60; i++)
             content +=
                 "Item " + std::to_string(i) + " costs " + std::to_string(i * 104729 % 997) + ". ";
-        return R"({"messages":[{"role":"system","content":"Answer with one word, and never with a number that is not there."},)"
+        return R"({"messages":[{"role":"system","content":"Answer with one word, and never with )"
+               R"(a number that is not there."},)"
                R"({"role":"user","content":")" +
                content + R"("}],"max_tokens":12,"temperature":0,"ignore_eos":true)" + more + "}";
     }

@@ -1,61 +1,8 @@
 // Requests, one row each: what is accepted, what is refused and under which name.
-#include <gtest/gtest.h>
+#include "tests/unit/serve/request.h"
 
-#include <cstring>
-#include <fstream>
-#include <iterator>
-#include <string>
-
-#include "engine/serve/openai_request.h"
-
+namespace request {
 namespace {
-
-weir_request_limits limits()
-{
-    weir_request_limits l = {};
-    l.model_name = "m";
-    l.n_vocab = 100;
-    l.n_slots = 4;
-    l.window = 64;
-    l.sampling.temperature = 1;
-    l.sampling.top_p = 1;
-    l.sampling.repetition_penalty = 1;
-    return l;
-}
-
-struct Row {
-    const char *fields; /* put behind messages or prompt */
-    int status; /* 200: accepted */
-    const char *param;
-};
-
-weir_status read(
-    weir_openai_request *out, bool chat, const std::string &body, weir_api_error *error
-)
-{
-    const weir_request_limits l = limits();
-    return weir_openai_request_read(out, chat, body.c_str(), body.size(), &l, error);
-}
-
-/* What a row accepts is a field of the API, or is meant to be unknown. */
-bool has_unknown(const Row &row) { return strstr(row.fields, "some_future_key") != nullptr; }
-
-void check(bool chat, const std::string &begin, const Row &row)
-{
-    const std::string body = begin + row.fields + "}";
-    weir_openai_request request = {};
-    weir_api_error error = {};
-    const weir_status status = read(&request, chat, body, &error);
-    EXPECT_EQ(row.status == 200 ? 0 : row.status, status == WEIR_OK ? 0 : error.status) << body;
-    if (row.param != nullptr)
-        EXPECT_EQ(
-            row.param,
-            std::string(error.param).substr(0, std::string(error.param).find_first_of("[."))
-        ) << body;
-    if (status != WEIR_OK) EXPECT_NE('\0', error.message[0]) << body;
-    if (status == WEIR_OK) EXPECT_EQ(has_unknown(row), request.unknown.count > 0) << body;
-    weir_openai_request_free(&request);
-}
 
 const Row both_rows[] = {
     { "", 200, nullptr },
@@ -247,13 +194,15 @@ TEST(Request, Messages)
         { R"([{"role":"user","content":[{"type":"text"}]}])", 400, "messages" },
         { R"([{"role":"assistant"}])", 400, "messages" },
         { R"([{"role":"assistant","content":null,"tool_calls":[]}])", 400, "messages" },
-        { R"([{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]}])",
+        { R"([{"role":"assistant","tool_calls":[{"id":"c","type":"function",)"
+          R"("function":{"name":"f","arguments":"{\"a\":1}"}}]}])",
           200, nullptr },
         { R"([{"role":"assistant","tool_calls":[{}]}])", 400, "messages" },
         { R"([{"role":"tool","content":"x"}])", 400, "messages" },
         { R"([{"role":"tool","tool_call_id":5,"content":"x"}])", 400, "messages" },
         { R"([{"role":"tool","tool_call_id":"c","content":"x"}])", 200, nullptr },
-        { R"([{"role":"developer","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])",
+        { R"([{"role":"developer","content":[{"type":"text","text":"a"},{"type":"text",)"
+          R"("text":"b"}]}])",
           200, nullptr },
     };
     for (const Row &row : rows) check(true, R"({"messages":)", row);
@@ -264,12 +213,12 @@ TEST(Request, NoPartButTextAndNothingIsFetched)
     weir_openai_request request = {};
     weir_api_error error = {};
     EXPECT_EQ(
-        WEIR_EINVAL,
-        read(
-            &request, true,
-            R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}]}]})",
-            &error
-        )
+        WEIR_EINVAL, read(
+                         &request, true,
+                         R"({"messages":[{"role":"user","content":[{"type":"image_url",)"
+                         R"("image_url":{"url":"file:///etc/passwd"}}]}]})",
+                         &error
+                     )
     );
     EXPECT_EQ(400, error.status);
     EXPECT_STREQ("unsupported_content", error.code);
@@ -283,15 +232,19 @@ TEST(Request, MessagesTakeTheShapeOfTemplates)
         WEIR_OK,
         read(
             &request, true,
-            R"({"messages":[{"role":"developer","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
-        {"role":"assistant","reasoning":"r","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\"k\":[1]}"}},{"function":{"name":"g","arguments":"oops"}}]}]})",
+            R"({"messages":[{"role":"developer","content":[{"type":"text","text":"a"},)"
+            R"({"type":"text","text":"b"}]},
+        {"role":"assistant","reasoning":"r","tool_calls":[{"id":"c","function":{"name":"f",)"
+            R"("arguments":"{\"k\":[1]}"}},{"function":{"name":"g","arguments":"oops"}}]}]})",
             &error
         )
     ) << error.message;
     char *const text = json_dumps(request.messages, JSON_COMPACT | JSON_SORT_KEYS);
     EXPECT_STREQ(
-        R"([{"content":"ab","role":"system"},{"content":"","reasoning_content":"r","role":"assistant","tool_calls":[)"
-        R"({"function":{"arguments":{"k":[1]},"name":"f"},"id":"c","type":"function"},{"function":{"arguments":"oops","name":"g"},"type":"function"}]}])",
+        R"([{"content":"ab","role":"system"},{"content":"","reasoning_content":"r",)"
+        R"("role":"assistant","tool_calls":[)"
+        R"({"function":{"arguments":{"k":[1]},"name":"f"},"id":"c","type":"function"},)"
+        R"({"function":{"arguments":"oops","name":"g"},"type":"function"}]}])",
         text
     );
     free(text);
@@ -318,204 +271,5 @@ TEST(Request, Prompts)
     check(false, R"({"prompt":)", { (many + ",\"a\"]").c_str(), 400, "prompt" });
 }
 
-TEST(Request, Values)
-{
-    weir_openai_request request = {};
-    weir_api_error error = {};
-    ASSERT_EQ(
-        WEIR_OK,
-        read(
-            &request, true,
-            R"({"messages":[{"role":"user","content":"a"}],"max_tokens":9,"max_completion_tokens":3,"seed":-1,"top_k":7,
-        "temperature":0.5,"stop":["x","yz"],"logit_bias":{"3":-100},"stream":true,"stream_options":{"include_usage":true},"n":2})",
-            &error
-        )
-    );
-    EXPECT_EQ(3, request.max_tokens) << "max_completion_tokens wins";
-    EXPECT_EQ(UINT64_MAX, request.sampling.seed);
-    EXPECT_EQ(7, request.sampling.top_k);
-    EXPECT_FLOAT_EQ(0.5f, request.sampling.temperature);
-    EXPECT_FLOAT_EQ(1.0f, request.sampling.top_p) << "the server's default";
-    EXPECT_EQ(2u, request.stop.count);
-    ASSERT_EQ(1u, request.sampling.n_bias);
-    EXPECT_EQ(3, request.sampling.bias[0].id);
-    EXPECT_TRUE(request.stream && request.include_usage && request.cache_prompt);
-    EXPECT_EQ(2, request.n);
-    weir_openai_request_free(&request);
-
-    ASSERT_EQ(WEIR_OK, read(&request, false, R"({"prompt":[[1,2],"b"]})", &error));
-    EXPECT_EQ(16, request.max_tokens);
-    ASSERT_EQ(2u, weir_openai_prompt_count(request.prompt));
-    EXPECT_EQ(2u, json_array_size(weir_openai_prompt_at(request.prompt, 0)));
-    EXPECT_STREQ("b", json_string_value(weir_openai_prompt_at(request.prompt, 1)));
-    weir_openai_request_free(&request);
-}
-
-/* 400, and a code that says it is no matter of the value: clients send a 501 again. */
-TEST(Request, WhatIsNotSupportedIsNamed)
-{
-    const char *const bodies[] = { R"({"prompt":"a","suffix":"b"})",
-                                   R"({"prompt":"a","best_of":2})",
-                                   R"({"prompt":"a","priority":1})",
-                                   R"({"prompt":"a","response_format":{"type":"json_object"}})" };
-    for (const char *const body : bodies) {
-        weir_openai_request request = {};
-        weir_api_error error = {};
-        ASSERT_NE(WEIR_OK, read(&request, false, body, &error)) << body;
-        EXPECT_EQ(400, error.status) << body;
-        EXPECT_STREQ("invalid_request_error", error.type) << body;
-        EXPECT_STREQ("unsupported_parameter", error.code) << body;
-    }
-}
-
-TEST(Request, MessagesSayWhatToDo)
-{
-    const struct {
-        const char *body, *said;
-    } rows[] = {
-        { R"({"prompt":"a","n":5})", "batch.max_sequences" },
-        { R"({"prompt":"a","kv_polcy":"h2o"})", "the nearest is kv_policy" },
-        { R"({"prompt":"a","kv_budgets":1})", "the nearest is kv_budget" },
-        { R"({"prompt":"a","kv":"h2o"})", "" },
-    };
-    for (const auto &row : rows) {
-        weir_openai_request request = {};
-        weir_api_error error = {};
-        const weir_status status = read(&request, false, row.body, &error);
-        EXPECT_EQ(row.said[0] == '\0', status == WEIR_OK) << row.body;
-        EXPECT_NE(std::string::npos, std::string(error.message).find(row.said)) << error.message;
-        weir_openai_request_free(&request);
-    }
-}
-
-TEST(Request, UnknownFieldsAreNoted)
-{
-    weir_openai_request request = {};
-    weir_api_error error = {};
-    char warning[WEIR_WARNING_BYTES] = "";
-    ASSERT_EQ(
-        WEIR_OK, read(
-                     &request, true,
-                     R"({"messages":[{"role":"user","content":"a"}],"tempreature":1,"a\r\nb":null,)"
-                     R"("echo":true,"user":"u","stream":true,"stream_options":{"usage":true}})",
-                     &error
-                 )
-    ) << error.message;
-    EXPECT_EQ(4u, request.unknown.count);
-    weir_warning_unknown(warning, &request.unknown);
-    const std::string text = warning;
-    EXPECT_EQ(0u, text.find("unknown fields are ignored: ")) << text;
-    for (const char *const part :
-         { "tempreature (temperature?)", "a??b", "echo", "stream_options.usage" })
-        EXPECT_NE(std::string::npos, text.find(part)) << part << " in " << text;
-    for (const char c : text) EXPECT_TRUE(c >= 0x20 && c < 0x7f);
-    weir_openai_request_free(&request);
-
-    ASSERT_EQ(WEIR_OK, read(&request, false, R"({"prompt":"a","user":"u","top_k":3})", &error));
-    EXPECT_EQ(0u, request.unknown.count) << "read or ignored by design";
-    weir_openai_request_free(&request);
-}
-
-TEST(Request, AWarningHasALimit)
-{
-    std::string body = R"({"prompt":"a")";
-    for (int i = 0; i < 100; i++)
-        body += ",\"" + std::string(200, 'x') + std::to_string(i) + "\":1";
-    weir_openai_request request = {};
-    weir_api_error error = {};
-    char warning[WEIR_WARNING_BYTES] = "";
-    ASSERT_EQ(WEIR_OK, read(&request, false, body + "}", &error)) << error.message;
-    EXPECT_EQ(100u, request.unknown.count);
-    weir_warning_unknown(warning, &request.unknown);
-    EXPECT_EQ(sizeof warning - 1, strlen(warning));
-    EXPECT_STREQ("...", warning + sizeof warning - 4);
-    weir_warning_add(warning, "more");
-    EXPECT_STREQ("...", warning + sizeof warning - 4);
-    weir_openai_request_free(&request);
-}
-
-TEST(Request, EffortSetsThinking)
-{
-    const struct {
-        const char *fields, *variables;
-    } rows[] = {
-        { R"("reasoning_effort":"none")", R"({"enable_thinking":false})" },
-        { R"("reasoning_effort":"low")", R"({"enable_thinking":true,"reasoning_effort":"low"})" },
-        { R"("reasoning_effort":"high","chat_template_kwargs":{"enable_thinking":false})",
-          R"({"enable_thinking":false})" },
-        { R"("reasoning_effort":null)", "{}" },
-    };
-    for (const auto &row : rows) {
-        weir_openai_request request = {};
-        weir_api_error error = {};
-        const std::string body =
-            R"({"messages":[{"role":"user","content":"a"}],)" + std::string(row.fields) + "}";
-        ASSERT_EQ(WEIR_OK, read(&request, true, body, &error)) << error.message;
-        char *const text = json_dumps(request.variables, JSON_COMPACT | JSON_SORT_KEYS);
-        EXPECT_STREQ(row.variables, text);
-        free(text);
-        weir_openai_request_free(&request);
-    }
-}
-
-bool named(const std::string &text, const std::string &name)
-{
-    return text.find(name) != std::string::npos;
-}
-
-/* Whoever adds a field tells users of it. */
-TEST(Request, EveryFieldIsDocumented)
-{
-    std::ifstream file("docs/api.md");
-    const std::string text{ std::istreambuf_iterator<char>(file),
-                            std::istreambuf_iterator<char>() };
-    ASSERT_FALSE(text.empty());
-    size_t count = 0;
-    const weir_field_row *const rows = weir_field_rows(&count);
-    for (size_t i = 0; i < count; i++) {
-        const std::string key = rows[i].key;
-        EXPECT_TRUE(named(text, "`" + key + "`") || named(text, "\"" + key + "\"")) << key;
-    }
-}
-
-TEST(Request, TheServersDefaultsAreTaken)
-{
-    weir_request_limits l = limits();
-    weir_openai_request request = {};
-    weir_api_error error = {};
-    const std::string chat = R"({"messages":[{"role":"user","content":"a"}])";
-    const auto take = [&](bool is_chat, const std::string &body) {
-        weir_openai_request_free(&request);
-        EXPECT_EQ(
-            WEIR_OK,
-            weir_openai_request_read(&request, is_chat, body.c_str(), body.size(), &l, &error)
-        );
-    };
-    take(true, chat + "}");
-    EXPECT_EQ(-1, request.max_tokens) << "to the end of the window";
-    l.max_tokens = 50;
-    l.sampling.seed = 7;
-    l.has_seed = true;
-    take(true, chat + "}");
-    EXPECT_EQ(50, request.max_tokens);
-    EXPECT_EQ(7u, request.sampling.seed);
-    take(true, chat + R"(,"max_tokens":60,"seed":8})");
-    EXPECT_EQ(60, request.max_tokens);
-    EXPECT_EQ(8u, request.sampling.seed);
-    take(false, R"({"prompt":"a"})");
-    EXPECT_EQ(16, request.max_tokens) << "OpenAI's default of completions";
-    weir_openai_request_free(&request);
-}
-
-TEST(Request, RequestsWithoutSeedDiffer)
-{
-    weir_openai_request a = {}, b = {};
-    weir_api_error error = {};
-    ASSERT_EQ(WEIR_OK, read(&a, false, R"({"prompt":"a"})", &error));
-    ASSERT_EQ(WEIR_OK, read(&b, false, R"({"prompt":"a"})", &error));
-    EXPECT_NE(a.sampling.seed, b.sampling.seed);
-    weir_openai_request_free(&a);
-    weir_openai_request_free(&b);
-}
-
 } // namespace
+} // namespace request

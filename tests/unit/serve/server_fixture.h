@@ -123,7 +123,8 @@ class Server : public testing::Test {
 };
 
 const char *const long_stream =
-    R"({"messages":[{"role":"user","content":"a"}],"max_tokens":3000,"ignore_eos":true,"stream":true})";
+    R"({"messages":[{"role":"user","content":"a"}],"max_tokens":3000,"ignore_eos":true,)"
+    R"("stream":true})";
 const char *const long_plain =
     R"({"messages":[{"role":"user","content":"a"}],"max_tokens":3000,"ignore_eos":true})";
 const char *const short_plain =

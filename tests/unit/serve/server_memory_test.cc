@@ -183,7 +183,8 @@ TEST_F(Server, ALossyFormatIsSaidInUsageAndHeader)
     open({ 2, 4096, 0, 0 });
     const char *const stream = R"({"prompt":"a","max_tokens":2,"ignore_eos":true,"stream":true})";
     const char *const stream_usage =
-        R"({"prompt":"a","max_tokens":2,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true}})";
+        R"({"prompt":"a","max_tokens":2,"ignore_eos":true,"stream":true,)"
+        R"("stream_options":{"include_usage":true}})";
     for (const char *const body :
          { R"({"prompt":"a","max_tokens":2,"ignore_eos":true})", stream, stream_usage }) {
         const std::string reply = ask("/v1/completions", body);

@@ -142,7 +142,8 @@ TEST_F(States, ADocumentIsAskedWithoutBeingReadAgain)
     }
     const std::string stream = request(
         "POST", "/v1/chat/completions",
-        R"({"messages":[{"role":"user","content":"How long?"}],"state":"bread","max_tokens":2,"stream":true})"
+        R"({"messages":[{"role":"user","content":"How long?"}],"state":"bread","max_tokens":2,)"
+        R"("stream":true})"
     );
     EXPECT_NE(stream.find(R"("state":{"id":"bread")"), std::string::npos) << stream;
     EXPECT_NE(stream.find("[DONE]"), std::string::npos) << stream;
@@ -186,7 +187,7 @@ TEST_F(States, QuestionsFindTheNearest)
     refused(400, "top_k", "POST", "/v1/states/query", R"({"question":"x","top_k":0})");
 }
 
-TEST_F(States, KeysSeeTheirOwnAndWhatIsNobodys)
+TEST_F(States, KeysSeeTheirOwnAndWhatHasNoOwner)
 {
     start();
     json_decref(add("Common", weirs));
@@ -326,7 +327,7 @@ class CodaStates : public States {
     support::Settings arch_;
 };
 
-TEST_F(CodaStates, TwoBecomeOneAndDisturbNobody)
+TEST_F(CodaStates, TwoAreMergedWhileOthersRun)
 {
     with_keys_ = true;
     start_coda();

@@ -40,7 +40,7 @@ class Crash : public Database {
         }
     }
 
-    /* Runs it until it has said so many things and a little longer; what it said goes to the
+    /* Runs it until it has said `n_said` lines and a little longer; what it said goes to the
      * sets. */
     void run(size_t n_said, useconds_t longer)
     {
@@ -98,7 +98,7 @@ TEST_F(Crash, AtMostTheOneInFlightIsLost)
             EXPECT_TRUE(list[i].has_vector);
             found.insert(list[i].serial);
         }
-        /* One may be there that nobody heard of, or gone. */
+        /* One may be there that was not reported, or gone. */
         for (int64_t serial : there_)
             if (found.count(serial) == 0) EXPECT_EQ(serial, last_) << "round " << round;
         size_t n_unheard = 0;

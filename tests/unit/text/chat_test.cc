@@ -267,7 +267,8 @@ TEST(Continue, CutsBehindTheLastContent)
     o.messages = R"([{"role": "assistant", "content": ""}])";
     EXPECT_EQ(render(keeps, o).text, "<");
     o.messages =
-        R"([{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])";
+        R"([{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", )"
+        R"("text": "b"}]}])";
     EXPECT_EQ(
         render("{% for p in messages[0].content %}[{{ p.text }}]{% endfor %}", o).text, "[a][b"
     );

@@ -208,7 +208,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, HostileJson, testing::ValuesIn(cases), [](const 
     return std::string(info.param.name);
 });
 
-TEST(HostileFiles, BesideTokenizerJson)
+TEST(HostileFiles, NextToTokenizerJson)
 {
     const std::pair<std::pair<const char *, const char *>, const char *> files[] = {
         { { "tokenizer_config.json", "[]" }, "not an object" },

@@ -1,5 +1,5 @@
 /* Encoding and decoding beyond the goldens: cost, ill-formed text, plain spans, both file formats,
- * what files beside it add. */
+ * what files next to it add. */
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -271,8 +271,10 @@ TEST(Tokenizer, StopIdsAreTheUnionOfAllFilesWithinTheVocabulary)
     write_file(
         folder + "/tokenizer_config.json",
         R"({"eos_token": {"content": "<other>"}, "bos_token": "<third>", "add_bos_token": true,
-        "chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}],
-        "added_tokens_decoder": {"256": {"content": "<|endoftext|>", "special": true}, "270": {"content": "<audio>", "special": true}}})"
+        "chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", )"
+        R"("template": "D"}],
+        "added_tokens_decoder": {"256": {"content": "<|endoftext|>", "special": true}, "270": )"
+        R"({"content": "<audio>", "special": true}}})"
     );
     write_file(folder + "/generation_config.json", R"({"eos_token_id": [259, 256, 100000, -5]})");
     write_file(

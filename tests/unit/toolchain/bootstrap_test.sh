@@ -1,5 +1,6 @@
 #!/bin/sh
-# bootstrap does nothing when all packages are there, and says what it would do otherwise. Its world is a folder of fake commands.
+# bootstrap does nothing when all packages are there, and says what it would do otherwise. Its world
+# is a folder of fake commands.
 set -eu
 cp bootstrap "$TEST_TMPDIR/bootstrap"
 cd "$TEST_TMPDIR"

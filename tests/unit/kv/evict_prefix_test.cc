@@ -1,0 +1,266 @@
+/* Pruned tables and the prefix cache, which hold the same pages: what can be reclaimed, and that
+ * the cache stays sound. */
+#include <string.h>
+
+#include "engine/kv/prefix/pruned_cache.h"
+#include "tests/unit/kv/evict_tiers.h"
+
+namespace evict {
+namespace {
+
+/* A cached prefix of which a pruned table holds some pages neither leaves memory nor counts as more
+ * than dropping it frees. */
+TEST_P(Tiers, CachedPrefixesKnowOfPrunedTables)
+{
+    open_tiers(20, 20);
+    weir_prefix *prefix = nullptr;
+    const weir_prefix_limits limits = { 40, 0, 0, 0, 0 };
+    ASSERT_EQ(weir_prefix_open(&prefix, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
+    weir_sequence a = {}, b = {};
+    ASSERT_EQ(weir_sequence_open(&a, store_, ledger_, 0, &error_), WEIR_OK);
+    ASSERT_EQ(weir_sequence_open(&b, store_, ledger_, 0, &error_), WEIR_OK);
+    const int32_t n = 8 * 64;
+    for (int32_t i = 0; i < n; i++) a.tokens[i] = i;
+    a.n_tokens = a.n_computed = n;
+    ASSERT_EQ(weir_kv_reserve(&a.table, store_, n), WEIR_OK);
+    weir_kv_commit(&a.table, n);
+    (void)weir_prefix_insert(prefix, &a, nullptr, nullptr, 0, false);
+    const auto all_idle = [&] {
+        return weir_kv_pages_others(weir_prefix_reclaimable(prefix)) +
+               weir_prefix_reclaimable(prefix).sinks;
+    };
+    EXPECT_EQ(all_idle(), 0) << "a uses it";
+    Lists lists((size_t)heads());
+    for (int64_t h = 0; h < heads();
+         h++) /* one head moves from its second row on, the others from their fifth page on */
+        for (int32_t i = 0; i < 300; i++)
+            lists[(size_t)h].push_back(h == 3 && i > 0 ? i + 1 : i < 260 ? i : i + 5);
+    const Keep keep = keep_of(all_layers, lists);
+    ASSERT_EQ(weir_kv_evict(evictor_, &a.table, &keep.keep, &error_), WEIR_OK) << error_.text;
+    EXPECT_EQ(all_idle(), 8 * heads() - 4 * (heads() - 1));
+    EXPECT_TRUE(weir_prefix_is_sound(prefix, &error_)) << error_.text;
+    void *const *oldest[16];
+    const int32_t found = weir_prefix_lru_blocks(prefix, oldest, 16);
+    EXPECT_EQ(found, 4) << "blocks that a reads something of stay in memory";
+    for (int32_t i = 0; i < found; i++)
+        EXPECT_EQ(weir_kv_demote(store_, oldest[i], 1, &error_), WEIR_OK) << error_.text;
+    EXPECT_TRUE(weir_kv_table_is_sound(store_, &a.table, &error_)) << error_.text;
+    const int64_t n_nodes = weir_prefix_stats_of(prefix).n_nodes;
+    EXPECT_EQ(weir_prefix_insert(prefix, &a, nullptr, nullptr, 0, false), 0);
+    EXPECT_EQ(weir_prefix_stats_of(prefix).n_nodes, n_nodes) << "a pruned table is not cached";
+    memcpy(b.tokens, a.tokens, (size_t)n * sizeof *b.tokens);
+    b.n_tokens = n;
+    EXPECT_EQ(weir_prefix_match(prefix, &b, nullptr, n).n_rows, n);
+    EXPECT_TRUE(weir_kv_table_is_sound(store_, &b.table, &error_)) << error_.text;
+    EXPECT_EQ(all_idle(), 0);
+    weir_sequence_close(&b);
+    EXPECT_GT(all_idle(), 0);
+    const weir_kv_pages most =
+        weir_kv_pages_plus(weir_kv_store_free(store_), weir_prefix_reclaimable(prefix));
+    EXPECT_TRUE(weir_prefix_reclaim(prefix, most)) << "what it says can be had";
+    EXPECT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text;
+    EXPECT_TRUE(weir_kv_table_is_sound(store_, &a.table, &error_)) << error_.text;
+    weir_sequence_close(&a);
+    weir_prefix_close(prefix);
+}
+
+/* Four sequences under a policy that keeps nothing in mind: what is done with their texts is up to
+ * the test. */
+struct Watched {
+    weir_policy_options options = {};
+    std::vector<int32_t> layers;
+    std::vector<double> frequencies = std::vector<double>(64, 1.0);
+    weir_policy_run *policy_run = nullptr;
+    weir_sequence all[4] = {};
+    weir_error error = {};
+    void open(const weir_kv_spec &spec, weir_kv_store *store, weir_ledger *ledger)
+    {
+        for (int32_t i = 0; i < spec.n_layers; i++) layers.push_back(i);
+        ASSERT_EQ(weir_policy_options_default(&options, "sinks", &error), WEIR_OK);
+        weir_policy_run_options wish = {};
+        wish.policy = &options;
+        wish.budget = 600;
+        wish.shape = { spec.n_layers,
+                       spec.n_kv_heads,
+                       spec.n_kv_heads,
+                       spec.key_dim,
+                       spec.value_dim,
+                       spec.key_dim,
+                       false,
+                       frequencies.data(),
+                       1,
+                       1,
+                       spec.max_rows,
+                       { 1, 2 },
+                       0,
+                       false };
+        wish.layers = layers.data();
+        wish.n_texts = 4;
+        wish.n_new = (int32_t)spec.max_rows;
+        ASSERT_EQ(weir_policy_run_open(&policy_run, &wish, ledger, &error), WEIR_OK) << error.text;
+        for (weir_sequence &s : all)
+            ASSERT_EQ(weir_sequence_open(&s, store, ledger, 0, &error), WEIR_OK);
+        for (weir_sequence &s : all) clear(&s);
+    }
+    void clear(weir_sequence *s)
+    {
+        weir_sequence_clear(s);
+        s->policy_run = weir_policy_run_begin(policy_run, (int32_t)(s - all), 0, 0);
+    }
+    void close()
+    {
+        for (weir_sequence &s : all) weir_sequence_close(&s);
+        weir_policy_run_close(policy_run);
+    }
+};
+
+/* What goes on from the list uses the runs of the tree that hold the same pages. */
+TEST_P(Tiers, TheTreeKnowsWhoGoesOnFromTheList)
+{
+    open_tiers(20, 20);
+    weir_prefix *prefix = nullptr;
+    const weir_prefix_limits limits = { 40, 0, 0, 4, 64 << 10 };
+    Watched watched;
+    ASSERT_EQ(weir_prefix_open(&prefix, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
+    watched.open(spec_, store_, ledger_);
+    weir_sequence &s = watched.all[0];
+    const int32_t n = 4 * 64;
+    const auto idle = [&] {
+        const weir_kv_pages pages = weir_prefix_reclaimable(prefix);
+        EXPECT_TRUE(weir_prefix_is_sound(prefix, &error_)) << error_.text;
+        return weir_kv_pages_others(pages) + pages.sinks;
+    };
+    for (int32_t i = 0; i <= n; i++) s.tokens[i] = i;
+    s.n_tokens = n + 1;
+    s.n_computed = n;
+    ASSERT_EQ(weir_kv_reserve(&s.table, store_, n), WEIR_OK);
+    weir_kv_commit(&s.table, n);
+    weir_policy_run_advance(s.policy_run, n, n);
+    (void)weir_prefix_insert(prefix, &s, nullptr, nullptr, 0, false);
+    ASSERT_TRUE(weir_policy_run_turn(s.policy_run, n, n));
+    ASSERT_EQ(weir_pruned_insert(prefix, &s, nullptr, nullptr), nullptr);
+    EXPECT_EQ(idle(), 0);
+    watched.clear(&s);
+    EXPECT_EQ(idle(), 4 * heads());
+    for (int32_t i = 0; i <= n; i++) s.tokens[i] = i;
+    s.n_tokens = n + 1;
+    EXPECT_EQ(weir_pruned_match(prefix, &s, nullptr, false).n_rows, n);
+    EXPECT_EQ(idle(), 0);
+    watched.clear(&s);
+    EXPECT_EQ(idle(), 4 * heads());
+    watched.close();
+    weir_prefix_close(prefix);
+}
+
+/* Sequences that take texts from the tree and from the list of cut ones, go on, are cut, forked and
+ * give texts back, while blocks come and go. */
+TEST_P(Tiers, TheTreeStaysSoundWithPrunedTables)
+{
+    open_tiers(30, 30);
+    weir_prefix *prefix = nullptr;
+    const weir_prefix_limits limits = { 60, 0, 0, 5, 64 << 10 };
+    Watched watched;
+    weir_sequence(&all)[4] = watched.all;
+    int n_pruned = 0, n_demoted = 0, n_taken = 0, n_kept = 0, n_continued = 0;
+    ASSERT_EQ(weir_prefix_open(&prefix, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
+    watched.open(spec_, store_, ledger_);
+    for (int step = 0; step < 2500; step++) {
+        weir_sequence &s = all[random_() % 4], &other = all[random_() % 4];
+        switch (random_() % 9) {
+        case 0: {
+            watched.clear(&s);
+            const int32_t branch = (int32_t)(random_() % 3);
+            s.n_tokens = 65 + (int32_t)(random_() % 500);
+            for (int32_t i = 0; i < s.n_tokens; i++) s.tokens[i] = i < 150 ? i : i * 10 + branch;
+            const bool is_continued =
+                random_() % 2 == 0 && weir_pruned_match(prefix, &s, nullptr, false).n_rows > 0;
+            n_continued += is_continued;
+            n_taken +=
+                !is_continued && weir_prefix_match(prefix, &s, nullptr, s.n_tokens - 1).n_rows > 0;
+            break;
+        }
+        case 1:
+        case 2: {
+            const int32_t left = s.n_tokens - s.n_computed,
+                          n = left > 0 ? 1 + (int32_t)(random_() % (uint32_t)left) : 0;
+            if (weir_kv_reserve(&s.table, store_, n) != WEIR_OK) {
+                (void)weir_prefix_reclaim(prefix, weir_kv_reserve_pages(&s.table, store_, n));
+                break;
+            }
+            weir_kv_commit(&s.table, n);
+            s.n_computed += n;
+            if (n > 0) weir_policy_run_advance(s.policy_run, n, s.n_computed);
+            break;
+        }
+        case 3:
+            (void)weir_prefix_insert(prefix, &s, nullptr, nullptr, 0, random_() % 2 == 0);
+            break;
+        case 4: {
+            Text t;
+            t.table = s.table;
+            for (int64_t h = 0; h < heads(); h++)
+                t.heads.emplace_back((size_t)weir_kv_rows_at(&s.table, h));
+            if (random_() % 2 == 0) break;
+            const Keep keep = keep_of(two_layers, random_lists(t, two_layers));
+            if (weir_kv_evict(evictor_, &s.table, &keep.keep, &error_) == WEIR_OK)
+                n_pruned += s.table.is_pruned;
+            break;
+        }
+        case 5:
+            if (&s == &other || random_() % 2 == 0) break;
+            watched.clear(&s);
+            weir_sequence_fork(&s, &other);
+            break;
+        case 6:
+        case 7:
+            if (s.n_computed == 0 || random_() % 2 == 0) break;
+            if (!weir_policy_run_turn(s.policy_run, s.n_computed, s.n_computed)) break;
+            weir_policy_run_advance(s.policy_run, 0, s.n_computed);
+            EXPECT_EQ(weir_pruned_insert(prefix, &s, nullptr, nullptr), nullptr);
+            n_kept++;
+            if (random_() % 4 == 0) (void)weir_pruned_drop_oldest(prefix);
+            break;
+        default: {
+            void *const *oldest[4];
+            const int32_t n = weir_prefix_lru_blocks(prefix, oldest, 1 + (int32_t)(random_() % 4));
+            for (int32_t i = 0; i < n; i++)
+                n_demoted += weir_kv_demote(store_, oldest[i], 1, &error_) == WEIR_OK;
+            for (int64_t p = 0; p < s.table.n_rows / 64; p++)
+                if (!s.table.is_pruned &&
+                    weir_kv_may_leave(store_, (void *const *)s.table.pages + p, s.table.capacity) &&
+                    random_() % 2 == 0)
+                    n_demoted +=
+                        weir_kv_demote(
+                            store_, (void *const *)s.table.pages + p, s.table.capacity, &error_
+                        ) == WEIR_OK;
+            break;
+        }
+        }
+        ASSERT_TRUE(weir_prefix_is_sound(prefix, &error_)) << error_.text << " after step " << step;
+        ASSERT_TRUE(weir_kv_store_is_sound(store_, &error_))
+            << error_.text << " after step " << step;
+        for (const weir_sequence &each : all)
+            ASSERT_TRUE(weir_kv_table_is_sound(store_, &each.table, &error_))
+                << error_.text << " after step " << step;
+        if (step % 50 != 49) continue;
+        weir_kv_pages most =
+            weir_kv_pages_plus(weir_kv_store_free(store_), weir_prefix_reclaimable(prefix));
+        ASSERT_TRUE(weir_prefix_reclaim(prefix, most))
+            << "what it says can be had, after step " << step;
+        most.others[step / 50 % 2]++;
+        ASSERT_FALSE(weir_prefix_reclaim(prefix, most)) << "and no more";
+    }
+    EXPECT_GT(n_pruned, 20);
+    EXPECT_GT(n_taken, 20);
+    EXPECT_GT(n_demoted, 20);
+    EXPECT_GT(n_kept, 20);
+    EXPECT_GT(n_continued, 20);
+    watched.close();
+    const weir_kv_pages most = weir_kv_store_all(store_);
+    EXPECT_TRUE(weir_prefix_reclaim(prefix, most)) << "nothing is in use: all of it can be had";
+    EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages);
+    weir_prefix_close(prefix);
+}
+
+} // namespace
+} // namespace evict

@@ -1,0 +1,210 @@
+// A database of states: memory, threads, formats of its log, owners.
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "engine/states/states_internal.h"
+#include "offload/ledger.h"
+#include "tests/unit/states/support.h"
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Names = std::vector<std::string>;
+using States = Database;
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+TEST_F(States, EntriesAreOnTheLedgerAndARefusalChangesNothing)
+{
+    added("a", { 1, 0, 0, 0 });
+    const size_t caps[WEIR_TIER_COUNT] = { 400 << 10 };
+    weir_ledger *ledger = nullptr;
+    weir_ledger_payer payer;
+    ASSERT_EQ(weir_ledger_open(&ledger, caps), WEIR_OK);
+    weir_ledger_payer_init(&payer, ledger, WEIR_ACCOUNT_OTHER, nullptr);
+    open(true, &payer.payer);
+    const size_t block = weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER);
+    EXPECT_GT(block, STATE_BLOCK * (sizeof(weir_state_info) + 4 * sizeof(float)));
+    EXPECT_LT(block, (size_t)200 << 10);
+    size_t n = 1;
+    while (n < 1000 && add("more", { 1, 0, 0, 0 }) == WEIR_OK) n++;
+    EXPECT_EQ(n % STATE_BLOCK, 0u);
+    EXPECT_LT(n, 1000u);
+    EXPECT_NE(std::string(error_.text).find("memory.host"), std::string::npos) << error_.text;
+    EXPECT_EQ(names().size(), n);
+    EXPECT_EQ(n_files(), n);
+    ASSERT_EQ(weir_states_remove(states_, "a", &error_), WEIR_OK);
+    close();
+    EXPECT_EQ(weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER), 0u);
+    const size_t less[WEIR_TIER_COUNT] = { 1000 };
+    weir_ledger_close(ledger);
+    ASSERT_EQ(weir_ledger_open(&ledger, less), WEIR_OK);
+    weir_ledger_payer_init(&payer, ledger, WEIR_ACCOUNT_OTHER, nullptr);
+    const weir_states_options options = { folder_.c_str(), test_model, true, &payer.payer, 0 };
+    EXPECT_EQ(weir_states_open(&states_, &options, &error_), WEIR_ENOMEM);
+    EXPECT_NE(std::string(error_.text).find("memory.host"), std::string::npos) << error_.text;
+    EXPECT_EQ(weir_ledger_total(ledger, WEIR_TIER_HOST), 0u);
+    weir_ledger_close(ledger);
+    EXPECT_EQ(n_files(), n - 1);
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+TEST_F(States, IsReadWhileItIsWritten)
+{
+    std::atomic<bool> is_done{ false };
+    std::atomic<int> n_wrong{ 0 };
+    const auto read = [&](weir_states *states) {
+        const float vector[] = { 1, 1, 0, 0 };
+        const weir_states_question question = { vector, 5, nullptr, nullptr };
+        size_t last = 0;
+        while (!is_done) {
+            weir_state_info *list = nullptr;
+            weir_state_hit hits[5];
+            size_t n = 0, total = 0;
+            weir_error error = {};
+            const weir_states_page page = { 0, 10, nullptr, nullptr };
+            if (weir_states_list(states, &page, &list, &n, &total, &error) != WEIR_OK) n_wrong++;
+            for (size_t i = 1; i < n; i++) n_wrong += list[i - 1].serial <= list[i].serial;
+            weir_memory_give(list);
+            n_wrong += total < last; /* only additions here */
+            last = total;
+            if (weir_states_route(states, &question, hits, &n, &error) != WEIR_OK) n_wrong++;
+            for (size_t i = 1; i < n; i++) n_wrong += hits[i - 1].similarity < hits[i].similarity;
+        }
+    };
+    weir_states *const writer = states_;
+    states_ = nullptr;
+    open(false);
+    weir_states *const reader = states_;
+    std::thread same(read, writer), other(read, reader);
+    states_ = writer;
+    for (int i = 0; i < 100; i++) added("doc", { 1, (float)i, 0, 0 });
+    is_done = true;
+    same.join();
+    other.join();
+    EXPECT_EQ(n_wrong, 0);
+    EXPECT_EQ(names().size(), 100u);
+    weir_states_close(reader);
+}
+
+/* What stands in the header of a log, under a checksum that is right. */
+void rewrite_header(const std::string &path, size_t at, char value)
+{
+    std::string bytes = slurp(path);
+    bytes[at] = value;
+    const uint64_t sum = XXH3_64bits(bytes.data(), 504);
+    memcpy(&bytes[504], &sum, sizeof sum);
+    spill(path, bytes);
+}
+
+TEST_F(States, FormsAreKnownAfterReopening)
+{
+    added("exact");
+    for (const int32_t bits : { 8, 4 }) {
+        source_.file = work_ + "/" + std::to_string(bits) + ".session";
+        write_session(source_.file, 100, 0, bits);
+        added("b" + std::to_string(bits));
+    }
+    for (int i = 0; i < 2; i++, open()) {
+        weir_state_info info = {};
+        ASSERT_EQ(weir_states_find(states_, "exact", &info, &error_), WEIR_OK);
+        EXPECT_TRUE(weir_state_is_exact(&info));
+        for (const int32_t bits : { 8, 4 }) {
+            ASSERT_EQ(
+                weir_states_find(states_, ("b" + std::to_string(bits)).c_str(), &info, &error_),
+                WEIR_OK
+            );
+            EXPECT_EQ(info.state_bits, bits);
+            EXPECT_TRUE(info.is_merged);
+        }
+    }
+    int64_t total = 0, sum = 0;
+    ASSERT_EQ(weir_states_bytes(states_, &total, &error_), WEIR_OK);
+    for (const auto &entry : std::filesystem::directory_iterator(folder_))
+        if (entry.path().extension() == ".session")
+            sum += static_cast<int64_t>(std::filesystem::file_size(entry.path()));
+    EXPECT_EQ(total, sum);
+}
+
+TEST_F(States, LogsOfVersion1AreReadAndWrittenOn)
+{
+    added("old");
+    close();
+    rewrite_header(log_, 8, 1);
+    open();
+    EXPECT_EQ(weir_states_kind_of(states_)->version, 1);
+    added("new");
+    EXPECT_EQ(names(), (Names{ "new", "old" }));
+    source_.file = work_ + "/8.session";
+    write_session(source_.file, 100, 0, 8);
+    EXPECT_EQ(add("packed"), WEIR_EUNSUPPORTED);
+    EXPECT_NE(std::string(error_.text).find("version 1"), std::string::npos) << error_.text;
+    EXPECT_EQ(n_files(), 2u);
+    open();
+    EXPECT_EQ(names(), (Names{ "new", "old" }));
+    EXPECT_EQ(slurp(log_)[8], 1) << "it stays what it was";
+    for (const auto &[at, value] :
+         { std::pair{ 96, 8 }, std::pair{ 100, 1 } }) { /* what version 1 does not have */
+        const std::string good = slurp(log_);
+        rewrite_header(log_, static_cast<size_t>(at), static_cast<char>(value));
+        weir_states *states = nullptr;
+        const weir_states_options options = { folder_.c_str(), test_model, true, nullptr, 0 };
+        EXPECT_EQ(weir_states_open(&states, &options, &error_), WEIR_EFORMAT) << at;
+        spill(log_, good);
+    }
+}
+
+TEST_F(States, OwnersAndCaps)
+{
+    const char *const owner = "k0123456789abcdef";
+    weir_new_state state = {};
+    state.label = "A paper with a name that is longer than what an owner leaves of it";
+    state.owner = owner;
+    state.source[0] = 5;
+    state.write = link_source;
+    state.user = &source_;
+    ASSERT_EQ(weir_states_add(states_, &state, &info_, &error_), WEIR_OK) << error_.text;
+    EXPECT_EQ(std::string(info_.name), std::string(owner) + "-a-paper-with-a-name-that-is-long");
+    ASSERT_EQ(weir_states_add(states_, &state, &info_, &error_), WEIR_OK) << error_.text;
+    EXPECT_EQ(std::string(info_.name), std::string(owner) + "-a-paper-with-a-name-that-is-long-2");
+    ASSERT_EQ(add("plain", {}, nullptr, 5), WEIR_OK);
+    weir_state_info info = {};
+    const uint64_t source[2] = { 5, 0 };
+    ASSERT_EQ(weir_states_find_source(states_, source, nullptr, &info, &error_), WEIR_OK);
+    EXPECT_STREQ(info.name, "plain");
+    ASSERT_EQ(weir_states_find_source(states_, source, owner, &info, &error_), WEIR_OK);
+    EXPECT_EQ(info.serial, 2);
+    EXPECT_EQ(
+        weir_states_find_source(states_, source, "k0123456789abcdee", &info, &error_),
+        WEIR_ENOTFOUND
+    );
+    char own[WEIR_STATE_OWNER + 2];
+    for (const char *const nobody :
+         { "k0123456789abcde-x", "k0123456789abcdefx", "k0123456789abcdeg-x", "plain" }) {
+        weir_state_owner(own, nobody);
+        EXPECT_STREQ(own, "") << nobody;
+    }
+    weir_state_owner(own, "k0123456789abcdef-x");
+    EXPECT_STREQ(own, owner);
+    /* The cap is one of all files, of all who opened them. */
+    int64_t bytes = 0;
+    ASSERT_EQ(weir_states_bytes(states_, &bytes, &error_), WEIR_OK);
+    disk_ = bytes;
+    open();
+    const int calls = source_.calls;
+    EXPECT_EQ(add("more"), WEIR_EFULL);
+    EXPECT_NE(std::string(error_.text).find("states.disk"), std::string::npos) << error_.text;
+    EXPECT_EQ(source_.calls, calls) << "nothing was written";
+    ASSERT_EQ(weir_states_remove(states_, "plain", &error_), WEIR_OK);
+    EXPECT_EQ(added("more"), "more");
+}
+
+} // namespace
