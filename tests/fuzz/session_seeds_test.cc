@@ -59,9 +59,7 @@ void flip(const char *name, const std::vector<int> &sections)
 {
     const std::string bytes = bytes_of(corpus / name);
     for (size_t i = 0; i < sections.size(); i++) { /* in the order of reading */
-        const size_t at = sections[i] < SESSION_PROBE_SECTIONS
-                              ? 296 + 40 * (size_t)sections[i]
-                              : 544 + 40 * (size_t)(sections[i] - SESSION_PROBE_SECTIONS);
+        const size_t at = 296 + 40 * (size_t)sections[i];
         uint64_t offset = 0, size = 0;
         for (size_t b = 8; b-- > 0;) {
             offset = offset << 8 | (unsigned char)bytes[at + 8 + b];

@@ -15,8 +15,7 @@ extern "C" {
 #endif
 
 enum {
-    /* Of texts with a form; 3 of those that a policy watched, 2 of others with sinks, 1 without */
-    WEIR_SESSION_VERSION = 4,
+    WEIR_SESSION_VERSION = 5,
     WEIR_SESSION_ALIGNMENT = 4096,
     WEIR_SESSION_FORMAT = 80,
     WEIR_SESSION_SINK_FORMAT = 32,
@@ -119,7 +118,7 @@ typedef struct weir_session_header {
     int32_t n_tokens, n_states;
     weir_session_form form;
     bool is_automatic;
-    bool is_pruned; /* a policy watched it: version 3 */
+    bool is_pruned; /* a policy watched it */
     size_t pages_bytes, policy_bytes, open_bytes; /* of such a text's sections */
 } weir_session_header;
 
@@ -166,7 +165,7 @@ WEIR_MUST_CHECK weir_status weir_session_read_pages(
     weir_session_reader *reader, void *const *pages, int64_t page_stride, const weir_kv_spec *spec,
     weir_error *error
 );
-/* ---- of a text that a policy watched (header is_cut) ----------------------------------------- */
+/* ---- of a text that a policy watched (header is_pruned) ----------------------------------------- */
 /* head_rows [n_layers * n_kv_heads], at most n_tokens each; the pages are those of so many rows. */
 WEIR_MUST_CHECK weir_status weir_session_read_rows(
     weir_session_reader *reader, int32_t *head_rows, const weir_kv_spec *spec, weir_error *error

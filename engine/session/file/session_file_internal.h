@@ -16,12 +16,12 @@ typedef enum session_section_type {
     SESSION_PLACES,
     SESSION_STATES,
     SESSION_PAGES,
-    SESSION_ROWS, /* this and those behind it: version 3 */
+    SESSION_ROWS, /* this and those behind it: of a text that a policy pruned */
     SESSION_POLICY_STATE,
     SESSION_OPEN_ROWS,
     SESSION_SECTIONS
 } session_section_type;
-enum { SESSION_SECTIONS_BEFORE = SESSION_ROWS }; /* of versions 1 and 2 */
+enum { SESSION_SECTIONS_WHOLE = SESSION_ROWS }; /* of a text with all its rows */
 
 typedef struct session_section {
     uint64_t offset, size,
