@@ -63,8 +63,6 @@ static void place_memory(weir_model *model, layer *l)
     if (block->kv != NULL) {
         l->kv = block->kv(&model->shape, l->mixer.options);
         l->kv_index = model->kv_layers++;
-        l->first_head = model->kv_heads;
-        model->kv_heads += l->kv.geometry.n_heads;
     }
     if (state != NULL && state->history_elements != NULL)
         l->history_elements = state->history_elements(&model->shape, l->mixer.options);
@@ -114,7 +112,7 @@ static weir_status plan_layer(weir_model *model, layer *l, const char *name, wei
     return WEIR_OK;
 }
 
-/* Tables of pages have as many rows for each layer. */
+/* What each layer with KV keeps, its heads numbered over all of them. */
 static weir_status list_geometry(weir_model *model, weir_error *error)
 {
     model->geometry = calloc((size_t)model->kv_layers + 1, sizeof *model->geometry);
@@ -122,19 +120,13 @@ static weir_status list_geometry(weir_model *model, weir_error *error)
         return weir_error_set(
             error, WEIR_ENOMEM, "no memory for %lld layers", (long long)model->kv_layers
         );
-    for (int64_t i = 0; i < model->shape.n_layers; i++) {
-        const layer *const l = &model->layers[i];
-        if (l->kv_index < 0) continue;
-        model->geometry[l->kv_index] = l->kv.geometry;
-        if (l->kv.geometry.n_heads != model->geometry[0].n_heads)
-            return weir_error_set(
-                error, WEIR_EUNSUPPORTED,
-                "%s: layer %lld keeps %lld KV heads and another layer %lld; all "
-                "layers of a model must keep as many",
-                model->arch->file, (long long)i, (long long)l->kv.geometry.n_heads,
-                (long long)model->geometry[0].n_heads
-            );
-    }
+    for (int64_t i = 0; i < model->shape.n_layers; i++)
+        if (model->layers[i].kv_index >= 0)
+            model->geometry[model->layers[i].kv_index] = model->layers[i].kv.geometry;
+    weir_kv_number_heads(model->geometry, model->kv_layers);
+    for (int64_t i = 0; i < model->shape.n_layers; i++)
+        if (model->layers[i].kv_index >= 0)
+            model->layers[i].kv.geometry = model->geometry[model->layers[i].kv_index];
     return WEIR_OK;
 }
 

@@ -100,11 +100,11 @@ typedef struct weir_batch_segment {
     int32_t first_row, n_rows, n_past; /* tokens at positions n_past .. n_past + n_rows - 1 */
     /* One row: it is of a text that is read, not the next of an answer; more rows always are */
     bool is_prompt;
-    /* [kv_layers, n_kv_heads] rows that are there before the step; NULL: n_past in each */
+    /* [KV heads of all layers] rows that are there before the step; NULL: n_past in each */
     const int32_t *head_rows;
-    void *const *pages; /* [kv_layers, n_kv_heads, page_stride] */
+    void *const *pages; /* [KV heads of all layers, page_stride] */
     int64_t page_stride;
-    /* [kv_layers, n_kv_heads] open rows of page n_past / 64, NULL where the format has none;
+    /* [KV heads of all layers] open rows of page n_past / 64, NULL where the format has none;
      * NULL: none has */
     void *const *open;
     float *recurrent; /* weir_model_recurrent_bytes of this sequence */

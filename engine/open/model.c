@@ -53,26 +53,6 @@ static weir_status check_formats(
     return WEIR_OK;
 }
 
-/* Blocks of sinks are of one size. */
-static weir_status check_sinks(
-    const weir_kv_choice *choice, int64_t n_layers, const weir_kv_geometry *geometry,
-    weir_error *error
-)
-{
-    const weir_kv_spec spec = { .n_layers = n_layers,
-                                .key_dim = geometry->key_dim,
-                                .value_dim = geometry->value_dim,
-                                .geometry = geometry };
-    if (weir_kv_choice_sinks(choice, n_layers).n_pages == 0 || !weir_kv_is_mixed(&spec))
-        return WEIR_OK;
-    return weir_error_set(
-        error, WEIR_EUNSUPPORTED,
-        "kv.wide_sinks = %lld: layers of this model keep rows of different "
-        "widths; set it to 0",
-        (long long)choice->n_wide_tokens
-    );
-}
-
 /* The configured formats, for every layer that keeps KV rows. */
 static weir_status choose_formats(weir_engine *engine, weir_error *error)
 {
@@ -81,7 +61,6 @@ static weir_status choose_formats(weir_engine *engine, weir_error *error)
     weir_kv_choice *const choice = &engine->kv_choice;
     if (n == 0) return WEIR_OK;
     for (int64_t i = 0; i < n; i++) WEIR_TRY(check_formats(choice, n, &geometry[i], error));
-    WEIR_TRY(check_sinks(choice, n, geometry, error));
     engine->kv_formats = weir_memory_take_zero((size_t)n, sizeof *engine->kv_formats);
     if (engine->kv_formats == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)n);

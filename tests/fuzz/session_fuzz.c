@@ -35,8 +35,8 @@ static void write_file(const char *path, const void *bytes, size_t size)
 enum {
     HEADER = WEIR_SESSION_ALIGNMENT,
     CHECKSUM = HEADER - 8,
-    N_SECTIONS = 288,
-    TABLE = 296,
+    N_SECTIONS = 272,
+    TABLE = 280,
     ENTRY = 40
 }; /* docs/session-format.md */
 

@@ -51,17 +51,20 @@ static weir_status write_seed(const seed *s, const char *folder, weir_error *err
     weir_prefix_snapshot marks[2];
     char path[4096];
     size_t n_bytes;
+    static const weir_kv_geometry few[] = {
+        { .n_heads = 1, .key_dim = 4, .value_dim = 4 },
+        { .n_heads = 1, .key_dim = 4, .value_dim = 4, .first_head = 1 }
+    };
     weir_kv_spec narrow = *session_probe_spec();
-    narrow.key_dim = narrow.value_dim = 4;
+    narrow.geometry = few;
     const weir_kv_spec *const spec = s->is_foreign ? &narrow : session_probe_spec();
     const weir_session_identity identity = { .model = { 1, 2 },
                                              .tokenizer = { 3, 4 },
                                              .format = "f16",
                                              .policy = "full:0",
                                              .n_layers = spec->n_layers,
-                                             .n_kv_heads = spec->n_kv_heads,
-                                             .key_dim = spec->key_dim,
-                                             .value_dim = spec->value_dim,
+                                             .n_heads = weir_kv_n_heads(spec),
+                                             .geometry = spec->geometry,
                                              .state_bytes =
                                                  s->n_states > 0 ? (int64_t)sizeof state : 0,
                                              .block_bytes = (int64_t)weir_kv_block_bytes(spec) };

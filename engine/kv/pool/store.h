@@ -2,9 +2,10 @@
  * head), reference counts, copy on write.
  *
  *   page   64 tokens of one KV head of one layer, K and V together (kernels/abi/kv_format.h).
- *          Layers may differ in their formats: pages of equal size are one kind, and each kind has
+ *          Layers may differ in formats, widths and heads: pages of equal size are one kind, each
+ *          kind has
  *          its part of the pool, for as many tokens as the others.
- *   table  pages [layers, KV heads, capacity] of one sequence, and the open rows of its last page
+ *   table  pages [heads of all layers, capacity] of one sequence, and the open rows of its last page
  *          where a format needs them
  *   block  the pages of the same 64 tokens in all layers and heads
  *   slot   where a head's row lies: page slot / 64, row slot % 64. As long as a table is whole,
@@ -61,7 +62,9 @@ extern "C" {
 #endif
 
 typedef struct weir_kv_spec {
-    int64_t n_layers, n_kv_heads, key_dim, value_dim; /* n_layers: those that keep KV rows */
+    int64_t n_layers; /* those that keep KV rows */
+    /* [n_layers], heads numbered; borrowed: outlives the store */
+    const weir_kv_geometry *geometry;
     const weir_kv_pair
         *formats; /* [n_layers], borrowed: outlives the store; each accepts the widths */
     /* Of the pool; a multiple of weir_kv_pages_for(1) when pages differ in size, or with a tier
@@ -78,21 +81,20 @@ typedef struct weir_kv_spec {
     /* Of n_pages, beside those on disk: at most so many are on the host, below a device; whole
      * blocks */
     int64_t n_host_pages;
-    /* [n_layers], borrowed: outlives the store; NULL: all layers have the widths above */
-    const weir_kv_geometry *geometry;
 } weir_kv_spec;
 
-/* What a layer keeps. All have n_kv_heads heads. */
-static inline weir_kv_geometry weir_kv_geometry_at(const weir_kv_spec *spec, int64_t layer)
+/* KV heads of all layers. */
+static inline int64_t weir_kv_n_heads(const weir_kv_spec *spec)
 {
-    return spec->geometry != NULL ? spec->geometry[layer]
-                                  : (weir_kv_geometry){ .n_heads = spec->n_kv_heads,
-                                                        .key_dim = spec->key_dim,
-                                                        .value_dim = spec->value_dim,
-                                                        .window = 0 };
+    const int64_t n = spec->n_layers;
+    return n > 0 ? spec->geometry[n - 1].first_head + spec->geometry[n - 1].n_heads : 0;
 }
-/* Some layers keep wider rows than others. Sinks and eviction are for stores where none does. */
-bool weir_kv_is_mixed(const weir_kv_spec *spec);
+/* The layer that KV head number `head` of all belongs to. */
+int64_t weir_kv_layer_of(const weir_kv_spec *spec, int64_t head);
+/* KV heads of the layer with the most. */
+int64_t weir_kv_most_heads(const weir_kv_spec *spec);
+/* The widest rows of K and of V. */
+weir_kv_geometry weir_kv_widest(const weir_kv_spec *spec);
 
 /* Of n_pages, at most so many are not near the kernels; 0: there is no tier below. */
 static inline int64_t weir_kv_cold_pages(const weir_kv_spec *spec)
@@ -103,14 +105,15 @@ static inline int64_t weir_kv_cold_pages(const weir_kv_spec *spec)
 typedef struct weir_kv_store weir_kv_store;
 
 typedef struct weir_kv_table {
-    void **pages; /* [n_layers, n_kv_heads, capacity]; owned, on the ledger */
-    /* [n_layers, n_kv_heads] open rows of page rows / 64 of the head, NULL where the layer has
+    void **pages; /* [n_heads, capacity]; owned, on the ledger */
+    /* [n_heads] open rows of page rows / 64 of the head, NULL where the layer has
      * none; NULL: no layer has */
     void **open;
     void *open_memory; /* owned, on the ledger */
     /* [n_heads] visible rows of each; NULL where nothing is evicted: all have n_rows */
     int32_t *head_rows;
-    int64_t n_heads; /* n_layers * n_kv_heads */
+    const weir_kv_geometry *geometry; /* [n_layers] of the store */
+    int64_t n_heads; /* of all layers: weir_kv_n_heads */
     int64_t capacity; /* pages per head */
     int64_t n_pages; /* of the longest head, held now */
     int64_t n_rows; /* of the longest head; of the text if there are no heads */
@@ -132,6 +135,8 @@ size_t weir_kv_block_bytes(const weir_kv_spec *spec);
 size_t weir_kv_sink_block_bytes(const weir_kv_spec *spec);
 /* The same with what rounding adds: what they take of a tier. */
 size_t weir_kv_page_stride(const weir_kv_spec *spec, int64_t layer);
+/* ... of all heads of a layer, in one block */
+size_t weir_kv_layer_stride(const weir_kv_spec *spec, int64_t layer);
 size_t weir_kv_block_stride(const weir_kv_spec *spec);
 size_t weir_kv_sink_page_stride(const weir_kv_spec *spec);
 size_t weir_kv_sink_block_stride(const weir_kv_spec *spec);
@@ -226,7 +231,7 @@ void weir_kv_commit(weir_kv_table *table, int64_t n_new);
 /* Keeps the first `rows` rows; pages past them go back. Where texts are paged: a multiple of 64, or
  * in the last page. Of a cut table: 0, and it is whole again. */
 void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows);
-/* The table's page number `page` becomes pages [layers * KV heads], shared. The table is whole. */
+/* The table's page number `page` becomes pages [n_heads], shared. The table is whole. */
 void weir_kv_table_share(
     weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages
 );

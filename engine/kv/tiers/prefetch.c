@@ -46,7 +46,7 @@ struct weir_kv_prefetch {
     void *memory; /* owns the arrays */
     /* Buffers: [BUFFERS, sizes.buffer]: [blocks, KV heads] pages each, in `near`, which is owned */
     char *near, *buffers;
-    void **table; /* [KV heads, stride] of the range that is taken */
+    void **table; /* [KV heads of a layer, stride] of the range that is taken */
     weir_kv_view *views; /* [max_views] */
     int32_t *windows; /* [n_layers] */
     bool *failed; /* [max_views] */
@@ -75,7 +75,7 @@ static sizes measure(const weir_kv_spec *spec, int32_t segments)
     sizes s = { .stride = blocks_of(spec->max_rows) };
     size_t largest = 0; /* of one layer of a block */
     for (int64_t layer = 0; layer < spec->n_layers; layer++) {
-        const size_t bytes = (size_t)spec->n_kv_heads * weir_kv_page_stride(spec, layer);
+        const size_t bytes = weir_kv_layer_stride(spec, layer);
         if (bytes > largest) largest = bytes;
     }
     s.blocks = SPLIT_BLOCKS;
@@ -84,7 +84,7 @@ static sizes measure(const weir_kv_spec *spec, int32_t segments)
     if (s.blocks > s.stride) s.blocks = s.stride;
     s.buffer = (size_t)s.blocks * largest;
     s.near_bytes = WEIR_LOWER_TIER_ALIGNMENT + BUFFERS * s.buffer;
-    s.bytes = (size_t)(spec->n_kv_heads * s.stride) * sizeof(void *) +
+    s.bytes = (size_t)(weir_kv_most_heads(spec) * s.stride) * sizeof(void *) +
               (size_t)segments * (sizeof(weir_kv_view) + sizeof(bool)) +
               (size_t)spec->n_layers * sizeof(int32_t) + BUFFERS * (size_t)s.blocks * sizeof(bool);
     return s;
@@ -113,7 +113,7 @@ static void lay_out(weir_kv_prefetch *s, const weir_kv_prefetch_limits *limits)
     const uintptr_t misaligned = (uintptr_t)s->near % WEIR_LOWER_TIER_ALIGNMENT;
     s->buffers = s->near + (misaligned > 0 ? WEIR_LOWER_TIER_ALIGNMENT - misaligned : 0);
     s->table = s->memory;
-    s->views = (weir_kv_view *)(s->table + s->spec.n_kv_heads * s->sizes.stride);
+    s->views = (weir_kv_view *)(s->table + weir_kv_most_heads(&s->spec) * s->sizes.stride);
     s->windows = (int32_t *)(s->views + limits->segments);
     s->failed = (bool *)(s->windows + s->spec.n_layers);
     s->bad = s->failed + limits->segments;
@@ -236,7 +236,7 @@ static void fill(
     bool *bad
 )
 {
-    const size_t bytes = (size_t)s->spec.n_kv_heads * weir_kv_page_stride(&s->spec, layer);
+    const size_t bytes = weir_kv_layer_stride(&s->spec, layer);
     weir_error error;
     for (int32_t block = r->first, n = 0; block < r->end;) {
         const int32_t place = weir_kv_place_of(s->store, view->pages[block]);
@@ -378,14 +378,14 @@ static void point(
 )
 {
     const weir_kv_view *const view = &s->views[segment];
-    const int64_t heads = s->spec.n_kv_heads;
+    const weir_kv_geometry *const g = &s->spec.geometry[layer];
     const size_t bytes = weir_kv_page_stride(&s->spec, layer);
     for (int32_t block = r->first, n = 0; block < r->end; block++) {
         const bool cold = is_cold(s, view, block);
-        for (int64_t h = 0; h < heads; h++)
+        for (int64_t h = 0; h < g->n_heads; h++)
             s->table[h * s->sizes.stride + block] =
-                cold ? buffer + (size_t)(n * heads + h) * bytes
-                     : view->pages[(layer * heads + h) * view->stride + block];
+                cold ? buffer + (size_t)(n * g->n_heads + h) * bytes
+                     : view->pages[(g->first_head + h) * view->stride + block];
         if (cold && bad[n]) {
             s->failed[segment] = true;
             weir_kv_mark_unreadable(s->store, view->pages[block]);

@@ -40,7 +40,7 @@ void weir_kv_prefetch_close(weir_kv_prefetch *prefetch); /* NULL-safe; between s
 
 /* One segment's rows and table; rows [0, n_past + n_rows) have pages. */
 typedef struct weir_kv_view {
-    void *const *pages; /* [n_layers * KV heads, stride] */
+    void *const *pages; /* [KV heads of all layers, stride] */
     int64_t stride;
     int32_t n_past, n_rows;
     bool is_reread; /* it comes twice in each layer without a window */

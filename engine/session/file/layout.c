@@ -20,11 +20,11 @@ enum { /* byte offsets in the header */
        AT_PAGE_TOKENS = 208,
        AT_PAGE_LAYOUT = 212,
        AT_SHAPE = 216,
-       AT_N_TOKENS = 264,
-       AT_N_STATES = 272,
-       AT_FLAGS = 280,
-       AT_N_SECTIONS = 288,
-       AT_SECTIONS = 296,
+       AT_N_TOKENS = 248,
+       AT_N_STATES = 256,
+       AT_FLAGS = 264,
+       AT_N_SECTIONS = 272,
+       AT_SECTIONS = 280,
        SECTION_BYTES = 40,
        AT_SINKS = AT_SECTIONS + SESSION_SECTIONS * SECTION_BYTES,
        AT_SINK_FORMAT = AT_SINKS + 16,
@@ -43,6 +43,14 @@ void session_put32(unsigned char *at, uint32_t value)
 void session_put64(unsigned char *at, uint64_t value)
 {
     for (int i = 0; i < 8; i++) at[i] = (unsigned char)(value >> (8 * i));
+}
+
+void session_put_layer(unsigned char *at, const weir_kv_geometry *layer)
+{
+    session_put32(at, (uint32_t)layer->n_heads);
+    session_put32(at + 4, (uint32_t)layer->key_dim);
+    session_put32(at + 8, (uint32_t)layer->value_dim);
+    session_put32(at + 12, (uint32_t)layer->window);
 }
 
 uint32_t session_get32(const unsigned char *at)
@@ -92,8 +100,7 @@ bool session_layout_of(session_layout *layout, const weir_session_header *header
     const weir_session_identity *const id = &header->identity;
     const bool is_sane =
         is_size(id->n_layers, id->state_bytes > 0 ? 0 : 1, 1 << 16) &&
-        is_size(id->n_kv_heads, 1, 1 << 16) && is_size(id->key_dim, 1, 1 << 20) &&
-        is_size(id->value_dim, 1, 1 << 20) &&
+        is_size(id->n_heads, id->n_layers, id->n_layers > 0 ? 1 << 24 : 0) &&
         is_size(id->block_bytes, id->n_layers > 0, id->n_layers > 0 ? INT64_C(1) << 36 : 0) &&
         is_size(id->state_bytes, 0, INT64_C(1) << 40) && is_size(id->n_sinks, 0, 1 << 24) &&
         is_size(id->sink_block_bytes, id->n_sinks > 0, id->n_sinks > 0 ? INT64_C(1) << 36 : 0) &&
@@ -103,9 +110,10 @@ bool session_layout_of(session_layout *layout, const weir_session_header *header
         header->salt_bytes >= 1 && header->salt_bytes <= WEIR_PREFIX_SALT;
     if (!is_sane || !pruned_is_sane(header) || !form_is_sane(header)) return false;
     layout->n_sections = header->is_pruned ? SESSION_SECTIONS : SESSION_SECTIONS_WHOLE;
-    layout->n_heads = id->n_layers * id->n_kv_heads;
+    layout->n_heads = id->n_heads;
     layout->n_blocks = ((int64_t)header->n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
     size_t sizes[SESSION_SECTIONS] = {
+        [SESSION_LAYERS] = (size_t)id->n_layers * SESSION_LAYER,
         [SESSION_TOKENS] = ((size_t)header->n_tokens + (size_t)header->form.n_rest) * 4,
         [SESSION_SALT] = header->salt_bytes,
         [SESSION_PLACES] = (size_t)header->n_states * 4,
@@ -141,9 +149,9 @@ bool session_layout_of(session_layout *layout, const weir_session_header *header
 size_t session_pruned_pages_bytes(const weir_kv_spec *spec, const int32_t *head_rows)
 {
     size_t bytes = 0;
-    for (int64_t h = 0; h < spec->n_layers * spec->n_kv_heads; h++)
+    for (int64_t h = 0; h < weir_kv_n_heads(spec); h++)
         for (int64_t p = 0; p < session_pages_of(head_rows[h]); p++)
-            bytes += weir_kv_page_bytes_at(spec, h / spec->n_kv_heads, p);
+            bytes += weir_kv_page_bytes_at(spec, weir_kv_layer_of(spec, h), p);
     return bytes;
 }
 
@@ -191,8 +199,7 @@ void session_header_encode(
 )
 {
     const weir_session_identity *const id = &header->identity;
-    const int64_t shape[] = { id->n_layers,  id->n_kv_heads,  id->key_dim,
-                              id->value_dim, id->block_bytes, id->state_bytes };
+    const int64_t shape[] = { id->n_layers, id->n_heads, id->block_bytes, id->state_bytes };
     memset(out, 0, SESSION_HEADER);
     memcpy(out, SESSION_MAGIC, 8);
     session_put32(out + AT_VERSION, WEIR_SESSION_VERSION);
@@ -209,7 +216,7 @@ void session_header_encode(
     memcpy(out + AT_SINK_FORMAT, id->sink_format, sizeof id->sink_format);
     session_put32(out + AT_PAGE_TOKENS, WEIR_PAGE_TOKENS);
     session_put32(out + AT_PAGE_LAYOUT, SESSION_PAGE_LAYOUT);
-    for (int i = 0; i < 6; i++) session_put64(out + AT_SHAPE + 8 * i, (uint64_t)shape[i]);
+    for (int i = 0; i < 4; i++) session_put64(out + AT_SHAPE + 8 * i, (uint64_t)shape[i]);
     session_put64(out + AT_N_TOKENS, (uint64_t)header->n_tokens);
     session_put64(out + AT_N_STATES, (uint64_t)header->n_states);
     session_put64(out + AT_FLAGS, header->is_automatic ? FLAG_AUTOMATIC : 0);
@@ -314,12 +321,11 @@ weir_status session_header_decode(
     *header = (weir_session_header){ .created = (int64_t)session_get64(bytes + AT_CREATED),
                                      .is_automatic = session_get64(bytes + AT_FLAGS) != 0 };
     weir_session_identity *const id = &header->identity;
-    int64_t *const shape[] = { &id->n_layers,  &id->n_kv_heads,  &id->key_dim,
-                               &id->value_dim, &id->block_bytes, &id->state_bytes };
+    int64_t *const shape[] = { &id->n_layers, &id->n_heads, &id->block_bytes, &id->state_bytes };
     for (int i = 0; i < 2; i++)
         id->model[i] = session_get64(bytes + AT_MODEL + 8 * i),
         id->tokenizer[i] = session_get64(bytes + AT_TOKENIZER + 8 * i);
-    for (int i = 0; i < 6; i++) *shape[i] = (int64_t)session_get64(bytes + AT_SHAPE + 8 * i);
+    for (int i = 0; i < 4; i++) *shape[i] = (int64_t)session_get64(bytes + AT_SHAPE + 8 * i);
     id->n_sinks = (int64_t)session_get64(bytes + AT_SINKS);
     id->sink_block_bytes = (int64_t)session_get64(bytes + AT_SINKS + 8);
     if (!weir_bytes_text(id->format, bytes + AT_FORMAT, sizeof id->format) ||

@@ -34,7 +34,9 @@ typedef struct weir_session_identity {
     /* Which rows stay: "full:0" of an engine; "NAME:BUDGET" of the file of a text that a policy
      * watched */
     char policy[WEIR_SESSION_POLICY];
-    int64_t n_layers, n_kv_heads, key_dim, value_dim, state_bytes;
+    int64_t n_layers, n_heads, state_bytes; /* n_heads: KV heads of all layers */
+    /* [n_layers], borrowed; NULL in a header that was read: weir_session_check_layers */
+    const weir_kv_geometry *geometry;
     int64_t block_bytes; /* the pages of 64 tokens over all layers and heads */
     int64_t n_sinks, sink_block_bytes; /* blocks of every text, the pages of one; 0 */
 } weir_session_identity;
@@ -53,7 +55,7 @@ typedef struct weir_session_source {
 
 /* What a policy left of a text and remembers of it. */
 typedef struct weir_session_pruned {
-    const int32_t *head_rows; /* [n_layers * n_kv_heads] rows that are there */
+    const int32_t *head_rows; /* [KV heads of all layers] rows that are there */
     /* weir_kv_open_rows_bytes: rows that wait for their page to be full; NULL: no format has any */
     const void *open;
     weir_policy_history past; /* the last turn ends with the text */
@@ -86,7 +88,7 @@ typedef struct weir_session_text {
     int32_t n_tokens, n_states;
     const char *salt; /* as weir_prefix_next gives it */
     void *const
-        *pages; /* [n_layers * n_kv_heads, page_stride]: the first (n_tokens + 63) / 64 of each */
+        *pages; /* [KV heads of all layers, page_stride]: the first (n_tokens + 63) / 64 of each */
     int64_t page_stride;
     const weir_kv_spec *spec; /* of the pages */
     weir_kv_store
@@ -136,7 +138,13 @@ const weir_session_header *weir_session_header_of(const weir_session_reader *rea
 /* EMISMATCH: the text says what differs. Of a text that a policy watched the policy is not looked
  * at: who asks for it has it or has not. */
 WEIR_MUST_CHECK weir_status weir_session_check(
-    const weir_session_reader *reader, const weir_session_identity *own, weir_error *error
+    weir_session_reader *reader, const weir_session_identity *own, weir_error *error
+);
+
+/* The part of it about what each layer keeps, which is in a section of its own: EFORMAT when that
+ * is damaged. */
+WEIR_MUST_CHECK weir_status weir_session_check_layers(
+    weir_session_reader *reader, const weir_kv_geometry *own, weir_error *error
 );
 
 /* It is of a state database (engine/states), and no session. */
@@ -146,7 +154,7 @@ static inline bool weir_session_has_form(const weir_session_header *header)
 }
 /* Bytes of a state in the file. */
 size_t weir_session_state_bytes(const weir_session_header *header);
-/* The sections, in the order of the file. On failure what was written to is of no use. tokens
+/* The other sections, in the order of the file. On failure what was written to is of no use. tokens
  * [n_tokens + form.n_rest]: below n_vocab. */
 WEIR_MUST_CHECK weir_status weir_session_read_tokens(
     weir_session_reader *reader, int32_t *tokens, int32_t n_vocab, weir_error *error
@@ -166,7 +174,7 @@ WEIR_MUST_CHECK weir_status weir_session_read_pages(
     weir_error *error
 );
 /* ---- of a text that a policy watched (header is_pruned) ----------------------------------------- */
-/* head_rows [n_layers * n_kv_heads], at most n_tokens each; the pages are those of so many rows. */
+/* head_rows [KV heads of all layers], at most n_tokens each; the pages are those of so many rows. */
 WEIR_MUST_CHECK weir_status weir_session_read_rows(
     weir_session_reader *reader, int32_t *head_rows, const weir_kv_spec *spec, weir_error *error
 );

@@ -11,6 +11,7 @@ enum { SESSION_HEADER = WEIR_SESSION_ALIGNMENT, SESSION_PAGE_LAYOUT = 1 };
 
 /* Types in the file are these numbers + 1. */
 typedef enum session_section_type {
+    SESSION_LAYERS,
     SESSION_TOKENS,
     SESSION_SALT,
     SESSION_PLACES,
@@ -47,6 +48,10 @@ WEIR_MUST_CHECK weir_status session_header_decode(
     uint64_t file_bytes, const char *path, weir_error *error
 );
 
+/* Of a layer: u32 KV heads, key width, value width, window. */
+enum { SESSION_LAYER = 16 };
+void session_put_layer(unsigned char *at, const weir_kv_geometry *layer);
+
 /* The section of the policy: these bytes, the turns, i32 each, the policy's text, its state. */
 enum { SESSION_POLICY_FIXED = 40, SESSION_TURN = 8 };
 /* Pages of a head with so many rows. */
@@ -63,6 +68,8 @@ void session_header_of(
     weir_session_header *header, const weir_session_identity *identity,
     const weir_session_text *text
 );
+
+const char *session_path(const weir_session_reader *reader); /* of the file */
 
 void session_put32(unsigned char *at, uint32_t value);
 void session_put64(unsigned char *at, uint64_t value);

@@ -55,10 +55,10 @@ class Staging : public ::testing::Test {
         weir_ledger_use_device(ledger_, device_);
         const int64_t on_host = std::max<int64_t>(host_blocks, 0),
                       pages = (memory_blocks + disk_blocks) * heads;
+        for (weir_kv_geometry &g : geometry_) g = { kv_heads, dim, dim, 0, 0 };
+        weir_kv_number_heads(geometry_, layers);
         spec_ = { layers,
-                  kv_heads,
-                  dim,
-                  dim,
+                  geometry_,
                   formats_,
                   pages,
                   max_rows,
@@ -68,8 +68,7 @@ class Staging : public ::testing::Test {
                   0,
                   false,
                   device_ != nullptr,
-                  on_host * heads,
-                  nullptr };
+                  on_host * heads };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
         reads_until_failure = -1;
         fails_once = false;
@@ -189,6 +188,7 @@ class Staging : public ::testing::Test {
     weir_ledger *ledger_ = nullptr;
     weir_kv_store *store_ = nullptr;
     weir_kv_prefetch *prefetch_ = nullptr;
+    weir_kv_geometry geometry_[layers];
     weir_kv_spec spec_ = {};
     weir_error error_ = {};
 };

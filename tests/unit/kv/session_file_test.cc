@@ -260,7 +260,7 @@ TEST_P(SessionFiles, SealedLiesAreSeen)
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
     const std::string whole = slurp(path_);
     std::mt19937_64 random(3);
-    for (size_t at = 12; at < 700; at += 4) {
+    for (size_t at = 12; at < 720; at += 4) {
         for (const uint64_t value : { uint64_t{ 0 }, uint64_t{ 1 }, uint64_t{ 0x7fffffff },
                                       uint64_t{ 0xffffffff }, random() }) {
             std::string bytes = whole;
@@ -270,8 +270,8 @@ TEST_P(SessionFiles, SealedLiesAreSeen)
             spill(path_, bytes);
             const weir_status status = read_all(path_, &error_, nullptr, &text.identity);
             /* Of creation; automatic; not merged */
-            const bool is_stamp = (at >= 24 && at < 32) || (at == 280 && value == 1) ||
-                                  (at == 668 && value == 0 && GetParam().bits > 0);
+            const bool is_stamp = (at >= 24 && at < 32) || (at == 264 && value == 1) ||
+                                  (at == 692 && value == 0 && GetParam().bits > 0);
             ASSERT_EQ(status == WEIR_OK, is_stamp) << at << " = " << value;
             ASSERT_TRUE(is_stamp || status == WEIR_EFORMAT || status == WEIR_EMISMATCH)
                 << at << " = " << value;
@@ -327,7 +327,7 @@ TEST_P(SessionFiles, SealedLiesAboutAPolicyAreSeen)
         for (size_t i = 8; i-- > 0;) value = value << 8 | (unsigned char)whole[at + i];
         return (size_t)value;
     };
-    enum { ROWS = 296 + 5 * 40, POLICY = ROWS + 40 }; /* the sections' entries in the header */
+    enum { ROWS = 280 + 6 * 40, POLICY = ROWS + 40 }; /* the sections' entries in the header */
     const size_t rows = number(ROWS + 8), policy = number(POLICY + 8);
     const auto lie = [&](size_t entry, size_t at, uint32_t value) {
         std::string bytes = whole;
@@ -353,6 +353,10 @@ TEST_P(SessionFiles, SealedLiesAboutAPolicyAreSeen)
         }
 }
 
+/* As many heads in all as the text has, and pages of as many bytes. */
+const weir_kv_geometry swapped[] = { { 3, 8, 8, 0, 0 }, { 2, 8, 8, 0, 3 }, { 1, 8, 8, 16, 5 } },
+                       windowed[] = { { 2, 8, 8, 0, 0 }, { 3, 8, 8, 0, 2 }, { 1, 8, 8, 8, 5 } };
+
 TEST_F(SessionFile, WhatDiffersIsNamed)
 {
     Text text(70, 2, 1);
@@ -366,6 +370,12 @@ TEST_F(SessionFile, WhatDiffersIsNamed)
         { [](weir_session_identity *id) { strcpy(id->format, "q8_0"); }, "kv.format" },
         { [](weir_session_identity *id) { strcpy(id->policy, "h2o:64"); }, "kv.policy" },
         { [](weir_session_identity *id) { id->n_layers++; }, "layers with KV" },
+        { [](weir_session_identity *id) { id->n_heads--; }, "KV heads in all layers" },
+        { [](weir_session_identity *id) { id->geometry = swapped; },
+          "KV layer 0 has 2 KV heads, keys of 8, values of 8, window 0; here 3 KV heads" },
+        { [](weir_session_identity *id) { id->geometry = windowed; },
+          "KV layer 2 has 1 KV heads, keys of 8, values of 8, window 16; here 1 KV heads, "
+          "keys of 8, values of 8, window 8" },
         { [](weir_session_identity *id) { id->block_bytes *= 2; }, "bytes per 64 tokens" },
         { [](weir_session_identity *id) { id->state_bytes += 4; }, "bytes per state" },
         { [](weir_session_identity *id) { id->n_sinks = 1; }, "kv.wide_sinks" },

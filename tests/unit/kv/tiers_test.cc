@@ -69,10 +69,9 @@ class Tiers : public ::testing::Test {
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
         weir_ledger_use_device(ledger_, device_);
         const int64_t n_sinks = sinks > 0 ? 6 * heads : 0;
+        static const weir_kv_geometry geometry[] = { { 2, 32, 32, 0, 0 }, { 4, 32, 32, 0, 2 } };
         spec_ = { 2,
-                  3,
-                  32,
-                  32,
+                  geometry,
                   formats_,
                   (memory_blocks + disk_blocks) * heads + n_sinks,
                   max_rows,
@@ -82,8 +81,7 @@ class Tiers : public ::testing::Test {
                   n_sinks,
                   false,
                   device_ != nullptr,
-                  host_blocks * heads,
-                  nullptr };
+                  host_blocks * heads };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
         fail_writes_after = fail_reads_after = -1;
         short_transfers = false;
@@ -116,7 +114,7 @@ class Tiers : public ::testing::Test {
     }
     size_t bytes_of(int h, int64_t page = INT64_MAX) const
     {
-        return weir_kv_page_bytes_at(&spec_, h / 3, page);
+        return weir_kv_page_bytes_at(&spec_, weir_kv_layer_of(&spec_, h), page);
     }
     /* Every page gets bytes of its own, which tell where it belongs. */
     static char tag(int seed, int h, int64_t page)

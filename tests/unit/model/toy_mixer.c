@@ -10,17 +10,26 @@
 #include "tests/unit/model/toy_blocks.h"
 
 typedef struct weights {
-    const weir_weight *q, *k, *v, *out; /* [H*24, D] [G*24, D] [G*16, D] [D, H*16] */
+    const weir_weight *q, *k, *v, *out; /* [H*24, D] [G*24, D] [G*16, D] [D, H*16]: G KV heads */
     const float *norms; /* [2, 2, 3, 2, 2]: 24 of queries, then 24 of keys */
 } weights;
 
 typedef struct toy_options {
     double decay;
+    int32_t kv_heads; /* 0: those of the shape */
 } toy_options;
 
 static const weir_block_option options_table[] = {
-    WEIR_REAL_OPTION(toy_options, decay, "decay", 0, 1, 0.5), { 0 }
+    WEIR_REAL_OPTION(toy_options, decay, "decay", 0, 1, 0.5),
+    WEIR_INT_OPTION(toy_options, kv_heads, "kv_heads", 0, 64, 0),
+    { 0 }
 };
+
+static int64_t kv_heads(const weir_shape *shape, const void *options)
+{
+    const toy_options *const own = options;
+    return own->kv_heads > 0 ? own->kv_heads : shape->n_kv_heads;
+}
 
 #define EXTENT(name, expression)                                                                   \
     static int64_t name(const weir_shape *shape, const void *options)                              \
@@ -30,8 +39,8 @@ static const weir_block_option options_table[] = {
     }
 EXTENT(model, shape->d_model)
 EXTENT(q_width, shape->n_heads *TOY_KEY_DIM)
-EXTENT(k_width, shape->n_kv_heads *TOY_KEY_DIM)
-EXTENT(v_width, shape->n_kv_heads *TOY_VALUE_DIM)
+EXTENT(k_width, kv_heads(shape, options) * TOY_KEY_DIM)
+EXTENT(v_width, kv_heads(shape, options) * TOY_VALUE_DIM)
 EXTENT(out_width, shape->n_heads *TOY_VALUE_DIM)
 EXTENT(two, 2)
 EXTENT(three, 3)
@@ -49,8 +58,7 @@ static const char *const shapes[] = { "n_heads", "n_kv_heads", "rope_theta", NUL
 
 static weir_block_kv kv(const weir_shape *shape, const void *options)
 {
-    (void)options;
-    return (weir_block_kv){ .geometry = { .n_heads = shape->n_kv_heads,
+    return (weir_block_kv){ .geometry = { .n_heads = kv_heads(shape, options),
                                           .key_dim = TOY_KEY_DIM,
                                           .value_dim = TOY_VALUE_DIM },
                             .n_queries = shape->n_heads };
@@ -125,7 +133,8 @@ static weir_status forward(
 )
 {
     const weights *const w = block_weights;
-    const int64_t n = step->n_rows, d = shape->d_model, h = shape->n_heads, g = shape->n_kv_heads;
+    const int64_t n = step->n_rows, d = shape->d_model, h = shape->n_heads,
+                  g = kv_heads(shape, options);
     const int64_t q_row = h * TOY_KEY_DIM, k_row = g * TOY_KEY_DIM, v_row = g * TOY_VALUE_DIM,
                   out_row = h * TOY_VALUE_DIM;
     float *const q = step->scratch, *const k = q + n * q_row, *const v = k + n * k_row,

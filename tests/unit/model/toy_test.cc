@@ -13,6 +13,7 @@ namespace {
 const weir_block *const blocks[] = { &toy_mixer, &toy_ffn, nullptr };
 
 enum { D = 64, HEADS = 4, KV_HEADS = 2, INNER = 96 }; /* of the golden Qwen3 */
+enum { TOY_KV_HEADS = 1 };
 
 support::Array noise(std::vector<int64_t> shape, float scale, int seed)
 {
@@ -33,8 +34,8 @@ support::Arrays toy_tensors(bool has_norms = true)
 {
     support::Arrays out = {
         { "toy.0.q", noise({ HEADS * TOY_KEY_DIM, D }, 0.2f, 1) },
-        { "toy.0.k", noise({ KV_HEADS * TOY_KEY_DIM, D }, 0.2f, 2) },
-        { "toy.0.v", noise({ KV_HEADS * TOY_VALUE_DIM, D }, 0.2f, 3) },
+        { "toy.0.k", noise({ TOY_KV_HEADS * TOY_KEY_DIM, D }, 0.2f, 2) },
+        { "toy.0.v", noise({ TOY_KV_HEADS * TOY_VALUE_DIM, D }, 0.2f, 3) },
         { "toy.0.out", noise({ D, HEADS * TOY_VALUE_DIM }, 0.2f, 4) },
         { "toy.0.norms", noise({ 2, 2, 3, 2, 2 }, 1.0f, 5) },
         { "toy.0.up", noise({ 2, 2, 2, INNER / 8, D }, 0.2f, 6) },
@@ -44,8 +45,9 @@ support::Arrays toy_tensors(bool has_norms = true)
     return out;
 }
 
-/* Qwen3 whose first layer is made of the toys: KV rows of 24 and 16 elements beside those of 32. */
-std::string toy_arch(const std::string &mixer_options = "decay = 0.25\n")
+/* Qwen3 whose first layer is made of the toys: one KV head with rows of 24 and 16 elements beside
+ * two with rows of 32. */
+std::string toy_arch(const std::string &mixer_options = "decay = 0.25\nkv_heads = 1\n")
 {
     std::string arch = support::read_file("configs/arch/qwen3.toml");
     const auto change = [&arch](const std::string &from, const std::string &to) {
@@ -98,13 +100,19 @@ class Toy : public support::Reuse {
 #define EXPECT_SAYS(text, part)                                                                    \
     EXPECT_NE(std::string(text).find(part), std::string::npos) << "said: " << (text)
 
-TEST_F(Toy, LayersKeepRowsOfTheirOwnWidths)
+TEST_F(Toy, LayersKeepHeadsAndWidthsOfTheirOwn)
 {
     open("qwen3", 2, nullptr, 512, 0, { "kv.format=f32" });
     const weir_kv_spec *const spec = weir_kv_store_spec(weir_engine_store(engine_));
     ASSERT_EQ(spec->n_layers, 2);
+    EXPECT_EQ(spec->geometry[0].n_heads, TOY_KV_HEADS);
+    EXPECT_EQ(spec->geometry[1].n_heads, KV_HEADS);
+    EXPECT_EQ(weir_kv_n_heads(spec), TOY_KV_HEADS + KV_HEADS);
     EXPECT_EQ(weir_kv_page_bytes(spec, 0), 64u * (TOY_KEY_DIM + TOY_VALUE_DIM) * sizeof(float));
     EXPECT_EQ(weir_kv_page_bytes(spec, 1), 64u * (32 + 32) * sizeof(float));
+    EXPECT_EQ(
+        weir_kv_block_bytes(spec), weir_kv_page_bytes(spec, 0) + 2 * weir_kv_page_bytes(spec, 1)
+    );
     EXPECT_EQ(weir_model_recurrent_bytes(weir_engine_model(engine_)), D * sizeof(float));
 }
 
@@ -159,12 +167,62 @@ TEST_F(Toy, PreemptedConversationsAnswerAsAlone)
     EXPECT_GT(preemptions_, 0);
 }
 
+/* The first tokens of every text have a format of their own, in pages of one size. */
+TEST_F(Toy, WideSinksOfUnlikeLayersAnswerAsAlone)
+{
+    settings_.push_back("kv.wide_format=f32");
+    random_schedule("qwen3", 1, "kv.format=f16", false, 64);
+    open("qwen3", 2, nullptr, 512, 0, { "kv.format=f16", "kv.wide_sinks=64" });
+    const weir_kv_spec *const spec = weir_kv_store_spec(weir_engine_store(engine_));
+    EXPECT_EQ(weir_kv_page_bytes_at(spec, 0, 0), 64u * (32 + 32) * sizeof(float));
+    EXPECT_EQ(weir_kv_sink_block_bytes(spec), 3 * weir_kv_page_bytes_at(spec, 0, 0));
+    EXPECT_EQ(weir_kv_page_bytes_at(spec, 0, 1), 64u * (TOY_KEY_DIM + TOY_VALUE_DIM) * 2);
+}
+
 TEST_F(Toy, ConversationsOnDiskAnswerAsAlone)
 {
     settings_.push_back("memory.snapshots=200KiB"); /* also while the schedule measures memory */
     random_schedule("qwen3", 1, "kv.format=f16", true);
     EXPECT_GT(blocks_out_, 0);
     EXPECT_GT(blocks_read_, 0);
+}
+
+/* Policies choose among the rows of the layer that shows what attention gave to them; the toy's
+ * layer keeps all of its own. */
+TEST_F(Toy, APrunedTextGoesOnAfterARestart)
+{
+    const std::string dir = "sessions.dir=" + folder_ + "/sessions";
+    std::filesystem::create_directories(folder_ + "/sessions");
+    for (const char *const policy : { "h2o", "keydiff" }) {
+        const std::string name = std::string("kv.policy.name=") + policy;
+        const auto start = [&] {
+            open(
+                "qwen3", 2, nullptr, 512, 0,
+                { dir.c_str(), "kv.format=f16", name.c_str(), "kv.policy.budget=100" }
+            );
+        };
+        start();
+        auto turn = prompt(1, 200);
+        const auto answer = run(turn);
+        EXPECT_GT(usage_.n_evicted, 0) << policy;
+        turn.insert(turn.end(), answer.begin(), answer.end());
+        const weir_session_wish wish = { "talk", nullptr, turn.data(), (int32_t)turn.size() };
+        weir_session_result result = {};
+        ASSERT_EQ(
+            weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK
+        ) << error_.text;
+        turn.resize(240, 5);
+        const auto uninterrupted = run(turn);
+        EXPECT_GT(usage_.n_cached, 200) << policy << ": " << usage_.reuse;
+        stop();
+        start();
+        ASSERT_EQ(
+            weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_), WEIR_OK
+        ) << error_.text;
+        EXPECT_EQ(run(turn), uninterrupted) << policy;
+        EXPECT_GT(usage_.n_cached, 200) << policy << ": " << usage_.reuse;
+        stop();
+    }
 }
 
 TEST_F(Toy, WhatABlockDeclaresIsChecked)
@@ -184,8 +242,6 @@ TEST_F(Toy, WhatABlockDeclaresIsChecked)
     EXPECT_SAYS(why(), "[ffn.toy] kind 'toy_ffn' is not known; the nearest is 'swiglu'");
     blocks_ = blocks;
     support::write_safetensors(folder_ + "/toy.safetensors", toy_tensors());
-    settings_.insert(settings_.end(), { "kv.policy.name=sinks", "kv.policy.budget=64" });
-    EXPECT_SAYS(why(), "layers of this model keep KV rows of different widths");
 }
 
 } // namespace
