@@ -53,6 +53,25 @@ static weir_status check_formats(
     return WEIR_OK;
 }
 
+/* Layers that read the rows of another one find them in its pages: rows that wait for a page to be
+ * full are of one layer at a time. */
+static weir_status check_sharing(const weir_engine *engine, weir_error *error)
+{
+    const int64_t n = weir_model_kv_layers(engine->model);
+    const weir_kv_sinks sinks = weir_kv_choice_sinks(&engine->kv_choice, n);
+    int64_t n_readers;
+    (void)weir_model_kv_readers(engine->model, &n_readers);
+    for (int64_t i = 0; i < n && n_readers > n; i++)
+        if (weir_kv_any_open(engine->kv_formats[i], sinks))
+            return weir_error_set(
+                error, WEIR_EUNSUPPORTED,
+                "kv.format = \"%.40s\": layers of this model read the KV rows of others, which "
+                "int8 and kivi do not allow; choose another format",
+                engine->config.kv.format
+            );
+    return WEIR_OK;
+}
+
 /* The configured formats, for every layer that keeps KV rows. */
 static weir_status choose_formats(weir_engine *engine, weir_error *error)
 {
@@ -65,6 +84,7 @@ static weir_status choose_formats(weir_engine *engine, weir_error *error)
     if (engine->kv_formats == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)n);
     weir_kv_choice_fill(engine->kv_formats, n, choice);
+    WEIR_TRY(check_sharing(engine, error));
     choice->n_wide_tokens = weir_kv_choice_sinks(choice, n).n_pages * (int64_t)WEIR_PAGE_TOKENS;
     return WEIR_OK;
 }

@@ -1,6 +1,7 @@
 /* engine/kv/pool/geometry.h - what each layer keeps in KV pages, and the numbers of its KV heads
  * among those of all layers. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct weir_kv_geometry {
@@ -10,6 +11,12 @@ typedef struct weir_kv_geometry {
     /* The layer's heads are numbers first_head .. first_head + n_heads - 1 of all layers' heads */
     int64_t first_head;
 } weir_kv_geometry;
+
+/* Layers of a model that read KV rows, in the order of a step; some read those of an earlier one. */
+typedef struct weir_kv_reader {
+    int32_t layer; /* among those that keep rows */
+    bool is_watched; /* it reads them once more, for what attention gave to each */
+} weir_kv_reader;
 
 /* Sets first_head of each layer. */
 static inline void weir_kv_number_heads(weir_kv_geometry *layers, int64_t n)

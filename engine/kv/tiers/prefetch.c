@@ -48,7 +48,8 @@ struct weir_kv_prefetch {
     char *near, *buffers;
     void **table; /* [KV heads of a layer, stride] of the range that is taken */
     weir_kv_view *views; /* [max_views] */
-    int32_t *windows; /* [n_layers] */
+    const weir_kv_reader *readers; /* [n_readers] */
+    int64_t n_readers;
     bool *failed; /* [max_views] */
     bool *bad; /* [BUFFERS, blocks] could not be read */
     staged_for staged[BUFFERS]; /* as they were filled last */
@@ -86,7 +87,7 @@ static sizes measure(const weir_kv_spec *spec, int32_t segments)
     s.near_bytes = WEIR_LOWER_TIER_ALIGNMENT + BUFFERS * s.buffer;
     s.bytes = (size_t)(weir_kv_most_heads(spec) * s.stride) * sizeof(void *) +
               (size_t)segments * (sizeof(weir_kv_view) + sizeof(bool)) +
-              (size_t)spec->n_layers * sizeof(int32_t) + BUFFERS * (size_t)s.blocks * sizeof(bool);
+              BUFFERS * (size_t)s.blocks * sizeof(bool);
     return s;
 }
 
@@ -114,11 +115,8 @@ static void lay_out(weir_kv_prefetch *s, const weir_kv_prefetch_limits *limits)
     s->buffers = s->near + (misaligned > 0 ? WEIR_LOWER_TIER_ALIGNMENT - misaligned : 0);
     s->table = s->memory;
     s->views = (weir_kv_view *)(s->table + weir_kv_most_heads(&s->spec) * s->sizes.stride);
-    s->windows = (int32_t *)(s->views + limits->segments);
-    s->failed = (bool *)(s->windows + s->spec.n_layers);
+    s->failed = (bool *)(s->views + limits->segments);
     s->bad = s->failed + limits->segments;
-    for (int64_t i = 0; i < s->spec.n_layers; i++)
-        s->windows[i] = limits->windows != NULL ? limits->windows[i] : 0;
 }
 
 static void *read_ahead(void *user);
@@ -137,6 +135,8 @@ weir_status weir_kv_prefetch_open(
                              .device = weir_ledger_device(ledger),
                              .spec = *spec,
                              .sizes = measure(spec, limits->segments),
+                             .readers = limits->readers,
+                             .n_readers = limits->n_readers,
                              .max_views = limits->segments };
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->changed, NULL);
@@ -191,8 +191,8 @@ static bool is_cold(const weir_kv_prefetch *s, const weir_kv_view *view, int64_t
 
 static int32_t first_seen(const weir_kv_prefetch *s, const weir_kv_view *view, int64_t layer)
 {
-    const int32_t window = s->windows[layer];
-    return window > 0 && view->n_past >= window ? view->n_past - window + 1 : 0;
+    const int64_t window = s->spec.geometry[layer].window;
+    return window > 0 && view->n_past >= window ? (int32_t)(view->n_past - window + 1) : 0;
 }
 
 bool weir_kv_prefetch_is_cold(const weir_kv_prefetch *s, int64_t layer, int32_t segment)
@@ -303,12 +303,11 @@ static bool read_segment(weir_kv_prefetch *s, int64_t layer, int32_t segment)
 
 static void read_step(weir_kv_prefetch *s)
 {
-    for (int64_t layer = 0; layer < s->spec.n_layers; layer++) {
+    for (const weir_kv_reader *r = s->readers; r < s->readers + s->n_readers; r++) {
         for (int32_t i = 0; i < s->n_views; i++)
-            if (!read_segment(s, layer, i)) return;
+            if (!read_segment(s, r->layer, i)) return;
         for (int32_t i = 0; i < s->n_views; i++)
-            if (s->views[i].is_reread && s->windows[layer] == 0 && !read_segment(s, layer, i))
-                return;
+            if (s->views[i].is_reread && r->is_watched && !read_segment(s, r->layer, i)) return;
     }
 }
 

@@ -3,8 +3,9 @@
  *
  * A segment (the rows of one sequence in a step) that sees cold blocks comes to attention in ranges
  * of splits, each with as many such blocks as a buffer holds. What a step will read is known when
- * it begins: layers, in each of them such segments, in each of those ranges, all ascending; where
- * what attention gave to rows is to be found, those segments come once more before the next layer.
+ * it begins: the readers in their order, for each of them such segments, in each of those ranges,
+ * ascending; where what attention gave to rows is to be found, those segments come once more before
+ * the next reader.
  * A thread walks this order ahead of the engine thread and fills a ring of buffers, so that the
  * disk, or a device's bus, works while the step computes. With a device the ring is its memory, and
  * a buffer is filled again when the launches that read it have ended.
@@ -23,8 +24,8 @@ typedef struct weir_kv_prefetch weir_kv_prefetch;
 
 typedef struct weir_kv_prefetch_limits {
     int32_t segments; /* of a step */
-    const int32_t
-        *windows; /* [n_layers] of the spec, 0: rows see all before them; copied. NULL: all are 0 */
+    const weir_kv_reader *readers; /* [n_readers], borrowed: outlives the prefetch */
+    int64_t n_readers;
 } weir_kv_prefetch_limits;
 
 /* What the account activations holds: on the host, and near the kernels. */
@@ -43,7 +44,7 @@ typedef struct weir_kv_view {
     void *const *pages; /* [KV heads of all layers, stride] */
     int64_t stride;
     int32_t n_past, n_rows;
-    bool is_reread; /* it comes twice in each layer without a window */
+    bool is_reread; /* it comes twice for each reader that is watched */
 } weir_kv_view;
 
 /* [limits.segments] where the caller puts those of the next step. */

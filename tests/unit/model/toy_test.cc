@@ -30,18 +30,21 @@ support::Array noise(std::vector<int64_t> shape, float scale, int seed)
     return out;
 }
 
-support::Arrays toy_tensors(bool has_norms = true)
+/* Of one layer. */
+support::Arrays toy_tensors(bool has_norms = true, int layer = 0)
 {
+    const int seed = 10 * layer;
+    const std::string at = "toy." + std::to_string(layer) + ".";
     support::Arrays out = {
-        { "toy.0.q", noise({ HEADS * TOY_KEY_DIM, D }, 0.2f, 1) },
-        { "toy.0.k", noise({ TOY_KV_HEADS * TOY_KEY_DIM, D }, 0.2f, 2) },
-        { "toy.0.v", noise({ TOY_KV_HEADS * TOY_VALUE_DIM, D }, 0.2f, 3) },
-        { "toy.0.out", noise({ D, HEADS * TOY_VALUE_DIM }, 0.2f, 4) },
-        { "toy.0.norms", noise({ 2, 2, 3, 2, 2 }, 1.0f, 5) },
-        { "toy.0.up", noise({ 2, 2, 2, INNER / 8, D }, 0.2f, 6) },
-        { "toy.0.down", noise({ D, INNER }, 0.2f, 7) },
+        { at + "q", noise({ HEADS * TOY_KEY_DIM, D }, 0.2f, seed + 1) },
+        { at + "k", noise({ TOY_KV_HEADS * TOY_KEY_DIM, D }, 0.2f, seed + 2) },
+        { at + "v", noise({ TOY_KV_HEADS * TOY_VALUE_DIM, D }, 0.2f, seed + 3) },
+        { at + "out", noise({ D, HEADS * TOY_VALUE_DIM }, 0.2f, seed + 4) },
+        { at + "norms", noise({ 2, 2, 3, 2, 2 }, 1.0f, seed + 5) },
+        { at + "up", noise({ 2, 2, 2, INNER / 8, D }, 0.2f, seed + 6) },
+        { at + "down", noise({ D, INNER }, 0.2f, seed + 7) },
     };
-    if (!has_norms) out["toy.0.norms"] = noise({ 2, 3, 2, 2, 2 }, 1.0f, 5);
+    if (!has_norms) out[at + "norms"] = noise({ 2, 3, 2, 2, 2 }, 1.0f, seed + 5);
     return out;
 }
 
@@ -64,6 +67,20 @@ std::string toy_arch(const std::string &mixer_options = "decay = 0.25\nkv_heads 
     for (const char *const name : { "q", "k", "v", "out", "norms", "up", "down" })
         arch += std::string("\"toy.") + name + "\" = { hf = \"toy.{i}." + name + "\" }\n";
     return arch;
+}
+
+/* Both layers are made of the toys, and the second has no rows of its own ("shared"), or has those
+ * of the first one once more ("copied"). */
+std::string sharing_arch(const std::string &rows, const std::string &kv_heads = "1")
+{
+    const std::string arch = support::with(
+        toy_arch(), "pattern = [\"toy\", \"attn\"]", "pattern = [\"toy\", \"reader\"]"
+    );
+    return support::with(
+        arch, "[block.attn]",
+        "[block.reader]\nmixer = \"toy_mixer\"\nffn = \"toy\"\nkv_heads = " + kv_heads +
+            "\nrows = \"" + rows + "\"\n[block.attn]"
+    );
 }
 
 class Toy : public support::Reuse {
@@ -223,6 +240,104 @@ TEST_F(Toy, APrunedTextGoesOnAfterARestart)
         EXPECT_GT(usage_.n_cached, 200) << policy << ": " << usage_.reuse;
         stop();
     }
+}
+
+class SharedRows : public Toy {
+  protected:
+    SharedRows()
+    {
+        support::Arrays both = toy_tensors();
+        both.merge(toy_tensors(true, 1));
+        support::write_safetensors(folder_ + "/toy.safetensors", both);
+    }
+};
+
+/* A layer that reads the rows of an earlier one answers as one that has the same rows in pages of
+ * its own. */
+TEST_F(SharedRows, AnswerAsRowsOfOnesOwn)
+{
+    static const char *const rows[] = { "own", "copied", "shared" };
+    std::vector<std::vector<int32_t>> answers[3];
+    size_t block_bytes[3], token_bytes[3];
+    for (const int i : { 0, 1, 2 }) {
+        write(sharing_arch(rows[i]));
+        for (const char *const format : { "kv.format=f32", "kv.format=f16" }) {
+            open("qwen3", 2, nullptr, 512, 0, { format });
+            const weir_kv_spec *const spec = weir_kv_store_spec(weir_engine_store(engine_));
+            EXPECT_EQ(spec->n_layers, i == 2 ? 1 : 2);
+            block_bytes[i] = weir_kv_block_bytes(spec);
+            token_bytes[i] = (size_t)weir_engine_plan_of(engine_)->kv_bytes_per_token;
+            auto text = prompt(1, 200);
+            for (int turn = 0; turn < 3; turn++) {
+                const auto answer = run(text);
+                EXPECT_EQ(usage_.n_cached > 0, turn > 0) << usage_.reuse;
+                answers[i].push_back(answer);
+                text.insert(text.end(), answer.begin(), answer.end());
+                text.resize(text.size() + 20, 5);
+            }
+            stop();
+        }
+    }
+    EXPECT_EQ(answers[2], answers[1]);
+    EXPECT_NE(answers[1], answers[0]) << "the rows make no difference";
+    EXPECT_EQ(2 * block_bytes[2], block_bytes[1]);
+    EXPECT_EQ(2 * token_bytes[2], token_bytes[1]);
+}
+
+TEST_F(SharedRows, ConversationsAnswerAsAlone)
+{
+    write(sharing_arch("shared"));
+    settings_.push_back("memory.snapshots=200KiB"); /* also while the schedule measures memory */
+    for (unsigned seed = 1; seed < 5; seed++) random_schedule("qwen3", seed, "kv.format=f32");
+    EXPECT_GT(preemptions_, 0);
+    random_schedule("qwen3", 1, "kv.format=f32", true);
+    EXPECT_GT(blocks_out_, 0);
+    EXPECT_GT(blocks_read_, 0);
+}
+
+TEST_F(SharedRows, ASessionHoldsThemOnce)
+{
+    const std::string dir = "sessions.dir=" + folder_ + "/sessions";
+    std::filesystem::create_directories(folder_ + "/sessions");
+    write(sharing_arch("shared"));
+    open("qwen3", 2, nullptr, 512, 0, { dir.c_str() });
+    auto turn = prompt(1, 200);
+    const auto answer = run(turn);
+    turn.insert(turn.end(), answer.begin(), answer.end());
+    const weir_session_wish wish = { "talk", nullptr, turn.data(), (int32_t)turn.size() };
+    weir_session_result result = {};
+    ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK)
+        << error_.text;
+    turn.resize(240, 5);
+    const auto uninterrupted = run(turn, nullptr, false);
+    stop();
+    write(sharing_arch("copied")); /* the same model, but for its rows */
+    open("qwen3", 2, nullptr, 512, 0, { dir.c_str() });
+    EXPECT_EQ(
+        weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_),
+        WEIR_EMISMATCH
+    );
+    EXPECT_SAYS(error_.text, "1 layers with KV, the model here has 2");
+    stop();
+    write(sharing_arch("shared"));
+    open("qwen3", 2, nullptr, 512, 0, { dir.c_str() });
+    ASSERT_EQ(
+        weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_), WEIR_OK
+    ) << error_.text;
+    EXPECT_EQ(run(turn), uninterrupted);
+    EXPECT_EQ(usage_.n_cached, 211) << usage_.reuse;
+}
+
+TEST_F(SharedRows, WhatCannotBeSharedIsRefused)
+{
+    write(sharing_arch("shared", "2"));
+    EXPECT_SAYS(
+        why(), "layer 1 reads the KV rows of an earlier layer, and none before it keeps rows of 2 "
+               "heads, keys of 24 and values of 16"
+    );
+    write(sharing_arch("shared"));
+    settings_.push_back("kv.format=int8");
+    EXPECT_SAYS(why(), "read the KV rows of others, which int8 and kivi do not allow");
 }
 
 TEST_F(Toy, WhatABlockDeclaresIsChecked)
