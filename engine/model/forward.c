@@ -107,7 +107,7 @@ static weir_status run_layer(
     weir_step step = weir_step_of(model, w, batch, l);
     step.n_kv = weir_fill_segments(w, model, batch, l);
     step.n_rounds = weir_fill_rounds(w, batch, l);
-    step.watches = fill_watches(w, batch);
+    step.watches = l->kv.watched ? fill_watches(w, batch) : NULL;
     WEIR_TRY(add_and_norm(model, w, pending, l->mixer_norm, n));
     WEIR_TRY(l->mixer.block->forward(&model->shape, l->mixer.options, l->mixer_weights, &step));
     WEIR_TRY(add_and_norm(model, w, w->mixed, l->ffn_norm, n));

@@ -55,17 +55,49 @@ static int64_t place_state(weir_model *model, int64_t n)
     return at;
 }
 
-static void place_memory(weir_model *model, layer *l)
+static bool is_same_geometry(const weir_kv_geometry *a, const weir_kv_geometry *b)
+{
+    return a->n_heads == b->n_heads && a->key_dim == b->key_dim && a->value_dim == b->value_dim &&
+           a->window == b->window;
+}
+
+/* The layer whose rows it reads. */
+static weir_status share_rows(weir_model *model, layer *l, weir_error *error)
+{
+    const weir_kv_geometry *const g = &l->kv.geometry;
+    const layer *owner = l;
+    while (owner > model->layers && l->kv_index < 0) {
+        owner--;
+        if (owner->kv_index >= 0 && !owner->kv.is_shared &&
+            is_same_geometry(&owner->kv.geometry, g))
+            l->kv_index = owner->kv_index;
+    }
+    l->kv.watched = false;
+    if (l->kv_index >= 0) return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_ECONFIG,
+        "%s: layer %lld reads the KV rows of an earlier layer, and none before it keeps rows of "
+        "%lld heads, keys of %lld and values of %lld",
+        model->arch->file, (long long)(l - model->layers), (long long)g->n_heads,
+        (long long)g->key_dim, (long long)g->value_dim
+    );
+}
+
+static weir_status place_rows(weir_model *model, layer *l, weir_error *error)
 {
     const weir_block *const block = l->mixer.block;
-    const weir_state_ops *const state = block->state;
     l->kv_index = -1;
-    if (block->kv != NULL) {
-        l->kv = block->kv(&model->shape, l->mixer.options);
-        l->kv_index = model->kv_layers++;
-        l->first_head = model->kv_heads;
-        model->kv_heads += l->kv.geometry.n_heads;
-    }
+    if (block->kv == NULL) return WEIR_OK;
+    l->kv = block->kv(&model->shape, l->mixer.options);
+    model->n_readers++;
+    if (l->kv.is_shared) return share_rows(model, l, error);
+    l->kv_index = model->kv_layers++;
+    return WEIR_OK;
+}
+
+static void place_memory(weir_model *model, layer *l)
+{
+    const weir_state_ops *const state = l->mixer.block->state;
     if (state != NULL && state->history_elements != NULL)
         l->history_elements = state->history_elements(&model->shape, l->mixer.options);
     if (state != NULL && state->elements != NULL)
@@ -107,6 +139,7 @@ static weir_status plan_layer(weir_model *model, layer *l, const char *name, wei
     WEIR_TRY(use_block(model, &l->mixer, &l->mixer_weights, error));
     WEIR_TRY(use_block(model, &l->ffn, &l->ffn_weights, error));
     WEIR_TRY(check_mixer(model, &l->mixer, name, error));
+    WEIR_TRY(place_rows(model, l, error));
     place_memory(model, l);
     count_slots(model, l->mixer.block);
     count_slots(model, l->ffn.block);
@@ -114,26 +147,26 @@ static weir_status plan_layer(weir_model *model, layer *l, const char *name, wei
     return WEIR_OK;
 }
 
-/* Page tables have as many rows for each layer. */
+/* What each layer keeps, its heads numbered over all of them, and who reads it. */
 static weir_status list_geometry(weir_model *model, weir_error *error)
 {
+    int64_t n = 0;
     model->geometry = calloc((size_t)model->kv_layers + 1, sizeof *model->geometry);
-    if (model->geometry == NULL)
+    model->readers = calloc((size_t)model->n_readers + 1, sizeof *model->readers);
+    if (model->geometry == NULL || model->readers == NULL)
         return weir_error_set(
             error, WEIR_ENOMEM, "no memory for %lld layers", (long long)model->kv_layers
         );
+    for (int64_t i = 0; i < model->shape.n_layers; i++)
+        if (model->layers[i].kv_index >= 0)
+            model->geometry[model->layers[i].kv_index] = model->layers[i].kv.geometry;
+    weir_kv_number_heads(model->geometry, model->kv_layers);
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
-        const layer *const l = &model->layers[i];
+        layer *const l = &model->layers[i];
         if (l->kv_index < 0) continue;
-        model->geometry[l->kv_index] = l->kv.geometry;
-        if (l->kv.geometry.n_heads != model->geometry[0].n_heads)
-            return weir_error_set(
-                error, WEIR_EUNSUPPORTED,
-                "%s: layer %lld keeps %lld KV heads and another layer %lld; all "
-                "layers of a model must keep as many",
-                model->arch->file, (long long)i, (long long)l->kv.geometry.n_heads,
-                (long long)model->geometry[0].n_heads
-            );
+        l->kv.geometry = model->geometry[l->kv_index];
+        model->readers[n++] =
+            (weir_kv_reader){ .layer = (int32_t)l->kv_index, .is_watched = l->kv.watched };
     }
     return WEIR_OK;
 }

@@ -258,6 +258,7 @@ void weir_model_close(weir_model *model)
     }
     free(model->layers);
     free(model->geometry);
+    free(model->readers);
     free(model->matrices);
     free(model->vectors);
     free(model->used);
@@ -278,6 +279,11 @@ bool weir_model_tied(const weir_model *model)
 }
 int64_t weir_model_kv_layers(const weir_model *model) { return model->kv_layers; }
 const weir_kv_geometry *weir_model_kv_geometry(const weir_model *model) { return model->geometry; }
+const weir_kv_reader *weir_model_kv_readers(const weir_model *model, int64_t *n)
+{
+    *n = model->n_readers;
+    return model->readers;
+}
 
 int64_t weir_model_query_elements(const weir_model *model)
 {

@@ -47,7 +47,9 @@ bool weir_model_tied(const weir_model *model);
 int64_t weir_model_kv_layers(const weir_model *model); /* layers with KV rows */
 /* [kv_layers] their rows; all layers have the same number of heads. */
 const weir_kv_geometry *weir_model_kv_geometry(const weir_model *model);
-/* Elements of all queries of a row, in the largest of the observed layers. */
+/* [*n] of the layers that keep KV rows or read those of an earlier one; of the model. */
+const weir_kv_reader *weir_model_kv_readers(const weir_model *model, int64_t *n);
+/* Elements of all queries of a row, in the largest of the layers that are watched. */
 int64_t weir_model_query_elements(const weir_model *model);
 size_t weir_model_recurrent_bytes(const weir_model *model); /* per sequence */
 /* A layer's offsets in a sequence's memory: f32 elements of conv history and recurrent state, index
@@ -99,12 +101,12 @@ typedef struct weir_batch_segment {
     int32_t first_row, n_rows, n_past; /* tokens at positions n_past .. n_past + n_rows - 1 */
     /* For a single row: it belongs to a prompt, not to an answer; several rows always do. */
     bool is_prompt;
-    /* [kv_layers, n_kv_heads] rows before the step; NULL: n_past in each. */
+    /* [KV heads of all layers] rows that are there before the step; NULL: n_past in each */
     const int32_t *head_rows;
-    void *const *pages; /* [kv_layers, n_kv_heads, page_stride] */
+    void *const *pages; /* [KV heads of all layers, page_stride] */
     int64_t page_stride;
-    /* [kv_layers, n_kv_heads] unsealed rows of page n_past / 64, NULL if the format has none;
-     * may be NULL: no format has any. */
+    /* [KV heads of all layers] open rows of page n_past / 64, NULL where the format has none;
+     * NULL: none has */
     void *const *open;
     float *recurrent; /* weir_model_recurrent_bytes of this sequence */
     /* [n_snapshots], `after` ascending; only if the model has recurrent state. */

@@ -24,10 +24,9 @@ typedef struct layer {
     void *mixer_weights, *ffn_weights;
     const float *mixer_norm, *ffn_norm;
     weir_block_kv kv; /* with kv_index >= 0 */
-    int64_t kv_index; /* index among the layers with KV; -1: none */
-    /* Index of its first KV head among those of all layers. */
-    int64_t first_head;
-    /* f32 elements in the sequence's recurrent state. */
+    /* Among the layers that keep KV rows, that whose rows it reads; -1: none */
+    int64_t kv_index;
+    /* f32 elements in the sequence's recurrent memory. */
     int64_t history_offset, state_offset, history_elements, state_elements;
 } layer;
 
@@ -40,7 +39,8 @@ struct weir_model {
     weir_kv_format state_format;
     weir_shape shape;
     layer *layers;
-    weir_kv_geometry *geometry; /* [kv_layers] */
+    weir_kv_geometry *geometry; /* [kv_layers], heads numbered */
+    weir_kv_reader *readers; /* [n_readers] */
     bound_matrix *matrices; /* never reallocated: blocks point at the weights */
     bound_vector *vectors;
     size_t n_matrices, max_matrices, n_vectors, max_vectors;
@@ -56,7 +56,7 @@ struct weir_model {
     /* Owned, near the kernels; near_frequencies only with a device. */
     void *weight_memory, *vector_memory, *near_frequencies;
     size_t weight_bytes, vector_bytes;
-    int64_t kv_layers, kv_heads, recurrent_elements, n_parameters;
+    int64_t kv_layers, n_readers, recurrent_elements, n_parameters;
     int32_t block_rows;
 };
 

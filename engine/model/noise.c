@@ -79,7 +79,7 @@ weir_status weir_model_fill_noise(
     float *const rows = is_apart ? weir_memory_take(bytes) : w->scratch;
     weir_status status = rows != NULL ? WEIR_OK : WEIR_ENOMEM;
     for (int64_t i = 0; i < model->shape.n_layers && status == WEIR_OK; i++)
-        if (model->layers[i].kv_index >= 0)
+        if (model->layers[i].kv_index >= 0 && !model->layers[i].kv.is_shared)
             status = write_noise(model, w, batch, &model->layers[i], rows);
     if (is_apart) weir_memory_give(rows);
     return status == WEIR_OK

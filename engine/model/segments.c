@@ -70,9 +70,9 @@ int64_t weir_fill_segments(
     for (int32_t i = 0; i < batch->n_segments && l->kv_index >= 0; i++) {
         const weir_batch_segment *const segment = &batch->segments[i];
         const int32_t *const rows =
-            segment->head_rows != NULL ? segment->head_rows + l->first_head : NULL;
+            segment->head_rows != NULL ? segment->head_rows + kv->geometry.first_head : NULL;
         for (int64_t first = 0, end; first < n_heads; first = end) {
-            const int64_t head = l->first_head + first;
+            const int64_t head = kv->geometry.first_head + first;
             end = end_of_equal(rows, first, n_heads);
             w->kv_owner[n] = i;
             w->kv[n] = (weir_kv_segment

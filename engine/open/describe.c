@@ -43,6 +43,16 @@ static weir_status count_activations(
     return WEIR_OK;
 }
 
+/* Of the first layer with KV; the shape's where there is none. */
+static weir_kv_geometry first_geometry(const weir_model *model)
+{
+    const weir_shape *const shape = weir_model_shape(model);
+    return weir_model_kv_layers(model) > 0 ? weir_model_kv_geometry(model)[0]
+                                           : (weir_kv_geometry){ .n_heads = shape->n_kv_heads,
+                                                                 .key_dim = shape->head_dim,
+                                                                 .value_dim = shape->head_dim };
+}
+
 static weir_status describe(
     weir_model_facts *out, weir_engine *engine, const weir_engine_options *options,
     weir_error *error
@@ -57,7 +67,7 @@ static weir_status describe(
     weir_engine_name_model(engine);
     const weir_model *const model = engine->model;
     const weir_shape *const shape = weir_model_shape(model);
-    const weir_kv_geometry first = weir_engine_first_geometry(model);
+    const weir_kv_geometry first = first_geometry(model);
     *out = (weir_model_facts
     ){ .parameters = weir_model_parameters(model),
        .trained_context = shape->context,

@@ -157,9 +157,6 @@ weir_plan_parts weir_engine_plan_parts(
 );
 void weir_engine_name_model(weir_engine *engine); /* sets it in the plan */
 
-/* engine.c: the geometry of the first layer with KV, or of the shape if there is none. */
-weir_kv_geometry weir_engine_first_geometry(const weir_model *model);
-
 /* model.c: ledger, headers, architecture, bindings and formats; then tokenizer and chat.
  * Charged to the ledger. */
 WEIR_MUST_CHECK weir_status

@@ -71,9 +71,6 @@ static void add_model(XXH3_state_t *hash, const weir_identity_parts *parts)
     WEIR_SHAPE_NUMBERS(X)
 #undef X
     for (int64_t i = 0; i < shape->n_layers; i++) add_state(hash, parts->model, i);
-    if (weir_kv_is_mixed(parts->spec)) /* session files hold one pair of widths */
-        add(hash, parts->spec->geometry,
-            (size_t)parts->spec->n_layers * sizeof *parts->spec->geometry);
     add_tensors(hash, parts->directory);
     if (parts->adapter != NULL) add_tensors(hash, parts->adapter);
 }
@@ -124,9 +121,8 @@ weir_status weir_identity_of(
 )
 {
     weir_session_identity identity = { .n_layers = parts->spec->n_layers,
-                                       .n_kv_heads = parts->spec->n_kv_heads,
-                                       .key_dim = parts->spec->key_dim,
-                                       .value_dim = parts->spec->value_dim,
+                                       .n_heads = weir_kv_n_heads(parts->spec),
+                                       .geometry = parts->spec->geometry,
                                        .block_bytes = (int64_t)weir_kv_block_bytes(parts->spec),
                                        .n_sinks = parts->spec->sinks.n_pages,
                                        .sink_block_bytes =

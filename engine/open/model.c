@@ -53,24 +53,23 @@ static weir_status check_formats(
     return WEIR_OK;
 }
 
-/* Sink blocks must all have the same size. */
-static weir_status check_sinks(
-    const weir_kv_choice *choice, int64_t n_layers, const weir_kv_geometry *geometry,
-    weir_error *error
-)
+/* Layers that read the rows of another one find them in its pages: rows that wait for a page to be
+ * full are of one layer at a time. */
+static weir_status check_sharing(const weir_engine *engine, weir_error *error)
 {
-    const weir_kv_spec spec = { .n_layers = n_layers,
-                                .key_dim = geometry->key_dim,
-                                .value_dim = geometry->value_dim,
-                                .geometry = geometry };
-    if (weir_kv_choice_sinks(choice, n_layers).n_pages == 0 || !weir_kv_is_mixed(&spec))
-        return WEIR_OK;
-    return weir_error_set(
-        error, WEIR_EUNSUPPORTED,
-        "kv.wide_sinks = %lld: layers of this model keep rows of different "
-        "widths; set it to 0",
-        (long long)choice->n_wide_tokens
-    );
+    const int64_t n = weir_model_kv_layers(engine->model);
+    const weir_kv_sinks sinks = weir_kv_choice_sinks(&engine->kv_choice, n);
+    int64_t n_readers;
+    (void)weir_model_kv_readers(engine->model, &n_readers);
+    for (int64_t i = 0; i < n && n_readers > n; i++)
+        if (weir_kv_any_open(engine->kv_formats[i], sinks))
+            return weir_error_set(
+                error, WEIR_EUNSUPPORTED,
+                "kv.format = \"%.40s\": layers of this model read the KV rows of others, which "
+                "int8 and kivi do not allow; choose another format",
+                engine->config.kv.format
+            );
+    return WEIR_OK;
 }
 
 /* Sets the configured formats for every layer with KV rows. */
@@ -81,11 +80,11 @@ static weir_status choose_formats(weir_engine *engine, weir_error *error)
     weir_kv_choice *const choice = &engine->kv_choice;
     if (n == 0) return WEIR_OK;
     for (int64_t i = 0; i < n; i++) WEIR_TRY(check_formats(choice, n, &geometry[i], error));
-    WEIR_TRY(check_sinks(choice, n, geometry, error));
     engine->kv_formats = weir_memory_take_zero((size_t)n, sizeof *engine->kv_formats);
     if (engine->kv_formats == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)n);
     weir_kv_choice_fill(engine->kv_formats, n, choice);
+    WEIR_TRY(check_sharing(engine, error));
     choice->n_wide_tokens = weir_kv_choice_sinks(choice, n).n_pages * (int64_t)WEIR_PAGE_TOKENS;
     return WEIR_OK;
 }

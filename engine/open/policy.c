@@ -47,6 +47,21 @@ static weir_status read_options(
     return WEIR_OK;
 }
 
+/* All watched layers keep rows of one shape: a policy has one. */
+static bool are_alike(const weir_block_kv *first, const weir_model *model)
+{
+    bool are = true;
+    for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++) {
+        const weir_block_kv *const kv = weir_model_layer_kv(model, i);
+        if (kv == NULL || !kv->watched) continue;
+        are = are && kv->n_queries == first->n_queries &&
+              kv->geometry.n_heads == first->geometry.n_heads &&
+              kv->geometry.key_dim == first->geometry.key_dim &&
+              kv->geometry.value_dim == first->geometry.value_dim;
+    }
+    return are;
+}
+
 weir_status weir_policies_open(
     weir_policies *policies, const weir_identity_parts *parts, weir_error *error
 )
@@ -55,15 +70,15 @@ weir_status weir_policies_open(
     const weir_shape *const shape = weir_model_shape(parts->model);
     weir_policy_shape *const s = &policies->service.shape;
     const weir_block_kv *kv;
-    const bool is_mixed = weir_kv_is_mixed(parts->spec);
-    const int64_t n_layers = is_mixed ? 0 : list_layers(NULL, &kv, parts->model),
-                  half = shape->rotary_dim / 2;
+    const int64_t n_watched = list_layers(NULL, &kv, parts->model), half = shape->rotary_dim / 2;
+    const bool is_mixed = n_watched > 0 && !are_alike(kv, parts->model);
+    const int64_t n_layers = is_mixed ? 0 : n_watched;
     WEIR_TRY(read_options(&policies->service.options, config, error));
     policies->service.budget = config->kv.policy.budget;
     if (n_layers == 0 && !weir_policy_is_full(&policies->service.options))
         return weir_error_set(
             error, WEIR_ECONFIG, "kv.policy.name = \"%s\": %s", config->kv.policy.name,
-            is_mixed ? "layers of this model keep KV rows of different widths"
+            is_mixed ? "layers of this model keep KV rows of different widths or heads"
                      : "no layer of this model keeps KV rows of the whole text"
         );
     if (n_layers == 0) return WEIR_OK;

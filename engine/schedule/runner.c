@@ -77,23 +77,10 @@ static void give(void *user)
 static weir_status open_prefetch(weir_runner *runner, const weir_kv_spec *spec, weir_error *error)
 {
     if (weir_kv_cold_pages(spec) == 0 || spec->n_layers == 0) return WEIR_OK;
-    const weir_shape *const shape = weir_model_shape(runner->model);
-    int32_t *const windows = weir_memory_take_zero((size_t)spec->n_layers, sizeof *windows);
-    if (windows == NULL)
-        return weir_error_set(
-            error, WEIR_ENOMEM, "no memory for the windows of %lld layers",
-            (long long)spec->n_layers
-        );
-    for (int64_t i = 0; i < shape->n_layers; i++) {
-        const weir_block_kv *const kv = weir_model_layer_kv(runner->model, i);
-        if (kv != NULL)
-            windows[weir_model_layer_memory(runner->model, i).kv_index] =
-                (int32_t)kv->geometry.window;
-    }
-    const weir_kv_prefetch_limits limits = { .segments = runner->limits.works, .windows = windows };
+    weir_kv_prefetch_limits limits = { .segments = runner->limits.works };
+    limits.readers = weir_model_kv_readers(runner->model, &limits.n_readers);
     const weir_status status =
         weir_kv_prefetch_open(&runner->prefetch, spec, &limits, runner->ledger, error);
-    weir_memory_give(windows);
     runner->source =
         (weir_kv_source){ .is_cold = is_cold, .take = take, .give = give, .user = runner };
     return status;

@@ -99,14 +99,14 @@ static bool are_rows_right(
 {
     const weir_service_policy *const here = a->sessions->service->policy;
     const weir_kv_spec *const spec = weir_kv_store_spec(a->sessions->service->store);
-    const int64_t heads = here->shape.n_kv_heads;
-    int64_t listed = 0;
+    int64_t listed = 0, n = 0; /* layers, and their heads */
     for (int64_t layer = 0; layer < spec->n_layers; layer++) {
         const bool is_listed = listed < here->shape.n_layers && here->layers[listed] == layer;
-        for (int64_t h = 0; h < heads; h++) {
-            const int32_t rows = a->head_rows[layer * heads + h];
+        const weir_kv_geometry *const g = &spec->geometry[layer];
+        for (int64_t h = g->first_head; h < g->first_head + g->n_heads; h++) {
+            const int32_t rows = a->head_rows[h];
             if (is_listed)
-                n_rows[listed * heads + h] = rows;
+                n_rows[n++] = rows;
             else if (rows != n_tokens)
                 return false;
         }
@@ -191,8 +191,7 @@ static weir_status read_parts(arrival *a, weir_session_reader *reader, weir_erro
             "the session has %d tokens, the window here is %d; raise model.context",
             (int)header->n_tokens, (int)s->service->info.window
         );
-    a->head_rows =
-        weir_memory_take((size_t)(spec->n_layers * spec->n_kv_heads) * sizeof *a->head_rows);
+    a->head_rows = weir_memory_take((size_t)weir_kv_n_heads(spec) * sizeof *a->head_rows);
     a->policy = weir_memory_take(header->policy_bytes + 1);
     a->recurrent = header->n_states > 0 ? weir_memory_take((size_t)s->identity.state_bytes) : NULL;
     if (a->head_rows == NULL || a->policy == NULL || (header->n_states > 0 && a->recurrent == NULL))

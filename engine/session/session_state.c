@@ -1,6 +1,5 @@
-/* engine/session/session_state.c - states as databases store them (docs/session-format.md, version
- * 4): one of a sequence, packed in fewer bits if wanted, with the tokens after it; and one merged
- * from two. */
+/* engine/session/session_state.c - states as databases keep them (docs/session-format.md): one
+ * of a text, in fewer bits if wanted, with the tokens behind it; and one made of two. */
 #include <stdio.h>
 #include <string.h>
 

@@ -63,11 +63,12 @@ int main(int argc, char **argv)
     const char *const path = argv[1];
     const int32_t n_tokens = argc > 2 ? atoi(argv[2]) : 100000;
     weir_session_identity id = {};
-    id.n_layers = 6, id.n_kv_heads = 2, id.key_dim = 256, id.value_dim = 256;
+    std::vector<weir_kv_geometry> geometry(6, { 2, 256, 256, 0, 0 });
+    weir_kv_number_heads(geometry.data(), 6);
+    id.n_layers = 6, id.n_heads = 12, id.geometry = geometry.data();
     const std::vector<weir_kv_pair> formats(6, { WEIR_KV_F16, WEIR_KV_F16 });
     weir_kv_spec spec = {};
-    spec.n_layers = 6, spec.n_kv_heads = 2, spec.key_dim = 256, spec.value_dim = 256,
-    spec.formats = formats.data();
+    spec.n_layers = 6, spec.geometry = geometry.data(), spec.formats = formats.data();
     id.block_bytes = static_cast<int64_t>(weir_kv_block_bytes(&spec)), id.state_bytes = 19 << 20;
     strcpy(id.format, "f16");
     strcpy(id.policy, "full:0");

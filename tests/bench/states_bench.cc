@@ -33,13 +33,14 @@ void must(weir_status status)
 void write_session(const char *path, const uint64_t model[2])
 {
     static const weir_kv_pair format = { WEIR_KV_F16, WEIR_KV_F16 };
-    static const weir_kv_spec spec = { 1,       1,  8, 8,     &format, 0, 4096,   0,
-                                       nullptr, {}, 0, false, false,   0, nullptr };
+    static const weir_kv_geometry geometry = { 1, 8, 8, 0, 0 };
+    static const weir_kv_spec spec = { 1,       &geometry, &format, 0,     4096,  0,
+                                       nullptr, {},        0,       false, false, 0 };
     weir_session_identity identity = {};
     memcpy(identity.model, model, sizeof identity.model);
     strcpy(identity.format, "f16");
     strcpy(identity.policy, "full:0");
-    identity.n_layers = identity.n_kv_heads = 1, identity.key_dim = identity.value_dim = 8;
+    identity.n_layers = identity.n_heads = 1, identity.geometry = &geometry;
     identity.block_bytes = (int64_t)weir_kv_block_bytes(&spec);
     const int32_t token = 1;
     std::vector<char> page((size_t)identity.block_bytes);

@@ -118,6 +118,7 @@ weir_status read_sections(weir_session_reader *reader, Memory *to, weir_error *e
     int32_t places[WEIR_SESSION_STATES];
     char salt[WEIR_PREFIX_SALT + 1];
     weir_session_pruned cut = {};
+    WEIR_TRY(weir_session_check_layers(reader, session_text::geometry, error));
     WEIR_TRY(weir_session_read_tokens(reader, to->tokens.data(), 1000, error));
     WEIR_TRY(weir_session_read_salt(reader, salt, error));
     WEIR_TRY(weir_session_read_places(reader, places, error));

@@ -35,8 +35,8 @@ static void write_file(const char *path, const void *bytes, size_t size)
 enum {
     HEADER = WEIR_SESSION_ALIGNMENT,
     CHECKSUM = HEADER - 8,
-    TABLE = 296,
-    MORE = 544,
+    N_SECTIONS = 272,
+    TABLE = 280,
     ENTRY = 40
 }; /* docs/session-format.md */
 
@@ -56,11 +56,10 @@ static void seal_header(uint8_t *file) { put(file + CHECKSUM, XXH3_64bits(file, 
 
 static void seal_sections(uint8_t *file, size_t size)
 {
-    const int n = file[8] == 3 ? SESSION_PROBE_CUT_SECTIONS : SESSION_PROBE_SECTIONS;
+    const int n = file[N_SECTIONS] == SESSION_PROBE_CUT_SECTIONS ? SESSION_PROBE_CUT_SECTIONS
+                                                                 : SESSION_PROBE_SECTIONS;
     for (int i = 0; i < n; i++) {
-        uint8_t *const entry =
-            file + (i < SESSION_PROBE_SECTIONS ? TABLE + i * ENTRY
-                                               : MORE + (i - SESSION_PROBE_SECTIONS) * ENTRY);
+        uint8_t *const entry = file + TABLE + i * ENTRY;
         const uint64_t offset = get(entry + 8),
                        length = (get(entry + 16) + HEADER - 1) / HEADER * HEADER;
         if (offset > size || length > size - offset) continue;

@@ -5,9 +5,12 @@
 
 static const weir_kv_pair formats[] = { { WEIR_KV_F16, WEIR_KV_F16 },
                                         { WEIR_KV_F16, WEIR_KV_F16 } };
-static const weir_kv_spec own = {
-    .n_layers = 2, .n_kv_heads = 1, .key_dim = 16, .value_dim = 16, .formats = formats
+enum { LAYERS = 2, HEADS = 2 };
+static const weir_kv_geometry geometry[LAYERS] = {
+    { .n_heads = 1, .key_dim = 16, .value_dim = 16 },
+    { .n_heads = 1, .key_dim = 16, .value_dim = 16, .first_head = 1 }
 };
+static const weir_kv_spec own = { .n_layers = LAYERS, .geometry = geometry, .formats = formats };
 
 const weir_kv_spec *session_probe_spec(void) { return &own; }
 
@@ -22,7 +25,7 @@ typedef struct buffers {
     float *state, *states[WEIR_SESSION_STATES]; /* all states go to one place */
     char *pages; /* [n_pages]: each has its own, because they are hashed after many have come */
     void **table;
-    int32_t rows[2]; /* of each layer's head */
+    int32_t rows[HEADS];
     char *policy, *open;
 } buffers;
 
@@ -55,7 +58,7 @@ static void require_sound(
 )
 {
     int32_t at = 0;
-    for (int i = 0; i < 2; i++) require(b->rows[i] >= 0 && b->rows[i] <= h->n_tokens);
+    for (int i = 0; i < HEADS; i++) require(b->rows[i] >= 0 && b->rows[i] <= h->n_tokens);
     require(
         cut->past.n_turns >= 1 && cut->past.n_turns <= WEIR_TURNS && cut->past.budget >= 1 &&
         cut->past.n_pinned >= 0
@@ -96,6 +99,11 @@ static weir_status read_sections(
     const weir_session_header *const h = weir_session_header_of(reader);
     int32_t places[WEIR_SESSION_STATES];
     char salt[WEIR_PREFIX_SALT + 1];
+    if (h->identity.n_layers != LAYERS || h->identity.n_heads != HEADS)
+        return weir_error_set(error, WEIR_EMISMATCH, "other layers or heads");
+    const weir_status layers =
+        count(weir_session_check_layers(reader, geometry, error), n_sections);
+    if (layers != WEIR_EMISMATCH) WEIR_TRY(layers); /* else its pages are refused, at the latest */
     WEIR_TRY(
         count(weir_session_read_tokens(reader, b->tokens, SESSION_PROBE_VOCAB, error), n_sections)
     );
@@ -105,8 +113,6 @@ static weir_status read_sections(
     WEIR_TRY(count(weir_session_read_places(reader, places, error), n_sections));
     for (int32_t i = 0; i < h->n_states; i++) require(places[i] >= 1 && places[i] <= h->n_tokens);
     WEIR_TRY(count(weir_session_read_states(reader, b->states, error), n_sections));
-    if (h->identity.n_layers * h->identity.n_kv_heads != own.n_layers * own.n_kv_heads)
-        return weir_error_set(error, WEIR_EMISMATCH, "pages of another number of heads");
     if (h->is_pruned) return read_cut(reader, b, n_blocks, n_sections, error);
     return count(weir_session_read_pages(reader, b->table, n_blocks, &own, error), n_sections);
 }
@@ -131,7 +137,7 @@ weir_status session_probe_read(const char *path, size_t size, int *n_sections, w
         );
         require(h->policy_bytes <= size && h->open_bytes <= size && h->pages_bytes <= size);
         buffers b;
-        take_buffers(&b, h, (size_t)(own.n_layers * own.n_kv_heads) * n_blocks);
+        take_buffers(&b, h, HEADS * n_blocks);
         status = read_sections(reader, &b, (int64_t)n_blocks, n_sections, error);
         free(b.tokens);
         free(b.pages);

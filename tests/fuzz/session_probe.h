@@ -8,8 +8,8 @@ extern "C" {
 #endif
 
 /* Two layers of one head, keys and values of 16 dimensions in f16; ids below this. */
-enum { SESSION_PROBE_VOCAB = 1000, SESSION_PROBE_SECTIONS = 5 };
-enum { SESSION_PROBE_CUT_SECTIONS = 8 }; /* of a text that a policy watched */
+enum { SESSION_PROBE_VOCAB = 1000, SESSION_PROBE_SECTIONS = 6 };
+enum { SESSION_PROBE_CUT_SECTIONS = 9 }; /* of a text that a policy watched */
 const weir_kv_spec *session_probe_spec(void);
 
 /* Reads the file of `size` bytes and aborts where the reader breaks its word. *n_sections: those

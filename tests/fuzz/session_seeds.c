@@ -16,13 +16,14 @@ typedef struct seed {
     bool is_automatic;
     int32_t rows[2]; /* that a policy left of each layer's head; 0: all are there */
     weir_session_form form; /* of a state of a database */
+    bool is_foreign; /* its pages are of another size than those of the target */
 } seed;
 
 static const seed seeds[] = {
-    { "dense", WEIR_PREFIX_NO_SALT, 70, { 0 }, 0, false, { 0 }, { 0 } },
-    { "hybrid", "key:salt", 130, { 64, 130 }, 2, false, { 0 }, { 0 } },
-    { "automatic", "s", 5, { 5 }, 1, true, { 0 }, { 0 } },
-    { "cut", WEIR_PREFIX_NO_SALT, 150, { 150 }, 1, false, { 40, 70 }, { 0 } },
+    { "dense", WEIR_PREFIX_NO_SALT, 70, { 0 }, 0, false, { 0 }, { 0 }, false },
+    { "hybrid", "key:salt", 130, { 64, 130 }, 2, false, { 0 }, { 0 }, false },
+    { "automatic", "s", 5, { 5 }, 1, true, { 0 }, { 0 }, false },
+    { "cut", WEIR_PREFIX_NO_SALT, 150, { 150 }, 1, false, { 40, 70 }, { 0 }, false },
     { "state",
       "s",
       144,
@@ -30,7 +31,9 @@ static const seed seeds[] = {
       1,
       false,
       { 0 },
-      { .state_bits = 4, .n_rest = 6, .packed_bytes = 24, .is_merged = true } },
+      { .state_bits = 4, .n_rest = 6, .packed_bytes = 24, .is_merged = true },
+      false },
+    { "foreign", WEIR_PREFIX_NO_SALT, 5, { 2, 5 }, 2, false, { 0 }, { 0 }, true },
 };
 
 /* Numbers that differ from place to place, small enough to be ids and finite rows. */
@@ -48,15 +51,20 @@ static weir_status write_seed(const seed *s, const char *folder, weir_error *err
     weir_prefix_snapshot marks[2];
     char path[4096];
     size_t n_bytes;
-    const weir_kv_spec *const spec = session_probe_spec();
+    static const weir_kv_geometry few[] = {
+        { .n_heads = 1, .key_dim = 4, .value_dim = 4 },
+        { .n_heads = 1, .key_dim = 4, .value_dim = 4, .first_head = 1 }
+    };
+    weir_kv_spec narrow = *session_probe_spec();
+    narrow.geometry = few;
+    const weir_kv_spec *const spec = s->is_foreign ? &narrow : session_probe_spec();
     const weir_session_identity identity = { .model = { 1, 2 },
                                              .tokenizer = { 3, 4 },
                                              .format = "f16",
                                              .policy = "full:0",
                                              .n_layers = spec->n_layers,
-                                             .n_kv_heads = spec->n_kv_heads,
-                                             .key_dim = spec->key_dim,
-                                             .value_dim = spec->value_dim,
+                                             .n_heads = weir_kv_n_heads(spec),
+                                             .geometry = spec->geometry,
                                              .state_bytes =
                                                  s->n_states > 0 ? (int64_t)sizeof state : 0,
                                              .block_bytes = (int64_t)weir_kv_block_bytes(spec) };
@@ -76,7 +84,7 @@ static weir_status write_seed(const seed *s, const char *folder, weir_error *err
                                       .policy = "h2o sinks=4,recent=8",
                                       .state = state_of_policy,
                                       .state_bytes = sizeof state_of_policy };
-    const weir_session_text text = { .cut = s->rows[0] > 0 ? &cut : NULL,
+    const weir_session_text text = { .pruned = s->rows[0] > 0 ? &cut : NULL,
                                      .tokens = tokens,
                                      .n_tokens = s->n_tokens,
                                      .n_states = s->n_states,

@@ -19,7 +19,7 @@ static weir_status read_layer(
 )
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(store);
-    const size_t each = (size_t)spec->n_kv_heads * weir_kv_page_stride(spec, layer);
+    const size_t each = weir_kv_layer_stride(spec, layer);
     void *const *const pages = (void *const *)sequence->table.pages;
     for (int64_t block = 0; block < sequence->table.n_pages;) {
         const int32_t first = weir_kv_place_of(store, pages[block]);

@@ -120,11 +120,11 @@ weir_status weir_eval_kv_quality(
             (int)spec.max_rows
         );
     for (int64_t i = 0; i < spec.n_layers; i++) {
-        const weir_kv_geometry g = weir_kv_geometry_at(&spec, i);
-        WEIR_TRY(weir_kv_pair_check(choice->rest, g.key_dim, g.value_dim, "--formats", error));
+        const weir_kv_geometry *const g = &spec.geometry[i];
+        WEIR_TRY(weir_kv_pair_check(choice->rest, g->key_dim, g->value_dim, "--formats", error));
         if (choice->n_wide > 0 || choice->n_wide_tokens > 0)
             WEIR_TRY(
-                weir_kv_pair_check(choice->wide, g.key_dim, g.value_dim, "kv.wide_format", error)
+                weir_kv_pair_check(choice->wide, g->key_dim, g->value_dim, "kv.wide_format", error)
             );
     }
     weir_kv_pair *const formats = calloc((size_t)spec.n_layers + 1, sizeof *formats);

@@ -93,8 +93,13 @@ static void list_all(format_row *rows, int32_t *n, const weir_kv_spec *spec)
         const weir_kv_format format = (weir_kv_format)f;
         const weir_kv_pair pair = f < WEIR_KV_FORMAT_COUNT ? (weir_kv_pair){ format, format }
                                                            : mixed[f - WEIR_KV_FORMAT_COUNT];
-        if (weir_kv_pair_check(pair, spec->key_dim, spec->value_dim, "", NULL) == WEIR_OK)
-            rows[(*n)++].pair = pair;
+        bool fits = true;
+        for (int64_t i = 0; i < spec->n_layers; i++)
+            fits =
+                fits && weir_kv_pair_check(
+                            pair, spec->geometry[i].key_dim, spec->geometry[i].value_dim, "", NULL
+                        ) == WEIR_OK;
+        if (fits) rows[(*n)++].pair = pair;
     }
 }
 

@@ -8,35 +8,64 @@
 #include "engine/kv/pool/store_internal.h"
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
-bool weir_kv_is_mixed(const weir_kv_spec *spec)
+int64_t weir_kv_layer_of(const weir_kv_spec *spec, int64_t head)
 {
-    bool is_mixed = false;
-    for (int64_t i = 0; i < spec->n_layers; i++) {
-        const weir_kv_geometry g = weir_kv_geometry_at(spec, i);
-        is_mixed = is_mixed || g.key_dim != spec->key_dim || g.value_dim != spec->value_dim;
+    int64_t low = 0, high = spec->n_layers - 1;
+    WEIR_ASSERT(head >= 0 && head < weir_kv_n_heads(spec));
+    while (low < high) { /* the last layer that begins at or before the head */
+        const int64_t middle = low + (high - low + 1) / 2;
+        if (spec->geometry[middle].first_head <= head)
+            low = middle;
+        else
+            high = middle - 1;
     }
-    return is_mixed;
+    return low;
+}
+
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+int64_t weir_kv_most_heads(const weir_kv_spec *spec)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < spec->n_layers; i++) n = most(n, spec->geometry[i].n_heads);
+    return n;
+}
+
+weir_kv_geometry weir_kv_widest(const weir_kv_spec *spec)
+{
+    weir_kv_geometry widest = { .n_heads = weir_kv_most_heads(spec) };
+    for (int64_t i = 0; i < spec->n_layers; i++) {
+        widest.key_dim = most(widest.key_dim, spec->geometry[i].key_dim);
+        widest.value_dim = most(widest.value_dim, spec->geometry[i].value_dim);
+    }
+    return widest;
 }
 
 size_t weir_kv_page_bytes(const weir_kv_spec *spec, int64_t layer)
 {
-    const weir_kv_geometry g = weir_kv_geometry_at(spec, layer);
+    const weir_kv_geometry *const g = &spec->geometry[layer];
     return (size_t
-    )weir_kv_bytes(spec->formats[layer].k, spec->formats[layer].v, g.key_dim, g.value_dim);
+    )weir_kv_bytes(spec->formats[layer].k, spec->formats[layer].v, g->key_dim, g->value_dim);
 }
 
 size_t weir_kv_block_bytes(const weir_kv_spec *spec)
 {
     size_t bytes = 0;
     for (int64_t i = 0; i < spec->n_layers; i++)
-        bytes += (size_t)spec->n_kv_heads * weir_kv_page_bytes(spec, i);
+        bytes += (size_t)spec->geometry[i].n_heads * weir_kv_page_bytes(spec, i);
     return bytes;
 }
 
+/* Pages of sinks are of one size: that of the layer with the widest rows. */
 static size_t sink_page_bytes(const weir_kv_spec *spec)
 {
-    return (size_t
-    )weir_kv_bytes(spec->sinks.pair.k, spec->sinks.pair.v, spec->key_dim, spec->value_dim);
+    const weir_kv_pair pair = spec->sinks.pair;
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < spec->n_layers; i++) {
+        const weir_kv_geometry *const g = &spec->geometry[i];
+        bytes = most(bytes, weir_kv_bytes(pair.k, pair.v, g->key_dim, g->value_dim));
+    }
+    return (size_t)bytes;
 }
 
 size_t weir_kv_page_bytes_at(const weir_kv_spec *spec, int64_t layer, int64_t block)
@@ -46,7 +75,9 @@ size_t weir_kv_page_bytes_at(const weir_kv_spec *spec, int64_t layer, int64_t bl
 
 size_t weir_kv_sink_block_bytes(const weir_kv_spec *spec)
 {
-    return spec->sinks.n_pages > 0 ? (size_t)kv_heads_of(spec) * sink_page_bytes(spec) : 0;
+    return spec->sinks.n_pages > 0 && spec->n_layers > 0
+               ? (size_t)weir_kv_n_heads(spec) * sink_page_bytes(spec)
+               : 0;
 }
 
 static size_t rounded(const weir_kv_spec *spec, size_t bytes)
@@ -60,14 +91,19 @@ size_t weir_kv_page_stride(const weir_kv_spec *spec, int64_t layer)
     return rounded(spec, weir_kv_page_bytes(spec, layer));
 }
 
+size_t weir_kv_layer_stride(const weir_kv_spec *spec, int64_t layer)
+{
+    return (size_t)spec->geometry[layer].n_heads * weir_kv_page_stride(spec, layer);
+}
+
 size_t weir_kv_sink_page_stride(const weir_kv_spec *spec)
 {
-    return spec->sinks.n_pages > 0 ? rounded(spec, sink_page_bytes(spec)) : 0;
+    return spec->sinks.n_pages > 0 && spec->n_layers > 0 ? rounded(spec, sink_page_bytes(spec)) : 0;
 }
 
 size_t weir_kv_sink_block_stride(const weir_kv_spec *spec)
 {
-    return (size_t)kv_heads_of(spec) * weir_kv_sink_page_stride(spec);
+    return (size_t)weir_kv_n_heads(spec) * weir_kv_sink_page_stride(spec);
 }
 
 /* Sinks among the first n_blocks of a sequence. */
@@ -86,8 +122,7 @@ size_t weir_kv_blocks_bytes(const weir_kv_spec *spec, int64_t n_blocks)
 size_t weir_kv_block_stride(const weir_kv_spec *spec)
 {
     size_t bytes = 0;
-    for (int64_t i = 0; i < spec->n_layers; i++)
-        bytes += (size_t)spec->n_kv_heads * weir_kv_page_stride(spec, i);
+    for (int64_t i = 0; i < spec->n_layers; i++) bytes += weir_kv_layer_stride(spec, i);
     return bytes;
 }
 
@@ -95,9 +130,9 @@ size_t kv_open_bytes(const weir_kv_spec *spec, int64_t layer)
 {
     const weir_kv_pair others = spec->formats[layer],
                        first = weir_kv_pair_at(others, spec->sinks, 0);
-    const weir_kv_geometry g = weir_kv_geometry_at(spec, layer);
-    const int64_t bytes = weir_kv_open_bytes(others.k, others.v, g.key_dim, g.value_dim),
-                  at_first = weir_kv_open_bytes(first.k, first.v, g.key_dim, g.value_dim);
+    const weir_kv_geometry *const g = &spec->geometry[layer];
+    const int64_t bytes = weir_kv_open_bytes(others.k, others.v, g->key_dim, g->value_dim),
+                  at_first = weir_kv_open_bytes(first.k, first.v, g->key_dim, g->value_dim);
     return (size_t)(bytes > at_first ? bytes : at_first);
 }
 
@@ -105,7 +140,7 @@ size_t weir_kv_open_rows_bytes(const weir_kv_spec *spec)
 {
     size_t bytes = 0;
     for (int64_t i = 0; i < spec->n_layers; i++)
-        bytes += (size_t)spec->n_kv_heads * kv_open_bytes(spec, i);
+        bytes += (size_t)spec->geometry[i].n_heads * kv_open_bytes(spec, i);
     return bytes;
 }
 
@@ -113,7 +148,7 @@ bool weir_kv_is_paged(const weir_kv_spec *spec) { return weir_kv_open_rows_bytes
 
 int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows)
 {
-    return kv_pages_per_head(rows) * kv_heads_of(spec);
+    return kv_pages_per_head(rows) * weir_kv_n_heads(spec);
 }
 
 /* The size classes of the layers. */
@@ -132,7 +167,7 @@ static bool find_layer_classes(layer_classes *out, const weir_kv_spec *spec)
         while (i < out->n && out->bytes[i] != bytes) i++;
         if (i == WEIR_KV_SIZE_CLASSES) return false;
         if (i == out->n) out->bytes[out->n++] = bytes;
-        out->per_block[i] += (int32_t)spec->n_kv_heads;
+        out->per_block[i] += (int32_t)spec->geometry[layer].n_heads;
     }
     return true;
 }
@@ -144,7 +179,7 @@ weir_kv_pages weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t 
     if (end <= first) return n;
     const int64_t sinks = sinks_among(spec, end) - sinks_among(spec, first);
     (void)find_layer_classes(&classes, spec); /* no store opens with more */
-    n.sinks = sinks * kv_heads_of(spec);
+    n.sinks = sinks * weir_kv_n_heads(spec);
     for (int32_t i = 0; i < classes.n; i++)
         n.others[i] = (end - first - sinks) * classes.per_block[i];
     return n;
@@ -155,7 +190,7 @@ int64_t weir_kv_pages_blocks(const weir_kv_spec *spec, weir_kv_pages pages)
     layer_classes classes;
     int64_t n = 0;
     (void)find_layer_classes(&classes, spec);
-    for (int32_t i = 0; i < classes.n && spec->n_kv_heads > 0; i++) {
+    for (int32_t i = 0; i < classes.n; i++) {
         const int64_t blocks = (pages.others[i] + classes.per_block[i] - 1) / classes.per_block[i];
         if (blocks > n) n = blocks;
     }
@@ -172,7 +207,7 @@ size_t weir_kv_page_metadata_bytes(void)
 static weir_status find_size_classes(weir_kv_store *store, weir_error *error)
 {
     const weir_kv_spec *const spec = &store->spec;
-    const int64_t heads = kv_heads_of(spec), n_others = spec->n_pages - spec->n_sink_pages,
+    const int64_t heads = weir_kv_n_heads(spec), n_others = spec->n_pages - spec->n_sink_pages,
                   blocks = heads > 0 ? n_others / heads : 0;
     layer_classes classes;
     if (!find_layer_classes(&classes, spec))
@@ -217,7 +252,7 @@ static weir_status find_size_classes(weir_kv_store *store, weir_error *error)
 
 size_t weir_kv_pool_bytes(const weir_kv_spec *spec)
 {
-    const int64_t heads = kv_heads_of(spec),
+    const int64_t heads = weir_kv_n_heads(spec),
                   n = spec->n_pages - weir_kv_cold_pages(spec) - spec->n_sink_pages;
     if (heads == 0) return 0;
     return (size_t)(n / heads) * weir_kv_block_stride(spec) +
@@ -287,6 +322,19 @@ static weir_status open_pool(weir_kv_store *store, weir_error *error)
     return WEIR_OK;
 }
 
+/* Heads are numbered without gaps, and each layer has some. */
+static bool is_numbered(const weir_kv_spec *spec)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < spec->n_layers; n += spec->geometry[i++].n_heads) {
+        const weir_kv_geometry *const g = &spec->geometry[i];
+        if (g->first_head != n || g->n_heads < 1 || g->n_heads > 1 << 16 || g->key_dim < 1 ||
+            g->value_dim < 1)
+            return false;
+    }
+    return n <= INT32_MAX;
+}
+
 weir_status weir_kv_store_open(
     weir_kv_store **out, const weir_kv_spec *spec, weir_ledger *ledger, weir_error *error
 )
@@ -296,7 +344,8 @@ weir_status weir_kv_store_open(
         spec->n_host_pages < 0 || spec->n_sink_pages < 0 || spec->n_sink_pages > spec->n_pages ||
         spec->n_disk_pages > spec->n_pages - spec->n_sink_pages ||
         spec->n_host_pages > spec->n_pages - spec->n_sink_pages - spec->n_disk_pages ||
-        (!has_sinks && spec->n_sink_pages > 0) || (spec->n_host_pages > 0 && !spec->has_device) ||
+        !is_numbered(spec) || (!has_sinks && spec->n_sink_pages > 0) ||
+        (spec->n_host_pages > 0 && !spec->has_device) ||
         spec->has_device != (weir_ledger_device(ledger) != NULL))
         return weir_error_set(
             error, WEIR_EINVAL, "a KV store of %" PRId64 " pages is out of range", spec->n_pages
@@ -397,7 +446,7 @@ int32_t kv_page_number(const weir_kv_store *store, const void *page)
 
 void *kv_take_page(weir_kv_store *store, int64_t head, int64_t block, const void *copy_of)
 {
-    kv_size_class *const size_class = kind_of(store, head / store->spec.n_kv_heads, block);
+    kv_size_class *const size_class = kind_of(store, weir_kv_layer_of(&store->spec, head), block);
     WEIR_ASSERT(size_class->n_free > 0);
     const int32_t number = store->free[size_class->first + --size_class->n_free];
     char *const page =
@@ -414,7 +463,7 @@ void *kv_take_page(weir_kv_store *store, int64_t head, int64_t block, const void
 
 void kv_want(const weir_kv_store *store, kv_wanted *wanted, int64_t head, int64_t block)
 {
-    wanted->n[kind_of(store, head / store->spec.n_kv_heads, block) - store->size_classes]++;
+    wanted->n[kind_of(store, weir_kv_layer_of(&store->spec, head), block) - store->size_classes]++;
 }
 
 weir_kv_pages kv_wanted_pages(const weir_kv_store *store, const kv_wanted *wanted, int64_t n_blocks)

@@ -2,10 +2,11 @@
  * KV head), reference counts, copy on write.
  *
  *   page   64 tokens of one KV head of one layer, K and V together (kernels/abi/kv_format.h).
- *          Layers may differ in their formats: pages of equal size are a size class, and each class
- *          has its part of the pool, for as many tokens as the others.
- *   table  pages [layers, KV heads, capacity] of one sequence, and the unsealed rows of its
- *          last page if a format needs them
+ *          Layers may differ in formats, widths and heads: pages of equal size are one kind, each
+ *          kind has
+ *          its part of the pool, for as many tokens as the others.
+ *   table  pages [heads of all layers, capacity] of one sequence, and the open rows of its last page
+ *          where a format needs them
  *   block  the pages of the same 64 tokens in all layers and heads
  *   slot   where a head's row is: page slot / 64, row slot % 64. As long as a table is whole,
  *          slots are positions and all heads hold the same rows. Once rows were evicted it is
@@ -62,12 +63,13 @@ extern "C" {
 #endif
 
 typedef struct weir_kv_spec {
-    /* n_layers: those with KV rows. */
-    int64_t n_layers, n_kv_heads, key_dim, value_dim;
-    /* [n_layers], borrowed, must outlive the store; each supports the widths. */
-    const weir_kv_pair *formats;
-    /* Pages of the pool; a multiple of weir_kv_pages_for(1) if pages differ in size, or with a
-     * lower tier. */
+    int64_t n_layers; /* those that keep KV rows */
+    /* [n_layers], heads numbered; borrowed: outlives the store */
+    const weir_kv_geometry *geometry;
+    const weir_kv_pair
+        *formats; /* [n_layers], borrowed: outlives the store; each accepts the widths */
+    /* Of the pool; a multiple of weir_kv_pages_for(1) when pages differ in size, or with a tier
+     * below */
     int64_t n_pages;
     int64_t max_rows; /* window: rows of one sequence */
     /* Most pages of n_pages on disk; whole blocks; 0: there is no disk. */
@@ -80,21 +82,20 @@ typedef struct weir_kv_spec {
     /* Most pages of n_pages on the host below a device, in addition to those on disk; whole
      * blocks. */
     int64_t n_host_pages;
-    /* [n_layers], borrowed, must outlive the store; NULL: all layers have the widths above. */
-    const weir_kv_geometry *geometry;
 } weir_kv_spec;
 
-/* The KV rows of a layer. All layers have n_kv_heads heads. */
-static inline weir_kv_geometry weir_kv_geometry_at(const weir_kv_spec *spec, int64_t layer)
+/* KV heads of all layers. */
+static inline int64_t weir_kv_n_heads(const weir_kv_spec *spec)
 {
-    return spec->geometry != NULL ? spec->geometry[layer]
-                                  : (weir_kv_geometry){ .n_heads = spec->n_kv_heads,
-                                                        .key_dim = spec->key_dim,
-                                                        .value_dim = spec->value_dim,
-                                                        .window = 0 };
+    const int64_t n = spec->n_layers;
+    return n > 0 ? spec->geometry[n - 1].first_head + spec->geometry[n - 1].n_heads : 0;
 }
-/* True if layers differ in their row widths. Then sinks and eviction are not supported. */
-bool weir_kv_is_mixed(const weir_kv_spec *spec);
+/* The layer that KV head number `head` of all belongs to. */
+int64_t weir_kv_layer_of(const weir_kv_spec *spec, int64_t head);
+/* KV heads of the layer with the most. */
+int64_t weir_kv_most_heads(const weir_kv_spec *spec);
+/* The widest rows of K and of V. */
+weir_kv_geometry weir_kv_widest(const weir_kv_spec *spec);
 
 /* The most pages of n_pages that are not near the kernels; 0: there is no lower tier. */
 static inline int64_t weir_kv_cold_pages(const weir_kv_spec *spec)
@@ -105,15 +106,15 @@ static inline int64_t weir_kv_cold_pages(const weir_kv_spec *spec)
 typedef struct weir_kv_store weir_kv_store;
 
 typedef struct weir_kv_table {
-    /* [n_layers, n_kv_heads, capacity]; owned, charged to the ledger. */
-    void **pages;
-    /* [n_layers, n_kv_heads] unsealed rows of page rows / 64 of the head, NULL if the layer has
-     * none; NULL: no layer has any. */
+    void **pages; /* [n_heads, capacity]; owned, on the ledger */
+    /* [n_heads] open rows of page rows / 64 of the head, NULL where the layer has
+     * none; NULL: no layer has */
     void **open;
     void *open_memory; /* owned, charged to the ledger */
     /* [n_heads] visible rows of each; NULL if the store does not evict: all have n_rows. */
     int32_t *head_rows;
-    int64_t n_heads; /* n_layers * n_kv_heads */
+    const weir_kv_geometry *geometry; /* [n_layers] of the store */
+    int64_t n_heads; /* of all layers: weir_kv_n_heads */
     int64_t capacity; /* pages per head */
     int64_t n_pages; /* of the longest head, held now */
     /* Of the longest head; of the sequence if there are no heads. */
@@ -137,6 +138,8 @@ size_t weir_kv_block_bytes(const weir_kv_spec *spec);
 size_t weir_kv_sink_block_bytes(const weir_kv_spec *spec);
 /* The same with rounding: what pages take in a tier. */
 size_t weir_kv_page_stride(const weir_kv_spec *spec, int64_t layer);
+/* ... of all heads of a layer, in one block */
+size_t weir_kv_layer_stride(const weir_kv_spec *spec, int64_t layer);
 size_t weir_kv_block_stride(const weir_kv_spec *spec);
 size_t weir_kv_sink_page_stride(const weir_kv_spec *spec);
 size_t weir_kv_sink_block_stride(const weir_kv_spec *spec);
@@ -232,7 +235,7 @@ void weir_kv_commit(weir_kv_table *table, int64_t n_new);
 /* Keeps the first `rows` rows and frees pages past them. If sequences are paged, rows is a multiple
  * of 64 or in the last page. A pruned table: only 0, after which it is whole again. */
 void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows);
-/* Page `page` of the table becomes pages [layers * KV heads], shared. The table must be whole. */
+/* The table's page number `page` becomes pages [n_heads], shared. The table is whole. */
 void weir_kv_table_share(
     weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages
 );

@@ -58,11 +58,6 @@ struct weir_kv_store {
 
 enum { NO_BLOCK = -1 };
 
-static inline int64_t kv_heads_of(const weir_kv_spec *spec)
-{
-    return spec->n_layers * spec->n_kv_heads;
-}
-
 int32_t kv_page_number(const weir_kv_store *store, const void *page);
 size_t kv_stride_of(const weir_kv_store *store, const void *page);
 bool kv_is_sink(const weir_kv_store *store, const void *page);

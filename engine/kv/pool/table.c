@@ -5,17 +5,17 @@
 
 static size_t page_entries(const weir_kv_spec *spec, int64_t rows)
 {
-    return (size_t)(kv_heads_of(spec) * kv_pages_per_head(rows) + 1);
+    return (size_t)(weir_kv_n_heads(spec) * kv_pages_per_head(rows) + 1);
 }
 
 static size_t open_entries(const weir_kv_spec *spec)
 {
-    return weir_kv_is_paged(spec) ? (size_t)kv_heads_of(spec) : 0;
+    return weir_kv_is_paged(spec) ? (size_t)weir_kv_n_heads(spec) : 0;
 }
 
 size_t weir_kv_table_bytes(const weir_kv_spec *spec, int64_t rows)
 {
-    const size_t counts = spec->evicts ? (size_t)kv_heads_of(spec) * sizeof(int32_t) : 0;
+    const size_t counts = spec->evicts ? (size_t)weir_kv_n_heads(spec) * sizeof(int32_t) : 0;
     return (page_entries(spec, rows) + open_entries(spec)) * sizeof(void *) + counts;
 }
 
@@ -24,7 +24,7 @@ static void place_open_rows(weir_kv_table *table, const weir_kv_spec *spec)
     char *at = table->open_memory;
     table->open = table->pages + page_entries(spec, spec->max_rows);
     for (int64_t h = 0; h < table->n_heads; h++) {
-        const size_t bytes = kv_open_bytes(spec, h / spec->n_kv_heads);
+        const size_t bytes = kv_open_bytes(spec, weir_kv_layer_of(spec, h));
         table->open[h] = bytes > 0 ? at : NULL;
         at += bytes;
     }
@@ -34,7 +34,8 @@ weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_
 {
     const weir_kv_spec *const spec = &store->spec;
     *table = (weir_kv_table){ .capacity = kv_pages_per_head(spec->max_rows),
-                              .n_heads = kv_heads_of(spec) };
+                              .geometry = spec->geometry,
+                              .n_heads = weir_kv_n_heads(spec) };
     WEIR_TRY(weir_ledger_alloc(
         store->ledger, (void **)&table->pages, WEIR_ACCOUNT_PAGE_TABLES,
         weir_kv_table_bytes(spec, spec->max_rows), error
@@ -174,7 +175,7 @@ weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t 
 static kv_wanted pruned_growth(const weir_kv_store *store, const int32_t *head_rows)
 {
     kv_wanted wanted = { 0 };
-    for (int64_t h = 0; h < kv_heads_of(&store->spec); h++)
+    for (int64_t h = 0; h < weir_kv_n_heads(&store->spec); h++)
         for (int64_t p = 0; p < kv_pages_per_head(head_rows[h]); p++) kv_want(store, &wanted, h, p);
     return wanted;
 }

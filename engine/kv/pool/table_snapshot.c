@@ -49,7 +49,7 @@ size_t weir_table_snapshot_bytes(const weir_kv_table *table, const weir_kv_store
 
 size_t weir_table_snapshot_max_bytes(const weir_kv_spec *spec, int64_t n_rows)
 {
-    const int64_t heads = kv_heads_of(spec);
+    const int64_t heads = weir_kv_n_heads(spec);
     return bytes_before_open_rows(heads * kv_pages_per_head(n_rows), heads) +
            weir_kv_open_rows_bytes(spec);
 }

@@ -7,13 +7,12 @@
 #include "engine/kv/prefix/pruned_cache_internal.h"
 
 /* ---- opening --------------------------------------------------------------------------------- */
-static int64_t heads_of(const weir_kv_spec *spec) { return spec->n_layers * spec->n_kv_heads; }
 
 static bool measure(weir_prefix *prefix, const weir_kv_spec *spec)
 {
     const size_t nodes = (size_t)node_count(&prefix->limits),
                  slots = (size_t)prefix->limits.n_snapshots;
-    prefix->heads = heads_of(spec);
+    prefix->heads = weir_kv_n_heads(spec);
     prefix->is_paged = weir_kv_is_paged(spec);
     prefix->all_pruned_bytes = pruned_bytes(&prefix->limits);
     return prefix->all_pruned_bytes != SIZE_MAX && prefix->limits.n_nodes >= 0 &&

@@ -10,9 +10,10 @@
  * sizes. */
 static size_t lay_out(weir_kv_evictor *e, const weir_kv_spec *spec, char *base)
 {
-    const size_t heads = (size_t)kv_heads_of(spec), rows = (size_t)spec->max_rows,
-                 kv_heads = (size_t)spec->n_kv_heads;
-    const size_t key_dim = (size_t)spec->key_dim, value_dim = (size_t)spec->value_dim;
+    const size_t heads = (size_t)weir_kv_n_heads(spec), rows = (size_t)spec->max_rows,
+                 kv_heads = (size_t)weir_kv_most_heads(spec);
+    const weir_kv_geometry widest = weir_kv_widest(spec);
+    const size_t key_dim = (size_t)widest.key_dim, value_dim = (size_t)widest.value_dim;
     size_t at = 0;
 #define PLACE(field, count)                                                                        \
     do {                                                                                           \
@@ -72,7 +73,7 @@ weir_status weir_kv_evictor_open(
 {
     const weir_kv_spec *const spec = &store->spec;
     void *self = NULL;
-    if (!spec->evicts || weir_kv_is_mixed(spec))
+    if (!spec->evicts)
         return weir_error_set(error, WEIR_EINVAL, "this KV store does not evict rows");
     WEIR_TRY(
         weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_kv_evictor), error)
@@ -170,7 +171,7 @@ static weir_status look(
     weir_kv_evictor *e, const weir_kv_table *table, const weir_kv_keep *keep, weir_error *error
 )
 {
-    const int64_t heads = e->store->spec.n_kv_heads;
+    int64_t at = 0; /* of the lists */
     e->wish = keep;
     for (int64_t h = 0; h < table->n_heads; h++) {
         const int32_t n = (int32_t)weir_kv_rows_at(table, h);
@@ -184,13 +185,13 @@ static weir_status look(
                 error, WEIR_EINVAL,
                 "the layers of an eviction are no ascending list of those with KV rows"
             );
-        for (int64_t g = 0; g < heads; g++) {
-            kv_stay *const stay = &e->stays[layer * heads + g];
+        const weir_kv_geometry *const g = &e->store->spec.geometry[layer];
+        for (int64_t h = g->first_head; h < g->first_head + g->n_heads; h++, at++) {
             WEIR_TRY(take_list(
-                stay, keep->keep + (i * heads + g) * keep->stride, keep->n_keep[i * heads + g],
-                keep->stride, layer * heads + g, error
+                &e->stays[h], keep->keep + at * keep->stride, keep->n_keep[at], keep->stride, h,
+                error
             ));
-            WEIR_TRY(take_turned(stay, keep->n_turned, layer * heads + g, error));
+            WEIR_TRY(take_turned(&e->stays[h], keep->n_turned, h, error));
         }
     }
     return WEIR_OK;
@@ -401,7 +402,7 @@ static void cut(const weir_kv_evictor *e, weir_kv_table *table)
             evict_open_rows(e, h) != NULL)
             weir_ledger_copy(
                 e->ledger, table->open[h], evict_open_rows(e, h),
-                kv_open_bytes(spec, h / spec->n_kv_heads)
+                kv_open_bytes(spec, weir_kv_layer_of(spec, h))
             );
         table->head_rows[h] = stay->n_keep;
         if (end > n_pages) n_pages = end;

@@ -48,12 +48,12 @@ void weir_kv_evictor_close(weir_kv_evictor *evictor); /* NULL-safe; before the s
 typedef struct weir_kv_keep {
     const int32_t *layers; /* [n] numbers in the store, ascending */
     int64_t n;
-    const int32_t *keep; /* [n, KV heads, stride] ascending */
+    const int32_t *keep; /* [KV heads of these layers, stride] ascending */
     int64_t stride;
-    const int64_t *n_keep; /* [n, KV heads] */
-    /* In each head that drops rows, the first n_turned stay in place and get keys from `turn`,
-     * which fills in tile->keys of a head that keeps n_keep rows; tile->layer is that of the store.
-     * 0: keys are unchanged. */
+    const int64_t *n_keep; /* [KV heads of these layers] */
+    /* Of each head that drops rows the first n_turned stay in their places and get keys from
+     * `turn`, which fills tile->keys of a head that keeps n_keep rows; tile->layer is one of the
+     * store. 0: rows stay as they are. */
     int64_t n_turned;
     void (*turn)(void *user, const weir_policy_tile *tile, int64_t n_keep);
     void *user;

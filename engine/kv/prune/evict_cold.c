@@ -37,7 +37,7 @@ static weir_status move_rows(
              row++)
             e->lists[n++] = WEIR_PAGE_TOKENS + stay->keep[row] % WEIR_PAGE_TOKENS;
         e->n_lists[0] = n;
-        evict_compact(e, 1, pair);
+        evict_compact(e, weir_kv_layer_of(&e->store->spec, head), 1, pair);
     }
     return WEIR_OK;
 }
@@ -57,7 +57,7 @@ static weir_status fill_written(
     WEIR_TRY(move_rows(e, table, head, first, border.from, spec->sinks.pair, error));
     WEIR_TRY(evict_recode(e, table, head, to, crossing, border.to, error));
     WEIR_TRY(move_rows(
-        e, table, head, others, stay->n_keep, spec->formats[head / spec->n_kv_heads], error
+        e, table, head, others, stay->n_keep, spec->formats[weir_kv_layer_of(spec, head)], error
     ));
     evict_turn(e, head, to);
     return WEIR_OK;

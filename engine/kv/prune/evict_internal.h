@@ -35,15 +35,14 @@ struct weir_kv_evictor {
     char *copies;
     /* [heads, capacity] new pages of a table with blocks on disk. */
     void **fresh;
-    kv_stay *stays; /* [heads] */
-    const weir_kv_keep *wish; /* of the running eviction */
-    weir_kv_compact_segment *segments; /* [KV heads] */
-    float *keys, *values; /* [64, dim] rows being moved */
-    float *page_keys, *page_values; /* [64, dim] rows of the page that they come from */
-    /* Unsealed rows of the new table, all heads. */
-    char *open;
-    int32_t *lists; /* [KV heads, max_rows] */
-    int32_t *n_lists; /* [KV heads] */
+    kv_stay *stays; /* [heads of all layers] */
+    const weir_kv_keep *wish; /* of the eviction that is running */
+    weir_kv_compact_segment *segments; /* [KV heads of the layer with the most] */
+    float *keys, *values; /* [64, widest row] rows on their way */
+    float *page_keys, *page_values; /* [64, widest row] of the page that they come from */
+    char *open; /* open rows as the table will have them, all heads */
+    int32_t *lists; /* [KV heads of the layer with the most, max_rows] */
+    int32_t *n_lists; /* of each */
 };
 
 /* Pages that rows are written to. */
@@ -79,8 +78,8 @@ void evict_give_scratch(weir_kv_evictor *e);
 /* Writes rotated keys of the head's first rows, as requested, to pages `to`, which hold the rows
  * already. */
 void evict_turn(weir_kv_evictor *e, int64_t head, void *const *to);
-/* Runs kv_compact over the first n segments. */
-void evict_compact(weir_kv_evictor *e, int64_t n, weir_kv_pair pair);
+/* Runs kv_compact over the first n segments, pages of the layer. */
+void evict_compact(weir_kv_evictor *e, int64_t layer, int64_t n, weir_kv_pair pair);
 /* Moves the rows of a layer's heads in the table's own pages, which are in memory. */
 void evict_in_place(weir_kv_evictor *e, const weir_kv_table *table, int64_t layer);
 

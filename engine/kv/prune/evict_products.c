@@ -42,9 +42,9 @@ static weir_status multiply_span(
 )
 {
     const weir_kv_spec *const spec = &e->store->spec;
-    const int64_t head = p->layer * spec->n_kv_heads + p->head,
-                  page = rows.first / WEIR_PAGE_TOKENS, end = kv_pages_per_head(rows.end),
-                  n_sinks = spec->sinks.n_pages - page;
+    const weir_kv_geometry *const g = &spec->geometry[p->layer];
+    const int64_t head = g->first_head + p->head, page = rows.first / WEIR_PAGE_TOKENS,
+                  end = kv_pages_per_head(rows.end), n_sinks = spec->sinks.n_pages - page;
     void *copies[COPIES],
         *open = NULL, *const *pages = table->pages + head * table->capacity + page;
     if (is_cold(e, table, head, page)) {
@@ -62,7 +62,7 @@ static weir_status multiply_span(
                                       .open_pages = open != NULL ? &open : NULL };
     weir_key_products_args args = { .rows = &segment,
                                     .out_stride = p->stride,
-                                    .key_dim = spec->key_dim,
+                                    .key_dim = g->key_dim,
                                     .n_pairs = pairs.n,
                                     .k_format = spec->formats[p->layer].k,
                                     .sinks = { spec->sinks.pair,
@@ -71,7 +71,7 @@ static weir_status multiply_span(
     const int64_t most = vectors_at_once(e, p);
     for (int64_t v = 0; v < p->n_vectors; v += most) {
         args.out = p->out + v * p->stride + rows.first - p->first;
-        args.vectors = p->vectors + v * spec->key_dim;
+        args.vectors = p->vectors + v * g->key_dim;
         args.lengths = p->lengths != NULL ? p->lengths + v * pairs.n : NULL;
         args.n_vectors = p->n_vectors - v < most ? p->n_vectors - v : most;
         WEIR_TRY(weir_key_products(e->stream, &args));
@@ -84,7 +84,7 @@ weir_status weir_kv_multiply_rows(
     weir_kv_pairs pairs, weir_error *error
 )
 {
-    const int64_t head = p->layer * e->store->spec.n_kv_heads + p->head;
+    const int64_t head = e->store->spec.geometry[p->layer].first_head + p->head;
     span rows = { .first = p->first, .end = p->first };
     WEIR_ASSERT(p->first >= 0 && p->n >= 0 && p->first + p->n <= weir_kv_rows_at(table, head));
     while (rows.first < p->first + p->n) {

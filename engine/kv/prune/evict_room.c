@@ -8,8 +8,9 @@
 typedef struct planner {
     const weir_kv_spec *spec;
     weir_stream *stream;
-    weir_kv_compact_segment *segments; /* [KV heads] */
-    weir_kv_pair pair;
+    weir_kv_compact_segment *segments; /* [KV heads of the layer with the most] */
+    weir_kv_pair pair; /* of the layer, as is the geometry */
+    weir_kv_geometry g;
 } planner;
 
 /* Placeholder arrays, never read. */
@@ -26,8 +27,8 @@ static weir_status plan_products(const planner *p, int64_t n_vectors, int64_t n_
                                           .rows = &segment,
                                           .n_vectors = n_vectors,
                                           .out_stride = n_rows,
-                                          .key_dim = p->spec->key_dim,
-                                          .n_pairs = p->spec->key_dim / 2,
+                                          .key_dim = p->g.key_dim,
+                                          .n_pairs = p->g.key_dim / 2,
                                           .k_format = p->pair.k };
     return weir_key_products(p->stream, &args);
 }
@@ -43,10 +44,10 @@ static weir_status plan_read(const planner *p)
                                      .segments = &segment,
                                      .n_segments = 1,
                                      .n_kv_heads = 1,
-                                     .key_dim = p->spec->key_dim,
-                                     .value_dim = p->spec->value_dim,
-                                     .k_stride = p->spec->key_dim,
-                                     .v_stride = p->spec->value_dim,
+                                     .key_dim = p->g.key_dim,
+                                     .value_dim = p->g.value_dim,
+                                     .k_stride = p->g.key_dim,
+                                     .v_stride = p->g.value_dim,
                                      .k_format = p->pair.k,
                                      .v_format = p->pair.v,
                                      .sinks = p->spec->sinks };
@@ -56,13 +57,13 @@ static weir_status plan_read(const planner *p)
 static weir_status plan_compact(const planner *p)
 {
     const weir_kv_compact_args args = { .segments = p->segments,
-                                        .n_segments = p->spec->n_kv_heads,
+                                        .n_segments = p->g.n_heads,
                                         .n_kv_heads = 1,
-                                        .key_dim = p->spec->key_dim,
-                                        .value_dim = p->spec->value_dim,
+                                        .key_dim = p->g.key_dim,
+                                        .value_dim = p->g.value_dim,
                                         .k_format = p->pair.k,
                                         .v_format = p->pair.v };
-    for (int64_t h = 0; h < p->spec->n_kv_heads; h++)
+    for (int64_t h = 0; h < p->g.n_heads; h++)
         p->segments[h] = (weir_kv_compact_segment){ .keep_stride = p->spec->max_rows };
     return weir_kv_compact(p->stream, &args);
 }
@@ -81,12 +82,13 @@ weir_status weir_kv_evictor_scratch_size(
         return WEIR_OK; /* host kernels need no scratch for these */
     planner p = { .spec = spec,
                   .stream = stream,
-                  .segments = calloc((size_t)spec->n_kv_heads, sizeof *p.segments) };
+                  .segments = calloc((size_t)weir_kv_most_heads(spec), sizeof *p.segments) };
     if (p.segments == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory to plan eviction");
     bool is_well = true;
     weir_stream_set_planning(stream, true);
     for (int64_t l = 0; l < spec->n_layers && is_well; l++) {
         p.pair = spec->formats[l];
+        p.g = spec->geometry[l];
         is_well = is_planned(plan_products(&p, VECTORS, PRODUCTS / VECTORS)) &&
                   is_planned(plan_products(&p, 1, spec->max_rows)) && is_planned(plan_read(&p)) &&
                   is_planned(plan_compact(&p));

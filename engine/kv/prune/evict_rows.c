@@ -4,32 +4,41 @@
 
 #include "engine/kv/prune/evict_internal.h"
 
-/* Arguments of kv_read and kv_write for contiguous rows of one head. */
-#define ONE_HEAD(spec, segment)                                                                    \
-    .segments = (segment), .n_segments = 1, .n_kv_heads = 1, .key_dim = (spec)->key_dim,           \
-    .value_dim = (spec)->value_dim, .k_stride = (spec)->key_dim, .v_stride = (spec)->value_dim
+/* Arguments of kv_read and kv_write: rows of one head side by side. */
+#define ONE_HEAD(geometry, segment)                                                                \
+    .segments = (segment), .n_segments = 1, .n_kv_heads = 1, .key_dim = (geometry)->key_dim,       \
+    .value_dim = (geometry)->value_dim, .k_stride = (geometry)->key_dim,                           \
+    .v_stride = (geometry)->value_dim
+
+static const weir_kv_geometry *geometry_of(const weir_kv_evictor *e, int64_t head)
+{
+    const weir_kv_spec *const spec = &e->store->spec;
+    return &spec->geometry[weir_kv_layer_of(spec, head)];
+}
 
 /* ---- formats --------------------------------------------------------------------------------- */
 static weir_kv_pair pair_of(const weir_kv_evictor *e, int64_t head, int64_t page)
 {
     const weir_kv_spec *const spec = &e->store->spec;
-    return weir_kv_pair_at(spec->formats[head / spec->n_kv_heads], spec->sinks, page);
+    return weir_kv_pair_at(spec->formats[weir_kv_layer_of(spec, head)], spec->sinks, page);
 }
 
 bool evict_is_whole(const weir_kv_evictor *e, int64_t head)
 {
     const weir_kv_spec *const spec = &e->store->spec;
-    return weir_kv_any_open(spec->formats[head / spec->n_kv_heads], spec->sinks);
+    return weir_kv_any_open(spec->formats[weir_kv_layer_of(spec, head)], spec->sinks);
 }
 
 char *evict_open_rows(const weir_kv_evictor *e, int64_t head)
 {
     const weir_kv_spec *const spec = &e->store->spec;
-    const int64_t layer = head / spec->n_kv_heads;
+    const int64_t layer = weir_kv_layer_of(spec, head);
     size_t at = 0;
     if (kv_open_bytes(spec, layer) == 0) return NULL;
-    for (int64_t i = 0; i < layer; i++) at += (size_t)spec->n_kv_heads * kv_open_bytes(spec, i);
-    return e->open + at + (size_t)(head % spec->n_kv_heads) * kv_open_bytes(spec, layer);
+    for (int64_t i = 0; i < layer; i++)
+        at += (size_t)spec->geometry[i].n_heads * kv_open_bytes(spec, i);
+    return e->open + at +
+           (size_t)(head - spec->geometry[layer].first_head) * kv_open_bytes(spec, layer);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -50,8 +59,8 @@ weir_status weir_kv_read_rows(
 )
 {
     const weir_kv_spec *const spec = &e->store->spec;
-    const int64_t head = tile->layer * spec->n_kv_heads + tile->head,
-                  rows = weir_kv_rows_at(table, head);
+    const weir_kv_geometry *const g = &spec->geometry[tile->layer];
+    const int64_t head = g->first_head + tile->head, rows = weir_kv_rows_at(table, head);
     const int64_t first = tile->first / WEIR_PAGE_TOKENS,
                   end = kv_pages_per_head(tile->first + tile->n);
     void *pages[COPIES] = { 0 }, *open[COPIES] = { 0 };
@@ -76,7 +85,7 @@ weir_status weir_kv_read_rows(
     const weir_kv_pair pair = spec->formats[tile->layer];
     const weir_kv_read_args args = { .k = tile->keys,
                                      .v = tile->values,
-                                     ONE_HEAD(spec, &segment),
+                                     ONE_HEAD(g, &segment),
                                      .k_format = pair.k,
                                      .v_format = pair.v,
                                      .sinks = { spec->sinks.pair,
@@ -99,7 +108,6 @@ static void write_rows(
     const float *values
 )
 {
-    const weir_kv_spec *const spec = &e->store->spec;
     void *const open = evict_open_rows(e, head);
     const weir_kv_pair pair = pair_of(e, head, first / WEIR_PAGE_TOKENS);
     const weir_kv_segment segment = { .pages = page,
@@ -108,9 +116,11 @@ static void write_rows(
                                       .n_past = (int32_t)(first % WEIR_PAGE_TOKENS),
                                       .open_pages = open != NULL ? &open : NULL,
                                       .open_stride = 1 };
-    const weir_kv_write_args args = {
-        .k = e->keys, .v = values, ONE_HEAD(spec, &segment), .k_format = pair.k, .v_format = pair.v
-    };
+    const weir_kv_write_args args = { .k = e->keys,
+                                      .v = values,
+                                      ONE_HEAD(geometry_of(e, head), &segment),
+                                      .k_format = pair.k,
+                                      .v_format = pair.v };
     must_launch(weir_kv_write(e->stream, &args));
 }
 
@@ -119,10 +129,10 @@ static weir_status load_page(
     weir_kv_evictor *e, const weir_kv_table *table, int64_t head, int64_t page, weir_error *error
 )
 {
-    const int64_t heads = e->store->spec.n_kv_heads, first = page * WEIR_PAGE_TOKENS,
+    const int64_t layer = weir_kv_layer_of(&e->store->spec, head), first = page * WEIR_PAGE_TOKENS,
                   left = e->stays[head].n - first;
-    const weir_policy_tile tile = { .layer = head / heads,
-                                    .head = head % heads,
+    const weir_policy_tile tile = { .layer = layer,
+                                    .head = head - e->store->spec.geometry[layer].first_head,
                                     .first = first,
                                     .n = left < WEIR_PAGE_TOKENS ? left : WEIR_PAGE_TOKENS,
                                     .keys = e->page_keys,
@@ -133,11 +143,13 @@ static weir_status load_page(
 /* Rotates keys among rows [first, end) being moved. */
 static void turn_keys(weir_kv_evictor *e, int64_t head, int64_t first, int64_t end)
 {
-    const int64_t heads = e->store->spec.n_kv_heads,
+    const int64_t layer = weir_kv_layer_of(&e->store->spec, head),
                   n = e->stays[head].n_turned < end ? e->stays[head].n_turned : end;
-    const weir_policy_tile tile = {
-        .layer = head / heads, .head = head % heads, .first = first, .n = n - first, .keys = e->keys
-    };
+    const weir_policy_tile tile = { .layer = layer,
+                                    .head = head - e->store->spec.geometry[layer].first_head,
+                                    .first = first,
+                                    .n = n - first,
+                                    .keys = e->keys };
     if (tile.n > 0) e->wish->turn(e->wish->user, &tile, e->stays[head].n_keep);
 }
 
@@ -159,8 +171,8 @@ weir_status evict_recode(
 )
 {
     const kv_stay *const stay = &e->stays[head];
-    const size_t key_dim = (size_t)e->store->spec.key_dim,
-                 value_dim = (size_t)e->store->spec.value_dim;
+    const weir_kv_geometry *const g = geometry_of(e, head);
+    const size_t key_dim = (size_t)g->key_dim, value_dim = (size_t)g->value_dim;
     int64_t loaded = -1;
     for (int64_t row = first; row < end;) {
         const int64_t page = row / WEIR_PAGE_TOKENS, past = (page + 1) * WEIR_PAGE_TOKENS,
@@ -198,13 +210,14 @@ kv_border evict_border(const weir_kv_evictor *e, const kv_stay *stay)
     return (kv_border){ .from = low, .to = sinks < stay->n_keep ? sinks : stay->n_keep };
 }
 
-void evict_compact(weir_kv_evictor *e, int64_t n, weir_kv_pair pair)
+void evict_compact(weir_kv_evictor *e, int64_t layer, int64_t n, weir_kv_pair pair)
 {
+    const weir_kv_geometry *const g = &e->store->spec.geometry[layer];
     const weir_kv_compact_args args = { .segments = e->segments,
                                         .n_segments = n,
                                         .n_kv_heads = 1,
-                                        .key_dim = e->store->spec.key_dim,
-                                        .value_dim = e->store->spec.value_dim,
+                                        .key_dim = g->key_dim,
+                                        .value_dim = g->value_dim,
                                         .k_format = pair.k,
                                         .v_format = pair.v };
     if (n > 0) must_launch(weir_kv_compact(e->stream, &args));
@@ -249,31 +262,32 @@ static void recode_in_place(
  * moved. */
 static void move_in_place(weir_kv_evictor *e, const weir_kv_table *table, int64_t layer)
 {
-    const int64_t heads = e->store->spec.n_kv_heads, begin = layer * heads, end = begin + heads;
+    const weir_kv_geometry *const g = &e->store->spec.geometry[layer];
+    const int64_t begin = g->first_head, end = begin + g->n_heads;
     int64_t n = 0;
     for (int64_t h = begin; h < end; h++)
         n = add_segment(e, table, h, e->stays[h].first, evict_border(e, &e->stays[h]).from, n);
-    evict_compact(e, n, e->store->spec.sinks.pair);
+    evict_compact(e, layer, n, e->store->spec.sinks.pair);
     n = 0;
     for (int64_t h = begin; h < end; h++) {
         const kv_border border = evict_border(e, &e->stays[h]);
         if (border.from < border.to) recode_in_place(e, table, h, border.from, border.to);
         n = add_segment(e, table, h, later(e->stays[h].first, border.to), e->stays[h].n_keep, n);
     }
-    evict_compact(e, n, e->store->spec.formats[layer]);
+    evict_compact(e, layer, n, e->store->spec.formats[layer]);
 }
 
 void evict_in_place(weir_kv_evictor *e, const weir_kv_table *table, int64_t layer)
 {
-    const int64_t heads = e->store->spec.n_kv_heads, begin = layer * heads;
+    const weir_kv_geometry *const g = &e->store->spec.geometry[layer];
+    const int64_t begin = g->first_head, end = begin + g->n_heads;
     if (e->stays[begin].keep == NULL) return;
     if (!evict_is_whole(e, begin)) {
         move_in_place(e, table, layer);
-        for (int64_t h = begin; h < begin + heads; h++)
-            evict_turn(e, h, table->pages + h * table->capacity);
+        for (int64_t h = begin; h < end; h++) evict_turn(e, h, table->pages + h * table->capacity);
         return;
     }
-    for (int64_t h = begin; h < begin + heads; h++)
+    for (int64_t h = begin; h < end; h++)
         recode_in_place(
             e, table, h, evict_written(e, h, &e->stays[h]).first * WEIR_PAGE_TOKENS,
             e->stays[h].n_keep

@@ -322,7 +322,7 @@ void weir_policy_run_observe(
     const weir_policy_shape *const s = &k->shape;
     int64_t *const n_rows = k->n_rows; /* of this layer */
     for (int64_t h = 0; h < s->n_kv_heads; h++)
-        n_rows[h] = weir_kv_rows_at(table, layer * s->n_kv_heads + h) + queries->n;
+        n_rows[h] = weir_kv_rows_at(table, table->geometry[layer].first_head + h) + queries->n;
     const weir_policy_observation seen = { .layer = policy_run_layer(k, layer),
                                            .n_queries = queries->n,
                                            .first_position = first_position,

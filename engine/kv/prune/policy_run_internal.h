@@ -55,5 +55,5 @@ static inline int64_t policy_run_rows(
 )
 {
     const int64_t heads = k->shape.n_kv_heads;
-    return weir_kv_rows_at(table, k->layers[i / heads] * heads + i % heads);
+    return weir_kv_rows_at(table, table->geometry[k->layers[i / heads]].first_head + i % heads);
 }

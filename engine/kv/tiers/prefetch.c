@@ -48,9 +48,10 @@ struct weir_kv_prefetch {
     /* Buffers: [BUFFERS, sizes.buffer] of [blocks, KV heads] pages each, in `near`, which is
      * owned. */
     char *near, *buffers;
-    void **table; /* [KV heads, stride] of the current range */
+    void **table; /* [KV heads of a layer, stride] of the range that is taken */
     weir_kv_view *views; /* [max_views] */
-    int32_t *windows; /* [n_layers] */
+    const weir_kv_reader *readers; /* [n_readers] */
+    int64_t n_readers;
     bool *failed; /* [max_views] */
     bool *bad; /* [BUFFERS, blocks] could not be read */
     staged_for staged[BUFFERS]; /* as filled last */
@@ -78,7 +79,7 @@ static sizes measure(const weir_kv_spec *spec, int32_t segments)
     sizes s = { .stride = blocks_of(spec->max_rows) };
     size_t largest = 0; /* of one layer of a block */
     for (int64_t layer = 0; layer < spec->n_layers; layer++) {
-        const size_t bytes = (size_t)spec->n_kv_heads * weir_kv_page_stride(spec, layer);
+        const size_t bytes = weir_kv_layer_stride(spec, layer);
         if (bytes > largest) largest = bytes;
     }
     s.blocks = SPLIT_BLOCKS;
@@ -87,9 +88,9 @@ static sizes measure(const weir_kv_spec *spec, int32_t segments)
     if (s.blocks > s.stride) s.blocks = s.stride;
     s.buffer = (size_t)s.blocks * largest;
     s.near_bytes = WEIR_LOWER_TIER_ALIGNMENT + BUFFERS * s.buffer;
-    s.bytes = (size_t)(spec->n_kv_heads * s.stride) * sizeof(void *) +
+    s.bytes = (size_t)(weir_kv_most_heads(spec) * s.stride) * sizeof(void *) +
               (size_t)segments * (sizeof(weir_kv_view) + sizeof(bool)) +
-              (size_t)spec->n_layers * sizeof(int32_t) + BUFFERS * (size_t)s.blocks * sizeof(bool);
+              BUFFERS * (size_t)s.blocks * sizeof(bool);
     return s;
 }
 
@@ -116,12 +117,9 @@ static void lay_out(weir_kv_prefetch *s, const weir_kv_prefetch_limits *limits)
     const uintptr_t misaligned = (uintptr_t)s->near % WEIR_LOWER_TIER_ALIGNMENT;
     s->buffers = s->near + (misaligned > 0 ? WEIR_LOWER_TIER_ALIGNMENT - misaligned : 0);
     s->table = s->memory;
-    s->views = (weir_kv_view *)(s->table + s->spec.n_kv_heads * s->sizes.stride);
-    s->windows = (int32_t *)(s->views + limits->segments);
-    s->failed = (bool *)(s->windows + s->spec.n_layers);
+    s->views = (weir_kv_view *)(s->table + weir_kv_most_heads(&s->spec) * s->sizes.stride);
+    s->failed = (bool *)(s->views + limits->segments);
     s->bad = s->failed + limits->segments;
-    for (int64_t i = 0; i < s->spec.n_layers; i++)
-        s->windows[i] = limits->windows != NULL ? limits->windows[i] : 0;
 }
 
 static void *read_ahead(void *user);
@@ -140,6 +138,8 @@ weir_status weir_kv_prefetch_open(
                              .device = weir_ledger_device(ledger),
                              .spec = *spec,
                              .sizes = measure(spec, limits->segments),
+                             .readers = limits->readers,
+                             .n_readers = limits->n_readers,
                              .max_views = limits->segments };
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->changed, NULL);
@@ -194,8 +194,8 @@ static bool is_cold(const weir_kv_prefetch *s, const weir_kv_view *view, int64_t
 
 static int32_t first_seen(const weir_kv_prefetch *s, const weir_kv_view *view, int64_t layer)
 {
-    const int32_t window = s->windows[layer];
-    return window > 0 && view->n_past >= window ? view->n_past - window + 1 : 0;
+    const int64_t window = s->spec.geometry[layer].window;
+    return window > 0 && view->n_past >= window ? (int32_t)(view->n_past - window + 1) : 0;
 }
 
 bool weir_kv_prefetch_is_cold(const weir_kv_prefetch *s, int64_t layer, int32_t segment)
@@ -239,7 +239,7 @@ static void fill(
     bool *bad
 )
 {
-    const size_t bytes = (size_t)s->spec.n_kv_heads * weir_kv_page_stride(&s->spec, layer);
+    const size_t bytes = weir_kv_layer_stride(&s->spec, layer);
     weir_error error;
     for (int32_t block = r->first, n = 0; block < r->end;) {
         const int32_t place = weir_kv_place_of(s->store, view->pages[block]);
@@ -306,12 +306,11 @@ static bool read_segment(weir_kv_prefetch *s, int64_t layer, int32_t segment)
 
 static void read_step(weir_kv_prefetch *s)
 {
-    for (int64_t layer = 0; layer < s->spec.n_layers; layer++) {
+    for (const weir_kv_reader *r = s->readers; r < s->readers + s->n_readers; r++) {
         for (int32_t i = 0; i < s->n_views; i++)
-            if (!read_segment(s, layer, i)) return;
+            if (!read_segment(s, r->layer, i)) return;
         for (int32_t i = 0; i < s->n_views; i++)
-            if (s->views[i].is_reread && s->windows[layer] == 0 && !read_segment(s, layer, i))
-                return;
+            if (s->views[i].is_reread && r->is_watched && !read_segment(s, r->layer, i)) return;
     }
 }
 
@@ -382,14 +381,14 @@ static void point(
 )
 {
     const weir_kv_view *const view = &s->views[segment];
-    const int64_t heads = s->spec.n_kv_heads;
+    const weir_kv_geometry *const g = &s->spec.geometry[layer];
     const size_t bytes = weir_kv_page_stride(&s->spec, layer);
     for (int32_t block = r->first, n = 0; block < r->end; block++) {
         const bool cold = is_cold(s, view, block);
-        for (int64_t h = 0; h < heads; h++)
+        for (int64_t h = 0; h < g->n_heads; h++)
             s->table[h * s->sizes.stride + block] =
-                cold ? buffer + (size_t)(n * heads + h) * bytes
-                     : view->pages[(layer * heads + h) * view->stride + block];
+                cold ? buffer + (size_t)(n * g->n_heads + h) * bytes
+                     : view->pages[(g->first_head + h) * view->stride + block];
         if (cold && bad[n]) {
             s->failed[segment] = true;
             weir_kv_mark_unreadable(s->store, view->pages[block]);

@@ -1,13 +1,14 @@
 /* engine/kv/tiers/prefetch.h - reads cold blocks ahead for attention, which uses them once or twice
  * per layer and step and keeps none.
  *
- * A segment (the rows of one sequence in a step) with cold blocks is attended in ranges of splits,
- * each with as many such blocks as a buffer holds. What a step will read is known when it begins:
- * layers, in each of them such segments, in each of those their ranges, all ascending; if attention
- * mass is observed, those segments are read once more before the next layer. A thread follows this
- * order ahead of the engine thread and fills a ring of buffers, so that the disk, or a device's
- * bus, works while the step computes. With a device the ring is device memory, and a buffer is
- * refilled when the launches that read it have ended.
+ * A segment (the rows of one sequence in a step) that sees cold blocks comes to attention in ranges
+ * of splits, each with as many such blocks as a buffer holds. What a step will read is known when
+ * it begins: the readers in their order, for each of them such segments, in each of those ranges,
+ * ascending; where what attention gave to rows is to be found, those segments come once more before
+ * the next reader.
+ * A thread walks this order ahead of the engine thread and fills a ring of buffers, so that the
+ * disk, or a device's bus, works while the step computes. With a device the ring is its memory, and
+ * a buffer is filled again when the launches that read it have ended.
  *
  * A block that cannot be read is zeros for attention: rows of other sequences are not affected, and
  * the segment is reported as failed. Nothing moves between tiers while a step runs. All but the
@@ -23,8 +24,8 @@ typedef struct weir_kv_prefetch weir_kv_prefetch;
 
 typedef struct weir_kv_prefetch_limits {
     int32_t segments; /* of a step */
-    /* [n_layers] of the spec, 0: rows see all before them; copied. NULL: all are 0. */
-    const int32_t *windows;
+    const weir_kv_reader *readers; /* [n_readers], borrowed: outlives the prefetch */
+    int64_t n_readers;
 } weir_kv_prefetch_limits;
 
 /* Bytes on the account activations: on the host, and near the kernels. */
@@ -40,10 +41,10 @@ void weir_kv_prefetch_close(weir_kv_prefetch *prefetch); /* NULL-safe; between s
 
 /* One segment's rows and table; rows [0, n_past + n_rows) have pages. */
 typedef struct weir_kv_view {
-    void *const *pages; /* [n_layers * KV heads, stride] */
+    void *const *pages; /* [KV heads of all layers, stride] */
     int64_t stride;
     int32_t n_past, n_rows;
-    bool is_reread; /* read twice in each layer without a window */
+    bool is_reread; /* it comes twice for each reader that is watched */
 } weir_kv_view;
 
 /* [limits.segments], to be filled in by the caller for the next step. */

@@ -13,7 +13,7 @@ enum { HEADS = 64 };
 /* ---- opening --------------------------------------------------------------------------------- */
 static int64_t blocks_in(const weir_kv_spec *spec, int64_t n_pages)
 {
-    const int64_t heads = kv_heads_of(spec);
+    const int64_t heads = weir_kv_n_heads(spec);
     return heads > 0 ? n_pages / heads : 0;
 }
 
@@ -39,7 +39,7 @@ static size_t slot_metadata_bytes(const weir_kv_spec *spec)
  * bytes per 4096. */
 static size_t address_bytes(const weir_kv_spec *spec)
 {
-    if (kv_heads_of(spec) == 0) return 0;
+    if (weir_kv_n_heads(spec) == 0) return 0;
     const size_t others = (size_t)blocks_in(spec, spec->n_pages - spec->n_sink_pages) *
                           weir_kv_block_stride(spec),
                  sinks =
@@ -59,7 +59,7 @@ size_t weir_kv_host_bytes(const weir_kv_spec *spec)
     size_t way = 0; /* the largest part */
     for (int64_t layer = 0; spec->has_device && spec->n_disk_pages > 0 && layer < spec->n_layers;
          layer++) {
-        const size_t part = (size_t)spec->n_kv_heads * weir_kv_page_stride(spec, layer);
+        const size_t part = weir_kv_layer_stride(spec, layer);
         if (part > way) way = part;
     }
     return (size_t)blocks_in(spec, spec->n_host_pages) * weir_kv_block_stride(spec) + way;
@@ -72,7 +72,7 @@ static weir_status open_lower_tier(weir_kv_store *store, weir_error *error)
     if (parts == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV pages that leave memory");
     for (int64_t layer = 0; layer < spec->n_layers; layer++)
-        parts[layer] = (size_t)spec->n_kv_heads * weir_kv_page_stride(spec, layer);
+        parts[layer] = weir_kv_layer_stride(spec, layer);
     const weir_lower_tier_layout layout = { .folder = spec->disk_folder,
                                             .n_blocks = cold_blocks(spec),
                                             .n_host_blocks = blocks_in(spec, spec->n_host_pages),
@@ -121,12 +121,12 @@ weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
 {
     const weir_kv_spec *const spec = &store->spec;
     (void)pthread_mutex_init(&store->lock, NULL);
-    if (spec->n_kv_heads > HEADS)
+    if (weir_kv_most_heads(spec) > HEADS)
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
             "KV pages of %" PRId64
             " heads do not leave memory, %d at most; set memory.disk and kv.tiers.host to 0",
-            spec->n_kv_heads, HEADS
+            weir_kv_most_heads(spec), HEADS
         );
     WEIR_TRY(weir_ledger_reserve(
         store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, address_bytes(spec), error
@@ -204,7 +204,7 @@ bool weir_kv_may_leave(const weir_kv_store *store, void *const *pages, int64_t s
     if (store->lower == NULL || pages[0] == NULL || weir_kv_is_cold(store, pages[0]) ||
         kv_is_sink(store, pages[0]))
         return false;
-    for (int64_t h = 0; store->pins != NULL && h < kv_heads_of(&store->spec); h++)
+    for (int64_t h = 0; store->pins != NULL && h < weir_kv_n_heads(&store->spec); h++)
         if (pages[h * stride] == NULL || store->pins[kv_page_number(store, pages[h * stride])] > 0)
             return false;
     return true;
@@ -247,7 +247,7 @@ static bool is_on_host(const weir_kv_store *store, int32_t block)
 /* The bytes of a page that moves. */
 static size_t room_of(const weir_kv_store *store, int64_t head)
 {
-    return weir_kv_page_stride(&store->spec, head / store->spec.n_kv_heads);
+    return weir_kv_page_stride(&store->spec, weir_kv_layer_of(&store->spec, head));
 }
 
 bool kv_enter(weir_kv_store *store, kv_size_class *size_class, void *page)
@@ -307,13 +307,13 @@ static weir_status write_block(
     weir_kv_store *store, int32_t block, void *const *pages, int64_t stride, weir_error *error
 )
 {
-    const int64_t heads = store->spec.n_kv_heads;
     struct iovec pieces[HEADS];
     for (int64_t layer = 0; layer < store->spec.n_layers; layer++) {
-        for (int64_t h = 0; h < heads; h++)
-            pieces[h] = (struct iovec){ pages[(layer * heads + h) * stride],
+        const weir_kv_geometry *const g = &store->spec.geometry[layer];
+        for (int64_t h = 0; h < g->n_heads; h++)
+            pieces[h] = (struct iovec){ pages[(g->first_head + h) * stride],
                                         weir_kv_page_stride(&store->spec, layer) };
-        WEIR_TRY(weir_lower_tier_write(store->lower, block, layer, pieces, (int)heads, error));
+        WEIR_TRY(weir_lower_tier_write(store->lower, block, layer, pieces, (int)g->n_heads, error));
     }
     return WEIR_OK;
 }
@@ -323,7 +323,7 @@ weir_status weir_kv_demote(
     weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error
 )
 {
-    const int64_t heads = kv_heads_of(&store->spec);
+    const int64_t heads = weir_kv_n_heads(&store->spec);
     int32_t block;
     if (store->lower == NULL)
         return weir_error_set(
@@ -352,16 +352,18 @@ weir_status weir_kv_demote(
     return WEIR_OK;
 }
 
+/* Of a page in its layer's part of a block. */
 static size_t offset_in_part(const weir_kv_store *store, int64_t head)
 {
-    return (size_t)(head % store->spec.n_kv_heads) * room_of(store, head);
+    const int64_t layer = weir_kv_layer_of(&store->spec, head);
+    return (size_t)(head - store->spec.geometry[layer].first_head) * room_of(store, head);
 }
 
 weir_status weir_kv_promote(
     weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error
 )
 {
-    const int64_t heads = kv_heads_of(&store->spec);
+    const int64_t heads = weir_kv_n_heads(&store->spec);
     const int32_t block = weir_kv_place_of(store, pages[0]);
     weir_status status = WEIR_OK;
     WEIR_ASSERT(block != NO_BLOCK);
@@ -375,7 +377,7 @@ weir_status weir_kv_promote(
         (void)kv_enter(store, kv_size_class_at(store, pages[h * stride]), pages[h * stride]);
     for (int64_t h = 0; status == WEIR_OK && h < heads; h++)
         status = weir_lower_tier_read(
-            store->lower, block, h / store->spec.n_kv_heads, offset_in_part(store, h),
+            store->lower, block, weir_kv_layer_of(&store->spec, h), offset_in_part(store, h),
             pages[h * stride], room_of(store, h), error
         );
     (void)pthread_mutex_lock(&store->lock);
@@ -413,8 +415,8 @@ weir_status weir_kv_page_copy(
         weir_ledger_copy(store->ledger, bytes, page, room_of(store, head));
     else
         status = weir_lower_tier_read(
-            store->lower, block, head / store->spec.n_kv_heads, offset_in_part(store, head), bytes,
-            room_of(store, head), error
+            store->lower, block, weir_kv_layer_of(&store->spec, head), offset_in_part(store, head),
+            bytes, room_of(store, head), error
         );
     (void)pthread_mutex_unlock(&store->lock);
     return status == WEIR_OK ? weir_ledger_check(store->ledger, error) : status;

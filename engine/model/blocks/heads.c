@@ -174,6 +174,7 @@ weir_status weir_heads_attend(
     args.k_format = step->kv_format.k;
     args.v_format = step->kv_format.v;
     args.sinks = step->sinks;
+    if (k == NULL) return attend(step, &args);
     WEIR_TRY(weir_kv_write(
         step->stream, &(weir_kv_write_args){ .k = k,
                                              .v = v,

@@ -77,8 +77,9 @@ WEIR_MUST_CHECK weir_status weir_heads_gate(
  * weir_heads_take_range takes the next range, whose pages become those of `rows`. */
 bool weir_heads_is_cold(const weir_step *step, int64_t segment);
 weir_kv_range weir_heads_take_range(const weir_step *step, int64_t segment, weir_kv_segment *rows);
-/* Writes k [n, G, key_dim] and v [n, G, value_dim] to the layer's pages and attends to all rows,
- * wherever the pages are. Sets segments, formats and sinks of `args` from the step. */
+/* Writes k [n, G, key_dim] and v [n, G, value_dim] to the layer's pages and attends to all rows
+ * there, wherever the pages are; k NULL: the rows are an earlier layer's, and there. Segments,
+ * formats and sinks of `args` are those of the step. */
 WEIR_MUST_CHECK weir_status
 weir_heads_attend(const weir_step *step, const float *k, const float *v, weir_attention_args args);
 /* mixed = W_out x + bias, x [n, H, hd] */

@@ -20,20 +20,16 @@ enum { /* byte offsets in the header */
        AT_PAGE_TOKENS = 208,
        AT_PAGE_LAYOUT = 212,
        AT_SHAPE = 216,
-       AT_N_TOKENS = 264,
-       AT_N_STATES = 272,
-       AT_FLAGS = 280,
-       AT_N_SECTIONS = 288,
-       AT_SECTIONS = 296,
+       AT_N_TOKENS = 248,
+       AT_N_STATES = 256,
+       AT_FLAGS = 264,
+       AT_N_SECTIONS = 272,
+       AT_SECTIONS = 280,
        SECTION_BYTES = 40,
-       AT_SINKS = AT_SECTIONS + SESSION_SECTIONS_BEFORE * SECTION_BYTES, /* end of version 1 */
+       AT_SINKS = AT_SECTIONS + SESSION_SECTIONS * SECTION_BYTES,
        AT_SINK_FORMAT = AT_SINKS + 16,
-       AT_END = AT_SINK_FORMAT + WEIR_SESSION_SINK_FORMAT, /* end of version 2 */
-       AT_MORE_SECTIONS = AT_END,
-       AT_END_OF_CUT =
-           AT_MORE_SECTIONS + (SESSION_SECTIONS - SESSION_SECTIONS_BEFORE) * SECTION_BYTES,
-       AT_FORM = AT_END_OF_CUT,
-       AT_END_OF_FORM = AT_FORM + 24,
+       AT_FORM = AT_SINK_FORMAT + WEIR_SESSION_SINK_FORMAT,
+       AT_END = AT_FORM + 24,
        AT_CHECKSUM = SESSION_HEADER - 8,
        FLAG_AUTOMATIC = 1,
        FLAG_MERGED = 1 /* in the form */
@@ -49,6 +45,14 @@ void session_put64(unsigned char *at, uint64_t value)
     for (int i = 0; i < 8; i++) at[i] = (unsigned char)(value >> (8 * i));
 }
 
+void session_put_layer(unsigned char *at, const weir_kv_geometry *layer)
+{
+    session_put32(at, (uint32_t)layer->n_heads);
+    session_put32(at + 4, (uint32_t)layer->key_dim);
+    session_put32(at + 8, (uint32_t)layer->value_dim);
+    session_put32(at + 12, (uint32_t)layer->window);
+}
+
 uint32_t session_get32(const unsigned char *at)
 {
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
@@ -59,12 +63,7 @@ uint64_t session_get64(const unsigned char *at)
     return session_get32(at) | (uint64_t)session_get32(at + 4) << 32;
 }
 
-static int at_section(int i)
-{
-    return i < SESSION_SECTIONS_BEFORE
-               ? AT_SECTIONS + i * SECTION_BYTES
-               : AT_MORE_SECTIONS + (i - SESSION_SECTIONS_BEFORE) * SECTION_BYTES;
-}
+static int at_section(int i) { return AT_SECTIONS + i * SECTION_BYTES; }
 
 static bool is_size(int64_t value, int64_t least, int64_t most)
 {
@@ -101,8 +100,7 @@ bool session_layout_of(session_layout *layout, const weir_session_header *header
     const weir_session_identity *const id = &header->identity;
     const bool is_sane =
         is_size(id->n_layers, id->state_bytes > 0 ? 0 : 1, 1 << 16) &&
-        is_size(id->n_kv_heads, 1, 1 << 16) && is_size(id->key_dim, 1, 1 << 20) &&
-        is_size(id->value_dim, 1, 1 << 20) &&
+        is_size(id->n_heads, id->n_layers, id->n_layers > 0 ? 1 << 24 : 0) &&
         is_size(id->block_bytes, id->n_layers > 0, id->n_layers > 0 ? INT64_C(1) << 36 : 0) &&
         is_size(id->state_bytes, 0, INT64_C(1) << 40) && is_size(id->n_sinks, 0, 1 << 24) &&
         is_size(id->sink_block_bytes, id->n_sinks > 0, id->n_sinks > 0 ? INT64_C(1) << 36 : 0) &&
@@ -111,10 +109,11 @@ bool session_layout_of(session_layout *layout, const weir_session_header *header
         header->n_states <= header->n_tokens && (header->n_states == 0) == (id->state_bytes == 0) &&
         header->salt_bytes >= 1 && header->salt_bytes <= WEIR_PREFIX_SALT;
     if (!is_sane || !pruned_is_sane(header) || !form_is_sane(header)) return false;
-    layout->n_sections = header->is_pruned ? SESSION_SECTIONS : SESSION_SECTIONS_BEFORE;
-    layout->n_heads = id->n_layers * id->n_kv_heads;
+    layout->n_sections = header->is_pruned ? SESSION_SECTIONS : SESSION_SECTIONS_WHOLE;
+    layout->n_heads = id->n_heads;
     layout->n_blocks = ((int64_t)header->n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
     size_t sizes[SESSION_SECTIONS] = {
+        [SESSION_LAYERS] = (size_t)id->n_layers * SESSION_LAYER,
         [SESSION_TOKENS] = ((size_t)header->n_tokens + (size_t)header->form.n_rest) * 4,
         [SESSION_SALT] = header->salt_bytes,
         [SESSION_PLACES] = (size_t)header->n_states * 4,
@@ -150,9 +149,9 @@ bool session_layout_of(session_layout *layout, const weir_session_header *header
 size_t session_pruned_pages_bytes(const weir_kv_spec *spec, const int32_t *head_rows)
 {
     size_t bytes = 0;
-    for (int64_t h = 0; h < spec->n_layers * spec->n_kv_heads; h++)
+    for (int64_t h = 0; h < weir_kv_n_heads(spec); h++)
         for (int64_t p = 0; p < session_pages_of(head_rows[h]); p++)
-            bytes += weir_kv_page_bytes_at(spec, h / spec->n_kv_heads, p);
+            bytes += weir_kv_page_bytes_at(spec, weir_kv_layer_of(spec, h), p);
     return bytes;
 }
 
@@ -200,16 +199,10 @@ void session_header_encode(
 )
 {
     const weir_session_identity *const id = &header->identity;
-    const int64_t shape[] = { id->n_layers,  id->n_kv_heads,  id->key_dim,
-                              id->value_dim, id->block_bytes, id->state_bytes };
+    const int64_t shape[] = { id->n_layers, id->n_heads, id->block_bytes, id->state_bytes };
     memset(out, 0, SESSION_HEADER);
     memcpy(out, SESSION_MAGIC, 8);
-    session_put32(
-        out + AT_VERSION, weir_session_has_form(header) ? 4
-                          : header->is_pruned           ? 3
-                          : id->n_sinks > 0             ? 2
-                                                        : 1
-    );
+    session_put32(out + AT_VERSION, WEIR_SESSION_VERSION);
     session_put32(out + AT_HEADER_BYTES, SESSION_HEADER);
     session_put64(out + AT_FILE_BYTES, layout->file_bytes);
     session_put64(out + AT_CREATED, (uint64_t)header->created);
@@ -223,7 +216,7 @@ void session_header_encode(
     memcpy(out + AT_SINK_FORMAT, id->sink_format, sizeof id->sink_format);
     session_put32(out + AT_PAGE_TOKENS, WEIR_PAGE_TOKENS);
     session_put32(out + AT_PAGE_LAYOUT, SESSION_PAGE_LAYOUT);
-    for (int i = 0; i < 6; i++) session_put64(out + AT_SHAPE + 8 * i, (uint64_t)shape[i]);
+    for (int i = 0; i < 4; i++) session_put64(out + AT_SHAPE + 8 * i, (uint64_t)shape[i]);
     session_put64(out + AT_N_TOKENS, (uint64_t)header->n_tokens);
     session_put64(out + AT_N_STATES, (uint64_t)header->n_states);
     session_put64(out + AT_FLAGS, header->is_automatic ? FLAG_AUTOMATIC : 0);
@@ -281,29 +274,26 @@ static weir_status check_frame(const unsigned char *bytes, const char *path, wei
     const uint32_t version = session_get32(bytes + AT_VERSION);
     if (memcmp(bytes, SESSION_MAGIC, 8) != 0)
         return weir_error_set(error, WEIR_EFORMAT, "%s: this is no session file", path);
-    if (version < 1 || version > WEIR_SESSION_VERSION)
+    if (version != WEIR_SESSION_VERSION)
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
             "%s: a session file of version %" PRIu32
-            ", this program reads versions 1 to %d; use the program that wrote it",
+            ", this program reads version %d; use the program that wrote it",
             path, version, (int)WEIR_SESSION_VERSION
         );
     if (session_get64(bytes + AT_CHECKSUM) != XXH3_64bits(bytes, AT_CHECKSUM))
         return damaged(path, "the header's checksum is wrong", error);
-    const bool is_pruned = version == 3,
-               has_sinks = !weir_bytes_are_zero(bytes + AT_SINKS, AT_END - AT_SINKS);
-    const bool has_form = version == 4;
-    const int end = has_form ? AT_END_OF_FORM : is_pruned ? AT_END_OF_CUT : AT_END;
+    const uint64_t n_sections = session_get64(bytes + AT_N_SECTIONS);
+    const int unused =
+        n_sections == SESSION_SECTIONS_WHOLE ? at_section(SESSION_SECTIONS_WHOLE) : AT_SINKS;
     if (session_get32(bytes + AT_HEADER_BYTES) != SESSION_HEADER ||
-        session_get64(bytes + AT_N_SECTIONS) !=
-            (is_pruned ? SESSION_SECTIONS : SESSION_SECTIONS_BEFORE) ||
+        (n_sections != SESSION_SECTIONS && n_sections != SESSION_SECTIONS_WHOLE) ||
         session_get32(bytes + AT_PAGE_TOKENS) != WEIR_PAGE_TOKENS ||
         session_get32(bytes + AT_PAGE_LAYOUT) != SESSION_PAGE_LAYOUT ||
         session_get64(bytes + AT_FLAGS) > FLAG_AUTOMATIC ||
-        !weir_bytes_are_zero(bytes + end, (size_t)(AT_CHECKSUM - end)) ||
-        (version < 3 && has_sinks != (version == 2)) ||
-        (has_form && !weir_bytes_are_zero(bytes + AT_MORE_SECTIONS, AT_FORM - AT_MORE_SECTIONS)))
-        return damaged(path, "the header holds numbers that its version does not have", error);
+        !weir_bytes_are_zero(bytes + unused, (size_t)(AT_SINKS - unused)) ||
+        !weir_bytes_are_zero(bytes + AT_END, AT_CHECKSUM - AT_END))
+        return damaged(path, "the header holds numbers that this version does not have", error);
     return WEIR_OK;
 }
 
@@ -311,7 +301,6 @@ static weir_status decode_form(
     weir_session_header *header, const unsigned char *bytes, const char *path, weir_error *error
 )
 {
-    if (session_get32(bytes + AT_VERSION) != 4) return WEIR_OK;
     const uint32_t flags = session_get32(bytes + AT_FORM + 4);
     const uint64_t packed = session_get64(bytes + AT_FORM + 8),
                    n_rest = session_get64(bytes + AT_FORM + 16);
@@ -321,9 +310,7 @@ static weir_status decode_form(
                                         .n_rest = (int32_t)n_rest,
                                         .packed_bytes = (size_t)packed,
                                         .is_merged = flags == FLAG_MERGED };
-    return weir_session_has_form(header)
-               ? WEIR_OK
-               : damaged(path, "its version is that of another form", error);
+    return WEIR_OK;
 }
 
 weir_status session_header_decode(
@@ -335,12 +322,11 @@ weir_status session_header_decode(
     *header = (weir_session_header){ .created = (int64_t)session_get64(bytes + AT_CREATED),
                                      .is_automatic = session_get64(bytes + AT_FLAGS) != 0 };
     weir_session_identity *const id = &header->identity;
-    int64_t *const shape[] = { &id->n_layers,  &id->n_kv_heads,  &id->key_dim,
-                               &id->value_dim, &id->block_bytes, &id->state_bytes };
+    int64_t *const shape[] = { &id->n_layers, &id->n_heads, &id->block_bytes, &id->state_bytes };
     for (int i = 0; i < 2; i++)
         id->model[i] = session_get64(bytes + AT_MODEL + 8 * i),
         id->tokenizer[i] = session_get64(bytes + AT_TOKENIZER + 8 * i);
-    for (int i = 0; i < 6; i++) *shape[i] = (int64_t)session_get64(bytes + AT_SHAPE + 8 * i);
+    for (int i = 0; i < 4; i++) *shape[i] = (int64_t)session_get64(bytes + AT_SHAPE + 8 * i);
     id->n_sinks = (int64_t)session_get64(bytes + AT_SINKS);
     id->sink_block_bytes = (int64_t)session_get64(bytes + AT_SINKS + 8);
     if (!weir_bytes_text(id->format, bytes + AT_FORMAT, sizeof id->format) ||
@@ -355,7 +341,7 @@ weir_status session_header_decode(
     header->n_tokens = (int32_t)n_tokens;
     header->n_states = (int32_t)n_states;
     header->salt_bytes = (size_t)salt;
-    header->is_pruned = session_get32(bytes + AT_VERSION) == 3;
+    header->is_pruned = session_get64(bytes + AT_N_SECTIONS) == SESSION_SECTIONS;
     if (header->is_pruned) {
         header->pages_bytes = (size_t)session_get64(bytes + at_section(SESSION_PAGES) + 16);
         header->policy_bytes = (size_t)session_get64(bytes + at_section(SESSION_POLICY_STATE) + 16);

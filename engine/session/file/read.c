@@ -103,8 +103,8 @@ static weir_status want_near(weir_session_reader *r, void *out, size_t n, weir_e
 static weir_status end_section(weir_session_reader *r, session_section_type type, weir_error *error)
 {
     static const char *const names[SESSION_SECTIONS] = {
-        "tokens", "salt",          "places of states", "states",
-        "pages",  "rows of heads", "policy's state",   "open rows"
+        "layers", "tokens",        "salt",           "places of states", "states",
+        "pages",  "rows of heads", "policy's state", "open rows"
     };
     const session_section *const section = &r->layout.sections[type];
     unsigned char padding[WEIR_SESSION_ALIGNMENT];
@@ -179,77 +179,65 @@ void weir_session_read_near(weir_session_reader *reader, const weir_ledger *ledg
     reader->near = ledger;
 }
 
+const char *session_path(const weir_session_reader *reader) { return reader->path; }
+
 const weir_session_header *weir_session_header_of(const weir_session_reader *reader)
 {
     return &reader->header;
 }
 
-static void print_sinks(char *out, size_t size, const weir_session_identity *id)
-{
-    if (id->n_sinks == 0)
-        (void)snprintf(out, size, "none");
-    else
-        (void
-        )snprintf(out, size, "%" PRId64 " in %s", id->n_sinks * WEIR_PAGE_TOKENS, id->sink_format);
-}
+/* How a layer of the file differs, so far; `layer` is -1 while none does. */
+typedef struct layer_difference {
+    int64_t layer;
+    unsigned char theirs[SESSION_LAYER], ours[SESSION_LAYER];
+} layer_difference;
 
-weir_status weir_session_check(
-    const weir_session_reader *reader, const weir_session_identity *own, weir_error *error
+static void compare_layer(
+    layer_difference *out, const unsigned char *theirs, const weir_kv_geometry *own, int64_t layer
 )
 {
-    const weir_session_identity *const id = &reader->header.identity;
-    const struct {
-        const char *name;
-        int64_t theirs, ours;
-    } numbers[] = { { "layers with KV", id->n_layers, own->n_layers },
-                    { "KV heads", id->n_kv_heads, own->n_kv_heads },
-                    { "key dimensions", id->key_dim, own->key_dim },
-                    { "value dimensions", id->value_dim, own->value_dim },
-                    { "bytes per 64 tokens", id->block_bytes, own->block_bytes },
-                    { "bytes per 64 wide tokens", id->sink_block_bytes, own->sink_block_bytes },
-                    { "bytes per state", id->state_bytes, own->state_bytes } };
-    if (strcmp(id->format, own->format) != 0)
-        return weir_error_set(
-            error, WEIR_EMISMATCH, "%s: its KV rows are %s, those here are %s (kv.format)",
-            reader->path, id->format, own->format
-        );
-    if (id->n_sinks != own->n_sinks || strcmp(id->sink_format, own->sink_format) != 0) {
-        char theirs[WEIR_SESSION_SINK_FORMAT + 64], ours[sizeof theirs];
-        print_sinks(theirs, sizeof theirs, id);
-        print_sinks(ours, sizeof ours, own);
-        return weir_error_set(
-            error, WEIR_EMISMATCH,
-            "%s: first tokens with a format of their own: %s, here %s "
-            "(kv.wide_sinks, kv.wide_format)",
-            reader->path, theirs, ours
-        );
+    unsigned char ours[SESSION_LAYER];
+    session_put_layer(ours, own);
+    if (out->layer >= 0 || memcmp(theirs, ours, sizeof ours) == 0) return;
+    out->layer = layer;
+    memcpy(out->theirs, theirs, sizeof ours);
+    memcpy(out->ours, ours, sizeof ours);
+}
+
+static void print_layer(char *out, size_t size, const unsigned char *at)
+{
+    (void)snprintf(
+        out, size,
+        "%" PRIu32 " KV heads, keys of %" PRIu32 ", values of %" PRIu32 ", window %" PRIu32,
+        session_get32(at), session_get32(at + 4), session_get32(at + 8), session_get32(at + 12)
+    );
+}
+
+weir_status weir_session_check_layers(
+    weir_session_reader *r, const weir_kv_geometry *own, weir_error *error
+)
+{
+    enum { LAYERS = 64 }; /* at a time */
+    unsigned char bytes[LAYERS * SESSION_LAYER];
+    layer_difference found = { .layer = -1 };
+    const int64_t n_layers = r->header.identity.n_layers;
+    begin_section(r, SESSION_LAYERS);
+    for (int64_t first = 0; first < n_layers; first += LAYERS) {
+        const int64_t n = n_layers - first < LAYERS ? n_layers - first : LAYERS;
+        WEIR_TRY(want(r, bytes, (size_t)n * SESSION_LAYER, error));
+        WEIR_TRY(flush(r, error));
+        for (int64_t i = 0; i < n; i++)
+            compare_layer(&found, bytes + i * SESSION_LAYER, &own[first + i], first + i);
     }
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        if (numbers[i].theirs != numbers[i].ours)
-            return weir_error_set(
-                error, WEIR_EMISMATCH,
-                "%s: of another model: %" PRId64 " %s, the model here has %" PRId64, reader->path,
-                numbers[i].theirs, numbers[i].name, numbers[i].ours
-            );
-    if (memcmp(id->model, own->model, sizeof id->model) != 0)
-        return weir_error_set(
-            error, WEIR_EMISMATCH,
-            "%s: of another model: its digest is %016" PRIx64
-            ", that of the model here %016" PRIx64,
-            reader->path, id->model[0], own->model[0]
-        );
-    if (memcmp(id->tokenizer, own->tokenizer, sizeof id->tokenizer) != 0)
-        return weir_error_set(
-            error, WEIR_EMISMATCH,
-            "%s: made with another tokenizer: its digest is %016" PRIx64 ", here %016" PRIx64,
-            reader->path, id->tokenizer[0], own->tokenizer[0]
-        );
-    if (!reader->header.is_pruned && strcmp(id->policy, own->policy) != 0)
-        return weir_error_set(
-            error, WEIR_EMISMATCH, "%s: made with the policy %s, the one here is %s (kv.policy)",
-            reader->path, id->policy, own->policy
-        );
-    return WEIR_OK;
+    WEIR_TRY(end_section(r, SESSION_LAYERS, error));
+    if (found.layer < 0) return WEIR_OK;
+    char theirs[128], ours[sizeof theirs];
+    print_layer(theirs, sizeof theirs, found.theirs);
+    print_layer(ours, sizeof ours, found.ours);
+    return weir_error_set(
+        error, WEIR_EMISMATCH, "%s: of another model: KV layer %" PRId64 " has %s; here %s",
+        r->path, found.layer, theirs, ours
+    );
 }
 
 /* ---- sections -------------------------------------------------------------------------------- */
@@ -321,14 +309,13 @@ weir_status weir_session_read_states(
     return end_section(reader, SESSION_STATES, error);
 }
 
-/* ---- of a text that a policy watched --------------------------------------------------------- */
 static bool are_sizes_ours(const weir_session_reader *r, const weir_kv_spec *spec)
 {
     const weir_session_identity *const id = &r->header.identity;
     return (int64_t)weir_kv_block_bytes(spec) == id->block_bytes &&
            (int64_t)weir_kv_sink_block_bytes(spec) == id->sink_block_bytes &&
            spec->sinks.n_pages == id->n_sinks && spec->n_layers == id->n_layers &&
-           spec->n_kv_heads == id->n_kv_heads;
+           weir_kv_n_heads(spec) == id->n_heads;
 }
 
 static weir_status other_sizes(const weir_session_reader *r, weir_error *error)
@@ -338,6 +325,7 @@ static weir_status other_sizes(const weir_session_reader *r, weir_error *error)
     );
 }
 
+/* ---- of a text that a policy watched --------------------------------------------------------- */
 weir_status weir_session_read_rows(
     weir_session_reader *reader, int32_t *head_rows, const weir_kv_spec *spec, weir_error *error
 )
@@ -443,7 +431,7 @@ weir_status weir_session_read_pruned_pages(
             if (block < session_pages_of(head_rows[head]))
                 WEIR_TRY(want_near(
                     reader, pages[head * page_stride + block],
-                    weir_kv_page_bytes_at(spec, head / spec->n_kv_heads, block), error
+                    weir_kv_page_bytes_at(spec, weir_kv_layer_of(spec, head), block), error
                 ));
     return end_section(reader, SESSION_PAGES, error);
 }
@@ -454,20 +442,14 @@ weir_status weir_session_read_blocks(
     int64_t first, int64_t end, weir_error *error
 )
 {
-    const weir_session_identity *const id = &reader->header.identity;
-    if ((int64_t)weir_kv_block_bytes(spec) != id->block_bytes ||
-        (int64_t)weir_kv_sink_block_bytes(spec) != id->sink_block_bytes ||
-        spec->sinks.n_pages != id->n_sinks)
-        return weir_error_set(
-            error, WEIR_EMISMATCH, "%s: its pages are of another size than those here", reader->path
-        );
+    if (!are_sizes_ours(reader, spec)) return other_sizes(reader, error);
     WEIR_ASSERT(end <= reader->layout.n_blocks && !reader->header.is_pruned);
     if (first == 0) begin_section(reader, SESSION_PAGES);
     for (int64_t block = first; block < end; block++)
         for (int64_t head = 0; head < reader->layout.n_heads; head++)
             WEIR_TRY(want_near(
                 reader, pages[head * page_stride + block],
-                weir_kv_page_bytes_at(spec, head / spec->n_kv_heads, block), error
+                weir_kv_page_bytes_at(spec, weir_kv_layer_of(spec, head), block), error
             ));
     return end == reader->layout.n_blocks ? end_section(reader, SESSION_PAGES, error)
                                           : flush(reader, error);

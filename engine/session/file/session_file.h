@@ -15,9 +15,7 @@ extern "C" {
 #endif
 
 enum {
-    /* For sequences with a form; 3 for those with a policy, 2 for others with sinks, 1 without. */
-    /* At most, bytes of a policy's name and options. */
-    WEIR_SESSION_VERSION = 4,
+    WEIR_SESSION_VERSION = 5,
     WEIR_SESSION_ALIGNMENT = 4096,
     WEIR_SESSION_FORMAT = 80,
     WEIR_SESSION_SINK_FORMAT = 32,
@@ -35,11 +33,11 @@ typedef struct weir_session_identity {
     char sink_format[WEIR_SESSION_SINK_FORMAT];
     /* "full:0" for an engine; "NAME:BUDGET" for the file of a sequence with a policy. */
     char policy[WEIR_SESSION_POLICY];
-    int64_t n_layers, n_kv_heads, key_dim, value_dim, state_bytes;
-    /* Pages of 64 tokens over all layers and heads. */
-    int64_t block_bytes;
-    /* Sink blocks of every sequence, and bytes of the pages of one; 0: none. */
-    int64_t n_sinks, sink_block_bytes;
+    int64_t n_layers, n_heads, state_bytes; /* n_heads: KV heads of all layers */
+    /* [n_layers], borrowed; NULL in a header that was read: weir_session_check_layers */
+    const weir_kv_geometry *geometry;
+    int64_t block_bytes; /* the pages of 64 tokens over all layers and heads */
+    int64_t n_sinks, sink_block_bytes; /* blocks of every text, the pages of one; 0 */
 } weir_session_identity;
 
 /* Source of a sequence's bytes that may be revoked while it is written; then ECANCELED. Bytes are
@@ -57,8 +55,8 @@ typedef struct weir_session_source {
 
 /* What a policy left of a sequence, and its state. */
 typedef struct weir_session_pruned {
-    const int32_t *head_rows; /* [n_layers * n_kv_heads] rows that are left */
-    /* [weir_kv_open_rows_bytes] rows of unsealed pages; NULL: no format has any. */
+    const int32_t *head_rows; /* [KV heads of all layers] rows that are there */
+    /* weir_kv_open_rows_bytes: rows that wait for their page to be full; NULL: no format has any */
     const void *open;
     weir_policy_history past; /* the last turn ends with the sequence */
     const char *policy; /* printed by weir_policy_options_print */
@@ -88,9 +86,9 @@ static inline bool weir_session_form_is_exact(const weir_session_form *form)
 typedef struct weir_session_text {
     const int32_t *tokens; /* [n_tokens + form.n_rest] */
     int32_t n_tokens, n_states;
-    const char *salt; /* as weir_prefix_next returns it */
-    /* [n_layers * n_kv_heads, page_stride]: the first (n_tokens + 63) / 64 of each. */
-    void *const *pages;
+    const char *salt; /* as weir_prefix_next gives it */
+    void *const
+        *pages; /* [KV heads of all layers, page_stride]: the first (n_tokens + 63) / 64 of each */
     int64_t page_stride;
     const weir_kv_spec *spec; /* of the pages */
     /* Set if its pages may be on disk or move meanwhile; NULL: they are in memory. */
@@ -122,9 +120,8 @@ typedef struct weir_session_header {
     int32_t n_tokens, n_states;
     weir_session_form form;
     bool is_automatic;
-    bool is_pruned; /* saved with a policy: version 3 */
-    /* Sections of a sequence with a policy. */
-    size_t pages_bytes, policy_bytes, open_bytes;
+    bool is_pruned; /* a policy watched it */
+    size_t pages_bytes, policy_bytes, open_bytes; /* of such a text's sections */
 } weir_session_header;
 
 typedef struct weir_session_reader weir_session_reader;
@@ -140,7 +137,13 @@ const weir_session_header *weir_session_header_of(const weir_session_reader *rea
 /* Returns EMISMATCH with a message that says what differs. The policy of a sequence is checked by
  * the caller. */
 WEIR_MUST_CHECK weir_status weir_session_check(
-    const weir_session_reader *reader, const weir_session_identity *own, weir_error *error
+    weir_session_reader *reader, const weir_session_identity *own, weir_error *error
+);
+
+/* The part of it about what each layer keeps, which is in a section of its own: EFORMAT when that
+ * is damaged. */
+WEIR_MUST_CHECK weir_status weir_session_check_layers(
+    weir_session_reader *reader, const weir_kv_geometry *own, weir_error *error
 );
 
 /* True for a file of a state database (engine/states), which is no session. */
@@ -150,8 +153,8 @@ static inline bool weir_session_has_form(const weir_session_header *header)
 }
 /* Bytes of a state in the file. */
 size_t weir_session_state_bytes(const weir_session_header *header);
-/* The sections, in the order of the file. After a failure the contents of the destination are
- * undefined. tokens [n_tokens + form.n_rest]: each below n_vocab. */
+/* The other sections, in the order of the file. On failure what was written to is of no use. tokens
+ * [n_tokens + form.n_rest]: below n_vocab. */
 WEIR_MUST_CHECK weir_status weir_session_read_tokens(
     weir_session_reader *reader, int32_t *tokens, int32_t n_vocab, weir_error *error
 );
@@ -169,8 +172,8 @@ WEIR_MUST_CHECK weir_status weir_session_read_pages(
     weir_session_reader *reader, void *const *pages, int64_t page_stride, const weir_kv_spec *spec,
     weir_error *error
 );
-/* ---- of a text that a policy watched (header is_cut) ----------------------------------------- */
-/* head_rows [n_layers * n_kv_heads], at most n_tokens each; they determine the pages. */
+/* ---- of a text that a policy watched (header is_pruned) ----------------------------------------- */
+/* head_rows [KV heads of all layers], at most n_tokens each; the pages are those of so many rows. */
 WEIR_MUST_CHECK weir_status weir_session_read_rows(
     weir_session_reader *reader, int32_t *head_rows, const weir_kv_spec *spec, weir_error *error
 );

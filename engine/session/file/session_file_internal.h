@@ -11,17 +11,18 @@ enum { SESSION_HEADER = WEIR_SESSION_ALIGNMENT, SESSION_PAGE_LAYOUT = 1 };
 
 /* The types in the file are these numbers + 1. */
 typedef enum session_section_type {
+    SESSION_LAYERS,
     SESSION_TOKENS,
     SESSION_SALT,
     SESSION_PLACES,
     SESSION_STATES,
     SESSION_PAGES,
-    SESSION_ROWS, /* this and the following: version 3 */
+    SESSION_ROWS, /* this and those behind it: of a text that a policy pruned */
     SESSION_POLICY_STATE,
     SESSION_OPEN_ROWS,
     SESSION_SECTIONS
 } session_section_type;
-enum { SESSION_SECTIONS_BEFORE = SESSION_ROWS }; /* in versions 1 and 2 */
+enum { SESSION_SECTIONS_WHOLE = SESSION_ROWS }; /* of a text with all its rows */
 
 typedef struct session_section {
     /* Over the section and the zeros up to the next multiple of 4096. */
@@ -47,7 +48,11 @@ WEIR_MUST_CHECK weir_status session_header_decode(
     uint64_t file_bytes, const char *path, weir_error *error
 );
 
-/* The policy section: these bytes, the turns (i32 each), the policy's text, its state. */
+/* Of a layer: u32 KV heads, key width, value width, window. */
+enum { SESSION_LAYER = 16 };
+void session_put_layer(unsigned char *at, const weir_kv_geometry *layer);
+
+/* The section of the policy: these bytes, the turns, i32 each, the policy's text, its state. */
 enum { SESSION_POLICY_FIXED = 40, SESSION_TURN = 8 };
 /* Pages of a head with this many rows. */
 static inline int64_t session_pages_of(int32_t rows)
@@ -63,6 +68,8 @@ void session_header_of(
     weir_session_header *header, const weir_session_identity *identity,
     const weir_session_text *text
 );
+
+const char *session_path(const weir_session_reader *reader); /* of the file */
 
 void session_put32(unsigned char *at, uint32_t value);
 void session_put64(unsigned char *at, uint64_t value);

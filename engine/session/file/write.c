@@ -106,7 +106,8 @@ static weir_status next_copy(writer *w, char **copy)
 /* Adds the page of a layer and head. */
 static weir_status add_page(writer *w, const weir_session_text *text, int64_t block, int64_t head)
 {
-    const size_t bytes = weir_kv_page_bytes_at(text->spec, head / text->spec->n_kv_heads, block);
+    const size_t bytes =
+        weir_kv_page_bytes_at(text->spec, weir_kv_layer_of(text->spec, head), block);
     char *copy;
     if (w->copies == NULL) return add(w, text->pages[head * text->page_stride + block], bytes);
     WEIR_TRY(next_copy(w, &copy));
@@ -142,6 +143,22 @@ static weir_status end_section(writer *w, session_section *section)
     WEIR_ASSERT(w->at == section->offset + session_padded(section->size));
     (void)XXH3_128bits_reset(w->hash);
     return WEIR_OK;
+}
+
+static weir_status write_layers(
+    writer *w, const weir_session_identity *id, session_section *section
+)
+{
+    enum { LAYERS = 64 }; /* at a time */
+    unsigned char bytes[LAYERS * SESSION_LAYER];
+    for (int64_t first = 0; first < id->n_layers; first += LAYERS) {
+        const int64_t n = id->n_layers - first < LAYERS ? id->n_layers - first : LAYERS;
+        for (int64_t i = 0; i < n; i++)
+            session_put_layer(bytes + i * SESSION_LAYER, &id->geometry[first + i]);
+        WEIR_TRY(add(w, bytes, (size_t)n * SESSION_LAYER));
+        WEIR_TRY(flush(w)); /* before `bytes` change */
+    }
+    return end_section(w, section);
 }
 
 static weir_status write_policy(
@@ -198,6 +215,7 @@ static weir_status write_sections(
 )
 {
     int32_t places[WEIR_SESSION_STATES];
+    WEIR_TRY(write_layers(w, &header->identity, &layout->sections[SESSION_LAYERS]));
     for (int32_t i = 0; i < text->n_states; i++) places[i] = text->states[i].at;
     WEIR_TRY(add(w, text->tokens, layout->sections[SESSION_TOKENS].size));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_TOKENS]));

@@ -118,9 +118,9 @@ void Evict::open(const Options &options)
     folder_ = ::testing::TempDir() + "/evict." + std::to_string(getpid());
     std::filesystem::create_directories(folder_);
     spec_.n_layers = n_layers;
-    spec_.n_kv_heads = kv_heads;
-    spec_.key_dim = key_dim;
-    spec_.value_dim = value_dim;
+    geometry_.assign(formats_.size(), { kv_heads, key_dim, value_dim, 0, 0 });
+    weir_kv_number_heads(geometry_.data(), n_layers);
+    spec_.geometry = geometry_.data();
     spec_.formats = formats_.data();
     spec_.n_pages = (options.n_blocks + options.n_sink_blocks + options.n_disk_blocks) * heads;
     spec_.max_rows = options.max_rows;

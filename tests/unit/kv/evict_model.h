@@ -69,6 +69,7 @@ class Evict : public ::testing::Test {
     std::mt19937 random_{ 11 };
     int64_t n_turned_ = 0; /* rows at the beginning that get other keys; random lists keep them */
     std::vector<weir_kv_pair> formats_;
+    std::vector<weir_kv_geometry> geometry_;
     std::string folder_;
     weir_kv_spec spec_ = {};
     weir_ledger *ledger_ = nullptr;

@@ -81,11 +81,11 @@ struct Watched {
         wish.policy = &options;
         wish.budget = 600;
         wish.shape = { spec.n_layers,
-                       spec.n_kv_heads,
-                       spec.n_kv_heads,
-                       spec.key_dim,
-                       spec.value_dim,
-                       spec.key_dim,
+                       spec.geometry[0].n_heads,
+                       spec.geometry[0].n_heads,
+                       spec.geometry[0].key_dim,
+                       spec.geometry[0].value_dim,
+                       spec.geometry[0].key_dim,
                        false,
                        frequencies.data(),
                        1,

@@ -397,8 +397,8 @@ TEST(EvictSizes, OnlyWhereRowsAreEvicted)
     const weir_kv_pair formats[] = { f16, q8 };
     weir_kv_spec spec = {};
     spec.n_layers = 2;
-    spec.n_kv_heads = 3;
-    spec.key_dim = spec.value_dim = 64;
+    const weir_kv_geometry geometry[] = { { 3, 64, 64, 0, 0 }, { 3, 64, 64, 0, 3 } };
+    spec.geometry = geometry;
     spec.formats = formats;
     spec.n_pages = 60;
     spec.max_rows = 640;

@@ -235,7 +235,9 @@ TEST_P(Tiers, PrefetchPassesPrunedTables)
     append_cold(&b, 8 * 64 + 1);
     ASSERT_TRUE(is_cold(b, 4));
     weir_kv_prefetch *prefetch = nullptr;
-    const weir_kv_prefetch_limits step = { 2, nullptr };
+    std::vector<weir_kv_reader> readers;
+    for (int32_t i = 0; i < spec_.n_layers; i++) readers.push_back({ i, true });
+    const weir_kv_prefetch_limits step = { 2, readers.data(), spec_.n_layers };
     ASSERT_EQ(weir_kv_prefetch_open(&prefetch, &spec_, &step, ledger_, &error_), WEIR_OK)
         << error_.text;
     weir_kv_view *const views = weir_kv_prefetch_views(prefetch);

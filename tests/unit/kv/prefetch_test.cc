@@ -36,12 +36,12 @@ ssize_t faulty_read(int fd, void *bytes, size_t n, off_t at)
 
 class Prefetch : public ::testing::Test {
   protected:
-    /* host_blocks: of disk_blocks, on the host below a device whose memory the host cannot touch;
+    /* reads_again: a fourth reader reads the first layer's rows. host_blocks: of disk_blocks, on the host below a device whose memory the host cannot touch;
      * -1: there is none. */
     void open(
         int64_t memory_blocks, int64_t disk_blocks,
         const std::vector<int32_t> &windows = { 0, 0, 0 }, int64_t dim = 64,
-        int64_t host_blocks = -1
+        int64_t host_blocks = -1, bool reads_again = false
     )
     {
         const size_t caps[WEIR_TIER_COUNT] = {};
@@ -55,10 +55,11 @@ class Prefetch : public ::testing::Test {
         weir_ledger_use_device(ledger_, device_);
         const int64_t on_host = std::max<int64_t>(host_blocks, 0),
                       pages = (memory_blocks + disk_blocks) * heads;
+        for (int i = 0; i < layers; i++)
+            geometry_[i] = { kv_heads, dim, dim, windows[(size_t)i], 0 };
+        weir_kv_number_heads(geometry_, layers);
         spec_ = { layers,
-                  kv_heads,
-                  dim,
-                  dim,
+                  geometry_,
                   formats_,
                   pages,
                   max_rows,
@@ -68,15 +69,17 @@ class Prefetch : public ::testing::Test {
                   0,
                   false,
                   device_ != nullptr,
-                  on_host * heads,
-                  nullptr };
+                  on_host * heads };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
         reads_until_failure = -1;
         fails_once = false;
         const weir_lower_tier_io io = { pwritev, faulty_read };
         weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &io);
         windows_ = windows;
-        const weir_kv_prefetch_limits limits = { 3, windows_.data() };
+        readers_.clear();
+        for (int32_t i = 0; i < layers; i++) readers_.push_back({ i, windows[(size_t)i] == 0 });
+        if (reads_again) readers_.push_back({ 0, false });
+        const weir_kv_prefetch_limits limits = { 3, readers_.data(), (int64_t)readers_.size() };
         const size_t before = total();
         ASSERT_EQ(weir_kv_prefetch_open(&prefetch_, &spec_, &limits, ledger_, &error_), WEIR_OK)
             << error_.text;
@@ -183,12 +186,14 @@ class Prefetch : public ::testing::Test {
     }
     const weir_kv_pair formats_[layers] = { wide, q8, wide };
     std::vector<int32_t> windows_;
+    std::vector<weir_kv_reader> readers_;
     std::vector<weir_kv_table> tables_;
     std::string folder_;
     weir_device *device_ = nullptr;
     weir_ledger *ledger_ = nullptr;
     weir_kv_store *store_ = nullptr;
     weir_kv_prefetch *prefetch_ = nullptr;
+    weir_kv_geometry geometry_[layers];
     weir_kv_spec spec_ = {};
     weir_error error_ = {};
 };
@@ -302,6 +307,26 @@ TEST_F(Prefetch, WindowsReadWhatTheySee)
                   page = (int64_t)(kv_heads * weir_kv_page_stride(&spec_, 0));
     const int64_t seen = (max_rows - 1 - 1500 + 1) / 64;
     EXPECT_EQ(read, (75 + 76 - seen) * page);
+}
+
+/* A layer that shares the rows of an earlier one reads them again. */
+TEST_F(Staging, ALaterReaderOfALayerReadsItAgain)
+{
+    open(20, 200, { 0, 0, 0 }, 64, -1, true);
+    add(max_rows, [](int64_t block) { return block > 0 && block < 76; });
+    for (const bool is_reread : { false, true }) {
+        const int64_t before = weir_kv_residency_of(store_).bytes_read;
+        view(0, 0, 1, is_reread);
+        ASSERT_TRUE(weir_kv_prefetch_begin(prefetch_, store_, 1));
+        int64_t bytes = 0;
+        for (const weir_kv_reader &reader : readers_)
+            for (int pass = 0; pass < (is_reread && reader.is_watched ? 2 : 1); pass++) {
+                (void)walk(reader.layer, 0, 0);
+                bytes += 75 * (int64_t)weir_kv_layer_stride(&spec_, reader.layer);
+            }
+        weir_kv_prefetch_end(prefetch_);
+        EXPECT_EQ(weir_kv_residency_of(store_).bytes_read - before, bytes);
+    }
 }
 
 /* Blocks that cannot be read are zeros and lost; the segment is told of, the others are as they

@@ -60,23 +60,14 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         static const weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 },
                                   int8 = { WEIR_KV_INT8, WEIR_KV_F32 };
         static const weir_kv_pair wide[] = { f16, f16 }, narrow[] = { int8, int8 };
+        /* One head in the first layer, three in the second */
+        static const weir_kv_geometry geometry[] = { { 1, 8, 8, 0, 0 }, { 3, 8, 8, 0, 1 } };
         n_pages_ = n_pages + n_sink_pages;
         const weir_kv_sinks sinks = { { WEIR_KV_F32, WEIR_KV_F32 }, n_sink_pages > 0 ? 2 : 0 };
-        const weir_kv_spec spec = { layers,
-                                    heads,
-                                    8,
-                                    8,
-                                    is_paged() ? narrow : wide,
-                                    n_pages_,
-                                    window,
-                                    n_disk_pages,
-                                    folder.c_str(),
-                                    sinks,
-                                    n_sink_pages,
-                                    false,
-                                    false,
-                                    0,
-                                    nullptr };
+        const weir_kv_spec spec = { layers,         geometry, is_paged() ? narrow : wide,
+                                    n_pages_,       window,   n_disk_pages,
+                                    folder.c_str(), sinks,    n_sink_pages,
+                                    false,          false,    0 };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
         const weir_prefix_limits limits = { n_nodes, has_states() ? n_snapshots : 0,
                                             has_states() ? state_bytes : 0, 0, 0 };

@@ -167,11 +167,10 @@ TEST_F(SessionFile, ATextThatIsTakenAwayLeavesNoFile)
     EXPECT_EQ(text.write(path_, &error_, &lender.source), WEIR_OK) << error_.text;
 }
 
-/* n_sinks: 0 are files of version 1, or 3 if a policy watched the text. */
 struct FileKind {
     int32_t n_sinks;
-    bool is_pruned; /* version 3 */
-    int32_t bits = -1; /* of packed states, 0: none are: version 4 */
+    bool is_pruned;
+    int32_t bits = -1; /* of packed states, 0: none are; -1: the file is no state's */
 };
 class SessionFiles : public SessionFile, public ::testing::WithParamInterface<FileKind> {
   protected:
@@ -261,7 +260,7 @@ TEST_P(SessionFiles, SealedLiesAreSeen)
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
     const std::string whole = slurp(path_);
     std::mt19937_64 random(3);
-    for (size_t at = 12; at < 700; at += 4) {
+    for (size_t at = 12; at < 720; at += 4) {
         for (const uint64_t value : { uint64_t{ 0 }, uint64_t{ 1 }, uint64_t{ 0x7fffffff },
                                       uint64_t{ 0xffffffff }, random() }) {
             std::string bytes = whole;
@@ -271,8 +270,8 @@ TEST_P(SessionFiles, SealedLiesAreSeen)
             write_over(path_, bytes);
             const weir_status status = read_all(path_, &error_, nullptr, &text.identity);
             /* Of creation; automatic; not merged */
-            const bool is_stamp = (at >= 24 && at < 32) || (at == 280 && value == 1) ||
-                                  (at == 668 && value == 0 && GetParam().bits > 0);
+            const bool is_stamp = (at >= 24 && at < 32) || (at == 264 && value == 1) ||
+                                  (at == 692 && value == 0 && GetParam().bits > 0);
             ASSERT_EQ(status == WEIR_OK, is_stamp) << at << " = " << value;
             ASSERT_TRUE(is_stamp || status == WEIR_EFORMAT || status == WEIR_EMISMATCH)
                 << at << " = " << value;
@@ -280,24 +279,22 @@ TEST_P(SessionFiles, SealedLiesAreSeen)
     }
 }
 
-TEST_P(SessionFiles, FutureVersionsAreRefusedWhateverTheyHold)
+TEST_P(SessionFiles, OtherVersionsAreRefusedWhateverTheyHold)
 {
     Text text = SessionFiles::text(70, 2, 1);
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
     std::string bytes = slurp(path_);
-    EXPECT_EQ(
-        bytes[8], GetParam().bits >= 0     ? 4
-                  : GetParam().is_pruned   ? 3
-                  : GetParam().n_sinks > 0 ? 2
-                                           : 1
-    );
-    bytes[8] = 9;
-    write_over(path_, bytes);
-    EXPECT_EQ(read_all(path_, &error_), WEIR_EUNSUPPORTED);
-    EXPECT_NE(strstr(error_.text, "version 9"), nullptr) << error_.text;
-    seal(&bytes);
-    write_over(path_, bytes);
-    EXPECT_EQ(read_all(path_, &error_), WEIR_EUNSUPPORTED);
+    EXPECT_EQ(bytes[8], WEIR_SESSION_VERSION);
+    for (const int version : { 0, 1, 2, 3, 4, 6, 9 }) {
+        bytes[8] = (char)version;
+        write_over(path_, bytes);
+        EXPECT_EQ(read_all(path_, &error_), WEIR_EUNSUPPORTED);
+        const std::string said = "version " + std::to_string(version) + ",";
+        EXPECT_NE(strstr(error_.text, said.c_str()), nullptr) << error_.text;
+        seal(&bytes);
+        write_over(path_, bytes);
+        EXPECT_EQ(read_all(path_, &error_), WEIR_EUNSUPPORTED);
+    }
 }
 
 // What a policy left, under checksums that are right: rows, turns and sizes that cannot be.
@@ -330,7 +327,8 @@ TEST_P(SessionFiles, SealedLiesAboutAPolicyAreSeen)
         for (size_t i = 8; i-- > 0;) value = value << 8 | (unsigned char)whole[at + i];
         return (size_t)value;
     };
-    const size_t rows = number(544 + 8), policy = number(544 + 40 + 8);
+    enum { ROWS = 280 + 6 * 40, POLICY = ROWS + 40 }; /* the sections' entries in the header */
+    const size_t rows = number(ROWS + 8), policy = number(POLICY + 8);
     const auto lie = [&](size_t entry, size_t at, uint32_t value) {
         std::string bytes = whole;
         for (size_t i = 0; i < 4; i++) bytes[at + i] = (char)(value >> (8 * i));
@@ -343,17 +341,21 @@ TEST_P(SessionFiles, SealedLiesAboutAPolicyAreSeen)
         write_over(path_, bytes);
         return read_all(path_, &error_);
     };
-    EXPECT_EQ(lie(544, rows, 70), WEIR_OK) << error_.text;
+    EXPECT_EQ(lie(ROWS, rows, 70), WEIR_OK) << error_.text;
     for (const uint32_t value : { 71u, 0xffffffffu, 0x80000000u, 1u })
-        EXPECT_EQ(lie(544, rows, value), WEIR_EFORMAT) << value;
-    EXPECT_EQ(lie(544, rows + 8, 0), WEIR_EFORMAT) << "a page fewer than the file holds";
+        EXPECT_EQ(lie(ROWS, rows, value), WEIR_EFORMAT) << value;
+    EXPECT_EQ(lie(ROWS, rows + 8, 0), WEIR_EFORMAT) << "a page fewer than the file holds";
     for (const size_t at : { size_t{ 16 }, size_t{ 28 }, size_t{ 32 }, size_t{ 36 } })
         for (const uint32_t value : { 0u, 4097u, 0x7fffffffu, 0xffffffffu }) {
-            const weir_status status = lie(584, policy + at, value);
+            const weir_status status = lie(POLICY, policy + at, value);
             EXPECT_TRUE(status == WEIR_EFORMAT || (at == 36 && value == 0))
                 << at << " = " << value << ": " << status;
         }
 }
+
+/* As many heads in all as the text has, and pages of as many bytes. */
+const weir_kv_geometry swapped[] = { { 3, 8, 8, 0, 0 }, { 2, 8, 8, 0, 3 }, { 1, 8, 8, 16, 5 } },
+                       windowed[] = { { 2, 8, 8, 0, 0 }, { 3, 8, 8, 0, 2 }, { 1, 8, 8, 8, 5 } };
 
 TEST_F(SessionFile, WhatDiffersIsNamed)
 {
@@ -368,6 +370,12 @@ TEST_F(SessionFile, WhatDiffersIsNamed)
         { [](weir_session_identity *id) { strcpy(id->format, "q8_0"); }, "kv.format" },
         { [](weir_session_identity *id) { strcpy(id->policy, "h2o:64"); }, "kv.policy" },
         { [](weir_session_identity *id) { id->n_layers++; }, "layers with KV" },
+        { [](weir_session_identity *id) { id->n_heads--; }, "KV heads in all layers" },
+        { [](weir_session_identity *id) { id->geometry = swapped; },
+          "KV layer 0 has 2 KV heads, keys of 8, values of 8, window 0; here 3 KV heads" },
+        { [](weir_session_identity *id) { id->geometry = windowed; },
+          "KV layer 2 has 1 KV heads, keys of 8, values of 8, window 16; here 1 KV heads, "
+          "keys of 8, values of 8, window 8" },
         { [](weir_session_identity *id) { id->block_bytes *= 2; }, "bytes per 64 tokens" },
         { [](weir_session_identity *id) { id->state_bytes += 4; }, "bytes per state" },
         { [](weir_session_identity *id) { id->n_sinks = 1; }, "kv.wide_sinks" },

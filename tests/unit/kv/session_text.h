@@ -15,11 +15,12 @@ namespace session_text {
 const weir_kv_pair formats[] = { { WEIR_KV_F16, WEIR_KV_F16 },
                                  { WEIR_KV_INT8, WEIR_KV_F16 },
                                  { WEIR_KV_F32, WEIR_KV_F32 } };
-inline weir_kv_spec spec = { 3,       2,  8, 8,     formats, 0, 4096,   0,
-                             nullptr, {}, 0, false, false,   0, nullptr };
+/* ... and of unlike numbers of heads: six in all. */
+const weir_kv_geometry geometry[] = { { 2, 8, 8, 0, 0 }, { 3, 8, 8, 0, 2 }, { 1, 8, 8, 16, 5 } };
+inline weir_kv_spec spec = { 3, geometry, formats, 0, 4096, 0, nullptr, {}, 0, false, false, 0 };
 inline size_t page_of(size_t head, size_t block)
 {
-    return weir_kv_page_bytes_at(&spec, (int64_t)head / spec.n_kv_heads, (int64_t)block);
+    return weir_kv_page_bytes_at(&spec, weir_kv_layer_of(&spec, (int64_t)head), (int64_t)block);
 }
 
 /* A text with its memory, filled from a seed. */
@@ -77,8 +78,7 @@ struct Text {
         identity.model[0] = 0x1234, identity.tokenizer[1] = 0x5678;
         strcpy(identity.format, "f16");
         strcpy(identity.policy, "full:0");
-        identity.n_layers = 3, identity.n_kv_heads = 2, identity.key_dim = 8,
-        identity.value_dim = 8;
+        identity.n_layers = 3, identity.n_heads = 6, identity.geometry = geometry;
         identity.block_bytes = (int64_t)weir_kv_block_bytes(&spec);
         identity.n_sinks = spec.sinks.n_pages,
         identity.sink_block_bytes = (int64_t)weir_kv_sink_block_bytes(&spec);
@@ -143,8 +143,7 @@ inline weir_status read_all(
     }
     const weir_session_header *const header = weir_session_header_of(reader);
     const weir_session_identity &id = header->identity;
-    const size_t heads = (size_t)(id.n_layers * id.n_kv_heads),
-                 blocks = ((size_t)header->n_tokens + 63) / 64;
+    const size_t heads = (size_t)id.n_heads, blocks = ((size_t)header->n_tokens + 63) / 64;
     std::vector<int32_t> tokens((size_t)(header->n_tokens + header->form.n_rest)),
         places(WEIR_SESSION_STATES);
     std::vector<std::vector<char>> pages;
@@ -157,7 +156,9 @@ inline weir_status read_all(
     for (size_t i = 0; i < heads * blocks; i++) pages.emplace_back(page_of(i / blocks, i % blocks));
     for (auto &page : pages) table.push_back(page.data());
     for (auto &state : states) into.push_back(state.data());
-    if (own != nullptr) status = weir_session_check(reader, own, error);
+    status = own != nullptr     ? weir_session_check(reader, own, error)
+             : id.n_layers == 3 ? weir_session_check_layers(reader, geometry, error)
+                                : weir_error_set(error, WEIR_EMISMATCH, "other layers");
     if (status == WEIR_OK) status = weir_session_read_tokens(reader, tokens.data(), 1000, error);
     if (status == WEIR_OK) status = weir_session_read_salt(reader, salt, error);
     if (status == WEIR_OK) status = weir_session_read_places(reader, places.data(), error);

@@ -18,8 +18,7 @@ class SizeClass : public ::testing::Test {
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
         weir_kv_spec spec = {};
         spec.n_layers = layers;
-        spec.n_kv_heads = kv_heads;
-        spec.key_dim = spec.value_dim = 32;
+        spec.geometry = geometry_;
         spec.formats = formats_;
         spec.n_pages = blocks * layers * kv_heads;
         spec.max_rows = window;
@@ -57,6 +56,8 @@ class SizeClass : public ::testing::Test {
     }
     int64_t n_cached() const { return weir_prefix_stats_of(prefix_).n_tokens; }
 
+    const weir_kv_geometry geometry_[layers] = { { kv_heads, 32, 32, 0, 0 },
+                                                 { kv_heads, 32, 32, 0, kv_heads } };
     const weir_kv_pair formats_[layers] = { { WEIR_KV_F16, WEIR_KV_F16 },
                                             { WEIR_KV_Q8_0, WEIR_KV_Q8_0 } };
     weir_ledger *ledger_ = nullptr;

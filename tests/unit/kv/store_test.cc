@@ -25,10 +25,10 @@ class Store : public StoreFixture {
         formats_ = formats;
         const size_t caps[WEIR_TIER_COUNT] = {};
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
+        geometry_.assign(formats.size(), { 3, dim, dim, 0, 0 });
+        weir_kv_number_heads(geometry_.data(), (int64_t)geometry_.size());
         spec_ = { (int64_t)formats.size(),
-                  3,
-                  dim,
-                  dim,
+                  geometry_.data(),
                   formats_.data(),
                   n_pages,
                   max_rows,
@@ -38,8 +38,7 @@ class Store : public StoreFixture {
                   n_sink_pages,
                   false,
                   false,
-                  0,
-                  nullptr };
+                  0 };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
     }
     void TearDown() override
@@ -49,6 +48,7 @@ class Store : public StoreFixture {
         weir_ledger_close(ledger_);
     }
     Formats formats_;
+    std::vector<weir_kv_geometry> geometry_;
 };
 
 TEST_F(Store, ChargesThePoolOnceAndGivesPagesBack)
@@ -175,11 +175,53 @@ TEST_F(Store, PagesOfUnequalSizeComeInWholeBlocks)
 {
     const size_t caps[WEIR_TIER_COUNT] = {};
     const weir_kv_pair formats[] = { f16, { WEIR_KV_Q8_0, WEIR_KV_Q8_0 } };
-    const weir_kv_spec spec = { 2,       3,  32, 32,    formats, 13, 640,    0,
-                                nullptr, {}, 0,  false, false,   0,  nullptr };
+    const weir_kv_geometry geometry[] = { { 3, 32, 32, 0, 0 }, { 3, 32, 32, 0, 3 } };
+    const weir_kv_spec spec = { 2, geometry, formats, 13, 640, 0, nullptr, {}, 0, false, false, 0 };
     ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
     EXPECT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_EINVAL);
     EXPECT_NE(strstr(error_.text, "no multiple of the 6"), nullptr) << error_.text;
+}
+
+/* Layers of 1, 4 and 2 heads and of unlike widths: pages of two sizes. */
+TEST_F(Store, LayersKeepHeadsOfTheirOwn)
+{
+    const size_t caps[WEIR_TIER_COUNT] = {};
+    const weir_kv_pair formats[] = { f16, f16, f16 };
+    weir_kv_geometry geometry[] = { { 1, 24, 16, 0, 0 }, { 4, 32, 32, 0, 0 }, { 2, 24, 16, 0, 0 } };
+    weir_kv_number_heads(geometry, 3);
+    EXPECT_EQ(geometry[1].first_head, 1);
+    EXPECT_EQ(geometry[2].first_head, 5);
+    spec_ = { 3, geometry, formats, 70, 640, 0, nullptr, {}, 0, false, false, 0 };
+    EXPECT_EQ(weir_kv_n_heads(&spec_), 7);
+    for (int64_t h = 0; h < 7; h++)
+        EXPECT_EQ(weir_kv_layer_of(&spec_, h), h < 1 ? 0 : h < 5 ? 1 : 2);
+    const size_t narrow = 64 * (24 + 16) * 2, wide = 64 * (32 + 32) * 2;
+    EXPECT_EQ(weir_kv_block_bytes(&spec_), 3 * narrow + 4 * wide);
+    ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
+    ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
+    const weir_kv_pages all = weir_kv_store_free(store_);
+    EXPECT_EQ(all.others[0], 30);
+    EXPECT_EQ(all.others[1], 40);
+    weir_kv_table t = table();
+    ASSERT_EQ(reserve_to(t, 65), WEIR_OK);
+    commit_to(t, 65);
+    const weir_kv_pages left = weir_kv_store_free(store_);
+    EXPECT_EQ(left.others[0], 30 - 2 * 3);
+    EXPECT_EQ(left.others[1], 40 - 2 * 4);
+    for (int64_t h = 0; h < 7; h++) {
+        weir_kv_pages page = {};
+        weir_kv_pages_add(store_, &page, t.pages[h * t.capacity + 1]);
+        EXPECT_EQ(page.others[1], h >= 1 && h < 5 ? 1 : 0) << h;
+    }
+    EXPECT_EQ(weir_kv_table_held_bytes(&t, store_), 2 * weir_kv_block_bytes(&spec_));
+    weir_kv_table_close(&t, store_);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 70);
+    weir_kv_store *refused = nullptr;
+    geometry[2].first_head = 4; /* a head of the layer before it */
+    EXPECT_EQ(weir_kv_store_open(&refused, &spec_, ledger_, &error_), WEIR_EINVAL);
+    geometry[2].first_head = 5;
+    spec_.sinks = { f16, 1 }; /* their pages are of one size */
+    EXPECT_EQ(weir_kv_sink_block_bytes(&spec_), 7 * wide);
 }
 
 /* Rows that wait for their page to be full are one table's own, and a fork's copy of them goes its

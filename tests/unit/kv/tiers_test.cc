@@ -70,10 +70,9 @@ class Tiers : public StoreFixture {
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
         weir_ledger_use_device(ledger_, device_);
         const int64_t n_sinks = sinks > 0 ? 6 * heads : 0;
+        static const weir_kv_geometry geometry[] = { { 2, 32, 32, 0, 0 }, { 4, 32, 32, 0, 2 } };
         spec_ = { 2,
-                  3,
-                  32,
-                  32,
+                  geometry,
                   formats_,
                   (memory_blocks + disk_blocks) * heads + n_sinks,
                   max_rows,
@@ -83,8 +82,7 @@ class Tiers : public StoreFixture {
                   n_sinks,
                   false,
                   device_ != nullptr,
-                  host_blocks * heads,
-                  nullptr };
+                  host_blocks * heads };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
         fail_writes_after = fail_reads_after = -1;
         short_transfers = false;
@@ -106,7 +104,7 @@ class Tiers : public StoreFixture {
     void expect_sound() { EXPECT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text; }
     size_t bytes_of(int h, int64_t page = INT64_MAX) const
     {
-        return weir_kv_page_bytes_at(&spec_, h / 3, page);
+        return weir_kv_page_bytes_at(&spec_, weir_kv_layer_of(&spec_, h), page);
     }
     /* Every page gets bytes of its own, which tell where it belongs. */
     static char tag(int seed, int h, int64_t page)

@@ -10,17 +10,31 @@
 #include "tests/unit/model/toy_blocks.h"
 
 typedef struct weights {
-    const weir_weight *q, *k, *v, *out; /* [H*24, D] [G*24, D] [G*16, D] [D, H*16] */
+    const weir_weight *q, *k, *v, *out; /* [H*24, D] [G*24, D] [G*16, D] [D, H*16]: G KV heads */
     const float *norms; /* [2, 2, 3, 2, 2]: 24 of queries, then 24 of keys */
 } weights;
 
+/* The layer's own; of its own, with what the toy layer before it wrote; those of that layer. */
+typedef enum rows_kind { ROWS_OWN, ROWS_COPIED, ROWS_SHARED } rows_kind;
+
 typedef struct toy_options {
     double decay;
+    int32_t kv_heads; /* 0: those of the shape */
+    int32_t rows; /* rows_kind */
 } toy_options;
 
 static const weir_block_option options_table[] = {
-    WEIR_REAL_OPTION(toy_options, decay, "decay", 0, 1, 0.5), { 0 }
+    WEIR_REAL_OPTION(toy_options, decay, "decay", 0, 1, 0.5),
+    WEIR_INT_OPTION(toy_options, kv_heads, "kv_heads", 0, 64, 0),
+    WEIR_WORD_OPTION(toy_options, rows, "rows", "own copied shared", ROWS_OWN),
+    { 0 }
 };
+
+static int64_t kv_heads(const weir_shape *shape, const void *options)
+{
+    const toy_options *const own = options;
+    return own->kv_heads > 0 ? own->kv_heads : shape->n_kv_heads;
+}
 
 #define EXTENT(name, expression)                                                                   \
     static int64_t name(const weir_shape *shape, const void *options)                              \
@@ -30,8 +44,8 @@ static const weir_block_option options_table[] = {
     }
 EXTENT(model, shape->d_model)
 EXTENT(q_width, shape->n_heads *TOY_KEY_DIM)
-EXTENT(k_width, shape->n_kv_heads *TOY_KEY_DIM)
-EXTENT(v_width, shape->n_kv_heads *TOY_VALUE_DIM)
+EXTENT(k_width, kv_heads(shape, options) * TOY_KEY_DIM)
+EXTENT(v_width, kv_heads(shape, options) * TOY_VALUE_DIM)
 EXTENT(out_width, shape->n_heads *TOY_VALUE_DIM)
 EXTENT(two, 2)
 EXTENT(three, 3)
@@ -49,10 +63,10 @@ static const char *const shapes[] = { "n_heads", "n_kv_heads", "rope_theta", NUL
 
 static weir_block_kv kv(const weir_shape *shape, const void *options)
 {
-    (void)options;
-    return (weir_block_kv){ .geometry = { .n_heads = shape->n_kv_heads,
+    return (weir_block_kv){ .geometry = { .n_heads = kv_heads(shape, options),
                                           .key_dim = TOY_KEY_DIM,
                                           .value_dim = TOY_VALUE_DIM },
+                            .is_shared = ((const toy_options *)options)->rows == ROWS_SHARED,
                             .n_queries = shape->n_heads };
 }
 
@@ -120,12 +134,27 @@ static void add_echo(const weir_shape *shape, const toy_options *options, const 
     }
 }
 
+/* Keys and values of the toy layer before, for ROWS_COPIED: engines of this test run one step at a
+ * time. */
+enum { COPIED_FLOATS = 1 << 20 };
+static float copied_k[COPIED_FLOATS], copied_v[COPIED_FLOATS];
+
+static void copy_rows(rows_kind rows, float *k, int64_t n_k, float *v, int64_t n_v)
+{
+    WEIR_ASSERT(n_k <= COPIED_FLOATS && n_v <= COPIED_FLOATS);
+    const bool takes = rows == ROWS_COPIED;
+    memcpy(takes ? k : copied_k, takes ? copied_k : k, (size_t)n_k * sizeof *k);
+    memcpy(takes ? v : copied_v, takes ? copied_v : v, (size_t)n_v * sizeof *v);
+}
+
 static weir_status forward(
     const weir_shape *shape, const void *options, const void *block_weights, const weir_step *step
 )
 {
     const weights *const w = block_weights;
-    const int64_t n = step->n_rows, d = shape->d_model, h = shape->n_heads, g = shape->n_kv_heads;
+    const rows_kind rows = (rows_kind)((const toy_options *)options)->rows;
+    const int64_t n = step->n_rows, d = shape->d_model, h = shape->n_heads,
+                  g = kv_heads(shape, options);
     const int64_t q_row = h * TOY_KEY_DIM, k_row = g * TOY_KEY_DIM, v_row = g * TOY_VALUE_DIM,
                   out_row = h * TOY_VALUE_DIM;
     float *const q = step->scratch, *const k = q + n * q_row, *const v = k + n * k_row,
@@ -144,8 +173,10 @@ static weir_status forward(
     WEIR_TRY(norm_and_turn(shape, step, q, w->norms, h));
     const float *const k_norm = w->norms != NULL ? w->norms + TOY_KEY_DIM : NULL; /* planning */
     WEIR_TRY(norm_and_turn(shape, step, k, k_norm, g));
+    if (!weir_stream_is_planning(step->stream) && rows != ROWS_SHARED)
+        copy_rows(rows, k, n * k_row, v, n * v_row);
     WEIR_TRY(weir_heads_attend(
-        step, k, v,
+        step, rows == ROWS_SHARED ? NULL : k, rows == ROWS_SHARED ? NULL : v,
         (weir_attention_args){ .out = out,
                                .q = q,
                                .n_heads = h,

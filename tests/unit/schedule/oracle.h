@@ -78,7 +78,7 @@ class Oracle : public ::testing::Test {
     static constexpr int n_prompt = 100;
     weir_kv_store *store() { return weir_engine_store(engine_.get()); }
     const weir_kv_spec &spec() { return *weir_kv_store_spec(store()); }
-    size_t n_heads() { return static_cast<size_t>(spec().n_layers * spec().n_kv_heads); }
+    size_t n_heads() { return static_cast<size_t>(weir_kv_n_heads(&spec())); }
 
     /* A text with its policy, of which nothing is computed. */
     std::unique_ptr<Text> text(int number, const std::vector<int32_t> &tokens)
@@ -102,11 +102,12 @@ class Oracle : public ::testing::Test {
     }
     Row read(const weir_kv_table &table, int64_t head, int64_t slot)
     {
-        Row row = { std::vector<float>(static_cast<size_t>(spec().key_dim)),
-                    std::vector<float>(static_cast<size_t>(spec().value_dim)), 0 };
-        const weir_policy_tile tile = {
-            head / spec().n_kv_heads, head % spec().n_kv_heads, slot, 1, row.k.data(), row.v.data()
-        };
+        const int64_t layer = weir_kv_layer_of(&spec(), head);
+        const weir_kv_geometry &g = spec().geometry[layer];
+        Row row = { std::vector<float>(static_cast<size_t>(g.key_dim)),
+                    std::vector<float>(static_cast<size_t>(g.value_dim)), 0 };
+        const weir_policy_tile tile = { layer, head - g.first_head, slot,
+                                        1,     row.k.data(),        row.v.data() };
         EXPECT_EQ(weir_kv_read_rows(evictor_, &table, &tile, engine_.error()), WEIR_OK)
             << engine_.text();
         return row;
@@ -149,9 +150,10 @@ class Oracle : public ::testing::Test {
         args.v = v.data();
         args.segments = &segment;
         args.n_segments = args.n_kv_heads = 1;
-        args.key_dim = args.k_stride = spec().key_dim;
-        args.value_dim = args.v_stride = spec().value_dim;
-        const weir_kv_pair pair = spec().formats[static_cast<int64_t>(head) / spec().n_kv_heads];
+        const int64_t layer = weir_kv_layer_of(&spec(), static_cast<int64_t>(head));
+        args.key_dim = args.k_stride = spec().geometry[layer].key_dim;
+        args.value_dim = args.v_stride = spec().geometry[layer].value_dim;
+        const weir_kv_pair pair = spec().formats[layer];
         args.k_format = pair.k;
         args.v_format = pair.v;
         args.sinks = spec().sinks;
@@ -255,8 +257,8 @@ class Oracle : public ::testing::Test {
         const std::string path = ::testing::TempDir() + "oracle.session";
         weir_session_identity identity = {};
         size_t bytes = 0;
-        identity.n_layers = spec().n_layers, identity.n_kv_heads = spec().n_kv_heads;
-        identity.key_dim = spec().key_dim, identity.value_dim = spec().value_dim;
+        identity.n_layers = spec().n_layers, identity.n_heads = weir_kv_n_heads(&spec());
+        identity.geometry = spec().geometry;
         identity.block_bytes = static_cast<int64_t>(weir_kv_block_bytes(&spec()));
         identity.state_bytes = static_cast<int64_t>(from->recurrent_bytes);
         const int32_t n = from->n_computed;
@@ -345,10 +347,13 @@ class Oracle : public ::testing::Test {
         EXPECT_GE(n_prunings, least_prunings) << what;
         EXPECT_EQ(n_rows(*two), n_rows(*one)) << what;
         for (const int64_t layer : whole_layers)
-            for (int64_t h = 0; h < spec().n_kv_heads; h++)
+            for (int64_t h = 0; h < spec().geometry[layer].n_heads; h++)
                 for (const auto *const text : { &one, &two })
                     EXPECT_EQ(
-                        weir_kv_rows_at(&(*text)->get()->table, layer * spec().n_kv_heads + h), 140
+                        weir_kv_rows_at(
+                            &(*text)->get()->table, spec().geometry[layer].first_head + h
+                        ),
+                        140
                     ) << what
                       << ": layer " << layer;
         if (!with_file) return;

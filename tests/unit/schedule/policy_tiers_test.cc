@@ -169,19 +169,22 @@ class PolicyTiers : public ::testing::Test {
     std::vector<float> rows_of(const weir_kv_table &table)
     {
         const weir_kv_spec &spec = *weir_kv_store_spec(store());
-        std::vector<float> all, k(static_cast<size_t>(WEIR_POLICY_TILE * spec.key_dim)),
-            v(static_cast<size_t>(WEIR_POLICY_TILE * spec.value_dim));
-        for (int64_t h = 0; h < table.n_heads; h++)
+        const weir_kv_geometry widest = weir_kv_widest(&spec);
+        std::vector<float> all, k(static_cast<size_t>(WEIR_POLICY_TILE * widest.key_dim)),
+            v(static_cast<size_t>(WEIR_POLICY_TILE * widest.value_dim));
+        for (int64_t h = 0; h < table.n_heads; h++) {
+            const int64_t layer = weir_kv_layer_of(&spec, h);
+            const weir_kv_geometry &g = spec.geometry[layer];
             for (int64_t first = 0, n; first < weir_kv_rows_at(&table, h); first += n) {
                 n = std::min<int64_t>(weir_kv_rows_at(&table, h) - first, WEIR_POLICY_TILE);
-                const weir_policy_tile tile = {
-                    h / spec.n_kv_heads, h % spec.n_kv_heads, first, n, k.data(), v.data()
-                };
+                const weir_policy_tile tile = { layer, h - g.first_head, first,
+                                                n,     k.data(),         v.data() };
                 EXPECT_EQ(weir_kv_read_rows(evictor_, &table, &tile, engine_.error()), WEIR_OK)
                     << engine_.text();
-                all.insert(all.end(), k.begin(), k.begin() + n * spec.key_dim);
-                all.insert(all.end(), v.begin(), v.begin() + n * spec.value_dim);
+                all.insert(all.end(), k.begin(), k.begin() + n * g.key_dim);
+                all.insert(all.end(), v.begin(), v.begin() + n * g.value_dim);
             }
+        }
         return all;
     }
     /* What attention gave to each slot so far, to the bit: of rows that go, too. */
@@ -320,7 +323,7 @@ TEST_F(PolicyTiers, InManyRanges)
     open(cases[0].n_blocks);
     ASSERT_FALSE(HasFatalFailure());
     const weir_kv_spec &spec = *weir_kv_store_spec(store());
-    const size_t layer = static_cast<size_t>(spec.n_kv_heads) * weir_kv_page_stride(&spec, 0);
+    const size_t layer = weir_kv_layer_stride(&spec, 0);
     EXPECT_GT(
         (n_long / 64 - static_cast<size_t>(cases[0].n_blocks)) * layer,
         (n_ranges - 1) * weir_kv_prefetch_read_bytes(&spec)

@@ -14,13 +14,14 @@ const uint64_t test_model[2] = { 0x1234, 0x5678 };
 void write_session(const std::string &path, int32_t n_tokens, uint64_t model, int32_t bits)
 {
     static const weir_kv_pair format = { WEIR_KV_F16, WEIR_KV_F16 };
-    static const weir_kv_spec spec = { 1,       1,  8, 8,     &format, 0, 4096,   0,
-                                       nullptr, {}, 0, false, false,   0, nullptr };
+    static const weir_kv_geometry geometry = { 1, 8, 8, 0, 0 };
+    static const weir_kv_spec spec = { 1,       &geometry, &format, 0,     4096,  0,
+                                       nullptr, {},        0,       false, false, 0 };
     weir_session_identity identity = {};
     identity.model[0] = model != 0 ? model : test_model[0], identity.model[1] = test_model[1];
     strcpy(identity.format, "f16");
     strcpy(identity.policy, "full:0");
-    identity.n_layers = identity.n_kv_heads = 1, identity.key_dim = identity.value_dim = 8;
+    identity.n_layers = identity.n_heads = 1, identity.geometry = &geometry;
     identity.block_bytes = (int64_t)weir_kv_block_bytes(&spec);
     const std::vector<int32_t> tokens((size_t)n_tokens, 7);
     const int64_t blocks = (n_tokens + 63) / 64;
