@@ -153,8 +153,8 @@ void adopt(weir_toml_node &parent, const toml::node &node, const toml::key *key)
                                 {} });
 }
 
-/* Returns false if a key contains NUL. Recursion is bounded by WEIR_TOML_DEPTH levels of values with
- * WEIR_TOML_DEPTH parts per key each. */
+/* Returns false if a key contains NUL. The recursion is at most WEIR_TOML_DEPTH levels of values
+ * deep, with WEIR_TOML_DEPTH parts per key each. */
 bool build(weir_toml_node &parent)
 {
     if (const toml::table *table = parent.node->as_table()) {
