@@ -129,8 +129,8 @@ static weir_status list_geometry(weir_model *model, weir_error *error)
         if (l->kv.geometry.n_heads != model->geometry[0].n_heads)
             return weir_error_set(
                 error, WEIR_EUNSUPPORTED,
-                "%s: layer %lld keeps %lld KV heads and another layer %lld; all "
-                "layers of a model must keep as many",
+                "%s: layer %lld keeps %lld KV heads and another layer %lld; all layers of a model "
+                "must have the same number",
                 model->arch->file, (long long)i, (long long)l->kv.geometry.n_heads,
                 (long long)model->geometry[0].n_heads
             );

@@ -210,7 +210,7 @@ weir_status weir_session_check(
                     { "bytes per state", id->state_bytes, own->state_bytes } };
     if (strcmp(id->format, own->format) != 0)
         return weir_error_set(
-            error, WEIR_EMISMATCH, "%s: its KV rows are %s, those here are %s (kv.format)",
+            error, WEIR_EMISMATCH, "%s: its KV format is %s, the one here is %s (kv.format)",
             reader->path, id->format, own->format
         );
     if (id->n_sinks != own->n_sinks || strcmp(id->sink_format, own->sink_format) != 0) {
@@ -219,7 +219,7 @@ weir_status weir_session_check(
         print_sinks(ours, sizeof ours, own);
         return weir_error_set(
             error, WEIR_EMISMATCH,
-            "%s: first tokens with a format of their own: %s, here %s "
+            "%s: format of the first tokens: %s, here %s "
             "(kv.wide_sinks, kv.wide_format)",
             reader->path, theirs, ours
         );
@@ -285,7 +285,7 @@ weir_status weir_session_read_salt(
     salt[n] = '\0';
     return strlen(salt) == n
                ? WEIR_OK
-               : weir_error_set(error, WEIR_EFORMAT, "%s: a salt that holds a NUL", reader->path);
+               : weir_error_set(error, WEIR_EFORMAT, "%s: its salt contains a NUL", reader->path);
 }
 
 weir_status weir_session_read_places(
@@ -356,7 +356,7 @@ weir_status weir_session_read_rows(
     if (session_pruned_pages_bytes(spec, head_rows) != reader->header.pages_bytes ||
         reader->header.open_bytes != open)
         return weir_error_set(
-            error, WEIR_EFORMAT, "%s: its pages are not those of its rows", reader->path
+            error, WEIR_EFORMAT, "%s: its pages do not match its rows", reader->path
         );
     return WEIR_OK;
 }
@@ -389,8 +389,7 @@ weir_status weir_session_read_policy(
     if (n_turns < 1 || n_turns > WEIR_TURNS || text < 1 || text > WEIR_SESSION_OPTIONS ||
         n < before + text || session_get32(at + 36) != 0)
         return weir_error_set(
-            error, WEIR_EFORMAT, "%s: what it says of its KV policy has sizes out of range",
-            reader->path
+            error, WEIR_EFORMAT, "%s: the sizes of its KV policy are out of range", reader->path
         );
     weir_policy_history past = { .policy = { session_get64(at), session_get64(at + 8) },
                                  .budget = (int64_t)session_get64(at + 16),

@@ -116,7 +116,7 @@ TEST_F(Eval, GenerateRefusesWhatItCannotMake)
         int code;
         const char *says;
     } const cases[] = {
-        { { "--task", "niah", "--length", "512" }, 2, "\"niah\" is no task" },
+        { { "--task", "niah", "--length", "512" }, 2, "\"niah\" is not a task" },
         { { "--task", "vt", "--length", "100" }, 2, "vt does not fit 100 tokens" },
         { { "--task", "all", "--length", "16" }, 2, "no task can be made" },
         { { "--task", "vt", "--length", "15" }, 2, "--length" },
@@ -201,7 +201,7 @@ TEST_F(Eval, BadItemsAreNamed)
              { R"({"context": "a", "questions": [["b", []]]})", "no answer" },
              { R"({"context": "a", "questions": [["b", [1]]]})", "is not [question, answer]" },
              { R"({"context": "a", "questions": [["b", ["c"]]], "score": "best"})",
-               "none of exact" },
+               "not one of exact" },
              { R"({"context": "a", "questions": [["b", ["c"]]], "score": "exact"})", "takes one" },
              { R"({"context": "a", "questions": [["b", "c"]], "depth": 101})", "\"depth\"" },
              { R"({"context": "a", "questions": [["b", "c"]], "length": -1})", "\"length\"" },
@@ -274,7 +274,7 @@ TEST_F(Eval, GenerateAndExplainTellOfMemoryOfFixedSize)
     EXPECT_EQ(Json(plain.out).at("kv"), nullptr) << "all rows are there";
     EXPECT_SAYS(
         generate({ with_coda[0], with_coda[1], "--explain" }).out,
-        "the last 256 rows, 64 older ones as they came, 64 prototypes"
+        "the last 256 rows, 64 older exact rows, 64 prototypes"
     );
 }
 
@@ -455,7 +455,7 @@ TEST_F(EvalPolicy, MistakesAreNamed)
         { { "--policy", "snapvk", "--budget", "64" }, "snapkv" },
         { { "--policy", "sinks" }, "kv.policy.budget" },
         { { "--budget", "64" }, "keeps every row" },
-        { { "--policy", "sinks", "--budget", "4" }, "leaves it no choice" },
+        { { "--policy", "sinks", "--budget", "4" }, "leaves nothing to evict" },
         { { "--policy", "sinks", "--budget", "64", "--policy-options", "evry=2" }, "every" },
         { { "--policy", "sinks", "--budget", "64", "--calibration", "/nowhere" }, "/nowhere" },
     };
@@ -503,7 +503,7 @@ TEST_F(EvalPolicy, AMatrixIsTakenUpWhereItStopped)
         << "what was there is not measured again, seconds and all";
     const Outcome small = matrix({ "--policies", "h2o", "--budgets", "10" });
     ASSERT_EQ(small.code, 0) << small.err;
-    EXPECT_SAYS(read("m/results.csv"), "leaves it no choice");
+    EXPECT_SAYS(read("m/results.csv"), "leaves nothing to evict");
     const struct {
         std::vector<std::string> more;
         const char *says;
