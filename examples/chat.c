@@ -1,5 +1,5 @@
-/* chat.c - talks in the terminal: answers come as they are made, Ctrl-C ends an answer, Ctrl-D the
- * program.
+/* chat.c - chats in the terminal: answers are printed as they are generated, Ctrl-C ends an answer,
+ * Ctrl-D the program.
  *
  *     cc chat.c -o chat $(pkg-config --cflags --libs weir)
  *     ./chat [MODEL] */
@@ -11,7 +11,7 @@
 
 #include "text.h"
 
-static weir_sequence *volatile answering; /* what Ctrl-C ends */
+static weir_sequence *volatile answering; /* Ctrl-C cancels it */
 
 static void on_interrupt(int signal)
 {
@@ -20,7 +20,7 @@ static void on_interrupt(int signal)
     if (sequence != NULL) weir_sequence_cancel(sequence);
 }
 
-/* Appends a message to the list, which stays open: "[{..}" */
+/* Appends a message to the list, which has no closing bracket: "[{..}". */
 static void add_message(text *chat, const char *role, const char *content, size_t n)
 {
     add(chat, chat->size == 0 ? "[" : ",", 1);
@@ -38,7 +38,7 @@ static int hear(void *user, int32_t token, const char *piece, size_t length)
     return fwrite(piece, 1, length, stdout) != length || fflush(stdout) != 0;
 }
 
-/* Renders the whole chat again for each turn: what the model has read already is in the cache. */
+/* Renders the whole chat again for each turn: earlier turns are in the prefix cache. */
 static weir_status answer(
     weir_engine *engine, weir_sequence *sequence, text *chat, text *heard, weir_error *error
 )

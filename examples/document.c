@@ -1,11 +1,11 @@
-/* document.c - reads a long document once, keeps what the model computed of it in a file, and
- * answers questions from there.
+/* document.c - computes a long document once, saves its state to a file, and answers questions from
+ * it.
  *
  *     cc document.c -o document $(pkg-config --cflags --libs weir)
  *     ./document TEXT.txt STATE QUESTION...
  *
- * The first run reads TEXT.txt and writes STATE. Later runs restore STATE and compute the questions
- * alone, however long the document is. */
+ * The first run computes TEXT.txt and writes STATE. Later runs restore STATE and only compute the
+ * questions, however long the document is. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 #include "text.h"
 
-/* Not 0: it was read. */
+/* Returns nonzero if it was read. */
 static int read_file(text *out, const char *path)
 {
     char piece[65536];
@@ -27,7 +27,7 @@ static int read_file(text *out, const char *path)
     return is_read;
 }
 
-/* The prompt of a chat whose user sends the document and a question. */
+/* Renders the prompt of a chat in which the user sends the document and a question. */
 static weir_status render(
     weir_engine *engine, const text *document, const char *question, int32_t **tokens, size_t *n,
     weir_error *error
@@ -48,7 +48,7 @@ static weir_status render(
     return status;
 }
 
-/* The document is what the prompts of two questions have in common: it is computed, and written to
+/* The document is the common prefix of the prompts of two questions: it is computed, and saved to
  * the file. */
 static weir_status compute(
     weir_engine *engine, weir_sequence *sequence, const text *document, const char *state,

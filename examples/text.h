@@ -1,4 +1,4 @@
-/* text.h - for the examples: text that grows, and JSON strings. */
+/* text.h - for the examples: a growing text, and JSON strings. */
 #ifndef TEXT_H
 #define TEXT_H
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Text that grows; no memory ends the program. */
+/* A growing text; exits if out of memory. */
 typedef struct text {
     char *data;
     size_t size, capacity;
@@ -26,7 +26,7 @@ static inline void add(text *t, const char *bytes, size_t n)
     t->data[t->size] = '\0';
 }
 
-/* As a JSON string. */
+/* Appends a JSON string. */
 static inline void add_json(text *t, const char *bytes, size_t n)
 {
     add(t, "\"", 1);

@@ -14,7 +14,7 @@ from ._library import (CError, CInfo, CParams, CUsage, ECANCELED, TOKEN, Error, 
                        take_text, take_tokens)
 
 Info = namedtuple("Info", [name for name, _ in CInfo._fields_[1:]])
-Piece = namedtuple("Piece", ["token", "text"])  # token None: text held back, at the very end
+Piece = namedtuple("Piece", ["token", "text"])  # token None: an incomplete character, at the end
 
 _BOS, _SPECIAL = 1, 2
 _PARAMS = {name for name, _ in CParams._fields_[1:]}
@@ -32,7 +32,7 @@ def _text_of(value):
 
 
 def _fields(struct):
-    """As a dict, without `size`."""
+    """Returns a struct as a dict, without `size`."""
     values = {name: getattr(struct, name) for name, _ in struct._fields_[1:]}
     return {name: value.decode() if isinstance(value, bytes) else value
             for name, value in values.items()}
@@ -68,7 +68,7 @@ class Engine:
         self._handle = handle
 
     def close(self):
-        """Frees the engine's memory, and its sequences before. Twice is fine."""
+        """Frees the engine and its sequences; may be called twice."""
         for sequence in list(self._sequences):
             sequence.close()
         if self._handle is not None:
@@ -104,8 +104,8 @@ class Engine:
         return json.loads(take_text(out))
 
     def tokenize(self, text, *, bos=True, special=False):
-        """bos: the beginning-of-sequence token first, if the model wants one. special: control
-        tokens in the text are matched; text of users must not be."""
+        """bos: prepend the beginning-of-sequence token if the model uses one. special: parse
+        special tokens in the text; not for user input."""
         data = text.encode() if isinstance(text, str) else bytes(text)
         out, n = ctypes.POINTER(c_int32)(), c_size_t()
         flags = (_BOS if bos else 0) | (_SPECIAL if special else 0)
@@ -133,7 +133,7 @@ class Engine:
         return self._render(messages, variables, False)
 
     def is_eog(self, token):
-        """The token ends an answer."""
+        """True if the token ends an answer."""
         return lib.weir_token_is_eog(self._open, token) != 0
 
     def sequence(self, tokens=None):
@@ -145,7 +145,7 @@ class Engine:
 
 
 class Sequence:
-    """A text as tokens; made by Engine.sequence()."""
+    """A list of tokens with its KV state; created by Engine.sequence()."""
 
     def __init__(self, engine):
         self._handle = None
@@ -180,14 +180,14 @@ class Sequence:
             raise RuntimeError("an answer is being streamed: exhaust the generator, or close it")
         return self._handle
 
-    # ---- calls that wait, so that Ctrl-C ends them ----
+    # ---- blocking calls, which Ctrl-C ends ----
     def _start(self, call, done):
         """Runs call() on a thread; done(exception or None) is called there at the end."""
         def work():
             failure = None
             try:
                 call()
-            except BaseException as error:  # for the thread that waits
+            except BaseException as error:  # raised in the waiting thread
                 failure = error
             done(failure)
         self._worker = threading.Thread(target=work, daemon=True)
@@ -196,7 +196,7 @@ class Sequence:
     def _stop(self):
         worker = self._worker
         if worker is not None:
-            while worker.is_alive():  # a call that has not begun forgets a cancellation
+            while worker.is_alive():  # a call that has not started ignores it
                 self.cancel()
                 worker.join(0.05)
             self._worker = None
@@ -212,7 +212,7 @@ class Sequence:
             raise failure
 
     def sync(self, tokens):
-        """Holds exactly these tokens; computes what is not cached."""
+        """Sets the tokens; computes what is not cached."""
         self._wait(lib.weir_sequence_sync, *_c_tokens(tokens))
 
     @property
@@ -225,7 +225,7 @@ class Sequence:
         return len(self.tokens)
 
     def logits(self):
-        """For the token that follows, [vocab_size] floats: a numpy array if numpy is there, else a
+        """Logits of the next token, [vocab_size] floats: a numpy array if numpy is installed, else a
         memoryview. A copy."""
         row, n = ctypes.POINTER(ctypes.c_float)(), c_size_t()
         self._wait(lib.weir_sequence_logits, byref(row), byref(n))
@@ -260,7 +260,7 @@ class Sequence:
                             pieces)
 
     def _pieces(self, call, pieces):
-        self._open  # nothing streams
+        self._open  # fails while a stream is open
         self._start(call, pieces.put)
         try:
             while isinstance(piece := pieces.get(), Piece):
@@ -276,24 +276,24 @@ class Sequence:
 
     @property
     def finish_reason(self):
-        """Of the last answer: "stop", "length", "cancelled" or ""."""
+        """Why the last answer ended: "stop", "length", "cancelled" or ""."""
         return lib.weir_finish_reason(self._open).decode()
 
     def cancel(self):
-        """Ends the call that runs with this sequence. From any thread."""
+        """Cancels the running call of this sequence. From any thread."""
         if self._handle is not None:
             lib.weir_sequence_cancel(self._handle)
 
     def save(self, path):
-        """Writes the text and what was computed of it to a file."""
+        """Writes the tokens and what was computed for them to a file."""
         self._wait(lib.weir_sequence_save, os.fsencode(path))
 
     def restore(self, path):
-        """Holds the text of the file, and need not compute it."""
+        """Sets the tokens from a file, and restores what was computed for them."""
         self._wait(lib.weir_sequence_restore, os.fsencode(path))
 
     def usage(self):
-        """Of the last call: prompt_tokens, cached_tokens, computed_tokens, kept_rows and more."""
+        """Usage of the last call: prompt_tokens, cached_tokens, computed_tokens, kept_rows and more."""
         usage = CUsage(size=ctypes.sizeof(CUsage))
         lib.weir_sequence_usage(self._open, byref(usage))
         return _fields(usage)

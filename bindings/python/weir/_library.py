@@ -5,7 +5,7 @@ import os
 from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_char, c_char_p, c_double, c_float,
                     c_int, c_int32, c_int64, c_size_t, c_void_p)
 
-VERSION = "0.1"  # of the library, as far as it promises compatibility
+VERSION = "0.1"  # of the compatible library
 
 STATUS = ["OK", "EINVAL", "ENOMEM", "EIO", "EFORMAT", "EMISMATCH", "EUNSUPPORTED", "EDEVICE",
           "EFULL", "ECANCELED", "ENOTFOUND", "ECONFIG"]
@@ -128,7 +128,7 @@ def check(function, *arguments):
 
 
 def take_text(pointer, length=None):
-    """A text that belongs to the caller, freed."""
+    """Copies a string owned by the caller, and frees it."""
     try:
         data = ctypes.string_at(pointer) if length is None else ctypes.string_at(pointer, length)
     finally:
@@ -137,7 +137,7 @@ def take_text(pointer, length=None):
 
 
 def take_tokens(pointer, n):
-    """Tokens that belong to the caller, freed."""
+    """Copies tokens owned by the caller, and frees them."""
     try:
         return pointer[:n]
     finally:
@@ -145,15 +145,15 @@ def take_tokens(pointer, n):
 
 
 def version():
-    """The version of the library that was loaded."""
+    """The version of the loaded library."""
     return lib.weir_version().decode()
 
 
-_log = LOG()  # what the library calls must stay alive
+_log = LOG()  # the callback must stay alive
 
 
 def set_log(function):
-    """function(level, text) gets the lines of the log instead of stderr; None: stderr again."""
+    """Sends log lines to function(level, text) instead of stderr; None: to stderr again."""
     global _log
     before = _log
     if function is None:
