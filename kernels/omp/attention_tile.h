@@ -81,6 +81,7 @@ WEIR_INLINE int row_of(int r, int tid) { return r * ROW_THREADS + tid / POSITION
 /* ---- scores ---------------------------------------------------------------------------------- */
 /* Loops over registers are spelled out: an array passed to a function inside a loop is an
  * allocation on the device, inlined or not. */
+
 /* The token of the tile at which a thread's vector begins. */
 WEIR_INLINE int64_t token_of(int v, int tid)
 {

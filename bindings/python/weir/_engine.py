@@ -225,7 +225,7 @@ class Sequence:
         return len(self.tokens)
 
     def logits(self):
-        """Logits of the next token, [vocab_size] floats: a numpy array if numpy is installed, else a
+        """Logits of the next token, [vocab_size] floats: a numpy array, or without numpy a
         memoryview. A copy."""
         row, n = ctypes.POINTER(ctypes.c_float)(), c_size_t()
         self._wait(lib.weir_sequence_logits, byref(row), byref(n))
@@ -293,7 +293,7 @@ class Sequence:
         self._wait(lib.weir_sequence_restore, os.fsencode(path))
 
     def usage(self):
-        """Usage of the last call: prompt_tokens, cached_tokens, computed_tokens, kept_rows and more."""
+        """Usage of the last call: prompt_tokens, cached_tokens, computed_tokens, kept_rows ..."""
         usage = CUsage(size=ctypes.sizeof(CUsage))
         lib.weir_sequence_usage(self._open, byref(usage))
         return _fields(usage)

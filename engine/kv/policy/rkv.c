@@ -215,7 +215,7 @@ static weir_status spare_duplicates(const kinship *k)
     return WEIR_OK;
 }
 
-/* red [n] */
+/* Computes red [n]. */
 static weir_status redundancy(policy_call *call, const policy_head *at, float *red)
 {
     const kinship k = take_kinship(call, at);

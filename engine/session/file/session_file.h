@@ -16,14 +16,13 @@ extern "C" {
 
 enum {
     /* For sequences with a form; 3 for those with a policy, 2 for others with sinks, 1 without. */
-    /* At most, bytes of a policy's name and options. */
     WEIR_SESSION_VERSION = 4,
     WEIR_SESSION_ALIGNMENT = 4096,
     WEIR_SESSION_FORMAT = 80,
     WEIR_SESSION_SINK_FORMAT = 32,
     WEIR_SESSION_POLICY = 64,
     WEIR_SESSION_STATES = 16,
-    WEIR_SESSION_OPTIONS = 4096
+    WEIR_SESSION_OPTIONS = 4096 /* most bytes of a policy's name and options */
 };
 
 /* What must be equal for another process to use the rows. */
