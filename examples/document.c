@@ -27,7 +27,7 @@ static int read_file(text *out, const char *path)
     return is_read;
 }
 
-/* The prompt of a chat whose user sends the document and a question. */
+/* Renders the prompt of a chat in which the user sends the document and a question. */
 static weir_status render(
     weir_engine *engine, const text *document, const char *question, int32_t **tokens, size_t *n,
     weir_error *error

@@ -66,7 +66,7 @@ int main(int argc, char **argv)
     int failed = weir_config_set(config, "memory.host", "1GiB", &error) ||
                  (argc == 3 && weir_config_set(config, "model.path", argv[2], &error)) ||
                  weir_engine_open(&engine, config, &error);
-    weir_config_free(config); /* the engine has its copy */
+    weir_config_free(config); /* the engine copied it */
     const int code = failed ? fail(&error) : generate(engine, argv[1]);
     weir_engine_close(engine);
     return code;

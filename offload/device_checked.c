@@ -129,5 +129,5 @@ void weir_device_open_checked(weir_device *device)
     device->capability = checked_with.capability;
     device->memory_bytes = weir_machine_memory("");
     device->context.omp_device = omp_get_initial_device();
-    (void)snprintf(device->title, sizeof device->title, "this CPU, with memory apart");
+    (void)snprintf(device->title, sizeof device->title, "this CPU, with separate memory");
 }

@@ -56,7 +56,9 @@ weir_status weir_gpu_plugin_load(const weir_gpu_plugin **out, const char *path, 
     weir_gpu_plugin_entry_function entry;
     void *symbol = dlsym(library, WEIR_GPU_PLUGIN_ENTRY);
     if (!symbol)
-        return weir_error_set(error, WEIR_EMISMATCH, "GPU plugin: %s is no plugin of Weir", path);
+        return weir_error_set(
+            error, WEIR_EMISMATCH, "GPU plugin: %s is not a plugin of Weir", path
+        );
     /* ISO C has no cast from an object pointer to a function pointer. */
     memcpy(&entry, &symbol, sizeof entry);
     const weir_gpu_plugin *plugin = entry();

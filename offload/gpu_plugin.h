@@ -67,10 +67,9 @@ typedef struct weir_gpu_plugin {
     weir_status (*event_wait)(int device, int event, char *text, size_t text_bytes);
     /* Waits for all launched kernels. Returns EDEVICE if one failed. */
     weir_status (*synchronize)(int device, char *text, size_t text_bytes);
-    /* Rows in order of preference within an op: CUDA overrides, then the single source built for
-     * nvptx. Pointers in the arguments and in the structs they point to are device addresses.
-     * Segment arrays are also read by the host to plan the launch, so they are in UNIFIED or
-     * MANAGED memory. */
+    /* Rows in order of preference within an op: CUDA overrides, then the single source for nvptx.
+     * Pointers in arguments and nested structs are device addresses. Segment arrays are also read
+     * by the host to plan the launch, so they are in UNIFIED or MANAGED memory. */
     const weir_kernel *const *(*kernels)(size_t *count);
 } weir_gpu_plugin;
 

@@ -36,8 +36,8 @@ static bool cuda_is_usable(weir_gpu_probe *out, const weir_gpu_facts *facts)
                 facts->runtime_version / 1000, facts->runtime_version % 1000 / 10);
         return false;
     case WEIR_GPU_CUDA_NO_DEVICE:
-        say(out, "no device: the driver sees no GPU; is one in the machine, given to the "
-                 "container, and named by CUDA_VISIBLE_DEVICES?");
+        say(out, "no device: the driver sees no GPU; check that there is one, that the container "
+                 "has access to it, and CUDA_VISIBLE_DEVICES");
         return false;
     case WEIR_GPU_CUDA_FAILED: say(out, "the CUDA runtime failed: %s", facts->text); return false;
     }

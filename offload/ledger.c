@@ -305,7 +305,7 @@ weir_status weir_ledger_alloc_pinned(
     weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
     return weir_error_set(
         error, WEIR_ENOMEM,
-        "%s: the system has no %zu bytes that %s could reach; lower memory.host or kv.tiers.host",
+        "%s: the system has no %zu bytes that %s can access; lower memory.host or kv.tiers.host",
         account_names[account], bytes, weir_device_name(ledger->device)
     );
 }

@@ -83,7 +83,7 @@ weir_status weir_cli_answer_wait(
     mine.user = &p;
     WEIR_TRY(weir_service_submit(service, &p.job, &mine, error));
     char what[48];
-    (void)snprintf(what, sizeof what, "reading a prompt of %d tokens", (int)request->n_prompt);
+    (void)snprintf(what, sizeof what, "computing a prompt of %d tokens", (int)request->n_prompt);
     pthread_mutex_lock(&g.lock);
     if (g.n_open > 0 && answer->tokens.count == 0) weir_progress_begin(what, "", 0);
     while (g.n_open > 0) {

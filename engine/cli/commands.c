@@ -44,8 +44,8 @@
 #define EXPLAIN_OPTION(policies)                                                                   \
     FLAG(                                                                                          \
         "explain",                                                                                 \
-        "Print which kernel runs each op, and why the ones before it do not, and what " policies   \
-        " costs to show what it has to see; and exit."                                             \
+        "Print which kernel runs each op, why the ones before it do not, and what observing "      \
+        "costs " policies "; and exit."                                                            \
     )
 #define SCORED_TEXT_OPTION                                                                         \
     TEXT("text", "FILE", "Text to score, UTF-8; - is stdin.", .required = true)
@@ -97,7 +97,7 @@ static const weir_option serve_options[] = {
     KEY("kv-per-key", "SIZE", "server.kv_per_key"),
     KEY("metrics-compat", "NAME", "server.metrics_compat"),
     KEY("reasoning-field", "NAME", "server.reasoning_field"),
-    FLAG("plan", "Print the memory plan and exit; exit code 3 when it does not fit."),
+    FLAG("plan", "Print the memory plan and exit; exit code 3 if it does not fit."),
     EXPLAIN_OPTION("the configured KV policy"),
 };
 GROUP(serve, "Server");
@@ -113,20 +113,19 @@ static const weir_option report_options[] = {
         "[model.context]"
     ),
     FLAG(
-        "report", "Print what memory and time a model takes by context, batch, KV format, GPU and "
-                  "number of devices, whether it fits this "
-                  "machine or not."
+        "report", "Print the memory and time that a model takes by context, batch, KV format, GPU "
+                  "and number of devices, whether or not it fits this machine."
     ),
     TEXT(
         "shape", "LIST",
         "Known models to report on in place of --model: llama-2-7b,deepseek-v3, or all."
     ),
-    TEXT("format", "LIST", "KV formats: f16,q8_0,turbo3. Tables with room for one show the first."),
+    TEXT("format", "LIST", "KV formats: f16,q8_0,turbo3. Tables for one format show the first."),
     LIST("batch", 1, 1 << 16, "Sequences at a time: 1,8,32."),
     LIST("bandwidth", 1, 1 << 20, "Of memory, in GB/s: 60,3350."),
     TEXT(
         "weights", "TYPE",
-        "Type of the weights: bf16, q8_0, q4_k ... Default: bf16, or what the model file has."
+        "Type of the weights: bf16, q8_0, q4_k ... Default: bf16, or the type in the model file."
     ),
     TEXT(
         "assumptions", "NAME",
@@ -138,7 +137,7 @@ static const weir_option report_options[] = {
 GROUP(report, "Report");
 
 static const weir_option text_options[] = {
-    TEXT("prompt", "TEXT", "The text, as it is.", .letter = 'p'),
+    TEXT("prompt", "TEXT", "The text, unchanged.", .letter = 'p'),
     TEXT("file", "FILE", "A file that holds the text; - is stdin.", .letter = 'f'),
     TEXT("tokens", "LIST", "Its token ids: 1,2,3."),
     TEXT(
@@ -151,8 +150,8 @@ GROUP(text, "Text");
 static const weir_option generate_options[] = {
     TEXT(
         "session", "NAME",
-        "Continue what is saved under this name in sessions.dir, and save the text with its "
-        "answer there."
+        "Continue the session of this name in sessions.dir, and save the text with its answer "
+        "there."
     ),
     FLAG("json", "Print one JSON object with the text and its tokens."),
     EXPLAIN_OPTION("the configured KV policy"),
@@ -192,15 +191,15 @@ static const weir_option bench_options[] = {
     ),
     INT("repeat", "N", 1, 1000, "Measurements per figure. Default: 5."),
     FLAG(
-        "synthetic-kv", "Fill the KV rows of each depth with noise instead of computing a prompt "
-                        "that long, and measure no prompt: "
-                        "decoding at depths that would take too long to reach."
+        "synthetic-kv",
+        "Fill the KV rows of each depth with noise instead of computing a prompt that long, and "
+        "measure no prefill: for depths that would take too long to compute."
     ),
     TEXT(
         "policies", "LIST",
-        "Measure decoding with these KV policies, NAME or NAME:OPTIONS with ; between, beside a "
-        "plain cache of --budget rows, in turns of "
-        "--gen tokens (default: 128). --depth is the prompt, of noise."
+        "Measure decoding with these KV policies, NAME or NAME:OPTIONS separated by ;, compared "
+        "with a plain cache of --budget rows, in turns of --gen tokens (default: 128). --depth is "
+        "the length of the prompt, which is noise."
     ),
     INT("pairs", "N", 1, 64, "Turns of each with --policies. Default: 7."),
     KEY("chunk", "N", "batch.chunk"),
@@ -211,11 +210,11 @@ GROUP(bench, "Measurement");
 
 static const weir_option retrieval_options[] = {
     TEXT("items", "FILE", "Questions, one JSON object per line; - is stdin.", .required = true),
-    INT("limit", "N", 1, INT32_MAX, "At most so many items. Default: all."),
+    INT("limit", "N", 1, INT32_MAX, "Maximum number of items. Default: all."),
     TEXT(
         "svg", "FILE",
-        "Also write a plot: a heat map of length and depth where all items have depths, else "
-        "accuracy over length."
+        "Also write a plot: a heat map of length and depth if all items have depths, else accuracy "
+        "over length."
     ),
 };
 GROUP(retrieval, "Input and output");
@@ -241,9 +240,9 @@ static const weir_option items_options[] = {
     ),
     TEXT(
         "questions", "FILE",
-        "JSON for qa_1 in the form of SQuAD, for qa_2 in that of HotpotQA (distractor setting)."
+        "JSON in the format of SQuAD for qa_1, of HotpotQA (distractor setting) for qa_2."
     ),
-    TEXT("out", "FILE", "Where the items go, a JSON object per line.", .required = true),
+    TEXT("out", "FILE", "Output file, one JSON object per line.", .required = true),
 };
 GROUP(items, "Items");
 
@@ -261,26 +260,26 @@ static const weir_option tokens_model_options[] = { MODEL_FILE_OPTIONS,
 GROUP(tokens_model, "Model");
 
 static const weir_option matrix_options[] = {
-    TEXT("out", "DIR", "Folder of the results, made when it is not there.", .required = true),
+    TEXT("out", "DIR", "Folder of the results; created if missing.", .required = true),
     TEXT("items", "FILE", "Questions, as for `weir eval retrieval`."),
     TEXT("text", "FILE", "Text to score, as for `weir eval perplexity`."),
     TEXT(
         "policies", "LIST",
-        "NAME or NAME:OPTIONS, with ; between. Default: thirteen methods, with windows that fit "
+        "NAME or NAME:OPTIONS, separated by ;. Default: thirteen methods, with windows that fit "
         "small budgets; and triattention with "
         "--calibration."
     ),
     KEY("calibration", "FILE", "kv.policy.calibration"),
     TEXT("budgets", "LIST", "Rows, or percent of each text. Default: 50%,25%,12%."),
     TEXT("formats", "LIST", "KV formats. Default: kv.format."),
-    INT("limit", "N", 1, 1 << 24, "At most so many items. Default: all."),
+    INT("limit", "N", 1, 1 << 24, "Maximum number of items. Default: all."),
     INT("window", "N", 2, 1 << 24, "Tokens per window of the text. Default: 512."),
 };
 GROUP(matrix, "Measurement");
 
 static const weir_option calibrate_options[] = {
-    TEXT("text", "FILE", "Text like those to come, UTF-8; - is stdin.", .required = true),
-    TEXT("out", "FILE", "Where the statistics go.", .required = true),
+    TEXT("text", "FILE", "Text like that of later use, UTF-8; - is stdin.", .required = true),
+    TEXT("out", "FILE", "Output file for the statistics.", .required = true),
     WINDOW_OPTION("1024"),
 };
 GROUP(calibrate, "Input and output");
@@ -307,13 +306,13 @@ static const weir_option kv_quality_options[] = {
         "and some pairs."
     ),
     WINDOW_OPTION("512"),
-    INT("limit", "N", 1, INT32_MAX, "At most so many windows. Default: all."),
+    INT("limit", "N", 1, INT32_MAX, "Maximum number of windows. Default: all."),
     TEXT(
         "items", "LIST",
-        "Files of questions as eval retrieval takes them, a.jsonl,b.jsonl: their answers are "
-        "counted with each format."
+        "Files of questions for eval retrieval, a.jsonl,b.jsonl: correct answers are counted for "
+        "each format."
     ),
-    INT("item-limit", "N", 1, INT32_MAX, "At most so many questions of each file. Default: all."),
+    INT("item-limit", "N", 1, INT32_MAX, "Maximum number of questions per file. Default: all."),
 };
 GROUP(kv_quality, "Input");
 
@@ -321,9 +320,9 @@ static const weir_option state_quality_options[] = {
     SCORED_TEXT_OPTION,
     WINDOW_OPTION("512"),
     INT("before", "N", 1, 1 << 24,
-        "Tokens of each window that are read before its state is taken, rounded down to whole "
+        "Tokens of each window that are computed before its state is saved, rounded down to whole "
         "blocks of prompts. Default: half of them."),
-    INT("limit", "N", 1, INT32_MAX, "At most so many windows. Default: all."),
+    INT("limit", "N", 1, INT32_MAX, "Maximum number of windows. Default: all."),
 };
 GROUP(state_quality, "Input");
 
@@ -344,32 +343,32 @@ static const weir_option db_create_options[] = {
     DATABASE_OPTION,
     TEXT(
         "states", "FORM",
-        "How states are kept: exact, or int8 or int4, with keys and values of CoDA layers in so "
-        "many bits. Default: exact."
+        "How states are stored: exact, or with keys and values of CoDA layers in int8 or int4. "
+        "Default: exact."
     ),
     FLAG(
-        "no-vectors", "States are asked for by name only; each is smaller by 4 bytes for each of "
-                      "the model's dimensions."
+        "no-vectors", "Store no vectors: states are found by name only, and each is smaller by 4 "
+                      "bytes per dimension of the model."
     ),
 };
 GROUP(db_create, "Database");
 
 static const weir_option db_ingest_options[] = {
     DATABASE_OPTION,
-    TEXT("label", "TEXT", "What the document is called; its name follows from it."),
-    TEXT("metadata", "JSON", "An object of at most 1024 bytes that is kept with the state."),
+    TEXT("label", "TEXT", "Title of the document; its name is made from it."),
+    TEXT("metadata", "JSON", "An object of at most 1024 bytes that is stored with the state."),
     TEXT(
         "documents", "FILE",
-        "Many documents in place of one: a JSON object per line with \"label\", \"text\" and, if "
-        "wanted, \"metadata\"; - is stdin."
+        "Many documents instead of one: a JSON object per line with \"label\", \"text\" and "
+        "optionally \"metadata\"; - is stdin."
     ),
 };
 GROUP(db_ingest, "Documents");
 
 static const weir_option db_list_options[] = {
     DATABASE_OPTION,
-    INT("limit", "N", 1, INT32_MAX, "At most so many. Default: all."),
-    FLAG("metadata", "With --json, also what was kept with each."),
+    INT("limit", "N", 1, INT32_MAX, "Maximum number. Default: all."),
+    FLAG("metadata", "With --json, also the metadata of each."),
     FLAG("json", "Print one JSON object per line."),
 };
 GROUP(db_list, "Database");
@@ -377,25 +376,26 @@ GROUP(db_list, "Database");
 static const weir_option db_query_options[] = {
     DATABASE_OPTION,
     TEXT("question", "TEXT", "What is asked.", .required = true),
-    TEXT("state", "NAME", "The state that answers. Default: the nearest to the question."),
-    INT("nearest", "K", 1, 1024,
-        "Print the K nearest states and how near they are, and no answer."),
+    TEXT("state", "NAME", "The state to continue. Default: the nearest to the question."),
+    INT("nearest", "K", 1, 1024, "Print the K nearest states and their similarity, and no answer."),
     FLAG(
-        "no-chat", "Put \"Question:\" before the question and \"Answer:\" behind it instead of "
-                   "asking through the chat "
-                   "template, as models without one are asked."
+        "no-chat", "Put \"Question:\" before the question and \"Answer:\" after it instead of "
+                   "using the chat template, as for models without one."
     ),
-    FLAG("plain", "Put nothing around the question: the document goes on with it."),
+    FLAG("plain", "Put nothing around the question: it directly follows the document."),
     FLAG("json", "Print JSON with the state, the text and its tokens."),
 };
 GROUP(db_query, "Question");
 
 static const weir_option db_merge_options[] = {
     DATABASE_OPTION,
-    TEXT("earlier", "NAME", "The state whose banks are added.", .required = true),
-    TEXT("later", "NAME", "The state where the new one goes on.", .required = true),
-    TEXT("label", "TEXT", "What the new state is called.", .required = true),
-    TEXT("metadata", "JSON", "An object that is kept with it, beside \"merged\" with both names."),
+    TEXT("earlier", "NAME", "The state whose banks are merged in.", .required = true),
+    TEXT("later", "NAME", "The state that the new one continues.", .required = true),
+    TEXT("label", "TEXT", "Title of the new state.", .required = true),
+    TEXT(
+        "metadata", "JSON",
+        "An object that is stored with it, in addition to \"merged\" with both names."
+    ),
     FLAG("json", "Print one JSON object instead of text."),
 };
 GROUP(db_merge, "States");
@@ -413,23 +413,22 @@ static const weir_command commands[] = {
       .usage = "[options]",
       .run = weir_run_serve,
       .summary = "Serves a model through the OpenAI API.",
-      .details = "Listens on 127.0.0.1:8080 unless told otherwise. SIGTERM ends it after the "
-                 "running answers.",
+      .details = "Listens on 127.0.0.1:8080 by default. SIGTERM ends it after the running answers.",
       .groups = { &serve, &model, &sampling, &policy } },
     { .name = "plan",
       .usage = "[options]",
       .run = weir_run_plan,
-      .summary = "Prints where the bytes of memory.host will go; exit code 3 when they do not fit.",
-      .details = "The same plan as `serve --plan`: every account, the pages of KV that it leaves, "
-                 "and the window of a sequence. With --report, "
-                 "tables of what the model would take elsewhere.",
+      .summary = "Prints how memory.host will be used; exit code 3 if the plan does not fit.",
+      .details =
+          "The same plan as `serve --plan`: every account, the KV pages that are left, and the "
+          "window of a sequence. With --report, tables of what the model takes on other devices.",
       .groups = { &json, &report, &batch, &planned, &policy } },
     { .name = "generate",
       .usage = "TEXT | --prompt TEXT | --file FILE | --tokens LIST | --messages FILE [options]",
       .word = "prompt",
       .run = weir_run_generate,
       .summary = "Continues a text or answers a conversation, once.",
-      .details = "Without a text it reads standard input, less one newline at its end: `echo hi | "
+      .details = "Without a text it reads standard input, without the last newline: `echo hi | "
                  "weir generate`.",
       .groups = { &text, &generate, &sampling, &model, &policy } },
     { .name = "chat",
@@ -441,19 +440,19 @@ static const weir_command commands[] = {
     { .name = "session list",
       .usage = "--dir DIR [options]",
       .run = weir_run_session_list,
-      .summary = "Lists the saved sessions of a folder: name, tokens, bytes, and what is wrong "
-                 "with those that are damaged.",
+      .summary = "Lists the saved sessions of a folder: name, tokens, bytes, and the problem of "
+                 "damaged ones.",
       .groups = { &sessions, &json } },
     { .name = "session save",
       .usage = "--dir DIR --name NAME --file FILE | --prompt TEXT | --messages FILE",
       .run = weir_run_session_save,
-      .summary = "Computes a text and saves it, so that others start behind it.",
+      .summary = "Computes a text and saves it, so that prompts can continue it.",
       .groups = { &sessions, &session, &text, &model, &policy } },
     { .name = "session restore",
       .usage = "--dir DIR --name NAME [options]",
       .run = weir_run_session_restore,
-      .summary = "Reads a session into an engine and says how long it took: whether it is whole, "
-                 "and fits the model.",
+      .summary = "Restores a session and prints how long it took: checks that it is complete and "
+                 "fits the model.",
       .groups = { &sessions, &session, &model, &policy } },
     { .name = "session delete",
       .usage = "--dir DIR --name NAME",
@@ -463,36 +462,33 @@ static const weir_command commands[] = {
     { .name = "db create",
       .usage = "--dir DIR [options]",
       .run = weir_run_db_create,
-      .summary = "Makes an empty database of states of a model: what it computed of documents, to "
-                 "answer questions from.",
+      .summary = "Creates an empty database of a model's states: documents that it has computed, "
+                 "to answer questions from.",
       .groups = { &db_create, &model } },
     { .name = "db ingest",
       .usage = "--dir DIR --label TEXT --file FILE | --prompt TEXT | --documents FILE",
       .run = weir_run_db_ingest,
-      .summary = "Computes documents and keeps their states in a database.",
-      .details = "A conversation (--messages) is kept without the beginning of an answer, so that "
-                 "a question can follow. A document whose state is there already is left out, so "
-                 "that the same command "
-                 "goes on where it was stopped or killed.",
+      .summary = "Computes documents and stores their states in a database.",
+      .details = "A conversation (--messages) is stored without the beginning of an answer, so "
+                 "that a question can follow. A document that already has a state is skipped, so "
+                 "the same command continues after it was interrupted.",
       .groups = { &db_ingest, &text, &model } },
     { .name = "db list",
       .usage = "--dir DIR [options]",
       .run = weir_run_db_list,
-      .summary = "Lists the states of a database, the newest first.",
+      .summary = "Lists the states of a database, newest first.",
       .groups = { &db_list } },
     { .name = "db query",
       .usage = "--dir DIR --question TEXT [options]",
       .run = weir_run_db_query,
-      .summary = "Answers a question from the state that is nearest to it, without reading the "
-                 "document again.",
+      .summary = "Answers a question from the nearest state, without computing the document again.",
       .groups = { &db_query, &sampling, &model } },
     { .name = "db merge",
       .usage = "--dir DIR --earlier NAME --later NAME --label TEXT",
       .run = weir_run_db_merge,
-      .summary = "Makes one state of two, of a model whose layers are all CoDA.",
-      .details = "It goes on where the later one ends and has what the banks of both hold, as far "
-                 "as there is room. Nothing promises that it "
-                 "knows what both knew: measure it.",
+      .summary = "Merges two states into one, for models whose layers are all CoDA.",
+      .details = "It continues the later one and has the contents of both banks, as far as they "
+                 "fit. There is no guarantee that it knows what both knew: measure it.",
       .groups = { &db_merge, &model } },
     { .name = "db delete",
       .usage = "--dir DIR --name NAME",
@@ -514,23 +510,23 @@ static const weir_command commands[] = {
     { .name = "render",
       .usage = "--messages FILE [options]",
       .run = weir_run_render,
-      .summary = "Prints the prompt that the model's chat template makes of a conversation.",
+      .summary = "Prints a conversation as rendered by the model's chat template.",
       .groups = { &render, &model } },
     { .name = "bench",
       .usage = "[options]",
       .run = weir_run_bench,
       .summary =
-          "Measures prefill and decode speed, with the machine's read bandwidth beside them.",
-      .details =
-          "With memory.disk also what each token reads from the disk, and how fast that disk is.",
+          "Measures prefill and decode speed, and the machine's read bandwidth in the same run.",
+      .details = "With memory.disk, also the bytes that each token reads from disk, and the speed "
+                 "of the disk.",
       .groups = { &bench, &model, &policy } },
     { .name = "calibrate",
       .usage = "--text FILE --out FILE [options]",
       .run = weir_run_calibrate,
-      .summary = "Measures the model's queries over a text, for KV policies that judge keys by "
+      .summary = "Measures the model's queries over a text, for KV policies that score keys with "
                  "them (triattention).",
-      .details = "A few tens of thousands of tokens are plenty. The file says which model it is "
-                 "of; other models refuse it.",
+      .details = "A few tens of thousands of tokens are enough. The file names its model; other "
+                 "models refuse it.",
       .groups = { &calibrate, &model } },
     { .name = "eval retrieval",
       .usage = "--items FILE [options]",
@@ -543,15 +539,15 @@ static const weir_command commands[] = {
       .summary = "Writes questions about long contexts for `eval retrieval`: the tasks of RULER, "
                  "needles by depth, depth-first searches.",
       .details = "Lengths are counted with the model's tokenizer and chat template. The same seed "
-                 "gives the same samples. With `all`, tasks that "
-                 "cannot be made so short are left out, and named.",
+                 "gives the same samples. With `all`, tasks that cannot be made this short are "
+                 "skipped, with a message.",
       .groups = { &items, &tokens_model } },
     { .name = "eval constructed",
       .usage = "--out DIR [options]",
       .run = weir_run_eval_constructed,
       .summary = "Writes a model that needs no training: after `key value .. key` it says `value` "
-                 "exactly when the KV row of it is still there.",
-      .details = "Token 0 is its word for not knowing. It has no tokenizer: prompts are ids (`weir "
+                 "exactly if that KV row is still there.",
+      .details = "Token 0 means \"none\". It has no tokenizer: prompts are ids (`weir "
                  "generate --tokens`).",
       .groups = { &constructed } },
     { .name = "eval matrix",
@@ -559,7 +555,7 @@ static const weir_command commands[] = {
       .run = weir_run_eval_matrix,
       .summary =
           "Accuracy and perplexity by KV policy, budget and format: JSON lines, CSV and plots.",
-      .details = "Stopped or killed, the same command goes on where it was.",
+      .details = "After an interruption, the same command continues.",
       .groups = { &matrix, &model } },
     { .name = "eval policies",
       .usage = "[options]",
@@ -582,10 +578,10 @@ static const weir_command commands[] = {
     { .name = "eval states",
       .usage = "--text FILE --set model.arch=NAME [options]",
       .run = weir_run_eval_state_quality,
-      .summary = "Measures what storing states of layers with memory of fixed size in fewer bits "
-                 "costs the text behind them.",
-      .details = "The states are those of f32; keys and values are rounded once, as they are when "
-                 "states are stored, then the text goes on.",
+      .summary = "Measures how storing states of layers with fixed-size memory in fewer bits "
+                 "changes the tokens after them.",
+      .details = "The states are computed in f32; keys and values are rounded once, as for "
+                 "storage, then the text continues.",
       .groups = { &state_quality, &json, &model } },
 };
 

@@ -97,8 +97,8 @@ static weir_status fill_model(weir_config *config, const places *p, weir_error *
     }
     return weir_error_set(
         error, WEIR_ENOTFOUND,
-        "the bundled demo (models/weir-demo) is not beside this program; give a "
-        "model: --model PATH"
+        "the bundled demo (models/weir-demo) is not installed with this program; give a model: "
+        "--model PATH"
     );
 }
 
@@ -186,7 +186,8 @@ static int run(
     weir_error error = { 0 };
     find_places(&here, program->caller);
     if (program->caller != NULL && chdir(program->caller) != 0) {
-        (void)weir_error_set(&error, WEIR_EIO, "%.300s: cannot go to this folder", program->caller);
+        (void
+        )weir_error_set(&error, WEIR_EIO, "%.300s: cannot change to this folder", program->caller);
         return weir_fail(WEIR_EIO, &error);
     }
     const weir_config_search search = { .folders = here.folder_list, .n_folders = here.n_folders };

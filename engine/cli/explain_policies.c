@@ -62,9 +62,9 @@ static weir_status print_head(weir_buffer *out, const char *what, int64_t budget
 {
     return weir_buffer_format(
         out,
-        "%s, beside %lld rows of each head after a prompt of %lld: what they "
-        "see, what a decoded token and a row of the prompt cost "
-        "more, the tokens between prunings, memory for one text\n"
+        "%s, with %lld rows of each head after a prompt of %lld: what they observe, the additional "
+        "cost of a decoded token and of a prompt row, tokens between evictions, memory per "
+        "sequence\n"
         "  %-16s %-34s %9s %9s %8s %14s %9s %9s\n",
         what, (long long)budget, (long long)window, "policy", "sees", "MB/token", "MFLOP",
         "K again", "MFLOP/prompt", "every", "MB"
@@ -94,9 +94,8 @@ static weir_status print_banks(weir_buffer *out, const weir_engine *engine)
     if (n == 0) return WEIR_OK;
     return weir_buffer_format(
         out,
-        "memory of fixed size in %lld of %lld layers, in the mean: the last %lld rows, %lld older "
-        "ones as they came, "
-        "%lld prototypes; other rows are lost, and replies count them (usage.kv)\n",
+        "fixed-size memory in %lld of %lld layers, on average: the last %lld rows, %lld older "
+        "exact rows, %lld prototypes; other rows are dropped, and replies count them (usage.kv)\n",
         (long long)n, (long long)weir_model_shape(weir_engine_model(engine))->n_layers,
         (long long)(banks.ring.slots / n), (long long)(banks.exact.slots / n),
         (long long)(banks.summary.slots / n)

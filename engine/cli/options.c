@@ -244,7 +244,7 @@ static weir_status take_word(weir_arguments *out, const char *word, weir_error *
     if (out->values[i] != NULL)
         return weir_error_set(
             error, WEIR_ECONFIG,
-            "unexpected argument \"%.100s\": the %s is given already; quote one that has blanks",
+            "unexpected argument \"%.100s\": the %s is already given; quote values with blanks",
             word, out->command->word
         );
     out->values[i] = word;

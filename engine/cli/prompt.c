@@ -24,7 +24,7 @@ weir_status weir_prompt_from_list(
         if (end == at || errno != 0)
             return weir_error_set(
                 error, WEIR_EINVAL,
-                "token list: a number is expected at '%.20s'; write ids like 1,2,3", at
+                "token list: expected a number at '%.20s'; write ids like 1,2,3", at
             );
         if (id < 0 || id >= n_vocab)
             return weir_error_set(
@@ -37,7 +37,7 @@ weir_status weir_prompt_from_list(
         if (*at == '\0') return WEIR_OK;
         if (*at != ',')
             return weir_error_set(
-                error, WEIR_EINVAL, "token list: a comma is expected at '%.20s'", at
+                error, WEIR_EINVAL, "token list: expected a comma at '%.20s'", at
             );
         at++;
     }

@@ -67,8 +67,8 @@ static weir_status ingest_line(document *d, const char *line, size_t n, weir_err
         (object != NULL && !json_is_object(object)))
         status = weir_error_set(
             error, WEIR_EINVAL,
-            "an object with the strings \"label\" and \"text\" is expected, "
-            "and \"metadata\" as an object"
+            "an object with the strings \"label\" and \"text\" is expected, and optionally "
+            "\"metadata\", an object"
         );
     if (status == WEIR_OK && object != NULL &&
         (metadata = weir_json_text(object, JSON_COMPACT)) == NULL)
@@ -165,7 +165,7 @@ static weir_status encode(
     const weir_tokenizer *const tokenizer = weir_engine_tokenizer(q->engine);
     if (tokenizer == NULL)
         return weir_error_set(
-            error, WEIR_EUNSUPPORTED, "the model has no tokenizer, so it cannot be asked"
+            error, WEIR_EUNSUPPORTED, "the model has no tokenizer: give token ids"
         );
     return weir_tokenizer_encode(
         tokenizer, ids, text, strlen(text), &(weir_encode_options){ .add_special = is_beginning },
@@ -287,15 +287,15 @@ static void say_state(const weir_state_info *info)
     if (info->is_merged)
         weir_log(
             WEIR_LOG_WARNING,
-            "state %s is made of two: its answers are those of no text, and nothing says how "
-            "good they are",
+            "state %s is merged from two: its answers correspond to no document, and their quality "
+            "is unknown",
             info->name
         );
     else if (!weir_state_is_exact(info))
         weir_log(
             WEIR_LOG_WARNING,
-            "state %s was stored with %d bits: answers are near those of its document, not "
-            "the same",
+            "state %s was stored with %d bits: answers are close to those of its document, but not "
+            "equal",
             info->name, (int)info->state_bits
         );
 }

@@ -40,7 +40,7 @@ int weir_run_plan(const weir_arguments *arguments)
     const size_t n = weir_argument_numbers(arguments, "context", contexts);
     if (status == WEIR_OK && n > 1)
         status = weir_error_set(
-            &error, WEIR_ECONFIG, "--context: a plan has one window; a list belongs to --report"
+            &error, WEIR_ECONFIG, "--context: a plan has one window; a list needs --report"
         );
     if (status == WEIR_OK && n == 1)
         status =

@@ -117,7 +117,7 @@ static weir_status catch_signals(weir_error *error)
     good = good && sigaction(SIGTERM, &action, NULL) == 0 && sigaction(SIGINT, &action, NULL) == 0;
     good = good && catch_hangup(&action) && signal(SIGPIPE, SIG_IGN) != SIG_ERR;
     if (good) return WEIR_OK;
-    return weir_error_set(error, WEIR_EIO, "signals cannot be caught: %s", strerror(errno));
+    return weir_error_set(error, WEIR_EIO, "cannot catch signals: %s", strerror(errno));
 }
 
 static int wait_for_signal(void)
@@ -143,11 +143,11 @@ static weir_status enter_sandbox(
         if (strict)
             return weir_error_set(
                 error, WEIR_EUNSUPPORTED,
-                "server.sandbox = \"strict\" does not go with a GPU; set "
-                "kernels.device to \"cpu\", or "
+                "server.sandbox = \"strict\" is not possible with a GPU; set kernels.device to "
+                "\"cpu\", or "
                 "server.sandbox to \"off\""
             );
-        weir_log(WEIR_LOG_INFO, "no sandbox: it does not go with a GPU");
+        weir_log(WEIR_LOG_INFO, "no sandbox: not possible with a GPU");
         return WEIR_OK;
     }
     if (weir_engine_sessions(engine) != NULL && config->sessions.dir[0] != '\0')
@@ -173,7 +173,7 @@ static int serve(weir_server *server, weir_engine *engine, const weir_config *co
     weir_status status = catch_signals(&error);
     if (n_restored > 0)
         weir_log(
-            WEIR_LOG_INFO, "%d conversations came back from %s", (int)n_restored,
+            WEIR_LOG_INFO, "%d conversations were restored from %s", (int)n_restored,
             config->sessions.dir
         );
     if (status == WEIR_OK) status = enter_sandbox(engine, config, &error);
@@ -182,7 +182,7 @@ static int serve(weir_server *server, weir_engine *engine, const weir_config *co
     announce(config, engine, weir_server_port(server));
     const int number = wait_for_signal();
     weir_log(
-        WEIR_LOG_INFO, "%s: running answers may end within %lld ms; once more ends at once",
+        WEIR_LOG_INFO, "%s: running answers have %lld ms to finish; a second signal ends at once",
         strsignal(number), (long long)config->server.drain_timeout_ms
     );
     const int64_t deadline = weir_clock_ns() + config->server.drain_timeout_ms * 1000000;
@@ -191,7 +191,7 @@ static int serve(weir_server *server, weir_engine *engine, const weir_config *co
     const int32_t n_saved = weir_engine_save_sessions(engine);
     if (n_saved > 0)
         weir_log(
-            WEIR_LOG_INFO, "%d conversations are saved in %s", (int)n_saved, config->sessions.dir
+            WEIR_LOG_INFO, "%d conversations were saved in %s", (int)n_saved, config->sessions.dir
         );
     return WEIR_EXIT_OK;
 }

@@ -17,8 +17,7 @@ weir_status weir_sandbox_enter(
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
             "server.sandbox = \"strict\" needs Landlock, which this kernel does not have or has "
-            "switched off; "
-            "boot with landlock in the parameter lsm=, or set server.sandbox to \"auto\""
+            "disabled; boot with landlock in the parameter lsm=, or set server.sandbox to \"auto\""
         );
     if (rules >= 0) {
         const weir_status status = weir_each_thread(weir_landlock_restrict, rules, error);

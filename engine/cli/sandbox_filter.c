@@ -114,8 +114,8 @@ weir_status weir_filter_enter(weir_error *error)
     if (why == 0) return WEIR_OK;
     return weir_error_set(
         error, WEIR_EUNSUPPORTED,
-        "server.sandbox = \"strict\": the kernel takes no filter of system calls "
-        "(%s); set it to \"auto\"",
+        "server.sandbox = \"strict\": the kernel refuses the system call filter (%s); set it to "
+        "\"auto\"",
         strerror(why < 0 ? -why : why)
     );
 }

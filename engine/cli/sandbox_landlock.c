@@ -54,7 +54,7 @@ static weir_status allow_folder(int rules, uint64_t known, const char *folder, w
     (void)close(fd);
     if (failed == 0) return WEIR_OK;
     return weir_error_set(
-        error, WEIR_EIO, "%.400s: the kernel takes no Landlock rule for it: %s", folder,
+        error, WEIR_EIO, "%.400s: the kernel refuses a Landlock rule for it: %s", folder,
         strerror(why)
     );
 }
@@ -73,7 +73,7 @@ weir_status weir_landlock_open(
     const int fd = (int)syscall(SYS_landlock_create_ruleset, &wanted, sizeof wanted, 0);
     if (fd < 0)
         return weir_error_set(
-            error, WEIR_EIO, "the kernel makes no Landlock ruleset of ABI %ld: %s", found,
+            error, WEIR_EIO, "the kernel cannot create a Landlock ruleset of ABI %ld: %s", found,
             strerror(errno)
         );
     for (size_t i = 0; i < options->n_folders; i++) {

@@ -62,7 +62,7 @@ static weir_status act_in(pid_t id, int number, weir_error *error)
         if (syscall(SYS_tgkill, process, id, 0) != 0) return WEIR_OK; /* it has ended */
         if (weir_clock_ns() > deadline)
             return weir_error_set(
-                error, WEIR_EIO, "thread %d does not enter the sandbox within 10 s", (int)id
+                error, WEIR_EIO, "thread %d did not enter the sandbox within 10 s", (int)id
             );
         (void)nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
     }
@@ -117,7 +117,7 @@ weir_status weir_each_thread(int (*action)(int argument), int argument, weir_err
     if (sigaction(number, &mine, &before) != 0) {
         free(seen.ids);
         return weir_error_set(
-            error, WEIR_EIO, "signal %d cannot be caught: %s", number, strerror(errno)
+            error, WEIR_EIO, "cannot catch signal %d: %s", number, strerror(errno)
         );
     }
     weir_status status = act_in_all(&seen, number, error);

@@ -95,9 +95,8 @@ static weir_status join_base(weir_arch_set *set, weir_arch *arch, int depth, wei
     if (depth == MAX_BASES || base->n_bases == MAX_BASES)
         return weir_error_set(
             error, WEIR_ECONFIG,
-            "%s: [arch] base = \"%.80s\": more than %d bases stand on each "
-            "other, or they do in a circle",
-            arch->file, arch->base, (int)MAX_BASES
+            "%s: [arch] base = \"%.80s\": more than %d bases in a chain, or in a cycle", arch->file,
+            arch->base, (int)MAX_BASES
         );
     WEIR_TRY(weir_toml_join(&whole, base->document, arch->document, error));
     weir_toml_close(arch->document);
@@ -461,7 +460,7 @@ weir_status weir_arch_layers(
         names[i] = weir_toml_string(weir_toml_at(pattern, (size_t)i % n, NULL), NULL);
         if (names[i] == NULL)
             return weir_error_set(
-                error, WEIR_ECONFIG, "%s: [layers] pattern holds something that is not text",
+                error, WEIR_ECONFIG, "%s: [layers] pattern has an element that is not a string",
                 arch->file
             );
     }

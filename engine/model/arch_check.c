@@ -292,7 +292,7 @@ static weir_status check_reference(
     (void)weir_printable(text, sizeof text, other, length);
     if (is_below)
         return weir_error_set(
-            c->error, WEIR_ECONFIG, "%s %s refers to %s, which must stand above it",
+            c->error, WEIR_ECONFIG, "%s %s refers to %s, which must be above it",
             arch_place(at, node, "shape"), name, text
         );
     return weir_error_set(
@@ -425,9 +425,9 @@ static weir_status check_or(const checker *c, const char *slot, const weir_toml_
     else if (instead == NULL)
         wrong = "has no entry in [tensor]";
     else if (weir_toml_get(instead, "or") != NULL)
-        wrong = "has an `or` of its own; name the last one";
+        wrong = "has an `or` itself; name the last slot";
     else if (is_per_layer(slot) != is_per_layer(other))
-        wrong = "belongs to layers where this one does not, or the other way round";
+        wrong = "belongs to layers where this slot does not, or vice versa";
     if (wrong == NULL) return WEIR_OK;
     return weir_error_set(
         c->error, WEIR_ECONFIG, "%s \"%s\": or = \"%s\" %s", arch_place(at, node, "tensor"), slot,

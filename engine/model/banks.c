@@ -5,20 +5,19 @@ static const struct {
 } texts[WEIR_BANKS_COUNTS] = {
     [WEIR_BANKS_EVICTIONS] = { "evictions",
                                "Rows that left the rings of layers with memory of fixed size." },
-    [WEIR_BANKS_GATED_OUT] = { "gated_out",
-                               "Of the rows that exact banks judged, those below their gate." },
-    [WEIR_BANKS_EXACT_HITS] = { "exact_hits", "Rows like one that an exact bank has." },
-    [WEIR_BANKS_EXACT_INSERTS] = { "exact_inserts", "Rows that exact banks kept as they came." },
+    [WEIR_BANKS_GATED_OUT] = { "gated_out", "Rows offered to exact banks whose gate was too low." },
+    [WEIR_BANKS_EXACT_HITS] = { "exact_hits", "Rows that matched one in an exact bank." },
+    [WEIR_BANKS_EXACT_INSERTS] = { "exact_inserts", "Rows added to exact banks." },
     [WEIR_BANKS_EXACT_OVERWRITES] = { "exact_overwrites",
-                                      "Writes of exact banks, replaced hits too." },
+                                      "Writes to exact banks, including replaced matches." },
     [WEIR_BANKS_SUMMARY_UPDATES] = { "summary_updates", "Blends into prototypes." },
     [WEIR_BANKS_SUMMARY_FOUNDED] = { "summary_founded", "Prototypes that began." },
     [WEIR_BANKS_EXACT_FRUSTRATED] = { "exact_frustrated",
-                                      "New rows that found no slot of an exact bank." },
+                                      "New rows for which an exact bank had no slot." },
     [WEIR_BANKS_SUMMARY_FRUSTRATED] = { "summary_frustrated",
                                         "Times that all open prototypes of a layer were in use." },
-    [WEIR_BANKS_EXACT_OPENED] = { "exact_opened", "Slots of exact banks that became open." },
-    [WEIR_BANKS_SUMMARY_OPENED] = { "summary_opened", "Prototypes that became open." },
+    [WEIR_BANKS_EXACT_OPENED] = { "exact_opened", "Slots of exact banks that were opened." },
+    [WEIR_BANKS_SUMMARY_OPENED] = { "summary_opened", "Prototypes that were opened." },
 };
 
 const char *weir_banks_count_name(weir_banks_count count) { return texts[count].name; }

@@ -347,8 +347,8 @@ static void bind_embedding(binder *b)
         weir_tensor_directory_meta(b->model->directory, "vocab_size", &size) &&
         !(size.type == WEIR_META_INT && size.integer == tensor->shape[0]))
         problem(
-            b, "tensor %s has %" PRId64 " rows, but config.json another vocab_size", tensor->name,
-            tensor->shape[0]
+            b, "tensor %s has %" PRId64 " rows, but config.json has another vocab_size",
+            tensor->name, tensor->shape[0]
         );
     b->model->embedding = tensor;
     b->model->shape.n_vocab = tensor->shape[0];
@@ -364,7 +364,7 @@ static void check_adapter(binder *b)
         if (model->used[before + i]) return;
     }
     problem(
-        b, "adapter %s: the architecture has a place for none of its %zu tensors, the first is %s",
+        b, "adapter %s: the architecture uses none of its %zu tensors, the first is %s",
         weir_tensor_directory_path(model->adapter), n,
         n > 0 ? weir_tensor_directory_at(model->adapter, 0)->name : "missing"
     );

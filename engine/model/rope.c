@@ -59,7 +59,7 @@ static weir_status read_type(const scaling *s, const char **out, weir_error *err
     if (!lookup(s, full, "factor", "factor", &meta)) return WEIR_OK;
     if (!s->is_gguf)
         return weir_error_set(
-            error, WEIR_EFORMAT, "%s: %s is given, but no rope_type beside it", file, full
+            error, WEIR_EFORMAT, "%s: %s is given without a rope_type", file, full
         );
     *out = "linear";
     return WEIR_OK;

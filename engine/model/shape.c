@@ -208,7 +208,7 @@ weir_status weir_shape_resolve(
         );
     if (problems.size == 0 && shape->rotary_dim > shape->head_dim)
         (void)!weir_buffer_format(
-            &problems, "; RoPE turns %" PRId64 " of %" PRId64 " dimensions", shape->rotary_dim,
+            &problems, "; RoPE rotates %" PRId64 " of %" PRId64 " dimensions", shape->rotary_dim,
             shape->head_dim
         );
     if (problems.size == 0 && shape->rotary_dim % 2 != 0)

@@ -341,13 +341,13 @@ static weir_status take_scratch(weir_workspace *w, const weir_model *model, weir
     );
     w->host_scratch_size = room.host;
     status = weir_stream_reserve_planned(model->stream);
-    return status == WEIR_OK ? WEIR_OK
-                             : weir_error_set(
-                                   error, status,
-                                   "there are no %zu bytes for what kernels need beside "
-                                   "their rows; lower batch.chunk",
-                                   near + room.host
-                               );
+    return status == WEIR_OK
+               ? WEIR_OK
+               : weir_error_set(
+                     error, status,
+                     "there are no %zu bytes of scratch for the kernels; lower batch.chunk",
+                     near + room.host
+                 );
 }
 
 weir_status weir_workspace_open(

@@ -62,8 +62,8 @@ static weir_status plan_cold(
     int64_t n_disk, n_host;
     if (engine->config.kv.tiers.host > 0 && !spec->has_device)
         weir_log(
-            WEIR_LOG_WARNING, "kv.tiers.host is for KV pages that leave a GPU; the CPU "
-                              "computes, and all of memory.host is there for them"
+            WEIR_LOG_WARNING,
+            "kv.tiers.host is for KV pages of a GPU; the CPU is used, and keeps them in memory.host"
         );
     if ((disk == 0 && host == 0) || weir_kv_pages_for(spec, 1) == 0 || are_all_sinks)
         return WEIR_OK;

@@ -35,7 +35,7 @@ static weir_status read_formats(
         weir_kv_pair_parse(&choice->wide, config->kv.wide_format))
         return WEIR_OK;
     return weir_error_set(
-        error, WEIR_ECONFIG, "kv.format = \"%.40s\", kv.wide_format = \"%.40s\": no KV formats",
+        error, WEIR_ECONFIG, "kv.format = \"%.40s\", kv.wide_format = \"%.40s\": not KV formats",
         config->kv.format, config->kv.wide_format
     );
 }
@@ -103,8 +103,8 @@ static weir_status open_adapter(weir_engine *engine, weir_error *error)
     if (weir_tensor_directory_container(engine->directory) != WEIR_CONTAINER_SAFETENSORS)
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
-            "model.adapter: %.400s goes with a safetensors checkpoint; %.400s is "
-            "GGUF, which may have its rows in another order",
+            "model.adapter: %.400s goes with a safetensors checkpoint; %.400s is GGUF, whose rows "
+            "may be in another order",
             path, weir_tensor_directory_path(engine->directory)
         );
     return WEIR_OK;

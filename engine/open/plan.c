@@ -440,9 +440,9 @@ static weir_status check_tiers(
     return weir_error_set(
         error, WEIR_EFULL,
         "the plan does not fit: memory.%s leaves room for %" PRId64
-        " blocks of 64 tokens (%zu bytes each, %.1f MiB of %.1f MiB), and "
-        "%d sequences with a tier below them need %" PRId64 ": for each its first block, %" PRId64
-        " hot ones (kv.tiers.hot) and 2 in use, and %" PRId64
+        " blocks of 64 tokens (%zu bytes each, %.1f MiB of %.1f MiB), and %d sequences with a "
+        "lower tier need %" PRId64 ": for each its first block, %" PRId64
+        " hot ones (kv.tiers.hot) and 2 in use, plus %" PRId64
         " for a piece of prompt; raise memory.%s, or lower batch.max_sequences, batch.chunk or "
         "kv.tiers.hot",
         tier, blocks, weir_kv_block_stride(parts->spec), (double)plan->kv / 1048576.0,

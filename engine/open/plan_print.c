@@ -111,13 +111,13 @@ static weir_status print_disk(weir_buffer *out, const weir_plan *plan)
         out, "  %-22s %12.1f MiB   of %.1f MiB (memory.disk)", "kv on disk",
         (double)plan->kv_disk / mib, (double)plan->disk_cap / mib
     ));
-    if (plan->disk_is_shared) WEIR_TRY(weir_buffer_text(out, ", at most half beside sessions.dir"));
+    if (plan->disk_is_shared) WEIR_TRY(weir_buffer_text(out, ", at most half with sessions.dir"));
     if (plan->disk_is_limited)
         WEIR_TRY(weir_buffer_format(
-            out, "; the books of more pages would take too much of %s",
+            out, "; the metadata of more pages would take too much of %s",
             plan->has_device          ? "memory.device, raise it for more"
             : plan->cap_is_configured ? "memory.host, raise it for more"
-                                      : "the memory that was found free"
+                                      : "the free memory found at start"
         ));
     return weir_buffer_text(out, "\n");
 }

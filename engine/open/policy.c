@@ -34,8 +34,8 @@ static weir_status read_options(
     if (weir_policy_is_full(out) && config->kv.policy.budget > 0)
         return weir_error_set(
             error, WEIR_ECONFIG,
-            "kv.policy.budget = %" PRId64
-            ", but kv.policy.name = \"%s\" keeps every row; name another policy, or no budget",
+            "kv.policy.budget = %" PRId64 ", but kv.policy.name = \"%s\" keeps every row; choose "
+            "another policy, or remove the budget",
             config->kv.policy.budget, config->kv.policy.name
         );
     if (!weir_policy_is_full(out) && config->kv.policy.budget == 0)

@@ -8,7 +8,7 @@ static weir_status need_sessions(const weir_engine *engine, weir_error *error)
     if (engine->sessions != NULL) return WEIR_OK;
     return weir_error_set(
         error, WEIR_EUNSUPPORTED,
-        "with kv.reuse = \"off\" nothing is kept that could be saved; set it to "
+        "with kv.reuse = \"off\" nothing is cached that could be saved; set it to "
         "\"on\""
     );
 }

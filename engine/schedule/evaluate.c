@@ -28,7 +28,8 @@ weir_status weir_evaluate(
     const int64_t window = weir_kv_store_spec(sequence->store)->max_rows;
     if (evaluation->n_tokens < 1 || sequence->n_tokens + (int64_t)evaluation->n_tokens > window)
         return weir_error_set(
-            error, WEIR_EFULL, "%d tokens after %d do not fit the window of %lld (model.context)",
+            error, WEIR_EFULL,
+            "%d tokens after %d do not fit in the window of %lld (model.context)",
             (int)evaluation->n_tokens, (int)sequence->n_tokens, (long long)window
         );
     memcpy(

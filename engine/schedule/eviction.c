@@ -45,9 +45,8 @@ static weir_status check(const weir_job *job, int64_t budget, weir_error *error)
     if (budget > info->window)
         return weir_error_set(
             error, WEIR_EINVAL,
-            "kv_budget is %" PRId64
-            " rows, and no sequence has more than the window of %d; ask for fewer",
-            budget, (int)info->window
+            "kv_budget is %" PRId64 " rows, more than the window of %d; ask for fewer", budget,
+            (int)info->window
         );
     return check_bytes(info, budget, job->request.n_choices, error);
 }

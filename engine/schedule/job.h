@@ -117,6 +117,7 @@ struct weir_service {
 };
 
 /* events.c: callbacks, and how choices and jobs end. All on the engine thread, without the lock. */
+
 /* Returns false if the callback ends this choice. */
 bool weir_job_emit(weir_job *job, const weir_event *event);
 /* stop_token: the stop id that ended the choice, or -1. */
@@ -126,6 +127,7 @@ void weir_job_finish(weir_job *job, weir_status status, const char *message);
 void weir_job_free(weir_job *job);
 
 /* reuse.c: the prefix index. */
+
 /* Called when the choice has its tokens and nothing is computed. */
 void weir_choice_reuse(choice *c);
 /* Called before a step. */
@@ -148,6 +150,7 @@ void weir_choice_end_embedding(choice *c, bool is_done); /* after a step */
 const float *weir_job_embedding(weir_job *job);
 
 /* eviction.c: policies. */
+
 /* Requires a checked request. Sets row_peak. */
 WEIR_MUST_CHECK weir_status weir_job_open_policy_run(weir_job *job, weir_error *error);
 /* Attaches the policy when its sequence begins. */
@@ -169,6 +172,7 @@ void weir_service_call(
 );
 
 /* admission.c: which jobs may run. */
+
 /* Refuses a job that can never fit. With a policy that drops prompt rows while they come, the
  * window may be longer than memory; without a policy, answers end where memory does. Sets row_limit
  * and row_peak of a job whose policy is open. */
@@ -185,12 +189,10 @@ bool weir_service_claim(weir_service *service, weir_kv_pages wanted);
 /* step.c: planning, one step. */
 void weir_service_step(weir_service *service);
 
-/* preempt.c */
-/* Frees its pages; it is computed again later. */
+/* preempt.c: frees its pages; it is computed again later. */
 void weir_choice_preempt(choice *c);
 /* For weir_kv_holders.preempt. */
 bool weir_service_preempt(void *user, const weir_sequence *behind);
 
-/* stats.c */
-/* Publishes slots and pages for other threads. */
+/* stats.c: publishes slots and pages for other threads. */
 void weir_service_publish(weir_service *service);

@@ -96,15 +96,15 @@ static const struct {
                                      demote_cached },
     [WEIR_RECLAIM_CACHED] = { "drop cached prefixes", "prefill, or a read of their session file",
                               drop_cached },
-    [WEIR_RECLAIM_SAVED] = { "stop saving a text", "prefill: it gets no session file",
+    [WEIR_RECLAIM_SAVED] = { "stop saving a text", "prefill: it is not saved to a session file",
                              release_saved },
-    [WEIR_RECLAIM_PRUNED] = { "drop a pruned cache", "prefill under its policy", drop_pruned },
+    [WEIR_RECLAIM_PRUNED] = { "drop a pruned cache", "prefill with its policy", drop_pruned },
     [WEIR_RECLAIM_DEMOTE_RUNNING] = { "demote running sequences",
                                       "a read from the lower tier in each step", demote_running },
     [WEIR_RECLAIM_CACHED_IN_MEMORY] = { "drop cached prefixes in memory", "prefill",
                                         drop_cached_in_memory },
     [WEIR_RECLAIM_SHARED] = { "drop the cached copy of a pruned sequence",
-                              "prefill, if another request begins so", drop_shared },
+                              "prefill, if another request has this prefix", drop_shared },
     [WEIR_RECLAIM_PREEMPT] = { "preempt the youngest sequence", "all of it is computed again",
                                preempt },
     [WEIR_RECLAIM_TAIL] = { "drop the cached last page", "prefill of at most a page", drop_tails },
@@ -191,7 +191,7 @@ static weir_status refuse(reclaim *r, weir_error *error)
     if (callers[r->request->caller].goal != GOAL_BLOCKS) return WEIR_EFULL;
     if (r->why.text[0] == '\0')
         (void)weir_error_set(
-            &r->why, WEIR_EFULL, "what may leave it is in the tier below already; raise %s",
+            &r->why, WEIR_EFULL, "all that can be demoted is in the lower tier; raise %s",
             weir_kv_store_budget(r->request->store)
         );
     return weir_error_set(

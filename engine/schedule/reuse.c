@@ -58,9 +58,8 @@ void weir_choice_reuse(choice *c)
     c->is_lost = job->request.n_kept > 0; /* until it is found */
     if (!may_reuse(c) || job->request.want_prompt_logprobs || job->request.want_embedding) {
         job->usage.reuse = job->request.want_prompt_logprobs ? "every prompt token is scored"
-                           : job->request.want_embedding
-                               ? "an embedding is made of every prompt token"
-                               : "not asked for";
+                           : job->request.want_embedding ? "an embedding needs every prompt token"
+                                                         : "not asked for";
         return;
     }
     const bool is_watched = c->sequence->policy_run != NULL;
@@ -240,7 +239,7 @@ static void keep_watched(choice *c)
                                       c->job->service->prefix, sequence, c->job->request.cache_salt,
                                       c->index == 0 ? c->job->request.session : NULL
                                   )
-                                : "it had more turns than are remembered";
+                                : "it had more turns than a policy records";
     if (why != NULL)
         weir_log(
             WEIR_LOG_INFO,

@@ -261,7 +261,7 @@ static weir_status reserve_rows(
             !weir_policy_run_fits(sequence->policy_run, &sequence->table, works[i].n_rows)) {
             works[i].failed = true;
             runner->problem =
-                "its KV rows are more than its KV policy lets be; begin the text again";
+                "it has more KV rows than its KV policy allows; start the sequence again";
         }
     }
     return WEIR_OK;

@@ -168,7 +168,7 @@ weir_status weir_service_open(
     if (status == WEIR_OK)
         weir_service_publish(service); /* free pages are published before the first step */
     if (status == WEIR_OK && pthread_create(&service->thread, NULL, engine_thread, service) != 0)
-        status = weir_error_set(error, WEIR_ENOMEM, "the engine thread cannot be started");
+        status = weir_error_set(error, WEIR_ENOMEM, "cannot start the engine thread");
     service->has_thread = status == WEIR_OK;
     if (status != WEIR_OK)
         weir_service_close(service);
@@ -251,8 +251,8 @@ static weir_status check_request(
          (!request->cache_prompt || request->want_prompt_logprobs || request->want_embedding)))
         return weir_error_set(
             error, WEIR_EINVAL,
-            "a prompt that goes on from a state has a token behind it, and what "
-            "was read before is not scored"
+            "a prompt that continues a state needs at least one more token, and earlier tokens are "
+            "not scored"
         );
     if (request->max_tokens < 0 || request->min_tokens < 0)
         return weir_error_set(error, WEIR_EINVAL, "max_tokens and min_tokens must not be negative");

@@ -32,7 +32,7 @@ typedef enum weir_finish {
 
 typedef enum weir_event_type {
     WEIR_EVENT_ADMITTED, /* left the queue; n_cached prompt tokens were reused */
-    /* Log-probabilities of one prompt token (only with want_prompt_logprobs), in order */
+    /* Log-probabilities of one prompt token (only with want_prompt_logprobs), in order. */
     WEIR_EVENT_PROMPT,
     /* Logits after the last prompt token (only with want_logits), before the first answer token;
      * sent again after a preemption. */

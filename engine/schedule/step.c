@@ -312,7 +312,7 @@ static void fail_lost(weir_service *service)
         if (c != NULL && c->is_lost)
             weir_job_finish(
                 c->job, WEIR_EFULL,
-                "the state that this request goes on from was pushed out of memory; send it again"
+                "the state that this request continues was dropped from memory; send it again"
             );
     }
 }

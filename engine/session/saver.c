@@ -42,7 +42,7 @@ struct weir_saver {
 static weir_status refuse(const weir_saver *s, weir_error *error)
 {
     return s->is_gone || s->is_closing
-               ? weir_error_set(error, WEIR_ECANCELED, "its memory was needed first")
+               ? weir_error_set(error, WEIR_ECANCELED, "its memory was needed")
                : WEIR_OK;
 }
 
@@ -80,7 +80,7 @@ static void log_failure(weir_saver *s, const weir_error *why)
     if (!weir_log_is_new(&s->causes, why->text)) return;
     weir_log(
         WEIR_LOG_WARNING,
-        "a text of %d tokens is dropped without a file of it, as others may be for this reason: %s",
+        "a cached text of %d tokens is dropped unsaved, and others may be for the same reason: %s",
         (int)s->file.n_tokens, why->text
     );
 }
@@ -291,8 +291,7 @@ weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_erro
     weir_service *const service = sessions->service;
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     weir_saver *const s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return weir_error_set(error, WEIR_ENOMEM, "no memory to save texts under pressure");
+    if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory to save cached texts");
     s->sessions = sessions;
     s->hooks = (weir_service_hooks
     ){ .after_step = save_next, .release = release, .held = held_pages, .count = count, .user = s };
@@ -312,8 +311,9 @@ weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_erro
     if (status == WEIR_OK) {
         s->has_thread = pthread_create(&s->thread, NULL, write_files, s) == 0;
         if (!s->has_thread)
-            status =
-                weir_error_set(error, WEIR_ENOMEM, "the thread that saves texts cannot be started");
+            status = weir_error_set(
+                error, WEIR_ENOMEM, "cannot start the thread that saves cached texts"
+            );
     }
     if (status == WEIR_OK) weir_service_call(service, enter, s);
     if (status != WEIR_OK)

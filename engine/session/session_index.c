@@ -254,8 +254,8 @@ static void restore_best(weir_sessions *s, prompt *p, const candidate *list, int
     if (weir_log_is_new(&s->recall_causes, error.text))
         weir_log(
             WEIR_LOG_WARNING,
-            "a prompt of %d tokens is computed though session %s holds %d of them, as others "
-            "may be for this reason: %s",
+            "a prompt of %d tokens is computed although session %s has %d of them, and others may "
+            "be for the same reason: %s",
             (int)p->n_tokens, best, (int)best_rows, error.text
         );
     if (status != WEIR_EFULL) forget(s, best);

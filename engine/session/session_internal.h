@@ -101,6 +101,7 @@ WEIR_MUST_CHECK weir_status session_begin(weir_sessions *sessions, weir_error *e
 void session_end(weir_sessions *sessions);
 
 /* session_save.c */
+
 /* Writes auto-DIGEST, so that the same sequence, under the same policy if any, has the same
  * file. */
 void session_name_text(
@@ -117,8 +118,7 @@ WEIR_MUST_CHECK weir_status session_write_text(
     weir_session_result *result, weir_error *error
 );
 
-/* session_restore.c */
-/* Lock held. */
+/* session_restore.c. Lock held. */
 WEIR_MUST_CHECK weir_status session_restore_named(
     weir_sessions *sessions, const char *name, weir_session_result *result, weir_error *error
 );
@@ -129,8 +129,7 @@ bool session_reclaim_pages(const weir_sessions *sessions, const weir_kv_pages *p
 WEIR_MUST_CHECK weir_status
 session_reclaim_memory(const weir_service *service, int64_t n_blocks, weir_error *error);
 
-/* Reads the file's section and sets the salt to use. */
-/* Lock held. */
+/* Reads the file's section and sets the salt to use. Lock held. */
 WEIR_MUST_CHECK weir_status
 session_read_salt(weir_sessions *sessions, weir_session_reader *reader, weir_error *error);
 
@@ -146,6 +145,7 @@ WEIR_MUST_CHECK weir_status session_read_states(
 );
 
 /* session_pruned.c: sequences with a policy. */
+
 /* Engine thread: the carrier holds it. Returns false if there is none. */
 bool session_pin_pruned(weir_sessions *sessions, const weir_pruned_query *wish);
 bool session_pin_next_pruned(weir_sessions *sessions, uint64_t *use);

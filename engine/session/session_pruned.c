@@ -128,8 +128,7 @@ static weir_status check_state(
         status = weir_policy_load(policy, state, a->pruned.state, a->pruned.state_bytes, error);
     if (status == WEIR_OK && !are_rows_right(a, policy, state, n_rows, n_tokens))
         status = weir_error_set(
-            error, WEIR_EFORMAT,
-            "what its KV policy remembers is of other rows than those that the file holds"
+            error, WEIR_EFORMAT, "its KV policy's state is of other rows than those in the file"
         );
     weir_memory_give(n_rows);
     weir_memory_give(state);
@@ -155,15 +154,15 @@ static weir_status check_policy(const arrival *a, int32_t n_tokens, weir_error *
         weir_policy_close(policy);
         return weir_error_set(
             error, status == WEIR_ENOMEM ? status : WEIR_EMISMATCH,
-            "its KV policy cannot be had here: %s", why.text
+            "its KV policy cannot be opened: %s", why.text
         );
     }
     weir_policy_digest(policy, digest);
     if (memcmp(digest, a->pruned.past.policy, sizeof digest) != 0)
         status = weir_error_set(
             error, WEIR_EMISMATCH,
-            "made with the KV policy %s on another model, with other "
-            "statistics, or by a program in which it decides otherwise",
+            "made with the KV policy %s for another model, with other statistics, or by a program "
+            "whose version of it differs",
             weir_policy_name(&options)
         );
     else
@@ -182,7 +181,7 @@ static weir_status read_parts(arrival *a, weir_session_reader *reader, weir_erro
     if (s->service->policy == NULL)
         return weir_error_set(
             error, WEIR_EMISMATCH,
-            "session %s lost rows to the KV policy %s, and this model has none that could go",
+            "session %s was made with the KV policy %s, but this model has no rows to evict",
             s->own.name, header->identity.policy
         );
     if (header->n_tokens > s->service->info.window)
@@ -236,7 +235,7 @@ static weir_status read_rows(const arrival *a, weir_session_reader *reader, weir
             a->sessions->service->runner, a->recurrent, weir_session_header_of(reader)->n_tokens
         ))
         return weir_error_set(
-            error, WEIR_EFORMAT, "session %s: its state is none that the model leaves",
+            error, WEIR_EFORMAT, "session %s: its state cannot be one of this model",
             a->sessions->own.name
         );
     WEIR_TRY(weir_session_read_open(reader, table->open_memory, error));
@@ -279,7 +278,8 @@ static weir_status restore(arrival *a, weir_session_reader *reader, weir_error *
     if (a->status != WEIR_OK)
         return weir_error_set(
             error, a->status,
-            "no room for the rows of session %s beside what runs now%s%s; try later, or raise %s",
+            "no room for the rows of session %s next to the running requests%s%s; try later, or "
+            "raise %s",
             s->own.name, a->error.text[0] != '\0' ? ": " : "", a->error.text,
             weir_kv_store_budget(s->service->store)
         );

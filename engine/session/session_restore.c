@@ -196,7 +196,7 @@ static weir_status read_pages(weir_sessions *s, weir_session_reader *reader, wei
         if (r.status != WEIR_OK)
             return weir_error_set(
                 error, r.status, "no room for the %d tokens of session %s: %s", (int)n, s->own.name,
-                r.error.text[0] != '\0' ? r.error.text : "others took it; try later"
+                r.error.text[0] != '\0' ? r.error.text : "other requests took it; try later"
             );
         first = end;
     }
@@ -217,7 +217,7 @@ static weir_status read_memory(
         if (!weir_runner_is_state(s->service->runner, s->own.marks[i].state, s->own.marks[i].at))
             return weir_error_set(
                 error, WEIR_EFORMAT,
-                "session %s: its state after token %d is none that the model leaves", s->own.name,
+                "session %s: its state after token %d cannot be one of this model", s->own.name,
                 (int)s->own.marks[i].at
             );
     }
@@ -262,8 +262,8 @@ static weir_status restore_from(
         if (status != WEIR_OK)
             (void)weir_error_set(
                 error, status,
-                "no room for the %d tokens of session %s beside what runs now; "
-                "try later, or raise %s",
+                "no room for the %d tokens of session %s next to the running requests; try later, "
+                "or raise %s",
                 (int)header->n_tokens, s->own.name, weir_kv_store_budget(s->service->store)
             );
     }
@@ -291,7 +291,7 @@ static weir_status restore_file(
         weir_session_has_form(header) && s->read_salt == NULL
             ? weir_error_set(
                   error, WEIR_EUNSUPPORTED,
-                  "%s: a state of a database, and no session: `weir db query` goes on from it", path
+                  "%s: a state of a database, not a session: `weir db query` continues it", path
               )
         : header->is_pruned ? session_restore_pruned(s, reader, result, error)
                             : restore_from(s, reader, result, error);
@@ -389,7 +389,7 @@ static size_t choose(const weir_sessions *s, weir_session_info *list, size_t n)
         const weir_kv_pages wanted = pages_of_text(spec, info.n_tokens);
         if (info.problem != WEIR_OK)
             weir_log(
-                WEIR_LOG_WARNING, "session %s is left alone: %s; `weir session list` says more",
+                WEIR_LOG_WARNING, "session %s is skipped: %s; `weir session list` says more",
                 info.name, weir_status_text(info.problem)
             );
         if (info.problem != WEIR_OK || !weir_kv_pages_fit(wanted, pages) ||

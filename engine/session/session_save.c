@@ -66,8 +66,8 @@ static void take_wished(weir_service *service, void *user)
     weir_sessions *const s = w->sessions;
     const weir_session_wish *const save = w->save;
     w->status = WEIR_ENOTFOUND;
-    w->hit =
-        (weir_prefix_hit){ .reason = "no request has named a text so, or it was dropped since" };
+    w->hit = (weir_prefix_hit
+    ){ .reason = "no request has used this name, or its text was dropped since" };
     if (pin_pruned(w)) return;
     if (save->tokens == NULL &&
         !weir_prefix_named(service->prefix, save->name, &s->own.sequence, s->own.salt))
@@ -319,8 +319,8 @@ int32_t weir_sessions_save_recent(weir_sessions *sessions)
     if (n < n_tried)
         weir_log(
             WEIR_LOG_WARNING,
-            "%s: %d of %d conversations are not saved; make room there, or set sessions.dir "
-            "to a folder that has it",
+            "%s: %d of %d conversations are not saved; free space there, or set sessions.dir to "
+            "another folder",
             sessions->folder, (int)(n_tried - n), (int)n_tried
         );
     return n;

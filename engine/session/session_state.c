@@ -45,9 +45,8 @@ static weir_status write_file(
     size_t written = 0;
     if (room > 0 && wanted > (size_t)room)
         return weir_error_set(
-            error, WEIR_EFULL,
-            "the state takes %zu bytes, %lld are left for states here (states.disk)", wanted,
-            (long long)room
+            error, WEIR_EFULL, "the state takes %zu bytes, %lld are left for states (states.disk)",
+            wanted, (long long)room
         );
     WEIR_TRY(weir_session_write(path, &s->identity, text, &written, error));
     *result = (weir_session_result){ .n_tokens = text->n_tokens, .n_bytes = (int64_t)written };
@@ -72,7 +71,7 @@ static weir_status write_form(
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
             "no layer of this model keeps keys and values in a memory of fixed "
-            "size, so its states cannot have %d bits",
+            "size, so its states cannot be packed in %d bits",
             (int)form->state_bits
         );
     WEIR_TRY(take(s, &packed, form->packed_bytes, error));
@@ -97,15 +96,14 @@ weir_status session_write_state(
             return write_file(s, &text, state->room, path, result, error);
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
-            "a KV policy has dropped rows of this text: its state cannot be "
-            "packed, nor end before the text"
+            "a KV policy has dropped rows of this text: its state cannot be packed or shortened"
         );
     }
     if (s->identity.state_bytes > 0 &&
         (s->own.n_marks < 1 || s->own.marks[s->own.n_marks - 1].at != text.n_tokens))
         return weir_error_set(
             error, WEIR_ENOTFOUND,
-            "the state at the end of this text is not kept any more; compute it again"
+            "the state at the end of this text is no longer cached; compute it again"
         );
     if (save->tokens != NULL) text.tokens = save->tokens;
     text.form = (weir_session_form){ .state_bits = state->state_bits, .n_rest = n_rest };
@@ -168,7 +166,7 @@ static weir_status read_last(
         return WEIR_OK;
     return weir_error_set(
         error, WEIR_EFORMAT,
-        "%s: its last state is none that the model leaves at the end of its text", path
+        "%s: its last state cannot be one of this model at the end of its text", path
     );
 }
 

@@ -90,7 +90,7 @@ weir_status weir_state_service_embed(
     if (box.status != WEIR_OK) return weir_error_set(error, box.status, "%s", box.message);
     return box.has_vector
                ? WEIR_OK
-               : weir_error_set(error, WEIR_ECANCELED, "the text was not computed to its end");
+               : weir_error_set(error, WEIR_ECANCELED, "the text was not fully computed");
 }
 
 static weir_status take_vector(const weir_state_service *d, float **vector, weir_error *error)
@@ -126,7 +126,7 @@ static weir_status write_state(void *user, const char *path, int64_t room, weir_
     if (status != WEIR_ENOTFOUND) return weir_error_set(error, status, "%s", why.text);
     return weir_error_set(
         error, WEIR_EUNSUPPORTED,
-        "there is nothing to keep of %d tokens: a state ends with a block of the "
+        "nothing of %d tokens can be saved: a state ends with a block of the "
         "architecture (block_rows), or a page of 64 "
         "tokens where the kv.format has whole pages (%s)",
         (int)document->n_tokens, why.text
@@ -179,7 +179,7 @@ weir_status weir_state_service_route(
     float *vector = NULL;
     if (strcmp(kind->embedding, WEIR_STATE_SERVICE_EMBEDDING) != 0)
         return weir_error_set(
-            error, WEIR_EMISMATCH, "the vectors of this database are not made here but by \"%s\"",
+            error, WEIR_EMISMATCH, "the vectors of this database were made by \"%s\"",
             kind->embedding
         );
     WEIR_TRY(take_vector(documents, &vector, error));
@@ -239,7 +239,7 @@ static weir_status write_metadata(char **out, const weir_merge *merge, weir_erro
     status =
         weir_json_parse_within(&root, given, strlen(given), "metadata", &weir_json_request, error);
     if (status == WEIR_EFORMAT || (status == WEIR_OK && !json_is_object(root)))
-        status = weir_error_set(error, WEIR_EINVAL, "the metadata is no JSON object");
+        status = weir_error_set(error, WEIR_EINVAL, "the metadata is not a JSON object");
     if (status == WEIR_OK && (names == NULL || json_object_set(root, "merged", names) != 0 ||
                               (*out = weir_json_text(root, JSON_COMPACT)) == NULL))
         status = weir_error_set(error, WEIR_ENOMEM, "no memory for metadata");
@@ -259,9 +259,7 @@ weir_status weir_state_service_merge(
     char *metadata = NULL;
     weir_status status = WEIR_OK;
     if (merge->earlier->serial == merge->later->serial)
-        status = weir_error_set(
-            error, WEIR_EINVAL, "a state is merged with another one, not with itself"
-        );
+        status = weir_error_set(error, WEIR_EINVAL, "a state cannot be merged with itself");
     else if (vectors == NULL)
         status = weir_error_set(error, WEIR_ENOMEM, "no memory for a vector");
     if (status == WEIR_OK) status = write_metadata(&metadata, merge, error);
@@ -295,7 +293,7 @@ static weir_status choose_salt(weir_beginning *b, const char *salt, weir_error *
         );
     return n < (int)sizeof b->salt
                ? WEIR_OK
-               : weir_error_set(error, WEIR_EINVAL, "the salt is too long beside a state");
+               : weir_error_set(error, WEIR_EINVAL, "the salt is too long to be used with a state");
 }
 
 static weir_status read_tokens(weir_beginning *b, const weir_state_service *d, weir_error *error)

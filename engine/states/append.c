@@ -49,7 +49,7 @@ static weir_status read_at(
         if (m < 0) return fail(s, "read", error);
         if (m == 0)
             return weir_error_set(
-                error, WEIR_EIO, "%s: the log of the state database became shorter", s->folder
+                error, WEIR_EIO, "%s: the log of the state database was truncated", s->folder
             );
         done += (size_t)m;
     }
@@ -106,14 +106,13 @@ static weir_status open_log(weir_states *s, const char *path, weir_error *error)
     if (fstat(s->log, &st) != 0 || !S_ISREG(st.st_mode))
         return weir_error_set(error, WEIR_EIO, "%s: not a regular file", path);
     if (st.st_size < STATE_HEADER)
-        return weir_error_set(error, WEIR_EFORMAT, "%s: this is no log of a state database", path);
+        return weir_error_set(error, WEIR_EFORMAT, "%s: not the log of a state database", path);
     WEIR_TRY(read_at(s, s->log, bytes, sizeof bytes, 0, error));
     WEIR_TRY(state_header_decode(&header, bytes, path, error));
     if (s->header.id != 0 &&
         (s->header.id != header.id || !is_same_kind(&s->header.kind, &header.kind)))
         return weir_error_set(
-            error, WEIR_EMISMATCH,
-            "%s: another database has taken the place of the one that was opened; open it again",
+            error, WEIR_EMISMATCH, "%s: the database was replaced by another one; open it again",
             s->folder
         );
     s->next_serial = header.next_serial;
@@ -247,7 +246,7 @@ static weir_status cut_tail(const weir_states *s, weir_error *error)
     if (fstat(s->log, &st) != 0) return fail(s, "look at", error);
     if (st.st_size == end) return WEIR_OK;
     weir_log(
-        WEIR_LOG_WARNING, "%s: a state was being added when its writer ended; it is not there",
+        WEIR_LOG_WARNING, "%s: a state was being added when its writer ended; it was not added",
         s->folder
     );
     return ftruncate(s->log, (off_t)end) == 0 ? WEIR_OK
@@ -256,7 +255,7 @@ static weir_status cut_tail(const weir_states *s, weir_error *error)
 
 weir_status state_log_sync(const weir_states *states, weir_error *error)
 {
-    return fsync(states->log) == 0 ? WEIR_OK : fail(states, "bring to the disk", error);
+    return fsync(states->log) == 0 ? WEIR_OK : fail(states, "sync", error);
 }
 
 weir_status state_log_append(

@@ -110,7 +110,7 @@ weir_status state_form_check(const weir_states *s, const weir_state_info *info, 
     if (s->header.kind.version >= 2 || weir_state_is_exact(info)) return WEIR_OK;
     return weir_error_set(
         error, WEIR_EUNSUPPORTED,
-        "%s: a state database of version 1 has no states that are packed or merged; make a new one",
+        "%s: a state database of version 1 cannot hold packed or merged states; make a new one",
         s->folder
     );
 }
@@ -129,7 +129,8 @@ static void remove_file(sweep *w, const char *path)
         w->n_removed++;
     else
         weir_log(
-            WEIR_LOG_WARNING, "%s: cannot delete what is left of a state: %s", path, strerror(errno)
+            WEIR_LOG_WARNING, "%s: cannot delete the leftover file of a state: %s", path,
+            strerror(errno)
         );
 }
 
@@ -156,13 +157,13 @@ static weir_status adopt(sweep *w, const char *name, const char *path)
         state_index_at(&s->index, s->index.n_entries - 1)->has_file = true;
         weir_log(
             WEIR_LOG_WARNING,
-            "%s: the record of state %s was damaged; it is there again, without label, "
-            "metadata and vector",
+            "%s: the record of state %s was damaged; the state is restored without label, metadata "
+            "and vector",
             s->folder, name
         );
     } else
         weir_log(
-            WEIR_LOG_WARNING, "state %s, of a damaged record, cannot be taken in again: %s", name,
+            WEIR_LOG_WARNING, "state %s, whose record is damaged, cannot be restored: %s", name,
             why.text
         );
     return status == WEIR_OK || status == WEIR_ENOMEM ? status : WEIR_OK;
@@ -214,8 +215,8 @@ static weir_status drop_missing(sweep *w, weir_error *error)
                                                 .created = weir_clock_unix_seconds() } };
         if (!entry->is_live || is_there(s, entry)) continue;
         weir_log(
-            WEIR_LOG_WARNING, "%s: the file of state %s is gone, and so is the state", s->folder,
-            entry->info.name
+            WEIR_LOG_WARNING, "%s: the file of state %s is missing; the state is removed",
+            s->folder, entry->info.name
         );
         if (w->writes)
             WEIR_TRY(state_log_append(s, &record, false, error));
@@ -249,18 +250,19 @@ weir_status state_folder_settle(weir_states *states, bool writes, weir_error *er
             error, WEIR_EIO, "%s: cannot read this folder: %s", states->folder, strerror(reason)
         );
     if (status != WEIR_OK)
-        return weir_error_set(error, status, "%s: no memory to look at its files", states->folder);
+        return weir_error_set(error, status, "%s: no memory to check its files", states->folder);
     if (w.n_removed > 0)
         weir_log(
             WEIR_LOG_INFO,
-            "%s: %" PRId64 " files of states that were never there, or no longer are, are deleted",
+            "%s: %" PRId64
+            " files of states that were not completely added, or were removed, are deleted",
             states->folder, w.n_removed
         );
     if (w.n_left > 0)
         weir_log(
             WEIR_LOG_WARNING,
             "%s: %" PRId64
-            " files of states are in no log, and left alone: the log is older than they are",
+            " files of states are not in the log, and are kept: the log is older than they are",
             states->folder, w.n_left
         );
     if (!writes)

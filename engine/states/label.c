@@ -23,12 +23,10 @@ weir_status weir_state_label(char out[WEIR_STATE_LABEL + 1], const char *label, 
     size_t n = strlen(label);
     while (n > 0 && is_space(label[n - 1])) n--;
     if (n == 0)
-        return weir_error_set(
-            error, WEIR_EINVAL, "the label is empty: give the state a label that says what it is of"
-        );
+        return weir_error_set(error, WEIR_EINVAL, "the label is empty: give the state a label");
     if (n > WEIR_STATE_LABEL)
         return weir_error_set(
-            error, WEIR_EINVAL, "the label has %zu bytes, at most %d are kept; shorten it", n,
+            error, WEIR_EINVAL, "the label has %zu bytes, at most %d are allowed; shorten it", n,
             (int)WEIR_STATE_LABEL
         );
     for (size_t i = 0; i < n; i++)
@@ -36,7 +34,7 @@ weir_status weir_state_label(char out[WEIR_STATE_LABEL + 1], const char *label, 
             return weir_error_set(
                 error, WEIR_EINVAL, "the label has a control character at byte %zu", i
             );
-    if (!is_utf8(label, n)) return weir_error_set(error, WEIR_EINVAL, "the label is no UTF-8");
+    if (!is_utf8(label, n)) return weir_error_set(error, WEIR_EINVAL, "the label is not UTF-8");
     memmove(out, label, n);
     out[n] = '\0';
     return WEIR_OK;

@@ -108,7 +108,7 @@ weir_status state_header_decode(
     const uint64_t version = get(bytes + AT_VERSION, 4), dim = get(bytes + AT_DIM, 4),
                    bits = get(bytes + AT_STATE_BITS, 4);
     if (memcmp(bytes, MAGIC, 8) != 0)
-        return weir_error_set(error, WEIR_EFORMAT, "%s: this is no log of a state database", path);
+        return weir_error_set(error, WEIR_EFORMAT, "%s: not the log of a state database", path);
     if (version < 1 || version > WEIR_STATES_VERSION)
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
@@ -133,7 +133,7 @@ weir_status state_header_decode(
             header.kind.embedding, bytes + AT_EMBEDDING, sizeof header.kind.embedding
         ) ||
         !weir_bytes_are_zero(bytes + AT_HEADER_END, AT_HEADER_CHECKSUM - AT_HEADER_END))
-        return damaged(path, "the header holds numbers that this version does not have", error);
+        return damaged(path, "the header has fields that this version does not have", error);
     *out = header;
     return WEIR_OK;
 }

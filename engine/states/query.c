@@ -28,7 +28,7 @@ weir_status state_metadata_check(const char *metadata, size_t n, weir_error *err
     json_t *root = NULL;
     if (n > WEIR_STATE_METADATA)
         return weir_error_set(
-            error, WEIR_EINVAL, "the metadata has %zu bytes, at most %d are kept", n,
+            error, WEIR_EINVAL, "the metadata has %zu bytes, at most %d are allowed", n,
             (int)WEIR_STATE_METADATA
         );
     weir_status status =
@@ -36,7 +36,7 @@ weir_status state_metadata_check(const char *metadata, size_t n, weir_error *err
     if (status == WEIR_EFORMAT)
         status = weir_error_prefix(error, WEIR_EINVAL, "the metadata is no JSON");
     if (status == WEIR_OK && !json_is_object(root))
-        status = weir_error_set(error, WEIR_EINVAL, "the metadata is no JSON object");
+        status = weir_error_set(error, WEIR_EINVAL, "the metadata is not a JSON object");
     json_decref(root);
     return status;
 }
@@ -48,14 +48,15 @@ weir_status state_vector_check(
     const int32_t dim = s->header.kind.dim;
     if (dim == 0)
         return weir_error_set(
-            error, WEIR_EINVAL, "%s: this database has no vectors; make one that has", s->folder
+            error, WEIR_EINVAL, "%s: this database has no vectors; make a new one with vectors",
+            s->folder
         );
     *length = state_vector_length(vector, dim);
     if (*length > 0) return WEIR_OK;
     return weir_error_set(
         error, WEIR_EINVAL,
-        "the vector of %d numbers has no direction: it is zero, too long, or "
-        "holds what is no number",
+        "the vector of %d numbers has no direction: it is zero, too long, or has a value that is "
+        "not a number",
         (int)dim
     );
 }
@@ -158,8 +159,9 @@ weir_status weir_states_payload(
     const weir_status status = state_file_look(&found, path, states->header.kind.model, error);
     if (status == WEIR_ENOTFOUND)
         return weir_error_set(
-            error, status, "%s: the file of state %s is gone; delete the state and make it again",
-            path, info->name
+            error, status,
+            "%s: the file of state %s is missing; delete the state and make it again", path,
+            info->name
         );
     if (status != WEIR_OK) return status;
     if (memcmp(found.payload, info->payload, sizeof found.payload) == 0) return WEIR_OK;
@@ -237,7 +239,7 @@ weir_status weir_states_route(
     double length = 0;
     if (question->most < 1 || question->most > WEIR_STATE_HITS)
         return weir_error_set(
-            error, WEIR_EINVAL, "one question finds 1 to %d states, not %zu", (int)WEIR_STATE_HITS,
+            error, WEIR_EINVAL, "a query returns 1 to %d states, not %zu", (int)WEIR_STATE_HITS,
             question->most
         );
     WEIR_TRY(look(states, error));

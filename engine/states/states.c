@@ -57,7 +57,7 @@ static weir_status begin(weir_states *s, weir_error *error)
 {
     if (s->guard < 0)
         return weir_error_set(
-            error, WEIR_EINVAL, "%s: the state database was opened to be read", s->folder
+            error, WEIR_EINVAL, "%s: the state database was opened read-only", s->folder
         );
     (void)pthread_mutex_lock(&s->writer);
     weir_status status = take_guard(s->guard, s->folder, error);
@@ -87,12 +87,12 @@ static weir_status check_kind(const weir_states_kind *kind, weir_error *error)
         );
     if (kind->state_bits != 0 && kind->state_bits != 8 && kind->state_bits != 4)
         return weir_error_set(
-            error, WEIR_EINVAL, "states are kept in 8 or 4 bits, or as they are, not in %d bits",
+            error, WEIR_EINVAL, "states are stored in 8 or 4 bits, or unpacked, not in %d bits",
             (int)kind->state_bits
         );
     if (strnlen(kind->embedding, sizeof kind->embedding) == sizeof kind->embedding)
         return weir_error_set(
-            error, WEIR_EINVAL, "what vectors are is named in at most %d bytes",
+            error, WEIR_EINVAL, "the name of the embedding has at most %d bytes",
             (int)WEIR_STATE_EMBEDDING
         );
     return WEIR_OK;
@@ -336,7 +336,7 @@ static void compact(weir_states *s)
     if (s->n_damaged == 0 && state_log_wants_compacting(s)) status = state_log_compact(s, &why);
     (void)pthread_rwlock_unlock(&s->lock);
     if (status != WEIR_OK)
-        weir_log(WEIR_LOG_WARNING, "%s: the log is not made shorter: %s", s->folder, why.text);
+        weir_log(WEIR_LOG_WARNING, "%s: the log cannot be compacted: %s", s->folder, why.text);
 }
 
 static weir_status remove_named(weir_states *s, const char *name, weir_error *error)

@@ -66,11 +66,13 @@ typedef enum weir_kv_scheme {
 #undef X
 } weir_kv_scheme;
 
-/* The formats. All lists of formats follow from this one: names, the words that kv.format takes,
- * the kernels' switches and what they refuse. attention: how the CPU's attention reads codes.
- * DIRECT: converted in registers; EXPANDED: to f32 tiles first. cuda:      what the CUDA kernels do
- * with pages of the format: READ (attention), WRITE (kv_write), BOTH or NONE. name      text bits
- * scheme  attention  cuda */
+/* The formats. All lists of formats are generated from this one: names, the words of kv.format, the
+ * kernels' switches and what they reject.
+ * attention: how the CPU's attention reads codes. DIRECT: converted in registers; EXPANDED: to f32
+ *            tiles first.
+ * cuda:      what the CUDA kernels do with pages of the format: READ (attention), WRITE (kv_write),
+ *            BOTH or NONE.
+ *     name   text   bits   scheme   attention   cuda */
 // clang-format off
 #define WEIR_KV_FORMAT_MAP(X) \
     X(F32, "f32", 32, PLAIN, DIRECT, WRITE) \

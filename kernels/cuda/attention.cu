@@ -417,9 +417,8 @@ template <class S> void launch(const Call &call, int64_t n_units, cudaStream_t s
 }
 
 /* Every block fits in the 99 KB of shared memory of sm_86 and sm_89: two stages of K and V if
- * possible, and all rows in narrow blocks if wide ones do not fit (coded heads wider than 128).
- * Blocks per SM for f16 of 128: decode 45 KB, 2 of 100 KB (sm_86), 5 of 228 KB (sm_90); prefill 69
- * KB, 1 and 3. */
+ * possible, all rows in narrow blocks if wide ones do not fit. Blocks per SM for f16 of 128: decode
+ * 45 KB, 2 (sm_86) or 5 (sm_90); prefill 69 KB, 1 or 3. */
 template <class Format>
 void launch_format(const Call &call, int64_t n_narrow, int64_t n_wide, cudaStream_t stream)
 {

@@ -128,10 +128,9 @@ typedef struct tiles_ahead {
     tile_source k, v; /* while scores are computed; while values are added */
 } tiles_ahead;
 
-/* With plain K and V of equal widths a page is four runs of equal length, used in the order K V K
- * V. They are prefetched in memory order, one to three runs ahead: one long ascending read, which
- * hardware read-ahead joins (84 % of read bandwidth; 78 % in order of use). Coded pages are bound
- * by decoding, so the next tiles are prefetched. */
+/* Plain K and V of equal widths: a page is four runs of equal length, prefetched in memory order,
+ * one to three ahead: hardware read-ahead joins them (84 % of read bandwidth; 78 % in order of
+ * use). Coded pages are bound by decoding: prefetches the next tiles. */
 WEIR_INLINE tiles_ahead ahead_of(
     const attention_call *call, const tile_source *k, const tile_source *v,
     const attention_unit *unit, int32_t position

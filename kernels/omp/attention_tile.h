@@ -81,6 +81,7 @@ WEIR_INLINE int row_of(int r, int tid) { return r * ROW_THREADS + tid / POSITION
 /* ---- scores ---------------------------------------------------------------------------------- */
 /* Loops over registers are spelled out: an array passed to a function inside a loop is an
  * allocation on the device, inlined or not. */
+
 /* The token of the tile at which a thread's vector begins. */
 WEIR_INLINE int64_t token_of(int v, int tid)
 {
@@ -368,10 +369,9 @@ WEIR_INLINE void weigh_block(
     TEAM_BARRIER
 }
 
-/* Replaces scores of the tile at `position` by weights and decays of block b in team memory, and
- * updates its maximum and sum. Positions outside (last - window, last] weigh 0; a row that sees
- * nothing of the tile keeps its maximum: decay 1. `scales`: of V, see weight_scales. Most tiles of
- * a long sequence are seen whole; on the host they are computed without masks. */
+/* Replaces scores of the tile at `position` by weights and decays of block b in team memory.
+ * Positions outside (last - window, last] weigh 0; a row that sees none keeps its maximum: decay 1.
+ * `scales`: see weight_scales. On the host, tiles seen whole use no mask. */
 WEIR_INLINE void weigh_tile(
     team_memory *team, row_block *block, int b, const _Float16 *scales, int32_t position,
     int32_t window, const int rows, int tid

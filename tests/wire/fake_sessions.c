@@ -58,7 +58,7 @@ weir_status weir_sessions_save(
 {
     WEIR_TRY(meaning_of(wish->name, error));
     if (wish->tokens == NULL)
-        return weir_error_set(error, WEIR_ENOTFOUND, "no request has named a text so");
+        return weir_error_set(error, WEIR_ENOTFOUND, "no request has used this name");
     pthread_mutex_lock(&s->lock);
     weir_session_info *info = find(s, wish->name);
     if (info == NULL && s->n < SESSIONS) info = &s->saved[s->n++];

@@ -87,7 +87,9 @@ static weir_status choose_codes(weights *w, weir_error *error)
         int32_t count = 0;
         for (int64_t draw = 0; count < n; draw++) {
             if (draw == (int64_t)n * DRAWS_PER_CODE)
-                return weir_error_set(error, WEIR_EINVAL, "no %d codes are that far apart", (int)n);
+                return weir_error_set(
+                    error, WEIR_EINVAL, "cannot find %d codes that are far enough apart", (int)n
+                );
             const weir_philox block = weir_philox_block(
                 (weir_philox){ { (uint32_t)draw, (uint32_t)(draw >> 32), (uint32_t)head, 0 } }, 1
             );
@@ -285,7 +287,8 @@ static weir_status check(const weir_constructed *m, weir_error *error)
     if (m->window < 0 || m->window == 1)
         return weir_error_set(
             error, WEIR_EINVAL,
-            "constructed model: a window of %d, allowed are 0 and 2 on: layer 1 looks one back",
+            "constructed model: a window of %d, allowed are 0, and 2 or more: layer 1 attends to "
+            "the previous row",
             (int)m->window
         );
     return WEIR_OK;

@@ -82,8 +82,8 @@ static weir_status fit_sample(fitting *f, int32_t sample, int32_t first_rung, we
     }
     return weir_error_set(
         error, WEIR_EINVAL,
-        "%s does not fit %d tokens: sample %d takes %d with %d %s, the least, %d "
-        "of them for the answer; ask for a longer one",
+        "%s does not fit %d tokens: sample %d takes %d with %d %s, the least, %d of them for the "
+        "answer; use a larger length",
         f->task->name, (int)f->setting->length, (int)sample, (int)n_tokens, (int)f->units.least,
         f->task->unit, (int)f->item.max_tokens
     );

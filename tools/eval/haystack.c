@@ -45,8 +45,8 @@ weir_status weir_eval_essay_open(
     const size_t n_words = out->n_words;
     weir_eval_essay_close(out);
     return weir_error_set(
-        error, WEIR_EFORMAT, "%s: %zu words, a text to hide things in has %d at least", name,
-        n_words, LEAST
+        error, WEIR_EFORMAT, "%s: %zu words, needs at least %d to hide needles in", name, n_words,
+        LEAST
     );
 }
 

@@ -238,7 +238,7 @@ weir_status weir_plot_curves(
     axis x, y;
     if (n == 0 || n > WEIR_PLOT_CURVES)
         return weir_error_set(
-            error, WEIR_EINVAL, "the plot would hold %zu lines, 1 to %d can be told apart", n,
+            error, WEIR_EINVAL, "the plot would hold %zu lines, 1 to %d can be distinguished", n,
             (int)WEIR_PLOT_CURVES
         );
     WEIR_TRY(find_ranges(&x, &y, curves, n, range, error));

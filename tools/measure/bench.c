@@ -144,7 +144,7 @@ static weir_status begin_depth(
     if (!options->synthetic_kv || weir_policy_run_unobserved(b->base.policy_run) > 0)
         return WEIR_OK;
     return weir_error_set(
-        error, WEIR_EINVAL, "%s has to see the whole prompt: leave --synthetic-kv out",
+        error, WEIR_EINVAL, "%s needs to observe the whole prompt: omit --synthetic-kv",
         weir_policy_name(weir_policy_options_of(weir_policy_run_policy(b->policy_run)))
     );
 }

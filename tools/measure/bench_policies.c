@@ -169,7 +169,7 @@ static weir_status next_policy(
 {
     const size_t n = strcspn(*list, ";");
     if (n == 0 || n > 255)
-        return weir_error_set(error, WEIR_EINVAL, "policies: an empty one, or one too long");
+        return weir_error_set(error, WEIR_EINVAL, "policies: one is empty or too long");
     (void)snprintf(name, 256, "%.*s", (int)n, *list);
     *list += n + ((*list)[n] == ';');
     char *const colon = strchr(name, ':');
@@ -177,8 +177,8 @@ static weir_status next_policy(
     WEIR_TRY(weir_policy_options_default(policy, name, error));
     if (weir_policy_is_full(policy))
         return weir_error_set(
-            error, WEIR_EINVAL,
-            "policies: \"%s\" keeps every row; it is what the others are measured beside", name
+            error, WEIR_EINVAL, "policies: \"%s\" keeps every row; the others are compared with it",
+            name
         );
     if (colon == NULL) return WEIR_OK;
     WEIR_TRY(weir_policy_options_set(policy, colon + 1, error));

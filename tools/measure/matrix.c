@@ -49,7 +49,7 @@ static weir_status parse_budget(weir_matrix_cell *cell, const char *text, weir_e
         ((is_percent && n >= 1 && n <= 100) || (is_rows && n >= 1 && n <= INT32_MAX)))
         return WEIR_OK;
     return weir_error_set(
-        error, WEIR_EINVAL, "\"%.40s\" is no budget: rows, or 1%% to 100%%", text
+        error, WEIR_EINVAL, "\"%.40s\" is not a budget: rows, or 1%% to 100%%", text
     );
 }
 
@@ -65,8 +65,7 @@ static weir_status add_budgets(
         return add_cell(m, &cell, error);
     }
     while (next_part(text, sizeof text, &budgets, ',', &fits)) {
-        if (!fits)
-            return weir_error_set(error, WEIR_EINVAL, "budgets: an empty one, or one too long");
+        if (!fits) return weir_error_set(error, WEIR_EINVAL, "budgets: one is empty or too long");
         WEIR_TRY(parse_budget(&cell, text, error));
         WEIR_TRY(add_cell(m, &cell, error));
     }
@@ -94,8 +93,7 @@ static weir_status add_policies(
     bool fits;
     while (next_part(text, sizeof text, &policies, ';', &fits)) {
         weir_matrix_cell cell = { .result = NULL };
-        if (!fits)
-            return weir_error_set(error, WEIR_EINVAL, "policies: an empty one, or one too long");
+        if (!fits) return weir_error_set(error, WEIR_EINVAL, "policies: one is empty or too long");
         (void)snprintf(cell.format, sizeof cell.format, "%s", format);
         WEIR_TRY(parse_policy(&cell, text, error));
         WEIR_TRY(add_budgets(m, cell, budgets, error));
@@ -116,11 +114,13 @@ weir_status weir_matrix_plan(
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %d cells", (int)WEIR_MATRIX_CELLS);
     while (next_part(format, sizeof format, &formats, ',', &fits)) {
         if (!fits || !weir_kv_pair_parse(&pair, format))
-            return weir_error_set(error, WEIR_EINVAL, "formats: \"%.31s\" is no KV format", format);
+            return weir_error_set(
+                error, WEIR_EINVAL, "formats: \"%.31s\" is not a KV format", format
+            );
         WEIR_TRY(add_policies(matrix, format, policies, budgets, error));
     }
     if (matrix->n == 0)
-        return weir_error_set(error, WEIR_EINVAL, "no policy, budget or format is named");
+        return weir_error_set(error, WEIR_EINVAL, "no policy, budget or format is given");
     return WEIR_OK;
 }
 
@@ -201,7 +201,7 @@ static weir_status read_results(
     if (status == WEIR_OK || status == WEIR_ENOTFOUND) return WEIR_OK;
     return weir_error_set(
         error, status, "%s%s", why.text,
-        status == WEIR_EFORMAT ? "; remove the damaged line, or name another folder (--out)" : ""
+        status == WEIR_EFORMAT ? "; remove the damaged line, or use another folder (--out)" : ""
     );
 }
 
@@ -215,7 +215,7 @@ weir_status weir_matrix_resume(
     if (matrix->others == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for results");
     if (!weir_file_is_directory(folder) && mkdir(folder, 0777) != 0)
         return weir_error_set(
-            error, WEIR_EIO, "%s: the folder cannot be made: %s", folder, strerror(errno)
+            error, WEIR_EIO, "%s: cannot create the folder: %s", folder, strerror(errno)
         );
     WEIR_TRY(path_of(path, matrix, "results.jsonl", error));
     WEIR_TRY(read_results(matrix, path, source, error));

@@ -119,15 +119,16 @@ static weir_status read_answers(
     one->scoring = is_list ? WEIR_EVAL_ALL : WEIR_EVAL_EXACT;
     if (h->score != NULL && !weir_eval_scoring_find(&one->scoring, h->score))
         return weir_error_set(
-            error, WEIR_EFORMAT, "\"score\": \"%.40s\" is none of exact, all, part, line and state",
-            h->score
+            error, WEIR_EFORMAT,
+            "\"score\": \"%.40s\" is not one of exact, all, part, line and state", h->score
         );
     if (!is_list) return add_answer(one, answer, number, error);
     if (json_array_size(answer) == 0)
         return weir_error_set(error, WEIR_EFORMAT, "question %zu has no answer", number);
     if (one->scoring != WEIR_EVAL_ALL && one->scoring != WEIR_EVAL_PART)
         return weir_error_set(
-            error, WEIR_EFORMAT, "question %zu has a list of answers, its score takes one", number
+            error, WEIR_EFORMAT, "question %zu has a list of answers, but its score takes one",
+            number
         );
     for (size_t i = 0; i < json_array_size(answer); i++)
         WEIR_TRY(add_answer(one, json_array_get(answer, i), number, error));

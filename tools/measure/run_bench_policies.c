@@ -61,8 +61,8 @@ static int measure(
     weir_policy_bench_report report;
     if (!as_json)
         (void)printf(
-            "%s: decoding behind %d rows of noise cut to %lld, beside a plain cache of as "
-            "many; %d pairs of turns of %d tokens\n"
+            "%s: decoding after %d rows of noise pruned to %lld, compared with a plain cache of as "
+            "many rows; %d pairs of turns of %d tokens\n"
             "%-24s %-28s %9s %9s %10s %12s %7s %10s %8s\n",
             weir_engine_plan_of(engine)->model, (int)options->depth, (long long)options->budget,
             (int)options->n_pairs, (int)options->n_tokens, "policy", "speed ratio (min..max)",
@@ -74,9 +74,7 @@ static int measure(
     if (status != WEIR_OK) return weir_end(status, &error);
     if (as_json) return weir_print_json(report_json(&report, engine, options));
     (void)printf("medians over the pairs; evict ms: per token, part of its time; at prompt ms: "
-                 "scoring and cutting the prompt, once; "
-                 "memory MB: of the "
-                 "policy for one text\n");
+                 "scoring and pruning the prompt, once; memory MB: of the policy per sequence\n");
     return WEIR_EXIT_OK;
 }
 

@@ -68,7 +68,7 @@ int weir_run_eval_perplexity(const weir_arguments *arguments)
         return weir_fail(
             weir_error_set(
                 &error, WEIR_EINVAL,
-                "--stream takes no --window: the stream is as long as the text and model.context"
+                "--stream takes no --window: the stream is limited by the text and model.context"
             ),
             &error
         );

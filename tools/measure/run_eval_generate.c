@@ -34,7 +34,7 @@ static weir_status open_model(run *r, const char *path, weir_error *error)
     if (source == NULL)
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
-            "%s: no chat template, so the length of a conversation is not known", path
+            "%s: no chat template, so the length of a conversation is unknown", path
         );
     return weir_chat_template_open(&r->chat, source, strlen(source), error);
 }
@@ -124,9 +124,7 @@ static weir_status generate_all(
             (void)fprintf(stderr, "weir: left out: %s\n", error->text);
         }
     if (r->out.size == 0)
-        return weir_error_set(
-            error, WEIR_EINVAL, "no task can be made as short as the lengths asked for"
-        );
+        return weir_error_set(error, WEIR_EINVAL, "no task can be made as short as these lengths");
     return WEIR_OK;
 }
 
@@ -135,8 +133,8 @@ static weir_status find_task(const weir_eval_task **only, const char *name, weir
     *only = strcmp(name, "all") != 0 ? weir_eval_task_find(name) : NULL;
     if (*only != NULL || strcmp(name, "all") == 0) return WEIR_OK;
     return weir_error_set(
-        error, WEIR_EINVAL, "--task: \"%.60s\" is no task; `weir eval generate --help` lists them",
-        name
+        error, WEIR_EINVAL,
+        "--task: \"%.60s\" is not a task; `weir eval generate --help` lists them", name
     );
 }
 

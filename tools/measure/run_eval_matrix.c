@@ -180,7 +180,7 @@ static int stopped(int32_t done, int32_t n, weir_error *error)
     return weir_end(
         weir_error_set(
             error, WEIR_ECANCELED,
-            "interrupted after %d of %d cells; the same command goes on from here", (int)done,
+            "interrupted after %d of %d cells; the same command continues from here", (int)done,
             (int)n
         ),
         error
@@ -278,10 +278,7 @@ int weir_run_eval_matrix(const weir_arguments *arguments)
               .base = arguments->config };
     if (r.items == NULL && r.text == NULL)
         return weir_fail(
-            weir_error_set(
-                &error, WEIR_EINVAL, "--items, --text or both: nothing else can be measured"
-            ),
-            &error
+            weir_error_set(&error, WEIR_EINVAL, "give --items, --text or both"), &error
         );
     const char *const usual =
         r.base.kv.policy.calibration[0] != '\0' ? calibrated_policies : default_policies;

@@ -71,7 +71,7 @@ static weir_status parse_list(format_row *rows, int32_t *n, const char *list, we
         if (!weir_kv_pair_parse(&rows[(*n)++].pair, name))
             return weir_error_set(
                 error, WEIR_EINVAL,
-                "--formats: \"%s\" is no KV format; kv.format in --help-config lists them", name
+                "--formats: \"%s\" is not a KV format; kv.format in --help-config lists them", name
             );
         if (at[length] == '\0') return WEIR_OK;
         at += length + 1;
@@ -200,7 +200,7 @@ static weir_status run_texts(
     weir_kv_choice choice = { .n_wide = arguments->config.kv.wide_layers,
                               .n_wide_tokens = arguments->config.kv.wide_sinks };
     if (!weir_kv_pair_parse(&choice.wide, arguments->config.kv.wide_format))
-        return weir_error_set(error, WEIR_EINVAL, "kv.wide_format: no KV format");
+        return weir_error_set(error, WEIR_EINVAL, "kv.wide_format: not a KV format");
     if (list != NULL)
         WEIR_TRY(parse_list(t->rows, &t->n, list, error));
     else
@@ -255,7 +255,7 @@ static int print_end(const table *t, int32_t window, bool as_json)
         (void)printf(
             "%lld tokens in windows of %d, against f32 (perplexity %.4f); KL in nats%s\n",
             (long long)t->n_scored, (int)window, t->reference,
-            t->files.n > 0 ? "; right answers of those asked" : ""
+            t->files.n > 0 ? "; correct answers of those asked" : ""
         );
         return WEIR_EXIT_OK;
     }

@@ -171,8 +171,8 @@ static int run_bench(
             (double)plan->weights * 1e-6, plan->f32_activations ? "f32" : "fast", load_seconds
         );
         if (options->synthetic_kv)
-            (void)printf("synthetic KV: the rows of each depth are noise, nothing was computed for "
-                         "them; there is no prefill rate\n");
+            (void)printf("synthetic KV: the rows of each depth are noise, none is computed; there "
+                         "is no prefill rate\n");
         (void)printf(
             "%8s %26s %26s %10s %9s %9s", "depth", "prefill tok/s (min..max)",
             "decode tok/s (min..max)", "MB/token", "GB/s", "of limit"
@@ -192,8 +192,7 @@ static int run_bench(
     if (as_json) return weir_print_json(report_json(&report, engine, options, load_seconds));
     (void)printf(
         "peak memory %.1f MB, KV pool %.1f MB, machine load before %.2f; medians of %d; "
-        "GB/s is the read bandwidth measured "
-        "beside each row\n",
+        "GB/s is the read bandwidth measured around each row\n",
         (double)report.peak_rss * 1e-6, (double)report.kv_pool_bytes * 1e-6, report.machine_load,
         (int)options->n_repeats
     );

@@ -185,8 +185,8 @@ weir_status weir_eval_state_quality(
         task->before > task->window - 2)
         return weir_error_set(
             error, WEIR_EINVAL,
-            "a window of %d tokens, its state after %d: prompts are read in "
-            "blocks of %d, and at most %d tokens",
+            "a window of %d tokens, its state after %d: prompts are computed in blocks of %d, and "
+            "at most %d tokens",
             (int)task->window, (int)task->before, (int)c.block, (int)most
         );
     const weir_status status = run(&c, engine, task, most_packed, error);

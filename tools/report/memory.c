@@ -89,7 +89,7 @@ weir_status weir_report_check(
         return weir_error_set(
             error, WEIR_EINVAL,
             "%s: the KV of %" PRId64 " sequences of %" PRId64
-            " tokens is too large to be counted; give a smaller --batch or "
+            " tokens is too large to compute; give a smaller --batch or "
             "--context",
             shape->name, batch, tokens
         );

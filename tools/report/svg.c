@@ -209,7 +209,8 @@ weir_status weir_report_svg(const weir_report *report, weir_buffer *out, weir_er
     if (n == 0 || n > WEIR_REPORT_LINES)
         return weir_error_set(
             error, WEIR_EINVAL,
-            "the plot would hold %zu lines, 1 to %d can be told apart; name %s shapes or formats",
+            "the plot would hold %zu lines, 1 to %d can be distinguished; give %s shapes or "
+            "formats",
             n, (int)WEIR_REPORT_LINES, n == 0 ? "other" : "fewer"
         );
     find_ranges(report, lines, n, &x, &y);

@@ -39,15 +39,14 @@ static weir_status assumptions_text(const weir_report_assumptions *a, weir_buffe
     char reserve[WEIR_REPORT_CELL];
     if (a->narrow_ffn)
         return weir_buffer_text(
-            out,
-            "Assumptions of the seed, kept to reproduce its table. They are wrong where they "
-            "differ from the engine's:\n"
-            "  parameters      L (4 d^2 + 2 d floor(4 d / 3) + 2 d) + 32000 d: an FFN of two "
-            "narrow matrices\n"
-            "  activations     twice the weights\n"
-            "  K and V         of every query head: shared heads and latent rows are overlooked\n"
-            "  int8            one f16 scale per channel and sequence, no minimum\n"
-            "  H100            1970 TFLOPS, the figure with sparsity (989 dense)\n"
+            out, "Assumptions of the seed, kept to reproduce its table. They are wrong where they "
+                 "differ from the engine's:\n"
+                 "  parameters      L (4 d^2 + 2 d floor(4 d / 3) + 2 d) + 32000 d: an FFN of two "
+                 "narrow matrices\n"
+                 "  activations     twice the weights\n"
+                 "  K and V         of every query head: shared heads and latent rows are ignored\n"
+                 "  int8            one f16 scale per channel and sequence, no minimum\n"
+                 "  H100            1970 TFLOPS, the figure with sparsity (989 dense)\n"
         );
     return weir_buffer_format(
         out,

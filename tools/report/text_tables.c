@@ -101,7 +101,7 @@ static weir_status title(const weir_report *report, const weir_report_shape *s, 
         const char *const reason = weir_report_reject(a, s, report->formats[i]);
         if (reason != NULL)
             WEIR_TRY(weir_buffer_format(
-                out, "%s is left out: it %s\n", weir_kv_format_name(report->formats[i]), reason
+                out, "%s is omitted: it %s\n", weir_kv_format_name(report->formats[i]), reason
             ));
     }
     /* A cache of expanded K and V, as many programs have. */
@@ -369,7 +369,7 @@ static weir_status splits(
     WEIR_TRY(weir_buffer_format(
         out,
         "\nSeveral devices, batch %" PRId64
-        ", context %s, KV in %s: the fullest device, and how often the KV is kept\n",
+        ", context %s, KV in %s: the fullest device, and how many copies of the KV there are\n",
         batch, weir_report_count(text, report->tokens), weir_kv_format_name(report->formats[0])
     ));
     WEIR_TRY(weir_buffer_format(
@@ -405,9 +405,7 @@ weir_status weir_report_shape_tables(
 {
     WEIR_TRY(title(report, shape, out));
     if (weir_report_reject(report->assumptions, shape, report->formats[0]) != NULL)
-        return weir_buffer_text(
-            out, "There are no tables: name a format first that the shape can keep.\n"
-        );
+        return weir_buffer_text(out, "No tables: list a format first that the shape supports.\n");
     for (size_t b = 0; b < report->n_batches; b++)
         WEIR_TRY(growth(report, shape, report->batches[b], out));
     WEIR_TRY(max_context(report, shape, out));

@@ -76,7 +76,7 @@ weir_status weir_budget_parse_heads(
         if (end == NULL || (*end != ';' && *end != '\0'))
             return weir_error_set(
                 error, WEIR_ECONFIG,
-                "heads: \"%.*s\" is no LAYER:HEAD, LAYER:FIRST-LAST or LAYER:* of %" PRId64
+                "heads: \"%.*s\" is not LAYER:HEAD, LAYER:FIRST-LAST or LAYER:* of %" PRId64
                 " layers with %" PRId64 " KV heads",
                 (int)strcspn(at, ";"), at, n_layers, n_kv_heads
             );

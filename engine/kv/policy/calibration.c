@@ -100,18 +100,18 @@ const char *calibration_reject(const weir_calibration *c)
 {
     for (int64_t layer = 0; layer < c->n_layers; layer++) {
         if (!(c->budget_scale[layer] >= 0) || !isfinite(c->budget_scale[layer]))
-            return "a layer's budget scale is no number from 0 on";
+            return "a layer's budget scale is negative or not a number";
         for (int64_t h = 0; h < c->n_heads; h++) {
             const float *const head = calibration_head(c, layer, h);
             for (int64_t f = 0; f < c->n_bands; f++)
                 if (!is_mean_of(head[f], head[c->n_bands + f], head[2 * c->n_bands + f]))
-                    return "its numbers are no means of queries and of their lengths";
+                    return "its numbers cannot be means of queries and of their lengths";
             for (int64_t i = 3 * c->n_bands; i < head_size(c); i++)
                 if (!isfinite(head[i])) return "its numbers are no means of queries";
         }
     }
     for (int64_t f = 0; f < c->n_bands; f++)
-        if (!isfinite(c->frequencies[f])) return "a RoPE frequency is no number";
+        if (!isfinite(c->frequencies[f])) return "a RoPE frequency is not a number";
     return NULL;
 }
 
@@ -124,9 +124,9 @@ static weir_status check_sizes(
         return WEIR_OK;
     return weir_error_set(
         error, WEIR_EMISMATCH,
-        "the query statistics are of %" PRId64 " layers, %" PRId64 "/%" PRId64 " heads of %" PRId64
+        "the query statistics have %" PRId64 " layers, %" PRId64 "/%" PRId64 " heads of %" PRId64
         " dims with %" PRId64 " bands, the model has %" PRId64 ", %" PRId64 "/%" PRId64 ", %" PRId64
-        " and %" PRId64 "; make them of this model with `weir calibrate`",
+        " and %" PRId64 "; make new ones with `weir calibrate`",
         c->n_layers, c->n_heads, c->n_kv_heads, c->head_dim, c->n_bands, s->n_layers, s->n_heads,
         s->n_kv_heads, s->key_dim, s->rotary_dim / 2
     );
@@ -149,8 +149,8 @@ static weir_status check_rotation(
     if (is_same) return WEIR_OK;
     return weir_error_set(
         error, WEIR_EMISMATCH,
-        "the query statistics were made with another RoPE (base, scaling or "
-        "pairs); make them again with `weir calibrate`"
+        "the query statistics were made with another RoPE (base, scaling or pairs); make new ones "
+        "with `weir calibrate`"
     );
 }
 
@@ -161,21 +161,19 @@ weir_status weir_calibration_check(
     if (!c->has_identity && !foreign)
         return weir_error_set(
             error, WEIR_EMISMATCH,
-            "the query statistics do not say which model they are of; make them "
-            "with `weir calibrate`, or set foreign=true if "
-            "they are of this one"
+            "the query statistics do not name their model; make new ones with `weir calibrate`, or "
+            "set foreign=true if they are of this model"
         );
     if (c->has_identity && (c->model[0] != shape->model[0] || c->model[1] != shape->model[1]))
         return weir_error_set(
             error, WEIR_EMISMATCH,
-            "the query statistics are of another model; make them of this one "
-            "with `weir calibrate`"
+            "the query statistics are of another model; make new ones with `weir calibrate`"
         );
     if (c->has_identity && !c->is_after_norm)
         return weir_error_set(
             error, WEIR_EMISMATCH,
-            "the query statistics are of queries before their norm; make them "
-            "again with `weir calibrate`"
+            "the query statistics are of queries before their norm; make new ones with `weir "
+            "calibrate`"
         );
     WEIR_TRY(check_sizes(c, shape, error));
     return check_rotation(c, shape, error);
@@ -270,8 +268,7 @@ weir_status weir_calibrator_finish(
         if (c->n_queries[layer] == 0)
             return weir_error_set(
                 error, WEIR_EINVAL,
-                "layer %" PRId64 " has seen no query: calibrate with a text that is not empty",
-                layer
+                "layer %" PRId64 " has no query: calibrate with a text that is not empty", layer
             );
     const weir_calibration sizes = { .n_layers = s->n_layers,
                                      .n_heads = s->n_heads,
@@ -299,7 +296,7 @@ weir_status weir_calibrator_finish(
     if (why != NULL) {
         weir_calibration_close(made);
         return weir_error_set(
-            error, WEIR_EFORMAT, "the model's queries cannot be summed up: %s", why
+            error, WEIR_EFORMAT, "the model's query statistics are not usable: %s", why
         );
     }
     *out = made;

@@ -57,7 +57,7 @@ static weir_status parse_header(
 {
     if (n < HEADER || get32(bytes) != magic)
         return weir_error_set(
-            error, WEIR_EFORMAT, "%s: this is no file of query statistics (TRIA)", name
+            error, WEIR_EFORMAT, "%s: not a file of query statistics (TRIA)", name
         );
     if (get32(bytes + 4) != version)
         return weir_error_set(
@@ -77,7 +77,7 @@ static weir_status parse_header(
         c->n_kv_heads >= 1 && c->n_heads % c->n_kv_heads == 0 && c->head_dim >= 2 &&
         c->head_dim <= 1 << 16 && c->n_bands >= 1 && c->rotary_dim <= c->head_dim && c->theta > 0 &&
         isfinite(c->theta) && c->magnitude > 0 && isfinite(c->magnitude);
-    return is_sane ? WEIR_OK : damaged(name, "its header holds sizes that no model has", error);
+    return is_sane ? WEIR_OK : damaged(name, "its header has impossible sizes", error);
 }
 
 /* Sizes of the TRIA part and of Weir's additions; with the header's bounds both stay far below
@@ -103,7 +103,7 @@ static weir_status parse_frame(
     size_t added;
     WEIR_TRY(parse_header(c, bytes, n, name, error));
     if (!sizes_of(tria, &added, c))
-        return damaged(name, "its header asks for more than a file may hold", error);
+        return damaged(name, "its header needs more than the largest file", error);
     c->has_identity = get32(bytes + AT_ADDED) == added_magic;
     if (c->has_identity && get32(bytes + AT_ADDED + 4) != added_version)
         return weir_error_set(
@@ -130,7 +130,7 @@ static weir_status parse_identity(
     c->is_after_norm = (flags & FLAG_AFTER_NORM) != 0;
     c->is_interleaved = (flags & FLAG_INTERLEAVED) != 0;
     if (flags > (FLAG_AFTER_NORM | FLAG_INTERLEAVED) || get32(at + 28) != (uint64_t)c->rotary_dim)
-        return damaged(name, "what says which model it is of is out of range", error);
+        return damaged(name, "its model identity is out of range", error);
     return WEIR_OK;
 }
 

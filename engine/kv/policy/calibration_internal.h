@@ -1,5 +1,5 @@
-/* engine/kv/policy/calibration_internal.h - the statistics in memory; shared by their reader, writer and
- * accumulator. */
+/* engine/kv/policy/calibration_internal.h - the statistics in memory; shared by their reader,
+ * writer and accumulator. */
 #pragma once
 #include "engine/kv/policy/calibration.h"
 

@@ -206,7 +206,7 @@ static const policy_default defaults[] = { { "sinks", "4" },         { "future",
                                            { "epsilon", "0" },       { NULL, NULL } };
 const weir_policy_ops policy_expected = { .name = "expected",
                                           .summary =
-                                              "rows that coming queries are expected to attend to",
+                                              "rows that future queries are expected to attend to",
                                           .defaults = defaults,
                                           .layout = layout,
                                           .observe = observe,

@@ -56,7 +56,7 @@ weir_status weir_policy_hold_keys(
             return weir_error_set(
                 error, status,
                 "the first KV rows of layer %" PRId64 ", head %" PRId64
-                " cannot be read to turn them: %s",
+                " cannot be read to rotate them: %s",
                 i / n_heads, i % n_heads, weir_status_text(status)
             );
     }

@@ -155,7 +155,7 @@ static const policy_default defaults[] = { { "sinks", "4" },
                                            { NULL, NULL } };
 const weir_policy_ops policy_landmarks = {
     .name = "landmarks",
-    .summary = "a window and rows whose values are unlike one another",
+    .summary = "a window, and rows whose values differ from each other",
     .defaults = defaults,
     .layout = layout,
     .score = score

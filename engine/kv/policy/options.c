@@ -134,13 +134,13 @@ static weir_status bad_value(const parameter *p, const char *value, weir_error *
     switch (p->kind) {
     case KIND_INT:
         return weir_error_set(
-            error, WEIR_ECONFIG, "%s: \"%s\" is no whole number from %.0f to %.0f", p->name, value,
-            p->least, p->most
+            error, WEIR_ECONFIG, "%s: \"%s\" is not a whole number from %.0f to %.0f", p->name,
+            value, p->least, p->most
         );
     case KIND_REAL:
         return weir_error_set(
-            error, WEIR_ECONFIG, "%s: \"%s\" is no number from %g to %g", p->name, value, p->least,
-            p->most
+            error, WEIR_ECONFIG, "%s: \"%s\" is not a number from %g to %g", p->name, value,
+            p->least, p->most
         );
     case KIND_BOOL:
         return weir_error_set(
@@ -148,7 +148,7 @@ static weir_status bad_value(const parameter *p, const char *value, weir_error *
         );
     case KIND_WORD:
         return weir_error_set(
-            error, WEIR_ECONFIG, "%s: \"%s\" is none of: %s", p->name, value, p->words
+            error, WEIR_ECONFIG, "%s: \"%s\" is not one of: %s", p->name, value, p->words
         );
     case KIND_TEXT: break;
     }
@@ -252,7 +252,7 @@ static weir_status set_one(
     const char *const equals = memchr(text, '=', length);
     if (equals == NULL || length >= sizeof item)
         return weir_error_set(
-            error, WEIR_ECONFIG, "%s: \"%.*s\" is no NAME=VALUE", weir_policy_name(options),
+            error, WEIR_ECONFIG, "%s: \"%.*s\" is not NAME=VALUE", weir_policy_name(options),
             (int)(length < 80 ? length : 80), text
         );
     memcpy(item, text, length);

@@ -24,12 +24,12 @@ static weir_status check_shape(const weir_policy_shape *s, weir_error *error)
         isfinite(s->rope_magnitude) && (s->rotary_dim == 0 || s->frequencies != NULL);
     if (!is_sane)
         return weir_error_set(
-            error, WEIR_EINVAL, "KV policy: heads, widths and rows of the model do not fit together"
+            error, WEIR_EINVAL, "KV policy: heads, widths and rows of the model are inconsistent"
         );
     for (int64_t f = 0; f < s->rotary_dim / 2; f++)
         if (!isfinite(s->frequencies[f]))
             return weir_error_set(
-                error, WEIR_EINVAL, "KV policy: RoPE frequency %" PRId64 " is no number", f
+                error, WEIR_EINVAL, "KV policy: RoPE frequency %" PRId64 " is not a number", f
             );
     return WEIR_OK;
 }
@@ -68,9 +68,8 @@ static weir_status check_sight(
         return WEIR_OK;
     return weir_error_set(
         error, WEIR_EUNSUPPORTED,
-        "%s has to see what attention gives to each row, which the device's "
-        "kernels do not tell in this kv.format; they do with f16, or "
-        "choose a policy that looks at keys or queries",
+        "%s needs the attention mass of each row, which the device has no kernel for in this "
+        "kv.format; use f16, or a policy that uses keys or queries",
         weir_policy_name(options)
     );
 }
@@ -134,8 +133,7 @@ static weir_status take(
         !weir_align_size(&bytes, bytes, 16) || !weir_add_size(&bytes, bytes, table))
         return weir_error_set(
             error, WEIR_EINVAL,
-            "KV policy: its state for %" PRId64
-            " rows has no size that fits; give it a smaller budget",
+            "KV policy: its state for %" PRId64 " rows is too large; give it a smaller budget",
             shape->max_rows
         );
     weir_policy *const policy = weir_memory_take_zero(1, bytes);
@@ -221,9 +219,8 @@ weir_status weir_policy_check_budget(const weir_policy *policy, int64_t budget, 
     if (budget >= least) return WEIR_OK;
     return weir_error_set(
         error, WEIR_ECONFIG,
-        "%s keeps %" PRId64 " sinks and the last %" PRId64
-        " rows whatever happens: a budget of %" PRId64
-        " rows leaves it no choice; give it at least %" PRId64,
+        "%s keeps %" PRId64 " sinks and the last %" PRId64 " rows in any case: a budget of %" PRId64
+        " rows leaves nothing to evict; give it at least %" PRId64,
         weir_policy_name(options), options->sinks, last, budget, least
     );
 }

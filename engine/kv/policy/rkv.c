@@ -215,7 +215,7 @@ static weir_status spare_duplicates(const kinship *k)
     return WEIR_OK;
 }
 
-/* red [n] */
+/* Computes red [n]. */
 static weir_status redundancy(policy_call *call, const policy_head *at, float *red)
 {
     const kinship k = take_kinship(call, at);
@@ -258,7 +258,7 @@ static const policy_default defaults[] = { { "window", "8" },        { "kernel",
                                            { "lambda", "0.1" },      { "threshold", "0.5" },
                                            { "trigger", "delayed" }, { NULL, NULL } };
 const weir_policy_ops policy_rkv = { .name = "rkv",
-                                     .summary = "important rows that are no near-duplicates",
+                                     .summary = "important rows without near-duplicates",
                                      .defaults = defaults,
                                      .layout = layout,
                                      .score = score };

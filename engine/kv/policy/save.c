@@ -195,7 +195,7 @@ static weir_status damaged(const char *what, weir_error *error)
 {
     return weir_error_set(
         error, WEIR_EFORMAT,
-        "the saved state of the KV policy is damaged: %s; begin the text again", what
+        "the saved state of the KV policy is damaged: %s; start the sequence again", what
     );
 }
 
@@ -209,7 +209,7 @@ static weir_status check_frame(
     memcpy(frame, bytes, sizeof frame);
     memcpy(digest, bytes + sizeof frame, sizeof digest);
     memcpy(&checksum, bytes + n - sizeof checksum, sizeof checksum);
-    if (frame[0] != magic) return damaged("it does not begin as one", error);
+    if (frame[0] != magic) return damaged("its magic number is wrong", error);
     if (frame[1] != VERSION)
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
@@ -243,8 +243,7 @@ weir_status weir_policy_load(
     if (is_good && from.left == 0) return WEIR_OK;
     weir_policy_reset(policy, state);
     return damaged(
-        is_good ? "there is something behind its end" : "its sizes or numbers are out of range",
-        error
+        is_good ? "it is longer than its contents" : "its sizes or numbers are out of range", error
     );
 }
 

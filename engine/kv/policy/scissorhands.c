@@ -71,7 +71,7 @@ static const policy_default defaults[] = { { "recent", "10" },
                                            { NULL, NULL } };
 const weir_policy_ops policy_scissorhands = {
     .name = "scissorhands",
-    .summary = "rows that seldom got less than the mean attention",
+    .summary = "rows that rarely got less than the mean attention",
     .defaults = defaults,
     .layout = layout,
     .observe = observe,

@@ -26,9 +26,9 @@ static weir_status check(
     if (options->positions != WEIR_POSITIONS_CACHE || !options->pin_prompt) return WEIR_OK;
     return weir_error_set(
         error, WEIR_ECONFIG,
-        "sinks: positions=cache turns every row that always stays after each "
-        "eviction, and with pin_prompt that is the whole "
-        "prompt; keep its beginning by sinks, or take positions=absolute"
+        "sinks: positions=cache rotates every row that always stays after each eviction, and with "
+        "pin_prompt that is the whole prompt; keep its beginning with sinks, or use "
+        "positions=absolute"
     );
 }
 

@@ -62,13 +62,13 @@ static const policy_default kvpress[] = {
     { "window", "64" }, { "kernel", "5" }, { "variant", "kvpress" }, { NULL, NULL }
 };
 const weir_policy_ops policy_snapkv =
-    SNAPKV("snapkv", "rows that the last queries look at, with their neighbours", kvpress);
+    SNAPKV("snapkv", "rows that the last queries attend to, with their neighbours", kvpress);
 
 static const policy_default original[] = {
     { "window", "32" }, { "kernel", "5" }, { "variant", "original" }, { NULL, NULL }
 };
 const weir_policy_ops policy_snapkv_original =
-    SNAPKV("snapkv_original", "SnapKV with the sums of its first code", original);
+    SNAPKV("snapkv_original", "SnapKV with the sums of its first release", original);
 
 static const policy_default decode[] = { { "window", "8" },
                                          { "kernel", "7" },
@@ -76,4 +76,4 @@ static const policy_default decode[] = { { "window", "8" },
                                          { "trigger", "strict" },
                                          { NULL, NULL } };
 const weir_policy_ops policy_snapkv_decode =
-    SNAPKV("snapkv_decode", "SnapKV as it is compared with while decoding", decode);
+    SNAPKV("snapkv_decode", "SnapKV as used for comparisons during decoding", decode);

@@ -35,14 +35,13 @@ static weir_status check(
     if (shape->rotary_dim == 0)
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
-            "triattention judges keys by their rotation, this model's keys have none"
+            "triattention scores keys by their rotation, this model's keys have none"
         );
     if (options->vote == WEIR_VOTE_PER_LAYER_HEAD || options->split == WEIR_SPLIT_UNIFORM)
         return WEIR_OK;
     return weir_error_set(
         error, WEIR_ECONFIG,
-        "triattention: heads share their rows with vote=per_head and vote=union: "
-        "split must be uniform"
+        "triattention: with vote=per_head or union heads keep the same rows: split must be uniform"
     );
 }
 
@@ -192,7 +191,7 @@ static const policy_default defaults[] = {
 };
 const weir_policy_ops policy_triattention = {
     .name = "triattention",
-    .summary = "rows that queries ahead would attend to, by the model's query statistics",
+    .summary = "rows that later queries would attend to, by the model's query statistics",
     .defaults = defaults,
     .layout = layout,
     .check = check,

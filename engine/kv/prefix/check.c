@@ -50,15 +50,16 @@ bool weir_prefix_is_sound(const weir_prefix *prefix, weir_error *error)
     }
     bool names_are_sound = true;
     if (!pruned_is_sound(prefix))
-        return weir_error_set(error, WEIR_EINVAL, "the list of cut texts is unsound") == WEIR_OK;
+        return weir_error_set(error, WEIR_EINVAL, "the list of pruned sequences is inconsistent") ==
+               WEIR_OK;
     for (const name *n = prefix->names; n < prefix->names + WEIR_PREFIX_NAMES; n++)
         if (n->text[0] != '\0' && (prefix->nodes[n->node].parent == NONE || n->offset < 1 ||
                                    n->offset > prefix->nodes[n->node].n_tokens))
             names_are_sound = false;
     if (!names_are_sound)
-        (void)weir_error_set(error, WEIR_EINVAL, "a name of the prefix tree stands for nothing");
+        (void)weir_error_set(error, WEIR_EINVAL, "a name of the prefix tree refers to no node");
     else if (!node_is_sound(prefix, FOREST, &n_kept))
-        (void)weir_error_set(error, WEIR_EINVAL, "a node of the prefix tree is unsound");
+        (void)weir_error_set(error, WEIR_EINVAL, "a node of the prefix tree is inconsistent");
     else if (n_kept != n_slots || n_kept != prefix->stats.n_snapshots)
         (void)weir_error_set(error, WEIR_EINVAL, "states of the prefix tree are lost");
     else if (n_nodes != prefix->stats.n_nodes || n_tokens != prefix->stats.n_tokens ||

@@ -337,7 +337,7 @@ weir_prefix_hit weir_pruned_match(
             text->state_bytes, NULL
         ) != WEIR_OK) {
         weir_kv_truncate(&sequence->table, prefix->store, 0);
-        hit.reason = "what the KV policy remembers of the kept text is of no use";
+        hit.reason = "the KV policy's state of the kept text cannot be used";
         return hit;
     }
     sequence->n_computed = text->n_tokens;

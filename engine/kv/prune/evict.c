@@ -143,8 +143,9 @@ static weir_status take_list(
     if (!is_sound)
         return weir_error_set(
             error, WEIR_EINVAL,
-            "what stays of KV head %" PRId64 " is no ascending list of its %" PRId32 " rows", head,
-            stay->n
+            "the rows kept of KV head %" PRId64 " are not an ascending list of its %" PRId32
+            " rows",
+            head, stay->n
         );
     *stay = (kv_stay){ .keep = keep,
                        .n = stay->n,
@@ -183,7 +184,7 @@ static weir_status look(
             (i > 0 && layer <= keep->layers[i - 1]))
             return weir_error_set(
                 error, WEIR_EINVAL,
-                "the layers of an eviction are no ascending list of those with KV rows"
+                "the layers of an eviction are not an ascending list of those with KV rows"
             );
         const weir_kv_geometry *const g = &e->store->spec.geometry[layer];
         for (int64_t h = g->first_head; h < g->first_head + g->n_heads; h++, at++) {

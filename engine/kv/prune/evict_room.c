@@ -121,7 +121,7 @@ weir_status evict_take_scratch(weir_kv_evictor *e, weir_error *error)
     return status == WEIR_OK
                ? WEIR_OK
                : weir_error_set(
-                     error, status, "no room for what eviction hands over; lower memory.device"
+                     error, status, "no host memory for the copies of eviction; lower memory.device"
                  );
 }
 

@@ -123,7 +123,7 @@ static weir_status open_policy(
     WEIR_TRY(print_policy(plan, error));
     if (lay_out(plan, NULL, &plan->bytes)) return WEIR_OK;
     return weir_error_set(
-        error, WEIR_EINVAL, "KV policy: its memory for %lld rows has no size that fits",
+        error, WEIR_EINVAL, "KV policy: its memory for %lld rows is too large",
         (long long)plan->shape.max_rows
     );
 }
@@ -393,7 +393,7 @@ weir_status weir_policy_run_load(
         weir_policy_reset(k->policy, text->state);
         return weir_error_set(
             error, WEIR_EFORMAT,
-            "what the KV policy remembers is of a text with other rows; begin the text again"
+            "the KV policy's state is of a sequence with other rows; start the sequence again"
         );
     }
     text->n_turns = past->n_turns;

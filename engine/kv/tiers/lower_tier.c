@@ -98,8 +98,8 @@ static weir_status open_file(weir_lower_tier *s, weir_error *error)
     if (fstatfs(s->fd, &system) == 0 && system.f_type == TMPFS)
         weir_log(
             WEIR_LOG_WARNING,
-            "%s is memory (tmpfs), so KV pages that go there leave none; set memory.disk_dir "
-            "to a folder on a disk",
+            "%s is in memory (tmpfs), so KV pages stored there free none; set memory.disk_dir to a "
+            "folder on a disk",
             s->folder
         );
     return WEIR_OK;
@@ -151,7 +151,7 @@ weir_status weir_lower_tier_open(
 {
     weir_lower_tier *const s = calloc(1, sizeof *s);
     if (s == NULL)
-        return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV pages that leave memory");
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for the metadata of the lower tier");
     s->fd = -1;
     s->ledger = ledger;
     s->n_blocks = s->n_free = layout->n_blocks;
@@ -276,7 +276,7 @@ void weir_lower_tier_free(weir_lower_tier *lower, int32_t block)
     lower->next = lower->n_host_blocks;
     if (ftruncate(lower->fd, 0) != 0)
         weir_log(
-            WEIR_LOG_DEBUG, "%s: the file of KV pages keeps its size: %s", lower->folder,
+            WEIR_LOG_DEBUG, "%s: the file of KV pages cannot be truncated: %s", lower->folder,
             strerror(errno)
         );
 }
@@ -314,7 +314,7 @@ static weir_status write_file(
                 atomic_fetch_add(&lower->write_errors, 1);
                 return weir_error_set(
                     error, WEIR_EIO,
-                    "%s: cannot write KV pages: %s; make room there, or lower memory.disk",
+                    "%s: cannot write KV pages: %s; free space there, or lower memory.disk",
                     lower->folder, strerror(reason)
                 );
             }
@@ -380,7 +380,7 @@ static weir_status read_file(
             atomic_fetch_add(&lower->read_errors, 1);
             return weir_error_set(
                 error, WEIR_EIO, "%s: cannot read KV pages back: %s; check this disk",
-                lower->folder, got < 0 ? strerror(reason) : "the file ends before them"
+                lower->folder, got < 0 ? strerror(reason) : "the file is too short"
             );
         }
         done += (size_t)got;

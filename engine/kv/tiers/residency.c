@@ -70,7 +70,7 @@ static weir_status open_lower_tier(weir_kv_store *store, weir_error *error)
     const weir_kv_spec *const spec = &store->spec;
     size_t *const parts = weir_memory_take_zero((size_t)spec->n_layers, sizeof *parts);
     if (parts == NULL)
-        return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV pages that leave memory");
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for the metadata of the lower tier");
     for (int64_t layer = 0; layer < spec->n_layers; layer++)
         parts[layer] = weir_kv_layer_stride(spec, layer);
     const weir_lower_tier_layout layout = { .folder = spec->disk_folder,
@@ -125,7 +125,7 @@ weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
             "KV pages of %" PRId64
-            " heads do not leave memory, %d at most; set memory.disk and kv.tiers.host to 0",
+            " heads cannot be demoted, at most %d; set memory.disk and kv.tiers.host to 0",
             weir_kv_most_heads(spec), HEADS
         );
     WEIR_TRY(weir_ledger_reserve(
@@ -327,7 +327,7 @@ weir_status weir_kv_demote(
     int32_t block;
     if (store->lower == NULL)
         return weir_error_set(
-            error, WEIR_EFULL, "there is nowhere for KV pages to go (memory.disk)"
+            error, WEIR_EFULL, "there is no lower tier for KV pages (memory.disk)"
         );
     WEIR_ASSERT(weir_kv_may_leave(store, pages, stride));
     WEIR_TRY(weir_lower_tier_alloc(store->lower, &block, error));
@@ -369,8 +369,7 @@ weir_status weir_kv_promote(
     WEIR_ASSERT(block != NO_BLOCK);
     if (weir_kv_free_blocks(store) < 1)
         return weir_error_set(
-            error, WEIR_EFULL,
-            "no memory for KV pages that are needed from the tier below; raise %s",
+            error, WEIR_EFULL, "no memory to promote KV pages that are needed; raise %s",
             weir_kv_store_budget(store)
         );
     for (int64_t h = 0; h < heads; h++)
@@ -503,7 +502,7 @@ static bool head_is_sound(
         if (!is_held || !is_pinned || (block >= n && weir_kv_page_refs(store, page) > 1) ||
             (table->is_pruned && weir_kv_is_cold(store, page)))
             return weir_error_set(
-                       error, WEIR_EINVAL, "block %" PRId64 " of head %" PRId64 " is unsound",
+                       error, WEIR_EINVAL, "block %" PRId64 " of head %" PRId64 " is inconsistent",
                        block, head
                    ) == WEIR_OK;
     }
@@ -530,13 +529,13 @@ bool weir_kv_table_is_sound(
         if (place != NO_BLOCK && block * WEIR_PAGE_TOKENS >= table->n_rows)
             return weir_error_set(
                        error, WEIR_EINVAL,
-                       "block %" PRId64 " is on disk, and no row of it is written", block
+                       "block %" PRId64 " is on disk, but no row of it is written", block
                    ) == WEIR_OK;
         for (int64_t h = 0; h < table->n_heads; h++)
             if (weir_kv_place_of(store, table->pages[h * table->capacity + block]) != place)
                 return weir_error_set(
-                           error, WEIR_EINVAL, "block %" PRId64 " is torn at head %" PRId64, block,
-                           h
+                           error, WEIR_EINVAL, "block %" PRId64 " is inconsistent at head %" PRId64,
+                           block, h
                        ) == WEIR_OK;
     }
     return true;

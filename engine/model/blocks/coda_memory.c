@@ -68,7 +68,7 @@ const char *weir_coda_memory_reject(const weir_shape *shape, const void *options
         return "its memory holds rows in f32, f16 or bf16, keys and values alike: set kv.format to "
                "one of these";
     if (has_no_band(shape, options))
-        return "RoPE turns more than half of each head, but not all of it: band = \"by_rope\" "
+        return "RoPE rotates more than half of each head, but not all of it: band = \"by_rope\" "
                "finds no slow half; name the band of the "
                "prototypes";
     const char *const why = weir_differential_reject(options);

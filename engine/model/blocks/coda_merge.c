@@ -293,12 +293,12 @@ weir_status weir_coda_join(
     for (int64_t i = 0; i < n_parts; i++) {
         if (n_heads[i] < 1 || n_heads[i] > layer->n_kv_heads - head)
             return weir_error_set(
-                error, WEIR_EMISMATCH, "parts of a CoDA state have other KV heads than its layer"
+                error, WEIR_EMISMATCH, "parts of a CoDA state do not have the KV heads of its layer"
             );
         if (memcmp(parts[i], parts[0], common_bytes(&to)) != 0)
             return weir_error_set(
                 error, WEIR_EMISMATCH,
-                "part %lld of a CoDA state has gone another way than the first: its slots differ",
+                "part %lld of a CoDA state has diverged from the first: its slots differ",
                 (long long)i + 1
             );
         const weir_coda_layer part = weir_coda_part(layer, head, n_heads[i]);

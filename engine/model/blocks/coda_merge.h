@@ -14,12 +14,12 @@ extern "C" {
  * as far as there is space. All three are valid states of `layer`; `out` must not alias the others.
  *   ring            that of `later`; the last rows of `earlier` are lost unless its banks have them
  *   exact bank      of both banks' rows those with the least similar values: beginning with the
- *                   most recently matched row, the one whose greatest cosine with those taken is the
- *                   least, until the slots are full or all others are similar (cosine >=
+ *                   most recently matched row, the one whose greatest cosine with those taken is
+ *                   the least, until the slots are full or all others are similar (cosine >=
  *                   layer->hit). Ties: `later` first, then the lower slot
- *   prototypes      those of `earlier` take free slots; if there are none they are blended into the
- *                   nearest by the slow half of its key, with a rate of earlier / (earlier + later)
- *                   tokens, keys in the low band only
+ *   prototypes      those of `earlier` take free slots; if there are none they are blended into
+ *                   the nearest by the slow half of its key, with a rate of earlier /
+ *                   (earlier + later) tokens, keys in the low band only
  * Keys keep the rotation to their own positions, and positions of the two sequences overlap: the
  * model sees rows of `earlier` as if they were at those positions of `later`. Nothing in the method
  * shows that this is harmless; measure it.

@@ -48,8 +48,7 @@ weir_status weir_coda_options_check(const void *options, weir_error *error)
                                                            : NULL;
     if (missing != NULL)
         return weir_error_set(
-            error, WEIR_ECONFIG, "%s is missing: how much each layer remembers has no default",
-            missing
+            error, WEIR_ECONFIG, "%s is missing: the memory size of a layer has no default", missing
         );
     WEIR_TRY(check_least(o->least_exact, o->landmarks_exact, "exact", error));
     return check_least(o->least_summary, o->landmarks_summary, "summary", error);

@@ -189,8 +189,8 @@ weir_status weir_coda_pack(
                 if (segments[i].n > 0 && !pack_segment(c, bits, out))
                     return weir_error_set(
                         error, WEIR_EUNSUPPORTED,
-                        "a CoDA state holds values that are no numbers or beyond "
-                        "65504; store it without quantisation"
+                        "a CoDA state has values that are not finite or beyond 65504; store it "
+                        "without quantisation"
                     );
             }
     return WEIR_OK;
@@ -221,11 +221,9 @@ weir_status weir_coda_unpack(
                                     .head = head,
                                     .side = (weir_kv_side)side };
                 if (segments[i].n > 0 && !unpack_segment(c, bits, in))
-                    problem = "a step or a least value is no number";
+                    problem = "a step or a least value is not a number";
             }
     return problem == NULL
                ? WEIR_OK
-               : weir_error_set(
-                     error, WEIR_EFORMAT, "these bytes are no CoDA state of this layer: %s", problem
-                 );
+               : weir_error_set(error, WEIR_EFORMAT, "not a CoDA state of this layer: %s", problem);
 }

@@ -35,7 +35,7 @@ double weir_differential_norm(const void *options)
 const char *weir_differential_reject(const void *options)
 {
     return own(options)->is_on && own(options)->heads.q_gate
-               ? "differential attention has no output gate: q_gate goes with plain attention only"
+               ? "differential attention has no output gate: q_gate needs plain attention"
                : NULL;
 }
 

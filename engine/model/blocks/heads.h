@@ -82,7 +82,7 @@ weir_kv_range weir_heads_take_range(const weir_step *step, int64_t segment, weir
  * formats and sinks of `args` are those of the step. */
 WEIR_MUST_CHECK weir_status
 weir_heads_attend(const weir_step *step, const float *k, const float *v, weir_attention_args args);
-/* mixed = W_out x + bias, x [n, H, hd] */
+/* Sets mixed = W_out x + bias, x [n, H, hd]. */
 WEIR_MUST_CHECK weir_status
 weir_heads_out(const weir_heads *w, const weir_step *step, const float *x);
 

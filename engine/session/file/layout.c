@@ -260,7 +260,7 @@ static weir_status decode_sections(
         session_section *const section = &layout->sections[i];
         if (session_get32(at) != (uint32_t)i + 1 || session_get32(at + 4) != 0 ||
             session_get64(at + 8) != section->offset || session_get64(at + 16) != section->size)
-            return damaged(path, "a section is not where it belongs", error);
+            return damaged(path, "a section is at the wrong offset", error);
         section->hash[0] = session_get64(at + 24);
         section->hash[1] = session_get64(at + 32);
     }
@@ -273,7 +273,7 @@ static weir_status check_frame(const unsigned char *bytes, const char *path, wei
 {
     const uint32_t version = session_get32(bytes + AT_VERSION);
     if (memcmp(bytes, SESSION_MAGIC, 8) != 0)
-        return weir_error_set(error, WEIR_EFORMAT, "%s: this is no session file", path);
+        return weir_error_set(error, WEIR_EFORMAT, "%s: not a session file", path);
     if (version != WEIR_SESSION_VERSION)
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
@@ -293,7 +293,7 @@ static weir_status check_frame(const unsigned char *bytes, const char *path, wei
         session_get64(bytes + AT_FLAGS) > FLAG_AUTOMATIC ||
         !weir_bytes_are_zero(bytes + unused, (size_t)(AT_SINKS - unused)) ||
         !weir_bytes_are_zero(bytes + AT_END, AT_CHECKSUM - AT_END))
-        return damaged(path, "the header holds numbers that this version does not have", error);
+        return damaged(path, "the header has fields that its version does not have", error);
     return WEIR_OK;
 }
 
@@ -305,7 +305,7 @@ static weir_status decode_form(
     const uint64_t packed = session_get64(bytes + AT_FORM + 8),
                    n_rest = session_get64(bytes + AT_FORM + 16);
     if (flags > FLAG_MERGED || n_rest > INT32_MAX)
-        return damaged(path, "what it says of its form is out of range", error);
+        return damaged(path, "its form is out of range", error);
     header->form = (weir_session_form){ .state_bits = (int32_t)session_get32(bytes + AT_FORM),
                                         .n_rest = (int32_t)n_rest,
                                         .packed_bytes = (size_t)packed,
@@ -332,7 +332,7 @@ weir_status session_header_decode(
     if (!weir_bytes_text(id->format, bytes + AT_FORMAT, sizeof id->format) ||
         !weir_bytes_text(id->sink_format, bytes + AT_SINK_FORMAT, sizeof id->sink_format) ||
         !weir_bytes_text(id->policy, bytes + AT_POLICY, sizeof id->policy))
-        return damaged(path, "a name in the header has no end", error);
+        return damaged(path, "a name in the header is not terminated", error);
     const uint64_t n_tokens = session_get64(bytes + AT_N_TOKENS),
                    n_states = session_get64(bytes + AT_N_STATES),
                    salt = session_get64(bytes + AT_SECTIONS + SESSION_SALT * SECTION_BYTES + 16);
@@ -349,7 +349,7 @@ weir_status session_header_decode(
     }
     WEIR_TRY(decode_form(header, bytes, path, error));
     if (header->is_pruned && !is_policy(id->policy))
-        return damaged(path, "the header's policy is none", error);
+        return damaged(path, "the header's policy is not valid", error);
     if (!session_layout_of(layout, header))
         return damaged(path, "a size in the header is out of range", error);
     if (session_get64(bytes + AT_FILE_BYTES) != layout->file_bytes)

@@ -273,7 +273,7 @@ weir_status weir_session_read_salt(
     salt[n] = '\0';
     return strlen(salt) == n
                ? WEIR_OK
-               : weir_error_set(error, WEIR_EFORMAT, "%s: a salt that holds a NUL", reader->path);
+               : weir_error_set(error, WEIR_EFORMAT, "%s: its salt contains a NUL", reader->path);
 }
 
 weir_status weir_session_read_places(
@@ -344,7 +344,7 @@ weir_status weir_session_read_rows(
     if (session_pruned_pages_bytes(spec, head_rows) != reader->header.pages_bytes ||
         reader->header.open_bytes != open)
         return weir_error_set(
-            error, WEIR_EFORMAT, "%s: its pages are not those of its rows", reader->path
+            error, WEIR_EFORMAT, "%s: its pages do not match its rows", reader->path
         );
     return WEIR_OK;
 }
@@ -377,8 +377,7 @@ weir_status weir_session_read_policy(
     if (n_turns < 1 || n_turns > WEIR_TURNS || text < 1 || text > WEIR_SESSION_OPTIONS ||
         n < before + text || session_get32(at + 36) != 0)
         return weir_error_set(
-            error, WEIR_EFORMAT, "%s: what it says of its KV policy has sizes out of range",
-            reader->path
+            error, WEIR_EFORMAT, "%s: the sizes of its KV policy are out of range", reader->path
         );
     weir_policy_history past = { .policy = { session_get64(at), session_get64(at + 8) },
                                  .budget = (int64_t)session_get64(at + 16),

@@ -21,7 +21,7 @@ enum {
     WEIR_SESSION_SINK_FORMAT = 32,
     WEIR_SESSION_POLICY = 64,
     WEIR_SESSION_STATES = 16,
-    WEIR_SESSION_OPTIONS = 4096
+    WEIR_SESSION_OPTIONS = 4096 /* most bytes of a policy's name and options */
 };
 
 /* What must be equal for another process to use the rows. */

@@ -1,5 +1,5 @@
-/* engine/session/file/session_file_internal.h - the layout of session files (docs/session-format.md), shared by
- * writer and reader. */
+/* engine/session/file/session_file_internal.h - the layout of session files
+ * (docs/session-format.md), shared by writer and reader. */
 #pragma once
 #include <xxhash.h>
 

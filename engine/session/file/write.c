@@ -39,7 +39,7 @@ static weir_status flush(writer *w)
         if (n <= 0)
             return weir_error_set(
                 w->error, WEIR_EIO, "%s: cannot write: %s", w->path,
-                n < 0 ? strerror(errno) : "the disk took nothing"
+                n < 0 ? strerror(errno) : "nothing was written"
             );
         w->at += (uint64_t)n;
         size_t left = (size_t)n;
@@ -260,7 +260,9 @@ weir_status weir_session_write(
     session_header_of(&header, identity, text);
     header.created = weir_clock_unix_seconds();
     if (!session_layout_of(&layout, &header))
-        return weir_error_set(error, WEIR_EINVAL, "%s: a session of these sizes has no file", path);
+        return weir_error_set(
+            error, WEIR_EINVAL, "%s: a session of these sizes cannot be saved", path
+        );
     writer w = { .path = path, .hash = XXH3_createState(), .error = error };
     if (w.hash == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to write it", path);

@@ -79,7 +79,7 @@ TEST(BenchPolicies, TheTableHasAColumnForEachFigure)
     std::string about, head, row, end;
     for (std::string *const line : { &about, &head, &row, &end })
         ASSERT_TRUE(std::getline(text, *line)) << o.out;
-    EXPECT_SAYS(about, "160 rows of noise cut to 80");
+    EXPECT_SAYS(about, "160 rows of noise pruned to 80");
     EXPECT_SAYS(about, "1 pairs of turns of 2 tokens");
     EXPECT_EQ(row.rfind("h2o:every=4,recent=16 ", 0), 0u) << row;
     EXPECT_SAYS(end, "medians over the pairs");
@@ -106,7 +106,7 @@ TEST(BenchPolicies, MistakesAreNamed)
         { "snapvk", good, "snapkv" },
         { "sinks:evry=1", good, "every" },
         { "full", good, "keeps every row" },
-        { ";", good, "an empty one" },
+        { ";", good, "one is empty" },
         { "sinks", { "--depth", "200" }, "--budget ROWS" },
         { "sinks", { "--budget", "100" }, "one --depth" },
         { "sinks", { "--budget", "100", "--depth", "200,300" }, "one --depth" },
@@ -115,7 +115,7 @@ TEST(BenchPolicies, MistakesAreNamed)
         { "sinks", { "--budget", "100", "--depth", "200", "--gen", "0" }, "at least 1 token" },
         { "sinks", { "--budget", "100", "--depth", "200", "--pairs", "65" }, "--pairs" },
         { "sinks", { "--budget", "100", "--depth", "200", "--context", "256" }, "model.context" },
-        { "sinks:sinks=100", good, "leaves it no choice" },
+        { "sinks:sinks=100", good, "leaves nothing to evict" },
     };
     for (const auto &c : cases) {
         const Outcome o = bench(c.policies, c.more);

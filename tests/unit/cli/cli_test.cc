@@ -431,7 +431,7 @@ TEST(Main, RunsTheCommandWithItsModel)
         0
     );
     EXPECT_STREQ(ran, "plan");
-    EXPECT_TRUE(holds(run_main({ "plan", "--help" }).out, "exit code 3 when they do not fit"));
+    EXPECT_TRUE(holds(run_main({ "plan", "--help" }).out, "exit code 3 if the plan does not fit"));
     EXPECT_EQ(run_main({ "--model", "x.gguf" }, "serve").code, 0);
     EXPECT_STREQ(ran, "serve");
     EXPECT_EQ(model_paths.back(), "x.gguf");

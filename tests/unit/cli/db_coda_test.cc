@@ -111,7 +111,7 @@ TEST_F(DbCoda, ADocumentOfAnyLengthGoesOnAsIfItWereReadAgain)
         );
         const Outcome o = db("ingest", { "--label", "short", "--prompt", text_of(3, 20) });
         EXPECT_EQ(o.code, 1);
-        EXPECT_SAYS(o.err, "nothing to keep of 20 tokens");
+        EXPECT_SAYS(o.err, "nothing of 20 tokens can be saved");
     }
 }
 
@@ -136,7 +136,7 @@ TEST_F(DbCoda, StatesHaveOneSizeAndFewerBitsMakeThemSmaller)
         EXPECT_EQ(field(o.out, "state_bits"), is_exact ? "0" : std::string(form + 3));
         EXPECT_EQ(field(list().out, "state_bits"), is_exact ? "0" : std::string(form + 3));
         const Outcome said = db("query", { "--question", "What is 7?", "--state", "b", "-n", "3" });
-        EXPECT_EQ(said.err.find("not the same") == std::string::npos, is_exact) << said.err;
+        EXPECT_EQ(said.err.find("not equal") == std::string::npos, is_exact) << said.err;
     }
     EXPECT_LT(sizes[1], sizes[0]);
     EXPECT_LE(sizes[2], sizes[1]) << "sections are multiples of 4096";
@@ -166,7 +166,7 @@ TEST_F(DbCoda, TwoStatesBecomeOne)
         EXPECT_EQ(o.out.find("{\"state\": \"a\""), 0u) << o.out;
         EXPECT_SAYS(o.out, "\"both\"");
         o = db("query", { "--question", "What?", "--state", "both", "-n", "3" });
-        EXPECT_SAYS(o.err, "is made of two");
+        EXPECT_SAYS(o.err, "is merged from two");
         o = db("merge", { "--earlier", "both", "--later", "a", "--label", "again" });
         ASSERT_EQ(o.code, 0) << o.err;
         EXPECT_SAYS(o.out, "prototypes became");
@@ -180,7 +180,7 @@ TEST_F(DbCoda, WhatCannotBeIsRefusedWithTheReason)
     fill({ "--states", "int8" });
     Outcome o = db("merge", { "--earlier", "a", "--later", "a", "--label", "x" });
     EXPECT_EQ(o.code, 2);
-    EXPECT_SAYS(o.err, "not with itself");
+    EXPECT_SAYS(o.err, "cannot be merged with itself");
     o = db("merge", { "--earlier", "a", "--later", "c", "--label", "x" });
     EXPECT_EQ(o.code, 1);
     EXPECT_SAYS(o.err, "no state c");

@@ -91,7 +91,7 @@ TEST_F(EvalPolicy, MistakesAreNamed)
         { { "--policy", "snapvk", "--budget", "64" }, "snapkv" },
         { { "--policy", "sinks" }, "kv.policy.budget" },
         { { "--budget", "64" }, "keeps every row" },
-        { { "--policy", "sinks", "--budget", "4" }, "leaves it no choice" },
+        { { "--policy", "sinks", "--budget", "4" }, "leaves nothing to evict" },
         { { "--policy", "sinks", "--budget", "64", "--policy-options", "evry=2" }, "every" },
         { { "--policy", "sinks", "--budget", "64", "--calibration", "/nowhere" }, "/nowhere" },
     };
@@ -139,7 +139,7 @@ TEST_F(EvalPolicy, AMatrixIsTakenUpWhereItStopped)
         << "what was there is not measured again, seconds and all";
     const Outcome small = matrix({ "--policies", "h2o", "--budgets", "10" });
     ASSERT_EQ(small.code, 0) << small.err;
-    EXPECT_SAYS(read("m/results.csv"), "leaves it no choice");
+    EXPECT_SAYS(read("m/results.csv"), "leaves nothing to evict");
     const struct {
         std::vector<std::string> more;
         const char *says;

@@ -89,7 +89,7 @@ TEST_F(Eval, GenerateRefusesWhatItCannotMake)
         int code;
         const char *says;
     } const cases[] = {
-        { { "--task", "niah", "--length", "512" }, 2, "\"niah\" is no task" },
+        { { "--task", "niah", "--length", "512" }, 2, "\"niah\" is not a task" },
         { { "--task", "vt", "--length", "100" }, 2, "vt does not fit 100 tokens" },
         { { "--task", "all", "--length", "16" }, 2, "no task can be made" },
         { { "--task", "vt", "--length", "15" }, 2, "--length" },
@@ -176,7 +176,7 @@ TEST_F(Eval, BadItemsAreNamed)
              { R"({"context": "a", "questions": [["b", []]]})", "no answer" },
              { R"({"context": "a", "questions": [["b", [1]]]})", "is not [question, answer]" },
              { R"({"context": "a", "questions": [["b", ["c"]]], "score": "best"})",
-               "none of exact" },
+               "not one of exact" },
              { R"({"context": "a", "questions": [["b", ["c"]]], "score": "exact"})", "takes one" },
              { R"({"context": "a", "questions": [["b", "c"]], "depth": 101})", "\"depth\"" },
              { R"({"context": "a", "questions": [["b", "c"]], "length": -1})", "\"length\"" },
@@ -249,7 +249,7 @@ TEST_F(Eval, GenerateAndExplainTellOfMemoryOfFixedSize)
     EXPECT_EQ(Json(plain.out).at("kv"), nullptr) << "all rows are there";
     EXPECT_SAYS(
         generate({ with_coda[0], with_coda[1], "--explain" }).out,
-        "the last 256 rows, 64 older ones as they came, 64 prototypes"
+        "the last 256 rows, 64 older exact rows, 64 prototypes"
     );
 }
 

@@ -282,8 +282,8 @@ TEST_F(Constructed, NumbersOutOfRangeAreRefused)
         { &weir_constructed::n_kv_heads, 0, "divide" },
         { &weir_constructed::n_heads, 32, "1 to 16" },
         { &weir_constructed::context, 63, "64 to" },
-        { &weir_constructed::window, 1, "looks one back" },
-        { &weir_constructed::window, -5, "looks one back" },
+        { &weir_constructed::window, 1, "attends to the previous row" },
+        { &weir_constructed::window, -5, "attends to the previous row" },
     };
     for (const auto &c : cases) {
         weir_constructed bad = good;

@@ -305,11 +305,11 @@ TEST(PolicyOptions, ErrorsNameWhatIsNearAndWhatIsAllowed)
     EXPECT_EQ(refusal("full", "sinks=3"), "full has no option \"sinks\"");
     EXPECT_EQ(refusal("knorm", "lag=3").find("knorm has no option \"lag\""), 0u)
         << "another policy's";
-    EXPECT_EQ(refusal("h2o", "sinks"), "h2o: \"sinks\" is no NAME=VALUE");
+    EXPECT_EQ(refusal("h2o", "sinks"), "h2o: \"sinks\" is not NAME=VALUE");
     EXPECT_EQ(
-        refusal("h2o", "recent=5,sinks=-1"), "sinks: \"-1\" is no whole number from 0 to 1048576"
+        refusal("h2o", "recent=5,sinks=-1"), "sinks: \"-1\" is not a whole number from 0 to 1048576"
     );
-    EXPECT_EQ(refusal("h2o", "decay=1.5"), "decay: \"1.5\" is no number from 0 to 1");
+    EXPECT_EQ(refusal("h2o", "decay=1.5"), "decay: \"1.5\" is not a number from 0 to 1");
     EXPECT_EQ(refusal("h2o", "scope=head"), "scope: \"head\" is none of: kv_head layer");
     EXPECT_EQ(refusal("h2o", "normalise=yes"), "normalise: \"yes\" is neither true nor false");
     for (const char *bad : { "sinks=", "sinks=3.5", "sinks=3x", "sinks=nan", "sinks=1e400",

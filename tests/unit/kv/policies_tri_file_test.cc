@@ -226,7 +226,7 @@ TEST(TriCalibrator, NeedsQueriesThatAreNumbers)
     weir_policy_queries queries = { data.plain.data(), 10, 80, 8 };
     weir_calibrator_add(calibrator, 0, &queries);
     EXPECT_EQ(weir_calibrator_finish(calibrator, &made, &error), WEIR_EINVAL);
-    EXPECT_NE(std::string(error.text).find("layer 1 has seen no query"), std::string::npos)
+    EXPECT_NE(std::string(error.text).find("layer 1 has no query"), std::string::npos)
         << error.text;
     data.plain[3] = NAN;
     weir_calibrator_add(calibrator, 1, &queries);

@@ -177,11 +177,11 @@ TEST_F(Adapter, WhatDoesNotFitIsRefused)
     );
     expect(
         { coda, adapter({ { "layer_9.coda.theta", noise({ 4, 8 }, 1, 1) } }) },
-        "a place for none of its 1 tensors, the first is layer_9.coda.theta", plain
+        "the architecture uses none of its 1 tensors, the first is layer_9.coda.theta", plain
     );
     expect(
         { adapter({ { "layer_0.coda.theta", noise({ 4, 8 }, 1, 1) } }) },
-        "a place for none of its 1 tensors", plain
+        "the architecture uses none of its 1 tensors", plain
     );
     Array broken = noise({ 4, 8 }, 1, 1);
     broken.values[3] = NAN;

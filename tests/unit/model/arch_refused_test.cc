@@ -111,10 +111,10 @@ TEST_F(ArchBase, FaultsAreNamedWhereTheyStand)
 TEST_F(ArchBase, CirclesAndTowersAreRefused)
 {
     write("acme", "[arch]\nname = \"acme\"\nbase = \"acme\"\n");
-    EXPECT_SAYS(why(), "in a circle");
+    EXPECT_SAYS(why(), "in a cycle");
     write("acme", "[arch]\nname = \"acme\"\nbase = \"other\"\n");
     write("other", "[arch]\nname = \"other\"\nbase = \"acme\"\n");
-    EXPECT_SAYS(why(), "in a circle");
+    EXPECT_SAYS(why(), "in a cycle");
     std::filesystem::remove(folder_ / "archs/acme.toml");
     std::filesystem::remove(folder_ / "archs/other.toml");
     /* Read from the top, and from the foot: the same. */
@@ -127,7 +127,7 @@ TEST_F(ArchBase, CirclesAndTowersAreRefused)
             if (i == 3) EXPECT_EQ(why({ "model.arch=" + name }), "");
             below = name;
         }
-        EXPECT_SAYS(why(), "more than 4 bases stand on each other");
+        EXPECT_SAYS(why(), "more than 4 bases in a chain");
         for (const auto &file : std::filesystem::directory_iterator(folder_ / "archs"))
             std::filesystem::remove(file.path());
     }
@@ -192,11 +192,11 @@ const Fault faults[] = {
       "head_dim   = ", "head_dims = ", "unknown shape 'head_dims'; the nearest is 'head_dim'" },
     { "ShapeLater", "hf = \"num_key_value_heads\", default = \"n_heads\"",
       "hf = \"kv\", default = \"head_dim\"",
-      "n_kv_heads refers to head_dim, which must stand above it" },
+      "n_kv_heads refers to head_dim, which must be above it" },
     { "ShapeOfNothing", "default = \"d_model / n_heads\"", "default = \"d_model / wheels\"",
       "[shape] has no wheels, which head_dim needs" },
     { "ShapeTimes", "hf_times = \"head_dim\"", "hf_times = \"d_ffn\"",
-      "rotary_dim refers to d_ffn, which must stand above it" },
+      "rotary_dim refers to d_ffn, which must be above it" },
     { "ZeroHeads", "n_heads    = { gguf = \"attention.head_count\", hf = \"num_attention_heads\" }",
       "n_heads = { default = 0 }", "n_heads is 0" },
     { "HugeHeads", "n_heads    = { gguf = \"attention.head_count\", hf = \"num_attention_heads\" }",
@@ -251,7 +251,7 @@ const Fault faults[] = {
     { "OrAbsent", "or = \"embed\"", "or = \"rope.factors\"", "has no entry in [tensor]" },
     { "OrOfALayer", "or = \"embed\"", "or = \"attn.q\"", "belongs to layers" },
     { "OrOfOr", "\"norm\"             = {", "\"norm\" = { or = \"output\", ",
-      "has an `or` of its own" },
+      "has an `or` itself" },
     { "RefuseKey", "unless  = false", "unles = false",
       "[refuse] unknown key 'unles'; the nearest is 'unless'" },
     { "RefuseNothing", "hf      = \"hidden_act\"\n", "", "[refuse] names no setting" },

@@ -263,7 +263,7 @@ TEST(TierPlan, MemoryHoldsWhatMustBeHot)
     ASSERT_EQ(engine.open(path_of(c), little, true), WEIR_OK) << engine.text();
     EXPECT_TRUE(weir_engine_plan_of(engine.get())->disk_is_limited);
     ASSERT_EQ(weir_plan_print(weir_engine_plan_of(engine.get()), &printed), WEIR_OK);
-    EXPECT_NE(strstr(printed.data, "books of more pages"), nullptr) << printed.data;
+    EXPECT_NE(strstr(printed.data, "metadata of more pages"), nullptr) << printed.data;
     weir_buffer_free(&printed);
     settings.push_back("memory.disk=1000B");
     EXPECT_EQ(engine.plan(path_of(c), settings), WEIR_EFULL);

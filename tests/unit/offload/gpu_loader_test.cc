@@ -41,7 +41,7 @@ TEST(GpuLoader, ALibraryThatIsNoPluginIsRefused)
 {
     Loaded l("libm.so.6");
     EXPECT_EQ(l.status, WEIR_EMISMATCH);
-    EXPECT_TRUE(l.says("no plugin of Weir")) << l.error.text;
+    EXPECT_TRUE(l.says("not a plugin of Weir")) << l.error.text;
 }
 
 TEST(GpuLoader, APluginOfAnotherBuildIsRefused)

@@ -292,7 +292,7 @@ TEST(Command, MistakesAreNamed)
         { { "--report", "--context", "0" }, "--context: a report needs numbers of at least 1" },
         { { "--report", "--batch", "0" }, "must be 1 to 16 integers between 1 and 65536" },
         { { "--report", "--shape", "llama-2-7b", "--context", "1073741824", "--batch", "65536" },
-          "too large to be counted" },
+          "too large to compute" },
     };
     for (const auto &test : cases) {
         const Outcome o = run(test.words);

@@ -326,10 +326,10 @@ TEST_F(Policy, WhatCannotBeIsRefused)
     refused(&h2o, 0, 0, "needs kv_budget");
     refused(&h2o, -1, 0, "must not be negative");
     refused(&h2o, 513, 0, "window of 512");
-    refused(&h2o, 10, 0, "leaves it no choice");
+    refused(&h2o, 10, 0, "leaves nothing to evict");
     refused(&h2o, 48, 101, "no more than the prompt");
     const weir_policy_options pinned = options({ "sinks", "positions=cache,pin_prompt=true", 0 });
-    refused(&pinned, 48, 0, "positions=cache turns every row");
+    refused(&pinned, 48, 0, "positions=cache rotates every row");
     refused(nullptr, 48, 0, "set kv_policy");
     refused(&full, 48, 0, "set kv_policy");
     const weir_policy_options tri = options({ "triattention", "", 0 });

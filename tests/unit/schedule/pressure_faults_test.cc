@@ -25,10 +25,9 @@ TEST_F(Pressure, WritesThatFailLoseOnlyTheText)
     EXPECT_GT(stats().save_failures, 1);
     EXPECT_EQ(weir_engine_save_sessions(engine_), 0) << "as when the server ends";
     const std::string said = testing::internal::GetCapturedStderr();
-    EXPECT_EQ(times(said, "is dropped without a file of it"), 1)
-        << "once for this reason: " << said;
+    EXPECT_EQ(times(said, "is dropped unsaved"), 1) << "once for this reason: " << said;
     EXPECT_EQ(times(said, "tokens is not saved: "), 1) << said;
-    EXPECT_EQ(times(said, "conversations are not saved; make room there"), 1) << said;
+    EXPECT_EQ(times(said, "conversations are not saved; free space there"), 1) << said;
     EXPECT_EQ(run(text), answer);
     EXPECT_EQ(usage_.n_cached, 0);
     std::filesystem::remove(folder_);
@@ -88,7 +87,7 @@ TEST_F(Pressure, WhatCannotComeBackIsSaidOnce)
     for (int i = 0; i < 3; i++) weir_sessions_recall(sessions_, text.data(), LONG, nullptr);
     const std::string said = testing::internal::GetCapturedStderr();
     EXPECT_EQ(stats().running, 1) << "it ended before the questions did";
-    EXPECT_EQ(times(said, "is computed though session"), 1) << said;
+    EXPECT_EQ(times(said, "is computed although session"), 1) << said;
     busy.let_go();
     busy.call.wait();
     EXPECT_EQ(run(text), answer);

@@ -198,8 +198,8 @@ TEST_P(Reclaim, MemoryIsFreedByMovingDown)
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 4), WEIR_EFULL);
     EXPECT_NE(
         std::string(error_.text)
-            .find("no memory for 256 more tokens of KV: what may leave "
-                  "it is in the tier below already; raise memory.host"),
+            .find("no memory for 256 more tokens of KV: all that can be "
+                  "demoted is in the lower tier; raise memory.host"),
         std::string::npos
     ) << error_.text;
     EXPECT_TRUE(asked_.empty());

@@ -128,7 +128,7 @@ TEST_F(Session, ARequestNamesItsText)
     start("tq");
     const auto text = prompt(1, 150);
     EXPECT_EQ(save("talk"), WEIR_ENOTFOUND);
-    EXPECT_NE(strstr(error_.text, "no request has named"), nullptr) << error_.text;
+    EXPECT_NE(strstr(error_.text, "no request has used"), nullptr) << error_.text;
     const auto answer = run(text, "talk", "mine");
     ASSERT_EQ(save("talk"), WEIR_OK) << error_.text;
     EXPECT_EQ(result_.n_tokens, 161);

@@ -120,7 +120,7 @@ TEST_F(Policy, WhatCannotBeIsRefusedWithTheRemedy)
         { ",\"kv_policy\":\"sinks\",\"kv_budget\":0", "kv_budget" },
         { ",\"kv_policy\":\"sinks\",\"kv_budget\":-5", "kv_budget" },
         { ",\"kv_policy\":\"sinks\",\"kv_budget\":1e300", "kv_budget" },
-        { ",\"kv_policy\":\"sinks\",\"kv_budget\":3", "leaves it no choice" },
+        { ",\"kv_policy\":\"sinks\",\"kv_budget\":3", "leaves nothing to evict" },
         { ",\"kv_budget\":64", "set kv_policy" },
         { ",\"kv_budget\":64", "\"param\":\"kv_budget\"" },
         { ",\"kv_policy\":\"sinks\",\"kv_budget\":64,\"kv_policy_options\":\"sinsk=2\"", "sinks" },

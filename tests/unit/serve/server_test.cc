@@ -51,7 +51,7 @@ TEST_F(Server, Sessions)
         { "/v1/sessions", R"({"name":"a","tokens":[]})", "400", "tokens" },
         { "/v1/sessions", R"({"name":"a","tokens":"x"})", "400", "tokens" },
         { "/v1/sessions", R"({"name":"a","tokens":[-1]})", "400", "tokens" },
-        { "/v1/sessions", R"({"name":"a"})", "404", "no request has named" },
+        { "/v1/sessions", R"({"name":"a"})", "404", "no request has used" },
         { "/v1/sessions", R"({"name":"busy","tokens":[1]})", "429", "sessions_busy" },
         { "/v1/sessions", R"({"name":"full","tokens":[1]})", "503", "sessions_full" },
         { "/v1/sessions", R"({"name":"disk","tokens":[1]})", "500", "cannot write" },

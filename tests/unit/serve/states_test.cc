@@ -359,7 +359,7 @@ TEST_F(CodaStates, TwoAreMergedWhileOthersRun)
     );
     refused(404, "no state both", "POST", "/v1/completions", R"({"prompt":"x","state":"both"})", 1);
     refused(
-        400, "not with itself", "POST", "/v1/states/merge",
+        400, "cannot be merged with itself", "POST", "/v1/states/merge",
         R"({"earlier":"a","later":"a","label":"x"})"
     );
     stop();

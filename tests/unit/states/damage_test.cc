@@ -54,15 +54,15 @@ TEST_F(DamagedStates, DamagedHeadersAndOtherVersionsAreRefused)
     };
     std::string bytes = good;
     bytes[0] ^= 1;
-    refused(bytes, WEIR_EFORMAT, "no log of a state database");
+    refused(bytes, WEIR_EFORMAT, "not the log of a state database");
     bytes = good, bytes[8] = 3;
     refused(bytes, WEIR_EUNSUPPORTED, "version 3");
     for (size_t at : { 12, 16, 20, 30, 40, 56, 64, 96, 300, 511 }) {
         bytes = good, bytes[at] ^= 4;
         refused(bytes, WEIR_EFORMAT, "checksum");
     }
-    refused(good.substr(0, 511), WEIR_EFORMAT, "no log of a state database");
-    refused("", WEIR_EFORMAT, "no log of a state database");
+    refused(good.substr(0, 511), WEIR_EFORMAT, "not the log of a state database");
+    refused("", WEIR_EFORMAT, "not the log of a state database");
     spill(log_, good);
     open();
     EXPECT_EQ(names(), Names{ "a" });
@@ -175,7 +175,7 @@ TEST_F(DamagedStates, RecordsOfAnotherDatabaseAreNone)
     fs::remove(log_);
     fs::copy(other + "/states.log", log_);
     EXPECT_EQ(weir_states_find(states_, "a", &info_, &error_), WEIR_EMISMATCH);
-    EXPECT_NE(std::string(error_.text).find("another database"), std::string::npos);
+    EXPECT_NE(std::string(error_.text).find("replaced by another one"), std::string::npos);
 }
 
 /* ---- files without records ------------------------------------------------------------------- */
