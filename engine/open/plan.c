@@ -188,7 +188,7 @@ static weir_status plan_window(
     const size_t n_sequences = (size_t)(plan->n_slots + session_sequences(parts));
     const weir_workspace_limits limits = workspace_limits(plan, parts, parts->config->batch.chunk);
     const weir_runner_limits steps = { .rows = limits.rows,
-                                       .works = limits.segments,
+                                       .items = limits.segments,
                                        .logits = limits.logits };
     WEIR_TRY(weir_plan_activations(plan, parts, parts->config->batch.chunk, with_scratch, error));
     plan->tokens = n_sequences * weir_sequence_token_bytes(plan->window) +

@@ -158,24 +158,12 @@ static weir_status drop_rows(weir_service *service, const choice *c, weir_error 
     }
 }
 
-static void fail(
-    weir_service *service, choice *c, int32_t n_works, weir_status status, const char *message
-)
-{
-    weir_job *const job = c->job;
-    for (int32_t i = 0; i < job->request.n_choices; i++) job->choices[i].is_torn = true;
-    for (int32_t i = 0; i < n_works; i++)
-        if (service->working[i] != NULL && service->working[i]->job == job)
-            service->working[i] = NULL;
-    weir_job_finish(job, status, message);
-}
-
 bool weir_choice_apply_policy(choice *c)
 {
     return weir_runner_evict(c->job->service->runner, c->sequence, NULL) == WEIR_OK;
 }
 
-void weir_service_evict(weir_service *service, int32_t n_works)
+void weir_service_evict(weir_service *service, int32_t n_items)
 {
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         choice *const c = service->slots[i].owner;
@@ -187,6 +175,6 @@ void weir_service_evict(weir_service *service, int32_t n_works)
         if (status == WEIR_EFULL && is_worth_waiting(service, c))
             weir_choice_preempt(c);
         else if (status != WEIR_OK)
-            fail(service, c, n_works, status, error.text);
+            weir_job_fail_in_step(c->job, n_items, status, error.text);
     }
 }

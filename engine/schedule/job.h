@@ -87,9 +87,9 @@ struct weir_service {
     slot *slots; /* [info.n_slots] */
     weir_sequence *guests[2]; /* that hold pages and are no job's; NULL: none */
     const weir_service_hooks *hooks; /* borrowed; NULL: there are none */
-    weir_work *works; /* [info.n_slots] */
-    choice **working; /* [info.n_slots]: whose work it is */
-    int32_t n_observed; /* works of the step that is observed */
+    weir_batch_item *items; /* [info.n_slots] */
+    choice **choices; /* [info.n_slots]: of each item; NULL: it has failed */
+    int32_t n_observed; /* items of the step that is observed */
     weir_job *running; /* list */
     weir_sampler_scratch *scratch;
     const int32_t *stop_ids; /* borrowed */
@@ -122,13 +122,15 @@ bool weir_job_emit(weir_job *job, const weir_event *event);
 void weir_choice_end(choice *c, weir_finish finish, int32_t stop_token);
 /* Ends open choices, sends DONE */
 void weir_job_finish(weir_job *job, weir_status status, const char *message);
+/* The same for a job with items in the step, of which nothing more is taken. */
+void weir_job_fail_in_step(weir_job *job, int32_t n_items, weir_status status, const char *message);
 void weir_job_free(weir_job *job);
 
 /* reuse.c: the prefix index. */
 void weir_choice_reuse(choice *c); /* its tokens are set, nothing is computed */
-void weir_choice_want_states(choice *c, weir_work *work); /* before a step ... */
+void weir_choice_want_states(choice *c, weir_batch_item *item); /* before a step ... */
 /* ... and after it, n_before: rows before the step */
-void weir_choice_got_states(choice *c, weir_work *work, int32_t n_before, bool is_done);
+void weir_choice_got_states(choice *c, weir_batch_item *item, int32_t n_before, bool is_done);
 void weir_choice_share(choice *c); /* others may use its whole pages from now on */
 void weir_choice_keep(choice *c); /* at its end */
 void weir_choice_forget(choice *c); /* instead of keep: its memory is torn */
@@ -136,7 +138,7 @@ void weir_choice_forget(choice *c); /* instead of keep: its memory is torn */
 /* embedding.c: means of hidden states. */
 WEIR_MUST_CHECK weir_status weir_job_open_embedding(weir_job *job);
 void weir_job_close_embedding(weir_job *job); /* idempotent */
-void weir_service_begin_embedding(weir_service *service, int32_t n_works); /* before a step ... */
+void weir_service_begin_embedding(weir_service *service, int32_t n_items); /* before a step ... */
 void weir_choice_end_embedding(choice *c, bool is_done); /* ... and after it */
 /* NULL: not asked for, or not all of the prompt was computed */
 const float *weir_job_embedding(weir_job *job);
@@ -150,7 +152,7 @@ void weir_choice_count(choice *c); /* its sequence ends: what stayed goes to the
 /* Rows that it may not keep after its last step go; false: there was no room, or no reading them */
 bool weir_choice_apply_policy(choice *c);
 /* After a step: rows are dropped */
-void weir_service_evict(weir_service *service, int32_t n_works);
+void weir_service_evict(weir_service *service, int32_t n_items);
 
 /* service.c: runs it on the engine thread and waits for it. From any other thread. */
 void weir_service_call(

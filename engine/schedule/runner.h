@@ -15,7 +15,7 @@ extern "C" {
 
 typedef struct weir_runner weir_runner;
 
-/* Which rows of a piece of work want logits. */
+/* Which rows of an item want logits. */
 typedef enum weir_logits_wanted {
     WEIR_LOGITS_NONE,
     WEIR_LOGITS_LAST,
@@ -24,7 +24,7 @@ typedef enum weir_logits_wanted {
 
 /* The next n_rows tokens of a sequence: its tokens [n_computed, n_computed + n_rows). KV rows are
  * reserved by the runner. */
-typedef struct weir_work {
+typedef struct weir_batch_item {
     weir_sequence *sequence;
     int32_t n_rows;
     weir_logits_wanted wanted;
@@ -36,10 +36,10 @@ typedef struct weir_work {
     /* Out: pages of the sequence could not be read from disk; it is as in a step that failed,
      * the others are not */
     bool failed;
-} weir_work;
+} weir_batch_item;
 
 typedef struct weir_runner_limits {
-    int32_t rows, works, logits; /* of one step */
+    int32_t rows, items, logits; /* of one step */
     int32_t hot; /* with a disk: blocks at the end of a sequence that stay in memory; 0 is 1 */
 } weir_runner_limits;
 
@@ -62,24 +62,25 @@ weir_banks weir_runner_banks(const weir_runner *runner, const weir_sequence *seq
  * prunes, else where layers have memory of fixed size. */
 weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence);
 /* EFULL (nothing computed; pages found so far stay reserved) when the KV store cannot back all
- * rows. EIO: all works failed. Logits [rows, n_vocab] are borrowed until the next step. */
+ * rows. EIO: all items failed. Logits [rows, n_vocab] are borrowed until the next step. */
 WEIR_MUST_CHECK weir_status weir_runner_step(
-    weir_runner *runner, weir_work *works, int32_t n_works, const float **logits, weir_error *error
+    weir_runner *runner, weir_batch_item *items, int32_t n_items, const float **logits,
+    weir_error *error
 );
-/* The rows of the work get noise for KV and count as computed (weir_model_fill_noise); the rest is
+/* The rows of the item get noise for KV and count as computed (weir_model_fill_noise); the rest is
  * as for a step. */
 WEIR_MUST_CHECK weir_status
-weir_runner_fill(weir_runner *runner, weir_work *work, weir_error *error);
+weir_runner_fill(weir_runner *runner, weir_batch_item *item, weir_error *error);
 /* What else holds KV pages, and may give them up for a step (reclaim.h); copied. */
 void weir_runner_share(weir_runner *runner, const weir_kv_holders *holders);
 /* Between steps: blocks of these sequences come back to memory where there is room to spare. */
-void weir_runner_promote(weir_runner *runner, const weir_work *works, int32_t n_works);
+void weir_runner_promote(weir_runner *runner, const weir_batch_item *items, int32_t n_items);
 /* With what rows are dropped; borrowed, outlives the steps. NULL: no sequence has a policy. */
 void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor);
 /* After a step: the sequence drops the rows that its policy lets go (engine/kv/prune/apply_policy.h). */
 WEIR_MUST_CHECK weir_status
 weir_runner_evict(weir_runner *runner, weir_sequence *sequence, weir_error *error);
-/* Why a work of the last step failed, a borrowed text. */
+/* Why an item of the last step failed, a borrowed text. */
 const char *weir_runner_problem(const weir_runner *runner);
 /* Shows the queries of every sequence without a policy, [n_rows, n_heads, head_dim] before rotation
  * and after their norm, of each layer without a sliding window, in the steps that follow; NULL ends

@@ -14,23 +14,23 @@
 extern "C" {
 #endif
 
-struct weir_work;
+struct weir_batch_item;
 
 /* Unused blocks of the cache, until n_blocks are free in memory or no more can leave; NULL: there
  * is no cache. An error is the lower tier's. */
 WEIR_MUST_CHECK weir_status weir_tiers_demote_cached(
     weir_kv_store *store, weir_prefix *prefix, int64_t n_blocks, weir_error *error
 );
-/* One block of the longest sequence that has one, of the works and of the running ones; ENOTFOUND:
+/* One block of the longest sequence that has one, of the items and of the running ones; ENOTFOUND:
  * none has. */
 WEIR_MUST_CHECK weir_status weir_tiers_demote_running(
-    weir_kv_store *store, const weir_kv_holders *holders, const struct weir_work *works,
-    int32_t n_works, int32_t hot, weir_error *error
+    weir_kv_store *store, const weir_kv_holders *holders, const struct weir_batch_item *items,
+    int32_t n_items, int32_t hot, weir_error *error
 );
-/* A bounded number of blocks of the works' sequences comes back. */
+/* A bounded number of blocks of the items' sequences comes back. */
 void weir_tiers_promote(
-    weir_kv_store *store, const weir_kv_holders *holders, const struct weir_work *works,
-    int32_t n_works, int32_t hot
+    weir_kv_store *store, const weir_kv_holders *holders, const struct weir_batch_item *items,
+    int32_t n_items, int32_t hot
 );
 
 /* Blocks that must fit in memory for n_sequences to go on, with steps of `rows` rows beside one row

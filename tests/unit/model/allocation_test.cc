@@ -173,9 +173,9 @@ class Allocation : public ::testing::Test {
     }
     void step(Engine *engine, Sequence *sequence, int rows, weir_logits_wanted wanted)
     {
-        weir_work work = { sequence->get(), rows, wanted, 0, 0, {}, false, false };
+        weir_batch_item item = { sequence->get(), rows, wanted, 0, 0, {}, false, false };
         const float *logits = nullptr;
-        ASSERT_EQ(weir_runner_step(engine->runner(), &work, 1, &logits, engine->error()), WEIR_OK)
+        ASSERT_EQ(weir_runner_step(engine->runner(), &item, 1, &logits, engine->error()), WEIR_OK)
             << engine->text();
     }
     void demote(Engine *engine, Sequence *sequence)
@@ -207,8 +207,10 @@ class Allocation : public ::testing::Test {
             step(&engine, &sequence, 64, WEIR_LOGITS_LAST);
             if (demotes) demote(&engine, &sequence);
             for (int i = 0; i < 70; i++) step(&engine, &sequence, 1, WEIR_LOGITS_LAST);
-            weir_work both[] = { { sequence.get(), 1, WEIR_LOGITS_LAST, 0, 0, {}, false, false },
-                                 { other.get(), 64, WEIR_LOGITS_LAST, 0, 0, {}, false, false } };
+            weir_batch_item both[] = {
+                { sequence.get(), 1, WEIR_LOGITS_LAST, 0, 0, {}, false, false },
+                { other.get(), 64, WEIR_LOGITS_LAST, 0, 0, {}, false, false }
+            };
             const float *logits = nullptr;
             ASSERT_EQ(weir_runner_step(engine.runner(), both, 2, &logits, engine.error()), WEIR_OK)
                 << engine.text();

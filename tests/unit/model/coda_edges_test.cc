@@ -52,12 +52,12 @@ class CodaEdges : public ::testing::TestWithParam<Edge> {
     }
     void step(Sequence *sequence, int n, bool is_prompt, Run *out)
     {
-        weir_work work = support::work_of(sequence, n, WEIR_LOGITS_LAST);
+        weir_batch_item item = support::item_of(sequence, n, WEIR_LOGITS_LAST);
         const float *logits = nullptr;
-        work.is_prompt = is_prompt;
-        ASSERT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK)
+        item.is_prompt = is_prompt;
+        ASSERT_EQ(weir_runner_step(engine_.runner(), &item, 1, &logits, engine_.error()), WEIR_OK)
             << engine_.text();
-        const float *const row = logits + static_cast<size_t>(work.first_logit) * engine_.n_vocab();
+        const float *const row = logits + static_cast<size_t>(item.first_logit) * engine_.n_vocab();
         out->logits.insert(out->logits.end(), row, row + engine_.n_vocab());
     }
     const char *state_of(Sequence *sequence, int64_t layer) const

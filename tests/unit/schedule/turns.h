@@ -148,12 +148,12 @@ class Uninterrupted {
     const float *step(int32_t n)
     {
         const float *logits = nullptr;
-        weir_work work = {};
-        work.sequence = &sequence_;
-        work.n_rows = n;
-        work.wanted = WEIR_LOGITS_LAST;
+        weir_batch_item item = {};
+        item.sequence = &sequence_;
+        item.n_rows = n;
+        item.wanted = WEIR_LOGITS_LAST;
         EXPECT_EQ(
-            weir_runner_step(weir_engine_runner(engine_), &work, 1, &logits, &error_), WEIR_OK
+            weir_runner_step(weir_engine_runner(engine_), &item, 1, &logits, &error_), WEIR_OK
         ) << error_.text;
         const size_t n_vocab = (size_t)weir_model_shape(weir_engine_model(engine_))->n_vocab;
         row_.assign(logits, logits + n_vocab);
