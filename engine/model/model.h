@@ -78,7 +78,7 @@ int32_t weir_model_block_rows(const weir_model *model);
 bool weir_model_is_state(const weir_model *model, const float *recurrent, int64_t n_tokens);
 /* What its layers with memory of fixed size have of the text that left this recurrent memory; NULL:
  * of no text, only their slots. */
-weir_banks weir_model_banks(const weir_model *model, const float *recurrent);
+weir_coda_stats weir_model_coda_stats(const weir_model *model, const float *recurrent);
 /* Bytes read by one decode step of one sequence at depth 0 (weights and recurrent state): the bound
  * of decoding is this / bandwidth. */
 size_t weir_model_decode_bytes(const weir_model *model);
@@ -164,7 +164,7 @@ WEIR_MUST_CHECK weir_status weir_model_forward(
 );
 
 /* Writes noise to the KV rows of every segment, as a step writes what it computes: each value is
- * drawn from a normal distribution of mean 0 and deviation 1, as normed keys have it, and follows
+ * drawn from a normal distribution of mean 0 and deviation 1, as keys after a norm have it, and follows
  * from its place alone. For measurements: nothing else is computed, recurrent memory stays. */
 WEIR_MUST_CHECK weir_status weir_model_fill_noise(
     const weir_model *model, weir_workspace *workspace, const weir_batch *batch, weir_error *error

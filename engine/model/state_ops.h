@@ -2,7 +2,7 @@
  * what is done with it besides computing. */
 #pragma once
 #include "engine/base/error.h"
-#include "engine/model/banks.h"
+#include "engine/model/coda_stats.h"
 #include "engine/model/shape.h"
 
 #ifdef __cplusplus
@@ -30,7 +30,9 @@ typedef struct weir_state_ops {
     void (*identify)(const void *options, const weir_digest *digest);
     /* Adds what the state has of its text and what it lost; NULL: of no text. Only of states that
      * steps left. */
-    void (*count)(const weir_shape *shape, const void *options, const void *state, weir_banks *sum);
+    void (*count)(
+        const weir_shape *shape, const void *options, const void *state, weir_coda_stats *sum
+    );
 
     /* In 8 or 4 bits: EUNSUPPORTED for a value that the small form does not hold, EFORMAT for bytes
      * that are no state. All four or none. What lies behind packable_bytes of the state is kept as

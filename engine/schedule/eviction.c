@@ -109,7 +109,7 @@ void weir_choice_watch(choice *c)
 
 void weir_choice_count_before(choice *c)
 {
-    c->banks_before = weir_runner_banks(c->job->service->runner, c->sequence);
+    c->coda_before = weir_runner_coda_stats(c->job->service->runner, c->sequence);
 }
 
 void weir_choice_count(choice *c)
@@ -117,16 +117,17 @@ void weir_choice_count(choice *c)
     weir_service *const service = c->job->service;
     const weir_sequence *const sequence = c->sequence;
     const weir_policy_run_count n = weir_runner_count(service->runner, sequence);
-    const weir_banks banks = weir_runner_banks(service->runner, c->is_torn ? NULL : sequence);
+    const weir_coda_stats coda =
+        weir_runner_coda_stats(service->runner, c->is_torn ? NULL : sequence);
     const int64_t dropped = sequence->policy_run != NULL ? n.evicted : 0;
     c->job->usage.n_rows += n.live;
     c->job->usage.n_evicted += n.evicted;
     c->job->usage.kv_bytes += (int64_t)weir_sequence_kv_bytes(sequence);
-    weir_banks_add(&c->job->usage.banks, &banks);
+    weir_coda_stats_add(&c->job->usage.coda, &coda);
     pthread_mutex_lock(&service->lock);
     service->stats.evicted_tokens +=
         dropped - (dropped > c->n_evicted_before ? c->n_evicted_before : dropped);
-    weir_banks_add_counts_since(&service->stats.banks, &banks, &c->banks_before);
+    weir_coda_stats_add_counts_since(&service->stats.coda, &coda, &c->coda_before);
     pthread_mutex_unlock(&service->lock);
 }
 

@@ -33,7 +33,7 @@ typedef struct choice {
         marks[CHOICE_MARKS]; /* [n_marks] states of this text that the index does not have yet */
     int32_t n_marks;
     int64_t n_evicted_before; /* of the text that it goes on from, counted in its turns */
-    weir_banks banks_before; /* of that text, too */
+    weir_coda_stats coda_before; /* of that text, too */
 } choice;
 
 typedef struct job_embedding job_embedding; /* embedding.c */

@@ -172,10 +172,10 @@ bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int
     return weir_model_is_state(runner->model, recurrent, n_tokens);
 }
 
-weir_banks weir_runner_banks(const weir_runner *runner, const weir_sequence *sequence)
+weir_coda_stats weir_runner_coda_stats(const weir_runner *runner, const weir_sequence *sequence)
 {
     const bool has_text = sequence != NULL && sequence->n_computed > 0;
-    return weir_model_banks(runner->model, has_text ? sequence->recurrent : NULL);
+    return weir_model_coda_stats(runner->model, has_text ? sequence->recurrent : NULL);
 }
 
 weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence)
@@ -184,10 +184,10 @@ weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_se
         return weir_policy_run_count_of(
             sequence->policy_run, &sequence->table, sequence->n_computed
         );
-    const weir_banks banks = weir_runner_banks(runner, sequence);
-    if (banks.n_layers == 0) return (weir_policy_run_count){ .live = sequence->n_computed };
-    return (weir_policy_run_count){ .live = weir_banks_live(&banks),
-                                    .evicted = weir_banks_evicted(&banks) };
+    const weir_coda_stats coda = weir_runner_coda_stats(runner, sequence);
+    if (coda.n_layers == 0) return (weir_policy_run_count){ .live = sequence->n_computed };
+    return (weir_policy_run_count){ .live = weir_coda_stats_live(&coda),
+                                    .evicted = weir_coda_stats_evicted(&coda) };
 }
 
 int64_t weir_runner_n_vocab(const weir_runner *runner)

@@ -56,8 +56,8 @@ int32_t weir_runner_block_rows(const weir_runner *runner); /* weir_model_block_r
 const weir_model *weir_runner_model(const weir_runner *runner);
 /* weir_model_is_state */
 bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int64_t n_tokens);
-/* weir_model_banks of a sequence between two steps; NULL: of no text. */
-weir_banks weir_runner_banks(const weir_runner *runner, const weir_sequence *sequence);
+/* weir_model_coda_stats of a sequence between two steps; NULL: of no text. */
+weir_coda_stats weir_runner_coda_stats(const weir_runner *runner, const weir_sequence *sequence);
 /* Rows of a sequence that are there as they were computed, and those that went: where a policy
  * prunes, else where layers have memory of fixed size. */
 weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence);

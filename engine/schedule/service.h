@@ -11,7 +11,7 @@
 
 #include "engine/base/error.h"
 #include "engine/kv/policy/policy.h"
-#include "engine/model/banks.h"
+#include "engine/model/coda_stats.h"
 #include "engine/sample/sampler.h"
 #include "engine/schedule/reclaim_step.h"
 
@@ -52,7 +52,7 @@ typedef struct weir_usage {
     /* Rows of all choices that are gone, in the mean of layers and heads with a policy, else of
      * those with banks */
     int64_t n_evicted;
-    weir_banks banks; /* of all choices at their ends */
+    weir_coda_stats coda; /* of all choices at their ends */
     int64_t kv_budget; /* rows that it may keep; 0: no policy */
     const char *kv_policy; /* its name; NULL: none */
     int64_t queue_ns, prefill_ns, decode_ns, first_token_ns; /* first_token: from submit */
@@ -127,7 +127,7 @@ typedef struct weir_service_info {
     int64_t recurrent_bytes; /* per sequence, whatever its length */
     /* Of a sequence without text: layers and slots; n_layers 0: nothing is dropped but by
      * policies */
-    weir_banks banks;
+    weir_coda_stats coda;
     const char *kv_format, *k_format, *v_format,
         *wide_format; /* borrowed from the engine; see weir_plan */
     int32_t wide_layers, sink_tokens; /* sink_tokens: a multiple of 64 */
@@ -166,7 +166,7 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int64_t prompt_tokens, cached_tokens, answer_tokens, steps, batch_rows;
     int64_t preemptions; /* times a sequence gave its pages back, to be computed again */
     int64_t evicted_tokens; /* rows that a policy dropped for good */
-    weir_banks banks; /* its counts alone: of all texts that ended */
+    weir_coda_stats coda; /* its counts alone: of all texts that ended */
     /* Of kv_pages_used and kept texts, on disk, and below a device on the host */
     int64_t kv_disk_pages_used, kv_host_pages_used;
     int64_t kv_bytes_out, kv_bytes_back,
@@ -197,7 +197,7 @@ typedef struct weir_service_sequence { /* one that has a slot */
     const char *kv_policy; /* its name; NULL: every row stays */
     int64_t kv_budget, n_live, n_evicted,
         policy_bytes; /* rows in the mean of layers and heads; what the request's policy takes */
-    weir_banks banks;
+    weir_coda_stats coda;
 } weir_service_sequence;
 
 /* How requests may let go of rows (engine/kv/prune/policy_run.h). */

@@ -216,7 +216,7 @@ static void prompt_is_done(weir_service *service, choice *first, const float *ro
         c->is_waiting = false;
         weir_sequence_fork(c->sequence, first->sequence);
         c->n_evicted_before = first->n_evicted_before;
-        c->banks_before = first->banks_before;
+        c->coda_before = first->coda_before;
         if (job->request.max_tokens == 0)
             weir_choice_end(c, WEIR_FINISH_LENGTH, -1);
         else

@@ -8,7 +8,7 @@ extern "C" {
 #endif
 
 /* An object. */
-void weir_banks_write(weir_json_out *json, const weir_banks *banks);
+void weir_coda_stats_write(weir_json_out *json, const weir_coda_stats *coda);
 /* The key "kv" and its object, if rows were not kept, or not as they were computed. */
 void weir_usage_kv_write(
     weir_json_out *json, const weir_service_info *info, const weir_usage *usage

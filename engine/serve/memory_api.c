@@ -109,9 +109,9 @@ static void write_sequences(weir_json_out *json, const weir_service_sequence *se
         weir_json_put_integer(json, "bytes", s->bytes);
         weir_json_put_integer(json, "kv_bytes", s->kv_bytes);
         if (s->kv_policy != NULL) write_policy(json, s);
-        if (s->banks.n_layers > 0) {
+        if (s->coda.n_layers > 0) {
             weir_json_key(json, "banks");
-            weir_banks_write(json, &s->banks);
+            weir_coda_stats_write(json, &s->coda);
         }
         weir_json_close(json, '}');
     }

@@ -5,7 +5,7 @@
  * engine thread is asked only to hand out what is kept, and to take in what was read once all of it
  * has proved right. Any thread; all functions wait. */
 #pragma once
-#include "engine/model/banks.h"
+#include "engine/model/coda_stats.h"
 #include "engine/schedule/service.h"
 
 #ifdef __cplusplus

@@ -83,16 +83,16 @@ WEIR_MUST_CHECK weir_status weir_kv_read_rows(
 );
 
 /* Which dims of a key are turned together: (f, f + n), or (2f, 2f + 1). */
-typedef struct weir_kv_pairs {
+typedef struct weir_rope_pairs {
     int64_t n;
     bool is_interleaved;
-} weir_kv_pairs;
+} weir_rope_pairs;
 /* Products with the keys of rows [products->first, + n) of one head (weir_policy_rows.multiply).
  * EUNSUPPORTED where the format of the keys does not let that be done: what was written until then
  * is void. */
 WEIR_MUST_CHECK weir_status weir_kv_multiply_rows(
     weir_kv_evictor *evictor, const weir_kv_table *table, const weir_policy_products *products,
-    weir_kv_pairs pairs, weir_error *error
+    weir_rope_pairs pairs, weir_error *error
 );
 
 #ifdef __cplusplus

@@ -38,7 +38,7 @@ static int64_t vectors_at_once(const weir_kv_evictor *e, const weir_policy_produ
 
 static weir_status multiply_span(
     weir_kv_evictor *e, const weir_kv_table *table, const weir_policy_products *p,
-    weir_kv_pairs pairs, span rows, weir_error *error
+    weir_rope_pairs pairs, span rows, weir_error *error
 )
 {
     const weir_kv_spec *const spec = &e->store->spec;
@@ -81,7 +81,7 @@ static weir_status multiply_span(
 
 weir_status weir_kv_multiply_rows(
     weir_kv_evictor *e, const weir_kv_table *table, const weir_policy_products *p,
-    weir_kv_pairs pairs, weir_error *error
+    weir_rope_pairs pairs, weir_error *error
 )
 {
     const int64_t head = p->layer * e->store->spec.n_kv_heads + p->head;

@@ -363,7 +363,7 @@ void Evict::expect_products(const Text &t, int64_t head)
     for (float &x : vectors) x = (float)(random_() % 2001) / 1000.0f - 1.0f;
     for (float &x : lengths) x = (float)(random_() % 2001) / 1000.0f - 1.0f;
     for (const bool with_lengths : { false, true }) {
-        const weir_kv_pairs pairs = { with_lengths ? key_dim / 2 : 0, head % 2 != 0 };
+        const weir_rope_pairs pairs = { with_lengths ? key_dim / 2 : 0, head % 2 != 0 };
         const weir_policy_products p = { head / kv_heads, head % kv_heads,
                                          first,           count,
                                          n_vectors,       stride,

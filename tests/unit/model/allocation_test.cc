@@ -278,10 +278,10 @@ TEST_F(Allocation, NoneWithCoda)
     sequence.add(support::some_tokens(64, 5, engine.n_vocab()));
     step(&engine, &sequence, 64, WEIR_LOGITS_LAST);
     guard::arm();
-    const weir_banks banks = weir_runner_banks(engine.runner(), sequence.get());
+    const weir_coda_stats coda = weir_runner_coda_stats(engine.runner(), sequence.get());
     guard::disarm();
     EXPECT_EQ(guard::of_ours(), "");
-    EXPECT_EQ(banks.counts[WEIR_BANKS_EVICTIONS], 2 * 40);
+    EXPECT_EQ(coda.counts[WEIR_CODA_STATS_EVICTIONS], 2 * 40);
 }
 TEST_F(Allocation, NoneWithBf16) { expect_none("tq", { "kernels.activations=fast" }); }
 
