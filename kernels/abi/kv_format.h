@@ -9,13 +9,16 @@
  * token, on SIMD registers and on warps:
  *
  *     f32 f16 bf16   codes [dim][32] values
- *     others         codes [word][32] of 32 bits: word w of token t holds dims w*n .. w*n+n-1, dim
- * i at bit bits*(i - w*n), n = 32/bits; zeros past the last dim 8 bits: d0 d1 d2 d3 | 4 bits: d0 ..
- * d7 | 2 bits: d0 .. d15 3 bits: the words of the low 2 bits, then words of the high bit, 32 dims
- *                        each
+ *     others         codes [word][32] of 32 bits: word w of token t holds dims w*n .. w*n+n-1,
+ *                    dim i at bit bits*(i - w*n), n = 32/bits; zeros past the last dim
+ *                        8 bits: d0 d1 d2 d3
+ *                        4 bits: d0 .. d7
+ *                        2 bits: d0 .. d15
+ *                        3 bits: the words of the low 2 bits, then words of the high bit,
+ *                                32 dims each
  *                    One load serves all dims of a word with shifts by constants; 8-bit words are
  *                    what VNNI and dp4a multiply. A token owns its words, so a row is written,
- * moved and dropped without touching its neighbours.
+ *                    moved and dropped without touching its neighbours.
  *
  * V part: [scales][mins][codes], a row per token, the dim innermost. A lane is a dim; a row moves
  * as bytes:
@@ -66,10 +69,12 @@ typedef enum weir_kv_scheme {
 } weir_kv_scheme;
 
 /* The formats. All lists of formats follow from this one: names, the words that kv.format takes,
- * the kernels' switches and what they refuse. attention: how the CPU's attention reads codes.
- * DIRECT: converted in registers; EXPANDED: to f32 tiles first. cuda:      what the CUDA kernels do
- * with pages of the format: READ (attention), WRITE (kv_write), BOTH or NONE. name      text bits
- * scheme  attention  cuda */
+ * the kernels' switches and what they refuse.
+ *   attention  how the CPU's attention reads codes. DIRECT: converted in registers; EXPANDED: to
+ *              f32 tiles first
+ *   cuda       what the CUDA kernels do with pages of the format: READ (attention), WRITE
+ *              (kv_write), BOTH or NONE
+ *     name  text  bits  scheme  attention  cuda */
 // clang-format off
 #define WEIR_KV_FORMAT_MAP(X) \
     X(F32, "f32", 32, PLAIN, DIRECT, WRITE) \

@@ -6,15 +6,17 @@
  * and f32 pages only. Here 16 query rows (all heads of a group that share K and V) are one tensor
  * tile, a block walks tiles of 32 positions that arrive by 16-byte asynchronous copies while the
  * one before is used, and products are exact to f32 because queries and weights go in as two or
- * three 16-bit parts (attention_parts.h). decode   per position and KV head 2 * (key_dim +
- * value_dim) bytes (f16) are read once; 32 flops per byte of padded tensor work (bf16 48, q8_0 90),
- * below the 150 to 300 per byte that sm_80 to sm_90 have: bound by memory. Splits of 1024 positions
- * are blocks of their own prefill  4 * (key_dim + value_dim) flops per row and position as two
- * parts (6 as three: bf16, q8_0, turbo4), K and V are read once per 64 rows (32 where a head is
- * wider than 128; 16 if coded) coded    q8_0 halves the bytes, turbo4 quarters them; codes are
- * expanded in shared memory by all threads, once per tile and 16 to 64 rows. At 180 flops per byte
- * turbo4 is bound by that and by tensor work Not yet run on a GPU: emulated warps agree with ref,
- * and ptxas reports no spills.
+ * three 16-bit parts (attention_parts.h).
+ *   decode   per position and KV head 2 * (key_dim + value_dim) bytes (f16) are read once; 32 flops
+ *            per byte of padded tensor work (bf16 48, q8_0 90), below the 150 to 300 per byte that
+ *            sm_80 to sm_90 have: bound by memory. Splits of 1024 positions are blocks of their own
+ *   prefill  4 * (key_dim + value_dim) flops per row and position as two parts (6 as three: bf16,
+ *            q8_0, turbo4), K and V are read once per 64 rows (32 where a head is wider than 128;
+ *            16 if coded)
+ *   coded    q8_0 halves the bytes, turbo4 quarters them; codes are expanded in shared memory by
+ *            all threads, once per tile and 16 to 64 rows. At 180 flops per byte turbo4 is bound by
+ *            that and by tensor work
+ * Not yet run on a GPU: emulated warps agree with ref, and ptxas reports no spills.
  *
  * Order: online softmax over tiles of 32 positions in splits of 1024, each split from nothing,
  * joined in ascending order. Narrow blocks (up to 16 query rows of a KV head, four warps share the

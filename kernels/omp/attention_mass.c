@@ -13,6 +13,7 @@
  *
  * Cost: 2 * key_dim flops and one exponential per row and slot: less than half of what attention
  * does for the same rows. */
+#include "kernels/omp/attention_scores.h"
 #include "kernels/omp/attention_turn.h"
 
 enum {

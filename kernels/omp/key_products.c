@@ -9,6 +9,7 @@
  * Cost: 2 * key_dim flops per vector and slot, K comes from memory once; with few vectors it is
  * bound by memory, and reads half of what attention does. With lengths a root per pair and slot,
  * and the rotated dims expanded once. */
+#include "kernels/omp/attention_scores.h"
 #include "kernels/omp/attention_turn.h"
 
 enum {

@@ -1,7 +1,8 @@
 /* kernels/kv/affine/layout.h - int8 (channel) and kivi: an f16 scale and minimum of a group of
- * values, which needs open pages. int8  K, V  scales [dim], mins [dim] of the 64 tokens of a page;
- * K: before the first tile kivi  K     scales [dim], mins [dim] of the 32 tokens of a tile V scales
- * [64][dim/32], mins [64][dim/32] of 32 dims of a token */
+ * values, which needs open pages.
+ *   int8  K, V  scales [dim], mins [dim] of the 64 tokens of a page; K: before the first tile
+ *   kivi  K     scales [dim], mins [dim] of the 32 tokens of a tile
+ *         V     scales [64][dim/32], mins [64][dim/32] of 32 dims of a token */
 static inline const char *weir_kv_channel_reject(weir_kv_side side, int64_t dim)
 {
     (void)side, (void)dim;

@@ -1,5 +1,6 @@
 /* kernels/kv/turbo/layout.h - turbo: an f16 scale per token, codes into a codebook of the row
- * rotated by H D. K  scales [32]     V  scales [64] */
+ * rotated by H D.
+ *   K  scales [32]     V  scales [64] */
 enum { WEIR_KV_TURBO_DIM_MAX = 512 };
 
 static inline const char *weir_kv_turbo_reject(weir_kv_side side, int64_t dim)
