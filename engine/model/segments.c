@@ -119,7 +119,7 @@ static int32_t put_copies(weir_state_copy *copies, const layer *l, float *dst, c
     return n;
 }
 
-int32_t weir_fill_rounds(const weir_workspace *w, const weir_batch *batch, const layer *l)
+static int32_t fill_rounds(const weir_workspace *w, const weir_batch *batch, const layer *l)
 {
     int32_t n_rounds = 1;
     for (int32_t i = 0; i < batch->n_segments; i++) {
@@ -148,4 +148,50 @@ int32_t weir_fill_rounds(const weir_workspace *w, const weir_batch *batch, const
         w->rounds[r] = (weir_recurrent_round){ segments, copies, n_copies };
     }
     return n_rounds;
+}
+
+static bool fill_watches(const weir_workspace *w, const weir_batch *batch)
+{
+    bool any = false;
+    for (int32_t i = 0; i < batch->n_segments; i++) any = any || batch->segments[i].watch != NULL;
+    for (int32_t i = 0; any && i < batch->n_segments; i++) w->watches[i] = batch->segments[i].watch;
+    return any;
+}
+
+void weir_fill_layer(
+    weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l
+)
+{
+    w->n_kv = weir_fill_segments(w, model, batch, l);
+    w->n_rounds = fill_rounds(w, batch, l);
+    w->is_watched = fill_watches(w, batch);
+}
+
+weir_step weir_step_of(
+    const weir_model *model, const weir_workspace *w, const weir_batch *batch, const layer *l
+)
+{
+    return (weir_step){ .stream = model->stream,
+                        .n_rows = batch->n_rows,
+                        .n_segments = batch->n_segments,
+                        .in = { .x = w->in,
+                                .positions = w->near_positions,
+                                .is_prompt = w->is_prompt,
+                                .rope = model->near_rope,
+                                .rounds = w->rounds,
+                                .n_rounds = w->n_rounds },
+                        .out = { .x = w->out, .scratch = w->scratch },
+                        .kv = { .segments = w->kv,
+                                .owner = w->kv_owner,
+                                .n_segments = w->n_kv,
+                                .layer = l->kv_index,
+                                .format = weir_layer_format(batch->formats, l),
+                                .sinks = batch->sinks,
+                                .source = batch->source,
+                                .warm = w->warm,
+                                .partials = w->partials },
+                        .observer = { .watches = w->is_watched && l->kv.watched ? w->watches : NULL,
+                                      .lse = w->lse,
+                                      .mass = w->mass,
+                                      .queries = w->shown_queries } };
 }

@@ -11,7 +11,7 @@ struct weir_workspace {
     size_t bytes, near_bytes; /* of the two */
     size_t device_scratch_size, host_scratch_size; /* of the stream, charged here */
     weir_workspace_limits limits;
-    float *x, *normed, *mixed, *scratch, *gathered, *logits;
+    float *x, *in, *out, *scratch, *gathered, *logits;
     float *shown_rows, *shown_logits,
         *shown_queries; /* for the host: x, logits, queries; with a device, else they are those */
     int32_t *positions, *near_positions;
@@ -26,6 +26,9 @@ struct weir_workspace {
     weir_recurrent_segment *recurrent; /* [WEIR_MAX_ROUNDS, segments] */
     weir_recurrent_round *rounds; /* [WEIR_MAX_ROUNDS] */
     bool *is_prompt; /* [segments] */
+    /* Of the layer at hand, filled: KV segments, rounds; some sequence is watched */
+    int64_t n_kv, n_rounds;
+    bool is_watched;
     weir_state_copy *copies; /* [WEIR_MAX_ROUNDS, segments, 2] */
 };
 
@@ -40,9 +43,11 @@ void weir_fill_positions(const weir_workspace *w, const weir_model *model, const
 int64_t weir_fill_segments(
     const weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l
 );
-int32_t weir_fill_rounds(const weir_workspace *w, const weir_batch *batch, const layer *l);
-
-/* forward.c: a layer's step without its numbers of segments and rounds and without watches. */
+/* All of it, with watches. */
+void weir_fill_layer(
+    weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l
+);
+/* The step of layer `l`, of what the workspace was filled with. */
 weir_step weir_step_of(
     const weir_model *model, const weir_workspace *w, const weir_batch *batch, const layer *l
 );
@@ -50,3 +55,6 @@ weir_step weir_step_of(
 /* forward.c: all layers; x of the workspace holds the embedded rows. */
 WEIR_MUST_CHECK weir_status
 weir_run_layers(const weir_model *model, weir_workspace *w, const weir_batch *batch);
+/* forward.c: the output matrix on n gathered rows. */
+WEIR_MUST_CHECK weir_status
+weir_project_logits(const weir_model *model, const weir_workspace *w, int64_t n);

@@ -59,13 +59,7 @@ static bool is_cold(void *user, int64_t kv_layer, int32_t segment)
 static void take(void *user, int64_t kv_layer, int32_t segment, weir_kv_range *range)
 {
     weir_runner *const runner = user;
-    weir_kv_range_pages pages;
-    weir_kv_prefetch_take(runner->prefetch, kv_layer, segment, &pages);
-    *range = (weir_kv_range){ .pages = pages.pages,
-                              .page_stride = pages.stride,
-                              .first_split = pages.first_split,
-                              .end_split = pages.end_split,
-                              .is_last = pages.is_last };
+    weir_kv_prefetch_take(runner->prefetch, kv_layer, segment, range);
 }
 
 static void give(void *user)

@@ -1,5 +1,5 @@
-/* engine/kv/tiers/prefetch.h - cold blocks on their way to attention, which reads them once or twice per
- * layer and step and keeps none.
+/* engine/kv/tiers/prefetch.h - cold blocks on their way to attention, which reads them once or
+ * twice per layer and step and keeps none.
  *
  * A segment (the rows of one sequence in a step) that sees cold blocks comes to attention in ranges
  * of splits, each with as many such blocks as a buffer holds. What a step will read is known when
@@ -13,6 +13,7 @@
  * and the segment is told of as failed. Nothing moves between tiers while a step runs. All but the
  * ring belongs to the engine thread. Allocates nothing after opening. */
 #pragma once
+#include "engine/kv/tiers/range.h"
 #include "engine/kv/tiers/residency.h"
 
 #ifdef __cplusplus
@@ -56,17 +57,10 @@ void weir_kv_prefetch_end(weir_kv_prefetch *prefetch);
 
 /* Does the segment come in ranges in this layer? */
 bool weir_kv_prefetch_is_cold(const weir_kv_prefetch *prefetch, int64_t layer, int32_t segment);
-typedef struct weir_kv_range_pages {
-    /* [KV heads, stride] of the layer: those of the range's positions can be read until it is
-     * given back */
-    void *const *pages;
-    int64_t stride;
-    int32_t first_split, end_split;
-    bool is_last;
-} weir_kv_range_pages;
-/* The next range, in the order above; each is given back before the next is taken. */
+/* The next range, in the order above; its pages can be read until it is given back, which is before
+ * the next is taken. */
 void weir_kv_prefetch_take(
-    weir_kv_prefetch *prefetch, int64_t layer, int32_t segment, weir_kv_range_pages *range
+    weir_kv_prefetch *prefetch, int64_t layer, int32_t segment, weir_kv_range *range
 );
 void weir_kv_prefetch_give(weir_kv_prefetch *prefetch);
 /* Some of its blocks could not be read in the step that ended last; those are lost (residency.h).

@@ -53,7 +53,7 @@ const char *weir_differential_reject(const void *options);
 
 /* Of the step's rows, in its scratch. */
 typedef struct weir_differential_rows {
-    float *q, *k, *v; /* [n, H, hd (| gate)] [n, G, hd] [n, G, hd], turned */
+    float *q, *k, *v; /* [n, H, hd (| gate)] [n, G, hd] [n, G, hd], rotated */
     /* [n, G, 2 H/G, hd] signal and noise queries of each KV head; NULL: not differential, as is
      * lambda */
     float *doubled;
@@ -74,8 +74,8 @@ WEIR_MUST_CHECK weir_status weir_differential_project(
 weir_attention_args weir_differential_attention(
     const weir_shape *shape, const void *options, const weir_differential_rows *rows
 );
-/* mixed = W_out (signal - lambda * noise, normed), or W_out (attended * sigmoid(gate)). Writes over
- * q or attended. */
+/* out = W_out (signal - lambda * noise, after its norm), or W_out (attended * sigmoid(gate)). Writes
+ * over q or attended. */
 WEIR_MUST_CHECK weir_status weir_differential_out(
     const weir_shape *shape, const void *options, const weir_differential *w, const weir_step *step,
     const weir_differential_rows *rows

@@ -58,29 +58,20 @@ extern const char *const weir_heads_shapes[];
 weir_block_kv weir_heads_kv(const weir_shape *shape, const void *options);
 
 /* q [n, H, hd (| gate)], k, v [n, G, hd] of the step's rows, contiguous; q and k after their norm,
- * not turned. */
+ * not rotated. */
 WEIR_MUST_CHECK weir_status weir_heads_project(
     const weir_shape *shape, const void *options, const weir_heads *w, const weir_step *step,
     float *q, float *k, float *v
 );
-/* RoPE in place: heads of `stride` elements in rows of n_heads * stride. */
-WEIR_MUST_CHECK weir_status weir_heads_turn(
-    const weir_shape *shape, const void *options, const weir_step *step, float *x, int64_t n_heads,
-    int64_t stride
+/* Shows q to the observers that want it before rotation, then RoPE on q and k, in place. */
+WEIR_MUST_CHECK weir_status weir_heads_rope(
+    const weir_shape *shape, const void *options, const weir_step *step, float *q, float *k
 );
 /* x [n, H, hd] *= sigmoid of the gates in q [n, H, hd | gate]; without q_gate nothing. */
 WEIR_MUST_CHECK weir_status weir_heads_gate(
     const weir_shape *shape, const void *options, const weir_step *step, float *x, const float *q
 );
-/* Has this one of the step's segments pages on disk? Then it comes in ranges (weir_kv_source): the
- * next, whose pages become those of `rows`. */
-bool weir_heads_is_cold(const weir_step *step, int64_t segment);
-weir_kv_range weir_heads_take_range(const weir_step *step, int64_t segment, weir_kv_segment *rows);
-/* Writes k [n, G, key_dim] and v [n, G, value_dim] to the layer's pages and attends to all rows
- * there, wherever the pages are. Segments, formats and sinks of `args` are those of the step. */
-WEIR_MUST_CHECK weir_status
-weir_heads_attend(const weir_step *step, const float *k, const float *v, weir_attention_args args);
-/* mixed = W_out x + bias, x [n, H, hd] */
+/* out = W_out x + bias, x [n, H, hd] */
 WEIR_MUST_CHECK weir_status
 weir_heads_out(const weir_heads *w, const weir_step *step, const float *x);
 

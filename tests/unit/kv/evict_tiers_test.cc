@@ -568,7 +568,7 @@ TEST_P(Tiers, StagingPassesCutTables)
     views[1] = { (void *const *)b.table.pages, b.table.capacity, 8 * 64, 1, false };
     ASSERT_TRUE(weir_kv_prefetch_begin(prefetch, store_, 2));
     for (int64_t layer = 0; layer < spec_.n_layers; layer++) {
-        weir_kv_range_pages range = {};
+        weir_kv_range range = {};
         EXPECT_FALSE(weir_kv_prefetch_is_cold(prefetch, layer, 0));
         ASSERT_TRUE(weir_kv_prefetch_is_cold(prefetch, layer, 1));
         while (!range.is_last) {
