@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "engine/base/array_layout.h"
 #include "engine/kv/prune/evict_internal.h"
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -13,25 +14,20 @@ static size_t lay_out(weir_kv_evictor *e, const weir_kv_spec *spec, char *base)
     const size_t heads = (size_t)kv_heads_of(spec), rows = (size_t)spec->max_rows,
                  kv_heads = (size_t)spec->n_kv_heads;
     const size_t key_dim = (size_t)spec->key_dim, value_dim = (size_t)spec->value_dim;
-    size_t at = 0;
-#define PLACE(field, count)                                                                        \
-    do {                                                                                           \
-        if (base != NULL) e->field = (void *)(base + at);                                          \
-        at = (at + (size_t)(count) * sizeof *e->field + 63) & ~(size_t)63;                         \
-    } while (0)
-    PLACE(
-        fresh, weir_kv_cold_pages(spec) > 0 ? heads * (size_t)kv_pages_per_head(spec->max_rows) : 0
+    weir_arrays arrays = { .base = base };
+    WEIR_ARRAYS_PLACE(
+        &arrays, e->fresh,
+        weir_kv_cold_pages(spec) > 0 ? heads * (size_t)kv_pages_per_head(spec->max_rows) : 0
     );
-    PLACE(stays, heads);
-    PLACE(segments, kv_heads);
-    PLACE(keys, WEIR_PAGE_TOKENS * key_dim);
-    PLACE(values, WEIR_PAGE_TOKENS * value_dim);
-    PLACE(page_keys, WEIR_PAGE_TOKENS * key_dim);
-    PLACE(page_values, WEIR_PAGE_TOKENS * value_dim);
-    PLACE(lists, kv_heads * rows);
-    PLACE(n_lists, kv_heads);
-#undef PLACE
-    return at;
+    WEIR_ARRAYS_PLACE(&arrays, e->stays, heads);
+    WEIR_ARRAYS_PLACE(&arrays, e->segments, kv_heads);
+    WEIR_ARRAYS_PLACE(&arrays, e->keys, WEIR_PAGE_TOKENS * key_dim);
+    WEIR_ARRAYS_PLACE(&arrays, e->values, WEIR_PAGE_TOKENS * value_dim);
+    WEIR_ARRAYS_PLACE(&arrays, e->page_keys, WEIR_PAGE_TOKENS * key_dim);
+    WEIR_ARRAYS_PLACE(&arrays, e->page_values, WEIR_PAGE_TOKENS * value_dim);
+    WEIR_ARRAYS_PLACE(&arrays, e->lists, kv_heads * rows);
+    WEIR_ARRAYS_PLACE(&arrays, e->n_lists, kv_heads);
+    return arrays.bytes;
 }
 
 static size_t memory_bytes(const weir_kv_spec *spec)
