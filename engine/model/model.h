@@ -104,9 +104,9 @@ typedef struct weir_batch_segment {
     const int32_t *head_rows;
     void *const *pages; /* [kv_layers, n_kv_heads, page_stride] */
     int64_t page_stride;
-    /* [kv_layers, n_kv_heads] open rows of page n_past / 64, NULL where the format has none;
+    /* [kv_layers, n_kv_heads] unsealed rows of page n_past / 64, NULL where the format has none;
      * NULL: none has */
-    void *const *open;
+    void *const *unsealed;
     float *recurrent; /* weir_model_recurrent_bytes of this sequence */
     const weir_batch_snapshot *
         snapshots; /* [n_snapshots], `after` ascending; only where the model has recurrent memory */
@@ -130,8 +130,8 @@ typedef struct weir_batch {
 } weir_batch;
 
 /* All activations of a step and the kernels' scratch, taken once: steps allocate nothing. A
- * sequence keeps the open rows of its last page; those of the pages before it that a step writes to
- * are needed by one layer at a time and are here. */
+ * sequence keeps the unsealed rows of its last page; those of the pages before it that a step
+ * writes to are needed by one layer at a time and are here. */
 typedef struct weir_workspace weir_workspace;
 typedef struct weir_workspace_limits {
     int32_t rows, segments, logits, context;
@@ -156,7 +156,7 @@ WEIR_MUST_CHECK weir_status weir_workspace_open(
 void weir_workspace_close(weir_workspace *workspace);
 
 /* Runs the batch: writes KV rows and recurrent state of every segment, and logits [n_logits,
- * n_vocab] (borrowed until the next call). When it fails, open rows and recurrent state may be
+ * n_vocab] (borrowed until the next call). When it fails, unsealed rows and recurrent state may be
  * torn. */
 WEIR_MUST_CHECK weir_status weir_model_forward(
     const weir_model *model, weir_workspace *workspace, const weir_batch *batch,
@@ -164,8 +164,9 @@ WEIR_MUST_CHECK weir_status weir_model_forward(
 );
 
 /* Writes noise to the KV rows of every segment, as a step writes what it computes: each value is
- * drawn from a normal distribution of mean 0 and deviation 1, as keys after a norm have it, and follows
- * from its place alone. For measurements: nothing else is computed, recurrent memory stays. */
+ * drawn from a normal distribution of mean 0 and deviation 1, as keys after a norm have it, and
+ * follows from its place alone. For measurements: nothing else is computed, recurrent memory
+ * stays. */
 WEIR_MUST_CHECK weir_status weir_model_fill_noise(
     const weir_model *model, weir_workspace *workspace, const weir_batch *batch, weir_error *error
 );

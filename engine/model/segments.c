@@ -17,7 +17,7 @@ void weir_fill_positions(const weir_workspace *w, const weir_model *model, const
         );
 }
 
-/* Open rows of the pages that a segment writes to: the sequence's own are for the last of them,
+/* Unsealed rows of the pages that a segment writes to: the sequence's own are for the last of them,
  * which it goes on with. Rows of the first page that earlier steps wrote move out of them. Moves
  * `table` and `rows` past what it used. */
 static void open_segment(
@@ -27,16 +27,16 @@ static void open_segment(
 {
     const int64_t first = kv->n_past / WEIR_PAGE_TOKENS,
                   last = (kv->n_past + kv->n_rows - 1) / WEIR_PAGE_TOKENS;
-    kv->open_pages = *table;
-    kv->open_stride = last - first + 1;
+    kv->unsealed_pages = *table;
+    kv->unsealed_stride = last - first + 1;
     for (int64_t h = 0; h < n_heads; h++) {
-        void **const open = *table + h * kv->open_stride;
-        for (int64_t p = 0; p < last - first; p++, *rows += bytes) open[p] = *rows;
-        open[last - first] = own[h];
+        void **const unsealed = *table + h * kv->unsealed_stride;
+        for (int64_t p = 0; p < last - first; p++, *rows += bytes) unsealed[p] = *rows;
+        unsealed[last - first] = own[h];
         if (last > first && kv->n_past % WEIR_PAGE_TOKENS != 0)
-            weir_stream_copy(stream, open[0], own[h], bytes);
+            weir_stream_copy(stream, unsealed[0], own[h], bytes);
     }
-    *table += n_heads * kv->open_stride;
+    *table += n_heads * kv->unsealed_stride;
 }
 
 /* Heads [first, end) have the same number of rows: all, where no row was ever dropped. */
@@ -63,9 +63,10 @@ int64_t weir_fill_segments(
     const weir_block_kv *const kv = &l->kv;
     const int64_t n_heads = kv->geometry.n_heads;
     const int64_t group = n_heads > 0 ? kv->n_queries / n_heads : 0;
-    const size_t open = l->kv_index >= 0 ? weir_open_bytes(l, batch->formats, batch->sinks) : 0;
-    void **open_table = w->open_table;
-    char *open_rows = w->open_rows;
+    const size_t unsealed =
+        l->kv_index >= 0 ? weir_unsealed_bytes(l, batch->formats, batch->sinks) : 0;
+    void **unsealed_table = w->unsealed_table;
+    char *unsealed_rows = w->unsealed_rows;
     int64_t n = 0;
     for (int32_t i = 0; i < batch->n_segments && l->kv_index >= 0; i++) {
         const weir_batch_segment *const segment = &batch->segments[i];
@@ -86,10 +87,10 @@ int64_t weir_fill_segments(
                .n_heads = (int32_t)(end - first) };
             if (segment->watch != NULL && kv->watched)
                 keep_logits(&w->kv[n], segment->watch, first * group);
-            if (open > 0 && segment->open != NULL)
+            if (unsealed > 0 && segment->unsealed != NULL)
                 open_segment(
-                    model->stream, &w->kv[n], segment->open + head, open, end - first, &open_table,
-                    &open_rows
+                    model->stream, &w->kv[n], segment->unsealed + head, unsealed, end - first,
+                    &unsealed_table, &unsealed_rows
                 );
             n++;
         }

@@ -30,14 +30,14 @@ static int64_t scratch_elements(const weir_model *model, const weir_workspace_li
     return n;
 }
 
-size_t weir_open_bytes(const layer *l, const weir_kv_pair *formats, weir_kv_sinks sinks)
+size_t weir_unsealed_bytes(const layer *l, const weir_kv_pair *formats, weir_kv_sinks sinks)
 {
     const weir_kv_geometry *const g = &l->kv.geometry;
     const weir_kv_pair others = weir_layer_format(formats, l),
                        first = weir_kv_pair_at(others, sinks, 0);
     return (size_t)weir_max(
-        weir_kv_open_bytes(others.k, others.v, g->key_dim, g->value_dim),
-        weir_kv_open_bytes(first.k, first.v, g->key_dim, g->value_dim)
+        weir_kv_unsealed_bytes(others.k, others.v, g->key_dim, g->value_dim),
+        weir_kv_unsealed_bytes(first.k, first.v, g->key_dim, g->value_dim)
     );
 }
 
@@ -49,15 +49,15 @@ static int64_t most_kv_heads(const weir_model *model)
     return n;
 }
 
-/* Of all KV heads in the layer with the largest; 0: no format has open rows. */
-static size_t most_open_bytes(const weir_model *model, const weir_workspace_limits *limits)
+/* Of all KV heads in the layer with the largest; 0: no format has unsealed rows. */
+static size_t most_unsealed_bytes(const weir_model *model, const weir_workspace_limits *limits)
 {
     size_t n = 0;
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
         if (l->kv_index < 0) continue;
         const size_t bytes =
-            (size_t)l->kv.geometry.n_heads * weir_open_bytes(l, limits->formats, limits->sinks);
+            (size_t)l->kv.geometry.n_heads * weir_unsealed_bytes(l, limits->formats, limits->sinks);
         if (bytes > n) n = bytes;
     }
     return n;
@@ -65,7 +65,7 @@ static size_t most_open_bytes(const weir_model *model, const weir_workspace_limi
 
 /* Pages beside the last one that the segments of a step can write to: two rows of a segment may lie
  * in two pages, every other page takes 64. */
-static size_t open_pages(const weir_workspace_limits *limits)
+static size_t unsealed_pages(const weir_workspace_limits *limits)
 {
     const int32_t pairs = limits->segments < limits->rows / 2 ? limits->segments : limits->rows / 2;
     return (size_t)(pairs + (limits->rows - 2 * pairs) / WEIR_PAGE_TOKENS);
@@ -112,7 +112,9 @@ static size_t lay_out_near(weir_workspace *w, const weir_model *model, char *bas
     WEIR_ARRAYS_PLACE(
         &arrays, w->partials, limits->has_cold ? rows * (size_t)most_partials(model) : 0
     );
-    WEIR_ARRAYS_PLACE(&arrays, w->open_rows, open_pages(limits) * most_open_bytes(model, limits));
+    WEIR_ARRAYS_PLACE(
+        &arrays, w->unsealed_rows, unsealed_pages(limits) * most_unsealed_bytes(model, limits)
+    );
     if (weir_stream_device(model->stream) != NULL)
         WEIR_ARRAYS_PLACE(&arrays, w->near_positions, rows);
     return arrays.bytes;
@@ -131,9 +133,10 @@ static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
     WEIR_ARRAYS_PLACE(&arrays, w->watches, limits->evicts ? limits->segments : 0);
     WEIR_ARRAYS_PLACE(&arrays, w->mass, limits->evicts ? most_kv_segments(model, limits) : 0);
     WEIR_ARRAYS_PLACE(
-        &arrays, w->open_table,
-        most_open_bytes(model, limits) > 0 ? (open_pages(limits) + (size_t)limits->segments) * heads
-                                           : 0
+        &arrays, w->unsealed_table,
+        most_unsealed_bytes(model, limits) > 0
+            ? (unsealed_pages(limits) + (size_t)limits->segments) * heads
+            : 0
     );
     WEIR_ARRAYS_PLACE(&arrays, w->recurrent, (size_t)limits->segments * WEIR_MAX_ROUNDS);
     WEIR_ARRAYS_PLACE(&arrays, w->rounds, WEIR_MAX_ROUNDS);
@@ -214,8 +217,10 @@ static weir_status plan_mixers(
     for (int32_t s = 0; s < n_segments; s++) {
         const int32_t n = s + 1 < n_segments ? each : last,
                       n_past = w->limits.context > n ? w->limits.context - n : 0;
-        w->kv[s] = (weir_kv_segment
-        ){ .first_row = s * each, .n_rows = n, .n_past = n_past, .open_pages = w->open_table };
+        w->kv[s] = (weir_kv_segment){ .first_row = s * each,
+                                      .n_rows = n,
+                                      .n_past = n_past,
+                                      .unsealed_pages = w->unsealed_table };
         w->kv_owner[s] = s;
         w->recurrent[s] = (weir_recurrent_segment){ .first_row = s * each, .n_rows = n };
     }

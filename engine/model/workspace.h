@@ -21,8 +21,8 @@ struct weir_workspace {
     float *partials, *lse;
     const weir_attention_watch **watches; /* [segments] */
     weir_attention_mass_segment *mass;
-    char *open_rows; /* [open_pages, n_kv_heads] of the layer with the largest */
-    void **open_table; /* [n_kv_heads, pages of each segment] */
+    char *unsealed_rows; /* [unsealed_pages, n_kv_heads] of the layer with the largest */
+    void **unsealed_table; /* [n_kv_heads, pages of each segment] */
     weir_recurrent_segment *recurrent; /* [WEIR_MAX_ROUNDS, segments] */
     weir_recurrent_round *rounds; /* [WEIR_MAX_ROUNDS] */
     bool *is_prompt; /* [segments] */
@@ -34,8 +34,8 @@ struct weir_workspace {
 
 /* workspace.c: the format of the layer's KV; f32 where it has none. */
 weir_kv_pair weir_layer_format(const weir_kv_pair *formats, const layer *l);
-/* The open rows of a page of this layer, or of a sink; per KV head. */
-size_t weir_open_bytes(const layer *l, const weir_kv_pair *formats, weir_kv_sinks sinks);
+/* The unsealed rows of a page of this layer, or of a sink; per KV head. */
+size_t weir_unsealed_bytes(const layer *l, const weir_kv_pair *formats, weir_kv_sinks sinks);
 
 /* segments.c: the batch as layer `l` sees it, into the workspace: KV segments, and rounds of rows
  * between snapshots. Both return how many there are. */

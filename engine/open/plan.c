@@ -376,8 +376,8 @@ static int64_t plan_blocks(
     plan->disk_is_limited = on_disk < spec->n_disk_pages / per_block;
     plan->kv_sink_pages = sinks * per_block;
     plan->kv_pages = (blocks + sinks + cold) * per_block;
-    plan->kv =
-        plan->kv_open + (size_t)blocks * block + (size_t)sinks * weir_kv_sink_block_stride(spec);
+    plan->kv = plan->kv_unsealed + (size_t)blocks * block +
+               (size_t)sinks * weir_kv_sink_block_stride(spec);
     plan->kv_rows = (blocks + sinks + cold) * WEIR_PAGE_TOKENS;
     plan->page_tables +=
         metadata_bytes(parts, plan->kv_pages, cold * per_block, plan->kv_sink_pages);
@@ -397,9 +397,9 @@ static bool is_bounded(const weir_plan_parts *parts)
  * window worth the name. */
 static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
 {
-    plan->kv_open =
-        weir_kv_open_rows_bytes(parts->spec) * (size_t)(plan->n_slots + session_sequences(parts));
-    plan->kv = plan->kv_open;
+    plan->kv_unsealed = weir_kv_unsealed_rows_bytes(parts->spec) *
+                        (size_t)(plan->n_slots + session_sequences(parts));
+    plan->kv = plan->kv_unsealed;
     plan->kv_pages = plan->kv_disk_pages = plan->kv_host_pages = plan->kv_sink_pages = 0;
     plan->kv_disk = 0;
     plan->kv_host = weir_kv_host_bytes(parts->spec); /* before what takes a share of the rest */
@@ -495,7 +495,7 @@ static weir_status check_budget(
 )
 {
     const int64_t least_bytes =
-        (int64_t)(weir_kv_blocks_bytes(spec, 1) + weir_kv_open_rows_bytes(spec));
+        (int64_t)(weir_kv_blocks_bytes(spec, 1) + weir_kv_unsealed_rows_bytes(spec));
     if (budget == 0 || budget >= least_bytes) return WEIR_OK;
     return weir_error_set(
         error, WEIR_ECONFIG,

@@ -375,7 +375,7 @@ static weir_batch build_batch(weir_runner *runner, weir_batch_item *items, int32
            .watch = watches,
            .pages = (void *const *)sequence->table.pages,
            .page_stride = sequence->table.capacity,
-           .open = (void *const *)sequence->table.open,
+           .unsealed = (void *const *)sequence->table.unsealed,
            .recurrent = sequence->recurrent,
            .snapshots = item->snapshots,
            .n_snapshots = item->n_snapshots };

@@ -1,8 +1,8 @@
 /* engine/schedule/runner.h - one step over some sequences: batch, forward, commit. The only caller
  * of the model's forward pass.
  *
- * A step that fails commits nothing: KV rows stay invisible, but recurrent state and open rows may
- * be torn, so the caller resets those sequences. */
+ * A step that fails commits nothing: KV rows stay invisible, but recurrent state and unsealed rows
+ * may be torn, so the caller resets those sequences. */
 #pragma once
 #include "engine/kv/pool/sequence.h"
 #include "engine/kv/prune/apply_policy.h"
@@ -77,7 +77,8 @@ void weir_runner_share(weir_runner *runner, const weir_kv_holders *holders);
 void weir_runner_promote(weir_runner *runner, const weir_batch_item *items, int32_t n_items);
 /* With what rows are dropped; borrowed, outlives the steps. NULL: no sequence has a policy. */
 void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor);
-/* After a step: the sequence drops the rows that its policy lets go (engine/kv/prune/apply_policy.h). */
+/* After a step: the sequence drops the rows that its policy lets go
+ * (engine/kv/prune/apply_policy.h). */
 WEIR_MUST_CHECK weir_status
 weir_runner_evict(weir_runner *runner, weir_sequence *sequence, weir_error *error);
 /* Why an item of the last step failed, a borrowed text. */

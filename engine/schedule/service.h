@@ -123,7 +123,7 @@ typedef struct weir_service_info {
     /* Of kv_pages_total, for sinks; of one of the first sink_tokens tokens of a text */
     int64_t kv_sink_pages, kv_bytes_per_sink;
     /* Of a sequence, for rows that wait for their page to be full; 0 in most formats */
-    int64_t kv_open_bytes;
+    int64_t kv_unsealed_bytes;
     int64_t recurrent_bytes; /* per sequence, whatever its length */
     /* Of a sequence without text: layers and slots; n_layers 0: nothing is dropped but by
      * policies */
@@ -191,9 +191,9 @@ typedef struct weir_service_sequence { /* one that has a slot */
     int64_t job;
     int32_t choice, tokens; /* tokens: those whose rows are in memory */
     int32_t client;
-    int64_t bytes; /* pages (shared ones count for each), open rows, state, ids, table */
-    int64_t kv_bytes,
-        kv_claim; /* of `bytes`, pages and open rows; what it counts with for its client's budget */
+    int64_t bytes; /* pages (shared ones count for each), unsealed rows, state, ids, table */
+    int64_t kv_bytes; /* of `bytes`, pages and unsealed rows */
+    int64_t kv_claim; /* counts against its client's budget */
     const char *kv_policy; /* its name; NULL: every row stays */
     int64_t kv_budget, n_live, n_evicted,
         policy_bytes; /* rows in the mean of layers and heads; what the request's policy takes */

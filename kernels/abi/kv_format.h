@@ -33,18 +33,18 @@
  *
  * scales and mins of each scheme: kernels/kv/<scheme>/layout.h.
  *
- * Open pages. Schemes that code by PAGE code values against their neighbours in time, so a page is
- * coded as a whole ("closed"). Until its 64th token is written it is open: its rows are f16, in
- * memory of their own (weir_kv_open_bytes: an f16 K part, then an f16 V part, of the parts that
- * need it; kivi's V needs it for quality only: recent values stay f16). Writing token 63 codes the
- * part from the f16 rows, whether rows came one at a time or all at once: the same bits for any
- * cut. Closed pages are never written again, so they can be shared; dropping rows from one means
- * dropping the page. A query at position p reads the rows of its own page open, even its 64th, the
- * rows of earlier pages closed. That depends on positions alone, so prefill and decode give the
- * same bits. A sequence thus keeps at most one open page per layer and head between steps, and a
- * step holds one for every page that it writes to. Other schemes code each row by itself, once, and
- * every query reads the coded row. The store chooses the format of each layer; the first pages of a
- * sequence may have one of their own (weir_kv_sinks). */
+ * Unsealed pages. Schemes that code by PAGE code values against their neighbours in time, so a page
+ * is coded as a whole ("sealed"). Until its 64th token is written it is unsealed: its rows are f16,
+ * in memory of their own (weir_kv_unsealed_bytes: an f16 K part, then an f16 V part, of the parts
+ * that need it; kivi's V needs it for quality only: recent values stay f16). Writing token 63 codes
+ * the part from the f16 rows, whether rows came one at a time or all at once: the same bits for any
+ * cut. Sealed pages are never written again, so they can be shared; dropping rows from one means
+ * dropping the page. A query at position p reads the rows of its own page unsealed, even its 64th,
+ * the rows of earlier pages sealed. That depends on positions alone, so prefill and decode give the
+ * same bits. A sequence thus keeps at most one unsealed page per layer and head between steps, and
+ * a step holds one for every page that it writes to. Other schemes code each row by itself, once,
+ * and every query reads the coded row. The store chooses the format of each layer; the first pages
+ * of a sequence may have one of their own (weir_kv_sinks). */
 #pragma once
 #include <string.h>
 
@@ -52,7 +52,7 @@
 #include "kernels/abi/kv_page.h"
 
 /* The schemes, each a folder kernels/kv/<name>; channel and kivi share kernels/kv/affine.
- * ROW: each row is coded by itself; PAGE: a page is coded as a whole, from its open rows.
+ * ROW: each row is coded by itself; PAGE: a page is coded as a whole, from its unsealed rows.
  *     NAME     name     coded by */
 #define WEIR_KV_SCHEME_MAP(X)                                                                      \
     X(PLAIN, plain, ROW)                                                                           \
@@ -224,8 +224,9 @@ static inline int weir_kv_cuda_use(weir_kv_format format)
     return WEIR_KV_CUDA_NONE;
 }
 
-/* A page part of this format is coded as a whole, and is open until then: see "Open pages". */
-static inline bool weir_kv_needs_open(weir_kv_format format)
+/* A page part of this format is coded as a whole, and is unsealed until then: see "Unsealed
+ * pages". */
+static inline bool weir_kv_seals_pages(weir_kv_format format)
 {
     enum { ROW = false, PAGE = true };
     switch (weir_kv_scheme_of(format)) {

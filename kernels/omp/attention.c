@@ -15,10 +15,10 @@
  * from split partials in the scratch by a second region (few rows: the splits occupy the machine).
  * A call may take only some of the splits: the totals then come from and go to args->partials.
  *
- * Formats: attention_formats.h. A row reads its own page open where the format has open pages, so
- * there the units are cut at pages. Queries are rotated for turbo's K, and the sum over turbo's V
- * is rotated back: once per row, not per position. Where only the sinks are turbo's, or all pages
- * but the sinks, the tiles of the others are rotated as they are read (attention_turn.h).
+ * Formats: attention_formats.h. A row reads its own page unsealed where the format has unsealed
+ * pages, so there the units are cut at pages. Queries are rotated for turbo's K, and the sum over
+ * turbo's V is rotated back: once per row, not per position. Where only the sinks are turbo's, or
+ * all pages but the sinks, the tiles of the others are rotated as they are read (attention_turn.h).
  *
  * Cost: 2 * (key_dim + value_dim) flops per row and position; K and V are read once per 32 rows on
  * the host. Decode is bound by memory: the next tile is prefetched while this one is used. */
@@ -114,9 +114,10 @@ WEIR_INLINE attention_unit unit_of(
                   n_splits = plan->partial ? plan->n_splits : 1;
     attention_unit unit = { .segment = segment,
                             .pages = segment->pages + table * segment->page_stride,
-                            .open_pages = segment->open_pages
-                                              ? segment->open_pages + table * segment->open_stride
-                                              : NULL,
+                            .unsealed_pages =
+                                segment->unsealed_pages
+                                    ? segment->unsealed_pages + table * segment->unsealed_stride
+                                    : NULL,
                             .head = segment->first_head + table,
                             .table = table,
                             .n_query_heads = plan->n_heads * call->group,
@@ -304,12 +305,12 @@ static bool is_whole(const weir_attention_args *args)
         return false;
     if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads))
         return false;
-    const bool open =
-        weir_kv_any_open((weir_kv_pair){ args->k_format, args->v_format }, args->sinks);
+    const bool unsealed =
+        weir_kv_any_unsealed((weir_kv_pair){ args->k_format, args->v_format }, args->sinks);
     for (int64_t s = 0; s < args->n_segments; s++) {
         const weir_kv_segment *const segment = args->segments + s;
         if (segment->n_rows <= 0) continue;
-        if (open && !segment->open_pages) return false;
+        if (unsealed && !segment->unsealed_pages) return false;
         if (segment->logits && (args->window > 0 || segment->logits_stride <
                                                         (int64_t)segment->n_past + segment->n_rows))
             return false;

@@ -24,7 +24,7 @@ enum {
 typedef struct tile_source {
     const char *part;
     int64_t token;
-    weir_kv_format format; /* f16 where open rows are read */
+    weir_kv_format format; /* f16 where unsealed rows are read */
 } tile_source;
 
 /* GPUs read f32 and f16 pages: with more formats in one kernel ptxas spills (452 bytes on
@@ -102,7 +102,7 @@ value_rows_of(const tile_source *v, const tile_source *next, int64_t value_dim)
     const weir_kv_layout layout = weir_kv_layout_v(v->format, value_dim);
     const int64_t codes = layout.codes + v->token * layout.codes_step,
                   scales = layout.scales + v->token * layout.scales_step;
-    const bool alike = next->format == v->format; /* else it is another page, open, and far */
+    const bool alike = next->format == v->format; /* else it is another page, unsealed, and far */
     return (value_tile_rows){
         .codes = v->part + codes,
         .scales = v->part + scales,

@@ -8,8 +8,8 @@
  * its rows in ascending order to what the blocks before have left in the outputs. Nothing grows
  * with rows times slots.
  *
- * A row reads its own page wide where the format has open pages: blocks are cut at pages there, as
- * in attention. A single row whose logits attention kept costs an exponential per slot.
+ * A row reads its own page wide where the format has unsealed pages: blocks are cut at pages there,
+ * as in attention. A single row whose logits attention kept costs an exponential per slot.
  *
  * Cost: 2 * key_dim flops and one exponential per row and slot: less than half of what attention
  * does for the same rows. */
@@ -131,7 +131,7 @@ WEIR_INLINE bool is_rotated(const mass_call *call)
 WEIR_INLINE bool cut_at_pages(const mass_call *call)
 {
     return READS_CODED &&
-           (weir_kv_needs_open(format_of(call, 0)) || weir_kv_needs_open(call->k_format));
+           (weir_kv_seals_pages(format_of(call, 0)) || weir_kv_seals_pages(call->k_format));
 }
 
 /* K at `slot` as rows of which the first has its own slot in page `own` read it. */
@@ -141,13 +141,15 @@ key_source(const mass_call *call, const mass_unit *unit, int32_t slot, int32_t o
     const weir_kv_segment *const rows = &unit->segment->rows;
     const int32_t page = slot / WEIR_PAGE_TOKENS;
     const weir_kv_format format = format_of(call, page);
-    const bool open = READS_CODED && page == own && weir_kv_needs_open(format);
+    const bool unsealed = READS_CODED && page == own && weir_kv_seals_pages(format);
     return (tile_source
-    ){ .part = open ? rows->open_pages
-                          [unit->table * rows->open_stride + page - rows->n_past / WEIR_PAGE_TOKENS]
-                    : rows->pages[unit->table * rows->page_stride + page],
+    ){ .part =
+           unsealed
+               ? rows->unsealed_pages
+                     [unit->table * rows->unsealed_stride + page - rows->n_past / WEIR_PAGE_TOKENS]
+               : rows->pages[unit->table * rows->page_stride + page],
        .token = slot % WEIR_PAGE_TOKENS,
-       .format = open ? WEIR_KV_F16 : format };
+       .format = unsealed ? WEIR_KV_F16 : format };
 }
 
 /* Query rows [first, first + n) to team memory, [register block][key_dim][rows], scaled, and

@@ -10,7 +10,7 @@
 #pragma omp declare target
 typedef struct attention_unit {
     const weir_kv_segment *segment;
-    void *const *pages, *const *open_pages; /* of this KV head                            */
+    void *const *pages, *const *unsealed_pages; /* of this KV head                            */
     int64_t head, table; /* KV head, of the op and of the segment      */
     int64_t n_query_heads; /* of the segment                             */
     int64_t first_row, n_rows; /* query rows of this unit     */
@@ -80,18 +80,19 @@ WEIR_INLINE tile_source source_of(
 )
 {
     const int32_t page = position / WEIR_PAGE_TOKENS,
-                  first_open = unit->segment->n_past / WEIR_PAGE_TOKENS;
+                  first_unsealed = unit->segment->n_past / WEIR_PAGE_TOKENS;
     const weir_kv_pair pair = pair_of(call, page);
     const weir_kv_format format = side == WEIR_KV_K ? pair.k : pair.v;
     const int32_t own =
         (unit->segment->n_past + (int32_t)(unit->first_row / call->group)) / WEIR_PAGE_TOKENS;
-    const bool open = READS_CODED && page == own && weir_kv_needs_open(format);
-    const int64_t v_part =
-        open ? weir_kv_open_v_part(pair.k, call->key_dim) : weir_kv_v_part(pair.k, call->key_dim);
-    const char *const base = open ? unit->open_pages[page - first_open] : unit->pages[page];
+    const bool unsealed = READS_CODED && page == own && weir_kv_seals_pages(format);
+    const int64_t v_part = unsealed ? weir_kv_unsealed_v_part(pair.k, call->key_dim)
+                                    : weir_kv_v_part(pair.k, call->key_dim);
+    const char *const base =
+        unsealed ? unit->unsealed_pages[page - first_unsealed] : unit->pages[page];
     return (tile_source){ .part = base && side == WEIR_KV_V ? base + v_part : base,
                           .token = position % WEIR_PAGE_TOKENS,
-                          .format = open ? WEIR_KV_F16 : format };
+                          .format = unsealed ? WEIR_KV_F16 : format };
 }
 
 /* The first position of a split that any row of the unit sees, at a tile. */

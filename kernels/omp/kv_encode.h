@@ -1,4 +1,4 @@
-/* kernels/omp/kv_encode.h - rows and closed pages to codes: the arithmetic of
+/* kernels/omp/kv_encode.h - rows and sealed pages to codes: the arithmetic of
  * kernels/ref/kv_codec.h, to the bit, on every target. Schemes: kernels/kv/<scheme>/encode.h.
  *
  * Kernels are compiled with fused multiply-adds where the target has them, so no sum here has a
@@ -66,7 +66,7 @@ WEIR_INLINE void kv_pack_v(char *block, const uint32_t *codes, const int bits, i
 /* ---- rows ------------------------------------------------------------------------------------ */
 /* A page part to write to. */
 typedef struct kv_target {
-    char *coded, *open;
+    char *coded, *unsealed;
     weir_kv_layout layout;
     int64_t dim;
     weir_kv_side side;
@@ -156,10 +156,10 @@ WEIR_INLINE void kv_write_row(
     }
 }
 
-/* Codes the open page; after the barrier that follows its last row. */
+/* Codes the unsealed page; after the barrier that follows its last row. */
 WEIR_INLINE void kv_close(const kv_target *to, const weir_kv_format format, int tid)
 {
-    if (!weir_kv_needs_open(format)) return;
+    if (!weir_kv_seals_pages(format)) return;
     if (to->side == WEIR_KV_K)
         kv_close_k(to, format, tid);
     else

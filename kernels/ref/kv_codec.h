@@ -37,12 +37,12 @@ typedef struct weir_kv_part {
     weir_kv_side side;
     int64_t dim;
     void *coded; /* weir_kv_part_bytes */
-    void *open; /* wide rows: an f16 part, when weir_kv_needs_open */
+    void *unsealed; /* wide rows: an f16 part, when weir_kv_seals_pages */
 } weir_kv_part;
 
 /* Rows of tokens [first, first + n), 0 <= first, first + n <= 64. Parts that need it keep the rows
- * open, and are coded when token 63 comes; tokens come in ascending order, in any cut. Memory of a
- * new page is zero. */
+ * unsealed, and are coded when token 63 comes; tokens come in ascending order, in any cut. Memory
+ * of a new page is zero. */
 void weir_kv_encode_rows(
     const weir_kv_part *part, int64_t first, int64_t n, const float *rows, int64_t stride
 );
@@ -50,7 +50,7 @@ void weir_kv_encode_rows(
 void weir_kv_decode_rows(
     const weir_kv_part *part, int64_t first, int64_t n, float *rows, int64_t stride, bool rotated
 );
-/* Rows of an open page. */
+/* Rows of an unsealed page. */
 void weir_kv_decode_open(
     const weir_kv_part *part, int64_t first, int64_t n, float *rows, int64_t stride
 );

@@ -76,7 +76,7 @@ weir_status weir_report_check(
     WEIR_TRY(in_range(shape, "tokens", tokens, 1, (int64_t)1 << 31, error));
     WEIR_TRY(in_range(shape, "batch", batch, 1, 1 << 16, error));
     /* The largest product that is formed: f32 rows of all heads (which are at least the KV heads'
-     * and the latent's), twice for open rows and page rounding, over 64 ranks. */
+     * and the latent's), twice for unsealed rows and page rounding, over 64 ranks. */
     const int64_t heads = shape->n_heads > shape->n_kv_heads ? shape->n_heads : shape->n_kv_heads;
     const int64_t row =
         heads * (shape->key_dim + shape->value_dim) + shape->latent_dim + shape->rope_dim;
@@ -114,8 +114,9 @@ int64_t weir_report_kv(
     const weir_report_rows rows = weir_report_rows_of(a, shape);
     if (a->one_scale) return shape->n_kv_layers * contiguous_rows(&rows, format, tokens);
     const int64_t heads = shape->n_kv_layers * rows.heads;
-    const int64_t open =
-        tokens % WEIR_PAGE_TOKENS != 0 ? weir_report_open_bytes(format, rows.key, rows.value) : 0;
+    const int64_t open = tokens % WEIR_PAGE_TOKENS != 0
+                             ? weir_report_unsealed_bytes(format, rows.key, rows.value)
+                             : 0;
     return heads * (blocks_of(tokens, WEIR_PAGE_TOKENS) *
                         weir_report_page_bytes(format, rows.key, rows.value) +
                     open);
@@ -195,7 +196,8 @@ int64_t weir_report_max_context(
                          batch * shape->recurrent_bytes;
     if (left <= 0) return 0;
     if (shape->n_kv_layers == 0) return WEIR_REPORT_ANY_CONTEXT;
-    /* What a sequence takes beside its blocks: open rows of the last page, or the seed's scales. */
+    /* What a sequence takes beside its blocks: unsealed rows of the last page, or the seed's
+     * scales. */
     const int64_t block = weir_report_kv(a, shape, format, 2 * a->context_step) -
                           weir_report_kv(a, shape, format, a->context_step);
     const int64_t rest = weir_report_kv(a, shape, format, 1) - block;

@@ -95,7 +95,7 @@ weir_report_rows weir_report_rows_of(
     const weir_report_assumptions *a, const weir_report_shape *shape
 );
 
-/* KV of one sequence of `tokens` tokens: whole pages, and the open rows of formats that have
+/* KV of one sequence of `tokens` tokens: whole pages, and the unsealed rows of formats that have
  * them. */
 int64_t weir_report_kv(
     const weir_report_assumptions *a, const weir_report_shape *shape, weir_kv_format format,

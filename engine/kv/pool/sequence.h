@@ -1,5 +1,5 @@
-/* engine/kv/pool/sequence.h - one timeline: token ids, KV rows, recurrent and conv state. Saved, forked
- * or rewound all together or not at all.
+/* engine/kv/pool/sequence.h - one timeline: token ids, KV rows, recurrent and conv state. Saved,
+ * forked or rewound all together or not at all.
  *
  * Slots are opened once; a slot is empty, or holds a sequence of `n_tokens` tokens of which
  * `n_computed` were computed: their rows are in its memory, but for those that were evicted
@@ -38,9 +38,9 @@ void weir_sequence_close(weir_sequence *sequence);
 void weir_sequence_reset(weir_sequence *sequence);
 /* Tokens too, and it keeps every row from now on */
 void weir_sequence_clear(weir_sequence *sequence);
-/* Its pages, those that it shares too, and open rows: what of it is on the account kv. */
+/* Its pages, those that it shares too, and unsealed rows: what of it is on the account kv. */
 size_t weir_sequence_kv_bytes(const weir_sequence *sequence);
-/* What it takes now: its pages, those that it shares too, open rows, state, ids and table. */
+/* What it takes now: its pages, those that it shares too, unsealed rows, state, ids and table. */
 size_t weir_sequence_bytes(const weir_sequence *sequence);
 /* dst (clear) continues src: shared pages, copied state; also that of a policy, if dst has the same
  * one. */

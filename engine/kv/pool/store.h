@@ -1,11 +1,11 @@
-/* engine/kv/pool/store.h - paged KV memory: a fixed number of pages, tables per (sequence, layer, KV
- * head), reference counts, copy on write.
+/* engine/kv/pool/store.h - paged KV memory: a fixed number of pages, tables per (sequence, layer,
+ * KV head), reference counts, copy on write.
  *
  *   page   64 tokens of one KV head of one layer, K and V together (kernels/abi/kv_format.h).
  *          Layers may differ in their formats: pages of equal size are one kind, and each kind has
  *          its part of the pool, for as many tokens as the others.
- *   table  pages [layers, KV heads, capacity] of one sequence, and the open rows of its last page
- *          where a format needs them
+ *   table  pages [layers, KV heads, capacity] of one sequence, and the unsealed rows of its last
+ *          page where a format needs them
  *   block  the pages of the same 64 tokens in all layers and heads
  *   slot   where a head's row lies: page slot / 64, row slot % 64. As long as a table is whole,
  *          slots are positions and all heads hold the same rows. Once rows were evicted it is cut
@@ -27,10 +27,10 @@
  *     first, weir_kv_evict all that rows move into. After an eviction pages of one block are not
  *     shared alike: each head is looked at.
  *   4 A page handed out is zero, or a copy: kernels may multiply unwritten rows by a zero
- *     probability. Open rows that were not written are those of an earlier page, or zero: finite,
- *     which is as good.
- *   5 Open rows are one table's own. Where a format has them, pages that others hold are whole: a
- *     closed page is never opened again, but by weir_kv_evict, which codes a table's own pages
+ *     probability. Unsealed rows that were not written are those of an earlier page, or zero:
+ *     finite, which is as good.
+ *   5 Unsealed rows are one table's own. Where a format has them, pages that others hold are whole:
+ *     a sealed page is never unsealed again, but by weir_kv_evict, which codes a table's own pages
  *     again. So a text in such a format is kept and continued at multiples of 64 tokens only
  *     (weir_kv_is_paged).
  *   6 At most n_pages less the cold ones are in memory, n_sink_pages of them sinks, and of each
@@ -42,9 +42,9 @@
  *     same pages too, so blocks that move are whole ones. Entries past a head's pages are NULL. A
  *     cut table is truncated to nothing only, and what shares its pages is a fork: no text is found
  *     by them.
- *   9 With a device pages and open rows are its own (offload/ledger.h): kernels and copies reach
- *     them, nobody else. With a tier below it pages are addresses of its space (offload/device.h),
- *     which have memory as long as they are not cold.
+ *   9 With a device pages and unsealed rows are its own (offload/ledger.h): kernels and copies
+ *     reach them, nobody else. With a tier below it pages are addresses of its space
+ *     (offload/device.h), which have memory as long as they are not cold.
  * Engine thread only. */
 #pragma once
 #include <stdbool.h>
@@ -104,10 +104,10 @@ typedef struct weir_kv_store weir_kv_store;
 
 typedef struct weir_kv_table {
     void **pages; /* [n_layers, n_kv_heads, capacity]; owned, on the ledger */
-    /* [n_layers, n_kv_heads] open rows of page rows / 64 of the head, NULL where the layer has
+    /* [n_layers, n_kv_heads] unsealed rows of page rows / 64 of the head, NULL where the layer has
      * none; NULL: no layer has */
-    void **open;
-    void *open_memory; /* owned, on the ledger */
+    void **unsealed;
+    void *unsealed_memory; /* owned, on the ledger */
     /* [n_heads] visible rows of each; NULL where nothing is evicted: all have n_rows */
     int32_t *head_rows;
     int64_t n_heads; /* n_layers * n_kv_heads */
@@ -175,9 +175,9 @@ static inline int64_t weir_kv_pages_others(weir_kv_pages pages)
 }
 /* The fewest blocks past the sinks that have so many pages of each class. */
 int64_t weir_kv_pages_blocks(const weir_kv_spec *spec, weir_kv_pages pages);
-/* The open rows of one sequence, over all layers and heads, on the account kv; 0: no format has
+/* The unsealed rows of one sequence, over all layers and heads, on the account kv; 0: no format has
  * any. */
-size_t weir_kv_open_rows_bytes(const weir_kv_spec *spec);
+size_t weir_kv_unsealed_rows_bytes(const weir_kv_spec *spec);
 /* Texts can be cut at multiples of 64 tokens only. */
 bool weir_kv_is_paged(const weir_kv_spec *spec);
 
@@ -196,7 +196,7 @@ WEIR_MUST_CHECK weir_status weir_kv_store_open(
 );
 void weir_kv_store_close(weir_kv_store *store); /* after its tables */
 const weir_kv_spec *weir_kv_store_spec(const weir_kv_store *store);
-/* Whose device holds pages and open rows */
+/* Whose device holds pages and unsealed rows */
 weir_ledger *weir_kv_store_ledger(const weir_kv_store *store);
 /* Of its pages: "memory.host", or "memory.device" */
 const char *weir_kv_store_budget(const weir_kv_store *store);
@@ -205,7 +205,7 @@ weir_kv_pages weir_kv_store_free(const weir_kv_store *store);
 weir_kv_pages weir_kv_store_all(const weir_kv_store *store); /* free or not */
 /* Adds the page to its class. */
 void weir_kv_pages_add(const weir_kv_store *store, weir_kv_pages *pages, const void *page);
-bool weir_kv_store_has_pruned(const weir_kv_store *store); /* a cut table is open */
+bool weir_kv_store_has_pruned(const weir_kv_store *store); /* a cut table is unsealed */
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 WEIR_MUST_CHECK weir_status
@@ -238,7 +238,7 @@ int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page);
 /* Refs without those of parcels, which are given up when asked (table_snapshot.h) */
 int32_t weir_kv_page_users(const weir_kv_store *store, const void *page);
 
-/* dst (empty) shares all visible rows of src; open rows are copied. Of a cut table it is a cut
+/* dst (empty) shares all visible rows of src; unsealed rows are copied. Of a cut table it is a cut
  * one. */
 void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *store);
 

@@ -66,8 +66,8 @@ int32_t kv_page_number(const weir_kv_store *store, const void *page);
 size_t kv_stride_of(const weir_kv_store *store, const void *page);
 bool kv_is_sink(const weir_kv_store *store, const void *page);
 
-/* Of one head; the open page is a sink or not: room for either */
-size_t kv_open_bytes(const weir_kv_spec *spec, int64_t layer);
+/* Of one head; the unsealed page is a sink or not: room for either */
+size_t kv_unsealed_bytes(const weir_kv_spec *spec, int64_t layer);
 
 /* Pages that something is about to take, and whether they are free and memory has room for them.
  * All sequences take pages of all heads together, but other holders and cut tables need not. */

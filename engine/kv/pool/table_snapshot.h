@@ -1,5 +1,5 @@
-/* engine/kv/pool/table_snapshot.h - a table laid down as plain bytes: its rows stay held, and any number
- * of tables can go on from them.
+/* engine/kv/pool/table_snapshot.h - a table laid down as plain bytes: its rows stay held, and any
+ * number of tables can go on from them.
  *
  * Who holds parcels gives them up when pages are needed, so their holds are counted apart
  * (weir_kv_page_users). The pages of a cut table stay in memory as long as a parcel holds them
@@ -16,7 +16,7 @@ size_t weir_table_snapshot_bytes(const weir_kv_table *table, const weir_kv_store
 /* ... with so many rows in each head */
 size_t weir_table_snapshot_max_bytes(const weir_kv_spec *spec, int64_t n_rows);
 void weir_table_snapshot_take(void *snapshot, const weir_kv_table *table, weir_kv_store *store);
-/* The empty table shares the rows; open rows are copied. */
+/* The empty table shares the rows; unsealed rows are copied. */
 void weir_table_snapshot_restore(const void *snapshot, weir_kv_table *table, weir_kv_store *store);
 void weir_table_snapshot_release(void *snapshot, weir_kv_store *store);
 

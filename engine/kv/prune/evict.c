@@ -48,7 +48,8 @@ static size_t copy_bytes(const weir_kv_spec *spec)
 static size_t near_bytes(const weir_kv_spec *spec)
 {
     const size_t copies = COPIES * copy_bytes(spec);
-    return (copies > 0 ? copies + WEIR_LOWER_TIER_ALIGNMENT : 0) + weir_kv_open_rows_bytes(spec);
+    return (copies > 0 ? copies + WEIR_LOWER_TIER_ALIGNMENT : 0) +
+           weir_kv_unsealed_rows_bytes(spec);
 }
 
 size_t weir_kv_evictor_bytes(const weir_kv_spec *spec)
@@ -95,7 +96,7 @@ weir_status weir_kv_evictor_open(
     (void)lay_out(e, spec, e->memory);
     if (e->near != NULL) {
         e->copies = e->near + (misaligned > 0 ? WEIR_LOWER_TIER_ALIGNMENT - misaligned : 0);
-        e->open = e->copies + COPIES * e->copy_bytes;
+        e->unsealed = e->copies + COPIES * e->copy_bytes;
     }
     *out = e;
     return WEIR_OK;
@@ -200,7 +201,8 @@ static int64_t dropped_rows(const weir_kv_evictor *e, const weir_kv_table *table
 }
 
 /* ---- the pages that it takes ----------------------------------------------------------------- */
-/* Where a page is coded as a whole, the last one that stays is opened again, unless it is full. */
+/* Where a page is coded as a whole, the last one that stays is unsealed again, unless it is
+ * full. */
 kv_page_range evict_written(const weir_kv_evictor *e, int64_t head, const kv_stay *stay)
 {
     const bool is_written =
@@ -394,10 +396,10 @@ static void cut(const weir_kv_evictor *e, weir_kv_table *table)
         for (int64_t p = end; p < table->n_pages; p++)
             kv_table_drop(table, e->store, &table->pages[h * table->capacity + p]);
         if (stay->n_keep < stay->n && stay->n_keep % WEIR_PAGE_TOKENS != 0 &&
-            evict_open_rows(e, h) != NULL)
+            evict_unsealed_rows(e, h) != NULL)
             weir_ledger_copy(
-                e->ledger, table->open[h], evict_open_rows(e, h),
-                kv_open_bytes(spec, h / spec->n_kv_heads)
+                e->ledger, table->unsealed[h], evict_unsealed_rows(e, h),
+                kv_unsealed_bytes(spec, h / spec->n_kv_heads)
             );
         table->head_rows[h] = stay->n_keep;
         if (end > n_pages) n_pages = end;

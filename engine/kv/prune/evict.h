@@ -1,5 +1,5 @@
-/* engine/kv/prune/evict.h - carries out what a policy decided: of each (layer, KV head) some rows stay
- * and move together, the others are gone.
+/* engine/kv/prune/evict.h - carries out what a policy decided: of each (layer, KV head) some rows
+ * stay and move together, the others are gone.
  *
  * Rows stay in their order: row keep[i] becomes row i. Pages that rows move into are the table's
  * alone (copied first where they were shared); pages whose rows all stay in place remain as they
@@ -8,10 +8,10 @@
  *   bytes    rows of formats that code each row by itself move as the codes that they are
  *   turned   the first rows may get other keys, which are coded into pages of the table's own
  *   coded    int8 and KIVI code a page as a whole: from the page of the first row that moves, or
- *            that the last one that stays is in, rows are read and
- *   again    coded again; the rows of the page that is not full become open rows, which are f16. So
- *            are rows that move from the other pages into wide sinks, and those only. It loses what
- *            coding loses, again; same rows, same keep lists, same bytes.
+ *            that the last one that stays is in, rows are read and coded again; the rows of the
+ *            page that is not full become unsealed rows, which are f16. So are rows that move from
+ *            the other pages into wide sinks, and those only. Re-encoding adds one more
+ *            quantisation error; same rows, same keep lists, same bytes.
  *   disk     a block of which something stays is read: into a page of the table's own in memory, or
  *            back if all of it stays in place; rows that go where a block on disk was, of which
  *            nothing stays, go to a page of the table's own too. Nothing is changed before all is

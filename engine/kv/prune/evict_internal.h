@@ -1,7 +1,7 @@
-/* engine/kv/prune/evict_internal.h - the inside of eviction: what stays of each head (evict.c), rows that
- * are moved or coded again (evict_rows.c), products with keys (evict_products.c), what the stream
- * has to have for all of it (evict_room.c), tables of which something is on disk (evict_cold.c).
- * Heads are numbered over all layers. */
+/* engine/kv/prune/evict_internal.h - the inside of eviction: what stays of each head (evict.c),
+ * rows that are moved or coded again (evict_rows.c), products with keys (evict_products.c), what
+ * the stream has to have for all of it (evict_room.c), tables of which something is on disk
+ * (evict_cold.c). Heads are numbered over all layers. */
 #pragma once
 #include "engine/kv/pool/store_internal.h"
 #include "engine/kv/prune/evict.h"
@@ -28,7 +28,7 @@ struct weir_kv_evictor {
     void *memory; /* owns the arrays */
     size_t bytes, copy_bytes;
     size_t device_scratch_size, host_scratch_size; /* that the stream took for this, charged here */
-    char *near; /* near the kernels: owns copies and open */
+    char *near; /* near the kernels: owns copies and unsealed */
     /* [COPIES, copy_bytes] cold pages that were read; this and `fresh` only with a tier below */
     char *copies;
     /* [heads, capacity] the pages that a table of which something is on disk will have in place
@@ -39,7 +39,7 @@ struct weir_kv_evictor {
     weir_kv_compact_segment *segments; /* [KV heads] */
     float *keys, *values; /* [64, dim] rows on their way */
     float *page_keys, *page_values; /* [64, dim] rows of the page that they come from */
-    char *open; /* open rows as the table will have them, all heads */
+    char *unsealed; /* unsealed rows as the table will have them, all heads */
     int32_t *lists; /* [KV heads, max_rows] */
     int32_t *n_lists; /* [KV heads] */
 };
@@ -52,7 +52,7 @@ kv_page_range evict_written(const weir_kv_evictor *e, int64_t head, const kv_sta
 
 /* Pages of the head code a page as a whole. */
 bool evict_is_whole(const weir_kv_evictor *e, int64_t head);
-char *evict_open_rows(const weir_kv_evictor *e, int64_t head); /* NULL: it has none */
+char *evict_unsealed_rows(const weir_kv_evictor *e, int64_t head); /* NULL: it has none */
 /* Of the rows that stay: how many are sinks, and how many will be. Between the two lie those that
  * go from one sort of page to the other. */
 typedef struct kv_border {
@@ -64,8 +64,8 @@ kv_border evict_border(const weir_kv_evictor *e, const kv_stay *stay);
 WEIR_MUST_CHECK weir_status evict_page(
     weir_kv_evictor *e, const void *page, int64_t head, int64_t copy, void **out, weir_error *error
 );
-/* Rows [first, end) of what stays, coded again in pages `to` [capacity] of the head; open rows go
- * to evict_open_rows. */
+/* Rows [first, end) of what stays, coded again in pages `to` [capacity] of the head; unsealed rows
+ * go to evict_unsealed_rows. */
 WEIR_MUST_CHECK weir_status evict_recode(
     weir_kv_evictor *e, const weir_kv_table *table, int64_t head, void *const *to, int64_t first,
     int64_t end, weir_error *error

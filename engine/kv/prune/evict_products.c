@@ -1,5 +1,6 @@
-/* engine/kv/prune/evict_products.c - products with keys where their pages lie, without reading them as
- * rows: the last page open if it has open rows, pages on disk through copies, a few at a time. */
+/* engine/kv/prune/evict_products.c - products with keys where their pages lie, without reading them
+ * as rows: the last page unsealed if it has unsealed rows, pages on disk through copies, a few at a
+ * time. */
 #include "engine/kv/prune/evict_internal.h"
 
 typedef struct span {
@@ -14,14 +15,14 @@ static bool is_cold(
 }
 
 /* From row `first` to where one call ends: all pages in memory, or as many copies as there are; the
- * last page alone where it may be open. */
+ * last page alone where it may be unsealed. */
 static int64_t end_of_call(
     const weir_kv_evictor *e, const weir_kv_table *table, int64_t head, span rows
 )
 {
     const int64_t first = rows.first / WEIR_PAGE_TOKENS, n_rows = weir_kv_rows_at(table, head);
     int64_t end = kv_pages_per_head(rows.end);
-    if (table->open != NULL && end * WEIR_PAGE_TOKENS > n_rows && end - first > 1) end--;
+    if (table->unsealed != NULL && end * WEIR_PAGE_TOKENS > n_rows && end - first > 1) end--;
     int64_t page = first;
     while (page < end && !is_cold(e, table, head, page)) page++;
     if (page == first) page = end - first < COPIES ? end : first + COPIES;
@@ -46,7 +47,7 @@ static weir_status multiply_span(
                   page = rows.first / WEIR_PAGE_TOKENS, end = kv_pages_per_head(rows.end),
                   n_sinks = spec->sinks.n_pages - page;
     void *copies[COPIES],
-        *open = NULL, *const *pages = table->pages + head * table->capacity + page;
+        *unsealed = NULL, *const *pages = table->pages + head * table->capacity + page;
     if (is_cold(e, table, head, page)) {
         for (int64_t i = 0; page + i < end; i++)
             WEIR_TRY(evict_page(
@@ -54,12 +55,12 @@ static weir_status multiply_span(
             ));
         pages = copies;
     }
-    if (table->open != NULL && end * WEIR_PAGE_TOKENS > weir_kv_rows_at(table, head))
-        open = table->open[head];
+    if (table->unsealed != NULL && end * WEIR_PAGE_TOKENS > weir_kv_rows_at(table, head))
+        unsealed = table->unsealed[head];
     const weir_kv_segment segment = { .pages = pages,
                                       .n_rows = (int32_t)(rows.end - rows.first),
                                       .n_past = (int32_t)(rows.first % WEIR_PAGE_TOKENS),
-                                      .open_pages = open != NULL ? &open : NULL };
+                                      .unsealed_pages = unsealed != NULL ? &unsealed : NULL };
     weir_key_products_args args = { .rows = &segment,
                                     .out_stride = p->stride,
                                     .key_dim = spec->key_dim,

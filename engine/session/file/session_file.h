@@ -1,10 +1,10 @@
-/* engine/session/file/session_file.h - a kept text in a file: token ids, KV pages and recurrent states, for a
- * process that comes later.
+/* engine/session/file/session_file.h - a kept text in a file: token ids, KV pages and recurrent
+ * states, for a process that comes later.
  *
  * docs/session-format.md has the layout. A file appears under its name whole or not at all; what is
- * read is believed only after its checksum. Texts whose format has open rows are cut at whole pages
- * before they come here. Pages go out and come in as bytes: what they hold is the business of the
- * KV format that the header names. */
+ * read is believed only after its checksum. Texts whose format has unsealed rows are cut at whole
+ * pages before they come here. Pages go out and come in as bytes: what they hold is the business of
+ * the KV format that the header names. */
 #pragma once
 #include "engine/kv/prefix/prefix.h"
 #include "engine/kv/prune/policy_run.h"
@@ -55,8 +55,9 @@ typedef struct weir_session_source {
 /* What a policy left of a text and remembers of it. */
 typedef struct weir_session_pruned {
     const int32_t *head_rows; /* [n_layers * n_kv_heads] rows that are there */
-    /* weir_kv_open_rows_bytes: rows that wait for their page to be full; NULL: no format has any */
-    const void *open;
+    /* weir_kv_unsealed_rows_bytes: rows that wait for their page to be full; NULL: no format has
+     * any */
+    const void *unsealed;
     weir_policy_history past; /* the last turn ends with the text */
     const char *policy; /* as weir_policy_options_print prints it */
     const void *state; /* as weir_policy_write leaves it */
@@ -120,7 +121,7 @@ typedef struct weir_session_header {
     weir_session_form form;
     bool is_automatic;
     bool is_pruned; /* a policy watched it: version 3 */
-    size_t pages_bytes, policy_bytes, open_bytes; /* of such a text's sections */
+    size_t pages_bytes, policy_bytes, unsealed_bytes; /* of such a text's sections */
 } weir_session_header;
 
 typedef struct weir_session_reader weir_session_reader;
@@ -129,7 +130,7 @@ typedef struct weir_session_reader weir_session_reader;
  * EIO, ENOTFOUND. */
 WEIR_MUST_CHECK weir_status
 weir_session_open(weir_session_reader **out, const char *path, weir_error *error);
-/* Pages and open rows that are read from now on are near the kernels of this ledger, which is
+/* Pages and unsealed rows that are read from now on are near the kernels of this ledger, which is
  * borrowed. */
 void weir_session_read_near(weir_session_reader *reader, const weir_ledger *ledger);
 void weir_session_close(weir_session_reader *reader); /* NULL-safe */
@@ -172,14 +173,14 @@ WEIR_MUST_CHECK weir_status weir_session_read_rows(
     weir_session_reader *reader, int32_t *head_rows, const weir_kv_spec *spec, weir_error *error
 );
 /* Into `memory` [policy_bytes of the header + 1]; out->policy and out->state lie in it,
- * out->head_rows and out->open are left alone. Turns are checked, the state is what its policy
+ * out->head_rows and out->unsealed are left alone. Turns are checked, the state is what its policy
  * makes of it. */
 WEIR_MUST_CHECK weir_status weir_session_read_policy(
     weir_session_reader *reader, weir_session_pruned *out, void *memory, weir_error *error
 );
-/* open_bytes of the header */
+/* unsealed_bytes of the header */
 WEIR_MUST_CHECK weir_status
-weir_session_read_open(weir_session_reader *reader, void *open, weir_error *error);
+weir_session_read_unsealed(weir_session_reader *reader, void *unsealed, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_session_read_pruned_pages(
     weir_session_reader *reader, void *const *pages, int64_t page_stride, const int32_t *head_rows,
     const weir_kv_spec *spec, weir_error *error

@@ -1,5 +1,5 @@
-/* engine/session/file/session_file_internal.h - the layout of session files (docs/session-format.md), shared by
- * writer and reader. */
+/* engine/session/file/session_file_internal.h - the layout of session files
+ * (docs/session-format.md), shared by writer and reader. */
 #pragma once
 #include <xxhash.h>
 
@@ -18,7 +18,7 @@ typedef enum session_section_type {
     SESSION_PAGES,
     SESSION_ROWS, /* this and those behind it: version 3 */
     SESSION_POLICY_STATE,
-    SESSION_OPEN_ROWS,
+    SESSION_UNSEALED_ROWS,
     SESSION_SECTIONS
 } session_section_type;
 enum { SESSION_SECTIONS_BEFORE = SESSION_ROWS }; /* of versions 1 and 2 */

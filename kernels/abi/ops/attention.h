@@ -4,8 +4,8 @@
 
 /* out[t,h,:] = softmax(scale * q[t,h,:] . K[h / (H/G)]) V[h / (H/G)] over positions p <= t's
  * position (and p > position - window if window > 0). kv_write has stored the rows of the batch.
- * Rows read open pages as kernels/abi/kv_format.h says: a format that needs them has one for every
- * page that a row of the batch lies in.
+ * Rows read unsealed pages as kernels/abi/kv_format.h says: a format that needs them has one for
+ * every page that a row of the batch lies in.
  * partials: if given, a call covers the splits [first_split, end_split) only, of the rows that see
  *           them, and reads only their pages (kernels/abi/attention_partials.h). All calls of a row
  *           go to one kernel. The last call (is_last) writes `out`, the others do not touch it.
@@ -84,8 +84,8 @@ static inline void weir_attention_marshal(weir_marshaller *m, weir_attention_arg
  * cuts   : any cut of the slots into calls has the bits of one call
  * order  : scores as in attention; rows are added in ascending order, in f32: no cut of the work or
  *          of the heads changes a bit
- * errors : EINVAL for a range of heads outside G, strides that are too short, missing open pages,
- *          or slots that do not begin with a page; EUNSUPPORTED as in attention */
+ * errors : EINVAL for a range of heads outside G, strides that are too short, missing unsealed
+ *          pages, or slots that do not begin with a page; EUNSUPPORTED as in attention */
 typedef struct weir_attention_mass_segment {
     weir_kv_segment rows;
     float *mass, *below, *last;
@@ -112,10 +112,10 @@ static inline int64_t weir_attention_mass_end(const weir_attention_mass_segment 
     const int64_t n_slots = (int64_t)segment->rows.n_past + segment->rows.n_rows;
     return segment->end_slot > 0 && segment->end_slot < n_slots ? segment->end_slot : n_slots;
 }
-static inline bool weir_attention_mass_needs_open(const weir_attention_mass_args *args)
+static inline bool weir_attention_mass_needs_unsealed(const weir_attention_mass_args *args)
 {
-    return weir_kv_needs_open(args->k_format) ||
-           (args->sinks.n_pages > 0 && weir_kv_needs_open(args->sinks.pair.k));
+    return weir_kv_seals_pages(args->k_format) ||
+           (args->sinks.n_pages > 0 && weir_kv_seals_pages(args->sinks.pair.k));
 }
 /* Kernels call it on the host and answer EINVAL where it is false. */
 static inline bool weir_attention_mass_is_sound(const weir_attention_mass_args *args)
@@ -134,7 +134,7 @@ static inline bool weir_attention_mass_is_sound(const weir_attention_mass_args *
             return false;
         if (weir_attention_mass_from_logits(segment)
                 ? segment->rows.logits_stride < n_slots
-                : weir_attention_mass_needs_open(args) && !segment->rows.open_pages)
+                : weir_attention_mass_needs_unsealed(args) && !segment->rows.unsealed_pages)
             return false;
     }
     return true;

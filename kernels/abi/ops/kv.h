@@ -15,11 +15,11 @@ typedef struct weir_kv_segment {
     void *const *pages; /* [heads of the range, page_stride], see kernels/abi/kv_page.h */
     int64_t page_stride; /* entries between heads */
     int32_t first_row, n_rows, n_past;
-    /* [heads of the range, open_stride]: the open rows of pages n_past / 64, n_past / 64 + 1, ...
+    /* [heads of the range, unsealed_stride]: the unsealed rows of pages n_past / 64 and on
      * (kernels/abi/kv_format.h), for formats that need them. NULL otherwise, and NULL entries where
-     * a page is only read closed. */
-    void *const *open_pages;
-    int64_t open_stride;
+     * a page is only read sealed. */
+    void *const *unsealed_pages;
+    int64_t unsealed_stride;
     int32_t first_head, n_heads;
     /* [query heads of the range, logits_stride] or NULL: written by attention, read by
      * attention_mass */
@@ -68,11 +68,12 @@ static inline void weir_kv_segment_marshal(
 )
 {
     const int64_t heads = weir_kv_segment_heads(s, n_kv_heads);
-    const weir_marshal_range own = weir_kv_segment_own(s), open = { 0, own.end - own.first };
+    const weir_marshal_range own = weir_kv_segment_own(s), unsealed = { 0, own.end - own.first };
     s->pages = weir_marshal_pages(m, s->pages, heads, s->page_stride, used);
     s->page_stride = used.end;
-    s->open_pages = weir_marshal_pages(m, s->open_pages, heads, s->open_stride, open);
-    s->open_stride = open.end;
+    s->unsealed_pages =
+        weir_marshal_pages(m, s->unsealed_pages, heads, s->unsealed_stride, unsealed);
+    s->unsealed_stride = unsealed.end;
     s->logits = weir_marshal_host_rows(
         m, s->logits, heads * group, s->logits_stride, (int64_t)s->n_past + s->n_rows, logits
     );
@@ -97,11 +98,11 @@ static inline const weir_kv_segment *weir_kv_segments_marshal(
 }
 
 /* Stores new K and V rows into their pages in the pages' formats. Rows of formats that need it go
- * to the open pages, which also hold the page's earlier rows; the row of token 63 closes its page.
- * Rows of a sequence come in ascending order; any cut gives the same bytes. Each page that a row
- * falls into exists, and its open page if a format needs one. The first pages of a sequence have
- * the formats of `sinks`, the others k_format and v_format, in this and the other ops that take
- * both. NULL: that side stays as it is.
+ * to the unsealed pages, which also hold the page's earlier rows; the row of token 63 seals its
+ * page. Rows of a sequence come in ascending order; any cut gives the same bytes. Each page that a
+ * row falls into exists, and its unsealed page if a format needs one. The first pages of a sequence
+ * have the formats of `sinks`, the others k_format and v_format, in this and the other ops that
+ * take both. NULL: that side stays as it is.
  * shapes  : k [T, G, key_dim], v [T, G, value_dim] with row strides (heads contiguous)
  * numerics: the codecs are defined to the bit by kernels/ref/kv_codec.h; every kernel stores the
  *           same bytes
@@ -132,8 +133,8 @@ static inline void weir_kv_write_marshal(weir_marshaller *m, weir_kv_write_args 
 }
 
 /* Rows of the pages as f32, for eviction scores, packs and checks. Position p of a segment gives
- * row first_row + p - n_past. Parts that have open pages are read open where the segment names one,
- * coded otherwise. NULL: that side is not wanted.
+ * row first_row + p - n_past. Parts that have unsealed pages are read unsealed where the segment
+ * names one, coded otherwise. NULL: that side is not wanted.
  * shapes  : k [T, G, key_dim], v [T, G, value_dim] with row strides (heads contiguous)
  * numerics: the values that attention multiplies, for turbo rotated back: H is orthonormal to f32's
  *           rounding only */
@@ -189,10 +190,10 @@ static inline const char *weir_kv_compact_reject(const weir_kv_compact_args *arg
     const char *const why =
         weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
     if (why) return why;
-    if (weir_kv_needs_open(others.k) || weir_kv_needs_open(others.v))
+    if (weir_kv_seals_pages(others.k) || weir_kv_seals_pages(others.v))
         return "codes a page as a whole: its rows cannot be moved";
     if (args->sinks.n_pages > 0 &&
-        (weir_kv_needs_open(args->sinks.pair.k) || weir_kv_needs_open(args->sinks.pair.v)))
+        (weir_kv_seals_pages(args->sinks.pair.k) || weir_kv_seals_pages(args->sinks.pair.v)))
         return "codes a page as a whole: its rows cannot be moved";
     return NULL;
 }
@@ -265,7 +266,7 @@ static inline void weir_kv_compact_marshal(weir_marshaller *m, weir_kv_compact_a
 /* Products with the keys of one KV head: out[v,i] = vectors[v] . K[n_past + i] + sum over f of
  * lengths[v,f] * |pair f of K[n_past + i]|, where pair f is of dims (f, f + n_pairs), or
  * (2f, 2f + 1) if interleaved. The segment's rows are at its slots n_past .. n_past + n_rows - 1,
- * and are read open where it names an open page, coded otherwise, as in kv_read.
+ * and are read unsealed where it names an unsealed page, coded otherwise, as in kv_read.
  * shapes : out [n_vectors, out_stride], the first n_rows of each written; vectors
  *          [n_vectors, key_dim]; lengths [n_vectors, n_pairs] or NULL; 2 * n_pairs <= key_dim
  * order  : a slot's product does not depend on the other slots of the call

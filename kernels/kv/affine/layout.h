@@ -1,5 +1,5 @@
 /* kernels/kv/affine/layout.h - int8 (channel) and kivi: an f16 scale and minimum of a group of
- * values, which needs open pages.
+ * values, which needs unsealed pages.
  *   int8  K, V  scales [dim], mins [dim] of the 64 tokens of a page; K: before the first tile
  *   kivi  K     scales [dim], mins [dim] of the 32 tokens of a tile
  *         V     scales [64][dim/32], mins [64][dim/32] of 32 dims of a token */

@@ -136,9 +136,9 @@ TEST(KvFormat, PartsAreAlignedAndPlainPagesAreThoseOfKvPage)
             (size_t)weir_kv_v_part(format, 77), weir_row_bytes(dtype, weir_page_v(0, 77, 45))
         );
     }
-    EXPECT_EQ(weir_kv_open_bytes(WEIR_KV_Q8_0, WEIR_KV_TURBO4, 128, 128), 0);
-    EXPECT_EQ(weir_kv_open_bytes(WEIR_KV_KIVI4, WEIR_KV_Q8_0, 128, 64), 64 * 128 * 2);
-    EXPECT_EQ(weir_kv_open_bytes(WEIR_KV_Q8_0, WEIR_KV_INT8, 128, 64), 64 * 64 * 2);
+    EXPECT_EQ(weir_kv_unsealed_bytes(WEIR_KV_Q8_0, WEIR_KV_TURBO4, 128, 128), 0);
+    EXPECT_EQ(weir_kv_unsealed_bytes(WEIR_KV_KIVI4, WEIR_KV_Q8_0, 128, 64), 64 * 128 * 2);
+    EXPECT_EQ(weir_kv_unsealed_bytes(WEIR_KV_Q8_0, WEIR_KV_INT8, 128, 64), 64 * 64 * 2);
 }
 
 TEST(KvFormat, RefusesWidthsWithAReason)
@@ -194,7 +194,7 @@ TEST(KvWrite, AnyCutGivesTheSameBytes)
                         );
                     EXPECT_EQ(pages.pages(), once.pages())
                         << kernel->name << " " << text_of(format, dim) << " cut " << cut;
-                    EXPECT_EQ(pages.open_pages(), once.open_pages())
+                    EXPECT_EQ(pages.unsealed_pages(), once.unsealed_pages())
                         << kernel->name << " " << text_of(format, dim) << " cut " << cut;
                 }
             }
@@ -254,7 +254,7 @@ TEST(KvWrite, OneSideAlone)
 TEST(KvWrite, OpenPagesCloseWithTheir64thRow)
 {
     for (const weir_kv_format format : formats()) {
-        if (!weir_kv_needs_open(format)) continue;
+        if (!weir_kv_seals_pages(format)) continue;
         const Rows rows(64, 64, 3);
         for (const weir_kernel *kernel : write_rows()) {
             Pages pages(format, 2, 64, 64, 64);
@@ -268,7 +268,7 @@ TEST(KvWrite, OpenPagesCloseWithTheir64thRow)
             for (size_t i = 0; i < open.v.size(); i++)
                 ASSERT_EQ(open.v[i], (float)(_Float16)rows.v[i]);
             ASSERT_EQ(write(*kernel, pages, rows, format, 63, 1), WEIR_OK);
-            pages.hide_open(0);
+            pages.hide_unsealed(0);
             const Rows closed = read(weir_kernel_ref_kv_read, pages, 64, 64, format);
             EXPECT_NE(closed.k, rows.k);
             const double worst = format == WEIR_KV_KIVI2 ? 2.5
@@ -288,7 +288,7 @@ TEST(KvRead, OneSide)
     Pages pages(WEIR_KV_KIVI4, 2, 32, 32, 100);
     ASSERT_EQ(write(weir_kernel_ref_kv_write, pages, rows, WEIR_KV_KIVI4, 0, 100), WEIR_OK);
     const Rows open = read(weir_kernel_ref_kv_read, pages, 100, 32, WEIR_KV_KIVI4);
-    pages.hide_open(0);
+    pages.hide_unsealed(0);
     const Rows closed = read(weir_kernel_ref_kv_read, pages, 100, 32, WEIR_KV_KIVI4);
     EXPECT_NE(
         Floats(open.k.begin(), open.k.begin() + 64 * 64),
@@ -341,7 +341,7 @@ TEST(KvCompact, KeptRowsReadAsBefore)
                 const weir_kv_compact_segment segment = { all.pages, all.page_stride, 200,
                                                           keep[0],   n_keep,          nullptr };
                 const weir_kv_compact_args args = { &segment, 1, 2, dim, dim, format, format, {} };
-                if (weir_kv_needs_open(format)) {
+                if (weir_kv_seals_pages(format)) {
                     EXPECT_EQ(run(*kernel, &args), WEIR_EUNSUPPORTED)
                         << kernel->name << " " << text_of(format, dim);
                     continue;
@@ -448,7 +448,7 @@ TEST(KvWrite, OneBadElementSpoilsNothing)
             ASSERT_EQ(write(*kernel, pages, rows, format, 0, 64), WEIR_OK);
             EXPECT_EQ(pages.pages(), want.pages())
                 << kernel->name << " " << weir_kv_format_name(format);
-            pages.hide_open(0);
+            pages.hide_unsealed(0);
             const Rows decoded = read(weir_kernel_ref_kv_read, pages, 64, 64, format);
             for (const float x : decoded.k)
                 ASSERT_TRUE(std::isfinite(x)) << weir_kv_format_name(format);
@@ -474,7 +474,7 @@ TEST(KvWrite, RowsOfOneValue)
                 EXPECT_EQ(pages.pages(), want.pages())
                     << kernel->name << " " << weir_kv_format_name(format) << " " << value;
             }
-            want.hide_open(0);
+            want.hide_unsealed(0);
             // Turbo spreads a constant row into one value per row, far outside its codebook.
             if (weir_kv_scheme_of(format) == WEIR_KV_TURBO && std::fabs(value) > 0.5f) continue;
             const Rows decoded = read(weir_kernel_ref_kv_read, want, 64, 64, format);

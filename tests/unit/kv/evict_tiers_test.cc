@@ -210,8 +210,9 @@ TEST_P(Tiers, AReadThatFailsChangesNothing)
     const Keep keep = keep_of(all_layers, lists);
     for (int failing = 0;; failing += failing < 12 ? 1 : 9) {
         const int64_t free = weir_kv_store_free_pages(store_);
-        std::vector<char> open_rows(weir_kv_open_rows_bytes(&spec_));
-        if (!open_rows.empty()) memcpy(open_rows.data(), t.table.open_memory, open_rows.size());
+        std::vector<char> unsealed_rows(weir_kv_unsealed_rows_bytes(&spec_));
+        if (!unsealed_rows.empty())
+            memcpy(unsealed_rows.data(), t.table.unsealed_memory, unsealed_rows.size());
         const std::vector<void *> pages(t.table.pages, t.table.pages + heads() * t.table.capacity);
         reads_until_failure = failing;
         const weir_status status = weir_kv_evict(evictor_, &t.table, &keep.keep, &error_);
@@ -227,8 +228,10 @@ TEST_P(Tiers, AReadThatFailsChangesNothing)
         EXPECT_EQ(
             std::vector<void *>(t.table.pages, t.table.pages + heads() * t.table.capacity), pages
         );
-        if (!open_rows.empty())
-            EXPECT_EQ(memcmp(open_rows.data(), t.table.open_memory, open_rows.size()), 0);
+        if (!unsealed_rows.empty())
+            EXPECT_EQ(
+                memcmp(unsealed_rows.data(), t.table.unsealed_memory, unsealed_rows.size()), 0
+            );
         expect_sound({ &t });
         if (failing < 12) expect_rows(t);
         ASSERT_FALSE(HasFatalFailure()) << "read " << failing;

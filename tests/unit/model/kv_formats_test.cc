@@ -114,7 +114,8 @@ class Layers {
     weir_sequence sequences_[3] = {};
 };
 
-/* Layers with open pages and without, of three sizes: any cut and any fork gives the same bits. */
+/* Layers with unsealed pages and without, of three sizes: any cut and any fork gives the same
+ * bits. */
 TEST(KvLayers, MayDifferInEveryFormat)
 {
     Engine engine;

@@ -150,12 +150,12 @@ void open_small(
     const size_t sinks = (size_t)(c.n_sequences + 1 + blocks / 32) *
                          (size_t)(plan->sink_tokens * plan->kv_bytes_per_sink);
     const size_t host =
-        weir_plan_total(plan) - plan->kv + plan->kv_open + (size_t)(blocks * block) + sinks;
+        weir_plan_total(plan) - plan->kv + plan->kv_unsealed + (size_t)(blocks * block) + sinks;
     settings.back() = "memory.host=" + std::to_string(host) + "B";
     ASSERT_EQ(engine.open(path_of(c), settings), WEIR_OK) << engine.text();
     const weir_plan *const small = weir_engine_plan_of(engine.get());
     EXPECT_LE(weir_ledger_peak(weir_engine_ledger(engine.get()), WEIR_TIER_HOST), host);
-    EXPECT_LT(small->kv - small->kv_open - sinks, (size_t)(full * block) * 2 / 3)
+    EXPECT_LT(small->kv - small->kv_unsealed - sinks, (size_t)(full * block) * 2 / 3)
         << "nothing will be tested";
 }
 

@@ -98,10 +98,11 @@ class PolicyTiers : public ::testing::Test {
             const size_t room = static_cast<size_t>(n_blocks * 64 * plan->kv_bytes_per_token);
             const size_t sinks = (n_texts + 1 + static_cast<size_t>(n_blocks) / 32) *
                                  static_cast<size_t>(plan->sink_tokens * plan->kv_bytes_per_sink);
-            all[at] =
-                "memory.host=" +
-                std::to_string(weir_plan_total(plan) - plan->kv + plan->kv_open + room + sinks) +
-                "B";
+            all[at] = "memory.host=" +
+                      std::to_string(
+                          weir_plan_total(plan) - plan->kv + plan->kv_unsealed + room + sinks
+                      ) +
+                      "B";
             ASSERT_EQ(engine_.open(model_, all), WEIR_OK) << engine_.text();
             const weir_lower_tier_io io = { pwritev, faulty_read };
             weir_lower_tier_set_io(weir_kv_store_lower_tier(store()), &io);

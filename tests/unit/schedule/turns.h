@@ -55,7 +55,7 @@ inline const Method methods[] = {
     { "random", "every=8,recent=20,pin_prompt=true", 48 },
 };
 
-/* Formats with open rows and without, wide sinks, a disk below. */
+/* Formats with unsealed rows and without, wide sinks, a disk below. */
 inline const std::vector<std::string> stores[] = {
     { "kv.format=int8/kivi4" },
     { "kv.format=q8_0/turbo4" },
