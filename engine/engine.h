@@ -65,7 +65,7 @@ typedef struct weir_plan {
     int32_t n_pruned; /* texts that a policy watched and that are kept, at most */
     size_t pruned_bytes,
         policy_state; /* of `snapshots`, for them; what the configured policy remembers of one */
-    size_t kv_open; /* of `kv`, for rows that wait for their page to be full */
+    size_t kv_unsealed; /* of `kv`, for rows that wait for their page to be full */
     int32_t window, n_slots, queue_limit, trained_context, n_snapshots;
     bool cap_is_configured;
     bool f32_activations;

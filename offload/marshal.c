@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "engine/base/checked.h"
+#include "kernels/abi/minmax.h"
 #include "offload/marshal_internal.h"
 
 #define STEP ((size_t)64 << 10) /* memory grows in whole steps */
@@ -45,17 +46,15 @@ void weir_marshal_plan_reset(weir_marshaller *m)
     m->planned_copies = m->planned_ring = m->planned_copy_backs = 0;
 }
 
-static size_t greater(size_t a, size_t b) { return a > b ? a : b; }
-
 void weir_marshal_plan(weir_marshaller *m, weir_op op, const void *args)
 {
     size_t ring;
     m->is_planning = true;
     measure(m, op, args, &ring);
     m->is_planning = false;
-    m->planned_copies = greater(m->planned_copies, m->copies.used);
-    m->planned_ring = greater(m->planned_ring, ring);
-    m->planned_copy_backs = greater(m->planned_copy_backs, m->n_copy_backs);
+    m->planned_copies = weir_max_size(m->planned_copies, m->copies.used);
+    m->planned_ring = weir_max_size(m->planned_ring, ring);
+    m->planned_copy_backs = weir_max_size(m->planned_copy_backs, m->n_copy_backs);
 }
 
 /* Launches that may be queued before one is waited for. */

@@ -10,7 +10,7 @@
 #include "engine/model/block_option.h"
 #include "engine/model/shape.h"
 #include "engine/model/state_ops.h"
-#include "offload/dispatch.h"
+#include "engine/model/step.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -45,104 +45,6 @@ typedef struct weir_slot {
 #define WEIR_VECTOR(text, type, member, ...)                                                       \
     .name = text, .kind = WEIR_SLOT_VECTOR, .offset = offsetof(type, member),                      \
     .dims = { __VA_ARGS__ }
-
-/* RoPE after the checkpoint's scaling. */
-typedef struct weir_rope_table {
-    const float *frequencies; /* [rotary_dim / 2] */
-    float magnitude; /* factor of cos and sin */
-} weir_rope_table;
-
-/* Provides pages that are not in memory. A segment with such pages is attended in ranges of splits,
- * from position 0 upwards: layers of the model, in each of them its segments, and then once more
- * those that read K again (weir_attention_watch_rereads), all ascending. Each range is given back
- * before the next is taken. */
-typedef struct weir_kv_range {
-    /* [KV heads, page_stride] of this layer; those of the range's positions can be read. */
-    void *const *pages;
-    int64_t page_stride;
-    int32_t first_split, end_split;
-    bool is_last;
-} weir_kv_range;
-typedef struct weir_kv_source {
-    bool (*is_cold)(void *user, int64_t kv_layer, int32_t segment);
-    void (*take)(void *user, int64_t kv_layer, int32_t segment, weir_kv_range *range);
-    void (*give)(void *user);
-    void *user;
-} weir_kv_source;
-
-/* Buffers for what attention observes of a sequence for a policy. NULL: not needed. Layers with a
- * sliding window are not observed. */
-typedef struct weir_attention_watch {
-    /* [n_heads, stride] of the segment's last query, for `mass`, `below` and `last` of one
-     * query. */
-    float *logits;
-    float *mass, *below, *last; /* [n_heads, stride]: see weir_attention_mass */
-    int64_t stride;
-    /* [rows of the segment, n_heads, head_dim] queries before rotation, after their norm. */
-    float *plain;
-    /* Called for each layer, in order. queries: [rows of the segment, n_heads, head_dim],
-     * rotated. */
-    void (*seen)(
-        void *user, int64_t kv_layer, const float *queries, int64_t row_stride, int64_t head_stride
-    );
-    void *user;
-} weir_attention_watch;
-
-static inline bool weir_attention_watch_wants_mass(const weir_attention_watch *watch)
-{
-    return watch->mass != NULL || watch->below != NULL || watch->last != NULL;
-}
-/* True if K is read again for a segment of this many rows: the logits of the last one are not
- * enough. */
-static inline bool weir_attention_watch_rereads(const weir_attention_watch *watch, int64_t n_rows)
-{
-    const bool wants_last = n_rows == 1 || (watch->mass == NULL && watch->below == NULL);
-    return weir_attention_watch_wants_mass(watch) && !(wants_last && watch->logits != NULL);
-}
-
-/* Rows of the segments up to the next snapshot. Recurrent mixers process the rounds in order and
- * make the copies after each; a step without snapshots is one round. */
-typedef struct weir_state_copy {
-    float *dst;
-    const float *src;
-    size_t bytes;
-} weir_state_copy;
-typedef struct weir_recurrent_round {
-    const weir_recurrent_segment *segments; /* [n_segments of the step] */
-    const weir_state_copy *copies;
-    int32_t n_copies;
-} weir_recurrent_round;
-
-/* The inputs and outputs of a block in one step: all rows of the batch, and this layer's part of
- * each sequence's memory. */
-typedef struct weir_step {
-    weir_stream *stream;
-    const int32_t *positions; /* [n_rows] */
-    /* [n_kv], this layer's pages: heads with equal numbers of rows in a sequence are one
-     * segment. */
-    const weir_kv_segment *kv;
-    const int32_t *kv_owner; /* [n_kv] index of the sequence, ascending */
-    const weir_recurrent_round *rounds; /* [n_rounds], this layer's state        */
-    const bool *is_prompt; /* [n_segments] weir_batch_segment.is_prompt */
-    weir_rope_table rope;
-    int64_t n_rows, n_segments, n_kv, n_rounds; /* n_segments: sequences */
-    const float *normed; /* [n_rows, d_model] input  */
-    float *mixed; /* [n_rows, d_model] output */
-    float *scratch; /* scratch_elements(n_rows) */
-    weir_kv_pair kv_format; /* of this layer's pages */
-    weir_kv_sinks sinks; /* of the first pages */
-    int64_t kv_layer; /* index among the layers with KV */
-    /* NULL: all pages are in memory, and the next two are NULL. */
-    const weir_kv_source *source;
-    weir_kv_segment *warm; /* [n_kv] space for segments attended as a whole */
-    float *partials; /* [n_rows, query heads, 2 + head_dim] of attention in pieces */
-    /* [n_segments], NULL: not observed; may be NULL: none is. */
-    const weir_attention_watch *const *watches;
-    float *lse; /* [n_rows, n_heads] of observed attention */
-    weir_attention_mass_segment *mass; /* [n_kv] space for its segments */
-    /* [n_rows, a row of queries] copies for the host; NULL: it reads the queries in place. */
-    float *shown_queries;
-} weir_step;
 
 /* The KV rows of a layer. */
 typedef struct weir_block_kv {

@@ -8,19 +8,19 @@
  * reads it. */
 #include "engine/model/workspace.h"
 
-/* normed = rmsnorm(x += mixed) over all rows; mixed NULL before the first layer. */
-static weir_status add_and_norm(
-    const weir_model *model, weir_workspace *w, const float *mixed, const float *weight,
-    int64_t n_rows
+/* dst = rmsnorm(src += add) over n rows; add NULL: nothing is added. */
+static weir_status norm(
+    const weir_model *model, float *dst, float *src, const float *add, const float *weight,
+    int64_t n
 )
 {
     const int64_t d = model->shape.d_model;
     return weir_rmsnorm(
-        model->stream, &(weir_rmsnorm_args){ .dst = w->normed,
-                                             .src = w->x,
+        model->stream, &(weir_rmsnorm_args){ .dst = dst,
+                                             .src = src,
                                              .weight = weight,
-                                             .add = mixed,
-                                             .n_rows = n_rows,
+                                             .add = add,
+                                             .n_rows = n,
                                              .n_groups = 1,
                                              .dim = d,
                                              .dst_stride = d,
@@ -32,18 +32,7 @@ static weir_status add_and_norm(
     );
 }
 
-/* Returns NULL if nothing is observed. */
-static const weir_attention_watch *const *fill_watches(
-    const weir_workspace *w, const weir_batch *batch
-)
-{
-    bool any = false;
-    for (int32_t i = 0; i < batch->n_segments; i++) any = any || batch->segments[i].watch != NULL;
-    for (int32_t i = 0; any && i < batch->n_segments; i++) w->watches[i] = batch->segments[i].watch;
-    return any ? w->watches : NULL;
-}
-
-/* Passes the current residual stream to the observer. */
+/* What the residual stream is now, to the observer. */
 static void show_rows(
     const weir_model *model, const weir_workspace *w, const weir_batch *batch, int64_t layer
 )
@@ -57,40 +46,13 @@ static void show_rows(
     batch->observe(batch->user, layer, w->shown_rows);
 }
 
-weir_step weir_step_of(
-    const weir_model *model, const weir_workspace *w, const weir_batch *batch, const layer *l
-)
-{
-    return (weir_step){ .stream = model->stream,
-                        .positions = w->near_positions,
-                        .rope = model->near_rope,
-                        .n_rows = batch->n_rows,
-                        .n_segments = batch->n_segments,
-                        .is_prompt = w->is_prompt,
-                        .normed = w->normed,
-                        .mixed = w->mixed,
-                        .scratch = w->scratch,
-                        .kv = w->kv,
-                        .kv_owner = w->kv_owner,
-                        .kv_format = weir_layer_format(batch->formats, l),
-                        .kv_layer = l->kv_index,
-                        .sinks = batch->sinks,
-                        .source = batch->source,
-                        .warm = w->warm,
-                        .partials = w->partials,
-                        .rounds = w->rounds,
-                        .lse = w->lse,
-                        .mass = w->mass,
-                        .shown_queries = w->shown_queries };
-}
-
-/* x += mixed */
+/* x += out */
 static weir_status add(const weir_model *model, const weir_workspace *w, int64_t n_rows)
 {
     const int64_t d = model->shape.d_model;
     return weir_add(
         model->stream, &(weir_add_args){ .dst = w->x,
-                                         .src = w->mixed,
+                                         .src = w->out,
                                          .n_rows = n_rows,
                                          .dim = d,
                                          .dst_stride = d,
@@ -104,14 +66,13 @@ static weir_status run_layer(
 )
 {
     const int64_t n = batch->n_rows;
-    weir_step step = weir_step_of(model, w, batch, l);
-    step.n_kv = weir_fill_segments(w, model, batch, l);
-    step.n_rounds = weir_fill_rounds(w, batch, l);
-    step.watches = l->kv.watched ? fill_watches(w, batch) : NULL;
-    WEIR_TRY(add_and_norm(model, w, pending, l->mixer_norm, n));
-    WEIR_TRY(l->mixer.block->forward(&model->shape, l->mixer.options, l->mixer_weights, &step));
-    WEIR_TRY(add_and_norm(model, w, w->mixed, l->ffn_norm, n));
-    return l->ffn.block->forward(&model->shape, l->ffn.options, l->ffn_weights, &step);
+    const weir_block_use *const mixer = &l->mixer, *const ffn = &l->ffn;
+    weir_fill_layer(w, model, batch, l);
+    const weir_step step = weir_step_of(model, w, batch, l);
+    WEIR_TRY(norm(model, w->in, w->x, pending, l->mixer_norm, n));
+    WEIR_TRY(mixer->block->forward(&model->shape, mixer->options, l->mixer_weights, &step));
+    WEIR_TRY(norm(model, w->in, w->x, w->out, l->ffn_norm, n));
+    return ffn->block->forward(&model->shape, ffn->options, l->ffn_weights, &step);
 }
 
 weir_status weir_run_layers(const weir_model *model, weir_workspace *w, const weir_batch *batch)
@@ -120,7 +81,7 @@ weir_status weir_run_layers(const weir_model *model, weir_workspace *w, const we
     show_rows(model, w, batch, -1);
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         WEIR_TRY(run_layer(model, w, batch, &model->layers[i], pending));
-        pending = w->mixed;
+        pending = w->out;
         if (batch->observe == NULL) continue;
         WEIR_TRY(add(model, w, batch->n_rows));
         pending = NULL;
@@ -129,58 +90,59 @@ weir_status weir_run_layers(const weir_model *model, weir_workspace *w, const we
     return pending != NULL ? add(model, w, batch->n_rows) : WEIR_OK;
 }
 
+weir_status weir_project_logits(const weir_model *model, const weir_workspace *w, int64_t n)
+{
+    const weir_matmul_output logits = { .weight = model->output,
+                                        .dst = w->logits,
+                                        .dst_stride = model->shape.n_vocab };
+    return weir_matmul(
+        model->stream, &(weir_matmul_args){ .x = w->gathered,
+                                            .n_rows = n,
+                                            .n_in = model->shape.d_model,
+                                            .x_stride = model->shape.d_model,
+                                            .n_outputs = 1,
+                                            .outputs = { logits } }
+    );
+}
+
 /* Norm and projection of the requested rows only. */
 static weir_status run_output(const weir_model *model, weir_workspace *w, const weir_batch *batch)
 {
-    const int64_t d = model->shape.d_model, v = model->shape.n_vocab, n = batch->n_logits;
+    const int64_t d = model->shape.d_model, n = batch->n_logits;
     if (n == 0) return WEIR_OK;
     for (int64_t i = 0; i < n; i++)
         weir_stream_copy(
             model->stream, w->gathered + i * d, w->x + batch->logit_rows[i] * d,
             (size_t)d * sizeof(float)
         );
-    WEIR_TRY(weir_rmsnorm(
-        model->stream, &(weir_rmsnorm_args){ .dst = w->gathered,
-                                             .src = w->gathered,
-                                             .weight = model->output_norm,
-                                             .n_rows = n,
-                                             .n_groups = 1,
-                                             .dim = d,
-                                             .dst_stride = d,
-                                             .src_stride = d,
-                                             .dst_group_stride = d,
-                                             .src_group_stride = d,
-                                             .eps = (float)model->shape.norm_eps }
-    ));
-    return weir_matmul(
-        model->stream,
-        &(weir_matmul_args
-        ){ .x = w->gathered,
-           .n_rows = n,
-           .n_in = d,
-           .x_stride = d,
-           .n_outputs = 1,
-           .outputs = { { .weight = model->output, .dst = w->logits, .dst_stride = v } } }
-    );
+    WEIR_TRY(norm(model, w->gathered, w->gathered, NULL, model->output_norm, n));
+    return weir_project_logits(model, w, n);
 }
 
-static weir_status run(const weir_model *model, weir_workspace *w, const weir_batch *batch)
+static weir_status embed(const weir_model *model, weir_workspace *w, const weir_batch *batch)
 {
-    const int64_t d = model->shape.d_model, v = model->shape.n_vocab;
-    weir_fill_positions(w, model, batch);
+    const int64_t d = model->shape.d_model;
     WEIR_TRY(weir_embed(
         model->stream, &(weir_embed_args){ .dst = w->shown_rows,
                                            .table = model->embedding->data,
                                            .ids = batch->tokens,
                                            .n_rows = batch->n_rows,
                                            .dim = d,
-                                           .n_vocab = v,
+                                           .n_vocab = model->shape.n_vocab,
                                            .dtype = model->embedding->dtype }
     ));
     if (w->x != w->shown_rows)
         weir_stream_copy(
             model->stream, w->x, w->shown_rows, (size_t)(batch->n_rows * d) * sizeof(float)
         );
+    return WEIR_OK;
+}
+
+static weir_status run(const weir_model *model, weir_workspace *w, const weir_batch *batch)
+{
+    const int64_t v = model->shape.n_vocab;
+    weir_fill_positions(w, model, batch);
+    WEIR_TRY(embed(model, w, batch));
     WEIR_TRY(weir_run_layers(model, w, batch));
     WEIR_TRY(run_output(model, w, batch));
     if (w->logits != w->shown_logits)

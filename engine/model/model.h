@@ -80,7 +80,7 @@ int32_t weir_model_block_rows(const weir_model *model);
 bool weir_model_is_state(const weir_model *model, const float *recurrent, int64_t n_tokens);
 /* Counts of the layers with fixed-size memory for the sequence with this recurrent state; NULL: of
  * an empty sequence, only their slots. */
-weir_banks weir_model_banks(const weir_model *model, const float *recurrent);
+weir_coda_stats weir_model_coda_stats(const weir_model *model, const float *recurrent);
 /* Bytes read by one decode step of one sequence at depth 0 (weights and recurrent state): decoding
  * takes at least this / bandwidth. */
 size_t weir_model_decode_bytes(const weir_model *model);
@@ -107,7 +107,7 @@ typedef struct weir_batch_segment {
     int64_t page_stride;
     /* [KV heads of all layers] open rows of page n_past / 64, NULL where the format has none;
      * NULL: none has */
-    void *const *open;
+    void *const *unsealed;
     float *recurrent; /* weir_model_recurrent_bytes of this sequence */
     /* [n_snapshots], `after` ascending; only if the model has recurrent state. */
     const weir_batch_snapshot *snapshots;

@@ -27,16 +27,16 @@ static void open_segment(
 {
     const int64_t first = kv->n_past / WEIR_PAGE_TOKENS,
                   last = (kv->n_past + kv->n_rows - 1) / WEIR_PAGE_TOKENS;
-    kv->open_pages = *table;
-    kv->open_stride = last - first + 1;
+    kv->unsealed_pages = *table;
+    kv->unsealed_stride = last - first + 1;
     for (int64_t h = 0; h < n_heads; h++) {
-        void **const open = *table + h * kv->open_stride;
-        for (int64_t p = 0; p < last - first; p++, *rows += bytes) open[p] = *rows;
-        open[last - first] = own[h];
+        void **const unsealed = *table + h * kv->unsealed_stride;
+        for (int64_t p = 0; p < last - first; p++, *rows += bytes) unsealed[p] = *rows;
+        unsealed[last - first] = own[h];
         if (last > first && kv->n_past % WEIR_PAGE_TOKENS != 0)
-            weir_stream_copy(stream, open[0], own[h], bytes);
+            weir_stream_copy(stream, unsealed[0], own[h], bytes);
     }
-    *table += n_heads * kv->open_stride;
+    *table += n_heads * kv->unsealed_stride;
 }
 
 /* Heads [first, end) have the same number of rows: all heads, unless rows were evicted. */
@@ -63,9 +63,10 @@ int64_t weir_fill_segments(
     const weir_block_kv *const kv = &l->kv;
     const int64_t n_heads = kv->geometry.n_heads;
     const int64_t group = n_heads > 0 ? kv->n_queries / n_heads : 0;
-    const size_t open = l->kv_index >= 0 ? weir_open_bytes(l, batch->formats, batch->sinks) : 0;
-    void **open_table = w->open_table;
-    char *open_rows = w->open_rows;
+    const size_t unsealed =
+        l->kv_index >= 0 ? weir_unsealed_bytes(l, batch->formats, batch->sinks) : 0;
+    void **unsealed_table = w->unsealed_table;
+    char *unsealed_rows = w->unsealed_rows;
     int64_t n = 0;
     for (int32_t i = 0; i < batch->n_segments && l->kv_index >= 0; i++) {
         const weir_batch_segment *const segment = &batch->segments[i];
@@ -86,10 +87,10 @@ int64_t weir_fill_segments(
                .n_heads = (int32_t)(end - first) };
             if (segment->watch != NULL && kv->watched)
                 keep_logits(&w->kv[n], segment->watch, first * group);
-            if (open > 0 && segment->open != NULL)
+            if (unsealed > 0 && segment->unsealed != NULL)
                 open_segment(
-                    model->stream, &w->kv[n], segment->open + head, open, end - first, &open_table,
-                    &open_rows
+                    model->stream, &w->kv[n], segment->unsealed + head, unsealed, end - first,
+                    &unsealed_table, &unsealed_rows
                 );
             n++;
         }
@@ -119,7 +120,7 @@ static int32_t put_copies(weir_state_copy *copies, const layer *l, float *dst, c
     return n;
 }
 
-int32_t weir_fill_rounds(const weir_workspace *w, const weir_batch *batch, const layer *l)
+static int32_t fill_rounds(const weir_workspace *w, const weir_batch *batch, const layer *l)
 {
     int32_t n_rounds = 1;
     for (int32_t i = 0; i < batch->n_segments; i++) {
@@ -148,4 +149,50 @@ int32_t weir_fill_rounds(const weir_workspace *w, const weir_batch *batch, const
         w->rounds[r] = (weir_recurrent_round){ segments, copies, n_copies };
     }
     return n_rounds;
+}
+
+static bool fill_watches(const weir_workspace *w, const weir_batch *batch)
+{
+    bool any = false;
+    for (int32_t i = 0; i < batch->n_segments; i++) any = any || batch->segments[i].watch != NULL;
+    for (int32_t i = 0; any && i < batch->n_segments; i++) w->watches[i] = batch->segments[i].watch;
+    return any;
+}
+
+void weir_fill_layer(
+    weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l
+)
+{
+    w->n_kv = weir_fill_segments(w, model, batch, l);
+    w->n_rounds = fill_rounds(w, batch, l);
+    w->is_watched = fill_watches(w, batch);
+}
+
+weir_step weir_step_of(
+    const weir_model *model, const weir_workspace *w, const weir_batch *batch, const layer *l
+)
+{
+    return (weir_step){ .stream = model->stream,
+                        .n_rows = batch->n_rows,
+                        .n_segments = batch->n_segments,
+                        .in = { .x = w->in,
+                                .positions = w->near_positions,
+                                .is_prompt = w->is_prompt,
+                                .rope = model->near_rope,
+                                .rounds = w->rounds,
+                                .n_rounds = w->n_rounds },
+                        .out = { .x = w->out, .scratch = w->scratch },
+                        .kv = { .segments = w->kv,
+                                .owner = w->kv_owner,
+                                .n_segments = w->n_kv,
+                                .layer = l->kv_index,
+                                .format = weir_layer_format(batch->formats, l),
+                                .sinks = batch->sinks,
+                                .source = batch->source,
+                                .warm = w->warm,
+                                .partials = w->partials },
+                        .observer = { .watches = w->is_watched && l->kv.watched ? w->watches : NULL,
+                                      .lse = w->lse,
+                                      .mass = w->mass,
+                                      .queries = w->shown_queries } };
 }

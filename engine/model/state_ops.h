@@ -2,7 +2,7 @@
  * merging. */
 #pragma once
 #include "engine/base/error.h"
-#include "engine/model/banks.h"
+#include "engine/model/coda_stats.h"
 #include "engine/model/shape.h"
 
 #ifdef __cplusplus
@@ -30,7 +30,9 @@ typedef struct weir_state_ops {
     void (*identify)(const void *options, const weir_digest *digest);
     /* Adds what the state has of its sequence and what it lost; NULL: of an empty sequence. Only
      * for states that steps left. */
-    void (*count)(const weir_shape *shape, const void *options, const void *state, weir_banks *sum);
+    void (*count)(
+        const weir_shape *shape, const void *options, const void *state, weir_coda_stats *sum
+    );
 
     /* Packing in 8 or 4 bits: EUNSUPPORTED for a value that the packed form cannot hold, EFORMAT
      * for bytes that are no state. All four or none. What follows packable_bytes of the state is

@@ -2,9 +2,9 @@
  * running the largest batches in planning mode. */
 #include <stdlib.h>
 
+#include "engine/base/array_layout.h"
 #include "engine/model/workspace.h"
-
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+#include "kernels/abi/minmax.h"
 
 weir_kv_pair weir_layer_format(const weir_kv_pair *formats, const layer *l)
 {
@@ -16,12 +16,12 @@ static int64_t scratch_elements(const weir_model *model, const weir_workspace_li
     int64_t n = 0;
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
-        n = most(
+        n = weir_max(
             n, l->mixer.block->scratch_elements(
                    &model->shape, l->mixer.options, limits->rows, limits->segments
                )
         );
-        n = most(
+        n = weir_max(
             n, l->ffn.block->scratch_elements(
                    &model->shape, l->ffn.options, limits->rows, limits->segments
                )
@@ -30,14 +30,14 @@ static int64_t scratch_elements(const weir_model *model, const weir_workspace_li
     return n;
 }
 
-size_t weir_open_bytes(const layer *l, const weir_kv_pair *formats, weir_kv_sinks sinks)
+size_t weir_unsealed_bytes(const layer *l, const weir_kv_pair *formats, weir_kv_sinks sinks)
 {
     const weir_kv_geometry *const g = &l->kv.geometry;
     const weir_kv_pair others = weir_layer_format(formats, l),
                        first = weir_kv_pair_at(others, sinks, 0);
-    return (size_t)most(
-        weir_kv_open_bytes(others.k, others.v, g->key_dim, g->value_dim),
-        weir_kv_open_bytes(first.k, first.v, g->key_dim, g->value_dim)
+    return (size_t)weir_max(
+        weir_kv_unsealed_bytes(others.k, others.v, g->key_dim, g->value_dim),
+        weir_kv_unsealed_bytes(first.k, first.v, g->key_dim, g->value_dim)
     );
 }
 
@@ -45,19 +45,19 @@ static int64_t most_kv_heads(const weir_model *model)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < model->shape.n_layers; i++)
-        n = most(n, model->layers[i].kv.geometry.n_heads);
+        n = weir_max(n, model->layers[i].kv.geometry.n_heads);
     return n;
 }
 
 /* Bytes for all KV heads in the layer with the largest; 0: no format has unsealed rows. */
-static size_t most_open_bytes(const weir_model *model, const weir_workspace_limits *limits)
+static size_t most_unsealed_bytes(const weir_model *model, const weir_workspace_limits *limits)
 {
     size_t n = 0;
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
         if (l->kv_index < 0) continue;
         const size_t bytes =
-            (size_t)l->kv.geometry.n_heads * weir_open_bytes(l, limits->formats, limits->sinks);
+            (size_t)l->kv.geometry.n_heads * weir_unsealed_bytes(l, limits->formats, limits->sinks);
         if (bytes > n) n = bytes;
     }
     return n;
@@ -65,7 +65,7 @@ static size_t most_open_bytes(const weir_model *model, const weir_workspace_limi
 
 /* Pages other than the last one that the segments of a step can write to: two rows of a segment may
  * be in two pages, every other page takes 64. */
-static size_t open_pages(const weir_workspace_limits *limits)
+static size_t unsealed_pages(const weir_workspace_limits *limits)
 {
     const int32_t pairs = limits->segments < limits->rows / 2 ? limits->segments : limits->rows / 2;
     return (size_t)(pairs + (limits->rows - 2 * pairs) / WEIR_PAGE_TOKENS);
@@ -73,7 +73,7 @@ static size_t open_pages(const weir_workspace_limits *limits)
 
 static int64_t most_kv_segments(const weir_model *model, const weir_workspace_limits *limits)
 {
-    return limits->segments * (limits->evicts ? most(most_kv_heads(model), 1) : 1);
+    return limits->segments * (limits->evicts ? weir_max(most_kv_heads(model), 1) : 1);
 }
 
 /* Queries of a row, in the observed layers. */
@@ -81,7 +81,7 @@ static int64_t most_queries(const weir_model *model)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < model->shape.n_layers; i++)
-        if (model->layers[i].kv.watched) n = most(n, model->layers[i].kv.n_queries);
+        if (model->layers[i].kv.watched) n = weir_max(n, model->layers[i].kv.n_queries);
     return n;
 }
 
@@ -91,36 +91,33 @@ static int64_t most_partials(const weir_model *model)
     int64_t n = 0;
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const weir_block_kv *const kv = weir_model_layer_kv(model, i);
-        if (kv != NULL) n = most(n, kv->n_queries * (2 + kv->geometry.value_dim));
+        if (kv != NULL) n = weir_max(n, kv->n_queries * (2 + kv->geometry.value_dim));
     }
     return n;
 }
-
-/* Lays arrays out from `base` (NULL: only measures). Sizes were checked: rows and widths are
- * bounded by the shape table. */
-#define PLACE(field, count)                                                                        \
-    do {                                                                                           \
-        if (base != NULL) w->field = (void *)(base + at);                                          \
-        at = (at + (size_t)(count) * sizeof *w->field + 63) & ~(size_t)63;                         \
-    } while (0)
 
 /* Memory that only kernels read and write. */
 static size_t lay_out_near(weir_workspace *w, const weir_model *model, char *base)
 {
     const weir_workspace_limits *const limits = &w->limits;
     const size_t rows = (size_t)limits->rows, width = (size_t)model->shape.d_model;
-    size_t at = 0;
-    PLACE(x, rows * width);
-    PLACE(normed, rows * width);
-    PLACE(mixed, rows * width);
-    PLACE(scratch, scratch_elements(model, limits));
-    PLACE(gathered, (size_t)limits->logits * width);
-    PLACE(logits, (size_t)limits->logits * (size_t)model->shape.n_vocab);
-    PLACE(lse, limits->evicts ? rows * (size_t)most_queries(model) : 0);
-    PLACE(partials, limits->has_cold ? rows * (size_t)most_partials(model) : 0);
-    PLACE(open_rows, open_pages(limits) * most_open_bytes(model, limits));
-    if (weir_stream_device(model->stream) != NULL) PLACE(near_positions, rows);
-    return at;
+    weir_arrays arrays = { .base = base };
+    WEIR_ARRAYS_PLACE(&arrays, w->x, rows * width);
+    WEIR_ARRAYS_PLACE(&arrays, w->in, rows * width);
+    WEIR_ARRAYS_PLACE(&arrays, w->out, rows * width);
+    WEIR_ARRAYS_PLACE(&arrays, w->scratch, scratch_elements(model, limits));
+    WEIR_ARRAYS_PLACE(&arrays, w->gathered, (size_t)limits->logits * width);
+    WEIR_ARRAYS_PLACE(&arrays, w->logits, (size_t)limits->logits * (size_t)model->shape.n_vocab);
+    WEIR_ARRAYS_PLACE(&arrays, w->lse, limits->evicts ? rows * (size_t)most_queries(model) : 0);
+    WEIR_ARRAYS_PLACE(
+        &arrays, w->partials, limits->has_cold ? rows * (size_t)most_partials(model) : 0
+    );
+    WEIR_ARRAYS_PLACE(
+        &arrays, w->unsealed_rows, unsealed_pages(limits) * most_unsealed_bytes(model, limits)
+    );
+    if (weir_stream_device(model->stream) != NULL)
+        WEIR_ARRAYS_PLACE(&arrays, w->near_positions, rows);
+    return arrays.bytes;
 }
 
 static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
@@ -128,31 +125,34 @@ static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
     const weir_workspace_limits *const limits = &w->limits;
     const bool has_device = weir_stream_device(model->stream) != NULL;
     const size_t rows = (size_t)limits->rows, heads = (size_t)most_kv_heads(model);
-    size_t at = 0;
-    PLACE(positions, rows);
-    PLACE(kv, most_kv_segments(model, limits));
-    PLACE(kv_owner, most_kv_segments(model, limits));
-    PLACE(warm, limits->has_cold ? most_kv_segments(model, limits) : 0);
-    PLACE(watches, limits->evicts ? limits->segments : 0);
-    PLACE(mass, limits->evicts ? most_kv_segments(model, limits) : 0);
-    PLACE(
-        open_table, most_open_bytes(model, limits) > 0
-                        ? (open_pages(limits) + (size_t)limits->segments) * heads
-                        : 0
+    weir_arrays arrays = { .base = base };
+    WEIR_ARRAYS_PLACE(&arrays, w->positions, rows);
+    WEIR_ARRAYS_PLACE(&arrays, w->kv, most_kv_segments(model, limits));
+    WEIR_ARRAYS_PLACE(&arrays, w->kv_owner, most_kv_segments(model, limits));
+    WEIR_ARRAYS_PLACE(&arrays, w->warm, limits->has_cold ? most_kv_segments(model, limits) : 0);
+    WEIR_ARRAYS_PLACE(&arrays, w->watches, limits->evicts ? limits->segments : 0);
+    WEIR_ARRAYS_PLACE(&arrays, w->mass, limits->evicts ? most_kv_segments(model, limits) : 0);
+    WEIR_ARRAYS_PLACE(
+        &arrays, w->unsealed_table,
+        most_unsealed_bytes(model, limits) > 0
+            ? (unsealed_pages(limits) + (size_t)limits->segments) * heads
+            : 0
     );
-    PLACE(recurrent, (size_t)limits->segments * WEIR_MAX_ROUNDS);
-    PLACE(rounds, WEIR_MAX_ROUNDS);
-    PLACE(is_prompt, limits->segments);
-    PLACE(copies, (size_t)limits->segments * WEIR_MAX_ROUNDS * 2);
-    PLACE(shown_rows, has_device ? rows * (size_t)model->shape.d_model : 0);
-    PLACE(shown_logits, has_device ? (size_t)limits->logits * (size_t)model->shape.n_vocab : 0);
-    PLACE(
-        shown_queries,
+    WEIR_ARRAYS_PLACE(&arrays, w->recurrent, (size_t)limits->segments * WEIR_MAX_ROUNDS);
+    WEIR_ARRAYS_PLACE(&arrays, w->rounds, WEIR_MAX_ROUNDS);
+    WEIR_ARRAYS_PLACE(&arrays, w->is_prompt, limits->segments);
+    WEIR_ARRAYS_PLACE(&arrays, w->copies, (size_t)limits->segments * WEIR_MAX_ROUNDS * 2);
+    WEIR_ARRAYS_PLACE(&arrays, w->shown_rows, has_device ? rows * (size_t)model->shape.d_model : 0);
+    WEIR_ARRAYS_PLACE(
+        &arrays, w->shown_logits,
+        has_device ? (size_t)limits->logits * (size_t)model->shape.n_vocab : 0
+    );
+    WEIR_ARRAYS_PLACE(
+        &arrays, w->shown_queries,
         has_device && limits->evicts ? rows * (size_t)(2 * weir_model_query_elements(model)) : 0
     );
-    return at;
+    return arrays.bytes;
 }
-#undef PLACE
 
 /* Without a device the host reads the arrays themselves. */
 static void lay_out_both(weir_workspace *w, const weir_model *model)
@@ -198,14 +198,14 @@ void weir_workspace_close(weir_workspace *workspace)
 }
 
 /* The kernels only report their scratch, and read nothing. */
-static const weir_attention_watch *const *plan_watches(const weir_workspace *w, int32_t n_segments)
+static void plan_watches(weir_workspace *w, int32_t n_segments)
 {
     static float nothing;
     static const weir_attention_watch all = {
         .mass = &nothing, .below = &nothing, .last = &nothing, .stride = INT32_MAX
     };
-    for (int32_t i = 0; w->limits.evicts && i < n_segments; i++) w->watches[i] = &all;
-    return w->limits.evicts ? w->watches : NULL;
+    w->is_watched = w->limits.evicts;
+    for (int32_t i = 0; w->is_watched && i < n_segments; i++) w->watches[i] = &all;
 }
 
 /* Segments of `each` rows at full depth; the last one has all that is left. */
@@ -217,22 +217,24 @@ static weir_status plan_mixers(
     for (int32_t s = 0; s < n_segments; s++) {
         const int32_t n = s + 1 < n_segments ? each : last,
                       n_past = w->limits.context > n ? w->limits.context - n : 0;
-        w->kv[s] = (weir_kv_segment
-        ){ .first_row = s * each, .n_rows = n, .n_past = n_past, .open_pages = w->open_table };
+        w->kv[s] = (weir_kv_segment){ .first_row = s * each,
+                                      .n_rows = n,
+                                      .n_past = n_past,
+                                      .unsealed_pages = w->unsealed_table };
         w->kv_owner[s] = s;
         w->recurrent[s] = (weir_recurrent_segment){ .first_row = s * each, .n_rows = n };
     }
     w->rounds[0] = (weir_recurrent_round){ .segments = w->recurrent };
+    w->n_kv = n_segments;
+    w->n_rounds = 1;
+    plan_watches(w, n_segments);
     const weir_batch batch = { .n_rows = n_rows,
                                .n_segments = n_segments,
                                .formats = w->limits.formats,
                                .sinks = w->limits.sinks };
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
-        weir_step step = weir_step_of(model, w, &batch, l);
-        step.n_kv = n_segments;
-        step.n_rounds = 1;
-        step.watches = plan_watches(w, n_segments);
+        const weir_step step = weir_step_of(model, w, &batch, l);
         WEIR_TRY(l->mixer.block->forward(&model->shape, l->mixer.options, l->mixer_weights, &step));
     }
     return WEIR_OK;
@@ -272,18 +274,7 @@ static weir_status plan_scratch(
     weir_stream_set_planning(model->stream, true);
     weir_status status = weir_run_layers(model, w, &prefill);
     if (status == WEIR_OK) status = plan_batches(model, w);
-    if (status == WEIR_OK)
-        status = weir_matmul(
-            model->stream,
-            &(weir_matmul_args){ .x = w->gathered,
-                                 .n_rows = w->limits.logits,
-                                 .n_in = model->shape.d_model,
-                                 .x_stride = model->shape.d_model,
-                                 .n_outputs = 1,
-                                 .outputs = { { .weight = model->output,
-                                                .dst = w->logits,
-                                                .dst_stride = model->shape.n_vocab } } }
-        );
+    if (status == WEIR_OK) status = weir_project_logits(model, w, w->limits.logits);
     weir_stream_set_planning(model->stream, false);
     *room = weir_stream_planned(model->stream);
     return status;

@@ -11,9 +11,9 @@ struct weir_workspace {
     size_t bytes, near_bytes; /* of the two */
     size_t device_scratch_size, host_scratch_size; /* allocated by the stream, charged here */
     weir_workspace_limits limits;
-    float *x, *normed, *mixed, *scratch, *gathered, *logits;
-    /* For the host: x, logits, queries; without a device they are the same arrays. */
-    float *shown_rows, *shown_logits, *shown_queries;
+    float *x, *in, *out, *scratch, *gathered, *logits;
+    float *shown_rows, *shown_logits,
+        *shown_queries; /* For the host: x, logits, queries; without a device they are the same arrays. */
     int32_t *positions, *near_positions;
     /* [segments, n_kv_heads], or [segments] if all heads have the same rows. */
     weir_kv_segment *kv, *warm;
@@ -21,18 +21,21 @@ struct weir_workspace {
     float *partials, *lse;
     const weir_attention_watch **watches; /* [segments] */
     weir_attention_mass_segment *mass;
-    char *open_rows; /* [open_pages, n_kv_heads] of the layer with the largest */
-    void **open_table; /* [n_kv_heads, pages of each segment] */
+    char *unsealed_rows; /* [unsealed_pages, n_kv_heads] of the layer with the largest */
+    void **unsealed_table; /* [n_kv_heads, pages of each segment] */
     weir_recurrent_segment *recurrent; /* [WEIR_MAX_ROUNDS, segments] */
     weir_recurrent_round *rounds; /* [WEIR_MAX_ROUNDS] */
     bool *is_prompt; /* [segments] */
+    /* Of the layer at hand, filled: KV segments, rounds; some sequence is watched */
+    int64_t n_kv, n_rounds;
+    bool is_watched;
     weir_state_copy *copies; /* [WEIR_MAX_ROUNDS, segments, 2] */
 };
 
 /* workspace.c: the format of the layer's KV; f32 if it has none. */
 weir_kv_pair weir_layer_format(const weir_kv_pair *formats, const layer *l);
 /* Bytes of unsealed rows of a page of this layer, or of a sink; per KV head. */
-size_t weir_open_bytes(const layer *l, const weir_kv_pair *formats, weir_kv_sinks sinks);
+size_t weir_unsealed_bytes(const layer *l, const weir_kv_pair *formats, weir_kv_sinks sinks);
 
 /* segments.c: prepares the batch for layer `l` in the workspace: KV segments, and rounds of rows
  * between snapshots. Both return their number. */
@@ -40,9 +43,11 @@ void weir_fill_positions(const weir_workspace *w, const weir_model *model, const
 int64_t weir_fill_segments(
     const weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l
 );
-int32_t weir_fill_rounds(const weir_workspace *w, const weir_batch *batch, const layer *l);
-
-/* forward.c: a layer's step without its numbers of segments and rounds and without watches. */
+/* All of it, with watches. */
+void weir_fill_layer(
+    weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l
+);
+/* The step of layer `l`, of what the workspace was filled with. */
 weir_step weir_step_of(
     const weir_model *model, const weir_workspace *w, const weir_batch *batch, const layer *l
 );
@@ -50,3 +55,6 @@ weir_step weir_step_of(
 /* forward.c: all layers; x of the workspace holds the embedded rows. */
 WEIR_MUST_CHECK weir_status
 weir_run_layers(const weir_model *model, weir_workspace *w, const weir_batch *batch);
+/* forward.c: the output matrix on n gathered rows. */
+WEIR_MUST_CHECK weir_status
+weir_project_logits(const weir_model *model, const weir_workspace *w, int64_t n);

@@ -222,7 +222,7 @@ static weir_status open_all(
     WEIR_TRY(weir_kv_store_open(&engine->store, &spec, engine->ledger, error));
     const weir_runner_limits limits = {
         .rows = (int32_t)engine->config.batch.chunk + engine->plan.n_slots,
-        .works = engine->plan.n_slots,
+        .items = engine->plan.n_slots,
         .logits = engine->plan.n_slots + weir_plan_scored_rows(engine->model),
         .hot = (int32_t)engine->config.kv.tiers.hot
     };

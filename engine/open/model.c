@@ -62,7 +62,7 @@ static weir_status check_sharing(const weir_engine *engine, weir_error *error)
     int64_t n_readers;
     (void)weir_model_kv_readers(engine->model, &n_readers);
     for (int64_t i = 0; i < n && n_readers > n; i++)
-        if (weir_kv_any_open(engine->kv_formats[i], sinks))
+        if (weir_kv_any_unsealed(engine->kv_formats[i], sinks))
             return weir_error_set(
                 error, WEIR_EUNSUPPORTED,
                 "kv.format = \"%.40s\": layers of this model read the KV rows of others, which "

@@ -8,6 +8,7 @@
 #include "engine/kv/tiers/prefetch.h"
 #include "engine/open/engine_internal.h"
 #include "engine/schedule/tiers.h"
+#include "kernels/abi/minmax.h"
 
 enum {
     SNAPSHOTS_PER_SLOT = 16,
@@ -20,8 +21,6 @@ enum { PROCESS_BYTES = 32 << 20 };
 /* A step with fewer bytes of f32 weights is not bound by reading them, so exact activations cost
  * little. */
 static const int64_t small_model_bytes = 64 << 20;
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 size_t weir_plan_cap(const weir_config *config)
 {
@@ -137,8 +136,6 @@ static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, we
     return WEIR_OK;
 }
 
-static size_t greater(size_t a, size_t b) { return a > b ? a : b; }
-
 static weir_workspace_limits workspace_limits(
     const weir_plan *plan, const weir_plan_parts *parts, int64_t chunk
 )
@@ -169,11 +166,11 @@ weir_status weir_plan_activations(
                  lists = weir_kv_prefetch_bytes(&seen, plan->n_slots);
     const size_t near = weir_workspace_near_bytes(parts->model, &limits) + staged +
                         weir_kv_evictor_near_bytes(&seen) +
-                        greater(scratch.scratch, eviction.scratch) +
-                        greater(scratch.device, eviction.device);
+                        weir_max_size(scratch.scratch, eviction.scratch) +
+                        weir_max_size(scratch.device, eviction.device);
     plan->prefetch = staged + lists;
     plan->activations = weir_workspace_bytes(parts->model, &limits) + lists +
-                        weir_kv_evictor_bytes(&seen) + greater(scratch.host, eviction.host);
+                        weir_kv_evictor_bytes(&seen) + weir_max_size(scratch.host, eviction.host);
     *(plan->has_device ? &plan->near_activations : &plan->activations) =
         near + (plan->has_device ? 0 : plan->activations);
     return WEIR_OK;
@@ -187,7 +184,7 @@ static weir_status plan_window(
     const size_t n_sequences = (size_t)(plan->n_slots + session_sequences(parts));
     const weir_workspace_limits limits = workspace_limits(plan, parts, parts->config->batch.chunk);
     const weir_runner_limits steps = { .rows = limits.rows,
-                                       .works = limits.segments,
+                                       .items = limits.segments,
                                        .logits = limits.logits };
     WEIR_TRY(weir_plan_activations(plan, parts, parts->config->batch.chunk, with_scratch, error));
     plan->tokens = n_sequences * weir_sequence_token_bytes(plan->window) +
@@ -218,7 +215,8 @@ static int64_t runs_for(
     enum { TEXTS = 4 };
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1),
                   runs = (window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-    return per_block > 0 ? n_pages / per_block : least(TEXTS * plan->n_slots * runs, INT32_MAX / 2);
+    return per_block > 0 ? n_pages / per_block
+                         : weir_min(TEXTS * plan->n_slots * runs, INT32_MAX / 2);
 }
 
 /* Bytes of the pool's metadata, with at most n_cold cold pages and n_sinks sink pages, and of the
@@ -247,9 +245,9 @@ static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t fu
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
     const size_t books = metadata_bytes(parts, FIRST * per_block, FIRST * per_block, 0) / FIRST + 1;
     const int64_t kept = (int64_t)(room / SHARE / books),
-                  windows = least((int64_t)(room / SHARE_OF_WINDOWS / books), full);
-    return least(
-        least(kept > windows ? kept : windows, parts->spec->n_disk_pages / per_block),
+                  windows = weir_min((int64_t)(room / SHARE_OF_WINDOWS / books), full);
+    return weir_min(
+        weir_min(kept > windows ? kept : windows, parts->spec->n_disk_pages / per_block),
         INT32_MAX / 2 / per_block
     );
 }
@@ -293,7 +291,7 @@ static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
                                                                           .snapshot_bytes = each });
         const size_t most = asked > 0 ? asked / one : left / 4 / one;
         limits.n_snapshots = (int32_t
-        )least((int64_t)most, asked > 0 ? INT16_MAX : SNAPSHOTS_PER_SLOT * plan->n_slots);
+        )weir_min((int64_t)most, asked > 0 ? INT16_MAX : SNAPSHOTS_PER_SLOT * plan->n_slots);
     }
     plan->n_snapshots = limits.n_snapshots;
     plan->snapshots = weir_prefix_state_bytes(&limits);
@@ -319,7 +317,7 @@ static int64_t sink_bytes(const weir_plan_parts *parts, int64_t books)
  * sequences. */
 static int64_t text_sinks(const weir_plan *plan, int64_t asked, int64_t room)
 {
-    return least(asked, room / sink_blocks(plan, 1, 0));
+    return weir_min(asked, room / sink_blocks(plan, 1, 0));
 }
 
 /* The most blocks past the sinks that fit in `room` bytes with their metadata and their sinks. */
@@ -346,7 +344,7 @@ static int64_t plan_blocks(
     const int64_t per_block = weir_kv_pages_for(spec, WEIR_PAGE_TOKENS); /* pages of 64 tokens */
     const size_t block = weir_kv_block_stride(spec);
     const int64_t window = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
-                  asked = least(spec->sinks.n_pages, window);
+                  asked = weir_min(spec->sinks.n_pages, window);
     const int64_t full = (window - asked) * plan->n_slots,
                   on_host = spec->n_host_pages / (per_block > 0 ? per_block : 1),
                   on_disk = disk_blocks(parts, room, full), cold = on_host + on_disk;
@@ -359,13 +357,15 @@ static int64_t plan_blocks(
     const int64_t left = room > beside ? (int64_t)(room - beside) : 0,
                   numbers = INT32_MAX / per_block - cold;
     const int64_t n_sinks =
-        text_sinks(plan, asked, least(left / sink_bytes(parts, (int64_t)books), numbers));
+        text_sinks(plan, asked, weir_min(left / sink_bytes(parts, (int64_t)books), numbers));
     const int64_t most =
         (numbers - sink_blocks(plan, n_sinks, 0)) * BLOCKS_PER_TEXT / (BLOCKS_PER_TEXT + n_sinks);
     const int64_t blocks =
         n_sinks < asked
             ? 0
-            : least(other_blocks(plan, parts, n_sinks, left, (int64_t)books), least(full, most));
+            : weir_min(
+                  other_blocks(plan, parts, n_sinks, left, (int64_t)books), weir_min(full, most)
+              );
     const int64_t sinks = sink_blocks(plan, n_sinks, blocks);
     plan->kv_disk_pages = on_disk * per_block;
     plan->kv_disk = (size_t)on_disk * block;
@@ -373,8 +373,8 @@ static int64_t plan_blocks(
     plan->disk_is_limited = on_disk < spec->n_disk_pages / per_block;
     plan->kv_sink_pages = sinks * per_block;
     plan->kv_pages = (blocks + sinks + cold) * per_block;
-    plan->kv =
-        plan->kv_open + (size_t)blocks * block + (size_t)sinks * weir_kv_sink_block_stride(spec);
+    plan->kv = plan->kv_unsealed + (size_t)blocks * block +
+               (size_t)sinks * weir_kv_sink_block_stride(spec);
     plan->kv_rows = (blocks + sinks + cold) * WEIR_PAGE_TOKENS;
     plan->page_tables +=
         metadata_bytes(parts, plan->kv_pages, cold * per_block, plan->kv_sink_pages);
@@ -394,9 +394,9 @@ static bool is_bounded(const weir_plan_parts *parts)
  * be too small. */
 static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
 {
-    plan->kv_open =
-        weir_kv_open_rows_bytes(parts->spec) * (size_t)(plan->n_slots + session_sequences(parts));
-    plan->kv = plan->kv_open;
+    plan->kv_unsealed = weir_kv_unsealed_rows_bytes(parts->spec) *
+                        (size_t)(plan->n_slots + session_sequences(parts));
+    plan->kv = plan->kv_unsealed;
     plan->kv_pages = plan->kv_disk_pages = plan->kv_host_pages = plan->kv_sink_pages = 0;
     plan->kv_disk = 0;
     plan->kv_host = weir_kv_host_bytes(parts->spec); /* before the shares of what is left */
@@ -414,8 +414,8 @@ static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wan
                           ? plan_blocks(plan, parts, wanted, takes_all ? left : left / 2)
                           : wanted;
     if (is_bounded(parts) && longest >= plan->kv_peak + WEIR_PAGE_TOKENS) longest = wanted;
-    plan->window = (int32_t)least(wanted, longest);
-    return left > 0 && plan->window >= least(wanted, WEIR_SMALLEST_WINDOW);
+    plan->window = (int32_t)weir_min(wanted, longest);
+    return left > 0 && plan->window >= weir_min(wanted, WEIR_SMALLEST_WINDOW);
 }
 
 /* With a lower tier, memory must hold the least that running sequences need, unless it holds all
@@ -434,7 +434,7 @@ static weir_status check_tiers(
     const int64_t end = (plan->window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
                   full = weir_kv_pages_blocks(parts->spec, weir_kv_pages_of(parts->spec, 0, end)) *
                          plan->n_slots;
-    const int64_t needed = least(weir_tiers_least_blocks(sequences, rows, hot), full);
+    const int64_t needed = weir_min(weir_tiers_least_blocks(sequences, rows, hot), full);
     const char *const tier = plan->has_device ? "device" : "host";
     if (blocks >= needed) return WEIR_OK;
     return weir_error_set(
@@ -492,7 +492,7 @@ static weir_status check_budget(
 )
 {
     const int64_t least_bytes =
-        (int64_t)(weir_kv_blocks_bytes(spec, 1) + weir_kv_open_rows_bytes(spec));
+        (int64_t)(weir_kv_blocks_bytes(spec, 1) + weir_kv_unsealed_rows_bytes(spec));
     if (budget == 0 || budget >= least_bytes) return WEIR_OK;
     return weir_error_set(
         error, WEIR_ECONFIG,

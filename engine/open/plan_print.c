@@ -146,9 +146,10 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
                 out, ", %" PRId64 " of them for first tokens of %" PRId64 " bytes",
                 plan->kv_sink_pages, plan->kv_bytes_per_sink
             ));
-        if (strcmp(p->name, "kv") == 0 && plan->kv_open > 0)
-            WEIR_TRY(weir_buffer_format(out, ", %.1f MiB of open rows", (double)plan->kv_open / mib)
-            );
+        if (strcmp(p->name, "kv") == 0 && plan->kv_unsealed > 0)
+            WEIR_TRY(weir_buffer_format(
+                out, ", %.1f MiB of unsealed rows", (double)plan->kv_unsealed / mib
+            ));
         if (strcmp(p->name, "kv") == 0 && plan->kv_disk_pages > 0)
             WEIR_TRY(
                 weir_buffer_format(out, "; %" PRId64 " of these pages on disk", plan->kv_disk_pages)
@@ -249,10 +250,10 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
     WEIR_TRY(weir_buffer_format(
         out,
         "\"pages\": %" PRId64 ", \"page_bytes\": %" PRId64 ", \"tokens\": %" PRId64
-        ", \"bytes_per_token\": %" PRId64 ", \"open_bytes\": %zu, \"per_request\": %" PRId64
+        ", \"bytes_per_token\": %" PRId64 ", \"unsealed_bytes\": %zu, \"per_request\": %" PRId64
         ", \"per_key\": %" PRId64 "}",
-        plan->kv_pages, plan->kv_page_bytes, plan->kv_rows, plan->kv_bytes_per_token, plan->kv_open,
-        plan->kv_per_request, plan->kv_per_key
+        plan->kv_pages, plan->kv_page_bytes, plan->kv_rows, plan->kv_bytes_per_token,
+        plan->kv_unsealed, plan->kv_per_request, plan->kv_per_key
     ));
     return weir_buffer_format(
         out, ", \"window\": %d, \"trained_context\": %d, \"sequences\": %d}\n", (int)plan->window,

@@ -49,9 +49,9 @@ weir_status weir_engine_open_service(weir_engine *engine, weir_error *error)
                   .kv_bytes_per_token = engine->plan.kv_bytes_per_token,
                   .kv_bytes_per_sink = engine->plan.kv_bytes_per_sink,
                   .recurrent_bytes = (int64_t)weir_model_recurrent_bytes(engine->model),
-                  .banks = weir_model_banks(engine->model, NULL),
-                  .kv_open_bytes =
-                      (int64_t)weir_kv_open_rows_bytes(weir_kv_store_spec(engine->store)),
+                  .coda = weir_model_coda_stats(engine->model, NULL),
+                  .kv_unsealed_bytes =
+                      (int64_t)weir_kv_unsealed_rows_bytes(weir_kv_store_spec(engine->store)),
                   .kv_format = engine->plan.kv_format,
                   .k_format = engine->plan.k_format,
                   .v_format = engine->plan.v_format,

@@ -5,6 +5,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/schedule/job.h"
+#include "kernels/abi/minmax.h"
 
 /* ---- room ------------------------------------------------------------------------------------ */
 weir_kv_pages weir_service_free_pages(const weir_service *service)
@@ -59,8 +60,6 @@ static bool has_room(weir_service *service, int64_t rows, int64_t more)
     );
 }
 
-static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
-
 /* Rows of a sequence that has the whole pool to itself. */
 static int64_t pool_rows(const weir_kv_spec *spec)
 {
@@ -79,8 +78,8 @@ weir_status weir_job_check_memory(weir_job *job, weir_error *error)
     if (all >= spec->max_rows) return WEIR_OK;
     if (job->policy_run == NULL &&
         job->request.n_prompt <= room) { /* the answer ends where memory does */
-        job->row_limit = least(job->row_limit, (int32_t)room);
-        job->row_peak = least(job->row_peak, (int32_t)room);
+        job->row_limit = weir_min_i32(job->row_limit, (int32_t)room);
+        job->row_peak = weir_min_i32(job->row_peak, (int32_t)room);
         return WEIR_OK;
     }
     if (job->policy_run != NULL && job->row_peak <= room) return WEIR_OK;
@@ -106,7 +105,8 @@ void weir_service_resume_stalled(weir_service *service)
         }
         if (oldest == NULL ||
             !has_room(
-                service, least(oldest->sequence->n_tokens, oldest->job->row_peak), WEIR_PAGE_TOKENS
+                service, weir_min_i32(oldest->sequence->n_tokens, oldest->job->row_peak),
+                WEIR_PAGE_TOKENS
             ))
             return;
         oldest->is_stalled = false;
@@ -133,7 +133,7 @@ static bool any_stalled(const weir_service *service)
 static bool fits(weir_service *service, const weir_job *job)
 {
     return free_slots(service) >= job->request.n_choices && !any_stalled(service) &&
-           has_room(service, least(job->request.n_prompt, job->row_peak), 1);
+           has_room(service, weir_min_i32(job->request.n_prompt, job->row_peak), 1);
 }
 
 static void take_slot(weir_service *service, choice *c)

@@ -14,13 +14,13 @@ int64_t weir_service_kv_bytes(const weir_service_info *info, int64_t rows)
     const int64_t all = (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * WEIR_PAGE_TOKENS,
                   sinks = all < info->sink_tokens ? all : info->sink_tokens;
     return sinks * info->kv_bytes_per_sink + (all - sinks) * info->kv_bytes_per_token +
-           info->kv_open_bytes;
+           info->kv_unsealed_bytes;
 }
 
 /* The largest number of rows, in whole pages, that fits in `bytes`. */
 static int64_t rows_in(const weir_service_info *info, int64_t bytes)
 {
-    const int64_t left = bytes - info->kv_open_bytes,
+    const int64_t left = bytes - info->kv_unsealed_bytes,
                   sinks = info->sink_tokens * info->kv_bytes_per_sink;
     if (left <= 0) return 0;
     if (left < sinks) return left / (WEIR_PAGE_TOKENS * info->kv_bytes_per_sink) * WEIR_PAGE_TOKENS;

@@ -46,11 +46,11 @@ static job_embedding *embedding_of(const choice *c)
 }
 
 static void add_rows(
-    job_embedding *e, const weir_work *work, int32_t n_prompt, int64_t d, const float *hidden
+    job_embedding *e, const weir_batch_item *item, int32_t n_prompt, int64_t d, const float *hidden
 )
 {
-    for (int32_t r = 0; r < work->n_rows; r++) {
-        const int32_t position = work->sequence->n_computed + r;
+    for (int32_t r = 0; r < item->n_rows; r++) {
+        const int32_t position = item->sequence->n_computed + r;
         if (position != e->n_rows + e->n_new || position >= n_prompt) continue;
         const float *const row = hidden + r * d;
         for (int64_t i = 0; i < d; i++) e->step[i] += (double)row[i];
@@ -65,25 +65,25 @@ static void on_hidden(void *user, int64_t layer, const float *hidden)
     const int64_t d = service->info.d_model;
     if (layer != service->info.n_layers - 1) return;
     for (int32_t i = 0; i < service->n_observed; i++) {
-        const weir_work *const work = &service->works[i];
-        job_embedding *const e = embedding_of(service->working[i]);
-        if (work->failed) continue;
-        if (e != NULL) add_rows(e, work, service->working[i]->job->request.n_prompt, d, hidden);
-        hidden += work->n_rows * d;
+        const weir_batch_item *const item = &service->items[i];
+        job_embedding *const e = embedding_of(service->choices[i]);
+        if (item->failed) continue;
+        if (e != NULL) add_rows(e, item, service->choices[i]->job->request.n_prompt, d, hidden);
+        hidden += item->n_rows * d;
     }
 }
 
-void weir_service_begin_embedding(weir_service *service, int32_t n_works)
+void weir_service_begin_embedding(weir_service *service, int32_t n_items)
 {
     bool is_wanted = false;
-    for (int32_t i = 0; i < n_works; i++) {
-        job_embedding *const e = embedding_of(service->working[i]);
-        if (e == NULL || e->n_rows >= service->working[i]->job->request.n_prompt) continue;
+    for (int32_t i = 0; i < n_items; i++) {
+        job_embedding *const e = embedding_of(service->choices[i]);
+        if (e == NULL || e->n_rows >= service->choices[i]->job->request.n_prompt) continue;
         memset(e->step, 0, (size_t)service->info.d_model * sizeof *e->step);
         e->n_new = 0;
         is_wanted = true;
     }
-    service->n_observed = n_works;
+    service->n_observed = n_items;
     weir_runner_observe(service->runner, is_wanted ? on_hidden : NULL, service);
 }
 

@@ -44,22 +44,22 @@ weir_status weir_evaluate(
                 error, WEIR_ECANCELED, "stopped after %d of %d tokens", (int)first,
                 (int)sequence->n_tokens
             );
-        weir_work work = { .sequence = sequence,
-                           .n_rows = next_rows(runner, evaluation, first, sequence->n_tokens),
-                           .is_prompt = first < evaluation->decode_from };
-        const bool is_last = first + work.n_rows == sequence->n_tokens;
-        work.wanted = evaluation->visit != NULL ? WEIR_LOGITS_ALL
+        weir_batch_item item = { .sequence = sequence,
+                                 .n_rows = next_rows(runner, evaluation, first, sequence->n_tokens),
+                                 .is_prompt = first < evaluation->decode_from };
+        const bool is_last = first + item.n_rows == sequence->n_tokens;
+        item.wanted = evaluation->visit != NULL ? WEIR_LOGITS_ALL
                       : is_last                 ? WEIR_LOGITS_LAST
                                                 : WEIR_LOGITS_NONE;
-        if (evaluation->before != NULL) evaluation->before(evaluation->user, first, work.n_rows);
+        if (evaluation->before != NULL) evaluation->before(evaluation->user, first, item.n_rows);
         const float *logits;
-        WEIR_TRY(weir_runner_step(runner, &work, 1, &logits, error));
+        WEIR_TRY(weir_runner_step(runner, &item, 1, &logits, error));
         WEIR_TRY(weir_runner_evict(runner, sequence, error));
-        weir_runner_promote(runner, &work, 1);
+        weir_runner_promote(runner, &item, 1);
         if (evaluation->visit != NULL)
-            evaluation->visit(evaluation->user, first, work.n_rows, logits);
+            evaluation->visit(evaluation->user, first, item.n_rows, logits);
         if (is_last)
-            evaluation->last = logits + (work.wanted == WEIR_LOGITS_ALL ? work.n_rows - 1 : 0) *
+            evaluation->last = logits + (item.wanted == WEIR_LOGITS_ALL ? item.n_rows - 1 : 0) *
                                             weir_runner_n_vocab(runner);
     }
     return WEIR_OK;

@@ -108,7 +108,7 @@ void weir_choice_watch(choice *c)
 
 void weir_choice_count_before(choice *c)
 {
-    c->banks_before = weir_runner_banks(c->job->service->runner, c->sequence);
+    c->coda_before = weir_runner_coda_stats(c->job->service->runner, c->sequence);
 }
 
 void weir_choice_count(choice *c)
@@ -116,16 +116,17 @@ void weir_choice_count(choice *c)
     weir_service *const service = c->job->service;
     const weir_sequence *const sequence = c->sequence;
     const weir_policy_run_count n = weir_runner_count(service->runner, sequence);
-    const weir_banks banks = weir_runner_banks(service->runner, c->is_torn ? NULL : sequence);
+    const weir_coda_stats coda =
+        weir_runner_coda_stats(service->runner, c->is_torn ? NULL : sequence);
     const int64_t dropped = sequence->policy_run != NULL ? n.evicted : 0;
     c->job->usage.n_rows += n.live;
     c->job->usage.n_evicted += n.evicted;
     c->job->usage.kv_bytes += (int64_t)weir_sequence_kv_bytes(sequence);
-    weir_banks_add(&c->job->usage.banks, &banks);
+    weir_coda_stats_add(&c->job->usage.coda, &coda);
     pthread_mutex_lock(&service->lock);
     service->stats.evicted_tokens +=
         dropped - (dropped > c->n_evicted_before ? c->n_evicted_before : dropped);
-    weir_banks_add_counts_since(&service->stats.banks, &banks, &c->banks_before);
+    weir_coda_stats_add_counts_since(&service->stats.coda, &coda, &c->coda_before);
     pthread_mutex_unlock(&service->lock);
 }
 
@@ -157,24 +158,12 @@ static weir_status drop_rows(weir_service *service, const choice *c, weir_error 
     }
 }
 
-static void fail(
-    weir_service *service, choice *c, int32_t n_works, weir_status status, const char *message
-)
-{
-    weir_job *const job = c->job;
-    for (int32_t i = 0; i < job->request.n_choices; i++) job->choices[i].is_torn = true;
-    for (int32_t i = 0; i < n_works; i++)
-        if (service->working[i] != NULL && service->working[i]->job == job)
-            service->working[i] = NULL;
-    weir_job_finish(job, status, message);
-}
-
 bool weir_choice_apply_policy(choice *c)
 {
     return weir_runner_evict(c->job->service->runner, c->sequence, NULL) == WEIR_OK;
 }
 
-void weir_service_evict(weir_service *service, int32_t n_works)
+void weir_service_evict(weir_service *service, int32_t n_items)
 {
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         choice *const c = service->slots[i].owner;
@@ -186,6 +175,6 @@ void weir_service_evict(weir_service *service, int32_t n_works)
         if (status == WEIR_EFULL && is_worth_waiting(service, c))
             weir_choice_preempt(c);
         else if (status != WEIR_OK)
-            fail(service, c, n_works, status, error.text);
+            weir_job_fail_in_step(c->job, n_items, status, error.text);
     }
 }

@@ -32,7 +32,7 @@ typedef struct choice {
     weir_prefix_snapshot marks[CHOICE_MARKS];
     int32_t n_marks;
     int64_t n_evicted_before; /* by the turns of the cached sequence that it continues */
-    weir_banks banks_before; /* banks of that sequence */
+    weir_coda_stats coda_before; /* banks of that sequence */
 } choice;
 
 typedef struct job_embedding job_embedding; /* defined in embedding.c */
@@ -84,12 +84,11 @@ struct weir_service {
     weir_ledger_payer payer; /* of jobs whose thread has none */
     size_t bytes, sampler_bytes; /* charged: the arrays below, and scratch */
     slot *slots; /* [info.n_slots] */
-    /* Sequences that hold pages and belong to no job; NULL: none. */
-    weir_sequence *guests[2];
+    weir_sequence *guests[2]; /* Sequences that hold pages and belong to no job; NULL: none. */
     const weir_service_hooks *hooks; /* borrowed; may be NULL */
-    weir_work *works; /* [info.n_slots] */
-    choice **working; /* [info.n_slots]: choice of each work */
-    int32_t n_observed; /* works of the step with an observer */
+    weir_batch_item *items; /* [info.n_slots] */
+    choice **choices; /* [info.n_slots]: of each item; NULL: it has failed */
+    int32_t n_observed; /* items of the step that is observed */
     weir_job *running; /* list of running jobs */
     weir_sampler_scratch *scratch;
     const int32_t *stop_ids; /* borrowed */
@@ -124,6 +123,8 @@ bool weir_job_emit(weir_job *job, const weir_event *event);
 void weir_choice_end(choice *c, weir_finish finish, int32_t stop_token);
 /* Ends open choices and sends DONE. */
 void weir_job_finish(weir_job *job, weir_status status, const char *message);
+/* The same for a job with items in the step, of which nothing more is taken. */
+void weir_job_fail_in_step(weir_job *job, int32_t n_items, weir_status status, const char *message);
 void weir_job_free(weir_job *job);
 
 /* reuse.c: the prefix index. */
@@ -131,9 +132,9 @@ void weir_job_free(weir_job *job);
 /* Called when the choice has its tokens and nothing is computed. */
 void weir_choice_reuse(choice *c);
 /* Called before a step. */
-void weir_choice_want_states(choice *c, weir_work *work);
+void weir_choice_want_states(choice *c, weir_batch_item *item);
 /* Called after a step; n_before: rows before it. */
-void weir_choice_got_states(choice *c, weir_work *work, int32_t n_before, bool is_done);
+void weir_choice_got_states(choice *c, weir_batch_item *item, int32_t n_before, bool is_done);
 /* Lets others share its whole pages from now on. */
 void weir_choice_share(choice *c);
 /* Called at its end: inserts the sequence into the index. */
@@ -144,7 +145,7 @@ void weir_choice_forget(choice *c);
 /* embedding.c: embeddings of prompts. */
 WEIR_MUST_CHECK weir_status weir_job_open_embedding(weir_job *job);
 void weir_job_close_embedding(weir_job *job); /* idempotent */
-void weir_service_begin_embedding(weir_service *service, int32_t n_works); /* before a step */
+void weir_service_begin_embedding(weir_service *service, int32_t n_items); /* before a step */
 void weir_choice_end_embedding(choice *c, bool is_done); /* after a step */
 /* Returns NULL if none was requested or the prompt is not fully computed. */
 const float *weir_job_embedding(weir_job *job);
@@ -162,8 +163,8 @@ void weir_choice_count(choice *c);
 /* Drops the rows past its budget after its last step. Returns false if there was no memory for it
  * or rows could not be read. */
 bool weir_choice_apply_policy(choice *c);
-/* Called after a step: drops rows of the works' sequences. */
-void weir_service_evict(weir_service *service, int32_t n_works);
+/* Called after a step: drops rows of the batch items' sequences. */
+void weir_service_evict(weir_service *service, int32_t n_items);
 
 /* service.c: runs a function on the engine thread and waits for it. Callable from any other
  * thread. */

@@ -55,7 +55,7 @@ static bool demote_running(reclaim *r)
     const weir_reclaim_request *const request = r->request;
     if (r->demoted != WEIR_OK) return false;
     r->demoted = weir_tiers_demote_running(
-        request->store, r->holders, request->works, request->n_works, request->hot, &r->why
+        request->store, r->holders, request->items, request->n_items, request->hot, &r->why
     );
     return r->demoted == WEIR_OK;
 }
@@ -82,8 +82,8 @@ static bool preempt(reclaim *r)
 static bool drop_tails(reclaim *r)
 {
     bool any = false;
-    for (int32_t i = 0; r->holders->prefix != NULL && i < r->request->n_works; i++)
-        any = weir_prefix_release_tail(r->holders->prefix, r->request->works[i].sequence) || any;
+    for (int32_t i = 0; r->holders->prefix != NULL && i < r->request->n_items; i++)
+        any = weir_prefix_release_tail(r->holders->prefix, r->request->items[i].sequence) || any;
     return any;
 }
 

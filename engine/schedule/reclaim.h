@@ -37,13 +37,13 @@ typedef enum weir_reclaim_caller {
     WEIR_RECLAIM_CALLERS
 } weir_reclaim_caller;
 
-struct weir_work;
+struct weir_batch_item;
 
 typedef struct weir_reclaim_request {
     weir_reclaim_caller caller;
     weir_kv_store *store;
-    const struct weir_work *works; /* [n_works]: the works of the step */
-    int32_t n_works;
+    const struct weir_batch_item *items; /* [n_items] of the step */
+    int32_t n_items;
     const weir_sequence *sequence; /* the sequence that is pruned, or NULL */
     weir_kv_pages pages; /* wanted; MEMORY uses `blocks` instead */
     int64_t blocks; /* wanted, past the sinks */

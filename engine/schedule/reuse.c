@@ -112,58 +112,58 @@ static int32_t cut(const choice *c, int32_t at)
     return at / each * each;
 }
 
-/* Adds the state after `at` tokens of the sequence to the work, in order. */
-static void want(choice *c, weir_work *work, int32_t at)
+/* Adds the state after `at` tokens of the sequence to the item, in order. */
+static void want(choice *c, weir_batch_item *item, int32_t at)
 {
     const int32_t after = at - c->sequence->n_computed;
-    if (after < 1 || after > work->n_rows || work->n_snapshots == WEIR_BATCH_SNAPSHOTS ||
+    if (after < 1 || after > item->n_rows || item->n_snapshots == WEIR_BATCH_SNAPSHOTS ||
         is_marked(c, at))
         return;
-    int32_t place = work->n_snapshots;
-    for (int32_t i = 0; i < work->n_snapshots; i++) {
-        if (work->snapshots[i].after == after) return;
-        if (work->snapshots[i].after > after && place == work->n_snapshots) place = i;
+    int32_t place = item->n_snapshots;
+    for (int32_t i = 0; i < item->n_snapshots; i++) {
+        if (item->snapshots[i].after == after) return;
+        if (item->snapshots[i].after > after && place == item->n_snapshots) place = i;
     }
-    float *const state = c->n_marks + work->n_snapshots < CHOICE_MARKS
+    float *const state = c->n_marks + item->n_snapshots < CHOICE_MARKS
                              ? weir_prefix_acquire_snapshot(c->job->service->prefix)
                              : NULL;
     if (state == NULL) return;
     memmove(
-        work->snapshots + place + 1, work->snapshots + place,
-        (size_t)(work->n_snapshots - place) * sizeof *work->snapshots
+        item->snapshots + place + 1, item->snapshots + place,
+        (size_t)(item->n_snapshots - place) * sizeof *item->snapshots
     );
-    work->snapshots[place] = (weir_batch_snapshot){ .after = after, .dst = state };
-    work->n_snapshots++;
+    item->snapshots[place] = (weir_batch_snapshot){ .after = after, .dst = state };
+    item->n_snapshots++;
 }
 
 /* Where a turn ends is not known in advance, so the state at the last page boundary is saved again
  * at every page. */
-static void want_last_page(choice *c, weir_work *work)
+static void want_last_page(choice *c, weir_batch_item *item)
 {
-    const int32_t at = cut(c, c->sequence->n_computed + work->n_rows);
+    const int32_t at = cut(c, c->sequence->n_computed + item->n_rows);
     if (at <= c->sequence->n_computed) return;
     weir_prefix_snapshot *const last = c->n_marks > 0 ? &c->marks[c->n_marks - 1] : NULL;
     if (last != NULL && last->at > c->job->request.n_prompt) {
         weir_prefix_release_snapshot(c->job->service->prefix, last->state);
         c->n_marks--;
     }
-    want(c, work, at);
+    want(c, item, at);
 }
 
-void weir_choice_want_states(choice *c, weir_work *work)
+void weir_choice_want_states(choice *c, weir_batch_item *item)
 {
     const weir_request *const request = &c->job->request;
     if (!may_reuse(c) || c->sequence->recurrent_bytes == 0) return;
     if (c->sequence->n_computed >= request->n_prompt) {
-        if (is_paged(c) && !has_blocks(c)) want_last_page(c, work);
+        if (is_paged(c) && !has_blocks(c)) want_last_page(c, item);
         return;
     }
-    want(c, work, cut(c, request->n_prompt - 1));
+    want(c, item, cut(c, request->n_prompt - 1));
     /* A later prompt may branch off where this one did. */
-    if (c->index == 0) want(c, work, cut(c, c->job->usage.n_matched));
-    for (int i = 0; i < WEIR_TURN_STARTS; i++) want(c, work, cut(c, request->turn_starts[i]));
+    if (c->index == 0) want(c, item, cut(c, c->job->usage.n_matched));
+    for (int i = 0; i < WEIR_TURN_STARTS; i++) want(c, item, cut(c, request->turn_starts[i]));
     const int32_t grid = grid_rows(c);
-    want(c, work, (c->sequence->n_computed / grid + 1) * grid);
+    want(c, item, (c->sequence->n_computed / grid + 1) * grid);
 }
 
 /* Inserts the mark in order of `at`. */
@@ -175,17 +175,17 @@ static void put_mark(choice *c, weir_prefix_snapshot mark)
     c->marks[place] = mark;
 }
 
-void weir_choice_got_states(choice *c, weir_work *work, int32_t n_before, bool is_done)
+void weir_choice_got_states(choice *c, weir_batch_item *item, int32_t n_before, bool is_done)
 {
-    for (int32_t i = 0; i < work->n_snapshots; i++) {
-        const weir_batch_snapshot *const snapshot = &work->snapshots[i];
+    for (int32_t i = 0; i < item->n_snapshots; i++) {
+        const weir_batch_snapshot *const snapshot = &item->snapshots[i];
         if (is_done)
             put_mark(c, (weir_prefix_snapshot){ n_before + snapshot->after, snapshot->dst });
         else
             weir_prefix_release_snapshot(c->job->service->prefix, snapshot->dst);
     }
-    const bool has_news = is_done && work->n_snapshots > 0 && n_before < c->job->request.n_prompt;
-    work->n_snapshots = 0;
+    const bool has_news = is_done && item->n_snapshots > 0 && n_before < c->job->request.n_prompt;
+    item->n_snapshots = 0;
     if (has_news) weir_choice_share(c);
 }
 

@@ -9,7 +9,7 @@
 /* A sequence of the step whose policy observes the attention of its rows. */
 typedef struct watched {
     weir_attention_watch watch;
-    const weir_work *work;
+    const weir_batch_item *item;
     const weir_runner *runner;
 } watched;
 
@@ -27,8 +27,8 @@ struct weir_runner {
     const char *problem; /* why a work of the last step failed */
     int32_t *tokens;     /* [limits.rows] */
     int32_t *logit_rows; /* [limits.logits] */
-    weir_batch_segment *segments;   /* [limits.works] */
-    watched *watched;    /* [limits.works] */
+    weir_batch_segment *segments;   /* [limits.items] */
+    watched *watched;    /* [limits.items] */
     weir_queries_visitor visit_queries; /* may be NULL */
     /* queries: [limits.rows, heads, head_dim]; NULL until requested. */
     void *queries_user, *queries;
@@ -39,7 +39,7 @@ struct weir_runner {
 
 size_t weir_runner_bytes(const weir_runner_limits *limits)
 {
-    return (size_t)limits->works * (sizeof(weir_batch_segment) + sizeof(watched)) +
+    return (size_t)limits->items * (sizeof(weir_batch_segment) + sizeof(watched)) +
            ((size_t)limits->rows + (size_t)limits->logits) * sizeof(int32_t);
 }
 
@@ -59,13 +59,7 @@ static bool is_cold(void *user, int64_t kv_layer, int32_t segment)
 static void take(void *user, int64_t kv_layer, int32_t segment, weir_kv_range *range)
 {
     weir_runner *const runner = user;
-    weir_kv_range_pages pages;
-    weir_kv_prefetch_take(runner->prefetch, kv_layer, segment, &pages);
-    *range = (weir_kv_range){ .pages = pages.pages,
-                              .page_stride = pages.stride,
-                              .first_split = pages.first_split,
-                              .end_split = pages.end_split,
-                              .is_last = pages.is_last };
+    weir_kv_prefetch_take(runner->prefetch, kv_layer, segment, range);
 }
 
 static void give(void *user)
@@ -77,7 +71,7 @@ static void give(void *user)
 static weir_status open_prefetch(weir_runner *runner, const weir_kv_spec *spec, weir_error *error)
 {
     if (weir_kv_cold_pages(spec) == 0 || spec->n_layers == 0) return WEIR_OK;
-    weir_kv_prefetch_limits limits = { .segments = runner->limits.works };
+    weir_kv_prefetch_limits limits = { .segments = runner->limits.items };
     limits.readers = weir_model_kv_readers(runner->model, &limits.n_readers);
     const weir_status status =
         weir_kv_prefetch_open(&runner->prefetch, spec, &limits, runner->ledger, error);
@@ -105,12 +99,12 @@ weir_status weir_runner_open(
     );
     if (status == WEIR_OK) {
         runner->segments = runner->memory; /* widest element first */
-        runner->watched = (watched *)(runner->segments + limits->works);
-        runner->tokens = (int32_t *)(runner->watched + limits->works);
+        runner->watched = (watched *)(runner->segments + limits->items);
+        runner->tokens = (int32_t *)(runner->watched + limits->items);
         runner->logit_rows = runner->tokens + limits->rows;
     }
     const weir_workspace_limits space = { .rows = limits->rows,
-                                          .segments = limits->works,
+                                          .segments = limits->items,
                                           .logits = limits->logits,
                                           .context = (int32_t)spec->max_rows,
                                           .formats = spec->formats,
@@ -159,10 +153,10 @@ bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int
     return weir_model_is_state(runner->model, recurrent, n_tokens);
 }
 
-weir_banks weir_runner_banks(const weir_runner *runner, const weir_sequence *sequence)
+weir_coda_stats weir_runner_coda_stats(const weir_runner *runner, const weir_sequence *sequence)
 {
     const bool has_text = sequence != NULL && sequence->n_computed > 0;
-    return weir_model_banks(runner->model, has_text ? sequence->recurrent : NULL);
+    return weir_model_coda_stats(runner->model, has_text ? sequence->recurrent : NULL);
 }
 
 weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence)
@@ -171,10 +165,10 @@ weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_se
         return weir_policy_run_count_of(
             sequence->policy_run, &sequence->table, sequence->n_computed
         );
-    const weir_banks banks = weir_runner_banks(runner, sequence);
-    if (banks.n_layers == 0) return (weir_policy_run_count){ .live = sequence->n_computed };
-    return (weir_policy_run_count){ .live = weir_banks_live(&banks),
-                                    .evicted = weir_banks_evicted(&banks) };
+    const weir_coda_stats coda = weir_runner_coda_stats(runner, sequence);
+    if (coda.n_layers == 0) return (weir_policy_run_count){ .live = sequence->n_computed };
+    return (weir_policy_run_count){ .live = weir_coda_stats_live(&coda),
+                                    .evicted = weir_coda_stats_evicted(&coda) };
 }
 
 int64_t weir_runner_n_vocab(const weir_runner *runner)
@@ -214,26 +208,26 @@ const char *weir_runner_problem(const weir_runner *runner) { return runner->prob
 /* ---- a step ---------------------------------------------------------------------------------- */
 /* Memory blocks past the sinks that reserving the rows takes: new ones, copies of shared ones, and
  * demoted ones that are written to. */
-static int64_t blocks_wanted(const weir_work *works, int32_t n_works)
+static int64_t blocks_wanted(const weir_batch_item *items, int32_t n_items)
 {
     weir_kv_pages n = { 0 };
-    for (int32_t i = 0; i < n_works; i++) {
-        const weir_sequence *const s = works[i].sequence;
-        n = weir_kv_pages_plus(n, weir_kv_reserve_pages(&s->table, s->store, works[i].n_rows));
+    for (int32_t i = 0; i < n_items; i++) {
+        const weir_sequence *const s = items[i].sequence;
+        n = weir_kv_pages_plus(n, weir_kv_reserve_pages(&s->table, s->store, items[i].n_rows));
     }
-    return weir_kv_pages_blocks(weir_kv_store_spec(works[0].sequence->store), n);
+    return weir_kv_pages_blocks(weir_kv_store_spec(items[0].sequence->store), n);
 }
 
 static weir_status reclaim_memory(
-    const weir_runner *runner, const weir_work *works, int32_t n_works, int64_t n_blocks,
+    const weir_runner *runner, const weir_batch_item *items, int32_t n_items, int64_t n_blocks,
     weir_error *error
 )
 {
     if (runner->prefetch == NULL) return WEIR_OK;
     const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_MEMORY,
-                                           .store = works[0].sequence->store,
-                                           .works = works,
-                                           .n_works = n_works,
+                                           .store = items[0].sequence->store,
+                                           .items = items,
+                                           .n_items = n_items,
                                            .blocks = n_blocks,
                                            .hot = runner->limits.hot };
     return weir_reclaim(&runner->holders, &request, error);
@@ -241,25 +235,25 @@ static weir_status reclaim_memory(
 
 /* Reserves pages for all rows. If a last page cannot be read back, only its work fails. */
 static weir_status reserve_rows(
-    weir_runner *runner, weir_work *works, int32_t n_works, weir_error *error
+    weir_runner *runner, weir_batch_item *items, int32_t n_items, weir_error *error
 )
 {
-    for (int32_t i = 0; i < n_works; i++) {
-        weir_sequence *const sequence = works[i].sequence;
+    for (int32_t i = 0; i < n_items; i++) {
+        weir_sequence *const sequence = items[i].sequence;
         const weir_status status =
-            weir_kv_reserve(&sequence->table, sequence->store, works[i].n_rows);
+            weir_kv_reserve(&sequence->table, sequence->store, items[i].n_rows);
         if (status == WEIR_EFULL)
             return weir_error_set(
                 error, status, "no KV pages left for %d rows (%s)",
-                (int)(sequence->n_computed + works[i].n_rows), weir_kv_store_budget(sequence->store)
+                (int)(sequence->n_computed + items[i].n_rows), weir_kv_store_budget(sequence->store)
             );
-        works[i].failed = status != WEIR_OK;
-        if (works[i].failed)
+        items[i].failed = status != WEIR_OK;
+        if (items[i].failed)
             runner->problem = "its last KV page cannot be read back from the disk "
                               "(memory.disk_dir); check that disk";
-        if (!works[i].failed && sequence->policy_run != NULL &&
-            !weir_policy_run_fits(sequence->policy_run, &sequence->table, works[i].n_rows)) {
-            works[i].failed = true;
+        if (!items[i].failed && sequence->policy_run != NULL &&
+            !weir_policy_run_fits(sequence->policy_run, &sequence->table, items[i].n_rows)) {
+            items[i].failed = true;
             runner->problem =
                 "it has more KV rows than its KV policy allows; start the sequence again";
         }
@@ -272,9 +266,9 @@ static void show(
 )
 {
     const watched *const seen = user;
-    weir_sequence *const sequence = seen->work->sequence;
+    weir_sequence *const sequence = seen->item->sequence;
     const weir_policy_queries rows = { .data = queries,
-                                       .n = seen->work->n_rows,
+                                       .n = seen->item->n_rows,
                                        .head_stride = head_stride,
                                        .row_stride = row_stride };
     weir_policy_run_observe(
@@ -289,13 +283,13 @@ static void show_plain(
     const watched *const seen = user;
     (void)queries, (void)row_stride, (void)head_stride;
     seen->runner->visit_queries(
-        seen->runner->queries_user, kv_layer, seen->watch.plain, seen->work->n_rows
+        seen->runner->queries_user, kv_layer, seen->watch.plain, seen->item->n_rows
     );
 }
 
 /* The watch on the step's rows from first_row on, for a sequence without a policy. */
 static const weir_attention_watch *watch_queries(
-    const weir_runner *runner, watched *place, const weir_work *work, int32_t first_row
+    const weir_runner *runner, watched *place, const weir_batch_item *item, int32_t first_row
 )
 {
     if (runner->visit_queries == NULL) return NULL;
@@ -303,19 +297,19 @@ static const weir_attention_watch *watch_queries(
                                             first_row * weir_model_query_elements(runner->model),
                                    .seen = show_plain,
                                    .user = place },
-                        .work = work,
+                        .item = item,
                         .runner = runner };
     return &place->watch;
 }
 
 /* NULL: nothing observes the sequence. */
 static const weir_attention_watch *watch(
-    const weir_runner *runner, watched *place, const weir_work *work, int32_t first_row
+    const weir_runner *runner, watched *place, const weir_batch_item *item, int32_t first_row
 )
 {
-    if (work->sequence->policy_run == NULL) return watch_queries(runner, place, work, first_row);
+    if (item->sequence->policy_run == NULL) return watch_queries(runner, place, item, first_row);
     const weir_policy_run_view view =
-        weir_policy_run_view_of(work->sequence->policy_run, work->n_rows);
+        weir_policy_run_view_of(item->sequence->policy_run, item->n_rows);
     *place =
         (watched){ .watch = { .logits = weir_model_keeps_logits(runner->model) ? view.logits : NULL,
                               .mass = view.mass,
@@ -325,11 +319,11 @@ static const weir_attention_watch *watch(
                               .plain = view.plain,
                               .seen = show,
                               .user = place },
-                   .work = work };
+                   .item = item };
     return &place->watch;
 }
 
-static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_works)
+static weir_batch build_batch(weir_runner *runner, weir_batch_item *items, int32_t n_items)
 {
     weir_batch batch = { .tokens = runner->tokens,
                          .segments = runner->segments,
@@ -338,110 +332,111 @@ static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_w
                          .sinks = runner->sinks,
                          .observe = runner->observe,
                          .user = runner->user };
-    for (int32_t i = 0; i < n_works; i++) {
-        weir_work *const work = &works[i];
-        weir_sequence *const sequence = work->sequence;
-        work->first_logit = -1;
-        if (work->failed) continue;
-        WEIR_ASSERT(work->n_rows >= 1 && sequence->n_computed + work->n_rows <= sequence->n_tokens);
-        WEIR_ASSERT(batch.n_rows + work->n_rows <= runner->limits.rows);
+    for (int32_t i = 0; i < n_items; i++) {
+        weir_batch_item *const item = &items[i];
+        weir_sequence *const sequence = item->sequence;
+        item->first_logit = -1;
+        if (item->failed) continue;
+        WEIR_ASSERT(item->n_rows >= 1 && sequence->n_computed + item->n_rows <= sequence->n_tokens);
+        WEIR_ASSERT(batch.n_rows + item->n_rows <= runner->limits.rows);
         memcpy(
             runner->tokens + batch.n_rows, sequence->tokens + sequence->n_computed,
-            (size_t)work->n_rows * sizeof(int32_t)
+            (size_t)item->n_rows * sizeof(int32_t)
         );
         const weir_attention_watch *const watches =
-            watch(runner, &runner->watched[batch.n_segments], work, batch.n_rows);
+            watch(runner, &runner->watched[batch.n_segments], item, batch.n_rows);
         if (runner->prefetch != NULL)
             weir_kv_prefetch_views(runner->prefetch)[batch.n_segments] =
                 (weir_kv_view){ .pages = (void *const *)sequence->table.pages,
                                 .stride = sequence->table.capacity,
                                 .n_past = sequence->n_computed,
-                                .n_rows = work->n_rows,
+                                .n_rows = item->n_rows,
                                 .is_reread = watches != NULL &&
-                                             weir_attention_watch_rereads(watches, work->n_rows) };
+                                             weir_attention_watch_rereads(watches, item->n_rows) };
         runner->segments[batch.n_segments++] = (weir_batch_segment
         ){ .first_row = batch.n_rows,
-           .n_rows = work->n_rows,
+           .n_rows = item->n_rows,
            .n_past = sequence->n_computed,
-           .is_prompt = work->is_prompt,
+           .is_prompt = item->is_prompt,
            .head_rows = sequence->table.is_pruned ? sequence->table.head_rows : NULL,
            .watch = watches,
            .pages = (void *const *)sequence->table.pages,
            .page_stride = sequence->table.capacity,
-           .open = (void *const *)sequence->table.open,
+           .unsealed = (void *const *)sequence->table.unsealed,
            .recurrent = sequence->recurrent,
-           .snapshots = work->snapshots,
-           .n_snapshots = work->n_snapshots };
+           .snapshots = item->snapshots,
+           .n_snapshots = item->n_snapshots };
         sequence->recurrent_dirty = true;
-        const int32_t wanted = work->wanted == WEIR_LOGITS_ALL    ? work->n_rows
-                               : work->wanted == WEIR_LOGITS_LAST ? 1
+        const int32_t wanted = item->wanted == WEIR_LOGITS_ALL    ? item->n_rows
+                               : item->wanted == WEIR_LOGITS_LAST ? 1
                                                                   : 0;
-        if (wanted > 0) work->first_logit = batch.n_logits;
+        if (wanted > 0) item->first_logit = batch.n_logits;
         WEIR_ASSERT(batch.n_logits + wanted <= runner->limits.logits);
-        for (int32_t r = work->n_rows - wanted; r < work->n_rows; r++)
+        for (int32_t r = item->n_rows - wanted; r < item->n_rows; r++)
             runner->logit_rows[batch.n_logits++] = batch.n_rows + r;
-        batch.n_rows += work->n_rows;
+        batch.n_rows += item->n_rows;
     }
     return batch;
 }
 
 /* Runs the batch while its cold pages are read ahead. */
 static weir_status forward(
-    weir_runner *runner, weir_batch *batch, weir_work *works, int32_t n_works, const float **logits,
-    weir_error *error
+    weir_runner *runner, weir_batch *batch, weir_batch_item *items, int32_t n_items,
+    const float **logits, weir_error *error
 )
 {
     const bool reads =
         runner->prefetch != NULL &&
-        weir_kv_prefetch_begin(runner->prefetch, works[0].sequence->store, batch->n_segments);
+        weir_kv_prefetch_begin(runner->prefetch, items[0].sequence->store, batch->n_segments);
     if (reads) batch->source = &runner->source;
     const weir_status status =
         weir_model_forward(runner->model, runner->workspace, batch, logits, error);
     if (!reads) return status;
     weir_kv_prefetch_end(runner->prefetch);
-    for (int32_t i = 0, segment = 0; i < n_works; i++) {
+    for (int32_t i = 0, segment = 0; i < n_items; i++) {
         const char *why;
-        if (works[i].failed) continue;
-        works[i].failed = weir_kv_prefetch_failed(runner->prefetch, segment++, &why);
-        if (works[i].failed) runner->problem = why;
+        if (items[i].failed) continue;
+        items[i].failed = weir_kv_prefetch_failed(runner->prefetch, segment++, &why);
+        if (items[i].failed) runner->problem = why;
     }
     return status;
 }
 
 weir_status weir_runner_step(
-    weir_runner *runner, weir_work *works, int32_t n_works, const float **logits, weir_error *error
+    weir_runner *runner, weir_batch_item *items, int32_t n_items, const float **logits,
+    weir_error *error
 )
 {
-    WEIR_ASSERT(n_works >= 1 && n_works <= runner->limits.works);
+    WEIR_ASSERT(n_items >= 1 && n_items <= runner->limits.items);
     int32_t n_failed = 0;
     runner->problem = NULL;
-    WEIR_TRY(reclaim_memory(runner, works, n_works, blocks_wanted(works, n_works), error));
-    WEIR_TRY(reserve_rows(runner, works, n_works, error));
-    weir_batch batch = build_batch(runner, works, n_works);
-    if (batch.n_segments > 0) WEIR_TRY(forward(runner, &batch, works, n_works, logits, error));
-    for (int32_t i = 0; i < n_works; i++) {
-        weir_sequence *const sequence = works[i].sequence;
-        n_failed += works[i].failed;
-        if (works[i].failed) continue;
-        sequence->n_computed += works[i].n_rows;
-        weir_kv_commit(&sequence->table, works[i].n_rows);
+    WEIR_TRY(reclaim_memory(runner, items, n_items, blocks_wanted(items, n_items), error));
+    WEIR_TRY(reserve_rows(runner, items, n_items, error));
+    weir_batch batch = build_batch(runner, items, n_items);
+    if (batch.n_segments > 0) WEIR_TRY(forward(runner, &batch, items, n_items, logits, error));
+    for (int32_t i = 0; i < n_items; i++) {
+        weir_sequence *const sequence = items[i].sequence;
+        n_failed += items[i].failed;
+        if (items[i].failed) continue;
+        sequence->n_computed += items[i].n_rows;
+        weir_kv_commit(&sequence->table, items[i].n_rows);
         if (sequence->policy_run != NULL)
-            weir_policy_run_advance(sequence->policy_run, works[i].n_rows, sequence->n_computed);
+            weir_policy_run_advance(sequence->policy_run, items[i].n_rows, sequence->n_computed);
     }
-    return n_failed < n_works ? WEIR_OK : weir_error_set(error, WEIR_EIO, "%s", runner->problem);
+    return n_failed < n_items ? WEIR_OK : weir_error_set(error, WEIR_EIO, "%s", runner->problem);
 }
 
-weir_status weir_runner_fill(weir_runner *runner, weir_work *work, weir_error *error)
+weir_status weir_runner_fill(weir_runner *runner, weir_batch_item *item, weir_error *error)
 {
-    weir_sequence *const sequence = work->sequence;
+    weir_sequence *const sequence = item->sequence;
     runner->problem = NULL;
-    WEIR_TRY(reclaim_memory(runner, work, 1, blocks_wanted(work, 1), error));
-    WEIR_TRY(reserve_rows(runner, work, 1, error));
-    if (work->failed) return weir_error_set(error, WEIR_EIO, "%s", runner->problem);
-    const weir_batch batch = build_batch(runner, work, 1);
+    WEIR_TRY(reclaim_memory(runner, item, 1, blocks_wanted(item, 1), error));
+    WEIR_TRY(reserve_rows(runner, item, 1, error));
+    if (item->failed) return weir_error_set(error, WEIR_EIO, "%s", runner->problem);
+    const weir_batch batch = build_batch(runner, item, 1);
     WEIR_TRY(weir_model_fill_noise(runner->model, runner->workspace, &batch, error));
-    sequence->n_computed += work->n_rows;
-    weir_kv_commit(&sequence->table, work->n_rows);
+    sequence->n_computed += item->n_rows;
+    weir_kv_commit(&sequence->table, item->n_rows);
     return WEIR_OK;
 }
 
@@ -454,11 +449,11 @@ void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor)
 static bool reclaim_for_policy(void *user, const weir_sequence *sequence, weir_kv_pages pages)
 {
     const weir_runner *const runner = user;
-    /* The sequence is only read. */
-    const weir_work work = { .sequence = (weir_sequence *)(uintptr_t)sequence };
+    const weir_batch_item item = { .sequence = (weir_sequence *)(uintptr_t
+                                   )sequence }; /* The sequence is only read. */
     const int64_t n_blocks = weir_kv_pages_blocks(weir_kv_store_spec(sequence->store), pages);
     if (runner->prefetch != NULL && weir_kv_free_blocks(sequence->store) < n_blocks &&
-        reclaim_memory(runner, &work, 1, n_blocks, NULL) == WEIR_OK)
+        reclaim_memory(runner, &item, 1, n_blocks, NULL) == WEIR_OK)
         return true;
     const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_POLICY,
                                            .store = sequence->store,
@@ -475,10 +470,10 @@ weir_status weir_runner_evict(weir_runner *runner, weir_sequence *sequence, weir
     return weir_apply_policy(sequence, runner->evictor, &hook, error);
 }
 
-void weir_runner_promote(weir_runner *runner, const weir_work *works, int32_t n_works)
+void weir_runner_promote(weir_runner *runner, const weir_batch_item *items, int32_t n_items)
 {
-    if (runner->prefetch != NULL && n_works > 0)
+    if (runner->prefetch != NULL && n_items > 0)
         weir_tiers_promote(
-            works[0].sequence->store, &runner->holders, works, n_works, runner->limits.hot
+            items[0].sequence->store, &runner->holders, items, n_items, runner->limits.hot
         );
 }

@@ -24,7 +24,7 @@ typedef enum weir_logits_wanted {
 
 /* The next n_rows tokens of a sequence: its tokens [n_computed, n_computed + n_rows). KV rows are
  * reserved by the runner. */
-typedef struct weir_work {
+typedef struct weir_batch_item {
     weir_sequence *sequence;
     int32_t n_rows;
     weir_logits_wanted wanted;
@@ -37,12 +37,11 @@ typedef struct weir_work {
     /* Out: pages of the sequence could not be read from disk. The sequence is as after a failed
      * step; the other sequences are not affected. */
     bool failed;
-} weir_work;
+} weir_batch_item;
 
 typedef struct weir_runner_limits {
-    int32_t rows, works, logits; /* of one step */
-    /* With a disk: blocks at the end of a sequence that stay in memory; 0 means 1. */
-    int32_t hot;
+    int32_t rows, items, logits; /* of one step */
+    int32_t hot; /* With a disk: blocks at the end of a sequence that stay in memory; 0 means 1. */
 } weir_runner_limits;
 
 /* Bytes charged to the account tokens for these limits. */
@@ -58,24 +57,25 @@ int32_t weir_runner_block_rows(const weir_runner *runner); /* See weir_model_blo
 const weir_model *weir_runner_model(const weir_runner *runner);
 /* See weir_model_is_state. */
 bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int64_t n_tokens);
-/* weir_model_banks of a sequence between two steps; NULL: of an empty one. */
-weir_banks weir_runner_banks(const weir_runner *runner, const weir_sequence *sequence);
+/* weir_model_coda_stats of a sequence between two steps; NULL: of an empty one. */
+weir_coda_stats weir_runner_coda_stats(const weir_runner *runner, const weir_sequence *sequence);
 /* Rows of a sequence that are kept as computed, and rows that were dropped: by its policy if it has
  * one, else by layers with fixed-size memory. */
 weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence);
 /* Returns EFULL (nothing computed; pages reserved so far stay reserved) if the KV store cannot back
  * all rows, EIO if all works failed. Logits [rows, n_vocab] are borrowed until the next step. */
 WEIR_MUST_CHECK weir_status weir_runner_step(
-    weir_runner *runner, weir_work *works, int32_t n_works, const float **logits, weir_error *error
+    weir_runner *runner, weir_batch_item *items, int32_t n_items, const float **logits,
+    weir_error *error
 );
 /* Fills the rows of the work with noise and counts them as computed (weir_model_fill_noise);
  * otherwise like a step. */
 WEIR_MUST_CHECK weir_status
-weir_runner_fill(weir_runner *runner, weir_work *work, weir_error *error);
+weir_runner_fill(weir_runner *runner, weir_batch_item *item, weir_error *error);
 /* Sets what else holds KV pages and may free them for a step (reclaim.h); copied. */
 void weir_runner_share(weir_runner *runner, const weir_kv_holders *holders);
 /* Between steps: reads blocks of these sequences back to memory while some is free. */
-void weir_runner_promote(weir_runner *runner, const weir_work *works, int32_t n_works);
+void weir_runner_promote(weir_runner *runner, const weir_batch_item *items, int32_t n_items);
 /* Sets the evictor that drops rows; borrowed, must outlive the steps. NULL: no sequence has a
  * policy. */
 void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor);

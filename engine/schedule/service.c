@@ -53,7 +53,7 @@ size_t weir_service_bytes(int32_t n_slots)
 {
     const weir_service *const s = NULL;
     return (size_t)n_slots *
-           (sizeof *s->slots + sizeof *s->works + sizeof *s->working + sizeof *s->seen);
+           (sizeof *s->slots + sizeof *s->items + sizeof *s->choices + sizeof *s->seen);
 }
 
 static weir_status charge_fixed(weir_service *service, weir_error *error)
@@ -78,12 +78,12 @@ static weir_status open_fixed(
     const size_t n_slots = (size_t)parts->info.n_slots;
     service->info.model_name = strdup(parts->info.model_name);
     service->slots = calloc(n_slots, sizeof *service->slots);
-    service->works = calloc(n_slots, sizeof *service->works);
-    service->working = calloc(n_slots, sizeof *service->working);
+    service->items = calloc(n_slots, sizeof *service->items);
+    service->choices = calloc(n_slots, sizeof *service->choices);
     service->seen = calloc(n_slots, sizeof *service->seen);
     service->banned = calloc(parts->n_stop_ids + 1, sizeof *service->banned);
-    if (service->info.model_name == NULL || service->slots == NULL || service->works == NULL ||
-        service->working == NULL || service->seen == NULL || service->banned == NULL ||
+    if (service->info.model_name == NULL || service->slots == NULL || service->items == NULL ||
+        service->choices == NULL || service->seen == NULL || service->banned == NULL ||
         weir_sampler_scratch_open(&service->scratch, (size_t)parts->info.n_vocab) != WEIR_OK)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu slots", n_slots);
     if (parts->n_stop_ids > 0)
@@ -191,8 +191,8 @@ void weir_service_close(weir_service *service)
         weir_sequence_close(&service->slots[i].sequence);
     weir_sampler_scratch_close(service->scratch);
     free(service->slots);
-    free(service->works);
-    free(service->working);
+    free(service->items);
+    free(service->choices);
     free(service->seen);
     free(service->banned);
     weir_ledger_return(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENS, service->bytes);

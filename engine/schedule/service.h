@@ -11,7 +11,7 @@
 
 #include "engine/base/error.h"
 #include "engine/kv/policy/policy.h"
-#include "engine/model/banks.h"
+#include "engine/model/coda_stats.h"
 #include "engine/sample/sampler.h"
 #include "engine/schedule/reclaim_step.h"
 
@@ -52,7 +52,7 @@ typedef struct weir_usage {
     /* Rows dropped, over all choices, as a mean over layers and heads: those with a policy, else
      * those with banks. */
     int64_t n_evicted;
-    weir_banks banks; /* of all choices when they ended */
+    weir_coda_stats coda; /* of all choices when they ended */
     int64_t kv_budget; /* rows that the policy may keep; 0: no policy */
     const char *kv_policy; /* its name; NULL: none */
     int64_t queue_ns, prefill_ns, decode_ns, first_token_ns; /* first_token: from submit */
@@ -127,10 +127,10 @@ typedef struct weir_service_info {
     /* Pages of kv_pages_total for sinks; bytes of one of the first sink_tokens tokens. */
     int64_t kv_sink_pages, kv_bytes_per_sink;
     /* Bytes per sequence for rows of an unsealed page; 0 in most formats. */
-    int64_t kv_open_bytes;
+    int64_t kv_unsealed_bytes;
     int64_t recurrent_bytes; /* per sequence, whatever its length */
     /* Of an empty sequence: layers and slots. n_layers 0: only policies drop rows. */
-    weir_banks banks;
+    weir_coda_stats coda;
     const char *kv_format, *k_format, *v_format,
         *wide_format; /* borrowed from the engine; see weir_plan */
     int32_t wide_layers, sink_tokens; /* sink_tokens: a multiple of 64 */
@@ -170,7 +170,7 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int64_t prompt_tokens, cached_tokens, answer_tokens, steps, batch_rows;
     int64_t preemptions; /* sequences preempted */
     int64_t evicted_tokens; /* rows dropped by policies */
-    weir_banks banks; /* only its counts: of all sequences that ended */
+    weir_coda_stats coda; /* only its counts: of all sequences that ended */
     /* Pages of kv_pages_used and of cached sequences that are on disk, or below a device on the
      * host. */
     int64_t kv_disk_pages_used, kv_host_pages_used;
@@ -199,15 +199,13 @@ typedef struct weir_service_sequence { /* a sequence that has a slot */
     int64_t job;
     int32_t choice, tokens; /* tokens: those with rows in memory */
     int32_t client;
-    /* Pages (shared ones count for each), unsealed pages, state, ids and table. */
-    int64_t bytes;
-    /* kv_bytes: of `bytes`, pages and unsealed pages; kv_claim: what its client's budget is
-     * charged. */
-    int64_t kv_bytes, kv_claim;
+    int64_t bytes; /* pages (shared ones count for each), unsealed rows, state, ids, table */
+    int64_t kv_bytes; /* of `bytes`, pages and unsealed rows */
+    int64_t kv_claim; /* counts against its client's budget */
     const char *kv_policy; /* its name; NULL: keeps every row */
-    /* Rows as a mean over layers and heads; bytes of the request's policy. */
-    int64_t kv_budget, n_live, n_evicted, policy_bytes;
-    weir_banks banks;
+    int64_t kv_budget, n_live, n_evicted,
+        policy_bytes; /* Rows as a mean over layers and heads; bytes of the request's policy. */
+    weir_coda_stats coda;
 } weir_service_sequence;
 
 /* How requests may drop rows (engine/kv/prune/policy_run.h). */

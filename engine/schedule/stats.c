@@ -23,7 +23,8 @@ static weir_service_sequence stats_of(const choice *c)
                                    .bytes = (int64_t)weir_sequence_bytes(sequence),
                                    .kv_bytes = (int64_t)weir_sequence_kv_bytes(sequence),
                                    .kv_claim = c->job->choice_bytes,
-                                   .banks = weir_runner_banks(c->job->service->runner, sequence) };
+                                   .coda =
+                                       weir_runner_coda_stats(c->job->service->runner, sequence) };
     if (sequence->policy_run == NULL) return seen;
     const weir_policy_run_count rows =
         weir_policy_run_count_of(sequence->policy_run, &sequence->table, sequence->n_computed);

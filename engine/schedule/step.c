@@ -28,31 +28,31 @@ static int32_t prompt_end(const weir_service *service, const choice *c)
     return service->block_rows > 1 ? c->job->request.n_prompt : sequence->n_tokens;
 }
 
-static void add_work(weir_service *service, int32_t *n_works, choice *c, int32_t n_rows)
+static void add_item(weir_service *service, int32_t *n_items, choice *c, int32_t n_rows)
 {
     const weir_sequence *const sequence = c->sequence;
     const bool is_end = sequence->n_computed + n_rows == sequence->n_tokens;
     const bool scores = c->job->request.want_prompt_logprobs && c->index == 0 &&
                         sequence->n_computed < c->job->request.n_prompt;
-    service->working[*n_works] = c;
-    service->works[(*n_works)++] =
-        (weir_work){ .sequence = c->sequence,
-                     .n_rows = n_rows,
-                     .is_prompt = sequence->n_computed < prompt_end(service, c),
-                     .wanted = scores   ? WEIR_LOGITS_ALL
-                               : is_end ? WEIR_LOGITS_LAST
-                                        : WEIR_LOGITS_NONE };
+    service->choices[*n_items] = c;
+    service->items[(*n_items)++] =
+        (weir_batch_item){ .sequence = c->sequence,
+                           .n_rows = n_rows,
+                           .is_prompt = sequence->n_computed < prompt_end(service, c),
+                           .wanted = scores   ? WEIR_LOGITS_ALL
+                                     : is_end ? WEIR_LOGITS_LAST
+                                              : WEIR_LOGITS_NONE };
 }
 
 /* The oldest choice with a chunk of prompt to compute that is not in the plan yet. */
-static choice *oldest_prefill(const weir_service *service, int32_t n_works)
+static choice *oldest_prefill(const weir_service *service, int32_t n_items)
 {
     choice *oldest = NULL;
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         choice *const c = service->slots[i].owner;
         if (!can_run(&service->slots[i]) || is_decoding(c)) continue;
         bool planned = false;
-        for (int32_t w = 0; w < n_works; w++) planned = planned || service->working[w] == c;
+        for (int32_t w = 0; w < n_items; w++) planned = planned || service->choices[w] == c;
         if (!planned && (oldest == NULL || c->job->serial < oldest->job->serial)) oldest = c;
     }
     return oldest;
@@ -78,47 +78,47 @@ static int32_t piece_rows(const weir_service *service, const choice *c, bool oth
 
 static int32_t plan(weir_service *service)
 {
-    int32_t n_works = 0, rows = 0, scoring = 0;
+    int32_t n_items = 0, rows = 0, scoring = 0;
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         if (can_run(&service->slots[i]) && is_decoding(service->slots[i].owner))
-            add_work(service, &n_works, service->slots[i].owner, 1);
+            add_item(service, &n_items, service->slots[i].owner, 1);
     }
-    const bool others_decode = n_works > 0;
-    for (choice *c = oldest_prefill(service, n_works); c != NULL;
-         c = oldest_prefill(service, n_works)) {
+    const bool others_decode = n_items > 0;
+    for (choice *c = oldest_prefill(service, n_items); c != NULL;
+         c = oldest_prefill(service, n_items)) {
         const int32_t piece = piece_rows(service, c, others_decode);
         const bool scores = c->job->request.want_prompt_logprobs;
         if (rows > 0 && (rows + piece > (others_decode ? service->busy_chunk : service->chunk) ||
                          (scores && scoring > 0)))
             break;
-        add_work(service, &n_works, c, piece);
+        add_item(service, &n_items, c, piece);
         rows += piece;
         scoring += scores ? 1 : 0;
     }
-    return n_works;
+    return n_items;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 /* Pages that the works need: new ones, and copies of shared ones that they write to. */
-static weir_kv_pages wanted_pages(const weir_service *service, int32_t n_works)
+static weir_kv_pages wanted_pages(const weir_service *service, int32_t n_items)
 {
     weir_kv_pages n = { 0 };
-    for (int32_t i = 0; i < n_works; i++)
+    for (int32_t i = 0; i < n_items; i++)
         n = weir_kv_pages_plus(
             n, weir_kv_reserve_pages(
-                   &service->works[i].sequence->table, service->store, service->works[i].n_rows
+                   &service->items[i].sequence->table, service->store, service->items[i].n_rows
                )
         );
     return n;
 }
 
-static weir_status reclaim(const weir_service *service, int32_t n_works, weir_reclaim_caller caller)
+static weir_status reclaim(const weir_service *service, int32_t n_items, weir_reclaim_caller caller)
 {
     const weir_reclaim_request request = { .caller = caller,
                                            .store = service->store,
-                                           .works = service->works,
-                                           .n_works = n_works,
-                                           .pages = wanted_pages(service, n_works) };
+                                           .items = service->items,
+                                           .n_items = n_items,
+                                           .pages = wanted_pages(service, n_items) };
     return weir_reclaim(&service->holders, &request, NULL);
 }
 
@@ -137,16 +137,16 @@ static void count_token(uint16_t *counts, int32_t id)
 }
 
 static void report_prompt(
-    weir_service *service, choice *c, const weir_work *work, const float *logits
+    weir_service *service, choice *c, const weir_batch_item *item, const float *logits
 )
 {
     weir_job *const job = c->job;
-    const int32_t first = c->sequence->n_computed - work->n_rows;
-    for (int32_t r = 0; r < work->n_rows; r++) {
+    const int32_t first = c->sequence->n_computed - item->n_rows;
+    for (int32_t r = 0; r < item->n_rows; r++) {
         const int32_t next = first + r + 1; /* the position that row r predicts */
         if (next >= job->request.n_prompt || next <= job->n_prompt_reported) continue;
         weir_logprob top[WEIR_TOP_LOGPROBS], chosen;
-        const float *const row = logits + (work->first_logit + r) * (int64_t)service->info.n_vocab;
+        const float *const row = logits + (item->first_logit + r) * (int64_t)service->info.n_vocab;
         weir_logprobs(
             row, (size_t)service->info.n_valid_vocab, job->request.prompt[next], &chosen, top,
             (size_t)job->request.n_top_logprobs, service->scratch
@@ -216,7 +216,7 @@ static void prompt_is_done(weir_service *service, choice *first, const float *ro
         c->is_waiting = false;
         weir_sequence_fork(c->sequence, first->sequence);
         c->n_evicted_before = first->n_evicted_before;
-        c->banks_before = first->banks_before;
+        c->coda_before = first->coda_before;
         if (job->request.max_tokens == 0)
             weir_choice_end(c, WEIR_FINISH_LENGTH, -1);
         else
@@ -225,14 +225,14 @@ static void prompt_is_done(weir_service *service, choice *first, const float *ro
 }
 
 static void take_result(
-    weir_service *service, choice *c, const weir_work *work, const float *logits
+    weir_service *service, choice *c, const weir_batch_item *item, const float *logits
 )
 {
     weir_job *const job = c->job;
-    if (work->wanted == WEIR_LOGITS_ALL) report_prompt(service, c, work, logits);
+    if (item->wanted == WEIR_LOGITS_ALL) report_prompt(service, c, item, logits);
     if (c->sequence->n_computed < c->sequence->n_tokens) return;
     const int32_t last =
-        work->first_logit + (work->wanted == WEIR_LOGITS_ALL ? work->n_rows - 1 : 0);
+        item->first_logit + (item->wanted == WEIR_LOGITS_ALL ? item->n_rows - 1 : 0);
     const float *const row = logits + last * (int64_t)service->info.n_vocab;
     if (c->n_answer == 0 && c->index == 0 && job->request.want_logits)
         (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_LOGITS, .logits = row });
@@ -246,46 +246,50 @@ static void take_result(
 
 /* Runs the planned works; requested states go to their choices. */
 static weir_status run_step(
-    weir_service *service, int32_t n_works, const float **logits, weir_error *error
+    weir_service *service, int32_t n_items, const float **logits, weir_error *error
 )
 {
-    for (int32_t i = 0; i < n_works; i++)
-        weir_choice_want_states(service->working[i], &service->works[i]);
-    /* If it fails, the step does. */
-    (void)reclaim(service, n_works, WEIR_RECLAIM_FOR_STEP);
-    weir_service_begin_embedding(service, n_works);
+    for (int32_t i = 0; i < n_items; i++)
+        weir_choice_want_states(service->choices[i], &service->items[i]);
+    (void)reclaim(service, n_items, WEIR_RECLAIM_FOR_STEP); /* If it fails, the step does. */
+    weir_service_begin_embedding(service, n_items);
     const weir_status status =
-        weir_runner_step(service->runner, service->works, n_works, logits, error);
-    for (int32_t i = 0; i < n_works; i++) {
-        weir_work *const work = &service->works[i];
-        const bool is_done = status == WEIR_OK && !work->failed;
-        const int32_t n_before = work->sequence->n_computed - (is_done ? work->n_rows : 0);
-        weir_choice_got_states(service->working[i], work, n_before, is_done);
-        weir_choice_end_embedding(service->working[i], is_done);
+        weir_runner_step(service->runner, service->items, n_items, logits, error);
+    for (int32_t i = 0; i < n_items; i++) {
+        weir_batch_item *const item = &service->items[i];
+        const bool is_done = status == WEIR_OK && !item->failed;
+        const int32_t n_before = item->sequence->n_computed - (is_done ? item->n_rows : 0);
+        weir_choice_got_states(service->choices[i], item, n_before, is_done);
+        weir_choice_end_embedding(service->choices[i], is_done);
     }
     return status;
 }
 
-/* Fails the job of work i, with all its other works. */
-static void fail_work(
-    weir_service *service, int32_t i, int32_t n_works, weir_status status, const char *message
-)
+void weir_job_fail_in_step(weir_job *job, int32_t n_items, weir_status status, const char *message)
 {
-    if (service->working[i] == NULL) return;
-    weir_job *const job = service->working[i]->job;
+    weir_service *const service = job->service;
     for (int32_t k = 0; k < job->request.n_choices; k++) job->choices[k].is_torn = true;
-    for (int32_t k = 0; k < n_works; k++) {
-        if (service->working[k] != NULL && service->working[k]->job == job)
-            service->working[k] = NULL;
+    for (int32_t k = 0; k < n_items; k++) {
+        if (service->choices[k] != NULL && service->choices[k]->job == job)
+            service->choices[k] = NULL;
     }
     weir_job_finish(job, status, message);
 }
 
-static void fail_step(
-    weir_service *service, int32_t n_works, weir_status status, const char *message
+/* The job of item i fails, unless an earlier item of it has failed. */
+static void fail_item(
+    weir_service *service, int32_t i, int32_t n_items, weir_status status, const char *message
 )
 {
-    for (int32_t i = 0; i < n_works; i++) fail_work(service, i, n_works, status, message);
+    if (service->choices[i] != NULL)
+        weir_job_fail_in_step(service->choices[i]->job, n_items, status, message);
+}
+
+static void fail_step(
+    weir_service *service, int32_t n_items, weir_status status, const char *message
+)
+{
+    for (int32_t i = 0; i < n_items; i++) fail_item(service, i, n_items, status, message);
 }
 
 static void finish_ended_jobs(weir_service *service)
@@ -296,11 +300,11 @@ static void finish_ended_jobs(weir_service *service)
     }
 }
 
-static void count_step(weir_service *service, int32_t n_works)
+static void count_step(weir_service *service, int32_t n_items)
 {
     pthread_mutex_lock(&service->lock);
     service->stats.steps++;
-    for (int32_t i = 0; i < n_works; i++) service->stats.batch_rows += service->works[i].n_rows;
+    for (int32_t i = 0; i < n_items; i++) service->stats.batch_rows += service->items[i].n_rows;
     pthread_mutex_unlock(&service->lock);
     weir_service_publish(service);
 }
@@ -321,31 +325,31 @@ void weir_service_step(weir_service *service)
 {
     weir_service_resume_stalled(service);
     fail_lost(service);
-    int32_t n_works = plan(service);
-    if (n_works == 0) return;
+    int32_t n_items = plan(service);
+    if (n_items == 0) return;
     const float *logits = NULL;
     weir_error error = { 0 };
-    weir_status status = run_step(service, n_works, &logits, &error);
-    while (status == WEIR_EFULL && reclaim(service, n_works, WEIR_RECLAIM_FOR_STEP_FULL) == WEIR_OK
+    weir_status status = run_step(service, n_items, &logits, &error);
+    while (status == WEIR_EFULL && reclaim(service, n_items, WEIR_RECLAIM_FOR_STEP_FULL) == WEIR_OK
     ) {
-        n_works = plan(service); /* without the preempted ones */
-        if (n_works == 0) return;
-        status = run_step(service, n_works, &logits, &error);
+        n_items = plan(service); /* without the preempted ones */
+        if (n_items == 0) return;
+        status = run_step(service, n_items, &logits, &error);
     }
     if (status != WEIR_OK) {
-        fail_step(service, n_works, status, error.text);
+        fail_step(service, n_items, status, error.text);
         return;
     }
-    for (int32_t i = 0; i < n_works; i++) {
-        if (service->works[i].failed)
-            fail_work(service, i, n_works, WEIR_EIO, weir_runner_problem(service->runner));
+    for (int32_t i = 0; i < n_items; i++) {
+        if (service->items[i].failed)
+            fail_item(service, i, n_items, WEIR_EIO, weir_runner_problem(service->runner));
     }
-    for (int32_t i = 0; i < n_works; i++) {
-        choice *const c = service->working[i];
-        if (c != NULL && !c->is_ended) take_result(service, c, &service->works[i], logits);
+    for (int32_t i = 0; i < n_items; i++) {
+        choice *const c = service->choices[i];
+        if (c != NULL && !c->is_ended) take_result(service, c, &service->items[i], logits);
     }
     finish_ended_jobs(service);
-    weir_service_evict(service, n_works);
-    weir_runner_promote(service->runner, service->works, n_works);
-    count_step(service, n_works);
+    weir_service_evict(service, n_items);
+    weir_runner_promote(service->runner, service->items, n_items);
+    count_step(service, n_items);
 }

@@ -11,21 +11,21 @@ enum {
  * twice, which does no harm. */
 typedef struct sequences {
     const weir_kv_holders *holders;
-    const weir_work *works;
-    int32_t n_works, n_running;
+    const weir_batch_item *items;
+    int32_t n_items, n_running;
 } sequences;
 
 static const weir_sequence *sequence_at(const sequences *all, int32_t i)
 {
     if (i < all->n_running) return all->holders->running(all->holders->user, i);
-    return i - all->n_running < all->n_works ? all->works[i - all->n_running].sequence : NULL;
+    return i - all->n_running < all->n_items ? all->items[i - all->n_running].sequence : NULL;
 }
 
 static sequences sequences_of(
-    const weir_kv_holders *holders, const weir_work *works, int32_t n_works
+    const weir_kv_holders *holders, const weir_batch_item *items, int32_t n_items
 )
 {
-    sequences all = { .holders = holders, .works = works, .n_works = n_works };
+    sequences all = { .holders = holders, .items = items, .n_items = n_items };
     while (holders->running != NULL && holders->running(holders->user, all.n_running) != NULL)
         all.n_running++;
     return all;
@@ -65,11 +65,11 @@ static int64_t oldest_block(
 }
 
 weir_status weir_tiers_demote_running(
-    weir_kv_store *store, const weir_kv_holders *holders, const weir_work *works, int32_t n_works,
-    int32_t hot, weir_error *error
+    weir_kv_store *store, const weir_kv_holders *holders, const weir_batch_item *items,
+    int32_t n_items, int32_t hot, weir_error *error
 )
 {
-    const sequences found = sequences_of(holders, works, n_works), *const all = &found;
+    const sequences found = sequences_of(holders, items, n_items), *const all = &found;
     const weir_sequence *longest = NULL, *s;
     int64_t block = 0;
     for (int32_t i = 0; (s = sequence_at(all, i)) != NULL; i++) {
@@ -103,12 +103,12 @@ weir_status weir_tiers_demote_cached(
 /* Finds blocks of the works' sequences on disk that should be read back, at most `most`. Returns
  * their number. */
 static int64_t cold_blocks(
-    const weir_kv_store *store, const weir_work *works, int32_t n_works, int64_t most
+    const weir_kv_store *store, const weir_batch_item *items, int32_t n_items, int64_t most
 )
 {
     int64_t n = 0;
-    for (int32_t i = 0; i < n_works; i++) {
-        const weir_kv_table *const table = &works[i].sequence->table;
+    for (int32_t i = 0; i < n_items; i++) {
+        const weir_kv_table *const table = &items[i].sequence->table;
         for (int64_t block = table->n_pages - 1; block >= 0 && n < most; block--)
             n += weir_kv_is_cold(store, table->pages[block]) &&
                  !weir_kv_is_unreadable(store, table->pages[block]);
@@ -117,21 +117,21 @@ static int64_t cold_blocks(
 }
 
 void weir_tiers_promote(
-    weir_kv_store *store, const weir_kv_holders *holders, const weir_work *works, int32_t n_works,
-    int32_t hot
+    weir_kv_store *store, const weir_kv_holders *holders, const weir_batch_item *items,
+    int32_t n_items, int32_t hot
 )
 {
     const int64_t most = BACK_BYTES / (int64_t)weir_kv_block_stride(weir_kv_store_spec(store)) + 1;
     int64_t rows = 0;
     if (weir_kv_residency_of(store).pages_cold == 0) return;
-    for (int32_t i = 0; i < n_works; i++) rows += works[i].n_rows;
+    for (int32_t i = 0; i < n_items; i++) rows += items[i].n_rows;
     /* Promoted blocks must not be demoted again by the next steps. */
-    const int64_t reserve = weir_tiers_least_blocks(n_works, 2 * rows, hot);
-    int64_t n = cold_blocks(store, works, n_works, most);
+    const int64_t reserve = weir_tiers_least_blocks(n_items, 2 * rows, hot);
+    int64_t n = cold_blocks(store, items, n_items, most);
     if (n > 0 && weir_tiers_demote_cached(store, holders->prefix, reserve + n, NULL) != WEIR_OK)
         return;
-    for (int32_t i = 0; i < n_works; i++) {
-        const weir_kv_table *const table = &works[i].sequence->table;
+    for (int32_t i = 0; i < n_items; i++) {
+        const weir_kv_table *const table = &items[i].sequence->table;
         for (int64_t block = table->n_pages - 1;
              block >= 0 && n > 0 && weir_kv_free_blocks(store) > reserve; block--) {
             if (!weir_kv_is_cold(store, table->pages[block]) ||

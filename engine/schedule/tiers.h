@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-struct weir_work;
+struct weir_batch_item;
 
 /* Demotes unused cached blocks until n_blocks are free in memory or no more can be demoted; NULL:
  * there is no cache. Errors are those of the lower tier. */
@@ -24,13 +24,13 @@ WEIR_MUST_CHECK weir_status weir_tiers_demote_cached(
 /* Demotes one block of the longest sequence that has one, among the works and the running ones.
  * Returns ENOTFOUND if there is none. */
 WEIR_MUST_CHECK weir_status weir_tiers_demote_running(
-    weir_kv_store *store, const weir_kv_holders *holders, const struct weir_work *works,
-    int32_t n_works, int32_t hot, weir_error *error
+    weir_kv_store *store, const weir_kv_holders *holders, const struct weir_batch_item *items,
+    int32_t n_items, int32_t hot, weir_error *error
 );
 /* Promotes a bounded number of blocks of the works' sequences. */
 void weir_tiers_promote(
-    weir_kv_store *store, const weir_kv_holders *holders, const struct weir_work *works,
-    int32_t n_works, int32_t hot
+    weir_kv_store *store, const weir_kv_holders *holders, const struct weir_batch_item *items,
+    int32_t n_items, int32_t hot
 );
 
 /* Blocks that must fit in memory for n_sequences to continue, with steps of `rows` rows in addition

@@ -413,7 +413,7 @@ weir_usage weir_generation_usage(const weir_generation *g)
         sum.n_rows += u->n_rows;
         sum.kv_bytes += u->kv_bytes;
         sum.n_evicted += u->n_evicted;
-        weir_banks_add(&sum.banks, &u->banks);
+        weir_coda_stats_add(&sum.coda, &u->coda);
         sum.kv_policy = u->kv_policy;
         sum.kv_budget = u->kv_budget;
         sum.queue_ns += u->queue_ns;

@@ -79,7 +79,7 @@ static void write_kv(
     weir_json_put_integer(json, "sink_pages", info->kv_sink_pages);
     weir_json_put_integer(json, "free_sink_pages", stats->kv_sink_pages_free);
     weir_json_put_integer(json, "bytes_per_sink_token", info->kv_bytes_per_sink);
-    weir_json_put_integer(json, "open_bytes_per_sequence", info->kv_open_bytes);
+    weir_json_put_integer(json, "open_bytes_per_sequence", info->kv_unsealed_bytes);
     weir_kv_formats_write(json, info);
     weir_json_close(json, '}');
     weir_json_put_integer(json, "recurrent_bytes_per_sequence", info->recurrent_bytes);
@@ -109,9 +109,9 @@ static void write_sequences(weir_json_out *json, const weir_service_sequence *se
         weir_json_put_integer(json, "bytes", s->bytes);
         weir_json_put_integer(json, "kv_bytes", s->kv_bytes);
         if (s->kv_policy != NULL) write_policy(json, s);
-        if (s->banks.n_layers > 0) {
+        if (s->coda.n_layers > 0) {
             weir_json_key(json, "banks");
-            weir_banks_write(json, &s->banks);
+            weir_coda_stats_write(json, &s->coda);
         }
         weir_json_close(json, '}');
     }

@@ -270,17 +270,18 @@ static weir_status write_own(
 }
 
 /* Statistics of fixed-size layer memory, summed over all finished sequences and such layers. */
-static weir_status write_banks(
+static weir_status write_coda(
     const writer *w, const weir_service_stats *stats, const weir_service_info *info
 )
 {
-    for (int i = 0; i < WEIR_BANKS_COUNTS && info->banks.n_layers > 0; i++) {
+    for (int i = 0; i < WEIR_CODA_STATS_COUNTS && info->coda.n_layers > 0; i++) {
         char name[48];
-        (void
-        )snprintf(name, sizeof name, "banks_%s_total", weir_banks_count_name((weir_banks_count)i));
+        (void)snprintf(
+            name, sizeof name, "banks_%s_total", weir_coda_counter_name((weir_coda_counter)i)
+        );
         WEIR_TRY(sample(
-            w, name, "counter", weir_banks_count_help((weir_banks_count)i),
-            (double)stats->banks.counts[i]
+            w, name, "counter", weir_coda_counter_help((weir_coda_counter)i),
+            (double)stats->coda.counts[i]
         ));
     }
     return WEIR_OK;
@@ -341,7 +342,7 @@ weir_status weir_metrics_write(
     weir_status status = write_label(&w.label, model_name);
     if (status == WEIR_OK) status = write_common(&w, metrics, stats, info);
     if (status == WEIR_OK) status = write_own(&w, metrics, stats, info);
-    if (status == WEIR_OK) status = write_banks(&w, stats, info);
+    if (status == WEIR_OK) status = write_coda(&w, stats, info);
     if (status == WEIR_OK) status = write_memory(&w, memory);
     w.prefix = "vllm";
     if (status == WEIR_OK && vllm) status = write_common(&w, metrics, stats, info);

@@ -84,12 +84,12 @@ static void add_error(head *h, const weir_api_error *error)
 static void add_kv(head *h, weir_exchange *x)
 {
     const weir_service_info *const info = weir_service_info_of(x->server->options.service);
-    const weir_banks *const banks = &info->banks;
+    const weir_coda_stats *const coda = &info->coda;
     if (x->generation == NULL || x->status != 200) return;
     if (info->kv_is_lossy) add(h, "x-weir-kv-format: %s\r\n", info->kv_format);
-    if (banks->n_layers > 0)
+    if (coda->n_layers > 0)
         add(h, "x-weir-kv-banks: %lld\r\n",
-            (long long)((banks->ring.slots + banks->exact.slots) / banks->n_layers));
+            (long long)((coda->ring.slots + coda->exact.slots) / coda->n_layers));
     (void)pthread_mutex_lock(&x->lock);
     const weir_usage usage = weir_generation_usage(x->generation);
     (void)pthread_mutex_unlock(&x->lock);

@@ -55,7 +55,7 @@ void session_pruned_of(weir_session_pruned *out, const weir_sessions *sessions)
 {
     const session_carrier *const own = &sessions->own;
     *out = (weir_session_pruned){ .head_rows = own->sequence.table.head_rows,
-                                  .open = own->sequence.table.open_memory,
+                                  .unsealed = own->sequence.table.unsealed_memory,
                                   .past = own->pruned.past,
                                   .policy = own->pruned.policy,
                                   .state = own->pruned.state,
@@ -238,7 +238,7 @@ static weir_status read_rows(const arrival *a, weir_session_reader *reader, weir
             error, WEIR_EFORMAT, "session %s: its state cannot be one of this model",
             a->sessions->own.name
         );
-    WEIR_TRY(weir_session_read_open(reader, table->open_memory, error));
+    WEIR_TRY(weir_session_read_unsealed(reader, table->unsealed_memory, error));
     return weir_session_read_pruned_pages(
         reader, table->pages, table->capacity, a->head_rows,
         weir_kv_store_spec(a->sessions->service->store), error

@@ -5,7 +5,7 @@
  * The engine thread only hands out what is cached and inserts what was read, once all of it is
  * checked. Any thread; all functions block. */
 #pragma once
-#include "engine/model/banks.h"
+#include "engine/model/coda_stats.h"
 #include "engine/schedule/service.h"
 
 #ifdef __cplusplus

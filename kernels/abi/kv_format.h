@@ -33,7 +33,7 @@
  *
  * Unsealed pages. Schemes that code by PAGE code values relative to their neighbours in time, so a
  * page is coded as a whole ("sealed"). Until its 64th token is written it is unsealed: its rows are
- * f16, in separate memory (weir_kv_open_bytes: an f16 K part, then an f16 V part, of the parts that
+ * f16, in separate memory (weir_kv_unsealed_bytes: an f16 K part, then an f16 V part, of the parts that
  * need it; kivi's V needs it only for quality: recent values stay f16). Writing token 63 codes the
  * part from the f16 rows, whether rows came one at a time or all at once, so any cut gives the same
  * bits. Sealed pages are never written again, so they can be shared; dropping rows from one means
@@ -223,7 +223,7 @@ static inline int weir_kv_cuda_use(weir_kv_format format)
 }
 
 /* True if a page part of this format is coded as a whole: see "Unsealed pages". */
-static inline bool weir_kv_needs_open(weir_kv_format format)
+static inline bool weir_kv_seals_pages(weir_kv_format format)
 {
     enum { ROW = false, PAGE = true };
     switch (weir_kv_scheme_of(format)) {

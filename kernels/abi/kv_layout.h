@@ -56,11 +56,11 @@ static inline const char *weir_kv_pages_reject(
 }
 
 /* True if some page needs unsealed rows. */
-static inline bool weir_kv_any_open(weir_kv_pair others, weir_kv_sinks sinks)
+static inline bool weir_kv_any_unsealed(weir_kv_pair others, weir_kv_sinks sinks)
 {
     const weir_kv_pair first = weir_kv_pair_at(others, sinks, 0);
-    return weir_kv_needs_open(others.k) || weir_kv_needs_open(others.v) ||
-           weir_kv_needs_open(first.k) || weir_kv_needs_open(first.v);
+    return weir_kv_seals_pages(others.k) || weir_kv_seals_pages(others.v) ||
+           weir_kv_seals_pages(first.k) || weir_kv_seals_pages(first.v);
 }
 
 /* ---- layout ---------------------------------------------------------------------------------- */
@@ -155,18 +155,18 @@ static inline int64_t weir_kv_bytes(
 }
 
 /* The same for the f16 rows of an unsealed page; 0 bytes if no part needs them. */
-static inline int64_t weir_kv_open_v_part(weir_kv_format k_format, int64_t key_dim)
+static inline int64_t weir_kv_unsealed_v_part(weir_kv_format k_format, int64_t key_dim)
 {
-    return weir_kv_needs_open(k_format) ? weir_kv_part_bytes(WEIR_KV_F16, WEIR_KV_K, key_dim) : 0;
+    return weir_kv_seals_pages(k_format) ? weir_kv_part_bytes(WEIR_KV_F16, WEIR_KV_K, key_dim) : 0;
 }
 
-static inline int64_t weir_kv_open_bytes(
+static inline int64_t weir_kv_unsealed_bytes(
     weir_kv_format k_format, weir_kv_format v_format, int64_t key_dim, int64_t value_dim
 )
 {
-    return weir_kv_open_v_part(k_format, key_dim) +
-           (weir_kv_needs_open(v_format) ? weir_kv_part_bytes(WEIR_KV_F16, WEIR_KV_V, value_dim) : 0
-           );
+    return weir_kv_unsealed_v_part(k_format, key_dim) +
+           (weir_kv_seals_pages(v_format) ? weir_kv_part_bytes(WEIR_KV_F16, WEIR_KV_V, value_dim)
+                                          : 0);
 }
 
 /* The value that is coded: NaN counts as 0 and others are clamped to f16's finite range, so that

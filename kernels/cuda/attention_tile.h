@@ -14,40 +14,12 @@
 #pragma once
 #include "kernels/cuda/attention_parts.h"
 #include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/page_formats.h"
 
 namespace weir_cuda_attention {
 
 constexpr int kThreads = 128, kGroup = WEIR_KV_GROUP,
               kWeightStride = 40; /* floats of a row of weights: no two rows of 4 share banks */
-
-/* How attention reads pages of a format: one specialisation for each that the table marks READ or
- * BOTH (kernels/abi/kv_format.h). */
-template <weir_kv_format> struct PageFormat;
-
-template <> struct PageFormat<WEIR_KV_F16> {
-    typedef PartsF16 Parts;
-    static constexpr bool kIsCoded = false, kHasCodebook = false;
-    static constexpr int kBits = 16, kPlanes = 1;
-};
-template <> struct PageFormat<WEIR_KV_BF16> {
-    typedef PartsBf16 Parts;
-    static constexpr bool kIsCoded = false, kHasCodebook = false;
-    static constexpr int kBits = 16, kPlanes = 1;
-};
-/* Codes are integers, which bf16 represents exactly; their scales are applied to sums of 32 dims
- * (K) and to weights (V). */
-template <> struct PageFormat<WEIR_KV_Q8_0> {
-    typedef PartsBf16 Parts;
-    static constexpr bool kIsCoded = true, kHasCodebook = false;
-    static constexpr int kBits = 8, kPlanes = 1;
-};
-/* Centroids are two f16, each in its own plane; a token's scale is applied to its score and its
- * weight (attention_turbo.h). */
-template <> struct PageFormat<WEIR_KV_TURBO4> {
-    typedef PartsF16 Parts;
-    static constexpr bool kIsCoded = true, kHasCodebook = true;
-    static constexpr int kBits = 4, kPlanes = 2;
-};
 
 template <class Format_, int VALUE_, int R_, int C_, int STAGES_> struct Shape {
     typedef Format_ Format;

@@ -22,264 +22,11 @@
  *
  * Cost: 2 * (key_dim + value_dim) flops per row and position; K and V are read once per 32 rows on
  * the host. Decode is bound by memory: the next tile is prefetched while this one is used. */
-#include "kernels/omp/attention_merge.h"
-#include "kernels/omp/attention_plan.h"
-#include "kernels/omp/attention_turn.h"
+#include "kernels/omp/attention_unit.h"
 
 #pragma omp declare target
 
-/* ---- a unit ---------------------------------------------------------------------------------- */
-typedef struct attention_unit {
-    const weir_kv_segment *segment;
-    void *const *pages, *const *open_pages; /* of this KV head                            */
-    int64_t head, table; /* KV head, of the op and of the segment      */
-    int64_t n_query_heads; /* of the segment                             */
-    int64_t first_row, n_rows; /* query rows of this unit     */
-    int32_t first_split, n_splits; /* to walk                     */
-    float *split_partials; /* of this segment; NULL: merges and writes the output */
-    int32_t plan_first_split, plan_n_splits;
-    /* Of this KV head's first query head; NULL if the unit has none of the segment's last rows, or
-     * logits are not needed. */
-    float *logits;
-} attention_unit;
-
-/* Returns NULL past the end of the unit. */
-WEIR_INLINE const float *query_of(
-    const attention_call *call, const attention_unit *unit, int64_t row
-)
-{
-    const int64_t token = unit->segment->first_row + row / call->group,
-                  head = unit->head * call->group + row % call->group;
-    return row < unit->first_row + unit->n_rows
-               ? call->q + token * call->q_stride + head * call->q_head_stride
-               : NULL;
-}
-
-/* Copies a block's query rows to team memory, [key_dim][rows], scaled, and rotated for turbo's K;
- * rows past the end are zero. */
-WEIR_INLINE void stage_queries(
-    float *q, const attention_call *call, const attention_unit *unit, int64_t first, const int rows,
-    int tid
-)
-{
-    const bool turbo = is_rotated(call, WEIR_KV_K);
-    for (int r = 0; r < rows; r++) {
-        const float *const query = query_of(call, unit, first + r);
-        for (int64_t d = tid; d < call->key_dim; d += LANE_THREADS)
-            q[d * rows + r] =
-                query ? query[d] * (turbo ? weir_kv_sign(WEIR_KV_K, d) * call->scale : call->scale)
-                      : 0.0f;
-    }
-    if (!turbo) return;
-    TEAM_BARRIER
-    kv_hadamard(q, call->key_dim, rows, tid);
-}
-
-WEIR_INLINE void reset_block(
-    row_block *block, const attention_call *call, const attention_unit *unit, int64_t first,
-    const int width, const int rows, int tid
-)
-{
-    UNROLL
-    for (int r = 0; r < rows / ROW_THREADS; r++) {
-        block->last[r] = unit->segment->n_past + (int32_t)((first + row_of(r, tid)) / call->group);
-        block->maximum[r] = NOTHING;
-        UNROLL
-        for (int v = 0; v < TILE_VECTORS; v++) block->sum[r][v] = (lane_float)0.0f;
-    }
-    UNROLL_DEVICE
-    for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n++) {
-        if (n * LANE_THREADS * LANE_WIDTH >= call->value_dim) break;
-        UNROLL
-        for (int r = 0; r < rows; r++) block->value[n][r] = (lane_float)0.0f;
-    }
-}
-
-/* The K or V part that rows of this unit read at `position`. */
-WEIR_INLINE tile_source source_of(
-    const attention_call *call, const attention_unit *unit, int32_t position, weir_kv_side side
-)
-{
-    const int32_t page = position / WEIR_PAGE_TOKENS,
-                  first_open = unit->segment->n_past / WEIR_PAGE_TOKENS;
-    const weir_kv_pair pair = pair_of(call, page);
-    const weir_kv_format format = side == WEIR_KV_K ? pair.k : pair.v;
-    const int32_t own =
-        (unit->segment->n_past + (int32_t)(unit->first_row / call->group)) / WEIR_PAGE_TOKENS;
-    const bool open = READS_CODED && page == own && weir_kv_needs_open(format);
-    const int64_t v_part =
-        open ? weir_kv_open_v_part(pair.k, call->key_dim) : weir_kv_v_part(pair.k, call->key_dim);
-    const char *const base = open ? unit->open_pages[page - first_open] : unit->pages[page];
-    return (tile_source){ .part = base && side == WEIR_KV_V ? base + v_part : base,
-                          .token = position % WEIR_PAGE_TOKENS,
-                          .format = open ? WEIR_KV_F16 : format };
-}
-
-/* The first position of a split that any row of the unit sees, rounded down to a tile. */
-WEIR_INLINE int32_t begin_of(const attention_call *call, const attention_unit *unit, int32_t split)
-{
-    const int32_t first_own = unit->segment->n_past + (int32_t)(unit->first_row / call->group);
-    const int32_t first_seen = first_own >= call->window ? first_own - call->window + 1 : 0;
-    return first_seen > split * SPLIT ? first_seen / TILE * TILE : split * SPLIT;
-}
-
-/* What to prefetch during the two halves of the work on a tile. */
-typedef struct tiles_ahead {
-    tile_source k, v; /* while scores are computed; while values are added */
-} tiles_ahead;
-
-/* Plain K and V of equal widths: a page is four runs of equal length, prefetched in memory order,
- * one to three ahead: hardware read-ahead joins them (84 % of read bandwidth; 78 % in order of
- * use). Coded pages are bound by decoding: prefetches the next tiles. */
-WEIR_INLINE tiles_ahead ahead_of(
-    const attention_call *call, const tile_source *k, const tile_source *v,
-    const attention_unit *unit, int32_t position
-)
-{
-    const tile_source next_k = source_of(call, unit, position, WEIR_KV_K);
-    const bool is_even = call->k_format == call->v_format && call->key_dim == call->value_dim &&
-                         weir_kv_scheme_of(call->k_format) == WEIR_KV_PLAIN;
-    /* A page that another call reads is not prefetched. */
-    if (!next_k.part) return (tiles_ahead){ *k, *v };
-    if (!is_even) return (tiles_ahead){ next_k, source_of(call, unit, position, WEIR_KV_V) };
-    const tile_source run =
-        v->token < TILE
-            ? *v
-            : next_k; /* first tile: the V of its page; second: the K of the next page */
-    return (tiles_ahead){ { run.part, 0, run.format }, { run.part, TILE, run.format } };
-}
-
-/* Stores scores of the block's rows 0 .. n_heads - 1 from `first_row` on as logits in natural
- * units; n: of the tile's positions. Not inlined: without logits the cost is a branch per tile. */
-WEIR_NOINLINE void keep_logits(
-    float *logits, int64_t stride, const row_block *block, int64_t first_row, int64_t n_heads,
-    int64_t n, int rows, int tid
-)
-{
-    for (int r = 0; r < rows / ROW_THREADS; r++) {
-        const int64_t head = row_of(r, tid) - first_row;
-        if (head < 0 || head >= n_heads) continue;
-        for (int v = 0; v < TILE_VECTORS; v++) {
-            const int64_t at = token_of(v, tid);
-            if (at < n)
-                lane_store_part(
-                    logits + head * stride + at, block->score[r][v] * 0.69314718f, n - at
-                );
-        }
-    }
-}
-
-/* Stores logits of the segment's last token, for its rows that belong to the unit. */
-WEIR_INLINE void keep_unit_logits(
-    const attention_call *call, const attention_unit *unit, const row_block *blocks,
-    int32_t position, int n_blocks, const int rows, int tid
-)
-{
-    /* Among the unit's rows, if not before them. */
-    const int64_t last = (int64_t)(unit->segment->n_rows - 1) * call->group - unit->first_row;
-    const int64_t n = unit->segment->n_past + unit->segment->n_rows - position;
-    for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
-        keep_logits(
-            unit->logits + position, unit->segment->logits_stride, blocks + b, last - b * rows,
-            call->group, n, rows, tid
-        );
-}
-
-/* All blocks of a unit over the tiles of one split that any of its rows sees. The last tile
- * prefetches the first one of what comes next; otherwise every split would start by waiting for
- * memory. */
-WEIR_INLINE void walk_split(
-    team_memory *team, row_block *blocks, const attention_call *call, const attention_unit *unit,
-    int32_t split, const attention_unit *next, int n_blocks, const int width, const int rows,
-    int tid
-)
-{
-    const int32_t last_own =
-        unit->segment->n_past + (int32_t)((unit->first_row + unit->n_rows - 1) / call->group);
-    const int32_t end = last_own < split * SPLIT + SPLIT - 1 ? last_own + 1 : split * SPLIT + SPLIT;
-    const bool goes_on = split + 1 < unit->first_split + unit->n_splits;
-    for (int32_t position = begin_of(call, unit, split); position < end; position += TILE) {
-        const bool stays = position + TILE < end || goes_on;
-        tile_source k = source_of(call, unit, position, WEIR_KV_K),
-                    v = source_of(call, unit, position, WEIR_KV_V);
-        const tiles_ahead ahead = ahead_of(
-            call, &k, &v, stays ? unit : next,
-            stays ? position + TILE : begin_of(call, next, next->first_split)
-        );
-        if (is_rotated(call, WEIR_KV_K)) turn_keys(team, &k, call->key_dim, tid);
-        score_tile(team, blocks, &k, &ahead.k, call->key_dim, n_blocks, rows, tid);
-        if (READS_CODED && unit->logits)
-            keep_unit_logits(call, unit, blocks, position, n_blocks, rows, tid);
-        for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
-            weigh_tile(
-                team, blocks + b, b, weight_scales(&v, call->value_dim), position, call->window,
-                rows, tid
-            );
-        if (is_rotated(call, WEIR_KV_V)) turn_values(team, &v, call->value_dim, tid);
-        value_tile(team, blocks, &v, &ahead.v, call->value_dim, n_blocks, width, rows, tid);
-    }
-}
-
-/* Where the split_partials of a block's rows are; NULL for rows past the end. */
-WEIR_INLINE void partial_rows(
-    float **partial, const attention_call *call, const attention_unit *unit, int64_t first,
-    int32_t split, const int rows
-)
-{
-    UNROLL
-    for (int r = 0; r < rows; r++) {
-        const int64_t row = first + r, token = row / call->group,
-                      head = unit->table * call->group + row % call->group;
-        const int64_t index = (token * unit->n_query_heads + head) * unit->plan_n_splits + split -
-                              unit->plan_first_split;
-        partial[r] = row < unit->first_row + unit->n_rows
-                         ? unit->split_partials + index * partial_floats(call->value_dim)
-                         : NULL;
-    }
-}
-
-/* The partials of a block's rows; NULL for rows past the end. */
-WEIR_INLINE void partials_of_rows(
-    float **partials, const attention_call *call, const attention_unit *unit, int64_t first,
-    const int rows
-)
-{
-    UNROLL
-    for (int r = 0; r < rows; r++) {
-        const int64_t row = first + r, token = unit->segment->first_row + row / call->group,
-                      head = unit->head * call->group + row % call->group;
-        partials[r] =
-            row < unit->first_row + unit->n_rows
-                ? call->partials + (token * call->n_heads + head) * partial_floats(call->value_dim)
-                : NULL;
-    }
-}
-
-WEIR_INLINE void write_block(
-    const attention_call *call, const attention_unit *unit, const row_total *total,
-    int64_t first_row, const int width, const int rows, int tid
-)
-{
-    UNROLL
-    for (int r = 0; r < rows; r++) {
-        const int64_t row = first_row + r;
-        if (row >= unit->first_row + unit->n_rows) break;
-        const int64_t token = unit->segment->first_row + row / call->group,
-                      head = unit->head * call->group + row % call->group;
-        float *const out = call->out + token * call->out_stride + head * call->value_dim;
-        const float inverse = 1.0f / total->sum[r];
-        UNROLL_DEVICE
-        for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n++) {
-            const int64_t first = (n * LANE_THREADS + tid) * LANE_WIDTH;
-            if (first >= call->value_dim) break;
-            lane_store_part(out + first, total->value[n][r] * inverse, call->value_dim - first);
-        }
-        if (call->lse && tid == 0)
-            call->lse[token * call->n_heads + head] = lse_of(total->maximum[r], total->sum[r]);
-        if (is_rotated(call, WEIR_KV_V)) turn_back(out, call->value_dim, tid);
-    }
-}
-
+/* ---- the first region: units ----------------------------------------------------------------- */
 /* next: the team's next unit, or this one if there is none. */
 WEIR_INLINE void attend(
     team_memory *team, const attention_call *call, const attention_unit *unit,
@@ -367,9 +114,10 @@ WEIR_INLINE attention_unit unit_of(
                   n_splits = plan->partial ? plan->n_splits : 1;
     attention_unit unit = { .segment = segment,
                             .pages = segment->pages + table * segment->page_stride,
-                            .open_pages = segment->open_pages
-                                              ? segment->open_pages + table * segment->open_stride
-                                              : NULL,
+                            .unsealed_pages =
+                                segment->unsealed_pages
+                                    ? segment->unsealed_pages + table * segment->unsealed_stride
+                                    : NULL,
                             .head = segment->first_head + table,
                             .table = table,
                             .n_query_heads = plan->n_heads * call->group,
@@ -433,8 +181,7 @@ WEIR_INLINE void run_units(team_memory *team, const attention_call *call, int ti
     }
 }
 
-/* ---- the second region: split_partials of one (token, head) in ascending order of splits
- * ----------- */
+/* ---- the second region: partials of one (token, head), splits ascending ---------------------- */
 WEIR_INLINE void merge_row(
     const attention_call *call, float *out, float *partials, float *lse, const float *partial,
     int32_t n_splits, int tid
@@ -558,12 +305,12 @@ static bool is_whole(const weir_attention_args *args)
         return false;
     if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads))
         return false;
-    const bool open =
-        weir_kv_any_open((weir_kv_pair){ args->k_format, args->v_format }, args->sinks);
+    const bool unsealed =
+        weir_kv_any_unsealed((weir_kv_pair){ args->k_format, args->v_format }, args->sinks);
     for (int64_t s = 0; s < args->n_segments; s++) {
         const weir_kv_segment *const segment = args->segments + s;
         if (segment->n_rows <= 0) continue;
-        if (open && !segment->open_pages) return false;
+        if (unsealed && !segment->unsealed_pages) return false;
         if (segment->logits && (args->window > 0 || segment->logits_stride <
                                                         (int64_t)segment->n_past + segment->n_rows))
             return false;

@@ -134,24 +134,6 @@ WEIR_INLINE lane_float value_lanes(
     return kv_load_plain(format, row, d + v * LANE_WIDTH);
 }
 
-/* Expands dims [first, first + CHUNK) of the tokens of a V tile to block [32 tokens][CHUNK]; dims
- * past the last are not written. */
-WEIR_NOINLINE void expand_values(
-    float *block, const char *part, weir_kv_format page_format, int64_t value_dim, int64_t token,
-    int64_t first, int tid
-){
-#define KV_FORMAT_STATEMENT                                                                        \
-    for (int64_t item = tid / KV_LANE_THREADS; item < TILE * CHUNK / KV_GROUP;                     \
-         item += KV_GROUP_THREADS) {                                                               \
-        const int64_t t = item / (CHUNK / KV_GROUP), group = item % (CHUNK / KV_GROUP) * KV_GROUP; \
-        kv_expand_v(                                                                               \
-            block + t * CHUNK + group, part, format, value_dim, token + t, first + group, tid      \
-        );                                                                                         \
-    }
-    KV_FORMAT_SWITCH(page_format)
-#undef KV_FORMAT_STATEMENT
-}
-
 WEIR_INLINE void prefetch_range(const char *from, int64_t bytes)
 {
     for (int64_t at = 0; at < bytes; at += 64) PREFETCH(from + at);

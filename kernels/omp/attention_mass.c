@@ -11,8 +11,9 @@
  * If the format has unsealed pages, a row reads its own page unsealed: blocks are then cut at
  * pages, as in attention. A single row whose logits attention kept costs an exponential per slot.
  *
- * Cost: 2 * key_dim flops and one exponential per row and slot: less than half of attention's for
- * the same rows. */
+ * Cost: 2 * key_dim flops and one exponential per row and slot: less than half of what attention
+ * does for the same rows. */
+#include "kernels/omp/attention_scores.h"
 #include "kernels/omp/attention_turn.h"
 
 enum {
@@ -131,7 +132,7 @@ WEIR_INLINE bool is_rotated(const mass_call *call)
 WEIR_INLINE bool cut_at_pages(const mass_call *call)
 {
     return READS_CODED &&
-           (weir_kv_needs_open(format_of(call, 0)) || weir_kv_needs_open(call->k_format));
+           (weir_kv_seals_pages(format_of(call, 0)) || weir_kv_seals_pages(call->k_format));
 }
 
 /* K at `slot`, as read by rows the first of which has its own slot in page `own`. */
@@ -141,13 +142,15 @@ key_source(const mass_call *call, const mass_unit *unit, int32_t slot, int32_t o
     const weir_kv_segment *const rows = &unit->segment->rows;
     const int32_t page = slot / WEIR_PAGE_TOKENS;
     const weir_kv_format format = format_of(call, page);
-    const bool open = READS_CODED && page == own && weir_kv_needs_open(format);
+    const bool unsealed = READS_CODED && page == own && weir_kv_seals_pages(format);
     return (tile_source
-    ){ .part = open ? rows->open_pages
-                          [unit->table * rows->open_stride + page - rows->n_past / WEIR_PAGE_TOKENS]
-                    : rows->pages[unit->table * rows->page_stride + page],
+    ){ .part =
+           unsealed
+               ? rows->unsealed_pages
+                     [unit->table * rows->unsealed_stride + page - rows->n_past / WEIR_PAGE_TOKENS]
+               : rows->pages[unit->table * rows->page_stride + page],
        .token = slot % WEIR_PAGE_TOKENS,
-       .format = open ? WEIR_KV_F16 : format };
+       .format = unsealed ? WEIR_KV_F16 : format };
 }
 
 /* Copies query rows [first, first + n) to team memory, [register block][key_dim][rows], scaled, and

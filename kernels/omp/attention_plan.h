@@ -40,8 +40,8 @@ WEIR_INLINE bool cut_at_pages(const attention_call *call)
 {
     const weir_kv_pair first = pair_of(call, 0);
     return READS_CODED &&
-           (weir_kv_needs_open(call->k_format) || weir_kv_needs_open(call->v_format) ||
-            weir_kv_needs_open(first.k) || weir_kv_needs_open(first.v));
+           (weir_kv_seals_pages(call->k_format) || weir_kv_seals_pages(call->v_format) ||
+            weir_kv_seals_pages(first.k) || weir_kv_seals_pages(first.v));
 }
 
 /* True if this side is multiplied and summed rotated, as turbo stores it. */

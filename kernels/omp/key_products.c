@@ -9,6 +9,7 @@
  * Cost: 2 * key_dim flops per vector and slot, K is read from memory once; with few vectors it is
  * bound by memory, and reads half of what attention does. With lengths, a root per pair and slot,
  * and the rotated dims expanded once. */
+#include "kernels/omp/attention_scores.h"
 #include "kernels/omp/attention_turn.h"
 
 enum {
@@ -50,13 +51,13 @@ WEIR_INLINE tile_source key_source(const products_call *call, int32_t slot)
 {
     const int32_t page = slot / WEIR_PAGE_TOKENS;
     const weir_kv_format format = format_of(call, page);
-    const char *const open =
-        READS_CODED && call->rows->open_pages && weir_kv_needs_open(format)
-            ? (const char *)call->rows->open_pages[page - call->rows->n_past / WEIR_PAGE_TOKENS]
+    const char *const unsealed =
+        READS_CODED && call->rows->unsealed_pages && weir_kv_seals_pages(format)
+            ? (const char *)call->rows->unsealed_pages[page - call->rows->n_past / WEIR_PAGE_TOKENS]
             : NULL;
-    return (tile_source){ .part = open ? open : (const char *)call->rows->pages[page],
+    return (tile_source){ .part = unsealed ? unsealed : (const char *)call->rows->pages[page],
                           .token = slot % WEIR_PAGE_TOKENS,
-                          .format = open ? WEIR_KV_F16 : format };
+                          .format = unsealed ? WEIR_KV_F16 : format };
 }
 
 /* Copies rows [first, first + n) of from [.., dim] to [register block][dim][rows]; rows past n are

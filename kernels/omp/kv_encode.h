@@ -65,7 +65,7 @@ WEIR_INLINE void kv_pack_v(char *block, const uint32_t *codes, const int bits, i
 /* ---- rows ------------------------------------------------------------------------------------ */
 /* A page part to write to. */
 typedef struct kv_target {
-    char *coded, *open;
+    char *coded, *unsealed;
     weir_kv_layout layout;
     int64_t dim;
     weir_kv_side side;
@@ -158,7 +158,7 @@ WEIR_INLINE void kv_write_row(
 /* Seals the page; call after the barrier that follows its last row. */
 WEIR_INLINE void kv_close(const kv_target *to, const weir_kv_format format, int tid)
 {
-    if (!weir_kv_needs_open(format)) return;
+    if (!weir_kv_seals_pages(format)) return;
     if (to->side == WEIR_KV_K)
         kv_close_k(to, format, tid);
     else

@@ -122,19 +122,19 @@ static weir_status WEIR_K(kv_read)(const weir_kernel_context *context, const voi
                         tile_begin > segment->n_past ? tile_begin : segment->n_past;
                     const int64_t end = tile_begin + TILE < past_end ? tile_begin + TILE : past_end;
                     const int64_t row = segment->first_row + begin - segment->n_past,
-                                  open_page = page - segment->n_past / WEIR_PAGE_TOKENS;
+                                  unsealed_page = page - segment->n_past / WEIR_PAGE_TOKENS;
                     const char *const coded =
                         (const char *)segment->pages[table * segment->page_stride + page];
-                    const char *const open =
-                        segment->open_pages
-                            ? (const char *)
-                                  segment->open_pages[table * segment->open_stride + open_page]
+                    const char *const unsealed =
+                        segment->unsealed_pages
+                            ? (const char *)segment
+                                  ->unsealed_pages[table * segment->unsealed_stride + unsealed_page]
                             : NULL;
                     const weir_kv_format k_format = page < n_sinks ? k_sinks : k_others,
                                          v_format = page < n_sinks ? v_sinks : v_others;
-                    const bool open_k = open && weir_kv_needs_open(k_format),
-                               open_v = open && weir_kv_needs_open(v_format);
-                    tile_rows rows = { .part = open_k ? open : coded,
+                    const bool unsealed_k = unsealed && weir_kv_seals_pages(k_format),
+                               unsealed_v = unsealed && weir_kv_seals_pages(v_format);
+                    tile_rows rows = { .part = unsealed_k ? unsealed : coded,
                                        .rows = k ? k + row * k_stride + head * key_dim : NULL,
                                        .stride = k_stride,
                                        .dim = key_dim,
@@ -142,14 +142,14 @@ static weir_status WEIR_K(kv_read)(const weir_kernel_context *context, const voi
                                        .begin = begin - tile_begin,
                                        .end = end - tile_begin,
                                        .side = WEIR_KV_K };
-                    read_part(block, &rows, open_k ? WEIR_KV_F16 : k_format, tid);
-                    rows.part = open_v ? open + weir_kv_open_v_part(k_format, key_dim)
-                                       : coded + weir_kv_v_part(k_format, key_dim);
+                    read_part(block, &rows, unsealed_k ? WEIR_KV_F16 : k_format, tid);
+                    rows.part = unsealed_v ? unsealed + weir_kv_unsealed_v_part(k_format, key_dim)
+                                           : coded + weir_kv_v_part(k_format, key_dim);
                     rows.rows = v ? v + row * v_stride + head * value_dim : NULL;
                     rows.stride = v_stride;
                     rows.dim = value_dim;
                     rows.side = WEIR_KV_V;
-                    read_part(block, &rows, open_v ? WEIR_KV_F16 : v_format, tid);
+                    read_part(block, &rows, unsealed_v ? WEIR_KV_F16 : v_format, tid);
                 }
                 u -= units;
             }

@@ -86,7 +86,7 @@ WEIR_INLINE void kv_expand_k(
     const char *const scales = (const char *)part + layout.scales + tile * layout.scales_step;
     const char *const mins = (const char *)part + layout.mins + tile * layout.mins_step;
     const char *const codes = (const char *)part + layout.codes + tile * layout.codes_step;
-    const bool per_dim = weir_kv_needs_open(format);
+    const bool per_dim = weir_kv_seals_pages(format);
     const int bits = weir_kv_bits(format),
               low = bits == 3  ? 2
                     : bits < 8 ? bits

@@ -21,7 +21,7 @@ WEIR_INLINE void write_rows(
 {
     for (int64_t i = 0; i < in->n; i++)
         kv_write_row(to, format, in->rows + i * in->stride, row, in->token + i, tid);
-    if (!weir_kv_needs_open(format) || in->token + in->n < WEIR_PAGE_TOKENS) return;
+    if (!weir_kv_seals_pages(format) || in->token + in->n < WEIR_PAGE_TOKENS) return;
     TEAM_BARRIER
     kv_close(to, format, tid);
 }
@@ -98,19 +98,20 @@ static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const vo
                     const int64_t t = segment->first_row + begin - segment->n_past,
                                   token = begin - page_begin;
                     char *const coded = (char *)segment->pages[table * segment->page_stride + page];
-                    char *const open =
-                        segment->open_pages
-                            ? (char *)segment
-                                  ->open_pages[table * segment->open_stride + page - first_page]
+                    char *const unsealed =
+                        segment->unsealed_pages
+                            ? (char *)segment->unsealed_pages
+                                  [table * segment->unsealed_stride + page - first_page]
                             : NULL;
                     const weir_kv_format k_format = page < n_sinks ? k_sinks : k_others,
                                          v_format = page < n_sinks ? v_sinks : v_others;
                     to_k.layout = weir_kv_layout_k(k_format, key_dim);
                     to_v.layout = weir_kv_layout_v(v_format, value_dim);
                     to_k.coded = coded;
-                    to_k.open = open;
+                    to_k.unsealed = unsealed;
                     to_v.coded = coded + weir_kv_v_part(k_format, key_dim);
-                    to_v.open = open ? open + weir_kv_open_v_part(k_format, key_dim) : NULL;
+                    to_v.unsealed =
+                        unsealed ? unsealed + weir_kv_unsealed_v_part(k_format, key_dim) : NULL;
                     if (k) {
                         const page_rows in = { k + t * k_stride + head * key_dim, k_stride,
                                                end - begin, token };

@@ -37,11 +37,11 @@ static void load(const ref_row *row, int64_t position, weir_kv_side side, float 
     weir_kv_part part = { .format = key ? pair.k : pair.v,
                           .side = side,
                           .dim = key ? args->key_dim : args->value_dim };
-    if (weir_kv_needs_open(part.format) && page == row->last / WEIR_PAGE_TOKENS) {
-        char *const open =
-            segment->open_pages
-                [table * segment->open_stride + page - segment->n_past / WEIR_PAGE_TOKENS];
-        part.open = open + (key ? 0 : weir_kv_open_v_part(pair.k, args->key_dim));
+    if (weir_kv_seals_pages(part.format) && page == row->last / WEIR_PAGE_TOKENS) {
+        char *const unsealed =
+            segment->unsealed_pages
+                [table * segment->unsealed_stride + page - segment->n_past / WEIR_PAGE_TOKENS];
+        part.unsealed = unsealed + (key ? 0 : weir_kv_unsealed_v_part(pair.k, args->key_dim));
         weir_kv_decode_open(&part, token, 1, values, 0);
         return;
     }
@@ -132,13 +132,13 @@ static weir_status weir_k_ref_attention(const weir_kernel_context *context, cons
         ))
         return WEIR_EUNSUPPORTED;
     const int64_t group = args->n_heads / args->n_kv_heads;
-    const bool open =
-        weir_kv_any_open((weir_kv_pair){ args->k_format, args->v_format }, args->sinks);
+    const bool unsealed =
+        weir_kv_any_unsealed((weir_kv_pair){ args->k_format, args->v_format }, args->sinks);
     for (int64_t s = 0; s < args->n_segments; s++) {
         const weir_kv_segment *const segment = args->segments + s;
         const int64_t heads = weir_kv_segment_heads(segment, args->n_kv_heads),
                       first = segment->first_head * group;
-        if (segment->n_rows > 0 && open && !segment->open_pages) return WEIR_EINVAL;
+        if (segment->n_rows > 0 && unsealed && !segment->unsealed_pages) return WEIR_EINVAL;
         if (segment->n_rows > 0 && segment->logits &&
             (args->window > 0 || segment->logits_stride < (int64_t)segment->n_past + segment->n_rows
             ))

@@ -26,9 +26,10 @@ static void load_key(
     weir_kv_part part = { .format = format_at(args, slot),
                           .side = WEIR_KV_K,
                           .dim = args->key_dim };
-    if (is_own && weir_kv_needs_open(part.format)) {
-        part.open =
-            rows->open_pages[table * rows->open_stride + page - rows->n_past / WEIR_PAGE_TOKENS];
+    if (is_own && weir_kv_seals_pages(part.format)) {
+        part.unsealed =
+            rows->unsealed_pages
+                [table * rows->unsealed_stride + page - rows->n_past / WEIR_PAGE_TOKENS];
         weir_kv_decode_open(&part, token, 1, key, 0);
         return;
     }

@@ -1,11 +1,9 @@
 /* kernels/ref/coda_write.c - writes rows to the ring of CoDA-GQA-L, and those that leave it to the
  * banks (coda_exact.c, coda_summary.c). */
+#include "kernels/abi/minmax.h"
 #include "kernels/ref/coda_bank.h"
 
 /* ---- scratch --------------------------------------------------------------------------------- */
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 typedef struct cursor {
     char *base; /* NULL: only measures */
     size_t at;
@@ -32,12 +30,12 @@ static coda_candidates place_candidates(cursor *c, int64_t n, int64_t n_values)
 static size_t lay_out(coda_bank *bank, char *base, int64_t n_rows)
 {
     const weir_coda_layer *const layer = bank->layer;
-    const int64_t n_exact = most(least(layer->exact_candidates, n_rows), 1);
-    const int64_t n_summary = most(least(layer->summary_candidates, n_rows), 1);
+    const int64_t n_exact = weir_max(weir_min(layer->exact_candidates, n_rows), 1);
+    const int64_t n_summary = weir_max(weir_min(layer->summary_candidates, n_rows), 1);
     cursor c = { base, 0 };
     bank->exact = place_candidates(&c, n_exact, bank->n_values);
     bank->summary = place_candidates(&c, n_summary, bank->n_values);
-    bank->choices = place(&c, most(n_rows, layer->n_exact), sizeof *bank->choices);
+    bank->choices = place(&c, weir_max(n_rows, layer->n_exact), sizeof *bank->choices);
     bank->ring = place(&c, layer->window, sizeof *bank->ring);
     bank->pool = place(&c, layer->window, sizeof *bank->pool);
     bank->ring_gates = place(&c, layer->window, sizeof *bank->ring_gates);
@@ -47,7 +45,7 @@ static size_t lay_out(coda_bank *bank, char *base, int64_t n_rows)
     bank->sum_v = place(&c, bank->n_values, sizeof *bank->sum_v);
     bank->mean_k = place(&c, bank->n_values, sizeof *bank->mean_k);
     bank->mean_v = place(&c, bank->n_values, sizeof *bank->mean_v);
-    bank->slot_of = place(&c, most(n_exact, n_summary), sizeof *bank->slot_of);
+    bank->slot_of = place(&c, weir_max(n_exact, n_summary), sizeof *bank->slot_of);
     bank->writes = place(&c, n_exact, sizeof *bank->writes);
     return c.at;
 }
@@ -71,7 +69,8 @@ static size_t scratch(const void *op_args)
     if (!is_whole(args)) return 0;
     coda_bank bank = { .layer = args->layer,
                        .n_values = args->layer->n_kv_heads * args->layer->head_dim };
-    for (int64_t s = 0; s < args->n_segments; s++) n_rows = most(n_rows, args->segments[s].n_rows);
+    for (int64_t s = 0; s < args->n_segments; s++)
+        n_rows = weir_max(n_rows, args->segments[s].n_rows);
     return lay_out(&bank, NULL, n_rows);
 }
 
@@ -149,12 +148,12 @@ static void choose(coda_bank *bank, const new_rows *in, int64_t n_leaving, int64
 static void find_candidates(coda_bank *bank, const new_rows *in, int64_t n_leaving)
 {
     const weir_coda_layer *const layer = bank->layer;
-    const int64_t n_exact = layer->n_exact > 0 ? least(layer->exact_candidates, n_leaving) : 0;
+    const int64_t n_exact = layer->n_exact > 0 ? weir_min(layer->exact_candidates, n_leaving) : 0;
     const int64_t n_summary =
-        layer->n_summary > 0 ? least(layer->summary_candidates, n_leaving) : 0;
+        layer->n_summary > 0 ? weir_min(layer->summary_candidates, n_leaving) : 0;
     bank->exact.n = bank->summary.n = 0;
     if (n_exact == 0 && n_summary == 0) return;
-    choose(bank, in, n_leaving, most(n_exact, n_summary));
+    choose(bank, in, n_leaving, weir_max(n_exact, n_summary));
     for (int64_t i = 0; i < n_exact; i++) take(bank, in, &bank->exact, bank->choices[i].index);
     for (int64_t i = 0; i < n_summary; i++) take(bank, in, &bank->summary, bank->choices[i].index);
 }
@@ -188,7 +187,7 @@ static void step(coda_bank *bank, const new_rows *in)
 static void refill(coda_bank *bank, const new_rows *in, int64_t n_leaving, int64_t n_kept)
 {
     weir_coda_head *const head = bank->state.head;
-    const int64_t n_old = head->n_recent, n_left = least(n_leaving, n_old);
+    const int64_t n_old = head->n_recent, n_left = weir_min(n_leaving, n_old);
     for (int64_t slot = n_old; slot < n_kept; slot++)
         weir_coda_use(bank->layer, &bank->state, slot);
     for (int64_t i = 0; i < n_left; i++) bank->pool[i] = bank->ring[i];
@@ -208,7 +207,7 @@ static void refill(coda_bank *bank, const new_rows *in, int64_t n_leaving, int64
 static void block(coda_bank *bank, const new_rows *in)
 {
     const int64_t total = bank->state.head->n_recent + in->n,
-                  n_kept = least(total, bank->layer->window), n_leaving = total - n_kept;
+                  n_kept = weir_min(total, bank->layer->window), n_leaving = total - n_kept;
     list_ring(bank);
     coda_count(bank, WEIR_CODA_EVICTIONS, n_leaving);
     if (n_leaving > 0) {
@@ -230,7 +229,7 @@ static weir_status weir_k_ref_coda_write(const weir_kernel_context *context, con
         coda_bank bank = { .layer = args->layer,
                            .n_values = args->layer->n_kv_heads * args->layer->head_dim };
         bank.state = weir_coda_view(args->layer, segment->state);
-        (void)lay_out(&bank, context->scratch, most(segment->n_rows, 1));
+        (void)lay_out(&bank, context->scratch, weir_max(segment->n_rows, 1));
         if (segment->is_step)
             step(&bank, &in);
         else if (in.n > 0)

@@ -15,10 +15,10 @@ static void load_key(const weir_key_products_args *args, int64_t slot, float *ke
         .side = WEIR_KV_K,
         .dim = args->key_dim
     };
-    part.open = rows->open_pages && weir_kv_needs_open(part.format)
-                    ? rows->open_pages[page - rows->n_past / WEIR_PAGE_TOKENS]
-                    : NULL;
-    if (part.open) {
+    part.unsealed = rows->unsealed_pages && weir_kv_seals_pages(part.format)
+                        ? rows->unsealed_pages[page - rows->n_past / WEIR_PAGE_TOKENS]
+                        : NULL;
+    if (part.unsealed) {
         weir_kv_decode_open(&part, token, 1, key, 0);
         return;
     }

@@ -71,9 +71,9 @@ static uint32_t get_code(const weir_kv_part *part, int64_t token, int64_t d)
 
 static place scale_place(const weir_kv_part *part, int64_t token, int64_t d, bool min);
 
-static weir_kv_part open_part(const weir_kv_part *part)
+static weir_kv_part unsealed_part(const weir_kv_part *part)
 {
-    return (weir_kv_part){ WEIR_KV_F16, part->side, part->dim, part->open, NULL };
+    return (weir_kv_part){ WEIR_KV_F16, part->side, part->dim, part->unsealed, NULL };
 }
 
 /* ---- the schemes ----------------------------------------------------------------------------- */
@@ -152,7 +152,7 @@ void weir_kv_decode_rows(
             const float scale = scheme == WEIR_KV_PLAIN
                                     ? 1.0f
                                     : scale_value(scale_place(part, first + i, d, false));
-            const float min = weir_kv_needs_open(part->format)
+            const float min = weir_kv_seals_pages(part->format)
                                   ? scale_value(scale_place(part, first + i, d, true))
                                   : 0.0f;
             row[d] = weir_kv_value(part->format, get_code(part, first + i, d), scale, min);
@@ -167,6 +167,6 @@ void weir_kv_decode_open(
     const weir_kv_part *part, int64_t first, int64_t n, float *rows, int64_t stride
 )
 {
-    const weir_kv_part open = open_part(part);
-    weir_kv_decode_rows(&open, first, n, rows, stride, false);
+    const weir_kv_part unsealed = unsealed_part(part);
+    weir_kv_decode_rows(&unsealed, first, n, rows, stride, false);
 }

@@ -37,7 +37,7 @@ typedef struct weir_kv_part {
     weir_kv_side side;
     int64_t dim;
     void *coded; /* weir_kv_part_bytes */
-    void *open; /* unsealed rows: an f16 part if weir_kv_needs_open */
+    void *unsealed; /* wide rows: an f16 part, when weir_kv_seals_pages */
 } weir_kv_part;
 
 /* Codes rows of tokens [first, first + n), 0 <= first, first + n <= 64. Parts that need it keep the

@@ -8,7 +8,7 @@ static void read_row(
 )
 {
     const int64_t page = position / WEIR_PAGE_TOKENS, token = position % WEIR_PAGE_TOKENS;
-    const int64_t open_page = page - segment->n_past / WEIR_PAGE_TOKENS,
+    const int64_t unsealed_page = page - segment->n_past / WEIR_PAGE_TOKENS,
                   table = head - segment->first_head;
     const bool key = side == WEIR_KV_K;
     const weir_kv_pair pair =
@@ -16,10 +16,12 @@ static void read_row(
     weir_kv_part part = { .format = key ? pair.k : pair.v,
                           .side = side,
                           .dim = key ? args->key_dim : args->value_dim };
-    char *const open =
-        segment->open_pages ? segment->open_pages[table * segment->open_stride + open_page] : NULL;
-    if (weir_kv_needs_open(part.format) && open) {
-        part.open = open + (key ? 0 : weir_kv_open_v_part(pair.k, args->key_dim));
+    char *const unsealed =
+        segment->unsealed_pages
+            ? segment->unsealed_pages[table * segment->unsealed_stride + unsealed_page]
+            : NULL;
+    if (weir_kv_seals_pages(part.format) && unsealed) {
+        part.unsealed = unsealed + (key ? 0 : weir_kv_unsealed_v_part(pair.k, args->key_dim));
         weir_kv_decode_open(&part, token, 1, row, 0);
         return;
     }

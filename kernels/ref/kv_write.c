@@ -10,24 +10,25 @@ static weir_kv_part part_at(
 )
 {
     const int64_t page = position / WEIR_PAGE_TOKENS,
-                  open_page = page - segment->n_past / WEIR_PAGE_TOKENS;
+                  unsealed_page = page - segment->n_past / WEIR_PAGE_TOKENS;
     const int64_t table = head - segment->first_head;
     const bool key = side == WEIR_KV_K;
     const weir_kv_pair pair =
         weir_kv_pair_at((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, page);
     const int64_t coded_at = key ? 0 : weir_kv_v_part(pair.k, args->key_dim);
-    const int64_t open_at = key ? 0 : weir_kv_open_v_part(pair.k, args->key_dim);
+    const int64_t unsealed_at = key ? 0 : weir_kv_unsealed_v_part(pair.k, args->key_dim);
     const weir_kv_part part = {
         .format = key ? pair.k : pair.v,
         .side = side,
         .dim = key ? args->key_dim : args->value_dim,
         .coded = (char *)segment->pages[table * segment->page_stride + page] + coded_at
     };
-    if (!weir_kv_needs_open(part.format)) return part;
-    weir_kv_part with_open = part;
-    with_open.open =
-        (char *)segment->open_pages[table * segment->open_stride + open_page] + open_at;
-    return with_open;
+    if (!weir_kv_seals_pages(part.format)) return part;
+    weir_kv_part with_unsealed = part;
+    with_unsealed.unsealed =
+        (char *)segment->unsealed_pages[table * segment->unsealed_stride + unsealed_page] +
+        unsealed_at;
+    return with_unsealed;
 }
 
 static void write_row(

@@ -127,7 +127,7 @@ weir_status read_sections(weir_session_reader *reader, Memory *to, weir_error *e
         return weir_session_read_pages(reader, to->table.data(), 4, spec, error);
     WEIR_TRY(weir_session_read_rows(reader, to->rows.data(), spec, error));
     WEIR_TRY(weir_session_read_policy(reader, &cut, to->policy.data(), error));
-    WEIR_TRY(weir_session_read_open(reader, to->open.data(), error));
+    WEIR_TRY(weir_session_read_unsealed(reader, to->open.data(), error));
     return weir_session_read_pruned_pages(
         reader, to->table.data(), 4, to->rows.data(), spec, error
     );

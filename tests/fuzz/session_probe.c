@@ -39,7 +39,7 @@ static void take_buffers(buffers *b, const weir_session_header *h, size_t n_page
     b->pages = malloc(n_pages * page_bytes + 1);
     b->table = malloc(n_pages * sizeof *b->table);
     b->policy = malloc(h->policy_bytes + 1);
-    b->open = malloc(h->open_bytes + 1);
+    b->open = malloc(h->unsealed_bytes + 1);
     require(b->policy != NULL && b->open != NULL);
     require(b->tokens != NULL && b->pages != NULL && b->state != NULL && b->table != NULL);
     for (size_t i = 0; i < n_pages; i++) b->table[i] = b->pages + i * page_bytes;
@@ -86,7 +86,7 @@ static weir_status read_cut(
     WEIR_TRY(count(weir_session_read_rows(reader, b->rows, &own, error), n_sections));
     WEIR_TRY(count(weir_session_read_policy(reader, &cut, b->policy, error), n_sections));
     require_sound(weir_session_header_of(reader), b, &cut);
-    WEIR_TRY(count(weir_session_read_open(reader, b->open, error), n_sections));
+    WEIR_TRY(count(weir_session_read_unsealed(reader, b->open, error), n_sections));
     return count(
         weir_session_read_pruned_pages(reader, b->table, n_blocks, b->rows, &own, error), n_sections
     );
@@ -135,7 +135,7 @@ weir_status session_probe_read(const char *path, size_t size, int *n_sections, w
             h->form.n_rest >= 0 && (size_t)h->form.n_rest * sizeof(int32_t) <= size &&
             weir_session_state_bytes(h) * (size_t)h->n_states <= size
         );
-        require(h->policy_bytes <= size && h->open_bytes <= size && h->pages_bytes <= size);
+        require(h->policy_bytes <= size && h->unsealed_bytes <= size && h->pages_bytes <= size);
         buffers b;
         take_buffers(&b, h, HEADS * n_blocks);
         status = read_sections(reader, &b, (int64_t)n_blocks, n_sections, error);

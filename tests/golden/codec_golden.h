@@ -54,8 +54,8 @@ class Part {
     weir_kv_layout layout_;
 };
 
-/* The zeroed pages of one sequence, each with its open rows if the formats need them. Throws Broken
- * for widths that they do not take. */
+/* The zeroed pages of one sequence, each with its unsealed rows if the formats need them. Throws
+ * Broken for widths that they do not take. */
 class CodedPages {
   public:
     CodedPages(
@@ -73,8 +73,8 @@ class CodedPages {
   private:
     size_t page_of(int64_t head, int64_t position) const;
     int64_t pages_per_head_;
-    std::vector<std::vector<char>> storage_, open_storage_;
-    std::vector<void *> table_, open_table_;
+    std::vector<std::vector<char>> storage_, unsealed_storage_;
+    std::vector<void *> table_, unsealed_table_;
 };
 
 /* One head's rows from position 0 on in fresh pages, by every kernel of kv_write. */

@@ -124,20 +124,20 @@ CodedPages::CodedPages(
 {
     const size_t bytes = checked_bytes(f, heads, k_dim, v_dim, n_positions),
                  n_pages = static_cast<size_t>(heads * pages_per_head_);
-    const auto open_bytes = static_cast<size_t>(weir_kv_open_bytes(f.k, f.v, k_dim, v_dim));
+    const auto unsealed_bytes = static_cast<size_t>(weir_kv_unsealed_bytes(f.k, f.v, k_dim, v_dim));
     storage_.assign(n_pages, std::vector<char>(bytes));
-    open_storage_.assign(n_pages, std::vector<char>(open_bytes));
+    unsealed_storage_.assign(n_pages, std::vector<char>(unsealed_bytes));
     for (std::vector<char> &page : storage_) table_.push_back(page.data());
-    for (std::vector<char> &page : open_storage_)
-        open_table_.push_back(open_bytes > 0 ? page.data() : nullptr);
+    for (std::vector<char> &page : unsealed_storage_)
+        unsealed_table_.push_back(unsealed_bytes > 0 ? page.data() : nullptr);
 }
 
 weir_kv_segment CodedPages::segment(int64_t n_rows, int64_t n_past) const
 {
     weir_kv_segment segment = {};
     segment.pages = table_.data(),
-    segment.open_pages = open_table_.data() + n_past / WEIR_PAGE_TOKENS;
-    segment.page_stride = segment.open_stride = pages_per_head_;
+    segment.unsealed_pages = unsealed_table_.data() + n_past / WEIR_PAGE_TOKENS;
+    segment.page_stride = segment.unsealed_stride = pages_per_head_;
     segment.n_rows = static_cast<int32_t>(n_rows), segment.n_past = static_cast<int32_t>(n_past);
     return segment;
 }
@@ -157,10 +157,12 @@ Part CodedPages::coded(weir_kv_side side, int64_t head, int64_t position)
 
 Part CodedPages::open(weir_kv_side side, int64_t head, int64_t position)
 {
-    char *const page = open_storage_[page_of(head, position)].data();
-    return side == WEIR_KV_K
-               ? Part(WEIR_KV_F16, side, key_dim, page)
-               : Part(WEIR_KV_F16, side, value_dim, page + weir_kv_open_v_part(formats.k, key_dim));
+    char *const page = unsealed_storage_[page_of(head, position)].data();
+    return side == WEIR_KV_K ? Part(WEIR_KV_F16, side, key_dim, page)
+                             : Part(
+                                   WEIR_KV_F16, side, value_dim,
+                                   page + weir_kv_unsealed_v_part(formats.k, key_dim)
+                               );
 }
 
 /* ---- kernels --------------------------------------------------------------------------------- */
@@ -225,7 +227,7 @@ void each_read(
         Floats k(static_cast<size_t>(n * pages.key_dim), NAN),
             v(static_cast<size_t>(n * pages.value_dim), NAN);
         weir_kv_segment all = pages.segment(n, 0);
-        all.open_pages = nullptr;
+        all.unsealed_pages = nullptr;
         const weir_kv_read_args args = { k.data(),
                                          v.data(),
                                          &all,

@@ -29,7 +29,7 @@ std::vector<weir_kv_segment> heads_of(
     for (size_t s = 0; s < n_spans; s++)
         for (int32_t g = 0; g < (int32_t)a.kv.n_kv_heads; g++) {
             weir_kv_segment range = whole[s];
-            range.pages += g * range.page_stride, range.open_pages += g * range.open_stride;
+            range.pages += g * range.page_stride, range.unsealed_pages += g * range.unsealed_stride;
             range.first_head = g, range.n_heads = 1;
             range.n_past -= std::min(
                 range.n_past % WEIR_PAGE_TOKENS,

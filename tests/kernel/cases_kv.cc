@@ -43,7 +43,7 @@ Case kv_write(Spans spans, Kv kv, Fill fill = Fill::Normal)
              row_work(spans, kv) };
 }
 
-// Full pages are read closed, the last one open if it has open rows.
+// Full pages are read sealed, the last one open if it has unsealed rows.
 Case kv_read(Spans spans, Kv kv)
 {
     return { label("kv_read", { kv.n_kv_heads, kv.key_dim, kv.value_dim }) + text_of(spans) + "_" +
@@ -176,7 +176,7 @@ std::vector<Case> kv_cases(weir_op op)
             kv_compact({ 130 }, { 3, 40, 24, WEIR_KV_F16, WEIR_KV_BF16 }, 70, 0)
         };
         for (const Kv &kv : coded_formats())
-            if (!weir_kv_needs_open(kv.k_format) && !weir_kv_needs_open(kv.v_format))
+            if (!weir_kv_seals_pages(kv.k_format) && !weir_kv_seals_pages(kv.v_format))
                 cases.push_back(kv_compact({ 300, 63, 65 }, kv, 50, 4));
         cases.push_back(kv_compact(
             { 400 },

@@ -52,16 +52,17 @@ constexpr int64_t kMadePages = 50;
 Page page_of(Builder &b, const Kv &kv, int64_t n_tokens, bool compared)
 {
     const size_t bytes = bytes_of(kv);
-    const size_t open_bytes =
-        (size_t)weir_kv_open_bytes(kv.k_format, kv.v_format, kv.key_dim, kv.value_dim);
+    const size_t unsealed_bytes =
+        (size_t)weir_kv_unsealed_bytes(kv.k_format, kv.v_format, kv.key_dim, kv.value_dim);
     char *coded = b.array<char>(bytes),
-         *open = open_bytes > 0 ? b.array<char>(open_bytes) : nullptr;
+         *open = unsealed_bytes > 0 ? b.array<char>(unsealed_bytes) : nullptr;
     std::fill_n(coded, bytes, 0);
-    std::fill_n(open, open_bytes, 0);
+    std::fill_n(open, unsealed_bytes, 0);
     const weir_kv_part k = { kv.k_format, WEIR_KV_K, kv.key_dim, coded, open };
     const weir_kv_part v = { kv.v_format, WEIR_KV_V, kv.value_dim,
                              coded + weir_kv_v_part(kv.k_format, kv.key_dim),
-                             open ? open + weir_kv_open_v_part(kv.k_format, kv.key_dim) : nullptr };
+                             open ? open + weir_kv_unsealed_v_part(kv.k_format, kv.key_dim)
+                                  : nullptr };
     std::vector<float> row((size_t)std::max(kv.key_dim, kv.value_dim));
     for (int64_t t = 0; t < n_tokens; t++) {
         for (int64_t d = 0; d < kv.key_dim; d++) row[(size_t)d] = b.normal();
@@ -70,7 +71,7 @@ Page page_of(Builder &b, const Kv &kv, int64_t n_tokens, bool compared)
         weir_kv_encode_rows(&v, t, 1, row.data(), 0);
     }
     if (compared) b.compare(coded, bytes, WEIR_U8);
-    if (compared && open) b.compare(open, open_bytes, WEIR_U8);
+    if (compared && open) b.compare(open, unsealed_bytes, WEIR_U8);
     return { coded, open };
 }
 
@@ -109,7 +110,7 @@ weir_kv_segment *kv_segments(Builder &b, const Spans &spans, const Kv &kv, Use u
         segments[s].pages = pages, segments[s].page_stride = stride;
         segments[s].first_row = row, segments[s].n_rows = spans[s].n_rows,
         segments[s].n_past = spans[s].n_past;
-        segments[s].open_pages = open, segments[s].open_stride = stride;
+        segments[s].unsealed_pages = open, segments[s].unsealed_stride = stride;
         row += spans[s].n_rows;
     }
     return segments;

@@ -42,8 +42,8 @@ weir_kv_segment *kv_segments(Builder &b, const Spans &spans, const Kv &kv, Use u
 // Every format on a width that it takes, K and V alike, and some mixed; rows that end within a
 // page, at its end, and past it.
 std::vector<Kv> coded_formats();
-// The first pages in a format of their own: with open pages and without, turbo's on either side, on
-// both and on none.
+// The first pages in a format of their own: with unsealed pages and without, turbo's on either
+// side, on both and on none.
 std::vector<Kv> formats_with_sinks();
 
 } // namespace weir_test

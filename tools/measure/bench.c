@@ -113,11 +113,11 @@ weir_status weir_bench_fill(
 {
     while (n > 0) {
         const int32_t most = weir_runner_limits_of(runner)->rows, rows = n < most ? n : most;
-        weir_work work = { .sequence = sequence, .n_rows = rows };
+        weir_batch_item item = { .sequence = sequence, .n_rows = rows };
         memcpy(sequence->tokens + sequence->n_tokens, tokens, (size_t)rows * sizeof *tokens);
         sequence->n_tokens += rows;
-        WEIR_TRY(weir_runner_fill(runner, &work, error));
-        weir_runner_promote(runner, &work, 1);
+        WEIR_TRY(weir_runner_fill(runner, &item, error));
+        weir_runner_promote(runner, &item, 1);
         n -= rows;
     }
     return weir_runner_evict(runner, sequence, error);

@@ -36,15 +36,15 @@ typedef struct turn {
 /* A step of n tokens, then the policy's eviction. */
 static weir_status step(paired *p, weir_sequence *s, int32_t n, double *evicting, weir_error *error)
 {
-    weir_work work = { .sequence = s, .n_rows = n, .wanted = WEIR_LOGITS_LAST };
+    weir_batch_item item = { .sequence = s, .n_rows = n, .wanted = WEIR_LOGITS_LAST };
     const float *logits;
     memcpy(s->tokens + s->n_tokens, p->tokens, (size_t)n * sizeof *p->tokens);
     s->n_tokens += n;
-    WEIR_TRY(weir_runner_step(p->runner, &work, 1, &logits, error));
+    WEIR_TRY(weir_runner_step(p->runner, &item, 1, &logits, error));
     const int64_t start = weir_clock_ns();
     WEIR_TRY(weir_runner_evict(p->runner, s, error));
     *evicting += (double)(weir_clock_ns() - start) * 1e-9;
-    weir_runner_promote(p->runner, &work, 1);
+    weir_runner_promote(p->runner, &item, 1);
     return WEIR_OK;
 }
 

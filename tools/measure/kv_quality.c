@@ -34,7 +34,7 @@ static weir_status open_side(
     weir_kv_store *store = weir_engine_store(engine);
     s->runner = weir_engine_runner(engine);
     if (spec != NULL) {
-        const weir_runner_limits limits = { .rows = PIECE, .works = 1, .logits = PIECE };
+        const weir_runner_limits limits = { .rows = PIECE, .items = 1, .logits = PIECE };
         s->runner = NULL;
         WEIR_TRY(weir_kv_store_open(&s->store, spec, ledger, error));
         WEIR_TRY(weir_runner_open(&s->runner, model, ledger, spec, &limits, error));
@@ -56,10 +56,10 @@ static weir_status step(
     side *s, const int32_t *tokens, int32_t n, const float **logits, weir_error *error
 )
 {
-    weir_work work = { .sequence = &s->sequence, .n_rows = n, .wanted = WEIR_LOGITS_ALL };
+    weir_batch_item item = { .sequence = &s->sequence, .n_rows = n, .wanted = WEIR_LOGITS_ALL };
     memcpy(s->sequence.tokens + s->sequence.n_tokens, tokens, (size_t)n * sizeof *tokens);
     s->sequence.n_tokens += n;
-    return weir_runner_step(s->runner, &work, 1, logits, error);
+    return weir_runner_step(s->runner, &item, 1, logits, error);
 }
 
 static weir_status compare_window(

@@ -81,12 +81,12 @@ static weir_status step(
     const float **logits, weir_error *error
 )
 {
-    weir_work work = {
+    weir_batch_item item = {
         .sequence = sequence, .n_rows = n, .is_prompt = true, .wanted = WEIR_LOGITS_ALL
     };
     memcpy(sequence->tokens + sequence->n_tokens, tokens, (size_t)n * sizeof *tokens);
     sequence->n_tokens += n;
-    return weir_runner_step(c->runner, &work, 1, logits, error);
+    return weir_runner_step(c->runner, &item, 1, logits, error);
 }
 
 static weir_status compare_window(

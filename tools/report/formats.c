@@ -13,7 +13,8 @@ int64_t weir_report_page_bytes(weir_kv_format format, int64_t key_dim, int64_t v
            (value_dim > 0 ? weir_kv_part_bytes(format, WEIR_KV_V, value_dim) : 0);
 }
 
-int64_t weir_report_open_bytes(weir_kv_format format, int64_t key_dim, int64_t value_dim)
+int64_t weir_report_unsealed_bytes(weir_kv_format format, int64_t key_dim, int64_t value_dim)
 {
-    return weir_kv_needs_open(format) ? weir_report_page_bytes(WEIR_KV_F16, key_dim, value_dim) : 0;
+    return weir_kv_seals_pages(format) ? weir_report_page_bytes(WEIR_KV_F16, key_dim, value_dim)
+                                       : 0;
 }

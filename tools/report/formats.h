@@ -13,7 +13,7 @@ const char *weir_report_format_reject(weir_kv_format format, int64_t key_dim, in
 /* Bytes of a sealed page of one head. */
 int64_t weir_report_page_bytes(weir_kv_format format, int64_t key_dim, int64_t value_dim);
 /* Additional bytes of an unsealed page: 0, or its f16 rows. */
-int64_t weir_report_open_bytes(weir_kv_format format, int64_t key_dim, int64_t value_dim);
+int64_t weir_report_unsealed_bytes(weir_kv_format format, int64_t key_dim, int64_t value_dim);
 
 #ifdef __cplusplus
 }

@@ -114,8 +114,9 @@ int64_t weir_report_kv(
     const weir_report_rows rows = weir_report_rows_of(a, shape);
     if (a->one_scale) return shape->n_kv_layers * contiguous_rows(&rows, format, tokens);
     const int64_t heads = shape->n_kv_layers * rows.heads;
-    const int64_t open =
-        tokens % WEIR_PAGE_TOKENS != 0 ? weir_report_open_bytes(format, rows.key, rows.value) : 0;
+    const int64_t open = tokens % WEIR_PAGE_TOKENS != 0
+                             ? weir_report_unsealed_bytes(format, rows.key, rows.value)
+                             : 0;
     return heads * (blocks_of(tokens, WEIR_PAGE_TOKENS) *
                         weir_report_page_bytes(format, rows.key, rows.value) +
                     open);

@@ -65,7 +65,7 @@ size_t weir_sequence_kv_bytes(const weir_sequence *sequence)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(sequence->store);
     return weir_kv_table_held_bytes(&sequence->table, sequence->store) +
-           weir_kv_open_rows_bytes(spec);
+           weir_kv_unsealed_rows_bytes(spec);
 }
 
 size_t weir_sequence_bytes(const weir_sequence *sequence)

@@ -126,25 +126,25 @@ size_t weir_kv_block_stride(const weir_kv_spec *spec)
     return bytes;
 }
 
-size_t kv_open_bytes(const weir_kv_spec *spec, int64_t layer)
+size_t kv_unsealed_bytes(const weir_kv_spec *spec, int64_t layer)
 {
     const weir_kv_pair others = spec->formats[layer],
                        first = weir_kv_pair_at(others, spec->sinks, 0);
     const weir_kv_geometry *const g = &spec->geometry[layer];
-    const int64_t bytes = weir_kv_open_bytes(others.k, others.v, g->key_dim, g->value_dim),
-                  at_first = weir_kv_open_bytes(first.k, first.v, g->key_dim, g->value_dim);
+    const int64_t bytes = weir_kv_unsealed_bytes(others.k, others.v, g->key_dim, g->value_dim),
+                  at_first = weir_kv_unsealed_bytes(first.k, first.v, g->key_dim, g->value_dim);
     return (size_t)(bytes > at_first ? bytes : at_first);
 }
 
-size_t weir_kv_open_rows_bytes(const weir_kv_spec *spec)
+size_t weir_kv_unsealed_rows_bytes(const weir_kv_spec *spec)
 {
     size_t bytes = 0;
     for (int64_t i = 0; i < spec->n_layers; i++)
-        bytes += (size_t)spec->geometry[i].n_heads * kv_open_bytes(spec, i);
+        bytes += (size_t)spec->geometry[i].n_heads * kv_unsealed_bytes(spec, i);
     return bytes;
 }
 
-bool weir_kv_is_paged(const weir_kv_spec *spec) { return weir_kv_open_rows_bytes(spec) > 0; }
+bool weir_kv_is_paged(const weir_kv_spec *spec) { return weir_kv_unsealed_rows_bytes(spec) > 0; }
 
 int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows)
 {

@@ -109,8 +109,8 @@ typedef struct weir_kv_table {
     void **pages; /* [n_heads, capacity]; owned, on the ledger */
     /* [n_heads] open rows of page rows / 64 of the head, NULL where the layer has
      * none; NULL: no layer has */
-    void **open;
-    void *open_memory; /* owned, charged to the ledger */
+    void **unsealed;
+    void *unsealed_memory; /* owned, charged to the ledger */
     /* [n_heads] visible rows of each; NULL if the store does not evict: all have n_rows. */
     int32_t *head_rows;
     const weir_kv_geometry *geometry; /* [n_layers] of the store */
@@ -186,7 +186,7 @@ static inline int64_t weir_kv_pages_others(weir_kv_pages pages)
 int64_t weir_kv_pages_blocks(const weir_kv_spec *spec, weir_kv_pages pages);
 /* Bytes of unsealed rows of one sequence, over all layers and heads, on the account kv; 0: no
  * format has any. */
-size_t weir_kv_open_rows_bytes(const weir_kv_spec *spec);
+size_t weir_kv_unsealed_rows_bytes(const weir_kv_spec *spec);
 /* True if sequences can be cut at multiples of 64 tokens only. */
 bool weir_kv_is_paged(const weir_kv_spec *spec);
 

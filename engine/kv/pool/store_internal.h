@@ -63,7 +63,7 @@ size_t kv_stride_of(const weir_kv_store *store, const void *page);
 bool kv_is_sink(const weir_kv_store *store, const void *page);
 
 /* Bytes of one head, enough for an unsealed page that is a sink or not. */
-size_t kv_open_bytes(const weir_kv_spec *spec, int64_t layer);
+size_t kv_unsealed_bytes(const weir_kv_spec *spec, int64_t layer);
 
 /* Pages to be allocated, to check that they are free and fit in memory. All sequences allocate
  * pages of all heads together, but other holders and pruned tables need not. */

@@ -19,13 +19,13 @@ size_t weir_kv_table_bytes(const weir_kv_spec *spec, int64_t rows)
     return (page_entries(spec, rows) + open_entries(spec)) * sizeof(void *) + counts;
 }
 
-static void place_open_rows(weir_kv_table *table, const weir_kv_spec *spec)
+static void place_unsealed_rows(weir_kv_table *table, const weir_kv_spec *spec)
 {
-    char *at = table->open_memory;
-    table->open = table->pages + page_entries(spec, spec->max_rows);
+    char *at = table->unsealed_memory;
+    table->unsealed = table->pages + page_entries(spec, spec->max_rows);
     for (int64_t h = 0; h < table->n_heads; h++) {
-        const size_t bytes = kv_open_bytes(spec, weir_kv_layer_of(spec, h));
-        table->open[h] = bytes > 0 ? at : NULL;
+        const size_t bytes = kv_unsealed_bytes(spec, weir_kv_layer_of(spec, h));
+        table->unsealed[h] = bytes > 0 ? at : NULL;
         at += bytes;
     }
 }
@@ -45,10 +45,11 @@ weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_
             (int32_t *)(table->pages + page_entries(spec, spec->max_rows) + open_entries(spec));
     if (!weir_kv_is_paged(spec)) return WEIR_OK;
     const weir_status status = weir_ledger_alloc_device(
-        store->ledger, &table->open_memory, WEIR_ACCOUNT_KV, weir_kv_open_rows_bytes(spec), error
+        store->ledger, &table->unsealed_memory, WEIR_ACCOUNT_KV, weir_kv_unsealed_rows_bytes(spec),
+        error
     );
     if (status == WEIR_OK)
-        place_open_rows(table, spec);
+        place_unsealed_rows(table, spec);
     else
         weir_kv_table_close(table, store);
     return status;
@@ -60,7 +61,7 @@ void weir_kv_table_close(weir_kv_table *table, weir_kv_store *store)
     if (table->pages == NULL) return;
     weir_kv_truncate(table, store, 0);
     weir_ledger_free_device(
-        store->ledger, table->open_memory, WEIR_ACCOUNT_KV, weir_kv_open_rows_bytes(spec)
+        store->ledger, table->unsealed_memory, WEIR_ACCOUNT_KV, weir_kv_unsealed_rows_bytes(spec)
     );
     weir_ledger_free(
         store->ledger, table->pages, WEIR_ACCOUNT_PAGE_TABLES,
@@ -219,7 +220,7 @@ void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows)
 {
     WEIR_ASSERT(rows <= table->n_rows && (rows == 0 || !table->is_pruned));
     WEIR_ASSERT(
-        table->open == NULL || rows % WEIR_PAGE_TOKENS == 0 ||
+        table->unsealed == NULL || rows % WEIR_PAGE_TOKENS == 0 ||
         rows / WEIR_PAGE_TOKENS == table->n_rows / WEIR_PAGE_TOKENS
     );
     const int64_t keep = kv_pages_per_head(rows);
@@ -251,9 +252,10 @@ void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *
     if (src->head_rows != NULL)
         memcpy(dst->head_rows, src->head_rows, (size_t)src->n_heads * sizeof *src->head_rows);
     if (src->is_pruned) kv_table_mark_pruned(dst, store);
-    if (dst->open != NULL && (src->is_pruned || src->n_rows % WEIR_PAGE_TOKENS != 0))
+    if (dst->unsealed != NULL && (src->is_pruned || src->n_rows % WEIR_PAGE_TOKENS != 0))
         weir_ledger_copy(
-            store->ledger, dst->open_memory, src->open_memory, weir_kv_open_rows_bytes(&store->spec)
+            store->ledger, dst->unsealed_memory, src->unsealed_memory,
+            weir_kv_unsealed_rows_bytes(&store->spec)
         );
 }
 

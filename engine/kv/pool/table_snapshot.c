@@ -8,7 +8,7 @@
  * rows. */
 typedef struct snapshot {
     int64_t n_rows, n_held, n_heads;
-    size_t open_bytes;
+    size_t unsealed_bytes;
     bool is_pruned;
 } snapshot;
 
@@ -17,16 +17,16 @@ enum { COUNTED = 1 << 15 };
 static void **pages_of(const snapshot *p) { return (void **)(uintptr_t)(p + 1); }
 static int32_t *rows_of(const snapshot *p) { return (int32_t *)(pages_of(p) + p->n_held); }
 
-static size_t bytes_before_open_rows(int64_t n_held, int64_t n_heads)
+static size_t bytes_before_unsealed_rows(int64_t n_held, int64_t n_heads)
 {
     const size_t bytes =
         sizeof(snapshot) + (size_t)n_held * sizeof(void *) + (size_t)n_heads * sizeof(int32_t);
     return (bytes + 7) & ~(size_t)7;
 }
 
-static char *open_rows_of(const snapshot *p)
+static char *unsealed_rows_of(const snapshot *p)
 {
-    return (char *)(uintptr_t)p + bytes_before_open_rows(p->n_held, p->n_heads);
+    return (char *)(uintptr_t)p + bytes_before_unsealed_rows(p->n_held, p->n_heads);
 }
 
 static snapshot measure(const weir_kv_table *table, const weir_kv_store *store)
@@ -36,22 +36,22 @@ static snapshot measure(const weir_kv_table *table, const weir_kv_store *store)
                    .is_pruned = table->is_pruned };
     for (int64_t h = 0; h < table->n_heads; h++)
         p.n_held += kv_pages_per_head(weir_kv_rows_at(table, h));
-    if (table->open != NULL && (table->is_pruned || table->n_rows % WEIR_PAGE_TOKENS != 0))
-        p.open_bytes = weir_kv_open_rows_bytes(&store->spec);
+    if (table->unsealed != NULL && (table->is_pruned || table->n_rows % WEIR_PAGE_TOKENS != 0))
+        p.unsealed_bytes = weir_kv_unsealed_rows_bytes(&store->spec);
     return p;
 }
 
 size_t weir_table_snapshot_bytes(const weir_kv_table *table, const weir_kv_store *store)
 {
     const snapshot p = measure(table, store);
-    return bytes_before_open_rows(p.n_held, p.n_heads) + p.open_bytes;
+    return bytes_before_unsealed_rows(p.n_held, p.n_heads) + p.unsealed_bytes;
 }
 
 size_t weir_table_snapshot_max_bytes(const weir_kv_spec *spec, int64_t n_rows)
 {
     const int64_t heads = weir_kv_n_heads(spec);
-    return bytes_before_open_rows(heads * kv_pages_per_head(n_rows), heads) +
-           weir_kv_open_rows_bytes(spec);
+    return bytes_before_unsealed_rows(heads * kv_pages_per_head(n_rows), heads) +
+           weir_kv_unsealed_rows_bytes(spec);
 }
 
 void weir_table_snapshot_take(void *memory, const weir_kv_table *table, weir_kv_store *store)
@@ -69,8 +69,10 @@ void weir_table_snapshot_take(void *memory, const weir_kv_table *table, weir_kv_
             *at++ = page;
         }
     }
-    if (p->open_bytes > 0)
-        weir_ledger_copy(store->ledger, open_rows_of(p), table->open_memory, p->open_bytes);
+    if (p->unsealed_bytes > 0)
+        weir_ledger_copy(
+            store->ledger, unsealed_rows_of(p), table->unsealed_memory, p->unsealed_bytes
+        );
 }
 
 void weir_table_snapshot_restore(const void *memory, weir_kv_table *table, weir_kv_store *store)
@@ -89,8 +91,10 @@ void weir_table_snapshot_restore(const void *memory, weir_kv_table *table, weir_
     }
     table->n_rows = p->n_rows;
     if (p->is_pruned) kv_table_mark_pruned(table, store);
-    if (p->open_bytes > 0)
-        weir_ledger_copy(store->ledger, table->open_memory, open_rows_of(p), p->open_bytes);
+    if (p->unsealed_bytes > 0)
+        weir_ledger_copy(
+            store->ledger, table->unsealed_memory, unsealed_rows_of(p), p->unsealed_bytes
+        );
 }
 
 void weir_table_snapshot_release(void *memory, weir_kv_store *store)

@@ -22,8 +22,8 @@ static weir_status multiply(void *context, const weir_policy_products *products)
 {
     const reading *const r = context;
     const weir_policy_shape *const shape = &r->policy_run->shape;
-    const weir_kv_pairs pairs = { .n = shape->rotary_dim / 2,
-                                  .is_interleaved = shape->is_interleaved };
+    const weir_rope_pairs pairs = { .n = shape->rotary_dim / 2,
+                                    .is_interleaved = shape->is_interleaved };
     weir_policy_products stored = *products;
     stored.layer = r->policy_run->layers[products->layer];
     return weir_kv_multiply_rows(r->evictor, r->table, &stored, pairs, r->error);

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "engine/base/array_layout.h"
 #include "engine/kv/prune/evict_internal.h"
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -14,25 +15,20 @@ static size_t lay_out(weir_kv_evictor *e, const weir_kv_spec *spec, char *base)
                  kv_heads = (size_t)weir_kv_most_heads(spec);
     const weir_kv_geometry widest = weir_kv_widest(spec);
     const size_t key_dim = (size_t)widest.key_dim, value_dim = (size_t)widest.value_dim;
-    size_t at = 0;
-#define PLACE(field, count)                                                                        \
-    do {                                                                                           \
-        if (base != NULL) e->field = (void *)(base + at);                                          \
-        at = (at + (size_t)(count) * sizeof *e->field + 63) & ~(size_t)63;                         \
-    } while (0)
-    PLACE(
-        fresh, weir_kv_cold_pages(spec) > 0 ? heads * (size_t)kv_pages_per_head(spec->max_rows) : 0
+    weir_arrays arrays = { .base = base };
+    WEIR_ARRAYS_PLACE(
+        &arrays, e->fresh,
+        weir_kv_cold_pages(spec) > 0 ? heads * (size_t)kv_pages_per_head(spec->max_rows) : 0
     );
-    PLACE(stays, heads);
-    PLACE(segments, kv_heads);
-    PLACE(keys, WEIR_PAGE_TOKENS * key_dim);
-    PLACE(values, WEIR_PAGE_TOKENS * value_dim);
-    PLACE(page_keys, WEIR_PAGE_TOKENS * key_dim);
-    PLACE(page_values, WEIR_PAGE_TOKENS * value_dim);
-    PLACE(lists, kv_heads * rows);
-    PLACE(n_lists, kv_heads);
-#undef PLACE
-    return at;
+    WEIR_ARRAYS_PLACE(&arrays, e->stays, heads);
+    WEIR_ARRAYS_PLACE(&arrays, e->segments, kv_heads);
+    WEIR_ARRAYS_PLACE(&arrays, e->keys, WEIR_PAGE_TOKENS * key_dim);
+    WEIR_ARRAYS_PLACE(&arrays, e->values, WEIR_PAGE_TOKENS * value_dim);
+    WEIR_ARRAYS_PLACE(&arrays, e->page_keys, WEIR_PAGE_TOKENS * key_dim);
+    WEIR_ARRAYS_PLACE(&arrays, e->page_values, WEIR_PAGE_TOKENS * value_dim);
+    WEIR_ARRAYS_PLACE(&arrays, e->lists, kv_heads * rows);
+    WEIR_ARRAYS_PLACE(&arrays, e->n_lists, kv_heads);
+    return arrays.bytes;
 }
 
 static size_t memory_bytes(const weir_kv_spec *spec)
@@ -53,7 +49,8 @@ static size_t copy_bytes(const weir_kv_spec *spec)
 static size_t near_bytes(const weir_kv_spec *spec)
 {
     const size_t copies = COPIES * copy_bytes(spec);
-    return (copies > 0 ? copies + WEIR_LOWER_TIER_ALIGNMENT : 0) + weir_kv_open_rows_bytes(spec);
+    return (copies > 0 ? copies + WEIR_LOWER_TIER_ALIGNMENT : 0) +
+           weir_kv_unsealed_rows_bytes(spec);
 }
 
 size_t weir_kv_evictor_bytes(const weir_kv_spec *spec)
@@ -100,7 +97,7 @@ weir_status weir_kv_evictor_open(
     (void)lay_out(e, spec, e->memory);
     if (e->near != NULL) {
         e->copies = e->near + (misaligned > 0 ? WEIR_LOWER_TIER_ALIGNMENT - misaligned : 0);
-        e->open = e->copies + COPIES * e->copy_bytes;
+        e->unsealed = e->copies + COPIES * e->copy_bytes;
     }
     *out = e;
     return WEIR_OK;
@@ -400,10 +397,10 @@ static void cut(const weir_kv_evictor *e, weir_kv_table *table)
         for (int64_t p = end; p < table->n_pages; p++)
             kv_table_drop(table, e->store, &table->pages[h * table->capacity + p]);
         if (stay->n_keep < stay->n && stay->n_keep % WEIR_PAGE_TOKENS != 0 &&
-            evict_open_rows(e, h) != NULL)
+            evict_unsealed_rows(e, h) != NULL)
             weir_ledger_copy(
-                e->ledger, table->open[h], evict_open_rows(e, h),
-                kv_open_bytes(spec, weir_kv_layer_of(spec, h))
+                e->ledger, table->unsealed[h], evict_unsealed_rows(e, h),
+                kv_unsealed_bytes(spec, weir_kv_layer_of(spec, h))
             );
         table->head_rows[h] = stay->n_keep;
         if (end > n_pages) n_pages = end;

@@ -83,16 +83,16 @@ WEIR_MUST_CHECK weir_status weir_kv_read_rows(
 );
 
 /* Pairs of dims of a key that are rotated together: (f, f + n), or (2f, 2f + 1). */
-typedef struct weir_kv_pairs {
+typedef struct weir_rope_pairs {
     int64_t n;
     bool is_interleaved;
-} weir_kv_pairs;
+} weir_rope_pairs;
 /* Products with the keys of rows [products->first, + n) of one head, for weir_policy_rows.multiply.
  * Returns EUNSUPPORTED if the format of the keys does not support it; then the output is
  * undefined. */
 WEIR_MUST_CHECK weir_status weir_kv_multiply_rows(
     weir_kv_evictor *evictor, const weir_kv_table *table, const weir_policy_products *products,
-    weir_kv_pairs pairs, weir_error *error
+    weir_rope_pairs pairs, weir_error *error
 );
 
 #ifdef __cplusplus

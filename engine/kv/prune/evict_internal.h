@@ -40,9 +40,9 @@ struct weir_kv_evictor {
     weir_kv_compact_segment *segments; /* [KV heads of the layer with the most] */
     float *keys, *values; /* [64, widest row] rows on their way */
     float *page_keys, *page_values; /* [64, widest row] of the page that they come from */
-    char *open; /* open rows as the table will have them, all heads */
+    char *unsealed; /* unsealed rows as the table will have them, all heads */
     int32_t *lists; /* [KV heads of the layer with the most, max_rows] */
-    int32_t *n_lists; /* of each */
+    int32_t *n_lists; /* [KV heads of the layer with the most] */
 };
 
 /* Pages that rows are written to. */
@@ -54,7 +54,7 @@ kv_page_range evict_written(const weir_kv_evictor *e, int64_t head, const kv_sta
 /* True if pages of the head are coded as a whole. */
 bool evict_is_whole(const weir_kv_evictor *e, int64_t head);
 /* Returns NULL if it has none. */
-char *evict_open_rows(const weir_kv_evictor *e, int64_t head);
+char *evict_unsealed_rows(const weir_kv_evictor *e, int64_t head);
 /* Of the rows that stay: how many are sinks, and how many will be. Those in between move from one
  * kind of page to the other. */
 typedef struct kv_border {
@@ -67,7 +67,7 @@ WEIR_MUST_CHECK weir_status evict_page(
     weir_kv_evictor *e, const void *page, int64_t head, int64_t copy, void **out, weir_error *error
 );
 /* Recodes rows [first, end) of those that stay in pages `to` [capacity] of the head; unsealed rows
- * go to evict_open_rows. */
+ * go to evict_unsealed_rows. */
 WEIR_MUST_CHECK weir_status evict_recode(
     weir_kv_evictor *e, const weir_kv_table *table, int64_t head, void *const *to, int64_t first,
     int64_t end, weir_error *error

@@ -21,7 +21,7 @@ static int64_t end_of_call(
 {
     const int64_t first = rows.first / WEIR_PAGE_TOKENS, n_rows = weir_kv_rows_at(table, head);
     int64_t end = kv_pages_per_head(rows.end);
-    if (table->open != NULL && end * WEIR_PAGE_TOKENS > n_rows && end - first > 1) end--;
+    if (table->unsealed != NULL && end * WEIR_PAGE_TOKENS > n_rows && end - first > 1) end--;
     int64_t page = first;
     while (page < end && !is_cold(e, table, head, page)) page++;
     if (page == first) page = end - first < COPIES ? end : first + COPIES;
@@ -38,7 +38,7 @@ static int64_t vectors_at_once(const weir_kv_evictor *e, const weir_policy_produ
 
 static weir_status multiply_span(
     weir_kv_evictor *e, const weir_kv_table *table, const weir_policy_products *p,
-    weir_kv_pairs pairs, span rows, weir_error *error
+    weir_rope_pairs pairs, span rows, weir_error *error
 )
 {
     const weir_kv_spec *const spec = &e->store->spec;
@@ -46,7 +46,7 @@ static weir_status multiply_span(
     const int64_t head = g->first_head + p->head, page = rows.first / WEIR_PAGE_TOKENS,
                   end = kv_pages_per_head(rows.end), n_sinks = spec->sinks.n_pages - page;
     void *copies[COPIES],
-        *open = NULL, *const *pages = table->pages + head * table->capacity + page;
+        *unsealed = NULL, *const *pages = table->pages + head * table->capacity + page;
     if (is_cold(e, table, head, page)) {
         for (int64_t i = 0; page + i < end; i++)
             WEIR_TRY(evict_page(
@@ -54,12 +54,12 @@ static weir_status multiply_span(
             ));
         pages = copies;
     }
-    if (table->open != NULL && end * WEIR_PAGE_TOKENS > weir_kv_rows_at(table, head))
-        open = table->open[head];
+    if (table->unsealed != NULL && end * WEIR_PAGE_TOKENS > weir_kv_rows_at(table, head))
+        unsealed = table->unsealed[head];
     const weir_kv_segment segment = { .pages = pages,
                                       .n_rows = (int32_t)(rows.end - rows.first),
                                       .n_past = (int32_t)(rows.first % WEIR_PAGE_TOKENS),
-                                      .open_pages = open != NULL ? &open : NULL };
+                                      .unsealed_pages = unsealed != NULL ? &unsealed : NULL };
     weir_key_products_args args = { .rows = &segment,
                                     .out_stride = p->stride,
                                     .key_dim = g->key_dim,
@@ -81,7 +81,7 @@ static weir_status multiply_span(
 
 weir_status weir_kv_multiply_rows(
     weir_kv_evictor *e, const weir_kv_table *table, const weir_policy_products *p,
-    weir_kv_pairs pairs, weir_error *error
+    weir_rope_pairs pairs, weir_error *error
 )
 {
     const int64_t head = e->store->spec.geometry[p->layer].first_head + p->head;

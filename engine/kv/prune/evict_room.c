@@ -20,7 +20,7 @@ static void *a_page;
 /* Plans as many vectors over few rows as a call takes, or one over all rows. */
 static weir_status plan_products(const planner *p, int64_t n_vectors, int64_t n_rows)
 {
-    const weir_kv_segment segment = { .n_rows = (int32_t)n_rows, .open_pages = &a_page };
+    const weir_kv_segment segment = { .n_rows = (int32_t)n_rows, .unsealed_pages = &a_page };
     const weir_key_products_args args = { .out = &a_row,
                                           .vectors = &a_row,
                                           .lengths = &a_row,
@@ -38,7 +38,7 @@ static weir_status plan_read(const planner *p)
 {
     const weir_kv_segment segment = { .n_rows = WEIR_POLICY_TILE,
                                       .n_past = WEIR_PAGE_TOKENS - 1,
-                                      .open_pages = &a_page };
+                                      .unsealed_pages = &a_page };
     const weir_kv_read_args args = { .k = &a_row,
                                      .v = &a_row,
                                      .segments = &segment,

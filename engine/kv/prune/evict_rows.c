@@ -26,19 +26,19 @@ static weir_kv_pair pair_of(const weir_kv_evictor *e, int64_t head, int64_t page
 bool evict_is_whole(const weir_kv_evictor *e, int64_t head)
 {
     const weir_kv_spec *const spec = &e->store->spec;
-    return weir_kv_any_open(spec->formats[weir_kv_layer_of(spec, head)], spec->sinks);
+    return weir_kv_any_unsealed(spec->formats[weir_kv_layer_of(spec, head)], spec->sinks);
 }
 
-char *evict_open_rows(const weir_kv_evictor *e, int64_t head)
+char *evict_unsealed_rows(const weir_kv_evictor *e, int64_t head)
 {
     const weir_kv_spec *const spec = &e->store->spec;
     const int64_t layer = weir_kv_layer_of(spec, head);
     size_t at = 0;
-    if (kv_open_bytes(spec, layer) == 0) return NULL;
+    if (kv_unsealed_bytes(spec, layer) == 0) return NULL;
     for (int64_t i = 0; i < layer; i++)
-        at += (size_t)spec->geometry[i].n_heads * kv_open_bytes(spec, i);
-    return e->open + at +
-           (size_t)(head - spec->geometry[layer].first_head) * kv_open_bytes(spec, layer);
+        at += (size_t)spec->geometry[i].n_heads * kv_unsealed_bytes(spec, i);
+    return e->unsealed + at +
+           (size_t)(head - spec->geometry[layer].first_head) * kv_unsealed_bytes(spec, layer);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -63,7 +63,7 @@ weir_status weir_kv_read_rows(
     const int64_t head = g->first_head + tile->head, rows = weir_kv_rows_at(table, head);
     const int64_t first = tile->first / WEIR_PAGE_TOKENS,
                   end = kv_pages_per_head(tile->first + tile->n);
-    void *pages[COPIES] = { 0 }, *open[COPIES] = { 0 };
+    void *pages[COPIES] = { 0 }, *unsealed[COPIES] = { 0 };
     WEIR_ASSERT(
         tile->first >= 0 && tile->n >= 0 && tile->n <= WEIR_POLICY_TILE &&
         tile->first + tile->n <= rows
@@ -72,15 +72,15 @@ weir_status weir_kv_read_rows(
         WEIR_TRY(evict_page(
             e, table->pages[head * table->capacity + p], head, p - first, &pages[p - first], error
         ));
-        if (table->open != NULL && (p + 1) * WEIR_PAGE_TOKENS > rows)
-            open[p - first] = table->open[head];
+        if (table->unsealed != NULL && (p + 1) * WEIR_PAGE_TOKENS > rows)
+            unsealed[p - first] = table->unsealed[head];
     }
     const weir_kv_segment segment = { .pages = pages,
                                       .page_stride = COPIES,
                                       .n_rows = (int32_t)tile->n,
                                       .n_past = (int32_t)(tile->first % WEIR_PAGE_TOKENS),
-                                      .open_pages = open,
-                                      .open_stride = COPIES };
+                                      .unsealed_pages = unsealed,
+                                      .unsealed_stride = COPIES };
     const int64_t n_sinks = spec->sinks.n_pages - first;
     const weir_kv_pair pair = spec->formats[tile->layer];
     const weir_kv_read_args args = { .k = tile->keys,
@@ -108,14 +108,14 @@ static void write_rows(
     const float *values
 )
 {
-    void *const open = evict_open_rows(e, head);
+    void *const unsealed = evict_unsealed_rows(e, head);
     const weir_kv_pair pair = pair_of(e, head, first / WEIR_PAGE_TOKENS);
     const weir_kv_segment segment = { .pages = page,
                                       .page_stride = 1,
                                       .n_rows = (int32_t)(end - first),
                                       .n_past = (int32_t)(first % WEIR_PAGE_TOKENS),
-                                      .open_pages = open != NULL ? &open : NULL,
-                                      .open_stride = 1 };
+                                      .unsealed_pages = unsealed != NULL ? &unsealed : NULL,
+                                      .unsealed_stride = 1 };
     const weir_kv_write_args args = { .k = e->keys,
                                       .v = values,
                                       ONE_HEAD(geometry_of(e, head), &segment),

@@ -4,57 +4,42 @@
 
 #include <string.h>
 
-#include "engine/base/checked.h"
+#include "engine/base/array_layout.h"
 #include "engine/base/memory.h"
 #include "engine/kv/policy/budget.h"
 
 /* ---- opening --------------------------------------------------------------------------------- */
-typedef struct layout {
-    char *base; /* NULL: only measures */
-    size_t at;
-    bool is_sound;
-} layout;
-
-/* Returns NULL for an empty array. */
-static void *place(layout *l, size_t size, int64_t a, int64_t b, int64_t c)
-{
-    size_t bytes = size;
-    void *const here = l->base != NULL && a > 0 && b > 0 && c > 0 ? l->base + l->at : NULL;
-    l->is_sound = l->is_sound && weir_mul_size(&bytes, bytes, (size_t)a) &&
-                  weir_mul_size(&bytes, bytes, (size_t)b) &&
-                  weir_mul_size(&bytes, bytes, (size_t)c) && weir_align_size(&bytes, bytes, 64) &&
-                  weir_add_size(&l->at, l->at, bytes);
-    return here;
-}
-
 enum { ATTENTION = WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_LAST };
 
 static bool lay_out(weir_policy_run *k, char *base, size_t *bytes)
 {
     const weir_policy_shape *const s = &k->shape;
-    layout l = { base, 0, true };
-    (void)place(&l, sizeof *k, 1, 1, 1);
-    k->n_rows = place(&l, sizeof(int64_t), s->n_layers, s->n_kv_heads, 1);
-    k->allowed = place(&l, sizeof(int64_t), s->n_layers, s->n_kv_heads, 1);
-    k->n_keep = place(&l, sizeof(int64_t), s->n_layers, s->n_kv_heads, 1);
-    k->whole = place(&l, sizeof(bool), s->n_layers, s->n_kv_heads, 1);
-    k->keep = place(&l, sizeof(int32_t), s->n_layers, s->n_kv_heads, s->max_rows);
-    k->scratch = place(&l, 1, (int64_t)weir_policy_scratch_bytes(k->policy), 1, 1);
-    k->mass =
-        place(&l, sizeof(float), (k->needs & ATTENTION) != 0 ? s->n_heads : 0, s->max_rows, 1);
-    k->below = place(
+    weir_arrays l = { .base = base };
+    (void)weir_arrays_place3(&l, sizeof *k, 1, 1, 1);
+    k->n_rows = weir_arrays_place3(&l, sizeof(int64_t), s->n_layers, s->n_kv_heads, 1);
+    k->allowed = weir_arrays_place3(&l, sizeof(int64_t), s->n_layers, s->n_kv_heads, 1);
+    k->n_keep = weir_arrays_place3(&l, sizeof(int64_t), s->n_layers, s->n_kv_heads, 1);
+    k->whole = weir_arrays_place3(&l, sizeof(bool), s->n_layers, s->n_kv_heads, 1);
+    k->keep = weir_arrays_place3(&l, sizeof(int32_t), s->n_layers, s->n_kv_heads, s->max_rows);
+    k->scratch = weir_arrays_place3(&l, 1, (int64_t)weir_policy_scratch_bytes(k->policy), 1, 1);
+    k->mass = weir_arrays_place3(
+        &l, sizeof(float), (k->needs & ATTENTION) != 0 ? s->n_heads : 0, s->max_rows, 1
+    );
+    k->below = weir_arrays_place3(
         &l, sizeof(float), (k->needs & WEIR_POLICY_BELOW) != 0 ? s->n_heads : 0, s->max_rows, 1
     );
-    k->last = place(
+    k->last = weir_arrays_place3(
         &l, sizeof(float), (k->needs & WEIR_POLICY_LAST) != 0 ? s->n_heads : 0, s->max_rows, 1
     );
-    k->text = place(&l, 1, (int64_t)k->print.size + 1, 1, 1);
-    k->texts = place(&l, sizeof *k->texts, k->n_texts, 1, 1);
+    k->text = weir_arrays_place3(&l, 1, (int64_t)k->print.size + 1, 1, 1);
+    k->texts = weir_arrays_place3(&l, sizeof *k->texts, k->n_texts, 1, 1);
     for (int32_t i = 0; i < k->n_texts; i++) {
-        void *const state = place(&l, 1, (int64_t)weir_policy_state_bytes(k->policy), 1, 1);
-        float *const logits =
-            place(&l, sizeof(float), (k->needs & ATTENTION) != 0 ? s->n_heads : 0, s->max_rows, 1);
-        float *const plain = place(
+        void *const state =
+            weir_arrays_place3(&l, 1, (int64_t)weir_policy_state_bytes(k->policy), 1, 1);
+        float *const logits = weir_arrays_place3(
+            &l, sizeof(float), (k->needs & ATTENTION) != 0 ? s->n_heads : 0, s->max_rows, 1
+        );
+        float *const plain = weir_arrays_place3(
             &l, sizeof(float), (k->needs & WEIR_POLICY_PLAIN_QUERIES) != 0 ? k->n_new : 0,
             s->n_heads, s->key_dim
         );
@@ -62,8 +47,8 @@ static bool lay_out(weir_policy_run *k, char *base, size_t *bytes)
             k->texts[i] = (weir_policy_sequence
             ){ .policy_run = k, .state = state, .logits = logits, .plain = plain };
     }
-    *bytes = l.at;
-    return l.is_sound;
+    *bytes = l.bytes;
+    return l.bytes != SIZE_MAX;
 }
 
 /* A prompt is held whole, plus the rows until the policy's next multiple of `every`, unless rows

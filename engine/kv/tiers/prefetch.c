@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/array_layout.h"
 #include "kernels/abi/ops.h"
 
 enum {
@@ -74,6 +75,16 @@ struct weir_kv_prefetch {
 /* ---- opening --------------------------------------------------------------------------------- */
 static int64_t blocks_of(int64_t rows) { return (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS; }
 
+static size_t place_arrays(weir_kv_prefetch *s, int32_t segments, char *base)
+{
+    weir_arrays arrays = { .base = base };
+    WEIR_ARRAYS_PLACE(&arrays, s->table, weir_kv_most_heads(&s->spec) * s->sizes.stride);
+    WEIR_ARRAYS_PLACE(&arrays, s->views, segments);
+    WEIR_ARRAYS_PLACE(&arrays, s->failed, segments);
+    WEIR_ARRAYS_PLACE(&arrays, s->bad, BUFFERS * s->sizes.blocks);
+    return arrays.bytes;
+}
+
 static sizes measure(const weir_kv_spec *spec, int32_t segments)
 {
     sizes s = { .stride = blocks_of(spec->max_rows) };
@@ -88,9 +99,8 @@ static sizes measure(const weir_kv_spec *spec, int32_t segments)
     if (s.blocks > s.stride) s.blocks = s.stride;
     s.buffer = (size_t)s.blocks * largest;
     s.near_bytes = WEIR_LOWER_TIER_ALIGNMENT + BUFFERS * s.buffer;
-    s.bytes = (size_t)(weir_kv_most_heads(spec) * s.stride) * sizeof(void *) +
-              (size_t)segments * (sizeof(weir_kv_view) + sizeof(bool)) +
-              BUFFERS * (size_t)s.blocks * sizeof(bool);
+    weir_kv_prefetch none = { .spec = *spec, .sizes = s };
+    s.bytes = place_arrays(&none, segments, NULL);
     return s;
 }
 
@@ -116,10 +126,7 @@ static void lay_out(weir_kv_prefetch *s, const weir_kv_prefetch_limits *limits)
 {
     const uintptr_t misaligned = (uintptr_t)s->near % WEIR_LOWER_TIER_ALIGNMENT;
     s->buffers = s->near + (misaligned > 0 ? WEIR_LOWER_TIER_ALIGNMENT - misaligned : 0);
-    s->table = s->memory;
-    s->views = (weir_kv_view *)(s->table + weir_kv_most_heads(&s->spec) * s->sizes.stride);
-    s->failed = (bool *)(s->views + limits->segments);
-    s->bad = s->failed + limits->segments;
+    (void)place_arrays(s, limits->segments, s->memory);
 }
 
 static void *read_ahead(void *user);
@@ -397,9 +404,7 @@ static void point(
     }
 }
 
-void weir_kv_prefetch_take(
-    weir_kv_prefetch *s, int64_t layer, int32_t segment, weir_kv_range_pages *out
-)
+void weir_kv_prefetch_take(weir_kv_prefetch *s, int64_t layer, int32_t segment, weir_kv_range *out)
 {
     int64_t index = 0;
     s->taken = range_from(s, layer, &s->views[segment], s->next_split);
@@ -419,11 +424,11 @@ void weir_kv_prefetch_take(
         s, layer, segment, &s->taken, s->buffers + (size_t)index * s->sizes.buffer,
         s->bad + index * s->sizes.blocks
     );
-    *out = (weir_kv_range_pages){ .pages = s->table,
-                                  .stride = s->sizes.stride,
-                                  .first_split = s->taken.first_split,
-                                  .end_split = s->taken.end_split,
-                                  .is_last = s->taken.is_last };
+    *out = (weir_kv_range){ .pages = s->table,
+                            .page_stride = s->sizes.stride,
+                            .first_split = s->taken.first_split,
+                            .end_split = s->taken.end_split,
+                            .is_last = s->taken.is_last };
 }
 
 void weir_kv_prefetch_give(weir_kv_prefetch *s)

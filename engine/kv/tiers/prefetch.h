@@ -14,6 +14,7 @@
  * the segment is reported as failed. Nothing moves between tiers while a step runs. All but the
  * ring belongs to the engine thread. Allocates nothing after opening. */
 #pragma once
+#include "engine/kv/tiers/range.h"
 #include "engine/kv/tiers/residency.h"
 
 #ifdef __cplusplus
@@ -57,17 +58,10 @@ void weir_kv_prefetch_end(weir_kv_prefetch *prefetch);
 
 /* True if the segment has cold blocks in this layer and is read in ranges. */
 bool weir_kv_prefetch_is_cold(const weir_kv_prefetch *prefetch, int64_t layer, int32_t segment);
-typedef struct weir_kv_range_pages {
-    /* [KV heads, stride] of the layer: those of the range's positions can be read until it is given
-     * back. */
-    void *const *pages;
-    int64_t stride;
-    int32_t first_split, end_split;
-    bool is_last;
-} weir_kv_range_pages;
-/* The next range, in the order above; each must be given back before the next is taken. */
+/* The next range, in the order above; its pages can be read until it is given back, which is before
+ * the next is taken. */
 void weir_kv_prefetch_take(
-    weir_kv_prefetch *prefetch, int64_t layer, int32_t segment, weir_kv_range_pages *range
+    weir_kv_prefetch *prefetch, int64_t layer, int32_t segment, weir_kv_range *range
 );
 void weir_kv_prefetch_give(weir_kv_prefetch *prefetch);
 /* True if some of its blocks could not be read in the last step; those are unreadable now

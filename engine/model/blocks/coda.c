@@ -15,10 +15,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/base/array_layout.h"
 #include "engine/model/blocks/coda_gates.h"
 #include "engine/model/blocks/coda_memory.h"
 #include "engine/model/blocks/differential.h"
-#include "engine/model/blocks/linear.h"
+#include "engine/model/blocks/layer_ops.h"
+#include "kernels/abi/minmax.h"
 
 typedef struct weights {
     weir_differential differential;
@@ -70,22 +72,6 @@ typedef struct memory_pass {
     bool plans;
 } memory_pass;
 
-typedef struct cursor {
-    char *base; /* NULL: only measures */
-    size_t at;
-} cursor;
-
-static void *place(cursor *c, int64_t n, size_t size)
-{
-    c->at = (c->at + 63) / 64 * 64;
-    void *const here = c->base != NULL ? c->base + c->at : NULL;
-    c->at += (size_t)n * size;
-    return here;
-}
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* Pages after the state's whole ones that a block of this many rows needs. */
 static int64_t block_pages(int64_t n_rows)
 {
@@ -96,18 +82,20 @@ static size_t lay_out(memory_pass *p, char *base, int64_t n_rows, int64_t n_segm
 {
     const weir_coda_state state = weir_coda_view(&p->layer, NULL);
     const int64_t heads = p->layer.n_kv_heads,
-                  n_block = block_pages(least(n_rows, own(p->options)->block_rows));
-    cursor c = { base,
-                 (size_t)weir_differential_elements(p->shape, p->options, n_rows) * sizeof(float) };
-    p->gates = place(&c, n_rows, sizeof *p->gates);
-    p->rates = place(&c, heads, sizeof *p->rates);
-    p->writes = place(&c, n_segments, sizeof *p->writes);
-    p->reads = place(&c, n_segments, sizeof *p->reads);
-    p->table = place(
-        &c, heads * most(n_segments * state.n_pages, state.n_pages + n_block), sizeof *p->table
+                  n_block = block_pages(weir_min(n_rows, own(p->options)->block_rows));
+    weir_arrays scratch = { .base = base };
+    (void)weir_arrays_place(
+        &scratch, sizeof(float), weir_differential_elements(p->shape, p->options, n_rows)
     );
-    p->pages = place(&c, heads * n_block, (size_t)state.page_bytes);
-    return c.at;
+    WEIR_ARRAYS_PLACE(&scratch, p->gates, n_rows);
+    WEIR_ARRAYS_PLACE(&scratch, p->rates, heads);
+    WEIR_ARRAYS_PLACE(&scratch, p->writes, n_segments);
+    WEIR_ARRAYS_PLACE(&scratch, p->reads, n_segments);
+    WEIR_ARRAYS_PLACE(
+        &scratch, p->table, heads * weir_max(n_segments * state.n_pages, state.n_pages + n_block)
+    );
+    p->pages = weir_arrays_place3(&scratch, (size_t)state.page_bytes, heads, n_block, 1);
+    return scratch.bytes;
 }
 
 static int64_t scratch_elements(
@@ -127,8 +115,8 @@ static weir_status project_gates(const memory_pass *p, const weights *w)
         for (int64_t i = 0; !p->plans && i < p->step->n_rows; i++) p->gates[i] = w->write_bias[0];
         return WEIR_OK;
     }
-    return weir_linear(
-        p->step, p->step->normed, 1, &(weir_linear_output){ p->gates, w->write, w->write_bias }
+    return weir_linear_outputs(
+        p->step, 1, &(weir_linear_output){ p->gates, w->write, w->write_bias }, p->step->in.x
     );
 }
 
@@ -232,9 +220,9 @@ static weir_status run_block(const memory_pass *p, void *memory, int64_t first, 
 static weir_status run_blocks(const memory_pass *p, const weir_recurrent_segment *segment)
 {
     const int64_t each = own(p->options)->block_rows, end = segment->first_row + segment->n_rows;
-    if (p->plans) return run_block(p, NULL, 0, least(each, segment->n_rows));
+    if (p->plans) return run_block(p, NULL, 0, weir_min(each, segment->n_rows));
     for (int64_t first = segment->first_row, n; first < end; first += n) {
-        n = least(each - p->step->positions[first] % each, end - first);
+        n = weir_min(each - p->step->in.positions[first] % each, end - first);
         WEIR_TRY(run_block(p, segment->state, first, n));
     }
     return WEIR_OK;
@@ -267,7 +255,7 @@ static weir_status run_round(const memory_pass *p, const weir_recurrent_round *r
     int64_t n_steps = 0;
     for (int64_t i = 0; i < p->step->n_segments; i++) {
         const weir_recurrent_segment *const segment = &round->segments[i];
-        const bool is_step = segment->n_rows == 1 && (p->plans || !p->step->is_prompt[i]);
+        const bool is_step = segment->n_rows == 1 && (p->plans || !p->step->in.is_prompt[i]);
         if (segment->n_rows == 0) continue;
         if (!p->plans) weir_coda_memory_begin(&p->layer, p->options, segment->state);
         if (is_step)
@@ -294,13 +282,13 @@ static weir_status forward(
                       .layer = weir_coda_layer_of(shape, options),
                       .rows = weir_differential_place(shape, options, step),
                       .plans = weir_stream_is_planning(step->stream) };
-    (void)lay_out(&p, (char *)step->scratch, step->n_rows, step->n_segments);
+    (void)lay_out(&p, (char *)step->out.scratch, step->n_rows, step->n_segments);
     for (int64_t h = 0; !p.plans && h < shape->n_kv_heads; h++)
         p.rates[h] = 1.0f / (1.0f + expf(-w->rate_logits[h]));
     p.layer.rates = p.rates;
     WEIR_TRY(weir_differential_project(shape, options, &w->differential, step, &p.rows));
     WEIR_TRY(project_gates(&p, w));
-    for (int64_t i = 0; i < step->n_rounds; i++) WEIR_TRY(run_round(&p, &step->rounds[i]));
+    for (int64_t i = 0; i < step->in.n_rounds; i++) WEIR_TRY(run_round(&p, &step->in.rounds[i]));
     return weir_differential_out(shape, options, &w->differential, step, &p.rows);
 }
 

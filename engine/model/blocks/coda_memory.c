@@ -144,20 +144,22 @@ static int32_t used_slots(const weir_coda_state *state, int64_t first, int64_t n
     return n_used;
 }
 
-static void count(const weir_shape *shape, const void *options, const void *memory, weir_banks *sum)
+static void count(
+    const weir_shape *shape, const void *options, const void *memory, weir_coda_stats *sum
+)
 {
-    static const weir_banks_count of[WEIR_CODA_COUNTS] = {
-        [WEIR_CODA_EVICTIONS] = WEIR_BANKS_EVICTIONS,
-        [WEIR_CODA_GATED_OUT] = WEIR_BANKS_GATED_OUT,
-        [WEIR_CODA_HITS] = WEIR_BANKS_EXACT_HITS,
-        [WEIR_CODA_INSERTS] = WEIR_BANKS_EXACT_INSERTS,
-        [WEIR_CODA_OVERWRITES] = WEIR_BANKS_EXACT_OVERWRITES,
-        [WEIR_CODA_UPDATES] = WEIR_BANKS_SUMMARY_UPDATES,
-        [WEIR_CODA_FOUNDED] = WEIR_BANKS_SUMMARY_FOUNDED,
-        [WEIR_CODA_EXACT_FRUSTRATED] = WEIR_BANKS_EXACT_FRUSTRATED,
-        [WEIR_CODA_SUMMARY_FRUSTRATED] = WEIR_BANKS_SUMMARY_FRUSTRATED,
-        [WEIR_CODA_EXACT_OPENED] = WEIR_BANKS_EXACT_OPENED,
-        [WEIR_CODA_SUMMARY_OPENED] = WEIR_BANKS_SUMMARY_OPENED,
+    static const weir_coda_counter of[WEIR_CODA_COUNTS] = {
+        [WEIR_CODA_EVICTIONS] = WEIR_CODA_STATS_EVICTIONS,
+        [WEIR_CODA_GATED_OUT] = WEIR_CODA_STATS_GATED_OUT,
+        [WEIR_CODA_HITS] = WEIR_CODA_STATS_EXACT_HITS,
+        [WEIR_CODA_INSERTS] = WEIR_CODA_STATS_EXACT_INSERTS,
+        [WEIR_CODA_OVERWRITES] = WEIR_CODA_STATS_EXACT_OVERWRITES,
+        [WEIR_CODA_UPDATES] = WEIR_CODA_STATS_SUMMARY_UPDATES,
+        [WEIR_CODA_FOUNDED] = WEIR_CODA_STATS_SUMMARY_FOUNDED,
+        [WEIR_CODA_EXACT_FRUSTRATED] = WEIR_CODA_STATS_EXACT_FRUSTRATED,
+        [WEIR_CODA_SUMMARY_FRUSTRATED] = WEIR_CODA_STATS_SUMMARY_FRUSTRATED,
+        [WEIR_CODA_EXACT_OPENED] = WEIR_CODA_STATS_EXACT_OPENED,
+        [WEIR_CODA_SUMMARY_OPENED] = WEIR_CODA_STATS_SUMMARY_OPENED,
     };
     const weir_coda_layer layer = weir_coda_layer_of(shape, options);
     const weir_coda_state state = weir_coda_view(&layer, (void *)(uintptr_t)memory); /* only read */

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/model/blocks/linear.h"
+#include "engine/model/blocks/layer_ops.h"
 
 static const weir_differential_options *own(const void *options) { return options; }
 
@@ -53,7 +53,7 @@ weir_differential_rows weir_differential_place(
 {
     const int64_t n = step->n_rows, width = weir_heads_width(shape, options),
                   kv_row = weir_heads_kv_width(shape, options);
-    weir_differential_rows rows = { .q = step->scratch };
+    weir_differential_rows rows = { .q = step->out.scratch };
     rows.k = rows.q + n * weir_heads_q_width(shape, options);
     rows.v = rows.k + n * kv_row;
     rows.attended = rows.v + n * kv_row;
@@ -73,7 +73,7 @@ static weir_status project_lambda(
         );
         return WEIR_OK;
     }
-    return weir_linear(step, step->normed, 1, &(weir_linear_output){ lambda, w->lambda, NULL });
+    return weir_linear(step, lambda, w->lambda, step->in.x);
 }
 
 weir_status weir_differential_project(
@@ -82,11 +82,7 @@ weir_status weir_differential_project(
 )
 {
     WEIR_TRY(weir_heads_project(shape, options, &w->heads, step, rows->q, rows->k, rows->v));
-    WEIR_TRY(weir_heads_turn(
-        shape, options, step, rows->q, shape->n_heads,
-        weir_heads_q_width(shape, options) / shape->n_heads
-    ));
-    WEIR_TRY(weir_heads_turn(shape, options, step, rows->k, shape->n_kv_heads, shape->head_dim));
+    WEIR_TRY(weir_heads_rope(shape, options, step, rows->q, rows->k));
     if (!own(options)->is_on) return WEIR_OK;
     WEIR_TRY(project_lambda(shape, w, step, rows->lambda));
     return weir_coda_queries(

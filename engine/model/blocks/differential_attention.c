@@ -1,5 +1,6 @@
 /* engine/model/blocks/differential_attention.c - differential attention over all rows of the
  * sequence: CoDA-GQA-L before its memory is bounded, and its first training stage. */
+#include "engine/model/blocks/attend.h"
 #include "engine/model/blocks/differential.h"
 
 typedef struct weights {
@@ -44,9 +45,7 @@ static weir_status forward(
     const weights *const w = block_weights;
     const weir_differential_rows rows = weir_differential_place(shape, options, step);
     WEIR_TRY(weir_differential_project(shape, options, &w->differential, step, &rows));
-    WEIR_TRY(
-        weir_heads_attend(step, rows.k, rows.v, weir_differential_attention(shape, options, &rows))
-    );
+    WEIR_TRY(weir_attend(step, rows.k, rows.v, weir_differential_attention(shape, options, &rows)));
     return weir_differential_out(shape, options, &w->differential, step, &rows);
 }
 

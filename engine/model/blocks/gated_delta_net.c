@@ -7,10 +7,10 @@
  *
  *   qkv = W_qkv x      z = W_z x      a = W_a x      b = W_b x
  *   q, k, v = split(silu(conv(qkv)))
- *   g = a_neg * softplus(a + dt),  beta = sigmoid(b)
- *   S <- exp(g) S + beta k (v - S^T k)^T,  o = S^T q
+ *   S   <- exp(g) S + beta k (v - S^T k)^T      o = S^T q
+ *          g = a_neg * softplus(a + dt), beta = sigmoid(b)
  *   out = W_out (rmsnorm(o) * weight * silu(z)) */
-#include "engine/model/blocks/linear.h"
+#include "engine/model/blocks/layer_ops.h"
 
 typedef struct weights {
     const weir_weight *qkv, *z, *a, *b, *out; /* [C, D] [Hv*dv, D] [Hv, D] [Hv, D] [D, Hv*dv] */
@@ -134,21 +134,22 @@ static weir_status forward(
     const int64_t n = step->n_rows, heads = shape->gdn_v_heads;
     const int64_t channels = qkv_width(shape), width = v_width(shape);
 
-    float *const raw = step->scratch; /* [n, C] before the convolution */
+    float *const raw = step->out.scratch; /* [n, C] before the convolution */
     float *const mix = raw + n * channels; /* [n, C] = q | k | v            */
     float *const z = mix + n * channels; /* [n, Hv*dv]                    */
     float *const o = z + n * width; /* [n, Hv*dv]                    */
     float *const a = o + n * width; /* [n, Hv]                       */
     float *const b = a + n * heads; /* [n, Hv]                       */
 
-    WEIR_TRY(weir_linear(
-        step, step->normed, 4,
+    WEIR_TRY(weir_linear_outputs(
+        step, 4,
         (const weir_linear_output[]
-        ){ { raw, w->qkv, NULL }, { z, w->z, NULL }, { a, w->a, NULL }, { b, w->b, NULL } }
+        ){ { raw, w->qkv, NULL }, { z, w->z, NULL }, { a, w->a, NULL }, { b, w->b, NULL } },
+        step->in.x
     ));
-    for (int64_t i = 0; i < step->n_rounds; i++)
+    for (int64_t i = 0; i < step->in.n_rounds; i++)
         WEIR_TRY(run_round(
-            shape, options, w, step, &step->rounds[i], &(recurrent_arrays){ raw, mix, a, b, o }
+            shape, options, w, step, &step->in.rounds[i], &(recurrent_arrays){ raw, mix, a, b, o }
         ));
     WEIR_TRY(weir_gated_rmsnorm(
         step->stream, &(weir_gated_rmsnorm_args){ .dst = o,
@@ -159,7 +160,7 @@ static weir_status forward(
                                                   .dim = shape->gdn_v_dim,
                                                   .eps = (float)shape->norm_eps }
     ));
-    return weir_linear(step, o, 1, &(weir_linear_output){ step->mixed, w->out, NULL });
+    return weir_linear(step, step->out.x, w->out, o);
 }
 
 static const weir_state_ops state_ops = { .history_elements = history_elements,

@@ -64,25 +64,15 @@ WEIR_MUST_CHECK weir_status weir_heads_project(
     const weir_shape *shape, const void *options, const weir_heads *w, const weir_step *step,
     float *q, float *k, float *v
 );
-/* RoPE in place: heads of `stride` elements in rows of n_heads * stride. */
-WEIR_MUST_CHECK weir_status weir_heads_turn(
-    const weir_shape *shape, const void *options, const weir_step *step, float *x, int64_t n_heads,
-    int64_t stride
+/* Shows q to the observers that want it before rotation, then RoPE on q and k, in place. */
+WEIR_MUST_CHECK weir_status weir_heads_rope(
+    const weir_shape *shape, const void *options, const weir_step *step, float *q, float *k
 );
 /* x [n, H, hd] *= sigmoid of the gates in q [n, H, hd | gate]; without q_gate nothing. */
 WEIR_MUST_CHECK weir_status weir_heads_gate(
     const weir_shape *shape, const void *options, const weir_step *step, float *x, const float *q
 );
-/* True if the segment has pages on disk. Then it is attended in ranges (weir_kv_source);
- * weir_heads_take_range takes the next range, whose pages become those of `rows`. */
-bool weir_heads_is_cold(const weir_step *step, int64_t segment);
-weir_kv_range weir_heads_take_range(const weir_step *step, int64_t segment, weir_kv_segment *rows);
-/* Writes k [n, G, key_dim] and v [n, G, value_dim] to the layer's pages and attends to all rows
- * there, wherever the pages are; k NULL: the rows are an earlier layer's, and there. Segments,
- * formats and sinks of `args` are those of the step. */
-WEIR_MUST_CHECK weir_status
-weir_heads_attend(const weir_step *step, const float *k, const float *v, weir_attention_args args);
-/* Sets mixed = W_out x + bias, x [n, H, hd]. */
+/* out = W_out x + bias, x [n, H, hd] */
 WEIR_MUST_CHECK weir_status
 weir_heads_out(const weir_heads *w, const weir_step *step, const float *x);
 

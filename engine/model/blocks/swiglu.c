@@ -1,6 +1,6 @@
 /* engine/model/blocks/swiglu.c - the gated feed-forward block (Shazeer 2020, "GLU variants"):
  * down(silu(gate x) * (up x)). */
-#include "engine/model/blocks/linear.h"
+#include "engine/model/blocks/layer_ops.h"
 
 typedef struct weights {
     const weir_weight *gate, *up, *down; /* [F, D] [F, D] [D, F] */
@@ -39,12 +39,12 @@ static weir_status forward(
     (void)options;
     const weights *const w = block_weights;
     const int64_t n = step->n_rows, f = shape->d_ffn;
-    float *const gate = step->scratch; /* [n, F] */
+    float *const gate = step->out.scratch; /* [n, F] */
     float *const up = gate + n * f; /* [n, F] */
 
-    WEIR_TRY(weir_linear(
-        step, step->normed, 2,
-        (const weir_linear_output[]){ { gate, w->gate, NULL }, { up, w->up, NULL } }
+    WEIR_TRY(weir_linear_outputs(
+        step, 2, (const weir_linear_output[]){ { gate, w->gate, NULL }, { up, w->up, NULL } },
+        step->in.x
     ));
     WEIR_TRY(weir_swiglu(
         step->stream, &(weir_swiglu_args){ .dst = gate,
@@ -56,7 +56,7 @@ static weir_status forward(
                                            .gate_stride = f,
                                            .up_stride = f }
     ));
-    return weir_linear(step, gate, 1, &(weir_linear_output){ step->mixed, w->down, NULL });
+    return weir_linear(step, step->out.x, w->down, gate);
 }
 
 const weir_block weir_block_swiglu = {

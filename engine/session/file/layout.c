@@ -75,7 +75,7 @@ static bool pruned_is_sane(const weir_session_header *header)
     enum { LEAST = SESSION_POLICY_FIXED + SESSION_TURN };
     if (!header->is_pruned) return true;
     return header->n_states <= 1 && header->policy_bytes >= LEAST &&
-           header->policy_bytes <= (size_t)1 << 40 && header->open_bytes <= (size_t)1 << 40;
+           header->policy_bytes <= (size_t)1 << 40 && header->unsealed_bytes <= (size_t)1 << 40;
 }
 
 static bool form_is_sane(const weir_session_header *header)
@@ -132,7 +132,7 @@ bool session_layout_of(session_layout *layout, const weir_session_header *header
         sizes[SESSION_PAGES] = header->pages_bytes;
         sizes[SESSION_ROWS] = (size_t)layout->n_heads * sizeof(int32_t);
         sizes[SESSION_POLICY_STATE] = header->policy_bytes;
-        sizes[SESSION_OPEN_ROWS] = header->open_bytes;
+        sizes[SESSION_UNSEALED_ROWS] = header->unsealed_bytes;
     }
     size_t at = SESSION_HEADER;
     for (int i = 0; i < layout->n_sections; i++) {
@@ -182,7 +182,7 @@ void session_header_of(
     header->pages_bytes = session_pruned_pages_bytes(text->spec, pruned->head_rows);
     header->policy_bytes = SESSION_POLICY_FIXED + (size_t)pruned->past.n_turns * SESSION_TURN +
                            strlen(pruned->policy) + pruned->state_bytes;
-    header->open_bytes = pruned->open != NULL ? weir_kv_open_rows_bytes(text->spec) : 0;
+    header->unsealed_bytes = pruned->unsealed != NULL ? weir_kv_unsealed_rows_bytes(text->spec) : 0;
 }
 
 size_t weir_session_file_bytes(const weir_session_identity *identity, const weir_session_text *text)
@@ -345,7 +345,8 @@ weir_status session_header_decode(
     if (header->is_pruned) {
         header->pages_bytes = (size_t)session_get64(bytes + at_section(SESSION_PAGES) + 16);
         header->policy_bytes = (size_t)session_get64(bytes + at_section(SESSION_POLICY_STATE) + 16);
-        header->open_bytes = (size_t)session_get64(bytes + at_section(SESSION_OPEN_ROWS) + 16);
+        header->unsealed_bytes =
+            (size_t)session_get64(bytes + at_section(SESSION_UNSEALED_ROWS) + 16);
     }
     WEIR_TRY(decode_form(header, bytes, path, error));
     if (header->is_pruned && !is_policy(id->policy))

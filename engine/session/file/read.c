@@ -104,7 +104,7 @@ static weir_status end_section(weir_session_reader *r, session_section_type type
 {
     static const char *const names[SESSION_SECTIONS] = {
         "layers", "tokens",        "salt",           "places of states", "states",
-        "pages",  "rows of heads", "policy's state", "open rows"
+        "pages",  "rows of heads", "policy's state", "unsealed rows"
     };
     const session_section *const section = &r->layout.sections[type];
     unsigned char padding[WEIR_SESSION_ALIGNMENT];
@@ -340,9 +340,9 @@ weir_status weir_session_read_rows(
                 "%s: head %" PRId64 " has %" PRId32 " rows of a text of %" PRId32 " tokens",
                 reader->path, h, head_rows[h], reader->header.n_tokens
             );
-    const size_t open = weir_kv_open_rows_bytes(spec);
+    const size_t unsealed = weir_kv_unsealed_rows_bytes(spec);
     if (session_pruned_pages_bytes(spec, head_rows) != reader->header.pages_bytes ||
-        reader->header.open_bytes != open)
+        reader->header.unsealed_bytes != unsealed)
         return weir_error_set(
             error, WEIR_EFORMAT, "%s: its pages do not match its rows", reader->path
         );
@@ -409,12 +409,15 @@ weir_status weir_session_read_policy(
     );
 }
 
-weir_status weir_session_read_open(weir_session_reader *reader, void *open, weir_error *error)
+weir_status weir_session_read_unsealed(
+    weir_session_reader *reader, void *unsealed, weir_error *error
+)
 {
-    begin_section(reader, SESSION_OPEN_ROWS);
-    WEIR_TRY(want_near(reader, open, (size_t)reader->layout.sections[SESSION_OPEN_ROWS].size, error)
-    );
-    return end_section(reader, SESSION_OPEN_ROWS, error);
+    begin_section(reader, SESSION_UNSEALED_ROWS);
+    WEIR_TRY(want_near(
+        reader, unsealed, (size_t)reader->layout.sections[SESSION_UNSEALED_ROWS].size, error
+    ));
+    return end_section(reader, SESSION_UNSEALED_ROWS, error);
 }
 
 weir_status weir_session_read_pruned_pages(

@@ -56,8 +56,9 @@ typedef struct weir_session_source {
 /* What a policy left of a sequence, and its state. */
 typedef struct weir_session_pruned {
     const int32_t *head_rows; /* [KV heads of all layers] rows that are there */
-    /* weir_kv_open_rows_bytes: rows that wait for their page to be full; NULL: no format has any */
-    const void *open;
+    /* weir_kv_unsealed_rows_bytes: rows that wait for their page to be full; NULL: no format has
+     * any */
+    const void *unsealed;
     weir_policy_history past; /* the last turn ends with the sequence */
     const char *policy; /* printed by weir_policy_options_print */
     const void *state; /* written by weir_policy_write */
@@ -121,7 +122,7 @@ typedef struct weir_session_header {
     weir_session_form form;
     bool is_automatic;
     bool is_pruned; /* a policy watched it */
-    size_t pages_bytes, policy_bytes, open_bytes; /* of such a text's sections */
+    size_t pages_bytes, policy_bytes, unsealed_bytes; /* of such a text's sections */
 } weir_session_header;
 
 typedef struct weir_session_reader weir_session_reader;
@@ -178,14 +179,14 @@ WEIR_MUST_CHECK weir_status weir_session_read_rows(
     weir_session_reader *reader, int32_t *head_rows, const weir_kv_spec *spec, weir_error *error
 );
 /* Reads into `memory` [policy_bytes of the header + 1]; out->policy and out->state point into it.
- * Does not set out->head_rows and out->open. The turns are checked; the state is checked by its
+ * Does not set out->head_rows and out->unsealed. The turns are checked; the state is checked by its
  * policy. */
 WEIR_MUST_CHECK weir_status weir_session_read_policy(
     weir_session_reader *reader, weir_session_pruned *out, void *memory, weir_error *error
 );
-/* out: [open_bytes of the header]. */
+/* out: [unsealed_bytes of the header]. */
 WEIR_MUST_CHECK weir_status
-weir_session_read_open(weir_session_reader *reader, void *open, weir_error *error);
+weir_session_read_unsealed(weir_session_reader *reader, void *unsealed, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_session_read_pruned_pages(
     weir_session_reader *reader, void *const *pages, int64_t page_stride, const int32_t *head_rows,
     const weir_kv_spec *spec, weir_error *error

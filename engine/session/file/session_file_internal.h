@@ -19,7 +19,7 @@ typedef enum session_section_type {
     SESSION_PAGES,
     SESSION_ROWS, /* this and those behind it: of a text that a policy pruned */
     SESSION_POLICY_STATE,
-    SESSION_OPEN_ROWS,
+    SESSION_UNSEALED_ROWS,
     SESSION_SECTIONS
 } session_section_type;
 enum { SESSION_SECTIONS_WHOLE = SESSION_ROWS }; /* of a text with all its rows */

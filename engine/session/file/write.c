@@ -184,9 +184,9 @@ static weir_status write_policy(
 }
 
 /* Through a copy, since it may be device memory like pages. */
-static weir_status add_open(writer *w, const weir_session_text *text, size_t bytes)
+static weir_status add_unsealed(writer *w, const weir_session_text *text, size_t bytes)
 {
-    const char *const from = text->pruned->open;
+    const char *const from = text->pruned->unsealed;
     char *copy;
     if (w->copies == NULL || text->store == NULL) return add(w, from, bytes);
     for (size_t at = 0; at < bytes; at += w->copy_bytes) {
@@ -205,8 +205,8 @@ static weir_status write_pruned(writer *w, const weir_session_text *text, sessio
     WEIR_TRY(add(w, pruned->head_rows, layout->sections[SESSION_ROWS].size));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_ROWS]));
     WEIR_TRY(write_policy(w, pruned, &layout->sections[SESSION_POLICY_STATE]));
-    WEIR_TRY(add_open(w, text, layout->sections[SESSION_OPEN_ROWS].size));
-    return end_section(w, &layout->sections[SESSION_OPEN_ROWS]);
+    WEIR_TRY(add_unsealed(w, text, layout->sections[SESSION_UNSEALED_ROWS].size));
+    return end_section(w, &layout->sections[SESSION_UNSEALED_ROWS]);
 }
 
 static weir_status write_sections(

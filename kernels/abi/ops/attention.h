@@ -113,10 +113,10 @@ static inline int64_t weir_attention_mass_end(const weir_attention_mass_segment 
     const int64_t n_slots = (int64_t)segment->rows.n_past + segment->rows.n_rows;
     return segment->end_slot > 0 && segment->end_slot < n_slots ? segment->end_slot : n_slots;
 }
-static inline bool weir_attention_mass_needs_open(const weir_attention_mass_args *args)
+static inline bool weir_attention_mass_needs_unsealed(const weir_attention_mass_args *args)
 {
-    return weir_kv_needs_open(args->k_format) ||
-           (args->sinks.n_pages > 0 && weir_kv_needs_open(args->sinks.pair.k));
+    return weir_kv_seals_pages(args->k_format) ||
+           (args->sinks.n_pages > 0 && weir_kv_seals_pages(args->sinks.pair.k));
 }
 /* Kernels call it on the host and return EINVAL if it is false. */
 static inline bool weir_attention_mass_is_sound(const weir_attention_mass_args *args)
@@ -135,7 +135,7 @@ static inline bool weir_attention_mass_is_sound(const weir_attention_mass_args *
             return false;
         if (weir_attention_mass_from_logits(segment)
                 ? segment->rows.logits_stride < n_slots
-                : weir_attention_mass_needs_open(args) && !segment->rows.open_pages)
+                : weir_attention_mass_needs_unsealed(args) && !segment->rows.unsealed_pages)
             return false;
     }
     return true;

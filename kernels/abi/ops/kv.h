@@ -16,11 +16,11 @@ typedef struct weir_kv_segment {
     void *const *pages;
     int64_t page_stride; /* entries between heads */
     int32_t first_row, n_rows, n_past;
-    /* [heads of the range, open_stride]: the unsealed rows of pages n_past / 64, n_past / 64 + 1,
+    /* [heads of the range, unsealed_stride]: the unsealed rows of pages n_past / 64, n_past / 64 + 1,
      * ... for formats that need them (kernels/abi/kv_format.h). Otherwise NULL; an entry is NULL if
      * its page is only read sealed. */
-    void *const *open_pages;
-    int64_t open_stride;
+    void *const *unsealed_pages;
+    int64_t unsealed_stride;
     int32_t first_head, n_heads;
     /* [query heads of the range, logits_stride] or NULL: written by attention, read by
      * attention_mass. */
@@ -69,11 +69,12 @@ static inline void weir_kv_segment_marshal(
 )
 {
     const int64_t heads = weir_kv_segment_heads(s, n_kv_heads);
-    const weir_marshal_range own = weir_kv_segment_own(s), open = { 0, own.end - own.first };
+    const weir_marshal_range own = weir_kv_segment_own(s), unsealed = { 0, own.end - own.first };
     s->pages = weir_marshal_pages(m, s->pages, heads, s->page_stride, used);
     s->page_stride = used.end;
-    s->open_pages = weir_marshal_pages(m, s->open_pages, heads, s->open_stride, open);
-    s->open_stride = open.end;
+    s->unsealed_pages =
+        weir_marshal_pages(m, s->unsealed_pages, heads, s->unsealed_stride, unsealed);
+    s->unsealed_stride = unsealed.end;
     s->logits = weir_marshal_host_rows(
         m, s->logits, heads * group, s->logits_stride, (int64_t)s->n_past + s->n_rows, logits
     );
@@ -191,10 +192,10 @@ static inline const char *weir_kv_compact_reject(const weir_kv_compact_args *arg
     const char *const why =
         weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
     if (why) return why;
-    if (weir_kv_needs_open(others.k) || weir_kv_needs_open(others.v))
+    if (weir_kv_seals_pages(others.k) || weir_kv_seals_pages(others.v))
         return "codes a page as a whole: its rows cannot be moved";
     if (args->sinks.n_pages > 0 &&
-        (weir_kv_needs_open(args->sinks.pair.k) || weir_kv_needs_open(args->sinks.pair.v)))
+        (weir_kv_seals_pages(args->sinks.pair.k) || weir_kv_seals_pages(args->sinks.pair.v)))
         return "codes a page as a whole: its rows cannot be moved";
     return NULL;
 }

@@ -53,13 +53,13 @@ static void close_group(
     const weir_kv_part *part, int64_t token, int64_t d, int64_t n, bool along_tokens
 )
 {
-    const weir_kv_part open = open_part(part);
+    const weir_kv_part unsealed = unsealed_part(part);
     float x[WEIR_PAGE_TOKENS];
     uint8_t codes[WEIR_PAGE_TOKENS];
     uint16_t scale, min;
     for (int64_t i = 0; i < n; i++)
-        x[i] = weir_f16_to_f32((uint16_t)(along_tokens ? get_code(&open, token + i, d)
-                                                       : get_code(&open, token, d + i)));
+        x[i] = weir_f16_to_f32((uint16_t)(along_tokens ? get_code(&unsealed, token + i, d)
+                                                       : get_code(&unsealed, token, d + i)));
     weir_kv_affine_encode(weir_kv_bits(part->format), codes, &scale, &min, x, n);
     put(scale_place(part, token, d, false), scale);
     put(scale_place(part, token, d, true), min);
@@ -84,9 +84,9 @@ static void close_part(const weir_kv_part *part)
 /* The row stays unsealed; the last one seals the page. */
 static void encode_channel(const weir_kv_part *part, int64_t token, const float *x)
 {
-    const weir_kv_part open = open_part(part);
+    const weir_kv_part unsealed = unsealed_part(part);
     for (int64_t d = 0; d < part->dim; d++)
-        put_code(&open, token, d, weir_f16_from_f32(weir_kv_finite(x[d])));
+        put_code(&unsealed, token, d, weir_f16_from_f32(weir_kv_finite(x[d])));
     if (token == WEIR_PAGE_TOKENS - 1) close_part(part);
 }
 

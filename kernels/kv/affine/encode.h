@@ -51,7 +51,7 @@ WEIR_INLINE void kv_channel_write(
 {
     (void)format, (void)row;
     for (int64_t d = tid; d < to->dim; d += LANE_THREADS)
-        ((_Float16 *)to->open)[kv_plain_index(to, token, d)] = (_Float16)weir_kv_finite(x[d]);
+        ((_Float16 *)to->unsealed)[kv_plain_index(to, token, d)] = (_Float16)weir_kv_finite(x[d]);
 }
 
 WEIR_INLINE void kv_kivi_write(
@@ -75,18 +75,18 @@ WEIR_INLINE void kv_close_k(const kv_target *to, const weir_kv_format format, in
 {
     const int bits = weir_kv_bits(format), per = 32 / bits;
     const bool whole_page = weir_kv_scheme_of(format) == WEIR_KV_CHANNEL;
-    const _Float16 *const open = (const _Float16 *)to->open;
+    const _Float16 *const unsealed = (const _Float16 *)to->unsealed;
     for (int64_t w = tid; w * per < to->dim; w += LANE_THREADS) {
         for (int64_t token = 0; token < WEIR_PAGE_TOKENS; token += WEIR_TILE_TOKENS) {
             const int64_t tile = token / WEIR_TILE_TOKENS;
             uint32_t words[WEIR_TILE_TOKENS] = { 0 };
             for (int i = 0; i < per && w * per + i < to->dim; i++) {
                 const int64_t d = w * per + i;
-                const _Float16 *const x = open + weir_page_k(token, d, to->dim);
+                const _Float16 *const x = unsealed + weir_page_k(token, d, to->dim);
                 kv_range range = kv_range_of(x, WEIR_TILE_TOKENS, 1);
                 if (whole_page)
                     range = kv_widen(
-                        range, open + weir_page_k(token ^ WEIR_TILE_TOKENS, d, to->dim),
+                        range, unsealed + weir_page_k(token ^ WEIR_TILE_TOKENS, d, to->dim),
                         WEIR_TILE_TOKENS, 1
                     );
                 const kv_scale scale = kv_affine_scale(bits, range);
@@ -106,23 +106,23 @@ WEIR_INLINE void kv_close_k(const kv_target *to, const weir_kv_format format, in
 WEIR_INLINE void kv_close_v(const kv_target *to, const weir_kv_format format, int tid)
 {
     const int bits = weir_kv_bits(format);
-    const _Float16 *const open = (const _Float16 *)to->open;
+    const _Float16 *const unsealed = (const _Float16 *)to->unsealed;
     char *const rows = to->coded + to->layout.codes;
     if (weir_kv_scheme_of(format) == WEIR_KV_CHANNEL) {
         for (int64_t d = tid; d < to->dim; d += LANE_THREADS) {
             const kv_scale scale =
-                kv_affine_scale(bits, kv_range_of(open + d, WEIR_PAGE_TOKENS, to->dim));
+                kv_affine_scale(bits, kv_range_of(unsealed + d, WEIR_PAGE_TOKENS, to->dim));
             kv_store_affine(to, 0, d, scale);
             for (int64_t t = 0; t < WEIR_PAGE_TOKENS; t++)
                 rows[t * to->layout.codes_step + d] =
-                    (char)kv_code(format, lane_half(open + t * to->dim + d), scale);
+                    (char)kv_code(format, lane_half(unsealed + t * to->dim + d), scale);
         }
         return;
     }
     const int64_t n_groups = to->dim / KV_GROUP;
     for (int64_t item = tid; item < WEIR_PAGE_TOKENS * n_groups; item += LANE_THREADS) {
         const int64_t token = item / n_groups, group = item % n_groups;
-        const _Float16 *const x = open + token * to->dim + group * KV_GROUP;
+        const _Float16 *const x = unsealed + token * to->dim + group * KV_GROUP;
         const kv_scale scale = kv_affine_scale(bits, kv_range_of(x, KV_GROUP, 1));
         uint32_t codes[KV_GROUP];
         kv_store_affine(to, token, group, scale);

@@ -112,7 +112,7 @@ class ConstructedPolicy : public ::testing::Test {
         ASSERT_EQ(engine_.plan(folder_.path(), settings_of(more, "256MiB")), WEIR_OK)
             << engine_.text();
         const weir_plan &plan = engine_.planned();
-        const size_t host = weir_plan_total(&plan) - plan.kv + plan.kv_open +
+        const size_t host = weir_plan_total(&plan) - plan.kv + plan.kv_unsealed +
                             static_cast<size_t>(n_in_memory * block);
         open(more, std::to_string(host) + "B");
         weir_kv_holders holders = {};

@@ -395,7 +395,7 @@ TEST(AttentionMass, RefusesWhatItCannot)
             run_with([&] { segment.rows.n_past = INT32_MAX, segment.stride = INT64_MAX; }),
             WEIR_EINVAL
         ) << kernel->name;
-        EXPECT_EQ(run_with([&] { segment.rows.open_pages = nullptr; }), WEIR_EINVAL)
+        EXPECT_EQ(run_with([&] { segment.rows.unsealed_pages = nullptr; }), WEIR_EINVAL)
             << kernel->name;
         EXPECT_EQ(
             run_with([&] {

@@ -115,7 +115,8 @@ inline std::vector<weir_kv_segment> cut(
     int32_t first = 0;
     for (const int32_t end : ends) {
         weir_kv_segment range = whole;
-        range.pages += first * whole.page_stride, range.open_pages += first * whole.open_stride;
+        range.pages += first * whole.page_stride,
+            range.unsealed_pages += first * whole.unsealed_stride;
         range.first_head = first, range.n_heads = end - first;
         ranges.push_back(range);
         first = end;

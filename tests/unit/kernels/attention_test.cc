@@ -406,7 +406,7 @@ TEST(Attention, RefusesWhatItCannot)
         args.key_dim = 32;
         args.k_format = WEIR_KV_INT8;
         std::vector<weir_kv_segment> closed = segments;
-        closed[0].open_pages = nullptr;
+        closed[0].unsealed_pages = nullptr;
         args.segments = closed.data();
         EXPECT_EQ(run(*kernel, &args), WEIR_EINVAL) << "the own page must be there open";
         args.k_format = WEIR_KV_F16;

@@ -60,9 +60,9 @@ TEST(KvFormat, PartsAreAlignedAndPlainPagesAreThoseOfKvPage)
             (size_t)weir_kv_v_part(format, 77), weir_row_bytes(dtype, weir_page_v(0, 77, 45))
         );
     }
-    EXPECT_EQ(weir_kv_open_bytes(WEIR_KV_Q8_0, WEIR_KV_TURBO4, 128, 128), 0);
-    EXPECT_EQ(weir_kv_open_bytes(WEIR_KV_KIVI4, WEIR_KV_Q8_0, 128, 64), 64 * 128 * 2);
-    EXPECT_EQ(weir_kv_open_bytes(WEIR_KV_Q8_0, WEIR_KV_INT8, 128, 64), 64 * 64 * 2);
+    EXPECT_EQ(weir_kv_unsealed_bytes(WEIR_KV_Q8_0, WEIR_KV_TURBO4, 128, 128), 0);
+    EXPECT_EQ(weir_kv_unsealed_bytes(WEIR_KV_KIVI4, WEIR_KV_Q8_0, 128, 64), 64 * 128 * 2);
+    EXPECT_EQ(weir_kv_unsealed_bytes(WEIR_KV_Q8_0, WEIR_KV_INT8, 128, 64), 64 * 64 * 2);
 }
 
 TEST(KvFormat, RefusesWidthsWithAReason)
@@ -118,7 +118,7 @@ TEST(KvWrite, AnyCutGivesTheSameBytes)
                         );
                     EXPECT_EQ(pages.pages(), once.pages())
                         << kernel->name << " " << text_of(format, dim) << " cut " << cut;
-                    EXPECT_EQ(pages.open_pages(), once.open_pages())
+                    EXPECT_EQ(pages.unsealed_pages(), once.unsealed_pages())
                         << kernel->name << " " << text_of(format, dim) << " cut " << cut;
                 }
             }
@@ -178,7 +178,7 @@ TEST(KvWrite, OneSideAlone)
 TEST(KvWrite, OpenPagesCloseWithTheir64thRow)
 {
     for (const weir_kv_format format : formats()) {
-        if (!weir_kv_needs_open(format)) continue;
+        if (!weir_kv_seals_pages(format)) continue;
         const Rows rows(64, 64, 3);
         for (const weir_kernel *kernel : write_rows()) {
             Pages pages(format, 2, 64, 64, 64);
@@ -192,7 +192,7 @@ TEST(KvWrite, OpenPagesCloseWithTheir64thRow)
             for (size_t i = 0; i < open.v.size(); i++)
                 ASSERT_EQ(open.v[i], (float)(_Float16)rows.v[i]);
             ASSERT_EQ(write(*kernel, pages, rows, format, 63, 1), WEIR_OK);
-            pages.hide_open(0);
+            pages.hide_unsealed(0);
             const Rows closed = read(weir_kernel_ref_kv_read, pages, 64, 64, format);
             EXPECT_NE(closed.k, rows.k);
             const double worst = format == WEIR_KV_KIVI2 ? 2.5
@@ -212,7 +212,7 @@ TEST(KvRead, OneSide)
     Pages pages(WEIR_KV_KIVI4, 2, 32, 32, 100);
     ASSERT_EQ(write(weir_kernel_ref_kv_write, pages, rows, WEIR_KV_KIVI4, 0, 100), WEIR_OK);
     const Rows open = read(weir_kernel_ref_kv_read, pages, 100, 32, WEIR_KV_KIVI4);
-    pages.hide_open(0);
+    pages.hide_unsealed(0);
     const Rows closed = read(weir_kernel_ref_kv_read, pages, 100, 32, WEIR_KV_KIVI4);
     EXPECT_NE(
         Floats(open.k.begin(), open.k.begin() + 64 * 64),

@@ -32,7 +32,7 @@ TEST(KvCompact, KeptRowsReadAsBefore)
                 const weir_kv_compact_segment segment = { all.pages, all.page_stride, 200,
                                                           keep[0],   n_keep,          nullptr };
                 const weir_kv_compact_args args = { &segment, 1, 2, dim, dim, format, format, {} };
-                if (weir_kv_needs_open(format)) {
+                if (weir_kv_seals_pages(format)) {
                     EXPECT_EQ(run(*kernel, &args), WEIR_EUNSUPPORTED)
                         << kernel->name << " " << text_of(format, dim);
                     continue;
@@ -139,7 +139,7 @@ TEST(KvWrite, OneBadElementSpoilsNothing)
             ASSERT_EQ(write(*kernel, pages, rows, format, 0, 64), WEIR_OK);
             EXPECT_EQ(pages.pages(), want.pages())
                 << kernel->name << " " << weir_kv_format_name(format);
-            pages.hide_open(0);
+            pages.hide_unsealed(0);
             const Rows decoded = read(weir_kernel_ref_kv_read, pages, 64, 64, format);
             for (const float x : decoded.k)
                 ASSERT_TRUE(std::isfinite(x)) << weir_kv_format_name(format);
@@ -165,7 +165,7 @@ TEST(KvWrite, RowsOfOneValue)
                 EXPECT_EQ(pages.pages(), want.pages())
                     << kernel->name << " " << weir_kv_format_name(format) << " " << value;
             }
-            want.hide_open(0);
+            want.hide_unsealed(0);
             // Turbo spreads a constant row into one value per row, far outside its codebook.
             if (weir_kv_scheme_of(format) == WEIR_KV_TURBO && std::fabs(value) > 0.5f) continue;
             const Rows decoded = read(weir_kernel_ref_kv_read, want, 64, 64, format);

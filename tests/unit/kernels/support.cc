@@ -98,13 +98,14 @@ Pages::Pages(
 )
     : stride_((n_positions + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS)
 {
-    const int64_t open_bytes = weir_kv_open_bytes(k_format, v_format, key_dim, value_dim);
+    const int64_t unsealed_bytes = weir_kv_unsealed_bytes(k_format, v_format, key_dim, value_dim);
     for (int64_t i = 0; i < n_kv_heads * stride_; i++) {
         storage_.emplace_back(weir_kv_bytes(k_format, v_format, key_dim, value_dim), 0);
-        open_storage_.emplace_back(open_bytes, 0);
+        unsealed_storage_.emplace_back(unsealed_bytes, 0);
     }
     for (auto &page : storage_) table_.push_back(page.data());
-    for (auto &page : open_storage_) open_table_.push_back(open_bytes > 0 ? page.data() : nullptr);
+    for (auto &page : unsealed_storage_)
+        unsealed_table_.push_back(unsealed_bytes > 0 ? page.data() : nullptr);
 }
 
 weir_kv_segment Pages::segment(int32_t first_row, int32_t n_rows, int32_t n_past) const
@@ -112,15 +113,15 @@ weir_kv_segment Pages::segment(int32_t first_row, int32_t n_rows, int32_t n_past
     weir_kv_segment segment = {};
     segment.pages = table_.data(), segment.page_stride = stride_;
     segment.first_row = first_row, segment.n_rows = n_rows, segment.n_past = n_past;
-    segment.open_pages = open_table_.data() + n_past / WEIR_PAGE_TOKENS,
-    segment.open_stride = stride_;
+    segment.unsealed_pages = unsealed_table_.data() + n_past / WEIR_PAGE_TOKENS,
+    segment.unsealed_stride = stride_;
     return segment;
 }
 
-void Pages::hide_open(int64_t page)
+void Pages::hide_unsealed(int64_t page)
 {
-    for (size_t i = (size_t)page; i < open_table_.size(); i += (size_t)stride_)
-        open_table_[i] = nullptr;
+    for (size_t i = (size_t)page; i < unsealed_table_.size(); i += (size_t)stride_)
+        unsealed_table_[i] = nullptr;
 }
 
 static const weir_tensor *find(const std::string &name)

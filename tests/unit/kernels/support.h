@@ -45,7 +45,8 @@ void expect_close(
 );
 bool same_bits(const Floats &a, const Floats &b);
 
-// The pages of one sequence and layer, zeroed, each with its open rows if the formats need them.
+// The pages of one sequence and layer, zeroed, each with its unsealed rows if the formats need
+// them.
 class Pages {
   public:
     Pages(
@@ -60,13 +61,13 @@ class Pages {
         int64_t value_dim, int64_t n_positions
     );
     weir_kv_segment segment(int32_t first_row, int32_t n_rows, int32_t n_past) const;
-    void hide_open(int64_t page); // from the segments: it is read closed
+    void hide_unsealed(int64_t page); // from the segments: it is read sealed
     const std::vector<std::vector<char>> &pages() const { return storage_; }
-    const std::vector<std::vector<char>> &open_pages() const { return open_storage_; }
+    const std::vector<std::vector<char>> &unsealed_pages() const { return unsealed_storage_; }
 
   private:
-    std::vector<std::vector<char>> storage_, open_storage_;
-    std::vector<void *> table_, open_table_;
+    std::vector<std::vector<char>> storage_, unsealed_storage_;
+    std::vector<void *> table_, unsealed_table_;
     int64_t stride_;
 };
 

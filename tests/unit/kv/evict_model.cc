@@ -15,13 +15,13 @@ namespace evict {
 
 /* ---- the arithmetic of one row, from the reference codecs ------------------------------------ */
 static weir_kv_part part_of(
-    weir_kv_format format, weir_kv_side side, std::vector<char> *coded, std::vector<char> *open
+    weir_kv_format format, weir_kv_side side, std::vector<char> *coded, std::vector<char> *unsealed
 )
 {
     const int64_t dim = side == WEIR_KV_K ? key_dim : value_dim;
     coded->resize((size_t)weir_kv_part_bytes(format, side, dim));
-    open->resize((size_t)weir_kv_part_bytes(WEIR_KV_F16, side, dim));
-    return { format, side, dim, coded->data(), open->data() };
+    unsealed->resize((size_t)weir_kv_part_bytes(WEIR_KV_F16, side, dim));
+    return { format, side, dim, coded->data(), unsealed->data() };
 }
 
 /* The bytes of one row of a part, K's columns gathered. */
@@ -59,8 +59,8 @@ static void add_row_bytes(
     std::vector<char> *out, const char *page, weir_kv_pair pair, int64_t token
 )
 {
-    if (!weir_kv_needs_open(pair.k)) add_bytes(out, page, pair.k, WEIR_KV_K, token);
-    if (!weir_kv_needs_open(pair.v))
+    if (!weir_kv_seals_pages(pair.k)) add_bytes(out, page, pair.k, WEIR_KV_K, token);
+    if (!weir_kv_seals_pages(pair.v))
         add_bytes(out, page + weir_kv_v_part(pair.k, key_dim), pair.v, WEIR_KV_V, token);
 }
 
@@ -69,19 +69,19 @@ static void code_side(
     std::vector<float> *x, std::vector<char> *bytes, weir_kv_format format, weir_kv_side side
 )
 {
-    static std::vector<char> coded, open;
-    const bool is_open = weir_kv_needs_open(format);
-    const weir_kv_part part = part_of(is_open ? WEIR_KV_F16 : format, side, &coded, &open);
+    static std::vector<char> coded, unsealed;
+    const bool seals = weir_kv_seals_pages(format);
+    const weir_kv_part part = part_of(seals ? WEIR_KV_F16 : format, side, &coded, &unsealed);
     weir_kv_encode_rows(&part, 0, 1, x->data(), 0);
     weir_kv_decode_rows(&part, 0, 1, x->data(), 0, false);
-    if (!is_open) add_bytes(bytes, coded.data(), format, side, 0);
+    if (!seals) add_bytes(bytes, coded.data(), format, side, 0);
 }
 
 static void close_side(Rows *rows, weir_kv_format format, weir_kv_side side)
 {
-    if (!weir_kv_needs_open(format)) return;
-    std::vector<char> coded, open;
-    const weir_kv_part part = part_of(format, side, &coded, &open);
+    if (!weir_kv_seals_pages(format)) return;
+    std::vector<char> coded, unsealed;
+    const weir_kv_part part = part_of(format, side, &coded, &unsealed);
     const size_t first = rows->size() - WEIR_PAGE_TOKENS;
     const auto value = [&](size_t i) {
         return (side == WEIR_KV_K ? (*rows)[first + i].k : (*rows)[first + i].v).data();
@@ -182,13 +182,13 @@ void Evict::write(Text *t, int64_t head, int64_t n)
     for (float &x : v) x = value(random_);
     const weir_kv_pair pair = pair_at(head, page);
     void *const at = t->table.pages[head * t->table.capacity + page];
-    void *const open = t->table.open != nullptr ? t->table.open[head] : nullptr;
+    void *const unsealed = t->table.unsealed != nullptr ? t->table.unsealed[head] : nullptr;
     weir_kv_segment segment = {};
     segment.pages = &at;
-    segment.page_stride = segment.open_stride = 1;
+    segment.page_stride = segment.unsealed_stride = 1;
     segment.n_rows = (int32_t)n;
     segment.n_past = (int32_t)(slot % WEIR_PAGE_TOKENS);
-    segment.open_pages = open != nullptr ? &open : nullptr;
+    segment.unsealed_pages = unsealed != nullptr ? &unsealed : nullptr;
     weir_kv_write_args args = {};
     args.k = k.data();
     args.v = v.data();
@@ -363,7 +363,7 @@ void Evict::expect_products(const Text &t, int64_t head)
     for (float &x : vectors) x = (float)(random_() % 2001) / 1000.0f - 1.0f;
     for (float &x : lengths) x = (float)(random_() % 2001) / 1000.0f - 1.0f;
     for (const bool with_lengths : { false, true }) {
-        const weir_kv_pairs pairs = { with_lengths ? key_dim / 2 : 0, head % 2 != 0 };
+        const weir_rope_pairs pairs = { with_lengths ? key_dim / 2 : 0, head % 2 != 0 };
         const weir_policy_products p = { head / kv_heads, head % kv_heads,
                                          first,           count,
                                          n_vectors,       stride,
@@ -463,7 +463,8 @@ std::string Evict::picture(const Text &t)
                 add(page, weir_kv_page_bytes_at(&spec_, h / kv_heads, p));
         }
     }
-    if (t.table.open_memory != nullptr) add(t.table.open_memory, weir_kv_open_rows_bytes(&spec_));
+    if (t.table.unsealed_memory != nullptr)
+        add(t.table.unsealed_memory, weir_kv_unsealed_rows_bytes(&spec_));
     add(&t.table.n_pages, sizeof t.table.n_pages);
     add(&t.table.n_rows, sizeof t.table.n_rows);
     add(&t.table.is_pruned, sizeof t.table.is_pruned);

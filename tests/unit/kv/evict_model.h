@@ -63,7 +63,7 @@ class Evict : public ::testing::Test {
 
     void expect_rows(const Text &t);
     void expect_sound(const std::vector<const Text *> &texts);
-    /* Bytes of all pages and open rows, and everything that the table says. */
+    /* Bytes of all pages and unsealed rows, and everything that the table says. */
     std::string picture(const Text &t);
 
     std::mt19937 random_{ 11 };
@@ -92,7 +92,7 @@ class Evict : public ::testing::Test {
     void push(Rows *rows, int64_t head, const Row &row) const;
     bool is_whole(int64_t head) const
     {
-        return weir_kv_any_open(formats_[(size_t)(head / kv_heads)], spec_.sinks);
+        return weir_kv_any_unsealed(formats_[(size_t)(head / kv_heads)], spec_.sinks);
     }
 };
 

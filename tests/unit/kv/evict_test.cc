@@ -154,7 +154,7 @@ TEST_P(EveryFormat, LeavesForksAlone)
     for (Text *t : { &a, &b, &c }) close(t);
 }
 
-/* The longest head ends with a page, others have open rows: a fork has them, too. */
+/* The longest head ends with a page, others have unsealed rows: a fork has them, too. */
 TEST_P(EveryFormat, ForksOfRaggedTextsHaveTheirOpenRows)
 {
     open_for(2);

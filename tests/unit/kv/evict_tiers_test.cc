@@ -140,8 +140,9 @@ TEST_P(Tiers, AReadThatFailsChangesNothing)
     const Keep keep = keep_of(all_layers, lists);
     for (int failing = 0;; failing += failing < 12 ? 1 : 9) {
         const int64_t free = weir_kv_store_free_pages(store_);
-        std::vector<char> open_rows(weir_kv_open_rows_bytes(&spec_));
-        if (!open_rows.empty()) memcpy(open_rows.data(), t.table.open_memory, open_rows.size());
+        std::vector<char> unsealed_rows(weir_kv_unsealed_rows_bytes(&spec_));
+        if (!unsealed_rows.empty())
+            memcpy(unsealed_rows.data(), t.table.unsealed_memory, unsealed_rows.size());
         const std::vector<void *> pages(t.table.pages, t.table.pages + heads() * t.table.capacity);
         reads_until_failure = failing;
         const weir_status status = weir_kv_evict(evictor_, &t.table, &keep.keep, &error_);
@@ -157,8 +158,10 @@ TEST_P(Tiers, AReadThatFailsChangesNothing)
         EXPECT_EQ(
             std::vector<void *>(t.table.pages, t.table.pages + heads() * t.table.capacity), pages
         );
-        if (!open_rows.empty())
-            EXPECT_EQ(memcmp(open_rows.data(), t.table.open_memory, open_rows.size()), 0);
+        if (!unsealed_rows.empty())
+            EXPECT_EQ(
+                memcmp(unsealed_rows.data(), t.table.unsealed_memory, unsealed_rows.size()), 0
+            );
         expect_sound({ &t });
         if (failing < 12) expect_rows(t);
         ASSERT_FALSE(HasFatalFailure()) << "read " << failing;
@@ -246,7 +249,7 @@ TEST_P(Tiers, PrefetchPassesPrunedTables)
     views[1] = { (void *const *)b.table.pages, b.table.capacity, 8 * 64, 1, false };
     ASSERT_TRUE(weir_kv_prefetch_begin(prefetch, store_, 2));
     for (int64_t layer = 0; layer < spec_.n_layers; layer++) {
-        weir_kv_range_pages range = {};
+        weir_kv_range range = {};
         EXPECT_FALSE(weir_kv_prefetch_is_cold(prefetch, layer, 0));
         ASSERT_TRUE(weir_kv_prefetch_is_cold(prefetch, layer, 1));
         while (!range.is_last) {

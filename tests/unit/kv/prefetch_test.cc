@@ -156,7 +156,7 @@ class Prefetch : public ::testing::Test {
         int32_t split = 0;
         int n = 0;
         for (bool is_last = false; !is_last; n++) {
-            weir_kv_range_pages range;
+            weir_kv_range range;
             weir_kv_prefetch_take(prefetch_, layer, segment, &range);
             EXPECT_EQ(range.first_split, split);
             EXPECT_GT(range.end_split, split);
@@ -169,7 +169,7 @@ class Prefetch : public ::testing::Test {
                     std::vector<char> page(weir_kv_page_bytes(&spec_, layer));
                     const size_t bytes = page.size();
                     weir_ledger_copy(
-                        ledger_, page.data(), range.pages[h * range.stride + block], bytes
+                        ledger_, page.data(), range.pages[h * range.page_stride + block], bytes
                     );
                     const char want = tag(text, (int)layer * kv_heads + h, block);
                     const bool right =
@@ -284,7 +284,7 @@ TEST_F(Prefetch, AStepMayStopAnywhere)
             ASSERT_TRUE(weir_kv_prefetch_begin(prefetch_, store_, 1));
             for (int64_t pass = 0; pass < stop; pass++) (void)walk(pass / passes, 0, 0);
             if (stop < layers * passes) {
-                weir_kv_range_pages range;
+                weir_kv_range range;
                 weir_kv_prefetch_take(prefetch_, stop / passes, 0, &range);
                 if (stop % 2 == 0) weir_kv_prefetch_give(prefetch_);
             }
@@ -310,7 +310,7 @@ TEST_F(Prefetch, WindowsReadWhatTheySee)
 }
 
 /* A layer that shares the rows of an earlier one reads them again. */
-TEST_F(Staging, ALaterReaderOfALayerReadsItAgain)
+TEST_F(Prefetch, ALaterReaderOfALayerReadsItAgain)
 {
     open(20, 200, { 0, 0, 0 }, 64, -1, true);
     add(max_rows, [](int64_t block) { return block > 0 && block < 76; });

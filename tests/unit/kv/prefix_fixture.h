@@ -103,20 +103,20 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         return (uint64_t *)((char *)s.table.pages[h * s.table.capacity + r / 64] + r % 64 * 32);
     }
     // Where rows of the last page wait for it to be full.
-    static uint64_t *open_row(const weir_sequence &s, int64_t h, int64_t r)
+    static uint64_t *unsealed_row(const weir_sequence &s, int64_t h, int64_t r)
     {
-        return (uint64_t *)((char *)s.table.open[h] + r % 64 * 16);
+        return (uint64_t *)((char *)s.table.unsealed[h] + r % 64 * 16);
     }
     static uint64_t value(const weir_sequence &s, int64_t h, int64_t r)
     {
-        return is_paged() && r >= s.n_computed / 64 * 64 ? *open_row(s, h, r) : *row(s, h, r);
+        return is_paged() && r >= s.n_computed / 64 * 64 ? *unsealed_row(s, h, r) : *row(s, h, r);
     }
     static void put(const weir_sequence &s, int64_t h, int64_t r, uint64_t value)
     {
         if (!is_paged()) *row(s, h, r) = value;
-        if (is_paged()) *open_row(s, h, r) = value;
+        if (is_paged()) *unsealed_row(s, h, r) = value;
         for (int64_t i = r - 63; is_paged() && r % 64 == 63 && i <= r; i++)
-            *row(s, h, i) = *open_row(s, h, i);
+            *row(s, h, i) = *unsealed_row(s, h, i);
     }
     // "Computes" rows up to `end`; false when there is no room.
     bool compute(weir_sequence *s, int32_t end)

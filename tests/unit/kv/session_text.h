@@ -53,10 +53,10 @@ struct Text {
     {
         const int32_t n = (int32_t)tokens.size();
         head_rows = rows;
-        open.assign(weir_kv_open_rows_bytes(&spec), 'o');
+        open.assign(weir_kv_unsealed_rows_bytes(&spec), 'o');
         state.assign(1000, 's');
         cut.head_rows = head_rows.data();
-        cut.open = open.data();
+        cut.unsealed = open.data();
         cut.past.policy[0] = 7, cut.past.policy[1] = 8;
         cut.past.budget = 64;
         cut.past.n_turns = 2;
@@ -164,7 +164,7 @@ inline weir_status read_all(
     if (status == WEIR_OK) status = weir_session_read_places(reader, places.data(), error);
     if (status == WEIR_OK) status = weir_session_read_states(reader, into.data(), error);
     std::vector<int32_t> head_rows(heads);
-    std::vector<char> policy(header->policy_bytes + 1), open(header->open_bytes);
+    std::vector<char> policy(header->policy_bytes + 1), open(header->unsealed_bytes);
     weir_session_pruned cut = {};
     if (status == WEIR_OK && !header->is_pruned)
         status = weir_session_read_pages(reader, table.data(), (int64_t)blocks, &spec, error);
@@ -172,7 +172,7 @@ inline weir_status read_all(
         status = weir_session_read_rows(reader, head_rows.data(), &spec, error);
         if (status == WEIR_OK)
             status = weir_session_read_policy(reader, &cut, policy.data(), error);
-        if (status == WEIR_OK) status = weir_session_read_open(reader, open.data(), error);
+        if (status == WEIR_OK) status = weir_session_read_unsealed(reader, open.data(), error);
         if (status == WEIR_OK)
             status = weir_session_read_pruned_pages(
                 reader, table.data(), (int64_t)blocks, head_rows.data(), &spec, error

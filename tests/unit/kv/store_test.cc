@@ -231,20 +231,20 @@ TEST_F(Store, OpenRowsAreOnesOwn)
     open(60, 640, { { WEIR_KV_INT8, WEIR_KV_KIVI2 }, f16 }, 32);
     EXPECT_TRUE(weir_kv_is_paged(&spec_));
     const size_t pool = weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV),
-                 open = 2 * 64 * 32 * 2;
+                 unsealed = 2 * 64 * 32 * 2;
     weir_kv_table a = table(), b = table();
-    EXPECT_EQ(weir_kv_open_rows_bytes(&spec_), 3 * open);
-    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), pool + 2 * 3 * open);
-    for (int h = 0; h < 6; h++) ASSERT_EQ(a.open[h] != nullptr, h < 3) << "f16 has none";
+    EXPECT_EQ(weir_kv_unsealed_rows_bytes(&spec_), 3 * unsealed);
+    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), pool + 2 * 3 * unsealed);
+    for (int h = 0; h < 6; h++) ASSERT_EQ(a.unsealed[h] != nullptr, h < 3) << "f16 has none";
     ASSERT_EQ(reserve_to(a, 100), WEIR_OK);
-    for (int h = 0; h < 3; h++) memset(a.open[h], 'a' + h, open);
+    for (int h = 0; h < 3; h++) memset(a.unsealed[h], 'a' + h, unsealed);
     commit_to(a, 100);
     weir_kv_share(&b, &a, store_);
     for (int h = 0; h < 3; h++) {
-        EXPECT_NE(a.open[h], b.open[h]);
-        EXPECT_EQ(memcmp(a.open[h], b.open[h], open), 0);
-        memset(b.open[h], 'z', open);
-        EXPECT_EQ(*(char *)a.open[h], 'a' + h);
+        EXPECT_NE(a.unsealed[h], b.unsealed[h]);
+        EXPECT_EQ(memcmp(a.unsealed[h], b.unsealed[h], unsealed), 0);
+        memset(b.unsealed[h], 'z', unsealed);
+        EXPECT_EQ(*(char *)a.unsealed[h], 'a' + h);
     }
     weir_kv_truncate(&a, store_, 70);
     weir_kv_truncate(&a, store_, 64);

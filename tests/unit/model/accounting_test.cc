@@ -199,8 +199,8 @@ TEST_F(Accounting, ComputingTakesNothingMore)
     sequence.add(support::some_tokens(500, 5, engine_.n_vocab()));
     const float *logits = nullptr;
     for (int i = 0; i < 7; i++) {
-        weir_work work = { sequence.get(), 64, WEIR_LOGITS_LAST, 0, 0, {}, false, false };
-        ASSERT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK)
+        weir_batch_item item = { sequence.get(), 64, WEIR_LOGITS_LAST, 0, 0, {}, false, false };
+        ASSERT_EQ(weir_runner_step(engine_.runner(), &item, 1, &logits, engine_.error()), WEIR_OK)
             << engine_.text();
     }
     expect_accounted("seven steps");

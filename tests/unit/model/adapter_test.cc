@@ -63,9 +63,9 @@ class Adapter : public ::testing::Test {
         sequence.add(support::some_tokens(400, 5, engine.n_vocab()));
         std::vector<float> out;
         for (const int n : { 256, 144 }) {
-            weir_work work = support::work_of(&sequence, n, WEIR_LOGITS_LAST);
+            weir_batch_item item = support::item_of(&sequence, n, WEIR_LOGITS_LAST);
             const float *row;
-            EXPECT_EQ(weir_runner_step(engine.runner(), &work, 1, &row, engine.error()), WEIR_OK)
+            EXPECT_EQ(weir_runner_step(engine.runner(), &item, 1, &row, engine.error()), WEIR_OK)
                 << engine.text();
             out.insert(out.end(), row, row + engine.n_vocab());
         }

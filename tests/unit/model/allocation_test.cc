@@ -173,9 +173,9 @@ class Allocation : public ::testing::Test {
     }
     void step(Engine *engine, Sequence *sequence, int rows, weir_logits_wanted wanted)
     {
-        weir_work work = { sequence->get(), rows, wanted, 0, 0, {}, false, false };
+        weir_batch_item item = { sequence->get(), rows, wanted, 0, 0, {}, false, false };
         const float *logits = nullptr;
-        ASSERT_EQ(weir_runner_step(engine->runner(), &work, 1, &logits, engine->error()), WEIR_OK)
+        ASSERT_EQ(weir_runner_step(engine->runner(), &item, 1, &logits, engine->error()), WEIR_OK)
             << engine->text();
     }
     void demote(Engine *engine, Sequence *sequence)
@@ -207,8 +207,10 @@ class Allocation : public ::testing::Test {
             step(&engine, &sequence, 64, WEIR_LOGITS_LAST);
             if (demotes) demote(&engine, &sequence);
             for (int i = 0; i < 70; i++) step(&engine, &sequence, 1, WEIR_LOGITS_LAST);
-            weir_work both[] = { { sequence.get(), 1, WEIR_LOGITS_LAST, 0, 0, {}, false, false },
-                                 { other.get(), 64, WEIR_LOGITS_LAST, 0, 0, {}, false, false } };
+            weir_batch_item both[] = {
+                { sequence.get(), 1, WEIR_LOGITS_LAST, 0, 0, {}, false, false },
+                { other.get(), 64, WEIR_LOGITS_LAST, 0, 0, {}, false, false }
+            };
             const float *logits = nullptr;
             ASSERT_EQ(weir_runner_step(engine.runner(), both, 2, &logits, engine.error()), WEIR_OK)
                 << engine.text();
@@ -276,10 +278,10 @@ TEST_F(Allocation, NoneWithCoda)
     sequence.add(support::some_tokens(64, 5, engine.n_vocab()));
     step(&engine, &sequence, 64, WEIR_LOGITS_LAST);
     guard::arm();
-    const weir_banks banks = weir_runner_banks(engine.runner(), sequence.get());
+    const weir_coda_stats coda = weir_runner_coda_stats(engine.runner(), sequence.get());
     guard::disarm();
     EXPECT_EQ(guard::of_ours(), "");
-    EXPECT_EQ(banks.counts[WEIR_BANKS_EVICTIONS], 2 * 40);
+    EXPECT_EQ(coda.counts[WEIR_CODA_STATS_EVICTIONS], 2 * 40);
 }
 TEST_F(Allocation, NoneWithBf16) { expect_none("tq", { "kernels.activations=fast" }); }
 

@@ -52,12 +52,12 @@ class CodaEdges : public ::testing::TestWithParam<Edge> {
     }
     void step(Sequence *sequence, int n, bool is_prompt, Run *out)
     {
-        weir_work work = support::work_of(sequence, n, WEIR_LOGITS_LAST);
+        weir_batch_item item = support::item_of(sequence, n, WEIR_LOGITS_LAST);
         const float *logits = nullptr;
-        work.is_prompt = is_prompt;
-        ASSERT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK)
+        item.is_prompt = is_prompt;
+        ASSERT_EQ(weir_runner_step(engine_.runner(), &item, 1, &logits, engine_.error()), WEIR_OK)
             << engine_.text();
-        const float *const row = logits + static_cast<size_t>(work.first_logit) * engine_.n_vocab();
+        const float *const row = logits + static_cast<size_t>(item.first_logit) * engine_.n_vocab();
         out->logits.insert(out->logits.end(), row, row + engine_.n_vocab());
     }
     const char *state_of(Sequence *sequence, int64_t layer) const
@@ -71,7 +71,7 @@ class CodaEdges : public ::testing::TestWithParam<Edge> {
     {
         const weir_coda_layer layer = layer_of(engine_, edge);
         const int64_t at = sequence->get()->n_computed;
-        const weir_banks banks = weir_runner_banks(engine_.runner(), sequence->get());
+        const weir_coda_stats coda = weir_runner_coda_stats(engine_.runner(), sequence->get());
         for (int64_t l = 0; l < 2; l++) {
             const char *const memory = state_of(sequence, l);
             const char *const problem = weir_coda_problem(&layer, memory);
@@ -86,14 +86,16 @@ class CodaEdges : public ::testing::TestWithParam<Edge> {
                         ASSERT_EQ(row[i], 0.0f) << "slot " << slot;
             }
         }
-        EXPECT_EQ(banks.n_layers, 2);
-        EXPECT_EQ(banks.n_rows, 2 * at);
-        EXPECT_EQ(banks.ring.used, 2 * std::min<int64_t>(at, edge.window));
-        EXPECT_EQ(banks.counts[WEIR_BANKS_EVICTIONS], 2 * std::max<int64_t>(at - edge.window, 0));
-        EXPECT_LE(banks.exact.used, 2 * edge.exact);
-        EXPECT_LE(banks.summary.used, 2 * edge.summary);
-        EXPECT_EQ(weir_banks_live(&banks) + weir_banks_evicted(&banks), at);
-        EXPECT_LE(weir_banks_live(&banks), edge.window + edge.exact);
+        EXPECT_EQ(coda.n_layers, 2);
+        EXPECT_EQ(coda.n_rows, 2 * at);
+        EXPECT_EQ(coda.ring.used, 2 * std::min<int64_t>(at, edge.window));
+        EXPECT_EQ(
+            coda.counts[WEIR_CODA_STATS_EVICTIONS], 2 * std::max<int64_t>(at - edge.window, 0)
+        );
+        EXPECT_LE(coda.exact.used, 2 * edge.exact);
+        EXPECT_LE(coda.summary.used, 2 * edge.summary);
+        EXPECT_EQ(weir_coda_stats_live(&coda) + weir_coda_stats_evicted(&coda), at);
+        EXPECT_LE(weir_coda_stats_live(&coda), edge.window + edge.exact);
     }
     Run run(const Edge &edge, int seed)
     {

@@ -90,11 +90,12 @@ class Layer {
         for (int64_t at = 0; at < n; at += n_now_) {
             n_now_ = is_prompt ? n : 1;
             first_now_ = first + at;
-            weir_work work = support::work_of(sequence, static_cast<int>(n_now_), WEIR_LOGITS_LAST);
+            weir_batch_item item =
+                support::item_of(sequence, static_cast<int>(n_now_), WEIR_LOGITS_LAST);
             const float *logits;
-            work.is_prompt = is_prompt;
+            item.is_prompt = is_prompt;
             EXPECT_EQ(
-                weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK
+                weir_runner_step(engine_.runner(), &item, 1, &logits, engine_.error()), WEIR_OK
             ) << engine_.text();
         }
         return rows_;

@@ -50,36 +50,37 @@ class CodaLayers : public ::testing::Test {
     {
         const json_t *const metrics =
             json_object_get(json_object_get(cases_, key.c_str()), "metrics");
-        const weir_banks banks = weir_runner_banks(layer.engine().runner(), sequence->get());
+        const weir_coda_stats coda =
+            weir_runner_coda_stats(layer.engine().runner(), sequence->get());
         const auto number = [&](const char *name) {
             return json_number_value(json_object_get(metrics, name));
         };
         const struct {
             const char *name;
-            weir_banks_count count;
-        } counts[] = { { "total_evictions", WEIR_BANKS_EVICTIONS },
-                       { "tokens_gated_out", WEIR_BANKS_GATED_OUT },
-                       { "exact_hits", WEIR_BANKS_EXACT_HITS },
-                       { "exact_inserts", WEIR_BANKS_EXACT_INSERTS },
-                       { "exact_overwrites", WEIR_BANKS_EXACT_OVERWRITES },
-                       { "summary_updates", WEIR_BANKS_SUMMARY_UPDATES },
-                       { "summary_inserts", WEIR_BANKS_SUMMARY_FOUNDED },
-                       { "exact_frustrated", WEIR_BANKS_EXACT_FRUSTRATED },
-                       { "summary_frustrated", WEIR_BANKS_SUMMARY_FRUSTRATED },
-                       { "expansions_exact", WEIR_BANKS_EXACT_OPENED },
-                       { "expansions_summary", WEIR_BANKS_SUMMARY_OPENED } };
+            weir_coda_counter count;
+        } counts[] = { { "total_evictions", WEIR_CODA_STATS_EVICTIONS },
+                       { "tokens_gated_out", WEIR_CODA_STATS_GATED_OUT },
+                       { "exact_hits", WEIR_CODA_STATS_EXACT_HITS },
+                       { "exact_inserts", WEIR_CODA_STATS_EXACT_INSERTS },
+                       { "exact_overwrites", WEIR_CODA_STATS_EXACT_OVERWRITES },
+                       { "summary_updates", WEIR_CODA_STATS_SUMMARY_UPDATES },
+                       { "summary_inserts", WEIR_CODA_STATS_SUMMARY_FOUNDED },
+                       { "exact_frustrated", WEIR_CODA_STATS_EXACT_FRUSTRATED },
+                       { "summary_frustrated", WEIR_CODA_STATS_SUMMARY_FRUSTRATED },
+                       { "expansions_exact", WEIR_CODA_STATS_EXACT_OPENED },
+                       { "expansions_summary", WEIR_CODA_STATS_SUMMARY_OPENED } };
         if (!json_is_object(metrics)) return;
         for (const auto &one : counts)
-            EXPECT_EQ(banks.counts[one.count], number(one.name)) << key << " " << one.name;
-        const auto fill = [](const weir_banks_part &part) {
+            EXPECT_EQ(coda.counts[one.count], number(one.name)) << key << " " << one.name;
+        const auto fill = [](const weir_coda_slot_use &part) {
             return part.slots > 0 ? static_cast<double>(part.used) / static_cast<double>(part.slots)
                                   : 0;
         };
-        EXPECT_EQ(banks.n_layers, 1);
-        EXPECT_NEAR(fill(banks.exact), number("exact_fill_ratio"), 1e-6) << key;
-        EXPECT_NEAR(fill(banks.summary), number("summary_fill_ratio"), 1e-6) << key;
-        EXPECT_EQ(banks.exact.open, number("active_exact")) << key;
-        EXPECT_EQ(banks.summary.open, number("active_summary")) << key;
+        EXPECT_EQ(coda.n_layers, 1);
+        EXPECT_NEAR(fill(coda.exact), number("exact_fill_ratio"), 1e-6) << key;
+        EXPECT_NEAR(fill(coda.summary), number("summary_fill_ratio"), 1e-6) << key;
+        EXPECT_EQ(coda.exact.open, number("active_exact")) << key;
+        EXPECT_EQ(coda.summary.open, number("active_summary")) << key;
         n_counted_++;
     }
     /* A prompt of `tokens` and the steps behind it. */

@@ -51,29 +51,29 @@ class Coda : public ::testing::TestWithParam<Case> {
     {
         return support::some_tokens(static_cast<size_t>(n), seed, engine_.n_vocab());
     }
-    static weir_work work_of(
+    static weir_batch_item item_of(
         Sequence *sequence, int n, bool is_prompt, weir_logits_wanted wanted = WEIR_LOGITS_ALL
     )
     {
-        weir_work work = support::work_of(sequence, n, wanted);
-        work.is_prompt = is_prompt;
-        return work;
+        weir_batch_item item = support::item_of(sequence, n, wanted);
+        item.is_prompt = is_prompt;
+        return item;
     }
-    void step(std::vector<weir_work> *works, size_t own, Floats *all)
+    void step(std::vector<weir_batch_item> *items, size_t own, Floats *all)
     {
         const float *logits = nullptr;
         ASSERT_EQ(
             weir_runner_step(
-                engine_.runner(), works->data(), static_cast<int32_t>(works->size()), &logits,
+                engine_.runner(), items->data(), static_cast<int32_t>(items->size()), &logits,
                 engine_.error()
             ),
             WEIR_OK
         ) << engine_.text();
         if (all == nullptr) return;
         const float *const from =
-            logits + static_cast<size_t>((*works)[own].first_logit) * engine_.n_vocab();
+            logits + static_cast<size_t>((*items)[own].first_logit) * engine_.n_vocab();
         all->insert(
-            all->end(), from, from + static_cast<size_t>((*works)[own].n_rows) * engine_.n_vocab()
+            all->end(), from, from + static_cast<size_t>((*items)[own].n_rows) * engine_.n_vocab()
         );
     }
     /* Logits of a text, its prompts in pieces that end at multiples of `piece`; `beside`, others
@@ -87,25 +87,25 @@ class Coda : public ::testing::TestWithParam<Case> {
         reading.add(tokens(250, 12));
         late.add(tokens(250, 13));
         for (int at = 0, i = 0; at < N_TEXT; i++) {
-            std::vector<weir_work> works;
-            const auto add = [&works](Sequence *sequence, int rows, bool is_prompt) {
+            std::vector<weir_batch_item> items;
+            const auto add = [&items](Sequence *sequence, int rows, bool is_prompt) {
                 const int left = sequence->get()->n_tokens - sequence->get()->n_computed;
                 if (left > 0)
-                    works.push_back(
-                        work_of(sequence, std::min(rows, left), is_prompt, WEIR_LOGITS_LAST)
+                    items.push_back(
+                        item_of(sequence, std::min(rows, left), is_prompt, WEIR_LOGITS_LAST)
                     );
             };
             if (beside) add(&decoding, 1, false);
             if (beside && i % 2 == 0) add(&reading, BLOCK * (1 + i % 2), true);
-            const size_t own = works.size();
+            const size_t own = items.size();
             const bool is_answer = at >= N_PROMPT && at < N_PROMPT + N_ANSWER;
             const int rows =
                 is_answer
                     ? 1
                     : std::min((at / piece + 1) * piece, at < N_PROMPT ? N_PROMPT : N_TEXT) - at;
-            works.push_back(work_of(&ours, rows, !is_answer));
+            items.push_back(item_of(&ours, rows, !is_answer));
             if (beside) add(&late, i % 3 == 0 ? 64 : BLOCK, true);
-            step(&works, own, &all);
+            step(&items, own, &all);
             at += rows;
         }
         if (state != nullptr) *state = bytes_of(&ours);
@@ -161,11 +161,11 @@ TEST_P(Coda, StatesTakenOnTheWayAndForksGoOnWithTheSameBits)
     const size_t bytes = ours.get()->recurrent_bytes;
     const int at[] = { BLOCK, 6 * BLOCK };
     std::vector<Floats> states(2, Floats(bytes / sizeof(float)));
-    std::vector<weir_work> works = { work_of(&ours, N_PROMPT, true) };
+    std::vector<weir_batch_item> items = { item_of(&ours, N_PROMPT, true) };
     for (int i = 0; i < 2; i++)
-        works[0].snapshots[works[0].n_snapshots++] = { at[i],
+        items[0].snapshots[items[0].n_snapshots++] = { at[i],
                                                        states[static_cast<size_t>(i)].data() };
-    step(&works, 0, &all);
+    step(&items, 0, &all);
     expect_same(
         all, Floats(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(all.size())),
         "with states taken on the way"
@@ -174,14 +174,14 @@ TEST_P(Coda, StatesTakenOnTheWayAndForksGoOnWithTheSameBits)
         Sequence stops(engine_);
         Floats rest;
         stops.add(text);
-        works = { work_of(&stops, at[i], true) };
-        step(&works, 0, nullptr);
+        items = { item_of(&stops, at[i], true) };
+        step(&items, 0, nullptr);
         EXPECT_EQ(memcmp(stops.get()->recurrent, states[static_cast<size_t>(i)].data(), bytes), 0)
             << "after " << at[i] << " tokens";
         Sequence fork(engine_);
         weir_sequence_fork(fork.get(), stops.get());
-        works = { work_of(&fork, N_PROMPT - at[i], true) };
-        step(&works, 0, &rest);
+        items = { item_of(&fork, N_PROMPT - at[i], true) };
+        step(&items, 0, &rest);
         expect_same(
             rest,
             Floats(
@@ -195,9 +195,9 @@ TEST_P(Coda, StatesTakenOnTheWayAndForksGoOnWithTheSameBits)
             << "its origin does not notice";
         /* A sequence that forgets begins as a new one does. */
         weir_sequence_reset(stops.get());
-        works = { work_of(&stops, N_PROMPT, true) };
+        items = { item_of(&stops, N_PROMPT, true) };
         rest.clear();
-        step(&works, 0, &rest);
+        step(&items, 0, &rest);
         expect_same(
             rest, Floats(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(rest.size())),
             "again"
@@ -237,14 +237,14 @@ TEST_P(Coda, MemoryIsWhatThePlanSaysHoweverLongTheText)
     const size_t before = used();
     sequence.add(tokens(1000, 5));
     while (sequence.get()->n_computed < 900) {
-        std::vector<weir_work> works = { work_of(
+        std::vector<weir_batch_item> items = { item_of(
             &sequence, std::min(240, 900 - sequence.get()->n_computed), true, WEIR_LOGITS_LAST
         ) };
-        step(&works, 0, nullptr);
+        step(&items, 0, nullptr);
     }
     while (sequence.get()->n_computed < 1000) {
-        std::vector<weir_work> works = { work_of(&sequence, 1, false, WEIR_LOGITS_LAST) };
-        step(&works, 0, nullptr);
+        std::vector<weir_batch_item> items = { item_of(&sequence, 1, false, WEIR_LOGITS_LAST) };
+        step(&items, 0, nullptr);
     }
     EXPECT_EQ(used(), before);
     if (n == 2) EXPECT_EQ(weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 0u);
@@ -371,9 +371,9 @@ TEST_F(CodaRefused, MeansThatNoValuesHave)
     ASSERT_EQ(engine.open(folder_.path(), settings), WEIR_OK) << engine.text();
     Sequence sequence(engine);
     sequence.add(support::some_tokens(64, 1, engine.n_vocab()));
-    weir_work work = support::work_of(&sequence, 64, WEIR_LOGITS_LAST);
+    weir_batch_item item = support::item_of(&sequence, 64, WEIR_LOGITS_LAST);
     const float *logits;
-    ASSERT_EQ(weir_runner_step(engine.runner(), &work, 1, &logits, engine.error()), WEIR_OK);
+    ASSERT_EQ(weir_runner_step(engine.runner(), &item, 1, &logits, engine.error()), WEIR_OK);
     const size_t n = sequence.get()->recurrent_bytes / sizeof(float);
     Floats state(n + 16);
     float *const memory =
@@ -400,9 +400,9 @@ TEST_F(CodaRefused, StatesThatNoTextLeaves)
     const weir_model *const model = weir_engine_model(engine.get());
     Sequence sequence(engine);
     sequence.add(support::some_tokens(64, 1, engine.n_vocab()));
-    weir_work work = support::work_of(&sequence, 64, WEIR_LOGITS_LAST);
+    weir_batch_item item = support::item_of(&sequence, 64, WEIR_LOGITS_LAST);
     const float *logits;
-    ASSERT_EQ(weir_runner_step(engine.runner(), &work, 1, &logits, engine.error()), WEIR_OK);
+    ASSERT_EQ(weir_runner_step(engine.runner(), &item, 1, &logits, engine.error()), WEIR_OK);
     const size_t n = sequence.get()->recurrent_bytes;
     const auto copy = [&] {
         Floats out(n / sizeof(float) + 16);

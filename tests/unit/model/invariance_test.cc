@@ -55,21 +55,21 @@ class Invariance : public ::testing::TestWithParam<Case> {
         const int n = static_cast<int>(prompt_.size()), from = n - n_last;
         for (int at = 0; at < n;) {
             const bool is_last = at >= from;
-            weir_work work = support::work_of(
+            weir_batch_item item = support::item_of(
                 &sequence, is_last ? std::min(last_piece, n - at) : std::min(piece, from - at),
                 is_last ? WEIR_LOGITS_ALL : WEIR_LOGITS_LAST
             );
             const float *logits = nullptr;
             EXPECT_EQ(
-                weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK
+                weir_runner_step(engine_.runner(), &item, 1, &logits, engine_.error()), WEIR_OK
             ) << engine_.text();
             const float *const first =
-                logits + static_cast<size_t>(work.first_logit) * engine_.n_vocab();
+                logits + static_cast<size_t>(item.first_logit) * engine_.n_vocab();
             if (is_last)
                 all.insert(
-                    all.end(), first, first + static_cast<size_t>(work.n_rows) * engine_.n_vocab()
+                    all.end(), first, first + static_cast<size_t>(item.n_rows) * engine_.n_vocab()
                 );
-            at += work.n_rows;
+            at += item.n_rows;
         }
         return all;
     }
@@ -81,12 +81,12 @@ class Invariance : public ::testing::TestWithParam<Case> {
         std::vector<float> all;
         sequence.add(prompt_);
         for (int at = 0; at < n_prompt;) {
-            weir_work work = support::work_of(
+            weir_batch_item item = support::item_of(
                 &sequence, at == 0 && first > 0 ? first : std::min(piece, n_prompt - at),
                 WEIR_LOGITS_ALL
             );
-            step(&work, 1, 0, &all);
-            at += work.n_rows;
+            step(&item, 1, 0, &all);
+            at += item.n_rows;
         }
         return all;
     }
@@ -100,34 +100,34 @@ class Invariance : public ::testing::TestWithParam<Case> {
         reading.add(support::some_tokens(250, 12, engine_.n_vocab()));
         late.add(support::some_tokens(250, 13, engine_.n_vocab()));
         for (int at = 0, i = 0; at < n_prompt; at += piece, i++) {
-            std::vector<weir_work> works;
-            const auto add = [&works](Sequence *sequence, int rows, weir_logits_wanted wanted) {
+            std::vector<weir_batch_item> items;
+            const auto add = [&items](Sequence *sequence, int rows, weir_logits_wanted wanted) {
                 const int left = sequence->get()->n_tokens - sequence->get()->n_computed;
                 if (left > 0)
-                    works.push_back(support::work_of(sequence, std::min(rows, left), wanted));
+                    items.push_back(support::item_of(sequence, std::min(rows, left), wanted));
             };
             add(&decoding, 1, WEIR_LOGITS_LAST);
             if (i % 2 == 0) add(&reading, 13 + i, WEIR_LOGITS_NONE);
-            const size_t own = works.size();
+            const size_t own = items.size();
             add(&ours, piece, WEIR_LOGITS_ALL);
             add(&late, i % 3 == 0 ? 64 : 5, WEIR_LOGITS_LAST);
-            step(works.data(), works.size(), own, &all);
+            step(items.data(), items.size(), own, &all);
         }
         return all;
     }
-    void step(weir_work *works, size_t n_works, size_t own, std::vector<float> *all)
+    void step(weir_batch_item *items, size_t n_items, size_t own, std::vector<float> *all)
     {
         const float *logits = nullptr;
         ASSERT_EQ(
             weir_runner_step(
-                engine_.runner(), works, static_cast<int32_t>(n_works), &logits, engine_.error()
+                engine_.runner(), items, static_cast<int32_t>(n_items), &logits, engine_.error()
             ),
             WEIR_OK
         ) << engine_.text();
         const float *const from =
-            logits + static_cast<size_t>(works[own].first_logit) * engine_.n_vocab();
+            logits + static_cast<size_t>(items[own].first_logit) * engine_.n_vocab();
         all->insert(
-            all->end(), from, from + static_cast<size_t>(works[own].n_rows) * engine_.n_vocab()
+            all->end(), from, from + static_cast<size_t>(items[own].n_rows) * engine_.n_vocab()
         );
     }
     void expect_same(
@@ -191,22 +191,22 @@ TEST_P(Invariance, StatesTakenOnTheWayAreTheSameBits)
     std::vector<std::vector<float>> states(6, std::vector<float>(floats));
     ours.add(prompt_);
     other.add(support::some_tokens(50, 12, engine_.n_vocab()));
-    weir_work works[] = { support::work_of(&other, 50, WEIR_LOGITS_NONE),
-                          support::work_of(&ours, n_prompt, WEIR_LOGITS_ALL) };
+    weir_batch_item items[] = { support::item_of(&other, 50, WEIR_LOGITS_NONE),
+                                support::item_of(&ours, n_prompt, WEIR_LOGITS_ALL) };
     for (int i = 0; i < 2; i++)
-        works[0].snapshots[works[0].n_snapshots++] = { other_at[i], states[(size_t)i].data() };
+        items[0].snapshots[items[0].n_snapshots++] = { other_at[i], states[(size_t)i].data() };
     for (int i = 0; i < 4; i++)
-        works[1].snapshots[works[1].n_snapshots++] = { ours_at[i], states[(size_t)i + 2].data() };
+        items[1].snapshots[items[1].n_snapshots++] = { ours_at[i], states[(size_t)i + 2].data() };
     std::vector<float> all;
-    step(works, 2, 1, &all);
+    step(items, 2, 1, &all);
     expect_same(all, whole, "with states taken on the way");
     const auto expect_state = [&](const std::vector<int32_t> &text, int32_t at,
                                   const std::vector<float> &state) {
         Sequence stops(engine_);
         stops.add(std::vector<int32_t>(text.begin(), text.begin() + at));
-        weir_work work = support::work_of(&stops, at, WEIR_LOGITS_NONE);
+        weir_batch_item item = support::item_of(&stops, at, WEIR_LOGITS_NONE);
         const float *logits = nullptr;
-        ASSERT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK)
+        ASSERT_EQ(weir_runner_step(engine_.runner(), &item, 1, &logits, engine_.error()), WEIR_OK)
             << engine_.text();
         EXPECT_EQ(memcmp(stops.get()->recurrent, state.data(), bytes), 0)
             << "after " << at << " tokens";

@@ -44,12 +44,12 @@ class Isa : public ::testing::TestWithParam<Case> {
         std::vector<int32_t> next = support::some_tokens(70, 3, n_vocab);
         for (int step = 0; step < 48; step++) {
             sequence.add(next);
-            weir_work work =
-                support::work_of(&sequence, static_cast<int>(next.size()), WEIR_LOGITS_LAST);
+            weir_batch_item item =
+                support::item_of(&sequence, static_cast<int>(next.size()), WEIR_LOGITS_LAST);
             const float *logits = nullptr;
-            EXPECT_EQ(weir_runner_step(engine.runner(), &work, 1, &logits, engine.error()), WEIR_OK)
+            EXPECT_EQ(weir_runner_step(engine.runner(), &item, 1, &logits, engine.error()), WEIR_OK)
                 << engine.text();
-            const float *const row = logits + static_cast<size_t>(work.first_logit) * n_vocab;
+            const float *const row = logits + static_cast<size_t>(item.first_logit) * n_vocab;
             out->logits.insert(out->logits.end(), row, row + n_vocab);
             next = { static_cast<int32_t>(support::best(row, n_vocab)) };
             out->tokens.push_back(next[0]);

@@ -90,22 +90,22 @@ class Layers {
     void go_on(int n, std::vector<float> *all)
     {
         weir_sequence &ours = sequences_[0], &other = sequences_[1];
-        weir_work works[2] = {};
-        int n_works = 0;
+        weir_batch_item items[2] = {};
+        int n_items = 0;
         const int left = other.n_tokens - other.n_computed,
                   beside = std::min({ left, n == n_prompt ? 0 : 29, n_prompt - n });
         if (beside > 0)
-            works[n_works++] = { &other, beside, WEIR_LOGITS_NONE, 0, 0, {}, false, false };
-        works[n_works++] = {
+            items[n_items++] = { &other, beside, WEIR_LOGITS_NONE, 0, 0, {}, false, false };
+        items[n_items++] = {
             &ours, std::min(n, ours.n_tokens - ours.n_computed), WEIR_LOGITS_ALL, 0, 0, {}, false,
             false
         };
         const float *logits = nullptr;
-        ASSERT_EQ(weir_runner_step(runner_, works, n_works, &logits, engine_.error()), WEIR_OK)
+        ASSERT_EQ(weir_runner_step(runner_, items, n_items, &logits, engine_.error()), WEIR_OK)
             << engine_.text();
-        const weir_work &work = works[n_works - 1];
-        const float *const first = logits + (size_t)work.first_logit * engine_.n_vocab();
-        all->insert(all->end(), first, first + (size_t)work.n_rows * engine_.n_vocab());
+        const weir_batch_item &item = items[n_items - 1];
+        const float *const first = logits + (size_t)item.first_logit * engine_.n_vocab();
+        all->insert(all->end(), first, first + (size_t)item.n_rows * engine_.n_vocab());
     }
     Engine &engine_;
     std::vector<weir_kv_pair> formats_;
@@ -114,7 +114,8 @@ class Layers {
     weir_sequence sequences_[3] = {};
 };
 
-/* Layers with open pages and without, of three sizes: any cut and any fork gives the same bits. */
+/* Layers with unsealed pages and without, of three sizes: any cut and any fork gives the same
+ * bits. */
 TEST(KvLayers, MayDifferInEveryFormat)
 {
     Engine engine;

@@ -112,13 +112,13 @@ class Sequence {
 };
 
 /* Rows of a sequence for one step. */
-inline weir_work work_of(Sequence *sequence, int n_rows, weir_logits_wanted wanted)
+inline weir_batch_item item_of(Sequence *sequence, int n_rows, weir_logits_wanted wanted)
 {
-    weir_work work = {};
-    work.sequence = sequence->get();
-    work.n_rows = n_rows;
-    work.wanted = wanted;
-    return work;
+    weir_batch_item item = {};
+    item.sequence = sequence->get();
+    item.n_rows = n_rows;
+    item.wanted = wanted;
+    return item;
 }
 
 /* Some ids that differ from place to place. */

@@ -51,7 +51,7 @@ class Texts {
     void compute(int chunk, int n_single)
     {
         for (int step = 0;; step++) {
-            std::vector<weir_work> works;
+            std::vector<weir_batch_item> items;
             std::vector<size_t> which;
             int rows = 0;
             for (size_t i = 0; i < sequences_.size(); i++) {
@@ -63,15 +63,15 @@ class Texts {
                         ? 1
                         : std::min({ left - n_single, chunk - rows, i == 0 ? chunk : 29 });
                 if (piece < 1) continue;
-                works.push_back(support::work_of(
+                items.push_back(support::item_of(
                     sequences_[i].get(), piece,
                     left <= n_single + 1 ? WEIR_LOGITS_ALL : WEIR_LOGITS_LAST
                 ));
-                if (piece > 64) works.back().wanted = WEIR_LOGITS_LAST;
+                if (piece > 64) items.back().wanted = WEIR_LOGITS_LAST;
                 which.push_back(i);
                 rows += piece;
             }
-            if (works.empty()) {
+            if (items.empty()) {
                 bool all = true;
                 for (const auto &s : sequences_)
                     all = all && s->get()->n_tokens == s->get()->n_computed;
@@ -81,19 +81,19 @@ class Texts {
             const float *logits = nullptr;
             ASSERT_EQ(
                 weir_runner_step(
-                    engine_.runner(), works.data(), (int32_t)works.size(), &logits, engine_.error()
+                    engine_.runner(), items.data(), (int32_t)items.size(), &logits, engine_.error()
                 ),
                 WEIR_OK
             ) << engine_.text();
-            for (size_t w = 0; w < works.size(); w++) {
+            for (size_t w = 0; w < items.size(); w++) {
                 const float *const first =
-                    logits + (size_t)works[w].first_logit * engine_.n_vocab();
-                const size_t n = works[w].wanted == WEIR_LOGITS_ALL ? (size_t)works[w].n_rows : 1;
+                    logits + (size_t)items[w].first_logit * engine_.n_vocab();
+                const size_t n = items[w].wanted == WEIR_LOGITS_ALL ? (size_t)items[w].n_rows : 1;
                 logits_[which[w]].insert(
                     logits_[which[w]].end(), first, first + n * engine_.n_vocab()
                 );
             }
-            weir_runner_promote(engine_.runner(), works.data(), (int32_t)works.size());
+            weir_runner_promote(engine_.runner(), items.data(), (int32_t)items.size());
             weir_kv_store *const store = weir_engine_store(engine_.get());
             ASSERT_TRUE(weir_kv_store_is_sound(store, engine_.error())) << engine_.text();
             for (const auto &s : sequences_)
@@ -150,12 +150,12 @@ void open_small(
     const size_t sinks = (size_t)(c.n_sequences + 1 + blocks / 32) *
                          (size_t)(plan->sink_tokens * plan->kv_bytes_per_sink);
     const size_t host =
-        weir_plan_total(plan) - plan->kv + plan->kv_open + (size_t)(blocks * block) + sinks;
+        weir_plan_total(plan) - plan->kv + plan->kv_unsealed + (size_t)(blocks * block) + sinks;
     settings.back() = "memory.host=" + std::to_string(host) + "B";
     ASSERT_EQ(engine.open(path_of(c), settings), WEIR_OK) << engine.text();
     const weir_plan *const small = weir_engine_plan_of(engine.get());
     EXPECT_LE(weir_ledger_peak(weir_engine_ledger(engine.get()), WEIR_TIER_HOST), host);
-    EXPECT_LT(small->kv - small->kv_open - sinks, (size_t)(full * block) * 2 / 3)
+    EXPECT_LT(small->kv - small->kv_unsealed - sinks, (size_t)(full * block) * 2 / 3)
         << "nothing will be tested";
 }
 

@@ -1,5 +1,6 @@
 /* tests/unit/model/toy_ffn.c - a feed-forward block with one matrix of five dimensions:
  * down(silu(up x) * (up x)). */
+#include "engine/model/blocks/layer_ops.h"
 #include "tests/unit/model/toy_blocks.h"
 
 typedef struct weights {
@@ -38,18 +39,10 @@ static weir_status forward(
 )
 {
     const weights *const w = block_weights;
-    const int64_t n = step->n_rows, d = shape->d_model, f = shape->d_ffn;
-    float *const up = step->scratch; /* [n, F] */
+    const int64_t n = step->n_rows, f = shape->d_ffn;
+    float *const up = step->out.scratch; /* [n, F] */
     (void)options;
-    WEIR_TRY(weir_matmul(
-        step->stream,
-        &(weir_matmul_args){ .x = step->normed,
-                             .n_rows = n,
-                             .n_in = d,
-                             .x_stride = d,
-                             .n_outputs = 1,
-                             .outputs = { { .weight = w->up, .dst = up, .dst_stride = f } } }
-    ));
+    WEIR_TRY(weir_linear(step, up, w->up, step->in.x));
     WEIR_TRY(weir_swiglu(
         step->stream, &(weir_swiglu_args){ .dst = up,
                                            .gate = up,
@@ -60,15 +53,7 @@ static weir_status forward(
                                            .gate_stride = f,
                                            .up_stride = f }
     ));
-    return weir_matmul(
-        step->stream, &(weir_matmul_args
-                      ){ .x = up,
-                         .n_rows = n,
-                         .n_in = f,
-                         .x_stride = f,
-                         .n_outputs = 1,
-                         .outputs = { { .weight = w->down, .dst = step->mixed, .dst_stride = d } } }
-    );
+    return weir_linear(step, step->out.x, w->down, up);
 }
 
 const weir_block toy_ffn = {

@@ -6,7 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/model/blocks/heads.h"
+#include "engine/model/blocks/attend.h"
+#include "engine/model/blocks/layer_ops.h"
 #include "tests/unit/model/toy_blocks.h"
 
 typedef struct weights {
@@ -80,36 +81,13 @@ static int64_t scratch_elements(
 }
 
 /* Norm and RoPE of heads of 24 elements, in place. */
-static weir_status norm_and_turn(
+static weir_status norm_and_rope(
     const weir_shape *shape, const weir_step *step, float *x, const float *weight, int64_t n_heads
 )
 {
-    const int64_t d = TOY_KEY_DIM;
-    WEIR_TRY(weir_rmsnorm(
-        step->stream, &(weir_rmsnorm_args){ .dst = x,
-                                            .src = x,
-                                            .weight = weight,
-                                            .n_rows = step->n_rows,
-                                            .n_groups = n_heads,
-                                            .dim = d,
-                                            .dst_stride = n_heads * d,
-                                            .dst_group_stride = d,
-                                            .src_stride = n_heads * d,
-                                            .src_group_stride = d,
-                                            .eps = (float)shape->norm_eps }
-    ));
-    return weir_rope(
-        step->stream, &(weir_rope_args){ .x = x,
-                                         .positions = step->positions,
-                                         .frequencies = step->rope.frequencies,
-                                         .magnitude = step->rope.magnitude,
-                                         .n_rows = step->n_rows,
-                                         .n_heads = n_heads,
-                                         .rotary_dim = d,
-                                         .row_stride = n_heads * d,
-                                         .head_stride = d,
-                                         .pairing = WEIR_ROPE_HALF_SPLIT }
-    );
+    const weir_head_rows heads = { x, n_heads, TOY_KEY_DIM, TOY_KEY_DIM };
+    WEIR_TRY(weir_norm_heads(step, heads, weight, shape->norm_eps));
+    return weir_rope_heads(step, heads, TOY_KEY_DIM, WEIR_ROPE_HALF_SPLIT);
 }
 
 /* Row by row, so that any cut gives the same bits. */
@@ -118,15 +96,15 @@ static void add_echo(const weir_shape *shape, const toy_options *options, const 
     const int64_t d = shape->d_model;
     const float decay = (float)options->decay;
     if (weir_stream_is_planning(step->stream)) return;
-    for (int64_t r = 0; r < step->n_rounds; r++) {
-        const weir_recurrent_round *const round = &step->rounds[r];
+    for (int64_t r = 0; r < step->in.n_rounds; r++) {
+        const weir_recurrent_round *const round = &step->in.rounds[r];
         for (int64_t i = 0; i < step->n_segments; i++) {
             const weir_recurrent_segment *const s = &round->segments[i];
             float *const mean = s->state;
             for (int64_t row = s->first_row; row < s->first_row + s->n_rows; row++)
                 for (int64_t c = 0; c < d; c++) {
-                    mean[c] += decay * (step->normed[row * d + c] - mean[c]);
-                    step->mixed[row * d + c] += mean[c];
+                    mean[c] += decay * (step->in.x[row * d + c] - mean[c]);
+                    step->out.x[row * d + c] += mean[c];
                 }
         }
         for (int32_t c = 0; c < round->n_copies; c++)
@@ -153,29 +131,22 @@ static weir_status forward(
 {
     const weights *const w = block_weights;
     const rows_kind rows = (rows_kind)((const toy_options *)options)->rows;
-    const int64_t n = step->n_rows, d = shape->d_model, h = shape->n_heads,
-                  g = kv_heads(shape, options);
+    const int64_t n = step->n_rows, h = shape->n_heads, g = kv_heads(shape, options);
     const int64_t q_row = h * TOY_KEY_DIM, k_row = g * TOY_KEY_DIM, v_row = g * TOY_VALUE_DIM,
                   out_row = h * TOY_VALUE_DIM;
-    float *const q = step->scratch, *const k = q + n * q_row, *const v = k + n * k_row,
+    float *const q = step->out.scratch, *const k = q + n * q_row, *const v = k + n * k_row,
                  *const out = v + n * v_row;
-    WEIR_TRY(weir_matmul(
-        step->stream,
-        &(weir_matmul_args){ .x = step->normed,
-                             .n_rows = n,
-                             .n_in = d,
-                             .x_stride = d,
-                             .n_outputs = 3,
-                             .outputs = { { .weight = w->q, .dst = q, .dst_stride = q_row },
-                                          { .weight = w->k, .dst = k, .dst_stride = k_row },
-                                          { .weight = w->v, .dst = v, .dst_stride = v_row } } }
+    WEIR_TRY(weir_linear_outputs(
+        step, 3,
+        (const weir_linear_output[]){ { q, w->q, NULL }, { k, w->k, NULL }, { v, w->v, NULL } },
+        step->in.x
     ));
-    WEIR_TRY(norm_and_turn(shape, step, q, w->norms, h));
+    WEIR_TRY(norm_and_rope(shape, step, q, w->norms, h));
     const float *const k_norm = w->norms != NULL ? w->norms + TOY_KEY_DIM : NULL; /* planning */
-    WEIR_TRY(norm_and_turn(shape, step, k, k_norm, g));
+    WEIR_TRY(norm_and_rope(shape, step, k, k_norm, g));
     if (!weir_stream_is_planning(step->stream) && rows != ROWS_SHARED)
         copy_rows(rows, k, n * k_row, v, n * v_row);
-    WEIR_TRY(weir_heads_attend(
+    WEIR_TRY(weir_attend(
         step, rows == ROWS_SHARED ? NULL : k, rows == ROWS_SHARED ? NULL : v,
         (weir_attention_args){ .out = out,
                                .q = q,
@@ -188,15 +159,7 @@ static weir_status forward(
                                .out_stride = out_row,
                                .scale = 1.0f / sqrtf((float)TOY_KEY_DIM) }
     ));
-    WEIR_TRY(weir_matmul(
-        step->stream, &(weir_matmul_args
-                      ){ .x = out,
-                         .n_rows = n,
-                         .n_in = out_row,
-                         .x_stride = out_row,
-                         .n_outputs = 1,
-                         .outputs = { { .weight = w->out, .dst = step->mixed, .dst_stride = d } } }
-    ));
+    WEIR_TRY(weir_linear(step, step->out.x, w->out, out));
     add_echo(shape, options, step);
     return WEIR_OK;
 }

@@ -91,7 +91,7 @@ class Watch : public ::testing::Test {
         segment.n_past = s->n_computed;
         segment.pages = s->table.pages;
         segment.page_stride = s->table.capacity;
-        segment.open = s->table.open;
+        segment.unsealed = s->table.unsealed;
         segment.recurrent = s->recurrent;
         segment.watch = &watch;
         weir_batch batch = {};

@@ -95,8 +95,8 @@ TEST_P(Measured, StoreHoldsWhatTheReportSaysAtEveryPageEdge)
             weir_evaluate(engine.runner(), sequence.get(), &evaluation, engine.error()), WEIR_OK
         ) << engine.text();
         done = n;
-        const int64_t open = n % 64 != 0 ? int64_t(weir_kv_open_rows_bytes(&spec))
-                                         : 0; /* a whole page has no open rows */
+        const int64_t open = n % 64 != 0 ? int64_t(weir_kv_unsealed_rows_bytes(&spec))
+                                         : 0; /* a whole page has no unsealed rows */
         EXPECT_EQ(
             weir_report_kv(&weir_report_engine, &shape, kind, n),
             (all - weir_kv_store_free_pages(store)) * page + open
@@ -106,12 +106,13 @@ TEST_P(Measured, StoreHoldsWhatTheReportSaysAtEveryPageEdge)
     /* The other sequence, and what the ledger and the plan hold for both. */
     const weir_plan *const plan = weir_engine_plan_of(engine.get());
     EXPECT_EQ(
-        size_t(2 * weir_report_kv(&weir_report_engine, &shape, kind, 320)), plan->kv - plan->kv_open
+        size_t(2 * weir_report_kv(&weir_report_engine, &shape, kind, 320)),
+        plan->kv - plan->kv_unsealed
     );
     EXPECT_EQ(
         weir_ledger_used(weir_engine_ledger(engine.get()), WEIR_TIER_HOST, WEIR_ACCOUNT_KV),
-        plan->kv - weir_kv_open_rows_bytes(&spec)
-    ) << "the pool, and the open rows of the one sequence of two that is open here";
+        plan->kv - weir_kv_unsealed_rows_bytes(&spec)
+    ) << "the pool, and the unsealed rows of the one sequence of two that is open here";
     EXPECT_EQ(
         weir_report_kv_per_token(&weir_report_engine, &shape, kind),
         double(plan->kv_bytes_per_token)

@@ -67,7 +67,7 @@ class CodaService : public ::testing::TestWithParam<const char *> {
     weir_service *service_ = nullptr;
     weir_error error_ = {};
     weir_usage usage_ = {};
-    weir_banks banks_ = {};
+    weir_coda_stats banks_ = {};
 };
 
 /* Their metadata is the host's: a device leaves such a model to the CPU, and says so. */
@@ -197,11 +197,11 @@ TEST_P(CodaService, ASessionGoesOnWithTheSameBits)
         EXPECT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
         call.wait();
         EXPECT_EQ(call.usage.n_cached, want_cached) << call.usage.reuse;
-        banks_ = call.usage.banks;
+        banks_ = call.usage.coda;
         return call.logprobs[0];
     };
     const auto cold = scores(false, 0);
-    const weir_banks banks = banks_;
+    const weir_coda_stats coda = banks_;
     EXPECT_EQ(scores(true, 0), cold);
     weir_session_result result = {};
     const weir_session_wish wish = { "bits", nullptr, text.data(), 300 };
@@ -213,7 +213,7 @@ TEST_P(CodaService, ASessionGoesOnWithTheSameBits)
         weir_sessions_restore(weir_engine_sessions(engine_), "bits", &result, &error_), WEIR_OK
     ) << error_.text;
     EXPECT_EQ(scores(true, 288), cold);
-    EXPECT_EQ(memcmp(&banks_, &banks, sizeof banks), 0) << "what the banks counted goes along";
+    EXPECT_EQ(memcmp(&banks_, &coda, sizeof coda), 0) << "what the banks counted goes along";
 }
 
 /* ---- what is told ---------------------------------------------------------------------------- */
@@ -228,37 +228,37 @@ TEST_P(CodaService, RepliesTellWhatLeftAndWhatStayed)
     };
     (void)run(prompt(8, 200), true, 25);
     const weir_usage first = usage_;
-    EXPECT_EQ(first.banks.n_layers, n_layers);
-    EXPECT_EQ(first.banks.n_rows, n_layers * n);
-    EXPECT_EQ(first.banks.ring.used, n_layers * 24);
-    EXPECT_EQ(first.banks.ring.slots, n_layers * 24);
-    EXPECT_EQ(first.banks.exact.slots, n_layers * 6);
-    EXPECT_EQ(first.banks.summary.slots, n_layers * 5);
-    EXPECT_GT(first.banks.exact.used, 0);
-    EXPECT_EQ(first.banks.counts[WEIR_BANKS_EVICTIONS], n_layers * (n - 24));
+    EXPECT_EQ(first.coda.n_layers, n_layers);
+    EXPECT_EQ(first.coda.n_rows, n_layers * n);
+    EXPECT_EQ(first.coda.ring.used, n_layers * 24);
+    EXPECT_EQ(first.coda.ring.slots, n_layers * 24);
+    EXPECT_EQ(first.coda.exact.slots, n_layers * 6);
+    EXPECT_EQ(first.coda.summary.slots, n_layers * 5);
+    EXPECT_GT(first.coda.exact.used, 0);
+    EXPECT_EQ(first.coda.counts[WEIR_CODA_STATS_EVICTIONS], n_layers * (n - 24));
     EXPECT_EQ(first.n_rows + first.n_evicted, n);
     EXPECT_LE(first.n_rows, 24 + 6);
-    EXPECT_EQ(first.n_evicted, weir_banks_evicted(&first.banks));
-    EXPECT_EQ(stats().banks.counts[WEIR_BANKS_EVICTIONS], n_layers * (n - 24));
+    EXPECT_EQ(first.n_evicted, weir_coda_stats_evicted(&first.coda));
+    EXPECT_EQ(stats().coda.counts[WEIR_CODA_STATS_EVICTIONS], n_layers * (n - 24));
     EXPECT_EQ(stats().evicted_tokens, 0) << "no policy did it";
     /* A text that goes on from a kept one has what was counted for that one, and the service counts
      * it once. */
     (void)run(prompt(8, 200), true, 25);
     ASSERT_EQ(usage_.n_cached, 192);
-    EXPECT_EQ(memcmp(&usage_.banks, &first.banks, sizeof first.banks), 0);
-    EXPECT_EQ(stats().banks.counts[WEIR_BANKS_EVICTIONS], n_layers * (n - 24 + n - 192));
+    EXPECT_EQ(memcmp(&usage_.coda, &first.coda, sizeof first.coda), 0);
+    EXPECT_EQ(stats().coda.counts[WEIR_CODA_STATS_EVICTIONS], n_layers * (n - 24 + n - 192));
     Call two(prompt(9, 100), 10);
     two.request.n_choices = 2;
     two.request.sampling.temperature = 0;
     ASSERT_EQ(two.submit(service_, &error_), WEIR_OK) << error_.text;
     two.wait();
-    EXPECT_EQ(two.usage.banks.n_layers, n_layers);
-    EXPECT_EQ(two.usage.banks.n_rows, 2 * n_layers * 109);
+    EXPECT_EQ(two.usage.coda.n_layers, n_layers);
+    EXPECT_EQ(two.usage.coda.n_rows, 2 * n_layers * 109);
     EXPECT_EQ(two.usage.n_rows + two.usage.n_evicted, 2 * 109);
     weir_service_sequence seen[3];
-    EXPECT_EQ(weir_service_info_of(service_)->banks.n_layers, n_layers);
-    EXPECT_EQ(weir_service_info_of(service_)->banks.exact.slots, n_layers * 6);
-    EXPECT_EQ(weir_service_info_of(service_)->banks.exact.used, 0);
+    EXPECT_EQ(weir_service_info_of(service_)->coda.n_layers, n_layers);
+    EXPECT_EQ(weir_service_info_of(service_)->coda.exact.slots, n_layers * 6);
+    EXPECT_EQ(weir_service_info_of(service_)->coda.exact.used, 0);
     EXPECT_LE(weir_service_sequences_of(service_, seen), 2);
     const auto brief = prompt(3, 12);
     (void)run(brief, false, 1);

@@ -116,20 +116,20 @@ class Oracle : public ::testing::Test {
     std::vector<std::vector<float>> step(const std::vector<Sequence *> &sequences, int n)
     {
         std::vector<std::vector<float>> out;
-        std::vector<weir_work> works;
+        std::vector<weir_batch_item> items;
         const float *logits = nullptr;
         for (Sequence *const sequence : sequences)
-            works.push_back(support::work_of(sequence, n, WEIR_LOGITS_LAST));
+            items.push_back(support::item_of(sequence, n, WEIR_LOGITS_LAST));
         EXPECT_EQ(
             weir_runner_step(
-                engine_.runner(), works.data(), static_cast<int32_t>(works.size()), &logits,
+                engine_.runner(), items.data(), static_cast<int32_t>(items.size()), &logits,
                 engine_.error()
             ),
             WEIR_OK
         ) << engine_.text();
-        for (const weir_work &work : works) {
+        for (const weir_batch_item &item : items) {
             const float *const first =
-                logits + static_cast<size_t>(work.first_logit) * engine_.n_vocab();
+                logits + static_cast<size_t>(item.first_logit) * engine_.n_vocab();
             out.emplace_back(first, first + engine_.n_vocab());
         }
         return out;

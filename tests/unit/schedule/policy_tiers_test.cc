@@ -98,10 +98,11 @@ class PolicyTiers : public ::testing::Test {
             const size_t room = static_cast<size_t>(n_blocks * 64 * plan->kv_bytes_per_token);
             const size_t sinks = (n_texts + 1 + static_cast<size_t>(n_blocks) / 32) *
                                  static_cast<size_t>(plan->sink_tokens * plan->kv_bytes_per_sink);
-            all[at] =
-                "memory.host=" +
-                std::to_string(weir_plan_total(plan) - plan->kv + plan->kv_open + room + sinks) +
-                "B";
+            all[at] = "memory.host=" +
+                      std::to_string(
+                          weir_plan_total(plan) - plan->kv + plan->kv_unsealed + room + sinks
+                      ) +
+                      "B";
             ASSERT_EQ(engine_.open(model_, all), WEIR_OK) << engine_.text();
             const weir_lower_tier_io io = { pwritev, faulty_read };
             weir_lower_tier_set_io(weir_kv_store_lower_tier(store()), &io);
@@ -202,13 +203,13 @@ class PolicyTiers : public ::testing::Test {
         for (int at = 0; at < n_prompt_ + n_answer;) {
             const int n =
                 at < n_prompt_ ? std::min(n_texts_ == 1 ? chunk : piece, n_prompt_ - at) : 1;
-            std::vector<weir_work> works;
+            std::vector<weir_batch_item> items;
             std::vector<int> whose;
             const float *logits = nullptr;
             for (int i = 0; i < n_texts_; i++) {
                 if (given[static_cast<size_t>(i)].failed) continue;
-                works.push_back(
-                    support::work_of(texts_[static_cast<size_t>(i)].get(), n, WEIR_LOGITS_LAST)
+                items.push_back(
+                    support::item_of(texts_[static_cast<size_t>(i)].get(), n, WEIR_LOGITS_LAST)
                 );
                 whose.push_back(i);
                 n_on_disk_[i] += at < n_prompt_ && is_on_disk(i);
@@ -216,34 +217,34 @@ class PolicyTiers : public ::testing::Test {
             if (at == fails_at) reads_until_failure = fails_after;
             EXPECT_EQ(
                 weir_runner_step(
-                    engine_.runner(), works.data(), static_cast<int32_t>(works.size()), &logits,
+                    engine_.runner(), items.data(), static_cast<int32_t>(items.size()), &logits,
                     engine_.error()
                 ),
                 WEIR_OK
             ) << engine_.text();
-            for (size_t w = 0; w < works.size(); w++)
-                if (works[w].sequence->policy_run != nullptr && !works[w].failed)
+            for (size_t w = 0; w < items.size(); w++)
+                if (items[w].sequence->policy_run != nullptr && !items[w].failed)
                     remember(
-                        works[w].sequence->policy_run, &given[static_cast<size_t>(whose[w])].states
+                        items[w].sequence->policy_run, &given[static_cast<size_t>(whose[w])].states
                     );
             if (at == fails_at) reads_left_ = reads_until_failure;
             reads_until_failure = -1;
-            for (size_t w = 0; w < works.size(); w++) {
+            for (size_t w = 0; w < items.size(); w++) {
                 Given &text = given[static_cast<size_t>(whose[w])];
-                text.failed = works[w].failed;
+                text.failed = items[w].failed;
                 const float *const first =
-                    logits + static_cast<size_t>(works[w].first_logit) * engine_.n_vocab();
+                    logits + static_cast<size_t>(items[w].first_logit) * engine_.n_vocab();
                 if (!text.failed)
                     text.logits.insert(text.logits.end(), first, first + engine_.n_vocab());
                 if (text.failed) weir_sequence_reset(texts_[static_cast<size_t>(whose[w])]->get());
             }
-            for (size_t w = 0; w < works.size(); w++)
-                if (!works[w].failed)
+            for (size_t w = 0; w < items.size(); w++)
+                if (!items[w].failed)
                     EXPECT_EQ(
-                        weir_runner_evict(engine_.runner(), works[w].sequence, engine_.error()),
+                        weir_runner_evict(engine_.runner(), items[w].sequence, engine_.error()),
                         WEIR_OK
                     ) << engine_.text();
-            weir_runner_promote(engine_.runner(), works.data(), static_cast<int32_t>(works.size()));
+            weir_runner_promote(engine_.runner(), items.data(), static_cast<int32_t>(items.size()));
             EXPECT_TRUE(weir_kv_store_is_sound(store(), engine_.error())) << engine_.text();
             if (HasFailure()) return given;
             at += n;

@@ -36,15 +36,15 @@ class Reclaim : public Prefix {
         return i == 0 ? static_cast<Reclaim *>(user)->running_ : nullptr;
     }
     weir_status reclaim(
-        weir_reclaim_caller caller, int64_t n_blocks, const std::vector<weir_work> &works = {},
-        const weir_sequence *sequence = nullptr
+        weir_reclaim_caller caller, int64_t n_blocks,
+        const std::vector<weir_batch_item> &items = {}, const weir_sequence *sequence = nullptr
     )
     {
         const weir_kv_holders holders = { prefix_, running, this, release, preempt, counts_ };
         const weir_reclaim_request request = { .caller = caller,
                                                .store = store_,
-                                               .works = works.data(),
-                                               .n_works = static_cast<int32_t>(works.size()),
+                                               .items = items.data(),
+                                               .n_items = static_cast<int32_t>(items.size()),
                                                .sequence = sequence,
                                                .pages = others(n_blocks * block),
                                                .blocks = n_blocks,
@@ -148,16 +148,16 @@ TEST_P(Reclaim, TheLastSequenceTakesItsPageBackFromTheCache)
 {
     open(2 * block, 40, 0);
     weir_sequence s = share(text(100, 1));
-    weir_work work = {};
-    work.sequence = &s;
-    work.n_rows = 1;
+    weir_batch_item item = {};
+    item.sequence = &s;
+    item.n_rows = 1;
     EXPECT_EQ(weir_kv_reserve(&s.table, store_, 1), WEIR_EFULL) << "no page for a copy";
     n_preemptible_ = 1;
-    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 1, { work }), WEIR_OK) << "preempts";
-    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 1, { work }), WEIR_OK);
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 1, { item }), WEIR_OK) << "preempts";
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 1, { item }), WEIR_OK);
     expect_steps({ WEIR_RECLAIM_PREEMPT, WEIR_RECLAIM_TAIL });
     EXPECT_EQ(weir_kv_reserve(&s.table, store_, 1), WEIR_OK);
-    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 1, { work }), WEIR_EFULL);
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 1, { item }), WEIR_EFULL);
     weir_sequence_close(&s);
 }
 

@@ -58,7 +58,8 @@ inline void Reuse::random_schedule(
                  slack = n_sinks > 0 ? 64 << 10 : 0;
     const std::string memory =
         std::to_string(
-            fixed + (tiered ? plan->kv_open + 20 * block : (plan->kv - first) / 2) + first + slack
+            fixed + (tiered ? plan->kv_unsealed + 20 * block : (plan->kv - first) / 2) + first +
+            slack
         ) +
         "B";
     weir_engine_close(engine_);

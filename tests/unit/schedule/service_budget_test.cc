@@ -191,7 +191,7 @@ TEST_F(Service, BudgetArithmetic)
     info.kv_per_request = 1;
     EXPECT_EQ(weir_service_row_limit(&info, 3), 1000) << "a model without KV";
     info.kv_bytes_per_token = 10;
-    info.kv_open_bytes = 100;
+    info.kv_unsealed_bytes = 100;
     EXPECT_EQ(weir_service_row_limit(&info, 1), 0);
     for (const int64_t bytes : { 739, 740, 1379, 1380, 100000000 }) {
         info.kv_per_request = 0, info.kv_per_client = bytes;

@@ -57,7 +57,7 @@ class SmallMemory : public Service {
             settings.back() = key + "=" + std::to_string(half) + "B";
             configure(settings);
             const bool fits = weir_engine_plan(&plan, &options_, &error_) == WEIR_OK;
-            *(fits && plan.kv - plan.kv_open >= (size_t)(n_blocks * block_) ? &most : &least) =
+            *(fits && plan.kv - plan.kv_unsealed >= (size_t)(n_blocks * block_) ? &most : &least) =
                 half;
         }
         settings.back() = key + "=" + std::to_string(most) + "B";

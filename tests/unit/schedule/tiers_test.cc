@@ -51,7 +51,7 @@ class Tiers : public support::SmallMemory {
         store_ = weir_engine_store(engine_);
         if (in_memory == 0) return;
         EXPECT_EQ(
-            weir_engine_plan_of(engine_)->kv - weir_engine_plan_of(engine_)->kv_open,
+            weir_engine_plan_of(engine_)->kv - weir_engine_plan_of(engine_)->kv_unsealed,
             (size_t)(in_memory * block_)
         );
         EXPECT_EQ(weir_engine_plan_of(engine_)->kv_disk, (size_t)(on_disk * block_));

@@ -55,7 +55,7 @@ inline const Method methods[] = {
     { "random", "every=8,recent=20,pin_prompt=true", 48 },
 };
 
-/* Formats with open rows and without, wide sinks, a disk below. */
+/* Formats with unsealed rows and without, wide sinks, a disk below. */
 inline const std::vector<std::string> stores[] = {
     { "kv.format=int8/kivi4" },
     { "kv.format=q8_0/turbo4" },
@@ -148,12 +148,12 @@ class Uninterrupted {
     const float *step(int32_t n)
     {
         const float *logits = nullptr;
-        weir_work work = {};
-        work.sequence = &sequence_;
-        work.n_rows = n;
-        work.wanted = WEIR_LOGITS_LAST;
+        weir_batch_item item = {};
+        item.sequence = &sequence_;
+        item.n_rows = n;
+        item.wanted = WEIR_LOGITS_LAST;
         EXPECT_EQ(
-            weir_runner_step(weir_engine_runner(engine_), &work, 1, &logits, &error_), WEIR_OK
+            weir_runner_step(weir_engine_runner(engine_), &item, 1, &logits, &error_), WEIR_OK
         ) << error_.text;
         const size_t n_vocab = (size_t)weir_model_shape(weir_engine_model(engine_))->n_vocab;
         row_.assign(logits, logits + n_vocab);

@@ -42,7 +42,7 @@ TEST_F(Turns, GoOnWithTheBitsOfOneSequence)
     }
 }
 
-// Formats with open rows, wide sinks, and a disk below: rows of a kept text stay in memory, the
+// Formats with unsealed rows, wide sinks, and a disk below: rows of a kept text stay in memory, the
 // answer is the same.
 TEST_F(Turns, GoOnInAnyFormatAndWithADisk)
 {

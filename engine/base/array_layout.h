@@ -1,0 +1,35 @@
+/* engine/base/array_layout.h - arrays one behind the other in one allocation, each at a multiple of
+ * 64 bytes. The same calls measure it (base NULL) and place the arrays in it. */
+#pragma once
+#include "engine/base/checked.h"
+
+typedef struct weir_arrays {
+    char *base; /* NULL: only measures */
+    size_t bytes; /* so far, a multiple of 64; SIZE_MAX when they do not fit in a size_t */
+} weir_arrays;
+
+/* [a, b, c] elements of `size` bytes; NULL for none, and while measuring. */
+static inline void *weir_arrays_place3(
+    weir_arrays *arrays, size_t size, int64_t a, int64_t b, int64_t c
+)
+{
+    const size_t at = arrays->bytes;
+    size_t n = size;
+    if (!weir_mul_size(&n, n, (size_t)a) || !weir_mul_size(&n, n, (size_t)b) ||
+        !weir_mul_size(&n, n, (size_t)c) || !weir_align_size(&n, n, 64) ||
+        !weir_add_size(&n, n, at)) {
+        arrays->bytes = SIZE_MAX;
+        return NULL;
+    }
+    arrays->bytes = n;
+    return arrays->base != NULL && n > at ? arrays->base + at : NULL;
+}
+
+static inline void *weir_arrays_place(weir_arrays *arrays, size_t size, int64_t n)
+{
+    return weir_arrays_place3(arrays, size, n, 1, 1);
+}
+
+/* A member that points to elements of its own type. */
+#define WEIR_ARRAYS_PLACE(arrays, member, n)                                                       \
+    ((member) = weir_arrays_place((arrays), sizeof *(member), (int64_t)(n)))

@@ -1,0 +1,22 @@
+/* engine/model/blocks/attend.h - attention of a step's rows over the KV pages of their sequences:
+ * writes the rows, attends wherever the pages are, and shows observers what was attended to. */
+#pragma once
+#include "engine/model/block.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Writes k [n, G, key_dim] and v [n, G, value_dim] to the layer's pages and attends to all rows
+ * there. Segments, formats and sinks of `args` are those of the step, and so is lse. */
+WEIR_MUST_CHECK weir_status
+weir_attend(const weir_step *step, const float *k, const float *v, weir_attention_args args);
+
+/* Before rotation: shows q [n_rows, n, stride] to the observers that want it. */
+void weir_attend_show_plain(
+    const weir_step *step, const float *q, int64_t n_heads, int64_t dim, int64_t stride
+);
+
+#ifdef __cplusplus
+}
+#endif

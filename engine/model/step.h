@@ -1,0 +1,122 @@
+/* engine/model/step.h - one step as the blocks of a layer see it: inputs, outputs, KV pages and
+ * observers. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/kv/tiers/range.h"
+#include "offload/dispatch.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* RoPE as the checkpoint's scaling left it. */
+typedef struct weir_rope_table {
+    const float *frequencies; /* [rotary_dim / 2] */
+    float magnitude; /* on cos and sin   */
+} weir_rope_table;
+
+/* Where attention finds pages that are not in memory. A segment that has some comes in ranges of
+ * splits, from position 0 upwards: layers of the model, in each of them its segments, and then once
+ * more those of which K is read again (weir_attention_watch_rereads), all ascending. Each range is
+ * given back before the next is taken. */
+typedef struct weir_kv_source {
+    bool (*is_cold)(void *user, int64_t kv_layer, int32_t segment);
+    void (*take)(void *user, int64_t kv_layer, int32_t segment, weir_kv_range *range);
+    void (*give)(void *user);
+    void *user;
+} weir_kv_source;
+
+/* Where attention leaves what whoever chooses among a sequence's rows has to see of them. NULL: not
+ * wanted. Layers with a sliding window are not seen. */
+typedef struct weir_attention_watch {
+    /* [n_heads, stride] of the segment's last query, for `mass`, `below` and `last` of one query */
+    float *logits;
+    float *mass, *below, *last; /* [n_heads, stride]: see weir_attention_mass */
+    int64_t stride;
+    /* [rows of the segment, n_heads, head_dim] queries before rotation, after their norm */
+    float *plain;
+    /* Called for each layer, in order. queries: [rows of the segment, n_heads, head_dim],
+     * rotated. */
+    void (*seen)(
+        void *user, int64_t kv_layer, const float *queries, int64_t row_stride, int64_t head_stride
+    );
+    void *user;
+} weir_attention_watch;
+
+static inline bool weir_attention_watch_wants_mass(const weir_attention_watch *watch)
+{
+    return watch->mass != NULL || watch->below != NULL || watch->last != NULL;
+}
+/* K is read again for a segment of so many rows: the logits of the last one are not enough. */
+static inline bool weir_attention_watch_rereads(const weir_attention_watch *watch, int64_t n_rows)
+{
+    const bool wants_last = n_rows == 1 || (watch->mass == NULL && watch->below == NULL);
+    return weir_attention_watch_wants_mass(watch) && !(wants_last && watch->logits != NULL);
+}
+
+/* Rows of the segments up to the next snapshot. Recurrent mixers walk the rounds in order and make
+ * the copies after each; a step without snapshots is one round. */
+typedef struct weir_state_copy {
+    float *dst;
+    const float *src;
+    size_t bytes;
+} weir_state_copy;
+typedef struct weir_recurrent_round {
+    const weir_recurrent_segment *segments; /* [n_segments of the step] */
+    const weir_state_copy *copies;
+    int32_t n_copies;
+} weir_recurrent_round;
+
+/* The rows of a step: those of all its sequences, one behind the other. */
+typedef struct weir_step_inputs {
+    const float *x; /* [n_rows, d_model] after the layer's norm */
+    const int32_t *positions; /* [n_rows] */
+    const bool *is_prompt; /* [n_segments] weir_batch_segment.is_prompt */
+    weir_rope_table rope;
+    const weir_recurrent_round *rounds; /* [n_rounds] this layer's state */
+    int64_t n_rounds;
+} weir_step_inputs;
+
+typedef struct weir_step_outputs {
+    float *x; /* [n_rows, d_model] added to the residual stream */
+    float *scratch; /* scratch_elements(n_rows) */
+} weir_step_outputs;
+
+/* This layer's pages. */
+typedef struct weir_step_kv {
+    const weir_kv_segment *segments; /* [n_segments] heads of one length in a sequence are one */
+    const int32_t *owner; /* [n_segments] the sequence, ascending */
+    int64_t n_segments;
+    int64_t layer; /* among the layers with KV */
+    weir_kv_pair format;
+    weir_kv_sinks sinks; /* the first pages may have another format */
+    const weir_kv_source *source; /* NULL: all pages are in memory, and the two below are NULL */
+    weir_kv_segment *warm; /* [n_segments] room for those that are in memory */
+    float *partials; /* [n_rows, query heads, 2 + value_dim] of attention in ranges */
+} weir_step_kv;
+
+/* What policies observe of this layer. */
+typedef struct weir_step_observer {
+    const weir_attention_watch *const *watches; /* [sequences] NULL: not watched; NULL: none is */
+    float *lse; /* [n_rows, n_heads] of attention that is watched */
+    weir_attention_mass_segment *mass; /* [kv.n_segments] room for its segments */
+    /* [n_rows, a row of queries] where the host sees them; NULL: it reads them as they are */
+    float *queries;
+} weir_step_observer;
+
+/* What a block sees of one step. */
+typedef struct weir_step {
+    weir_stream *stream;
+    int64_t n_rows, n_segments; /* rows; sequences */
+    weir_step_inputs in;
+    weir_step_outputs out;
+    weir_step_kv kv;
+    weir_step_observer observer;
+} weir_step;
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,9 @@
+/* kernels/kv/turbo/cuda.h - turbo4 pages in CUDA's attention. Centroids are two f16, each in a
+ * plane of its own; a token's scale joins its score and its weight
+ * (kernels/cuda/attention_turbo.h). */
+template <weir_kv_format FORMAT, int BITS> struct SchemePages<WEIR_KV_TURBO, FORMAT, BITS> {
+    static_assert(BITS == 4, "attention expands codes of 4 bits");
+    typedef PartsF16 Parts;
+    static constexpr bool kIsCoded = true, kHasCodebook = true;
+    static constexpr int kBits = BITS, kPlanes = 2;
+};

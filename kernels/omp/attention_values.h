@@ -1,0 +1,189 @@
+/* kernels/omp/attention_values.h - values of a tile, times the weights of its positions, added to
+ * the sums of register blocks of query rows. */
+#pragma once
+#include "kernels/omp/attention_tile.h"
+
+#pragma omp declare target
+/* Dims [first, first + CHUNK) of the tokens of a V tile to block [32 tokens][CHUNK]; dims past the
+ * last are left alone. */
+WEIR_NOINLINE void expand_values(
+    float *block, const char *part, weir_kv_format page_format, int64_t value_dim, int64_t token,
+    int64_t first, int tid
+){
+#define KV_FORMAT_STATEMENT                                                                        \
+    for (int64_t item = tid / KV_LANE_THREADS; item < TILE * CHUNK / KV_GROUP;                     \
+         item += KV_GROUP_THREADS) {                                                               \
+        const int64_t t = item / (CHUNK / KV_GROUP), group = item % (CHUNK / KV_GROUP) * KV_GROUP; \
+        kv_expand_v(                                                                               \
+            block + t * CHUNK + group, part, format, value_dim, token + t, first + group, tid      \
+        );                                                                                         \
+    }
+    KV_FORMAT_SWITCH(page_format)
+#undef KV_FORMAT_STATEMENT
+}
+
+/* n * LANE_VECTORS vectors of value_dim from dim `first` on: value = value * decay + weights . V
+ * weights [rows][32][step], the first of each step for LANE_VECTORS vectors, the one after it for
+ * those that follow */
+WEIR_INLINE void add_values(
+    const float *restrict weights, const int step, const float *restrict decay,
+    lane_float (*restrict value)[LANE_ROWS], const value_tile_rows *tile, int64_t first,
+    const int n, const weir_kv_format format, const int rows
+)
+{
+    const int bytes = 4 * n * VECTORS_DIMS * weir_kv_bits(format) / 8; /* of codes, for 4 tokens */
+    lane_float sum[LANE_ROWS][MORE_CHAINS * LANE_VECTORS];
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        UNROLL
+        for (int v = 0; v < n * LANE_VECTORS; v++) sum[r][v] = value[v][r] * decay[r];
+    }
+    if (format == WEIR_KV_Q8_0) {
+        UNROLL
+        for (int i = 0; i < n; i++) PREFETCH(tile->next_scales + (first / KV_GROUP + i) * 64);
+    }
+    WEIR_PRAGMA(nounroll)
+    for (int t0 = 0; t0 < TILE; t0 += 4) {
+        /* the next tile's codes in the order in which they lie */
+        UNROLL
+        for (int line = 0; line < bytes; line += 64)
+            PREFETCH(
+                tile->next_codes + first * TILE * weir_kv_bits(format) / 8 + t0 / 4 * bytes + line
+            );
+        UNROLL
+        for (int t = t0; t < t0 + 4; t++) {
+            UNROLL
+            for (int i = 0; i < n; i++) {
+                lane_float x[LANE_VECTORS];
+                UNROLL
+                for (int v = 0; v < LANE_VECTORS; v++)
+                    x[v] = value_lanes(tile, format, t, first + i * VECTORS_DIMS, v);
+                UNROLL
+                for (int r = 0; r < rows; r++) {
+                    const lane_float weight =
+                        (lane_float)weights[(r * TILE + t) * step + (step > 1 ? i : 0)];
+                    UNROLL
+                    for (int v = 0; v < LANE_VECTORS; v++)
+                        sum[r][i * LANE_VECTORS + v] =
+                            lane_fma(weight, x[v], sum[r][i * LANE_VECTORS + v]);
+                }
+            }
+        }
+    }
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        UNROLL
+        for (int v = 0; v < n * LANE_VECTORS; v++) value[v][r] = sum[r][v];
+    }
+}
+
+#if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
+/* scaled[row][token][group] = weight * scale: once per tile and block, instead of once per dim.
+ * Groups past the last hold what lies there. */
+WEIR_INLINE void scale_weights(
+    team_memory *team, int b, const value_tile_rows *tile, int64_t value_dim, const int rows,
+    int tid
+)
+{
+    TEAM_BARRIER
+    for (int64_t t = tid; t < TILE; t += LANE_THREADS) {
+        const _Float16 *const scales = (const _Float16 *)(tile->scales + t * tile->scales_step);
+        for (int64_t g = 0; g < value_dim / KV_GROUP; g += LANE_WIDTH) {
+            const lane_float scale = lane_load_half(scales + g);
+            UNROLL
+            for (int r = 0; r < rows; r++)
+                lane_store(&team->scaled[r][t][g], team->weights[b][r][t] * scale);
+        }
+    }
+    TEAM_BARRIER
+}
+
+/* value_tile for q8_0, whose scales are by 32 dims of a token. */
+WEIR_INLINE void value_tile_q8_0(
+    team_memory *team, row_block *blocks, const value_tile_rows *tile, int64_t value_dim,
+    int n_blocks, const int width, const int rows, int tid
+)
+{
+    for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
+        scale_weights(team, b, tile, value_dim, rows, tid);
+        const int more = chains_of(rows);
+        int n = 0;
+        if (more > 1 && VECTORS_DIMS == KV_GROUP)
+            for (; (n + more * LANE_VECTORS) * LANE_WIDTH <= value_dim; n += more * LANE_VECTORS)
+                add_values(
+                    &team->scaled[0][0][n * LANE_WIDTH / KV_GROUP], VALUE_GROUPS, team->decay[b],
+                    blocks[b].value + n, tile, n * LANE_WIDTH, more, WEIR_KV_Q8_0, rows
+                );
+        UNROLL_DEVICE
+        for (; n < width / (LANE_THREADS * LANE_WIDTH); n += LANE_VECTORS) {
+            const int64_t first = (n * LANE_THREADS + tid) * LANE_WIDTH;
+            if (first >= value_dim) break;
+            add_values(
+                &team->scaled[0][0][first / KV_GROUP], VALUE_GROUPS, team->decay[b],
+                blocks[b].value + n, tile, first, 1, WEIR_KV_Q8_0, rows
+            );
+        }
+    }
+}
+#endif
+
+/* Values of all blocks. `width`: value_dim rounded up to what the registers of this variant hold.
+ * Lanes past value_dim sum what lies in the expanded chunk: they are never stored. */
+WEIR_INLINE void value_tile(
+    team_memory *team, row_block *blocks, const tile_source *v, const tile_source *next,
+    int64_t value_dim, int n_blocks, const int width, const int rows, int tid
+)
+{
+    const value_tile_rows lying = value_rows_of(v, next, value_dim);
+    const bool direct = !READS_CODED || is_direct_v(v->format, value_dim);
+#if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
+    if (v->format == WEIR_KV_Q8_0) {
+        value_tile_q8_0(team, blocks, &lying, value_dim, n_blocks, width, rows, tid);
+        return;
+    }
+#endif
+    UNROLL_DEVICE
+    for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n += LANE_VECTORS) {
+        const int64_t chunk = n * LANE_THREADS * LANE_WIDTH / CHUNK * CHUNK,
+                      first = (n * LANE_THREADS + tid) * LANE_WIDTH;
+        const bool lies = direct && (LANE_WIDTH == 1 || value_dim - chunk >= CHUNK);
+        if (n * LANE_THREADS * LANE_WIDTH >= value_dim) break;
+        if (!lies && n * LANE_THREADS * LANE_WIDTH == chunk) {
+            const int64_t bits = weir_kv_bits(v->format);
+            prefetch_range(lying.next_codes + chunk * TILE * bits / 8, TILE * CHUNK * bits / 8);
+            TEAM_BARRIER
+            expand_values(team->expanded, v->part, v->format, value_dim, v->token, chunk, tid);
+            TEAM_BARRIER
+        }
+        if (LANE_WIDTH == 1 && first >= value_dim) {
+            if (!READS_CODED) break;
+            continue; /* to the barriers */
+        }
+        const value_tile_rows expanded = { .codes = (const char *)team->expanded,
+                                           .next_codes = (const char *)team->expanded,
+                                           .codes_step = CHUNK * 4 };
+        for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
+            lane_float(*const value)[LANE_ROWS] = blocks[b].value + n;
+#define ADD_DIRECT(name)                                                                           \
+    case WEIR_KV_##name:                                                                           \
+        add_values(                                                                                \
+            team->weights[b][0], 1, team->decay[b], value, &lying, first, 1, WEIR_KV_##name, rows  \
+        );                                                                                         \
+        break;
+            switch (lies ? v->format : WEIR_KV_FORMAT_COUNT) {
+                ADD_DIRECT(F16)
+                ADD_DIRECT(BF16)
+#if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
+                ADD_DIRECT(TURBO4)
+#endif
+            default:
+                add_values(
+                    team->weights[b][0], 1, team->decay[b], value, lies ? &lying : &expanded,
+                    lies ? first : first - chunk, 1, WEIR_KV_F32, rows
+                );
+            }
+#undef ADD_DIRECT
+        }
+    }
+}
+#pragma omp end declare target
