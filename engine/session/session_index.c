@@ -157,7 +157,7 @@ typedef struct candidate {
     uint64_t added;
 } candidate;
 
-/* Upper bound of the matching tokens: this level's match, the next one's do not. */
+/* Upper bound of the matching tokens if this level's hash matches and the next one's does not. */
 static int32_t most_common(const session_entry *e, const prompt *p)
 {
     const int32_t n_levels =

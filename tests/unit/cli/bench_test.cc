@@ -165,11 +165,11 @@ TEST(Explain, SaysWhatTheConfiguredPolicyCosts)
         const Outcome o = run(words);
         ASSERT_EQ(o.code, 0) << o.err;
         EXPECT_SAYS(o.out, "  attention\n");
-        const std::string own = line_of(o.out, "KV policy as configured, beside 64 rows", "snapkv");
+        const std::string own = line_of(o.out, "KV policy as configured, with 64 rows", "snapkv");
         EXPECT_SAYS(own, "last 8 queries keys");
         EXPECT_NE(own.find(" 7 "), std::string::npos) << own;
         const std::string of_all =
-            line_of(o.out, "KV policies with their own options, beside 64 rows", "snapkv");
+            line_of(o.out, "KV policies with their own options, with 64 rows", "snapkv");
         EXPECT_EQ(of_all.empty(), std::string(command) != "bench") << o.out;
         EXPECT_NE(of_all, own);
     }

@@ -180,7 +180,7 @@ TEST(Options, AWordIsThePromptWhereTheCommandTakesOne)
     EXPECT_STREQ(Line("generate", { "--", "--prompt" }).text("prompt"), "--prompt");
     const Line twice("generate", { "one", "two" });
     EXPECT_EQ(twice.status, WEIR_ECONFIG);
-    EXPECT_TRUE(holds(twice.error.text, "\"two\": the prompt is given already"))
+    EXPECT_TRUE(holds(twice.error.text, "\"two\": the prompt is already given"))
         << twice.error.text;
     EXPECT_EQ(Line("generate", { "one", "--prompt", "two" }).status, WEIR_ECONFIG);
 }

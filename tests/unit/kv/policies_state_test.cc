@@ -310,7 +310,7 @@ TEST(PolicyOptions, ErrorsNameWhatIsNearAndWhatIsAllowed)
         refusal("h2o", "recent=5,sinks=-1"), "sinks: \"-1\" is not a whole number from 0 to 1048576"
     );
     EXPECT_EQ(refusal("h2o", "decay=1.5"), "decay: \"1.5\" is not a number from 0 to 1");
-    EXPECT_EQ(refusal("h2o", "scope=head"), "scope: \"head\" is none of: kv_head layer");
+    EXPECT_EQ(refusal("h2o", "scope=head"), "scope: \"head\" is not one of: kv_head layer");
     EXPECT_EQ(refusal("h2o", "normalise=yes"), "normalise: \"yes\" is neither true nor false");
     for (const char *bad : { "sinks=", "sinks=3.5", "sinks=3x", "sinks=nan", "sinks=1e400",
                              "decay=nan", "decay=inf", "scope=", "scope=kv_head layer" })

@@ -80,7 +80,7 @@ TEST(Text, FiguresAndReasons)
     for (const char *part :
          { "== DeepSeek-V3: 671.026 B parameters, 61 layers, 128 heads, latent rows of 576 ==",
            "f16 per token: latent 70272 bytes, expanded K and V 4997120 bytes (71.1 times)",
-           "turbo3 is left out: it takes head widths that are powers of two",
+           "turbo3 is omitted: it takes head widths that are powers of two",
            "       32K     2.14 GiB", "H100 SXM     79.6 GiB    3350    989.4     295" })
         EXPECT_TRUE(holds(text, part)) << part << "\n" << text;
     Report none({ "deepseek-v3" });

@@ -85,7 +85,7 @@ TEST_F(DamagedStates, AFileThatIsGoneOrAnotherIsRefusedWithTheReason)
     bytes[300] ^= 1;
     spill(c, bytes);
     EXPECT_EQ(look("a"), WEIR_ENOTFOUND);
-    EXPECT_NE(std::string(error_.text).find("gone"), std::string::npos);
+    EXPECT_NE(std::string(error_.text).find("missing"), std::string::npos);
     EXPECT_EQ(look("b"), WEIR_EMISMATCH);
     EXPECT_NE(std::string(error_.text).find("not the file that was added"), std::string::npos);
     EXPECT_EQ(look("c"), WEIR_EFORMAT);
