@@ -15,7 +15,7 @@ extern "C" {
 /* RoPE as the checkpoint's scaling left it. */
 typedef struct weir_rope_table {
     const float *frequencies; /* [rotary_dim / 2] */
-    float magnitude; /* on cos and sin   */
+    float magnitude; /* on cos and sin */
 } weir_rope_table;
 
 /* Where attention finds pages that are not in memory. A segment that has some comes in ranges of
@@ -29,8 +29,8 @@ typedef struct weir_kv_source {
     void *user;
 } weir_kv_source;
 
-/* Where attention leaves what whoever chooses among a sequence's rows has to see of them. NULL: not
- * wanted. Layers with a sliding window are not seen. */
+/* What attention shows to a policy that observes a sequence. NULL: not wanted. Layers with a
+ * sliding window are not observed. */
 typedef struct weir_attention_watch {
     /* [n_heads, stride] of the segment's last query, for `mass`, `below` and `last` of one query */
     float *logits;
