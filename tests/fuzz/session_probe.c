@@ -103,7 +103,7 @@ static weir_status read_sections(
         return weir_error_set(error, WEIR_EMISMATCH, "other layers or heads");
     const weir_status layers =
         count(weir_session_check_layers(reader, geometry, error), n_sections);
-    if (layers != WEIR_EMISMATCH) WEIR_TRY(layers); /* else its pages are refused, at the latest */
+    if (layers != WEIR_EMISMATCH) WEIR_TRY(layers); /* else it is refused at the end */
     WEIR_TRY(
         count(weir_session_read_tokens(reader, b->tokens, SESSION_PROBE_VOCAB, error), n_sections)
     );
@@ -113,8 +113,12 @@ static weir_status read_sections(
     WEIR_TRY(count(weir_session_read_places(reader, places, error), n_sections));
     for (int32_t i = 0; i < h->n_states; i++) require(places[i] >= 1 && places[i] <= h->n_tokens);
     WEIR_TRY(count(weir_session_read_states(reader, b->states, error), n_sections));
-    if (h->is_pruned) return read_cut(reader, b, n_blocks, n_sections, error);
-    return count(weir_session_read_pages(reader, b->table, n_blocks, &own, error), n_sections);
+    if (h->is_pruned)
+        WEIR_TRY(read_cut(reader, b, n_blocks, n_sections, error));
+    else
+        WEIR_TRY(count(weir_session_read_pages(reader, b->table, n_blocks, &own, error), n_sections)
+        );
+    return layers;
 }
 
 weir_status session_probe_read(const char *path, size_t size, int *n_sections, weir_error *error)

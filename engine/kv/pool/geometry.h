@@ -12,7 +12,7 @@ typedef struct weir_kv_geometry {
     int64_t first_head;
 } weir_kv_geometry;
 
-/* Layers of a model that read KV rows, in the order of a step; some read those of an earlier one. */
+/* A layer of a model that reads KV rows, its own or those of an earlier layer. */
 typedef struct weir_kv_reader {
     int32_t layer; /* among those that keep rows */
     bool is_watched; /* it reads them once more, for what attention gave to each */

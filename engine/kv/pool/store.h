@@ -2,11 +2,10 @@
  * KV head), reference counts, copy on write.
  *
  *   page   64 tokens of one KV head of one layer, K and V together (kernels/abi/kv_format.h).
- *          Layers may differ in formats, widths and heads: pages of equal size are one kind, each
- *          kind has
- *          its part of the pool, for as many tokens as the others.
- *   table  pages [heads of all layers, capacity] of one sequence, and the open rows of its last page
- *          where a format needs them
+ *          Layers may differ in formats, widths and heads: pages of equal size are one kind, and
+ *          each kind has its part of the pool, for as many tokens as the others.
+ *   table  pages [heads of all layers, capacity] of one sequence, and the open rows of its last
+ *          page where a format needs them
  *   block  the pages of the same 64 tokens in all layers and heads
  *   slot   where a head's row is: page slot / 64, row slot % 64. As long as a table is whole,
  *          slots are positions and all heads hold the same rows. Once rows were evicted it is

@@ -56,6 +56,14 @@ struct weir_kv_store {
     weir_kv_residency moved;
 };
 
+/* The size classes of the layers. */
+typedef struct kv_layer_classes {
+    size_t bytes[WEIR_KV_SIZE_CLASSES];
+    int32_t per_block[WEIR_KV_SIZE_CLASSES], n;
+} kv_layer_classes;
+/* false: there are more than a store may have. */
+bool kv_find_layer_classes(kv_layer_classes *out, const weir_kv_spec *spec);
+
 enum { NO_BLOCK = -1 };
 
 int32_t kv_page_number(const weir_kv_store *store, const void *page);

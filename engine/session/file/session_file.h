@@ -173,8 +173,8 @@ WEIR_MUST_CHECK weir_status weir_session_read_pages(
     weir_session_reader *reader, void *const *pages, int64_t page_stride, const weir_kv_spec *spec,
     weir_error *error
 );
-/* ---- of a text that a policy watched (header is_pruned) ----------------------------------------- */
-/* head_rows [KV heads of all layers], at most n_tokens each; the pages are those of so many rows. */
+/* ---- of a text that a policy watched (header is_pruned) -------------------------------------- */
+/* head_rows [KV heads of all layers], at most n_tokens each; the pages are those of these rows. */
 WEIR_MUST_CHECK weir_status weir_session_read_rows(
     weir_session_reader *reader, int32_t *head_rows, const weir_kv_spec *spec, weir_error *error
 );

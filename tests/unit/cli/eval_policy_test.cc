@@ -145,9 +145,9 @@ TEST_F(EvalPolicy, AMatrixIsTakenUpWhereItStopped)
         const char *says;
     } cases[] = {
         { { "--policies", "snapvk" }, "snapkv" },      { { "--policies", ";" }, "policies" },
-        { { "--policies", "sinks:evry=1" }, "every" }, { { "--budgets", "101%" }, "no budget" },
-        { { "--budgets", "0" }, "no budget" },         { { "--budgets", "x" }, "no budget" },
-        { { "--formats", "f17" }, "no KV format" },
+        { { "--policies", "sinks:evry=1" }, "every" }, { { "--budgets", "101%" }, "not a budget" },
+        { { "--budgets", "0" }, "not a budget" },      { { "--budgets", "x" }, "not a budget" },
+        { { "--formats", "f17" }, "not a KV format" },
     };
     for (const auto &c : cases) {
         const Outcome o = matrix(c.more);
@@ -201,7 +201,7 @@ TEST_F(EvalPolicy, AMatrixKeepsTheResultsOfOtherRuns)
     EXPECT_EQ(missing.out, "") << "it was found before anything was measured";
     const Outcome file = eval({ "matrix", "--out", put("file", ""), "--text", path("t") });
     EXPECT_NE(file.code, 0);
-    EXPECT_SAYS(file.err, "cannot be made");
+    EXPECT_SAYS(file.err, "cannot create the folder");
     (void)put("m/results.jsonl", first + "{torn");
     const Outcome torn = matrix({ "--policies", "sinks" });
     EXPECT_NE(torn.code, 0);

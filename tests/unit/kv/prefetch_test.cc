@@ -36,8 +36,8 @@ ssize_t faulty_read(int fd, void *bytes, size_t n, off_t at)
 
 class Prefetch : public ::testing::Test {
   protected:
-    /* reads_again: a fourth reader reads the first layer's rows. host_blocks: of disk_blocks, on the host below a device whose memory the host cannot touch;
-     * -1: there is none. */
+    /* host_blocks: of disk_blocks, on the host below a device whose memory the host cannot touch;
+     * -1: there is none. reads_again: a fourth reader reads the first layer's rows. */
     void open(
         int64_t memory_blocks, int64_t disk_blocks,
         const std::vector<int32_t> &windows = { 0, 0, 0 }, int64_t dim = 64,

@@ -180,7 +180,7 @@ TEST_F(States, QuestionsFindTheNearest)
     json_decref(root);
     refused(400, "vector must be an array", "POST", "/v1/states/query", R"({"vector":[1,2]})");
     refused(
-        400, "no number", "POST", "/v1/states/query",
+        400, "not a number", "POST", "/v1/states/query",
         "{\"vector\":[\"x\"," + vector.substr(4) + "]}"
     );
     refused(400, "question", "POST", "/v1/states/query", "{}");
