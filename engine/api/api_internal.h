@@ -24,9 +24,9 @@ struct weir_sequence { /* not that of engine/kv, which no file here includes */
 };
 
 /* The weir_service of an engine always exists here. */
-static inline const weir_service_info *weir_api_info(const weir_engine *engine)
+static inline const weir_engine_facts *weir_api_facts(const weir_engine *engine)
 {
-    return weir_service_info_of(weir_engine_service(engine));
+    return weir_service_facts_of(weir_engine_service(engine));
 }
 
 /* places.c: model.path "" becomes the path of the bundled demo. */

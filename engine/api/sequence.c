@@ -19,7 +19,7 @@ static void *take(weir_sequence *s, void *memory, size_t bytes)
 
 weir_status weir_sequence_new(weir_sequence **out, weir_engine *engine, weir_error *error)
 {
-    const size_t n_vocab = (size_t)weir_api_info(engine)->n_vocab;
+    const size_t n_vocab = (size_t)weir_api_facts(engine)->n_vocab;
     weir_sequence *const s = calloc(1, sizeof *s);
     if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for a sequence");
     s->engine = engine;
@@ -93,7 +93,7 @@ static weir_status check_tokens(
     const weir_sequence *s, const int32_t *tokens, size_t n, weir_error *error
 )
 {
-    const weir_service_info *const info = weir_api_info(s->engine);
+    const weir_engine_facts *const info = weir_api_facts(s->engine);
     if (n > (size_t)info->window)
         return weir_error_set(
             error, WEIR_EINVAL,
@@ -139,7 +139,7 @@ weir_status weir_sequence_logits(
     WEIR_TRY(check_not_empty(sequence, error));
     if (!sequence->has_logits) WEIR_TRY(compute(sequence, error));
     *logits = sequence->logits;
-    *vocab_size = (size_t)weir_api_info(sequence->engine)->n_vocab;
+    *vocab_size = (size_t)weir_api_facts(sequence->engine)->n_vocab;
     return WEIR_OK;
 }
 
@@ -196,7 +196,7 @@ static weir_sampling_params complete(const weir_sampling_params *given, const we
 /* Tokens that an answer may have: the last one is drawn, and need not be computed. */
 static size_t most_tokens(const weir_sequence *s, int32_t max_tokens)
 {
-    const size_t window = (size_t)weir_api_info(s->engine)->window,
+    const size_t window = (size_t)weir_api_facts(s->engine)->window,
                  left = s->n < window ? window - s->n + 1 : 1;
     return max_tokens > 0 && (size_t)max_tokens < left ? (size_t)max_tokens : left;
 }

@@ -29,7 +29,9 @@ bool weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory 
 typedef struct weir_policies weir_policies;
 typedef struct weir_plan_parts {
     const weir_config *config;
+    const char *path; /* of the model */
     const weir_model *model;
+    int32_t n_valid_vocab; /* ids of the tokenizer; 0: there is none */
     weir_stream *stream; /* that the model runs on */
     const weir_kv_spec *spec; /* everything but n_pages and max_rows */
     const weir_kv_choice *formats; /* of which spec->formats was made */
@@ -40,6 +42,8 @@ typedef struct weir_plan_parts {
     const char *device_why;
     bool with_service, with_files, with_server;
 } weir_plan_parts;
+/* facts.c: all but the window and the pages, which are planned. `facts` is zero before. */
+void weir_plan_describe(weir_engine_facts *facts, const weir_plan_parts *parts);
 /* plan_print.c: "11.5 MiB", "3.2 KiB", "80 B". */
 enum { WEIR_SIZE_TEXT = 32 };
 const char *weir_size_text(char out[WEIR_SIZE_TEXT], size_t bytes);
@@ -150,7 +154,6 @@ WEIR_MUST_CHECK weir_status weir_engine_lay_out(
 weir_plan_parts weir_engine_plan_parts(
     const weir_engine *engine, const weir_engine_options *options, const weir_kv_spec *spec
 );
-void weir_engine_name_model(weir_engine *engine); /* into its plan */
 
 /* engine.c: of the first layer with KV; of the shape where there is none. */
 weir_kv_geometry weir_engine_first_geometry(const weir_model *model);

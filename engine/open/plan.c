@@ -61,8 +61,8 @@ bool weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory 
 static size_t most_requests(const weir_plan *plan, const weir_plan_parts *parts)
 {
     enum { JOB_BYTES = 4 << 10, BODIES = 16 };
-    const size_t jobs = (size_t)plan->n_slots + (size_t)plan->queue_limit;
-    size_t bytes = jobs * ((size_t)plan->window * sizeof(int32_t) + JOB_BYTES);
+    const size_t jobs = (size_t)plan->facts.n_slots + (size_t)plan->facts.queue_limit;
+    size_t bytes = jobs * ((size_t)plan->facts.window * sizeof(int32_t) + JOB_BYTES);
     if (!parts->with_server) return bytes;
     bytes += (size_t)parts->config->server.max_connections *
              weir_connection_bytes((size_t)parts->config->server.header_limit);
@@ -121,7 +121,7 @@ int32_t weir_plan_scored_rows(const weir_model *model)
 /* Requests pay for their policies: room for the configured one, for as many as run at a time. */
 static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, weir_error *error)
 {
-    const int32_t rows = plan->window > 0 ? plan->window : WEIR_SMALLEST_WINDOW;
+    const int32_t rows = plan->facts.window > 0 ? plan->facts.window : WEIR_SMALLEST_WINDOW;
     plan->kv_peak = 0;
     plan->policy_state = 0;
     if (weir_policy_is_full(&parts->policies->service.options)) return WEIR_OK;
@@ -133,7 +133,7 @@ static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, we
     WEIR_TRY(weir_policy_run_measure(&size, &wish, error));
     plan->kv_peak = size.peak;
     plan->policy_state = size.saved_bytes;
-    plan->http += size.bytes * (size_t)plan->n_slots;
+    plan->http += size.bytes * (size_t)plan->facts.n_slots;
     return WEIR_OK;
 }
 
@@ -143,10 +143,11 @@ static weir_workspace_limits workspace_limits(
     const weir_plan *plan, const weir_plan_parts *parts, int64_t chunk
 )
 {
-    return (weir_workspace_limits){ .rows = (int32_t)chunk + plan->n_slots,
-                                    .segments = plan->n_slots,
-                                    .logits = plan->n_slots + weir_plan_scored_rows(parts->model),
-                                    .context = plan->window,
+    return (weir_workspace_limits){ .rows = (int32_t)chunk + plan->facts.n_slots,
+                                    .segments = plan->facts.n_slots,
+                                    .logits =
+                                        plan->facts.n_slots + weir_plan_scored_rows(parts->model),
+                                    .context = plan->facts.window,
                                     .formats = parts->spec->formats,
                                     .sinks = parts->spec->sinks,
                                     .has_cold = weir_kv_cold_pages(parts->spec) > 0,
@@ -161,12 +162,12 @@ weir_status weir_plan_activations(
     const weir_workspace_limits limits = workspace_limits(plan, parts, chunk);
     weir_kv_spec seen = *parts->spec;
     weir_stream_memory scratch = { 0 }, eviction = { 0 };
-    seen.max_rows = plan->window;
+    seen.max_rows = plan->facts.window;
     if (with_scratch) WEIR_TRY(weir_workspace_scratch(&scratch, parts->model, &limits, error));
     if (with_scratch)
         WEIR_TRY(weir_kv_evictor_scratch_size(&eviction, &seen, parts->stream, error));
     const size_t staged = weir_kv_prefetch_device_bytes(&seen),
-                 lists = weir_kv_prefetch_bytes(&seen, plan->n_slots);
+                 lists = weir_kv_prefetch_bytes(&seen, plan->facts.n_slots);
     const size_t near = weir_workspace_near_bytes(parts->model, &limits) + staged +
                         weir_kv_evictor_near_bytes(&seen) +
                         greater(scratch.scratch, eviction.scratch) +
@@ -185,19 +186,19 @@ static weir_status plan_window(
     weir_plan *plan, const weir_plan_parts *parts, bool with_scratch, weir_error *error
 )
 {
-    const size_t n_sequences = (size_t)(plan->n_slots + session_sequences(parts));
+    const size_t n_sequences = (size_t)(plan->facts.n_slots + session_sequences(parts));
     const weir_workspace_limits limits = workspace_limits(plan, parts, parts->config->batch.chunk);
     const weir_runner_limits steps = { .rows = limits.rows,
                                        .works = limits.segments,
                                        .logits = limits.logits };
     WEIR_TRY(weir_plan_activations(plan, parts, parts->config->batch.chunk, with_scratch, error));
-    plan->tokens = n_sequences * weir_sequence_token_bytes(plan->window) +
-                   weir_runner_bytes(&steps) + weir_service_bytes(plan->n_slots);
+    plan->tokens = n_sequences * weir_sequence_token_bytes(plan->facts.window) +
+                   weir_runner_bytes(&steps) + weir_service_bytes(plan->facts.n_slots);
     if (session_sequences(parts) > 1)
         plan->tokens +=
             weir_sessions_saver_bytes((int32_t)parts->config->sessions.limit, parts->spec);
     plan->page_tables =
-        n_sequences * weir_kv_table_bytes(parts->spec, plan->window) +
+        n_sequences * weir_kv_table_bytes(parts->spec, plan->facts.window) +
         (reuses(parts) ? weir_prefix_tree_bytes(&(weir_prefix_limits){ 0 }, parts->spec) : 0);
     plan->http = set_aside(plan, parts);
     return plan_policy(plan, parts, error);
@@ -219,7 +220,8 @@ static int64_t runs_for(
     enum { TEXTS = 4 };
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1),
                   runs = (window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-    return per_block > 0 ? n_pages / per_block : least(TEXTS * plan->n_slots * runs, INT32_MAX / 2);
+    return per_block > 0 ? n_pages / per_block
+                         : least(TEXTS * plan->facts.n_slots * runs, INT32_MAX / 2);
 }
 
 /* Of the pool, n_cold of whose pages are cold at most and n_sinks of which are sinks, and of the
@@ -261,7 +263,7 @@ static void plan_pruned(weir_plan *plan, const weir_plan_parts *parts, size_t le
 {
     enum { SHARE = 8, SHARE_OF_REQUESTS = 64 };
     const bool is_configured = plan->kv_peak > 0;
-    const int64_t tokens = plan->window > 0 ? plan->window : WEIR_SMALLEST_WINDOW,
+    const int64_t tokens = plan->facts.window > 0 ? plan->facts.window : WEIR_SMALLEST_WINDOW,
                   rows = is_configured ? plan->kv_peak : tokens;
     const int32_t n = reuses(parts) && weir_policies_are_there(parts->policies)
                           ? (int32_t)parts->config->kv.policy.kept
@@ -294,7 +296,7 @@ static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
                                                                           .snapshot_bytes = each });
         const size_t most = asked > 0 ? asked / one : left / 4 / one;
         limits.n_snapshots = (int32_t
-        )least((int64_t)most, asked > 0 ? INT16_MAX : SNAPSHOTS_PER_SLOT * plan->n_slots);
+        )least((int64_t)most, asked > 0 ? INT16_MAX : SNAPSHOTS_PER_SLOT * plan->facts.n_slots);
     }
     plan->n_snapshots = limits.n_snapshots;
     plan->snapshots = weir_prefix_state_bytes(&limits);
@@ -304,7 +306,7 @@ static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
  * that comes or goes, and for some kept texts. */
 static int64_t sink_blocks(const weir_plan *plan, int64_t n_sinks, int64_t others)
 {
-    return n_sinks * (plan->n_slots + 1 + others / BLOCKS_PER_TEXT);
+    return n_sinks * (plan->facts.n_slots + 1 + others / BLOCKS_PER_TEXT);
 }
 
 /* Of a block of sinks, with its books. */
@@ -348,7 +350,7 @@ static int64_t plan_blocks(
     const size_t block = weir_kv_block_stride(spec);
     const int64_t window = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
                   asked = least(spec->sinks.n_pages, window);
-    const int64_t full = (window - asked) * plan->n_slots,
+    const int64_t full = (window - asked) * plan->facts.n_slots,
                   on_host = spec->n_host_pages / (per_block > 0 ? per_block : 1),
                   on_disk = disk_blocks(parts, room, full), cold = on_host + on_disk;
     const size_t lower_tier_metadata = metadata_bytes(parts, cold * per_block, cold * per_block, 0);
@@ -370,17 +372,17 @@ static int64_t plan_blocks(
             ? 0
             : least(other_blocks(plan, parts, n_sinks, left, (int64_t)books), least(full, most));
     const int64_t sinks = sink_blocks(plan, n_sinks, blocks);
-    plan->kv_disk_pages = on_disk * per_block;
+    plan->facts.kv_disk_pages = on_disk * per_block;
     plan->kv_disk = (size_t)on_disk * block;
-    plan->kv_host_pages = on_host * per_block;
+    plan->facts.kv_host_pages = on_host * per_block;
     plan->disk_is_limited = on_disk < spec->n_disk_pages / per_block;
-    plan->kv_sink_pages = sinks * per_block;
-    plan->kv_pages = (blocks + sinks + cold) * per_block;
+    plan->facts.kv_sink_pages = sinks * per_block;
+    plan->facts.kv_pages = (blocks + sinks + cold) * per_block;
     plan->kv =
         plan->kv_open + (size_t)blocks * block + (size_t)sinks * weir_kv_sink_block_stride(spec);
     plan->kv_rows = (blocks + sinks + cold) * WEIR_PAGE_TOKENS;
     plan->page_tables +=
-        metadata_bytes(parts, plan->kv_pages, cold * per_block, plan->kv_sink_pages);
+        metadata_bytes(parts, plan->facts.kv_pages, cold * per_block, plan->facts.kv_sink_pages);
     if (n_sinks < asked) return cold > 0 ? 0 : n_sinks * WEIR_PAGE_TOKENS;
     return (n_sinks + blocks + cold) * WEIR_PAGE_TOKENS;
 }
@@ -397,10 +399,11 @@ static bool is_bounded(const weir_plan_parts *parts)
  * window worth the name. */
 static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
 {
-    plan->kv_open =
-        weir_kv_open_rows_bytes(parts->spec) * (size_t)(plan->n_slots + session_sequences(parts));
+    plan->kv_open = weir_kv_open_rows_bytes(parts->spec) *
+                    (size_t)(plan->facts.n_slots + session_sequences(parts));
     plan->kv = plan->kv_open;
-    plan->kv_pages = plan->kv_disk_pages = plan->kv_host_pages = plan->kv_sink_pages = 0;
+    plan->facts.kv_pages = plan->facts.kv_disk_pages = plan->facts.kv_host_pages =
+        plan->facts.kv_sink_pages = 0;
     plan->kv_disk = 0;
     plan->kv_host = weir_kv_host_bytes(parts->spec); /* before what takes a share of the rest */
     if (weir_kv_pages_for(parts->spec, 1) == 0)
@@ -411,14 +414,14 @@ static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wan
                  fixed = plan->has_device ? weir_plan_device_total(plan) : weir_plan_total(plan);
     const size_t left = cap > fixed ? cap - fixed : 0;
     const bool takes_all = plan->has_device || plan->cap_is_configured;
-    plan->kv_rows = wanted * plan->n_slots;
+    plan->kv_rows = wanted * plan->facts.n_slots;
     /* Unless a budget was given, half of what is free is left to others. */
     int64_t longest = weir_kv_pages_for(parts->spec, 1) > 0
                           ? plan_blocks(plan, parts, wanted, takes_all ? left : left / 2)
                           : wanted;
     if (is_bounded(parts) && longest >= plan->kv_peak + WEIR_PAGE_TOKENS) longest = wanted;
-    plan->window = (int32_t)least(wanted, longest);
-    return left > 0 && plan->window >= least(wanted, WEIR_SMALLEST_WINDOW);
+    plan->facts.window = (int32_t)least(wanted, longest);
+    return left > 0 && plan->facts.window >= least(wanted, WEIR_SMALLEST_WINDOW);
 }
 
 /* With a tier below: memory holds what running sequences cannot do without, unless it holds all
@@ -429,14 +432,14 @@ static weir_status check_tiers(
 {
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1), hot = parts->config->kv.tiers.hot,
                   rows = parts->config->batch.chunk;
-    const int64_t cold = plan->kv_disk_pages + plan->kv_host_pages;
+    const int64_t cold = plan->facts.kv_disk_pages + plan->facts.kv_host_pages;
     if (cold == 0) return WEIR_OK;
-    const int64_t blocks = (plan->kv_pages - cold - plan->kv_sink_pages) / per_block;
-    const int32_t sequences =
-        plan->n_slots + (session_sequences(parts) > 0); /* what is saved under pressure gives way */
-    const int64_t end = (plan->window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
+    const int64_t blocks = (plan->facts.kv_pages - cold - plan->facts.kv_sink_pages) / per_block;
+    const int32_t sequences = plan->facts.n_slots + (session_sequences(parts) > 0
+                                                    ); /* what is saved under pressure gives way */
+    const int64_t end = (plan->facts.window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
                   full = weir_kv_pages_blocks(parts->spec, weir_kv_pages_of(parts->spec, 0, end)) *
-                         plan->n_slots;
+                         plan->facts.n_slots;
     const int64_t needed = least(weir_tiers_least_blocks(sequences, rows, hot), full);
     const char *const tier = plan->has_device ? "device" : "host";
     if (blocks >= needed) return WEIR_OK;
@@ -470,25 +473,6 @@ static void describe_device(weir_plan *plan, const weir_plan_parts *parts)
     );
 }
 
-static void describe_formats(weir_plan *plan, const weir_plan_parts *parts)
-{
-    const weir_kv_choice *const choice = parts->formats;
-    weir_kv_choice_print(plan->kv_format, choice);
-    weir_kv_pair_print(plan->wide_format, choice->wide);
-    (void
-    )snprintf(plan->k_format, sizeof plan->k_format, "%s", weir_kv_format_name(choice->rest.k));
-    (void
-    )snprintf(plan->v_format, sizeof plan->v_format, "%s", weir_kv_format_name(choice->rest.v));
-    plan->wide_layers = (int32_t)choice->n_wide;
-    plan->sink_tokens = parts->spec->sinks.n_pages * WEIR_PAGE_TOKENS;
-    plan->kv_page_bytes = (int64_t)weir_kv_sink_page_stride(parts->spec);
-    plan->kv_bytes_per_sink = (int64_t)weir_kv_sink_block_stride(parts->spec) / WEIR_PAGE_TOKENS;
-    for (int64_t i = 0; i < parts->spec->n_layers; i++) {
-        const int64_t bytes = (int64_t)weir_kv_page_stride(parts->spec, i);
-        if (bytes > plan->kv_page_bytes) plan->kv_page_bytes = bytes;
-    }
-}
-
 /* A budget that cannot hold 64 tokens would refuse everything. */
 static weir_status check_budget(
     int64_t budget, const char *key, const weir_kv_spec *spec, weir_error *error
@@ -504,43 +488,34 @@ static weir_status check_budget(
     );
 }
 
-static weir_status plan_budgets(weir_plan *plan, const weir_plan_parts *parts, weir_error *error)
+static weir_status check_budgets(
+    const weir_plan *plan, const weir_plan_parts *parts, weir_error *error
+)
 {
-    if (!parts->with_server) return WEIR_OK;
-    plan->kv_per_request = parts->config->server.kv_per_request;
-    plan->kv_per_key = parts->config->server.kv_per_key;
-    WEIR_TRY(check_budget(plan->kv_per_request, "server.kv_per_request", parts->spec, error));
-    return check_budget(plan->kv_per_key, "server.kv_per_key", parts->spec, error);
+    WEIR_TRY(check_budget(plan->facts.kv_per_request, "server.kv_per_request", parts->spec, error));
+    return check_budget(plan->facts.kv_per_key, "server.kv_per_key", parts->spec, error);
 }
 
 weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_error *error)
 {
     const weir_config *const config = parts->config;
-    const weir_shape *const shape = weir_model_shape(parts->model);
     const int64_t wanted = weir_plan_context(config, parts->model);
-    const int32_t n_slots = (int32_t)config->batch.max_sequences;
-    *plan = (weir_plan
-    ){ .cap = parts->cap,
-       .has_device = parts->device != NULL,
-       .device_cap = parts->device_cap,
-       .cap_is_configured = config->memory.host > 0,
-       .n_slots = n_slots,
-       .queue_limit = config->batch.queue > 0 ? (int32_t)config->batch.queue : 4 * n_slots,
-       .trained_context = (int32_t)shape->context,
-       .weights = weir_model_weight_bytes(parts->model),
-       .recurrent = weir_model_recurrent_bytes(parts->model) * (size_t)n_slots,
-       .sampler = weir_sampler_scratch_bytes((size_t)shape->n_vocab),
-       .tokenizer = parts->tokenizer,
-       .process = parts->with_server ? (size_t)PROCESS_BYTES : 0,
-       .packs = parts->packs,
-       .other = parts->other,
-       .disk_cap = (size_t)config->memory.disk,
-       .disk_is_shared = weir_plan_has_sessions(config, parts->with_service),
-       .kv_bytes_per_token = (int64_t)weir_kv_block_stride(parts->spec) / WEIR_PAGE_TOKENS };
+    *plan = (weir_plan){ .cap = parts->cap,
+                         .has_device = parts->device != NULL,
+                         .device_cap = parts->device_cap,
+                         .cap_is_configured = config->memory.host > 0,
+                         .tokenizer = parts->tokenizer,
+                         .process = parts->with_server ? (size_t)PROCESS_BYTES : 0,
+                         .packs = parts->packs,
+                         .other = parts->other,
+                         .disk_cap = (size_t)config->memory.disk,
+                         .disk_is_shared = weir_plan_has_sessions(config, parts->with_service) };
+    weir_plan_describe(&plan->facts, parts);
+    plan->weights = (size_t)plan->facts.weight_bytes;
+    plan->recurrent = (size_t)plan->facts.recurrent_bytes * (size_t)plan->facts.n_slots;
+    plan->sampler = weir_sampler_scratch_bytes((size_t)plan->facts.n_vocab);
     describe_device(plan, parts);
-    describe_formats(plan, parts);
-    WEIR_TRY(plan_budgets(plan, parts, error));
-    (void)snprintf(plan->arch, sizeof plan->arch, "%s", weir_model_arch(parts->model));
+    WEIR_TRY(check_budgets(plan, parts, error));
 
     /* What grows with the window takes from it: a first window is found without any of it, a second
      * within what the first one asks for; the second is smaller, asks for less, and so fits. */
@@ -548,13 +523,14 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
     if (!plan_rows(plan, parts, wanted)) return weir_plan_too_small(plan, error);
     WEIR_TRY(plan_window(plan, parts, true, error));
     if (!plan_rows(plan, parts, wanted) ||
-        (config->model.context > 0 && plan->window < config->model.context))
+        (config->model.context > 0 && plan->facts.window < config->model.context))
         return weir_plan_too_small(plan, error);
     WEIR_TRY(check_tiers(plan, parts, error));
     size_t books = metadata_bytes(
-        parts, plan->kv_pages, plan->kv_disk_pages + plan->kv_host_pages, plan->kv_sink_pages
+        parts, plan->facts.kv_pages, plan->facts.kv_disk_pages + plan->facts.kv_host_pages,
+        plan->facts.kv_sink_pages
     );
-    plan->n_runs = runs_for(plan, parts, plan->kv_pages, plan->window);
+    plan->n_runs = runs_for(plan, parts, plan->facts.kv_pages, plan->facts.window);
     if (weir_kv_pages_for(parts->spec, 1) == 0) books += run_bytes(parts, plan->n_runs);
     WEIR_TRY(plan_window(plan, parts, true, error));
     plan->page_tables += books;

@@ -28,7 +28,7 @@ static weir_kv_pages unclaimed_pages(const weir_service *service)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     weir_kv_pages n = weir_service_free_pages(service);
-    for (int32_t i = 0; i < service->info.n_slots; i++) {
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
         const choice *const c = service->slots[i].owner;
         if (c == NULL || c->is_waiting || c->is_stalled) continue;
         const int64_t all = (rows_to_come(c) + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
@@ -98,7 +98,7 @@ void weir_service_resume_stalled(weir_service *service)
 {
     for (;;) {
         choice *oldest = NULL;
-        for (int32_t i = 0; i < service->info.n_slots; i++) {
+        for (int32_t i = 0; i < service->facts->n_slots; i++) {
             choice *const c = service->slots[i].owner;
             if (c != NULL && c->is_stalled &&
                 (oldest == NULL || c->job->serial < oldest->job->serial))
@@ -118,13 +118,13 @@ void weir_service_resume_stalled(weir_service *service)
 static int32_t free_slots(const weir_service *service)
 {
     int32_t n = 0;
-    for (int32_t i = 0; i < service->info.n_slots; i++) n += service->slots[i].owner == NULL;
+    for (int32_t i = 0; i < service->facts->n_slots; i++) n += service->slots[i].owner == NULL;
     return n;
 }
 
 static bool any_stalled(const weir_service *service)
 {
-    for (int32_t i = 0; i < service->info.n_slots; i++) {
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
         if (service->slots[i].owner != NULL && service->slots[i].owner->is_stalled) return true;
     }
     return false;
@@ -139,7 +139,7 @@ static bool fits(weir_service *service, const weir_job *job)
 static void take_slot(weir_service *service, choice *c)
 {
     slot *free_one = NULL;
-    for (int32_t i = 0; free_one == NULL && i < service->info.n_slots; i++) {
+    for (int32_t i = 0; free_one == NULL && i < service->facts->n_slots; i++) {
         if (service->slots[i].owner == NULL) free_one = &service->slots[i];
     }
     WEIR_ASSERT(free_one != NULL);
@@ -187,12 +187,12 @@ static int32_t running_of(const weir_service *service, int32_t client)
 static bool fits_budget(const weir_service *service, const weir_job *job)
 {
     int64_t bytes = job->request.n_choices * job->choice_bytes;
-    if (service->info.kv_per_client == 0) return true;
+    if (service->facts->kv_per_key == 0) return true;
     for (const weir_job *other = service->running; other != NULL; other = other->next) {
         if (other->request.client == job->request.client)
             bytes += (other->request.n_choices - other->n_ended) * other->choice_bytes;
     }
-    return bytes <= service->info.kv_per_client;
+    return bytes <= service->facts->kv_per_key;
 }
 
 /* Whose turn it is: the oldest job of the client that has the fewest running, of several the one

@@ -75,7 +75,7 @@ typedef struct service_call {
 } service_call;
 
 struct weir_service {
-    weir_service_info info;
+    const weir_engine_facts *facts; /* borrowed from the engine */
     weir_runner *runner;
     weir_kv_store *store;
     weir_prefix *prefix; /* NULL: nothing is kept */
@@ -84,11 +84,11 @@ struct weir_service {
     weir_ledger *ledger;
     weir_ledger_payer payer; /* of jobs whose thread has none */
     size_t bytes, sampler_bytes; /* charged: arrays below, scratch */
-    slot *slots; /* [info.n_slots] */
+    slot *slots; /* [facts.n_slots] */
     weir_sequence *guests[2]; /* that hold pages and are no job's; NULL: none */
     const weir_service_hooks *hooks; /* borrowed; NULL: there are none */
-    weir_work *works; /* [info.n_slots] */
-    choice **working; /* [info.n_slots]: whose work it is */
+    weir_work *works; /* [facts.n_slots] */
+    choice **working; /* [facts.n_slots]: whose work it is */
     int32_t n_observed; /* works of the step that is observed */
     weir_job *running; /* list */
     weir_sampler_scratch *scratch;
@@ -110,7 +110,7 @@ struct weir_service {
     int64_t next_serial;
     bool has_thread, is_stopping, is_draining;
     weir_service_stats stats;
-    weir_service_sequence *seen; /* [info.n_slots] (lock): the sequences after the last step */
+    weir_service_sequence *seen; /* [facts.n_slots] (lock): the sequences after the last step */
     int32_t n_seen;
 };
 

@@ -14,7 +14,7 @@ static choice *youngest(const weir_service *service)
 {
     choice *found = NULL;
     int32_t n = 0;
-    for (int32_t i = 0; i < service->info.n_slots; i++) {
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const c = service->slots[i].owner;
         if (c == NULL || c->is_waiting || c->is_stalled) continue;
         n++;
@@ -27,7 +27,7 @@ static choice *youngest(const weir_service *service)
 static choice *youngest_behind(const weir_service *service, const choice *c)
 {
     choice *found = NULL;
-    for (int32_t i = 0; i < service->info.n_slots; i++) {
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const other = service->slots[i].owner;
         if (other == NULL || other->is_waiting || other->is_stalled ||
             other->sequence->table.n_pages == 0)
@@ -39,7 +39,7 @@ static choice *youngest_behind(const weir_service *service, const choice *c)
 
 static const choice *owner_of(const weir_service *service, const weir_sequence *sequence)
 {
-    for (int32_t i = 0; i < service->info.n_slots; i++)
+    for (int32_t i = 0; i < service->facts->n_slots; i++)
         if (&service->slots[i].sequence == sequence) return service->slots[i].owner;
     return NULL;
 }

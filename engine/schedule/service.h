@@ -13,6 +13,7 @@
 #include "engine/kv/policy/policy.h"
 #include "engine/model/banks.h"
 #include "engine/sample/sampler.h"
+#include "engine/schedule/engine_facts.h"
 #include "engine/schedule/reclaim_step.h"
 
 #ifdef __cplusplus
@@ -109,41 +110,15 @@ typedef struct weir_request {
     void *user;
 } weir_request;
 
-typedef struct weir_service_info {
-    const char *model_name;
-    int32_t n_vocab, n_valid_vocab, d_model, n_layers; /* n_valid: ids that may be drawn */
-    int32_t window; /* prompt + answer tokens per sequence */
-    int32_t trained_context;
-    int32_t n_slots, queue_limit;
-    int64_t n_parameters, model_bytes;
-    int64_t kv_page_bytes, kv_pages_total; /* page: the largest, where layers differ */
-    int64_t kv_disk_pages,
-        kv_host_pages; /* of kv_pages_total, at most on disk, and below a device on the host */
-    int64_t kv_bytes_per_token; /* over all layers and heads, past the sinks */
-    /* Of kv_pages_total, for sinks; of one of the first sink_tokens tokens of a text */
-    int64_t kv_sink_pages, kv_bytes_per_sink;
-    /* Of a sequence, for rows that wait for their page to be full; 0 in most formats */
-    int64_t kv_open_bytes;
-    int64_t recurrent_bytes; /* per sequence, whatever its length */
-    /* Of a sequence without text: layers and slots; n_layers 0: nothing is dropped but by
-     * policies */
-    weir_banks banks;
-    const char *kv_format, *k_format, *v_format,
-        *wide_format; /* borrowed from the engine; see weir_plan */
-    int32_t wide_layers, sink_tokens; /* sink_tokens: a multiple of 64 */
-    bool kv_is_lossy; /* some layer keeps less than 16-bit floats */
-    int64_t kv_per_request, kv_per_client; /* bytes of KV that may be held at once; 0: no budget */
-} weir_service_info;
-
 /* ---- budgets of KV memory (budget.c) --------------------------------------------------------- */
 /* What `rows` rows of one choice take. */
-int64_t weir_service_kv_bytes(const weir_service_info *info, int64_t rows);
+int64_t weir_service_kv_bytes(const weir_engine_facts *facts, int64_t rows);
 /* Rows that each of n_choices >= 1 may come to hold: the window, or fewer where a budget binds. An
  * answer that reaches it ends with LENGTH. */
-int32_t weir_service_row_limit(const weir_service_info *info, int32_t n_choices);
+int32_t weir_service_row_limit(const weir_engine_facts *facts, int32_t n_choices);
 /* EINVAL when the prompt alone does not fit: the text begins with the code kv_budget_exceeded. */
 WEIR_MUST_CHECK weir_status weir_service_check_budget(
-    const weir_service_info *info, int64_t n_prompt, int32_t n_choices, weir_error *error
+    const weir_engine_facts *facts, int64_t n_prompt, int32_t n_choices, weir_error *error
 );
 
 /* What an open HTTP connection takes on the account http, for the plan and the server alike:
@@ -211,7 +186,7 @@ typedef struct weir_service_policy {
 
 /* What the engine hands over: all borrowed, all outlive the service. */
 typedef struct weir_service_parts {
-    weir_service_info info; /* model_name is copied */
+    const weir_engine_facts *facts;
     struct weir_runner *runner;
     struct weir_kv_store *store;
     struct weir_prefix *prefix; /* NULL: nothing is reused */
@@ -244,7 +219,7 @@ void weir_job_cancel(weir_job *job);
 /* Cancels if still running; no callback comes after it returned */
 void weir_job_release(weir_job *job);
 
-const weir_service_info *weir_service_info_of(const weir_service *service);
+const weir_engine_facts *weir_service_facts_of(const weir_service *service);
 void weir_service_stats_of(const weir_service *service, weir_service_stats *out);
 /* The sequences in the batch after the last step, at most n_slots of them. Returns how many. Any
  * thread. */

@@ -276,7 +276,7 @@ void weir_tokens_encode(weir_exchange *exchange);
 void weir_tokens_decode(weir_exchange *exchange);
 void weir_memory_get(weir_exchange *exchange);
 /* The members "format", "k_format", ... of the object that is open. */
-void weir_kv_formats_write(weir_json_out *json, const weir_service_info *info);
+void weir_kv_formats_write(weir_json_out *json, const weir_engine_facts *facts);
 void weir_sessions_get(weir_exchange *exchange);
 void weir_sessions_post_save(weir_exchange *exchange);
 void weir_sessions_post_restore(weir_exchange *exchange);

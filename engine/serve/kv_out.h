@@ -11,7 +11,7 @@ extern "C" {
 void weir_banks_write(weir_json_out *json, const weir_banks *banks);
 /* The key "kv" and its object, if rows were not kept, or not as they were computed. */
 void weir_usage_kv_write(
-    weir_json_out *json, const weir_service_info *info, const weir_usage *usage
+    weir_json_out *json, const weir_engine_facts *facts, const weir_usage *usage
 );
 
 #ifdef __cplusplus

@@ -186,11 +186,11 @@ static weir_status read_parts(arrival *a, weir_session_reader *reader, weir_erro
             "session %s lost rows to the KV policy %s, and this model has none that could go",
             s->own.name, header->identity.policy
         );
-    if (header->n_tokens > s->service->info.window)
+    if (header->n_tokens > s->service->facts->window)
         return weir_error_set(
             error, WEIR_EFULL,
             "the session has %d tokens, the window here is %d; raise model.context",
-            (int)header->n_tokens, (int)s->service->info.window
+            (int)header->n_tokens, (int)s->service->facts->window
         );
     a->head_rows =
         weir_memory_take((size_t)(spec->n_layers * spec->n_kv_heads) * sizeof *a->head_rows);

@@ -34,7 +34,7 @@ static int64_t piece_rows(const weir_sessions *s)
     const int64_t blocks = (spec->n_pages - weir_kv_cold_pages(spec) - spec->n_sink_pages) /
                            weir_kv_pages_for(spec, 1);
     const int64_t least = weir_tiers_least_blocks(
-        s->service->info.n_slots + 1, s->service->chunk,
+        s->service->facts->n_slots + 1, s->service->chunk,
         weir_runner_limits_of(s->service->runner)->hot
     );
     const int64_t wanted = LEAST_BLOCKS + (blocks - least) / 2;
@@ -161,11 +161,11 @@ static weir_status read_text(
     const int32_t n = weir_session_header_of(reader)->n_tokens;
     WEIR_TRY(weir_session_check(reader, &s->identity, error));
     const int64_t n_all = (int64_t)n + weir_session_header_of(reader)->form.n_rest;
-    if (n_all > s->service->info.window)
+    if (n_all > s->service->facts->window)
         return weir_error_set(
             error, WEIR_EFULL,
             "the session has %" PRId64 " tokens, the window here is %d; raise model.context", n_all,
-            (int)s->service->info.window
+            (int)s->service->facts->window
         );
     WEIR_TRY(weir_session_read_tokens(reader, s->own.sequence.tokens, s->n_vocab, error));
     WEIR_TRY(session_read_salt(s, reader, error));
@@ -390,7 +390,7 @@ static size_t choose(const weir_sessions *s, weir_session_info *list, size_t n)
                 info.name, weir_status_text(info.problem)
             );
         if (info.problem != WEIR_OK || !weir_kv_pages_fit(wanted, pages) ||
-            info.n_tokens > s->service->info.window)
+            info.n_tokens > s->service->facts->window)
             continue;
         pages = weir_kv_pages_minus(pages, wanted);
         list[i] = list[--first];

@@ -163,10 +163,10 @@ static weir_status check_wish(
 {
     session_path path;
     WEIR_TRY(session_path_of(path, s, save->name, error));
-    if (save->tokens != NULL && (save->n_tokens < 1 || save->n_tokens > s->service->info.window))
+    if (save->tokens != NULL && (save->n_tokens < 1 || save->n_tokens > s->service->facts->window))
         return weir_error_set(
             error, WEIR_EINVAL, "a session has 1 to %d tokens here, not %d",
-            (int)s->service->info.window, (int)save->n_tokens
+            (int)s->service->facts->window, (int)save->n_tokens
         );
     if (save->salt != NULL && strlen(save->salt) > WEIR_PREFIX_SALT)
         return weir_error_set(error, WEIR_EINVAL, "the salt is too long");

@@ -37,7 +37,7 @@ weir_status weir_sessions_open(
        .limit = options->limit,
        .most_states =
            options->n_states < WEIR_SESSION_STATES ? options->n_states : WEIR_SESSION_STATES,
-       .n_vocab = options->service != NULL ? options->service->info.n_vocab : INT32_MAX,
+       .n_vocab = options->service != NULL ? options->service->facts->n_vocab : INT32_MAX,
        .disk = options->disk };
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_mutex_init(&s->folder_lock, NULL);

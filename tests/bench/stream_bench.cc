@@ -149,7 +149,7 @@ class Bench {
                 "\"piece\": %ld, "
                 "\"pairs\": %zu, \"first_tokens_per_second\": %.1f, "
                 "\"last_tokens_per_second\": %.1f, ",
-                plan.model, options_.policy.c_str(), options_.budget.c_str(), path, chunk_,
+                plan.facts.model, options_.policy.c_str(), options_.budget.c_str(), path, chunk_,
                 10 * tenth_, piece_, ratios_.size(), a.value, b.value
             );
             (void)printf(
@@ -173,7 +173,7 @@ class Bench {
         (void)printf(
             "%s, policy %s, budget %s, memory.host %.0f MiB; %ld tokens, of which %ld at "
             "%.0f tokens/s before the pairs\n",
-            plan.model, options_.policy.c_str(), options_.budget.c_str(),
+            plan.facts.model, options_.policy.c_str(), options_.budget.c_str(),
             static_cast<double>(plan.cap) / 1048576.0, 10 * tenth_, 9 * tenth_,
             static_cast<double>(9 * tenth_) / fill_seconds_
         );
@@ -219,7 +219,7 @@ class Bench {
     {
         return weir_model_recurrent_bytes(weir_engine_model(engine_));
     }
-    int32_t window() const { return weir_engine_plan_of(engine_)->window; }
+    int32_t window() const { return weir_engine_plan_of(engine_)->facts.window; }
 
     /* A tenth is a whole number of pieces, and a piece of prefill one of steps: all pieces are cut
      * alike. */

@@ -45,7 +45,7 @@ typedef struct cache_entry {
 } cache_entry;
 
 struct weir_service {
-    weir_service_info info;
+    weir_engine_facts facts;
     weir_fake_options options;
     const weir_tokenizer *tokenizer;
     bool *printable; /* [n_vocab] */
@@ -78,7 +78,7 @@ static uint64_t step_state(uint64_t state, int32_t token)
 
 static void fill_logits(const weir_service *s, uint64_t state)
 {
-    for (int32_t i = 0; i < s->info.n_valid_vocab; i++)
+    for (int32_t i = 0; i < s->facts.n_valid_vocab; i++)
         s->logits[i] =
             (float)(6.0 * unit(mix(state + (uint64_t)i))) + (s->printable[i] ? 3.0f : 0.0f);
 }
@@ -86,7 +86,7 @@ static void fill_logits(const weir_service *s, uint64_t state)
 static double log_sum(const weir_service *s)
 {
     double sum = 0;
-    for (int32_t i = 0; i < s->info.n_valid_vocab; i++) sum += exp((double)s->logits[i]);
+    for (int32_t i = 0; i < s->facts.n_valid_vocab; i++) sum += exp((double)s->logits[i]);
     return log(sum);
 }
 
@@ -100,9 +100,9 @@ static int descending(const void *a, const void *b)
 
 static void sort_ids(weir_service *s)
 {
-    for (int32_t i = 0; i < s->info.n_valid_vocab; i++) s->order[i] = i;
+    for (int32_t i = 0; i < s->facts.n_valid_vocab; i++) s->order[i] = i;
     sort_by = s->logits;
-    qsort(s->order, (size_t)s->info.n_valid_vocab, sizeof *s->order, descending);
+    qsort(s->order, (size_t)s->facts.n_valid_vocab, sizeof *s->order, descending);
 }
 
 static int32_t fill_scores(
@@ -135,7 +135,7 @@ static void adjust_logits(weir_service *s, const weir_job *job, const sequence *
 {
     const weir_sampling *const p = &job->request.sampling;
     for (size_t i = 0; i < p->n_bias; i++) s->logits[p->bias[i].id] += p->bias[i].bias;
-    for (int32_t i = 0; i < s->info.n_valid_vocab; i++) {
+    for (int32_t i = 0; i < s->facts.n_valid_vocab; i++) {
         if (q->seen[i] > 0)
             s->logits[i] -= p->presence_penalty + p->frequency_penalty * (float)q->seen[i];
         if (q->seen[i] > 0 && p->repetition_penalty != 1)
@@ -150,7 +150,8 @@ static int32_t draw(weir_service *s, const weir_job *job, int32_t choice, const 
     const weir_sampling *const p = &job->request.sampling;
     sort_ids(s);
     if (p->temperature <= 0) return s->order[0];
-    int32_t n = p->top_k > 0 && p->top_k < s->info.n_valid_vocab ? p->top_k : s->info.n_valid_vocab;
+    int32_t n =
+        p->top_k > 0 && p->top_k < s->facts.n_valid_vocab ? p->top_k : s->facts.n_valid_vocab;
     const double best = (double)s->logits[s->order[0]] / (double)p->temperature;
     double total = 0, kept = 0;
     for (int32_t i = 0; i < n; i++)
@@ -214,7 +215,7 @@ static void finish_job(weir_service *s, weir_job *job, weir_status status)
     job->usage.n_prompt = job->request.n_prompt;
     job->usage.n_cached = job->n_cached;
     job->usage.n_rows = job->n_prefilled + job->usage.n_answer;
-    job->usage.kv_bytes = job->usage.n_rows * s->info.kv_bytes_per_token;
+    job->usage.kv_bytes = job->usage.n_rows * s->facts.kv_bytes_per_token;
     job->usage.queue_ns = (job->admit_ns != 0 ? job->admit_ns : now_ns) - job->submit_ns;
     job->usage.prefill_ns = (job->first_ns != 0 ? job->first_ns : now_ns) -
                             (job->admit_ns != 0 ? job->admit_ns : now_ns);
@@ -425,7 +426,7 @@ weir_status weir_service_submit(
         request->n_choices > s->options.n_slots || request->n_choices > CHOICES)
         return weir_error_set(error, WEIR_EINVAL, "bad numbers in a request");
     weir_job *const job = calloc(1, sizeof *job);
-    if (job == NULL || !copy_request(job, request, s->info.n_vocab)) {
+    if (job == NULL || !copy_request(job, request, s->facts.n_vocab)) {
         if (job != NULL) free_job(job);
         return weir_error_set(error, WEIR_ENOMEM, "no memory for a job");
     }
@@ -435,7 +436,7 @@ weir_status weir_service_submit(
     weir_status status = WEIR_OK;
     if (s->draining)
         status = weir_error_set(error, WEIR_EUNSUPPORTED, "the service is draining");
-    else if (s->stats.waiting >= s->info.queue_limit)
+    else if (s->stats.waiting >= s->facts.queue_limit)
         status = weir_error_set(error, WEIR_EFULL, "the queue is full");
     if (status == WEIR_OK) {
         weir_job **at = &s->queue;
@@ -462,11 +463,11 @@ void weir_job_release(weir_job *job)
     free_job(job);
 }
 
-weir_service_info *weir_fake_service_info(weir_service *service) { return &service->info; }
+weir_engine_facts *weir_fake_service_facts(weir_service *service) { return &service->facts; }
 
-const weir_service_info *weir_service_info_of(const weir_service *service)
+const weir_engine_facts *weir_service_facts_of(const weir_service *service)
 {
-    return &service->info;
+    return &service->facts;
 }
 
 void weir_service_stats_of(const weir_service *service, weir_service_stats *out)
@@ -482,7 +483,7 @@ int32_t weir_service_sequences_of(const weir_service *service, weir_service_sequ
     weir_service *const s = (weir_service *)service;
     int32_t n = 0;
     (void)pthread_mutex_lock(&s->lock);
-    for (const weir_job *job = s->running; job != NULL && n < s->info.n_slots; job = job->next)
+    for (const weir_job *job = s->running; job != NULL && n < s->facts.n_slots; job = job->next)
         out[n++] = (weir_service_sequence){ .tokens = job->request.n_prompt };
     (void)pthread_mutex_unlock(&s->lock);
     return n;
@@ -524,19 +525,19 @@ weir_status weir_fake_service_open(
     s->order = calloc((size_t)n_vocab, sizeof *s->order);
     if (s->printable == NULL || s->logits == NULL || s->order == NULL) goto failed;
     for (int32_t i = 0; i < n_vocab; i++) s->printable[i] = is_printable(tokenizer, i);
-    s->info = (weir_service_info){ .model_name = "fake",
-                                   .n_vocab = n_vocab,
-                                   .n_valid_vocab = n_vocab,
-                                   .d_model = 1,
-                                   .n_layers = 1,
-                                   .window = options->window,
-                                   .trained_context = options->window,
-                                   .n_slots = options->n_slots,
-                                   .queue_limit = 4 * options->n_slots,
-                                   .n_parameters = 1,
-                                   .model_bytes = 4,
-                                   .kv_page_bytes = 64,
-                                   .kv_pages_total = 1000 };
+    s->facts = (weir_engine_facts){ .model = "fake",
+                                    .n_vocab = n_vocab,
+                                    .n_valid_vocab = n_vocab,
+                                    .d_model = 1,
+                                    .n_layers = 1,
+                                    .window = options->window,
+                                    .trained_context = options->window,
+                                    .n_slots = options->n_slots,
+                                    .queue_limit = 4 * options->n_slots,
+                                    .n_parameters = 1,
+                                    .weight_bytes = 4,
+                                    .kv_page_bytes = 64,
+                                    .kv_pages = 1000 };
     s->stats.kv_pages_total = 1000;
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->changed, NULL);

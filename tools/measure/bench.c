@@ -153,8 +153,8 @@ static weir_status begin_depth(
 const char *weir_bench_cold_tier(const weir_engine *engine)
 {
     const weir_plan *const plan = weir_engine_plan_of(engine);
-    if (plan->kv_host_pages > 0) return plan->kv_disk_pages > 0 ? "cold" : "host";
-    return plan->kv_disk_pages > 0 ? "disk" : NULL;
+    if (plan->facts.kv_host_pages > 0) return plan->facts.kv_disk_pages > 0 ? "cold" : "host";
+    return plan->facts.kv_disk_pages > 0 ? "disk" : NULL;
 }
 
 /* Bytes that came from the tier below since opening. */
@@ -188,8 +188,9 @@ static weir_status measure_decode(
 static size_t kv_bytes_at(const weir_engine *engine, int64_t rows)
 {
     const weir_plan *const plan = weir_engine_plan_of(engine);
-    const int64_t sinks = rows < plan->sink_tokens ? rows : plan->sink_tokens;
-    return (size_t)(plan->kv_bytes_per_sink * sinks + plan->kv_bytes_per_token * (rows - sinks));
+    const int64_t sinks = rows < plan->facts.sink_tokens ? rows : plan->facts.sink_tokens;
+    return (size_t)(plan->facts.kv_bytes_per_sink * sinks +
+                    plan->facts.kv_bytes_per_token * (rows - sinks));
 }
 
 /* Of the memory that the kernels read. */
@@ -294,7 +295,7 @@ static weir_status check_options(
     const weir_bench_options *options, const weir_engine *engine, weir_error *error
 )
 {
-    const int32_t window = weir_engine_plan_of(engine)->window;
+    const int32_t window = weir_engine_plan_of(engine)->facts.window;
     int32_t before = 0;
     if (options->n_depths < 1 || options->n_depths > WEIR_BENCH_DEPTHS || options->n_repeats < 1 ||
         options->n_repeats > MAX_REPEATS)
@@ -325,7 +326,7 @@ weir_status weir_bench_run(
 {
     const weir_model *const model = weir_engine_model(engine);
     bench b = { .engine = engine, .n_vocab = weir_model_shape(model)->n_vocab };
-    const size_t window = (size_t)weir_engine_plan_of(engine)->window,
+    const size_t window = (size_t)weir_engine_plan_of(engine)->facts.window,
                  state = weir_model_recurrent_bytes(model);
     *out = (weir_bench_report){ .n_threads = weir_stream_threads(weir_engine_stream(engine)),
                                 .weight_bytes = weir_model_weight_bytes(model),

@@ -258,7 +258,7 @@ static weir_status check_options(
     const weir_policy_bench_options *options, const weir_engine *engine, weir_error *error
 )
 {
-    const int32_t window = weir_engine_plan_of(engine)->window;
+    const int32_t window = weir_engine_plan_of(engine)->facts.window;
     if (weir_engine_policy(engine) == NULL)
         return weir_error_set(
             error, WEIR_EUNSUPPORTED, "this model has no KV rows that a policy could drop"
@@ -275,7 +275,7 @@ static weir_status check_options(
 static weir_status open_sequences(paired *p, weir_error *error)
 {
     weir_sequence *const sequences[] = { &p->plain, &p->policy, &p->work };
-    const size_t n = (size_t)weir_engine_plan_of(p->engine)->window;
+    const size_t n = (size_t)weir_engine_plan_of(p->engine)->facts.window;
     const int64_t n_vocab = weir_runner_n_vocab(p->runner);
     p->tokens = calloc(n, sizeof *p->tokens);
     if (p->tokens == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu tokens", n);

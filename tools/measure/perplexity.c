@@ -158,7 +158,7 @@ weir_status weir_eval_perplexity(
     int32_t every, weir_error *error
 )
 {
-    const int32_t most = weir_engine_plan_of(engine)->window;
+    const int32_t most = weir_engine_plan_of(engine)->facts.window;
     scorer s = { .n = window };
     weir_ids ids = { 0 };
     size_t n_bytes = 0;

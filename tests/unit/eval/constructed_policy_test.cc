@@ -106,7 +106,7 @@ class ConstructedPolicy : public ::testing::Test {
         );
         ASSERT_EQ(engine_.plan(folder_.path(), settings_of(more, "256MiB")), WEIR_OK)
             << engine_.text();
-        const int64_t block = 64 * engine_.planned().kv_bytes_per_token;
+        const int64_t block = 64 * engine_.planned().facts.kv_bytes_per_token;
         more.back() = "memory.disk=" + std::to_string(2 * n_blocks * block) +
                       "B"; /* not more, for its books take memory */
         ASSERT_EQ(engine_.plan(folder_.path(), settings_of(more, "256MiB")), WEIR_OK)

@@ -140,7 +140,7 @@ void open_small(
         settings.end(), { "memory.disk=64MiB", "memory.disk_dir=" + folder, "memory.host=1GiB" }
     );
     ASSERT_EQ(engine.open(path_of(c), settings), WEIR_OK) << engine.text();
-    const int64_t block = 64 * weir_engine_plan_of(engine.get())->kv_bytes_per_token,
+    const int64_t block = 64 * weir_engine_plan_of(engine.get())->facts.kv_bytes_per_token,
                   full = (c.n_tokens + 63) / 64 * c.n_sequences;
     settings[settings.size() - 3] = "memory.disk=" + std::to_string(full * block) +
                                     "B"; /* not more, for its books take memory */
@@ -148,7 +148,7 @@ void open_small(
     const weir_plan *const plan = weir_engine_plan_of(engine.get());
     const int64_t blocks = std::max((int64_t)((double)full * share), least_blocks);
     const size_t sinks = (size_t)(c.n_sequences + 1 + blocks / 32) *
-                         (size_t)(plan->sink_tokens * plan->kv_bytes_per_sink);
+                         (size_t)(plan->facts.sink_tokens * plan->facts.kv_bytes_per_sink);
     const size_t host =
         weir_plan_total(plan) - plan->kv + plan->kv_open + (size_t)(blocks * block) + sinks;
     settings.back() = "memory.host=" + std::to_string(host) + "B";
@@ -198,8 +198,8 @@ TEST_P(Tiers, GiveTheBitsOfMemory)
         else
             EXPECT_GT(moved.bytes_read, moved.bytes_out) << "attention did not read from the disk";
         EXPECT_LE(
-            moved.pages_in_memory, weir_engine_plan_of(engine.get())->kv_pages -
-                                       weir_engine_plan_of(engine.get())->kv_disk_pages
+            moved.pages_in_memory, weir_engine_plan_of(engine.get())->facts.kv_pages -
+                                       weir_engine_plan_of(engine.get())->facts.kv_disk_pages
         );
     }
     engine.close();
@@ -235,7 +235,9 @@ TEST(TierPlan, MemoryHoldsWhatMustBeHot)
     );
     ASSERT_EQ(engine.open(path_of(c), settings, true), WEIR_OK) << engine.text();
     const weir_plan *const plan = weir_engine_plan_of(engine.get());
-    EXPECT_EQ(plan->kv_disk, (size_t)(plan->kv_disk_pages / 4 * 64 * plan->kv_bytes_per_token));
+    EXPECT_EQ(
+        plan->kv_disk, (size_t)(plan->facts.kv_disk_pages / 4 * 64 * plan->facts.kv_bytes_per_token)
+    );
     EXPECT_LE(plan->kv_disk, (size_t)2 << 20);
     const auto used = [&](weir_account account) {
         return weir_ledger_used(weir_engine_ledger(engine.get()), WEIR_TIER_HOST, account);
@@ -250,7 +252,7 @@ TEST(TierPlan, MemoryHoldsWhatMustBeHot)
     EXPECT_EQ(strstr(printed.data, "books"), nullptr) << printed.data;
     weir_buffer_free(&printed);
     const size_t host =
-        weir_plan_total(plan) - plan->kv + (size_t)(12 * 64 * plan->kv_bytes_per_token);
+        weir_plan_total(plan) - plan->kv + (size_t)(12 * 64 * plan->facts.kv_bytes_per_token);
     settings.back() = "memory.host=" + std::to_string(host) + "B";
     EXPECT_EQ(engine.open(path_of(c), settings, true), WEIR_EFULL);
     EXPECT_NE(strstr(engine.text(), "kv.tiers.hot"), nullptr) << engine.text();

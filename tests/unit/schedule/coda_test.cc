@@ -256,9 +256,9 @@ TEST_P(CodaService, RepliesTellWhatLeftAndWhatStayed)
     EXPECT_EQ(two.usage.banks.n_rows, 2 * n_layers * 109);
     EXPECT_EQ(two.usage.n_rows + two.usage.n_evicted, 2 * 109);
     weir_service_sequence seen[3];
-    EXPECT_EQ(weir_service_info_of(service_)->banks.n_layers, n_layers);
-    EXPECT_EQ(weir_service_info_of(service_)->banks.exact.slots, n_layers * 6);
-    EXPECT_EQ(weir_service_info_of(service_)->banks.exact.used, 0);
+    EXPECT_EQ(weir_service_facts_of(service_)->banks.n_layers, n_layers);
+    EXPECT_EQ(weir_service_facts_of(service_)->banks.exact.slots, n_layers * 6);
+    EXPECT_EQ(weir_service_facts_of(service_)->banks.exact.used, 0);
     EXPECT_LE(weir_service_sequences_of(service_, seen), 2);
     const auto brief = prompt(3, 12);
     (void)run(brief, false, 1);

@@ -37,7 +37,7 @@ struct Sums {
 
 class Embedding : public support::Service {
   protected:
-    int32_t width() const { return weir_service_info_of(service_)->d_model; }
+    int32_t width() const { return weir_service_facts_of(service_)->d_model; }
     std::unique_ptr<Embedded> begin(
         const std::vector<int32_t> &ids, int max_tokens = 0, bool cache = false
     )

@@ -91,13 +91,14 @@ class PolicyTiers : public ::testing::Test {
         ASSERT_EQ(engine_.open(model_, all), WEIR_OK) << engine_.text();
         const auto at = all.size() - 3;
         if (n_blocks > 0) {
-            const int64_t block = 64 * weir_engine_plan_of(engine_.get())->kv_bytes_per_token;
+            const int64_t block = 64 * weir_engine_plan_of(engine_.get())->facts.kv_bytes_per_token;
             all[at + 1] = "memory.disk=" + std::to_string(2 * full * block) + "B";
             ASSERT_EQ(engine_.open(model_, all), WEIR_OK) << engine_.text();
             const weir_plan *const plan = weir_engine_plan_of(engine_.get());
-            const size_t room = static_cast<size_t>(n_blocks * 64 * plan->kv_bytes_per_token);
-            const size_t sinks = (n_texts + 1 + static_cast<size_t>(n_blocks) / 32) *
-                                 static_cast<size_t>(plan->sink_tokens * plan->kv_bytes_per_sink);
+            const size_t room = static_cast<size_t>(n_blocks * 64 * plan->facts.kv_bytes_per_token);
+            const size_t sinks =
+                (n_texts + 1 + static_cast<size_t>(n_blocks) / 32) *
+                static_cast<size_t>(plan->facts.sink_tokens * plan->facts.kv_bytes_per_sink);
             all[at] =
                 "memory.host=" +
                 std::to_string(weir_plan_total(plan) - plan->kv + plan->kv_open + room + sinks) +
