@@ -25,7 +25,7 @@ weir_heap *weir_heap_open(weir_payer *payer);
 void weir_heap_close(weir_heap *heap);
 /* For weir_payer_set: weir_memory_* of that thread take from this heap. */
 weir_payer *weir_heap_payer(weir_heap *heap);
-/* Bytes mapped, and charged, now. NULL: by all heaps of the process. */
+/* For tests: bytes mapped, and charged, now. NULL: by all heaps of the process. */
 size_t weir_heap_mapped(const weir_heap *heap);
 
 /* memory.c calls these: weir_memory_* with the heap as payer. */

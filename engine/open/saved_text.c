@@ -1,5 +1,5 @@
-/* engine/open/saved_text.c - a text of one process in a file of its own, for another: what the library
- * saves and restores. The file is a session file (docs/session-format.md). */
+/* engine/open/saved_text.c - a text of one process in a file of its own, for another: what the
+ * library saves and restores. The file is a session file (docs/session-format.md). */
 #include "engine/base/memory.h"
 #include "engine/open/engine_internal.h"
 

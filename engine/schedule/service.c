@@ -305,9 +305,8 @@ static weir_status no_memory(
     const weir_service *service, const weir_request *request, weir_error *error
 )
 {
-    weir_ledger_state state = { 0 };
-    weir_ledger_read(service->ledger, &state);
-    const size_t cap = state.cap[WEIR_TIER_HOST], used = state.total[WEIR_TIER_HOST];
+    const size_t cap = weir_ledger_cap(service->ledger, WEIR_TIER_HOST),
+                 used = weir_ledger_total(service->ledger, WEIR_TIER_HOST);
     return weir_error_set(
         error, WEIR_ENOMEM,
         "no room for a request of %d tokens now: %zu of %zu bytes left; try "

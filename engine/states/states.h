@@ -134,9 +134,6 @@ WEIR_MUST_CHECK weir_status weir_states_find_source(
 WEIR_MUST_CHECK weir_status weir_states_vector(
     weir_states *states, const weir_state_info *info, float *vector, weir_error *error
 );
-/* Bytes of all files. */
-WEIR_MUST_CHECK weir_status
-weir_states_bytes(weir_states *states, int64_t *n_bytes, weir_error *error);
 /* The metadata as it was given; "{}": none. */
 WEIR_MUST_CHECK weir_status weir_states_metadata(
     weir_states *states, const weir_state_info *info, weir_buffer *out, weir_error *error

@@ -39,9 +39,9 @@ void weir_tokenizer_close(weir_tokenizer *tokenizer);
 /* Ids 0 .. size-1; padding names are not counted at the end */
 size_t weir_tokenizer_size(const weir_tokenizer *tokenizer);
 const char *weir_tokenizer_chat_template(const weir_tokenizer *tokenizer); /* Jinja text or NULL */
-int32_t weir_tokenizer_bos(const weir_tokenizer *tokenizer); /* -1: none; added only if add_bos */
+/* For tests and goldens: -1: none; it is added only if add_bos. */
+int32_t weir_tokenizer_bos(const weir_tokenizer *tokenizer);
 bool weir_tokenizer_add_bos(const weir_tokenizer *tokenizer);
-int32_t weir_tokenizer_eos(const weir_tokenizer *tokenizer); /* -1: none */
 /* "" when there is none: the template's bos_token */
 const char *weir_tokenizer_bos_text(const weir_tokenizer *tokenizer);
 const char *weir_tokenizer_eos_text(const weir_tokenizer *tokenizer);
@@ -70,7 +70,7 @@ WEIR_MUST_CHECK weir_status weir_tokenizer_encode(
     const weir_tokenizer *tokenizer, weir_ids *out, const char *text, size_t length,
     const weir_encode_options *options, weir_error *error
 );
-/* Byte lengths of the pre-tokenizer's pieces of the normalised text, added tokens ignored (golden
+/* For tests and goldens: byte lengths of the pre-tokenizer's pieces of the normalised text, added tokens ignored (golden
  * `pre`). */
 WEIR_MUST_CHECK weir_status weir_tokenizer_pieces(
     const weir_tokenizer *tokenizer, weir_ids *lengths, const char *text, size_t length,

@@ -1,5 +1,5 @@
-/* tools/measure/run_report.c - weir plan --report: which shapes and lists are asked for; tools/report
- * computes and prints. */
+/* tools/measure/run_report.c - weir plan --report: which shapes and lists are asked for;
+ * tools/report computes and prints. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

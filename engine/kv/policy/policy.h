@@ -150,8 +150,6 @@ void weir_policy_advance(
  * ENOMEM. */
 size_t weir_policy_saved_bytes(const weir_policy *policy, const weir_policy_state *state);
 void weir_policy_write(const weir_policy *policy, const weir_policy_state *state, void *bytes);
-WEIR_MUST_CHECK weir_status
-weir_policy_save(const weir_policy *policy, const weir_policy_state *state, weir_buffer *out);
 /* EFORMAT for bytes that are no state, EMISMATCH for one of other options or another shape; `state`
  * is then reset. */
 WEIR_MUST_CHECK weir_status weir_policy_load(
@@ -223,10 +221,6 @@ bool weir_policy_is_due(
 typedef struct weir_policy_plan {
     int32_t *keep; /* [n_layers, n_kv_heads, max_rows]: ascending slots */
     int64_t *n_keep; /* [n_layers, n_kv_heads] */
-    /* [n_layers, n_kv_heads, max_rows] or NULL: the best of those that do not stay, for a slower
-     * tier, ascending */
-    int32_t *demote;
-    int64_t *n_demote; /* [n_layers, n_kv_heads]: in: how many at most, out: how many */
     int64_t n_nan; /* scores that were no numbers */
     int64_t
         n_over; /* heads whose pinned rows left no room in the budget: they keep those and a few */
