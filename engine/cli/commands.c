@@ -1,413 +1,5 @@
-/* engine/cli/commands.c - the tables: every command with its options. The work is in the run
- * functions. */
-#include "engine/cli/command.h"
-
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
-#define GROUP(name, title)                                                                         \
-    static const weir_option_group name = { title, name##_options, COUNT(name##_options) }
-
-/* Rows of option tables; fields that only some of them have follow at the end: .letter,
- * .required. */
-#define KEY(flag, placeholder, path, ...)                                                          \
-    { .name = flag, .value = placeholder, .type = WEIR_OPTION_KEY, .key = path, __VA_ARGS__ }
-#define FLAG(flag, text) { .name = flag, .type = WEIR_OPTION_FLAG, .help = text }
-#define TEXT(flag, placeholder, text, ...)                                                         \
-    { .name = flag, .value = placeholder, .type = WEIR_OPTION_TEXT, .help = text, __VA_ARGS__ }
-#define RANGED(flag, placeholder, kind, least, most, text, ...)                                    \
-    { .name = flag,                                                                                \
-      .value = placeholder,                                                                        \
-      .type = kind,                                                                                \
-      .min = least,                                                                                \
-      .max = most,                                                                                 \
-      .help = text,                                                                                \
-      __VA_ARGS__ }
-#define INT(flag, placeholder, least, most, ...)                                                   \
-    RANGED(flag, placeholder, WEIR_OPTION_INT, least, most, __VA_ARGS__)
-#define LIST(flag, least, most, ...)                                                               \
-    RANGED(flag, "LIST", WEIR_OPTION_LIST, least, most, __VA_ARGS__)
-
-/* ---- shared by commands ---------------------------------------------------------------------- */
-
-/* The group of all commands, and that of `plan`, whose --context is a list of its own. */
-#define MODEL_FILE_OPTIONS                                                                         \
-    KEY("model", "PATH", "model.path", .letter = 'm'), KEY("arch-dir", "DIR", "model.arch_dir")
-#define MODEL_RUN_OPTIONS                                                                          \
-    KEY("memory", "SIZE", "memory.host"), KEY("disk", "SIZE", "memory.disk"),                      \
-        KEY("kv-format", "F", "kv.format"), KEY("threads", "N", "kernels.threads"),                \
-        KEY("isa", "LEVEL", "kernels.isa"), KEY("activations", "HOW", "kernels.activations"),      \
-        KEY("log-level", "LEVEL", "log.level")
-#define BATCH_OPTIONS                                                                              \
-    KEY("max-sequences", "N", "batch.max_sequences"), KEY("queue", "N", "batch.queue"),            \
-        KEY("chunk", "N", "batch.chunk")
-#define WINDOW_OPTION(tokens)                                                                      \
-    INT("window", "N", 2, 1 << 24,                                                                 \
-        "Tokens per window; each starts from an empty state. Default: " tokens ".")
-#define EXPLAIN_OPTION(policies)                                                                   \
-    FLAG(                                                                                          \
-        "explain",                                                                                 \
-        "Print which kernel runs each op, and why the ones before it do not, and what " policies   \
-        " costs to show what it has to see; and exit."                                             \
-    )
-#define SCORED_TEXT_OPTION                                                                         \
-    TEXT("text", "FILE", "Text to score, UTF-8; - is stdin.", .required = true)
-
-static const weir_option model_options[] = { MODEL_FILE_OPTIONS,
-                                             KEY("context", "N", "model.context"),
-                                             MODEL_RUN_OPTIONS };
-GROUP(model, "Model");
-static const weir_option planned_options[] = { MODEL_FILE_OPTIONS, MODEL_RUN_OPTIONS };
-GROUP(planned, "Model");
-
-static const weir_option sampling_options[] = {
-    KEY("max-tokens", "N", "sampling.max_tokens", .letter = 'n'),
-    KEY("temperature", "T", "sampling.temperature"),
-    KEY("top-k", "K", "sampling.top_k"),
-    KEY("top-p", "P", "sampling.top_p"),
-    KEY("min-p", "P", "sampling.min_p"),
-    KEY("repetition-penalty", "R", "sampling.repetition_penalty"),
-    KEY("presence-penalty", "A", "sampling.presence_penalty"),
-    KEY("frequency-penalty", "A", "sampling.frequency_penalty"),
-    KEY("seed", "N", "sampling.seed"),
-};
-GROUP(sampling, "Sampling");
-
-static const weir_option policy_options[] = {
-    KEY("policy", "NAME", "kv.policy.name"),
-    KEY("budget", "ROWS", "kv.policy.budget"),
-    KEY("policy-options", "LIST", "kv.policy.options"),
-    KEY("calibration", "FILE", "kv.policy.calibration"),
-};
-GROUP(policy, "KV policy");
-
-static const weir_option json_options[] = {
-    FLAG("json", "Print one JSON object instead of text."),
-};
-GROUP(json, "Output");
-
-/* ---- one group per command ------------------------------------------------------------------- */
-
-static const weir_option serve_options[] = {
-    KEY("host", "ADDRESS", "server.host"),
-    KEY("port", "N", "server.port", .letter = 'p'),
-    KEY("api-key", "KEY", "server.api_key"),
-    KEY("api-key-file", "FILE", "server.api_key_file"),
-    { .name = "insecure", .type = WEIR_OPTION_KEY_TRUE, .key = "server.insecure" },
-    KEY("model-name", "NAME", "model.name"),
-    BATCH_OPTIONS,
-    KEY("kv-per-request", "SIZE", "server.kv_per_request"),
-    KEY("kv-per-key", "SIZE", "server.kv_per_key"),
-    KEY("metrics-compat", "NAME", "server.metrics_compat"),
-    KEY("reasoning-field", "NAME", "server.reasoning_field"),
-    FLAG("plan", "Print the memory plan and exit; exit code 3 when it does not fit."),
-    EXPLAIN_OPTION("the configured KV policy"),
-};
-GROUP(serve, "Server");
-
-static const weir_option batch_options[] = { BATCH_OPTIONS };
-GROUP(batch, "Batch");
-
-static const weir_option report_options[] = {
-    LIST(
-        "context", 0, 1 << 30,
-        "Window of a sequence in tokens; 0: what the model was trained for. With --report, the "
-        "contexts of the tables: 2048,32768. "
-        "[model.context]"
-    ),
-    FLAG(
-        "report", "Print what memory and time a model takes by context, batch, KV format, GPU and "
-                  "number of devices, whether it fits this "
-                  "machine or not."
-    ),
-    TEXT(
-        "shape", "LIST",
-        "Known models to report on in place of --model: llama-2-7b,deepseek-v3, or all."
-    ),
-    TEXT("format", "LIST", "KV formats: f16,q8_0,turbo3. Tables with room for one show the first."),
-    LIST("batch", 1, 1 << 16, "Sequences at a time: 1,8,32."),
-    LIST("bandwidth", 1, 1 << 20, "Of memory, in GB/s: 60,3350."),
-    TEXT(
-        "weights", "TYPE",
-        "Type of the weights: bf16, q8_0, q4_k ... Default: bf16, or what the model file has."
-    ),
-    TEXT(
-        "assumptions", "NAME",
-        "engine, or seed: the figures of a widely copied analysis, with its errors; without "
-        "--shape, of llama-2-7b. Default: engine."
-    ),
-    TEXT("svg", "FILE", "Also write a plot of KV over context."),
-};
-GROUP(report, "Report");
-
-static const weir_option text_options[] = {
-    TEXT("prompt", "TEXT", "The text, as it is.", .letter = 'p'),
-    TEXT("file", "FILE", "A file that holds the text; - is stdin.", .letter = 'f'),
-    TEXT("tokens", "LIST", "Its token ids: 1,2,3."),
-    TEXT(
-        "messages", "FILE",
-        "A conversation: JSON array of chat messages, or an object with \"messages\"; - is stdin."
-    ),
-};
-GROUP(text, "Text");
-
-static const weir_option generate_options[] = {
-    TEXT(
-        "session", "NAME",
-        "Continue what is saved under this name in sessions.dir, and save the text with its "
-        "answer there."
-    ),
-    FLAG("json", "Print one JSON object with the text and its tokens."),
-    EXPLAIN_OPTION("the configured KV policy"),
-};
-GROUP(generate, "Answer");
-
-static const weir_option chat_options[] = {
-    TEXT("system", "TEXT", "System message that opens the conversation."),
-};
-GROUP(chat, "Conversation");
-
-static const weir_option logits_options[] = {
-    TEXT("tokens", "LIST", "Token ids: 1,2,3.", .required = true),
-    TEXT("out", "FILE", "safetensors file to write.", .required = true),
-    INT("chunk", "N", 1, INT32_MAX, "Tokens per step. Default: batch.chunk."),
-    INT("decode-from", "K", 0, INT32_MAX, "Compute positions from K on one token at a time."),
-};
-GROUP(logits, "Input and output");
-
-static const weir_option render_options[] = {
-    TEXT(
-        "messages", "FILE",
-        "JSON array of chat messages, or an object with \"messages\", \"tools\" and template "
-        "variables; - is stdin.",
-        .required = true
-    ),
-};
-GROUP(render, "Input");
-
-static const weir_option bench_options[] = {
-    INT("prompt", "N", 0, 1 << 20, "Prompt tokens per prefill measurement. Default: 512.",
-        .letter = 'p'),
-    INT("gen", "N", 0, 1 << 20, "Tokens per decode measurement. Default: 64.", .letter = 'n'),
-    LIST(
-        "depth", 0, 1 << 24,
-        "Tokens already in the KV store, one row of results each: 0,8192. Default: 0."
-    ),
-    INT("repeat", "N", 1, 1000, "Measurements per figure. Default: 5."),
-    FLAG(
-        "synthetic-kv", "Fill the KV rows of each depth with noise instead of computing a prompt "
-                        "that long, and measure no prompt: "
-                        "decoding at depths that would take too long to reach."
-    ),
-    TEXT(
-        "policies", "LIST",
-        "Measure decoding with these KV policies, NAME or NAME:OPTIONS with ; between, beside a "
-        "plain cache of --budget rows, in turns of "
-        "--gen tokens (default: 128). --depth is the prompt, of noise."
-    ),
-    INT("pairs", "N", 1, 64, "Turns of each with --policies. Default: 7."),
-    KEY("chunk", "N", "batch.chunk"),
-    EXPLAIN_OPTION("each KV policy"),
-    FLAG("json", "Print one JSON object instead of a table."),
-};
-GROUP(bench, "Measurement");
-
-static const weir_option retrieval_options[] = {
-    TEXT("items", "FILE", "Questions, one JSON object per line; - is stdin.", .required = true),
-    INT("limit", "N", 1, INT32_MAX, "At most so many items. Default: all."),
-    TEXT(
-        "svg", "FILE",
-        "Also write a plot: a heat map of length and depth where all items have depths, else "
-        "accuracy over length."
-    ),
-};
-GROUP(retrieval, "Input and output");
-
-static const weir_option items_options[] = {
-    TEXT(
-        "task", "NAME",
-        "niah_single_1, niah_single_2, niah_single_3, niah_multikey_1, niah_multikey_2, "
-        "niah_multikey_3, niah_multivalue, "
-        "niah_multiquery, vt, cwe, fwe, qa_1, qa_2, niah_grid, dfs, dfs_traced, dfs_probe, or all "
-        "of them.",
-        .required = true
-    ),
-    LIST(
-        "length", 16, 1 << 20, "Tokens of prompt and answer together, never exceeded: 1024,4096.",
-        .required = true
-    ),
-    INT("samples", "N", 1, 100000, "Per task and length. Default: 50."),
-    INT("seed", "N", 0, INT64_MAX, "Names the samples. Default: 42."),
-    TEXT(
-        "text", "FILE",
-        "Prose to hide needles in, UTF-8; - is stdin. Default: the end of War and Peace."
-    ),
-    TEXT(
-        "questions", "FILE",
-        "JSON for qa_1 in the form of SQuAD, for qa_2 in that of HotpotQA (distractor setting)."
-    ),
-    TEXT("out", "FILE", "Where the items go, a JSON object per line.", .required = true),
-};
-GROUP(items, "Items");
-
-static const weir_option constructed_options[] = {
-    TEXT("out", "DIR", "Folder for config.json and model.safetensors.", .required = true),
-    INT("vocabulary", "N", 16, 8192, "Tokens. Default: 4096."),
-    INT("heads", "N", 1, 16, "Query heads. Default: 2."),
-    INT("kv-heads", "N", 1, 4, "KV heads, all of which are needed. Default: 2."),
-    INT("window", "N", 2, 1 << 20, "Sliding window of its attention. Default: none."),
-};
-GROUP(constructed, "Model to write");
-
-static const weir_option tokens_model_options[] = { MODEL_FILE_OPTIONS,
-                                                    KEY("log-level", "LEVEL", "log.level") };
-GROUP(tokens_model, "Model");
-
-static const weir_option matrix_options[] = {
-    TEXT("out", "DIR", "Folder of the results, made when it is not there.", .required = true),
-    TEXT("items", "FILE", "Questions, as for `weir eval retrieval`."),
-    TEXT("text", "FILE", "Text to score, as for `weir eval perplexity`."),
-    TEXT(
-        "policies", "LIST",
-        "NAME or NAME:OPTIONS, with ; between. Default: thirteen methods, with windows that fit "
-        "small budgets; and triattention with "
-        "--calibration."
-    ),
-    KEY("calibration", "FILE", "kv.policy.calibration"),
-    TEXT("budgets", "LIST", "Rows, or percent of each text. Default: 50%,25%,12%."),
-    TEXT("formats", "LIST", "KV formats. Default: kv.format."),
-    INT("limit", "N", 1, 1 << 24, "At most so many items. Default: all."),
-    INT("window", "N", 2, 1 << 24, "Tokens per window of the text. Default: 512."),
-};
-GROUP(matrix, "Measurement");
-
-static const weir_option calibrate_options[] = {
-    TEXT("text", "FILE", "Text like those to come, UTF-8; - is stdin.", .required = true),
-    TEXT("out", "FILE", "Where the statistics go.", .required = true),
-    WINDOW_OPTION("1024"),
-};
-GROUP(calibrate, "Input and output");
-
-static const weir_option perplexity_options[] = {
-    SCORED_TEXT_OPTION,
-    WINDOW_OPTION("512"),
-    FLAG(
-        "by-position", "Also show the score by position in the window, in at most 32 equal parts "
-                       "of 64 tokens or more."
-    ),
-    FLAG(
-        "stream", "One long stream instead of windows: as many tokens as the text has and the "
-                  "context takes (--context)."
-    ),
-};
-GROUP(perplexity, "Input");
-
-static const weir_option kv_quality_options[] = {
-    SCORED_TEXT_OPTION,
-    TEXT(
-        "formats", "LIST",
-        "What to measure: q8_0,q8_0/turbo4. Default: every format that the model's heads allow, "
-        "and some pairs."
-    ),
-    WINDOW_OPTION("512"),
-    INT("limit", "N", 1, INT32_MAX, "At most so many windows. Default: all."),
-    TEXT(
-        "items", "LIST",
-        "Files of questions as eval retrieval takes them, a.jsonl,b.jsonl: their answers are "
-        "counted with each format."
-    ),
-    INT("item-limit", "N", 1, INT32_MAX, "At most so many questions of each file. Default: all."),
-};
-GROUP(kv_quality, "Input");
-
-static const weir_option state_quality_options[] = {
-    SCORED_TEXT_OPTION,
-    WINDOW_OPTION("512"),
-    INT("before", "N", 1, 1 << 24,
-        "Tokens of each window that are read before its state is taken, rounded down to whole "
-        "blocks of prompts. Default: half of them."),
-    INT("limit", "N", 1, INT32_MAX, "At most so many windows. Default: all."),
-};
-GROUP(state_quality, "Input");
-
-static const weir_option sessions_options[] = {
-    KEY("dir", "DIR", "sessions.dir"),
-};
-GROUP(sessions, "Sessions");
-
-static const weir_option session_options[] = {
-    TEXT("name", "NAME", "The session's name.", .required = true),
-};
-GROUP(session, "Session");
-
-#define DATABASE_OPTION                                                                            \
-    TEXT("dir", "DIR", "Folder of the state database.", .required = true, .letter = 'd')
-
-static const weir_option db_create_options[] = {
-    DATABASE_OPTION,
-    TEXT(
-        "states", "FORM",
-        "How states are kept: exact, or int8 or int4, with keys and values of CoDA layers in so "
-        "many bits. Default: exact."
-    ),
-    FLAG(
-        "no-vectors", "States are asked for by name only; each is smaller by 4 bytes for each of "
-                      "the model's dimensions."
-    ),
-};
-GROUP(db_create, "Database");
-
-static const weir_option db_ingest_options[] = {
-    DATABASE_OPTION,
-    TEXT("label", "TEXT", "What the document is called; its name follows from it."),
-    TEXT("metadata", "JSON", "An object of at most 1024 bytes that is kept with the state."),
-    TEXT(
-        "documents", "FILE",
-        "Many documents in place of one: a JSON object per line with \"label\", \"text\" and, if "
-        "wanted, \"metadata\"; - is stdin."
-    ),
-};
-GROUP(db_ingest, "Documents");
-
-static const weir_option db_list_options[] = {
-    DATABASE_OPTION,
-    INT("limit", "N", 1, INT32_MAX, "At most so many. Default: all."),
-    FLAG("metadata", "With --json, also what was kept with each."),
-    FLAG("json", "Print one JSON object per line."),
-};
-GROUP(db_list, "Database");
-
-static const weir_option db_query_options[] = {
-    DATABASE_OPTION,
-    TEXT("question", "TEXT", "What is asked.", .required = true),
-    TEXT("state", "NAME", "The state that answers. Default: the nearest to the question."),
-    INT("nearest", "K", 1, 1024,
-        "Print the K nearest states and how near they are, and no answer."),
-    FLAG(
-        "no-chat", "Put \"Question:\" before the question and \"Answer:\" behind it instead of "
-                   "asking through the chat "
-                   "template, as models without one are asked."
-    ),
-    FLAG("plain", "Put nothing around the question: the document goes on with it."),
-    FLAG("json", "Print JSON with the state, the text and its tokens."),
-};
-GROUP(db_query, "Question");
-
-static const weir_option db_merge_options[] = {
-    DATABASE_OPTION,
-    TEXT("earlier", "NAME", "The state whose banks are added.", .required = true),
-    TEXT("later", "NAME", "The state where the new one goes on.", .required = true),
-    TEXT("label", "TEXT", "What the new state is called.", .required = true),
-    TEXT("metadata", "JSON", "An object that is kept with it, beside \"merged\" with both names."),
-    FLAG("json", "Print one JSON object instead of text."),
-};
-GROUP(db_merge, "States");
-
-static const weir_option db_delete_options[] = {
-    DATABASE_OPTION,
-    TEXT("name", "NAME", "The state's name.", .required = true),
-};
-GROUP(db_delete, "Database");
-
-/* ---- the commands ---------------------------------------------------------------------------- */
+/* engine/cli/commands.c - the table of commands. The work is in the run functions. */
+#include "engine/cli/groups.h"
 
 static const weir_command commands[] = {
     { .name = "serve",
@@ -416,7 +8,8 @@ static const weir_command commands[] = {
       .summary = "Serves a model through the OpenAI API.",
       .details = "Listens on 127.0.0.1:8080 unless told otherwise. SIGTERM ends it after the "
                  "running answers.",
-      .groups = { &serve, &model, &sampling, &policy } },
+      .groups = { &weir_group_serve, &weir_group_model, &weir_group_sampling,
+                  &weir_group_policy } },
     { .name = "plan",
       .usage = "[options]",
       .run = weir_run_plan,
@@ -424,7 +17,8 @@ static const weir_command commands[] = {
       .details = "The same plan as `serve --plan`: every account, the pages of KV that it leaves, "
                  "and the window of a sequence. With --report, "
                  "tables of what the model would take elsewhere.",
-      .groups = { &json, &report, &batch, &planned, &policy } },
+      .groups = { &weir_group_json, &weir_group_report, &weir_group_batch, &weir_group_planned,
+                  &weir_group_policy } },
     { .name = "generate",
       .usage = "TEXT | --prompt TEXT | --file FILE | --tokens LIST | --messages FILE [options]",
       .word = "prompt",
@@ -432,41 +26,44 @@ static const weir_command commands[] = {
       .summary = "Continues a text or answers a conversation, once.",
       .details = "Without a text it reads standard input, less one newline at its end: `echo hi | "
                  "weir generate`.",
-      .groups = { &text, &generate, &sampling, &model, &policy } },
+      .groups = { &weir_group_text, &weir_group_generate, &weir_group_sampling, &weir_group_model,
+                  &weir_group_policy } },
     { .name = "chat",
       .usage = "[options]",
       .run = weir_run_chat,
       .summary = "Talks to a model in the terminal.",
       .details = "Ctrl-C stops the answer, Ctrl-D ends the conversation.",
-      .groups = { &chat, &sampling, &model, &policy } },
+      .groups = { &weir_group_chat, &weir_group_sampling, &weir_group_model, &weir_group_policy } },
     { .name = "session list",
       .usage = "--dir DIR [options]",
       .run = weir_run_session_list,
       .summary = "Lists the saved sessions of a folder: name, tokens, bytes, and what is wrong "
                  "with those that are damaged.",
-      .groups = { &sessions, &json } },
+      .groups = { &weir_group_sessions, &weir_group_json } },
     { .name = "session save",
       .usage = "--dir DIR --name NAME --file FILE | --prompt TEXT | --messages FILE",
       .run = weir_run_session_save,
       .summary = "Computes a text and saves it, so that others start behind it.",
-      .groups = { &sessions, &session, &text, &model, &policy } },
+      .groups = { &weir_group_sessions, &weir_group_session, &weir_group_text, &weir_group_model,
+                  &weir_group_policy } },
     { .name = "session restore",
       .usage = "--dir DIR --name NAME [options]",
       .run = weir_run_session_restore,
       .summary = "Reads a session into an engine and says how long it took: whether it is whole, "
                  "and fits the model.",
-      .groups = { &sessions, &session, &model, &policy } },
+      .groups = { &weir_group_sessions, &weir_group_session, &weir_group_model,
+                  &weir_group_policy } },
     { .name = "session delete",
       .usage = "--dir DIR --name NAME",
       .run = weir_run_session_delete,
       .summary = "Deletes a saved session.",
-      .groups = { &sessions, &session } },
+      .groups = { &weir_group_sessions, &weir_group_session } },
     { .name = "db create",
       .usage = "--dir DIR [options]",
       .run = weir_run_db_create,
       .summary = "Makes an empty database of states of a model: what it computed of documents, to "
                  "answer questions from.",
-      .groups = { &db_create, &model } },
+      .groups = { &weir_group_db_create, &weir_group_model } },
     { .name = "db ingest",
       .usage = "--dir DIR --label TEXT --file FILE | --prompt TEXT | --documents FILE",
       .run = weir_run_db_ingest,
@@ -475,18 +72,18 @@ static const weir_command commands[] = {
                  "a question can follow. A document whose state is there already is left out, so "
                  "that the same command "
                  "goes on where it was stopped or killed.",
-      .groups = { &db_ingest, &text, &model } },
+      .groups = { &weir_group_db_ingest, &weir_group_text, &weir_group_model } },
     { .name = "db list",
       .usage = "--dir DIR [options]",
       .run = weir_run_db_list,
       .summary = "Lists the states of a database, the newest first.",
-      .groups = { &db_list } },
+      .groups = { &weir_group_db_list } },
     { .name = "db query",
       .usage = "--dir DIR --question TEXT [options]",
       .run = weir_run_db_query,
       .summary = "Answers a question from the state that is nearest to it, without reading the "
                  "document again.",
-      .groups = { &db_query, &sampling, &model } },
+      .groups = { &weir_group_db_query, &weir_group_sampling, &weir_group_model } },
     { .name = "db merge",
       .usage = "--dir DIR --earlier NAME --later NAME --label TEXT",
       .run = weir_run_db_merge,
@@ -494,29 +91,29 @@ static const weir_command commands[] = {
       .details = "It goes on where the later one ends and has what the banks of both hold, as far "
                  "as there is room. Nothing promises that it "
                  "knows what both knew: measure it.",
-      .groups = { &db_merge, &model } },
+      .groups = { &weir_group_db_merge, &weir_group_model } },
     { .name = "db delete",
       .usage = "--dir DIR --name NAME",
       .run = weir_run_db_delete,
       .summary = "Deletes a state.",
-      .groups = { &db_delete } },
+      .groups = { &weir_group_db_delete } },
     { .name = "logits",
       .usage = "--tokens LIST --out FILE [options]",
       .run = weir_run_logits,
       .summary = "Writes the logits and hidden states of given tokens to a safetensors file.",
       .details = "Tensors: logits f32 [tokens, vocabulary], and hidden.I f32 [tokens, width] after "
                  "each layer I.",
-      .groups = { &logits, &model } },
+      .groups = { &weir_group_logits, &weir_group_model } },
     { .name = "tokenize",
       .usage = "[options] < LINES",
       .run = weir_run_tokenize,
       .summary = "Reads lines of text, writes {\"ids\": [...], \"text\": decoded} for each.",
-      .groups = { &model } },
+      .groups = { &weir_group_model } },
     { .name = "render",
       .usage = "--messages FILE [options]",
       .run = weir_run_render,
       .summary = "Prints the prompt that the model's chat template makes of a conversation.",
-      .groups = { &render, &model } },
+      .groups = { &weir_group_render, &weir_group_model } },
     { .name = "bench",
       .usage = "[options]",
       .run = weir_run_bench,
@@ -524,7 +121,7 @@ static const weir_command commands[] = {
           "Measures prefill and decode speed, with the machine's read bandwidth beside them.",
       .details =
           "With memory.disk also what each token reads from the disk, and how fast that disk is.",
-      .groups = { &bench, &model, &policy } },
+      .groups = { &weir_group_bench, &weir_group_model, &weir_group_policy } },
     { .name = "calibrate",
       .usage = "--text FILE --out FILE [options]",
       .run = weir_run_calibrate,
@@ -532,12 +129,13 @@ static const weir_command commands[] = {
                  "them (triattention).",
       .details = "A few tens of thousands of tokens are plenty. The file says which model it is "
                  "of; other models refuse it.",
-      .groups = { &calibrate, &model } },
+      .groups = { &weir_group_calibrate, &weir_group_model } },
     { .name = "eval retrieval",
       .usage = "--items FILE [options]",
       .run = weir_run_eval_retrieval,
       .summary = "Counts exact answers to questions about long contexts.",
-      .groups = { &retrieval, &json, &policy, &model } },
+      .groups = { &weir_group_retrieval, &weir_group_json, &weir_group_policy,
+                  &weir_group_model } },
     { .name = "eval generate",
       .usage = "--task NAME --length LIST --out FILE [options]",
       .run = weir_run_eval_generate,
@@ -546,7 +144,7 @@ static const weir_command commands[] = {
       .details = "Lengths are counted with the model's tokenizer and chat template. The same seed "
                  "gives the same samples. With `all`, tasks that "
                  "cannot be made so short are left out, and named.",
-      .groups = { &items, &tokens_model } },
+      .groups = { &weir_group_items, &weir_group_tokens_model } },
     { .name = "eval constructed",
       .usage = "--out DIR [options]",
       .run = weir_run_eval_constructed,
@@ -554,14 +152,14 @@ static const weir_command commands[] = {
                  "exactly when the KV row of it is still there.",
       .details = "Token 0 is its word for not knowing. It has no tokenizer: prompts are ids (`weir "
                  "generate --tokens`).",
-      .groups = { &constructed } },
+      .groups = { &weir_group_constructed } },
     { .name = "eval matrix",
       .usage = "--out DIR --items FILE | --text FILE [options]",
       .run = weir_run_eval_matrix,
       .summary =
           "Accuracy and perplexity by KV policy, budget and format: JSON lines, CSV and plots.",
       .details = "Stopped or killed, the same command goes on where it was.",
-      .groups = { &matrix, &model } },
+      .groups = { &weir_group_matrix, &weir_group_model } },
     { .name = "eval policies",
       .usage = "[options]",
       .run = weir_run_eval_policies,
@@ -571,7 +169,8 @@ static const weir_command commands[] = {
       .usage = "--text FILE [options]",
       .run = weir_run_eval_perplexity,
       .summary = "Scores a text.",
-      .groups = { &perplexity, &json, &policy, &model } },
+      .groups = { &weir_group_perplexity, &weir_group_json, &weir_group_policy,
+                  &weir_group_model } },
     { .name = "eval kv-quality",
       .usage = "--text FILE [options]",
       .run = weir_run_eval_kv_quality,
@@ -579,7 +178,7 @@ static const weir_command commands[] = {
                  "next token, bytes, exact answers.",
       .details = "kv.wide_layers, kv.wide_sinks and kv.wide_format apply to every format; bytes "
                  "are those of a token of a whole window.",
-      .groups = { &kv_quality, &json, &model } },
+      .groups = { &weir_group_kv_quality, &weir_group_json, &weir_group_model } },
     { .name = "eval states",
       .usage = "--text FILE --set model.arch=NAME [options]",
       .run = weir_run_eval_state_quality,
@@ -587,7 +186,7 @@ static const weir_command commands[] = {
                  "costs the text behind them.",
       .details = "The states are those of f32; keys and values are rounded once, as they are when "
                  "states are stored, then the text goes on.",
-      .groups = { &state_quality, &json, &model } },
+      .groups = { &weir_group_state_quality, &weir_group_json, &weir_group_model } },
 };
 
 const weir_command *weir_commands(size_t *n)
