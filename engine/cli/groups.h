@@ -27,7 +27,7 @@
 #define LIST(flag, least, most, ...)                                                               \
     RANGED(flag, "LIST", WEIR_OPTION_LIST, least, most, __VA_ARGS__)
 
-/* ---- rows that several groups have ------------------------------------------------------------- */
+/* ---- rows that several groups have ----------------------------------------------------------- */
 
 /* The group of all commands, and that of `plan`, whose --context is a list of its own. */
 #define MODEL_FILE_OPTIONS                                                                         \
@@ -52,7 +52,7 @@
 #define SCORED_TEXT_OPTION                                                                         \
     TEXT("text", "FILE", "Text to score, UTF-8; - is stdin.", .required = true)
 
-/* ---- the groups -------------------------------------------------------------------------------- */
+/* ---- the groups ------------------------------------------------------------------------------ */
 
 /* groups.c */
 extern const weir_option_group weir_group_model, weir_group_planned, weir_group_sampling,

@@ -66,19 +66,10 @@ static const char *disk_folder(const weir_config *config)
     return temporary != NULL && temporary[0] != '\0' ? temporary : "/var/tmp";
 }
 
-weir_kv_geometry weir_engine_first_geometry(const weir_model *model)
-{
-    const weir_shape *const shape = weir_model_shape(model);
-    return weir_model_kv_layers(model) > 0 ? weir_model_kv_geometry(model)[0]
-                                           : (weir_kv_geometry){ .n_heads = shape->n_kv_heads,
-                                                                 .key_dim = shape->head_dim,
-                                                                 .value_dim = shape->head_dim };
-}
-
 static weir_kv_spec kv_spec(const weir_engine *engine)
 {
     const int64_t n_layers = weir_model_kv_layers(engine->model);
-    const weir_kv_geometry first = weir_engine_first_geometry(engine->model);
+    const weir_kv_geometry first = weir_plan_first_geometry(engine->model);
     return (weir_kv_spec){ .n_layers = n_layers,
                            .n_kv_heads = first.n_heads,
                            .key_dim = first.key_dim,

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/open/engine_internal.h"
+#include "engine/open/plan.h"
 
 /* model.name, else the file without its ending, else the folder. */
 static void name_model(char out[256], const weir_plan_parts *parts)
@@ -22,11 +22,20 @@ static void name_model(char out[256], const weir_plan_parts *parts)
     (void)snprintf(out, 256, "%.255s", base);
 }
 
+weir_kv_geometry weir_plan_first_geometry(const weir_model *model)
+{
+    const weir_shape *const shape = weir_model_shape(model);
+    return weir_model_kv_layers(model) > 0 ? weir_model_kv_geometry(model)[0]
+                                           : (weir_kv_geometry){ .n_heads = shape->n_kv_heads,
+                                                                 .key_dim = shape->head_dim,
+                                                                 .value_dim = shape->head_dim };
+}
+
 static void describe_model(weir_engine_facts *facts, const weir_plan_parts *parts)
 {
     const weir_model *const model = parts->model;
     const weir_shape *const shape = weir_model_shape(model);
-    const weir_kv_geometry first = weir_engine_first_geometry(model);
+    const weir_kv_geometry first = weir_plan_first_geometry(model);
     name_model(facts->model, parts);
     (void)snprintf(facts->arch, sizeof facts->arch, "%s", weir_model_arch(model));
     facts->n_parameters = weir_model_parameters(model);

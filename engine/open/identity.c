@@ -1,14 +1,14 @@
-/* engine/open/identity.c - the digest of a model: architecture, shape, and of every tensor its name,
- * type, shape and a sample of its bytes.
+/* engine/open/identity.c - the digest of a model: architecture, shape, and of every tensor its
+ * name, type, shape and a sample of its bytes.
  *
- * Tensors up to 64 KiB count whole, of larger ones 16 pieces of 4 KiB spread from the first byte to
- * the last: cheap beside loading, and whoever trains a model further changes more than what lies
- * between them. How activations are rounded counts too: rows depend on it. */
+ * Tensors up to 64 KiB count whole, of larger ones 16 pieces of 4 KiB spread from the first byte
+ * to the last: cheap beside loading, and whoever trains a model further changes more than what
+ * lies between them. How activations are rounded counts too: rows depend on it. */
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
-#include "engine/open/engine_internal.h"
+#include "engine/open/identity.h"
 
 enum { WHOLE_BYTES = 64 << 10, PIECE_BYTES = 4 << 10, PIECES = 16 };
 

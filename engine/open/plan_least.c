@@ -1,5 +1,5 @@
-/* engine/open/plan_least.c - what a refused plan asks for: the least memory.host that fits, found by
- * planning again under other limits. */
+/* engine/open/plan_least.c - what a refused plan asks for: the least memory.host that fits, found
+ * by planning again under other limits. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

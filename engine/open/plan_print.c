@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/open/engine_internal.h"
+#include "engine/open/plan.h"
 
 size_t weir_plan_total(const weir_plan *plan)
 {

@@ -1,11 +1,11 @@
-/* engine/open/policy.c - the KV policy that [kv.policy] asks for, and what policies have to know of the
- * model. */
+/* engine/open/policy.c - the KV policy that [kv.policy] asks for, and what policies have to know
+ * of the model. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/open/engine_internal.h"
+#include "engine/open/policies.h"
 
 /* Layers that show who asks for which of their rows; *first is one of them. */
 static int64_t list_layers(int32_t *out, const weir_block_kv **first, const weir_model *model)

@@ -1,5 +1,5 @@
-/* tools/measure/kv_quality.c - the same text with f32 KV and with other formats, side by side, so that
- * no logits are kept. What a query reads of a coded page depends on positions only, so pieces
+/* tools/measure/kv_quality.c - the same text with f32 KV and with other formats, side by side, so
+ * that no logits are kept. What a query reads of a coded page depends on positions only, so pieces
  * measure what decoding would. */
 #include <stdlib.h>
 #include <string.h>

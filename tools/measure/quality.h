@@ -1,5 +1,5 @@
-/* tools/measure/quality.h - what a lossy form of a model's memory changes about its next tokens, row
- * by row. */
+/* tools/measure/quality.h - what a lossy form of a model's memory changes about its next tokens,
+ * row by row. */
 #pragma once
 #include "tools/measure/evaluate.h"
 

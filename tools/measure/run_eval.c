@@ -1,4 +1,5 @@
-/* tools/measure/run_eval.c - weir eval perplexity and eval retrieval: run, then print text or JSON. */
+/* tools/measure/run_eval.c - weir eval perplexity and eval retrieval: run, then print text or
+ * JSON. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* tools/measure/run_eval_generate.c - weir eval generate: items for `weir eval retrieval`; the model
- * lends its tokenizer and its chat template. weir eval constructed: a model that answers questions
- * of its own kind. */
+/* tools/measure/run_eval_generate.c - weir eval generate: items for `weir eval retrieval`; the
+ * model lends its tokenizer and its chat template. weir eval constructed: a model that answers
+ * questions of its own kind. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* tools/measure/run_eval_matrix.c - weir eval matrix: policies by budgets by formats, cell by cell, so
- * that it can be stopped and taken up again. */
+/* tools/measure/run_eval_matrix.c - weir eval matrix: policies by budgets by formats, cell by
+ * cell, so that it can be stopped and taken up again. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* tools/measure/state_quality.c - a text continued from a state that was stored in fewer bits, beside
- * one continued from the state itself. */
+/* tools/measure/state_quality.c - a text continued from a state that was stored in fewer bits,
+ * beside one continued from the state itself. */
 #include <stdlib.h>
 #include <string.h>
 
