@@ -11,7 +11,7 @@
 /* Texts of the library in the prefix cache, apart from those of requests without a salt. */
 #define WEIR_API_SALT "library"
 
-struct weir_sequence { /* not that of engine/kv, which no file here includes */
+struct weir_sequence {
     weir_engine *engine;
     weir_ledger_payer payer; /* of `tokens` and `logits` */
     int32_t *tokens; /* [capacity], the first n are the sequence's */

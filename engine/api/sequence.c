@@ -1,11 +1,9 @@
 /* engine/api/sequence.c - sequences: their tokens, and the calls that compute them. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "engine/api/api_internal.h"
 #include "engine/base/checked.h"
-#include "engine/base/clock.h"
 #include "engine/base/memory.h"
 
 /* ---- making and ending ----------------------------------------------------------------------- */
@@ -177,10 +175,7 @@ static weir_sampling sampling_of(const weir_sampling_params *params)
     sampling.repetition_penalty = params->repetition_penalty;
     sampling.presence_penalty = params->presence_penalty;
     sampling.frequency_penalty = params->frequency_penalty;
-    sampling.seed = (uint64_t)params->seed;
-    if (params->seed < 0 &&
-        getrandom(&sampling.seed, sizeof sampling.seed, 0) != (ssize_t)sizeof sampling.seed)
-        sampling.seed = (uint64_t)weir_clock_ns();
+    sampling.seed = weir_sampling_seed(params->seed);
     return sampling;
 }
 

@@ -103,7 +103,7 @@ weir_status plan_window(
                                        .works = limits.segments,
                                        .logits = limits.logits };
     WEIR_TRY(weir_plan_activations(plan, parts, parts->config->batch.chunk, with_scratch, error));
-    plan->tokens = n_sequences * weir_sequence_token_bytes(plan->facts.window) +
+    plan->tokens = n_sequences * weir_kv_sequence_token_bytes(plan->facts.window) +
                    weir_runner_bytes(&steps) + weir_service_bytes(plan->facts.n_slots);
     if (plan_session_sequences(parts) > 1)
         plan->tokens +=

@@ -32,6 +32,8 @@ typedef struct weir_sampling {
 
 /* What WEIR_SAMPLING_DEFAULT says is greedy without penalties. */
 weir_sampling weir_sampling_default(void);
+/* seed.c: `seed`, or a new one when it is negative. */
+uint64_t weir_sampling_seed(int64_t seed);
 /* Ranges of spec/serving.md 2.2 and 5.4; the text names the field. */
 WEIR_MUST_CHECK weir_status
 weir_sampling_check(const weir_sampling *sampling, size_t n_vocab, weir_error *error);

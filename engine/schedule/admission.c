@@ -17,7 +17,7 @@ weir_kv_pages weir_service_free_pages(const weir_service *service)
 /* Rows that a choice holds when its tokens are computed. */
 static int64_t rows_to_come(const choice *c)
 {
-    const weir_sequence *const s = c->sequence;
+    const weir_kv_sequence *const s = c->sequence;
     const int64_t rows = s->table.n_rows + s->n_tokens - s->n_computed;
     return c->job->policy_run != NULL && rows > c->job->row_peak ? c->job->row_peak : rows;
 }
@@ -26,13 +26,13 @@ static int64_t rows_to_come(const choice *c)
  * not find them gone. */
 static weir_kv_pages unclaimed_pages(const weir_service *service)
 {
-    const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
+    const weir_kv_store *const store = service->store;
     weir_kv_pages n = weir_service_free_pages(service);
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         const choice *const c = service->slots[i].owner;
         if (c == NULL || c->is_waiting || c->is_stalled) continue;
         const int64_t all = (rows_to_come(c) + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-        n = weir_kv_pages_minus(n, weir_kv_pages_of(spec, c->sequence->table.n_pages, all));
+        n = weir_kv_pages_minus(n, weir_kv_store_pages_of(store, c->sequence->table.n_pages, all));
     }
     return n;
 }
@@ -54,9 +54,8 @@ static bool has_room(weir_service *service, int64_t rows, int64_t more)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     const int64_t most = rows + more < spec->max_rows ? rows + more : spec->max_rows;
-    return weir_service_claim(
-        service, weir_kv_pages_of(spec, 0, (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS)
-    );
+    const int64_t end = (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+    return weir_service_claim(service, weir_kv_store_pages_of(service->store, 0, end));
 }
 
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }

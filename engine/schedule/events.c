@@ -27,7 +27,7 @@ static void free_slot(weir_service *service, choice *c)
             weir_choice_forget(c);
         else
             weir_choice_keep(c);
-        weir_sequence_clear(&service->slots[i].sequence);
+        weir_kv_sequence_clear(&service->slots[i].sequence);
         service->slots[i].owner = NULL;
     }
     c->sequence = NULL;

@@ -115,13 +115,13 @@ void weir_choice_count_before(choice *c)
 void weir_choice_count(choice *c)
 {
     weir_service *const service = c->job->service;
-    const weir_sequence *const sequence = c->sequence;
+    const weir_kv_sequence *const sequence = c->sequence;
     const weir_policy_run_count n = weir_runner_count(service->runner, sequence);
     const weir_banks banks = weir_runner_banks(service->runner, c->is_torn ? NULL : sequence);
     const int64_t dropped = sequence->policy_run != NULL ? n.evicted : 0;
     c->job->usage.n_rows += n.live;
     c->job->usage.n_evicted += n.evicted;
-    c->job->usage.kv_bytes += (int64_t)weir_sequence_kv_bytes(sequence);
+    c->job->usage.kv_bytes += (int64_t)weir_kv_sequence_kv_bytes(sequence);
     weir_banks_add(&c->job->usage.banks, &banks);
     pthread_mutex_lock(&service->lock);
     service->stats.evicted_tokens +=

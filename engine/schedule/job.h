@@ -20,7 +20,7 @@ enum { CHOICE_MARKS = 8, CLIENT_TURNS = 64 };
 
 typedef struct choice {
     weir_job *job;
-    weir_sequence *sequence; /* NULL while queued and after the end */
+    weir_kv_sequence *sequence; /* NULL while queued and after the end */
     int32_t index, n_answer;
     bool is_waiting; /* for the prompt of choice 0, which it will fork   */
     bool is_stalled; /* preempted: holds no pages, waits for room        */
@@ -62,7 +62,7 @@ struct weir_job {
 };
 
 typedef struct slot {
-    weir_sequence sequence;
+    weir_kv_sequence sequence;
     choice *owner; /* NULL: free */
 } slot;
 
@@ -85,7 +85,7 @@ struct weir_service {
     weir_ledger_payer payer; /* of jobs whose thread has none */
     size_t bytes, sampler_bytes; /* charged: arrays below, scratch */
     slot *slots; /* [facts.n_slots] */
-    weir_sequence *guests[2]; /* that hold pages and are no job's; NULL: none */
+    weir_kv_sequence *guests[2]; /* that hold pages and are no job's; NULL: none */
     const weir_service_hooks *hooks; /* borrowed; NULL: there are none */
     weir_work *works; /* [facts.n_slots] */
     choice **working; /* [facts.n_slots]: whose work it is */
@@ -176,7 +176,7 @@ void weir_service_step(weir_service *service);
 
 /* preempt.c */
 void weir_choice_preempt(choice *c); /* it gives its pages up, to be computed again */
-bool weir_service_preempt(void *user, const weir_sequence *behind); /* weir_kv_holders.preempt */
+bool weir_service_preempt(void *user, const weir_kv_sequence *behind); /* weir_kv_holders.preempt */
 
 /* stats.c */
 /* What other threads may see of slots and pages */

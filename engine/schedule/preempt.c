@@ -37,7 +37,7 @@ static choice *youngest_behind(const weir_service *service, const choice *c)
     return found;
 }
 
-static const choice *owner_of(const weir_service *service, const weir_sequence *sequence)
+static const choice *owner_of(const weir_service *service, const weir_kv_sequence *sequence)
 {
     for (int32_t i = 0; i < service->facts->n_slots; i++)
         if (&service->slots[i].sequence == sequence) return service->slots[i].owner;
@@ -50,12 +50,12 @@ void weir_choice_preempt(choice *c)
     pthread_mutex_lock(&service->lock);
     service->stats.preemptions++;
     pthread_mutex_unlock(&service->lock);
-    weir_sequence_reset(c->sequence);
+    weir_kv_sequence_reset(c->sequence);
     c->is_stalled = true;
     c->is_again = true;
 }
 
-bool weir_service_preempt(void *user, const weir_sequence *behind)
+bool weir_service_preempt(void *user, const weir_kv_sequence *behind)
 {
     const weir_service *const service = user;
     choice *const victim =

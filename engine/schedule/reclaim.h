@@ -16,12 +16,12 @@ extern "C" {
 typedef struct weir_kv_holders {
     weir_prefix *prefix; /* NULL: nothing is cached */
     /* Sequence number i, NULL past the last; NULL: there are no others */
-    weir_sequence *(*running)(void *user, int32_t i);
+    weir_kv_sequence *(*running)(void *user, int32_t i);
     void *user; /* of the functions */
     bool (*release)(void *user); /* lets go of what is being saved; NULL or false: nothing is */
     /* Preempts the youngest sequence, `behind` a given one or of all that run; NULL or false: there
      * is none. */
-    bool (*preempt)(void *user, const weir_sequence *behind);
+    bool (*preempt)(void *user, const weir_kv_sequence *behind);
     weir_reclaim_count *counts; /* [WEIR_RECLAIM_STEPS]; NULL: nothing is counted */
 } weir_kv_holders;
 
@@ -43,7 +43,7 @@ typedef struct weir_reclaim_request {
     weir_kv_store *store;
     const struct weir_work *works; /* [n_works] of the step */
     int32_t n_works;
-    const weir_sequence *sequence; /* that is pruned; NULL: none */
+    const weir_kv_sequence *sequence; /* that is pruned; NULL: none */
     weir_kv_pages pages; /* wanted; MEMORY looks at the blocks instead */
     int64_t blocks; /* past the sinks */
     int32_t hot; /* blocks at the end of a sequence that stay in memory */

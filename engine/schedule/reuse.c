@@ -202,7 +202,7 @@ void weir_choice_share(choice *c)
 static void keep_rows(choice *c)
 {
     weir_prefix *const prefix = c->job->service->prefix;
-    weir_sequence *const sequence = c->sequence;
+    weir_kv_sequence *const sequence = c->sequence;
     const int32_t end = sequence->n_computed;
     int32_t n = 0; /* a choice that was preempted may have marks that it has not reached again */
     for (int32_t i = 0; i < c->n_marks; i++) {
@@ -228,7 +228,7 @@ static void keep_rows(choice *c)
  * see all of a text. Its last step was not tended. */
 static void keep_watched(choice *c)
 {
-    weir_sequence *const sequence = c->sequence;
+    weir_kv_sequence *const sequence = c->sequence;
     const int32_t n = sequence->n_computed;
     if (n < c->job->request.n_prompt || !weir_choice_apply_policy(c)) return;
     if (!sequence->table.is_pruned && !weir_policy_run_needs_turns(sequence->policy_run)) return;

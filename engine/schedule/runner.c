@@ -172,13 +172,13 @@ bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int
     return weir_model_is_state(runner->model, recurrent, n_tokens);
 }
 
-weir_banks weir_runner_banks(const weir_runner *runner, const weir_sequence *sequence)
+weir_banks weir_runner_banks(const weir_runner *runner, const weir_kv_sequence *sequence)
 {
     const bool has_text = sequence != NULL && sequence->n_computed > 0;
     return weir_model_banks(runner->model, has_text ? sequence->recurrent : NULL);
 }
 
-weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence)
+weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_kv_sequence *sequence)
 {
     if (sequence->policy_run != NULL)
         return weir_policy_run_count_of(
@@ -231,7 +231,7 @@ static int64_t blocks_wanted(const weir_work *works, int32_t n_works)
 {
     weir_kv_pages n = { 0 };
     for (int32_t i = 0; i < n_works; i++) {
-        const weir_sequence *const s = works[i].sequence;
+        const weir_kv_sequence *const s = works[i].sequence;
         n = weir_kv_pages_plus(n, weir_kv_reserve_pages(&s->table, s->store, works[i].n_rows));
     }
     return weir_kv_pages_blocks(weir_kv_store_spec(works[0].sequence->store), n);
@@ -258,7 +258,7 @@ static weir_status reserve_rows(
 )
 {
     for (int32_t i = 0; i < n_works; i++) {
-        weir_sequence *const sequence = works[i].sequence;
+        weir_kv_sequence *const sequence = works[i].sequence;
         const weir_status status =
             weir_kv_reserve(&sequence->table, sequence->store, works[i].n_rows);
         if (status == WEIR_EFULL)
@@ -285,7 +285,7 @@ static void show(
 )
 {
     const watched *const seen = user;
-    weir_sequence *const sequence = seen->work->sequence;
+    weir_kv_sequence *const sequence = seen->work->sequence;
     const weir_policy_queries rows = { .data = queries,
                                        .n = seen->work->n_rows,
                                        .head_stride = head_stride,
@@ -353,7 +353,7 @@ static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_w
                          .user = runner->user };
     for (int32_t i = 0; i < n_works; i++) {
         weir_work *const work = &works[i];
-        weir_sequence *const sequence = work->sequence;
+        weir_kv_sequence *const sequence = work->sequence;
         work->first_logit = -1;
         if (work->failed) continue;
         WEIR_ASSERT(work->n_rows >= 1 && sequence->n_computed + work->n_rows <= sequence->n_tokens);
@@ -433,7 +433,7 @@ weir_status weir_runner_step(
     weir_batch batch = build_batch(runner, works, n_works);
     if (batch.n_segments > 0) WEIR_TRY(forward(runner, &batch, works, n_works, logits, error));
     for (int32_t i = 0; i < n_works; i++) {
-        weir_sequence *const sequence = works[i].sequence;
+        weir_kv_sequence *const sequence = works[i].sequence;
         n_failed += works[i].failed;
         if (works[i].failed) continue;
         sequence->n_computed += works[i].n_rows;
@@ -446,7 +446,7 @@ weir_status weir_runner_step(
 
 weir_status weir_runner_fill(weir_runner *runner, weir_work *work, weir_error *error)
 {
-    weir_sequence *const sequence = work->sequence;
+    weir_kv_sequence *const sequence = work->sequence;
     runner->problem = NULL;
     WEIR_TRY(reclaim_memory(runner, work, 1, blocks_wanted(work, 1), error));
     WEIR_TRY(reserve_rows(runner, work, 1, error));
@@ -464,10 +464,10 @@ void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor)
 }
 
 /* The blocks of the sequence itself may leave memory for the rows that stay. */
-static bool reclaim_for_policy(void *user, const weir_sequence *sequence, weir_kv_pages pages)
+static bool reclaim_for_policy(void *user, const weir_kv_sequence *sequence, weir_kv_pages pages)
 {
     const weir_runner *const runner = user;
-    const weir_work work = { .sequence = (weir_sequence *)(uintptr_t)sequence }; /* only read */
+    const weir_work work = { .sequence = (weir_kv_sequence *)(uintptr_t)sequence }; /* only read */
     const int64_t n_blocks = weir_kv_pages_blocks(weir_kv_store_spec(sequence->store), pages);
     if (runner->prefetch != NULL && weir_kv_free_blocks(sequence->store) < n_blocks &&
         reclaim_memory(runner, &work, 1, n_blocks, NULL) == WEIR_OK)
@@ -479,7 +479,7 @@ static bool reclaim_for_policy(void *user, const weir_sequence *sequence, weir_k
     return weir_reclaim(&runner->holders, &request, NULL) == WEIR_OK;
 }
 
-weir_status weir_runner_evict(weir_runner *runner, weir_sequence *sequence, weir_error *error)
+weir_status weir_runner_evict(weir_runner *runner, weir_kv_sequence *sequence, weir_error *error)
 {
     const weir_reclaim_hook hook = { .make = reclaim_for_policy, .user = runner };
     if (sequence->policy_run == NULL) return WEIR_OK;

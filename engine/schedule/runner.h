@@ -25,7 +25,7 @@ typedef enum weir_logits_wanted {
 /* The next n_rows tokens of a sequence: its tokens [n_computed, n_computed + n_rows). KV rows are
  * reserved by the runner. */
 typedef struct weir_work {
-    weir_sequence *sequence;
+    weir_kv_sequence *sequence;
     int32_t n_rows;
     weir_logits_wanted wanted;
     int32_t first_logit; /* out: index of its first logits row, -1: none */
@@ -57,10 +57,12 @@ const weir_model *weir_runner_model(const weir_runner *runner);
 /* weir_model_is_state */
 bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int64_t n_tokens);
 /* weir_model_banks of a sequence between two steps; NULL: of no text. */
-weir_banks weir_runner_banks(const weir_runner *runner, const weir_sequence *sequence);
+weir_banks weir_runner_banks(const weir_runner *runner, const weir_kv_sequence *sequence);
 /* Rows of a sequence that are there as they were computed, and those that went: where a policy
  * prunes, else where layers have memory of fixed size. */
-weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence);
+weir_policy_run_count weir_runner_count(
+    const weir_runner *runner, const weir_kv_sequence *sequence
+);
 /* EFULL (nothing computed; pages found so far stay reserved) when the KV store cannot back all
  * rows. EIO: all works failed. Logits [rows, n_vocab] are borrowed until the next step. */
 WEIR_MUST_CHECK weir_status weir_runner_step(
@@ -78,7 +80,7 @@ void weir_runner_promote(weir_runner *runner, const weir_work *works, int32_t n_
 void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor);
 /* After a step: the sequence drops the rows that its policy lets go (engine/kv/prune/apply_policy.h). */
 WEIR_MUST_CHECK weir_status
-weir_runner_evict(weir_runner *runner, weir_sequence *sequence, weir_error *error);
+weir_runner_evict(weir_runner *runner, weir_kv_sequence *sequence, weir_error *error);
 /* Why a work of the last step failed, a borrowed text. */
 const char *weir_runner_problem(const weir_runner *runner);
 /* Shows the queries of every sequence without a policy, [n_rows, n_heads, head_dim] before rotation

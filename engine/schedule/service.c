@@ -101,7 +101,7 @@ static void cut_by_blocks(weir_service *service, int32_t chunk)
 }
 
 /* What holds pages beside the sequences of a step. */
-static weir_sequence *sequence_at(void *user, int32_t i)
+static weir_kv_sequence *sequence_at(void *user, int32_t i)
 {
     weir_service *const service = user;
     if (i < service->facts->n_slots) return &service->slots[i].sequence;
@@ -147,7 +147,7 @@ weir_status weir_service_open(
     weir_status status = charge_fixed(service, error);
     if (status == WEIR_OK) status = open_fixed(service, parts, error);
     for (size_t i = 0; status == WEIR_OK && i < n_slots; i++)
-        status = weir_sequence_open(
+        status = weir_kv_sequence_open(
             &service->slots[i].sequence, parts->store, parts->ledger,
             (size_t)parts->facts->recurrent_bytes, error
         );
@@ -181,7 +181,7 @@ void weir_service_close(weir_service *service)
         pthread_join(service->thread, NULL);
     }
     for (int32_t i = 0; service->slots != NULL && i < service->facts->n_slots; i++)
-        weir_sequence_close(&service->slots[i].sequence);
+        weir_kv_sequence_close(&service->slots[i].sequence);
     weir_sampler_scratch_close(service->scratch);
     free(service->slots);
     free(service->works);

@@ -15,13 +15,13 @@ static int64_t bytes_of(const weir_service *service, weir_kv_pages pages)
 
 static weir_service_sequence stats_of(const choice *c)
 {
-    const weir_sequence *const sequence = c->sequence;
+    const weir_kv_sequence *const sequence = c->sequence;
     weir_service_sequence seen = { .job = c->job->serial,
                                    .choice = c->index,
                                    .tokens = sequence->n_computed,
                                    .client = c->job->request.client,
-                                   .bytes = (int64_t)weir_sequence_bytes(sequence),
-                                   .kv_bytes = (int64_t)weir_sequence_kv_bytes(sequence),
+                                   .bytes = (int64_t)weir_kv_sequence_bytes(sequence),
+                                   .kv_bytes = (int64_t)weir_kv_sequence_kv_bytes(sequence),
                                    .kv_claim = c->job->choice_bytes,
                                    .banks = weir_runner_banks(c->job->service->runner, sequence) };
     if (sequence->policy_run == NULL) return seen;

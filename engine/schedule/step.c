@@ -23,7 +23,7 @@ static bool can_run(const slot *s)
  * differ. */
 static int32_t prompt_end(const weir_service *service, const choice *c)
 {
-    const weir_sequence *const sequence = c->sequence;
+    const weir_kv_sequence *const sequence = c->sequence;
     if (sequence->policy_run != NULL)
         return weir_policy_run_prompt_end(sequence->policy_run, sequence->n_computed);
     return service->block_rows > 1 ? c->job->request.n_prompt : sequence->n_tokens;
@@ -31,7 +31,7 @@ static int32_t prompt_end(const weir_service *service, const choice *c)
 
 static void add_work(weir_service *service, int32_t *n_works, choice *c, int32_t n_rows)
 {
-    const weir_sequence *const sequence = c->sequence;
+    const weir_kv_sequence *const sequence = c->sequence;
     const bool is_end = sequence->n_computed + n_rows == sequence->n_tokens;
     const bool scores = c->job->request.want_prompt_logprobs && c->index == 0 &&
                         sequence->n_computed < c->job->request.n_prompt;
@@ -61,7 +61,7 @@ static choice *oldest_prefill(const weir_service *service, int32_t n_works)
 
 static int32_t piece_rows(const weir_service *service, const choice *c, bool others_decode)
 {
-    const weir_sequence *const sequence = c->sequence;
+    const weir_kv_sequence *const sequence = c->sequence;
     const int32_t most = weir_runner_limits_of(service->runner)->logits - service->facts->n_slots;
     int32_t chunk = others_decode ? service->busy_chunk : service->chunk;
     if (sequence->policy_run != NULL && weir_policy_run_observes_all(sequence->policy_run))
@@ -215,7 +215,7 @@ static void prompt_is_done(weir_service *service, choice *first, const float *ro
         choice *const c = &job->choices[i];
         if (!c->is_waiting || c->is_ended) continue;
         c->is_waiting = false;
-        weir_sequence_fork(c->sequence, first->sequence);
+        weir_kv_sequence_fork(c->sequence, first->sequence);
         c->n_evicted_before = first->n_evicted_before;
         c->banks_before = first->banks_before;
         if (job->request.max_tokens == 0)

@@ -12,7 +12,8 @@
 
 /* A kept text on its way to a file or from one. */
 typedef struct session_carrier {
-    weir_sequence sequence; /* its pages and tokens; its table changes on the engine thread only */
+    weir_kv_sequence
+        sequence; /* its pages and tokens; its table changes on the engine thread only */
     char salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
     weir_prefix_snapshot
         marks[WEIR_SESSION_STATES]; /* [n_marks]: pinned (saving) or lent (restoring) */

@@ -262,13 +262,13 @@ static void take_in(weir_service *service, void *user)
                                         .state = a->pruned.state,
                                         .state_bytes = a->pruned.state_bytes };
     a->reason = weir_pruned_restore(service->prefix, &own->sequence.table, &content);
-    weir_sequence_clear(&own->sequence);
+    weir_kv_sequence_clear(&own->sequence);
 }
 
 static void throw_away(weir_service *service, void *user)
 {
     (void)service;
-    weir_sequence_clear(&((arrival *)user)->sessions->own.sequence);
+    weir_kv_sequence_clear(&((arrival *)user)->sessions->own.sequence);
 }
 
 static weir_status restore(arrival *a, weir_session_reader *reader, weir_error *error)

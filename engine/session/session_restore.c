@@ -67,14 +67,14 @@ weir_status session_reclaim_memory(const weir_service *service, int64_t n_blocks
 static void grow(weir_service *service, void *user)
 {
     room *const r = user;
-    weir_sequence *const sequence = &r->sessions->own.sequence;
+    weir_kv_sequence *const sequence = &r->sessions->own.sequence;
     if (is_tiered(r->sessions)) {
         weir_kv_commit(
             &sequence->table, sequence->table.n_pages * WEIR_PAGE_TOKENS - sequence->table.n_rows
         );
         const int64_t end = (r->rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
         const weir_kv_pages pages =
-            weir_kv_pages_of(weir_kv_store_spec(service->store), sequence->table.n_pages, end);
+            weir_kv_store_pages_of(service->store, sequence->table.n_pages, end);
         const int64_t n_blocks = weir_kv_pages_blocks(weir_kv_store_spec(service->store), pages);
         r->status = session_reclaim_memory(service, n_blocks, &r->error);
         if (r->status != WEIR_OK) return;
@@ -82,9 +82,9 @@ static void grow(weir_service *service, void *user)
     r->status = weir_kv_reserve(&sequence->table, service->store, r->rows - sequence->table.n_rows);
 }
 
-static weir_kv_pages pages_of_text(const weir_kv_spec *spec, int32_t n_tokens)
+static weir_kv_pages pages_of_text(const weir_kv_store *store, int32_t n_tokens)
 {
-    return weir_kv_pages_of(spec, 0, (n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
+    return weir_kv_store_pages_of(store, 0, (n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
 }
 
 /* Pages that nobody has a claim to, and slots for the last states; all or none. */
@@ -92,15 +92,14 @@ static void make_place(weir_service *service, void *user)
 {
     room *const r = user;
     weir_sessions *const s = r->sessions;
-    const weir_kv_pages pages =
-        pages_of_text(weir_kv_store_spec(service->store), s->own.sequence.n_tokens);
+    const weir_kv_pages pages = pages_of_text(service->store, s->own.sequence.n_tokens);
     r->status = WEIR_EFULL;
     if (!session_reclaim_pages(s, &pages)) return;
     r->rows = s->own.sequence.n_tokens;
     if (is_tiered(s) && r->rows > piece_rows(s)) r->rows = piece_rows(s);
     grow(service, r);
     if (r->status != WEIR_OK) {
-        weir_sequence_clear(&s->own.sequence);
+        weir_kv_sequence_clear(&s->own.sequence);
         return;
     }
     r->status = WEIR_EFULL;
@@ -113,7 +112,7 @@ static void make_place(weir_service *service, void *user)
     if (s->own.n_marks > 0 || r->n_states == 0)
         r->status = WEIR_OK;
     else
-        weir_sequence_clear(&s->own.sequence);
+        weir_kv_sequence_clear(&s->own.sequence);
 }
 
 /* What was read is right: others may continue it from now on. */
@@ -131,7 +130,7 @@ static void take_in(weir_service *service, void *user)
         s->own.salt
     );
     s->own.n_marks = 0;
-    weir_sequence_clear(&s->own.sequence);
+    weir_kv_sequence_clear(&s->own.sequence);
 }
 
 static void throw_away(weir_service *service, void *user)
@@ -140,7 +139,7 @@ static void throw_away(weir_service *service, void *user)
     for (int32_t i = 0; i < s->own.n_marks; i++)
         weir_prefix_release_snapshot(service->prefix, s->own.marks[i].state);
     s->own.n_marks = 0;
-    weir_sequence_clear(&s->own.sequence);
+    weir_kv_sequence_clear(&s->own.sequence);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -225,7 +224,7 @@ static weir_status read_memory(
 static void look_for(weir_service *service, void *user)
 {
     room *const r = user;
-    const weir_sequence *const sequence = &r->sessions->own.sequence;
+    const weir_kv_sequence *const sequence = &r->sessions->own.sequence;
     r->rows = weir_prefix_match_length(
         service->prefix, sequence->tokens, sequence->n_tokens, r->sessions->own.salt
     );
@@ -377,13 +376,12 @@ static int by_age(const void *a, const void *b)
  * where they begin. */
 static size_t choose(const weir_sessions *s, weir_session_info *list, size_t n)
 {
-    const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
     weir_kv_pages pages = weir_kv_store_free(s->service->store);
     size_t first = n;
     qsort(list, n, sizeof *list, by_age);
     for (size_t i = n; i-- > 0;) {
         const weir_session_info info = list[i];
-        const weir_kv_pages wanted = pages_of_text(spec, info.n_tokens);
+        const weir_kv_pages wanted = pages_of_text(s->service->store, info.n_tokens);
         if (info.problem != WEIR_OK)
             weir_log(
                 WEIR_LOG_WARNING, "session %s is left alone: %s; `weir session list` says more",

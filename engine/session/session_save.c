@@ -55,7 +55,7 @@ static bool pin_pruned(wish *w)
             weir_prefix_match_length(prefix, save->tokens, save->n_tokens, save->salt))
         return true;
     session_unpin_pruned(w->sessions);
-    weir_sequence_clear(&w->sessions->own.sequence);
+    weir_kv_sequence_clear(&w->sessions->own.sequence);
     return false;
 }
 
@@ -105,7 +105,7 @@ static void let_go(weir_service *service, void *user)
     if (s->own.is_pruned) session_unpin_pruned(s);
     weir_prefix_unpin(service->prefix, s->own.marks, s->own.n_marks);
     s->own.n_marks = 0;
-    weir_sequence_clear(&s->own.sequence);
+    weir_kv_sequence_clear(&s->own.sequence);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -95,7 +95,7 @@ class Bench {
     {
         open();
         for (int i = 0; i < 2; i++)
-            must(weir_sequence_open(&streams_[i], store(), ledger(), recurrent_bytes(), &error));
+            must(weir_kv_sequence_open(&streams_[i], store(), ledger(), recurrent_bytes(), &error));
         must(weir_engine_policy_run_open(
             engine_, &policy_run_, nullptr, 2, window(), 0, chunk_, &error
         ));
@@ -103,7 +103,7 @@ class Bench {
     }
     ~Bench()
     {
-        for (weir_sequence &stream : streams_) weir_sequence_close(&stream);
+        for (weir_kv_sequence &stream : streams_) weir_kv_sequence_close(&stream);
         weir_policy_run_close(policy_run_);
         weir_engine_close(engine_);
         weir_ids_free(&text_);
@@ -276,7 +276,7 @@ class Bench {
 
     void begin(int i)
     {
-        weir_sequence_clear(&streams_[i]);
+        weir_kv_sequence_clear(&streams_[i]);
         if (policy_run_ != nullptr)
             streams_[i].policy_run = weir_policy_run_begin(policy_run_, i, 0, 0);
     }
@@ -307,7 +307,7 @@ class Bench {
 
     void remember(int percent)
     {
-        const weir_sequence &b = streams_[1];
+        const weir_kv_sequence &b = streams_[1];
         weir_ledger_state state;
         weir_ledger_read(ledger(), &state);
         const size_t *const used = state.used[WEIR_TIER_HOST];
@@ -315,7 +315,7 @@ class Bench {
             policy_run_ != nullptr
                 ? weir_policy_run_count_of(b.policy_run, &b.table, b.n_computed).live
                 : b.n_computed;
-        memory_.push_back({ percent, b.n_computed, live, weir_sequence_kv_bytes(&b),
+        memory_.push_back({ percent, b.n_computed, live, weir_kv_sequence_kv_bytes(&b),
                             resident_bytes(), used[WEIR_ACCOUNT_KV], used[WEIR_ACCOUNT_RECURRENT],
                             state.total[WEIR_TIER_HOST] });
     }
@@ -332,7 +332,7 @@ class Bench {
     long piece_ = 0, tenth_ = 0, paired_ = 0; /* tokens; paired_: of a tenth, computed in turns */
     weir_engine *engine_ = nullptr;
     weir_policy_run *policy_run_ = nullptr;
-    weir_sequence streams_[2] = {}; /* A, B */
+    weir_kv_sequence streams_[2] = {}; /* A, B */
     weir_ids text_ = {};
     std::vector<Memory> memory_; /* of B */
     std::vector<double> seconds_[2], ratios_; /* ratios: speed of B by that of A */

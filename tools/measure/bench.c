@@ -31,7 +31,7 @@ static size_t resident_bytes(void)
 /* A run: `base` holds the context of the row's depth, `work` is forked from it for every repeat. */
 typedef struct bench {
     const weir_engine *engine;
-    weir_sequence base, work;
+    weir_kv_sequence base, work;
     weir_policy_run *policy_run; /* of the two, for one depth; NULL: every row stays */
     int32_t n_prompt; /* the depth */
     int32_t *tokens; /* any ids: speed does not depend on them */
@@ -62,7 +62,7 @@ static void take_logits(void *user, int32_t first, int32_t n_rows, const float *
 }
 
 static weir_status compute(
-    bench *b, weir_sequence *sequence, int32_t n, bool decode, weir_error *error
+    bench *b, weir_kv_sequence *sequence, int32_t n, bool decode, weir_error *error
 )
 {
     const weir_status status = weir_evaluate(
@@ -79,10 +79,10 @@ static weir_status compute(
 
 static weir_status timed(bench *b, int32_t n, bool decode, double *rate, weir_error *error)
 {
-    weir_sequence_clear(&b->work);
+    weir_kv_sequence_clear(&b->work);
     if (b->policy_run != NULL)
         b->work.policy_run = weir_policy_run_begin(b->policy_run, 1, b->n_prompt, 0);
-    weir_sequence_fork(&b->work, &b->base);
+    weir_kv_sequence_fork(&b->work, &b->base);
     WEIR_TRY(weir_progress_step(b->n_timed, error)); /* nothing is written while the clock runs */
     const int64_t start = weir_clock_ns();
     WEIR_TRY(compute(b, &b->work, n, decode, error));
@@ -107,7 +107,7 @@ static weir_status measure(
 }
 
 weir_status weir_bench_fill(
-    weir_runner *runner, weir_sequence *sequence, const int32_t *tokens, int32_t n,
+    weir_runner *runner, weir_kv_sequence *sequence, const int32_t *tokens, int32_t n,
     weir_error *error
 )
 {
@@ -130,8 +130,8 @@ static weir_status begin_depth(
 )
 {
     const int32_t n_new = weir_runner_limits_of(weir_engine_runner(b->engine))->rows;
-    weir_sequence_clear(&b->work);
-    if (b->policy_run != NULL) weir_sequence_clear(&b->base);
+    weir_kv_sequence_clear(&b->work);
+    if (b->policy_run != NULL) weir_kv_sequence_clear(&b->base);
     weir_policy_run_close(b->policy_run);
     b->policy_run = NULL;
     b->n_prompt = depth;
@@ -140,7 +140,7 @@ static weir_status begin_depth(
         b->engine, &b->policy_run, NULL, 2, depth + options->n_generate, depth, n_new, error
     ));
     if (b->policy_run == NULL) return WEIR_OK;
-    weir_sequence_clear(&b->base);
+    weir_kv_sequence_clear(&b->base);
     b->base.policy_run = weir_policy_run_begin(b->policy_run, 0, depth, 0);
     if (!options->synthetic_kv || weir_policy_run_unobserved(b->base.policy_run) > 0)
         return WEIR_OK;
@@ -342,11 +342,11 @@ weir_status weir_bench_run(
     for (size_t i = 0; status == WEIR_OK && i < window; i++)
         b.tokens[i] = (int32_t)((i * 2654435761u) % (size_t)b.n_vocab);
     if (status == WEIR_OK)
-        status = weir_sequence_open(
+        status = weir_kv_sequence_open(
             &b.base, weir_engine_store(engine), weir_engine_ledger(engine), state, error
         );
     if (status == WEIR_OK)
-        status = weir_sequence_open(
+        status = weir_kv_sequence_open(
             &b.work, weir_engine_store(engine), weir_engine_ledger(engine), state, error
         );
     if (status == WEIR_OK) status = run_rows(&b, options, out, progress, error);
@@ -355,8 +355,8 @@ weir_status weir_bench_run(
     weir_ledger_read(weir_engine_ledger(engine), &memory);
     out->memory_cap = memory.cap[WEIR_TIER_HOST];
     out->memory_peak = memory.peak[WEIR_TIER_HOST];
-    weir_sequence_close(&b.work);
-    weir_sequence_close(&b.base);
+    weir_kv_sequence_close(&b.work);
+    weir_kv_sequence_close(&b.base);
     weir_policy_run_close(b.policy_run);
     free(b.tokens);
     return status;
@@ -400,12 +400,12 @@ weir_status weir_bench_explain(weir_buffer *out, const weir_engine *engine, weir
 {
     enum { PROMPT = 2, ALL = 3 };
     weir_stream *const stream = weir_engine_stream(engine);
-    weir_sequence sequence = { 0 };
+    weir_kv_sequence sequence = { 0 };
     weir_policy_run *policy_run = NULL;
     const int32_t tokens[ALL] = { 0 };
     explanation e = { .out = out, .stream = stream };
     WEIR_TRY(weir_engine_policy_run_open(engine, &policy_run, NULL, 1, ALL, PROMPT, PROMPT, error));
-    weir_status status = weir_sequence_open(
+    weir_status status = weir_kv_sequence_open(
         &sequence, weir_engine_store(engine), weir_engine_ledger(engine),
         weir_model_recurrent_bytes(weir_engine_model(engine)), error
     );
@@ -418,7 +418,7 @@ weir_status weir_bench_explain(weir_buffer *out, const weir_engine *engine, weir
             &(weir_evaluation){ .tokens = tokens, .n_tokens = ALL, .decode_from = PROMPT }, error
         );
     weir_stream_observe(stream, NULL, NULL);
-    weir_sequence_close(&sequence);
+    weir_kv_sequence_close(&sequence);
     weir_policy_run_close(policy_run);
     if (status == WEIR_OK && e.status != WEIR_OK)
         status = weir_error_set(error, e.status, "no memory for the explanation");

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-struct weir_sequence {
+struct weir_kv_sequence {
     int32_t *tokens; /* [max_rows + 1]; owned, on the ledger */
     /* n_computed counts the text's rows, evicted ones too: the next row's position */
     int32_t n_tokens, n_computed;
@@ -26,25 +26,25 @@ struct weir_sequence {
 };
 
 /* What the account tokens holds for a sequence of `rows` rows. */
-size_t weir_sequence_token_bytes(int64_t rows);
+size_t weir_kv_sequence_token_bytes(int64_t rows);
 /* EFULL with the arithmetic when memory.host has no room. */
-WEIR_MUST_CHECK weir_status weir_sequence_open(
-    weir_sequence *sequence, weir_kv_store *store, weir_ledger *ledger, size_t recurrent_bytes,
+WEIR_MUST_CHECK weir_status weir_kv_sequence_open(
+    weir_kv_sequence *sequence, weir_kv_store *store, weir_ledger *ledger, size_t recurrent_bytes,
     weir_error *error
 );
-void weir_sequence_close(weir_sequence *sequence);
+void weir_kv_sequence_close(weir_kv_sequence *sequence);
 /* Forgets everything computed; the tokens stay (a preempted sequence is computed again, with the
  * same bits). */
-void weir_sequence_reset(weir_sequence *sequence);
+void weir_kv_sequence_reset(weir_kv_sequence *sequence);
 /* Tokens too, and it keeps every row from now on */
-void weir_sequence_clear(weir_sequence *sequence);
+void weir_kv_sequence_clear(weir_kv_sequence *sequence);
 /* Its pages, those that it shares too, and open rows: what of it is on the account kv. */
-size_t weir_sequence_kv_bytes(const weir_sequence *sequence);
+size_t weir_kv_sequence_kv_bytes(const weir_kv_sequence *sequence);
 /* What it takes now: its pages, those that it shares too, open rows, state, ids and table. */
-size_t weir_sequence_bytes(const weir_sequence *sequence);
+size_t weir_kv_sequence_bytes(const weir_kv_sequence *sequence);
 /* dst (clear) continues src: shared pages, copied state; also that of a policy, if dst has the same
  * one. */
-void weir_sequence_fork(weir_sequence *dst, const weir_sequence *src);
+void weir_kv_sequence_fork(weir_kv_sequence *dst, const weir_kv_sequence *src);
 
 #ifdef __cplusplus
 }

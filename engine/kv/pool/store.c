@@ -150,6 +150,18 @@ weir_kv_pages weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t 
     return n;
 }
 
+weir_kv_pages weir_kv_store_pages_of(const weir_kv_store *store, int64_t first, int64_t end)
+{
+    weir_kv_pages n = { 0 };
+    if (end <= first) return n;
+    const int64_t sinks = sinks_among(&store->spec, end) - sinks_among(&store->spec, first);
+    n.sinks = sinks * kv_heads_of(&store->spec);
+    const int32_t n_others = store->n_classes - (store->sinks != NULL);
+    for (int32_t i = 0; i < n_others; i++)
+        n.others[i] = (end - first - sinks) * store->size_classes[i].per_block;
+    return n;
+}
+
 int64_t weir_kv_pages_blocks(const weir_kv_spec *spec, weir_kv_pages pages)
 {
     layer_classes classes;

@@ -62,7 +62,7 @@ typedef struct weir_prefix_hit {
  * of the longest kept text that begins it: at most `most` of its tokens. salt: NULL is a salt of
  * its own. */
 weir_prefix_hit weir_prefix_match(
-    weir_prefix *prefix, weir_sequence *sequence, const char *salt, int32_t most
+    weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, int32_t most
 );
 
 /* A state after the first `at` tokens of a sequence, in a lent slot. */
@@ -81,7 +81,7 @@ void weir_prefix_release_snapshot(weir_prefix *prefix, float *state);
  * sequence that goes on; marks behind them stay with the caller, and their number is returned: they
  * are the last ones. */
 int32_t weir_prefix_insert(
-    weir_prefix *prefix, weir_sequence *sequence, const char *salt,
+    weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt,
     const weir_prefix_snapshot *marks, int32_t n_marks, bool whole_pages
 );
 
@@ -91,18 +91,18 @@ int32_t weir_prefix_insert(
 /* The states on the first n_computed tokens of a sequence that took them, in order, the last `most`
  * of them. Each is pinned until it is given back with weir_prefix_unpin. */
 int32_t weir_prefix_pin(
-    weir_prefix *prefix, const weir_sequence *sequence, const char *salt,
+    weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt,
     weir_prefix_snapshot *marks, int32_t most
 );
 void weir_prefix_unpin(weir_prefix *prefix, const weir_prefix_snapshot *marks, int32_t n_marks);
 /* Names the kept beginning of a sequence's computed tokens; the name leaves the text that had it.
  * Of too many names the least recently used text loses its one. */
 void weir_prefix_name(
-    weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const char *name
+    weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt, const char *name
 );
 /* The text of this name becomes the tokens of a clear sequence; false: there is none. */
 bool weir_prefix_named(
-    const weir_prefix *prefix, const char *name, weir_sequence *sequence,
+    const weir_prefix *prefix, const char *name, weir_kv_sequence *sequence,
     char salt[WEIR_PREFIX_SALT + 1]
 );
 
@@ -115,7 +115,7 @@ typedef struct weir_prefix_cursor { /* zero: before the most recently used text 
 /* The next text that no other text continues, most recently used first; `name` is "" for one
  * without. false: there are no more. */
 bool weir_prefix_next(
-    const weir_prefix *prefix, weir_prefix_cursor *cursor, weir_sequence *sequence,
+    const weir_prefix *prefix, weir_prefix_cursor *cursor, weir_kv_sequence *sequence,
     char salt[WEIR_PREFIX_SALT + 1], char name[WEIR_PREFIX_NAME + 1]
 );
 
@@ -126,14 +126,14 @@ bool weir_prefix_next(
  * sequence. Costs a pass over the tree. */
 bool weir_prefix_next_victim(
     weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states, int32_t least,
-    weir_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]
+    weir_kv_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]
 );
 /* So many states, or half of all, can be lent and no text loses one. */
 bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states);
 /* The sequence shares the rows of its tokens up to where they can be continued, as
  * weir_prefix_match does, but that counts as no use of them and copies no state. Returns how
  * many. */
-int32_t weir_prefix_share(weir_prefix *prefix, weir_sequence *sequence, const char *salt);
+int32_t weir_prefix_share(weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt);
 /* The kept beginning of these tokens is not endangered any more: n_saved of them are in a file, the
  * rest was tried or is of no use in one. */
 void weir_prefix_mark_saved(
@@ -155,10 +155,10 @@ bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted);
 /* The page that the sequence writes to next becomes its own, if one end of a text is all that
  * shares it: that end is dropped. For a sequence that has all other pages, and would need one more
  * for a copy. */
-bool weir_prefix_release_tail(weir_prefix *prefix, const weir_sequence *sequence);
+bool weir_prefix_release_tail(weir_prefix *prefix, const weir_kv_sequence *sequence);
 /* What only the tree and the sequence hold becomes the sequence's own, from the end of its text as
  * far as no other text continues it; false: nothing. For a sequence that is about to lose rows. */
-bool weir_prefix_release_shared(weir_prefix *prefix, const weir_sequence *sequence);
+bool weir_prefix_release_shared(weir_prefix *prefix, const weir_kv_sequence *sequence);
 /* Pages that reclaiming could free. Costs as much as the sequences that came and went since the
  * last call, not as the tree, which it does while a table is cut. */
 weir_kv_pages weir_prefix_reclaimable(weir_prefix *prefix);

@@ -31,14 +31,14 @@ size_t weir_pruned_entry_bytes(
  * name: NULL, or the text's, which leaves the one that had it. NULL: done; else why not, a static
  * text. */
 const char *weir_pruned_insert(
-    weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const char *name
+    weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt, const char *name
 );
 
 /* Gives a sequence, whose tokens and policy are set and of which nothing is computed, the longest
  * kept text that begins it, one token of which is left to compute. `again`: it was computed before,
  * in the turns that its policy knows; a text of other turns is not the same. */
 weir_prefix_hit weir_pruned_match(
-    weir_prefix *prefix, weir_sequence *sequence, const char *salt, bool again
+    weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, bool again
 );
 
 /* A text under this salt begins the tokens, under whatever policy. */
@@ -73,12 +73,12 @@ typedef struct weir_pruned_query {
 /* The table of an empty sequence shares the rows of the entry, which stays until it is let go.
  * false: there is none. */
 bool weir_pruned_pin(
-    weir_prefix *prefix, const weir_pruned_query *wish, weir_sequence *sequence,
+    weir_prefix *prefix, const weir_pruned_query *wish, weir_kv_sequence *sequence,
     weir_pruned_entry *content
 );
 /* The same for the next one, most recently used first. *use: 0 before the first. */
 bool weir_pruned_pin_next(
-    weir_prefix *prefix, uint64_t *use, weir_sequence *sequence, weir_pruned_entry *content
+    weir_prefix *prefix, uint64_t *use, weir_kv_sequence *sequence, weir_pruned_entry *content
 );
 void weir_pruned_unpin(weir_prefix *prefix, const weir_pruned_entry *content);
 /* A text that came from a file, its rows in the table. NULL: done; else why not. */

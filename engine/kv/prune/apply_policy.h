@@ -9,13 +9,13 @@ extern "C" {
 
 /* Asked for pages that others hold; true: it is worth another try. */
 typedef struct weir_reclaim_hook {
-    bool (*make)(void *user, const weir_sequence *sequence, weir_kv_pages pages);
+    bool (*make)(void *user, const weir_kv_sequence *sequence, weir_kv_pages pages);
     void *user;
 } weir_reclaim_hook;
 /* Drops the rows that have to go after a committed step. EFULL: shared pages cannot be copied; EIO:
  * pages cannot be read from the disk: the rows are then as they were, or as weir_kv_evict says. */
 WEIR_MUST_CHECK weir_status weir_apply_policy(
-    weir_sequence *sequence, weir_kv_evictor *evictor, const weir_reclaim_hook *room,
+    weir_kv_sequence *sequence, weir_kv_evictor *evictor, const weir_reclaim_hook *room,
     weir_error *error
 );
 

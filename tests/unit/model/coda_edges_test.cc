@@ -192,7 +192,7 @@ TEST_P(CodaMemory, IsThatOfTheFormulaAfter32768Tokens)
     Run out;
     sequence.add(support::some_tokens(32768, 6, engine_.n_vocab()));
     step(&sequence, 1024, true, &out);
-    const size_t bytes = weir_sequence_bytes(sequence.get()),
+    const size_t bytes = weir_kv_sequence_bytes(sequence.get()),
                  total = weir_ledger_total(ledger, WEIR_TIER_HOST);
     while (sequence.get()->n_computed < 32768) {
         out.logits.clear();
@@ -202,7 +202,7 @@ TEST_P(CodaMemory, IsThatOfTheFormulaAfter32768Tokens)
             std::min(1024 - sequence.get()->n_computed % 256, 32768 - sequence.get()->n_computed),
             true, &out
         );
-        ASSERT_EQ(weir_sequence_bytes(sequence.get()), bytes);
+        ASSERT_EQ(weir_kv_sequence_bytes(sequence.get()), bytes);
         ASSERT_EQ(weir_ledger_total(ledger, WEIR_TIER_HOST), total);
     }
     expect_sound(&sequence, edge);

@@ -179,7 +179,7 @@ TEST_P(Coda, StatesTakenOnTheWayAndForksGoOnWithTheSameBits)
         EXPECT_EQ(memcmp(stops.get()->recurrent, states[static_cast<size_t>(i)].data(), bytes), 0)
             << "after " << at[i] << " tokens";
         Sequence fork(engine_);
-        weir_sequence_fork(fork.get(), stops.get());
+        weir_kv_sequence_fork(fork.get(), stops.get());
         works = { work_of(&fork, N_PROMPT - at[i], true) };
         step(&works, 0, &rest);
         expect_same(
@@ -194,7 +194,7 @@ TEST_P(Coda, StatesTakenOnTheWayAndForksGoOnWithTheSameBits)
         EXPECT_EQ(memcmp(stops.get()->recurrent, states[static_cast<size_t>(i)].data(), bytes), 0)
             << "its origin does not notice";
         /* A sequence that forgets begins as a new one does. */
-        weir_sequence_reset(stops.get());
+        weir_kv_sequence_reset(stops.get());
         works = { work_of(&stops, N_PROMPT, true) };
         rest.clear();
         step(&works, 0, &rest);

@@ -43,7 +43,7 @@ class Texts {
         const weir_kv_holders none = {};
         weir_runner_share(engine_.runner(), &none);
     }
-    static weir_sequence *running(void *user, int32_t i)
+    static weir_kv_sequence *running(void *user, int32_t i)
     {
         const auto &all = static_cast<Texts *>(user)->sequences_;
         return (size_t)i < all.size() ? all[(size_t)i]->get() : nullptr;
@@ -55,7 +55,7 @@ class Texts {
             std::vector<size_t> which;
             int rows = 0;
             for (size_t i = 0; i < sequences_.size(); i++) {
-                const weir_sequence *const s = sequences_[i]->get();
+                const weir_kv_sequence *const s = sequences_[i]->get();
                 const int left = s->n_tokens - s->n_computed;
                 if (left == 0 || (step + (int)i) % 3 == 2) continue;
                 const int piece =
@@ -102,7 +102,7 @@ class Texts {
         }
     }
     const std::vector<std::vector<float>> &logits() const { return logits_; }
-    weir_sequence *sequence(size_t i) { return sequences_[i]->get(); }
+    weir_kv_sequence *sequence(size_t i) { return sequences_[i]->get(); }
 
   private:
     Engine &engine_;

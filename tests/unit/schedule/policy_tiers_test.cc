@@ -139,7 +139,7 @@ class PolicyTiers : public ::testing::Test {
         engine_.close();
     }
     void TearDown() override { close(); }
-    static weir_sequence *running(void *user, int32_t i)
+    static weir_kv_sequence *running(void *user, int32_t i)
     {
         const auto &all = static_cast<PolicyTiers *>(user)->texts_;
         return static_cast<size_t>(i) < all.size() ? all[static_cast<size_t>(i)]->get() : nullptr;
@@ -233,7 +233,8 @@ class PolicyTiers : public ::testing::Test {
                     logits + static_cast<size_t>(works[w].first_logit) * engine_.n_vocab();
                 if (!text.failed)
                     text.logits.insert(text.logits.end(), first, first + engine_.n_vocab());
-                if (text.failed) weir_sequence_reset(texts_[static_cast<size_t>(whose[w])]->get());
+                if (text.failed)
+                    weir_kv_sequence_reset(texts_[static_cast<size_t>(whose[w])]->get());
             }
             for (size_t w = 0; w < works.size(); w++)
                 if (!works[w].failed)
