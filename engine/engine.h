@@ -2,8 +2,8 @@
  * program stands on.
  *
  * Everything handed out is borrowed and lives until weir_engine_close. A program that generates
- * submits jobs to the service (engine/schedule/service.h); one that measures computes a sequence
- * itself (engine/schedule/evaluate.h), without the service. */
+ * submits jobs to the service (engine/schedule/service.h); one that measures opens it without the
+ * service and takes its parts from engine/engine_parts.h. */
 #pragma once
 #include "engine/config/config.h"
 #include "engine/schedule/service.h"
@@ -126,21 +126,6 @@ WEIR_MUST_CHECK weir_status weir_engine_read_text(
  * came back, or are on the disk. */
 int32_t weir_engine_restore_sessions(weir_engine *engine);
 int32_t weir_engine_save_sessions(weir_engine *engine);
-
-/* For programs that compute themselves; only without the service. */
-struct weir_policy_run;
-struct weir_model *weir_engine_model(const weir_engine *engine);
-struct weir_runner *weir_engine_runner(const weir_engine *engine);
-struct weir_kv_store *weir_engine_store(const weir_engine *engine);
-struct weir_stream *weir_engine_stream(const weir_engine *engine);
-/* What policies have to know of the model; NULL: no layer keeps rows of the whole text. */
-const weir_service_policy *weir_engine_policy(const weir_engine *engine);
-/* A policy, NULL: that of [kv.policy], for n_texts sequences of so many rows, n_prompt of them
- * their prompt, in steps of at most n_new; *out NULL: every row stays. */
-WEIR_MUST_CHECK weir_status weir_engine_policy_run_open(
-    const weir_engine *engine, struct weir_policy_run **out, const weir_service_policy *policy,
-    int32_t n_texts, int32_t rows, int32_t n_prompt, int32_t n_new, weir_error *error
-);
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "engine/cli/explain.h"
+#include "engine/engine_parts.h"
 #include "engine/kv/prune/policy_run.h"
 #include "engine/model/model.h"
 

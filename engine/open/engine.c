@@ -8,6 +8,7 @@
 #include "engine/base/log.h"
 #include "engine/base/machine_memory.h"
 #include "engine/base/memory.h"
+#include "engine/engine_parts.h"
 #include "engine/open/engine_internal.h"
 
 /* Pages that so many bytes of a tier below have room for; *n stays 0 where nothing was asked

@@ -21,7 +21,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
-#include "engine/engine.h"
+#include "engine/engine_parts.h"
 #include "engine/kv/pool/sequence.h"
 #include "engine/kv/prune/policy_run.h"
 #include "engine/schedule/evaluate.h"

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <map>
 
-#include "engine/engine.h"
+#include "engine/engine_parts.h"
 #include "engine/schedule/evaluate.h"
 #include "tests/golden/golden.h"
 

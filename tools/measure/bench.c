@@ -7,6 +7,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/cli/progress.h"
+#include "engine/engine_parts.h"
 #include "engine/kv/pool/sequence.h"
 #include "engine/kv/prune/policy_run.h"
 #include "engine/kv/tiers/residency.h"

@@ -6,6 +6,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/cli/progress.h"
+#include "engine/engine_parts.h"
 #include "engine/kv/prune/policy_run.h"
 #include "engine/schedule/runner.h"
 #include "offload/bandwidth.h"

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/cli/progress.h"
+#include "engine/engine_parts.h"
 #include "engine/schedule/runner.h"
 #include "offload/ledger.h"
 #include "tools/measure/quality.h"

@@ -7,6 +7,7 @@
 #include "engine/base/checked.h"
 #include "engine/base/file.h"
 #include "engine/cli/progress.h"
+#include "engine/engine_parts.h"
 #include "engine/schedule/evaluate.h"
 
 /* The file being made: the header is known beforehand, rows are filled in as steps run. */

@@ -3,6 +3,7 @@
 
 #include "engine/base/file.h"
 #include "engine/cli/progress.h"
+#include "engine/engine_parts.h"
 #include "engine/schedule/evaluate.h"
 #include "tools/measure/evaluate.h"
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "engine/cli/open.h"
+#include "engine/engine_parts.h"
 #include "engine/kv/policy/calibration.h"
 #include "engine/schedule/evaluate.h"
 #include "tools/measure/evaluate.h"

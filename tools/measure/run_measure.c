@@ -9,6 +9,7 @@
 #include "engine/cli/open.h"
 #include "engine/cli/print.h"
 #include "engine/cli/prompt.h"
+#include "engine/engine_parts.h"
 #include "engine/schedule/evaluate.h"
 #include "tools/measure/bench_policies.h"
 #include "tools/measure/logits.h"

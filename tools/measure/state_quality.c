@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/cli/progress.h"
+#include "engine/engine_parts.h"
 #include "engine/model/blocks/coda_memory.h"
 #include "engine/model/blocks/coda_pack.h"
 #include "engine/schedule/runner.h"

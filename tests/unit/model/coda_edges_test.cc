@@ -1,6 +1,7 @@
 /* Sizes and switches at their edges, as the published layer's own tests have them: every text runs
  * to its end with finite logits, twice with the same bits, and leaves states that are what they
  * should be. And: memory that does not grow, over tens of thousands of tokens. */
+#include "engine/engine_parts.h"
 #include "kernels/abi/coda_check.h"
 #include "offload/ledger.h"
 #include "tests/unit/model/coda.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "engine/engine_parts.h"
 #include "kernels/abi/coda.h"
 #include "offload/ledger.h"
 #include "tests/unit/model/coda.h"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/engine_parts.h"
 #include "engine/schedule/evaluate.h"
 #include "tests/unit/model/files.h"
 

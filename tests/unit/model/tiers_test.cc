@@ -2,6 +2,7 @@
  * them, however texts are cut and mixed. */
 #include <algorithm>
 
+#include "engine/engine_parts.h"
 #include "engine/kv/tiers/residency.h"
 #include "tests/unit/model/coda.h"
 

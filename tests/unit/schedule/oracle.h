@@ -7,6 +7,7 @@
 #include <cmath>
 #include <memory>
 
+#include "engine/engine_parts.h"
 #include "engine/kv/prune/evict.h"
 #include "engine/kv/prune/policy_run.h"
 #include "engine/session/file/session_file.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "engine/engine_parts.h"
 #include "engine/kv/prune/policy_run.h"
 #include "engine/schedule/runner.h"
 #include "engine/session/sessions.h"
