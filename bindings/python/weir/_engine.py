@@ -202,7 +202,7 @@ class Sequence:
             self._worker = None
 
     def _pieces(self, call, pieces):
-        """Runs call() on a thread; yields what it puts into the queue, and raises what it raised."""
+        """Runs call() on a thread; yields what it puts into the queue, raises what it raised."""
         self._open  # nothing streams
         self._start(call, pieces.put)
         try:

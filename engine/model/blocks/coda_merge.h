@@ -30,8 +30,8 @@ void weir_coda_merge(
     const weir_coda_layer *layer, const void *earlier, const void *later, void *out, void *scratch
 );
 
-/* Parts of a state, one for each device that computes some of its heads: a contract with goldens, which
- * nothing in the engine calls yet.
+/* Parts of a state, one for each device that computes some of its heads: a contract with goldens.
+ * The engine does not call them yet.
  *
  * KV heads first_head .. first_head + n_heads - 1 of a state, as a state of a layer with so many;
  * what heads have in common goes with each part. `out` holds weir_coda_view of that layer. */
