@@ -2,8 +2,8 @@
  * program stands on.
  *
  * Everything handed out is borrowed and lives until weir_engine_close. A program that generates
- * submits jobs to the service (engine/schedule/service.h); one that measures computes a sequence
- * itself (engine/schedule/evaluate.h), without the service. */
+ * submits jobs to the service (engine/schedule/service.h); one that measures opens it without the
+ * service and takes its parts from engine/engine_parts.h. */
 #pragma once
 #include "engine/config/config.h"
 #include "engine/schedule/service.h"
@@ -33,6 +33,7 @@ typedef struct weir_engine_options {
 /* Where the bytes of [memory] host go. Each line is what the ledger holds once all is open; `http`
  * is set aside for requests, which take from it, and from what nobody planned, as they come. */
 typedef struct weir_plan {
+    weir_engine_facts facts; /* the one of the engine */
     size_t cap; /* memory.host, or what was found free */
     /* With a device: memory.device, or what was found free; beside `activations`, on it */
     size_t device_cap, near_activations;
@@ -42,65 +43,41 @@ typedef struct weir_plan {
         device_why[320];
     size_t weights, activations, recurrent, snapshots, kv, page_tables, tokens, sampler, tokenizer,
         http, process, packs, other;
-    int64_t kv_pages,
-        kv_rows; /* of the pool, cold ones too; rows: tokens that fit over all sequences */
-    /* Of kv_pages, at most so many are on disk, and below a device on the host */
-    int64_t kv_disk_pages, kv_host_pages;
-    size_t kv_disk, kv_host,
-        prefetch; /* bytes of them, kv_host with a buffer; of the activations, for reading them */
+    int64_t kv_rows; /* tokens that fit over all sequences */
+    /* Bytes of the pages on disk; of those on the host, with a buffer; of the activations, for
+     * reading them */
+    size_t kv_disk, kv_host, prefetch;
     size_t disk_cap; /* memory.disk */
-    /* Half of it is for sessions; memory has no room for the books of as many pages as it could
+    /* Half of it is for sessions; memory has no room for the metadata of as many pages as it could
      * hold */
     bool disk_is_shared, disk_is_limited;
-    int64_t kv_page_bytes; /* of the largest pages, where layers differ */
-    int64_t kv_bytes_per_token; /* past the sinks */
-    /* Of kv_pages, for the first sink_tokens tokens of texts; of one such token */
-    int64_t kv_sink_pages, kv_bytes_per_sink;
     /* Rows that a head holds at once with the configured policy, its prompt among them; 0: every
      * row stays */
     int64_t kv_peak;
     /* Of 64 tokens, that kept texts are made of, at most: as many as there are pages for, or are
      * set aside where layers have none */
     int64_t n_runs;
-    int32_t n_pruned; /* texts that a policy watched and that are kept, at most */
+    int32_t n_snapshots, n_pruned; /* n_pruned: texts that a policy watched and that are kept */
     size_t pruned_bytes,
         policy_state; /* of `snapshots`, for them; what the configured policy remembers of one */
     size_t kv_unsealed; /* of `kv`, for rows that wait for their page to be full */
-    int32_t window, n_slots, queue_limit, trained_context, n_snapshots;
     bool cap_is_configured;
     bool f32_activations;
-    char model[256], arch[64];
-    char kv_format[112], k_format[16],
-        v_format[16]; /* as printed, with the layers that differ; of the layers between them */
-    /* First and last layers, and first tokens of every text, that have wide_format */
-    int32_t wide_layers, sink_tokens;
-    char wide_format[32];
-    int64_t kv_per_request, kv_per_key; /* budgets of a server, in bytes; 0: none */
 } weir_plan;
 size_t weir_plan_total(const weir_plan *plan); /* of the host; at most `cap` */
 size_t weir_plan_device_total(const weir_plan *plan); /* at most `device_cap` */
-
-/* What the headers of a model say, whether it fits this machine or not; without a plan that fits,
- * as if there were memory enough. */
-typedef struct weir_model_facts {
-    int64_t parameters, trained_context;
-    int64_t n_layers, n_kv_layers, n_heads, n_kv_heads, key_dim, value_dim, d_model, d_ffn,
-        n_vocab; /* n_kv_layers: those with KV rows */
-    int64_t recurrent_bytes; /* per sequence */
-    int64_t weight_bytes, activation_bytes; /* held by an engine of these options: the plan's */
-    int64_t activation_row_bytes; /* what a row of a step adds to the activations */
-    int64_t kv_bytes_per_token, kv_bytes_per_sink,
-        sink_tokens; /* in the formats of these options; of the first sink_tokens of a text each */
-    bool tied; /* the embedding is the output matrix, too */
-    char model[256], arch[64], kv_format[112];
-} weir_model_facts;
-WEIR_MUST_CHECK weir_status
-weir_engine_describe(weir_model_facts *out, const weir_engine_options *options, weir_error *error);
 
 /* Reads the headers of the model and its tokenizer, plans, and keeps nothing. EFULL: the plan does
  * not fit (exit code 3). */
 WEIR_MUST_CHECK weir_status
 weir_engine_plan(weir_plan *out, const weir_engine_options *options, weir_error *error);
+/* The same of a model that need not fit this machine, nor have a tokenizer: without a plan that
+ * fits, as if there were memory enough. activation_row_bytes: what one more row of a step adds to
+ * the activations. */
+WEIR_MUST_CHECK weir_status weir_engine_describe(
+    weir_plan *out, int64_t *activation_row_bytes, const weir_engine_options *options,
+    weir_error *error
+);
 WEIR_MUST_CHECK weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out);
 WEIR_MUST_CHECK weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out);
 
@@ -149,21 +126,6 @@ WEIR_MUST_CHECK weir_status weir_engine_read_text(
  * came back, or are on the disk. */
 int32_t weir_engine_restore_sessions(weir_engine *engine);
 int32_t weir_engine_save_sessions(weir_engine *engine);
-
-/* For programs that compute themselves; only without the service. */
-struct weir_policy_run;
-struct weir_model *weir_engine_model(const weir_engine *engine);
-struct weir_runner *weir_engine_runner(const weir_engine *engine);
-struct weir_kv_store *weir_engine_store(const weir_engine *engine);
-struct weir_stream *weir_engine_stream(const weir_engine *engine);
-/* What policies have to know of the model; NULL: no layer keeps rows of the whole text. */
-const weir_service_policy *weir_engine_policy(const weir_engine *engine);
-/* A policy, NULL: that of [kv.policy], for n_texts sequences of so many rows, n_prompt of them
- * their prompt, in steps of at most n_new; *out NULL: every row stays. */
-WEIR_MUST_CHECK weir_status weir_engine_policy_run_open(
-    const weir_engine *engine, struct weir_policy_run **out, const weir_service_policy *policy,
-    int32_t n_texts, int32_t rows, int32_t n_prompt, int32_t n_new, weir_error *error
-);
 
 #ifdef __cplusplus
 }

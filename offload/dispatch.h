@@ -38,8 +38,8 @@ const weir_caps *weir_stream_caps(const weir_stream *stream);
 weir_device *weir_stream_device(const weir_stream *stream); /* NULL: the host */
 int32_t weir_stream_threads(const weir_stream *stream);
 
-/* Bytes of scratch that the stream holds. A call that needs more grows it: after warm-up this does
- * not change. */
+/* For tests: bytes of scratch that the stream holds. A call that needs more grows it: after warm-up
+ * this does not change. */
 size_t weir_stream_scratch_bytes(const weir_stream *stream);
 /* While planning, the typed entries run nothing and only record the memory that their call needs:
  * scratch, and with a device the copies of marshalling. */

@@ -12,7 +12,7 @@
  * salt. */
 #define WEIR_API_SALT "library"
 
-struct weir_sequence { /* not that of engine/kv, which no file here includes */
+struct weir_sequence {
     weir_engine *engine;
     weir_ledger_payer payer; /* of `tokens` and `logits` */
     int32_t *tokens; /* [capacity], the first n are used */
@@ -25,9 +25,9 @@ struct weir_sequence { /* not that of engine/kv, which no file here includes */
 };
 
 /* Engines opened by the library always have a service. */
-static inline const weir_service_info *weir_api_info(const weir_engine *engine)
+static inline const weir_engine_facts *weir_api_facts(const weir_engine *engine)
 {
-    return weir_service_info_of(weir_engine_service(engine));
+    return weir_service_facts_of(weir_engine_service(engine));
 }
 
 /* places.c: sets an empty model.path to that of the bundled demo. */

@@ -35,9 +35,9 @@ static void give(void *out, size_t room, void *from, size_t size)
 
 void weir_engine_get_info(const weir_engine *engine, weir_engine_info *info)
 {
-    const weir_service_info *const have = weir_api_info(engine);
-    weir_engine_info known = { .model = have->model_name,
-                               .architecture = weir_engine_plan_of(engine)->arch,
+    const weir_engine_facts *const have = weir_api_facts(engine);
+    weir_engine_info known = { .model = have->model,
+                               .architecture = weir_engine_plan_of(engine)->facts.arch,
                                .parameters = have->n_parameters,
                                .context_length = have->window,
                                .vocab_size = have->n_vocab,

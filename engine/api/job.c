@@ -40,7 +40,7 @@ static bool on_event(void *user, const weir_event *event)
     case WEIR_EVENT_LOGITS:
         memcpy(
             r->sequence->logits, event->logits,
-            (size_t)weir_api_info(r->sequence->engine)->n_vocab * sizeof *event->logits
+            (size_t)weir_api_facts(r->sequence->engine)->n_vocab * sizeof *event->logits
         );
         break;
     case WEIR_EVENT_TOKEN: add_token(r, event->token); break;

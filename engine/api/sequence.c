@@ -1,11 +1,9 @@
 /* engine/api/sequence.c - sequences: their tokens, and the calls that compute them. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "engine/api/api_internal.h"
 #include "engine/base/checked.h"
-#include "engine/base/clock.h"
 #include "engine/base/memory.h"
 
 /* ---- making and ending ----------------------------------------------------------------------- */
@@ -19,7 +17,7 @@ static void *take(weir_sequence *s, void *memory, size_t bytes)
 
 weir_status weir_sequence_new(weir_sequence **out, weir_engine *engine, weir_error *error)
 {
-    const size_t n_vocab = (size_t)weir_api_info(engine)->n_vocab;
+    const size_t n_vocab = (size_t)weir_api_facts(engine)->n_vocab;
     weir_sequence *const s = calloc(1, sizeof *s);
     if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for a sequence");
     s->engine = engine;
@@ -93,7 +91,7 @@ static weir_status check_tokens(
     const weir_sequence *s, const int32_t *tokens, size_t n, weir_error *error
 )
 {
-    const weir_service_info *const info = weir_api_info(s->engine);
+    const weir_engine_facts *const info = weir_api_facts(s->engine);
     if (n > (size_t)info->window)
         return weir_error_set(
             error, WEIR_EINVAL,
@@ -139,7 +137,7 @@ weir_status weir_sequence_logits(
     WEIR_TRY(check_not_empty(sequence, error));
     if (!sequence->has_logits) WEIR_TRY(compute(sequence, error));
     *logits = sequence->logits;
-    *vocab_size = (size_t)weir_api_info(sequence->engine)->n_vocab;
+    *vocab_size = (size_t)weir_api_facts(sequence->engine)->n_vocab;
     return WEIR_OK;
 }
 
@@ -177,10 +175,7 @@ static weir_sampling sampling_of(const weir_sampling_params *params)
     sampling.repetition_penalty = params->repetition_penalty;
     sampling.presence_penalty = params->presence_penalty;
     sampling.frequency_penalty = params->frequency_penalty;
-    sampling.seed = (uint64_t)params->seed;
-    if (params->seed < 0 &&
-        getrandom(&sampling.seed, sizeof sampling.seed, 0) != (ssize_t)sizeof sampling.seed)
-        sampling.seed = (uint64_t)weir_clock_ns();
+    sampling.seed = weir_sampling_seed(params->seed);
     return sampling;
 }
 
@@ -196,7 +191,7 @@ static weir_sampling_params complete(const weir_sampling_params *given, const we
 /* The most tokens of an answer: the last one is sampled and need not be computed. */
 static size_t most_tokens(const weir_sequence *s, int32_t max_tokens)
 {
-    const size_t window = (size_t)weir_api_info(s->engine)->window,
+    const size_t window = (size_t)weir_api_facts(s->engine)->window,
                  left = s->n < window ? window - s->n + 1 : 1;
     return max_tokens > 0 && (size_t)max_tokens < left ? (size_t)max_tokens : left;
 }

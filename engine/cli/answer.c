@@ -129,8 +129,8 @@ weir_status weir_cli_answer_all(
 {
     gate g = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
     pending *const all = calloc(n > 0 ? n : 1, sizeof *all);
-    const size_t slots = (size_t)weir_service_info_of(service)->n_slots,
-                 queue = (size_t)weir_service_info_of(service)->queue_limit;
+    const size_t slots = (size_t)weir_service_facts_of(service)->n_slots,
+                 queue = (size_t)weir_service_facts_of(service)->queue_limit;
     const size_t most =
         queue < 2 * slots ? queue : 2 * slots; /* all of them may be queued at the same time */
     weir_status status = WEIR_OK;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "engine/cli/explain.h"
+#include "engine/engine_parts.h"
 #include "engine/kv/prune/policy_run.h"
 #include "engine/model/model.h"
 
@@ -122,7 +123,7 @@ weir_status weir_policies_explain(
     const weir_service_policy *const model = weir_engine_policy(engine);
     weir_status status = print_coda(out, engine);
     if (status == WEIR_OK && model != NULL)
-        status = print_policies(out, model, weir_engine_plan_of(engine)->window, all, error);
+        status = print_policies(out, model, weir_engine_plan_of(engine)->facts.window, all, error);
     return status == WEIR_ENOMEM ? weir_error_set(error, status, "no memory for the explanation")
                                  : status;
 }

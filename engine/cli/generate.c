@@ -59,7 +59,7 @@ static json_t *kv_json(const weir_engine *engine, const weir_usage *usage)
     weir_buffer text = { 0 };
     weir_json_out out = { .buffer = &text };
     weir_json_open(&out, '{');
-    weir_usage_kv_write(&out, weir_service_info_of(weir_engine_service(engine)), usage);
+    weir_usage_kv_write(&out, weir_service_facts_of(weir_engine_service(engine)), usage);
     weir_json_close(&out, '}');
     json_t *json = NULL;
     if (out.status == WEIR_OK)

@@ -2,9 +2,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
-
-#include "engine/base/clock.h"
 
 static void show_loading(void *user, size_t done, size_t total)
 {
@@ -54,9 +51,6 @@ weir_sampling weir_sampling_of(const weir_config *config)
     sampling.repetition_penalty = (float)config->sampling.repetition_penalty;
     sampling.presence_penalty = (float)config->sampling.presence_penalty;
     sampling.frequency_penalty = (float)config->sampling.frequency_penalty;
-    sampling.seed = (uint64_t)config->sampling.seed;
-    if (config->sampling.seed < 0 &&
-        getrandom(&sampling.seed, sizeof sampling.seed, 0) != (ssize_t)sizeof sampling.seed)
-        sampling.seed = (uint64_t)weir_clock_ns();
+    sampling.seed = weir_sampling_seed(config->sampling.seed);
     return sampling;
 }

@@ -191,7 +191,7 @@ weir_status weir_prompt_from_arguments(
     WEIR_TRY(weir_prompt_check(arguments, error));
     if (list != NULL)
         return weir_prompt_from_list(
-            ids, list, weir_service_info_of(weir_engine_service(engine))->n_valid_vocab, error
+            ids, list, weir_service_facts_of(weir_engine_service(engine))->n_valid_vocab, error
         );
     if (text != NULL) return weir_prompt_from_text(ids, engine, text, error);
     if (file != NULL) return from_text_file(ids, engine, file, error);

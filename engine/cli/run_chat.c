@@ -52,7 +52,7 @@ static weir_status answer_once(conversation *c, weir_error *error)
     weir_cli_answer answer = { 0 };
     weir_status status = weir_prompt_from_messages(&ids, NULL, c->engine, c->messages, error);
     if (status == WEIR_OK) {
-        const int32_t window = weir_service_info_of(weir_engine_service(c->engine))->window;
+        const int32_t window = weir_service_facts_of(weir_engine_service(c->engine))->window;
         const int32_t left = window > (int32_t)ids.count ? window - (int32_t)ids.count : 1;
         weir_request request = { .prompt = ids.data,
                                  .n_prompt = (int32_t)ids.count,

@@ -43,7 +43,7 @@ int weir_run_db_create(const weir_arguments *arguments)
             weir_sessions_identity_of(weir_engine_sessions(engine))->model;
         const weir_states_kind kind = {
             .model = { model[0], model[1] },
-            .dim = has_vectors ? weir_service_info_of(weir_engine_service(engine))->d_model : 0,
+            .dim = has_vectors ? weir_service_facts_of(weir_engine_service(engine))->d_model : 0,
             .embedding = WEIR_STATE_SERVICE_EMBEDDING,
             .state_bits = bits
         };

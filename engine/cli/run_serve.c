@@ -45,7 +45,7 @@ static weir_server_options server_options(
        .read_timeout_ms = config->server.read_timeout_ms,
        .write_timeout_ms = config->server.write_timeout_ms,
        .ping_ms = config->server.ping_ms,
-       .model_name = weir_engine_plan_of(engine)->model,
+       .model_name = weir_engine_plan_of(engine)->facts.model,
        .fingerprint = fingerprint,
        .version = WEIR_VERSION,
        .metrics_vllm = strcmp(config->server.metrics_compat, "vllm") == 0,
@@ -72,8 +72,9 @@ static void announce(const weir_config *config, const weir_engine *engine, int p
     weir_log(
         WEIR_LOG_INFO,
         "%s (%s): weights %.1f MiB, KV %.1f MiB for %lld tokens in %s, window %d, %d sequences",
-        plan->model, plan->arch, (double)plan->weights / mib, (double)plan->kv / mib,
-        (long long)plan->kv_rows, plan->kv_format, (int)plan->window, (int)plan->n_slots
+        plan->facts.model, plan->facts.arch, (double)plan->weights / mib, (double)plan->kv / mib,
+        (long long)plan->kv_rows, plan->facts.kv_format, (int)plan->facts.window,
+        (int)plan->facts.n_slots
     );
     if (plan->has_device)
         weir_log(
@@ -206,7 +207,7 @@ static int open_and_serve(const weir_config *config, const weir_keys *k)
     if (code != WEIR_EXIT_OK) return code;
     (void)snprintf(
         fingerprint, sizeof fingerprint, "weir-%s-%s-%s", WEIR_VERSION,
-        weir_engine_plan_of(engine)->model, config->kv.policy.name
+        weir_engine_plan_of(engine)->facts.model, config->kv.policy.name
     );
     weir_status status = WEIR_OK;
     if (weir_engine_tokenizer(engine) == NULL)

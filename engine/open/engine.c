@@ -1,6 +1,5 @@
 /* engine/open/engine.c - opens the parts in order and closes them in reverse: files, architecture,
  * weights, KV store, text, service. */
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,25 +8,8 @@
 #include "engine/base/log.h"
 #include "engine/base/machine_memory.h"
 #include "engine/base/memory.h"
+#include "engine/engine_parts.h"
 #include "engine/open/engine_internal.h"
-
-/* model.name, else the file name without extension, else the folder name. */
-void weir_engine_name_model(weir_engine *engine)
-{
-    char path[WEIR_CONFIG_TEXT];
-    if (engine->config.model.name[0] != '\0') {
-        (void)snprintf(
-            engine->plan.model, sizeof engine->plan.model, "%.255s", engine->config.model.name
-        );
-        return;
-    }
-    (void)snprintf(path, sizeof path, "%s", weir_tensor_directory_path(engine->directory));
-    char *const base = basename(path), *const dot = strrchr(base, '.');
-    if (dot != NULL && dot != base &&
-        (strcmp(dot, ".gguf") == 0 || strcmp(dot, ".safetensors") == 0))
-        *dot = '\0';
-    (void)snprintf(engine->plan.model, sizeof engine->plan.model, "%.255s", base);
-}
 
 /* Pages that fit in this many bytes of a lower tier; *n stays 0 if none are configured. */
 static weir_status count_cold(
@@ -130,7 +112,11 @@ weir_plan_parts weir_engine_plan_parts(
     const weir_ledger *const ledger = engine->ledger;
     const weir_tier host = WEIR_TIER_HOST;
     return (weir_plan_parts){ .config = &engine->config,
+                              .path = weir_tensor_directory_path(engine->directory),
                               .model = engine->model,
+                              .n_valid_vocab = engine->tokenizer != NULL
+                                                   ? (int32_t)weir_tokenizer_size(engine->tokenizer)
+                                                   : 0,
                               .stream = engine->stream,
                               .spec = spec,
                               .formats = &engine->kv_choice,
@@ -174,12 +160,11 @@ static weir_status prepare(
     status = weir_plan_make(&engine->plan, &parts, error);
     if (status != WEIR_OK) return weir_plan_say_least(engine, options, spec, status, error);
     engine->plan.f32_activations = engine->f32_activations;
-    weir_engine_name_model(engine);
-    spec->n_pages = engine->plan.kv_pages;
-    spec->n_disk_pages = engine->plan.kv_disk_pages;
-    spec->n_host_pages = engine->plan.kv_host_pages;
-    spec->n_sink_pages = engine->plan.kv_sink_pages;
-    spec->max_rows = engine->plan.window;
+    spec->n_pages = engine->plan.facts.kv_pages;
+    spec->n_disk_pages = engine->plan.facts.kv_disk_pages;
+    spec->n_host_pages = engine->plan.facts.kv_host_pages;
+    spec->n_sink_pages = engine->plan.facts.kv_sink_pages;
+    spec->max_rows = engine->plan.facts.window;
     return WEIR_OK;
 }
 
@@ -190,7 +175,7 @@ static void warn_of_unused(const weir_engine *engine)
     if (n > 0)
         weir_log(
             WEIR_LOG_WARNING, "%s: %zu tensors are not used by architecture %s, the first is %s",
-            engine->plan.model, n, engine->plan.arch, names[0]
+            engine->plan.facts.model, n, engine->plan.facts.arch, names[0]
         );
 }
 
@@ -221,9 +206,9 @@ static weir_status open_all(
     if (spec.n_disk_pages > 0) (void)mkdir(spec.disk_folder, 0700);
     WEIR_TRY(weir_kv_store_open(&engine->store, &spec, engine->ledger, error));
     const weir_runner_limits limits = {
-        .rows = (int32_t)engine->config.batch.chunk + engine->plan.n_slots,
-        .items = engine->plan.n_slots,
-        .logits = engine->plan.n_slots + weir_plan_scored_rows(engine->model),
+        .rows = (int32_t)engine->config.batch.chunk + engine->plan.facts.n_slots,
+        .items = engine->plan.facts.n_slots,
+        .logits = engine->plan.facts.n_slots + weir_plan_scored_rows(engine->model),
         .hot = (int32_t)engine->config.kv.tiers.hot
     };
     WEIR_TRY(weir_runner_open(&engine->runner, engine->model, engine->ledger, &spec, &limits, error)

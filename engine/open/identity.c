@@ -8,7 +8,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "engine/open/engine_internal.h"
+#include "engine/open/identity.h"
 
 enum { WHOLE_BYTES = 64 << 10, PIECE_BYTES = 4 << 10, PIECES = 16 };
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/open/engine_internal.h"
+#include "engine/open/plan.h"
 
 size_t weir_plan_total(const weir_plan *plan)
 {
@@ -89,8 +89,8 @@ weir_status weir_plan_too_small(const weir_plan *plan, weir_error *error)
         : plan->cap_is_configured ? "memory.host"
                                   : "found free",
         (int)WEIR_SMALLEST_WINDOW, is_device ? "device" : "host",
-        plan->sink_tokens > 0 ? " or kv.wide_sinks" : "",
-        !is_device && plan->kv_host_pages > 0 ? " or kv.tiers.host" : ""
+        plan->facts.sink_tokens > 0 ? " or kv.wide_sinks" : "",
+        !is_device && plan->facts.kv_host_pages > 0 ? " or kv.tiers.host" : ""
     );
 }
 
@@ -106,7 +106,7 @@ static weir_status print_budget(weir_buffer *out, const char *text, int64_t byte
 static weir_status print_disk(weir_buffer *out, const weir_plan *plan)
 {
     const double mib = 1024.0 * 1024.0;
-    if (plan->kv_disk_pages == 0) return WEIR_OK;
+    if (plan->facts.kv_disk_pages == 0) return WEIR_OK;
     WEIR_TRY(weir_buffer_format(
         out, "  %-22s %12.1f MiB   of %.1f MiB (memory.disk)", "kv on disk",
         (double)plan->kv_disk / mib, (double)plan->disk_cap / mib
@@ -128,35 +128,38 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
     char size[WEIR_SIZE_TEXT];
     part parts[PARTS];
     parts_of(parts, plan);
-    WEIR_TRY(weir_buffer_format(out, "memory plan for %s (%s)\n", plan->model, plan->arch));
+    WEIR_TRY(
+        weir_buffer_format(out, "memory plan for %s (%s)\n", plan->facts.model, plan->facts.arch)
+    );
     for (const part *p = parts; p < parts + PARTS; p++) {
         if (p->bytes == 0) continue;
         WEIR_TRY(weir_buffer_format(out, "  %-22s %16s", p->text, weir_size_text(size, p->bytes)));
         if (plan->has_device && p->is_near)
             WEIR_TRY(weir_buffer_format(out, " on %s", plan->device));
         if (strcmp(p->name, "recurrent_state") == 0)
-            WEIR_TRY(weir_buffer_format(out, "   %d sequences", (int)plan->n_slots));
+            WEIR_TRY(weir_buffer_format(out, "   %d sequences", (int)plan->facts.n_slots));
         if (strcmp(p->name, "kv") == 0)
             WEIR_TRY(weir_buffer_format(
                 out, "   %s, %" PRId64 " tokens of %" PRId64 " bytes, %" PRId64 " pages",
-                plan->kv_format, plan->kv_rows, plan->kv_bytes_per_token, plan->kv_pages
+                plan->facts.kv_format, plan->kv_rows, plan->facts.kv_bytes_per_token,
+                plan->facts.kv_pages
             ));
-        if (strcmp(p->name, "kv") == 0 && plan->kv_sink_pages > 0)
+        if (strcmp(p->name, "kv") == 0 && plan->facts.kv_sink_pages > 0)
             WEIR_TRY(weir_buffer_format(
                 out, ", %" PRId64 " of them for first tokens of %" PRId64 " bytes",
-                plan->kv_sink_pages, plan->kv_bytes_per_sink
+                plan->facts.kv_sink_pages, plan->facts.kv_bytes_per_sink
             ));
         if (strcmp(p->name, "kv") == 0 && plan->kv_unsealed > 0)
-            WEIR_TRY(weir_buffer_format(
-                out, ", %.1f MiB of unsealed rows", (double)plan->kv_unsealed / mib
-            ));
-        if (strcmp(p->name, "kv") == 0 && plan->kv_disk_pages > 0)
             WEIR_TRY(
-                weir_buffer_format(out, "; %" PRId64 " of these pages on disk", plan->kv_disk_pages)
+                weir_buffer_format(out, ", %.1f MiB of open rows", (double)plan->kv_unsealed / mib)
             );
-        if (strcmp(p->name, "kv_host") == 0 && plan->kv_host_pages > 0)
+        if (strcmp(p->name, "kv") == 0 && plan->facts.kv_disk_pages > 0)
             WEIR_TRY(weir_buffer_format(
-                out, "   %" PRId64 " of these pages (kv.tiers.host)", plan->kv_host_pages
+                out, "; %" PRId64 " of these pages on disk", plan->facts.kv_disk_pages
+            ));
+        if (strcmp(p->name, "kv_host") == 0 && plan->facts.kv_host_pages > 0)
+            WEIR_TRY(weir_buffer_format(
+                out, "   %" PRId64 " of these pages (kv.tiers.host)", plan->facts.kv_host_pages
             ));
         if (strcmp(p->name, plan->has_device ? "activations_near" : "activations") == 0 &&
             plan->prefetch > 0)
@@ -186,11 +189,11 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
             out, "  %-22s %12" PRId64 " rows of a KV head at most, with its prompt\n", "kv policy",
             plan->kv_peak
         ));
-    WEIR_TRY(print_budget(out, "kv of one request", plan->kv_per_request));
-    WEIR_TRY(print_budget(out, "kv of one key", plan->kv_per_key));
+    WEIR_TRY(print_budget(out, "kv of one request", plan->facts.kv_per_request));
+    WEIR_TRY(print_budget(out, "kv of one key", plan->facts.kv_per_key));
     return weir_buffer_format(
-        out, "  %-22s %12d tokens per sequence (trained for %d)\n", "window", (int)plan->window,
-        (int)plan->trained_context
+        out, "  %-22s %12d tokens per sequence (trained for %d)\n", "window",
+        (int)plan->facts.window, (int)plan->facts.trained_context
     );
 }
 
@@ -214,9 +217,9 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
     part parts[PARTS];
     parts_of(parts, plan);
     WEIR_TRY(weir_buffer_text(out, "{\"model\": "));
-    WEIR_TRY(print_text(out, plan->model));
+    WEIR_TRY(print_text(out, plan->facts.model));
     WEIR_TRY(weir_buffer_text(out, ", \"arch\": "));
-    WEIR_TRY(print_text(out, plan->arch));
+    WEIR_TRY(print_text(out, plan->facts.arch));
     WEIR_TRY(weir_buffer_format(
         out, ", \"cap\": %zu, \"cap_is_configured\": %s, \"total\": %zu, \"accounts\": {",
         plan->cap, plan->cap_is_configured ? "true" : "false", weir_plan_total(plan)
@@ -228,14 +231,14 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
         out,
         "}, \"device\": {\"name\": \"%s\", \"cap\": %zu, \"total\": %zu, "
         "\"pages_on_host\": %" PRId64 ", \"why\": ",
-        plan->device, plan->device_cap, weir_plan_device_total(plan), plan->kv_host_pages
+        plan->device, plan->device_cap, weir_plan_device_total(plan), plan->facts.kv_host_pages
     ));
     WEIR_TRY(print_text(out, plan->device_why));
     WEIR_TRY(weir_buffer_format(
         out,
         "}, \"disk\": {\"cap\": %zu, \"kv\": %zu, \"pages\": %" PRId64
         ", \"staging\": %zu, \"limited_by_books\": %s",
-        plan->disk_cap, plan->kv_disk, plan->kv_disk_pages, plan->prefetch,
+        plan->disk_cap, plan->kv_disk, plan->facts.kv_disk_pages, plan->prefetch,
         plan->disk_is_limited ? "true" : "false"
     ));
     WEIR_TRY(weir_buffer_format(
@@ -244,19 +247,21 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
         "\"wide_layers\": %d, "
         "\"wide_sinks\": %d, \"wide_format\": \"%s\", \"sink_pages\": %" PRId64
         ", \"bytes_per_sink_token\": %" PRId64 ", ",
-        plan->kv_format, plan->k_format, plan->v_format, (int)plan->wide_layers,
-        (int)plan->sink_tokens, plan->wide_format, plan->kv_sink_pages, plan->kv_bytes_per_sink
+        plan->facts.kv_format, plan->facts.k_format, plan->facts.v_format,
+        (int)plan->facts.wide_layers, (int)plan->facts.sink_tokens, plan->facts.wide_format,
+        plan->facts.kv_sink_pages, plan->facts.kv_bytes_per_sink
     ));
     WEIR_TRY(weir_buffer_format(
         out,
         "\"pages\": %" PRId64 ", \"page_bytes\": %" PRId64 ", \"tokens\": %" PRId64
         ", \"bytes_per_token\": %" PRId64 ", \"unsealed_bytes\": %zu, \"per_request\": %" PRId64
         ", \"per_key\": %" PRId64 "}",
-        plan->kv_pages, plan->kv_page_bytes, plan->kv_rows, plan->kv_bytes_per_token,
-        plan->kv_unsealed, plan->kv_per_request, plan->kv_per_key
+        plan->facts.kv_pages, plan->facts.kv_page_bytes, plan->kv_rows,
+        plan->facts.kv_bytes_per_token, plan->kv_unsealed, plan->facts.kv_per_request,
+        plan->facts.kv_per_key
     ));
     return weir_buffer_format(
-        out, ", \"window\": %d, \"trained_context\": %d, \"sequences\": %d}\n", (int)plan->window,
-        (int)plan->trained_context, (int)plan->n_slots
+        out, ", \"window\": %d, \"trained_context\": %d, \"sequences\": %d}\n",
+        (int)plan->facts.window, (int)plan->facts.trained_context, (int)plan->facts.n_slots
     );
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/open/engine_internal.h"
+#include "engine/open/policies.h"
 
 /* Layers whose attention can be observed; *first is one of them. */
 static int64_t list_layers(int32_t *out, const weir_block_kv **first, const weir_model *model)

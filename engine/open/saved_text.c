@@ -33,12 +33,12 @@ static weir_status read_tokens(
 {
     const weir_session_header *const header = weir_session_header_of(reader);
     const int64_t n = (int64_t)header->n_tokens + header->form.n_rest;
-    const int32_t n_vocab = weir_service_info_of(engine->service)->n_vocab;
+    const int32_t n_vocab = weir_service_facts_of(engine->service)->n_vocab;
     WEIR_TRY(weir_session_check(reader, weir_sessions_identity_of(engine->sessions), error));
-    if (n > engine->plan.window)
+    if (n > engine->plan.facts.window)
         return weir_error_set(
             error, WEIR_EFULL, "%lld tokens, the window here is %d; raise model.context",
-            (long long)n, (int)engine->plan.window
+            (long long)n, (int)engine->plan.facts.window
         );
     int32_t *const tokens = weir_memory_take((size_t)n * sizeof *tokens);
     if (tokens == NULL)

@@ -17,50 +17,15 @@ weir_identity_parts weir_engine_identity(const weir_engine *engine, const weir_k
                                   .f32_activations = engine->f32_activations };
 }
 
-static bool is_lossy(const weir_engine *engine)
-{
-    const weir_kv_sinks *const sinks = &weir_kv_store_spec(engine->store)->sinks;
-    return weir_kv_any_lossy(engine->kv_formats, weir_model_kv_layers(engine->model)) ||
-           weir_kv_any_lossy(&sinks->pair, sinks->n_pages > 0);
-}
-
 weir_status weir_engine_open_service(weir_engine *engine, weir_error *error)
 {
-    const weir_shape *const shape = weir_model_shape(engine->model);
     weir_service_parts parts = {
         .runner = engine->runner,
         .store = engine->store,
         .ledger = engine->ledger,
         .chunk = (int32_t)engine->config.batch.chunk,
         .policy = weir_policies_are_there(&engine->policies) ? &engine->policies.service : NULL,
-        .info = { .model_name = engine->plan.model,
-                  .n_vocab = (int32_t)shape->n_vocab,
-                  .n_valid_vocab = (int32_t)shape->n_vocab,
-                  .d_model = (int32_t)shape->d_model,
-                  .n_layers = (int32_t)shape->n_layers,
-                  .window = engine->plan.window,
-                  .trained_context = engine->plan.trained_context,
-                  .n_slots = engine->plan.n_slots,
-                  .queue_limit = engine->plan.queue_limit,
-                  .n_parameters = weir_model_parameters(engine->model),
-                  .model_bytes = (int64_t)weir_model_weight_bytes(engine->model),
-                  .kv_page_bytes = engine->plan.kv_page_bytes,
-                  .kv_pages_total = engine->plan.kv_pages,
-                  .kv_bytes_per_token = engine->plan.kv_bytes_per_token,
-                  .kv_bytes_per_sink = engine->plan.kv_bytes_per_sink,
-                  .recurrent_bytes = (int64_t)weir_model_recurrent_bytes(engine->model),
-                  .coda = weir_model_coda_stats(engine->model, NULL),
-                  .kv_unsealed_bytes =
-                      (int64_t)weir_kv_unsealed_rows_bytes(weir_kv_store_spec(engine->store)),
-                  .kv_format = engine->plan.kv_format,
-                  .k_format = engine->plan.k_format,
-                  .v_format = engine->plan.v_format,
-                  .wide_format = engine->plan.wide_format,
-                  .wide_layers = engine->plan.wide_layers,
-                  .sink_tokens = engine->plan.sink_tokens,
-                  .kv_per_request = engine->plan.kv_per_request,
-                  .kv_per_client = engine->plan.kv_per_key,
-                  .kv_is_lossy = is_lossy(engine) }
+        .facts = &engine->plan.facts,
     };
     if (strcmp(engine->config.kv.reuse, "on") == 0) {
         const weir_prefix_limits limits = { .n_nodes = engine->plan.n_runs,
@@ -72,10 +37,8 @@ weir_status weir_engine_open_service(weir_engine *engine, weir_error *error)
         WEIR_TRY(weir_prefix_open(&engine->prefix, engine->store, engine->ledger, &limits, error));
         parts.prefix = engine->prefix;
     }
-    if (engine->tokenizer != NULL) {
-        parts.info.n_valid_vocab = (int32_t)weir_tokenizer_size(engine->tokenizer);
+    if (engine->tokenizer != NULL)
         parts.stop_ids = weir_tokenizer_stop_ids(engine->tokenizer, &parts.n_stop_ids);
-    }
     return weir_service_open(&engine->service, &parts, error);
 }
 

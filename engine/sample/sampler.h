@@ -32,6 +32,8 @@ typedef struct weir_sampling {
 
 /* WEIR_SAMPLING_DEFAULT: greedy, without penalties. */
 weir_sampling weir_sampling_default(void);
+/* seed.c: `seed`, or a new one when it is negative. */
+uint64_t weir_sampling_seed(int64_t seed);
 /* Checks the ranges of OpenAI's API. The message names the field. */
 WEIR_MUST_CHECK weir_status
 weir_sampling_check(const weir_sampling *sampling, size_t n_vocab, weir_error *error);

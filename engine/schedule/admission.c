@@ -18,7 +18,7 @@ weir_kv_pages weir_service_free_pages(const weir_service *service)
 /* Rows that a choice holds when its tokens are computed. */
 static int64_t rows_to_come(const choice *c)
 {
-    const weir_sequence *const s = c->sequence;
+    const weir_kv_sequence *const s = c->sequence;
     const int64_t rows = s->table.n_rows + s->n_tokens - s->n_computed;
     return c->job->policy_run != NULL && rows > c->job->row_peak ? c->job->row_peak : rows;
 }
@@ -27,13 +27,13 @@ static int64_t rows_to_come(const choice *c)
  * job does not run out of pages. */
 static weir_kv_pages unclaimed_pages(const weir_service *service)
 {
-    const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
+    const weir_kv_store *const store = service->store;
     weir_kv_pages n = weir_service_free_pages(service);
-    for (int32_t i = 0; i < service->info.n_slots; i++) {
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
         const choice *const c = service->slots[i].owner;
         if (c == NULL || c->is_waiting || c->is_stalled) continue;
         const int64_t all = (rows_to_come(c) + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-        n = weir_kv_pages_minus(n, weir_kv_pages_of(spec, c->sequence->table.n_pages, all));
+        n = weir_kv_pages_minus(n, weir_kv_store_pages_of(store, c->sequence->table.n_pages, all));
     }
     return n;
 }
@@ -55,9 +55,8 @@ static bool has_room(weir_service *service, int64_t rows, int64_t more)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     const int64_t most = rows + more < spec->max_rows ? rows + more : spec->max_rows;
-    return weir_service_claim(
-        service, weir_kv_pages_of(spec, 0, (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS)
-    );
+    const int64_t end = (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+    return weir_service_claim(service, weir_kv_store_pages_of(service->store, 0, end));
 }
 
 /* Rows of a sequence that has the whole pool to itself. */
@@ -97,7 +96,7 @@ void weir_service_resume_stalled(weir_service *service)
 {
     for (;;) {
         choice *oldest = NULL;
-        for (int32_t i = 0; i < service->info.n_slots; i++) {
+        for (int32_t i = 0; i < service->facts->n_slots; i++) {
             choice *const c = service->slots[i].owner;
             if (c != NULL && c->is_stalled &&
                 (oldest == NULL || c->job->serial < oldest->job->serial))
@@ -118,13 +117,13 @@ void weir_service_resume_stalled(weir_service *service)
 static int32_t free_slots(const weir_service *service)
 {
     int32_t n = 0;
-    for (int32_t i = 0; i < service->info.n_slots; i++) n += service->slots[i].owner == NULL;
+    for (int32_t i = 0; i < service->facts->n_slots; i++) n += service->slots[i].owner == NULL;
     return n;
 }
 
 static bool any_stalled(const weir_service *service)
 {
-    for (int32_t i = 0; i < service->info.n_slots; i++) {
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
         if (service->slots[i].owner != NULL && service->slots[i].owner->is_stalled) return true;
     }
     return false;
@@ -139,7 +138,7 @@ static bool fits(weir_service *service, const weir_job *job)
 static void take_slot(weir_service *service, choice *c)
 {
     slot *free_one = NULL;
-    for (int32_t i = 0; free_one == NULL && i < service->info.n_slots; i++) {
+    for (int32_t i = 0; free_one == NULL && i < service->facts->n_slots; i++) {
         if (service->slots[i].owner == NULL) free_one = &service->slots[i];
     }
     WEIR_ASSERT(free_one != NULL);
@@ -187,12 +186,12 @@ static int32_t running_of(const weir_service *service, int32_t client)
 static bool fits_budget(const weir_service *service, const weir_job *job)
 {
     int64_t bytes = job->request.n_choices * job->choice_bytes;
-    if (service->info.kv_per_client == 0) return true;
+    if (service->facts->kv_per_key == 0) return true;
     for (const weir_job *other = service->running; other != NULL; other = other->next) {
         if (other->request.client == job->request.client)
             bytes += (other->request.n_choices - other->n_ended) * other->choice_bytes;
     }
-    return bytes <= service->info.kv_per_client;
+    return bytes <= service->facts->kv_per_key;
 }
 
 /* The next job: the oldest one of the client with the fewest running jobs, ties going to the client

@@ -17,12 +17,12 @@ struct job_embedding {
 static size_t block_bytes(const weir_service *service)
 {
     return sizeof(job_embedding) +
-           (size_t)service->info.d_model * (2 * sizeof(double) + sizeof(float));
+           (size_t)service->facts->d_model * (2 * sizeof(double) + sizeof(float));
 }
 
 weir_status weir_job_open_embedding(weir_job *job)
 {
-    const size_t d = (size_t)job->service->info.d_model;
+    const size_t d = (size_t)job->service->facts->d_model;
     if (!job->request.want_embedding) return WEIR_OK;
     job_embedding *const e = weir_memory_take_zero(1, block_bytes(job->service));
     if (e == NULL) return WEIR_ENOMEM;
@@ -62,8 +62,8 @@ static void add_rows(
 static void on_hidden(void *user, int64_t layer, const float *hidden)
 {
     weir_service *const service = user;
-    const int64_t d = service->info.d_model;
-    if (layer != service->info.n_layers - 1) return;
+    const int64_t d = service->facts->d_model;
+    if (layer != service->facts->n_layers - 1) return;
     for (int32_t i = 0; i < service->n_observed; i++) {
         const weir_batch_item *const item = &service->items[i];
         job_embedding *const e = embedding_of(service->choices[i]);
@@ -79,7 +79,7 @@ void weir_service_begin_embedding(weir_service *service, int32_t n_items)
     for (int32_t i = 0; i < n_items; i++) {
         job_embedding *const e = embedding_of(service->choices[i]);
         if (e == NULL || e->n_rows >= service->choices[i]->job->request.n_prompt) continue;
-        memset(e->step, 0, (size_t)service->info.d_model * sizeof *e->step);
+        memset(e->step, 0, (size_t)service->facts->d_model * sizeof *e->step);
         e->n_new = 0;
         is_wanted = true;
     }
@@ -91,7 +91,8 @@ void weir_choice_end_embedding(choice *c, bool is_done)
 {
     job_embedding *const e = embedding_of(c);
     if (e == NULL || e->n_new == 0) return;
-    for (int32_t i = 0; is_done && i < c->job->service->info.d_model; i++) e->sum[i] += e->step[i];
+    for (int32_t i = 0; is_done && i < c->job->service->facts->d_model; i++)
+        e->sum[i] += e->step[i];
     if (is_done) e->n_rows += e->n_new;
     e->n_new = 0;
 }
@@ -100,7 +101,7 @@ const float *weir_job_embedding(weir_job *job)
 {
     job_embedding *const e = job->embedding;
     if (e == NULL || e->n_rows < job->request.n_prompt) return NULL;
-    for (int32_t i = 0; i < job->service->info.d_model; i++)
+    for (int32_t i = 0; i < job->service->facts->d_model; i++)
         e->mean[i] = (float)(e->sum[i] / e->n_rows);
     return e->mean;
 }

@@ -22,7 +22,7 @@ static int32_t next_rows(
 }
 
 weir_status weir_evaluate(
-    weir_runner *runner, weir_sequence *sequence, weir_evaluation *evaluation, weir_error *error
+    weir_runner *runner, weir_kv_sequence *sequence, weir_evaluation *evaluation, weir_error *error
 )
 {
     const int64_t window = weir_kv_store_spec(sequence->store)->max_rows;

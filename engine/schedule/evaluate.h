@@ -27,7 +27,7 @@ typedef struct weir_evaluation {
 /* Appends the tokens to `sequence` and computes them. Returns EFULL if they do not fit into the
  * window or the pages, ECANCELED if stopped. */
 WEIR_MUST_CHECK weir_status weir_evaluate(
-    weir_runner *runner, weir_sequence *sequence, weir_evaluation *evaluation, weir_error *error
+    weir_runner *runner, weir_kv_sequence *sequence, weir_evaluation *evaluation, weir_error *error
 );
 
 #ifdef __cplusplus

@@ -21,13 +21,13 @@ bool weir_job_emit(weir_job *job, const weir_event *event)
 
 static void free_slot(weir_service *service, choice *c)
 {
-    for (int32_t i = 0; i < service->info.n_slots; i++) {
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
         if (service->slots[i].owner != c) continue;
         if (c->is_torn)
             weir_choice_forget(c);
         else
             weir_choice_keep(c);
-        weir_sequence_clear(&service->slots[i].sequence);
+        weir_kv_sequence_clear(&service->slots[i].sequence);
         service->slots[i].owner = NULL;
     }
     c->sequence = NULL;

@@ -14,11 +14,11 @@ static const weir_policy_options *options_of(const weir_job *job)
 
 /* Refuses a budget that alone takes more than a client or a request may hold. */
 static weir_status check_bytes(
-    const weir_service_info *info, int64_t budget, int32_t n_choices, weir_error *error
+    const weir_engine_facts *facts, int64_t budget, int32_t n_choices, weir_error *error
 )
 {
-    const int64_t bytes = n_choices * weir_service_kv_bytes(info, budget);
-    const int64_t caps[] = { info->kv_per_request, info->kv_per_client };
+    const int64_t bytes = n_choices * weir_service_kv_bytes(facts, budget);
+    const int64_t caps[] = { facts->kv_per_request, facts->kv_per_key };
     const char *const keys[] = { "one request (server.kv_per_request)",
                                  "one key (server.kv_per_key)" };
     for (int i = 0; i < 2; i++)
@@ -35,20 +35,21 @@ static weir_status check_bytes(
 
 static weir_status check(const weir_job *job, int64_t budget, weir_error *error)
 {
-    const weir_service_info *const info = &job->service->info;
+    const weir_engine_facts *const facts = job->service->facts;
     if (budget < 1)
         return weir_error_set(
             error, WEIR_EINVAL,
             "kv_policy \"%s\" needs kv_budget, the number of rows that each KV head keeps",
             weir_policy_name(options_of(job))
         );
-    if (budget > info->window)
+    if (budget > facts->window)
         return weir_error_set(
             error, WEIR_EINVAL,
-            "kv_budget is %" PRId64 " rows, more than the window of %d; ask for fewer", budget,
-            (int)info->window
+            "kv_budget is %" PRId64
+            " rows, and no sequence has more than the window of %d; ask for fewer",
+            budget, (int)facts->window
         );
-    return check_bytes(info, budget, job->request.n_choices, error);
+    return check_bytes(facts, budget, job->request.n_choices, error);
 }
 
 weir_status weir_job_open_policy_run(weir_job *job, weir_error *error)
@@ -114,14 +115,14 @@ void weir_choice_count_before(choice *c)
 void weir_choice_count(choice *c)
 {
     weir_service *const service = c->job->service;
-    const weir_sequence *const sequence = c->sequence;
+    const weir_kv_sequence *const sequence = c->sequence;
     const weir_policy_run_count n = weir_runner_count(service->runner, sequence);
     const weir_coda_stats coda =
         weir_runner_coda_stats(service->runner, c->is_torn ? NULL : sequence);
     const int64_t dropped = sequence->policy_run != NULL ? n.evicted : 0;
     c->job->usage.n_rows += n.live;
     c->job->usage.n_evicted += n.evicted;
-    c->job->usage.kv_bytes += (int64_t)weir_sequence_kv_bytes(sequence);
+    c->job->usage.kv_bytes += (int64_t)weir_kv_sequence_kv_bytes(sequence);
     weir_coda_stats_add(&c->job->usage.coda, &coda);
     pthread_mutex_lock(&service->lock);
     service->stats.evicted_tokens +=
@@ -136,7 +137,7 @@ static bool is_worth_waiting(const weir_service *service, const choice *c)
 {
     for (size_t i = 0; i < sizeof service->guests / sizeof *service->guests; i++)
         if (service->guests[i] != NULL && service->guests[i]->table.n_pages > 0) return true;
-    for (int32_t i = 0; i < service->info.n_slots; i++) {
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
         const choice *const other = service->slots[i].owner;
         if (other != NULL && other != c && !other->is_waiting && !other->is_stalled &&
             other->sequence->table.n_pages > 0)
@@ -165,7 +166,7 @@ bool weir_choice_apply_policy(choice *c)
 
 void weir_service_evict(weir_service *service, int32_t n_items)
 {
-    for (int32_t i = 0; i < service->info.n_slots; i++) {
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const c = service->slots[i].owner;
         weir_error error = { 0 };
         if (c == NULL || c->is_waiting || c->is_stalled || c->sequence->policy_run == NULL)

@@ -19,7 +19,7 @@ enum { CHOICE_MARKS = 8, CLIENT_TURNS = 64 };
 
 typedef struct choice {
     weir_job *job;
-    weir_sequence *sequence; /* NULL while queued and after the end */
+    weir_kv_sequence *sequence; /* NULL while queued and after the end */
     int32_t index, n_answer;
     bool is_waiting; /* for the prompt of choice 0, which it will fork */
     bool is_stalled; /* preempted: holds no pages, waits for free ones */
@@ -61,7 +61,7 @@ struct weir_job {
 };
 
 typedef struct slot {
-    weir_sequence sequence;
+    weir_kv_sequence sequence;
     choice *owner; /* NULL: free */
 } slot;
 
@@ -74,7 +74,7 @@ typedef struct service_call {
 } service_call;
 
 struct weir_service {
-    weir_service_info info;
+    const weir_engine_facts *facts; /* borrowed from the engine */
     weir_runner *runner;
     weir_kv_store *store;
     weir_prefix *prefix; /* NULL: nothing is cached */
@@ -82,14 +82,14 @@ struct weir_service {
     weir_reclaim_count reclaimed[WEIR_RECLAIM_STEPS];
     weir_ledger *ledger;
     weir_ledger_payer payer; /* of jobs whose thread has none */
-    size_t bytes, sampler_bytes; /* charged: the arrays below, and scratch */
-    slot *slots; /* [info.n_slots] */
-    weir_sequence *guests[2]; /* Sequences that hold pages and belong to no job; NULL: none. */
-    const weir_service_hooks *hooks; /* borrowed; may be NULL */
-    weir_batch_item *items; /* [info.n_slots] */
-    choice **choices; /* [info.n_slots]: of each item; NULL: it has failed */
+    size_t bytes, sampler_bytes; /* charged: arrays below, scratch */
+    slot *slots; /* [facts.n_slots] */
+    weir_kv_sequence *guests[2]; /* that hold pages and are no job's; NULL: none */
+    const weir_service_hooks *hooks; /* borrowed; NULL: there are none */
+    weir_batch_item *items; /* [facts.n_slots] */
+    choice **choices; /* [facts.n_slots]: whose item it is */
     int32_t n_observed; /* items of the step that is observed */
-    weir_job *running; /* list of running jobs */
+    weir_job *running; /* list */
     weir_sampler_scratch *scratch;
     const int32_t *stop_ids; /* borrowed */
     int32_t *banned; /* stop ids, for ignore_eos */
@@ -193,7 +193,7 @@ void weir_service_step(weir_service *service);
 /* preempt.c: frees its pages; it is computed again later. */
 void weir_choice_preempt(choice *c);
 /* For weir_kv_holders.preempt. */
-bool weir_service_preempt(void *user, const weir_sequence *behind);
+bool weir_service_preempt(void *user, const weir_kv_sequence *behind);
 
 /* stats.c: publishes slots and pages for other threads. */
 void weir_service_publish(weir_service *service);

@@ -14,7 +14,7 @@ static choice *youngest(const weir_service *service)
 {
     choice *found = NULL;
     int32_t n = 0;
-    for (int32_t i = 0; i < service->info.n_slots; i++) {
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const c = service->slots[i].owner;
         if (c == NULL || c->is_waiting || c->is_stalled) continue;
         n++;
@@ -27,7 +27,7 @@ static choice *youngest(const weir_service *service)
 static choice *youngest_behind(const weir_service *service, const choice *c)
 {
     choice *found = NULL;
-    for (int32_t i = 0; i < service->info.n_slots; i++) {
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const other = service->slots[i].owner;
         if (other == NULL || other->is_waiting || other->is_stalled ||
             other->sequence->table.n_pages == 0)
@@ -37,9 +37,9 @@ static choice *youngest_behind(const weir_service *service, const choice *c)
     return found;
 }
 
-static const choice *owner_of(const weir_service *service, const weir_sequence *sequence)
+static const choice *owner_of(const weir_service *service, const weir_kv_sequence *sequence)
 {
-    for (int32_t i = 0; i < service->info.n_slots; i++)
+    for (int32_t i = 0; i < service->facts->n_slots; i++)
         if (&service->slots[i].sequence == sequence) return service->slots[i].owner;
     return NULL;
 }
@@ -50,12 +50,12 @@ void weir_choice_preempt(choice *c)
     pthread_mutex_lock(&service->lock);
     service->stats.preemptions++;
     pthread_mutex_unlock(&service->lock);
-    weir_sequence_reset(c->sequence);
+    weir_kv_sequence_reset(c->sequence);
     c->is_stalled = true;
     c->is_again = true;
 }
 
-bool weir_service_preempt(void *user, const weir_sequence *behind)
+bool weir_service_preempt(void *user, const weir_kv_sequence *behind)
 {
     const weir_service *const service = user;
     choice *const victim =

@@ -16,13 +16,13 @@ extern "C" {
 typedef struct weir_kv_holders {
     weir_prefix *prefix; /* NULL: nothing is cached */
     /* Returns sequence number i, or NULL past the last. May be NULL: no others. */
-    weir_sequence *(*running)(void *user, int32_t i);
+    weir_kv_sequence *(*running)(void *user, int32_t i);
     void *user; /* for the functions */
     /* Releases what is being saved. False (or NULL): there is nothing to release. */
     bool (*release)(void *user);
     /* Preempts the youngest sequence that is younger than `behind`, or the youngest of all if it is
      * NULL. False (or NULL): there is none. */
-    bool (*preempt)(void *user, const weir_sequence *behind);
+    bool (*preempt)(void *user, const weir_kv_sequence *behind);
     weir_reclaim_count *counts; /* [WEIR_RECLAIM_STEPS]; NULL: not counted */
 } weir_kv_holders;
 
@@ -44,9 +44,9 @@ typedef struct weir_reclaim_request {
     weir_kv_store *store;
     const struct weir_batch_item *items; /* [n_items] of the step */
     int32_t n_items;
-    const weir_sequence *sequence; /* the sequence that is pruned, or NULL */
-    weir_kv_pages pages; /* wanted; MEMORY uses `blocks` instead */
-    int64_t blocks; /* wanted, past the sinks */
+    const weir_kv_sequence *sequence; /* that is pruned; NULL: none */
+    weir_kv_pages pages; /* wanted; MEMORY looks at the blocks instead */
+    int64_t blocks; /* past the sinks */
     int32_t hot; /* blocks at the end of a sequence that stay in memory */
 } weir_reclaim_request;
 

@@ -203,7 +203,7 @@ void weir_choice_share(choice *c)
 static void keep_rows(choice *c)
 {
     weir_prefix *const prefix = c->job->service->prefix;
-    weir_sequence *const sequence = c->sequence;
+    weir_kv_sequence *const sequence = c->sequence;
     const int32_t end = sequence->n_computed;
     /* A choice that was preempted may have marks that it has not reached again. */
     int32_t n = 0;
@@ -230,7 +230,7 @@ static void keep_rows(choice *c)
  * policy must see every row. The policy has not been applied after the last step. */
 static void keep_watched(choice *c)
 {
-    weir_sequence *const sequence = c->sequence;
+    weir_kv_sequence *const sequence = c->sequence;
     const int32_t n = sequence->n_computed;
     if (n < c->job->request.n_prompt || !weir_choice_apply_policy(c)) return;
     if (!sequence->table.is_pruned && !weir_policy_run_needs_turns(sequence->policy_run)) return;

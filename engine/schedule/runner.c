@@ -153,13 +153,13 @@ bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int
     return weir_model_is_state(runner->model, recurrent, n_tokens);
 }
 
-weir_coda_stats weir_runner_coda_stats(const weir_runner *runner, const weir_sequence *sequence)
+weir_coda_stats weir_runner_coda_stats(const weir_runner *runner, const weir_kv_sequence *sequence)
 {
     const bool has_text = sequence != NULL && sequence->n_computed > 0;
     return weir_model_coda_stats(runner->model, has_text ? sequence->recurrent : NULL);
 }
 
-weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence)
+weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_kv_sequence *sequence)
 {
     if (sequence->policy_run != NULL)
         return weir_policy_run_count_of(
@@ -212,7 +212,7 @@ static int64_t blocks_wanted(const weir_batch_item *items, int32_t n_items)
 {
     weir_kv_pages n = { 0 };
     for (int32_t i = 0; i < n_items; i++) {
-        const weir_sequence *const s = items[i].sequence;
+        const weir_kv_sequence *const s = items[i].sequence;
         n = weir_kv_pages_plus(n, weir_kv_reserve_pages(&s->table, s->store, items[i].n_rows));
     }
     return weir_kv_pages_blocks(weir_kv_store_spec(items[0].sequence->store), n);
@@ -239,7 +239,7 @@ static weir_status reserve_rows(
 )
 {
     for (int32_t i = 0; i < n_items; i++) {
-        weir_sequence *const sequence = items[i].sequence;
+        weir_kv_sequence *const sequence = items[i].sequence;
         const weir_status status =
             weir_kv_reserve(&sequence->table, sequence->store, items[i].n_rows);
         if (status == WEIR_EFULL)
@@ -266,7 +266,7 @@ static void show(
 )
 {
     const watched *const seen = user;
-    weir_sequence *const sequence = seen->item->sequence;
+    weir_kv_sequence *const sequence = seen->item->sequence;
     const weir_policy_queries rows = { .data = queries,
                                        .n = seen->item->n_rows,
                                        .head_stride = head_stride,
@@ -334,7 +334,7 @@ static weir_batch build_batch(weir_runner *runner, weir_batch_item *items, int32
                          .user = runner->user };
     for (int32_t i = 0; i < n_items; i++) {
         weir_batch_item *const item = &items[i];
-        weir_sequence *const sequence = item->sequence;
+        weir_kv_sequence *const sequence = item->sequence;
         item->first_logit = -1;
         if (item->failed) continue;
         WEIR_ASSERT(item->n_rows >= 1 && sequence->n_computed + item->n_rows <= sequence->n_tokens);
@@ -415,7 +415,7 @@ weir_status weir_runner_step(
     weir_batch batch = build_batch(runner, items, n_items);
     if (batch.n_segments > 0) WEIR_TRY(forward(runner, &batch, items, n_items, logits, error));
     for (int32_t i = 0; i < n_items; i++) {
-        weir_sequence *const sequence = items[i].sequence;
+        weir_kv_sequence *const sequence = items[i].sequence;
         n_failed += items[i].failed;
         if (items[i].failed) continue;
         sequence->n_computed += items[i].n_rows;
@@ -428,7 +428,7 @@ weir_status weir_runner_step(
 
 weir_status weir_runner_fill(weir_runner *runner, weir_batch_item *item, weir_error *error)
 {
-    weir_sequence *const sequence = item->sequence;
+    weir_kv_sequence *const sequence = item->sequence;
     runner->problem = NULL;
     WEIR_TRY(reclaim_memory(runner, item, 1, blocks_wanted(item, 1), error));
     WEIR_TRY(reserve_rows(runner, item, 1, error));
@@ -446,11 +446,11 @@ void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor)
 }
 
 /* The sequence's own blocks may be demoted to make space for the rows that stay. */
-static bool reclaim_for_policy(void *user, const weir_sequence *sequence, weir_kv_pages pages)
+static bool reclaim_for_policy(void *user, const weir_kv_sequence *sequence, weir_kv_pages pages)
 {
     const weir_runner *const runner = user;
-    const weir_batch_item item = { .sequence = (weir_sequence *)(uintptr_t
-                                   )sequence }; /* The sequence is only read. */
+    const weir_batch_item item = { .sequence =
+                                       (weir_kv_sequence *)(uintptr_t)sequence }; /* only read */
     const int64_t n_blocks = weir_kv_pages_blocks(weir_kv_store_spec(sequence->store), pages);
     if (runner->prefetch != NULL && weir_kv_free_blocks(sequence->store) < n_blocks &&
         reclaim_memory(runner, &item, 1, n_blocks, NULL) == WEIR_OK)
@@ -462,7 +462,7 @@ static bool reclaim_for_policy(void *user, const weir_sequence *sequence, weir_k
     return weir_reclaim(&runner->holders, &request, NULL) == WEIR_OK;
 }
 
-weir_status weir_runner_evict(weir_runner *runner, weir_sequence *sequence, weir_error *error)
+weir_status weir_runner_evict(weir_runner *runner, weir_kv_sequence *sequence, weir_error *error)
 {
     const weir_reclaim_hook hook = { .make = reclaim_for_policy, .user = runner };
     if (sequence->policy_run == NULL) return WEIR_OK;

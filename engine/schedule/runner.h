@@ -25,7 +25,7 @@ typedef enum weir_logits_wanted {
 /* The next n_rows tokens of a sequence: its tokens [n_computed, n_computed + n_rows). KV rows are
  * reserved by the runner. */
 typedef struct weir_batch_item {
-    weir_sequence *sequence;
+    weir_kv_sequence *sequence;
     int32_t n_rows;
     weir_logits_wanted wanted;
     /* Out: index of its first logits row; -1: none. */
@@ -57,13 +57,15 @@ int32_t weir_runner_block_rows(const weir_runner *runner); /* See weir_model_blo
 const weir_model *weir_runner_model(const weir_runner *runner);
 /* See weir_model_is_state. */
 bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int64_t n_tokens);
-/* weir_model_coda_stats of a sequence between two steps; NULL: of an empty one. */
-weir_coda_stats weir_runner_coda_stats(const weir_runner *runner, const weir_sequence *sequence);
-/* Rows of a sequence that are kept as computed, and rows that were dropped: by its policy if it has
- * one, else by layers with fixed-size memory. */
-weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence);
-/* Returns EFULL (nothing computed; pages reserved so far stay reserved) if the KV store cannot back
- * all rows, EIO if all works failed. Logits [rows, n_vocab] are borrowed until the next step. */
+/* weir_model_coda_stats of a sequence between two steps; NULL: of no text. */
+weir_coda_stats weir_runner_coda_stats(const weir_runner *runner, const weir_kv_sequence *sequence);
+/* Rows of a sequence that are there as they were computed, and those that went: where a policy
+ * prunes, else where layers have memory of fixed size. */
+weir_policy_run_count weir_runner_count(
+    const weir_runner *runner, const weir_kv_sequence *sequence
+);
+/* EFULL (nothing computed; pages found so far stay reserved) when the KV store cannot back all
+ * rows. EIO: all items failed. Logits [rows, n_vocab] are borrowed until the next step. */
 WEIR_MUST_CHECK weir_status weir_runner_step(
     weir_runner *runner, weir_batch_item *items, int32_t n_items, const float **logits,
     weir_error *error
@@ -82,7 +84,7 @@ void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor);
 /* After a step: drops the rows that the sequence's policy does not keep
  * (engine/kv/prune/apply_policy.h). */
 WEIR_MUST_CHECK weir_status
-weir_runner_evict(weir_runner *runner, weir_sequence *sequence, weir_error *error);
+weir_runner_evict(weir_runner *runner, weir_kv_sequence *sequence, weir_error *error);
 /* Returns why a work of the last step failed; borrowed. */
 const char *weir_runner_problem(const weir_runner *runner);
 /* Calls the visitor in the following steps with the queries of every sequence without a policy,

@@ -58,8 +58,8 @@ size_t weir_service_bytes(int32_t n_slots)
 
 static weir_status charge_fixed(weir_service *service, weir_error *error)
 {
-    const size_t bytes = weir_service_bytes(service->info.n_slots),
-                 scratch = weir_sampler_scratch_bytes((size_t)service->info.n_vocab);
+    const size_t bytes = weir_service_bytes(service->facts->n_slots),
+                 scratch = weir_sampler_scratch_bytes((size_t)service->facts->n_vocab);
     WEIR_TRY(weir_ledger_reserve(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENS, bytes, error)
     );
     service->bytes = bytes;
@@ -75,16 +75,15 @@ static weir_status open_fixed(
     weir_service *service, const weir_service_parts *parts, weir_error *error
 )
 {
-    const size_t n_slots = (size_t)parts->info.n_slots;
-    service->info.model_name = strdup(parts->info.model_name);
+    const size_t n_slots = (size_t)parts->facts->n_slots;
     service->slots = calloc(n_slots, sizeof *service->slots);
     service->items = calloc(n_slots, sizeof *service->items);
     service->choices = calloc(n_slots, sizeof *service->choices);
     service->seen = calloc(n_slots, sizeof *service->seen);
     service->banned = calloc(parts->n_stop_ids + 1, sizeof *service->banned);
-    if (service->info.model_name == NULL || service->slots == NULL || service->items == NULL ||
-        service->choices == NULL || service->seen == NULL || service->banned == NULL ||
-        weir_sampler_scratch_open(&service->scratch, (size_t)parts->info.n_vocab) != WEIR_OK)
+    if (service->slots == NULL || service->items == NULL || service->choices == NULL ||
+        service->seen == NULL || service->banned == NULL ||
+        weir_sampler_scratch_open(&service->scratch, (size_t)parts->facts->n_vocab) != WEIR_OK)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu slots", n_slots);
     if (parts->n_stop_ids > 0)
         memcpy(service->banned, parts->stop_ids, parts->n_stop_ids * sizeof *service->banned);
@@ -103,11 +102,11 @@ static void cut_by_blocks(weir_service *service, int32_t chunk)
 }
 
 /* Holders of pages other than the sequences of a step. */
-static weir_sequence *sequence_at(void *user, int32_t i)
+static weir_kv_sequence *sequence_at(void *user, int32_t i)
 {
     weir_service *const service = user;
-    if (i < service->info.n_slots) return &service->slots[i].sequence;
-    const int32_t guest = i - service->info.n_slots;
+    if (i < service->facts->n_slots) return &service->slots[i].sequence;
+    const int32_t guest = i - service->facts->n_slots;
     return guest < (int32_t)(sizeof service->guests / sizeof *service->guests)
                ? service->guests[guest]
                : NULL;
@@ -125,7 +124,7 @@ weir_status weir_service_open(
 {
     weir_service *const service = calloc(1, sizeof *service);
     if (service == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the service");
-    *service = (weir_service){ .info = parts->info,
+    *service = (weir_service){ .facts = parts->facts,
                                .runner = parts->runner,
                                .store = parts->store,
                                .prefix = parts->prefix,
@@ -136,17 +135,12 @@ weir_status weir_service_open(
                                .block_rows = weir_runner_block_rows(parts->runner) };
     weir_ledger_payer_init(&service->payer, parts->ledger, WEIR_ACCOUNT_HTTP, NULL);
     cut_by_blocks(service, parts->chunk);
-    const size_t n_slots = (size_t)parts->info.n_slots;
+    const size_t n_slots = (size_t)parts->facts->n_slots;
     pthread_mutex_init(&service->lock, NULL);
     pthread_cond_init(&service->work, NULL);
     pthread_cond_init(&service->idle, NULL);
-    service->info.model_name = NULL; /* copied by open_fixed */
     const weir_kv_spec *const spec = weir_kv_store_spec(parts->store);
     const int64_t per_block = weir_kv_pages_for(spec, 1);
-    service->info.kv_sink_pages = spec->n_sink_pages;
-    service->info.kv_pages_total = spec->n_pages;
-    service->info.kv_disk_pages = spec->n_disk_pages;
-    service->info.kv_host_pages = spec->n_host_pages;
     service->stats.kv_bytes_total =
         (int64_t)weir_kv_pool_bytes(spec) +
         (per_block > 0 ? weir_kv_cold_pages(spec) / per_block * (int64_t)weir_kv_block_stride(spec)
@@ -154,9 +148,9 @@ weir_status weir_service_open(
     weir_status status = charge_fixed(service, error);
     if (status == WEIR_OK) status = open_fixed(service, parts, error);
     for (size_t i = 0; status == WEIR_OK && i < n_slots; i++)
-        status = weir_sequence_open(
+        status = weir_kv_sequence_open(
             &service->slots[i].sequence, parts->store, parts->ledger,
-            (size_t)parts->info.recurrent_bytes, error
+            (size_t)parts->facts->recurrent_bytes, error
         );
     service->holders = (weir_kv_holders){ .prefix = parts->prefix,
                                           .running = sequence_at,
@@ -187,8 +181,8 @@ void weir_service_close(weir_service *service)
         pthread_mutex_unlock(&service->lock);
         pthread_join(service->thread, NULL);
     }
-    for (int32_t i = 0; service->slots != NULL && i < service->info.n_slots; i++)
-        weir_sequence_close(&service->slots[i].sequence);
+    for (int32_t i = 0; service->slots != NULL && i < service->facts->n_slots; i++)
+        weir_kv_sequence_close(&service->slots[i].sequence);
     weir_sampler_scratch_close(service->scratch);
     free(service->slots);
     free(service->items);
@@ -199,7 +193,6 @@ void weir_service_close(weir_service *service)
     weir_ledger_return(
         service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_SAMPLER, service->sampler_bytes
     );
-    free((void *)service->info.model_name);
     pthread_cond_destroy(&service->idle);
     pthread_cond_destroy(&service->work);
     pthread_mutex_destroy(&service->lock);
@@ -225,22 +218,22 @@ static weir_status check_request(
     const weir_service *service, const weir_request *request, weir_error *error
 )
 {
-    const weir_service_info *const info = &service->info;
+    const weir_engine_facts *const facts = service->facts;
     if (request->n_prompt < 1) return weir_error_set(error, WEIR_EINVAL, "the prompt is empty");
-    if (request->n_prompt > info->window)
+    if (request->n_prompt > facts->window)
         return weir_error_set(
             error, WEIR_EINVAL,
             "context_length_exceeded: the prompt of %d tokens exceeds the "
             "available context size of %d tokens; shorten "
             "it or raise model.context",
-            (int)request->n_prompt, (int)info->window
+            (int)request->n_prompt, (int)facts->window
         );
-    if (request->n_choices < 1 || request->n_choices > info->n_slots)
+    if (request->n_choices < 1 || request->n_choices > facts->n_slots)
         return weir_error_set(
             error, WEIR_EINVAL, "n is %d, allowed is 1 to %d (batch.max_sequences)",
-            (int)request->n_choices, (int)info->n_slots
+            (int)request->n_choices, (int)facts->n_slots
         );
-    WEIR_TRY(weir_service_check_budget(info, request->n_prompt, request->n_choices, error));
+    WEIR_TRY(weir_service_check_budget(facts, request->n_prompt, request->n_choices, error));
     if (request->kv_budget < 0 || request->n_pinned < 0 || request->n_pinned > request->n_prompt)
         return weir_error_set(
             error, WEIR_EINVAL,
@@ -262,13 +255,13 @@ static weir_status check_request(
             (int)request->n_top_logprobs, (int)WEIR_TOP_LOGPROBS
         );
     for (int32_t i = 0; i < request->n_prompt; i++) {
-        if (request->prompt[i] < 0 || request->prompt[i] >= info->n_valid_vocab)
+        if (request->prompt[i] < 0 || request->prompt[i] >= facts->n_valid_vocab)
             return weir_error_set(
                 error, WEIR_EINVAL, "token %d at position %d is not in the vocabulary of %d",
-                (int)request->prompt[i], (int)i, (int)info->n_valid_vocab
+                (int)request->prompt[i], (int)i, (int)facts->n_valid_vocab
             );
     }
-    return weir_sampling_check(&request->sampling, (size_t)info->n_valid_vocab, error);
+    return weir_sampling_check(&request->sampling, (size_t)facts->n_valid_vocab, error);
 }
 
 static void *copy_of(const void *bytes, size_t n)
@@ -305,7 +298,7 @@ static void set_limits(weir_job *job)
 {
     const weir_request *const r = &job->request;
     const int64_t rows = r->n_prompt + (int64_t)r->max_tokens - (r->max_tokens > 0);
-    job->row_limit = weir_service_row_limit(&job->service->info, r->n_choices);
+    job->row_limit = weir_service_row_limit(job->service->facts, r->n_choices);
     job->row_peak = rows < job->row_limit ? (int32_t)rows : job->row_limit;
 }
 
@@ -313,9 +306,8 @@ static weir_status no_memory(
     const weir_service *service, const weir_request *request, weir_error *error
 )
 {
-    weir_ledger_state state = { 0 };
-    weir_ledger_read(service->ledger, &state);
-    const size_t cap = state.cap[WEIR_TIER_HOST], used = state.total[WEIR_TIER_HOST];
+    const size_t cap = weir_ledger_cap(service->ledger, WEIR_TIER_HOST),
+                 used = weir_ledger_total(service->ledger, WEIR_TIER_HOST);
     return weir_error_set(
         error, WEIR_ENOMEM,
         "no room for a request of %d tokens now: %zu of %zu bytes left; try "
@@ -353,14 +345,14 @@ static weir_status make_job(
     for (int32_t i = 0; status == WEIR_OK && i < request->n_choices; i++) {
         job->choices[i].job = job;
         job->choices[i].index = i;
-        status = open_history(&job->choices[i], request, (size_t)service->info.n_vocab);
+        status = open_history(&job->choices[i], request, (size_t)service->facts->n_vocab);
         if (status != WEIR_OK) status = no_memory(service, request, error);
     }
     if (status == WEIR_OK && weir_job_open_embedding(job) != WEIR_OK)
         status = no_memory(service, request, error);
     if (status == WEIR_OK) status = weir_job_open_policy_run(job, error);
     if (status == WEIR_OK) status = weir_job_check_memory(job, error);
-    job->choice_bytes = weir_service_kv_bytes(&service->info, job->row_peak);
+    job->choice_bytes = weir_service_kv_bytes(service->facts, job->row_peak);
     if (status != WEIR_OK)
         weir_job_free(job);
     else
@@ -393,7 +385,7 @@ weir_status weir_service_submit(
     pthread_mutex_lock(&service->lock);
     if (service->is_draining || service->is_stopping) {
         status = weir_error_set(error, WEIR_EUNSUPPORTED, "the server is shutting down");
-    } else if (service->n_queued >= service->info.queue_limit) {
+    } else if (service->n_queued >= service->facts->queue_limit) {
         status = weir_error_set(
             error, WEIR_EFULL, "the queue is full: %d requests are waiting", (int)service->n_queued
         );
@@ -441,9 +433,9 @@ void weir_job_release(weir_job *job)
 }
 
 /* ---- state ----------------------------------------------------------------------------------- */
-const weir_service_info *weir_service_info_of(const weir_service *service)
+const weir_engine_facts *weir_service_facts_of(const weir_service *service)
 {
-    return &service->info;
+    return service->facts;
 }
 
 void weir_service_stats_of(const weir_service *service, weir_service_stats *out)
@@ -454,7 +446,7 @@ void weir_service_stats_of(const weir_service *service, weir_service_stats *out)
     *out = shared->stats;
     out->running = shared->n_running;
     out->waiting = shared->n_queued;
-    out->kv_pages_total = shared->info.kv_pages_total;
+    out->kv_pages_total = shared->facts->kv_pages;
     pthread_mutex_unlock(&shared->lock);
 }
 

@@ -13,6 +13,7 @@
 #include "engine/kv/policy/policy.h"
 #include "engine/model/coda_stats.h"
 #include "engine/sample/sampler.h"
+#include "engine/schedule/engine_facts.h"
 #include "engine/schedule/reclaim_step.h"
 
 #ifdef __cplusplus
@@ -112,42 +113,15 @@ typedef struct weir_request {
     void *user;
 } weir_request;
 
-typedef struct weir_service_info {
-    const char *model_name;
-    /* n_valid_vocab: ids that may be sampled. */
-    int32_t n_vocab, n_valid_vocab, d_model, n_layers;
-    int32_t window; /* prompt + answer tokens per sequence */
-    int32_t trained_context;
-    int32_t n_slots, queue_limit;
-    int64_t n_parameters, model_bytes;
-    int64_t kv_page_bytes, kv_pages_total; /* page: the largest, if layers differ */
-    /* Pages of kv_pages_total that may be on disk, and below a device on the host. */
-    int64_t kv_disk_pages, kv_host_pages;
-    int64_t kv_bytes_per_token; /* over all layers and heads, past the sinks */
-    /* Pages of kv_pages_total for sinks; bytes of one of the first sink_tokens tokens. */
-    int64_t kv_sink_pages, kv_bytes_per_sink;
-    /* Bytes per sequence for rows of an unsealed page; 0 in most formats. */
-    int64_t kv_unsealed_bytes;
-    int64_t recurrent_bytes; /* per sequence, whatever its length */
-    /* Of an empty sequence: layers and slots. n_layers 0: only policies drop rows. */
-    weir_coda_stats coda;
-    const char *kv_format, *k_format, *v_format,
-        *wide_format; /* borrowed from the engine; see weir_plan */
-    int32_t wide_layers, sink_tokens; /* sink_tokens: a multiple of 64 */
-    bool kv_is_lossy; /* some layer stores less than 16-bit floats */
-    /* KV bytes that a request or a client may hold at once; 0: no limit. */
-    int64_t kv_per_request, kv_per_client;
-} weir_service_info;
-
 /* ---- budgets of KV memory (budget.c) --------------------------------------------------------- */
 /* KV bytes of `rows` rows of one choice. */
-int64_t weir_service_kv_bytes(const weir_service_info *info, int64_t rows);
+int64_t weir_service_kv_bytes(const weir_engine_facts *facts, int64_t rows);
 /* Rows that each of n_choices >= 1 may reach: the window, or fewer if a budget binds. An answer
  * that reaches it ends with LENGTH. */
-int32_t weir_service_row_limit(const weir_service_info *info, int32_t n_choices);
+int32_t weir_service_row_limit(const weir_engine_facts *facts, int32_t n_choices);
 /* Returns EINVAL if the prompt alone does not fit; the message begins with kv_budget_exceeded. */
 WEIR_MUST_CHECK weir_status weir_service_check_budget(
-    const weir_service_info *info, int64_t n_prompt, int32_t n_choices, weir_error *error
+    const weir_engine_facts *facts, int64_t n_prompt, int32_t n_choices, weir_error *error
 );
 
 /* Bytes of an open HTTP connection on the account http, for the plan and the server: buffers of a
@@ -219,7 +193,7 @@ typedef struct weir_service_policy {
 
 /* What a service is opened with; all borrowed, must outlive it. */
 typedef struct weir_service_parts {
-    weir_service_info info; /* model_name is copied */
+    const weir_engine_facts *facts;
     struct weir_runner *runner;
     struct weir_kv_store *store;
     struct weir_prefix *prefix; /* NULL: no prefix reuse */
@@ -253,7 +227,7 @@ void weir_job_cancel(weir_job *job);
 /* Cancels the job if it still runs. No callback comes after it returns. */
 void weir_job_release(weir_job *job);
 
-const weir_service_info *weir_service_info_of(const weir_service *service);
+const weir_engine_facts *weir_service_facts_of(const weir_service *service);
 void weir_service_stats_of(const weir_service *service, weir_service_stats *out);
 /* Writes the sequences in the batch after the last step to `out`, at most n_slots. Returns their
  * number. Any thread. */

@@ -15,13 +15,13 @@ static int64_t bytes_of(const weir_service *service, weir_kv_pages pages)
 
 static weir_service_sequence stats_of(const choice *c)
 {
-    const weir_sequence *const sequence = c->sequence;
+    const weir_kv_sequence *const sequence = c->sequence;
     weir_service_sequence seen = { .job = c->job->serial,
                                    .choice = c->index,
                                    .tokens = sequence->n_computed,
                                    .client = c->job->request.client,
-                                   .bytes = (int64_t)weir_sequence_bytes(sequence),
-                                   .kv_bytes = (int64_t)weir_sequence_kv_bytes(sequence),
+                                   .bytes = (int64_t)weir_kv_sequence_bytes(sequence),
+                                   .kv_bytes = (int64_t)weir_kv_sequence_kv_bytes(sequence),
                                    .kv_claim = c->job->choice_bytes,
                                    .coda =
                                        weir_runner_coda_stats(c->job->service->runner, sequence) };
@@ -40,7 +40,7 @@ void weir_service_publish(weir_service *service)
 {
     pthread_mutex_lock(&service->lock);
     service->n_seen = 0;
-    for (int32_t i = 0; i < service->info.n_slots; i++) {
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
         const choice *const c = service->slots[i].owner;
         if (c == NULL) continue;
         service->seen[service->n_seen++] = stats_of(c);
@@ -48,7 +48,7 @@ void weir_service_publish(weir_service *service)
     const weir_kv_pages free = weir_service_free_pages(service);
     const int64_t n_free = free.sinks + weir_kv_pages_others(free);
     const int64_t per_block = weir_kv_pages_for(weir_kv_store_spec(service->store), 1);
-    service->stats.kv_pages_used = service->info.kv_pages_total - n_free;
+    service->stats.kv_pages_used = service->facts->kv_pages - n_free;
     service->stats.kv_sink_pages_free = free.sinks;
     service->stats.kv_bytes_used = service->stats.kv_bytes_total - bytes_of(service, free);
     service->stats.kv_tokens_free = per_block > 0 ? n_free / per_block * WEIR_PAGE_TOKENS : 0;

@@ -22,7 +22,7 @@ static bool can_run(const slot *s)
 /* Where the prompt ends and a recomputed answer begins, if the two are computed differently. */
 static int32_t prompt_end(const weir_service *service, const choice *c)
 {
-    const weir_sequence *const sequence = c->sequence;
+    const weir_kv_sequence *const sequence = c->sequence;
     if (sequence->policy_run != NULL)
         return weir_policy_run_prompt_end(sequence->policy_run, sequence->n_computed);
     return service->block_rows > 1 ? c->job->request.n_prompt : sequence->n_tokens;
@@ -30,7 +30,7 @@ static int32_t prompt_end(const weir_service *service, const choice *c)
 
 static void add_item(weir_service *service, int32_t *n_items, choice *c, int32_t n_rows)
 {
-    const weir_sequence *const sequence = c->sequence;
+    const weir_kv_sequence *const sequence = c->sequence;
     const bool is_end = sequence->n_computed + n_rows == sequence->n_tokens;
     const bool scores = c->job->request.want_prompt_logprobs && c->index == 0 &&
                         sequence->n_computed < c->job->request.n_prompt;
@@ -48,7 +48,7 @@ static void add_item(weir_service *service, int32_t *n_items, choice *c, int32_t
 static choice *oldest_prefill(const weir_service *service, int32_t n_items)
 {
     choice *oldest = NULL;
-    for (int32_t i = 0; i < service->info.n_slots; i++) {
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const c = service->slots[i].owner;
         if (!can_run(&service->slots[i]) || is_decoding(c)) continue;
         bool planned = false;
@@ -60,8 +60,8 @@ static choice *oldest_prefill(const weir_service *service, int32_t n_items)
 
 static int32_t piece_rows(const weir_service *service, const choice *c, bool others_decode)
 {
-    const weir_sequence *const sequence = c->sequence;
-    const int32_t most = weir_runner_limits_of(service->runner)->logits - service->info.n_slots;
+    const weir_kv_sequence *const sequence = c->sequence;
+    const int32_t most = weir_runner_limits_of(service->runner)->logits - service->facts->n_slots;
     int32_t chunk = others_decode ? service->busy_chunk : service->chunk;
     /* Others are decoding. */
     if (sequence->policy_run != NULL && weir_policy_run_observes_all(sequence->policy_run))
@@ -79,7 +79,7 @@ static int32_t piece_rows(const weir_service *service, const choice *c, bool oth
 static int32_t plan(weir_service *service)
 {
     int32_t n_items = 0, rows = 0, scoring = 0;
-    for (int32_t i = 0; i < service->info.n_slots; i++) {
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
         if (can_run(&service->slots[i]) && is_decoding(service->slots[i].owner))
             add_item(service, &n_items, service->slots[i].owner, 1);
     }
@@ -146,9 +146,10 @@ static void report_prompt(
         const int32_t next = first + r + 1; /* the position that row r predicts */
         if (next >= job->request.n_prompt || next <= job->n_prompt_reported) continue;
         weir_logprob top[WEIR_TOP_LOGPROBS], chosen;
-        const float *const row = logits + (item->first_logit + r) * (int64_t)service->info.n_vocab;
+        const float *const row =
+            logits + (item->first_logit + r) * (int64_t)service->facts->n_vocab;
         weir_logprobs(
-            row, (size_t)service->info.n_valid_vocab, job->request.prompt[next], &chosen, top,
+            row, (size_t)service->facts->n_valid_vocab, job->request.prompt[next], &chosen, top,
             (size_t)job->request.n_top_logprobs, service->scratch
         );
         job->n_prompt_reported = next;
@@ -170,9 +171,9 @@ static void advance(weir_service *service, choice *c, const float *row)
     const weir_request *const request = &job->request;
     const bool ban = request->ignore_eos || c->n_answer < request->min_tokens;
     const int32_t token = weir_sample(
-        row, (size_t)service->info.n_vocab, (size_t)service->info.n_valid_vocab, &request->sampling,
-        &c->history, service->banned, ban ? service->n_stop_ids : 0, (uint32_t)c->index,
-        (uint64_t)c->n_answer, service->scratch
+        row, (size_t)service->facts->n_vocab, (size_t)service->facts->n_valid_vocab,
+        &request->sampling, &c->history, service->banned, ban ? service->n_stop_ids : 0,
+        (uint32_t)c->index, (uint64_t)c->n_answer, service->scratch
     );
     if (!ban && is_stop(service, token)) {
         weir_choice_end(c, WEIR_FINISH_STOP, token);
@@ -182,7 +183,7 @@ static void advance(weir_service *service, choice *c, const float *row)
     weir_event event = { .type = WEIR_EVENT_TOKEN, .choice = c->index, .token = token };
     if (request->want_logprobs) {
         weir_logprobs(
-            row, (size_t)service->info.n_valid_vocab, token, &event.logprob, top,
+            row, (size_t)service->facts->n_valid_vocab, token, &event.logprob, top,
             (size_t)request->n_top_logprobs, service->scratch
         );
         event.top = top;
@@ -214,7 +215,7 @@ static void prompt_is_done(weir_service *service, choice *first, const float *ro
         choice *const c = &job->choices[i];
         if (!c->is_waiting || c->is_ended) continue;
         c->is_waiting = false;
-        weir_sequence_fork(c->sequence, first->sequence);
+        weir_kv_sequence_fork(c->sequence, first->sequence);
         c->n_evicted_before = first->n_evicted_before;
         c->coda_before = first->coda_before;
         if (job->request.max_tokens == 0)
@@ -233,7 +234,7 @@ static void take_result(
     if (c->sequence->n_computed < c->sequence->n_tokens) return;
     const int32_t last =
         item->first_logit + (item->wanted == WEIR_LOGITS_ALL ? item->n_rows - 1 : 0);
-    const float *const row = logits + last * (int64_t)service->info.n_vocab;
+    const float *const row = logits + last * (int64_t)service->facts->n_vocab;
     if (c->n_answer == 0 && c->index == 0 && job->request.want_logits)
         (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_LOGITS, .logits = row });
     if (c->n_answer == 0 && c->index == 0) weir_choice_share(c);
@@ -311,7 +312,7 @@ static void count_step(weir_service *service, int32_t n_items)
 
 static void fail_lost(weir_service *service)
 {
-    for (int32_t i = 0; i < service->info.n_slots; i++) {
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
         const choice *const c = service->slots[i].owner;
         if (c != NULL && c->is_lost)
             weir_job_finish(

@@ -15,7 +15,7 @@ typedef struct sequences {
     int32_t n_items, n_running;
 } sequences;
 
-static const weir_sequence *sequence_at(const sequences *all, int32_t i)
+static const weir_kv_sequence *sequence_at(const sequences *all, int32_t i)
 {
     if (i < all->n_running) return all->holders->running(all->holders->user, i);
     return i - all->n_running < all->n_items ? all->items[i - all->n_running].sequence : NULL;
@@ -42,7 +42,7 @@ static int64_t demotable_end(const weir_kv_table *table, int32_t hot)
 /* Sequences share a block at the same index. */
 static bool is_hot(const sequences *all, const void *page, int64_t block, int32_t hot)
 {
-    const weir_sequence *s;
+    const weir_kv_sequence *s;
     for (int32_t i = 0; (s = sequence_at(all, i)) != NULL; i++)
         if (block < s->table.n_pages && s->table.pages[block] == page &&
             block >= demotable_end(&s->table, hot))
@@ -52,7 +52,7 @@ static bool is_hot(const sequences *all, const void *page, int64_t block, int32_
 
 /* The oldest block of a sequence that is in memory and may be demoted; 0: none. */
 static int64_t oldest_block(
-    const weir_kv_store *store, const sequences *all, const weir_sequence *s, int32_t hot
+    const weir_kv_store *store, const sequences *all, const weir_kv_sequence *s, int32_t hot
 )
 {
     const int64_t end = demotable_end(&s->table, hot),
@@ -70,7 +70,7 @@ weir_status weir_tiers_demote_running(
 )
 {
     const sequences found = sequences_of(holders, items, n_items), *const all = &found;
-    const weir_sequence *longest = NULL, *s;
+    const weir_kv_sequence *longest = NULL, *s;
     int64_t block = 0;
     for (int32_t i = 0; (s = sequence_at(all, i)) != NULL; i++) {
         if (longest != NULL && s->table.n_pages <= longest->table.n_pages) continue;

@@ -84,14 +84,14 @@ static weir_status check_length(
     const weir_generation *g, const weir_prompt *prompt, const char *param, weir_api_error *error
 )
 {
-    const weir_service_info *const info =
-        weir_service_info_of(g->exchange->server->options.service);
+    const weir_engine_facts *const facts =
+        weir_service_facts_of(g->exchange->server->options.service);
     const int64_t n = (int64_t)prompt->ids.count;
     weir_error why = { 0 };
-    if (n > info->window) return weir_api_too_long(error, param, n, info->window);
-    if (weir_service_check_budget(info, n, g->request.n, &why) == WEIR_OK) return WEIR_OK;
+    if (n > facts->window) return weir_api_too_long(error, param, n, facts->window);
+    if (weir_service_check_budget(facts, n, g->request.n, &why) == WEIR_OK) return WEIR_OK;
     return weir_api_over_budget(
-        error, param, why.text, n, weir_service_row_limit(info, g->request.n)
+        error, param, why.text, n, weir_service_row_limit(facts, g->request.n)
     );
 }
 
@@ -144,7 +144,7 @@ static weir_status add_beginning(
 static weir_status read_prompts(weir_generation *g, weir_api_error *error)
 {
     const int32_t limit = weir_service_row_limit(
-        weir_service_info_of(g->exchange->server->options.service), g->request.n
+        weir_service_facts_of(g->exchange->server->options.service), g->request.n
     );
     const char *const param = g->request.chat ? "messages" : "prompt";
     for (size_t i = 0; i < g->n_prompts; i++) {

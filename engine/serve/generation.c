@@ -156,8 +156,8 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
 {
     const weir_openai_request *const r = &g->request;
     weir_exchange *const x = g->exchange;
-    const weir_service_info *const info = weir_service_info_of(x->server->options.service);
-    const int32_t room = weir_service_row_limit(info, r->n) - (int32_t)prompt->ids.count;
+    const weir_engine_facts *const facts = weir_service_facts_of(x->server->options.service);
+    const int32_t room = weir_service_row_limit(facts, r->n) - (int32_t)prompt->ids.count;
     const weir_own_name own =
         weir_exchange_own(x, r->cache_salt, r->session != NULL ? r->session : "");
     weir_request request = {
@@ -218,7 +218,7 @@ static void submit_failure(
     if (status == WEIR_EFULL) {
         (void)!weir_api_fail(
             failure, 429, "queue_full", NULL, "the queue of %d requests is full; try again",
-            weir_service_info_of(server->options.service)->queue_limit
+            weir_service_facts_of(server->options.service)->queue_limit
         );
     } else if (status == WEIR_EINVAL && has_code(error, "context_length_exceeded")) {
         (void)!weir_api_too_long(failure, param, (int64_t)prompt->ids.count, server->limits.window);

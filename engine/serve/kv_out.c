@@ -31,14 +31,14 @@ void weir_coda_stats_write(weir_json_out *json, const weir_coda_stats *coda)
 }
 
 void weir_usage_kv_write(
-    weir_json_out *json, const weir_service_info *info, const weir_usage *usage
+    weir_json_out *json, const weir_engine_facts *facts, const weir_usage *usage
 )
 {
     const bool has_coda = usage->coda.n_layers > 0, has_policy = usage->kv_policy != NULL;
-    if (!info->kv_is_lossy && !has_policy && !has_coda) return;
+    if (!facts->kv_is_lossy && !has_policy && !has_coda) return;
     weir_json_key(json, "kv");
     weir_json_open(json, '{');
-    weir_json_put_string(json, "format", info->kv_format);
+    weir_json_put_string(json, "format", facts->kv_format);
     weir_json_put_integer(json, "bytes", usage->kv_bytes);
     weir_json_put_integer(json, "rows", usage->n_rows);
     if (has_policy || has_coda) {

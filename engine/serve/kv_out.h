@@ -11,7 +11,7 @@ extern "C" {
 void weir_coda_stats_write(weir_json_out *json, const weir_coda_stats *coda);
 /* Writes the key "kv" and its object if rows were dropped or quantised. */
 void weir_usage_kv_write(
-    weir_json_out *json, const weir_service_info *info, const weir_usage *usage
+    weir_json_out *json, const weir_engine_facts *facts, const weir_usage *usage
 );
 
 #ifdef __cplusplus

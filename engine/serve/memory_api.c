@@ -24,35 +24,35 @@ static void write_tier(weir_json_out *json, const weir_ledger_state *state, weir
     weir_json_close(json, '}');
 }
 
-void weir_kv_formats_write(weir_json_out *json, const weir_service_info *info)
+void weir_kv_formats_write(weir_json_out *json, const weir_engine_facts *facts)
 {
     const struct {
         const char *key, *value;
-    } texts[] = { { "format", info->kv_format },
-                  { "k_format", info->k_format },
-                  { "v_format", info->v_format },
-                  { "wide_format", info->wide_format } };
+    } texts[] = { { "format", facts->kv_format },
+                  { "k_format", facts->k_format },
+                  { "v_format", facts->v_format },
+                  { "wide_format", facts->wide_format } };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         weir_json_put_string(json, texts[i].key, texts[i].value != NULL ? texts[i].value : "");
-    weir_json_put_integer(json, "wide_layers", info->wide_layers);
-    weir_json_put_integer(json, "wide_sinks", info->sink_tokens);
-    weir_json_put_bool(json, "lossy", info->kv_is_lossy);
+    weir_json_put_integer(json, "wide_layers", facts->wide_layers);
+    weir_json_put_integer(json, "wide_sinks", facts->sink_tokens);
+    weir_json_put_bool(json, "lossy", facts->kv_is_lossy);
 }
 
 /* Zero without a lower tier. Host pages are those below a device. Bytes moved and errors count both
  * tiers. */
 static void write_cold(
-    weir_json_out *json, const weir_service_info *info, const weir_service_stats *stats
+    weir_json_out *json, const weir_engine_facts *facts, const weir_service_stats *stats
 )
 {
     weir_json_key(json, "host");
     weir_json_open(json, '{');
-    weir_json_put_integer(json, "pages", info->kv_host_pages);
+    weir_json_put_integer(json, "pages", facts->kv_host_pages);
     weir_json_put_integer(json, "used_pages", stats->kv_host_pages_used);
     weir_json_close(json, '}');
     weir_json_key(json, "disk");
     weir_json_open(json, '{');
-    weir_json_put_integer(json, "pages", info->kv_disk_pages);
+    weir_json_put_integer(json, "pages", facts->kv_disk_pages);
     weir_json_put_integer(json, "used_pages", stats->kv_disk_pages_used);
     weir_json_put_integer(json, "bytes_out", stats->kv_bytes_out);
     weir_json_put_integer(json, "bytes_back", stats->kv_bytes_back);
@@ -63,26 +63,26 @@ static void write_cold(
 }
 
 static void write_kv(
-    weir_json_out *json, const weir_service_info *info, const weir_service_stats *stats
+    weir_json_out *json, const weir_engine_facts *facts, const weir_service_stats *stats
 )
 {
     weir_json_key(json, "kv");
     weir_json_open(json, '{');
-    weir_json_put_integer(json, "page_bytes", info->kv_page_bytes);
+    weir_json_put_integer(json, "page_bytes", facts->kv_page_bytes);
     weir_json_put_integer(json, "pages", stats->kv_pages_total);
     weir_json_put_integer(json, "free_pages", stats->kv_pages_total - stats->kv_pages_used);
-    write_cold(json, info, stats);
+    write_cold(json, facts, stats);
     weir_json_put_integer(json, "bytes", stats->kv_bytes_total);
     weir_json_put_integer(json, "used_bytes", stats->kv_bytes_used);
-    weir_json_put_integer(json, "bytes_per_token", info->kv_bytes_per_token);
+    weir_json_put_integer(json, "bytes_per_token", facts->kv_bytes_per_token);
     weir_json_put_integer(json, "free_tokens", stats->kv_tokens_free);
-    weir_json_put_integer(json, "sink_pages", info->kv_sink_pages);
+    weir_json_put_integer(json, "sink_pages", facts->kv_sink_pages);
     weir_json_put_integer(json, "free_sink_pages", stats->kv_sink_pages_free);
-    weir_json_put_integer(json, "bytes_per_sink_token", info->kv_bytes_per_sink);
-    weir_json_put_integer(json, "open_bytes_per_sequence", info->kv_unsealed_bytes);
-    weir_kv_formats_write(json, info);
+    weir_json_put_integer(json, "bytes_per_sink_token", facts->kv_bytes_per_sink);
+    weir_json_put_integer(json, "open_bytes_per_sequence", facts->kv_unsealed_bytes);
+    weir_kv_formats_write(json, facts);
     weir_json_close(json, '}');
-    weir_json_put_integer(json, "recurrent_bytes_per_sequence", info->recurrent_bytes);
+    weir_json_put_integer(json, "recurrent_bytes_per_sequence", facts->recurrent_bytes);
 }
 
 static void write_policy(weir_json_out *json, const weir_service_sequence *s)
@@ -120,7 +120,7 @@ static void write_sequences(weir_json_out *json, const weir_service_sequence *se
 
 /* Budgets of the calling key only. */
 static void write_budgets(
-    weir_json_out *json, const weir_service_info *info, const weir_service_sequence *sequences,
+    weir_json_out *json, const weir_engine_facts *facts, const weir_service_sequence *sequences,
     int32_t n, int32_t client
 )
 {
@@ -129,8 +129,8 @@ static void write_budgets(
         claimed += s->client == client ? s->kv_claim : 0;
     weir_json_key(json, "budgets");
     weir_json_open(json, '{');
-    weir_json_put_integer(json, "kv_per_request", info->kv_per_request);
-    weir_json_put_integer(json, "kv_per_key", info->kv_per_client);
+    weir_json_put_integer(json, "kv_per_request", facts->kv_per_request);
+    weir_json_put_integer(json, "kv_per_key", facts->kv_per_key);
     weir_json_put_integer(json, "kv_claimed", claimed);
     weir_json_close(json, '}');
 }
@@ -140,7 +140,7 @@ static weir_status write_all(
 )
 {
     const weir_service *const service = server->options.service;
-    const weir_service_info *const info = weir_service_info_of(service);
+    const weir_engine_facts *const facts = weir_service_facts_of(service);
     weir_service_stats stats;
     weir_ledger_state state = { 0 };
     weir_service_stats_of(service, &stats);
@@ -152,10 +152,10 @@ static weir_status write_all(
     weir_json_open(&json, '{');
     for (int tier = 0; tier < WEIR_TIER_COUNT; tier++) write_tier(&json, &state, (weir_tier)tier);
     weir_json_close(&json, '}');
-    write_kv(&json, info, &stats);
+    write_kv(&json, facts, &stats);
     const int32_t n_sequences = weir_service_sequences_of(service, sequences);
     write_sequences(&json, sequences, n_sequences);
-    write_budgets(&json, info, sequences, n_sequences, client);
+    write_budgets(&json, facts, sequences, n_sequences, client);
     weir_json_key(&json, "kept");
     weir_json_open(&json, '{');
     weir_json_put_integer(&json, "tokens", stats.kept_tokens);

@@ -107,7 +107,7 @@ static double load(const uint64_t *counter)
 /* The metrics that dashboards and gateways expect. */
 static weir_status write_common(
     const writer *w, const weir_metrics *m, const weir_service_stats *stats,
-    const weir_service_info *info
+    const weir_engine_facts *facts
 )
 {
     const double used = stats->kv_pages_total > 0
@@ -141,7 +141,7 @@ static weir_status write_common(
     WEIR_TRY(head(w, "cache_config_info", "gauge", "Size of the KV cache."));
     WEIR_TRY(weir_buffer_format(
         w->out, "%s:cache_config_info{%s,block_size=\"64\",num_gpu_blocks=\"%" PRId64 "\"} 1\n",
-        w->prefix, w->label.data, info->kv_pages_total
+        w->prefix, w->label.data, facts->kv_pages
     ));
     for (int i = 0; i < WEIR_HISTOGRAM_COUNT; i++)
         WEIR_TRY(write_histogram(w, m, (weir_histogram_name)i));
@@ -150,7 +150,7 @@ static weir_status write_common(
 
 static weir_status write_own(
     const writer *w, const weir_metrics *m, const weir_service_stats *stats,
-    const weir_service_info *info
+    const weir_engine_facts *facts
 )
 {
     WEIR_TRY(sample(
@@ -161,7 +161,7 @@ static weir_status write_own(
     ));
     WEIR_TRY(sample(
         w, "kv_bytes_per_token", "gauge", "Bytes of KV that one token takes over all layers.",
-        (double)info->kv_bytes_per_token
+        (double)facts->kv_bytes_per_token
     ));
     WEIR_TRY(sample(
         w, "kv_disk_pages", "gauge", "KV pages that are on disk.", (double)stats->kv_disk_pages_used
@@ -269,12 +269,12 @@ static weir_status write_own(
     );
 }
 
-/* Statistics of fixed-size layer memory, summed over all finished sequences and such layers. */
+/* Where layers have memory of fixed size: of all texts that ended, over all such layers. */
 static weir_status write_coda(
-    const writer *w, const weir_service_stats *stats, const weir_service_info *info
+    const writer *w, const weir_service_stats *stats, const weir_engine_facts *facts
 )
 {
-    for (int i = 0; i < WEIR_CODA_STATS_COUNTS && info->coda.n_layers > 0; i++) {
+    for (int i = 0; i < WEIR_CODA_STATS_COUNTS && facts->coda.n_layers > 0; i++) {
         char name[48];
         (void)snprintf(
             name, sizeof name, "banks_%s_total", weir_coda_counter_name((weir_coda_counter)i)
@@ -334,18 +334,18 @@ static weir_status write_label(weir_buffer *label, const char *model_name)
 
 weir_status weir_metrics_write(
     weir_buffer *out, const weir_metrics *metrics, const weir_service_stats *stats,
-    const weir_service_info *info, const weir_ledger_state *memory, const char *model_name,
+    const weir_engine_facts *facts, const weir_ledger_state *memory, const char *model_name,
     bool vllm
 )
 {
     writer w = { .out = out, .prefix = "weir" };
     weir_status status = write_label(&w.label, model_name);
-    if (status == WEIR_OK) status = write_common(&w, metrics, stats, info);
-    if (status == WEIR_OK) status = write_own(&w, metrics, stats, info);
-    if (status == WEIR_OK) status = write_coda(&w, stats, info);
+    if (status == WEIR_OK) status = write_common(&w, metrics, stats, facts);
+    if (status == WEIR_OK) status = write_own(&w, metrics, stats, facts);
+    if (status == WEIR_OK) status = write_coda(&w, stats, facts);
     if (status == WEIR_OK) status = write_memory(&w, memory);
     w.prefix = "vllm";
-    if (status == WEIR_OK && vllm) status = write_common(&w, metrics, stats, info);
+    if (status == WEIR_OK && vllm) status = write_common(&w, metrics, stats, facts);
     weir_buffer_free(&w.label);
     return status;
 }

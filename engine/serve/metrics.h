@@ -61,7 +61,7 @@ void weir_metrics_observe(weir_metrics *metrics, weir_histogram_name name, int64
  * gateways expect with the prefix `vllm:`. */
 WEIR_MUST_CHECK weir_status weir_metrics_write(
     weir_buffer *out, const weir_metrics *metrics, const weir_service_stats *stats,
-    const weir_service_info *info, const weir_ledger_state *memory, const char *model_name,
+    const weir_engine_facts *facts, const weir_ledger_state *memory, const char *model_name,
     bool vllm
 );
 

@@ -66,7 +66,7 @@ static void write_usage(weir_json_out *json, const weir_generation *g)
     weir_json_open(json, '{');
     weir_json_put_integer(json, "reasoning_tokens", reasoning);
     weir_json_close(json, '}');
-    weir_usage_kv_write(json, weir_service_info_of(g->exchange->server->options.service), &usage);
+    weir_usage_kv_write(json, weir_service_facts_of(g->exchange->server->options.service), &usage);
     weir_json_close(json, '}');
 }
 

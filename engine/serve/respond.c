@@ -83,10 +83,10 @@ static void add_error(head *h, const weir_api_error *error)
 /* Sent with every answer computed over lossy or missing rows. */
 static void add_kv(head *h, weir_exchange *x)
 {
-    const weir_service_info *const info = weir_service_info_of(x->server->options.service);
-    const weir_coda_stats *const coda = &info->coda;
+    const weir_engine_facts *const facts = weir_service_facts_of(x->server->options.service);
+    const weir_coda_stats *const coda = &facts->coda;
     if (x->generation == NULL || x->status != 200) return;
-    if (info->kv_is_lossy) add(h, "x-weir-kv-format: %s\r\n", info->kv_format);
+    if (facts->kv_is_lossy) add(h, "x-weir-kv-format: %s\r\n", facts->kv_format);
     if (coda->n_layers > 0)
         add(h, "x-weir-kv-banks: %lld\r\n",
             (long long)((coda->ring.slots + coda->exact.slots) / coda->n_layers));

@@ -50,7 +50,7 @@ static void run_metrics(weir_exchange *x)
     );
     weir_buffer text = { 0 };
     const weir_status status = weir_metrics_write(
-        &text, &server->metrics, &stats, weir_service_info_of(server->options.service), &state,
+        &text, &server->metrics, &stats, weir_service_facts_of(server->options.service), &state,
         server->options.model_name, server->options.metrics_vllm
     );
     if (status == WEIR_OK)
@@ -62,13 +62,13 @@ static void run_metrics(weir_exchange *x)
 
 static void write_model(weir_json_out *json, const weir_server *server)
 {
-    const weir_service_info *const info = weir_service_info_of(server->options.service);
+    const weir_engine_facts *const facts = weir_service_facts_of(server->options.service);
     weir_json_open(json, '{');
     weir_json_put_string(json, "id", server->options.model_name);
     weir_json_put_string(json, "object", "model");
     weir_json_put_integer(json, "created", server->start_unix);
     weir_json_put_string(json, "owned_by", "weir");
-    weir_json_put_integer(json, "max_model_len", info->window);
+    weir_json_put_integer(json, "max_model_len", facts->window);
     weir_json_key(json, "meta");
     weir_json_open(json, '{');
     const struct {
@@ -76,12 +76,12 @@ static void write_model(weir_json_out *json, const weir_server *server)
         int64_t value;
     } meta[] = {
         { "vocab_type", 2 },
-        { "n_vocab", info->n_vocab },
-        { "n_ctx_train", info->trained_context },
-        { "n_embd", info->d_model },
-        { "n_layer", info->n_layers },
-        { "n_params", info->n_parameters },
-        { "size", info->model_bytes },
+        { "n_vocab", facts->n_vocab },
+        { "n_ctx_train", facts->trained_context },
+        { "n_embd", facts->d_model },
+        { "n_layer", facts->n_layers },
+        { "n_params", facts->n_parameters },
+        { "size", facts->weight_bytes },
     };
     for (size_t i = 0; i < sizeof meta / sizeof meta[0]; i++)
         weir_json_put_integer(json, meta[i].key, meta[i].value);
@@ -126,7 +126,7 @@ static void run_model(weir_exchange *x)
 static void run_props(weir_exchange *x)
 {
     const weir_server_options *const options = &x->server->options;
-    const weir_service_info *const info = weir_service_info_of(options->service);
+    const weir_engine_facts *const facts = weir_service_facts_of(options->service);
     weir_buffer text = { 0 };
     weir_json_out json = { .buffer = &text };
     weir_json_open(&json, '{');
@@ -143,10 +143,10 @@ static void run_props(weir_exchange *x)
         const char *key;
         int64_t value;
     } numbers[] = {
-        { "total_slots", info->n_slots },
-        { "queue_limit", info->queue_limit },
-        { "n_ctx", info->window },
-        { "max_n", info->n_slots },
+        { "total_slots", facts->n_slots },
+        { "queue_limit", facts->queue_limit },
+        { "n_ctx", facts->window },
+        { "max_n", facts->n_slots },
         { "body_limit", options->body_limit },
         { "header_limit", options->header_limit },
         { "max_connections", options->max_connections },
@@ -156,16 +156,16 @@ static void run_props(weir_exchange *x)
         { "max_stop_strings", WEIR_STOP_STRINGS },
         { "max_prompts", WEIR_PROMPTS },
         { "max_logit_bias", WEIR_BIAS_ENTRIES },
-        { "kv_pages_total", info->kv_pages_total },
-        { "kv_page_bytes", info->kv_page_bytes },
-        { "kv_per_request", info->kv_per_request },
-        { "kv_per_key", info->kv_per_client },
+        { "kv_pages_total", facts->kv_pages },
+        { "kv_page_bytes", facts->kv_page_bytes },
+        { "kv_per_request", facts->kv_per_request },
+        { "kv_per_key", facts->kv_per_key },
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         weir_json_put_integer(&json, numbers[i].key, numbers[i].value);
     weir_json_key(&json, "kv");
     weir_json_open(&json, '{');
-    weir_kv_formats_write(&json, info);
+    weir_kv_formats_write(&json, facts);
     weir_json_close(&json, '}');
     weir_json_close(&json, '}');
     weir_reply_result(x, &text, json.status);

@@ -26,7 +26,7 @@ static void fill_defaults(weir_server_options *o)
     if (o->ping_ms <= 0) o->ping_ms = 15000;
     if (o->n_workers <= 0) o->n_workers = o->states != NULL ? 4 : 2;
     if (o->model_name == NULL || o->model_name[0] == 0)
-        o->model_name = weir_service_info_of(o->service)->model_name;
+        o->model_name = weir_service_facts_of(o->service)->model;
     if (o->fingerprint == NULL) o->fingerprint = "weir";
     if (o->version == NULL) o->version = "0";
 }
@@ -139,11 +139,11 @@ weir_status weir_server_open(
     (void)pthread_mutex_init(&server->loop.lock, NULL);
     (void)pthread_mutex_init(&server->workers.lock, NULL);
     (void)pthread_cond_init(&server->workers.wake, NULL);
-    const weir_service_info *const info = weir_service_info_of(options->service);
+    const weir_engine_facts *const facts = weir_service_facts_of(options->service);
     server->limits = (weir_request_limits){ .model_name = server->options.model_name,
-                                            .n_vocab = info->n_valid_vocab,
-                                            .n_slots = info->n_slots,
-                                            .window = info->window,
+                                            .n_vocab = facts->n_valid_vocab,
+                                            .n_slots = facts->n_slots,
+                                            .window = facts->window,
                                             .sampling = options->sampling,
                                             .has_seed = options->has_seed,
                                             .max_tokens = options->max_tokens,

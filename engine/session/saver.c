@@ -129,7 +129,7 @@ static void let_go(weir_saver *s)
 {
     weir_prefix_unpin(s->sessions->service->prefix, s->text.marks, s->text.n_marks);
     s->text.n_marks = 0;
-    weir_sequence_clear(&s->text.sequence);
+    weir_kv_sequence_clear(&s->text.sequence);
 }
 
 /* Each sequence is tried once, whatever the result, unless its memory was taken away. */
@@ -162,7 +162,7 @@ static bool begin(weir_saver *s)
     s->n_whole = text->sequence.n_tokens;
     if (weir_prefix_share(prefix, &text->sequence, text->salt) < WEIR_SAVED_TOKENS) {
         weir_prefix_mark_saved(prefix, text->sequence.tokens, s->n_whole, 0, text->salt);
-        weir_sequence_clear(&text->sequence);
+        weir_kv_sequence_clear(&text->sequence);
         return false;
     }
     text->sequence.n_tokens = text->sequence.n_computed;
@@ -222,10 +222,8 @@ static weir_kv_pages held_pages(const void *user)
 {
     const weir_saver *const s = user;
     const int64_t rows = holds_pages(s) ? s->text.sequence.n_computed : 0;
-    return weir_kv_pages_of(
-        weir_kv_store_spec(s->sessions->service->store), 0,
-        (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS
-    );
+    const int64_t end = (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+    return weir_kv_store_pages_of(s->sessions->service->store, 0, end);
 }
 
 static bool release(void *user)
@@ -276,10 +274,10 @@ static void leave(weir_service *service, void *user)
 /* The next prompt may be as long as the window; at most half of the pool. */
 static weir_kv_pages reserve_of(const weir_kv_store *store)
 {
-    const weir_kv_spec *const spec = weir_kv_store_spec(store);
+    const int64_t window = weir_kv_store_spec(store)->max_rows;
     const weir_kv_pages all = weir_kv_store_all(store);
     weir_kv_pages n =
-        weir_kv_pages_of(spec, 0, (spec->max_rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
+        weir_kv_store_pages_of(store, 0, (window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
     if (n.sinks > all.sinks / 2) n.sinks = all.sinks / 2;
     for (int i = 0; i < WEIR_KV_SIZE_CLASSES; i++)
         if (n.others[i] > all.others[i] / 2) n.others[i] = all.others[i] / 2;
@@ -302,7 +300,7 @@ weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_erro
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->changed, NULL);
     weir_status status =
-        weir_sequence_open(&s->text.sequence, service->store, service->ledger, 0, error);
+        weir_kv_sequence_open(&s->text.sequence, service->store, service->ledger, 0, error);
     if (status == WEIR_OK)
         status = weir_ledger_alloc(
             service->ledger, &s->source.memory, WEIR_ACCOUNT_TOKENS, weir_session_copy_bytes(spec),
@@ -351,7 +349,7 @@ void weir_saver_close(weir_saver *saver)
             service->ledger, saver->source.memory, WEIR_ACCOUNT_TOKENS,
             weir_session_copy_bytes(weir_kv_store_spec(service->store))
         );
-    weir_sequence_close(&saver->text.sequence);
+    weir_kv_sequence_close(&saver->text.sequence);
     (void)pthread_cond_destroy(&saver->changed);
     (void)pthread_mutex_destroy(&saver->lock);
     free(saver);

@@ -195,7 +195,7 @@ static weir_status read_open(
     out->n_states = header->n_states;
     out->is_automatic = header->is_automatic;
     out->is_pruned = header->is_pruned;
-    if (s->service != NULL && out->n_tokens > s->service->info.window) return WEIR_EMISMATCH;
+    if (s->service != NULL && out->n_tokens > s->service->facts->window) return WEIR_EMISMATCH;
     out->tokens = weir_memory_take((size_t)out->n_tokens * sizeof *out->tokens);
     if (out->tokens == NULL) return WEIR_ENOMEM;
     WEIR_TRY(weir_session_read_tokens(reader, out->tokens, s->n_vocab, NULL));

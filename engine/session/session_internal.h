@@ -14,7 +14,7 @@
 /* A cached sequence on its way to or from a file. */
 typedef struct session_carrier {
     /* Its pages and tokens; the table changes on the engine thread only. */
-    weir_sequence sequence;
+    weir_kv_sequence sequence;
     char salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
     /* [n_marks]: pinned (saving) or acquired (restoring). */
     weir_prefix_snapshot marks[WEIR_SESSION_STATES];

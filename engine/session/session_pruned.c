@@ -184,11 +184,11 @@ static weir_status read_parts(arrival *a, weir_session_reader *reader, weir_erro
             "session %s was made with the KV policy %s, but this model has no rows to evict",
             s->own.name, header->identity.policy
         );
-    if (header->n_tokens > s->service->info.window)
+    if (header->n_tokens > s->service->facts->window)
         return weir_error_set(
             error, WEIR_EFULL,
             "the session has %d tokens, the window here is %d; raise model.context",
-            (int)header->n_tokens, (int)s->service->info.window
+            (int)header->n_tokens, (int)s->service->facts->window
         );
     a->head_rows = weir_memory_take((size_t)weir_kv_n_heads(spec) * sizeof *a->head_rows);
     a->policy = weir_memory_take(header->policy_bytes + 1);
@@ -259,13 +259,13 @@ static void take_in(weir_service *service, void *user)
                                         .state = a->pruned.state,
                                         .state_bytes = a->pruned.state_bytes };
     a->reason = weir_pruned_restore(service->prefix, &own->sequence.table, &content);
-    weir_sequence_clear(&own->sequence);
+    weir_kv_sequence_clear(&own->sequence);
 }
 
 static void throw_away(weir_service *service, void *user)
 {
     (void)service;
-    weir_sequence_clear(&((arrival *)user)->sessions->own.sequence);
+    weir_kv_sequence_clear(&((arrival *)user)->sessions->own.sequence);
 }
 
 static weir_status restore(arrival *a, weir_session_reader *reader, weir_error *error)

@@ -34,7 +34,7 @@ static int64_t piece_rows(const weir_sessions *s)
     const int64_t blocks = (spec->n_pages - weir_kv_cold_pages(spec) - spec->n_sink_pages) /
                            weir_kv_pages_for(spec, 1);
     const int64_t least = weir_tiers_least_blocks(
-        s->service->info.n_slots + 1, s->service->chunk,
+        s->service->facts->n_slots + 1, s->service->chunk,
         weir_runner_limits_of(s->service->runner)->hot
     );
     const int64_t wanted = LEAST_BLOCKS + (blocks - least) / 2;
@@ -67,14 +67,14 @@ weir_status session_reclaim_memory(const weir_service *service, int64_t n_blocks
 static void grow(weir_service *service, void *user)
 {
     room *const r = user;
-    weir_sequence *const sequence = &r->sessions->own.sequence;
+    weir_kv_sequence *const sequence = &r->sessions->own.sequence;
     if (is_tiered(r->sessions)) {
         weir_kv_commit(
             &sequence->table, sequence->table.n_pages * WEIR_PAGE_TOKENS - sequence->table.n_rows
         );
         const int64_t end = (r->rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
         const weir_kv_pages pages =
-            weir_kv_pages_of(weir_kv_store_spec(service->store), sequence->table.n_pages, end);
+            weir_kv_store_pages_of(service->store, sequence->table.n_pages, end);
         const int64_t n_blocks = weir_kv_pages_blocks(weir_kv_store_spec(service->store), pages);
         r->status = session_reclaim_memory(service, n_blocks, &r->error);
         if (r->status != WEIR_OK) return;
@@ -82,9 +82,9 @@ static void grow(weir_service *service, void *user)
     r->status = weir_kv_reserve(&sequence->table, service->store, r->rows - sequence->table.n_rows);
 }
 
-static weir_kv_pages pages_of_text(const weir_kv_spec *spec, int32_t n_tokens)
+static weir_kv_pages pages_of_text(const weir_kv_store *store, int32_t n_tokens)
 {
-    return weir_kv_pages_of(spec, 0, (n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
+    return weir_kv_store_pages_of(store, 0, (n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
 }
 
 /* Takes pages that no running sequence has a claim to, and slots for the last states; all or
@@ -93,15 +93,14 @@ static void make_place(weir_service *service, void *user)
 {
     room *const r = user;
     weir_sessions *const s = r->sessions;
-    const weir_kv_pages pages =
-        pages_of_text(weir_kv_store_spec(service->store), s->own.sequence.n_tokens);
+    const weir_kv_pages pages = pages_of_text(service->store, s->own.sequence.n_tokens);
     r->status = WEIR_EFULL;
     if (!session_reclaim_pages(s, &pages)) return;
     r->rows = s->own.sequence.n_tokens;
     if (is_tiered(s) && r->rows > piece_rows(s)) r->rows = piece_rows(s);
     grow(service, r);
     if (r->status != WEIR_OK) {
-        weir_sequence_clear(&s->own.sequence);
+        weir_kv_sequence_clear(&s->own.sequence);
         return;
     }
     r->status = WEIR_EFULL;
@@ -114,7 +113,7 @@ static void make_place(weir_service *service, void *user)
     if (s->own.n_marks > 0 || r->n_states == 0)
         r->status = WEIR_OK;
     else
-        weir_sequence_clear(&s->own.sequence);
+        weir_kv_sequence_clear(&s->own.sequence);
 }
 
 /* Inserts the checked sequence, so that others may continue it. */
@@ -132,7 +131,7 @@ static void take_in(weir_service *service, void *user)
         s->own.salt
     );
     s->own.n_marks = 0;
-    weir_sequence_clear(&s->own.sequence);
+    weir_kv_sequence_clear(&s->own.sequence);
 }
 
 static void throw_away(weir_service *service, void *user)
@@ -141,7 +140,7 @@ static void throw_away(weir_service *service, void *user)
     for (int32_t i = 0; i < s->own.n_marks; i++)
         weir_prefix_release_snapshot(service->prefix, s->own.marks[i].state);
     s->own.n_marks = 0;
-    weir_sequence_clear(&s->own.sequence);
+    weir_kv_sequence_clear(&s->own.sequence);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -162,11 +161,11 @@ static weir_status read_text(
     const int32_t n = weir_session_header_of(reader)->n_tokens;
     WEIR_TRY(weir_session_check(reader, &s->identity, error));
     const int64_t n_all = (int64_t)n + weir_session_header_of(reader)->form.n_rest;
-    if (n_all > s->service->info.window)
+    if (n_all > s->service->facts->window)
         return weir_error_set(
             error, WEIR_EFULL,
             "the session has %" PRId64 " tokens, the window here is %d; raise model.context", n_all,
-            (int)s->service->info.window
+            (int)s->service->facts->window
         );
     WEIR_TRY(weir_session_read_tokens(reader, s->own.sequence.tokens, s->n_vocab, error));
     WEIR_TRY(session_read_salt(s, reader, error));
@@ -227,7 +226,7 @@ static weir_status read_memory(
 static void look_for(weir_service *service, void *user)
 {
     room *const r = user;
-    const weir_sequence *const sequence = &r->sessions->own.sequence;
+    const weir_kv_sequence *const sequence = &r->sessions->own.sequence;
     r->rows = weir_prefix_match_length(
         service->prefix, sequence->tokens, sequence->n_tokens, r->sessions->own.salt
     );
@@ -380,20 +379,19 @@ static int by_age(const void *a, const void *b)
  * the first of them. */
 static size_t choose(const weir_sessions *s, weir_session_info *list, size_t n)
 {
-    const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
     weir_kv_pages pages = weir_kv_store_free(s->service->store);
     size_t first = n;
     qsort(list, n, sizeof *list, by_age);
     for (size_t i = n; i-- > 0;) {
         const weir_session_info info = list[i];
-        const weir_kv_pages wanted = pages_of_text(spec, info.n_tokens);
+        const weir_kv_pages wanted = pages_of_text(s->service->store, info.n_tokens);
         if (info.problem != WEIR_OK)
             weir_log(
                 WEIR_LOG_WARNING, "session %s is skipped: %s; `weir session list` says more",
                 info.name, weir_status_text(info.problem)
             );
         if (info.problem != WEIR_OK || !weir_kv_pages_fit(wanted, pages) ||
-            info.n_tokens > s->service->info.window)
+            info.n_tokens > s->service->facts->window)
             continue;
         pages = weir_kv_pages_minus(pages, wanted);
         list[i] = list[--first];

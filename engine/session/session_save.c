@@ -56,7 +56,7 @@ static bool pin_pruned(wish *w)
             weir_prefix_match_length(prefix, save->tokens, save->n_tokens, save->salt))
         return true;
     session_unpin_pruned(w->sessions);
-    weir_sequence_clear(&w->sessions->own.sequence);
+    weir_kv_sequence_clear(&w->sessions->own.sequence);
     return false;
 }
 
@@ -105,7 +105,7 @@ static void let_go(weir_service *service, void *user)
     if (s->own.is_pruned) session_unpin_pruned(s);
     weir_prefix_unpin(service->prefix, s->own.marks, s->own.n_marks);
     s->own.n_marks = 0;
-    weir_sequence_clear(&s->own.sequence);
+    weir_kv_sequence_clear(&s->own.sequence);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -163,10 +163,10 @@ static weir_status check_wish(
 {
     session_path path;
     WEIR_TRY(session_path_of(path, s, save->name, error));
-    if (save->tokens != NULL && (save->n_tokens < 1 || save->n_tokens > s->service->info.window))
+    if (save->tokens != NULL && (save->n_tokens < 1 || save->n_tokens > s->service->facts->window))
         return weir_error_set(
             error, WEIR_EINVAL, "a session has 1 to %d tokens here, not %d",
-            (int)s->service->info.window, (int)save->n_tokens
+            (int)s->service->facts->window, (int)save->n_tokens
         );
     if (save->salt != NULL && strlen(save->salt) > WEIR_PREFIX_SALT)
         return weir_error_set(error, WEIR_EINVAL, "the salt is too long");

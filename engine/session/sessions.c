@@ -38,7 +38,7 @@ weir_status weir_sessions_open(
        .limit = options->limit,
        .most_states =
            options->n_states < WEIR_SESSION_STATES ? options->n_states : WEIR_SESSION_STATES,
-       .n_vocab = options->service != NULL ? options->service->info.n_vocab : INT32_MAX,
+       .n_vocab = options->service != NULL ? options->service->facts->n_vocab : INT32_MAX,
        .disk = options->disk };
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_mutex_init(&s->folder_lock, NULL);
@@ -47,8 +47,9 @@ weir_status weir_sessions_open(
                          : options->folder != NULL ? session_folder_prepare(s, error)
                                                    : WEIR_OK;
     if (status == WEIR_OK && s->service != NULL)
-        status =
-            weir_sequence_open(&s->own.sequence, s->service->store, s->service->ledger, 0, error);
+        status = weir_kv_sequence_open(
+            &s->own.sequence, s->service->store, s->service->ledger, 0, error
+        );
     if (status == WEIR_OK && s->service != NULL) weir_service_call(s->service, enter, s);
     if (status == WEIR_OK && s->service != NULL && options->saves_unasked) {
         status = session_index_open(s, error);
@@ -68,7 +69,7 @@ void weir_sessions_close(weir_sessions *sessions)
     session_index_close(sessions);
     if (sessions->service != NULL && sessions->own.sequence.store != NULL)
         weir_service_call(sessions->service, leave, NULL);
-    weir_sequence_close(&sessions->own.sequence);
+    weir_kv_sequence_close(&sessions->own.sequence);
     (void)pthread_mutex_destroy(&sessions->folder_lock);
     (void)pthread_mutex_destroy(&sessions->lock);
     free(sessions->folder);

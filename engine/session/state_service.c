@@ -71,7 +71,7 @@ weir_status weir_state_service_embed(
     mailbox box = { .lock = PTHREAD_MUTEX_INITIALIZER,
                     .changed = PTHREAD_COND_INITIALIZER,
                     .vector = vector,
-                    .dim = (size_t)weir_service_info_of(documents->service)->d_model };
+                    .dim = (size_t)weir_service_facts_of(documents->service)->d_model };
     const weir_request request = { .prompt = text->tokens,
                                    .n_prompt = text->n_tokens,
                                    .n_choices = 1,
@@ -95,7 +95,8 @@ weir_status weir_state_service_embed(
 
 static weir_status take_vector(const weir_state_service *d, float **vector, weir_error *error)
 {
-    *vector = weir_memory_take((size_t)weir_service_info_of(d->service)->d_model * sizeof **vector);
+    *vector =
+        weir_memory_take((size_t)weir_service_facts_of(d->service)->d_model * sizeof **vector);
     return *vector != NULL ? WEIR_OK
                            : weir_error_set(error, WEIR_ENOMEM, "no memory for an embedding");
 }
@@ -309,7 +310,7 @@ static weir_status read_tokens(weir_beginning *b, const weir_state_service *d, w
     const weir_status status =
         b->tokens != NULL
             ? weir_session_read_tokens(
-                  reader, b->tokens, weir_service_info_of(d->service)->n_valid_vocab, error
+                  reader, b->tokens, weir_service_facts_of(d->service)->n_valid_vocab, error
               )
             : weir_error_set(error, WEIR_ENOMEM, "%s: no memory for its tokens", b->path);
     weir_session_close(reader);

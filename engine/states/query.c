@@ -193,14 +193,6 @@ weir_status weir_states_vector(
                  );
 }
 
-weir_status weir_states_bytes(weir_states *states, int64_t *n_bytes, weir_error *error)
-{
-    WEIR_TRY(look(states, error));
-    *n_bytes = state_index_bytes(&states->index);
-    leave(states);
-    return WEIR_OK;
-}
-
 weir_status weir_states_list(
     weir_states *states, const weir_states_page *page, weir_state_info **out, size_t *n,
     size_t *total, weir_error *error

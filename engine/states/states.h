@@ -138,9 +138,6 @@ WEIR_MUST_CHECK weir_status weir_states_find_source(
 WEIR_MUST_CHECK weir_status weir_states_vector(
     weir_states *states, const weir_state_info *info, float *vector, weir_error *error
 );
-/* Bytes of all session files. */
-WEIR_MUST_CHECK weir_status
-weir_states_bytes(weir_states *states, int64_t *n_bytes, weir_error *error);
 /* The metadata as given; "{}" if none. */
 WEIR_MUST_CHECK weir_status weir_states_metadata(
     weir_states *states, const weir_state_info *info, weir_buffer *out, weir_error *error

@@ -342,7 +342,6 @@ const char *weir_tokenizer_chat_template(const weir_tokenizer *tokenizer)
 }
 int32_t weir_tokenizer_bos(const weir_tokenizer *tokenizer) { return tokenizer->bos; }
 bool weir_tokenizer_add_bos(const weir_tokenizer *tokenizer) { return tokenizer->add_bos; }
-int32_t weir_tokenizer_eos(const weir_tokenizer *tokenizer) { return tokenizer->eos; }
 const char *weir_tokenizer_bos_text(const weir_tokenizer *tokenizer)
 {
     return text_of(tokenizer, tokenizer->bos);

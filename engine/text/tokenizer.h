@@ -42,7 +42,6 @@ const char *weir_tokenizer_chat_template(const weir_tokenizer *tokenizer); /* Ji
 /* -1: none; prepended only if add_bos. */
 int32_t weir_tokenizer_bos(const weir_tokenizer *tokenizer);
 bool weir_tokenizer_add_bos(const weir_tokenizer *tokenizer);
-int32_t weir_tokenizer_eos(const weir_tokenizer *tokenizer); /* -1: none */
 /* The template's bos_token; "" if there is none. */
 const char *weir_tokenizer_bos_text(const weir_tokenizer *tokenizer);
 const char *weir_tokenizer_eos_text(const weir_tokenizer *tokenizer);

@@ -21,7 +21,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
-#include "engine/engine.h"
+#include "engine/engine_parts.h"
 #include "engine/kv/pool/sequence.h"
 #include "engine/kv/prune/policy_run.h"
 #include "engine/schedule/evaluate.h"
@@ -95,7 +95,7 @@ class Bench {
     {
         open();
         for (int i = 0; i < 2; i++)
-            must(weir_sequence_open(&streams_[i], store(), ledger(), recurrent_bytes(), &error));
+            must(weir_kv_sequence_open(&streams_[i], store(), ledger(), recurrent_bytes(), &error));
         must(weir_engine_policy_run_open(
             engine_, &policy_run_, nullptr, 2, window(), 0, chunk_, &error
         ));
@@ -103,7 +103,7 @@ class Bench {
     }
     ~Bench()
     {
-        for (weir_sequence &stream : streams_) weir_sequence_close(&stream);
+        for (weir_kv_sequence &stream : streams_) weir_kv_sequence_close(&stream);
         weir_policy_run_close(policy_run_);
         weir_engine_close(engine_);
         weir_ids_free(&text_);
@@ -149,7 +149,7 @@ class Bench {
                 "\"piece\": %ld, "
                 "\"pairs\": %zu, \"first_tokens_per_second\": %.1f, "
                 "\"last_tokens_per_second\": %.1f, ",
-                plan.model, options_.policy.c_str(), options_.budget.c_str(), path, chunk_,
+                plan.facts.model, options_.policy.c_str(), options_.budget.c_str(), path, chunk_,
                 10 * tenth_, piece_, ratios_.size(), a.value, b.value
             );
             (void)printf(
@@ -173,7 +173,7 @@ class Bench {
         (void)printf(
             "%s, policy %s, budget %s, memory.host %.0f MiB; %ld tokens, of which %ld at "
             "%.0f tokens/s before the pairs\n",
-            plan.model, options_.policy.c_str(), options_.budget.c_str(),
+            plan.facts.model, options_.policy.c_str(), options_.budget.c_str(),
             static_cast<double>(plan.cap) / 1048576.0, 10 * tenth_, 9 * tenth_,
             static_cast<double>(9 * tenth_) / fill_seconds_
         );
@@ -219,7 +219,7 @@ class Bench {
     {
         return weir_model_recurrent_bytes(weir_engine_model(engine_));
     }
-    int32_t window() const { return weir_engine_plan_of(engine_)->window; }
+    int32_t window() const { return weir_engine_plan_of(engine_)->facts.window; }
 
     /* A tenth is a whole number of pieces, and a piece of prefill one of steps: all pieces are cut
      * alike. */
@@ -276,7 +276,7 @@ class Bench {
 
     void begin(int i)
     {
-        weir_sequence_clear(&streams_[i]);
+        weir_kv_sequence_clear(&streams_[i]);
         if (policy_run_ != nullptr)
             streams_[i].policy_run = weir_policy_run_begin(policy_run_, i, 0, 0);
     }
@@ -307,7 +307,7 @@ class Bench {
 
     void remember(int percent)
     {
-        const weir_sequence &b = streams_[1];
+        const weir_kv_sequence &b = streams_[1];
         weir_ledger_state state;
         weir_ledger_read(ledger(), &state);
         const size_t *const used = state.used[WEIR_TIER_HOST];
@@ -315,7 +315,7 @@ class Bench {
             policy_run_ != nullptr
                 ? weir_policy_run_count_of(b.policy_run, &b.table, b.n_computed).live
                 : b.n_computed;
-        memory_.push_back({ percent, b.n_computed, live, weir_sequence_kv_bytes(&b),
+        memory_.push_back({ percent, b.n_computed, live, weir_kv_sequence_kv_bytes(&b),
                             resident_bytes(), used[WEIR_ACCOUNT_KV], used[WEIR_ACCOUNT_RECURRENT],
                             state.total[WEIR_TIER_HOST] });
     }
@@ -332,7 +332,7 @@ class Bench {
     long piece_ = 0, tenth_ = 0, paired_ = 0; /* tokens; paired_: of a tenth, computed in turns */
     weir_engine *engine_ = nullptr;
     weir_policy_run *policy_run_ = nullptr;
-    weir_sequence streams_[2] = {}; /* A, B */
+    weir_kv_sequence streams_[2] = {}; /* A, B */
     weir_ids text_ = {};
     std::vector<Memory> memory_; /* of B */
     std::vector<double> seconds_[2], ratios_; /* ratios: speed of B by that of A */

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <map>
 
-#include "engine/engine.h"
+#include "engine/engine_parts.h"
 #include "engine/schedule/evaluate.h"
 #include "tests/golden/golden.h"
 
@@ -30,10 +30,10 @@ bool is_gguf(const std::string &file)
 /* A model open for measuring, with one sequence. */
 struct Open {
     weir_engine *engine = nullptr;
-    weir_sequence sequence = {};
+    weir_kv_sequence sequence = {};
     ~Open()
     {
-        weir_sequence_close(&sequence);
+        weir_kv_sequence_close(&sequence);
         weir_engine_close(engine);
     }
     const weir_shape &shape() const { return *weir_model_shape(weir_engine_model(engine)); }
@@ -57,7 +57,7 @@ weir_status open_model(
         return weir_error_set(
             error, WEIR_EDEVICE, "asked for %s, computed by %s", device.c_str(), used
         );
-    return weir_sequence_open(
+    return weir_kv_sequence_open(
         &open->sequence, weir_engine_store(open->engine), weir_engine_ledger(open->engine),
         weir_model_recurrent_bytes(weir_engine_model(open->engine)), error
     );
@@ -232,7 +232,7 @@ void check_prompt(Case *c, Open *open, bool one_by_one)
     const std::string how = one_by_one ? "token by token:" : "as one prompt:";
     weir_error error = {};
     Seen seen;
-    weir_sequence_clear(&open->sequence);
+    weir_kv_sequence_clear(&open->sequence);
     if (run(open, c->prompt, one_by_one, &seen, &error) != WEIR_OK) throw Broken(error.text);
     c->want.compare(c->check, "prompt.logits", seen.logits, how);
     for (size_t i = 0; i < seen.hidden.size(); i++)
@@ -257,7 +257,7 @@ void check_decode(Case *c, Open *open)
     Seen seen;
     if (!top.empty() && top.size() != ids.size())
         throw Broken("decode.top_ids and decode.top_logits have different sizes");
-    weir_sequence_clear(&open->sequence);
+    weir_kv_sequence_clear(&open->sequence);
     if (run(open, c->prompt, false, &seen, &error) != WEIR_OK) throw Broken(error.text);
     std::vector<float> row(
         seen.logits.end() - static_cast<ptrdiff_t>(seen.n_vocab), seen.logits.end()

@@ -64,9 +64,22 @@ int64_t Policies::number(const std::string &name, const char *key, int64_t least
     return static_cast<int64_t>(value);
 }
 
+/* What stays of n rows when the part `ratio` of them goes. */
+static int64_t kept_rows(int64_t n, double ratio)
+{
+    const auto kept = static_cast<int64_t>(static_cast<double>(n) * (1 - ratio));
+    return kept > 1 ? kept : 1;
+}
+
+/* The slot of a position in a ring of `sinks` fixed rows and a window behind them. */
+static int64_t ring_slot(int64_t position, int64_t sinks, int64_t window)
+{
+    return position < sinks + window ? position : sinks + (position - sinks) % window;
+}
+
 int64_t Policies::kept_of_ratio(const std::string &name) const
 {
-    return weir_budget_kept(n(), real(name, "ratio", 0, 1));
+    return kept_rows(n(), real(name, "ratio", 0, 1));
 }
 
 void Policies::compare(
@@ -294,7 +307,7 @@ void run_n_kept(Policies *p, const std::string &name, const Names &tensors)
             const json_t *const row = json_array_get(rows, i);
             const int64_t n = json_integer_value(json_array_get(row, 0)),
                           want = json_integer_value(json_array_get(row, 2));
-            const int64_t got = weir_budget_kept(n, json_number_value(json_array_get(row, 1)));
+            const int64_t got = kept_rows(n, json_number_value(json_array_get(row, 1)));
             check->equal(
                 format("row %zu", i), { static_cast<int32_t>(got) }, { static_cast<int32_t>(want) }
             );
@@ -401,7 +414,7 @@ void run_streaming(Policies *p, const std::string &name, const Names &tensors)
             Ints row = text.held(0, 0);
             row.resize(at(sinks + window), -1);
             sets.insert(sets.end(), row.begin(), row.end());
-            slots.push_back(static_cast<int32_t>(weir_ring_slot(t, sinks, window)));
+            slots.push_back(static_cast<int32_t>(ring_slot(t, sinks, window)));
         }
         if (name == "streaming.absolute") return p->check_held(check, name, text);
         p->compare(check, "streaming.sets", { p->n(), sinks + window }, sets);

@@ -41,7 +41,7 @@ typedef struct cache_entry {
 } cache_entry;
 
 struct weir_service {
-    weir_service_info info;
+    weir_engine_facts facts;
     weir_fake_options options;
     weir_fake_model model;
     cache_entry cache[CACHE_ENTRIES];
@@ -99,7 +99,7 @@ static void finish_job(weir_service *s, weir_job *job, weir_status status)
     job->usage.n_prompt = job->request.n_prompt;
     job->usage.n_cached = job->n_cached;
     job->usage.n_rows = job->n_prefilled + job->usage.n_answer;
-    job->usage.kv_bytes = job->usage.n_rows * s->info.kv_bytes_per_token;
+    job->usage.kv_bytes = job->usage.n_rows * s->facts.kv_bytes_per_token;
     job->usage.queue_ns = (job->admit_ns != 0 ? job->admit_ns : now_ns) - job->submit_ns;
     job->usage.prefill_ns = (job->first_ns != 0 ? job->first_ns : now_ns) -
                             (job->admit_ns != 0 ? job->admit_ns : now_ns);
@@ -306,7 +306,7 @@ weir_status weir_service_submit(
         request->n_choices > s->options.n_slots || request->n_choices > CHOICES)
         return weir_error_set(error, WEIR_EINVAL, "bad numbers in a request");
     weir_job *const job = calloc(1, sizeof *job);
-    if (job == NULL || !copy_request(job, request, s->info.n_vocab)) {
+    if (job == NULL || !copy_request(job, request, s->facts.n_vocab)) {
         if (job != NULL) free_job(job);
         return weir_error_set(error, WEIR_ENOMEM, "no memory for a job");
     }
@@ -316,7 +316,7 @@ weir_status weir_service_submit(
     weir_status status = WEIR_OK;
     if (s->draining)
         status = weir_error_set(error, WEIR_EUNSUPPORTED, "the service is draining");
-    else if (s->stats.waiting >= s->info.queue_limit)
+    else if (s->stats.waiting >= s->facts.queue_limit)
         status = weir_error_set(error, WEIR_EFULL, "the queue is full");
     if (status == WEIR_OK) {
         weir_job **at = &s->queue;
@@ -343,11 +343,11 @@ void weir_job_release(weir_job *job)
     free_job(job);
 }
 
-weir_service_info *weir_fake_service_info(weir_service *service) { return &service->info; }
+weir_engine_facts *weir_fake_service_facts(weir_service *service) { return &service->facts; }
 
-const weir_service_info *weir_service_info_of(const weir_service *service)
+const weir_engine_facts *weir_service_facts_of(const weir_service *service)
 {
-    return &service->info;
+    return &service->facts;
 }
 
 void weir_service_stats_of(const weir_service *service, weir_service_stats *out)
@@ -363,7 +363,7 @@ int32_t weir_service_sequences_of(const weir_service *service, weir_service_sequ
     weir_service *const s = (weir_service *)service;
     int32_t n = 0;
     (void)pthread_mutex_lock(&s->lock);
-    for (const weir_job *job = s->running; job != NULL && n < s->info.n_slots; job = job->next)
+    for (const weir_job *job = s->running; job != NULL && n < s->facts.n_slots; job = job->next)
         out[n++] = (weir_service_sequence){ .tokens = job->request.n_prompt };
     (void)pthread_mutex_unlock(&s->lock);
     return n;
@@ -390,20 +390,20 @@ weir_status weir_fake_service_open(
     if (s == NULL) return WEIR_ENOMEM;
     s->options = *options;
     if (weir_fake_model_open(&s->model, tokenizer) != WEIR_OK) goto failed;
-    s->info = (weir_service_info){ .model_name = "fake",
-                                   .n_vocab = n_vocab,
-                                   .n_valid_vocab = n_vocab,
-                                   .d_model = 1,
-                                   .n_layers = 1,
-                                   .window = options->window,
-                                   .trained_context = options->window,
-                                   .n_slots = options->n_slots,
-                                   .queue_limit = 4 * options->n_slots,
-                                   .n_parameters = 1,
-                                   .model_bytes = 4,
-                                   .kv_page_bytes = 64,
-                                   .kv_pages_total = 1000 };
-    s->stats.kv_pages_total = 1000;
+    s->facts = (weir_engine_facts){ .model = "fake",
+                                    .n_vocab = n_vocab,
+                                    .n_valid_vocab = n_vocab,
+                                    .d_model = 1,
+                                    .n_layers = 1,
+                                    .window = options->window,
+                                    .trained_context = options->window,
+                                    .n_slots = options->n_slots,
+                                    .queue_limit = 4 * options->n_slots,
+                                    .n_parameters = 1,
+                                    .weight_bytes = 4,
+                                    .kv_page_bytes = 64,
+                                    .kv_pages = 1000 };
+    s->stats.kv_pages = 1000;
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->changed, NULL);
     if (pthread_create(&s->thread, NULL, engine, s) != 0) goto failed;

@@ -19,7 +19,7 @@ WEIR_MUST_CHECK weir_status weir_fake_service_open(
     weir_service **out, const weir_tokenizer *tokenizer, const weir_fake_options *options
 );
 /* What the service says of itself; may be changed before the first request. */
-weir_service_info *weir_fake_service_info(weir_service *service);
+weir_engine_facts *weir_fake_service_facts(weir_service *service);
 void weir_fake_service_close(weir_service *service); /* all jobs were released */
 
 /* Names without files. Some have a meaning: "damaged" cannot be restored, "busy" waits for another,

@@ -36,46 +36,6 @@ weir_divergence weir_divergence_of(const float *full, const float *other, size_t
                               .same_best = best_full == best_other };
 }
 
-double weir_needle_survival(const int32_t *kept, size_t n_kept, const int32_t *needle, size_t n)
-{
-    size_t survived = 0;
-    for (size_t i = 0; i < n; i++) {
-        size_t low = 0, high = n_kept; /* first index not below */
-        while (low < high) {
-            const size_t middle = low + (high - low) / 2;
-            if (kept[middle] < needle[i])
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        survived += low < n_kept && kept[low] == needle[i];
-    }
-    return n > 0 ? (double)survived / (double)n : 1.0;
-}
-
-double weir_mass_recall(
-    const float *probabilities, size_t n_rows, const int32_t *kept, size_t n_kept
-)
-{
-    double all = 0.0, mass = 0.0;
-    for (size_t i = 0; i < n_rows; i++) all += (double)probabilities[i];
-    for (size_t i = 0; i < n_kept; i++)
-        if (kept[i] >= 0 && (size_t)kept[i] < n_rows) mass += (double)probabilities[kept[i]];
-    return all > 0.0 ? fmin(mass / all, 1.0) : 0.0;
-}
-
-double weir_output_error(const float *full, const float *other, size_t n)
-{
-    double error = 0.0, size = 0.0;
-    for (size_t i = 0; i < n; i++) {
-        const double difference = (double)other[i] - (double)full[i];
-        error += difference * difference;
-        size += (double)full[i] * (double)full[i];
-    }
-    if (size == 0.0) return error == 0.0 ? 0.0 : INFINITY;
-    return sqrt(error / size);
-}
-
 weir_interval weir_wilson(int64_t n_right, int64_t n, double z)
 {
     if (n <= 0) return (weir_interval){ 0.0, 1.0 };

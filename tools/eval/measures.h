@@ -21,18 +21,6 @@ typedef struct weir_divergence {
 } weir_divergence;
 weir_divergence weir_divergence_of(const float *full, const float *other, size_t n, size_t next);
 
-/* ---- rows of one layer and head -------------------------------------------------------------- */
-
-/* Share of the positions needle [n] that are kept; `kept` [n_kept] is ascending. 1 if n is 0. */
-double weir_needle_survival(const int32_t *kept, size_t n_kept, const int32_t *needle, size_t n);
-/* The part of the full attention's probabilities [n_rows] of a query that falls on kept rows: 0 ..
- * 1. */
-double weir_mass_recall(
-    const float *probabilities, size_t n_rows, const int32_t *kept, size_t n_kept
-);
-/* |other - full| / |full| of outputs [n]; 0 when both are zero, infinite when only `full` is. */
-double weir_output_error(const float *full, const float *other, size_t n);
-
 /* ---- intervals ------------------------------------------------------------------------------- */
 
 typedef struct weir_interval {

@@ -7,6 +7,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/cli/progress.h"
+#include "engine/engine_parts.h"
 #include "engine/kv/pool/sequence.h"
 #include "engine/kv/prune/policy_run.h"
 #include "engine/kv/tiers/residency.h"
@@ -31,7 +32,7 @@ static size_t resident_bytes(void)
 /* `base` holds the context of the row's depth; `work` is forked from it for every repeat. */
 typedef struct bench {
     const weir_engine *engine;
-    weir_sequence base, work;
+    weir_kv_sequence base, work;
     weir_policy_run *policy_run; /* of both, for one depth; NULL: no policy */
     int32_t n_prompt; /* the depth */
     int32_t *tokens; /* any ids: speed does not depend on them */
@@ -62,7 +63,7 @@ static void take_logits(void *user, int32_t first, int32_t n_rows, const float *
 }
 
 static weir_status compute(
-    bench *b, weir_sequence *sequence, int32_t n, bool decode, weir_error *error
+    bench *b, weir_kv_sequence *sequence, int32_t n, bool decode, weir_error *error
 )
 {
     const weir_status status = weir_evaluate(
@@ -79,10 +80,10 @@ static weir_status compute(
 
 static weir_status timed(bench *b, int32_t n, bool decode, double *rate, weir_error *error)
 {
-    weir_sequence_clear(&b->work);
+    weir_kv_sequence_clear(&b->work);
     if (b->policy_run != NULL)
         b->work.policy_run = weir_policy_run_begin(b->policy_run, 1, b->n_prompt, 0);
-    weir_sequence_fork(&b->work, &b->base);
+    weir_kv_sequence_fork(&b->work, &b->base);
     WEIR_TRY(weir_progress_step(b->n_timed, error)); /* nothing is printed while the clock runs */
     const int64_t start = weir_clock_ns();
     WEIR_TRY(compute(b, &b->work, n, decode, error));
@@ -107,7 +108,7 @@ static weir_status measure(
 }
 
 weir_status weir_bench_fill(
-    weir_runner *runner, weir_sequence *sequence, const int32_t *tokens, int32_t n,
+    weir_runner *runner, weir_kv_sequence *sequence, const int32_t *tokens, int32_t n,
     weir_error *error
 )
 {
@@ -129,8 +130,8 @@ static weir_status begin_depth(
 )
 {
     const int32_t n_new = weir_runner_limits_of(weir_engine_runner(b->engine))->rows;
-    weir_sequence_clear(&b->work);
-    if (b->policy_run != NULL) weir_sequence_clear(&b->base);
+    weir_kv_sequence_clear(&b->work);
+    if (b->policy_run != NULL) weir_kv_sequence_clear(&b->base);
     weir_policy_run_close(b->policy_run);
     b->policy_run = NULL;
     b->n_prompt = depth;
@@ -139,7 +140,7 @@ static weir_status begin_depth(
         b->engine, &b->policy_run, NULL, 2, depth + options->n_generate, depth, n_new, error
     ));
     if (b->policy_run == NULL) return WEIR_OK;
-    weir_sequence_clear(&b->base);
+    weir_kv_sequence_clear(&b->base);
     b->base.policy_run = weir_policy_run_begin(b->policy_run, 0, depth, 0);
     if (!options->synthetic_kv || weir_policy_run_unobserved(b->base.policy_run) > 0)
         return WEIR_OK;
@@ -152,8 +153,8 @@ static weir_status begin_depth(
 const char *weir_bench_cold_tier(const weir_engine *engine)
 {
     const weir_plan *const plan = weir_engine_plan_of(engine);
-    if (plan->kv_host_pages > 0) return plan->kv_disk_pages > 0 ? "cold" : "host";
-    return plan->kv_disk_pages > 0 ? "disk" : NULL;
+    if (plan->facts.kv_host_pages > 0) return plan->facts.kv_disk_pages > 0 ? "cold" : "host";
+    return plan->facts.kv_disk_pages > 0 ? "disk" : NULL;
 }
 
 /* Bytes read from the lower tier since opening. */
@@ -187,8 +188,9 @@ static weir_status measure_decode(
 static size_t kv_bytes_at(const weir_engine *engine, int64_t rows)
 {
     const weir_plan *const plan = weir_engine_plan_of(engine);
-    const int64_t sinks = rows < plan->sink_tokens ? rows : plan->sink_tokens;
-    return (size_t)(plan->kv_bytes_per_sink * sinks + plan->kv_bytes_per_token * (rows - sinks));
+    const int64_t sinks = rows < plan->facts.sink_tokens ? rows : plan->facts.sink_tokens;
+    return (size_t)(plan->facts.kv_bytes_per_sink * sinks +
+                    plan->facts.kv_bytes_per_token * (rows - sinks));
 }
 
 /* Bandwidth of the memory that the kernels read. */
@@ -293,7 +295,7 @@ static weir_status check_options(
     const weir_bench_options *options, const weir_engine *engine, weir_error *error
 )
 {
-    const int32_t window = weir_engine_plan_of(engine)->window;
+    const int32_t window = weir_engine_plan_of(engine)->facts.window;
     int32_t before = 0;
     if (options->n_depths < 1 || options->n_depths > WEIR_BENCH_DEPTHS || options->n_repeats < 1 ||
         options->n_repeats > MAX_REPEATS)
@@ -324,7 +326,7 @@ weir_status weir_bench_run(
 {
     const weir_model *const model = weir_engine_model(engine);
     bench b = { .engine = engine, .n_vocab = weir_model_shape(model)->n_vocab };
-    const size_t window = (size_t)weir_engine_plan_of(engine)->window,
+    const size_t window = (size_t)weir_engine_plan_of(engine)->facts.window,
                  state = weir_model_recurrent_bytes(model);
     *out = (weir_bench_report){ .n_threads = weir_stream_threads(weir_engine_stream(engine)),
                                 .weight_bytes = weir_model_weight_bytes(model),
@@ -340,11 +342,11 @@ weir_status weir_bench_run(
     for (size_t i = 0; status == WEIR_OK && i < window; i++)
         b.tokens[i] = (int32_t)((i * 2654435761u) % (size_t)b.n_vocab);
     if (status == WEIR_OK)
-        status = weir_sequence_open(
+        status = weir_kv_sequence_open(
             &b.base, weir_engine_store(engine), weir_engine_ledger(engine), state, error
         );
     if (status == WEIR_OK)
-        status = weir_sequence_open(
+        status = weir_kv_sequence_open(
             &b.work, weir_engine_store(engine), weir_engine_ledger(engine), state, error
         );
     if (status == WEIR_OK) status = run_rows(&b, options, out, progress, error);
@@ -353,8 +355,8 @@ weir_status weir_bench_run(
     weir_ledger_read(weir_engine_ledger(engine), &memory);
     out->memory_cap = memory.cap[WEIR_TIER_HOST];
     out->memory_peak = memory.peak[WEIR_TIER_HOST];
-    weir_sequence_close(&b.work);
-    weir_sequence_close(&b.base);
+    weir_kv_sequence_close(&b.work);
+    weir_kv_sequence_close(&b.base);
     weir_policy_run_close(b.policy_run);
     free(b.tokens);
     return status;
@@ -398,12 +400,12 @@ weir_status weir_bench_explain(weir_buffer *out, const weir_engine *engine, weir
 {
     enum { PROMPT = 2, ALL = 3 };
     weir_stream *const stream = weir_engine_stream(engine);
-    weir_sequence sequence = { 0 };
+    weir_kv_sequence sequence = { 0 };
     weir_policy_run *policy_run = NULL;
     const int32_t tokens[ALL] = { 0 };
     explanation e = { .out = out, .stream = stream };
     WEIR_TRY(weir_engine_policy_run_open(engine, &policy_run, NULL, 1, ALL, PROMPT, PROMPT, error));
-    weir_status status = weir_sequence_open(
+    weir_status status = weir_kv_sequence_open(
         &sequence, weir_engine_store(engine), weir_engine_ledger(engine),
         weir_model_recurrent_bytes(weir_engine_model(engine)), error
     );
@@ -416,7 +418,7 @@ weir_status weir_bench_explain(weir_buffer *out, const weir_engine *engine, weir
             &(weir_evaluation){ .tokens = tokens, .n_tokens = ALL, .decode_from = PROMPT }, error
         );
     weir_stream_observe(stream, NULL, NULL);
-    weir_sequence_close(&sequence);
+    weir_kv_sequence_close(&sequence);
     weir_policy_run_close(policy_run);
     if (status == WEIR_OK && e.status != WEIR_OK)
         status = weir_error_set(error, e.status, "no memory for the explanation");

@@ -56,13 +56,13 @@ weir_bench_rate weir_bench_summarise(double *rates, int32_t n);
 /* Appends n rows of noise to the sequence without computing them; `tokens` [n] are their ids
  * only. */
 WEIR_MUST_CHECK weir_status weir_bench_fill(
-    weir_runner *runner, weir_sequence *sequence, const int32_t *tokens, int32_t n,
+    weir_runner *runner, weir_kv_sequence *sequence, const int32_t *tokens, int32_t n,
     weir_error *error
 );
 const char *weir_bench_cold_tier(const weir_engine *engine); /* weir_bench_report.cold_tier */
 /* Reading speed of the sequence's cold pages; 0: there are none. Call between steps. */
 WEIR_MUST_CHECK weir_status weir_bench_cold_speed(
-    double *gb_per_second, weir_kv_store *store, const weir_sequence *sequence, weir_error *error
+    double *gb_per_second, weir_kv_store *store, const weir_kv_sequence *sequence, weir_error *error
 );
 /* Prints every op of one decode step and one prefill chunk: the kernel that runs, and why the rows
  * before it in the table do not. */

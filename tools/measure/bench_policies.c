@@ -6,6 +6,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/cli/progress.h"
+#include "engine/engine_parts.h"
 #include "engine/kv/prune/policy_run.h"
 #include "engine/schedule/runner.h"
 #include "offload/bandwidth.h"
@@ -21,7 +22,7 @@ typedef struct paired {
     const weir_engine *engine;
     weir_runner *runner;
     const weir_policy_bench_options *options;
-    weir_sequence plain, policy, work; /* work: a fork of one of the others */
+    weir_kv_sequence plain, policy, work; /* work: a fork of one of the others */
     weir_policy_run *policy_run; /* of policy and work */
     int32_t *tokens; /* any ids */
     int32_t n_pairs; /* taken so far */
@@ -34,7 +35,9 @@ typedef struct turn {
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 /* A step of n tokens, then the policy's eviction. */
-static weir_status step(paired *p, weir_sequence *s, int32_t n, double *evicting, weir_error *error)
+static weir_status step(
+    paired *p, weir_kv_sequence *s, int32_t n, double *evicting, weir_error *error
+)
 {
     weir_batch_item item = { .sequence = s, .n_rows = n, .wanted = WEIR_LOGITS_LAST };
     const float *logits;
@@ -48,7 +51,7 @@ static weir_status step(paired *p, weir_sequence *s, int32_t n, double *evicting
     return WEIR_OK;
 }
 
-static weir_status decode(paired *p, weir_sequence *s, int32_t n, turn *out, weir_error *error)
+static weir_status decode(paired *p, weir_kv_sequence *s, int32_t n, turn *out, weir_error *error)
 {
     const int64_t start = weir_clock_ns();
     *out = (turn){ 0 };
@@ -64,13 +67,13 @@ static weir_status decode(paired *p, weir_sequence *s, int32_t n, turn *out, wei
  * others continue. */
 static weir_status take_turn(paired *p, bool is_policy, turn *out, weir_error *error)
 {
-    weir_sequence *const base = is_policy ? &p->policy : &p->plain;
+    weir_kv_sequence *const base = is_policy ? &p->policy : &p->plain;
     if (is_policy && weir_policy_options_of(weir_policy_run_policy(p->policy_run))->every > 0)
         return decode(p, base, p->options->n_tokens, out, error);
-    weir_sequence_clear(&p->work);
+    weir_kv_sequence_clear(&p->work);
     if (is_policy)
         p->work.policy_run = weir_policy_run_begin(p->policy_run, 1, p->options->depth, 0);
-    weir_sequence_fork(&p->work, base);
+    weir_kv_sequence_fork(&p->work, base);
     return decode(p, &p->work, p->options->n_tokens, out, error);
 }
 
@@ -107,7 +110,7 @@ static weir_status open_policy_run(
 static weir_status read_prompt(paired *p, weir_policy_bench_row *row, weir_error *error)
 {
     double seconds = 0;
-    weir_sequence_clear(&p->policy);
+    weir_kv_sequence_clear(&p->policy);
     p->policy.policy_run = weir_policy_run_begin(p->policy_run, 0, p->options->depth, 0);
     WEIR_TRY(weir_bench_fill(p->runner, &p->policy, p->tokens, p->options->depth - TAIL, error));
     WEIR_TRY(step(p, &p->policy, TAIL, &seconds, error));
@@ -239,8 +242,8 @@ static weir_status run_policies(
         weir_policy_options policy;
         WEIR_TRY(next_policy(&policy, row->name, &list, error));
         const weir_status status = run_policy(p, &policy, row, error);
-        weir_sequence_clear(&p->work);
-        weir_sequence_clear(&p->policy);
+        weir_kv_sequence_clear(&p->work);
+        weir_kv_sequence_clear(&p->policy);
         weir_policy_run_close(p->policy_run);
         p->policy_run = NULL;
         if (status != WEIR_OK) return weir_error_prefix(error, status, "%s", row->name);
@@ -259,7 +262,7 @@ static weir_status check_options(
     const weir_policy_bench_options *options, const weir_engine *engine, weir_error *error
 )
 {
-    const int32_t window = weir_engine_plan_of(engine)->window;
+    const int32_t window = weir_engine_plan_of(engine)->facts.window;
     if (weir_engine_policy(engine) == NULL)
         return weir_error_set(
             error, WEIR_EUNSUPPORTED, "this model has no KV rows that a policy could drop"
@@ -275,14 +278,14 @@ static weir_status check_options(
 
 static weir_status open_sequences(paired *p, weir_error *error)
 {
-    weir_sequence *const sequences[] = { &p->plain, &p->policy, &p->work };
-    const size_t n = (size_t)weir_engine_plan_of(p->engine)->window;
+    weir_kv_sequence *const sequences[] = { &p->plain, &p->policy, &p->work };
+    const size_t n = (size_t)weir_engine_plan_of(p->engine)->facts.window;
     const int64_t n_vocab = weir_runner_n_vocab(p->runner);
     p->tokens = calloc(n, sizeof *p->tokens);
     if (p->tokens == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu tokens", n);
     for (size_t i = 0; i < n; i++) p->tokens[i] = (int32_t)((i * 2654435761u) % (size_t)n_vocab);
     for (int i = 0; i < 3; i++)
-        WEIR_TRY(weir_sequence_open(
+        WEIR_TRY(weir_kv_sequence_open(
             sequences[i], weir_engine_store(p->engine), weir_engine_ledger(p->engine),
             weir_model_recurrent_bytes(weir_engine_model(p->engine)), error
         ));
@@ -302,9 +305,9 @@ weir_status weir_policy_bench_run(
     WEIR_TRY(check_policies(&p, error));
     weir_status status = open_sequences(&p, error);
     if (status == WEIR_OK) status = run_policies(&p, out, progress, error);
-    weir_sequence_close(&p.work);
-    weir_sequence_close(&p.policy);
-    weir_sequence_close(&p.plain);
+    weir_kv_sequence_close(&p.work);
+    weir_kv_sequence_close(&p.policy);
+    weir_kv_sequence_close(&p.plain);
     weir_policy_run_close(p.policy_run);
     free(p.tokens);
     return status;

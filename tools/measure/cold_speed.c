@@ -14,8 +14,8 @@ enum { HUGE_PAGE = 2 << 20 };
 
 /* Reads runs of consecutive blocks of one layer; counts the bytes. */
 static weir_status read_layer(
-    weir_kv_store *store, const weir_sequence *sequence, int64_t layer, char *buffer, size_t room,
-    size_t *bytes, weir_error *error
+    weir_kv_store *store, const weir_kv_sequence *sequence, int64_t layer, char *buffer,
+    size_t room, size_t *bytes, weir_error *error
 )
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(store);
@@ -42,7 +42,7 @@ static weir_status read_layer(
 }
 
 static weir_status read_all(
-    double *rate, weir_kv_store *store, const weir_sequence *sequence, char *buffer, size_t room,
+    double *rate, weir_kv_store *store, const weir_kv_sequence *sequence, char *buffer, size_t room,
     weir_error *error
 )
 {
@@ -58,7 +58,7 @@ static weir_status read_all(
 }
 
 weir_status weir_bench_cold_speed(
-    double *gb_per_second, weir_kv_store *store, const weir_sequence *sequence, weir_error *error
+    double *gb_per_second, weir_kv_store *store, const weir_kv_sequence *sequence, weir_error *error
 )
 {
     *gb_per_second = 0.0;

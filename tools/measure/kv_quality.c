@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/cli/progress.h"
+#include "engine/engine_parts.h"
 #include "engine/schedule/runner.h"
 #include "offload/ledger.h"
 #include "tools/measure/quality.h"
@@ -16,7 +17,7 @@ typedef struct side {
     /* Owned if the formats are not the engine's. */
     weir_kv_store *store;
     weir_runner *runner;
-    weir_sequence sequence;
+    weir_kv_sequence sequence;
 } side;
 
 typedef struct comparison {
@@ -40,14 +41,14 @@ static weir_status open_side(
         WEIR_TRY(weir_runner_open(&s->runner, model, ledger, spec, &limits, error));
         store = s->store;
     }
-    return weir_sequence_open(
+    return weir_kv_sequence_open(
         &s->sequence, store, ledger, weir_model_recurrent_bytes(model), error
     );
 }
 
 static void close_side(side *s)
 {
-    weir_sequence_close(&s->sequence);
+    weir_kv_sequence_close(&s->sequence);
     if (s->store != NULL) weir_runner_close(s->runner);
     weir_kv_store_close(s->store);
 }
@@ -66,8 +67,8 @@ static weir_status compare_window(
     comparison *c, const int32_t *tokens, int32_t window, weir_error *error
 )
 {
-    weir_sequence_clear(&c->wide.sequence);
-    weir_sequence_clear(&c->coded.sequence);
+    weir_kv_sequence_clear(&c->wide.sequence);
+    weir_kv_sequence_clear(&c->coded.sequence);
     for (int32_t at = 0; at < window; at += PIECE) {
         const int32_t n = window - at < PIECE ? window - at : PIECE;
         const float *wide, *coded;

@@ -7,6 +7,7 @@
 #include "engine/base/checked.h"
 #include "engine/base/file.h"
 #include "engine/cli/progress.h"
+#include "engine/engine_parts.h"
 #include "engine/schedule/evaluate.h"
 
 /* The file being written: the header is known in advance, rows are filled in by steps. */
@@ -112,7 +113,7 @@ weir_status weir_write_logits(
                 .n_vocab = shape->n_vocab,
                 .width = shape->d_model,
                 .n_layers = shape->n_layers };
-    weir_sequence sequence = { 0 };
+    weir_kv_sequence sequence = { 0 };
     for (int32_t i = 0; i < options->n_tokens; i++) {
         if (options->tokens[i] < 0 || options->tokens[i] >= shape->n_vocab)
             return weir_error_set(
@@ -122,7 +123,7 @@ weir_status weir_write_logits(
     }
     weir_status status = open_sheet(&s, error);
     if (status == WEIR_OK)
-        status = weir_sequence_open(
+        status = weir_kv_sequence_open(
             &sequence, weir_engine_store(engine), weir_engine_ledger(engine),
             weir_model_recurrent_bytes(weir_engine_model(engine)), error
         );
@@ -143,7 +144,7 @@ weir_status weir_write_logits(
         weir_runner_observe(weir_engine_runner(engine), NULL, NULL);
     }
     if (status == WEIR_OK) status = weir_file_write_atomic(options->path, s.bytes, s.size, error);
-    weir_sequence_close(&sequence);
+    weir_kv_sequence_close(&sequence);
     free(s.bytes);
     return status;
 }

@@ -3,6 +3,7 @@
 
 #include "engine/base/file.h"
 #include "engine/cli/progress.h"
+#include "engine/engine_parts.h"
 #include "engine/schedule/evaluate.h"
 #include "tools/measure/evaluate.h"
 
@@ -84,7 +85,7 @@ weir_status weir_eval_tokens(
 
 /* Scores one window, or the whole stream. */
 static weir_status score_window(
-    scorer *s, const weir_engine *engine, weir_sequence *sequence, weir_policy_run *policy_run,
+    scorer *s, const weir_engine *engine, weir_kv_sequence *sequence, weir_policy_run *policy_run,
     weir_error *error
 )
 {
@@ -95,13 +96,13 @@ static weir_status score_window(
                                    .visit = on_logits,
                                    .user = s,
                                    .stopped = &weir_interrupted };
-    weir_sequence_clear(sequence);
+    weir_kv_sequence_clear(sequence);
     if (policy_run != NULL) sequence->policy_run = weir_policy_run_begin(policy_run, 0, 0, 0);
     WEIR_TRY(weir_evaluate(weir_engine_runner(engine), sequence, &evaluation, error));
     const weir_policy_run_count count = weir_runner_count(weir_engine_runner(engine), sequence);
     s->n_kept += count.live;
     s->n_evicted += count.evicted;
-    s->kv_bytes += (int64_t)weir_sequence_kv_bytes(sequence);
+    s->kv_bytes += (int64_t)weir_kv_sequence_kv_bytes(sequence);
     s->n_windows++;
     return WEIR_OK;
 }
@@ -127,10 +128,10 @@ static weir_status score_windows(
     weir_error *error
 )
 {
-    weir_sequence sequence = { 0 };
+    weir_kv_sequence sequence = { 0 };
     weir_policy_run *policy_run = NULL;
     WEIR_TRY(open_policy_run(&policy_run, engine, s->n, every, error));
-    weir_status status = weir_sequence_open(
+    weir_status status = weir_kv_sequence_open(
         &sequence, weir_engine_store(engine), weir_engine_ledger(engine),
         weir_model_recurrent_bytes(weir_engine_model(engine)), error
     );
@@ -149,7 +150,7 @@ static weir_status score_windows(
         status = weir_progress_after(status, is_stream ? sequence.n_computed : (int64_t)i, error);
     }
     weir_progress_end();
-    weir_sequence_close(&sequence);
+    weir_kv_sequence_close(&sequence);
     weir_policy_run_close(policy_run);
     return status;
 }
@@ -159,7 +160,7 @@ weir_status weir_eval_perplexity(
     int32_t every, weir_error *error
 )
 {
-    const int32_t most = weir_engine_plan_of(engine)->window;
+    const int32_t most = weir_engine_plan_of(engine)->facts.window;
     scorer s = { .n = window };
     weir_ids ids = { 0 };
     size_t n_bytes = 0;

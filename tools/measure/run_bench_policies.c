@@ -47,9 +47,9 @@ static json_t *report_json(
     for (int32_t i = 0; i < report->n_rows; i++)
         (void)json_array_append_new(rows, row_json(&report->rows[i]));
     return json_pack(
-        "{s:s, s:s, s:i, s:I, s:i, s:i, s:o}", "model", plan->model, "arch", plan->arch, "depth",
-        (int)options->depth, "budget", (json_int_t)options->budget, "pairs", (int)options->n_pairs,
-        "tokens", (int)options->n_tokens, "policies", rows
+        "{s:s, s:s, s:i, s:I, s:i, s:i, s:o}", "model", plan->facts.model, "arch", plan->facts.arch,
+        "depth", (int)options->depth, "budget", (json_int_t)options->budget, "pairs",
+        (int)options->n_pairs, "tokens", (int)options->n_tokens, "policies", rows
     );
 }
 
@@ -64,9 +64,10 @@ static int measure(
             "%s: decoding after %d rows of noise pruned to %lld, compared with a plain cache of as "
             "many rows; %d pairs of turns of %d tokens\n"
             "%-24s %-28s %9s %9s %10s %12s %7s %10s %8s\n",
-            weir_engine_plan_of(engine)->model, (int)options->depth, (long long)options->budget,
-            (int)options->n_pairs, (int)options->n_tokens, "policy", "speed ratio (min..max)",
-            "plain t/s", "t/s", "evict ms", "at prompt ms", "rows", "memory MB", "GB/s"
+            weir_engine_plan_of(engine)->facts.model, (int)options->depth,
+            (long long)options->budget, (int)options->n_pairs, (int)options->n_tokens, "policy",
+            "speed ratio (min..max)", "plain t/s", "t/s", "evict ms", "at prompt ms", "rows",
+            "memory MB", "GB/s"
         );
     weir_stop_on_interrupt();
     const weir_status status =

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "engine/cli/open.h"
+#include "engine/engine_parts.h"
 #include "engine/kv/policy/calibration.h"
 #include "engine/schedule/evaluate.h"
 #include "tools/measure/evaluate.h"
@@ -37,14 +38,14 @@ static weir_status read_windows(
 {
     weir_runner *const runner = weir_engine_runner(engine);
     const size_t n = ids->count / (size_t)window;
-    weir_sequence sequence = { 0 };
+    weir_kv_sequence sequence = { 0 };
     if (n == 0)
         return weir_error_set(
             error, WEIR_EINVAL,
             "the text has %zu tokens, fewer than one window of %d; lower --window", ids->count,
             (int)window
         );
-    weir_status status = weir_sequence_open(
+    weir_status status = weir_kv_sequence_open(
         &sequence, weir_engine_store(engine), weir_engine_ledger(engine),
         weir_model_recurrent_bytes(weir_engine_model(engine)), error
     );
@@ -53,7 +54,7 @@ static weir_status read_windows(
     for (size_t i = 0; status == WEIR_OK && i < n; i++) {
         status = weir_progress_step((int64_t)i, error);
         if (status != WEIR_OK) break;
-        weir_sequence_clear(&sequence);
+        weir_kv_sequence_clear(&sequence);
         status = weir_evaluate(
             runner, &sequence,
             &(weir_evaluation){ .tokens = ids->data + i * (size_t)window,
@@ -68,7 +69,7 @@ static weir_status read_windows(
     weir_error late;
     if (weir_runner_show_queries(runner, NULL, NULL, &late) != WEIR_OK && status == WEIR_OK)
         status = weir_error_set(error, late.code, "%s", late.text);
-    weir_sequence_close(&sequence);
+    weir_kv_sequence_close(&sequence);
     return status;
 }
 

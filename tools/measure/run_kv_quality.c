@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/cli/open.h"
+#include "engine/engine_parts.h"
 #include "engine/kv/pool/store.h"
 #include "engine/model/model.h"
 #include "offload/ledger.h"

@@ -9,6 +9,7 @@
 #include "engine/cli/open.h"
 #include "engine/cli/print.h"
 #include "engine/cli/prompt.h"
+#include "engine/engine_parts.h"
 #include "engine/schedule/evaluate.h"
 #include "tools/measure/bench_policies.h"
 #include "tools/measure/logits.h"
@@ -129,14 +130,15 @@ static json_t *report_json(
         (void)json_array_append_new(rows, row_json(&report->rows[i], report));
     return json_pack(
         "{s:s, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:b, s:o}",
-        "model", plan->model, "arch", plan->arch, "threads", (int)report->n_threads, "prompt",
-        (int)options->n_prompt, "gen", (int)options->n_generate, "repeats", (int)options->n_repeats,
-        "bandwidth_gb_per_second", report->bandwidth_median, "load_seconds", load_seconds,
-        "peak_rss_bytes", (json_int_t)report->peak_rss, "memory_cap_bytes",
-        (json_int_t)report->memory_cap, "memory_peak_bytes", (json_int_t)report->memory_peak,
-        "weight_bytes", (json_int_t)report->weight_bytes, "kv_pool_bytes",
-        (json_int_t)report->kv_pool_bytes, "machine_load", report->machine_load, "activations",
-        plan->f32_activations ? "f32" : "fast", "synthetic_kv", report->synthetic_kv, "rows", rows
+        "model", plan->facts.model, "arch", plan->facts.arch, "threads", (int)report->n_threads,
+        "prompt", (int)options->n_prompt, "gen", (int)options->n_generate, "repeats",
+        (int)options->n_repeats, "bandwidth_gb_per_second", report->bandwidth_median,
+        "load_seconds", load_seconds, "peak_rss_bytes", (json_int_t)report->peak_rss,
+        "memory_cap_bytes", (json_int_t)report->memory_cap, "memory_peak_bytes",
+        (json_int_t)report->memory_peak, "weight_bytes", (json_int_t)report->weight_bytes,
+        "kv_pool_bytes", (json_int_t)report->kv_pool_bytes, "machine_load", report->machine_load,
+        "activations", plan->f32_activations ? "f32" : "fast", "synthetic_kv", report->synthetic_kv,
+        "rows", rows
     );
 }
 
@@ -166,9 +168,10 @@ static int run_bench(
     if (!as_json) {
         const weir_plan *const plan = weir_engine_plan_of(engine);
         (void)printf(
-            "%s (%s), %d threads, weights %.1f MB, activations %s, loaded in %.2f s\n", plan->model,
-            plan->arch, (int)weir_stream_threads(weir_engine_stream(engine)),
-            (double)plan->weights * 1e-6, plan->f32_activations ? "f32" : "fast", load_seconds
+            "%s (%s), %d threads, weights %.1f MB, activations %s, loaded in %.2f s\n",
+            plan->facts.model, plan->facts.arch,
+            (int)weir_stream_threads(weir_engine_stream(engine)), (double)plan->weights * 1e-6,
+            plan->f32_activations ? "f32" : "fast", load_seconds
         );
         if (options->synthetic_kv)
             (void)printf("synthetic KV: the rows of each depth are noise, none is computed; there "

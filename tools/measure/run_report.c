@@ -141,35 +141,38 @@ static weir_status read_assumptions(request *r, const weir_arguments *arguments,
 
 static weir_status add_model(request *r, const weir_config *config, weir_error *error)
 {
-    weir_model_facts facts;
+    weir_plan plan;
+    const weir_engine_facts *const facts = &plan.facts;
+    int64_t activation_row_bytes;
     weir_report_shape *const shape = &r->shapes[r->report.n_shapes];
     /* Plans a server, as `weir plan` does. */
     const weir_engine_options options = { .config = config,
                                           .with_service = true,
                                           .with_server = true };
-    WEIR_TRY(weir_engine_describe(&facts, &options, error));
-    *shape = (weir_report_shape){ .parameters = facts.parameters,
-                                  .context = facts.trained_context,
-                                  .n_layers = facts.n_layers,
-                                  .n_kv_layers = facts.n_kv_layers,
-                                  .n_heads = facts.n_heads,
-                                  .n_kv_heads = facts.n_kv_heads,
-                                  .key_dim = facts.key_dim,
-                                  .value_dim = facts.value_dim,
-                                  .d_model = facts.d_model,
-                                  .d_ffn = facts.d_ffn,
-                                  .n_vocab = facts.n_vocab,
-                                  .recurrent_bytes = facts.recurrent_bytes,
-                                  .activation_row_bytes = facts.activation_row_bytes,
-                                  .weight_bytes = facts.weight_bytes,
-                                  .activation_bytes = facts.activation_bytes,
-                                  .kv_per_token = facts.kv_bytes_per_token,
-                                  .kv_per_sink = facts.kv_bytes_per_sink,
-                                  .sink_tokens = facts.sink_tokens,
-                                  .tied = facts.tied };
-    (void)snprintf(shape->kv_format, sizeof shape->kv_format, "%s", facts.kv_format);
-    (void)snprintf(shape->name, sizeof shape->name, "%.63s", facts.model);
-    (void)snprintf(shape->title, sizeof shape->title, "%.63s (%.28s)", facts.model, facts.arch);
+    WEIR_TRY(weir_engine_describe(&plan, &activation_row_bytes, &options, error));
+    *shape = (weir_report_shape){ .parameters = facts->n_parameters,
+                                  .context = facts->trained_context,
+                                  .n_layers = facts->n_layers,
+                                  .n_kv_layers = facts->n_kv_layers,
+                                  .n_heads = facts->n_heads,
+                                  .n_kv_heads = facts->n_kv_heads,
+                                  .key_dim = facts->key_dim,
+                                  .value_dim = facts->value_dim,
+                                  .d_model = facts->d_model,
+                                  .d_ffn = facts->d_ffn,
+                                  .n_vocab = facts->n_vocab,
+                                  .recurrent_bytes = facts->recurrent_bytes,
+                                  .activation_row_bytes = activation_row_bytes,
+                                  .weight_bytes = facts->weight_bytes,
+                                  .activation_bytes =
+                                      (int64_t)(plan.activations + plan.near_activations),
+                                  .kv_per_token = facts->kv_bytes_per_token,
+                                  .kv_per_sink = facts->kv_bytes_per_sink,
+                                  .sink_tokens = facts->sink_tokens,
+                                  .tied = facts->is_tied };
+    (void)snprintf(shape->kv_format, sizeof shape->kv_format, "%s", facts->kv_format);
+    (void)snprintf(shape->name, sizeof shape->name, "%.63s", facts->model);
+    (void)snprintf(shape->title, sizeof shape->title, "%.63s (%.28s)", facts->model, facts->arch);
     r->report.n_shapes++;
     return WEIR_OK;
 }

@@ -4,6 +4,7 @@
 
 #include "engine/cli/open.h"
 #include "engine/cli/print.h"
+#include "engine/engine_parts.h"
 #include "engine/model/model.h"
 #include "tools/measure/evaluate.h"
 

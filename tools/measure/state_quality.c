@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/cli/progress.h"
+#include "engine/engine_parts.h"
 #include "engine/model/blocks/coda_memory.h"
 #include "engine/model/blocks/coda_pack.h"
 #include "engine/schedule/runner.h"
@@ -13,7 +14,7 @@
 typedef struct comparison {
     weir_runner *runner;
     const weir_model *model;
-    weir_sequence origin, whole, other;
+    weir_kv_sequence origin, whole, other;
     weir_quality_sum sum;
     float *logits; /* [block, n_vocab] of `whole` */
     /* For the largest state; NULL: the form has 16 bits or more. */
@@ -57,7 +58,9 @@ static void round_pages(const weir_coda_layer *layer, void *memory, weir_state_f
 }
 
 /* Converts every state of the sequence to the form and back. */
-static weir_status store_and_load(const comparison *c, weir_sequence *sequence, weir_error *error)
+static weir_status store_and_load(
+    const comparison *c, weir_kv_sequence *sequence, weir_error *error
+)
 {
     const int bits = bits_of(c->form);
     for (int64_t i = 0; i < weir_model_shape(c->model)->n_layers && c->form != WEIR_STATE_F32;
@@ -77,7 +80,7 @@ static weir_status store_and_load(const comparison *c, weir_sequence *sequence, 
 }
 
 static weir_status step(
-    const comparison *c, weir_sequence *sequence, const int32_t *tokens, int32_t n,
+    const comparison *c, weir_kv_sequence *sequence, const int32_t *tokens, int32_t n,
     const float **logits, weir_error *error
 )
 {
@@ -94,15 +97,15 @@ static weir_status compare_window(
 )
 {
     const float *logits;
-    weir_sequence_clear(&c->origin);
-    weir_sequence_clear(&c->whole);
-    weir_sequence_clear(&c->other);
+    weir_kv_sequence_clear(&c->origin);
+    weir_kv_sequence_clear(&c->whole);
+    weir_kv_sequence_clear(&c->other);
     for (int32_t at = 0; at < task->before; at += c->block) {
         WEIR_TRY(weir_progress_step(c->n_windows, error));
         WEIR_TRY(step(c, &c->origin, tokens + at, c->block, &logits, error));
     }
-    weir_sequence_fork(&c->whole, &c->origin);
-    weir_sequence_fork(&c->other, &c->origin);
+    weir_kv_sequence_fork(&c->whole, &c->origin);
+    weir_kv_sequence_fork(&c->other, &c->origin);
     WEIR_TRY(store_and_load(c, &c->other, error));
     for (int32_t at = task->before; at < task->window; at += c->block) {
         const int32_t n = task->window - at < c->block ? task->window - at : c->block;
@@ -120,9 +123,9 @@ static weir_status compare_window(
 
 static weir_status open_sequences(comparison *c, const weir_engine *engine, weir_error *error)
 {
-    weir_sequence *const all[] = { &c->origin, &c->whole, &c->other };
+    weir_kv_sequence *const all[] = { &c->origin, &c->whole, &c->other };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        WEIR_TRY(weir_sequence_open(
+        WEIR_TRY(weir_kv_sequence_open(
             all[i], weir_engine_store(engine), weir_engine_ledger(engine),
             weir_model_recurrent_bytes(c->model), error
         ));
@@ -195,9 +198,9 @@ weir_status weir_eval_state_quality(
         out->bytes = (int64_t)bytes;
         *n_scored = c.sum.n_scored;
     }
-    weir_sequence_close(&c.origin);
-    weir_sequence_close(&c.whole);
-    weir_sequence_close(&c.other);
+    weir_kv_sequence_close(&c.origin);
+    weir_kv_sequence_close(&c.whole);
+    weir_kv_sequence_close(&c.other);
     weir_quality_close(&c.sum);
     free(c.logits);
     free(c.packed);

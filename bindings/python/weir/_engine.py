@@ -201,15 +201,22 @@ class Sequence:
                 worker.join(0.05)
             self._worker = None
 
-    def _wait(self, function, *arguments):
-        handle, results = self._open, queue.SimpleQueue()
-        self._start(lambda: check(function, handle, *arguments), results.put)
+    def _pieces(self, call, pieces):
+        """Runs call() on a thread; yields what it puts into the queue, raises what it raised."""
+        self._open  # nothing streams
+        self._start(call, pieces.put)
         try:
-            failure = results.get()
+            while isinstance(piece := pieces.get(), Piece):
+                yield piece
+            if piece is not None:
+                raise piece
         finally:
             self._stop()
-        if failure is not None:
-            raise failure
+
+    def _wait(self, function, *arguments):
+        handle = self._open
+        for _ in self._pieces(lambda: check(function, handle, *arguments), queue.SimpleQueue()):
+            pass
 
     def sync(self, tokens):
         """Makes the sequence hold exactly these tokens; computes what is not cached."""
@@ -258,17 +265,6 @@ class Sequence:
         callback = TOKEN(on_token)
         return self._pieces(lambda: check(lib.weir_generate, handle, byref(wanted), callback, None),
                             pieces)
-
-    def _pieces(self, call, pieces):
-        self._open  # raises if an answer is being streamed
-        self._start(call, pieces.put)
-        try:
-            while isinstance(piece := pieces.get(), Piece):
-                yield piece
-            if piece is not None:
-                raise piece
-        finally:
-            self._stop()
 
     def generate(self, **params):
         """Returns the text of the whole answer; params as for stream()."""

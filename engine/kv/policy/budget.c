@@ -7,12 +7,6 @@
 
 #include "engine/kv/policy/policy_ops.h"
 
-int64_t weir_budget_kept(int64_t n, double ratio)
-{
-    const int64_t kept = (int64_t)((double)n * (1 - ratio));
-    return kept > 1 ? kept : 1;
-}
-
 void weir_budget_pyramid(
     int64_t *rows, int64_t n_layers, int64_t n, double kept, int64_t window, double beta
 )

@@ -7,10 +7,6 @@
 extern "C" {
 #endif
 
-/* Rows left of n when the share `ratio` is evicted: max(1, int(n * (1 - ratio))), in double (100
- * rows, 0.9: 9). */
-int64_t weir_budget_kept(int64_t n, double ratio);
-
 /* Fewer rows in higher layers (Cai et al. 2024, PyramidKV): linear from the first layer to the last
  * with mean `kept`, the last at kept / beta, no layer above n - window, rounded half to even;
  * `kept` in every layer if that does not fit. rows [n_layers]. kept: n * (1 - ratio). */

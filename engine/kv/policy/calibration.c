@@ -76,11 +76,6 @@ float weir_calibration_concentration(
                : 0;
 }
 
-float weir_calibration_budget_scale(const weir_calibration *calibration, int64_t layer)
-{
-    return calibration->budget_scale[layer];
-}
-
 uint64_t weir_calibration_digest(const weir_calibration *c)
 {
     const size_t n = (size_t)(c->n_layers * c->n_heads * head_size(c) + c->n_layers + c->n_bands);
@@ -184,7 +179,6 @@ weir_status weir_calibration_check(
 struct weir_calibrator {
     weir_policy_shape shape;
     float theta;
-    size_t bytes;
     double *sums; /* [layers, heads, 3 * bands + key_dim - rotary_dim] as in the statistics */
     float *frequencies; /* [bands] */
     int64_t n_queries[]; /* [layers] */
@@ -221,7 +215,6 @@ weir_status weir_calibrator_open(
         );
     c->shape = *s;
     c->theta = theta;
-    c->bytes = bytes;
     c->frequencies = (float *)(c->n_queries + s->n_layers);
     c->sums = (double *)((char *)c + bytes - sums);
     for (int64_t f = 0; f < s->rotary_dim / 2; f++) c->frequencies[f] = (float)s->frequencies[f];
@@ -230,8 +223,6 @@ weir_status weir_calibrator_open(
 }
 
 void weir_calibrator_close(weir_calibrator *calibrator) { weir_memory_give(calibrator); }
-
-size_t weir_calibrator_bytes(const weir_calibrator *calibrator) { return calibrator->bytes; }
 
 static void add_query(const weir_policy_shape *s, double *sums, const float *q)
 {

@@ -50,7 +50,7 @@ WEIR_MUST_CHECK weir_status weir_calibration_check(
     weir_error *error
 );
 uint64_t weir_calibration_digest(const weir_calibration *calibration); /* of the statistics */
-size_t weir_calibration_bytes(const weir_calibration *calibration); /* in memory */
+size_t weir_calibration_bytes(const weir_calibration *calibration); /* in memory; for tests */
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -66,7 +66,6 @@ weir_calibration_head weir_calibration_at(
 float weir_calibration_concentration(
     const weir_calibration *calibration, int64_t layer, int64_t query_head, int64_t band
 );
-float weir_calibration_budget_scale(const weir_calibration *calibration, int64_t layer);
 
 /* ---- making them ----------------------------------------------------------------------------- */
 
@@ -76,7 +75,6 @@ WEIR_MUST_CHECK weir_status weir_calibrator_open(
     weir_calibrator **out, const weir_policy_shape *shape, float theta, weir_error *error
 );
 void weir_calibrator_close(weir_calibrator *calibrator); /* NULL-safe */
-size_t weir_calibrator_bytes(const weir_calibrator *calibrator);
 /* Queries of all heads of one layer, before rotation, after any norm. */
 void weir_calibrator_add(
     weir_calibrator *calibrator, int64_t layer, const weir_policy_queries *queries

@@ -131,36 +131,11 @@ static int32_t *list_at(const policy_call *call, int32_t *lists, const policy_he
     return lists + (at->layer * shape->n_kv_heads + at->head) * shape->max_rows;
 }
 
-/* Selects the best of the rows that do not stay. Overwrites `keys` [at->n]. */
-static void demote(
-    policy_call *call, const policy_head *at, uint32_t *keys, const int32_t *keep, int64_t n_keep
-)
-{
-    const int64_t i = at->layer * call->policy->shape.n_kv_heads + at->head;
-    if (call->plan->demote == NULL) return;
-    int64_t left = 0;
-    for (int64_t row = 0, kept = 0; row < at->n; row++) {
-        if (kept < n_keep && keep[kept] == row)
-            kept++;
-        else
-            keys[left++] = keys[row];
-    }
-    int32_t *const out = list_at(call, call->plan->demote, at);
-    policy_cut cut = policy_cut_keys(keys, left, call->plan->n_demote[i]);
-    call->plan->n_demote[i] = policy_take(out, keys, left, &cut);
-    int64_t kept = 0; /* from indices among those that do not stay to slots */
-    for (int64_t j = 0; j < call->plan->n_demote[i]; j++) {
-        while (kept < n_keep && keep[kept] - kept <= out[j]) kept++;
-        out[j] += (int32_t)kept;
-    }
-}
-
 static void take(policy_call *call, const policy_head *at, uint32_t *keys, policy_cut *cut)
 {
     int32_t *const keep = list_at(call, call->plan->keep, at);
     const int64_t n = policy_take(keep, keys, at->n, cut);
     call->plan->n_keep[at->layer * call->policy->shape.n_kv_heads + at->head] = n;
-    demote(call, at, keys, keep, n);
 }
 
 void policy_keep_all(policy_call *call, const policy_head *at)
@@ -169,7 +144,6 @@ void policy_keep_all(policy_call *call, const policy_head *at)
     for (int64_t row = 0; row < at->n; row++) keep[row] = (int32_t)row;
     const int64_t i = at->layer * call->policy->shape.n_kv_heads + at->head;
     call->plan->n_keep[i] = at->n;
-    if (call->plan->demote != NULL) call->plan->n_demote[i] = 0;
 }
 
 void policy_keep(policy_call *call, const policy_head *at, const float *scores)

@@ -152,8 +152,6 @@ void weir_policy_advance(
  * Returns ENOMEM. */
 size_t weir_policy_saved_bytes(const weir_policy *policy, const weir_policy_state *state);
 void weir_policy_write(const weir_policy *policy, const weir_policy_state *state, void *bytes);
-WEIR_MUST_CHECK weir_status
-weir_policy_save(const weir_policy *policy, const weir_policy_state *state, weir_buffer *out);
 /* Returns EFORMAT for bytes that are no state, EMISMATCH for one of other options or another shape;
  * `state` is then reset. */
 WEIR_MUST_CHECK weir_status weir_policy_load(
@@ -225,14 +223,8 @@ bool weir_policy_is_due(
 typedef struct weir_policy_plan {
     int32_t *keep; /* [n_layers, n_kv_heads, max_rows]: ascending slots */
     int64_t *n_keep; /* [n_layers, n_kv_heads] */
-    /* [n_layers, n_kv_heads, max_rows] or NULL: the best of those that do not stay, for a lower
-     * tier, ascending. */
-    int32_t *demote;
-    /* [n_layers, n_kv_heads]: in: maximum, out: number. */
-    int64_t *n_demote;
     int64_t n_nan; /* scores that were NaN */
-    /* Heads whose pinned rows exceed the budget: they keep those and a few more. */
-    int64_t n_over;
+    int64_t n_over; /* Heads whose pinned rows exceed the budget: they keep those and a few more. */
 } weir_policy_plan;
 
 /* `scratch`: weir_policy_scratch_bytes, 64-byte aligned. Fails only if `read` does, or with EINVAL

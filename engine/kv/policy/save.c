@@ -100,18 +100,6 @@ void weir_policy_write(const weir_policy *policy, const weir_policy_state *state
     WEIR_DASSERT((size_t)(at - (char *)bytes) == weir_policy_saved_bytes(policy, state));
 }
 
-weir_status weir_policy_save(
-    const weir_policy *policy, const weir_policy_state *state, weir_buffer *out
-)
-{
-    const size_t n = weir_policy_saved_bytes(policy, state);
-    WEIR_TRY(weir_buffer_reserve(out, n));
-    weir_policy_write(policy, state, out->data + out->size);
-    out->size += n;
-    out->data[out->size] = '\0';
-    return WEIR_OK;
-}
-
 /* ---- reading --------------------------------------------------------------------------------- */
 
 typedef struct source {

@@ -23,8 +23,3 @@ void weir_rows_rotate(
         }
     }
 }
-
-int64_t weir_ring_slot(int64_t position, int64_t sinks, int64_t window)
-{
-    return position < sinks + window ? position : sinks + (position - sinks) % window;
-}

@@ -14,9 +14,6 @@ void weir_rows_rotate(
     float *rows, int64_t n, const int64_t *distances, const weir_policy_shape *shape
 );
 
-/* The slot of position p in a ring of `sinks` fixed rows followed by a window. */
-int64_t weir_ring_slot(int64_t position, int64_t sinks, int64_t window);
-
 #ifdef __cplusplus
 }
 #endif

@@ -2,19 +2,19 @@
 
 #include <string.h>
 
-size_t weir_sequence_token_bytes(int64_t rows) { return ((size_t)rows + 1) * sizeof(int32_t); }
+size_t weir_kv_sequence_token_bytes(int64_t rows) { return ((size_t)rows + 1) * sizeof(int32_t); }
 
-static size_t own_token_bytes(const weir_sequence *sequence)
+static size_t own_token_bytes(const weir_kv_sequence *sequence)
 {
-    return weir_sequence_token_bytes(weir_kv_store_spec(sequence->store)->max_rows);
+    return weir_kv_sequence_token_bytes(weir_kv_store_spec(sequence->store)->max_rows);
 }
 
-weir_status weir_sequence_open(
-    weir_sequence *sequence, weir_kv_store *store, weir_ledger *ledger, size_t recurrent_bytes,
+weir_status weir_kv_sequence_open(
+    weir_kv_sequence *sequence, weir_kv_store *store, weir_ledger *ledger, size_t recurrent_bytes,
     weir_error *error
 )
 {
-    *sequence = (weir_sequence){ .store = store, .ledger = ledger };
+    *sequence = (weir_kv_sequence){ .store = store, .ledger = ledger };
     weir_status status = weir_ledger_alloc(
         ledger, (void **)&sequence->tokens, WEIR_ACCOUNT_TOKENS, own_token_bytes(sequence), error
     );
@@ -26,11 +26,11 @@ weir_status weir_sequence_open(
     if (status == WEIR_OK)
         sequence->recurrent_bytes = recurrent_bytes;
     else
-        weir_sequence_close(sequence);
+        weir_kv_sequence_close(sequence);
     return status;
 }
 
-void weir_sequence_close(weir_sequence *sequence)
+void weir_kv_sequence_close(weir_kv_sequence *sequence)
 {
     if (sequence->store == NULL) return;
     weir_kv_table_close(&sequence->table, sequence->store);
@@ -41,10 +41,10 @@ void weir_sequence_close(weir_sequence *sequence)
     weir_ledger_free(
         sequence->ledger, sequence->tokens, WEIR_ACCOUNT_TOKENS, own_token_bytes(sequence)
     );
-    *sequence = (weir_sequence){ 0 };
+    *sequence = (weir_kv_sequence){ 0 };
 }
 
-void weir_sequence_reset(weir_sequence *sequence)
+void weir_kv_sequence_reset(weir_kv_sequence *sequence)
 {
     weir_kv_truncate(&sequence->table, sequence->store, 0);
     if (sequence->recurrent_dirty && sequence->recurrent != NULL)
@@ -54,28 +54,28 @@ void weir_sequence_reset(weir_sequence *sequence)
     if (sequence->policy_run != NULL) weir_policy_run_restart(sequence->policy_run);
 }
 
-void weir_sequence_clear(weir_sequence *sequence)
+void weir_kv_sequence_clear(weir_kv_sequence *sequence)
 {
     sequence->policy_run = NULL;
-    weir_sequence_reset(sequence);
+    weir_kv_sequence_reset(sequence);
     sequence->n_tokens = 0;
 }
 
-size_t weir_sequence_kv_bytes(const weir_sequence *sequence)
+size_t weir_kv_sequence_kv_bytes(const weir_kv_sequence *sequence)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(sequence->store);
     return weir_kv_table_held_bytes(&sequence->table, sequence->store) +
            weir_kv_unsealed_rows_bytes(spec);
 }
 
-size_t weir_sequence_bytes(const weir_sequence *sequence)
+size_t weir_kv_sequence_bytes(const weir_kv_sequence *sequence)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(sequence->store);
-    return weir_sequence_kv_bytes(sequence) + sequence->recurrent_bytes +
+    return weir_kv_sequence_kv_bytes(sequence) + sequence->recurrent_bytes +
            own_token_bytes(sequence) + weir_kv_table_bytes(spec, spec->max_rows);
 }
 
-void weir_sequence_fork(weir_sequence *dst, const weir_sequence *src)
+void weir_kv_sequence_fork(weir_kv_sequence *dst, const weir_kv_sequence *src)
 {
     WEIR_ASSERT(dst->n_computed == 0);
     memcpy(dst->tokens, src->tokens, (size_t)src->n_tokens * sizeof *dst->tokens);

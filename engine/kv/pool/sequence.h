@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-struct weir_sequence {
+struct weir_kv_sequence {
     int32_t *tokens; /* [max_rows + 1]; owned, charged to the ledger */
     /* n_computed includes evicted rows: it is the position of the next row. */
     int32_t n_tokens, n_computed;
@@ -26,25 +26,25 @@ struct weir_sequence {
 };
 
 /* Bytes on the account tokens for a sequence of `rows` rows. */
-size_t weir_sequence_token_bytes(int64_t rows);
+size_t weir_kv_sequence_token_bytes(int64_t rows);
 /* Returns EFULL, with the ledger's sums, if it does not fit in memory.host. */
-WEIR_MUST_CHECK weir_status weir_sequence_open(
-    weir_sequence *sequence, weir_kv_store *store, weir_ledger *ledger, size_t recurrent_bytes,
+WEIR_MUST_CHECK weir_status weir_kv_sequence_open(
+    weir_kv_sequence *sequence, weir_kv_store *store, weir_ledger *ledger, size_t recurrent_bytes,
     weir_error *error
 );
-void weir_sequence_close(weir_sequence *sequence);
+void weir_kv_sequence_close(weir_kv_sequence *sequence);
 /* Drops everything computed but keeps the tokens (a preempted sequence is computed again, with the
  * same bits). */
-void weir_sequence_reset(weir_sequence *sequence);
+void weir_kv_sequence_reset(weir_kv_sequence *sequence);
 /* Drops the tokens and the policy, too. */
-void weir_sequence_clear(weir_sequence *sequence);
+void weir_kv_sequence_clear(weir_kv_sequence *sequence);
 /* Bytes of its pages, shared ones included, and of unsealed rows: its share of the account kv. */
-size_t weir_sequence_kv_bytes(const weir_sequence *sequence);
+size_t weir_kv_sequence_kv_bytes(const weir_kv_sequence *sequence);
 /* Bytes that it uses now: pages, shared ones included, unsealed rows, state, ids and table. */
-size_t weir_sequence_bytes(const weir_sequence *sequence);
+size_t weir_kv_sequence_bytes(const weir_kv_sequence *sequence);
 /* dst (clear) continues src: shared pages, copied state; also the policy's state, if dst has the
  * same policy. */
-void weir_sequence_fork(weir_sequence *dst, const weir_sequence *src);
+void weir_kv_sequence_fork(weir_kv_sequence *dst, const weir_kv_sequence *src);
 
 #ifdef __cplusplus
 }

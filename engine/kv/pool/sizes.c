@@ -99,15 +99,14 @@ size_t weir_kv_sink_block_stride(const weir_kv_spec *spec)
     return (size_t)weir_kv_n_heads(spec) * weir_kv_sink_page_stride(spec);
 }
 
-/* Of the first n_blocks of a text. */
-static int64_t sinks_among(const weir_kv_spec *spec, int64_t n_blocks)
+int64_t kv_sinks_among(const weir_kv_spec *spec, int64_t n_blocks)
 {
     return n_blocks < spec->sinks.n_pages ? n_blocks : spec->sinks.n_pages;
 }
 
 size_t weir_kv_blocks_bytes(const weir_kv_spec *spec, int64_t n_blocks)
 {
-    const int64_t sinks = sinks_among(spec, n_blocks);
+    const int64_t sinks = kv_sinks_among(spec, n_blocks);
     return (size_t)sinks * weir_kv_sink_block_stride(spec) +
            (size_t)(n_blocks - sinks) * weir_kv_block_stride(spec);
 }
@@ -163,7 +162,7 @@ weir_kv_pages weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t 
     kv_layer_classes classes;
     weir_kv_pages n = { 0 };
     if (end <= first) return n;
-    const int64_t sinks = sinks_among(spec, end) - sinks_among(spec, first);
+    const int64_t sinks = kv_sinks_among(spec, end) - kv_sinks_among(spec, first);
     (void)kv_find_layer_classes(&classes, spec); /* no store opens with more */
     n.sinks = sinks * weir_kv_n_heads(spec);
     for (int32_t i = 0; i < classes.n; i++)

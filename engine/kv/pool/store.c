@@ -179,6 +179,18 @@ void weir_kv_store_close(weir_kv_store *store)
     free(store);
 }
 
+weir_kv_pages weir_kv_store_pages_of(const weir_kv_store *store, int64_t first, int64_t end)
+{
+    weir_kv_pages n = { 0 };
+    if (end <= first) return n;
+    const int64_t sinks = kv_sinks_among(&store->spec, end) - kv_sinks_among(&store->spec, first);
+    n.sinks = sinks * weir_kv_n_heads(&store->spec);
+    const int32_t n_others = store->n_classes - (store->sinks != NULL);
+    for (int32_t i = 0; i < n_others; i++)
+        n.others[i] = (end - first - sinks) * store->size_classes[i].per_block;
+    return n;
+}
+
 const weir_kv_spec *weir_kv_store_spec(const weir_kv_store *store) { return &store->spec; }
 weir_ledger *weir_kv_store_ledger(const weir_kv_store *store) { return store->ledger; }
 const char *weir_kv_store_budget(const weir_kv_store *store)

@@ -155,6 +155,8 @@ typedef struct weir_kv_pages {
 } weir_kv_pages;
 /* Pages of blocks [first, end) of a sequence; none if end <= first. */
 weir_kv_pages weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t end);
+/* The same of a store, which knows its size classes. */
+weir_kv_pages weir_kv_store_pages_of(const weir_kv_store *store, int64_t first, int64_t end);
 static inline bool weir_kv_pages_fit(weir_kv_pages wanted, weir_kv_pages room)
 {
     bool fits = wanted.sinks <= room.sinks;

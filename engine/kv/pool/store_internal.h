@@ -72,6 +72,8 @@ bool kv_is_sink(const weir_kv_store *store, const void *page);
 
 /* Bytes of one head, enough for an unsealed page that is a sink or not. */
 size_t kv_unsealed_bytes(const weir_kv_spec *spec, int64_t layer);
+/* Sinks among the first n_blocks of a sequence. */
+int64_t kv_sinks_among(const weir_kv_spec *spec, int64_t n_blocks);
 
 /* Pages to be allocated, to check that they are free and fit in memory. All sequences allocate
  * pages of all heads together, but other holders and pruned tables need not. */

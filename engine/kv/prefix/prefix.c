@@ -152,7 +152,7 @@ static void find_point(
 /* The child with the longest common prefix. States of all children count: those on the common
  * prefix are equal. Unreadable blocks are not matched. */
 static int32_t descend(
-    const weir_prefix *p, int32_t parent, const weir_sequence *sequence, int32_t before,
+    const weir_prefix *p, int32_t parent, const weir_kv_sequence *sequence, int32_t before,
     int32_t most, place *best, int32_t *n_same
 )
 {
@@ -171,7 +171,7 @@ static int32_t descend(
     return nearest;
 }
 
-void prefix_share(weir_prefix *p, weir_sequence *sequence, const place *end)
+void prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
 {
     int32_t page = (end->at - 1) / RUN;
     for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent, page--) {
@@ -184,7 +184,7 @@ void prefix_share(weir_prefix *p, weir_sequence *sequence, const place *end)
 }
 
 /* The same, marking it as used, with a copy of the state. */
-static void give(weir_prefix *p, weir_sequence *sequence, const place *end)
+static void give(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
 {
     prefix_share(p, sequence, end);
     for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
@@ -199,7 +199,8 @@ static void give(weir_prefix *p, weir_sequence *sequence, const place *end)
 }
 
 weir_prefix_hit prefix_find(
-    const weir_prefix *p, const weir_sequence *sequence, const char *salt, int32_t most, place *best
+    const weir_prefix *p, const weir_kv_sequence *sequence, const char *salt, int32_t most,
+    place *best
 )
 {
     weir_prefix_hit hit = { .reason = "nothing is kept under this salt" };
@@ -228,7 +229,7 @@ weir_prefix_hit prefix_find(
 }
 
 weir_prefix_hit weir_prefix_match(
-    weir_prefix *prefix, weir_sequence *sequence, const char *salt, int32_t most
+    weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, int32_t most
 )
 {
     place best;
@@ -244,8 +245,8 @@ int32_t weir_prefix_match_length(
 )
 {
     place best;
-    const weir_sequence text = { .tokens = (int32_t *)tokens,
-                                 .n_tokens = n_tokens }; /* only read */
+    const weir_kv_sequence text = { .tokens = (int32_t *)tokens,
+                                    .n_tokens = n_tokens }; /* only read */
     return prefix_find(prefix, &text, salt, n_tokens, &best).n_rows;
 }
 
@@ -267,7 +268,9 @@ static int32_t new_node(weir_prefix *p, int32_t parent)
     return index;
 }
 
-static void copy_pages(weir_prefix *p, int32_t index, const weir_sequence *sequence, int32_t page)
+static void copy_pages(
+    weir_prefix *p, int32_t index, const weir_kv_sequence *sequence, int32_t page
+)
 {
     for (int64_t h = 0; h < p->heads; h++) {
         void *const own = sequence->table.pages[h * sequence->table.capacity + page];
@@ -279,7 +282,7 @@ static void copy_pages(weir_prefix *p, int32_t index, const weir_sequence *seque
 
 /* The sequence computed what the node has. The bits are equal, so its own whole page is replaced by
  * the node's. */
-static void adopt(weir_prefix *p, int32_t index, weir_sequence *sequence, int32_t page)
+static void adopt(weir_prefix *p, int32_t index, weir_kv_sequence *sequence, int32_t page)
 {
     void **const own = sequence->table.pages + page;
     if (p->heads == 0 || own[0] == pages_of(p, index)[0]) return;
@@ -294,7 +297,7 @@ static void adopt(weir_prefix *p, int32_t index, weir_sequence *sequence, int32_
 /* True if the node has these tokens, but its page is on disk without other users, or unreadable:
  * the sequence's own, in memory, is better. */
 static bool is_worse(
-    const weir_prefix *p, int32_t index, const weir_sequence *sequence, int32_t page
+    const weir_prefix *p, int32_t index, const weir_kv_sequence *sequence, int32_t page
 )
 {
     return is_cold(p, index) && (is_lost(p, index) || is_idle(p, index)) &&
@@ -313,7 +316,7 @@ static void use(weir_prefix *p, int32_t index)
 /* The node for tokens [at, at + n) of the sequence under `parent`: one that has them, one that is
  * extended or gets a better page, or a new one. */
 static int32_t keep_run(
-    weir_prefix *p, int32_t parent, weir_sequence *sequence, int32_t at, int32_t n
+    weir_prefix *p, int32_t parent, weir_kv_sequence *sequence, int32_t at, int32_t n
 )
 {
     int32_t same, index = nearest_child(p, parent, sequence->tokens + at, n, &same);
@@ -347,7 +350,7 @@ static int32_t keep_salt(weir_prefix *p, const char *salt)
 }
 
 int32_t weir_prefix_insert(
-    weir_prefix *prefix, weir_sequence *sequence, const char *salt,
+    weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt,
     const weir_prefix_snapshot *marks, int32_t n_marks, bool whole_pages
 )
 {

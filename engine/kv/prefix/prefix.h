@@ -65,7 +65,7 @@ typedef struct weir_prefix_hit {
  * computed, and gives it the rows and the state: at most `most` of its tokens. salt NULL is a salt
  * of its own. */
 weir_prefix_hit weir_prefix_match(
-    weir_prefix *prefix, weir_sequence *sequence, const char *salt, int32_t most
+    weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, int32_t most
 );
 
 /* A state after the first `at` tokens of a sequence, in an acquired slot. */
@@ -85,7 +85,7 @@ void weir_prefix_release_snapshot(weir_prefix *prefix, float *state);
  * that continues; later snapshots stay with the caller. Returns their number; they are the last
  * ones. */
 int32_t weir_prefix_insert(
-    weir_prefix *prefix, weir_sequence *sequence, const char *salt,
+    weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt,
     const weir_prefix_snapshot *marks, int32_t n_marks, bool whole_pages
 );
 
@@ -95,19 +95,19 @@ int32_t weir_prefix_insert(
 /* Gets the states on the first n_computed tokens of a sequence that shares them, in order, the last
  * `most` of them. Each is pinned until weir_prefix_unpin. */
 int32_t weir_prefix_pin(
-    weir_prefix *prefix, const weir_sequence *sequence, const char *salt,
+    weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt,
     weir_prefix_snapshot *marks, int32_t most
 );
 void weir_prefix_unpin(weir_prefix *prefix, const weir_prefix_snapshot *marks, int32_t n_marks);
 /* Names the cached prefix of a sequence's computed tokens; the sequence that had the name loses it.
  * If there are too many names, the least recently used sequence loses its name. */
 void weir_prefix_name(
-    weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const char *name
+    weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt, const char *name
 );
 /* Copies the tokens of the sequence with this name to a clear sequence. Returns false if there is
  * none. */
 bool weir_prefix_named(
-    const weir_prefix *prefix, const char *name, weir_sequence *sequence,
+    const weir_prefix *prefix, const char *name, weir_kv_sequence *sequence,
     char salt[WEIR_PREFIX_SALT + 1]
 );
 
@@ -120,7 +120,7 @@ typedef struct weir_prefix_cursor { /* zero: before the most recently used seque
 /* The next sequence that no other one extends, most recently used first; `name` is "" if it has
  * none. Returns false at the end. */
 bool weir_prefix_next(
-    const weir_prefix *prefix, weir_prefix_cursor *cursor, weir_sequence *sequence,
+    const weir_prefix *prefix, weir_prefix_cursor *cursor, weir_kv_sequence *sequence,
     char salt[WEIR_PREFIX_SALT + 1], char name[WEIR_PREFIX_NAME + 1]
 );
 
@@ -131,13 +131,13 @@ bool weir_prefix_next(
  * to a clear sequence. Costs a pass over the tree. */
 bool weir_prefix_next_victim(
     weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states, int32_t least,
-    weir_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]
+    weir_kv_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]
 );
 /* True if this many states, or half of all, can be acquired without taking one from a sequence. */
 bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states);
 /* Shares the rows of the sequence's tokens up to where they can be continued, as weir_prefix_match
  * does, but does not count as a use and copies no state. Returns how many. */
-int32_t weir_prefix_share(weir_prefix *prefix, weir_sequence *sequence, const char *salt);
+int32_t weir_prefix_share(weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt);
 /* Marks the cached prefix of these tokens: n_saved of them are in a file, the others were tried or
  * cannot be saved. weir_prefix_next_victim skips them. */
 void weir_prefix_mark_saved(
@@ -158,11 +158,11 @@ bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted);
 /* Makes the page that the sequence writes to next its own by dropping the cached end of a sequence,
  * if that is the only other holder. For a sequence that has all other pages, and would need one
  * more for a copy. */
-bool weir_prefix_release_tail(weir_prefix *prefix, const weir_sequence *sequence);
+bool weir_prefix_release_tail(weir_prefix *prefix, const weir_kv_sequence *sequence);
 /* Drops the cached runs that only the tree and the sequence hold, from the end of the sequence as
  * far as no other one extends them. Returns false if there are none. For a sequence that is about
  * to lose rows. */
-bool weir_prefix_release_shared(weir_prefix *prefix, const weir_sequence *sequence);
+bool weir_prefix_release_shared(weir_prefix *prefix, const weir_kv_sequence *sequence);
 /* Pages that reclaiming could free. The cost depends on the sequences that came and went since the
  * last call, not on the tree, unless a table is pruned. */
 weir_kv_pages weir_prefix_reclaimable(weir_prefix *prefix);

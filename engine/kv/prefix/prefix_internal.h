@@ -80,10 +80,11 @@ typedef struct place {
 
 /* Finds where the longest cached prefix of the sequence can be continued. */
 weir_prefix_hit prefix_find(
-    const weir_prefix *p, const weir_sequence *sequence, const char *salt, int32_t most, place *best
+    const weir_prefix *p, const weir_kv_sequence *sequence, const char *salt, int32_t most,
+    place *best
 );
 /* Shares the pages down to the place, deepest first. */
-void prefix_share(weir_prefix *p, weir_sequence *sequence, const place *end);
+void prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end);
 
 /* Removes the name from the tree. */
 void prefix_unname(weir_prefix *p, const char *text);

@@ -274,7 +274,7 @@ static pruned_entry *make_entry(
 }
 
 const char *weir_pruned_insert(
-    weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const char *name
+    weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt, const char *name
 )
 {
     const char *reason;
@@ -320,7 +320,7 @@ static void mark_shared(
 }
 
 weir_prefix_hit weir_pruned_match(
-    weir_prefix *prefix, weir_sequence *sequence, const char *salt, bool again
+    weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, bool again
 )
 {
     weir_prefix_hit hit = { .reason = "no text of this KV policy is kept under this salt" };
@@ -372,7 +372,7 @@ static pruned_entry *wished(const weir_prefix *p, const weir_pruned_query *wish)
 }
 
 static void hold(
-    weir_prefix *prefix, pruned_entry *text, weir_sequence *sequence, weir_pruned_entry *content
+    weir_prefix *prefix, pruned_entry *text, weir_kv_sequence *sequence, weir_pruned_entry *content
 )
 {
     const char *const base = prefix->pruned_memory + text->at;
@@ -393,7 +393,7 @@ static void hold(
 }
 
 bool weir_pruned_pin(
-    weir_prefix *prefix, const weir_pruned_query *wish, weir_sequence *sequence,
+    weir_prefix *prefix, const weir_pruned_query *wish, weir_kv_sequence *sequence,
     weir_pruned_entry *content
 )
 {
@@ -403,7 +403,7 @@ bool weir_pruned_pin(
 }
 
 bool weir_pruned_pin_next(
-    weir_prefix *prefix, uint64_t *use, weir_sequence *sequence, weir_pruned_entry *content
+    weir_prefix *prefix, uint64_t *use, weir_kv_sequence *sequence, weir_pruned_entry *content
 )
 {
     pruned_entry *next = NULL;

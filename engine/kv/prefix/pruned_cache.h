@@ -31,7 +31,7 @@ size_t weir_pruned_entry_bytes(
  * committed. name: may be NULL; an entry that had it loses it. Returns NULL, or why it was not
  * cached; static text. */
 const char *weir_pruned_insert(
-    weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const char *name
+    weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt, const char *name
 );
 
 /* Gives a sequence, whose tokens and policy are set and of which nothing is computed, the longest
@@ -39,7 +39,7 @@ const char *weir_pruned_insert(
  * computed before, in the turns that its policy recorded; an entry with other turns does not
  * match. */
 weir_prefix_hit weir_pruned_match(
-    weir_prefix *prefix, weir_sequence *sequence, const char *salt, bool again
+    weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, bool again
 );
 
 /* True if an entry under this salt is a prefix of the tokens, whatever its policy. */
@@ -75,12 +75,12 @@ typedef struct weir_pruned_query {
 /* The table of an empty sequence shares the rows of the entry, which stays until weir_pruned_unpin.
  * Returns false if there is none. */
 bool weir_pruned_pin(
-    weir_prefix *prefix, const weir_pruned_query *wish, weir_sequence *sequence,
+    weir_prefix *prefix, const weir_pruned_query *wish, weir_kv_sequence *sequence,
     weir_pruned_entry *content
 );
 /* The same for the next one, most recently used first. *use: 0 before the first. */
 bool weir_pruned_pin_next(
-    weir_prefix *prefix, uint64_t *use, weir_sequence *sequence, weir_pruned_entry *content
+    weir_prefix *prefix, uint64_t *use, weir_kv_sequence *sequence, weir_pruned_entry *content
 );
 void weir_pruned_unpin(weir_prefix *prefix, const weir_pruned_entry *content);
 /* Adds an entry restored from a file, with its rows in the table. Returns NULL, or why not. */

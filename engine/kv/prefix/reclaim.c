@@ -137,7 +137,7 @@ bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted)
     }
 }
 
-bool weir_prefix_release_tail(weir_prefix *prefix, const weir_sequence *sequence)
+bool weir_prefix_release_tail(weir_prefix *prefix, const weir_kv_sequence *sequence)
 {
     const int64_t page = sequence->n_computed / RUN;
     if (prefix->heads == 0 || page >= sequence->table.n_pages || sequence->table.is_pruned)
@@ -166,7 +166,7 @@ static bool is_end_of(const weir_prefix *prefix, int32_t i, const weir_kv_table 
     return page == table->pages[run->depth] && weir_kv_page_refs(prefix->store, page) == 2;
 }
 
-bool weir_prefix_release_shared(weir_prefix *prefix, const weir_sequence *sequence)
+bool weir_prefix_release_shared(weir_prefix *prefix, const weir_kv_sequence *sequence)
 {
     bool any = false;
     for (int32_t i = FOREST + 1; prefix->heads > 0 && i < (int32_t)node_count(&prefix->limits); i++)
@@ -246,11 +246,10 @@ weir_kv_pages weir_prefix_reclaimable(weir_prefix *prefix)
         }
     }
     if (weir_kv_store_has_pruned(prefix->store)) return weir_prefix_idle_pages(prefix);
-    const weir_kv_spec *const spec = weir_kv_store_spec(prefix->store);
     const int64_t idle = prefix->stats.n_nodes - prefix->n_used,
                   sinks = prefix->n_sinks - prefix->n_used_sinks;
-    const int64_t first = spec->sinks.n_pages;
-    weir_kv_pages n = weir_kv_pages_of(spec, first, first + idle - sinks);
+    const int64_t first = weir_kv_store_spec(prefix->store)->sinks.n_pages;
+    weir_kv_pages n = weir_kv_store_pages_of(prefix->store, first, first + idle - sinks);
     n.sinks = sinks * prefix->heads;
     pruned_count(prefix, &n);
     return n;

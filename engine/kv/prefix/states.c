@@ -80,7 +80,7 @@ static int by_place(const void *a, const void *b)
 /* States of all children count, as in weir_prefix_match: one may be on a run of another sequence,
  * which can be dropped meanwhile. */
 int32_t weir_prefix_pin(
-    weir_prefix *prefix, const weir_sequence *sequence, const char *salt,
+    weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt,
     weir_prefix_snapshot *marks, int32_t most
 )
 {

@@ -17,7 +17,7 @@ static int32_t tokens_before(const weir_prefix *p, int32_t index)
 
 /* The node with the last of the sequence's computed tokens that is cached. */
 static int32_t last_node(
-    const weir_prefix *p, const weir_sequence *sequence, const char *salt, int32_t *n_kept
+    const weir_prefix *p, const weir_kv_sequence *sequence, const char *salt, int32_t *n_kept
 )
 {
     int32_t index = NONE, parent = find_salt(p, salt_text(salt)), same = RUN;
@@ -53,7 +53,7 @@ void prefix_unname(weir_prefix *p, const char *text)
 }
 
 void weir_prefix_name(
-    weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const char *text
+    weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt, const char *text
 )
 {
     int32_t n_kept;
@@ -67,7 +67,7 @@ void weir_prefix_name(
 
 /* Copies the tokens down to `offset` of a node to the sequence. */
 static void copy_text(
-    const weir_prefix *p, int32_t index, int32_t offset, weir_sequence *sequence, char *salt
+    const weir_prefix *p, int32_t index, int32_t offset, weir_kv_sequence *sequence, char *salt
 )
 {
     int32_t at = tokens_before(p, index), n = offset, i = index;
@@ -86,7 +86,7 @@ static const name *find_name(const weir_prefix *p, const char *text)
 }
 
 bool weir_prefix_named(
-    const weir_prefix *prefix, const char *text, weir_sequence *sequence,
+    const weir_prefix *prefix, const char *text, weir_kv_sequence *sequence,
     char salt[WEIR_PREFIX_SALT + 1]
 )
 {
@@ -108,7 +108,7 @@ static bool is_before(const weir_prefix *p, int32_t index, const weir_prefix_cur
 }
 
 bool weir_prefix_next(
-    const weir_prefix *prefix, weir_prefix_cursor *cursor, weir_sequence *sequence,
+    const weir_prefix *prefix, weir_prefix_cursor *cursor, weir_kv_sequence *sequence,
     char salt[WEIR_PREFIX_SALT + 1], char text[WEIR_PREFIX_NAME + 1]
 )
 {
@@ -156,7 +156,7 @@ static uint64_t use_of_states(const weir_prefix *p, int32_t leaf)
 
 bool weir_prefix_next_victim(
     weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states, int32_t least,
-    weir_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]
+    weir_kv_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]
 )
 {
     const int32_t n = (int32_t)node_count(&prefix->limits);
@@ -186,7 +186,7 @@ bool weir_prefix_next_victim(
     return true;
 }
 
-int32_t weir_prefix_share(weir_prefix *prefix, weir_sequence *sequence, const char *salt)
+int32_t weir_prefix_share(weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt)
 {
     place best;
     WEIR_ASSERT(sequence->n_computed == 0);

@@ -61,7 +61,7 @@ static weir_policy_phase phase_of(const weir_policy_sequence *text, int32_t n_co
 }
 
 static weir_status evict(
-    weir_sequence *sequence, weir_kv_evictor *evictor, const weir_kv_keep *keep,
+    weir_kv_sequence *sequence, weir_kv_evictor *evictor, const weir_kv_keep *keep,
     const weir_reclaim_hook *room, weir_error *error
 )
 {
@@ -73,7 +73,7 @@ static weir_status evict(
 }
 
 weir_status weir_apply_policy(
-    weir_sequence *sequence, weir_kv_evictor *evictor, const weir_reclaim_hook *room,
+    weir_kv_sequence *sequence, weir_kv_evictor *evictor, const weir_reclaim_hook *room,
     weir_error *error
 )
 {

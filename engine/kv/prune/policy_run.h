@@ -17,7 +17,7 @@ extern "C" {
 
 typedef struct weir_policy_run weir_policy_run;
 typedef struct weir_policy_sequence weir_policy_sequence;
-typedef struct weir_sequence weir_sequence; /* engine/kv/pool/sequence.h */
+typedef struct weir_kv_sequence weir_kv_sequence; /* engine/kv/pool/sequence.h */
 
 typedef struct weir_policy_run_options {
     const weir_policy_options *policy;

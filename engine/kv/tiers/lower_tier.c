@@ -460,5 +460,3 @@ weir_lower_tier_stats weir_lower_tier_stats_of(const weir_lower_tier *lower)
                                     .write_errors = atomic_load(&lower->write_errors),
                                     .read_errors = atomic_load(&lower->read_errors) };
 }
-
-bool weir_lower_tier_is_direct(const weir_lower_tier *lower) { return lower->is_direct; }

@@ -84,7 +84,6 @@ typedef struct weir_lower_tier_stats {
     int64_t write_errors, read_errors;
 } weir_lower_tier_stats;
 weir_lower_tier_stats weir_lower_tier_stats_of(const weir_lower_tier *lower);
-bool weir_lower_tier_is_direct(const weir_lower_tier *lower);
 
 #ifdef __cplusplus
 }

@@ -106,7 +106,7 @@ class ConstructedPolicy : public ::testing::Test {
         );
         ASSERT_EQ(engine_.plan(folder_.path(), settings_of(more, "256MiB")), WEIR_OK)
             << engine_.text();
-        const int64_t block = 64 * engine_.planned().kv_bytes_per_token;
+        const int64_t block = 64 * engine_.planned().facts.kv_bytes_per_token;
         more.back() = "memory.disk=" + std::to_string(2 * n_blocks * block) +
                       "B"; /* not more, for its metadata takes memory */
         ASSERT_EQ(engine_.plan(folder_.path(), settings_of(more, "256MiB")), WEIR_OK)
@@ -122,7 +122,7 @@ class ConstructedPolicy : public ::testing::Test {
         n_kept_in_memory_ = n_in_memory * n_layers * n_kv_heads;
     }
     /* The texts of a check, of which the engine moves blocks. */
-    static weir_sequence *running(void *user, int32_t i)
+    static weir_kv_sequence *running(void *user, int32_t i)
     {
         const ConstructedPolicy *const self = static_cast<const ConstructedPolicy *>(user);
         return static_cast<size_t>(i) < self->running_.size()
@@ -141,7 +141,7 @@ class ConstructedPolicy : public ::testing::Test {
     void TearDown() override { close(); }
 
     /* Values of the second layer's rows of one head. */
-    std::vector<Row> rows_of(const weir_sequence *sequence, int64_t head)
+    std::vector<Row> rows_of(const weir_kv_sequence *sequence, int64_t head)
     {
         const int64_t n = weir_kv_rows_at(&sequence->table, second_layer * n_kv_heads + head);
         std::vector<Row> rows;
@@ -160,7 +160,7 @@ class ConstructedPolicy : public ::testing::Test {
         return rows;
     }
     /* The likeliest token behind these, which go on behind the sequence. */
-    int32_t follow(weir_sequence *sequence, const Ids &tokens)
+    int32_t follow(weir_kv_sequence *sequence, const Ids &tokens)
     {
         weir_evaluation evaluation = {};
         evaluation.tokens = tokens.data();
@@ -223,7 +223,7 @@ class ConstructedPolicy : public ::testing::Test {
             if (is_asked_before && i == 1)
                 continue; /* a key that was asked for is twice in the text */
             Sequence asks(engine_);
-            weir_sequence_fork(asks.get(), cut.get());
+            weir_kv_sequence_fork(asks.get(), cut.get());
             const int32_t best = follow(asks.get(), { text.pairs[i].key });
             EXPECT_EQ(best == text.pairs[i].value, kept[i] == n_kv_heads)
                 << what << ": pair " << i << ", in " << kept[i] << " heads, answer " << best
@@ -232,7 +232,7 @@ class ConstructedPolicy : public ::testing::Test {
         if (is_asked_before)
             EXPECT_EQ(kept[1], n_kv_heads)
                 << what << ": all attention of the last token was on this row";
-        weir_sequence_clear(cut.get());
+        weir_kv_sequence_clear(cut.get());
         weir_policy_run_close(policy_run);
         return n_kept;
     }
@@ -240,7 +240,7 @@ class ConstructedPolicy : public ::testing::Test {
     Engine engine_;
     weir_kv_evictor *evictor_ = nullptr;
     weir_ledger *ledger_ = nullptr;
-    std::vector<weir_sequence *> running_;
+    std::vector<weir_kv_sequence *> running_;
     int64_t n_kept_in_memory_ = 0; /* pages; 0: there is no disk */
 };
 

@@ -23,36 +23,6 @@ TEST(Divergence, OfKnownDistributions)
     EXPECT_NEAR(weir_log_probability(full, 3, 2), std::log(0.25), 1e-7);
 }
 
-TEST(Rows, NeedlesSurviveByTheirPositions)
-{
-    const int32_t kept[] = { 0, 1, 5, 9, 200 }, needle[] = { 5, 6, 9, 201 };
-    EXPECT_DOUBLE_EQ(weir_needle_survival(kept, 5, needle, 4), 0.5);
-    EXPECT_DOUBLE_EQ(weir_needle_survival(kept, 5, kept, 5), 1.0);
-    EXPECT_DOUBLE_EQ(weir_needle_survival(kept, 0, needle, 4), 0.0);
-    EXPECT_DOUBLE_EQ(weir_needle_survival(kept, 5, nullptr, 0), 1.0);
-}
-
-TEST(Rows, MassIsWhatFullAttentionGaveToKeptRows)
-{
-    const float p[] = { 0.5f, 0.125f, 0.25f, 0.125f };
-    const int32_t kept[] = { 0, 3 }, all[] = { 0, 1, 2, 3 }, beyond[] = { -1, 2, 4 };
-    EXPECT_DOUBLE_EQ(weir_mass_recall(p, 4, kept, 2), 0.625);
-    EXPECT_DOUBLE_EQ(weir_mass_recall(p, 4, all, 4), 1.0);
-    EXPECT_DOUBLE_EQ(weir_mass_recall(p, 4, kept, 0), 0.0);
-    /* Rows written since are no part of it */
-    EXPECT_DOUBLE_EQ(weir_mass_recall(p, 4, beyond, 3), 0.25);
-}
-
-TEST(Rows, OutputErrorIsRelative)
-{
-    const float full[] = { 3, 4 }, other[] = { 3, 5 }, zero[] = { 0, 0 };
-    EXPECT_DOUBLE_EQ(weir_output_error(full, other, 2), 0.2);
-    EXPECT_DOUBLE_EQ(weir_output_error(full, full, 2), 0.0);
-    EXPECT_DOUBLE_EQ(weir_output_error(full, zero, 2), 1.0);
-    EXPECT_DOUBLE_EQ(weir_output_error(zero, zero, 2), 0.0);
-    EXPECT_TRUE(std::isinf(weir_output_error(zero, full, 2)));
-}
-
 /* Brown, Cai and DasGupta (2001): 95 % intervals of Wilson. */
 TEST(Interval, WilsonOfKnownShares)
 {

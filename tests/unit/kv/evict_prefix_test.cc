@@ -16,9 +16,9 @@ TEST_P(Tiers, CachedPrefixesKnowOfPrunedTables)
     weir_prefix *prefix = nullptr;
     const weir_prefix_limits limits = { 40, 0, 0, 0, 0 };
     ASSERT_EQ(weir_prefix_open(&prefix, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
-    weir_sequence a = {}, b = {};
-    ASSERT_EQ(weir_sequence_open(&a, store_, ledger_, 0, &error_), WEIR_OK);
-    ASSERT_EQ(weir_sequence_open(&b, store_, ledger_, 0, &error_), WEIR_OK);
+    weir_kv_sequence a = {}, b = {};
+    ASSERT_EQ(weir_kv_sequence_open(&a, store_, ledger_, 0, &error_), WEIR_OK);
+    ASSERT_EQ(weir_kv_sequence_open(&b, store_, ledger_, 0, &error_), WEIR_OK);
     const int32_t n = 8 * 64;
     for (int32_t i = 0; i < n; i++) a.tokens[i] = i;
     a.n_tokens = a.n_computed = n;
@@ -53,14 +53,14 @@ TEST_P(Tiers, CachedPrefixesKnowOfPrunedTables)
     EXPECT_EQ(weir_prefix_match(prefix, &b, nullptr, n).n_rows, n);
     EXPECT_TRUE(weir_kv_table_is_sound(store_, &b.table, &error_)) << error_.text;
     EXPECT_EQ(all_idle(), 0);
-    weir_sequence_close(&b);
+    weir_kv_sequence_close(&b);
     EXPECT_GT(all_idle(), 0);
     const weir_kv_pages most =
         weir_kv_pages_plus(weir_kv_store_free(store_), weir_prefix_reclaimable(prefix));
     EXPECT_TRUE(weir_prefix_reclaim(prefix, most)) << "what it says can be had";
     EXPECT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text;
     EXPECT_TRUE(weir_kv_table_is_sound(store_, &a.table, &error_)) << error_.text;
-    weir_sequence_close(&a);
+    weir_kv_sequence_close(&a);
     weir_prefix_close(prefix);
 }
 
@@ -71,7 +71,7 @@ struct Watched {
     std::vector<int32_t> layers;
     std::vector<double> frequencies = std::vector<double>(64, 1.0);
     weir_policy_run *policy_run = nullptr;
-    weir_sequence all[4] = {};
+    weir_kv_sequence all[4] = {};
     weir_error error = {};
     void open(const weir_kv_spec &spec, weir_kv_store *store, weir_ledger *ledger)
     {
@@ -98,18 +98,18 @@ struct Watched {
         wish.n_texts = 4;
         wish.n_new = (int32_t)spec.max_rows;
         ASSERT_EQ(weir_policy_run_open(&policy_run, &wish, ledger, &error), WEIR_OK) << error.text;
-        for (weir_sequence &s : all)
-            ASSERT_EQ(weir_sequence_open(&s, store, ledger, 0, &error), WEIR_OK);
-        for (weir_sequence &s : all) clear(&s);
+        for (weir_kv_sequence &s : all)
+            ASSERT_EQ(weir_kv_sequence_open(&s, store, ledger, 0, &error), WEIR_OK);
+        for (weir_kv_sequence &s : all) clear(&s);
     }
-    void clear(weir_sequence *s)
+    void clear(weir_kv_sequence *s)
     {
-        weir_sequence_clear(s);
+        weir_kv_sequence_clear(s);
         s->policy_run = weir_policy_run_begin(policy_run, (int32_t)(s - all), 0, 0);
     }
     void close()
     {
-        for (weir_sequence &s : all) weir_sequence_close(&s);
+        for (weir_kv_sequence &s : all) weir_kv_sequence_close(&s);
         weir_policy_run_close(policy_run);
     }
 };
@@ -123,7 +123,7 @@ TEST_P(Tiers, TheTreeKnowsWhoGoesOnFromTheList)
     Watched watched;
     ASSERT_EQ(weir_prefix_open(&prefix, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
     watched.open(spec_, store_, ledger_);
-    weir_sequence &s = watched.all[0];
+    weir_kv_sequence &s = watched.all[0];
     const int32_t n = 4 * 64;
     const auto idle = [&] {
         const weir_kv_pages pages = weir_prefix_reclaimable(prefix);
@@ -160,12 +160,12 @@ TEST_P(Tiers, TheTreeStaysSoundWithPrunedTables)
     weir_prefix *prefix = nullptr;
     const weir_prefix_limits limits = { 60, 0, 0, 5, 64 << 10 };
     Watched watched;
-    weir_sequence(&all)[4] = watched.all;
+    weir_kv_sequence(&all)[4] = watched.all;
     int n_pruned = 0, n_demoted = 0, n_taken = 0, n_kept = 0, n_continued = 0;
     ASSERT_EQ(weir_prefix_open(&prefix, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
     watched.open(spec_, store_, ledger_);
     for (int step = 0; step < 2500; step++) {
-        weir_sequence &s = all[random_() % 4], &other = all[random_() % 4];
+        weir_kv_sequence &s = all[random_() % 4], &other = all[random_() % 4];
         switch (random_() % 9) {
         case 0: {
             watched.clear(&s);
@@ -209,7 +209,7 @@ TEST_P(Tiers, TheTreeStaysSoundWithPrunedTables)
         case 5:
             if (&s == &other || random_() % 2 == 0) break;
             watched.clear(&s);
-            weir_sequence_fork(&s, &other);
+            weir_kv_sequence_fork(&s, &other);
             break;
         case 6:
         case 7:
@@ -239,7 +239,7 @@ TEST_P(Tiers, TheTreeStaysSoundWithPrunedTables)
         ASSERT_TRUE(weir_prefix_is_sound(prefix, &error_)) << error_.text << " after step " << step;
         ASSERT_TRUE(weir_kv_store_is_sound(store_, &error_))
             << error_.text << " after step " << step;
-        for (const weir_sequence &each : all)
+        for (const weir_kv_sequence &each : all)
             ASSERT_TRUE(weir_kv_table_is_sound(store_, &each.table, &error_))
                 << error_.text << " after step " << step;
         if (step % 50 != 49) continue;

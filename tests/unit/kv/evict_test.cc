@@ -368,28 +368,28 @@ TEST_F(EvictOnce, RefusesListsThatAreNone)
 /* What a sequence says of itself when it is cut, forked and reset. */
 TEST_F(EvictOnce, SequencesCountTheirPages)
 {
-    weir_sequence a = {}, b = {};
-    ASSERT_EQ(weir_sequence_open(&a, store_, ledger_, 0, &error_), WEIR_OK);
-    ASSERT_EQ(weir_sequence_open(&b, store_, ledger_, 0, &error_), WEIR_OK);
+    weir_kv_sequence a = {}, b = {};
+    ASSERT_EQ(weir_kv_sequence_open(&a, store_, ledger_, 0, &error_), WEIR_OK);
+    ASSERT_EQ(weir_kv_sequence_open(&b, store_, ledger_, 0, &error_), WEIR_OK);
     ASSERT_EQ(weir_kv_reserve(&a.table, store_, 200), WEIR_OK);
     weir_kv_commit(&a.table, 200);
     a.n_tokens = a.n_computed = 200;
     const size_t page = weir_kv_page_bytes(&spec_, 0);
-    EXPECT_EQ(weir_sequence_kv_bytes(&a), 16 * page);
+    EXPECT_EQ(weir_kv_sequence_kv_bytes(&a), 16 * page);
     const Keep keep = keep_of({ 0, 1 }, { range(0, 70), range(0, 64), range(0, 1), range(0, 200) });
     ASSERT_EQ(weir_kv_evict(evictor_, &a.table, &keep.keep, &error_), WEIR_OK) << error_.text;
-    EXPECT_EQ(weir_sequence_kv_bytes(&a), (2 + 1 + 1 + 4) * page);
-    weir_sequence_fork(&b, &a);
+    EXPECT_EQ(weir_kv_sequence_kv_bytes(&a), (2 + 1 + 1 + 4) * page);
+    weir_kv_sequence_fork(&b, &a);
     EXPECT_TRUE(b.table.is_pruned);
     EXPECT_EQ(b.n_computed, 200);
-    EXPECT_EQ(weir_sequence_kv_bytes(&b), 8 * page);
-    weir_sequence_reset(&a);
+    EXPECT_EQ(weir_kv_sequence_kv_bytes(&b), 8 * page);
+    weir_kv_sequence_reset(&a);
     EXPECT_FALSE(a.table.is_pruned);
     EXPECT_EQ(weir_kv_rows_at(&a.table, 3), 0);
     EXPECT_EQ(weir_kv_rows_at(&b.table, 3), 200);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 80 - 8);
-    weir_sequence_close(&a);
-    weir_sequence_close(&b);
+    weir_kv_sequence_close(&a);
+    weir_kv_sequence_close(&b);
 }
 
 TEST(EvictSizes, OnlyWhereRowsAreEvicted)

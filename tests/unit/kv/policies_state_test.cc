@@ -34,11 +34,9 @@ const char *const stateful[][2] = {
 
 Bytes saved(const Text &text)
 {
-    weir_buffer out = {};
-    EXPECT_EQ(weir_policy_save(text.policy(), text.state(), &out), WEIR_OK);
-    const Bytes copy(out.data, out.data + out.size);
-    weir_buffer_free(&out);
-    return copy;
+    Bytes out(weir_policy_saved_bytes(text.policy(), text.state()));
+    weir_policy_write(text.policy(), text.state(), out.data());
+    return out;
 }
 
 weir_status load(Text *text, const Bytes &bytes, std::string *why = nullptr)

@@ -137,9 +137,7 @@ Text::Text(
     scratch_at_ = scratch_.data() + (64 - reinterpret_cast<uintptr_t>(scratch_.data()) % 64) % 64;
     held_.resize(at(d.layers * d.kv_heads));
     keep_.resize(held_.size() * at(shape.max_rows));
-    demote_.resize(keep_.size());
     n_keep_.resize(held_.size());
-    n_demote_.resize(held_.size());
 }
 
 Text::~Text() { weir_policy_close(policy_); }
@@ -270,12 +268,9 @@ bool Text::is_due(const std::vector<int64_t> &budget, weir_policy_phase phase, b
 
 void Text::carry_out()
 {
-    demoted.assign(held_.size(), {});
     for (size_t i = 0; i < held_.size(); i++) {
         const size_t first = i * at(policy_->shape.max_rows);
         Ints kept;
-        for (int64_t j = 0; j < n_demote_[i] && wants_demotion; j++)
-            demoted[i].push_back(held_[i].at(at(demote_[first + at(j)])));
         for (int64_t j = 0; j < n_keep_[i]; j++) {
             if (j > 0 && keep_[first + at(j)] <= keep_[first + at(j) - 1])
                 throw std::runtime_error("a keep list does not ascend");
@@ -292,13 +287,7 @@ void Text::plan(const std::vector<int64_t> &budget, bool is_shared, double floor
     const weir_policy_rows r = rows(counts);
     const weir_policy_budget b = { all.data(), is_shared, floor };
     weir_error error = {};
-    std::fill(n_demote_.begin(), n_demote_.end(), n_demote);
-    plan_ = { keep_.data(),
-              n_keep_.data(),
-              wants_demotion ? demote_.data() : nullptr,
-              n_demote_.data(),
-              -1,
-              -1 };
+    plan_ = { keep_.data(), n_keep_.data(), -1, -1 };
     if (weir_policy_plan_rows(policy_, state(), &r, &b, scratch_at_, &plan_, &error) != WEIR_OK)
         throw std::runtime_error(error.text);
     if (weir_policy_hold_keys(policy_, state(), &r, &error) != WEIR_OK)
@@ -321,7 +310,7 @@ void Text::within(
     const weir_policy_rows r = rows(counts);
     const weir_policy_budget b = { all.data(), false, 0 };
     weir_error error = {};
-    plan_ = { keep_.data(), n_keep_.data(), nullptr, nullptr, 0, 0 };
+    plan_ = { keep_.data(), n_keep_.data(), 0, 0 };
     policy_call call = {};
     call.policy = policy_, call.state = state(), call.rows = &r, call.budget = &b,
     call.plan = &plan_, call.error = &error;

@@ -89,9 +89,6 @@ class Text {
 
     const Data &data;
     int64_t n_pinned = 0, n_prompt = 0;
-    bool wants_demotion = false;
-    int64_t n_demote = 0;
-    std::vector<Ints> demoted; /* positions, by the last plan */
     std::function<void()> on_read; /* called before every tile */
     weir_status read_status = WEIR_OK;
     bool multiplies = false; /* products are made without reading rows */
@@ -110,8 +107,8 @@ class Text {
     void *scratch_at_ = nullptr;
     std::vector<Ints> held_;
     int64_t position_ = 0;
-    std::vector<int32_t> keep_, demote_;
-    std::vector<int64_t> n_keep_, n_demote_;
+    std::vector<int32_t> keep_;
+    std::vector<int64_t> n_keep_;
     weir_policy_plan plan_ = {};
 };
 

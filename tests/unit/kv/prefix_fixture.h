@@ -87,31 +87,31 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST), 0u);
         weir_ledger_close(ledger_);
     }
-    weir_sequence sequence(const Text &text)
+    weir_kv_sequence sequence(const Text &text)
     {
-        weir_sequence s = {};
+        weir_kv_sequence s = {};
         EXPECT_EQ(
-            weir_sequence_open(&s, store_, ledger_, has_states() ? state_bytes : 0, &error_),
+            weir_kv_sequence_open(&s, store_, ledger_, has_states() ? state_bytes : 0, &error_),
             WEIR_OK
         ) << error_.text;
         std::copy(text.begin(), text.end(), s.tokens);
         s.n_tokens = (int32_t)text.size();
         return s;
     }
-    static uint64_t *row(const weir_sequence &s, int64_t h, int64_t r)
+    static uint64_t *row(const weir_kv_sequence &s, int64_t h, int64_t r)
     {
         return (uint64_t *)((char *)s.table.pages[h * s.table.capacity + r / 64] + r % 64 * 32);
     }
     // Where rows of the last page wait for it to be full.
-    static uint64_t *unsealed_row(const weir_sequence &s, int64_t h, int64_t r)
+    static uint64_t *unsealed_row(const weir_kv_sequence &s, int64_t h, int64_t r)
     {
         return (uint64_t *)((char *)s.table.unsealed[h] + r % 64 * 16);
     }
-    static uint64_t value(const weir_sequence &s, int64_t h, int64_t r)
+    static uint64_t value(const weir_kv_sequence &s, int64_t h, int64_t r)
     {
         return is_paged() && r >= s.n_computed / 64 * 64 ? *unsealed_row(s, h, r) : *row(s, h, r);
     }
-    static void put(const weir_sequence &s, int64_t h, int64_t r, uint64_t value)
+    static void put(const weir_kv_sequence &s, int64_t h, int64_t r, uint64_t value)
     {
         if (!is_paged()) *row(s, h, r) = value;
         if (is_paged()) *unsealed_row(s, h, r) = value;
@@ -119,7 +119,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
             *row(s, h, i) = *unsealed_row(s, h, i);
     }
     // "Computes" rows up to `end`; false when there is no room.
-    bool compute(weir_sequence *s, int32_t end)
+    bool compute(weir_kv_sequence *s, int32_t end)
     {
         if (weir_kv_reserve(&s->table, store_, end - s->n_computed) != WEIR_OK) return false;
         for (int64_t r = s->n_computed; r < end; r++)
@@ -131,12 +131,12 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         s->recurrent_dirty = true;
         return true;
     }
-    static void put_state(float *state, const weir_sequence &s, int32_t at)
+    static void put_state(float *state, const weir_kv_sequence &s, int32_t at)
     {
         const uint64_t value = digest(s.tokens, at);
         memcpy(state, &value, sizeof value);
     }
-    void expect_right(const weir_sequence &s)
+    void expect_right(const weir_kv_sequence &s)
     {
         for (int64_t r = 0; r < s.n_computed; r++)
             for (int64_t h = 0; h < layers * heads; h++)
@@ -148,7 +148,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     // Keeps a finished text with states after the given numbers of tokens and at its end.
     void keep(const Text &text, const char *salt, std::vector<int32_t> marks = {})
     {
-        weir_sequence s = sequence(text);
+        weir_kv_sequence s = sequence(text);
         ASSERT_TRUE(compute(&s, s.n_tokens));
         marks.push_back(s.n_tokens);
         std::vector<weir_prefix_snapshot> lent;
@@ -161,17 +161,17 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         EXPECT_EQ(
             weir_prefix_insert(prefix_, &s, salt, lent.data(), (int32_t)lent.size(), false), 0
         );
-        weir_sequence_close(&s);
+        weir_kv_sequence_close(&s);
         sound();
     }
     weir_prefix_hit take(const Text &text, const char *salt, int32_t most = INT32_MAX)
     {
-        weir_sequence s = sequence(text);
+        weir_kv_sequence s = sequence(text);
         const weir_prefix_hit hit = weir_prefix_match(prefix_, &s, salt, most);
         EXPECT_EQ(hit.n_rows, s.n_computed);
         EXPECT_LE(hit.n_rows, hit.n_matched);
         expect_right(s);
-        weir_sequence_close(&s);
+        weir_kv_sequence_close(&s);
         sound();
         return hit;
     }
@@ -179,7 +179,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     // asked.
     std::vector<bool> on_disk(const Text &text, bool come_back)
     {
-        weir_sequence s = sequence(text);
+        weir_kv_sequence s = sequence(text);
         std::vector<bool> is_cold;
         (void)weir_prefix_match(prefix_, &s, nullptr, INT32_MAX);
         for (int64_t p = 0; p < s.table.n_pages; p++) {
@@ -193,7 +193,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
                 ) << error_.text;
         }
         if (come_back) expect_right(s);
-        weir_sequence_close(&s);
+        weir_kv_sequence_close(&s);
         sound();
         return is_cold;
     }

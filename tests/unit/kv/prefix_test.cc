@@ -74,7 +74,7 @@ TEST_P(Prefix, WritersGetTheirOwnPage)
 {
     open(400, 100, 8);
     keep(text(100), nullptr);
-    weir_sequence a = sequence(text(130)), b = sequence(text(130));
+    weir_kv_sequence a = sequence(text(130)), b = sequence(text(130));
     for (int32_t i = 100; i < 130; i++) b.tokens[i] = -i;
     EXPECT_EQ(weir_prefix_match(prefix_, &a, nullptr, 130).n_rows, at_end(100));
     EXPECT_EQ(weir_prefix_match(prefix_, &b, nullptr, 130).n_rows, at_end(100));
@@ -83,14 +83,14 @@ TEST_P(Prefix, WritersGetTheirOwnPage)
     expect_right(a);
     expect_right(b);
     EXPECT_EQ(take(text(100), nullptr).n_rows, at_end(100));
-    weir_sequence_close(&a);
-    weir_sequence_close(&b);
+    weir_kv_sequence_close(&a);
+    weir_kv_sequence_close(&b);
 }
 
 TEST_P(Prefix, RunningSequencesShareWholePagesOnly)
 {
     open(400, 100, 8);
-    weir_sequence s = sequence(text(200));
+    weir_kv_sequence s = sequence(text(200));
     ASSERT_TRUE(compute(&s, 100));
     std::vector<weir_prefix_snapshot> marks;
     for (const int32_t at : { 30, 64, 90 }) {
@@ -110,7 +110,7 @@ TEST_P(Prefix, RunningSequencesShareWholePagesOnly)
         ),
         0
     );
-    weir_sequence_close(&s);
+    weir_kv_sequence_close(&s);
     EXPECT_EQ(take(text(200), nullptr).n_rows, !has_states() ? cut(200) : is_paged() ? 64 : 90);
 }
 
@@ -126,11 +126,11 @@ TEST_P(Prefix, ReclaimsTheLeastRecentlyUsed)
     sound();
     EXPECT_EQ(take(text(320, 1), nullptr).n_rows, 320) << "used last";
     EXPECT_EQ(take(text(320, 2), nullptr).n_rows, 0);
-    weir_sequence user = sequence(text(320, 1));
+    weir_kv_sequence user = sequence(text(320, 1));
     EXPECT_EQ(weir_prefix_match(prefix_, &user, nullptr, 320).n_rows, 320);
     EXPECT_EQ(weir_kv_pages_others(weir_prefix_reclaimable(prefix_)), 0);
     EXPECT_FALSE(weir_prefix_reclaim(prefix_, others(21))) << "a sequence uses the rest";
-    weir_sequence_close(&user);
+    weir_kv_sequence_close(&user);
     EXPECT_EQ(weir_prefix_stats_of(prefix_).dropped_tokens, 320);
 }
 
@@ -145,7 +145,7 @@ TEST_P(Prefix, RandomSchedules)
             Text t = text(1 + pick(300), pick(3));
             if (pick(2)) t[(size_t)pick((int)t.size())] = -1 - pick(3);
             const std::string salt = std::string("s") + (char)('0' + pick(3));
-            weir_sequence s = sequence(t);
+            weir_kv_sequence s = sequence(t);
             const auto hit = weir_prefix_match(prefix_, &s, salt.c_str(), s.n_tokens - pick(2));
             expect_right(s);
             std::vector<weir_prefix_snapshot> marks;
@@ -176,7 +176,7 @@ TEST_P(Prefix, RandomSchedules)
                 for (const weir_prefix_snapshot &mark : marks)
                     weir_prefix_release_snapshot(prefix_, mark.state);
             }
-            weir_sequence_close(&s);
+            weir_kv_sequence_close(&s);
             ASSERT_TRUE(weir_prefix_is_sound(prefix_, &error_))
                 << error_.text << " seed " << seed << " step " << step << " hit " << hit.n_rows;
         }
@@ -192,12 +192,12 @@ TEST_P(Prefix, RandomSchedules)
 TEST_P(Prefix, ASequenceGivesItsPagesUpForEqualOnes)
 {
     open(40, 100, 8);
-    weir_sequence a = sequence(text(150)), b = sequence(text(200));
+    weir_kv_sequence a = sequence(text(150)), b = sequence(text(200));
     ASSERT_TRUE(compute(&a, 150));
     ASSERT_TRUE(compute(&b, 150));
     EXPECT_EQ(weir_kv_store_free_pages(store_), 40 - 4 * 6);
     weir_prefix_insert(prefix_, &a, nullptr, nullptr, 0, true);
-    weir_sequence_close(&a);
+    weir_kv_sequence_close(&a);
     EXPECT_EQ(weir_kv_pages_others(weir_prefix_reclaimable(prefix_)), 4 * 2);
     weir_prefix_insert(prefix_, &b, nullptr, nullptr, 0, true);
     expect_right(b);
@@ -211,7 +211,7 @@ TEST_P(Prefix, ASequenceGivesItsPagesUpForEqualOnes)
     EXPECT_EQ(weir_kv_pages_others(weir_prefix_reclaimable(prefix_)), 0);
     EXPECT_FALSE(weir_prefix_reclaim(prefix_, others(40 - 4 * 4 + 1)))
         << "a sequence uses all that is kept";
-    weir_sequence_close(&b);
+    weir_kv_sequence_close(&b);
     EXPECT_EQ(weir_kv_pages_others(weir_prefix_reclaimable(prefix_)), 4 * 3);
     EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(40)));
     sound();
@@ -222,7 +222,7 @@ TEST_P(Prefix, ASequenceGivesItsPagesUpForEqualOnes)
 TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
 {
     struct Live {
-        weir_sequence sequence;
+        weir_kv_sequence sequence;
         std::string salt;
     };
     for (int seed = 1; seed <= 8; seed++) {
@@ -253,7 +253,7 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
                         prefix_, &live.back().sequence, live.back().salt.c_str(), (int32_t)t.size()
                     );
             } else if (action <= 3) {
-                weir_sequence &s = live[at].sequence;
+                weir_kv_sequence &s = live[at].sequence;
                 const int32_t end = std::min(s.n_tokens, s.n_computed + 1 + pick(130));
                 if (end > s.n_computed && !compute(&s, end) &&
                     weir_prefix_reclaim(prefix_, others(4 * 4)))
@@ -262,14 +262,14 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
                 keep_live(live[at], true);
             } else if (action == 5) {
                 if (pick(3) > 0) keep_live(live[at], false);
-                weir_sequence_close(&live[at].sequence);
+                weir_kv_sequence_close(&live[at].sequence);
                 live.erase(live.begin() + (std::ptrdiff_t)at);
             } else if (action == 6 && live.size() < 5) {
                 Live fork = { sequence({}), live[at].salt };
-                weir_sequence_fork(&fork.sequence, &live[at].sequence);
+                weir_kv_sequence_fork(&fork.sequence, &live[at].sequence);
                 live.push_back(fork);
             } else {
-                weir_sequence_reset(&live[at].sequence);
+                weir_kv_sequence_reset(&live[at].sequence);
                 if (pick(2))
                     weir_prefix_match(
                         prefix_, &live[at].sequence, live[at].salt.c_str(),
@@ -298,7 +298,7 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
         ASSERT_FALSE(weir_prefix_reclaim(prefix_, { free.sinks + idle.sinks + 1, {} }));
         ASSERT_TRUE(same(weir_prefix_reclaimable(prefix_), others(0)))
             << "all that is behind sinks was in the way of them";
-        for (Live &l : live) weir_sequence_close(&l.sequence);
+        for (Live &l : live) weir_kv_sequence_close(&l.sequence);
         EXPECT_TRUE(same(weir_prefix_reclaimable(prefix_), weir_prefix_idle_pages(prefix_)));
         TearDown();
         prefix_ = nullptr, store_ = nullptr, ledger_ = nullptr;
@@ -316,10 +316,10 @@ TEST_P(Prefix, BlocksOnDisk)
     for (const Text &each : { a, b, c }) keep(each, nullptr);
     (void)take(a, nullptr);
     void *const *blocks[8];
-    weir_sequence user = sequence(c);
+    weir_kv_sequence user = sequence(c);
     ASSERT_EQ(weir_prefix_match(prefix_, &user, nullptr, INT32_MAX).n_rows, 128);
     ASSERT_EQ(weir_prefix_lru_blocks(prefix_, blocks, 8), 4) << "what is used stays";
-    weir_sequence_close(&user);
+    weir_kv_sequence_close(&user);
     (void)take(a, nullptr);
     ASSERT_EQ(weir_prefix_lru_blocks(prefix_, blocks, 8), 6);
     for (int i = 0; i < 2; i++)

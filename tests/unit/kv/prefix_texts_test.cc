@@ -14,7 +14,7 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     keep(text(320, 1), nullptr);
     keep(text(320, 2), "mine");
     keep(text(128, 3), nullptr);
-    weir_sequence s = sequence({});
+    weir_kv_sequence s = sequence({});
     char salt[WEIR_PREFIX_SALT + 1];
     ASSERT_EQ(weir_kv_store_free_pages(store_), 4 * 8);
     EXPECT_FALSE(weir_prefix_next_victim(prefix_, others(4 * 8), 0, 192, &s, salt))
@@ -30,14 +30,14 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     sound();
     EXPECT_EQ(weir_kv_pages_others(weir_prefix_reclaimable(prefix_)), 4 * 7) << "it is held";
     weir_prefix_mark_saved(prefix_, s.tokens, 320, 320, salt);
-    weir_sequence_clear(&s);
+    weir_kv_sequence_clear(&s);
     sound();
     EXPECT_FALSE(weir_prefix_next_victim(prefix_, others(4 * 13), 0, 192, &s, salt))
         << "five blocks go before the next text";
     ASSERT_TRUE(weir_prefix_next_victim(prefix_, others(4 * 14), 0, 192, &s, salt));
     EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), text(320, 2));
     EXPECT_STREQ(salt, "mine");
-    weir_sequence_clear(&s);
+    weir_kv_sequence_clear(&s);
     EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(4 * 13)))
         << "holding was no use of it: it goes first";
     EXPECT_EQ(take(text(320, 1), nullptr).n_rows, 0);
@@ -52,16 +52,16 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     EXPECT_FALSE(weir_prefix_next_victim(prefix_, others(4 * 20), 0, 129, &s, salt));
     EXPECT_TRUE(weir_prefix_next_victim(prefix_, others(4 * 20), 0, 128, &s, salt));
     EXPECT_EQ(s.n_tokens, 128) << "the oldest first";
-    weir_sequence_clear(&s);
+    weir_kv_sequence_clear(&s);
     weir_prefix_mark_saved(prefix_, text(128, 3).data(), 128, 0, nullptr);
     ASSERT_TRUE(weir_prefix_next_victim(prefix_, others(4 * 20), 0, 128, &s, salt));
     EXPECT_EQ(s.n_tokens, 448);
-    weir_sequence_clear(&s);
+    weir_kv_sequence_clear(&s);
     Text other = text(448, 2);
     for (size_t i = 384; i < other.size(); i++) other[i] = -1;
     keep(other, "mine");
     EXPECT_FALSE(weir_prefix_next_victim(prefix_, others(4 * 20), 0, 128, &s, salt));
-    weir_sequence_close(&s);
+    weir_kv_sequence_close(&s);
 }
 
 TEST_P(Prefix, NamesStandForTextsAndGoWithThem)
@@ -70,21 +70,21 @@ TEST_P(Prefix, NamesStandForTextsAndGoWithThem)
     if (GetParam().is_paged) GTEST_SKIP() << "its texts end within pages";
     const Text a = text(100, 1), b = text(200, 2);
     const auto name = [&](const Text &of, const char *what) {
-        weir_sequence s = sequence(of);
+        weir_kv_sequence s = sequence(of);
         (void)weir_prefix_match(prefix_, &s, nullptr, s.n_tokens);
         weir_prefix_name(prefix_, &s, nullptr, what);
-        weir_sequence_close(&s);
+        weir_kv_sequence_close(&s);
         sound();
     };
     const auto named = [&](const char *what) {
-        weir_sequence s = sequence({});
+        weir_kv_sequence s = sequence({});
         char salt[WEIR_PREFIX_SALT + 1] = "";
         const bool is = weir_prefix_named(prefix_, what, &s, salt);
         EXPECT_EQ(is, weir_prefix_has_name(prefix_, what));
         const Text found(s.tokens, s.tokens + (is ? s.n_tokens : 0));
         if (is) EXPECT_STREQ(salt, WEIR_PREFIX_NO_SALT);
         s.n_tokens = 0;
-        weir_sequence_close(&s);
+        weir_kv_sequence_close(&s);
         return found;
     };
     keep(a, nullptr);
@@ -123,7 +123,7 @@ TEST_P(Prefix, TextsComeOutMostRecentFirst)
                                                                  { c, "t" },
                                                                  { b, WEIR_PREFIX_NO_SALT } };
     weir_prefix_cursor cursor = {};
-    weir_sequence s = sequence({});
+    weir_kv_sequence s = sequence({});
     char salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
     for (const auto &one : expected) {
         ASSERT_TRUE(weir_prefix_next(prefix_, &cursor, &s, salt, name));
@@ -133,10 +133,10 @@ TEST_P(Prefix, TextsComeOutMostRecentFirst)
         EXPECT_EQ(
             weir_prefix_match(prefix_, &s, salt, s.n_tokens).n_rows, (int32_t)one.first.size()
         ) << "a salt that came out goes in";
-        weir_sequence_clear(&s);
+        weir_kv_sequence_clear(&s);
     }
     EXPECT_FALSE(weir_prefix_next(prefix_, &cursor, &s, salt, name));
-    weir_sequence_close(&s);
+    weir_kv_sequence_close(&s);
 }
 
 TEST_P(Prefix, PinnedStatesAreNotLent)
@@ -146,7 +146,7 @@ TEST_P(Prefix, PinnedStatesAreNotLent)
     if (!GetParam().has_states) return;
     const Text a = text(200, 1);
     keep(a, nullptr, { 50, 120 });
-    weir_sequence s = sequence(a);
+    weir_kv_sequence s = sequence(a);
     ASSERT_EQ(weir_prefix_match(prefix_, &s, nullptr, 200).n_rows, 200);
     weir_prefix_snapshot marks[4];
     ASSERT_EQ(weir_prefix_pin(prefix_, &s, nullptr, marks, 2), 2) << "the last two";
@@ -167,7 +167,7 @@ TEST_P(Prefix, PinnedStatesAreNotLent)
     EXPECT_NE(third, nullptr);
     weir_prefix_release_snapshot(prefix_, third);
     for (float *const state : lent) weir_prefix_release_snapshot(prefix_, state);
-    weir_sequence_close(&s);
+    weir_kv_sequence_close(&s);
     sound();
 }
 
@@ -183,7 +183,7 @@ TEST_P(Prefix, PinnedStatesOutliveTheirText)
     std::copy(a.begin(), a.begin() + 30, other.begin());
     keep(other, nullptr, { 30 });
     keep(a, nullptr, {});
-    weir_sequence s = sequence(a);
+    weir_kv_sequence s = sequence(a);
     ASSERT_EQ(weir_prefix_match(prefix_, &s, nullptr, 200).n_rows, 200);
     weir_prefix_snapshot marks[4];
     ASSERT_EQ(weir_prefix_pin(prefix_, &s, nullptr, marks, 4), 2);
@@ -204,7 +204,7 @@ TEST_P(Prefix, PinnedStatesOutliveTheirText)
     EXPECT_EQ(freed, marks[0].state);
     lent.push_back(freed);
     for (float *const state : lent) weir_prefix_release_snapshot(prefix_, state);
-    weir_sequence_close(&s);
+    weir_kv_sequence_close(&s);
     sound();
 }
 
@@ -213,11 +213,11 @@ TEST_P(Prefix, ATextWithoutItsFileIsEndangeredOnceItIsUsed)
 {
     open(4 * 20, 100, 8);
     const Text own = text(320, 1);
-    weir_sequence s = sequence({});
+    weir_kv_sequence s = sequence({});
     char salt[WEIR_PREFIX_SALT + 1];
     const auto is_endangered = [&] {
         const bool is = weir_prefix_next_victim(prefix_, others(4 * 20), 1, 64, &s, salt);
-        weir_sequence_clear(&s);
+        weir_kv_sequence_clear(&s);
         return is;
     };
     keep(own, nullptr);
@@ -237,7 +237,7 @@ TEST_P(Prefix, ATextWithoutItsFileIsEndangeredOnceItIsUsed)
     weir_prefix_mark_unsaved(prefix_, own.data(), 320, nullptr);
     EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(n_pages_)));
     EXPECT_EQ(weir_prefix_stats_of(prefix_).unsaved_tokens, 320) << "dropped, and in no file";
-    weir_sequence_close(&s);
+    weir_kv_sequence_close(&s);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Prefix, PREFIX_KINDS, prefix::kind_name);

@@ -2,6 +2,8 @@
  * free pages of the other sizes are of no use to a text that needs all. */
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include <vector>
 
 #include "engine/kv/prefix/prefix.h"
@@ -26,13 +28,13 @@ class SizeClass : public ::testing::Test {
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
         const weir_prefix_limits limits = { 40, 0, 0, 0, 0 };
         ASSERT_EQ(weir_prefix_open(&prefix_, store_, ledger_, &limits, &error_), WEIR_OK);
-        for (weir_sequence *s : { &pruned_, &whole_ })
-            ASSERT_EQ(weir_sequence_open(s, store_, ledger_, 0, &error_), WEIR_OK);
+        for (weir_kv_sequence *s : { &pruned_, &whole_ })
+            ASSERT_EQ(weir_kv_sequence_open(s, store_, ledger_, 0, &error_), WEIR_OK);
         cache(128);
     }
     void TearDown() override
     {
-        for (weir_sequence *s : { &pruned_, &whole_ }) weir_sequence_close(s);
+        for (weir_kv_sequence *s : { &pruned_, &whole_ }) weir_kv_sequence_close(s);
         weir_prefix_close(prefix_);
         EXPECT_EQ(weir_kv_store_free_pages(store_), blocks * layers * kv_heads);
         weir_kv_store_close(store_);
@@ -40,13 +42,13 @@ class SizeClass : public ::testing::Test {
     }
     void cache(int32_t n)
     {
-        weir_sequence *const s = &whole_;
+        weir_kv_sequence *const s = &whole_;
         for (int32_t i = 0; i < n; i++) s->tokens[i] = i;
         s->n_tokens = s->n_computed = n;
         ASSERT_EQ(weir_kv_reserve(&s->table, store_, n), WEIR_OK);
         weir_kv_commit(&s->table, n);
         EXPECT_EQ(weir_prefix_insert(prefix_, s, nullptr, nullptr, 0, false), 0);
-        weir_sequence_clear(s);
+        weir_kv_sequence_clear(s);
     }
     /* `n_pages` pages for each head of the first layer, none for the second. */
     void prune_to(int32_t n_pages)
@@ -63,7 +65,7 @@ class SizeClass : public ::testing::Test {
     weir_ledger *ledger_ = nullptr;
     weir_kv_store *store_ = nullptr;
     weir_prefix *prefix_ = nullptr;
-    weir_sequence pruned_ = {}, whole_ = {};
+    weir_kv_sequence pruned_ = {}, whole_ = {};
     weir_error error_ = {};
 };
 
@@ -89,6 +91,42 @@ TEST_F(SizeClass, NothingIsDroppedForASizeThatCannotBeHad)
     const weir_kv_pages one = weir_kv_pages_of(weir_kv_store_spec(store_), 0, 1);
     EXPECT_FALSE(weir_prefix_reclaim(prefix_, one));
     EXPECT_EQ(n_cached(), 128);
+}
+
+/* A store counts as its specification does: sinks apart, classes in the same order. */
+TEST(SizeClasses, AStoreCountsPagesAsItsSpecificationDoes)
+{
+    const weir_kv_pair formats[3] = { { WEIR_KV_F16, WEIR_KV_F16 },
+                                      { WEIR_KV_Q8_0, WEIR_KV_Q8_0 },
+                                      { WEIR_KV_F16, WEIR_KV_F16 } };
+    for (const int32_t n_sinks : { 0, 2 }) {
+        const size_t caps[WEIR_TIER_COUNT] = {};
+        weir_ledger *ledger = nullptr;
+        weir_kv_store *store = nullptr;
+        weir_error error = {};
+        weir_kv_spec spec = {};
+        spec.n_layers = 3;
+        spec.n_kv_heads = 2;
+        spec.key_dim = spec.value_dim = 32;
+        spec.formats = formats;
+        spec.n_pages = 10 * 6;
+        spec.max_rows = 640;
+        spec.sinks = { { WEIR_KV_F32, WEIR_KV_F32 }, n_sinks };
+        spec.n_sink_pages = n_sinks * 6;
+        ASSERT_EQ(weir_ledger_open(&ledger, caps), WEIR_OK);
+        ASSERT_EQ(weir_kv_store_open(&store, &spec, ledger, &error), WEIR_OK) << error.text;
+        for (int64_t first = 0; first < 5; first++) {
+            for (int64_t end = 0; end < 9; end++) {
+                const weir_kv_pages want = weir_kv_pages_of(&spec, first, end),
+                                    got = weir_kv_store_pages_of(store, first, end);
+                EXPECT_EQ(memcmp(&got, &want, sizeof got), 0) << first << " to " << end;
+                const int64_t n = end > first ? (end - first) * 6 : 0;
+                EXPECT_EQ(got.sinks + weir_kv_pages_others(got), n);
+            }
+        }
+        weir_kv_store_close(store);
+        weir_ledger_close(ledger);
+    }
 }
 
 } // namespace

@@ -360,9 +360,9 @@ TEST_P(RandomStore, UseKeepsTheCount)
 TEST_F(Store, SequenceForksAllOrNothing)
 {
     open(60);
-    weir_sequence a = {}, b = {};
-    ASSERT_EQ(weir_sequence_open(&a, store_, ledger_, 256, &error_), WEIR_OK);
-    ASSERT_EQ(weir_sequence_open(&b, store_, ledger_, 256, &error_), WEIR_OK);
+    weir_kv_sequence a = {}, b = {};
+    ASSERT_EQ(weir_kv_sequence_open(&a, store_, ledger_, 256, &error_), WEIR_OK);
+    ASSERT_EQ(weir_kv_sequence_open(&b, store_, ledger_, 256, &error_), WEIR_OK);
     a.tokens[0] = 7;
     a.n_tokens = 1;
     ASSERT_EQ(weir_kv_reserve(&a.table, store_, 1), WEIR_OK);
@@ -370,18 +370,18 @@ TEST_F(Store, SequenceForksAllOrNothing)
     a.recurrent_dirty = true;
     a.n_computed = 1;
     weir_kv_commit(&a.table, 1);
-    weir_sequence_fork(&b, &a);
+    weir_kv_sequence_fork(&b, &a);
     EXPECT_EQ(b.tokens[0], 7);
     EXPECT_EQ(b.n_computed, 1);
     EXPECT_EQ(b.recurrent[3], 2.5f);
     EXPECT_EQ(b.table.pages[0], a.table.pages[0]);
-    weir_sequence_reset(&b);
+    weir_kv_sequence_reset(&b);
     EXPECT_EQ(b.n_tokens, 1) << "a reset keeps the tokens";
     EXPECT_EQ(b.n_computed, 0);
     EXPECT_EQ(b.recurrent[3], 0.0f);
     EXPECT_EQ(a.recurrent[3], 2.5f);
-    weir_sequence_close(&a);
-    weir_sequence_close(&b);
+    weir_kv_sequence_close(&a);
+    weir_kv_sequence_close(&b);
 }
 
 } // namespace

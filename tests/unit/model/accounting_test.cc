@@ -312,12 +312,12 @@ TEST_F(Accounting, ThePlanAsJsonAddsUp)
 {
     open(support::golden("tq"), { "memory.host=24MiB" });
     weir_plan plan = *weir_engine_plan_of(engine_.get());
-    (void)snprintf(plan.model, sizeof plan.model, "a \"quoted\"\n\\ name");
+    (void)snprintf(plan.facts.model, sizeof plan.facts.model, "a \"quoted\"\n\\ name");
     weir_buffer text = {};
     ASSERT_EQ(weir_plan_print_json(&plan, &text), WEIR_OK);
     json_t *const root = json_loadb(text.data, text.size, 0, nullptr);
     ASSERT_NE(root, nullptr) << text.data;
-    EXPECT_STREQ(json_string_value(json_object_get(root, "model")), plan.model);
+    EXPECT_STREQ(json_string_value(json_object_get(root, "model")), plan.facts.model);
     const char *name = nullptr;
     json_t *value = nullptr;
     json_int_t sum = 0;
@@ -327,7 +327,7 @@ TEST_F(Accounting, ThePlanAsJsonAddsUp)
     EXPECT_EQ(json_integer_value(json_object_get(root, "cap")), 24 << 20);
     EXPECT_EQ(
         json_integer_value(json_object_get(json_object_get(root, "kv"), "bytes_per_token")),
-        plan.kv_bytes_per_token
+        plan.facts.kv_bytes_per_token
     );
     json_decref(root);
     weir_buffer_free(&text);
@@ -353,8 +353,8 @@ TEST_F(Accounting, SinksAreNoMoreThanTheWindow)
     EXPECT_NE(strstr(engine_.text(), "kv.wide_sinks"), nullptr) << engine_.text();
     open(support::golden("tq"), with(enough), false);
     const weir_plan plan = *weir_engine_plan_of(engine_.get());
-    EXPECT_EQ(plan.window, 256);
-    EXPECT_EQ(plan.kv_rows, 3 * plan.window) << "all of them sinks";
+    EXPECT_EQ(plan.facts.window, 256);
+    EXPECT_EQ(plan.kv_rows, 3 * plan.facts.window) << "all of them sinks";
     EXPECT_EQ(plan.kv, used(WEIR_ACCOUNT_KV));
     engine_.close();
     EXPECT_EQ(engine_.plan(support::golden("tq"), with(enough, { "memory.disk=4MiB" })), WEIR_EFULL)

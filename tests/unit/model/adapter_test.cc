@@ -1,5 +1,6 @@
 /* model.adapter: tensors of another file take the place of the checkpoint's, and model.arch names
  * an architecture that no checkpoint asks for. */
+#include "engine/engine_parts.h"
 #include "engine/session/session_store.h"
 #include "tests/golden/golden.h"
 #include "tests/unit/model/coda.h"

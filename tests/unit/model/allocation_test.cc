@@ -16,6 +16,7 @@
 #include <atomic>
 #include <map>
 
+#include "engine/engine_parts.h"
 #include "engine/kv/tiers/residency.h"
 #include "tests/unit/model/coda.h"
 

@@ -1,6 +1,7 @@
 /* Sizes and switches at their edges, as the published layer's own tests have them: every text runs
  * to its end with finite logits, twice with the same bits, and leaves states that are what they
  * should be. And: memory that does not grow, over tens of thousands of tokens. */
+#include "engine/engine_parts.h"
 #include "kernels/abi/coda_check.h"
 #include "offload/ledger.h"
 #include "tests/unit/model/coda.h"
@@ -194,7 +195,7 @@ TEST_P(CodaMemory, IsThatOfTheFormulaAfter32768Tokens)
     Run out;
     sequence.add(support::some_tokens(32768, 6, engine_.n_vocab()));
     step(&sequence, 1024, true, &out);
-    const size_t bytes = weir_sequence_bytes(sequence.get()),
+    const size_t bytes = weir_kv_sequence_bytes(sequence.get()),
                  total = weir_ledger_total(ledger, WEIR_TIER_HOST);
     while (sequence.get()->n_computed < 32768) {
         out.logits.clear();
@@ -204,7 +205,7 @@ TEST_P(CodaMemory, IsThatOfTheFormulaAfter32768Tokens)
             std::min(1024 - sequence.get()->n_computed % 256, 32768 - sequence.get()->n_computed),
             true, &out
         );
-        ASSERT_EQ(weir_sequence_bytes(sequence.get()), bytes);
+        ASSERT_EQ(weir_kv_sequence_bytes(sequence.get()), bytes);
         ASSERT_EQ(weir_ledger_total(ledger, WEIR_TIER_HOST), total);
     }
     expect_sound(&sequence, edge);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/engine_parts.h"
 #include "engine/model/blocks/coda_gates.h"
 #include "tests/unit/model/coda.h"
 

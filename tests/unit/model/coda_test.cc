@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "engine/engine_parts.h"
 #include "kernels/abi/coda.h"
 #include "offload/ledger.h"
 #include "tests/unit/model/coda.h"
@@ -179,7 +180,7 @@ TEST_P(Coda, StatesTakenOnTheWayAndForksGoOnWithTheSameBits)
         EXPECT_EQ(memcmp(stops.get()->recurrent, states[static_cast<size_t>(i)].data(), bytes), 0)
             << "after " << at[i] << " tokens";
         Sequence fork(engine_);
-        weir_sequence_fork(fork.get(), stops.get());
+        weir_kv_sequence_fork(fork.get(), stops.get());
         items = { item_of(&fork, N_PROMPT - at[i], true) };
         step(&items, 0, &rest);
         expect_same(
@@ -194,7 +195,7 @@ TEST_P(Coda, StatesTakenOnTheWayAndForksGoOnWithTheSameBits)
         EXPECT_EQ(memcmp(stops.get()->recurrent, states[static_cast<size_t>(i)].data(), bytes), 0)
             << "its origin does not notice";
         /* A sequence that forgets begins as a new one does. */
-        weir_sequence_reset(stops.get());
+        weir_kv_sequence_reset(stops.get());
         items = { item_of(&stops, N_PROMPT, true) };
         rest.clear();
         step(&items, 0, &rest);

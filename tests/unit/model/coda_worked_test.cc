@@ -1,5 +1,6 @@
 /* A layer of CoDA-GQA-L so small that all of it can be written down: values that were worked out
  * apart from the published package and this engine. */
+#include "engine/engine_parts.h"
 #include "kernels/abi/coda.h"
 #include "tests/unit/model/coda_layer.h"
 

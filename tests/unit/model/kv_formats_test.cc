@@ -34,9 +34,9 @@ class Layers {
             ),
             WEIR_OK
         ) << engine.text();
-        for (weir_sequence &s : sequences_)
+        for (weir_kv_sequence &s : sequences_)
             EXPECT_EQ(
-                weir_sequence_open(
+                weir_kv_sequence_open(
                     &s, store_, ledger, weir_model_recurrent_bytes(weir_engine_model(engine.get())),
                     engine.error()
                 ),
@@ -45,7 +45,7 @@ class Layers {
     }
     ~Layers()
     {
-        for (weir_sequence &s : sequences_) weir_sequence_close(&s);
+        for (weir_kv_sequence &s : sequences_) weir_kv_sequence_close(&s);
         weir_runner_close(runner_);
         weir_kv_store_close(store_);
     }
@@ -55,7 +55,7 @@ class Layers {
     {
         std::vector<float> all;
         for (int i = 0; i < 2; i++) {
-            weir_sequence_clear(&sequences_[i]);
+            weir_kv_sequence_clear(&sequences_[i]);
             const auto text = support::some_tokens(n_prompt, i == 0 ? which : 8, engine_.n_vocab());
             std::copy(text.begin(), text.end(), sequences_[i].tokens);
             sequences_[i].n_tokens = n_prompt;
@@ -68,12 +68,12 @@ class Layers {
     std::vector<float> compute_forked(int at)
     {
         std::vector<float> all = compute({ at, n_prompt }), again;
-        weir_sequence_clear(&sequences_[0]);
+        weir_kv_sequence_clear(&sequences_[0]);
         const auto text = support::some_tokens(n_prompt, 3, engine_.n_vocab());
         std::copy(text.begin(), text.end(), sequences_[0].tokens);
         sequences_[0].n_tokens = at;
         go_on(at, &again);
-        weir_sequence_fork(&sequences_[2], &sequences_[0]);
+        weir_kv_sequence_fork(&sequences_[2], &sequences_[0]);
         sequences_[0].n_tokens = n_prompt; /* goes another way, before the fork goes on */
         std::fill(sequences_[0].tokens + at, sequences_[0].tokens + n_prompt, 5);
         std::vector<float> other;
@@ -82,14 +82,14 @@ class Layers {
         sequences_[0].n_tokens = n_prompt;
         std::copy(text.begin(), text.end(), sequences_[0].tokens);
         go_on(n_prompt - at, &again);
-        weir_sequence_clear(&sequences_[2]);
+        weir_kv_sequence_clear(&sequences_[2]);
         return again;
     }
 
   private:
     void go_on(int n, std::vector<float> *all)
     {
-        weir_sequence &ours = sequences_[0], &other = sequences_[1];
+        weir_kv_sequence &ours = sequences_[0], &other = sequences_[1];
         weir_batch_item items[2] = {};
         int n_items = 0;
         const int left = other.n_tokens - other.n_computed,
@@ -111,7 +111,7 @@ class Layers {
     std::vector<weir_kv_pair> formats_;
     weir_kv_store *store_ = nullptr;
     weir_runner *runner_ = nullptr;
-    weir_sequence sequences_[3] = {};
+    weir_kv_sequence sequences_[3] = {};
 };
 
 /* Layers with unsealed pages and without, of three sizes: any cut and any fork gives the same

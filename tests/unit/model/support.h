@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/engine_parts.h"
 #include "engine/schedule/evaluate.h"
 #include "tests/unit/model/files.h"
 
@@ -87,7 +87,7 @@ class Sequence {
     {
         weir_error error = {};
         EXPECT_EQ(
-            weir_sequence_open(
+            weir_kv_sequence_open(
                 &sequence_, weir_engine_store(engine.get()), weir_engine_ledger(engine.get()),
                 weir_model_recurrent_bytes(weir_engine_model(engine.get())), &error
             ),
@@ -96,7 +96,7 @@ class Sequence {
     }
     Sequence(const Sequence &) = delete;
     Sequence &operator=(const Sequence &) = delete;
-    ~Sequence() { weir_sequence_close(&sequence_); }
+    ~Sequence() { weir_kv_sequence_close(&sequence_); }
 
     void add(const std::vector<int32_t> &tokens)
     {
@@ -105,10 +105,10 @@ class Sequence {
         );
         sequence_.n_tokens += static_cast<int32_t>(tokens.size());
     }
-    weir_sequence *get() { return &sequence_; }
+    weir_kv_sequence *get() { return &sequence_; }
 
   private:
-    weir_sequence sequence_ = {};
+    weir_kv_sequence sequence_ = {};
 };
 
 /* Rows of a sequence for one step. */

@@ -2,6 +2,7 @@
  * them, however texts are cut and mixed. */
 #include <algorithm>
 
+#include "engine/engine_parts.h"
 #include "engine/kv/tiers/residency.h"
 #include "tests/unit/model/coda.h"
 
@@ -43,7 +44,7 @@ class Texts {
         const weir_kv_holders none = {};
         weir_runner_share(engine_.runner(), &none);
     }
-    static weir_sequence *running(void *user, int32_t i)
+    static weir_kv_sequence *running(void *user, int32_t i)
     {
         const auto &all = static_cast<Texts *>(user)->sequences_;
         return (size_t)i < all.size() ? all[(size_t)i]->get() : nullptr;
@@ -55,7 +56,7 @@ class Texts {
             std::vector<size_t> which;
             int rows = 0;
             for (size_t i = 0; i < sequences_.size(); i++) {
-                const weir_sequence *const s = sequences_[i]->get();
+                const weir_kv_sequence *const s = sequences_[i]->get();
                 const int left = s->n_tokens - s->n_computed;
                 if (left == 0 || (step + (int)i) % 3 == 2) continue;
                 const int piece =
@@ -102,7 +103,7 @@ class Texts {
         }
     }
     const std::vector<std::vector<float>> &logits() const { return logits_; }
-    weir_sequence *sequence(size_t i) { return sequences_[i]->get(); }
+    weir_kv_sequence *sequence(size_t i) { return sequences_[i]->get(); }
 
   private:
     Engine &engine_;
@@ -140,7 +141,7 @@ void open_small(
         settings.end(), { "memory.disk=64MiB", "memory.disk_dir=" + folder, "memory.host=1GiB" }
     );
     ASSERT_EQ(engine.open(path_of(c), settings), WEIR_OK) << engine.text();
-    const int64_t block = 64 * weir_engine_plan_of(engine.get())->kv_bytes_per_token,
+    const int64_t block = 64 * weir_engine_plan_of(engine.get())->facts.kv_bytes_per_token,
                   full = (c.n_tokens + 63) / 64 * c.n_sequences;
     settings[settings.size() - 3] = "memory.disk=" + std::to_string(full * block) +
                                     "B"; /* not more, for its metadata takes memory */
@@ -148,7 +149,7 @@ void open_small(
     const weir_plan *const plan = weir_engine_plan_of(engine.get());
     const int64_t blocks = std::max((int64_t)((double)full * share), least_blocks);
     const size_t sinks = (size_t)(c.n_sequences + 1 + blocks / 32) *
-                         (size_t)(plan->sink_tokens * plan->kv_bytes_per_sink);
+                         (size_t)(plan->facts.sink_tokens * plan->facts.kv_bytes_per_sink);
     const size_t host =
         weir_plan_total(plan) - plan->kv + plan->kv_unsealed + (size_t)(blocks * block) + sinks;
     settings.back() = "memory.host=" + std::to_string(host) + "B";
@@ -198,8 +199,8 @@ TEST_P(Tiers, GiveTheBitsOfMemory)
         else
             EXPECT_GT(moved.bytes_read, moved.bytes_out) << "attention did not read from the disk";
         EXPECT_LE(
-            moved.pages_in_memory, weir_engine_plan_of(engine.get())->kv_pages -
-                                       weir_engine_plan_of(engine.get())->kv_disk_pages
+            moved.pages_in_memory, weir_engine_plan_of(engine.get())->facts.kv_pages -
+                                       weir_engine_plan_of(engine.get())->facts.kv_disk_pages
         );
     }
     engine.close();
@@ -235,7 +236,9 @@ TEST(TierPlan, MemoryHoldsWhatMustBeHot)
     );
     ASSERT_EQ(engine.open(path_of(c), settings, true), WEIR_OK) << engine.text();
     const weir_plan *const plan = weir_engine_plan_of(engine.get());
-    EXPECT_EQ(plan->kv_disk, (size_t)(plan->kv_disk_pages / 4 * 64 * plan->kv_bytes_per_token));
+    EXPECT_EQ(
+        plan->kv_disk, (size_t)(plan->facts.kv_disk_pages / 4 * 64 * plan->facts.kv_bytes_per_token)
+    );
     EXPECT_LE(plan->kv_disk, (size_t)2 << 20);
     const auto used = [&](weir_account account) {
         return weir_ledger_used(weir_engine_ledger(engine.get()), WEIR_TIER_HOST, account);
@@ -250,7 +253,7 @@ TEST(TierPlan, MemoryHoldsWhatMustBeHot)
     EXPECT_EQ(strstr(printed.data, "books"), nullptr) << printed.data;
     weir_buffer_free(&printed);
     const size_t host =
-        weir_plan_total(plan) - plan->kv + (size_t)(12 * 64 * plan->kv_bytes_per_token);
+        weir_plan_total(plan) - plan->kv + (size_t)(12 * 64 * plan->facts.kv_bytes_per_token);
     settings.back() = "memory.host=" + std::to_string(host) + "B";
     EXPECT_EQ(engine.open(path_of(c), settings, true), WEIR_EFULL);
     EXPECT_NE(strstr(engine.text(), "kv.tiers.hot"), nullptr) << engine.text();

@@ -73,7 +73,7 @@ class Watch : public ::testing::Test {
     /* The next n tokens of a sequence, watched. */
     void step(Sequence &sequence, int32_t n)
     {
-        weir_sequence *const s = sequence.get();
+        weir_kv_sequence *const s = sequence.get();
         const weir_shape &shape = engine_.shape();
         const size_t heads = static_cast<size_t>(shape.n_heads);
         const int32_t last = n - 1;
@@ -114,7 +114,7 @@ class Watch : public ::testing::Test {
     /* Keys of all rows of one head, as attention reads them. */
     std::vector<float> keys(Sequence &sequence, int64_t layer, int64_t head)
     {
-        weir_sequence *const s = sequence.get();
+        weir_kv_sequence *const s = sequence.get();
         const weir_shape &shape = engine_.shape();
         weir_kv_segment segment = {};
         std::vector<float> k(static_cast<size_t>(s->n_computed * shape.head_dim));

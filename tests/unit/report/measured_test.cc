@@ -16,9 +16,9 @@ namespace {
 
 const std::string demo = "models/weir-demo";
 
-weir_model_facts facts_of(const std::string &format)
+weir_plan plan_of(const std::string &format)
 {
-    weir_model_facts facts = {};
+    weir_plan plan = {};
     weir_config config;
     weir_error error = {};
     weir_config_default(&config);
@@ -26,14 +26,17 @@ weir_model_facts facts_of(const std::string &format)
     EXPECT_EQ(weir_config_assign(&config, ("kv.format=" + format).c_str(), &error), WEIR_OK)
         << error.text;
     const weir_engine_options options = { &config, false, false, nullptr, nullptr, nullptr };
-    EXPECT_EQ(weir_engine_describe(&facts, &options, &error), WEIR_OK) << error.text;
-    return facts;
+    int64_t row = 0;
+    EXPECT_EQ(weir_engine_describe(&plan, &row, &options, &error), WEIR_OK) << error.text;
+    EXPECT_GT(row, 0);
+    EXPECT_GE(plan.activations, size_t((256 + 4) * row)) << "a chunk and a row of each sequence";
+    return plan;
 }
 
-weir_report_shape shape_of(const weir_model_facts &facts)
+weir_report_shape shape_of(const weir_engine_facts &facts)
 {
     weir_report_shape s = {};
-    s.parameters = facts.parameters;
+    s.parameters = facts.n_parameters;
     s.context = facts.trained_context;
     s.n_layers = facts.n_layers;
     s.n_kv_layers = facts.n_kv_layers;
@@ -69,7 +72,7 @@ class Measured : public ::testing::TestWithParam<const char *> {};
 TEST_P(Measured, StoreHoldsWhatTheReportSaysAtEveryPageEdge)
 {
     const std::string format = GetParam();
-    const weir_report_shape shape = shape_of(facts_of(format));
+    const weir_report_shape shape = shape_of(plan_of(format).facts);
     const weir_kv_format kind = weir_kv_format_named(format.c_str());
     support::Engine engine;
     ASSERT_EQ(
@@ -115,7 +118,7 @@ TEST_P(Measured, StoreHoldsWhatTheReportSaysAtEveryPageEdge)
     ) << "the pool, and the unsealed rows of the one sequence of two that is open here";
     EXPECT_EQ(
         weir_report_kv_per_token(&weir_report_engine, &shape, kind),
-        double(plan->kv_bytes_per_token)
+        double(plan->facts.kv_bytes_per_token)
     );
     EXPECT_EQ(weir_report_weights(&weir_report_engine, &shape), int64_t(plan->weights));
     EXPECT_EQ(2 * shape.recurrent_bytes, int64_t(plan->recurrent));
@@ -134,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Facts, OfTheDemo)
 {
     /* config.json: 8 layers, two of them attention with 4 heads, 2 of K and V, of width 64 */
-    const weir_model_facts facts = facts_of("f16");
+    const weir_engine_facts facts = plan_of("f16").facts;
     EXPECT_EQ(facts.n_layers, 8);
     EXPECT_EQ(facts.n_kv_layers, 2);
     EXPECT_EQ(facts.n_heads, 4);
@@ -142,11 +145,8 @@ TEST(Facts, OfTheDemo)
     EXPECT_EQ(facts.key_dim, 64);
     EXPECT_EQ(facts.d_model, 192);
     EXPECT_EQ(facts.n_vocab, 2048);
-    EXPECT_TRUE(facts.tied);
+    EXPECT_TRUE(facts.is_tied);
     EXPECT_STREQ(facts.arch, "qwen35");
-    EXPECT_GT(facts.activation_row_bytes, 0);
-    EXPECT_GE(facts.activation_bytes, (256 + 4) * facts.activation_row_bytes)
-        << "a chunk and a row of each sequence";
 }
 
 /* Of `weir plan`, of the text, of its JSON and of the prefill table: one figure. */

@@ -256,9 +256,9 @@ TEST_P(CodaService, RepliesTellWhatLeftAndWhatStayed)
     EXPECT_EQ(two.usage.coda.n_rows, 2 * n_layers * 109);
     EXPECT_EQ(two.usage.n_rows + two.usage.n_evicted, 2 * 109);
     weir_service_sequence seen[3];
-    EXPECT_EQ(weir_service_info_of(service_)->coda.n_layers, n_layers);
-    EXPECT_EQ(weir_service_info_of(service_)->coda.exact.slots, n_layers * 6);
-    EXPECT_EQ(weir_service_info_of(service_)->coda.exact.used, 0);
+    EXPECT_EQ(weir_service_facts_of(service_)->coda.n_layers, n_layers);
+    EXPECT_EQ(weir_service_facts_of(service_)->coda.exact.slots, n_layers * 6);
+    EXPECT_EQ(weir_service_facts_of(service_)->coda.exact.used, 0);
     EXPECT_LE(weir_service_sequences_of(service_, seen), 2);
     const auto brief = prompt(3, 12);
     (void)run(brief, false, 1);
@@ -299,8 +299,8 @@ TEST_P(CodaService, APreemptedAnswerIsComputedAgainAsItWas)
 
 INSTANTIATE_TEST_SUITE_P(
     Models, CodaService, ::testing::Values("\"coda\"", "\"coda\", \"attn\"", "plain"),
-    [](const auto &info) {
-        return std::string(info.index == 0 ? "Coda" : info.index == 1 ? "Hybrid" : "Plain");
+    [](const auto &facts) {
+        return std::string(facts.index == 0 ? "Coda" : facts.index == 1 ? "Hybrid" : "Plain");
     }
 );
 

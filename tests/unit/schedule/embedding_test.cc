@@ -37,7 +37,7 @@ struct Sums {
 
 class Embedding : public support::Service {
   protected:
-    int32_t width() const { return weir_service_info_of(service_)->d_model; }
+    int32_t width() const { return weir_service_facts_of(service_)->d_model; }
     std::unique_ptr<Embedded> begin(
         const std::vector<int32_t> &ids, int max_tokens = 0, bool cache = false
     )
@@ -68,9 +68,9 @@ class Embedding : public support::Service {
         const weir_shape *const shape = weir_model_shape(weir_engine_model(engine_));
         Sums s = { std::vector<double>((size_t)shape->d_model), shape->n_layers - 1, shape->d_model,
                    0 };
-        weir_sequence sequence = {};
+        weir_kv_sequence sequence = {};
         EXPECT_EQ(
-            weir_sequence_open(
+            weir_kv_sequence_open(
                 &sequence, weir_engine_store(engine_), weir_engine_ledger(engine_),
                 weir_model_recurrent_bytes(weir_engine_model(engine_)), &error_
             ),
@@ -94,7 +94,7 @@ class Embedding : public support::Service {
         );
         EXPECT_EQ(weir_evaluate(weir_engine_runner(engine_), &sequence, &e, &error_), WEIR_OK)
             << error_.text;
-        weir_sequence_close(&sequence);
+        weir_kv_sequence_close(&sequence);
         close();
         std::vector<float> mean;
         for (double sum : s.sums) mean.push_back((float)(sum / (double)ids.size()));

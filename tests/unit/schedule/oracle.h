@@ -7,6 +7,7 @@
 #include <cmath>
 #include <memory>
 
+#include "engine/engine_parts.h"
 #include "engine/kv/prune/evict.h"
 #include "engine/kv/prune/policy_run.h"
 #include "engine/session/file/session_file.h"
@@ -33,7 +34,7 @@ struct Text {
     Sequence sequence;
     std::vector<Head> heads;
     explicit Text(const Engine &engine) : sequence(engine) {}
-    weir_sequence *get() { return sequence.get(); }
+    weir_kv_sequence *get() { return sequence.get(); }
 };
 using Texts = std::vector<Text *>;
 
@@ -94,7 +95,7 @@ class Oracle : public ::testing::Test {
     {
         auto out = std::make_unique<Text>(engine_);
         out->get()->policy_run = weir_policy_run_begin(policy_run_, number, n_prompt, 0);
-        weir_sequence_fork(out->get(), from.get());
+        weir_kv_sequence_fork(out->get(), from.get());
         out->heads = from.heads;
         for (int i = out->get()->n_computed; i < out->get()->n_tokens; i++)
             out->get()->tokens[i] = (i * 7) % 300;
@@ -163,8 +164,8 @@ class Oracle : public ::testing::Test {
      * there. */
     virtual void rebuild(Sequence &out, Text &text)
     {
-        weir_sequence *const s = out.get(), *const of = text.get();
-        weir_sequence_clear(s);
+        weir_kv_sequence *const s = out.get(), *const of = text.get();
+        weir_kv_sequence_clear(s);
         std::copy(of->tokens, of->tokens + of->n_tokens, s->tokens);
         s->n_tokens = of->n_tokens;
         s->n_computed = of->n_computed;
@@ -228,7 +229,7 @@ class Oracle : public ::testing::Test {
         }
         const auto got = step(together, n);
         for (size_t i = 0; i < texts.size(); i++) {
-            weir_sequence *const s = texts[i]->get();
+            weir_kv_sequence *const s = texts[i]->get();
             expect_near(
                 got[i], expected[i],
                 what + ": text " + std::to_string(i) + " token " + std::to_string(s->n_computed)
@@ -253,7 +254,7 @@ class Oracle : public ::testing::Test {
     std::unique_ptr<Text> through_a_file(int number, Text &text, int n_more)
     {
         auto out = std::make_unique<Text>(engine_);
-        weir_sequence *const from = text.get(), *const to = out->get();
+        weir_kv_sequence *const from = text.get(), *const to = out->get();
         const std::string path = ::testing::TempDir() + "oracle.session";
         weir_session_identity identity = {};
         size_t bytes = 0;
@@ -290,7 +291,7 @@ class Oracle : public ::testing::Test {
             weir_session_write(path.c_str(), &identity, &file, &bytes, engine_.error()), WEIR_OK
         ) << engine_.text();
         out->heads = text.heads;
-        weir_sequence_clear(from);
+        weir_kv_sequence_clear(from);
         weir_session_reader *reader = nullptr;
         EXPECT_EQ(weir_session_open(&reader, path.c_str(), engine_.error()), WEIR_OK)
             << engine_.text();

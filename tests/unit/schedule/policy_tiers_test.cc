@@ -91,13 +91,14 @@ class PolicyTiers : public ::testing::Test {
         ASSERT_EQ(engine_.open(model_, all), WEIR_OK) << engine_.text();
         const auto at = all.size() - 3;
         if (n_blocks > 0) {
-            const int64_t block = 64 * weir_engine_plan_of(engine_.get())->kv_bytes_per_token;
+            const int64_t block = 64 * weir_engine_plan_of(engine_.get())->facts.kv_bytes_per_token;
             all[at + 1] = "memory.disk=" + std::to_string(2 * full * block) + "B";
             ASSERT_EQ(engine_.open(model_, all), WEIR_OK) << engine_.text();
             const weir_plan *const plan = weir_engine_plan_of(engine_.get());
-            const size_t room = static_cast<size_t>(n_blocks * 64 * plan->kv_bytes_per_token);
-            const size_t sinks = (n_texts + 1 + static_cast<size_t>(n_blocks) / 32) *
-                                 static_cast<size_t>(plan->sink_tokens * plan->kv_bytes_per_sink);
+            const size_t room = static_cast<size_t>(n_blocks * 64 * plan->facts.kv_bytes_per_token);
+            const size_t sinks =
+                (n_texts + 1 + static_cast<size_t>(n_blocks) / 32) *
+                static_cast<size_t>(plan->facts.sink_tokens * plan->facts.kv_bytes_per_sink);
             all[at] = "memory.host=" +
                       std::to_string(
                           weir_plan_total(plan) - plan->kv + plan->kv_unsealed + room + sinks
@@ -139,7 +140,7 @@ class PolicyTiers : public ::testing::Test {
         engine_.close();
     }
     void TearDown() override { close(); }
-    static weir_sequence *running(void *user, int32_t i)
+    static weir_kv_sequence *running(void *user, int32_t i)
     {
         const auto &all = static_cast<PolicyTiers *>(user)->texts_;
         return static_cast<size_t>(i) < all.size() ? all[static_cast<size_t>(i)]->get() : nullptr;
@@ -236,7 +237,8 @@ class PolicyTiers : public ::testing::Test {
                     logits + static_cast<size_t>(items[w].first_logit) * engine_.n_vocab();
                 if (!text.failed)
                     text.logits.insert(text.logits.end(), first, first + engine_.n_vocab());
-                if (text.failed) weir_sequence_reset(texts_[static_cast<size_t>(whose[w])]->get());
+                if (text.failed)
+                    weir_kv_sequence_reset(texts_[static_cast<size_t>(whose[w])]->get());
             }
             for (size_t w = 0; w < items.size(); w++)
                 if (!items[w].failed)

@@ -26,7 +26,7 @@ class Positions : public Oracle {
     }
     void rebuild(Sequence &out, Text &text) override
     {
-        weir_sequence *const s = out.get();
+        weir_kv_sequence *const s = out.get();
         Text in_cache(engine_);
         const int64_t n = static_cast<int64_t>(text.heads[0].size());
         in_cache.sequence.add({ text.get()->tokens, text.get()->tokens + text.get()->n_tokens });

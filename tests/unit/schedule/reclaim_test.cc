@@ -20,24 +20,24 @@ class Reclaim : public Prefix {
         Reclaim *const self = static_cast<Reclaim *>(user);
         self->asked_.push_back("release");
         if (self->held_.store == nullptr) return false;
-        weir_sequence_close(&self->held_);
+        weir_kv_sequence_close(&self->held_);
         self->held_ = {};
         return true;
     }
-    static bool preempt(void *user, const weir_sequence *behind)
+    static bool preempt(void *user, const weir_kv_sequence *behind)
     {
         Reclaim *const self = static_cast<Reclaim *>(user);
         self->asked_.push_back("preempt");
         self->behind_ = behind;
         return self->n_preemptible_-- > 0;
     }
-    static weir_sequence *running(void *user, int32_t i)
+    static weir_kv_sequence *running(void *user, int32_t i)
     {
         return i == 0 ? static_cast<Reclaim *>(user)->running_ : nullptr;
     }
     weir_status reclaim(
         weir_reclaim_caller caller, int64_t n_blocks,
-        const std::vector<weir_batch_item> &items = {}, const weir_sequence *sequence = nullptr
+        const std::vector<weir_batch_item> &items = {}, const weir_kv_sequence *sequence = nullptr
     )
     {
         const weir_kv_holders holders = { prefix_, running, this, release, preempt, counts_ };
@@ -71,18 +71,18 @@ class Reclaim : public Prefix {
                ) > 0;
     }
     /* A text that is cached and that a sequence shares. */
-    weir_sequence share(const Text &t)
+    weir_kv_sequence share(const Text &t)
     {
         keep(t, nullptr);
-        weir_sequence s = sequence(t);
+        weir_kv_sequence s = sequence(t);
         EXPECT_EQ(weir_prefix_share(prefix_, &s, nullptr), s.n_tokens);
         return s;
     }
 
     std::vector<std::string> asked_;
     weir_reclaim_count counts_[WEIR_RECLAIM_STEPS] = {};
-    weir_sequence held_ = {}, *running_ = nullptr;
-    const weir_sequence *behind_ = nullptr;
+    weir_kv_sequence held_ = {}, *running_ = nullptr;
+    const weir_kv_sequence *behind_ = nullptr;
     int n_preemptible_ = 0;
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, Reclaim, ::testing::Values(Kind{ false, false }), kind_name);
@@ -114,7 +114,7 @@ TEST_P(Reclaim, APrefixGoesBeforeASaveIsStopped)
     EXPECT_FALSE(is_cached(text(128, 1)));
     EXPECT_GT(counts_[WEIR_RECLAIM_SAVED].pages, 0);
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP, 7), WEIR_EFULL);
-    if (held_.store != nullptr) weir_sequence_close(&held_);
+    if (held_.store != nullptr) weir_kv_sequence_close(&held_);
 }
 
 TEST_P(Reclaim, ASessionStopsNoSaveAndPreemptsNothing)
@@ -125,7 +125,7 @@ TEST_P(Reclaim, ASessionStopsNoSaveAndPreemptsNothing)
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_SESSION, 3), WEIR_EFULL);
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_SESSION_FULL, 3), WEIR_EFULL);
     EXPECT_TRUE(asked_.empty());
-    weir_sequence_close(&held_);
+    weir_kv_sequence_close(&held_);
 }
 
 /* One step at a time, as the caller tries again after each. */
@@ -147,7 +147,7 @@ TEST_P(Reclaim, AStepThatWasRefusedPreemptsLast)
 TEST_P(Reclaim, TheLastSequenceTakesItsPageBackFromTheCache)
 {
     open(2 * block, 40, 0);
-    weir_sequence s = share(text(100, 1));
+    weir_kv_sequence s = share(text(100, 1));
     weir_batch_item item = {};
     item.sequence = &s;
     item.n_rows = 1;
@@ -158,13 +158,13 @@ TEST_P(Reclaim, TheLastSequenceTakesItsPageBackFromTheCache)
     expect_steps({ WEIR_RECLAIM_PREEMPT, WEIR_RECLAIM_TAIL });
     EXPECT_EQ(weir_kv_reserve(&s.table, store_, 1), WEIR_OK);
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 1, { item }), WEIR_EFULL);
-    weir_sequence_close(&s);
+    weir_kv_sequence_close(&s);
 }
 
 TEST_P(Reclaim, APolicyLeavesSavesAlone)
 {
     open(4 * block, 40, 0);
-    weir_sequence s = share(text(128, 1));
+    weir_kv_sequence s = share(text(128, 1));
     held_ = share(text(128, 2));
     n_preemptible_ = 1;
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_POLICY, 1, {}, &s), WEIR_OK);
@@ -175,8 +175,8 @@ TEST_P(Reclaim, APolicyLeavesSavesAlone)
     EXPECT_EQ(asked_, std::vector<std::string>{ "preempt" });
     EXPECT_EQ(behind_, &s);
     expect_steps({ WEIR_RECLAIM_SHARED, WEIR_RECLAIM_PREEMPT });
-    weir_sequence_close(&s);
-    weir_sequence_close(&held_);
+    weir_kv_sequence_close(&s);
+    weir_kv_sequence_close(&held_);
 }
 
 /* Memory of four blocks above a disk of six: what is cached and idle moves first, then what runs,
@@ -184,7 +184,7 @@ TEST_P(Reclaim, APolicyLeavesSavesAlone)
 TEST_P(Reclaim, MemoryIsFreedByMovingDown)
 {
     open(10 * block, 40, 0, 6 * block);
-    weir_sequence s = sequence(text(192, 1));
+    weir_kv_sequence s = sequence(text(192, 1));
     ASSERT_TRUE(compute(&s, 192));
     running_ = &s;
     keep(text(64, 2), nullptr);
@@ -203,7 +203,7 @@ TEST_P(Reclaim, MemoryIsFreedByMovingDown)
         std::string::npos
     ) << error_.text;
     EXPECT_TRUE(asked_.empty());
-    weir_sequence_close(&s);
+    weir_kv_sequence_close(&s);
 }
 
 } // namespace

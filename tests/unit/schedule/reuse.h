@@ -41,7 +41,7 @@ inline void Reuse::random_schedule(
     const std::string sinks = "kv.wide_sinks=" + std::to_string(n_sinks);
     open(model, 4, nullptr, window, 0, { format.c_str(), disk, "kv.tiers.hot=1", sinks.c_str() });
     const weir_plan *plan = weir_engine_plan_of(engine_);
-    const size_t block = (size_t)plan->kv_bytes_per_token * 64;
+    const size_t block = (size_t)plan->facts.kv_bytes_per_token * 64;
     std::string disk_text;
     if (tiered) { /* twice what all windows take: its metadata takes memory */
         disk_text = "memory.disk=" + std::to_string(2 * 64 * block) + "B";
@@ -54,7 +54,7 @@ inline void Reuse::random_schedule(
     }
     const size_t fixed = weir_plan_total(plan) - plan->kv;
     /* The sinks of four sequences and one kept text, and some more where little else is left. */
-    const size_t first = (size_t)(plan->sink_tokens * plan->kv_bytes_per_sink) * 5,
+    const size_t first = (size_t)(plan->facts.sink_tokens * plan->facts.kv_bytes_per_sink) * 5,
                  slack = n_sinks > 0 ? 64 << 10 : 0;
     const std::string memory =
         std::to_string(
@@ -70,7 +70,7 @@ inline void Reuse::random_schedule(
         { format.c_str(), snapshots ? "memory.snapshots=200KiB" : "memory.snapshots=0B", disk,
           "kv.tiers.hot=1", sinks.c_str() }
     );
-    ASSERT_EQ(weir_engine_plan_of(engine_)->sink_tokens, (n_sinks + 63) / 64 * 64);
+    ASSERT_EQ(weir_engine_plan_of(engine_)->facts.sink_tokens, (n_sinks + 63) / 64 * 64);
     std::vector<std::vector<int32_t>> texts;
     std::vector<std::unique_ptr<Call>> calls;
     int64_t cached = 0;

@@ -18,7 +18,7 @@ TEST_F(Service, SequencesAndKeptTextsAreCountedInBytes)
         int32_t n;
     };
     open("qwen3", 2, nullptr, 512);
-    const weir_service_info *const info = weir_service_info_of(service_);
+    const weir_engine_facts *const facts = weir_service_facts_of(service_);
     Call call(prompt(1, 100), 50);
     Look look = { service_, &call, {}, 0 };
     call.request.client = 5;
@@ -35,14 +35,14 @@ TEST_F(Service, SequencesAndKeptTextsAreCountedInBytes)
     ASSERT_EQ(look.n, 1);
     EXPECT_EQ(look.seen[0].client, 5);
     EXPECT_EQ(look.seen[0].tokens, 139) << "after the step that drew the 40th token";
-    EXPECT_EQ(look.seen[0].kv_bytes, weir_service_kv_bytes(info, 139));
-    EXPECT_EQ(look.seen[0].kv_claim, weir_service_kv_bytes(info, 149));
+    EXPECT_EQ(look.seen[0].kv_bytes, weir_service_kv_bytes(facts, 139));
+    EXPECT_EQ(look.seen[0].kv_claim, weir_service_kv_bytes(facts, 149));
     EXPECT_GT(look.seen[0].bytes, look.seen[0].kv_bytes);
     EXPECT_EQ(pages_used_when_idle(), 0);
     weir_service_stats stats;
     weir_service_stats_of(service_, &stats);
     EXPECT_EQ(stats.kept_tokens, 149);
-    EXPECT_EQ(stats.kept_bytes, weir_service_kv_bytes(info, 149));
+    EXPECT_EQ(stats.kept_bytes, weir_service_kv_bytes(facts, 149));
     EXPECT_EQ(stats.kv_bytes_used, 0);
     call.release();
 }
@@ -89,7 +89,7 @@ TEST_F(Service, ABudgetHoldsBackOnlyItsOwnClient)
 {
     with_server_ = true;
     open("qwen3", 6, nullptr, 256, 32);
-    const int64_t page = 64 * weir_service_info_of(service_)->kv_bytes_per_token;
+    const int64_t page = 64 * weir_service_facts_of(service_)->kv_bytes_per_token;
     std::vector<std::vector<int32_t>> solo;
     for (int i = 0; i < 10; i++) solo.push_back(alone(prompt(i, 30), 60));
     weir_engine_close(engine_);
@@ -99,7 +99,7 @@ TEST_F(Service, ABudgetHoldsBackOnlyItsOwnClient)
         "qwen3", 6, nullptr, 256, 32,
         { ("server.kv_per_key=" + std::to_string(5 * page) + "B").c_str() }
     );
-    EXPECT_EQ(weir_service_kv_bytes(weir_service_info_of(service_), 89), 2 * page);
+    EXPECT_EQ(weir_service_kv_bytes(weir_service_facts_of(service_), 89), 2 * page);
     for (int round = 0; round < 3; round++) {
         Crowd crowd;
         /* Holds the engine thread in its callback until all are queued. */
@@ -139,7 +139,7 @@ TEST_F(Service, ARequestEndsAtItsBudget)
 {
     with_server_ = true;
     open("qwen3", 4, nullptr, 512);
-    const int64_t page = 64 * weir_service_info_of(service_)->kv_bytes_per_token;
+    const int64_t page = 64 * weir_service_facts_of(service_)->kv_bytes_per_token;
     const std::vector<int32_t> whole = alone(prompt(1, 100), 200);
     for (const char *const key : { "server.kv_per_request", "server.kv_per_key" }) {
         weir_engine_close(engine_);
@@ -185,44 +185,44 @@ TEST_F(Service, ARequestEndsAtItsBudget)
 /* Open rows count too, and nothing overflows. */
 TEST_F(Service, BudgetArithmetic)
 {
-    weir_service_info info = {};
-    info.window = 1000;
-    EXPECT_EQ(weir_service_row_limit(&info, 3), 1000) << "no budget";
-    info.kv_per_request = 1;
-    EXPECT_EQ(weir_service_row_limit(&info, 3), 1000) << "a model without KV";
-    info.kv_bytes_per_token = 10;
-    info.kv_unsealed_bytes = 100;
-    EXPECT_EQ(weir_service_row_limit(&info, 1), 0);
+    weir_engine_facts facts = {};
+    facts.window = 1000;
+    EXPECT_EQ(weir_service_row_limit(&facts, 3), 1000) << "no budget";
+    facts.kv_per_request = 1;
+    EXPECT_EQ(weir_service_row_limit(&facts, 3), 1000) << "a model without KV";
+    facts.kv_bytes_per_token = 10;
+    facts.kv_unsealed_bytes = 100;
+    EXPECT_EQ(weir_service_row_limit(&facts, 1), 0);
     for (const int64_t bytes : { 739, 740, 1379, 1380, 100000000 }) {
-        info.kv_per_request = 0, info.kv_per_client = bytes;
-        const int32_t rows = weir_service_row_limit(&info, 1);
+        facts.kv_per_request = 0, facts.kv_per_key = bytes;
+        const int32_t rows = weir_service_row_limit(&facts, 1);
         EXPECT_EQ(rows, bytes < 740 ? 0 : bytes < 1380 ? 64 : bytes < 100000000 ? 128 : 1000);
-        if (rows > 0) EXPECT_LE(weir_service_kv_bytes(&info, rows), bytes);
-        info.kv_per_request = 2 * bytes, info.kv_per_client = 0;
-        EXPECT_EQ(weir_service_row_limit(&info, 2), rows);
-        info.kv_per_client = 3 * bytes;
-        EXPECT_EQ(weir_service_row_limit(&info, 2), rows) << "the tighter one";
+        if (rows > 0) EXPECT_LE(weir_service_kv_bytes(&facts, rows), bytes);
+        facts.kv_per_request = 2 * bytes, facts.kv_per_key = 0;
+        EXPECT_EQ(weir_service_row_limit(&facts, 2), rows);
+        facts.kv_per_key = 3 * bytes;
+        EXPECT_EQ(weir_service_row_limit(&facts, 2), rows) << "the tighter one";
     }
-    info.sink_tokens = 128,
-    info.kv_bytes_per_sink = 20; /* 1280 bytes for each of two pages, 640 after them */
+    facts.sink_tokens = 128,
+    facts.kv_bytes_per_sink = 20; /* 1280 bytes for each of two pages, 640 after them */
     for (const int64_t bytes : { 1379, 1380, 2659, 2660, 3299, 3300 }) {
-        info.kv_per_request = bytes, info.kv_per_client = 0;
-        const int32_t rows = weir_service_row_limit(&info, 1);
+        facts.kv_per_request = bytes, facts.kv_per_key = 0;
+        const int32_t rows = weir_service_row_limit(&facts, 1);
         EXPECT_EQ(rows, bytes < 1380 ? 0 : bytes < 2660 ? 64 : bytes < 3300 ? 128 : 192);
-        if (rows > 0) EXPECT_LE(weir_service_kv_bytes(&info, rows), bytes);
-        EXPECT_GT(weir_service_kv_bytes(&info, rows + 1), bytes);
+        if (rows > 0) EXPECT_LE(weir_service_kv_bytes(&facts, rows), bytes);
+        EXPECT_GT(weir_service_kv_bytes(&facts, rows + 1), bytes);
     }
-    info.sink_tokens = 0;
-    info.window = 16777216, info.kv_bytes_per_token = 1 << 20, info.kv_per_request = INT64_MAX,
-    info.kv_per_client = 0;
-    EXPECT_EQ(weir_service_row_limit(&info, 1), 16777216);
+    facts.sink_tokens = 0;
+    facts.window = 16777216, facts.kv_bytes_per_token = 1 << 20, facts.kv_per_request = INT64_MAX,
+    facts.kv_per_key = 0;
+    EXPECT_EQ(weir_service_row_limit(&facts, 1), 16777216);
 }
 
 TEST_F(Service, ABudgetBelowOnePageIsRefusedAtOnce)
 {
     with_server_ = true;
     open("qwen3", 1, nullptr, 256);
-    const int64_t page = 64 * weir_service_info_of(service_)->kv_bytes_per_token;
+    const int64_t page = 64 * weir_service_facts_of(service_)->kv_bytes_per_token;
     for (const char *const key : { "server.kv_per_request", "server.kv_per_key" }) {
         weir_plan plan;
         const weir_engine_options options = { &config_, true, true, nullptr, nullptr, nullptr };

@@ -86,7 +86,7 @@ TEST_F(Service, SinksAreThereForAllWhoRun)
     const std::vector<const char *> settings = { "kv.format=turbo4", "kv.wide_sinks=128" };
     open("qwen3", 4, nullptr, 256, 0, settings);
     const weir_plan *const plan = weir_engine_plan_of(engine_);
-    EXPECT_GE(plan->kv_sink_pages * 64, 5 * 128);
+    EXPECT_GE(plan->facts.kv_sink_pages * 64, 5 * 128);
     std::vector<std::vector<int32_t>> solo;
     for (int i = 0; i < 12; i++)
         solo.push_back(alone(prompt(i, 70 + 3 * i), 20)); /* kept, each with sinks of its own */
@@ -107,7 +107,7 @@ TEST_F(Service, SinksAreThereForAllWhoRun)
     EXPECT_EQ(pages_used_when_idle(), 0);
     weir_service_stats_of(service_, &stats);
     EXPECT_EQ(stats.kv_bytes_used, 0);
-    EXPECT_EQ(stats.kv_sink_pages_free, plan->kv_sink_pages);
+    EXPECT_EQ(stats.kv_sink_pages_free, plan->facts.kv_sink_pages);
     EXPECT_EQ(stats.kv_tokens_free, plan->kv_rows);
     calls.clear();
 }
@@ -119,9 +119,9 @@ TEST_F(Service, SinksMayBeAllOfAText)
     for (const char *const format : { "kv.format=turbo4", "kv.format=kivi4" }) {
         open("qwen3", 3, nullptr, 256, 0, { format, "kv.wide_sinks=65536" });
         const weir_plan *const plan = weir_engine_plan_of(engine_);
-        EXPECT_EQ(plan->window, 256);
+        EXPECT_EQ(plan->facts.window, 256);
         EXPECT_EQ(plan->kv_rows, 4 * 256) << "for those that run and a session";
-        EXPECT_EQ(plan->kv_pages, plan->kv_sink_pages);
+        EXPECT_EQ(plan->facts.kv_pages, plan->facts.kv_sink_pages);
         std::vector<std::vector<int32_t>> solo;
         for (int i = 0; i < 6; i++) solo.push_back(alone(prompt(i, 60 + 30 * i), 20));
         std::vector<std::unique_ptr<Call>> calls;
@@ -361,15 +361,15 @@ TEST_F(Service, UsageCountsRowsAndTheirBytes)
             "qwen3", 2, nullptr, 512, 0,
             { is_lossy ? "kv.format=bf16/fp8_e4m3" : "kv.format=f32/bf16" }
         );
-        const weir_service_info *const info = weir_service_info_of(service_);
-        EXPECT_EQ(info->kv_is_lossy, is_lossy);
+        const weir_engine_facts *const facts = weir_service_facts_of(service_);
+        EXPECT_EQ(facts->kv_is_lossy, is_lossy);
         Call call(prompt(1, 100), 40);
         call.request.n_choices = 2;
         ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
         call.wait();
         ASSERT_EQ(call.tokens[0].size() + call.tokens[1].size(), 80u);
         EXPECT_EQ(call.usage.n_rows, 2 * 139) << "the last token of a choice is not computed";
-        EXPECT_EQ(call.usage.kv_bytes, 2 * 3 * 64 * info->kv_bytes_per_token)
+        EXPECT_EQ(call.usage.kv_bytes, 2 * 3 * 64 * facts->kv_bytes_per_token)
             << "three pages' worth of tokens each";
         call.release();
         weir_engine_close(engine_);

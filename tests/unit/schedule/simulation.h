@@ -60,7 +60,7 @@ class Schedule {
   public:
     Schedule(weir_service *service, const std::vector<SimulatedText> &texts, unsigned seed, int n)
         : service_(service), texts_(texts), seed_(seed), random_(seed), n_(n),
-          sequences_((size_t)weir_service_info_of(service)->n_slots)
+          sequences_((size_t)weir_service_facts_of(service)->n_slots)
     {
     }
     /* The first request holds the engine in its callback until a crowd waits behind it. */

@@ -42,7 +42,7 @@ class SmallMemory : public Service {
         weir_plan plan = {};
         configure(settings);
         ASSERT_EQ(weir_engine_plan(&plan, &options_, &error_), WEIR_OK) << error_.text;
-        block_ = 64 * plan.kv_bytes_per_token;
+        block_ = 64 * plan.facts.kv_bytes_per_token;
     }
     /* Configures the least `key` that the plan wants for `n_blocks` blocks. */
     void configure_least(

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "engine/engine_parts.h"
 #include "engine/model/blocks/coda_memory.h"
 #include "engine/model/blocks/coda_merge.h"
 #include "engine/session/file/session_file.h"

@@ -14,7 +14,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
-#include "engine/engine.h"
+#include "engine/engine_parts.h"
 #include "engine/schedule/service.h"
 #include "engine/session/sessions.h"
 #include "offload/dispatch.h"

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "engine/engine_parts.h"
 #include "engine/kv/tiers/residency.h"
 #include "tests/unit/schedule/small_memory.h"
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "engine/engine_parts.h"
 #include "engine/kv/prune/policy_run.h"
 #include "engine/schedule/runner.h"
 #include "engine/session/sessions.h"
@@ -90,7 +91,7 @@ class Uninterrupted {
         const weir_engine_options options = { &config, false, false, nullptr, nullptr, nullptr };
         EXPECT_EQ(weir_engine_open_with(&engine_, &options, &error_), WEIR_OK) << error_.text;
         EXPECT_EQ(
-            weir_sequence_open(
+            weir_kv_sequence_open(
                 &sequence_, weir_engine_store(engine_), weir_engine_ledger(engine_),
                 weir_model_recurrent_bytes(weir_engine_model(engine_)), &error_
             ),
@@ -104,7 +105,7 @@ class Uninterrupted {
     }
     ~Uninterrupted()
     {
-        weir_sequence_close(&sequence_);
+        weir_kv_sequence_close(&sequence_);
         weir_policy_run_close(policy_run_);
         weir_sampler_scratch_close(scratch_);
         weir_engine_close(engine_);
@@ -163,7 +164,7 @@ class Uninterrupted {
     }
     weir_engine *engine_ = nullptr;
     weir_policy_run *policy_run_ = nullptr;
-    weir_sequence sequence_ = {};
+    weir_kv_sequence sequence_ = {};
     weir_sampler_scratch *scratch_ = nullptr;
     std::vector<float> row_;
     size_t n_valid_ = 0;

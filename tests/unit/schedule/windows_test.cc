@@ -79,7 +79,7 @@ TEST(Windows, CountWithAllTheirRows)
     EXPECT_EQ(call.status, WEIR_OK);
     EXPECT_LE(call.usage.n_rows, 49) << "of the layers that are the policy's";
     EXPECT_EQ(call.usage.n_rows + call.usage.n_evicted, 30 + 199);
-    EXPECT_GT(call.seen.kv_bytes, weir_service_kv_bytes(weir_service_info_of(service), 64))
+    EXPECT_GT(call.seen.kv_bytes, weir_service_kv_bytes(weir_service_facts_of(service), 64))
         << "more than the budget";
     EXPECT_GE(call.seen.kv_claim, call.seen.kv_bytes);
 }

@@ -15,17 +15,17 @@ namespace {
 
 std::string exposition(const weir_metrics &metrics, const char *model, bool vllm)
 {
-    weir_service_info info = {};
+    weir_engine_facts facts = {};
     weir_service_stats stats = {};
     weir_buffer out = {};
-    info.kv_pages_total = 10;
+    facts.kv_pages = 10;
     stats.kv_pages_total = 10;
     stats.kv_pages_used = 5;
     stats.running = 2;
     weir_ledger_state memory = {};
     memory.cap[WEIR_TIER_HOST] = 1000;
     memory.total[WEIR_TIER_HOST] = memory.used[WEIR_TIER_HOST][WEIR_ACCOUNT_HTTP] = 300;
-    EXPECT_EQ(WEIR_OK, weir_metrics_write(&out, &metrics, &stats, &info, &memory, model, vllm));
+    EXPECT_EQ(WEIR_OK, weir_metrics_write(&out, &metrics, &stats, &facts, &memory, model, vllm));
     const std::string text(out.data, out.size);
     weir_buffer_free(&out);
     return text;

@@ -192,10 +192,10 @@ TEST_F(Server, ALossyFormatIsSaidInUsageAndHeader)
         EXPECT_EQ(std::string::npos, reply.find("\"kv\"")) << reply;
         EXPECT_EQ(std::string::npos, reply.find("kv-format")) << reply;
     }
-    weir_service_info *const info = weir_fake_service_info(service_);
-    info->kv_is_lossy = true;
-    info->kv_format = "q8_0/turbo4";
-    info->kv_bytes_per_token = 10;
+    weir_engine_facts *const facts = weir_fake_service_facts(service_);
+    facts->kv_is_lossy = true;
+    snprintf(facts->kv_format, sizeof facts->kv_format, "q8_0/turbo4");
+    facts->kv_bytes_per_token = 10;
     const std::string header = "x-weir-kv-format: q8_0/turbo4\r\n",
                       kv = R"("kv":{"format":"q8_0/turbo4","bytes":30,"rows":3})";
     const std::string plain =
@@ -218,9 +218,9 @@ TEST_F(Server, ALossyFormatIsSaidInUsageAndHeader)
 TEST_F(Server, APromptThatNoBudgetHoldsIsRefused)
 {
     open({ 2, 4096, 0, 0 });
-    weir_service_info *const info = weir_fake_service_info(service_);
-    info->kv_bytes_per_token = 10;
-    info->kv_per_request = 1280;
+    weir_engine_facts *const facts = weir_fake_service_facts(service_);
+    facts->kv_bytes_per_token = 10;
+    facts->kv_per_request = 1280;
     std::string ids = "1";
     for (int i = 0; i < 128; i++) ids += ",2";
     const std::string body = "{\"prompt\":[" + ids + "],\"ignore_eos\":true";

@@ -173,7 +173,7 @@ TEST_F(States, QuestionsFindTheNearest)
     EXPECT_EQ(json_array_size(json_object_get(root, "data")), 1u);
     json_decref(root);
     std::string vector;
-    for (int i = 0; i < weir_service_info_of(weir_engine_service(engine_))->d_model; i++)
+    for (int i = 0; i < weir_service_facts_of(weir_engine_service(engine_))->d_model; i++)
         vector += (i > 0 ? ",0." : "0.") + std::to_string(1 + i % 7);
     root = ask_json("POST", "/v1/states/query", "{\"vector\":[" + vector + "]}");
     EXPECT_EQ(json_array_size(json_object_get(root, "data")), 2u);

@@ -126,12 +126,6 @@ TEST_F(States, FormsAreKnownAfterReopening)
             EXPECT_TRUE(info.is_merged);
         }
     }
-    int64_t total = 0, sum = 0;
-    ASSERT_EQ(weir_states_bytes(states_, &total, &error_), WEIR_OK);
-    for (const auto &entry : std::filesystem::directory_iterator(folder_))
-        if (entry.path().extension() == ".session")
-            sum += static_cast<int64_t>(std::filesystem::file_size(entry.path()));
-    EXPECT_EQ(total, sum);
 }
 
 TEST_F(States, LogsOfVersion1AreReadAndWrittenOn)
@@ -195,9 +189,10 @@ TEST_F(States, OwnersAndCaps)
     weir_state_owner(own, "k0123456789abcdef-x");
     EXPECT_STREQ(own, owner);
     /* The cap is one of all files, of all who opened them. */
-    int64_t bytes = 0;
-    ASSERT_EQ(weir_states_bytes(states_, &bytes, &error_), WEIR_OK);
-    disk_ = bytes;
+    disk_ = 0;
+    for (const auto &entry : std::filesystem::directory_iterator(folder_))
+        if (entry.path().extension() == ".session")
+            disk_ += static_cast<int64_t>(std::filesystem::file_size(entry.path()));
     open();
     const int calls = source_.calls;
     EXPECT_EQ(add("more"), WEIR_EFULL);

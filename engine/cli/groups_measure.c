@@ -1,0 +1,187 @@
+/* engine/cli/groups_measure.c - options of reports, benchmarks and evaluation. */
+#include "engine/cli/groups.h"
+
+static const weir_option report_options[] = {
+    LIST(
+        "context", 0, 1 << 30,
+        "Window of a sequence in tokens; 0: what the model was trained for. With --report, the "
+        "contexts of the tables: 2048,32768. "
+        "[model.context]"
+    ),
+    FLAG(
+        "report", "Print what memory and time a model takes by context, batch, KV format, GPU and "
+                  "number of devices, whether it fits this "
+                  "machine or not."
+    ),
+    TEXT(
+        "shape", "LIST",
+        "Known models to report on in place of --model: llama-2-7b,deepseek-v3, or all."
+    ),
+    TEXT("format", "LIST", "KV formats: f16,q8_0,turbo3. Tables with room for one show the first."),
+    LIST("batch", 1, 1 << 16, "Sequences at a time: 1,8,32."),
+    LIST("bandwidth", 1, 1 << 20, "Of memory, in GB/s: 60,3350."),
+    TEXT(
+        "weights", "TYPE",
+        "Type of the weights: bf16, q8_0, q4_k ... Default: bf16, or what the model file has."
+    ),
+    TEXT(
+        "assumptions", "NAME",
+        "engine, or seed: the figures of a widely copied analysis, with its errors; without "
+        "--shape, of llama-2-7b. Default: engine."
+    ),
+    TEXT("svg", "FILE", "Also write a plot of KV over context."),
+};
+GROUP(report, "Report");
+
+static const weir_option logits_options[] = {
+    TEXT("tokens", "LIST", "Token ids: 1,2,3.", .required = true),
+    TEXT("out", "FILE", "safetensors file to write.", .required = true),
+    INT("chunk", "N", 1, INT32_MAX, "Tokens per step. Default: batch.chunk."),
+    INT("decode-from", "K", 0, INT32_MAX, "Compute positions from K on one token at a time."),
+};
+GROUP(logits, "Input and output");
+
+static const weir_option bench_options[] = {
+    INT("prompt", "N", 0, 1 << 20, "Prompt tokens per prefill measurement. Default: 512.",
+        .letter = 'p'),
+    INT("gen", "N", 0, 1 << 20, "Tokens per decode measurement. Default: 64.", .letter = 'n'),
+    LIST(
+        "depth", 0, 1 << 24,
+        "Tokens already in the KV store, one row of results each: 0,8192. Default: 0."
+    ),
+    INT("repeat", "N", 1, 1000, "Measurements per figure. Default: 5."),
+    FLAG(
+        "synthetic-kv", "Fill the KV rows of each depth with noise instead of computing a prompt "
+                        "that long, and measure no prompt: "
+                        "decoding at depths that would take too long to reach."
+    ),
+    TEXT(
+        "policies", "LIST",
+        "Measure decoding with these KV policies, NAME or NAME:OPTIONS with ; between, beside a "
+        "plain cache of --budget rows, in turns of "
+        "--gen tokens (default: 128). --depth is the prompt, of noise."
+    ),
+    INT("pairs", "N", 1, 64, "Turns of each with --policies. Default: 7."),
+    KEY("chunk", "N", "batch.chunk"),
+    EXPLAIN_OPTION("each KV policy"),
+    FLAG("json", "Print one JSON object instead of a table."),
+};
+GROUP(bench, "Measurement");
+
+static const weir_option calibrate_options[] = {
+    TEXT("text", "FILE", "Text like those to come, UTF-8; - is stdin.", .required = true),
+    TEXT("out", "FILE", "Where the statistics go.", .required = true),
+    WINDOW_OPTION("1024"),
+};
+GROUP(calibrate, "Input and output");
+
+static const weir_option retrieval_options[] = {
+    TEXT("items", "FILE", "Questions, one JSON object per line; - is stdin.", .required = true),
+    INT("limit", "N", 1, INT32_MAX, "At most so many items. Default: all."),
+    TEXT(
+        "svg", "FILE",
+        "Also write a plot: a heat map of length and depth where all items have depths, else "
+        "accuracy over length."
+    ),
+};
+GROUP(retrieval, "Input and output");
+
+static const weir_option items_options[] = {
+    TEXT(
+        "task", "NAME",
+        "niah_single_1, niah_single_2, niah_single_3, niah_multikey_1, niah_multikey_2, "
+        "niah_multikey_3, niah_multivalue, "
+        "niah_multiquery, vt, cwe, fwe, qa_1, qa_2, niah_grid, dfs, dfs_traced, dfs_probe, or all "
+        "of them.",
+        .required = true
+    ),
+    LIST(
+        "length", 16, 1 << 20, "Tokens of prompt and answer together, never exceeded: 1024,4096.",
+        .required = true
+    ),
+    INT("samples", "N", 1, 100000, "Per task and length. Default: 50."),
+    INT("seed", "N", 0, INT64_MAX, "Names the samples. Default: 42."),
+    TEXT(
+        "text", "FILE",
+        "Prose to hide needles in, UTF-8; - is stdin. Default: the end of War and Peace."
+    ),
+    TEXT(
+        "questions", "FILE",
+        "JSON for qa_1 in the form of SQuAD, for qa_2 in that of HotpotQA (distractor setting)."
+    ),
+    TEXT("out", "FILE", "Where the items go, a JSON object per line.", .required = true),
+};
+GROUP(items, "Items");
+
+static const weir_option constructed_options[] = {
+    TEXT("out", "DIR", "Folder for config.json and model.safetensors.", .required = true),
+    INT("vocabulary", "N", 16, 8192, "Tokens. Default: 4096."),
+    INT("heads", "N", 1, 16, "Query heads. Default: 2."),
+    INT("kv-heads", "N", 1, 4, "KV heads, all of which are needed. Default: 2."),
+    INT("window", "N", 2, 1 << 20, "Sliding window of its attention. Default: none."),
+};
+GROUP(constructed, "Model to write");
+
+static const weir_option tokens_model_options[] = { MODEL_FILE_OPTIONS,
+                                                    KEY("log-level", "LEVEL", "log.level") };
+GROUP(tokens_model, "Model");
+
+static const weir_option matrix_options[] = {
+    TEXT("out", "DIR", "Folder of the results, made when it is not there.", .required = true),
+    TEXT("items", "FILE", "Questions, as for `weir eval retrieval`."),
+    TEXT("text", "FILE", "Text to score, as for `weir eval perplexity`."),
+    TEXT(
+        "policies", "LIST",
+        "NAME or NAME:OPTIONS, with ; between. Default: thirteen methods, with windows that fit "
+        "small budgets; and triattention with "
+        "--calibration."
+    ),
+    KEY("calibration", "FILE", "kv.policy.calibration"),
+    TEXT("budgets", "LIST", "Rows, or percent of each text. Default: 50%,25%,12%."),
+    TEXT("formats", "LIST", "KV formats. Default: kv.format."),
+    INT("limit", "N", 1, 1 << 24, "At most so many items. Default: all."),
+    INT("window", "N", 2, 1 << 24, "Tokens per window of the text. Default: 512."),
+};
+GROUP(matrix, "Measurement");
+
+static const weir_option perplexity_options[] = {
+    SCORED_TEXT_OPTION,
+    WINDOW_OPTION("512"),
+    FLAG(
+        "by-position", "Also show the score by position in the window, in at most 32 equal parts "
+                       "of 64 tokens or more."
+    ),
+    FLAG(
+        "stream", "One long stream instead of windows: as many tokens as the text has and the "
+                  "context takes (--context)."
+    ),
+};
+GROUP(perplexity, "Input");
+
+static const weir_option kv_quality_options[] = {
+    SCORED_TEXT_OPTION,
+    TEXT(
+        "formats", "LIST",
+        "What to measure: q8_0,q8_0/turbo4. Default: every format that the model's heads allow, "
+        "and some pairs."
+    ),
+    WINDOW_OPTION("512"),
+    INT("limit", "N", 1, INT32_MAX, "At most so many windows. Default: all."),
+    TEXT(
+        "items", "LIST",
+        "Files of questions as eval retrieval takes them, a.jsonl,b.jsonl: their answers are "
+        "counted with each format."
+    ),
+    INT("item-limit", "N", 1, INT32_MAX, "At most so many questions of each file. Default: all."),
+};
+GROUP(kv_quality, "Input");
+
+static const weir_option state_quality_options[] = {
+    SCORED_TEXT_OPTION,
+    WINDOW_OPTION("512"),
+    INT("before", "N", 1, 1 << 24,
+        "Tokens of each window that are read before its state is taken, rounded down to whole "
+        "blocks of prompts. Default: half of them."),
+    INT("limit", "N", 1, INT32_MAX, "At most so many windows. Default: all."),
+};
+GROUP(state_quality, "Input");

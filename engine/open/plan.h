@@ -1,0 +1,70 @@
+/* engine/open/plan.h - the memory plan: what it is made of, and who makes it. */
+#pragma once
+#include "engine/engine.h"
+#include "engine/kv/pool/formats.h"
+#include "engine/model/model.h"
+#include "engine/open/policies.h"
+
+typedef struct weir_plan_parts {
+    const weir_config *config;
+    const char *path; /* of the model */
+    const weir_model *model;
+    int32_t n_valid_vocab; /* ids of the tokenizer; 0: there is none */
+    weir_stream *stream; /* that the model runs on */
+    const weir_kv_spec *spec; /* everything but n_pages and max_rows */
+    const weir_kv_choice *formats; /* of which spec->formats was made */
+    const weir_policies *policies;
+    size_t cap, tokenizer, packs, other; /* what the ledger holds of the last three */
+    size_t device_cap; /* with a device */
+    const weir_device *device; /* NULL: the host */
+    const char *device_why;
+    bool with_service, with_files, with_server;
+} weir_plan_parts;
+
+/* ---- plan_limits.c --------------------------------------------------------------------------- */
+/* Fewer rows of KV than this are no plan. */
+enum { WEIR_SMALLEST_WINDOW = 256 };
+/* Logits rows beside one per slot: prompts that are scored come in pieces of so many. */
+enum { WEIR_SCORED_ROWS = 64 };
+/* These, or a block's where prompts are cut by blocks */
+int32_t weir_plan_scored_rows(const weir_model *model);
+
+/* memory.device, or nine tenths of what the device had free; 0 without one. */
+size_t weir_plan_device_cap(const weir_config *config, const weir_device *device);
+/* memory.host, or nine tenths of what is free; never 0, which the ledger takes for no cap */
+size_t weir_plan_cap(const weir_config *config);
+/* model.context, or what the model was trained for */
+int64_t weir_plan_context(const weir_config *config, const weir_model *model);
+bool weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory *directory);
+/* Sessions are on, and there is something that they could save. */
+bool weir_plan_has_sessions(const weir_config *config, bool with_service);
+/* Texts can be written to files, and read back. */
+bool weir_plan_has_files(const weir_config *config, bool with_files);
+/* A server with a database of states. */
+bool weir_plan_has_states(const weir_config *config, bool with_server);
+
+/* ---- facts.c --------------------------------------------------------------------------------- */
+/* Of the first layer with KV; of the shape where there is none. */
+weir_kv_geometry weir_plan_first_geometry(const weir_model *model);
+/* All but the window and the pages, which are planned. `facts` is zero before. */
+void weir_plan_describe(weir_engine_facts *facts, const weir_plan_parts *parts);
+
+/* ---- plan.c ---------------------------------------------------------------------------------- */
+WEIR_MUST_CHECK weir_status
+weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_error *error);
+
+/* ---- plan_window.c --------------------------------------------------------------------------- */
+/* Activations and staging of a plan whose window and slots are known, for steps of so many prompt
+ * tokens; without the kernels' scratch unless it is asked for. */
+WEIR_MUST_CHECK weir_status weir_plan_activations(
+    weir_plan *plan, const weir_plan_parts *parts, int64_t chunk, bool with_scratch,
+    weir_error *error
+);
+
+/* ---- plan_print.c ---------------------------------------------------------------------------- */
+/* "11.5 MiB", "3.2 KiB", "80 B". */
+enum { WEIR_SIZE_TEXT = 32 };
+const char *weir_size_text(char out[WEIR_SIZE_TEXT], size_t bytes);
+/* The arithmetic of a refusal, every part but the KV, whose rows are what is
+ * missing. EFULL. Of the host, or of a device that is too small. */
+weir_status weir_plan_too_small(const weir_plan *plan, weir_error *error);

@@ -1,0 +1,79 @@
+/* engine/open/plan_limits.c - the limits that a plan starts from, and which parts the configuration
+ * asks for. */
+#include <string.h>
+
+#include "engine/base/machine_memory.h"
+#include "engine/open/plan_internal.h"
+
+/* Below this many bytes of f32 weights a step is not bound by reading them, and exact activations
+ * cost nothing that is felt. */
+static const int64_t small_model_bytes = 64 << 20;
+
+size_t weir_plan_cap(const weir_config *config)
+{
+    if (config->memory.host > 0) return (size_t)config->memory.host;
+    const size_t free = weir_machine_memory("") / 10 * 9;
+    return free > 0 ? free : 1;
+}
+
+size_t weir_plan_device_cap(const weir_config *config, const weir_device *device)
+{
+    if (device == NULL) return 0;
+    const size_t found = weir_device_memory_bytes(device) / 10 * 9;
+    return config->memory.device > 0 ? (size_t)config->memory.device : found > 0 ? found : 1;
+}
+
+int64_t weir_plan_context(const weir_config *config, const weir_model *model)
+{
+    return config->model.context > 0 ? config->model.context : weir_model_shape(model)->context;
+}
+
+bool weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory *directory)
+{
+    if (strcmp(config->kernels.activations, "f32") == 0) return true;
+    if (strcmp(config->kernels.activations, "fast") == 0) return false;
+    int64_t elements = 0;
+    for (size_t i = 0; i < weir_tensor_directory_count(directory); i++) {
+        const weir_tensor *const tensor = weir_tensor_directory_at(directory, i);
+        int64_t count = 1;
+        for (int d = 0; d < tensor->n_dims; d++) count *= tensor->shape[d];
+        elements += count;
+    }
+    return elements * (int64_t)sizeof(float) <= small_model_bytes;
+}
+
+bool weir_plan_has_sessions(const weir_config *config, bool with_service)
+{
+    return with_service && config->sessions.dir[0] != '\0' && strcmp(config->kv.reuse, "on") == 0;
+}
+
+bool weir_plan_has_files(const weir_config *config, bool with_files)
+{
+    return with_files && strcmp(config->kv.reuse, "on") == 0;
+}
+
+bool weir_plan_has_states(const weir_config *config, bool with_server)
+{
+    return with_server && config->states.dir[0] != '\0' && strcmp(config->kv.reuse, "on") == 0;
+}
+
+/* Sessions and states go through one sequence, texts that are saved under pressure through
+ * another. */
+int32_t plan_session_sequences(const weir_plan_parts *parts)
+{
+    if (weir_plan_has_sessions(parts->config, parts->with_service))
+        return parts->config->sessions.autosave ? 2 : 1;
+    return weir_plan_has_states(parts->config, parts->with_server) ||
+           weir_plan_has_files(parts->config, parts->with_files);
+}
+
+bool plan_reuses(const weir_plan_parts *parts)
+{
+    return parts->with_service && strcmp(parts->config->kv.reuse, "on") == 0;
+}
+
+int32_t weir_plan_scored_rows(const weir_model *model)
+{
+    const int32_t block = weir_model_block_rows(model);
+    return block > WEIR_SCORED_ROWS ? block : WEIR_SCORED_ROWS / block * block;
+}

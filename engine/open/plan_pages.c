@@ -1,0 +1,236 @@
+/* engine/open/plan_pages.c - KV pages, cached prefixes and snapshots in what the other parts
+ * leave. */
+#include "engine/kv/prefix/pruned_cache.h"
+#include "engine/open/plan_internal.h"
+
+enum {
+    SNAPSHOTS_PER_SLOT = 16,
+    BLOCKS_PER_TEXT = 32 /* a kept text's sinks for every so many blocks */
+};
+
+/* Bytes of the tree for so many runs, past what it takes without any. */
+size_t plan_run_bytes(const weir_plan_parts *parts, int64_t n_runs)
+{
+    const weir_prefix_limits tree = { .n_nodes = plan_reuses(parts) ? n_runs : 0 }, none = { 0 };
+    return weir_prefix_tree_bytes(&tree, parts->spec) - weir_prefix_tree_bytes(&none, parts->spec);
+}
+
+/* Runs of kept texts: one for each block of pages; where no layer has pages, for some texts as long
+ * as the window beside each sequence. */
+int64_t plan_runs_for(
+    const weir_plan *plan, const weir_plan_parts *parts, int64_t n_pages, int64_t window
+)
+{
+    enum { TEXTS = 4 };
+    const int64_t per_block = weir_kv_pages_for(parts->spec, 1),
+                  runs = (window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+    return per_block > 0 ? n_pages / per_block
+                         : plan_least(TEXTS * plan->facts.n_slots * runs, INT32_MAX / 2);
+}
+
+/* Of the pool, n_cold of whose pages are cold at most and n_sinks of which are sinks, and of the
+ * tree of kept texts over it. */
+size_t plan_metadata_bytes(
+    const weir_plan_parts *parts, int64_t n_pages, int64_t n_cold, int64_t n_sinks
+)
+{
+    const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
+    weir_kv_spec spec = *parts->spec;
+    spec.n_pages = n_pages;
+    spec.n_disk_pages = n_cold; /* their books are the same on the host */
+    spec.n_host_pages = 0;
+    spec.n_sink_pages = n_sinks;
+    return (size_t)n_pages * weir_kv_page_metadata_bytes() +
+           weir_kv_lower_tier_metadata_bytes(&spec) +
+           plan_run_bytes(parts, per_block > 0 ? n_pages / per_block : 0);
+}
+
+/* Blocks on disk: what memory.disk leaves to them, if the books of so many take no more than an
+ * eighth of the room; a quarter for windows, of which `full` blocks are all. */
+static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t full)
+{
+    enum { FIRST = 64, SHARE = 8, SHARE_OF_WINDOWS = 4 };
+    if (parts->spec->n_disk_pages == 0) return 0;
+    const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
+    const size_t books =
+        plan_metadata_bytes(parts, FIRST * per_block, FIRST * per_block, 0) / FIRST + 1;
+    const int64_t kept = (int64_t)(room / SHARE / books),
+                  windows = plan_least((int64_t)(room / SHARE_OF_WINDOWS / books), full);
+    return plan_least(
+        plan_least(kept > windows ? kept : windows, parts->spec->n_disk_pages / per_block),
+        INT32_MAX / 2 / per_block
+    );
+}
+
+/* Texts that a policy watched: as many as kv.policy.kept of the configured one, at most an eighth
+ * of what is left; without one, room for some of those that requests ask for. */
+static void plan_pruned(weir_plan *plan, const weir_plan_parts *parts, size_t left)
+{
+    enum { SHARE = 8, SHARE_OF_REQUESTS = 64 };
+    const bool is_configured = plan->kv_peak > 0;
+    const int64_t tokens = plan->facts.window > 0 ? plan->facts.window : WEIR_SMALLEST_WINDOW,
+                  rows = is_configured ? plan->kv_peak : tokens;
+    const int32_t n = plan_reuses(parts) && weir_policies_are_there(parts->policies)
+                          ? (int32_t)parts->config->kv.policy.kept
+                          : 0;
+    const size_t each = weir_pruned_entry_bytes(
+        parts->spec, weir_model_recurrent_bytes(parts->model), tokens, rows, plan->policy_state
+    );
+    const size_t most = left / (is_configured ? SHARE : SHARE_OF_REQUESTS);
+    plan->n_pruned = n;
+    plan->pruned_bytes = each < most / (size_t)(n > 0 ? n : 1) ? each * (size_t)n
+                         : n > 0                               ? most
+                                                               : 0;
+}
+
+/* States that are kept: as many as memory.snapshots holds, else 16 per sequence and at most a
+ * quarter of what is left. */
+static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
+{
+    plan->snapshots = 0;
+    const size_t each = weir_model_recurrent_bytes(parts->model), fixed = weir_plan_total(plan);
+    const size_t left = plan->cap > fixed ? plan->cap - fixed : 0,
+                 asked = (size_t)parts->config->memory.snapshots;
+    if (!plan_reuses(parts)) return;
+    plan_pruned(plan, parts, left);
+    weir_prefix_limits limits = { .snapshot_bytes = each,
+                                  .n_pruned = plan->n_pruned,
+                                  .pruned_bytes = plan->pruned_bytes };
+    if (each > 0) {
+        const size_t one = weir_prefix_state_bytes(&(weir_prefix_limits){ .n_snapshots = 1,
+                                                                          .snapshot_bytes = each });
+        const size_t most = asked > 0 ? asked / one : left / 4 / one;
+        limits.n_snapshots = (int32_t)plan_least(
+            (int64_t)most, asked > 0 ? INT16_MAX : SNAPSHOTS_PER_SLOT * plan->facts.n_slots
+        );
+    }
+    plan->n_snapshots = limits.n_snapshots;
+    plan->snapshots = weir_prefix_state_bytes(&limits);
+}
+
+/* Blocks of sinks, n_sinks for a text, beside so many others: for all sequences, and the session
+ * that comes or goes, and for some kept texts. */
+static int64_t sink_blocks(const weir_plan *plan, int64_t n_sinks, int64_t others)
+{
+    return n_sinks * (plan->facts.n_slots + 1 + others / BLOCKS_PER_TEXT);
+}
+
+/* Of a block of sinks, with its books. */
+static int64_t sink_bytes(const weir_plan_parts *parts, int64_t books)
+{
+    enum { KERNEL_BYTES = 8 }; /* books of address space, of 4096 bytes: sinks are larger */
+    const int64_t room = (int64_t)weir_kv_sink_block_stride(parts->spec);
+    return room + books + (room / 4096 + 1) * KERNEL_BYTES;
+}
+
+/* Blocks of sinks that a text can have, of those asked for, where there are `room` of them for all
+ * sequences. */
+static int64_t text_sinks(const weir_plan *plan, int64_t asked, int64_t room)
+{
+    return plan_least(asked, room / sink_blocks(plan, 1, 0));
+}
+
+/* The most blocks past the sinks that fit in `room` bytes with their books, with sinks beside
+ * them. */
+static int64_t other_blocks(
+    const weir_plan *plan, const weir_plan_parts *parts, int64_t n_sinks, int64_t room,
+    int64_t books
+)
+{
+    const int64_t block = (int64_t)weir_kv_block_stride(parts->spec) + books,
+                  sink = sink_bytes(parts, books);
+    const int64_t left = room - sink_blocks(plan, n_sinks, 0) * sink;
+    return left * BLOCKS_PER_TEXT / (block * BLOCKS_PER_TEXT + n_sinks * sink);
+}
+
+/* Pages and books in what the other parts leave, for texts of `wanted` tokens; returns the tokens
+ * that a text alone finds room for. Where memory does not hold the sinks of all sequences, nothing
+ * follows them; a tier below would be of no use then, and the plan is refused. */
+static int64_t plan_blocks(
+    weir_plan *plan, const weir_plan_parts *parts, int64_t wanted, size_t room
+)
+{
+    enum { MORE = 64 };
+    const weir_kv_spec *const spec = parts->spec;
+    const int64_t per_block = weir_kv_pages_for(spec, WEIR_PAGE_TOKENS); /* pages for 64 tokens */
+    const size_t block = weir_kv_block_stride(spec);
+    const int64_t window = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
+                  asked = plan_least(spec->sinks.n_pages, window);
+    const int64_t full = (window - asked) * plan->facts.n_slots,
+                  on_host = spec->n_host_pages / (per_block > 0 ? per_block : 1),
+                  on_disk = disk_blocks(parts, room, full), cold = on_host + on_disk;
+    const size_t lower_tier_metadata =
+        plan_metadata_bytes(parts, cold * per_block, cold * per_block, 0);
+    const size_t books =
+        (plan_metadata_bytes(parts, (cold + MORE) * per_block, cold * per_block, 0) -
+         lower_tier_metadata + MORE - 1) /
+        MORE;
+    const size_t beside =
+        plan->has_device
+            ? 0
+            : lower_tier_metadata; /* of the host, whose total is looked at in the end */
+    const int64_t left = room > beside ? (int64_t)(room - beside) : 0,
+                  numbers = INT32_MAX / per_block - cold;
+    const int64_t n_sinks =
+        text_sinks(plan, asked, plan_least(left / sink_bytes(parts, (int64_t)books), numbers));
+    const int64_t most =
+        (numbers - sink_blocks(plan, n_sinks, 0)) * BLOCKS_PER_TEXT / (BLOCKS_PER_TEXT + n_sinks);
+    const int64_t blocks =
+        n_sinks < asked
+            ? 0
+            : plan_least(
+                  other_blocks(plan, parts, n_sinks, left, (int64_t)books), plan_least(full, most)
+              );
+    const int64_t sinks = sink_blocks(plan, n_sinks, blocks);
+    plan->facts.kv_disk_pages = on_disk * per_block;
+    plan->kv_disk = (size_t)on_disk * block;
+    plan->facts.kv_host_pages = on_host * per_block;
+    plan->disk_is_limited = on_disk < spec->n_disk_pages / per_block;
+    plan->facts.kv_sink_pages = sinks * per_block;
+    plan->facts.kv_pages = (blocks + sinks + cold) * per_block;
+    plan->kv =
+        plan->kv_open + (size_t)blocks * block + (size_t)sinks * weir_kv_sink_block_stride(spec);
+    plan->kv_rows = (blocks + sinks + cold) * WEIR_PAGE_TOKENS;
+    plan->page_tables += plan_metadata_bytes(
+        parts, plan->facts.kv_pages, cold * per_block, plan->facts.kv_sink_pages
+    );
+    if (n_sinks < asked) return cold > 0 ? 0 : n_sinks * WEIR_PAGE_TOKENS;
+    return (n_sinks + blocks + cold) * WEIR_PAGE_TOKENS;
+}
+
+/* No head ever holds more than the configured policy's peak. Layers with a sliding window are not
+ * the policy's: they keep every row. */
+static bool is_bounded(const weir_plan_parts *parts)
+{
+    const weir_service_policy *const policy = &parts->policies->service;
+    return policy->options.in_prompt && policy->shape.n_layers == parts->spec->n_layers;
+}
+
+/* Gives what the other parts leave to KV pages and the books of the pool; false when that is no
+ * window worth the name. */
+bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
+{
+    plan->kv_open = weir_kv_open_rows_bytes(parts->spec) *
+                    (size_t)(plan->facts.n_slots + plan_session_sequences(parts));
+    plan->kv = plan->kv_open;
+    plan->facts.kv_pages = plan->facts.kv_disk_pages = plan->facts.kv_host_pages =
+        plan->facts.kv_sink_pages = 0;
+    plan->kv_disk = 0;
+    plan->kv_host = weir_kv_host_bytes(parts->spec); /* before what takes a share of the rest */
+    if (weir_kv_pages_for(parts->spec, 1) == 0)
+        plan->page_tables += plan_run_bytes(parts, plan_runs_for(plan, parts, 0, wanted));
+    plan_snapshots(plan, parts);
+    /* With a device the pages' books are counted as if they were there, too. */
+    const size_t cap = plan->has_device ? plan->device_cap : plan->cap,
+                 fixed = plan->has_device ? weir_plan_device_total(plan) : weir_plan_total(plan);
+    const size_t left = cap > fixed ? cap - fixed : 0;
+    const bool takes_all = plan->has_device || plan->cap_is_configured;
+    plan->kv_rows = wanted * plan->facts.n_slots;
+    /* Unless a budget was given, half of what is free is left to others. */
+    int64_t longest = weir_kv_pages_for(parts->spec, 1) > 0
+                          ? plan_blocks(plan, parts, wanted, takes_all ? left : left / 2)
+                          : wanted;
+    if (is_bounded(parts) && longest >= plan->kv_peak + WEIR_PAGE_TOKENS) longest = wanted;
+    plan->facts.window = (int32_t)plan_least(wanted, longest);
+    return left > 0 && plan->facts.window >= plan_least(wanted, WEIR_SMALLEST_WINDOW);
+}

@@ -1,0 +1,116 @@
+/* engine/open/plan_window.c - what follows from the window and the number of sequences, besides
+ * the KV pages: activations, tables, ids, requests. */
+#include "engine/kv/tiers/prefetch.h"
+#include "engine/open/plan_internal.h"
+
+/* What the limits of [server] and [batch] let requests take at the same time, should all come at
+ * once with the largest bodies. */
+static size_t most_requests(const weir_plan *plan, const weir_plan_parts *parts)
+{
+    enum { JOB_BYTES = 4 << 10, BODIES = 16 };
+    const size_t jobs = (size_t)plan->facts.n_slots + (size_t)plan->facts.queue_limit;
+    size_t bytes = jobs * ((size_t)plan->facts.window * sizeof(int32_t) + JOB_BYTES);
+    if (!parts->with_server) return bytes;
+    bytes += (size_t)parts->config->server.max_connections *
+             weir_connection_bytes((size_t)parts->config->server.header_limit);
+    return bytes + BODIES * (size_t)parts->config->server.body_limit;
+}
+
+/* A sixteenth is set aside for requests, at least what a few short ones take and at most what they
+ * can. One that finds no room is answered 503, so this is a matter of service, not of safety. */
+static size_t set_aside(const weir_plan *plan, const weir_plan_parts *parts)
+{
+    enum { FEW_JOBS = 64 << 10, FEW_CONNECTIONS = 2 << 20 };
+    if (!parts->with_service && !parts->with_server) return 0;
+    const size_t most = most_requests(plan, parts),
+                 few = parts->with_server ? FEW_CONNECTIONS : FEW_JOBS;
+    size_t bytes = plan->cap / 16;
+    if (bytes < few) bytes = few;
+    return bytes < most ? bytes : most;
+}
+
+/* Requests pay for their policies: room for the configured one, for as many as run at a time. */
+static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, weir_error *error)
+{
+    const int32_t rows = plan->facts.window > 0 ? plan->facts.window : WEIR_SMALLEST_WINDOW;
+    plan->kv_peak = 0;
+    plan->policy_state = 0;
+    if (weir_policy_is_full(&parts->policies->service.options)) return WEIR_OK;
+    /* Its prompt may be as long as the window. */
+    const weir_policy_run_options wish = weir_policies_wish(
+        &parts->policies->service, rows, rows, (int32_t)parts->config->batch.chunk
+    );
+    weir_policy_run_size size;
+    WEIR_TRY(weir_policy_run_measure(&size, &wish, error));
+    plan->kv_peak = size.peak;
+    plan->policy_state = size.saved_bytes;
+    plan->http += size.bytes * (size_t)plan->facts.n_slots;
+    return WEIR_OK;
+}
+
+static size_t greater(size_t a, size_t b) { return a > b ? a : b; }
+
+static weir_workspace_limits workspace_limits(
+    const weir_plan *plan, const weir_plan_parts *parts, int64_t chunk
+)
+{
+    return (weir_workspace_limits){ .rows = (int32_t)chunk + plan->facts.n_slots,
+                                    .segments = plan->facts.n_slots,
+                                    .logits =
+                                        plan->facts.n_slots + weir_plan_scored_rows(parts->model),
+                                    .context = plan->facts.window,
+                                    .formats = parts->spec->formats,
+                                    .sinks = parts->spec->sinks,
+                                    .has_cold = weir_kv_cold_pages(parts->spec) > 0,
+                                    .evicts = parts->spec->evicts };
+}
+
+weir_status weir_plan_activations(
+    weir_plan *plan, const weir_plan_parts *parts, int64_t chunk, bool with_scratch,
+    weir_error *error
+)
+{
+    const weir_workspace_limits limits = workspace_limits(plan, parts, chunk);
+    weir_kv_spec seen = *parts->spec;
+    weir_stream_memory scratch = { 0 }, eviction = { 0 };
+    seen.max_rows = plan->facts.window;
+    if (with_scratch) WEIR_TRY(weir_workspace_scratch(&scratch, parts->model, &limits, error));
+    if (with_scratch)
+        WEIR_TRY(weir_kv_evictor_scratch_size(&eviction, &seen, parts->stream, error));
+    const size_t staged = weir_kv_prefetch_device_bytes(&seen),
+                 lists = weir_kv_prefetch_bytes(&seen, plan->facts.n_slots);
+    const size_t near = weir_workspace_near_bytes(parts->model, &limits) + staged +
+                        weir_kv_evictor_near_bytes(&seen) +
+                        greater(scratch.scratch, eviction.scratch) +
+                        greater(scratch.device, eviction.device);
+    plan->prefetch = staged + lists;
+    plan->activations = weir_workspace_bytes(parts->model, &limits) + lists +
+                        weir_kv_evictor_bytes(&seen) + greater(scratch.host, eviction.host);
+    *(plan->has_device ? &plan->near_activations : &plan->activations) =
+        near + (plan->has_device ? 0 : plan->activations);
+    return WEIR_OK;
+}
+
+/* What depends on the window beside the KV pages: the kernels' scratch, ids, tables. All of it
+ * grows with the window. */
+weir_status plan_window(
+    weir_plan *plan, const weir_plan_parts *parts, bool with_scratch, weir_error *error
+)
+{
+    const size_t n_sequences = (size_t)(plan->facts.n_slots + plan_session_sequences(parts));
+    const weir_workspace_limits limits = workspace_limits(plan, parts, parts->config->batch.chunk);
+    const weir_runner_limits steps = { .rows = limits.rows,
+                                       .works = limits.segments,
+                                       .logits = limits.logits };
+    WEIR_TRY(weir_plan_activations(plan, parts, parts->config->batch.chunk, with_scratch, error));
+    plan->tokens = n_sequences * weir_kv_sequence_token_bytes(plan->facts.window) +
+                   weir_runner_bytes(&steps) + weir_service_bytes(plan->facts.n_slots);
+    if (plan_session_sequences(parts) > 1)
+        plan->tokens +=
+            weir_sessions_saver_bytes((int32_t)parts->config->sessions.limit, parts->spec);
+    plan->page_tables =
+        n_sequences * weir_kv_table_bytes(parts->spec, plan->facts.window) +
+        (plan_reuses(parts) ? weir_prefix_tree_bytes(&(weir_prefix_limits){ 0 }, parts->spec) : 0);
+    plan->http = set_aside(plan, parts);
+    return plan_policy(plan, parts, error);
+}

@@ -1,0 +1,14 @@
+/* engine/sample/seed.c - the seed of a request. */
+#include <sys/random.h>
+
+#include "engine/base/clock.h"
+#include "engine/sample/sampler.h"
+
+uint64_t weir_sampling_seed(int64_t seed)
+{
+    uint64_t drawn;
+    if (seed >= 0) return (uint64_t)seed;
+    if (getrandom(&drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn)
+        return (uint64_t)weir_clock_ns();
+    return drawn;
+}
