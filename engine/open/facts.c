@@ -53,7 +53,7 @@ static void describe_model(weir_engine_facts *facts, const weir_plan_parts *part
     facts->n_vocab = (int32_t)shape->n_vocab;
     facts->n_valid_vocab = parts->n_valid_vocab > 0 ? parts->n_valid_vocab : facts->n_vocab;
     facts->is_tied = weir_model_tied(model);
-    facts->banks = weir_model_banks(model, NULL);
+    facts->coda = weir_model_coda_stats(model, NULL);
 }
 
 static void describe_kv(weir_engine_facts *facts, const weir_plan_parts *parts)
@@ -73,7 +73,7 @@ static void describe_kv(weir_engine_facts *facts, const weir_plan_parts *parts)
                          weir_kv_any_lossy(&spec->sinks.pair, spec->sinks.n_pages > 0);
     facts->kv_bytes_per_token = (int64_t)weir_kv_block_stride(spec) / WEIR_PAGE_TOKENS;
     facts->kv_bytes_per_sink = (int64_t)weir_kv_sink_block_stride(spec) / WEIR_PAGE_TOKENS;
-    facts->kv_open_bytes = (int64_t)weir_kv_open_rows_bytes(spec);
+    facts->kv_unsealed_bytes = (int64_t)weir_kv_unsealed_rows_bytes(spec);
     facts->kv_page_bytes = (int64_t)weir_kv_sink_page_stride(spec);
     for (int64_t i = 0; i < spec->n_layers; i++) {
         const int64_t bytes = (int64_t)weir_kv_page_stride(spec, i);

@@ -26,7 +26,7 @@ static weir_status check_tiers(
     const int64_t end = (plan->facts.window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
                   full = weir_kv_pages_blocks(parts->spec, weir_kv_pages_of(parts->spec, 0, end)) *
                          plan->facts.n_slots;
-    const int64_t needed = plan_least(weir_tiers_least_blocks(sequences, rows, hot), full);
+    const int64_t needed = weir_min(weir_tiers_least_blocks(sequences, rows, hot), full);
     const char *const tier = plan->has_device ? "device" : "host";
     if (blocks >= needed) return WEIR_OK;
     return weir_error_set(
@@ -65,7 +65,7 @@ static weir_status check_budget(
 )
 {
     const int64_t least_bytes =
-        (int64_t)(weir_kv_blocks_bytes(spec, 1) + weir_kv_open_rows_bytes(spec));
+        (int64_t)(weir_kv_blocks_bytes(spec, 1) + weir_kv_unsealed_rows_bytes(spec));
     if (budget == 0 || budget >= least_bytes) return WEIR_OK;
     return weir_error_set(
         error, WEIR_ECONFIG,

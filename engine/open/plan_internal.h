@@ -6,8 +6,6 @@
 #include "engine/schedule/runner.h"
 #include "engine/session/session_store.h"
 
-static inline int64_t plan_least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* plan_limits.c: sequences beside those of the batch, for sessions, states and texts that are saved
  * under pressure. */
 int32_t plan_session_sequences(const weir_plan_parts *parts);

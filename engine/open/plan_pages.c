@@ -25,7 +25,7 @@ int64_t plan_runs_for(
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1),
                   runs = (window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
     return per_block > 0 ? n_pages / per_block
-                         : plan_least(TEXTS * plan->facts.n_slots * runs, INT32_MAX / 2);
+                         : weir_min(TEXTS * plan->facts.n_slots * runs, INT32_MAX / 2);
 }
 
 /* Of the pool, n_cold of whose pages are cold at most and n_sinks of which are sinks, and of the
@@ -55,9 +55,9 @@ static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t fu
     const size_t books =
         plan_metadata_bytes(parts, FIRST * per_block, FIRST * per_block, 0) / FIRST + 1;
     const int64_t kept = (int64_t)(room / SHARE / books),
-                  windows = plan_least((int64_t)(room / SHARE_OF_WINDOWS / books), full);
-    return plan_least(
-        plan_least(kept > windows ? kept : windows, parts->spec->n_disk_pages / per_block),
+                  windows = weir_min((int64_t)(room / SHARE_OF_WINDOWS / books), full);
+    return weir_min(
+        weir_min(kept > windows ? kept : windows, parts->spec->n_disk_pages / per_block),
         INT32_MAX / 2 / per_block
     );
 }
@@ -100,9 +100,8 @@ static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
         const size_t one = weir_prefix_state_bytes(&(weir_prefix_limits){ .n_snapshots = 1,
                                                                           .snapshot_bytes = each });
         const size_t most = asked > 0 ? asked / one : left / 4 / one;
-        limits.n_snapshots = (int32_t)plan_least(
-            (int64_t)most, asked > 0 ? INT16_MAX : SNAPSHOTS_PER_SLOT * plan->facts.n_slots
-        );
+        limits.n_snapshots = (int32_t
+        )weir_min((int64_t)most, asked > 0 ? INT16_MAX : SNAPSHOTS_PER_SLOT * plan->facts.n_slots);
     }
     plan->n_snapshots = limits.n_snapshots;
     plan->snapshots = weir_prefix_state_bytes(&limits);
@@ -127,7 +126,7 @@ static int64_t sink_bytes(const weir_plan_parts *parts, int64_t books)
  * sequences. */
 static int64_t text_sinks(const weir_plan *plan, int64_t asked, int64_t room)
 {
-    return plan_least(asked, room / sink_blocks(plan, 1, 0));
+    return weir_min(asked, room / sink_blocks(plan, 1, 0));
 }
 
 /* The most blocks past the sinks that fit in `room` bytes with their books, with sinks beside
@@ -155,7 +154,7 @@ static int64_t plan_blocks(
     const int64_t per_block = weir_kv_pages_for(spec, WEIR_PAGE_TOKENS); /* pages for 64 tokens */
     const size_t block = weir_kv_block_stride(spec);
     const int64_t window = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
-                  asked = plan_least(spec->sinks.n_pages, window);
+                  asked = weir_min(spec->sinks.n_pages, window);
     const int64_t full = (window - asked) * plan->facts.n_slots,
                   on_host = spec->n_host_pages / (per_block > 0 ? per_block : 1),
                   on_disk = disk_blocks(parts, room, full), cold = on_host + on_disk;
@@ -172,14 +171,14 @@ static int64_t plan_blocks(
     const int64_t left = room > beside ? (int64_t)(room - beside) : 0,
                   numbers = INT32_MAX / per_block - cold;
     const int64_t n_sinks =
-        text_sinks(plan, asked, plan_least(left / sink_bytes(parts, (int64_t)books), numbers));
+        text_sinks(plan, asked, weir_min(left / sink_bytes(parts, (int64_t)books), numbers));
     const int64_t most =
         (numbers - sink_blocks(plan, n_sinks, 0)) * BLOCKS_PER_TEXT / (BLOCKS_PER_TEXT + n_sinks);
     const int64_t blocks =
         n_sinks < asked
             ? 0
-            : plan_least(
-                  other_blocks(plan, parts, n_sinks, left, (int64_t)books), plan_least(full, most)
+            : weir_min(
+                  other_blocks(plan, parts, n_sinks, left, (int64_t)books), weir_min(full, most)
               );
     const int64_t sinks = sink_blocks(plan, n_sinks, blocks);
     plan->facts.kv_disk_pages = on_disk * per_block;
@@ -188,8 +187,8 @@ static int64_t plan_blocks(
     plan->disk_is_limited = on_disk < spec->n_disk_pages / per_block;
     plan->facts.kv_sink_pages = sinks * per_block;
     plan->facts.kv_pages = (blocks + sinks + cold) * per_block;
-    plan->kv =
-        plan->kv_open + (size_t)blocks * block + (size_t)sinks * weir_kv_sink_block_stride(spec);
+    plan->kv = plan->kv_unsealed + (size_t)blocks * block +
+               (size_t)sinks * weir_kv_sink_block_stride(spec);
     plan->kv_rows = (blocks + sinks + cold) * WEIR_PAGE_TOKENS;
     plan->page_tables += plan_metadata_bytes(
         parts, plan->facts.kv_pages, cold * per_block, plan->facts.kv_sink_pages
@@ -210,9 +209,9 @@ static bool is_bounded(const weir_plan_parts *parts)
  * window worth the name. */
 bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
 {
-    plan->kv_open = weir_kv_open_rows_bytes(parts->spec) *
-                    (size_t)(plan->facts.n_slots + plan_session_sequences(parts));
-    plan->kv = plan->kv_open;
+    plan->kv_unsealed = weir_kv_unsealed_rows_bytes(parts->spec) *
+                        (size_t)(plan->facts.n_slots + plan_session_sequences(parts));
+    plan->kv = plan->kv_unsealed;
     plan->facts.kv_pages = plan->facts.kv_disk_pages = plan->facts.kv_host_pages =
         plan->facts.kv_sink_pages = 0;
     plan->kv_disk = 0;
@@ -231,6 +230,6 @@ bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
                           ? plan_blocks(plan, parts, wanted, takes_all ? left : left / 2)
                           : wanted;
     if (is_bounded(parts) && longest >= plan->kv_peak + WEIR_PAGE_TOKENS) longest = wanted;
-    plan->facts.window = (int32_t)plan_least(wanted, longest);
-    return left > 0 && plan->facts.window >= plan_least(wanted, WEIR_SMALLEST_WINDOW);
+    plan->facts.window = (int32_t)weir_min(wanted, longest);
+    return left > 0 && plan->facts.window >= weir_min(wanted, WEIR_SMALLEST_WINDOW);
 }

@@ -48,7 +48,7 @@ static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, we
     return WEIR_OK;
 }
 
-static size_t greater(size_t a, size_t b) { return a > b ? a : b; }
+static size_t weir_max_size(size_t a, size_t b) { return a > b ? a : b; }
 
 static weir_workspace_limits workspace_limits(
     const weir_plan *plan, const weir_plan_parts *parts, int64_t chunk
@@ -81,11 +81,11 @@ weir_status weir_plan_activations(
                  lists = weir_kv_prefetch_bytes(&seen, plan->facts.n_slots);
     const size_t near = weir_workspace_near_bytes(parts->model, &limits) + staged +
                         weir_kv_evictor_near_bytes(&seen) +
-                        greater(scratch.scratch, eviction.scratch) +
-                        greater(scratch.device, eviction.device);
+                        weir_max_size(scratch.scratch, eviction.scratch) +
+                        weir_max_size(scratch.device, eviction.device);
     plan->prefetch = staged + lists;
     plan->activations = weir_workspace_bytes(parts->model, &limits) + lists +
-                        weir_kv_evictor_bytes(&seen) + greater(scratch.host, eviction.host);
+                        weir_kv_evictor_bytes(&seen) + weir_max_size(scratch.host, eviction.host);
     *(plan->has_device ? &plan->near_activations : &plan->activations) =
         near + (plan->has_device ? 0 : plan->activations);
     return WEIR_OK;
@@ -100,7 +100,7 @@ weir_status plan_window(
     const size_t n_sequences = (size_t)(plan->facts.n_slots + plan_session_sequences(parts));
     const weir_workspace_limits limits = workspace_limits(plan, parts, parts->config->batch.chunk);
     const weir_runner_limits steps = { .rows = limits.rows,
-                                       .works = limits.segments,
+                                       .items = limits.segments,
                                        .logits = limits.logits };
     WEIR_TRY(weir_plan_activations(plan, parts, parts->config->batch.chunk, with_scratch, error));
     plan->tokens = n_sequences * weir_kv_sequence_token_bytes(plan->facts.window) +

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "engine/model/banks.h"
+#include "engine/model/coda_stats.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -25,7 +25,7 @@ typedef struct weir_engine_facts {
     int32_t n_vocab, n_valid_vocab; /* n_valid_vocab: ids that may be drawn */
     bool is_tied; /* the embedding is the output matrix, too */
     /* Of a sequence without text: layers and slots; n_layers 0: only policies evict rows */
-    weir_banks banks;
+    weir_coda_stats coda;
     /* ---- KV ---------------------------------------------------------------------------------- */
     char kv_format[112]; /* as printed, with the layers that differ */
     char k_format[16], v_format[16]; /* of the layers between them */
@@ -38,7 +38,7 @@ typedef struct weir_engine_facts {
     /* Over all layers and heads, past the sinks; of one of the first sink_tokens of a text */
     int64_t kv_bytes_per_token, kv_bytes_per_sink;
     /* Of a sequence, for rows that wait for their page to be full; 0 in most formats */
-    int64_t kv_open_bytes;
+    int64_t kv_unsealed_bytes;
     /* ---- limits ------------------------------------------------------------------------------ */
     int32_t window; /* prompt and answer tokens of one sequence */
     int32_t n_slots, queue_limit;
