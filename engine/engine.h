@@ -105,7 +105,7 @@ const weir_chat_template *weir_engine_chat(const weir_engine *engine);
 const char *weir_engine_chat_problem(const weir_engine *engine);
 
 const weir_config *weir_engine_config(const weir_engine *engine); /* as it was opened with */
-struct weir_ledger *weir_engine_ledger(const weir_engine *engine); /* any thread */
+struct weir_ledger *weir_engine_ledger(const weir_engine *engine); /* thread-safe */
 
 /* saved_text.c: a text of this process in one file at any path, for another. Only after
  * weir_engine_open_with_files. write: EINVAL for no tokens; ENOTFOUND when nothing of the text is

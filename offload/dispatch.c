@@ -23,7 +23,7 @@ enum { MAX_THREADS = 1024, SCRATCH_ALIGNMENT = 64 };
 struct weir_stream {
     weir_caps caps; /* limited to the forced isa */
     weir_isa forced; /* ANY: not forced */
-    weir_device *device; /* NULL: the host */
+    weir_device *device; /* NULL: the CPU */
     weir_marshaller *marshaller; /* with a device */
     /* [n_rows] of this stream, including those that the machine cannot run. */
     weir_table_row *rows;

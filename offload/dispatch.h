@@ -35,7 +35,7 @@ weir_stream_open(weir_stream **out, const weir_stream_options *options, weir_err
 void weir_stream_close(weir_stream *stream); /* NULL-safe */
 /* Of the machine, limited to the forced isa. */
 const weir_caps *weir_stream_caps(const weir_stream *stream);
-weir_device *weir_stream_device(const weir_stream *stream); /* NULL: the host */
+weir_device *weir_stream_device(const weir_stream *stream); /* NULL: the CPU */
 int32_t weir_stream_threads(const weir_stream *stream);
 
 /* For tests: bytes of scratch that the stream holds. A call that needs more grows it: after warm-up

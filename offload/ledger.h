@@ -112,7 +112,7 @@ void weir_ledger_unmap(
  * weir_ledger_copy and weir_ledger_clear. Without one: weir_ledger_alloc, memcpy and memset. Either
  * side of a copy may be host memory. `device` is borrowed and must outlive the ledger. */
 void weir_ledger_use_device(weir_ledger *ledger, weir_device *device);
-weir_device *weir_ledger_device(const weir_ledger *ledger); /* NULL: the host */
+weir_device *weir_ledger_device(const weir_ledger *ledger); /* NULL: the CPU */
 WEIR_MUST_CHECK weir_status weir_ledger_alloc_device(
     weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error
 );

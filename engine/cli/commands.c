@@ -6,17 +6,17 @@ static const weir_command commands[] = {
       .usage = "[options]",
       .run = weir_run_serve,
       .summary = "Serves a model through the OpenAI API.",
-      .details = "Listens on 127.0.0.1:8080 unless told otherwise. SIGTERM ends it after the "
-                 "running answers.",
+      .details = "Listens on 127.0.0.1:8080 by default. SIGTERM ends it after the running "
+                 "answers.",
       .groups = { &weir_group_serve, &weir_group_model, &weir_group_sampling,
                   &weir_group_policy } },
     { .name = "plan",
       .usage = "[options]",
       .run = weir_run_plan,
-      .summary = "Prints where the bytes of memory.host will go; exit code 3 when they do not fit.",
-      .details = "The same plan as `serve --plan`: every account, the pages of KV that it leaves, "
-                 "and the window of a sequence. With --report, "
-                 "tables of what the model would take elsewhere.",
+      .summary = "Prints how memory.host will be used; exit code 3 if the plan does not fit.",
+      .details = "The same plan as `serve --plan`: every account, the KV pages that are "
+                 "left, and the window of a sequence. With --report, tables of what the "
+                 "model takes on other devices.",
       .groups = { &weir_group_json, &weir_group_report, &weir_group_batch, &weir_group_planned,
                   &weir_group_policy } },
     { .name = "generate",
@@ -24,8 +24,8 @@ static const weir_command commands[] = {
       .word = "prompt",
       .run = weir_run_generate,
       .summary = "Continues a text or answers a conversation, once.",
-      .details = "Without a text it reads standard input, less one newline at its end: `echo hi | "
-                 "weir generate`.",
+      .details = "Without a text it reads standard input, without the last newline: `echo "
+                 "hi | weir generate`.",
       .groups = { &weir_group_text, &weir_group_generate, &weir_group_sampling, &weir_group_model,
                   &weir_group_policy } },
     { .name = "chat",
@@ -37,20 +37,20 @@ static const weir_command commands[] = {
     { .name = "session list",
       .usage = "--dir DIR [options]",
       .run = weir_run_session_list,
-      .summary = "Lists the saved sessions of a folder: name, tokens, bytes, and what is wrong "
-                 "with those that are damaged.",
+      .summary = "Lists the saved sessions of a folder: name, tokens, bytes, and the "
+                 "problem of damaged ones.",
       .groups = { &weir_group_sessions, &weir_group_json } },
     { .name = "session save",
       .usage = "--dir DIR --name NAME --file FILE | --prompt TEXT | --messages FILE",
       .run = weir_run_session_save,
-      .summary = "Computes a text and saves it, so that others start behind it.",
+      .summary = "Computes a text and saves it, so that prompts can continue it.",
       .groups = { &weir_group_sessions, &weir_group_session, &weir_group_text, &weir_group_model,
                   &weir_group_policy } },
     { .name = "session restore",
       .usage = "--dir DIR --name NAME [options]",
       .run = weir_run_session_restore,
-      .summary = "Reads a session into an engine and says how long it took: whether it is whole, "
-                 "and fits the model.",
+      .summary = "Restores a session and prints how long it took: checks that it is "
+                 "complete and fits the model.",
       .groups = { &weir_group_sessions, &weir_group_session, &weir_group_model,
                   &weir_group_policy } },
     { .name = "session delete",
@@ -61,36 +61,34 @@ static const weir_command commands[] = {
     { .name = "db create",
       .usage = "--dir DIR [options]",
       .run = weir_run_db_create,
-      .summary = "Makes an empty database of states of a model: what it computed of documents, to "
-                 "answer questions from.",
+      .summary = "Creates an empty database of a model's states: documents that it has "
+                 "computed, to answer questions from.",
       .groups = { &weir_group_db_create, &weir_group_model } },
     { .name = "db ingest",
       .usage = "--dir DIR --label TEXT --file FILE | --prompt TEXT | --documents FILE",
       .run = weir_run_db_ingest,
-      .summary = "Computes documents and keeps their states in a database.",
-      .details = "A conversation (--messages) is kept without the beginning of an answer, so that "
-                 "a question can follow. A document whose state is there already is left out, so "
-                 "that the same command "
-                 "goes on where it was stopped or killed.",
+      .summary = "Computes documents and stores their states in a database.",
+      .details = "A conversation (--messages) is stored without the beginning of an answer, "
+                 "so that a question can follow. A document that already has a state is "
+                 "skipped, so the same command continues after it was interrupted.",
       .groups = { &weir_group_db_ingest, &weir_group_text, &weir_group_model } },
     { .name = "db list",
       .usage = "--dir DIR [options]",
       .run = weir_run_db_list,
-      .summary = "Lists the states of a database, the newest first.",
+      .summary = "Lists the states of a database, newest first.",
       .groups = { &weir_group_db_list } },
     { .name = "db query",
       .usage = "--dir DIR --question TEXT [options]",
       .run = weir_run_db_query,
-      .summary = "Answers a question from the state that is nearest to it, without reading the "
-                 "document again.",
+      .summary = "Answers a question from the nearest state, without computing the document "
+                 "again.",
       .groups = { &weir_group_db_query, &weir_group_sampling, &weir_group_model } },
     { .name = "db merge",
       .usage = "--dir DIR --earlier NAME --later NAME --label TEXT",
       .run = weir_run_db_merge,
-      .summary = "Makes one state of two, of a model whose layers are all CoDA.",
-      .details = "It goes on where the later one ends and has what the banks of both hold, as far "
-                 "as there is room. Nothing promises that it "
-                 "knows what both knew: measure it.",
+      .summary = "Merges two states into one, for models whose layers are all CoDA.",
+      .details = "It continues the later one and has the contents of both banks, as far as "
+                 "they fit. There is no guarantee that it knows what both knew: measure it.",
       .groups = { &weir_group_db_merge, &weir_group_model } },
     { .name = "db delete",
       .usage = "--dir DIR --name NAME",
@@ -112,23 +110,23 @@ static const weir_command commands[] = {
     { .name = "render",
       .usage = "--messages FILE [options]",
       .run = weir_run_render,
-      .summary = "Prints the prompt that the model's chat template makes of a conversation.",
+      .summary = "Prints a conversation as rendered by the model's chat template.",
       .groups = { &weir_group_render, &weir_group_model } },
     { .name = "bench",
       .usage = "[options]",
       .run = weir_run_bench,
-      .summary =
-          "Measures prefill and decode speed, with the machine's read bandwidth beside them.",
-      .details =
-          "With memory.disk also what each token reads from the disk, and how fast that disk is.",
+      .summary = "Measures prefill and decode speed, and the machine's read bandwidth in "
+                 "the same run.",
+      .details = "With memory.disk, also the bytes that each token reads from disk, and the "
+                 "speed of the disk.",
       .groups = { &weir_group_bench, &weir_group_model, &weir_group_policy } },
     { .name = "calibrate",
       .usage = "--text FILE --out FILE [options]",
       .run = weir_run_calibrate,
-      .summary = "Measures the model's queries over a text, for KV policies that judge keys by "
-                 "them (triattention).",
-      .details = "A few tens of thousands of tokens are plenty. The file says which model it is "
-                 "of; other models refuse it.",
+      .summary = "Measures the model's queries over a text, for KV policies that score keys "
+                 "with them (triattention).",
+      .details = "A few tens of thousands of tokens are enough. The file names its model; "
+                 "other models refuse it.",
       .groups = { &weir_group_calibrate, &weir_group_model } },
     { .name = "eval retrieval",
       .usage = "--items FILE [options]",
@@ -141,16 +139,16 @@ static const weir_command commands[] = {
       .run = weir_run_eval_generate,
       .summary = "Writes questions about long contexts for `eval retrieval`: the tasks of RULER, "
                  "needles by depth, depth-first searches.",
-      .details = "Lengths are counted with the model's tokenizer and chat template. The same seed "
-                 "gives the same samples. With `all`, tasks that "
-                 "cannot be made so short are left out, and named.",
+      .details = "Lengths are counted with the model's tokenizer and chat template. The "
+                 "same seed gives the same samples. With `all`, tasks that cannot be made "
+                 "this short are skipped, with a message.",
       .groups = { &weir_group_items, &weir_group_tokens_model } },
     { .name = "eval constructed",
       .usage = "--out DIR [options]",
       .run = weir_run_eval_constructed,
-      .summary = "Writes a model that needs no training: after `key value .. key` it says `value` "
-                 "exactly when the KV row of it is still there.",
-      .details = "Token 0 is its word for not knowing. It has no tokenizer: prompts are ids (`weir "
+      .summary = "Writes a model that needs no training: after `key value .. key` it says "
+                 "`value` exactly if that KV row is still there.",
+      .details = "Token 0 means \"none\". It has no tokenizer: prompts are ids (`weir "
                  "generate --tokens`).",
       .groups = { &weir_group_constructed } },
     { .name = "eval matrix",
@@ -158,7 +156,7 @@ static const weir_command commands[] = {
       .run = weir_run_eval_matrix,
       .summary =
           "Accuracy and perplexity by KV policy, budget and format: JSON lines, CSV and plots.",
-      .details = "Stopped or killed, the same command goes on where it was.",
+      .details = "After an interruption, the same command continues.",
       .groups = { &weir_group_matrix, &weir_group_model } },
     { .name = "eval policies",
       .usage = "[options]",
@@ -182,10 +180,10 @@ static const weir_command commands[] = {
     { .name = "eval states",
       .usage = "--text FILE --set model.arch=NAME [options]",
       .run = weir_run_eval_state_quality,
-      .summary = "Measures what storing states of layers with memory of fixed size in fewer bits "
-                 "costs the text behind them.",
-      .details = "The states are those of f32; keys and values are rounded once, as they are when "
-                 "states are stored, then the text goes on.",
+      .summary = "Measures how storing states of layers with fixed-size memory in fewer "
+                 "bits changes the tokens after them.",
+      .details = "The states are computed in f32; keys and values are rounded once, as for "
+                 "storage, then the text continues.",
       .groups = { &weir_group_state_quality, &weir_group_json, &weir_group_model } },
 };
 

@@ -47,7 +47,7 @@ static const weir_option serve_options[] = {
     KEY("kv-per-key", "SIZE", "server.kv_per_key"),
     KEY("metrics-compat", "NAME", "server.metrics_compat"),
     KEY("reasoning-field", "NAME", "server.reasoning_field"),
-    FLAG("plan", "Print the memory plan and exit; exit code 3 when it does not fit."),
+    FLAG("plan", "Print the memory plan and exit; exit code 3 if it does not fit."),
     EXPLAIN_OPTION("the configured KV policy"),
 };
 GROUP(serve, "Server");
@@ -56,7 +56,7 @@ static const weir_option batch_options[] = { BATCH_OPTIONS };
 GROUP(batch, "Batch");
 
 static const weir_option text_options[] = {
-    TEXT("prompt", "TEXT", "The text, as it is.", .letter = 'p'),
+    TEXT("prompt", "TEXT", "The text, unchanged.", .letter = 'p'),
     TEXT("file", "FILE", "A file that holds the text; - is stdin.", .letter = 'f'),
     TEXT("tokens", "LIST", "Its token ids: 1,2,3."),
     TEXT(
@@ -69,8 +69,8 @@ GROUP(text, "Text");
 static const weir_option generate_options[] = {
     TEXT(
         "session", "NAME",
-        "Continue what is saved under this name in sessions.dir, and save the text with its "
-        "answer there."
+        "Continue the session of this name in sessions.dir, and save the text with "
+        "its answer there."
     ),
     FLAG("json", "Print one JSON object with the text and its tokens."),
     EXPLAIN_OPTION("the configured KV policy"),

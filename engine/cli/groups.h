@@ -7,8 +7,7 @@
 #define GROUP(name, title)                                                                         \
     const weir_option_group weir_group_##name = { title, name##_options, COUNT(name##_options) }
 
-/* Rows of option tables; fields that only some of them have follow at the end: .letter,
- * .required. */
+/* Rows of option tables. Fields that only some of them set come last: .letter, .required. */
 #define KEY(flag, placeholder, path, ...)                                                          \
     { .name = flag, .value = placeholder, .type = WEIR_OPTION_KEY, .key = path, __VA_ARGS__ }
 #define FLAG(flag, text) { .name = flag, .type = WEIR_OPTION_FLAG, .help = text }
@@ -29,7 +28,7 @@
 
 /* ---- rows that several groups have ----------------------------------------------------------- */
 
-/* The group of all commands, and that of `plan`, whose --context is a list of its own. */
+/* The option group of all commands; `plan` has its own, since its --context is a list. */
 #define MODEL_FILE_OPTIONS                                                                         \
     KEY("model", "PATH", "model.path", .letter = 'm'), KEY("arch-dir", "DIR", "model.arch_dir")
 #define MODEL_RUN_OPTIONS                                                                          \

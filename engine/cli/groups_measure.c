@@ -9,20 +9,20 @@ static const weir_option report_options[] = {
         "[model.context]"
     ),
     FLAG(
-        "report", "Print what memory and time a model takes by context, batch, KV format, GPU and "
-                  "number of devices, whether it fits this "
-                  "machine or not."
+        "report", "Print the memory and time that a model takes by context, batch, KV "
+                  "format, GPU and number of devices, whether or not it fits this machine."
     ),
     TEXT(
         "shape", "LIST",
         "Known models to report on in place of --model: llama-2-7b,deepseek-v3, or all."
     ),
-    TEXT("format", "LIST", "KV formats: f16,q8_0,turbo3. Tables with room for one show the first."),
+    TEXT("format", "LIST", "KV formats: f16,q8_0,turbo3. Tables for one format show the first."),
     LIST("batch", 1, 1 << 16, "Sequences at a time: 1,8,32."),
     LIST("bandwidth", 1, 1 << 20, "Of memory, in GB/s: 60,3350."),
     TEXT(
         "weights", "TYPE",
-        "Type of the weights: bf16, q8_0, q4_k ... Default: bf16, or what the model file has."
+        "Type of the weights: bf16, q8_0, q4_k ... Default: bf16, or the type in "
+        "the model file."
     ),
     TEXT(
         "assumptions", "NAME",
@@ -52,14 +52,15 @@ static const weir_option bench_options[] = {
     INT("repeat", "N", 1, 1000, "Measurements per figure. Default: 5."),
     FLAG(
         "synthetic-kv", "Fill the KV rows of each depth with noise instead of computing a prompt "
-                        "that long, and measure no prompt: "
-                        "decoding at depths that would take too long to reach."
+                        "that long, and measure no prefill: for depths that would take too long to "
+                        "compute."
     ),
     TEXT(
         "policies", "LIST",
-        "Measure decoding with these KV policies, NAME or NAME:OPTIONS with ; between, beside a "
-        "plain cache of --budget rows, in turns of "
-        "--gen tokens (default: 128). --depth is the prompt, of noise."
+        "Measure decoding with these KV policies, NAME or NAME:OPTIONS separated "
+        "by ;, compared with a plain cache of --budget rows, in turns of --gen "
+        "tokens (default: 128). --depth is the length of the prompt, which is "
+        "noise."
     ),
     INT("pairs", "N", 1, 64, "Turns of each with --policies. Default: 7."),
     KEY("chunk", "N", "batch.chunk"),
@@ -69,19 +70,19 @@ static const weir_option bench_options[] = {
 GROUP(bench, "Measurement");
 
 static const weir_option calibrate_options[] = {
-    TEXT("text", "FILE", "Text like those to come, UTF-8; - is stdin.", .required = true),
-    TEXT("out", "FILE", "Where the statistics go.", .required = true),
+    TEXT("text", "FILE", "Text like that of later use, UTF-8; - is stdin.", .required = true),
+    TEXT("out", "FILE", "Output file for the statistics.", .required = true),
     WINDOW_OPTION("1024"),
 };
 GROUP(calibrate, "Input and output");
 
 static const weir_option retrieval_options[] = {
     TEXT("items", "FILE", "Questions, one JSON object per line; - is stdin.", .required = true),
-    INT("limit", "N", 1, INT32_MAX, "At most so many items. Default: all."),
+    INT("limit", "N", 1, INT32_MAX, "Maximum number of items. Default: all."),
     TEXT(
         "svg", "FILE",
-        "Also write a plot: a heat map of length and depth where all items have depths, else "
-        "accuracy over length."
+        "Also write a plot: a heat map of length and depth if all items have "
+        "depths, else accuracy over length."
     ),
 };
 GROUP(retrieval, "Input and output");
@@ -107,9 +108,10 @@ static const weir_option items_options[] = {
     ),
     TEXT(
         "questions", "FILE",
-        "JSON for qa_1 in the form of SQuAD, for qa_2 in that of HotpotQA (distractor setting)."
+        "JSON in the format of SQuAD for qa_1, of HotpotQA (distractor setting) "
+        "for qa_2."
     ),
-    TEXT("out", "FILE", "Where the items go, a JSON object per line.", .required = true),
+    TEXT("out", "FILE", "Output file, one JSON object per line.", .required = true),
 };
 GROUP(items, "Items");
 
@@ -127,19 +129,18 @@ static const weir_option tokens_model_options[] = { MODEL_FILE_OPTIONS,
 GROUP(tokens_model, "Model");
 
 static const weir_option matrix_options[] = {
-    TEXT("out", "DIR", "Folder of the results, made when it is not there.", .required = true),
+    TEXT("out", "DIR", "Folder of the results; created if missing.", .required = true),
     TEXT("items", "FILE", "Questions, as for `weir eval retrieval`."),
     TEXT("text", "FILE", "Text to score, as for `weir eval perplexity`."),
     TEXT(
         "policies", "LIST",
-        "NAME or NAME:OPTIONS, with ; between. Default: thirteen methods, with windows that fit "
-        "small budgets; and triattention with "
-        "--calibration."
+        "NAME or NAME:OPTIONS, separated by ;. Default: thirteen methods, with "
+        "windows that fit small budgets; and triattention with --calibration."
     ),
     KEY("calibration", "FILE", "kv.policy.calibration"),
     TEXT("budgets", "LIST", "Rows, or percent of each text. Default: 50%,25%,12%."),
     TEXT("formats", "LIST", "KV formats. Default: kv.format."),
-    INT("limit", "N", 1, 1 << 24, "At most so many items. Default: all."),
+    INT("limit", "N", 1, 1 << 24, "Maximum number of items. Default: all."),
     INT("window", "N", 2, 1 << 24, "Tokens per window of the text. Default: 512."),
 };
 GROUP(matrix, "Measurement");
@@ -166,13 +167,13 @@ static const weir_option kv_quality_options[] = {
         "and some pairs."
     ),
     WINDOW_OPTION("512"),
-    INT("limit", "N", 1, INT32_MAX, "At most so many windows. Default: all."),
+    INT("limit", "N", 1, INT32_MAX, "Maximum number of windows. Default: all."),
     TEXT(
         "items", "LIST",
-        "Files of questions as eval retrieval takes them, a.jsonl,b.jsonl: their answers are "
-        "counted with each format."
+        "Files of questions for eval retrieval, a.jsonl,b.jsonl: correct answers "
+        "are counted for each format."
     ),
-    INT("item-limit", "N", 1, INT32_MAX, "At most so many questions of each file. Default: all."),
+    INT("item-limit", "N", 1, INT32_MAX, "Maximum number of questions per file. Default: all."),
 };
 GROUP(kv_quality, "Input");
 
@@ -180,8 +181,8 @@ static const weir_option state_quality_options[] = {
     SCORED_TEXT_OPTION,
     WINDOW_OPTION("512"),
     INT("before", "N", 1, 1 << 24,
-        "Tokens of each window that are read before its state is taken, rounded down to whole "
-        "blocks of prompts. Default: half of them."),
-    INT("limit", "N", 1, INT32_MAX, "At most so many windows. Default: all."),
+        "Tokens of each window that are computed before its state is saved, "
+        "rounded down to whole blocks of prompts. Default: half of them."),
+    INT("limit", "N", 1, INT32_MAX, "Maximum number of windows. Default: all."),
 };
 GROUP(state_quality, "Input");

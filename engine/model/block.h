@@ -50,11 +50,11 @@ typedef struct weir_slot {
 typedef struct weir_block_kv {
     weir_kv_geometry geometry;
     weir_rope_pairing rope; /* of its keys */
-    int64_t n_queries; /* queries of a row: each has a partial result of attention */
+    int64_t n_queries; /* queries per row: each has a partial result of attention */
     /* It keeps no rows: it reads those of the latest layer before it that keeps rows of this
      * geometry. Nothing is watched then, and the heads of that layer decide which rows stay */
     bool is_shared;
-    bool watched; /* it shows a weir_attention_watch which rows its queries read */
+    bool watched; /* a weir_attention_watch can observe its attention */
 } weir_block_kv;
 
 typedef enum weir_block_kind {

@@ -49,7 +49,7 @@ int64_t weir_model_kv_layers(const weir_model *model); /* layers with KV rows */
 const weir_kv_geometry *weir_model_kv_geometry(const weir_model *model);
 /* [*n] of the layers that keep KV rows or read those of an earlier one; of the model. */
 const weir_kv_reader *weir_model_kv_readers(const weir_model *model, int64_t *n);
-/* Elements of all queries of a row, in the largest of the layers that are watched. */
+/* Elements of all queries of a row, in the largest of the observed layers. */
 int64_t weir_model_query_elements(const weir_model *model);
 size_t weir_model_recurrent_bytes(const weir_model *model); /* per sequence */
 /* A layer's offsets in a sequence's memory: f32 elements of conv history and recurrent state, index

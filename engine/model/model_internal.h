@@ -26,7 +26,7 @@ typedef struct layer {
     weir_block_kv kv; /* with kv_index >= 0 */
     /* Among the layers that keep KV rows, that whose rows it reads; -1: none */
     int64_t kv_index;
-    /* f32 elements in the sequence's recurrent memory. */
+    /* f32 elements in the sequence's recurrent state. */
     int64_t history_offset, state_offset, history_elements, state_elements;
 } layer;
 

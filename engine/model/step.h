@@ -12,15 +12,15 @@
 extern "C" {
 #endif
 
-/* RoPE as the checkpoint's scaling left it. */
+/* RoPE after the checkpoint's scaling. */
 typedef struct weir_rope_table {
     const float *frequencies; /* [rotary_dim / 2] */
     float magnitude; /* on cos and sin */
 } weir_rope_table;
 
-/* Where attention finds pages that are not in memory. A segment that has some comes in ranges of
- * splits, from position 0 upwards: layers of the model, in each of them its segments, and then once
- * more those of which K is read again (weir_attention_watch_rereads), all ascending. Each range is
+/* Provides pages that are not in memory. A segment with such pages is attended in ranges of
+ * splits, from position 0 upwards: layers of the model, in each of them its segments, and then
+ * once more those that read K again (weir_attention_watch_rereads), all ascending. Each range is
  * given back before the next is taken. */
 typedef struct weir_kv_source {
     bool (*is_cold)(void *user, int64_t kv_layer, int32_t segment);
@@ -32,11 +32,12 @@ typedef struct weir_kv_source {
 /* What attention shows to a policy that observes a sequence. NULL: not wanted. Layers with a
  * sliding window are not observed. */
 typedef struct weir_attention_watch {
-    /* [n_heads, stride] of the segment's last query, for `mass`, `below` and `last` of one query */
+    /* [n_heads, stride] of the segment's last query, for `mass`, `below` and `last` of one
+     * query. */
     float *logits;
     float *mass, *below, *last; /* [n_heads, stride]: see weir_attention_mass */
     int64_t stride;
-    /* [rows of the segment, n_heads, head_dim] queries before rotation, after their norm */
+    /* [rows of the segment, n_heads, head_dim] queries before rotation, after their norm. */
     float *plain;
     /* Called for each layer, in order. queries: [rows of the segment, n_heads, head_dim],
      * rotated. */
@@ -50,15 +51,16 @@ static inline bool weir_attention_watch_wants_mass(const weir_attention_watch *w
 {
     return watch->mass != NULL || watch->below != NULL || watch->last != NULL;
 }
-/* K is read again for a segment of so many rows: the logits of the last one are not enough. */
+/* True if K is read again for a segment of this many rows: the logits of the last one are not
+ * enough. */
 static inline bool weir_attention_watch_rereads(const weir_attention_watch *watch, int64_t n_rows)
 {
     const bool wants_last = n_rows == 1 || (watch->mass == NULL && watch->below == NULL);
     return weir_attention_watch_wants_mass(watch) && !(wants_last && watch->logits != NULL);
 }
 
-/* Rows of the segments up to the next snapshot. Recurrent mixers walk the rounds in order and make
- * the copies after each; a step without snapshots is one round. */
+/* Rows of the segments up to the next snapshot. Recurrent mixers process the rounds in order and
+ * make the copies after each; a step without snapshots is one round. */
 typedef struct weir_state_copy {
     float *dst;
     const float *src;
@@ -90,7 +92,7 @@ typedef struct weir_step_kv {
     const weir_kv_segment *segments; /* [n_segments] heads of one length in a sequence are one */
     const int32_t *owner; /* [n_segments] the sequence, ascending */
     int64_t n_segments;
-    int64_t layer; /* among the layers with KV */
+    int64_t layer; /* index among the layers with KV */
     weir_kv_pair format;
     weir_kv_sinks sinks; /* the first pages may have another format */
     const weir_kv_source *source; /* NULL: all pages are in memory, and the two below are NULL */
@@ -103,7 +105,7 @@ typedef struct weir_step_observer {
     const weir_attention_watch *const *watches; /* [sequences] NULL: not watched; NULL: none is */
     float *lse; /* [n_rows, n_heads] of attention that is watched */
     weir_attention_mass_segment *mass; /* [kv.n_segments] room for its segments */
-    /* [n_rows, a row of queries] where the host sees them; NULL: it reads them as they are */
+    /* [n_rows, a row of queries] copies for the host; NULL: it reads the queries in place. */
     float *queries;
 } weir_step_observer;
 

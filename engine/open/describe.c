@@ -1,12 +1,12 @@
-/* engine/open/describe.c - what the headers of a model say, and what the planner makes of them: for
- * reports on models that need not fit this machine, or have a tokenizer that cannot be read. */
+/* engine/open/describe.c - describes a model from its headers, with its plan: for reports on
+ * models that need not fit this machine, or whose tokenizer cannot be read. */
 #include <stdlib.h>
 
 #include "engine/open/engine_internal.h"
 
 static const size_t most = (size_t)1 << 50;
 
-/* The plan of the configuration; where it does not fit, that of a machine without limits. */
+/* The plan of the configuration; if it does not fit, the plan for a machine without limits. */
 static weir_status plan_anyway(
     weir_engine *engine, const weir_engine_options *options, const weir_kv_spec *spec,
     weir_error *error
@@ -47,7 +47,7 @@ static weir_status describe(
 )
 {
     weir_kv_spec spec;
-    weir_error ignored; /* a report needs no tokenizer */
+    weir_error ignored; /* a report does not need the tokenizer */
     WEIR_TRY(weir_engine_open_model(engine, options, error));
     (void)!weir_engine_open_text(engine, &ignored);
     WEIR_TRY(weir_engine_lay_out(engine, options, &spec, error));

@@ -6,14 +6,14 @@
 #include "engine/schedule/runner.h"
 
 struct weir_engine {
-    bool with_files; /* texts are written to any path, and read */
+    bool with_files; /* sequences are written to and read from any path */
     weir_config config;
     weir_plan plan;
-    weir_block_list blocks; /* besides those of the registry */
+    weir_block_list blocks; /* in addition to those of the registry */
     weir_arch_set *archs;
     weir_tensor_directory *directory, *adapter; /* adapter: NULL without model.adapter */
-    weir_device *device; /* NULL: the host */
-    char device_why[320]; /* why it is the host; "": it was asked for */
+    weir_device *device; /* NULL: the CPU */
+    char device_why[320]; /* why there is no device; "": none was requested */
     weir_stream *stream;
     weir_model *model;
     weir_ledger *ledger;
@@ -22,22 +22,22 @@ struct weir_engine {
     weir_kv_choice kv_choice;
     weir_kv_pair *kv_formats; /* [layers with KV] */
     weir_kv_store *store;
-    weir_prefix *prefix; /* NULL: kv.reuse is off, or there is no service */
+    weir_prefix *prefix; /* NULL: kv.reuse is off, or there is no service. */
     weir_policies policies;
-    weir_kv_evictor *evictor; /* NULL: there is nothing to evict */
+    weir_kv_evictor *evictor; /* NULL: nothing can be evicted */
     weir_runner *runner;
     weir_tokenizer *tokenizer;
     weir_chat_template *chat;
-    weir_error chat_problem; /* of a template that is there and cannot be used */
+    weir_error chat_problem; /* why the model's template cannot be used */
     weir_service *service;
-    /* NULL: neither sessions.dir nor a server's states.dir is given, or there is no service */
+    /* NULL: neither sessions.dir nor a server's states.dir is set, or there is no service. */
     weir_sessions *sessions;
-    weir_states *states; /* NULL: none is served */
-    weir_purse states_purse; /* states.memory, which the account packs holds */
+    weir_states *states; /* NULL: no state database */
+    weir_purse states_purse; /* states.memory, charged to the account packs */
 };
 
-/* engine.c: headers, architecture, tokenizer, policies: all that a plan needs; the part of it that
- * follows the tokenizer; and the parts of a plan, under the ledger's caps. */
+/* engine.c: reads headers, architecture, tokenizer and policies, all that a plan needs; the
+ * second part of that, after the tokenizer; and the parts of a plan, under the ledger's caps. */
 WEIR_MUST_CHECK weir_status weir_engine_read(
     weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
 );
@@ -57,16 +57,16 @@ WEIR_MUST_CHECK weir_status weir_engine_open_text(weir_engine *engine, weir_erro
 /* service.c */
 weir_identity_parts weir_engine_identity(const weir_engine *engine, const weir_kv_spec *spec);
 WEIR_MUST_CHECK weir_status weir_engine_open_service(weir_engine *engine, weir_error *error);
-/* Without sessions.dir they carry states, whose paths are given. */
+/* Without sessions.dir the sessions only carry states, whose paths are given. */
 WEIR_MUST_CHECK weir_status weir_engine_open_sessions(
     weir_engine *engine, const weir_kv_spec *spec, bool needs_one, weir_error *error
 );
-/* A database that `weir db create` made, or one with vectors and states as they are. */
+/* Opens a database that `weir db create` made, or creates one with unpacked states and vectors. */
 WEIR_MUST_CHECK weir_status weir_engine_open_states(weir_engine *engine, weir_error *error);
 
-/* plan_least.c: after EFULL, adds the least memory.host that fits to the text, where one does. All
- * is read; or memory.host was too small for reading, which is tried within 32 MiB then. Return
- * `status`. */
+/* plan_least.c: after EFULL, adds the smallest memory.host that fits to the message, if there is
+ * one. The first: everything has been read. The second: memory.host was too small for reading,
+ * which is then tried with 32 MiB. Both return `status`. */
 weir_status weir_plan_say_least(
     weir_engine *engine, const weir_engine_options *options, const weir_kv_spec *spec,
     weir_status status, weir_error *error

@@ -6,7 +6,7 @@
 
 #include "engine/open/plan.h"
 
-/* model.name, else the file without its ending, else the folder. */
+/* model.name, else the file name without extension, else the folder name. */
 static void name_model(char out[256], const weir_plan_parts *parts)
 {
     char path[WEIR_CONFIG_TEXT];

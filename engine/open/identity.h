@@ -9,15 +9,16 @@
 
 typedef struct weir_identity_parts {
     const weir_config *config;
-    const weir_tensor_directory *directory, *adapter; /* adapter: NULL, or what replaces tensors */
+    const weir_tensor_directory *directory,
+        *adapter; /* adapter: may be NULL, else what replaces tensors. */
     const weir_model *model;
     const weir_tokenizer *tokenizer; /* NULL: none */
     const weir_kv_spec *spec;
-    const weir_kv_choice *formats; /* of which spec->formats was made */
+    const weir_kv_choice *formats; /* spec->formats was made from these */
     bool f32_activations;
 } weir_identity_parts;
 WEIR_MUST_CHECK weir_status
 weir_identity_of(weir_session_identity *out, const weir_identity_parts *parts, weir_error *error);
-/* Of the model alone, as in the identity. */
+/* The digest of the model alone, as in the identity. */
 WEIR_MUST_CHECK weir_status
 weir_identity_model(uint64_t out[2], const weir_identity_parts *parts, weir_error *error);

@@ -5,12 +5,12 @@
 #include "engine/open/plan_internal.h"
 #include "engine/schedule/tiers.h"
 
-/* What a server takes that nobody charges: code and libraries (14 MiB resident), stacks, the
- * allocator's slack, sockets, oneDNN's code. With 16 clients a server on the demo model held 21 MiB
- * more than its ledger. */
+/* Memory of a server that no account is charged for: code and libraries (14 MiB resident), stacks,
+ * allocator slack, sockets, oneDNN's code. With 16 clients, a server on the demo model was measured
+ * 21 MiB above its ledger. */
 enum { PROCESS_BYTES = 32 << 20 };
 
-/* With a tier below: memory holds what running sequences cannot do without, unless it holds all
+/* With a lower tier, memory must hold the least that running sequences need, unless it holds all
  * that they can have. */
 static weir_status check_tiers(
     const weir_plan *plan, const weir_plan_parts *parts, weir_error *error
@@ -21,8 +21,9 @@ static weir_status check_tiers(
     const int64_t cold = plan->facts.kv_disk_pages + plan->facts.kv_host_pages;
     if (cold == 0) return WEIR_OK;
     const int64_t blocks = (plan->facts.kv_pages - cold - plan->facts.kv_sink_pages) / per_block;
-    const int32_t sequences = plan->facts.n_slots + (plan_session_sequences(parts) > 0
-                                                    ); /* what is saved under pressure gives way */
+    const int32_t sequences =
+        plan->facts.n_slots +
+        (plan_session_sequences(parts) > 0); /* a save under memory pressure can be stopped */
     const int64_t end = (plan->facts.window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
                   full = weir_kv_pages_blocks(parts->spec, weir_kv_pages_of(parts->spec, 0, end)) *
                          plan->facts.n_slots;
@@ -32,9 +33,9 @@ static weir_status check_tiers(
     return weir_error_set(
         error, WEIR_EFULL,
         "the plan does not fit: memory.%s leaves room for %" PRId64
-        " blocks of 64 tokens (%zu bytes each, %.1f MiB of %.1f MiB), and "
-        "%d sequences with a tier below them need %" PRId64 ": for each its first block, %" PRId64
-        " hot ones (kv.tiers.hot) and 2 in use, and %" PRId64
+        " blocks of 64 tokens (%zu bytes each, %.1f MiB of %.1f MiB), and %d "
+        "sequences with a lower tier need %" PRId64 ": for each its first block, %" PRId64
+        " hot ones (kv.tiers.hot) and 2 in use, plus %" PRId64
         " for a piece of prompt; raise memory.%s, or lower batch.max_sequences, batch.chunk or "
         "kv.tiers.hot",
         tier, blocks, weir_kv_block_stride(parts->spec), (double)plan->kv / 1048576.0,
@@ -59,7 +60,7 @@ static void describe_device(weir_plan *plan, const weir_plan_parts *parts)
     );
 }
 
-/* A budget that cannot hold 64 tokens would refuse everything. */
+/* A budget below 64 tokens would refuse every request. */
 static weir_status check_budget(
     int64_t budget, const char *key, const weir_kv_spec *spec, weir_error *error
 )
@@ -103,8 +104,8 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
     describe_device(plan, parts);
     WEIR_TRY(check_budgets(plan, parts, error));
 
-    /* What grows with the window takes from it: a first window is found without any of it, a second
-     * within what the first one asks for; the second is smaller, asks for less, and so fits. */
+    /* Some parts grow with the window and so reduce it. The first window is found without them,
+     * the second with what the first would need; it is smaller, needs less, and so fits. */
     WEIR_TRY(plan_window(plan, parts, false, error));
     if (!plan_rows(plan, parts, wanted)) return weir_plan_too_small(plan, error);
     WEIR_TRY(plan_window(plan, parts, true, error));

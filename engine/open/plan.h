@@ -10,37 +10,39 @@ typedef struct weir_plan_parts {
     const char *path; /* of the model */
     const weir_model *model;
     int32_t n_valid_vocab; /* ids of the tokenizer; 0: there is none */
-    weir_stream *stream; /* that the model runs on */
-    const weir_kv_spec *spec; /* everything but n_pages and max_rows */
-    const weir_kv_choice *formats; /* of which spec->formats was made */
+    weir_stream *stream; /* the model's stream */
+    const weir_kv_spec *spec; /* all but n_pages and max_rows */
+    const weir_kv_choice *formats; /* spec->formats was made from these */
     const weir_policies *policies;
-    size_t cap, tokenizer, packs, other; /* what the ledger holds of the last three */
+    size_t cap, tokenizer, packs, other; /* tokenizer, packs, other: as charged to the ledger */
     size_t device_cap; /* with a device */
-    const weir_device *device; /* NULL: the host */
+    const weir_device *device; /* NULL: the CPU */
     const char *device_why;
     bool with_service, with_files, with_server;
 } weir_plan_parts;
 
 /* ---- plan_limits.c --------------------------------------------------------------------------- */
-/* Fewer rows of KV than this are no plan. */
+/* The smallest number of KV rows that a plan may have. */
 enum { WEIR_SMALLEST_WINDOW = 256 };
-/* Logits rows beside one per slot: prompts that are scored come in pieces of so many. */
+/* Logits rows in addition to one per slot: scored prompts are computed in pieces of this many
+ * rows. */
 enum { WEIR_SCORED_ROWS = 64 };
-/* These, or a block's where prompts are cut by blocks */
+/* Returns WEIR_SCORED_ROWS, or the size of a block if prompts are cut by blocks. */
 int32_t weir_plan_scored_rows(const weir_model *model);
 
-/* memory.device, or nine tenths of what the device had free; 0 without one. */
+/* Returns memory.device, or nine tenths of the device's free memory; 0 without a device. */
 size_t weir_plan_device_cap(const weir_config *config, const weir_device *device);
-/* memory.host, or nine tenths of what is free; never 0, which the ledger takes for no cap */
+/* Returns memory.host, or nine tenths of the free memory; never 0, which the ledger takes for no
+ * cap. */
 size_t weir_plan_cap(const weir_config *config);
-/* model.context, or what the model was trained for */
+/* Returns model.context, or the context length that the model was trained for. */
 int64_t weir_plan_context(const weir_config *config, const weir_model *model);
 bool weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory *directory);
-/* Sessions are on, and there is something that they could save. */
+/* True if sessions are on and there is something that they could save. */
 bool weir_plan_has_sessions(const weir_config *config, bool with_service);
-/* Texts can be written to files, and read back. */
+/* True if sequences can be written to files and read back. */
 bool weir_plan_has_files(const weir_config *config, bool with_files);
-/* A server with a database of states. */
+/* True for a server with a state database. */
 bool weir_plan_has_states(const weir_config *config, bool with_server);
 
 /* ---- facts.c --------------------------------------------------------------------------------- */
@@ -54,8 +56,8 @@ WEIR_MUST_CHECK weir_status
 weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_error *error);
 
 /* ---- plan_window.c --------------------------------------------------------------------------- */
-/* Activations and staging of a plan whose window and slots are known, for steps of so many prompt
- * tokens; without the kernels' scratch unless it is asked for. */
+/* Activations and prefetch buffers of a plan whose window and slots are known, for steps of n
+ * prompt tokens; the kernels' scratch only if requested. */
 WEIR_MUST_CHECK weir_status weir_plan_activations(
     weir_plan *plan, const weir_plan_parts *parts, int64_t chunk, bool with_scratch,
     weir_error *error

@@ -25,8 +25,8 @@ int64_t plan_runs_for(
     const weir_plan *plan, const weir_plan_parts *parts, int64_t n_pages, int64_t window
 );
 size_t plan_run_bytes(const weir_plan_parts *parts, int64_t n_runs);
-/* Of the pool, n_cold of whose pages are cold at most and n_sinks of which are sinks, and of the
- * tree of kept texts over it. */
+/* Bytes of the pool's metadata, with at most n_cold cold pages and n_sinks sink pages, and of
+ * the prefix tree over it. */
 size_t plan_metadata_bytes(
     const weir_plan_parts *parts, int64_t n_pages, int64_t n_cold, int64_t n_sinks
 );

@@ -5,8 +5,8 @@
 #include "engine/base/machine_memory.h"
 #include "engine/open/plan_internal.h"
 
-/* Below this many bytes of f32 weights a step is not bound by reading them, and exact activations
- * cost nothing that is felt. */
+/* A step with fewer bytes of f32 weights is not bound by reading them, so exact activations cost
+ * little. */
 static const int64_t small_model_bytes = 64 << 20;
 
 size_t weir_plan_cap(const weir_config *config)
@@ -57,8 +57,7 @@ bool weir_plan_has_states(const weir_config *config, bool with_server)
     return with_server && config->states.dir[0] != '\0' && strcmp(config->kv.reuse, "on") == 0;
 }
 
-/* Sessions and states go through one sequence, texts that are saved under pressure through
- * another. */
+/* Sessions and states use one sequence, saving under memory pressure another. */
 int32_t plan_session_sequences(const weir_plan_parts *parts)
 {
     if (weir_plan_has_sessions(parts->config, parts->with_service))

@@ -5,18 +5,18 @@
 
 enum {
     SNAPSHOTS_PER_SLOT = 16,
-    BLOCKS_PER_TEXT = 32 /* a kept text's sinks for every so many blocks */
+    BLOCKS_PER_TEXT = 32 /* one cached sequence's sinks for this many blocks */
 };
 
-/* Bytes of the tree for so many runs, past what it takes without any. */
+/* Bytes of the prefix tree for n_runs, in addition to those of an empty one. */
 size_t plan_run_bytes(const weir_plan_parts *parts, int64_t n_runs)
 {
     const weir_prefix_limits tree = { .n_nodes = plan_reuses(parts) ? n_runs : 0 }, none = { 0 };
     return weir_prefix_tree_bytes(&tree, parts->spec) - weir_prefix_tree_bytes(&none, parts->spec);
 }
 
-/* Runs of kept texts: one for each block of pages; where no layer has pages, for some texts as long
- * as the window beside each sequence. */
+/* Runs of cached sequences: one per block of pages; if no layer has pages, some sequences as
+ * long as the window for each slot. */
 int64_t plan_runs_for(
     const weir_plan *plan, const weir_plan_parts *parts, int64_t n_pages, int64_t window
 )
@@ -28,8 +28,8 @@ int64_t plan_runs_for(
                          : weir_min(TEXTS * plan->facts.n_slots * runs, INT32_MAX / 2);
 }
 
-/* Of the pool, n_cold of whose pages are cold at most and n_sinks of which are sinks, and of the
- * tree of kept texts over it. */
+/* Bytes of the pool's metadata, with at most n_cold cold pages and n_sinks sink pages, and of
+ * the prefix tree over it. */
 size_t plan_metadata_bytes(
     const weir_plan_parts *parts, int64_t n_pages, int64_t n_cold, int64_t n_sinks
 )
@@ -37,7 +37,7 @@ size_t plan_metadata_bytes(
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
     weir_kv_spec spec = *parts->spec;
     spec.n_pages = n_pages;
-    spec.n_disk_pages = n_cold; /* their books are the same on the host */
+    spec.n_disk_pages = n_cold; /* their metadata is the same on the host */
     spec.n_host_pages = 0;
     spec.n_sink_pages = n_sinks;
     return (size_t)n_pages * weir_kv_page_metadata_bytes() +
@@ -45,8 +45,8 @@ size_t plan_metadata_bytes(
            plan_run_bytes(parts, per_block > 0 ? n_pages / per_block : 0);
 }
 
-/* Blocks on disk: what memory.disk leaves to them, if the books of so many take no more than an
- * eighth of the room; a quarter for windows, of which `full` blocks are all. */
+/* Blocks on disk: what fits in memory.disk if their metadata takes no more than an eighth of
+ * `room`, or a quarter for windows, of which `full` blocks are all. */
 static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t full)
 {
     enum { FIRST = 64, SHARE = 8, SHARE_OF_WINDOWS = 4 };
@@ -62,8 +62,8 @@ static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t fu
     );
 }
 
-/* Texts that a policy watched: as many as kv.policy.kept of the configured one, at most an eighth
- * of what is left; without one, room for some of those that requests ask for. */
+/* Pruned caches: kv.policy.kept sequences of the configured policy, at most an eighth of what is
+ * left; without one, memory for some that requests may ask for. */
 static void plan_pruned(weir_plan *plan, const weir_plan_parts *parts, size_t left)
 {
     enum { SHARE = 8, SHARE_OF_REQUESTS = 64 };
@@ -83,8 +83,8 @@ static void plan_pruned(weir_plan *plan, const weir_plan_parts *parts, size_t le
                                                                : 0;
 }
 
-/* States that are kept: as many as memory.snapshots holds, else 16 per sequence and at most a
- * quarter of what is left. */
+/* Cached states: as many as fit in memory.snapshots, else 16 per sequence and at most a quarter
+ * of what is left. */
 static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
 {
     plan->snapshots = 0;
@@ -107,30 +107,29 @@ static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
     plan->snapshots = weir_prefix_state_bytes(&limits);
 }
 
-/* Blocks of sinks, n_sinks for a text, beside so many others: for all sequences, and the session
- * that comes or goes, and for some kept texts. */
+/* Sink blocks, n_sinks per sequence, that go with this many other blocks: for all sequences, the
+ * session being saved or restored, and some cached sequences. */
 static int64_t sink_blocks(const weir_plan *plan, int64_t n_sinks, int64_t others)
 {
     return n_sinks * (plan->facts.n_slots + 1 + others / BLOCKS_PER_TEXT);
 }
 
-/* Of a block of sinks, with its books. */
+/* Bytes of a sink block with its metadata. */
 static int64_t sink_bytes(const weir_plan_parts *parts, int64_t books)
 {
-    enum { KERNEL_BYTES = 8 }; /* books of address space, of 4096 bytes: sinks are larger */
+    enum { KERNEL_BYTES = 8 }; /* Metadata of address space, per 4096 bytes: sinks are larger. */
     const int64_t room = (int64_t)weir_kv_sink_block_stride(parts->spec);
     return room + books + (room / 4096 + 1) * KERNEL_BYTES;
 }
 
-/* Blocks of sinks that a text can have, of those asked for, where there are `room` of them for all
+/* Sink blocks that a sequence can have, of those configured, if there are `room` of them for all
  * sequences. */
 static int64_t text_sinks(const weir_plan *plan, int64_t asked, int64_t room)
 {
     return weir_min(asked, room / sink_blocks(plan, 1, 0));
 }
 
-/* The most blocks past the sinks that fit in `room` bytes with their books, with sinks beside
- * them. */
+/* The most blocks past the sinks that fit in `room` bytes with their metadata and their sinks. */
 static int64_t other_blocks(
     const weir_plan *plan, const weir_plan_parts *parts, int64_t n_sinks, int64_t room,
     int64_t books
@@ -142,16 +141,16 @@ static int64_t other_blocks(
     return left * BLOCKS_PER_TEXT / (block * BLOCKS_PER_TEXT + n_sinks * sink);
 }
 
-/* Pages and books in what the other parts leave, for texts of `wanted` tokens; returns the tokens
- * that a text alone finds room for. Where memory does not hold the sinks of all sequences, nothing
- * follows them; a tier below would be of no use then, and the plan is refused. */
+/* Plans pages and metadata in what the other parts leave, for sequences of `wanted` tokens.
+ * Returns the tokens that fit for a single sequence. If memory does not hold the sinks of all
+ * sequences, the plan is refused: no block could follow them, whatever the lower tier. */
 static int64_t plan_blocks(
     weir_plan *plan, const weir_plan_parts *parts, int64_t wanted, size_t room
 )
 {
     enum { MORE = 64 };
     const weir_kv_spec *const spec = parts->spec;
-    const int64_t per_block = weir_kv_pages_for(spec, WEIR_PAGE_TOKENS); /* pages for 64 tokens */
+    const int64_t per_block = weir_kv_pages_for(spec, WEIR_PAGE_TOKENS); /* pages of 64 tokens */
     const size_t block = weir_kv_block_stride(spec);
     const int64_t window = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
                   asked = weir_min(spec->sinks.n_pages, window);
@@ -165,9 +164,8 @@ static int64_t plan_blocks(
          lower_tier_metadata + MORE - 1) /
         MORE;
     const size_t beside =
-        plan->has_device
-            ? 0
-            : lower_tier_metadata; /* of the host, whose total is looked at in the end */
+        plan->has_device ? 0
+                         : lower_tier_metadata; /* On the host; its total is checked at the end. */
     const int64_t left = room > beside ? (int64_t)(room - beside) : 0,
                   numbers = INT32_MAX / per_block - cold;
     const int64_t n_sinks =
@@ -197,16 +195,16 @@ static int64_t plan_blocks(
     return (n_sinks + blocks + cold) * WEIR_PAGE_TOKENS;
 }
 
-/* No head ever holds more than the configured policy's peak. Layers with a sliding window are not
- * the policy's: they keep every row. */
+/* True if no head holds more rows than the configured policy's peak. Layers with a sliding
+ * window have no policy and keep every row. */
 static bool is_bounded(const weir_plan_parts *parts)
 {
     const weir_service_policy *const policy = &parts->policies->service;
     return policy->options.in_prompt && policy->shape.n_layers == parts->spec->n_layers;
 }
 
-/* Gives what the other parts leave to KV pages and the books of the pool; false when that is no
- * window worth the name. */
+/* Plans KV pages and pool metadata in what the other parts leave. Returns false if the window
+ * would be too small. */
 bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
 {
     plan->kv_unsealed = weir_kv_unsealed_rows_bytes(parts->spec) *
@@ -215,17 +213,17 @@ bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
     plan->facts.kv_pages = plan->facts.kv_disk_pages = plan->facts.kv_host_pages =
         plan->facts.kv_sink_pages = 0;
     plan->kv_disk = 0;
-    plan->kv_host = weir_kv_host_bytes(parts->spec); /* before what takes a share of the rest */
+    plan->kv_host = weir_kv_host_bytes(parts->spec); /* before the shares of what is left */
     if (weir_kv_pages_for(parts->spec, 1) == 0)
         plan->page_tables += plan_run_bytes(parts, plan_runs_for(plan, parts, 0, wanted));
     plan_snapshots(plan, parts);
-    /* With a device the pages' books are counted as if they were there, too. */
+    /* With a device, the pages' metadata is counted as if it were there, too. */
     const size_t cap = plan->has_device ? plan->device_cap : plan->cap,
                  fixed = plan->has_device ? weir_plan_device_total(plan) : weir_plan_total(plan);
     const size_t left = cap > fixed ? cap - fixed : 0;
     const bool takes_all = plan->has_device || plan->cap_is_configured;
     plan->kv_rows = wanted * plan->facts.n_slots;
-    /* Unless a budget was given, half of what is free is left to others. */
+    /* Unless a budget is set, half of the free memory is left to others. */
     int64_t longest = weir_kv_pages_for(parts->spec, 1) > 0
                           ? plan_blocks(plan, parts, wanted, takes_all ? left : left / 2)
                           : wanted;

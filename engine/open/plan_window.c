@@ -3,8 +3,8 @@
 #include "engine/kv/tiers/prefetch.h"
 #include "engine/open/plan_internal.h"
 
-/* What the limits of [server] and [batch] let requests take at the same time, should all come at
- * once with the largest bodies. */
+/* The most that requests can take within the limits of [server] and [batch], all at the same
+ * time and with the largest bodies. */
 static size_t most_requests(const weir_plan *plan, const weir_plan_parts *parts)
 {
     enum { JOB_BYTES = 4 << 10, BODIES = 16 };
@@ -16,8 +16,8 @@ static size_t most_requests(const weir_plan *plan, const weir_plan_parts *parts)
     return bytes + BODIES * (size_t)parts->config->server.body_limit;
 }
 
-/* A sixteenth is set aside for requests, at least what a few short ones take and at most what they
- * can. One that finds no room is answered 503, so this is a matter of service, not of safety. */
+/* A sixteenth is reserved for requests, at least what a few short ones take and at most what all
+ * can. A request that does not fit is answered 503, so this affects service, not safety. */
 static size_t set_aside(const weir_plan *plan, const weir_plan_parts *parts)
 {
     enum { FEW_JOBS = 64 << 10, FEW_CONNECTIONS = 2 << 20 };
@@ -29,14 +29,15 @@ static size_t set_aside(const weir_plan *plan, const weir_plan_parts *parts)
     return bytes < most ? bytes : most;
 }
 
-/* Requests pay for their policies: room for the configured one, for as many as run at a time. */
+/* Policies are charged to requests: reserves memory for the configured one, for as many requests
+ * as can run. */
 static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, weir_error *error)
 {
     const int32_t rows = plan->facts.window > 0 ? plan->facts.window : WEIR_SMALLEST_WINDOW;
     plan->kv_peak = 0;
     plan->policy_state = 0;
     if (weir_policy_is_full(&parts->policies->service.options)) return WEIR_OK;
-    /* Its prompt may be as long as the window. */
+    /* The prompt may be as long as the window. */
     const weir_policy_run_options wish = weir_policies_wish(
         &parts->policies->service, rows, rows, (int32_t)parts->config->batch.chunk
     );
@@ -91,8 +92,7 @@ weir_status weir_plan_activations(
     return WEIR_OK;
 }
 
-/* What depends on the window beside the KV pages: the kernels' scratch, ids, tables. All of it
- * grows with the window. */
+/* What grows with the window besides the KV pages: the kernels' scratch, ids, tables. */
 weir_status plan_window(
     weir_plan *plan, const weir_plan_parts *parts, bool with_scratch, weir_error *error
 )

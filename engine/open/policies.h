@@ -7,18 +7,18 @@
 
 typedef struct weir_policies {
     weir_service_policy service;
-    weir_calibration *calibration; /* owned; NULL: there is none */
-    int32_t *layers; /* owned; NULL: no layer keeps rows of the whole text */
+    weir_calibration *calibration; /* owned; may be NULL */
+    int32_t *layers; /* Owned; NULL: no layer keeps rows of the whole sequence. */
     double *frequencies; /* owned */
 } weir_policies;
-/* ECONFIG for a policy that is none, lacks a budget, or needs what is not there. */
+/* Returns ECONFIG for an unknown policy, a missing budget, or missing requirements. */
 WEIR_MUST_CHECK weir_status
 weir_policies_open(weir_policies *policies, const weir_identity_parts *parts, weir_error *error);
 void weir_policies_close(weir_policies *policies);
-/* The model's RoPE is known now */
+/* Sets the model's RoPE, once it is known. */
 void weir_policies_turn(weir_policies *policies, const weir_model *model);
 bool weir_policies_are_there(const weir_policies *policies);
-/* For one sequence of so many rows. */
+/* For one sequence of this many rows. */
 weir_policy_run_options weir_policies_wish(
     const weir_service_policy *policy, int64_t rows, int32_t n_prompt, int32_t n_new
 );

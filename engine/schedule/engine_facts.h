@@ -33,11 +33,11 @@ typedef struct weir_engine_facts {
      * multiple of 64 */
     int32_t wide_layers, sink_tokens;
     char wide_format[32];
-    bool kv_is_lossy; /* some layer keeps less than 16-bit floats */
+    bool kv_is_lossy; /* some layer stores less than 16-bit floats */
     int64_t kv_page_bytes; /* of the largest pages, where layers differ */
     /* Over all layers and heads, past the sinks; of one of the first sink_tokens of a text */
     int64_t kv_bytes_per_token, kv_bytes_per_sink;
-    /* Of a sequence, for rows that wait for their page to be full; 0 in most formats */
+    /* Bytes per sequence for rows of an unsealed page; 0 in most formats. */
     int64_t kv_unsealed_bytes;
     /* ---- limits ------------------------------------------------------------------------------ */
     int32_t window; /* prompt and answer tokens of one sequence */

@@ -45,9 +45,8 @@ static weir_status check(const weir_job *job, int64_t budget, weir_error *error)
     if (budget > facts->window)
         return weir_error_set(
             error, WEIR_EINVAL,
-            "kv_budget is %" PRId64
-            " rows, and no sequence has more than the window of %d; ask for fewer",
-            budget, (int)facts->window
+            "kv_budget is %" PRId64 " rows, more than the window of %d; ask for fewer", budget,
+            (int)facts->window
         );
     return check_bytes(facts, budget, job->request.n_choices, error);
 }

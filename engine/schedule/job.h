@@ -82,10 +82,10 @@ struct weir_service {
     weir_reclaim_count reclaimed[WEIR_RECLAIM_STEPS];
     weir_ledger *ledger;
     weir_ledger_payer payer; /* of jobs whose thread has none */
-    size_t bytes, sampler_bytes; /* charged: arrays below, scratch */
+    size_t bytes, sampler_bytes; /* charged: the arrays below, and scratch */
     slot *slots; /* [facts.n_slots] */
-    weir_kv_sequence *guests[2]; /* that hold pages and are no job's; NULL: none */
-    const weir_service_hooks *hooks; /* borrowed; NULL: there are none */
+    weir_kv_sequence *guests[2]; /* Sequences that hold pages and belong to no job; NULL: none. */
+    const weir_service_hooks *hooks; /* borrowed; may be NULL */
     weir_batch_item *items; /* [facts.n_slots] */
     choice **choices; /* [facts.n_slots]: whose item it is */
     int32_t n_observed; /* items of the step that is observed */

@@ -44,9 +44,9 @@ typedef struct weir_reclaim_request {
     weir_kv_store *store;
     const struct weir_batch_item *items; /* [n_items] of the step */
     int32_t n_items;
-    const weir_kv_sequence *sequence; /* that is pruned; NULL: none */
-    weir_kv_pages pages; /* wanted; MEMORY looks at the blocks instead */
-    int64_t blocks; /* past the sinks */
+    const weir_kv_sequence *sequence; /* the sequence that is pruned, or NULL */
+    weir_kv_pages pages; /* wanted; MEMORY uses `blocks` instead */
+    int64_t blocks; /* wanted, past the sinks */
     int32_t hot; /* blocks at the end of a sequence that stay in memory */
 } weir_reclaim_request;
 

@@ -449,8 +449,8 @@ void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor)
 static bool reclaim_for_policy(void *user, const weir_kv_sequence *sequence, weir_kv_pages pages)
 {
     const weir_runner *const runner = user;
-    const weir_batch_item item = { .sequence =
-                                       (weir_kv_sequence *)(uintptr_t)sequence }; /* only read */
+    const weir_batch_item item = { .sequence = (weir_kv_sequence *)(uintptr_t
+                                   )sequence }; /* The sequence is only read. */
     const int64_t n_blocks = weir_kv_pages_blocks(weir_kv_store_spec(sequence->store), pages);
     if (runner->prefetch != NULL && weir_kv_free_blocks(sequence->store) < n_blocks &&
         reclaim_memory(runner, &item, 1, n_blocks, NULL) == WEIR_OK)

@@ -59,8 +59,8 @@ const weir_model *weir_runner_model(const weir_runner *runner);
 bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int64_t n_tokens);
 /* weir_model_coda_stats of a sequence between two steps; NULL: of no text. */
 weir_coda_stats weir_runner_coda_stats(const weir_runner *runner, const weir_kv_sequence *sequence);
-/* Rows of a sequence that are there as they were computed, and those that went: where a policy
- * prunes, else where layers have memory of fixed size. */
+/* Rows of a sequence that are kept as computed, and rows that were dropped: by its policy if it
+ * has one, else by layers with fixed-size memory. */
 weir_policy_run_count weir_runner_count(
     const weir_runner *runner, const weir_kv_sequence *sequence
 );

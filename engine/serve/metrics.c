@@ -269,7 +269,7 @@ static weir_status write_own(
     );
 }
 
-/* Where layers have memory of fixed size: of all texts that ended, over all such layers. */
+/* Statistics of fixed-size layer memory, summed over all finished sequences and such layers. */
 static weir_status write_coda(
     const writer *w, const weir_service_stats *stats, const weir_engine_facts *facts
 )

@@ -152,7 +152,7 @@ bool session_pin_next_pruned(weir_sessions *sessions, uint64_t *use);
 void session_unpin_pruned(weir_sessions *sessions); /* engine thread */
 /* Gets the policy's part of the carrier's sequence; `out` borrows from it. */
 void session_pruned_of(weir_session_pruned *out, const weir_sessions *sessions);
-/* Lock held. */
+/* Requires the lock. */
 WEIR_MUST_CHECK weir_status session_restore_pruned(
     weir_sessions *sessions, weir_session_reader *reader, weir_session_result *result,
     weir_error *error

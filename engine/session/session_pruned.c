@@ -20,7 +20,8 @@ static bool take(weir_sessions *s, bool is_held)
     (void)strcpy(own->name, own->pruned.name);
     if (own->pruned.recurrent != NULL)
         own->marks[own->n_marks++] = (weir_prefix_snapshot
-        ){ own->pruned.n_tokens, (float *)(uintptr_t)own->pruned.recurrent }; /* only read */
+        ){ own->pruned.n_tokens,
+           (float *)(uintptr_t)own->pruned.recurrent }; /* The sequence is only read. */
     own->is_pruned = true;
     return true;
 }

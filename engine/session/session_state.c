@@ -61,7 +61,8 @@ static weir_status write_form(
 {
     weir_session_form *const form = &text->form;
     weir_prefix_snapshot mark = { .at = text->n_tokens,
-                                  .state = (float *)(uintptr_t)state }; /* only read */
+                                  .state =
+                                      (float *)(uintptr_t)state }; /* The sequence is only read. */
     scratch packed = { 0 };
     text->states = &mark;
     text->n_states = state != NULL;

@@ -8,7 +8,7 @@
 typedef struct piece {
     const weir_state_ops *state; /* of the layer, if it is packed; NULL: copied */
     const void *options;
-    size_t at, bytes; /* in memory */
+    size_t at, bytes; /* of the pages in memory */
     size_t packed_at, packed_bytes;
 } piece;
 

@@ -126,7 +126,7 @@ WEIR_MUST_CHECK weir_status weir_states_add(
 WEIR_MUST_CHECK weir_status
 weir_states_remove(weir_states *states, const char *name, weir_error *error);
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- listing --------------------------------------------------------------------------------- */
 WEIR_MUST_CHECK weir_status
 weir_states_find(weir_states *states, const char *name, weir_state_info *out, weir_error *error);
 /* The newest state with this owner (NULL: none) made from this source. Returns ENOTFOUND. */

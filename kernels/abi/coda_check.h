@@ -53,7 +53,8 @@ static inline bool weir_coda_is_permutation(const int32_t *rows, int64_t n)
  * state without tokens. */
 static inline const char *weir_coda_problem(const weir_coda_layer *layer, const void *memory)
 {
-    const weir_coda_state state = weir_coda_view(layer, (void *)(uintptr_t)memory); /* only read */
+    const weir_coda_state state =
+        weir_coda_view(layer, (void *)(uintptr_t)memory); /* The sequence is only read. */
     if (weir_coda_is_zero(memory, state.bytes)) return NULL;
     const char *const problem = weir_coda_problem_of_counts(layer, state.head);
     if (problem != NULL) return problem;

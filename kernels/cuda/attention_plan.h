@@ -17,7 +17,7 @@ constexpr int kTile = WEIR_TILE_TOKENS, kPage = WEIR_PAGE_TOKENS, kSplit = WEIR_
 constexpr int kNarrowRows = 16;
 /* Up to this many, splits are separate units, to occupy the machine. */
 constexpr int kApartRows = 64;
-constexpr float kNothing = -FLT_MAX; /* the maximum of no score */
+constexpr float kNothing = -FLT_MAX; /* the maximum of an empty set of scores */
 
 struct Call {
     weir_attention_args args;

@@ -4,7 +4,7 @@
 #include "kernels/omp/attention_tile.h"
 
 #pragma omp declare target
-/* Loops over registers are written out: an array handed to a function inside a loop is an
+/* Loops over registers are spelled out: an array passed to a function inside a loop is an
  * allocation on the device, inlined or not. */
 /* The next n sums of SUM_DIMS dimensions, from `first` on, side by side; they join the score one
  * after the other. */
@@ -24,7 +24,8 @@ WEIR_INLINE void add_plain_sums(
             for (int v = 0; v < LANE_VECTORS; v++) sum[i][r][v] = (lane_float)0.0f;
         }
     }
-    WEIR_PRAGMA(nounroll) /* the accumulators fill the registers: unrolled by 4, some are spilled */
+    WEIR_PRAGMA(nounroll
+    ) /* the accumulators fill the registers: unrolled by 4, some would be spilled */
     for (int64_t d = 0; d < n_dims; d++) {
         UNROLL
         for (int i = 0; i < n; i++) {
@@ -81,8 +82,8 @@ WEIR_INLINE void score_plain(
     }
 }
 
-/* The same over words of codes, whose scales join with the sums: q8_0's of 32 dims of a token,
- * turbo's of the whole token. */
+/* The same over words of codes, whose scales apply to the sums: q8_0's to 32 dims of a token,
+ * turbo's to the whole token. */
 WEIR_INLINE void add_code_sums(
     lane_float (*restrict score)[TILE_VECTORS], const float *restrict q, const key_tile k,
     const key_tile next_k, int64_t first, const int n, const int v0, const weir_kv_format format,

@@ -15,14 +15,14 @@ typedef struct attention_unit {
     int64_t n_query_heads; /* of the segment                             */
     int64_t first_row, n_rows; /* query rows of this unit     */
     int32_t first_split, n_splits; /* to walk                     */
-    float *split_partials; /* of this segment, NULL: merge and write out */
+    float *split_partials; /* of this segment; NULL: merges and writes the output */
     int32_t plan_first_split, plan_n_splits;
-    /* Of this KV head's first query head, NULL: none of the segment's last rows are here, or
-     * NULL */
+    /* Of this KV head's first query head; NULL if the unit has none of the segment's last rows,
+     * or logits are not needed. */
     float *logits;
 } attention_unit;
 
-/* NULL past the end of the unit. */
+/* Returns NULL past the end of the unit. */
 WEIR_INLINE const float *query_of(
     const attention_call *call, const attention_unit *unit, int64_t row
 )
@@ -34,8 +34,8 @@ WEIR_INLINE const float *query_of(
                : NULL;
 }
 
-/* Query rows of a block to team memory, [key_dim][rows], scaled, and rotated for turbo's K; rows
- * past the end are zero. */
+/* Copies a block's query rows to team memory, [key_dim][rows], scaled, and rotated for turbo's
+ * K; rows past the end are zero. */
 WEIR_INLINE void stage_queries(
     float *q, const attention_call *call, const attention_unit *unit, int64_t first, const int rows,
     int tid
@@ -95,7 +95,7 @@ WEIR_INLINE tile_source source_of(
                           .format = unsealed ? WEIR_KV_F16 : format };
 }
 
-/* The first position of a split that any row of the unit sees, at a tile. */
+/* The first position of a split that any row of the unit sees, rounded down to a tile. */
 WEIR_INLINE int32_t begin_of(const attention_call *call, const attention_unit *unit, int32_t split)
 {
     const int32_t first_own = unit->segment->n_past + (int32_t)(unit->first_row / call->group);
@@ -103,15 +103,14 @@ WEIR_INLINE int32_t begin_of(const attention_call *call, const attention_unit *u
     return first_seen > split * SPLIT ? first_seen / TILE * TILE : split * SPLIT;
 }
 
-/* What to bring from memory during the two halves of the work on a tile. */
+/* What to prefetch during the two halves of the work on a tile. */
 typedef struct tiles_ahead {
     tile_source k, v; /* while scores are computed; while values are added */
 } tiles_ahead;
 
-/* Plain K and V of equal widths make a page four runs of equal length, used in the order K V K V.
- * They are brought in the order in which they lie, one to three runs ahead: one long ascending
- * read, which the hardware's own read-ahead joins (84 % of read bandwidth; the tiles in order of
- * use: 78 %). Coded pages are bound by decoding: the next tiles. */
+/* Plain K and V of equal widths: a page is four runs of equal length, prefetched in memory
+ * order, one to three ahead: hardware read-ahead joins them (84 % of read bandwidth; 78 % in
+ * order of use). Coded pages are bound by decoding: prefetches the next tiles. */
 WEIR_INLINE tiles_ahead ahead_of(
     const attention_call *call, const tile_source *k, const tile_source *v,
     const attention_unit *unit, int32_t position
@@ -121,8 +120,7 @@ WEIR_INLINE tiles_ahead ahead_of(
     const bool is_even = call->k_format == call->v_format && call->key_dim == call->value_dim &&
                          weir_kv_scheme_of(call->k_format) == WEIR_KV_PLAIN;
     if (!next_k.part)
-        return (tiles_ahead
-        ){ *k, *v }; /* a page of a piece that another call reads: nothing is brought */
+        return (tiles_ahead){ *k, *v }; /* A page that another call reads is not prefetched. */
     if (!is_even) return (tiles_ahead){ next_k, source_of(call, unit, position, WEIR_KV_V) };
     const tile_source run =
         v->token < TILE
@@ -131,9 +129,8 @@ WEIR_INLINE tiles_ahead ahead_of(
     return (tiles_ahead){ { run.part, 0, run.format }, { run.part, TILE, run.format } };
 }
 
-/* Scores of a block's rows to logits in natural units, for those among its rows that are rows 0 ..
- * n_heads - 1 from `first_row` of the block on; n: of the tile's positions. Out of line: who keeps
- * none pays a branch per tile. */
+/* Stores scores of the block's rows 0 .. n_heads - 1 from `first_row` on as logits in natural
+ * units; n: of the tile's positions. Not inlined: without logits the cost is a branch per tile. */
 WEIR_NOINLINE void keep_logits(
     float *logits, int64_t stride, const row_block *block, int64_t first_row, int64_t n_heads,
     int64_t n, int rows, int tid
@@ -152,14 +149,14 @@ WEIR_NOINLINE void keep_logits(
     }
 }
 
-/* Of the segment's last token, as far as its rows are among the unit's. */
+/* Stores logits of the segment's last token, for its rows that belong to the unit. */
 WEIR_INLINE void keep_unit_logits(
     const attention_call *call, const attention_unit *unit, const row_block *blocks,
     int32_t position, int n_blocks, const int rows, int tid
 )
 {
     const int64_t last = (int64_t)(unit->segment->n_rows - 1) * call->group -
-                         unit->first_row; /* among the unit's rows, if not before */
+                         unit->first_row; /* Among the unit's rows, if not before them. */
     const int64_t n = unit->segment->n_past + unit->segment->n_rows - position;
     for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
         keep_logits(
@@ -168,8 +165,9 @@ WEIR_INLINE void keep_unit_logits(
         );
 }
 
-/* All blocks of a unit over the tiles of one split that any of its rows sees. The last tile brings
- * the first one of what comes next: else every split would begin by waiting for memory. */
+/* All blocks of a unit over the tiles of one split that any of its rows sees. The last tile
+ * prefetches the first one of what comes next; otherwise every split would start by waiting for
+ * memory. */
 WEIR_INLINE void walk_split(
     team_memory *team, row_block *blocks, const attention_call *call, const attention_unit *unit,
     int32_t split, const attention_unit *next, int n_blocks, const int width, const int rows,
@@ -202,7 +200,7 @@ WEIR_INLINE void walk_split(
     }
 }
 
-/* Where the split_partials of the rows of a block go; NULL for rows past the end. */
+/* Where the split_partials of a block's rows are; NULL for rows past the end. */
 WEIR_INLINE void partial_rows(
     float **partial, const attention_call *call, const attention_unit *unit, int64_t first,
     int32_t split, const int rows
@@ -220,7 +218,7 @@ WEIR_INLINE void partial_rows(
     }
 }
 
-/* The carries of the rows of a block; NULL for rows past the end. */
+/* The partials of a block's rows; NULL for rows past the end. */
 WEIR_INLINE void partials_of_rows(
     float **partials, const attention_call *call, const attention_unit *unit, int64_t first,
     const int rows

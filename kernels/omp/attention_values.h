@@ -4,8 +4,8 @@
 #include "kernels/omp/attention_tile.h"
 
 #pragma omp declare target
-/* Dims [first, first + CHUNK) of the tokens of a V tile to block [32 tokens][CHUNK]; dims past the
- * last are left alone. */
+/* Expands dims [first, first + CHUNK) of the tokens of a V tile to block [32 tokens][CHUNK];
+ * dims past the last are not written. */
 WEIR_NOINLINE void expand_values(
     float *block, const char *part, weir_kv_format page_format, int64_t value_dim, int64_t token,
     int64_t first, int tid
@@ -31,7 +31,7 @@ WEIR_INLINE void add_values(
     const int n, const weir_kv_format format, const int rows
 )
 {
-    const int bytes = 4 * n * VECTORS_DIMS * weir_kv_bits(format) / 8; /* of codes, for 4 tokens */
+    const int bytes = 4 * n * VECTORS_DIMS * weir_kv_bits(format) / 8; /* Of codes, for 4 tokens. */
     lane_float sum[LANE_ROWS][MORE_CHAINS * LANE_VECTORS];
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -44,7 +44,7 @@ WEIR_INLINE void add_values(
     }
     WEIR_PRAGMA(nounroll)
     for (int t0 = 0; t0 < TILE; t0 += 4) {
-        /* the next tile's codes in the order in which they lie */
+        /* The next tile's codes in memory order. */
         UNROLL
         for (int line = 0; line < bytes; line += 64)
             PREFETCH(
@@ -79,7 +79,7 @@ WEIR_INLINE void add_values(
 
 #if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
 /* scaled[row][token][group] = weight * scale: once per tile and block, instead of once per dim.
- * Groups past the last hold what lies there. */
+ * Groups past the last are undefined. */
 WEIR_INLINE void scale_weights(
     team_memory *team, int b, const value_tile_rows *tile, int64_t value_dim, const int rows,
     int tid
@@ -98,7 +98,7 @@ WEIR_INLINE void scale_weights(
     TEAM_BARRIER
 }
 
-/* value_tile for q8_0, whose scales are by 32 dims of a token. */
+/* value_tile for q8_0, whose scales are per 32 dims of a token. */
 WEIR_INLINE void value_tile_q8_0(
     team_memory *team, row_block *blocks, const value_tile_rows *tile, int64_t value_dim,
     int n_blocks, const int width, const int rows, int tid
@@ -127,8 +127,8 @@ WEIR_INLINE void value_tile_q8_0(
 }
 #endif
 
-/* Values of all blocks. `width`: value_dim rounded up to what the registers of this variant hold.
- * Lanes past value_dim sum what lies in the expanded chunk: they are never stored. */
+/* Values of all blocks. `width`: value_dim rounded up to what the registers of this variant
+ * hold. Lanes past value_dim sum undefined elements and are never stored. */
 WEIR_INLINE void value_tile(
     team_memory *team, row_block *blocks, const tile_source *v, const tile_source *next,
     int64_t value_dim, int n_blocks, const int width, const int rows, int tid
@@ -157,7 +157,7 @@ WEIR_INLINE void value_tile(
         }
         if (LANE_WIDTH == 1 && first >= value_dim) {
             if (!READS_CODED) break;
-            continue; /* to the barriers */
+            continue; /* goes to the barriers */
         }
         const value_tile_rows expanded = { .codes = (const char *)team->expanded,
                                            .next_codes = (const char *)team->expanded,

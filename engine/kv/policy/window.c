@@ -51,7 +51,7 @@ typedef struct softmax {
 } softmax;
 
 enum {
-    PIECE = 1024, /* rows at a time */
+    PIECE = 1024, /* Rows that are rotated at a time. */
     BLOCK = 128 /* query vectors at a time, unless one group has more */
 };
 

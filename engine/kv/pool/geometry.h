@@ -6,8 +6,8 @@
 
 typedef struct weir_kv_geometry {
     int64_t n_heads; /* KV heads */
-    int64_t key_dim, value_dim; /* elements of a row of K and of V, per head */
-    int64_t window; /* only the latest rows are read, so many; 0: all */
+    int64_t key_dim, value_dim; /* Elements of a row of K and of V, per head. */
+    int64_t window; /* only this many last rows are read; 0: all */
     /* The layer's heads are numbers first_head .. first_head + n_heads - 1 of all layers' heads */
     int64_t first_head;
 } weir_kv_geometry;

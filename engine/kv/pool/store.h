@@ -66,9 +66,9 @@ typedef struct weir_kv_spec {
     /* [n_layers], heads numbered; borrowed: outlives the store */
     const weir_kv_geometry *geometry;
     const weir_kv_pair
-        *formats; /* [n_layers], borrowed: outlives the store; each accepts the widths */
-    /* Of the pool; a multiple of weir_kv_pages_for(1) when pages differ in size, or with a tier
-     * below */
+        *formats; /* [n_layers], borrowed, must outlive the store; each supports the widths. */
+    /* Pages of the pool; a multiple of weir_kv_pages_for(1) if pages differ in size, or with a
+     * lower tier. */
     int64_t n_pages;
     int64_t max_rows; /* window: rows of one sequence */
     /* Most pages of n_pages on disk; whole blocks; 0: there is no disk. */

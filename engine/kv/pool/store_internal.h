@@ -39,7 +39,7 @@ struct weir_kv_store {
 
     /* ---- with a tier below: residency.c. `lock` guards where pages are against threads that copy
      * them; only the engine thread moves them. */
-    weir_lower_tier *lower; /* NULL: there is none */
+    weir_lower_tier *lower; /* NULL: no policies */
     void *lower_tier_metadata; /* of the arrays below; charged to the ledger */
     /* [n_pages] block of the lower tier that holds the page; NO_BLOCK: it is free or in memory. */
     int32_t *blocks;
@@ -61,7 +61,7 @@ typedef struct kv_layer_classes {
     size_t bytes[WEIR_KV_SIZE_CLASSES];
     int32_t per_block[WEIR_KV_SIZE_CLASSES], n;
 } kv_layer_classes;
-/* false: there are more than a store may have. */
+/* Returns false if there are more than a store may have. */
 bool kv_find_layer_classes(kv_layer_classes *out, const weir_kv_spec *spec);
 
 enum { NO_BLOCK = -1 };

@@ -246,7 +246,7 @@ int32_t weir_prefix_match_length(
 {
     place best;
     const weir_kv_sequence text = { .tokens = (int32_t *)tokens,
-                                    .n_tokens = n_tokens }; /* only read */
+                                    .n_tokens = n_tokens }; /* The sequence is only read. */
     return prefix_find(prefix, &text, salt, n_tokens, &best).n_rows;
 }
 

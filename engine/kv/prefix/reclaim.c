@@ -79,7 +79,7 @@ static void drop_leaf(weir_prefix *p, int32_t index)
 typedef enum leaf_choice {
     LEAF_ANY,
     LEAF_NO_SINK,
-    LEAF_IN_MEMORY /* past the sinks */
+    LEAF_IN_MEMORY /* wanted, past the sinks */
 } leaf_choice;
 
 /* The leaf to drop first: those of recurrent models without a state, which nothing can continue,

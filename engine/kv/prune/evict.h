@@ -51,9 +51,9 @@ typedef struct weir_kv_keep {
     const int32_t *keep; /* [KV heads of these layers, stride] ascending */
     int64_t stride;
     const int64_t *n_keep; /* [KV heads of these layers] */
-    /* Of each head that drops rows the first n_turned stay in their places and get keys from
-     * `turn`, which fills tile->keys of a head that keeps n_keep rows; tile->layer is one of the
-     * store. 0: rows stay as they are. */
+    /* In each head that drops rows, the first n_turned stay in place and get keys from `turn`,
+     * which fills in tile->keys of a head that keeps n_keep rows; tile->layer is that of the
+     * store. 0: keys are unchanged. */
     int64_t n_turned;
     void (*turn)(void *user, const weir_policy_tile *tile, int64_t n_keep);
     void *user;

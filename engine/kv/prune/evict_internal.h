@@ -36,7 +36,7 @@ struct weir_kv_evictor {
     /* [heads, capacity] new pages of a table with blocks on disk. */
     void **fresh;
     kv_stay *stays; /* [heads of all layers] */
-    const weir_kv_keep *wish; /* of the eviction that is running */
+    const weir_kv_keep *wish; /* of the running eviction */
     weir_kv_compact_segment *segments; /* [KV heads of the layer with the most] */
     float *keys, *values; /* [64, widest row] rows on their way */
     float *page_keys, *page_values; /* [64, widest row] of the page that they come from */

@@ -4,7 +4,7 @@
 
 #include "engine/kv/prune/evict_internal.h"
 
-/* Arguments of kv_read and kv_write: rows of one head side by side. */
+/* Arguments of kv_read and kv_write for contiguous rows of one head. */
 #define ONE_HEAD(geometry, segment)                                                                \
     .segments = (segment), .n_segments = 1, .n_kv_heads = 1, .key_dim = (geometry)->key_dim,       \
     .value_dim = (geometry)->value_dim, .k_stride = (geometry)->key_dim,                           \
@@ -46,7 +46,7 @@ weir_status evict_page(
     weir_kv_evictor *e, const void *page, int64_t head, int64_t copy, void **out, weir_error *error
 )
 {
-    *out = (void *)page; /* only read */
+    *out = (void *)page; /* The sequence is only read. */
     if (!weir_kv_is_cold(e->store, page)) return WEIR_OK;
     *out = e->copies + (size_t)copy * e->copy_bytes;
     const weir_status status = weir_kv_page_copy(e->store, *out, page, head, error);

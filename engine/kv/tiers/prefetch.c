@@ -44,7 +44,7 @@ struct weir_kv_prefetch {
     weir_ledger *ledger;
     weir_kv_spec spec;
     sizes sizes;
-    weir_device *device; /* NULL: the host */
+    weir_device *device; /* NULL: the CPU */
     void *memory; /* owns the arrays */
     /* Buffers: [BUFFERS, sizes.buffer] of [blocks, KV heads] pages each, in `near`, which is
      * owned. */

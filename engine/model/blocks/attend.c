@@ -16,8 +16,8 @@ weir_kv_range weir_attend_take_range(const weir_step *step, int64_t segment, wei
     return range;
 }
 
-/* A segment with pages on disk, range by range: any partition has the bits of one call. It is a
- * whole sequence: rows were dropped from none that has pages there. */
+/* For a segment with pages on disk, range by range: any partition gives the bits of one call. It
+ * is a whole sequence: none that lost rows has pages there. */
 static weir_status attend_in_ranges(
     const weir_step *step, weir_attention_args piece, int64_t segment
 )

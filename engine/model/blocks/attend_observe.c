@@ -28,7 +28,7 @@ void weir_attend_show_plain(
     }
 }
 
-/* Of a segment whose logits attention kept. */
+/* The last row of a segment whose logits attention stored. */
 static weir_kv_segment last_row(const weir_kv_segment *segment)
 {
     weir_kv_segment row = *segment;
@@ -59,7 +59,7 @@ static weir_status find_mass_in_ranges(
     return WEIR_OK;
 }
 
-/* What the rows of a sequence, segments [first, end), gave to those before them. */
+/* Attention mass that the rows of a sequence, segments [first, end), gave to earlier rows. */
 static weir_status find_mass(
     const weir_step *step, const weir_attention_watch *watch, const weir_attention_args *attention,
     int64_t first, int64_t end
@@ -93,7 +93,7 @@ static weir_status find_mass(
                                                        : weir_attention_mass(step->stream, &args);
 }
 
-/* Sequences that are watched, one by one: they may share what the mass goes to. */
+/* Observed sequences, one by one: they may share the buffers for the mass. */
 weir_status weir_attend_observe(const weir_step *step, const weir_attention_args *args)
 {
     const int32_t *const owner = step->kv.owner;
@@ -106,7 +106,7 @@ weir_status weir_attend_observe(const weir_step *step, const weir_attention_args
                                        ? find_mass(step, watch, args, first, end)
                                        : WEIR_OK;
         if (is_planned && status == WEIR_EUNSUPPORTED)
-            continue; /* who needs it is refused before (weir_model_shows_mass) */
+            continue; /* not supported: refused earlier (weir_model_shows_mass) */
         WEIR_TRY(status);
         if (is_planned) continue;
         const float *q = args->q + step->kv.segments[first].first_row * args->q_stride;

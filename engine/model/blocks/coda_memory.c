@@ -130,7 +130,8 @@ static bool is_sound(
 )
 {
     const weir_coda_layer layer = weir_coda_layer_of(shape, options);
-    const weir_coda_state state = weir_coda_view(&layer, (void *)(uintptr_t)memory); /* only read */
+    const weir_coda_state state =
+        weir_coda_view(&layer, (void *)(uintptr_t)memory); /* The sequence is only read. */
     const float *const level = weir_coda_memory_level(&layer, options, (void *)(uintptr_t)memory);
     return n_tokens > 0 && state.head->position == n_tokens &&
            weir_coda_problem(&layer, memory) == NULL &&
@@ -162,7 +163,8 @@ static void count(
         [WEIR_CODA_SUMMARY_OPENED] = WEIR_CODA_STATS_SUMMARY_OPENED,
     };
     const weir_coda_layer layer = weir_coda_layer_of(shape, options);
-    const weir_coda_state state = weir_coda_view(&layer, (void *)(uintptr_t)memory); /* only read */
+    const weir_coda_state state =
+        weir_coda_view(&layer, (void *)(uintptr_t)memory); /* The sequence is only read. */
     const weir_coda_head *const head = state.head;
     sum->ring.slots += layer.window;
     sum->ring.open += layer.window;
@@ -217,7 +219,8 @@ static size_t merge_scratch(const weir_shape *shape, const void *options)
 
 static int32_t used_in(const weir_coda_layer *layer, const void *memory, int64_t first, int64_t n)
 {
-    const weir_coda_state state = weir_coda_view(layer, (void *)(uintptr_t)memory); /* only read */
+    const weir_coda_state state =
+        weir_coda_view(layer, (void *)(uintptr_t)memory); /* The sequence is only read. */
     return used_slots(&state, first, n);
 }
 

@@ -31,7 +31,7 @@ weir_status weir_session_check(
                     { "bytes per state", id->state_bytes, own->state_bytes } };
     if (strcmp(id->format, own->format) != 0)
         return weir_error_set(
-            error, WEIR_EMISMATCH, "%s: its KV rows are %s, those here are %s (kv.format)", path,
+            error, WEIR_EMISMATCH, "%s: its KV format is %s, the one here is %s (kv.format)", path,
             id->format, own->format
         );
     if (id->n_sinks != own->n_sinks || strcmp(id->sink_format, own->sink_format) != 0) {
@@ -40,8 +40,8 @@ weir_status weir_session_check(
         print_sinks(ours, sizeof ours, own);
         return weir_error_set(
             error, WEIR_EMISMATCH,
-            "%s: first tokens with a format of their own: %s, here %s "
-            "(kv.wide_sinks, kv.wide_format)",
+            "%s: format of the first tokens: %s, here %s (kv.wide_sinks, "
+            "kv.wide_format)",
             path, theirs, ours
         );
     }

@@ -36,8 +36,9 @@ typedef struct weir_session_identity {
     int64_t n_layers, n_heads, state_bytes; /* n_heads: KV heads of all layers */
     /* [n_layers], borrowed; NULL in a header that was read: weir_session_check_layers */
     const weir_kv_geometry *geometry;
-    int64_t block_bytes; /* the pages of 64 tokens over all layers and heads */
-    int64_t n_sinks, sink_block_bytes; /* blocks of every text, the pages of one; 0 */
+    int64_t block_bytes; /* Pages of 64 tokens over all layers and heads. */
+    int64_t n_sinks,
+        sink_block_bytes; /* Sink blocks of every sequence, and bytes of the pages of one; 0: none. */
 } weir_session_identity;
 
 /* Source of a sequence's bytes that may be revoked while it is written; then ECANCELED. Bytes are
@@ -87,7 +88,7 @@ static inline bool weir_session_form_is_exact(const weir_session_form *form)
 typedef struct weir_session_text {
     const int32_t *tokens; /* [n_tokens + form.n_rest] */
     int32_t n_tokens, n_states;
-    const char *salt; /* as weir_prefix_next gives it */
+    const char *salt; /* as weir_prefix_next returns it */
     void *const
         *pages; /* [KV heads of all layers, page_stride]: the first (n_tokens + 63) / 64 of each */
     int64_t page_stride;
@@ -122,7 +123,7 @@ typedef struct weir_session_header {
     weir_session_form form;
     bool is_automatic;
     bool is_pruned; /* a policy watched it */
-    size_t pages_bytes, policy_bytes, unsealed_bytes; /* of such a text's sections */
+    size_t pages_bytes, policy_bytes, unsealed_bytes; /* Sections of a sequence with a policy. */
 } weir_session_header;
 
 typedef struct weir_session_reader weir_session_reader;

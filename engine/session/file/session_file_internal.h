@@ -52,7 +52,7 @@ WEIR_MUST_CHECK weir_status session_header_decode(
 enum { SESSION_LAYER = 16 };
 void session_put_layer(unsigned char *at, const weir_kv_geometry *layer);
 
-/* The section of the policy: these bytes, the turns, i32 each, the policy's text, its state. */
+/* The policy section: these bytes, the turns (i32 each), the policy's text, its state. */
 enum { SESSION_POLICY_FIXED = 40, SESSION_TURN = 8 };
 /* Pages of a head with this many rows. */
 static inline int64_t session_pages_of(int32_t rows)
