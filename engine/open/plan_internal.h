@@ -5,6 +5,7 @@
 #include "engine/open/plan.h"
 #include "engine/schedule/runner.h"
 #include "engine/session/session_store.h"
+#include "kernels/abi/minmax.h"
 
 /* plan_limits.c: sequences beside those of the batch, for sessions, states and texts that are saved
  * under pressure. */

@@ -49,8 +49,6 @@ static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, we
     return WEIR_OK;
 }
 
-static size_t weir_max_size(size_t a, size_t b) { return a > b ? a : b; }
-
 static weir_workspace_limits workspace_limits(
     const weir_plan *plan, const weir_plan_parts *parts, int64_t chunk
 )

@@ -403,7 +403,7 @@ weir_status weir_fake_service_open(
                                     .weight_bytes = 4,
                                     .kv_page_bytes = 64,
                                     .kv_pages = 1000 };
-    s->stats.kv_pages = 1000;
+    s->stats.kv_pages_total = 1000;
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->changed, NULL);
     if (pthread_create(&s->thread, NULL, engine, s) != 0) goto failed;

@@ -159,29 +159,6 @@ TEST(PolicyBudget, HeadsOfOtherLengthsAreJudgedByThemselves)
     EXPECT_EQ(text.held(0, 1).size(), 40u);
 }
 
-/* ---- rows for a slower tier ------------------------------------------------------------------ */
-
-TEST(PolicyDemotion, TheNextBestGoToTheSlowerTier)
-{
-    const Data data = random_data(1, 2, 2, 70, 8, 19);
-    Text text(data, "knorm", "sinks=2,recent=3");
-    text.wants_demotion = true;
-    text.n_demote = 11;
-    text.forward(70);
-    std::vector<Floats> scores = { text.scores(0, 0, 30), text.scores(0, 1, 30) };
-    text.plan({ 30 });
-    for (size_t g = 0; g < 2; g++) {
-        for (size_t j : { 0u, 1u, 67u, 68u, 69u }) scores[g][j] = INFINITY;
-        Ints both = text.held(0, static_cast<int64_t>(g));
-        both.insert(both.end(), text.demoted[g].begin(), text.demoted[g].end());
-        std::sort(both.begin(), both.end());
-        EXPECT_EQ(text.held(0, static_cast<int64_t>(g)), sorted_out(scores[g], 30));
-        EXPECT_EQ(text.demoted[g].size(), 11u);
-        EXPECT_TRUE(std::is_sorted(text.demoted[g].begin(), text.demoted[g].end()));
-        EXPECT_EQ(both, sorted_out(scores[g], 41));
-    }
-}
-
 /* ---- failures -------------------------------------------------------------------------------- */
 
 TEST(PolicyRead, AFailureToReadRowsIsToldAndChangesNothing)

@@ -72,7 +72,6 @@ TEST_F(TriFile, IsReadAsItWasWritten)
     EXPECT_EQ(weir_calibration_digest(read), weir_calibration_digest(calibration.get()));
     EXPECT_EQ(weir_calibration_bytes(read), weir_calibration_bytes(calibration.get()));
     EXPECT_EQ(weir_calibration_check(read, &shape, false, &error), WEIR_OK) << error.text;
-    EXPECT_EQ(weir_calibration_budget_scale(read, 1), 1);
     for (int64_t d = 0; d < 4; d++)
         EXPECT_EQ(
             weir_calibration_at(read, 1, 3).plain[d],
@@ -222,7 +221,6 @@ TEST(TriCalibrator, NeedsQueriesThatAreNumbers)
     weir_calibration *made = nullptr;
     weir_error error = {};
     ASSERT_EQ(weir_calibrator_open(&calibrator, &shape, 1e4f, &error), WEIR_OK);
-    EXPECT_GT(weir_calibrator_bytes(calibrator), 0u);
     weir_policy_queries queries = { data.plain.data(), 10, 80, 8 };
     weir_calibrator_add(calibrator, 0, &queries);
     EXPECT_EQ(weir_calibrator_finish(calibrator, &made, &error), WEIR_EINVAL);

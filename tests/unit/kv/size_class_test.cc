@@ -106,8 +106,10 @@ TEST(SizeClasses, AStoreCountsPagesAsItsSpecificationDoes)
         weir_error error = {};
         weir_kv_spec spec = {};
         spec.n_layers = 3;
-        spec.n_kv_heads = 2;
-        spec.key_dim = spec.value_dim = 32;
+        weir_kv_geometry geometry[3] = {};
+        for (weir_kv_geometry &g : geometry) g.n_heads = 2, g.key_dim = g.value_dim = 32;
+        weir_kv_number_heads(geometry, 3);
+        spec.geometry = geometry;
         spec.formats = formats;
         spec.n_pages = 10 * 6;
         spec.max_rows = 640;

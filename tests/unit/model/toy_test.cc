@@ -251,7 +251,7 @@ TEST_F(SharedRows, AnswerAsRowsOfOnesOwn)
             const weir_kv_spec *const spec = weir_kv_store_spec(weir_engine_store(engine_));
             EXPECT_EQ(spec->n_layers, i == 2 ? 1 : 2);
             block_bytes[i] = weir_kv_block_bytes(spec);
-            token_bytes[i] = (size_t)weir_engine_plan_of(engine_)->kv_bytes_per_token;
+            token_bytes[i] = (size_t)weir_engine_plan_of(engine_)->facts.kv_bytes_per_token;
             auto text = prompt(1, 200);
             for (int turn = 0; turn < 3; turn++) {
                 const auto answer = run(text);

@@ -65,7 +65,7 @@ class MergeCrash : public ::testing::Test {
             weir_state_info info = {};
             bool is_new = false;
             document.tokens = text.data(), document.n_tokens = 150, document.label = "document";
-            if (weir_state_service_ingest(&documents, &document, &facts, &is_new, &error_) !=
+            if (weir_state_service_ingest(&documents, &document, &info, &is_new, &error_) !=
                 WEIR_OK)
                 return nullptr;
         }
@@ -86,9 +86,9 @@ class MergeCrash : public ::testing::Test {
         const weir_merge merge = { &sources[0], &sources[1], "merged", nullptr, nullptr };
         weir_state_merged merged = {};
         for (;;) {
-            if (weir_state_service_merge(&documents, &merge, &facts, &merged, &error_) != WEIR_OK)
+            if (weir_state_service_merge(&documents, &merge, &info, &merged, &error_) != WEIR_OK)
                 _exit(4);
-            if (write(out, &facts.serial, sizeof facts.serial) != sizeof facts.serial) _exit(5);
+            if (write(out, &info.serial, sizeof info.serial) != sizeof info.serial) _exit(5);
         }
     }
     void run(size_t n_said, useconds_t longer)
