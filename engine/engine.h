@@ -58,8 +58,8 @@ typedef struct weir_plan {
      * set aside where layers have none */
     int64_t n_runs;
     int32_t n_snapshots, n_pruned; /* n_pruned: texts that a policy watched and that are kept */
-    size_t pruned_bytes,
-        policy_state; /* of `snapshots`, for them; what the configured policy remembers of one */
+    /* Of `snapshots`, for them; what the configured policy remembers of one. */
+    size_t pruned_bytes, policy_state;
     size_t kv_unsealed; /* of `kv`, for rows that wait for their page to be full */
     bool cap_is_configured;
     bool f32_activations;

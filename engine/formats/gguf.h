@@ -10,8 +10,8 @@ extern "C" {
 /* What the header says about the file itself. */
 typedef struct weir_gguf_header {
     size_t n_tensors, alignment;
-    int64_t split_number, split_count,
-        split_tensors; /* 0, 1 and -1 if the file is not part of a split set */
+    /* 0, 1 and -1 if the file is not part of a split set. */
+    int64_t split_number, split_count, split_tensors;
 } weir_gguf_header;
 
 /* Adds the tensors and the metadata of one file. `bytes` must outlive the directory; `source` is

@@ -14,7 +14,7 @@ typedef enum weir_coda_counter {
     WEIR_CODA_STATS_EVICTIONS, /* rows that left the ring */
     WEIR_CODA_STATS_GATED_OUT, /* offered to the exact bank, below its gate */
     WEIR_CODA_STATS_EXACT_HITS, /* matched a row in the bank */
-    WEIR_CODA_STATS_EXACT_INSERTS, /* New rows: stored as they were, some in place of an older one. */
+    WEIR_CODA_STATS_EXACT_INSERTS, /* rows stored as they were, some in place of an older one */
     WEIR_CODA_STATS_EXACT_OVERWRITES, /* inserts, and hits that replaced what they hit */
     /* Blends into prototypes: of one row in decode, of one or more of a block in prefill. */
     WEIR_CODA_STATS_SUMMARY_UPDATES,
@@ -44,10 +44,10 @@ const char *weir_coda_counter_help(weir_coda_counter count); /* a sentence */
 /* What a merged state has of its two sources, over all layers. */
 typedef struct weir_state_merged {
     int64_t n_exact_earlier, n_exact_later, n_exact_kept; /* rows in the exact banks */
-    int64_t n_summary_earlier, n_summary_later,
-        n_summary_kept; /* prototypes in the summary banks */
-    int64_t
-        n_recent_earlier; /* rows of the earlier state's rings, which the merged one does not have */
+    /* Prototypes in the summary banks. */
+    int64_t n_summary_earlier, n_summary_later, n_summary_kept;
+    /* Rows of the earlier state's rings, which the merged one does not have. */
+    int64_t n_recent_earlier;
 } weir_state_merged;
 
 /* Rows in memory as they were computed, as a mean over the layers; and the others: blended into

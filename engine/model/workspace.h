@@ -12,8 +12,8 @@ struct weir_workspace {
     size_t device_scratch_size, host_scratch_size; /* allocated by the stream, charged here */
     weir_workspace_limits limits;
     float *x, *in, *out, *scratch, *gathered, *logits;
-    float *shown_rows, *shown_logits,
-        *shown_queries; /* For the host: x, logits, queries; without a device they are the same arrays. */
+    /* For the host: x, logits, queries. Without a device they are the same arrays. */
+    float *shown_rows, *shown_logits, *shown_queries;
     int32_t *positions, *near_positions;
     /* [segments, n_kv_heads], or [segments] if all heads have the same rows. */
     weir_kv_segment *kv, *warm;

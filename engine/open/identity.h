@@ -9,8 +9,8 @@
 
 typedef struct weir_identity_parts {
     const weir_config *config;
-    const weir_tensor_directory *directory,
-        *adapter; /* adapter: may be NULL, else what replaces tensors. */
+    /* adapter: may be NULL, else what replaces tensors. */
+    const weir_tensor_directory *directory, *adapter;
     const weir_model *model;
     const weir_tokenizer *tokenizer; /* NULL: none */
     const weir_kv_spec *spec;

@@ -22,10 +22,10 @@ struct weir_sampler_scratch {
     float *logits; /* [n_vocab] */
     bool listed; /* false: every id is a candidate; true: list[0 .. n_listed) */
     size_t n_listed;
-    weir_candidate *list,
-        *spare; /* [n_vocab]; in ascending order, or after min_p alone by id; spare: for sorting */
-    float
-        *weights; /* [n_vocab], after softmax: exp(logit - best), per id or per place in the list */
+    /* [n_vocab]; in ascending order, or after min_p alone by id; spare: for sorting. */
+    weir_candidate *list, *spare;
+    /* [n_vocab], after softmax: exp(logit - best), per id or per place in the list. */
+    float *weights;
     double *block_sums; /* [blocks], sums of weights */
     float *block_max; /* [blocks], maxima of logits */
     double total; /* sum of the weights */

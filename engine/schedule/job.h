@@ -94,8 +94,8 @@ struct weir_service {
     const int32_t *stop_ids; /* borrowed */
     int32_t *banned; /* stop ids, for ignore_eos */
     size_t n_stop_ids;
-    int32_t chunk, busy_chunk,
-        block_rows; /* both are multiples of block_rows: weir_model_block_rows */
+    /* Both are multiples of block_rows: weir_model_block_rows. */
+    int32_t chunk, busy_chunk, block_rows;
     const weir_service_policy *policy; /* NULL: no policies */
     /* When each client was served last; clients may share an entry. */
     uint64_t turns[CLIENT_TURNS], n_turns;

@@ -157,8 +157,8 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     /* Sequences cached with a policy, which are only continued as a whole. */
     int64_t kept_pruned_texts, kept_pruned_tokens;
     int64_t unsaved_tokens; /* of dropped_tokens: not in a session file */
-    int64_t saved_texts, saved_tokens, save_failures,
-        saves_given_up; /* saves: completed; failed; stopped because memory was short */
+    /* saves: completed; failed; stopped because memory was short. */
+    int64_t saved_texts, saved_tokens, save_failures, saves_given_up;
     int64_t replaced_texts; /* session files replaced by newer ones */
     /* Session files loaded because a prompt began like them, and the prompt tokens that they
      * held. */
@@ -177,8 +177,8 @@ typedef struct weir_service_sequence { /* a sequence that has a slot */
     int64_t kv_bytes; /* of `bytes`, pages and unsealed rows */
     int64_t kv_claim; /* counts against its client's budget */
     const char *kv_policy; /* its name; NULL: keeps every row */
-    int64_t kv_budget, n_live, n_evicted,
-        policy_bytes; /* Rows as a mean over layers and heads; bytes of the request's policy. */
+    /* Rows as a mean over layers and heads; bytes of the request's policy. */
+    int64_t kv_budget, n_live, n_evicted, policy_bytes;
     weir_coda_stats coda;
 } weir_service_sequence;
 

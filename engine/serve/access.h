@@ -18,8 +18,8 @@ typedef struct weir_access {
     size_t n_keys; /* 0: no key is required */
     bool is_loopback; /* bound to a loopback address: accepts only names of loopback */
     char own_host[256]; /* the name it is bound to or the machine's; "": none */
-    const char *hosts,
-        *origins; /* borrowed comma-separated lists; may be NULL. "*" in origins: any page */
+    /* Borrowed comma-separated lists; may be NULL. "*" in origins: any page. */
+    const char *hosts, *origins;
 } weir_access;
 
 /* Adds a key. EINVAL: empty, too many, or not printable ASCII without spaces. */

@@ -21,8 +21,8 @@ typedef struct weir_answer {
     weir_stop_matcher stop;
     weir_think_splitter think;
     weir_tool_parser *tools; /* NULL: tool calls stay text */
-    weir_buffer piece, passed,
-        text; /* scratch: text of one token; after stop strings; outside of reasoning */
+    /* scratch: text of one token; after stop strings; outside of reasoning. */
+    weir_buffer piece, passed, text;
     weir_buffer content, reasoning; /* produced and not yet taken */
     weir_scores scores;
     bool want_scores;

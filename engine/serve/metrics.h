@@ -36,8 +36,8 @@ typedef enum weir_success {
 /* Fields are accessed by atomic operations only. */
 typedef struct weir_metrics {
     uint64_t prompt_tokens, cached_tokens, answer_tokens, success[WEIR_SUCCESS_COUNT];
-    uint64_t refused, failed,
-        cancelled; /* requests: 4xx and 429; 5xx after admission; client disconnected */
+    /* requests: 4xx and 429; 5xx after admission; client disconnected. */
+    uint64_t refused, failed, cancelled;
     uint64_t connections_refused; /* connections that got no place */
     uint64_t log_lines_dropped;
     struct {

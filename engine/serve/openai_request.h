@@ -46,8 +46,8 @@ typedef struct weir_openai_request {
     bool kv_protect; /* keeps the rows of the system message and tools; chat only */
     char *session; /* NULL: none; a valid name of at most WEIR_SESSION_CLIENT_NAME bytes */
     char *state; /* the state that the prompt continues; NULL: none */
-    json_t *messages, *tools,
-        *variables; /* chat: new values; tools is NULL if the model must not see them */
+    /* chat: new values; tools is NULL if the model must not see them. */
+    json_t *messages, *tools, *variables;
     bool add_generation_prompt, continue_final_message;
     bool one_call; /* parallel_tool_calls is false: an answer ends after its first call */
     bool wants_thought; /* reasoning_effort requests reasoning */

@@ -34,10 +34,10 @@ typedef struct weir_server_options {
     bool insecure; /* allow addresses other than loopback without a key */
     const char *const *keys; /* [n_keys] API keys; stored as digests */
     size_t n_keys;
-    int64_t body_limit, header_limit,
-        body_memory_limit; /* bytes: 16 MiB, 32 KiB, 16 x body_limit (all bodies together) */
-    const char *allowed_hosts,
-        *allowed_origins; /* comma-separated lists; NULL: none (engine/serve/access.h) */
+    /* bytes: 16 MiB, 32 KiB, 16 x body_limit (all bodies together) */
+    int64_t body_limit, header_limit, body_memory_limit;
+    /* comma-separated lists; NULL: none (engine/serve/access.h) */
+    const char *allowed_hosts, *allowed_origins;
     int64_t max_connections; /* 1024 */
     int64_t connections_per_address; /* half of max_connections; loopback is exempt */
     int64_t header_timeout_ms; /* 10 s, at most read_timeout_ms */

@@ -49,8 +49,8 @@ typedef struct weir_states_kind {
 typedef struct weir_state_info {
     /* Order in which states were added, from 1; never reused. */
     int64_t serial;
-    int64_t created, n_tokens,
-        n_bytes; /* created: seconds since 1970; n_bytes: of the session file */
+    /* created: seconds since 1970; n_bytes: of the session file. */
+    int64_t created, n_tokens, n_bytes;
     /* Digest of the session file's header, which holds those of its sections. */
     uint64_t payload[2];
     uint64_t source[2]; /* hash of the source document, as given; 0: none */

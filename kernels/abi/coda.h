@@ -30,8 +30,8 @@ typedef enum weir_coda_band {
 typedef struct weir_coda_layer {
     int64_t n_kv_heads, head_dim; /* of keys and values */
     int32_t window, n_exact, n_summary; /* slots */
-    int32_t least_exact,
-        least_summary; /* used from the start; the others are opened as the sequence grows */
+    /* Used from the start; the others are opened as the sequence grows. */
+    int32_t least_exact, least_summary;
     int64_t growth; /* all of them after this many tokens; <= 0: as needed */
     /* Most rows considered of those that leave the ring together; 0: none. */
     int32_t exact_candidates, summary_candidates;

@@ -33,10 +33,10 @@
  *
  * Unsealed pages. Schemes that code by PAGE code values relative to their neighbours in time, so a
  * page is coded as a whole ("sealed"). Until its 64th token is written it is unsealed: its rows are
- * f16, in separate memory (weir_kv_unsealed_bytes: an f16 K part, then an f16 V part, of the parts that
- * need it; kivi's V needs it only for quality: recent values stay f16). Writing token 63 codes the
- * part from the f16 rows, whether rows came one at a time or all at once, so any cut gives the same
- * bits. Sealed pages are never written again, so they can be shared; dropping rows from one means
+ * f16, in separate memory (weir_kv_unsealed_bytes: an f16 K part, then an f16 V part, of the parts
+ * that need it; kivi's V needs it only for quality: recent values stay f16). Writing token 63 codes
+ * the part from the f16 rows, whether rows came one at a time or all at once, so any cut gives the
+ * same bits. Sealed pages are never written again, so they can be shared; dropping rows from one means
  * dropping the page. A query at position p reads the rows of its own page unsealed, even its 64th,
  * and the rows of earlier pages sealed. That depends on positions alone, so prefill and decode give
  * the same bits. A sequence has at most one unsealed page per layer and head between steps, and a

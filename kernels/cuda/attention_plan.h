@@ -32,8 +32,8 @@ struct Call {
 };
 
 struct Plan {
-    int32_t first_split, n_splits, n_heads, n_rows,
-        n_blocks; /* KV heads; query rows of each; blocks of rows */
+    /* KV heads; query rows of each; blocks of rows. */
+    int32_t first_split, n_splits, n_heads, n_rows, n_blocks;
     int64_t n_units, n_split_partials; /* n_split_partials: in the scratch */
     bool is_narrow, is_apart;
 };

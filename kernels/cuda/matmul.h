@@ -31,8 +31,8 @@ struct activations {
     float *scales; /* [n_tiles][2 steps][8 rows] */
     float *sums; /* the same: scale * sum of a group's codes */
     float *half_sums; /* [n_tiles][4 steps][8 rows]: of 16 codes each */
-    uint8_t
-        *bf16; /* [n_tiles][2 steps][32 lanes][16]: lane 4 row + t has inputs 8t .. 8t+7 of 32 */
+    /* [n_tiles][2 steps][32 lanes][16]: lane 4 row + t has inputs 8t .. 8t+7 of 32. */
+    uint8_t *bf16;
     uint8_t *f16; /* the same, of x * 2^e */
     float *inverses; /* [8 n_tiles]: 2^-e */
     float *f32; /* [8 n_tiles][64 steps], padded with zeros */

@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
 # Proves that the sources decide the bits: this checkout, built incrementally and with whatever
 # cache it has, and a clean one in another folder with an output base of its own and no cache give
-# the same programs; Nix gives the same `serve`; and an include that no dependency allows stops the
+# the same programs; the files for Nix evaluate; and an include that no dependency allows stops the
 # build.
 #
-#   tests/reproducible/run.sh [TARGET...]    default //engine:serve //engine:weir, and
-#                                            //offload:weir_gpu where a CUDA toolkit is
+#   tests/reproducible/run.sh [--nix] [TARGET...]
+#
+# TARGET: //engine:serve //engine:weir, and //offload:weir_gpu where a CUDA toolkit is. --nix: Nix
+# builds the same programs, too.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 root=$PWD
+export NIX_BUILDS=0
+if [ "${1:-}" = --nix ]; then NIX_BUILDS=1; shift; fi
 # The tracked files as they lie here, changed or not.
 sources=$(git -c user.name=weir -c user.email=weir@localhost stash create) || {
     echo "FAILED  git has no tree of this checkout: commit, or undo what is only half added"

@@ -65,8 +65,8 @@ typedef struct weir_kv_spec {
     int64_t n_layers; /* those that keep KV rows */
     /* [n_layers], heads numbered; borrowed: outlives the store */
     const weir_kv_geometry *geometry;
-    const weir_kv_pair
-        *formats; /* [n_layers], borrowed, must outlive the store; each supports the widths. */
+    /* [n_layers], borrowed, must outlive the store; each supports the widths. */
+    const weir_kv_pair *formats;
     /* Pages of the pool; a multiple of weir_kv_pages_for(1) if pages differ in size, or with a
      * lower tier. */
     int64_t n_pages;

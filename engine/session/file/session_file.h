@@ -37,8 +37,8 @@ typedef struct weir_session_identity {
     /* [n_layers], borrowed; NULL in a header that was read: weir_session_check_layers */
     const weir_kv_geometry *geometry;
     int64_t block_bytes; /* Pages of 64 tokens over all layers and heads. */
-    int64_t n_sinks,
-        sink_block_bytes; /* Sink blocks of every sequence, and bytes of the pages of one; 0: none. */
+    /* Sink blocks of every sequence, and bytes of the pages of one; 0: none. */
+    int64_t n_sinks, sink_block_bytes;
 } weir_session_identity;
 
 /* Source of a sequence's bytes that may be revoked while it is written; then ECANCELED. Bytes are

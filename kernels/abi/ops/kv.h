@@ -16,9 +16,9 @@ typedef struct weir_kv_segment {
     void *const *pages;
     int64_t page_stride; /* entries between heads */
     int32_t first_row, n_rows, n_past;
-    /* [heads of the range, unsealed_stride]: the unsealed rows of pages n_past / 64, n_past / 64 + 1,
-     * ... for formats that need them (kernels/abi/kv_format.h). Otherwise NULL; an entry is NULL if
-     * its page is only read sealed. */
+    /* [heads of the range, unsealed_stride]: the unsealed rows of pages n_past / 64,
+     * n_past / 64 + 1, ... for formats that need them (kernels/abi/kv_format.h). Otherwise NULL;
+     * an entry is NULL if its page is only read sealed. */
     void *const *unsealed_pages;
     int64_t unsealed_stride;
     int32_t first_head, n_heads;
