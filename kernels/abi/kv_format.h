@@ -36,13 +36,13 @@
  * f16, in separate memory (weir_kv_unsealed_bytes: an f16 K part, then an f16 V part, of the parts
  * that need it; kivi's V needs it only for quality: recent values stay f16). Writing token 63 codes
  * the part from the f16 rows, whether rows came one at a time or all at once, so any cut gives the
- * same bits. Sealed pages are never written again, so they can be shared; dropping rows from one means
- * dropping the page. A query at position p reads the rows of its own page unsealed, even its 64th,
- * and the rows of earlier pages sealed. That depends on positions alone, so prefill and decode give
- * the same bits. A sequence has at most one unsealed page per layer and head between steps, and a
- * step has one for every page that it writes to. Other schemes code each row by itself, once, and
- * every query reads the coded row. The store chooses the format of each layer; the first pages of a
- * sequence may have another one (weir_kv_sinks). */
+ * same bits. Sealed pages are never written again, so they can be shared; dropping rows from one
+ * means dropping the page. A query at position p reads the rows of its own page unsealed, even its
+ * 64th, and the rows of earlier pages sealed. That depends on positions alone, so prefill and
+ * decode give the same bits. A sequence has at most one unsealed page per layer and head between
+ * steps, and a step has one for every page that it writes to. Other schemes code each row by
+ * itself, once, and every query reads the coded row. The store chooses the format of each layer;
+ * the first pages of a sequence may have another one (weir_kv_sinks). */
 #pragma once
 #include <string.h>
 
