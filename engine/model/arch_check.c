@@ -2,11 +2,9 @@
  * table, key, type and reference, for both containers, when the file is read, so that the code that
  * uses them need not. An unknown key is an error: with a misspelt option the model would be
  * computed wrongly. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/config/distance.h"
 #include "engine/formats/printable.h"
 #include "engine/model/arch_check.h"
 
@@ -48,177 +46,6 @@ static const member refuse_keys[] = { { "gguf", FORM_TEXT, ONCE },
                                       { "because", FORM_TEXT, ONCE },
                                       { 0 } };
 
-static const char *form_text(form f)
-{
-    switch (f) {
-    case FORM_TEXT: return "a text";
-    case FORM_FLAG: return "true or false";
-    case FORM_NAMES: return "a text or a list of at most 64 texts";
-    case FORM_LIST: return "a list of at most 64 texts";
-    case FORM_WORDS: return "a table of texts";
-    case FORM_DEFAULT: return "a number or a text";
-    case FORM_SCALARS: return "a text, a number, true, false, or a list of these";
-    }
-    return "";
-}
-
-static bool is_text(const weir_toml_node *node)
-{
-    size_t length;
-    const char *const text = weir_toml_string(node, &length);
-    return text != NULL && length > 0 && length < TEXT_LENGTH && strlen(text) == length;
-}
-
-static bool is_scalar(const weir_toml_node *node)
-{
-    bool flag;
-    double number;
-    return is_text(node) || weir_toml_bool(node, &flag) ||
-           (weir_toml_float(node, &number) && isfinite(number));
-}
-
-static bool all_children(
-    const weir_toml_node *node, size_t most, bool (*fits)(const weir_toml_node *)
-)
-{
-    const size_t n = weir_toml_size(node);
-    for (size_t i = 0; i < n; i++) {
-        if (!fits(weir_toml_at(node, i, NULL))) return false;
-    }
-    return n <= most;
-}
-
-static bool fits(const weir_toml_node *node, form f)
-{
-    const weir_toml_type type = weir_toml_type_of(node);
-    bool flag;
-    double number;
-    switch (f) {
-    case FORM_TEXT: return is_text(node);
-    case FORM_FLAG: return weir_toml_bool(node, &flag);
-    case FORM_LIST: return type == WEIR_TOML_ARRAY && all_children(node, MAX_NAMES, is_text);
-    case FORM_NAMES:
-        return is_text(node) || (type == WEIR_TOML_ARRAY && all_children(node, MAX_NAMES, is_text));
-    case FORM_WORDS: return type == WEIR_TOML_TABLE && all_children(node, MAX_NAMES, is_text);
-    case FORM_DEFAULT: return is_text(node) || (weir_toml_float(node, &number) && isfinite(number));
-    case FORM_SCALARS:
-        return is_scalar(node) || (type == WEIR_TOML_ARRAY && weir_toml_size(node) > 0 &&
-                                   all_children(node, MAX_NAMES, is_scalar));
-    }
-    return false;
-}
-
-/* "FILE:LINE: [where] ", the beginning of all messages. */
-const char *arch_place(char out[2 * TEXT_LENGTH], const weir_toml_node *node, const char *where)
-{
-    uint32_t line = 0, column = 0;
-    weir_toml_position(node, &line, &column);
-    (void)snprintf(out, (size_t)2 * TEXT_LENGTH, "%s:%u: [%s]", weir_toml_name(node), line, where);
-    return out;
-}
-
-const char *arch_shown(char out[80], const char *text)
-{
-    return weir_printable(out, 80, text, strlen(text));
-}
-
-const char *arch_nearest(const char *name, name_list at, const void *names)
-{
-    const char *found = "none", *candidate;
-    size_t best = SIZE_MAX;
-    for (size_t i = 0; (candidate = at(names, i)) != NULL; i++) {
-        const size_t distance = weir_edit_distance(name, candidate);
-        if (distance >= best) continue;
-        best = distance;
-        found = candidate;
-    }
-    return found;
-}
-
-static bool is_listed(const char *name, name_list at, const void *names)
-{
-    const char *candidate;
-    for (size_t i = 0; (candidate = at(names, i)) != NULL; i++) {
-        if (strcmp(candidate, name) == 0) return true;
-    }
-    return false;
-}
-
-/* `what`: the kind of name. */
-weir_status arch_unknown(
-    const checker *c, const weir_toml_node *node, const char *where, const char *what,
-    const char *name, name_list list, const void *names
-)
-{
-    char at[2 * TEXT_LENGTH], text[80];
-    return weir_error_set(
-        c->error, WEIR_ECONFIG, "%s unknown %s '%s'; the nearest is '%s'",
-        arch_place(at, node, where), what, arch_shown(text, name), arch_nearest(name, list, names)
-    );
-}
-
-const char *arch_member_at(const void *names, size_t index)
-{
-    return ((const member *)names)[index].name;
-}
-
-weir_status arch_check_value(
-    const checker *c, const weir_toml_node *value, const char *where, const member *m
-)
-{
-    char at[2 * TEXT_LENGTH];
-    const bool differs = (m->how & DIFFERS) != 0 && weir_toml_type_of(value) == WEIR_TOML_TABLE;
-    for (size_t i = 0; differs && i < weir_toml_size(value); i++) {
-        const char *key;
-        const weir_toml_node *const part = weir_toml_at(value, i, &key);
-        if (strcmp(key, "gguf") != 0 && strcmp(key, "hf") != 0)
-            return weir_error_set(
-                c->error, WEIR_ECONFIG, "%s %s: a value by container is { gguf = .., hf = .. }",
-                arch_place(at, part, where), m->name
-            );
-        if (!fits(part, m->form))
-            return weir_error_set(
-                c->error, WEIR_ECONFIG, "%s %s: %s must be %s", arch_place(at, part, where),
-                m->name, key, form_text(m->form)
-            );
-    }
-    if (differs || fits(value, m->form)) return WEIR_OK;
-    return weir_error_set(
-        c->error, WEIR_ECONFIG, "%s %s: must be %s%s", arch_place(at, value, where), m->name,
-        form_text(m->form), (m->how & DIFFERS) != 0 ? ", or { gguf = .., hf = .. } of these" : ""
-    );
-}
-
-/* Checks keys and types of a table; NULL passes. */
-static weir_status check_members(
-    const checker *c, const weir_toml_node *table, const char *where, const member *known
-)
-{
-    char at[2 * TEXT_LENGTH];
-    if (table == NULL) return WEIR_OK;
-    if (weir_toml_type_of(table) != WEIR_TOML_TABLE)
-        return weir_error_set(
-            c->error, WEIR_ECONFIG, "%s must be a table, not %s", arch_place(at, table, where),
-            weir_toml_type_name(weir_toml_type_of(table))
-        );
-    for (size_t i = 0; i < weir_toml_size(table); i++) {
-        const char *key;
-        const weir_toml_node *const value = weir_toml_at(table, i, &key);
-        const member *m = known;
-        while (m->name != NULL && strcmp(m->name, key) != 0) m++;
-        if (m->name == NULL)
-            return arch_unknown(c, value, where, "key", key, arch_member_at, known);
-        WEIR_TRY(arch_check_value(c, value, where, m));
-    }
-    for (const member *m = known; m->name != NULL; m++) {
-        if ((m->how & NEEDED) != 0 && weir_toml_get(table, m->name) == NULL)
-            return weir_error_set(
-                c->error, WEIR_ECONFIG, "%s %s is missing", arch_place(at, table, where), m->name
-            );
-    }
-    return WEIR_OK;
-}
-
 /* ---- tables ---------------------------------------------------------------------------------- */
 static const char *const tables[] = { "arch", "shape",  "rope",   "layers", "block",
                                       "ffn",  "tensor", "refuse", NULL };
@@ -235,7 +62,7 @@ static weir_status check_own_tables(const checker *c)
         const char *key;
         const weir_toml_node *const table = weir_toml_at(c->arch->root, i, &key);
         char text[80], at[2 * TEXT_LENGTH];
-        if (!is_listed(key, text_at, tables))
+        if (!arch_is_listed(key, text_at, tables))
             return weir_error_set(
                 c->error, WEIR_ECONFIG, "%s: unknown table [%s]; the nearest is [%s]",
                 c->arch->file, arch_shown(text, key), arch_nearest(key, text_at, tables)
@@ -321,10 +148,10 @@ static weir_status check_shape(const checker *c)
         const char *name;
         const weir_toml_node *const source = weir_toml_at(table, i, &name);
         char where[120];
-        if (!is_listed(name, shape_at, NULL))
+        if (!arch_is_listed(name, shape_at, NULL))
             return arch_unknown(c, source, "shape", "shape", name, shape_at, NULL);
         (void)snprintf(where, sizeof where, "shape] [%s", name);
-        WEIR_TRY(check_members(c, source, where, shape_keys));
+        WEIR_TRY(arch_check_members(c, source, where, shape_keys));
         WEIR_TRY(check_references(c, weir_toml_get(source, "hf_times"), i));
         WEIR_TRY(check_references(c, weir_toml_get(source, "default"), i));
     }
@@ -358,21 +185,21 @@ static weir_status check_layers(const checker *c)
         const weir_toml_node *const node = weir_toml_at(table, i, &key);
         if (strcmp(key, "pattern") == 0) {
             if (weir_toml_type_of(node) != WEIR_TOML_ARRAY || weir_toml_size(node) == 0 ||
-                !all_children(node, MAX_PATTERN, is_text))
+                !arch_all_children(node, MAX_PATTERN, arch_is_text))
                 return weir_error_set(
                     c->error, WEIR_ECONFIG, "%s pattern: must be a list of 1 to %d names of blocks",
                     arch_place(at, node, "layers"), (int)MAX_PATTERN
                 );
             WEIR_TRY(check_names_block(c, node));
         } else if (strcmp(key, "mask") == 0) {
-            WEIR_TRY(check_members(c, node, "layers] [mask", mask_keys));
+            WEIR_TRY(arch_check_members(c, node, "layers] [mask", mask_keys));
             WEIR_TRY(check_names_block(c, weir_toml_get(node, "set")));
             WEIR_TRY(check_names_block(c, weir_toml_get(node, "unset")));
         } else if (strcmp(key, "types") == 0) {
-            WEIR_TRY(check_members(c, node, "layers] [types", types_keys));
+            WEIR_TRY(arch_check_members(c, node, "layers] [types", types_keys));
             WEIR_TRY(check_names_block(c, weir_toml_get(node, "names")));
         } else if (strcmp(key, "interval") == 0) {
-            WEIR_TRY(check_members(c, node, "layers] [interval", interval_keys));
+            WEIR_TRY(arch_check_members(c, node, "layers] [interval", interval_keys));
             WEIR_TRY(check_names_block(c, weir_toml_get(node, "last")));
             WEIR_TRY(check_names_block(c, weir_toml_get(node, "others")));
         } else {
@@ -418,7 +245,7 @@ static weir_status check_or(const checker *c, const char *slot, const weir_toml_
     if (other == NULL) return WEIR_OK;
     const weir_toml_node *const instead = arch_get(c, "tensor", other);
     const char *wrong = NULL;
-    if (!is_listed(other, slot_at, c->arch))
+    if (!arch_is_listed(other, slot_at, c->arch))
         return arch_unknown(c, node, "tensor", "slot after or", other, slot_at, c->arch);
     if (strcmp(other, slot) == 0)
         wrong = "is the slot itself";
@@ -442,11 +269,11 @@ static weir_status check_tensors(const checker *c)
         const char *slot;
         const weir_toml_node *const entry = weir_toml_at(table, i, &slot);
         char where[120];
-        if (!is_listed(slot, slot_at, c->arch))
+        if (!arch_is_listed(slot, slot_at, c->arch))
             return arch_unknown(c, entry, "tensor", "slot", slot, slot_at, c->arch);
         (void)snprintf(where, sizeof where, "tensor] [\"%s\"", slot);
-        if (fits(entry, FORM_NAMES)) continue; /* the same names in both containers */
-        WEIR_TRY(check_members(c, entry, where, tensor_keys));
+        if (arch_fits(entry, FORM_NAMES)) continue; /* the same names in both containers */
+        WEIR_TRY(arch_check_members(c, entry, where, tensor_keys));
         WEIR_TRY(check_or(c, slot, entry));
     }
     return WEIR_OK;
@@ -459,7 +286,7 @@ static weir_status check_refuse(const checker *c)
     for (size_t i = 0; i < weir_toml_size(list); i++) {
         const weir_toml_node *const rule = weir_toml_at(list, i, NULL);
         char at[2 * TEXT_LENGTH];
-        WEIR_TRY(check_members(c, rule, "refuse", refuse_keys));
+        WEIR_TRY(arch_check_members(c, rule, "refuse", refuse_keys));
         if (weir_toml_get(rule, "gguf") == NULL && weir_toml_get(rule, "hf") == NULL)
             return weir_error_set(
                 c->error, WEIR_ECONFIG, "%s names no setting: add gguf = KEY or hf = PATH",
@@ -477,7 +304,7 @@ weir_status weir_arch_check_head(const weir_arch *arch, weir_error *error)
     WEIR_TRY(check_own_tables(&c));
     if (table == NULL)
         return weir_error_set(error, WEIR_ECONFIG, "%s: table [arch] is missing", arch->file);
-    WEIR_TRY(check_members(&c, table, "arch", arch_keys));
+    WEIR_TRY(arch_check_members(&c, table, "arch", arch_keys));
     if (weir_toml_get(table, "match") == NULL && weir_toml_get(table, "base") == NULL)
         return weir_error_set(
             error, WEIR_ECONFIG, "%s match is missing", arch_place(at, table, "arch")
@@ -490,7 +317,7 @@ weir_status weir_arch_check(const weir_arch *arch, weir_error *error)
     const checker c = { .arch = arch, .error = error };
     WEIR_TRY(check_all_tables(&c));
     WEIR_TRY(check_shape(&c));
-    WEIR_TRY(check_members(&c, weir_toml_get(arch->root, "rope"), "rope", rope_keys));
+    WEIR_TRY(arch_check_members(&c, weir_toml_get(arch->root, "rope"), "rope", rope_keys));
     WEIR_TRY(arch_check_blocks(&c));
     WEIR_TRY(check_layers(&c));
     WEIR_TRY(check_tensors(&c));

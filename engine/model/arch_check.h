@@ -38,6 +38,8 @@ typedef struct member {
 /* Returns NULL past the last. */
 typedef const char *(*name_list)(const void *names, size_t index);
 
+/* arch_check_values.c */
+
 /* "FILE:LINE: [where] ", the beginning of all messages. */
 const char *arch_place(char out[2 * TEXT_LENGTH], const weir_toml_node *node, const char *where);
 const char *arch_shown(char out[80], const char *text);
@@ -47,13 +49,28 @@ weir_status arch_unknown(
     const checker *c, const weir_toml_node *node, const char *where, const char *what,
     const char *name, name_list list, const void *names
 );
+bool arch_is_listed(const char *name, name_list at, const void *names);
+bool arch_is_text(const weir_toml_node *node);
+/* At most `most` children, which all fit. */
+bool arch_all_children(
+    const weir_toml_node *node, size_t most, bool (*fits)(const weir_toml_node *)
+);
+bool arch_fits(const weir_toml_node *node, form f);
 weir_status arch_check_value(
     const checker *c, const weir_toml_node *value, const char *where, const member *m
 );
-const weir_toml_node *arch_get(const checker *c, const char *table, const char *key);
-/* Lists for arch_unknown: the keys of a table, the names of members. */
-const char *arch_key_at(const void *table, size_t index);
+/* Checks keys and types of a table; NULL passes. */
+weir_status arch_check_members(
+    const checker *c, const weir_toml_node *table, const char *where, const member *known
+);
+/* A list for arch_unknown: the names of members. */
 const char *arch_member_at(const void *names, size_t index);
+
+/* arch_check.c */
+
+const weir_toml_node *arch_get(const checker *c, const char *table, const char *key);
+/* A list for arch_unknown: the keys of a table. */
+const char *arch_key_at(const void *table, size_t index);
 
 /* arch_check_blocks.c: [block.NAME] and [ffn]. */
 weir_status arch_check_blocks(const checker *c);

@@ -9,12 +9,6 @@
 #include "engine/serve/internal.h"
 #include "engine/serve/tool_text.h"
 
-static weir_status out_of_memory(weir_api_error *error)
-{
-    weir_api_from_status(error, WEIR_ENOMEM, NULL);
-    return WEIR_ENOMEM;
-}
-
 /* What is rendered: the messages and tools of the request, or replacements. */
 typedef struct texts {
     const json_t *messages, *tools;
@@ -101,11 +95,11 @@ static weir_status render_request(
     lost lost = { false, false };
     json_t *messages = NULL;
     WEIR_TRY(render(out, server, request, (texts){ request->messages, request->tools }, error));
-    if (find_lost(&lost, out, server, request) != WEIR_OK) return out_of_memory(error);
+    if (find_lost(&lost, out, server, request) != WEIR_OK) return weir_api_no_memory(error);
     if (!lost.tools && !lost.calls) return WEIR_OK;
     const json_t *const tools = lost.tools ? request->tools : NULL;
     if (weir_messages_with_tools(&messages, request->messages, tools, lost.calls) != WEIR_OK)
-        return out_of_memory(error);
+        return weir_api_no_memory(error);
     weir_chat_output_free(out);
     *out = (weir_chat_output){ 0 };
     const texts what = { messages, lost.tools ? NULL : request->tools };

@@ -5,12 +5,6 @@
 #include "engine/serve/json_in.h"
 #include "engine/serve/messages.h"
 
-static weir_status out_of_memory(weir_api_error *error)
-{
-    weir_api_from_status(error, WEIR_ENOMEM, NULL);
-    return WEIR_ENOMEM;
-}
-
 static weir_status read_logprobs(
     weir_openai_request *request, const json_t *root, weir_api_error *error
 )
@@ -91,7 +85,7 @@ static weir_status set_thinking(weir_openai_request *request, bool on, weir_api_
 {
     json_t *const value = json_boolean(on);
     if (json_object_set_new(request->variables, "enable_thinking", value) == 0) return WEIR_OK;
-    return out_of_memory(error);
+    return weir_api_no_memory(error);
 }
 
 /* Passes on only variables that are known to be harmless. */
@@ -108,7 +102,7 @@ static weir_status read_variables(
     if (source != NULL && !json_is_object(source))
         return weir_api_bad(error, key, "chat_template_kwargs must be an object");
     request->variables = json_object();
-    if (request->variables == NULL) return out_of_memory(error);
+    if (request->variables == NULL) return weir_api_no_memory(error);
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)source, name, value)
@@ -152,7 +146,7 @@ static weir_status read_effort(
     request->wants_thought = on;
     if (!on || json_object_set_new(request->variables, key, json_string(effort)) == 0)
         return WEIR_OK;
-    return out_of_memory(error);
+    return weir_api_no_memory(error);
 }
 
 /* ---- fields with one supported value --------------------------------------------------------- */

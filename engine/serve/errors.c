@@ -123,6 +123,12 @@ void weir_api_from_status(weir_api_error *error, weir_status status, const char 
     );
 }
 
+weir_status weir_api_no_memory(weir_api_error *error)
+{
+    weir_api_from_status(error, WEIR_ENOMEM, NULL);
+    return WEIR_ENOMEM;
+}
+
 weir_status weir_api_by_case(
     weir_api_error *error, const weir_api_case *cases, size_t n_cases, weir_status status,
     const char *text

@@ -39,6 +39,8 @@ WEIR_MUST_CHECK weir_status weir_api_over_budget(
 );
 /* A failure inside the engine: 503 if out of memory, else 500. */
 void weir_api_from_status(weir_api_error *error, weir_status status, const char *text);
+/* The same for ENOMEM, which it returns. */
+WEIR_MUST_CHECK weir_status weir_api_no_memory(weir_api_error *error);
 
 /* What an engine status means in one API. */
 typedef struct weir_api_case {

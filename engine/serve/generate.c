@@ -212,10 +212,7 @@ static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
     );
     g->prompts = weir_memory_take_zero(n_prompts, sizeof *g->prompts);
     g->answers = weir_memory_take_zero(n_prompts * (size_t)g->request.n, sizeof *g->answers);
-    if (g->prompts == NULL || g->answers == NULL) {
-        weir_api_from_status(error, WEIR_ENOMEM, NULL);
-        return WEIR_ENOMEM;
-    }
+    if (g->prompts == NULL || g->answers == NULL) return weir_api_no_memory(error);
     g->n_prompts = n_prompts;
     g->n_choices = n_prompts * (size_t)g->request.n;
     WEIR_TRY(check_session(g, error));

@@ -10,7 +10,7 @@ static weir_status refuse(weir_json_fault fault, const weir_json_place *at, weir
     const char *const param = at->key[0] != 0 ? at->key : NULL;
     switch (fault) {
     case WEIR_JSON_FINE: break;
-    case WEIR_JSON_NO_MEMORY: weir_api_from_status(error, WEIR_ENOMEM, NULL); return WEIR_ENOMEM;
+    case WEIR_JSON_NO_MEMORY: return weir_api_no_memory(error);
     case WEIR_JSON_SYNTAX:
         return weir_api_bad(
             error, NULL, "the body is not valid JSON: %s (byte %zu)", at->reason, at->offset

@@ -19,12 +19,6 @@ static place field_of(size_t index, const char *field)
     return at;
 }
 
-static weir_status out_of_memory(weir_api_error *error)
-{
-    weir_api_from_status(error, WEIR_ENOMEM, NULL);
-    return WEIR_ENOMEM;
-}
-
 static weir_status add_part(
     weir_buffer *text, const json_t *part, const char *param, weir_api_error *error
 )
@@ -41,7 +35,7 @@ static weir_status add_part(
     if (!json_is_string(value))
         return weir_api_bad(error, param, "%s: a text part needs the string `text`", param);
     if (weir_buffer_add(text, json_string_value(value), json_string_length(value)) != WEIR_OK)
-        return out_of_memory(error);
+        return weir_api_no_memory(error);
     return WEIR_OK;
 }
 
@@ -53,7 +47,7 @@ static weir_status read_content(
     if (content == NULL) return WEIR_OK;
     if (json_is_string(content)) {
         *out = json_stringn(json_string_value(content), json_string_length(content));
-        return *out != NULL ? WEIR_OK : out_of_memory(error);
+        return *out != NULL ? WEIR_OK : weir_api_no_memory(error);
     }
     if (!json_is_array(content))
         return weir_api_bad(error, param, "%s must be a string or an array of parts", param);
@@ -63,7 +57,7 @@ static weir_status read_content(
         status = add_part(&text, json_array_get(content, i), param, error);
     if (status == WEIR_OK) {
         *out = json_stringn(text.data != NULL ? text.data : "", text.size);
-        if (*out == NULL) status = out_of_memory(error);
+        if (*out == NULL) status = weir_api_no_memory(error);
     }
     weir_buffer_free(&text);
     return status;
@@ -91,7 +85,7 @@ static weir_status read_tool_calls(
     if (!json_is_array(calls)) return weir_api_bad(error, param, "%s must be an array", param);
     if (json_array_size(calls) == 0) return WEIR_OK;
     json_t *const list = json_array();
-    if (json_object_set_new(message, "tool_calls", list) != 0) return out_of_memory(error);
+    if (json_object_set_new(message, "tool_calls", list) != 0) return weir_api_no_memory(error);
     for (size_t i = 0; i < json_array_size(calls); i++) {
         const json_t *const call = json_array_get(calls, i), *const function =
                                                                  json_object_get(call, "function");
@@ -103,7 +97,8 @@ static weir_status read_tool_calls(
             "{s:s*, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name", name,
             "arguments", read_arguments(json_object_get(function, "arguments"))
         );
-        if (copy == NULL || json_array_append_new(list, copy) != 0) return out_of_memory(error);
+        if (copy == NULL || json_array_append_new(list, copy) != 0)
+            return weir_api_no_memory(error);
     }
     return WEIR_OK;
 }
@@ -116,7 +111,7 @@ static weir_status copy_text(
     if (!json_is_string(value)) return weir_api_bad(error, param, "%s must be a string", param);
     json_t *const copy = json_stringn(json_string_value(value), json_string_length(value));
     return copy != NULL && json_object_set_new(message, key, copy) == 0 ? WEIR_OK
-                                                                        : out_of_memory(error);
+                                                                        : weir_api_no_memory(error);
 }
 
 static weir_status read_assistant(
@@ -137,8 +132,9 @@ static weir_status read_assistant(
             error, field_of(index, "content").text,
             "messages[%zu]: an assistant message needs content or tool calls", index
         );
-    return json_object_set_new(message, "content", json_string("")) == 0 ? WEIR_OK
-                                                                         : out_of_memory(error);
+    return json_object_set_new(message, "content", json_string("")) == 0
+               ? WEIR_OK
+               : weir_api_no_memory(error);
 }
 
 static weir_status read_tool_answer(
@@ -174,14 +170,15 @@ static weir_status read_message(
             error, field_of(index, "role").text, "messages[%zu]: unknown role %s", index,
             weir_quote(role).text
         );
-    if (json_object_set_new(message, "role", json_string(role)) != 0) return out_of_memory(error);
+    if (json_object_set_new(message, "role", json_string(role)) != 0)
+        return weir_api_no_memory(error);
 
     json_t *content = NULL;
     WEIR_TRY(read_content(
         &content, weir_field(source, "content"), field_of(index, "content").text, error
     ));
     if (content != NULL && json_object_set_new(message, "content", content) != 0)
-        return out_of_memory(error);
+        return weir_api_no_memory(error);
     WEIR_TRY(
         copy_text(message, "name", weir_field(source, "name"), field_of(index, "name").text, error)
     );
@@ -198,11 +195,11 @@ weir_status weir_messages_read(json_t **out, const json_t *messages, weir_api_er
     if (!json_is_array(messages) || json_array_size(messages) == 0)
         return weir_api_bad(error, "messages", "messages must be an array of at least one message");
     json_t *const list = json_array();
-    weir_status status = list != NULL ? WEIR_OK : out_of_memory(error);
+    weir_status status = list != NULL ? WEIR_OK : weir_api_no_memory(error);
     for (size_t i = 0; i < json_array_size(messages) && status == WEIR_OK; i++) {
         json_t *const message = json_object();
         if (message == NULL || json_array_append_new(list, message) != 0)
-            status = out_of_memory(error);
+            status = weir_api_no_memory(error);
         else
             status = read_message(message, json_array_get(messages, i), i, error);
     }
@@ -297,5 +294,5 @@ weir_status weir_tools_read(json_t **out, const json_t *tools, weir_api_error *e
     }
     if (count == 0) return WEIR_OK;
     *out = json_deep_copy(tools);
-    return *out != NULL ? WEIR_OK : out_of_memory(error);
+    return *out != NULL ? WEIR_OK : weir_api_no_memory(error);
 }

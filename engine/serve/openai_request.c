@@ -1,22 +1,15 @@
 /* engine/serve/openai_request.c - the fields of a generation request, group by group. */
 #include "engine/serve/openai_request.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "engine/base/memory.h"
 #include "engine/serve/chat_request.h"
+#include "engine/serve/completion_request.h"
 #include "engine/serve/json_in.h"
+#include "engine/serve/sampling_request.h"
 #include "engine/session/sessions.h"
-
-static weir_status out_of_memory(weir_api_error *error)
-{
-    weir_api_from_status(error, WEIR_ENOMEM, NULL);
-    return WEIR_ENOMEM;
-}
 
 /* ---- unsupported forms of an answer ---------------------------------------------------------- */
 
@@ -59,101 +52,6 @@ weir_status weir_openai_check_model(
     );
 }
 
-/* ---- sampling -------------------------------------------------------------------------------- */
-
-static weir_status read_real(
-    const json_t *root, const char *key, double least, double most, float *out,
-    weir_api_error *error
-)
-{
-    double value = (double)*out;
-    WEIR_TRY(weir_field_number(root, key, least, most, &value, error));
-    *out = (float)value;
-    return WEIR_OK;
-}
-
-static weir_status read_seed(
-    const json_t *root, bool has_default, uint64_t *seed, weir_api_error *error
-)
-{
-    int64_t value = 0;
-    if (weir_field(root, "seed") != NULL) {
-        WEIR_TRY(weir_field_integer(root, "seed", INT64_MIN, INT64_MAX, &value, error));
-        *seed = (uint64_t)value;
-    } else if (!has_default && getrandom(seed, sizeof *seed, 0) != (ssize_t)sizeof *seed) {
-        return weir_api_fail(error, 500, NULL, NULL, "no random numbers");
-    }
-    return WEIR_OK;
-}
-
-/* Reads a token id used as a key: decimal digits only. */
-static bool read_id_key(const char *key, int32_t n_vocab, int32_t *id)
-{
-    const size_t digits = strspn(key, "0123456789");
-    if (digits == 0 || digits > 9 || key[digits] != 0) return false;
-    *id = (int32_t)strtol(key, NULL, 10);
-    return *id < n_vocab;
-}
-
-static weir_status read_bias(
-    weir_openai_request *request, const json_t *root, int32_t n_vocab, weir_api_error *error
-)
-{
-    static const char key[] = "logit_bias";
-    const json_t *const bias = weir_field(root, key);
-    if (bias == NULL) return WEIR_OK;
-    const size_t count = json_object_size(bias);
-    if (!json_is_object(bias) || count > WEIR_BIAS_ENTRIES)
-        return weir_api_bad(
-            error, key, "logit_bias must be an object of at most %d entries", WEIR_BIAS_ENTRIES
-        );
-    request->bias = weir_memory_take_zero(count + 1, sizeof *request->bias);
-    if (request->bias == NULL) return out_of_memory(error);
-    const char *name;
-    json_t *value;
-    size_t i = 0;
-    json_object_foreach((json_t *)bias, name, value)
-    {
-        const double number = json_number_value(value);
-        if (!read_id_key(name, n_vocab, &request->bias[i].id))
-            return weir_api_bad(
-                error, key, "logit_bias: %s is not a token id of this model", weir_quote(name).text
-            );
-        if (!json_is_number(value) || !(fabs(number) <= 100))
-            return weir_api_bad(
-                error, key, "logit_bias: the value of %s must be -100 to 100", name
-            );
-        request->bias[i++].bias = (float)number;
-    }
-    request->sampling.bias = request->bias;
-    request->sampling.n_bias = count;
-    return WEIR_OK;
-}
-
-static weir_status read_sampling(
-    weir_openai_request *request, const json_t *root, const weir_request_limits *limits,
-    weir_api_error *error
-)
-{
-    weir_sampling *const s = &request->sampling;
-    *s = limits->sampling;
-    s->bias = NULL;
-    s->n_bias = 0;
-    int64_t top_k = s->top_k;
-    WEIR_TRY(read_real(root, "temperature", 0, 2, &s->temperature, error));
-    WEIR_TRY(read_real(root, "top_p", 0, 1, &s->top_p, error));
-    if (s->top_p <= 0) return weir_api_bad(error, "top_p", "top_p must be above 0");
-    WEIR_TRY(read_real(root, "min_p", 0, 1, &s->min_p, error));
-    /* -1 and 0 mean off, as in other servers. */
-    WEIR_TRY(weir_field_integer(root, "top_k", -1, INT32_MAX, &top_k, error));
-    s->top_k = top_k < 0 ? 0 : (int32_t)top_k;
-    WEIR_TRY(read_real(root, "repetition_penalty", 0.01, 10, &s->repetition_penalty, error));
-    WEIR_TRY(read_real(root, "presence_penalty", -2, 2, &s->presence_penalty, error));
-    WEIR_TRY(read_real(root, "frequency_penalty", -2, 2, &s->frequency_penalty, error));
-    WEIR_TRY(read_seed(root, limits->has_seed, &s->seed, error));
-    return read_bias(request, root, limits->n_vocab, error);
-}
-
 /* ---- length, stop, choices ------------------------------------------------------------------- */
 
 static weir_status add_stop(weir_stop_list *list, const json_t *text, weir_api_error *error)
@@ -166,7 +64,7 @@ static weir_status add_stop(weir_stop_list *list, const json_t *text, weir_api_e
             error, "stop", "a stop string must have 1 to %d bytes", WEIR_STOP_BYTES
         );
     char *const copy = weir_memory_take(length);
-    if (copy == NULL) return out_of_memory(error);
+    if (copy == NULL) return weir_api_no_memory(error);
     memcpy(copy, json_string_value(text), length);
     list->text[list->count] = copy;
     list->length[list->count++] = length;
@@ -283,7 +181,7 @@ static weir_status read_salt(
             error, "cache_salt", "cache_salt is longer than %d bytes", WEIR_SALT_BYTES
         );
     request->cache_salt = weir_memory_text(salt);
-    return request->cache_salt != NULL ? WEIR_OK : out_of_memory(error);
+    return request->cache_salt != NULL ? WEIR_OK : weir_api_no_memory(error);
 }
 
 /* A request must not name files of the server. */
@@ -319,7 +217,7 @@ static weir_status read_policy(
         return weir_api_bad(error, "kv_policy_options", "kv_policy_options needs kv_policy");
     if (name == NULL) return WEIR_OK;
     request->policy = weir_memory_take(sizeof *request->policy);
-    if (request->policy == NULL) return out_of_memory(error);
+    if (request->policy == NULL) return weir_api_no_memory(error);
     if (weir_policy_options_default(request->policy, name, &why) != WEIR_OK)
         return weir_api_bad(error, "kv_policy", "%s", why.text);
     return list != NULL ? read_policy_options(request->policy, list, error) : WEIR_OK;
@@ -365,7 +263,7 @@ static weir_status read_session(
     WEIR_TRY(weir_openai_session_name(root, "session", &name, error));
     if (name == NULL) return WEIR_OK;
     request->session = weir_memory_text(name);
-    return request->session != NULL ? WEIR_OK : out_of_memory(error);
+    return request->session != NULL ? WEIR_OK : weir_api_no_memory(error);
 }
 
 /* Whether the state exists is checked later. */
@@ -387,79 +285,7 @@ static weir_status read_state(
             "state and echo exclude each other: the tokens of a state are not scored"
         );
     request->state = weir_memory_text(name);
-    return request->state != NULL ? WEIR_OK : out_of_memory(error);
-}
-
-/* ---- completions only ------------------------------------------------------------------------ */
-
-weir_status weir_openai_check_ids(
-    const json_t *ids, int32_t n_vocab, const char *param, weir_api_error *error
-)
-{
-    for (size_t i = 0; i < json_array_size(ids); i++) {
-        const json_t *const id = json_array_get(ids, i);
-        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= n_vocab)
-            return weir_api_bad(
-                error, param, "%s: entry %zu is not a token id of this model (0 to %d)", param, i,
-                n_vocab - 1
-            );
-    }
-    return WEIR_OK;
-}
-
-static bool is_list_of_prompts(const json_t *prompt)
-{
-    const json_t *const first = json_array_get(prompt, 0);
-    return json_is_string(first) || json_is_array(first);
-}
-
-size_t weir_openai_prompt_count(const json_t *prompt)
-{
-    return is_list_of_prompts(prompt) ? json_array_size(prompt) : 1;
-}
-const json_t *weir_openai_prompt_at(const json_t *prompt, size_t index)
-{
-    return is_list_of_prompts(prompt) ? json_array_get(prompt, index) : prompt;
-}
-
-static weir_status read_prompt(
-    weir_openai_request *request, const json_t *root, int32_t n_vocab, weir_api_error *error
-)
-{
-    const json_t *const prompt = weir_field(root, "prompt");
-    if (!json_is_string(prompt) && !(json_is_array(prompt) && json_array_size(prompt) > 0))
-        return weir_api_bad(
-            error, "prompt", "prompt must be a string, a list of token ids, or a list of these"
-        );
-    const size_t count = weir_openai_prompt_count(prompt);
-    if (count > WEIR_PROMPTS)
-        return weir_api_bad(
-            error, "prompt", "prompt holds %zu prompts; at most %d are allowed", count, WEIR_PROMPTS
-        );
-    for (size_t i = 0; i < count; i++) {
-        const json_t *const one = weir_openai_prompt_at(prompt, i);
-        const bool empty =
-            json_is_array(one) ? json_array_size(one) == 0 : json_string_length(one) == 0;
-        if ((!json_is_string(one) && !json_is_array(one)) || empty)
-            return weir_api_bad(
-                error, "prompt",
-                "prompt %zu must be a string or a list of token ids, and not empty", i
-            );
-        if (json_is_array(one)) WEIR_TRY(weir_openai_check_ids(one, n_vocab, "prompt", error));
-    }
-    request->prompt = prompt;
-    return WEIR_OK;
-}
-
-static weir_status read_completion(
-    weir_openai_request *request, const json_t *root, int32_t n_vocab, weir_api_error *error
-)
-{
-    int64_t top = -1;
-    WEIR_TRY(weir_field_integer(root, "logprobs", 0, 5, &top, error));
-    request->logprobs = top >= 0;
-    request->n_top_logprobs = top > 0 ? (int32_t)top : 0;
-    return read_prompt(request, root, n_vocab, error);
+    return request->state != NULL ? WEIR_OK : weir_api_no_memory(error);
 }
 
 /* ---- whole requests -------------------------------------------------------------------------- */
@@ -481,7 +307,7 @@ static weir_status read_all(
     WEIR_TRY(read_stream(request, root, error));
     WEIR_TRY(read_length(request, root, limits, error));
     WEIR_TRY(read_choices(request, root, limits, error));
-    WEIR_TRY(read_sampling(request, root, limits, error));
+    WEIR_TRY(weir_sampling_request_read(request, root, limits, error));
     WEIR_TRY(read_stop(&request->stop, root, error));
     WEIR_TRY(read_salt(request, root, error));
     WEIR_TRY(read_policy(request, root, error));
@@ -489,7 +315,7 @@ static weir_status read_all(
     WEIR_TRY(read_session(request, root, error));
     WEIR_TRY(read_state(request, root, error));
     return request->chat ? weir_chat_request_read(request, root, error)
-                         : read_completion(request, root, limits->n_vocab, error);
+                         : weir_completion_request_read(request, root, limits->n_vocab, error);
 }
 
 weir_status weir_openai_request_read(

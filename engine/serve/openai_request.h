@@ -75,6 +75,8 @@ WEIR_MUST_CHECK weir_status weir_openai_session_name(
     const json_t *root, const char *key, const char **out, weir_api_error *error
 );
 
+/* ---- prompts of completions (completion_request.c) ------------------------------------------- */
+
 /* Number of prompts in a completion's prompt: a string, a list of ids, or a list of at most
  * WEIR_PROMPTS of these. */
 size_t weir_openai_prompt_count(const json_t *prompt);

@@ -50,9 +50,7 @@ static weir_status read_label(
     if (!json_is_object(object))
         return weir_api_bad(error, "metadata", "metadata must be an object");
     *metadata = weir_json_text(object, JSON_COMPACT);
-    if (*metadata != NULL) return WEIR_OK;
-    weir_api_from_status(error, WEIR_ENOMEM, NULL);
-    return WEIR_ENOMEM;
+    return *metadata != NULL ? WEIR_OK : weir_api_no_memory(error);
 }
 
 /* The document to be computed, with its owner. */

@@ -138,18 +138,6 @@ static weir_status tokenize(weir_exchange *x, const json_t *root, weir_buffer *t
     return status;
 }
 
-void weir_tokens_encode(weir_exchange *x)
-{
-    json_t *root = NULL;
-    weir_buffer text = { 0 };
-    weir_status status =
-        weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
-    weir_exchange_drop_body(x);
-    if (status == WEIR_OK) status = tokenize(x, root, &text);
-    json_decref(root);
-    weir_reply_result(x, &text, status);
-}
-
 static weir_status detokenize(weir_exchange *x, const json_t *root, weir_buffer *text)
 {
     const weir_server *const server = x->server;
@@ -176,14 +164,20 @@ static weir_status detokenize(weir_exchange *x, const json_t *root, weir_buffer 
     return json.status;
 }
 
-void weir_tokens_decode(weir_exchange *x)
+/* Reads the body as JSON and answers with what `write` makes of it. */
+static void reply_to_json(
+    weir_exchange *x, weir_status (*write)(weir_exchange *, const json_t *, weir_buffer *)
+)
 {
     json_t *root = NULL;
     weir_buffer text = { 0 };
     weir_status status =
         weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
     weir_exchange_drop_body(x);
-    if (status == WEIR_OK) status = detokenize(x, root, &text);
+    if (status == WEIR_OK) status = write(x, root, &text);
     json_decref(root);
     weir_reply_result(x, &text, status);
 }
+
+void weir_tokens_encode(weir_exchange *x) { reply_to_json(x, tokenize); }
+void weir_tokens_decode(weir_exchange *x) { reply_to_json(x, detokenize); }

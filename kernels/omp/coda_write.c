@@ -45,18 +45,6 @@ WEIR_INLINE void apply_unit(const coda_call *call, const coda_work *work, int64_
 }
 #pragma omp end declare target
 
-static bool is_whole(const weir_coda_write_args *args)
-{
-    const weir_coda_layer *const layer = args->layer;
-    if (weir_coda_reject(layer) || layer->exact_candidates < 0 || layer->summary_candidates < 0)
-        return false;
-    for (int64_t s = 0; s < args->n_segments; s++)
-        if (args->segments[s].n_rows < 0 ||
-            (args->segments[s].is_step && args->segments[s].n_rows != 1))
-            return false;
-    return true;
-}
-
 static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_coda_write_args *const args = op_args;
@@ -69,7 +57,7 @@ static size_t scratch(const void *op_args)
 {
     const weir_coda_write_args *const args = op_args;
     size_t bytes = 0;
-    if (!is_whole(args)) return 0;
+    if (!weir_coda_write_is_whole(args)) return 0;
     for (int64_t s = 0; s < args->n_segments; s++)
         bytes += coda_work_of(args->layer, args->segments + s, NULL).bytes;
     return bytes;
@@ -92,7 +80,7 @@ static size_t scratch(const void *op_args)
 static weir_status WEIR_K(coda_write)(const weir_kernel_context *context, const void *op_args)
 {
     const weir_coda_write_args *const args = op_args;
-    if (!is_whole(args)) return WEIR_EINVAL;
+    if (!weir_coda_write_is_whole(args)) return WEIR_EINVAL;
     if (reject(NULL, args)) return WEIR_EUNSUPPORTED;
     if (context->scratch_bytes < scratch(args)) return WEIR_EINVAL;
     const float *const k = args->k, *const v = args->v, *const gates = args->gates;

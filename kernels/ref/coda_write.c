@@ -50,23 +50,11 @@ static size_t lay_out(coda_bank *bank, char *base, int64_t n_rows)
     return c.at;
 }
 
-static bool is_whole(const weir_coda_write_args *args)
-{
-    const weir_coda_layer *const layer = args->layer;
-    if (weir_coda_reject(layer) || layer->exact_candidates < 0 || layer->summary_candidates < 0)
-        return false;
-    for (int64_t s = 0; s < args->n_segments; s++)
-        if (args->segments[s].n_rows < 0 ||
-            (args->segments[s].is_step && args->segments[s].n_rows != 1))
-            return false;
-    return true;
-}
-
 static size_t scratch(const void *op_args)
 {
     const weir_coda_write_args *const args = op_args;
     int64_t n_rows = 1;
-    if (!is_whole(args)) return 0;
+    if (!weir_coda_write_is_whole(args)) return 0;
     coda_bank bank = { .layer = args->layer,
                        .n_values = args->layer->n_kv_heads * args->layer->head_dim };
     for (int64_t s = 0; s < args->n_segments; s++)
@@ -221,7 +209,7 @@ static void block(coda_bank *bank, const new_rows *in)
 static weir_status weir_k_ref_coda_write(const weir_kernel_context *context, const void *op_args)
 {
     const weir_coda_write_args *const args = op_args;
-    if (!is_whole(args)) return WEIR_EINVAL;
+    if (!weir_coda_write_is_whole(args)) return WEIR_EINVAL;
     if (context->scratch_bytes < scratch(args)) return WEIR_EINVAL;
     for (int64_t s = 0; s < args->n_segments; s++) {
         const weir_coda_segment *const segment = args->segments + s;

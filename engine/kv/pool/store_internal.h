@@ -1,5 +1,5 @@
 /* engine/kv/pool/store_internal.h - internals of the store, shared by pages (store.c), tables
- * (table.c), tiers (residency.c) and eviction (evict.c). */
+ * (table.c), tiers (residency.c, residency_open.c) and eviction (evict.c). */
 #pragma once
 #include <pthread.h>
 

@@ -1,180 +1,11 @@
+/* engine/kv/tiers/residency.c - where blocks are, moving them, and checking. */
 #include "engine/kv/tiers/residency.h"
 
 #include <inttypes.h>
-#include <string.h>
 #include <sys/mman.h>
 
-#include "engine/base/memory.h"
 #include "engine/kv/pool/store_internal.h"
-
-/* KV heads of a layer, at most. */
-enum { HEADS = 64 };
-
-/* ---- opening --------------------------------------------------------------------------------- */
-static int64_t blocks_in(const weir_kv_spec *spec, int64_t n_pages)
-{
-    const int64_t heads = weir_kv_n_heads(spec);
-    return heads > 0 ? n_pages / heads : 0;
-}
-
-static int64_t cold_blocks(const weir_kv_spec *spec)
-{
-    return blocks_in(spec, weir_kv_cold_pages(spec));
-}
-
-static size_t own_metadata_bytes(const weir_kv_spec *spec)
-{
-    const size_t per_page = sizeof(int32_t) * (spec->evicts ? 2 : 1);
-    return (size_t)spec->n_pages * per_page +
-           (size_t)cold_blocks(spec) * (sizeof(int32_t) + sizeof(bool));
-}
-
-static size_t slot_metadata_bytes(const weir_kv_spec *spec)
-{
-    return spec->has_device ? (size_t)(spec->n_pages - weir_kv_cold_pages(spec)) * sizeof(void *)
-                            : 0;
-}
-
-/* What the kernel allocates for address space that was used once, and the device for its own: 8
- * bytes per 4096. */
-static size_t address_bytes(const weir_kv_spec *spec)
-{
-    if (weir_kv_n_heads(spec) == 0) return 0;
-    const size_t others = (size_t)blocks_in(spec, spec->n_pages - spec->n_sink_pages) *
-                          weir_kv_block_stride(spec),
-                 sinks =
-                     (size_t)blocks_in(spec, spec->n_sink_pages) * weir_kv_sink_block_stride(spec);
-    return weir_device_space_metadata_bytes(others + sinks);
-}
-
-size_t weir_kv_lower_tier_metadata_bytes(const weir_kv_spec *spec)
-{
-    if (weir_kv_cold_pages(spec) == 0) return 0;
-    return own_metadata_bytes(spec) + slot_metadata_bytes(spec) +
-           weir_lower_tier_metadata_bytes(cold_blocks(spec), spec->n_layers) + address_bytes(spec);
-}
-
-size_t weir_kv_host_bytes(const weir_kv_spec *spec)
-{
-    size_t way = 0; /* the largest part */
-    for (int64_t layer = 0; spec->has_device && spec->n_disk_pages > 0 && layer < spec->n_layers;
-         layer++) {
-        const size_t part = weir_kv_layer_stride(spec, layer);
-        if (part > way) way = part;
-    }
-    return (size_t)blocks_in(spec, spec->n_host_pages) * weir_kv_block_stride(spec) + way;
-}
-
-static weir_status open_lower_tier(weir_kv_store *store, weir_error *error)
-{
-    const weir_kv_spec *const spec = &store->spec;
-    size_t *const parts = weir_memory_take_zero((size_t)spec->n_layers, sizeof *parts);
-    if (parts == NULL)
-        return weir_error_set(error, WEIR_ENOMEM, "no memory for the metadata of the lower tier");
-    for (int64_t layer = 0; layer < spec->n_layers; layer++)
-        parts[layer] = weir_kv_layer_stride(spec, layer);
-    const weir_lower_tier_layout layout = { .folder = spec->disk_folder,
-                                            .n_blocks = cold_blocks(spec),
-                                            .n_host_blocks = blocks_in(spec, spec->n_host_pages),
-                                            .n_parts = spec->n_layers,
-                                            .part_bytes = parts };
-    const weir_status status = weir_lower_tier_open(&store->lower, &layout, store->ledger, error);
-    weir_memory_give(parts);
-    return status;
-}
-
-/* Allocates a device's memory for the pages that are not cold, for each class, and addresses for
- * all. */
-static weir_status open_slots(weir_kv_store *store, weir_error *error)
-{
-    weir_device *const device = weir_ledger_device(store->ledger);
-    char *slot;
-    size_t n = 0;
-    for (const kv_size_class *size_class = store->size_classes;
-         size_class < store->size_classes + store->n_classes; size_class++)
-        store->slot_bytes += (size_t)size_class->most * size_class->bytes;
-    WEIR_TRY(weir_ledger_alloc(
-        store->ledger, (void **)&store->slot_metadata, WEIR_ACCOUNT_PAGE_TABLES,
-        slot_metadata_bytes(&store->spec), error
-    ));
-    WEIR_TRY(weir_ledger_alloc_device(
-        store->ledger, (void **)&store->slots, WEIR_ACCOUNT_KV, store->slot_bytes, error
-    ));
-    slot = store->slots;
-    for (kv_size_class *size_class = store->size_classes;
-         size_class < store->size_classes + store->n_classes; size_class++) {
-        size_class->free_slots = store->slot_metadata + n;
-        for (int32_t i = 0; i < size_class->most; i++, slot += size_class->bytes)
-            size_class->free_slots[size_class->most - 1 - i] = slot;
-        n += (size_t)size_class->most;
-    }
-    if (weir_device_space_open(device, (void **)&store->memory, store->bytes) == WEIR_OK)
-        return WEIR_OK;
-    return weir_error_set(
-        error, WEIR_ENOMEM,
-        "the system has no %zu bytes of address space; lower kv.tiers.host or memory.disk",
-        store->bytes
-    );
-}
-
-weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
-{
-    const weir_kv_spec *const spec = &store->spec;
-    (void)pthread_mutex_init(&store->lock, NULL);
-    if (weir_kv_most_heads(spec) > HEADS)
-        return weir_error_set(
-            error, WEIR_EUNSUPPORTED,
-            "KV pages of %" PRId64
-            " heads cannot be demoted, at most %d; set memory.disk and kv.tiers.host to 0",
-            weir_kv_most_heads(spec), HEADS
-        );
-    WEIR_TRY(weir_ledger_reserve(
-        store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, address_bytes(spec), error
-    ));
-    store->address_bytes = address_bytes(spec);
-    WEIR_TRY(weir_ledger_alloc(
-        store->ledger, &store->lower_tier_metadata, WEIR_ACCOUNT_PAGE_TABLES,
-        own_metadata_bytes(spec), error
-    ));
-    store->blocks = store->lower_tier_metadata;
-    store->alive = store->blocks + spec->n_pages;
-    if (spec->evicts) store->pins = store->alive + cold_blocks(spec);
-    store->lost = (bool *)(store->alive + cold_blocks(spec) + (spec->evicts ? spec->n_pages : 0));
-    for (int64_t i = 0; i < spec->n_pages; i++) store->blocks[i] = NO_BLOCK;
-    if (spec->has_device)
-        WEIR_TRY(open_slots(store, error));
-    else
-        WEIR_TRY(weir_ledger_map(
-            store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV, weir_kv_pool_bytes(spec),
-            store->bytes, error
-        ));
-    return open_lower_tier(store, error);
-}
-
-void kv_residency_close(weir_kv_store *store)
-{
-    weir_lower_tier_close(store->lower);
-    if (!store->spec.has_device)
-        weir_ledger_unmap(
-            store->ledger, store->memory, WEIR_ACCOUNT_KV, weir_kv_pool_bytes(&store->spec),
-            store->bytes
-        );
-    else if (store->memory != NULL)
-        weir_device_space_close(weir_ledger_device(store->ledger));
-    weir_ledger_free_device(store->ledger, store->slots, WEIR_ACCOUNT_KV, store->slot_bytes);
-    weir_ledger_free(
-        store->ledger, store->slot_metadata, WEIR_ACCOUNT_PAGE_TABLES,
-        slot_metadata_bytes(&store->spec)
-    );
-    weir_ledger_free(
-        store->ledger, store->lower_tier_metadata, WEIR_ACCOUNT_PAGE_TABLES,
-        own_metadata_bytes(&store->spec)
-    );
-    weir_ledger_return(
-        store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, store->address_bytes
-    );
-    (void)pthread_mutex_destroy(&store->lock);
-}
+#include "engine/kv/tiers/residency_internal.h"
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 int32_t weir_kv_place_of(const weir_kv_store *store, const void *page)
@@ -241,7 +72,7 @@ weir_kv_residency weir_kv_residency_of(const weir_kv_store *store)
 /* ---- moving ---------------------------------------------------------------------------------- */
 static bool is_on_host(const weir_kv_store *store, int32_t block)
 {
-    return block < blocks_in(&store->spec, store->spec.n_host_pages);
+    return block < kv_blocks_in(&store->spec, store->spec.n_host_pages);
 }
 
 /* The bytes of a page that moves. */
@@ -307,7 +138,7 @@ static weir_status write_block(
     weir_kv_store *store, int32_t block, void *const *pages, int64_t stride, weir_error *error
 )
 {
-    struct iovec pieces[HEADS];
+    struct iovec pieces[KV_LAYER_HEADS];
     for (int64_t layer = 0; layer < store->spec.n_layers; layer++) {
         const weir_kv_geometry *const g = &store->spec.geometry[layer];
         for (int64_t h = 0; h < g->n_heads; h++)
@@ -454,7 +285,7 @@ bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
         if (is_cold && store->refs[i] == 0)
             return weir_error_set(error, WEIR_EINVAL, "a free page is cold") == WEIR_OK;
     }
-    for (int64_t b = 0; store->lower != NULL && b < cold_blocks(&store->spec); b++) {
+    for (int64_t b = 0; store->lower != NULL && b < kv_cold_blocks(&store->spec); b++) {
         n_alive += store->alive[b];
         n_used += store->alive[b] > 0;
     }
@@ -472,7 +303,7 @@ bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
         );
     else if (n_alive != n_cold ||
              (store->lower != NULL &&
-              n_used != cold_blocks(&store->spec) - weir_lower_tier_free_blocks(store->lower)))
+              n_used != kv_cold_blocks(&store->spec) - weir_lower_tier_free_blocks(store->lower)))
         status = weir_error_set(
             error, WEIR_EINVAL,
             "%" PRId64 " pages are cold, the tier below holds %" PRId64 " in %" PRId64 " blocks",

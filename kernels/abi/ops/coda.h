@@ -81,6 +81,18 @@ static inline bool weir_coda_write_is_valid(const weir_coda_write_args *args)
 {
     return args->n_segments >= 0;
 }
+/* For kernels, which read the layer and the segments. */
+static inline bool weir_coda_write_is_whole(const weir_coda_write_args *args)
+{
+    const weir_coda_layer *const layer = args->layer;
+    if (weir_coda_reject(layer) || layer->exact_candidates < 0 || layer->summary_candidates < 0)
+        return false;
+    for (int64_t s = 0; s < args->n_segments; s++)
+        if (args->segments[s].n_rows < 0 ||
+            (args->segments[s].is_step && args->segments[s].n_rows != 1))
+            return false;
+    return true;
+}
 /* States are in host memory. */
 static inline void weir_coda_write_marshal(weir_marshaller *m, weir_coda_write_args *args)
 {

@@ -1,0 +1,73 @@
+#include "engine/serve/completion_request.h"
+
+#include "engine/serve/json_in.h"
+
+weir_status weir_openai_check_ids(
+    const json_t *ids, int32_t n_vocab, const char *param, weir_api_error *error
+)
+{
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        const json_t *const id = json_array_get(ids, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= n_vocab)
+            return weir_api_bad(
+                error, param, "%s: entry %zu is not a token id of this model (0 to %d)", param, i,
+                n_vocab - 1
+            );
+    }
+    return WEIR_OK;
+}
+
+static bool is_list_of_prompts(const json_t *prompt)
+{
+    const json_t *const first = json_array_get(prompt, 0);
+    return json_is_string(first) || json_is_array(first);
+}
+
+size_t weir_openai_prompt_count(const json_t *prompt)
+{
+    return is_list_of_prompts(prompt) ? json_array_size(prompt) : 1;
+}
+const json_t *weir_openai_prompt_at(const json_t *prompt, size_t index)
+{
+    return is_list_of_prompts(prompt) ? json_array_get(prompt, index) : prompt;
+}
+
+static weir_status read_prompt(
+    weir_openai_request *request, const json_t *root, int32_t n_vocab, weir_api_error *error
+)
+{
+    const json_t *const prompt = weir_field(root, "prompt");
+    if (!json_is_string(prompt) && !(json_is_array(prompt) && json_array_size(prompt) > 0))
+        return weir_api_bad(
+            error, "prompt", "prompt must be a string, a list of token ids, or a list of these"
+        );
+    const size_t count = weir_openai_prompt_count(prompt);
+    if (count > WEIR_PROMPTS)
+        return weir_api_bad(
+            error, "prompt", "prompt holds %zu prompts; at most %d are allowed", count, WEIR_PROMPTS
+        );
+    for (size_t i = 0; i < count; i++) {
+        const json_t *const one = weir_openai_prompt_at(prompt, i);
+        const bool empty =
+            json_is_array(one) ? json_array_size(one) == 0 : json_string_length(one) == 0;
+        if ((!json_is_string(one) && !json_is_array(one)) || empty)
+            return weir_api_bad(
+                error, "prompt",
+                "prompt %zu must be a string or a list of token ids, and not empty", i
+            );
+        if (json_is_array(one)) WEIR_TRY(weir_openai_check_ids(one, n_vocab, "prompt", error));
+    }
+    request->prompt = prompt;
+    return WEIR_OK;
+}
+
+weir_status weir_completion_request_read(
+    weir_openai_request *request, const json_t *root, int32_t n_vocab, weir_api_error *error
+)
+{
+    int64_t top = -1;
+    WEIR_TRY(weir_field_integer(root, "logprobs", 0, 5, &top, error));
+    request->logprobs = top >= 0;
+    request->n_top_logprobs = top > 0 ? (int32_t)top : 0;
+    return read_prompt(request, root, n_vocab, error);
+}
