@@ -41,9 +41,9 @@ typedef struct weir_plan {
      * activations on the device, in addition to `activations` on the host. */
     size_t device_cap, near_activations;
     bool has_device; /* weights, recurrent state and KV are on it */
-    char device[16], device_title[64],
-        /* "cpu" or "gpu:0"; the maker's name; why it is the CPU, "" if the CPU was requested */
-        device_why[320];
+    /* device: "cpu" or "gpu:0"; device_title: the maker's name; device_why: why it is the CPU, ""
+     * if the CPU was requested. */
+    char device[16], device_title[64], device_why[320];
     size_t weights, activations, recurrent, snapshots, kv, page_tables, tokens, sampler, tokenizer,
         http, process, packs, other;
     int64_t kv_rows; /* tokens that fit, over all sequences */
