@@ -38,13 +38,14 @@ weir_kv_pair weir_layer_format(const weir_kv_pair *formats, const layer *l);
 /* Bytes of unsealed rows of a page of this layer, or of a sink; per KV head. */
 size_t weir_unsealed_bytes(const layer *l, const weir_kv_pair *formats, weir_kv_sinks sinks);
 
-/* segments.c: prepares the batch for layer `l` in the workspace: KV segments, and rounds of rows
- * between snapshots. Both return their number. */
+/* segments.c: fill the workspace. weir_fill_positions writes positions and is_prompt of the batch;
+ * weir_fill_segments writes the KV segments of layer `l` and returns their number. */
 void weir_fill_positions(const weir_workspace *w, const weir_model *model, const weir_batch *batch);
 int64_t weir_fill_segments(
     const weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l
 );
-/* Calls both, and prepares the observers. */
+/* Writes all that depends on layer `l`: KV segments, rounds of rows between snapshots,
+ * observers. */
 void weir_fill_layer(
     weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l
 );
