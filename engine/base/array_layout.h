@@ -1,14 +1,15 @@
-/* engine/base/array_layout.h - arrays one behind the other in one allocation, each at a multiple of
- * 64 bytes. The same calls measure it (base NULL) and place the arrays in it. */
+/* engine/base/array_layout.h - places several arrays in one allocation, each at a multiple of 64
+ * bytes. The same calls first measure the allocation (base NULL), then place the arrays in it. */
 #pragma once
 #include "engine/base/checked.h"
 
 typedef struct weir_arrays {
-    char *base; /* NULL: only measures */
-    size_t bytes; /* so far, a multiple of 64; SIZE_MAX when they do not fit in a size_t */
+    char *base; /* NULL: only measure */
+    size_t bytes; /* placed so far, a multiple of 64; SIZE_MAX if that overflows size_t */
 } weir_arrays;
 
-/* [a, b, c] elements of `size` bytes; NULL for none, and while measuring. */
+/* Places an array [a, b, c] of elements of `size` bytes. Returns NULL if it is empty, on overflow,
+ * and while measuring. */
 static inline void *weir_arrays_place3(
     weir_arrays *arrays, size_t size, int64_t a, int64_t b, int64_t c
 )
@@ -30,6 +31,6 @@ static inline void *weir_arrays_place(weir_arrays *arrays, size_t size, int64_t 
     return weir_arrays_place3(arrays, size, n, 1, 1);
 }
 
-/* A member that points to elements of its own type. */
+/* Places an array of n elements for a pointer, whose type gives the size of an element. */
 #define WEIR_ARRAYS_PLACE(arrays, member, n)                                                       \
     ((member) = weir_arrays_place((arrays), sizeof *(member), (int64_t)(n)))

@@ -1,4 +1,5 @@
-/* engine/cli/groups.c - options of models, sampling, policies, servers, texts and sessions. */
+/* engine/cli/groups.c - the option groups of models, sampling, policies, servers, texts and
+ * sessions. */
 #include "engine/cli/groups.h"
 
 static const weir_option model_options[] = { MODEL_FILE_OPTIONS,

@@ -1,5 +1,5 @@
-/* engine/cli/groups.h - rows of option tables, and the groups of options that commands are made
- * of. */
+/* engine/cli/groups.h - macros for rows of option tables, and the groups of options that commands
+ * combine. */
 #pragma once
 #include "engine/cli/command.h"
 
@@ -26,7 +26,7 @@
 #define LIST(flag, least, most, ...)                                                               \
     RANGED(flag, "LIST", WEIR_OPTION_LIST, least, most, __VA_ARGS__)
 
-/* ---- rows that several groups have ----------------------------------------------------------- */
+/* ---- rows shared by several groups ----------------------------------------------------------- */
 
 /* The option group of all commands; `plan` has its own, since its --context is a list. */
 #define MODEL_FILE_OPTIONS                                                                         \
@@ -61,7 +61,7 @@ extern const weir_option_group weir_group_model, weir_group_planned, weir_group_
 /* groups_db.c */
 extern const weir_option_group weir_group_db_create, weir_group_db_ingest, weir_group_db_list,
     weir_group_db_query, weir_group_db_merge, weir_group_db_delete;
-/* groups_measure.c: of reports, benchmarks and evaluation */
+/* groups_measure.c */
 extern const weir_option_group weir_group_report, weir_group_logits, weir_group_bench,
     weir_group_calibrate, weir_group_retrieval, weir_group_items, weir_group_constructed,
     weir_group_tokens_model, weir_group_matrix, weir_group_perplexity, weir_group_kv_quality,

@@ -1,4 +1,4 @@
-/* engine/cli/groups_db.c - options of the state database. */
+/* engine/cli/groups_db.c - the option groups of the state database. */
 #include "engine/cli/groups.h"
 
 #define DATABASE_OPTION                                                                            \

@@ -1,4 +1,4 @@
-/* engine/cli/groups_measure.c - options of reports, benchmarks and evaluation. */
+/* engine/cli/groups_measure.c - the option groups of reports, benchmarks and evaluation. */
 #include "engine/cli/groups.h"
 
 static const weir_option report_options[] = {

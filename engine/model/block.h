@@ -51,8 +51,9 @@ typedef struct weir_block_kv {
     weir_kv_geometry geometry;
     weir_rope_pairing rope; /* of its keys */
     int64_t n_queries; /* queries per row: each has a partial result of attention */
-    /* It keeps no rows: it reads those of the latest layer before it that keeps rows of this
-     * geometry. Nothing is watched then, and the heads of that layer decide which rows stay */
+    /* The layer keeps no rows of its own: it reads those of the latest layer before it that keeps
+     * rows of this geometry. Its attention is not observed: policies evict rows by the attention of
+     * the layer that keeps them. */
     bool is_shared;
     bool watched; /* a weir_attention_watch can observe its attention */
 } weir_block_kv;

@@ -1,7 +1,7 @@
-/* engine/model/coda_stats.h - what layers with memory of fixed size (docs/models/coda.md) hold of
- * texts, and what became of the rows that left their rings.
+/* engine/model/coda_stats.h - what CoDA layers (docs/models/coda.md) hold of sequences, and what
+ * became of the rows that left their rings.
  *
- * All numbers are sums over such layers of a model, and over the texts that are counted
+ * All numbers are sums over the CoDA layers of a model, and over the sequences that are counted
  * together. */
 #pragma once
 #include <stdint.h>
@@ -14,7 +14,7 @@ typedef enum weir_coda_counter {
     WEIR_CODA_STATS_EVICTIONS, /* rows that left the ring */
     WEIR_CODA_STATS_GATED_OUT, /* offered to the exact bank, below its gate */
     WEIR_CODA_STATS_EXACT_HITS, /* matched a row in the bank */
-    WEIR_CODA_STATS_EXACT_INSERTS, /* rows stored as they were, some in place of an older one */
+    WEIR_CODA_STATS_EXACT_INSERTS, /* rows stored unchanged, some in place of an older one */
     WEIR_CODA_STATS_EXACT_OVERWRITES, /* inserts, and hits that replaced what they hit */
     /* Blends into prototypes: of one row in decode, of one or more of a block in prefill. */
     WEIR_CODA_STATS_SUMMARY_UPDATES,

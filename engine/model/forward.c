@@ -8,7 +8,7 @@
  * reads it. */
 #include "engine/model/workspace.h"
 
-/* dst = rmsnorm(src += add) over n rows; add NULL: nothing is added. */
+/* Computes dst = rmsnorm(src += add) over n rows; add may be NULL. */
 static weir_status norm(
     const weir_model *model, float *dst, float *src, const float *add, const float *weight,
     int64_t n
@@ -32,7 +32,7 @@ static weir_status norm(
     );
 }
 
-/* What the residual stream is now, to the observer. */
+/* Passes the residual stream to the batch's observer. */
 static void show_rows(
     const weir_model *model, const weir_workspace *w, const weir_batch *batch, int64_t layer
 )
@@ -46,7 +46,7 @@ static void show_rows(
     batch->observe(batch->user, layer, w->shown_rows);
 }
 
-/* x += out */
+/* Adds the output of the last block to the residual stream. */
 static weir_status add(const weir_model *model, const weir_workspace *w, int64_t n_rows)
 {
     const int64_t d = model->shape.d_model;

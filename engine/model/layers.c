@@ -61,7 +61,7 @@ static bool is_same_geometry(const weir_kv_geometry *a, const weir_kv_geometry *
            a->window == b->window;
 }
 
-/* The layer whose rows it reads. */
+/* Finds the layer whose rows a layer with shared rows reads. Returns ECONFIG if there is none. */
 static weir_status share_rows(weir_model *model, layer *l, weir_error *error)
 {
     const weir_kv_geometry *const g = &l->kv.geometry;
@@ -147,7 +147,8 @@ static weir_status plan_layer(weir_model *model, layer *l, const char *name, wei
     return WEIR_OK;
 }
 
-/* What each layer keeps, its heads numbered over all of them, and who reads it. */
+/* Lists the geometry of the layers with KV rows, with first_head set, and the layers that read
+ * them. */
 static weir_status list_geometry(weir_model *model, weir_error *error)
 {
     int64_t n = 0;

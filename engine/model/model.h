@@ -47,7 +47,7 @@ bool weir_model_tied(const weir_model *model);
 int64_t weir_model_kv_layers(const weir_model *model); /* layers with KV rows */
 /* [kv_layers] their rows; all layers have the same number of heads. */
 const weir_kv_geometry *weir_model_kv_geometry(const weir_model *model);
-/* [*n] of the layers that keep KV rows or read those of an earlier one; of the model. */
+/* Returns the layers [*n] that keep KV rows or read those of an earlier layer; borrowed. */
 const weir_kv_reader *weir_model_kv_readers(const weir_model *model, int64_t *n);
 /* Elements of all queries of a row, in the largest of the observed layers. */
 int64_t weir_model_query_elements(const weir_model *model);
@@ -101,12 +101,12 @@ typedef struct weir_batch_segment {
     int32_t first_row, n_rows, n_past; /* tokens at positions n_past .. n_past + n_rows - 1 */
     /* For a single row: it belongs to a prompt, not to an answer; several rows always do. */
     bool is_prompt;
-    /* [KV heads of all layers] rows that are there before the step; NULL: n_past in each */
+    /* [KV heads of all layers] rows of each head before the step; NULL: n_past in each. */
     const int32_t *head_rows;
     void *const *pages; /* [KV heads of all layers, page_stride] */
     int64_t page_stride;
-    /* [KV heads of all layers] open rows of page n_past / 64, NULL where the format has none;
-     * NULL: none has */
+    /* [KV heads of all layers] unsealed rows of page n_past / 64, NULL for layers whose format has
+     * none; NULL: no format has any. */
     void *const *unsealed;
     float *recurrent; /* weir_model_recurrent_bytes of this sequence */
     /* [n_snapshots], `after` ascending; only if the model has recurrent state. */

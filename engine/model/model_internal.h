@@ -24,7 +24,8 @@ typedef struct layer {
     void *mixer_weights, *ffn_weights;
     const float *mixer_norm, *ffn_norm;
     weir_block_kv kv; /* with kv_index >= 0 */
-    /* Among the layers that keep KV rows, that whose rows it reads; -1: none */
+    /* The layer whose rows it reads, as an index among the layers with KV rows of their own; -1:
+     * none. */
     int64_t kv_index;
     /* f32 elements in the sequence's recurrent state. */
     int64_t history_offset, state_offset, history_elements, state_elements;
@@ -39,7 +40,7 @@ struct weir_model {
     weir_kv_format state_format;
     weir_shape shape;
     layer *layers;
-    weir_kv_geometry *geometry; /* [kv_layers], heads numbered */
+    weir_kv_geometry *geometry; /* [kv_layers], with first_head set */
     weir_kv_reader *readers; /* [n_readers] */
     bound_matrix *matrices; /* never reallocated: blocks point at the weights */
     bound_vector *vectors;

@@ -1,4 +1,4 @@
-/* engine/model/step.h - one step as the blocks of a layer see it: inputs, outputs, KV pages and
+/* engine/model/step.h - one step as passed to the blocks of a layer: inputs, outputs, KV pages and
  * observers. */
 #pragma once
 #include <stdbool.h>
@@ -15,7 +15,7 @@ extern "C" {
 /* RoPE after the checkpoint's scaling. */
 typedef struct weir_rope_table {
     const float *frequencies; /* [rotary_dim / 2] */
-    float magnitude; /* on cos and sin */
+    float magnitude; /* factor of cos and sin */
 } weir_rope_table;
 
 /* Provides pages that are not in memory. A segment with such pages is attended in ranges of
@@ -29,8 +29,8 @@ typedef struct weir_kv_source {
     void *user;
 } weir_kv_source;
 
-/* What attention shows to a policy that observes a sequence. NULL: not wanted. Layers with a
- * sliding window are not observed. */
+/* What a policy observes of the attention of a sequence; NULL members are not observed. Layers with
+ * a sliding window are not observed. */
 typedef struct weir_attention_watch {
     /* [n_heads, stride] of the segment's last query, for `mass`, `below` and `last` of one
      * query. */
@@ -72,47 +72,49 @@ typedef struct weir_recurrent_round {
     int32_t n_copies;
 } weir_recurrent_round;
 
-/* The rows of a step: those of all its sequences, one behind the other. */
+/* The rows of a step: those of its sequences, in order. */
 typedef struct weir_step_inputs {
     const float *x; /* [n_rows, d_model] after the layer's norm */
     const int32_t *positions; /* [n_rows] */
     const bool *is_prompt; /* [n_segments] weir_batch_segment.is_prompt */
     weir_rope_table rope;
-    const weir_recurrent_round *rounds; /* [n_rounds] this layer's state */
+    const weir_recurrent_round *rounds; /* [n_rounds] of this layer's state */
     int64_t n_rounds;
 } weir_step_inputs;
 
 typedef struct weir_step_outputs {
-    float *x; /* [n_rows, d_model] added to the residual stream */
+    float *x; /* [n_rows, d_model]; the model adds it to the residual stream */
     float *scratch; /* scratch_elements(n_rows) */
 } weir_step_outputs;
 
-/* This layer's pages. */
+/* The pages of the layer. */
 typedef struct weir_step_kv {
-    const weir_kv_segment *segments; /* [n_segments] heads of one length in a sequence are one */
-    const int32_t *owner; /* [n_segments] the sequence, ascending */
+    const weir_kv_segment
+        *segments; /* [n_segments]; one for all heads of a sequence with equal rows */
+    const int32_t *owner; /* [n_segments] index of the sequence, ascending */
     int64_t n_segments;
     int64_t layer; /* index among the layers with KV */
     weir_kv_pair format;
     weir_kv_sinks sinks; /* the first pages may have another format */
-    const weir_kv_source *source; /* NULL: all pages are in memory, and the two below are NULL */
-    weir_kv_segment *warm; /* [n_segments] room for those that are in memory */
-    float *partials; /* [n_rows, query heads, 2 + value_dim] of attention in ranges */
+    const weir_kv_source *source; /* NULL: all pages are in memory; warm and partials are NULL */
+    weir_kv_segment *warm; /* [n_segments] scratch for the segments in memory */
+    float *partials; /* [n_rows, query heads, 2 + value_dim] scratch of attention in ranges */
 } weir_step_kv;
 
-/* What policies observe of this layer. */
+/* What policies observe of the layer. */
 typedef struct weir_step_observer {
-    const weir_attention_watch *const *watches; /* [sequences] NULL: not watched; NULL: none is */
-    float *lse; /* [n_rows, n_heads] of attention that is watched */
-    weir_attention_mass_segment *mass; /* [kv.n_segments] room for its segments */
+    const weir_attention_watch *const
+        *watches; /* [sequences], NULL for those not observed; NULL: none is */
+    float *lse; /* [n_rows, n_heads] log-sum-exp of observed attention */
+    weir_attention_mass_segment *mass; /* [kv.n_segments] scratch */
     /* [n_rows, a row of queries] copies for the host; NULL: it reads the queries in place. */
     float *queries;
 } weir_step_observer;
 
-/* What a block sees of one step. */
+/* The arguments of a block's forward pass. */
 typedef struct weir_step {
     weir_stream *stream;
-    int64_t n_rows, n_segments; /* rows; sequences */
+    int64_t n_rows, n_segments; /* n_segments: sequences */
     weir_step_inputs in;
     weir_step_outputs out;
     weir_step_kv kv;

@@ -12,7 +12,8 @@ struct weir_workspace {
     size_t device_scratch_size, host_scratch_size; /* allocated by the stream, charged here */
     weir_workspace_limits limits;
     float *x, *in, *out, *scratch, *gathered, *logits;
-    /* For the host: x, logits, queries. Without a device they are the same arrays. */
+    /* Copies of x, logits and queries that the host can read; without a device the arrays
+     * themselves. */
     float *shown_rows, *shown_logits, *shown_queries;
     int32_t *positions, *near_positions;
     /* [segments, n_kv_heads], or [segments] if all heads have the same rows. */
@@ -21,12 +22,12 @@ struct weir_workspace {
     float *partials, *lse;
     const weir_attention_watch **watches; /* [segments] */
     weir_attention_mass_segment *mass;
-    char *unsealed_rows; /* [unsealed_pages, n_kv_heads] of the layer with the largest */
+    char *unsealed_rows; /* [unsealed_pages, n_kv_heads], as large as any layer needs */
     void **unsealed_table; /* [n_kv_heads, pages of each segment] */
     weir_recurrent_segment *recurrent; /* [WEIR_MAX_ROUNDS, segments] */
     weir_recurrent_round *rounds; /* [WEIR_MAX_ROUNDS] */
     bool *is_prompt; /* [segments] */
-    /* Of the layer at hand, filled: KV segments, rounds; some sequence is watched */
+    /* Of the current layer: KV segments and rounds; whether a sequence is observed. */
     int64_t n_kv, n_rounds;
     bool is_watched;
     weir_state_copy *copies; /* [WEIR_MAX_ROUNDS, segments, 2] */
@@ -37,17 +38,18 @@ weir_kv_pair weir_layer_format(const weir_kv_pair *formats, const layer *l);
 /* Bytes of unsealed rows of a page of this layer, or of a sink; per KV head. */
 size_t weir_unsealed_bytes(const layer *l, const weir_kv_pair *formats, weir_kv_sinks sinks);
 
-/* segments.c: prepares the batch for layer `l` in the workspace: KV segments, and rounds of rows
- * between snapshots. Both return their number. */
+/* segments.c: fill the workspace. weir_fill_positions writes positions and is_prompt of the batch;
+ * weir_fill_segments writes the KV segments of layer `l` and returns their number. */
 void weir_fill_positions(const weir_workspace *w, const weir_model *model, const weir_batch *batch);
 int64_t weir_fill_segments(
     const weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l
 );
-/* All of it, with watches. */
+/* Writes all that depends on layer `l`: KV segments, rounds of rows between snapshots,
+ * observers. */
 void weir_fill_layer(
     weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l
 );
-/* The step of layer `l`, of what the workspace was filled with. */
+/* Returns the step of layer `l`, for which the workspace was filled. */
 weir_step weir_step_of(
     const weir_model *model, const weir_workspace *w, const weir_batch *batch, const layer *l
 );
@@ -55,6 +57,6 @@ weir_step weir_step_of(
 /* forward.c: all layers; x of the workspace holds the embedded rows. */
 WEIR_MUST_CHECK weir_status
 weir_run_layers(const weir_model *model, weir_workspace *w, const weir_batch *batch);
-/* forward.c: the output matrix on n gathered rows. */
+/* forward.c: multiplies n gathered rows by the output matrix. */
 WEIR_MUST_CHECK weir_status
 weir_project_logits(const weir_model *model, const weir_workspace *w, int64_t n);

@@ -26,8 +26,8 @@ static int64_t activations(const weir_plan *plan)
     return (int64_t)(plan->activations + plan->near_activations);
 }
 
-/* What one more row of a step adds: the mean from the configured chunk to the largest, or from the
- * smallest. */
+/* Computes the activation bytes that one more row of a step adds: the mean between the configured
+ * chunk and the largest one, or the smallest if the configured one is not smaller. */
 static weir_status measure_row(
     int64_t *bytes, const weir_engine *engine, const weir_plan_parts *parts, weir_error *error
 )

@@ -1,4 +1,4 @@
-/* engine/open/engine_internal.h - the engine itself, shared by the files that open it. */
+/* engine/open/engine_internal.h - the engine's struct, shared by the files that open it. */
 #pragma once
 #include "engine/kv/prefix/prefix.h"
 #include "engine/kv/prune/evict.h"
@@ -22,7 +22,7 @@ struct weir_engine {
     weir_kv_choice kv_choice;
     weir_kv_pair *kv_formats; /* [layers with KV] */
     weir_kv_store *store;
-    weir_prefix *prefix; /* NULL: kv.reuse is off, or there is no service. */
+    weir_prefix *prefix; /* NULL: kv.reuse is off, or there is no service */
     weir_policies policies;
     weir_kv_evictor *evictor; /* NULL: nothing can be evicted */
     weir_runner *runner;
@@ -36,8 +36,9 @@ struct weir_engine {
     weir_purse states_purse; /* states.memory, charged to the account packs */
 };
 
-/* engine.c: reads headers, architecture, tokenizer and policies, all that a plan needs; the
- * second part of that, after the tokenizer; and the parts of a plan, under the ledger's caps. */
+/* engine.c: weir_engine_read reads all that a plan needs: headers, architecture, tokenizer and
+ * policies. weir_engine_lay_out is its part after the tokenizer. weir_engine_plan_parts returns the
+ * parts of a plan within the ledger's caps. */
 WEIR_MUST_CHECK weir_status weir_engine_read(
     weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
 );
@@ -48,8 +49,8 @@ weir_plan_parts weir_engine_plan_parts(
     const weir_engine *engine, const weir_engine_options *options, const weir_kv_spec *spec
 );
 
-/* model.c: ledger, headers, architecture, bindings and formats; then tokenizer and chat.
- * Charged to the ledger. */
+/* model.c: open the ledger, headers, architecture, bindings and formats; then tokenizer and chat
+ * template. All are charged to the ledger. */
 WEIR_MUST_CHECK weir_status
 weir_engine_open_model(weir_engine *engine, const weir_engine_options *options, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_engine_open_text(weir_engine *engine, weir_error *error);
@@ -57,7 +58,7 @@ WEIR_MUST_CHECK weir_status weir_engine_open_text(weir_engine *engine, weir_erro
 /* service.c */
 weir_identity_parts weir_engine_identity(const weir_engine *engine, const weir_kv_spec *spec);
 WEIR_MUST_CHECK weir_status weir_engine_open_service(weir_engine *engine, weir_error *error);
-/* Without sessions.dir the sessions only carry states, whose paths are given. */
+/* Opens sessions; without sessions.dir they only read and write states, at given paths. */
 WEIR_MUST_CHECK weir_status weir_engine_open_sessions(
     weir_engine *engine, const weir_kv_spec *spec, bool needs_one, weir_error *error
 );

@@ -1,5 +1,5 @@
-/* engine/open/facts.c - what a plan knows of a model before it shares out memory: its name, shape
- * and sizes, and what its KV formats take. */
+/* engine/open/facts.c - the facts about a model that are known before memory is planned: name,
+ * shape, sizes, KV formats and their bytes. */
 #include <libgen.h>
 #include <stdio.h>
 #include <string.h>

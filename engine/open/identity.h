@@ -1,4 +1,5 @@
-/* engine/open/identity.h - what makes the memory of one engine of use to another. Reads a sample of
+/* engine/open/identity.h - the identity of a model and its formats: an engine can use the saved
+ * rows and states of another one if both have the same identity. Computing it reads a sample of
  * every tensor and the whole vocabulary. */
 #pragma once
 #include "engine/config/config.h"
@@ -9,7 +10,7 @@
 
 typedef struct weir_identity_parts {
     const weir_config *config;
-    /* adapter: may be NULL, else what replaces tensors. */
+    /* adapter: its tensors replace those of `directory`; may be NULL. */
     const weir_tensor_directory *directory, *adapter;
     const weir_model *model;
     const weir_tokenizer *tokenizer; /* NULL: none */

@@ -53,8 +53,8 @@ static weir_status check_formats(
     return WEIR_OK;
 }
 
-/* Layers that read the rows of another one find them in its pages: rows that wait for a page to be
- * full are of one layer at a time. */
+/* Layers that share rows find only those in pages: unsealed rows are in memory of one layer at a
+ * time. Refuses formats with unsealed rows where layers share rows. */
 static weir_status check_sharing(const weir_engine *engine, weir_error *error)
 {
     const int64_t n = weir_model_kv_layers(engine->model);

@@ -1,4 +1,5 @@
-/* engine/open/plan.c - the memory plan: what every part takes, and what is left for KV pages. */
+/* engine/open/plan.c - the memory plan: computes the size of every part, and gives the rest to KV
+ * pages. */
 #include <inttypes.h>
 #include <stdio.h>
 

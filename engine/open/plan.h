@@ -1,4 +1,4 @@
-/* engine/open/plan.h - the memory plan: what it is made of, and who makes it. */
+/* engine/open/plan.h - the memory plan: its inputs, and the functions that compute it. */
 #pragma once
 #include "engine/engine.h"
 #include "engine/kv/pool/formats.h"
@@ -7,15 +7,15 @@
 
 typedef struct weir_plan_parts {
     const weir_config *config;
-    const char *path; /* of the model */
+    const char *path; /* the model file or folder */
     const weir_model *model;
-    int32_t n_valid_vocab; /* ids of the tokenizer; 0: there is none */
+    int32_t n_valid_vocab; /* ids that the tokenizer has; 0: no tokenizer */
     weir_stream *stream; /* the model's stream */
-    const weir_kv_spec *spec; /* all but n_pages and max_rows */
+    const weir_kv_spec *spec; /* without n_pages and max_rows */
     const weir_kv_choice *formats; /* spec->formats was made from these */
     const weir_policies *policies;
     size_t cap, tokenizer, packs, other; /* tokenizer, packs, other: as charged to the ledger */
-    size_t device_cap; /* with a device */
+    size_t device_cap; /* 0 without a device */
     const weir_device *device; /* NULL: the CPU */
     const char *device_why;
     bool with_service, with_files, with_server;
@@ -46,9 +46,9 @@ bool weir_plan_has_files(const weir_config *config, bool with_files);
 bool weir_plan_has_states(const weir_config *config, bool with_server);
 
 /* ---- facts.c --------------------------------------------------------------------------------- */
-/* Of the first layer with KV; of the shape where there is none. */
+/* Returns the geometry of the first layer with KV, or that of the shape if no layer has KV. */
 weir_kv_geometry weir_plan_first_geometry(const weir_model *model);
-/* All but the window and the pages, which are planned. `facts` is zero before. */
+/* Fills in all facts except the window and the pages, which are planned. `facts` must be zeroed. */
 void weir_plan_describe(weir_engine_facts *facts, const weir_plan_parts *parts);
 
 /* ---- plan.c ---------------------------------------------------------------------------------- */
@@ -56,17 +56,17 @@ WEIR_MUST_CHECK weir_status
 weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_error *error);
 
 /* ---- plan_window.c --------------------------------------------------------------------------- */
-/* Activations and prefetch buffers of a plan whose window and slots are known, for steps of n
- * prompt tokens; the kernels' scratch only if requested. */
+/* Computes activations and prefetch buffers of a plan whose window and slots are known, for steps
+ * of `chunk` prompt tokens; with the kernels' scratch only if requested. */
 WEIR_MUST_CHECK weir_status weir_plan_activations(
     weir_plan *plan, const weir_plan_parts *parts, int64_t chunk, bool with_scratch,
     weir_error *error
 );
 
 /* ---- plan_print.c ---------------------------------------------------------------------------- */
-/* "11.5 MiB", "3.2 KiB", "80 B". */
+/* Prints a size such as "11.5 MiB", "3.2 KiB" or "80 B"; returns `out`. */
 enum { WEIR_SIZE_TEXT = 32 };
 const char *weir_size_text(char out[WEIR_SIZE_TEXT], size_t bytes);
-/* The arithmetic of a refusal, every part but the KV, whose rows are what is
- * missing. EFULL. Of the host, or of a device that is too small. */
+/* Reports that a plan does not fit the host, or the device, with the sizes of all parts except KV,
+ * which has too few rows. Returns EFULL. */
 weir_status weir_plan_too_small(const weir_plan *plan, weir_error *error);

@@ -1,5 +1,5 @@
 /* engine/open/plan_limits.c - the limits that a plan starts from, and which parts the configuration
- * asks for. */
+ * requires. */
 #include <string.h>
 
 #include "engine/base/machine_memory.h"

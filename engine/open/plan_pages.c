@@ -1,5 +1,5 @@
-/* engine/open/plan_pages.c - KV pages, cached prefixes and snapshots in what the other parts
- * leave. */
+/* engine/open/plan_pages.c - plans KV pages, cached prefixes and snapshots in the memory that the
+ * other parts leave. */
 #include "engine/kv/prefix/pruned_cache.h"
 #include "engine/open/plan_internal.h"
 
@@ -63,7 +63,7 @@ static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t fu
 }
 
 /* Pruned caches: kv.policy.kept sequences of the configured policy, at most an eighth of what is
- * left; without one, memory for some that requests may ask for. */
+ * left; without one, memory for some that requests may choose. */
 static void plan_pruned(weir_plan *plan, const weir_plan_parts *parts, size_t left)
 {
     enum { SHARE = 8, SHARE_OF_REQUESTS = 64 };

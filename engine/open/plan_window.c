@@ -1,5 +1,5 @@
-/* engine/open/plan_window.c - what follows from the window and the number of sequences, besides
- * the KV pages: activations, tables, ids, requests. */
+/* engine/open/plan_window.c - plans the parts that depend on the window and the number of
+ * sequences, except the KV pages: activations, tables, ids, requests. */
 #include "engine/kv/tiers/prefetch.h"
 #include "engine/open/plan_internal.h"
 

@@ -1,4 +1,4 @@
-/* engine/open/policies.h - [kv.policy] on a bound model (policy.c). */
+/* engine/open/policies.h - the policy of [kv.policy] for a bound model (policy.c). */
 #pragma once
 #include "engine/kv/policy/calibration.h"
 #include "engine/kv/prune/policy_run.h"
@@ -8,7 +8,7 @@
 typedef struct weir_policies {
     weir_service_policy service;
     weir_calibration *calibration; /* owned; may be NULL */
-    int32_t *layers; /* Owned; NULL: no layer keeps rows of the whole sequence. */
+    int32_t *layers; /* owned; NULL: no layer keeps rows of the whole sequence */
     double *frequencies; /* owned */
 } weir_policies;
 /* Returns ECONFIG for an unknown policy, a missing budget, or missing requirements. */
@@ -18,7 +18,7 @@ void weir_policies_close(weir_policies *policies);
 /* Sets the model's RoPE, once it is known. */
 void weir_policies_turn(weir_policies *policies, const weir_model *model);
 bool weir_policies_are_there(const weir_policies *policies);
-/* For one sequence of this many rows. */
+/* Returns the options of a policy run for one sequence of `rows` rows. */
 weir_policy_run_options weir_policies_wish(
     const weir_service_policy *policy, int64_t rows, int32_t n_prompt, int32_t n_new
 );

@@ -47,7 +47,7 @@ static weir_status read_options(
     return WEIR_OK;
 }
 
-/* All watched layers keep rows of one shape: a policy has one. */
+/* Returns true if all observed layers keep rows of the same shape, which a policy requires. */
 static bool are_alike(const weir_block_kv *first, const weir_model *model)
 {
     bool are = true;

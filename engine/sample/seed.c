@@ -1,4 +1,4 @@
-/* engine/sample/seed.c - the seed of a request. */
+/* engine/sample/seed.c - draws the seed of a request that sets none. */
 #include <sys/random.h>
 
 #include "engine/base/clock.h"

@@ -1,4 +1,4 @@
-/* kernels/abi/minmax.h - the smaller and the greater of two numbers. */
+/* kernels/abi/minmax.h - minimum and maximum of integers. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

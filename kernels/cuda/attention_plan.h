@@ -32,7 +32,7 @@ struct Call {
 };
 
 struct Plan {
-    /* KV heads; query rows of each; blocks of rows. */
+    /* n_heads: KV heads; n_rows: query rows of each; n_blocks: blocks of rows. */
     int32_t first_split, n_splits, n_heads, n_rows, n_blocks;
     int64_t n_units, n_split_partials; /* n_split_partials: in the scratch */
     bool is_narrow, is_apart;

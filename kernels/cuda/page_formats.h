@@ -1,5 +1,5 @@
-/* kernels/cuda/page_formats.h - how attention reads the pages of a format: a PageFormat for each
- * that the table marks READ or BOTH (kernels/abi/kv_format.h), from kernels/kv/SCHEME/cuda.h. */
+/* kernels/cuda/page_formats.h - how attention reads pages: a PageFormat for each format that the
+ * table marks READ or BOTH (kernels/abi/kv_format.h), from kernels/kv/SCHEME/cuda.h. */
 #pragma once
 #include "kernels/cuda/attention_parts.h"
 
@@ -12,8 +12,9 @@ template <> struct PartsOf<true> {
     typedef PartsBf16 Parts;
 };
 
-/* Parts: what tensor cores multiply; kIsCoded: codes are expanded to 16 bits first; kHasCodebook:
- * codes are indices of centroids; kBits: of a code; kPlanes: 16-bit values of one code. */
+/* Members: Parts: the type that tensor cores multiply; kIsCoded: codes are expanded to 16 bits
+ * first; kHasCodebook: codes are indices of centroids; kBits: bits of a code; kPlanes: number of
+ * 16-bit values of one code. */
 template <weir_kv_scheme, weir_kv_format, int BITS> struct SchemePages;
 #include "kernels/kv/block/cuda.h"
 #include "kernels/kv/plain/cuda.h"

@@ -1,5 +1,5 @@
-/* kernels/omp/attention_scores.h - scores of register blocks of query rows and the keys of a
- * tile. */
+/* kernels/omp/attention_scores.h - computes the scores of register blocks of query rows with the
+ * keys of a tile. */
 #pragma once
 #include "kernels/omp/attention_tile.h"
 

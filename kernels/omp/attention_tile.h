@@ -1,5 +1,5 @@
-/* kernels/omp/attention_tile.h - register blocks of query rows against one tile of 32 positions:
- * their state, and the weights. Scores are in attention_scores.h, values in attention_values.h.
+/* kernels/omp/attention_tile.h - register blocks of query rows for one tile of 32 positions: their
+ * state and weights. Scores are in attention_scores.h, values in attention_values.h.
  *
  * The innermost part of attention.c, which defines units and the order of tiles. The format is
  * switched per tile (K) and per 32 dims of a tile (V), outside the loops that multiply: one

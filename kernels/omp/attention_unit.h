@@ -1,5 +1,5 @@
 /* kernels/omp/attention_unit.h - one unit of attention.c: its queries, the parts of pages that its
- * rows read, a split of it tile by tile, and where the results of its rows go. */
+ * rows read, the tiles of a split, and the destinations of its results. */
 #pragma once
 #include "kernels/omp/attention_merge.h"
 #include "kernels/omp/attention_plan.h"

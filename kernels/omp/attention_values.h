@@ -1,5 +1,5 @@
-/* kernels/omp/attention_values.h - values of a tile, times the weights of its positions, added to
- * the sums of register blocks of query rows. */
+/* kernels/omp/attention_values.h - adds the values of a tile, times the weights of its positions,
+ * to the sums of register blocks of query rows. */
 #pragma once
 #include "kernels/omp/attention_tile.h"
 

@@ -114,9 +114,9 @@ def take_reply(raw, closed=False, bodiless=False):
 
 
 def talk(sock, data=b"", seconds=5.0, replies=0, bodiless=False, half_close=False):
-    """Sends while it reads. (bytes, closed): until the end of the connection, until so many whole
-    replies are there, or until the time is over. Sending ends with the first bytes that come back
-    when `replies` is 1: the server has made up its mind."""
+    """Sends while it reads. Returns (bytes, closed) when the connection ends, when `replies` whole
+    replies have arrived, or when the time is over. If `replies` is 1, sending ends with the first
+    bytes that arrive: the server has decided."""
     until = time.monotonic() + seconds
     raw, view = bytearray(), memoryview(data)
     sock.setblocking(False)

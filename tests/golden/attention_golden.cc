@@ -143,8 +143,8 @@ Floats heads_first(const Floats &x, int64_t n_rows, int64_t n_heads, int64_t dim
     return out;
 }
 
-/* Scores of a kernel are f32, and steep ones have hundreds: beside what the file allows, two units
- * in the last place. */
+/* Scores of a kernel are f32, and steep ones are in the hundreds: allows two units in the last
+ * place in addition to the file's tolerance. */
 Tolerance of_scores(const KvFile &file, const std::string &tensor)
 {
     Tolerance tolerance = file.tolerance(tensor);

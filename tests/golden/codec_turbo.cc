@@ -122,7 +122,7 @@ void run_turbo(Codec *codec, const std::string &what, weir_kv_format format, con
     });
 }
 
-/* turbo.dN.rotated: H D x. The books do not matter. */
+/* turbo.dN.rotated: H D x. The codebooks do not matter. */
 void run_turbo_rotation(Codec *codec, const std::string &what, const Names &tensors)
 {
     if (const std::string why = codec->refused(what + ".x", WEIR_KV_TURBO4); !why.empty())

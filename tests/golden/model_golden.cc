@@ -358,7 +358,7 @@ void run_weights(
     if (passed) skip_left(*c, name, counts);
 }
 
-/* The weights, and files that belong to a checkpoint whoever lists them. */
+/* The weights, and files that belong to a checkpoint even if they are not listed. */
 void know(const std::string &folder, const std::string &file, Counts *counts)
 {
     counts->known.insert(folder + "/" + file);

@@ -434,7 +434,7 @@ void run_streaming(Policies *p, const std::string &name, const Names &tensors)
 
 /* ---- H2O ------------------------------------------------------------------------------------- */
 
-/* What the case says was held after so many tokens, if it says so. */
+/* Checks the rows held after each number of tokens that the case lists, if any. */
 void check_log(Policies *p, Check *check, const std::string &name, const Text &text)
 {
     for (int64_t layer = 0; layer < p->data.layers; layer++) {

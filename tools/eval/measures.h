@@ -27,13 +27,13 @@ typedef struct weir_interval {
     double low, high;
 } weir_interval;
 
-/* Wilson's score interval of a share at z standard deviations (1.96: 95 %). n_right 0 .. n; n 0: 0
- * ..
- * 1. */
+/* Wilson's score interval of a share at z standard deviations (1.96: 95 %). n_right is 0 to n;
+ * with n 0 the interval is 0 to 1. */
 weir_interval weir_wilson(int64_t n_right, int64_t n, double z);
 /* Bootstrap interval of the mean of values [n]: the percentiles (1 - level) / 2 and (1 + level) / 2
  * of resampled means. For two runs over the same items pass the differences (paired). Scratch:
- * space for `rounds` means. The same seed gives the same interval. n 0: 0 .. 0. */
+ * space for `rounds` means. The same seed gives the same interval. With n 0 the interval is 0
+ * to 0. */
 weir_interval weir_bootstrap(
     const double *values, size_t n, double level, uint64_t seed, double *scratch, size_t rounds
 );

@@ -49,8 +49,9 @@ WEIR_MUST_CHECK weir_status weir_calibration_check(
     const weir_calibration *calibration, const weir_policy_shape *shape, bool foreign,
     weir_error *error
 );
-uint64_t weir_calibration_digest(const weir_calibration *calibration); /* of the statistics */
-size_t weir_calibration_bytes(const weir_calibration *calibration); /* in memory; for tests */
+uint64_t weir_calibration_digest(const weir_calibration *calibration
+); /* digest of the statistics */
+size_t weir_calibration_bytes(const weir_calibration *calibration); /* bytes in memory; for tests */
 
 /* ---- values ---------------------------------------------------------------------------------- */
 

@@ -41,7 +41,7 @@ typedef struct weir_calibration weir_calibration; /* engine/kv/policy/calibratio
 /* ---- what a method works on ------------------------------------------------------------------ */
 
 typedef struct weir_policy_shape {
-    /* Query head h reads KV head h / (n_heads / n_kv_heads) */
+    /* Query head h reads KV head h / (n_heads / n_kv_heads). */
     int64_t n_layers, n_heads, n_kv_heads, key_dim, value_dim;
     int64_t rotary_dim; /* the first dims of a key are rotated; even */
     bool is_interleaved; /* pairs (2f, 2f + 1); else (f, f + rotary_dim / 2) */

@@ -1,21 +1,22 @@
-/* engine/kv/pool/geometry.h - what each layer keeps in KV pages, and the numbers of its KV heads
- * among those of all layers. */
+/* engine/kv/pool/geometry.h - what each layer keeps in KV pages: its KV heads with their indices
+ * among the heads of all layers, the widths of its rows, its window. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
 typedef struct weir_kv_geometry {
     int64_t n_heads; /* KV heads */
-    int64_t key_dim, value_dim; /* Elements of a row of K and of V, per head. */
-    int64_t window; /* only this many last rows are read; 0: all */
-    /* The layer's heads are numbers first_head .. first_head + n_heads - 1 of all layers' heads */
+    int64_t key_dim, value_dim; /* elements of a row of K and of V, per head */
+    int64_t window; /* only the last rows up to this number are read; 0: all */
+    /* The layer's heads have indices first_head to first_head + n_heads - 1 among the heads of all
+     * layers. */
     int64_t first_head;
 } weir_kv_geometry;
 
-/* A layer of a model that reads KV rows, its own or those of an earlier layer. */
+/* A layer of a model that reads KV rows: its own, or those of an earlier layer. */
 typedef struct weir_kv_reader {
-    int32_t layer; /* among those that keep rows */
-    bool is_watched; /* it reads them once more, for what attention gave to each */
+    int32_t layer; /* whose rows it reads: index among the layers with KV */
+    bool is_watched; /* its attention can be observed, for which it may read K again */
 } weir_kv_reader;
 
 /* Sets first_head of each layer. */

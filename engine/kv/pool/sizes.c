@@ -1,4 +1,4 @@
-/* engine/kv/pool/sizes.c - what rows take: bytes and pages, by layer, block and size class. */
+/* engine/kv/pool/sizes.c - sizes of KV memory: bytes and pages by layer, block and size class. */
 #include "engine/kv/pool/store_internal.h"
 
 int64_t weir_kv_layer_of(const weir_kv_spec *spec, int64_t head)
@@ -49,7 +49,7 @@ size_t weir_kv_block_bytes(const weir_kv_spec *spec)
     return bytes;
 }
 
-/* Pages of sinks are of one size: that of the layer with the widest rows. */
+/* Returns the size of all sink pages: that of the layer with the widest rows. */
 static size_t sink_page_bytes(const weir_kv_spec *spec)
 {
     const weir_kv_pair pair = spec->sinks.pair;

@@ -1,5 +1,5 @@
-/* engine/kv/pool/store.c - the pool: its pages by size class, allocating and freeing them. Sizes
- * are in sizes.c, tables in table.c. */
+/* engine/kv/pool/store.c - the pool: allocates and frees pages of each size class. Sizes are in
+ * sizes.c, tables in table.c. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,7 +126,7 @@ static weir_status open_pool(weir_kv_store *store, weir_error *error)
     return WEIR_OK;
 }
 
-/* Heads are numbered without gaps, and each layer has some. */
+/* Returns true if every layer has heads, and first_head numbers them without gaps. */
 static bool is_numbered(const weir_kv_spec *spec)
 {
     int64_t n = 0;
@@ -199,7 +199,7 @@ const char *weir_kv_store_budget(const weir_kv_store *store)
 }
 int64_t weir_kv_store_free_pages(const weir_kv_store *store) { return store->n_free; }
 
-/* The number of pages of this class. */
+/* Returns the counter of this class. */
 static int64_t *count_of(
     const weir_kv_store *store, weir_kv_pages *pages, const kv_size_class *size_class
 )

@@ -2,10 +2,10 @@
  * KV head), reference counts, copy on write.
  *
  *   page   64 tokens of one KV head of one layer, K and V together (kernels/abi/kv_format.h).
- *          Layers may differ in formats, widths and heads: pages of equal size are one kind, and
- *          each kind has its part of the pool, for as many tokens as the others.
- *   table  pages [heads of all layers, capacity] of one sequence, and the open rows of its last
- *          page where a format needs them
+ *          Layers may differ in formats, widths and heads. Pages of equal size are one size class;
+ *          each size class has its own part of the pool, for the same number of tokens.
+ *   table  pages [heads of all layers, capacity] of one sequence, and the unsealed rows of its last
+ *          page if a format has them
  *   block  the pages of the same 64 tokens in all layers and heads
  *   slot   where a head's row is: page slot / 64, row slot % 64. As long as a table is whole,
  *          slots are positions and all heads hold the same rows. Once rows were evicted it is
@@ -62,8 +62,8 @@ extern "C" {
 #endif
 
 typedef struct weir_kv_spec {
-    int64_t n_layers; /* those that keep KV rows */
-    /* [n_layers], heads numbered; borrowed: outlives the store */
+    int64_t n_layers; /* layers with KV rows of their own */
+    /* [n_layers], with first_head set; borrowed, must outlive the store. */
     const weir_kv_geometry *geometry;
     /* [n_layers], borrowed, must outlive the store; each supports the widths. */
     const weir_kv_pair *formats;
@@ -83,17 +83,17 @@ typedef struct weir_kv_spec {
     int64_t n_host_pages;
 } weir_kv_spec;
 
-/* KV heads of all layers. */
+/* Returns the number of KV heads of all layers. */
 static inline int64_t weir_kv_n_heads(const weir_kv_spec *spec)
 {
     const int64_t n = spec->n_layers;
     return n > 0 ? spec->geometry[n - 1].first_head + spec->geometry[n - 1].n_heads : 0;
 }
-/* The layer that KV head number `head` of all belongs to. */
+/* Returns the layer of KV head `head`, an index among the heads of all layers. */
 int64_t weir_kv_layer_of(const weir_kv_spec *spec, int64_t head);
-/* KV heads of the layer with the most. */
+/* Returns the most KV heads that any layer has. */
 int64_t weir_kv_most_heads(const weir_kv_spec *spec);
-/* The widest rows of K and of V. */
+/* Returns a geometry with the widest rows of K and of V of any layer. */
 weir_kv_geometry weir_kv_widest(const weir_kv_spec *spec);
 
 /* The most pages of n_pages that are not near the kernels; 0: there is no lower tier. */
@@ -105,15 +105,15 @@ static inline int64_t weir_kv_cold_pages(const weir_kv_spec *spec)
 typedef struct weir_kv_store weir_kv_store;
 
 typedef struct weir_kv_table {
-    void **pages; /* [n_heads, capacity]; owned, on the ledger */
-    /* [n_heads] open rows of page rows / 64 of the head, NULL where the layer has
-     * none; NULL: no layer has */
+    void **pages; /* [n_heads, capacity]; owned, charged to the ledger */
+    /* [n_heads] unsealed rows of each head's last page, NULL for layers without; NULL: no layer has
+     * any. */
     void **unsealed;
     void *unsealed_memory; /* owned, charged to the ledger */
     /* [n_heads] visible rows of each; NULL if the store does not evict: all have n_rows. */
     int32_t *head_rows;
-    const weir_kv_geometry *geometry; /* [n_layers] of the store */
-    int64_t n_heads; /* of all layers: weir_kv_n_heads */
+    const weir_kv_geometry *geometry; /* [n_layers]; the store's */
+    int64_t n_heads; /* heads of all layers */
     int64_t capacity; /* pages per head */
     int64_t n_pages; /* of the longest head, held now */
     /* Of the longest head; of the sequence if there are no heads. */
@@ -135,9 +135,9 @@ size_t weir_kv_page_bytes_at(const weir_kv_spec *spec, int64_t layer, int64_t bl
  * block. */
 size_t weir_kv_block_bytes(const weir_kv_spec *spec);
 size_t weir_kv_sink_block_bytes(const weir_kv_spec *spec);
-/* The same with rounding: what pages take in a tier. */
+/* The same, rounded as pages are in a tier. */
 size_t weir_kv_page_stride(const weir_kv_spec *spec, int64_t layer);
-/* ... of all heads of a layer, in one block */
+/* Bytes of the pages of all heads of a layer in one block, with rounding. */
 size_t weir_kv_layer_stride(const weir_kv_spec *spec, int64_t layer);
 size_t weir_kv_block_stride(const weir_kv_spec *spec);
 size_t weir_kv_sink_page_stride(const weir_kv_spec *spec);
@@ -155,7 +155,7 @@ typedef struct weir_kv_pages {
 } weir_kv_pages;
 /* Pages of blocks [first, end) of a sequence; none if end <= first. */
 weir_kv_pages weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t end);
-/* The same of a store, which knows its size classes. */
+/* The same for an open store; faster, since its size classes are known. */
 weir_kv_pages weir_kv_store_pages_of(const weir_kv_store *store, int64_t first, int64_t end);
 static inline bool weir_kv_pages_fit(weir_kv_pages wanted, weir_kv_pages room)
 {
@@ -236,7 +236,7 @@ void weir_kv_commit(weir_kv_table *table, int64_t n_new);
 /* Keeps the first `rows` rows and frees pages past them. If sequences are paged, rows is a multiple
  * of 64 or in the last page. A pruned table: only 0, after which it is whole again. */
 void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows);
-/* The table's page number `page` becomes pages [n_heads], shared. The table is whole. */
+/* Makes pages [n_heads], shared, the pages at index `page` of a table that is not pruned. */
 void weir_kv_table_share(
     weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages
 );

@@ -169,7 +169,7 @@ static weir_status look(
     weir_kv_evictor *e, const weir_kv_table *table, const weir_kv_keep *keep, weir_error *error
 )
 {
-    int64_t at = 0; /* of the lists */
+    int64_t at = 0; /* index of the next list of `keep` */
     e->wish = keep;
     for (int64_t h = 0; h < table->n_heads; h++) {
         const int32_t n = (int32_t)weir_kv_rows_at(table, h);

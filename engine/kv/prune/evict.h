@@ -46,11 +46,11 @@ void weir_kv_evictor_close(weir_kv_evictor *evictor); /* NULL-safe; before the s
 /* Slots that stay, as in weir_policy_plan. Heads of layers that are not listed keep all their
  * rows. */
 typedef struct weir_kv_keep {
-    const int32_t *layers; /* [n] numbers in the store, ascending */
+    const int32_t *layers; /* [n] indices in the store, ascending */
     int64_t n;
-    const int32_t *keep; /* [KV heads of these layers, stride] ascending */
+    const int32_t *keep; /* [KV heads of these layers, stride] slots, ascending */
     int64_t stride;
-    const int64_t *n_keep; /* [KV heads of these layers] */
+    const int64_t *n_keep; /* [KV heads of these layers] slots in `keep` */
     /* In each head that drops rows, the first n_turned stay in place and get keys from `turn`,
      * which fills in tile->keys of a head that keeps n_keep rows; tile->layer is that of the
      * store. 0: keys are unchanged. */

@@ -38,9 +38,9 @@ struct weir_kv_evictor {
     kv_stay *stays; /* [heads of all layers] */
     const weir_kv_keep *wish; /* of the running eviction */
     weir_kv_compact_segment *segments; /* [KV heads of the layer with the most] */
-    float *keys, *values; /* [64, widest row] rows on their way */
-    float *page_keys, *page_values; /* [64, widest row] of the page that they come from */
-    char *unsealed; /* unsealed rows as the table will have them, all heads */
+    float *keys, *values; /* [64, widest row] rows to be written */
+    float *page_keys, *page_values; /* [64, widest row] rows of the page read */
+    char *unsealed; /* the table's unsealed rows after the eviction, all heads */
     int32_t *lists; /* [KV heads of the layer with the most, max_rows] */
     int32_t *n_lists; /* [KV heads of the layer with the most] */
 };
@@ -66,8 +66,8 @@ kv_border evict_border(const weir_kv_evictor *e, const kv_stay *stay);
 WEIR_MUST_CHECK weir_status evict_page(
     weir_kv_evictor *e, const void *page, int64_t head, int64_t copy, void **out, weir_error *error
 );
-/* Recodes rows [first, end) of those that stay in pages `to` [capacity] of the head; unsealed rows
- * go to evict_unsealed_rows. */
+/* Recodes rows [first, end) of the kept rows into pages `to` [capacity] of the head; unsealed rows
+ * are written to evict_unsealed_rows. */
 WEIR_MUST_CHECK weir_status evict_recode(
     weir_kv_evictor *e, const weir_kv_table *table, int64_t head, void *const *to, int64_t first,
     int64_t end, weir_error *error
@@ -78,7 +78,7 @@ void evict_give_scratch(weir_kv_evictor *e);
 /* Writes rotated keys of the head's first rows, as requested, to pages `to`, which hold the rows
  * already. */
 void evict_turn(weir_kv_evictor *e, int64_t head, void *const *to);
-/* Runs kv_compact over the first n segments, pages of the layer. */
+/* Runs kv_compact over the first n segments, which are heads of the layer. */
 void evict_compact(weir_kv_evictor *e, int64_t layer, int64_t n, weir_kv_pair pair);
 /* Moves the rows of a layer's heads in the table's own pages, which are in memory. */
 void evict_in_place(weir_kv_evictor *e, const weir_kv_table *table, int64_t layer);

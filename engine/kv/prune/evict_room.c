@@ -9,7 +9,7 @@ typedef struct planner {
     const weir_kv_spec *spec;
     weir_stream *stream;
     weir_kv_compact_segment *segments; /* [KV heads of the layer with the most] */
-    weir_kv_pair pair; /* of the layer, as is the geometry */
+    weir_kv_pair pair; /* format and geometry of the layer */
     weir_kv_geometry g;
 } planner;
 

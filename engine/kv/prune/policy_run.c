@@ -78,7 +78,8 @@ static weir_status open_tight(
     return WEIR_OK;
 }
 
-/* The path of the statistics does not matter to whoever continues the sequence. */
+/* Prints the policy's options without the path of the statistics, which does not affect how the
+ * sequence is continued. */
 static weir_status print_policy(weir_policy_run *plan, weir_error *error)
 {
     weir_policy_options options = *weir_policy_options_of(plan->policy);

@@ -49,7 +49,7 @@ struct weir_kv_prefetch {
     /* Buffers: [BUFFERS, sizes.buffer] of [blocks, KV heads] pages each, in `near`, which is
      * owned. */
     char *near, *buffers;
-    void **table; /* [KV heads of a layer, stride] of the range that is taken */
+    void **table; /* [KV heads of a layer, stride] pages of the range taken */
     weir_kv_view *views; /* [max_views] */
     const weir_kv_reader *readers; /* [n_readers] */
     int64_t n_readers;

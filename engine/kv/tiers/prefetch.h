@@ -1,17 +1,18 @@
 /* engine/kv/tiers/prefetch.h - reads cold blocks ahead for attention, which uses them once or twice
  * per layer and step and keeps none.
  *
- * A segment (the rows of one sequence in a step) that sees cold blocks comes to attention in ranges
- * of splits, each with as many such blocks as a buffer holds. What a step will read is known when
- * it begins: the readers in their order, for each of them such segments, in each of those ranges,
- * ascending; where what attention gave to rows is to be found, those segments come once more before
- * the next reader.
- * A thread walks this order ahead of the engine thread and fills a ring of buffers, so that the
- * disk, or a device's bus, works while the step computes. With a device the ring is its memory, and
- * a buffer is filled again when the launches that read it have ended.
+ * * A segment (the rows of one sequence in a step) with cold blocks is attended in ranges of
+ * splits, each with as many cold blocks as a buffer holds. The order of reads is known when a step
+ * begins: the layers that read KV, in order; for each the segments with cold blocks; for each the
+ * ranges, ascending. If a layer's attention mass is observed, its segments are read a second time
+ * before the next layer.
  *
- * A block that cannot be read is zeros for attention: rows of other sequences are not affected, and
- * the segment is reported as failed. Nothing moves between tiers while a step runs. All but the
+ * * A thread follows this order ahead of the engine thread and fills a ring of buffers, so that
+ * reads overlap with the step's computation. With a device the ring is device memory, and a buffer
+ * is filled again once the launches that read it have ended.
+ *
+ * * A block that cannot be read is zeros for attention: rows of other sequences are not affected,
+ * and the segment is reported as failed. Nothing moves between tiers while a step runs. All but the
  * ring belongs to the engine thread. Allocates nothing after opening. */
 #pragma once
 #include "engine/kv/tiers/range.h"
@@ -25,7 +26,7 @@ typedef struct weir_kv_prefetch weir_kv_prefetch;
 
 typedef struct weir_kv_prefetch_limits {
     int32_t segments; /* of a step */
-    const weir_kv_reader *readers; /* [n_readers], borrowed: outlives the prefetch */
+    const weir_kv_reader *readers; /* [n_readers], borrowed, must outlive the prefetch */
     int64_t n_readers;
 } weir_kv_prefetch_limits;
 
@@ -45,7 +46,7 @@ typedef struct weir_kv_view {
     void *const *pages; /* [KV heads of all layers, stride] */
     int64_t stride;
     int32_t n_past, n_rows;
-    bool is_reread; /* it comes twice for each reader that is watched */
+    bool is_reread; /* read twice by each layer that can be observed */
 } weir_kv_view;
 
 /* [limits.segments], to be filled in by the caller for the next step. */
@@ -53,13 +54,13 @@ weir_kv_view *weir_kv_prefetch_views(const weir_kv_prefetch *prefetch);
 /* Begins a step over the first n_views of them. Returns false if all blocks are in memory; then
  * there is nothing to end. */
 bool weir_kv_prefetch_begin(weir_kv_prefetch *prefetch, weir_kv_store *store, int32_t n_views);
-/* Ends it, wherever it stopped. */
+/* Ends the step, even if not all ranges were taken. */
 void weir_kv_prefetch_end(weir_kv_prefetch *prefetch);
 
 /* True if the segment has cold blocks in this layer and is read in ranges. */
 bool weir_kv_prefetch_is_cold(const weir_kv_prefetch *prefetch, int64_t layer, int32_t segment);
-/* The next range, in the order above; its pages can be read until it is given back, which is before
- * the next is taken. */
+/* Takes the next range, in the order above. Its pages can be read until it is given back, which
+ * must be done before the next is taken. */
 void weir_kv_prefetch_take(
     weir_kv_prefetch *prefetch, int64_t layer, int32_t segment, weir_kv_range *range
 );

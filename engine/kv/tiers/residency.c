@@ -183,7 +183,7 @@ weir_status weir_kv_demote(
     return WEIR_OK;
 }
 
-/* Of a page in its layer's part of a block. */
+/* Returns the offset of the head's page in its layer's part of a block. */
 static size_t offset_in_part(const weir_kv_store *store, int64_t head)
 {
     const int64_t layer = weir_kv_layer_of(&store->spec, head);

@@ -16,8 +16,8 @@ weir_kv_range weir_attend_take_range(const weir_step *step, int64_t segment, wei
     return range;
 }
 
-/* For a segment with pages on disk, range by range: any partition gives the bits of one call. It
- * is a whole sequence: none that lost rows has pages there. */
+/* Attends a segment with cold pages in ranges; any partition gives the same bits as one call. The
+ * segment is a whole sequence, since sequences with evicted rows have no cold pages. */
 static weir_status attend_in_ranges(
     const weir_step *step, weir_attention_args piece, int64_t segment
 )
@@ -38,7 +38,7 @@ static weir_status attend_in_ranges(
     return WEIR_OK;
 }
 
-/* Segments whose pages are all in memory are one call. */
+/* Attends all segments: those with all pages in memory in one call, the others in ranges. */
 static weir_status attend(const weir_step *step, const weir_attention_args *args)
 {
     weir_attention_args warm = *args;

@@ -1,5 +1,5 @@
 /* engine/model/blocks/attend.h - attention of a step's rows over the KV pages of their sequences:
- * writes the rows, attends wherever the pages are, and shows observers what was attended to. */
+ * writes K and V rows, attends to pages in any tier, and passes observers what they need. */
 #pragma once
 #include "engine/model/block.h"
 
@@ -8,11 +8,11 @@ extern "C" {
 #endif
 
 /* Writes k [n, G, key_dim] and v [n, G, value_dim] to the layer's pages and attends to all rows
- * there. Segments, formats and sinks of `args` are those of the step, and so is lse. */
+ * there. Segments, formats, sinks and lse of `args` are set from the step. */
 WEIR_MUST_CHECK weir_status
 weir_attend(const weir_step *step, const float *k, const float *v, weir_attention_args args);
 
-/* Before rotation: shows q [n_rows, n, stride] to the observers that want it. */
+/* Passes q [n_rows, n_heads, stride] before rotation to the observers that need it. */
 void weir_attend_show_plain(
     const weir_step *step, const float *q, int64_t n_heads, int64_t dim, int64_t stride
 );

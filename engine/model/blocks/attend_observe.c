@@ -1,10 +1,10 @@
-/* engine/model/blocks/attend_observe.c - what attention shows to the policies that observe it:
- * queries, and what the rows of a sequence gave to those before them. */
+/* engine/model/blocks/attend_observe.c - what policies observe of attention: queries, and the
+ * attention mass that the rows of a sequence gave to earlier rows. */
 #include <string.h>
 
 #include "engine/model/blocks/attend_internal.h"
 
-/* n elements of queries where the host can read them, until the next ones are asked for. */
+/* Returns n elements of queries in memory that the host can read; valid until the next call. */
 static const float *shown(const weir_step *step, const float *q, int64_t n)
 {
     if (step->observer.queries == NULL) return q;
@@ -28,7 +28,7 @@ void weir_attend_show_plain(
     }
 }
 
-/* The last row of a segment whose logits attention stored. */
+/* Returns the last row of a segment, whose logits attention stored. */
 static weir_kv_segment last_row(const weir_kv_segment *segment)
 {
     weir_kv_segment row = *segment;
@@ -38,7 +38,7 @@ static weir_kv_segment last_row(const weir_kv_segment *segment)
     return row;
 }
 
-/* A segment with pages on disk, as attention took it. */
+/* Computes the mass of a segment with cold pages, in the ranges that attention used. */
 static weir_status find_mass_in_ranges(
     const weir_step *step, weir_attention_mass_args piece, int64_t segment
 )
@@ -59,7 +59,8 @@ static weir_status find_mass_in_ranges(
     return WEIR_OK;
 }
 
-/* Attention mass that the rows of a sequence, segments [first, end), gave to earlier rows. */
+/* Computes the attention mass that the rows of a sequence, segments [first, end), gave to earlier
+ * rows. */
 static weir_status find_mass(
     const weir_step *step, const weir_attention_watch *watch, const weir_attention_args *attention,
     int64_t first, int64_t end
@@ -93,7 +94,7 @@ static weir_status find_mass(
                                                        : weir_attention_mass(step->stream, &args);
 }
 
-/* Observed sequences, one by one: they may share the buffers for the mass. */
+/* Processes observed sequences one by one, since they may share the buffers for the mass. */
 weir_status weir_attend_observe(const weir_step *step, const weir_attention_args *args)
 {
     const int32_t *const owner = step->kv.owner;

@@ -75,7 +75,7 @@ WEIR_MUST_CHECK weir_status weir_differential_project(
 weir_attention_args weir_differential_attention(
     const weir_shape *shape, const void *options, const weir_differential_rows *rows
 );
-/* out = W_out (signal - lambda * noise, after its norm), or W_out (attended * sigmoid(gate)).
+/* Computes W_out (signal - lambda * noise, after its norm), or W_out (attended * sigmoid(gate)).
  * Overwrites q or attended. */
 WEIR_MUST_CHECK weir_status weir_differential_out(
     const weir_shape *shape, const void *options, const weir_differential *w, const weir_step *step,

@@ -54,25 +54,27 @@ bool weir_heads_with_norm(const void *options);
             .wanted = weir_heads_with_norm                                                         \
     }
 
-/* The shapes that heads use; and their K and V rows, which are kept for the whole sequence. */
+/* The names of shapes that heads use; weir_heads_kv returns their KV rows, which are kept for the
+ * whole sequence. */
 extern const char *const weir_heads_shapes[];
 weir_block_kv weir_heads_kv(const weir_shape *shape, const void *options);
 
-/* q [n, H, hd (| gate)], k, v [n, G, hd] of the step's rows, contiguous; q and k after their norm,
- * before RoPE. */
+/* Computes q [n, H, hd (| gate)], k and v [n, G, hd] of the step's rows, contiguous; q and k after
+ * their norm, before RoPE. */
 WEIR_MUST_CHECK weir_status weir_heads_project(
     const weir_shape *shape, const void *options, const weir_heads *w, const weir_step *step,
     float *q, float *k, float *v
 );
-/* Shows q to the observers that want it before rotation, then RoPE on q and k, in place. */
+/* Passes q to the observers that need it before rotation, then applies RoPE to q and k in place. */
 WEIR_MUST_CHECK weir_status weir_heads_rope(
     const weir_shape *shape, const void *options, const weir_step *step, float *q, float *k
 );
-/* x [n, H, hd] *= sigmoid of the gates in q [n, H, hd | gate]; without q_gate nothing. */
+/* Multiplies x [n, H, hd] by the sigmoid of the gates in q [n, H, hd | gate]; does nothing without
+ * q_gate. */
 WEIR_MUST_CHECK weir_status weir_heads_gate(
     const weir_shape *shape, const void *options, const weir_step *step, float *x, const float *q
 );
-/* out = W_out x + bias, x [n, H, hd] */
+/* Computes the block's output W_out x + bias, x [n, H, hd]. */
 WEIR_MUST_CHECK weir_status
 weir_heads_out(const weir_heads *w, const weir_step *step, const float *x);
 

@@ -1,5 +1,5 @@
-/* engine/model/blocks/layer_ops.h - the ops that forward passes of blocks are written in, over all
- * rows of a step. */
+/* engine/model/blocks/layer_ops.h - the ops that blocks call in their forward passes, over all rows
+ * of a step. */
 #pragma once
 #include "engine/model/block.h"
 
@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-/* dst = W x, dst [n_rows, weight->n_out], x [n_rows, weight->n_in] */
+/* Computes dst [n_rows, weight->n_out] = W x, x [n_rows, weight->n_in]. */
 WEIR_MUST_CHECK weir_status
 weir_linear(const weir_step *step, float *dst, const weir_weight *weight, const float *x);
 
@@ -16,20 +16,20 @@ typedef struct weir_linear_output {
     const weir_weight *weight;
     const float *bias; /* NULL: none */
 } weir_linear_output;
-/* dst = W x + bias for each of up to WEIR_MATMUL_OUTPUTS matrices that read the same x. */
+/* Computes dst = W x + bias for up to WEIR_MATMUL_OUTPUTS matrices that read the same x. */
 WEIR_MUST_CHECK weir_status weir_linear_outputs(
     const weir_step *step, int32_t n_outputs, const weir_linear_output *outputs, const float *x
 );
 
-/* x [n_rows, n, stride]: n heads in a row, of which the first `dim` elements are meant. */
+/* The first `dim` elements of n heads in each row: x [n_rows, n, stride]. */
 typedef struct weir_head_rows {
     float *x;
     int64_t n, dim, stride;
 } weir_head_rows;
-/* RMS norm of each head, in place; weight [dim], NULL: no norm. */
+/* Applies RMS norm to each head in place; weight [dim], NULL: no norm. */
 WEIR_MUST_CHECK weir_status
 weir_norm_heads(const weir_step *step, weir_head_rows heads, const float *weight, double eps);
-/* RoPE of the first `rotary_dim` elements of each head, in place. */
+/* Applies RoPE to the first `rotary_dim` elements of each head in place. */
 WEIR_MUST_CHECK weir_status weir_rope_heads(
     const weir_step *step, weir_head_rows heads, int64_t rotary_dim, weir_rope_pairing pairing
 );

@@ -1,4 +1,5 @@
-/* engine/session/file/check.c - is a session file one of this model, format and policy? */
+/* engine/session/file/check.c - checks that a session file belongs to this model, format and
+ * policy. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

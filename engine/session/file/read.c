@@ -186,7 +186,7 @@ const weir_session_header *weir_session_header_of(const weir_session_reader *rea
     return &reader->header;
 }
 
-/* How a layer of the file differs, so far; `layer` is -1 while none does. */
+/* The first difference found between a layer of the file and the model; layer -1: none so far. */
 typedef struct layer_difference {
     int64_t layer;
     unsigned char theirs[SESSION_LAYER], ours[SESSION_LAYER];
@@ -217,7 +217,7 @@ weir_status weir_session_check_layers(
     weir_session_reader *r, const weir_kv_geometry *own, weir_error *error
 )
 {
-    enum { LAYERS = 64 }; /* at a time */
+    enum { LAYERS = 64 }; /* layers read at a time */
     unsigned char bytes[LAYERS * SESSION_LAYER];
     layer_difference found = { .layer = -1 };
     const int64_t n_layers = r->header.identity.n_layers;
@@ -325,7 +325,7 @@ static weir_status other_sizes(const weir_session_reader *r, weir_error *error)
     );
 }
 
-/* ---- of a text that a policy watched --------------------------------------------------------- */
+/* ---- sequences with a policy ----------------------------------------------------------------- */
 weir_status weir_session_read_rows(
     weir_session_reader *reader, int32_t *head_rows, const weir_kv_spec *spec, weir_error *error
 )

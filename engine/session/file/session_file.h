@@ -34,9 +34,10 @@ typedef struct weir_session_identity {
     /* "full:0" for an engine; "NAME:BUDGET" for the file of a sequence with a policy. */
     char policy[WEIR_SESSION_POLICY];
     int64_t n_layers, n_heads, state_bytes; /* n_heads: KV heads of all layers */
-    /* [n_layers], borrowed; NULL in a header that was read: weir_session_check_layers */
+    /* [n_layers], borrowed; NULL in a header that was read: the file's geometry is checked by
+     * weir_session_check_layers. */
     const weir_kv_geometry *geometry;
-    int64_t block_bytes; /* Pages of 64 tokens over all layers and heads. */
+    int64_t block_bytes; /* of the pages of 64 tokens over all layers and heads */
     /* Sink blocks of every sequence, and bytes of the pages of one; 0: none. */
     int64_t n_sinks, sink_block_bytes;
 } weir_session_identity;
@@ -56,9 +57,8 @@ typedef struct weir_session_source {
 
 /* What a policy left of a sequence, and its state. */
 typedef struct weir_session_pruned {
-    const int32_t *head_rows; /* [KV heads of all layers] rows that are there */
-    /* weir_kv_unsealed_rows_bytes: rows that wait for their page to be full; NULL: no format has
-     * any */
+    const int32_t *head_rows; /* [KV heads of all layers] rows of each head */
+    /* Unsealed rows of all heads, weir_kv_unsealed_rows_bytes; NULL: no format has any. */
     const void *unsealed;
     weir_policy_history past; /* the last turn ends with the sequence */
     const char *policy; /* printed by weir_policy_options_print */
@@ -89,8 +89,8 @@ typedef struct weir_session_text {
     const int32_t *tokens; /* [n_tokens + form.n_rest] */
     int32_t n_tokens, n_states;
     const char *salt; /* as weir_prefix_next returns it */
-    void *const
-        *pages; /* [KV heads of all layers, page_stride]: the first (n_tokens + 63) / 64 of each */
+    /* [KV heads of all layers, page_stride]: the first (n_tokens + 63) / 64 pages of each. */
+    void *const *pages;
     int64_t page_stride;
     const weir_kv_spec *spec; /* of the pages */
     /* Set if its pages may be on disk or move meanwhile; NULL: they are in memory. */
@@ -122,7 +122,7 @@ typedef struct weir_session_header {
     int32_t n_tokens, n_states;
     weir_session_form form;
     bool is_automatic;
-    bool is_pruned; /* a policy watched it */
+    bool is_pruned; /* the sequence has a policy */
     size_t pages_bytes, policy_bytes, unsealed_bytes; /* Sections of a sequence with a policy. */
 } weir_session_header;
 
@@ -142,8 +142,8 @@ WEIR_MUST_CHECK weir_status weir_session_check(
     weir_session_reader *reader, const weir_session_identity *own, weir_error *error
 );
 
-/* The part of it about what each layer keeps, which is in a section of its own: EFORMAT when that
- * is damaged. */
+/* The part of the check that compares the geometry of the layers, which has its own section.
+ * Returns EMISMATCH, or EFORMAT if the section is damaged. */
 WEIR_MUST_CHECK weir_status weir_session_check_layers(
     weir_session_reader *reader, const weir_kv_geometry *own, weir_error *error
 );
@@ -155,8 +155,8 @@ static inline bool weir_session_has_form(const weir_session_header *header)
 }
 /* Bytes of a state in the file. */
 size_t weir_session_state_bytes(const weir_session_header *header);
-/* The other sections, in the order of the file. On failure what was written to is of no use. tokens
- * [n_tokens + form.n_rest]: below n_vocab. */
+/* These functions read the other sections, in the order of the file. On failure the contents of the
+ * output are undefined. tokens [n_tokens + form.n_rest]: all are below n_vocab. */
 WEIR_MUST_CHECK weir_status weir_session_read_tokens(
     weir_session_reader *reader, int32_t *tokens, int32_t n_vocab, weir_error *error
 );
@@ -174,8 +174,8 @@ WEIR_MUST_CHECK weir_status weir_session_read_pages(
     weir_session_reader *reader, void *const *pages, int64_t page_stride, const weir_kv_spec *spec,
     weir_error *error
 );
-/* ---- of a text that a policy watched (header is_pruned) -------------------------------------- */
-/* head_rows [KV heads of all layers], at most n_tokens each; the pages are those of these rows. */
+/* ---- sequences with a policy (header is_pruned) ---------------------------------------------- */
+/* head_rows [KV heads of all layers]: at most n_tokens each. The file has pages for these rows. */
 WEIR_MUST_CHECK weir_status weir_session_read_rows(
     weir_session_reader *reader, int32_t *head_rows, const weir_kv_spec *spec, weir_error *error
 );
@@ -185,7 +185,7 @@ WEIR_MUST_CHECK weir_status weir_session_read_rows(
 WEIR_MUST_CHECK weir_status weir_session_read_policy(
     weir_session_reader *reader, weir_session_pruned *out, void *memory, weir_error *error
 );
-/* out: [unsealed_bytes of the header]. */
+/* unsealed: [unsealed_bytes of the header]. */
 WEIR_MUST_CHECK weir_status
 weir_session_read_unsealed(weir_session_reader *reader, void *unsealed, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_session_read_pruned_pages(

@@ -17,12 +17,12 @@ typedef enum session_section_type {
     SESSION_PLACES,
     SESSION_STATES,
     SESSION_PAGES,
-    SESSION_ROWS, /* this and those behind it: of a text that a policy pruned */
+    SESSION_ROWS, /* this and later ones: only of sequences with a policy */
     SESSION_POLICY_STATE,
     SESSION_UNSEALED_ROWS,
     SESSION_SECTIONS
 } session_section_type;
-enum { SESSION_SECTIONS_WHOLE = SESSION_ROWS }; /* of a text with all its rows */
+enum { SESSION_SECTIONS_WHOLE = SESSION_ROWS }; /* of sequences without a policy */
 
 typedef struct session_section {
     /* Over the section and the zeros up to the next multiple of 4096. */
@@ -48,7 +48,7 @@ WEIR_MUST_CHECK weir_status session_header_decode(
     uint64_t file_bytes, const char *path, weir_error *error
 );
 
-/* Of a layer: u32 KV heads, key width, value width, window. */
+/* Bytes of a layer: u32 KV heads, key width, value width, window. */
 enum { SESSION_LAYER = 16 };
 void session_put_layer(unsigned char *at, const weir_kv_geometry *layer);
 
@@ -69,7 +69,7 @@ void session_header_of(
     const weir_session_text *text
 );
 
-const char *session_path(const weir_session_reader *reader); /* of the file */
+const char *session_path(const weir_session_reader *reader); /* the path of the file */
 
 void session_put32(unsigned char *at, uint32_t value);
 void session_put64(unsigned char *at, uint64_t value);

@@ -149,7 +149,7 @@ static weir_status write_layers(
     writer *w, const weir_session_identity *id, session_section *section
 )
 {
-    enum { LAYERS = 64 }; /* at a time */
+    enum { LAYERS = 64 }; /* layers written at a time */
     unsigned char bytes[LAYERS * SESSION_LAYER];
     for (int64_t first = 0; first < id->n_layers; first += LAYERS) {
         const int64_t n = id->n_layers - first < LAYERS ? id->n_layers - first : LAYERS;

@@ -1,5 +1,5 @@
-/* kernels/kv/turbo/cuda.h - turbo4 pages in CUDA's attention. Centroids are two f16, each in a
- * plane of its own; a token's scale joins its score and its weight
+/* kernels/kv/turbo/cuda.h - turbo4 pages in CUDA's attention. A centroid is two f16, each in
+ * its own plane; a token's scale multiplies its score and its weight
  * (kernels/cuda/attention_turbo.h). */
 template <weir_kv_format FORMAT, int BITS> struct SchemePages<WEIR_KV_TURBO, FORMAT, BITS> {
     static_assert(BITS == 4, "attention expands codes of 4 bits");

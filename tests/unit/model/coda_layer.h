@@ -7,8 +7,8 @@
 
 namespace support {
 
-constexpr int PAD =
-    16; /* dimensions beside those of the layer, the first of which makes all rows equally long */
+/* Dimensions in addition to those of the layer; the first one makes all rows equally long. */
+constexpr int PAD = 16;
 
 /* A model of one layer without feed-forward part: its residual stream gains what the mixer makes of
  * x. RMS norms see rows of one length, so the norm's weights undo it. */

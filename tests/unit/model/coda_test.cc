@@ -77,8 +77,8 @@ class Coda : public ::testing::TestWithParam<Case> {
             all->end(), from, from + static_cast<size_t>((*items)[own].n_rows) * engine_.n_vocab()
         );
     }
-    /* Logits of a text, its prompts in pieces that end at multiples of `piece`; `beside`, others
-     * come and go. */
+    /* Logits of a text, its prompts in pieces that end at multiples of `piece`; with
+     * `beside`, other sequences are added to some steps. */
     Floats run(int piece, bool beside = false, std::vector<char> *state = nullptr)
     {
         Sequence ours(engine_), decoding(engine_), reading(engine_), late(engine_);

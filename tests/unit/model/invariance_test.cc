@@ -1,5 +1,5 @@
 /* The central promise: a token's logits have the same bits however its prompt is cut into steps and
- * whoever shares them. */
+ * whichever sequences share them. */
 #include <algorithm>
 
 #include "tests/unit/model/support.h"

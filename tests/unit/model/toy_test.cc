@@ -33,7 +33,7 @@ support::Arrays toy_tensors(bool has_norms = true, int layer = 0)
     return out;
 }
 
-/* Qwen3 whose first layer is made of the toys: one KV head with rows of 24 and 16 elements beside
+/* Qwen3 whose first layer is made of the toys: one KV head with rows of 24 and 16 elements and
  * two with rows of 32. */
 std::string toy_arch(const std::string &mixer_options = "decay = 0.25\nkv_heads = 1\n")
 {
