@@ -45,8 +45,8 @@
 #define EXPLAIN_OPTION(policies)                                                                   \
     FLAG(                                                                                          \
         "explain",                                                                                 \
-        "Print which kernel runs each op, and why the ones before it do not, and what " policies   \
-        " costs to show what it has to see; and exit."                                             \
+        "Print which kernel runs each op, why the ones before it do not, and what observing "      \
+        "costs for " policies "; and exit."                                                        \
     )
 #define SCORED_TEXT_OPTION                                                                         \
     TEXT("text", "FILE", "Text to score, UTF-8; - is stdin.", .required = true)

@@ -150,9 +150,9 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
                 plan->facts.kv_sink_pages, plan->facts.kv_bytes_per_sink
             ));
         if (strcmp(p->name, "kv") == 0 && plan->kv_unsealed > 0)
-            WEIR_TRY(
-                weir_buffer_format(out, ", %.1f MiB of open rows", (double)plan->kv_unsealed / mib)
-            );
+            WEIR_TRY(weir_buffer_format(
+                out, ", %.1f MiB of unsealed rows", (double)plan->kv_unsealed / mib
+            ));
         if (strcmp(p->name, "kv") == 0 && plan->facts.kv_disk_pages > 0)
             WEIR_TRY(weir_buffer_format(
                 out, "; %" PRId64 " of these pages on disk", plan->facts.kv_disk_pages

@@ -1,5 +1,6 @@
 /* engine/kv/pool/sizes.c - sizes of KV memory: bytes and pages by layer, block and size class. */
 #include "engine/kv/pool/store_internal.h"
+#include "kernels/abi/minmax.h"
 
 int64_t weir_kv_layer_of(const weir_kv_spec *spec, int64_t head)
 {
@@ -15,12 +16,10 @@ int64_t weir_kv_layer_of(const weir_kv_spec *spec, int64_t head)
     return low;
 }
 
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-
 int64_t weir_kv_most_heads(const weir_kv_spec *spec)
 {
     int64_t n = 0;
-    for (int64_t i = 0; i < spec->n_layers; i++) n = most(n, spec->geometry[i].n_heads);
+    for (int64_t i = 0; i < spec->n_layers; i++) n = weir_max(n, spec->geometry[i].n_heads);
     return n;
 }
 
@@ -28,8 +27,8 @@ weir_kv_geometry weir_kv_widest(const weir_kv_spec *spec)
 {
     weir_kv_geometry widest = { .n_heads = weir_kv_most_heads(spec) };
     for (int64_t i = 0; i < spec->n_layers; i++) {
-        widest.key_dim = most(widest.key_dim, spec->geometry[i].key_dim);
-        widest.value_dim = most(widest.value_dim, spec->geometry[i].value_dim);
+        widest.key_dim = weir_max(widest.key_dim, spec->geometry[i].key_dim);
+        widest.value_dim = weir_max(widest.value_dim, spec->geometry[i].value_dim);
     }
     return widest;
 }
@@ -56,7 +55,7 @@ static size_t sink_page_bytes(const weir_kv_spec *spec)
     int64_t bytes = 0;
     for (int64_t i = 0; i < spec->n_layers; i++) {
         const weir_kv_geometry *const g = &spec->geometry[i];
-        bytes = most(bytes, weir_kv_bytes(pair.k, pair.v, g->key_dim, g->value_dim));
+        bytes = weir_max(bytes, weir_kv_bytes(pair.k, pair.v, g->key_dim, g->value_dim));
     }
     return (size_t)bytes;
 }

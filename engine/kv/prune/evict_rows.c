@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine/kv/prune/evict_internal.h"
+#include "kernels/abi/minmax.h"
 
 /* Arguments of kv_read and kv_write for contiguous rows of one head. */
 #define ONE_HEAD(geometry, segment)                                                                \
@@ -246,8 +247,6 @@ static int64_t add_segment(
     return n + 1;
 }
 
-static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
-
 static void recode_in_place(
     weir_kv_evictor *e, const weir_kv_table *table, int64_t head, int64_t first, int64_t end
 )
@@ -272,7 +271,7 @@ static void move_in_place(weir_kv_evictor *e, const weir_kv_table *table, int64_
     for (int64_t h = begin; h < end; h++) {
         const kv_border border = evict_border(e, &e->stays[h]);
         if (border.from < border.to) recode_in_place(e, table, h, border.from, border.to);
-        n = add_segment(e, table, h, later(e->stays[h].first, border.to), e->stays[h].n_keep, n);
+        n = add_segment(e, table, h, weir_max(e->stays[h].first, border.to), e->stays[h].n_keep, n);
     }
     evict_compact(e, layer, n, e->store->spec.formats[layer]);
 }

@@ -119,9 +119,11 @@ size_t weir_kv_prefetch_device_bytes(const weir_kv_spec *spec)
     return has_prefetch(spec) ? measure(spec, 1).near_bytes : 0;
 }
 
-size_t weir_kv_prefetch_read_bytes(const weir_kv_spec *spec) { return measure(spec, 1).buffer; }
+size_t weir_kv_prefetch_read_bytes(const weir_kv_spec *spec)
+{
+    return has_prefetch(spec) ? measure(spec, 1).buffer : 0;
+}
 
-/* Widest element first. */
 static void lay_out(weir_kv_prefetch *s, const weir_kv_prefetch_limits *limits)
 {
     const uintptr_t misaligned = (uintptr_t)s->near % WEIR_LOWER_TIER_ALIGNMENT;

@@ -101,11 +101,11 @@ TEST_F(Pressure, ADamagedFileIsComputed)
     const auto text = prompt(1, LONG);
     const auto answer = run(text);
     fill(2);
-    for (const auto &facts : list()) {
+    for (const auto &info : list()) {
         std::fstream file(
-            folder_ + "/" + facts.name + ".session", std::ios::binary | std::ios::in | std::ios::out
+            folder_ + "/" + info.name + ".session", std::ios::binary | std::ios::in | std::ios::out
         );
-        file.seekp(facts.n_bytes - 4096);
+        file.seekp(info.n_bytes - 4096);
         file.put('\x55');
     }
     EXPECT_EQ(run(text), answer);

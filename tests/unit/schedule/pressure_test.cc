@@ -168,9 +168,9 @@ TEST_F(Pressure, FilesThatAreGoneLeaveTheIndex)
             grown.insert(grown.end(), next.begin(), next.end());
             EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
             ASSERT_EQ(list().size(), 2u);
-            for (const auto &facts : list())
-                if (by_hand && facts.name != own)
-                    EXPECT_EQ(weir_sessions_delete(sessions_, facts.name, &error_), WEIR_OK)
+            for (const auto &info : list())
+                if (by_hand && info.name != own)
+                    EXPECT_EQ(weir_sessions_delete(sessions_, info.name, &error_), WEIR_OK)
                         << error_.text;
         }
         EXPECT_EQ(run(text), answer);
@@ -237,7 +237,7 @@ TEST_F(Pressure, ATextWhoseFileGaveWayIsSavedAgain)
     const std::string own = list()[0].name;
     const auto has_file = [&] {
         bool has = false;
-        for (const auto &facts : list()) has = has || own == facts.name;
+        for (const auto &info : list()) has = has || own == info.name;
         return has;
     };
     while (seed < 20 && has_file()) fill(seed++, 1);

@@ -303,7 +303,7 @@ TEST_F(Session, WrongFilesAreRefused)
     EXPECT_EQ(usage_.n_cached, 199);
     EXPECT_EQ(pages_used_when_idle(), 0);
     int n_usable = 0;
-    for (const auto &facts : list()) n_usable += facts.problem == WEIR_OK;
+    for (const auto &info : list()) n_usable += info.problem == WEIR_OK;
     EXPECT_EQ(n_usable, 1);
     EXPECT_EQ(weir_engine_restore_sessions(engine_), 1);
     stop();
