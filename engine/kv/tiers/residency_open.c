@@ -1,4 +1,5 @@
-/* engine/kv/tiers/residency_open.c - memory, addresses and metadata of a store with a lower tier. */
+/* engine/kv/tiers/residency_open.c - memory, addresses and metadata of a store with a lower
+ * tier. */
 #include <inttypes.h>
 
 #include "engine/base/memory.h"
