@@ -3,13 +3,17 @@
 #pragma once
 #include "engine/base/checked.h"
 
+/* The size of a layout that is too large. No machine has as much, and a sum of a few does not
+ * overflow. */
+#define WEIR_ARRAYS_TOO_LARGE ((size_t)1 << 58)
+
 typedef struct weir_arrays {
     char *base; /* NULL: only measure */
-    size_t bytes; /* placed so far, a multiple of 64; SIZE_MAX if that overflows size_t */
+    size_t bytes; /* placed so far, a multiple of 64, at most WEIR_ARRAYS_TOO_LARGE */
 } weir_arrays;
 
-/* Places an array [a, b, c] of elements of `size` bytes. Returns NULL if it is empty, on overflow,
- * and while measuring. */
+/* Places an array [a, b, c] of elements of `size` bytes. Returns NULL if it is empty, if the layout
+ * becomes too large, and while measuring. */
 static inline void *weir_arrays_place3(
     weir_arrays *arrays, size_t size, int64_t a, int64_t b, int64_t c
 )
@@ -18,8 +22,8 @@ static inline void *weir_arrays_place3(
     size_t n = size;
     if (!weir_mul_size(&n, n, (size_t)a) || !weir_mul_size(&n, n, (size_t)b) ||
         !weir_mul_size(&n, n, (size_t)c) || !weir_align_size(&n, n, 64) ||
-        !weir_add_size(&n, n, at)) {
-        arrays->bytes = SIZE_MAX;
+        !weir_add_size(&n, n, at) || n > WEIR_ARRAYS_TOO_LARGE) {
+        arrays->bytes = WEIR_ARRAYS_TOO_LARGE;
         return NULL;
     }
     arrays->bytes = n;

@@ -65,9 +65,10 @@ static weir_status check_sharing(const weir_engine *engine, weir_error *error)
         if (weir_kv_any_unsealed(engine->kv_formats[i], sinks))
             return weir_error_set(
                 error, WEIR_EUNSUPPORTED,
-                "kv.format = \"%.40s\": layers of this model read the KV rows of others, which "
-                "int8 and kivi do not allow; choose another format",
-                engine->config.kv.format
+                "kv.format = \"%.40s\", kv.wide_format = \"%.40s\": layers of this model read the "
+                "KV "
+                "rows of others, which int8 and kivi do not allow; choose another format",
+                engine->config.kv.format, engine->config.kv.wide_format
             );
     return WEIR_OK;
 }
