@@ -111,6 +111,14 @@ static bool owns(const weir_device *device, const void *memory)
                          device->blocks[at - 1].bytes;
 }
 
+device_block *weir_device_lock_block(weir_device *device, const void *memory)
+{
+    (void)pthread_mutex_lock(&lock);
+    return owns(device, memory) ? &device->blocks[block_after(device, memory) - 1] : NULL;
+}
+
+void weir_device_unlock(void) { (void)pthread_mutex_unlock(&lock); }
+
 bool weir_device_owns(const weir_device *device, const void *memory)
 {
     (void)pthread_mutex_lock(&lock);
@@ -141,7 +149,7 @@ void *weir_device_alloc(weir_device *device, size_t bytes)
             device->blocks + at + 1, device->blocks + at,
             (device->n_blocks++ - at) * sizeof *device->blocks
         );
-        device->blocks[at] = (device_block){ memory, bytes };
+        device->blocks[at] = (device_block){ .memory = memory, .bytes = bytes };
     }
     (void)pthread_mutex_unlock(&lock);
     return memory;

@@ -1,6 +1,7 @@
 /* offload/device_checked.c - the host as a device for tests. Each block is a separate mapping,
- * accessible only while a kernel or a copy runs. A freed block stays mapped without access until
- * the device closes, so a read after free faults. The smallest block is a page. */
+ * accessible while a kernel runs, and its pages while a copy reads or writes them. A freed block
+ * stays mapped without access until the device closes, so a read after free faults. The smallest
+ * block is a page. */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,25 +28,50 @@ void weir_device_check_with(const weir_kernel *const *rows, size_t n, int capabi
     checked_with.capability = capability;
 }
 
-static void protect(weir_device *device, int protection)
+static void protect(char *pages, size_t bytes, int protection)
 {
-    for (size_t i = 0; i < device->n_blocks; i++) {
-        size_t rounded;
-        WEIR_ASSERT(
-            weir_align_size(&rounded, device->blocks[i].bytes, PAGE) &&
-            mprotect(device->blocks[i].memory, rounded, protection) == 0
-        );
-    }
+    size_t rounded;
+    WEIR_ASSERT(
+        weir_align_size(&rounded, bytes, PAGE) && mprotect(pages, rounded, protection) == 0
+    );
 }
 
 static void begin(weir_device *device)
 {
-    if (device->n_open++ == 0) protect(device, PROT_READ | PROT_WRITE);
+    if (device->n_open++ > 0) return;
+    for (size_t i = 0; i < device->n_blocks; i++)
+        protect(device->blocks[i].memory, device->blocks[i].bytes, PROT_READ | PROT_WRITE);
 }
 
 static void end(weir_device *device)
 {
-    if (--device->n_open == 0) protect(device, PROT_NONE);
+    if (--device->n_open > 0) return;
+    for (size_t i = 0; i < device->n_blocks; i++)
+        if (device->blocks[i].n_open == 0)
+            protect(device->blocks[i].memory, device->blocks[i].bytes, PROT_NONE);
+}
+
+/* A copy may access the pages it reads or writes and no others; whole blocks would take mprotect a
+ * hundred times as long. */
+static void begin_copy(weir_device *device, const void *memory, size_t bytes)
+{
+    device_block *const block = weir_device_lock_block(device, memory);
+    if (block != NULL) {
+        block->n_open++;
+        const size_t before = (uintptr_t)memory % PAGE;
+        WEIR_ASSERT(bytes <= block->bytes - (size_t)((const char *)memory - block->memory));
+        if (device->n_open == 0)
+            protect((char *)memory - before, before + bytes, PROT_READ | PROT_WRITE);
+    }
+    weir_device_unlock();
+}
+
+static void end_copy(weir_device *device, const void *memory)
+{
+    device_block *const block = weir_device_lock_block(device, memory);
+    if (block != NULL && --block->n_open == 0 && device->n_open == 0)
+        protect(block->memory, block->bytes, PROT_NONE);
+    weir_device_unlock();
 }
 
 static void *alloc_block(weir_device *device, size_t bytes)
@@ -90,18 +116,20 @@ static bool copy(
 )
 {
     (void)text;
-    weir_device_begin(device);
+    begin_copy(device, dst, bytes);
+    begin_copy(device, src, bytes);
     memcpy(dst, src, bytes);
-    weir_device_end(device);
+    end_copy(device, src);
+    end_copy(device, dst);
     return true;
 }
 
 static bool clear(weir_device *device, void *memory, size_t bytes, char text[DEVICE_TEXT])
 {
     (void)text;
-    weir_device_begin(device);
+    begin_copy(device, memory, bytes);
     memset(memory, 0, bytes);
-    weir_device_end(device);
+    end_copy(device, memory);
     return true;
 }
 

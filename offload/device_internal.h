@@ -33,6 +33,7 @@ typedef struct device_kind {
 typedef struct device_block {
     char *memory;
     size_t bytes;
+    int n_open; /* checked: running copies from or to it */
 } device_block;
 
 struct weir_device {
@@ -46,7 +47,7 @@ struct weir_device {
     atomic_bool has_failed; /* readable without the lock */
     device_block blocks[DEVICE_BLOCKS]; /* [n_blocks] by address */
     size_t n_blocks;
-    int n_open; /* checked: running launches and copies */
+    int n_open; /* checked: running launches */
     char *space; /* reserved addresses; NULL: none */
     size_t reach;
     char **granules; /* [reach / WEIR_DEVICE_GRANULE] mapped memory */
@@ -54,6 +55,11 @@ struct weir_device {
 
 /* Records the first failure; the lock of device.c is held. */
 void weir_device_fail(weir_device *device, const char *text);
+
+/* Takes the lock of device.c. Returns the block that holds the address; NULL: the device has none
+ * there. */
+device_block *weir_device_lock_block(weir_device *device, const void *memory);
+void weir_device_unlock(void);
 
 /* device_checked.c */
 void weir_device_open_checked(weir_device *device);
