@@ -23,6 +23,36 @@ static bool may_keep(const choice *c)
 /* A sequence that lost rows cannot be matched in the index. */
 static bool may_reuse(const choice *c) { return may_keep(c) && !c->sequence->table.is_pruned; }
 
+bool weir_choice_can_share(const choice *c)
+{
+    const weir_request *const request = &c->job->request;
+    return may_reuse(c) && weir_prefix_can_match(c->job->service->prefix) &&
+           c->sequence->policy_run == NULL && !request->want_prompt_logprobs &&
+           !request->want_embedding;
+}
+
+static int64_t n_inserted(const weir_service *service)
+{
+    return weir_prefix_stats_of(service->prefix).n_inserted;
+}
+
+void weir_choice_look_again(choice *c)
+{
+    weir_job *const job = c->job;
+    if (!weir_choice_can_share(c) || c->n_inserted == n_inserted(job->service)) return;
+    c->n_inserted = n_inserted(job->service);
+    const int32_t before = c->sequence->n_computed;
+    const weir_prefix_hit hit = weir_prefix_extend(
+        job->service->prefix, c->sequence, job->request.cache_salt, c->sequence->n_tokens - 1,
+        WEIR_PAGE_TOKENS
+    );
+    if (c->is_again || c->index > 0) return; /* a preempted choice continues its own sequence */
+    job->usage.n_cached += hit.n_rows - before;
+    if (hit.n_matched <= job->usage.n_matched) return;
+    job->usage.n_matched = hit.n_matched;
+    job->usage.reuse = hit.reason;
+}
+
 static weir_prefix_hit take(choice *c, int32_t most)
 {
     return weir_prefix_match(
@@ -62,6 +92,7 @@ void weir_choice_reuse(choice *c)
                                                          : "not asked for";
         return;
     }
+    c->n_inserted = n_inserted(job->service);
     const bool is_watched = c->sequence->policy_run != NULL;
     const weir_prefix_hit hit = is_watched ? take_watched(c) : take(c, c->sequence->n_tokens - 1);
     c->is_lost = hit.n_rows < job->request.n_kept;
@@ -112,6 +143,13 @@ static int32_t cut(const choice *c, int32_t at)
     return at / each * each;
 }
 
+int32_t weir_choice_cut_page(const choice *c, int32_t at)
+{
+    int32_t each = WEIR_PAGE_TOKENS;
+    while (each % c->job->service->block_rows != 0) each += WEIR_PAGE_TOKENS;
+    return at / each * each;
+}
+
 /* Adds the state after `at` tokens of the sequence to the item, in order. */
 static void want(choice *c, weir_batch_item *item, int32_t at)
 {
@@ -150,6 +188,15 @@ static void want_last_page(choice *c, weir_batch_item *item)
     want(c, item, at);
 }
 
+static void want_for_followers(choice *c, weir_batch_item *item)
+{
+    const weir_service *const service = c->job->service;
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
+        const choice *const other = service->slots[i].owner;
+        if (other != NULL && other->leader == c) want(c, item, other->n_followed);
+    }
+}
+
 void weir_choice_want_states(choice *c, weir_batch_item *item)
 {
     const weir_request *const request = &c->job->request;
@@ -158,6 +205,7 @@ void weir_choice_want_states(choice *c, weir_batch_item *item)
         if (is_paged(c) && !has_blocks(c)) want_last_page(c, item);
         return;
     }
+    want_for_followers(c, item);
     want(c, item, cut(c, request->n_prompt - 1));
     /* A later prompt may branch off where this one did. */
     if (c->index == 0) want(c, item, cut(c, c->job->usage.n_matched));
@@ -184,7 +232,9 @@ void weir_choice_got_states(choice *c, weir_batch_item *item, int32_t n_before, 
         else
             weir_prefix_release_snapshot(c->job->service->prefix, snapshot->dst);
     }
-    const bool has_news = is_done && item->n_snapshots > 0 && n_before < c->job->request.n_prompt;
+    const bool has_page = c->sequence->n_computed / WEIR_PAGE_TOKENS > n_before / WEIR_PAGE_TOKENS;
+    const bool has_news =
+        is_done && (item->n_snapshots > 0 || has_page) && n_before < c->job->request.n_prompt;
     item->n_snapshots = 0;
     if (has_news) weir_choice_share(c);
 }
@@ -193,11 +243,13 @@ void weir_choice_got_states(choice *c, weir_batch_item *item, int32_t n_before, 
 void weir_choice_share(choice *c)
 {
     if (!may_reuse(c) || c->sequence->n_computed < WEIR_PAGE_TOKENS) return;
+    const bool has_seen_all = c->n_inserted == n_inserted(c->job->service);
     const int32_t left = weir_prefix_insert(
         c->job->service->prefix, c->sequence, c->job->request.cache_salt, c->marks, c->n_marks, true
     );
     memmove(c->marks, c->marks + c->n_marks - left, (size_t)left * sizeof *c->marks);
     c->n_marks = left;
+    if (has_seen_all) c->n_inserted = n_inserted(c->job->service);
 }
 
 static void keep_rows(choice *c)
@@ -222,8 +274,6 @@ static void keep_rows(choice *c)
         c->marks[n++] = (weir_prefix_snapshot){ end, state };
     }
     (void)weir_prefix_insert(prefix, sequence, c->job->request.cache_salt, c->marks, n, false);
-    if (c->job->request.session != NULL && c->index == 0)
-        weir_prefix_name(prefix, sequence, c->job->request.cache_salt, c->job->request.session);
 }
 
 /* Inserts a sequence with its policy state where the index is not enough: rows are gone, or the
@@ -251,11 +301,21 @@ static void keep_watched(choice *c)
 
 void weir_choice_keep(choice *c)
 {
-    if (may_reuse(c))
+    const weir_request *const request = &c->job->request;
+    weir_prefix *const prefix = c->job->service->prefix;
+    if (may_reuse(c)) {
         keep_rows(c);
-    else if (c->job->service->prefix != NULL)
+        if (request->session != NULL && c->index == 0)
+            weir_prefix_name(prefix, c->sequence, request->cache_salt, request->session);
+    } else if (prefix != NULL) {
         weir_choice_forget(c);
+    }
     if (may_keep(c) && c->sequence->policy_run != NULL) keep_watched(c);
+}
+
+void weir_choice_keep_preempted(choice *c)
+{
+    if (may_reuse(c) && c->sequence->policy_run == NULL && !c->is_torn) keep_rows(c);
 }
 
 void weir_choice_forget(choice *c)

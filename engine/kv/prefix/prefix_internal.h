@@ -85,6 +85,8 @@ weir_prefix_hit prefix_find(
 );
 /* Shares the pages down to the place, deepest first. */
 void prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end);
+/* The same, marking them as used, with a copy of the state. */
+void prefix_give(weir_prefix *p, weir_kv_sequence *sequence, const place *end);
 
 /* Removes the name from the tree. */
 void prefix_unname(weir_prefix *p, const char *text);

@@ -52,6 +52,7 @@ void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state)
                              .last_use = p->clock };
     p->nodes[index].snapshot = mine;
     p->stats.n_snapshots++;
+    p->stats.n_inserted++;
 }
 
 bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, uint64_t use)
