@@ -277,10 +277,10 @@ void weir_service_admit(weir_service *service)
     for (weir_job *job = pop_job(service, now); job != NULL; job = pop_job(service, now)) {
         if (job->state == JOB_RUNNING)
             start_job(service, job);
-        else if (is_late(job, now))
-            weir_job_time_out(job);
-        else
+        else if (atomic_load(&job->is_cancelled))
             weir_job_finish(job, WEIR_ECANCELED, "cancelled while queued");
+        else
+            weir_job_time_out(job);
     }
     for (weir_job *job = service->running, *next; job != NULL; job = next) {
         next = job->next;

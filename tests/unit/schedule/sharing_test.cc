@@ -16,7 +16,6 @@ class Sharing : public Service {
     void submit_together(Calls &calls)
     {
         Call first(prompt(99, 1), 1);
-        first.request.cache_prompt = false;
         std::unique_lock<std::mutex> hold(first.lock);
         ASSERT_EQ(first.submit(service_, &error_), WEIR_OK) << error_.text;
         for (auto &call : calls)
@@ -27,11 +26,16 @@ class Sharing : public Service {
             EXPECT_EQ(call->status, WEIR_OK) << call->message;
         }
     }
+    static std::unique_ptr<Call> cached(const std::vector<int32_t> &ids, int max_tokens = 24)
+    {
+        auto call = std::make_unique<Call>(ids, max_tokens);
+        call->request.cache_prompt = true;
+        return call;
+    }
     /* The answer without the cache. */
     std::vector<int32_t> cold(const std::vector<int32_t> &ids, int max_tokens = 24)
     {
         Call call(ids, max_tokens);
-        call.request.cache_prompt = false;
         return answer(call);
     }
     static void add_question(std::vector<int32_t> *document, int number)
@@ -49,7 +53,7 @@ TEST_F(Sharing, EqualPromptsAreComputedOnce)
         const std::vector<int32_t> expected = cold(ids);
         const int64_t before = stats().batch_rows;
         Calls calls;
-        for (int i = 0; i < 4; i++) calls.push_back(std::make_unique<Call>(ids));
+        for (int i = 0; i < 4; i++) calls.push_back(cached(ids));
         submit_together(calls);
         std::vector<int> cached;
         for (auto &call : calls) {
@@ -76,7 +80,7 @@ TEST_F(Sharing, CommonBeginningsAreComputedOnce)
             std::vector<int32_t> ids = prompt(3, 320 + 16);
             add_question(&ids, i);
             expected.push_back(cold(ids));
-            calls.push_back(std::make_unique<Call>(ids));
+            calls.push_back(cached(ids));
         }
         submit_together(calls);
         int n_cold = 0;
@@ -97,7 +101,7 @@ TEST_F(Sharing, OnlyWhatMayBeShared)
     open("qwen3", 4);
     const std::vector<int32_t> ids = prompt(3, 300);
     Calls calls;
-    for (int i = 0; i < 3; i++) calls.push_back(std::make_unique<Call>(ids));
+    for (int i = 0; i < 3; i++) calls.push_back(cached(ids));
     calls[1]->request.cache_salt = "other";
     calls[2]->request.cache_prompt = false;
     submit_together(calls);
@@ -116,7 +120,7 @@ TEST_F(Sharing, FollowersSurviveTheirLeader)
         const std::vector<int32_t> ids = prompt(3, 900);
         const std::vector<int32_t> expected = cold(ids);
         Calls calls;
-        for (int i = 0; i < 3; i++) calls.push_back(std::make_unique<Call>(ids));
+        for (int i = 0; i < 3; i++) calls.push_back(cached(ids));
         Call first(prompt(99, 1), 1);
         std::unique_lock<std::mutex> hold(first.lock);
         ASSERT_EQ(first.submit(service_, &error_), WEIR_OK) << error_.text;
@@ -154,7 +158,7 @@ TEST_F(Sharing, AskersOfOneDocumentRunTogether)
         open(model, 4, memory.c_str(), 1024, 8, more);
         ASSERT_LT(weir_engine_plan_of(engine_)->kv_rows, 2 * 900);
         Calls calls;
-        for (int i = 0; i < 4; i++) calls.push_back(std::make_unique<Call>(prompts[(size_t)i], 60));
+        for (int i = 0; i < 4; i++) calls.push_back(cached(prompts[(size_t)i], 60));
         const int64_t before = stats().steps;
         submit_together(calls);
         for (size_t i = 0; i < 4; i++) EXPECT_EQ(calls[i]->tokens[0], expected[i]);
@@ -172,7 +176,6 @@ struct Timed {
     Timed(weir_service *s, std::vector<int32_t> ids, int max_tokens)
         : call(std::move(ids), max_tokens), service(s)
     {
-        call.request.cache_prompt = false;
         call.request.user = this;
         call.request.callback = [](void *user, const weir_event *event) {
             Timed *const t = static_cast<Timed *>(user);
