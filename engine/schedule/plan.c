@@ -145,8 +145,8 @@ static void plan_priority(step_plan *plan)
     const int32_t priority = first->job->request.priority, block = plan->service->block_rows;
     const bool has_long = next_prompt(plan, PROMPT_LONG, &priority) != NULL;
     int32_t reserved = has_long ? (plan->rows / LONG_SHARE + block - 1) / block * block : 0;
-    for (choice *c; plan->rows > reserved &&
-                    (c = next_prompt(plan, PROMPT_SHORT, &priority)) != NULL;)
+    for (choice *c;
+         plan->rows > reserved && (c = next_prompt(plan, PROMPT_SHORT, &priority)) != NULL;)
         plan_prompt(plan, c, plan->rows - reserved);
     for (choice *c; plan->rows > 0 && (c = next_prompt(plan, PROMPT_LONG, &priority)) != NULL;)
         plan_prompt(plan, c, plan->rows);
@@ -165,8 +165,7 @@ int32_t weir_service_plan(weir_service *service)
     }
     plan.others_decode = plan.n_items > 0;
     plan.rows = weir_min_i32(
-        plan.others_decode ? service->busy_chunk : service->chunk,
-        service->step_rows - plan.n_items
+        plan.others_decode ? service->busy_chunk : service->chunk, service->step_rows - plan.n_items
     );
     while (plan.rows > 0 && next_prompt(&plan, PROMPT_ANY, NULL) != NULL) plan_priority(&plan);
     return plan.n_items;

@@ -4,8 +4,8 @@
  * States are saved where a later prompt is likely to branch off: where the last message and the
  * answer begin (clients that drop or rewrite reasoning differ from there on), one token before the
  * end of the prompt (for the same prompt again, which must compute one token), at the end of the
- * turn, where a prompt branched off before, and on a coarse grid for documents that are queried
- * twice. For paged sequences (engine/kv/pool/store.h 5), each of these is rounded down to a
+ * turn, where a prompt branched off before, and at distances of 32, 128, 512, ... tokens from the
+ * end of the prompt. For paged sequences (engine/kv/pool/store.h 5), each of these is rounded down to a
  * multiple of 64 tokens; that of the end of the turn moves along with the answer. */
 #include <string.h>
 
@@ -13,7 +13,7 @@
 #include "engine/kv/prefix/pruned_cache.h"
 #include "engine/schedule/job.h"
 
-enum { GRID_ROWS = 4096, GRID_POINTS = 4 };
+enum { TAIL_ROWS = 32, TAIL_FACTOR = 4 };
 
 static bool may_keep(const choice *c)
 {
@@ -110,13 +110,6 @@ void weir_choice_reuse(choice *c)
 }
 
 /* ---- states ---------------------------------------------------------------------------------- */
-static int32_t grid_rows(const choice *c)
-{
-    const int32_t chunk = c->job->service->chunk, least = c->job->request.n_prompt / GRID_POINTS;
-    const int32_t rows = least > GRID_ROWS ? least : GRID_ROWS;
-    return (rows + chunk - 1) / chunk * chunk;
-}
-
 static bool is_marked(const choice *c, int32_t at)
 {
     for (int32_t i = 0; i < c->n_marks; i++)
@@ -151,7 +144,7 @@ int32_t weir_choice_cut_page(const choice *c, int32_t at)
 }
 
 /* Adds the state after `at` tokens of the sequence to the item, in order. */
-static void want(choice *c, weir_batch_item *item, int32_t at)
+static void want_state(choice *c, weir_batch_item *item, int32_t at, bool is_spare)
 {
     const int32_t after = at - c->sequence->n_computed;
     if (after < 1 || after > item->n_rows || item->n_snapshots == WEIR_BATCH_SNAPSHOTS ||
@@ -163,7 +156,7 @@ static void want(choice *c, weir_batch_item *item, int32_t at)
         if (item->snapshots[i].after > after && place == item->n_snapshots) place = i;
     }
     float *const state = c->n_marks + item->n_snapshots < CHOICE_MARKS
-                             ? weir_prefix_acquire_snapshot(c->job->service->prefix)
+                             ? weir_prefix_acquire_snapshot(c->job->service->prefix, is_spare)
                              : NULL;
     if (state == NULL) return;
     memmove(
@@ -173,6 +166,8 @@ static void want(choice *c, weir_batch_item *item, int32_t at)
     item->snapshots[place] = (weir_batch_snapshot){ .after = after, .dst = state };
     item->n_snapshots++;
 }
+
+static void want(choice *c, weir_batch_item *item, int32_t at) { want_state(c, item, at, false); }
 
 /* Where a turn ends is not known in advance, so the state at the last page boundary is saved again
  * at every page. */
@@ -186,6 +181,14 @@ static void want_last_page(choice *c, weir_batch_item *item)
         c->n_marks--;
     }
     want(c, item, at);
+}
+
+/* A later prompt may have another question behind the same document: with these states it loses at
+ * most a few times as many tokens as the question has, however long the document is. */
+static void want_tail(choice *c, weir_batch_item *item)
+{
+    for (int64_t n = TAIL_ROWS; n < c->job->request.n_prompt; n *= TAIL_FACTOR)
+        want_state(c, item, weir_choice_cut_page(c, c->job->request.n_prompt - (int32_t)n), true);
 }
 
 static void want_for_followers(choice *c, weir_batch_item *item)
@@ -210,8 +213,7 @@ void weir_choice_want_states(choice *c, weir_batch_item *item)
     /* A later prompt may branch off where this one did. */
     if (c->index == 0) want(c, item, cut(c, c->job->usage.n_matched));
     for (int i = 0; i < WEIR_TURN_STARTS; i++) want(c, item, cut(c, request->turn_starts[i]));
-    const int32_t grid = grid_rows(c);
-    want(c, item, (c->sequence->n_computed / grid + 1) * grid);
+    want_tail(c, item);
 }
 
 /* Inserts the mark in order of `at`. */
@@ -268,7 +270,8 @@ static void keep_rows(choice *c)
     c->n_marks = 0;
     const bool is_read = !has_blocks(c) || end <= c->job->request.n_prompt;
     const bool is_point = sequence->recurrent_bytes > 0 && end > 0 && cut(c, end) == end && is_read;
-    float *const state = is_point && n < CHOICE_MARKS ? weir_prefix_acquire_snapshot(prefix) : NULL;
+    float *const state =
+        is_point && n < CHOICE_MARKS ? weir_prefix_acquire_snapshot(prefix, false) : NULL;
     if (state != NULL) {
         weir_ledger_copy(sequence->ledger, state, sequence->recurrent, sequence->recurrent_bytes);
         c->marks[n++] = (weir_prefix_snapshot){ end, state };

@@ -190,6 +190,7 @@ void prefix_give(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
         p->nodes[i].last_use = p->clock;
     if (end->slot == NONE) return;
     p->slots[end->slot].last_use = p->clock;
+    p->slots[end->slot].is_spare = false;
     if (sequence->recurrent_bytes == 0) return; /* a sequence that only carries rows to a file */
     weir_ledger_copy(
         sequence->ledger, sequence->recurrent, state_of(p, end->slot), sequence->recurrent_bytes

@@ -87,9 +87,10 @@ typedef struct weir_prefix_snapshot {
     float *state;
 } weir_prefix_snapshot;
 
-/* Acquires a slot for a state, the least recently used one if none is free. Returns NULL if all are
- * acquired. */
-float *weir_prefix_acquire_snapshot(weir_prefix *prefix);
+/* Acquires a slot for a state, if none is free the least recently used one, of spare states if
+ * there are any. A spare state takes only free slots and those of spare ones; it is spare until it
+ * is used. Returns NULL if all are acquired, or none is left for it. */
+float *weir_prefix_acquire_snapshot(weir_prefix *prefix, bool is_spare);
 void weir_prefix_release_snapshot(weir_prefix *prefix, float *state);
 
 /* Inserts the computed rows of a sequence and its states, unless it is pruned (store.h); its whole

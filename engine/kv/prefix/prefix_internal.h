@@ -37,6 +37,7 @@ typedef struct slot {
     /* offset: of the node's tokens, 1 .. 64. */
     int32_t node, next, offset;
     int32_t pins;
+    bool is_spare; /* goes before all that are not */
     uint64_t last_use;
 } slot;
 

@@ -18,8 +18,7 @@ class Sharing : public Service {
         Call first(prompt(99, 1), 1);
         std::unique_lock<std::mutex> hold(first.lock);
         ASSERT_EQ(first.submit(service_, &error_), WEIR_OK) << error_.text;
-        for (auto &call : calls)
-            ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
+        for (auto &call : calls) ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
         hold.unlock();
         for (auto &call : calls) {
             call->wait();
