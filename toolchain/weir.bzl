@@ -22,8 +22,8 @@ def weir_binary(name, copts = [], **kwargs):
     """A program: above all layers, wherever it is declared."""
     cc_binary(name = name, copts = WARNINGS + copts, features = ["layering_check"], **kwargs)
 
-# Bazel runs as many tests at a time as there are cores: teams of threads of two tests would wait for
-# each other. Tests of threads set their number.
+# Bazel runs as many tests at a time as there are cores: teams of threads of two tests would wait
+# for each other. Tests of threads set their number.
 ONE_THREAD = {"KMP_BLOCKTIME": "1", "OMP_NUM_THREADS": "1"}
 
 def weir_test(name, copts = [], deps = [], size = "medium", env = {}, **kwargs):

@@ -243,10 +243,11 @@ static bool is_late(const weir_job *job, int64_t now)
 
 /* Removes and returns a job that is cancelled or late, or the next job if it can start. NULL if
  * there is neither. */
-static weir_job *pop_job(weir_service *service, int64_t now)
+static weir_job *pop_job(weir_service *service)
 {
     weir_job *job = NULL;
     pthread_mutex_lock(&service->lock);
+    const int64_t now = weir_clock_ns();
     const weir_job *const next = next_in_turn(service);
     const bool can_start = next != NULL && fits(service, next);
     weir_job **at = &service->queue_head;
@@ -274,7 +275,7 @@ static weir_job *pop_job(weir_service *service, int64_t now)
 void weir_service_admit(weir_service *service)
 {
     const int64_t now = weir_clock_ns();
-    for (weir_job *job = pop_job(service, now); job != NULL; job = pop_job(service, now)) {
+    for (weir_job *job = pop_job(service); job != NULL; job = pop_job(service)) {
         if (job->state == JOB_RUNNING)
             start_job(service, job);
         else if (atomic_load(&job->is_cancelled))

@@ -4,8 +4,8 @@
  * States are saved where a later prompt is likely to branch off: where the last message and the
  * answer begin (clients that drop or rewrite reasoning differ from there on), one token before the
  * end of the prompt (for the same prompt again, which must compute one token), at the end of the
- * turn, where a prompt branched off before, and at distances of 32, 128, 512, ... tokens from the
- * end of the prompt. For paged sequences (engine/kv/pool/store.h 5), each of these is rounded down to a
+ * turn, where a prompt branched off before, and 32, 128, 512, ... tokens before the end of the
+ * prompt. For paged sequences (engine/kv/pool/store.h 5), each of these is rounded down to a
  * multiple of 64 tokens; that of the end of the turn moves along with the answer. */
 #include <string.h>
 
