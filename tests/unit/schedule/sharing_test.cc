@@ -167,6 +167,21 @@ TEST_F(Sharing, AskersOfOneDocumentRunTogether)
     }
 }
 
+/* Another question behind a document in the same message: where the two part was not known when the
+ * first was computed. */
+TEST_F(Sharing, AnotherQuestionReusesTheDocument)
+{
+    open("../../../models/weir-demo", 2, nullptr, 4096);
+    for (int i = 0; i < 3; i++) {
+        std::vector<int32_t> ids = prompt(3, 3850);
+        for (int k = 0; k < 5; k++) add_question(&ids, i + k);
+        const std::vector<int32_t> expected = cold(ids, 8);
+        auto call = cached(ids, 8);
+        EXPECT_EQ(answer(*call), expected);
+        if (i > 0) EXPECT_GE(usage_.n_cached, 95 * (int)ids.size() / 100) << usage_.reuse;
+    }
+}
+
 /* The step in which each call got its first token. */
 struct Timed {
     Call call;
