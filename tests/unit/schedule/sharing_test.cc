@@ -182,6 +182,37 @@ TEST_F(Sharing, AnotherQuestionReusesTheDocument)
     }
 }
 
+/* Two requests whose answers outgrow the memory: the second is preempted, and computes again only
+ * what the first one needed. */
+TEST_F(Sharing, PreemptedRowsStayUntilTheyAreNeeded)
+{
+    for (const char *const model : { "qwen3", "tq" }) {
+        SCOPED_TRACE(model);
+        const std::vector<const char *> more = { "memory.snapshots=256KiB", "kv.policy.kept=0" };
+        open(model, 2, nullptr, 1024, 8, more);
+        const weir_plan *const plan = weir_engine_plan_of(engine_);
+        const size_t fixed = weir_plan_total(plan) - plan->kv, window = plan->kv / 3;
+        const std::string memory = std::to_string(fixed + window + window / 2) + "B";
+        stop();
+        open(model, 2, memory.c_str(), 1024, 8, more);
+        /* Each has room for half of its answer next to the other. */
+        const int n = (int)weir_engine_plan_of(engine_)->kv_rows / 2 - 64, n_answer = 128;
+        ASSERT_LT(n + n_answer, 1024);
+        const auto first = cold(prompt(1, n), n_answer), second = cold(prompt(2, n), n_answer);
+        const int64_t before = stats().batch_rows;
+        Calls calls;
+        calls.push_back(cached(prompt(1, n), n_answer));
+        calls.push_back(cached(prompt(2, n), n_answer));
+        submit_together(calls);
+        EXPECT_EQ(calls[0]->tokens[0], first);
+        EXPECT_EQ(calls[1]->tokens[0], second);
+        EXPECT_EQ(stats().preemptions, 1);
+        EXPECT_LE(stats().batch_rows - before, 1 + 2 * (n + n_answer - 1) + 192);
+        calls.clear();
+        stop();
+    }
+}
+
 /* The step in which each call got its first token. */
 struct Timed {
     Call call;
