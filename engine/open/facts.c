@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/open/plan.h"
+#include "kernels/abi/minmax.h"
 
 /* model.name, else the file name without extension, else the folder name. */
 static void name_model(char out[256], const weir_plan_parts *parts)
@@ -88,6 +89,7 @@ void weir_plan_describe(weir_engine_facts *facts, const weir_plan_parts *parts)
     describe_model(facts, parts);
     describe_kv(facts, parts);
     facts->n_slots = n_slots;
+    facts->n_samplers = weir_min_i32(weir_stream_threads(parts->stream), n_slots);
     facts->queue_limit = config->batch.queue > 0 ? (int32_t)config->batch.queue : 4 * n_slots;
     if (!parts->with_server) return;
     facts->kv_per_request = config->server.kv_per_request;

@@ -101,7 +101,7 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
     weir_plan_describe(&plan->facts, parts);
     plan->weights = (size_t)plan->facts.weight_bytes;
     plan->recurrent = (size_t)plan->facts.recurrent_bytes * (size_t)plan->facts.n_slots;
-    plan->sampler = weir_sampler_scratch_bytes((size_t)plan->facts.n_vocab);
+    plan->sampler = weir_service_sampler_bytes(plan->facts.n_samplers, (size_t)plan->facts.n_vocab);
     describe_device(plan, parts);
     WEIR_TRY(check_budgets(plan, parts, error));
 

@@ -42,6 +42,7 @@ typedef struct weir_engine_facts {
     /* ---- limits ------------------------------------------------------------------------------ */
     int32_t window; /* tokens of one sequence, prompt and answer */
     int32_t n_slots, queue_limit;
+    int32_t n_samplers; /* rows that are sampled at the same time, at least 1 */
     int64_t kv_pages; /* of the pool, cold ones included */
     /* The most of kv_pages that are on disk; on the host below a device; and that hold sinks. */
     int64_t kv_disk_pages, kv_host_pages, kv_sink_pages;

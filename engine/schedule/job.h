@@ -18,6 +18,12 @@
 
 enum { CHOICE_MARKS = 8, CLIENT_TURNS = 64 };
 
+typedef struct sampled {
+    int32_t token;
+    bool is_stop; /* a stop id, which ends the answer */
+    weir_logprob logprob, top[WEIR_TOP_LOGPROBS]; /* if requested */
+} sampled;
+
 typedef struct choice {
     weir_job *job;
     weir_kv_sequence *sequence; /* NULL while queued and after the end */
@@ -34,6 +40,7 @@ typedef struct choice {
     int32_t n_followed;
     int64_t n_inserted; /* into the prefix cache when this choice looked last */
     weir_sampler_history history; /* owned; arrays only with penalties */
+    sampled sampled; /* of the step */
     /* [n_marks]: states of this sequence that are not in the index yet. */
     weir_prefix_snapshot marks[CHOICE_MARKS];
     int32_t n_marks;
@@ -97,7 +104,7 @@ struct weir_service {
     choice **choices; /* [facts.n_slots]: whose item it is */
     int32_t n_observed; /* items of the step that is observed */
     weir_job *running; /* list */
-    weir_sampler_scratch *scratch;
+    weir_sampler_scratch **samplers; /* [facts.n_samplers] */
     const int32_t *stop_ids; /* borrowed */
     int32_t *banned; /* stop ids, for ignore_eos */
     size_t n_stop_ids;
@@ -211,6 +218,11 @@ int32_t weir_service_plan(weir_service *service);
 choice *weir_choice_leader(choice *c);
 /* Called when a leader ends or is preempted. */
 void weir_choice_release_followers(const choice *leader);
+
+/* sample.c: draws the next token of the choice from its logits. */
+void weir_choice_sample(choice *c, const float *row, weir_sampler_scratch *scratch);
+/* The same for all items of a step that have their logits. */
+void weir_service_sample(weir_service *service, int32_t n_items, const float *logits);
 
 /* step.c: one step. */
 void weir_service_step(weir_service *service);

@@ -56,10 +56,18 @@ size_t weir_service_bytes(int32_t n_slots)
            (sizeof *s->slots + sizeof *s->items + sizeof *s->choices + sizeof *s->seen);
 }
 
+size_t weir_service_sampler_bytes(int32_t n_samplers, size_t n_vocab)
+{
+    return (size_t)n_samplers *
+           (weir_sampler_scratch_bytes(n_vocab) + sizeof(weir_sampler_scratch *));
+}
+
 static weir_status charge_fixed(weir_service *service, weir_error *error)
 {
     const size_t bytes = weir_service_bytes(service->facts->n_slots),
-                 scratch = weir_sampler_scratch_bytes((size_t)service->facts->n_vocab);
+                 scratch = weir_service_sampler_bytes(
+                     service->facts->n_samplers, (size_t)service->facts->n_vocab
+                 );
     WEIR_TRY(weir_ledger_reserve(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENS, bytes, error)
     );
     service->bytes = bytes;
@@ -81,9 +89,14 @@ static weir_status open_fixed(
     service->choices = calloc(n_slots, sizeof *service->choices);
     service->seen = calloc(n_slots, sizeof *service->seen);
     service->banned = calloc(parts->n_stop_ids + 1, sizeof *service->banned);
+    service->samplers = calloc((size_t)parts->facts->n_samplers, sizeof *service->samplers);
+    bool has_samplers = service->samplers != NULL;
+    for (int32_t i = 0; has_samplers && i < parts->facts->n_samplers; i++)
+        has_samplers =
+            weir_sampler_scratch_open(&service->samplers[i], (size_t)parts->facts->n_vocab) ==
+            WEIR_OK;
     if (service->slots == NULL || service->items == NULL || service->choices == NULL ||
-        service->seen == NULL || service->banned == NULL ||
-        weir_sampler_scratch_open(&service->scratch, (size_t)parts->facts->n_vocab) != WEIR_OK)
+        service->seen == NULL || service->banned == NULL || !has_samplers)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu slots", n_slots);
     if (parts->n_stop_ids > 0)
         memcpy(service->banned, parts->stop_ids, parts->n_stop_ids * sizeof *service->banned);
@@ -187,7 +200,9 @@ void weir_service_close(weir_service *service)
     }
     for (int32_t i = 0; service->slots != NULL && i < service->facts->n_slots; i++)
         weir_kv_sequence_close(&service->slots[i].sequence);
-    weir_sampler_scratch_close(service->scratch);
+    for (int32_t i = 0; service->samplers != NULL && i < service->facts->n_samplers; i++)
+        weir_sampler_scratch_close(service->samplers[i]);
+    free(service->samplers);
     free(service->slots);
     free(service->items);
     free(service->choices);

@@ -219,9 +219,10 @@ weir_service_open(weir_service **out, const weir_service_parts *parts, weir_erro
 /* Cancels running jobs and ends the thread. All jobs must have been released. */
 void weir_service_close(weir_service *service);
 
-/* Bytes of a service with n_slots on the account tokens, without its sequences; the sampler's
- * scratch has its own account. */
+/* Bytes of a service with n_slots on the account tokens, without its sequences; those of samplers
+ * are on the account sampler. */
 size_t weir_service_bytes(int32_t n_slots);
+size_t weir_service_sampler_bytes(int32_t n_samplers, size_t n_vocab);
 
 /* Returns EFULL if the queue is full (429), ENOMEM if memory.host has no space for the request now
  * (503), EUNSUPPORTED while draining (503), EINVAL for bad numbers or a prompt that is longer than

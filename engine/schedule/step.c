@@ -30,14 +30,6 @@ static weir_status reclaim(const weir_service *service, int32_t n_items, weir_re
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
-static bool is_stop(const weir_service *service, int32_t id)
-{
-    for (size_t i = 0; i < service->n_stop_ids; i++) {
-        if (service->stop_ids[i] == id) return true;
-    }
-    return false;
-}
-
 static void count_token(uint16_t *counts, int32_t id)
 {
     if (counts != NULL && counts[id] < UINT16_MAX) counts[id]++;
@@ -57,7 +49,7 @@ static void report_prompt(
             logits + (item->first_logit + r) * (int64_t)service->facts->n_vocab;
         weir_logprobs(
             row, (size_t)service->facts->n_valid_vocab, job->request.prompt[next], &chosen, top,
-            (size_t)job->request.n_top_logprobs, service->scratch
+            (size_t)job->request.n_top_logprobs, service->samplers[0]
         );
         job->n_prompt_reported = next;
         (void)weir_job_emit(
@@ -70,30 +62,20 @@ static void report_prompt(
     }
 }
 
-/* Samples the next token of a choice from its logits row, reports it, and ends the choice if it was
- * the last. */
-static void advance(weir_service *service, choice *c, const float *row)
+/* Reports the sampled token of a choice, and ends the choice if it was the last. */
+static void advance(choice *c)
 {
     weir_job *const job = c->job;
     const weir_request *const request = &job->request;
-    const bool ban = request->ignore_eos || c->n_answer < request->min_tokens;
-    const int32_t token = weir_sample(
-        row, (size_t)service->facts->n_vocab, (size_t)service->facts->n_valid_vocab,
-        &request->sampling, &c->history, service->banned, ban ? service->n_stop_ids : 0,
-        (uint32_t)c->index, (uint64_t)c->n_answer, service->scratch
-    );
-    if (!ban && is_stop(service, token)) {
+    const int32_t token = c->sampled.token;
+    if (c->sampled.is_stop) {
         weir_choice_end(c, WEIR_FINISH_STOP, token);
         return;
     }
-    weir_logprob top[WEIR_TOP_LOGPROBS];
     weir_event event = { .type = WEIR_EVENT_TOKEN, .choice = c->index, .token = token };
     if (request->want_logprobs) {
-        weir_logprobs(
-            row, (size_t)service->facts->n_valid_vocab, token, &event.logprob, top,
-            (size_t)request->n_top_logprobs, service->scratch
-        );
-        event.top = top;
+        event.logprob = c->sampled.logprob;
+        event.top = c->sampled.top;
         event.n_top = request->n_top_logprobs;
     }
     count_token(c->history.answer, token);
@@ -125,10 +107,12 @@ static void prompt_is_done(weir_service *service, choice *first, const float *ro
         weir_kv_sequence_fork(c->sequence, first->sequence);
         c->n_evicted_before = first->n_evicted_before;
         c->coda_before = first->coda_before;
-        if (job->request.max_tokens == 0)
+        if (job->request.max_tokens == 0) {
             weir_choice_end(c, WEIR_FINISH_LENGTH, -1);
-        else
-            advance(service, c, row);
+            continue;
+        }
+        weir_choice_sample(c, row, service->samplers[0]);
+        advance(c);
     }
 }
 
@@ -149,7 +133,7 @@ static void take_result(
     if (job->request.max_tokens == 0)
         weir_choice_end(c, WEIR_FINISH_LENGTH, -1);
     else
-        advance(service, c, row);
+        advance(c);
 }
 
 /* Runs the planned works; requested states go to their choices. */
@@ -252,6 +236,7 @@ void weir_service_step(weir_service *service)
         if (service->items[i].failed)
             fail_item(service, i, n_items, WEIR_EIO, weir_runner_problem(service->runner));
     }
+    weir_service_sample(service, n_items, logits);
     for (int32_t i = 0; i < n_items; i++) {
         choice *const c = service->choices[i];
         if (c != NULL && !c->is_ended) take_result(service, c, &service->items[i], logits);

@@ -1,0 +1,65 @@
+/* engine/schedule/sample.c - draws the next tokens after a step, one thread a row.
+ *
+ * A draw is a function of logits, parameters and counts of its choice only, so the bits do not
+ * depend on threads. */
+#include "engine/schedule/job.h"
+#include "kernels/abi/minmax.h"
+
+/* A request's first tokens may not be stop ids. */
+static bool bans_stops(const choice *c)
+{
+    return c->job->request.ignore_eos || c->n_answer < c->job->request.min_tokens;
+}
+
+static bool is_stop(const weir_service *service, int32_t id)
+{
+    for (size_t i = 0; i < service->n_stop_ids; i++) {
+        if (service->stop_ids[i] == id) return true;
+    }
+    return false;
+}
+
+void weir_choice_sample(choice *c, const float *row, weir_sampler_scratch *scratch)
+{
+    const weir_service *const service = c->job->service;
+    const weir_request *const request = &c->job->request;
+    const bool bans = bans_stops(c);
+    const size_t n_valid = (size_t)service->facts->n_valid_vocab;
+    sampled *const out = &c->sampled;
+    out->token = weir_sample(
+        row, (size_t)service->facts->n_vocab, n_valid, &request->sampling, &c->history,
+        service->banned, bans ? service->n_stop_ids : 0, (uint32_t)c->index, (uint64_t)c->n_answer,
+        scratch
+    );
+    out->is_stop = !bans && is_stop(service, out->token);
+    if (request->want_logprobs && !out->is_stop)
+        weir_logprobs(
+            row, n_valid, out->token, &out->logprob, out->top, (size_t)request->n_top_logprobs,
+            scratch
+        );
+}
+
+/* The logits after the last token of an item; NULL if it has more tokens to compute, or failed. */
+static const float *last_row(
+    const weir_service *service, const choice *c, const weir_batch_item *item, const float *logits
+)
+{
+    if (c == NULL || c->is_ended || item->failed ||
+        c->sequence->n_computed < c->sequence->n_tokens || c->job->request.max_tokens == 0)
+        return NULL;
+    const int32_t last =
+        item->first_logit + (item->wanted == WEIR_LOGITS_ALL ? item->n_rows - 1 : 0);
+    return logits + last * (int64_t)service->facts->n_vocab;
+}
+
+void weir_service_sample(weir_service *service, int32_t n_items, const float *logits)
+{
+    const int32_t n_samplers = service->facts->n_samplers, n = weir_min_i32(n_samplers, n_items);
+#pragma omp parallel for num_threads(n) schedule(static, 1) if (n > 1)
+    for (int32_t t = 0; t < n; t++)
+        for (int32_t i = t; i < n_items; i += n) {
+            choice *const c = service->choices[i];
+            const float *const row = last_row(service, c, &service->items[i], logits);
+            if (row != NULL) weir_choice_sample(c, row, service->samplers[t]);
+        }
+}
