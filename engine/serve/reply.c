@@ -349,7 +349,9 @@ static weir_status write_first(weir_buffer *out, weir_generation *g, size_t choi
 static weir_status write_choice(weir_buffer *out, weir_generation *g, size_t choice)
 {
     weir_answer *const answer = &g->answers[choice];
-    if (answer->finish_sent) return WEIR_OK;
+    /* Clients that measure take the first chunk of a chat for its first token. */
+    const bool has_begun = answer->n_tokens > 0 || answer->finish != WEIR_FINISH_NONE;
+    if (answer->finish_sent || (g->request.chat && !has_begun)) return WEIR_OK;
     if (!answer->role_sent) WEIR_TRY(write_first(out, g, choice));
     if (!answer->role_sent) return WEIR_OK;
     if (answer->reasoning.size > 0) {
