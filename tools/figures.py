@@ -54,6 +54,8 @@ NUMBERS = (
     + [("http", "ttft_ms", key) for key in TIMES]
     + [("http", "tpot_ms", key) for key in TIMES]
     + [("http", "e2e_ms", key) for key in TIMES]
+    + [("http", "itl_ms", key) for key in TIMES]
+    + [("http", "server_memory", key) for key in ("peak_bytes", "kv_pool_bytes")]
     + [("http", key) for key in ("requests_ok", "answer_tokens_per_second")]
     + [
         (key,)
@@ -138,7 +140,8 @@ def commit_of(folder):
 def assemble(commit, is_clean, where, bench, streams, load, perplexity):
     """One object from what the programs printed; what they lack is missing here too."""
     row = (bench.get("rows") or [{}])[0]
-    http = ("requests_ok", "answer_tokens_per_second", "ttft_ms", "tpot_ms", "itl_ms", "e2e_ms")
+    http = ("requests_ok", "answer_tokens_per_second", "ttft_ms", "tpot_ms", "itl_ms", "e2e_ms",
+            "server_memory")
     return {
         "format": FORMAT,
         "commit": commit,

@@ -71,6 +71,18 @@ static weir_status print_rates(weir_buffer *out, const weir_load_report *report)
     );
 }
 
+static weir_status print_memory(weir_buffer *out, const weir_server_memory *m)
+{
+    if (!m->is_known) return WEIR_OK;
+    WEIR_TRY(weir_buffer_format(out, "server: peak memory %.1f MB", (double)m->peak * 1e-6));
+    if (m->device_peak > 0)
+        WEIR_TRY(weir_buffer_format(out, ", device %.1f MB", (double)m->device_peak * 1e-6));
+    return weir_buffer_format(
+        out, ", KV pool %.1f MB, %lld KV bytes per token\n", (double)m->kv_pool * 1e-6,
+        (long long)m->kv_bytes_per_token
+    );
+}
+
 weir_status weir_load_print(weir_buffer *out, const weir_load_report *report)
 {
     const weir_load_summary *const s = report->summary;
@@ -84,7 +96,8 @@ weir_status weir_load_print(weir_buffer *out, const weir_load_report *report)
     WEIR_TRY(print_row(out, "TPOT", &s->tpot));
     WEIR_TRY(print_row(out, "ITL", &s->itl));
     WEIR_TRY(print_row(out, "end to end", &s->e2e));
-    return print_row(out, "sent late", &s->late);
+    WEIR_TRY(print_row(out, "sent late", &s->late));
+    return print_memory(out, report->memory);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -161,6 +174,16 @@ static json_t *goodput_json(const weir_load_report *report)
     );
 }
 
+static json_t *memory_json(const weir_server_memory *m)
+{
+    if (!m->is_known) return json_null();
+    return json_pack(
+        "{s:I, s:I, s:I, s:I}", "peak_bytes", (json_int_t)m->peak, "device_peak_bytes",
+        (json_int_t)(m->device_peak > 0 ? m->device_peak : 0), "kv_pool_bytes",
+        (json_int_t)m->kv_pool, "kv_bytes_per_token", (json_int_t)m->kv_bytes_per_token
+    );
+}
+
 static double since(const weir_load_report *report, int64_t ns)
 {
     return ns != 0 ? (double)(ns - report->result->start_ns) * 1e-6 : -1.0;
@@ -216,6 +239,7 @@ json_t *weir_load_json(const weir_load_report *report, bool with_requests)
         return NULL;
     }
     json_decref(figures);
+    (void)json_object_set_new(out, "server_memory", memory_json(report->memory));
     if (with_requests) (void)json_object_set_new(out, "requests", requests_json(report));
     return out;
 }

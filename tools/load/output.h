@@ -2,6 +2,7 @@
 #pragma once
 #include <jansson.h>
 
+#include "tools/load/server_memory.h"
 #include "tools/load/summary.h"
 
 #ifdef __cplusplus
@@ -16,6 +17,7 @@ typedef struct weir_load_report {
     const weir_load_options *options;
     const weir_goodput *goodput;
     const weir_load_summary *summary;
+    const weir_server_memory *memory;
     weir_load_result *result;
 } weir_load_report;
 

@@ -13,7 +13,7 @@
 #include "engine/formats/json.h"
 #include "tools/load/output.h"
 
-enum { OPEN_STREAMS = 1024, PROBE_MS = 60000 };
+enum { OPEN_STREAMS = 1024, PROBE_MS = 60000, MEMORY_MS = 5000 };
 
 typedef struct load {
     const weir_arguments *arguments;
@@ -27,6 +27,7 @@ typedef struct load {
     weir_load_plot plot;
     weir_load_result result;
     weir_load_summary summary;
+    weir_server_memory memory;
 } load;
 
 /* ---- options --------------------------------------------------------------------------------- */
@@ -176,6 +177,7 @@ static weir_status send_load(load *l, weir_error *error)
     );
     WEIR_TRY(weir_load_run(&l->result, &l->options, error));
     weir_progress_end();
+    if (!l->result.is_stopped) weir_server_memory_read(&l->memory, &l->target, MEMORY_MS);
     const weir_status status = weir_load_summarise(&l->summary, &l->result, &l->goodput);
     return status == WEIR_OK ? WEIR_OK : weir_error_set(error, status, "no memory for the figures");
 }
@@ -234,6 +236,7 @@ static int report_load(load *l)
                                       .options = &l->options,
                                       .goodput = &l->goodput,
                                       .summary = &l->summary,
+                                      .memory = &l->memory,
                                       .result = &l->result };
     int code = print_report(l, &report);
     weir_status status = write_json(l, &report, &error);

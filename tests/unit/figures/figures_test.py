@@ -30,7 +30,8 @@ STREAMS = {
               "bandwidth_share": 0.5, "batch_efficiency": None}],
 }
 LOAD = {"requests_ok": 4, "answer_tokens_per_second": 9.0, "ttft_ms": TIMES, "tpot_ms": TIMES,
-        "itl_ms": TIMES, "e2e_ms": TIMES}
+        "itl_ms": TIMES, "e2e_ms": TIMES,
+        "server_memory": {"peak_bytes": 5, "kv_pool_bytes": 4, "kv_bytes_per_token": 1}}
 PERPLEXITY = {"perplexity": 37.2, "nll": 3.6}
 WHERE = {"cpu": "a processor", "cores": 2, "memory_bytes": 1 << 30, "load_before": 0.0}
 

@@ -11,6 +11,7 @@
 #include "engine/base/clock.h"
 #include "engine/formats/json.h"
 #include "tests/unit/load/fake_server.h"
+#include "tools/load/server_memory.h"
 #include "tools/load/summary.h"
 
 namespace {
@@ -404,6 +405,32 @@ TEST_F(Load, ServersThatRefuseOrSpeakNonsenseAreNamed)
     EXPECT_EQ(weir_load_form_probe(&form_, &target_, 5000, &error_), WEIR_OK) << error_.text;
     EXPECT_FALSE(form_.is_measured);
     EXPECT_EQ(form_.tokens_per_word, 1);
+}
+
+TEST_F(Load, MemoryIsThatOfWeirServers)
+{
+    std::string said = reply::sized(
+        200, R"({"tiers":{"host":{"peak":900},"device":{"peak":0}},)"
+             R"("kv":{"bytes":300,"bytes_per_token":7}})"
+    );
+    FakeServer server([&](int fd, const std::string &head, const std::string &) {
+        EXPECT_EQ(head.rfind("GET /v1/memory ", 0), 0u) << head;
+        return FakeServer::send_text(fd, said);
+    });
+    ASSERT_NO_FATAL_FAILURE(aim(server.url()));
+    weir_server_memory memory = {};
+    weir_server_memory_read(&memory, &target_, 5000);
+    EXPECT_TRUE(memory.is_known);
+    EXPECT_EQ(memory.peak, 900);
+    EXPECT_EQ(memory.kv_pool, 300);
+    EXPECT_EQ(memory.kv_bytes_per_token, 7);
+    for (const std::string &other : { reply::sized(404, "{}"), reply::sized(200, "[]"),
+                                      reply::sized(200, R"({"tiers":7,"kv":[]})"),
+                                      reply::sized(200, "<"), std::string("x\r\n") }) {
+        said = other;
+        weir_server_memory_read(&memory, &target_, 5000);
+        EXPECT_FALSE(memory.is_known) << other;
+    }
 }
 
 TEST(Target, Addresses)

@@ -174,14 +174,15 @@ TEST_F(Summary, IsPrintedWrittenAndDrawn)
     form.model = "m";
     weir_workload_options workload = {};
     weir_load_options options = {};
-    const weir_load_report report = {
-        "http://x", &form, &workload, &options, &goodput, &s, &result_
-    };
+    const weir_server_memory memory = { true, 5000000, 0, 1000000, 1024 };
+    const weir_load_report report = { "http://x", &form, &workload, &options,
+                                      &goodput,   &s,    &memory,   &result_ };
     weir_buffer text = {};
     ASSERT_EQ(weir_load_print(&text, &report), WEIR_OK);
     for (const char *const part :
          { "21 requests sent, 20 answered, 1 failed", "http_status 429", "the queue is full",
-           "TTFT", "TPOT", "ITL", "end to end", "goodput", "10 of 21 within" })
+           "TTFT", "TPOT", "ITL", "end to end", "goodput", "10 of 21 within",
+           "peak memory 5.0 MB, KV pool 1.0 MB, 1024 KV bytes" })
         EXPECT_NE(std::string(text.data).find(part), std::string::npos) << part << text.data;
     json_t *const json = weir_load_json(&report, true);
     ASSERT_NE(json, nullptr);
