@@ -5,9 +5,9 @@ RSS, KV bytes and perplexity, with the machine and its bandwidth beside them.
     bazel run //tools:figures -- --out docs/results          measures
     bazel run //tools:figures -- --check docs/results/figures/*.json
 
-A figure that is missing, or is no positive number, is an error and nothing is written. A figure that
-is worse than that of another commit is none: machines differ, and their bandwidth changes from run
-to run. docs/benchmarks.md describes the file.
+A figure that is missing, or is no positive number, is an error and nothing is written. A figure
+that is worse than that of another commit is none: machines differ, and their bandwidth changes from
+run to run. docs/benchmarks.md describes the file.
 """
 import argparse
 import datetime

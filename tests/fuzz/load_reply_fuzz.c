@@ -1,5 +1,5 @@
-/* tests/fuzz/load_reply_fuzz.c - any bytes as a server's reply to weir load: in one piece and byte by
- * byte, with the same record. */
+/* tests/fuzz/load_reply_fuzz.c - any bytes as a server's reply to weir load: in one piece and byte
+ * by byte, with the same record. */
 #include "tests/fuzz/probe.h"
 #include "tools/load/exchange.h"
 

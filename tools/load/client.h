@@ -1,5 +1,5 @@
-/* tools/load/client.h - sends a workload to a server and records what comes back: one thread, sockets
- * that do not block.
+/* tools/load/client.h - sends a workload to a server and records what comes back: one thread,
+ * sockets that do not block.
  *
  * Open loop: a conversation begins when it is due, however many still run. With a limit of streams
  * it then waits here, and its latency counts from when it was due. Closed loop: `streams` clients

@@ -1,5 +1,6 @@
-/* tools/load/exchange.h - one request of a load: reads the bytes of its reply, each with the time at
- * which it arrived, and fills in the record. Pure: no socket and no clock, so that tests set both.
+/* tools/load/exchange.h - one request of a load: reads the bytes of its reply, each with the time
+ * at which it arrived, and fills in the record. Pure: no socket and no clock, so that tests set
+ * both.
  *
  * Times are those of events with text. A latency begins when the request was due, not when it was
  * sent: a server that is late cannot make the measurement late with it. */

@@ -1,5 +1,5 @@
-/* tools/load/run_load.c - weir load: reads its options, asks the server for its model and the length
- * of words, sends the load, and prints what came back. */
+/* tools/load/run_load.c - weir load: reads its options, asks the server for its model and the
+ * length of words, sends the load, and prints what came back. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

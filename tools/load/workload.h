@@ -1,5 +1,5 @@
-/* tools/load/workload.h - what a load sends and when: drawn in advance from a seed, so that two runs
- * send the same requests at the same times whatever the server does. Pure. */
+/* tools/load/workload.h - what a load sends and when: drawn in advance from a seed, so that two
+ * runs send the same requests at the same times whatever the server does. Pure. */
 #pragma once
 #include "engine/base/buffer.h"
 #include "engine/base/error.h"

@@ -177,8 +177,8 @@ static weir_status run_requests(bench *b, int64_t *start_ns, weir_error *error)
     );
 }
 
-/* Takes the figures of a round from the times of its tokens. Streams that get a token in the step of
- * the last first token begin one step later: each is measured over its own n_generate steps. */
+/* Takes the figures of a round from the times of its tokens. Streams that get a token in the step
+ * of the last first token begin one step later: each is measured over its own n_generate steps. */
 static weir_status take_figures(
     bench *b, int64_t start_ns, double *prefill, double *decode, weir_error *error
 )

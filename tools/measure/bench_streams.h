@@ -38,7 +38,8 @@ typedef struct weir_streams_row {
 int64_t weir_streams_context(const weir_streams_options *options, int64_t chunk);
 
 /* `engine` has a service with slots for the largest count. `progress` (may be NULL) is called with
- * each finished row; rows [n_counts]. Returns EINVAL, ENOMEM, ECANCELED, or why a request failed. */
+ * each finished row; rows [n_counts]. Returns EINVAL, ENOMEM, ECANCELED, or why a request
+ * failed. */
 WEIR_MUST_CHECK weir_status weir_streams_run(
     weir_streams_row *rows, const weir_engine *engine, const weir_streams_options *options,
     void (*progress)(const weir_streams_row *row), weir_error *error

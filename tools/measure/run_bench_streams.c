@@ -1,4 +1,5 @@
-/* tools/measure/run_bench_streams.c - weir bench --streams: runs it, then prints a table or JSON. */
+/* tools/measure/run_bench_streams.c - weir bench --streams: runs it, then prints a table or
+ * JSON. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

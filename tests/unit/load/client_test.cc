@@ -280,8 +280,8 @@ TEST_F(Load, AServerThatSaysNothingTimesOut)
         EXPECT_GE(result_.records[i].end_ns - result_.records[i].sent_ns, 100000000);
 }
 
-/* The coordinated omission: with one stream at a time the requests behind a slow one wait, and their
- * latency says so. */
+/* The coordinated omission: with one stream at a time the requests behind a slow one wait, and
+ * their latency says so. */
 TEST_F(Load, LatencyCountsFromWhenARequestWasDue)
 {
     std::atomic<int> n{ 0 };

@@ -3,6 +3,7 @@
 #include <jansson.h>
 
 #include <functional>
+#include <numeric>
 #include <vector>
 
 #include "tests/unit/serve/server_fixture.h"
@@ -211,13 +212,30 @@ TEST_F(BenchClients, LlamaBenchy)
  * first token. */
 TEST_F(BenchClients, TheFirstChunkOfAChatComesWithTheFirstToken)
 {
-    open_named(50000);
+    open_named(400000);
+    const int fd = post("/v1/chat/completions", recorded("vllm_chat"));
+    const std::string begun = read_text(fd, "\"role\":\"assistant\"");
+    weir_service_stats stats = {};
+    weir_service_stats_of(service_, &stats);
+    EXPECT_GE(stats.answer_tokens, 1) << begun;
+    close(fd);
+    EXPECT_TRUE(wait_for(0, 0));
+}
+
+/* Clients that leave the first piece out lose no token with it. */
+TEST_F(BenchClients, TheFirstChunkOfAChatIsAPieceOfItsOwn)
+{
+    open_named();
     for (const char *const name : { "vllm_chat", "benchy_depth" }) {
         const std::vector<std::string> pieces = chunks_of(send("/v1/chat/completions", name));
         ASSERT_GT(pieces.size(), 1u) << name;
         EXPECT_NE(std::string::npos, pieces[0].find("\"role\":\"assistant\"")) << pieces[0];
-        const VllmReads read(pieces[0], true);
-        EXPECT_GE(read.n_chunks, 2) << name << ": " << pieces[0];
+        EXPECT_EQ(1, VllmReads(pieces[0], true).n_chunks) << name << ": " << pieces[0];
+        const VllmReads all(
+            body_of("\r\n\r\n" + std::accumulate(pieces.begin(), pieces.end(), std::string())), true
+        );
+        EXPECT_EQ(16, all.output_tokens) << name;
+        EXPECT_TRUE(all.is_done) << name;
     }
 }
 
