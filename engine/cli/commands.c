@@ -120,6 +120,16 @@ static const weir_command commands[] = {
       .details = "With memory.disk, also the bytes that each token reads from disk, and the "
                  "speed of the disk.",
       .groups = { &weir_group_bench, &weir_group_model, &weir_group_policy } },
+    { .name = "load",
+      .usage = "URL [options]",
+      .word = "url",
+      .run = weir_run_load,
+      .summary = "Measures any OpenAI server under load: latencies, throughput, failures.",
+      .details = "With --rate an open loop: requests are sent when they are due, as a Poisson "
+                 "process, however slow the server is. Otherwise a closed loop of --concurrency "
+                 "clients. Latencies count from when a request was due. docs/benchmarks.md says "
+                 "how each figure is defined. The key may also be in WEIR_API_KEY.",
+      .groups = { &weir_group_load } },
     { .name = "calibrate",
       .usage = "--text FILE --out FILE [options]",
       .run = weir_run_calibrate,

@@ -62,12 +62,64 @@ static const weir_option bench_options[] = {
         "tokens (default: 128). --depth is the length of the prompt, which is "
         "noise."
     ),
+    LIST(
+        "streams", 1, 1024,
+        "Measure this many requests at a time instead, through the scheduler, one row of results "
+        "each: 1,4,16,64. --prompt and --gen (default: 128) are the lengths of each request, "
+        "--repeat (default: 3) the rounds."
+    ),
     INT("pairs", "N", 1, 64, "Turns of each with --policies. Default: 7."),
     KEY("chunk", "N", "batch.chunk"),
     EXPLAIN_OPTION("each KV policy"),
     FLAG("json", "Print one JSON object instead of a table."),
 };
 GROUP(bench, "Measurement");
+
+static const weir_option load_options[] = {
+    TEXT("url", "URL", "Server: http://127.0.0.1:8080.", .required = true),
+    TEXT("model", "NAME", "Model to ask for. Default: the server's first.", .letter = 'm'),
+    TEXT("api-key", "KEY", "Bearer token. Other users can see it: prefer WEIR_API_KEY."),
+    TEXT("endpoint", "NAME", "chat or completions. Default: chat."),
+    TEXT(
+        "rate", "R",
+        "Conversations that arrive per second, at random times (open loop). Default: closed loop."
+    ),
+    INT("concurrency", "N", 1, 4096,
+        "Closed loop: clients. Open loop: the most requests at a time; later ones wait, which "
+        "counts. Default: 1, open loop 1024.",
+        .letter = 'c'),
+    INT("requests", "N", 1, 1 << 20, "Requests of the run. Default: 100, or those of --duration.",
+        .letter = 'n'),
+    TEXT("duration", "SECONDS", "No request that is due later is sent."),
+    INT("seed", "N", 0, INT64_MAX, "Names the arrivals, lengths and texts. Default: 0."),
+    TEXT(
+        "prompt", "TOKENS",
+        "Length of each prompt: N, LOW-HIGH, normal:MEAN,DEVIATION or exponential:MEAN. Default: "
+        "512.",
+        .letter = 'p'
+    ),
+    TEXT("answer", "TOKENS", "Length of each answer, in the same forms. Default: 128."),
+    FLAG("stop-at-eos", "Let answers end earlier; else ignore_eos is sent."),
+    TEXT("temperature", "T", "Of the sampling. Default: 0."),
+    INT("prefix", "N", 0, 1 << 20,
+        "Tokens before each prompt that all conversations of a group share. Default: 0."),
+    INT("groups", "N", 1, 1 << 20, "Number of these texts. Default: 1."),
+    INT("turns", "N", 1, 1 << 16,
+        "Requests of a conversation; each has all before it in its prompt. Default: 1."),
+    TEXT(
+        "think", "SECONDS", "Mean time between an answer and the next turn, at random. Default: 0."
+    ),
+    INT("timeout", "SECONDS", 1, 86400, "Of one request. Default: 600."),
+    TEXT(
+        "goodput", "LIST",
+        "Count requests within these limits in ms: ttft:200,tpot:50,e2e:5000, any of them."
+    ),
+    FLAG("json", "Print one JSON object instead of text."),
+    TEXT("out", "FILE", "Also write the JSON, with an object for each request."),
+    TEXT("plot", "FILE", "Also write an SVG of the latencies."),
+    TEXT("plot-by", "HOW", "cdf: their distribution; time: over the run. Default: cdf."),
+};
+GROUP(load, "Load");
 
 static const weir_option calibrate_options[] = {
     TEXT("text", "FILE", "Text like that of later use, UTF-8; - is stdin.", .required = true),

@@ -347,12 +347,18 @@ static weir_status write_first(weir_buffer *out, weir_generation *g, size_t choi
     return g->request.chat || g->request.echo ? write_chunk(out, g, choice, CHUNK_ROLE) : WEIR_OK;
 }
 
-static weir_status write_choice(weir_buffer *out, weir_generation *g, size_t choice)
+/* *is_first: the first chunk of a chat was written, which is a piece of its own. */
+static weir_status write_choice(weir_buffer *out, weir_generation *g, size_t choice, bool *is_first)
 {
     weir_answer *const answer = &g->answers[choice];
-    if (answer->finish_sent) return WEIR_OK;
-    if (!answer->role_sent) WEIR_TRY(write_first(out, g, choice));
-    if (!answer->role_sent) return WEIR_OK;
+    /* Clients that measure take the first chunk of a chat for its first token. */
+    const bool has_begun = answer->n_tokens > 0 || answer->finish != WEIR_FINISH_NONE;
+    if (answer->finish_sent || (g->request.chat && !has_begun)) return WEIR_OK;
+    if (!answer->role_sent) {
+        WEIR_TRY(write_first(out, g, choice));
+        if (g->request.chat) *is_first = answer->role_sent;
+    }
+    if (!answer->role_sent || *is_first) return WEIR_OK;
     if (answer->reasoning.size > 0) {
         WEIR_TRY(write_chunk(out, g, choice, CHUNK_REASONING));
         weir_buffer_clear(&answer->reasoning);
@@ -396,9 +402,13 @@ weir_status weir_reply_events(weir_buffer *out, weir_generation *g)
         return WEIR_OK;
     }
     const size_t n_begun = g->n_started * (size_t)g->request.n; /* prompts start in order */
-    for (size_t i = 0; g->admitted && i < n_begun && i < g->n_choices; i++)
-        WEIR_TRY(write_choice(out, g, i));
-    if (!g->ended) return WEIR_OK;
+    bool has_first = false;
+    for (size_t i = 0; g->admitted && i < n_begun && i < g->n_choices; i++) {
+        bool is_first = false;
+        WEIR_TRY(write_choice(out, g, i, &is_first));
+        has_first = has_first || is_first;
+    }
+    if (!g->ended || has_first) return WEIR_OK; /* the rest is the next piece */
     if (g->request.include_usage) WEIR_TRY(write_usage_chunk(out, g));
     WEIR_TRY(weir_sse_done(out));
     g->end_sent = true;

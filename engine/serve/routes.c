@@ -65,6 +65,7 @@ static void write_model(weir_json_out *json, const weir_server *server)
     const weir_engine_facts *const facts = weir_service_facts_of(server->options.service);
     weir_json_open(json, '{');
     weir_json_put_string(json, "id", server->options.model_name);
+    weir_json_put_string(json, "root", server->options.model_name); /* vLLM's benchmark reads it */
     weir_json_put_string(json, "object", "model");
     weir_json_put_integer(json, "created", server->start_unix);
     weir_json_put_string(json, "owned_by", "weir");

@@ -156,8 +156,11 @@ static weir_status detokenize(weir_exchange *x, const json_t *root, weir_buffer 
             weir_tokenizer_decode(server->options.tokenizer, &content, ids.data, ids.count, false);
     weir_json_out json = { .buffer = text, .status = status };
     weir_json_open(&json, '{');
-    weir_json_key(&json, "content");
-    weir_json_bytes(&json, content.data != NULL ? content.data : "", content.size);
+    static const char *const keys[] = { "content", "prompt" }; /* of llama.cpp and of vLLM */
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        weir_json_key(&json, keys[i]);
+        weir_json_bytes(&json, content.data != NULL ? content.data : "", content.size);
+    }
     weir_json_close(&json, '}');
     weir_buffer_free(&content);
     weir_ids_free(&ids);

@@ -162,6 +162,9 @@ static void decode(weir_service *s, weir_job *job, int32_t choice)
     q->n++;
     job->usage.n_answer++;
     q->state = weir_fake_model_step(q->state, token);
+    (void)pthread_mutex_lock(&s->lock);
+    s->stats.answer_tokens++;
+    (void)pthread_mutex_unlock(&s->lock);
     const bool go_on = emit(job, event);
     if (!go_on)
         end_choice(job, choice, WEIR_FINISH_STOP);

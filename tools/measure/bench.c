@@ -19,7 +19,7 @@ enum { MAX_REPEATS = 32, WARM_UP = 4 /* WARM_UP: tokens decoded before measuring
 
 /* Resident bytes now, or 0 if unknown. The kernel's peak would include the buffers that measure
  * bandwidth. */
-static size_t resident_bytes(void)
+size_t weir_bench_resident(void)
 {
     FILE *const file = fopen("/proc/self/statm", "re");
     unsigned long long total, resident = 0;
@@ -102,7 +102,7 @@ static weir_status measure(
     WEIR_TRY(timed(b, decode && n > WARM_UP ? WARM_UP : n, decode, &warm_up, error));
     for (int32_t i = 0; i < n_repeats; i++) WEIR_TRY(timed(b, n, decode, &rates[i], error));
     *out = weir_bench_summarise(rates, n_repeats);
-    const size_t resident = resident_bytes();
+    const size_t resident = weir_bench_resident();
     if (resident > b->peak_rss) b->peak_rss = resident;
     return WEIR_OK;
 }
@@ -193,10 +193,9 @@ static size_t kv_bytes_at(const weir_engine *engine, int64_t rows)
                     plan->facts.kv_bytes_per_token * (rows - sinks));
 }
 
-/* Bandwidth of the memory that the kernels read. */
-static weir_status measure_bandwidth(weir_bandwidth *out, bench *b, weir_error *error)
+weir_status weir_bench_bandwidth(weir_bandwidth *out, const weir_engine *engine, weir_error *error)
 {
-    weir_stream *const stream = weir_engine_stream(b->engine);
+    weir_stream *const stream = weir_engine_stream(engine);
     weir_device *const device = weir_stream_device(stream);
     if (device != NULL) return weir_bandwidth_measure_device(out, device, 0, error);
     return weir_bandwidth_measure(out, weir_stream_threads(stream), 0, 0, error);
@@ -240,9 +239,9 @@ static weir_status run_row(
                 ? weir_bench_fill(weir_engine_runner(b->engine), &b->base, b->tokens, grow, error)
                 : read_context(b, grow, error)
         );
-    WEIR_TRY(measure_bandwidth(&before, b, error));
+    WEIR_TRY(weir_bench_bandwidth(&before, b->engine, error));
     WEIR_TRY(measure_decode(b, options, row, error));
-    WEIR_TRY(measure_bandwidth(&after, b, error));
+    WEIR_TRY(weir_bench_bandwidth(&after, b->engine, error));
     const bool has_prompt =
         !options->synthetic_kv &&
         b->policy_run == NULL; /* a prompt is not computed after rows were dropped */

@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 #include "engine/kv/pool/sequence.h"
 #include "engine/schedule/runner.h"
+#include "offload/bandwidth.h"
 
 enum { WEIR_BENCH_DEPTHS = 16 };
 
@@ -51,6 +52,11 @@ WEIR_MUST_CHECK weir_status weir_bench_run(
     weir_bench_report *out, const weir_engine *engine, const weir_bench_options *options,
     void (*progress)(const weir_bench_row *row), weir_error *error
 );
+/* Resident bytes of the process now; 0: unknown. */
+size_t weir_bench_resident(void);
+/* Bandwidth of the memory that the engine's kernels read. */
+WEIR_MUST_CHECK weir_status
+weir_bench_bandwidth(weir_bandwidth *out, const weir_engine *engine, weir_error *error);
 /* Sorts the rates. */
 weir_bench_rate weir_bench_summarise(double *rates, int32_t n);
 /* Appends n rows of noise to the sequence without computing them; `tokens` [n] are their ids

@@ -12,6 +12,7 @@
 #include "engine/engine_parts.h"
 #include "engine/schedule/evaluate.h"
 #include "tools/measure/bench_policies.h"
+#include "tools/measure/bench_streams.h"
 #include "tools/measure/logits.h"
 
 /* ---- logits ---------------------------------------------------------------------------------- */
@@ -210,6 +211,7 @@ static int run_bench(
 
 int weir_run_bench(const weir_arguments *arguments)
 {
+    if (weir_argument_given(arguments, "streams")) return weir_run_bench_streams(arguments);
     if (weir_argument_given(arguments, "policies")) return weir_run_bench_policies(arguments);
     weir_engine *engine = NULL;
     weir_config config = arguments->config;

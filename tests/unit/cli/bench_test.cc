@@ -1,5 +1,5 @@
-/* weir bench --policies and --explain on the demo model: what they print and what they refuse. How
- * long anything takes decides nothing. */
+/* weir bench --policies, --streams and --explain on the demo model: what they print and what they
+ * refuse. How long anything takes decides nothing. */
 #include <sstream>
 
 #include "tests/unit/cli/json.h"
@@ -139,6 +139,120 @@ TEST(BenchPolicies, TheWholeListIsCheckedFirst)
     EXPECT_SAYS(missing.err, "triattention: ");
     EXPECT_SAYS(missing.err, "weir calibrate");
     EXPECT_EQ(missing.out.find("\nsinks "), std::string::npos) << missing.out;
+}
+
+/* ---- --streams ------------------------------------------------------------------------------- */
+
+Outcome streams(const std::string &counts, const std::vector<std::string> &more)
+{
+    std::vector<std::string> words = {
+        "bench",    "--model", demo,    "--set", "kernels.threads=1", "--streams", counts,
+        "--prompt", "100",     "--gen", "6",     "--repeat",          "2"
+    };
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+}
+
+TEST(BenchStreams, ARowForEachCount)
+{
+    const Outcome o = streams("1,3", { "--json" });
+    ASSERT_EQ(o.code, 0) << o.err;
+    const Json got(o.out);
+    for (const auto &[name, value] :
+         { std::pair("prompt", 100), std::pair("gen", 6), std::pair("repeats", 2) })
+        EXPECT_EQ(got.number(name), value) << name;
+    EXPECT_GT(got.number("weight_bytes"), 0);
+    const json_t *const rows = got.at("rows");
+    ASSERT_EQ(json_array_size(rows), 2u) << o.out;
+    double kv[2] = {}, decode[2] = {};
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *const row = json_array_get(rows, i);
+        const auto number = [&](const char *name) {
+            return json_number_value(json_object_get(row, name));
+        };
+        EXPECT_EQ(number("streams"), i == 0 ? 1 : 3);
+        expect_rate(row, "prefill_tokens_per_second");
+        expect_rate(row, "decode_tokens_per_second");
+        for (const char *const name :
+             { "decode_tokens_per_second_per_stream", "batch_efficiency", "peak_rss_bytes",
+               "bandwidth_gb_per_second", "bandwidth_share" })
+            EXPECT_GT(number(name), 0) << name;
+        for (const char *const name : { "ttft_ms", "itl_ms" }) {
+            const json_t *const times = json_object_get(row, name);
+            const double p50 = json_number_value(json_object_get(times, "p50"));
+            EXPECT_GT(p50, 0) << name;
+            EXPECT_LE(p50, json_number_value(json_object_get(times, "p99"))) << name;
+        }
+        kv[i] = number("kv_bytes");
+        decode[i] = json_number_value(
+            json_object_get(json_object_get(row, "decode_tokens_per_second"), "median")
+        );
+    }
+    EXPECT_GE(kv[1], 3 * kv[0]) << "each stream has pages of its own";
+    EXPECT_EQ(json_number_value(json_object_get(json_array_get(rows, 0), "batch_efficiency")), 1);
+    EXPECT_NEAR(
+        json_number_value(json_object_get(json_array_get(rows, 1), "batch_efficiency")),
+        decode[1] / decode[0] / 3, 1e-6
+    );
+}
+
+/* More streams than chunks of a step: the first ones answer long before the last one begins. */
+TEST(BenchStreams, TheFirstWaitForTheLastToBegin)
+{
+    const Outcome o = streams("12", { "--json", "--chunk", "64" });
+    ASSERT_EQ(o.code, 0) << o.err;
+    const Json got(o.out);
+    const json_t *const row = json_array_get(got.at("rows"), 0);
+    EXPECT_EQ(json_number_value(json_object_get(row, "streams")), 12);
+    EXPECT_TRUE(json_is_null(json_object_get(row, "batch_efficiency"))) << "one was not measured";
+}
+
+TEST(BenchStreams, TheTableHasAColumnForEachFigure)
+{
+    const Outcome o = streams("1,2", {});
+    ASSERT_EQ(o.code, 0) << o.err;
+    std::istringstream text(o.out);
+    std::string about, head, one, two;
+    for (std::string *const line : { &about, &head, &one, &two })
+        ASSERT_TRUE(std::getline(text, *line)) << o.out;
+    EXPECT_SAYS(about, "prompts of 100 tokens, 6 decoded tokens of each stream, 2 rounds");
+    for (const char *const column :
+         { "streams", "prefill/s", "decode/s", "per stream", "efficient", "TTFT p50", "TTFT p99",
+           "ITL p50", "ITL p99", "RSS MB", "KV MB", "GB/s", "of limit" }) {
+        ASSERT_NE(head.find(column), std::string::npos) << column;
+        const size_t last = head.find(column) + strlen(column) - 1; /* figures end below it */
+        ASSERT_LT(last, two.size()) << two;
+        EXPECT_NE(two[last], ' ') << column << ": " << two;
+    }
+    EXPECT_LE(two.size(), 132u);
+}
+
+TEST(BenchStreams, MistakesAreNamed)
+{
+    const struct {
+        const char *counts;
+        std::vector<std::string> more;
+        const char *says;
+    } cases[] = {
+        { "0", {}, "--streams" },
+        { "1,", {}, "--streams" },
+        { "2000", {}, "--streams" },
+        { "1", { "--depth", "64" }, "takes no --depth" },
+        { "1", { "--policies", "sinks" }, "takes no --depth, --policies" },
+        { "1", { "--context", "128" }, "model.context" },
+    };
+    for (const auto &c : cases) {
+        const Outcome o = streams(c.counts, c.more);
+        EXPECT_EQ(o.code, 2) << c.counts << ": " << o.out;
+        EXPECT_SAYS(o.err, c.says);
+    }
+    const Outcome zero = run({ "bench", "--model", demo, "--streams", "1", "--prompt", "0" });
+    EXPECT_EQ(zero.code, 2);
+    EXPECT_SAYS(zero.err, "--prompt and --gen of 1 or more");
+    const Outcome narrow = run({ "bench", "--model", demo, "--streams", "300", "--prompt", "186",
+                                 "--gen", "6", "--context", "256", "--chunk", "64" });
+    EXPECT_EQ(narrow.code, 2) << narrow.out << "the first answer has 70 tokens to wait in";
+    EXPECT_SAYS(narrow.err, "raise --context");
 }
 
 /* ---- --explain ------------------------------------------------------------------------------- */
