@@ -162,14 +162,33 @@ static weir_status write_bytes(int fd, const char *bytes, size_t n)
     return WEIR_OK;
 }
 
-static void sync_folder_of(const char *path)
+/* Opens the folder of a path, to sync names in it. Sets *fd to -1 if this process may write to the
+ * folder but not read it: then its names cannot be synced. */
+static bool open_folder_of(int *fd, const char *path)
 {
     char copy[PATH_MAX];
     (void)snprintf(copy, sizeof copy, "%s", path);
-    const int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return;
-    (void)fsync(fd);
+    *fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return *fd >= 0 || errno == EACCES;
+}
+
+/* Closes the folder. Some file systems have no sync for folders, which is no failure. */
+static bool sync_folder(int fd)
+{
+    if (fd < 0) return true;
+    const bool is_synced = fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP;
+    const int reason = errno;
     (void)close(fd);
+    errno = reason;
+    return is_synced;
+}
+
+/* Reserves bytes where the file system can. */
+static bool reserve(int fd, size_t size)
+{
+    int result = fallocate(fd, 0, 0, (off_t)size);
+    while (result != 0 && errno == EINTR) result = fallocate(fd, 0, 0, (off_t)size);
+    return result == 0 || errno == EOPNOTSUPP || errno == ENOSYS;
 }
 
 /* Writes to a device or a pipe in place: a rename would replace it by a regular file. */
@@ -225,8 +244,7 @@ static weir_status open_new(
         forget(file);
         return status;
     }
-    if (size > 0 && fallocate(file->fd, 0, 0, (off_t)size) != 0 && errno != EOPNOTSUPP &&
-        errno != ENOSYS) {
+    if (size > 0 && !reserve(file->fd, size)) {
         char what[64];
         const int reason = errno;
         (void)snprintf(what, sizeof what, "reserve %zu bytes on the disk", size);
@@ -244,15 +262,29 @@ weir_status weir_new_file_open(
 
 weir_status weir_new_file_keep(weir_new_file *file, weir_error *error)
 {
+    int folder;
     if (fsync(file->fd) != 0) return fail_new(file, "sync to the disk", errno, error);
     const int fd = file->fd;
     file->fd = -1;
     if (close(fd) != 0) return fail_new(file, "sync to the disk", errno, error);
-    if (rename(file->temporary, file->path) != 0)
-        return fail_new(file, "rename into place", errno, error);
-    sync_folder_of(file->path);
+    if (!open_folder_of(&folder, file->path))
+        return fail_new(file, "open its folder", errno, error);
+    if (rename(file->temporary, file->path) != 0) {
+        const int reason = errno;
+        if (folder >= 0) (void)close(folder);
+        return fail_new(file, "rename into place", reason, error);
+    }
+    const weir_status status =
+        sync_folder(folder)
+            ? WEIR_OK
+            : weir_error_set(
+                  error, WEIR_EIO,
+                  "%s: is written, but its folder cannot be synced to the disk: %s; a loss of "
+                  "power may bring the old file back",
+                  file->path, strerror(errno)
+              );
     forget(file);
-    return WEIR_OK;
+    return status;
 }
 
 void weir_new_file_drop(weir_new_file *file)

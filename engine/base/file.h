@@ -54,7 +54,8 @@ typedef struct weir_new_file {
 WEIR_MUST_CHECK weir_status
 weir_new_file_open(weir_new_file *file, const char *path, size_t size, weir_error *error);
 /* fsync, rename, fsync of the folder. On failure the old file is unchanged and the new one is
- * removed. Ends `file` in both cases. */
+ * removed; only if the folder cannot be synced, which the error says, the new file is in place.
+ * Ends `file` in any case. */
 WEIR_MUST_CHECK weir_status weir_new_file_keep(weir_new_file *file, weir_error *error);
 void weir_new_file_drop(weir_new_file *file); /* idempotent */
 

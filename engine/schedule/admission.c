@@ -5,6 +5,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/schedule/job.h"
+#include "engine/schedule/tiers.h"
 #include "kernels/abi/minmax.h"
 
 /* ---- room ------------------------------------------------------------------------------------ */
@@ -28,7 +29,7 @@ static int64_t rows_to_come(const choice *c)
 static weir_kv_pages unclaimed_pages(const weir_service *service)
 {
     const weir_kv_store *const store = service->store;
-    weir_kv_pages n = weir_service_free_pages(service);
+    weir_kv_pages n = weir_tiers_free_pages(store, service->prefix);
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         const choice *const c = service->slots[i].owner;
         if (c == NULL || c->is_waiting || c->is_stalled) continue;
@@ -56,9 +57,10 @@ static bool has_room(weir_service *service, int64_t rows, int64_t more, int64_t 
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     const int64_t most = rows + more < spec->max_rows ? rows + more : spec->max_rows;
     const int64_t end = (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-    return weir_service_claim(
-        service, weir_kv_store_pages_of(service->store, n_shared / WEIR_PAGE_TOKENS, end)
-    );
+    const weir_kv_pages wanted =
+        weir_kv_store_pages_of(service->store, n_shared / WEIR_PAGE_TOKENS, end);
+    return weir_tiers_may_try(service->store, &service->holders) ||
+           weir_service_claim(service, wanted);
 }
 
 /* Rows of a job's prompt, or of a preempted choice, that it would share with running sequences. */

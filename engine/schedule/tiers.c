@@ -145,3 +145,25 @@ void weir_tiers_promote(
         }
     }
 }
+
+/* ---- while the lower tier fails -------------------------------------------------------------- */
+weir_kv_pages weir_tiers_free_pages(const weir_kv_store *store, weir_prefix *prefix)
+{
+    const bool fails = weir_kv_lower_tier_fails(store);
+    weir_kv_pages n = fails ? weir_kv_store_free_near(store) : weir_kv_store_free(store);
+    if (prefix == NULL) return n;
+    n = weir_kv_pages_plus(n, weir_prefix_reclaimable(prefix));
+    if (!fails) return n;
+    const int64_t first = weir_kv_store_spec(store)->sinks.n_pages,
+                  n_cold = weir_prefix_idle_cold(prefix);
+    return weir_kv_pages_minus(n, weir_kv_store_pages_of(store, first, first + n_cold));
+}
+
+bool weir_tiers_may_try(const weir_kv_store *store, const weir_kv_holders *holders)
+{
+    const weir_kv_sequence *s;
+    if (!weir_kv_lower_tier_fails(store)) return false;
+    for (int32_t i = 0; (s = holders->running(holders->user, i)) != NULL; i++)
+        if (s->table.n_pages > 0) return false;
+    return true;
+}

@@ -33,6 +33,14 @@ void weir_tiers_promote(
     int32_t n_items, int32_t hot
 );
 
+/* Pages that sequences can take: free ones, and those of cached prefixes that no sequence uses.
+ * While the lower tier fails these are the ones near the kernels, since nothing there can be
+ * demoted to use the others. prefix NULL: there is no cache. */
+weir_kv_pages weir_tiers_free_pages(const weir_kv_store *store, weir_prefix *prefix);
+/* True if the lower tier fails and no sequence holds pages. One may start then whatever it needs:
+ * nothing will be freed by waiting, and only a write can show that the tier works again. */
+bool weir_tiers_may_try(const weir_kv_store *store, const weir_kv_holders *holders);
+
 /* Blocks that must fit in memory for n_sequences to continue, with steps of `rows` rows in addition
  * to one row of each. */
 static inline int64_t weir_tiers_least_blocks(int64_t n_sequences, int64_t rows, int64_t hot)

@@ -342,7 +342,9 @@ int ftruncate(int fd, off_t n)
 
 int fallocate(int fd, int mode, off_t at, off_t n)
 {
-    return fails("fallocate", ENOSPC) ? -1 : (int)syscall(SYS_fallocate, fd, mode, at, n);
+    size_t whole = (size_t)n; /* cannot be cut short */
+    if (fails_moving("fallocate", ENOSPC, &whole)) return -1;
+    return (int)syscall(SYS_fallocate, fd, mode, at, n);
 }
 
 int sync_file_range(int fd, off64_t at, off64_t n, unsigned flags)

@@ -21,7 +21,7 @@ typedef enum fault_calls {
 typedef enum fault_way {
     FAULT_ONCE, /* the n-th call fails */
     FAULT_FROM_THERE, /* and all after it */
-    FAULT_INTERRUPT, /* the n-th read or write is interrupted by a signal */
+    FAULT_INTERRUPT, /* the n-th read, write or fallocate is interrupted by a signal */
     FAULT_SHORTEN /* reads and writes from the n-th on move half of their bytes */
 } fault_way;
 

@@ -78,6 +78,28 @@ TEST_F(WholeFiles, WritingInPieces)
     fault::every_file_call(operation);
 }
 
+/* The new name may not be on the disk yet: the caller is told, and the file is there. */
+TEST_F(WholeFiles, AFolderThatIsNotSyncedIsNoSuccess)
+{
+    int n_syncs = 0;
+    for (int64_t nth = 0;; nth++) {
+        make_folder(folder_, { { "f", old_bytes } });
+        weir_error error = {};
+        const fault_plan plan = { FAULT_FILES, FAULT_ONCE, nth };
+        fault_start(&plan);
+        const weir_status status = write_in_pieces(path_, &error);
+        const fault_report report = fault_stop();
+        if (!report.was_hit) break;
+        if (strcmp(report.call, "fsync") != 0) continue;
+        EXPECT_EQ(status, WEIR_EIO);
+        const bool is_folder = n_syncs++ > 0;
+        EXPECT_EQ(strstr(error.text, "its folder cannot be synced") != nullptr, is_folder)
+            << error.text;
+        EXPECT_EQ(files_of(folder_).at("f") == new_bytes, is_folder);
+    }
+    EXPECT_EQ(n_syncs, 2) << "the file's and the folder's";
+}
+
 TEST_F(WholeFiles, APowerLossLeavesTheOldOrTheNew)
 {
     for (const bool at_once : { true, false }) {

@@ -216,6 +216,17 @@ weir_kv_pages weir_kv_store_free(const weir_kv_store *store)
     return n;
 }
 
+weir_kv_pages weir_kv_store_free_near(const weir_kv_store *store)
+{
+    weir_kv_pages n = { 0 };
+    for (int32_t i = 0; i < store->n_classes; i++) {
+        const kv_size_class *const size_class = &store->size_classes[i];
+        const int32_t room = size_class->most - size_class->n_resident;
+        *count_of(store, &n, size_class) = room < size_class->n_free ? room : size_class->n_free;
+    }
+    return n;
+}
+
 weir_kv_pages weir_kv_store_all(const weir_kv_store *store)
 {
     weir_kv_pages n = { 0 };

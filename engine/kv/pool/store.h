@@ -212,6 +212,8 @@ weir_ledger *weir_kv_store_ledger(const weir_kv_store *store);
 const char *weir_kv_store_budget(const weir_kv_store *store);
 int64_t weir_kv_store_free_pages(const weir_kv_store *store);
 weir_kv_pages weir_kv_store_free(const weir_kv_store *store);
+/* Of the free ones, those that can be near the kernels before anything is demoted. */
+weir_kv_pages weir_kv_store_free_near(const weir_kv_store *store);
 weir_kv_pages weir_kv_store_all(const weir_kv_store *store); /* all pages, free or not */
 /* Adds the page to its class. */
 void weir_kv_pages_add(const weir_kv_store *store, weir_kv_pages *pages, const void *page);
@@ -244,6 +246,11 @@ void weir_kv_table_share(
 /* For holders of pages other than tables. */
 void weir_kv_page_hold(weir_kv_store *store, const void *page);
 void weir_kv_page_drop(weir_kv_store *store, void *page);
+/* Between the two, the memory of dropped pages is not returned to the system page by page, but at
+ * the end for each range of pages next to each other. May be nested. Nothing to do without a lower
+ * tier. */
+void weir_kv_release_begin(weir_kv_store *store);
+void weir_kv_release_end(weir_kv_store *store);
 int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page);
 /* References except those of table snapshots, which are released on demand (table_snapshot.h). */
 int32_t weir_kv_page_users(const weir_kv_store *store, const void *page);

@@ -1,7 +1,8 @@
 /* engine/kv/pool/store_internal.h - internals of the store, shared by pages (store.c), tables
- * (table.c), tiers (residency.c, residency_open.c) and eviction (evict.c). */
+ * (table.c), tiers (residency.c, residency_open.c, release.c) and eviction (evict.c). */
 #pragma once
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "engine/kv/pool/store.h"
 #include "engine/kv/tiers/residency.h"
@@ -17,6 +18,22 @@ typedef struct kv_size_class {
      * addresses. */
     void **free_slots;
 } kv_size_class;
+
+/* A block of the lower tier. The engine thread's, but for n_readers. */
+typedef struct kv_cold_block {
+    int32_t n_held; /* pages that are held */
+    int32_t next; /* in store->unfreed, or NO_BLOCK */
+    atomic_int n_readers; /* threads that read it now: it is freed after that */
+    bool is_lost; /* could not be read */
+} kv_cold_block;
+
+/* Pages whose memory is yet to be returned to the system (release.c); of no use with a device. */
+typedef struct kv_released {
+    uint64_t *pages; /* one bit per page */
+    uint64_t *words; /* one bit per word of `pages` that is not zero */
+    int32_t n, first, last; /* last: included */
+    int32_t depth; /* of weir_kv_release_begin */
+} kv_released;
 
 struct weir_kv_store {
     weir_kv_spec spec;
@@ -37,14 +54,16 @@ struct weir_kv_store {
     int64_t n_free, n_resident; /* n_resident: held, and in memory */
     int64_t n_pruned; /* tables */
 
-    /* ---- with a tier below: residency.c. `lock` guards where pages are against threads that copy
-     * them; only the engine thread moves them. */
+    /* ---- with a tier below: residency.c. Only the engine thread moves pages. `lock` guards where
+     * they are, and the memory of those that move, against threads that copy pages which they hold;
+     * it is never held over I/O. */
     weir_lower_tier *lower; /* NULL: no policies */
     void *lower_tier_metadata; /* of the arrays below; charged to the ledger */
     /* [n_pages] block of the lower tier that holds the page; NO_BLOCK: it is free or in memory. */
     int32_t *blocks;
-    int32_t *alive; /* [blocks of the lower tier] pages that are held */
-    bool *lost; /* [blocks of the lower tier] could not be read */
+    kv_cold_block *cold; /* [blocks of the lower tier] */
+    int32_t unfreed; /* list: no page is held, but a thread was reading; NO_BLOCK: none */
+    kv_released released;
     int64_t n_on_host; /* pages in blocks of the host */
     /* [n_pages] pruned tables that hold the page; NULL: eviction is off. */
     int32_t *pins;
@@ -115,6 +134,18 @@ bool kv_enter(weir_kv_store *store, kv_size_class *size_class, void *page);
  * below. */
 void kv_leave(weir_kv_store *store, void *page);
 kv_size_class *kv_size_class_at(const weir_kv_store *store, const void *page);
+/* Copies a page of layer and head number `head`, wherever it is, to memory near the kernels,
+ * aligned to 4096 bytes. Engine thread. */
+WEIR_MUST_CHECK weir_status
+kv_page_load(weir_kv_store *store, void *bytes, const void *page, int64_t head, weir_error *error);
+
+/* release.c: words of the bits of n_pages, and of the bits of these words. */
+static inline int64_t kv_release_words(int64_t n_pages) { return (n_pages + 63) / 64; }
+/* The page has no holder any more, or is cold: its memory is returned at weir_kv_release_end, at
+ * once outside of it. */
+void kv_release(weir_kv_store *store, const void *page);
+/* Returns what waits for it, before memory is taken. */
+void kv_release_now(weir_kv_store *store);
 
 WEIR_MUST_CHECK weir_status kv_residency_open(weir_kv_store *store, weir_error *error);
 void kv_residency_close(weir_kv_store *store); /* also if it was only partly opened */

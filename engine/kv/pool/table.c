@@ -228,6 +228,18 @@ void weir_kv_commit(weir_kv_table *table, int64_t n_new)
 }
 
 /* ---- shrinking and sharing ------------------------------------------------------------------- */
+/* Keeps the first `keep` pages of each head. Pages that are taken again are those dropped last, so
+ * dropping the last blocks first keeps the next text's blocks next to each other. */
+static void drop_pages(weir_kv_table *table, weir_kv_store *store, int64_t keep)
+{
+    weir_kv_release_begin(store);
+    for (int64_t p = table->n_pages - 1; p >= keep; p--)
+        for (int64_t h = table->n_heads - 1; h >= 0; h--)
+            kv_table_drop(table, store, &table->pages[h * table->capacity + p]);
+    weir_kv_release_end(store);
+    table->n_pages = keep;
+}
+
 void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows)
 {
     WEIR_ASSERT(rows <= table->n_rows && (rows == 0 || !table->is_pruned));
@@ -236,10 +248,7 @@ void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows)
         rows / WEIR_PAGE_TOKENS == table->n_rows / WEIR_PAGE_TOKENS
     );
     const int64_t keep = kv_pages_per_head(rows);
-    for (int64_t h = 0; h < table->n_heads; h++)
-        for (int64_t p = keep; p < table->n_pages; p++)
-            kv_table_drop(table, store, &table->pages[h * table->capacity + p]);
-    if (keep < table->n_pages) table->n_pages = keep;
+    if (keep < table->n_pages) drop_pages(table, store, keep);
     table->n_rows = rows;
     for (int64_t h = 0; table->head_rows != NULL && h < table->n_heads; h++)
         table->head_rows[h] = (int32_t)rows;

@@ -100,12 +100,14 @@ void weir_table_snapshot_restore(const void *memory, weir_kv_table *table, weir_
 void weir_table_snapshot_release(void *memory, weir_kv_store *store)
 {
     const snapshot *const p = memory;
+    weir_kv_release_begin(store);
     for (int64_t i = 0; i < p->n_held; i++) {
         void *const page = pages_of(p)[i];
         if (p->is_pruned) kv_pin(store, page, -1);
         store->kept[kv_page_number(store, page)]--;
         weir_kv_page_drop(store, page);
     }
+    weir_kv_release_end(store);
 }
 
 void weir_table_snapshot_count_pages(const void *memory, weir_kv_store *store, weir_kv_pages *pages)

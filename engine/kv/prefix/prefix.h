@@ -180,6 +180,9 @@ bool weir_prefix_release_shared(weir_prefix *prefix, const weir_kv_sequence *seq
 /* Pages that reclaiming could free. The cost depends on the sequences that came and went since the
  * last call, not on the tree, unless a table is pruned. */
 weir_kv_pages weir_prefix_reclaimable(weir_prefix *prefix);
+/* Runs of them in the lower tier: they free addresses, but no memory near the kernels. Walks the
+ * tree. */
+int64_t weir_prefix_idle_cold(const weir_prefix *prefix);
 /* With a lower tier. Finds up to `most` blocks in memory, past the sinks, that only the cache
  * holds, least recently used first. weir_prefix_reclaim_memory is for when none can be demoted:
  * drops sequences until n_blocks fit in memory or none is left that would help. */

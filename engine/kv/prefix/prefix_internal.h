@@ -132,8 +132,10 @@ static inline bool is_lost(const weir_prefix *p, int32_t index)
 
 static inline void drop_pages(weir_prefix *p, int32_t index)
 {
+    weir_kv_release_begin(p->store);
     for (int64_t h = 0; p->nodes[index].n_tokens > 0 && h < p->heads; h++)
         weir_kv_page_drop(p->store, pages_of(p, index)[h]);
+    weir_kv_release_end(p->store);
 }
 
 static inline bool has_states(const weir_prefix *p) { return p->limits.snapshot_bytes > 0; }

@@ -127,14 +127,19 @@ static void drop_worst(weir_prefix *p, int32_t leaf)
  * sinks are short, everything after it is dropped first. */
 bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted)
 {
+    bool fits;
+    weir_kv_release_begin(prefix->store);
     for (;;) {
         const weir_kv_pages free = weir_kv_store_free(prefix->store);
-        if (weir_kv_pages_fit(wanted, free)) return true;
+        fits = weir_kv_pages_fit(wanted, free);
+        if (fits) break;
         const int32_t leaf =
             worst_leaf(prefix, free.sinks >= wanted.sinks ? LEAF_NO_SINK : LEAF_ANY);
-        if (leaf == NONE && pruned_oldest(prefix) == NULL) return false;
+        if (leaf == NONE && pruned_oldest(prefix) == NULL) break;
         drop_worst(prefix, leaf);
     }
+    weir_kv_release_end(prefix->store);
+    return fits;
 }
 
 bool weir_prefix_release_tail(weir_prefix *prefix, const weir_kv_sequence *sequence)
@@ -206,17 +211,30 @@ int32_t weir_prefix_lru_blocks(const weir_prefix *prefix, void *const **blocks, 
  * others in memory. */
 void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks)
 {
+    weir_kv_release_begin(prefix->store);
     while (weir_kv_free_blocks(prefix->store) < n_blocks) {
         void *const *oldest = NULL;
         int32_t leaf = worst_leaf(prefix, LEAF_IN_MEMORY);
-        if (leaf == NONE && weir_prefix_lru_blocks(prefix, &oldest, 1) == 0) return;
+        if (leaf == NONE && weir_prefix_lru_blocks(prefix, &oldest, 1) == 0) break;
         if (leaf == NONE) leaf = worst_leaf(prefix, LEAF_NO_SINK);
-        if (leaf == NONE) return;
+        if (leaf == NONE) break;
         drop_leaf(prefix, leaf);
     }
+    weir_kv_release_end(prefix->store);
 }
 
 /* ---- counting -------------------------------------------------------------------------------- */
+int64_t weir_prefix_idle_cold(const weir_prefix *prefix)
+{
+    int64_t n = 0;
+    for (int32_t i = FOREST + 1; prefix->heads > 0 && i < (int32_t)node_count(&prefix->limits);
+         i++) {
+        const node *const run = &prefix->nodes[i];
+        n += run->parent != NONE && run->n_tokens > 0 && is_cold(prefix, i) && is_idle(prefix, i);
+    }
+    return n;
+}
+
 /* Adds the nodes at and below this one that could be dropped. Returns false if this one could
  * not. */
 static bool walk_idle(const weir_prefix *p, int32_t index, weir_kv_pages *n)

@@ -325,6 +325,7 @@ static void take_fresh(
 /* Replaces the table's pages by the new ones if there are any, or frees those. */
 static void settle_fresh(weir_kv_evictor *e, weir_kv_table *table, bool is_done)
 {
+    weir_kv_release_begin(e->store);
     for (int64_t i = 0; i < table->n_heads * table->capacity; i++) {
         if (e->fresh[i] == NULL) continue;
         if (is_done)
@@ -333,6 +334,7 @@ static void settle_fresh(weir_kv_evictor *e, weir_kv_table *table, bool is_done)
             weir_kv_page_drop(e->store, e->fresh[i]);
         e->fresh[i] = NULL;
     }
+    weir_kv_release_end(e->store);
 }
 
 /* ---- evicting -------------------------------------------------------------------------------- */

@@ -72,7 +72,7 @@ weir_status evict_to_fresh(weir_kv_evictor *e, const weir_kv_table *table, weir_
             const int64_t at = h * table->capacity + p;
             const void *const page = table->pages[at];
             if (e->fresh[at] == NULL) continue;
-            const weir_status status = weir_kv_page_copy(e->store, e->fresh[at], page, h, error);
+            const weir_status status = kv_page_load(e->store, e->fresh[at], page, h, error);
             if (status != WEIR_OK && weir_kv_is_cold(e->store, page))
                 weir_kv_mark_unreadable(e->store, page);
             WEIR_TRY(status);

@@ -50,7 +50,7 @@ weir_status evict_page(
     *out = (void *)page; /* The sequence is only read. */
     if (!weir_kv_is_cold(e->store, page)) return WEIR_OK;
     *out = e->copies + (size_t)copy * e->copy_bytes;
-    const weir_status status = weir_kv_page_copy(e->store, *out, page, head, error);
+    const weir_status status = kv_page_load(e->store, *out, page, head, error);
     if (status != WEIR_OK) weir_kv_mark_unreadable(e->store, page);
     return status;
 }

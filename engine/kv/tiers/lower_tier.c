@@ -1,11 +1,8 @@
-#include "engine/kv/tiers/lower_tier.h"
-
+/* engine/kv/tiers/lower_tier.c - opens the lower tier, allocates and frees its blocks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,39 +12,19 @@
 
 #include "engine/base/checked.h"
 #include "engine/base/log.h"
+#include "engine/kv/tiers/lower_tier_internal.h"
 
-enum { PIECES = 256, TMPFS = 0x01021994 };
-
-struct weir_lower_tier {
-    weir_ledger *ledger;
-    weir_lower_tier_io io;
-    char *folder;
-    int fd;
-    bool is_direct;
-    /* n_free includes those in memory. */
-    int64_t n_blocks, n_host_blocks, n_parts, n_free, n_free_host;
-    int64_t next, next_host; /* where the search for a free block continues */
-    size_t block_bytes, metadata_bytes;
-    /* [n_parts]; this and the next two are owned, together with the bits. */
-    size_t *part_bytes;
-    /* [n_parts] offsets in the file, in memory. */
-    size_t *part_start, *host_start;
-    char *host; /* memory of the first blocks; may be NULL */
-    size_t host_bytes, way_bytes;
-    /* [way_bytes], the size of a part, between a device and the file; NULL: no device, or no
-     * file. */
-    char *way;
-    pthread_mutex_t way_lock;
-    uint64_t *used; /* one bit per block */
-    atomic_llong written, read, write_errors, read_errors;
-};
+enum { TMPFS = 0x01021994 };
 
 /* ---- opening --------------------------------------------------------------------------------- */
 static size_t words_of(int64_t n_blocks) { return ((size_t)n_blocks + 63) / 64; }
 
-size_t weir_lower_tier_metadata_bytes(int64_t n_blocks, int64_t n_parts)
+size_t weir_lower_tier_metadata_bytes(
+    int64_t n_blocks, int64_t n_host_blocks, int64_t n_parts, int64_t n_pages
+)
 {
-    return words_of(n_blocks) * sizeof(uint64_t) + 3 * (size_t)n_parts * sizeof(size_t);
+    return words_of(n_blocks) * sizeof(uint64_t) + (size_t)n_parts * sizeof(tier_part) +
+           (size_t)(n_blocks - n_host_blocks) * (size_t)n_pages * sizeof(uint32_t);
 }
 
 /* O_TMPFILE if the file system supports it, otherwise unlinked after creation. */
@@ -112,22 +89,26 @@ static weir_status lay_out(
     const size_t in_memory = (size_t)s->n_host_blocks,
                  in_file = (size_t)(s->n_blocks - s->n_host_blocks);
     size_t at = 0, bytes, all;
-    for (int64_t part = 0; part < layout->n_parts; part++) {
-        s->part_start[part] = at;
-        s->host_start[part] = s->host_bytes;
-        s->part_bytes[part] = layout->part_bytes[part];
-        WEIR_ASSERT(s->part_bytes[part] % WEIR_LOWER_TIER_ALIGNMENT == 0);
-        s->block_bytes += s->part_bytes[part];
-        if (s->part_bytes[part] > s->way_bytes) s->way_bytes = s->part_bytes[part];
-        if (!weir_mul_size(&all, s->part_bytes[part], (size_t)s->n_blocks) ||
+    for (int64_t i = 0; i < layout->n_parts; i++) {
+        tier_part *const p = &s->parts[i];
+        *p = (tier_part){ .page_bytes = layout->parts[i].page_bytes,
+                          .bytes = layout->parts[i].page_bytes * (size_t)layout->parts[i].n_pages,
+                          .file_start = at,
+                          .host_start = s->host_bytes,
+                          .n_pages = layout->parts[i].n_pages,
+                          .first_page = i > 0 ? p[-1].first_page + p[-1].n_pages : 0 };
+        WEIR_ASSERT(p->page_bytes % WEIR_LOWER_TIER_ALIGNMENT == 0);
+        s->block_bytes += p->bytes;
+        if (p->bytes > s->way_bytes) s->way_bytes = p->bytes;
+        if (!weir_mul_size(&all, p->bytes, (size_t)s->n_blocks) ||
             !weir_add_size(&bytes, all, at) || !weir_add_size(&bytes, all, s->host_bytes) ||
             bytes > INT64_MAX)
             return weir_error_set(
                 error, WEIR_EINVAL,
                 "%" PRId64 " blocks of KV pages are too many; lower memory.disk", s->n_blocks
             );
-        at += s->part_bytes[part] * in_file;
-        s->host_bytes += s->part_bytes[part] * in_memory;
+        at += p->bytes * in_file;
+        s->host_bytes += p->bytes * in_memory;
     }
     return WEIR_OK;
 }
@@ -158,23 +139,22 @@ weir_status weir_lower_tier_open(
     s->n_host_blocks = s->n_free_host = layout->n_host_blocks;
     s->next = s->n_host_blocks;
     s->n_parts = layout->n_parts;
+    for (int64_t i = 0; i < layout->n_parts; i++) s->n_pages += layout->parts[i].n_pages;
     s->folder = strdup(layout->folder != NULL ? layout->folder : "");
     (void)pthread_mutex_init(&s->way_lock, NULL);
     weir_lower_tier_set_io(s, NULL);
     void *books = NULL;
     weir_status status =
         s->folder != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for a path");
+    const size_t metadata_bytes =
+        weir_lower_tier_metadata_bytes(s->n_blocks, s->n_host_blocks, s->n_parts, s->n_pages);
     if (status == WEIR_OK)
-        status = weir_ledger_alloc(
-            ledger, &books, WEIR_ACCOUNT_PAGE_TABLES,
-            weir_lower_tier_metadata_bytes(s->n_blocks, s->n_parts), error
-        );
+        status = weir_ledger_alloc(ledger, &books, WEIR_ACCOUNT_PAGE_TABLES, metadata_bytes, error);
     if (status == WEIR_OK) {
-        s->metadata_bytes = weir_lower_tier_metadata_bytes(s->n_blocks, s->n_parts);
+        s->metadata_bytes = metadata_bytes;
         s->used = books;
-        s->part_bytes = (size_t *)(s->used + words_of(s->n_blocks));
-        s->part_start = s->part_bytes + s->n_parts;
-        s->host_start = s->part_start + s->n_parts;
+        s->parts = (tier_part *)(s->used + words_of(s->n_blocks));
+        s->checksums = (uint32_t *)(s->parts + s->n_parts);
         status = lay_out(s, layout, error);
     }
     if (status == WEIR_OK) status = open_memory(s, error);
@@ -282,181 +262,3 @@ void weir_lower_tier_free(weir_lower_tier *lower, int32_t block)
 }
 
 int64_t weir_lower_tier_free_blocks(const weir_lower_tier *lower) { return lower->n_free; }
-
-/* ---- bytes ----------------------------------------------------------------------------------- */
-static off_t offset_of(const weir_lower_tier *s, int32_t block, int64_t part, size_t at)
-{
-    return (off_t)(s->part_start[part] + (size_t)(block - s->n_host_blocks) * s->part_bytes[part] +
-                   at);
-}
-
-static char *memory_of(const weir_lower_tier *s, int32_t block, int64_t part, size_t at)
-{
-    return s->host + s->host_start[part] + (size_t)block * s->part_bytes[part] + at;
-}
-
-static weir_status write_file(
-    weir_lower_tier *lower, int32_t block, int64_t part, const struct iovec *pieces, int n_pieces,
-    weir_error *error
-)
-{
-    struct iovec left[PIECES];
-    off_t at = offset_of(lower, block, part, 0);
-    const off_t start = at;
-    for (int first = 0; first < n_pieces; first += PIECES) {
-        int n = n_pieces - first < PIECES ? n_pieces - first : PIECES, done = 0;
-        memcpy(left, pieces + first, (size_t)n * sizeof *left);
-        while (done < n) {
-            const ssize_t wrote = lower->io.write(lower->fd, left + done, n - done, at);
-            if (wrote < 0 && errno == EINTR) continue;
-            if (wrote <= 0) {
-                const int reason = wrote < 0 ? errno : ENOSPC;
-                atomic_fetch_add(&lower->write_errors, 1);
-                return weir_error_set(
-                    error, WEIR_EIO,
-                    "%s: cannot write KV pages: %s; free space there, or lower memory.disk",
-                    lower->folder, strerror(reason)
-                );
-            }
-            at += wrote;
-            size_t over = (size_t)wrote;
-            while (done < n && over >= left[done].iov_len) over -= left[done++].iov_len;
-            if (over == 0) continue;
-            left[done].iov_base = (char *)left[done].iov_base + over;
-            left[done].iov_len -= over;
-        }
-    }
-    if (!lower->is_direct) {
-        (void)sync_file_range(
-            lower->fd, start, at - start, SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER
-        );
-        (void)posix_fadvise(lower->fd, start, at - start, POSIX_FADV_DONTNEED);
-    }
-    atomic_fetch_add(&lower->written, at - start);
-    return WEIR_OK;
-}
-
-/* Copies the pieces one after the other. */
-static size_t gather(const weir_lower_tier *s, char *out, const struct iovec *pieces, int n_pieces)
-{
-    size_t at = 0;
-    for (int i = 0; i < n_pieces; at += pieces[i++].iov_len)
-        weir_ledger_copy(s->ledger, out + at, pieces[i].iov_base, pieces[i].iov_len);
-    return at;
-}
-
-weir_status weir_lower_tier_write(
-    weir_lower_tier *lower, int32_t block, int64_t part, const struct iovec *pieces, int n_pieces,
-    weir_error *error
-)
-{
-    if (block < lower->n_host_blocks) {
-        atomic_fetch_add(
-            &lower->written,
-            (long long)gather(lower, memory_of(lower, block, part, 0), pieces, n_pieces)
-        );
-        return WEIR_OK;
-    }
-    if (lower->way == NULL) return write_file(lower, block, part, pieces, n_pieces, error);
-    (void)pthread_mutex_lock(&lower->way_lock);
-    const struct iovec all = { lower->way, gather(lower, lower->way, pieces, n_pieces) };
-    const weir_status status = write_file(lower, block, part, &all, 1, error);
-    (void)pthread_mutex_unlock(&lower->way_lock);
-    return status;
-}
-
-static weir_status read_file(
-    weir_lower_tier *lower, int32_t block, int64_t part, size_t at, void *bytes, size_t n,
-    weir_error *error
-)
-{
-    const off_t start = offset_of(lower, block, part, at);
-    for (size_t done = 0; done < n;) {
-        const ssize_t got =
-            lower->io.read(lower->fd, (char *)bytes + done, n - done, start + (off_t)done);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) {
-            const int reason = errno;
-            atomic_fetch_add(&lower->read_errors, 1);
-            return weir_error_set(
-                error, WEIR_EIO, "%s: cannot read KV pages back: %s; check this disk",
-                lower->folder, got < 0 ? strerror(reason) : "the file is too short"
-            );
-        }
-        done += (size_t)got;
-    }
-    if (!lower->is_direct) (void)posix_fadvise(lower->fd, start, (off_t)n, POSIX_FADV_DONTNEED);
-    atomic_fetch_add(&lower->read, (long long)n);
-    return WEIR_OK;
-}
-
-static void copy_out(weir_lower_tier *s, void *out, const void *bytes, size_t n, bool is_beside)
-{
-    if (is_beside && weir_ledger_device(s->ledger) != NULL)
-        weir_device_copy_async(weir_ledger_device(s->ledger), out, bytes, n);
-    else
-        weir_ledger_copy(s->ledger, out, bytes, n);
-}
-
-/* Through the bounce buffer, as many bytes at a time as it holds. */
-static weir_status read_over(
-    weir_lower_tier *s, int32_t block, int64_t part, size_t at, char *bytes, size_t n,
-    bool is_beside, weir_error *error
-)
-{
-    weir_status status = WEIR_OK;
-    (void)pthread_mutex_lock(&s->way_lock);
-    for (size_t done = 0, some; status == WEIR_OK && done < n; done += some) {
-        some = n - done < s->way_bytes ? n - done : s->way_bytes;
-        status = read_file(s, block, part, at + done, s->way, some, error);
-        if (status == WEIR_OK) copy_out(s, bytes + done, s->way, some, is_beside);
-    }
-    (void)pthread_mutex_unlock(&s->way_lock);
-    return status;
-}
-
-/* Reads the part of a run of blocks that is in memory, then the part in the file. */
-static weir_status read_bytes(
-    weir_lower_tier *s, int32_t block, int64_t part, size_t at, char *bytes, size_t n,
-    bool is_beside, weir_error *error
-)
-{
-    if (block < s->n_host_blocks) {
-        const size_t left = (size_t)(s->n_host_blocks - block) * s->part_bytes[part],
-                     here = left > at ? left - at : 0;
-        const size_t some = n < here ? n : here;
-        copy_out(s, bytes, memory_of(s, block, part, at), some, is_beside);
-        atomic_fetch_add(&s->read, (long long)some);
-        if (some == n) return WEIR_OK;
-        return read_bytes(
-            s, (int32_t)s->n_host_blocks, part, at + some - left, bytes + some, n - some, is_beside,
-            error
-        );
-    }
-    return s->way != NULL ? read_over(s, block, part, at, bytes, n, is_beside, error)
-                          : read_file(s, block, part, at, bytes, n, error);
-}
-
-weir_status weir_lower_tier_read(
-    weir_lower_tier *lower, int32_t block, int64_t part, size_t at, void *bytes, size_t n,
-    weir_error *error
-)
-{
-    return read_bytes(lower, block, part, at, bytes, n, false, error);
-}
-
-weir_status weir_lower_tier_read_async(
-    weir_lower_tier *lower, int32_t block, int64_t part, size_t at, void *bytes, size_t n,
-    weir_error *error
-)
-{
-    return read_bytes(lower, block, part, at, bytes, n, true, error);
-}
-
-weir_lower_tier_stats weir_lower_tier_stats_of(const weir_lower_tier *lower)
-{
-    return (weir_lower_tier_stats){ .written = atomic_load(&lower->written),
-                                    .read = atomic_load(&lower->read),
-                                    .write_errors = atomic_load(&lower->write_errors),
-                                    .read_errors = atomic_load(&lower->read_errors) };
-}

@@ -10,9 +10,10 @@
  * nothing when the last one is freed. Blocks do not move between memory and file: attention reads
  * both in every step, so neither is the better place for older blocks. If the file system supports
  * O_DIRECT the page cache is not used; otherwise what was written or read is dropped from it.
- * Buffers, part sizes and offsets are multiples of 4096. With a device, sources and destinations
- * may be anywhere; transfers between it and the file use a bounce buffer. take and give: engine
- * thread. write and read: any thread, on different blocks or one after the other. */
+ * Buffers, page sizes and offsets are multiples of 4096. With a device, sources and destinations
+ * may be anywhere; transfers between it and the file use a bounce buffer. Each page of the file has
+ * a checksum in memory, which is compared when it is read. alloc and free: engine thread. write and
+ * read: any thread, on different blocks or one after the other. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,12 +32,18 @@ enum { WEIR_LOWER_TIER_ALIGNMENT = 4096 };
 
 typedef struct weir_lower_tier weir_lower_tier;
 
+/* Pages of one layer of a block. */
+typedef struct weir_lower_tier_part {
+    int64_t n_pages;
+    size_t page_bytes;
+} weir_lower_tier_part;
+
 typedef struct weir_lower_tier_layout {
     /* Of the file; ignored if all blocks are in memory. */
     const char *folder;
     /* n_host_blocks: the first ones, in memory. */
     int64_t n_blocks, n_host_blocks, n_parts;
-    const size_t *part_bytes; /* [n_parts], copied */
+    const weir_lower_tier_part *parts; /* [n_parts], copied */
 } weir_lower_tier_layout;
 
 /* As pwritev and pread; tests use it to inject failures. */
@@ -45,8 +52,11 @@ typedef struct weir_lower_tier_io {
     ssize_t (*read)(int fd, void *bytes, size_t n, off_t at);
 } weir_lower_tier_io;
 
-/* Bytes on the account page_tables; the blocks in memory are on the host's account kv. */
-size_t weir_lower_tier_metadata_bytes(int64_t n_blocks, int64_t n_parts);
+/* Bytes on the account page_tables; the blocks in memory are on the host's account kv. n_pages: of
+ * a block. */
+size_t weir_lower_tier_metadata_bytes(
+    int64_t n_blocks, int64_t n_host_blocks, int64_t n_parts, int64_t n_pages
+);
 WEIR_MUST_CHECK weir_status weir_lower_tier_open(
     weir_lower_tier **out, const weir_lower_tier_layout *layout, weir_ledger *ledger,
     weir_error *error
@@ -62,13 +72,22 @@ weir_lower_tier_alloc(weir_lower_tier *lower, int32_t *block, weir_error *error)
 void weir_lower_tier_free(weir_lower_tier *lower, int32_t block);
 int64_t weir_lower_tier_free_blocks(const weir_lower_tier *lower);
 
-/* Writes one part of a block, in pieces. EIO: the error says why. */
+/* Writes one part of a block, one piece per page. EIO: the error says why. */
 WEIR_MUST_CHECK weir_status weir_lower_tier_write(
     weir_lower_tier *lower, int32_t block, int64_t part, const struct iovec *pieces, int n_pieces,
     weir_error *error
 );
-/* Reads `n` bytes of a part from offset `at` of `block` on, possibly into the following blocks. */
+/* True if the last write to the file failed, and the next block would be there, too. Engine
+ * thread. */
+bool weir_lower_tier_fails(const weir_lower_tier *lower);
+/* Reads `n` bytes of a part from offset `at` of `block` on, possibly into the following blocks:
+ * whole pages. EIO: they could not be read, or are not those that were written. */
 WEIR_MUST_CHECK weir_status weir_lower_tier_read(
+    weir_lower_tier *lower, int32_t block, int64_t part, size_t at, void *bytes, size_t n,
+    weir_error *error
+);
+/* The same to memory of the host: does not wait for other reads. */
+WEIR_MUST_CHECK weir_status weir_lower_tier_read_to_host(
     weir_lower_tier *lower, int32_t block, int64_t part, size_t at, void *bytes, size_t n,
     weir_error *error
 );

@@ -20,10 +20,15 @@ enum {
 
 _Static_assert((int)BUFFERS <= (int)WEIR_DEVICE_EVENTS, "each buffer has a mark of its own");
 
+/* A cold block of a segment, and its index in the lower tier. */
+typedef struct cold_block {
+    int32_t block, place;
+} cold_block;
+
 /* Splits [first_split, end_split) of a segment in a layer: blocks [first, end) contain what its
- * rows see of them, n_cold of them cold. */
+ * rows see of them, n_cold of them cold, from number first_cold of the segment's cold ones on. */
 typedef struct range {
-    int32_t first_split, end_split, first, end, n_cold;
+    int32_t first_split, end_split, first, end, first_cold, n_cold;
     bool is_last;
 } range;
 
@@ -53,6 +58,8 @@ struct weir_kv_prefetch {
     weir_kv_view *views; /* [max_views] */
     const weir_kv_reader *readers; /* [n_readers] */
     int64_t n_readers;
+    cold_block *cold; /* [max_views, stride] of the step's segments, ascending */
+    int32_t *n_cold; /* [max_views] */
     bool *failed; /* [max_views] */
     bool *bad; /* [BUFFERS, blocks] could not be read */
     staged_for staged[BUFFERS]; /* as filled last */
@@ -61,6 +68,7 @@ struct weir_kv_prefetch {
     range taken;
     weir_kv_store *store; /* during a step */
     weir_error why; /* the engine thread's copy of `error` */
+    int64_t n_lookups;
 
     pthread_t thread;
     bool has_thread;
@@ -80,6 +88,8 @@ static size_t place_arrays(weir_kv_prefetch *s, int32_t segments, char *base)
     weir_arrays arrays = { .base = base };
     WEIR_ARRAYS_PLACE(&arrays, s->table, weir_kv_most_heads(&s->spec) * s->sizes.stride);
     WEIR_ARRAYS_PLACE(&arrays, s->views, segments);
+    WEIR_ARRAYS_PLACE(&arrays, s->cold, segments * s->sizes.stride);
+    WEIR_ARRAYS_PLACE(&arrays, s->n_cold, segments);
     WEIR_ARRAYS_PLACE(&arrays, s->failed, segments);
     WEIR_ARRAYS_PLACE(&arrays, s->bad, BUFFERS * s->sizes.blocks);
     return arrays.bytes;
@@ -195,10 +205,40 @@ void weir_kv_prefetch_close(weir_kv_prefetch *prefetch)
 }
 
 /* ---- the order of reading, the same for both threads ----------------------------------------- */
-/* True if block `block` of a segment is cold, checked by the page of its first layer and head. */
-static bool is_cold(const weir_kv_prefetch *s, const weir_kv_view *view, int64_t block)
+static const cold_block *cold_of(const weir_kv_prefetch *s, int32_t segment)
 {
-    return weir_kv_is_cold(s->store, view->pages[block]);
+    return s->cold + segment * s->sizes.stride;
+}
+
+/* Finds the step's cold blocks. Nothing moves before it ends, so one look at each block will do for
+ * all layers. */
+static void find_cold(weir_kv_prefetch *s, int32_t segment)
+{
+    const weir_kv_view *const view = &s->views[segment];
+    const int32_t n_blocks = (int32_t)blocks_of(view->n_past + view->n_rows);
+    cold_block *const cold = s->cold + segment * s->sizes.stride;
+    int32_t n = 0;
+    for (int32_t block = 0; block < n_blocks; block++) {
+        const int32_t place = weir_kv_place_of(s->store, view->pages[block]);
+        if (place >= 0) cold[n++] = (cold_block){ .block = block, .place = place };
+    }
+    s->n_lookups += n_blocks;
+    s->n_cold[segment] = n;
+}
+
+/* The number of its first cold block that is not before this one. */
+static int32_t first_cold_from(const weir_kv_prefetch *s, int32_t segment, int32_t block)
+{
+    const cold_block *const cold = cold_of(s, segment);
+    int32_t low = 0, high = s->n_cold[segment];
+    while (low < high) {
+        const int32_t middle = (low + high) / 2;
+        if (cold[middle].block < block)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 static int32_t first_seen(const weir_kv_prefetch *s, const weir_kv_view *view, int64_t layer)
@@ -209,18 +249,18 @@ static int32_t first_seen(const weir_kv_prefetch *s, const weir_kv_view *view, i
 
 bool weir_kv_prefetch_is_cold(const weir_kv_prefetch *s, int64_t layer, int32_t segment)
 {
-    const weir_kv_view *const view = &s->views[segment];
-    const int64_t end = blocks_of(view->n_past + view->n_rows);
-    for (int64_t block = first_seen(s, view, layer) / WEIR_PAGE_TOKENS; block < end; block++)
-        if (is_cold(s, view, block)) return true;
-    return false;
+    const int32_t n = s->n_cold[segment];
+    return n > 0 && cold_of(s, segment)[n - 1].block >=
+                        first_seen(s, &s->views[segment], layer) / WEIR_PAGE_TOKENS;
 }
 
 /* As many splits from this one on as have cold blocks for one buffer, at least one. */
 static range range_from(
-    const weir_kv_prefetch *s, int64_t layer, const weir_kv_view *view, int32_t first_split
+    const weir_kv_prefetch *s, int64_t layer, int32_t segment, int32_t first_split
 )
 {
+    const weir_kv_view *const view = &s->views[segment];
+    const cold_block *const cold = cold_of(s, segment);
     const int32_t seen = first_seen(s, view, layer) / WEIR_PAGE_TOKENS,
                   all = (int32_t)blocks_of(view->n_past + view->n_rows);
     range r = { .first_split = first_split,
@@ -228,10 +268,13 @@ static range range_from(
                 .first = first_split * SPLIT_BLOCKS };
     if (r.first < seen) r.first = seen;
     r.end = r.first;
+    r.first_cold = first_cold_from(s, segment, r.first);
     while (!r.is_last) {
         const int32_t past = (r.end_split + 1) * SPLIT_BLOCKS, end = past < all ? past : all;
         int32_t n_cold = r.n_cold;
-        for (int32_t block = r.end; block < end; block++) n_cold += is_cold(s, view, block);
+        while (r.first_cold + n_cold < s->n_cold[segment] && cold[r.first_cold + n_cold].block < end
+        )
+            n_cold++;
         if (r.end_split > first_split && n_cold > s->sizes.blocks) break;
         r.n_cold = n_cold;
         r.end_split++;
@@ -244,43 +287,32 @@ static range range_from(
 /* ---- the reading thread ---------------------------------------------------------------------- */
 /* Consecutive blocks in the file are one read. */
 static void fill(
-    weir_kv_prefetch *s, int64_t layer, const weir_kv_view *view, const range *r, char *buffer,
+    weir_kv_prefetch *s, int64_t layer, const cold_block *cold, int32_t n_cold, char *buffer,
     bool *bad
 )
 {
     const size_t bytes = weir_kv_layer_stride(&s->spec, layer);
     weir_error error;
-    for (int32_t block = r->first, n = 0; block < r->end;) {
-        const int32_t place = weir_kv_place_of(s->store, view->pages[block]);
-        int32_t run = 0;
-        while (place >= 0 && block + run < r->end &&
-               weir_kv_place_of(s->store, view->pages[block + run]) == place + run)
-            run++;
-        if (run == 0) {
-            block++;
-            continue;
-        }
+    for (int32_t n = 0, run = 0; n < n_cold; n += run) {
+        const int32_t place = cold[n].place;
+        for (run = 1; n + run < n_cold && cold[n + run].place == place + run;) run++;
         char *const at = buffer + (size_t)n * bytes;
         const bool failed =
             weir_lower_tier_read_async(
                 weir_kv_store_lower_tier(s->store), place, layer, 0, at, (size_t)run * bytes, &error
             ) != WEIR_OK;
         for (int32_t i = 0; i < run; i++) bad[n + i] = failed;
-        if (failed) {
-            weir_ledger_clear(s->ledger, at, (size_t)run * bytes);
-            (void)pthread_mutex_lock(&s->lock);
-            if (s->error.code == WEIR_OK) s->error = error;
-            (void)pthread_mutex_unlock(&s->lock);
-        }
-        block += run;
-        n += run;
+        if (!failed) continue;
+        weir_ledger_clear(s->ledger, at, (size_t)run * bytes);
+        (void)pthread_mutex_lock(&s->lock);
+        if (s->error.code == WEIR_OK) s->error = error;
+        (void)pthread_mutex_unlock(&s->lock);
     }
 }
 
 /* Waits for a buffer, fills it and passes it on. Returns false if the step has ended. */
 static bool stage(weir_kv_prefetch *s, int64_t layer, int32_t segment, const range *r)
 {
-    const weir_kv_view *const view = &s->views[segment];
     (void)pthread_mutex_lock(&s->lock);
     while (s->filled - s->emptied == BUFFERS && !s->is_stopped)
         (void)pthread_cond_wait(&s->changed, &s->lock);
@@ -290,8 +322,8 @@ static bool stage(weir_kv_prefetch *s, int64_t layer, int32_t segment, const ran
     if (!is_wanted) return false;
     if (s->device != NULL) weir_device_event_wait(s->device, (int)index);
     fill(
-        s, layer, view, r, s->buffers + (size_t)index * s->sizes.buffer,
-        s->bad + index * s->sizes.blocks
+        s, layer, cold_of(s, segment) + r->first_cold, r->n_cold,
+        s->buffers + (size_t)index * s->sizes.buffer, s->bad + index * s->sizes.blocks
     );
     s->staged[index] =
         (staged_for){ .layer = layer, .segment = segment, .first_split = r->first_split };
@@ -307,7 +339,7 @@ static bool read_segment(weir_kv_prefetch *s, int64_t layer, int32_t segment)
 {
     range r = { .is_last = !weir_kv_prefetch_is_cold(s, layer, segment) };
     while (!r.is_last) {
-        r = range_from(s, layer, &s->views[segment], r.end_split);
+        r = range_from(s, layer, segment, r.end_split);
         if (r.n_cold > 0 && !stage(s, layer, segment, &r)) return false;
     }
     return true;
@@ -355,6 +387,7 @@ bool weir_kv_prefetch_begin(weir_kv_prefetch *s, weir_kv_store *store, int32_t n
     s->n_views = n_views;
     s->next_split = 0;
     s->store = store;
+    for (int32_t i = 0; i < n_views; i++) find_cold(s, i);
     for (int64_t layer = 0; !any && layer < s->spec.n_layers; layer++)
         for (int32_t i = 0; !any && i < n_views; i++) any = weir_kv_prefetch_is_cold(s, layer, i);
     if (!any) {
@@ -391,25 +424,28 @@ static void point(
 {
     const weir_kv_view *const view = &s->views[segment];
     const weir_kv_geometry *const g = &s->spec.geometry[layer];
+    const cold_block *const cold = cold_of(s, segment) + r->first_cold;
     const size_t bytes = weir_kv_page_stride(&s->spec, layer);
-    for (int32_t block = r->first, n = 0; block < r->end; block++) {
-        const bool cold = is_cold(s, view, block);
+    for (int64_t h = 0; h < g->n_heads; h++)
+        memcpy(
+            s->table + h * s->sizes.stride + r->first,
+            view->pages + (g->first_head + h) * view->stride + r->first,
+            (size_t)(r->end - r->first) * sizeof *s->table
+        );
+    for (int32_t n = 0; n < r->n_cold; n++) {
         for (int64_t h = 0; h < g->n_heads; h++)
-            s->table[h * s->sizes.stride + block] =
-                cold ? buffer + (size_t)(n * g->n_heads + h) * bytes
-                     : view->pages[(g->first_head + h) * view->stride + block];
-        if (cold && bad[n]) {
-            s->failed[segment] = true;
-            weir_kv_mark_unreadable(s->store, view->pages[block]);
-        }
-        n += cold;
+            s->table[h * s->sizes.stride + cold[n].block] =
+                buffer + (size_t)(n * g->n_heads + h) * bytes;
+        if (!bad[n]) continue;
+        s->failed[segment] = true;
+        weir_kv_mark_unreadable(s->store, view->pages[cold[n].block]);
     }
 }
 
 void weir_kv_prefetch_take(weir_kv_prefetch *s, int64_t layer, int32_t segment, weir_kv_range *out)
 {
     int64_t index = 0;
-    s->taken = range_from(s, layer, &s->views[segment], s->next_split);
+    s->taken = range_from(s, layer, segment, s->next_split);
     s->next_split = s->taken.is_last ? 0 : s->taken.end_split;
     if (s->taken.n_cold > 0) {
         (void)pthread_mutex_lock(&s->lock);
@@ -449,3 +485,5 @@ bool weir_kv_prefetch_failed(const weir_kv_prefetch *s, int32_t segment, const c
     *why = s->why.text;
     return s->failed[segment];
 }
+
+int64_t weir_kv_prefetch_lookups(const weir_kv_prefetch *s) { return s->n_lookups; }

@@ -1,8 +1,5 @@
-/* engine/kv/tiers/residency.c - where blocks are, moving them, and checking. */
+/* engine/kv/tiers/residency.c - where blocks are, and moving them. */
 #include "engine/kv/tiers/residency.h"
-
-#include <inttypes.h>
-#include <sys/mman.h>
 
 #include "engine/kv/pool/store_internal.h"
 #include "engine/kv/tiers/residency_internal.h"
@@ -22,12 +19,12 @@ bool weir_kv_is_cold(const weir_kv_store *store, const void *page)
 bool weir_kv_is_unreadable(const weir_kv_store *store, const void *page)
 {
     const int32_t block = weir_kv_place_of(store, page);
-    return block != NO_BLOCK && store->lost[block];
+    return block != NO_BLOCK && store->cold[block].is_lost;
 }
 
 void weir_kv_mark_unreadable(weir_kv_store *store, const void *page)
 {
-    store->lost[weir_kv_place_of(store, page)] = true;
+    store->cold[weir_kv_place_of(store, page)].is_lost = true;
 }
 
 bool weir_kv_may_leave(const weir_kv_store *store, void *const *pages, int64_t stride)
@@ -51,6 +48,11 @@ int64_t weir_kv_free_blocks(const weir_kv_store *store)
         if (blocks < room) room = blocks;
     }
     return room;
+}
+
+bool weir_kv_lower_tier_fails(const weir_kv_store *store)
+{
+    return store->lower != NULL && weir_lower_tier_fails(store->lower);
 }
 
 weir_lower_tier *weir_kv_store_lower_tier(const weir_kv_store *store) { return store->lower; }
@@ -90,6 +92,7 @@ bool kv_enter(weir_kv_store *store, kv_size_class *size_class, void *page)
         weir_device_space_map(weir_ledger_device(store->ledger), page, slot, size_class->bytes);
         return true;
     }
+    kv_release_now(store);
     size_class->n_resident++;
     bool *const dirty = &store->dirty[kv_page_number(store, page)], was = *dirty;
     *dirty = true;
@@ -110,9 +113,34 @@ static void unback(weir_kv_store *store, void *page)
     }
     size_class->n_resident--;
     store->dirty[kv_page_number(store, page)] = false;
-    WEIR_ASSERT(madvise(page, size_class->bytes, MADV_DONTNEED) == 0);
+    kv_release(store, page);
 }
 
+/* No page of it is held. A thread that still reads it was told that it may: then later. */
+static void free_block(weir_kv_store *store, int32_t block)
+{
+    kv_cold_block *const cold = &store->cold[block];
+    if (atomic_load_explicit(&cold->n_readers, memory_order_acquire) == 0) {
+        weir_lower_tier_free(store->lower, block);
+        return;
+    }
+    cold->next = store->unfreed;
+    store->unfreed = block;
+}
+
+/* Frees blocks whose readers have ended since. */
+static void free_read_blocks(weir_kv_store *store)
+{
+    int32_t block = store->unfreed;
+    store->unfreed = NO_BLOCK;
+    while (block != NO_BLOCK) {
+        const int32_t next = store->cold[block].next;
+        free_block(store, block);
+        block = next;
+    }
+}
+
+/* Without the lock: nobody else looks at a page that nobody holds. */
 void kv_leave(weir_kv_store *store, void *page)
 {
     if (store->lower == NULL) {
@@ -120,17 +148,14 @@ void kv_leave(weir_kv_store *store, void *page)
         kv_size_class_at(store, page)->n_resident--;
         return;
     }
-    const int32_t number = kv_page_number(store, page);
-    (void)pthread_mutex_lock(&store->lock);
-    const int32_t block = store->blocks[number];
+    const int32_t number = kv_page_number(store, page), block = store->blocks[number];
     if (block == NO_BLOCK) {
         unback(store, page);
-    } else {
-        store->blocks[number] = NO_BLOCK;
-        store->n_on_host -= is_on_host(store, block);
-        if (--store->alive[block] == 0) weir_lower_tier_free(store->lower, block);
+        return;
     }
-    (void)pthread_mutex_unlock(&store->lock);
+    store->blocks[number] = NO_BLOCK;
+    store->n_on_host -= is_on_host(store, block);
+    if (--store->cold[block].n_held == 0) free_block(store, block);
 }
 
 /* Writes all layers of a block to its place in the file, one run each. */
@@ -161,6 +186,7 @@ weir_status weir_kv_demote(
             error, WEIR_EFULL, "there is no lower tier for KV pages (memory.disk)"
         );
     WEIR_ASSERT(weir_kv_may_leave(store, pages, stride));
+    free_read_blocks(store);
     WEIR_TRY(weir_lower_tier_alloc(store->lower, &block, error));
     const weir_status status = write_block(store, block, pages, stride, error);
     if (status != WEIR_OK) {
@@ -169,17 +195,18 @@ weir_status weir_kv_demote(
     }
     (void)pthread_mutex_lock(&store->lock);
     for (int64_t h = 0; h < heads; h++) {
-        void *const page = pages[h * stride];
-        const int32_t number = kv_page_number(store, page);
+        const int32_t number = kv_page_number(store, pages[h * stride]);
         WEIR_ASSERT(store->refs[number] > 0 && store->blocks[number] == NO_BLOCK);
         store->blocks[number] = block;
-        unback(store, page);
     }
-    store->alive[block] = (int32_t)heads;
-    store->lost[block] = false;
+    (void)pthread_mutex_unlock(&store->lock);
+    weir_kv_release_begin(store);
+    for (int64_t h = 0; h < heads; h++) unback(store, pages[h * stride]);
+    weir_kv_release_end(store);
+    store->cold[block].n_held = (int32_t)heads;
+    store->cold[block].is_lost = false;
     store->n_on_host += is_on_host(store, block) ? heads : 0;
     store->moved.bytes_out += (int64_t)weir_kv_block_stride(&store->spec);
-    (void)pthread_mutex_unlock(&store->lock);
     return WEIR_OK;
 }
 
@@ -190,6 +217,32 @@ static size_t offset_in_part(const weir_kv_store *store, int64_t head)
     return (size_t)(head - store->spec.geometry[layer].first_head) * room_of(store, head);
 }
 
+static weir_status load(
+    weir_kv_store *store, int32_t block, int64_t head, void *bytes, weir_error *error
+)
+{
+    return weir_lower_tier_read(
+        store->lower, block, weir_kv_layer_of(&store->spec, head), offset_in_part(store, head),
+        bytes, room_of(store, head), error
+    );
+}
+
+/* The block's pages are in memory now. */
+static void settle(weir_kv_store *store, int32_t block, void *const *pages, int64_t stride)
+{
+    const int64_t heads = weir_kv_n_heads(&store->spec);
+    WEIR_ASSERT(store->cold[block].n_held == heads);
+    (void)pthread_mutex_lock(&store->lock);
+    for (int64_t h = 0; h < heads; h++)
+        store->blocks[kv_page_number(store, pages[h * stride])] = NO_BLOCK;
+    (void)pthread_mutex_unlock(&store->lock);
+    store->cold[block].n_held = 0;
+    store->n_on_host -= is_on_host(store, block) ? heads : 0;
+    free_block(store, block);
+    store->moved.bytes_back += (int64_t)weir_kv_block_stride(&store->spec);
+}
+
+/* Nobody else looks at the pages' memory as long as they are cold. */
 weir_status weir_kv_promote(
     weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error
 )
@@ -206,168 +259,66 @@ weir_status weir_kv_promote(
     for (int64_t h = 0; h < heads; h++)
         (void)kv_enter(store, kv_size_class_at(store, pages[h * stride]), pages[h * stride]);
     for (int64_t h = 0; status == WEIR_OK && h < heads; h++)
-        status = weir_lower_tier_read(
-            store->lower, block, weir_kv_layer_of(&store->spec, h), offset_in_part(store, h),
-            pages[h * stride], room_of(store, h), error
-        );
-    (void)pthread_mutex_lock(&store->lock);
-    for (int64_t h = 0; h < heads; h++) {
-        if (status == WEIR_OK)
-            store->blocks[kv_page_number(store, pages[h * stride])] = NO_BLOCK;
-        else
-            unback(store, pages[h * stride]);
-    }
+        status = load(store, block, h, pages[h * stride], error);
     if (status == WEIR_OK) {
-        WEIR_ASSERT(store->alive[block] == heads);
-        store->alive[block] = 0;
-        store->n_on_host -= is_on_host(store, block) ? heads : 0;
-        weir_lower_tier_free(store->lower, block);
-        store->moved.bytes_back += (int64_t)weir_kv_block_stride(&store->spec);
-    } else {
-        store->lost[block] = true;
+        settle(store, block, pages, stride);
+        return WEIR_OK;
     }
-    (void)pthread_mutex_unlock(&store->lock);
+    store->cold[block].is_lost = true;
+    weir_kv_release_begin(store);
+    for (int64_t h = 0; h < heads; h++) unback(store, pages[h * stride]);
+    weir_kv_release_end(store);
     return status;
+}
+
+/* ---- copying --------------------------------------------------------------------------------- */
+/* A page in memory is copied under the lock, so that it stays there; the place of a cold one is
+ * kept from being used again. */
+void weir_kv_page_read_begin(
+    weir_kv_store *store, weir_kv_page_read *read, void *bytes, const void *page, int64_t head
+)
+{
+    const bool moves = store->lower != NULL && !kv_is_sink(store, page);
+    *read = (weir_kv_page_read){ .bytes = bytes, .head = head, .block = NO_BLOCK };
+    if (moves) (void)pthread_mutex_lock(&store->lock);
+    if (moves) read->block = weir_kv_place_of(store, page);
+    if (read->block == NO_BLOCK)
+        weir_ledger_copy(store->ledger, bytes, page, kv_stride_of(store, page));
+    else
+        (void)atomic_fetch_add(&store->cold[read->block].n_readers, 1);
+    if (moves) (void)pthread_mutex_unlock(&store->lock);
+}
+
+weir_status weir_kv_page_read_end(
+    weir_kv_store *store, const weir_kv_page_read *read, weir_error *error
+)
+{
+    if (read->block == NO_BLOCK) return weir_ledger_check(store->ledger, error);
+    const weir_status status = weir_lower_tier_read_to_host(
+        store->lower, read->block, weir_kv_layer_of(&store->spec, read->head),
+        offset_in_part(store, read->head), read->bytes, room_of(store, read->head), error
+    );
+    (void)atomic_fetch_sub_explicit(&store->cold[read->block].n_readers, 1, memory_order_release);
+    return status == WEIR_OK ? weir_ledger_check(store->ledger, error) : status;
 }
 
 weir_status weir_kv_page_copy(
     weir_kv_store *store, void *bytes, const void *page, int64_t head, weir_error *error
 )
 {
-    if (store->lower == NULL || kv_is_sink(store, page)) {
-        weir_ledger_copy(store->ledger, bytes, page, kv_stride_of(store, page));
-        return weir_ledger_check(store->ledger, error);
-    }
-    (void)pthread_mutex_lock(&store->lock);
+    weir_kv_page_read read;
+    weir_kv_page_read_begin(store, &read, bytes, page, head);
+    return weir_kv_page_read_end(store, &read, error);
+}
+
+weir_status kv_page_load(
+    weir_kv_store *store, void *bytes, const void *page, int64_t head, weir_error *error
+)
+{
     const int32_t block = weir_kv_place_of(store, page);
-    weir_status status = WEIR_OK;
-    if (block == NO_BLOCK)
-        weir_ledger_copy(store->ledger, bytes, page, room_of(store, head));
+    if (block != NO_BLOCK)
+        WEIR_TRY(load(store, block, head, bytes, error));
     else
-        status = weir_lower_tier_read(
-            store->lower, block, weir_kv_layer_of(&store->spec, head), offset_in_part(store, head),
-            bytes, room_of(store, head), error
-        );
-    (void)pthread_mutex_unlock(&store->lock);
-    return status == WEIR_OK ? weir_ledger_check(store->ledger, error) : status;
-}
-
-/* ---- checking -------------------------------------------------------------------------------- */
-static bool free_ones_are_free(const weir_kv_store *store)
-{
-    for (const kv_size_class *size_class = store->size_classes;
-         size_class < store->size_classes + store->n_classes; size_class++)
-        for (int32_t i = 0; i < size_class->n_free; i++)
-            if (store->refs[store->free[size_class->first + i]] != 0) return false;
-    return true;
-}
-
-/* Held pages in memory are counted by class, and none exceeds its part. */
-static bool size_classes_have_free(const weir_kv_store *store)
-{
-    int64_t n = 0;
-    for (const kv_size_class *size_class = store->size_classes;
-         size_class < store->size_classes + store->n_classes; size_class++) {
-        if (size_class->n_resident < 0 || size_class->n_resident > size_class->most) return false;
-        n += size_class->n_resident;
-    }
-    return n == store->n_resident;
-}
-
-bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
-{
-    const int64_t n = store->spec.n_pages;
-    int64_t n_free = 0, n_cold = 0, n_alive = 0, n_used = 0;
-    for (int64_t i = 0; i < n; i++) {
-        n_free += store->refs[i] == 0;
-        const bool is_cold = store->lower != NULL && store->blocks[i] != NO_BLOCK;
-        n_cold += is_cold;
-        if (is_cold && store->refs[i] == 0)
-            return weir_error_set(error, WEIR_EINVAL, "a free page is cold") == WEIR_OK;
-    }
-    for (int64_t b = 0; store->lower != NULL && b < kv_cold_blocks(&store->spec); b++) {
-        n_alive += store->alive[b];
-        n_used += store->alive[b] > 0;
-    }
-    weir_status status = WEIR_OK;
-    if (n_free != store->n_free || !free_ones_are_free(store))
-        status = weir_error_set(
-            error, WEIR_EINVAL, "%" PRId64 " pages are free, the count says %" PRId64, n_free,
-            store->n_free
-        );
-    else if (store->n_resident != n - n_free - n_cold || !size_classes_have_free(store))
-        status = weir_error_set(
-            error, WEIR_EINVAL,
-            "%" PRId64 " pages are in memory of %" PRId64 " allowed, the count says %" PRId64,
-            n - n_free - n_cold, n - weir_kv_cold_pages(&store->spec), store->n_resident
-        );
-    else if (n_alive != n_cold ||
-             (store->lower != NULL &&
-              n_used != kv_cold_blocks(&store->spec) - weir_lower_tier_free_blocks(store->lower)))
-        status = weir_error_set(
-            error, WEIR_EINVAL,
-            "%" PRId64 " pages are cold, the tier below holds %" PRId64 " in %" PRId64 " blocks",
-            n_cold, n_alive, n_used
-        );
-    return status == WEIR_OK;
-}
-
-/* The head has pages for its rows, all of them in memory if the table is pruned. */
-static bool head_is_sound(
-    const weir_kv_store *store, const weir_kv_table *table, int64_t head, weir_error *error
-)
-{
-    const int64_t rows = weir_kv_rows_at(table, head), n = kv_pages_per_head(rows);
-    if (rows > table->n_rows || n > table->n_pages || (!table->is_pruned && rows != table->n_rows))
-        return weir_error_set(
-                   error, WEIR_EINVAL, "head %" PRId64 " has %" PRId64 " rows, the table %" PRId64,
-                   head, rows, table->n_rows
-               ) == WEIR_OK;
-    for (int64_t block = 0; block < table->capacity; block++) {
-        const void *const page = table->pages[head * table->capacity + block];
-        if (page == NULL && block >= (table->is_pruned ? n : table->n_pages)) continue;
-        const bool is_held =
-            page != NULL && block < table->n_pages && weir_kv_page_refs(store, page) >= 1;
-        const bool is_pinned = store->pins == NULL || !table->is_pruned ||
-                               store->pins[kv_page_number(store, page)] > 0;
-        if (!is_held || !is_pinned || (block >= n && weir_kv_page_refs(store, page) > 1) ||
-            (table->is_pruned && weir_kv_is_cold(store, page)))
-            return weir_error_set(
-                       error, WEIR_EINVAL, "block %" PRId64 " of head %" PRId64 " is inconsistent",
-                       block, head
-                   ) == WEIR_OK;
-    }
-    return true;
-}
-
-bool weir_kv_table_is_sound(
-    const weir_kv_store *store, const weir_kv_table *table, weir_error *error
-)
-{
-    int64_t longest = table->n_heads > 0 ? 0 : table->n_rows;
-    for (int64_t h = 0; h < table->n_heads; h++) {
-        if (!head_is_sound(store, table, h, error)) return false;
-        if (weir_kv_rows_at(table, h) > longest) longest = weir_kv_rows_at(table, h);
-    }
-    if (longest != table->n_rows)
-        return weir_error_set(
-                   error, WEIR_EINVAL, "the longest head has %" PRId64 " rows, the table %" PRId64,
-                   longest, table->n_rows
-               ) == WEIR_OK;
-    for (int64_t block = 0; !table->is_pruned && table->n_heads > 0 && block < table->n_pages;
-         block++) {
-        const int32_t place = weir_kv_place_of(store, table->pages[block]);
-        if (place != NO_BLOCK && block * WEIR_PAGE_TOKENS >= table->n_rows)
-            return weir_error_set(
-                       error, WEIR_EINVAL,
-                       "block %" PRId64 " is on disk, but no row of it is written", block
-                   ) == WEIR_OK;
-        for (int64_t h = 0; h < table->n_heads; h++)
-            if (weir_kv_place_of(store, table->pages[h * table->capacity + block]) != place)
-                return weir_error_set(
-                           error, WEIR_EINVAL, "block %" PRId64 " is inconsistent at head %" PRId64,
-                           block, h
-                       ) == WEIR_OK;
-    }
-    return true;
+        weir_ledger_copy(store->ledger, bytes, page, kv_stride_of(store, page));
+    return weir_ledger_check(store->ledger, error);
 }

@@ -21,6 +21,9 @@ void weir_kv_mark_unreadable(weir_kv_store *store, const void *page);
 bool weir_kv_may_leave(const weir_kv_store *store, void *const *pages, int64_t stride);
 /* Blocks past the sinks that can be allocated or promoted before another one must be demoted. */
 int64_t weir_kv_free_blocks(const weir_kv_store *store);
+/* True if the last block that was to be demoted could not be written: what is in memory may have
+ * to stay there. */
+bool weir_kv_lower_tier_fails(const weir_kv_store *store);
 
 /* Move a block for which weir_kv_may_leave (demote). On EFULL or EIO it stays where it was. Engine
  * thread, between steps; other threads may read its bytes only through weir_kv_page_copy. */
@@ -29,11 +32,24 @@ weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t stride, weir_er
 WEIR_MUST_CHECK weir_status
 weir_kv_promote(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error);
 /* Copies a page (weir_kv_page_stride bytes) of layer and head number `head`, wherever it is, to
- * memory of the host or near, aligned to 4096 bytes. Any thread that holds the page. Returns EIO;
- * EDEVICE if the device, and with it the contents, failed. */
+ * memory of the host, aligned to 4096 bytes. Any thread that holds the page. Returns EIO; EDEVICE
+ * if the device, and with it the contents, failed. */
 WEIR_MUST_CHECK weir_status weir_kv_page_copy(
     weir_kv_store *store, void *bytes, const void *page, int64_t head, weir_error *error
 );
+/* The same in two parts. The page must be held while the first runs, which does no I/O; the second
+ * must follow, and waits for the disk if the page is there. In between and meanwhile the page may
+ * be dropped, moved and used again: the bytes are those of the first call. */
+typedef struct weir_kv_page_read {
+    void *bytes;
+    int64_t head;
+    int32_t block; /* of the lower tier */
+} weir_kv_page_read;
+void weir_kv_page_read_begin(
+    weir_kv_store *store, weir_kv_page_read *read, void *bytes, const void *page, int64_t head
+);
+WEIR_MUST_CHECK weir_status
+weir_kv_page_read_end(weir_kv_store *store, const weir_kv_page_read *read, weir_error *error);
 
 /* For bulk reads while nothing moves: the lower tier, and the index in it of a cold page's
  * block. */

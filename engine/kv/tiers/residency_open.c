@@ -9,8 +9,9 @@
 static size_t own_metadata_bytes(const weir_kv_spec *spec)
 {
     const size_t per_page = sizeof(int32_t) * (spec->evicts ? 2 : 1);
-    return (size_t)spec->n_pages * per_page +
-           (size_t)kv_cold_blocks(spec) * (sizeof(int32_t) + sizeof(bool));
+    const int64_t words = kv_release_words(spec->n_pages);
+    return (size_t)(words + kv_release_words(words)) * sizeof(uint64_t) +
+           (size_t)kv_cold_blocks(spec) * sizeof(kv_cold_block) + (size_t)spec->n_pages * per_page;
 }
 
 static size_t slot_metadata_bytes(const weir_kv_spec *spec)
@@ -35,7 +36,10 @@ size_t weir_kv_lower_tier_metadata_bytes(const weir_kv_spec *spec)
 {
     if (weir_kv_cold_pages(spec) == 0) return 0;
     return own_metadata_bytes(spec) + slot_metadata_bytes(spec) +
-           weir_lower_tier_metadata_bytes(kv_cold_blocks(spec), spec->n_layers) +
+           weir_lower_tier_metadata_bytes(
+               kv_cold_blocks(spec), kv_blocks_in(spec, spec->n_host_pages), spec->n_layers,
+               weir_kv_n_heads(spec)
+           ) +
            address_bytes(spec);
 }
 
@@ -53,16 +57,18 @@ size_t weir_kv_host_bytes(const weir_kv_spec *spec)
 static weir_status open_lower_tier(weir_kv_store *store, weir_error *error)
 {
     const weir_kv_spec *const spec = &store->spec;
-    size_t *const parts = weir_memory_take_zero((size_t)spec->n_layers, sizeof *parts);
+    weir_lower_tier_part *const parts =
+        weir_memory_take_zero((size_t)spec->n_layers, sizeof *parts);
     if (parts == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for the metadata of the lower tier");
     for (int64_t layer = 0; layer < spec->n_layers; layer++)
-        parts[layer] = weir_kv_layer_stride(spec, layer);
+        parts[layer] = (weir_lower_tier_part){ .n_pages = spec->geometry[layer].n_heads,
+                                               .page_bytes = weir_kv_page_stride(spec, layer) };
     const weir_lower_tier_layout layout = { .folder = spec->disk_folder,
                                             .n_blocks = kv_cold_blocks(spec),
                                             .n_host_blocks = kv_blocks_in(spec, spec->n_host_pages),
                                             .n_parts = spec->n_layers,
-                                            .part_bytes = parts };
+                                            .parts = parts };
     const weir_status status = weir_lower_tier_open(&store->lower, &layout, store->ledger, error);
     weir_memory_give(parts);
     return status;
@@ -102,6 +108,17 @@ static weir_status open_slots(weir_kv_store *store, weir_error *error)
     );
 }
 
+static void place_metadata(weir_kv_store *store)
+{
+    const int64_t n_pages = store->spec.n_pages, words = kv_release_words(n_pages);
+    store->released.pages = store->lower_tier_metadata;
+    store->released.words = store->released.pages + words;
+    store->cold = (kv_cold_block *)(store->released.words + kv_release_words(words));
+    store->blocks = (int32_t *)(store->cold + kv_cold_blocks(&store->spec));
+    if (store->spec.evicts) store->pins = store->blocks + n_pages;
+    store->unfreed = NO_BLOCK;
+}
+
 weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
 {
     const weir_kv_spec *const spec = &store->spec;
@@ -121,11 +138,7 @@ weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
         store->ledger, &store->lower_tier_metadata, WEIR_ACCOUNT_PAGE_TABLES,
         own_metadata_bytes(spec), error
     ));
-    store->blocks = store->lower_tier_metadata;
-    store->alive = store->blocks + spec->n_pages;
-    if (spec->evicts) store->pins = store->alive + kv_cold_blocks(spec);
-    store->lost =
-        (bool *)(store->alive + kv_cold_blocks(spec) + (spec->evicts ? spec->n_pages : 0));
+    place_metadata(store);
     for (int64_t i = 0; i < spec->n_pages; i++) store->blocks[i] = NO_BLOCK;
     if (spec->has_device)
         WEIR_TRY(open_slots(store, error));

@@ -244,6 +244,30 @@ TEST_P(PrefetchBelow, HandsOutWhatWasWritten)
     }
 }
 
+/* Where the blocks of a step are does not change before it ends: each is looked up once, however
+ * many layers read it. */
+TEST_F(Prefetch, LooksOncePerStep)
+{
+    open(120, 200, { 0, 900, 0 });
+    add(max_rows - 5, [](int64_t block) { return block > 0 && block < 3; });
+    add(2000, [](int64_t) { return false; });
+    add(700, [](int64_t block) { return block == 9; });
+    for (int step = 0; step < 3; step++) {
+        const int64_t before = weir_kv_prefetch_lookups(prefetch_);
+        for (int32_t i = 0; i < 3; i++) view(i, (size_t)i, 1);
+        ASSERT_TRUE(weir_kv_prefetch_begin(prefetch_, store_, 3));
+        for (int64_t layer = 0; layer < layers; layer++)
+            for (int32_t i = 0; i < 3; i++) {
+                const bool is_cold = i == 2 || (i == 0 && layer != 1);
+                for (int again = 0; again < 3; again++)
+                    ASSERT_EQ(weir_kv_prefetch_is_cold(prefetch_, layer, i), is_cold);
+                if (is_cold) (void)walk(layer, i, (size_t)i);
+            }
+        weir_kv_prefetch_end(prefetch_);
+        EXPECT_EQ(weir_kv_prefetch_lookups(prefetch_) - before, (max_rows + 63) / 64 + 32 + 11);
+    }
+}
+
 /* Where mass is to be found, segments come once more behind those of their layer; layers with a
  * window do not. */
 TEST_F(Prefetch, WhatIsReadAgainComesTwice)

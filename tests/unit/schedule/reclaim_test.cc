@@ -1,10 +1,14 @@
 /* What is freed when KV memory is short, in which order, and for whom. */
 #include "engine/schedule/reclaim.h"
 
+#include <errno.h>
+#include <unistd.h>
+
 #include <string>
 #include <vector>
 
 #include "engine/schedule/runner.h"
+#include "engine/schedule/tiers.h"
 #include "tests/unit/kv/prefix_fixture.h"
 
 namespace prefix {
@@ -203,6 +207,50 @@ TEST_P(Reclaim, MemoryIsFreedByMovingDown)
         std::string::npos
     ) << error_.text;
     EXPECT_TRUE(asked_.empty());
+    weir_kv_sequence_close(&s);
+}
+
+ssize_t refuse_to_write(int, const struct iovec *, int, off_t)
+{
+    errno = EIO;
+    return -1;
+}
+
+/* While the disk takes nothing, what is free there is of no use, nor are cached texts there: only
+ * pages near the kernels count, and a request that finds too few of them is let in when no other
+ * one runs. */
+TEST_P(Reclaim, AFailingDiskHasNoFreePages)
+{
+    open(10 * block, 40, 0, 6 * block);
+    const weir_kv_holders holders = { prefix_, running, this, release, preempt, counts_ };
+    const weir_lower_tier_io failing = { refuse_to_write, pread };
+    const auto free_blocks = [&] {
+        const weir_kv_pages free = weir_tiers_free_pages(store_, prefix_);
+        EXPECT_EQ(free.sinks, 0);
+        return weir_kv_pages_others(free) / block;
+    };
+    keep(text(192, 1), nullptr);
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 3), WEIR_OK);
+    EXPECT_EQ(weir_prefix_idle_cold(prefix_), 2);
+    EXPECT_EQ(free_blocks(), 10);
+    EXPECT_FALSE(weir_tiers_may_try(store_, &holders));
+
+    weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &failing);
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 4), WEIR_OK) << "by dropping what is in memory";
+    EXPECT_TRUE(weir_kv_lower_tier_fails(store_));
+    keep(text(64, 2), nullptr);
+    EXPECT_EQ(free_blocks(), 4) << "three free ones, and one that is cached in memory";
+    EXPECT_TRUE(weir_tiers_may_try(store_, &holders));
+    weir_kv_sequence s = sequence(text(64, 3));
+    ASSERT_TRUE(compute(&s, 64));
+    running_ = &s;
+    EXPECT_EQ(free_blocks(), 3);
+    EXPECT_FALSE(weir_tiers_may_try(store_, &holders));
+
+    weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), nullptr);
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 3), WEIR_OK);
+    EXPECT_FALSE(weir_kv_lower_tier_fails(store_));
+    EXPECT_EQ(free_blocks(), 9);
     weir_kv_sequence_close(&s);
 }
 

@@ -1,5 +1,6 @@
 /* Requests, kept texts and sessions that are larger than memory, and disks that fail under them. */
 #include <atomic>
+#include <condition_variable>
 #include <errno.h>
 #include <string.h>
 
@@ -11,23 +12,65 @@ namespace {
 
 using support::Call;
 
-std::atomic<bool> writes_fail, reads_fail;
+std::atomic<bool> writes_fail, reads_fail, reads_garble;
+std::atomic<int> write_error{ ENOSPC };
+std::atomic<unsigned> fail_seed{ 0 }, n_writes{ 0 }; /* seed > 0: every third write fails or so */
+bool fails_now()
+{
+    return writes_fail ||
+           (fail_seed > 0 && (fail_seed + n_writes++) * 2654435761u >> 16 & 1 && n_writes % 3 > 0);
+}
+/* Reads of the thread that sets it wait until they may go on, or for too long. */
+thread_local bool is_slow = false;
+struct Gate {
+    std::mutex lock;
+    std::condition_variable changed;
+    bool is_reached = false, is_open = false, was_late = false;
+    void pass()
+    {
+        std::unique_lock<std::mutex> hold(lock);
+        is_reached = true;
+        changed.notify_all();
+        if (!changed.wait_for(hold, std::chrono::seconds(30), [this] { return is_open; }))
+            is_open = was_late = true;
+    }
+    bool wait_until_reached()
+    {
+        std::unique_lock<std::mutex> hold(lock);
+        return changed.wait_for(hold, std::chrono::seconds(30), [this] { return is_reached; });
+    }
+    void open()
+    {
+        const std::lock_guard<std::mutex> hold(lock);
+        is_open = true;
+        changed.notify_all();
+    }
+} *gate = nullptr;
 ssize_t faulty_write(int fd, const struct iovec *pieces, int n, off_t at)
 {
-    if (!writes_fail) return pwritev(fd, pieces, n, at);
-    errno = ENOSPC;
+    if (!fails_now()) return pwritev(fd, pieces, n, at);
+    errno = write_error;
     return -1;
 }
 ssize_t faulty_read(int fd, void *bytes, size_t n, off_t at)
 {
-    if (!reads_fail) return pread(fd, bytes, n, at);
+    if (is_slow) gate->pass();
+    if (!reads_fail) {
+        const ssize_t got = pread(fd, bytes, n, at);
+        if (reads_garble && got > 0) static_cast<char *>(bytes)[got / 2] ^= 1;
+        return got;
+    }
     errno = EIO;
     return -1;
 }
 
 class Tiers : public support::SmallMemory {
   protected:
-    Tiers() : SmallMemory("service-tiers") { writes_fail = reads_fail = false; }
+    Tiers() : SmallMemory("service-tiers")
+    {
+        writes_fail = reads_fail = reads_garble = false;
+        fail_seed = 0;
+    }
     /* Memory for `in_memory` blocks of 64 tokens and a disk for `on_disk`; 0: memory for all, and
      * no disk. */
     void start(
@@ -142,16 +185,19 @@ TEST_F(Tiers, AFullDiskIsNoMemory)
     expect_within();
 }
 
-/* A text whose pages cannot be read fails; another one does not notice, and the same text is
- * computed again afterwards. */
+/* A text whose pages cannot be read, or come back with a bit changed, fails; another one does not
+ * notice, and the same text is computed again afterwards. */
 TEST_F(Tiers, AReadErrorFailsOneText)
 {
-    for (const char *const model : { "tq", "qwen3" }) {
+    const std::pair<const char *, std::atomic<bool> *> cases[] = { { "tq", &reads_fail },
+                                                                   { "qwen3", &reads_fail },
+                                                                   { "tq", &reads_garble } };
+    for (const auto &[model, fault] : cases) {
         start(model, 0);
         const auto large = prompt(1, 1900), small = prompt(2, 300);
         const auto want_large = run(large, 30), want_small = run(small, 100);
         start(model, 12, 60);
-        reads_fail = true;
+        *fault = true;
         Call first(large, 30), second(small, 100);
         first.request.cache_prompt = second.request.cache_prompt = true;
         ASSERT_EQ(first.submit(service_, &error_), WEIR_OK) << error_.text;
@@ -165,7 +211,7 @@ TEST_F(Tiers, AReadErrorFailsOneText)
         EXPECT_EQ(second.tokens[0], want_small);
         first.release();
         second.release();
-        reads_fail = false;
+        *fault = false;
         EXPECT_EQ(run(large, 30), want_large);
         EXPECT_LT(usage_.n_cached, 1000) << "what was lost is not used";
         EXPECT_EQ(run(large, 30), want_large);
@@ -279,6 +325,48 @@ TEST_F(Tiers, SessionsAreSavedWhileBlocksMove)
     weir_session_result result;
     ASSERT_EQ(
         weir_sessions_restore(weir_engine_sessions(engine_), "moving", &result, &error_), WEIR_OK
+    ) << error_.text;
+    EXPECT_EQ(run(kept, 20), want);
+    EXPECT_EQ(usage_.n_cached, 599) << usage_.reuse;
+    stop();
+    std::filesystem::remove_all(sessions);
+}
+
+/* The disk hangs under a session that is saved, not under the requests: all of them are answered
+ * meanwhile, and what they drop, move and demote does not change what is saved. */
+TEST_F(Tiers, AReadThatHangsStopsNoStep)
+{
+    const std::string sessions =
+                          ::testing::TempDir() + "/slow-sessions." + std::to_string(getpid()),
+                      dir = "sessions.dir=" + sessions;
+    std::filesystem::remove_all(sessions);
+    start("qwen3", 14, 75, dir);
+    const auto kept = prompt(1, 600), large = prompt(3, 1500);
+    const auto want = run(kept, 20), want_large = run(large, 20);
+    ASSERT_GT(stats().kv_disk_pages_used, 0);
+    Gate slow;
+    gate = &slow;
+    std::thread saver([&] {
+        weir_error error = {};
+        weir_session_result result;
+        const weir_session_wish wish = { "slow", nullptr, kept.data(), (int32_t)kept.size() };
+        is_slow = true;
+        EXPECT_EQ(
+            weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error), WEIR_OK
+        ) << error.text;
+    });
+    EXPECT_TRUE(slow.wait_until_reached());
+    EXPECT_EQ(run(large, 20), want_large);
+    for (int i = 0; i < 6; i++) (void)run(prompt(50 + i, 900));
+    EXPECT_GT(stats().dropped_tokens, 0);
+    EXPECT_EQ(run(kept, 20), want);
+    slow.open();
+    saver.join();
+    EXPECT_FALSE(slow.was_late) << "a request waited for the read";
+    start("qwen3", 0, 0, dir);
+    weir_session_result result;
+    ASSERT_EQ(
+        weir_sessions_restore(weir_engine_sessions(engine_), "slow", &result, &error_), WEIR_OK
     ) << error_.text;
     EXPECT_EQ(run(kept, 20), want);
     EXPECT_EQ(usage_.n_cached, 599) << usage_.reuse;
@@ -425,6 +513,103 @@ TEST_F(Tiers, TwoLongTextsShareMemory)
     b.release();
     expect_within();
     EXPECT_EQ(pages_used_when_idle(), 0);
+}
+
+/* Memory for less than two of the texts, and a disk that takes nothing: a preempted one waits until
+ * memory is free, instead of being computed and preempted again in every step of the others. All
+ * are answered, or fail where one alone does not fit. */
+TEST_F(Tiers, AFailingDiskIsNoReasonToComputeForever)
+{
+    enum { TEXTS = 6, ROWS = 500, ANSWER = 120 };
+    for (const int error_number : { ENOSPC, EIO }) {
+        write_error = error_number;
+        start("qwen3", 0);
+        std::vector<std::vector<int32_t>> want;
+        for (int i = 0; i < TEXTS; i++) want.push_back(run(prompt(70 + i, ROWS), ANSWER));
+        start("qwen3", 14, 60);
+        writes_fail = true;
+        const int64_t before = stats().steps;
+        Call too_large(prompt(90, 1900), ANSWER);
+        std::vector<std::unique_ptr<Call>> calls;
+        for (int i = 0; i < TEXTS; i++) {
+            calls.push_back(std::make_unique<Call>(prompt(70 + i, ROWS), ANSWER));
+            calls.back()->request.cache_prompt = i % 2 == 0;
+            ASSERT_EQ(calls.back()->submit(service_, &error_), WEIR_OK) << error_.text;
+            if (i == 2) ASSERT_EQ(too_large.submit(service_, &error_), WEIR_OK) << error_.text;
+        }
+        for (int i = 0; i < TEXTS; i++) {
+            calls[(size_t)i]->wait();
+            EXPECT_EQ(calls[(size_t)i]->status, WEIR_OK) << calls[(size_t)i]->message;
+            EXPECT_EQ(calls[(size_t)i]->tokens[0], want[(size_t)i]) << i;
+        }
+        too_large.wait();
+        EXPECT_EQ(too_large.status, WEIR_EFULL);
+        EXPECT_NE(too_large.message.find(strerror(error_number)), std::string::npos)
+            << too_large.message;
+        const weir_service_stats all = stats();
+        EXPECT_LE(all.preemptions, TEXTS + 1) << "each once at most";
+        /* Each text alone, and once more. */
+        EXPECT_LE(all.steps - before, 2 * (TEXTS * (ROWS / 64 + 1 + ANSWER) + 1900 / 64 + 1));
+        EXPECT_LE(all.kv_write_errors, 100) << "tried in every step";
+        for (const auto &call : calls) call->release();
+        too_large.release();
+        writes_fail = false;
+        EXPECT_EQ(run(prompt(1, 1900), 12).size(), 12u) << "the disk works again";
+        EXPECT_GT(stats().kv_bytes_out, 0);
+        expect_within();
+        EXPECT_EQ(pages_used_when_idle(), 0);
+    }
+}
+
+/* The same with a disk that takes some blocks and not others, for texts of all sizes, with policies
+ * and without, some of them with two answers: all end in a bounded number of steps, with the bits
+ * that they have alone. */
+TEST_F(Tiers, ADiskThatFailsNowAndThenOnlyTakesTime)
+{
+    enum { JOBS = 8, ANSWER = 40 };
+    const std::vector<std::string> policy = { "kv.policy.name=sinks", "kv.policy.budget=400" };
+    weir_policy_options full, sinks;
+    ASSERT_EQ(weir_policy_options_default(&full, "full", &error_), WEIR_OK);
+    ASSERT_EQ(weir_policy_options_default(&sinks, "sinks", &error_), WEIR_OK);
+    ASSERT_EQ(weir_policy_options_set(&sinks, "in_prompt=true,every=16", &error_), WEIR_OK);
+    const auto ask = [&](int i) {
+        auto call = std::make_unique<Call>(prompt(200 + i, 100 + i * 347 % 700), ANSWER);
+        call->request.policy = i % 3 == 0 ? &sinks : &full;
+        call->request.n_choices = 1 + (i % 4 == 1);
+        call->request.cache_prompt = i % 2 == 0;
+        call->request.client = i % 3;
+        EXPECT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
+        return call;
+    };
+    start("qwen3", 0, 0, "kv.tiers.hot=1", policy);
+    std::vector<std::vector<std::vector<int32_t>>> want;
+    for (int i = 0; i < JOBS; i++) {
+        const auto call = ask(i);
+        call->wait();
+        EXPECT_EQ(call->status, WEIR_OK) << call->message;
+        want.push_back(call->tokens);
+        call->release();
+    }
+    const int64_t steps_alone = stats().steps;
+    for (unsigned seed = 1; seed <= 4; seed++) {
+        start("qwen3", 16, 60, "kv.tiers.hot=1", policy);
+        fail_seed = seed;
+        n_writes = 0;
+        std::vector<std::unique_ptr<Call>> calls;
+        for (int i = 0; i < JOBS; i++) calls.push_back(ask(i));
+        for (int i = 0; i < JOBS; i++) {
+            Call &call = *calls[(size_t)i];
+            call.wait();
+            EXPECT_EQ(call.status, WEIR_OK) << call.message;
+            EXPECT_EQ(call.tokens, want[(size_t)i]) << "job " << i << ", seed " << seed;
+            call.release();
+        }
+        EXPECT_LE(stats().steps, 2 * steps_alone);
+        EXPECT_LE(stats().preemptions, JOBS / 2) << "seed " << seed;
+        EXPECT_GT(stats().kv_write_errors, 0);
+        expect_within();
+        EXPECT_EQ(pages_used_when_idle(), 0);
+    }
 }
 
 } // namespace
