@@ -227,10 +227,10 @@ const char *weir_finish_reason(const weir_sequence *sequence);
  * is running. May be called from any thread and from signal handlers. */
 void weir_sequence_cancel(weir_sequence *sequence);
 
-/* Writes the tokens and everything computed for them to a file. Another process with the same model
- * KV configuration and numerics can restore it and continues with the same bits. The file is written
- * atomically. EINVAL: fewer than 2 tokens; ENOTFOUND: no longer in the cache, sync again;
- * EUNSUPPORTED: kv.reuse is "off"; EIO. */
+/* Writes the tokens and everything computed for them to a file. Another process with the same
+ * model, KV configuration and numerics (see weir_sequence_restore) continues it with the same bits.
+ * The file is written atomically. EINVAL: fewer than 2 tokens; ENOTFOUND: no longer in the cache,
+ * sync again; EUNSUPPORTED: kv.reuse is "off"; EIO. */
 weir_status weir_sequence_save(weir_sequence *sequence, const char *path, weir_error *error);
 /* Reads the tokens into the sequence, and what was computed for them into the cache. ENOTFOUND;
  * EFORMAT: damaged; EMISMATCH: another model or KV configuration, or other numerics: instruction

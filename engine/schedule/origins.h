@@ -3,9 +3,9 @@
  *
  * An origin is one set of such numerics. Its sequences are cached under salts of their own, so that
  * a sequence that was computed here never shares their rows: the bits of a request change only if
- * it continues one of them, and its usage says so. A request continues that of an origin if it holds
- * more of the prompt than what was computed here. This is decided once, at its first lookup: a
- * preempted request goes on under the same salt. */
+ * it continues one of them, and its usage says so. A request continues a sequence of an origin that
+ * holds more of the prompt than those that were computed here. This is decided once, at its first
+ * lookup: a preempted request goes on under the same salt. */
 #pragma once
 #include <stdatomic.h>
 

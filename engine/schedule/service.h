@@ -113,8 +113,8 @@ typedef struct weir_request {
     /* The first n_kept tokens must come from a cached sequence, as its state is lossy and cannot be
      * recomputed. Without one the job fails. */
     int32_t n_kept;
-    /* Why a file that holds more of the prompt than the cache was not read; static text. NULL: there
-     * is none. */
+    /* Why a file that holds more of the prompt than the cache was not read; static text. NULL:
+     * there is no such file. */
     const char *unused;
     weir_event_callback callback;
     void *user;

@@ -77,8 +77,8 @@ typedef struct session_contents {
     char salt[WEIR_PREFIX_SALT + 1];
     int32_t places[WEIR_SESSION_STATES]; /* [n_states] */
 } session_contents;
-/* Reads the contents of a file that can be used here, or could but for its numerics. After a failure `out` may be freed, but need
- * not be. */
+/* Reads the contents of a file that can be used here, or could but for its numerics. After a
+ * failure `out` may be freed, but need not be. */
 WEIR_MUST_CHECK weir_status
 session_contents_read(session_contents *out, const weir_sessions *sessions, const char *name);
 void session_contents_free(session_contents *contents);

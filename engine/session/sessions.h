@@ -82,8 +82,8 @@ weir_sessions_check_numerics(const weir_sessions *sessions, const char *name, we
 const uint64_t *weir_sessions_numerics(const weir_sessions *sessions);
 /* Restores the automatic file with the longest matching prefix if it has at least 512 tokens more
  * than what is cached. Waits for other calls. For requests without a name, or whose name did not
- * help. Failures are logged: the tokens can be computed. Returns NULL, or why a file that holds more
- * of them is not used, for weir_request.unused: sessions.numerics = "same" refuses it. */
+ * help. Failures are logged: the tokens can be computed. Returns why a file that holds more of them
+ * is not used, for weir_request.unused: sessions.numerics = "same" refuses it. NULL: no file is. */
 const char *weir_sessions_recall(
     weir_sessions *sessions, const int32_t *tokens, int32_t n_tokens, const char *salt
 );

@@ -1,5 +1,5 @@
-/* kernels/abi/isa.h - the x86-64 levels that kernels are built for. Their names are here only: those
- * of kernels.isa, of messages and of files. */
+/* kernels/abi/isa.h - the x86-64 levels that kernels are built for, and their names, which the key
+ * kernels.isa, messages and files use. */
 #pragma once
 
 #ifdef __cplusplus
@@ -17,7 +17,7 @@ typedef enum weir_isa {
 #undef X
 } weir_isa;
 
-/* The words of kernels.isa, as WEIR_ISA_WORDS of a key's table. */
+/* WEIR_ISA_WORDS: what the key kernels.isa may be. */
 #define WEIR_ISA_AUTO "auto"
 #define WEIR_ISA_WORD(NAME, name) "|" name
 #define WEIR_ISA_WORDS WEIR_ISA_AUTO WEIR_ISA_LEVELS(WEIR_ISA_WORD)

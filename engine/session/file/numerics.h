@@ -1,5 +1,5 @@
-/* engine/session/file/numerics.h - what decides, besides the model and its formats, the bits of rows
- * and states: equal numerics compute equal bits. Files carry those that they were computed with.
+/* engine/session/file/numerics.h - what decides the bits of rows and states, besides the model and
+ * its formats: equal numerics compute equal bits. Files carry those that they were computed with.
  *
  * Threads, batches and chunks are not among them: no bit depends on them. Fields are texts, so that
  * a file of another machine can be described by a program that does not know its kernels. */

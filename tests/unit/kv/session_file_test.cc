@@ -355,7 +355,8 @@ TEST_F(SessionFile, MixedNumericsAreEqualToNone)
     EXPECT_EQ(read_all(path_, &error_, &text, &text.identity), WEIR_OK) << error_.text;
 }
 
-/* Checksums that are right over numerics that are none: nothing of them reaches a header or a log. */
+/* Numerics that are none, under checksums that are right: nothing of them reaches a header or a
+ * log. */
 TEST_F(SessionFile, HostileNumericsAreRefused)
 {
     enum { NUMERICS = 712, FLAGS = NUMERICS + WEIR_NUMERICS_BYTES };

@@ -154,6 +154,16 @@ TEST_F(Numerics, OtherActivationsAreRefusedOrSaid)
     );
 }
 
+/* The same tensors, from an adapter. */
+TEST_F(Numerics, AnotherAdapterIsRefusedOrSaid)
+{
+    const char *const adapter = "model.adapter=tests/golden/models/llama3/model.safetensors";
+    expect_difference("llama3", {}, { adapter }, "adapter none (here ", "adapter none");
+    expect_difference("llama3", { adapter }, {}, " (here none);", "activations f32, adapter ");
+    start("llama3", { adapter });
+    EXPECT_EQ(restore("talk"), WEIR_OK) << error_.text;
+}
+
 /* Requests that do not continue the file have the bits of an engine that never saw it. */
 TEST_F(Numerics, WhatIsComputedHereHasItsOwnRows)
 {
@@ -181,8 +191,7 @@ TEST_F(Numerics, WhatIsComputedHereHasItsOwnRows)
             EXPECT_EQ(usage_.n_cached, i == 0 ? n_saved_ : 249) << usage_.reuse;
             EXPECT_NE(others().find("v3"), std::string::npos) << others();
         }
-        Call uncached(turn, 12);
-        EXPECT_EQ(answer(uncached), cold);
+        EXPECT_EQ(alone(turn, 12), cold) << "without the cache";
         EXPECT_EQ(others(), "");
         stop();
     }

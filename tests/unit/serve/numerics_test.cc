@@ -166,7 +166,7 @@ TEST_F(Numerics, WithAnyANamedSessionIsContinuedAndSaid)
     }
 }
 
-/* An automatic file, which is found by the beginning of a prompt: not used, and the log says why. */
+/* An automatic file, which a prompt finds by its beginning: not used, and the log says why. */
 TEST_F(Numerics, AnAutomaticFileIsLeftOrSaid)
 {
     start("kernels.isa=v3");
