@@ -83,10 +83,11 @@ void weir_device_fail(weir_device *device, const char *text)
     atomic_store(&device->has_failed, true);
 }
 
+static bool has_failed(const weir_device *device) { return atomic_load(&device->has_failed); }
+
 const char *weir_device_failure(const weir_device *device)
 {
-    /* the text never changes once set */
-    return atomic_load(&device->has_failed) ? device->failure : NULL;
+    return has_failed(device) ? device->failure : NULL; /* the text never changes once set */
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -255,7 +256,7 @@ void weir_device_copy(weir_device *device, void *dst, const void *src, size_t by
     const void *const from = weir_device_resolve(device, src);
     /* Otherwise the page is not resident, and must be promoted first. */
     WEIR_ASSERT(to != NULL && from != NULL);
-    if (weir_device_failure(device) == NULL)
+    if (!has_failed(device))
         record_failure(device, device->kind->copy(device, to, from, bytes, text), text);
 }
 
@@ -265,14 +266,14 @@ void weir_device_clear(weir_device *device, void *memory, size_t bytes)
     if (bytes == 0) return;
     void *const resolved = weir_device_resolve(device, memory);
     WEIR_ASSERT(resolved != NULL);
-    if (weir_device_failure(device) == NULL)
+    if (!has_failed(device))
         record_failure(device, device->kind->clear(device, resolved, bytes, text), text);
 }
 
 void weir_device_copy_async(weir_device *device, void *dst, const void *src, size_t bytes)
 {
     char text[DEVICE_TEXT] = "";
-    if (bytes > 0 && weir_device_failure(device) == NULL)
+    if (bytes > 0 && !has_failed(device))
         record_failure(device, device->kind->copy_async(device, dst, src, bytes, text), text);
 }
 
@@ -280,7 +281,7 @@ void weir_device_event_record(weir_device *device, int event)
 {
     char text[DEVICE_TEXT] = "";
     WEIR_ASSERT(event >= 0 && event < WEIR_DEVICE_EVENTS);
-    if (device->kind->event_record != NULL && weir_device_failure(device) == NULL)
+    if (device->kind->event_record != NULL && !has_failed(device))
         record_failure(device, device->kind->event_record(device, event, text), text);
 }
 
@@ -288,15 +289,14 @@ void weir_device_event_wait(weir_device *device, int event)
 {
     char text[DEVICE_TEXT] = "";
     WEIR_ASSERT(event >= 0 && event < WEIR_DEVICE_EVENTS);
-    if (device->kind->event_wait != NULL && weir_device_failure(device) == NULL)
+    if (device->kind->event_wait != NULL && !has_failed(device))
         record_failure(device, device->kind->event_wait(device, event, text), text);
 }
 
 void weir_device_finish(weir_device *device)
 {
     char text[DEVICE_TEXT] = "";
-    if (weir_device_failure(device) == NULL)
-        record_failure(device, device->kind->finish(device, text), text);
+    if (!has_failed(device)) record_failure(device, device->kind->finish(device, text), text);
 }
 
 void weir_device_begin(weir_device *device)

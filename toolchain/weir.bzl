@@ -22,12 +22,17 @@ def weir_binary(name, copts = [], **kwargs):
     """A program: above all layers, wherever it is declared."""
     cc_binary(name = name, copts = WARNINGS + copts, features = ["layering_check"], **kwargs)
 
-def weir_test(name, copts = [], deps = [], size = "medium", **kwargs):
+# Bazel runs as many tests at a time as there are cores: teams of threads of two tests would wait
+# for each other. Tests of threads set their number.
+ONE_THREAD = {"KMP_BLOCKTIME": "1", "OMP_NUM_THREADS": "1"}
+
+def weir_test(name, copts = [], deps = [], size = "medium", env = {}, **kwargs):
     """A GoogleTest in C++ (gtest's main)."""
     cc_test(
         name = name,
         copts = TEST_WARNINGS + copts,
         deps = deps + ["@gtest//:gtest"],
+        env = dict(ONE_THREAD, **env),
         size = size,
         **kwargs
     )

@@ -73,6 +73,7 @@ const char *weir_finish_reason(const weir_sequence *sequence)
     case WEIR_FINISH_STOP: return "stop";
     case WEIR_FINISH_LENGTH: return "length";
     case WEIR_FINISH_CANCELED: return "cancelled";
+    case WEIR_FINISH_TIMEOUT: return "timeout";
     case WEIR_FINISH_NONE:
     case WEIR_FINISH_ERROR: break;
     }

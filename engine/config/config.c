@@ -182,6 +182,13 @@ weir_status weir_config_check(const weir_config *config, weir_error *error)
             error, WEIR_ECONFIG, "batch.chunk = %lld: must be a multiple of 64",
             (long long)config->batch.chunk
         );
+    if (config->batch.tokens > 0 && config->batch.tokens < config->batch.max_sequences + 64)
+        return weir_error_set(
+            error, WEIR_ECONFIG,
+            "batch.tokens = %lld: must be 0, or at least batch.max_sequences + 64 = %lld, so that "
+            "prompts go on while all sequences decode",
+            (long long)config->batch.tokens, (long long)config->batch.max_sequences + 64
+        );
     if (config->server.api_key[0] != '\0' && config->server.api_key_file[0] != '\0')
         return weir_error_set(
             error, WEIR_ECONFIG, "server.api_key and server.api_key_file exclude each other"

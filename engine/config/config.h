@@ -47,7 +47,7 @@ typedef struct weir_config {
         } policy;
     } kv;
     struct {
-        int64_t max_sequences, chunk, queue;
+        int64_t max_sequences, chunk, mixed_chunk, tokens, long_prompt, queue;
     } batch;
     struct {
         double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;

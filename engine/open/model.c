@@ -111,10 +111,20 @@ static weir_status open_adapter(weir_engine *engine, weir_error *error)
     return WEIR_OK;
 }
 
-/* A step must hold a whole block of a prompt. */
+/* A step must hold a whole block of a prompt, also while others decode. */
 static weir_status check_chunk(const weir_engine *engine, weir_error *error)
 {
     const int32_t block = weir_model_block_rows(engine->model);
+    const int64_t tokens = engine->config.batch.tokens,
+                  left = tokens - engine->config.batch.max_sequences;
+    if (tokens > 0 && left < block)
+        return weir_error_set(
+            error, WEIR_ECONFIG,
+            "batch.tokens = %lld leaves %lld tokens for prompts while batch.max_sequences decode, "
+            "and architecture %s reads prompts in blocks of %d (block_rows); raise batch.tokens, "
+            "or lower block_rows",
+            (long long)tokens, (long long)left, weir_model_arch(engine->model), (int)block
+        );
     if (engine->config.batch.chunk >= block) return WEIR_OK;
     return weir_error_set(
         error, WEIR_ECONFIG,

@@ -25,6 +25,9 @@ weir_status weir_engine_open_service(weir_engine *engine, weir_error *error)
         .store = engine->store,
         .ledger = engine->ledger,
         .chunk = (int32_t)engine->config.batch.chunk,
+        .mixed_chunk = (int32_t)engine->config.batch.mixed_chunk,
+        .step_rows = (int32_t)engine->config.batch.tokens,
+        .long_prompt = (int32_t)engine->config.batch.long_prompt,
         .policy = weir_policies_are_there(&engine->policies) ? &engine->policies.service : NULL,
         .facts = &engine->plan.facts,
     };

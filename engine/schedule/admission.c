@@ -49,14 +49,26 @@ bool weir_service_claim(weir_service *service, weir_kv_pages wanted)
            hooks->release(hooks->user) && weir_kv_pages_fit(wanted, unclaimed_pages(service));
 }
 
-/* True if there is space for `rows` rows and `more` to continue with. A window never needs more
- * than its own rows. */
-static bool has_room(weir_service *service, int64_t rows, int64_t more)
+/* True if there is space for `rows` rows and `more` to continue with, of which running sequences
+ * hold the first n_shared. A window never needs more than its own rows. */
+static bool has_room(weir_service *service, int64_t rows, int64_t more, int64_t n_shared)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     const int64_t most = rows + more < spec->max_rows ? rows + more : spec->max_rows;
     const int64_t end = (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-    return weir_service_claim(service, weir_kv_store_pages_of(service->store, 0, end));
+    return weir_service_claim(
+        service, weir_kv_store_pages_of(service->store, n_shared / WEIR_PAGE_TOKENS, end)
+    );
+}
+
+/* Rows of a job's prompt, or of a preempted choice, that it would share with running sequences. */
+static int64_t shared_rows(const weir_job *job, const int32_t *tokens, int32_t n_tokens)
+{
+    const weir_request *const request = &job->request;
+    if (job->service->prefix == NULL || !request->cache_prompt || request->want_prompt_logprobs ||
+        request->want_embedding || job->policy_run != NULL)
+        return 0;
+    return weir_prefix_shared_rows(job->service->prefix, tokens, n_tokens - 1, request->cache_salt);
 }
 
 /* Rows of a sequence that has the whole pool to itself. */
@@ -95,21 +107,21 @@ weir_status weir_job_check_memory(weir_job *job, weir_error *error)
 void weir_service_resume_stalled(weir_service *service)
 {
     for (;;) {
-        choice *oldest = NULL;
+        choice *first = NULL;
         for (int32_t i = 0; i < service->facts->n_slots; i++) {
             choice *const c = service->slots[i].owner;
-            if (c != NULL && c->is_stalled &&
-                (oldest == NULL || c->job->serial < oldest->job->serial))
-                oldest = c;
+            if (c != NULL && c->is_stalled && (first == NULL || weir_choice_is_before(c, first)))
+                first = c;
         }
-        if (oldest == NULL ||
-            !has_room(
-                service, weir_min_i32(oldest->sequence->n_tokens, oldest->job->row_peak),
-                WEIR_PAGE_TOKENS
+        if (first == NULL) return;
+        const weir_kv_sequence *const sequence = first->sequence;
+        if (!has_room(
+                service, weir_min_i32(sequence->n_tokens, first->job->row_peak), WEIR_PAGE_TOKENS,
+                shared_rows(first->job, sequence->tokens, sequence->n_tokens)
             ))
             return;
-        oldest->is_stalled = false;
-        weir_choice_reuse(oldest);
+        first->is_stalled = false;
+        weir_choice_reuse(first);
     }
 }
 
@@ -132,7 +144,10 @@ static bool any_stalled(const weir_service *service)
 static bool fits(weir_service *service, const weir_job *job)
 {
     return free_slots(service) >= job->request.n_choices && !any_stalled(service) &&
-           has_room(service, weir_min_i32(job->request.n_prompt, job->row_peak), 1);
+           has_room(
+               service, weir_min_i32(job->request.n_prompt, job->row_peak), 1,
+               shared_rows(job, job->request.prompt, job->request.n_prompt)
+           );
 }
 
 static void take_slot(weir_service *service, choice *c)
@@ -194,9 +209,10 @@ static bool fits_budget(const weir_service *service, const weir_job *job)
     return bytes <= service->facts->kv_per_key;
 }
 
-/* The next job: the oldest one of the client with the fewest running jobs, ties going to the client
- * served least recently. Only this one may start, so small jobs cannot starve a large one. Clients
- * over budget are skipped; those that share an entry of `turns` wait together. Lock held. */
+/* The next job: of those with the best priority the oldest one of the client with the fewest
+ * running jobs, ties going to the client served least recently. Only this one may start, so small
+ * jobs cannot starve a large one. Clients over budget are skipped; those that share an entry of
+ * `turns` wait together. Lock held. */
 static const weir_job *next_in_turn(weir_service *service)
 {
     const weir_job *next = NULL;
@@ -208,7 +224,10 @@ static const weir_job *next_in_turn(weir_service *service)
         const uint64_t *const turn = turn_of(service, job->request.client);
         bool *const is_over = &is_over_budget[turn - service->turns];
         *is_over = *is_over || !fits_budget(service, job);
-        if (*is_over || (next != NULL && (n > fewest || (n == fewest && *turn >= longest_ago))))
+        const int32_t priority = job->request.priority;
+        if (*is_over || (next != NULL && (priority > next->request.priority ||
+                                          (priority == next->request.priority &&
+                                           (n > fewest || (n == fewest && *turn >= longest_ago))))))
             continue;
         next = job;
         fewest = n;
@@ -217,17 +236,24 @@ static const weir_job *next_in_turn(weir_service *service)
     return next;
 }
 
-/* Removes and returns a cancelled job, or the next job if it can start. NULL if there is
- * neither. */
+static bool is_late(const weir_job *job, int64_t now)
+{
+    return job->deadline_ns != 0 && job->deadline_ns <= now;
+}
+
+/* Removes and returns a job that is cancelled or late, or the next job if it can start. NULL if
+ * there is neither. */
 static weir_job *pop_job(weir_service *service)
 {
     weir_job *job = NULL;
     pthread_mutex_lock(&service->lock);
+    const int64_t now = weir_clock_ns();
     const weir_job *const next = next_in_turn(service);
     const bool can_start = next != NULL && fits(service, next);
     weir_job **at = &service->queue_head;
     weir_job *before = NULL;
-    while (*at != NULL && !atomic_load(&(*at)->is_cancelled) && !(can_start && *at == next)) {
+    while (*at != NULL && !atomic_load(&(*at)->is_cancelled) && !is_late(*at, now) &&
+           !(can_start && *at == next)) {
         before = *at;
         at = &(*at)->next;
     }
@@ -237,7 +263,7 @@ static weir_job *pop_job(weir_service *service)
         if (service->queue_tail == job) service->queue_tail = before;
         job->next = NULL;
         service->n_queued--;
-        if (!atomic_load(&job->is_cancelled)) {
+        if (!atomic_load(&job->is_cancelled) && !is_late(job, now)) {
             job->state = JOB_RUNNING;
             service->n_running++;
         }
@@ -248,14 +274,20 @@ static weir_job *pop_job(weir_service *service)
 
 void weir_service_admit(weir_service *service)
 {
+    const int64_t now = weir_clock_ns();
     for (weir_job *job = pop_job(service); job != NULL; job = pop_job(service)) {
         if (job->state == JOB_RUNNING)
             start_job(service, job);
-        else
+        else if (atomic_load(&job->is_cancelled))
             weir_job_finish(job, WEIR_ECANCELED, "cancelled while queued");
+        else
+            weir_job_time_out(job);
     }
     for (weir_job *job = service->running, *next; job != NULL; job = next) {
         next = job->next;
-        if (atomic_load(&job->is_cancelled)) weir_job_finish(job, WEIR_ECANCELED, "cancelled");
+        if (atomic_load(&job->is_cancelled))
+            weir_job_finish(job, WEIR_ECANCELED, "cancelled");
+        else if (is_late(job, now))
+            weir_job_time_out(job);
     }
 }

@@ -21,6 +21,7 @@ bool weir_job_emit(weir_job *job, const weir_event *event)
 
 static void free_slot(weir_service *service, choice *c)
 {
+    if (c->sequence != NULL) weir_choice_release_followers(c);
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         if (service->slots[i].owner != c) continue;
         if (c->is_torn)
@@ -31,6 +32,7 @@ static void free_slot(weir_service *service, choice *c)
         service->slots[i].owner = NULL;
     }
     c->sequence = NULL;
+    c->leader = NULL;
 }
 
 void weir_choice_end(choice *c, weir_finish finish, int32_t stop_token)
@@ -86,6 +88,20 @@ void weir_job_finish(weir_job *job, weir_status status, const char *message)
     pthread_cond_broadcast(&service->idle);
     pthread_mutex_unlock(&service->lock);
     if (owner_left) weir_job_free(job);
+}
+
+void weir_job_time_out(weir_job *job)
+{
+    for (int32_t i = 0; i < job->request.n_choices; i++) {
+        const weir_event event = {
+            .type = WEIR_EVENT_CHOICE, .choice = i, .finish = WEIR_FINISH_TIMEOUT, .token = -1
+        };
+        if (job->admitted_ns != 0)
+            weir_choice_end(&job->choices[i], WEIR_FINISH_TIMEOUT, -1);
+        else
+            (void)weir_job_emit(job, &event);
+    }
+    weir_job_finish(job, WEIR_OK, NULL);
 }
 
 void weir_job_free(weir_job *job)

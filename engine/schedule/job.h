@@ -8,6 +8,7 @@
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "engine/kv/prefix/prefix.h"
 #include "engine/kv/prune/policy_run.h"
@@ -28,6 +29,11 @@ typedef struct choice {
     bool is_ended;
     bool is_torn; /* a step failed: its recurrent state is invalid */
     bool is_lost; /* the cached sequence that its request requires is gone */
+    bool is_planned, is_passed; /* in the plan of the next step; cannot be */
+    /* Running and ahead: computes its first n_followed tokens for this one, too. NULL: none. */
+    struct choice *leader;
+    int32_t n_followed;
+    int64_t n_inserted; /* into the prefix cache when this choice looked last */
     weir_sampler_history history; /* owned; arrays only with penalties */
     /* [n_marks]: states of this sequence that are not in the index yet. */
     weir_prefix_snapshot marks[CHOICE_MARKS];
@@ -45,7 +51,8 @@ struct weir_job {
     weir_job *next; /* queue (lock) or list of running jobs */
     weir_request request; /* owns copies of prompt, bias and salt, which is never NULL */
     choice *choices; /* [request.n_choices] */
-    int64_t serial; /* order of submission: the youngest is preempted first */
+    int64_t serial; /* order of submission */
+    int64_t deadline_ns; /* 0: none */
     job_state state; /* (lock) */
     bool is_released, is_awaited, in_callback; /* (lock) */
     atomic_bool is_cancelled;
@@ -97,8 +104,8 @@ struct weir_service {
     const int32_t *stop_ids; /* borrowed */
     int32_t *banned; /* stop ids, for ignore_eos */
     size_t n_stop_ids;
-    /* Both are multiples of block_rows: weir_model_block_rows. */
-    int32_t chunk, busy_chunk, block_rows;
+    /* The first two are multiples of block_rows: weir_model_block_rows. */
+    int32_t chunk, busy_chunk, block_rows, step_rows, long_prompt;
     const weir_service_policy *policy; /* NULL: no policies */
     /* When each client was served last; clients may share an entry. */
     uint64_t turns[CLIENT_TURNS], n_turns;
@@ -124,6 +131,8 @@ struct weir_service {
 bool weir_job_emit(weir_job *job, const weir_event *event);
 /* stop_token: the stop id that ended the choice, or -1. */
 void weir_choice_end(choice *c, weir_finish finish, int32_t stop_token);
+/* Ends a queued or running job whose timeout has passed. */
+void weir_job_time_out(weir_job *job);
 /* Ends open choices and sends DONE. */
 void weir_job_finish(weir_job *job, weir_status status, const char *message);
 /* The same for a job with items in the step, of which nothing more is taken. */
@@ -138,10 +147,18 @@ void weir_choice_reuse(choice *c);
 void weir_choice_want_states(choice *c, weir_batch_item *item);
 /* Called after a step; n_before: rows before it. */
 void weir_choice_got_states(choice *c, weir_batch_item *item, int32_t n_before, bool is_done);
+/* True if it may take rows of others and they its own, while it runs. */
+bool weir_choice_can_share(const choice *c);
+/* Takes what others have computed of its tokens since it looked last. */
+void weir_choice_look_again(choice *c);
+/* The last position at or before `at` where others can continue it while it runs. */
+int32_t weir_choice_cut_page(const choice *c, int32_t at);
 /* Lets others share its whole pages from now on. */
 void weir_choice_share(choice *c);
 /* Called at its end: inserts the sequence into the index. */
 void weir_choice_keep(choice *c);
+/* Called when it is preempted: inserts what it computed, which stays until pages are needed. */
+void weir_choice_keep_preempted(choice *c);
 /* Called instead of keep if its recurrent state is invalid. */
 void weir_choice_forget(choice *c);
 
@@ -189,7 +206,7 @@ void weir_service_call(
  * and row_peak of a job whose policy is open. */
 WEIR_MUST_CHECK weir_status weir_job_check_memory(weir_job *job, weir_error *error);
 void weir_service_admit(weir_service *service);
-/* Oldest first, while all their rows and one more page fit. */
+/* In order, while all their rows and one more page fit. */
 void weir_service_resume_stalled(weir_service *service);
 /* Free pages, including those of cached sequences that can be dropped. */
 weir_kv_pages weir_service_free_pages(const weir_service *service);
@@ -197,10 +214,20 @@ weir_kv_pages weir_service_free_pages(const weir_service *service);
  * Releases the pages that a hook holds if they would cover what is missing. */
 bool weir_service_claim(weir_service *service, weir_kv_pages wanted);
 
-/* step.c: planning, one step. */
+/* plan.c: fills items and choices of the next step. Returns how many. */
+int32_t weir_service_plan(weir_service *service);
+
+/* follow.c: the choice that computes what c needs next, which may be c. */
+choice *weir_choice_leader(choice *c);
+/* Called when a leader ends or is preempted. */
+void weir_choice_release_followers(const choice *leader);
+
+/* step.c: one step. */
 void weir_service_step(weir_service *service);
 
-/* preempt.c: frees its pages; it is computed again later. */
+/* preempt.c: order of choices: by priority, then by submission. */
+bool weir_choice_is_before(const choice *a, const choice *b);
+/* Frees its pages; it is computed again later. */
 void weir_choice_preempt(choice *c);
 /* For weir_kv_holders.preempt. */
 bool weir_service_preempt(void *user, const weir_kv_sequence *behind);

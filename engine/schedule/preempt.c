@@ -1,16 +1,19 @@
 /* engine/schedule/preempt.c - preemption, the last step of reclaiming.
  *
- * The youngest sequence is preempted, so the oldest always makes progress. It loses what it
- * computed and is computed again later, with the same bits. */
+ * The last sequence in order is preempted, so the first always makes progress. Its rows stay in the
+ * prefix cache until their pages are needed; what is gone then is computed again, with the same
+ * bits. */
 #include "engine/schedule/job.h"
 
-static bool is_younger(const choice *a, const choice *b)
+bool weir_choice_is_before(const choice *a, const choice *b)
 {
-    return a->job->serial > b->job->serial || (a->job == b->job && a->index > b->index);
+    const int32_t p = a->job->request.priority, q = b->job->request.priority;
+    if (p != q) return p < q;
+    return a->job == b->job ? a->index < b->index : a->job->serial < b->job->serial;
 }
 
-/* The youngest of those that the next step may run; NULL if only one is left. */
-static choice *youngest(const weir_service *service)
+/* The last of those that the next step may run; NULL if only one is left. */
+static choice *last_of_all(const weir_service *service)
 {
     choice *found = NULL;
     int32_t n = 0;
@@ -18,13 +21,13 @@ static choice *youngest(const weir_service *service)
         choice *const c = service->slots[i].owner;
         if (c == NULL || c->is_waiting || c->is_stalled) continue;
         n++;
-        if (found == NULL || is_younger(c, found)) found = c;
+        if (found == NULL || weir_choice_is_before(found, c)) found = c;
     }
     return n > 1 ? found : NULL;
 }
 
-/* The youngest of those that run and hold pages, if it is younger than the choice; else NULL. */
-static choice *youngest_behind(const weir_service *service, const choice *c)
+/* The last of those that run and hold pages, if it is behind the choice; else NULL. */
+static choice *last_behind(const weir_service *service, const choice *c)
 {
     choice *found = NULL;
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
@@ -32,16 +35,18 @@ static choice *youngest_behind(const weir_service *service, const choice *c)
         if (other == NULL || other->is_waiting || other->is_stalled ||
             other->sequence->table.n_pages == 0)
             continue;
-        if (is_younger(other, found != NULL ? found : c)) found = other;
+        if (weir_choice_is_before(found != NULL ? found : c, other)) found = other;
     }
     return found;
 }
 
 static const choice *owner_of(const weir_service *service, const weir_kv_sequence *sequence)
 {
-    for (int32_t i = 0; i < service->facts->n_slots; i++)
-        if (&service->slots[i].sequence == sequence) return service->slots[i].owner;
-    return NULL;
+    const choice *owner = NULL;
+    for (int32_t i = 0; owner == NULL && i < service->facts->n_slots; i++)
+        if (&service->slots[i].sequence == sequence) owner = service->slots[i].owner;
+    WEIR_ASSERT(owner != NULL);
+    return owner;
 }
 
 void weir_choice_preempt(choice *c)
@@ -50,7 +55,10 @@ void weir_choice_preempt(choice *c)
     pthread_mutex_lock(&service->lock);
     service->stats.preemptions++;
     pthread_mutex_unlock(&service->lock);
+    weir_choice_release_followers(c);
+    weir_choice_keep_preempted(c);
     weir_kv_sequence_reset(c->sequence);
+    c->leader = NULL;
     c->is_stalled = true;
     c->is_again = true;
 }
@@ -59,7 +67,7 @@ bool weir_service_preempt(void *user, const weir_kv_sequence *behind)
 {
     const weir_service *const service = user;
     choice *const victim =
-        behind == NULL ? youngest(service) : youngest_behind(service, owner_of(service, behind));
+        behind == NULL ? last_of_all(service) : last_behind(service, owner_of(service, behind));
     if (victim != NULL) weir_choice_preempt(victim);
     return victim != NULL;
 }

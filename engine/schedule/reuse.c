@@ -4,8 +4,8 @@
  * States are saved where a later prompt is likely to branch off: where the last message and the
  * answer begin (clients that drop or rewrite reasoning differ from there on), one token before the
  * end of the prompt (for the same prompt again, which must compute one token), at the end of the
- * turn, where a prompt branched off before, and on a coarse grid for documents that are queried
- * twice. For paged sequences (engine/kv/pool/store.h 5), each of these is rounded down to a
+ * turn, where a prompt branched off before, and 32, 128, 512, ... tokens before the end of the
+ * prompt. For paged sequences (engine/kv/pool/store.h 5), each of these is rounded down to a
  * multiple of 64 tokens; that of the end of the turn moves along with the answer. */
 #include <string.h>
 
@@ -13,7 +13,7 @@
 #include "engine/kv/prefix/pruned_cache.h"
 #include "engine/schedule/job.h"
 
-enum { GRID_ROWS = 4096, GRID_POINTS = 4 };
+enum { TAIL_ROWS = 32, TAIL_FACTOR = 4 };
 
 static bool may_keep(const choice *c)
 {
@@ -22,6 +22,36 @@ static bool may_keep(const choice *c)
 
 /* A sequence that lost rows cannot be matched in the index. */
 static bool may_reuse(const choice *c) { return may_keep(c) && !c->sequence->table.is_pruned; }
+
+bool weir_choice_can_share(const choice *c)
+{
+    const weir_request *const request = &c->job->request;
+    return may_reuse(c) && weir_prefix_can_match(c->job->service->prefix) &&
+           c->sequence->policy_run == NULL && !request->want_prompt_logprobs &&
+           !request->want_embedding;
+}
+
+static int64_t n_inserted(const weir_service *service)
+{
+    return weir_prefix_stats_of(service->prefix).n_inserted;
+}
+
+void weir_choice_look_again(choice *c)
+{
+    weir_job *const job = c->job;
+    if (!weir_choice_can_share(c) || c->n_inserted == n_inserted(job->service)) return;
+    c->n_inserted = n_inserted(job->service);
+    const int32_t before = c->sequence->n_computed;
+    const weir_prefix_hit hit = weir_prefix_extend(
+        job->service->prefix, c->sequence, job->request.cache_salt, c->sequence->n_tokens - 1,
+        WEIR_PAGE_TOKENS
+    );
+    if (c->is_again || c->index > 0) return; /* a preempted choice continues its own sequence */
+    job->usage.n_cached += hit.n_rows - before;
+    if (hit.n_matched <= job->usage.n_matched) return;
+    job->usage.n_matched = hit.n_matched;
+    job->usage.reuse = hit.reason;
+}
 
 static weir_prefix_hit take(choice *c, int32_t most)
 {
@@ -62,6 +92,7 @@ void weir_choice_reuse(choice *c)
                                                          : "not asked for";
         return;
     }
+    c->n_inserted = n_inserted(job->service);
     const bool is_watched = c->sequence->policy_run != NULL;
     weir_choice_choose_origin(c);
     const weir_prefix_hit hit = is_watched ? take_watched(c) : take(c, c->sequence->n_tokens - 1);
@@ -81,13 +112,6 @@ void weir_choice_reuse(choice *c)
 }
 
 /* ---- states ---------------------------------------------------------------------------------- */
-static int32_t grid_rows(const choice *c)
-{
-    const int32_t chunk = c->job->service->chunk, least = c->job->request.n_prompt / GRID_POINTS;
-    const int32_t rows = least > GRID_ROWS ? least : GRID_ROWS;
-    return (rows + chunk - 1) / chunk * chunk;
-}
-
 static bool is_marked(const choice *c, int32_t at)
 {
     for (int32_t i = 0; i < c->n_marks; i++)
@@ -114,8 +138,15 @@ static int32_t cut(const choice *c, int32_t at)
     return at / each * each;
 }
 
+int32_t weir_choice_cut_page(const choice *c, int32_t at)
+{
+    int32_t each = WEIR_PAGE_TOKENS;
+    while (each % c->job->service->block_rows != 0) each += WEIR_PAGE_TOKENS;
+    return at / each * each;
+}
+
 /* Adds the state after `at` tokens of the sequence to the item, in order. */
-static void want(choice *c, weir_batch_item *item, int32_t at)
+static void want_state(choice *c, weir_batch_item *item, int32_t at, bool is_spare)
 {
     const int32_t after = at - c->sequence->n_computed;
     if (after < 1 || after > item->n_rows || item->n_snapshots == WEIR_BATCH_SNAPSHOTS ||
@@ -127,7 +158,7 @@ static void want(choice *c, weir_batch_item *item, int32_t at)
         if (item->snapshots[i].after > after && place == item->n_snapshots) place = i;
     }
     float *const state = c->n_marks + item->n_snapshots < CHOICE_MARKS
-                             ? weir_prefix_acquire_snapshot(c->job->service->prefix)
+                             ? weir_prefix_acquire_snapshot(c->job->service->prefix, is_spare)
                              : NULL;
     if (state == NULL) return;
     memmove(
@@ -137,6 +168,8 @@ static void want(choice *c, weir_batch_item *item, int32_t at)
     item->snapshots[place] = (weir_batch_snapshot){ .after = after, .dst = state };
     item->n_snapshots++;
 }
+
+static void want(choice *c, weir_batch_item *item, int32_t at) { want_state(c, item, at, false); }
 
 /* Where a turn ends is not known in advance, so the state at the last page boundary is saved again
  * at every page. */
@@ -152,6 +185,23 @@ static void want_last_page(choice *c, weir_batch_item *item)
     want(c, item, at);
 }
 
+/* A later prompt may have another question behind the same document: with these states it loses at
+ * most a few times as many tokens as the question has, however long the document is. */
+static void want_tail(choice *c, weir_batch_item *item)
+{
+    for (int64_t n = TAIL_ROWS; n < c->job->request.n_prompt; n *= TAIL_FACTOR)
+        want_state(c, item, weir_choice_cut_page(c, c->job->request.n_prompt - (int32_t)n), true);
+}
+
+static void want_for_followers(choice *c, weir_batch_item *item)
+{
+    const weir_service *const service = c->job->service;
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
+        const choice *const other = service->slots[i].owner;
+        if (other != NULL && other->leader == c) want(c, item, other->n_followed);
+    }
+}
+
 void weir_choice_want_states(choice *c, weir_batch_item *item)
 {
     const weir_request *const request = &c->job->request;
@@ -160,12 +210,12 @@ void weir_choice_want_states(choice *c, weir_batch_item *item)
         if (is_paged(c) && !has_blocks(c)) want_last_page(c, item);
         return;
     }
+    want_for_followers(c, item);
     want(c, item, cut(c, request->n_prompt - 1));
     /* A later prompt may branch off where this one did. */
     if (c->index == 0) want(c, item, cut(c, c->job->usage.n_matched));
     for (int i = 0; i < WEIR_TURN_STARTS; i++) want(c, item, cut(c, request->turn_starts[i]));
-    const int32_t grid = grid_rows(c);
-    want(c, item, (c->sequence->n_computed / grid + 1) * grid);
+    want_tail(c, item);
 }
 
 /* Inserts the mark in order of `at`. */
@@ -186,7 +236,9 @@ void weir_choice_got_states(choice *c, weir_batch_item *item, int32_t n_before, 
         else
             weir_prefix_release_snapshot(c->job->service->prefix, snapshot->dst);
     }
-    const bool has_news = is_done && item->n_snapshots > 0 && n_before < c->job->request.n_prompt;
+    const bool has_page = c->sequence->n_computed / WEIR_PAGE_TOKENS > n_before / WEIR_PAGE_TOKENS;
+    const bool has_news =
+        is_done && (item->n_snapshots > 0 || has_page) && n_before < c->job->request.n_prompt;
     item->n_snapshots = 0;
     if (has_news) weir_choice_share(c);
 }
@@ -195,11 +247,13 @@ void weir_choice_got_states(choice *c, weir_batch_item *item, int32_t n_before, 
 void weir_choice_share(choice *c)
 {
     if (!may_reuse(c) || c->sequence->n_computed < WEIR_PAGE_TOKENS) return;
+    const bool has_seen_all = c->n_inserted == n_inserted(c->job->service);
     const int32_t left = weir_prefix_insert(
         c->job->service->prefix, c->sequence, c->job->request.cache_salt, c->marks, c->n_marks, true
     );
     memmove(c->marks, c->marks + c->n_marks - left, (size_t)left * sizeof *c->marks);
     c->n_marks = left;
+    if (has_seen_all) c->n_inserted = n_inserted(c->job->service);
 }
 
 static void keep_rows(choice *c)
@@ -218,14 +272,13 @@ static void keep_rows(choice *c)
     c->n_marks = 0;
     const bool is_read = !has_blocks(c) || end <= c->job->request.n_prompt;
     const bool is_point = sequence->recurrent_bytes > 0 && end > 0 && cut(c, end) == end && is_read;
-    float *const state = is_point && n < CHOICE_MARKS ? weir_prefix_acquire_snapshot(prefix) : NULL;
+    float *const state =
+        is_point && n < CHOICE_MARKS ? weir_prefix_acquire_snapshot(prefix, false) : NULL;
     if (state != NULL) {
         weir_ledger_copy(sequence->ledger, state, sequence->recurrent, sequence->recurrent_bytes);
         c->marks[n++] = (weir_prefix_snapshot){ end, state };
     }
     (void)weir_prefix_insert(prefix, sequence, c->job->request.cache_salt, c->marks, n, false);
-    if (c->job->request.session != NULL && c->index == 0)
-        weir_prefix_name(prefix, sequence, c->job->request.cache_salt, c->job->request.session);
 }
 
 /* Inserts a sequence with its policy state where the index is not enough: rows are gone, or the
@@ -253,11 +306,21 @@ static void keep_watched(choice *c)
 
 void weir_choice_keep(choice *c)
 {
-    if (may_reuse(c))
+    const weir_request *const request = &c->job->request;
+    weir_prefix *const prefix = c->job->service->prefix;
+    if (may_reuse(c)) {
         keep_rows(c);
-    else if (c->job->service->prefix != NULL)
+        if (request->session != NULL && c->index == 0)
+            weir_prefix_name(prefix, c->sequence, request->cache_salt, request->session);
+    } else if (prefix != NULL) {
         weir_choice_forget(c);
+    }
     if (may_keep(c) && c->sequence->policy_run != NULL) keep_watched(c);
+}
+
+void weir_choice_keep_preempted(choice *c)
+{
+    if (may_reuse(c) && c->sequence->policy_run == NULL && !c->is_torn) keep_rows(c);
 }
 
 void weir_choice_forget(choice *c)

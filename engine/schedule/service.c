@@ -91,13 +91,17 @@ static weir_status open_fixed(
 }
 
 /* While others decode, chunks are shorter. */
-static void cut_by_blocks(weir_service *service, int32_t chunk)
+static void set_step_limits(weir_service *service, const weir_service_parts *parts)
 {
-    enum { BUSY = 128 };
-    const int32_t block = service->block_rows;
-    service->chunk = chunk / block * block;
-    service->busy_chunk = (BUSY + block - 1) / block * block;
+    enum { BUSY = 128, CHUNKS_OF_LONG = 4 };
+    const int32_t block = service->block_rows,
+                  busy = parts->mixed_chunk > 0 ? parts->mixed_chunk : BUSY;
+    service->chunk = parts->chunk / block * block;
+    service->busy_chunk = (busy + block - 1) / block * block;
     if (service->busy_chunk > service->chunk) service->busy_chunk = service->chunk;
+    service->step_rows = parts->step_rows > 0 ? parts->step_rows : INT32_MAX;
+    service->long_prompt =
+        parts->long_prompt > 0 ? parts->long_prompt : CHUNKS_OF_LONG * parts->chunk;
     WEIR_ASSERT(service->chunk > 0);
 }
 
@@ -134,7 +138,7 @@ weir_status weir_service_open(
                                .n_stop_ids = parts->n_stop_ids,
                                .block_rows = weir_runner_block_rows(parts->runner) };
     weir_ledger_payer_init(&service->payer, parts->ledger, WEIR_ACCOUNT_HTTP, NULL);
-    cut_by_blocks(service, parts->chunk);
+    set_step_limits(service, parts);
     const size_t n_slots = (size_t)parts->facts->n_slots;
     pthread_mutex_init(&service->lock, NULL);
     pthread_cond_init(&service->work, NULL);

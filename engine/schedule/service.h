@@ -28,7 +28,8 @@ typedef enum weir_finish {
     WEIR_FINISH_STOP,
     WEIR_FINISH_LENGTH,
     WEIR_FINISH_CANCELED,
-    WEIR_FINISH_ERROR
+    WEIR_FINISH_ERROR,
+    WEIR_FINISH_TIMEOUT /* the request's timeout passed */
 } weir_finish;
 
 typedef enum weir_event_type {
@@ -102,6 +103,10 @@ typedef struct weir_request {
     const char *cache_salt; /* NULL: none; copied */
     /* Clients take turns: the one with the fewest running jobs goes first. */
     int32_t client;
+    /* Lower goes first: in the queue, in a step, and last when sequences are preempted. */
+    int32_t priority;
+    /* From submission on; open choices then end with TIMEOUT, and the job with OK; 0: none. */
+    int64_t timeout_ns;
     /* NULL: the service's, if it has one; copied. */
     const weir_policy_options *policy;
     int64_t kv_budget; /* rows to keep; 0: the service's */
@@ -207,7 +212,10 @@ typedef struct weir_service_parts {
     struct weir_ledger *ledger;
     const int32_t *stop_ids;
     size_t n_stop_ids;
-    int32_t chunk; /* rows of prefill per step, a multiple of 64 */
+    int32_t chunk; /* prompt rows of a step, a multiple of 64 */
+    int32_t mixed_chunk; /* the same while others decode; 0: 128 */
+    int32_t step_rows; /* all rows of a step; 0: no limit */
+    int32_t long_prompt; /* tokens left that make a prompt long (plan.c); 0: four chunks */
     /* NULL: keeps every row, whatever requests say. */
     const weir_service_policy *policy;
 } weir_service_parts;

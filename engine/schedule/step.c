@@ -1,102 +1,9 @@
-/* engine/schedule/step.c - planning, and one step of the engine thread.
+/* engine/schedule/step.c - one step of the engine thread: memory for it, its results.
  *
- * A step takes one row of every decoding sequence and one chunk of the oldest prompt; short prompts
- * share the remaining rows. Chunks end at multiples of the chunk size from position 0; while others
- * decode, smaller chunks of the same grid keep their latency low. When pages run out, the youngest
- * sequence is preempted: it loses what it computed and is computed again later, with the same
- * bits. */
+ * When pages run out, the last sequence in order is preempted: it loses pages and is computed again
+ * later, with the same bits. */
 #include "engine/base/clock.h"
 #include "engine/schedule/job.h"
-
-/* ---- planning -------------------------------------------------------------------------------- */
-static bool is_decoding(const choice *c)
-{
-    return c->sequence->n_tokens - c->sequence->n_computed == 1 && c->n_answer > 0;
-}
-
-static bool can_run(const slot *s)
-{
-    return s->owner != NULL && !s->owner->is_waiting && !s->owner->is_stalled;
-}
-
-/* Where the prompt ends and a recomputed answer begins, if the two are computed differently. */
-static int32_t prompt_end(const weir_service *service, const choice *c)
-{
-    const weir_kv_sequence *const sequence = c->sequence;
-    if (sequence->policy_run != NULL)
-        return weir_policy_run_prompt_end(sequence->policy_run, sequence->n_computed);
-    return service->block_rows > 1 ? c->job->request.n_prompt : sequence->n_tokens;
-}
-
-static void add_item(weir_service *service, int32_t *n_items, choice *c, int32_t n_rows)
-{
-    const weir_kv_sequence *const sequence = c->sequence;
-    const bool is_end = sequence->n_computed + n_rows == sequence->n_tokens;
-    const bool scores = c->job->request.want_prompt_logprobs && c->index == 0 &&
-                        sequence->n_computed < c->job->request.n_prompt;
-    service->choices[*n_items] = c;
-    service->items[(*n_items)++] =
-        (weir_batch_item){ .sequence = c->sequence,
-                           .n_rows = n_rows,
-                           .is_prompt = sequence->n_computed < prompt_end(service, c),
-                           .wanted = scores   ? WEIR_LOGITS_ALL
-                                     : is_end ? WEIR_LOGITS_LAST
-                                              : WEIR_LOGITS_NONE };
-}
-
-/* The oldest choice with a chunk of prompt to compute that is not in the plan yet. */
-static choice *oldest_prefill(const weir_service *service, int32_t n_items)
-{
-    choice *oldest = NULL;
-    for (int32_t i = 0; i < service->facts->n_slots; i++) {
-        choice *const c = service->slots[i].owner;
-        if (!can_run(&service->slots[i]) || is_decoding(c)) continue;
-        bool planned = false;
-        for (int32_t w = 0; w < n_items; w++) planned = planned || service->choices[w] == c;
-        if (!planned && (oldest == NULL || c->job->serial < oldest->job->serial)) oldest = c;
-    }
-    return oldest;
-}
-
-static int32_t piece_rows(const weir_service *service, const choice *c, bool others_decode)
-{
-    const weir_kv_sequence *const sequence = c->sequence;
-    const int32_t most = weir_runner_limits_of(service->runner)->logits - service->facts->n_slots;
-    int32_t chunk = others_decode ? service->busy_chunk : service->chunk;
-    /* Others are decoding. */
-    if (sequence->policy_run != NULL && weir_policy_run_observes_all(sequence->policy_run))
-        chunk = service->busy_chunk;
-    const int32_t prompt = prompt_end(service, c);
-    if (sequence->n_computed >= prompt) return 1; /* a recomputed answer, row by row as before */
-    if (c->job->request.want_prompt_logprobs && chunk > most)
-        chunk = most / service->block_rows * service->block_rows;
-    int32_t end = (sequence->n_computed / chunk + 1) * chunk;
-    if (end > sequence->n_tokens) end = sequence->n_tokens;
-    if (end > prompt) end = prompt;
-    return end - sequence->n_computed;
-}
-
-static int32_t plan(weir_service *service)
-{
-    int32_t n_items = 0, rows = 0, scoring = 0;
-    for (int32_t i = 0; i < service->facts->n_slots; i++) {
-        if (can_run(&service->slots[i]) && is_decoding(service->slots[i].owner))
-            add_item(service, &n_items, service->slots[i].owner, 1);
-    }
-    const bool others_decode = n_items > 0;
-    for (choice *c = oldest_prefill(service, n_items); c != NULL;
-         c = oldest_prefill(service, n_items)) {
-        const int32_t piece = piece_rows(service, c, others_decode);
-        const bool scores = c->job->request.want_prompt_logprobs;
-        if (rows > 0 && (rows + piece > (others_decode ? service->busy_chunk : service->chunk) ||
-                         (scores && scoring > 0)))
-            break;
-        add_item(service, &n_items, c, piece);
-        rows += piece;
-        scoring += scores ? 1 : 0;
-    }
-    return n_items;
-}
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 /* Pages that the works need: new ones, and copies of shared ones that they write to. */
@@ -326,14 +233,14 @@ void weir_service_step(weir_service *service)
 {
     weir_service_resume_stalled(service);
     fail_lost(service);
-    int32_t n_items = plan(service);
+    int32_t n_items = weir_service_plan(service);
     if (n_items == 0) return;
     const float *logits = NULL;
     weir_error error = { 0 };
     weir_status status = run_step(service, n_items, &logits, &error);
     while (status == WEIR_EFULL && reclaim(service, n_items, WEIR_RECLAIM_FOR_STEP_FULL) == WEIR_OK
     ) {
-        n_items = plan(service); /* without the preempted ones */
+        n_items = weir_service_plan(service); /* without the preempted ones */
         if (n_items == 0) return;
         status = run_step(service, n_items, &logits, &error);
     }

@@ -3,11 +3,42 @@
 #include "engine/serve/access.h"
 
 #include <arpa/inet.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+/* Reads " priority=N" after a key of `length` bytes, if it is there. */
+static weir_status read_priority(
+    int32_t *priority, const char *text, size_t length, weir_error *error
+)
+{
+    static const char name[] = "priority=";
+    char number[8] = "", *end = number;
+    while (length > 0 && *text == ' ') text++, length--;
+    if (length == 0) return WEIR_OK;
+    const size_t n = sizeof name - 1;
+    if (length > n && length - n < sizeof number && memcmp(text, name, n) == 0)
+        memcpy(number, text + n, length - n);
+    const long value = strtol(number, &end, 10);
+    if (end == number || *end != '\0' || value < -WEIR_PRIORITY || value > WEIR_PRIORITY)
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "what follows an API key must be priority=N with N from -%d to %d; keys have no spaces",
+            WEIR_PRIORITY, WEIR_PRIORITY
+        );
+    *priority = (int32_t)value;
+    return WEIR_OK;
+}
+
 weir_status weir_access_add(weir_access *access, const char *key, size_t length, weir_error *error)
 {
+    int32_t priority = 0;
+    const char *const space = memchr(key, ' ', length);
+    if (space != NULL && space > key) {
+        const size_t n_key = (size_t)(space - key);
+        WEIR_TRY(read_priority(&priority, space, length - n_key, error));
+        length = n_key;
+    }
     if (length == 0)
         return weir_error_set(
             error, WEIR_EINVAL, "an API key is empty; give at least one character"
@@ -22,6 +53,7 @@ weir_status weir_access_add(weir_access *access, const char *key, size_t length,
                 error, WEIR_EINVAL,
                 "an API key holds a character that is not printable ASCII; choose another key"
             );
+    access->priority[access->n_keys] = priority;
     access->key[access->n_keys++] = weir_sha256_of(key, length);
     return WEIR_OK;
 }

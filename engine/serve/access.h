@@ -11,10 +11,11 @@
 extern "C" {
 #endif
 
-enum { WEIR_ACCESS_KEYS = 64, WEIR_ACCESS_ORIGIN = 256 };
+enum { WEIR_ACCESS_KEYS = 64, WEIR_ACCESS_ORIGIN = 256, WEIR_PRIORITY = 1000 };
 
 typedef struct weir_access {
     weir_sha256 key[WEIR_ACCESS_KEYS]; /* digests only; the keys are not stored */
+    int32_t priority[WEIR_ACCESS_KEYS]; /* of requests with this key; lower goes first */
     size_t n_keys; /* 0: no key is required */
     bool is_loopback; /* bound to a loopback address: accepts only names of loopback */
     char own_host[256]; /* the name it is bound to or the machine's; "": none */
@@ -22,7 +23,8 @@ typedef struct weir_access {
     const char *hosts, *origins;
 } weir_access;
 
-/* Adds a key. EINVAL: empty, too many, or not printable ASCII without spaces. */
+/* Adds a key, which " priority=N" may follow. EINVAL: empty, too many, not printable ASCII without
+ * spaces, or a priority that is not a number from -1000 to 1000. */
 WEIR_MUST_CHECK weir_status
 weir_access_add(weir_access *access, const char *key, size_t length, weir_error *error);
 /* Returns the index of the key in the Authorization header, or if that is absent (NULL) in

@@ -86,5 +86,7 @@ const char *weir_answer_reason(const weir_answer *answer)
 {
     if (answer->finish == WEIR_FINISH_STOP && answer->tools != NULL && answer->tools->n_calls > 0)
         return "tool_calls";
-    return answer->finish == WEIR_FINISH_LENGTH ? "length" : "stop";
+    return answer->finish == WEIR_FINISH_LENGTH    ? "length"
+           : answer->finish == WEIR_FINISH_TIMEOUT ? "timeout"
+                                                   : "stop";
 }

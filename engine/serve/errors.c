@@ -144,29 +144,34 @@ weir_status weir_api_by_case(
     return status;
 }
 
+void weir_api_error_member(weir_json_out *json, const weir_api_error *error)
+{
+    weir_json_key(json, "error");
+    weir_json_open(json, '{');
+    weir_json_put_string(json, "message", error->message);
+    weir_json_put_string(json, "type", error->type);
+    weir_json_key(json, "param");
+    if (error->param[0] != 0)
+        weir_json_string(json, error->param);
+    else
+        weir_json_null(json);
+    weir_json_key(json, "code");
+    if (error->code != NULL)
+        weir_json_string(json, error->code);
+    else
+        weir_json_null(json);
+    if (error->n_prompt_tokens > 0) {
+        weir_json_put_integer(json, "n_prompt_tokens", error->n_prompt_tokens);
+        weir_json_put_integer(json, "n_ctx", error->n_ctx);
+    }
+    weir_json_close(json, '}');
+}
+
 weir_status weir_api_error_write(weir_buffer *out, const weir_api_error *error)
 {
     weir_json_out json = { .buffer = out };
     weir_json_open(&json, '{');
-    weir_json_key(&json, "error");
-    weir_json_open(&json, '{');
-    weir_json_put_string(&json, "message", error->message);
-    weir_json_put_string(&json, "type", error->type);
-    weir_json_key(&json, "param");
-    if (error->param[0] != 0)
-        weir_json_string(&json, error->param);
-    else
-        weir_json_null(&json);
-    weir_json_key(&json, "code");
-    if (error->code != NULL)
-        weir_json_string(&json, error->code);
-    else
-        weir_json_null(&json);
-    if (error->n_prompt_tokens > 0) {
-        weir_json_put_integer(&json, "n_prompt_tokens", error->n_prompt_tokens);
-        weir_json_put_integer(&json, "n_ctx", error->n_ctx);
-    }
-    weir_json_close(&json, '}');
+    weir_api_error_member(&json, error);
     weir_json_close(&json, '}');
     return json.status;
 }

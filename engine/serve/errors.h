@@ -5,6 +5,7 @@
 
 #include "engine/base/buffer.h"
 #include "engine/base/error.h"
+#include "engine/serve/json_out.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -55,6 +56,8 @@ WEIR_MUST_CHECK weir_status weir_api_by_case(
     const char *text
 );
 
+/* Writes "error":{...} into an open object. */
+void weir_api_error_member(weir_json_out *json, const weir_api_error *error);
 /* Writes {"error":{...}}. */
 WEIR_MUST_CHECK weir_status weir_api_error_write(weir_buffer *out, const weir_api_error *error);
 

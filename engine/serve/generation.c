@@ -58,7 +58,8 @@ static weir_status take_done(weir_generation *g, weir_prompt *prompt, const weir
     prompt->usage = event->usage;
     g->n_done++;
     count_tokens(&g->exchange->server->metrics, prompt);
-    if (event->status == WEIR_OK) observe_times(&g->exchange->server->metrics, event);
+    if (event->status == WEIR_OK && prompt->admitted)
+        observe_times(&g->exchange->server->metrics, event);
     if (event->status != WEIR_OK && g->failure.status == 0)
         weir_api_from_status(&g->failure, event->status, event->message);
     return status;
@@ -177,6 +178,8 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
         .n_top_logprobs = r->n_top_logprobs,
         .sampling = r->sampling,
         .client = x->key,
+        .priority = r->priority + (x->key >= 0 ? x->server->access.priority[x->key] : 0),
+        .timeout_ns = r->timeout_ns,
         .cache_salt = g->beginning.tokens != NULL ? g->beginning.salt
                       : own.salt[0] != '\0'       ? own.salt
                                                   : NULL,
@@ -287,6 +290,23 @@ static void count_success(weir_generation *g)
     weir_metrics_observe(metrics, WEIR_HISTOGRAM_ANSWER_TOKENS, usage.n_answer);
 }
 
+bool weir_generation_is_late(const weir_generation *g)
+{
+    for (size_t i = 0; i < g->n_choices; i++)
+        if (g->answers[i].finish == WEIR_FINISH_TIMEOUT) return true;
+    return false;
+}
+
+static void set_timeout_error(weir_generation *g)
+{
+    (void)!weir_api_fail(
+        &g->exchange->error, 408, "timeout", "timeout",
+        "the timeout of %.3f s passed before the answer was complete; choices hold what was "
+        "computed",
+        (double)g->request.timeout_ns * 1e-9
+    );
+}
+
 /* Makes the reply of a request without a stream, or of one that failed before its stream began. */
 static void make_reply(weir_generation *g)
 {
@@ -295,10 +315,14 @@ static void make_reply(weir_generation *g)
     (void)pthread_mutex_lock(&x->lock);
     const bool failed = g->failure.status != 0;
     if (failed) x->error = g->failure;
+    const bool is_late = !failed && weir_generation_is_late(g);
+    if (is_late) set_timeout_error(g);
     const weir_status status = failed ? WEIR_OK : weir_reply_whole(&text, g);
     (void)pthread_mutex_unlock(&x->lock);
     if (failed)
         weir_reply_error(x);
+    else if (is_late && status == WEIR_OK)
+        weir_reply_json(x, x->error.status, &text);
     else
         weir_reply_result(x, &text, status);
 }

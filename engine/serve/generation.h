@@ -48,6 +48,8 @@ static inline bool weir_generation_is_over(const weir_generation *g)
 {
     return g->failure.status != 0 || g->n_done == g->n_prompts;
 }
+/* True if the request's timeout ended a choice. */
+bool weir_generation_is_late(const weir_generation *g);
 /* The sum over all prompts. */
 weir_usage weir_generation_usage(const weir_generation *g);
 /* Tokens removed from prompts that were too long. */

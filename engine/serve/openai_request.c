@@ -1,6 +1,8 @@
 /* engine/serve/openai_request.c - the fields of a generation request, group by group. */
 #include "engine/serve/openai_request.h"
 
+#include "engine/serve/access.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -30,11 +32,21 @@ static weir_status check_response_format(const json_t *root, weir_api_error *err
     return weir_api_bad(error, key, "unknown response_format type %s", weir_quote(type).text);
 }
 
-static weir_status check_priority(const json_t *root, weir_api_error *error)
+/* With keys, a client may not go before others of its priority. */
+static weir_status read_schedule(
+    weir_openai_request *request, const json_t *root, const weir_request_limits *limits,
+    weir_api_error *error
+)
 {
     int64_t priority = 0;
-    WEIR_TRY(weir_field_integer(root, "priority", INT32_MIN, INT32_MAX, &priority, error));
-    return priority == 0 ? WEIR_OK : weir_api_unsupported(error, "priority");
+    double seconds = 0;
+    const int64_t least = limits->has_keys ? 0 : -WEIR_PRIORITY;
+    WEIR_TRY(weir_field_integer(root, "priority", least, WEIR_PRIORITY, &priority, error));
+    request->priority = (int32_t)priority;
+    if (weir_field(root, "timeout") == NULL) return WEIR_OK;
+    WEIR_TRY(weir_field_number(root, "timeout", 0.001, WEIR_MOST_SECONDS, &seconds, error));
+    request->timeout_ns = (int64_t)(seconds * 1e9);
+    return WEIR_OK;
 }
 
 weir_status weir_openai_check_model(
@@ -299,7 +311,7 @@ static weir_status read_all(
     WEIR_TRY(weir_fields_check(
         root, request->chat ? WEIR_BODY_CHAT : WEIR_BODY_COMPLETION, &request->unknown, error
     ));
-    WEIR_TRY(check_priority(root, error));
+    WEIR_TRY(read_schedule(request, root, limits, error));
     WEIR_TRY(check_response_format(root, error));
     if (!request->chat) WEIR_TRY(weir_field_bool(root, "echo", &request->echo, error));
     WEIR_TRY(weir_field_bool(root, "ignore_eos", &request->ignore_eos, error));

@@ -16,13 +16,19 @@
 extern "C" {
 #endif
 
-enum { WEIR_BIAS_ENTRIES = 4096, WEIR_PROMPTS = 256, WEIR_SALT_BYTES = 200 };
+enum {
+    WEIR_BIAS_ENTRIES = 4096,
+    WEIR_PROMPTS = 256,
+    WEIR_SALT_BYTES = 200,
+    WEIR_MOST_SECONDS = 86400 /* of `timeout` */
+};
 
 /* Limits and defaults for checking a request. */
 typedef struct weir_request_limits {
     const char *model_name;
     int32_t n_vocab; /* token ids are below this */
     int32_t n_slots, window;
+    bool has_keys; /* requests have API keys, whose priority they may only lower */
     weir_sampling sampling; /* the server's defaults */
     bool has_seed; /* `sampling` has a default seed */
     int64_t max_tokens; /* default for chats; 0: to the end of the window */
@@ -37,6 +43,8 @@ typedef struct weir_openai_request {
     bool truncate_middle;
     int32_t n, n_top_logprobs, min_tokens;
     int64_t max_tokens; /* -1: to the end of the window */
+    int32_t priority; /* lower goes first; on top of its key's */
+    int64_t timeout_ns; /* 0: none */
     weir_sampling sampling; /* always with a seed; its bias points into `bias` */
     weir_logit_bias *bias;
     weir_stop_list stop;

@@ -267,6 +267,7 @@ weir_status weir_reply_whole(weir_buffer *out, weir_generation *g)
     weir_json_close(&json, ']');
     write_usage(&json, g);
     write_timings(&json, g);
+    if (weir_generation_is_late(g)) weir_api_error_member(&json, &g->exchange->error);
     weir_json_close(&json, '}');
     return json.status;
 }

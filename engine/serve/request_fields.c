@@ -74,6 +74,7 @@ static const weir_field_row rows[] = {
     { "session", BOTH, READ, ANY },
     { "state", BOTH, READ, ANY },
     { "priority", BOTH, READ, ANY },
+    { "timeout", BOTH, READ, ANY },
     /* Other bodies. */
     { "content", TOKENIZE, READ, ANY },
     { "add_special", TEXTS, READ, ANY },

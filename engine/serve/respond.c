@@ -76,7 +76,9 @@ static void add_date(head *h)
 static void add_error(head *h, const weir_api_error *error)
 {
     if (error->retry_after > 0) add(h, "Retry-After: %d\r\n", error->retry_after);
-    if (error->status == 500 || error->status == 501) add(h, "x-should-retry: false\r\n");
+    const bool is_late = error->code != NULL && strcmp(error->code, "timeout") == 0;
+    if (error->status == 500 || error->status == 501 || is_late)
+        add(h, "x-should-retry: false\r\n");
     if (error->status == 401) add(h, "WWW-Authenticate: Bearer\r\n");
 }
 

@@ -144,6 +144,7 @@ weir_status weir_server_open(
                                             .n_vocab = facts->n_valid_vocab,
                                             .n_slots = facts->n_slots,
                                             .window = facts->window,
+                                            .has_keys = options->n_keys > 0,
                                             .sampling = options->sampling,
                                             .has_seed = options->has_seed,
                                             .max_tokens = options->max_tokens,

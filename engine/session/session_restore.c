@@ -106,7 +106,7 @@ static void make_place(weir_service *service, void *user)
     r->status = WEIR_EFULL;
     const int32_t want = r->n_states < s->most_states ? r->n_states : s->most_states;
     while (s->own.n_marks < want) {
-        float *const state = weir_prefix_acquire_snapshot(service->prefix);
+        float *const state = weir_prefix_acquire_snapshot(service->prefix, false);
         if (state == NULL) break;
         s->own.marks[s->own.n_marks++] = (weir_prefix_snapshot){ .state = state };
     }

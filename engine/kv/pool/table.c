@@ -119,9 +119,20 @@ static bool needs_page(const weir_kv_store *store, const void *page, bool is_fir
     return page == NULL || (is_first && weir_kv_page_refs(store, page) > 1);
 }
 
+/* True if the rows fit in the page that the table writes to. As long as no table of the store is
+ * pruned, the pages of a block are shared alike, so one head stands for all. */
+static bool fits_last_page(const weir_kv_table *table, const weir_kv_store *store, int64_t n_new)
+{
+    const int64_t last = table->n_rows / WEIR_PAGE_TOKENS;
+    return store->n_pruned == 0 && last < table->n_pages &&
+           kv_pages_per_head(table->n_rows + n_new) == last + 1 &&
+           !needs_page(store, table->pages[last], true);
+}
+
 static kv_wanted growth(const weir_kv_table *table, const weir_kv_store *store, int64_t n_new)
 {
     kv_wanted wanted = { 0 };
+    if (fits_last_page(table, store, n_new)) return wanted;
     for (int64_t h = 0; h < table->n_heads; h++) {
         const int64_t rows = weir_kv_rows_at(table, h), first = rows / WEIR_PAGE_TOKENS,
                       end = kv_pages_per_head(rows + n_new);
@@ -167,6 +178,7 @@ weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t 
         WEIR_TRY(weir_kv_promote(
             store, table->pages + table->n_rows / WEIR_PAGE_TOKENS, table->capacity, NULL
         ));
+    if (fits_last_page(table, store, n_new)) return WEIR_OK;
     const kv_wanted wanted = growth(table, store, n_new);
     if (!kv_has_free(store, &wanted, 0)) return WEIR_EFULL;
     for (int64_t h = 0; h < table->n_heads; h++) grow(table, store, h, n_new);

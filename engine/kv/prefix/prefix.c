@@ -183,14 +183,14 @@ void prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
     sequence->n_computed = end->at;
 }
 
-/* The same, marking it as used, with a copy of the state. */
-static void give(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
+void prefix_give(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
 {
     prefix_share(p, sequence, end);
     for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
         p->nodes[i].last_use = p->clock;
     if (end->slot == NONE) return;
     p->slots[end->slot].last_use = p->clock;
+    p->slots[end->slot].is_spare = false;
     if (sequence->recurrent_bytes == 0) return; /* a sequence that only carries rows to a file */
     weir_ledger_copy(
         sequence->ledger, sequence->recurrent, state_of(p, end->slot), sequence->recurrent_bytes
@@ -236,7 +236,7 @@ weir_prefix_hit weir_prefix_match(
     WEIR_ASSERT(sequence->n_computed == 0);
     prefix->clock++;
     const weir_prefix_hit hit = prefix_find(prefix, sequence, salt, most, &best);
-    if (best.node != NONE) give(prefix, sequence, &best);
+    if (best.node != NONE) prefix_give(prefix, sequence, &best);
     return hit;
 }
 
@@ -334,6 +334,7 @@ static int32_t keep_run(
     if (!is_whole) p->stats.n_nodes++;
     if (!is_whole) p->n_sinks += is_sink(p, index);
     p->stats.n_tokens += n - run->n_tokens;
+    p->stats.n_inserted++;
     memcpy(run->tokens, sequence->tokens + at, (size_t)n * sizeof *run->tokens);
     run->n_tokens = n;
     copy_pages(p, index, sequence, at / RUN);

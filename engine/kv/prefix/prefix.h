@@ -68,15 +68,29 @@ weir_prefix_hit weir_prefix_match(
     weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, int32_t most
 );
 
+/* The same for a sequence that has computed rows: replaces them if the longest cached prefix is at
+ * least `least` rows longer. n_rows: rows that it has then. */
+weir_prefix_hit weir_prefix_extend(
+    weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, int32_t most, int32_t least
+);
+/* False if the model has recurrent state and no states are cached. */
+bool weir_prefix_can_match(const weir_prefix *prefix);
+/* Rows, in whole pages, of the longest cached prefix of these tokens that sequences hold now: a
+ * sequence that shares them needs no memory for them. */
+int32_t weir_prefix_shared_rows(
+    const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
+);
+
 /* A state after the first `at` tokens of a sequence, in an acquired slot. */
 typedef struct weir_prefix_snapshot {
     int32_t at;
     float *state;
 } weir_prefix_snapshot;
 
-/* Acquires a slot for a state, the least recently used one if none is free. Returns NULL if all are
- * acquired. */
-float *weir_prefix_acquire_snapshot(weir_prefix *prefix);
+/* Acquires a slot for a state, if none is free the least recently used one, of spare states if
+ * there are any. A spare state takes only free slots and those of spare ones; it is spare until it
+ * is used. Returns NULL if all are acquired, or none is left for it. */
+float *weir_prefix_acquire_snapshot(weir_prefix *prefix, bool is_spare);
 void weir_prefix_release_snapshot(weir_prefix *prefix, float *state);
 
 /* Inserts the computed rows of a sequence and its states, unless it is pruned (store.h); its whole
@@ -178,6 +192,7 @@ typedef struct weir_prefix_stats {
     int64_t n_pruned, n_pruned_tokens;
     int64_t dropped_tokens; /* since opening */
     int64_t unsaved_tokens; /* of them: not in a file */
+    int64_t n_inserted; /* insertions that added tokens or states, since opening */
 } weir_prefix_stats;
 weir_prefix_stats weir_prefix_stats_of(const weir_prefix *prefix);
 /* For tests: the result of weir_prefix_reclaimable by a walk over the tree; and a check of the

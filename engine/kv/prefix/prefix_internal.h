@@ -37,6 +37,7 @@ typedef struct slot {
     /* offset: of the node's tokens, 1 .. 64. */
     int32_t node, next, offset;
     int32_t pins;
+    bool is_spare; /* goes before all that are not */
     uint64_t last_use;
 } slot;
 
@@ -85,6 +86,8 @@ weir_prefix_hit prefix_find(
 );
 /* Shares the pages down to the place, deepest first. */
 void prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end);
+/* The same, marking them as used, with a copy of the state. */
+void prefix_give(weir_prefix *p, weir_kv_sequence *sequence, const place *end);
 
 /* Removes the name from the tree. */
 void prefix_unname(weir_prefix *p, const char *text);

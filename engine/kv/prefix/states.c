@@ -13,20 +13,28 @@ void prefix_detach(weir_prefix *p, int32_t index)
     p->stats.n_snapshots--;
 }
 
-float *weir_prefix_acquire_snapshot(weir_prefix *prefix)
+/* True if slot `a` is to be taken before `b`. */
+static bool goes_before(const slot *a, const slot *b)
+{
+    if ((a->state == SLOT_FREE) != (b->state == SLOT_FREE)) return a->state == SLOT_FREE;
+    if (a->is_spare != b->is_spare) return a->is_spare;
+    return a->last_use < b->last_use;
+}
+
+float *weir_prefix_acquire_snapshot(weir_prefix *prefix, bool is_spare)
 {
     int32_t found = NONE;
     for (int32_t i = 0; i < prefix->limits.n_snapshots; i++) {
         const slot *const s = &prefix->slots[i];
         if (s->state == SLOT_LENT || s->pins > 0) continue;
-        if (found == NONE ||
-            (prefix->slots[found].state == SLOT_KEPT &&
-             (s->state == SLOT_FREE || s->last_use < prefix->slots[found].last_use)))
-            found = i;
+        if (is_spare && s->state == SLOT_KEPT && !s->is_spare) continue;
+        if (found == NONE || goes_before(s, &prefix->slots[found])) found = i;
     }
     if (found == NONE) return NULL;
-    if (prefix->slots[found].state == SLOT_KEPT) prefix_detach(prefix, found);
-    prefix->slots[found].state = SLOT_LENT;
+    slot *const taken = &prefix->slots[found];
+    if (taken->state == SLOT_KEPT) prefix_detach(prefix, found);
+    taken->state = SLOT_LENT;
+    taken->is_spare = is_spare;
     return state_of(prefix, found);
 }
 
@@ -42,6 +50,7 @@ void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state)
     for (int32_t s = p->nodes[index].snapshot; s != NONE; s = p->slots[s].next) {
         if (p->slots[s].offset != offset) continue;
         p->slots[s].last_use = p->clock;
+        p->slots[s].is_spare = p->slots[s].is_spare && p->slots[mine].is_spare;
         weir_prefix_release_snapshot(p, state);
         return;
     }
@@ -49,9 +58,11 @@ void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state)
                              .node = index,
                              .next = p->nodes[index].snapshot,
                              .offset = offset,
+                             .is_spare = p->slots[mine].is_spare,
                              .last_use = p->clock };
     p->nodes[index].snapshot = mine;
     p->stats.n_snapshots++;
+    p->stats.n_inserted++;
 }
 
 bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, uint64_t use)
@@ -60,7 +71,8 @@ bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, uint64_t u
     int32_t n = 0;
     for (int32_t i = 0; i < p->limits.n_snapshots; i++) {
         const slot *const s = &p->slots[i];
-        n += s->state == SLOT_FREE || (s->state == SLOT_KEPT && s->pins == 0 && s->last_use < use);
+        n += s->state == SLOT_FREE ||
+             (s->state == SLOT_KEPT && s->pins == 0 && (s->is_spare || s->last_use < use));
     }
     return n >= (n_states < half ? n_states : half);
 }
@@ -95,7 +107,7 @@ int32_t weir_prefix_pin(
             for (int32_t s = child->snapshot; s != NONE; s = prefix->slots[s].next) {
                 const weir_prefix_snapshot mark = { before + prefix->slots[s].offset,
                                                     state_of(prefix, s) };
-                bool is_new = prefix->slots[s].offset <= equal;
+                bool is_new = prefix->slots[s].offset <= equal && !prefix->slots[s].is_spare;
                 for (int32_t k = 0; k < n; k++) is_new = is_new && marks[k].at != mark.at;
                 if (!is_new) continue;
                 if (n == most) memmove(marks, marks + 1, (size_t)--n * sizeof *marks);

@@ -150,7 +150,7 @@ static uint64_t use_of_states(const weir_prefix *p, int32_t leaf)
     uint64_t use = p->nodes[leaf].last_use;
     for (int32_t i = leaf; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
         for (int32_t s = p->nodes[i].snapshot; s != NONE; s = p->slots[s].next)
-            if (p->slots[s].last_use < use) use = p->slots[s].last_use;
+            if (!p->slots[s].is_spare && p->slots[s].last_use < use) use = p->slots[s].last_use;
     return use;
 }
 

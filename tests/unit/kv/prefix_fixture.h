@@ -153,7 +153,8 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         marks.push_back(s.n_tokens);
         std::vector<weir_prefix_snapshot> lent;
         for (const int32_t at : marks) {
-            float *const state = has_states() ? weir_prefix_acquire_snapshot(prefix_) : nullptr;
+            float *const state =
+                has_states() ? weir_prefix_acquire_snapshot(prefix_, false) : nullptr;
             if (state == nullptr) continue;
             put_state(state, s, at);
             lent.push_back({ at, state });

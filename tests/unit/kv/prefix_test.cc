@@ -95,7 +95,7 @@ TEST_P(Prefix, RunningSequencesShareWholePagesOnly)
     std::vector<weir_prefix_snapshot> marks;
     for (const int32_t at : { 30, 64, 90 }) {
         if (!has_states()) continue;
-        float *const state = weir_prefix_acquire_snapshot(prefix_);
+        float *const state = weir_prefix_acquire_snapshot(prefix_, false);
         put_state(state, s, at);
         marks.push_back({ at, state });
     }
@@ -155,7 +155,7 @@ TEST_P(Prefix, RandomSchedules)
                 room = compute(&s, end) ||
                        (weir_prefix_reclaim(prefix_, others(4 * 6)) && compute(&s, end));
                 float *const state = room && has_states() && pick(2)
-                                         ? weir_prefix_acquire_snapshot(prefix_)
+                                         ? weir_prefix_acquire_snapshot(prefix_, false)
                                          : nullptr;
                 if (state != nullptr) put_state(state, s, end);
                 if (state != nullptr) marks.push_back({ end, state });
@@ -232,7 +232,8 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
         const auto keep_live = [&](Live &l, bool whole) {
             weir_prefix_snapshot mark = { l.sequence.n_computed / 64 * 64, nullptr };
             if (!whole && !is_paged()) mark.at = l.sequence.n_computed;
-            if (has_states() && mark.at > 0) mark.state = weir_prefix_acquire_snapshot(prefix_);
+            if (has_states() && mark.at > 0)
+                mark.state = weir_prefix_acquire_snapshot(prefix_, false);
             if (mark.state != nullptr) put_state(mark.state, l.sequence, mark.at);
             const int32_t left = weir_prefix_insert(
                 prefix_, &l.sequence, l.salt.c_str(), &mark, mark.state != nullptr, whole

@@ -158,12 +158,14 @@ TEST_P(Prefix, PinnedStatesAreNotLent)
         EXPECT_EQ(value, digest(a.data(), mark.at));
     }
     float *lent[2];
-    for (float *&state : lent) ASSERT_NE(state = weir_prefix_acquire_snapshot(prefix_), nullptr);
-    EXPECT_EQ(weir_prefix_acquire_snapshot(prefix_), nullptr) << "the other two are pinned";
+    for (float *&state : lent)
+        ASSERT_NE(state = weir_prefix_acquire_snapshot(prefix_, false), nullptr);
+    EXPECT_EQ(weir_prefix_acquire_snapshot(prefix_, false), nullptr) << "the other two are pinned";
     for (float *const state : lent) weir_prefix_release_snapshot(prefix_, state);
     weir_prefix_unpin(prefix_, marks, 2);
-    for (float *&state : lent) ASSERT_NE(state = weir_prefix_acquire_snapshot(prefix_), nullptr);
-    float *const third = weir_prefix_acquire_snapshot(prefix_);
+    for (float *&state : lent)
+        ASSERT_NE(state = weir_prefix_acquire_snapshot(prefix_, false), nullptr);
+    float *const third = weir_prefix_acquire_snapshot(prefix_, false);
     EXPECT_NE(third, nullptr);
     weir_prefix_release_snapshot(prefix_, third);
     for (float *const state : lent) weir_prefix_release_snapshot(prefix_, state);
@@ -191,8 +193,8 @@ TEST_P(Prefix, PinnedStatesOutliveTheirText)
     EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(4 * 4)));
     sound();
     std::vector<float *> lent;
-    for (float *state = weir_prefix_acquire_snapshot(prefix_); state != nullptr;
-         state = weir_prefix_acquire_snapshot(prefix_))
+    for (float *state = weir_prefix_acquire_snapshot(prefix_, false); state != nullptr;
+         state = weir_prefix_acquire_snapshot(prefix_, false))
         lent.push_back(state);
     EXPECT_EQ(lent.size(), 2u) << "two are pinned";
     for (float *const state : lent) memset(state, 0, state_bytes);
@@ -200,7 +202,7 @@ TEST_P(Prefix, PinnedStatesOutliveTheirText)
     memcpy(&value, marks[0].state, sizeof value);
     EXPECT_EQ(value, digest(a.data(), 30));
     weir_prefix_unpin(prefix_, marks, 2);
-    float *const freed = weir_prefix_acquire_snapshot(prefix_);
+    float *const freed = weir_prefix_acquire_snapshot(prefix_, false);
     EXPECT_EQ(freed, marks[0].state);
     lent.push_back(freed);
     for (float *const state : lent) weir_prefix_release_snapshot(prefix_, state);

@@ -79,7 +79,12 @@ TEST_F(Pressure, FilesOfAnEarlierProcessAreFound)
 // not stand in for the file.
 TEST_F(Pressure, AStateAfterTheWholePromptIsNotEnough)
 {
-    start("tq");
+    start("tq", { "kv.policy.kept=0" });
+    const weir_plan *const plan = weir_engine_plan_of(engine_);
+    const std::string states =
+        "memory.snapshots=" + std::to_string(plan->snapshots / (size_t)plan->n_snapshots * 8) + "B";
+    stop();
+    start("tq", { states.c_str() });
     const auto text = prompt(1, LONG);
     auto longer = text;
     longer.push_back(5);
@@ -91,6 +96,7 @@ TEST_F(Pressure, AStateAfterTheWholePromptIsNotEnough)
     ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
     call.wait();
     ASSERT_EQ(call.usage.n_cached, 0) << "no file was looked for";
+    for (int i = 0; i < 3; i++) (void)run(prompt(60 + i, 40)); /* no spare states are left */
     EXPECT_EQ(run(text), answer);
     EXPECT_EQ(usage_.n_cached, LONG - 1) << usage_.reuse;
     EXPECT_EQ(stats().found_texts, 1);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <tuple>
 
 #include "tests/unit/schedule/support.h"
 
@@ -39,8 +40,9 @@ struct SimulatedJob {
     Schedule *schedule;
     const SimulatedText *text;
     weir_job *job = nullptr;
-    int32_t client, n_choices, max_tokens;
+    int32_t client, n_choices, max_tokens, priority;
     int64_t number; /* in the order of submission */
+    bool has_timeout; /* which has passed when the service looks first */
     bool is_admitted = false, is_done = false, is_cancelled = false;
     int64_t cancel_step = 0;
     struct Choice {
@@ -91,10 +93,14 @@ class Schedule {
         weir_request request = {};
         weir_error error = {};
         job->schedule = this;
-        job->text = &texts_[(size_t)pick((int)texts_.size())];
+        /* Often the text of the request before, which may be running. */
+        job->text = pick(3) == 0 && !jobs_.empty() ? jobs_.back()->text
+                                                   : &texts_[(size_t)pick((int)texts_.size())];
         job->client = pick(SIMULATED_CLIENTS);
         job->n_choices = pick(5) == 0 ? 2 : 1;
         job->max_tokens = 1 + pick(SIMULATED_TOKENS);
+        job->priority = pick(4) == 0 ? pick(3) - 1 : 0;
+        job->has_timeout = pick(30) == 0;
         job->choices.resize((size_t)job->n_choices);
         job->number = (int64_t)jobs_.size();
         request.prompt = job->text->prompt.data();
@@ -107,6 +113,8 @@ class Schedule {
         request.cache_salt = pick(6) == 0 ? "other" : nullptr;
         request.sampling = weir_sampling_default();
         request.client = job->client;
+        request.priority = job->priority;
+        request.timeout_ns = job->has_timeout ? 1 : 0;
         request.callback = on_event;
         request.user = job.get();
         n_--;
@@ -157,22 +165,29 @@ class Schedule {
         weir_job_cancel(job->job);
     }
 
-    /* Of the clients that have a job queued, the one with the fewest running; in their order. */
+    /* Of the clients that have a job of the best priority queued, the one with the fewest running;
+     * in their order. */
     void check_turn(SimulatedJob *job)
     {
         int running[SIMULATED_CLIENTS] = {};
         for (const auto &other : jobs_)
             running[other->client] += other->is_admitted && !other->is_done;
         for (const auto &other : jobs_) {
-            if (other->is_admitted || other->is_done || other->is_cancelled || other.get() == job)
-                continue;
+            if (other->is_admitted || other->is_done || other->is_cancelled || other->has_timeout ||
+                other.get() == job || n_admitted_ == 0)
+                continue; /* the first one came before the crowd was complete */
+            EXPECT_GE(other->priority, job->priority)
+                << job->name() << " goes before " << other->name();
+            if (other->priority > job->priority) continue;
             EXPECT_GE(running[other->client], running[job->client])
                 << job->name() << " goes before " << other->name();
             if (other->client == job->client)
                 EXPECT_GT(other->number, job->number) << "of one client, not in order";
         }
         EXPECT_FALSE(job->is_admitted);
+        EXPECT_FALSE(job->has_timeout) << job->name();
         job->is_admitted = true;
+        n_admitted_++;
     }
     void check_token(SimulatedJob *job, const weir_event *event)
     {
@@ -198,7 +213,9 @@ class Schedule {
         SimulatedJob::Choice *const c = &job->choices[(size_t)event->choice];
         EXPECT_FALSE(c->is_ended) << job->name();
         c->is_ended = true;
-        if (event->finish != WEIR_FINISH_CANCELED)
+        const bool is_late = event->finish == WEIR_FINISH_TIMEOUT;
+        EXPECT_TRUE(is_late == job->has_timeout || job->is_cancelled) << job->name();
+        if (event->finish != WEIR_FINISH_CANCELED && !is_late)
             EXPECT_EQ(c->n_tokens, job->max_tokens) << job->name();
     }
     /* A cancelled job ends before the step after the one in which it was cancelled. */
@@ -227,31 +244,32 @@ class Schedule {
         seen_step_ = stats_.steps;
         seen_rows_ = stats_.batch_rows;
     }
-    /* What a step took from sequences, it took from the youngest; the oldest keeps its rows. */
+    /* What a step took from sequences, it took from the last in order; the first keeps its
+     * rows. */
     void check_victims()
     {
         const int32_t n = weir_service_sequences_of(service_, sequences_.data());
         std::map<Key, int32_t> now; /* rows by age */
         for (int32_t i = 0; i < n; i++)
-            now[{ sequences_[(size_t)i].job, sequences_[(size_t)i].choice }] =
-                sequences_[(size_t)i].tokens;
+            now[{ jobs_[(size_t)sequences_[(size_t)i].job]->priority, sequences_[(size_t)i].job,
+                  sequences_[(size_t)i].choice }] = sequences_[(size_t)i].tokens;
         EXPECT_LE(stats_.kv_pages_used, stats_.kv_pages_total);
         for (auto at = now.begin(); at != now.end(); ++at) {
             const auto before = rows_.find(at->first);
             if (before == rows_.end() || at->second >= before->second) continue;
             n_victims_++;
             EXPECT_FALSE(at == now.begin() && before == rows_.begin())
-                << "the oldest sequence, of job " << at->first.first << ", lost its rows";
+                << "the first sequence, of job " << std::get<1>(at->first) << ", lost its rows";
             for (auto younger = std::next(at);
                  younger != now.end() && stats_.steps == seen_step_ + 1; ++younger)
                 EXPECT_EQ(younger->second, 0)
-                    << "job " << younger->first.first << " has rows, and the older job "
-                    << at->first.first << " lost its own";
+                    << "job " << std::get<1>(younger->first) << " has rows, and job "
+                    << std::get<1>(at->first) << ", which goes first, lost its own";
         }
         rows_ = now;
     }
 
-    using Key = std::pair<int64_t, int32_t>; /* of a sequence: job, choice */
+    using Key = std::tuple<int32_t, int64_t, int32_t>; /* of a sequence: priority, job, choice */
 
     weir_service *service_;
     const std::vector<SimulatedText> &texts_;
@@ -263,7 +281,7 @@ class Schedule {
     std::map<Key, int32_t> rows_; /* as they were seen last */
     weir_service_stats stats_ = {};
     int64_t seen_step_ = 0, seen_rows_ = 0, decoded_step_ = -1;
-    int64_t n_tokens_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_victims_ = 0;
+    int64_t n_tokens_ = 0, n_admitted_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_victims_ = 0;
     std::string trace_;
     std::mutex lock_;
     std::condition_variable ended_;

@@ -79,6 +79,25 @@ TEST(Access, ListsAreChecked)
     EXPECT_EQ(WEIR_OK, check(nullptr, "*"));
 }
 
+TEST(Access, AKeyMayHaveAPriority)
+{
+    weir_access access = {};
+    weir_error error = {};
+    const auto add = [&](const char *line) {
+        return weir_access_add(&access, line, strlen(line), &error);
+    };
+    ASSERT_EQ(WEIR_OK, add("one priority=-5"));
+    ASSERT_EQ(WEIR_OK, add("two"));
+    ASSERT_EQ(WEIR_OK, add("three   priority=1000"));
+    EXPECT_EQ(-5, access.priority[weir_access_check(&access, "Bearer one", nullptr)]);
+    EXPECT_EQ(0, access.priority[weir_access_check(&access, "Bearer two", nullptr)]);
+    EXPECT_EQ(1000, access.priority[weir_access_check(&access, "Bearer three", nullptr)]);
+    for (const char *const bad : { "a b", "a priority=", "a priority=1x", "a priority=1001",
+                                   "a priority=-1001", "a priority=1 b", "a priority=99999999999" })
+        EXPECT_EQ(WEIR_EINVAL, add(bad)) << bad;
+    EXPECT_EQ(3u, access.n_keys);
+}
+
 TEST(Access, AKeyIsABearerOrAnApiKey)
 {
     weir_access access = {};

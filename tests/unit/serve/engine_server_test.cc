@@ -75,4 +75,36 @@ TEST_F(OneServer, PenaltiesChangeTheAnswer)
         EXPECT_NE(content(question + "64,\"" + field + "\":2}"), plain) << field;
 }
 
+/* 408 with what was computed, for a client that must not send it again. */
+TEST_F(OneServer, ATimeoutRepliesWithWhatWasComputed)
+{
+    start();
+    const std::string reply =
+        request("POST", "/v1/chat/completions", question + R"(400,"n":2,"timeout":0.004})");
+    ASSERT_EQ(0u, reply.find("HTTP/1.1 408 Request Timeout\r\n")) << reply;
+    EXPECT_NE(std::string::npos, reply.find("x-should-retry: false\r\n"));
+    json_t *const root = json_loads(reply.c_str() + reply.find("\r\n\r\n"), 0, nullptr);
+    const json_t *const choices = json_object_get(root, "choices");
+    ASSERT_EQ(2u, json_array_size(choices)) << reply;
+    EXPECT_STREQ(
+        "timeout", json_string_value(json_object_get(json_array_get(choices, 0), "finish_reason"))
+    );
+    EXPECT_STREQ(
+        "timeout", json_string_value(json_object_get(json_object_get(root, "error"), "code"))
+    );
+    EXPECT_NE(nullptr, json_object_get(root, "usage"));
+    json_decref(root);
+}
+
+TEST_F(OneServer, AStreamEndsAtItsTimeout)
+{
+    start();
+    const std::string reply =
+        request("POST", "/v1/chat/completions", question + R"(400,"stream":true,"timeout":0.05})");
+    const bool has_begun = reply.find("HTTP/1.1 200") == 0;
+    ASSERT_TRUE(has_begun || reply.find("HTTP/1.1 408") == 0) << reply;
+    EXPECT_NE(std::string::npos, reply.find(R"("finish_reason":"timeout")")) << reply;
+    if (has_begun) EXPECT_NE(std::string::npos, reply.find("data: [DONE]"));
+}
+
 } // namespace

@@ -95,7 +95,13 @@ const Row both_rows[] = {
     { R"(,"safety_identifier":"s","prompt_cache_key":"k","prompt_cache_retention":"24h")", 200,
       nullptr },
     { R"(,"metadata":{"a":"b"},"store":false,"service_tier":"auto")", 200, nullptr },
-    { R"(,"priority":1)", 400, "priority" },
+    { R"(,"priority":-1000)", 200, nullptr },
+    { R"(,"priority":1001)", 400, "priority" },
+    { R"(,"priority":1.5)", 400, "priority" },
+    { R"(,"timeout":0.5)", 200, nullptr },
+    { R"(,"timeout":0)", 400, "timeout" },
+    { R"(,"timeout":86401)", 400, "timeout" },
+    { R"(,"timeout":"1")", 400, "timeout" },
 };
 
 const Row chat_rows[] = {

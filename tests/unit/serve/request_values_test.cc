@@ -41,12 +41,33 @@ TEST(Request, Values)
     weir_openai_request_free(&request);
 }
 
+TEST(Request, KeysBoundThePriority)
+{
+    weir_request_limits l = request::limits();
+    l.has_keys = true;
+    const std::string bodies[] = { R"({"prompt":"a","priority":-1})",
+                                   R"({"prompt":"a","priority":7,"timeout":2.5})" };
+    weir_openai_request request = {};
+    weir_api_error error = {};
+    EXPECT_NE(
+        WEIR_OK,
+        weir_openai_request_read(&request, false, bodies[0].c_str(), bodies[0].size(), &l, &error)
+    );
+    EXPECT_STREQ("priority", error.param);
+    ASSERT_EQ(
+        WEIR_OK,
+        weir_openai_request_read(&request, false, bodies[1].c_str(), bodies[1].size(), &l, &error)
+    );
+    EXPECT_EQ(7, request.priority);
+    EXPECT_EQ(2'500'000'000, request.timeout_ns);
+    weir_openai_request_free(&request);
+}
+
 /* 400, and a code that says it is no matter of the value: clients send a 501 again. */
 TEST(Request, WhatIsNotSupportedIsNamed)
 {
     const char *const bodies[] = { R"({"prompt":"a","suffix":"b"})",
                                    R"({"prompt":"a","best_of":2})",
-                                   R"({"prompt":"a","priority":1})",
                                    R"({"prompt":"a","response_format":{"type":"json_object"}})" };
     for (const char *const body : bodies) {
         weir_openai_request request = {};

@@ -1,0 +1,72 @@
+/* engine/schedule/follow.c - prompts that begin alike are computed once.
+ *
+ * A choice does not compute tokens that another running choice is about to compute: it waits for
+ * that one, its leader, and then takes the rows from the prefix cache. If a leader ends or is
+ * preempted, those that follow it go on with what it computed. Leaders are ahead of their
+ * followers, or as far and before them in order, so they never wait for each other. */
+#include "engine/schedule/job.h"
+#include "kernels/abi/minmax.h"
+
+static bool is_ahead(const choice *a, const choice *b)
+{
+    const int32_t n = a->sequence->n_computed, m = b->sequence->n_computed;
+    return n > m || (n == m && weir_choice_is_before(a, b));
+}
+
+static bool has_same_salt(const choice *a, const choice *b)
+{
+    const char *const x = a->job->request.cache_salt, *const y = b->job->request.cache_salt;
+    return x == y || (x != NULL && y != NULL && strcmp(x, y) == 0);
+}
+
+/* Tokens that both begin with, in whole pages and blocks: where the second can continue the
+ * first. */
+static int32_t common_rows(const choice *leader, const choice *c)
+{
+    const weir_kv_sequence *const a = leader->sequence, *const b = c->sequence;
+    const int32_t most = weir_min_i32(a->n_tokens, b->n_tokens - 1);
+    int32_t n = 0;
+    while (n < most && a->tokens[n] == b->tokens[n]) n++;
+    return weir_choice_cut_page(c, n);
+}
+
+/* Sets the leader that saves the most rows, if there is any. */
+static void find_leader(choice *c)
+{
+    const weir_service *const service = c->job->service;
+    int32_t best = c->sequence->n_computed;
+    if (!weir_choice_can_share(c)) return;
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
+        choice *const other = service->slots[i].owner;
+        if (other == NULL || other == c || other->is_waiting || other->is_stalled ||
+            !weir_choice_can_share(other) || !has_same_salt(c, other) || !is_ahead(other, c) ||
+            other->sequence->n_tokens <= best)
+            continue;
+        const int32_t rows = common_rows(other, c);
+        if (rows <= best || rows <= other->sequence->n_computed) continue;
+        c->leader = other;
+        c->n_followed = best = rows;
+    }
+}
+
+choice *weir_choice_leader(choice *c)
+{
+    for (;;) {
+        if (c->leader != NULL && c->leader->sequence->n_computed >= c->n_followed) c->leader = NULL;
+        if (c->leader == NULL) {
+            weir_choice_look_again(c);
+            find_leader(c);
+        }
+        if (c->leader == NULL) return c;
+        c = c->leader;
+    }
+}
+
+void weir_choice_release_followers(const choice *leader)
+{
+    const weir_service *const service = leader->job->service;
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
+        choice *const c = service->slots[i].owner;
+        if (c != NULL && c->leader == leader) c->leader = NULL;
+    }
+}

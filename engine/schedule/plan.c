@@ -1,0 +1,172 @@
+/* engine/schedule/plan.c - which rows a step computes.
+ *
+ * First one row of every decoding sequence, then rows of prompts up to a limit: batch.chunk, or
+ * batch.mixed_chunk if others decode. Prompts go by priority, and of equal priority short ones
+ * (at most batch.long_prompt tokens left) before long ones, each in order of submission. Of the
+ * rows that prompts of a priority get, long ones get at least a quarter. So a short prompt waits
+ * for earlier short ones only, and short ones make a long one at most four times as slow
+ * (docs/decisions/0039-token-budget.md).
+ *
+ * Results do not depend on where pieces of a prompt end, except with policies that drop rows while
+ * it is computed. */
+#include "engine/schedule/job.h"
+#include "kernels/abi/minmax.h"
+
+enum { LONG_SHARE = 4, TILE_ROWS = 32 };
+
+typedef struct step_plan {
+    weir_service *service;
+    int32_t n_items, rows; /* rows: left for prompts */
+    bool others_decode, has_prompt, has_scores;
+} step_plan;
+
+static bool is_decoding(const choice *c)
+{
+    return c->sequence->n_tokens - c->sequence->n_computed == 1 && c->n_answer > 0;
+}
+
+static bool can_run(const choice *c) { return c != NULL && !c->is_waiting && !c->is_stalled; }
+
+/* Where the prompt ends and a recomputed answer begins, if the two are computed differently. */
+static int32_t prompt_end(const weir_service *service, const choice *c)
+{
+    const weir_kv_sequence *const sequence = c->sequence;
+    if (sequence->policy_run != NULL)
+        return weir_policy_run_prompt_end(sequence->policy_run, sequence->n_computed);
+    return service->block_rows > 1 ? c->job->request.n_prompt : sequence->n_tokens;
+}
+
+static void add_item(step_plan *plan, choice *c, int32_t n_rows)
+{
+    weir_service *const service = plan->service;
+    const weir_kv_sequence *const sequence = c->sequence;
+    const bool is_end = sequence->n_computed + n_rows == sequence->n_tokens;
+    const bool scores = c->job->request.want_prompt_logprobs && c->index == 0 &&
+                        sequence->n_computed < c->job->request.n_prompt;
+    c->is_planned = true;
+    service->choices[plan->n_items] = c;
+    service->items[plan->n_items++] =
+        (weir_batch_item){ .sequence = c->sequence,
+                           .n_rows = n_rows,
+                           .is_prompt = sequence->n_computed < prompt_end(service, c),
+                           .wanted = scores   ? WEIR_LOGITS_ALL
+                                     : is_end ? WEIR_LOGITS_LAST
+                                              : WEIR_LOGITS_NONE };
+}
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+/* `end`, or a little less where the kernels like it better, as long as that is past `begin`; a
+ * multiple of the block. */
+static int32_t align_end(const weir_service *service, int32_t begin, int32_t end)
+{
+    const int32_t block = service->block_rows, many = (TILE_ROWS + block - 1) / block * block;
+    const int32_t aligned = end / many * many;
+    return aligned > begin ? aligned : end / block * block;
+}
+
+/* With a policy pieces end at multiples of the chunk, so that what it drops does not depend on
+ * other requests. */
+static int32_t policy_piece(
+    const step_plan *plan, const choice *c, int32_t prompt, int32_t most, int32_t rows
+)
+{
+    const weir_service *const service = plan->service;
+    const bool sees_all = weir_policy_run_observes_all(c->sequence->policy_run);
+    const int32_t n_computed = c->sequence->n_computed, block = service->block_rows;
+    int32_t chunk = plan->others_decode || sees_all ? service->busy_chunk : service->chunk;
+    if (chunk > most) chunk = most / block * block;
+    const int32_t end = weir_min_i32((n_computed / chunk + 1) * chunk, prompt);
+    return end - n_computed <= rows || !plan->has_prompt ? end - n_computed : 0;
+}
+
+/* The rows of the choice in this step, at most `rows` unless it is the first; 0: none fit. */
+static int32_t piece_rows(const step_plan *plan, const choice *c, int32_t rows)
+{
+    const weir_service *const service = plan->service;
+    const weir_kv_sequence *const sequence = c->sequence;
+    const int32_t prompt = weir_min_i32(prompt_end(service, c), sequence->n_tokens),
+                  begin = sequence->n_computed;
+    const weir_runner_limits *const limits = weir_runner_limits_of(service->runner);
+    const int32_t most = c->job->request.want_prompt_logprobs
+                             ? limits->logits - service->facts->n_slots
+                             : limits->rows;
+    if (begin >= prompt) return 1; /* a recomputed answer, row by row as before */
+    if (sequence->policy_run != NULL) return policy_piece(plan, c, prompt, most, rows);
+    rows = weir_min_i32(rows, most);
+    if (prompt - begin <= rows) return prompt - begin;
+    const int32_t end = align_end(service, begin, begin + rows);
+    return end > begin ? end - begin : 0;
+}
+
+/* ---- prompts --------------------------------------------------------------------------------- */
+typedef enum prompt_kind { PROMPT_ANY, PROMPT_SHORT, PROMPT_LONG } prompt_kind;
+
+static bool is_kind(const weir_service *service, const choice *c, prompt_kind kind)
+{
+    const bool is_long = c->sequence->n_tokens - c->sequence->n_computed > service->long_prompt;
+    return kind == PROMPT_ANY || is_long == (kind == PROMPT_LONG);
+}
+
+/* The first of this kind and priority (NULL: of any) that is not in the plan and was not passed
+ * over. */
+static choice *next_prompt(const step_plan *plan, prompt_kind kind, const int32_t *priority)
+{
+    choice *first = NULL;
+    for (int32_t i = 0; i < plan->service->facts->n_slots; i++) {
+        choice *const c = plan->service->slots[i].owner;
+        if (can_run(c) && !c->is_planned && !c->is_passed && !is_decoding(c) &&
+            (priority == NULL || c->job->request.priority == *priority) &&
+            is_kind(plan->service, c, kind) && (first == NULL || weir_choice_is_before(c, first)))
+            first = c;
+    }
+    return first;
+}
+
+/* Plans the choice, or the one that it waits for, in its place. */
+static void plan_prompt(step_plan *plan, choice *c, int32_t rows)
+{
+    choice *const first = weir_choice_leader(c);
+    const bool scores = first->job->request.want_prompt_logprobs;
+    if (first != c) c->is_passed = true;
+    if (first->is_planned || first->is_passed) return;
+    const int32_t piece = scores && plan->has_scores ? 0 : piece_rows(plan, first, rows);
+    first->is_passed = true;
+    if (piece == 0) return;
+    add_item(plan, first, piece);
+    plan->rows -= piece;
+    plan->has_prompt = true;
+    plan->has_scores = plan->has_scores || scores;
+}
+
+/* All prompts of the priority of the first one. */
+static void plan_priority(step_plan *plan)
+{
+    const choice *const first = next_prompt(plan, PROMPT_ANY, NULL);
+    const int32_t priority = first->job->request.priority, block = plan->service->block_rows;
+    const bool has_long = next_prompt(plan, PROMPT_LONG, &priority) != NULL;
+    int32_t reserved = has_long ? (plan->rows / LONG_SHARE + block - 1) / block * block : 0;
+    for (choice *c;
+         plan->rows > reserved && (c = next_prompt(plan, PROMPT_SHORT, &priority)) != NULL;)
+        plan_prompt(plan, c, plan->rows - reserved);
+    for (choice *c; plan->rows > 0 && (c = next_prompt(plan, PROMPT_LONG, &priority)) != NULL;)
+        plan_prompt(plan, c, plan->rows);
+    for (choice *c; plan->rows > 0 && (c = next_prompt(plan, PROMPT_ANY, &priority)) != NULL;)
+        plan_prompt(plan, c, plan->rows);
+}
+
+int32_t weir_service_plan(weir_service *service)
+{
+    step_plan plan = { .service = service };
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
+        choice *const c = service->slots[i].owner;
+        if (c == NULL) continue;
+        c->is_planned = c->is_passed = false;
+        if (can_run(c) && is_decoding(c)) add_item(&plan, c, 1);
+    }
+    plan.others_decode = plan.n_items > 0;
+    plan.rows = weir_min_i32(
+        plan.others_decode ? service->busy_chunk : service->chunk, service->step_rows - plan.n_items
+    );
+    while (plan.rows > 0 && next_prompt(&plan, PROMPT_ANY, NULL) != NULL) plan_priority(&plan);
+    return plan.n_items;
+}

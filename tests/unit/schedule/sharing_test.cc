@@ -1,0 +1,364 @@
+/* Requests at the same time: what begins alike is computed once, short prompts do not wait for long
+ * ones, priorities and timeouts. */
+#include <algorithm>
+
+#include "tests/unit/schedule/support.h"
+
+namespace {
+
+using support::Call;
+using support::Service;
+
+class Sharing : public Service {
+  protected:
+    using Calls = std::vector<std::unique_ptr<Call>>;
+    /* Submits all while the engine waits in the callback of another request. */
+    void submit_together(Calls &calls)
+    {
+        Call first(prompt(99, 1), 1);
+        std::unique_lock<std::mutex> hold(first.lock);
+        ASSERT_EQ(first.submit(service_, &error_), WEIR_OK) << error_.text;
+        for (auto &call : calls) ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
+        hold.unlock();
+        for (auto &call : calls) {
+            call->wait();
+            EXPECT_EQ(call->status, WEIR_OK) << call->message;
+        }
+    }
+    static std::unique_ptr<Call> cached(const std::vector<int32_t> &ids, int max_tokens = 24)
+    {
+        auto call = std::make_unique<Call>(ids, max_tokens);
+        call->request.cache_prompt = true;
+        return call;
+    }
+    /* The answer without the cache. */
+    std::vector<int32_t> cold(const std::vector<int32_t> &ids, int max_tokens = 24)
+    {
+        Call call(ids, max_tokens);
+        return answer(call);
+    }
+    static void add_question(std::vector<int32_t> *document, int number)
+    {
+        for (int i = 0; i < 6; i++) document->push_back((number * 41 + i * 7) % 300);
+    }
+};
+
+TEST_F(Sharing, EqualPromptsAreComputedOnce)
+{
+    for (const char *const model : { "qwen3", "tq" }) {
+        SCOPED_TRACE(model);
+        open(model, 4);
+        const std::vector<int32_t> ids = prompt(3, 400);
+        const std::vector<int32_t> expected = cold(ids);
+        const int64_t before = stats().batch_rows;
+        Calls calls;
+        for (int i = 0; i < 4; i++) calls.push_back(cached(ids));
+        submit_together(calls);
+        std::vector<int> cached;
+        for (auto &call : calls) {
+            EXPECT_EQ(call->tokens[0], expected);
+            cached.push_back(call->usage.n_cached);
+        }
+        std::sort(cached.begin(), cached.end());
+        EXPECT_EQ(cached[0], 0) << "one computes the prompt";
+        EXPECT_GE(cached[1], 384) << "the others take its rows";
+        EXPECT_LE(stats().batch_rows - before, 1 + 400 + 3 * 16 + 4 * 24);
+        calls.clear();
+        stop();
+    }
+}
+
+TEST_F(Sharing, CommonBeginningsAreComputedOnce)
+{
+    for (const char *const model : { "qwen3", "tq" }) {
+        SCOPED_TRACE(model);
+        open(model, 4);
+        Calls calls;
+        std::vector<std::vector<int32_t>> expected;
+        for (int i = 0; i < 4; i++) {
+            std::vector<int32_t> ids = prompt(3, 320 + 16);
+            add_question(&ids, i);
+            expected.push_back(cold(ids));
+            calls.push_back(cached(ids));
+        }
+        submit_together(calls);
+        int n_cold = 0;
+        for (size_t i = 0; i < 4; i++) {
+            EXPECT_EQ(calls[i]->tokens[0], expected[i]);
+            n_cold += calls[i]->usage.n_cached == 0;
+            if (calls[i]->usage.n_cached > 0) EXPECT_EQ(calls[i]->usage.n_cached, 320);
+        }
+        EXPECT_EQ(n_cold, 1);
+        calls.clear();
+        stop();
+    }
+}
+
+/* Texts under other salts, or that may not be cached, are not shared. */
+TEST_F(Sharing, OnlyWhatMayBeShared)
+{
+    open("qwen3", 4);
+    const std::vector<int32_t> ids = prompt(3, 300);
+    Calls calls;
+    for (int i = 0; i < 3; i++) calls.push_back(cached(ids));
+    calls[1]->request.cache_salt = "other";
+    calls[2]->request.cache_prompt = false;
+    submit_together(calls);
+    for (auto &call : calls) {
+        EXPECT_EQ(call->usage.n_cached, 0);
+        EXPECT_EQ(call->tokens[0], calls[0]->tokens[0]);
+    }
+}
+
+/* The request that computes for others is cancelled: they go on. */
+TEST_F(Sharing, FollowersSurviveTheirLeader)
+{
+    for (const char *const model : { "qwen3", "tq" }) {
+        SCOPED_TRACE(model);
+        open(model, 3, nullptr, 1024);
+        const std::vector<int32_t> ids = prompt(3, 900);
+        const std::vector<int32_t> expected = cold(ids);
+        Calls calls;
+        for (int i = 0; i < 3; i++) calls.push_back(cached(ids));
+        Call first(prompt(99, 1), 1);
+        std::unique_lock<std::mutex> hold(first.lock);
+        ASSERT_EQ(first.submit(service_, &error_), WEIR_OK) << error_.text;
+        for (auto &call : calls) ASSERT_EQ(call->submit(service_, &error_), WEIR_OK);
+        const int64_t before = stats().steps;
+        hold.unlock();
+        while (stats().steps < before + 4) std::this_thread::yield();
+        weir_job_cancel(calls[0]->job);
+        for (auto &call : calls) call->wait();
+        EXPECT_EQ(calls[1]->tokens[0], expected);
+        EXPECT_EQ(calls[2]->tokens[0], expected);
+        calls.clear();
+        first.release();
+        stop();
+    }
+}
+
+/* A document larger than half of the memory, and questions about it: each needs a page or two. */
+TEST_F(Sharing, AskersOfOneDocumentRunTogether)
+{
+    for (const char *const model : { "qwen3", "tq" }) {
+        SCOPED_TRACE(model);
+        const std::vector<const char *> more = { "memory.snapshots=256KiB", "kv.policy.kept=0" };
+        open(model, 4, nullptr, 1024, 8, more);
+        const weir_plan *const plan = weir_engine_plan_of(engine_);
+        const size_t fixed = weir_plan_total(plan) - plan->kv, window = plan->kv / 5;
+        const std::string memory = std::to_string(fixed + window + window / 2) + "B";
+        std::vector<std::vector<int32_t>> prompts, expected;
+        for (int i = 0; i < 4; i++) {
+            prompts.push_back(prompt(3, 832));
+            add_question(&prompts.back(), i);
+            expected.push_back(cold(prompts.back(), 60));
+        }
+        stop();
+        open(model, 4, memory.c_str(), 1024, 8, more);
+        ASSERT_LT(weir_engine_plan_of(engine_)->kv_rows, 2 * 900);
+        Calls calls;
+        for (int i = 0; i < 4; i++) calls.push_back(cached(prompts[(size_t)i], 60));
+        const int64_t before = stats().steps;
+        submit_together(calls);
+        for (size_t i = 0; i < 4; i++) EXPECT_EQ(calls[i]->tokens[0], expected[i]);
+        EXPECT_LT(stats().steps - before, 15 + 60 + 40) << "one after the other";
+        calls.clear();
+        stop();
+    }
+}
+
+/* Another question behind a document in the same message: where the two part was not known when the
+ * first was computed. */
+TEST_F(Sharing, AnotherQuestionReusesTheDocument)
+{
+    open("../../../models/weir-demo", 2, nullptr, 4096);
+    for (int i = 0; i < 3; i++) {
+        std::vector<int32_t> ids = prompt(3, 3850);
+        for (int k = 0; k < 5; k++) add_question(&ids, i + k);
+        const std::vector<int32_t> expected = cold(ids, 8);
+        auto call = cached(ids, 8);
+        EXPECT_EQ(answer(*call), expected);
+        if (i > 0) EXPECT_GE(usage_.n_cached, 95 * (int)ids.size() / 100) << usage_.reuse;
+    }
+}
+
+/* Two requests whose answers outgrow the memory: the second is preempted, and computes again only
+ * what the first one needed. */
+TEST_F(Sharing, PreemptedRowsStayUntilTheyAreNeeded)
+{
+    for (const char *const model : { "qwen3", "tq" }) {
+        SCOPED_TRACE(model);
+        const std::vector<const char *> more = { "memory.snapshots=256KiB", "kv.policy.kept=0" };
+        open(model, 2, nullptr, 1024, 8, more);
+        const weir_plan *const plan = weir_engine_plan_of(engine_);
+        const size_t fixed = weir_plan_total(plan) - plan->kv, window = plan->kv / 3;
+        const std::string memory = std::to_string(fixed + window + window / 2) + "B";
+        stop();
+        open(model, 2, memory.c_str(), 1024, 8, more);
+        /* Each has room for half of its answer next to the other. */
+        const int n = (int)weir_engine_plan_of(engine_)->kv_rows / 2 - 64, n_answer = 128;
+        ASSERT_LT(n + n_answer, 1024);
+        const auto first = cold(prompt(1, n), n_answer), second = cold(prompt(2, n), n_answer);
+        const int64_t before = stats().batch_rows;
+        Calls calls;
+        calls.push_back(cached(prompt(1, n), n_answer));
+        calls.push_back(cached(prompt(2, n), n_answer));
+        submit_together(calls);
+        EXPECT_EQ(calls[0]->tokens[0], first);
+        EXPECT_EQ(calls[1]->tokens[0], second);
+        EXPECT_EQ(stats().preemptions, 1);
+        EXPECT_LE(stats().batch_rows - before, 1 + 2 * (n + n_answer - 1) + 192);
+        calls.clear();
+        stop();
+    }
+}
+
+/* The step in which each call got its first token. */
+struct Timed {
+    Call call;
+    weir_service *service;
+    int64_t submitted = 0, first = -1;
+    Timed(weir_service *s, std::vector<int32_t> ids, int max_tokens)
+        : call(std::move(ids), max_tokens), service(s)
+    {
+        call.request.user = this;
+        call.request.callback = [](void *user, const weir_event *event) {
+            Timed *const t = static_cast<Timed *>(user);
+            weir_service_stats now;
+            weir_service_stats_of(t->service, &now);
+            if (event->type == WEIR_EVENT_TOKEN && t->first < 0) t->first = now.steps;
+            return Call::on_event(&t->call, event);
+        };
+    }
+};
+
+TEST_F(Sharing, ShortPromptsGoBeforeLongOnes)
+{
+    open("qwen3", 4, nullptr, 2048);
+    Timed first(service_, prompt(9, 1), 1), long_one(service_, prompt(1, 1900), 1),
+        short_one(service_, prompt(2, 10), 1);
+    std::unique_lock<std::mutex> hold(first.call.lock);
+    ASSERT_EQ(first.call.submit(service_, &error_), WEIR_OK);
+    ASSERT_EQ(long_one.call.submit(service_, &error_), WEIR_OK);
+    ASSERT_EQ(short_one.call.submit(service_, &error_), WEIR_OK);
+    const int64_t before = stats().steps;
+    hold.unlock();
+    long_one.call.wait();
+    short_one.call.wait();
+    EXPECT_LE(short_one.first - before, 3) << "chunks that it waited for";
+    EXPECT_GE(long_one.first - before, 1900 / 64);
+}
+
+/* A request that is sent again as soon as it has its token, from the engine's own thread. */
+struct Repeated {
+    weir_service *service;
+    std::vector<int32_t> ids;
+    std::vector<weir_job *> jobs;
+    const std::atomic<bool> *is_over;
+    void submit()
+    {
+        weir_request request = {};
+        weir_error error = {};
+        request.prompt = ids.data();
+        request.n_prompt = (int32_t)ids.size();
+        request.max_tokens = request.n_choices = 1;
+        request.sampling = weir_sampling_default();
+        request.user = this;
+        request.callback = [](void *user, const weir_event *event) {
+            Repeated *const r = static_cast<Repeated *>(user);
+            if (event->type == WEIR_EVENT_TOKEN && !*r->is_over) r->submit();
+            return true;
+        };
+        weir_job *job = nullptr;
+        EXPECT_EQ(weir_service_submit(service, &job, &request, &error), WEIR_OK) << error.text;
+        jobs.push_back(job);
+    }
+};
+
+/* Short prompts keep coming, more than fill a step: a long one gets a quarter of each. */
+TEST_F(Sharing, LongPromptsAreNotStarved)
+{
+    open("qwen3", 4, nullptr, 2048, 8);
+    std::atomic<bool> is_over{ false };
+    Repeated shorts[3] = { { service_, prompt(1, 60), {}, &is_over },
+                           { service_, prompt(2, 60), {}, &is_over },
+                           { service_, prompt(3, 60), {}, &is_over } };
+    Timed first(service_, prompt(9, 1), 1), long_one(service_, prompt(4, 1024), 1);
+    std::unique_lock<std::mutex> hold(first.call.lock);
+    ASSERT_EQ(first.call.submit(service_, &error_), WEIR_OK);
+    for (Repeated &r : shorts) r.submit();
+    ASSERT_EQ(long_one.call.submit(service_, &error_), WEIR_OK);
+    const int64_t before = stats().steps;
+    hold.unlock();
+    long_one.call.wait();
+    is_over = true;
+    while (stats().running + stats().waiting > 0) std::this_thread::yield();
+    for (Repeated &r : shorts) {
+        EXPECT_GE(r.jobs.size(), 10u);
+        for (weir_job *const job : r.jobs) weir_job_release(job);
+    }
+    EXPECT_LE(long_one.first - before, 4 * (1024 / 64) + 4);
+}
+
+TEST_F(Sharing, PriorityOrdersTheQueue)
+{
+    open("qwen3", 1, nullptr, 512, 8);
+    Timed first(service_, prompt(9, 1), 1), normal(service_, prompt(1, 20), 1),
+        low(service_, prompt(2, 20), 1), high(service_, prompt(3, 20), 1);
+    low.call.request.priority = 5;
+    high.call.request.priority = -5;
+    std::unique_lock<std::mutex> hold(first.call.lock);
+    for (Timed *const t : { &first, &low, &normal, &high })
+        ASSERT_EQ(t->call.submit(service_, &error_), WEIR_OK);
+    hold.unlock();
+    for (Timed *const t : { &low, &normal, &high }) t->call.wait();
+    EXPECT_LT(high.first, normal.first);
+    EXPECT_LT(normal.first, low.first);
+}
+
+/* Rows of a step are those of the decoding sequences, then of prompts, up to batch.tokens. */
+TEST_F(Sharing, StepsHaveTheirLimit)
+{
+    settings_ = { "batch.chunk=512", "batch.mixed_chunk=512", "batch.tokens=100" };
+    open("qwen3", 4, nullptr, 1024);
+    const int64_t before = stats().steps;
+    Call call(prompt(1, 900), 1);
+    (void)answer(call);
+    EXPECT_GE(stats().steps - before, 9);
+    EXPECT_LE(stats().steps - before, 10);
+}
+
+TEST_F(Sharing, TimeoutsEndRequestsWithWhatTheyHave)
+{
+    open("qwen3", 1, nullptr, 512, 8);
+    Call running(prompt(1, 20), 400), queued(prompt(2, 20), 4);
+    running.request.ignore_eos = queued.request.ignore_eos = true;
+    running.request.timeout_ns = 50'000'000;
+    queued.request.timeout_ns = 1;
+    std::unique_lock<std::mutex> hold(running.lock);
+    ASSERT_EQ(running.submit(service_, &error_), WEIR_OK);
+    ASSERT_EQ(queued.submit(service_, &error_), WEIR_OK);
+    hold.unlock();
+    {
+        /* Until the first token, then past the timeout. */
+        std::unique_lock<std::mutex> again(running.lock);
+        while (running.tokens[0].empty() && !running.done) {
+            again.unlock();
+            std::this_thread::yield();
+            again.lock();
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    }
+    running.wait();
+    queued.wait();
+    EXPECT_EQ(running.status, WEIR_OK) << running.message;
+    EXPECT_EQ(running.finish[0], WEIR_FINISH_TIMEOUT);
+    EXPECT_GE(running.tokens[0].size(), 1u);
+    EXPECT_LT(running.tokens[0].size(), 400u);
+    EXPECT_EQ(queued.status, WEIR_OK) << queued.message;
+    EXPECT_EQ(queued.finish[0], WEIR_FINISH_TIMEOUT);
+    EXPECT_TRUE(queued.tokens[0].empty());
+    EXPECT_EQ(pages_used_when_idle(), 0);
+}
+
+} // namespace
