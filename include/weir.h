@@ -227,14 +227,15 @@ const char *weir_finish_reason(const weir_sequence *sequence);
  * is running. May be called from any thread and from signal handlers. */
 void weir_sequence_cancel(weir_sequence *sequence);
 
-/* Writes the tokens and everything computed for them to a file. Another process with the same model
- * and KV configuration can restore it and continues with the same bits. The file is written
- * atomically. EINVAL: fewer than 2 tokens; ENOTFOUND: no longer in the cache, sync again;
- * EUNSUPPORTED: kv.reuse is "off"; EIO. */
+/* Writes the tokens and everything computed for them to a file. Another process with the same
+ * model, KV configuration and numerics (see weir_sequence_restore) continues it with the same bits.
+ * The file is written atomically. EINVAL: fewer than 2 tokens; ENOTFOUND: no longer in the cache,
+ * sync again; EUNSUPPORTED: kv.reuse is "off"; EIO. */
 weir_status weir_sequence_save(weir_sequence *sequence, const char *path, weir_error *error);
 /* Reads the tokens into the sequence, and what was computed for them into the cache. ENOTFOUND;
- * EFORMAT: damaged; EMISMATCH: another model or KV configuration; EFULL; EIO. On failure the
- * sequence is unchanged. */
+ * EFORMAT: damaged; EMISMATCH: another model or KV configuration, or other numerics: instruction
+ * set, device, kernel pins, activations or adapter, which the key sessions.numerics = "any" allows
+ * (weir_usage_report.numerics); EFULL; EIO. On failure the sequence is unchanged. */
 weir_status weir_sequence_restore(weir_sequence *sequence, const char *path, weir_error *error);
 
 /* Usage of the last sync, logits or generate call. Set `size` to sizeof(weir_usage_report) before
@@ -248,6 +249,10 @@ typedef struct weir_usage_report {
     int64_t kv_bytes; /* of the kept rows */
     double prefill_seconds, decode_seconds;
     const char *reuse; /* why cached_tokens is not larger, or ""; static */
+    /* With the key sessions.numerics = "any": what the cached tokens were computed with, if a file
+     * of other numerics was restored; the answer may then differ from a cold one. Otherwise "".
+     * Valid as long as the engine. */
+    const char *numerics;
 } weir_usage_report;
 void weir_sequence_usage(const weir_sequence *sequence, weir_usage_report *report);
 

@@ -2,6 +2,7 @@
  * reads XCR0). */
 #include "offload/caps.h"
 
+#include <stdio.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -45,4 +46,16 @@ weir_isa weir_caps_isa(const weir_caps *caps)
     if (caps->x86_v4) return WEIR_ISA_V4;
     if (caps->x86_v3) return WEIR_ISA_V3;
     return caps->x86_v2 ? WEIR_ISA_V2 : WEIR_ISA_ANY;
+}
+
+void weir_caps_print(char out[WEIR_CAPS_TEXT], const weir_caps *caps)
+{
+    static const char *const names[] = { [WEIR_ISA_ANY] = "v1",
+#define X(NAME, name) [WEIR_ISA_##NAME] = name,
+                                         WEIR_ISA_LEVELS(X)
+#undef X
+    };
+    (void)snprintf(
+        out, WEIR_CAPS_TEXT, "%s%s", names[weir_caps_isa(caps)], caps->avx512_bf16 ? "+bf16" : ""
+    );
 }

@@ -14,6 +14,10 @@ weir_caps weir_caps_detect(void);
  * extensions (VNNI, bf16), not AMX. */
 weir_caps weir_caps_limited(weir_caps caps, weir_isa isa);
 weir_isa weir_caps_isa(const weir_caps *caps); /* the highest level, ANY below v2 */
+/* Prints the features on which the bits of results depend: "v3", "v4+bf16". VNNI and AMX change
+ * none: integer products are exact (tests/unit/matmul/tiles_test.cc). */
+enum { WEIR_CAPS_TEXT = 16 };
+void weir_caps_print(char out[WEIR_CAPS_TEXT], const weir_caps *caps);
 
 #ifdef __cplusplus
 }

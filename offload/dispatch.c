@@ -77,11 +77,10 @@ static bool isa_from_name(const char *name, weir_isa *out)
     static const struct {
         const char *name;
         weir_isa isa;
-    } names[] = {
-        { "auto", WEIR_ISA_ANY },
-        { "v2", WEIR_ISA_V2 },
-        { "v3", WEIR_ISA_V3 },
-        { "v4", WEIR_ISA_V4 },
+    } names[] = { { WEIR_ISA_AUTO, WEIR_ISA_ANY },
+#define X(NAME, name) { name, WEIR_ISA_##NAME },
+                  WEIR_ISA_LEVELS(X)
+#undef X
     };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i].name) == 0) {
@@ -95,9 +94,16 @@ static bool isa_from_name(const char *name, weir_isa *out)
  * by the machine. */
 static const char *row_barred(const weir_stream *stream, const weir_table_row *row)
 {
-    static const char *const forced_text[] = { NULL, "isa v2 forced", "isa v3 forced", NULL };
-    static const char *const needs_text[] = { NULL, "needs x86-64-v2", "needs x86-64-v3",
-                                              "needs x86-64-v4" };
+    static const char *const forced_text[] = {
+#define X(NAME, name) [WEIR_ISA_##NAME] = "isa " name " forced",
+        WEIR_ISA_LEVELS(X)
+#undef X
+    };
+    static const char *const needs_text[] = {
+#define X(NAME, name) [WEIR_ISA_##NAME] = "needs x86-64-" name,
+        WEIR_ISA_LEVELS(X)
+#undef X
+    };
     if (row->isa == WEIR_ISA_ANY) return NULL;
     if (stream->forced != WEIR_ISA_ANY && row->isa > stream->forced)
         return forced_text[stream->forced];
@@ -172,7 +178,7 @@ static weir_status force_isa(weir_stream *stream, const char *name, weir_error *
     const weir_isa best = weir_caps_isa(&stream->caps);
     if (!isa_from_name(name, &stream->forced))
         return weir_error_set(
-            error, WEIR_ECONFIG, "kernels.isa = \"%s\": must be auto, v2, v3 or v4", name
+            error, WEIR_ECONFIG, "kernels.isa = \"%s\": must be one of " WEIR_ISA_WORDS, name
         );
     if (stream->forced > best)
         return weir_error_set(
@@ -221,7 +227,7 @@ weir_status weir_stream_open(
         stream->caps.cuda_capability = weir_device_capability(stream->device);
         weir_device_context(stream->device, &stream->context);
     }
-    status = force_isa(stream, options->isa ? options->isa : "auto", error);
+    status = force_isa(stream, options->isa ? options->isa : WEIR_ISA_AUTO, error);
     for (int op = 0; op < WEIR_OP_COUNT && status == WEIR_OK; op++) {
         status = list_op(stream, (weir_op)op, options->pins[op], &n, error);
         stream->first[op + 1] = n;
@@ -247,6 +253,12 @@ void weir_stream_close(weir_stream *stream)
 weir_device *weir_stream_device(const weir_stream *stream) { return stream->device; }
 
 const weir_caps *weir_stream_caps(const weir_stream *stream) { return &stream->caps; }
+
+_Static_assert((int)WEIR_CAPS_TEXT <= (int)WEIR_STREAM_ISA, "the text fits");
+void weir_stream_print_isa(char out[WEIR_STREAM_ISA], const weir_stream *stream)
+{
+    weir_caps_print(out, &stream->caps);
+}
 
 int32_t weir_stream_threads(const weir_stream *stream) { return stream->context.n_threads; }
 

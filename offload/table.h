@@ -6,18 +6,17 @@
 #pragma once
 #include <stddef.h>
 
+#include "kernels/abi/isa.h"
 #include "kernels/abi/ops.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* The lowest x86-64 level that a row needs. ANY: the row's own reject() checks the capabilities it
- * needs. */
-typedef enum weir_isa { WEIR_ISA_ANY, WEIR_ISA_V2, WEIR_ISA_V3, WEIR_ISA_V4 } weir_isa;
-
 typedef struct weir_table_row {
     const weir_kernel *kernel;
+    /* The lowest level that the row needs. ANY: its own reject() checks the capabilities that it
+     * needs. */
     weir_isa isa;
 } weir_table_row;
 

@@ -59,7 +59,8 @@ void weir_sequence_usage(const weir_sequence *sequence, weir_usage_report *repor
                                 .kv_bytes = u->kv_bytes,
                                 .prefill_seconds = (double)u->prefill_ns * 1e-9,
                                 .decode_seconds = (double)u->decode_ns * 1e-9,
-                                .reuse = u->reuse != NULL ? u->reuse : "" };
+                                .reuse = u->reuse != NULL ? u->reuse : "",
+                                .numerics = u->numerics != NULL ? u->numerics : "" };
     give(report, report->size, &known, sizeof known);
 }
 

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/cli/command.h"
 #include "engine/cli/open.h"
@@ -91,6 +92,8 @@ int weir_cli_print_answer(const weir_engine *engine, const weir_cli_answer *answ
     json_t *const kv = kv_json(engine, &answer->usage);
     if (out != NULL && kv != NULL) (void)json_object_update(out, kv);
     json_decref(kv);
+    if (out != NULL && answer->usage.numerics != NULL)
+        (void)json_object_set_new(out, "numerics", json_string(answer->usage.numerics));
     if (out != NULL && more != NULL) (void)json_object_update(out, more);
     char *const line =
         out != NULL ? weir_json_text(out, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
@@ -125,6 +128,13 @@ weir_status weir_cli_generate(
         &weir_interrupted, error
     );
     if (stream && status == WEIR_OK) print_end(&p);
+    if (status == WEIR_OK && !wish->is_quiet && answer->usage.numerics != NULL)
+        weir_log(
+            WEIR_LOG_WARNING,
+            "the answer continues %d tokens that were computed with other numerics (%s): it may "
+            "differ from a cold one",
+            (int)answer->usage.n_cached, answer->usage.numerics
+        );
     if (p.is_lost) status = weir_error_set(error, WEIR_EIO, "cannot write to stdout");
     weir_buffer_free(&p.text);
     return status;

@@ -51,9 +51,11 @@ static weir_status print_result(
     weir_buffer *text, const char *name, const char *verb, const weir_session_result *result
 )
 {
+    const bool is_other = result->numerics != NULL;
     return weir_buffer_format(
-        text, "%s %s: %d tokens, %.1f MiB in %.3f s\n", verb, name, (int)result->n_tokens,
-        (double)result->n_bytes / (1 << 20), (double)result->time_ns * 1e-9
+        text, "%s %s: %d tokens, %.1f MiB in %.3f s%s%s\n", verb, name, (int)result->n_tokens,
+        (double)result->n_bytes / (1 << 20), (double)result->time_ns * 1e-9,
+        is_other ? ", computed with other numerics: " : "", is_other ? result->numerics : ""
     );
 }
 

@@ -67,7 +67,7 @@ typedef struct weir_config {
         weir_config_pin pin[WEIR_CONFIG_PINS];
     } kernels; /* the list of pins ends with an empty op */
     struct {
-        weir_config_text dir;
+        weir_config_text dir, numerics; /* "same", "any" */
         bool autosave;
         int64_t limit;
     } sessions;

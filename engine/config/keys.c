@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/config/distance.h"
+#include "kernels/abi/isa.h"
 #include "kernels/abi/kv_format.h"
 
 #define FIELD_INT(field) field

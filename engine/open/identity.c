@@ -2,12 +2,14 @@
  * name, type, shape and a sample of its bytes.
  *
  * Tensors up to 64 KiB are hashed whole, larger ones in 16 pieces of 4 KiB spread evenly: cheap
- * relative to loading, and training changes more than the bytes between them. The rounding of
- * activations is included, since rows depend on it. */
+ * relative to loading, and training changes more than the bytes between them. An adapter is not
+ * part of the model but of the numerics, like the rounding of activations. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
+#include "engine/base/buffer.h"
 #include "engine/open/identity.h"
 
 enum { WHOLE_BYTES = 64 << 10, PIECE_BYTES = 4 << 10, PIECES = 16 };
@@ -63,7 +65,6 @@ static void add_model(XXH3_state_t *hash, const weir_identity_parts *parts)
 {
     const weir_shape *const shape = weir_model_shape(parts->model);
     add_text(hash, weir_model_arch(parts->model));
-    add_number(hash, parts->f32_activations);
 #define X(name, least, most) add_number(hash, shape->name);
     WEIR_SHAPE_INTEGERS(X)
 #undef X
@@ -72,7 +73,6 @@ static void add_model(XXH3_state_t *hash, const weir_identity_parts *parts)
 #undef X
     for (int64_t i = 0; i < shape->n_layers; i++) add_state(hash, parts->model, i);
     add_tensors(hash, parts->directory);
-    if (parts->adapter != NULL) add_tensors(hash, parts->adapter);
 }
 
 static void add_vocabulary(XXH3_state_t *hash, const weir_tokenizer *tokenizer)
@@ -111,10 +111,97 @@ weir_status weir_identity_model(
     XXH3_state_t *const hash = begin(error);
     if (hash == NULL) return WEIR_ENOMEM;
     add_model(hash, parts);
+    add_number(hash, parts->f32_activations);
+    if (parts->adapter != NULL) add_tensors(hash, parts->adapter);
     digest(hash, out);
     (void)XXH3_freeState(hash);
     return WEIR_OK;
 }
+
+/* ---- numerics -------------------------------------------------------------------------------- */
+/* The device "checked" runs the host's kernels (capability 0): its results have the same bits. */
+static void print_device(char *out, size_t bytes, const weir_device *device)
+{
+    const int capability = device != NULL ? weir_device_capability(device) : 0;
+    char text[160] = "cpu";
+    if (capability > 0) {
+        const char *const name = weir_device_name(device);
+        (void)snprintf(
+            text, sizeof text, "%.*s sm_%d %s", (int)strcspn(name, ":"), name, capability,
+            weir_device_title(device)
+        );
+    }
+    weir_numerics_field(out, bytes, text);
+}
+
+static const char *pin_of(const weir_config *config, weir_op op)
+{
+    const weir_config_pin *const end = config->kernels.pin + WEIR_CONFIG_PINS;
+    const char *found = NULL;
+    for (const weir_config_pin *pin = config->kernels.pin; pin < end && pin->op[0] != '\0'; pin++)
+        if (strcmp(pin->op, weir_op_name(op)) == 0) found = pin->kernel; /* the last one counts */
+    return found;
+}
+
+/* In the order of ops, whatever the order in the configuration; a list too long for the field is
+ * given by its digest. */
+static weir_status print_pins(char *out, size_t bytes, const weir_config *config)
+{
+    weir_buffer text = { 0 };
+    weir_status status = WEIR_OK;
+    for (int op = 0; op < WEIR_OP_COUNT && status == WEIR_OK; op++) {
+        const char *const pin = pin_of(config, (weir_op)op);
+        if (pin == NULL) continue;
+        status = weir_buffer_format(
+            &text, "%s%s=%s", text.size > 0 ? "," : "", weir_op_name((weir_op)op), pin
+        );
+    }
+    if (status == WEIR_OK && text.size >= bytes) {
+        const XXH128_hash_t hash = XXH3_128bits(text.data, text.size);
+        char digest_text[64];
+        (void)snprintf(
+            digest_text, sizeof digest_text, "digest %016" PRIx64 "%016" PRIx64,
+            (uint64_t)hash.high64, (uint64_t)hash.low64
+        );
+        weir_numerics_field(out, bytes, digest_text);
+    } else
+        weir_numerics_field(out, bytes, text.size > 0 ? text.data : "none");
+    weir_buffer_free(&text);
+    return status;
+}
+
+static void print_adapter(
+    char *out, size_t bytes, XXH3_state_t *hash, const weir_tensor_directory *adapter
+)
+{
+    char text[40] = "none";
+    if (adapter != NULL) {
+        uint64_t value[2];
+        add_tensors(hash, adapter);
+        digest(hash, value);
+        (void)snprintf(text, sizeof text, "%016" PRIx64 "%016" PRIx64, value[1], value[0]);
+    }
+    weir_numerics_field(out, bytes, text);
+}
+
+/* hash: reset, and left so. */
+static weir_status numerics_of(
+    weir_numerics *out, const weir_identity_parts *parts, XXH3_state_t *hash
+)
+{
+    char isa[WEIR_STREAM_ISA];
+    weir_stream_print_isa(isa, parts->stream);
+    weir_numerics_field(out->isa, sizeof out->isa, isa);
+    print_device(out->device, sizeof out->device, weir_stream_device(parts->stream));
+    weir_numerics_field(
+        out->activations, sizeof out->activations, parts->f32_activations ? "f32" : "fast"
+    );
+    print_adapter(out->adapter, sizeof out->adapter, hash, parts->adapter);
+    out->is_mixed = false;
+    return print_pins(out->pins, sizeof out->pins, parts->config);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 weir_status weir_identity_of(
     weir_session_identity *out, const weir_identity_parts *parts, weir_error *error
@@ -137,7 +224,11 @@ weir_status weir_identity_of(
         add_vocabulary(hash, parts->tokenizer);
         digest(hash, identity.tokenizer);
     }
+    const weir_status status = numerics_of(&identity.numerics, parts, hash);
     (void)XXH3_freeState(hash);
+    if (status != WEIR_OK)
+        return weir_error_set(error, status, "no memory for the names of the kernel pins");
+    identity.takes_any_numerics = strcmp(parts->config->sessions.numerics, "any") == 0;
     char format[WEIR_KV_FORMATS_TEXT];
     weir_kv_choice_print_layers(format, parts->formats);
     (void)snprintf(identity.format, sizeof identity.format, "%s", format);

@@ -14,6 +14,7 @@ weir_identity_parts weir_engine_identity(const weir_engine *engine, const weir_k
                                   .tokenizer = engine->tokenizer,
                                   .spec = spec,
                                   .formats = &engine->kv_choice,
+                                  .stream = engine->stream,
                                   .f32_activations = engine->f32_activations };
 }
 

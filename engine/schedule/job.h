@@ -13,6 +13,7 @@
 #include "engine/kv/prefix/prefix.h"
 #include "engine/kv/prune/policy_run.h"
 #include "engine/schedule/hooks.h"
+#include "engine/schedule/origins.h"
 #include "engine/schedule/runner.h"
 #include "engine/schedule/service.h"
 
@@ -55,7 +56,7 @@ typedef enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_FINISHED } job_state;
 struct weir_job {
     weir_service *service;
     weir_job *next; /* queue (lock) or list of running jobs */
-    weir_request request; /* owns copies of prompt and bias */
+    weir_request request; /* owns copies of prompt, bias and salt, which is never NULL */
     choice *choices; /* [request.n_choices] */
     int64_t serial; /* order of submission */
     int64_t deadline_ns; /* 0: none */
@@ -69,6 +70,7 @@ struct weir_job {
     int32_t row_peak; /* most rows that a choice holds at once */
     /* KV bytes that a choice is charged for in its client's budget: the most that it can hold. */
     int64_t choice_bytes;
+    bool has_chosen_origin; /* request.cache_salt may be that of an origin since (origins.h) */
     job_embedding *embedding; /* NULL: not asked for */
     weir_usage usage;
     int64_t submitted_ns, admitted_ns, prefilled_ns;
@@ -100,6 +102,7 @@ struct weir_service {
     slot *slots; /* [facts.n_slots] */
     weir_kv_sequence *guests[2]; /* Sequences that hold pages and belong to no job; NULL: none. */
     const weir_service_hooks *hooks; /* borrowed; may be NULL */
+    weir_origins origins;
     weir_batch_item *items; /* [facts.n_slots] */
     choice **choices; /* [facts.n_slots]: whose item it is */
     int32_t n_observed; /* items of the step that is observed */
@@ -165,6 +168,13 @@ void weir_choice_keep(choice *c);
 void weir_choice_keep_preempted(choice *c);
 /* Called instead of keep if its recurrent state is invalid. */
 void weir_choice_forget(choice *c);
+
+/* origins.c: sequences of other numerics. */
+
+/* Called before the first lookup: sets the salt under which the job is cached. */
+void weir_choice_choose_origin(choice *c);
+/* A copy with room for an origin's mark. salt NULL: none. Returns NULL if there is no memory. */
+char *weir_job_copy_salt(const char *salt);
 
 /* embedding.c: embeddings of prompts. */
 WEIR_MUST_CHECK weir_status weir_job_open_embedding(weir_job *job);

@@ -94,6 +94,7 @@ void weir_choice_reuse(choice *c)
     }
     c->n_inserted = n_inserted(job->service);
     const bool is_watched = c->sequence->policy_run != NULL;
+    weir_choice_choose_origin(c);
     const weir_prefix_hit hit = is_watched ? take_watched(c) : take(c, c->sequence->n_tokens - 1);
     c->is_lost = hit.n_rows < job->request.n_kept;
     if (c->n_answer > 0 || c->index > 0) return; /* a preempted choice continues its own sequence */
@@ -107,6 +108,7 @@ void weir_choice_reuse(choice *c)
         ))
         job->usage.reuse =
             "this text is kept under a KV policy, which the request does not ask for";
+    if (job->request.unused != NULL) job->usage.reuse = job->request.unused;
 }
 
 /* ---- states ---------------------------------------------------------------------------------- */

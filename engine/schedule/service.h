@@ -62,6 +62,10 @@ typedef struct weir_usage {
      * smaller. */
     int32_t n_matched;
     const char *reuse; /* why n_cached is not larger; static text */
+    /* What the cached rows were computed with, if it is not what this engine computes with: then
+     * the answer may have other bits than a cold one. NULL: the same. Valid as long as the
+     * service. */
+    const char *numerics;
 } weir_usage;
 
 typedef struct weir_event {
@@ -114,6 +118,9 @@ typedef struct weir_request {
     /* The first n_kept tokens must come from a cached sequence, as its state is lossy and cannot be
      * recomputed. Without one the job fails. */
     int32_t n_kept;
+    /* Why a file that holds more of the prompt than the cache was not read; static text. NULL:
+     * there is no such file. */
+    const char *unused;
     weir_event_callback callback;
     void *user;
 } weir_request;

@@ -125,8 +125,7 @@ static weir_status make_job(
         copy_of(request->prompt, (size_t)request->n_prompt * sizeof *request->prompt);
     job->request.sampling.bias =
         copy_of(request->sampling.bias, request->sampling.n_bias * sizeof *request->sampling.bias);
-    job->request.cache_salt =
-        request->cache_salt != NULL ? weir_memory_text(request->cache_salt) : NULL;
+    job->request.cache_salt = weir_job_copy_salt(request->cache_salt);
     job->request.session = request->session != NULL ? weir_memory_text(request->session) : NULL;
     job->request.policy =
         request->policy != NULL ? copy_of(request->policy, sizeof *request->policy) : NULL;
@@ -134,7 +133,7 @@ static weir_status make_job(
     weir_status status = WEIR_OK;
     if (job->request.prompt == NULL || job->request.sampling.bias == NULL || job->choices == NULL ||
         (request->policy != NULL && job->request.policy == NULL) ||
-        (request->cache_salt != NULL && job->request.cache_salt == NULL) ||
+        job->request.cache_salt == NULL ||
         (request->session != NULL && job->request.session == NULL))
         status = no_memory(service, request, error);
     for (int32_t i = 0; status == WEIR_OK && i < request->n_choices; i++) {

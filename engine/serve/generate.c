@@ -97,11 +97,18 @@ static weir_status check_length(
 
 static weir_status check_session(const weir_generation *g, weir_api_error *error)
 {
-    if (g->request.session == NULL || g->exchange->server->options.sessions != NULL) return WEIR_OK;
-    return weir_api_fail(
-        error, 400, "unsupported_parameter", "session",
-        "session: sessions are off; start the server with sessions.dir"
-    );
+    const weir_sessions *const sessions = g->exchange->server->options.sessions;
+    weir_error why = { 0 };
+    if (g->request.session == NULL) return WEIR_OK;
+    if (sessions == NULL)
+        return weir_api_fail(
+            error, 400, "unsupported_parameter", "session",
+            "session: sessions are off; start the server with sessions.dir"
+        );
+    const weir_own_name own = weir_exchange_own(g->exchange, NULL, g->request.session);
+    if (weir_sessions_check_numerics(sessions, own.name, &why) == WEIR_OK) return WEIR_OK;
+    const weir_api_case refused = { WEIR_EMISMATCH, 409, "session_unusable", "session" };
+    return weir_api_by_case(error, &refused, 1, WEIR_EMISMATCH, why.text);
 }
 
 static weir_status open_beginning(weir_generation *g, weir_api_error *error)

@@ -120,7 +120,7 @@ static bool on_event(void *user, const weir_event *event)
 /* ---- submitting (worker) --------------------------------------------------------------------- */
 
 /* A session that cannot be read is recomputed; its file stays for inspection. */
-static void resume(const weir_exchange *x, const weir_request *request)
+static void resume(const weir_exchange *x, weir_request *request)
 {
     weir_error why = { 0 };
     weir_sessions *const sessions = x->server->options.sessions;
@@ -132,12 +132,15 @@ static void resume(const weir_exchange *x, const weir_request *request)
             request->session, why.text
         );
     if (request->cache_prompt && !request->want_prompt_logprobs)
-        weir_sessions_recall(sessions, request->prompt, request->n_prompt, request->cache_salt);
+        request->unused =
+            weir_sessions_recall(sessions, request->prompt, request->n_prompt, request->cache_salt);
 }
 
 /* If a state cannot be read, its text is computed when that gives the same state. Any other state
  * is required. */
-static weir_status load_beginning(const weir_generation *g, weir_error *error)
+static weir_status load_beginning(
+    const weir_generation *g, weir_request *request, weir_error *error
+)
 {
     const weir_state_service documents = weir_states_documents(g->exchange);
     weir_error why = { 0 };
@@ -150,6 +153,7 @@ static weir_status load_beginning(const weir_generation *g, weir_error *error)
         WEIR_LOG_WARNING, "request %s computes the text of state %s: %s", g->exchange->id,
         g->beginning.info.name, why.text
     );
+    request->unused = "the file of its state cannot be used here, and the log says why";
     return WEIR_OK;
 }
 
@@ -187,7 +191,7 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
         .user = prompt,
     };
     resume(x, &request);
-    WEIR_TRY(load_beginning(g, error));
+    WEIR_TRY(load_beginning(g, &request, error));
     if (r->kv_protect && prompt->has_preamble)
         request.n_pinned =
             weir_turn_second(x->server->options.tokenizer, request.prompt, prompt->ids.count);
@@ -230,6 +234,8 @@ static void submit_failure(
     } else if (status == WEIR_EINVAL) {
         const bool budget = strncmp(error->text, "kv_budget ", strlen("kv_budget ")) == 0;
         (void)!weir_api_bad(failure, budget ? "kv_budget" : NULL, "%s", error->text);
+    } else if (status == WEIR_EMISMATCH) {
+        (void)!weir_states_fail(failure, status, error);
     } else {
         weir_api_from_status(failure, status, error->text);
     }
@@ -433,6 +439,7 @@ weir_usage weir_generation_usage(const weir_generation *g)
         sum.n_cached += u->n_cached;
         sum.n_matched += u->n_matched;
         sum.reuse = u->reuse;
+        if (u->numerics != NULL) sum.numerics = u->numerics;
         sum.n_answer += u->n_answer;
         sum.n_rows += u->n_rows;
         sum.kv_bytes += u->kv_bytes;

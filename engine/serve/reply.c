@@ -67,6 +67,7 @@ static void write_usage(weir_json_out *json, const weir_generation *g)
     weir_json_put_integer(json, "reasoning_tokens", reasoning);
     weir_json_close(json, '}');
     weir_usage_kv_write(json, weir_service_facts_of(g->exchange->server->options.service), &usage);
+    if (usage.numerics != NULL) weir_json_put_string(json, "numerics", usage.numerics);
     weir_json_close(json, '}');
 }
 

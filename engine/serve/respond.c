@@ -98,6 +98,7 @@ static void add_kv(head *h, weir_exchange *x)
     if (usage.kv_policy != NULL)
         add(h, "x-weir-kv-policy: %s\r\nx-weir-kv-budget: %lld\r\n", usage.kv_policy,
             (long long)usage.kv_budget);
+    if (usage.numerics != NULL) add(h, "x-weir-numerics: %s\r\n", usage.numerics);
 }
 
 /* Prevents browsers from guessing other content types and from embedding answers. */

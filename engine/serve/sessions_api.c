@@ -43,6 +43,7 @@ static void write_result(
     weir_json_put_string(json, "id", name);
     weir_json_put_integer(json, "tokens", result->n_tokens);
     weir_json_put_integer(json, "bytes", result->n_bytes);
+    if (result->numerics != NULL) weir_json_put_string(json, "numerics", result->numerics);
     weir_json_key(json, "timings");
     weir_json_open(json, '{');
     weir_json_put_number(json, time, (double)result->time_ns / 1e6);

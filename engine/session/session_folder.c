@@ -189,7 +189,8 @@ static weir_status read_open(
 )
 {
     const weir_session_header *const header = weir_session_header_of(reader);
-    WEIR_TRY(weir_session_check(reader, &s->identity, NULL));
+    out->is_refused = session_is_refused(s, reader);
+    if (!out->is_refused) WEIR_TRY(weir_session_check(reader, &s->identity, NULL));
     if (weir_session_has_form(header)) return WEIR_EUNSUPPORTED;
     out->n_tokens = header->n_tokens;
     out->n_states = header->n_states;
@@ -369,7 +370,7 @@ static bool is_beginning(
     session_contents found;
     if (session_contents_read(&found, sessions, info->name) != WEIR_OK) return false;
     const bool is =
-        !found.is_pruned && found.n_tokens <= text->n_tokens &&
+        !found.is_pruned && !found.is_refused && found.n_tokens <= text->n_tokens &&
         strcmp(found.salt, text->salt) == 0 &&
         memcmp(found.tokens, text->tokens, (size_t)found.n_tokens * sizeof *found.tokens) == 0;
     session_contents_free(&found);
@@ -382,7 +383,10 @@ void session_folder_drop_beginnings(
 {
     weir_session_info *list = NULL;
     size_t n = 0;
-    if (session_folder_list(sessions, &list, &n, NULL) != WEIR_OK) return;
+    /* A sequence of other numerics has no rows for those that were computed here. */
+    if (session_has_origin(sessions, text) ||
+        session_folder_list(sessions, &list, &n, NULL) != WEIR_OK)
+        return;
     for (size_t i = 0; i < n; i++) {
         const weir_session_info *const info = &list[i];
         if (!info->is_automatic || info->problem != WEIR_OK || strcmp(info->name, name) == 0)

@@ -68,7 +68,9 @@ void session_index_add(weir_sessions *sessions, const char *name, const weir_ses
 {
     session_entry entry = { .n_tokens = text->n_tokens };
     if (sessions->entries == NULL ||
-        hash_starts(entry.starts, text->tokens, text->n_tokens, text->salt) == 0)
+        hash_starts(
+            entry.starts, text->tokens, text->n_tokens, weir_origin_plain_salt(text->salt)
+        ) == 0)
         return;
     memcpy(entry.name, name, strlen(name) + 1);
     (void)pthread_mutex_lock(&sessions->folder_lock);
@@ -107,8 +109,7 @@ static void add_files(weir_sessions *s)
     if (n > 0) qsort(list, n, sizeof *list, by_age);
     for (size_t i = n > (size_t)s->most_entries ? n - (size_t)s->most_entries : 0; i < n; i++) {
         session_contents found;
-        if (!list[i].is_automatic || list[i].problem != WEIR_OK ||
-            session_contents_read(&found, s, list[i].name) != WEIR_OK)
+        if (!list[i].is_automatic || session_contents_read(&found, s, list[i].name) != WEIR_OK)
             continue;
         if (!found.is_pruned)
             session_index_add(
@@ -149,6 +150,7 @@ typedef struct prompt {
     const char *salt;
     uint64_t starts[LEVELS];
     int32_t n_kept; /* rows of it that are cached in memory */
+    int32_t n_refused; /* rows of it in a file of other numerics */
 } prompt;
 
 typedef struct candidate {
@@ -193,8 +195,24 @@ static int32_t find_candidates(weir_sessions *s, const prompt *p, candidate out[
     return n;
 }
 
-/* Rows of the prompt that could be reused if this file were restored. */
-static int32_t rows_of(weir_sessions *s, const prompt *p, const char *name)
+/* Logs why the file is not used. */
+static void log_refused(weir_sessions *s, const prompt *p, const char *name, int32_t rows)
+{
+    weir_error why = { 0 };
+    if (weir_sessions_check_numerics(s, name, &why) == WEIR_OK ||
+        !weir_log_is_new(&s->recall_causes, why.text))
+        return;
+    weir_log(
+        WEIR_LOG_WARNING,
+        "a prompt of %d tokens is computed although session %s has %d of them, and others may be "
+        "for the same reason: %s",
+        (int)p->n_tokens, name, (int)rows, why.text
+    );
+}
+
+/* Rows of the prompt that could be reused if this file were restored. If only its numerics prevent
+ * that, counts them in n_refused, and returns 0. */
+static int32_t rows_of(weir_sessions *s, prompt *p, const char *name)
 {
     session_contents found;
     int32_t n = 0;
@@ -206,18 +224,28 @@ static int32_t rows_of(weir_sessions *s, const prompt *p, const char *name)
     while (n < found.n_tokens && n < p->n_tokens && found.tokens[n] == p->tokens[n]) n++;
     if (strcmp(found.salt, p->salt) != 0) n = 0;
     session_contents_free(&found);
-    if (s->identity.state_bytes == 0) return n;
-    int32_t last = 0; /* after the last restored state */
+    int32_t last = s->identity.state_bytes == 0 ? n : 0; /* after the last restored state */
     for (int32_t i = found.n_states > s->most_states ? found.n_states - s->most_states : 0;
          i < found.n_states; i++)
         if (found.places[i] <= n) last = found.places[i];
-    return last;
+    if (!found.is_refused) return last;
+    if (last > p->n_refused && last >= p->n_kept + WEIR_SAVED_TOKENS) {
+        p->n_refused = last;
+        log_refused(s, p, name, last);
+    }
+    return 0;
 }
 
 static void ask_reach(weir_service *service, void *user)
 {
     prompt *const p = user;
-    p->n_kept = weir_prefix_match_length(service->prefix, p->tokens, p->n_tokens, p->salt);
+    char salt[WEIR_PREFIX_SALT + 1];
+    const int32_t origin =
+        weir_origin_best(&service->origins, service->prefix, p->tokens, p->n_tokens, p->salt);
+    const bool has_origin = origin >= 0 && weir_origin_salt(salt, origin, p->salt);
+    p->n_kept = weir_prefix_match_length(
+        service->prefix, p->tokens, p->n_tokens, has_origin ? salt : p->salt
+    );
 }
 
 static void count(weir_service *service, void *user)
@@ -228,8 +256,9 @@ static void count(weir_service *service, void *user)
     (void)pthread_mutex_unlock(&service->lock);
 }
 
-/* Sessions locked, so no other thread restores the same file meanwhile. */
-static void restore_best(weir_sessions *s, prompt *p, const candidate *list, int32_t n)
+/* Sessions locked, so no other thread restores the same file meanwhile. Returns the rows that it
+ * restored. */
+static int32_t restore_best(weir_sessions *s, prompt *p, const candidate *list, int32_t n)
 {
     const char *best = NULL;
     int32_t best_rows = 0;
@@ -243,13 +272,13 @@ static void restore_best(weir_sessions *s, prompt *p, const candidate *list, int
     }
     weir_session_result result;
     weir_error error = { 0 };
-    if (best == NULL) return;
+    if (best == NULL) return 0;
     const weir_status status = session_restore_named(s, best, &result, &error);
     if (status == WEIR_OK) {
         s->recall_causes = (weir_log_causes){ 0 };
         session_touch(s, best);
         weir_service_call(s->service, count, &best_rows);
-        return;
+        return best_rows;
     }
     if (weir_log_is_new(&s->recall_causes, error.text))
         weir_log(
@@ -259,9 +288,10 @@ static void restore_best(weir_sessions *s, prompt *p, const candidate *list, int
             (int)p->n_tokens, best, (int)best_rows, error.text
         );
     if (status != WEIR_EFULL) forget(s, best);
+    return 0;
 }
 
-void weir_sessions_recall(
+const char *weir_sessions_recall(
     weir_sessions *sessions, const int32_t *tokens, int32_t n_tokens, const char *salt
 )
 {
@@ -273,11 +303,14 @@ void weir_sessions_recall(
     candidate list[CANDIDATES];
     if (sessions->entries == NULL || n_reused < WEIR_SAVED_TOKENS ||
         strlen(p.salt) > WEIR_PREFIX_SALT)
-        return;
+        return NULL;
     p.n_levels = hash_starts(p.starts, tokens, n_reused, p.salt);
     const int32_t n = find_candidates(sessions, &p, list);
-    if (n == 0) return;
+    if (n == 0) return NULL;
     (void)pthread_mutex_lock(&sessions->lock);
-    restore_best(sessions, &p, list, n);
+    const int32_t n_restored = restore_best(sessions, &p, list, n);
     (void)pthread_mutex_unlock(&sessions->lock);
+    return p.n_refused > n_restored ? "a saved text that begins like this one was computed with "
+                                      "other numerics, which sessions.numerics refuses"
+                                    : NULL;
 }

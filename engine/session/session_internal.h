@@ -54,6 +54,8 @@ struct weir_sessions {
     int32_t n_entries, most_entries;
     uint64_t n_added;
     _Atomic int64_t n_replaced; /* automatic files replaced by others since opening */
+    uint64_t numerics[2]; /* digest of identity.numerics */
+    weir_numerics origins[WEIR_ORIGINS]; /* [service->origins.n] */
 };
 
 /* session_folder.c */
@@ -71,11 +73,12 @@ typedef struct session_contents {
     int32_t *tokens; /* [n_tokens] */
     int32_t n_tokens, n_states;
     bool is_automatic, is_pruned;
+    bool is_refused; /* its numerics are others, and may not be continued */
     char salt[WEIR_PREFIX_SALT + 1];
     int32_t places[WEIR_SESSION_STATES]; /* [n_states] */
 } session_contents;
-/* Reads the contents of a file that can be used here. After a failure `out` may be freed, but need
- * not be. */
+/* Reads the contents of a file that can be used here, or could but for its numerics. After a
+ * failure `out` may be freed, but need not be. */
 WEIR_MUST_CHECK weir_status
 session_contents_read(session_contents *out, const weir_sessions *sessions, const char *name);
 void session_contents_free(session_contents *contents);
@@ -132,6 +135,22 @@ session_reclaim_memory(const weir_service *service, int64_t n_blocks, weir_error
 /* Reads the file's section and sets the salt to use. Lock held. */
 WEIR_MUST_CHECK weir_status
 session_read_salt(weir_sessions *sessions, weir_session_reader *reader, weir_error *error);
+
+/* session_numerics.c: files of other numerics. */
+
+/* Makes the carrier's salt that of the file's origin, if it has one. Lock held. */
+WEIR_MUST_CHECK weir_status
+session_choose_salt(weir_sessions *sessions, const weir_session_header *header, weir_error *error);
+/* True if the file could be used here but for its numerics. */
+bool session_is_refused(const weir_sessions *sessions, weir_session_reader *reader);
+/* The sequence as it is written to a file: with the salt of its requests, and its origin. */
+weir_session_text session_as_written(const weir_sessions *sessions, const weir_session_text *text);
+bool session_has_origin(const weir_sessions *sessions, const weir_session_text *text);
+/* True if the sequence has an origin, and the file of this name still holds all of it as it came
+ * from there. */
+bool session_is_unchanged(
+    const weir_sessions *sessions, const char *name, const weir_session_text *text
+);
 
 /* session_state.c: states as state databases store them. */
 WEIR_MUST_CHECK weir_status session_write_state(

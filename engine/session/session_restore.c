@@ -151,7 +151,7 @@ weir_status session_read_salt(
     WEIR_TRY(weir_session_read_salt(reader, sessions->own.salt, error));
     if (sessions->read_salt != NULL)
         (void)snprintf(sessions->own.salt, sizeof sessions->own.salt, "%s", sessions->read_salt);
-    return WEIR_OK;
+    return session_choose_salt(sessions, weir_session_header_of(reader), error);
 }
 
 static weir_status read_text(
@@ -294,6 +294,7 @@ static weir_status restore_file(
               )
         : header->is_pruned ? session_restore_pruned(s, reader, result, error)
                             : restore_from(s, reader, result, error);
+    if (status == WEIR_OK) result->numerics = weir_origin_text(&s->service->origins, s->own.salt);
     weir_session_close(reader);
     return status;
 }

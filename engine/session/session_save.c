@@ -60,6 +60,19 @@ static bool pin_pruned(wish *w)
     return false;
 }
 
+/* Sequences of an origin are saved too, if they hold more of the tokens. */
+static void use_origin(weir_sessions *s)
+{
+    char plain[WEIR_PREFIX_SALT + 1];
+    const weir_kv_sequence *const text = &s->own.sequence;
+    const int32_t origin = weir_origin_best(
+        &s->service->origins, s->service->prefix, text->tokens, text->n_tokens, s->own.salt
+    );
+    (void)strcpy(plain, s->own.salt);
+    if (origin < 0 || !weir_origin_salt(s->own.salt, origin, plain))
+        (void)strcpy(s->own.salt, plain);
+}
+
 static void take_wished(weir_service *service, void *user)
 {
     wish *const w = user;
@@ -79,6 +92,7 @@ static void take_wished(weir_service *service, void *user)
             s->own.salt, sizeof s->own.salt, "%s",
             save->salt != NULL ? save->salt : WEIR_PREFIX_NO_SALT
         );
+        use_origin(s);
     }
     share_text(w);
 }
@@ -114,12 +128,14 @@ weir_status session_write_text(
     weir_session_result *result, weir_error *error
 )
 {
-    const size_t bytes = weir_session_file_bytes(&sessions->identity, text);
+    const weir_session_text file = session_as_written(sessions, text);
+    const size_t bytes = weir_session_file_bytes(&sessions->identity, &file);
     session_path path;
     size_t written = 0;
     WEIR_TRY(session_path_of(path, sessions, name, error));
     WEIR_TRY(session_folder_make_room(sessions, writer, name, bytes, error));
-    const weir_status status = weir_session_write(path, &sessions->identity, text, &written, error);
+    const weir_status status =
+        weir_session_write(path, &sessions->identity, &file, &written, error);
     session_folder_done(sessions, writer);
     if (status == WEIR_OK)
         *result = (weir_session_result){ .n_tokens = text->n_tokens, .n_bytes = (int64_t)written };
@@ -237,7 +253,8 @@ void session_name_text(
     const weir_session_pruned *pruned
 )
 {
-    const XXH64_hash_t salted = XXH3_64bits(salt, strlen(salt));
+    const char *const plain = weir_origin_plain_salt(salt);
+    const XXH64_hash_t salted = XXH3_64bits(plain, strlen(plain));
     const XXH64_hash_t seed = pruned != NULL ? XXH3_64bits_withSeed(
                                                    &pruned->past.policy, sizeof pruned->past.policy,
                                                    salted ^ (uint64_t)pruned->past.budget
@@ -274,7 +291,8 @@ static bool save_shared(weir_sessions *s, weir_log_causes *causes)
     const weir_session_text text = shared_text(s, !is_named, &pruned);
     if (!is_named)
         session_name_text(s->own.name, text.tokens, text.n_tokens, text.salt, text.pruned);
-    bool is_saved = !is_named && session_is_there(s, s->own.name, &text);
+    bool is_saved = (!is_named && session_is_there(s, s->own.name, &text)) ||
+                    session_is_unchanged(s, s->own.name, &text);
     if (!is_saved)
         is_saved = session_write_text(s, 0, s->own.name, &text, &result, &error) == WEIR_OK;
     if (!is_saved && weir_log_is_new(causes, error.text))

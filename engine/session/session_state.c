@@ -41,14 +41,15 @@ static weir_status write_file(
     weir_session_result *result, weir_error *error
 )
 {
-    const size_t wanted = weir_session_file_bytes(&s->identity, text);
+    const weir_session_text file = session_as_written(s, text);
+    const size_t wanted = weir_session_file_bytes(&s->identity, &file);
     size_t written = 0;
     if (room > 0 && wanted > (size_t)room)
         return weir_error_set(
             error, WEIR_EFULL, "the state takes %zu bytes, %lld are left for states (states.disk)",
             wanted, (long long)room
         );
-    WEIR_TRY(weir_session_write(path, &s->identity, text, &written, error));
+    WEIR_TRY(weir_session_write(path, &s->identity, &file, &written, error));
     *result = (weir_session_result){ .n_tokens = text->n_tokens, .n_bytes = (int64_t)written };
     return WEIR_OK;
 }
@@ -171,13 +172,22 @@ static weir_status read_last(
     );
 }
 
+/* The numerics of the file if they are others; else NULL. */
+static const weir_numerics *others_of(const weir_sessions *s, const weir_session_reader *reader)
+{
+    const weir_numerics *const theirs = &weir_session_header_of(reader)->identity.numerics;
+    return weir_numerics_are_equal(theirs, &s->identity.numerics) ? NULL : theirs;
+}
+
 /* Uses tokens and salt of the later state; every layer is CoDA, so there are no pages. */
 static weir_status write_merged(
-    const weir_sessions *s, const weir_merge_wish *wish, weir_session_reader *later,
-    const float *state, const char *path, weir_session_result *result, weir_error *error
+    const weir_sessions *s, const weir_merge_wish *wish, const weir_session_reader *earlier,
+    weir_session_reader *later, const float *state, const char *path, weir_session_result *result,
+    weir_error *error
 )
 {
     const weir_session_header *const header = weir_session_header_of(later);
+    const weir_numerics *const others = others_of(s, later);
     char salt[WEIR_PREFIX_SALT + 1];
     scratch tokens = { 0 };
     WEIR_TRY(take(
@@ -188,6 +198,7 @@ static weir_status write_merged(
                                .n_tokens = header->n_tokens,
                                .salt = salt,
                                .spec = weir_kv_store_spec(s->service->store),
+                               .numerics = others != NULL ? others : others_of(s, earlier),
                                .form = { .state_bits = wish->state.state_bits,
                                          .n_rest = header->form.n_rest,
                                          .is_merged = true } };
@@ -211,7 +222,7 @@ static weir_status merge(
     if (status == WEIR_OK) status = read_last(s, &second, wish->later, later, error);
     if (status == WEIR_OK) {
         weir_state_merge(model_of(s), earlier, later, out, out + n, merged);
-        status = write_merged(s, wish, second, out, path, result, error);
+        status = write_merged(s, wish, first, second, out, path, result, error);
     }
     weir_session_close(first);
     weir_session_close(second);

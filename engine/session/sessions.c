@@ -40,6 +40,7 @@ weir_status weir_sessions_open(
            options->n_states < WEIR_SESSION_STATES ? options->n_states : WEIR_SESSION_STATES,
        .n_vocab = options->service != NULL ? options->service->facts->n_vocab : INT32_MAX,
        .disk = options->disk };
+    weir_numerics_digest(s->numerics, &s->identity.numerics);
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_mutex_init(&s->folder_lock, NULL);
     weir_status status = s->folder == NULL

@@ -45,6 +45,9 @@ typedef struct weir_session_info {
 typedef struct weir_session_result {
     int32_t n_tokens;
     int64_t n_bytes, time_ns;
+    /* Restored with sessions.numerics = "any": what it was computed with, if not as here; else
+     * NULL. Valid as long as the service. */
+    const char *numerics;
 } weir_session_result;
 
 /* What to save: the cached sequence that is a prefix of these tokens, or with tokens NULL the one
@@ -71,10 +74,17 @@ WEIR_MUST_CHECK weir_status weir_sessions_restore(
  * requests that name their session. */
 WEIR_MUST_CHECK weir_status
 weir_sessions_resume(weir_sessions *sessions, const char *name, weir_error *error);
+/* Returns EMISMATCH if the file of this name could be restored but for its numerics, which
+ * sessions.numerics = "same" refuses; the message says what differs. OK for any other file. */
+WEIR_MUST_CHECK weir_status
+weir_sessions_check_numerics(const weir_sessions *sessions, const char *name, weir_error *error);
+/* The weir_numerics_digest [2] that a file must have to be continued; NULL: any. */
+const uint64_t *weir_sessions_numerics(const weir_sessions *sessions);
 /* Restores the automatic file with the longest matching prefix if it has at least 512 tokens more
  * than what is cached. Waits for other calls. For requests without a name, or whose name did not
- * help. Failures are logged: the tokens can be computed. */
-void weir_sessions_recall(
+ * help. Failures are logged: the tokens can be computed. Returns why a file that holds more of them
+ * is not used, for weir_request.unused: sessions.numerics = "same" refuses it. NULL: no file is. */
+const char *weir_sessions_recall(
     weir_sessions *sessions, const int32_t *tokens, int32_t n_tokens, const char *salt
 );
 /* A sequence as a state database stores it: one state, and the tokens after it. The file may be at

@@ -164,8 +164,10 @@ weir_status weir_state_service_ingest(
     const XXH128_hash_t hash =
         XXH3_128bits(document->tokens, (size_t)document->n_tokens * sizeof *document->tokens);
     const uint64_t source[2] = { hash.low64, hash.high64 };
-    const weir_status found =
-        weir_states_find_source(documents->states, source, document->owner, info, error);
+    const weir_status found = weir_states_find_source(
+        documents->states, source, document->owner, weir_sessions_numerics(documents->sessions),
+        info, error
+    );
     *is_new = found == WEIR_ENOTFOUND;
     return *is_new ? add_document(documents, document, source, info, error) : found;
 }

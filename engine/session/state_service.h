@@ -40,8 +40,8 @@ WEIR_MUST_CHECK weir_status weir_state_service_embed(
     const weir_state_service *documents, const weir_document *text, bool keeps, float *vector,
     weir_error *error
 );
-/* Computes the document and adds its state, unless this owner has one of the same document. Returns
- * EUNSUPPORTED if nothing of it could be saved. */
+/* Computes the document and adds its state, unless this owner has one of the same document that can
+ * be continued here (sessions.numerics). Returns EUNSUPPORTED if nothing of it could be saved. */
 WEIR_MUST_CHECK weir_status weir_state_service_ingest(
     const weir_state_service *documents, const weir_document *document, weir_state_info *info,
     bool *is_new, weir_error *error

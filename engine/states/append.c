@@ -86,8 +86,7 @@ static void close_log(weir_states *s)
 static bool is_same_kind(const weir_states_kind *a, const weir_states_kind *b)
 {
     return memcmp(a->model, b->model, sizeof a->model) == 0 && a->dim == b->dim &&
-           strcmp(a->embedding, b->embedding) == 0 && a->state_bits == b->state_bits &&
-           a->version == b->version;
+           strcmp(a->embedding, b->embedding) == 0 && a->state_bits == b->state_bits;
 }
 
 static weir_status open_log(weir_states *s, const char *path, weir_error *error)

@@ -102,17 +102,8 @@ weir_status state_file_look(
     out->is_merged = header.form.is_merged;
     out->n_bytes = (int64_t)header.bytes;
     out->created = header.created;
+    weir_numerics_digest(out->numerics, &header.identity.numerics);
     return digest_header(out->payload, path, error);
-}
-
-weir_status state_form_check(const weir_states *s, const weir_state_info *info, weir_error *error)
-{
-    if (s->header.kind.version >= 2 || weir_state_is_exact(info)) return WEIR_OK;
-    return weir_error_set(
-        error, WEIR_EUNSUPPORTED,
-        "%s: a state database of version 1 cannot hold packed or merged states; make a new one",
-        s->folder
-    );
 }
 
 /* ---- all files ------------------------------------------------------------------------------- */
@@ -146,7 +137,6 @@ static weir_status adopt(sweep *w, const char *name, const char *path)
         state_index_name(&s->index, name) == NULL
             ? state_file_look(info, path, s->header.kind.model, &why)
             : weir_error_set(&why, WEIR_EINVAL, "%s: another state has its name", path);
-    if (status == WEIR_OK) status = state_form_check(s, info, &why);
     (void)snprintf(info->name, sizeof info->name, "%s", name);
     (void)snprintf(info->label, sizeof info->label, "%s", name);
     if (status == WEIR_OK) status = state_file_path(place, s->folder, name, info->serial, &why);

@@ -22,7 +22,7 @@ enum {
     AT_CREATED = 48,
     AT_NEXT_SERIAL = 56,
     AT_EMBEDDING = 64,
-    AT_STATE_BITS = AT_EMBEDDING + WEIR_STATE_EMBEDDING + 1, /* end of version 1 */
+    AT_STATE_BITS = AT_EMBEDDING + WEIR_STATE_EMBEDDING + 1,
     AT_HEADER_END = AT_STATE_BITS + 4,
     AT_HEADER_CHECKSUM = STATE_HEADER - 8
 };
@@ -41,11 +41,12 @@ enum {
     AT_N_METADATA = 76,
     AT_NAME = 80,
     AT_LABEL = AT_NAME + WEIR_STATE_NAME + 1,
-    AT_RECORD_END = AT_LABEL + WEIR_STATE_LABEL + 1,
+    AT_NUMERICS = AT_LABEL + WEIR_STATE_LABEL + 1,
+    AT_RECORD_END = AT_NUMERICS + 16,
     AT_METADATA = 512,
     MARK = 0x52545357, /* "WSTR" */
     FLAG_VECTOR = 1,
-    FLAG_MERGED = 2, /* this and the following: since version 2 */
+    FLAG_MERGED = 2,
     FLAG_8_BITS = 4,
     FLAG_4_BITS = 8
 };
@@ -80,7 +81,7 @@ void state_header_encode(unsigned char out[STATE_HEADER], const state_log_header
 {
     memset(out, 0, STATE_HEADER);
     memcpy(out, MAGIC, 8);
-    put(out + AT_VERSION, (uint64_t)header->kind.version, 4);
+    put(out + AT_VERSION, WEIR_STATES_VERSION, 4);
     put(out + AT_HEADER_BYTES, STATE_HEADER, 4);
     put(out + AT_RECORD_BYTES, state_record_bytes(header->kind.dim), 4);
     put(out + AT_DIM, (uint64_t)header->kind.dim, 4);
@@ -109,26 +110,24 @@ weir_status state_header_decode(
                    bits = get(bytes + AT_STATE_BITS, 4);
     if (memcmp(bytes, MAGIC, 8) != 0)
         return weir_error_set(error, WEIR_EFORMAT, "%s: not the log of a state database", path);
-    if (version < 1 || version > WEIR_STATES_VERSION)
+    if (version != WEIR_STATES_VERSION)
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
             "%s: a state database of version %" PRIu64
-            ", this program reads versions 1 to %d; use the program that wrote it",
+            ", this program reads version %d; use the program that wrote it",
             path, version, (int)WEIR_STATES_VERSION
         );
     if (get(bytes + AT_HEADER_CHECKSUM, 8) != XXH3_64bits(bytes, AT_HEADER_CHECKSUM))
         return damaged(path, "the header's checksum is wrong", error);
-    state_log_header header = {
-        .kind = { .dim = (int32_t)dim, .state_bits = (int32_t)bits, .version = (int32_t)version },
-        .id = get(bytes + AT_ID, 8),
-        .created = (int64_t)get(bytes + AT_CREATED, 8),
-        .next_serial = (int64_t)get(bytes + AT_NEXT_SERIAL, 8)
-    };
+    state_log_header header = { .kind = { .dim = (int32_t)dim, .state_bits = (int32_t)bits },
+                                .id = get(bytes + AT_ID, 8),
+                                .created = (int64_t)get(bytes + AT_CREATED, 8),
+                                .next_serial = (int64_t)get(bytes + AT_NEXT_SERIAL, 8) };
     for (int i = 0; i < 2; i++) header.kind.model[i] = get(bytes + AT_MODEL + 8 * i, 8);
     if (dim > WEIR_STATE_DIM || get(bytes + AT_HEADER_BYTES, 4) != STATE_HEADER ||
         get(bytes + AT_RECORD_BYTES, 4) != state_record_bytes((int32_t)dim) ||
-        (bits != 0 && bits != 8 && bits != 4) || (bits != 0 && version < 2) ||
-        header.next_serial < 1 || !is_count(header.next_serial) ||
+        (bits != 0 && bits != 8 && bits != 4) || header.next_serial < 1 ||
+        !is_count(header.next_serial) ||
         !weir_bytes_text(
             header.kind.embedding, bytes + AT_EMBEDDING, sizeof header.kind.embedding
         ) ||
@@ -183,6 +182,7 @@ void state_record_encode(
         put(out + AT_BYTES, (uint64_t)info->n_bytes, 8);
         for (int i = 0; i < 2; i++) put(out + AT_PAYLOAD + 8 * i, info->payload[i], 8);
         for (int i = 0; i < 2; i++) put(out + AT_SOURCE + 8 * i, info->source[i], 8);
+        for (int i = 0; i < 2; i++) put(out + AT_NUMERICS + 8 * i, info->numerics[i], 8);
         put(out + AT_FLAGS, flags_of(record), 4);
         put(out + AT_N_METADATA, record->n_metadata, 4);
         (void)snprintf((char *)out + AT_NAME, sizeof info->name, "%s", info->name);
@@ -215,23 +215,21 @@ static double decode_length(const unsigned char *at, int32_t dim)
     return length_of(squares);
 }
 
-static bool decode_added(
-    state_record *out, const unsigned char *bytes, int32_t dim, int32_t version, size_t n
-)
+static bool decode_added(state_record *out, const unsigned char *bytes, int32_t dim, size_t n)
 {
     weir_state_info *const info = &out->info;
     const uint64_t flags = get(bytes + AT_FLAGS, 4), n_metadata = get(bytes + AT_N_METADATA, 4);
     const size_t end = STATE_RECORD_VECTOR + (size_t)dim * sizeof(float);
     info->n_tokens = (int64_t)get(bytes + AT_TOKENS, 8);
     info->n_bytes = (int64_t)get(bytes + AT_BYTES, 8);
-    const uint64_t most =
-        version < 2 ? (uint64_t)FLAG_VECTOR : FLAG_VECTOR | FLAG_MERGED | FLAG_8_BITS | FLAG_4_BITS;
+    const uint64_t most = FLAG_VECTOR | FLAG_MERGED | FLAG_8_BITS | FLAG_4_BITS;
     info->has_vector = (flags & FLAG_VECTOR) != 0;
     info->is_merged = (flags & FLAG_MERGED) != 0;
     info->state_bits = (flags & FLAG_8_BITS) != 0 ? 8 : (flags & FLAG_4_BITS) != 0 ? 4 : 0;
     for (int i = 0; i < 2; i++) {
         info->payload[i] = get(bytes + AT_PAYLOAD + 8 * i, 8);
         info->source[i] = get(bytes + AT_SOURCE + 8 * i, 8);
+        info->numerics[i] = get(bytes + AT_NUMERICS + 8 * i, 8);
     }
     if (flags > most || ((flags & FLAG_8_BITS) != 0 && (flags & FLAG_4_BITS) != 0) ||
         n_metadata > WEIR_STATE_METADATA || !is_count(info->n_tokens) || !is_count(info->n_bytes) ||
@@ -264,7 +262,6 @@ bool state_record_decode(
                            .info = { .serial = (int64_t)get(bytes + AT_SERIAL, 8),
                                      .created = (int64_t)get(bytes + AT_ADDED, 8) } };
     if (out->info.serial < 1 || !is_count(out->info.serial)) return false;
-    if (type == STATE_ADDED)
-        return decode_added(out, bytes, header->kind.dim, header->kind.version, n);
+    if (type == STATE_ADDED) return decode_added(out, bytes, header->kind.dim, n);
     return type == STATE_REMOVED && weir_bytes_are_zero(bytes + AT_TOKENS, n - 8 - AT_TOKENS);
 }

@@ -87,8 +87,8 @@ static bool is_of(const weir_state_info *info, const char *owner)
 }
 
 weir_status weir_states_find_source(
-    weir_states *states, const uint64_t source[2], const char *owner, weir_state_info *out,
-    weir_error *error
+    weir_states *states, const uint64_t source[2], const char *owner, const uint64_t *numerics,
+    weir_state_info *out, weir_error *error
 )
 {
     bool is_there = false;
@@ -97,6 +97,8 @@ weir_status weir_states_find_source(
         const state_entry *const entry = state_index_at(&states->index, i);
         is_there = entry->is_live &&
                    memcmp(entry->info.source, source, sizeof entry->info.source) == 0 &&
+                   (numerics == NULL ||
+                    memcmp(entry->info.numerics, numerics, sizeof entry->info.numerics) == 0) &&
                    is_of(&entry->info, owner);
         if (is_there) *out = entry->info;
     }

@@ -104,8 +104,7 @@ static weir_status write_empty(const char *folder, const weir_states_kind *kind,
     unsigned char bytes[STATE_HEADER];
     state_log_header header = { .kind = { .model = { kind->model[0], kind->model[1] },
                                           .dim = kind->dim,
-                                          .state_bits = kind->state_bits,
-                                          .version = WEIR_STATES_VERSION },
+                                          .state_bits = kind->state_bits },
                                 .created = weir_clock_unix_seconds(),
                                 .next_serial = 1 };
     (void)snprintf(header.kind.embedding, sizeof header.kind.embedding, "%s", kind->embedding);
@@ -303,7 +302,6 @@ static weir_status add(
     WEIR_TRY(state_file_path(path, s->folder, info->name, info->serial, error));
     weir_status status = state->write(state->user, path, room, error);
     if (status == WEIR_OK) status = state_file_look(info, path, s->header.kind.model, error);
-    if (status == WEIR_OK) status = state_form_check(s, info, error);
     info->created = weir_clock_unix_seconds();
     if (status == WEIR_OK) status = append(s, record, error);
     if (status != WEIR_OK) (void)unlink(path);

@@ -21,7 +21,7 @@ extern "C" {
 #endif
 
 enum {
-    WEIR_STATES_VERSION = 2,
+    WEIR_STATES_VERSION = 3,
     WEIR_STATE_NAME = 63, /* most bytes of a name */
     WEIR_STATE_LABEL = 255,
     WEIR_STATE_METADATA = 1024,
@@ -42,8 +42,6 @@ typedef struct weir_states_kind {
     /* Bits of keys and values of fixed-size memory in states that are added: 8 or 4; 0: not
      * packed. */
     int32_t state_bits;
-    /* Version of the log; 1: no state of it is packed or merged. Ignored on creation. */
-    int32_t version;
 } weir_states_kind;
 
 typedef struct weir_state_info {
@@ -54,6 +52,7 @@ typedef struct weir_state_info {
     /* Digest of the session file's header, which holds those of its sections. */
     uint64_t payload[2];
     uint64_t source[2]; /* hash of the source document, as given; 0: none */
+    uint64_t numerics[2]; /* weir_numerics_digest of those in its file */
     bool has_vector, is_merged; /* is_merged: made of two states */
     int32_t state_bits; /* as in its file */
     char name[WEIR_STATE_NAME + 1], label[WEIR_STATE_LABEL + 1];
@@ -117,8 +116,7 @@ typedef struct weir_new_state {
 
 /* Returns EINVAL for label, metadata or vector; EMISMATCH if the file is of another model;
  * ECANCELED if another process has been writing for half a minute; EFULL if the cap of the disk is
- * reached; EUNSUPPORTED for a packed or merged state in a log of version 1; or what `write`
- * returns. After a failure the database is unchanged. */
+ * reached; or what `write` returns. After a failure the database is unchanged. */
 WEIR_MUST_CHECK weir_status weir_states_add(
     weir_states *states, const weir_new_state *state, weir_state_info *out, weir_error *error
 );
@@ -129,10 +127,11 @@ weir_states_remove(weir_states *states, const char *name, weir_error *error);
 /* ---- listing --------------------------------------------------------------------------------- */
 WEIR_MUST_CHECK weir_status
 weir_states_find(weir_states *states, const char *name, weir_state_info *out, weir_error *error);
-/* The newest state with this owner (NULL: none) made from this source. Returns ENOTFOUND. */
+/* The newest state with this owner (NULL: none) made from this source, computed with numerics of
+ * this digest (NULL: any). Returns ENOTFOUND. */
 WEIR_MUST_CHECK weir_status weir_states_find_source(
-    weir_states *states, const uint64_t source[2], const char *owner, weir_state_info *out,
-    weir_error *error
+    weir_states *states, const uint64_t source[2], const char *owner, const uint64_t *numerics,
+    weir_state_info *out, weir_error *error
 );
 /* vector [dim]. Returns ENOTFOUND if the state is gone or has none. */
 WEIR_MUST_CHECK weir_status weir_states_vector(

@@ -146,13 +146,10 @@ bool state_log_wants_compacting(const weir_states *states);
 WEIR_MUST_CHECK weir_status state_file_path(
     char path[PATH_MAX], const char *folder, const char *name, int64_t serial, weir_error *error
 );
-/* Fills in tokens, bytes, created and payload from the session file at `path`. Returns EMISMATCH if
- * it is of another model. */
+/* Fills in tokens, bytes, created, numerics and payload from the session file at `path`. Returns
+ * EMISMATCH if it is of another model. */
 WEIR_MUST_CHECK weir_status
 state_file_look(weir_state_info *out, const char *path, const uint64_t model[2], weir_error *error);
-/* Returns EUNSUPPORTED if this version of the log cannot describe such a state. */
-WEIR_MUST_CHECK weir_status
-state_form_check(const weir_states *states, const weir_state_info *info, weir_error *error);
 /* Drops entries whose file is gone; with `writes` also from the log, and removes or adds files
  * without entries. */
 WEIR_MUST_CHECK weir_status

@@ -288,6 +288,47 @@ TEST(Contract, FilesThatDoNotFitAreRefusedAndChangeNothing)
     EXPECT_EQ(sequence.ids(), ids);
 }
 
+TEST(Contract, FilesOfOtherNumericsAreRefusedOrSaid)
+{
+    const std::string path = testing::TempDir() + "/numerics.weir";
+    const std::pair<std::string, std::string> pin = { "kernels.pin.add", "ref.add" };
+    Ids text;
+    {
+        const Engine engine({ pin });
+        ASSERT_EQ(engine.status, WEIR_OK) << engine.error.text;
+        Sequence sequence(engine);
+        ASSERT_EQ(sequence.sync(engine.ids(api::lines(12))), WEIR_OK);
+        ASSERT_EQ(weir_sequence_save(sequence.sequence, path.c_str(), &sequence.error), WEIR_OK)
+            << sequence.error.text;
+        text = sequence.ids();
+        EXPECT_STREQ(sequence.usage().numerics, "");
+    }
+    {
+        const Engine engine;
+        Sequence sequence(engine);
+        EXPECT_EQ(
+            weir_sequence_restore(sequence.sequence, path.c_str(), &sequence.error), WEIR_EMISMATCH
+        );
+        EXPECT_SAYS(sequence.error, "computed with kernel pins add=ref.add (here none)");
+        EXPECT_SAYS(sequence.error, "sessions.numerics=any");
+        EXPECT_TRUE(sequence.ids().empty());
+    }
+    const Engine engine({ { "sessions.numerics", "any" } });
+    Sequence sequence(engine);
+    ASSERT_EQ(weir_sequence_restore(sequence.sequence, path.c_str(), &sequence.error), WEIR_OK)
+        << sequence.error.text;
+    EXPECT_EQ(sequence.ids(), text);
+    EXPECT_EQ(sequence.generate(5).size(), 5u);
+    EXPECT_NE(
+        std::string(sequence.usage().numerics).find("kernel pins add=ref.add"), std::string::npos
+    ) << sequence.usage().numerics;
+    EXPECT_LE(sequence.usage().computed_tokens, 64);
+    /* A sequence that does not continue it. */
+    ASSERT_EQ(sequence.sync(engine.ids("Something else")), WEIR_OK);
+    EXPECT_STREQ(sequence.usage().numerics, "");
+    EXPECT_EQ(weir_sequence_save(sequence.sequence, path.c_str(), &sequence.error), WEIR_OK);
+}
+
 TEST(Contract, WithoutReuseNothingIsSaved)
 {
     const Engine engine({ { "kv.reuse", "off" } });

@@ -72,6 +72,7 @@ int main(int argc, char **argv)
     id.block_bytes = static_cast<int64_t>(weir_kv_block_bytes(&spec)), id.state_bytes = 19 << 20;
     strcpy(id.format, "f16");
     strcpy(id.policy, "full:0");
+    id.numerics = { "v3", "cpu", "fast", "none", "none", false };
     const size_t blocks = (static_cast<size_t>(n_tokens) + 63) / 64, n_pages = blocks * 12,
                  page = weir_kv_page_bytes(&spec, 0);
     std::vector<int32_t> tokens(static_cast<size_t>(n_tokens), 7);
@@ -94,7 +95,8 @@ int main(int argc, char **argv)
                                nullptr,
                                nullptr,
                                false,
-                               {} };
+                               {},
+                               nullptr };
     weir_error error = {};
     size_t bytes = 0;
     const int64_t start = weir_clock_ns();

@@ -40,6 +40,7 @@ void write_session(const char *path, const uint64_t model[2])
     memcpy(identity.model, model, sizeof identity.model);
     strcpy(identity.format, "f16");
     strcpy(identity.policy, "full:0");
+    identity.numerics = { "v3", "cpu", "fast", "none", "none", false };
     identity.n_layers = identity.n_heads = 1, identity.geometry = &geometry;
     identity.block_bytes = (int64_t)weir_kv_block_bytes(&spec);
     const int32_t token = 1;
@@ -80,7 +81,7 @@ int main(int argc, char **argv)
     const std::string folder = argv[1], source = folder + "/source";
     const size_t n = argc > 2 ? strtoul(argv[2], nullptr, 10) : 10000;
     const size_t dim = argc > 3 ? strtoul(argv[3], nullptr, 10) : 1024;
-    const weir_states_kind kind = { { 1, 2 }, (int32_t)dim, "noise", 0, 0 };
+    const weir_states_kind kind = { { 1, 2 }, (int32_t)dim, "noise", 0 };
     must(weir_states_create(folder.c_str(), &kind, &error));
     write_session(source.c_str(), kind.model);
     weir_states *states = nullptr;

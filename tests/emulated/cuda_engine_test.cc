@@ -211,6 +211,11 @@ TEST_F(EmulatedGpu, OneDeviceGivesOneAnswer)
             EXPECT_EQ(run(turn, 6), next) << what << ": restored";
             EXPECT_GT(usage_.n_cached, 140) << what;
             stop();
+            begin(model, "kernels.device=cpu", format);
+            EXPECT_EQ(restore("talk"), WEIR_EMISMATCH) << what;
+            EXPECT_NE(strstr(error_.text, "device checked sm_"), nullptr) << error_.text;
+            EXPECT_NE(strstr(error_.text, "(here cpu)"), nullptr) << error_.text;
+            stop();
             std::filesystem::remove_all(folder_);
         }
 }

@@ -212,7 +212,7 @@ TEST_F(States, Create)
     fault::Operation operation;
     operation.prepare = [this] { std::filesystem::remove_all(folder_); };
     operation.run = [this](weir_error *error) {
-        const weir_states_kind kind = { { test_model[0], test_model[1] }, 4, "test", 0, 0 };
+        const weir_states_kind kind = { { test_model[0], test_model[1] }, 4, "test", 0 };
         return weir_states_create(folder_.c_str(), &kind, error);
     };
     operation.check = [this](weir_status status) {

@@ -67,7 +67,13 @@ static weir_status write_seed(const seed *s, const char *folder, weir_error *err
                                              .geometry = spec->geometry,
                                              .state_bytes =
                                                  s->n_states > 0 ? (int64_t)sizeof state : 0,
-                                             .block_bytes = (int64_t)weir_kv_block_bytes(spec) };
+                                             .block_bytes = (int64_t)weir_kv_block_bytes(spec),
+                                             .numerics = { .isa = "v4+bf16",
+                                                           .device = "gpu sm_90 Title",
+                                                           .activations = "fast",
+                                                           .adapter = "none",
+                                                           .pins = "add=omp.add.v3",
+                                                           .is_mixed = s->is_foreign } };
     WEIR_ASSERT(weir_kv_page_bytes(spec, 0) <= sizeof pages[0] && s->n_tokens <= MOST_TOKENS);
     for (int32_t i = 0; i < MOST_TOKENS; i++) tokens[i] = i * 31 % SESSION_PROBE_VOCAB;
     for (int i = 0; i < STATE_FLOATS; i++) state[i] = (float)i - 3.5f;

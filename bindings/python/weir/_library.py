@@ -43,7 +43,7 @@ class CUsage(Structure):
     _fields_ = [("size", c_size_t), ("prompt_tokens", c_int64), ("cached_tokens", c_int64),
                 ("computed_tokens", c_int64), ("answer_tokens", c_int64), ("kept_rows", c_int64),
                 ("evicted_rows", c_int64), ("kv_bytes", c_int64), ("prefill_seconds", c_double),
-                ("decode_seconds", c_double), ("reuse", c_char_p)]
+                ("decode_seconds", c_double), ("reuse", c_char_p), ("numerics", c_char_p)]
 
 
 LOG = CFUNCTYPE(None, c_void_p, c_char_p, c_char_p)

@@ -1,5 +1,5 @@
-/* engine/session/file/check.c - checks that a session file belongs to this model, format and
- * policy. */
+/* engine/session/file/check.c - checks that a session file belongs to this model, format, policy
+ * and numerics. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -72,5 +72,7 @@ weir_status weir_session_check(
             error, WEIR_EMISMATCH, "%s: made with the policy %s, the one here is %s (kv.policy)",
             path, id->policy, own->policy
         );
-    return WEIR_OK;
+    return own->takes_any_numerics
+               ? WEIR_OK
+               : weir_numerics_check(&id->numerics, &own->numerics, path, error);
 }

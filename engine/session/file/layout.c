@@ -29,10 +29,13 @@ enum { /* byte offsets in the header */
        AT_SINKS = AT_SECTIONS + SESSION_SECTIONS * SECTION_BYTES,
        AT_SINK_FORMAT = AT_SINKS + 16,
        AT_FORM = AT_SINK_FORMAT + WEIR_SESSION_SINK_FORMAT,
-       AT_END = AT_FORM + 24,
+       AT_NUMERICS = AT_FORM + 24,
+       AT_NUMERICS_FLAGS = AT_NUMERICS + WEIR_NUMERICS_BYTES,
+       AT_END = AT_NUMERICS_FLAGS + 8,
        AT_CHECKSUM = SESSION_HEADER - 8,
        FLAG_AUTOMATIC = 1,
-       FLAG_MERGED = 1 /* in the form */
+       FLAG_MERGED = 1, /* in the form */
+       FLAG_MIXED = 1 /* in the numerics */
 };
 
 void session_put32(unsigned char *at, uint32_t value)
@@ -177,6 +180,10 @@ void session_header_of(
                                      .form = text->form,
                                      .is_automatic = text->is_automatic,
                                      .is_pruned = pruned != NULL };
+    if (text->numerics != NULL) {
+        header->identity.numerics = *text->numerics;
+        header->identity.numerics.is_mixed = true;
+    }
     if (pruned == NULL) return;
     session_print_policy(header->identity.policy, pruned->policy, pruned->past.budget);
     header->pages_bytes = session_pruned_pages_bytes(text->spec, pruned->head_rows);
@@ -233,6 +240,8 @@ void session_header_encode(
     session_put32(out + AT_FORM + 4, header->form.is_merged ? FLAG_MERGED : 0);
     session_put64(out + AT_FORM + 8, header->form.packed_bytes);
     session_put64(out + AT_FORM + 16, (uint64_t)header->form.n_rest);
+    weir_numerics_encode(out + AT_NUMERICS, &id->numerics);
+    session_put64(out + AT_NUMERICS_FLAGS, id->numerics.is_mixed ? FLAG_MIXED : 0);
     session_put64(out + AT_CHECKSUM, XXH3_64bits(out, AT_CHECKSUM));
 }
 
@@ -313,6 +322,17 @@ static weir_status decode_form(
     return WEIR_OK;
 }
 
+static weir_status decode_numerics(
+    weir_numerics *out, const unsigned char *bytes, const char *path, weir_error *error
+)
+{
+    const uint64_t flags = session_get64(bytes + AT_NUMERICS_FLAGS);
+    if (!weir_numerics_decode(out, bytes + AT_NUMERICS) || flags > FLAG_MIXED)
+        return damaged(path, "the numerics in the header are not valid", error);
+    out->is_mixed = flags == FLAG_MIXED;
+    return WEIR_OK;
+}
+
 weir_status session_header_decode(
     weir_session_header *header, session_layout *layout, const unsigned char bytes[SESSION_HEADER],
     uint64_t file_bytes, const char *path, weir_error *error
@@ -349,6 +369,7 @@ weir_status session_header_decode(
             (size_t)session_get64(bytes + at_section(SESSION_UNSEALED_ROWS) + 16);
     }
     WEIR_TRY(decode_form(header, bytes, path, error));
+    WEIR_TRY(decode_numerics(&id->numerics, bytes, path, error));
     if (header->is_pruned && !is_policy(id->policy))
         return damaged(path, "the header's policy is not valid", error);
     if (!session_layout_of(layout, header))

@@ -9,13 +9,14 @@
 #include "engine/kv/prefix/prefix.h"
 #include "engine/kv/prune/policy_run.h"
 #include "engine/kv/tiers/residency.h"
+#include "engine/session/file/numerics.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 enum {
-    WEIR_SESSION_VERSION = 5,
+    WEIR_SESSION_VERSION = 6,
     WEIR_SESSION_ALIGNMENT = 4096,
     WEIR_SESSION_FORMAT = 80,
     WEIR_SESSION_SINK_FORMAT = 32,
@@ -26,7 +27,7 @@ enum {
 
 /* What must be equal for another process to use the rows. */
 typedef struct weir_session_identity {
-    uint64_t model[2]; /* digest of architecture, shapes and weights */
+    uint64_t model[2]; /* digest of architecture, shapes and weights, without an adapter */
     uint64_t tokenizer[2]; /* digest of the vocabulary; 0: none */
     char format[WEIR_SESSION_FORMAT]; /* of K and V rows, with the layers that differ */
     /* Format of the first n_sinks blocks; "": there are none. */
@@ -40,6 +41,9 @@ typedef struct weir_session_identity {
     int64_t block_bytes; /* of the pages of 64 tokens over all layers and heads */
     /* Sink blocks of every sequence, and bytes of the pages of one; 0: none. */
     int64_t n_sinks, sink_block_bytes;
+    weir_numerics numerics; /* that the rows are computed with */
+    /* Of an engine: files of other numerics are continued too (sessions.numerics). Not in files. */
+    bool takes_any_numerics;
 } weir_session_identity;
 
 /* Source of a sequence's bytes that may be revoked while it is written; then ECANCELED. Bytes are
@@ -103,6 +107,9 @@ typedef struct weir_session_text {
     const weir_session_pruned *pruned;
     bool is_automatic; /* saved without a request: may be deleted when there are too many */
     weir_session_form form; /* not with `pruned` */
+    /* NULL: those of the identity. Otherwise the sequence was begun with these and continued with
+     * others: the file says so, and "same" continues it nowhere. */
+    const weir_numerics *numerics;
 } weir_session_text;
 
 size_t weir_session_copy_bytes(const weir_kv_spec *spec);
@@ -136,8 +143,8 @@ weir_session_open(weir_session_reader **out, const char *path, weir_error *error
 void weir_session_read_near(weir_session_reader *reader, const weir_ledger *ledger);
 void weir_session_close(weir_session_reader *reader); /* NULL-safe */
 const weir_session_header *weir_session_header_of(const weir_session_reader *reader);
-/* Returns EMISMATCH with a message that says what differs. The policy of a sequence is checked by
- * the caller. */
+/* Returns EMISMATCH with a message that says what differs; numerics last. The policy of a sequence
+ * is checked by the caller. */
 WEIR_MUST_CHECK weir_status weir_session_check(
     weir_session_reader *reader, const weir_session_identity *own, weir_error *error
 );

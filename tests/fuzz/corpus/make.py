@@ -315,6 +315,7 @@ def state_record(kind, serial, dim, name="", label="", metadata="", vector=None)
     if kind == 1:
         out += struct.pack("<qq4QII", 100, 20480, 1, 2, 3, 4, vector is not None, len(metadata))
         out += name.encode().ljust(64, b"\0") + label.encode().ljust(256, b"\0")
+        out += struct.pack("<QQ", 7, 8)
     out = (
         out.ljust(512, b"\0")
         + metadata.encode().ljust(1024, b"\0")
@@ -327,7 +328,7 @@ def state_log(dim, records):
     size = (1536 + 4 * dim + 8 + 63) // 64 * 64
     out = (
         b"WEIRSTAT"
-        + struct.pack("<4I5Q", 1, 512, size, dim, 77, 5, 6, 1790000000, 1)
+        + struct.pack("<4I5Q", 3, 512, size, dim, 77, 5, 6, 1790000000, 1)
         + b"mean_hidden"
     )
     return out.ljust(512, b"\0") + b"".join(records)

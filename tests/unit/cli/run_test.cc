@@ -59,6 +59,36 @@ TEST_F(Commands, GenerateReadsStandardInput)
     EXPECT_EQ(piped.out, file.out);
 }
 
+TEST_F(Commands, ASessionOfOtherNumericsIsRefusedOrSaid)
+{
+    const std::string dir = "sessions.dir=" + (folder_ + "/sessions");
+    const auto go_on = [&](std::vector<std::string> more) {
+        std::vector<std::string> all = {
+            "generate", "--model",       demo, "--prompt",     "Hello there", "--session",
+            "talk",     "--temperature", "0",  "--max-tokens", "4",           "--set",
+            dir
+        };
+        all.insert(all.end(), more.begin(), more.end());
+        return run(all);
+    };
+    Outcome o = go_on({ "--set", "kernels.pin.add=ref.add" });
+    ASSERT_EQ(o.code, 0) << o.err;
+    o = go_on({});
+    EXPECT_EQ(o.code, 1);
+    EXPECT_SAYS(o.err, "computed with kernel pins add=ref.add (here none)");
+    EXPECT_SAYS(o.err, "sessions.numerics=any");
+    o = run({ "session", "restore", "--model", demo, "--name", "talk", "--set", dir, "--set",
+              "sessions.numerics=any" });
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_SAYS(o.out, "computed with other numerics: instruction set ");
+    o = go_on({ "--json", "--set", "sessions.numerics=any" });
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_SAYS(o.out, "kernel pins add=ref.add");
+    o = go_on({ "--set", "sessions.numerics=any" });
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_SAYS(o.err, "computed with other numerics (instruction set ");
+}
+
 TEST_F(Commands, GenerateTakesAWordOrAPipe)
 {
     const auto with = [](std::vector<std::string> more) {

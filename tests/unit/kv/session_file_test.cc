@@ -203,7 +203,7 @@ TEST_P(SessionFiles, OtherVersionsAreRefusedWhateverTheyHold)
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
     std::string bytes = slurp(path_);
     EXPECT_EQ(bytes[8], WEIR_SESSION_VERSION);
-    for (const int version : { 0, 1, 2, 3, 4, 6, 9 }) {
+    for (const int version : { 0, 1, 2, 3, 4, 5, 7, 9 }) {
         bytes[8] = (char)version;
         write_over(path_, bytes);
         EXPECT_EQ(read_all(path_, &error_), WEIR_EUNSUPPORTED);
@@ -308,6 +308,105 @@ TEST_F(SessionFile, WhatDiffersIsNamed)
         EXPECT_NE(strstr(error_.text, test.said), nullptr) << error_.text;
         EXPECT_NE(strstr(error_.text, "a.session"), nullptr) << error_.text;
     }
+}
+
+TEST_F(SessionFile, EachFieldOfNumericsIsNamedAndAllowedOnlyWithAny)
+{
+    Text text(70, 2, 1);
+    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
+    const struct {
+        void (*change)(weir_numerics *);
+        const char *said;
+    } cases[] = {
+        { [](weir_numerics *n) { strcpy(n->isa, "v4+bf16"); },
+          "computed with instruction set v3 (here v4+bf16); set sessions.numerics=any" },
+        { [](weir_numerics *n) { strcpy(n->device, "gpu sm_90 H100"); },
+          "computed with device cpu (here gpu sm_90 H100);" },
+        { [](weir_numerics *n) { strcpy(n->activations, "f32"); },
+          "computed with activations fast (here f32);" },
+        { [](weir_numerics *n) { strcpy(n->adapter, "0123"); },
+          "computed with adapter none (here 0123);" },
+        { [](weir_numerics *n) { strcpy(n->pins, "add=omp.add.v2"); },
+          "computed with kernel pins none (here add=omp.add.v2);" },
+        { [](weir_numerics *n) { strcpy(n->isa, "v2"), strcpy(n->device, "gpu"); },
+          "computed with instruction set v3 (here v2), device cpu (here gpu);" },
+    };
+    for (const auto &test : cases) {
+        weir_session_identity own = text.identity;
+        test.change(&own.numerics);
+        EXPECT_EQ(read_all(path_, &error_, nullptr, &own), WEIR_EMISMATCH);
+        EXPECT_NE(strstr(error_.text, test.said), nullptr) << error_.text;
+        own.takes_any_numerics = true;
+        EXPECT_EQ(read_all(path_, &error_, &text, &own), WEIR_OK) << error_.text;
+        own.model[0]++;
+        EXPECT_EQ(read_all(path_, &error_, nullptr, &own), WEIR_EMISMATCH) << "any is not all";
+    }
+}
+
+TEST_F(SessionFile, MixedNumericsAreEqualToNone)
+{
+    Text text(70, 2, 1);
+    const weir_numerics begun = text.identity.numerics;
+    text.begun = &begun;
+    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
+    EXPECT_EQ(read_all(path_, &error_, nullptr, &text.identity), WEIR_EMISMATCH);
+    EXPECT_NE(strstr(error_.text, "continued elsewhere"), nullptr) << error_.text;
+    text.identity.takes_any_numerics = true;
+    EXPECT_EQ(read_all(path_, &error_, &text, &text.identity), WEIR_OK) << error_.text;
+}
+
+/* Numerics that are none, under checksums that are right: nothing of them reaches a header or a
+ * log. */
+TEST_F(SessionFile, HostileNumericsAreRefused)
+{
+    enum { NUMERICS = 712, FLAGS = NUMERICS + WEIR_NUMERICS_BYTES };
+    Text text(70, 2, 1);
+    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
+    const std::string whole = slurp(path_);
+    size_t at = NUMERICS;
+    const auto refused = [&](size_t place, const std::string &value) {
+        std::string bytes = whole;
+        bytes.replace(place, value.size(), value);
+        seal(&bytes);
+        write_over(path_, bytes);
+        EXPECT_EQ(read_all(path_, &error_), WEIR_EFORMAT) << place << " " << value;
+        EXPECT_NE(strstr(error_.text, "numerics"), nullptr) << error_.text;
+    };
+    for (const size_t size : { sizeof(weir_numerics::isa), sizeof(weir_numerics::device),
+                               sizeof(weir_numerics::activations), sizeof(weir_numerics::adapter),
+                               sizeof(weir_numerics::pins) }) {
+        refused(at, std::string(size, 'a'));
+        refused(at, std::string(size, '\0'));
+        for (const char *const bad : { "\r\n", "\"", "\x80", "\\", "%", ";" }) refused(at, bad);
+        refused(at + size - 1, "x");
+        at += size;
+    }
+    ASSERT_EQ(at, (size_t)FLAGS);
+    refused(FLAGS, "\x02");
+    refused(FLAGS + 7, "\x01");
+    write_over(path_, whole);
+    EXPECT_EQ(read_all(path_, &error_), WEIR_OK) << error_.text;
+}
+
+TEST(Numerics, FieldsTakeAnyText)
+{
+    char out[8];
+    weir_numerics_field(out, sizeof out, "a\r\n\"b:\xff too long");
+    EXPECT_STREQ(out, "a___b__");
+    weir_numerics numerics = { "v4+bf16", "", "f32", "none", "none", false };
+    EXPECT_FALSE(weir_numerics_are_sound(&numerics));
+    strcpy(numerics.device, "cpu");
+    EXPECT_TRUE(weir_numerics_are_sound(&numerics));
+    char text[WEIR_NUMERICS_TEXT];
+    weir_numerics_print(text, &numerics);
+    EXPECT_STREQ(
+        text, "instruction set v4+bf16, device cpu, activations f32, adapter none, kernel pins none"
+    );
+    numerics.is_mixed = true;
+    memset(numerics.pins, 'p', sizeof numerics.pins - 1);
+    memset(numerics.device, 'd', sizeof numerics.device - 1);
+    weir_numerics_print(text, &numerics);
+    EXPECT_NE(strstr(text, "pppp; continued with others"), nullptr) << text;
 }
 
 } // namespace

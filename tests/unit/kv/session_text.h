@@ -39,6 +39,7 @@ struct Text {
     std::vector<char> open, state;
     weir_session_form form = {};
     weir_session_pruned cut = {};
+    const weir_numerics *begun = nullptr; /* with these, if not NULL */
 
     /* As a database keeps it: tokens behind, and with `bits` one packed state that was merged. */
     void shape(int32_t bits)
@@ -80,6 +81,7 @@ struct Text {
         identity.model[0] = 0x1234, identity.tokenizer[1] = 0x5678;
         strcpy(identity.format, "f16");
         strcpy(identity.policy, "full:0");
+        identity.numerics = { "v3", "cpu", "fast", "none", "none", false };
         identity.n_layers = 3, identity.n_heads = 6, identity.geometry = geometry;
         identity.block_bytes = (int64_t)weir_kv_block_bytes(&spec);
         identity.n_sinks = spec.sinks.n_pages,
@@ -119,7 +121,8 @@ struct Text {
                                          source,
                                          head_rows.empty() ? nullptr : &cut,
                                          false,
-                                         form };
+                                         form,
+                                         begun };
         size_t bytes = 0;
         const weir_status status =
             weir_session_write(path.c_str(), &identity, &text, &bytes, error);

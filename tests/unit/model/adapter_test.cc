@@ -136,32 +136,38 @@ TEST_F(Adapter, WithoutOneTheMixersBeginAsTheBaseModel)
     EXPECT_EQ(n_unused_, 0u);
 }
 
-/* Memory of one engine is of use to another with the same identity only: what changes the rows of a
- * text changes it. */
-TEST_F(Adapter, TheIdentityHoldsTheAdapterAndTheRoundingOfActivations)
+/* An adapter and the rounding of activations change the rows of a text, but the model is the same:
+ * they are among the numerics. */
+TEST_F(Adapter, TheNumericsHoldTheAdapterAndTheRoundingOfActivations)
 {
     const std::string plain = checkpoint("plain", base_), f32 = "kernels.activations=f32",
                       sessions = "sessions.dir=" + (folder_ / "sessions");
-    const auto identity = [&](Settings settings) {
+    std::pair<uint64_t, uint64_t> model;
+    const auto numerics = [&](Settings settings) -> std::pair<std::string, std::string> {
         Engine engine;
         settings.push_back(sessions);
         EXPECT_EQ(engine.open(plain, settings, true), WEIR_OK) << engine.text();
-        if (engine.get() == nullptr) return std::pair<uint64_t, uint64_t>();
-        const uint64_t *const model =
-            weir_sessions_identity_of(weir_engine_sessions(engine.get()))->model;
-        return std::make_pair(model[0], model[1]);
+        if (engine.get() == nullptr) return {};
+        const weir_session_identity *const own =
+            weir_sessions_identity_of(weir_engine_sessions(engine.get()));
+        EXPECT_TRUE(weir_numerics_are_sound(&own->numerics));
+        model = { own->model[0], own->model[1] };
+        return { own->numerics.adapter, own->numerics.activations };
     };
     const std::string q = "model.layers.1.self_attn.q_proj.weight";
     Arrays changed = base_;
-    const auto base = identity({ f32 });
-    EXPECT_EQ(identity({ f32 }), base);
-    EXPECT_NE(identity({ "kernels.activations=fast" }), base);
+    const auto base = numerics({ f32 });
+    const auto own_model = model;
+    EXPECT_EQ(base, std::make_pair(std::string("none"), std::string("f32")));
+    EXPECT_EQ(numerics({ "kernels.activations=fast" }).second, "fast");
+    EXPECT_EQ(model, own_model);
     changed[q].values[0] += 1;
-    const auto one = identity({ f32, adapter({ { q, changed[q] } }) });
-    EXPECT_NE(one, base);
+    const auto one = numerics({ f32, adapter({ { q, changed[q] } }) });
+    EXPECT_EQ(one.first.size(), 32u) << "a digest";
+    EXPECT_EQ(numerics({ f32, adapter({ { q, changed[q] } }) }), one);
+    EXPECT_EQ(model, own_model);
     changed[q].values[0] += 1;
-    EXPECT_NE(identity({ f32, adapter({ { q, changed[q] } }) }), one);
-    EXPECT_NE(identity({ f32, adapter({ { q, changed[q] } }) }), base);
+    EXPECT_NE(numerics({ f32, adapter({ { q, changed[q] } }) }).first, one.first);
 }
 
 TEST_F(Adapter, WhatDoesNotFitIsRefused)

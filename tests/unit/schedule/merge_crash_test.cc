@@ -54,7 +54,7 @@ class MergeCrash : public ::testing::Test {
         weir_states *states = open(model);
         if (states != nullptr) return states;
         const std::string base = folder_ / "base";
-        const weir_states_kind kind = { { model[0], model[1] }, 0, "", 8, 0 };
+        const weir_states_kind kind = { { model[0], model[1] }, 0, "", 8 };
         if (weir_states_create(base.c_str(), &kind, &error_) != WEIR_OK) return nullptr;
         states = open(model);
         for (const int seed : { 1, 2 }) {

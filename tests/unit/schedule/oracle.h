@@ -262,6 +262,7 @@ class Oracle : public ::testing::Test {
         identity.geometry = spec().geometry;
         identity.block_bytes = static_cast<int64_t>(weir_kv_block_bytes(&spec()));
         identity.state_bytes = static_cast<int64_t>(from->recurrent_bytes);
+        identity.numerics = { "v3", "cpu", "fast", "none", "none", false };
         const int32_t n = from->n_computed;
         EXPECT_TRUE(weir_policy_run_turn(from->policy_run, n, n + n_more));
         std::vector<char> state(weir_policy_run_saved_bytes(from->policy_run));
@@ -286,7 +287,8 @@ class Oracle : public ::testing::Test {
                                          nullptr,
                                          &cut,
                                          false,
-                                         {} };
+                                         {},
+                                         nullptr };
         EXPECT_EQ(
             weir_session_write(path.c_str(), &identity, &file, &bytes, engine_.error()), WEIR_OK
         ) << engine_.text();

@@ -307,12 +307,13 @@ TEST_F(States, WhatCannotBeIsRefusedWithTheReason)
 /* Models whose layers are CoDA. */
 class CodaStates : public States {
   protected:
-    void start_coda()
+    void start_coda(const std::vector<std::string> &settings = {})
     {
         if (arch_.empty()) support::write_coda_text(checkpoint_, "\"coda\"", &arch_);
         model_ = checkpoint_.path();
         std::vector<std::string> more(arch_);
         more.insert(more.end(), { "kernels.activations=f32" });
+        more.insert(more.end(), settings.begin(), settings.end());
         start(more);
     }
     static std::string text_of(int seed, size_t n)
@@ -326,6 +327,37 @@ class CodaStates : public States {
     support::Folder checkpoint_;
     support::Settings arch_;
 };
+
+/* A merged state cannot be computed again: one of other numerics is an error, or said. One that is
+ * merged from them is mixed wherever it goes. */
+TEST_F(CodaStates, LossyStatesOfOtherNumericsAre409OrSaid)
+{
+    const std::string pin = "kernels.pin.add=ref.add", any = "sessions.numerics=any",
+                      merge = R"(","earlier":"a","later":"b"})",
+                      question = R"({"prompt":"How many?","state":"both","max_tokens":4})";
+    start_coda({ pin });
+    json_decref(add("A", text_of(1, 300)));
+    json_decref(add("B", text_of(2, 300)));
+    json_decref(ask_json("POST", "/v1/states/merge", R"({"label":"Both)" + merge));
+    stop();
+    start_coda();
+    refused(409, "state_unusable", "POST", "/v1/completions", question);
+    refused(409, "kernel pins add=ref.add (here none)", "POST", "/v1/completions", question);
+    refused(409, "state_unusable", "POST", "/v1/states/merge", R"({"label":"Again)" + merge);
+    stop();
+    start_coda({ any });
+    const std::string said = request("POST", "/v1/completions", question);
+    EXPECT_EQ(said.find("HTTP/1.1 200"), 0u) << said;
+    EXPECT_NE(said.find("kernel pins add=ref.add\""), std::string::npos) << said;
+    json_decref(ask_json("POST", "/v1/states/merge", R"({"label":"Again)" + merge));
+    stop();
+    start_coda({ pin });
+    EXPECT_EQ(ask("both", "How many?").merged, true);
+    refused(
+        409, "continued elsewhere", "POST", "/v1/completions",
+        R"({"prompt":"How many?","state":"again","max_tokens":4})"
+    );
+}
 
 TEST_F(CodaStates, TwoAreMergedWhileOthersRun)
 {

@@ -11,7 +11,9 @@
 
 const uint64_t test_model[2] = { 0x1234, 0x5678 };
 
-void write_session(const std::string &path, int32_t n_tokens, uint64_t model, int32_t bits)
+void write_session(
+    const std::string &path, int32_t n_tokens, uint64_t model, int32_t bits, const char *isa
+)
 {
     static const weir_kv_pair format = { WEIR_KV_F16, WEIR_KV_F16 };
     static const weir_kv_geometry geometry = { 1, 8, 8, 0, 0 };
@@ -21,6 +23,8 @@ void write_session(const std::string &path, int32_t n_tokens, uint64_t model, in
     identity.model[0] = model != 0 ? model : test_model[0], identity.model[1] = test_model[1];
     strcpy(identity.format, "f16");
     strcpy(identity.policy, "full:0");
+    identity.numerics = { "", "cpu", "fast", "none", "none", false };
+    strcpy(identity.numerics.isa, isa);
     identity.n_layers = identity.n_heads = 1, identity.geometry = &geometry;
     identity.block_bytes = (int64_t)weir_kv_block_bytes(&spec);
     const std::vector<int32_t> tokens((size_t)n_tokens, 7);
@@ -77,7 +81,7 @@ void Database::SetUp()
     std::filesystem::create_directory(work_);
     source_ = { work_ + "/source.session" };
     write_session(source_.file, 100);
-    weir_states_kind kind = { { test_model[0], test_model[1] }, dim_, "test", 0, 0 };
+    weir_states_kind kind = { { test_model[0], test_model[1] }, dim_, "test", 0 };
     ASSERT_EQ(weir_states_create(folder_.c_str(), &kind, &error_), WEIR_OK) << error_.text;
     open();
 }

@@ -12,7 +12,10 @@
 extern const uint64_t test_model[2];
 
 /* A session file of n_tokens tokens at `path`. `bits`: with a state, packed and merged. */
-void write_session(const std::string &path, int32_t n_tokens, uint64_t model = 0, int32_t bits = 0);
+void write_session(
+    const std::string &path, int32_t n_tokens, uint64_t model = 0, int32_t bits = 0,
+    const char *isa = "v3"
+);
 
 struct Source {
     std::string file; /* that add copies by a link, or fails to: "" */
