@@ -52,14 +52,26 @@ static const float *last_row(
     return logits + last * (int64_t)service->facts->n_vocab;
 }
 
+/* Items t, t + n, ...: those of sampler t of n. */
+static void sample_some(
+    weir_service *service, int32_t n_items, const float *logits, int32_t t, int32_t n
+)
+{
+    for (int32_t i = t; i < n_items; i += n) {
+        choice *const c = service->choices[i];
+        const float *const row = last_row(service, c, &service->items[i], logits);
+        if (row != NULL) weir_choice_sample(c, row, service->samplers[t]);
+    }
+}
+
+/* A region of one thread, or of another team than the kernels', would allocate memory. */
 void weir_service_sample(weir_service *service, int32_t n_items, const float *logits)
 {
-    const int32_t n_samplers = service->facts->n_samplers, n = weir_min_i32(n_samplers, n_items);
-#pragma omp parallel for num_threads(n) schedule(static, 1) if (n > 1)
-    for (int32_t t = 0; t < n; t++)
-        for (int32_t i = t; i < n_items; i += n) {
-            choice *const c = service->choices[i];
-            const float *const row = last_row(service, c, &service->items[i], logits);
-            if (row != NULL) weir_choice_sample(c, row, service->samplers[t]);
-        }
+    const int32_t n = weir_min_i32(service->facts->n_samplers, n_items);
+    if (n == 1) {
+        sample_some(service, n_items, logits, 0, 1);
+        return;
+    }
+#pragma omp parallel for schedule(static, 1)
+    for (int32_t t = 0; t < n; t++) sample_some(service, n_items, logits, t, n);
 }
