@@ -381,7 +381,8 @@ TEST_F(Load, ServersThatRefuseOrSpeakNonsenseAreNamed)
 {
     std::string said;
     FakeServer server([&](int fd, const std::string &, const std::string &) {
-        (void)FakeServer::send_text(fd, said);
+        const std::string text = said; /* the next one may be set while this one is sent */
+        (void)FakeServer::send_text(fd, text);
         return false;
     });
     ASSERT_NO_FATAL_FAILURE(aim(server.url()));
