@@ -15,8 +15,7 @@ static bool is_ahead(const choice *a, const choice *b)
 
 static bool has_same_salt(const choice *a, const choice *b)
 {
-    const char *const x = a->job->request.cache_salt, *const y = b->job->request.cache_salt;
-    return x == y || (x != NULL && y != NULL && strcmp(x, y) == 0);
+    return strcmp(a->job->request.cache_salt, b->job->request.cache_salt) == 0;
 }
 
 /* Tokens that both begin with, in whole pages and blocks: where the second can continue the

@@ -231,7 +231,11 @@ void weir_choice_release_followers(const choice *leader);
 
 /* sample.c: draws the next token of the choice from its logits. */
 void weir_choice_sample(choice *c, const float *row, weir_sampler_scratch *scratch);
-/* The same for all items of a step that have their logits. */
+/* The logits after the last token of an item; NULL if it has more to compute, or failed. */
+const float *weir_service_last_row(
+    const weir_service *service, const weir_batch_item *item, const float *logits
+);
+/* Draws for all items of a step that have these. */
 void weir_service_sample(weir_service *service, int32_t n_items, const float *logits);
 
 /* step.c: one step. */

@@ -39,14 +39,11 @@ void weir_choice_sample(choice *c, const float *row, weir_sampler_scratch *scrat
         );
 }
 
-/* The logits after the last token of an item; NULL if it has more tokens to compute, or failed. */
-static const float *last_row(
-    const weir_service *service, const choice *c, const weir_batch_item *item, const float *logits
+const float *weir_service_last_row(
+    const weir_service *service, const weir_batch_item *item, const float *logits
 )
 {
-    if (c == NULL || c->is_ended || item->failed ||
-        c->sequence->n_computed < c->sequence->n_tokens || c->job->request.max_tokens == 0)
-        return NULL;
+    if (item->failed || item->sequence->n_computed < item->sequence->n_tokens) return NULL;
     const int32_t last =
         item->first_logit + (item->wanted == WEIR_LOGITS_ALL ? item->n_rows - 1 : 0);
     return logits + last * (int64_t)service->facts->n_vocab;
@@ -59,7 +56,9 @@ static void sample_some(
 {
     for (int32_t i = t; i < n_items; i += n) {
         choice *const c = service->choices[i];
-        const float *const row = last_row(service, c, &service->items[i], logits);
+        const bool draws = c != NULL && !c->is_ended && c->job->request.max_tokens > 0;
+        const float *const row =
+            draws ? weir_service_last_row(service, &service->items[i], logits) : NULL;
         if (row != NULL) weir_choice_sample(c, row, service->samplers[t]);
     }
 }

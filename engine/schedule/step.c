@@ -122,10 +122,8 @@ static void take_result(
 {
     weir_job *const job = c->job;
     if (item->wanted == WEIR_LOGITS_ALL) report_prompt(service, c, item, logits);
-    if (c->sequence->n_computed < c->sequence->n_tokens) return;
-    const int32_t last =
-        item->first_logit + (item->wanted == WEIR_LOGITS_ALL ? item->n_rows - 1 : 0);
-    const float *const row = logits + last * (int64_t)service->facts->n_vocab;
+    const float *const row = weir_service_last_row(service, item, logits);
+    if (row == NULL) return;
     if (c->n_answer == 0 && c->index == 0 && job->request.want_logits)
         (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_LOGITS, .logits = row });
     if (c->n_answer == 0 && c->index == 0) weir_choice_share(c);

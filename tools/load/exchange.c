@@ -130,7 +130,7 @@ weir_status weir_load_exchange_read(
         at += used;
         if (n_data > 0) WEIR_TRY(read_body(x, bytes + at - n_data, n_data));
         if (progress == WEIR_HTTP_DONE && !x->is_over) {
-            if (at < n) x->reply.keep_alive = false; /* bytes that nobody asked for */
+            if (at < n) x->reply.keep_alive = false; /* bytes after the reply */
             finish(x);
         }
     }

@@ -5,6 +5,7 @@
 
 #include "engine/cli/open.h"
 #include "engine/cli/print.h"
+#include "tools/measure/bench_json.h"
 #include "tools/measure/bench_policies.h"
 
 static void print_row(const weir_policy_bench_row *row)
@@ -19,21 +20,15 @@ static void print_row(const weir_policy_bench_row *row)
     (void)fflush(stdout);
 }
 
-static json_t *rate_json(const weir_bench_rate *rate)
-{
-    return json_pack(
-        "{s:f, s:f, s:f}", "median", rate->median, "min", rate->least, "max", rate->most
-    );
-}
-
 static json_t *row_json(const weir_policy_bench_row *row)
 {
     return json_pack(
         "{s:s, s:o, s:o, s:o, s:f, s:f, s:I, s:I, s:f}", "policy", row->name, "speed_ratio",
-        rate_json(&row->ratio), "plain_tokens_per_second", rate_json(&row->plain),
-        "tokens_per_second", rate_json(&row->policy), "evict_ms_per_token", row->evict_ms,
-        "prompt_evict_ms", row->prompt_ms, "rows", (json_int_t)row->n_live, "memory_bytes",
-        (json_int_t)row->memory_bytes, "bandwidth_gb_per_second", row->bandwidth
+        weir_bench_rate_json(&row->ratio), "plain_tokens_per_second",
+        weir_bench_rate_json(&row->plain), "tokens_per_second", weir_bench_rate_json(&row->policy),
+        "evict_ms_per_token", row->evict_ms, "prompt_evict_ms", row->prompt_ms, "rows",
+        (json_int_t)row->n_live, "memory_bytes", (json_int_t)row->memory_bytes,
+        "bandwidth_gb_per_second", row->bandwidth
     );
 }
 

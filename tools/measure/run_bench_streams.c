@@ -7,6 +7,7 @@
 #include "engine/cli/open.h"
 #include "engine/cli/print.h"
 #include "offload/ledger.h"
+#include "tools/measure/bench_json.h"
 #include "tools/measure/bench_streams.h"
 
 static void print_row(const weir_streams_row *row)
@@ -23,13 +24,6 @@ static void print_row(const weir_streams_row *row)
     (void)fflush(stdout);
 }
 
-static json_t *rate_json(const weir_bench_rate *rate)
-{
-    return json_pack(
-        "{s:f, s:f, s:f}", "median", rate->median, "min", rate->least, "max", rate->most
-    );
-}
-
 static json_t *percentiles_json(const weir_percentiles *p)
 {
     return json_pack(
@@ -42,8 +36,9 @@ static json_t *row_json(const weir_streams_row *row)
 {
     json_t *const out = json_pack(
         "{s:i, s:o, s:o, s:f, s:o, s:o, s:I, s:I, s:f, s:f}", "streams", (int)row->n_streams,
-        "prefill_tokens_per_second", rate_json(&row->prefill), "decode_tokens_per_second",
-        rate_json(&row->decode), "decode_tokens_per_second_per_stream", row->per_stream, "ttft_ms",
+        "prefill_tokens_per_second", weir_bench_rate_json(&row->prefill),
+        "decode_tokens_per_second", weir_bench_rate_json(&row->decode),
+        "decode_tokens_per_second_per_stream", row->per_stream, "ttft_ms",
         percentiles_json(&row->ttft), "itl_ms", percentiles_json(&row->itl), "peak_rss_bytes",
         (json_int_t)row->peak_rss, "kv_bytes", (json_int_t)row->kv_bytes, "bandwidth_gb_per_second",
         row->bandwidth, "bandwidth_share", row->bandwidth_share

@@ -11,6 +11,7 @@
 #include "engine/cli/prompt.h"
 #include "engine/engine_parts.h"
 #include "engine/schedule/evaluate.h"
+#include "tools/measure/bench_json.h"
 #include "tools/measure/bench_policies.h"
 #include "tools/measure/bench_streams.h"
 #include "tools/measure/logits.h"
@@ -83,13 +84,6 @@ static void print_cold_row(const weir_bench_row *row)
     (void)fflush(stdout);
 }
 
-static json_t *rate_json(const weir_bench_rate *rate)
-{
-    return json_pack(
-        "{s:f, s:f, s:f}", "median", rate->median, "min", rate->least, "max", rate->most
-    );
-}
-
 static void set_of_tier(
     json_t *out, const weir_bench_report *report, const char *what, json_t *value
 )
@@ -103,13 +97,14 @@ static json_t *row_json(const weir_bench_row *row, const weir_bench_report *repo
 {
     json_t *const out = json_pack(
         "{s:i, s:o, s:I, s:I, s:f, s:f}", "depth", (int)row->depth, "decode_tokens_per_second",
-        rate_json(&row->decode), "bytes_per_decoded_token",
+        weir_bench_rate_json(&row->decode), "bytes_per_decoded_token",
         (json_int_t)row->step_bytes + (json_int_t)row->kv_bytes, "kv_bytes",
         (json_int_t)row->kv_bytes, "bandwidth_gb_per_second", row->bandwidth, "bandwidth_share",
         row->bandwidth_share
     );
     if (!report->synthetic_kv)
-        (void)json_object_set_new(out, "prefill_tokens_per_second", rate_json(&row->prefill));
+        (void
+        )json_object_set_new(out, "prefill_tokens_per_second", weir_bench_rate_json(&row->prefill));
     if (report->cold_tier == NULL) return out;
     const bool measured = row->cold_bandwidth > 0.0;
     set_of_tier(out, report, "bytes_per_decoded_token", json_integer((json_int_t)row->cold_bytes));

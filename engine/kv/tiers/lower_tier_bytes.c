@@ -167,9 +167,9 @@ static weir_status read_file(
                : fail_read(lower, "their checksum is wrong", error);
 }
 
-static void copy_out(weir_lower_tier *s, void *out, const void *bytes, size_t n, bool is_beside)
+static void copy_out(weir_lower_tier *s, void *out, const void *bytes, size_t n, bool is_async)
 {
-    if (is_beside && weir_ledger_device(s->ledger) != NULL)
+    if (is_async && weir_ledger_device(s->ledger) != NULL)
         weir_device_copy_async(weir_ledger_device(s->ledger), out, bytes, n);
     else
         weir_ledger_copy(s->ledger, out, bytes, n);
@@ -178,7 +178,7 @@ static void copy_out(weir_lower_tier *s, void *out, const void *bytes, size_t n,
 /* Through the bounce buffer, as many pages at a time as it holds. */
 static weir_status read_over(
     weir_lower_tier *s, int32_t block, const tier_part *p, size_t at, char *bytes, size_t n,
-    bool is_beside, weir_error *error
+    bool is_async, weir_error *error
 )
 {
     const size_t most = s->way_bytes / p->page_bytes * p->page_bytes;
@@ -187,7 +187,7 @@ static weir_status read_over(
     for (size_t done = 0, some; status == WEIR_OK && done < n; done += some) {
         some = n - done < most ? n - done : most;
         status = read_file(s, block, p, at + done, s->way, some, error);
-        if (status == WEIR_OK) copy_out(s, bytes + done, s->way, some, is_beside);
+        if (status == WEIR_OK) copy_out(s, bytes + done, s->way, some, is_async);
     }
     (void)pthread_mutex_unlock(&s->way_lock);
     return status;
@@ -196,7 +196,7 @@ static weir_status read_over(
 typedef enum read_way {
     READ_TO_HOST, /* to memory of the host */
     READ, /* to any memory */
-    READ_BESIDE /* to memory of a device, beside its kernels */
+    READ_ASYNC /* to memory of a device, while its kernels run */
 } read_way;
 
 /* Reads the part of a run of blocks that is in memory, then the part in the file. */
@@ -209,7 +209,7 @@ static weir_status read_bytes(
         const size_t left = (size_t)(s->n_host_blocks - block) * p->bytes,
                      here = left > at ? left - at : 0;
         const size_t some = n < here ? n : here;
-        copy_out(s, bytes, memory_of(s, block, p, at), some, way == READ_BESIDE);
+        copy_out(s, bytes, memory_of(s, block, p, at), some, way == READ_ASYNC);
         atomic_fetch_add(&s->read, (long long)some);
         if (some == n) return WEIR_OK;
         return read_bytes(
@@ -217,7 +217,7 @@ static weir_status read_bytes(
         );
     }
     return s->way != NULL && way != READ_TO_HOST
-               ? read_over(s, block, p, at, bytes, n, way == READ_BESIDE, error)
+               ? read_over(s, block, p, at, bytes, n, way == READ_ASYNC, error)
                : read_file(s, block, p, at, bytes, n, error);
 }
 
@@ -242,7 +242,7 @@ weir_status weir_lower_tier_read_async(
     weir_error *error
 )
 {
-    return read_bytes(lower, block, &lower->parts[part], at, bytes, n, READ_BESIDE, error);
+    return read_bytes(lower, block, &lower->parts[part], at, bytes, n, READ_ASYNC, error);
 }
 
 weir_lower_tier_stats weir_lower_tier_stats_of(const weir_lower_tier *lower)

@@ -140,7 +140,7 @@ static void free_read_blocks(weir_kv_store *store)
     }
 }
 
-/* Without the lock: nobody else looks at a page that nobody holds. */
+/* Without the lock: no thread reads a page without holders. */
 void kv_leave(weir_kv_store *store, void *page)
 {
     if (store->lower == NULL) {
@@ -242,7 +242,7 @@ static void settle(weir_kv_store *store, int32_t block, void *const *pages, int6
     store->moved.bytes_back += (int64_t)weir_kv_block_stride(&store->spec);
 }
 
-/* Nobody else looks at the pages' memory as long as they are cold. */
+/* No thread reads the memory of cold pages. */
 weir_status weir_kv_promote(
     weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error
 )

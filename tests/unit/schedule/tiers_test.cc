@@ -1,126 +1,9 @@
-/* Requests, kept texts and sessions that are larger than memory, and disks that fail under them. */
-#include <atomic>
-#include <condition_variable>
-#include <errno.h>
-#include <string.h>
-
-#include "engine/engine_parts.h"
-#include "engine/kv/tiers/residency.h"
-#include "tests/unit/schedule/small_memory.h"
+/* Requests, kept texts and sessions that are larger than memory. */
+#include "tests/unit/schedule/tiers_fixture.h"
 
 namespace {
 
-using support::Call;
-
-std::atomic<bool> writes_fail, reads_fail, reads_garble;
-std::atomic<int> write_error{ ENOSPC };
-std::atomic<unsigned> fail_seed{ 0 }, n_writes{ 0 }; /* seed > 0: every third write fails or so */
-bool fails_now()
-{
-    return writes_fail ||
-           (fail_seed > 0 && (fail_seed + n_writes++) * 2654435761u >> 16 & 1 && n_writes % 3 > 0);
-}
-/* Reads of the thread that sets it wait until they may go on, or for too long. */
-thread_local bool is_slow = false;
-struct Gate {
-    std::mutex lock;
-    std::condition_variable changed;
-    bool is_reached = false, is_open = false, was_late = false;
-    void pass()
-    {
-        std::unique_lock<std::mutex> hold(lock);
-        is_reached = true;
-        changed.notify_all();
-        if (!changed.wait_for(hold, std::chrono::seconds(30), [this] { return is_open; }))
-            is_open = was_late = true;
-    }
-    bool wait_until_reached()
-    {
-        std::unique_lock<std::mutex> hold(lock);
-        return changed.wait_for(hold, std::chrono::seconds(30), [this] { return is_reached; });
-    }
-    void open()
-    {
-        const std::lock_guard<std::mutex> hold(lock);
-        is_open = true;
-        changed.notify_all();
-    }
-} *gate = nullptr;
-ssize_t faulty_write(int fd, const struct iovec *pieces, int n, off_t at)
-{
-    if (!fails_now()) return pwritev(fd, pieces, n, at);
-    errno = write_error;
-    return -1;
-}
-ssize_t faulty_read(int fd, void *bytes, size_t n, off_t at)
-{
-    if (is_slow) gate->pass();
-    if (!reads_fail) {
-        const ssize_t got = pread(fd, bytes, n, at);
-        if (reads_garble && got > 0) static_cast<char *>(bytes)[got / 2] ^= 1;
-        return got;
-    }
-    errno = EIO;
-    return -1;
-}
-
-class Tiers : public support::SmallMemory {
-  protected:
-    Tiers() : SmallMemory("service-tiers")
-    {
-        writes_fail = reads_fail = reads_garble = false;
-        fail_seed = 0;
-    }
-    /* Memory for `in_memory` blocks of 64 tokens and a disk for `on_disk`; 0: memory for all, and
-     * no disk. */
-    void start(
-        const std::string &model, int64_t in_memory, int64_t on_disk = 0,
-        const std::string &more = "kv.tiers.hot=1", const std::vector<std::string> &policy = {}
-    )
-    {
-        stop();
-        std::vector<std::string> settings = settings_of(model);
-        settings.insert(settings.end(), { "kv.format=f32", more, "memory.host=64MiB" });
-        settings.insert(settings.end(), policy.begin(), policy.end());
-        if (in_memory > 0) {
-            settings.push_back("memory.disk=16MiB");
-            measure_block(settings);
-            settings.back() =
-                "memory.disk=" + std::to_string(on_disk * block_ * (more[0] == 's' ? 2 : 1)) + "B";
-            configure_least(settings, "memory.host", in_memory);
-        } else {
-            configure(settings);
-        }
-        open_configured();
-        store_ = weir_engine_store(engine_);
-        if (in_memory == 0) return;
-        EXPECT_EQ(
-            weir_engine_plan_of(engine_)->kv - weir_engine_plan_of(engine_)->kv_unsealed,
-            (size_t)(in_memory * block_)
-        );
-        EXPECT_EQ(weir_engine_plan_of(engine_)->kv_disk, (size_t)(on_disk * block_));
-        const weir_lower_tier_io io = { faulty_write, faulty_read };
-        weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &io);
-    }
-    std::vector<int32_t> run(
-        const std::vector<int32_t> &ids, int max_tokens = 12, weir_status want = WEIR_OK
-    )
-    {
-        Call call(ids, max_tokens);
-        call.request.cache_prompt = true;
-        call.request.want_logprobs = true;
-        EXPECT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
-        call.wait();
-        EXPECT_EQ(call.status, want) << call.message;
-        usage_ = call.usage;
-        message_ = call.message;
-        logprobs_ = call.logprobs[0];
-        return call.tokens[0];
-    }
-    weir_kv_store *store_ = nullptr;
-    std::string message_;
-    std::vector<float> logprobs_;
-};
+using namespace tiers;
 
 TEST_F(Tiers, ATextLargerThanMemoryIsAnswered)
 {
@@ -344,13 +227,12 @@ TEST_F(Tiers, AReadThatHangsStopsNoStep)
     const auto kept = prompt(1, 600), large = prompt(3, 1500);
     const auto want = run(kept, 20), want_large = run(large, 20);
     ASSERT_GT(stats().kv_disk_pages_used, 0);
-    Gate slow;
-    gate = &slow;
+    support::Gate slow;
     std::thread saver([&] {
         weir_error error = {};
         weir_session_result result;
         const weir_session_wish wish = { "slow", nullptr, kept.data(), (int32_t)kept.size() };
-        is_slow = true;
+        support::gate = &slow;
         EXPECT_EQ(
             weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error), WEIR_OK
         ) << error.text;
@@ -513,103 +395,6 @@ TEST_F(Tiers, TwoLongTextsShareMemory)
     b.release();
     expect_within();
     EXPECT_EQ(pages_used_when_idle(), 0);
-}
-
-/* Memory for less than two of the texts, and a disk that takes nothing: a preempted one waits until
- * memory is free, instead of being computed and preempted again in every step of the others. All
- * are answered, or fail where one alone does not fit. */
-TEST_F(Tiers, AFailingDiskIsNoReasonToComputeForever)
-{
-    enum { TEXTS = 6, ROWS = 500, ANSWER = 120 };
-    for (const int error_number : { ENOSPC, EIO }) {
-        write_error = error_number;
-        start("qwen3", 0);
-        std::vector<std::vector<int32_t>> want;
-        for (int i = 0; i < TEXTS; i++) want.push_back(run(prompt(70 + i, ROWS), ANSWER));
-        start("qwen3", 14, 60);
-        writes_fail = true;
-        const int64_t before = stats().steps;
-        Call too_large(prompt(90, 1900), ANSWER);
-        std::vector<std::unique_ptr<Call>> calls;
-        for (int i = 0; i < TEXTS; i++) {
-            calls.push_back(std::make_unique<Call>(prompt(70 + i, ROWS), ANSWER));
-            calls.back()->request.cache_prompt = i % 2 == 0;
-            ASSERT_EQ(calls.back()->submit(service_, &error_), WEIR_OK) << error_.text;
-            if (i == 2) ASSERT_EQ(too_large.submit(service_, &error_), WEIR_OK) << error_.text;
-        }
-        for (int i = 0; i < TEXTS; i++) {
-            calls[(size_t)i]->wait();
-            EXPECT_EQ(calls[(size_t)i]->status, WEIR_OK) << calls[(size_t)i]->message;
-            EXPECT_EQ(calls[(size_t)i]->tokens[0], want[(size_t)i]) << i;
-        }
-        too_large.wait();
-        EXPECT_EQ(too_large.status, WEIR_EFULL);
-        EXPECT_NE(too_large.message.find(strerror(error_number)), std::string::npos)
-            << too_large.message;
-        const weir_service_stats all = stats();
-        EXPECT_LE(all.preemptions, TEXTS + 1) << "each once at most";
-        /* Each text alone, and once more. */
-        EXPECT_LE(all.steps - before, 2 * (TEXTS * (ROWS / 64 + 1 + ANSWER) + 1900 / 64 + 1));
-        EXPECT_LE(all.kv_write_errors, 100) << "tried in every step";
-        for (const auto &call : calls) call->release();
-        too_large.release();
-        writes_fail = false;
-        EXPECT_EQ(run(prompt(1, 1900), 12).size(), 12u) << "the disk works again";
-        EXPECT_GT(stats().kv_bytes_out, 0);
-        expect_within();
-        EXPECT_EQ(pages_used_when_idle(), 0);
-    }
-}
-
-/* The same with a disk that takes some blocks and not others, for texts of all sizes, with policies
- * and without, some of them with two answers: all end in a bounded number of steps, with the bits
- * that they have alone. */
-TEST_F(Tiers, ADiskThatFailsNowAndThenOnlyTakesTime)
-{
-    enum { JOBS = 8, ANSWER = 40 };
-    const std::vector<std::string> policy = { "kv.policy.name=sinks", "kv.policy.budget=400" };
-    weir_policy_options full, sinks;
-    ASSERT_EQ(weir_policy_options_default(&full, "full", &error_), WEIR_OK);
-    ASSERT_EQ(weir_policy_options_default(&sinks, "sinks", &error_), WEIR_OK);
-    ASSERT_EQ(weir_policy_options_set(&sinks, "in_prompt=true,every=16", &error_), WEIR_OK);
-    const auto ask = [&](int i) {
-        auto call = std::make_unique<Call>(prompt(200 + i, 100 + i * 347 % 700), ANSWER);
-        call->request.policy = i % 3 == 0 ? &sinks : &full;
-        call->request.n_choices = 1 + (i % 4 == 1);
-        call->request.cache_prompt = i % 2 == 0;
-        call->request.client = i % 3;
-        EXPECT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
-        return call;
-    };
-    start("qwen3", 0, 0, "kv.tiers.hot=1", policy);
-    std::vector<std::vector<std::vector<int32_t>>> want;
-    for (int i = 0; i < JOBS; i++) {
-        const auto call = ask(i);
-        call->wait();
-        EXPECT_EQ(call->status, WEIR_OK) << call->message;
-        want.push_back(call->tokens);
-        call->release();
-    }
-    const int64_t steps_alone = stats().steps;
-    for (unsigned seed = 1; seed <= 4; seed++) {
-        start("qwen3", 16, 60, "kv.tiers.hot=1", policy);
-        fail_seed = seed;
-        n_writes = 0;
-        std::vector<std::unique_ptr<Call>> calls;
-        for (int i = 0; i < JOBS; i++) calls.push_back(ask(i));
-        for (int i = 0; i < JOBS; i++) {
-            Call &call = *calls[(size_t)i];
-            call.wait();
-            EXPECT_EQ(call.status, WEIR_OK) << call.message;
-            EXPECT_EQ(call.tokens, want[(size_t)i]) << "job " << i << ", seed " << seed;
-            call.release();
-        }
-        EXPECT_LE(stats().steps, 2 * steps_alone);
-        EXPECT_LE(stats().preemptions, JOBS / 2) << "seed " << seed;
-        EXPECT_GT(stats().kv_write_errors, 0);
-        expect_within();
-        EXPECT_EQ(pages_used_when_idle(), 0);
-    }
 }
 
 } // namespace

@@ -1,0 +1,42 @@
+/* A gate for one thread's reads of the lower tier: they wait until a test opens it. */
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+namespace support {
+
+struct Gate {
+    std::mutex lock;
+    std::condition_variable changed;
+    bool is_reached = false, is_open = false, was_late = false;
+    void pass()
+    {
+        std::unique_lock<std::mutex> hold(lock);
+        is_reached = true;
+        changed.notify_all();
+        if (!changed.wait_for(hold, std::chrono::seconds(30), [this] { return is_open; }))
+            is_open = was_late = true;
+    }
+    bool wait_until_reached()
+    {
+        std::unique_lock<std::mutex> hold(lock);
+        return changed.wait_for(hold, std::chrono::seconds(30), [this] { return is_reached; });
+    }
+    void open()
+    {
+        const std::lock_guard<std::mutex> hold(lock);
+        is_open = true;
+        changed.notify_all();
+    }
+};
+
+/* Set by the thread whose reads wait; NULL: they do not. */
+inline thread_local Gate *gate = nullptr;
+
+inline void pass_gate()
+{
+    if (gate != nullptr) gate->pass();
+}
+
+} // namespace support
