@@ -2,170 +2,19 @@
  * ranges of a user's text, ids. */
 #include "tests/golden/chat_golden.h"
 
-#include <jansson.h>
-
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <memory>
 #include <set>
-#include <sstream>
-#include <string>
-#include <vector>
 
-#include "engine/text/chat.h"
 #include "engine/text/tokenizer.h"
+#include "tests/golden/chat_records.h"
+
+using namespace golden_chat;
 
 namespace {
 
-using json = std::unique_ptr<json_t, decltype(&json_decref)>;
-using chat_ptr = std::unique_ptr<weir_chat_template, decltype(&weir_chat_template_close)>;
 using tokenizer_ptr = std::unique_ptr<weir_tokenizer, decltype(&weir_tokenizer_close)>;
-
-constexpr int64_t NOW = 1795185000; /* 2026-11-20 14:30:00 */
-
-struct failure {
-    std::string text;
-};
-
-bool read_file(const std::string &path, std::string *out)
-{
-    std::ifstream in(path, std::ios::binary);
-    std::stringstream all;
-    all << in.rdbuf();
-    *out = all.str();
-    return in.good();
-}
-
-json parse(const std::string &text, const std::string &what)
-{
-    json value(json_loadb(text.data(), text.size(), JSON_ALLOW_NUL, nullptr), json_decref);
-    if (!value) throw failure{ what + " is not JSON" };
-    return value;
-}
-
-std::vector<json> read_records(const std::string &path)
-{
-    std::ifstream in(path, std::ios::binary);
-    if (!in) throw failure{ "cannot read " + path };
-    std::vector<json> records;
-    for (std::string line; std::getline(in, line);) records.push_back(parse(line, path));
-    if (records.empty()) throw failure{ path + " is empty" };
-    return records;
-}
-
-std::string text_of(const json_t *value)
-{
-    return json_is_string(value) ? std::string(json_string_value(value), json_string_length(value))
-                                 : std::string();
-}
-
-struct rendering {
-    weir_status status = WEIR_OK;
-    std::string text, error;
-    std::vector<weir_span> user;
-};
-
-rendering render(const weir_chat_template *chat, const weir_chat_input &input)
-{
-    rendering out;
-    weir_error error = {};
-    weir_chat_output output = {};
-    out.status = weir_chat_render(chat, &output, &input, &error);
-    if (out.status != WEIR_OK) {
-        out.error = error.text;
-        return out;
-    }
-    out.text.assign(output.text.data ? output.text.data : "", output.text.size);
-    out.user.assign(output.user, output.user + output.n_user);
-    weir_chat_output_free(&output);
-    return out;
-}
-
-chat_ptr open_template(const std::string &text)
-{
-    weir_error error = {};
-    weir_chat_template *chat = nullptr;
-    if (weir_chat_template_open(&chat, text.data(), text.size(), &error) != WEIR_OK)
-        throw failure{ error.text };
-    return chat_ptr(chat, weir_chat_template_close);
-}
-
-void expect_spans_in_order(const rendering &got)
-{
-    size_t end = 0;
-    for (const weir_span &span : got.user) {
-        if (span.begin >= span.end || span.end > got.text.size() || (end > 0 && span.begin <= end))
-            throw failure{ "the user's ranges are not ascending and disjoint" };
-        end = span.end;
-    }
-}
-
-void expect_text(const rendering &got, const json_t *record)
-{
-    const std::string want = text_of(json_object_get(record, "out"));
-    if (got.status != WEIR_OK) throw failure{ "refused: " + got.error };
-    size_t same = 0;
-    while (same < want.size() && same < got.text.size() && want[same] == got.text[same]) same++;
-    if (got.text != want)
-        throw failure{ "text differs at byte " + std::to_string(same) + ": '" +
-                       got.text.substr(same, 60) + "', expected '" + want.substr(same, 60) + "'" };
-    expect_spans_in_order(got);
-}
-
-/* One line for a group of records. */
-class group {
-  public:
-    group(std::string name, const char *filter, weir_golden_counts *counts)
-        : name_(std::move(name)), counts_(counts), runs_(name_.find(filter) != std::string::npos)
-    {
-    }
-    bool runs() const { return runs_; }
-    template <typename F> void record(F &&check)
-    {
-        n_++;
-        try {
-            check();
-        } catch (const failure &f) {
-            wrong(f.text);
-        } catch (const std::exception &e) {
-            wrong(e.what());
-        }
-    }
-    void skip(const std::string &reason) { skipped_ = reason; }
-    bool finish()
-    {
-        if (!runs_ || (n_ == 0 && skipped_.empty())) return true;
-        counts_->records += n_;
-        if (!skipped_.empty()) {
-            counts_->skipped++;
-            std::printf("skipped %s %s\n", name_.c_str(), skipped_.c_str());
-        } else if (wrong_) {
-            counts_->failed++;
-            std::printf(
-                "FAIL %s %zu of %zu records, %s\n", name_.c_str(), wrong_, n_, first_.c_str()
-            );
-        } else {
-            counts_->passed++;
-            std::printf("ok %s %zu records\n", name_.c_str(), n_);
-        }
-        return wrong_ == 0;
-    }
-
-  private:
-    void wrong(const std::string &why)
-    {
-        if (wrong_++ == 0) first_ = "record " + std::to_string(n_) + ": " + why;
-    }
-    std::string name_, first_, skipped_;
-    weir_golden_counts *counts_;
-    bool runs_;
-    size_t n_ = 0, wrong_ = 0;
-};
-
-/* ---- tests/golden/text ----------------------------------------------------------------------- */
 
 struct family {
     const char *name, *file, *flavour, *bos, *eos;
@@ -386,62 +235,6 @@ bool run_family(
     return ids_group.finish() && ok;
 }
 
-/* ---- tests/golden/realvocab ------------------------------------------------------------------ */
-
-void check_real_record(
-    const weir_chat_template *chat, const json_t *record, const json_t *conversation,
-    const json_t *tools
-)
-{
-    weir_chat_input input = {};
-    input.messages = json_object_get(conversation, "messages");
-    input.tools = json_is_true(json_object_get(conversation, "tools")) ||
-                          json_integer_value(json_object_get(conversation, "tools"))
-                      ? tools
-                      : nullptr;
-    input.documents = json_object_get(conversation, "documents");
-    input.variables = json_object_get(record, "vars");
-    input.add_generation_prompt = json_is_true(json_object_get(record, "gen"));
-    input.now_unix_seconds = NOW;
-    const rendering got = render(chat, input);
-    const json_t *refused = json_object_get(record, "err");
-    if (!refused) return expect_text(got, record);
-    const std::string kind = text_of(json_object_get(refused, "kind")),
-                      text = text_of(json_object_get(refused, "text"));
-    if (kind != "refused") {
-        if (got.status != WEIR_OK && got.status != WEIR_EINVAL)
-            throw failure{ "ended with " + got.error };
-    } else if (got.status != WEIR_EINVAL || got.error != text) {
-        throw failure{ "expected refusal '" + text + "', got '" + got.error + "'" };
-    }
-}
-
-bool run_real_template(
-    const std::string &fetched, const char *filter, const std::string &name,
-    const std::vector<json> &records, const std::map<std::string, const json_t *> &conversations,
-    const json_t *tools, weir_golden_counts *counts
-)
-{
-    group g("realvocab_chat/" + name, filter, counts);
-    std::string text;
-    if (!g.runs()) return true;
-    if (fetched.empty() || !read_file(fetched + "/templates/" + name + ".jinja", &text)) {
-        g.skip("the template was not fetched");
-        return g.finish();
-    }
-    chat_ptr chat(nullptr, weir_chat_template_close);
-    g.record([&] { chat = open_template(text); });
-    for (const json &record : records) {
-        if (!chat || text_of(json_object_get(record.get(), "t")) != name) continue;
-        const auto found = conversations.find(text_of(json_object_get(record.get(), "c")));
-        g.record([&] {
-            if (found == conversations.end()) throw failure{ "no such conversation" };
-            check_real_record(chat.get(), record.get(), found->second, tools);
-        });
-    }
-    return g.finish();
-}
-
 /* Records of templates that are none of the families, a line for each. */
 void skip_strangers(
     const std::vector<json> &records, const char *filter, weir_golden_counts *counts
@@ -456,13 +249,6 @@ void skip_strangers(
         g.skip("no family of templates of this name is known");
         g.finish();
     }
-}
-
-int report(const char *what, const std::string &why, weir_golden_counts *counts)
-{
-    std::printf("FAIL %s %s\n", what, why.c_str());
-    counts->failed++;
-    return 1;
 }
 
 } // namespace
@@ -498,38 +284,4 @@ try {
     return report("chat", f.text, counts);
 } catch (const std::exception &e) {
     return report("chat", e.what(), counts);
-}
-
-int weir_golden_realvocab_chat(
-    const char *dir, const char *fetched, const char *filter, weir_golden_counts *counts
-)
-try {
-    const std::string folder = dir;
-    const std::vector<json> records = read_records(folder + "/rendered.jsonl");
-    std::string text;
-    if (!read_file(folder + "/conversations.json", &text))
-        throw failure{ "cannot read conversations.json" };
-    const json all = parse(text, "conversations.json");
-    std::map<std::string, const json_t *> conversations;
-    const json_t *list = json_object_get(all.get(), "conversations");
-    for (size_t i = 0; i < json_array_size(list); i++)
-        conversations[text_of(json_object_get(json_array_get(list, i), "name"))] =
-            json_array_get(list, i);
-    bool ok = true;
-    std::string last;
-    for (const json &record : records) { /* records of a template stand together */
-        const std::string name = text_of(json_object_get(record.get(), "t"));
-        if (name != last)
-            ok = run_real_template(
-                     fetched ? fetched : "", filter, name, records, conversations,
-                     json_object_get(all.get(), "tools"), counts
-                 ) &&
-                 ok;
-        last = name;
-    }
-    return ok ? 0 : 1;
-} catch (const failure &f) {
-    return report("realvocab_chat", f.text, counts);
-} catch (const std::exception &e) {
-    return report("realvocab_chat", e.what(), counts);
 }

@@ -2,24 +2,11 @@
  * the engine would run it; scores, rows that are held, and attention over them are compared. */
 #include "tests/golden/policy_golden.h"
 
-#include <strings.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "engine/kv/policy/turn.h"
-
 namespace golden {
-namespace {
-
-constexpr int64_t MOST = 1 << 16; /* of any size in a case */
-
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
-bool begins(const std::string &text, const char *prefix) { return text.rfind(prefix, 0) == 0; }
-
-} // namespace
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
@@ -62,19 +49,6 @@ int64_t Policies::number(const std::string &name, const char *key, int64_t least
     if (value != std::floor(value))
         throw Broken(format("%s: \"%s\" is no whole number", name.c_str(), key));
     return static_cast<int64_t>(value);
-}
-
-/* What stays of n rows when the part `ratio` of them goes. */
-static int64_t kept_rows(int64_t n, double ratio)
-{
-    const auto kept = static_cast<int64_t>(static_cast<double>(n) * (1 - ratio));
-    return kept > 1 ? kept : 1;
-}
-
-/* The slot of a position in a ring of `sinks` fixed rows and a window behind them. */
-static int64_t ring_slot(int64_t position, int64_t sinks, int64_t window)
-{
-    return position < sinks + window ? position : sinks + (position - sinks) % window;
 }
 
 int64_t Policies::kept_of_ratio(const std::string &name) const
@@ -191,83 +165,11 @@ void Policies::check_scores(Check *check, const std::string &name, Text *text, i
     compare(check, name + ".score", { text->data.layers, n_heads, shape[2] }, all);
 }
 
-namespace {
-
-/* ---- scorers over a whole prompt ------------------------------------------------------------- */
-
-/* The policy and its options for a case; "" when it is none of these. */
-std::string scorer_of(const Policies &p, const std::string &name, std::string *options)
+int64_t kept_rows(int64_t n, double ratio)
 {
-    const auto whole = [&](const char *key, int64_t least) {
-        return static_cast<long long>(p.number(name, key, least, MOST));
-    };
-    if (begins(name, "snapkv_w")) {
-        *options = format("window=%lld,kernel=%lld", whole("window", 1), whole("kernel", 1));
-        return "snapkv";
-    }
-    if (begins(name, "expected")) {
-        *options = format(
-            "sinks=%lld,future=%lld,covariance=%s,epsilon=%.17g", whole("sinks", 0),
-            whole("future", 1),
-            json_is_true(json_object_get(p.fields(name), "covariance")) ? "true" : "false",
-            p.real(name, "epsilon", 0, 1e6)
-        );
-        return "expected";
-    }
-    if (name == "lagkv")
-        *options = format("sinks=%lld,lag=%lld", whole("sinks", 0), whole("lag", 2));
-    if (name == "streaming_kvpress") {
-        *options = format("sinks=%lld,every=1", whole("sinks", 0));
-        return "sinks";
-    }
-    const char *const plain[] = { "observed", "tova", "keydiff", "knorm", "lagkv" };
-    for (const char *one : plain)
-        if (name == one) return name;
-    return "";
+    const auto kept = static_cast<int64_t>(static_cast<double>(n) * (1 - ratio));
+    return kept > 1 ? kept : 1;
 }
-
-void check_rerotated(Policies *p, Check *check, const Text &text)
-{
-    const int64_t n = static_cast<int64_t>(text.held(0, 0).size()), dim = p->data.key_dim;
-    const auto frequencies = p->data.frequencies();
-    const weir_policy_shape shape = policy_test::shape_of(p->data, frequencies, 0);
-    Floats all;
-    for (int64_t layer = 0; layer < p->data.layers; layer++)
-        for (int64_t g = 0; g < p->data.kv_heads; g++) {
-            Floats rows;
-            std::vector<int64_t> distances;
-            for (const int32_t j : text.held(layer, g)) {
-                distances.push_back(static_cast<int64_t>(distances.size()) - j);
-                rows.insert(rows.end(), p->data.key(layer, g, j), p->data.key(layer, g, j) + dim);
-            }
-            weir_rows_rotate(rows.data(), n, distances.data(), &shape);
-            all.insert(all.end(), rows.begin(), rows.end());
-        }
-    p->compare(check, "knorm.rerotated", { p->data.layers, p->data.kv_heads, n, dim }, all);
-}
-
-bool run_scorer(Policies *p, const std::string &name, const Names &tensors)
-{
-    std::string options;
-    if (scorer_of(*p, name, &options).empty()) return false;
-    p->run(name, tensors, [&](Check *check) {
-        const std::string policy = scorer_of(*p, name, &options);
-        const int64_t budget = p->kept_of_ratio(name);
-        check->equal(
-            "n_kept", { static_cast<int32_t>(budget) },
-            { static_cast<int32_t>(p->number(name, "n_kept", 0, MOST)) }
-        );
-        Text text(p->data, policy, options);
-        text.forward(p->n());
-        p->check_scores(check, name, &text, budget);
-        text.plan({ budget });
-        p->check_held(check, name, text);
-        if (p->is_listed(name + ".rerotated")) check_rerotated(p, check, text);
-    });
-    return true;
-}
-
-/* ---- budgets --------------------------------------------------------------------------------- */
 
 Ints integers_of(const json_t *array)
 {
@@ -275,44 +177,6 @@ Ints integers_of(const json_t *array)
     for (size_t i = 0; i < json_array_size(array); i++)
         out.push_back(static_cast<int32_t>(json_integer_value(json_array_get(array, i))));
     return out;
-}
-
-void run_pyramid_budgets(Policies *p, const std::string &name, const Names &tensors)
-{
-    p->run(name, tensors, [&](Check *check) {
-        const json_t *const rows = json_object_get(p->fields(name), "rows");
-        for (size_t i = 0; i < json_array_size(rows); i++) {
-            const json_t *const row = json_array_get(rows, i);
-            const double layers = number_at(row, "layers", 0), n = number_at(row, "n", 0),
-                         ratio = number_at(row, "ratio", 0);
-            if (!(layers >= 1 && layers <= MOST)) throw Broken("a row has no layers");
-            std::vector<int64_t> got(static_cast<size_t>(layers));
-            weir_budget_pyramid(
-                got.data(), static_cast<int64_t>(layers), static_cast<int64_t>(n), n * (1 - ratio),
-                static_cast<int64_t>(number_at(row, "window", 0)), number_at(row, "beta", 0)
-            );
-            check->equal(
-                format("row %zu", i), Ints(got.begin(), got.end()),
-                integers_of(json_object_get(row, "kept"))
-            );
-        }
-    });
-}
-
-void run_n_kept(Policies *p, const std::string &name, const Names &tensors)
-{
-    p->run(name, tensors, [&](Check *check) {
-        const json_t *const rows = json_object_get(p->fields(name), "rows");
-        for (size_t i = 0; i < json_array_size(rows); i++) {
-            const json_t *const row = json_array_get(rows, i);
-            const int64_t n = json_integer_value(json_array_get(row, 0)),
-                          want = json_integer_value(json_array_get(row, 2));
-            const int64_t got = kept_rows(n, json_number_value(json_array_get(row, 1)));
-            check->equal(
-                format("row %zu", i), { static_cast<int32_t>(got) }, { static_cast<int32_t>(want) }
-            );
-        }
-    });
 }
 
 std::string window_options(const Policies &p, const std::string &name)
@@ -323,267 +187,7 @@ std::string window_options(const Policies &p, const std::string &name)
     );
 }
 
-void run_adakv(Policies *p, const std::string &name, const Names &tensors)
-{
-    p->run(name, tensors, [&](Check *check) {
-        Text text(p->data, "snapkv", window_options(*p, name) + ",split=adaptive");
-        text.forward(p->n());
-        text.plan({ p->kept_of_ratio(name) }, true, p->real(name, "alpha", 0, 1));
-        p->check_held(check, name, text);
-        const json_t *const counts = json_object_get(p->fields(name), "kept_per_head");
-        for (int64_t layer = 0; layer < p->data.layers; layer++) {
-            Ints got;
-            for (int64_t g = 0; g < p->data.kv_heads; g++)
-                got.push_back(static_cast<int32_t>(text.held(layer, g).size()));
-            check->equal("kept_per_head", got, integers_of(json_array_get(counts, at(layer))));
-        }
-    });
-}
-
-void run_pyramidkv(Policies *p, const std::string &name, const Names &tensors)
-{
-    p->run(name, tensors, [&](Check *check) {
-        std::vector<int64_t> layers(at(p->data.layers)), rows;
-        weir_budget_pyramid(
-            layers.data(), p->data.layers, p->n(),
-            static_cast<double>(p->n()) * (1 - p->real(name, "ratio", 0, 1)),
-            p->number(name, "window", 1, MOST), p->real(name, "beta", 1, 1e6)
-        );
-        for (const int64_t one : layers) rows.insert(rows.end(), at(p->data.kv_heads), one);
-        Text text(p->data, "snapkv", window_options(*p, name) + ",split=pyramid");
-        text.forward(p->n());
-        text.plan(rows);
-        p->check_held(check, name, text);
-    });
-}
-
-/* ---- block by block, sinks and window -------------------------------------------------------- */
-
-void run_keydiff_blocks(Policies *p, const std::string &name, const Names &tensors)
-{
-    p->run(name, tensors, [&](Check *check) {
-        Text text(
-            p->data, "keydiff",
-            format("block=%lld", static_cast<long long>(p->number(name, "block", 1, MOST)))
-        );
-        text.forward(p->n());
-        text.plan({ p->kept_of_ratio(name) });
-        p->check_held(check, name, text);
-    });
-}
-
-/* Sinks moved towards the window: then all distances are those inside the cache. */
-Floats attend_in_cache(
-    const Policies &p, const Text &text, int64_t layer, int64_t head, int64_t sinks
-)
-{
-    const Ints &held = text.held(layer, head / (p.data.heads / p.data.kv_heads));
-    const auto frequencies = p.data.frequencies();
-    const weir_policy_shape shape = policy_test::shape_of(p.data, frequencies, 0);
-    const int64_t n = static_cast<int64_t>(held.size()), dim = p.data.key_dim,
-                  kv_head = head / (p.data.heads / p.data.kv_heads);
-    policy_test::Data turned = p.data;
-    std::vector<int64_t> distances(at(n), 0);
-    Floats rows;
-    for (int64_t i = 0; i < n; i++) {
-        if (i < sinks) distances[at(i)] = p.n() - n;
-        rows.insert(
-            rows.end(), p.data.key(layer, kv_head, held[at(i)]),
-            p.data.key(layer, kv_head, held[at(i)]) + dim
-        );
-    }
-    weir_rows_rotate(rows.data(), n, distances.data(), &shape);
-    for (int64_t i = 0; i < n; i++)
-        std::copy_n(
-            rows.begin() + i * dim, dim,
-            turned.k.begin() + ((layer * p.data.kv_heads + kv_head) * p.n() + held[at(i)]) * dim
-        );
-    double mass;
-    return attend(turned, layer, head, held, &mass);
-}
-
-void run_streaming(Policies *p, const std::string &name, const Names &tensors)
-{
-    p->run(name, tensors, [&](Check *check) {
-        const int64_t sinks = p->number("streaming", "sinks", 0, MOST),
-                      window = p->number("streaming", "window", 1, MOST);
-        Text text(p->data, "sinks", format("sinks=%lld,every=1", static_cast<long long>(sinks)));
-        Ints sets, slots;
-        for (int64_t t = 0; t < p->n(); t++) {
-            text.step(1, sinks + window, WEIR_POLICY_DECODE);
-            Ints row = text.held(0, 0);
-            row.resize(at(sinks + window), -1);
-            sets.insert(sets.end(), row.begin(), row.end());
-            slots.push_back(static_cast<int32_t>(ring_slot(t, sinks, window)));
-        }
-        if (name == "streaming.absolute") return p->check_held(check, name, text);
-        p->compare(check, "streaming.sets", { p->n(), sinks + window }, sets);
-        p->compare(check, "streaming.slot", { p->n() }, slots);
-        Floats out;
-        for (int64_t layer = 0; layer < p->data.layers; layer++)
-            for (int64_t h = 0; h < p->data.heads; h++) {
-                const Floats one = attend_in_cache(*p, text, layer, h, sinks);
-                out.insert(out.end(), one.begin(), one.end());
-            }
-        p->compare(
-            check, "streaming.incache.out", { p->data.layers, p->data.heads, p->data.value_dim },
-            out
-        );
-    });
-}
-
-/* ---- H2O ------------------------------------------------------------------------------------- */
-
-/* Checks the rows held after each number of tokens that the case lists, if any. */
-void check_log(Policies *p, Check *check, const std::string &name, const Text &text)
-{
-    for (int64_t layer = 0; layer < p->data.layers; layer++) {
-        const json_t *const log = json_object_get(
-            json_object_get(p->fields(name), "held"),
-            format("layer%lld", static_cast<long long>(layer)).c_str()
-        );
-        for (size_t i = 0; i < json_array_size(log); i++) {
-            const json_t *const entry = json_array_get(log, i), *const sets =
-                                                                    json_array_get(entry, 1);
-            if (json_integer_value(json_array_get(entry, 0)) != text.position()) continue;
-            for (size_t g = 0; g < json_array_size(sets); g++)
-                check->equal(
-                    format("held after %lld tokens", static_cast<long long>(text.position())),
-                    text.held(layer, static_cast<int64_t>(g)), integers_of(json_array_get(sets, g))
-                );
-        }
-    }
-}
-
-void check_sums(Policies *p, Check *check, const std::string &name, Text *text)
-{
-    const int64_t n_sets = policy_n_sets(text->policy());
-    for (int64_t layer = 0; layer < p->data.layers; layer++) {
-        Floats sums;
-        for (int64_t set = 0; set < n_sets; set++) {
-            const float *const values = policy_values(text->policy(), text->state(), layer, set, 0);
-            sums.insert(
-                sums.end(), values,
-                values + policy_n_values(text->policy(), text->state(), layer, set)
-            );
-        }
-        p->compare(
-            check, format("%s.final.l%lld", name.c_str(), static_cast<long long>(layer)),
-            { n_sets, static_cast<int64_t>(text->held(layer, 0).size()) }, sums
-        );
-    }
-}
-
-void run_h2o(Policies *p, const std::string &name, const Names &tensors)
-{
-    p->run(name, tensors, [&](Check *check) {
-        const int64_t first = p->number(name, "prefill", 1, p->n()),
-                      sinks = p->number(name, "sinks", 0, MOST);
-        const int64_t middle = p->number(name, "budget", 1, MOST),
-                      recent = p->number(name, "recent", 0, MOST);
-        const std::string scope = string_at(p->fields(name), "scope");
-        Text text(
-            p->data, "h2o",
-            format(
-                "sinks=%lld,recent=%lld,every=%lld,scope=%s", static_cast<long long>(sinks),
-                static_cast<long long>(recent),
-                static_cast<long long>(p->number(name, "evict_every", 1, MOST)), scope.c_str()
-            )
-        );
-        Ints during, after;
-        while (text.position() < p->n()) {
-            const int64_t n = text.position() == 0 ? first : 1, budget = sinks + middle + recent;
-            text.forward(n);
-            during.push_back(static_cast<int32_t>(text.held(0, 0).size()));
-            if (text.is_due({ budget }, n > 1 ? WEIR_POLICY_PROMPT_END : WEIR_POLICY_DECODE))
-                text.plan({ budget });
-            after.push_back(static_cast<int32_t>(text.held(0, 0).size()));
-            check_log(p, check, name, text);
-        }
-        check->equal(
-            "length_during", during, integers_of(json_object_get(p->fields(name), "length_during"))
-        );
-        check->equal(
-            "length_after", after, integers_of(json_object_get(p->fields(name), "length_after"))
-        );
-        check_sums(p, check, name, &text);
-        p->check_held(check, name, text);
-    });
-}
-
-/* ---- the window's methods -------------------------------------------------------------------- */
-
-/* Every query head with keys of its own, as the first code of SnapKV repeats them. */
-policy_test::Data repeated(const policy_test::Data &data)
-{
-    policy_test::Data out = data;
-    const int64_t group = data.heads / data.kv_heads;
-    out.kv_heads = data.heads;
-    out.k.clear();
-    out.v.clear();
-    for (int64_t layer = 0; layer < data.layers; layer++)
-        for (int64_t h = 0; h < data.heads; h++) {
-            out.k.insert(
-                out.k.end(), data.key(layer, h / group, 0),
-                data.key(layer, h / group, 0) + data.tokens * data.key_dim
-            );
-            out.v.insert(
-                out.v.end(), data.value(layer, h / group, 0),
-                data.value(layer, h / group, 0) + data.tokens * data.value_dim
-            );
-        }
-    return out;
-}
-
-void run_snapkv_original(Policies *p, const std::string &name, const Names &tensors)
-{
-    p->run(name, tensors, [&](Check *check) {
-        const policy_test::Data heads = repeated(p->data);
-        const int64_t capacity = p->number(name, "capacity", 1, MOST);
-        Text text(heads, "snapkv_original", window_options(*p, name));
-        Ints kept;
-        text.forward(p->n());
-        p->check_scores(check, name, &text, capacity);
-        text.plan({ capacity });
-        for (int64_t layer = 0; layer < heads.layers; layer++)
-            for (int64_t h = 0; h < heads.heads; h++)
-                kept.insert(kept.end(), text.held(layer, h).begin(), text.held(layer, h).end());
-        p->compare(check, name + ".kept", { heads.layers, heads.heads, capacity }, kept);
-    });
-}
-
-void run_decode_method(Policies *p, const std::string &name, const Names &tensors)
-{
-    p->run(name, tensors, [&](Check *check) {
-        const int64_t budget = p->number(name, "budget", 1, MOST),
-                      window = p->number(name, "window", 1, MOST);
-        std::string options = window_options(*p, name);
-        if (name == "rkv")
-            options += format(
-                ",lambda=%.17g,threshold=%.17g", p->real(name, "lam", 0, 1),
-                p->real(name, "tau", -1, 1)
-            );
-        Text text(p->data, name, options);
-        text.forward(p->n());
-        p->check_scores(check, name, &text, budget);
-        Floats red;
-        for (int64_t layer = 0; layer < p->data.layers && name == "rkv"; layer++)
-            for (int64_t g = 0; g < p->data.kv_heads; g++)
-                text.within(layer, g, budget, [&](policy_call *call, const policy_head *where) {
-                    Floats importance(at(where->n)), one(at(where->n));
-                    const weir_status status =
-                        policy_rkv_parts(call, where, importance.data(), one.data());
-                    red.insert(red.end(), one.begin(), one.end() - window);
-                    return status;
-                });
-        if (name == "rkv")
-            p->compare(
-                check, "rkv.redundancy", { p->data.layers, p->data.kv_heads, p->n() - window }, red
-            );
-        text.plan({ budget });
-        p->check_held(check, name, text);
-    });
-}
+namespace {
 
 /* ---- which case is what ---------------------------------------------------------------------- */
 

@@ -12,6 +12,14 @@ using policy_test::Text;
 using Shape = std::vector<int64_t>;
 using Names = std::vector<std::string>;
 
+constexpr int64_t MOST = 1 << 16; /* of any size in a case */
+
+inline size_t at(int64_t i) { return static_cast<size_t>(i); }
+inline bool begins(const std::string &text, const char *prefix)
+{
+    return text.rfind(prefix, 0) == 0;
+}
+
 class Policies {
   public:
     explicit Policies(KvFile *f);
@@ -51,7 +59,27 @@ Floats attend(
     const policy_test::Data &data, int64_t layer, int64_t head, const Ints &positions, double *mass
 );
 
-/* False when the name is none of theirs. */
+/* What stays of n rows when the part `ratio` of them goes. */
+int64_t kept_rows(int64_t n, double ratio);
+Ints integers_of(const json_t *array);
+/* The window and the pooling of a case, as a policy's options. */
+std::string window_options(const Policies &p, const std::string &name);
+
+/* policy_scorers.cc; run_scorer: false when the name is none of a scorer. */
+bool run_scorer(Policies *p, const std::string &name, const Names &tensors);
+void run_pyramid_budgets(Policies *p, const std::string &name, const Names &tensors);
+void run_n_kept(Policies *p, const std::string &name, const Names &tensors);
+void run_adakv(Policies *p, const std::string &name, const Names &tensors);
+void run_pyramidkv(Policies *p, const std::string &name, const Names &tensors);
+
+/* policy_windows.cc */
+void run_keydiff_blocks(Policies *p, const std::string &name, const Names &tensors);
+void run_streaming(Policies *p, const std::string &name, const Names &tensors);
+void run_h2o(Policies *p, const std::string &name, const Names &tensors);
+void run_snapkv_original(Policies *p, const std::string &name, const Names &tensors);
+void run_decode_method(Policies *p, const std::string &name, const Names &tensors);
+
+/* policy_tri.cc; false when the name is none of TriAttention's. */
 bool run_tri(Policies *policies, const std::string &name, const Names &tensors);
 
 } // namespace golden

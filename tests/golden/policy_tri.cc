@@ -9,8 +9,6 @@
 namespace golden {
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
 /* Statistics made of queries (layer, head, n, dim). */
 class Calibration {
   public:

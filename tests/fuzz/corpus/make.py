@@ -5,6 +5,7 @@ Run in this folder.
 import json
 import struct
 
+import load_replies
 from containers import (
     ARRAY,
     BOOL,
@@ -475,57 +476,4 @@ write(
     ).encode(),
 )
 
-
-# ---- replies of a server under load --------------------------------------------------------------
-def http_chunk(data):
-    return b"%x\r\n%s\r\n" % (len(data), data)
-
-
-def events(*objects):
-    return b"".join(b"data: " + json.dumps(o).encode() + b"\n\n" for o in objects)
-
-
-STREAM = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-)
-DONE = b"data: [DONE]\n\n"
-usage = {
-    "prompt_tokens": 9,
-    "completion_tokens": 2,
-    "prompt_tokens_details": {"cached_tokens": 8},
-}
-write(
-    "load_reply",
-    "chat",
-    STREAM
-    + http_chunk(events({"choices": [{"delta": {"role": "assistant"}}]}) + b": ping\n\n")
-    + http_chunk(
-        events(
-            {"choices": [{"delta": {"content": "a"}}]},
-            {"choices": [{"delta": {"reasoning": "b"}, "finish_reason": "stop"}]},
-        )
-    )
-    + http_chunk(events({"choices": [], "usage": usage}) + DONE)
-    + b"0\r\n\r\n",
-)
-write(
-    "load_reply",
-    "completion",
-    b"HTTP/1.0 200\r\nContent-Type: text/event-stream\r\n\r\n"
-    b'data: {"choices":[{"text":"a","finish_reason":"length"}]}\r\n\r\ndata:[DONE]\r\r',
-)
-body = json.dumps({"error": {"message": "the queue is full", "code": None}}).encode()
-write(
-    "load_reply",
-    "refused",
-    b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 429 Too Many Requests\r\nConnection: close\r\n"
-    b"Content-Length: %d\r\n\r\n%s" % (len(body), body),
-)
-write(
-    "load_reply",
-    "failed",
-    STREAM
-    + http_chunk(events({"choices": [{"delta": {"tool_calls": [{"index": 0}]}}]}))
-    + http_chunk(events({"error": "device failed"}))
-    + b"0\r\nA: b\r\n\r\n",
-)
+load_replies.write_all()

@@ -161,6 +161,40 @@ TEST_F(Service, ChoicesShareThePromptAndDifferOnlyByTheirDraws)
     EXPECT_EQ(call.usage.n_prompt, 70);
 }
 
+/* Rows of a step are sampled in parallel: no draw depends on how many threads there are. */
+TEST_F(Service, DrawsDoNotDependOnTheNumberOfThreads)
+{
+    std::vector<std::vector<std::vector<int32_t>>> tokens;
+    std::vector<std::vector<std::vector<float>>> logprobs;
+    for (const char *const threads : { "1", "3" }) {
+        open("qwen3", 5, nullptr, 512, 0, { (std::string("kernels.threads=") + threads).c_str() });
+        std::vector<std::unique_ptr<Call>> calls;
+        for (int i = 0; i < 5; i++) {
+            calls.push_back(std::make_unique<Call>(prompt(i, 20 + i)));
+            weir_request *const request = &calls.back()->request;
+            request->sampling.temperature = 1.0f + 0.2f * (float)i;
+            request->sampling.top_k = 10 * i;
+            request->sampling.top_p = 1.0f - 0.1f * (float)i;
+            request->sampling.seed = (uint64_t)(100 + i);
+            request->want_logprobs = true;
+        }
+        for (auto &call : calls) ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
+        tokens.emplace_back();
+        logprobs.emplace_back();
+        for (auto &call : calls) {
+            call->wait();
+            EXPECT_EQ(call->status, WEIR_OK) << call->message;
+            tokens.back().push_back(call->tokens[0]);
+            logprobs.back().push_back(call->logprobs[0]);
+        }
+        calls.clear();
+        stop();
+    }
+    EXPECT_EQ(tokens[0], tokens[1]);
+    EXPECT_EQ(logprobs[0], logprobs[1]);
+    EXPECT_EQ(tokens[0][4].size(), 24u);
+}
+
 TEST_F(Service, PromptScoresEqualTheAnswersScores)
 {
     open("qwen3", 2);
