@@ -4,15 +4,15 @@
 # the same programs; the files for Nix evaluate; and an include that no dependency allows stops the
 # build.
 #
-#   tests/reproducible/run.sh [--nix] [TARGET...]
+#   tests/reproducible/run.sh [--long] [TARGET...]
 #
-# TARGET: //engine:serve //engine:weir, and //offload:weir_gpu where a CUDA toolkit is. --nix: Nix
-# builds the same programs, too.
+# TARGET: //engine:serve //engine:weir. --long: also //offload:weir_gpu, where a CUDA toolkit is, and
+# Nix builds the same programs.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 root=$PWD
 export NIX_BUILDS=0
-if [ "${1:-}" = --nix ]; then NIX_BUILDS=1; shift; fi
+if [ "${1:-}" = --long ]; then NIX_BUILDS=1; shift; fi
 # The tracked files as they lie here, changed or not.
 sources=$(git -c user.name=weir -c user.email=weir@localhost stash create) || {
     echo "FAILED  git has no tree of this checkout: commit, or undo what is only half added"
@@ -35,7 +35,7 @@ trap 'exit 130' INT TERM
 targets=("$@")
 [ $# -gt 0 ] || targets=(//engine:serve //engine:weir)
 gpu=0
-[ $# -gt 0 ] || [ ! -x /usr/local/cuda/bin/nvcc ] || gpu=1
+[ "$NIX_BUILDS" = 0 ] || [ $# -gt 0 ] || [ ! -x /usr/local/cuda/bin/nvcc ] || gpu=1
 
 # In the clean checkout no configuration but its own and Debian's: a disk cache in somebody's
 # .bazelrc would compare a file with itself.
