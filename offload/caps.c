@@ -24,6 +24,7 @@ weir_caps weir_caps_detect(void)
     caps.x86_v2 = __builtin_cpu_supports("x86-64-v2") != 0;
     caps.x86_v3 = __builtin_cpu_supports("x86-64-v3") != 0;
     caps.x86_v4 = __builtin_cpu_supports("x86-64-v4") != 0;
+    caps.avx_vnni = caps.x86_v3 && __builtin_cpu_supports("avxvnni");
     caps.avx512_vnni = caps.x86_v4 && __builtin_cpu_supports("avx512vnni");
     caps.avx512_bf16 = caps.x86_v4 && __builtin_cpu_supports("avx512bf16");
     caps.amx_int8 = caps.avx512_vnni && __builtin_cpu_supports("amx-int8") && tiles_permitted();
@@ -35,6 +36,7 @@ weir_caps weir_caps_limited(weir_caps caps, weir_isa isa)
     if (isa == WEIR_ISA_ANY) return caps;
     caps.x86_v3 = caps.x86_v3 && isa >= WEIR_ISA_V3;
     caps.x86_v4 = caps.x86_v4 && isa >= WEIR_ISA_V4;
+    caps.avx_vnni = caps.avx_vnni && caps.x86_v3;
     caps.avx512_vnni = caps.avx512_vnni && caps.x86_v4;
     caps.avx512_bf16 = caps.avx512_bf16 && caps.x86_v4;
     caps.amx_int8 = false;

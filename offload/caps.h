@@ -10,8 +10,8 @@ extern "C" {
  * for the tile registers of AMX, which it grants per process; if it does not, amx_int8 is false.
  * cuda_capability is 0: the GPU plugin sets it. */
 weir_caps weir_caps_detect(void);
-/* The features up to `isa`, for a forced lower level. ANY changes nothing; v4 keeps the AVX-512
- * extensions (VNNI, bf16), not AMX. */
+/* The features up to `isa`, for a forced lower level. ANY changes nothing; v3 keeps AVX-VNNI,
+ * v4 the AVX-512 extensions (VNNI, bf16) too, not AMX. */
 weir_caps weir_caps_limited(weir_caps caps, weir_isa isa);
 weir_isa weir_caps_isa(const weir_caps *caps); /* the highest level, ANY below v2 */
 /* Prints the features on which the bits of results depend: "v3", "v4+bf16". VNNI and AMX change

@@ -46,6 +46,7 @@ def conditions(flags, given):
         "always": True,
         "no-avx2": not flags >= V3,
         "no-avx512": not flags >= V4,
+        "no-avx-vnni": not flags >= V3 | {"avx_vnni"},
         "no-vnni": not flags >= V4 | {"avx512_vnni"},
         "no-bf16": not flags >= V4 | {"avx512_bf16"},
         "no-amx": not flags >= V4 | {"avx512_vnni", "amx_int8"},

@@ -13,6 +13,7 @@ extern "C" {
 
 extern const weir_kernel weir_kernel_x86_matmul_tiles_amx; /* AMX-INT8, for many rows */
 extern const weir_kernel weir_kernel_x86_matmul_tiles_vnni; /* AVX-512 VNNI       */
+extern const weir_kernel weir_kernel_x86_matmul_tiles_avxvnni; /* AVX-VNNI (256 bits) */
 extern const weir_kernel weir_kernel_x86_matmul_tiles_v3; /* AVX2, FMA, F16C    */
 extern const weir_kernel weir_kernel_x86_matmul_tiles_v2; /* plain C, any x86-64 */
 extern const weir_kernel weir_kernel_x86_matmul_dense_v3; /* AVX2, FMA, F16C    */

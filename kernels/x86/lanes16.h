@@ -1,10 +1,23 @@
 /* kernels/x86/lanes16.h - 16 lanes of int32 or float: the only code that differs between the
  * instruction sets of the dot kernels.
  *
- * All sets give the same bits: integers are exact everywhere (no saturating instruction), and
- * weir_lanes_fma rounds once, also where the machine has no FMA. lanes_magnitude: the greatest of
- * the absolute values of 32 floats as bits (their order is that of the values, NaN above all);
- * lanes_quantise: 16 codes, round to nearest even of x * factor, and their sum. */
+ * All sets give the same bits: integers are exact everywhere (nothing saturates), and lanes_fma
+ * rounds once, also where the machine has no FMA.
+ *
+ *   lanes_start     the sum before the first product: -zero * sum of activations, 0 with minima
+ *   lanes_begin     a part of that sum; lanes_dot adds four products in each lane
+ *   lanes_end       the sum with a part of at most LANES_QUADS(bits) such steps
+ *   lanes_magnitude the greatest of the absolute values of 32 floats as bits (their order is that
+ *                   of the values, NaN above all)
+ *   lanes_quantise  16 codes, round to nearest even of x * factor, and their sum
+ *
+ * bits: codes are below 2^bits. LANES_TILES: tiles whose sums the registers hold for several rows.
+ *
+ * Without a dot product instruction (AVX2) parts are 16 bits wide, two in each lane. Activations
+ * are within +-127, so a step adds at most 2 * 127 * (2^bits - 1) to each: 3810 with 4 bits, 7874
+ * with 5, 16002 with 6. Codes of 8 bits have 128 as their zero, which is subtracted first: |code|
+ * times the activation with the code's sign is at most 2 * 128 * 127 = 32512. (The other way round,
+ * -128 with the sign of an activation is no int8.) */
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -19,6 +32,8 @@ typedef __m512i lanes_int;
 typedef __m512 lanes_float;
 typedef __m512i lanes_codes; /* [16 rows][4 inputs] u8   */
 typedef __m512i lanes_input; /* 4 activations, repeated  */
+#define LANES_INT32_PARTS 1
+#define LANES_TILES 2
 
 LANES_INLINE lanes_int lanes_int_all(int32_t x) { return _mm512_set1_epi32(x); }
 LANES_INLINE lanes_float lanes_all(float x) { return _mm512_set1_ps(x); }
@@ -55,8 +70,9 @@ LANES_INLINE lanes_input lanes_input_load(const int8_t *p)
     memcpy(&four, p, sizeof four);
     return _mm512_set1_epi32(four);
 }
-LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x)
+LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x, int bits)
 {
+    (void)bits;
     return _mm512_dpbusd_epi32(sum, c, x);
 }
 /* No load moves across this point: otherwise the compiler loads the operands of the next sums early
@@ -90,9 +106,8 @@ typedef struct lanes_float {
 typedef struct lanes_codes {
     __m256i v[2];
 } lanes_codes;
-typedef struct lanes_input {
-    __m256i even, odd;
-} lanes_input; /* s16: activations 0 and 2, 1 and 3, repeated */
+typedef __m256i lanes_input; /* 4 activations, repeated */
+#define LANES_TILES 1
 
 LANES_INLINE lanes_int lanes_int_all(int32_t x)
 {
@@ -159,22 +174,61 @@ LANES_INLINE lanes_input lanes_input_load(const int8_t *p)
 {
     int32_t four;
     memcpy(&four, p, sizeof four);
-    const __m256i x = _mm256_set1_epi32(four);
-    return (lanes_input){ _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8), _mm256_srai_epi16(x, 8) };
+    return _mm256_set1_epi32(four);
 }
-/* Codes are widened to s16 as even and odd bytes: vpmaddubsw would saturate. */
-LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x)
+#ifdef LANES_DPBUSD
+#define LANES_INT32_PARTS 1
+LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x, int bits)
+{
+    (void)bits;
+    return (lanes_int){ { LANES_DPBUSD(sum.v[0], c.v[0], x), LANES_DPBUSD(sum.v[1], c.v[1], x) } };
+}
+#else
+#define LANES_INT32_PARTS 0
+#define LANES_QUADS(bits) ((bits) <= 4 ? 8 : (bits) == 5 ? 4 : (bits) == 6 ? 2 : 1)
+
+typedef struct lanes_part {
+    __m256i v[2];
+} lanes_part; /* s16 */
+typedef struct lanes_weights {
+    __m256i v[2], signs[2];
+} lanes_weights; /* u8; of 8-bit codes the magnitudes, and s8 with their signs */
+
+LANES_INLINE lanes_weights lanes_weights_of(lanes_codes c, int bits)
+{
+    if (bits < 8) return (lanes_weights){ { c.v[0], c.v[1] }, { c.v[0], c.v[1] } };
+    const __m256i zero = _mm256_set1_epi8(-128), low = _mm256_xor_si256(c.v[0], zero),
+                  high = _mm256_xor_si256(c.v[1], zero);
+    return (lanes_weights){ { _mm256_abs_epi8(low), _mm256_abs_epi8(high) }, { low, high } };
+}
+LANES_INLINE lanes_int lanes_start(int32_t start, int bits)
+{
+    return lanes_int_all(bits < 8 ? start : 0);
+}
+LANES_INLINE lanes_part lanes_begin(lanes_int sum)
+{
+    (void)sum;
+    return (lanes_part){ { _mm256_setzero_si256(), _mm256_setzero_si256() } };
+}
+/* The asm keeps the order of additions: the compiler would add products first, and spill them. */
+LANES_INLINE lanes_part lanes_dot(lanes_part part, lanes_weights w, lanes_input x, int bits)
 {
     for (int h = 0; h < 2; h++) {
-        const __m256i even = _mm256_and_si256(c.v[h], _mm256_set1_epi16(255)),
-                      odd = _mm256_srli_epi16(c.v[h], 8);
-        sum.v[h] = _mm256_add_epi32(
-            sum.v[h],
-            _mm256_add_epi32(_mm256_madd_epi16(even, x.even), _mm256_madd_epi16(odd, x.odd))
+        part.v[h] = _mm256_add_epi16(
+            part.v[h], _mm256_maddubs_epi16(w.v[h], bits < 8 ? x : _mm256_sign_epi8(x, w.signs[h]))
         );
+        __asm__ volatile("" : "+x"(part.v[h]));
     }
+    return part;
+}
+LANES_INLINE lanes_int lanes_end(lanes_int sum, lanes_part part)
+{
+    const __m256i one = _mm256_set1_epi16(1);
+    for (int h = 0; h < 2; h++)
+        sum.v[h] = _mm256_add_epi32(sum.v[h], _mm256_madd_epi16(part.v[h], one));
     return sum;
 }
+#endif
 LANES_INLINE void lanes_pin(lanes_int *x)
 {
     __asm__ volatile("" : "+x"(x->v[0]), "+x"(x->v[1]) : : "memory");
@@ -222,6 +276,8 @@ typedef struct lanes_codes {
 typedef struct lanes_input {
     int32_t v[4];
 } lanes_input;
+#define LANES_INT32_PARTS 1
+#define LANES_TILES 2
 
 LANES_INLINE lanes_int lanes_int_all(int32_t x)
 {
@@ -314,8 +370,9 @@ LANES_INLINE lanes_input lanes_input_load(const int8_t *p)
 {
     return (lanes_input){ { p[0], p[1], p[2], p[3] } };
 }
-LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x)
+LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x, int bits)
 {
+    (void)bits;
     for (int i = 0; i < 16; i++)
         sum.v[i] += c.v[4 * i] * x.v[0] + c.v[4 * i + 1] * x.v[1] + c.v[4 * i + 2] * x.v[2] +
                     c.v[4 * i + 3] * x.v[3];
@@ -341,5 +398,29 @@ LANES_INLINE int32_t lanes_quantise(int8_t *codes, const float *x, float factor)
         sum += code;
     }
     return sum;
+}
+#endif
+
+#if LANES_INT32_PARTS
+/* A step adds to the int32 of its lane: parts are sums. */
+#define LANES_QUADS(bits) 8
+typedef lanes_int lanes_part;
+typedef lanes_codes lanes_weights;
+
+LANES_INLINE lanes_weights lanes_weights_of(lanes_codes c, int bits)
+{
+    (void)bits;
+    return c;
+}
+LANES_INLINE lanes_int lanes_start(int32_t start, int bits)
+{
+    (void)bits;
+    return lanes_int_all(start);
+}
+LANES_INLINE lanes_part lanes_begin(lanes_int sum) { return sum; }
+LANES_INLINE lanes_int lanes_end(lanes_int sum, lanes_part part)
+{
+    (void)sum;
+    return part;
 }
 #endif

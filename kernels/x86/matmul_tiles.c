@@ -14,7 +14,8 @@
 
 enum {
     CHUNK_GROUPS = 64, /* groups quantised at a time: their sums stay in L1 */
-    /* Prefetch distance when one block reads the stream (4 KB or more: DRAM latency). */
+    /* Prefetch distance when one block of several rows reads the stream (4 KB or more: DRAM
+     * latency). */
     PREFETCH_BYTES = 8192,
     /* Activations that one thread quantises before the others could wake up. */
     SERIAL_ELEMENTS = 16384,
@@ -158,7 +159,10 @@ static void multiply_panel(
     const int64_t record_lines = (int64_t)weir_record_bytes(format) / 64,
                   stride = (record_lines + blocks - 1) / blocks * 64;
     const uint8_t *data = (const uint8_t *)output->weight->data + (size_t)panel * panel_bytes;
-    const char *ahead = (const char *)data + (blocks == 1 ? PREFETCH_BYTES : (int64_t)panel_bytes);
+    const int64_t distance = end_row - first_row == 1 ? isa->row_ahead
+                             : blocks == 1            ? PREFETCH_BYTES
+                                                      : (int64_t)panel_bytes;
+    const char *ahead = (const char *)data + distance;
     for (int64_t row = first_row, b = 0; row < end_row; row += p->block_rows, b++) {
         const int64_t rows = end_row - row < p->block_rows ? end_row - row : p->block_rows;
         const weir_tiles_pass pass = {

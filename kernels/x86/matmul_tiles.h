@@ -5,7 +5,7 @@
 #include "kernels/x86/tiles.h"
 
 enum {
-    WEIR_TILES_FORMATS = 8,
+    WEIR_TILES_FORMATS = 9,
     WEIR_TILES_MAX_ROWS = 8,
     WEIR_TILES_STREAM_ROWS = 4, /* passes of up to this many rows prefetch */
 };
@@ -38,18 +38,21 @@ typedef struct weir_tiles_row {
     int64_t stride; /* rows of the block */
 } weir_tiles_row;
 
-/* The inner loops that exist: codes, minimum, splits. */
+/* The inner loops that exist: codes, bits, minimum, splits. */
 #define WEIR_TILES_FORMAT_MAP(X)                                                                   \
-    X(0, WEIR_TILE_U8, false, 1)                                                                   \
-    X(1, WEIR_TILE_U8, true, 1)                                                                    \
-    X(2, WEIR_TILE_U8, false, 2)                                                                   \
-    X(3, WEIR_TILE_U4, false, 1)                                                                   \
-    X(4, WEIR_TILE_U4, true, 1)                                                                    \
-    X(5, WEIR_TILE_U4, false, 2) X(6, WEIR_TILE_U4, true, 2) X(7, WEIR_TILE_U4_TABLE, false, 1)
+    X(0, WEIR_TILE_U8, 8, false, 1)                                                                \
+    X(1, WEIR_TILE_U8, 5, false, 1)                                                                \
+    X(2, WEIR_TILE_U8, 5, true, 1)                                                                 \
+    X(3, WEIR_TILE_U8, 6, false, 2)                                                                \
+    X(4, WEIR_TILE_U4, 4, false, 1)                                                                \
+    X(5, WEIR_TILE_U4, 4, true, 1)                                                                 \
+    X(6, WEIR_TILE_U4, 4, false, 2)                                                                \
+    X(7, WEIR_TILE_U4, 4, true, 2) X(8, WEIR_TILE_U4_TABLE, 8, false, 1)
 static inline int weir_tiles_format_index(weir_tile_format format)
 {
-#define X(index, kind, has_minimum, n_splits)                                                      \
-    if (format.codes == (kind) && format.minimum == (has_minimum) && format.splits == (n_splits))  \
+#define X(index, kind, n_bits, has_minimum, n_splits)                                              \
+    if (format.codes == (kind) && format.bits == (n_bits) && format.minimum == (has_minimum) &&    \
+        format.splits == (n_splits))                                                               \
         return index;
     WEIR_TILES_FORMAT_MAP(X)
 #undef X
@@ -59,6 +62,7 @@ static inline int weir_tiles_format_index(weir_tile_format format)
 typedef struct weir_tiles_isa {
     /* Rows of a block: in calls of up to two small blocks, and in others. */
     int32_t few_rows, many_rows;
+    int32_t row_ahead; /* prefetch distance of one row, in bytes */
     bool padded; /* all blocks are whole: zeros follow the last row */
     /* Format index (weir_tiles_format_index), rows 1 .. many_rows; those of few_rows or less
      * prefetch. */

@@ -229,7 +229,7 @@ LANES_INLINE void multiply_rows(
     _tile_release();
 }
 
-#define X(index, kind, minimum, splits)                                                            \
+#define X(index, kind, bits, minimum, splits)                                                      \
     static void rows_##index(const weir_tiles_pass *job, int64_t n_rows, int zero)                 \
     {                                                                                              \
         multiply_rows(job, n_rows, zero, kind, minimum, splits);                                   \
@@ -240,9 +240,10 @@ WEIR_TILES_FORMAT_MAP(X)
 static const weir_tiles_isa isa = {
     .few_rows = BLOCK_ROWS,
     .many_rows = BLOCK_ROWS,
+    .row_ahead = 8192,
     .padded = true,
     .rows = {
-#define X(index, kind, minimum, splits) rows_##index,
+#define X(index, ...) rows_##index,
         WEIR_TILES_FORMAT_MAP(X)
 #undef X
     },

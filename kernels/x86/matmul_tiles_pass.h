@@ -26,62 +26,95 @@ LANES_INLINE lanes_codes tile_codes(const uint8_t *record, int tile, int quad, w
 
 typedef lanes_float tile_pair[WEIR_PANEL_TILES];
 
-/* acc [rows] += one split of one record. All arguments but the pointers and `group` are constants
- * of the loop that is compiled. */
-LANES_INLINE void add_split(
-    tile_pair acc[], const weir_tiles_pass *pass, const uint8_t *record, const char *ahead,
-    int64_t group, int split, int rows, weir_tile_codes kind, bool minimum, int splits
+/* What the compiler knows of a pass: rows, and the format's part of the loop. */
+typedef struct pass_shape {
+    int rows;
+    weir_tile_codes kind;
+    int bits;
+    bool minimum;
+    int splits;
+} pass_shape;
+
+LANES_INLINE lanes_int start_of(const weir_tiles_pass *pass, int64_t side, pass_shape s)
+{
+    return s.minimum ? lanes_int_all(0) : lanes_start(((const int32_t *)pass->sides)[side], s.bits);
+}
+
+/* sums [rows][n_tiles]: the integer sums of one split of one record, for n_tiles tiles from
+ * `first` on. All arguments but the pointers and `group` are constants of the loop that is
+ * compiled. */
+LANES_INLINE void sum_split(
+    lanes_int sums[][WEIR_PANEL_TILES], const weir_tiles_pass *pass, const uint8_t *record,
+    const char *ahead, int64_t group, int split, int first, int n_tiles, pass_shape s
 )
 {
-    const int quads = 8 / splits, scales_at = (kind == WEIR_TILE_U8 ? 1024 : 512) + split * 64,
-              minima_at = scales_at + splits * 64;
-    const int8_t *x = pass->codes + group * rows * WEIR_TILE_GROUP;
-    const int64_t sides = (group * splits + split) * rows;
-    lanes_int sums[WEIR_TILES_MAX_ROWS][WEIR_PANEL_TILES];
-    UNROLL
-    for (int r = 0; r < rows; r++) {
-        const lanes_int start =
-            lanes_int_all(minimum ? 0 : ((const int32_t *)pass->sides)[sides + r]);
-        UNROLL
-        for (int t = 0; t < WEIR_PANEL_TILES; t++) sums[r][t] = start;
-    }
+    const int quads = 8 / s.splits, most = LANES_QUADS(s.bits);
+    const int8_t *x = pass->codes + group * s.rows * WEIR_TILE_GROUP;
+    const int64_t sides = (group * s.splits + split) * s.rows;
+    lanes_part parts[WEIR_TILES_MAX_ROWS][WEIR_PANEL_TILES];
     UNROLL
     for (int i = 0; i < quads; i++) {
-        const int quad = splits == 2 ? split * 4 + i : kind == WEIR_TILE_U8 ? i : i % 2 * 4 + i / 2;
-        lanes_codes codes[WEIR_PANEL_TILES];
+        const int quad = s.splits == 2            ? split * 4 + i
+                         : s.kind == WEIR_TILE_U8 ? i
+                                                  : i % 2 * 4 + i / 2;
+        lanes_weights weights[WEIR_PANEL_TILES];
         UNROLL
-        for (int t = 0; t < WEIR_PANEL_TILES; t++) {
-            codes[t] = tile_codes(record, t, quad, kind);
-            if (rows <= WEIR_TILES_STREAM_ROWS && (kind == WEIR_TILE_U8 || quad < 4))
-                PREFETCH(ahead + quad * 128 + t * 64);
+        for (int t = 0; t < n_tiles; t++) {
+            weights[t] = lanes_weights_of(tile_codes(record, first + t, quad, s.kind), s.bits);
+            if (s.rows <= WEIR_TILES_STREAM_ROWS && (s.kind == WEIR_TILE_U8 || quad < 4))
+                PREFETCH(ahead + quad * 128 + (first + t) * 64);
         }
         UNROLL
-        for (int r = 0; r < rows; r++) {
+        for (int r = 0; r < s.rows; r++) {
             const lanes_input input = lanes_input_load(x + r * WEIR_TILE_GROUP + quad * 4);
             UNROLL
-            for (int t = 0; t < WEIR_PANEL_TILES; t++)
-                sums[r][t] = lanes_dot(sums[r][t], codes[t], input);
+            for (int t = 0; t < n_tiles; t++) {
+                if (i % most == 0)
+                    parts[r][t] = lanes_begin(i ? sums[r][t] : start_of(pass, sides + r, s));
+                parts[r][t] = lanes_dot(parts[r][t], weights[t], input, s.bits);
+                if (i % most == most - 1 || i == quads - 1)
+                    sums[r][t] = lanes_end(
+                        i < most ? start_of(pass, sides + r, s) : sums[r][t], parts[r][t]
+                    );
+            }
         }
     }
     UNROLL
-    for (int r = 0; r < rows; r++) {
+    for (int r = 0; r < s.rows; r++) {
         UNROLL
-        for (int t = 0; t < WEIR_PANEL_TILES; t++) lanes_pin(&sums[r][t]);
+        for (int t = 0; t < n_tiles; t++) lanes_pin(&sums[r][t]);
     }
-    if (rows <= WEIR_TILES_STREAM_ROWS) PREFETCH(ahead + scales_at);
-    if (rows <= WEIR_TILES_STREAM_ROWS && minimum) PREFETCH(ahead + minima_at);
+}
+
+/* acc [rows] += one split of one record, n_tiles tiles from `first` on. */
+LANES_INLINE void add_split(
+    tile_pair acc[], const weir_tiles_pass *pass, const uint8_t *record, const char *ahead,
+    int64_t group, int split, int first, int n_tiles, pass_shape s
+)
+{
+    const int scales_at = (s.kind == WEIR_TILE_U8 ? 1024 : 512) + split * 64,
+              minima_at = scales_at + s.splits * 64;
+    const int64_t sides = (group * s.splits + split) * s.rows;
+    lanes_int sums[WEIR_TILES_MAX_ROWS][WEIR_PANEL_TILES];
+    sum_split(sums, pass, record, ahead, group, split, first, n_tiles, s);
+    if (s.rows <= WEIR_TILES_STREAM_ROWS && first == 0) {
+        PREFETCH(ahead + scales_at);
+        if (s.minimum) PREFETCH(ahead + minima_at);
+    }
     UNROLL
-    for (int t = 0; t < WEIR_PANEL_TILES; t++) {
+    for (int i = 0; i < n_tiles; i++) {
+        const int t = first + i;
         const lanes_float scale = lanes_from_half(record + scales_at + t * 32);
         UNROLL
-        for (int r = 0; r < rows; r++) {
-            const lanes_float product = lanes_mul(scale, lanes_all(pass->scales[group * rows + r]));
-            acc[r][t] = lanes_fma(lanes_from_int(sums[r][t]), product, acc[r][t]);
+        for (int r = 0; r < s.rows; r++) {
+            const lanes_float product =
+                lanes_mul(scale, lanes_all(pass->scales[group * s.rows + r]));
+            acc[r][t] = lanes_fma(lanes_from_int(sums[r][i]), product, acc[r][t]);
         }
-        if (!minimum) continue;
+        if (!s.minimum) continue;
         const lanes_float low = lanes_from_half(record + minima_at + t * 32);
         UNROLL
-        for (int r = 0; r < rows; r++)
+        for (int r = 0; r < s.rows; r++)
             acc[r][t] =
                 lanes_fma(low, lanes_all(((const float *)pass->sides)[sides + r]), acc[r][t]);
     }
@@ -121,29 +154,34 @@ LANES_INLINE void store_row(
     }
 }
 
-LANES_INLINE void multiply_pass(
-    const weir_tiles_pass *job, int rows, weir_tile_codes kind, bool minimum, int splits
-)
+LANES_INLINE void multiply_pass(const weir_tiles_pass *job, pass_shape s)
 {
     const weir_tiles_pass pass = *job;
     const int64_t record_bytes =
-        (kind == WEIR_TILE_U8 ? 1024 : 512) + splits * 64 * (minimum ? 2 : 1);
+        (s.kind == WEIR_TILE_U8 ? 1024 : 512) + s.splits * 64 * (s.minimum ? 2 : 1);
+    const int n_tiles = s.rows == 1 ? WEIR_PANEL_TILES : LANES_TILES;
     const uint8_t *record = pass.panel;
     const char *ahead = pass.ahead;
     tile_pair acc[WEIR_TILES_MAX_ROWS];
     UNROLL
-    for (int r = 0; r < rows; r++) {
+    for (int r = 0; r < s.rows; r++) {
         UNROLL
         for (int t = 0; t < WEIR_PANEL_TILES; t++) acc[r][t] = lanes_zero();
     }
     for (int64_t group = 0; group < pass.n_groups;
          group++, record += record_bytes, ahead += pass.ahead_stride) {
         UNROLL
-        for (int split = 0; split < splits; split++)
-            add_split(acc, &pass, record, ahead, group, split, rows, kind, minimum, splits);
+        for (int split = 0; split < s.splits; split++) {
+            UNROLL
+            for (int t = 0; t < WEIR_PANEL_TILES; t += n_tiles) {
+                add_split(acc, &pass, record, ahead, group, split, t, n_tiles, s);
+                /* Accumulators in memory: the compiler would keep them and spill the sums. */
+                if (n_tiles < WEIR_PANEL_TILES) __asm__ volatile("" : : "r"(acc) : "memory");
+            }
+        }
     }
     UNROLL
-    for (int r = 0; r < rows; r++) store_row(&pass, r, acc[r]);
+    for (int r = 0; r < s.rows; r++) store_row(&pass, r, acc[r]);
 }
 
 static void quantise_groups(
@@ -160,8 +198,9 @@ static void quantise_groups(
     }
 }
 
-#define PASS(index, kind, minimum, splits, rows)                                                   \
+/* ...: kind, bits, minimum, splits */
+#define PASS(index, rows, ...)                                                                     \
     static void pass_##index##_##rows(const weir_tiles_pass *job)                                  \
     {                                                                                              \
-        multiply_pass(job, rows, kind, minimum, splits);                                           \
+        multiply_pass(job, (pass_shape){ rows, __VA_ARGS__ });                                     \
     }

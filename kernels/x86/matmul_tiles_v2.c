@@ -3,15 +3,16 @@
 #include "kernels/x86/kernels.h"
 #include "kernels/x86/matmul_tiles_pass.h"
 
-#define X(index, kind, minimum, splits) PASS(index, kind, minimum, splits, 1)
+#define X(index, ...) PASS(index, 1, __VA_ARGS__)
 WEIR_TILES_FORMAT_MAP(X)
 #undef X
 
 static const weir_tiles_isa isa = {
     .few_rows = 1,
     .many_rows = 1,
+    .row_ahead = 8192,
     .pass = {
-#define X(index, kind, minimum, splits) { NULL, pass_##index##_1 },
+#define X(index, ...) { NULL, pass_##index##_1 },
         WEIR_TILES_FORMAT_MAP(X)
 #undef X
     },

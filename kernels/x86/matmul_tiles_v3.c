@@ -1,17 +1,22 @@
-/* kernels/x86/matmul_tiles_v3.c - the product on tiles with AVX2. One row at a time: a row of a
- * panel already needs all 16 registers. */
+/* kernels/x86/matmul_tiles_v3.c - the product on tiles with AVX2. Four rows by one tile are 8 sums,
+ * 4 vectors of codes, an input and a product of the 16 registers; the accumulators of both tiles
+ * are in L1. One row on Zen 3: 8 KB ahead are 0.85 to 0.97 of the speed of 1 KB. */
 #include "kernels/x86/kernels.h"
 #include "kernels/x86/matmul_tiles_pass.h"
 
-#define X(index, kind, minimum, splits) PASS(index, kind, minimum, splits, 1)
+#define X(index, ...)                                                                              \
+    PASS(index, 1, __VA_ARGS__)                                                                    \
+    PASS(index, 2, __VA_ARGS__) PASS(index, 3, __VA_ARGS__) PASS(index, 4, __VA_ARGS__)
 WEIR_TILES_FORMAT_MAP(X)
 #undef X
 
 static const weir_tiles_isa isa = {
-    .few_rows = 1,
-    .many_rows = 1,
+    .few_rows = 4,
+    .many_rows = 4,
+    .row_ahead = 1024,
     .pass = {
-#define X(index, kind, minimum, splits) { NULL, pass_##index##_1 },
+#define X(index, ...)                                                                              \
+    { NULL, pass_##index##_1, pass_##index##_2, pass_##index##_3, pass_##index##_4 },
         WEIR_TILES_FORMAT_MAP(X)
 #undef X
     },

@@ -4,20 +4,21 @@
 #include "kernels/x86/kernels.h"
 #include "kernels/x86/matmul_tiles_pass.h"
 
-#define X(index, kind, minimum, splits)                                                            \
-    PASS(index, kind, minimum, splits, 1)                                                          \
-    PASS(index, kind, minimum, splits, 2)                                                          \
-    PASS(index, kind, minimum, splits, 3)                                                          \
-    PASS(index, kind, minimum, splits, 4)                                                          \
-    PASS(index, kind, minimum, splits, 5) PASS(index, kind, minimum, splits, 6)
+#define X(index, ...)                                                                              \
+    PASS(index, 1, __VA_ARGS__)                                                                    \
+    PASS(index, 2, __VA_ARGS__)                                                                    \
+    PASS(index, 3, __VA_ARGS__)                                                                    \
+    PASS(index, 4, __VA_ARGS__)                                                                    \
+    PASS(index, 5, __VA_ARGS__) PASS(index, 6, __VA_ARGS__)
 WEIR_TILES_FORMAT_MAP(X)
 #undef X
 
 static const weir_tiles_isa isa = {
     .few_rows = 4,
     .many_rows = 6,
+    .row_ahead = 8192,
     .pass = {
-#define X(index, kind, minimum, splits)                                                            \
+#define X(index, ...)                                                                              \
     { NULL,                                                                                        \
       pass_##index##_1,                                                                            \
       pass_##index##_2,                                                                            \

@@ -191,18 +191,20 @@ typedef struct packing {
     offsetof(weir_block_##type, d), offsetof(weir_block_##type, minimum)
 
 static const packing packings[WEIR_DTYPE_COUNT] = {
-    [WEIR_Q8_0] = { { WEIR_TILE_U8, false, 1, 128, 1.0f }, decode_q8_0, SCALE(q8_0) },
-    [WEIR_Q4_0] = { { WEIR_TILE_U4, false, 1, 8, 1.0f }, decode_q4_0, SCALE(q4_0) },
-    [WEIR_Q4_1] = { { WEIR_TILE_U4, true, 1, 0, 1.0f }, decode_q4_1, SCALE_AND(q4_1, m) },
-    [WEIR_Q5_0] = { { WEIR_TILE_U8, false, 1, 16, 1.0f }, decode_q5_0, SCALE(q5_0) },
-    [WEIR_Q5_1] = { { WEIR_TILE_U8, true, 1, 0, 1.0f }, decode_q5_1, SCALE_AND(q5_1, m) },
-    [WEIR_IQ4_NL] = { { WEIR_TILE_U4_TABLE, false, 1, 128, 1.0f }, decode_q4_0, SCALE(iq4_nl) },
-    [WEIR_IQ4_XS] = { { WEIR_TILE_U4_TABLE, false, 1, 128, K_UNIT }, decode_iq4_xs, SCALE(iq4_xs) },
-    [WEIR_Q2_K] = { { WEIR_TILE_U4, true, 2, 0, K_UNIT }, decode_q2_k, SCALE_AND(q2_k, dmin) },
-    [WEIR_Q3_K] = { { WEIR_TILE_U4, false, 2, 4, K_UNIT }, decode_q3_k, SCALE(q3_k) },
-    [WEIR_Q4_K] = { { WEIR_TILE_U4, true, 1, 0, K_UNIT }, decode_q4_k, SCALE_AND(q4_k, dmin) },
-    [WEIR_Q5_K] = { { WEIR_TILE_U8, true, 1, 0, K_UNIT }, decode_q5_k, SCALE_AND(q5_k, dmin) },
-    [WEIR_Q6_K] = { { WEIR_TILE_U8, false, 2, 32, K_UNIT }, decode_q6_k, SCALE(q6_k) },
+    [WEIR_Q8_0] = { { WEIR_TILE_U8, 8, false, 1, 128, 1.0f }, decode_q8_0, SCALE(q8_0) },
+    [WEIR_Q4_0] = { { WEIR_TILE_U4, 4, false, 1, 8, 1.0f }, decode_q4_0, SCALE(q4_0) },
+    [WEIR_Q4_1] = { { WEIR_TILE_U4, 4, true, 1, 0, 1.0f }, decode_q4_1, SCALE_AND(q4_1, m) },
+    [WEIR_Q5_0] = { { WEIR_TILE_U8, 5, false, 1, 16, 1.0f }, decode_q5_0, SCALE(q5_0) },
+    [WEIR_Q5_1] = { { WEIR_TILE_U8, 5, true, 1, 0, 1.0f }, decode_q5_1, SCALE_AND(q5_1, m) },
+    [WEIR_IQ4_NL] = { { WEIR_TILE_U4_TABLE, 8, false, 1, 128, 1.0f }, decode_q4_0, SCALE(iq4_nl) },
+    [WEIR_IQ4_XS] = { { WEIR_TILE_U4_TABLE, 8, false, 1, 128, K_UNIT },
+                      decode_iq4_xs,
+                      SCALE(iq4_xs) },
+    [WEIR_Q2_K] = { { WEIR_TILE_U4, 4, true, 2, 0, K_UNIT }, decode_q2_k, SCALE_AND(q2_k, dmin) },
+    [WEIR_Q3_K] = { { WEIR_TILE_U4, 4, false, 2, 4, K_UNIT }, decode_q3_k, SCALE(q3_k) },
+    [WEIR_Q4_K] = { { WEIR_TILE_U4, 4, true, 1, 0, K_UNIT }, decode_q4_k, SCALE_AND(q4_k, dmin) },
+    [WEIR_Q5_K] = { { WEIR_TILE_U8, 5, true, 1, 0, K_UNIT }, decode_q5_k, SCALE_AND(q5_k, dmin) },
+    [WEIR_Q6_K] = { { WEIR_TILE_U8, 6, false, 2, 32, K_UNIT }, decode_q6_k, SCALE(q6_k) },
 };
 
 bool weir_tile_format_of(weir_dtype dtype, weir_tile_format *out)

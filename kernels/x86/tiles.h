@@ -41,6 +41,8 @@ typedef enum weir_tile_codes { WEIR_TILE_U8, WEIR_TILE_U4, WEIR_TILE_U4_TABLE } 
 
 typedef struct weir_tile_format {
     weir_tile_codes codes;
+    /* Codes (with the table, their values) are below 2^bits; with 8 bits zero is 128. */
+    int32_t bits;
     bool minimum; /* zero is 0 then */
     int32_t splits; /* 1 or 2 scales per group                                       */
     int32_t zero; /* subtracted from a code (with the table, from its value) */

@@ -1,9 +1,12 @@
-// Products on the shapes of a 0.8B model, with the read bandwidth and the int8 and bf16 peaks of
-// this very process, measured around each case.
+// Products on the shapes of a 0.8B model, with the read bandwidth, the clock and the int8 and bf16
+// peaks of this very process, measured around each case.
+//
+//     bazel run //tests/bench:matmul_bench -- --isa=v3 --threads=1 --benchmark_filter=q4_0/
 //
 // Weights rotate among copies of together 320 MB, so that few rows read memory and not the last
 // cache. Times are the lower quartile of the calls: the machine may be shared. of_bandwidth counts
-// the bytes of the weights; of_peak is against VNNI (tiles) or bf16 dot products.
+// the bytes of the weights; of_peak is against VNNI (tiles) or bf16 dot products; MAC/cycle is that
+// of one thread in the best call.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -16,14 +19,14 @@
 namespace weir_test {
 namespace {
 
-constexpr int kThreads = 2;
+int threads = 2;
+const char *isa = "auto";
 
 struct Shape {
     int64_t n_in, n_out;
 };
-constexpr Shape kShapes[] = {
-    { 1024, 3584 }, { 3584, 1024 }, { 1024, 6144 }, { 2048, 1024 }, { 1024, 248320 }
-};
+constexpr Shape kShapes[] = { { 1024, 3584 }, { 3584, 1024 }, { 1024, 6144 },
+                              { 2048, 1024 }, { 4096, 4096 }, { 1024, 248320 } };
 
 template <typename Work> double seconds_of(const Work &work)
 {
@@ -54,7 +57,7 @@ double peak(bool int8)
     double best = 1e9;
     for (int i = 0; i < 3; i++)
         best = std::min(best, seconds_of([&] {
-#pragma omp parallel num_threads(kThreads)
+#pragma omp parallel num_threads(threads)
                             {
                                 int64_t n = kSteps;
                                 if (int8)
@@ -63,13 +66,28 @@ double peak(bool int8)
                                     PROBE("vdpbf16ps");
                             }
                         }));
-    return (double)kThreads * kSteps * 8 * (int8 ? 128 : 64) / best;
+    return (double)threads * kSteps * 8 * (int8 ? 128 : 64) / best;
+}
+
+// Cycles per second: a multiplication takes three.
+double clock_rate()
+{
+    constexpr int64_t kSteps = 1000000;
+    double best = 1e9;
+    for (int i = 0; i < 3; i++)
+        best = std::min(best, seconds_of([&] {
+                            int64_t n = kSteps, x = 3;
+                            __asm__ volatile("1:\n imul %1, %1\n imul %1, %1\n imul %1, %1\n"
+                                             " imul %1, %1\n dec %0\n jnz 1b"
+                                             : "+r"(n), "+r"(x));
+                        }));
+    return 12.0 * kSteps / best;
 }
 
 double bandwidth()
 {
     weir_bandwidth measured = {};
-    return weir_bandwidth_measure(&measured, kThreads, 256 << 20, 3, nullptr) == WEIR_OK
+    return weir_bandwidth_measure(&measured, threads, 256 << 20, 3, nullptr) == WEIR_OK
                ? measured.best
                : 0;
 }
@@ -96,31 +114,32 @@ struct Copies { // packed once per dtype and shape
 
 void product(benchmark::State &state, weir_dtype dtype, Shape shape, int64_t n_rows)
 {
-    static Stream stream(kThreads);
+    static Stream stream(threads, isa);
     static Copies copies;
     copies.fill(stream.stream, dtype, shape);
     const bool tiles = copies.weights[0]->weight.layout == WEIR_LAYOUT_TILES;
     const bool bf16 = copies.weights[0]->weight.dtype == WEIR_BF16;
     const weir_kernel *const rows[] = {
-        &weir_kernel_x86_matmul_tiles_amx, &weir_kernel_x86_matmul_tiles_vnni,
-        &weir_kernel_x86_matmul_tiles_v3,  &weir_kernel_x86_matmul_tiles_v2,
-        &weir_kernel_onednn_matmul_bf16,   &weir_kernel_onednn_matmul_f32,
-        &weir_kernel_x86_matmul_dense_v3,  &weir_kernel_x86_matmul_dense_v2
+        &weir_kernel_x86_matmul_tiles_amx,     &weir_kernel_x86_matmul_tiles_vnni,
+        &weir_kernel_x86_matmul_tiles_avxvnni, &weir_kernel_x86_matmul_tiles_v3,
+        &weir_kernel_x86_matmul_tiles_v2,      &weir_kernel_onednn_matmul_bf16,
+        &weir_kernel_onednn_matmul_f32,        &weir_kernel_x86_matmul_dense_v3,
+        &weir_kernel_x86_matmul_dense_v2
     };
     const auto x = random_rows(n_rows * shape.n_in, 1);
     Memory y = aligned_memory((size_t)(n_rows * shape.n_out) * sizeof(float));
     weir_matmul_args args =
         arguments(&copies.weights[0]->weight, (float *)y.get(), x.data(), n_rows);
-    const weir_caps caps = weir_caps_detect();
+    const weir_caps caps = *weir_stream_caps(stream.stream);
     const weir_kernel *kernel =
         *std::find_if(std::begin(rows), std::end(rows), [&](const weir_kernel *k) {
             return !k->reject(&caps, &args);
         });
     const size_t bytes = kernel->scratch(&args);
     Memory scratch = aligned_memory(bytes);
-    const weir_kernel_context context = { 0, kThreads, nullptr, scratch.get(), bytes, nullptr };
+    const weir_kernel_context context = { 0, threads, nullptr, scratch.get(), bytes, nullptr };
 
-    double limit = bandwidth(), most = peak(!bf16);
+    double limit = bandwidth(), most = peak(!bf16), clock = clock_rate();
     std::vector<double> times;
     size_t next = 0;
     for (auto &copy : copies.weights) { // makes primitives, touches everything
@@ -134,6 +153,7 @@ void product(benchmark::State &state, weir_dtype dtype, Shape shape, int64_t n_r
     }
     limit = std::max(limit, bandwidth());
     most = std::max(most, peak(!bf16));
+    clock = std::max(clock, clock_rate());
     std::sort(times.begin(), times.end());
     const double time = times[times.size() / 4], read = (double)copies.weights[0]->weight.bytes,
                  flops = 2.0 * (double)(n_rows * shape.n_in * shape.n_out);
@@ -143,6 +163,7 @@ void product(benchmark::State &state, weir_dtype dtype, Shape shape, int64_t n_r
     state.counters["GB/s"] = read / time * 1e-9;
     state.counters["of_bandwidth"] = read / time * 1e-9 / limit;
     state.counters["GFLOP/s"] = flops / time * 1e-9;
+    state.counters["MAC/cycle"] = flops / 2 / times[0] / clock / threads;
     if (most > 0 && (tiles || bf16)) state.counters["of_peak"] = flops / time / most;
 }
 
@@ -154,7 +175,7 @@ int main(int argc, char **argv)
     using namespace weir_test;
     for (const weir_dtype dtype : { WEIR_Q8_0, WEIR_Q4_0, WEIR_Q4_K, WEIR_Q6_K, WEIR_BF16 }) {
         for (const Shape shape : kShapes) {
-            for (const int64_t n_rows : { 1, 4, 8, 16, 128, 512 }) {
+            for (const int64_t n_rows : { 1, 2, 4, 8, 16, 64, 512 }) {
                 if (n_rows * shape.n_out > 512 * 8192) continue; // the vocabulary meets few rows
                 const std::string name = std::string(weir_dtype_of(dtype).name) + "/" +
                                          std::to_string(shape.n_in) + "x" +
@@ -170,7 +191,16 @@ int main(int argc, char **argv)
         }
     }
     benchmark::Initialize(&argc, argv);
-    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+    int n = 1;
+    for (int i = 1; i < argc; i++) {
+        if (std::strncmp(argv[i], "--isa=", 6) == 0)
+            isa = argv[i] + 6;
+        else if (std::strncmp(argv[i], "--threads=", 10) == 0)
+            threads = std::max(1, std::atoi(argv[i] + 10));
+        else
+            argv[n++] = argv[i];
+    }
+    if (benchmark::ReportUnrecognizedArguments(n, argv)) return 1;
     benchmark::RunSpecifiedBenchmarks();
     benchmark::Shutdown();
     return 0;

@@ -38,9 +38,11 @@ struct Stream {
     ~Stream() { weir_stream_close(stream); }
 };
 
-// File bytes of n elements with block scales around 0.01: random codes, and finite scales where the
-// type keeps them.
-inline std::vector<uint8_t> random_file(weir_dtype dtype, int64_t n, uint32_t seed)
+// File bytes of n elements with block scales around 0.01, finite where the type keeps them: random
+// codes, or with `bytes` these, repeated.
+inline std::vector<uint8_t> random_file(
+    weir_dtype dtype, int64_t n, uint32_t seed, const std::vector<uint8_t> &bytes = {}
+)
 {
     std::mt19937 random(seed);
     std::uniform_real_distribution<float> value(-1.0f, 1.0f);
@@ -61,7 +63,8 @@ inline std::vector<uint8_t> random_file(weir_dtype dtype, int64_t n, uint32_t se
         }
         return file;
     }
-    for (auto &byte : file) byte = (uint8_t)random();
+    for (size_t i = 0; i < file.size(); i++)
+        file[i] = bytes.empty() ? (uint8_t)random() : bytes[i % bytes.size()];
     for (size_t at = 0; at < file.size(); at += (size_t)info.block_bytes) {
         const float d = 0.01f * value(random), m = 0.05f * value(random);
         switch (dtype) {
@@ -89,9 +92,9 @@ struct Weight {
 
     Weight(
         weir_stream *stream, weir_dtype dtype_, int64_t n_out, int64_t n_in, uint32_t seed = 1,
-        weir_activations activations = WEIR_ACTIVATIONS_FAST
+        weir_activations activations = WEIR_ACTIVATIONS_FAST, const std::vector<uint8_t> &bytes = {}
     )
-        : file(random_file(dtype_, n_out * n_in, seed)), dtype(dtype_)
+        : file(random_file(dtype_, n_out * n_in, seed, bytes)), dtype(dtype_)
     {
         file.insert(file.begin(), 0);
         const weir_matrix_source source = { file.data() + 1, n_out, n_in, dtype };

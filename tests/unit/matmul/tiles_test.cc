@@ -9,6 +9,8 @@
 #include "offload/caps.h"
 #include "tests/unit/matmul/fixture.h"
 
+extern "C" const weir_kernel weir_kernel_x86_matmul_tiles_avxvnni_emulated;
+
 namespace weir_test {
 namespace {
 
@@ -23,7 +25,9 @@ std::vector<const weir_kernel *> kernels_here()
     std::vector<const weir_kernel *> kernels;
     if (caps.amx_int8) kernels.push_back(&weir_kernel_x86_matmul_tiles_amx);
     if (caps.x86_v4 && caps.avx512_vnni) kernels.push_back(&weir_kernel_x86_matmul_tiles_vnni);
+    if (caps.avx_vnni) kernels.push_back(&weir_kernel_x86_matmul_tiles_avxvnni);
     if (caps.x86_v3) kernels.push_back(&weir_kernel_x86_matmul_tiles_v3);
+    if (caps.x86_v3) kernels.push_back(&weir_kernel_x86_matmul_tiles_avxvnni_emulated);
     kernels.push_back(&weir_kernel_x86_matmul_tiles_v2);
     return kernels;
 }
@@ -115,12 +119,11 @@ TEST(Tiles, RowsHaveTheSameBitsInEveryBatchAndSet)
                     arguments(&w.weight, &alone[(size_t)(r * n_out)], &x[(size_t)(r * n_in)], 1), 1)
             );
         for (const weir_kernel *kernel : kernels) {
-            std::vector<int64_t> counts = { 1, 5, 40 };
-            if (kernel == kernels[0])
-                for (counts.clear(); counts.size() < 40;)
-                    counts.push_back((int64_t)counts.size() + 1);
+            const bool slow = kernel == &weir_kernel_x86_matmul_tiles_v2;
+            std::vector<int64_t> counts;
+            for (int64_t n = 1; n <= (slow ? 17 : 40); n++) counts.push_back(n);
             for (const int64_t n : { 64, 100, 128, 300 })
-                if (kernel != &weir_kernel_x86_matmul_tiles_v2) counts.push_back(n);
+                if (!slow) counts.push_back(n);
             for (const int64_t n : counts) {
                 const int64_t first = n < most ? (n * 37) % (most - n) : 0;
                 std::fill(batch.begin(), batch.end(), -1.0f);
@@ -136,6 +139,71 @@ TEST(Tiles, RowsHaveTheSameBitsInEveryBatchAndSet)
                     0
                 ) << kernel->name
                   << " " << weir_dtype_of(dtype).name << " " << n << " rows";
+            }
+        }
+    }
+}
+
+// What LANES_QUADS relies on.
+TEST(Tiles, CodesAreBelowTheirBits)
+{
+    Stream stream;
+    for (const weir_dtype dtype : kQuantised) {
+        weir_tile_format format;
+        ASSERT_TRUE(weir_tile_format_of(dtype, &format));
+        if (format.bits == 8) {
+            EXPECT_EQ(format.zero, 128) << weir_dtype_of(dtype).name;
+            EXPECT_FALSE(format.minimum) << weir_dtype_of(dtype).name;
+        }
+        const Weight w(stream.stream, dtype, 32, 512, 5);
+        int32_t most = 0;
+        for (int64_t i = 0; i < 32 * 512; i++) {
+            const weir_tile_element e = weir_tiles_element(&w.weight, i / 512, i % 512);
+            ASSERT_GE(e.code + format.zero, 0) << weir_dtype_of(dtype).name;
+            most = std::max(most, e.code + format.zero);
+        }
+        EXPECT_LT(most, 1 << format.bits) << weir_dtype_of(dtype).name;
+    }
+}
+
+// Sums of the greatest products: 16 bits must hold those of AVX2.
+TEST(Tiles, ExtremeCodesAndActivations)
+{
+    Stream stream;
+    const int64_t n_in = 512, n_out = 40, n_rows = 10;
+    std::vector<float> x((size_t)(n_rows * n_in));
+    for (int64_t r = 0; r < n_rows; r++)
+        for (int64_t i = 0; i < n_in; i++)
+            x[(size_t)(r * n_in + i)] = (r > 1 ? i >> (r / 2 - 1) & 1 : 0) == r % 2 ? 3.0f : -3.0f;
+    const std::vector<uint8_t> files[] = {
+        { 0x00 },       { 0xFF }, { 0x80 }, { 0x7F },
+        { 0x80, 0x7F }, { 0xF0 }, { 0x0F }, { 0x00, 0xFF, 0xFF }
+    };
+    for (const weir_dtype dtype : kQuantised) {
+        for (const std::vector<uint8_t> &bytes : files) {
+            const Weight w(stream.stream, dtype, n_out, n_in, 31, WEIR_ACTIVATIONS_FAST, bytes);
+            std::vector<float> want((size_t)(n_rows * n_out)), got, exact = want;
+            weir_matmul_args args = arguments(&w.weight, exact.data(), x.data(), n_rows);
+            ASSERT_TRUE(run(weir_kernel_ref_matmul, args));
+            args.outputs[0].dst = want.data();
+            ASSERT_TRUE(run(weir_kernel_x86_matmul_tiles_v2, args));
+            double error = 0, most = 0;
+            for (size_t i = 0; i < want.size(); i++) {
+                error = std::fmax(error, std::fabs((double)want[i] - (double)exact[i]));
+                most = std::fmax(most, std::fabs((double)exact[i]));
+            }
+            EXPECT_LE(error, 1e-5 * most) << weir_dtype_of(dtype).name;
+            for (const weir_kernel *kernel : kernels_here()) {
+                for (const int64_t n : { 1, 2, 3, 4, 10 }) {
+                    got.assign(want.size(), 0.25f);
+                    args.outputs[0].dst = got.data(), args.n_rows = n;
+                    ASSERT_TRUE(run(*kernel, args));
+                    EXPECT_EQ(
+                        std::memcmp(got.data(), want.data(), sizeof(float) * (size_t)(n * n_out)), 0
+                    ) << kernel->name
+                      << " " << weir_dtype_of(dtype).name << " " << (int)bytes[0] << ", " << n
+                      << " rows";
+                }
             }
         }
     }
@@ -266,6 +334,7 @@ TEST(Tiles, RejectWithAReason)
     );
     args = arguments(&w.weight, y.data(), x.data(), 1);
     EXPECT_STREQ(weir_kernel_x86_matmul_tiles_vnni.reject(&old, &args), "needs AVX-512 VNNI");
+    EXPECT_STREQ(weir_kernel_x86_matmul_tiles_avxvnni.reject(&old, &args), "needs AVX-VNNI");
     EXPECT_STREQ(weir_kernel_x86_matmul_tiles_v3.reject(&old, &args), "needs AVX2 (x86-64-v3)");
     EXPECT_EQ(weir_kernel_x86_matmul_tiles_v2.reject(&old, &args), nullptr);
     const weir_weight rows = w.rows();

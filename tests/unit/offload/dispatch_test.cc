@@ -183,13 +183,14 @@ TEST(Dispatch, OpNamesRoundTrip)
 
 TEST(Caps, LimitCutsEverythingAboveTheLevel)
 {
-    const weir_caps all = { true, true, true, true, true, true, 0 };
+    const weir_caps all = { true, true, true, true, true, true, true, 0 };
     EXPECT_EQ(weir_caps_isa(&all), WEIR_ISA_V4);
     const weir_caps v3 = weir_caps_limited(all, WEIR_ISA_V3);
-    EXPECT_TRUE(v3.x86_v2 && v3.x86_v3);
+    EXPECT_TRUE(v3.x86_v2 && v3.x86_v3 && v3.avx_vnni);
+    EXPECT_FALSE(weir_caps_limited(all, WEIR_ISA_V2).avx_vnni);
     EXPECT_FALSE(v3.x86_v4 || v3.avx512_vnni || v3.avx512_bf16 || v3.amx_int8);
     const weir_caps v4 = weir_caps_limited(all, WEIR_ISA_V4);
-    EXPECT_TRUE(v4.avx512_vnni && v4.avx512_bf16);
+    EXPECT_TRUE(v4.avx_vnni && v4.avx512_vnni && v4.avx512_bf16);
     EXPECT_FALSE(v4.amx_int8);
     EXPECT_EQ(weir_caps_isa(&v3), WEIR_ISA_V3);
     const weir_caps same = weir_caps_limited(all, WEIR_ISA_ANY);
