@@ -85,8 +85,8 @@ weir_prefix_hit prefix_find(
     hit.n_matched = w.before + w.n_same;
     hit.n_rows = best->at;
     hit.reason = hit.n_matched >= sequence->n_tokens ? "the whole text is kept"
-                 : hit.n_matched > 0 ? "the nearest kept text ends or differs here"
-                                     : "no kept text begins like this";
+                 : hit.n_matched > 0                 ? "the nearest kept text ends or differs here"
+                                                     : "no kept text begins like this";
     if (hit.n_matched == 0 ||
         (best->node != NONE && (best->at == hit.n_matched || best->at == most)))
         return hit;

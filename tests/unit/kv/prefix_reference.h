@@ -79,8 +79,8 @@ inline int32_t worst_leaf(const weir_prefix *p, Leaves which)
         if (which != Leaves::any && is_sink(p, i)) continue;
         if (which == Leaves::in_memory && is_cold(p, i)) continue;
         const bool is_dead = has_states(p) && n.snapshot == NONE;
-        if (worst != NONE && (worst_is_dead > is_dead || (worst_is_dead == is_dead &&
-                                                          p->nodes[worst].last_use <= n.last_use)))
+        if (worst != NONE && (worst_is_dead > is_dead ||
+                              (worst_is_dead == is_dead && p->nodes[worst].last_use <= n.last_use)))
             continue;
         worst = i;
         worst_is_dead = is_dead;
@@ -189,6 +189,7 @@ inline int32_t next_victim(
 // ---- what is found
 struct Found {
     int32_t n_rows = 0, n_matched = 0;
+    bool is_open = false; // of several nearest runs some are unreadable: it may end there or not
 };
 inline Found find(
     const weir_prefix *p, const int32_t *tokens, int32_t n_tokens, const char *salt, int32_t most
@@ -209,6 +210,9 @@ inline Found find(
         };
         for (const int32_t i : children(p, at))
             if (same_as(i) > nearest_same) nearest_same = same_as(nearest = i);
+        for (const int32_t i : children(p, at))
+            found.is_open = found.is_open || (nearest != NONE && same_as(i) == nearest_same &&
+                                              is_lost(p, i) != is_lost(p, nearest));
         if (nearest == NONE || is_lost(p, nearest)) break;
         for (const int32_t i : children(p, at)) {
             const int32_t end = std::min(same_as(i), most - before);
@@ -244,9 +248,7 @@ inline void expect_same(weir_prefix *p)
 {
     EXPECT_TRUE(same(weir_prefix_reclaimable(p), reclaimable(p)));
     EXPECT_EQ(weir_prefix_idle_cold(p), idle_cold(p));
-    EXPECT_EQ(
-        first_of(p, { ORDER_SINKS, ORDER_MEMORY, ORDER_COLD }), worst_leaf(p, Leaves::any)
-    );
+    EXPECT_EQ(first_of(p, { ORDER_SINKS, ORDER_MEMORY, ORDER_COLD }), worst_leaf(p, Leaves::any));
     EXPECT_EQ(first_of(p, { ORDER_MEMORY, ORDER_COLD }), worst_leaf(p, Leaves::no_sinks));
     EXPECT_EQ(prefix_first(p, ORDER_MEMORY), worst_leaf(p, Leaves::in_memory));
     std::vector<void *const *> blocks(5);
