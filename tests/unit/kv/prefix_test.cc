@@ -309,6 +309,22 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
     open(4, 1, 1);
 }
 
+// A slot is taken from the state that was used longest ago.
+TEST_P(Prefix, AUsedStateStays)
+{
+    open(400, 100, 3);
+    if (!has_states()) return;
+    for (const int seed : { 1, 2, 3 }) keep(text(64, seed), nullptr);
+    EXPECT_EQ(take(text(64, 1), nullptr).n_rows, 64);
+    float *const taken = weir_prefix_acquire_snapshot(prefix_, false);
+    ASSERT_NE(taken, nullptr);
+    EXPECT_EQ(take(text(64, 1), nullptr).n_rows, 64);
+    EXPECT_EQ(take(text(64, 2), nullptr).n_rows, 0);
+    EXPECT_EQ(take(text(64, 3), nullptr).n_rows, 64);
+    EXPECT_EQ(weir_prefix_acquire_snapshot(prefix_, true), nullptr) << "there is no spare one";
+    weir_prefix_release_snapshot(prefix_, taken);
+}
+
 // Rows that a sequence took under a salt stay there: a page belongs to one run.
 TEST_P(Prefix, APageIsCachedUnderOneSalt)
 {
