@@ -187,8 +187,8 @@ static bool begin(weir_saver *s)
     return true;
 }
 
-/* A search walks the whole tree, so it is skipped while nothing was cached and few pages were used
- * since the last one. */
+/* A search goes through the sequences that were used least recently, so it is skipped while nothing
+ * was cached and few pages were used since the last one. */
 static void save_next(void *user)
 {
     enum { SHARE = 32 };

@@ -183,5 +183,5 @@ int64_t weir_kv_pages_blocks(const weir_kv_spec *spec, weir_kv_pages pages)
 
 size_t weir_kv_page_metadata_bytes(void)
 {
-    return 2 * sizeof(int32_t) + sizeof(uint16_t) + sizeof(bool);
+    return 3 * sizeof(int32_t) + sizeof(uint16_t) + sizeof(bool);
 }

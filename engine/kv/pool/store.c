@@ -1,5 +1,5 @@
 /* engine/kv/pool/store.c - the pool: allocates and frees pages of each size class. Sizes are in
- * sizes.c, tables in table.c. */
+ * sizes.c, references in references.c, tables in table.c. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static weir_status sum_bytes(weir_kv_store *store, weir_error *error)
     return WEIR_OK;
 }
 
-/* Allocates refs, free, kept and dirty as one block, widest element first. */
+/* Allocates refs, free, owners, kept and dirty as one block, widest element first. */
 static weir_status open_metadata(weir_kv_store *store, weir_error *error)
 {
     const size_t n = (size_t)store->spec.n_pages;
@@ -91,7 +91,8 @@ static weir_status open_metadata(weir_kv_store *store, weir_error *error)
     ));
     store->refs = store->books;
     store->free = store->refs + n;
-    store->kept = (uint16_t *)(store->free + n);
+    store->owners = store->free + n;
+    store->kept = (uint16_t *)(store->owners + n);
     store->dirty = (bool *)(store->kept + n);
     return WEIR_OK;
 }
@@ -156,7 +157,8 @@ weir_status weir_kv_store_open(
         );
     weir_kv_store *const store = calloc(1, sizeof *store);
     if (store == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV store");
-    *store = (weir_kv_store){ .spec = *spec, .ledger = ledger, .n_free = spec->n_pages };
+    *store = (weir_kv_store
+    ){ .spec = *spec, .ledger = ledger, .n_free = spec->n_pages, .first_changed = LAST_CHANGED };
     const weir_status status = open_pool(store, error);
     if (status != WEIR_OK)
         weir_kv_store_close(store);
@@ -199,8 +201,7 @@ const char *weir_kv_store_budget(const weir_kv_store *store)
 }
 int64_t weir_kv_store_free_pages(const weir_kv_store *store) { return store->n_free; }
 
-/* Returns the counter of this class. */
-static int64_t *count_of(
+int64_t *kv_count_of(
     const weir_kv_store *store, weir_kv_pages *pages, const kv_size_class *size_class
 )
 {
@@ -212,7 +213,7 @@ weir_kv_pages weir_kv_store_free(const weir_kv_store *store)
 {
     weir_kv_pages n = { 0 };
     for (int32_t i = 0; i < store->n_classes; i++)
-        *count_of(store, &n, &store->size_classes[i]) = store->size_classes[i].n_free;
+        *kv_count_of(store, &n, &store->size_classes[i]) = store->size_classes[i].n_free;
     return n;
 }
 
@@ -222,7 +223,7 @@ weir_kv_pages weir_kv_store_free_near(const weir_kv_store *store)
     for (int32_t i = 0; i < store->n_classes; i++) {
         const kv_size_class *const size_class = &store->size_classes[i];
         const int32_t room = size_class->most - size_class->n_resident;
-        *count_of(store, &n, size_class) = room < size_class->n_free ? room : size_class->n_free;
+        *kv_count_of(store, &n, size_class) = room < size_class->n_free ? room : size_class->n_free;
     }
     return n;
 }
@@ -231,7 +232,7 @@ weir_kv_pages weir_kv_store_all(const weir_kv_store *store)
 {
     weir_kv_pages n = { 0 };
     for (int32_t i = 0; i < store->n_classes; i++)
-        *count_of(store, &n, &store->size_classes[i]) = store->size_classes[i].n;
+        *kv_count_of(store, &n, &store->size_classes[i]) = store->size_classes[i].n;
     return n;
 }
 
@@ -298,7 +299,7 @@ weir_kv_pages kv_wanted_pages(const weir_kv_store *store, const kv_wanted *wante
     weir_kv_pages n = { 0 };
     for (int32_t i = 0; i < store->n_classes; i++) {
         const kv_size_class *const size_class = &store->size_classes[i];
-        *count_of(store, &n, size_class) += wanted->n[i];
+        *kv_count_of(store, &n, size_class) += wanted->n[i];
         if (size_class != store->sinks) n.others[i] += n_blocks * size_class->per_block;
     }
     return n;
@@ -306,7 +307,7 @@ weir_kv_pages kv_wanted_pages(const weir_kv_store *store, const kv_wanted *wante
 
 void weir_kv_pages_add(const weir_kv_store *store, weir_kv_pages *pages, const void *page)
 {
-    *count_of(store, pages, kv_size_class_at(store, page)) += 1;
+    *kv_count_of(store, pages, kv_size_class_at(store, page)) += 1;
 }
 
 bool kv_has_free(const weir_kv_store *store, const kv_wanted *wanted, int64_t n_back)
@@ -319,31 +320,4 @@ bool kv_has_free(const weir_kv_store *store, const kv_wanted *wanted, int64_t n_
             return false;
     }
     return true;
-}
-
-void weir_kv_page_hold(weir_kv_store *store, const void *page)
-{
-    store->refs[kv_page_number(store, page)]++;
-}
-
-int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page)
-{
-    return store->refs[kv_page_number(store, page)];
-}
-
-int32_t weir_kv_page_users(const weir_kv_store *store, const void *page)
-{
-    const int32_t number = kv_page_number(store, page);
-    return store->refs[number] - store->kept[number];
-}
-
-void weir_kv_page_drop(weir_kv_store *store, void *page)
-{
-    const int32_t number = kv_page_number(store, page);
-    WEIR_ASSERT(store->refs[number] > 0);
-    if (--store->refs[number] > 0) return;
-    kv_size_class *const size_class = kv_size_class_at(store, page);
-    kv_leave(store, page);
-    store->free[size_class->first + size_class->n_free++] = number;
-    store->n_free++;
 }

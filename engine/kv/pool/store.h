@@ -254,6 +254,21 @@ void weir_kv_release_end(weir_kv_store *store);
 int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page);
 /* References except those of table snapshots, which are released on demand (table_snapshot.h). */
 int32_t weir_kv_page_users(const weir_kv_store *store, const void *page);
+/* Pages that only table snapshots hold. */
+weir_kv_pages weir_kv_store_kept(const weir_kv_store *store);
+
+/* ---- the watcher of pages: the prefix index ----
+ * It gives each page that it holds an owner, a number in 1 .. n - 1, and is told which owners have
+ * a changed page: its users became one or two, its block moved to another tier, or it got its first
+ * or lost its last pruned table or snapshot of one. Costs a comparison per reference taken or
+ * dropped. */
+/* list [n], zero, borrowed: room for the owners with changed pages. NULL ends watching; no page may
+ * have an owner then. */
+void weir_kv_watch(weir_kv_store *store, int32_t *list);
+void weir_kv_page_set_owner(weir_kv_store *store, const void *page, int32_t owner); /* 0: none */
+int32_t weir_kv_page_owner(const weir_kv_store *store, const void *page);
+/* Removes an owner with a changed page from the list, and returns it; 0: there is none. */
+int32_t weir_kv_next_changed(weir_kv_store *store);
 
 /* dst (empty) shares all visible rows of src; unsealed rows are copied. If src is pruned, so is
  * dst. */

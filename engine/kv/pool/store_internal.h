@@ -1,4 +1,4 @@
-/* engine/kv/pool/store_internal.h - internals of the store, shared by pages (store.c), tables
+/* engine/kv/pool/store_internal.h - internals of the store, shared by pages (store.c, references.c), tables
  * (table.c), tiers (residency.c, residency_open.c, release.c) and eviction (evict.c). */
 #pragma once
 #include <pthread.h>
@@ -49,10 +49,15 @@ struct weir_kv_store {
     void *books; /* [n_pages] of each array below; charged to the ledger */
     int32_t *refs; /* per page */
     int32_t *free; /* stacks of page numbers, one per class */
+    int32_t *owners; /* for the watcher; 0: none */
     uint16_t *kept; /* of refs, those of table snapshots (table_snapshot.h) */
     bool *dirty; /* was allocated before: must be cleared first */
     int64_t n_free, n_resident; /* n_resident: held, and in memory */
     int64_t n_pruned; /* tables */
+    weir_kv_pages only_kept; /* pages with refs == kept > 0 */
+    /* The watcher's: next in the list of owners with changed pages; 0: not in it. */
+    int32_t *changed;
+    int32_t first_changed; /* LAST_CHANGED: there are none */
 
     /* ---- with a tier below: residency.c. Only the engine thread moves pages. `lock` guards where
      * they are, and the memory of those that move, against threads that copy pages which they hold;
@@ -83,7 +88,7 @@ typedef struct kv_layer_classes {
 /* Returns false if there are more than a store may have. */
 bool kv_find_layer_classes(kv_layer_classes *out, const weir_kv_spec *spec);
 
-enum { NO_BLOCK = -1 };
+enum { NO_BLOCK = -1, LAST_CHANGED = -1 };
 
 int32_t kv_page_number(const weir_kv_store *store, const void *page);
 size_t kv_stride_of(const weir_kv_store *store, const void *page);
@@ -115,11 +120,26 @@ static inline int64_t kv_pages_per_head(int64_t rows)
     return (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
 }
 
+/* Tells the watcher that a page changed. */
+static inline void kv_page_changed(weir_kv_store *store, int32_t number)
+{
+    const int32_t owner = store->owners[number];
+    if (owner == 0 || store->changed[owner] != 0) return;
+    store->changed[owner] = store->first_changed;
+    store->first_changed = owner;
+}
+
 /* Adds (by 1) or removes (by -1) a pruned table's reference. */
 static inline void kv_pin(weir_kv_store *store, const void *page, int32_t by)
 {
-    if (store->pins != NULL) store->pins[kv_page_number(store, page)] += by;
+    if (store->pins == NULL) return;
+    const int32_t number = kv_page_number(store, page);
+    store->pins[number] += by;
+    if (store->pins[number] == (by > 0 ? 1 : 0)) kv_page_changed(store, number);
 }
+/* A table snapshot takes and releases its reference. */
+void kv_page_keep(weir_kv_store *store, void *page);
+void kv_page_unkeep(weir_kv_store *store, void *page);
 /* Releases the table's entry, if set. */
 void kv_table_drop(weir_kv_table *table, weir_kv_store *store, void **entry);
 /* Sets the entry to a page that was allocated for it. */
@@ -134,6 +154,10 @@ bool kv_enter(weir_kv_store *store, kv_size_class *size_class, void *page);
  * below. */
 void kv_leave(weir_kv_store *store, void *page);
 kv_size_class *kv_size_class_at(const weir_kv_store *store, const void *page);
+/* Returns the counter of this class. */
+int64_t *kv_count_of(
+    const weir_kv_store *store, weir_kv_pages *pages, const kv_size_class *size_class
+);
 /* Copies a page of layer and head number `head`, wherever it is, to memory near the kernels,
  * aligned to 4096 bytes. Engine thread. */
 WEIR_MUST_CHECK weir_status

@@ -12,8 +12,6 @@ typedef struct snapshot {
     bool is_pruned;
 } snapshot;
 
-enum { COUNTED = 1 << 15 };
-
 static void **pages_of(const snapshot *p) { return (void **)(uintptr_t)(p + 1); }
 static int32_t *rows_of(const snapshot *p) { return (int32_t *)(pages_of(p) + p->n_held); }
 
@@ -63,9 +61,8 @@ void weir_table_snapshot_take(void *memory, const weir_kv_table *table, weir_kv_
         rows_of(p)[h] = (int32_t)weir_kv_rows_at(table, h);
         for (int64_t i = 0; i < kv_pages_per_head(rows_of(p)[h]); i++) {
             void *const page = table->pages[h * table->capacity + i];
-            weir_kv_page_hold(store, page);
+            kv_page_keep(store, page);
             if (p->is_pruned) kv_pin(store, page, 1);
-            store->kept[kv_page_number(store, page)]++;
             *at++ = page;
         }
     }
@@ -104,27 +101,7 @@ void weir_table_snapshot_release(void *memory, weir_kv_store *store)
     for (int64_t i = 0; i < p->n_held; i++) {
         void *const page = pages_of(p)[i];
         if (p->is_pruned) kv_pin(store, page, -1);
-        store->kept[kv_page_number(store, page)]--;
-        weir_kv_page_drop(store, page);
+        kv_page_unkeep(store, page);
     }
     weir_kv_release_end(store);
-}
-
-void weir_table_snapshot_count_pages(const void *memory, weir_kv_store *store, weir_kv_pages *pages)
-{
-    const snapshot *const p = memory;
-    for (int64_t i = 0; i < p->n_held; i++) {
-        const void *const page = pages_of(p)[i];
-        uint16_t *const kept = &store->kept[kv_page_number(store, page)];
-        if ((*kept & COUNTED) != 0 || weir_kv_page_refs(store, page) != *kept) continue;
-        weir_kv_pages_add(store, pages, page);
-        *kept |= COUNTED;
-    }
-}
-
-void weir_table_snapshot_reset_count(const void *memory, weir_kv_store *store)
-{
-    const snapshot *const p = memory;
-    for (int64_t i = 0; i < p->n_held; i++)
-        store->kept[kv_page_number(store, pages_of(p)[i])] &= (uint16_t)~COUNTED;
 }

@@ -20,13 +20,6 @@ void weir_table_snapshot_take(void *snapshot, const weir_kv_table *table, weir_k
 void weir_table_snapshot_restore(const void *snapshot, weir_kv_table *table, weir_kv_store *store);
 void weir_table_snapshot_release(void *snapshot, weir_kv_store *store);
 
-/* Adds the pages that only snapshots hold and that were not counted since
- * weir_table_snapshot_reset_count. */
-void weir_table_snapshot_count_pages(
-    const void *snapshot, weir_kv_store *store, weir_kv_pages *pages
-);
-void weir_table_snapshot_reset_count(const void *snapshot, weir_kv_store *store);
-
 #ifdef __cplusplus
 }
 #endif

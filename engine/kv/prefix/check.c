@@ -1,72 +1,182 @@
 /* engine/kv/prefix/check.c - checks the tree's invariants, for tests. */
+#include <stdlib.h>
+
 #include "engine/kv/prefix/pruned_cache_internal.h"
 
-/* A node is marked if a sequence uses it, and is listed if no child is marked. */
-static bool marks_are_sound(const weir_prefix *p, int32_t index)
+static bool is_in_tree(const weir_prefix *p, int32_t index)
 {
-    const node *const n = &p->nodes[index];
-    int32_t n_used = 0;
-    for (int32_t child = n->child; child != NONE; child = p->nodes[child].next)
-        n_used += p->nodes[child].is_used;
-    if (n_used != n->n_used || (n->tip != NONE) != (n->is_used && n_used == 0) ||
-        (n->tip != NONE && p->tips[n->tip] != index))
-        return false;
-    if (n->depth != (index == FOREST ? -2 : p->nodes[n->parent].depth + 1)) return false;
-    if (n->n_tokens == 0) return !n->is_used;
-    return n->is_used || is_idle(p, index);
+    return index != FOREST && p->nodes[index].parent != NONE;
 }
 
-static bool node_is_sound(const weir_prefix *p, int32_t index, int64_t *n_slots)
+static bool has_pages(const weir_prefix *p, int32_t index)
 {
-    const node *const n = &p->nodes[index];
-    if (!marks_are_sound(p, index)) return false;
+    return is_in_tree(p, index) && p->nodes[index].n_tokens > 0;
+}
+
+/* It is found among its siblings, and has its pages. */
+static bool node_is_sound(const weir_prefix *p, int32_t index)
+{
+    const node *const n = &p->nodes[index], *const parent = &p->nodes[n->parent];
+    const int32_t words = n->n_tokens > 0 ? n->n_tokens : RUN;
+    int32_t same;
+    if (n->depth != parent->depth + 1 || (n->parent == FOREST) != (n->n_tokens == 0)) return false;
+    if (parent->n_tokens > 0 && parent->n_tokens < RUN) return false;
+    if (n->n_tokens == 0 && n->children == 0) return false;
+    if (prefix_nearest_child(p, n->parent, n->tokens, words, &same) != index) return false;
     if (n->has_lost_file && n->n_saved > 0) return false;
     if (n->n_saved < 0 || n->n_saved > n->n_tried || n->n_tried > n->n_tokens) return false;
-    if (n->n_tokens > 0 && n->n_tokens < RUN && (n->child != NONE || p->is_paged)) return false;
+    if (n->n_tokens > 0 && n->n_tokens < RUN && p->is_paged) return false;
     for (int64_t h = 0; n->n_tokens > 0 && h < p->heads; h++)
-        if (weir_kv_page_refs(p->store, pages_of(p, index)[h]) < 1) return false;
-    for (int32_t s = n->snapshot; s != NONE; s = p->slots[s].next, (*n_slots)++)
-        if (p->slots[s].state != SLOT_KEPT || p->slots[s].node != index || p->slots[s].offset < 1 ||
-            p->slots[s].offset > n->n_tokens)
+        if (weir_kv_page_refs(p->store, pages_of(p, index)[h]) < 1 ||
+            weir_kv_page_owner(p->store, pages_of(p, index)[h]) != index)
             return false;
-    for (int32_t child = n->child; child != NONE; child = p->nodes[child].next)
-        if (p->nodes[child].parent != index || !node_is_sound(p, child, n_slots)) return false;
     return true;
 }
 
-bool weir_prefix_is_sound(const weir_prefix *prefix, weir_error *error)
+/* What it is is as derived, and it is where that puts it. */
+static bool kind_is_sound(const weir_prefix *p, int32_t index, int32_t n_busy)
 {
-    int64_t n_kept = 0, n_nodes = 0, n_tokens = 0, n_slots = 0, n_used = 0, n_sinks = 0,
-            n_used_sinks = 0;
-    for (int32_t i = 0; i < prefix->limits.n_snapshots; i++)
-        n_slots += prefix->slots[i].state == SLOT_KEPT;
-    for (int32_t i = FOREST + 1; i < (int32_t)node_count(&prefix->limits); i++) {
-        const node *const n = &prefix->nodes[i];
-        n_nodes += n->parent != NONE && n->n_tokens > 0;
-        n_tokens += n->n_tokens;
-        n_used += n->is_used;
-        n_sinks += n->parent != NONE && n->n_tokens > 0 && is_sink(prefix, i);
-        n_used_sinks += n->is_used && is_sink(prefix, i);
+    const node *const n = &p->nodes[index];
+    if (n->n_busy != n_busy) return false;
+    if (n->n_tokens == 0)
+        return n->is_droppable == (n_busy == 0) && n->leaf_order == ORDER_NONE && !n->is_demotable;
+    const order leaf_order = !n->is_idle || n->children != 0 ? ORDER_NONE
+                             : is_sink(p, index)             ? ORDER_SINKS
+                             : n->is_cold                    ? ORDER_COLD
+                                                             : ORDER_MEMORY;
+    const bool is_demotable = n->is_idle && p->heads > 0 &&
+                              weir_kv_may_leave(p->store, (void *const *)pages_of(p, index), 1);
+    return n->is_idle == has_idle_page(p, index) && n->is_cold == is_cold(p, index) &&
+           n->is_droppable == (n->is_idle && n_busy == 0) && n->leaf_order == leaf_order &&
+           n->is_demotable == is_demotable;
+}
+
+/* Each parent is before its children in the heap, and each node knows its place. */
+static bool order_is_sound(const weir_prefix *p, order which)
+{
+    const int32_t *const heap = p->orders + which * node_count(&p->limits);
+    for (int32_t at = 0; at < p->order_size[which]; at++) {
+        const node *const n = &p->nodes[heap[at]], *const up = &p->nodes[heap[(at - 1) / 2]];
+        const bool is_block = which == ORDER_BLOCKS;
+        if (at != (is_block ? n->block_place : n->leaf_place)) return false;
+        if (is_block ? !n->is_demotable : n->leaf_order != which) return false;
+        if (at > 0 && (is_block ? up->last_use > n->last_use
+                                : prefix_goes_before(p, heap[at], heap[(at - 1) / 2])))
+            return false;
     }
-    bool names_are_sound = true;
-    if (!pruned_is_sound(prefix))
-        return weir_error_set(error, WEIR_EINVAL, "the list of pruned sequences is inconsistent") ==
-               WEIR_OK;
-    for (const name *n = prefix->names; n < prefix->names + WEIR_PREFIX_NAMES; n++)
-        if (n->text[0] != '\0' && (prefix->nodes[n->node].parent == NONE || n->offset < 1 ||
-                                   n->offset > prefix->nodes[n->node].n_tokens))
-            names_are_sound = false;
-    if (!names_are_sound)
-        (void)weir_error_set(error, WEIR_EINVAL, "a name of the prefix tree refers to no node");
-    else if (!node_is_sound(prefix, FOREST, &n_kept))
-        (void)weir_error_set(error, WEIR_EINVAL, "a node of the prefix tree is inconsistent");
-    else if (n_kept != n_slots || n_kept != prefix->stats.n_snapshots)
-        (void)weir_error_set(error, WEIR_EINVAL, "states of the prefix tree are lost");
-    else if (n_nodes != prefix->stats.n_nodes || n_tokens != prefix->stats.n_tokens ||
-             n_used != prefix->n_used || n_sinks != prefix->n_sinks ||
-             n_used_sinks != prefix->n_used_sinks)
-        (void)weir_error_set(error, WEIR_EINVAL, "nodes of the prefix tree are lost");
-    else
-        return true;
+    return true;
+}
+
+/* The sums, from the pages: those of droppable nodes, cold idle runs, and nodes in the orders. */
+static bool counts_are_sound(const weir_prefix *p)
+{
+    weir_kv_pages pages = { 0 };
+    int64_t n_cold = 0, n_leaves = 0, n_blocks = 0, n_nodes = 0, n_tokens = 0;
+    for (int32_t i = FOREST + 1; i < (int32_t)node_count(&p->limits); i++) {
+        const node *const n = &p->nodes[i];
+        if (!has_pages(p, i)) continue;
+        for (int64_t h = 0; n->is_droppable && h < p->heads; h++)
+            if (weir_kv_page_users(p->store, pages_of(p, i)[h]) == 1)
+                weir_kv_pages_add(p->store, &pages, pages_of(p, i)[h]);
+        n_cold += n->is_idle && n->is_cold;
+        n_leaves += n->leaf_order != ORDER_NONE;
+        n_blocks += n->is_demotable;
+        n_nodes++;
+        n_tokens += n->n_tokens;
+    }
+    for (int which = 0; which < ORDERS; which++)
+        if (!order_is_sound(p, (order)which)) return false;
+    return weir_kv_pages_fit(pages, p->droppable_pages) &&
+           weir_kv_pages_fit(p->droppable_pages, pages) && n_cold == p->n_idle_cold &&
+           n_nodes == p->stats.n_nodes && n_tokens == p->stats.n_tokens &&
+           n_leaves == p->order_size[ORDER_SINKS] + p->order_size[ORDER_MEMORY] +
+                           p->order_size[ORDER_COLD] &&
+           n_blocks == p->order_size[ORDER_BLOCKS];
+}
+
+/* All runs are listed, in the order of their last use. */
+static bool runs_are_listed(const weir_prefix *p)
+{
+    int32_t older = NONE;
+    int64_t n = 0;
+    for (int32_t i = p->oldest; i != NONE; older = i, i = p->nodes[i].newer, n++)
+        if (!has_pages(p, i) || p->nodes[i].older != older ||
+            (older != NONE && p->nodes[older].last_use > p->nodes[i].last_use))
+            return false;
+    return p->newest == older && n == p->stats.n_nodes;
+}
+
+static bool tree_is_sound(const weir_prefix *p)
+{
+    const int32_t n = (int32_t)node_count(&p->limits);
+    int32_t *const n_busy = calloc((size_t)n, sizeof *n_busy);
+    bool is_sound = n_busy != NULL;
+    for (int32_t i = FOREST + 1; is_sound && i < n; i++)
+        if (is_in_tree(p, i) && !p->nodes[i].is_droppable) n_busy[p->nodes[i].parent]++;
+    for (int32_t i = FOREST + 1; is_sound && i < n; i++)
+        is_sound = !is_in_tree(p, i) || (node_is_sound(p, i) && kind_is_sound(p, i, n_busy[i]));
+    free(n_busy);
+    return is_sound && runs_are_listed(p) && counts_are_sound(p);
+}
+
+/* Each kept slot is in the lists of its node and of its parent. */
+static bool slot_is_sound(const weir_prefix *p, int32_t index)
+{
+    const slot *const s = &p->slots[index];
+    if (s->state != SLOT_KEPT) return true;
+    if (!has_pages(p, s->node) || s->offset < 1 || s->offset > p->nodes[s->node].n_tokens)
+        return false;
+    int32_t own = p->nodes[s->node].snapshot, below = p->nodes[p->nodes[s->node].parent].below;
+    while (own != NONE && own != index) own = p->slots[own].next;
+    while (below != NONE && below != index) below = p->slots[below].next_below;
+    return own == index && below == index;
+}
+
+/* The list is in order of use; adds its length. */
+static bool list_is_sound(const weir_prefix *p, const slot_list *list, bool is_spare, int64_t *n)
+{
+    int32_t older = NONE, length = 0;
+    for (int32_t s = list->oldest; s != NONE; older = s, s = p->slots[s].newer, length++) {
+        const slot *const own = &p->slots[s];
+        if (own->state != SLOT_KEPT || own->is_spare != is_spare || own->older != older ||
+            (older != NONE && p->slots[older].last_use > own->last_use))
+            return false;
+    }
+    *n += length;
+    return list->newest == older && list->n == length;
+}
+
+static bool slots_are_sound(const weir_prefix *p)
+{
+    int64_t n_kept = 0, n_listed = 0, n_free = 0;
+    for (int32_t i = 0; i < p->limits.n_snapshots; i++) {
+        if (!slot_is_sound(p, i)) return false;
+        n_kept += p->slots[i].state == SLOT_KEPT;
+        n_free += p->slots[i].state == SLOT_FREE;
+    }
+    return list_is_sound(p, &p->spares, true, &n_listed) &&
+           list_is_sound(p, &p->used, false, &n_listed) && n_listed == n_kept &&
+           n_kept == p->stats.n_snapshots && n_free == p->n_free_slots;
+}
+
+static bool names_are_sound(const weir_prefix *p)
+{
+    for (const name *n = p->names; n < p->names + WEIR_PREFIX_NAMES; n++)
+        if (n->text[0] != '\0' &&
+            (!has_pages(p, n->node) || n->offset < 1 || n->offset > p->nodes[n->node].n_tokens))
+            return false;
+    return true;
+}
+
+bool weir_prefix_is_sound(weir_prefix *prefix, weir_error *error)
+{
+    prefix_settle(prefix);
+    const char *const wrong = !pruned_is_sound(prefix)   ? "the list of pruned sequences"
+                              : !names_are_sound(prefix) ? "a name"
+                              : !slots_are_sound(prefix) ? "a state"
+                              : !tree_is_sound(prefix)   ? "a node or a count"
+                                                         : NULL;
+    if (wrong == NULL) return true;
+    (void)weir_error_set(error, WEIR_EINVAL, "%s of the prefix tree is inconsistent", wrong);
     return false;
 }

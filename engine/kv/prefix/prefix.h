@@ -16,7 +16,8 @@
  *     unused subtree can be freed.
  *   3 A snapshot slot is free, acquired by a caller, or part of one node. A pinned one stays part
  *     of its node; so does the node, whose pages the caller holds.
- *   4 A name stands for the first tokens of one sequence, and is removed with the node that holds
+ *   4 A page belongs to one node.
+ *   5 A name stands for the first tokens of one sequence, and is removed with the node that holds
  *     the last of them.
  * Reused rows and states have the bits that computing them again would give: they do not depend on
  * how a sequence was cut into steps. Engine thread only; allocates nothing after opening. */
@@ -93,8 +94,9 @@ typedef struct weir_prefix_snapshot {
 float *weir_prefix_acquire_snapshot(weir_prefix *prefix, bool is_spare);
 void weir_prefix_release_snapshot(weir_prefix *prefix, float *state);
 
-/* Inserts the computed rows of a sequence and its states, unless it is pruned (store.h); its whole
- * pages are replaced by equal cached ones. Takes over the slots; drops what does not fit.
+/* Inserts the computed rows of a sequence and its states, unless it is pruned (store.h), as far as
+ * they are not cached under another salt; its whole pages are replaced by equal cached ones. Takes
+ * over the slots; drops what does not fit.
  * `whole_pages`: inserts only pages that the sequence will not write to any more, for a sequence
  * that continues; later snapshots stay with the caller. Returns their number; they are the last
  * ones. */
@@ -142,7 +144,8 @@ bool weir_prefix_next(
 /* Finds the LRU unsaved, unused sequence of at least `least` tokens that reclaim would drop before
  * this many pages are free, or that would lose a state before this many are acquired (or half of
  * all). Counts only tokens not shared with other sequences and not tried before. Copies its tokens
- * to a clear sequence. Costs a pass over the tree. */
+ * to a clear sequence. The cost depends on the pages and, if states are short, on the sequences
+ * that reclaim would drop before it. */
 bool weir_prefix_next_victim(
     weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states, int32_t least,
     weir_kv_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]
@@ -177,16 +180,16 @@ bool weir_prefix_release_tail(weir_prefix *prefix, const weir_kv_sequence *seque
  * far as no other one extends them. Returns false if there are none. For a sequence that is about
  * to lose rows. */
 bool weir_prefix_release_shared(weir_prefix *prefix, const weir_kv_sequence *sequence);
-/* Pages that reclaiming could free. The cost depends on the sequences that came and went since the
- * last call, not on the tree, unless a table is pruned. */
+/* Pages that reclaiming could free. The cost of this and the next depends on the pages that changed
+ * since the last call, not on the tree. */
 weir_kv_pages weir_prefix_reclaimable(weir_prefix *prefix);
-/* Runs of them in the lower tier: they free addresses, but no memory near the kernels. Walks the
- * tree. */
-int64_t weir_prefix_idle_cold(const weir_prefix *prefix);
+/* Runs in the lower tier that only the cache holds: they free addresses, but no memory near the
+ * kernels. */
+int64_t weir_prefix_idle_cold(weir_prefix *prefix);
 /* With a lower tier. Finds up to `most` blocks in memory, past the sinks, that only the cache
  * holds, least recently used first. weir_prefix_reclaim_memory is for when none can be demoted:
  * drops sequences until n_blocks fit in memory or none is left that would help. */
-int32_t weir_prefix_lru_blocks(const weir_prefix *prefix, void *const **blocks, int32_t most);
+int32_t weir_prefix_lru_blocks(weir_prefix *prefix, void *const **blocks, int32_t most);
 void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks);
 
 typedef struct weir_prefix_stats {
@@ -196,12 +199,12 @@ typedef struct weir_prefix_stats {
     int64_t dropped_tokens; /* since opening */
     int64_t unsaved_tokens; /* of them: not in a file */
     int64_t n_inserted; /* insertions that added tokens or states, since opening */
+    /* For tests: nodes and states looked at since opening, which is what calls cost. */
+    int64_t visits;
 } weir_prefix_stats;
 weir_prefix_stats weir_prefix_stats_of(const weir_prefix *prefix);
-/* For tests: the result of weir_prefix_reclaimable by a walk over the tree; and a check of the
- * invariants, false with a message. */
-weir_kv_pages weir_prefix_idle_pages(const weir_prefix *prefix);
-bool weir_prefix_is_sound(const weir_prefix *prefix, weir_error *error);
+/* For tests: checks the invariants, false with a message. */
+bool weir_prefix_is_sound(weir_prefix *prefix, weir_error *error);
 
 #ifdef __cplusplus
 }

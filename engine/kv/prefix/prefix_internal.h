@@ -1,6 +1,23 @@
-/* engine/kv/prefix/prefix_internal.h - internals of the prefix tree, for the files of this
- * folder. */
+/* engine/kv/prefix/prefix_internal.h - internals of the prefix tree, for the files of this folder.
+ *
+ * No operation visits more of the tree than the path of its sequence and what changed since the
+ * last one. What a node is, is derived from its pages, its states and its children, in one place
+ * (prefix_refresh, idle.c), and kept in the node, in counts and in orders:
+ *   idle        it has a page that only the tree holds, or a page that cached sequences hold too,
+ *               which are dropped like it. As long as no table is pruned, the pages of a block are
+ *               shared alike, and its first page stands for all; pruned tables share single pages
+ *   droppable   idle, and so is every node below it
+ *   evictable   idle, without children
+ *   demotable   idle, and its block may be demoted (residency.h)
+ * References begin and end in the store, which lists the owners of pages that changed
+ * (weir_kv_watch). prefix_settle refreshes the listed nodes. What the tree itself changes it
+ * refreshes at once. So after prefix_settle:
+ *   1 is_idle, is_cold, idle pages, is_droppable and n_busy of every node are as derived
+ *   2 droppable_pages and n_idle_cold are the sums over all nodes
+ *   3 the orders have the evictable and the demotable nodes, and no other
+ * A page belongs to one node at most: its owner in the store. */
 #pragma once
+#include <assert.h>
 #include <string.h>
 
 #include "engine/kv/prefix/prefix.h"
@@ -8,23 +25,49 @@
 
 enum { RUN = WEIR_PAGE_TOKENS, NONE = -1, FOREST = 0 };
 
-/* A run of tokens. Node FOREST is the parent of the salts; a salt's node has the salt in place of
- * tokens and no pages. */
+/* Sets of nodes, each with its first one at hand (order.c): evictable sinks, evictable blocks in
+ * memory and in the lower tier, by is_dead, then last_use; demotable blocks, by last_use. */
+typedef enum order {
+    ORDER_SINKS,
+    ORDER_MEMORY,
+    ORDER_COLD,
+    ORDER_BLOCKS,
+    ORDERS,
+    ORDER_NONE = ORDERS
+} order;
+
+/* A node of the binary tree of some siblings (children.c): siblings at side 0 have a zero in this
+ * bit of this token. */
+typedef struct branch {
+    int32_t side[2];
+    int16_t word; /* NONE: not in use */
+    int8_t bit;
+} branch;
+
+/* A run of tokens. Node FOREST is the parent of the salts; a salt's node has the salt, filled up
+ * with zeros, in place of tokens and no pages. */
 typedef struct node {
     int32_t tokens[RUN];
     int32_t n_tokens; /* 0: a salt */
     int32_t depth; /* index of its pages in a sequence; -1: a salt */
-    /* First child, next sibling or free node, first slot. */
-    int32_t parent, child, next, snapshot;
-    int32_t n_used; /* marked children */
+    int32_t parent; /* NONE: not in use */
+    int32_t children; /* their binary tree: 0: none, i: the node i, -i: the branch in node i */
+    int32_t next; /* not in use: the next such */
+    /* First slot of its own; first slot of its children's. */
+    int32_t snapshot, below;
+    int32_t n_busy; /* children that are not droppable */
+    int32_t leaf_place, block_place; /* in its order */
+    int32_t older, newer; /* runs used last before and after it; NONE at the ends */
+    branch stored; /* one of the parent's children's */
+    uint8_t leaf_order; /* of ORDER_SINKS .. ORDER_COLD, or ORDER_NONE */
+    bool is_demotable; /* in ORDER_BLOCKS */
+    bool is_idle, is_cold, is_droppable;
+    bool has_lost_file; /* a file that held tokens of this run is gone */
     /* Of its tokens: in a file; in a file or never to be saved. */
     int32_t n_saved, n_tried;
-    bool has_lost_file; /* a file that held tokens of this run is gone */
-    int32_t tip; /* its index in `tips`, or NONE */
-    bool is_used; /* marked: a sequence used its pages at the last check */
     uint64_t last_use;
 } node;
-_Static_assert(sizeof(int32_t) * RUN > WEIR_PREFIX_SALT, "a salt fits a node");
+static_assert(sizeof(int32_t) * RUN > WEIR_PREFIX_SALT, "a salt fits a node");
 
 typedef enum slot_state {
     SLOT_FREE,
@@ -35,11 +78,19 @@ typedef enum slot_state {
 typedef struct slot {
     slot_state state;
     /* offset: of the node's tokens, 1 .. 64. */
-    int32_t node, next, offset;
+    int32_t node, offset;
+    int32_t next; /* of the node's; or the next free slot */
+    int32_t next_below, before_below; /* of the parent's `below` */
+    int32_t newer, older; /* of its list; NONE at the ends */
     int32_t pins;
     bool is_spare; /* goes before all that are not */
     uint64_t last_use;
 } slot;
+
+/* Kept slots, least recently used first. */
+typedef struct slot_list {
+    int32_t oldest, newest, n;
+} slot_list;
 
 typedef struct pruned_entry pruned_entry; /* pruned_cache_internal.h */
 
@@ -54,23 +105,34 @@ struct weir_prefix {
     weir_prefix_limits limits;
     node *nodes; /* [n_nodes] */
     void **pages; /* [n_nodes, heads] */
+    /* [n_nodes, classes] pages of each size class that only the tree holds, as at the last
+     * refresh; the first one if it is a sink. */
+    int32_t *idle_pages;
+    int32_t *orders; /* [ORDERS, n_nodes] heaps */
+    int32_t order_size[ORDERS];
+    int32_t *changed; /* [n_nodes] the store's (weir_kv_watch) */
     slot *slots; /* [n_snapshots] */
     float *states; /* [n_snapshots, snapshot_bytes] */
-    size_t node_bytes, page_bytes, tip_bytes, slot_bytes, state_bytes, all_pruned_bytes;
+    size_t node_bytes, page_bytes, idle_bytes, order_bytes, changed_bytes, slot_bytes, state_bytes,
+        all_pruned_bytes;
     /* [limits.n_pruned], followed by the memory of their parts. */
     pruned_entry *pruned;
     char *pruned_memory;
     int64_t heads;
-    /* [n_tips] marked nodes without a marked child: where sequences leave the tree. */
-    int32_t *tips;
-    int32_t n_tips;
-    int64_t n_used; /* marked nodes */
-    int64_t n_sinks, n_used_sinks; /* of nodes with pages, and of marked ones */
+    int32_t classes; /* size classes of a block past the sinks */
+    weir_kv_pages block, sink_block; /* pages of each */
+    weir_kv_pages droppable_pages; /* idle pages of droppable nodes */
+    int64_t n_idle_cold;
+    slot_list spares, used; /* kept slots, of spare states and of others */
+    int32_t oldest, newest; /* of all runs, by last_use */
+    int32_t free_slot, n_free_slots;
     bool is_paged; /* only whole runs (store.h 5) */
+    bool is_open;
     /* Of the node that is being created: not dropped with its last sequence. */
     int32_t free_node, parent_in_use;
     uint64_t clock;
     weir_prefix_stats stats;
+    int64_t *visits; /* stats.visits, also for callers that only read */
     name names[WEIR_PREFIX_NAMES];
 };
 
@@ -79,6 +141,13 @@ typedef struct place {
     int32_t node, offset, at, slot;
 } place;
 
+/* ---- prefix.c -------------------------------------------------------------------------------- */
+/* Releases the pages of a node, if it is one with pages. */
+void prefix_drop_pages(weir_prefix *p, int32_t index);
+/* Makes a node available that is not in the tree any more. */
+void prefix_free(weir_prefix *p, int32_t index);
+
+/* ---- match.c --------------------------------------------------------------------------------- */
 /* Finds where the longest cached prefix of the sequence can be continued. */
 weir_prefix_hit prefix_find(
     const weir_prefix *p, const weir_kv_sequence *sequence, const char *salt, int32_t most,
@@ -86,26 +155,70 @@ weir_prefix_hit prefix_find(
 );
 /* Shares the pages down to the place, deepest first. */
 void prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end);
-/* The same, marking them as used, with a copy of the state. */
-void prefix_give(weir_prefix *p, weir_kv_sequence *sequence, const place *end);
 
+/* ---- texts.c --------------------------------------------------------------------------------- */
 /* Removes the name from the tree. */
 void prefix_unname(weir_prefix *p, const char *text);
-/* Marks the run and those above it: a sequence has some of its pages. */
-void prefix_mark(weir_prefix *p, int32_t index);
+
+/* ---- children.c ------------------------------------------------------------------------------ */
+/* The child with the longest common prefix, of several any; NONE if that is empty. Costs at most
+ * the bits in which siblings differ, however many there are. */
+int32_t prefix_nearest_child(
+    const weir_prefix *p, int32_t parent, const int32_t *tokens, int32_t n, int32_t *n_same
+);
+int32_t prefix_find_salt(const weir_prefix *p, const char *salt);
+/* Fills `words` [RUN] with a salt of at most WEIR_PREFIX_SALT bytes. */
+void prefix_salt_words(int32_t *words, const char *salt);
+/* Add a node, whose tokens are set, to its parent's children, and remove it. Of two siblings none
+ * is the beginning of the other. */
+void prefix_add_child(weir_prefix *p, int32_t index);
+void prefix_remove_child(weir_prefix *p, int32_t index);
+
+/* ---- order.c --------------------------------------------------------------------------------- */
+/* The first node of an order, or NONE. */
+int32_t prefix_first(const weir_prefix *p, order which);
+/* True if evictable leaf `a` goes before `b`. */
+bool prefix_goes_before(const weir_prefix *p, int32_t a, int32_t b);
+/* Moves a leaf to an order, or out of all; restores its place if it is there. */
+void prefix_order_leaf(weir_prefix *p, int32_t index, order which);
+void prefix_order_block(weir_prefix *p, int32_t index, bool is_demotable);
+/* Restores the place of a leaf whose states changed. */
+void prefix_reorder(weir_prefix *p, int32_t index);
+/* Puts a new run at the end of all runs, takes one out, and moves one that is used to the end. */
+void prefix_list_run(weir_prefix *p, int32_t index);
+void prefix_unlist_run(weir_prefix *p, int32_t index);
+void prefix_use_run(weir_prefix *p, int32_t index);
+
+/* ---- idle.c ---------------------------------------------------------------------------------- */
+/* Derives what a node is, after its pages, states or children changed. */
+void prefix_refresh(weir_prefix *p, int32_t index);
+/* Refreshes the nodes whose pages changed in the store. */
+void prefix_settle(weir_prefix *p);
+/* Count a new node as not droppable, and remove one from the counts. */
+void prefix_count_new(weir_prefix *p, int32_t index);
+void prefix_count_gone(weir_prefix *p, int32_t index);
+
+/* ---- reclaim.c ------------------------------------------------------------------------------- */
+/* Drops a node without children, and its salt with the last of them. */
+void prefix_drop_leaf(weir_prefix *p, int32_t index);
 /* Drops the worst leaf, so that a node is free; `parent` stays, even a salt that loses its last
  * sequence. Returns false if there is no other leaf. */
 bool prefix_free_node(weir_prefix *p, int32_t parent);
 
+/* ---- states.c -------------------------------------------------------------------------------- */
+void prefix_open_slots(weir_prefix *p);
 /* Attaches an acquired state to the node, `offset` tokens into it. Of two after the same tokens the
  * older one stays: they are equal. */
 void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state);
 /* Removes the slot from its node. */
 void prefix_detach(weir_prefix *p, int32_t index);
+/* The state was used. */
+void prefix_use_state(weir_prefix *p, int32_t index);
 /* True if this many states, or half of all, can be acquired before taking one that was used at
  * `use` or later. */
 bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, uint64_t use);
 
+/* ---- small ones ------------------------------------------------------------------------------ */
 /* Adds the forest and some salts. */
 static inline int64_t node_count(const weir_prefix_limits *limits) { return limits->n_nodes + 64; }
 
@@ -130,15 +243,13 @@ static inline bool is_lost(const weir_prefix *p, int32_t index)
     return p->heads > 0 && weir_kv_is_unreadable(p->store, pages_of(p, index)[0]);
 }
 
-static inline void drop_pages(weir_prefix *p, int32_t index)
-{
-    weir_kv_release_begin(p->store);
-    for (int64_t h = 0; p->nodes[index].n_tokens > 0 && h < p->heads; h++)
-        weir_kv_page_drop(p->store, pages_of(p, index)[h]);
-    weir_kv_release_end(p->store);
-}
-
 static inline bool has_states(const weir_prefix *p) { return p->limits.snapshot_bytes > 0; }
+
+/* True if nothing can continue this leaf. */
+static inline bool is_dead(const weir_prefix *p, int32_t index)
+{
+    return has_states(p) && p->nodes[index].snapshot == NONE;
+}
 
 static inline float *state_of(const weir_prefix *p, int32_t index)
 {
@@ -152,10 +263,8 @@ static inline int32_t slot_of(const weir_prefix *p, const float *state)
                      (p->state_bytes / (size_t)p->limits.n_snapshots / sizeof(float)));
 }
 
-/* True if only the tree, and cached sequences that can be dropped like it, hold its pages; with
- * pruned tables, which share single pages of a block: hold one page of it. Dropping it then frees
- * something. */
-static inline bool is_idle(const weir_prefix *p, int32_t index)
+/* Idle, from its pages. */
+static inline bool has_idle_page(const weir_prefix *p, int32_t index)
 {
     const int64_t heads = weir_kv_store_has_pruned(p->store) ? p->heads : 1;
     for (int64_t h = 0; p->heads > 0 && h < heads; h++)
@@ -163,46 +272,11 @@ static inline bool is_idle(const weir_prefix *p, int32_t index)
     return p->heads == 0;
 }
 
-/* Adds the pages that dropping it would free. */
-static inline void add_idle_pages(const weir_prefix *p, int32_t index, weir_kv_pages *n)
-{
-    const bool has_pruned = weir_kv_store_has_pruned(p->store);
-    for (int64_t h = 0; h < p->heads; h++)
-        if (!has_pruned || weir_kv_page_users(p->store, pages_of(p, index)[h]) == 1)
-            weir_kv_pages_add(p->store, n, pages_of(p, index)[h]);
-}
-
 static inline int32_t common(const int32_t *a, const int32_t *b, int32_t n)
 {
     int32_t i = 0;
     while (i < n && a[i] == b[i]) i++;
     return i;
-}
-
-static inline int32_t find_salt(const weir_prefix *p, const char *salt)
-{
-    for (int32_t i = p->nodes[FOREST].child; i != NONE; i = p->nodes[i].next)
-        if (strcmp((const char *)p->nodes[i].tokens, salt) == 0) return i;
-    return NONE;
-}
-
-/* The child with the longest common prefix. */
-static inline int32_t nearest_child(
-    const weir_prefix *p, int32_t parent, const int32_t *tokens, int32_t n, int32_t *n_same
-)
-{
-    int32_t best = NONE;
-    *n_same = 0;
-    for (int32_t i = p->nodes[parent].child; i != NONE; i = p->nodes[i].next) {
-        const node *const child = &p->nodes[i];
-        const int32_t same =
-            common(child->tokens, tokens, child->n_tokens < n ? child->n_tokens : n);
-        if (same > *n_same) {
-            *n_same = same;
-            best = i;
-        }
-    }
-    return best;
 }
 
 static inline const char *salt_text(const char *salt)

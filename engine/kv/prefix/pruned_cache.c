@@ -113,16 +113,6 @@ void pruned_close(weir_prefix *p)
     while (pruned_oldest(p) != NULL) (void)weir_pruned_drop_oldest(p);
 }
 
-void pruned_count(const weir_prefix *p, weir_kv_pages *pages)
-{
-    for (const pruned_entry *t = p->pruned; p->pruned != NULL && t < p->pruned + p->limits.n_pruned;
-         t++)
-        if (is_used(t)) weir_table_snapshot_count_pages(entry_snapshot(p, t), p->store, pages);
-    for (const pruned_entry *t = p->pruned; p->pruned != NULL && t < p->pruned + p->limits.n_pruned;
-         t++)
-        if (is_used(t)) weir_table_snapshot_reset_count(entry_snapshot(p, t), p->store);
-}
-
 /* ---- finding --------------------------------------------------------------------------------- */
 typedef enum kinship {
     OF_OTHERS /* another salt */,
@@ -294,31 +284,6 @@ const char *weir_pruned_insert(
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */
-static bool has_page_of(
-    const weir_prefix *p, int32_t index, const weir_kv_table *table, int32_t page
-)
-{
-    for (int64_t h = 0; h < p->heads; h++)
-        if (table->pages[h * table->capacity + page] == pages_of(p, index)[h]) return true;
-    return false;
-}
-
-/* Marks runs of the tree whose pages the table shares as used. */
-static void mark_shared(
-    weir_prefix *p, const int32_t *tokens, int32_t n, const weir_kv_table *table, const char *salt
-)
-{
-    int32_t deepest = NONE, same = RUN, at = 0;
-    for (int32_t index = find_salt(p, salt_text(salt)); index != NONE && same == RUN && at < n;
-         at += same) {
-        index = nearest_child(p, index, tokens + at, n - at, &same);
-        if (index == NONE) break;
-        if (has_page_of(p, index, table, at / RUN)) deepest = index;
-    }
-    for (int32_t i = deepest; i != NONE && p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
-        prefix_mark(p, i);
-}
-
 weir_prefix_hit weir_pruned_match(
     weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, bool again
 )
@@ -346,7 +311,6 @@ weir_prefix_hit weir_pruned_match(
             sequence->ledger, sequence->recurrent, base + text->recurrent, sequence->recurrent_bytes
         );
     sequence->recurrent_dirty = true;
-    mark_shared(prefix, sequence->tokens, sequence->n_computed, &sequence->table, salt);
     text->last_use = ++prefix->clock;
     return (weir_prefix_hit){ .n_rows = text->n_tokens,
                               .n_matched = text->n_tokens,
@@ -378,7 +342,6 @@ static void hold(
     const char *const base = prefix->pruned_memory + text->at;
     text->n_holds++;
     weir_table_snapshot_restore(base + text->snapshot, &sequence->table, prefix->store);
-    mark_shared(prefix, pruned_tokens(prefix, text), text->n_tokens, &sequence->table, text->salt);
     *content = (weir_pruned_entry
     ){ .tokens = pruned_tokens(prefix, text),
        .n_tokens = text->n_tokens,

@@ -32,6 +32,4 @@ size_t pruned_bytes(const weir_prefix_limits *limits); /* SIZE_MAX on overflow *
 void pruned_open(weir_prefix *p); /* p->pruned has its memory, zeroed */
 void pruned_close(weir_prefix *p);
 pruned_entry *pruned_oldest(const weir_prefix *p);
-/* Adds the pages that only entries hold. */
-void pruned_count(const weir_prefix *p, weir_kv_pages *pages);
 bool pruned_is_sound(const weir_prefix *p);

@@ -1,79 +1,30 @@
-/* engine/kv/prefix/reclaim.c - reclaiming: which nodes are used, which are dropped first, how many
- * pages that frees. */
+/* engine/kv/prefix/reclaim.c - reclaiming: drops what was used least recently. Which nodes that may
+ * be, and how many pages they have, is kept as it changes (idle.c). */
 #include "engine/kv/prefix/pruned_cache.h"
 #include "engine/kv/prefix/pruned_cache_internal.h"
-#include "engine/kv/tiers/residency.h"
-
-/* ---- which nodes are used ----
- * References end without a word when a sequence lets its pages go, and begin only here: nodes are
- * marked when a sequence takes or gives their pages, and unmarked from the tips up when the count
- * is asked for. What is above a used tip cannot be dropped, used or not. */
-static void add_tip(weir_prefix *p, int32_t index)
-{
-    p->nodes[index].tip = p->n_tips;
-    p->tips[p->n_tips++] = index;
-}
-
-static void remove_tip(weir_prefix *p, int32_t index)
-{
-    const int32_t place = p->nodes[index].tip, last = p->tips[--p->n_tips];
-    p->tips[place] = last;
-    p->nodes[last].tip = place;
-    p->nodes[index].tip = NONE;
-}
-
-void prefix_mark(weir_prefix *p, int32_t index)
-{
-    if (p->heads == 0 || p->nodes[index].is_used) return;
-    const int32_t parent = p->nodes[index].parent;
-    p->nodes[index].is_used = true;
-    p->n_used++;
-    p->n_used_sinks += is_sink(p, index);
-    if (p->nodes[index].n_used == 0) add_tip(p, index);
-    if (p->nodes[parent].n_used++ == 0 && p->nodes[parent].tip != NONE) remove_tip(p, parent);
-}
-
-static void unmark(weir_prefix *p, int32_t index)
-{
-    if (!p->nodes[index].is_used) return;
-    const int32_t parent = p->nodes[index].parent;
-    WEIR_ASSERT(p->nodes[index].n_used == 0);
-    remove_tip(p, index);
-    p->nodes[index].is_used = false;
-    p->n_used--;
-    p->n_used_sinks -= is_sink(p, index);
-    if (--p->nodes[parent].n_used == 0 && p->nodes[parent].is_used) add_tip(p, parent);
-}
 
 /* ---- dropping -------------------------------------------------------------------------------- */
-static void drop_leaf(weir_prefix *p, int32_t index)
+void prefix_drop_leaf(weir_prefix *p, int32_t index)
 {
     node *const leaf = &p->nodes[index];
-    WEIR_ASSERT(leaf->child == NONE);
-    unmark(p, index);
+    const int32_t parent = leaf->parent;
+    WEIR_ASSERT(leaf->children == 0);
+    prefix_count_gone(p, index);
     while (leaf->snapshot != NONE) prefix_detach(p, leaf->snapshot);
     for (name *n = p->names; n < p->names + WEIR_PREFIX_NAMES; n++)
         if (n->text[0] != '\0' && n->node == index) *n = (name){ .text = "" };
-    drop_pages(p, index);
-    int32_t *at = &p->nodes[leaf->parent].child;
-    while (*at != index) at = &p->nodes[*at].next;
-    *at = leaf->next;
-    if (leaf->n_tokens > 0) p->stats.n_nodes--;
-    if (leaf->n_tokens > 0) p->n_sinks -= is_sink(p, index);
+    prefix_drop_pages(p, index);
+    prefix_remove_child(p, index);
+    if (leaf->n_tokens > 0) prefix_unlist_run(p, index);
+    p->stats.n_nodes -= leaf->n_tokens > 0;
     p->stats.n_tokens -= leaf->n_tokens;
     p->stats.dropped_tokens += leaf->n_tokens;
     p->stats.unsaved_tokens += leaf->n_tokens - leaf->n_saved;
-    const int32_t parent = leaf->parent;
-    *leaf = (node){ .depth = -2,
-                    .parent = NONE,
-                    .child = NONE,
-                    .snapshot = NONE,
-                    .tip = NONE,
-                    .next = p->free_node };
-    p->free_node = index;
+    prefix_free(p, index);
     const bool is_empty_salt =
-        parent != FOREST && p->nodes[parent].n_tokens == 0 && p->nodes[parent].child == NONE;
-    if (is_empty_salt && parent != p->parent_in_use) drop_leaf(p, parent);
+        parent != FOREST && p->nodes[parent].n_tokens == 0 && p->nodes[parent].children == 0;
+    prefix_refresh(p, parent);
+    if (is_empty_salt && parent != p->parent_in_use) prefix_drop_leaf(p, parent);
 }
 
 typedef enum leaf_choice {
@@ -83,63 +34,67 @@ typedef enum leaf_choice {
 } leaf_choice;
 
 /* The leaf to drop first: those of recurrent models without a state, which nothing can continue,
- * then the least recently used. */
+ * then the least recently used. No two leaves were used last at the same time: what a use visits is
+ * a path. */
 static int32_t worst_leaf(const weir_prefix *p, leaf_choice which)
 {
+    const order orders[] = { ORDER_MEMORY, ORDER_COLD, ORDER_SINKS };
+    const int n = which == LEAF_IN_MEMORY ? 1 : which == LEAF_NO_SINK ? 2 : 3;
     int32_t worst = NONE;
-    bool worst_is_dead = false;
-    for (int32_t i = FOREST + 1; i < (int32_t)node_count(&p->limits); i++) {
-        const node *const n = &p->nodes[i];
-        if (n->parent == NONE || n->n_tokens == 0 || n->child != NONE || !is_idle(p, i)) continue;
-        if (which != LEAF_ANY && is_sink(p, i)) continue;
-        if (which == LEAF_IN_MEMORY && is_cold(p, i)) continue;
-        const bool is_dead = has_states(p) && n->snapshot == NONE;
-        if (worst != NONE && (worst_is_dead > is_dead || (worst_is_dead == is_dead &&
-                                                          p->nodes[worst].last_use <= n->last_use)))
-            continue;
-        worst = i;
-        worst_is_dead = is_dead;
+    for (int i = 0; i < n; i++) {
+        const int32_t first = prefix_first(p, orders[i]);
+        if (first != NONE && (worst == NONE || prefix_goes_before(p, first, worst))) worst = first;
     }
+    ++*p->visits;
     return worst;
 }
 
 bool prefix_free_node(weir_prefix *prefix, int32_t parent)
 {
+    prefix_settle(prefix);
     const int32_t leaf = worst_leaf(prefix, LEAF_ANY);
     if (leaf == NONE || leaf == parent) return false;
     prefix->parent_in_use = parent;
-    drop_leaf(prefix, leaf);
+    prefix_drop_leaf(prefix, leaf);
     prefix->parent_in_use = NONE;
     return true;
 }
 
-/* Drops the leaf (NONE: there is none), or the pruned entry that was used before it. */
-static void drop_worst(weir_prefix *p, int32_t leaf)
-{
-    const pruned_entry *const oldest = pruned_oldest(p);
-    if (leaf == NONE || (oldest != NULL && oldest->last_use < p->nodes[leaf].last_use))
-        (void)weir_pruned_drop_oldest(p);
-    else
-        drop_leaf(p, leaf);
-}
-
 /* A sink is the beginning of a sequence: if other pages are short, dropping it does not help; if
- * sinks are short, everything after it is dropped first. */
+ * sinks are short, everything after it is dropped first. Of a leaf and a pruned entry the one that
+ * was used before the other is dropped. */
 bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted)
 {
     bool fits;
+    prefix_settle(prefix);
     weir_kv_release_begin(prefix->store);
-    for (;;) {
+    for (const pruned_entry *oldest = pruned_oldest(prefix);;) {
         const weir_kv_pages free = weir_kv_store_free(prefix->store);
         fits = weir_kv_pages_fit(wanted, free);
         if (fits) break;
         const int32_t leaf =
             worst_leaf(prefix, free.sinks >= wanted.sinks ? LEAF_NO_SINK : LEAF_ANY);
-        if (leaf == NONE && pruned_oldest(prefix) == NULL) break;
-        drop_worst(prefix, leaf);
+        if (leaf == NONE && oldest == NULL) break;
+        if (leaf != NONE && (oldest == NULL || oldest->last_use >= prefix->nodes[leaf].last_use)) {
+            prefix_drop_leaf(prefix, leaf);
+        } else {
+            (void)weir_pruned_drop_oldest(prefix);
+            oldest = pruned_oldest(prefix);
+        }
     }
     weir_kv_release_end(prefix->store);
     return fits;
+}
+
+/* The run that has the page, if no other extends it and only the tree and one table hold it; else
+ * NONE. */
+static int32_t last_run_of(const weir_prefix *p, const void *page)
+{
+    const int32_t owner = page != NULL ? weir_kv_page_owner(p->store, page) : 0;
+    ++*p->visits;
+    if (owner == 0 || p->nodes[owner].children != 0 || weir_kv_page_refs(p->store, page) != 2)
+        return NONE;
+    return owner;
 }
 
 bool weir_prefix_release_tail(weir_prefix *prefix, const weir_kv_sequence *sequence)
@@ -147,62 +102,39 @@ bool weir_prefix_release_tail(weir_prefix *prefix, const weir_kv_sequence *seque
     const int64_t page = sequence->n_computed / RUN;
     if (prefix->heads == 0 || page >= sequence->table.n_pages || sequence->table.is_pruned)
         return false;
-    void *const own = sequence->table.pages[page];
-    for (int32_t i = FOREST + 1; i < (int32_t)node_count(&prefix->limits); i++) {
-        const node *const leaf = &prefix->nodes[i];
-        if (leaf->parent == NONE || leaf->n_tokens == 0 || leaf->child != NONE ||
-            pages_of(prefix, i)[0] != own)
-            continue;
-        if (weir_kv_page_refs(prefix->store, own) != 2) return false;
-        drop_leaf(prefix, i);
-        return true;
-    }
-    return false;
+    const int32_t leaf = last_run_of(prefix, sequence->table.pages[page]);
+    if (leaf != NONE) prefix_drop_leaf(prefix, leaf);
+    return leaf != NONE;
 }
 
-/* A run that ends a sequence and is held only by the tree and the given sequence. */
-static bool is_end_of(const weir_prefix *prefix, int32_t i, const weir_kv_table *table)
-{
-    const node *const run = &prefix->nodes[i];
-    if (run->parent == NONE || run->n_tokens == 0 || run->child != NONE ||
-        run->depth >= table->n_pages)
-        return false;
-    void *const page = pages_of(prefix, i)[0];
-    return page == table->pages[run->depth] && weir_kv_page_refs(prefix->store, page) == 2;
-}
-
+/* The pages of a sequence that runs of the tree have are of runs above each other. */
 bool weir_prefix_release_shared(weir_prefix *prefix, const weir_kv_sequence *sequence)
 {
+    const weir_kv_table *const table = &sequence->table;
     bool any = false;
-    for (int32_t i = FOREST + 1; prefix->heads > 0 && i < (int32_t)node_count(&prefix->limits); i++)
-        for (int32_t at = i, parent; is_end_of(prefix, at, &sequence->table); at = parent) {
-            parent = prefix->nodes[at].parent;
-            drop_leaf(prefix, at);
-            any = true;
-        }
+    for (int64_t page = table->n_pages - 1; prefix->heads > 0 && page >= 0; page--) {
+        void *const own = table->pages[page];
+        if (own == NULL || weir_kv_page_owner(prefix->store, own) == 0) continue;
+        const int32_t leaf = last_run_of(prefix, own);
+        if (leaf == NONE) break;
+        prefix_drop_leaf(prefix, leaf);
+        any = true;
+    }
     return any;
 }
 
-static const node *node_of(const weir_prefix *p, void *const *pages)
-{
-    return &p->nodes[(pages - (void *const *)p->pages) / p->heads];
-}
-
-/* One pass; keeps `blocks` sorted by insertion. */
-int32_t weir_prefix_lru_blocks(const weir_prefix *prefix, void *const **blocks, int32_t most)
+/* ---- the lower tier -------------------------------------------------------------------------- */
+int32_t weir_prefix_lru_blocks(weir_prefix *prefix, void *const **blocks, int32_t most)
 {
     int32_t n = 0;
-    for (int32_t i = FOREST + 1; prefix->heads > 0 && i < (int32_t)node_count(&prefix->limits);
-         i++) {
-        const node *const run = &prefix->nodes[i];
-        if (run->parent == NONE || run->n_tokens == 0 || !is_idle(prefix, i)) continue;
-        if (!weir_kv_may_leave(prefix->store, (void *const *)pages_of(prefix, i), 1)) continue;
-        int32_t at = n;
-        while (at > 0 && run->last_use < node_of(prefix, blocks[at - 1])->last_use) at--;
-        if (at == most) continue;
-        if (n < most) n++;
-        for (int32_t k = n - 1; k > at; k--) blocks[k] = blocks[k - 1];
-        blocks[at] = (void *const *)pages_of(prefix, i);
+    prefix_settle(prefix);
+    for (int32_t i; n < most && (i = prefix_first(prefix, ORDER_BLOCKS)) != NONE; n++) {
+        blocks[n] = (void *const *)pages_of(prefix, i);
+        prefix_order_block(prefix, i, false);
+    }
+    for (int32_t k = 0; k < n; k++) {
+        const int64_t at = blocks[k] - (void *const *)prefix->pages;
+        prefix_order_block(prefix, (int32_t)(at / prefix->heads), true);
     }
     return n;
 }
@@ -211,64 +143,27 @@ int32_t weir_prefix_lru_blocks(const weir_prefix *prefix, void *const **blocks, 
  * others in memory. */
 void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks)
 {
+    prefix_settle(prefix);
     weir_kv_release_begin(prefix->store);
     while (weir_kv_free_blocks(prefix->store) < n_blocks) {
-        void *const *oldest = NULL;
         int32_t leaf = worst_leaf(prefix, LEAF_IN_MEMORY);
-        if (leaf == NONE && weir_prefix_lru_blocks(prefix, &oldest, 1) == 0) break;
+        if (leaf == NONE && prefix_first(prefix, ORDER_BLOCKS) == NONE) break;
         if (leaf == NONE) leaf = worst_leaf(prefix, LEAF_NO_SINK);
         if (leaf == NONE) break;
-        drop_leaf(prefix, leaf);
+        prefix_drop_leaf(prefix, leaf);
     }
     weir_kv_release_end(prefix->store);
 }
 
 /* ---- counting -------------------------------------------------------------------------------- */
-int64_t weir_prefix_idle_cold(const weir_prefix *prefix)
-{
-    int64_t n = 0;
-    for (int32_t i = FOREST + 1; prefix->heads > 0 && i < (int32_t)node_count(&prefix->limits);
-         i++) {
-        const node *const run = &prefix->nodes[i];
-        n += run->parent != NONE && run->n_tokens > 0 && is_cold(prefix, i) && is_idle(prefix, i);
-    }
-    return n;
-}
-
-/* Adds the nodes at and below this one that could be dropped. Returns false if this one could
- * not. */
-static bool walk_idle(const weir_prefix *p, int32_t index, weir_kv_pages *n)
-{
-    bool is_free = p->nodes[index].n_tokens == 0 || is_idle(p, index);
-    for (int32_t child = p->nodes[index].child; child != NONE; child = p->nodes[child].next)
-        is_free = walk_idle(p, child, n) && is_free;
-    if (is_free && p->nodes[index].n_tokens > 0) add_idle_pages(p, index, n);
-    return is_free;
-}
-
-weir_kv_pages weir_prefix_idle_pages(const weir_prefix *prefix)
-{
-    weir_kv_pages n = { 0 };
-    (void)walk_idle(prefix, FOREST, &n);
-    pruned_count(prefix, &n);
-    return n;
-}
-
-/* The nodes above an idle tip were checked before. */
 weir_kv_pages weir_prefix_reclaimable(weir_prefix *prefix)
 {
-    for (int32_t place = prefix->n_tips - 1; place >= 0; place--) {
-        for (int32_t i = prefix->tips[place]; prefix->nodes[i].tip != NONE && is_idle(prefix, i);) {
-            unmark(prefix, i);
-            i = prefix->nodes[i].parent;
-        }
-    }
-    if (weir_kv_store_has_pruned(prefix->store)) return weir_prefix_idle_pages(prefix);
-    const int64_t idle = prefix->stats.n_nodes - prefix->n_used,
-                  sinks = prefix->n_sinks - prefix->n_used_sinks;
-    const int64_t first = weir_kv_store_spec(prefix->store)->sinks.n_pages;
-    weir_kv_pages n = weir_kv_store_pages_of(prefix->store, first, first + idle - sinks);
-    n.sinks = sinks * prefix->heads;
-    pruned_count(prefix, &n);
-    return n;
+    prefix_settle(prefix);
+    return weir_kv_pages_plus(prefix->droppable_pages, weir_kv_store_kept(prefix->store));
+}
+
+int64_t weir_prefix_idle_cold(weir_prefix *prefix)
+{
+    prefix_settle(prefix);
+    return prefix->n_idle_cold;
 }

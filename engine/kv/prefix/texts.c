@@ -20,10 +20,10 @@ static int32_t last_node(
     const weir_prefix *p, const weir_kv_sequence *sequence, const char *salt, int32_t *n_kept
 )
 {
-    int32_t index = NONE, parent = find_salt(p, salt_text(salt)), same = RUN;
+    int32_t index = NONE, parent = prefix_find_salt(p, salt_text(salt)), same = RUN;
     *n_kept = 0;
     while (parent != NONE && same == RUN && *n_kept < sequence->n_computed) {
-        parent = nearest_child(
+        parent = prefix_nearest_child(
             p, parent, sequence->tokens + *n_kept, sequence->n_computed - *n_kept, &same
         );
         if (parent != NONE) index = parent;
@@ -115,7 +115,7 @@ bool weir_prefix_next(
     int32_t found = NONE;
     for (int32_t i = FOREST + 1; i < (int32_t)node_count(&prefix->limits); i++) {
         const node *const n = &prefix->nodes[i];
-        if (n->parent == NONE || n->n_tokens == 0 || n->child != NONE ||
+        if (n->parent == NONE || n->n_tokens == 0 || n->children != 0 ||
             !is_before(prefix, i, cursor))
             continue;
         if (found == NONE || n->last_use >= prefix->nodes[found].last_use) found = i;
@@ -136,9 +136,9 @@ bool weir_prefix_next(
 static int32_t loss_of(const weir_prefix *p, int32_t leaf, int32_t enough)
 {
     int32_t n = 0, child = NONE;
-    for (int32_t i = leaf; p->nodes[i].n_tokens > 0 && n < enough && is_idle(p, i);
+    for (int32_t i = leaf; p->nodes[i].n_tokens > 0 && n < enough && has_idle_page(p, i);
          child = i, i = p->nodes[i].parent) {
-        if (child != NONE && (p->nodes[i].child != child || p->nodes[child].next != NONE)) break;
+        if (child != NONE && p->nodes[i].children != child) break; /* it has another one */
         n += p->nodes[i].n_tokens - p->nodes[i].n_tried;
     }
     return n;
@@ -154,54 +154,53 @@ static uint64_t use_of_states(const weir_prefix *p, int32_t leaf)
     return use;
 }
 
+/* The first run, in the order of use, that ends a sequence which loses `least` tokens with it.
+ * `before`: adds the idle runs that were used before it. Gives up (NONE) where they have all pages
+ * that are wanted, if states do not matter. */
+static int32_t find_victim(
+    const weir_prefix *p, weir_kv_pages wanted, int32_t least, bool states_matter,
+    weir_kv_pages *before
+)
+{
+    weir_kv_pages same_use = { 0 };
+    uint64_t use = 0;
+    for (int32_t i = p->oldest; i != NONE; i = p->nodes[i].newer) {
+        ++*p->visits;
+        if (p->nodes[i].last_use != use) {
+            *before = weir_kv_pages_plus(*before, same_use);
+            if (!states_matter && weir_kv_pages_fit(wanted, *before)) return NONE;
+            same_use = (weir_kv_pages){ 0 };
+            use = p->nodes[i].last_use;
+        }
+        if (!has_idle_page(p, i)) continue;
+        if (p->nodes[i].children == 0 && loss_of(p, i, least) >= least) return i;
+        same_use = weir_kv_pages_plus(same_use, is_sink(p, i) ? p->sink_block : p->block);
+    }
+    return NONE;
+}
+
 bool weir_prefix_next_victim(
     weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states, int32_t least,
     weir_kv_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]
 )
 {
-    const int32_t n = (int32_t)node_count(&prefix->limits);
-    int32_t found = NONE;
-    /* Free pages, and those of runs that are dropped first. */
     weir_kv_pages before = weir_kv_store_free(prefix->store);
-    for (int32_t i = FOREST + 1; i < n; i++) {
-        const node *const leaf = &prefix->nodes[i];
-        if (leaf->parent == NONE || leaf->n_tokens == 0 || leaf->child != NONE) continue;
-        if ((found == NONE || leaf->last_use < prefix->nodes[found].last_use) &&
-            loss_of(prefix, i, least) >= least)
-            found = i;
-    }
-    if (found == NONE) return false;
-    for (int32_t i = FOREST + 1; i < n; i++) {
-        const node *const run = &prefix->nodes[i];
-        if (run->parent == NONE || run->n_tokens == 0 ||
-            run->last_use >= prefix->nodes[found].last_use || !is_idle(prefix, i))
-            continue;
-        for (int64_t h = 0; h < prefix->heads; h++)
-            weir_kv_pages_add(prefix->store, &before, pages_of(prefix, i)[h]);
-    }
-    if (weir_kv_pages_fit(wanted, before) &&
-        prefix_has_states_before(prefix, n_states, use_of_states(prefix, found)))
+    const bool states_matter = !weir_prefix_has_free_states(prefix, n_states);
+    const int32_t found = find_victim(prefix, wanted, least, states_matter, &before);
+    if (found == NONE || (weir_kv_pages_fit(wanted, before) &&
+                          prefix_has_states_before(prefix, n_states, use_of_states(prefix, found))))
         return false;
     copy_text(prefix, found, prefix->nodes[found].n_tokens, sequence, salt);
     return true;
-}
-
-int32_t weir_prefix_share(weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt)
-{
-    place best;
-    WEIR_ASSERT(sequence->n_computed == 0);
-    (void)prefix_find(prefix, sequence, salt, sequence->n_tokens, &best);
-    if (best.node != NONE) prefix_share(prefix, sequence, &best);
-    return sequence->n_computed;
 }
 
 void weir_prefix_mark_saved(
     weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, int32_t n_saved, const char *salt
 )
 {
-    int32_t index = find_salt(prefix, salt_text(salt)), same = RUN;
+    int32_t index = prefix_find_salt(prefix, salt_text(salt)), same = RUN;
     for (int32_t at = 0; index != NONE && same == RUN && at < n_tokens; at += same) {
-        index = nearest_child(prefix, index, tokens + at, n_tokens - at, &same);
+        index = prefix_nearest_child(prefix, index, tokens + at, n_tokens - at, &same);
         if (index == NONE) return;
         node *const run = &prefix->nodes[index];
         const int32_t saved = n_saved - at < same ? n_saved - at : same;
@@ -218,9 +217,9 @@ void weir_prefix_mark_unsaved(
     weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
 )
 {
-    int32_t index = find_salt(prefix, salt_text(salt)), same = RUN;
+    int32_t index = prefix_find_salt(prefix, salt_text(salt)), same = RUN;
     for (int32_t at = 0; index != NONE && same == RUN && at < n_tokens; at += same) {
-        index = nearest_child(prefix, index, tokens + at, n_tokens - at, &same);
+        index = prefix_nearest_child(prefix, index, tokens + at, n_tokens - at, &same);
         if (index == NONE) return;
         prefix->nodes[index].n_saved = 0;
         prefix->nodes[index].has_lost_file = true;

@@ -200,6 +200,7 @@ weir_status weir_kv_demote(
         store->blocks[number] = block;
     }
     (void)pthread_mutex_unlock(&store->lock);
+    kv_page_changed(store, kv_page_number(store, pages[0]));
     weir_kv_release_begin(store);
     for (int64_t h = 0; h < heads; h++) unback(store, pages[h * stride]);
     weir_kv_release_end(store);
@@ -236,6 +237,7 @@ static void settle(weir_kv_store *store, int32_t block, void *const *pages, int6
     for (int64_t h = 0; h < heads; h++)
         store->blocks[kv_page_number(store, pages[h * stride])] = NO_BLOCK;
     (void)pthread_mutex_unlock(&store->lock);
+    kv_page_changed(store, kv_page_number(store, pages[0]));
     store->cold[block].n_held = 0;
     store->n_on_host -= is_on_host(store, block) ? heads : 0;
     free_block(store, block);

@@ -25,6 +25,18 @@ static bool size_classes_have_free(const weir_kv_store *store)
     return n == store->n_resident;
 }
 
+/* Pages that only table snapshots hold are counted by class. */
+static bool kept_ones_are_counted(const weir_kv_store *store)
+{
+    weir_kv_pages n = { 0 };
+    for (const kv_size_class *size_class = store->size_classes;
+         size_class < store->size_classes + store->n_classes; size_class++)
+        for (int32_t i = size_class->first; i < size_class->first + size_class->n; i++)
+            *kv_count_of(store, &n, size_class) +=
+                store->refs[i] > 0 && store->refs[i] == store->kept[i];
+    return weir_kv_pages_fit(n, store->only_kept) && weir_kv_pages_fit(store->only_kept, n);
+}
+
 bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
 {
     const int64_t n = store->spec.n_pages;
@@ -55,6 +67,8 @@ bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
             "%" PRId64 " pages are in memory of %" PRId64 " allowed, the count says %" PRId64,
             n - n_free - n_cold, n - weir_kv_cold_pages(&store->spec), store->n_resident
         );
+    else if (!kept_ones_are_counted(store))
+        status = weir_error_set(error, WEIR_EINVAL, "pages of table snapshots are miscounted");
     else if (n_held != n_cold ||
              (store->lower != NULL &&
               n_used != kv_cold_blocks(&store->spec) - weir_lower_tier_free_blocks(store->lower)))

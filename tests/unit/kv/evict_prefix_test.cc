@@ -4,6 +4,7 @@
 
 #include "engine/kv/prefix/pruned_cache.h"
 #include "tests/unit/kv/evict_tiers.h"
+#include "tests/unit/kv/prefix_reference.h"
 
 namespace evict {
 namespace {
@@ -236,6 +237,8 @@ TEST_P(Tiers, TheTreeStaysSoundWithPrunedTables)
             break;
         }
         }
+        if (random_() % 3 > 0) prefix_reference::expect_same(prefix);
+        ASSERT_FALSE(HasFailure()) << "after step " << step;
         ASSERT_TRUE(weir_prefix_is_sound(prefix, &error_)) << error_.text << " after step " << step;
         ASSERT_TRUE(weir_kv_store_is_sound(store_, &error_))
             << error_.text << " after step " << step;

@@ -1,5 +1,6 @@
 // The tree of kept texts: what is found, shared, given up and counted.
 #include "tests/unit/kv/prefix_fixture.h"
+#include "tests/unit/kv/prefix_reference.h"
 
 namespace {
 
@@ -282,7 +283,7 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
             ASSERT_TRUE(weir_prefix_is_sound(prefix_, &error_))
                 << error_.text << " seed " << seed << " step " << step;
             if (pick(3) == 0) continue; // marks may stay for some steps
-            const weir_kv_pages idle = weir_prefix_idle_pages(prefix_),
+            const weir_kv_pages idle = prefix_reference::reclaimable(prefix_),
                                 free = weir_kv_store_free(store_);
             ASSERT_TRUE(same(weir_prefix_reclaimable(prefix_), idle))
                 << "seed " << seed << " step " << step;
@@ -300,12 +301,45 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
         ASSERT_TRUE(same(weir_prefix_reclaimable(prefix_), others(0)))
             << "all that is behind sinks was in the way of them";
         for (Live &l : live) weir_kv_sequence_close(&l.sequence);
-        EXPECT_TRUE(same(weir_prefix_reclaimable(prefix_), weir_prefix_idle_pages(prefix_)));
+        EXPECT_TRUE(same(weir_prefix_reclaimable(prefix_), prefix_reference::reclaimable(prefix_)));
         TearDown();
         prefix_ = nullptr, store_ = nullptr, ledger_ = nullptr;
         if (HasFatalFailure()) return;
     }
     open(4, 1, 1);
+}
+
+// A slot is taken from the state that was used longest ago.
+TEST_P(Prefix, AUsedStateStays)
+{
+    open(400, 100, 3);
+    if (!has_states()) return;
+    for (const int seed : { 1, 2, 3 }) keep(text(64, seed), nullptr);
+    EXPECT_EQ(take(text(64, 1), nullptr).n_rows, 64);
+    float *const taken = weir_prefix_acquire_snapshot(prefix_, false);
+    ASSERT_NE(taken, nullptr);
+    EXPECT_EQ(take(text(64, 1), nullptr).n_rows, 64);
+    EXPECT_EQ(take(text(64, 2), nullptr).n_rows, 0);
+    EXPECT_EQ(take(text(64, 3), nullptr).n_rows, 64);
+    EXPECT_EQ(weir_prefix_acquire_snapshot(prefix_, true), nullptr) << "there is no spare one";
+    weir_prefix_release_snapshot(prefix_, taken);
+}
+
+// Rows that a sequence took under a salt stay there: a page belongs to one run.
+TEST_P(Prefix, APageIsCachedUnderOneSalt)
+{
+    open(40, 100, 8);
+    weir_kv_sequence s = sequence(text(128));
+    ASSERT_TRUE(compute(&s, 128));
+    for (const char *salt : { "one", "two" })
+        EXPECT_EQ(weir_prefix_insert(prefix_, &s, salt, nullptr, 0, true), 0);
+    sound();
+    EXPECT_EQ(weir_prefix_stats_of(prefix_).n_tokens, 128);
+    EXPECT_EQ(take(text(128), "two").n_matched, 0);
+    EXPECT_EQ(take(text(128), "one").n_matched, 128);
+    weir_kv_sequence_close(&s);
+    EXPECT_TRUE(same(weir_prefix_reclaimable(prefix_), others(4 * 2)));
+    EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(40)));
 }
 
 // With a disk: who leaves memory first, what was lost is not continued but kept anew, and who is

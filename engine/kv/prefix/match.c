@@ -1,0 +1,193 @@
+/* engine/kv/prefix/match.c - match: where a sequence can be continued, and giving it the rows and
+ * the state of that place. Also for sequences that run: others may have computed more of their
+ * tokens meanwhile. */
+#include "engine/kv/prefix/prefix_internal.h"
+
+/* ---- finding --------------------------------------------------------------------------------- */
+/* How far a sequence is in the tree: after `at` tokens, below `parent`, or within the first n_same
+ * tokens of its child `node`. */
+typedef struct way {
+    int32_t parent, node, n_same, before;
+} way;
+
+/* Follows the tokens as far as the tree has them. Unreadable blocks are not matched. */
+static way follow(const weir_prefix *p, const weir_kv_sequence *sequence, int32_t salt)
+{
+    way w = { .parent = salt, .node = NONE };
+    while (w.before < sequence->n_tokens) {
+        w.node = prefix_nearest_child(
+            p, w.parent, sequence->tokens + w.before, sequence->n_tokens - w.before, &w.n_same
+        );
+        if (w.node != NONE && is_lost(p, w.node)) {
+            w.node = NONE;
+            w.n_same = 0;
+        }
+        if (w.node == NONE || w.n_same < RUN) return w;
+        w = (way){ .parent = w.node, .node = NONE, .before = w.before + RUN };
+    }
+    return w;
+}
+
+/* Without states: the last token, or the last whole run, of the way and of `most` tokens. */
+static void find_row(const weir_prefix *p, const way *w, int32_t most, place *best)
+{
+    const int32_t matched = w->before + w->n_same, end = matched < most ? matched : most,
+                  at = p->is_paged ? end / RUN * RUN : end;
+    if (at <= 0) return;
+    int32_t before = w->node != NONE ? w->before : w->before - RUN,
+            i = w->node != NONE ? w->node : w->parent;
+    for (; before >= at; before -= RUN) i = p->nodes[i].parent;
+    *best = (place){ i, at - before, at, NONE };
+}
+
+/* The deepest state on the common prefix, of all children of a node: those on it are equal. */
+static void find_state_below(
+    const weir_prefix *p, int32_t parent, const weir_kv_sequence *sequence, int32_t before,
+    int32_t most, place *best
+)
+{
+    for (int32_t s = p->nodes[parent].below; s != NONE; s = p->slots[s].next_below) {
+        const int32_t index = p->slots[s].node, offset = p->slots[s].offset, at = before + offset;
+        ++*p->visits;
+        if (at > most || at <= best->at || (p->is_paged && offset < RUN) || is_lost(p, index) ||
+            common(p->nodes[index].tokens, sequence->tokens + before, offset) < offset)
+            continue;
+        *best = (place){ index, offset, at, s };
+    }
+}
+
+static void find_state(
+    const weir_prefix *p, const way *w, const weir_kv_sequence *sequence, int32_t most, place *best
+)
+{
+    const int32_t matched = w->before + w->n_same, end = matched < most ? matched : most;
+    for (int32_t i = w->parent, before = w->before; best->node == NONE && before >= 0;
+         i = p->nodes[i].parent, before -= RUN) {
+        if (before < end) find_state_below(p, i, sequence, before, end, best);
+        ++*p->visits;
+    }
+}
+
+weir_prefix_hit prefix_find(
+    const weir_prefix *p, const weir_kv_sequence *sequence, const char *salt, int32_t most,
+    place *best
+)
+{
+    weir_prefix_hit hit = { .reason = "nothing is kept under this salt" };
+    const int32_t salt_node = prefix_find_salt(p, salt_text(salt));
+    *best = (place){ .node = NONE };
+    if (salt_node == NONE) return hit;
+    const way w = follow(p, sequence, salt_node);
+    if (has_states(p))
+        find_state(p, &w, sequence, most, best);
+    else
+        find_row(p, &w, most, best);
+    hit.n_matched = w.before + w.n_same;
+    hit.n_rows = best->at;
+    hit.reason = hit.n_matched >= sequence->n_tokens ? "the whole text is kept"
+                 : hit.n_matched > 0                 ? "the nearest kept text ends or differs here"
+                                                     : "no kept text begins like this";
+    if (hit.n_matched == 0 ||
+        (best->node != NONE && (best->at == hit.n_matched || best->at == most)))
+        return hit;
+    if (has_states(p))
+        hit.reason = best->node == NONE ? "no recurrent state is kept on the common part"
+                                        : "the last recurrent state on the common part is here";
+    else if (p->is_paged)
+        hit.reason = "this KV format continues texts at multiples of 64 tokens";
+    return hit;
+}
+
+int32_t weir_prefix_match_length(
+    const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
+)
+{
+    place best;
+    const weir_kv_sequence text = { .tokens = (int32_t *)tokens,
+                                    .n_tokens = n_tokens }; /* The sequence is only read. */
+    return prefix_find(prefix, &text, salt, n_tokens, &best).n_rows;
+}
+
+bool weir_prefix_can_match(const weir_prefix *prefix)
+{
+    return !has_states(prefix) || prefix->limits.n_snapshots > 0;
+}
+
+int32_t weir_prefix_shared_rows(
+    const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
+)
+{
+    place best;
+    const weir_kv_sequence text = { .tokens = (int32_t *)tokens,
+                                    .n_tokens = n_tokens }; /* The sequence is only read. */
+    (void)prefix_find(prefix, &text, salt, n_tokens, &best);
+    if (prefix->heads == 0 || best.node == NONE) return 0;
+    /* The sequences that hold a run hold all above it. */
+    int32_t i = best.node, rows = best.at / RUN * RUN;
+    for (; prefix->nodes[i].n_tokens > 0 && has_idle_page(prefix, i); i = prefix->nodes[i].parent)
+        rows = prefix->nodes[i].depth * RUN;
+    return rows;
+}
+
+/* ---- giving ---------------------------------------------------------------------------------- */
+void prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
+{
+    int32_t page = (end->at - 1) / RUN;
+    for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent, page--)
+        if (p->heads > 0) weir_kv_table_share(&sequence->table, p->store, page, pages_of(p, i));
+    WEIR_ASSERT(page == -1);
+    weir_kv_commit(&sequence->table, end->at - sequence->table.n_rows);
+    sequence->n_computed = end->at;
+}
+
+/* Shares the pages with a copy of the state, as a use of them. */
+static void give(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
+{
+    prefix_share(p, sequence, end);
+    prefix_settle(p); /* nodes in use are in no order, so moving them in it costs nothing */
+    for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
+        prefix_use_run(p, i);
+    if (end->slot == NONE) return;
+    prefix_use_state(p, end->slot);
+    if (sequence->recurrent_bytes == 0) return; /* a sequence that only carries rows to a file */
+    weir_ledger_copy(
+        sequence->ledger, sequence->recurrent, state_of(p, end->slot), sequence->recurrent_bytes
+    );
+    sequence->recurrent_dirty = true;
+}
+
+weir_prefix_hit weir_prefix_match(
+    weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, int32_t most
+)
+{
+    place best;
+    WEIR_ASSERT(sequence->n_computed == 0);
+    prefix->clock++;
+    const weir_prefix_hit hit = prefix_find(prefix, sequence, salt, most, &best);
+    if (best.node != NONE) give(prefix, sequence, &best);
+    return hit;
+}
+
+weir_prefix_hit weir_prefix_extend(
+    weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, int32_t most, int32_t least
+)
+{
+    place best;
+    WEIR_ASSERT(!sequence->table.is_pruned);
+    const weir_prefix_hit hit = prefix_find(prefix, sequence, salt, most, &best);
+    if (best.node == NONE || best.at < sequence->n_computed + least)
+        return (weir_prefix_hit){ sequence->n_computed, hit.n_matched, hit.reason };
+    prefix->clock++;
+    weir_kv_sequence_reset(sequence);
+    give(prefix, sequence, &best);
+    return hit;
+}
+
+int32_t weir_prefix_share(weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt)
+{
+    place best;
+    WEIR_ASSERT(sequence->n_computed == 0);
+    (void)prefix_find(prefix, sequence, salt, sequence->n_tokens, &best);
+    if (best.node != NONE) prefix_share(prefix, sequence, &best);
+    return sequence->n_computed;
+}
