@@ -6,8 +6,8 @@
 #
 #   tests/reproducible/run.sh [--long] [TARGET...]
 #
-# TARGET: //engine:serve //engine:weir. --long: also //offload:weir_gpu, where a CUDA toolkit is, and
-# Nix builds the same programs.
+# TARGET: //engine:serve //engine:weir. --long: also //offload:weir_gpu, where a CUDA toolkit is,
+# and Nix builds the same programs.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 root=$PWD
