@@ -3,12 +3,12 @@
  *
  * Each branch names the first bit in which its two sides differ; what is below it is equal up to
  * there. Following the bits of some tokens leads to a child that shares the longest prefix with
- * them, which may be all of them. Branchs on the way are in order of (word, bit from the highest
+ * them, which may be all of them. Branches on the way are in order of (word, bit from the highest
  * down), so a way has at most 64 * 32 of them, whatever tokens clients send, and about the
  * logarithm of the number of siblings if they are random.
  *
- * n siblings have n - 1 branches, each stored in a sibling; one sibling stores none. The branch that a
- * node stores is on the way to it. */
+ * n siblings have n - 1 branches, each stored in a sibling; one sibling stores none. The branch
+ * that a node stores is on the way to it. */
 #include "engine/kv/prefix/prefix_internal.h"
 
 static int32_t n_words(const node *n) { return n->n_tokens > 0 ? n->n_tokens : RUN; }

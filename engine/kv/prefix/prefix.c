@@ -158,7 +158,7 @@ void weir_prefix_close(weir_prefix *prefix)
 }
 
 /* ---- keeping --------------------------------------------------------------------------------- */
-/* Allocates a node under `parent` for these tokens, n = 0: words of a salt; NONE if all nodes are in
+/* Allocates a node under `parent` for these tokens (n = 0: words of a salt); NONE if all are in
  * use. */
 static int32_t new_node(weir_prefix *p, int32_t parent, const int32_t *words, int32_t n)
 {

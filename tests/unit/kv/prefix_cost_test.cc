@@ -109,7 +109,7 @@ TEST_F(PrefixCost, ANodeForANewRun)
     for (const int n : { few, many }) {
         open(n);
         fill(n + 60); // all but two nodes
-        set_text(1 << 20, 640);
+        set_text(1 << 17, 640);
         EXPECT_LE(visits([&] { keep(); }), 10 * 120) << "eight leaves are dropped";
         EXPECT_EQ(weir_prefix_stats_of(prefix_).n_nodes, n + 62);
         close();

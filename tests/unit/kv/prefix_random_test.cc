@@ -135,7 +135,7 @@ class RandomTree : public Prefix {
     }
     void unpin()
     {
-        weir_prefix_unpin(prefix_, pinned_.data(), (int32_t)pinned_.size());
+        if (!pinned_.empty()) weir_prefix_unpin(prefix_, pinned_.data(), (int32_t)pinned_.size());
         pinned_.clear();
     }
     void move_blocks()
