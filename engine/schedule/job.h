@@ -96,6 +96,7 @@ struct weir_service {
     weir_prefix *prefix; /* NULL: nothing is cached */
     weir_kv_holders holders; /* what can free pages */
     weir_reclaim_count reclaimed[WEIR_RECLAIM_STEPS];
+    weir_step_times times;
     weir_ledger *ledger;
     weir_ledger_payer payer; /* of jobs whose thread has none */
     size_t bytes, sampler_bytes; /* charged: the arrays below, and scratch */

@@ -24,6 +24,7 @@ struct weir_runner {
     weir_kv_prefetch *prefetch; /* NULL: there is no lower tier */
     weir_kv_source source;
     weir_kv_holders holders;
+    weir_step_times *times; /* NULL: not measured */
     const char *problem; /* why a work of the last step failed */
     int32_t *tokens;     /* [limits.rows] */
     int32_t *logit_rows; /* [limits.logits] */
@@ -201,6 +202,13 @@ weir_status weir_runner_show_queries(
 void weir_runner_share(weir_runner *runner, const weir_kv_holders *holders)
 {
     runner->holders = *holders;
+}
+
+void weir_runner_measure(weir_runner *runner, weir_step_times *times) { runner->times = times; }
+
+static void end_part(const weir_runner *runner, weir_step_part part)
+{
+    if (runner->times != NULL) weir_step_times_add(runner->times, part);
 }
 
 const char *weir_runner_problem(const weir_runner *runner) { return runner->problem; }
@@ -412,8 +420,11 @@ weir_status weir_runner_step(
     runner->problem = NULL;
     WEIR_TRY(reclaim_memory(runner, items, n_items, blocks_wanted(items, n_items), error));
     WEIR_TRY(reserve_rows(runner, items, n_items, error));
+    end_part(runner, WEIR_STEP_MEMORY);
     weir_batch batch = build_batch(runner, items, n_items);
+    end_part(runner, WEIR_STEP_MARSHAL);
     if (batch.n_segments > 0) WEIR_TRY(forward(runner, &batch, items, n_items, logits, error));
+    end_part(runner, WEIR_STEP_FORWARD);
     for (int32_t i = 0; i < n_items; i++) {
         weir_kv_sequence *const sequence = items[i].sequence;
         n_failed += items[i].failed;

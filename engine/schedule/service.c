@@ -39,13 +39,17 @@ static void *engine_thread(void *user)
         pthread_mutex_unlock(&service->lock);
         for (weir_job *job = service->running; stop && job != NULL; job = job->next)
             atomic_store(&job->is_cancelled, true);
+        weir_step_times_resume(&service->times);
         run_calls(service);
         weir_service_admit(service);
+        weir_step_times_add(&service->times, WEIR_STEP_ADMIT);
         /* Cancelled jobs are gone, whether or not a step follows. */
         weir_service_publish(service);
+        weir_step_times_add(&service->times, WEIR_STEP_PUBLISH);
         if (stop) return NULL;
         weir_service_step(service);
         if (service->hooks != NULL) service->hooks->after_step(service->hooks->user);
+        weir_step_times_add(&service->times, WEIR_STEP_TEND);
     }
 }
 
@@ -176,6 +180,7 @@ weir_status weir_service_open(
                                           .preempt = weir_service_preempt,
                                           .counts = service->reclaimed };
     if (status == WEIR_OK) weir_runner_share(parts->runner, &service->holders);
+    if (status == WEIR_OK) weir_runner_measure(parts->runner, &service->times);
     if (status == WEIR_OK)
         weir_service_publish(service); /* free pages are published before the first step */
     if (status == WEIR_OK && pthread_create(&service->thread, NULL, engine_thread, service) != 0)

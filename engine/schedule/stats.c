@@ -61,6 +61,7 @@ void weir_service_publish(weir_service *service)
     service->stats.kv_write_errors = pages.write_errors;
     service->stats.kv_read_errors = pages.read_errors;
     memcpy(service->stats.reclaimed, service->reclaimed, sizeof service->reclaimed);
+    memcpy(service->stats.step_ns, service->times.ns, sizeof service->times.ns);
     if (service->prefix != NULL) {
         const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
         service->stats.kept_tokens = kept.n_tokens;

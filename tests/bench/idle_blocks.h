@@ -1,0 +1,14 @@
+/* tests/bench/idle_blocks.h - blocks of layers that cost nothing: a mixer that keeps KV rows and a
+ * feed-forward block, which compute nothing. What a step of such a model takes is the engine's. */
+#pragma once
+#include "engine/model/block.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+extern const weir_block idle_mixer, idle_ffn;
+
+#ifdef __cplusplus
+}
+#endif
