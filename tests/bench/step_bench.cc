@@ -3,8 +3,9 @@
 //     [--context LIST] [--steps N] [--queued N] [--disk SIZE] [--folder DIR]
 //
 // For each context one row with decoding sequences only, and one with a prompt in pieces of 128
-// tokens beside them; with --disk each once more with a lower tier. The parts are means. "forward"
-// holds what is left of the model: segments of each layer, and norms and logits of 32 elements.
+// tokens beside them; with --disk each once more with a lower tier. Parts are means. The norms of
+// the layers are not part of a step; "forward" is the rest of the model: the segments of each layer,
+// embeddings and logits of 32 elements.
 #include <getopt.h>
 #include <unistd.h>
 
@@ -51,7 +52,7 @@ bool measure(const steps::Options &options)
         options.disk.empty() ? "-" : "yes", f.median_us, f.p99_us, f.most_us
     );
     for (const double us : f.part_us) (void)printf(" %8.1f", us);
-    (void)printf("\n");
+    (void)printf(" %8.1f\n", f.norms_us);
     (void)fflush(stdout);
     return true;
 }
@@ -95,7 +96,7 @@ int main(int argc, char **argv)
     );
     for (int i = 0; i < WEIR_STEP_PARTS; i++)
         (void)printf(" %8s", steps::part_name(static_cast<weir_step_part>(i)));
-    (void)printf("\n");
+    (void)printf(" %8s\n", "(norms)");
     bool ok = true;
     for (const std::string &tier : { std::string(), disk }) {
         options.disk = tier;

@@ -115,7 +115,7 @@ class Bench {
         for (auto &stream : streams_) weir_job_cancel(stream->job);
         for (auto &stream : streams_) weir_job_release(stream->job);
         if (is_done) summarise(out);
-        return is_done ? "" : std::string("the streams ended early: ") + error_.text;
+        return is_done ? "" : "the streams ended early: " + problem_;
     }
 
   private:
@@ -171,23 +171,39 @@ class Bench {
         streams_.push_back(std::move(stream));
         return true;
     }
+    // Computes the prompts one after the other in large pieces; they stay in the prefix cache, where
+    // the streams find them.
+    bool fill()
+    {
+        for (int32_t i = 0; i < n_streams_; i++)
+            if (!submit(i, o_.context + i % kPageTokens, 1)) return false;
+        std::unique_lock<std::mutex> hold(lock_);
+        changed_.wait(hold, [this] { return n_ended_ == n_streams_; });
+        n_ended_ = 0;
+        hold.unlock();
+        for (auto &stream : streams_) weir_job_release(stream->job);
+        streams_.clear();
+        return true;
+    }
     bool submit_all()
     {
         const int32_t window = weir_service_facts_of(service_)->window,
-                      n = o_.sequences - (o_.prefill ? 1 : 0),
-                      longest = (o_.steps + 8) * kPiece < window ? (o_.steps + 8) * kPiece
-                                                                 : window - 1;
-        n_streams_ = n;
-        for (int32_t i = 0; i < n; i++) {
+                      rows = (o_.steps + 8) * kPiece, longest = rows < window ? rows : window - 1;
+        n_streams_ = o_.sequences - (o_.prefill ? 1 : 0);
+        if (!fill()) return false;
+        std::unique_lock<std::mutex> hold(lock_);
+        is_filled_ = true;
+        hold.unlock();
+        for (int32_t i = 0; i < n_streams_; i++) {
             const int32_t n_prompt = o_.context + i % kPageTokens;
             if (!submit(i, n_prompt, window - n_prompt)) return false;
         }
-        std::unique_lock<std::mutex> hold(lock_);
-        changed_.wait(hold, [this, n] { return n_begun_ == n || has_ended_; });
+        hold.lock();
+        changed_.wait(hold, [this] { return n_begun_ == n_streams_ || n_ended_ > 0; });
         hold.unlock();
-        if (o_.prefill && !submit(n, longest, 1)) return false;
+        if (o_.prefill && !submit(n_streams_, longest, 1)) return false;
         for (int32_t i = 0; i < o_.queued; i++)
-            if (!submit(n + 1 + i, o_.context, 1)) return false;
+            if (!submit(n_streams_ + 1 + i, o_.context, 1)) return false;
         hold.lock();
         is_ready_ = true;
         return true;
@@ -195,7 +211,7 @@ class Bench {
     bool wait()
     {
         std::unique_lock<std::mutex> hold(lock_);
-        changed_.wait(hold, [this] { return is_measured_ || has_ended_; });
+        changed_.wait(hold, [this] { return is_measured_ || n_ended_ > 0; });
         return is_measured_;
     }
     static bool on_event(void *user, const weir_event *event)
@@ -209,22 +225,25 @@ class Bench {
     void note_token(Stream *stream)
     {
         const std::lock_guard<std::mutex> hold(lock_);
+        if (!is_filled_) return;
         if (!stream->has_begun && ++n_begun_ == n_streams_) changed_.notify_all();
         stream->has_begun = true;
         if (!stream->is_first || !is_ready_ || is_measured_) return;
         if (times_.size() == kWarm) weir_service_stats_of(service_, &before_);
-        times_.push_back(weir_clock_ns());
+        times_.push_back(weir_clock_ns() - idle_norm_ns());
+        if (times_.size() == kWarm + 1) norms_ns_ = -idle_norm_ns();
         if (times_.size() <= kWarm + static_cast<size_t>(o_.steps)) return;
         weir_service_stats_of(service_, &after_);
+        norms_ns_ += idle_norm_ns();
         is_measured_ = true;
         changed_.notify_all();
     }
     void note_end(const weir_event *event)
     {
         const std::lock_guard<std::mutex> hold(lock_);
-        has_ended_ = true;
+        n_ended_++;
         if (event->message != nullptr && !is_measured_)
-            (void)snprintf(error_.text, sizeof error_.text, "%s", event->message);
+            problem_ = event->message;
         changed_.notify_all();
     }
     void summarise(Figures *out)
@@ -241,6 +260,8 @@ class Bench {
         for (size_t i = 0; i < WEIR_STEP_PARTS; i++)
             out->part_us[i] = static_cast<double>(after_.step_ns[i] - before_.step_ns[i]) * 1e-3 /
                               static_cast<double>(out->steps);
+        out->norms_us = static_cast<double>(norms_ns_) * 1e-3 / static_cast<double>(out->steps);
+        out->part_us[WEIR_STEP_FORWARD] -= out->norms_us;
         const weir_kv_spec *const spec = weir_kv_store_spec(weir_engine_store(engine_));
         out->kv_heads = weir_kv_n_heads(spec);
         out->pool_tokens = spec->n_pages / out->kv_heads * kPageTokens;
@@ -250,15 +271,17 @@ class Bench {
     const Options &o_;
     weir_config config_ = {};
     weir_error error_ = {};
+    std::string problem_;
     weir_engine *engine_ = nullptr;
     weir_service *service_ = nullptr;
     std::vector<std::unique_ptr<Stream>> streams_;
     std::mutex lock_;
     std::condition_variable changed_;
-    std::vector<int64_t> times_;
+    std::vector<int64_t> times_; // of steps, less that of all norms before them
+    int64_t norms_ns_ = 0;
     weir_service_stats before_ = {}, after_ = {};
-    int32_t n_begun_ = 0, n_streams_ = 0;
-    bool is_ready_ = false, is_measured_ = false, has_ended_ = false;
+    int32_t n_begun_ = 0, n_ended_ = 0, n_streams_ = 0;
+    bool is_filled_ = false, is_ready_ = false, is_measured_ = false;
 };
 
 } // namespace
