@@ -182,6 +182,7 @@ static void start_job(weir_service *service, weir_job *job)
 {
     job->next = service->running;
     service->running = job;
+    service->has_news = true;
     *turn_of(service, job->request.client) = ++service->n_turns;
     job->admitted_ns = weir_clock_ns();
     job->usage.n_prompt = job->request.n_prompt;

@@ -68,6 +68,7 @@ void weir_job_finish(weir_job *job, weir_status status, const char *message)
     for (int32_t i = 0; was_admitted && i < job->request.n_choices; i++)
         weir_choice_end(&job->choices[i], finish, -1);
     unlink_running(service, job);
+    service->has_news = true;
     const int64_t now = weir_clock_ns();
     if (job->prefilled_ns != 0) job->usage.decode_ns = now - job->prefilled_ns;
     const weir_event done = { .type = WEIR_EVENT_DONE,

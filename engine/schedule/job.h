@@ -100,6 +100,8 @@ struct weir_service {
     weir_ledger *ledger;
     weir_ledger_payer payer; /* of jobs whose thread has none */
     size_t bytes, sampler_bytes; /* charged: the arrays below, and scratch */
+    int64_t block_bytes, sink_block_bytes; /* of pages */
+    bool has_news; /* jobs came or ended since statistics were published */
     slot *slots; /* [facts.n_slots] */
     weir_kv_sequence *guests[2]; /* Sequences that hold pages and belong to no job; NULL: none. */
     const weir_service_hooks *hooks; /* borrowed; may be NULL */
@@ -239,8 +241,8 @@ const float *weir_service_last_row(
 /* Draws for all items of a step that have these. */
 void weir_service_sample(weir_service *service, int32_t n_items, const float *logits);
 
-/* step.c: one step. */
-void weir_service_step(weir_service *service);
+/* step.c: one step. Returns false if no sequence could run. */
+bool weir_service_step(weir_service *service);
 
 /* preempt.c: order of choices: by priority, then by submission. */
 bool weir_choice_is_before(const choice *a, const choice *b);

@@ -15,11 +15,29 @@ static void run_calls(weir_service *service)
         service_call *const call = service->calls;
         service->calls = call->next;
         pthread_mutex_unlock(&service->lock);
+        service->has_news = true;
         call->run(service, call->user);
         pthread_mutex_lock(&service->lock);
         call->is_done = true;
         pthread_cond_broadcast(&service->idle);
     }
+    pthread_mutex_unlock(&service->lock);
+}
+
+/* What there is to do waits for memory that another thread holds, which does not say when it
+ * releases it. New work ends the wait. */
+static void wait_a_little(weir_service *service)
+{
+    enum { WAIT_NS = 1000000 };
+    struct timespec until;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += WAIT_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&service->lock);
+    const bool waits = !service->is_stopping && service->calls == NULL &&
+                       (service->n_queued > 0 || service->n_running > 0);
+    if (waits) pthread_cond_timedwait(&service->work, &service->lock, &until);
     pthread_mutex_unlock(&service->lock);
 }
 
@@ -44,12 +62,13 @@ static void *engine_thread(void *user)
         weir_service_admit(service);
         weir_step_times_add(&service->times, WEIR_STEP_ADMIT);
         /* Cancelled jobs are gone, whether or not a step follows. */
-        weir_service_publish(service);
+        if (service->has_news) weir_service_publish(service);
         weir_step_times_add(&service->times, WEIR_STEP_PUBLISH);
         if (stop) return NULL;
-        weir_service_step(service);
+        const bool has_run = weir_service_step(service);
         if (service->hooks != NULL) service->hooks->after_step(service->hooks->user);
         weir_step_times_add(&service->times, WEIR_STEP_TEND);
+        if (!has_run) wait_a_little(service);
     }
 }
 
@@ -143,6 +162,7 @@ weir_status weir_service_open(
     weir_service **out, const weir_service_parts *parts, weir_error *error
 )
 {
+    const weir_kv_spec *const spec = weir_kv_store_spec(parts->store);
     weir_service *const service = calloc(1, sizeof *service);
     if (service == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the service");
     *service = (weir_service){ .facts = parts->facts,
@@ -153,19 +173,19 @@ weir_status weir_service_open(
                                .policy = parts->policy,
                                .stop_ids = parts->stop_ids,
                                .n_stop_ids = parts->n_stop_ids,
-                               .block_rows = weir_runner_block_rows(parts->runner) };
+                               .block_rows = weir_runner_block_rows(parts->runner),
+                               .block_bytes = (int64_t)weir_kv_block_stride(spec),
+                               .sink_block_bytes = (int64_t)weir_kv_sink_block_stride(spec) };
     weir_ledger_payer_init(&service->payer, parts->ledger, WEIR_ACCOUNT_HTTP, NULL);
     set_step_limits(service, parts);
     const size_t n_slots = (size_t)parts->facts->n_slots;
     pthread_mutex_init(&service->lock, NULL);
     pthread_cond_init(&service->work, NULL);
     pthread_cond_init(&service->idle, NULL);
-    const weir_kv_spec *const spec = weir_kv_store_spec(parts->store);
     const int64_t per_block = weir_kv_pages_for(spec, 1);
     service->stats.kv_bytes_total =
         (int64_t)weir_kv_pool_bytes(spec) +
-        (per_block > 0 ? weir_kv_cold_pages(spec) / per_block * (int64_t)weir_kv_block_stride(spec)
-                       : 0);
+        (per_block > 0 ? weir_kv_cold_pages(spec) / per_block * service->block_bytes : 0);
     weir_status status = charge_fixed(service, error);
     if (status == WEIR_OK) status = open_fixed(service, parts, error);
     for (size_t i = 0; status == WEIR_OK && i < n_slots; i++)

@@ -12,11 +12,10 @@ static const char *const no_shapes[] = { NULL };
 static weir_block_kv kv(const weir_shape *shape, const void *options)
 {
     (void)options;
-    return (weir_block_kv){ .geometry = { .n_heads = shape->n_kv_heads,
-                                          .key_dim = ROW_DIM,
-                                          .value_dim = ROW_DIM },
-                            .n_queries = shape->n_kv_heads,
-                            .watched = true };
+    return (weir_block_kv
+    ){ .geometry = { .n_heads = shape->n_kv_heads, .key_dim = ROW_DIM, .value_dim = ROW_DIM },
+       .n_queries = shape->n_kv_heads,
+       .watched = true };
 }
 
 static int64_t scratch_elements(

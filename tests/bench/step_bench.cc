@@ -65,13 +65,11 @@ int main(int argc, char **argv)
     std::vector<int32_t> contexts = { 1024, 32768 };
     std::string disk;
     options.folder = "/var/tmp/weir-steps-" + std::to_string(getpid());
-    const option names[] = {
-        { "sequences", 1, nullptr, 's' }, { "layers", 1, nullptr, 'l' },
-        { "kv-heads", 1, nullptr, 'h' },  { "pool", 1, nullptr, 'p' },
-        { "context", 1, nullptr, 'c' },   { "steps", 1, nullptr, 'n' },
-        { "queued", 1, nullptr, 'q' },    { "disk", 1, nullptr, 'd' },
-        { "folder", 1, nullptr, 'f' },    {}
-    };
+    const option names[] = { { "sequences", 1, nullptr, 's' }, { "layers", 1, nullptr, 'l' },
+                             { "kv-heads", 1, nullptr, 'h' },  { "pool", 1, nullptr, 'p' },
+                             { "context", 1, nullptr, 'c' },   { "steps", 1, nullptr, 'n' },
+                             { "queued", 1, nullptr, 'q' },    { "disk", 1, nullptr, 'd' },
+                             { "folder", 1, nullptr, 'f' },    {} };
     for (int c; (c = getopt_long(argc, argv, "", names, nullptr)) != -1;) {
         switch (c) {
         case 's': options.sequences = atoi(optarg); break;

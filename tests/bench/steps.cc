@@ -129,9 +129,8 @@ class Bench {
         const int64_t each = o_.pool_tokens / o_.sequences / kPageTokens * kPageTokens;
         write_model(o_, each);
         weir_config_default(&config_);
-        (void)snprintf(
-            config_.model.path, sizeof config_.model.path, "%s/model", o_.folder.c_str()
-        );
+        (void
+        )snprintf(config_.model.path, sizeof config_.model.path, "%s/model", o_.folder.c_str());
         const std::string n = std::to_string(o_.sequences);
         bool ok = set("model.arch_dir=" + o_.folder) && set("memory.host=1024GiB") &&
                   set("model.context=" + std::to_string(each)) && set("kv.format=f16") &&
@@ -242,8 +241,7 @@ class Bench {
     {
         const std::lock_guard<std::mutex> hold(lock_);
         n_ended_++;
-        if (event->message != nullptr && !is_measured_)
-            problem_ = event->message;
+        if (event->message != nullptr && !is_measured_) problem_ = event->message;
         changed_.notify_all();
     }
     void summarise(Figures *out)
@@ -254,6 +252,7 @@ class Bench {
         std::sort(us.begin(), us.end());
         *out = {};
         out->steps = after_.steps - before_.steps;
+        out->batch_rows = after_.batch_rows - before_.batch_rows;
         out->median_us = us[us.size() / 2];
         out->p99_us = us[us.size() * 99 / 100];
         out->most_us = us.back();

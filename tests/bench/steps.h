@@ -24,7 +24,7 @@ struct Figures {
     double median_us = 0, p99_us = 0, most_us = 0; // of a step, without the norms of the layers
     double norms_us = 0; // of all layers, in the mean
     std::array<double, WEIR_STEP_PARTS> part_us = {}; // in the mean
-    int64_t steps = 0, pool_tokens = 0, kv_heads = 0;
+    int64_t steps = 0, batch_rows = 0, pool_tokens = 0, kv_heads = 0;
 };
 
 // Returns "" or what failed.

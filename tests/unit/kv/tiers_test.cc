@@ -1,5 +1,6 @@
 /* Blocks that leave memory for a file and come back: where they are, what they hold, and what a
  * disk that fails does to them. */
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include <map>
