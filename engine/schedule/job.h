@@ -81,6 +81,13 @@ typedef struct slot {
     choice *owner; /* NULL: free */
 } slot;
 
+/* What a client has running. */
+typedef struct client_use {
+    int32_t client, n_running; /* n_running 0: a free entry */
+    int64_t bytes; /* that count in its budget */
+} client_use;
+static inline int32_t weir_service_clients(int32_t n_slots) { return 2 * n_slots; } /* entries */
+
 /* A function to run on the engine thread between two steps. */
 typedef struct service_call {
     void (*run)(weir_service *service, void *user);
@@ -119,6 +126,7 @@ struct weir_service {
     const weir_service_policy *policy; /* NULL: no policies */
     /* When each client was served last; clients may share an entry. */
     uint64_t turns[CLIENT_TURNS], n_turns;
+    client_use *clients; /* [weir_service_clients], of one look at the queue */
 
     pthread_t thread;
     pthread_mutex_t lock;

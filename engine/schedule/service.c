@@ -76,7 +76,8 @@ size_t weir_service_bytes(int32_t n_slots)
 {
     const weir_service *const s = NULL;
     return (size_t)n_slots *
-           (sizeof *s->slots + sizeof *s->items + sizeof *s->choices + sizeof *s->seen);
+               (sizeof *s->slots + sizeof *s->items + sizeof *s->choices + sizeof *s->seen) +
+           (size_t)weir_service_clients(n_slots) * sizeof *s->clients;
 }
 
 size_t weir_service_sampler_bytes(int32_t n_samplers, size_t n_vocab)
@@ -111,6 +112,8 @@ static weir_status open_fixed(
     service->items = calloc(n_slots, sizeof *service->items);
     service->choices = calloc(n_slots, sizeof *service->choices);
     service->seen = calloc(n_slots, sizeof *service->seen);
+    service->clients =
+        calloc((size_t)weir_service_clients((int32_t)n_slots), sizeof *service->clients);
     service->banned = calloc(parts->n_stop_ids + 1, sizeof *service->banned);
     service->samplers = calloc((size_t)parts->facts->n_samplers, sizeof *service->samplers);
     bool has_samplers = service->samplers != NULL;
@@ -119,7 +122,8 @@ static weir_status open_fixed(
             weir_sampler_scratch_open(&service->samplers[i], (size_t)parts->facts->n_vocab) ==
             WEIR_OK;
     if (service->slots == NULL || service->items == NULL || service->choices == NULL ||
-        service->seen == NULL || service->banned == NULL || !has_samplers)
+        service->seen == NULL || service->clients == NULL || service->banned == NULL ||
+        !has_samplers)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu slots", n_slots);
     if (parts->n_stop_ids > 0)
         memcpy(service->banned, parts->stop_ids, parts->n_stop_ids * sizeof *service->banned);
@@ -232,6 +236,7 @@ void weir_service_close(weir_service *service)
     free(service->items);
     free(service->choices);
     free(service->seen);
+    free(service->clients);
     free(service->banned);
     weir_ledger_return(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENS, service->bytes);
     weir_ledger_return(

@@ -103,7 +103,7 @@ struct Stream {
 
 class Bench {
   public:
-    explicit Bench(const Options &options) : o_(options) {}
+    explicit Bench(const Options &options) : o_(options), steps_(options.steps) {}
     ~Bench() { weir_engine_close(engine_); }
     Bench(const Bench &) = delete;
     Bench &operator=(const Bench &) = delete;
@@ -186,8 +186,8 @@ class Bench {
     }
     bool submit_all()
     {
-        const int32_t window = weir_service_facts_of(service_)->window,
-                      rows = (o_.steps + 8) * kPiece, longest = rows < window ? rows : window - 1;
+        const int32_t window = weir_service_facts_of(service_)->window;
+        if (o_.prefill) steps_ = std::min(steps_, (window - 1) / kPiece - kSpare);
         n_streams_ = o_.sequences - (o_.prefill ? 1 : 0);
         if (!fill()) return false;
         std::unique_lock<std::mutex> hold(lock_);
@@ -200,7 +200,7 @@ class Bench {
         hold.lock();
         changed_.wait(hold, [this] { return n_begun_ == n_streams_ || n_ended_ > 0; });
         hold.unlock();
-        if (o_.prefill && !submit(n_streams_, longest, 1)) return false;
+        if (o_.prefill && !submit(n_streams_, (steps_ + kSpare) * kPiece, 1)) return false;
         for (int32_t i = 0; i < o_.queued; i++)
             if (!submit(n_streams_ + 1 + i, o_.context, 1)) return false;
         hold.lock();
@@ -231,7 +231,7 @@ class Bench {
         if (times_.size() == kWarm) weir_service_stats_of(service_, &before_);
         times_.push_back(weir_clock_ns() - idle_norm_ns());
         if (times_.size() == kWarm + 1) norms_ns_ = -idle_norm_ns();
-        if (times_.size() <= kWarm + static_cast<size_t>(o_.steps)) return;
+        if (times_.size() <= kWarm + static_cast<size_t>(steps_)) return;
         weir_service_stats_of(service_, &after_);
         norms_ns_ += idle_norm_ns();
         is_measured_ = true;
@@ -267,7 +267,9 @@ class Bench {
     }
 
     static constexpr size_t kWarm = 4;
+    static constexpr int32_t kSpare = 8; // pieces before and after the measurement
     const Options &o_;
+    int32_t steps_;
     weir_config config_ = {};
     weir_error error_ = {};
     std::string problem_;
