@@ -61,8 +61,8 @@ struct weir_job {
     int64_t serial; /* order of submission */
     int64_t deadline_ns; /* 0: none */
     job_state state; /* (lock) */
-    bool is_released, is_awaited, in_callback; /* (lock) */
-    atomic_bool is_cancelled;
+    bool is_awaited; /* (lock) */
+    atomic_bool is_cancelled, is_released, in_callback;
     int32_t n_prompt_reported; /* prompt log-probabilities sent so far */
     int32_t n_ended;
     weir_policy_run *policy_run; /* NULL: keeps every row */
