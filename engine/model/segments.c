@@ -123,6 +123,7 @@ static int32_t put_copies(weir_state_copy *copies, const layer *l, float *dst, c
 static int32_t fill_rounds(const weir_workspace *w, const weir_batch *batch, const layer *l)
 {
     int32_t n_rounds = 1;
+    if (l->mixer.block->state == NULL) return 0;
     for (int32_t i = 0; i < batch->n_segments; i++) {
         const weir_batch_segment *const segment = &batch->segments[i];
         const int32_t n = segment->n_snapshots;

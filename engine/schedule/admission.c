@@ -50,27 +50,48 @@ bool weir_service_claim(weir_service *service, weir_kv_pages wanted)
            hooks->release(hooks->user) && weir_kv_pages_fit(wanted, unclaimed_pages(service));
 }
 
-/* True if there is space for `rows` rows and `more` to continue with, of which running sequences
- * hold the first n_shared. A window never needs more than its own rows. */
-static bool has_room(weir_service *service, int64_t rows, int64_t more, int64_t n_shared)
+/* A sequence that is to run: its rows, those that it needs to continue, and its tokens. */
+typedef struct candidate {
+    const weir_job *job;
+    const int32_t *tokens;
+    int32_t n_tokens;
+    int64_t rows, more;
+} candidate;
+
+/* Pages of a candidate of which running sequences hold the first n_shared rows. A window never needs
+ * more than its own rows. */
+static weir_kv_pages pages_of(const weir_service *service, const candidate *of, int64_t n_shared)
 {
-    const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
-    const int64_t most = rows + more < spec->max_rows ? rows + more : spec->max_rows;
+    const int64_t all = of->rows + of->more,
+                  max_rows = weir_kv_store_spec(service->store)->max_rows,
+                  most = all < max_rows ? all : max_rows;
     const int64_t end = (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-    const weir_kv_pages wanted =
-        weir_kv_store_pages_of(service->store, n_shared / WEIR_PAGE_TOKENS, end);
-    return weir_tiers_may_try(service->store, &service->holders) ||
-           weir_service_claim(service, wanted);
+    return weir_kv_store_pages_of(service->store, n_shared / WEIR_PAGE_TOKENS, end);
 }
 
-/* Rows of a job's prompt, or of a preempted choice, that it would share with running sequences. */
-static int64_t shared_rows(const weir_job *job, const int32_t *tokens, int32_t n_tokens)
+/* Rows of a candidate that it would share with running sequences. Walks the prefix tree. */
+static int64_t shared_rows(const candidate *of)
 {
-    const weir_request *const request = &job->request;
-    if (job->service->prefix == NULL || !request->cache_prompt || request->want_prompt_logprobs ||
-        request->want_embedding || job->policy_run != NULL)
+    const weir_request *const request = &of->job->request;
+    if (of->job->service->prefix == NULL || !request->cache_prompt ||
+        request->want_prompt_logprobs || request->want_embedding || of->job->policy_run != NULL)
         return 0;
-    return weir_prefix_shared_rows(job->service->prefix, tokens, n_tokens - 1, request->cache_salt);
+    return weir_prefix_shared_rows(
+        of->job->service->prefix, of->tokens, of->n_tokens - 1, request->cache_salt
+    );
+}
+
+/* True if there is space. The tree is walked only where what is shared decides: a job may wait for
+ * thousands of steps. */
+static bool has_room(weir_service *service, const candidate *of)
+{
+    const weir_service_hooks *const hooks = service->hooks;
+    if (weir_tiers_may_try(service->store, &service->holders)) return true;
+    weir_kv_pages room = unclaimed_pages(service);
+    if (weir_kv_pages_fit(pages_of(service, of, 0), room)) return true;
+    if (hooks != NULL) room = weir_kv_pages_plus(room, hooks->held(hooks->user));
+    if (!weir_kv_pages_fit(pages_of(service, of, of->n_tokens), room)) return false;
+    return weir_service_claim(service, pages_of(service, of, shared_rows(of)));
 }
 
 /* Rows of a sequence that has the whole pool to itself. */
@@ -117,11 +138,14 @@ void weir_service_resume_stalled(weir_service *service)
         }
         if (first == NULL) return;
         const weir_kv_sequence *const sequence = first->sequence;
-        if (!has_room(
-                service, weir_min_i32(sequence->n_tokens, first->job->row_peak), WEIR_PAGE_TOKENS,
-                shared_rows(first->job, sequence->tokens, sequence->n_tokens)
-            ))
-            return;
+        const candidate resumed = {
+            .job = first->job,
+            .tokens = sequence->tokens,
+            .n_tokens = sequence->n_tokens,
+            .rows = weir_min_i32(sequence->n_tokens, first->job->row_peak),
+            .more = WEIR_PAGE_TOKENS,
+        };
+        if (!has_room(service, &resumed)) return;
         first->is_stalled = false;
         weir_choice_reuse(first);
     }
@@ -143,13 +167,22 @@ static bool any_stalled(const weir_service *service)
     return false;
 }
 
+/* True if a job of one choice has a place. */
+static bool has_place(const weir_service *service)
+{
+    return free_slots(service) > 0 && !any_stalled(service);
+}
+
 static bool fits(weir_service *service, const weir_job *job)
 {
-    return free_slots(service) >= job->request.n_choices && !any_stalled(service) &&
-           has_room(
-               service, weir_min_i32(job->request.n_prompt, job->row_peak), 1,
-               shared_rows(job, job->request.prompt, job->request.n_prompt)
-           );
+    const candidate of = {
+        .job = job,
+        .tokens = job->request.prompt,
+        .n_tokens = job->request.n_prompt,
+        .rows = weir_min_i32(job->request.n_prompt, job->row_peak),
+        .more = 1,
+    };
+    return free_slots(service) >= job->request.n_choices && has_room(service, &of);
 }
 
 static void take_slot(weir_service *service, choice *c)
@@ -182,6 +215,7 @@ static void start_job(weir_service *service, weir_job *job)
 {
     job->next = service->running;
     service->running = job;
+    service->has_news = true;
     *turn_of(service, job->request.client) = ++service->n_turns;
     job->admitted_ns = weir_clock_ns();
     job->usage.n_prompt = job->request.n_prompt;
@@ -190,25 +224,37 @@ static void start_job(weir_service *service, weir_job *job)
     (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_ADMITTED, .usage = job->usage });
 }
 
-/* Number of running jobs of a client. */
-static int32_t running_of(const weir_service *service, int32_t client)
+/* ---- turns ----------------------------------------------------------------------------------- */
+/* The client's entry: its own, or the free one where it would be. More entries than running jobs. */
+static client_use *use_of(weir_service *service, int32_t client)
 {
-    int32_t n = 0;
-    for (const weir_job *job = service->running; job != NULL; job = job->next)
-        n += job->request.client == client;
-    return n;
+    const uint32_t n = (uint32_t)weir_service_clients(service->facts->n_slots);
+    uint32_t at = (uint32_t)client % n;
+    while (service->clients[at].n_running > 0 && service->clients[at].client != client)
+        at = (at + 1) % n;
+    return &service->clients[at];
+}
+
+/* What each client has running, and is charged for. */
+static void count_uses(weir_service *service)
+{
+    memset(
+        service->clients, 0,
+        (size_t)weir_service_clients(service->facts->n_slots) * sizeof *service->clients
+    );
+    for (const weir_job *job = service->running; job != NULL; job = job->next) {
+        client_use *const use = use_of(service, job->request.client);
+        use->client = job->request.client;
+        use->n_running++;
+        use->bytes += (job->request.n_choices - job->n_ended) * job->choice_bytes;
+    }
 }
 
 /* True if the client's budget covers its running choices and this job. */
-static bool fits_budget(const weir_service *service, const weir_job *job)
+static bool fits_budget(const weir_service *service, const weir_job *job, const client_use *use)
 {
-    int64_t bytes = job->request.n_choices * job->choice_bytes;
-    if (service->facts->kv_per_key == 0) return true;
-    for (const weir_job *other = service->running; other != NULL; other = other->next) {
-        if (other->request.client == job->request.client)
-            bytes += (other->request.n_choices - other->n_ended) * other->choice_bytes;
-    }
-    return bytes <= service->facts->kv_per_key;
+    const int64_t bytes = use->bytes + job->request.n_choices * job->choice_bytes;
+    return service->facts->kv_per_key == 0 || bytes <= service->facts->kv_per_key;
 }
 
 /* The next job: of those with the best priority the oldest one of the client with the fewest
@@ -221,11 +267,13 @@ static const weir_job *next_in_turn(weir_service *service)
     int32_t fewest = 0;
     uint64_t longest_ago = 0;
     bool is_over_budget[CLIENT_TURNS] = { false };
+    count_uses(service);
     for (const weir_job *job = service->queue_head; job != NULL; job = job->next) {
-        const int32_t n = running_of(service, job->request.client);
+        const client_use *const use = use_of(service, job->request.client);
+        const int32_t n = use->n_running;
         const uint64_t *const turn = turn_of(service, job->request.client);
         bool *const is_over = &is_over_budget[turn - service->turns];
-        *is_over = *is_over || !fits_budget(service, job);
+        *is_over = *is_over || !fits_budget(service, job, use);
         const int32_t priority = job->request.priority;
         if (*is_over || (next != NULL && (priority > next->request.priority ||
                                           (priority == next->request.priority &&
@@ -250,7 +298,8 @@ static weir_job *pop_job(weir_service *service)
     weir_job *job = NULL;
     pthread_mutex_lock(&service->lock);
     const int64_t now = weir_clock_ns();
-    const weir_job *const next = next_in_turn(service);
+    const weir_job *const next =
+        service->queue_head != NULL && has_place(service) ? next_in_turn(service) : NULL;
     const bool can_start = next != NULL && fits(service, next);
     weir_job **at = &service->queue_head;
     weir_job *before = NULL;

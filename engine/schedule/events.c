@@ -3,19 +3,24 @@
 #include "engine/base/memory.h"
 #include "engine/schedule/job.h"
 
-bool weir_job_emit(weir_job *job, const weir_event *event)
+/* A thread that releases the job sets is_released, then looks at in_callback: one of the two sees
+ * the other, so a token takes no lock. */
+static void end_callback(weir_job *job)
 {
     weir_service *const service = job->service;
+    atomic_store(&job->in_callback, false);
+    if (!atomic_load(&job->is_released)) return;
     pthread_mutex_lock(&service->lock);
-    const bool wanted = !job->is_released;
-    job->in_callback = wanted;
-    pthread_mutex_unlock(&service->lock);
-    if (!wanted) return false;
-    const bool go_on = job->request.callback(job->request.user, event);
-    pthread_mutex_lock(&service->lock);
-    job->in_callback = false;
     pthread_cond_broadcast(&service->idle);
     pthread_mutex_unlock(&service->lock);
+}
+
+bool weir_job_emit(weir_job *job, const weir_event *event)
+{
+    atomic_store(&job->in_callback, true);
+    const bool go_on =
+        !atomic_load(&job->is_released) && job->request.callback(job->request.user, event);
+    end_callback(job);
     return go_on;
 }
 
@@ -68,6 +73,7 @@ void weir_job_finish(weir_job *job, weir_status status, const char *message)
     for (int32_t i = 0; was_admitted && i < job->request.n_choices; i++)
         weir_choice_end(&job->choices[i], finish, -1);
     unlink_running(service, job);
+    service->has_news = true;
     const int64_t now = weir_clock_ns();
     if (job->prefilled_ns != 0) job->usage.decode_ns = now - job->prefilled_ns;
     const weir_event done = { .type = WEIR_EVENT_DONE,
@@ -84,7 +90,7 @@ void weir_job_finish(weir_job *job, weir_status status, const char *message)
         service->stats.answer_tokens += job->usage.n_answer;
     }
     job->state = JOB_FINISHED;
-    const bool owner_left = job->is_released && !job->is_awaited;
+    const bool owner_left = atomic_load(&job->is_released) && !job->is_awaited;
     pthread_cond_broadcast(&service->idle);
     pthread_mutex_unlock(&service->lock);
     if (owner_left) weir_job_free(job);

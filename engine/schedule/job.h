@@ -61,8 +61,8 @@ struct weir_job {
     int64_t serial; /* order of submission */
     int64_t deadline_ns; /* 0: none */
     job_state state; /* (lock) */
-    bool is_released, is_awaited, in_callback; /* (lock) */
-    atomic_bool is_cancelled;
+    bool is_awaited; /* (lock) */
+    atomic_bool is_cancelled, is_released, in_callback;
     int32_t n_prompt_reported; /* prompt log-probabilities sent so far */
     int32_t n_ended;
     weir_policy_run *policy_run; /* NULL: keeps every row */
@@ -81,6 +81,13 @@ typedef struct slot {
     choice *owner; /* NULL: free */
 } slot;
 
+/* What a client has running. */
+typedef struct client_use {
+    int32_t client, n_running; /* n_running 0: a free entry */
+    int64_t bytes; /* that count in its budget */
+} client_use;
+static inline int32_t weir_service_clients(int32_t n_slots) { return 2 * n_slots; } /* entries */
+
 /* A function to run on the engine thread between two steps. */
 typedef struct service_call {
     void (*run)(weir_service *service, void *user);
@@ -96,9 +103,12 @@ struct weir_service {
     weir_prefix *prefix; /* NULL: nothing is cached */
     weir_kv_holders holders; /* what can free pages */
     weir_reclaim_count reclaimed[WEIR_RECLAIM_STEPS];
+    weir_step_times times;
     weir_ledger *ledger;
     weir_ledger_payer payer; /* of jobs whose thread has none */
     size_t bytes, sampler_bytes; /* charged: the arrays below, and scratch */
+    int64_t block_bytes, sink_block_bytes; /* of pages */
+    bool has_news; /* jobs came or ended since statistics were published */
     slot *slots; /* [facts.n_slots] */
     weir_kv_sequence *guests[2]; /* Sequences that hold pages and belong to no job; NULL: none. */
     const weir_service_hooks *hooks; /* borrowed; may be NULL */
@@ -116,6 +126,7 @@ struct weir_service {
     const weir_service_policy *policy; /* NULL: no policies */
     /* When each client was served last; clients may share an entry. */
     uint64_t turns[CLIENT_TURNS], n_turns;
+    client_use *clients; /* [weir_service_clients], of one look at the queue */
 
     pthread_t thread;
     pthread_mutex_t lock;
@@ -238,8 +249,8 @@ const float *weir_service_last_row(
 /* Draws for all items of a step that have these. */
 void weir_service_sample(weir_service *service, int32_t n_items, const float *logits);
 
-/* step.c: one step. */
-void weir_service_step(weir_service *service);
+/* step.c: one step. Returns false if no sequence could run. */
+bool weir_service_step(weir_service *service);
 
 /* preempt.c: order of choices: by priority, then by submission. */
 bool weir_choice_is_before(const choice *a, const choice *b);

@@ -24,6 +24,7 @@ struct weir_runner {
     weir_kv_prefetch *prefetch; /* NULL: there is no lower tier */
     weir_kv_source source;
     weir_kv_holders holders;
+    weir_step_times *times; /* NULL: not measured */
     const char *problem; /* why a work of the last step failed */
     int32_t *tokens;     /* [limits.rows] */
     int32_t *logit_rows; /* [limits.logits] */
@@ -203,6 +204,13 @@ void weir_runner_share(weir_runner *runner, const weir_kv_holders *holders)
     runner->holders = *holders;
 }
 
+void weir_runner_measure(weir_runner *runner, weir_step_times *times) { runner->times = times; }
+
+static void end_part(const weir_runner *runner, weir_step_part part)
+{
+    if (runner->times != NULL) weir_step_times_add(runner->times, part);
+}
+
 const char *weir_runner_problem(const weir_runner *runner) { return runner->problem; }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -218,12 +226,11 @@ static int64_t blocks_wanted(const weir_batch_item *items, int32_t n_items)
     return weir_kv_pages_blocks(weir_kv_store_spec(items[0].sequence->store), n);
 }
 
-static weir_status reclaim_memory(
+static weir_status reclaim_blocks(
     const weir_runner *runner, const weir_batch_item *items, int32_t n_items, int64_t n_blocks,
     weir_error *error
 )
 {
-    if (runner->prefetch == NULL) return WEIR_OK;
     const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_MEMORY,
                                            .store = items[0].sequence->store,
                                            .items = items,
@@ -231,6 +238,15 @@ static weir_status reclaim_memory(
                                            .blocks = n_blocks,
                                            .hot = runner->limits.hot };
     return weir_reclaim(&runner->holders, &request, error);
+}
+
+/* Blocks near the kernels for all rows, with a lower tier. */
+static weir_status reclaim_memory(
+    const weir_runner *runner, const weir_batch_item *items, int32_t n_items, weir_error *error
+)
+{
+    if (runner->prefetch == NULL) return WEIR_OK;
+    return reclaim_blocks(runner, items, n_items, blocks_wanted(items, n_items), error);
 }
 
 /* Reserves pages for all rows. If a last page cannot be read back, only its work fails. */
@@ -410,10 +426,13 @@ weir_status weir_runner_step(
     WEIR_ASSERT(n_items >= 1 && n_items <= runner->limits.items);
     int32_t n_failed = 0;
     runner->problem = NULL;
-    WEIR_TRY(reclaim_memory(runner, items, n_items, blocks_wanted(items, n_items), error));
+    WEIR_TRY(reclaim_memory(runner, items, n_items, error));
     WEIR_TRY(reserve_rows(runner, items, n_items, error));
+    end_part(runner, WEIR_STEP_MEMORY);
     weir_batch batch = build_batch(runner, items, n_items);
+    end_part(runner, WEIR_STEP_MARSHAL);
     if (batch.n_segments > 0) WEIR_TRY(forward(runner, &batch, items, n_items, logits, error));
+    end_part(runner, WEIR_STEP_FORWARD);
     for (int32_t i = 0; i < n_items; i++) {
         weir_kv_sequence *const sequence = items[i].sequence;
         n_failed += items[i].failed;
@@ -430,7 +449,7 @@ weir_status weir_runner_fill(weir_runner *runner, weir_batch_item *item, weir_er
 {
     weir_kv_sequence *const sequence = item->sequence;
     runner->problem = NULL;
-    WEIR_TRY(reclaim_memory(runner, item, 1, blocks_wanted(item, 1), error));
+    WEIR_TRY(reclaim_memory(runner, item, 1, error));
     WEIR_TRY(reserve_rows(runner, item, 1, error));
     if (item->failed) return weir_error_set(error, WEIR_EIO, "%s", runner->problem);
     const weir_batch batch = build_batch(runner, item, 1);
@@ -453,7 +472,7 @@ static bool reclaim_for_policy(void *user, const weir_kv_sequence *sequence, wei
                                    )sequence }; /* The sequence is only read. */
     const int64_t n_blocks = weir_kv_pages_blocks(weir_kv_store_spec(sequence->store), pages);
     if (runner->prefetch != NULL && weir_kv_free_blocks(sequence->store) < n_blocks &&
-        reclaim_memory(runner, &item, 1, n_blocks, NULL) == WEIR_OK)
+        reclaim_blocks(runner, &item, 1, n_blocks, NULL) == WEIR_OK)
         return true;
     const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_POLICY,
                                            .store = sequence->store,

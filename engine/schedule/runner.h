@@ -7,6 +7,7 @@
 #include "engine/kv/pool/sequence.h"
 #include "engine/kv/prune/apply_policy.h"
 #include "engine/model/model.h"
+#include "engine/schedule/step_times.h"
 #include "engine/schedule/tiers.h"
 
 #ifdef __cplusplus
@@ -76,6 +77,8 @@ WEIR_MUST_CHECK weir_status
 weir_runner_fill(weir_runner *runner, weir_batch_item *item, weir_error *error);
 /* Sets what else holds KV pages and may free them for a step (reclaim.h); copied. */
 void weir_runner_share(weir_runner *runner, const weir_kv_holders *holders);
+/* Adds the parts of steps to `times`; borrowed, must outlive the steps. NULL: not measured. */
+void weir_runner_measure(weir_runner *runner, weir_step_times *times);
 /* Between steps: reads blocks of these sequences back to memory while some is free. */
 void weir_runner_promote(weir_runner *runner, const weir_batch_item *items, int32_t n_items);
 /* Sets the evictor that drops rows; borrowed, must outlive the steps. NULL: no sequence has a

@@ -15,11 +15,29 @@ static void run_calls(weir_service *service)
         service_call *const call = service->calls;
         service->calls = call->next;
         pthread_mutex_unlock(&service->lock);
+        service->has_news = true;
         call->run(service, call->user);
         pthread_mutex_lock(&service->lock);
         call->is_done = true;
         pthread_cond_broadcast(&service->idle);
     }
+    pthread_mutex_unlock(&service->lock);
+}
+
+/* What there is to do waits for memory that another thread holds, which does not say when it
+ * releases it. New work ends the wait. */
+static void wait_a_little(weir_service *service)
+{
+    enum { WAIT_NS = 1000000 };
+    struct timespec until;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += WAIT_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&service->lock);
+    const bool waits = !service->is_stopping && service->calls == NULL &&
+                       (service->n_queued > 0 || service->n_running > 0);
+    if (waits) pthread_cond_timedwait(&service->work, &service->lock, &until);
     pthread_mutex_unlock(&service->lock);
 }
 
@@ -39,13 +57,18 @@ static void *engine_thread(void *user)
         pthread_mutex_unlock(&service->lock);
         for (weir_job *job = service->running; stop && job != NULL; job = job->next)
             atomic_store(&job->is_cancelled, true);
+        weir_step_times_resume(&service->times);
         run_calls(service);
         weir_service_admit(service);
+        weir_step_times_add(&service->times, WEIR_STEP_ADMIT);
         /* Cancelled jobs are gone, whether or not a step follows. */
-        weir_service_publish(service);
+        if (service->has_news) weir_service_publish(service);
+        weir_step_times_add(&service->times, WEIR_STEP_PUBLISH);
         if (stop) return NULL;
-        weir_service_step(service);
+        const bool has_run = weir_service_step(service);
         if (service->hooks != NULL) service->hooks->after_step(service->hooks->user);
+        weir_step_times_add(&service->times, WEIR_STEP_TEND);
+        if (!has_run) wait_a_little(service);
     }
 }
 
@@ -53,7 +76,8 @@ size_t weir_service_bytes(int32_t n_slots)
 {
     const weir_service *const s = NULL;
     return (size_t)n_slots *
-           (sizeof *s->slots + sizeof *s->items + sizeof *s->choices + sizeof *s->seen);
+               (sizeof *s->slots + sizeof *s->items + sizeof *s->choices + sizeof *s->seen) +
+           (size_t)weir_service_clients(n_slots) * sizeof *s->clients;
 }
 
 size_t weir_service_sampler_bytes(int32_t n_samplers, size_t n_vocab)
@@ -88,6 +112,8 @@ static weir_status open_fixed(
     service->items = calloc(n_slots, sizeof *service->items);
     service->choices = calloc(n_slots, sizeof *service->choices);
     service->seen = calloc(n_slots, sizeof *service->seen);
+    service->clients =
+        calloc((size_t)weir_service_clients((int32_t)n_slots), sizeof *service->clients);
     service->banned = calloc(parts->n_stop_ids + 1, sizeof *service->banned);
     service->samplers = calloc((size_t)parts->facts->n_samplers, sizeof *service->samplers);
     bool has_samplers = service->samplers != NULL;
@@ -96,7 +122,8 @@ static weir_status open_fixed(
             weir_sampler_scratch_open(&service->samplers[i], (size_t)parts->facts->n_vocab) ==
             WEIR_OK;
     if (service->slots == NULL || service->items == NULL || service->choices == NULL ||
-        service->seen == NULL || service->banned == NULL || !has_samplers)
+        service->seen == NULL || service->clients == NULL || service->banned == NULL ||
+        !has_samplers)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu slots", n_slots);
     if (parts->n_stop_ids > 0)
         memcpy(service->banned, parts->stop_ids, parts->n_stop_ids * sizeof *service->banned);
@@ -139,6 +166,7 @@ weir_status weir_service_open(
     weir_service **out, const weir_service_parts *parts, weir_error *error
 )
 {
+    const weir_kv_spec *const spec = weir_kv_store_spec(parts->store);
     weir_service *const service = calloc(1, sizeof *service);
     if (service == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the service");
     *service = (weir_service){ .facts = parts->facts,
@@ -149,19 +177,19 @@ weir_status weir_service_open(
                                .policy = parts->policy,
                                .stop_ids = parts->stop_ids,
                                .n_stop_ids = parts->n_stop_ids,
-                               .block_rows = weir_runner_block_rows(parts->runner) };
+                               .block_rows = weir_runner_block_rows(parts->runner),
+                               .block_bytes = (int64_t)weir_kv_block_stride(spec),
+                               .sink_block_bytes = (int64_t)weir_kv_sink_block_stride(spec) };
     weir_ledger_payer_init(&service->payer, parts->ledger, WEIR_ACCOUNT_HTTP, NULL);
     set_step_limits(service, parts);
     const size_t n_slots = (size_t)parts->facts->n_slots;
     pthread_mutex_init(&service->lock, NULL);
     pthread_cond_init(&service->work, NULL);
     pthread_cond_init(&service->idle, NULL);
-    const weir_kv_spec *const spec = weir_kv_store_spec(parts->store);
     const int64_t per_block = weir_kv_pages_for(spec, 1);
     service->stats.kv_bytes_total =
         (int64_t)weir_kv_pool_bytes(spec) +
-        (per_block > 0 ? weir_kv_cold_pages(spec) / per_block * (int64_t)weir_kv_block_stride(spec)
-                       : 0);
+        (per_block > 0 ? weir_kv_cold_pages(spec) / per_block * service->block_bytes : 0);
     weir_status status = charge_fixed(service, error);
     if (status == WEIR_OK) status = open_fixed(service, parts, error);
     for (size_t i = 0; status == WEIR_OK && i < n_slots; i++)
@@ -176,6 +204,7 @@ weir_status weir_service_open(
                                           .preempt = weir_service_preempt,
                                           .counts = service->reclaimed };
     if (status == WEIR_OK) weir_runner_share(parts->runner, &service->holders);
+    if (status == WEIR_OK) weir_runner_measure(parts->runner, &service->times);
     if (status == WEIR_OK)
         weir_service_publish(service); /* free pages are published before the first step */
     if (status == WEIR_OK && pthread_create(&service->thread, NULL, engine_thread, service) != 0)
@@ -207,6 +236,7 @@ void weir_service_close(weir_service *service)
     free(service->items);
     free(service->choices);
     free(service->seen);
+    free(service->clients);
     free(service->banned);
     weir_ledger_return(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENS, service->bytes);
     weir_ledger_return(

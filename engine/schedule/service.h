@@ -15,6 +15,7 @@
 #include "engine/sample/sampler.h"
 #include "engine/schedule/engine_facts.h"
 #include "engine/schedule/reclaim_step.h"
+#include "engine/schedule/step_times.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -179,6 +180,7 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int64_t kept_bytes;
     /* By each step of reclaiming. */
     weir_reclaim_count reclaimed[WEIR_RECLAIM_STEPS];
+    int64_t step_ns[WEIR_STEP_PARTS]; /* of the engine thread, since opening */
 } weir_service_stats;
 
 typedef struct weir_service_sequence { /* a sequence that has a slot */

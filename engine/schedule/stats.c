@@ -6,11 +6,10 @@
 /* Pages of all layers and heads are allocated and freed together. */
 static int64_t bytes_of(const weir_service *service, weir_kv_pages pages)
 {
-    const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
-    const int64_t per_block = weir_kv_pages_for(spec, 1);
+    const int64_t per_block = weir_kv_pages_for(weir_kv_store_spec(service->store), 1);
     if (per_block == 0) return 0;
-    return weir_kv_pages_others(pages) / per_block * (int64_t)weir_kv_block_stride(spec) +
-           pages.sinks / per_block * (int64_t)weir_kv_sink_block_stride(spec);
+    return weir_kv_pages_others(pages) / per_block * service->block_bytes +
+           pages.sinks / per_block * service->sink_block_bytes;
 }
 
 static weir_service_sequence stats_of(const choice *c)
@@ -38,6 +37,7 @@ static weir_service_sequence stats_of(const choice *c)
 
 void weir_service_publish(weir_service *service)
 {
+    service->has_news = false;
     pthread_mutex_lock(&service->lock);
     service->n_seen = 0;
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
@@ -61,6 +61,7 @@ void weir_service_publish(weir_service *service)
     service->stats.kv_write_errors = pages.write_errors;
     service->stats.kv_read_errors = pages.read_errors;
     memcpy(service->stats.reclaimed, service->reclaimed, sizeof service->reclaimed);
+    memcpy(service->stats.step_ns, service->times.ns, sizeof service->times.ns);
     if (service->prefix != NULL) {
         const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
         service->stats.kept_tokens = kept.n_tokens;

@@ -152,6 +152,7 @@ static weir_status run_step(
         weir_choice_got_states(service->choices[i], item, n_before, is_done);
         weir_choice_end_embedding(service->choices[i], is_done);
     }
+    weir_step_times_add(&service->times, WEIR_STEP_COMMIT);
     return status;
 }
 
@@ -211,36 +212,44 @@ static void fail_lost(weir_service *service)
     }
 }
 
-void weir_service_step(weir_service *service)
+bool weir_service_step(weir_service *service)
 {
+    service->has_news = true; /* until the end of the step publishes it */
     weir_service_resume_stalled(service);
     fail_lost(service);
+    weir_step_times_add(&service->times, WEIR_STEP_ADMIT);
     int32_t n_items = weir_service_plan(service);
-    if (n_items == 0) return;
+    weir_step_times_add(&service->times, WEIR_STEP_PLAN);
+    if (n_items == 0) return false;
     const float *logits = NULL;
     weir_error error = { 0 };
     weir_status status = run_step(service, n_items, &logits, &error);
     while (status == WEIR_EFULL && reclaim(service, n_items, WEIR_RECLAIM_FOR_STEP_FULL) == WEIR_OK
     ) {
         n_items = weir_service_plan(service); /* without the preempted ones */
-        if (n_items == 0) return;
+        if (n_items == 0) return true;
         status = run_step(service, n_items, &logits, &error);
     }
     if (status != WEIR_OK) {
         fail_step(service, n_items, status, error.text);
-        return;
+        return true;
     }
     for (int32_t i = 0; i < n_items; i++) {
         if (service->items[i].failed)
             fail_item(service, i, n_items, WEIR_EIO, weir_runner_problem(service->runner));
     }
     weir_service_sample(service, n_items, logits);
+    weir_step_times_add(&service->times, WEIR_STEP_SAMPLE);
     for (int32_t i = 0; i < n_items; i++) {
         choice *const c = service->choices[i];
         if (c != NULL && !c->is_ended) take_result(service, c, &service->items[i], logits);
     }
     finish_ended_jobs(service);
+    weir_step_times_add(&service->times, WEIR_STEP_EVENTS);
     weir_service_evict(service, n_items);
     weir_runner_promote(service->runner, service->items, n_items);
+    weir_step_times_add(&service->times, WEIR_STEP_TEND);
     count_step(service, n_items);
+    weir_step_times_add(&service->times, WEIR_STEP_PUBLISH);
+    return true;
 }

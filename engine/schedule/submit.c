@@ -215,10 +215,11 @@ void weir_job_release(weir_job *job)
     const bool on_engine_thread = pthread_equal(pthread_self(), service->thread) != 0;
     atomic_store(&job->is_cancelled, true);
     pthread_mutex_lock(&service->lock);
-    job->is_released = true;
+    atomic_store(&job->is_released, true);
     /* The last user frees the job; while we wait here, the engine leaves that to us. */
     job->is_awaited = true;
-    while (job->in_callback && !on_engine_thread) pthread_cond_wait(&service->idle, &service->lock);
+    while (atomic_load(&job->in_callback) && !on_engine_thread)
+        pthread_cond_wait(&service->idle, &service->lock);
     job->is_awaited = false;
     const bool is_over = job->state == JOB_FINISHED;
     pthread_cond_broadcast(&service->work);

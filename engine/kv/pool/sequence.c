@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "engine/kv/pool/store_internal.h"
+
 size_t weir_kv_sequence_token_bytes(int64_t rows) { return ((size_t)rows + 1) * sizeof(int32_t); }
 
 static size_t own_token_bytes(const weir_kv_sequence *sequence)
@@ -63,16 +65,14 @@ void weir_kv_sequence_clear(weir_kv_sequence *sequence)
 
 size_t weir_kv_sequence_kv_bytes(const weir_kv_sequence *sequence)
 {
-    const weir_kv_spec *const spec = weir_kv_store_spec(sequence->store);
     return weir_kv_table_held_bytes(&sequence->table, sequence->store) +
-           weir_kv_unsealed_rows_bytes(spec);
+           sequence->store->sizes.unsealed_rows;
 }
 
 size_t weir_kv_sequence_bytes(const weir_kv_sequence *sequence)
 {
-    const weir_kv_spec *const spec = weir_kv_store_spec(sequence->store);
     return weir_kv_sequence_kv_bytes(sequence) + sequence->recurrent_bytes +
-           own_token_bytes(sequence) + weir_kv_table_bytes(spec, spec->max_rows);
+           own_token_bytes(sequence) + sequence->store->sizes.table;
 }
 
 void weir_kv_sequence_fork(weir_kv_sequence *dst, const weir_kv_sequence *src)

@@ -111,9 +111,30 @@ static void fill_size_classes(weir_kv_store *store)
     }
 }
 
+static weir_status remember_sizes(weir_kv_store *store, weir_error *error)
+{
+    const weir_kv_spec *const spec = &store->spec;
+    store->sizes = (kv_sizes){ .block_stride = weir_kv_block_stride(spec),
+                               .sink_block_stride = weir_kv_sink_block_stride(spec),
+                               .unsealed_rows = weir_kv_unsealed_rows_bytes(spec),
+                               .table = weir_kv_table_bytes(spec, spec->max_rows) };
+    store->head_class = calloc((size_t)weir_kv_n_heads(spec) + 1, sizeof *store->head_class);
+    if (store->head_class == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV store");
+    for (int64_t layer = 0; layer < spec->n_layers; layer++) {
+        const weir_kv_geometry *const g = &spec->geometry[layer];
+        const size_t bytes = weir_kv_page_stride(spec, layer);
+        uint8_t i = 0;
+        while (store->size_classes[i].bytes != bytes) i++;
+        memset(store->head_class + g->first_head, i, (size_t)g->n_heads);
+    }
+    return WEIR_OK;
+}
+
 static weir_status open_pool(weir_kv_store *store, weir_error *error)
 {
     WEIR_TRY(find_size_classes(store, error));
+    WEIR_TRY(remember_sizes(store, error));
     WEIR_TRY(sum_bytes(store, error));
     if (store->bytes == 0) return WEIR_OK;
     WEIR_TRY(open_metadata(store, error));
@@ -178,6 +199,7 @@ void weir_kv_store_close(weir_kv_store *store)
         store->ledger, store->books, WEIR_ACCOUNT_PAGE_TABLES,
         (size_t)store->spec.n_pages * weir_kv_page_metadata_bytes()
     );
+    free(store->head_class);
     free(store);
 }
 
@@ -238,14 +260,11 @@ weir_kv_pages weir_kv_store_all(const weir_kv_store *store)
 
 bool weir_kv_store_has_pruned(const weir_kv_store *store) { return store->n_pruned > 0; }
 
-/* The size class of a page at index `block` of a sequence. */
-static kv_size_class *kind_of(const weir_kv_store *store, int64_t layer, int64_t block)
+/* The size class of a head's page at index `block` of a sequence. */
+static kv_size_class *kind_of(weir_kv_store *store, int64_t head, int64_t block)
 {
-    const kv_size_class *size_class = store->size_classes;
-    if (block < store->spec.sinks.n_pages) return store->sinks;
-    const size_t room = weir_kv_page_stride(&store->spec, layer);
-    while (size_class->bytes != room) size_class++;
-    return (kv_size_class *)size_class;
+    return block < store->spec.sinks.n_pages ? store->sinks
+                                             : &store->size_classes[store->head_class[head]];
 }
 
 kv_size_class *kv_size_class_at(const weir_kv_store *store, const void *page)
@@ -274,7 +293,7 @@ int32_t kv_page_number(const weir_kv_store *store, const void *page)
 
 void *kv_take_page(weir_kv_store *store, int64_t head, int64_t block, const void *copy_of)
 {
-    kv_size_class *const size_class = kind_of(store, weir_kv_layer_of(&store->spec, head), block);
+    kv_size_class *const size_class = kind_of(store, head, block);
     WEIR_ASSERT(size_class->n_free > 0);
     const int32_t number = store->free[size_class->first + --size_class->n_free];
     char *const page =
@@ -291,7 +310,17 @@ void *kv_take_page(weir_kv_store *store, int64_t head, int64_t block, const void
 
 void kv_want(const weir_kv_store *store, kv_wanted *wanted, int64_t head, int64_t block)
 {
-    wanted->n[kind_of(store, weir_kv_layer_of(&store->spec, head), block) - store->size_classes]++;
+    const bool is_sink = block < store->spec.sinks.n_pages;
+    wanted->n[is_sink ? store->n_classes - 1 : store->head_class[head]]++;
+}
+
+void kv_want_block(const weir_kv_store *store, kv_wanted *wanted, int64_t block)
+{
+    const bool is_sink = block < store->spec.sinks.n_pages;
+    for (int32_t i = 0; i < store->n_classes; i++) {
+        const kv_size_class *const size_class = &store->size_classes[i];
+        if (is_sink == (size_class == store->sinks)) wanted->n[i] += size_class->per_block;
+    }
 }
 
 weir_kv_pages kv_wanted_pages(const weir_kv_store *store, const kv_wanted *wanted, int64_t n_blocks)

@@ -36,8 +36,15 @@ typedef struct kv_released {
     int32_t depth; /* of weir_kv_release_begin */
 } kv_released;
 
+/* What sizes.c computes from the spec with a loop over the layers, for questions of every step. */
+typedef struct kv_sizes {
+    size_t block_stride, sink_block_stride, unsealed_rows, table;
+} kv_sizes;
+
 struct weir_kv_store {
     weir_kv_spec spec;
+    kv_sizes sizes;
+    uint8_t *head_class; /* [heads] index of the size class of a head's pages past the sinks */
     weir_ledger *ledger;
     /* Of all classes, one after the other; with a lower tier, address space of which n_resident
      * pages are backed. */
@@ -107,6 +114,8 @@ typedef struct kv_wanted {
 } kv_wanted;
 /* Adds one page of a head, at index `block` of its sequence. */
 void kv_want(const weir_kv_store *store, kv_wanted *wanted, int64_t head, int64_t block);
+/* Adds the pages of all heads at that index. */
+void kv_want_block(const weir_kv_store *store, kv_wanted *wanted, int64_t block);
 /* True if they fit in addition to n_back blocks that are promoted. */
 bool kv_has_free(const weir_kv_store *store, const kv_wanted *wanted, int64_t n_back);
 /* These pages, and n whole blocks past the sinks. */

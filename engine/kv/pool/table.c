@@ -129,10 +129,23 @@ static bool fits_last_page(const weir_kv_table *table, const weir_kv_store *stor
            !needs_page(store, table->pages[last], true);
 }
 
+/* The same for a table that is not pruned while no other is: one head stands for all. */
+static kv_wanted whole_growth(const weir_kv_table *table, const weir_kv_store *store, int64_t n_new)
+{
+    const int64_t first = table->n_rows / WEIR_PAGE_TOKENS,
+                  end = kv_pages_per_head(table->n_rows + n_new);
+    kv_wanted wanted = { 0 };
+    for (int64_t p = first; p < end; p++)
+        if (p >= table->n_pages || needs_page(store, table->pages[p], p == first))
+            kv_want_block(store, &wanted, p);
+    return wanted;
+}
+
 static kv_wanted growth(const weir_kv_table *table, const weir_kv_store *store, int64_t n_new)
 {
     kv_wanted wanted = { 0 };
     if (fits_last_page(table, store, n_new)) return wanted;
+    if (store->n_pruned == 0) return whole_growth(table, store, n_new);
     for (int64_t h = 0; h < table->n_heads; h++) {
         const int64_t rows = weir_kv_rows_at(table, h), first = rows / WEIR_PAGE_TOKENS,
                       end = kv_pages_per_head(rows + n_new);
@@ -283,8 +296,12 @@ void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *
 size_t weir_kv_table_held_bytes(const weir_kv_table *table, const weir_kv_store *store)
 {
     size_t bytes = 0;
-    if (!table->is_pruned)
-        return weir_kv_blocks_bytes(&store->spec, table->n_heads > 0 ? table->n_pages : 0);
+    if (!table->is_pruned) {
+        const int64_t n = table->n_heads > 0 ? table->n_pages : 0,
+                      sinks = kv_sinks_among(&store->spec, n);
+        return (size_t)sinks * store->sizes.sink_block_stride +
+               (size_t)(n - sinks) * store->sizes.block_stride;
+    }
     for (int64_t h = 0; h < table->n_heads; h++)
         for (int64_t p = 0; p < table->n_pages; p++) {
             const void *const page = table->pages[h * table->capacity + p];

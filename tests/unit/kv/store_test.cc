@@ -112,6 +112,30 @@ TEST_F(Store, SharesAndCopiesOnWrite)
     EXPECT_EQ(weir_kv_store_free_pages(store_), 60);
 }
 
+/* What a step needs is counted by blocks: new ones, those of sinks apart, each size class, and a
+ * copy of a shared last page, for which a full pool has no room. */
+TEST_F(Store, GrowthIsCountedInBlocks)
+{
+    const weir_kv_pair f32 = { WEIR_KV_F32, WEIR_KV_F32 };
+    open(6 * 6, 640, { f16, f32 }, 8, { f32, 1 }, 2 * 6);
+    weir_kv_table a = table(), b = table();
+    const auto growth = [this](const weir_kv_table &t, int64_t n) {
+        const weir_kv_pages pages = weir_kv_reserve_pages(&t, store_, n);
+        return std::vector<int64_t>{ pages.sinks, pages.others[0], pages.others[1] };
+    };
+    EXPECT_EQ(growth(a, 200), (std::vector<int64_t>{ 6, 9, 9 }));
+    ASSERT_EQ(reserve_to(a, 200), WEIR_OK);
+    commit_to(a, 200);
+    EXPECT_EQ(growth(a, 56), (std::vector<int64_t>{ 0, 0, 0 })) << "its last page has room";
+    weir_kv_share(&b, &a, store_);
+    EXPECT_EQ(growth(b, 1), (std::vector<int64_t>{ 0, 3, 3 })) << "a copy of the last page";
+    EXPECT_EQ(growth(b, 57), (std::vector<int64_t>{ 0, 6, 6 }));
+    EXPECT_EQ(reserve_to(b, 257), WEIR_EFULL) << "one block past the sinks is left";
+    EXPECT_EQ(reserve_to(b, 201), WEIR_OK);
+    weir_kv_table_close(&a, store_);
+    weir_kv_table_close(&b, store_);
+}
+
 TEST_F(Store, RecycledPagesAreZero)
 {
     open(6);

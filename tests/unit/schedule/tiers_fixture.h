@@ -48,6 +48,7 @@ class Tiers : public support::SmallMemory {
         writes_fail = reads_fail = reads_garble = false;
         write_error = ENOSPC;
         fail_seed = 0;
+        write_error = ENOSPC;
     }
     /* Memory for `in_memory` blocks of 64 tokens and a disk for `on_disk`; 0: memory for all, and
      * no disk. */

@@ -1,0 +1,314 @@
+#include "tests/bench/steps.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/engine_parts.h"
+#include "engine/kv/pool/store.h"
+#include "tests/bench/idle_blocks.h"
+
+namespace steps {
+namespace {
+
+constexpr int32_t kWidth = 32, kVocab = 64, kPageTokens = 64, kPiece = 128, kChunk = 4096;
+
+const char kArch[] = R"([arch]
+name     = "idle"
+match    = { hf = ["idle"] }
+prefixes = ["model."]
+[shape]
+d_model    = { hf = "hidden_size" }
+n_layers   = { hf = "num_hidden_layers" }
+n_kv_heads = { hf = "num_key_value_heads" }
+context    = { hf = "max_position_embeddings" }
+norm_eps   = { hf = "rms_norm_eps", default = 1e-6 }
+[layers]
+pattern = ["idle"]
+[block.idle]
+mixer = "idle"
+[ffn]
+kind = "idle"
+[tensor]
+"embed"            = { hf = "embed_tokens.weight" }
+"norm"             = { hf = "norm.weight" }
+"output"           = { hf = "lm_head.weight", or = "embed" }
+"layer.mixer_norm" = { hf = "layers.{i}.norm.weight" }
+"layer.ffn_norm"   = { hf = "layers.{i}.ffn_norm.weight" }
+)";
+
+void write_file(const std::string &path, const std::string &bytes)
+{
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+// All elements are 1.
+void write_tensors(const std::string &path, int32_t layers)
+{
+    std::string header = "{", data;
+    const auto add = [&](const std::string &name, const std::string &shape, size_t n) {
+        const std::vector<float> ones(n, 1.0f);
+        const size_t begin = data.size();
+        data.append(reinterpret_cast<const char *>(ones.data()), n * sizeof(float));
+        header += (begin > 0 ? ",\"" : "\"") + name + R"(":{"dtype":"F32","shape":)" + shape +
+                  R"(,"data_offsets":[)" + std::to_string(begin) + "," +
+                  std::to_string(data.size()) + "]}";
+    };
+    const std::string width = std::to_string(kWidth);
+    add("model.embed_tokens.weight", "[" + std::to_string(kVocab) + "," + width + "]",
+        static_cast<size_t>(kVocab) * kWidth);
+    add("model.norm.weight", "[" + width + "]", kWidth);
+    for (int32_t i = 0; i < layers; i++)
+        for (const char *const name : { "norm", "ffn_norm" })
+            add("model.layers." + std::to_string(i) + "." + name + ".weight", "[" + width + "]",
+                kWidth);
+    header += "}";
+    header.resize((header.size() + 7) / 8 * 8, ' ');
+    const uint64_t length = header.size();
+    write_file(
+        path, std::string(reinterpret_cast<const char *>(&length), sizeof length) + header + data
+    );
+}
+
+void write_model(const Options &o, int64_t window)
+{
+    std::filesystem::create_directories(o.folder + "/model");
+    write_file(o.folder + "/idle.toml", kArch);
+    write_file(
+        o.folder + "/model/config.json",
+        R"({"architectures":["Idle"],"model_type":"idle","vocab_size":)" + std::to_string(kVocab) +
+            R"(,"hidden_size":)" + std::to_string(kWidth) + R"(,"num_hidden_layers":)" +
+            std::to_string(o.layers) + R"(,"num_key_value_heads":)" + std::to_string(o.kv_heads) +
+            R"(,"max_position_embeddings":)" + std::to_string(window) +
+            R"(,"tie_word_embeddings":true})"
+    );
+    write_tensors(o.folder + "/model/model.safetensors", o.layers);
+}
+
+class Bench;
+
+struct Stream {
+    Bench *bench;
+    bool is_first; // the one whose tokens are the clock
+    bool has_begun = false;
+    weir_job *job = nullptr;
+    std::vector<int32_t> prompt;
+};
+
+class Bench {
+  public:
+    explicit Bench(const Options &options) : o_(options), steps_(options.steps) {}
+    ~Bench() { weir_engine_close(engine_); }
+    Bench(const Bench &) = delete;
+    Bench &operator=(const Bench &) = delete;
+
+    std::string run(Figures *out)
+    {
+        if (!open()) return error_.text;
+        const bool is_done = submit_all() && wait();
+        for (auto &stream : streams_) weir_job_cancel(stream->job);
+        for (auto &stream : streams_) weir_job_release(stream->job);
+        if (is_done) summarise(out);
+        return is_done ? "" : "the streams ended early: " + problem_;
+    }
+
+  private:
+    bool set(const std::string &setting)
+    {
+        return weir_config_assign(&config_, setting.c_str(), &error_) == WEIR_OK;
+    }
+    bool open()
+    {
+        static const weir_block *const blocks[] = { &idle_mixer, &idle_ffn, nullptr };
+        const int64_t each = o_.pool_tokens / o_.sequences / kPageTokens * kPageTokens;
+        write_model(o_, each);
+        weir_config_default(&config_);
+        (void
+        )snprintf(config_.model.path, sizeof config_.model.path, "%s/model", o_.folder.c_str());
+        const std::string n = std::to_string(o_.sequences);
+        bool ok = set("model.arch_dir=" + o_.folder) && set("memory.host=1024GiB") &&
+                  set("model.context=" + std::to_string(each)) && set("kv.format=f16") &&
+                  set("batch.max_sequences=" + n) && set("batch.chunk=" + std::to_string(kChunk)) &&
+                  set("batch.mixed_chunk=" + std::to_string(kPiece)) &&
+                  set("batch.queue=" + std::to_string(o_.queued + o_.sequences));
+        if (ok && !o_.disk.empty())
+            ok = set("memory.disk=" + o_.disk) && set("memory.disk_dir=" + o_.folder);
+        const weir_engine_options options = { &config_, true, false, nullptr, nullptr, blocks };
+        if (!ok || weir_engine_open_with(&engine_, &options, &error_) != WEIR_OK) return false;
+        service_ = weir_engine_service(engine_);
+        return true;
+    }
+    // No two prompts begin alike. Their ends are spread over the 64 places in a page.
+    bool submit(int32_t number, int32_t n_prompt, int32_t max_tokens)
+    {
+        auto stream = std::make_unique<Stream>();
+        stream->bench = this;
+        stream->is_first = number == 0;
+        uint64_t mixed = static_cast<uint64_t>(number) + 1;
+        for (int32_t i = 0; i < n_prompt; i++) {
+            mixed = mixed * 0xD1342543DE82EF95u + 0x9E3779B97F4A7C15u;
+            stream->prompt.push_back(static_cast<int32_t>(mixed >> 32) & (kVocab - 1));
+        }
+        weir_request request = {};
+        request.prompt = stream->prompt.data();
+        request.n_prompt = n_prompt;
+        request.max_tokens = max_tokens;
+        request.n_choices = 1;
+        request.ignore_eos = request.cache_prompt = true;
+        request.client = number % 16;
+        request.sampling = weir_sampling_default();
+        request.sampling.temperature = 0.0f;
+        request.callback = on_event;
+        request.user = stream.get();
+        if (weir_service_submit(service_, &stream->job, &request, &error_) != WEIR_OK) return false;
+        streams_.push_back(std::move(stream));
+        return true;
+    }
+    // Computes the prompts one after the other in large pieces; they stay in the prefix cache, where
+    // the streams find them.
+    bool fill()
+    {
+        for (int32_t i = 0; i < n_streams_; i++)
+            if (!submit(i, o_.context + i % kPageTokens, 1)) return false;
+        std::unique_lock<std::mutex> hold(lock_);
+        changed_.wait(hold, [this] { return n_ended_ == n_streams_; });
+        n_ended_ = 0;
+        hold.unlock();
+        for (auto &stream : streams_) weir_job_release(stream->job);
+        streams_.clear();
+        return true;
+    }
+    bool submit_all()
+    {
+        const int32_t window = weir_service_facts_of(service_)->window;
+        if (o_.prefill) steps_ = std::min(steps_, (window - 1) / kPiece - kSpare);
+        n_streams_ = o_.sequences - (o_.prefill ? 1 : 0);
+        if (!fill()) return false;
+        std::unique_lock<std::mutex> hold(lock_);
+        is_filled_ = true;
+        hold.unlock();
+        for (int32_t i = 0; i < n_streams_; i++) {
+            const int32_t n_prompt = o_.context + i % kPageTokens;
+            if (!submit(i, n_prompt, window - n_prompt)) return false;
+        }
+        hold.lock();
+        changed_.wait(hold, [this] { return n_begun_ == n_streams_ || n_ended_ > 0; });
+        hold.unlock();
+        if (o_.prefill && !submit(n_streams_, (steps_ + kSpare) * kPiece, 1)) return false;
+        for (int32_t i = 0; i < o_.queued; i++)
+            if (!submit(n_streams_ + 1 + i, o_.context, 1)) return false;
+        hold.lock();
+        is_ready_ = true;
+        return true;
+    }
+    bool wait()
+    {
+        std::unique_lock<std::mutex> hold(lock_);
+        changed_.wait(hold, [this] { return is_measured_ || n_ended_ > 0; });
+        return is_measured_;
+    }
+    static bool on_event(void *user, const weir_event *event)
+    {
+        Stream *const stream = static_cast<Stream *>(user);
+        if (event->type == WEIR_EVENT_TOKEN && (stream->is_first || !stream->has_begun))
+            stream->bench->note_token(stream);
+        if (event->type == WEIR_EVENT_DONE) stream->bench->note_end(event);
+        return true;
+    }
+    void note_token(Stream *stream)
+    {
+        const std::lock_guard<std::mutex> hold(lock_);
+        if (!is_filled_) return;
+        if (!stream->has_begun && ++n_begun_ == n_streams_) changed_.notify_all();
+        stream->has_begun = true;
+        if (!stream->is_first || !is_ready_ || is_measured_) return;
+        if (times_.size() == kWarm) weir_service_stats_of(service_, &before_);
+        times_.push_back(weir_clock_ns() - idle_norm_ns());
+        if (times_.size() == kWarm + 1) norms_ns_ = -idle_norm_ns();
+        if (times_.size() <= kWarm + static_cast<size_t>(steps_)) return;
+        weir_service_stats_of(service_, &after_);
+        norms_ns_ += idle_norm_ns();
+        is_measured_ = true;
+        changed_.notify_all();
+    }
+    void note_end(const weir_event *event)
+    {
+        const std::lock_guard<std::mutex> hold(lock_);
+        n_ended_++;
+        if (event->message != nullptr && !is_measured_) problem_ = event->message;
+        changed_.notify_all();
+    }
+    void summarise(Figures *out)
+    {
+        std::vector<double> us;
+        for (size_t i = kWarm + 1; i < times_.size(); i++)
+            us.push_back(static_cast<double>(times_[i] - times_[i - 1]) * 1e-3);
+        std::sort(us.begin(), us.end());
+        *out = {};
+        out->steps = after_.steps - before_.steps;
+        out->batch_rows = after_.batch_rows - before_.batch_rows;
+        out->median_us = us[us.size() / 2];
+        out->p99_us = us[us.size() * 99 / 100];
+        out->most_us = us.back();
+        for (size_t i = 0; i < WEIR_STEP_PARTS; i++)
+            out->part_us[i] = static_cast<double>(after_.step_ns[i] - before_.step_ns[i]) * 1e-3 /
+                              static_cast<double>(out->steps);
+        out->norms_us = static_cast<double>(norms_ns_) * 1e-3 / static_cast<double>(out->steps);
+        out->part_us[WEIR_STEP_FORWARD] -= out->norms_us;
+        const weir_kv_spec *const spec = weir_kv_store_spec(weir_engine_store(engine_));
+        out->kv_heads = weir_kv_n_heads(spec);
+        out->pool_tokens = spec->n_pages / out->kv_heads * kPageTokens;
+    }
+
+    static constexpr size_t kWarm = 4;
+    static constexpr int32_t kSpare = 8; // pieces before and after the measurement
+    const Options &o_;
+    int32_t steps_;
+    weir_config config_ = {};
+    weir_error error_ = {};
+    std::string problem_;
+    weir_engine *engine_ = nullptr;
+    weir_service *service_ = nullptr;
+    std::vector<std::unique_ptr<Stream>> streams_;
+    std::mutex lock_;
+    std::condition_variable changed_;
+    std::vector<int64_t> times_; // of steps, less that of all norms before them
+    int64_t norms_ns_ = 0;
+    weir_service_stats before_ = {}, after_ = {};
+    int32_t n_begun_ = 0, n_ended_ = 0, n_streams_ = 0;
+    bool is_filled_ = false, is_ready_ = false, is_measured_ = false;
+};
+
+} // namespace
+
+std::string run(const Options &options, Figures *out)
+{
+    const auto bench = std::make_unique<Bench>(options); // a configuration is large
+    return bench->run(out);
+}
+
+const char *part_name(weir_step_part part)
+{
+    switch (part) {
+    case WEIR_STEP_ADMIT: return "admit";
+    case WEIR_STEP_PLAN: return "plan";
+    case WEIR_STEP_MEMORY: return "memory";
+    case WEIR_STEP_MARSHAL: return "marshal";
+    case WEIR_STEP_FORWARD: return "forward";
+    case WEIR_STEP_COMMIT: return "commit";
+    case WEIR_STEP_SAMPLE: return "sample";
+    case WEIR_STEP_EVENTS: return "events";
+    case WEIR_STEP_TEND: return "tend";
+    case WEIR_STEP_PUBLISH: return "publish";
+    case WEIR_STEP_PARTS: break;
+    }
+    return "";
+}
+
+} // namespace steps

@@ -1,0 +1,35 @@
+// What a step of the engine costs besides its kernels: a service with a model whose layers compute
+// nothing, many sequences, and a pool of many pages of which none is touched.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "engine/schedule/step_times.h"
+
+namespace steps {
+
+struct Options {
+    int32_t sequences = 256, layers = 36, kv_heads = 8;
+    int64_t pool_tokens = 10000000;
+    int32_t context = 1024; // tokens of each sequence when the measurement begins
+    int32_t steps = 512; // measured; fewer if a prompt beside them does not last as long
+    bool prefill = false; // one sequence computes a prompt meanwhile, in pieces
+    int32_t queued = 0; // jobs that wait for a place
+    std::string disk; // size of a lower tier; empty: there is none
+    std::string folder; // for the model's files and the lower tier; exists
+};
+
+struct Figures {
+    double median_us = 0, p99_us = 0, most_us = 0; // of a step, without the norms of the layers
+    double norms_us = 0; // of all layers, in the mean
+    std::array<double, WEIR_STEP_PARTS> part_us = {}; // in the mean
+    int64_t steps = 0, batch_rows = 0, pool_tokens = 0, kv_heads = 0;
+};
+
+// Returns "" or what failed.
+std::string run(const Options &options, Figures *out);
+
+const char *part_name(weir_step_part part);
+
+} // namespace steps
