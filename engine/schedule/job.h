@@ -100,7 +100,8 @@ struct weir_service {
     weir_ledger_payer payer; /* of jobs whose thread has none */
     size_t bytes, sampler_bytes; /* charged: the arrays below, and scratch */
     slot *slots; /* [facts.n_slots] */
-    weir_kv_sequence *guests[2]; /* Sequences that hold pages and belong to no job; NULL: none. */
+    /* Sequences that hold pages and belong to no job, without gaps; NULL: no more. */
+    weir_kv_sequence *guests[WEIR_SERVICE_GUESTS];
     const weir_service_hooks *hooks; /* borrowed; may be NULL */
     weir_origins origins;
     weir_batch_item *items; /* [facts.n_slots] */

@@ -30,6 +30,7 @@ struct weir_session_reader {
     /* Destinations of pages and unsealed pages may be in this ledger's device memory; NULL: they
      * are not. */
     const weir_ledger *near;
+    weir_session_progress *progress; /* may be NULL */
 };
 
 static weir_status read_at(
@@ -59,11 +60,14 @@ static weir_status flush(weir_session_reader *r, weir_error *error)
 {
     struct iovec asked[PIECES];
     if (r->n_pieces == 0) return WEIR_OK;
+    if (r->progress != NULL && __atomic_load_n(&r->progress->is_stopped, __ATOMIC_RELAXED))
+        return weir_error_set(error, WEIR_ECANCELED, "%s: reading it was cancelled", r->path);
     memcpy(asked, r->pieces, (size_t)r->n_pieces * sizeof *asked);
     WEIR_TRY(read_at(r, r->pieces, r->n_pieces, r->at, error));
     for (int i = 0; i < r->n_pieces; i++)
         (void)XXH3_128bits_update(r->hash, asked[i].iov_base, asked[i].iov_len);
     r->at += r->n_bytes;
+    weir_session_progress_add(r->progress, (int64_t)r->n_bytes);
     r->n_pieces = 0;
     r->n_bytes = 0;
     return WEIR_OK;
@@ -177,6 +181,11 @@ void weir_session_close(weir_session_reader *reader)
 void weir_session_read_near(weir_session_reader *reader, const weir_ledger *ledger)
 {
     reader->near = ledger;
+}
+
+void weir_session_read_with(weir_session_reader *reader, weir_session_progress *progress)
+{
+    reader->progress = progress;
 }
 
 const char *session_path(const weir_session_reader *reader) { return reader->path; }

@@ -26,6 +26,7 @@ typedef struct writer {
     char *copies;
     size_t copy_bytes;
     int n_copies;
+    weir_session_progress *progress; /* may be NULL */
     weir_error *error;
 } writer;
 
@@ -42,6 +43,7 @@ static weir_status flush(writer *w)
                 n < 0 ? strerror(errno) : "nothing was written"
             );
         w->at += (uint64_t)n;
+        weir_session_progress_add(w->progress, n);
         size_t left = (size_t)n;
         while (first < w->n_pieces && left >= w->pieces[first].iov_len)
             left -= w->pieces[first++].iov_len;
@@ -263,7 +265,9 @@ weir_status weir_session_write(
         return weir_error_set(
             error, WEIR_EINVAL, "%s: a session of these sizes cannot be saved", path
         );
-    writer w = { .path = path, .hash = XXH3_createState(), .error = error };
+    writer w = {
+        .path = path, .hash = XXH3_createState(), .progress = text->progress, .error = error
+    };
     if (w.hash == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to write it", path);
     (void)XXH3_128bits_reset(w.hash);
