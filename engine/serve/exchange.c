@@ -178,6 +178,7 @@ void weir_exchange_leave(weir_exchange *x)
         weir_exchange_wake(x);
     }
     (void)pthread_mutex_unlock(&x->lock);
+    weir_workers_add(&x->server->workers, x, WEIR_WORK_ABANDON);
 }
 
 void weir_exchange_stop(weir_exchange *x)

@@ -170,9 +170,9 @@ int32_t session_save_recent(session_carrier *own);
 WEIR_MUST_CHECK weir_status session_restore_named(
     session_carrier *own, const char *name, weir_session_result *result, weir_error *error
 );
-/* Unless a sequence of this name is cached. OK if there is no such file. */
-WEIR_MUST_CHECK weir_status
-session_resume_named(session_carrier *own, const char *name, weir_error *error);
+bool session_is_kept(
+    session_carrier *own, const char *name
+); /* a sequence of this name is cached */
 /* salt: as for weir_sessions_read. */
 WEIR_MUST_CHECK weir_status session_read_path(
     session_carrier *own, const char *path, const char *salt, weir_session_result *result,

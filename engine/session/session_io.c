@@ -119,12 +119,13 @@ bool session_job_take_file(weir_sessions *sessions, weir_session_job *job, const
 /* ---- on a thread of the caller --------------------------------------------------------------- */
 static void enter(weir_session_job *job)
 {
-    const char *const file = job->path != NULL ? job->path : job->name;
+    const char *const wanted = job->path != NULL ? job->path : job->name;
+    const char *const file =
+        job->work != WEIR_SESSION_RESUME ? wanted : NULL; /* it may be cached */
     const size_t n = file != NULL ? strlen(file) : 0, most = sizeof job->file - 1;
     /* The end of a long path: at worst jobs wait that need not. */
-    (void)snprintf(
-        job->file, sizeof job->file, "%s", n == 0 ? "" : file + (n > most ? n - most : 0)
-    );
+    (void
+    )snprintf(job->file, sizeof job->file, "%s", n == 0 ? "" : file + (n > most ? n - most : 0));
 }
 
 void session_job_run_here(weir_sessions *sessions, weir_session_job *job)
@@ -259,8 +260,8 @@ void weir_sessions_activity_of(weir_sessions *sessions, weir_session_activity *o
     (void)pthread_mutex_lock(&sessions->lock);
     for (int i = 0; i < SESSION_WRITERS; i++) out->saving += sessions->pending[i].name[0] != '\0';
     for (const weir_session_job *j = sessions->active; j != NULL; j = j->next)
-        out->restoring += fills_pages(j) &&
-                          __atomic_load_n(&j->carrier->progress.total, __ATOMIC_RELAXED) > 0;
+        out->restoring +=
+            fills_pages(j) && __atomic_load_n(&j->carrier->progress.total, __ATOMIC_RELAXED) > 0;
     for (const weir_session_job *j = sessions->waiting.first; j != NULL; j = j->next)
         out->waiting++;
     (void)pthread_mutex_unlock(&sessions->lock);

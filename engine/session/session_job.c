@@ -7,12 +7,18 @@
 #include "engine/session/session_internal.h"
 
 /* ---- the work -------------------------------------------------------------------------------- */
-/* A file that sessions.numerics refuses is no reason to compute the text with other bits. */
+/* A file that sessions.numerics refuses is no reason to compute the text with other bits. A session
+ * that is cached needs no file, so it is continued while it is saved. */
 static weir_status resume(session_carrier *own, weir_session_job *job)
 {
-    const weir_status status = weir_sessions_check_numerics(own->sessions, job->name, &job->error);
+    weir_error *const error = &job->error;
+    weir_status status = weir_sessions_check_numerics(own->sessions, job->name, error);
     job->is_refused = status != WEIR_OK;
-    return job->is_refused ? status : session_resume_named(own, job->name, &job->error);
+    if (job->is_refused) return status;
+    if (session_is_kept(own, job->name) || !session_job_take_file(own->sessions, job, job->name))
+        return WEIR_OK;
+    status = session_restore_named(own, job->name, &job->result, error);
+    return status == WEIR_ENOTFOUND ? WEIR_OK : status;
 }
 
 static weir_status delete_named(weir_sessions *s, const char *name, weir_error *error)
@@ -124,8 +130,7 @@ static weir_status do_work(weir_sessions *s, weir_session_job *job)
         .name = job->name, .salt = job->salt, .tokens = job->tokens, .n_tokens = job->n_tokens
     };
     switch (job->work) {
-    case WEIR_SESSION_SAVE:
-        return session_save_to(own, &wish, NULL, 0, NULL, &job->result, error);
+    case WEIR_SESSION_SAVE: return session_save_to(own, &wish, NULL, 0, NULL, &job->result, error);
     case WEIR_SESSION_WRITE:
         return session_save_to(own, &wish, job->state, job->n_rest, job->path, &job->result, error);
     case WEIR_SESSION_RESTORE: return session_restore_named(own, job->name, &job->result, error);

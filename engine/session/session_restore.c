@@ -313,7 +313,6 @@ weir_status session_restore_named(
                                     : status;
 }
 
-/* ---- those that are asked for ---------------------------------------------------------------- */
 weir_status session_read_path(
     session_carrier *own, const char *path, const char *salt, weir_session_result *result,
     weir_error *error
@@ -345,14 +344,11 @@ static void answer(weir_service *service, void *user)
                  weir_pruned_has_name(service->prefix, q->name);
 }
 
-weir_status session_resume_named(session_carrier *own, const char *name, weir_error *error)
+bool session_is_kept(session_carrier *own, const char *name)
 {
     question q = { .name = name };
-    weir_session_result result;
     weir_service_call(own->sessions->service, answer, &q);
-    const weir_status status =
-        q.is_kept ? WEIR_OK : session_restore_named(own, name, &result, error);
-    return status == WEIR_ENOTFOUND ? WEIR_OK : status;
+    return q.is_kept;
 }
 
 /* ---- the most recent ones -------------------------------------------------------------------- */

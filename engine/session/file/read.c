@@ -59,9 +59,9 @@ static weir_status read_at(
 static weir_status flush(weir_session_reader *r, weir_error *error)
 {
     struct iovec asked[PIECES];
-    if (r->n_pieces == 0) return WEIR_OK;
     if (r->progress != NULL && __atomic_load_n(&r->progress->is_stopped, __ATOMIC_RELAXED))
         return weir_error_set(error, WEIR_ECANCELED, "%s: reading it was cancelled", r->path);
+    if (r->n_pieces == 0) return WEIR_OK;
     memcpy(asked, r->pieces, (size_t)r->n_pieces * sizeof *asked);
     WEIR_TRY(read_at(r, r->pieces, r->n_pieces, r->at, error));
     for (int i = 0; i < r->n_pieces; i++)
