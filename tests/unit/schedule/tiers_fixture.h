@@ -46,6 +46,7 @@ class Tiers : public support::SmallMemory {
     Tiers() : SmallMemory("service-tiers")
     {
         writes_fail = reads_fail = reads_garble = false;
+        write_error = ENOSPC;
         fail_seed = 0;
     }
     /* Memory for `in_memory` blocks of 64 tokens and a disk for `on_disk`; 0: memory for all, and
