@@ -86,6 +86,7 @@ typedef struct service_call {
     void (*run)(weir_service *service, void *user);
     void *user;
     struct service_call *next;
+    bool is_posted; /* nobody waits for it; it may be posted again as soon as `run` begins */
     bool is_done;
 } service_call;
 
@@ -207,6 +208,9 @@ void weir_service_call(
     weir_service *service, void (*run)(weir_service *service, void *user), void *user
 );
 
+/* The same without waiting; `call` stays valid until then. */
+void weir_service_post_call(weir_service *service, service_call *call);
+
 /* admission.c: which jobs may run. */
 
 /* Refuses a job that can never fit. With a policy that drops prompt rows while they come, the
@@ -239,8 +243,8 @@ const float *weir_service_last_row(
 /* Draws for all items of a step that have these. */
 void weir_service_sample(weir_service *service, int32_t n_items, const float *logits);
 
-/* step.c: one step. */
-void weir_service_step(weir_service *service);
+/* step.c: one step. Returns false if no sequence could be computed. */
+bool weir_service_step(weir_service *service);
 
 /* preempt.c: order of choices: by priority, then by submission. */
 bool weir_choice_is_before(const choice *a, const choice *b);

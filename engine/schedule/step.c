@@ -211,24 +211,24 @@ static void fail_lost(weir_service *service)
     }
 }
 
-void weir_service_step(weir_service *service)
+bool weir_service_step(weir_service *service)
 {
     weir_service_resume_stalled(service);
     fail_lost(service);
     int32_t n_items = weir_service_plan(service);
-    if (n_items == 0) return;
+    if (n_items == 0) return false;
     const float *logits = NULL;
     weir_error error = { 0 };
     weir_status status = run_step(service, n_items, &logits, &error);
     while (status == WEIR_EFULL && reclaim(service, n_items, WEIR_RECLAIM_FOR_STEP_FULL) == WEIR_OK
     ) {
         n_items = weir_service_plan(service); /* without the preempted ones */
-        if (n_items == 0) return;
+        if (n_items == 0) return false;
         status = run_step(service, n_items, &logits, &error);
     }
     if (status != WEIR_OK) {
         fail_step(service, n_items, status, error.text);
-        return;
+        return true;
     }
     for (int32_t i = 0; i < n_items; i++) {
         if (service->items[i].failed)
@@ -243,4 +243,5 @@ void weir_service_step(weir_service *service)
     weir_service_evict(service, n_items);
     weir_runner_promote(service->runner, service->items, n_items);
     count_step(service, n_items);
+    return true;
 }

@@ -1,13 +1,13 @@
 /* engine/serve/session_reads.c - what a prompt continues from files: its session, an automatic file
  * that begins like it, its state. Threads of the sessions read them, and no worker waits meanwhile.
- * Those that are cached are asked for too, since only the engine knows. */
+ * Texts that are cached are asked for too, since only the engine thread knows them. */
 #include "engine/base/log.h"
 #include "engine/serve/generation.h"
 
 /* The order in which they are looked at. */
 enum { SESSION, LIKE_IT, STATE, KINDS };
 
-/* On a thread of the sessions. */
+/* On a thread of the sessions, or the engine thread. */
 static void on_read(weir_session_job *job)
 {
     weir_generation *const g = job->user;

@@ -327,6 +327,15 @@ bool weir_sessions_may_recall(weir_sessions *sessions, const weir_session_job *j
     return look_up(sessions, &p, job, list) > 0;
 }
 
+bool session_is_recalled(weir_sessions *sessions, const weir_session_job *job)
+{
+    prompt p;
+    candidate list[CANDIDATES];
+    const int32_t n = look_up(sessions, &p, job, list);
+    if (n > 0) ask_reach(sessions->service, &p);
+    return n == 0 || list[0].n_most < p.n_kept + WEIR_SAVED_TOKENS;
+}
+
 weir_status session_recall(session_carrier *own, weir_session_job *job)
 {
     weir_sessions *const s = own->sessions;

@@ -67,6 +67,10 @@ struct weir_sessions {
      * thread. */
     pthread_mutex_t lock;
     pthread_cond_t changed;
+    /* Jobs that may need no file: the engine thread looks whether their text is cached. */
+    session_queue asked;
+    service_call ask; /* posted while is_asking */
+    bool is_asking;
     session_queue waiting;
     weir_session_job *active; /* list */
     session_carrier *free_carriers[SESSION_CARRIERS]; /* [n_free] */
@@ -140,6 +144,8 @@ bool session_job_take_file(weir_sessions *sessions, weir_session_job *job, const
 
 /* session_job.c: does the work. Runs without locks. */
 void session_job_do(weir_sessions *sessions, weir_session_job *job);
+/* Engine thread. True for a RESUME or RECALL whose text is cached, as far as files hold it. */
+bool session_job_is_cached(weir_sessions *sessions, const weir_session_job *job);
 
 /* session_save.c */
 
@@ -180,6 +186,8 @@ WEIR_MUST_CHECK weir_status session_read_path(
 );
 
 /* session_index.c */
+/* Engine thread. True if no file holds enough more of the prompt than the cache. */
+bool session_is_recalled(weir_sessions *sessions, const weir_session_job *job);
 /* Failures are logged. ECANCELED, or OK. */
 WEIR_MUST_CHECK weir_status session_recall(session_carrier *own, weir_session_job *job);
 

@@ -2,7 +2,8 @@
  *
  * Jobs are begun in order of arrival, except those whose turn has not come: one job at a time has a
  * file; each that moves a sequence has a carrier; writes leave one carrier to reads. A job that waits
- * occupies no thread, unless its caller wants to do it. */
+ * occupies no thread, unless its caller wants to do it. What a request continues is first looked for
+ * in the cache, on the engine thread. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -12,7 +13,7 @@
 #include "engine/base/memory.h"
 #include "engine/session/session_internal.h"
 
-enum { JOB_NEW, JOB_WAITING, JOB_ACTIVE, JOB_DONE };
+enum { JOB_NEW, JOB_ASKED, JOB_WAITING, JOB_ACTIVE, JOB_DONE };
 
 /* ---- the queue; requires the lock ------------------------------------------------------------ */
 static void append(session_queue *queue, weir_session_job *job)
@@ -23,7 +24,13 @@ static void append(session_queue *queue, weir_session_job *job)
     else
         queue->first = job;
     queue->last = job;
+}
+
+static void wait_for_turn(weir_sessions *s, weir_session_job *job)
+{
+    append(&s->waiting, job);
     job->stage = JOB_WAITING;
+    (void)pthread_cond_broadcast(&s->changed);
 }
 
 static void take_out(session_queue *queue, weir_session_job *job)
@@ -98,7 +105,7 @@ static void end(weir_sessions *s, weir_session_job *job)
     job->carrier = NULL;
     job->stage = JOB_DONE;
     if (job->is_again && !job->is_cancelled)
-        append(&s->waiting, job);
+        wait_for_turn(s, job);
     else if (job->is_again)
         job->status = WEIR_ECANCELED;
     (void)pthread_cond_broadcast(&s->changed);
@@ -133,7 +140,7 @@ void session_job_run_here(weir_sessions *sessions, weir_session_job *job)
     job->is_here = true;
     enter(job);
     (void)pthread_mutex_lock(&sessions->lock);
-    append(&sessions->waiting, job);
+    wait_for_turn(sessions, job);
     do {
         while (!may_begin(sessions, job))
             (void)pthread_cond_wait(&sessions->changed, &sessions->lock);
@@ -147,26 +154,68 @@ void session_job_run_here(weir_sessions *sessions, weir_session_job *job)
 }
 
 /* ---- on threads of the sessions -------------------------------------------------------------- */
+static weir_session_job *next_asked(weir_sessions *s)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    weir_session_job *const job = s->asked.first;
+    if (job != NULL) {
+        take_out(&s->asked, job);
+        job->stage = JOB_ACTIVE;
+    } else
+        s->is_asking = false;
+    (void)pthread_mutex_unlock(&s->lock);
+    return job;
+}
+
+/* On the engine thread: most requests continue what is cached, and wait for no file of others. */
+static void answer_asked(weir_service *service, void *user)
+{
+    weir_sessions *const s = user;
+    (void)service;
+    for (weir_session_job *job = next_asked(s); job != NULL; job = next_asked(s)) {
+        const bool is_cached = session_job_is_cached(s, job);
+        (void)pthread_mutex_lock(&s->lock);
+        const bool is_over = is_cached || job->is_cancelled;
+        if (job->is_cancelled) job->status = WEIR_ECANCELED;
+        if (is_over)
+            job->stage = JOB_DONE;
+        else
+            wait_for_turn(s, job);
+        (void)pthread_mutex_unlock(&s->lock);
+        if (is_over) job->done(job);
+    }
+}
+
 void weir_sessions_post(weir_sessions *sessions, weir_session_job *job)
 {
+    const bool may_be_cached = job->work == WEIR_SESSION_RESUME || job->work == WEIR_SESSION_RECALL;
     enter(job);
     (void)pthread_mutex_lock(&sessions->lock);
     WEIR_ASSERT(sessions->n_threads > 0);
-    append(&sessions->waiting, job);
-    (void)pthread_cond_broadcast(&sessions->changed);
+    if (may_be_cached) {
+        append(&sessions->asked, job);
+        job->stage = JOB_ASKED;
+    } else
+        wait_for_turn(sessions, job);
+    const bool asks = may_be_cached && !sessions->is_asking;
+    if (asks) sessions->is_asking = true;
     (void)pthread_mutex_unlock(&sessions->lock);
+    if (!asks) return;
+    sessions->ask = (service_call){ .run = answer_asked, .user = sessions };
+    weir_service_post_call(sessions->service, &sessions->ask);
 }
 
 void weir_sessions_cancel(weir_sessions *sessions, weir_session_job *job)
 {
     (void)pthread_mutex_lock(&sessions->lock);
-    const bool is_waiting = job->stage == JOB_WAITING;
+    const bool is_asked = job->stage == JOB_ASKED,
+               is_waiting = is_asked || job->stage == JOB_WAITING;
     job->is_cancelled = true;
     if (is_waiting) {
-        take_out(&sessions->waiting, job);
+        take_out(is_asked ? &sessions->asked : &sessions->waiting, job);
         job->stage = JOB_DONE;
         (void)pthread_cond_broadcast(&sessions->changed);
-    } else if (job->stage == JOB_ACTIVE && fills_pages(job)) {
+    } else if (job->stage == JOB_ACTIVE && job->carrier != NULL && fills_pages(job)) {
         __atomic_store_n(&job->carrier->progress.is_stopped, true, __ATOMIC_RELAXED);
     }
     (void)pthread_mutex_unlock(&sessions->lock);

@@ -21,6 +21,13 @@ static weir_status resume(session_carrier *own, weir_session_job *job)
     return status == WEIR_ENOTFOUND ? WEIR_OK : status;
 }
 
+bool session_job_is_cached(weir_sessions *sessions, const weir_session_job *job)
+{
+    const weir_prefix *const prefix = sessions->service->prefix;
+    if (job->work == WEIR_SESSION_RECALL) return session_is_recalled(sessions, job);
+    return weir_prefix_has_name(prefix, job->name) || weir_pruned_has_name(prefix, job->name);
+}
+
 static weir_status delete_named(weir_sessions *s, const char *name, weir_error *error)
 {
     session_path path;

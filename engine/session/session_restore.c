@@ -16,27 +16,35 @@
 typedef struct room {
     session_carrier *own;
     int32_t n_states;
-    int64_t rows; /* that the sequence needs now */
+    int64_t rows; /* of it that are in the cache, or have pages now */
     weir_status status;
     weir_error error;
 } room;
 
-/* Rows that are restored at a time with a lower tier: what running sequences can always spare. */
+/* Blocks near the kernels with which running sequences and other jobs can go on. */
+static int64_t least_blocks(const weir_sessions *s)
+{
+    return weir_tiers_least_blocks(
+        s->service->facts->n_slots + s->n_carriers, s->service->chunk,
+        weir_runner_limits_of(s->service->runner)->hot
+    );
+}
+
+/* Engine thread. Rows that are restored at a time with a lower tier: those that are free, so that
+ * the disk and not the length of steps sets the speed; else what running sequences can always
+ * spare. */
 static int64_t piece_rows(const weir_sessions *s)
 {
     enum { LEAST_BLOCKS = 2, MOST_BLOCKS = 16 };
     const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
-    const int64_t blocks = (spec->n_pages - weir_kv_cold_pages(spec) - spec->n_sink_pages) /
-                           weir_kv_pages_for(spec, 1);
-    const int64_t least = weir_tiers_least_blocks(
-        s->service->facts->n_slots + s->n_carriers, s->service->chunk,
-        weir_runner_limits_of(s->service->runner)->hot
-    );
-    const int64_t wanted = LEAST_BLOCKS + (blocks - least) / (2 * s->n_carriers);
-    return (wanted < LEAST_BLOCKS  ? LEAST_BLOCKS
-            : wanted < MOST_BLOCKS ? wanted
-                                   : MOST_BLOCKS) *
-           WEIR_PAGE_TOKENS;
+    const int64_t all = (spec->n_pages - weir_kv_cold_pages(spec) - spec->n_sink_pages) /
+                        weir_kv_pages_for(spec, 1),
+                  least = least_blocks(s), unused = weir_kv_free_blocks(s->service->store) - least,
+                  spare = LEAST_BLOCKS + (all - least) / (2 * s->n_carriers);
+    const int64_t wanted = spare < LEAST_BLOCKS  ? LEAST_BLOCKS
+                           : spare < MOST_BLOCKS ? spare
+                                                 : MOST_BLOCKS;
+    return (unused > wanted ? unused : wanted) * WEIR_PAGE_TOKENS;
 }
 
 bool session_reclaim_pages(const weir_sessions *sessions, const weir_kv_pages *pages)
@@ -58,12 +66,16 @@ weir_status session_reclaim_memory(const weir_service *service, int64_t n_blocks
     return weir_reclaim(&service->holders, &request, error);
 }
 
-/* Pages for this many rows: earlier ones are complete, and may move. */
+/* Pages for more of its rows: earlier ones are complete, and may move. */
 static void grow(weir_service *service, void *user)
 {
     room *const r = user;
     weir_kv_sequence *const sequence = &r->own->sequence;
+    r->rows = sequence->n_tokens;
     if (r->own->sessions->is_tiered) {
+        const int64_t most =
+            sequence->table.n_pages * WEIR_PAGE_TOKENS + piece_rows(r->own->sessions);
+        if (r->rows > most) r->rows = most;
         weir_kv_commit(
             &sequence->table, sequence->table.n_pages * WEIR_PAGE_TOKENS - sequence->table.n_rows
         );
@@ -92,8 +104,6 @@ static void make_place(weir_service *service, void *user)
     const weir_kv_pages pages = pages_of_text(service->store, own->sequence.n_tokens);
     r->status = WEIR_EFULL;
     if (!session_reclaim_pages(s, &pages)) return;
-    r->rows = own->sequence.n_tokens;
-    if (s->is_tiered && r->rows > piece_rows(s)) r->rows = piece_rows(s);
     grow(service, r);
     if (r->status != WEIR_OK) {
         weir_kv_sequence_clear(&own->sequence);
@@ -184,8 +194,7 @@ static weir_status read_pages(session_carrier *own, weir_session_reader *reader,
             weir_session_read_blocks(reader, table->pages, table->capacity, spec, first, end, error)
         );
         if (end * WEIR_PAGE_TOKENS >= n) return WEIR_OK;
-        const int64_t rows = end * WEIR_PAGE_TOKENS + piece_rows(s);
-        room r = { .own = own, .rows = rows < n ? rows : n };
+        room r = { .own = own };
         weir_service_call(s->service, grow, &r);
         if (r.status != WEIR_OK)
             return weir_error_set(

@@ -89,8 +89,8 @@ struct weir_session_job {
     const int32_t *tokens; /* [n_tokens] */
     int32_t n_tokens;
     struct weir_payer *payer; /* of the memory that the work takes; may be NULL */
-    /* Called once, on a thread of the sessions or of weir_sessions_cancel; no lock is held. The job
-     * may be freed there. */
+    /* Called once, on a thread of the sessions, the engine thread or that of weir_sessions_cancel; no
+     * lock is held. Must not block. The job may be freed there. */
     void (*done)(weir_session_job *job);
     void *user;
     /* ---- set before `done` */

@@ -7,8 +7,8 @@
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 #include "engine/session/session_store.h"
+#include "tests/unit/kv/file_gate.h"
 #include "tests/unit/serve/engine_fixture.h"
-#include "tests/unit/serve/file_gate.h"
 
 namespace {
 
@@ -182,7 +182,8 @@ TEST_F(SessionIo, JobsForOneFileAreDoneInOrder)
     file_gate::writes = &slow_write;
     const int saving = begin("/v1/sessions", R"({"name":"talk"})");
     ASSERT_TRUE(slow_write.wait_until_reached());
-    const int deleting = http::begin(weir_server_port(server_), "DELETE", "/v1/sessions/talk", "", "");
+    const int deleting =
+        http::begin(weir_server_port(server_), "DELETE", "/v1/sessions/talk", "", "");
     ASSERT_TRUE(wait_for("sessions_waiting", 1));
     slow_write.open();
     EXPECT_EQ(0u, end(saving).find("HTTP/1.1 200"));
@@ -198,8 +199,8 @@ TEST_F(SessionIo, AClientThatLeavesDuringItsRestoreLeavesNothing)
         restart();
         support::Gate disk;
         file_gate::reads = &disk;
-        const int restoring = is_asked ? begin("/v1/sessions/restore", R"({"name":"talk"})")
-                                       : begin_chat(1, "talk");
+        const int restoring =
+            is_asked ? begin("/v1/sessions/restore", R"({"name":"talk"})") : begin_chat(1, "talk");
         ASSERT_TRUE(disk.wait_until_reached());
         const struct linger reset = { 1, 0 };
         ASSERT_EQ(setsockopt(restoring, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);

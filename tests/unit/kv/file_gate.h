@@ -12,7 +12,7 @@
 
 namespace file_gate {
 
-enum { LARGE = 64 << 10 };
+enum { LARGE = 16 << 10 };
 
 inline std::atomic<support::Gate *> reads{ nullptr }, writes{ nullptr };
 inline std::atomic<int64_t> bytes_read{ 0 };
