@@ -79,7 +79,8 @@ class WaitingWithTiers : public tiers::Tiers {};
 /* One turn of the engine gives the pages that are free; the disk fills them during a step. */
 TEST_F(WaitingWithTiers, ARestoreGoesOnDuringAStep)
 {
-    const std::string sessions = ::testing::TempDir() + "/step-sessions." + std::to_string(getpid()),
+    const std::string sessions =
+                          ::testing::TempDir() + "/step-sessions." + std::to_string(getpid()),
                       dir = "sessions.dir=" + sessions;
     std::filesystem::remove_all(sessions);
     start("qwen3", 60, 75, dir);
@@ -87,9 +88,8 @@ TEST_F(WaitingWithTiers, ARestoreGoesOnDuringAStep)
     const auto want = run(text, 20);
     weir_session_result result;
     const weir_session_wish wish = { "large", nullptr, text.data(), 1900 };
-    ASSERT_EQ(
-        weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK
-    ) << error_.text;
+    ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK)
+        << error_.text;
     start("qwen3", 60, 75, dir);
     support::Gate disk, step;
     file_gate::reads = &disk;
@@ -97,15 +97,15 @@ TEST_F(WaitingWithTiers, ARestoreGoesOnDuringAStep)
     weir_status status = WEIR_EIO;
     std::thread restoring([&] {
         weir_session_result restored;
-        status =
-            weir_sessions_restore(weir_engine_sessions(engine_), "large", &restored, nullptr);
+        status = weir_sessions_restore(weir_engine_sessions(engine_), "large", &restored, nullptr);
     });
     ASSERT_TRUE(disk.wait_until_reached());
     static support::Gate *held;
     held = &step;
     Call call(prompt(2, 30), 4);
     call.request.callback = [](void *user, const weir_event *event) {
-        if (event->type == WEIR_EVENT_TOKEN && held != nullptr) std::exchange(held, nullptr)->pass();
+        if (event->type == WEIR_EVENT_TOKEN && held != nullptr)
+            std::exchange(held, nullptr)->pass();
         return Call::on_event(user, event);
     };
     ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
