@@ -41,6 +41,7 @@ static weir_server_options server_options(
        .allowed_origins = config->server.allowed_origins,
        .max_connections = config->server.max_connections,
        .connections_per_address = config->server.connections_per_address,
+       .n_workers = (int)config->server.workers,
        .header_timeout_ms = config->server.header_timeout_ms,
        .read_timeout_ms = config->server.read_timeout_ms,
        .write_timeout_ms = config->server.write_timeout_ms,

@@ -55,7 +55,7 @@ typedef struct weir_config {
     } sampling;
     struct {
         weir_config_text host, api_key, api_key_file, allowed_hosts, allowed_origins;
-        int64_t port, body_limit, header_limit, max_connections, connections_per_address,
+        int64_t port, body_limit, header_limit, max_connections, connections_per_address, workers,
             header_timeout_ms, read_timeout_ms, write_timeout_ms, drain_timeout_ms, ping_ms;
         int64_t kv_per_request, kv_per_key;
         bool insecure;
@@ -69,7 +69,7 @@ typedef struct weir_config {
     struct {
         weir_config_text dir, numerics; /* "same", "any" */
         bool autosave;
-        int64_t limit;
+        int64_t limit, io_threads;
     } sessions;
     struct {
         weir_config_text dir;

@@ -229,6 +229,7 @@ static weir_status open_engine(
 {
     weir_engine *const engine = calloc(1, sizeof *engine);
     if (engine == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the engine");
+    engine->with_server = options->with_server;
     engine->with_files = with_files;
     const weir_status status = open_all(engine, options, error);
     if (status != WEIR_OK)

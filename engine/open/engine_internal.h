@@ -6,6 +6,7 @@
 #include "engine/schedule/runner.h"
 
 struct weir_engine {
+    bool with_server;
     bool with_files; /* sequences are written to and read from any path */
     weir_config config;
     weir_plan plan;

@@ -24,7 +24,7 @@ static weir_status check_tiers(
     const int64_t blocks = (plan->facts.kv_pages - cold - plan->facts.kv_sink_pages) / per_block;
     const int32_t sequences =
         plan->facts.n_slots +
-        (plan_session_sequences(parts) > 0); /* a save under memory pressure can be stopped */
+        weir_plan_session_carriers(parts); /* a save under memory pressure can be stopped */
     const int64_t end = (plan->facts.window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
                   full = weir_kv_pages_blocks(parts->spec, weir_kv_pages_of(parts->spec, 0, end)) *
                          plan->facts.n_slots;

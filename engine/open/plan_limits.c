@@ -57,13 +57,20 @@ bool weir_plan_has_states(const weir_config *config, bool with_server)
     return with_server && config->states.dir[0] != '\0' && strcmp(config->kv.reuse, "on") == 0;
 }
 
-/* Sessions and states use one sequence, saving under memory pressure another. */
-int32_t plan_session_sequences(const weir_plan_parts *parts)
+int32_t weir_plan_session_carriers(const weir_plan_parts *parts)
 {
     if (weir_plan_has_sessions(parts->config, parts->with_service))
-        return parts->config->sessions.autosave ? 2 : 1;
+        return parts->with_server ? (int32_t)parts->config->sessions.io_threads : 1;
     return weir_plan_has_states(parts->config, parts->with_server) ||
            weir_plan_has_files(parts->config, parts->with_files);
+}
+
+/* Saving under memory pressure uses one more. */
+int32_t plan_session_sequences(const weir_plan_parts *parts)
+{
+    return weir_plan_session_carriers(parts) +
+           (weir_plan_has_sessions(parts->config, parts->with_service) &&
+            parts->config->sessions.autosave);
 }
 
 bool plan_reuses(const weir_plan_parts *parts)

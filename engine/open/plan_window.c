@@ -103,7 +103,8 @@ weir_status plan_window(
     WEIR_TRY(weir_plan_activations(plan, parts, parts->config->batch.chunk, with_scratch, error));
     plan->tokens = n_sequences * weir_kv_sequence_token_bytes(plan->facts.window) +
                    weir_runner_bytes(&steps) + weir_service_bytes(plan->facts.n_slots);
-    if (plan_session_sequences(parts) > 1)
+    if (weir_plan_has_sessions(parts->config, parts->with_service) &&
+        parts->config->sessions.autosave)
         plan->tokens +=
             weir_sessions_saver_bytes((int32_t)parts->config->sessions.limit, parts->spec);
     plan->page_tables =

@@ -10,6 +10,9 @@
 extern "C" {
 #endif
 
+/* Sequences of the layer above that may hold pages. */
+enum { WEIR_SERVICE_GUESTS = 9 };
+
 typedef struct weir_service_hooks {
     void (*after_step)(void *user);
     /* Memory is short: releases the pages and states that the layer holds. False if it held

@@ -93,6 +93,7 @@ typedef struct service_call {
     void (*run)(weir_service *service, void *user);
     void *user;
     struct service_call *next;
+    bool is_posted; /* nobody waits for it; it may be posted again as soon as `run` begins */
     bool is_done;
 } service_call;
 
@@ -110,7 +111,8 @@ struct weir_service {
     int64_t block_bytes, sink_block_bytes; /* of pages */
     bool has_news; /* jobs came or ended since statistics were published */
     slot *slots; /* [facts.n_slots] */
-    weir_kv_sequence *guests[2]; /* Sequences that hold pages and belong to no job; NULL: none. */
+    /* Sequences that hold pages and belong to no job, without gaps; NULL: no more. */
+    weir_kv_sequence *guests[WEIR_SERVICE_GUESTS];
     const weir_service_hooks *hooks; /* borrowed; may be NULL */
     weir_origins origins;
     weir_batch_item *items; /* [facts.n_slots] */
@@ -217,6 +219,9 @@ void weir_service_call(
     weir_service *service, void (*run)(weir_service *service, void *user), void *user
 );
 
+/* The same without waiting; `call` stays valid until then. */
+void weir_service_post_call(weir_service *service, service_call *call);
+
 /* admission.c: which jobs may run. */
 
 /* Refuses a job that can never fit. With a policy that drops prompt rows while they come, the
@@ -249,7 +254,7 @@ const float *weir_service_last_row(
 /* Draws for all items of a step that have these. */
 void weir_service_sample(weir_service *service, int32_t n_items, const float *logits);
 
-/* step.c: one step. Returns false if no sequence could run. */
+/* step.c: one step. Returns false if no sequence could be computed. */
 bool weir_service_step(weir_service *service);
 
 /* preempt.c: order of choices: by priority, then by submission. */

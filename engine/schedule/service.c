@@ -13,43 +13,54 @@ static void run_calls(weir_service *service)
     pthread_mutex_lock(&service->lock);
     while (service->calls != NULL) {
         service_call *const call = service->calls;
+        const bool is_posted = call->is_posted;
         service->calls = call->next;
         pthread_mutex_unlock(&service->lock);
         service->has_news = true;
         call->run(service, call->user);
         pthread_mutex_lock(&service->lock);
+        if (is_posted) continue;
         call->is_done = true;
         pthread_cond_broadcast(&service->idle);
     }
     pthread_mutex_unlock(&service->lock);
 }
 
-/* What there is to do waits for memory that another thread holds, which does not say when it
- * releases it. New work ends the wait. */
-static void wait_a_little(weir_service *service)
+/* The time in wait_ns, for pthread_cond_timedwait. */
+static struct timespec time_after(int64_t wait_ns)
 {
-    enum { WAIT_NS = 1000000 };
     struct timespec until;
     (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += WAIT_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec += (long)(wait_ns % 1000000000);
+    until.tv_sec += (time_t)(wait_ns / 1000000000) + until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    pthread_mutex_lock(&service->lock);
-    const bool waits = !service->is_stopping && service->calls == NULL &&
-                       (service->n_queued > 0 || service->n_running > 0);
-    if (waits) pthread_cond_timedwait(&service->work, &service->lock, &until);
-    pthread_mutex_unlock(&service->lock);
+    return until;
+}
+
+/* What is queued waits for pages that a session holds, or for its time to end. Lock held. */
+static void wait_for_others(weir_service *service, int64_t serial)
+{
+    static const int64_t look_again_ns = 10000000;
+    const struct timespec until = time_after(look_again_ns);
+    if (!service->is_stopping && service->calls == NULL && service->next_serial == serial)
+        (void)pthread_cond_timedwait(&service->work, &service->lock, &until);
 }
 
 static void *engine_thread(void *user)
 {
+    enum { IDLE_TURNS = 2 }; /* the first may have freed something for the next */
     weir_service *const service = user;
+    int64_t serial = 0; /* of the jobs that were seen */
+    int n_idle = 0; /* turns without a step */
     for (;;) {
         pthread_mutex_lock(&service->lock);
+        if (n_idle >= IDLE_TURNS && (service->n_queued > 0 || service->n_running > 0))
+            wait_for_others(service, serial);
         while (!service->is_stopping && service->n_queued == 0 && service->n_running == 0 &&
                service->calls == NULL)
             pthread_cond_wait(&service->work, &service->lock);
         const bool stop = service->is_stopping;
+        serial = service->next_serial;
         if (stop) {
             for (weir_job *job = service->queue_head; job != NULL; job = job->next)
                 atomic_store(&job->is_cancelled, true);
@@ -65,10 +76,9 @@ static void *engine_thread(void *user)
         if (service->has_news) weir_service_publish(service);
         weir_step_times_add(&service->times, WEIR_STEP_PUBLISH);
         if (stop) return NULL;
-        const bool has_run = weir_service_step(service);
+        n_idle = weir_service_step(service) ? 0 : n_idle + (n_idle < IDLE_TURNS);
         if (service->hooks != NULL) service->hooks->after_step(service->hooks->user);
         weir_step_times_add(&service->times, WEIR_STEP_TEND);
-        if (!has_run) wait_a_little(service);
     }
 }
 
@@ -248,16 +258,30 @@ void weir_service_close(weir_service *service)
     free(service);
 }
 
+/* Lock held. */
+static void add_call(weir_service *service, service_call *call)
+{
+    WEIR_ASSERT(!service->is_stopping);
+    call->next = service->calls;
+    service->calls = call;
+    pthread_cond_broadcast(&service->work);
+}
+
+void weir_service_post_call(weir_service *service, service_call *call)
+{
+    pthread_mutex_lock(&service->lock);
+    call->is_posted = true;
+    add_call(service, call);
+    pthread_mutex_unlock(&service->lock);
+}
+
 void weir_service_call(
     weir_service *service, void (*run)(weir_service *service, void *user), void *user
 )
 {
     service_call call = { .run = run, .user = user };
     pthread_mutex_lock(&service->lock);
-    WEIR_ASSERT(!service->is_stopping);
-    call.next = service->calls;
-    service->calls = &call;
-    pthread_cond_broadcast(&service->work);
+    add_call(service, &call);
     while (!call.is_done) pthread_cond_wait(&service->idle, &service->lock);
     pthread_mutex_unlock(&service->lock);
 }
@@ -297,12 +321,7 @@ void weir_service_drain(weir_service *service, int64_t deadline_ns)
     while (service->n_running > 0 || service->n_queued > 0) {
         const int64_t left = deadline_ns - weir_clock_ns();
         if (left <= 0) break;
-        struct timespec until;
-        (void)clock_gettime(CLOCK_REALTIME, &until);
-        const int64_t wait = left < 100000000 ? left : 100000000;
-        until.tv_nsec += (long)wait;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
+        const struct timespec until = time_after(left < 100000000 ? left : 100000000);
         pthread_cond_timedwait(&service->idle, &service->lock, &until);
     }
     pthread_mutex_unlock(&service->lock);

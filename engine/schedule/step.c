@@ -227,7 +227,7 @@ bool weir_service_step(weir_service *service)
     while (status == WEIR_EFULL && reclaim(service, n_items, WEIR_RECLAIM_FOR_STEP_FULL) == WEIR_OK
     ) {
         n_items = weir_service_plan(service); /* without the preempted ones */
-        if (n_items == 0) return true;
+        if (n_items == 0) return false;
         status = run_step(service, n_items, &logits, &error);
     }
     if (status != WEIR_OK) {

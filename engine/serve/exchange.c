@@ -121,6 +121,18 @@ void weir_exchange_run(weir_exchange *x)
     (void)weir_payer_set(before);
 }
 
+void weir_exchange_advance(weir_exchange *x)
+{
+    if (x->generation != NULL) weir_generation_advance(x);
+    if (x->call != NULL) weir_session_call_advance(x->call);
+}
+
+void weir_exchange_abandon(weir_exchange *x)
+{
+    if (x->generation != NULL) weir_generation_abandon(x->generation);
+    if (x->call != NULL) weir_session_call_abandon(x->call);
+}
+
 void weir_exchange_destroy(weir_exchange *x)
 {
     weir_server *const server = x->server;
@@ -128,6 +140,7 @@ void weir_exchange_destroy(weir_exchange *x)
     count(x);
     weir_request_log(x);
     if (x->generation != NULL) weir_generation_free(x->generation);
+    weir_session_call_free(x->call);
     weir_exchange_drop_body(x);
     weir_buffer_free(&x->reply);
     weir_buffer_free(&x->unknown);
@@ -165,6 +178,7 @@ void weir_exchange_leave(weir_exchange *x)
         weir_exchange_wake(x);
     }
     (void)pthread_mutex_unlock(&x->lock);
+    weir_workers_add(&x->server->workers, x, WEIR_WORK_ABANDON);
 }
 
 void weir_exchange_stop(weir_exchange *x)
@@ -172,6 +186,7 @@ void weir_exchange_stop(weir_exchange *x)
     (void)pthread_mutex_lock(&x->lock);
     if (!x->gone && x->generation != NULL) weir_generation_stop(x->generation);
     (void)pthread_mutex_unlock(&x->lock);
+    weir_workers_add(&x->server->workers, x, WEIR_WORK_ABANDON);
 }
 
 /* Charges the buffer's capacity, which is what the body really takes. */

@@ -97,18 +97,11 @@ static weir_status check_length(
 
 static weir_status check_session(const weir_generation *g, weir_api_error *error)
 {
-    const weir_sessions *const sessions = g->exchange->server->options.sessions;
-    weir_error why = { 0 };
-    if (g->request.session == NULL) return WEIR_OK;
-    if (sessions == NULL)
-        return weir_api_fail(
-            error, 400, "unsupported_parameter", "session",
-            "session: sessions are off; start the server with sessions.dir"
-        );
-    const weir_own_name own = weir_exchange_own(g->exchange, NULL, g->request.session);
-    if (weir_sessions_check_numerics(sessions, own.name, &why) == WEIR_OK) return WEIR_OK;
-    const weir_api_case refused = { WEIR_EMISMATCH, 409, "session_unusable", "session" };
-    return weir_api_by_case(error, &refused, 1, WEIR_EMISMATCH, why.text);
+    if (g->request.session == NULL || g->exchange->server->options.sessions != NULL) return WEIR_OK;
+    return weir_api_fail(
+        error, 400, "unsupported_parameter", "session",
+        "session: sessions are off; start the server with sessions.dir"
+    );
 }
 
 static weir_status open_beginning(weir_generation *g, weir_api_error *error)
@@ -129,10 +122,9 @@ static weir_status open_beginning(weir_generation *g, weir_api_error *error)
             "a state that is packed or merged cannot be computed again: it "
             "excludes cache_prompt false and kv_policy"
         );
-    const weir_own_name own = weir_exchange_own(x, g->request.cache_salt, "");
     const weir_state_service documents = weir_states_documents(x);
     const weir_status status = weir_beginning_open(
-        &g->beginning, &documents, &info, own.salt[0] != '\0' ? own.salt : NULL, &why
+        &g->beginning, &documents, &info, g->own.salt[0] != '\0' ? g->own.salt : NULL, &why
     );
     return status == WEIR_OK ? WEIR_OK : weir_states_fail(error, status, &why);
 }
@@ -222,6 +214,9 @@ static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
     if (g->prompts == NULL || g->answers == NULL) return weir_api_no_memory(error);
     g->n_prompts = n_prompts;
     g->n_choices = n_prompts * (size_t)g->request.n;
+    g->own = weir_exchange_own(
+        x, g->request.cache_salt, g->request.session != NULL ? g->request.session : ""
+    );
     WEIR_TRY(check_session(g, error));
     WEIR_TRY(open_beginning(g, error));
     WEIR_TRY(read_prompts(g, error));

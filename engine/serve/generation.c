@@ -119,52 +119,12 @@ static bool on_event(void *user, const weir_event *event)
 
 /* ---- submitting (worker) --------------------------------------------------------------------- */
 
-/* A session that cannot be read is recomputed; its file stays for inspection. */
-static void resume(const weir_exchange *x, weir_request *request)
-{
-    weir_error why = { 0 };
-    weir_sessions *const sessions = x->server->options.sessions;
-    if (sessions == NULL) return;
-    if (request->session != NULL &&
-        weir_sessions_resume(sessions, request->session, &why) != WEIR_OK)
-        weir_log(
-            WEIR_LOG_WARNING, "request %s continues without session %s: %s", x->id,
-            request->session, why.text
-        );
-    if (request->cache_prompt && !request->want_prompt_logprobs)
-        request->unused =
-            weir_sessions_recall(sessions, request->prompt, request->n_prompt, request->cache_salt);
-}
-
-/* If a state cannot be read, its text is computed when that gives the same state. Any other state
- * is required. */
-static weir_status load_beginning(
-    const weir_generation *g, weir_request *request, weir_error *error
-)
-{
-    const weir_state_service documents = weir_states_documents(g->exchange);
-    weir_error why = { 0 };
-    if (g->beginning.tokens == NULL) return WEIR_OK;
-    const weir_status status = weir_beginning_load(&g->beginning, &documents, &why);
-    if (status == WEIR_OK) return WEIR_OK;
-    if (g->beginning.n_kept > 0)
-        return weir_error_set(error, status == WEIR_EFULL ? WEIR_ENOMEM : status, "%s", why.text);
-    weir_log(
-        WEIR_LOG_WARNING, "request %s computes the text of state %s: %s", g->exchange->id,
-        g->beginning.info.name, why.text
-    );
-    request->unused = "the file of its state cannot be used here, and the log says why";
-    return WEIR_OK;
-}
-
 static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *error)
 {
     const weir_openai_request *const r = &g->request;
     weir_exchange *const x = g->exchange;
     const weir_engine_facts *const facts = weir_service_facts_of(x->server->options.service);
     const int32_t room = weir_service_row_limit(facts, r->n) - (int32_t)prompt->ids.count;
-    const weir_own_name own =
-        weir_exchange_own(x, r->cache_salt, r->session != NULL ? r->session : "");
     weir_request request = {
         .prompt = prompt->ids.data,
         .n_prompt = (int32_t)prompt->ids.count,
@@ -180,18 +140,15 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
         .client = x->key,
         .priority = r->priority + (x->key >= 0 ? x->server->access.priority[x->key] : 0),
         .timeout_ns = r->timeout_ns,
-        .cache_salt = g->beginning.tokens != NULL ? g->beginning.salt
-                      : own.salt[0] != '\0'       ? own.salt
-                                                  : NULL,
+        .cache_salt = weir_generation_salt(g),
         .n_kept = g->beginning.n_kept,
-        .session = r->session != NULL ? own.name : NULL,
+        .session = r->session != NULL ? g->own.name : NULL,
+        .unused = g->files.unused,
         .policy = r->policy,
         .kv_budget = r->kv_budget,
         .callback = on_event,
         .user = prompt,
     };
-    resume(x, &request);
-    WEIR_TRY(load_beginning(g, &request, error));
     if (r->kv_protect && prompt->has_preamble)
         request.n_pinned =
             weir_turn_second(x->server->options.tokenizer, request.prompt, prompt->ids.count);
@@ -234,6 +191,9 @@ static void submit_failure(
     } else if (status == WEIR_EINVAL) {
         const bool budget = strncmp(error->text, "kv_budget ", strlen("kv_budget ")) == 0;
         (void)!weir_api_bad(failure, budget ? "kv_budget" : NULL, "%s", error->text);
+    } else if (status == WEIR_EMISMATCH && g->files.is_refused) {
+        const weir_api_case refused = { status, 409, "session_unusable", "session" };
+        (void)!weir_api_by_case(failure, &refused, 1, status, error->text);
     } else if (status == WEIR_EMISMATCH) {
         (void)!weir_states_fail(failure, status, error);
     } else {
@@ -241,8 +201,8 @@ static void submit_failure(
     }
 }
 
-/* Starts as many prompts as there are slots. The rest waits here, so one request cannot fill the
- * queue. */
+/* Starts as many prompts as there are slots, each after its files were read. The rest waits here, so
+ * one request cannot fill the queue. */
 static void submit_more(weir_generation *g)
 {
     weir_exchange *const x = g->exchange;
@@ -254,11 +214,16 @@ static void submit_more(weir_generation *g)
         const size_t running = g->n_started - g->n_done;
         const bool start = g->failure.status == 0 && !g->cancelled && g->n_started < g->n_prompts &&
                            running < at_once;
-        const size_t index = start ? g->n_started++ : 0;
+        const size_t index = g->n_started;
         (void)pthread_mutex_unlock(&x->lock);
-        if (!start) return;
         weir_error error = { 0 };
-        const weir_status status = submit(g, &g->prompts[index], &error);
+        weir_status status = WEIR_OK;
+        if (weir_generation_is_reading(g)) return;
+        if (!start || !weir_generation_read(g, &g->prompts[index], &status, &error)) return;
+        (void)pthread_mutex_lock(&x->lock);
+        g->n_started++;
+        (void)pthread_mutex_unlock(&x->lock);
+        if (status == WEIR_OK) status = submit(g, &g->prompts[index], &error);
         if (status == WEIR_OK) continue;
         (void)pthread_mutex_lock(&x->lock);
         g->n_started--;
@@ -373,7 +338,10 @@ void weir_generation_advance(weir_exchange *x)
         }
     }
     (void)pthread_mutex_unlock(&x->lock);
-    if (cancelled) cancel_jobs(g);
+    if (cancelled) {
+        weir_generation_abandon(g);
+        cancel_jobs(g);
+    }
     if (ends && !streams) make_reply(g);
 }
 

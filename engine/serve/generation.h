@@ -21,6 +21,17 @@ typedef struct weir_prompt {
     weir_usage usage; /* from ADMITTED, then from DONE */
 } weir_prompt;
 
+/* Files that the next prompt continues, read one after the other by threads of the sessions before
+ * it is submitted (session_reads.c). Workers only, but for is_read. */
+typedef struct weir_session_reads {
+    weir_session_job job;
+    weir_sessions *sessions; /* whose job it is; NULL: none was posted */
+    bool is_read; /* atomic: the job is done */
+    int n_looked; /* kinds of files that were looked at for this prompt */
+    const char *unused; /* weir_request.unused */
+    bool is_refused; /* sessions.numerics refuses the session */
+} weir_session_reads;
+
 /* Everything from `prompts` on requires the exchange's lock. */
 struct weir_generation {
     weir_exchange *exchange;
@@ -30,6 +41,8 @@ struct weir_generation {
     weir_think_state think; /* state at the start of each answer */
     size_t n_prompts, n_choices; /* number of answers: n_prompts * n */
     weir_beginning beginning; /* of all prompts; zero: none */
+    weir_own_name own; /* of the request's session, and its salt */
+    weir_session_reads files;
     weir_prompt *prompts;
     weir_answer *answers;
 
@@ -54,6 +67,23 @@ bool weir_generation_is_late(const weir_generation *g);
 weir_usage weir_generation_usage(const weir_generation *g);
 /* Tokens removed from prompts that were too long. */
 int64_t weir_generation_truncated(const weir_generation *g);
+
+/* The salt of its sequences; NULL: none. */
+static inline const char *weir_generation_salt(const weir_generation *g)
+{
+    const char *const salt = g->beginning.tokens != NULL ? g->beginning.salt : g->own.salt;
+    return salt[0] != '\0' ? salt : NULL;
+}
+
+/* session_reads.c. Worker. */
+
+/* Reads the next file that the prompt needs. Returns true if there is none, or if one that it cannot
+ * do without could not be read (*status); false: a thread of the sessions reads, and ADVANCE
+ * follows. */
+bool weir_generation_read(
+    weir_generation *g, const weir_prompt *prompt, weir_status *status, weir_error *error
+);
+bool weir_generation_is_reading(const weir_generation *g);
 
 /* reply.c: JSON objects. Require the lock. */
 WEIR_MUST_CHECK weir_status weir_reply_whole(weir_buffer *out, weir_generation *g);

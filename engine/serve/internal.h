@@ -28,6 +28,7 @@
 typedef struct weir_connection weir_connection;
 typedef struct weir_exchange weir_exchange;
 typedef struct weir_generation weir_generation;
+typedef struct weir_session_call weir_session_call; /* defined in sessions_api.c */
 
 /* ---- connections (connection.c, respond.c; HTTP thread only) --------------------------------- */
 
@@ -125,14 +126,15 @@ void weir_loop_watch(weir_loop *loop, weir_connection *connection, uint32_t even
 
 /* ---- workers (workers.c) --------------------------------------------------------------------- */
 
-enum { WEIR_WORK_START = 1, WEIR_WORK_ADVANCE = 2, WEIR_WORK_DESTROY = 4 };
+enum { WEIR_WORK_START = 1, WEIR_WORK_ADVANCE = 2, WEIR_WORK_DESTROY = 4, WEIR_WORK_ABANDON = 8 };
 
 typedef struct weir_workers {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     weir_exchange *first, *last;
-    pthread_t thread[16];
+    pthread_t *threads; /* [n_threads] */
     int n_threads;
+    int n_held; /* over all exchanges */
     weir_payer *payer; /* of the threads' allocations */
     bool stop;
 } weir_workers;
@@ -142,6 +144,10 @@ void weir_workers_stop(weir_workers *workers); /* after all work is done */
 /* Queues work. One thread at a time processes an exchange; bits that arrive meanwhile are done
  * next. DESTROY is the last. */
 void weir_workers_add(weir_workers *workers, weir_exchange *exchange, unsigned work);
+/* The exchange waits for a thread of another layer: it is not destroyed before it is released, which
+ * queues ADVANCE. No worker waits meanwhile. */
+void weir_workers_hold(weir_workers *workers, weir_exchange *exchange);
+void weir_workers_release(weir_workers *workers, weir_exchange *exchange); /* any thread */
 /* Returns true if the caller must destroy it, false if a worker will. */
 bool weir_workers_drop(weir_workers *workers, weir_exchange *exchange);
 
@@ -186,12 +192,14 @@ struct weir_exchange {
     weir_buffer unknown; /* JSON array of unknown fields for the log; may be empty */
     char warning[WEIR_WARNING_BYTES]; /* x-weir-warning, set before `ready`; "": none */
     weir_generation *generation; /* set by a worker before others can see it */
+    weir_session_call *call; /* workers only: an operation of /v1/sessions; NULL: none */
 
     weir_exchange *next_awake, *previous_awake; /* requires the loop's lock */
     bool awake;
 
     weir_exchange *next_work; /* requires the workers' lock */
     unsigned work;
+    int n_held;
     bool queued, worked_on;
 };
 
@@ -222,6 +230,9 @@ weir_exchange_check_fields(weir_exchange *exchange, const json_t *root, weir_bod
  * causes, on any thread. Lock not held. */
 weir_payer *weir_exchange_payer(weir_exchange *exchange);
 void weir_exchange_run(weir_exchange *exchange); /* runs the route with that payer */
+void weir_exchange_advance(weir_exchange *exchange); /* continues what it waited for */
+/* Its client is gone, or the server ends: cancels what it waits for. Worker. */
+void weir_exchange_abandon(weir_exchange *exchange);
 /* A client's name for something, kept separate for each key; independent of restarts and of the
  * order of keys. */
 typedef struct weir_own_name {
@@ -252,6 +263,7 @@ void weir_generate_chat(weir_exchange *exchange); /* route */
 void weir_generate_completion(weir_exchange *exchange); /* route */
 /* Submits more prompts, or makes the reply. Worker. */
 void weir_generation_advance(weir_exchange *exchange);
+void weir_generation_abandon(weir_generation *generation); /* cancels its session job. Worker. */
 void weir_generation_cancel(weir_generation *generation); /* requires the exchange's lock */
 /* Sends the client an error, as the reply or as the end of its stream. Requires the exchange's
  * lock. */
@@ -284,6 +296,9 @@ void weir_sessions_get(weir_exchange *exchange);
 void weir_sessions_post_save(weir_exchange *exchange);
 void weir_sessions_post_restore(weir_exchange *exchange);
 void weir_sessions_remove(weir_exchange *exchange);
+void weir_session_call_advance(weir_session_call *call); /* replies if its job is done. Worker. */
+void weir_session_call_abandon(weir_session_call *call);
+void weir_session_call_free(weir_session_call *call); /* NULL-safe */
 void weir_states_api_get(weir_exchange *exchange);
 void weir_states_api_get_one(weir_exchange *exchange);
 void weir_states_api_post(weir_exchange *exchange);

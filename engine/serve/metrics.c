@@ -253,6 +253,17 @@ static weir_status write_own(
         w, "requests_refused_total", "counter", "Requests answered with 4xx.", load(&m->refused)
     ));
     WEIR_TRY(sample(
+        w, "sessions_saving", "gauge", "Session files being written.", load(&m->sessions_saving)
+    ));
+    WEIR_TRY(sample(
+        w, "sessions_restoring", "gauge", "Session files being read into the cache.",
+        load(&m->sessions_restoring)
+    ));
+    WEIR_TRY(sample(
+        w, "sessions_waiting", "gauge", "Saves, restores and other work on sessions that wait.",
+        load(&m->sessions_waiting)
+    ));
+    WEIR_TRY(sample(
         w, "log_lines_dropped_total", "counter", "Log lines dropped because a reader was too slow.",
         load(&m->log_lines_dropped)
     ));

@@ -40,6 +40,7 @@ typedef struct weir_metrics {
     uint64_t refused, failed, cancelled;
     uint64_t connections_refused; /* connections that got no place */
     uint64_t log_lines_dropped;
+    uint64_t sessions_saving, sessions_restoring, sessions_waiting; /* now */
     struct {
         uint64_t bucket[WEIR_HISTOGRAM_BUCKETS + 1]; /* the last bucket is above all bounds */
         uint64_t sum; /* ns or tokens */

@@ -48,6 +48,12 @@ static void run_metrics(weir_exchange *x)
         &server->metrics.log_lines_dropped,
         weir_line_writer_dropped(server->log) + weir_log_dropped()
     );
+    weir_session_activity sessions = { 0 };
+    if (server->options.sessions != NULL)
+        weir_sessions_activity_of(server->options.sessions, &sessions);
+    weir_metrics_set(&server->metrics.sessions_saving, (uint64_t)sessions.saving);
+    weir_metrics_set(&server->metrics.sessions_restoring, (uint64_t)sessions.restoring);
+    weir_metrics_set(&server->metrics.sessions_waiting, (uint64_t)sessions.waiting);
     weir_buffer text = { 0 };
     const weir_status status = weir_metrics_write(
         &text, &server->metrics, &stats, weir_service_facts_of(server->options.service), &state,

@@ -1,8 +1,8 @@
 /* engine/serve/sessions_api.c - /v1/sessions: saving, restoring, listing and deleting
  * conversations. Each key sees its own.
  *
- * Saving and restoring occupy a worker for the duration of the disk I/O, but only one at a time: a
- * second request is told to retry, so that workers stay free. */
+ * A worker reads the request and posts a job; a thread of the sessions does it; a worker writes the
+ * reply. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +10,16 @@
 #include "engine/serve/internal.h"
 #include "engine/serve/json_in.h"
 #include "engine/serve/json_out.h"
+
+struct weir_session_call {
+    weir_exchange *exchange;
+    weir_session_job job;
+    bool is_done; /* atomic */
+    bool is_answered;
+    weir_own_name own;
+    char name[WEIR_SESSION_NAME + 1]; /* the client's */
+    weir_ids ids;
+};
 
 static weir_status fail(weir_api_error *out, weir_status status, const weir_error *why)
 {
@@ -62,79 +72,116 @@ static weir_status read_salt(const char **salt, const json_t *root, weir_api_err
     return WEIR_OK;
 }
 
-static weir_status save(weir_exchange *x, const json_t *root, const char *name, weir_buffer *text)
+/* ---- jobs ------------------------------------------------------------------------------------ */
+static weir_session_call *open_call(weir_exchange *x, weir_session_work work, const char *name)
 {
+    weir_session_call *const call = weir_memory_take_zero(1, sizeof *call);
+    if (call == NULL) return NULL;
+    call->exchange = x;
+    call->job.work = work;
+    (void)snprintf(call->name, sizeof call->name, "%s", name);
+    return call;
+}
+
+void weir_session_call_free(weir_session_call *call)
+{
+    if (call == NULL) return;
+    weir_memory_give(call->job.list);
+    weir_ids_free(&call->ids);
+    weir_memory_give(call);
+}
+
+/* On a thread of the sessions. */
+static void on_done(weir_session_job *job)
+{
+    weir_session_call *const call = job->user;
+    weir_exchange *const x = call->exchange;
+    __atomic_store_n(&call->is_done, true, __ATOMIC_RELEASE);
+    weir_workers_release(&x->server->workers, x);
+}
+
+/* Takes over the call. */
+static void post(weir_session_call *call)
+{
+    weir_exchange *const x = call->exchange;
+    weir_session_job *const job = &call->job;
+    const bool has_file = job->work != WEIR_SESSION_LIST;
+    job->name = has_file ? call->own.name : NULL;
+    job->payer = weir_exchange_payer(x);
+    job->done = on_done;
+    job->user = call;
+    x->call = call;
+    weir_workers_hold(&x->server->workers, x);
+    weir_sessions_post(x->server->options.sessions, job);
+}
+
+void weir_session_call_abandon(weir_session_call *call)
+{
+    if (!__atomic_load_n(&call->is_done, __ATOMIC_ACQUIRE))
+        weir_sessions_cancel(call->exchange->server->options.sessions, &call->job);
+}
+
+/* ---- saving and restoring -------------------------------------------------------------------- */
+/* Without a text: the session named by requests. */
+static weir_status read_text(weir_session_call *call, const json_t *root)
+{
+    weir_exchange *const x = call->exchange;
     const char *salt = NULL;
-    weir_ids ids = { 0 };
     bool given = false;
-    weir_error why = { 0 };
     WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_SESSION_SAVE));
     WEIR_TRY(read_salt(&salt, root, &x->error));
-    /* Without a text: the session named by requests. */
-    weir_status status = weir_text_ids(&ids, &given, x->server, root, &x->error);
-    if (status == WEIR_OK && given &&
-        (ids.count < 1 || ids.count > (size_t)x->server->limits.window))
-        status = weir_api_bad(
+    WEIR_TRY(weir_text_ids(&call->ids, &given, x->server, root, &x->error));
+    if (given && (call->ids.count < 1 || call->ids.count > (size_t)x->server->limits.window))
+        return weir_api_bad(
             &x->error, NULL, "a session must have 1 to %d tokens, not %zu",
-            (int)x->server->limits.window, ids.count
+            (int)x->server->limits.window, call->ids.count
         );
-    const weir_own_name own = weir_exchange_own(x, salt, name);
-    const weir_session_wish wish = { .name = own.name,
-                                     .salt = own.salt[0] != '\0' ? own.salt : NULL,
-                                     .tokens = given ? ids.data : NULL,
-                                     .n_tokens = (int32_t)ids.count };
-    weir_session_result result = { 0 };
-    if (status == WEIR_OK) {
-        status = weir_sessions_save(x->server->options.sessions, &wish, &result, &why);
-        if (status != WEIR_OK) status = fail(&x->error, status, &why);
-    }
-    weir_ids_free(&ids);
-    if (status != WEIR_OK) return status;
-    weir_json_out json = { .buffer = text };
-    write_result(&json, name, &result, "save_ms");
-    return json.status;
+    call->own = weir_exchange_own(x, salt, call->name);
+    call->job.salt = call->own.salt[0] != '\0' ? call->own.salt : NULL;
+    call->job.tokens = given ? call->ids.data : NULL;
+    call->job.n_tokens = (int32_t)call->ids.count;
+    return WEIR_OK;
 }
 
-static weir_status restore(
-    weir_exchange *x, const json_t *root, const char *name, weir_buffer *text
-)
-{
-    weir_error why = { 0 };
-    weir_session_result result = { 0 };
-    const weir_own_name own = weir_exchange_own(x, NULL, name);
-    WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_SESSION_RESTORE));
-    const weir_status status =
-        weir_sessions_restore(x->server->options.sessions, own.name, &result, &why);
-    if (status != WEIR_OK) return fail(&x->error, status, &why);
-    weir_json_out json = { .buffer = text };
-    write_result(&json, name, &result, "restore_ms");
-    return json.status;
-}
-
-/* Reads the body and its name, then runs the operation. */
-static void post(
-    weir_exchange *x,
-    weir_status (*run)(weir_exchange *x, const json_t *root, const char *name, weir_buffer *text)
-)
+static weir_status read_body(weir_session_call **call, weir_exchange *x, weir_session_work work)
 {
     json_t *root = NULL;
     const char *name = NULL;
-    weir_buffer text = { 0 };
-    weir_status status = need_sessions(x);
-    if (status == WEIR_OK)
-        status = weir_json_read(
-            &root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error
-        );
+    weir_status status =
+        weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
     if (status == WEIR_OK) status = weir_openai_session_name(root, "name", &name, &x->error);
     if (status == WEIR_OK && name == NULL)
         status = weir_api_bad(&x->error, "name", "name is missing");
-    if (status == WEIR_OK) status = run(x, root, name, &text);
+    if (status == WEIR_OK) {
+        *call = open_call(x, work, name);
+        status = *call != NULL ? WEIR_OK : WEIR_ENOMEM;
+    }
+    if (status == WEIR_OK && work == WEIR_SESSION_SAVE) {
+        status = read_text(*call, root);
+    } else if (status == WEIR_OK) {
+        status = weir_exchange_check_fields(x, root, WEIR_BODY_SESSION_RESTORE);
+        (*call)->own = weir_exchange_own(x, NULL, name);
+    }
     json_decref(root);
-    weir_reply_result(x, &text, status);
+    return status;
 }
 
-void weir_sessions_post_save(weir_exchange *x) { post(x, save); }
-void weir_sessions_post_restore(weir_exchange *x) { post(x, restore); }
+static void post_with_body(weir_exchange *x, weir_session_work work)
+{
+    weir_session_call *call = NULL;
+    weir_buffer none = { 0 };
+    weir_status status = need_sessions(x);
+    if (status == WEIR_OK) status = read_body(&call, x, work);
+    if (status == WEIR_OK) {
+        post(call);
+        return;
+    }
+    weir_session_call_free(call);
+    weir_reply_result(x, &none, status);
+}
+
+void weir_sessions_post_save(weir_exchange *x) { post_with_body(x, WEIR_SESSION_SAVE); }
+void weir_sessions_post_restore(weir_exchange *x) { post_with_body(x, WEIR_SESSION_RESTORE); }
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 /* The client's name for it; NULL if it belongs to another key. */
@@ -147,6 +194,9 @@ static const char *own_part(const weir_exchange *x, const char *name)
 
 static void write_info(weir_json_out *json, const char *name, const weir_session_info *info)
 {
+    static const char *const states[] = { [WEIR_SESSION_IDLE] = "idle",
+                                          [WEIR_SESSION_SAVING] = "saving",
+                                          [WEIR_SESSION_RESTORING] = "restoring" };
     weir_json_open(json, '{');
     weir_json_put_string(json, "object", "session");
     weir_json_put_string(json, "id", name);
@@ -164,65 +214,105 @@ static void write_info(weir_json_out *json, const char *name, const weir_session
         weir_json_null(json);
     else
         weir_json_string(json, info->policy);
+    weir_json_put_string(json, "state", states[info->state]);
+    if (info->state != WEIR_SESSION_IDLE) {
+        weir_json_put_integer(json, "bytes_done", info->n_done);
+        weir_json_put_integer(json, "bytes_total", info->n_total);
+    }
     weir_json_close(json, '}');
 }
 
-static weir_status list(weir_exchange *x, weir_buffer *text)
+static void write_list(weir_json_out *json, const weir_exchange *x, const weir_session_job *job)
 {
-    weir_session_info *infos = NULL;
-    size_t n = 0;
-    weir_error why = { 0 };
-    WEIR_TRY(need_sessions(x));
-    const weir_status status = weir_sessions_list(x->server->options.sessions, &infos, &n, &why);
-    if (status != WEIR_OK) return fail(&x->error, status, &why);
-    weir_json_out json = { .buffer = text };
-    weir_json_open(&json, '{');
-    weir_json_put_string(&json, "object", "list");
-    weir_json_key(&json, "data");
-    weir_json_open(&json, '[');
-    for (size_t i = 0; i < n; i++) {
-        const weir_session_info *const info = &infos[i];
+    weir_json_open(json, '{');
+    weir_json_put_string(json, "object", "list");
+    weir_json_key(json, "data");
+    weir_json_open(json, '[');
+    for (size_t i = 0; i < job->n; i++) {
+        const weir_session_info *const info = &job->list[i];
         const char *const name = own_part(x, info->name);
-        if (name != NULL) write_info(&json, name, info);
+        if (name != NULL) write_info(json, name, info);
     }
-    weir_json_close(&json, ']');
-    weir_json_close(&json, '}');
-    weir_memory_give(infos);
-    return json.status;
+    weir_json_close(json, ']');
+    weir_json_close(json, '}');
+}
+
+static void write_deleted(weir_json_out *json, const char *name)
+{
+    weir_json_open(json, '{');
+    weir_json_put_string(json, "object", "session.deleted");
+    weir_json_put_string(json, "id", name);
+    weir_json_put_bool(json, "deleted", true);
+    weir_json_close(json, '}');
+}
+
+static void post_without_body(weir_exchange *x, weir_session_work work, const char *name)
+{
+    weir_buffer none = { 0 };
+    weir_session_call *const call = open_call(x, work, name);
+    if (call == NULL) {
+        weir_reply_result(x, &none, WEIR_ENOMEM);
+        return;
+    }
+    call->own = weir_exchange_own(x, NULL, name);
+    post(call);
 }
 
 void weir_sessions_get(weir_exchange *x)
 {
-    weir_buffer text = { 0 };
-    const weir_status status = list(x, &text);
-    weir_reply_result(x, &text, status);
+    if (need_sessions(x) == WEIR_OK)
+        post_without_body(x, WEIR_SESSION_LIST, "");
+    else
+        weir_reply_error(x);
 }
 
-static weir_status remove_named(weir_exchange *x, weir_buffer *text)
+static weir_status check_name(weir_exchange *x, const char *name)
 {
-    const char *const name = x->path + strlen(x->route->path);
-    weir_error why = { 0 };
     WEIR_TRY(need_sessions(x));
-    if (!weir_session_name_is_good(name, WEIR_SESSION_CLIENT_NAME))
-        return weir_api_fail(
-            &x->error, 404, "session_not_found", "name", "%s is not the name of a session",
-            weir_quote(name).text
-        );
-    const weir_own_name own = weir_exchange_own(x, NULL, name);
-    const weir_status status = weir_sessions_delete(x->server->options.sessions, own.name, &why);
-    if (status != WEIR_OK) return fail(&x->error, status, &why);
-    weir_json_out json = { .buffer = text };
-    weir_json_open(&json, '{');
-    weir_json_put_string(&json, "object", "session.deleted");
-    weir_json_put_string(&json, "id", name);
-    weir_json_put_bool(&json, "deleted", true);
-    weir_json_close(&json, '}');
-    return json.status;
+    if (weir_session_name_is_good(name, WEIR_SESSION_CLIENT_NAME)) return WEIR_OK;
+    return weir_api_fail(
+        &x->error, 404, "session_not_found", "name", "%s is not the name of a session",
+        weir_quote(name).text
+    );
 }
 
 void weir_sessions_remove(weir_exchange *x)
 {
+    const char *const name = x->path + strlen(x->route->path);
+    if (check_name(x, name) == WEIR_OK)
+        post_without_body(x, WEIR_SESSION_DELETE, name);
+    else
+        weir_reply_error(x);
+}
+
+/* ---- replies --------------------------------------------------------------------------------- */
+static weir_status write_reply(weir_session_call *call, weir_buffer *text)
+{
+    weir_exchange *const x = call->exchange;
+    const weir_session_job *const job = &call->job;
+    weir_json_out json = { .buffer = text };
+    if (job->status == WEIR_ECANCELED && atomic_load(&x->server->draining))
+        return weir_api_fail(
+            &x->error, 503, NULL, NULL, "this server shuts down; send the request again"
+        );
+    if (job->status != WEIR_OK) return fail(&x->error, job->status, &job->error);
+    if (job->work == WEIR_SESSION_LIST)
+        write_list(&json, x, job);
+    else if (job->work == WEIR_SESSION_DELETE)
+        write_deleted(&json, call->name);
+    else
+        write_result(
+            &json, call->name, &job->result,
+            job->work == WEIR_SESSION_SAVE ? "save_ms" : "restore_ms"
+        );
+    return json.status;
+}
+
+void weir_session_call_advance(weir_session_call *call)
+{
     weir_buffer text = { 0 };
-    const weir_status status = remove_named(x, &text);
-    weir_reply_result(x, &text, status);
+    if (call->is_answered || !__atomic_load_n(&call->is_done, __ATOMIC_ACQUIRE)) return;
+    call->is_answered = true;
+    const weir_status status = write_reply(call, &text);
+    weir_reply_result(call->exchange, &text, status);
 }

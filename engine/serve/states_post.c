@@ -1,6 +1,6 @@
 /* engine/serve/states_post.c - the computations of /v1/states: adding, querying and merging states.
  *
- * Each occupies a worker; at least one worker always stays free for other requests. */
+ * Each occupies a worker; with two or more, one always stays free for other requests. */
 #include <math.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ static void post(
         );
     if (status == WEIR_OK) {
         const int n = atomic_fetch_add(&server->n_state_waits, 1);
-        status = n + 1 < server->workers.n_threads
+        status = n == 0 || n + 1 < server->workers.n_threads
                      ? run(x, root, &text)
                      : weir_api_fail(
                            &x->error, 429, "states_busy", NULL,

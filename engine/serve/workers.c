@@ -16,11 +16,35 @@ static void enqueue(weir_workers *workers, weir_exchange *exchange)
     (void)pthread_cond_signal(&workers->wake);
 }
 
+/* Requires the lock. */
+static void add(weir_workers *workers, weir_exchange *exchange, unsigned work)
+{
+    exchange->work |= work;
+    if (!exchange->queued && !exchange->worked_on) enqueue(workers, exchange);
+}
+
 void weir_workers_add(weir_workers *workers, weir_exchange *exchange, unsigned work)
 {
     (void)pthread_mutex_lock(&workers->lock);
-    exchange->work |= work;
-    if (!exchange->queued && !exchange->worked_on) enqueue(workers, exchange);
+    add(workers, exchange, work);
+    (void)pthread_mutex_unlock(&workers->lock);
+}
+
+void weir_workers_hold(weir_workers *workers, weir_exchange *exchange)
+{
+    (void)pthread_mutex_lock(&workers->lock);
+    exchange->n_held++;
+    workers->n_held++;
+    (void)pthread_mutex_unlock(&workers->lock);
+}
+
+void weir_workers_release(weir_workers *workers, weir_exchange *exchange)
+{
+    (void)pthread_mutex_lock(&workers->lock);
+    exchange->n_held--;
+    workers->n_held--;
+    add(workers, exchange, WEIR_WORK_ADVANCE);
+    if (workers->stop) (void)pthread_cond_broadcast(&workers->wake);
     (void)pthread_mutex_unlock(&workers->lock);
 }
 
@@ -28,7 +52,7 @@ bool weir_workers_drop(weir_workers *workers, weir_exchange *exchange)
 {
     (void)pthread_mutex_lock(&workers->lock);
     const bool is_idle = !exchange->queued && !exchange->worked_on;
-    const bool is_free = is_idle && exchange->generation == NULL;
+    const bool is_free = is_idle && exchange->generation == NULL && exchange->n_held == 0;
     if (!is_free) exchange->work |= WEIR_WORK_DESTROY;
     if (!is_free && is_idle) enqueue(workers, exchange);
     (void)pthread_mutex_unlock(&workers->lock);
@@ -58,17 +82,27 @@ static void serve_one(weir_workers *workers)
 {
     weir_exchange *const exchange = dequeue(workers);
     const unsigned work = exchange->work;
+    const bool is_held = exchange->n_held > 0;
     exchange->work = 0;
     (void)pthread_mutex_unlock(&workers->lock);
+    if ((work & WEIR_WORK_DESTROY) != 0 && is_held) {
+        weir_exchange_abandon(exchange);
+        (void)pthread_mutex_lock(&workers->lock);
+        exchange->worked_on = false;
+        exchange->work |= WEIR_WORK_DESTROY; /* when it is released */
+        if (exchange->n_held == 0) enqueue(workers, exchange);
+        return;
+    }
     if (work & WEIR_WORK_DESTROY) {
         weir_exchange_destroy(exchange);
         (void)pthread_mutex_lock(&workers->lock);
         return;
     }
     if ((work & WEIR_WORK_START) != 0 && is_wanted(exchange)) weir_exchange_run(exchange);
+    if ((work & WEIR_WORK_ABANDON) != 0 && is_held) weir_exchange_abandon(exchange);
     if (work & WEIR_WORK_ADVANCE) {
         (void)weir_payer_set(weir_exchange_payer(exchange));
-        weir_generation_advance(exchange);
+        weir_exchange_advance(exchange);
         (void)weir_payer_set(workers->payer);
     }
     (void)pthread_mutex_lock(&workers->lock);
@@ -82,7 +116,7 @@ static void *run(void *argument)
     (void)weir_payer_set(workers->payer);
     (void)pthread_mutex_lock(&workers->lock);
     for (;;) {
-        while (workers->first == NULL && !workers->stop)
+        while (workers->first == NULL && (!workers->stop || workers->n_held > 0))
             (void)pthread_cond_wait(&workers->wake, &workers->lock);
         if (workers->first == NULL) break;
         serve_one(workers);
@@ -96,9 +130,11 @@ weir_status weir_workers_start(
 )
 {
     workers->payer = payer;
-    const int limit = (int)(sizeof workers->thread / sizeof workers->thread[0]);
-    for (int i = 0; i < n_threads && i < limit; i++) {
-        if (pthread_create(&workers->thread[i], NULL, run, workers) != 0)
+    workers->threads = calloc((size_t)n_threads, sizeof *workers->threads);
+    if (workers->threads == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for %d worker threads", n_threads);
+    for (int i = 0; i < n_threads; i++) {
+        if (pthread_create(&workers->threads[i], NULL, run, workers) != 0)
             return weir_error_set(
                 error, WEIR_ENOMEM, "cannot start worker thread %d of the server", i
             );
@@ -113,6 +149,8 @@ void weir_workers_stop(weir_workers *workers)
     workers->stop = true;
     (void)pthread_cond_broadcast(&workers->wake);
     (void)pthread_mutex_unlock(&workers->lock);
-    for (int i = 0; i < workers->n_threads; i++) (void)pthread_join(workers->thread[i], NULL);
+    for (int i = 0; i < workers->n_threads; i++) (void)pthread_join(workers->threads[i], NULL);
+    free(workers->threads);
+    workers->threads = NULL;
     workers->n_threads = 0;
 }

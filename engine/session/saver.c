@@ -18,7 +18,8 @@ struct weir_saver {
     /* ---- the engine thread's */
     session_carrier text;
     int32_t n_whole; /* whole tokens of the sequence; the last of them may be unusable */
-    bool is_busy, is_taken_away, is_paused;
+    bool is_busy, is_taken_away;
+    int n_pauses;
     weir_kv_pages reserve;
     int64_t seen_free; /* free pages when the last search found nothing */
     int64_t seen_tokens; /* cached tokens at that time */
@@ -26,6 +27,7 @@ struct weir_saver {
     /* ---- handed over with has_work */
     weir_session_text file;
     weir_session_source source;
+    weir_session_progress progress;
     /* ---- the writing thread's */
     bool is_written;
     weir_log_causes causes; /* of failures since the last success */
@@ -52,15 +54,17 @@ static weir_status copy_page(
 {
     weir_saver *const s = user;
     const weir_kv_table *const table = &s->text.sequence.table;
+    weir_kv_store *const store = s->sessions->service->store;
+    weir_kv_page_read read;
     (void)pthread_mutex_lock(&s->lock);
-    weir_status status = refuse(s, error);
+    const weir_status status = refuse(s, error);
     if (status == WEIR_OK)
-        status = weir_kv_page_copy(
-            s->sessions->service->store, bytes, table->pages[head * table->capacity + block], head,
-            error
+        weir_kv_page_read_begin(
+            store, &read, bytes, table->pages[head * table->capacity + block], head
         );
     (void)pthread_mutex_unlock(&s->lock);
-    return status;
+    /* The place of a page in the lower tier stays as it is until it is read. */
+    return status == WEIR_OK ? weir_kv_page_read_end(store, &read, error) : status;
 }
 
 static weir_status copy_state(
@@ -176,7 +180,8 @@ static bool begin(weir_saver *s)
                                    .spec = weir_kv_store_spec(s->sessions->service->store),
                                    .states = text->marks,
                                    .source = &s->source,
-                                   .is_automatic = true };
+                                   .is_automatic = true,
+                                   .progress = &s->progress };
     s->is_busy = true;
     s->is_taken_away = false;
     (void)pthread_mutex_lock(&s->lock);
@@ -193,7 +198,7 @@ static void save_next(void *user)
 {
     enum { SHARE = 32 };
     weir_saver *const s = user;
-    if (s->is_busy || s->is_paused) return;
+    if (s->is_busy || s->n_pauses > 0) return;
     weir_service *const service = s->sessions->service;
     const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
     const int64_t free = weir_kv_store_free_pages(service->store),
@@ -260,14 +265,13 @@ static void count(const void *user, weir_service_stats *stats)
 static void enter(weir_service *service, void *user)
 {
     weir_saver *const s = user;
-    service->guests[1] = &s->text.sequence;
+    service->guests[s->sessions->n_carriers] = &s->text.sequence;
     service->hooks = &s->hooks;
 }
 
 static void leave(weir_service *service, void *user)
 {
-    (void)user;
-    service->guests[1] = NULL;
+    service->guests[((weir_saver *)user)->sessions->n_carriers] = NULL;
     service->hooks = NULL;
 }
 
@@ -336,7 +340,7 @@ void weir_saver_close(weir_saver *saver)
 {
     if (saver == NULL) return;
     if (saver->has_thread) {
-        weir_service_call(saver->sessions->service, leave, NULL);
+        weir_service_call(saver->sessions->service, leave, saver);
         (void)pthread_mutex_lock(&saver->lock);
         saver->is_closing = true;
         (void)pthread_cond_broadcast(&saver->changed);
@@ -358,12 +362,12 @@ void weir_saver_close(weir_saver *saver)
 static void hold_off(weir_service *service, void *user)
 {
     (void)service;
-    ((weir_saver *)user)->is_paused = true;
+    ((weir_saver *)user)->n_pauses++;
 }
 
 static void go_on(weir_service *service, void *user)
 {
-    ((weir_saver *)user)->is_paused = false;
+    ((weir_saver *)user)->n_pauses--;
     weir_service_publish(service);
 }
 

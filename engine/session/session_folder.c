@@ -225,6 +225,23 @@ void session_contents_free(session_contents *contents)
     contents->tokens = NULL;
 }
 
+/* ---- one thread at a time -------------------------------------------------------------------- */
+void session_folder_enter(weir_sessions *sessions)
+{
+    (void)pthread_mutex_lock(&sessions->lock);
+    while (sessions->is_folder_taken) (void)pthread_cond_wait(&sessions->changed, &sessions->lock);
+    sessions->is_folder_taken = true;
+    (void)pthread_mutex_unlock(&sessions->lock);
+}
+
+void session_folder_leave(weir_sessions *sessions)
+{
+    (void)pthread_mutex_lock(&sessions->lock);
+    sessions->is_folder_taken = false;
+    (void)pthread_cond_broadcast(&sessions->changed);
+    (void)pthread_mutex_unlock(&sessions->lock);
+}
+
 /* ---- room ------------------------------------------------------------------------------------ */
 static void note_loss(weir_service *service, void *user)
 {
@@ -276,28 +293,45 @@ static void replace_file(weir_sessions *sessions, const weir_session_info *info,
         );
 }
 
+/* The files of a folder, and those that are being written: `own` and others. */
+typedef struct survey {
+    weir_session_info *list; /* [n] */
+    size_t n;
+    const session_pending *own;
+    session_pending others[SESSION_WRITERS]; /* [n_others] */
+    int n_others;
+} survey;
+
+/* Old files of these names stay until the new ones are complete. */
+static bool is_pending(const survey *s, const char *name)
+{
+    bool is = strcmp(name, s->own->name) == 0;
+    for (int i = 0; i < s->n_others; i++) is = is || strcmp(name, s->others[i].name) == 0;
+    return is;
+}
+
+static weir_session_info *oldest_of(const survey *s)
+{
+    weir_session_info *oldest = NULL;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->list[i].is_automatic && !is_pending(s, s->list[i].name) &&
+            (oldest == NULL || s->list[i].changed_ns < oldest->changed_ns))
+            oldest = &s->list[i];
+    return oldest;
+}
+
 /* Damaged files count for their bytes but are not deleted automatically: they may hold the only
  * copy. */
-static weir_status make_room_in(
-    weir_sessions *sessions, weir_session_info *list, size_t n_files, const session_pending *other,
-    const char *name, size_t n_bytes, weir_error *error
-)
+static weir_status make_room_in(weir_sessions *sessions, const survey *s, weir_error *error)
 {
-    int64_t bytes = (int64_t)(n_bytes + other->bytes), n = other->name[0] != '\0' ? 2 : 1;
-    for (size_t i = 0; i < n_files; i++) {
-        const weir_session_info *const info = &list[i];
-        n += strcmp(info->name, name) != 0 && strcmp(info->name, other->name) != 0;
-        bytes += info->n_bytes; /* the old file of this name stays until the new one is complete */
+    int64_t bytes = (int64_t)s->own->bytes, n = 1 + s->n_others;
+    for (int i = 0; i < s->n_others; i++) bytes += (int64_t)s->others[i].bytes;
+    for (size_t i = 0; i < s->n; i++) {
+        n += !is_pending(s, s->list[i].name);
+        bytes += s->list[i].n_bytes;
     }
     while (n > sessions->limit || (sessions->disk > 0 && bytes > sessions->disk)) {
-        weir_session_info *oldest = NULL;
-        for (size_t i = 0; i < n_files; i++) {
-            weir_session_info *const info = &list[i];
-            if (info->is_automatic && strcmp(info->name, name) != 0 &&
-                strcmp(info->name, other->name) != 0 &&
-                (oldest == NULL || info->changed_ns < oldest->changed_ns))
-                oldest = info;
-        }
+        weir_session_info *const oldest = oldest_of(s);
         if (oldest == NULL)
             return weir_error_set(
                 error, WEIR_EFULL,
@@ -316,50 +350,54 @@ static weir_status make_room_in(
     return WEIR_OK;
 }
 
+/* Folder entered. A file whose writer ended meanwhile counts as pending. */
 static weir_status make_room(
-    weir_sessions *sessions, const session_pending *other, const char *name, size_t n_bytes,
-    weir_error *error
+    weir_sessions *sessions, int writer, const session_pending *file, weir_error *error
 )
 {
-    weir_session_info *list = NULL;
-    size_t n = 0;
-    if (strcmp(other->name, name) == 0)
+    survey s = { .own = file };
+    bool is_written = false;
+    (void)pthread_mutex_lock(&sessions->lock);
+    for (int i = 0; i < SESSION_WRITERS; i++) {
+        if (i == writer || sessions->pending[i].name[0] == '\0') continue;
+        is_written = is_written || strcmp(sessions->pending[i].name, file->name) == 0;
+        s.others[s.n_others++] = sessions->pending[i];
+    }
+    (void)pthread_mutex_unlock(&sessions->lock);
+    if (is_written)
         return weir_error_set(
-            error, WEIR_ECANCELED, "session %s is being written; try again", name
+            error, WEIR_ECANCELED, "session %s is being written; try again", file->name
         );
-    WEIR_TRY(session_folder_list(sessions, &list, &n, error));
-    const weir_status status = make_room_in(sessions, list, n, other, name, n_bytes, error);
-    weir_memory_give(list);
+    WEIR_TRY(session_folder_list(sessions, &s.list, &s.n, error));
+    const weir_status status = make_room_in(sessions, &s, error);
+    weir_memory_give(s.list);
     return status;
 }
 
 weir_status session_folder_make_room(
-    weir_sessions *sessions, int writer, const char *name, size_t n_bytes, weir_error *error
+    weir_sessions *sessions, int writer, const session_pending *file, weir_error *error
 )
 {
-    session_pending *const own = &sessions->pending[writer];
-    if (sessions->disk > 0 && n_bytes > (size_t)sessions->disk)
+    if (sessions->disk > 0 && file->bytes > (size_t)sessions->disk)
         return weir_error_set(
             error, WEIR_EFULL,
-            "a session of %zu bytes is more than memory.disk, %lld bytes; raise it", n_bytes,
+            "a session of %zu bytes is more than memory.disk, %lld bytes; raise it", file->bytes,
             (long long)sessions->disk
         );
-    (void)pthread_mutex_lock(&sessions->folder_lock);
-    const weir_status status =
-        make_room(sessions, &sessions->pending[SESSION_WRITERS - 1 - writer], name, n_bytes, error);
-    if (status == WEIR_OK) {
-        *own = (session_pending){ .bytes = n_bytes };
-        (void)snprintf(own->name, sizeof own->name, "%s", name);
-    }
-    (void)pthread_mutex_unlock(&sessions->folder_lock);
+    session_folder_enter(sessions);
+    const weir_status status = make_room(sessions, writer, file, error);
+    (void)pthread_mutex_lock(&sessions->lock);
+    if (status == WEIR_OK) sessions->pending[writer] = *file;
+    (void)pthread_mutex_unlock(&sessions->lock);
+    session_folder_leave(sessions);
     return status;
 }
 
 void session_folder_done(weir_sessions *sessions, int writer)
 {
-    (void)pthread_mutex_lock(&sessions->folder_lock);
+    (void)pthread_mutex_lock(&sessions->lock);
     sessions->pending[writer] = (session_pending){ 0 };
-    (void)pthread_mutex_unlock(&sessions->folder_lock);
+    (void)pthread_mutex_unlock(&sessions->lock);
 }
 
 /* True if its tokens are a prefix of the sequence's, under the same salt. */
@@ -392,9 +430,9 @@ void session_folder_drop_beginnings(
         if (!info->is_automatic || info->problem != WEIR_OK || strcmp(info->name, name) == 0)
             continue;
         if (info->n_tokens > text->n_tokens || !is_beginning(sessions, info, text)) continue;
-        (void)pthread_mutex_lock(&sessions->folder_lock);
+        session_folder_enter(sessions);
         (void)remove_file(sessions, info->name); /* the sequence's own file has these tokens */
-        (void)pthread_mutex_unlock(&sessions->folder_lock);
+        session_folder_leave(sessions);
     }
     weir_memory_give(list);
 }

@@ -53,7 +53,7 @@ size_t session_index_bytes(int32_t limit)
     return (size_t)most_entries(limit) * sizeof(session_entry);
 }
 
-/* The entry of this name, else a free one, else the oldest. Folder locked. */
+/* The entry of this name, else a free one, else the oldest. Requires the lock. */
 static session_entry *place_for(weir_sessions *s, const char *name)
 {
     session_entry *oldest = s->entries;
@@ -73,24 +73,19 @@ void session_index_add(weir_sessions *sessions, const char *name, const weir_ses
         ) == 0)
         return;
     memcpy(entry.name, name, strlen(name) + 1);
-    (void)pthread_mutex_lock(&sessions->folder_lock);
+    (void)pthread_mutex_lock(&sessions->lock);
     entry.added = ++sessions->n_added;
     *place_for(sessions, name) = entry;
-    (void)pthread_mutex_unlock(&sessions->folder_lock);
+    (void)pthread_mutex_unlock(&sessions->lock);
 }
 
 void session_index_forget(weir_sessions *sessions, const char *name)
 {
+    (void)pthread_mutex_lock(&sessions->lock);
     for (int32_t i = 0; i < sessions->n_entries; i++)
         if (strcmp(sessions->entries[i].name, name) == 0)
             sessions->entries[i] = sessions->entries[--sessions->n_entries];
-}
-
-static void forget(weir_sessions *s, const char *name)
-{
-    (void)pthread_mutex_lock(&s->folder_lock);
-    session_index_forget(s, name);
-    (void)pthread_mutex_unlock(&s->folder_lock);
+    (void)pthread_mutex_unlock(&sessions->lock);
 }
 
 static int by_age(const void *a, const void *b)
@@ -179,7 +174,7 @@ static bool is_better(const candidate *a, const candidate *b)
 static int32_t find_candidates(weir_sessions *s, const prompt *p, candidate out[CANDIDATES])
 {
     int32_t n = 0;
-    (void)pthread_mutex_lock(&s->folder_lock);
+    (void)pthread_mutex_lock(&s->lock);
     for (const session_entry *e = s->entries; e < s->entries + s->n_entries; e++) {
         candidate one = { .n_most = most_common(e, p), .added = e->added };
         int32_t at = n;
@@ -191,16 +186,23 @@ static int32_t find_candidates(weir_sessions *s, const prompt *p, candidate out[
         for (int32_t k = n - 1; k > at; k--) out[k] = out[k - 1];
         out[at] = one;
     }
-    (void)pthread_mutex_unlock(&s->folder_lock);
+    (void)pthread_mutex_unlock(&s->lock);
     return n;
+}
+
+static bool is_new_cause(weir_sessions *s, const char *text)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    const bool is = weir_log_is_new(&s->recall_causes, text);
+    (void)pthread_mutex_unlock(&s->lock);
+    return is;
 }
 
 /* Logs why the file is not used. */
 static void log_refused(weir_sessions *s, const prompt *p, const char *name, int32_t rows)
 {
     weir_error why = { 0 };
-    if (weir_sessions_check_numerics(s, name, &why) == WEIR_OK ||
-        !weir_log_is_new(&s->recall_causes, why.text))
+    if (weir_sessions_check_numerics(s, name, &why) == WEIR_OK || !is_new_cause(s, why.text))
         return;
     weir_log(
         WEIR_LOG_WARNING,
@@ -218,7 +220,7 @@ static int32_t rows_of(weir_sessions *s, prompt *p, const char *name)
     int32_t n = 0;
     if (session_contents_read(&found, s, name) != WEIR_OK || !found.is_automatic) {
         session_contents_free(&found);
-        forget(s, name);
+        session_index_forget(s, name);
         return 0;
     }
     while (n < found.n_tokens && n < p->n_tokens && found.tokens[n] == p->tokens[n]) n++;
@@ -256,61 +258,100 @@ static void count(weir_service *service, void *user)
     (void)pthread_mutex_unlock(&service->lock);
 }
 
-/* Sessions locked, so no other thread restores the same file meanwhile. Returns the rows that it
- * restored. */
-static int32_t restore_best(weir_sessions *s, prompt *p, const candidate *list, int32_t n)
+/* The candidate with the most rows that memory has not; NULL: there is none. */
+static const char *find_best(
+    weir_sessions *s, prompt *p, const candidate *list, int32_t n, int32_t *best_rows
+)
 {
     const char *best = NULL;
-    int32_t best_rows = 0;
+    *best_rows = 0;
     weir_service_call(s->service, ask_reach, p);
     for (int32_t i = 0; i < n; i++) {
-        if (list[i].n_most < p->n_kept + WEIR_SAVED_TOKENS || list[i].n_most <= best_rows) continue;
+        if (list[i].n_most < p->n_kept + WEIR_SAVED_TOKENS || list[i].n_most <= *best_rows)
+            continue;
         const int32_t rows = rows_of(s, p, list[i].name);
-        if (rows < p->n_kept + WEIR_SAVED_TOKENS || rows <= best_rows) continue;
+        if (rows < p->n_kept + WEIR_SAVED_TOKENS || rows <= *best_rows) continue;
         best = list[i].name;
-        best_rows = rows;
+        *best_rows = rows;
     }
-    weir_session_result result;
+    return best;
+}
+
+static weir_status restore_best(
+    session_carrier *own, const prompt *p, const char *best, int32_t rows, weir_session_job *job
+)
+{
+    weir_sessions *const s = own->sessions;
     weir_error error = { 0 };
-    if (best == NULL) return 0;
-    const weir_status status = session_restore_named(s, best, &result, &error);
+    const weir_status status = session_restore_named(own, best, &job->result, &error);
     if (status == WEIR_OK) {
+        (void)pthread_mutex_lock(&s->lock);
         s->recall_causes = (weir_log_causes){ 0 };
+        (void)pthread_mutex_unlock(&s->lock);
         session_touch(s, best);
-        weir_service_call(s->service, count, &best_rows);
-        return best_rows;
+        weir_service_call(s->service, count, &rows);
+        return WEIR_OK;
     }
-    if (weir_log_is_new(&s->recall_causes, error.text))
+    if (status == WEIR_ECANCELED) return status;
+    if (is_new_cause(s, error.text))
         weir_log(
             WEIR_LOG_WARNING,
             "a prompt of %d tokens is computed although session %s has %d of them, and others may "
             "be for the same reason: %s",
-            (int)p->n_tokens, best, (int)best_rows, error.text
+            (int)p->n_tokens, best, (int)rows, error.text
         );
-    if (status != WEIR_EFULL) forget(s, best);
-    return 0;
+    if (status != WEIR_EFULL) session_index_forget(s, best);
+    return status;
 }
 
-const char *weir_sessions_recall(
-    weir_sessions *sessions, const int32_t *tokens, int32_t n_tokens, const char *salt
+/* Files that begin like the prompt, best first. */
+static int32_t look_up(
+    weir_sessions *s, prompt *p, const weir_session_job *job, candidate list[CANDIDATES]
 )
 {
     const int32_t n_reused =
-        n_tokens - 1; /* one token must be computed, so a state after the last one is unusable */
-    prompt p = { .tokens = tokens,
-                 .n_tokens = n_reused,
-                 .salt = salt != NULL ? salt : WEIR_PREFIX_NO_SALT };
+        job->n_tokens - 1; /* one token must be computed, so a state after the last is unusable */
+    *p = (prompt){ .tokens = job->tokens,
+                   .n_tokens = n_reused,
+                   .salt = job->salt != NULL ? job->salt : WEIR_PREFIX_NO_SALT };
+    if (s->entries == NULL || n_reused < WEIR_SAVED_TOKENS || strlen(p->salt) > WEIR_PREFIX_SALT)
+        return 0;
+    p->n_levels = hash_starts(p->starts, p->tokens, n_reused, p->salt);
+    return find_candidates(s, p, list);
+}
+
+bool weir_sessions_may_recall(weir_sessions *sessions, const weir_session_job *job)
+{
+    prompt p;
     candidate list[CANDIDATES];
-    if (sessions->entries == NULL || n_reused < WEIR_SAVED_TOKENS ||
-        strlen(p.salt) > WEIR_PREFIX_SALT)
-        return NULL;
-    p.n_levels = hash_starts(p.starts, tokens, n_reused, p.salt);
-    const int32_t n = find_candidates(sessions, &p, list);
-    if (n == 0) return NULL;
-    (void)pthread_mutex_lock(&sessions->lock);
-    const int32_t n_restored = restore_best(sessions, &p, list, n);
-    (void)pthread_mutex_unlock(&sessions->lock);
-    return p.n_refused > n_restored ? "a saved text that begins like this one was computed with "
-                                      "other numerics, which sessions.numerics refuses"
-                                    : NULL;
+    return look_up(sessions, &p, job, list) > 0;
+}
+
+bool session_is_recalled(weir_sessions *sessions, const weir_session_job *job)
+{
+    prompt p;
+    candidate list[CANDIDATES];
+    const int32_t n = look_up(sessions, &p, job, list);
+    if (n > 0) ask_reach(sessions->service, &p);
+    return n == 0 || list[0].n_most < p.n_kept + WEIR_SAVED_TOKENS;
+}
+
+weir_status session_recall(session_carrier *own, weir_session_job *job)
+{
+    weir_sessions *const s = own->sessions;
+    prompt p;
+    candidate list[CANDIDATES];
+    int32_t rows = 0, n_restored = 0;
+    const int32_t n = look_up(s, &p, job, list);
+    const char *const best = n > 0 ? find_best(s, &p, list, n, &rows) : NULL;
+    /* If another job has the file, its text may be cached soon. */
+    if (best != NULL && !session_job_take_file(s, job, best)) return WEIR_OK;
+    const weir_status status =
+        best != NULL ? restore_best(own, &p, best, rows, job) : WEIR_ENOTFOUND;
+    if (status == WEIR_OK) n_restored = rows;
+    job->unused = p.n_refused > n_restored
+                      ? "a saved text that begins like this one was computed with other numerics, "
+                        "which sessions.numerics refuses"
+                      : NULL;
+    return status == WEIR_ECANCELED ? status : WEIR_OK;
 }

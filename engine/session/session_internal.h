@@ -1,4 +1,4 @@
-/* engine/session/session_internal.h - internals shared by saving, restoring and the session
+/* engine/session/session_internal.h - internals shared by jobs, saving, restoring and the session
  * folder. */
 #pragma once
 #include <limits.h>
@@ -11,8 +11,13 @@
 #include "engine/session/session_store.h"
 #include "engine/session/state_form.h"
 
-/* A cached sequence on its way to or from a file. */
+/* A cached sequence on its way to or from a file. One job at a time has it. */
 typedef struct session_carrier {
+    weir_sessions *sessions;
+    int writer; /* its place in `pending` */
+    /* Salt to cache the sequence under; NULL: the file's. */
+    const char *read_salt;
+    weir_session_progress progress;
     /* Its pages and tokens; the table changes on the engine thread only. */
     weir_kv_sequence sequence;
     char salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
@@ -29,9 +34,17 @@ typedef struct session_entry session_entry; /* defined in session_index.c */
 /* A file that is being written; counted in the folder before it exists. */
 typedef struct session_pending {
     char name[WEIR_SESSION_NAME + 1]; /* "": none */
+    int32_t n_tokens;
     size_t bytes;
+    const weir_session_progress *progress;
 } session_pending;
-enum { SESSION_WRITERS = 2 }; /* on request, and under memory pressure */
+/* Jobs that may run at once, and the writer under memory pressure. */
+enum { SESSION_CARRIERS = WEIR_SERVICE_GUESTS - 1, SESSION_WRITERS = SESSION_CARRIERS + 1 };
+
+/* Jobs in order of arrival. */
+typedef struct session_queue {
+    weir_session_job *first, *last;
+} session_queue;
 
 struct weir_sessions {
     char *folder;
@@ -39,23 +52,39 @@ struct weir_sessions {
     weir_service *service;
     int32_t limit, most_states, n_vocab;
     int64_t disk;
-    /* One sequence is saved or restored at a time; guards `own` and `recall_causes`. */
-    pthread_mutex_t lock;
-    session_carrier own;
-    /* Salt to cache the sequence under; NULL: the file's. */
-    const char *read_salt;
-    /* Why files could not be used, since one was. */
-    weir_log_causes recall_causes;
+    bool is_tiered; /* pages may be in a lower tier */
     weir_saver *saver; /* NULL: nothing is saved under memory pressure */
+    session_carrier carriers[SESSION_CARRIERS]; /* [n_carriers] */
+    int n_carriers;
+    pthread_t threads[SESSION_CARRIERS]; /* [n_threads] */
+    int n_threads;
+    uint64_t numerics[2]; /* digest of identity.numerics */
+    /* [service->origins.n]; written on the engine thread, and constant afterwards. */
+    weir_numerics origins[WEIR_ORIGINS];
+    _Atomic int64_t n_replaced; /* automatic files replaced by others since opening */
 
-    pthread_mutex_t folder_lock; /* guards the folder's space and the index */
+    /* Guards what follows. Held for moments: never over a file call, nor over a call of the engine
+     * thread. */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    /* Jobs that may need no file: the engine thread looks whether their text is cached. */
+    session_queue asked;
+    service_call ask; /* posted while is_asking */
+    bool is_asking;
+    session_queue waiting;
+    weir_session_job *active; /* list */
+    session_carrier *free_carriers[SESSION_CARRIERS]; /* [n_free] */
+    int n_free;
+    int n_saving; /* active jobs that write a file */
+    bool has_first, is_first_busy; /* the thread that leaves saves to the others */
+    bool is_closing;
+    bool is_folder_taken; /* one thread at a time makes room in the folder or deletes files */
     session_pending pending[SESSION_WRITERS];
     session_entry *entries; /* [most_entries] automatic files; charged to the ledger */
     int32_t n_entries, most_entries;
     uint64_t n_added;
-    _Atomic int64_t n_replaced; /* automatic files replaced by others since opening */
-    uint64_t numerics[2]; /* digest of identity.numerics */
-    weir_numerics origins[WEIR_ORIGINS]; /* [service->origins.n] */
+    /* Why files could not be used, since one was. */
+    weir_log_causes recall_causes;
 };
 
 /* session_folder.c */
@@ -82,13 +111,17 @@ typedef struct session_contents {
 WEIR_MUST_CHECK weir_status
 session_contents_read(session_contents *out, const weir_sessions *sessions, const char *name);
 void session_contents_free(session_contents *contents);
-/* Deletes the file and its index entry. Returns 0 or errno. Folder locked. */
+/* The folder's files are deleted, and their space is planned, by one thread at a time. Threads of
+ * jobs and of the saver wait for each other here; no other thread does. */
+void session_folder_enter(weir_sessions *sessions);
+void session_folder_leave(weir_sessions *sessions);
+/* Deletes the file and its index entry. Returns 0 or errno. Folder entered. */
 int session_folder_drop(weir_sessions *sessions, const char *name);
-/* Deletes automatic files, least recently used first, until one of n_bytes may be added under
- * `name`; the space is reserved for this writer until session_folder_done. Returns ECANCELED if the
- * other writer is writing a file of this name. */
+/* Deletes automatic files, least recently used first, until this one may be added; the space is
+ * reserved for this writer until session_folder_done. Returns ECANCELED if another writer is writing
+ * a file of this name. */
 WEIR_MUST_CHECK weir_status session_folder_make_room(
-    weir_sessions *sessions, int writer, const char *name, size_t n_bytes, weir_error *error
+    weir_sessions *sessions, int writer, const session_pending *file, weir_error *error
 );
 void session_folder_done(weir_sessions *sessions, int writer);
 /* Deletes automatic files, other than `name`, whose sequence is a prefix of this one. */
@@ -99,9 +132,20 @@ void session_folder_drop_beginnings(
 /* Marks the file as used now; the least recently used automatic file is deleted first. */
 void session_touch(const weir_sessions *sessions, const char *name);
 
-/* sessions.c: takes the lock without waiting. Returns ECANCELED if it is taken. */
-WEIR_MUST_CHECK weir_status session_begin(weir_sessions *sessions, weir_error *error);
-void session_end(weir_sessions *sessions);
+/* session_io.c: threads and the order of jobs. */
+
+WEIR_MUST_CHECK weir_status session_threads_open(weir_sessions *sessions, int n, weir_error *error);
+void session_threads_close(weir_sessions *sessions); /* finishes what is queued; idempotent */
+/* Runs the job on this thread, as soon as its turn comes. */
+void session_job_run_here(weir_sessions *sessions, weir_session_job *job);
+/* Sets the file of an active job that has none. Returns false if another job has it: then this one
+ * is run again when its turn comes. */
+bool session_job_take_file(weir_sessions *sessions, weir_session_job *job, const char *name);
+
+/* session_job.c: does the work. Runs without locks. */
+void session_job_do(weir_sessions *sessions, weir_session_job *job);
+/* Engine thread. True for a RESUME or RECALL whose text is cached, as far as files hold it. */
+bool session_job_is_cached(weir_sessions *sessions, const weir_session_job *job);
 
 /* session_save.c */
 
@@ -120,11 +164,32 @@ WEIR_MUST_CHECK weir_status session_write_text(
     weir_sessions *sessions, int writer, const char *name, const weir_session_text *text,
     weir_session_result *result, weir_error *error
 );
-
-/* session_restore.c. Lock held. */
-WEIR_MUST_CHECK weir_status session_restore_named(
-    weir_sessions *sessions, const char *name, weir_session_result *result, weir_error *error
+/* state, path: NULL for a session in the folder. n_rest: fewer than the tokens of `save`. */
+WEIR_MUST_CHECK weir_status session_save_to(
+    session_carrier *own, const weir_session_wish *save, const weir_state_wish *state,
+    int32_t n_rest, const char *path, weir_session_result *result, weir_error *error
 );
+/* Returns how many are on disk now. */
+int32_t session_save_recent(session_carrier *own);
+
+/* session_restore.c */
+WEIR_MUST_CHECK weir_status session_restore_named(
+    session_carrier *own, const char *name, weir_session_result *result, weir_error *error
+);
+bool session_is_kept(
+    session_carrier *own, const char *name
+); /* a sequence of this name is cached */
+/* salt: as for weir_sessions_read. */
+WEIR_MUST_CHECK weir_status session_read_path(
+    session_carrier *own, const char *path, const char *salt, weir_session_result *result,
+    weir_error *error
+);
+
+/* session_index.c */
+/* Engine thread. True if no file holds enough more of the prompt than the cache. */
+bool session_is_recalled(weir_sessions *sessions, const weir_session_job *job);
+/* Failures are logged. ECANCELED, or OK. */
+WEIR_MUST_CHECK weir_status session_recall(session_carrier *own, weir_session_job *job);
 
 /* Engine thread. Frees pages that no running sequence has a claim to, and blocks near the kernels.
  * Returns false if they cannot be freed. */
@@ -132,15 +197,15 @@ bool session_reclaim_pages(const weir_sessions *sessions, const weir_kv_pages *p
 WEIR_MUST_CHECK weir_status
 session_reclaim_memory(const weir_service *service, int64_t n_blocks, weir_error *error);
 
-/* Reads the file's section and sets the salt to use. Lock held. */
+/* Reads the file's section and sets the salt to use. */
 WEIR_MUST_CHECK weir_status
-session_read_salt(weir_sessions *sessions, weir_session_reader *reader, weir_error *error);
+session_read_salt(session_carrier *own, weir_session_reader *reader, weir_error *error);
 
 /* session_numerics.c: files of other numerics. */
 
-/* Makes the carrier's salt that of the file's origin, if it has one. Lock held. */
+/* Makes the carrier's salt that of the file's origin, if it has one. */
 WEIR_MUST_CHECK weir_status
-session_choose_salt(weir_sessions *sessions, const weir_session_header *header, weir_error *error);
+session_choose_salt(session_carrier *own, const weir_session_header *header, weir_error *error);
 /* True if the file could be used here but for its numerics. */
 bool session_is_refused(const weir_sessions *sessions, weir_session_reader *reader);
 /* The sequence as it is written to a file: with the salt of its requests, and its origin. */
@@ -154,7 +219,7 @@ bool session_is_unchanged(
 
 /* session_state.c: states as state databases store them. */
 WEIR_MUST_CHECK weir_status session_write_state(
-    weir_sessions *s, const weir_session_wish *save, const weir_state_wish *state,
+    session_carrier *own, const weir_session_wish *save, const weir_state_wish *state,
     const weir_session_text *shared, const char *path, weir_session_result *result,
     weir_error *error
 );
@@ -166,14 +231,13 @@ WEIR_MUST_CHECK weir_status session_read_states(
 /* session_pruned.c: sequences with a policy. */
 
 /* Engine thread: the carrier holds it. Returns false if there is none. */
-bool session_pin_pruned(weir_sessions *sessions, const weir_pruned_query *wish);
-bool session_pin_next_pruned(weir_sessions *sessions, uint64_t *use);
-void session_unpin_pruned(weir_sessions *sessions); /* engine thread */
+bool session_pin_pruned(session_carrier *own, const weir_pruned_query *wish);
+bool session_pin_next_pruned(session_carrier *own, uint64_t *use);
+void session_unpin_pruned(session_carrier *own); /* engine thread */
 /* Gets the policy's part of the carrier's sequence; `out` borrows from it. */
-void session_pruned_of(weir_session_pruned *out, const weir_sessions *sessions);
-/* Requires the lock. */
+void session_pruned_of(weir_session_pruned *out, const session_carrier *own);
 WEIR_MUST_CHECK weir_status session_restore_pruned(
-    weir_sessions *sessions, weir_session_reader *reader, weir_session_result *result,
+    session_carrier *own, weir_session_reader *reader, weir_session_result *result,
     weir_error *error
 );
 
@@ -183,5 +247,5 @@ size_t session_index_bytes(int32_t limit);
 WEIR_MUST_CHECK weir_status session_index_open(weir_sessions *sessions, weir_error *error);
 void session_index_close(weir_sessions *sessions);
 void session_index_add(weir_sessions *sessions, const char *name, const weir_session_text *text);
-/* Its file is gone. Folder locked. */
+/* Its file is gone. */
 void session_index_forget(weir_sessions *sessions, const char *name);

@@ -17,53 +17,57 @@ static bool is_same(const weir_numerics *a, const weir_numerics *b)
 }
 
 typedef struct addition {
+    weir_sessions *sessions;
+    const weir_numerics *numerics;
     char text[WEIR_NUMERICS_TEXT];
     int32_t origin;
 } addition;
 _Static_assert((int)WEIR_NUMERICS_TEXT <= (int)WEIR_ORIGIN_TEXT, "an origin has all of the text");
 
-static void add_origin(weir_service *service, void *user)
+/* Two jobs may ask at once: the engine thread decides. */
+static void find_origin(weir_service *service, void *user)
 {
     addition *const a = user;
+    weir_numerics *const origins = a->sessions->origins;
+    for (a->origin = 0; a->origin < service->origins.n; a->origin++)
+        if (is_same(&origins[a->origin], a->numerics)) return;
     a->origin = weir_origin_add(&service->origins, a->text);
+    if (a->origin >= 0) origins[a->origin] = *a->numerics;
 }
 
 /* Returns its number; adds it if it is new. -1: there are too many. */
 static int32_t origin_of(weir_sessions *s, const weir_numerics *numerics)
 {
-    addition a;
-    for (int32_t i = 0; i < s->service->origins.n; i++)
-        if (is_same(&s->origins[i], numerics)) return i;
+    addition a = { .sessions = s, .numerics = numerics };
     weir_numerics_print(a.text, numerics);
-    weir_service_call(s->service, add_origin, &a);
-    if (a.origin >= 0) s->origins[a.origin] = *numerics;
+    weir_service_call(s->service, find_origin, &a);
     return a.origin;
 }
 
 weir_status session_choose_salt(
-    weir_sessions *sessions, const weir_session_header *header, weir_error *error
+    session_carrier *own, const weir_session_header *header, weir_error *error
 )
 {
     const weir_numerics *const theirs = &header->identity.numerics;
     char plain[WEIR_PREFIX_SALT + 1];
-    if (weir_origin_plain_salt(sessions->own.salt) != sessions->own.salt)
+    if (weir_origin_plain_salt(own->salt) != own->salt)
         return weir_error_set(
-            error, WEIR_EFORMAT, "session %s: damaged: no request has its salt", sessions->own.name
+            error, WEIR_EFORMAT, "session %s: damaged: no request has its salt", own->name
         );
-    if (weir_numerics_are_equal(theirs, &sessions->identity.numerics)) return WEIR_OK;
-    const int32_t origin = origin_of(sessions, theirs);
+    if (weir_numerics_are_equal(theirs, &own->sessions->identity.numerics)) return WEIR_OK;
+    const int32_t origin = origin_of(own->sessions, theirs);
     if (origin < 0)
         return weir_error_set(
             error, WEIR_EFULL,
             "session %s: files of %d other numerics are in use, which are all that an engine can "
             "tell apart; restart it to continue this one",
-            sessions->own.name, (int)WEIR_ORIGINS
+            own->name, (int)WEIR_ORIGINS
         );
-    (void)strcpy(plain, sessions->own.salt);
-    if (weir_origin_salt(sessions->own.salt, origin, plain)) return WEIR_OK;
+    (void)strcpy(plain, own->salt);
+    if (weir_origin_salt(own->salt, origin, plain)) return WEIR_OK;
     return weir_error_set(
         error, WEIR_EINVAL, "session %s: its salt is too long for a file of other numerics",
-        sessions->own.name
+        own->name
     );
 }
 

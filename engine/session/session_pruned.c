@@ -7,9 +7,8 @@
 #include "engine/session/session_internal.h"
 
 /* ---- saving ---------------------------------------------------------------------------------- */
-static bool take(weir_sessions *s, bool is_held)
+static bool take(session_carrier *own, bool is_held)
 {
-    session_carrier *const own = &s->own;
     if (!is_held) return false;
     memcpy(
         own->sequence.tokens, own->pruned.tokens,
@@ -26,35 +25,27 @@ static bool take(weir_sessions *s, bool is_held)
     return true;
 }
 
-bool session_pin_pruned(weir_sessions *sessions, const weir_pruned_query *wish)
+bool session_pin_pruned(session_carrier *own, const weir_pruned_query *wish)
 {
-    return take(
-        sessions,
-        weir_pruned_pin(
-            sessions->service->prefix, wish, &sessions->own.sequence, &sessions->own.pruned
-        )
-    );
+    weir_prefix *const prefix = own->sessions->service->prefix;
+    return take(own, weir_pruned_pin(prefix, wish, &own->sequence, &own->pruned));
 }
 
-bool session_pin_next_pruned(weir_sessions *sessions, uint64_t *use)
+bool session_pin_next_pruned(session_carrier *own, uint64_t *use)
 {
-    return take(
-        sessions, weir_pruned_pin_next(
-                      sessions->service->prefix, use, &sessions->own.sequence, &sessions->own.pruned
-                  )
-    );
+    weir_prefix *const prefix = own->sessions->service->prefix;
+    return take(own, weir_pruned_pin_next(prefix, use, &own->sequence, &own->pruned));
 }
 
-void session_unpin_pruned(weir_sessions *sessions)
+void session_unpin_pruned(session_carrier *own)
 {
-    weir_pruned_unpin(sessions->service->prefix, &sessions->own.pruned);
-    sessions->own.n_marks = 0;
-    sessions->own.is_pruned = false;
+    weir_pruned_unpin(own->sessions->service->prefix, &own->pruned);
+    own->n_marks = 0;
+    own->is_pruned = false;
 }
 
-void session_pruned_of(weir_session_pruned *out, const weir_sessions *sessions)
+void session_pruned_of(weir_session_pruned *out, const session_carrier *own)
 {
-    const session_carrier *const own = &sessions->own;
     *out = (weir_session_pruned){ .head_rows = own->sequence.table.head_rows,
                                   .unsealed = own->sequence.table.unsealed_memory,
                                   .past = own->pruned.past,
@@ -66,7 +57,7 @@ void session_pruned_of(weir_session_pruned *out, const weir_sessions *sessions)
 /* ---- restoring ------------------------------------------------------------------------------- */
 /* A sequence that is being restored. */
 typedef struct arrival {
-    weir_sessions *sessions;
+    session_carrier *own;
     weir_session_pruned pruned;
     int32_t *head_rows; /* owned, as are the others */
     char *policy;
@@ -76,9 +67,9 @@ typedef struct arrival {
     weir_error error;
 } arrival;
 
-static weir_status no_memory(const weir_sessions *s, weir_error *error)
+static weir_status no_memory(const session_carrier *own, weir_error *error)
 {
-    return weir_error_set(error, WEIR_ENOMEM, "no memory for session %s now", s->own.name);
+    return weir_error_set(error, WEIR_ENOMEM, "no memory for session %s now", own->name);
 }
 
 static weir_status parse_policy(weir_policy_options *out, const char *text, weir_error *error)
@@ -98,8 +89,8 @@ static bool are_rows_right(
     int32_t n_tokens
 )
 {
-    const weir_service_policy *const here = a->sessions->service->policy;
-    const weir_kv_spec *const spec = weir_kv_store_spec(a->sessions->service->store);
+    const weir_service_policy *const here = a->own->sessions->service->policy;
+    const weir_kv_spec *const spec = weir_kv_store_spec(a->own->sessions->service->store);
     int64_t listed = 0, n = 0; /* layers, and their heads */
     for (int64_t layer = 0; layer < spec->n_layers; layer++) {
         const bool is_listed = listed < here->shape.n_layers && here->layers[listed] == layer;
@@ -120,11 +111,11 @@ static weir_status check_state(
     const arrival *a, const weir_policy *policy, int32_t n_tokens, weir_error *error
 )
 {
-    const weir_policy_shape *const shape = &a->sessions->service->policy->shape;
+    const weir_policy_shape *const shape = &a->own->sessions->service->policy->shape;
     weir_policy_state *const state = weir_memory_take(weir_policy_state_bytes(policy));
     int64_t *const n_rows =
         weir_memory_take((size_t)(shape->n_layers * shape->n_kv_heads) * sizeof *n_rows);
-    weir_status status = state != NULL && n_rows != NULL ? WEIR_OK : no_memory(a->sessions, error);
+    weir_status status = state != NULL && n_rows != NULL ? WEIR_OK : no_memory(a->own, error);
     if (status == WEIR_OK)
         status = weir_policy_load(policy, state, a->pruned.state, a->pruned.state_bytes, error);
     if (status == WEIR_OK && !are_rows_right(a, policy, state, n_rows, n_tokens))
@@ -139,7 +130,7 @@ static weir_status check_state(
 /* The policy must have the same options in this process; otherwise the sequence cannot be used. */
 static weir_status check_policy(const arrival *a, int32_t n_tokens, weir_error *error)
 {
-    const weir_service_policy *const here = a->sessions->service->policy;
+    const weir_service_policy *const here = a->own->sessions->service->policy;
     weir_policy_shape shape = here->shape;
     weir_policy_options options;
     weir_policy *policy = NULL;
@@ -174,7 +165,8 @@ static weir_status check_policy(const arrival *a, int32_t n_tokens, weir_error *
 
 static weir_status read_parts(arrival *a, weir_session_reader *reader, weir_error *error)
 {
-    weir_sessions *const s = a->sessions;
+    session_carrier *const own = a->own;
+    const weir_sessions *const s = own->sessions;
     const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
     const weir_session_header *const header = weir_session_header_of(reader);
     int32_t places[WEIR_SESSION_STATES];
@@ -183,7 +175,7 @@ static weir_status read_parts(arrival *a, weir_session_reader *reader, weir_erro
         return weir_error_set(
             error, WEIR_EMISMATCH,
             "session %s was made with the KV policy %s, but this model has no rows to evict",
-            s->own.name, header->identity.policy
+            own->name, header->identity.policy
         );
     if (header->n_tokens > s->service->facts->window)
         return weir_error_set(
@@ -195,61 +187,59 @@ static weir_status read_parts(arrival *a, weir_session_reader *reader, weir_erro
     a->policy = weir_memory_take(header->policy_bytes + 1);
     a->recurrent = header->n_states > 0 ? weir_memory_take((size_t)s->identity.state_bytes) : NULL;
     if (a->head_rows == NULL || a->policy == NULL || (header->n_states > 0 && a->recurrent == NULL))
-        return no_memory(s, error);
-    WEIR_TRY(weir_session_read_tokens(reader, s->own.sequence.tokens, s->n_vocab, error));
-    WEIR_TRY(session_read_salt(s, reader, error));
+        return no_memory(own, error);
+    WEIR_TRY(weir_session_read_tokens(reader, own->sequence.tokens, s->n_vocab, error));
+    WEIR_TRY(session_read_salt(own, reader, error));
     WEIR_TRY(weir_session_read_places(reader, places, error));
     WEIR_TRY(weir_session_read_rows(reader, a->head_rows, spec, error));
     WEIR_TRY(weir_session_read_policy(reader, &a->pruned, a->policy, error));
     weir_error why = { 0 };
     const weir_status status = check_policy(a, header->n_tokens, &why);
-    return status == WEIR_OK
-               ? WEIR_OK
-               : weir_error_set(error, status, "session %s: %s", s->own.name, why.text);
+    return status == WEIR_OK ? WEIR_OK
+                             : weir_error_set(error, status, "session %s: %s", own->name, why.text);
 }
 
 /* Takes pages that no running sequence has a claim to; all or none. */
 static void make_place(weir_service *service, void *user)
 {
     arrival *const a = user;
-    weir_sessions *const s = a->sessions;
+    session_carrier *const own = a->own;
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     const weir_kv_pages pages = weir_kv_reserve_pruned_pages(service->store, a->head_rows);
     const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_SESSION_FULL,
                                            .store = service->store };
     a->status = WEIR_EFULL;
-    if (!session_reclaim_pages(s, &pages)) return;
+    if (!session_reclaim_pages(own->sessions, &pages)) return;
     a->status = session_reclaim_memory(service, weir_kv_pages_blocks(spec, pages), &a->error);
     if (a->status != WEIR_OK) return;
     /* Pages of one size class may be missing. */
-    do a->status = weir_kv_reserve_pruned(&s->own.sequence.table, service->store, a->head_rows);
+    do a->status = weir_kv_reserve_pruned(&own->sequence.table, service->store, a->head_rows);
     while (a->status == WEIR_EFULL && weir_reclaim(&service->holders, &request, NULL) == WEIR_OK);
 }
 
 static weir_status read_rows(const arrival *a, weir_session_reader *reader, weir_error *error)
 {
-    weir_kv_table *const table = &a->sessions->own.sequence.table;
+    weir_kv_table *const table = &a->own->sequence.table;
     float *const states[] = { a->recurrent };
     WEIR_TRY(weir_session_read_states(reader, states, error));
-    if (a->recurrent != NULL &&
-        !weir_runner_is_state(
-            a->sessions->service->runner, a->recurrent, weir_session_header_of(reader)->n_tokens
-        ))
+    if (a->recurrent != NULL && !weir_runner_is_state(
+                                    a->own->sessions->service->runner, a->recurrent,
+                                    weir_session_header_of(reader)->n_tokens
+                                ))
         return weir_error_set(
-            error, WEIR_EFORMAT, "session %s: its state cannot be one of this model",
-            a->sessions->own.name
+            error, WEIR_EFORMAT, "session %s: its state cannot be one of this model", a->own->name
         );
     WEIR_TRY(weir_session_read_unsealed(reader, table->unsealed_memory, error));
     return weir_session_read_pruned_pages(
         reader, table->pages, table->capacity, a->head_rows,
-        weir_kv_store_spec(a->sessions->service->store), error
+        weir_kv_store_spec(a->own->sessions->service->store), error
     );
 }
 
 static void take_in(weir_service *service, void *user)
 {
     arrival *const a = user;
-    session_carrier *const own = &a->sessions->own;
+    session_carrier *const own = a->own;
     const weir_pruned_entry content = { .tokens = own->sequence.tokens,
                                         .n_tokens = own->sequence.n_tokens,
                                         .salt = own->salt,
@@ -266,43 +256,44 @@ static void take_in(weir_service *service, void *user)
 static void throw_away(weir_service *service, void *user)
 {
     (void)service;
-    weir_kv_sequence_clear(&((arrival *)user)->sessions->own.sequence);
+    weir_kv_sequence_clear(&((arrival *)user)->own->sequence);
 }
 
 static weir_status restore(arrival *a, weir_session_reader *reader, weir_error *error)
 {
-    weir_sessions *const s = a->sessions;
+    session_carrier *const own = a->own;
+    weir_service *const service = own->sessions->service;
     const int32_t n = weir_session_header_of(reader)->n_tokens;
     WEIR_TRY(read_parts(a, reader, error));
-    s->own.sequence.n_tokens = n;
-    weir_service_call(s->service, make_place, a);
+    own->sequence.n_tokens = n;
+    weir_service_call(service, make_place, a);
     if (a->status != WEIR_OK)
         return weir_error_set(
             error, a->status,
             "no room for the rows of session %s next to the running requests%s%s; try later, or "
             "raise %s",
-            s->own.name, a->error.text[0] != '\0' ? ": " : "", a->error.text,
-            weir_kv_store_budget(s->service->store)
+            own->name, a->error.text[0] != '\0' ? ": " : "", a->error.text,
+            weir_kv_store_budget(service->store)
         );
     const weir_status status = read_rows(a, reader, error);
-    weir_service_call(s->service, status == WEIR_OK ? take_in : throw_away, a);
+    weir_service_call(service, status == WEIR_OK ? take_in : throw_away, a);
     if (status == WEIR_OK && a->reason != NULL)
         return weir_error_set(
-            error, WEIR_EFULL, "session %s of %d tokens is not kept: %s", s->own.name, (int)n,
+            error, WEIR_EFULL, "session %s of %d tokens is not kept: %s", own->name, (int)n,
             a->reason
         );
     return status;
 }
 
 weir_status session_restore_pruned(
-    weir_sessions *sessions, weir_session_reader *reader, weir_session_result *result,
+    session_carrier *own, weir_session_reader *reader, weir_session_result *result,
     weir_error *error
 )
 {
     const weir_session_header *const header = weir_session_header_of(reader);
-    arrival a = { .sessions = sessions };
+    arrival a = { .own = own };
     const weir_status status = restore(&a, reader, error);
-    if (status != WEIR_OK) weir_service_call(sessions->service, throw_away, &a);
+    if (status != WEIR_OK) weir_service_call(own->sessions->service, throw_away, &a);
     if (status == WEIR_OK)
         *result = (weir_session_result){ .n_tokens = header->n_tokens,
                                          .n_bytes = (int64_t)header->bytes };

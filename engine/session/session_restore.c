@@ -14,34 +14,37 @@
 /* ---- on the engine thread -------------------------------------------------------------------- */
 /* The space that one call needs. */
 typedef struct room {
-    weir_sessions *sessions;
+    session_carrier *own;
     int32_t n_states;
-    int64_t rows; /* that the sequence needs now */
+    int64_t rows; /* of it that are in the cache, or have pages now */
     weir_status status;
     weir_error error;
 } room;
 
-static bool is_tiered(const weir_sessions *s)
+/* Blocks near the kernels with which running sequences and other jobs can go on. */
+static int64_t least_blocks(const weir_sessions *s)
 {
-    return weir_kv_cold_pages(weir_kv_store_spec(s->service->store)) > 0;
+    return weir_tiers_least_blocks(
+        s->service->facts->n_slots + s->n_carriers, s->service->chunk,
+        weir_runner_limits_of(s->service->runner)->hot
+    );
 }
 
-/* Rows that are restored at a time with a lower tier: what running sequences can always spare. */
+/* Engine thread. Rows that are restored at a time with a lower tier: those that are free, so that
+ * the disk and not the length of steps sets the speed; else what running sequences can always
+ * spare. */
 static int64_t piece_rows(const weir_sessions *s)
 {
     enum { LEAST_BLOCKS = 2, MOST_BLOCKS = 16 };
     const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
-    const int64_t blocks = (spec->n_pages - weir_kv_cold_pages(spec) - spec->n_sink_pages) /
-                           weir_kv_pages_for(spec, 1);
-    const int64_t least = weir_tiers_least_blocks(
-        s->service->facts->n_slots + 1, s->service->chunk,
-        weir_runner_limits_of(s->service->runner)->hot
-    );
-    const int64_t wanted = LEAST_BLOCKS + (blocks - least) / 2;
-    return (wanted < LEAST_BLOCKS  ? LEAST_BLOCKS
-            : wanted < MOST_BLOCKS ? wanted
-                                   : MOST_BLOCKS) *
-           WEIR_PAGE_TOKENS;
+    const int64_t all = (spec->n_pages - weir_kv_cold_pages(spec) - spec->n_sink_pages) /
+                        weir_kv_pages_for(spec, 1),
+                  least = least_blocks(s), unused = weir_kv_free_blocks(s->service->store) - least,
+                  spare = LEAST_BLOCKS + (all - least) / (2 * s->n_carriers);
+    const int64_t wanted = spare < LEAST_BLOCKS  ? LEAST_BLOCKS
+                           : spare < MOST_BLOCKS ? spare
+                                                 : MOST_BLOCKS;
+    return (unused > wanted ? unused : wanted) * WEIR_PAGE_TOKENS;
 }
 
 bool session_reclaim_pages(const weir_sessions *sessions, const weir_kv_pages *pages)
@@ -63,12 +66,16 @@ weir_status session_reclaim_memory(const weir_service *service, int64_t n_blocks
     return weir_reclaim(&service->holders, &request, error);
 }
 
-/* Pages for this many rows: earlier ones are complete, and may move. */
+/* Pages for more of its rows: earlier ones are complete, and may move. */
 static void grow(weir_service *service, void *user)
 {
     room *const r = user;
-    weir_kv_sequence *const sequence = &r->sessions->own.sequence;
-    if (is_tiered(r->sessions)) {
+    weir_kv_sequence *const sequence = &r->own->sequence;
+    r->rows = sequence->n_tokens;
+    if (r->own->sessions->is_tiered) {
+        const int64_t most =
+            sequence->table.n_pages * WEIR_PAGE_TOKENS + piece_rows(r->own->sessions);
+        if (r->rows > most) r->rows = most;
         weir_kv_commit(
             &sequence->table, sequence->table.n_pages * WEIR_PAGE_TOKENS - sequence->table.n_rows
         );
@@ -92,72 +99,69 @@ static weir_kv_pages pages_of_text(const weir_kv_store *store, int32_t n_tokens)
 static void make_place(weir_service *service, void *user)
 {
     room *const r = user;
-    weir_sessions *const s = r->sessions;
-    const weir_kv_pages pages = pages_of_text(service->store, s->own.sequence.n_tokens);
+    session_carrier *const own = r->own;
+    const weir_sessions *const s = own->sessions;
+    const weir_kv_pages pages = pages_of_text(service->store, own->sequence.n_tokens);
     r->status = WEIR_EFULL;
     if (!session_reclaim_pages(s, &pages)) return;
-    r->rows = s->own.sequence.n_tokens;
-    if (is_tiered(s) && r->rows > piece_rows(s)) r->rows = piece_rows(s);
     grow(service, r);
     if (r->status != WEIR_OK) {
-        weir_kv_sequence_clear(&s->own.sequence);
+        weir_kv_sequence_clear(&own->sequence);
         return;
     }
     r->status = WEIR_EFULL;
     const int32_t want = r->n_states < s->most_states ? r->n_states : s->most_states;
-    while (s->own.n_marks < want) {
+    while (own->n_marks < want) {
         float *const state = weir_prefix_acquire_snapshot(service->prefix, false);
         if (state == NULL) break;
-        s->own.marks[s->own.n_marks++] = (weir_prefix_snapshot){ .state = state };
+        own->marks[own->n_marks++] = (weir_prefix_snapshot){ .state = state };
     }
-    if (s->own.n_marks > 0 || r->n_states == 0)
+    if (own->n_marks > 0 || r->n_states == 0)
         r->status = WEIR_OK;
     else
-        weir_kv_sequence_clear(&s->own.sequence);
+        weir_kv_sequence_clear(&own->sequence);
 }
 
 /* Inserts the checked sequence, so that others may continue it. */
 static void take_in(weir_service *service, void *user)
 {
-    weir_sessions *const s = user;
-    weir_kv_commit(&s->own.sequence.table, s->own.sequence.n_tokens - s->own.sequence.table.n_rows);
-    s->own.sequence.n_computed = s->own.sequence.n_tokens;
+    session_carrier *const own = user;
+    weir_kv_commit(&own->sequence.table, own->sequence.n_tokens - own->sequence.table.n_rows);
+    own->sequence.n_computed = own->sequence.n_tokens;
     (void)weir_prefix_insert(
-        service->prefix, &s->own.sequence, s->own.salt, s->own.marks, s->own.n_marks, false
+        service->prefix, &own->sequence, own->salt, own->marks, own->n_marks, false
     );
-    weir_prefix_name(service->prefix, &s->own.sequence, s->own.salt, s->own.name);
+    weir_prefix_name(service->prefix, &own->sequence, own->salt, own->name);
     weir_prefix_mark_saved(
-        service->prefix, s->own.sequence.tokens, s->own.sequence.n_tokens, s->own.sequence.n_tokens,
-        s->own.salt
+        service->prefix, own->sequence.tokens, own->sequence.n_tokens, own->sequence.n_tokens,
+        own->salt
     );
-    s->own.n_marks = 0;
-    weir_kv_sequence_clear(&s->own.sequence);
+    own->n_marks = 0;
+    weir_kv_sequence_clear(&own->sequence);
 }
 
 static void throw_away(weir_service *service, void *user)
 {
-    weir_sessions *const s = user;
-    for (int32_t i = 0; i < s->own.n_marks; i++)
-        weir_prefix_release_snapshot(service->prefix, s->own.marks[i].state);
-    s->own.n_marks = 0;
-    weir_kv_sequence_clear(&s->own.sequence);
+    session_carrier *const own = user;
+    for (int32_t i = 0; i < own->n_marks; i++)
+        weir_prefix_release_snapshot(service->prefix, own->marks[i].state);
+    own->n_marks = 0;
+    weir_kv_sequence_clear(&own->sequence);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
-weir_status session_read_salt(
-    weir_sessions *sessions, weir_session_reader *reader, weir_error *error
-)
+weir_status session_read_salt(session_carrier *own, weir_session_reader *reader, weir_error *error)
 {
-    WEIR_TRY(weir_session_read_salt(reader, sessions->own.salt, error));
-    if (sessions->read_salt != NULL)
-        (void)snprintf(sessions->own.salt, sizeof sessions->own.salt, "%s", sessions->read_salt);
-    return session_choose_salt(sessions, weir_session_header_of(reader), error);
+    WEIR_TRY(weir_session_read_salt(reader, own->salt, error));
+    if (own->read_salt != NULL) (void)snprintf(own->salt, sizeof own->salt, "%s", own->read_salt);
+    return session_choose_salt(own, weir_session_header_of(reader), error);
 }
 
 static weir_status read_text(
-    weir_sessions *s, weir_session_reader *reader, int32_t *places, weir_error *error
+    session_carrier *own, weir_session_reader *reader, int32_t *places, weir_error *error
 )
 {
+    const weir_sessions *const s = own->sessions;
     const int32_t n = weir_session_header_of(reader)->n_tokens;
     WEIR_TRY(weir_session_check(reader, &s->identity, error));
     const int64_t n_all = (int64_t)n + weir_session_header_of(reader)->form.n_rest;
@@ -167,21 +171,22 @@ static weir_status read_text(
             "the session has %" PRId64 " tokens, the window here is %d; raise model.context", n_all,
             (int)s->service->facts->window
         );
-    WEIR_TRY(weir_session_read_tokens(reader, s->own.sequence.tokens, s->n_vocab, error));
-    WEIR_TRY(session_read_salt(s, reader, error));
+    WEIR_TRY(weir_session_read_tokens(reader, own->sequence.tokens, s->n_vocab, error));
+    WEIR_TRY(session_read_salt(own, reader, error));
     WEIR_TRY(weir_session_read_places(reader, places, error));
-    s->own.sequence.n_tokens = n;
+    own->sequence.n_tokens = n;
     return WEIR_OK;
 }
 
 /* With a lower tier in pieces, so that a sequence larger than memory can pass through it. */
-static weir_status read_pages(weir_sessions *s, weir_session_reader *reader, weir_error *error)
+static weir_status read_pages(session_carrier *own, weir_session_reader *reader, weir_error *error)
 {
+    const weir_sessions *const s = own->sessions;
     const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
-    const weir_kv_table *const table = &s->own.sequence.table;
-    if (!is_tiered(s))
+    const weir_kv_table *const table = &own->sequence.table;
+    if (!s->is_tiered)
         return weir_session_read_pages(reader, table->pages, table->capacity, spec, error);
-    const int64_t n = s->own.sequence.n_tokens;
+    const int64_t n = own->sequence.n_tokens;
     int64_t first = 0;
     for (;;) {
         const int64_t end = table->n_pages;
@@ -189,12 +194,11 @@ static weir_status read_pages(weir_sessions *s, weir_session_reader *reader, wei
             weir_session_read_blocks(reader, table->pages, table->capacity, spec, first, end, error)
         );
         if (end * WEIR_PAGE_TOKENS >= n) return WEIR_OK;
-        const int64_t rows = end * WEIR_PAGE_TOKENS + piece_rows(s);
-        room r = { .sessions = s, .rows = rows < n ? rows : n };
+        room r = { .own = own };
         weir_service_call(s->service, grow, &r);
         if (r.status != WEIR_OK)
             return weir_error_set(
-                error, r.status, "no room for the %d tokens of session %s: %s", (int)n, s->own.name,
+                error, r.status, "no room for the %d tokens of session %s: %s", (int)n, own->name,
                 r.error.text[0] != '\0' ? r.error.text : "other requests took it; try later"
             );
         first = end;
@@ -204,70 +208,73 @@ static weir_status read_pages(weir_sessions *s, weir_session_reader *reader, wei
 /* Reads the last states of the file into the slots; earlier ones are read into the first slot and
  * overwritten. */
 static weir_status read_memory(
-    weir_sessions *s, weir_session_reader *reader, const int32_t *places, weir_error *error
+    session_carrier *own, weir_session_reader *reader, const int32_t *places, weir_error *error
 )
 {
-    const int32_t n = weir_session_header_of(reader)->n_states, skipped = n - s->own.n_marks;
+    const weir_sessions *const s = own->sessions;
+    const int32_t n = weir_session_header_of(reader)->n_states, skipped = n - own->n_marks;
     float *states[WEIR_SESSION_STATES];
-    for (int32_t i = 0; i < n; i++) states[i] = s->own.marks[i < skipped ? 0 : i - skipped].state;
-    for (int32_t i = 0; i < s->own.n_marks; i++) s->own.marks[i].at = places[skipped + i];
+    for (int32_t i = 0; i < n; i++) states[i] = own->marks[i < skipped ? 0 : i - skipped].state;
+    for (int32_t i = 0; i < own->n_marks; i++) own->marks[i].at = places[skipped + i];
     WEIR_TRY(session_read_states(s, reader, states, error));
-    for (int32_t i = 0; i < s->own.n_marks; i++) {
-        if (!weir_runner_is_state(s->service->runner, s->own.marks[i].state, s->own.marks[i].at))
+    for (int32_t i = 0; i < own->n_marks; i++) {
+        if (!weir_runner_is_state(s->service->runner, own->marks[i].state, own->marks[i].at))
             return weir_error_set(
                 error, WEIR_EFORMAT,
-                "session %s: its state after token %d cannot be one of this model", s->own.name,
-                (int)s->own.marks[i].at
+                "session %s: its state after token %d cannot be one of this model", own->name,
+                (int)own->marks[i].at
             );
     }
-    return read_pages(s, reader, error);
+    return read_pages(own, reader, error);
 }
 
 static void look_for(weir_service *service, void *user)
 {
     room *const r = user;
-    const weir_kv_sequence *const sequence = &r->sessions->own.sequence;
+    const weir_kv_sequence *const sequence = &r->own->sequence;
     r->rows = weir_prefix_match_length(
-        service->prefix, sequence->tokens, sequence->n_tokens, r->sessions->own.salt
+        service->prefix, sequence->tokens, sequence->n_tokens, r->own->salt
     );
 }
 
 /* True if the state is cached already; the usual case, since a state is used many times. */
-static bool is_there(weir_sessions *s)
+static bool is_there(session_carrier *own)
 {
-    room r = { .sessions = s };
-    if (s->read_salt == NULL) return false;
-    weir_service_call(s->service, look_for, &r);
-    return r.rows >= s->own.sequence.n_tokens;
+    room r = { .own = own };
+    if (own->read_salt == NULL) return false;
+    weir_service_call(own->sessions->service, look_for, &r);
+    return r.rows >= own->sequence.n_tokens;
 }
 
 static weir_status restore_from(
-    weir_sessions *s, weir_session_reader *reader, weir_session_result *result, weir_error *error
+    session_carrier *own, weir_session_reader *reader, weir_session_result *result,
+    weir_error *error
 )
 {
+    weir_service *const service = own->sessions->service;
     int32_t places[WEIR_SESSION_STATES];
     const weir_session_header *const header = weir_session_header_of(reader);
-    weir_status status = read_text(s, reader, places, error);
-    room r = { .sessions = s, .n_states = header->n_states };
-    if (status == WEIR_OK && is_there(s)) {
+    weir_status status = read_text(own, reader, places, error);
+    room r = { .own = own, .n_states = header->n_states };
+    if (status == WEIR_OK && is_there(own)) {
         *result = (weir_session_result){ .n_tokens = header->n_tokens,
                                          .n_bytes = (int64_t)header->bytes };
-        weir_service_call(s->service, throw_away, s);
+        weir_service_call(service, throw_away, own);
         return WEIR_OK;
     }
     if (status == WEIR_OK) {
-        weir_service_call(s->service, make_place, &r);
+        weir_service_call(service, make_place, &r);
         status = r.status;
         if (status != WEIR_OK)
             (void)weir_error_set(
                 error, status,
                 "no room for the %d tokens of session %s next to the running requests; try later, "
                 "or raise %s",
-                (int)header->n_tokens, s->own.name, weir_kv_store_budget(s->service->store)
+                (int)header->n_tokens, own->name, weir_kv_store_budget(service->store)
             );
     }
-    if (status == WEIR_OK) status = read_memory(s, reader, places, error);
-    weir_service_call(s->service, status == WEIR_OK ? take_in : throw_away, s);
+    if (status == WEIR_OK) status = read_memory(own, reader, places, error);
+    weir_service_call(service, status == WEIR_OK ? take_in : throw_away, own);
     if (status == WEIR_OK)
         *result = (weir_session_result){ .n_tokens = header->n_tokens,
                                          .n_bytes = (int64_t)header->bytes };
@@ -276,55 +283,47 @@ static weir_status restore_from(
 
 /* name: "" for a sequence without one. */
 static weir_status restore_file(
-    weir_sessions *s, const char *path, const char *name, weir_session_result *result,
+    session_carrier *own, const char *path, const char *name, weir_session_result *result,
     weir_error *error
 )
 {
     weir_session_reader *reader = NULL;
+    const weir_service *const service = own->sessions->service;
     WEIR_TRY(weir_session_open(&reader, path, error));
-    weir_session_read_near(reader, s->service->ledger);
-    (void)snprintf(s->own.name, sizeof s->own.name, "%s", name);
+    weir_session_read_near(reader, service->ledger);
+    (void)snprintf(own->name, sizeof own->name, "%s", name);
     const weir_session_header *const header = weir_session_header_of(reader);
-    if (header->is_automatic) s->own.name[0] = '\0';
+    weir_session_progress_begin(&own->progress, (int64_t)header->bytes);
+    weir_session_read_with(reader, &own->progress);
+    if (header->is_automatic) own->name[0] = '\0';
     const weir_status status =
-        weir_session_has_form(header) && s->read_salt == NULL
+        weir_session_has_form(header) && own->read_salt == NULL
             ? weir_error_set(
                   error, WEIR_EUNSUPPORTED,
                   "%s: a state of a database, not a session: `weir db query` continues it", path
               )
-        : header->is_pruned ? session_restore_pruned(s, reader, result, error)
-                            : restore_from(s, reader, result, error);
-    if (status == WEIR_OK) result->numerics = weir_origin_text(&s->service->origins, s->own.salt);
+        : header->is_pruned ? session_restore_pruned(own, reader, result, error)
+                            : restore_from(own, reader, result, error);
+    if (status == WEIR_OK) result->numerics = weir_origin_text(&service->origins, own->salt);
     weir_session_close(reader);
     return status;
 }
 
 weir_status session_restore_named(
-    weir_sessions *s, const char *name, weir_session_result *result, weir_error *error
+    session_carrier *own, const char *name, weir_session_result *result, weir_error *error
 )
 {
     session_path path;
-    WEIR_TRY(session_path_of(path, s, name, error));
-    const weir_status status = restore_file(s, path, name, result, error);
+    const int64_t start = weir_clock_ns();
+    WEIR_TRY(session_path_of(path, own->sessions, name, error));
+    const weir_status status = restore_file(own, path, name, result, error);
+    if (status == WEIR_OK) result->time_ns = weir_clock_ns() - start;
     return status == WEIR_ENOTFOUND ? weir_error_set(error, status, "there is no session %s", name)
                                     : status;
 }
 
-/* ---- those that are asked for ---------------------------------------------------------------- */
-weir_status weir_sessions_restore(
-    weir_sessions *sessions, const char *name, weir_session_result *result, weir_error *error
-)
-{
-    const int64_t start = weir_clock_ns();
-    WEIR_TRY(session_begin(sessions, error));
-    const weir_status status = session_restore_named(sessions, name, result, error);
-    session_end(sessions);
-    if (status == WEIR_OK) result->time_ns = weir_clock_ns() - start;
-    return status;
-}
-
-weir_status weir_sessions_read(
-    weir_sessions *sessions, const char *path, const char *salt, weir_session_result *result,
+weir_status session_read_path(
+    session_carrier *own, const char *path, const char *salt, weir_session_result *result,
     weir_error *error
 )
 {
@@ -333,11 +332,9 @@ weir_status weir_sessions_read(
         return weir_error_set(
             error, WEIR_EINVAL, "a salt has 1 to %d bytes", (int)WEIR_PREFIX_SALT
         );
-    (void)pthread_mutex_lock(&sessions->lock);
-    sessions->read_salt = salt;
-    const weir_status status = restore_file(sessions, path, "", result, error);
-    sessions->read_salt = NULL;
-    session_end(sessions);
+    own->read_salt = salt;
+    const weir_status status = restore_file(own, path, "", result, error);
+    own->read_salt = NULL;
     if (status == WEIR_EFULL) return weir_error_prefix(error, status, "%s", path);
     if (status == WEIR_OK) result->time_ns = weir_clock_ns() - start;
     return status;
@@ -356,16 +353,11 @@ static void answer(weir_service *service, void *user)
                  weir_pruned_has_name(service->prefix, q->name);
 }
 
-weir_status weir_sessions_resume(weir_sessions *sessions, const char *name, weir_error *error)
+bool session_is_kept(session_carrier *own, const char *name)
 {
     question q = { .name = name };
-    weir_session_result result;
-    (void)pthread_mutex_lock(&sessions->lock);
-    weir_service_call(sessions->service, answer, &q);
-    const weir_status status =
-        q.is_kept ? WEIR_OK : session_restore_named(sessions, name, &result, error);
-    (void)pthread_mutex_unlock(&sessions->lock);
-    return status == WEIR_ENOTFOUND ? WEIR_OK : status;
+    weir_service_call(own->sessions->service, answer, &q);
+    return q.is_kept;
 }
 
 /* ---- the most recent ones -------------------------------------------------------------------- */

@@ -86,11 +86,12 @@ static weir_status write_form(
 }
 
 weir_status session_write_state(
-    weir_sessions *s, const weir_session_wish *save, const weir_state_wish *state,
+    session_carrier *own, const weir_session_wish *save, const weir_state_wish *state,
     const weir_session_text *shared, const char *path, weir_session_result *result,
     weir_error *error
 )
 {
+    const weir_sessions *const s = own->sessions;
     weir_session_text text = *shared;
     const int32_t n_rest = save->tokens != NULL ? save->n_tokens - text.n_tokens : 0;
     if (text.pruned != NULL) {
@@ -102,7 +103,7 @@ weir_status session_write_state(
         );
     }
     if (s->identity.state_bytes > 0 &&
-        (s->own.n_marks < 1 || s->own.marks[s->own.n_marks - 1].at != text.n_tokens))
+        (own->n_marks < 1 || own->marks[own->n_marks - 1].at != text.n_tokens))
         return weir_error_set(
             error, WEIR_ENOTFOUND,
             "the state at the end of this text is no longer cached; compute it again"
@@ -110,8 +111,8 @@ weir_status session_write_state(
     if (save->tokens != NULL) text.tokens = save->tokens;
     text.form = (weir_session_form){ .state_bits = state->state_bits, .n_rest = n_rest };
     return write_form(
-        s, &text, s->own.n_marks > 0 ? s->own.marks[s->own.n_marks - 1].state : NULL, state->room,
-        path, result, error
+        s, &text, own->n_marks > 0 ? own->marks[own->n_marks - 1].state : NULL, state->room, path,
+        result, error
     );
 }
 

@@ -19,6 +19,9 @@ typedef struct weir_sessions_options {
     int64_t disk; /* bytes of all files; 0: no cap */
     /* Saves sequences before they are dropped, and finds files by content. */
     bool saves_unasked;
+    /* Threads for weir_sessions_post, each with a sequence of its own, at most 8; 0: none, and one
+     * sequence for the other functions. */
+    int n_threads;
     /* Cached states that one session may take; at least 1 if the model has states. */
     int32_t n_states;
 } weir_sessions_options;

@@ -1,28 +1,46 @@
-/* engine/session/sessions.c - opening and closing the sessions, and their lock. A session passes
- * through one sequence that belongs to the sessions: the engine thread lets it share the pages of a
- * cached sequence (session_save.c), which are not written to, or gives it empty ones
- * (session_restore.c); the caller's thread moves the bytes, and the engine thread releases
+/* engine/session/sessions.c - opening and closing the sessions.
+ *
+ * A session passes through a carrier, a sequence that belongs to the sessions: the engine thread lets
+ * it share the pages of a cached sequence (session_save.c), which are not written to, or gives it
+ * empty ones (session_restore.c); the thread of a job moves the bytes, and the engine thread releases
  * everything. */
 #include "engine/session/sessions.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/session/session_internal.h"
 
-/* ---- opening --------------------------------------------------------------------------------- */
-/* With a lower tier, the sequence's blocks may be demoted like others. */
+/* With a lower tier, the sequences' blocks may be demoted like others. */
 static void enter(weir_service *service, void *user)
 {
     weir_sessions *const s = user;
-    service->guests[0] = &s->own.sequence;
+    for (int i = 0; i < s->n_carriers; i++) service->guests[i] = &s->carriers[i].sequence;
 }
 
 static void leave(weir_service *service, void *user)
 {
-    (void)user;
-    service->guests[0] = NULL;
+    weir_sessions *const s = user;
+    for (int i = 0; i < s->n_carriers; i++) service->guests[i] = NULL;
+}
+
+static weir_status open_carriers(weir_sessions *s, int n, weir_error *error)
+{
+    const int n_wanted = n < 1 ? 1 : n < (int)SESSION_CARRIERS ? n : (int)SESSION_CARRIERS;
+    if (s->service == NULL) return WEIR_OK;
+    for (int i = 0; i < n_wanted; i++) {
+        session_carrier *const own = &s->carriers[i];
+        own->sessions = s;
+        own->writer = i;
+        WEIR_TRY(
+            weir_kv_sequence_open(&own->sequence, s->service->store, s->service->ledger, 0, error)
+        );
+        s->free_carriers[s->n_free++] = own;
+    }
+    s->n_carriers = n_wanted;
+    s->is_tiered = weir_kv_cold_pages(weir_kv_store_spec(s->service->store)) > 0;
+    weir_service_call(s->service, enter, s);
+    return WEIR_OK;
 }
 
 weir_status weir_sessions_open(
@@ -42,20 +60,18 @@ weir_status weir_sessions_open(
        .disk = options->disk };
     weir_numerics_digest(s->numerics, &s->identity.numerics);
     (void)pthread_mutex_init(&s->lock, NULL);
-    (void)pthread_mutex_init(&s->folder_lock, NULL);
+    (void)pthread_cond_init(&s->changed, NULL);
     weir_status status = s->folder == NULL
                              ? weir_error_set(error, WEIR_ENOMEM, "no memory for a path")
                          : options->folder != NULL ? session_folder_prepare(s, error)
                                                    : WEIR_OK;
-    if (status == WEIR_OK && s->service != NULL)
-        status = weir_kv_sequence_open(
-            &s->own.sequence, s->service->store, s->service->ledger, 0, error
-        );
-    if (status == WEIR_OK && s->service != NULL) weir_service_call(s->service, enter, s);
+    if (status == WEIR_OK) status = open_carriers(s, options->n_threads, error);
     if (status == WEIR_OK && s->service != NULL && options->saves_unasked) {
         status = session_index_open(s, error);
         if (status == WEIR_OK) status = weir_saver_open(&s->saver, s, error);
     }
+    if (status == WEIR_OK && s->service != NULL && options->n_threads > 0)
+        status = session_threads_open(s, s->n_carriers, error);
     if (status != WEIR_OK)
         weir_sessions_close(s);
     else
@@ -66,46 +82,16 @@ weir_status weir_sessions_open(
 void weir_sessions_close(weir_sessions *sessions)
 {
     if (sessions == NULL) return;
+    session_threads_close(sessions);
     weir_saver_close(sessions->saver);
     session_index_close(sessions);
-    if (sessions->service != NULL && sessions->own.sequence.store != NULL)
-        weir_service_call(sessions->service, leave, NULL);
-    weir_kv_sequence_close(&sessions->own.sequence);
-    (void)pthread_mutex_destroy(&sessions->folder_lock);
+    if (sessions->n_carriers > 0) weir_service_call(sessions->service, leave, sessions);
+    for (int i = 0; i < (int)SESSION_CARRIERS; i++)
+        weir_kv_sequence_close(&sessions->carriers[i].sequence);
+    (void)pthread_cond_destroy(&sessions->changed);
     (void)pthread_mutex_destroy(&sessions->lock);
     free(sessions->folder);
     free(sessions);
-}
-
-weir_status session_begin(weir_sessions *s, weir_error *error)
-{
-    if (pthread_mutex_trylock(&s->lock) == 0) return WEIR_OK;
-    return weir_error_set(
-        error, WEIR_ECANCELED, "another session is being saved or restored; try again"
-    );
-}
-
-void session_end(weir_sessions *s) { (void)pthread_mutex_unlock(&s->lock); }
-
-/* ---- the folder ------------------------------------------------------------------------------ */
-weir_status weir_sessions_delete(weir_sessions *sessions, const char *name, weir_error *error)
-{
-    session_path path;
-    WEIR_TRY(session_path_of(path, sessions, name, error));
-    (void)pthread_mutex_lock(&sessions->folder_lock);
-    const int reason = session_folder_drop(sessions, name);
-    (void)pthread_mutex_unlock(&sessions->folder_lock);
-    if (reason == 0) return WEIR_OK;
-    if (reason == ENOENT)
-        return weir_error_set(error, WEIR_ENOTFOUND, "there is no session %s", name);
-    return weir_error_set(error, WEIR_EIO, "%s: cannot delete: %s", path, strerror(reason));
-}
-
-weir_status weir_sessions_list(
-    weir_sessions *sessions, weir_session_info **out, size_t *n, weir_error *error
-)
-{
-    return session_folder_list(sessions, out, n, error);
 }
 
 const weir_session_identity *weir_sessions_identity_of(const weir_sessions *sessions)

@@ -1,9 +1,11 @@
 /* engine/session/sessions.h - sessions: cached sequences that are saved to a folder and restored by
  * a later process.
  *
- * Saving and restoring run on the caller's thread, one at a time; the engine continues meanwhile.
- * The engine thread only hands out what is cached and inserts what was read, once all of it is
- * checked. Any thread; all functions block. */
+ * Everything that touches a file is a job (weir_session_job). weir_sessions_post gives it to threads
+ * of the sessions; the other functions do it on the caller's thread, and block. Jobs for one file
+ * are done one after the other, in order; others side by side. The engine continues meanwhile: its
+ * thread only hands out what is cached and inserts what was read, once all of it is checked. Any
+ * thread. */
 #pragma once
 #include "engine/model/coda_stats.h"
 #include "engine/schedule/service.h"
@@ -31,6 +33,12 @@ static inline bool weir_session_name_is_good(const char *name, size_t most)
     return n >= 1 && n <= most;
 }
 
+typedef enum weir_session_state {
+    WEIR_SESSION_IDLE,
+    WEIR_SESSION_SAVING,
+    WEIR_SESSION_RESTORING
+} weir_session_state;
+
 typedef struct weir_session_info {
     char name[WEIR_SESSION_NAME + 1];
     int32_t n_tokens;
@@ -40,6 +48,8 @@ typedef struct weir_session_info {
     /* "NAME:BUDGET" if it has a KV policy; else "". */
     char policy[64];
     weir_status problem; /* if not OK, it cannot be restored here */
+    weir_session_state state;
+    int64_t n_done, n_total; /* bytes, if it is not idle */
 } weir_session_info;
 
 typedef struct weir_session_result {
@@ -58,20 +68,79 @@ typedef struct weir_session_wish {
     int32_t n_tokens;
 } weir_session_wish;
 
-/* Returns ECANCELED if another one is being saved or restored; ENOTFOUND if no such sequence is
- * cached (the error says why); EFULL if [sessions] limit or memory.disk leaves no space; EIO: an
- * existing file is unchanged. */
+/* ---- jobs ------------------------------------------------------------------------------------ */
+typedef enum weir_session_work {
+    WEIR_SESSION_SAVE, /* weir_sessions_save: name, tokens, salt */
+    WEIR_SESSION_RESTORE, /* weir_sessions_restore: name */
+    WEIR_SESSION_RESUME, /* weir_sessions_resume: name */
+    WEIR_SESSION_RECALL, /* weir_sessions_recall: tokens, salt */
+    WEIR_SESSION_READ, /* weir_sessions_read: path, salt */
+    WEIR_SESSION_DELETE, /* weir_sessions_delete: name */
+    WEIR_SESSION_LIST, /* weir_sessions_list */
+    WEIR_SESSION_WRITE, /* not for weir_sessions_post, like the next */
+    WEIR_SESSION_SAVE_RECENT
+} weir_session_work;
+
+typedef struct weir_session_job weir_session_job;
+/* Zero-initialise. What it points to stays valid until `done`. */
+struct weir_session_job {
+    weir_session_work work;
+    const char *name, *path, *salt;
+    const int32_t *tokens; /* [n_tokens] */
+    int32_t n_tokens;
+    struct weir_payer *payer; /* of the memory that the work takes; may be NULL */
+    /* Called once, on a thread of the sessions, the engine thread or that of weir_sessions_cancel; no
+     * lock is held. Must not block. The job may be freed there. */
+    void (*done)(weir_session_job *job);
+    void *user;
+    /* ---- set before `done` */
+    weir_status status; /* ECANCELED: cancelled */
+    weir_error error;
+    weir_session_result result;
+    /* RESUME: the file is refused for its numerics, and the status is EMISMATCH. */
+    bool is_refused;
+    const char *unused; /* RECALL: what weir_sessions_recall returns */
+    weir_session_info *list; /* LIST: [n]; weir_memory_give */
+    size_t n; /* LIST; SAVE_RECENT: files */
+    /* ---- of the sessions */
+    const struct weir_state_wish *state; /* WRITE */
+    int32_t n_rest; /* WRITE */
+    char file[256]; /* no other job has it meanwhile; "": none */
+    struct session_carrier *carrier;
+    weir_session_job *next;
+    int stage;
+    bool is_here, is_again, is_cancelled;
+};
+
+/* Gives the job to the threads of the sessions (weir_sessions_options.n_threads). Never blocks. */
+void weir_sessions_post(weir_sessions *sessions, weir_session_job *job);
+/* Ends a posted job early: one that waits never begins, and `done` is called here; one that reads a
+ * file stops before its next piece. One that writes is finished. No effect after `done`. */
+void weir_sessions_cancel(weir_sessions *sessions, weir_session_job *job);
+/* True if a file may begin like the prompt of this RECALL job. Does not block. */
+bool weir_sessions_may_recall(weir_sessions *sessions, const weir_session_job *job);
+
+typedef struct weir_session_activity {
+    int32_t saving, restoring; /* files that are written and read now */
+    int32_t waiting; /* jobs */
+} weir_session_activity;
+void weir_sessions_activity_of(weir_sessions *sessions, weir_session_activity *out);
+
+/* ---- on the caller's thread ------------------------------------------------------------------ */
+/* Returns ENOTFOUND if no such sequence is cached (the error says why); EFULL if [sessions] limit or
+ * memory.disk leaves no space; ECANCELED if this file is just being written under memory pressure;
+ * EIO: an existing file is unchanged. */
 WEIR_MUST_CHECK weir_status weir_sessions_save(
     weir_sessions *sessions, const weir_session_wish *wish, weir_session_result *result,
     weir_error *error
 );
 /* Caches the sequence again: prompts that begin with it continue it. Returns ENOTFOUND; EFORMAT,
- * EUNSUPPORTED or EMISMATCH for the file; EFULL if no pages are free now; ECANCELED as above. */
+ * EUNSUPPORTED or EMISMATCH for the file; EFULL if no pages are free now. */
 WEIR_MUST_CHECK weir_status weir_sessions_restore(
     weir_sessions *sessions, const char *name, weir_session_result *result, weir_error *error
 );
-/* Restores the session unless it is cached; waits for other calls. OK if there is no such file. For
- * requests that name their session. */
+/* Restores the session unless it is cached. OK if there is no such file. EMISMATCH if
+ * sessions.numerics refuses it. For requests that name their session. */
 WEIR_MUST_CHECK weir_status
 weir_sessions_resume(weir_sessions *sessions, const char *name, weir_error *error);
 /* Returns EMISMATCH if the file of this name could be restored but for its numerics, which
@@ -81,7 +150,7 @@ weir_sessions_check_numerics(const weir_sessions *sessions, const char *name, we
 /* The weir_numerics_digest [2] that a file must have to be continued; NULL: any. */
 const uint64_t *weir_sessions_numerics(const weir_sessions *sessions);
 /* Restores the automatic file with the longest matching prefix if it has at least 512 tokens more
- * than what is cached. Waits for other calls. For requests without a name, or whose name did not
+ * than what is cached. For requests without a name, or whose name did not
  * help. Failures are logged: the tokens can be computed. Returns why a file that holds more of them
  * is not used, for weir_request.unused: sessions.numerics = "same" refuses it. NULL: no file is. */
 const char *weir_sessions_recall(
@@ -89,7 +158,7 @@ const char *weir_sessions_recall(
 );
 /* A sequence as a state database stores it: one state, and the tokens after it. The file may be at
  * any path and is not counted in the folder; what is read is cached without a name. wish->name is
- * the name that requests gave the sequence, not that of the file. These calls wait for others.
+ * the name that requests gave the sequence, not that of the file.
  * EUNSUPPORTED: no layer can be packed in so few bits. */
 typedef struct weir_state_wish {
     /* Bits of keys and values of fixed-size memory: 8 or 4; 0: not packed. */

@@ -96,6 +96,7 @@ int main(int argc, char **argv)
                                nullptr,
                                false,
                                {},
+                               nullptr,
                                nullptr };
     weir_error error = {};
     size_t bytes = 0;

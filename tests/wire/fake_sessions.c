@@ -139,6 +139,49 @@ weir_status weir_sessions_list(
     return *out != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory");
 }
 
+static weir_status do_job(weir_sessions *s, weir_session_job *job)
+{
+    const weir_session_wish wish = {
+        .name = job->name, .salt = job->salt, .tokens = job->tokens, .n_tokens = job->n_tokens
+    };
+    switch (job->work) {
+    case WEIR_SESSION_SAVE: return weir_sessions_save(s, &wish, &job->result, &job->error);
+    case WEIR_SESSION_RESTORE:
+        return weir_sessions_restore(s, job->name, &job->result, &job->error);
+    case WEIR_SESSION_RESUME: return weir_sessions_resume(s, job->name, &job->error);
+    case WEIR_SESSION_DELETE: return weir_sessions_delete(s, job->name, &job->error);
+    case WEIR_SESSION_LIST: return weir_sessions_list(s, &job->list, &job->n, &job->error);
+    case WEIR_SESSION_RECALL:
+    case WEIR_SESSION_READ:
+    case WEIR_SESSION_WRITE:
+    case WEIR_SESSION_SAVE_RECENT: break;
+    }
+    return weir_error_set(&job->error, WEIR_EUNSUPPORTED, "the fake sessions do not do this");
+}
+
+/* Done at once: nothing here waits for a disk. */
+void weir_sessions_post(weir_sessions *s, weir_session_job *job)
+{
+    weir_payer *const before = weir_payer_set(job->payer);
+    job->status = do_job(s, job);
+    (void)weir_payer_set(before);
+    job->done(job);
+}
+
+void weir_sessions_cancel(weir_sessions *s, weir_session_job *job) { (void)s, (void)job; }
+
+bool weir_sessions_may_recall(weir_sessions *s, const weir_session_job *job)
+{
+    (void)s, (void)job;
+    return false;
+}
+
+void weir_sessions_activity_of(weir_sessions *s, weir_session_activity *out)
+{
+    (void)s;
+    *out = (weir_session_activity){ 0 };
+}
+
 /* There are no states on the wire: the fake has no memory that one could hold. */
 static weir_status no_states(weir_error *error)
 {

@@ -30,6 +30,9 @@ struct weir_session_reader {
     /* Destinations of pages and unsealed pages may be in this ledger's device memory; NULL: they
      * are not. */
     const weir_ledger *near;
+    char *staging; /* [PIECE_BYTES], owned: for such pieces; NULL: none so far */
+    void *near_to[PIECES]; /* [n_pieces]: where a piece goes from there; NULL: it is in place */
+    weir_session_progress *progress; /* may be NULL */
 };
 
 static weir_status read_at(
@@ -58,12 +61,21 @@ static weir_status read_at(
 static weir_status flush(weir_session_reader *r, weir_error *error)
 {
     struct iovec asked[PIECES];
+    if (r->progress != NULL && __atomic_load_n(&r->progress->is_stopped, __ATOMIC_RELAXED))
+        return weir_error_set(error, WEIR_ECANCELED, "%s: reading it was cancelled", r->path);
     if (r->n_pieces == 0) return WEIR_OK;
     memcpy(asked, r->pieces, (size_t)r->n_pieces * sizeof *asked);
     WEIR_TRY(read_at(r, r->pieces, r->n_pieces, r->at, error));
-    for (int i = 0; i < r->n_pieces; i++)
+    bool any_near = false;
+    for (int i = 0; i < r->n_pieces; i++) {
         (void)XXH3_128bits_update(r->hash, asked[i].iov_base, asked[i].iov_len);
+        if (r->near_to[i] == NULL) continue;
+        weir_ledger_copy(r->near, r->near_to[i], asked[i].iov_base, asked[i].iov_len);
+        any_near = true;
+    }
+    if (any_near) WEIR_TRY(weir_ledger_check(r->near, error));
     r->at += r->n_bytes;
+    weir_session_progress_add(r->progress, (int64_t)r->n_bytes);
     r->n_pieces = 0;
     r->n_bytes = 0;
     return WEIR_OK;
@@ -77,27 +89,35 @@ static void begin_section(weir_session_reader *r, session_section_type type)
     (void)XXH3_128bits_reset(r->hash);
 }
 
-static weir_status want(weir_session_reader *r, void *out, size_t n, weir_error *error)
+/* near_to: where the piece goes after it was read; NULL: it is there. */
+static weir_status add_piece(
+    weir_session_reader *r, void *out, size_t n, void *near_to, weir_error *error
+)
 {
-    if (n == 0) return WEIR_OK;
+    r->near_to[r->n_pieces] = near_to;
     r->pieces[r->n_pieces++] = (struct iovec){ out, n };
     r->n_bytes += n;
     return r->n_pieces == PIECES || r->n_bytes >= PIECE_BYTES ? flush(r, error) : WEIR_OK;
 }
 
-/* Like `want`, for memory near the kernels: reads through a copy. */
+static weir_status want(weir_session_reader *r, void *out, size_t n, weir_error *error)
+{
+    return n == 0 ? WEIR_OK : add_piece(r, out, n, NULL, error);
+}
+
+/* Like `want`, for memory near the kernels: reads many pages at a time and copies each. */
 static weir_status want_near(weir_session_reader *r, void *out, size_t n, weir_error *error)
 {
-    if (r->near == NULL || weir_ledger_device(r->near) == NULL || n == 0)
-        return want(r, out, n, error);
-    void *const copy = weir_memory_take(n);
-    if (copy == NULL)
+    if (r->near == NULL || weir_ledger_device(r->near) == NULL) return want(r, out, n, error);
+    if (r->staging == NULL) r->staging = weir_memory_take(PIECE_BYTES);
+    if (r->staging == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to read it", r->path);
-    weir_status status = want(r, copy, n, error);
-    if (status == WEIR_OK) status = flush(r, error);
-    if (status == WEIR_OK) weir_ledger_copy(r->near, out, copy, n);
-    weir_memory_give(copy);
-    return status;
+    for (size_t at = 0; at < n;) {
+        const size_t left = PIECE_BYTES - r->n_bytes, part = n - at < left ? n - at : left;
+        WEIR_TRY(add_piece(r, r->staging + r->n_bytes, part, (char *)out + at, error));
+        at += part;
+    }
+    return WEIR_OK;
 }
 
 static weir_status end_section(weir_session_reader *r, session_section_type type, weir_error *error)
@@ -170,6 +190,7 @@ void weir_session_close(weir_session_reader *reader)
     if (reader == NULL) return;
     if (reader->fd >= 0) (void)close(reader->fd);
     (void)XXH3_freeState(reader->hash);
+    weir_memory_give(reader->staging);
     free(reader->path);
     free(reader);
 }
@@ -177,6 +198,11 @@ void weir_session_close(weir_session_reader *reader)
 void weir_session_read_near(weir_session_reader *reader, const weir_ledger *ledger)
 {
     reader->near = ledger;
+}
+
+void weir_session_read_with(weir_session_reader *reader, weir_session_progress *progress)
+{
+    reader->progress = progress;
 }
 
 const char *session_path(const weir_session_reader *reader) { return reader->path; }

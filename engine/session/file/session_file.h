@@ -25,6 +25,21 @@ enum {
     WEIR_SESSION_OPTIONS = 4096 /* most bytes of a policy's name and options */
 };
 
+/* How far a file is that one thread writes or reads while others watch: atomic operations only. */
+typedef struct weir_session_progress {
+    int64_t done, total; /* bytes */
+    bool is_stopped; /* set by others: a read fails with ECANCELED before its next piece */
+} weir_session_progress;
+static inline void weir_session_progress_begin(weir_session_progress *progress, int64_t total)
+{
+    __atomic_store_n(&progress->done, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&progress->total, total, __ATOMIC_RELAXED);
+}
+static inline void weir_session_progress_add(weir_session_progress *progress, int64_t n)
+{
+    if (progress != NULL) (void)__atomic_fetch_add(&progress->done, n, __ATOMIC_RELAXED);
+}
+
 /* What must be equal for another process to use the rows. */
 typedef struct weir_session_identity {
     uint64_t model[2]; /* digest of architecture, shapes and weights, without an adapter */
@@ -110,6 +125,7 @@ typedef struct weir_session_text {
     /* NULL: those of the identity. Otherwise the sequence was begun with these and continued with
      * others: the file says so, and "same" continues it nowhere. */
     const weir_numerics *numerics;
+    weir_session_progress *progress; /* may be NULL */
 } weir_session_text;
 
 size_t weir_session_copy_bytes(const weir_kv_spec *spec);
@@ -141,6 +157,8 @@ WEIR_MUST_CHECK weir_status
 weir_session_open(weir_session_reader **out, const char *path, weir_error *error);
 /* From now on, pages and unsealed pages are read into this ledger's device memory; borrowed. */
 void weir_session_read_near(weir_session_reader *reader, const weir_ledger *ledger);
+/* From now on, counts what is read and stops when asked; borrowed. */
+void weir_session_read_with(weir_session_reader *reader, weir_session_progress *progress);
 void weir_session_close(weir_session_reader *reader); /* NULL-safe */
 const weir_session_header *weir_session_header_of(const weir_session_reader *reader);
 /* Returns EMISMATCH with a message that says what differs; numerics last. The policy of a sequence

@@ -122,7 +122,8 @@ struct Text {
                                          head_rows.empty() ? nullptr : &cut,
                                          false,
                                          form,
-                                         begun };
+                                         begun,
+                                         nullptr };
         size_t bytes = 0;
         const weir_status status =
             weir_session_write(path.c_str(), &identity, &text, &bytes, error);

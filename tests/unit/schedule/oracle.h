@@ -288,6 +288,7 @@ class Oracle : public ::testing::Test {
                                          &cut,
                                          false,
                                          {},
+                                         nullptr,
                                          nullptr };
         EXPECT_EQ(
             weir_session_write(path.c_str(), &identity, &file, &bytes, engine_.error()), WEIR_OK

@@ -37,6 +37,7 @@ class EngineServer : public testing::Test {
         server.carrier = weir_engine_state_sessions(engine_);
         server.tokenizer = weir_engine_tokenizer(engine_);
         server.chat = weir_engine_chat(engine_);
+        server.n_workers = n_workers_;
         ASSERT_EQ(weir_server_open(&server_, &server, &error), WEIR_OK) << error.text;
         ASSERT_EQ(weir_server_start(server_, &error), WEIR_OK) << error.text;
     }
@@ -69,7 +70,7 @@ class EngineServer : public testing::Test {
         return root;
     }
     bool with_keys_ = false;
-    int log_fd_ = -1;
+    int log_fd_ = -1, n_workers_ = 0;
     std::string model_ = "models/weir-demo";
     weir_engine *engine_ = nullptr;
     weir_server *server_ = nullptr;

@@ -1,0 +1,131 @@
+// Sessions that are restored while the disk hangs or while a step is long: what waits for their
+// pages does not turn a processor, and reading needs no step.
+#include <time.h>
+
+#include "tests/unit/kv/file_gate.h"
+#include "tests/unit/schedule/tiers_fixture.h"
+
+namespace {
+
+using support::Call;
+
+std::atomic<int64_t> clock_calls{ 0 };
+
+} // namespace
+
+/* In front of libc's: the engine thread looks at the clock in each turn. */
+extern "C" int clock_gettime(clockid_t clock, struct timespec *now) noexcept
+{
+    clock_calls++;
+    return static_cast<int>(syscall(SYS_clock_gettime, clock, now));
+}
+
+namespace {
+
+class Waiting : public support::Folder {
+  protected:
+    Waiting() : Folder("waiting", 512) {}
+    void TearDown() override
+    {
+        file_gate::reads = nullptr;
+        Folder::TearDown();
+    }
+    std::vector<int32_t> run(const std::vector<int32_t> &ids)
+    {
+        Call call(ids, 12);
+        call.request.cache_prompt = true;
+        return answer(call);
+    }
+};
+
+TEST_F(Waiting, ARequestThatWaitsForPagesOfASessionSleeps)
+{
+    start("qwen3");
+    const auto text = prompt(1, 400), other = prompt(2, 440);
+    (void)run(text);
+    const auto want = run(other);
+    ASSERT_EQ(save("long", text), WEIR_OK) << error_.text;
+    const weir_plan *const plan = weir_engine_plan_of(engine_);
+    const std::string memory = std::to_string(weir_plan_total(plan) - plan->kv / 2) + "B";
+    stop();
+    start("qwen3", {}, memory.c_str()); /* one window of 512 */
+    support::Gate disk;
+    file_gate::reads = &disk;
+    weir_status status = WEIR_EIO;
+    std::thread restoring([&] {
+        weir_session_result result;
+        status = weir_sessions_restore(sessions_, "long", &result, nullptr);
+    });
+    ASSERT_TRUE(disk.wait_until_reached());
+    Call call(other, 12);
+    call.request.cache_prompt = true;
+    ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const int64_t calls = clock_calls, begin = weir_clock_ns();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    const int64_t ms = (weir_clock_ns() - begin) / 1000000;
+    EXPECT_LT(clock_calls - calls, 100 + 2 * ms);
+    EXPECT_EQ(stats().waiting, 1) << "there was room for both";
+    disk.open();
+    restoring.join();
+    EXPECT_EQ(status, WEIR_OK);
+    call.wait();
+    EXPECT_EQ(call.status, WEIR_OK) << call.message;
+    EXPECT_EQ(call.tokens[0], want);
+}
+
+class WaitingWithTiers : public tiers::Tiers {};
+
+/* One turn of the engine gives the pages that are free; the disk fills them during a step. */
+TEST_F(WaitingWithTiers, ARestoreGoesOnDuringAStep)
+{
+    const std::string sessions =
+                          ::testing::TempDir() + "/step-sessions." + std::to_string(getpid()),
+                      dir = "sessions.dir=" + sessions;
+    std::filesystem::remove_all(sessions);
+    start("qwen3", 60, 75, dir);
+    const auto text = prompt(1, 1900);
+    const auto want = run(text, 20);
+    weir_session_result result;
+    const weir_session_wish wish = { "large", nullptr, text.data(), 1900 };
+    ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK)
+        << error_.text;
+    start("qwen3", 60, 75, dir);
+    support::Gate disk, step;
+    file_gate::reads = &disk;
+    file_gate::bytes_read = 0;
+    weir_status status = WEIR_EIO;
+    std::thread restoring([&] {
+        weir_session_result restored;
+        status = weir_sessions_restore(weir_engine_sessions(engine_), "large", &restored, nullptr);
+    });
+    ASSERT_TRUE(disk.wait_until_reached());
+    static support::Gate *held;
+    held = &step;
+    Call call(prompt(2, 30), 4);
+    call.request.callback = [](void *user, const weir_event *event) {
+        if (event->type == WEIR_EVENT_TOKEN && held != nullptr)
+            std::exchange(held, nullptr)->pass();
+        return Call::on_event(user, event);
+    };
+    ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
+    ASSERT_TRUE(step.wait_until_reached());
+    disk.open();
+    const int64_t pages = 1900 / 64 * block_;
+    for (int i = 0; i < 4000 && file_gate::bytes_read < pages; i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_GE(file_gate::bytes_read, pages) << "it waited for the step";
+    EXPECT_FALSE(step.was_late);
+    step.open();
+    restoring.join();
+    EXPECT_EQ(status, WEIR_OK);
+    call.wait();
+    file_gate::reads = nullptr;
+    EXPECT_EQ(run(text, 20), want);
+    EXPECT_EQ(usage_.n_cached, 1899) << usage_.reuse;
+    expect_within();
+    stop();
+    std::filesystem::remove_all(sessions);
+}
+
+} // namespace

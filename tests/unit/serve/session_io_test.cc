@@ -1,0 +1,257 @@
+// The whole server over the demo model with one worker, while the disk hangs under a session that is
+// saved or restored: everything else is answered meanwhile, and what waits for the file comes in
+// order.
+#include <filesystem>
+#include <thread>
+
+#include "engine/base/clock.h"
+#include "engine/base/memory.h"
+#include "engine/session/session_store.h"
+#include "tests/unit/kv/file_gate.h"
+#include "tests/unit/serve/engine_fixture.h"
+
+namespace {
+
+struct Reply {
+    std::string content;
+    int64_t n_prompt, n_cached;
+};
+
+class SessionIo : public engine_fixture::EngineServer {
+  protected:
+    void SetUp() override
+    {
+        folder_ = std::string(getenv("TEST_TMPDIR")) + "/io";
+        dir_ = "sessions.dir=" + folder_;
+        std::filesystem::remove_all(folder_);
+        n_workers_ = 1;
+        start();
+    }
+    void TearDown() override
+    {
+        file_gate::reads = file_gate::writes = nullptr;
+        stop();
+    }
+    void start()
+    {
+        open({ dir_.c_str(), "memory.host=128MiB", "model.context=1280", "batch.max_sequences=4",
+               "sessions.autosave=false" });
+    }
+    void restart()
+    {
+        stop();
+        start();
+        file_gate::bytes_read = 0;
+    }
+    static std::string body_of(int topic, const std::string &session)
+    {
+        std::string content;
+        for (int i = 0; i < 60; i++)
+            content += "Item " + std::to_string(topic) + " number " + std::to_string(i) + " is " +
+                       std::to_string((topic * 7919 + i * 104729) % 997) + ". ";
+        return R"({"messages":[{"role":"user","content":")" + content +
+               R"("}],"max_tokens":4,"temperature":0,"ignore_eos":true)" +
+               (session.empty() ? "" : ",\"session\":\"" + session + "\"") + "}";
+    }
+    static std::string part(const std::string &text) { return text.substr(0, 400); }
+    int begin(const std::string &path, const std::string &body) const
+    {
+        return http::post(weir_server_port(server_), path, body);
+    }
+    static std::string end(int fd)
+    {
+        const std::string text = http::read_text(fd);
+        close(fd);
+        return text;
+    }
+    static Reply reply_of(const std::string &text)
+    {
+        const size_t at = text.find("\r\n\r\n");
+        EXPECT_EQ(0u, text.find("HTTP/1.1 200")) << part(text);
+        json_t *const root =
+            at != std::string::npos ? json_loads(text.c_str() + at, 0, nullptr) : nullptr;
+        json_t *const usage = json_object_get(root, "usage");
+        const char *const said = json_string_value(json_object_get(
+            json_object_get(json_array_get(json_object_get(root, "choices"), 0), "message"),
+            "content"
+        ));
+        const Reply reply = { said != nullptr ? said : "",
+                              json_integer_value(json_object_get(usage, "prompt_tokens")),
+                              json_integer_value(json_object_get(
+                                  json_object_get(usage, "prompt_tokens_details"), "cached_tokens"
+                              )) };
+        json_decref(root);
+        return reply;
+    }
+    int begin_chat(int topic, const std::string &session) const
+    {
+        return begin("/v1/chat/completions", body_of(topic, session));
+    }
+    Reply chat(int topic, const std::string &session = "") const
+    {
+        return reply_of(end(begin_chat(topic, session)));
+    }
+    std::string save(const std::string &name) const
+    {
+        return request("POST", "/v1/sessions", "{\"name\":\"" + name + "\"}");
+    }
+    std::string list() const { return request("GET", "/v1/sessions", ""); }
+    double metric(const std::string &name) const
+    {
+        const std::string text = request("GET", "/metrics", ""), line = "\nweir:" + name + "{";
+        const size_t at = text.find(line);
+        EXPECT_NE(at, std::string::npos) << name;
+        return at == std::string::npos ? -1 : atof(text.c_str() + text.find("} ", at) + 2);
+    }
+    bool wait_for(const std::string &name, double value) const
+    {
+        for (int i = 0; i < 2000 && metric(name) != value; i++) (void)poll(nullptr, 0, 5);
+        return metric(name) == value;
+    }
+    std::string folder_, dir_;
+};
+
+TEST_F(SessionIo, ASaveThatHangsStopsNoRequest)
+{
+    const Reply first = chat(1, "talk");
+    support::Gate disk;
+    file_gate::writes = &disk;
+    const int saving = begin("/v1/sessions", R"({"name":"talk"})");
+    ASSERT_TRUE(disk.wait_until_reached());
+    EXPECT_GT(chat(8).n_prompt, 400);
+    EXPECT_GT(chat(9, "other").n_prompt, 400);
+    const Reply again = chat(1, "talk");
+    EXPECT_EQ(again.content, first.content);
+    EXPECT_EQ(again.n_cached, first.n_prompt - 1) << "it is cached while it is saved";
+    const std::string shown = list();
+    EXPECT_NE(shown.find("\"id\":\"talk\""), std::string::npos) << shown;
+    EXPECT_NE(shown.find("\"state\":\"saving\",\"bytes_done\":"), std::string::npos) << shown;
+    EXPECT_EQ(metric("sessions_saving"), 1);
+    disk.open();
+    EXPECT_EQ(0u, end(saving).find("HTTP/1.1 200"));
+    EXPECT_FALSE(disk.was_late) << "a request waited for the write";
+    EXPECT_NE(list().find("\"state\":\"idle\""), std::string::npos);
+    EXPECT_EQ(metric("sessions_saving"), 0);
+}
+
+TEST_F(SessionIo, ARestoreThatHangsStopsNoRequestAndNoStep)
+{
+    const Reply first = chat(1, "talk");
+    ASSERT_EQ(0u, save("talk").find("HTTP/1.1 200"));
+    restart();
+    support::Gate disk;
+    file_gate::reads = &disk;
+    const int restoring = begin("/v1/sessions/restore", R"({"name":"talk"})");
+    ASSERT_TRUE(disk.wait_until_reached());
+    EXPECT_GT(chat(8).n_prompt, 400);
+    EXPECT_GT(chat(9, "other").n_prompt, 400);
+    EXPECT_EQ(0u, save("other").find("HTTP/1.1 200"));
+    const std::string shown = list();
+    EXPECT_NE(shown.find("\"state\":\"restoring\",\"bytes_done\":"), std::string::npos) << shown;
+    EXPECT_EQ(metric("sessions_restoring"), 1);
+    disk.open();
+    EXPECT_EQ(0u, end(restoring).find("HTTP/1.1 200"));
+    EXPECT_FALSE(disk.was_late) << "a request waited for the read";
+    const Reply again = chat(1, "talk");
+    EXPECT_EQ(again.content, first.content);
+    EXPECT_EQ(again.n_cached, first.n_prompt - 1);
+}
+
+/* Two requests that continue the same session read its file once; a job for a file waits for the one
+ * before it. */
+TEST_F(SessionIo, JobsForOneFileAreDoneInOrder)
+{
+    const Reply first = chat(1, "talk");
+    ASSERT_EQ(0u, save("talk").find("HTTP/1.1 200"));
+    const auto bytes = static_cast<int64_t>(std::filesystem::file_size(folder_ + "/talk.session"));
+    restart();
+    support::Gate slow_read, slow_write;
+    file_gate::reads = &slow_read;
+    const int one = begin_chat(1, "talk");
+    ASSERT_TRUE(slow_read.wait_until_reached());
+    const int two = begin_chat(1, "talk");
+    ASSERT_TRUE(wait_for("sessions_waiting", 1));
+    slow_read.open();
+    for (const int fd : { one, two }) {
+        const Reply reply = reply_of(end(fd));
+        EXPECT_EQ(reply.content, first.content);
+        EXPECT_EQ(reply.n_cached, first.n_prompt - 1);
+    }
+    EXPECT_GT(file_gate::bytes_read, bytes / 2);
+    EXPECT_LE(file_gate::bytes_read, bytes) << "the file was read twice";
+    file_gate::writes = &slow_write;
+    const int saving = begin("/v1/sessions", R"({"name":"talk"})");
+    ASSERT_TRUE(slow_write.wait_until_reached());
+    const int deleting =
+        http::begin(weir_server_port(server_), "DELETE", "/v1/sessions/talk", "", "");
+    ASSERT_TRUE(wait_for("sessions_waiting", 1));
+    slow_write.open();
+    EXPECT_EQ(0u, end(saving).find("HTTP/1.1 200"));
+    EXPECT_EQ(0u, end(deleting).find("HTTP/1.1 200"));
+    EXPECT_NE(list().find("\"data\":[]"), std::string::npos);
+}
+
+TEST_F(SessionIo, AClientThatLeavesDuringItsRestoreLeavesNothing)
+{
+    const Reply first = chat(1, "talk");
+    ASSERT_EQ(0u, save("talk").find("HTTP/1.1 200"));
+    for (const bool is_asked : { true, false }) {
+        restart();
+        support::Gate disk;
+        file_gate::reads = &disk;
+        const int restoring =
+            is_asked ? begin("/v1/sessions/restore", R"({"name":"talk"})") : begin_chat(1, "talk");
+        ASSERT_TRUE(disk.wait_until_reached());
+        const struct linger reset = { 1, 0 };
+        ASSERT_EQ(setsockopt(restoring, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
+        close(restoring);
+        /* The worker has seen that the client is gone before it takes this. */
+        EXPECT_EQ(0u, request("POST", "/tokenize", R"({"content":"a"})").find("HTTP/1.1 200"));
+        disk.open();
+        EXPECT_TRUE(wait_for("sessions_restoring", 0));
+        weir_service_stats stats = {};
+        for (int i = 0; i < 2000; i++) {
+            weir_service_stats_of(weir_engine_service(engine_), &stats);
+            if (stats.kv_pages_used == 0) break;
+            (void)poll(nullptr, 0, 5);
+        }
+        EXPECT_EQ(stats.kv_pages_used, 0);
+        EXPECT_EQ(stats.kept_tokens, 0);
+        EXPECT_EQ(stats.running + stats.waiting, 0);
+        file_gate::reads = nullptr;
+        EXPECT_EQ(chat(1, "talk").content, first.content) << "the file is as it was";
+    }
+}
+
+/* A save that began is finished; one that waits is refused. */
+TEST_F(SessionIo, AServerThatEndsFinishesTheSaveThatBegan)
+{
+    (void)chat(1, "talk");
+    (void)chat(2, "late");
+    support::Gate disk;
+    file_gate::writes = &disk;
+    const int saving = begin("/v1/sessions", R"({"name":"talk"})");
+    ASSERT_TRUE(disk.wait_until_reached());
+    const int waiting = begin("/v1/sessions", R"({"name":"late"})");
+    ASSERT_TRUE(wait_for("sessions_waiting", 1));
+    std::thread ending([this] {
+        weir_server_drain(server_, weir_clock_ns());
+        weir_server_close(server_);
+    });
+    EXPECT_EQ(0u, end(waiting).find("HTTP/1.1 503"));
+    disk.open();
+    ending.join();
+    server_ = nullptr;
+    close(saving);
+    EXPECT_FALSE(disk.was_late);
+    weir_session_info *infos = nullptr;
+    size_t n = 0;
+    weir_error error = {};
+    ASSERT_EQ(weir_sessions_list(weir_engine_sessions(engine_), &infos, &n, &error), WEIR_OK);
+    ASSERT_EQ(n, 1u);
+    EXPECT_STREQ(infos[0].name, "talk");
+    EXPECT_EQ(infos[0].problem, WEIR_OK);
+    weir_memory_give(infos);
+}
+
+} // namespace
