@@ -170,8 +170,8 @@ class Bench {
         streams_.push_back(std::move(stream));
         return true;
     }
-    // Computes the prompts one after the other in large pieces; they stay in the prefix cache, where
-    // the streams find them.
+    // Computes the prompts one after the other in large pieces; they stay in the prefix cache,
+    // where the streams find them.
     bool fill()
     {
         for (int32_t i = 0; i < n_streams_; i++)
