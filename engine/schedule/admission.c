@@ -58,8 +58,8 @@ typedef struct candidate {
     int64_t rows, more;
 } candidate;
 
-/* Pages of a candidate of which running sequences hold the first n_shared rows. A window never needs
- * more than its own rows. */
+/* Pages of a candidate of which running sequences hold the first n_shared rows. A window never
+ * needs more than its own rows. */
 static weir_kv_pages pages_of(const weir_service *service, const candidate *of, int64_t n_shared)
 {
     const int64_t all = of->rows + of->more,
@@ -225,7 +225,8 @@ static void start_job(weir_service *service, weir_job *job)
 }
 
 /* ---- turns ----------------------------------------------------------------------------------- */
-/* The client's entry: its own, or the free one where it would be. More entries than running jobs. */
+/* The client's entry: its own, or the free one where it would be. There are more entries than
+ * running jobs. */
 static client_use *use_of(weir_service *service, int32_t client)
 {
     const uint32_t n = (uint32_t)weir_service_clients(service->facts->n_slots);

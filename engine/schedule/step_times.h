@@ -1,7 +1,7 @@
 /* engine/schedule/step_times.h - where the engine thread spends its time, by part of a step.
  *
- * A part ends where the next one begins, so the sum of all parts is the time from the first step on,
- * except what the thread waited for work. One clock read per part. */
+ * A part ends where the next one begins, so the sum of all parts is the time from the first step
+ * on, except what the thread waited for work. One clock read per part. */
 #pragma once
 #include <stdint.h>
 

@@ -26,16 +26,23 @@ static int64_t scratch_elements(
     return 0;
 }
 
-static int64_t mixed_ns, norm_ns; /* of the thread that computes */
+static idle_time mixed, norms; /* of the thread that computes */
 
-int64_t idle_norm_ns(void) { return norm_ns; }
+idle_time idle_norms(void) { return norms; }
+
+idle_time idle_time_now(void)
+{
+    struct timespec cpu;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
+    return (idle_time){ weir_clock_ns(), (int64_t)cpu.tv_sec * 1000000000 + cpu.tv_nsec };
+}
 
 static weir_status mix(
     const weir_shape *shape, const void *options, const void *weights, const weir_step *step
 )
 {
     (void)shape, (void)options, (void)weights, (void)step;
-    mixed_ns = weir_clock_ns();
+    mixed = idle_time_now();
     return WEIR_OK;
 }
 
@@ -44,7 +51,9 @@ static weir_status feed_forward(
 )
 {
     (void)shape, (void)options, (void)weights, (void)step;
-    norm_ns += 2 * (weir_clock_ns() - mixed_ns);
+    const idle_time now = idle_time_now();
+    norms.clock_ns += 2 * (now.clock_ns - mixed.clock_ns);
+    norms.cpu_ns += 2 * (now.cpu_ns - mixed.cpu_ns);
     return WEIR_OK;
 }
 

@@ -9,9 +9,15 @@ extern "C" {
 
 extern const weir_block idle_mixer, idle_ffn;
 
-/* Nanoseconds that the norms of all layers took since the program began: twice the time between the
- * two blocks of a layer, where nothing but a norm runs. */
-int64_t idle_norm_ns(void);
+/* Times of the thread that computes: by the clock, and its processor time. */
+typedef struct idle_time {
+    int64_t clock_ns, cpu_ns;
+} idle_time;
+idle_time idle_time_now(void);
+
+/* What the norms of all layers took since the program began: twice the time between the two blocks
+ * of a layer, where nothing but a norm runs. */
+idle_time idle_norms(void);
 
 #ifdef __cplusplus
 }

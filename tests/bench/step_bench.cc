@@ -4,8 +4,8 @@
 //
 // For each context one row with decoding sequences only, and one with a prompt in pieces of 128
 // tokens beside them; with --disk each once more with a lower tier. Parts are means. The norms of
-// the layers are not part of a step; "forward" is the rest of the model: the segments of each layer,
-// embeddings and logits of 32 elements.
+// the layers are not part of a step; "forward" is the rest of the model: the segments of each
+// layer, embeddings and logits of 32 elements.
 #include <getopt.h>
 #include <unistd.h>
 
@@ -48,8 +48,9 @@ bool measure(const steps::Options &options)
         return false;
     }
     (void)printf(
-        "%7d %7s %5s %9.1f %9.1f %9.1f", options.context, options.prefill ? "128" : "-",
-        options.disk.empty() ? "-" : "yes", f.median_us, f.p99_us, f.most_us
+        "%7d %7s %5s %9.1f %9.1f %9.1f %9.1f %9.1f", options.context, options.prefill ? "128" : "-",
+        options.disk.empty() ? "-" : "yes", f.cpu_median_us, f.cpu_p99_us, f.median_us, f.p99_us,
+        f.most_us
     );
     for (const double us : f.part_us) (void)printf(" %8.1f", us);
     (void)printf(" %8.1f\n", f.norms_us);
@@ -87,10 +88,10 @@ int main(int argc, char **argv)
     std::filesystem::create_directories(options.folder);
     (void)printf(
         "%s, %u processors; %d sequences, %d KV heads, a pool of %lld tokens, %d jobs queued; "
-        "microseconds\n%7s %7s %5s %9s %9s %9s",
+        "microseconds\n%7s %7s %5s %9s %9s %9s %9s %9s",
         processor().c_str(), std::thread::hardware_concurrency(), options.sequences,
         options.layers * options.kv_heads, static_cast<long long>(options.pool_tokens),
-        options.queued, "context", "prompt", "disk", "median", "p99", "max"
+        options.queued, "context", "prompt", "disk", "cpu", "cpu p99", "median", "p99", "max"
     );
     for (int i = 0; i < WEIR_STEP_PARTS; i++)
         (void)printf(" %8s", steps::part_name(static_cast<weir_step_part>(i)));

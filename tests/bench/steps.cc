@@ -170,8 +170,8 @@ class Bench {
         streams_.push_back(std::move(stream));
         return true;
     }
-    // Computes the prompts one after the other in large pieces; they stay in the prefix cache, where
-    // the streams find them.
+    // Computes the prompts one after the other in large pieces; they stay in the prefix cache,
+    // where the streams find them.
     bool fill()
     {
         for (int32_t i = 0; i < n_streams_; i++)
@@ -229,11 +229,12 @@ class Bench {
         stream->has_begun = true;
         if (!stream->is_first || !is_ready_ || is_measured_) return;
         if (times_.size() == kWarm) weir_service_stats_of(service_, &before_);
-        times_.push_back(weir_clock_ns() - idle_norm_ns());
-        if (times_.size() == kWarm + 1) norms_ns_ = -idle_norm_ns();
+        const idle_time now = idle_time_now(), norms = idle_norms();
+        times_.push_back({ now.clock_ns - norms.clock_ns, now.cpu_ns - norms.cpu_ns });
+        if (times_.size() == kWarm + 1) norms_ns_ = -norms.clock_ns;
         if (times_.size() <= kWarm + static_cast<size_t>(steps_)) return;
         weir_service_stats_of(service_, &after_);
-        norms_ns_ += idle_norm_ns();
+        norms_ns_ += norms.clock_ns;
         is_measured_ = true;
         changed_.notify_all();
     }
@@ -246,16 +247,21 @@ class Bench {
     }
     void summarise(Figures *out)
     {
-        std::vector<double> us;
-        for (size_t i = kWarm + 1; i < times_.size(); i++)
-            us.push_back(static_cast<double>(times_[i] - times_[i - 1]) * 1e-3);
+        std::vector<double> us, cpu_us;
+        for (size_t i = kWarm + 1; i < times_.size(); i++) {
+            us.push_back(static_cast<double>(times_[i].clock_ns - times_[i - 1].clock_ns) * 1e-3);
+            cpu_us.push_back(static_cast<double>(times_[i].cpu_ns - times_[i - 1].cpu_ns) * 1e-3);
+        }
         std::sort(us.begin(), us.end());
+        std::sort(cpu_us.begin(), cpu_us.end());
         *out = {};
         out->steps = after_.steps - before_.steps;
         out->batch_rows = after_.batch_rows - before_.batch_rows;
         out->median_us = us[us.size() / 2];
         out->p99_us = us[us.size() * 99 / 100];
         out->most_us = us.back();
+        out->cpu_median_us = cpu_us[cpu_us.size() / 2];
+        out->cpu_p99_us = cpu_us[cpu_us.size() * 99 / 100];
         for (size_t i = 0; i < WEIR_STEP_PARTS; i++)
             out->part_us[i] = static_cast<double>(after_.step_ns[i] - before_.step_ns[i]) * 1e-3 /
                               static_cast<double>(out->steps);
@@ -278,7 +284,7 @@ class Bench {
     std::vector<std::unique_ptr<Stream>> streams_;
     std::mutex lock_;
     std::condition_variable changed_;
-    std::vector<int64_t> times_; // of steps, less that of all norms before them
+    std::vector<idle_time> times_; // of steps, less that of all norms before them
     int64_t norms_ns_ = 0;
     weir_service_stats before_ = {}, after_ = {};
     int32_t n_begun_ = 0, n_ended_ = 0, n_streams_ = 0;

@@ -21,7 +21,9 @@ struct Options {
 };
 
 struct Figures {
-    double median_us = 0, p99_us = 0, most_us = 0; // of a step, without the norms of the layers
+    // Of a step, without the norms of the layers: by the clock, and in processor time of the
+    // engine thread, which other programs do not change.
+    double median_us = 0, p99_us = 0, most_us = 0, cpu_median_us = 0, cpu_p99_us = 0;
     double norms_us = 0; // of all layers, in the mean
     std::array<double, WEIR_STEP_PARTS> part_us = {}; // in the mean
     int64_t steps = 0, batch_rows = 0, pool_tokens = 0, kv_heads = 0;
