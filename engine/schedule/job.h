@@ -93,7 +93,7 @@ typedef struct service_call {
     void (*run)(weir_service *service, void *user);
     void *user;
     struct service_call *next;
-    bool is_posted; /* nobody waits for it; it may be posted again as soon as `run` begins */
+    bool is_posted; /* no thread waits for it; it may be posted again as soon as `run` begins */
     bool is_done;
 } service_call;
 

@@ -111,6 +111,8 @@ typedef struct session_contents {
 WEIR_MUST_CHECK weir_status
 session_contents_read(session_contents *out, const weir_sessions *sessions, const char *name);
 void session_contents_free(session_contents *contents);
+/* session_room.c */
+
 /* The folder's files are deleted, and their space is planned, by one thread at a time. Threads of
  * jobs and of the saver wait for each other here; no other thread does. */
 void session_folder_enter(weir_sessions *sessions);

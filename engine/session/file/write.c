@@ -12,7 +12,8 @@
 #include "engine/base/memory.h"
 #include "engine/session/file/session_file_internal.h"
 
-enum { PIECES = 256, COPIES = 16, BATCH_BYTES = 8 << 20 };
+/* What is hashed is written while it is in a cache. */
+enum { PIECES = 256, PIECE_BYTES = 2 << 20, COPIES = 16, BATCH_BYTES = 8 << 20 };
 
 typedef struct writer {
     weir_new_file file;
@@ -22,6 +23,7 @@ typedef struct writer {
     uint64_t sent, arrived; /* bytes before these are on their way to the disk, and there */
     struct iovec pieces[PIECES]; /* [n_pieces], not written yet */
     int n_pieces;
+    size_t n_bytes; /* of the pieces */
     void *memory; /* owned, for the copies */
     /* [COPIES, copy_bytes] of pages that may move, n_copies of them among the pieces; NULL: pages
      * are written in place. */
@@ -71,6 +73,7 @@ static weir_status flush(writer *w)
         w->pieces[first].iov_len -= left;
     }
     w->n_pieces = 0;
+    w->n_bytes = 0;
     w->n_copies = 0;
     send_batch(w);
     return WEIR_OK;
@@ -82,7 +85,8 @@ static weir_status add(writer *w, const void *bytes, size_t n)
     if (n == 0) return WEIR_OK;
     (void)XXH3_128bits_update(w->hash, bytes, n);
     w->pieces[w->n_pieces++] = (struct iovec){ (void *)bytes, n };
-    return w->n_pieces == PIECES ? flush(w) : WEIR_OK;
+    w->n_bytes += n;
+    return w->n_pieces == PIECES || w->n_bytes >= PIECE_BYTES ? flush(w) : WEIR_OK;
 }
 
 /* The largest page, rounded so that copies stay aligned. */
