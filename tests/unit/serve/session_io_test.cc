@@ -1,5 +1,5 @@
-// The whole server over the demo model with one worker, while the disk hangs under a session that is
-// saved or restored: everything else is answered meanwhile, and what waits for the file comes in
+// The whole server over the demo model with one worker, while the disk hangs under a session that
+// is saved or restored: everything else is answered meanwhile, and what waits for the file comes in
 // order.
 #include <filesystem>
 #include <thread>
@@ -157,8 +157,8 @@ TEST_F(SessionIo, ARestoreThatHangsStopsNoRequestAndNoStep)
     EXPECT_EQ(again.n_cached, first.n_prompt - 1);
 }
 
-/* Two requests that continue the same session read its file once; a job for a file waits for the one
- * before it. */
+/* Two requests that continue the same session read its file once; a job for a file waits for the
+ * one before it. */
 TEST_F(SessionIo, JobsForOneFileAreDoneInOrder)
 {
     const Reply first = chat(1, "talk");
