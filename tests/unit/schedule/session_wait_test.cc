@@ -1,5 +1,5 @@
 // Sessions that are restored while the disk hangs or while a step is long: what waits for their
-// pages does not turn a processor, and reading needs no step.
+// pages takes no processor time, and reading needs no step.
 #include <time.h>
 
 #include "tests/unit/kv/file_gate.h"
@@ -124,6 +124,7 @@ TEST_F(WaitingWithTiers, ARestoreGoesOnDuringAStep)
     EXPECT_EQ(run(text, 20), want);
     EXPECT_EQ(usage_.n_cached, 1899) << usage_.reuse;
     expect_within();
+    call.release();
     stop();
     std::filesystem::remove_all(sessions);
 }
