@@ -157,8 +157,8 @@ TEST_F(SessionIo, ARestoreThatHangsStopsNoRequestAndNoStep)
     EXPECT_EQ(again.n_cached, first.n_prompt - 1);
 }
 
-/* Two requests that continue the same session read its file once; a job for a file waits for the one
- * before it. */
+/* Two requests that continue the same session read its file once; a job for a file waits for the
+ * one before it. */
 TEST_F(SessionIo, JobsForOneFileAreDoneInOrder)
 {
     const Reply first = chat(1, "talk");
