@@ -1,5 +1,5 @@
-/* A gate in front of libc's preadv and pwritev: large pieces of session files wait in it until a test
- * opens it, as on a disk that hangs. Included by one file of a test. */
+/* A gate in front of libc's preadv and pwritev: large pieces of session files wait in it until a
+ * test opens it, as on a disk that hangs. Included by one file of a test. */
 #pragma once
 #include <sys/syscall.h>
 #include <sys/uio.h>

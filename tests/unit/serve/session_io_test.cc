@@ -1,5 +1,5 @@
-// The whole server over the demo model with one worker, while the disk hangs under a session that is
-// saved or restored: everything else is answered meanwhile, and what waits for the file comes in
+// The whole server over the demo model with one worker, while the disk hangs under a session that
+// is saved or restored: everything else is answered meanwhile, and what waits for the file comes in
 // order.
 #include <filesystem>
 #include <thread>
