@@ -193,6 +193,13 @@ static weir_status check_wish(
     return WEIR_OK;
 }
 
+static bool is_computing(const void *user)
+{
+    weir_service_stats stats;
+    weir_service_stats_of(user, &stats);
+    return stats.running > 0;
+}
+
 weir_status session_save_to(
     session_carrier *own, const weir_session_wish *save, const weir_state_wish *state,
     int32_t n_rest, const char *path, weir_session_result *result, weir_error *error
@@ -202,6 +209,8 @@ weir_status session_save_to(
     weir_sessions *const s = own->sessions;
     WEIR_TRY(check_wish(s, save, error));
     wish w = { .own = own, .save = save, .n_rest = n_rest };
+    own->progress.is_in_way = is_computing;
+    own->progress.user = s->service;
     /* A save in the background takes space that is needed here; once written, its file can be
      * replaced. */
     weir_saver_pause(s->saver);

@@ -120,6 +120,7 @@ TEST_F(WaitingWithTiers, ARestoreGoesOnDuringAStep)
     restoring.join();
     EXPECT_EQ(status, WEIR_OK);
     call.wait();
+    call.release();
     file_gate::reads = nullptr;
     EXPECT_EQ(run(text, 20), want);
     EXPECT_EQ(usage_.n_cached, 1899) << usage_.reuse;
