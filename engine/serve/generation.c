@@ -201,8 +201,8 @@ static void submit_failure(
     }
 }
 
-/* Starts as many prompts as there are slots, each after its files were read. The rest waits here, so
- * one request cannot fill the queue. */
+/* Starts as many prompts as there are slots, each after its files were read. The rest waits here,
+ * so one request cannot fill the queue. */
 static void submit_more(weir_generation *g)
 {
     weir_exchange *const x = g->exchange;

@@ -77,8 +77,8 @@ static inline const char *weir_generation_salt(const weir_generation *g)
 
 /* session_reads.c. Worker. */
 
-/* Reads the next file that the prompt needs. Returns true if there is none, or if one that it cannot
- * do without could not be read (*status); false: a thread of the sessions reads, and ADVANCE
+/* Reads the next file that the prompt needs. Returns true if there is none, or if one that it
+ * cannot do without could not be read (*status); false: a thread of the sessions reads, and ADVANCE
  * follows. */
 bool weir_generation_read(
     weir_generation *g, const weir_prompt *prompt, weir_status *status, weir_error *error

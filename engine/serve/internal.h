@@ -144,8 +144,8 @@ void weir_workers_stop(weir_workers *workers); /* after all work is done */
 /* Queues work. One thread at a time processes an exchange; bits that arrive meanwhile are done
  * next. DESTROY is the last. */
 void weir_workers_add(weir_workers *workers, weir_exchange *exchange, unsigned work);
-/* The exchange waits for a thread of another layer: it is not destroyed before it is released, which
- * queues ADVANCE. No worker waits meanwhile. */
+/* The exchange waits for a thread of another layer: it is not destroyed before it is released,
+ * which queues ADVANCE. No worker waits meanwhile. */
 void weir_workers_hold(weir_workers *workers, weir_exchange *exchange);
 void weir_workers_release(weir_workers *workers, weir_exchange *exchange); /* any thread */
 /* Returns true if the caller must destroy it, false if a worker will. */

@@ -120,8 +120,8 @@ void session_folder_leave(weir_sessions *sessions);
 /* Deletes the file and its index entry. Returns 0 or errno. Folder entered. */
 int session_folder_drop(weir_sessions *sessions, const char *name);
 /* Deletes automatic files, least recently used first, until this one may be added; the space is
- * reserved for this writer until session_folder_done. Returns ECANCELED if another writer is writing
- * a file of this name. */
+ * reserved for this writer until session_folder_done. Returns ECANCELED if another writer is
+ * writing a file of this name. */
 WEIR_MUST_CHECK weir_status session_folder_make_room(
     weir_sessions *sessions, int writer, const session_pending *file, weir_error *error
 );

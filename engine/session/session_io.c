@@ -1,9 +1,9 @@
 /* engine/session/session_io.c - the order of jobs and the threads that do them.
  *
  * Jobs are begun in order of arrival, except those whose turn has not come: one job at a time has a
- * file; each that moves a sequence has a carrier; writes leave one carrier to reads. A job that waits
- * occupies no thread, unless its caller wants to do it. What a request continues is first looked for
- * in the cache, on the engine thread. */
+ * file; each that moves a sequence has a carrier; writes leave one carrier to reads. A job that
+ * waits occupies no thread, unless its caller wants to do it. What a request continues is first
+ * looked for in the cache, on the engine thread. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>

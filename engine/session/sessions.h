@@ -1,11 +1,11 @@
 /* engine/session/sessions.h - sessions: cached sequences that are saved to a folder and restored by
  * a later process.
  *
- * Everything that touches a file is a job (weir_session_job). weir_sessions_post gives it to threads
- * of the sessions; the other functions do it on the caller's thread, and block. Jobs for one file
- * are done one after the other, in order; others side by side. The engine continues meanwhile: its
- * thread only hands out what is cached and inserts what was read, once all of it is checked. Any
- * thread. */
+ * Everything that touches a file is a job (weir_session_job). weir_sessions_post gives it to
+ * threads of the sessions; the other functions do it on the caller's thread, and block. Jobs for
+ * one file are done one after the other, in order; others side by side. The engine continues
+ * meanwhile: its thread only hands out what is cached and inserts what was read, once all of it is
+ * checked. Any thread. */
 #pragma once
 #include "engine/model/coda_stats.h"
 #include "engine/schedule/service.h"
@@ -89,8 +89,8 @@ struct weir_session_job {
     const int32_t *tokens; /* [n_tokens] */
     int32_t n_tokens;
     struct weir_payer *payer; /* of the memory that the work takes; may be NULL */
-    /* Called once, on a thread of the sessions, the engine thread or that of weir_sessions_cancel; no
-     * lock is held. Must not block. The job may be freed there. */
+    /* Called once, on a thread of the sessions, the engine thread or that of weir_sessions_cancel;
+     * no lock is held. Must not block. The job may be freed there. */
     void (*done)(weir_session_job *job);
     void *user;
     /* ---- set before `done` */
@@ -127,9 +127,9 @@ typedef struct weir_session_activity {
 void weir_sessions_activity_of(weir_sessions *sessions, weir_session_activity *out);
 
 /* ---- on the caller's thread ------------------------------------------------------------------ */
-/* Returns ENOTFOUND if no such sequence is cached (the error says why); EFULL if [sessions] limit or
- * memory.disk leaves no space; ECANCELED if this file is just being written under memory pressure;
- * EIO: an existing file is unchanged. */
+/* Returns ENOTFOUND if no such sequence is cached (the error says why); EFULL if [sessions] limit
+ * or memory.disk leaves no space; ECANCELED if this file is just being written under memory
+ * pressure; EIO: an existing file is unchanged. */
 WEIR_MUST_CHECK weir_status weir_sessions_save(
     weir_sessions *sessions, const weir_session_wish *wish, weir_session_result *result,
     weir_error *error

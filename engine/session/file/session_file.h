@@ -29,8 +29,8 @@ enum {
 typedef struct weir_session_progress {
     int64_t done, total; /* bytes */
     bool is_stopped; /* set by others: a read fails with ECANCELED before its next piece */
-    /* Not atomic. Asked after each piece that is written: true if others compute, and the writer shall
-     * leave them most of the time. NULL: it need not. */
+    /* Not atomic. Asked after each piece that is written: true if others compute, and the writer
+     * shall leave them most of the time. NULL: it need not. */
     bool (*is_in_way)(const void *user);
     const void *user;
 } weir_session_progress;

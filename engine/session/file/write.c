@@ -37,9 +37,9 @@ typedef struct writer {
 
 static const unsigned char zeros[WEIR_SESSION_ALIGNMENT];
 
-/* Gigabytes that only fsync writes take memory and bus from the engine at once, and then the disk for
- * a long time. So each batch is sent to the disk when it is complete, and the one before it is waited
- * for. Failures cost only that; fsync reports those of the disk. */
+/* Gigabytes that only fsync writes take memory and bus from the engine at once, and then the disk
+ * for a long time. So each batch is sent to the disk when it is complete, and the one before it is
+ * waited for. Failures cost only that; fsync reports those of the disk. */
 static void send_batch(writer *w)
 {
     const uint64_t end = w->at / BATCH_BYTES * BATCH_BYTES, before = w->sent;
