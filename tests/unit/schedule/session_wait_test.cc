@@ -125,7 +125,6 @@ TEST_F(WaitingWithTiers, ARestoreGoesOnDuringAStep)
     EXPECT_EQ(run(text, 20), want);
     EXPECT_EQ(usage_.n_cached, 1899) << usage_.reuse;
     expect_within();
-    call.release();
     stop();
     std::filesystem::remove_all(sessions);
 }
