@@ -61,17 +61,6 @@ static void write_result(
     weir_json_close(json, '}');
 }
 
-/* ---- saving and restoring -------------------------------------------------------------------- */
-static weir_status read_salt(const char **salt, const json_t *root, weir_api_error *error)
-{
-    WEIR_TRY(weir_field_text(root, "cache_salt", salt, error));
-    if (*salt != NULL && strlen(*salt) > WEIR_SALT_BYTES)
-        return weir_api_bad(
-            error, "cache_salt", "cache_salt is longer than %d bytes", WEIR_SALT_BYTES
-        );
-    return WEIR_OK;
-}
-
 /* ---- jobs ------------------------------------------------------------------------------------ */
 static weir_session_call *open_call(weir_exchange *x, weir_session_work work, const char *name)
 {
@@ -122,6 +111,16 @@ void weir_session_call_abandon(weir_session_call *call)
 }
 
 /* ---- saving and restoring -------------------------------------------------------------------- */
+static weir_status read_salt(const char **salt, const json_t *root, weir_api_error *error)
+{
+    WEIR_TRY(weir_field_text(root, "cache_salt", salt, error));
+    if (*salt != NULL && strlen(*salt) > WEIR_SALT_BYTES)
+        return weir_api_bad(
+            error, "cache_salt", "cache_salt is longer than %d bytes", WEIR_SALT_BYTES
+        );
+    return WEIR_OK;
+}
+
 /* Without a text: the session named by requests. */
 static weir_status read_text(weir_session_call *call, const json_t *root)
 {
