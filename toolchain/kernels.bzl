@@ -8,10 +8,11 @@ load("//toolchain:weir.bzl", "WARNINGS")
 
 # Exact IEEE semantics stay, but for errno and contraction into fused multiply-adds. Sanitizers see
 # what -O3 does as well after -O1, in half the time to compile.
-KERNEL_COPTS = ["-fno-math-errno", "-ffp-contract=fast", "-Wno-pass-failed"] + select({
+OPTIMISED = select({
     "//:sanitized": ["-O1"],
     "//conditions:default": ["-O3"],
 })
+KERNEL_COPTS = ["-fno-math-errno", "-ffp-contract=fast", "-Wno-pass-failed"] + OPTIMISED
 
 # Kernels see arrays that were checked before. Their large arrays on the stack are written before
 # they are read, in the innermost loops.
@@ -29,12 +30,15 @@ ISA_COPTS = {
     "v4": ["-march=x86-64-v4", "-mprefer-vector-width=512"],
 }
 
-# One source, three levels: addresses are checked in the two that a machine would choose today,
-# undefined behaviour in v3 (see build:asan in .bazelrc).
-NOT_SANITIZED = {
-    "v2": select({"//:sanitized": ["-fno-sanitize=all"], "//conditions:default": []}),
-    "v4": select({"//:sanitized": ["-fno-sanitize=undefined"], "//conditions:default": []}),
-}
+# One source, three levels: addresses are checked in the levels that a machine would choose today
+# and that this one can run, undefined behaviour in v3 (see build:asan in .bazelrc).
+_NOT_V2 = select({"//:sanitized": ["-fno-sanitize=all"], "//conditions:default": []})
+_NOT_AVX512 = select({
+    "//:sanitized_avx512": ["-fno-sanitize=undefined"],
+    "//:sanitized": ["-fno-sanitize=all"],
+    "//conditions:default": [],
+})
+NOT_SANITIZED = {"v2": _NOT_V2, "v4": _NOT_AVX512, "vnni": _NOT_AVX512, "amx": _NOT_AVX512}
 
 def omp_kernels(name, srcs, hdrs = [], textual_hdrs = [], deps = [], copts = [], visibility = None):
     """One library with the rows weir_kernel_omp_<op>_{v2,v3,v4} of every source; WEIR_ISA names the

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/abi/ops.h"
+#include "tests/normal.h"
 
 namespace weir_test {
 
@@ -66,7 +67,7 @@ class Builder {
     };
     Allocator allocator_;
     std::mt19937_64 rng_;
-    std::normal_distribution<float> normal_;
+    Normal normal_;
     std::vector<Block> blocks_;
     std::vector<Region> regions_;
     std::vector<std::function<void()>> endings_;

@@ -175,12 +175,13 @@ TEST(KvWrite, RowsOfOneValue)
     }
 }
 
-// Mean squared error on the standard normal: what the codebook of each width has.
+// Mean squared error of the codebook of each width on a coordinate of a sphere of 128 dimensions,
+// sqrt(128) in radius: rows are scaled to it, and have shorter tails than the normal distribution.
 TEST(KvTurbo, ErrorsAreThoseOfTheCodebook)
 {
-    const std::pair<weir_kv_format, double> errors[] = { { WEIR_KV_TURBO2, 0.117482 },
-                                                         { WEIR_KV_TURBO3, 0.034548 },
-                                                         { WEIR_KV_TURBO4, 0.009501 } };
+    const std::pair<weir_kv_format, double> errors[] = { { WEIR_KV_TURBO2, 0.116005 },
+                                                         { WEIR_KV_TURBO3, 0.033979 },
+                                                         { WEIR_KV_TURBO4, 0.009325 } };
     for (const auto &[format, want] : errors) {
         double squares = 0;
         size_t n = 0;
@@ -195,7 +196,7 @@ TEST(KvTurbo, ErrorsAreThoseOfTheCodebook)
                 squares += (double)(x[i] - y[i]) * (double)(x[i] - y[i]);
             n += x.size();
         }
-        EXPECT_NEAR(squares / (double)n / want, 1, 0.02) << weir_kv_format_name(format);
+        EXPECT_NEAR(squares / (double)n / want, 1, 0.01) << weir_kv_format_name(format);
     }
 }
 

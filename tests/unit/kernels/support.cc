@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "engine/formats/tensor_directory.h"
+#include "tests/normal.h"
 
 #ifndef WEIR_TEST_ISAS
 #define WEIR_TEST_ISAS(X, op) X(op, v4) X(op, v3) X(op, v2)
@@ -65,7 +66,7 @@ weir_status run(const weir_kernel &kernel, const void *args, int n_threads)
 Floats random_floats(size_t n, uint32_t seed, float scale)
 {
     std::mt19937 rng(seed);
-    std::normal_distribution<float> normal(0, scale);
+    Normal normal(scale);
     Floats x(n);
     for (float &value : x) value = normal(rng);
     return x;

@@ -10,6 +10,7 @@
 
 #include "kernels/abi/ops.h"
 #include "kernels/ref/kv_codec.h"
+#include "tests/normal.h"
 
 namespace evict {
 
@@ -174,7 +175,7 @@ void Evict::close(Text *t)
 /* n rows, all in one page. */
 void Evict::write(Text *t, int64_t head, int64_t n)
 {
-    std::normal_distribution<float> value;
+    weir_test::Normal value;
     Rows *const rows = &t->heads[(size_t)head];
     const int64_t slot = (int64_t)rows->size(), page = slot / WEIR_PAGE_TOKENS;
     std::vector<float> k((size_t)(n * key_dim)), v((size_t)(n * value_dim));

@@ -11,6 +11,7 @@
 #include "kernels/onednn/kernels.h"
 #include "kernels/x86/kernels.h"
 #include "offload/weights.h"
+#include "tests/normal.h"
 
 extern "C" const weir_kernel weir_kernel_ref_matmul;
 
@@ -121,7 +122,7 @@ struct Weight {
 inline std::vector<float> random_rows(int64_t n, uint32_t seed)
 {
     std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
+    Normal normal;
     std::vector<float> x((size_t)n);
     for (auto &value : x) value = normal(random) * (random() % 64 == 0 ? 8.0f : 1.0f);
     return x;
