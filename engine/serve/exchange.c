@@ -125,12 +125,14 @@ void weir_exchange_advance(weir_exchange *x)
 {
     if (x->generation != NULL) weir_generation_advance(x);
     if (x->call != NULL) weir_session_call_advance(x->call);
+    if (x->states != NULL) weir_states_call_advance(x->states);
 }
 
 void weir_exchange_abandon(weir_exchange *x)
 {
     if (x->generation != NULL) weir_generation_abandon(x->generation);
     if (x->call != NULL) weir_session_call_abandon(x->call);
+    if (x->states != NULL) weir_states_call_abandon(x->states);
 }
 
 void weir_exchange_destroy(weir_exchange *x)
@@ -141,6 +143,7 @@ void weir_exchange_destroy(weir_exchange *x)
     weir_request_log(x);
     if (x->generation != NULL) weir_generation_free(x->generation);
     weir_session_call_free(x->call);
+    weir_states_call_free(x->states);
     weir_exchange_drop_body(x);
     weir_buffer_free(&x->reply);
     weir_buffer_free(&x->unknown);

@@ -29,6 +29,7 @@ typedef struct weir_connection weir_connection;
 typedef struct weir_exchange weir_exchange;
 typedef struct weir_generation weir_generation;
 typedef struct weir_session_call weir_session_call; /* defined in sessions_api.c */
+typedef struct weir_states_call weir_states_call; /* defined in states_api.h */
 
 /* ---- connections (connection.c, respond.c; HTTP thread only) --------------------------------- */
 
@@ -193,6 +194,7 @@ struct weir_exchange {
     char warning[WEIR_WARNING_BYTES]; /* x-weir-warning, set before `ready`; "": none */
     weir_generation *generation; /* set by a worker before others can see it */
     weir_session_call *call; /* workers only: an operation of /v1/sessions; NULL: none */
+    weir_states_call *states; /* workers only: an operation of /v1/states that waits; NULL: none */
 
     weir_exchange *next_awake, *previous_awake; /* requires the loop's lock */
     bool awake;
@@ -305,6 +307,9 @@ void weir_states_api_post(weir_exchange *exchange);
 void weir_states_api_query(weir_exchange *exchange);
 void weir_states_api_merge(weir_exchange *exchange);
 void weir_states_api_remove(weir_exchange *exchange);
+void weir_states_call_advance(weir_states_call *call); /* if what it waits for is over. Worker. */
+void weir_states_call_abandon(weir_states_call *call);
+void weir_states_call_free(weir_states_call *call); /* NULL-safe */
 /* Finds a state by the client's name: its own first, then one without an owner. Fills the error on
  * failure. */
 WEIR_MUST_CHECK weir_status weir_states_of_name(
@@ -350,7 +355,6 @@ struct weir_server {
     int64_t start_unix;
     atomic_bool draining;
     atomic_size_t body_bytes, n_exchanges;
-    atomic_int n_state_waits; /* workers waiting for computations of /v1/states */
     weir_workers workers;
     bool thinks; /* the vocabulary contains <think> */
 };

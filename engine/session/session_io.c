@@ -43,13 +43,20 @@ static void take_out(session_queue *queue, weir_session_job *job)
 
 static bool moves_sequence(const weir_session_job *job)
 {
-    return job->work != WEIR_SESSION_DELETE && job->work != WEIR_SESSION_LIST;
+    return job->work != WEIR_SESSION_DELETE && job->work != WEIR_SESSION_LIST &&
+           job->work != WEIR_SESSION_TASK;
 }
 
 static bool saves(const weir_session_job *job)
 {
     return job->work == WEIR_SESSION_SAVE || job->work == WEIR_SESSION_WRITE ||
            job->work == WEIR_SESSION_SAVE_RECENT;
+}
+
+/* A task saves through other jobs, which it waits for: it counts as none. */
+static bool is_for_savers(const weir_session_job *job)
+{
+    return saves(job) || job->work == WEIR_SESSION_TASK;
 }
 
 static bool fills_pages(const weir_session_job *job) { return moves_sequence(job) && !saves(job); }
@@ -224,11 +231,11 @@ void weir_sessions_cancel(weir_sessions *sessions, weir_session_job *job)
     job->done(job);
 }
 
-/* The first thread leaves saves to the others, and those leave to it what it is free for. */
+/* The first thread leaves saves and tasks to the others, and those leave to it what it is free for. */
 static weir_session_job *next_job(const weir_sessions *s, bool is_first)
 {
     for (weir_session_job *j = s->waiting.first; j != NULL; j = j->next) {
-        const bool is_mine = s->n_threads == 1 || saves(j) != is_first;
+        const bool is_mine = s->n_threads == 1 || is_for_savers(j) != is_first;
         if (!j->is_here && (is_mine || (!is_first && s->is_first_busy)) && may_begin(s, j))
             return j;
     }
