@@ -61,11 +61,8 @@ static void give_way(writer *w)
     static const int64_t longest_ns = 100000000;
     const weir_session_progress *const p = w->progress;
     const int64_t pause = 3 * (weir_clock_ns() - w->since_ns);
-    if (p == NULL || p->is_in_way == NULL) return;
-    if (p->is_in_way(p->user)) {
-        const struct timespec time = { .tv_nsec = pause < longest_ns ? pause : longest_ns };
-        (void)nanosleep(&time, NULL);
-    }
+    if (p == NULL || p->give_way == NULL) return;
+    p->give_way(p->user, pause < longest_ns ? pause : longest_ns);
     w->since_ns = weir_clock_ns();
 }
 
