@@ -167,10 +167,7 @@ weir_own_name weir_exchange_own(const weir_exchange *x, const char *cache_salt, 
     return own;
 }
 
-void weir_exchange_wake(weir_exchange *x)
-{
-    if (x->attached) weir_loop_wake(&x->server->loop, x);
-}
+void weir_exchange_wake(weir_exchange *x) { weir_loop_wake(&x->server->loop, x); }
 
 void weir_exchange_leave(weir_exchange *x)
 {
@@ -214,8 +211,8 @@ static void make_ready(weir_exchange *x, int status, const char *content_type)
     x->status = status;
     x->content_type = content_type;
     x->ready = WEIR_READY_REPLY;
-    weir_exchange_wake(x);
     (void)pthread_mutex_unlock(&x->lock);
+    weir_exchange_wake(x);
 }
 
 void weir_reply_json(weir_exchange *x, int status, weir_buffer *text)
