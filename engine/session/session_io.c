@@ -232,7 +232,8 @@ void weir_sessions_cancel(weir_sessions *sessions, weir_session_job *job)
     job->done(job);
 }
 
-/* The first thread leaves saves and tasks to the others, and those leave to it what it is free for. */
+/* The first thread leaves saves and tasks to the others, and those leave to it what it is free
+ * for. */
 static weir_session_job *next_job(const weir_sessions *s, bool is_first)
 {
     for (weir_session_job *j = s->waiting.first; j != NULL; j = j->next) {
