@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/processors.h"
 #include "offload/caps.h"
 #include "offload/dispatch_internal.h"
 #include "offload/marshal.h"
@@ -189,6 +190,14 @@ static weir_status force_isa(weir_stream *stream, const char *name, weir_error *
     return WEIR_OK;
 }
 
+/* OpenMP counts the processors of a core, and knows no quotas. */
+static int default_threads(void)
+{
+    const int cores = weir_processors(""); /* first: OpenMP may bind this thread to one */
+    const int most = omp_get_max_threads();
+    return most < cores || getenv("OMP_NUM_THREADS") != NULL ? most : cores;
+}
+
 static void free_scratch(weir_stream *stream)
 {
     if (stream->device)
@@ -220,7 +229,7 @@ weir_status weir_stream_open(
         status = weir_error_set(error, WEIR_ENOMEM, "no memory for a kernel stream");
         goto done;
     }
-    stream->context.n_threads = options->n_threads ? options->n_threads : omp_get_max_threads();
+    stream->context.n_threads = options->n_threads ? options->n_threads : default_threads();
     stream->context.omp_device = omp_get_initial_device();
     stream->caps = weir_caps_detect();
     if (stream->device) {

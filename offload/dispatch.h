@@ -19,7 +19,7 @@ extern "C" {
 typedef struct weir_stream weir_stream;
 
 typedef struct weir_stream_options {
-    int32_t n_threads; /* 0: OpenMP's default, usually all cores */
+    int32_t n_threads; /* 0: OMP_NUM_THREADS, else weir_processors */
     /* NULL or "auto": the best of the machine; "v2", "v3", "v4" force a lower one. */
     const char *isa;
     const char *pins[WEIR_OP_COUNT]; /* kernel name per op; NULL: the first that accepts */

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/cgroup.h"
+
 /* Assumed when /proc/meminfo cannot be read: enough for a small model. */
 static const size_t unknown_machine = (size_t)1 << 30;
 /* cgroup v1 reports LONG_MAX rounded down to pages of up to 64 KiB for "no limit". */
@@ -76,70 +78,26 @@ static size_t group_leaves(const char *folder, const files *names)
 /* Measures one group: its limit, or the limit minus the usage. SIZE_MAX: no limit. */
 typedef size_t measure(const char *folder, const files *names);
 
-/* The minimum over the group at `mount``path` and its ancestors. In a container `path` may be a
- * path of the host that does not exist; then the group is `mount` itself. */
-static size_t path_least(
-    const char *root, const char *mount, const char *path, const files *names, measure *of
-)
-{
-    char folder[PATH_MAX];
-    if (snprintf(
-            folder, sizeof folder, "%s%s%s", root, mount, strstr(path, "..") == NULL ? path : ""
-        ) >= (int)sizeof folder)
-        return SIZE_MAX;
-    const size_t base = strlen(root) + strlen(mount);
-    size_t left = SIZE_MAX;
-    for (;;) {
-        size_t n = strlen(folder);
-        while (n > base && folder[n - 1] == '/') folder[--n] = '\0';
-        left = less(left, of(folder, names));
-        if (n <= base) return left;
-        *strrchr(folder, '/') = '\0';
-    }
-}
+typedef struct least {
+    measure *of;
+    size_t value;
+} least;
 
-/* True if "memory" is among the comma-separated controllers. */
-static bool has_memory(const char *controllers, size_t n)
+static void measure_group(void *user, const char *folder, int version)
 {
-    for (const char *at = controllers, *const end = controllers + n; at < end;) {
-        const char *const comma = memchr(at, ',', (size_t)(end - at));
-        const size_t length = (size_t)((comma != NULL ? comma : end) - at);
-        if (length == 6 && memcmp(at, "memory", 6) == 0) return true;
-        at += length + 1;
-    }
-    return false;
-}
-
-/* Evaluates a line "ID:CONTROLLERS:PATH"; cgroup v2 is "0::PATH". */
-static size_t entry_least(const char *root, char *entry, measure *of)
-{
-    entry[strcspn(entry, "\n")] = '\0';
-    char *const controllers = strchr(entry, ':');
-    char *const path = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
-    if (path == NULL) return SIZE_MAX;
-    const size_t n = (size_t)(path - controllers - 1);
-    if (has_memory(controllers + 1, n))
-        return path_least(root, "/sys/fs/cgroup/memory", path + 1, &version_1, of);
-    if (n > 0) return SIZE_MAX;
-    return less(
-        path_least(root, "/sys/fs/cgroup", path + 1, &version_2, of),
-        path_least(root, "/sys/fs/cgroup/unified", path + 1, &version_2, of)
-    );
+    least *const l = user;
+    l->value = less(l->value, l->of(folder, version == 1 ? &version_1 : &version_2));
 }
 
 /* The value in /proc/meminfo, or the smallest group limit of this process if that is less. */
 static size_t least_of(const char *root, const char *name, size_t unknown, measure *of)
 {
-    char path[PATH_MAX], entry[PATH_MAX];
+    char path[PATH_MAX];
     (void)snprintf(path, sizeof path, "%s/proc/meminfo", root);
     const size_t kib = line(path, name);
-    size_t least = kib > 0 && kib < SIZE_MAX / 1024 ? kib * 1024 : unknown;
-    (void)snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    FILE *const file = fopen(path, "re");
-    while (file != NULL && fgets(entry, sizeof entry, file) != NULL)
-        least = less(least, entry_least(root, entry, of));
-    if (file != NULL) (void)fclose(file);
-    return least;
+    least l = { .of = of, .value = kib > 0 && kib < SIZE_MAX / 1024 ? kib * 1024 : unknown };
+    weir_cgroups(root, "memory", measure_group, &l);
+    return l.value;
 }
 
 size_t weir_machine_memory(const char *root)

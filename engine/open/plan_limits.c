@@ -59,10 +59,11 @@ bool weir_plan_has_states(const weir_config *config, bool with_server)
 
 int32_t weir_plan_session_carriers(const weir_plan_parts *parts)
 {
-    if (weir_plan_has_sessions(parts->config, parts->with_service))
-        return parts->with_server ? (int32_t)parts->config->sessions.io_threads : 1;
-    return weir_plan_has_states(parts->config, parts->with_server) ||
-           weir_plan_has_files(parts->config, parts->with_files);
+    const bool has_sessions = weir_plan_has_sessions(parts->config, parts->with_service);
+    if (parts->with_server &&
+        (has_sessions || weir_plan_has_states(parts->config, parts->with_server)))
+        return (int32_t)parts->config->sessions.io_threads;
+    return has_sessions || weir_plan_has_files(parts->config, parts->with_files);
 }
 
 /* Saving under memory pressure uses one more. */

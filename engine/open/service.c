@@ -63,9 +63,7 @@ weir_status weir_engine_open_sessions(
         .limit = (int32_t)engine->config.sessions.limit,
         .disk = engine->config.memory.disk - (int64_t)engine->plan.kv_disk,
         .saves_unasked = has_folder && engine->config.sessions.autosave,
-        .n_threads = !engine->with_server ? 0
-                     : has_folder         ? (int)engine->config.sessions.io_threads
-                                          : 1,
+        .n_threads = engine->with_server ? (int)engine->config.sessions.io_threads : 0,
         .n_states = share > 1 ? share : 1
     };
     WEIR_TRY(weir_identity_of(&options.identity, &parts, error));

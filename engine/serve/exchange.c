@@ -125,12 +125,14 @@ void weir_exchange_advance(weir_exchange *x)
 {
     if (x->generation != NULL) weir_generation_advance(x);
     if (x->call != NULL) weir_session_call_advance(x->call);
+    if (x->states != NULL) weir_states_call_advance(x->states);
 }
 
 void weir_exchange_abandon(weir_exchange *x)
 {
     if (x->generation != NULL) weir_generation_abandon(x->generation);
     if (x->call != NULL) weir_session_call_abandon(x->call);
+    if (x->states != NULL) weir_states_call_abandon(x->states);
 }
 
 void weir_exchange_destroy(weir_exchange *x)
@@ -141,6 +143,7 @@ void weir_exchange_destroy(weir_exchange *x)
     weir_request_log(x);
     if (x->generation != NULL) weir_generation_free(x->generation);
     weir_session_call_free(x->call);
+    weir_states_call_free(x->states);
     weir_exchange_drop_body(x);
     weir_buffer_free(&x->reply);
     weir_buffer_free(&x->unknown);
@@ -164,10 +167,7 @@ weir_own_name weir_exchange_own(const weir_exchange *x, const char *cache_salt, 
     return own;
 }
 
-void weir_exchange_wake(weir_exchange *x)
-{
-    if (x->attached) weir_loop_wake(&x->server->loop, x);
-}
+void weir_exchange_wake(weir_exchange *x) { weir_loop_wake(&x->server->loop, x); }
 
 void weir_exchange_leave(weir_exchange *x)
 {
@@ -211,8 +211,8 @@ static void make_ready(weir_exchange *x, int status, const char *content_type)
     x->status = status;
     x->content_type = content_type;
     x->ready = WEIR_READY_REPLY;
-    weir_exchange_wake(x);
     (void)pthread_mutex_unlock(&x->lock);
+    weir_exchange_wake(x);
 }
 
 void weir_reply_json(weir_exchange *x, int status, weir_buffer *text)

@@ -109,9 +109,11 @@ static bool on_event(void *user, const weir_event *event)
     const bool over = weir_generation_is_over(g);
     if (g->request.stream && g->admitted && !over && x->ready == WEIR_NOT_READY)
         x->ready = WEIR_READY_STREAM;
-    if (g->request.stream && x->ready == WEIR_READY_STREAM) weir_exchange_wake(x);
+    const bool wakes = g->request.stream && x->ready == WEIR_READY_STREAM;
     (void)pthread_mutex_unlock(&x->lock);
     (void)weir_payer_set(before);
+    /* The job is not released before this returns, nor is the exchange destroyed. */
+    if (wakes) weir_exchange_wake(x);
     if (event->type == WEIR_EVENT_DONE || over)
         weir_workers_add(&x->server->workers, x, WEIR_WORK_ADVANCE);
     return go_on;
@@ -332,12 +334,10 @@ void weir_generation_advance(weir_exchange *x)
             count_success(g);
         else
             weir_generation_cancel(g);
-        if (streams) {
-            x->ready = WEIR_READY_STREAM;
-            weir_exchange_wake(x);
-        }
+        if (streams) x->ready = WEIR_READY_STREAM;
     }
     (void)pthread_mutex_unlock(&x->lock);
+    if (ends && streams) weir_exchange_wake(x);
     if (cancelled) {
         weir_generation_abandon(g);
         cancel_jobs(g);

@@ -29,6 +29,7 @@ typedef struct weir_connection weir_connection;
 typedef struct weir_exchange weir_exchange;
 typedef struct weir_generation weir_generation;
 typedef struct weir_session_call weir_session_call; /* defined in sessions_api.c */
+typedef struct weir_states_call weir_states_call; /* defined in states_api.h */
 
 /* ---- connections (connection.c, respond.c; HTTP thread only) --------------------------------- */
 
@@ -117,9 +118,9 @@ WEIR_MUST_CHECK weir_status weir_loop_open(weir_server *server, weir_error *erro
 WEIR_MUST_CHECK weir_status weir_loop_start(weir_server *server, weir_error *error);
 void weir_loop_command(weir_loop *loop, unsigned command); /* thread-safe */
 void weir_loop_close(weir_loop *loop); /* sends QUIT if it runs; idempotent */
-/* Requires the lock of the exchange, which must be attached. */
+/* No effect after the exchange was forgotten. Best without its lock, which the HTTP thread takes
+ * next. */
 void weir_loop_wake(weir_loop *loop, weir_exchange *exchange);
-/* Called after the exchange was detached; no wake follows. */
 void weir_loop_forget(weir_loop *loop, weir_exchange *exchange);
 /* Registers the events that a connection waits for. */
 void weir_loop_watch(weir_loop *loop, weir_connection *connection, uint32_t events);
@@ -193,9 +194,11 @@ struct weir_exchange {
     char warning[WEIR_WARNING_BYTES]; /* x-weir-warning, set before `ready`; "": none */
     weir_generation *generation; /* set by a worker before others can see it */
     weir_session_call *call; /* workers only: an operation of /v1/sessions; NULL: none */
+    weir_states_call *states; /* workers only: an operation of /v1/states that waits; NULL: none */
 
-    weir_exchange *next_awake, *previous_awake; /* requires the loop's lock */
-    bool awake;
+    atomic_bool awake; /* the HTTP thread will look at it */
+    weir_exchange *next_awake, *previous_awake; /* requires the loop's lock, like the next two */
+    bool is_listed, is_forgotten;
 
     weir_exchange *next_work; /* requires the workers' lock */
     unsigned work;
@@ -212,7 +215,8 @@ weir_exchange *weir_exchange_open(
  * unless a worker is processing it or must release its jobs. */
 void weir_exchange_detach(weir_exchange *exchange, bool complete);
 void weir_exchange_destroy(weir_exchange *exchange); /* releases jobs, writes the log line, frees */
-/* Requires the lock: the HTTP thread looks at it again. */
+/* The HTTP thread looks at it again, unless it was detached. The caller keeps it from being
+ * destroyed; its lock may be held, but need not be. */
 void weir_exchange_wake(weir_exchange *exchange);
 /* The client is gone: cancels everything. Any thread, lock not held. */
 void weir_exchange_leave(weir_exchange *exchange);
@@ -305,6 +309,9 @@ void weir_states_api_post(weir_exchange *exchange);
 void weir_states_api_query(weir_exchange *exchange);
 void weir_states_api_merge(weir_exchange *exchange);
 void weir_states_api_remove(weir_exchange *exchange);
+void weir_states_call_advance(weir_states_call *call); /* if what it waits for is over. Worker. */
+void weir_states_call_abandon(weir_states_call *call);
+void weir_states_call_free(weir_states_call *call); /* NULL-safe */
 /* Finds a state by the client's name: its own first, then one without an owner. Fills the error on
  * failure. */
 WEIR_MUST_CHECK weir_status weir_states_of_name(
@@ -350,7 +357,6 @@ struct weir_server {
     int64_t start_unix;
     atomic_bool draining;
     atomic_size_t body_bytes, n_exchanges;
-    atomic_int n_state_waits; /* workers waiting for computations of /v1/states */
     weir_workers workers;
     bool thinks; /* the vocabulary contains <think> */
 };

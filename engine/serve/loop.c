@@ -167,26 +167,30 @@ static void ring(const weir_loop *loop)
     (void)!write(loop->wake, &one, sizeof one);
 }
 
+/* A token costs one exchange of a flag while the HTTP thread has not seen the one before, and one
+ * write otherwise. */
 void weir_loop_wake(weir_loop *loop, weir_exchange *x)
 {
+    if (atomic_exchange(&x->awake, true)) return; /* it will be looked at, or was forgotten */
     (void)pthread_mutex_lock(&loop->lock);
     const bool was_empty = loop->first_awake == NULL;
-    if (!x->awake) {
-        x->awake = true;
+    if (!x->is_forgotten) {
+        x->is_listed = true;
         x->previous_awake = NULL;
         x->next_awake = loop->first_awake;
         if (x->next_awake != NULL) x->next_awake->previous_awake = x;
         loop->first_awake = x;
     }
+    const bool rings = was_empty && x->is_listed;
     (void)pthread_mutex_unlock(&loop->lock);
-    if (was_empty) ring(loop);
+    if (rings) ring(loop);
 }
 
 /* Requires the lock. */
 static void unlink_awake(weir_loop *loop, weir_exchange *x)
 {
-    if (!x->awake) return;
-    x->awake = false;
+    if (!x->is_listed) return;
+    x->is_listed = false;
     if (x->next_awake != NULL) x->next_awake->previous_awake = x->previous_awake;
     *(x->previous_awake != NULL ? &x->previous_awake->next_awake : &loop->first_awake) =
         x->next_awake;
@@ -196,6 +200,7 @@ void weir_loop_forget(weir_loop *loop, weir_exchange *x)
 {
     (void)pthread_mutex_lock(&loop->lock);
     unlink_awake(loop, x);
+    x->is_forgotten = true;
     (void)pthread_mutex_unlock(&loop->lock);
 }
 
@@ -213,6 +218,8 @@ static weir_exchange *next_awake(weir_loop *loop)
     weir_exchange *const x = loop->first_awake;
     if (x != NULL) unlink_awake(loop, x);
     (void)pthread_mutex_unlock(&loop->lock);
+    /* Before it is looked at: what comes later wakes it again. */
+    if (x != NULL) (void)atomic_exchange(&x->awake, false);
     return x;
 }
 

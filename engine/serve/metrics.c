@@ -280,6 +280,25 @@ static weir_status write_own(
     );
 }
 
+static weir_status write_step_times(const writer *w, const weir_service_stats *stats)
+{
+    static const char name[] = "step_seconds_total";
+    static const char *const parts[WEIR_STEP_PARTS] = {
+        [WEIR_STEP_ADMIT] = "admit",     [WEIR_STEP_PLAN] = "plan",
+        [WEIR_STEP_MEMORY] = "memory",   [WEIR_STEP_MARSHAL] = "marshal",
+        [WEIR_STEP_FORWARD] = "forward", [WEIR_STEP_COMMIT] = "commit",
+        [WEIR_STEP_SAMPLE] = "sample",   [WEIR_STEP_EVENTS] = "events",
+        [WEIR_STEP_TEND] = "tend",       [WEIR_STEP_PUBLISH] = "publish"
+    };
+    WEIR_TRY(head(w, name, "counter", "Time of the engine thread by part of a step."));
+    for (int i = 0; i < WEIR_STEP_PARTS; i++)
+        WEIR_TRY(weir_buffer_format(
+            w->out, "%s:%s{%s,part=\"%s\"} %.9f\n", w->prefix, name, w->label.data, parts[i],
+            (double)stats->step_ns[i] * 1e-9
+        ));
+    return WEIR_OK;
+}
+
 /* Statistics of fixed-size layer memory, summed over all finished sequences and such layers. */
 static weir_status write_coda(
     const writer *w, const weir_service_stats *stats, const weir_engine_facts *facts
@@ -353,6 +372,7 @@ weir_status weir_metrics_write(
     weir_status status = write_label(&w.label, model_name);
     if (status == WEIR_OK) status = write_common(&w, metrics, stats, facts);
     if (status == WEIR_OK) status = write_own(&w, metrics, stats, facts);
+    if (status == WEIR_OK) status = write_step_times(&w, stats);
     if (status == WEIR_OK) status = write_coda(&w, stats, facts);
     if (status == WEIR_OK) status = write_memory(&w, memory);
     w.prefix = "vllm";

@@ -9,13 +9,14 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "engine/base/processors.h"
 #include "engine/serve/internal.h"
 
 static int default_workers(void)
 {
     enum { LEAST = 4, MOST = 1024 };
-    const long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n < LEAST ? LEAST : n > MOST ? MOST : (int)n;
+    const int n = weir_processors("");
+    return n < LEAST ? LEAST : n > MOST ? MOST : n;
 }
 
 static void fill_defaults(weir_server_options *o)

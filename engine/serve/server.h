@@ -42,7 +42,7 @@ typedef struct weir_server_options {
     int64_t connections_per_address; /* half of max_connections; loopback is exempt */
     int64_t header_timeout_ms; /* 10 s, at most read_timeout_ms */
     int64_t read_timeout_ms, write_timeout_ms, ping_ms; /* 30 s, 30 s, 15 s */
-    /* Threads that parse, render and tokenise; default: one per core, at least 4. */
+    /* Threads that parse, render and tokenise; default: weir_processors, at least 4. */
     int n_workers;
     const char *model_name; /* NULL: the service's */
     const char *fingerprint; /* system_fingerprint, e.g. version-model-policy; NULL: "weir" */

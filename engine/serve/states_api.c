@@ -33,23 +33,11 @@ weir_status states_need(weir_exchange *x)
     );
 }
 
-static bool stops(void *user)
-{
-    weir_exchange *const x = user;
-    (void)pthread_mutex_lock(&x->lock);
-    const bool is_gone = x->gone;
-    (void)pthread_mutex_unlock(&x->lock);
-    return is_gone;
-}
-
 weir_state_service weir_states_documents(weir_exchange *x)
 {
     const weir_server_options *const o = &x->server->options;
-    return (weir_state_service){ .states = o->states,
-                                 .service = o->service,
-                                 .sessions = o->carrier,
-                                 .stops = stops,
-                                 .user = x };
+    return (weir_state_service
+    ){ .states = o->states, .service = o->service, .sessions = o->carrier };
 }
 
 /* ---- owners ---------------------------------------------------------------------------------- */
@@ -228,12 +216,28 @@ void weir_states_api_get_one(weir_exchange *x)
     weir_reply_result(x, &text, status);
 }
 
-static weir_status remove_named(weir_exchange *x, weir_buffer *text)
+/* ---- removing -------------------------------------------------------------------------------- */
+static weir_status remove_it(weir_states_call *call, weir_error *error)
+{
+    return weir_states_remove(call->exchange->server->options.states, call->sources[0].name, error);
+}
+
+static weir_status write_removed(weir_states_call *call, weir_buffer *text)
+{
+    weir_json_out json = { .buffer = text };
+    weir_json_open(&json, '{');
+    weir_json_put_string(&json, "object", "state.deleted");
+    weir_json_put_string(&json, "id", client_name(&call->owner, &call->sources[0]));
+    weir_json_put_bool(&json, "deleted", true);
+    weir_json_close(&json, '}');
+    return json.status;
+}
+
+static weir_status remove_named(weir_exchange *x)
 {
     const char *const name = x->path + strlen(x->route->path);
     const states_owner own = states_owner_of(x);
     weir_state_info info;
-    weir_error why = { 0 };
     WEIR_TRY(weir_states_of_name(&info, x, name, "name"));
     if (!may_change(&own, &info))
         return weir_api_fail(
@@ -241,20 +245,16 @@ static weir_status remove_named(weir_exchange *x, weir_buffer *text)
             "state %s has no owner; only the operator of the server can delete it",
             weir_quote(name).text
         );
-    const weir_status status = weir_states_remove(x->server->options.states, info.name, &why);
-    if (status != WEIR_OK) return weir_states_fail(&x->error, status, &why);
-    weir_json_out json = { .buffer = text };
-    weir_json_open(&json, '{');
-    weir_json_put_string(&json, "object", "state.deleted");
-    weir_json_put_string(&json, "id", client_name(&own, &info));
-    weir_json_put_bool(&json, "deleted", true);
-    weir_json_close(&json, '}');
-    return json.status;
+    weir_states_call *const call = states_call_open(x);
+    if (call == NULL) return WEIR_ENOMEM;
+    call->sources[0] = info;
+    states_call_do(call, remove_it, write_removed);
+    return WEIR_OK;
 }
 
 void weir_states_api_remove(weir_exchange *x)
 {
-    weir_buffer text = { 0 };
-    const weir_status status = remove_named(x, &text);
-    weir_reply_result(x, &text, status);
+    weir_buffer none = { 0 };
+    const weir_status status = remove_named(x);
+    if (status != WEIR_OK) weir_reply_result(x, &none, status);
 }

@@ -22,3 +22,42 @@ void states_write_members(
 /* Writes a state with its metadata. On failure the error is filled, or the status says why. */
 WEIR_MUST_CHECK weir_status
 states_write(weir_exchange *x, const weir_state_info *info, weir_buffer *text);
+
+/* ---- operations that wait (states_call.c) ---------------------------------------------------- */
+/* Continues on a worker: writes the reply to `text`, or waits again. Fills exchange->error on
+ * failure. */
+typedef weir_status states_next(weir_states_call *call, weir_buffer *text);
+/* Runs on a thread of the sessions. */
+typedef weir_status states_task(weir_states_call *call, weir_error *error);
+
+/* One operation of /v1/states. Workers only, but for is_over and what a task uses. */
+struct weir_states_call {
+    weir_exchange *exchange;
+    states_next *next; /* while it waits */
+    states_task *task;
+    bool is_waiting;
+    bool is_over; /* atomic: what it waits for has ended */
+    weir_embedding embedding; /* has a job while the engine computes it */
+    weir_session_job job;
+    states_owner owner;
+    weir_own_name own;
+    char *label, *metadata; /* owned */
+    weir_ids ids;
+    size_t most; /* hits of a query */
+    weir_state_info sources[2]; /* to be merged, or [0]: removed */
+    weir_state_info info; /* that was added */
+    weir_state_merged merged;
+};
+
+/* The exchange owns it. Returns NULL if there is no memory. */
+weir_states_call *states_call_open(weir_exchange *x);
+/* Its text as a document; borrows. */
+weir_document states_document(const weir_states_call *call);
+/* Waits for the vector of the text, then calls `next`. Fills exchange->error on failure. keeps: as
+ * for weir_embedding_begin. */
+WEIR_MUST_CHECK weir_status
+states_call_embed(weir_states_call *call, bool keeps, states_next *next);
+/* Waits for a task, then calls `next`. */
+void states_call_do(weir_states_call *call, states_task *task, states_next *next);
+/* Replies, unless it waits. */
+void states_call_reply(weir_states_call *call, weir_status status, weir_buffer *text);

@@ -1,6 +1,5 @@
-/* engine/serve/states_post.c - the computations of /v1/states: adding, querying and merging states.
- *
- * Each occupies a worker; with two or more, one always stays free for other requests. */
+/* engine/serve/states_post.c - the computations of /v1/states: adding, querying and merging
+ * states. */
 #include <math.h>
 #include <string.h>
 
@@ -10,13 +9,12 @@
 
 enum { MOST_FOUND = 100 };
 
-/* ---- waiting workers ------------------------------------------------------------------------- */
-/* Reads the body and runs the operation, unless too many workers are waiting already. */
+/* Reads the body and begins the operation, which replies at once or waits. */
 static void post(
-    weir_exchange *x, weir_status (*run)(weir_exchange *x, const json_t *root, weir_buffer *text)
+    weir_exchange *x,
+    weir_status (*begin)(weir_states_call *call, const json_t *root, weir_buffer *text)
 )
 {
-    weir_server *const server = x->server;
     json_t *root = NULL;
     weir_buffer text = { 0 };
     weir_status status = states_need(x);
@@ -24,97 +22,84 @@ static void post(
         status = weir_json_read(
             &root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error
         );
-    if (status == WEIR_OK) {
-        const int n = atomic_fetch_add(&server->n_state_waits, 1);
-        status = n == 0 || n + 1 < server->workers.n_threads
-                     ? run(x, root, &text)
-                     : weir_api_fail(
-                           &x->error, 429, "states_busy", NULL,
-                           "other states are being computed; try again"
-                       );
-        atomic_fetch_sub(&server->n_state_waits, 1);
-    }
+    weir_states_call *const call = status == WEIR_OK ? states_call_open(x) : NULL;
+    if (status == WEIR_OK) status = call != NULL ? begin(call, root, &text) : WEIR_ENOMEM;
     json_decref(root);
-    weir_reply_result(x, &text, status);
+    if (call != NULL)
+        states_call_reply(call, status, &text);
+    else
+        weir_reply_result(x, &text, status);
 }
 
-static weir_status read_label(
-    const char **label, char **metadata, const json_t *root, weir_api_error *error
-)
+/* Reads the label and the metadata of a new state. */
+static weir_status read_label(weir_states_call *call, const json_t *root)
 {
+    weir_api_error *const error = &call->exchange->error;
     const json_t *const object = weir_field(root, "metadata");
-    WEIR_TRY(weir_field_text(root, "label", label, error));
-    if (*label == NULL)
+    const char *label = NULL;
+    WEIR_TRY(weir_field_text(root, "label", &label, error));
+    if (label == NULL)
         return weir_api_bad(error, "label", "label is missing: name what the state contains");
-    if (object == NULL) return WEIR_OK;
-    if (!json_is_object(object))
+    if (object != NULL && !json_is_object(object))
         return weir_api_bad(error, "metadata", "metadata must be an object");
-    *metadata = weir_json_text(object, JSON_COMPACT);
-    return *metadata != NULL ? WEIR_OK : weir_api_no_memory(error);
+    call->label = weir_memory_text(label);
+    if (object != NULL) call->metadata = weir_json_text(object, JSON_COMPACT);
+    return call->label != NULL && (object == NULL || call->metadata != NULL)
+               ? WEIR_OK
+               : weir_api_no_memory(error);
 }
 
-/* The document to be computed, with its owner. */
-static weir_document document_of(
-    const weir_exchange *x, const weir_ids *ids, const weir_own_name *own
-)
+static weir_status check_ids(weir_states_call *call, bool given, const char *param)
 {
-    return (weir_document){ .tokens = ids->data,
-                            .n_tokens = (int32_t)ids->count,
-                            .salt = own->salt[0] != '\0' ? own->salt : NULL,
-                            .client = x->key };
-}
-
-static weir_status check_ids(
-    const weir_exchange *x, const weir_ids *ids, bool given, const char *param,
-    weir_api_error *error
-)
-{
+    weir_exchange *const x = call->exchange;
+    const weir_ids *const ids = &call->ids;
     if (!given || ids->count == 0)
         return weir_api_bad(
-            error, param, "give a text that is not empty: prompt, messages or tokens"
+            &x->error, param, "give a text that is not empty: prompt, messages or tokens"
         );
     if (ids->count <= (size_t)x->server->limits.window) return WEIR_OK;
-    return weir_api_too_long(error, param, (int64_t)ids->count, x->server->limits.window);
+    return weir_api_too_long(&x->error, param, (int64_t)ids->count, x->server->limits.window);
 }
 
-static weir_status ingest(
-    weir_exchange *x, const weir_ids *ids, const char *label, const char *metadata,
-    weir_buffer *text
-)
+/* ---- adding ---------------------------------------------------------------------------------- */
+static weir_status write_added(weir_states_call *call, weir_buffer *text)
 {
-    const states_owner own = states_owner_of(x);
-    const weir_own_name named = weir_exchange_own(x, NULL, "");
+    return states_write(call->exchange, &call->info, text);
+}
+
+static weir_status add_it(weir_states_call *call, weir_error *error)
+{
+    const weir_state_service documents = weir_states_documents(call->exchange);
+    const weir_document document = states_document(call);
+    return weir_state_service_add(
+        &documents, &document, call->embedding.vector, &call->info, error
+    );
+}
+
+static weir_status add_computed(weir_states_call *call, weir_buffer *text)
+{
+    (void)text;
+    states_call_do(call, add_it, write_added);
+    return WEIR_OK;
+}
+
+static weir_status begin_adding(weir_states_call *call, const json_t *root, weir_buffer *text)
+{
+    weir_exchange *const x = call->exchange;
     const weir_state_service documents = weir_states_documents(x);
-    weir_document document = document_of(x, ids, &named);
-    weir_state_info info;
-    bool is_new;
-    weir_error why = { 0 };
-    document.label = label;
-    document.metadata = metadata;
-    document.owner = own.name[0] != '\0' ? own.name : NULL;
-    const weir_status status =
-        weir_state_service_ingest(&documents, &document, &info, &is_new, &why);
-    return status == WEIR_OK ? states_write(x, &info, text)
-                             : weir_states_fail(&x->error, status, &why);
-}
-
-static weir_status post_state(weir_exchange *x, const json_t *root, weir_buffer *text)
-{
-    weir_ids ids = { 0 };
-    const char *label = NULL;
-    char *metadata = NULL;
     bool given = false;
+    weir_error why = { 0 };
     WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_STATE));
-    weir_status status = read_label(&label, &metadata, root, &x->error);
-    if (status == WEIR_OK) status = weir_text_ids(&ids, &given, x->server, root, &x->error);
-    if (status == WEIR_OK) status = check_ids(x, &ids, given, "prompt", &x->error);
-    if (status == WEIR_OK) status = ingest(x, &ids, label, metadata, text);
-    weir_ids_free(&ids);
-    weir_memory_give(metadata);
-    return status;
+    WEIR_TRY(read_label(call, root));
+    WEIR_TRY(weir_text_ids(&call->ids, &given, x->server, root, &x->error));
+    WEIR_TRY(check_ids(call, given, "prompt"));
+    const weir_document document = states_document(call);
+    const weir_status found = weir_state_service_find(&documents, &document, &call->info, &why);
+    if (found == WEIR_ENOTFOUND) return states_call_embed(call, true, add_computed);
+    return found == WEIR_OK ? write_added(call, text) : weir_states_fail(&x->error, found, &why);
 }
 
-void weir_states_api_post(weir_exchange *x) { post(x, post_state); }
+void weir_states_api_post(weir_exchange *x) { post(x, begin_adding); }
 
 /* ---- queries --------------------------------------------------------------------------------- */
 static weir_status read_vector(float *vector, const json_t *list, size_t dim, weir_api_error *error)
@@ -129,54 +114,6 @@ static weir_status read_vector(float *vector, const json_t *list, size_t dim, we
         vector[i] = (float)value;
     }
     return WEIR_OK;
-}
-
-static weir_status route_vector(
-    weir_exchange *x, const json_t *list, weir_states_question *question, weir_state_hit *hits,
-    size_t *n
-)
-{
-    weir_states *const states = x->server->options.states;
-    const size_t dim = (size_t)weir_states_kind_of(states)->dim;
-    float *const vector = weir_memory_take((dim + 1) * sizeof *vector);
-    weir_error why = { 0 };
-    weir_status status = vector != NULL ? read_vector(vector, list, dim, &x->error) : WEIR_ENOMEM;
-    if (status == WEIR_OK) {
-        question->vector = vector;
-        status = weir_states_route(states, question, hits, n, &why);
-        if (status != WEIR_OK) status = weir_states_fail(&x->error, status, &why);
-    }
-    weir_memory_give(vector);
-    return status;
-}
-
-static weir_status route_text(
-    weir_exchange *x, const json_t *root, weir_states_question *question, weir_state_hit *hits,
-    size_t *n
-)
-{
-    const weir_own_name own = weir_exchange_own(x, NULL, "");
-    const weir_state_service documents = weir_states_documents(x);
-    const char *asked = NULL;
-    weir_ids ids = { 0 };
-    weir_error why = { 0 };
-    WEIR_TRY(weir_field_text(root, "question", &asked, &x->error));
-    if (asked == NULL) return weir_api_bad(&x->error, "question", "give a question, or a vector");
-    weir_status status = weir_tokenizer_encode(
-        x->server->options.tokenizer, &ids, asked, strlen(asked),
-        &(weir_encode_options){ .add_special = true }, &why
-    );
-    if (status == WEIR_OK) {
-        status = check_ids(x, &ids, true, "question", &x->error);
-        const weir_document document = document_of(x, &ids, &own);
-        if (status == WEIR_OK) {
-            status = weir_state_service_route(&documents, &document, question, hits, n, &why);
-            if (status != WEIR_OK) status = weir_states_fail(&x->error, status, &why);
-        }
-    } else
-        status = weir_states_fail(&x->error, status, &why);
-    weir_ids_free(&ids);
-    return status;
 }
 
 static void write_hits(
@@ -197,31 +134,76 @@ static void write_hits(
     weir_json_close(json, '}');
 }
 
-static weir_status query(weir_exchange *x, const json_t *root, weir_buffer *text)
+/* Writes the states that are nearest to the vector. */
+static weir_status route(weir_states_call *call, const float *vector, weir_buffer *text)
 {
-    states_owner own = states_owner_of(x);
-    int64_t most = 5;
+    weir_exchange *const x = call->exchange;
+    weir_state_hit *const hits = weir_memory_take(call->most * sizeof *hits);
+    const weir_states_question question = {
+        .vector = vector, .most = call->most, .accepts = states_may_see, .user = &call->owner
+    };
     size_t n = 0;
-    WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_STATE_QUERY));
-    WEIR_TRY(weir_field_integer(root, "top_k", 1, MOST_FOUND, &most, &x->error));
-    weir_state_hit *const hits = weir_memory_take((size_t)most * sizeof *hits);
-    weir_states_question question = { .most = (size_t)most,
-                                      .accepts = states_may_see,
-                                      .user = &own };
-    const json_t *const vector = weir_field(root, "vector");
+    weir_error why = { 0 };
     if (hits == NULL) return WEIR_ENOMEM;
-    weir_status status = vector != NULL ? route_vector(x, vector, &question, hits, &n)
-                                        : route_text(x, root, &question, hits, &n);
+    weir_status status = weir_states_route(x->server->options.states, &question, hits, &n, &why);
     if (status == WEIR_OK) {
         weir_json_out json = { .buffer = text };
-        write_hits(&json, &own, hits, n);
+        write_hits(&json, &call->owner, hits, n);
         status = json.status;
-    }
+    } else
+        status = weir_states_fail(&x->error, status, &why);
     weir_memory_give(hits);
     return status;
 }
 
-void weir_states_api_query(weir_exchange *x) { post(x, query); }
+static weir_status route_computed(weir_states_call *call, weir_buffer *text)
+{
+    return route(call, call->embedding.vector, text);
+}
+
+static weir_status route_vector(weir_states_call *call, const json_t *list, weir_buffer *text)
+{
+    weir_exchange *const x = call->exchange;
+    const size_t dim = (size_t)weir_states_kind_of(x->server->options.states)->dim;
+    float *const vector = weir_memory_take((dim + 1) * sizeof *vector);
+    if (vector == NULL) return WEIR_ENOMEM;
+    weir_status status = read_vector(vector, list, dim, &x->error);
+    if (status == WEIR_OK) status = route(call, vector, text);
+    weir_memory_give(vector);
+    return status;
+}
+
+static weir_status route_question(weir_states_call *call, const json_t *root)
+{
+    weir_exchange *const x = call->exchange;
+    const weir_state_service documents = weir_states_documents(x);
+    const weir_encode_options options = { .add_special = true };
+    const char *asked = NULL;
+    weir_error why = { 0 };
+    WEIR_TRY(weir_field_text(root, "question", &asked, &x->error));
+    if (asked == NULL) return weir_api_bad(&x->error, "question", "give a question, or a vector");
+    weir_status status = weir_tokenizer_encode(
+        x->server->options.tokenizer, &call->ids, asked, strlen(asked), &options, &why
+    );
+    if (status != WEIR_OK) return weir_states_fail(&x->error, status, &why);
+    WEIR_TRY(check_ids(call, true, "question"));
+    status = weir_state_service_check_vectors(&documents, &why);
+    if (status != WEIR_OK) return weir_states_fail(&x->error, status, &why);
+    return states_call_embed(call, false, route_computed);
+}
+
+static weir_status begin_query(weir_states_call *call, const json_t *root, weir_buffer *text)
+{
+    weir_exchange *const x = call->exchange;
+    const json_t *const vector = weir_field(root, "vector");
+    int64_t most = 5;
+    WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_STATE_QUERY));
+    WEIR_TRY(weir_field_integer(root, "top_k", 1, MOST_FOUND, &most, &x->error));
+    call->most = (size_t)most;
+    return vector != NULL ? route_vector(call, vector, text) : route_question(call, root);
+}
+
+void weir_states_api_query(weir_exchange *x) { post(x, begin_query); }
 
 /* ---- merging --------------------------------------------------------------------------------- */
 static void write_counts(
@@ -236,12 +218,11 @@ static void write_counts(
     weir_json_close(json, '}');
 }
 
-static weir_status write_merged(
-    weir_exchange *x, const weir_state_info *info, const weir_state_merged *m, weir_buffer *text
-)
+static weir_status write_merged(weir_states_call *call, weir_buffer *text)
 {
+    const weir_state_merged *const m = &call->merged;
     weir_buffer state = { 0 };
-    weir_status status = states_write(x, info, &state);
+    weir_status status = states_write(call->exchange, &call->info, &state);
     if (status == WEIR_OK) {
         weir_json_out json = { .buffer = text };
         weir_json_open(&json, '{');
@@ -260,41 +241,32 @@ static weir_status write_merged(
     return status;
 }
 
-static weir_status merge_named(
-    weir_exchange *x, const json_t *root, const char *label, const char *metadata, weir_buffer *text
-)
+static weir_status merge_them(weir_states_call *call, weir_error *error)
 {
-    const states_owner own = states_owner_of(x);
-    const weir_state_service documents = weir_states_documents(x);
+    const weir_state_service documents = weir_states_documents(call->exchange);
+    const weir_merge merge = { .earlier = &call->sources[0],
+                               .later = &call->sources[1],
+                               .label = call->label,
+                               .metadata = call->metadata,
+                               .owner = call->owner.name[0] != '\0' ? call->owner.name : NULL };
+    return weir_state_service_merge(&documents, &merge, &call->info, &call->merged, error);
+}
+
+static weir_status begin_merging(weir_states_call *call, const json_t *root, weir_buffer *text)
+{
+    weir_exchange *const x = call->exchange;
     const char *names[2] = { NULL, NULL }, *const keys[2] = { "earlier", "later" };
-    weir_state_info sources[2], info;
-    weir_state_merged merged;
-    weir_error why = { 0 };
+    (void)text;
+    WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_STATE_MERGE));
+    WEIR_TRY(read_label(call, root));
     for (int i = 0; i < 2; i++) {
         WEIR_TRY(weir_field_text(root, keys[i], &names[i], &x->error));
         if (names[i] == NULL)
             return weir_api_bad(&x->error, keys[i], "%s is missing: the name of a state", keys[i]);
-        WEIR_TRY(weir_states_of_name(&sources[i], x, names[i], keys[i]));
+        WEIR_TRY(weir_states_of_name(&call->sources[i], x, names[i], keys[i]));
     }
-    const weir_merge merge = { .earlier = &sources[0],
-                               .later = &sources[1],
-                               .label = label,
-                               .metadata = metadata,
-                               .owner = own.name[0] != '\0' ? own.name : NULL };
-    const weir_status status = weir_state_service_merge(&documents, &merge, &info, &merged, &why);
-    return status == WEIR_OK ? write_merged(x, &info, &merged, text)
-                             : weir_states_fail(&x->error, status, &why);
+    states_call_do(call, merge_them, write_merged);
+    return WEIR_OK;
 }
 
-static weir_status post_merge(weir_exchange *x, const json_t *root, weir_buffer *text)
-{
-    const char *label = NULL;
-    char *metadata = NULL;
-    WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_STATE_MERGE));
-    weir_status status = read_label(&label, &metadata, root, &x->error);
-    if (status == WEIR_OK) status = merge_named(x, root, label, metadata, text);
-    weir_memory_give(metadata);
-    return status;
-}
-
-void weir_states_api_merge(weir_exchange *x) { post(x, post_merge); }
+void weir_states_api_merge(weir_exchange *x) { post(x, begin_merging); }

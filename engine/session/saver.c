@@ -36,16 +36,20 @@ struct weir_saver {
     bool has_thread;
     /* Guards the fields below, and the pages and states of `text` while it is written. */
     pthread_mutex_t lock;
-    pthread_cond_t changed;
+    pthread_cond_t changed; /* signalled too when a pause shall look whether it is needed */
     bool has_work, is_gone, is_closing;
 };
 
 /* ---- the writing thread ---------------------------------------------------------------------- */
+static bool is_ending(const void *user)
+{
+    const weir_saver *const s = user;
+    return s->is_gone || s->is_closing;
+}
+
 static weir_status refuse(const weir_saver *s, weir_error *error)
 {
-    return s->is_gone || s->is_closing
-               ? weir_error_set(error, WEIR_ECANCELED, "its memory was needed")
-               : WEIR_OK;
+    return is_ending(s) ? weir_error_set(error, WEIR_ECANCELED, "its memory was needed") : WEIR_OK;
 }
 
 static weir_status copy_page(
@@ -77,6 +81,15 @@ static weir_status copy_state(
     if (status == WEIR_OK) memcpy(bytes, (const char *)s->text.marks[state].state + at, n);
     (void)pthread_mutex_unlock(&s->lock);
     return status;
+}
+
+static void give_way(void *user, int64_t ns)
+{
+    weir_saver *const s = user;
+    const session_pause pause = {
+        .lock = &s->lock, .changed = &s->changed, .is_over = is_ending, .user = s
+    };
+    session_give_way(s->sessions, &pause, ns);
 }
 
 static void log_failure(weir_saver *s, const weir_error *why)
@@ -238,6 +251,7 @@ static bool release(void *user)
     (void)pthread_mutex_lock(&s->lock);
     s->is_gone = true;
     let_go(s);
+    (void)pthread_cond_broadcast(&s->changed);
     (void)pthread_mutex_unlock(&s->lock);
     s->is_taken_away = true;
     const int64_t n = ++s->counts.saves_given_up;
@@ -297,6 +311,7 @@ weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_erro
     s->sessions = sessions;
     s->hooks = (weir_service_hooks
     ){ .after_step = save_next, .release = release, .held = held_pages, .count = count, .user = s };
+    s->progress = (weir_session_progress){ .give_way = give_way, .user = s };
     s->source = (weir_session_source){ .page = copy_page, .state = copy_state, .user = s };
     s->reserve = reserve_of(service->store);
     s->seen_free = INT64_MAX;
@@ -376,6 +391,7 @@ void weir_saver_pause(weir_saver *saver)
     if (saver == NULL) return;
     weir_service_call(saver->sessions->service, hold_off, saver);
     (void)pthread_mutex_lock(&saver->lock);
+    (void)pthread_cond_broadcast(&saver->changed);
     while (saver->has_work) (void)pthread_cond_wait(&saver->changed, &saver->lock);
     (void)pthread_mutex_unlock(&saver->lock);
 }

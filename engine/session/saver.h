@@ -5,7 +5,8 @@
  * sequence and holds its pages and states. A writer thread writes them through copies: of pages in
  * memory it makes them under a lock, of others it reads them without. If pages are needed first,
  * the engine thread takes them away under that lock: it waits for the copy of one page at most,
- * never for the disk, and the sequence is dropped unsaved. */
+ * never for the disk, and the sequence is dropped unsaved. Like other saves, the writer pauses most
+ * of the time while sequences run. */
 #pragma once
 #include "engine/base/error.h"
 

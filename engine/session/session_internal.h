@@ -62,6 +62,7 @@ struct weir_sessions {
     /* [service->origins.n]; written on the engine thread, and constant afterwards. */
     weir_numerics origins[WEIR_ORIGINS];
     _Atomic int64_t n_replaced; /* automatic files replaced by others since opening */
+    _Atomic int64_t n_pauses; /* of saves, for sequences that ran */
 
     /* Guards what follows. Held for moments: never over a file call, nor over a call of the engine
      * thread. */
@@ -143,6 +144,16 @@ void session_job_run_here(weir_sessions *sessions, weir_session_job *job);
 /* Sets the file of an active job that has none. Returns false if another job has it: then this one
  * is run again when its turn comes. */
 bool session_job_take_file(weir_sessions *sessions, weir_session_job *job, const char *name);
+
+/* What ends a pause of a save early. */
+typedef struct session_pause {
+    pthread_mutex_t *lock;
+    pthread_cond_t *changed; /* on each signal the pause looks again */
+    bool (*is_over)(const void *user); /* with the lock */
+    const void *user;
+} session_pause;
+/* Waits for this time while sequences run. */
+void session_give_way(weir_sessions *sessions, const session_pause *pause, int64_t ns);
 
 /* session_job.c: does the work. Runs without locks. */
 void session_job_do(weir_sessions *sessions, weir_session_job *job);

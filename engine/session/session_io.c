@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/memory.h"
 #include "engine/session/session_internal.h"
 
@@ -43,13 +44,20 @@ static void take_out(session_queue *queue, weir_session_job *job)
 
 static bool moves_sequence(const weir_session_job *job)
 {
-    return job->work != WEIR_SESSION_DELETE && job->work != WEIR_SESSION_LIST;
+    return job->work != WEIR_SESSION_DELETE && job->work != WEIR_SESSION_LIST &&
+           job->work != WEIR_SESSION_TASK;
 }
 
 static bool saves(const weir_session_job *job)
 {
     return job->work == WEIR_SESSION_SAVE || job->work == WEIR_SESSION_WRITE ||
            job->work == WEIR_SESSION_SAVE_RECENT;
+}
+
+/* A task saves through other jobs, which it waits for: it counts as none. */
+static bool is_for_savers(const weir_session_job *job)
+{
+    return saves(job) || job->work == WEIR_SESSION_TASK;
 }
 
 static bool fills_pages(const weir_session_job *job) { return moves_sequence(job) && !saves(job); }
@@ -224,11 +232,12 @@ void weir_sessions_cancel(weir_sessions *sessions, weir_session_job *job)
     job->done(job);
 }
 
-/* The first thread leaves saves to the others, and those leave to it what it is free for. */
+/* The first thread leaves saves and tasks to the others, and those leave to it what it is free
+ * for. */
 static weir_session_job *next_job(const weir_sessions *s, bool is_first)
 {
     for (weir_session_job *j = s->waiting.first; j != NULL; j = j->next) {
-        const bool is_mine = s->n_threads == 1 || saves(j) != is_first;
+        const bool is_mine = s->n_threads == 1 || is_for_savers(j) != is_first;
         if (!j->is_here && (is_mine || (!is_first && s->is_first_busy)) && may_begin(s, j))
             return j;
     }
@@ -300,6 +309,42 @@ void session_threads_close(weir_sessions *sessions)
     (void)pthread_mutex_unlock(&sessions->lock);
     for (int i = 0; i < sessions->n_threads; i++) (void)pthread_join(sessions->threads[i], NULL);
     sessions->n_threads = 0;
+}
+
+/* ---- pauses ---------------------------------------------------------------------------------- */
+static bool is_computing(const weir_sessions *s)
+{
+    weir_service_stats stats;
+    weir_service_stats_of(s->service, &stats);
+    return stats.running > 0;
+}
+
+/* With the lock. Returns false when the time is over. */
+static bool wait_until(const session_pause *pause, int64_t until_ns)
+{
+    const struct timespec until = { .tv_sec = until_ns / 1000000000,
+                                    .tv_nsec = until_ns % 1000000000 };
+    return pthread_cond_clockwait(pause->changed, pause->lock, CLOCK_MONOTONIC, &until) == 0;
+}
+
+void session_give_way(weir_sessions *sessions, const session_pause *pause, int64_t ns)
+{
+    const int64_t until_ns = weir_clock_ns() + ns;
+    bool is_counted = false;
+    /* The service has a lock of its own, so it is asked without this one. */
+    for (bool goes_on = true; goes_on && is_computing(sessions);) {
+        (void)pthread_mutex_lock(pause->lock);
+        goes_on = !pause->is_over(pause->user);
+        if (goes_on && !is_counted) atomic_fetch_add(&sessions->n_pauses, 1);
+        is_counted = true;
+        goes_on = goes_on && wait_until(pause, until_ns);
+        (void)pthread_mutex_unlock(pause->lock);
+    }
+}
+
+int64_t weir_sessions_pauses(const weir_sessions *sessions)
+{
+    return atomic_load(&sessions->n_pauses);
 }
 
 /* ---- what goes on ---------------------------------------------------------------------------- */

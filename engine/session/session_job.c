@@ -147,6 +147,7 @@ static weir_status do_work(weir_sessions *s, weir_session_job *job)
         return session_read_path(own, job->path, job->salt, &job->result, error);
     case WEIR_SESSION_DELETE: return delete_named(s, job->name, error);
     case WEIR_SESSION_LIST: return list_all(s, job);
+    case WEIR_SESSION_TASK: return job->task(job->user, error);
     case WEIR_SESSION_SAVE_RECENT: job->n = (size_t)session_save_recent(own); return WEIR_OK;
     }
     return WEIR_OK;

@@ -193,11 +193,15 @@ static weir_status check_wish(
     return WEIR_OK;
 }
 
-static bool is_computing(const void *user)
+static bool is_ending(const void *user) { return ((const weir_sessions *)user)->is_closing; }
+
+static void give_way(void *user, int64_t ns)
 {
-    weir_service_stats stats;
-    weir_service_stats_of(user, &stats);
-    return stats.running > 0;
+    weir_sessions *const s = user;
+    const session_pause pause = {
+        .lock = &s->lock, .changed = &s->changed, .is_over = is_ending, .user = s
+    };
+    session_give_way(s, &pause, ns);
 }
 
 weir_status session_save_to(
@@ -209,8 +213,8 @@ weir_status session_save_to(
     weir_sessions *const s = own->sessions;
     WEIR_TRY(check_wish(s, save, error));
     wish w = { .own = own, .save = save, .n_rest = n_rest };
-    own->progress.is_in_way = is_computing;
-    own->progress.user = s->service;
+    own->progress.give_way = give_way;
+    own->progress.user = s;
     /* A save in the background takes space that is needed here; once written, its file can be
      * replaced. */
     weir_saver_pause(s->saver);

@@ -38,6 +38,8 @@ const weir_session_identity *weir_sessions_identity_of(const weir_sessions *sess
 
 /* For tests: waits until no sequence is being saved under memory pressure. */
 void weir_sessions_settle(weir_sessions *sessions);
+/* For tests: how often saves paused because sequences ran. */
+int64_t weir_sessions_pauses(const weir_sessions *sessions);
 
 /* At the end: writes the most recently used sequences, named ones under their names, as far as
  * limit and disk allow. Returns how many are on disk now; failures are logged. */

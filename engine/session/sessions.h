@@ -77,6 +77,7 @@ typedef enum weir_session_work {
     WEIR_SESSION_READ, /* weir_sessions_read: path, salt */
     WEIR_SESSION_DELETE, /* weir_sessions_delete: name */
     WEIR_SESSION_LIST, /* weir_sessions_list */
+    WEIR_SESSION_TASK, /* task; path: what no other job has meanwhile */
     WEIR_SESSION_WRITE, /* not for weir_sessions_post, like the next */
     WEIR_SESSION_SAVE_RECENT
 } weir_session_work;
@@ -88,6 +89,9 @@ struct weir_session_job {
     const char *name, *path, *salt;
     const int32_t *tokens; /* [n_tokens] */
     int32_t n_tokens;
+    /* TASK: work on other files, done by a thread that saves. It may call functions that do other
+     * jobs on its thread. */
+    weir_status (*task)(void *user, weir_error *error);
     struct weir_payer *payer; /* of the memory that the work takes; may be NULL */
     /* Called once, on a thread of the sessions, the engine thread or that of weir_sessions_cancel;
      * no lock is held. Must not block. The job may be freed there. */

@@ -2,106 +2,20 @@
 
 #include <inttypes.h>
 #include <jansson.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <xxhash.h>
 
 #include "engine/base/memory.h"
 #include "engine/formats/json.h"
 #include "engine/session/file/session_file.h"
 
-/* ---- a job's end ----------------------------------------------------------------------------- */
-typedef struct mailbox {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    float *vector; /* [dim] */
-    size_t dim;
-    bool is_done, has_vector;
-    weir_status status;
-    char message[512];
-} mailbox;
-
-static bool on_event(void *user, const weir_event *event)
-{
-    mailbox *const box = user;
-    if (event->type != WEIR_EVENT_DONE) return true;
-    (void)pthread_mutex_lock(&box->lock);
-    box->has_vector = event->embedding != NULL;
-    if (box->has_vector) memcpy(box->vector, event->embedding, box->dim * sizeof *box->vector);
-    box->status = event->status;
-    (void)snprintf(
-        box->message, sizeof box->message, "%s", event->message != NULL ? event->message : ""
-    );
-    box->is_done = true;
-    (void)pthread_cond_signal(&box->changed);
-    (void)pthread_mutex_unlock(&box->lock);
-    return true;
-}
-
-/* Polls ten times a second whether to stop. */
-static bool wait_for(mailbox *box, const weir_state_service *d, weir_job *job)
-{
-    bool is_stopped = false;
-    (void)pthread_mutex_lock(&box->lock);
-    while (!box->is_done) {
-        struct timespec until;
-        (void)clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += 100000000;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        (void)pthread_cond_timedwait(&box->changed, &box->lock, &until);
-        if (is_stopped || d->stops == NULL || !d->stops(d->user)) continue;
-        is_stopped = true;
-        /* The job's callback takes the lock. */
-        (void)pthread_mutex_unlock(&box->lock);
-        weir_job_cancel(job);
-        (void)pthread_mutex_lock(&box->lock);
-    }
-    (void)pthread_mutex_unlock(&box->lock);
-    return is_stopped;
-}
-
-weir_status weir_state_service_embed(
-    const weir_state_service *documents, const weir_document *text, bool keeps, float *vector,
-    weir_error *error
-)
-{
-    mailbox box = { .lock = PTHREAD_MUTEX_INITIALIZER,
-                    .changed = PTHREAD_COND_INITIALIZER,
-                    .vector = vector,
-                    .dim = (size_t)weir_service_facts_of(documents->service)->d_model };
-    const weir_request request = { .prompt = text->tokens,
-                                   .n_prompt = text->n_tokens,
-                                   .n_choices = 1,
-                                   .cache_prompt = keeps,
-                                   .want_embedding = true,
-                                   .sampling = weir_sampling_default(),
-                                   .cache_salt = text->salt,
-                                   .client = text->client,
-                                   .callback = on_event,
-                                   .user = &box };
-    weir_job *job = NULL;
-    WEIR_TRY(weir_service_submit(documents->service, &job, &request, error));
-    const bool is_stopped = wait_for(&box, documents, job);
-    weir_job_release(job);
-    if (is_stopped) return weir_error_set(error, WEIR_ECANCELED, "interrupted");
-    if (box.status != WEIR_OK) return weir_error_set(error, box.status, "%s", box.message);
-    return box.has_vector
-               ? WEIR_OK
-               : weir_error_set(error, WEIR_ECANCELED, "the text was not fully computed");
-}
-
-static weir_status take_vector(const weir_state_service *d, float **vector, weir_error *error)
-{
-    *vector =
-        weir_memory_take((size_t)weir_service_facts_of(d->service)->d_model * sizeof **vector);
-    return *vector != NULL ? WEIR_OK
-                           : weir_error_set(error, WEIR_ENOMEM, "no memory for an embedding");
-}
-
 /* ---- ingesting ------------------------------------------------------------------------------- */
+static XXH128_hash_t hash_of(const weir_document *document)
+{
+    return XXH3_128bits(document->tokens, (size_t)document->n_tokens * sizeof *document->tokens);
+}
+
 typedef struct ingestion {
     const weir_state_service *documents;
     const weir_document *document;
@@ -134,26 +48,36 @@ static weir_status write_state(void *user, const char *path, int64_t room, weir_
     );
 }
 
-static weir_status add_document(
-    const weir_state_service *d, const weir_document *document, const uint64_t source[2],
+weir_status weir_state_service_add(
+    const weir_state_service *documents, const weir_document *document, const float *vector,
     weir_state_info *info, weir_error *error
 )
 {
-    float *vector = NULL;
-    ingestion in = { .documents = d, .document = document };
-    weir_status status = take_vector(d, &vector, error);
-    if (status == WEIR_OK) status = weir_state_service_embed(d, document, true, vector, error);
+    ingestion in = { .documents = documents, .document = document };
+    const XXH128_hash_t hash = hash_of(document);
     const weir_new_state state = { .label = document->label,
                                    .owner = document->owner,
                                    .metadata = document->metadata,
-                                   .vector =
-                                       weir_states_kind_of(d->states)->dim > 0 ? vector : NULL,
-                                   .source = { source[0], source[1] },
+                                   .vector = weir_states_kind_of(documents->states)->dim > 0
+                                                 ? vector
+                                                 : NULL,
+                                   .source = { hash.low64, hash.high64 },
                                    .write = write_state,
                                    .user = &in };
-    if (status == WEIR_OK) status = weir_states_add(d->states, &state, info, error);
-    weir_memory_give(vector);
-    return status;
+    return weir_states_add(documents->states, &state, info, error);
+}
+
+weir_status weir_state_service_find(
+    const weir_state_service *documents, const weir_document *document, weir_state_info *info,
+    weir_error *error
+)
+{
+    const XXH128_hash_t hash = hash_of(document);
+    const uint64_t source[2] = { hash.low64, hash.high64 };
+    return weir_states_find_source(
+        documents->states, source, document->owner, weir_sessions_numerics(documents->sessions),
+        info, error
+    );
 }
 
 weir_status weir_state_service_ingest(
@@ -161,15 +85,24 @@ weir_status weir_state_service_ingest(
     bool *is_new, weir_error *error
 )
 {
-    const XXH128_hash_t hash =
-        XXH3_128bits(document->tokens, (size_t)document->n_tokens * sizeof *document->tokens);
-    const uint64_t source[2] = { hash.low64, hash.high64 };
-    const weir_status found = weir_states_find_source(
-        documents->states, source, document->owner, weir_sessions_numerics(documents->sessions),
-        info, error
-    );
+    weir_embedding embedding = { 0 };
+    const weir_status found = weir_state_service_find(documents, document, info, error);
     *is_new = found == WEIR_ENOTFOUND;
-    return *is_new ? add_document(documents, document, source, info, error) : found;
+    if (!*is_new) return found;
+    weir_status status = weir_embedding_wait(&embedding, documents, document, true, error);
+    if (status == WEIR_OK)
+        status = weir_state_service_add(documents, document, embedding.vector, info, error);
+    weir_embedding_close(&embedding);
+    return status;
+}
+
+weir_status weir_state_service_check_vectors(const weir_state_service *documents, weir_error *error)
+{
+    const weir_states_kind *const kind = weir_states_kind_of(documents->states);
+    if (strcmp(kind->embedding, WEIR_STATE_SERVICE_EMBEDDING) == 0) return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_EMISMATCH, "the vectors of this database were made by \"%s\"", kind->embedding
+    );
 }
 
 weir_status weir_state_service_route(
@@ -177,19 +110,13 @@ weir_status weir_state_service_route(
     const weir_states_question *question, weir_state_hit *hits, size_t *n, weir_error *error
 )
 {
-    const weir_states_kind *const kind = weir_states_kind_of(documents->states);
     weir_states_question asked = *question;
-    float *vector = NULL;
-    if (strcmp(kind->embedding, WEIR_STATE_SERVICE_EMBEDDING) != 0)
-        return weir_error_set(
-            error, WEIR_EMISMATCH, "the vectors of this database were made by \"%s\"",
-            kind->embedding
-        );
-    WEIR_TRY(take_vector(documents, &vector, error));
-    asked.vector = vector;
-    weir_status status = weir_state_service_embed(documents, text, false, vector, error);
+    weir_embedding embedding = { 0 };
+    WEIR_TRY(weir_state_service_check_vectors(documents, error));
+    weir_status status = weir_embedding_wait(&embedding, documents, text, false, error);
+    asked.vector = embedding.vector;
     if (status == WEIR_OK) status = weir_states_route(documents->states, &asked, hits, n, error);
-    weir_memory_give(vector);
+    weir_embedding_close(&embedding);
     return status;
 }
 

@@ -1,8 +1,8 @@
 /* engine/session/state_service.h - a state database with the engine that computes and continues its
  * states; shared by `weir db` and the server's /v1/states.
  *
- * Computes documents to states, continues states with prompts, merges two states. Any thread; all
- * functions block. */
+ * Computes documents to states, continues states with prompts, merges two states. Any thread. All
+ * functions block, except those of weir_embedding that do not say so. */
 #pragma once
 #include "engine/session/sessions.h"
 #include "engine/states/states.h"
@@ -34,17 +34,21 @@ typedef struct weir_document {
     int32_t client;
 } weir_document;
 
-/* The vector of a document, [d_model]. Returns ECANCELED if stopped; otherwise as
- * weir_service_submit and the job. */
-WEIR_MUST_CHECK weir_status weir_state_service_embed(
-    const weir_state_service *documents, const weir_document *text, bool keeps, float *vector,
-    weir_error *error
-);
 /* Computes the document and adds its state, unless this owner has one of the same document that can
  * be continued here (sessions.numerics). Returns EUNSUPPORTED if nothing of it could be saved. */
 WEIR_MUST_CHECK weir_status weir_state_service_ingest(
     const weir_state_service *documents, const weir_document *document, weir_state_info *info,
     bool *is_new, weir_error *error
+);
+/* The parts of it, for callers that do not wait (weir_embedding_begin). Find returns ENOTFOUND if
+ * the document is to be computed; add requires that it just was, with `keeps`. */
+WEIR_MUST_CHECK weir_status weir_state_service_find(
+    const weir_state_service *documents, const weir_document *document, weir_state_info *info,
+    weir_error *error
+);
+WEIR_MUST_CHECK weir_status weir_state_service_add(
+    const weir_state_service *documents, const weir_document *document, const float *vector,
+    weir_state_info *info, weir_error *error
 );
 /* The nearest states to a query. Returns EMISMATCH if vectors of this database are made
  * differently. */
@@ -52,6 +56,39 @@ WEIR_MUST_CHECK weir_status weir_state_service_route(
     const weir_state_service *documents, const weir_document *text,
     const weir_states_question *question, weir_state_hit *hits, size_t *n, weir_error *error
 );
+/* EMISMATCH as weir_state_service_route. */
+WEIR_MUST_CHECK weir_status
+weir_state_service_check_vectors(const weir_state_service *documents, weir_error *error);
+
+/* ---- vectors (state_embedding.c) ------------------------------------------------------------- */
+/* The vector of a text while the engine computes it. Zero-initialise, set done and user. */
+typedef struct weir_embedding {
+    float *vector; /* [dim] */
+    size_t dim;
+    weir_job *job; /* NULL: it has ended, or was not begun */
+    /* Called once, on the engine thread, when weir_embedding_end may be. Must not block. */
+    void (*done)(void *user);
+    void *user;
+    bool has_vector;
+    weir_status status;
+    char message[512];
+} weir_embedding;
+
+/* Returns as weir_service_submit. keeps: the text is cached when it is computed. After a failure
+ * `done` is not called. */
+WEIR_MUST_CHECK weir_status weir_embedding_begin(
+    weir_embedding *embedding, const weir_state_service *documents, const weir_document *text,
+    bool keeps, weir_error *error
+);
+/* After `done`. Returns how the job ended. */
+WEIR_MUST_CHECK weir_status weir_embedding_end(weir_embedding *embedding, weir_error *error);
+/* Begins and ends it on this thread; sets done and user. Returns ECANCELED if stopped. */
+WEIR_MUST_CHECK weir_status weir_embedding_wait(
+    weir_embedding *embedding, const weir_state_service *documents, const weir_document *text,
+    bool keeps, weir_error *error
+);
+/* Cancels what still runs; no callback follows. Also for a zeroed struct. */
+void weir_embedding_close(weir_embedding *embedding);
 
 typedef struct weir_merge {
     const weir_state_info *earlier, *later;

@@ -238,18 +238,16 @@ static bool write_at(int fd, const unsigned char *bytes, size_t n, int64_t at)
 }
 
 /* Cuts off what follows the last good record: it was never completed. */
-static weir_status cut_tail(const weir_states *s, weir_error *error)
+static weir_status cut_tail(const weir_states *s, int fd, int64_t end, weir_error *error)
 {
     struct stat st;
-    const int64_t end = at_record(s, s->n_records);
-    if (fstat(s->log, &st) != 0) return fail(s, "look at", error);
+    if (fstat(fd, &st) != 0) return fail(s, "look at", error);
     if (st.st_size == end) return WEIR_OK;
     weir_log(
         WEIR_LOG_WARNING, "%s: a state was being added when its writer ended; it was not added",
         s->folder
     );
-    return ftruncate(s->log, (off_t)end) == 0 ? WEIR_OK
-                                              : fail(s, "cut the unfinished end of", error);
+    return ftruncate(fd, (off_t)end) == 0 ? WEIR_OK : fail(s, "cut the unfinished end of", error);
 }
 
 weir_status state_log_sync(const weir_states *states, weir_error *error)
@@ -257,25 +255,34 @@ weir_status state_log_sync(const weir_states *states, weir_error *error)
     return fsync(states->log) == 0 ? WEIR_OK : fail(states, "sync", error);
 }
 
-weir_status state_log_append(
-    weir_states *states, const state_record *record, bool syncs, weir_error *error
+int64_t state_log_end(const weir_states *states) { return at_record(states, states->n_records); }
+
+weir_status state_log_write(
+    const weir_states *states, int fd, int64_t end, const state_record *record, bool syncs,
+    weir_error *error
 )
 {
     const size_t bytes = state_record_bytes(states->header.kind.dim);
-    const int64_t at = at_record(states, states->n_records);
     unsigned char *const memory = weir_memory_take(bytes);
     if (memory == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "%s: no memory for a record", states->folder);
     state_record_encode(memory, record, &states->header);
-    weir_status status = cut_tail(states, error);
-    if (status == WEIR_OK && !write_at(states->log, memory, bytes, at))
+    weir_status status = cut_tail(states, fd, end, error);
+    if (status == WEIR_OK && !write_at(fd, memory, bytes, end))
         status = fail(states, "write to", error);
-    if (status == WEIR_OK && syncs) status = state_log_sync(states, error);
+    if (status == WEIR_OK && syncs && fsync(fd) != 0) status = fail(states, "sync", error);
     weir_memory_give(memory);
-    if (status == WEIR_OK) return state_log_read(states, error);
     /* The rest has no good record after it: the next writer cuts it off. */
-    (void)!ftruncate(states->log, (off_t)at);
+    if (status != WEIR_OK) (void)!ftruncate(fd, (off_t)end);
     return status;
+}
+
+weir_status state_log_append(
+    weir_states *states, const state_record *record, bool syncs, weir_error *error
+)
+{
+    WEIR_TRY(state_log_write(states, states->log, state_log_end(states), record, syncs, error));
+    return state_log_read(states, error);
 }
 
 /* ---- writing anew ---------------------------------------------------------------------------- */

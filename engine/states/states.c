@@ -266,10 +266,23 @@ static weir_status choose_place(
                  );
 }
 
+/* Readers do not wait for the disk. One may see the record before it is there, as those of other
+ * processes may. */
 static weir_status append(weir_states *s, const state_record *record, weir_error *error)
 {
+    char path[PATH_MAX];
+    WEIR_TRY(state_log_path(path, s->folder, error));
+    (void)pthread_rwlock_rdlock(&s->lock);
+    const int64_t end = state_log_end(s);
+    (void)pthread_rwlock_unlock(&s->lock);
+    const int fd = open(path, O_RDWR | O_CLOEXEC); /* a reader may close that of `log` */
+    if (fd < 0)
+        return weir_error_set(error, WEIR_EIO, "%s: cannot open: %s", path, strerror(errno));
+    weir_status status = state_log_write(s, fd, end, record, true, error);
+    (void)close(fd);
+    if (status != WEIR_OK) return status;
     (void)pthread_rwlock_wrlock(&s->lock);
-    const weir_status status = state_log_append(s, record, true, error);
+    status = state_log_read(s, error);
     (void)pthread_rwlock_unlock(&s->lock);
     return status;
 }

@@ -134,7 +134,15 @@ WEIR_MUST_CHECK weir_status state_log_record(
     const weir_states *states, const state_entry *entry, unsigned char *memory, state_record *out,
     weir_error *error
 );
-/* Appends after the last good record; on disk when this returns, if `syncs`. */
+/* Where the next record goes; with the lock held, for reading or writing. */
+int64_t state_log_end(const weir_states *states);
+/* Writes a record at the end of the log, open here as `fd`; on disk when this returns, if `syncs`.
+ * Needs no `lock`: what it reads of the states is constant. */
+WEIR_MUST_CHECK weir_status state_log_write(
+    const weir_states *states, int fd, int64_t end, const state_record *record, bool syncs,
+    weir_error *error
+);
+/* The same, and reads it into the index. */
 WEIR_MUST_CHECK weir_status
 state_log_append(weir_states *states, const state_record *record, bool syncs, weir_error *error);
 WEIR_MUST_CHECK weir_status state_log_sync(const weir_states *states, weir_error *error);

@@ -151,6 +151,7 @@ static weir_status do_job(weir_sessions *s, weir_session_job *job)
     case WEIR_SESSION_RESUME: return weir_sessions_resume(s, job->name, &job->error);
     case WEIR_SESSION_DELETE: return weir_sessions_delete(s, job->name, &job->error);
     case WEIR_SESSION_LIST: return weir_sessions_list(s, &job->list, &job->n, &job->error);
+    case WEIR_SESSION_TASK: return job->task(job->user, &job->error);
     case WEIR_SESSION_RECALL:
     case WEIR_SESSION_READ:
     case WEIR_SESSION_WRITE:

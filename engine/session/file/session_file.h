@@ -29,10 +29,10 @@ enum {
 typedef struct weir_session_progress {
     int64_t done, total; /* bytes */
     bool is_stopped; /* set by others: a read fails with ECANCELED before its next piece */
-    /* Not atomic. Asked after each piece that is written: true if others compute, and the writer
-     * shall leave them most of the time. NULL: it need not. */
-    bool (*is_in_way)(const void *user);
-    const void *user;
+    /* Not atomic. Called after each piece that is written: pauses as long, if others compute. NULL:
+     * it need not. */
+    void (*give_way)(void *user, int64_t ns);
+    void *user;
 } weir_session_progress;
 static inline void weir_session_progress_begin(weir_session_progress *progress, int64_t total)
 {

@@ -1,18 +1,15 @@
 // Blocks that know who paid, and what control groups leave.
 #include "engine/base/memory.h"
 
-#include <gtest/gtest.h>
 #include <malloc.h>
 
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <string>
 #include <thread>
 
 #include "engine/base/buffer.h"
 #include "engine/base/machine_memory.h"
+#include "tests/unit/base/machine_root.h"
 
 namespace {
 
@@ -128,21 +125,12 @@ TEST(Memory, HoldsAreGivenBackOnce)
     EXPECT_EQ(payer.used, 0u);
 }
 
-/* A root folder with what the kernel shows. */
-class Machine : public testing::Test {
+class Machine : public machine_root::MachineRoot {
   protected:
     void SetUp() override
     {
-        root_ = testing::TempDir() + "/machine." +
-                testing::UnitTest::GetInstance()->current_test_info()->name();
-        std::filesystem::remove_all(root_);
+        MachineRoot::SetUp();
         write("/proc/meminfo", "MemTotal:       9000000 kB\nMemAvailable:    1000000 kB\n");
-    }
-    void TearDown() override { std::filesystem::remove_all(root_); }
-    void write(const std::string &path, const std::string &text) const
-    {
-        std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
-        std::ofstream(root_ + path) << text;
     }
     void group(const std::string &path, const std::string &limit, const std::string &used) const
     {
@@ -151,7 +139,6 @@ class Machine : public testing::Test {
     }
     size_t left() const { return weir_machine_memory(root_.c_str()); }
     static constexpr size_t machine = size_t{ 1000000 } * 1024;
-    std::string root_;
 };
 
 TEST_F(Machine, AvailableMemoryWithoutGroups) { EXPECT_EQ(left(), machine); }

@@ -22,6 +22,7 @@ std::string exposition(const weir_metrics &metrics, const char *model, bool vllm
     stats.kv_pages_total = 10;
     stats.kv_pages_used = 5;
     stats.running = 2;
+    stats.step_ns[WEIR_STEP_SAMPLE] = 1500000;
     weir_ledger_state memory = {};
     memory.cap[WEIR_TIER_HOST] = 1000;
     memory.total[WEIR_TIER_HOST] = memory.used[WEIR_TIER_HOST][WEIR_ACCOUNT_HTTP] = 300;
@@ -63,6 +64,9 @@ TEST(Metrics, CountersAndGauges)
         text, "weir:memory_account_bytes{model_name=\"m\",tier=\"host\",account=\"http\"} 300"
     ));
     EXPECT_TRUE(has_line(text, "weir:num_requests_running{model_name=\"m\"} 2"));
+    EXPECT_TRUE(
+        has_line(text, "weir:step_seconds_total{model_name=\"m\",part=\"sample\"} 0.001500000")
+    );
     EXPECT_TRUE(
         has_line(text, "weir:request_success_total{model_name=\"m\",finished_reason=\"length\"} 1")
     );

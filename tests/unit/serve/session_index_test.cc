@@ -1,52 +1,25 @@
 // The whole server over the demo model: a conversation that memory had no room for is found again
 // by what its prompt begins with.
-#include <filesystem>
-
 #include "engine/session/session_store.h"
-#include "tests/unit/serve/engine_fixture.h"
+#include "tests/unit/serve/talk_fixture.h"
 
 namespace {
 
-struct Reply {
-    std::string content;
-    int64_t n_prompt, n_cached;
-};
+using talk_fixture::Reply;
 
-class Recall : public engine_fixture::EngineServer {
+class Recall : public talk_fixture::Talks {
   protected:
     void open(std::vector<const char *> settings)
     {
-        folder_ = std::string(getenv("TEST_TMPDIR")) + "/recall";
-        dir_ = "sessions.dir=" + folder_;
-        std::filesystem::remove_all(folder_);
-        settings.push_back(dir_.c_str());
-        EngineServer::open(settings);
+        settings.push_back(empty_folder("sessions.dir"));
+        Talks::open(settings);
     }
-    /* About ten tokens for each of its sentences. */
     Reply ask(int topic, int key = 0, const std::string &salt = "") const
     {
-        std::string content;
-        for (int i = 0; i < 70; i++)
-            content += "Item " + std::to_string(topic) + " number " + std::to_string(i) + " is " +
-                       std::to_string((topic * 7919 + i * 104729) % 997) + ". ";
-        json_t *const root = ask_json(
-            "POST", "/v1/chat/completions",
-            R"({"messages":[{"role":"user","content":")" + content +
-                R"("}],"max_tokens":8,"temperature":0,"ignore_eos":true)" +
-                (salt.empty() ? "" : ",\"cache_salt\":\"" + salt + "\"") + "}",
-            key
+        const std::string more = salt.empty() ? "" : ",\"cache_salt\":\"" + salt + "\"";
+        const Reply reply = talk_fixture::reply_of(
+            request("POST", "/v1/chat/completions", talk_fixture::body_of(topic, 70, 8, more), key)
         );
-        json_t *const usage = json_object_get(root, "usage");
-        const char *answer = json_string_value(json_object_get(
-            json_object_get(json_array_get(json_object_get(root, "choices"), 0), "message"),
-            "content"
-        ));
-        const Reply reply = { answer != nullptr ? answer : "",
-                              json_integer_value(json_object_get(usage, "prompt_tokens")),
-                              json_integer_value(json_object_get(
-                                  json_object_get(usage, "prompt_tokens_details"), "cached_tokens"
-                              )) };
-        json_decref(root);
         weir_sessions_settle(weir_engine_sessions(engine_));
         return reply;
     }
@@ -57,7 +30,6 @@ class Recall : public engine_fixture::EngineServer {
         json_decref(root);
         return n;
     }
-    std::string folder_, dir_;
 };
 
 TEST_F(Recall, APromptThatWasPushedOutIsFound)

@@ -1,29 +1,23 @@
 // The whole server over the demo model with one worker, while the disk hangs under a session that
 // is saved or restored: everything else is answered meanwhile, and what waits for the file comes in
 // order.
-#include <filesystem>
 #include <thread>
 
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 #include "engine/session/session_store.h"
 #include "tests/unit/kv/file_gate.h"
-#include "tests/unit/serve/engine_fixture.h"
+#include "tests/unit/serve/talk_fixture.h"
 
 namespace {
 
-struct Reply {
-    std::string content;
-    int64_t n_prompt, n_cached;
-};
+using talk_fixture::Reply;
 
-class SessionIo : public engine_fixture::EngineServer {
+class SessionIo : public talk_fixture::Talks {
   protected:
     void SetUp() override
     {
-        folder_ = std::string(getenv("TEST_TMPDIR")) + "/io";
-        dir_ = "sessions.dir=" + folder_;
-        std::filesystem::remove_all(folder_);
+        dir_ = empty_folder("sessions.dir");
         n_workers_ = 1;
         start();
     }
@@ -34,7 +28,7 @@ class SessionIo : public engine_fixture::EngineServer {
     }
     void start()
     {
-        open({ dir_.c_str(), "memory.host=128MiB", "model.context=1280", "batch.max_sequences=4",
+        open({ dir_, "memory.host=128MiB", "model.context=1280", "batch.max_sequences=4",
                "sessions.autosave=false" });
     }
     void restart()
@@ -43,72 +37,21 @@ class SessionIo : public engine_fixture::EngineServer {
         start();
         file_gate::bytes_read = 0;
     }
-    static std::string body_of(int topic, const std::string &session)
-    {
-        std::string content;
-        for (int i = 0; i < 60; i++)
-            content += "Item " + std::to_string(topic) + " number " + std::to_string(i) + " is " +
-                       std::to_string((topic * 7919 + i * 104729) % 997) + ". ";
-        return R"({"messages":[{"role":"user","content":")" + content +
-               R"("}],"max_tokens":4,"temperature":0,"ignore_eos":true)" +
-               (session.empty() ? "" : ",\"session\":\"" + session + "\"") + "}";
-    }
-    static std::string part(const std::string &text) { return text.substr(0, 400); }
-    int begin(const std::string &path, const std::string &body) const
-    {
-        return http::post(weir_server_port(server_), path, body);
-    }
-    static std::string end(int fd)
-    {
-        const std::string text = http::read_text(fd);
-        close(fd);
-        return text;
-    }
-    static Reply reply_of(const std::string &text)
-    {
-        const size_t at = text.find("\r\n\r\n");
-        EXPECT_EQ(0u, text.find("HTTP/1.1 200")) << part(text);
-        json_t *const root =
-            at != std::string::npos ? json_loads(text.c_str() + at, 0, nullptr) : nullptr;
-        json_t *const usage = json_object_get(root, "usage");
-        const char *const said = json_string_value(json_object_get(
-            json_object_get(json_array_get(json_object_get(root, "choices"), 0), "message"),
-            "content"
-        ));
-        const Reply reply = { said != nullptr ? said : "",
-                              json_integer_value(json_object_get(usage, "prompt_tokens")),
-                              json_integer_value(json_object_get(
-                                  json_object_get(usage, "prompt_tokens_details"), "cached_tokens"
-                              )) };
-        json_decref(root);
-        return reply;
-    }
     int begin_chat(int topic, const std::string &session) const
     {
-        return begin("/v1/chat/completions", body_of(topic, session));
+        const std::string more = session.empty() ? "" : ",\"session\":\"" + session + "\"";
+        return begin("/v1/chat/completions", talk_fixture::body_of(topic, 60, 4, more));
     }
     Reply chat(int topic, const std::string &session = "") const
     {
-        return reply_of(end(begin_chat(topic, session)));
+        return talk_fixture::reply_of(end(begin_chat(topic, session)));
     }
     std::string save(const std::string &name) const
     {
         return request("POST", "/v1/sessions", "{\"name\":\"" + name + "\"}");
     }
     std::string list() const { return request("GET", "/v1/sessions", ""); }
-    double metric(const std::string &name) const
-    {
-        const std::string text = request("GET", "/metrics", ""), line = "\nweir:" + name + "{";
-        const size_t at = text.find(line);
-        EXPECT_NE(at, std::string::npos) << name;
-        return at == std::string::npos ? -1 : atof(text.c_str() + text.find("} ", at) + 2);
-    }
-    bool wait_for(const std::string &name, double value) const
-    {
-        for (int i = 0; i < 2000 && metric(name) != value; i++) (void)poll(nullptr, 0, 5);
-        return metric(name) == value;
-    }
-    std::string folder_, dir_;
+    const char *dir_ = nullptr;
 };
 
 TEST_F(SessionIo, ASaveThatHangsStopsNoRequest)
@@ -173,7 +116,7 @@ TEST_F(SessionIo, JobsForOneFileAreDoneInOrder)
     ASSERT_TRUE(wait_for("sessions_waiting", 1));
     slow_read.open();
     for (const int fd : { one, two }) {
-        const Reply reply = reply_of(end(fd));
+        const Reply reply = talk_fixture::reply_of(end(fd));
         EXPECT_EQ(reply.content, first.content);
         EXPECT_EQ(reply.n_cached, first.n_prompt - 1);
     }

@@ -1,0 +1,258 @@
+// The whole server over the demo model with one worker and a database of states, while the engine
+// or the disk hangs under what is added, asked or removed: everything else is answered meanwhile.
+#include <fcntl.h>
+
+#include <thread>
+
+#include "engine/base/clock.h"
+#include "tests/unit/kv/file_gate.h"
+#include "tests/unit/serve/talk_fixture.h"
+
+namespace {
+
+std::atomic<support::Gate *> syncs{ nullptr }; /* of the log */
+
+} // namespace
+
+/* In front of libc's. */
+extern "C" int fsync(int fd)
+{
+    char path[4096] = "";
+    const std::string link = "/proc/self/fd/" + std::to_string(fd);
+    support::Gate *const gate = syncs;
+    if (gate != nullptr && readlink(link.c_str(), path, sizeof path - 1) > 0 &&
+        std::string(path).find("states.log") != std::string::npos)
+        gate->pass();
+    return static_cast<int>(syscall(SYS_fsync, fd));
+}
+
+namespace {
+
+using talk_fixture::Reply;
+
+/* A job whose first event waits in a gate, and the engine with it. */
+struct Held {
+    support::Gate gate;
+    weir_job *job = nullptr;
+    std::atomic<bool> is_held{ false };
+    static bool on_event(void *user, const weir_event *event)
+    {
+        Held *const held = static_cast<Held *>(user);
+        if (event->type == WEIR_EVENT_TOKEN && !held->is_held.exchange(true)) held->gate.pass();
+        return true;
+    }
+    weir_status submit(weir_service *service)
+    {
+        static const int32_t prompt[] = { 5, 6, 7 };
+        weir_request request = {};
+        request.prompt = prompt;
+        request.n_prompt = 3;
+        request.n_choices = 1;
+        request.max_tokens = 4;
+        request.ignore_eos = true;
+        request.sampling = weir_sampling_default();
+        request.callback = on_event;
+        request.user = this;
+        return weir_service_submit(service, &job, &request, nullptr);
+    }
+};
+
+class StatesIo : public talk_fixture::Talks {
+  protected:
+    void SetUp() override
+    {
+        dir_ = empty_folder("states.dir");
+        n_workers_ = 1;
+    }
+    void TearDown() override
+    {
+        file_gate::writes = nullptr;
+        syncs = nullptr;
+        stop();
+    }
+    void start(const char *more = "batch.queue=16")
+    {
+        open({ dir_, "memory.host=128MiB", "model.context=1280", "batch.max_sequences=4", more });
+    }
+    int begin_adding(const std::string &label) const
+    {
+        std::string text;
+        for (int i = 0; i < 60; i++) text += label + " holds " + std::to_string(i * 37) + ". ";
+        return begin("/v1/states", "{\"label\":\"" + label + R"(","prompt":")" + text + "\"}");
+    }
+    void add(const std::string &label) const { expect_ok(begin_adding(label)); }
+    int begin_asking() const { return begin("/v1/states/query", R"({"question":"What is it?"})"); }
+    int begin_removing(const std::string &id) const
+    {
+        return http::begin(weir_server_port(server_), "DELETE", "/v1/states/" + id, "", "");
+    }
+    static void expect_ok(int fd)
+    {
+        const std::string text = end(fd);
+        EXPECT_EQ(0u, text.find("HTTP/1.1 200")) << text.substr(0, 400);
+    }
+    std::string list() const { return request("GET", "/v1/states", ""); }
+    bool lists(const std::string &id) const
+    {
+        return list().find("\"id\":\"" + id + "\"") != std::string::npos;
+    }
+    Reply chat(int topic) const
+    {
+        return talk_fixture::reply_of(
+            end(begin("/v1/chat/completions", talk_fixture::body_of(topic, 60, 4, "")))
+        );
+    }
+    /* Requests that need the one worker, but no step. */
+    void expect_worker_is_free() const
+    {
+        EXPECT_EQ(0u, request("POST", "/tokenize", R"({"content":"a"})").find("HTTP/1.1 200"));
+        EXPECT_EQ(0u, list().find("HTTP/1.1 200"));
+    }
+    bool wait_for_jobs(int n_waiting) const
+    {
+        weir_session_activity activity = {};
+        for (int i = 0; i < 2000; i++) {
+            weir_sessions_activity_of(weir_engine_state_sessions(engine_), &activity);
+            if (activity.waiting == n_waiting) return true;
+            (void)poll(nullptr, 0, 5);
+        }
+        return false;
+    }
+    const char *dir_ = nullptr;
+};
+
+TEST_F(StatesIo, AWriteThatHangsStopsNoRequest)
+{
+    start();
+    add("first");
+    support::Gate disk;
+    file_gate::writes = &disk;
+    const int adding = begin_adding("second");
+    ASSERT_TRUE(disk.wait_until_reached());
+    const int removing = begin_removing("first");
+    ASSERT_TRUE(wait_for_jobs(1)) << "it waits for the database, on no thread";
+    expect_worker_is_free();
+    EXPECT_GT(chat(8).n_prompt, 400);
+    expect_ok(begin_asking());
+    expect_ok(begin("/v1/completions", R"({"prompt":"x","state":"first","max_tokens":2})"));
+    EXPECT_TRUE(lists("first"));
+    EXPECT_FALSE(lists("second"));
+    disk.open();
+    expect_ok(adding);
+    expect_ok(removing);
+    EXPECT_FALSE(disk.was_late) << "a request waited for the write";
+    EXPECT_FALSE(lists("first"));
+    EXPECT_TRUE(lists("second"));
+}
+
+TEST_F(StatesIo, ALogThatHangsStopsNoRequest)
+{
+    start();
+    add("first");
+    support::Gate disk;
+    syncs = &disk;
+    const int removing = begin_removing("first");
+    ASSERT_TRUE(disk.wait_until_reached());
+    expect_worker_is_free();
+    EXPECT_GT(chat(8).n_prompt, 400);
+    expect_ok(begin_asking());
+    disk.open();
+    expect_ok(removing);
+    EXPECT_FALSE(disk.was_late) << "a request waited for the log";
+    EXPECT_FALSE(lists("first"));
+}
+
+TEST_F(StatesIo, AComputationThatWaitsStopsNoRequest)
+{
+    start();
+    Held held;
+    ASSERT_EQ(held.submit(weir_engine_service(engine_)), WEIR_OK);
+    ASSERT_TRUE(held.gate.wait_until_reached());
+    const int one = begin_adding("one"), two = begin_adding("two"), asking = begin_asking(),
+              again = begin_asking();
+    for (int i = 0; i < 3; i++) expect_worker_is_free();
+    held.gate.open();
+    for (const int fd : { one, two, asking, again }) expect_ok(fd);
+    EXPECT_FALSE(held.gate.was_late) << "a request waited for the computation";
+    EXPECT_TRUE(lists("one"));
+    EXPECT_TRUE(lists("two"));
+    weir_job_release(held.job);
+}
+
+TEST_F(StatesIo, AFullQueueIs429)
+{
+    start("batch.queue=2");
+    Held held, others[16];
+    ASSERT_EQ(held.submit(weir_engine_service(engine_)), WEIR_OK);
+    ASSERT_TRUE(held.gate.wait_until_reached());
+    for (Held &other : others) {
+        other.is_held = true;
+        if (other.submit(weir_engine_service(engine_)) != WEIR_OK) break;
+    }
+    for (const int fd : { begin_adding("one"), begin_asking() }) {
+        const std::string text = end(fd);
+        EXPECT_EQ(0u, text.find("HTTP/1.1 429")) << text;
+        EXPECT_NE(text.find("queue_full"), std::string::npos) << text;
+    }
+    held.gate.open();
+    weir_job_release(held.job);
+    for (const Held &other : others) weir_job_release(other.job);
+    add("one");
+}
+
+/* What is computed is dropped; what is written is finished. */
+TEST_F(StatesIo, AClientThatLeavesAddsNothingThatIsNotWrittenYet)
+{
+    const struct linger reset = { 1, 0 };
+    start();
+    Held held;
+    ASSERT_EQ(held.submit(weir_engine_service(engine_)), WEIR_OK);
+    ASSERT_TRUE(held.gate.wait_until_reached());
+    const int computed = begin_adding("computed");
+    expect_worker_is_free();
+    ASSERT_EQ(setsockopt(computed, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
+    close(computed);
+    expect_worker_is_free();
+    held.gate.open();
+    weir_job_release(held.job);
+    support::Gate disk;
+    file_gate::writes = &disk;
+    const int written = begin_adding("written");
+    ASSERT_TRUE(disk.wait_until_reached());
+    ASSERT_EQ(setsockopt(written, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
+    close(written);
+    expect_worker_is_free();
+    disk.open();
+    add("last"); /* tasks are done in order */
+    EXPECT_TRUE(lists("written"));
+    EXPECT_FALSE(lists("computed"));
+}
+
+TEST_F(StatesIo, AServerThatEndsFinishesTheWriteThatBegan)
+{
+    start();
+    support::Gate disk;
+    file_gate::writes = &disk;
+    const int adding = begin_adding("first");
+    ASSERT_TRUE(disk.wait_until_reached());
+    const int waiting = begin_adding("second");
+    ASSERT_TRUE(wait_for_jobs(1));
+    std::thread ending([this] {
+        weir_server_drain(server_, weir_clock_ns());
+        weir_server_close(server_);
+    });
+    EXPECT_EQ(0u, end(waiting).find("HTTP/1.1 503"));
+    disk.open();
+    ending.join();
+    server_ = nullptr;
+    close(adding);
+    EXPECT_FALSE(disk.was_late);
+    weir_state_info info;
+    weir_error error = {};
+    EXPECT_EQ(weir_states_find(weir_engine_states(engine_), "first", &info, &error), WEIR_OK);
+    EXPECT_EQ(
+        weir_states_find(weir_engine_states(engine_), "second", &info, &error), WEIR_ENOTFOUND
+    ) << info.name;
+}
+
+} // namespace
