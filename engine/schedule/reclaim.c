@@ -18,6 +18,19 @@ typedef struct reclaim {
 } reclaim;
 
 /* ---- the steps ------------------------------------------------------------------------------- */
+static bool has_pages(const weir_reclaim_request *request)
+{
+    weir_kv_pages pages = request->pages;
+    pages.tables = 0;
+    return weir_kv_pages_fit(pages, weir_kv_store_free(request->store));
+}
+
+/* True if dropping pages would not help. */
+static bool lacks_tables_only(const weir_reclaim_request *request)
+{
+    return has_pages(request) && request->pages.tables > weir_kv_store_free(request->store).tables;
+}
+
 /* Each of these returns true if it freed something and may be called again. */
 static bool demote_cached(reclaim *r)
 {
@@ -32,8 +45,7 @@ static bool demote_cached(reclaim *r)
 static bool drop_cached(reclaim *r)
 {
     const weir_reclaim_request *const request = r->request;
-    return r->holders->prefix != NULL &&
-           !weir_kv_pages_fit(request->pages, weir_kv_store_free(request->store)) &&
+    return r->holders->prefix != NULL && !has_pages(request) &&
            weir_prefix_reclaim(r->holders->prefix, request->pages);
 }
 
@@ -47,7 +59,8 @@ static bool release_saved(reclaim *r)
 
 static bool drop_pruned(reclaim *r)
 {
-    return r->holders->prefix != NULL && weir_pruned_drop_oldest(r->holders->prefix);
+    return r->holders->prefix != NULL && !lacks_tables_only(r->request) &&
+           weir_pruned_drop_oldest(r->holders->prefix);
 }
 
 static bool demote_running(reclaim *r)
@@ -82,6 +95,7 @@ static bool preempt(reclaim *r)
 static bool drop_tails(reclaim *r)
 {
     bool any = false;
+    if (lacks_tables_only(r->request)) return false;
     for (int32_t i = 0; r->holders->prefix != NULL && i < r->request->n_items; i++)
         any = weir_prefix_release_tail(r->holders->prefix, r->request->items[i].sequence) || any;
     return any;

@@ -260,7 +260,7 @@ static weir_status reserve_rows(
             weir_kv_reserve(&sequence->table, sequence->store, items[i].n_rows);
         if (status == WEIR_EFULL)
             return weir_error_set(
-                error, status, "no KV pages left for %d rows (%s)",
+                error, status, "no KV pages, or no memory for page tables, left for %d rows (%s)",
                 (int)(sequence->n_computed + items[i].n_rows), weir_kv_store_budget(sequence->store)
             );
         items[i].failed = status != WEIR_OK;

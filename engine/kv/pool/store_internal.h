@@ -1,5 +1,5 @@
 /* engine/kv/pool/store_internal.h - internals of the store, shared by pages (store.c,
- * references.c), tables (table.c), tiers (residency.c, residency_open.c, release.c) and eviction
+ * references.c), tables (table.c, table_memory.c), tiers (residency.c, residency_open.c, release.c) and eviction
  * (evict.c). */
 #pragma once
 #include <pthread.h>
@@ -38,7 +38,7 @@ typedef struct kv_released {
 
 /* What sizes.c computes from the spec with a loop over the layers, for questions of every step. */
 typedef struct kv_sizes {
-    size_t block_stride, sink_block_stride, unsealed_rows, table;
+    size_t block_stride, sink_block_stride, unsealed_rows, table_metadata;
 } kv_sizes;
 
 struct weir_kv_store {
@@ -62,6 +62,8 @@ struct weir_kv_store {
     bool *dirty; /* was allocated before: must be cleared first */
     int64_t n_free, n_resident; /* n_resident: held, and in memory */
     int64_t n_pruned; /* tables */
+    int64_t n_table_units, n_free_units; /* memory of all tables; that of none */
+    size_t table_bytes; /* charged */
     weir_kv_pages only_kept; /* pages with refs == kept > 0 */
     /* The watcher's: next in the list of owners with changed pages; 0: not in it. */
     int32_t *changed;
@@ -154,6 +156,15 @@ void kv_page_unkeep(weir_kv_store *store, void *page);
 void kv_table_drop(weir_kv_table *table, weir_kv_store *store, void **entry);
 /* Sets the entry to a page that was allocated for it. */
 void kv_table_put(weir_kv_table *table, weir_kv_store *store, void **entry, void *page);
+/* table_memory.c: the store's memory for tables. */
+WEIR_MUST_CHECK weir_status kv_tables_open(weir_kv_store *store, weir_error *error);
+void kv_tables_close(weir_kv_store *store); /* also if it was not opened */
+/* Reserves the addresses of a table's entries, and gives them back. */
+WEIR_MUST_CHECK weir_status
+kv_table_map(weir_kv_table *table, weir_kv_store *store, weir_error *error);
+void kv_table_unmap(weir_kv_table *table, weir_kv_store *store);
+/* The table has lost pages: returns memory that it does not need. */
+void kv_table_fit(weir_kv_table *table, weir_kv_store *store);
 /* Marks the table as pruned, and all that it holds. */
 void kv_table_mark_pruned(weir_kv_table *table, weir_kv_store *store);
 

@@ -78,7 +78,8 @@ class Tiers : public StoreFixture {
                   n_sinks,
                   false,
                   device_ != nullptr,
-                  host_blocks * heads };
+                  host_blocks * heads,
+                  0 };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
         fail_writes_after = fail_reads_after = -1;
         short_transfers = false;
