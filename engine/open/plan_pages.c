@@ -160,9 +160,8 @@ static found blocks_in(
     const int64_t most = (of->numbers - sink_blocks(plan, f.n_sinks, 0)) * BLOCKS_PER_TEXT /
                          (BLOCKS_PER_TEXT + f.n_sinks);
     if (f.n_sinks == of->asked)
-        f.blocks = weir_min(
-            other_blocks(plan, parts, f.n_sinks, room, books), weir_min(of->full, most)
-        );
+        f.blocks =
+            weir_min(other_blocks(plan, parts, f.n_sinks, room, books), weir_min(of->full, most));
     return f;
 }
 
@@ -228,10 +227,10 @@ static int64_t plan_blocks(
                (size_t)sinks * weir_kv_sink_block_stride(spec);
     plan->kv_rows = (f.blocks + sinks + cold) * WEIR_PAGE_TOKENS;
     plan->tables = plan_table_bytes(plan, parts);
-    plan->page_tables += plan->tables + plan_metadata_bytes(
-                                            parts, plan->facts.kv_pages, cold * per_block,
-                                            plan->facts.kv_sink_pages
-                                        );
+    plan->page_tables +=
+        plan->tables + plan_metadata_bytes(
+                           parts, plan->facts.kv_pages, cold * per_block, plan->facts.kv_sink_pages
+                       );
     if (f.n_sinks < asked) return cold > 0 ? 0 : f.n_sinks * WEIR_PAGE_TOKENS;
     return (f.n_sinks + f.blocks + cold) * WEIR_PAGE_TOKENS;
 }

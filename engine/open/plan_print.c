@@ -258,11 +258,12 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
     WEIR_TRY(weir_buffer_format(
         out,
         "\"pages\": %" PRId64 ", \"page_bytes\": %" PRId64 ", \"tokens\": %" PRId64
-        ", \"bytes_per_token\": %" PRId64 ", \"open_bytes\": %zu, \"table_bytes\": %zu, \"per_request\": %" PRId64
+        ", \"bytes_per_token\": %" PRId64
+        ", \"open_bytes\": %zu, \"table_bytes\": %zu, \"per_request\": %" PRId64
         ", \"per_key\": %" PRId64 "}",
         plan->facts.kv_pages, plan->facts.kv_page_bytes, plan->kv_rows,
-        plan->facts.kv_bytes_per_token, plan->kv_unsealed, plan->tables,
-        plan->facts.kv_per_request, plan->facts.kv_per_key
+        plan->facts.kv_bytes_per_token, plan->kv_unsealed, plan->tables, plan->facts.kv_per_request,
+        plan->facts.kv_per_key
     ));
     return weir_buffer_format(
         out, ", \"window\": %d, \"trained_context\": %d, \"sequences\": %d}\n",

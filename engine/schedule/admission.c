@@ -74,8 +74,7 @@ static weir_kv_pages pages_of(const weir_service *service, const candidate *of, 
                   max_rows = weir_kv_store_spec(service->store)->max_rows,
                   most = all < max_rows ? all : max_rows;
     const int64_t end = (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-    weir_kv_pages n =
-        weir_kv_store_pages_of(service->store, n_shared / WEIR_PAGE_TOKENS, end);
+    weir_kv_pages n = weir_kv_store_pages_of(service->store, n_shared / WEIR_PAGE_TOKENS, end);
     n.tables = weir_kv_store_tables_of(service->store, end);
     return n;
 }

@@ -249,7 +249,7 @@ bool weir_service_step(weir_service *service)
     finish_ended_jobs(service);
     weir_step_times_add(&service->times, WEIR_STEP_EVENTS);
     weir_service_evict(service, n_items);
-    weir_runner_promote(service->runner, service->items, n_items);
+    weir_runner_move(service->runner, service->items, n_items);
     weir_step_times_add(&service->times, WEIR_STEP_TEND);
     count_step(service, n_items);
     weir_step_times_add(&service->times, WEIR_STEP_PUBLISH);

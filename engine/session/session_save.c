@@ -31,9 +31,8 @@ static void share_text(wish *w)
     session_carrier *const own = w->own;
     weir_service *const service = own->sessions->service;
     weir_prefix *const prefix = service->prefix;
-    const int32_t rows = weir_prefix_match_length(
-        prefix, own->sequence.tokens, own->sequence.n_tokens, own->salt
-    );
+    const int32_t rows =
+        weir_prefix_match_length(prefix, own->sequence.tokens, own->sequence.n_tokens, own->salt);
     w->status = WEIR_EFULL;
     w->hit.reason = "running requests need the memory for page tables; try later";
     if (!weir_service_spares_table(service, rows)) return;

@@ -276,9 +276,10 @@ void weir_kv_page_drop(weir_kv_store *store, void *page);
 void weir_kv_release_begin(weir_kv_store *store);
 void weir_kv_release_end(weir_kv_store *store);
 int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page);
-/* References except those of table snapshots, which are released on demand (table_snapshot.h). */
+/* References except those of table snapshots, which are released on demand (table_snapshot.h), and
+ * of moves between tiers, which end. */
 int32_t weir_kv_page_users(const weir_kv_store *store, const void *page);
-/* Pages that only table snapshots hold. */
+/* Pages that only table snapshots, or moves, hold. */
 weir_kv_pages weir_kv_store_kept(const weir_kv_store *store);
 
 /* ---- the watcher of pages: the prefix index ----

@@ -36,6 +36,26 @@ typedef struct kv_released {
     int32_t depth; /* of weir_kv_release_begin */
 } kv_released;
 
+/* A block that moves between tiers (moves.c). */
+enum { KV_MOVES = 16 };
+typedef struct kv_move {
+    void **pages; /* [heads], held */
+    int32_t place; /* below */
+    bool is_up; /* is promoted */
+    weir_status status;
+    weir_error why;
+} kv_move;
+typedef struct kv_moves {
+    kv_move ring[KV_MOVES]; /* those from n_ended on; the thread's from n_done on */
+    int64_t n_ended, n_leaving, n_coming; /* leaving, coming: of those that have not ended */
+    int64_t n_begun, n_done; /* (lock) written by the engine thread; by the thread */
+    bool is_closing; /* (lock) */
+    pthread_mutex_t lock; /* not held over I/O */
+    pthread_cond_t changed;
+    pthread_t thread;
+    bool has_thread;
+} kv_moves;
+
 /* What sizes.c computes from the spec with a loop over the layers, for questions of every step. */
 typedef struct kv_sizes {
     size_t block_stride, sink_block_stride, unsealed_rows, table_metadata;
@@ -87,6 +107,7 @@ struct weir_kv_store {
     char *slots; /* of a device: all classes' memory */
     size_t slot_bytes;
     pthread_mutex_t lock;
+    kv_moves moves;
     weir_kv_residency moved;
 };
 
@@ -149,7 +170,7 @@ static inline void kv_pin(weir_kv_store *store, const void *page, int32_t by)
     store->pins[number] += by;
     if (store->pins[number] == (by > 0 ? 1 : 0)) kv_page_changed(store, number);
 }
-/* A table snapshot takes and releases its reference. */
+/* A table snapshot, or a move, takes and releases its reference. */
 void kv_page_keep(weir_kv_store *store, void *page);
 void kv_page_unkeep(weir_kv_store *store, void *page);
 /* Releases the table's entry, if set. */

@@ -173,7 +173,10 @@ weir_kv_pages weir_kv_reserve_pages(
 {
     if (table->n_heads == 0 || n_new == 0) return (weir_kv_pages){ 0 };
     const kv_wanted wanted = growth(table, store, n_new);
-    weir_kv_pages n = kv_wanted_pages(store, &wanted, comes_back(table, store) ? 1 : 0);
+    const bool lacks_memory =
+        comes_back(table, store) &&
+        !weir_kv_is_moving(store, table->pages[table->n_rows / WEIR_PAGE_TOKENS]);
+    weir_kv_pages n = kv_wanted_pages(store, &wanted, lacks_memory ? 1 : 0);
     n.tables = weir_kv_table_more(table, store, kv_pages_per_head(table->n_rows + n_new));
     return n;
 }

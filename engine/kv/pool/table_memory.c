@@ -42,9 +42,7 @@ int64_t weir_kv_store_tables_of(const weir_kv_store *store, int64_t n_blocks)
     return units_of(&store->spec, n_blocks);
 }
 
-int64_t weir_kv_table_more(
-    const weir_kv_table *table, const weir_kv_store *store, int64_t n_blocks
-)
+int64_t weir_kv_table_more(const weir_kv_table *table, const weir_kv_store *store, int64_t n_blocks)
 {
     return n_blocks > table->capacity ? units_of(&store->spec, n_blocks) - table->n_units : 0;
 }
@@ -57,9 +55,9 @@ weir_status kv_tables_open(weir_kv_store *store, weir_error *error)
     const size_t bytes = spec->table_bytes > 0
                              ? spec->table_bytes
                              : WINDOWS * weir_kv_table_bytes(spec, spec->max_rows);
-    WEIR_TRY(weir_ledger_reserve(
-        store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, bytes, error
-    ));
+    WEIR_TRY(
+        weir_ledger_reserve(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, bytes, error)
+    );
     store->table_bytes = bytes;
     store->n_table_units = store->n_free_units = (int64_t)(bytes / WEIR_KV_TABLE_UNIT);
     return WEIR_OK;
@@ -68,9 +66,7 @@ weir_status kv_tables_open(weir_kv_store *store, weir_error *error)
 void kv_tables_close(weir_kv_store *store)
 {
     WEIR_ASSERT(store->n_free_units == store->n_table_units);
-    weir_ledger_return(
-        store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, store->table_bytes
-    );
+    weir_ledger_return(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, store->table_bytes);
 }
 
 /* ---- one table ------------------------------------------------------------------------------- */
@@ -125,9 +121,9 @@ static void gather(weir_kv_table *table, int64_t capacity)
 {
     const int64_t n_units = units_for(table->n_heads, capacity);
     char *const base = (char *)table->pages,
-         *const used = base + (size_t)(table->n_heads * capacity) * sizeof(void *),
-         *const kept = base + n_units * WEIR_KV_TABLE_UNIT,
-         *const end = base + table->n_units * WEIR_KV_TABLE_UNIT;
+                *const used = base + (size_t)(table->n_heads * capacity) * sizeof(void *),
+                *const kept = base + n_units * WEIR_KV_TABLE_UNIT,
+                *const end = base + table->n_units * WEIR_KV_TABLE_UNIT;
     for (int64_t h = 1; h < table->n_heads; h++)
         memmove(
             table->pages + h * capacity, table->pages + h * table->capacity,

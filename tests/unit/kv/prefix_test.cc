@@ -313,7 +313,7 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
                 ASSERT_TRUE(weir_prefix_reclaim(
                     prefix_, { free.sinks + pick(idle.sinks + 1),
                                { free.others[0] + pick(idle.others[0] + 1) },
-                                0 }
+                               0 }
                 ));
         }
         const weir_kv_pages free = weir_kv_store_free(store_),

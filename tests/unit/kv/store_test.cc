@@ -271,7 +271,9 @@ TEST_F(Store, PagesOfUnequalSizeComeInWholeBlocks)
     const size_t caps[WEIR_TIER_COUNT] = {};
     const weir_kv_pair formats[] = { f16, { WEIR_KV_Q8_0, WEIR_KV_Q8_0 } };
     const weir_kv_geometry geometry[] = { { 3, 32, 32, 0, 0 }, { 3, 32, 32, 0, 3 } };
-    const weir_kv_spec spec = { 2, geometry, formats, 13, 640, 0, nullptr, {}, 0, false, false, 0, 0 };
+    const weir_kv_spec spec = {
+        2, geometry, formats, 13, 640, 0, nullptr, {}, 0, false, false, 0, 0
+    };
     ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
     EXPECT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_EINVAL);
     EXPECT_NE(strstr(error_.text, "no multiple of the 6"), nullptr) << error_.text;

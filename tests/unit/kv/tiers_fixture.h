@@ -27,6 +27,7 @@ inline int file = -1;
 inline ssize_t faulty_write(int fd, const struct iovec *pieces, int n, off_t at)
 {
     file = fd;
+    support::pass(support::write_gate);
     if (fail_writes_after == 0) {
         errno = error_number;
         return -1;
@@ -37,6 +38,7 @@ inline ssize_t faulty_write(int fd, const struct iovec *pieces, int n, off_t at)
 inline ssize_t faulty_read(int fd, void *bytes, size_t n, off_t at)
 {
     support::pass_gate();
+    support::pass(support::all_reads_gate);
     if (fail_reads_after == 0) {
         errno = EIO;
         return -1;
