@@ -126,12 +126,21 @@ static weir_status wait_for_leaving(weir_kv_store *store, weir_error *error)
     return status;
 }
 
+/* Waits until one more move can begin. */
+static void make_way(weir_kv_store *store)
+{
+    weir_status status;
+    while (weir_kv_moves_left(store) == 0 && weir_kv_moves_begun(store) > 0)
+        (void)weir_kv_moves_end(store, true, &status, NULL);
+}
+
 weir_status weir_tiers_demote_running(
     weir_kv_store *store, const weir_kv_holders *holders, const weir_batch_item *items,
     int32_t n_items, int32_t hot, weir_error *error
 )
 {
     const sequences all = sequences_of(holders, items, n_items);
+    make_way(store);
     if (weir_kv_blocks_leaving(store) == 0) WEIR_TRY(begin_running(store, &all, hot, error));
     return wait_for_leaving(store, error);
 }
@@ -141,6 +150,7 @@ weir_status weir_tiers_demote_cached(
 )
 {
     while (weir_kv_free_blocks(store) < n) {
+        make_way(store);
         const weir_status status = begin_cached(store, holders, n, error);
         if (weir_kv_blocks_leaving(store) == 0) return status;
         WEIR_TRY(wait_for_leaving(store, error));

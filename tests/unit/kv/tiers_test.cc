@@ -174,6 +174,8 @@ TEST_F(Tiers, AFolderThatIsNotThereIsAnError)
 TEST_F(Tiers, KilledProcessesLeaveNothing)
 {
     open(2, 2);
+    weir_kv_store_close(store_); /* a process that forks has no other threads */
+    store_ = nullptr;
     int ready[2];
     ASSERT_EQ(pipe(ready), 0);
     const pid_t child = fork();
