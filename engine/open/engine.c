@@ -165,6 +165,7 @@ static weir_status prepare(
     spec->n_host_pages = engine->plan.facts.kv_host_pages;
     spec->n_sink_pages = engine->plan.facts.kv_sink_pages;
     spec->max_rows = engine->plan.facts.window;
+    spec->table_bytes = engine->plan.tables;
     return WEIR_OK;
 }
 

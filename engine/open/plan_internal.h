@@ -12,13 +12,22 @@
 int32_t plan_session_sequences(const weir_plan_parts *parts);
 bool plan_reuses(const weir_plan_parts *parts); /* true if prefixes are cached */
 
-/* plan_window.c: computes the parts other than KV pages that grow with the window: the kernels'
- * scratch, ids and tables. */
+/* plan_window.c: computes the parts other than KV pages and tables of sequences that grow with the
+ * window: the kernels' scratch and ids. */
 WEIR_MUST_CHECK weir_status
 plan_window(weir_plan *plan, const weir_plan_parts *parts, bool with_scratch, weir_error *error);
 
-/* plan_pages.c: plans KV pages and the pool's metadata in the memory that the other parts leave.
- * Returns false if the window would be too small. */
+/* plan_tables.c: returns the bytes of the tables of sequences, for the planned pages and window. */
+size_t plan_table_bytes(const weir_plan *plan, const weir_plan_parts *parts);
+/* The same before the pages are known: those of whole windows, which are the most; and what
+ * sequences take whatever the pages, with what each page and each block near the kernels adds. */
+typedef struct plan_tables {
+    size_t all, fixed, per_page, per_block;
+} plan_tables;
+plan_tables plan_tables_of(const weir_plan *plan, const weir_plan_parts *parts);
+
+/* plan_pages.c: plans KV pages, the pool's metadata and the tables of sequences in the memory that
+ * the other parts leave. Returns false if the window would be too small. */
 bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted);
 /* Returns the number of runs of 64 tokens in the prefix tree for n_pages pages. */
 int64_t plan_runs_for(

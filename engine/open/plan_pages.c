@@ -141,7 +141,54 @@ static int64_t other_blocks(
     return left * BLOCKS_PER_TEXT / (block * BLOCKS_PER_TEXT + n_sinks * sink);
 }
 
-/* Plans pages and metadata in what the other parts leave, for sequences of `wanted` tokens.
+/* What a plan looks for: `asked` sinks of each sequence, `full` other blocks, which are all that
+ * sequences can use, and at most `numbers` blocks. */
+typedef struct wish {
+    int64_t asked, full, numbers;
+} wish;
+typedef struct found {
+    int64_t n_sinks, blocks; /* sinks of each sequence; blocks past the sinks */
+} found;
+
+/* The most sinks and blocks that fit in `room` with `books` bytes of metadata for each. */
+static found blocks_in(
+    const weir_plan *plan, const weir_plan_parts *parts, const wish *of, int64_t room, int64_t books
+)
+{
+    const int64_t sinks = weir_min(room / sink_bytes(parts, books), of->numbers);
+    found f = { .n_sinks = text_sinks(plan, of->asked, sinks) };
+    const int64_t most = (of->numbers - sink_blocks(plan, f.n_sinks, 0)) * BLOCKS_PER_TEXT /
+                         (BLOCKS_PER_TEXT + f.n_sinks);
+    if (f.n_sinks == of->asked)
+        f.blocks =
+            weir_min(other_blocks(plan, parts, f.n_sinks, room, books), weir_min(of->full, most));
+    return f;
+}
+
+/* The same with the tables of sequences, which take what whole windows do or, if that is less, what
+ * the pool can use (plan_tables.c). They are on the host: with a device, its total is checked at
+ * the end. */
+static found blocks_with_tables(
+    const weir_plan *plan, const weir_plan_parts *parts, const wish *of, int64_t room,
+    int64_t books, int64_t cold
+)
+{
+    const plan_tables tables = plan_tables_of(plan, parts);
+    const int64_t entries = weir_kv_pages_for(parts->spec, 1) * (int64_t)tables.per_page;
+    if (plan->has_device) return blocks_in(plan, parts, of, room, books);
+    const int64_t beside = room - (int64_t)tables.all,
+                  shared = room - (int64_t)tables.fixed - cold * entries;
+    const found whole = blocks_in(plan, parts, of, weir_max(beside, 0), books),
+                pool = blocks_in(
+                    plan, parts, of, weir_max(shared, 0),
+                    books + entries + (int64_t)tables.per_block
+                );
+    const bool is_more = pool.n_sinks > whole.n_sinks ||
+                         (pool.n_sinks == whole.n_sinks && pool.blocks > whole.blocks);
+    return is_more ? pool : whole;
+}
+
+/* Plans pages, metadata and tables in what the other parts leave, for sequences of `wanted` tokens.
  * Returns the tokens that fit for a single sequence. If memory does not hold the sinks of all
  * sequences, the plan is refused: no block could follow them, whatever the lower tier. */
 static int64_t plan_blocks(
@@ -166,33 +213,26 @@ static int64_t plan_blocks(
     const size_t beside =
         plan->has_device ? 0
                          : lower_tier_metadata; /* On the host; its total is checked at the end. */
-    const int64_t left = room > beside ? (int64_t)(room - beside) : 0,
-                  numbers = INT32_MAX / per_block - cold;
-    const int64_t n_sinks =
-        text_sinks(plan, asked, weir_min(left / sink_bytes(parts, (int64_t)books), numbers));
-    const int64_t most =
-        (numbers - sink_blocks(plan, n_sinks, 0)) * BLOCKS_PER_TEXT / (BLOCKS_PER_TEXT + n_sinks);
-    const int64_t blocks =
-        n_sinks < asked
-            ? 0
-            : weir_min(
-                  other_blocks(plan, parts, n_sinks, left, (int64_t)books), weir_min(full, most)
-              );
-    const int64_t sinks = sink_blocks(plan, n_sinks, blocks);
+    const int64_t left = room > beside ? (int64_t)(room - beside) : 0;
+    const wish of = { asked, full, INT32_MAX / per_block - cold };
+    const found f = blocks_with_tables(plan, parts, &of, left, (int64_t)books, cold);
+    const int64_t sinks = sink_blocks(plan, f.n_sinks, f.blocks);
     plan->facts.kv_disk_pages = on_disk * per_block;
     plan->kv_disk = (size_t)on_disk * block;
     plan->facts.kv_host_pages = on_host * per_block;
     plan->disk_is_limited = on_disk < spec->n_disk_pages / per_block;
     plan->facts.kv_sink_pages = sinks * per_block;
-    plan->facts.kv_pages = (blocks + sinks + cold) * per_block;
-    plan->kv = plan->kv_unsealed + (size_t)blocks * block +
+    plan->facts.kv_pages = (f.blocks + sinks + cold) * per_block;
+    plan->kv = plan->kv_unsealed + (size_t)f.blocks * block +
                (size_t)sinks * weir_kv_sink_block_stride(spec);
-    plan->kv_rows = (blocks + sinks + cold) * WEIR_PAGE_TOKENS;
-    plan->page_tables += plan_metadata_bytes(
-        parts, plan->facts.kv_pages, cold * per_block, plan->facts.kv_sink_pages
-    );
-    if (n_sinks < asked) return cold > 0 ? 0 : n_sinks * WEIR_PAGE_TOKENS;
-    return (n_sinks + blocks + cold) * WEIR_PAGE_TOKENS;
+    plan->kv_rows = (f.blocks + sinks + cold) * WEIR_PAGE_TOKENS;
+    plan->tables = plan_table_bytes(plan, parts);
+    plan->page_tables +=
+        plan->tables + plan_metadata_bytes(
+                           parts, plan->facts.kv_pages, cold * per_block, plan->facts.kv_sink_pages
+                       );
+    if (f.n_sinks < asked) return cold > 0 ? 0 : f.n_sinks * WEIR_PAGE_TOKENS;
+    return (f.n_sinks + f.blocks + cold) * WEIR_PAGE_TOKENS;
 }
 
 /* True if no head holds more rows than the configured policy's peak. Layers with a sliding
@@ -203,7 +243,7 @@ static bool is_bounded(const weir_plan_parts *parts)
     return policy->options.in_prompt && policy->shape.n_layers == parts->spec->n_layers;
 }
 
-/* Plans KV pages and pool metadata in what the other parts leave. Returns false if the window
+/* Plans KV pages, metadata and tables in what the other parts leave. Returns false if the window
  * would be too small. */
 bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
 {
@@ -212,7 +252,7 @@ bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
     plan->kv = plan->kv_unsealed;
     plan->facts.kv_pages = plan->facts.kv_disk_pages = plan->facts.kv_host_pages =
         plan->facts.kv_sink_pages = 0;
-    plan->kv_disk = 0;
+    plan->kv_disk = plan->tables = 0;
     plan->kv_host = weir_kv_host_bytes(parts->spec); /* before the shares of what is left */
     if (weir_kv_pages_for(parts->spec, 1) == 0)
         plan->page_tables += plan_run_bytes(parts, plan_runs_for(plan, parts, 0, wanted));

@@ -157,6 +157,10 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
             WEIR_TRY(weir_buffer_format(
                 out, "; %" PRId64 " of these pages on disk", plan->facts.kv_disk_pages
             ));
+        if (strcmp(p->name, "page_tables") == 0 && plan->tables > 0)
+            WEIR_TRY(weir_buffer_format(
+                out, "   %.1f MiB of it for tables of sequences", (double)plan->tables / mib
+            ));
         if (strcmp(p->name, "kv_host") == 0 && plan->facts.kv_host_pages > 0)
             WEIR_TRY(weir_buffer_format(
                 out, "   %" PRId64 " of these pages (kv.tiers.host)", plan->facts.kv_host_pages
@@ -254,10 +258,11 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
     WEIR_TRY(weir_buffer_format(
         out,
         "\"pages\": %" PRId64 ", \"page_bytes\": %" PRId64 ", \"tokens\": %" PRId64
-        ", \"bytes_per_token\": %" PRId64 ", \"open_bytes\": %zu, \"per_request\": %" PRId64
+        ", \"bytes_per_token\": %" PRId64
+        ", \"open_bytes\": %zu, \"table_bytes\": %zu, \"per_request\": %" PRId64
         ", \"per_key\": %" PRId64 "}",
         plan->facts.kv_pages, plan->facts.kv_page_bytes, plan->kv_rows,
-        plan->facts.kv_bytes_per_token, plan->kv_unsealed, plan->facts.kv_per_request,
+        plan->facts.kv_bytes_per_token, plan->kv_unsealed, plan->tables, plan->facts.kv_per_request,
         plan->facts.kv_per_key
     ));
     return weir_buffer_format(

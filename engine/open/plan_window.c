@@ -90,7 +90,8 @@ weir_status weir_plan_activations(
     return WEIR_OK;
 }
 
-/* What grows with the window besides the KV pages: the kernels' scratch, ids, tables. */
+/* What grows with the window besides the KV pages and the tables of sequences: the kernels'
+ * scratch, ids. */
 weir_status plan_window(
     weir_plan *plan, const weir_plan_parts *parts, bool with_scratch, weir_error *error
 )
@@ -108,7 +109,7 @@ weir_status plan_window(
         plan->tokens +=
             weir_sessions_saver_bytes((int32_t)parts->config->sessions.limit, parts->spec);
     plan->page_tables =
-        n_sequences * weir_kv_table_bytes(parts->spec, plan->facts.window) +
+        n_sequences * weir_kv_table_metadata_bytes(parts->spec) +
         (plan_reuses(parts) ? weir_prefix_tree_bytes(&(weir_prefix_limits){ 0 }, parts->spec) : 0);
     plan->http = set_aside(plan, parts);
     return plan_policy(plan, parts, error);

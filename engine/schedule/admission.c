@@ -24,8 +24,8 @@ static int64_t rows_to_come(const choice *c)
     return c->job->policy_run != NULL && rows > c->job->row_peak ? c->job->row_peak : rows;
 }
 
-/* Free pages less those that the tokens of running sequences will still take, so that an admitted
- * job does not run out of pages. */
+/* Free pages, and memory for tables, less what the tokens of running sequences will still take, so
+ * that an admitted job does not run out of either. */
 static weir_kv_pages unclaimed_pages(const weir_service *service)
 {
     const weir_kv_store *const store = service->store;
@@ -33,10 +33,18 @@ static weir_kv_pages unclaimed_pages(const weir_service *service)
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         const choice *const c = service->slots[i].owner;
         if (c == NULL || c->is_waiting || c->is_stalled) continue;
+        const weir_kv_table *const table = &c->sequence->table;
         const int64_t all = (rows_to_come(c) + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-        n = weir_kv_pages_minus(n, weir_kv_store_pages_of(store, c->sequence->table.n_pages, all));
+        n = weir_kv_pages_minus(n, weir_kv_store_pages_of(store, table->n_pages, all));
+        n.tables -= weir_kv_table_more(table, store, all);
     }
     return n;
+}
+
+bool weir_service_spares_table(const weir_service *service, int64_t n_rows)
+{
+    const int64_t n_blocks = (n_rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+    return weir_kv_store_tables_of(service->store, n_blocks) <= unclaimed_pages(service).tables;
 }
 
 bool weir_service_claim(weir_service *service, weir_kv_pages wanted)
@@ -58,15 +66,17 @@ typedef struct candidate {
     int64_t rows, more;
 } candidate;
 
-/* Pages of a candidate of which running sequences hold the first n_shared rows. A window never
- * needs more than its own rows. */
+/* What a candidate takes of which running sequences hold the first n_shared rows; its table is its
+ * own. A window never needs more than its own rows. */
 static weir_kv_pages pages_of(const weir_service *service, const candidate *of, int64_t n_shared)
 {
     const int64_t all = of->rows + of->more,
                   max_rows = weir_kv_store_spec(service->store)->max_rows,
                   most = all < max_rows ? all : max_rows;
     const int64_t end = (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-    return weir_kv_store_pages_of(service->store, n_shared / WEIR_PAGE_TOKENS, end);
+    weir_kv_pages n = weir_kv_store_pages_of(service->store, n_shared / WEIR_PAGE_TOKENS, end);
+    n.tables = weir_kv_store_tables_of(service->store, end);
+    return n;
 }
 
 /* Rows of a candidate that it would share with running sequences. Walks the prefix tree. */

@@ -236,6 +236,8 @@ weir_kv_pages weir_service_free_pages(const weir_service *service);
 /* True if `wanted` pages are free or unused in the cache, and not needed by running sequences.
  * Releases the pages that a hook holds if they would cover what is missing. */
 bool weir_service_claim(weir_service *service, weir_kv_pages wanted);
+/* True if running sequences do not need the memory that a table of n_rows takes. */
+bool weir_service_spares_table(const weir_service *service, int64_t n_rows);
 
 /* plan.c: fills items and choices of the next step. Returns how many. */
 int32_t weir_service_plan(weir_service *service);

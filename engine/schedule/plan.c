@@ -27,6 +27,22 @@ static bool is_decoding(const choice *c)
 
 static bool can_run(const choice *c) { return c != NULL && !c->is_waiting && !c->is_stalled; }
 
+/* True if the block that its next rows are written to is being promoted. Without memory for that
+ * the step frees some, and waits. */
+static bool waits_for_block(const weir_service *service, const choice *c)
+{
+    const weir_kv_table *const table = &c->sequence->table;
+    const int64_t last = table->n_rows / WEIR_PAGE_TOKENS;
+    if (table->n_heads == 0 || table->is_pruned || last >= table->n_pages ||
+        !weir_kv_is_cold(service->store, table->pages[last]) ||
+        weir_kv_is_unreadable(service->store, table->pages[last]))
+        return false;
+    return weir_kv_is_moving(service->store, table->pages[last]) ||
+           weir_kv_promote_begin(
+               service->store, (void *const *)table->pages + last, table->capacity, NULL
+           ) == WEIR_OK;
+}
+
 /* Where the prompt ends and a recomputed answer begins, if the two are computed differently. */
 static int32_t prompt_end(const weir_service *service, const choice *c)
 {
@@ -160,8 +176,9 @@ int32_t weir_service_plan(weir_service *service)
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const c = service->slots[i].owner;
         if (c == NULL) continue;
-        c->is_planned = c->is_passed = false;
-        if (can_run(c) && is_decoding(c)) add_item(&plan, c, 1);
+        c->is_planned = false;
+        c->is_passed = can_run(c) && waits_for_block(service, c);
+        if (can_run(c) && !c->is_passed && is_decoding(c)) add_item(&plan, c, 1);
     }
     plan.others_decode = plan.n_items > 0;
     plan.rows = weir_min_i32(

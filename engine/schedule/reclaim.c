@@ -18,22 +18,33 @@ typedef struct reclaim {
 } reclaim;
 
 /* ---- the steps ------------------------------------------------------------------------------- */
+static bool has_pages(const weir_reclaim_request *request)
+{
+    weir_kv_pages pages = request->pages;
+    pages.tables = 0;
+    return weir_kv_pages_fit(pages, weir_kv_store_free(request->store));
+}
+
+/* True if dropping pages would not help. */
+static bool lacks_tables_only(const weir_reclaim_request *request)
+{
+    return has_pages(request) && request->pages.tables > weir_kv_store_free(request->store).tables;
+}
+
 /* Each of these returns true if it freed something and may be called again. */
 static bool demote_cached(reclaim *r)
 {
     const weir_reclaim_request *const request = r->request;
     const int64_t before = weir_kv_free_blocks(request->store);
     if (r->holders->prefix == NULL) return false;
-    r->demoted =
-        weir_tiers_demote_cached(request->store, r->holders->prefix, request->blocks, &r->why);
+    r->demoted = weir_tiers_demote_cached(request->store, r->holders, request->blocks, &r->why);
     return r->demoted == WEIR_OK && weir_kv_free_blocks(request->store) > before;
 }
 
 static bool drop_cached(reclaim *r)
 {
     const weir_reclaim_request *const request = r->request;
-    return r->holders->prefix != NULL &&
-           !weir_kv_pages_fit(request->pages, weir_kv_store_free(request->store)) &&
+    return r->holders->prefix != NULL && !has_pages(request) &&
            weir_prefix_reclaim(r->holders->prefix, request->pages);
 }
 
@@ -47,7 +58,8 @@ static bool release_saved(reclaim *r)
 
 static bool drop_pruned(reclaim *r)
 {
-    return r->holders->prefix != NULL && weir_pruned_drop_oldest(r->holders->prefix);
+    return r->holders->prefix != NULL && !lacks_tables_only(r->request) &&
+           weir_pruned_drop_oldest(r->holders->prefix);
 }
 
 static bool demote_running(reclaim *r)
@@ -82,6 +94,7 @@ static bool preempt(reclaim *r)
 static bool drop_tails(reclaim *r)
 {
     bool any = false;
+    if (lacks_tables_only(r->request)) return false;
     for (int32_t i = 0; r->holders->prefix != NULL && i < r->request->n_items; i++)
         any = weir_prefix_release_tail(r->holders->prefix, r->request->items[i].sequence) || any;
     return any;
@@ -169,21 +182,13 @@ static bool run(reclaim *r, weir_reclaim_step step)
         WEIR_LOG_DEBUG, "KV memory is short: %s, %" PRId64 " pages (costs %s)", steps[step].name,
         freed, steps[step].cost
     );
-    if (r->holders->counts != NULL) {
+    const bool is_counted =
+        step == WEIR_RECLAIM_DEMOTE_CACHED || step == WEIR_RECLAIM_DEMOTE_RUNNING;
+    if (r->holders->counts != NULL && !is_counted) { /* tiers.c counts what it moves */
         r->holders->counts[step].n++;
         r->holders->counts[step].pages += freed > 0 ? freed : 0;
     }
     return again;
-}
-
-/* Failures to write to the lower tier are logged after 1, 2, 4, ... of them. */
-static void log_failure(const weir_kv_store *store, const char *why)
-{
-    const int64_t n = weir_kv_residency_of(store).write_errors;
-    if ((n & (n - 1)) == 0)
-        weir_log(
-            WEIR_LOG_WARNING, "KV pages stay in memory (%" PRId64 " times so far): %s", n, why
-        );
 }
 
 static weir_status refuse(reclaim *r, weir_error *error)
@@ -200,7 +205,7 @@ static weir_status refuse(reclaim *r, weir_error *error)
     );
 }
 
-weir_status weir_reclaim(
+static weir_status take_steps(
     const weir_kv_holders *holders, const weir_reclaim_request *request, weir_error *error
 )
 {
@@ -211,6 +216,21 @@ weir_status weir_reclaim(
         while (!any && !is_met(request) && run(&r, (weir_reclaim_step)i))
             any = callers[request->caller].goal == GOAL_ANY;
     }
-    if (r.demoted == WEIR_EIO) log_failure(request->store, r.why.text);
+    if (r.demoted == WEIR_EIO) weir_tiers_log_failure(request->store, r.why.text);
     return any || is_met(request) ? WEIR_OK : refuse(&r, error);
+}
+
+/* The pages of blocks that move are held, so it is tried again when they have moved. */
+weir_status weir_reclaim(
+    const weir_kv_holders *holders, const weir_reclaim_request *request, weir_error *error
+)
+{
+    (void)weir_tiers_settle(request->store);
+    weir_status status = take_steps(holders, request, error);
+    while (status != WEIR_OK && weir_kv_moves_begun(request->store) > 0) {
+        weir_status moved;
+        (void)weir_kv_moves_end(request->store, true, &moved, NULL);
+        status = take_steps(holders, request, error);
+    }
+    return status;
 }

@@ -2,8 +2,8 @@
  *
  * The caller says what it needs and who it is. The steps of reclaim_step.h are tried in order until
  * the need is met or no step can free more. A table in reclaim.c says which steps a caller may use.
- * Two things can be short: free pages of the pool and, with a lower tier, blocks of memory near the
- * kernels. Engine thread, between steps. */
+ * Three things can be short: free pages of the pool, memory for page tables, which only sequences
+ * have, and, with a lower tier, blocks of memory near the kernels. Engine thread, between steps. */
 #pragma once
 #include "engine/kv/prefix/prefix.h"
 #include "engine/schedule/reclaim_step.h"
@@ -45,7 +45,7 @@ typedef struct weir_reclaim_request {
     const struct weir_batch_item *items; /* [n_items] of the step */
     int32_t n_items;
     const weir_kv_sequence *sequence; /* the sequence that is pruned, or NULL */
-    weir_kv_pages pages; /* wanted; MEMORY uses `blocks` instead */
+    weir_kv_pages pages; /* wanted, with memory for tables; MEMORY uses `blocks` instead */
     int64_t blocks; /* wanted, past the sinks */
     int32_t hot; /* blocks at the end of a sequence that stay in memory */
 } weir_reclaim_request;

@@ -24,7 +24,8 @@ typedef enum weir_reclaim_step {
 /* What a step has freed since the service opened. */
 typedef struct weir_reclaim_count {
     int64_t n; /* times that it freed something */
-    /* Pages freed, or for a demotion moved away from the kernels. */
+    /* Pages freed; for a demotion, those that began to move away from the kernels, also ahead of
+     * need. */
     int64_t pages;
 } weir_reclaim_count;
 

@@ -260,7 +260,7 @@ static weir_status reserve_rows(
             weir_kv_reserve(&sequence->table, sequence->store, items[i].n_rows);
         if (status == WEIR_EFULL)
             return weir_error_set(
-                error, status, "no KV pages left for %d rows (%s)",
+                error, status, "no KV pages, or no memory for page tables, left for %d rows (%s)",
                 (int)(sequence->n_computed + items[i].n_rows), weir_kv_store_budget(sequence->store)
             );
         items[i].failed = status != WEIR_OK;
@@ -489,10 +489,10 @@ weir_status weir_runner_evict(weir_runner *runner, weir_kv_sequence *sequence, w
     return weir_apply_policy(sequence, runner->evictor, &hook, error);
 }
 
-void weir_runner_promote(weir_runner *runner, const weir_batch_item *items, int32_t n_items)
+void weir_runner_move(weir_runner *runner, const weir_batch_item *items, int32_t n_items)
 {
     if (runner->prefetch != NULL && n_items > 0)
-        weir_tiers_promote(
+        weir_tiers_move(
             items[0].sequence->store, &runner->holders, items, n_items, runner->limits.hot
         );
 }

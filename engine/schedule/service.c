@@ -37,7 +37,8 @@ static struct timespec time_after(int64_t wait_ns)
     return until;
 }
 
-/* What is queued waits for pages that a session holds, or for its time to end. Lock held. */
+/* What is queued waits for pages that a session holds, for blocks that move, or for its time to
+ * end. Lock held. */
 static void wait_for_others(weir_service *service, int64_t serial)
 {
     static const int64_t look_again_ns = 10000000;
@@ -54,10 +55,11 @@ static void *engine_thread(void *user)
     int n_idle = 0; /* turns without a step */
     for (;;) {
         pthread_mutex_lock(&service->lock);
-        if (n_idle >= IDLE_TURNS && (service->n_queued > 0 || service->n_running > 0))
+        const bool moves = weir_kv_moves_begun(service->store) > 0;
+        if (n_idle >= IDLE_TURNS && (service->n_queued > 0 || service->n_running > 0 || moves))
             wait_for_others(service, serial);
         while (!service->is_stopping && service->n_queued == 0 && service->n_running == 0 &&
-               service->calls == NULL)
+               service->calls == NULL && !moves)
             pthread_cond_wait(&service->work, &service->lock);
         const bool stop = service->is_stopping;
         serial = service->next_serial;
@@ -70,6 +72,7 @@ static void *engine_thread(void *user)
             atomic_store(&job->is_cancelled, true);
         weir_step_times_resume(&service->times);
         run_calls(service);
+        service->has_news = weir_tiers_settle(service->store) || service->has_news;
         weir_service_admit(service);
         weir_step_times_add(&service->times, WEIR_STEP_ADMIT);
         /* Cancelled jobs are gone, whether or not a step follows. */

@@ -104,7 +104,9 @@ static void prompt_is_done(weir_service *service, choice *first, const float *ro
         choice *const c = &job->choices[i];
         if (!c->is_waiting || c->is_ended) continue;
         c->is_waiting = false;
-        weir_kv_sequence_fork(c->sequence, first->sequence);
+        /* Without memory for its table it continues like a preempted one. */
+        if (weir_kv_sequence_fork(c->sequence, first->sequence) != WEIR_OK)
+            c->is_stalled = c->is_again = true;
         c->n_evicted_before = first->n_evicted_before;
         c->coda_before = first->coda_before;
         if (job->request.max_tokens == 0) {
@@ -247,7 +249,7 @@ bool weir_service_step(weir_service *service)
     finish_ended_jobs(service);
     weir_step_times_add(&service->times, WEIR_STEP_EVENTS);
     weir_service_evict(service, n_items);
-    weir_runner_promote(service->runner, service->items, n_items);
+    weir_runner_move(service->runner, service->items, n_items);
     weir_step_times_add(&service->times, WEIR_STEP_TEND);
     count_step(service, n_items);
     weir_step_times_add(&service->times, WEIR_STEP_PUBLISH);

@@ -1,6 +1,10 @@
 #include "engine/schedule/tiers.h"
 
+#include <inttypes.h>
+
+#include "engine/base/log.h"
 #include "engine/schedule/runner.h"
+#include "kernels/abi/minmax.h"
 
 enum {
     BATCH = 64 /* cached blocks that one search returns */,
@@ -64,12 +68,20 @@ static int64_t oldest_block(
     return 0;
 }
 
-weir_status weir_tiers_demote_running(
-    weir_kv_store *store, const weir_kv_holders *holders, const weir_batch_item *items,
-    int32_t n_items, int32_t hot, weir_error *error
+static void count(
+    const weir_kv_store *store, const weir_kv_holders *holders, weir_reclaim_step step
 )
 {
-    const sequences found = sequences_of(holders, items, n_items), *const all = &found;
+    if (holders->counts == NULL) return;
+    holders->counts[step].n++;
+    holders->counts[step].pages += weir_kv_pages_for(weir_kv_store_spec(store), 1);
+}
+
+/* Begins to demote a block of the longest sequence that has one; ENOTFOUND: none has. */
+static weir_status begin_running(
+    weir_kv_store *store, const sequences *all, int32_t hot, weir_error *error
+)
+{
     const weir_kv_sequence *longest = NULL, *s;
     int64_t block = 0;
     for (int32_t i = 0; (s = sequence_at(all, i)) != NULL; i++) {
@@ -80,24 +92,106 @@ weir_status weir_tiers_demote_running(
         block = oldest;
     }
     if (longest == NULL) return WEIR_ENOTFOUND;
-    return weir_kv_demote(
+    WEIR_TRY(weir_kv_demote_begin(
         store, (void *const *)longest->table.pages + block, longest->table.capacity, error
-    );
+    ));
+    count(store, all->holders, WEIR_RECLAIM_DEMOTE_RUNNING);
+    return WEIR_OK;
+}
+
+/* Begins to demote cached blocks until, with those that leave, n will be free. */
+static weir_status begin_cached(
+    weir_kv_store *store, const weir_kv_holders *holders, int64_t n, weir_error *error
+)
+{
+    void *const *blocks[BATCH];
+    const int64_t missing = n - weir_kv_free_blocks(store) - weir_kv_blocks_leaving(store),
+                  most = weir_min(weir_min(missing, weir_kv_moves_left(store)), BATCH);
+    if (holders->prefix == NULL || most <= 0) return WEIR_OK;
+    const int32_t found = weir_prefix_lru_blocks(holders->prefix, blocks, (int32_t)most);
+    for (int32_t i = 0; i < found; i++) {
+        WEIR_TRY(weir_kv_demote_begin(store, blocks[i], 1, error));
+        count(store, holders, WEIR_RECLAIM_DEMOTE_CACHED);
+    }
+    return WEIR_OK;
+}
+
+/* Waits until a block that leaves has left. Returns the status of the moves that ended. */
+static weir_status wait_for_leaving(weir_kv_store *store, weir_error *error)
+{
+    weir_status status;
+    const int64_t before = weir_kv_blocks_leaving(store);
+    do (void)weir_kv_moves_end(store, true, &status, error);
+    while (status == WEIR_OK && weir_kv_blocks_leaving(store) == before);
+    return status;
+}
+
+/* Waits until one more move can begin. */
+static void make_way(weir_kv_store *store)
+{
+    weir_status status;
+    while (weir_kv_moves_left(store) == 0 && weir_kv_moves_begun(store) > 0)
+        (void)weir_kv_moves_end(store, true, &status, NULL);
+}
+
+weir_status weir_tiers_demote_running(
+    weir_kv_store *store, const weir_kv_holders *holders, const weir_batch_item *items,
+    int32_t n_items, int32_t hot, weir_error *error
+)
+{
+    const sequences all = sequences_of(holders, items, n_items);
+    make_way(store);
+    if (weir_kv_blocks_leaving(store) == 0) WEIR_TRY(begin_running(store, &all, hot, error));
+    return wait_for_leaving(store, error);
 }
 
 weir_status weir_tiers_demote_cached(
-    weir_kv_store *store, weir_prefix *prefix, int64_t n, weir_error *error
+    weir_kv_store *store, const weir_kv_holders *holders, int64_t n, weir_error *error
 )
 {
-    while (prefix != NULL && weir_kv_free_blocks(store) < n) {
-        void *const *blocks[BATCH];
-        const int64_t missing = n - weir_kv_free_blocks(store);
-        const int32_t found =
-            weir_prefix_lru_blocks(prefix, blocks, missing < BATCH ? (int32_t)missing : BATCH);
-        if (found == 0) break;
-        for (int32_t i = 0; i < found; i++) WEIR_TRY(weir_kv_demote(store, blocks[i], 1, error));
+    while (weir_kv_free_blocks(store) < n) {
+        make_way(store);
+        const weir_status status = begin_cached(store, holders, n, error);
+        if (weir_kv_blocks_leaving(store) == 0) return status;
+        WEIR_TRY(wait_for_leaving(store, error));
     }
     return WEIR_OK;
+}
+
+/* The engine thread writes nothing itself, so blocks leave before their memory is needed. */
+static void demote_ahead(weir_kv_store *store, const sequences *all, int32_t hot, int64_t n)
+{
+    if (weir_kv_lower_tier_fails(store)) return;
+    weir_status status = begin_cached(store, all->holders, n, NULL);
+    while (status == WEIR_OK && weir_kv_moves_left(store) > 0 &&
+           weir_kv_free_blocks(store) + weir_kv_blocks_leaving(store) < n)
+        status = begin_running(store, all, hot, NULL);
+}
+
+void weir_tiers_log_failure(const weir_kv_store *store, const char *why)
+{
+    const int64_t n = weir_kv_residency_of(store).write_errors;
+    if ((n & (n - 1)) == 0)
+        weir_log(
+            WEIR_LOG_WARNING, "KV pages stay in memory (%" PRId64 " times so far): %s", n, why
+        );
+}
+
+bool weir_tiers_settle(weir_kv_store *store)
+{
+    weir_error why;
+    weir_status status;
+    const int64_t n = weir_kv_moves_end(store, false, &status, &why);
+    if (status != WEIR_OK) weir_tiers_log_failure(store, why.text);
+    return n > 0;
+}
+
+/* A block of the table on disk that should be read back. */
+static bool should_come(const weir_kv_store *store, const weir_kv_table *table, int64_t block)
+{
+    const void *const page = table->pages[block];
+    return weir_kv_is_cold(store, page) && !weir_kv_is_unreadable(store, page) &&
+           !weir_kv_is_moving(store, page);
 }
 
 /* Finds blocks of the works' sequences on disk that should be read back, at most `most`. Returns
@@ -110,34 +204,33 @@ static int64_t cold_blocks(
     for (int32_t i = 0; i < n_items; i++) {
         const weir_kv_table *const table = &items[i].sequence->table;
         for (int64_t block = table->n_pages - 1; block >= 0 && n < most; block--)
-            n += weir_kv_is_cold(store, table->pages[block]) &&
-                 !weir_kv_is_unreadable(store, table->pages[block]);
+            n += should_come(store, table, block);
     }
     return n;
 }
 
-void weir_tiers_promote(
+void weir_tiers_move(
     weir_kv_store *store, const weir_kv_holders *holders, const weir_batch_item *items,
     int32_t n_items, int32_t hot
 )
 {
     const int64_t most = BACK_BYTES / (int64_t)weir_kv_block_stride(weir_kv_store_spec(store)) + 1;
+    const sequences all = sequences_of(holders, items, n_items);
     int64_t rows = 0;
-    if (weir_kv_residency_of(store).pages_cold == 0) return;
     for (int32_t i = 0; i < n_items; i++) rows += items[i].n_rows;
+    (void)weir_tiers_settle(store);
+    demote_ahead(store, &all, hot, 2 * rows / WEIR_PAGE_TOKENS + 1);
+    if (weir_kv_residency_of(store).pages_cold == 0) return;
     /* Promoted blocks must not be demoted again by the next steps. */
     const int64_t reserve = weir_tiers_least_blocks(n_items, 2 * rows, hot);
     int64_t n = cold_blocks(store, items, n_items, most);
-    if (n > 0 && weir_tiers_demote_cached(store, holders->prefix, reserve + n, NULL) != WEIR_OK)
-        return;
+    if (n > 0 && begin_cached(store, holders, reserve + n, NULL) != WEIR_OK) return;
     for (int32_t i = 0; i < n_items; i++) {
         const weir_kv_table *const table = &items[i].sequence->table;
         for (int64_t block = table->n_pages - 1;
              block >= 0 && n > 0 && weir_kv_free_blocks(store) > reserve; block--) {
-            if (!weir_kv_is_cold(store, table->pages[block]) ||
-                weir_kv_is_unreadable(store, table->pages[block]))
-                continue;
-            if (weir_kv_promote(
+            if (!should_come(store, table, block)) continue;
+            if (weir_kv_promote_begin(
                     store, (void *const *)table->pages + block, table->capacity, NULL
                 ) != WEIR_OK)
                 return;

@@ -5,7 +5,9 @@
  * sequences, those of the longest sequence first. The first block of a sequence (every row attends
  * to it most), sinks and the last `hot` blocks stay, as do pruned sequences. Attention reads blocks
  * in place, so a block need not be promoted to be used. Where memory is free or held by an unused
- * prefix, the newest blocks are promoted first. Engine thread, between steps. */
+ * prefix, the newest blocks are promoted first. A thread of the store moves them while steps go on
+ * (residency.h); a step waits for it only if it needs memory that has not become free. Engine
+ * thread, between steps. */
 #pragma once
 #include "engine/kv/tiers/residency.h"
 #include "engine/schedule/reclaim.h"
@@ -16,22 +18,28 @@ extern "C" {
 
 struct weir_batch_item;
 
-/* Demotes unused cached blocks until n_blocks are free in memory or no more can be demoted; NULL:
- * there is no cache. Errors are those of the lower tier. */
+/* Demotes unused cached blocks until n_blocks are free in memory or no more can be demoted, and
+ * waits for them. Errors are those of the lower tier. */
 WEIR_MUST_CHECK weir_status weir_tiers_demote_cached(
-    weir_kv_store *store, weir_prefix *prefix, int64_t n_blocks, weir_error *error
+    weir_kv_store *store, const weir_kv_holders *holders, int64_t n_blocks, weir_error *error
 );
-/* Demotes one block of the longest sequence that has one, among the works and the running ones.
- * Returns ENOTFOUND if there is none. */
+/* Demotes one block of the longest sequence that has one, among the works and the running ones, and
+ * waits for it; or for one that leaves already. Returns ENOTFOUND if there is none. */
 WEIR_MUST_CHECK weir_status weir_tiers_demote_running(
     weir_kv_store *store, const weir_kv_holders *holders, const struct weir_batch_item *items,
     int32_t n_items, int32_t hot, weir_error *error
 );
-/* Promotes a bounded number of blocks of the works' sequences. */
-void weir_tiers_promote(
+/* Ends moves. Begins to demote what two such steps may need, and to promote a bounded number of
+ * blocks of the works' sequences. */
+void weir_tiers_move(
     weir_kv_store *store, const weir_kv_holders *holders, const struct weir_batch_item *items,
     int32_t n_items, int32_t hot
 );
+
+/* Ends moves whose bytes are there. Returns true if there were any. */
+bool weir_tiers_settle(weir_kv_store *store);
+/* Logs why a block stays in memory, after 1, 2, 4, ... failures. */
+void weir_tiers_log_failure(const weir_kv_store *store, const char *why);
 
 /* Pages that sequences can take: free ones, and those of cached prefixes that no sequence uses.
  * While the lower tier fails these are the ones near the kernels, since nothing there can be

@@ -225,7 +225,9 @@ static void save_next(void *user)
         if (!weir_prefix_next_victim(
                 service->prefix, s->reserve, CHOICE_MARKS, WEIR_SAVED_TOKENS, &s->text.sequence,
                 s->text.salt
-            )) {
+            ) ||
+            !weir_service_spares_table(service, s->text.sequence.n_tokens)) {
+            weir_kv_sequence_clear(&s->text.sequence);
             s->seen_tokens = written;
             s->seen_free = free;
             return;
@@ -241,7 +243,9 @@ static weir_kv_pages held_pages(const void *user)
     const weir_saver *const s = user;
     const int64_t rows = holds_pages(s) ? s->text.sequence.n_computed : 0;
     const int64_t end = (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-    return weir_kv_store_pages_of(s->sessions->service->store, 0, end);
+    weir_kv_pages n = weir_kv_store_pages_of(s->sessions->service->store, 0, end);
+    n.tables = s->text.sequence.table.n_units;
+    return n;
 }
 
 static bool release(void *user)

@@ -243,9 +243,10 @@ WEIR_MUST_CHECK weir_status session_read_states(
 
 /* session_pruned.c: sequences with a policy. */
 
-/* Engine thread: the carrier holds it. Returns false if there is none. */
-bool session_pin_pruned(session_carrier *own, const weir_pruned_query *wish);
-bool session_pin_next_pruned(session_carrier *own, uint64_t *use);
+/* Engine thread: the carrier holds it. Returns ENOTFOUND if there is none, EFULL if there is no
+ * memory for its table. */
+WEIR_MUST_CHECK weir_status session_pin_pruned(session_carrier *own, const weir_pruned_query *wish);
+WEIR_MUST_CHECK weir_status session_pin_next_pruned(session_carrier *own, uint64_t *use);
 void session_unpin_pruned(session_carrier *own); /* engine thread */
 /* Gets the policy's part of the carrier's sequence; `out` borrows from it. */
 void session_pruned_of(weir_session_pruned *out, const session_carrier *own);

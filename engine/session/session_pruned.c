@@ -7,9 +7,9 @@
 #include "engine/session/session_internal.h"
 
 /* ---- saving ---------------------------------------------------------------------------------- */
-static bool take(session_carrier *own, bool is_held)
+static weir_status take(session_carrier *own, weir_status held)
 {
-    if (!is_held) return false;
+    WEIR_TRY(held);
     memcpy(
         own->sequence.tokens, own->pruned.tokens,
         (size_t)own->pruned.n_tokens * sizeof *own->pruned.tokens
@@ -22,16 +22,16 @@ static bool take(session_carrier *own, bool is_held)
         ){ own->pruned.n_tokens,
            (float *)(uintptr_t)own->pruned.recurrent }; /* The sequence is only read. */
     own->is_pruned = true;
-    return true;
+    return WEIR_OK;
 }
 
-bool session_pin_pruned(session_carrier *own, const weir_pruned_query *wish)
+weir_status session_pin_pruned(session_carrier *own, const weir_pruned_query *wish)
 {
     weir_prefix *const prefix = own->sessions->service->prefix;
     return take(own, weir_pruned_pin(prefix, wish, &own->sequence, &own->pruned));
 }
 
-bool session_pin_next_pruned(session_carrier *own, uint64_t *use)
+weir_status session_pin_next_pruned(session_carrier *own, uint64_t *use)
 {
     weir_prefix *const prefix = own->sessions->service->prefix;
     return take(own, weir_pruned_pin_next(prefix, use, &own->sequence, &own->pruned));

@@ -101,7 +101,10 @@ static void make_place(weir_service *service, void *user)
     room *const r = user;
     session_carrier *const own = r->own;
     const weir_sessions *const s = own->sessions;
-    const weir_kv_pages pages = pages_of_text(service->store, own->sequence.n_tokens);
+    weir_kv_pages pages = pages_of_text(service->store, own->sequence.n_tokens);
+    pages.tables = weir_kv_store_tables_of(
+        service->store, (own->sequence.n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS
+    );
     r->status = WEIR_EFULL;
     if (!session_reclaim_pages(s, &pages)) return;
     grow(service, r);

@@ -24,11 +24,18 @@ typedef struct wish {
     weir_status status;
 } wish;
 
-/* Shares the pages of the sequence's tokens and pins the states. */
+/* Shares the pages of the sequence's tokens and pins the states, if running sequences can spare the
+ * memory for its table. */
 static void share_text(wish *w)
 {
     session_carrier *const own = w->own;
-    weir_prefix *const prefix = own->sessions->service->prefix;
+    weir_service *const service = own->sessions->service;
+    weir_prefix *const prefix = service->prefix;
+    const int32_t rows =
+        weir_prefix_match_length(prefix, own->sequence.tokens, own->sequence.n_tokens, own->salt);
+    w->status = WEIR_EFULL;
+    w->hit.reason = "running requests need the memory for page tables; try later";
+    if (!weir_service_spares_table(service, rows)) return;
     w->hit = weir_prefix_match(prefix, &own->sequence, own->salt, own->sequence.n_tokens);
     own->sequence.n_tokens = own->sequence.n_computed;
     const int32_t most = own->sessions->identity.state_bytes > 0 ? WEIR_SESSION_STATES : 0;
@@ -37,7 +44,8 @@ static void share_text(wish *w)
     w->status = own->sequence.n_computed > 0 ? WEIR_OK : WEIR_ENOTFOUND;
 }
 
-/* Pins the pruned sequence that has the name, or more of the tokens than the others. */
+/* Pins the pruned sequence that has the name, or more of the tokens than the others. True if no
+ * other one should be looked for. */
 static bool pin_pruned(wish *w)
 {
     const weir_session_wish *const save = w->save;
@@ -47,8 +55,10 @@ static bool pin_pruned(wish *w)
                                        .salt = save->salt,
                                        .tokens = save->tokens,
                                        .n_tokens = save->n_tokens };
-    if (!session_pin_pruned(own, &pruned)) return false;
-    w->status = WEIR_OK;
+    w->status = session_pin_pruned(own, &pruned);
+    if (w->status == WEIR_EFULL)
+        w->hit.reason = "running requests need the memory for page tables; try later";
+    if (w->status != WEIR_OK) return w->status == WEIR_EFULL;
     if (save->tokens == NULL ||
         own->pruned.n_tokens >=
             weir_prefix_match_length(prefix, save->tokens, save->n_tokens, save->salt))
@@ -100,13 +110,13 @@ static void take_next(weir_service *service, void *user)
     session_carrier *const own = w->own;
     w->status = WEIR_ENOTFOUND;
     if (w->pruned_use != NULL) {
-        if (session_pin_next_pruned(own, w->pruned_use)) w->status = WEIR_OK;
+        w->status = session_pin_next_pruned(own, w->pruned_use);
         return;
     }
     if (weir_prefix_next(service->prefix, w->cursor, &own->sequence, own->salt, own->name)) {
         share_text(w);
         /* Nothing of this one can be continued; others may be usable. */
-        if (w->status != WEIR_OK) w->status = WEIR_EMISMATCH;
+        if (w->status == WEIR_ENOTFOUND) w->status = WEIR_EMISMATCH;
     }
 }
 
@@ -304,10 +314,8 @@ int32_t session_save_recent(session_carrier *own)
         weir_service_call(sessions->service, take_next, &w);
         const bool is_worth_it =
             w.status == WEIR_OK && (own->sequence.n_computed >= SHORTEST || own->name[0] != '\0');
-        if (is_worth_it) {
-            n += save_shared(own, &causes);
-            n_tried++;
-        }
+        if (is_worth_it) n += save_shared(own, &causes);
+        n_tried += is_worth_it || w.status == WEIR_EFULL;
         weir_service_call(sessions->service, let_go, own);
         if (w.status == WEIR_ENOTFOUND) *(w.pruned_use != NULL ? &has_pruned : &has_texts) = false;
         /* Alternates as long as there are both. */
@@ -317,8 +325,8 @@ int32_t session_save_recent(session_carrier *own)
     if (n < n_tried)
         weir_log(
             WEIR_LOG_WARNING,
-            "%s: %d of %d conversations are not saved; free space there, or set sessions.dir to "
-            "another folder",
+            "%s: %d of %d conversations are not saved; free space there, set sessions.dir to "
+            "another folder, or save when fewer requests run",
             sessions->folder, (int)(n_tried - n), (int)n_tried
         );
     return n;

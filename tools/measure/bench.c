@@ -83,7 +83,8 @@ static weir_status timed(bench *b, int32_t n, bool decode, double *rate, weir_er
     weir_kv_sequence_clear(&b->work);
     if (b->policy_run != NULL)
         b->work.policy_run = weir_policy_run_begin(b->policy_run, 1, b->n_prompt, 0);
-    weir_kv_sequence_fork(&b->work, &b->base);
+    if (weir_kv_sequence_fork(&b->work, &b->base) != WEIR_OK)
+        return weir_error_set(error, WEIR_EFULL, "no memory for page tables; raise memory.host");
     WEIR_TRY(weir_progress_step(b->n_timed, error)); /* nothing is printed while the clock runs */
     const int64_t start = weir_clock_ns();
     WEIR_TRY(compute(b, &b->work, n, decode, error));
@@ -118,7 +119,7 @@ weir_status weir_bench_fill(
         memcpy(sequence->tokens + sequence->n_tokens, tokens, (size_t)rows * sizeof *tokens);
         sequence->n_tokens += rows;
         WEIR_TRY(weir_runner_fill(runner, &item, error));
-        weir_runner_promote(runner, &item, 1);
+        weir_runner_move(runner, &item, 1);
         n -= rows;
     }
     return weir_runner_evict(runner, sequence, error);

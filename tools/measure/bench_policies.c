@@ -47,7 +47,7 @@ static weir_status step(
     const int64_t start = weir_clock_ns();
     WEIR_TRY(weir_runner_evict(p->runner, s, error));
     *evicting += (double)(weir_clock_ns() - start) * 1e-9;
-    weir_runner_promote(p->runner, &item, 1);
+    weir_runner_move(p->runner, &item, 1);
     return WEIR_OK;
 }
 
@@ -73,7 +73,8 @@ static weir_status take_turn(paired *p, bool is_policy, turn *out, weir_error *e
     weir_kv_sequence_clear(&p->work);
     if (is_policy)
         p->work.policy_run = weir_policy_run_begin(p->policy_run, 1, p->options->depth, 0);
-    weir_kv_sequence_fork(&p->work, base);
+    if (weir_kv_sequence_fork(&p->work, base) != WEIR_OK)
+        return weir_error_set(error, WEIR_EFULL, "no memory for page tables; raise memory.host");
     return decode(p, &p->work, p->options->n_tokens, out, error);
 }
 

@@ -139,6 +139,7 @@ weir_status weir_eval_kv_quality(
     spec.n_pages = weir_kv_pages_for(&spec, task->window);
     spec.n_sink_pages = weir_kv_pages_of(&spec, 0, blocks).sinks;
     spec.n_disk_pages = spec.n_host_pages = 0;
+    spec.table_bytes = weir_kv_table_bytes(&spec, spec.max_rows);
     const weir_status status = run(&c, engine, task, &spec, error);
     if (status == WEIR_OK) {
         *out = weir_quality_summarise(&c.sum);

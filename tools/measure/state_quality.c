@@ -104,8 +104,9 @@ static weir_status compare_window(
         WEIR_TRY(weir_progress_step(c->n_windows, error));
         WEIR_TRY(step(c, &c->origin, tokens + at, c->block, &logits, error));
     }
-    weir_kv_sequence_fork(&c->whole, &c->origin);
-    weir_kv_sequence_fork(&c->other, &c->origin);
+    if (weir_kv_sequence_fork(&c->whole, &c->origin) != WEIR_OK ||
+        weir_kv_sequence_fork(&c->other, &c->origin) != WEIR_OK)
+        return weir_error_set(error, WEIR_EFULL, "no memory for page tables; raise memory.host");
     WEIR_TRY(store_and_load(c, &c->other, error));
     for (int32_t at = task->before; at < task->window; at += c->block) {
         const int32_t n = task->window - at < c->block ? task->window - at : c->block;

@@ -72,19 +72,21 @@ size_t weir_kv_sequence_kv_bytes(const weir_kv_sequence *sequence)
 size_t weir_kv_sequence_bytes(const weir_kv_sequence *sequence)
 {
     return weir_kv_sequence_kv_bytes(sequence) + sequence->recurrent_bytes +
-           own_token_bytes(sequence) + sequence->store->sizes.table;
+           own_token_bytes(sequence) + sequence->store->sizes.table_metadata +
+           (size_t)sequence->table.n_units * WEIR_KV_TABLE_UNIT;
 }
 
-void weir_kv_sequence_fork(weir_kv_sequence *dst, const weir_kv_sequence *src)
+weir_status weir_kv_sequence_fork(weir_kv_sequence *dst, const weir_kv_sequence *src)
 {
     WEIR_ASSERT(dst->n_computed == 0);
     memcpy(dst->tokens, src->tokens, (size_t)src->n_tokens * sizeof *dst->tokens);
     dst->n_tokens = src->n_tokens;
+    WEIR_TRY(weir_kv_share(&dst->table, &src->table, dst->store));
     dst->n_computed = src->n_computed;
-    weir_kv_share(&dst->table, &src->table, dst->store);
     if (src->recurrent_bytes > 0)
         weir_ledger_copy(dst->ledger, dst->recurrent, src->recurrent, src->recurrent_bytes);
     dst->recurrent_dirty = src->recurrent_dirty;
     if (dst->policy_run != NULL && src->policy_run != NULL)
         weir_policy_run_fork(dst->policy_run, src->policy_run);
+    return WEIR_OK;
 }

@@ -43,8 +43,9 @@ size_t weir_kv_sequence_kv_bytes(const weir_kv_sequence *sequence);
 /* Bytes that it uses now: pages, shared ones included, unsealed rows, state, ids and table. */
 size_t weir_kv_sequence_bytes(const weir_kv_sequence *sequence);
 /* dst (clear) continues src: shared pages, copied state; also the policy's state, if dst has the
- * same policy. */
-void weir_kv_sequence_fork(weir_kv_sequence *dst, const weir_kv_sequence *src);
+ * same policy. EFULL: there is no memory for its table; dst has the tokens, nothing is computed. */
+WEIR_MUST_CHECK weir_status
+weir_kv_sequence_fork(weir_kv_sequence *dst, const weir_kv_sequence *src);
 
 #ifdef __cplusplus
 }

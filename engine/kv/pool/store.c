@@ -117,7 +117,7 @@ static weir_status remember_sizes(weir_kv_store *store, weir_error *error)
     store->sizes = (kv_sizes){ .block_stride = weir_kv_block_stride(spec),
                                .sink_block_stride = weir_kv_sink_block_stride(spec),
                                .unsealed_rows = weir_kv_unsealed_rows_bytes(spec),
-                               .table = weir_kv_table_bytes(spec, spec->max_rows) };
+                               .table_metadata = weir_kv_table_metadata_bytes(spec) };
     store->head_class = calloc((size_t)weir_kv_n_heads(spec) + 1, sizeof *store->head_class);
     if (store->head_class == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV store");
@@ -136,6 +136,7 @@ static weir_status open_pool(weir_kv_store *store, weir_error *error)
     WEIR_TRY(find_size_classes(store, error));
     WEIR_TRY(remember_sizes(store, error));
     WEIR_TRY(sum_bytes(store, error));
+    WEIR_TRY(kv_tables_open(store, error));
     if (store->bytes == 0) return WEIR_OK;
     WEIR_TRY(open_metadata(store, error));
     if (weir_kv_cold_pages(&store->spec) > 0)
@@ -191,6 +192,7 @@ weir_status weir_kv_store_open(
 void weir_kv_store_close(weir_kv_store *store)
 {
     if (store == NULL) return;
+    kv_tables_close(store);
     if (weir_kv_cold_pages(&store->spec) > 0)
         kv_residency_close(store);
     else if (store->memory != NULL)
@@ -233,7 +235,7 @@ int64_t *kv_count_of(
 
 weir_kv_pages weir_kv_store_free(const weir_kv_store *store)
 {
-    weir_kv_pages n = { 0 };
+    weir_kv_pages n = { .tables = store->n_free_units };
     for (int32_t i = 0; i < store->n_classes; i++)
         *kv_count_of(store, &n, &store->size_classes[i]) = store->size_classes[i].n_free;
     return n;
@@ -241,7 +243,7 @@ weir_kv_pages weir_kv_store_free(const weir_kv_store *store)
 
 weir_kv_pages weir_kv_store_free_near(const weir_kv_store *store)
 {
-    weir_kv_pages n = { 0 };
+    weir_kv_pages n = { .tables = store->n_free_units };
     for (int32_t i = 0; i < store->n_classes; i++) {
         const kv_size_class *const size_class = &store->size_classes[i];
         const int32_t room = size_class->most - size_class->n_resident;
@@ -252,7 +254,7 @@ weir_kv_pages weir_kv_store_free_near(const weir_kv_store *store)
 
 weir_kv_pages weir_kv_store_all(const weir_kv_store *store)
 {
-    weir_kv_pages n = { 0 };
+    weir_kv_pages n = { .tables = store->n_table_units };
     for (int32_t i = 0; i < store->n_classes; i++)
         *kv_count_of(store, &n, &store->size_classes[i]) = store->size_classes[i].n;
     return n;

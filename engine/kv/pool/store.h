@@ -5,7 +5,8 @@
  *          Layers may differ in formats, widths and heads. Pages of equal size are one size class;
  *          each size class has its own part of the pool, for the same number of tokens.
  *   table  pages [heads of all layers, capacity] of one sequence, and the unsealed rows of its last
- *          page if a format has them
+ *          page if a format has them. The capacity grows with the sequence; the memory for all
+ *          tables (spec.table_bytes) is limited as the pool is, in units of 4096 bytes.
  *   block  the pages of the same 64 tokens in all layers and heads
  *   slot   where a head's row is: page slot / 64, row slot % 64. As long as a table is whole,
  *          slots are positions and all heads hold the same rows. Once rows were evicted it is
@@ -46,6 +47,8 @@
  *   9 With a device, pages and unsealed rows are device memory (offload/ledger.h), which only
  *     kernels and copies can access. With a lower tier, pages are addresses of its space
  *     (offload/device.h), which are backed unless they are cold.
+ *  10 A table's entries may move when it gets pages (weir_kv_reserve, weir_kv_table_grow): addresses
+ *     of entries hold until then. An empty table has no memory.
  * Engine thread only. */
 #pragma once
 #include <stdbool.h>
@@ -81,6 +84,8 @@ typedef struct weir_kv_spec {
     /* Most pages of n_pages on the host below a device, in addition to those on disk; whole
      * blocks. */
     int64_t n_host_pages;
+    /* Of the entries of all tables, charged when the store opens; 0: those of 64 windows. */
+    size_t table_bytes;
 } weir_kv_spec;
 
 /* Returns the number of KV heads of all layers. */
@@ -105,16 +110,18 @@ static inline int64_t weir_kv_cold_pages(const weir_kv_spec *spec)
 typedef struct weir_kv_store weir_kv_store;
 
 typedef struct weir_kv_table {
-    void **pages; /* [n_heads, capacity]; owned, charged to the ledger */
+    void **pages; /* [n_heads, capacity]; owned */
     /* [n_heads] unsealed rows of each head's last page, NULL for layers without; NULL: no layer has
      * any. */
     void **unsealed;
     void *unsealed_memory; /* owned, charged to the ledger */
     /* [n_heads] visible rows of each; NULL if the store does not evict: all have n_rows. */
     int32_t *head_rows;
+    void *metadata; /* of the two arrays above; owned, charged to the ledger */
     const weir_kv_geometry *geometry; /* [n_layers]; the store's */
     int64_t n_heads; /* heads of all layers */
-    int64_t capacity; /* pages per head */
+    int64_t capacity; /* pages per head that `pages` has memory for */
+    int64_t n_units; /* of that memory */
     int64_t n_pages; /* of the longest head, held now */
     /* Of the longest head; of the sequence if there are no heads. */
     int64_t n_rows;
@@ -152,14 +159,18 @@ enum { WEIR_KV_SIZE_CLASSES = 16 };
 /* Numbers of pages by size class; classes are in order of the first layer that has them. */
 typedef struct weir_kv_pages {
     int64_t sinks, others[WEIR_KV_SIZE_CLASSES];
+    /* Memory of tables that goes with them, in units: what a table needs in addition to what it
+     * has, or what is free. 0 where only pages are counted. */
+    int64_t tables;
 } weir_kv_pages;
+enum { WEIR_KV_TABLE_UNIT = 4096 };
 /* Pages of blocks [first, end) of a sequence; none if end <= first. */
 weir_kv_pages weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t end);
 /* The same for an open store; faster, since its size classes are known. */
 weir_kv_pages weir_kv_store_pages_of(const weir_kv_store *store, int64_t first, int64_t end);
 static inline bool weir_kv_pages_fit(weir_kv_pages wanted, weir_kv_pages room)
 {
-    bool fits = wanted.sinks <= room.sinks;
+    bool fits = wanted.sinks <= room.sinks && wanted.tables <= room.tables;
     for (int i = 0; i < WEIR_KV_SIZE_CLASSES; i++)
         fits = fits && wanted.others[i] <= room.others[i];
     return fits;
@@ -167,12 +178,14 @@ static inline bool weir_kv_pages_fit(weir_kv_pages wanted, weir_kv_pages room)
 static inline weir_kv_pages weir_kv_pages_plus(weir_kv_pages a, weir_kv_pages b)
 {
     a.sinks += b.sinks;
+    a.tables += b.tables;
     for (int i = 0; i < WEIR_KV_SIZE_CLASSES; i++) a.others[i] += b.others[i];
     return a;
 }
 static inline weir_kv_pages weir_kv_pages_minus(weir_kv_pages a, weir_kv_pages b)
 {
     a.sinks -= b.sinks;
+    a.tables -= b.tables;
     for (int i = 0; i < WEIR_KV_SIZE_CLASSES; i++) a.others[i] -= b.others[i];
     return a;
 }
@@ -191,10 +204,11 @@ size_t weir_kv_unsealed_rows_bytes(const weir_kv_spec *spec);
 /* True if sequences can be cut at multiples of 64 tokens only. */
 bool weir_kv_is_paged(const weir_kv_spec *spec);
 
-/* Bytes on the account page_tables: for one page of the pool, for the lower tiers in total, and for
- * the table of one sequence of `rows` rows. */
+/* Bytes on the account page_tables: for one page of the pool, for the lower tiers in total, for
+ * each table whatever it holds, and, of spec.table_bytes, for the entries of `rows` rows. */
 size_t weir_kv_page_metadata_bytes(void);
 size_t weir_kv_lower_tier_metadata_bytes(const weir_kv_spec *spec);
+size_t weir_kv_table_metadata_bytes(const weir_kv_spec *spec);
 /* Bytes on the host's account kv below a device: blocks, and a buffer for transfers between device
  * and disk. */
 size_t weir_kv_host_bytes(const weir_kv_spec *spec);
@@ -225,11 +239,12 @@ weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_error *error
 void weir_kv_table_close(weir_kv_table *table, weir_kv_store *store);
 
 /* Makes n_new rows after those of each head writable. Returns EFULL if the pool or memory has too
- * few pages, EIO if the last page cannot be read back: the rows are then unchanged. */
+ * few pages or the table cannot grow, EIO if the last page cannot be read back: the rows are then
+ * unchanged. */
 WEIR_MUST_CHECK weir_status
 weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t n_new);
-/* Pages of memory that weir_kv_reserve needs now: new ones, copies of shared ones, and a last block
- * that is promoted. */
+/* What weir_kv_reserve needs now: new pages, copies of shared ones, a last block that is promoted,
+ * and memory for the table. */
 weir_kv_pages weir_kv_reserve_pages(
     const weir_kv_table *table, const weir_kv_store *store, int64_t n_new
 );
@@ -238,7 +253,16 @@ void weir_kv_commit(weir_kv_table *table, int64_t n_new);
 /* Keeps the first `rows` rows and frees pages past them. If sequences are paged, rows is a multiple
  * of 64 or in the last page. A pruned table: only 0, after which it is whole again. */
 void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows);
-/* Makes pages [n_heads], shared, the pages at index `page` of a table that is not pruned. */
+/* Memory for n_blocks pages per head: units that a table of them takes, those that this table
+ * lacks, and giving it these. EFULL: too few units are free. */
+int64_t weir_kv_store_tables_of(const weir_kv_store *store, int64_t n_blocks);
+int64_t weir_kv_table_more(
+    const weir_kv_table *table, const weir_kv_store *store, int64_t n_blocks
+);
+WEIR_MUST_CHECK weir_status
+weir_kv_table_grow(weir_kv_table *table, weir_kv_store *store, int64_t n_blocks);
+/* Makes pages [n_heads], shared, the pages at index `page`, for which there is memory, of a table
+ * that is not pruned. */
 void weir_kv_table_share(
     weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages
 );
@@ -252,9 +276,10 @@ void weir_kv_page_drop(weir_kv_store *store, void *page);
 void weir_kv_release_begin(weir_kv_store *store);
 void weir_kv_release_end(weir_kv_store *store);
 int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page);
-/* References except those of table snapshots, which are released on demand (table_snapshot.h). */
+/* References except those of table snapshots, which are released on demand (table_snapshot.h), and
+ * of moves between tiers, which end. */
 int32_t weir_kv_page_users(const weir_kv_store *store, const void *page);
-/* Pages that only table snapshots hold. */
+/* Pages that only table snapshots, or moves, hold. */
 weir_kv_pages weir_kv_store_kept(const weir_kv_store *store);
 
 /* ---- the watcher of pages: the prefix index ----
@@ -271,14 +296,15 @@ int32_t weir_kv_page_owner(const weir_kv_store *store, const void *page);
 int32_t weir_kv_next_changed(weir_kv_store *store);
 
 /* dst (empty) shares all visible rows of src; unsealed rows are copied. If src is pruned, so is
- * dst. */
-void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *store);
+ * dst. EFULL: there is no memory for the table; dst stays empty. */
+WEIR_MUST_CHECK weir_status
+weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *store);
 
 /* Makes an empty table a pruned one with head_rows [n_heads] visible rows per head, in new pages
  * that the caller fills. Returns EFULL, with the table still empty. */
 WEIR_MUST_CHECK weir_status
 weir_kv_reserve_pruned(weir_kv_table *table, weir_kv_store *store, const int32_t *head_rows);
-/* Pages that weir_kv_reserve_pruned needs. */
+/* What weir_kv_reserve_pruned needs. */
 weir_kv_pages weir_kv_reserve_pruned_pages(const weir_kv_store *store, const int32_t *head_rows);
 
 /* Bytes of its pages in memory or on disk, shared ones included. */

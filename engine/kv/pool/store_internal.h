@@ -1,5 +1,5 @@
 /* engine/kv/pool/store_internal.h - internals of the store, shared by pages (store.c,
- * references.c), tables (table.c), tiers (residency.c, residency_open.c, release.c) and eviction
+ * references.c), tables (table.c, table_memory.c), tiers (residency.c, residency_open.c, release.c) and eviction
  * (evict.c). */
 #pragma once
 #include <pthread.h>
@@ -36,9 +36,29 @@ typedef struct kv_released {
     int32_t depth; /* of weir_kv_release_begin */
 } kv_released;
 
+/* A block that moves between tiers (moves.c). */
+enum { KV_MOVES = 16 };
+typedef struct kv_move {
+    void **pages; /* [heads], held */
+    int32_t place; /* below */
+    bool is_up; /* is promoted */
+    weir_status status;
+    weir_error why;
+} kv_move;
+typedef struct kv_moves {
+    kv_move ring[KV_MOVES]; /* those from n_ended on; the thread's from n_done on */
+    int64_t n_ended, n_leaving, n_coming; /* leaving, coming: of those that have not ended */
+    int64_t n_begun, n_done; /* (lock) written by the engine thread; by the thread */
+    bool is_closing; /* (lock) */
+    pthread_mutex_t lock; /* not held over I/O */
+    pthread_cond_t changed;
+    pthread_t thread;
+    bool has_thread;
+} kv_moves;
+
 /* What sizes.c computes from the spec with a loop over the layers, for questions of every step. */
 typedef struct kv_sizes {
-    size_t block_stride, sink_block_stride, unsealed_rows, table;
+    size_t block_stride, sink_block_stride, unsealed_rows, table_metadata;
 } kv_sizes;
 
 struct weir_kv_store {
@@ -62,6 +82,8 @@ struct weir_kv_store {
     bool *dirty; /* was allocated before: must be cleared first */
     int64_t n_free, n_resident; /* n_resident: held, and in memory */
     int64_t n_pruned; /* tables */
+    int64_t n_table_units, n_free_units; /* memory of all tables; that of none */
+    size_t table_bytes; /* charged */
     weir_kv_pages only_kept; /* pages with refs == kept > 0 */
     /* The watcher's: next in the list of owners with changed pages; 0: not in it. */
     int32_t *changed;
@@ -85,6 +107,7 @@ struct weir_kv_store {
     char *slots; /* of a device: all classes' memory */
     size_t slot_bytes;
     pthread_mutex_t lock;
+    kv_moves moves;
     weir_kv_residency moved;
 };
 
@@ -147,13 +170,22 @@ static inline void kv_pin(weir_kv_store *store, const void *page, int32_t by)
     store->pins[number] += by;
     if (store->pins[number] == (by > 0 ? 1 : 0)) kv_page_changed(store, number);
 }
-/* A table snapshot takes and releases its reference. */
+/* A table snapshot, or a move, takes and releases its reference. */
 void kv_page_keep(weir_kv_store *store, void *page);
 void kv_page_unkeep(weir_kv_store *store, void *page);
 /* Releases the table's entry, if set. */
 void kv_table_drop(weir_kv_table *table, weir_kv_store *store, void **entry);
 /* Sets the entry to a page that was allocated for it. */
 void kv_table_put(weir_kv_table *table, weir_kv_store *store, void **entry, void *page);
+/* table_memory.c: the store's memory for tables. */
+WEIR_MUST_CHECK weir_status kv_tables_open(weir_kv_store *store, weir_error *error);
+void kv_tables_close(weir_kv_store *store); /* also if it was not opened */
+/* Reserves the addresses of a table's entries, and gives them back. */
+WEIR_MUST_CHECK weir_status
+kv_table_map(weir_kv_table *table, weir_kv_store *store, weir_error *error);
+void kv_table_unmap(weir_kv_table *table, weir_kv_store *store);
+/* The table has lost pages: returns memory that it does not need. */
+void kv_table_fit(weir_kv_table *table, weir_kv_store *store);
 /* Marks the table as pruned, and all that it holds. */
 void kv_table_mark_pruned(weir_kv_table *table, weir_kv_store *store);
 

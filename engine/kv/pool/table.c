@@ -3,26 +3,21 @@
 
 #include "engine/kv/pool/store_internal.h"
 
-static size_t page_entries(const weir_kv_spec *spec, int64_t rows)
-{
-    return (size_t)(weir_kv_n_heads(spec) * kv_pages_per_head(rows) + 1);
-}
-
-static size_t open_entries(const weir_kv_spec *spec)
+static size_t unsealed_entries(const weir_kv_spec *spec)
 {
     return weir_kv_is_paged(spec) ? (size_t)weir_kv_n_heads(spec) : 0;
 }
 
-size_t weir_kv_table_bytes(const weir_kv_spec *spec, int64_t rows)
+size_t weir_kv_table_metadata_bytes(const weir_kv_spec *spec)
 {
     const size_t counts = spec->evicts ? (size_t)weir_kv_n_heads(spec) * sizeof(int32_t) : 0;
-    return (page_entries(spec, rows) + open_entries(spec)) * sizeof(void *) + counts;
+    return unsealed_entries(spec) * sizeof(void *) + counts;
 }
 
 static void place_unsealed_rows(weir_kv_table *table, const weir_kv_spec *spec)
 {
     char *at = table->unsealed_memory;
-    table->unsealed = table->pages + page_entries(spec, spec->max_rows);
+    table->unsealed = table->metadata;
     for (int64_t h = 0; h < table->n_heads; h++) {
         const size_t bytes = kv_unsealed_bytes(spec, weir_kv_layer_of(spec, h));
         table->unsealed[h] = bytes > 0 ? at : NULL;
@@ -30,43 +25,52 @@ static void place_unsealed_rows(weir_kv_table *table, const weir_kv_spec *spec)
     }
 }
 
-weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_error *error)
+static weir_status open_metadata(weir_kv_table *table, weir_kv_store *store, weir_error *error)
 {
     const weir_kv_spec *const spec = &store->spec;
-    *table = (weir_kv_table){ .capacity = kv_pages_per_head(spec->max_rows),
-                              .geometry = spec->geometry,
-                              .n_heads = weir_kv_n_heads(spec) };
+    if (store->sizes.table_metadata == 0) return WEIR_OK;
     WEIR_TRY(weir_ledger_alloc(
-        store->ledger, (void **)&table->pages, WEIR_ACCOUNT_PAGE_TABLES,
-        weir_kv_table_bytes(spec, spec->max_rows), error
+        store->ledger, &table->metadata, WEIR_ACCOUNT_PAGE_TABLES, store->sizes.table_metadata,
+        error
     ));
     if (spec->evicts)
-        table->head_rows =
-            (int32_t *)(table->pages + page_entries(spec, spec->max_rows) + open_entries(spec));
-    if (!weir_kv_is_paged(spec)) return WEIR_OK;
-    const weir_status status = weir_ledger_alloc_device(
-        store->ledger, &table->unsealed_memory, WEIR_ACCOUNT_KV, weir_kv_unsealed_rows_bytes(spec),
-        error
-    );
-    if (status == WEIR_OK)
-        place_unsealed_rows(table, spec);
-    else
-        weir_kv_table_close(table, store);
+        table->head_rows = (int32_t *)((void **)table->metadata + unsealed_entries(spec));
+    return WEIR_OK;
+}
+
+static weir_status open_unsealed_rows(weir_kv_table *table, weir_kv_store *store, weir_error *error)
+{
+    if (!weir_kv_is_paged(&store->spec)) return WEIR_OK;
+    WEIR_TRY(weir_ledger_alloc_device(
+        store->ledger, &table->unsealed_memory, WEIR_ACCOUNT_KV,
+        weir_kv_unsealed_rows_bytes(&store->spec), error
+    ));
+    place_unsealed_rows(table, &store->spec);
+    return WEIR_OK;
+}
+
+weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_error *error)
+{
+    *table = (weir_kv_table){ .geometry = store->spec.geometry,
+                              .n_heads = weir_kv_n_heads(&store->spec) };
+    weir_status status = kv_table_map(table, store, error);
+    if (status == WEIR_OK) status = open_metadata(table, store, error);
+    if (status == WEIR_OK) status = open_unsealed_rows(table, store, error);
+    if (status != WEIR_OK) weir_kv_table_close(table, store);
     return status;
 }
 
 void weir_kv_table_close(weir_kv_table *table, weir_kv_store *store)
 {
-    const weir_kv_spec *const spec = &store->spec;
-    if (table->pages == NULL) return;
     weir_kv_truncate(table, store, 0);
     weir_ledger_free_device(
-        store->ledger, table->unsealed_memory, WEIR_ACCOUNT_KV, weir_kv_unsealed_rows_bytes(spec)
+        store->ledger, table->unsealed_memory, WEIR_ACCOUNT_KV,
+        weir_kv_unsealed_rows_bytes(&store->spec)
     );
     weir_ledger_free(
-        store->ledger, table->pages, WEIR_ACCOUNT_PAGE_TABLES,
-        weir_kv_table_bytes(spec, spec->max_rows)
+        store->ledger, table->metadata, WEIR_ACCOUNT_PAGE_TABLES, store->sizes.table_metadata
     );
+    kv_table_unmap(table, store);
     *table = (weir_kv_table){ 0 };
 }
 
@@ -169,7 +173,12 @@ weir_kv_pages weir_kv_reserve_pages(
 {
     if (table->n_heads == 0 || n_new == 0) return (weir_kv_pages){ 0 };
     const kv_wanted wanted = growth(table, store, n_new);
-    return kv_wanted_pages(store, &wanted, comes_back(table, store) ? 1 : 0);
+    const bool lacks_memory =
+        comes_back(table, store) &&
+        !weir_kv_is_moving(store, table->pages[table->n_rows / WEIR_PAGE_TOKENS]);
+    weir_kv_pages n = kv_wanted_pages(store, &wanted, lacks_memory ? 1 : 0);
+    n.tables = weir_kv_table_more(table, store, kv_pages_per_head(table->n_rows + n_new));
+    return n;
 }
 
 static void grow(weir_kv_table *table, weir_kv_store *store, int64_t head, int64_t n_new)
@@ -194,6 +203,7 @@ weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t 
     if (fits_last_page(table, store, n_new)) return WEIR_OK;
     const kv_wanted wanted = growth(table, store, n_new);
     if (!kv_has_free(store, &wanted, 0)) return WEIR_EFULL;
+    WEIR_TRY(weir_kv_table_grow(table, store, kv_pages_per_head(table->n_rows + n_new)));
     for (int64_t h = 0; h < table->n_heads; h++) grow(table, store, h, n_new);
     return WEIR_OK;
 }
@@ -206,10 +216,20 @@ static kv_wanted pruned_growth(const weir_kv_store *store, const int32_t *head_r
     return wanted;
 }
 
+static int64_t longest_head(const weir_kv_store *store, const int32_t *head_rows)
+{
+    int32_t longest = 0;
+    for (int64_t h = 0; h < weir_kv_n_heads(&store->spec); h++)
+        if (head_rows[h] > longest) longest = head_rows[h];
+    return kv_pages_per_head(longest);
+}
+
 weir_kv_pages weir_kv_reserve_pruned_pages(const weir_kv_store *store, const int32_t *head_rows)
 {
     const kv_wanted wanted = pruned_growth(store, head_rows);
-    return kv_wanted_pages(store, &wanted, 0);
+    weir_kv_pages n = kv_wanted_pages(store, &wanted, 0);
+    n.tables = weir_kv_store_tables_of(store, longest_head(store, head_rows));
+    return n;
 }
 
 weir_status weir_kv_reserve_pruned(
@@ -219,6 +239,7 @@ weir_status weir_kv_reserve_pruned(
     const kv_wanted wanted = pruned_growth(store, head_rows);
     WEIR_ASSERT(table->n_rows == 0 && table->n_pages == 0 && table->head_rows != NULL);
     if (!kv_has_free(store, &wanted, 0)) return WEIR_EFULL;
+    WEIR_TRY(weir_kv_table_grow(table, store, longest_head(store, head_rows)));
     kv_table_mark_pruned(table, store);
     for (int64_t h = 0; h < table->n_heads; h++) {
         WEIR_ASSERT(head_rows[h] >= 0 && head_rows[h] <= store->spec.max_rows);
@@ -262,6 +283,7 @@ void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows)
     );
     const int64_t keep = kv_pages_per_head(rows);
     if (keep < table->n_pages) drop_pages(table, store, keep);
+    kv_table_fit(table, store);
     table->n_rows = rows;
     for (int64_t h = 0; table->head_rows != NULL && h < table->n_heads; h++)
         table->head_rows[h] = (int32_t)rows;
@@ -270,9 +292,10 @@ void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows)
     table->is_pruned = false;
 }
 
-void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *store)
+weir_status weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *store)
 {
-    WEIR_ASSERT(dst->n_pages == 0 && dst->capacity == src->capacity);
+    WEIR_ASSERT(dst->n_pages == 0);
+    WEIR_TRY(weir_kv_table_grow(dst, store, kv_pages_per_head(src->n_rows)));
     for (int64_t h = 0; h < src->n_heads; h++) {
         const int64_t n = kv_pages_per_head(weir_kv_rows_at(src, h));
         for (int64_t p = 0; p < n; p++) {
@@ -291,6 +314,7 @@ void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *
             store->ledger, dst->unsealed_memory, src->unsealed_memory,
             weir_kv_unsealed_rows_bytes(&store->spec)
         );
+    return WEIR_OK;
 }
 
 size_t weir_kv_table_held_bytes(const weir_kv_table *table, const weir_kv_store *store)

@@ -72,11 +72,14 @@ void weir_table_snapshot_take(void *memory, const weir_kv_table *table, weir_kv_
         );
 }
 
-void weir_table_snapshot_restore(const void *memory, weir_kv_table *table, weir_kv_store *store)
+weir_status weir_table_snapshot_restore(
+    const void *memory, weir_kv_table *table, weir_kv_store *store
+)
 {
     const snapshot *const p = memory;
     void *const *at = pages_of(p);
     WEIR_ASSERT(table->n_pages == 0 && table->n_rows == 0 && table->n_heads == p->n_heads);
+    WEIR_TRY(weir_kv_table_grow(table, store, kv_pages_per_head(p->n_rows)));
     for (int64_t h = 0; h < p->n_heads; h++) {
         const int64_t n = kv_pages_per_head(rows_of(p)[h]);
         for (int64_t i = 0; i < n; i++, at++) {
@@ -92,6 +95,7 @@ void weir_table_snapshot_restore(const void *memory, weir_kv_table *table, weir_
         weir_ledger_copy(
             store->ledger, table->unsealed_memory, unsealed_rows_of(p), p->unsealed_bytes
         );
+    return WEIR_OK;
 }
 
 void weir_table_snapshot_release(void *memory, weir_kv_store *store)

@@ -16,8 +16,10 @@ size_t weir_table_snapshot_bytes(const weir_kv_table *table, const weir_kv_store
 /* The same for at most this many rows in each head. */
 size_t weir_table_snapshot_max_bytes(const weir_kv_spec *spec, int64_t n_rows);
 void weir_table_snapshot_take(void *snapshot, const weir_kv_table *table, weir_kv_store *store);
-/* The empty table shares the rows; unsealed rows are copied. */
-void weir_table_snapshot_restore(const void *snapshot, weir_kv_table *table, weir_kv_store *store);
+/* The empty table shares the rows; unsealed rows are copied. EFULL: there is no memory for the
+ * table, which stays empty. */
+WEIR_MUST_CHECK weir_status
+weir_table_snapshot_restore(const void *snapshot, weir_kv_table *table, weir_kv_store *store);
 void weir_table_snapshot_release(void *snapshot, weir_kv_store *store);
 
 #ifdef __cplusplus

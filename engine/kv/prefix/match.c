@@ -130,30 +130,36 @@ int32_t weir_prefix_shared_rows(
 }
 
 /* ---- giving ---------------------------------------------------------------------------------- */
-void prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
+static const char *const no_table = "there is no memory for its page table";
+
+bool prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
 {
     int32_t page = (end->at - 1) / RUN;
+    if (weir_kv_table_grow(&sequence->table, p->store, page + 1) != WEIR_OK) return false;
     for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent, page--)
         if (p->heads > 0) weir_kv_table_share(&sequence->table, p->store, page, pages_of(p, i));
     WEIR_ASSERT(page == -1);
     weir_kv_commit(&sequence->table, end->at - sequence->table.n_rows);
     sequence->n_computed = end->at;
+    return true;
 }
 
 /* Shares the pages with a copy of the state, as a use of them. */
-static void give(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
+static bool give(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
 {
-    prefix_share(p, sequence, end);
+    if (!prefix_share(p, sequence, end)) return false;
     prefix_settle(p); /* nodes in use are in no order, so moving them in it costs nothing */
     for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
         prefix_use_run(p, i);
-    if (end->slot == NONE) return;
+    if (end->slot == NONE) return true;
     prefix_use_state(p, end->slot);
-    if (sequence->recurrent_bytes == 0) return; /* a sequence that only carries rows to a file */
+    if (sequence->recurrent_bytes == 0)
+        return true; /* a sequence that only carries rows to a file */
     weir_ledger_copy(
         sequence->ledger, sequence->recurrent, state_of(p, end->slot), sequence->recurrent_bytes
     );
     sequence->recurrent_dirty = true;
+    return true;
 }
 
 weir_prefix_hit weir_prefix_match(
@@ -164,8 +170,17 @@ weir_prefix_hit weir_prefix_match(
     WEIR_ASSERT(sequence->n_computed == 0);
     prefix->clock++;
     const weir_prefix_hit hit = prefix_find(prefix, sequence, salt, most, &best);
-    if (best.node != NONE) give(prefix, sequence, &best);
+    if (best.node != NONE && !give(prefix, sequence, &best))
+        return (weir_prefix_hit){ 0, hit.n_matched, no_table };
     return hit;
+}
+
+/* True if there is memory for the table of so many rows once its own is free. */
+static bool can_grow(const weir_prefix *p, const weir_kv_sequence *sequence, int32_t rows)
+{
+    const int64_t n_blocks = (rows + RUN - 1) / RUN;
+    return weir_kv_store_tables_of(p->store, n_blocks) <=
+           weir_kv_store_free(p->store).tables + sequence->table.n_units;
 }
 
 weir_prefix_hit weir_prefix_extend(
@@ -177,9 +192,11 @@ weir_prefix_hit weir_prefix_extend(
     const weir_prefix_hit hit = prefix_find(prefix, sequence, salt, most, &best);
     if (best.node == NONE || best.at < sequence->n_computed + least)
         return (weir_prefix_hit){ sequence->n_computed, hit.n_matched, hit.reason };
+    if (!can_grow(prefix, sequence, best.at))
+        return (weir_prefix_hit){ sequence->n_computed, hit.n_matched, no_table };
     prefix->clock++;
     weir_kv_sequence_reset(sequence);
-    give(prefix, sequence, &best);
+    WEIR_ASSERT(give(prefix, sequence, &best));
     return hit;
 }
 
@@ -188,6 +205,6 @@ int32_t weir_prefix_share(weir_prefix *prefix, weir_kv_sequence *sequence, const
     place best;
     WEIR_ASSERT(sequence->n_computed == 0);
     (void)prefix_find(prefix, sequence, salt, sequence->n_tokens, &best);
-    if (best.node != NONE) prefix_share(prefix, sequence, &best);
+    if (best.node != NONE) (void)prefix_share(prefix, sequence, &best);
     return sequence->n_computed;
 }

@@ -113,6 +113,7 @@ void prefix_list_run(weir_prefix *p, int32_t index)
 void prefix_unlist_run(weir_prefix *p, int32_t index)
 {
     const int32_t older = p->nodes[index].older, newer = p->nodes[index].newer;
+    if (p->walk == index) p->walk = older;
     *(older != NONE ? &p->nodes[older].newer : &p->oldest) = newer;
     *(newer != NONE ? &p->nodes[newer].older : &p->newest) = older;
 }

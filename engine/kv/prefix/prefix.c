@@ -103,7 +103,7 @@ static void open_nodes(weir_prefix *p)
     }
     p->nodes[FOREST].is_droppable = true;
     p->free_node = FOREST + 1;
-    p->oldest = p->newest = NONE;
+    p->oldest = p->newest = p->walk = NONE;
     p->parent_in_use = NONE;
 }
 

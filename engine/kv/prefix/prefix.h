@@ -64,7 +64,7 @@ typedef struct weir_prefix_hit {
 
 /* Finds the longest cached prefix of a sequence whose tokens are set and of which nothing is
  * computed, and gives it the rows and the state: at most `most` of its tokens. salt NULL is a salt
- * of its own. */
+ * of its own. Gives nothing if there is no memory for the sequence's table (store.h). */
 weir_prefix_hit weir_prefix_match(
     weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, int32_t most
 );
@@ -131,12 +131,12 @@ bool weir_prefix_has_name(const weir_prefix *prefix, const char *name);
 
 typedef struct weir_prefix_cursor { /* zero: before the most recently used sequence */
     uint64_t last_use;
-    int32_t node;
 } weir_prefix_cursor;
 /* The next sequence that no other one extends, most recently used first; `name` is "" if it has
- * none. Returns false at the end. */
+ * none. Returns false at the end. Costs what it copies, and a walk over the runs used since if
+ * several cursors move in turn. */
 bool weir_prefix_next(
-    const weir_prefix *prefix, weir_prefix_cursor *cursor, weir_kv_sequence *sequence,
+    weir_prefix *prefix, weir_prefix_cursor *cursor, weir_kv_sequence *sequence,
     char salt[WEIR_PREFIX_SALT + 1], char name[WEIR_PREFIX_NAME + 1]
 );
 
@@ -153,7 +153,8 @@ bool weir_prefix_next_victim(
 /* True if this many states, or half of all, can be acquired without taking one from a sequence. */
 bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states);
 /* Shares the rows of the sequence's tokens up to where they can be continued, as weir_prefix_match
- * does, but does not count as a use and copies no state. Returns how many. */
+ * does, but does not count as a use and copies no state. Returns how many; 0 also if there is no
+ * memory for the table. */
 int32_t weir_prefix_share(weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt);
 /* Marks the cached prefix of these tokens: n_saved of them are in a file, the others were tried or
  * cannot be saved. weir_prefix_next_victim skips them. */

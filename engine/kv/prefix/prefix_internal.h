@@ -125,6 +125,7 @@ struct weir_prefix {
     int64_t n_idle_cold;
     slot_list spares, used; /* kept slots, of spare states and of others */
     int32_t oldest, newest; /* of all runs, by last_use */
+    int32_t walk; /* of them, where weir_prefix_next ended; NONE: at the end */
     int32_t free_slot, n_free_slots;
     bool is_paged; /* only whole runs (store.h 5) */
     bool is_open;
@@ -153,8 +154,8 @@ weir_prefix_hit prefix_find(
     const weir_prefix *p, const weir_kv_sequence *sequence, const char *salt, int32_t most,
     place *best
 );
-/* Shares the pages down to the place, deepest first. */
-void prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end);
+/* Shares the pages down to the place, deepest first. False: there is no memory for the table. */
+bool prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end);
 
 /* ---- texts.c --------------------------------------------------------------------------------- */
 /* Removes the name from the tree. */

@@ -296,7 +296,11 @@ weir_prefix_hit weir_pruned_match(
         find(prefix, sequence->tokens, sequence->n_tokens - 1, &past, salt, again, &hit);
     if (text == NULL) return hit;
     const char *const base = prefix->pruned_memory + text->at;
-    weir_table_snapshot_restore(base + text->snapshot, &sequence->table, prefix->store);
+    if (weir_table_snapshot_restore(base + text->snapshot, &sequence->table, prefix->store) !=
+        WEIR_OK) {
+        hit.reason = "there is no memory for its page table";
+        return hit;
+    }
     if (weir_policy_run_load(
             sequence->policy_run, &text->past, &sequence->table, base + text->state,
             text->state_bytes, NULL
@@ -335,13 +339,13 @@ static pruned_entry *wished(const weir_prefix *p, const weir_pruned_query *wish)
     return best;
 }
 
-static void hold(
+static weir_status hold(
     weir_prefix *prefix, pruned_entry *text, weir_kv_sequence *sequence, weir_pruned_entry *content
 )
 {
     const char *const base = prefix->pruned_memory + text->at;
+    WEIR_TRY(weir_table_snapshot_restore(base + text->snapshot, &sequence->table, prefix->store));
     text->n_holds++;
-    weir_table_snapshot_restore(base + text->snapshot, &sequence->table, prefix->store);
     *content = (weir_pruned_entry
     ){ .tokens = pruned_tokens(prefix, text),
        .n_tokens = text->n_tokens,
@@ -353,19 +357,19 @@ static void hold(
        .state = base + text->state,
        .state_bytes = text->state_bytes,
        .entry = (int32_t)(text - prefix->pruned) };
+    return WEIR_OK;
 }
 
-bool weir_pruned_pin(
+weir_status weir_pruned_pin(
     weir_prefix *prefix, const weir_pruned_query *wish, weir_kv_sequence *sequence,
     weir_pruned_entry *content
 )
 {
     pruned_entry *const text = wished(prefix, wish);
-    if (text != NULL) hold(prefix, text, sequence, content);
-    return text != NULL;
+    return text != NULL ? hold(prefix, text, sequence, content) : WEIR_ENOTFOUND;
 }
 
-bool weir_pruned_pin_next(
+weir_status weir_pruned_pin_next(
     weir_prefix *prefix, uint64_t *use, weir_kv_sequence *sequence, weir_pruned_entry *content
 )
 {
@@ -375,10 +379,9 @@ bool weir_pruned_pin_next(
         if (is_used(t) && (*use == 0 || t->last_use < *use) &&
             (next == NULL || t->last_use > next->last_use))
             next = t;
-    if (next == NULL) return false;
+    if (next == NULL) return WEIR_ENOTFOUND;
     *use = next->last_use;
-    hold(prefix, next, sequence, content);
-    return true;
+    return hold(prefix, next, sequence, content);
 }
 
 void weir_pruned_unpin(weir_prefix *prefix, const weir_pruned_entry *content)

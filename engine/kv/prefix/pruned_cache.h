@@ -73,13 +73,13 @@ typedef struct weir_pruned_query {
     int32_t n_tokens;
 } weir_pruned_query;
 /* The table of an empty sequence shares the rows of the entry, which stays until weir_pruned_unpin.
- * Returns false if there is none. */
-bool weir_pruned_pin(
+ * Returns ENOTFOUND if there is none, EFULL if there is no memory for the table. */
+WEIR_MUST_CHECK weir_status weir_pruned_pin(
     weir_prefix *prefix, const weir_pruned_query *wish, weir_kv_sequence *sequence,
     weir_pruned_entry *content
 );
 /* The same for the next one, most recently used first. *use: 0 before the first. */
-bool weir_pruned_pin_next(
+WEIR_MUST_CHECK weir_status weir_pruned_pin_next(
     weir_prefix *prefix, uint64_t *use, weir_kv_sequence *sequence, weir_pruned_entry *content
 );
 void weir_pruned_unpin(weir_prefix *prefix, const weir_pruned_entry *content);

@@ -66,6 +66,7 @@ bool prefix_free_node(weir_prefix *prefix, int32_t parent)
 bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted)
 {
     bool fits;
+    wanted.tables = 0; /* dropping frees pages only */
     prefix_settle(prefix);
     weir_kv_release_begin(prefix->store);
     for (const pruned_entry *oldest = pruned_oldest(prefix);;) {

@@ -100,28 +100,32 @@ bool weir_prefix_has_name(const weir_prefix *prefix, const char *text)
     return find_name(prefix, text) != NULL;
 }
 
-static bool is_before(const weir_prefix *p, int32_t index, const weir_prefix_cursor *cursor)
+/* The first run in the order of use that may follow the cursor: mostly where the last call ended,
+ * also if what it returned was used or dropped since. */
+static int32_t run_after(const weir_prefix *p, const weir_prefix_cursor *cursor)
 {
-    const uint64_t use = p->nodes[index].last_use;
-    return cursor->node == 0 || use < cursor->last_use ||
-           (use == cursor->last_use && index < cursor->node);
+    const int32_t at = p->walk;
+    if (cursor->last_use == 0) return p->newest;
+    const int32_t newer = at != NONE ? p->nodes[at].newer : p->oldest;
+    const bool is_next = (at == NONE || p->nodes[at].last_use <= cursor->last_use) &&
+                         (newer == NONE || p->nodes[newer].last_use >= cursor->last_use);
+    return is_next ? at : p->newest;
 }
 
 bool weir_prefix_next(
-    const weir_prefix *prefix, weir_prefix_cursor *cursor, weir_kv_sequence *sequence,
+    weir_prefix *prefix, weir_prefix_cursor *cursor, weir_kv_sequence *sequence,
     char salt[WEIR_PREFIX_SALT + 1], char text[WEIR_PREFIX_NAME + 1]
 )
 {
-    int32_t found = NONE;
-    for (int32_t i = FOREST + 1; i < (int32_t)node_count(&prefix->limits); i++) {
-        const node *const n = &prefix->nodes[i];
-        if (n->parent == NONE || n->n_tokens == 0 || n->children != 0 ||
-            !is_before(prefix, i, cursor))
-            continue;
-        if (found == NONE || n->last_use >= prefix->nodes[found].last_use) found = i;
+    int32_t found = run_after(prefix, cursor);
+    for (; found != NONE; found = prefix->nodes[found].older) {
+        const node *const n = &prefix->nodes[found];
+        ++*prefix->visits;
+        if (n->children == 0 && (cursor->last_use == 0 || n->last_use < cursor->last_use)) break;
     }
+    prefix->walk = found != NONE ? prefix->nodes[found].older : NONE;
     if (found == NONE) return false;
-    *cursor = (weir_prefix_cursor){ prefix->nodes[found].last_use, found };
+    cursor->last_use = prefix->nodes[found].last_use;
     copy_text(prefix, found, prefix->nodes[found].n_tokens, sequence, salt);
     text[0] = '\0';
     for (const name *n = prefix->names; n < prefix->names + WEIR_PREFIX_NAMES; n++)

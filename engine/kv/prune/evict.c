@@ -342,7 +342,8 @@ static int64_t blocks_to_promote(const weir_kv_evictor *e, const weir_kv_table *
 {
     int64_t n = 0;
     for (int64_t p = 0; p < table->n_pages; p++)
-        n += is_cold(e, table, p) && fate_of(e, table, p) == BLOCK_STAYS;
+        n += is_cold(e, table, p) && fate_of(e, table, p) == BLOCK_STAYS &&
+             !weir_kv_is_moving(e->store, table->pages[p]);
     return n;
 }
 

@@ -32,6 +32,6 @@ struct weir_lower_tier {
     char *way;
     pthread_mutex_t way_lock;
     uint64_t *used; /* one bit per block */
-    bool fails; /* the last write did */
+    atomic_bool fails; /* the last write did */
     atomic_llong written, read, write_errors, read_errors;
 };

@@ -1,4 +1,4 @@
-/* engine/kv/tiers/residency.c - where blocks are, and moving them. */
+/* engine/kv/tiers/residency.c - where blocks are, what a move changes, and copies of pages. */
 #include "engine/kv/tiers/residency.h"
 
 #include "engine/kv/pool/store_internal.h"
@@ -30,7 +30,7 @@ void weir_kv_mark_unreadable(weir_kv_store *store, const void *page)
 bool weir_kv_may_leave(const weir_kv_store *store, void *const *pages, int64_t stride)
 {
     if (store->lower == NULL || pages[0] == NULL || weir_kv_is_cold(store, pages[0]) ||
-        kv_is_sink(store, pages[0]))
+        kv_is_sink(store, pages[0]) || weir_kv_is_moving(store, pages[0]))
         return false;
     for (int64_t h = 0; store->pins != NULL && h < weir_kv_n_heads(&store->spec); h++)
         if (pages[h * stride] == NULL || store->pins[kv_page_number(store, pages[h * stride])] > 0)
@@ -61,7 +61,8 @@ weir_kv_residency weir_kv_residency_of(const weir_kv_store *store)
 {
     weir_kv_residency all = store->moved;
     all.pages_in_memory = store->n_resident;
-    all.pages_cold = store->spec.n_pages - store->n_free - store->n_resident;
+    all.pages_cold = store->spec.n_pages - store->n_free - store->n_resident +
+                     store->moves.n_coming * weir_kv_n_heads(&store->spec);
     all.pages_on_host = store->n_on_host;
     if (store->lower == NULL) return all;
     const weir_lower_tier_stats file = weir_lower_tier_stats_of(store->lower);
@@ -129,7 +130,7 @@ static void free_block(weir_kv_store *store, int32_t block)
 }
 
 /* Frees blocks whose readers have ended since. */
-static void free_read_blocks(weir_kv_store *store)
+void kv_free_read_places(weir_kv_store *store)
 {
     int32_t block = store->unfreed;
     store->unfreed = NO_BLOCK;
@@ -158,57 +159,44 @@ void kv_leave(weir_kv_store *store, void *page)
     if (--store->cold[block].n_held == 0) free_block(store, block);
 }
 
-/* Writes all layers of a block to its place in the file, one run each. */
-static weir_status write_block(
-    weir_kv_store *store, int32_t block, void *const *pages, int64_t stride, weir_error *error
+/* All layers of a block, one run each. */
+weir_status kv_write_block(
+    weir_kv_store *store, int32_t block, void *const *pages, weir_error *error
 )
 {
     struct iovec pieces[KV_LAYER_HEADS];
     for (int64_t layer = 0; layer < store->spec.n_layers; layer++) {
         const weir_kv_geometry *const g = &store->spec.geometry[layer];
         for (int64_t h = 0; h < g->n_heads; h++)
-            pieces[h] = (struct iovec){ pages[(g->first_head + h) * stride],
+            pieces[h] = (struct iovec){ pages[g->first_head + h],
                                         weir_kv_page_stride(&store->spec, layer) };
         WEIR_TRY(weir_lower_tier_write(store->lower, block, layer, pieces, (int)g->n_heads, error));
     }
     return WEIR_OK;
 }
 
-/* The block stays in memory until all of it was written. */
-weir_status weir_kv_demote(
-    weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error
-)
+void kv_unback_block(weir_kv_store *store, void *const *pages)
+{
+    weir_kv_release_begin(store);
+    for (int64_t h = 0; h < weir_kv_n_heads(&store->spec); h++) unback(store, pages[h]);
+    weir_kv_release_end(store);
+}
+
+void kv_block_left(weir_kv_store *store, int32_t block, void *const *pages)
 {
     const int64_t heads = weir_kv_n_heads(&store->spec);
-    int32_t block;
-    if (store->lower == NULL)
-        return weir_error_set(
-            error, WEIR_EFULL, "there is no lower tier for KV pages (memory.disk)"
-        );
-    WEIR_ASSERT(weir_kv_may_leave(store, pages, stride));
-    free_read_blocks(store);
-    WEIR_TRY(weir_lower_tier_alloc(store->lower, &block, error));
-    const weir_status status = write_block(store, block, pages, stride, error);
-    if (status != WEIR_OK) {
-        weir_lower_tier_free(store->lower, block);
-        return status;
-    }
     (void)pthread_mutex_lock(&store->lock);
     for (int64_t h = 0; h < heads; h++) {
-        const int32_t number = kv_page_number(store, pages[h * stride]);
+        const int32_t number = kv_page_number(store, pages[h]);
         WEIR_ASSERT(store->refs[number] > 0 && store->blocks[number] == NO_BLOCK);
         store->blocks[number] = block;
     }
     (void)pthread_mutex_unlock(&store->lock);
-    kv_page_changed(store, kv_page_number(store, pages[0]));
-    weir_kv_release_begin(store);
-    for (int64_t h = 0; h < heads; h++) unback(store, pages[h * stride]);
-    weir_kv_release_end(store);
+    kv_unback_block(store, pages);
     store->cold[block].n_held = (int32_t)heads;
     store->cold[block].is_lost = false;
     store->n_on_host += is_on_host(store, block) ? heads : 0;
-    store->moved.bytes_out += (int64_t)weir_kv_block_stride(&store->spec);
-    return WEIR_OK;
+    store->moved.bytes_out += (int64_t)store->sizes.block_stride;
 }
 
 /* Returns the offset of the head's page in its layer's part of a block. */
@@ -228,49 +216,26 @@ static weir_status load(
     );
 }
 
-/* The block's pages are in memory now. */
-static void settle(weir_kv_store *store, int32_t block, void *const *pages, int64_t stride)
+weir_status kv_read_block(
+    weir_kv_store *store, int32_t block, void *const *pages, weir_error *error
+)
+{
+    for (int64_t h = 0; h < weir_kv_n_heads(&store->spec); h++)
+        WEIR_TRY(load(store, block, h, pages[h], error));
+    return WEIR_OK;
+}
+
+void kv_block_came(weir_kv_store *store, int32_t block, void *const *pages)
 {
     const int64_t heads = weir_kv_n_heads(&store->spec);
     WEIR_ASSERT(store->cold[block].n_held == heads);
     (void)pthread_mutex_lock(&store->lock);
-    for (int64_t h = 0; h < heads; h++)
-        store->blocks[kv_page_number(store, pages[h * stride])] = NO_BLOCK;
+    for (int64_t h = 0; h < heads; h++) store->blocks[kv_page_number(store, pages[h])] = NO_BLOCK;
     (void)pthread_mutex_unlock(&store->lock);
-    kv_page_changed(store, kv_page_number(store, pages[0]));
     store->cold[block].n_held = 0;
     store->n_on_host -= is_on_host(store, block) ? heads : 0;
     free_block(store, block);
-    store->moved.bytes_back += (int64_t)weir_kv_block_stride(&store->spec);
-}
-
-/* No thread reads the memory of cold pages. */
-weir_status weir_kv_promote(
-    weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error
-)
-{
-    const int64_t heads = weir_kv_n_heads(&store->spec);
-    const int32_t block = weir_kv_place_of(store, pages[0]);
-    weir_status status = WEIR_OK;
-    WEIR_ASSERT(block != NO_BLOCK);
-    if (weir_kv_free_blocks(store) < 1)
-        return weir_error_set(
-            error, WEIR_EFULL, "no memory to promote KV pages that are needed; raise %s",
-            weir_kv_store_budget(store)
-        );
-    for (int64_t h = 0; h < heads; h++)
-        (void)kv_enter(store, kv_size_class_at(store, pages[h * stride]), pages[h * stride]);
-    for (int64_t h = 0; status == WEIR_OK && h < heads; h++)
-        status = load(store, block, h, pages[h * stride], error);
-    if (status == WEIR_OK) {
-        settle(store, block, pages, stride);
-        return WEIR_OK;
-    }
-    store->cold[block].is_lost = true;
-    weir_kv_release_begin(store);
-    for (int64_t h = 0; h < heads; h++) unback(store, pages[h * stride]);
-    weir_kv_release_end(store);
-    return status;
+    store->moved.bytes_back += (int64_t)store->sizes.block_stride;
 }
 
 /* ---- copying --------------------------------------------------------------------------------- */

@@ -25,8 +25,25 @@ int64_t weir_kv_free_blocks(const weir_kv_store *store);
  * to stay there. */
 bool weir_kv_lower_tier_fails(const weir_kv_store *store);
 
-/* Move a block for which weir_kv_may_leave (demote). On EFULL or EIO it stays where it was. Engine
- * thread, between steps; other threads may read its bytes only through weir_kv_page_copy. */
+/* ---- moving ----
+ * Engine thread, between steps; other threads may read a block's bytes only through
+ * weir_kv_page_copy. A thread of the store writes and reads. */
+/* Begin to move a block: one for which weir_kv_may_leave, and a cold one that does not move. It is
+ * where it was until weir_kv_moves_end, and stays there if that fails; its pages are held
+ * meanwhile. EFULL: there is no place for it, or too many move. */
+WEIR_MUST_CHECK weir_status
+weir_kv_demote_begin(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error);
+WEIR_MUST_CHECK weir_status
+weir_kv_promote_begin(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error);
+/* Ends the moves whose bytes are there, and returns how many; `wait`: waits for the oldest one.
+ * status: why the last failed demotion of them failed, with the error. */
+int64_t weir_kv_moves_end(weir_kv_store *store, bool wait, weir_status *status, weir_error *error);
+/* Moves that have not ended, and that may still begin; those that will free memory. */
+int64_t weir_kv_moves_begun(const weir_kv_store *store);
+int64_t weir_kv_moves_left(const weir_kv_store *store);
+int64_t weir_kv_blocks_leaving(const weir_kv_store *store);
+bool weir_kv_is_moving(const weir_kv_store *store, const void *page);
+/* Move a block and wait for it. On EFULL or EIO it stays where it was. */
 WEIR_MUST_CHECK weir_status
 weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error);
 WEIR_MUST_CHECK weir_status

@@ -55,13 +55,15 @@ bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
     for (int32_t b = store->lower != NULL ? store->unfreed : NO_BLOCK; b != NO_BLOCK;
          b = store->cold[b].next)
         n_used++;
+    n_used += store->moves.n_leaving;
+    const int64_t n_coming = store->moves.n_coming * weir_kv_n_heads(&store->spec);
     weir_status status = WEIR_OK;
     if (n_free != store->n_free || !free_ones_are_free(store))
         status = weir_error_set(
             error, WEIR_EINVAL, "%" PRId64 " pages are free, the count says %" PRId64, n_free,
             store->n_free
         );
-    else if (store->n_resident != n - n_free - n_cold || !size_classes_have_free(store))
+    else if (store->n_resident != n - n_free - n_cold + n_coming || !size_classes_have_free(store))
         status = weir_error_set(
             error, WEIR_EINVAL,
             "%" PRId64 " pages are in memory of %" PRId64 " allowed, the count says %" PRId64,

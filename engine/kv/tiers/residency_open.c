@@ -10,7 +10,8 @@ static size_t own_metadata_bytes(const weir_kv_spec *spec)
 {
     const size_t per_page = sizeof(int32_t) * (spec->evicts ? 2 : 1);
     const int64_t words = kv_release_words(spec->n_pages);
-    return (size_t)(words + kv_release_words(words)) * sizeof(uint64_t) +
+    return (size_t)(KV_MOVES * weir_kv_n_heads(spec)) * sizeof(void *) +
+           (size_t)(words + kv_release_words(words)) * sizeof(uint64_t) +
            (size_t)kv_cold_blocks(spec) * sizeof(kv_cold_block) + (size_t)spec->n_pages * per_page;
 }
 
@@ -111,7 +112,8 @@ static weir_status open_slots(weir_kv_store *store, weir_error *error)
 static void place_metadata(weir_kv_store *store)
 {
     const int64_t n_pages = store->spec.n_pages, words = kv_release_words(n_pages);
-    store->released.pages = store->lower_tier_metadata;
+    store->released.pages =
+        (uint64_t *)store->lower_tier_metadata + KV_MOVES * weir_kv_n_heads(&store->spec);
     store->released.words = store->released.pages + words;
     store->cold = (kv_cold_block *)(store->released.words + kv_release_words(words));
     store->blocks = (int32_t *)(store->cold + kv_cold_blocks(&store->spec));
@@ -147,11 +149,13 @@ weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
             store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV, weir_kv_pool_bytes(spec),
             store->bytes, error
         ));
-    return open_lower_tier(store, error);
+    WEIR_TRY(open_lower_tier(store, error));
+    return kv_moves_open(store, store->lower_tier_metadata, error);
 }
 
 void kv_residency_close(weir_kv_store *store)
 {
+    kv_moves_close(store);
     weir_lower_tier_close(store->lower);
     if (!store->spec.has_device)
         weir_ledger_unmap(

@@ -223,7 +223,7 @@ class ConstructedPolicy : public ::testing::Test {
             if (is_asked_before && i == 1)
                 continue; /* a key that was asked for is twice in the text */
             Sequence asks(engine_);
-            weir_kv_sequence_fork(asks.get(), cut.get());
+            EXPECT_EQ(weir_kv_sequence_fork(asks.get(), cut.get()), WEIR_OK);
             const int32_t best = follow(asks.get(), { text.pairs[i].key });
             EXPECT_EQ(best == text.pairs[i].value, kept[i] == n_kv_heads)
                 << what << ": pair " << i << ", in " << kept[i] << " heads, answer " << best

@@ -210,7 +210,7 @@ TEST_P(Tiers, TheTreeStaysSoundWithPrunedTables)
         case 5:
             if (&s == &other || random_() % 2 == 0) break;
             watched.clear(&s);
-            weir_kv_sequence_fork(&s, &other);
+            EXPECT_EQ(weir_kv_sequence_fork(&s, &other), WEIR_OK);
             break;
         case 6:
         case 7:

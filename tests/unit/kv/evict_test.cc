@@ -84,7 +84,7 @@ TEST_P(EveryFormat, TurnsTheFirstRows)
         n_turned_ = n;
         for (int round = 0; round < 5; round++) {
             const Text before = t;
-            weir_kv_share(&fork.table, &t.table, store_);
+            EXPECT_EQ(weir_kv_share(&fork.table, &t.table, store_), WEIR_OK);
             fork.heads = before.heads;
             const std::string as_it_was = picture(fork);
             const Lists lists = random_lists(t, two_of_three);
@@ -119,7 +119,7 @@ TEST_P(EveryFormat, LeavesForksAlone)
     ASSERT_TRUE(append(&a, 230));
     const auto fork = [&](Text *to, const Text &from) {
         weir_kv_truncate(&to->table, store_, 0);
-        weir_kv_share(&to->table, &from.table, store_);
+        EXPECT_EQ(weir_kv_share(&to->table, &from.table, store_), WEIR_OK);
         to->heads = from.heads;
     };
     fork(&b, a);
@@ -166,7 +166,7 @@ TEST_P(EveryFormat, ForksOfRaggedTextsHaveTheirOpenRows)
             lists[h].push_back(i);
     evict(&a, { 0, 1, 2 }, lists);
     ASSERT_EQ(a.table.n_rows, 128);
-    weir_kv_share(&b.table, &a.table, store_);
+    EXPECT_EQ(weir_kv_share(&b.table, &a.table, store_), WEIR_OK);
     b.heads = a.heads;
     ASSERT_TRUE(append(&b, 45));
     ASSERT_TRUE(append(&a, 30));
@@ -184,7 +184,7 @@ TEST_P(EveryFormat, FullChangesNothing)
     open_for(2, 16, 64 * 24);
     Text a = text(), b = text(), filler = text();
     ASSERT_TRUE(append(&a, 250));
-    weir_kv_share(&b.table, &a.table, store_);
+    EXPECT_EQ(weir_kv_share(&b.table, &a.table, store_), WEIR_OK);
     b.heads = a.heads;
     Lists lists = random_lists(a, two_of_three);
     for (const int h : { 0, 1, 4, 5 }) {
@@ -307,7 +307,7 @@ TEST_F(EvictOnce, ReserveIsAllOrNothing)
     Text t = text(), b = text(), filler = text();
     ASSERT_TRUE(append(&t, 200));
     evict(&t, { 0, 1 }, { range(0, 200), range(0, 64), range(3, 99), range(0, 10) });
-    weir_kv_share(&b.table, &t.table, store_);
+    EXPECT_EQ(weir_kv_share(&b.table, &t.table, store_), WEIR_OK);
     b.heads = t.heads;
     EXPECT_EQ(weir_kv_pages_others(weir_kv_reserve_pages(&b.table, store_, 1)), 4)
         << "three copies and a new page";
@@ -379,7 +379,7 @@ TEST_F(EvictOnce, SequencesCountTheirPages)
     const Keep keep = keep_of({ 0, 1 }, { range(0, 70), range(0, 64), range(0, 1), range(0, 200) });
     ASSERT_EQ(weir_kv_evict(evictor_, &a.table, &keep.keep, &error_), WEIR_OK) << error_.text;
     EXPECT_EQ(weir_kv_sequence_kv_bytes(&a), (2 + 1 + 1 + 4) * page);
-    weir_kv_sequence_fork(&b, &a);
+    EXPECT_EQ(weir_kv_sequence_fork(&b, &a), WEIR_OK);
     EXPECT_TRUE(b.table.is_pruned);
     EXPECT_EQ(b.n_computed, 200);
     EXPECT_EQ(weir_kv_sequence_kv_bytes(&b), 8 * page);
@@ -403,11 +403,11 @@ TEST(EvictSizes, OnlyWhereRowsAreEvicted)
     spec.n_pages = 60;
     spec.max_rows = 640;
     spec.n_disk_pages = 30;
-    const size_t table = weir_kv_table_bytes(&spec, 640),
+    const size_t table = weir_kv_table_metadata_bytes(&spec),
                  disk = weir_kv_lower_tier_metadata_bytes(&spec), pool = weir_kv_pool_bytes(&spec);
     EXPECT_EQ(weir_kv_evictor_bytes(&spec), 0u);
     spec.evicts = true;
-    EXPECT_EQ(weir_kv_table_bytes(&spec, 640), table + 6 * sizeof(int32_t));
+    EXPECT_EQ(weir_kv_table_metadata_bytes(&spec), table + 6 * sizeof(int32_t));
     EXPECT_EQ(weir_kv_lower_tier_metadata_bytes(&spec), disk + 60 * sizeof(int32_t));
     EXPECT_EQ(weir_kv_pool_bytes(&spec), pool);
     EXPECT_GT(weir_kv_evictor_bytes(&spec), 0u);

@@ -91,7 +91,7 @@ TEST_P(Tiers, UnlistedLayersComeToo)
     Text t = text(), fork = text();
     append_cold(&t, 9 * 64 + 7);
     demote(t, 0, 9);
-    weir_kv_share(&fork.table, &t.table, store_);
+    EXPECT_EQ(weir_kv_share(&fork.table, &t.table, store_), WEIR_OK);
     fork.heads = t.heads;
     Lists lists((size_t)heads());
     for (int64_t h = 0; h < heads(); h++)
@@ -300,7 +300,7 @@ TEST_P(Tiers, UseKeepsBytesAndCounts)
         case 3:
             if (&t == &other) break;
             weir_kv_truncate(&t.table, store_, 0);
-            weir_kv_share(&t.table, &other.table, store_);
+            EXPECT_EQ(weir_kv_share(&t.table, &other.table, store_), WEIR_OK);
             t.heads = other.heads;
             break;
         case 4:

@@ -27,7 +27,8 @@ class PrefixCost : public ::testing::Test {
         const int64_t n_pages = n_nodes + 128;
         const weir_kv_spec spec = { 1,      &geometry,         &f16,           n_pages,
                                     window, has_disk ? 64 : 0, folder.c_str(), {},
-                                    0,      !has_disk,         false,          0 };
+                                    0,      !has_disk,         false,          0,
+                                    0 };
         const weir_prefix_limits limits = { n_nodes, n_states, n_states > 0 ? 64u : 0u, 0, 0 };
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
@@ -235,6 +236,43 @@ TEST_F(PrefixCost, BlocksToDemote)
         EXPECT_LE(
             visits([&] { EXPECT_EQ(weir_prefix_lru_blocks(prefix_, blocks, 64), 64); }), 64 * 60
         ) << n;
+        close();
+    }
+}
+
+// Going through all texts looks at each run once, also while they are used again.
+TEST_F(PrefixCost, OneTextAfterTheOther)
+{
+    char salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
+    for (const int n : { 1000, few }) {
+        open(n);
+        fill(n);
+        weir_prefix_cursor cursor = {};
+        const auto all = [&] {
+            int number = n / 10;
+            weir_kv_sequence_clear(&s_);
+            for (; weir_prefix_next(prefix_, &cursor, &s_, salt, name); number--) {
+                ASSERT_EQ(s_.tokens[0], (number - 1) * 7919);
+                EXPECT_EQ(weir_prefix_match(prefix_, &s_, salt, 640).n_rows, 640);
+                weir_kv_sequence_clear(&s_);
+            }
+            EXPECT_EQ(number, 0);
+        };
+        EXPECT_LE(visits(all), n * 60) << n;
+        cursor = {};
+        ASSERT_TRUE(weir_prefix_next(prefix_, &cursor, &s_, salt, name));
+        weir_kv_sequence_clear(&s_);
+        weir_prefix_cursor other = {};
+        for (int i = 0; i < 3; i++) {
+            ASSERT_TRUE(weir_prefix_next(prefix_, &other, &s_, salt, name)) << "in between";
+            weir_kv_sequence_clear(&s_);
+        }
+        const int32_t third = s_.tokens[0];
+        for (int i = 0; i < 2; i++) {
+            ASSERT_TRUE(weir_prefix_next(prefix_, &cursor, &s_, salt, name));
+            weir_kv_sequence_clear(&s_);
+        }
+        EXPECT_EQ(s_.tokens[0], third) << "cursors are independent";
         close();
     }
 }

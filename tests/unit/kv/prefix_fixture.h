@@ -42,7 +42,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     static constexpr int64_t layers = 2, heads = 2, window = 640;
     static constexpr size_t state_bytes = 64;
 
-    static weir_kv_pages others(int64_t n) { return { 0, { n } }; }
+    static weir_kv_pages others(int64_t n) { return { 0, { n }, 0 }; }
     static bool same(weir_kv_pages a, weir_kv_pages b)
     {
         return weir_kv_pages_fit(a, b) && weir_kv_pages_fit(b, a);
@@ -51,7 +51,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     /* n_sink_pages more are for the first two blocks of texts, where there are any. */
     void open(
         int64_t n_pages, int64_t n_nodes, int32_t n_snapshots, int64_t n_disk_pages = 0,
-        int64_t n_sink_pages = 0
+        int64_t n_sink_pages = 0, size_t table_bytes = 0
     )
     {
         const std::string folder = ::testing::TempDir();
@@ -67,7 +67,8 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         const weir_kv_spec spec = { layers,         geometry, is_paged() ? narrow : wide,
                                     n_pages_,       window,   n_disk_pages,
                                     folder.c_str(), sinks,    n_sink_pages,
-                                    false,          false,    0 };
+                                    false,          false,    0,
+                                    table_bytes };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
         const weir_prefix_limits limits = { n_nodes, has_states() ? n_snapshots : 0,
                                             has_states() ? state_bytes : 0, 0, 0 };

@@ -122,7 +122,7 @@ class RandomTree : public Prefix {
     {
         if (live_.size() == 5) return;
         Live copy = { sequence({}), live_[0].salt };
-        weir_kv_sequence_fork(&copy.sequence, &live_[0].sequence);
+        EXPECT_EQ(weir_kv_sequence_fork(&copy.sequence, &live_[0].sequence), WEIR_OK);
         live_.push_back(copy);
     }
     void pin(weir_kv_sequence &s)

@@ -7,6 +7,26 @@ namespace {
 using prefix::Prefix;
 using prefix::Text;
 
+/* Without memory for its table a sequence gets nothing. */
+TEST_P(Prefix, AMatchNeedsMemoryForItsTable)
+{
+    open(64, 12, 12, 0, 0, WEIR_KV_TABLE_UNIT);
+    keep(text(128, 1), nullptr);
+    weir_kv_sequence other = sequence(text(64, 2)), s = sequence(text(128, 1));
+    ASSERT_TRUE(compute(&other, 64));
+    EXPECT_EQ(weir_kv_store_free(store_).tables, 0);
+    const weir_prefix_hit hit = weir_prefix_match(prefix_, &s, nullptr, 128);
+    EXPECT_EQ(hit.n_rows, 0);
+    EXPECT_EQ(hit.n_matched, 128);
+    EXPECT_STREQ(hit.reason, "there is no memory for its page table");
+    EXPECT_EQ(s.n_computed, 0);
+    EXPECT_EQ(weir_prefix_share(prefix_, &s, nullptr), 0);
+    weir_kv_sequence_close(&other);
+    EXPECT_EQ(weir_prefix_match(prefix_, &s, nullptr, 128).n_rows, 128);
+    weir_kv_sequence_close(&s);
+    sound();
+}
+
 TEST_P(Prefix, FindsATextAgainAndWhatContinuesIt)
 {
     open(400, 100, 8);
@@ -268,7 +288,7 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
                 live.erase(live.begin() + (std::ptrdiff_t)at);
             } else if (action == 6 && live.size() < 5) {
                 Live fork = { sequence({}), live[at].salt };
-                weir_kv_sequence_fork(&fork.sequence, &live[at].sequence);
+                EXPECT_EQ(weir_kv_sequence_fork(&fork.sequence, &live[at].sequence), WEIR_OK);
                 live.push_back(fork);
             } else {
                 weir_kv_sequence_reset(&live[at].sequence);
@@ -292,12 +312,13 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
             if (pick(20) == 0)
                 ASSERT_TRUE(weir_prefix_reclaim(
                     prefix_, { free.sinks + pick(idle.sinks + 1),
-                               { free.others[0] + pick(idle.others[0] + 1) } }
+                               { free.others[0] + pick(idle.others[0] + 1) },
+                               0 }
                 ));
         }
         const weir_kv_pages free = weir_kv_store_free(store_),
                             idle = weir_prefix_reclaimable(prefix_);
-        ASSERT_FALSE(weir_prefix_reclaim(prefix_, { free.sinks + idle.sinks + 1, {} }));
+        ASSERT_FALSE(weir_prefix_reclaim(prefix_, { free.sinks + idle.sinks + 1, {}, 0 }));
         ASSERT_TRUE(same(weir_prefix_reclaimable(prefix_), others(0)))
             << "all that is behind sinks was in the way of them";
         for (Live &l : live) weir_kv_sequence_close(&l.sequence);

@@ -1,5 +1,7 @@
-/* A gate for one thread's reads of the lower tier: they wait until a test opens it. */
+/* Gates for one thread's reads of the lower tier, and for the writes, or reads, of the store's
+ * thread: they wait until a test opens them. */
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -37,6 +39,14 @@ inline thread_local Gate *gate = nullptr;
 inline void pass_gate()
 {
     if (gate != nullptr) gate->pass();
+}
+
+/* Writes of any thread, and reads of any, wait at these; NULL: they do not. */
+inline std::atomic<Gate *> write_gate{ nullptr }, all_reads_gate{ nullptr };
+
+inline void pass(const std::atomic<Gate *> &at)
+{
+    if (Gate *const one = at) one->pass();
 }
 
 } // namespace support

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
@@ -7,6 +8,7 @@
 
 #include "engine/kv/pool/sequence.h"
 #include "engine/kv/pool/store.h"
+#include "engine/kv/tiers/residency.h"
 #include "offload/ledger.h"
 #include "tests/unit/kv/store_fixture.h"
 
@@ -38,7 +40,8 @@ class Store : public StoreFixture {
                   n_sink_pages,
                   false,
                   false,
-                  0 };
+                  0,
+                  table_bytes_ };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
     }
     void TearDown() override
@@ -48,6 +51,7 @@ class Store : public StoreFixture {
         weir_ledger_close(ledger_);
     }
     Formats formats_;
+    size_t table_bytes_ = 0;
     std::vector<weir_kv_geometry> geometry_;
 };
 
@@ -88,7 +92,7 @@ TEST_F(Store, SharesAndCopiesOnWrite)
     for (int h = 0; h < 6; h++)
         memset(a.pages[h * a.capacity + 1], 'a' + h, weir_kv_page_bytes(&spec_, 0));
     commit_to(a, 100);
-    weir_kv_share(&b, &a, store_);
+    EXPECT_EQ(weir_kv_share(&b, &a, store_), WEIR_OK);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 12);
     EXPECT_EQ(a.pages[1], b.pages[1]);
     ASSERT_EQ(reserve_to(b, 101), WEIR_OK);
@@ -127,11 +131,78 @@ TEST_F(Store, GrowthIsCountedInBlocks)
     ASSERT_EQ(reserve_to(a, 200), WEIR_OK);
     commit_to(a, 200);
     EXPECT_EQ(growth(a, 56), (std::vector<int64_t>{ 0, 0, 0 })) << "its last page has room";
-    weir_kv_share(&b, &a, store_);
+    EXPECT_EQ(weir_kv_share(&b, &a, store_), WEIR_OK);
     EXPECT_EQ(growth(b, 1), (std::vector<int64_t>{ 0, 3, 3 })) << "a copy of the last page";
     EXPECT_EQ(growth(b, 57), (std::vector<int64_t>{ 0, 6, 6 }));
     EXPECT_EQ(reserve_to(b, 257), WEIR_EFULL) << "one block past the sinks is left";
     EXPECT_EQ(reserve_to(b, 201), WEIR_OK);
+    weir_kv_table_close(&a, store_);
+    weir_kv_table_close(&b, store_);
+}
+
+/* A table takes memory as its sequence grows, keeps its entries when they move, and gives back what
+ * it does not need. */
+TEST_F(Store, TablesGrowWithTheirSequences)
+{
+    open(6 * 300, 64 * 4096);
+    const int64_t all = weir_kv_store_free(store_).tables;
+    weir_kv_table t = table();
+    const auto number_at = [&t](int64_t h, int64_t block) {
+        return static_cast<int64_t *>(t.pages[h * t.capacity + block]);
+    };
+    const auto expect_numbers = [&](int64_t n) {
+        for (int64_t block = 0; block < n; block++)
+            for (int64_t h = 0; h < 6; h++) ASSERT_EQ(*number_at(h, block), block * 6 + h);
+        EXPECT_TRUE(weir_kv_table_is_sound(store_, &t, &error_)) << error_.text;
+        EXPECT_EQ(weir_kv_store_free(store_).tables, all - t.n_units);
+        EXPECT_LE(6 * t.capacity * 8, t.n_units * WEIR_KV_TABLE_UNIT);
+    };
+    for (int64_t block = 0; block < 300; block++) {
+        const int64_t wanted = weir_kv_reserve_pages(&t, store_, 64).tables, before = t.n_units;
+        ASSERT_EQ(reserve_to(t, 64 * (block + 1)), WEIR_OK);
+        EXPECT_EQ(t.n_units - before, wanted);
+        for (int64_t h = 0; h < 6; h++) *number_at(h, block) = block * 6 + h;
+        commit_to(t, 64 * (block + 1));
+        EXPECT_LE(t.capacity, block + 1 + std::max<int64_t>(7, (block + 1) / 4));
+    }
+    expect_numbers(300);
+    EXPECT_EQ(t.n_units, 4) << "of 48 for the window";
+    weir_kv_truncate(&t, store_, 64 * 290);
+    EXPECT_EQ(t.n_units, 4) << "it will mostly grow again";
+    weir_kv_truncate(&t, store_, 64 * 20);
+    EXPECT_EQ(t.n_units, 1);
+    expect_numbers(20);
+    unsigned char is_backed = 1;
+    ASSERT_EQ(mincore((char *)t.pages + WEIR_KV_TABLE_UNIT, 4096, &is_backed), 0);
+    EXPECT_FALSE(is_backed & 1);
+    ASSERT_EQ(reserve_to(t, 64 * 300), WEIR_OK);
+    commit_to(t, 64 * 300);
+    EXPECT_TRUE(weir_kv_table_is_sound(store_, &t, &error_)) << error_.text;
+    weir_kv_truncate(&t, store_, 0);
+    EXPECT_EQ(t.n_units, 0);
+    EXPECT_EQ(weir_kv_store_free(store_).tables, all);
+    weir_kv_table_close(&t, store_);
+}
+
+/* Memory for tables is a limit as the pool is: rows and forks that lack it change nothing. */
+TEST_F(Store, TablesHaveALimit)
+{
+    table_bytes_ = 4 * WEIR_KV_TABLE_UNIT;
+    open(6 * 400, 64 * 4096);
+    EXPECT_EQ(weir_kv_store_free(store_).tables, 4);
+    weir_kv_table a = table(), b = table();
+    ASSERT_EQ(reserve_to(a, 64 * 300), WEIR_OK);
+    commit_to(a, 64 * 300);
+    EXPECT_EQ(weir_kv_store_free(store_).tables, 0);
+    EXPECT_EQ(reserve_to(b, 1), WEIR_EFULL);
+    EXPECT_EQ(weir_kv_share(&b, &a, store_), WEIR_EFULL);
+    EXPECT_EQ(b.n_pages, 0);
+    EXPECT_EQ(b.n_rows, 0);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 6 * 100);
+    EXPECT_EQ(weir_kv_reserve_pages(&b, store_, 1).tables, 1);
+    weir_kv_truncate(&a, store_, 64 * 100);
+    EXPECT_EQ(weir_kv_share(&b, &a, store_), WEIR_OK);
+    EXPECT_EQ(b.pages[0], a.pages[0]);
     weir_kv_table_close(&a, store_);
     weir_kv_table_close(&b, store_);
 }
@@ -200,7 +271,9 @@ TEST_F(Store, PagesOfUnequalSizeComeInWholeBlocks)
     const size_t caps[WEIR_TIER_COUNT] = {};
     const weir_kv_pair formats[] = { f16, { WEIR_KV_Q8_0, WEIR_KV_Q8_0 } };
     const weir_kv_geometry geometry[] = { { 3, 32, 32, 0, 0 }, { 3, 32, 32, 0, 3 } };
-    const weir_kv_spec spec = { 2, geometry, formats, 13, 640, 0, nullptr, {}, 0, false, false, 0 };
+    const weir_kv_spec spec = {
+        2, geometry, formats, 13, 640, 0, nullptr, {}, 0, false, false, 0, 0
+    };
     ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
     EXPECT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_EINVAL);
     EXPECT_NE(strstr(error_.text, "no multiple of the 6"), nullptr) << error_.text;
@@ -215,7 +288,7 @@ TEST_F(Store, LayersKeepHeadsOfTheirOwn)
     weir_kv_number_heads(geometry, 3);
     EXPECT_EQ(geometry[1].first_head, 1);
     EXPECT_EQ(geometry[2].first_head, 5);
-    spec_ = { 3, geometry, formats, 70, 640, 0, nullptr, {}, 0, false, false, 0 };
+    spec_ = { 3, geometry, formats, 70, 640, 0, nullptr, {}, 0, false, false, 0, 0 };
     EXPECT_EQ(weir_kv_n_heads(&spec_), 7);
     for (int64_t h = 0; h < 7; h++)
         EXPECT_EQ(weir_kv_layer_of(&spec_, h), h < 1 ? 0 : h < 5 ? 1 : 2);
@@ -263,7 +336,7 @@ TEST_F(Store, OpenRowsAreOnesOwn)
     ASSERT_EQ(reserve_to(a, 100), WEIR_OK);
     for (int h = 0; h < 3; h++) memset(a.unsealed[h], 'a' + h, unsealed);
     commit_to(a, 100);
-    weir_kv_share(&b, &a, store_);
+    EXPECT_EQ(weir_kv_share(&b, &a, store_), WEIR_OK);
     for (int h = 0; h < 3; h++) {
         EXPECT_NE(a.unsealed[h], b.unsealed[h]);
         EXPECT_EQ(memcmp(a.unsealed[h], b.unsealed[h], unsealed), 0);
@@ -299,7 +372,7 @@ TEST_F(Store, SinksHaveTheirPartOfThePool)
         for (int64_t p = 0; p < 2; p++)
             memset(a.pages[h * a.capacity + p], 1 + h, sink); /* under ASan: they are that large */
     commit_to(a, 90);
-    weir_kv_share(&b, &a, store_);
+    EXPECT_EQ(weir_kv_share(&b, &a, store_), WEIR_OK);
     ASSERT_EQ(reserve_to(b, 64 * 8), WEIR_OK) << "a copy of the second sink, and all others";
     EXPECT_EQ(weir_kv_store_free_pages(store_), 0);
     for (int h = 0; h < 6; h++) {
@@ -350,7 +423,7 @@ TEST_P(RandomStore, UseKeepsTheCount)
         case 2:
             if (&t != &other) {
                 weir_kv_truncate(&t, store_, 0);
-                weir_kv_share(&t, &other, store_);
+                EXPECT_EQ(weir_kv_share(&t, &other, store_), WEIR_OK);
             }
             break;
         case 3: weir_kv_truncate(&t, store_, 0); break;
@@ -394,7 +467,7 @@ TEST_F(Store, SequenceForksAllOrNothing)
     a.recurrent_dirty = true;
     a.n_computed = 1;
     weir_kv_commit(&a.table, 1);
-    weir_kv_sequence_fork(&b, &a);
+    EXPECT_EQ(weir_kv_sequence_fork(&b, &a), WEIR_OK);
     EXPECT_EQ(b.tokens[0], 7);
     EXPECT_EQ(b.n_computed, 1);
     EXPECT_EQ(b.recurrent[3], 2.5f);

@@ -27,6 +27,7 @@ inline int file = -1;
 inline ssize_t faulty_write(int fd, const struct iovec *pieces, int n, off_t at)
 {
     file = fd;
+    support::pass(support::write_gate);
     if (fail_writes_after == 0) {
         errno = error_number;
         return -1;
@@ -37,6 +38,7 @@ inline ssize_t faulty_write(int fd, const struct iovec *pieces, int n, off_t at)
 inline ssize_t faulty_read(int fd, void *bytes, size_t n, off_t at)
 {
     support::pass_gate();
+    support::pass(support::all_reads_gate);
     if (fail_reads_after == 0) {
         errno = EIO;
         return -1;
@@ -78,7 +80,8 @@ class Tiers : public StoreFixture {
                   n_sinks,
                   false,
                   device_ != nullptr,
-                  host_blocks * heads };
+                  host_blocks * heads,
+                  0 };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
         fail_writes_after = fail_reads_after = -1;
         short_transfers = false;

@@ -52,17 +52,17 @@ TEST_F(Tiers, LongTextsAreReturnedInRanges)
     char *const first = (char *)one.pages[0];
     int64_t before = n_returned;
     weir_kv_truncate(&one, store_, 0);
-    EXPECT_EQ(n_returned - before, 1) << "all pages are next to each other";
+    EXPECT_EQ(n_returned - before, 2) << "all pages are next to each other; and the table";
     unsigned char is_backed = 2;
     ASSERT_EQ(mincore(first, 4096, &is_backed), 0);
     EXPECT_EQ(is_backed & 1, 0);
     while (one.n_rows < rows) grow(one), grow(two);
     before = n_returned;
     weir_kv_truncate(&one, store_, rows / 2);
-    EXPECT_LE(n_returned - before, rows / piece / 2);
+    EXPECT_LE(n_returned - before, rows / piece / 2 + 1);
     before = n_returned;
     weir_kv_table_close(&one, store_);
-    EXPECT_LE(n_returned - before, rows / piece / 2);
+    EXPECT_LE(n_returned - before, rows / piece / 2 + 1);
     for (int64_t at = 0; at < two.n_rows; at += piece)
         for (int h = 0; h < n_heads; h += 64)
             ASSERT_EQ(*(char *)two.pages[h * two.capacity + at / 64], 1 + h % 7)

@@ -180,7 +180,7 @@ TEST_P(Coda, StatesTakenOnTheWayAndForksGoOnWithTheSameBits)
         EXPECT_EQ(memcmp(stops.get()->recurrent, states[static_cast<size_t>(i)].data(), bytes), 0)
             << "after " << at[i] << " tokens";
         Sequence fork(engine_);
-        weir_kv_sequence_fork(fork.get(), stops.get());
+        EXPECT_EQ(weir_kv_sequence_fork(fork.get(), stops.get()), WEIR_OK);
         items = { item_of(&fork, N_PROMPT - at[i], true) };
         step(&items, 0, &rest);
         expect_same(

@@ -73,7 +73,7 @@ class Layers {
         std::copy(text.begin(), text.end(), sequences_[0].tokens);
         sequences_[0].n_tokens = at;
         go_on(at, &again);
-        weir_kv_sequence_fork(&sequences_[2], &sequences_[0]);
+        EXPECT_EQ(weir_kv_sequence_fork(&sequences_[2], &sequences_[0]), WEIR_OK);
         sequences_[0].n_tokens = n_prompt; /* goes another way, before the fork goes on */
         std::fill(sequences_[0].tokens + at, sequences_[0].tokens + n_prompt, 5);
         std::vector<float> other;

@@ -95,7 +95,7 @@ class Oracle : public ::testing::Test {
     {
         auto out = std::make_unique<Text>(engine_);
         out->get()->policy_run = weir_policy_run_begin(policy_run_, number, n_prompt, 0);
-        weir_kv_sequence_fork(out->get(), from.get());
+        EXPECT_EQ(weir_kv_sequence_fork(out->get(), from.get()), WEIR_OK);
         out->heads = from.heads;
         for (int i = out->get()->n_computed; i < out->get()->n_tokens; i++)
             out->get()->tokens[i] = (i * 7) % 300;

@@ -41,16 +41,19 @@ class Reclaim : public Prefix {
     }
     weir_status reclaim(
         weir_reclaim_caller caller, int64_t n_blocks,
-        const std::vector<weir_batch_item> &items = {}, const weir_kv_sequence *sequence = nullptr
+        const std::vector<weir_batch_item> &items = {}, const weir_kv_sequence *sequence = nullptr,
+        int64_t tables = 0
     )
     {
+        weir_kv_pages pages = others(n_blocks * block);
+        pages.tables = tables;
         const weir_kv_holders holders = { prefix_, running, this, release, preempt, counts_ };
         const weir_reclaim_request request = { .caller = caller,
                                                .store = store_,
                                                .items = items.data(),
                                                .n_items = static_cast<int32_t>(items.size()),
                                                .sequence = sequence,
-                                               .pages = others(n_blocks * block),
+                                               .pages = pages,
                                                .blocks = n_blocks,
                                                .hot = 1 };
         error_ = {};
@@ -130,6 +133,30 @@ TEST_P(Reclaim, ASessionStopsNoSaveAndPreemptsNothing)
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_SESSION_FULL, 3), WEIR_EFULL);
     EXPECT_TRUE(asked_.empty());
     weir_kv_sequence_close(&held_);
+}
+
+/* Memory for tables is what sequences have: dropping cached ones would not help. */
+TEST_P(Reclaim, ATableTakesFromSequencesOnly)
+{
+    open(8 * block, 40, 0, 0, 0, 2 * WEIR_KV_TABLE_UNIT);
+    keep(text(128, 2), nullptr);
+    held_ = share(text(128, 1));
+    weir_kv_sequence s = sequence(text(64, 3));
+    ASSERT_TRUE(compute(&s, 64));
+    ASSERT_EQ(weir_kv_store_free(store_).tables, 0);
+    n_preemptible_ = 1;
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP, 1, {}, nullptr, 1), WEIR_OK);
+    EXPECT_EQ(asked_, std::vector<std::string>{ "release" });
+    EXPECT_EQ(weir_kv_store_free(store_).tables, 1);
+    asked_.clear();
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP, 1, {}, nullptr, 2), WEIR_EFULL);
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 1, {}, nullptr, 2), WEIR_OK);
+    EXPECT_EQ(asked_, (std::vector<std::string>{ "release", "release", "preempt" }));
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 1, {}, nullptr, 2), WEIR_EFULL);
+    EXPECT_TRUE(is_cached(text(128, 1)));
+    EXPECT_TRUE(is_cached(text(128, 2)));
+    weir_kv_sequence_close(&s);
+    if (held_.store != nullptr) weir_kv_sequence_close(&held_);
 }
 
 /* One step at a time, as the caller tries again after each. */

@@ -2,6 +2,8 @@
  * ones, priorities and timeouts. */
 #include <algorithm>
 
+#include "engine/engine_parts.h"
+#include "engine/kv/pool/store.h"
 #include "tests/unit/schedule/support.h"
 
 namespace {
@@ -359,6 +361,34 @@ TEST_F(Sharing, TimeoutsEndRequestsWithWhatTheyHave)
     EXPECT_EQ(queued.finish[0], WEIR_FINISH_TIMEOUT);
     EXPECT_TRUE(queued.tokens[0].empty());
     EXPECT_EQ(pages_used_when_idle(), 0);
+}
+
+/* Memory for one page table is left: the answers of a request, which share its prompt, are given one
+ * after the other, with the tokens that they have together. */
+TEST_F(Sharing, AnswersWaitForMemoryForTheirTables)
+{
+    open("qwen3", 4);
+    weir_kv_store *const store = weir_engine_store(engine_);
+    const std::vector<int32_t> ids = prompt(3, 200);
+    Call together(ids, 24), in_turn(ids, 24);
+    together.request.n_choices = in_turn.request.n_choices = 3;
+    (void)answer(together);
+    EXPECT_EQ(stats().preemptions, 0);
+    std::vector<weir_kv_table> others; /* taken while the engine sleeps */
+    while (weir_kv_store_free(store).tables > 1) {
+        weir_kv_table table = {};
+        ASSERT_EQ(weir_kv_table_open(&table, store, &error_), WEIR_OK) << error_.text;
+        ASSERT_EQ(weir_kv_reserve(&table, store, 1), WEIR_OK);
+        ASSERT_EQ(table.n_units, 1);
+        others.push_back(table);
+    }
+    EXPECT_EQ(others.size(), 3u);
+    (void)answer(in_turn);
+    EXPECT_EQ(in_turn.tokens, together.tokens);
+    together.release();
+    in_turn.release();
+    EXPECT_EQ(weir_kv_store_free(store).tables, 1);
+    for (weir_kv_table &table : others) weir_kv_table_close(&table, store);
 }
 
 } // namespace

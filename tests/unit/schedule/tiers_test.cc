@@ -375,6 +375,27 @@ TEST_F(Tiers, TheOldestGetsOn)
     expect_within();
 }
 
+/* A disk that does not answer: blocks leave ahead of need, so steps go on as long as there is
+ * memory; here until the end of the answer. */
+TEST_F(Tiers, StepsGoOnWhileABlockIsWritten)
+{
+    start("qwen3", 0);
+    const auto text = prompt(1, 800);
+    const auto want = run(text, 80);
+    start("qwen3", 14, 60);
+    support::Gate slow;
+    support::write_gate = &slow;
+    EXPECT_EQ(run(text, 80), want);
+    EXPECT_TRUE(slow.is_reached) << "nothing was written";
+    EXPECT_FALSE(slow.was_late) << "a step waited for the disk";
+    support::write_gate = nullptr;
+    slow.open();
+    EXPECT_EQ(run(text, 80), want);
+    EXPECT_EQ(usage_.n_cached, 799);
+    expect_within();
+    EXPECT_EQ(pages_used_when_idle(), 0);
+}
+
 /* Two long texts at once, in memory for a sixth of them. */
 TEST_F(Tiers, TwoLongTextsShareMemory)
 {

@@ -1,0 +1,145 @@
+/* engine/kv/pool/table_memory.c - the memory of tables: each has addresses for a whole window, and
+ * takes memory for its entries from what the store has for all tables, in units.
+ *
+ * Entries are [n_heads, capacity]. The capacity grows with the sequence, by a quarter at most, so
+ * heads move; a sequence of 64 tokens takes 8 entries a head, not those of the window. Moving costs
+ * a copy of the entries, some 10 ms for 300 heads and 1M tokens, and is done four times while a
+ * sequence doubles. */
+#include <string.h>
+#include <sys/mman.h>
+
+#include "engine/kv/pool/store_internal.h"
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+/* Entries of a head for n_pages pages: the next multiple of a quarter of the power of two below. */
+static int64_t capacity_for(const weir_kv_spec *spec, int64_t n_pages)
+{
+    const int64_t most = kv_pages_per_head(spec->max_rows);
+    int64_t step = 8;
+    while (step * 8 <= n_pages) step *= 2;
+    const int64_t rounded = (n_pages + step - 1) / step * step;
+    return rounded < most ? rounded : most;
+}
+
+static int64_t units_for(int64_t n_heads, int64_t capacity)
+{
+    return (n_heads * capacity * (int64_t)sizeof(void *) + WEIR_KV_TABLE_UNIT - 1) /
+           WEIR_KV_TABLE_UNIT;
+}
+
+static int64_t units_of(const weir_kv_spec *spec, int64_t n_pages)
+{
+    return units_for(weir_kv_n_heads(spec), capacity_for(spec, n_pages));
+}
+
+size_t weir_kv_table_bytes(const weir_kv_spec *spec, int64_t rows)
+{
+    return (size_t)units_of(spec, kv_pages_per_head(rows)) * WEIR_KV_TABLE_UNIT;
+}
+
+int64_t weir_kv_store_tables_of(const weir_kv_store *store, int64_t n_blocks)
+{
+    return units_of(&store->spec, n_blocks);
+}
+
+int64_t weir_kv_table_more(const weir_kv_table *table, const weir_kv_store *store, int64_t n_blocks)
+{
+    return n_blocks > table->capacity ? units_of(&store->spec, n_blocks) - table->n_units : 0;
+}
+
+/* ---- the store's part ------------------------------------------------------------------------ */
+weir_status kv_tables_open(weir_kv_store *store, weir_error *error)
+{
+    enum { WINDOWS = 64 };
+    const weir_kv_spec *const spec = &store->spec;
+    const size_t bytes = spec->table_bytes > 0
+                             ? spec->table_bytes
+                             : WINDOWS * weir_kv_table_bytes(spec, spec->max_rows);
+    WEIR_TRY(
+        weir_ledger_reserve(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, bytes, error)
+    );
+    store->table_bytes = bytes;
+    store->n_table_units = store->n_free_units = (int64_t)(bytes / WEIR_KV_TABLE_UNIT);
+    return WEIR_OK;
+}
+
+void kv_tables_close(weir_kv_store *store)
+{
+    WEIR_ASSERT(store->n_free_units == store->n_table_units);
+    weir_ledger_return(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, store->table_bytes);
+}
+
+/* ---- one table ------------------------------------------------------------------------------- */
+static size_t reach_of(const weir_kv_spec *spec)
+{
+    return weir_kv_table_bytes(spec, spec->max_rows);
+}
+
+weir_status kv_table_map(weir_kv_table *table, weir_kv_store *store, weir_error *error)
+{
+    if (reach_of(&store->spec) == 0) return WEIR_OK;
+    return weir_ledger_map(
+        store->ledger, (void **)&table->pages, WEIR_ACCOUNT_PAGE_TABLES, 0, reach_of(&store->spec),
+        error
+    );
+}
+
+void kv_table_unmap(weir_kv_table *table, weir_kv_store *store)
+{
+    WEIR_ASSERT(table->n_units == 0);
+    weir_ledger_unmap(
+        store->ledger, table->pages, WEIR_ACCOUNT_PAGE_TABLES, 0, reach_of(&store->spec)
+    );
+    table->pages = NULL;
+}
+
+/* The last head moves first: no head is overwritten before it moved. */
+static void spread(weir_kv_table *table, int64_t capacity)
+{
+    const size_t n = (size_t)table->n_pages;
+    for (int64_t h = table->n_heads - 1; h >= 0; h--) {
+        void **const to = table->pages + h * capacity;
+        memmove(to, table->pages + h * table->capacity, n * sizeof *to);
+        memset(to + n, 0, ((size_t)capacity - n) * sizeof *to);
+    }
+    table->capacity = capacity;
+}
+
+weir_status weir_kv_table_grow(weir_kv_table *table, weir_kv_store *store, int64_t n_blocks)
+{
+    const int64_t more = weir_kv_table_more(table, store, n_blocks);
+    if (n_blocks <= table->capacity || table->n_heads == 0) return WEIR_OK;
+    if (more > store->n_free_units) return WEIR_EFULL;
+    spread(table, capacity_for(&store->spec, n_blocks));
+    store->n_free_units -= more;
+    table->n_units += more;
+    return WEIR_OK;
+}
+
+/* Moves heads together, and returns the memory behind the last one. */
+static void gather(weir_kv_table *table, int64_t capacity)
+{
+    const int64_t n_units = units_for(table->n_heads, capacity);
+    char *const base = (char *)table->pages,
+                *const used = base + (size_t)(table->n_heads * capacity) * sizeof(void *),
+                *const kept = base + n_units * WEIR_KV_TABLE_UNIT,
+                *const end = base + table->n_units * WEIR_KV_TABLE_UNIT;
+    for (int64_t h = 1; h < table->n_heads; h++)
+        memmove(
+            table->pages + h * capacity, table->pages + h * table->capacity,
+            (size_t)capacity * sizeof(void *)
+        );
+    memset(used, 0, (size_t)(kept - used));
+    WEIR_ASSERT(kept == end || madvise(kept, (size_t)(end - kept), MADV_DONTNEED) == 0);
+    table->capacity = capacity;
+    table->n_units = n_units;
+}
+
+/* A table that gets shorter by less than half keeps its memory: it mostly grows again. */
+void kv_table_fit(weir_kv_table *table, weir_kv_store *store)
+{
+    const int64_t before = table->n_units, capacity = capacity_for(&store->spec, table->n_pages);
+    if (table->capacity == 0 || (table->n_pages > 0 && capacity > table->capacity / 2)) return;
+    gather(table, capacity);
+    store->n_free_units += before - table->n_units;
+}

@@ -1,0 +1,240 @@
+/* engine/kv/tiers/moves.c - moves blocks between tiers on a thread, while steps go on.
+ *
+ * The engine thread begins a move: it takes the place below or the memory near the kernels, and
+ * holds the block's pages, as a table snapshot does. So they stay allocated, what writes to one
+ * copies it first (store.h 3), and they count as what they are without the move: used, or cached. The thread writes or reads the bytes. The engine thread ends the move between two
+ * steps; until then the block is where it was, for attention and for other readers. Moves end in
+ * the order in which they began. */
+#include "engine/kv/pool/store_internal.h"
+#include "engine/kv/tiers/residency_internal.h"
+
+static kv_move *move_at(kv_moves *m, int64_t number) { return &m->ring[number % KV_MOVES]; }
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+static void *move_blocks(void *user)
+{
+    weir_kv_store *const store = user;
+    kv_moves *const m = &store->moves;
+    (void)pthread_mutex_lock(&m->lock);
+    for (;;) {
+        while (m->n_done == m->n_begun && !m->is_closing)
+            (void)pthread_cond_wait(&m->changed, &m->lock);
+        if (m->is_closing) break;
+        kv_move *const move = move_at(m, m->n_done);
+        (void)pthread_mutex_unlock(&m->lock);
+        move->status = move->is_up ? kv_read_block(store, move->place, move->pages, &move->why)
+                                   : kv_write_block(store, move->place, move->pages, &move->why);
+        (void)pthread_mutex_lock(&m->lock);
+        m->n_done++;
+        (void)pthread_cond_broadcast(&m->changed);
+    }
+    (void)pthread_mutex_unlock(&m->lock);
+    return NULL;
+}
+
+weir_status kv_moves_open(weir_kv_store *store, void **pages, weir_error *error)
+{
+    kv_moves *const m = &store->moves;
+    const int64_t heads = weir_kv_n_heads(&store->spec);
+    for (int64_t i = 0; i < KV_MOVES; i++) m->ring[i].pages = pages + i * heads;
+    (void)pthread_mutex_init(&m->lock, NULL);
+    (void)pthread_cond_init(&m->changed, NULL);
+    m->has_thread = pthread_create(&m->thread, NULL, move_blocks, store) == 0;
+    return m->has_thread
+               ? WEIR_OK
+               : weir_error_set(
+                     error, WEIR_ENOMEM, "the thread that moves KV pages cannot be started"
+                 );
+}
+
+void kv_moves_close(weir_kv_store *store)
+{
+    kv_moves *const m = &store->moves;
+    if (!m->has_thread) return;
+    (void)pthread_mutex_lock(&m->lock);
+    m->is_closing = true;
+    (void)pthread_cond_broadcast(&m->changed);
+    (void)pthread_mutex_unlock(&m->lock);
+    (void)pthread_join(m->thread, NULL);
+    (void)pthread_cond_destroy(&m->changed);
+    (void)pthread_mutex_destroy(&m->lock);
+    m->has_thread = false;
+}
+
+/* ---- beginning ------------------------------------------------------------------------------- */
+static kv_move *move_of(weir_kv_store *store, const void *page)
+{
+    kv_moves *const m = &store->moves;
+    for (int64_t i = m->n_ended; i < m->n_begun; i++)
+        if (move_at(m, i)->pages[0] == page) return move_at(m, i);
+    return NULL;
+}
+
+bool weir_kv_is_moving(const weir_kv_store *store, const void *page)
+{
+    return move_of((weir_kv_store *)(uintptr_t)store, page) != NULL; /* It is only read. */
+}
+
+int64_t weir_kv_moves_begun(const weir_kv_store *store)
+{
+    return store->moves.n_begun - store->moves.n_ended;
+}
+
+int64_t weir_kv_moves_left(const weir_kv_store *store)
+{
+    return store->lower != NULL ? KV_MOVES - weir_kv_moves_begun(store) : 0;
+}
+
+int64_t weir_kv_blocks_leaving(const weir_kv_store *store) { return store->moves.n_leaving; }
+
+static void begin(
+    weir_kv_store *store, int32_t place, void *const *pages, int64_t stride, bool is_up
+)
+{
+    kv_moves *const m = &store->moves;
+    kv_move *const move = move_at(m, m->n_begun);
+    move->place = place;
+    move->is_up = is_up;
+    for (int64_t h = 0; h < weir_kv_n_heads(&store->spec); h++) {
+        move->pages[h] = pages[h * stride];
+        kv_page_keep(store, move->pages[h]);
+    }
+    *(is_up ? &m->n_coming : &m->n_leaving) += 1;
+    (void)pthread_mutex_lock(&m->lock);
+    m->n_begun++;
+    (void)pthread_cond_broadcast(&m->changed);
+    (void)pthread_mutex_unlock(&m->lock);
+    kv_page_changed(store, kv_page_number(store, pages[0]));
+}
+
+static weir_status refuse_more(const weir_kv_store *store, weir_error *error)
+{
+    return weir_kv_moves_begun(store) < KV_MOVES
+               ? WEIR_OK
+               : weir_error_set(error, WEIR_EFULL, "%d KV blocks move already", (int)KV_MOVES);
+}
+
+weir_status weir_kv_demote_begin(
+    weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error
+)
+{
+    int32_t place;
+    if (store->lower == NULL)
+        return weir_error_set(
+            error, WEIR_EFULL, "there is no lower tier for KV pages (memory.disk)"
+        );
+    WEIR_ASSERT(weir_kv_may_leave(store, pages, stride));
+    WEIR_TRY(refuse_more(store, error));
+    kv_free_read_places(store);
+    WEIR_TRY(weir_lower_tier_alloc(store->lower, &place, error));
+    begin(store, place, pages, stride, false);
+    return WEIR_OK;
+}
+
+weir_status weir_kv_promote_begin(
+    weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error
+)
+{
+    const int32_t place = weir_kv_place_of(store, pages[0]);
+    WEIR_ASSERT(place != NO_BLOCK && !weir_kv_is_moving(store, pages[0]));
+    WEIR_TRY(refuse_more(store, error));
+    if (weir_kv_free_blocks(store) < 1)
+        return weir_error_set(
+            error, WEIR_EFULL, "no memory to promote KV pages that are needed; raise %s",
+            weir_kv_store_budget(store)
+        );
+    for (int64_t h = 0; h < weir_kv_n_heads(&store->spec); h++)
+        (void)kv_enter(store, kv_size_class_at(store, pages[h * stride]), pages[h * stride]);
+    begin(store, place, pages, stride, true);
+    return WEIR_OK;
+}
+
+/* ---- ending ---------------------------------------------------------------------------------- */
+/* A pruned table has got one of its pages: all must stay (store.h 8). */
+static bool is_pinned(const weir_kv_store *store, const kv_move *move)
+{
+    for (int64_t h = 0; store->pins != NULL && h < weir_kv_n_heads(&store->spec); h++)
+        if (store->pins[kv_page_number(store, move->pages[h])] > 0) return true;
+    return false;
+}
+
+static void end(weir_kv_store *store, const kv_move *move)
+{
+    const bool is_done = move->status == WEIR_OK && (move->is_up || !is_pinned(store, move));
+    *(move->is_up ? &store->moves.n_coming : &store->moves.n_leaving) -= 1;
+    if (is_done && move->is_up) {
+        kv_block_came(store, move->place, move->pages);
+    } else if (is_done) {
+        kv_block_left(store, move->place, move->pages);
+    } else if (move->is_up) {
+        store->cold[move->place].is_lost = true;
+        kv_unback_block(store, move->pages);
+    } else {
+        weir_lower_tier_free(store->lower, move->place);
+    }
+    weir_kv_release_begin(store);
+    for (int64_t h = 0; h < weir_kv_n_heads(&store->spec); h++)
+        kv_page_unkeep(store, move->pages[h]);
+    weir_kv_release_end(store);
+    if (weir_kv_page_refs(store, move->pages[0]) > 0)
+        kv_page_changed(store, kv_page_number(store, move->pages[0]));
+}
+
+int64_t weir_kv_moves_end(weir_kv_store *store, bool wait, weir_status *status, weir_error *error)
+{
+    kv_moves *const m = &store->moves;
+    int64_t n = 0;
+    *status = WEIR_OK;
+    if (m->n_ended == m->n_begun) return 0;
+    (void)pthread_mutex_lock(&m->lock);
+    while (wait && m->n_done == m->n_ended) (void)pthread_cond_wait(&m->changed, &m->lock);
+    const int64_t n_done = m->n_done;
+    (void)pthread_mutex_unlock(&m->lock);
+    for (; m->n_ended < n_done; n++) {
+        const kv_move *const move = move_at(m, m->n_ended++);
+        end(store, move);
+        if (move->status == WEIR_OK || move->is_up) continue;
+        *status = move->status;
+        if (error != NULL) *error = move->why;
+    }
+    return n;
+}
+
+/* Ends moves until this one, the last that began, has ended. */
+static weir_status finish(weir_kv_store *store, weir_error *error)
+{
+    kv_moves *const m = &store->moves;
+    const kv_move *const move = move_at(m, m->n_begun - 1);
+    weir_status status;
+    while (m->n_ended < m->n_begun) (void)weir_kv_moves_end(store, true, &status, NULL);
+    if (move->status != WEIR_OK && error != NULL) *error = move->why;
+    return move->status;
+}
+
+static void make_way(weir_kv_store *store)
+{
+    weir_status status;
+    while (weir_kv_moves_begun(store) == KV_MOVES)
+        (void)weir_kv_moves_end(store, true, &status, NULL);
+}
+
+weir_status weir_kv_demote(
+    weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error
+)
+{
+    make_way(store);
+    WEIR_TRY(weir_kv_demote_begin(store, pages, stride, error));
+    return finish(store, error);
+}
+
+weir_status weir_kv_promote(
+    weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error
+)
+{
+    weir_status status;
+    while (weir_kv_is_moving(store, pages[0])) (void)weir_kv_moves_end(store, true, &status, NULL);
+    make_way(store);
+    if (!weir_kv_is_cold(store, pages[0])) return WEIR_OK;
+    WEIR_TRY(weir_kv_promote_begin(store, pages, stride, error));
+    return finish(store, error);
+}

@@ -1,0 +1,168 @@
+/* Moves between tiers on the store's thread, while the engine's goes on. */
+#include "tests/unit/kv/tiers_fixture.h"
+
+namespace {
+
+using namespace tiers;
+
+class Moves : public Tiers, public ::testing::WithParamInterface<bool> {
+  protected:
+    void start(int64_t memory_blocks, int64_t disk_blocks)
+    {
+        if (GetParam()) use_device();
+        open(memory_blocks, disk_blocks);
+    }
+    weir_kv_table text_of(int seed, int64_t n_blocks)
+    {
+        weir_kv_table t = table();
+        EXPECT_EQ(reserve_to(t, n_blocks * 64), WEIR_OK);
+        for (int64_t p = 0; p < n_blocks; p++) write(t, seed, p);
+        commit_to(t, n_blocks * 64);
+        return t;
+    }
+    weir_status begin_down(const weir_kv_table &t, int64_t page)
+    {
+        return weir_kv_demote_begin(store_, (void *const *)t.pages + page, t.capacity, &error_);
+    }
+    weir_status begin_up(const weir_kv_table &t, int64_t page)
+    {
+        return weir_kv_promote_begin(store_, (void *const *)t.pages + page, t.capacity, &error_);
+    }
+    int64_t end(bool wait) { return weir_kv_moves_end(store_, wait, &status_, &error_); }
+    void close(weir_kv_table *t)
+    {
+        weir_kv_table_close(t, store_);
+        EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages);
+    }
+    weir_status status_ = WEIR_OK;
+    support::Gate slow_;
+};
+INSTANTIATE_TEST_SUITE_P(Device, Moves, ::testing::Bool());
+
+/* The disk takes its time: the block stays where it is, others are taken and freed, and rows that
+ * are written to it go to a copy. */
+TEST_P(Moves, AWriteThatWaitsStopsNothing)
+{
+    start(6, 3);
+    weir_kv_table text = text_of(1, 3);
+    support::write_gate = &slow_;
+    ASSERT_EQ(begin_down(text, 0), WEIR_OK) << error_.text;
+    ASSERT_EQ(begin_down(text, 1), WEIR_OK) << error_.text;
+    ASSERT_TRUE(slow_.wait_until_reached());
+    EXPECT_EQ(end(false), 0);
+    EXPECT_EQ(weir_kv_blocks_leaving(store_), 2);
+    EXPECT_FALSE(is_cold(text, 0));
+    EXPECT_FALSE(weir_kv_may_leave(store_, (void *const *)text.pages, text.capacity));
+    expect_page(text, 1, 0);
+    weir_kv_table other = text_of(2, 2);
+    weir_kv_table_close(&other, store_);
+    weir_kv_truncate(&text, store_, 100);
+    const void *const before = text.pages[1];
+    EXPECT_EQ(reserve_to(text, 101), WEIR_OK);
+    EXPECT_NE(text.pages[1], before) << "the page that leaves would change";
+    expect_page(text, 1, 1);
+    expect_sound();
+    support::write_gate = nullptr;
+    slow_.open();
+    EXPECT_FALSE(slow_.was_late) << "the engine's thread waited";
+    while (weir_kv_moves_begun(store_) > 0) (void)end(true);
+    EXPECT_EQ(status_, WEIR_OK);
+    EXPECT_TRUE(is_cold(text, 0));
+    EXPECT_FALSE(is_cold(text, 1)) << "it has a copy of its own";
+    EXPECT_EQ(weir_lower_tier_free_blocks(weir_kv_store_lower_tier(store_)), 2)
+        << "nothing else holds what has left";
+    ASSERT_EQ(promote(text, 0), WEIR_OK);
+    for (int64_t p = 0; p < 2; p++) expect_page(text, 1, p);
+    close(&text);
+}
+
+/* A sequence that ends meanwhile frees its pages when the write has ended. */
+TEST_P(Moves, WhatLeavesMayBeDropped)
+{
+    start(6, 3);
+    weir_kv_table text = text_of(1, 2);
+    support::write_gate = &slow_;
+    ASSERT_EQ(begin_down(text, 0), WEIR_OK) << error_.text;
+    weir_kv_truncate(&text, store_, 0);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages - heads);
+    expect_sound();
+    support::write_gate = nullptr;
+    slow_.open();
+    EXPECT_EQ(end(true), 1);
+    EXPECT_EQ(weir_lower_tier_free_blocks(weir_kv_store_lower_tier(store_)), 3);
+    close(&text);
+}
+
+/* A write that fails leaves the block where it is, and its place free. */
+TEST_P(Moves, AWriteThatFailsChangesNothing)
+{
+    start(6, 1);
+    weir_kv_table text = text_of(1, 2);
+    fail_writes_after = 1;
+    ASSERT_EQ(begin_down(text, 0), WEIR_OK);
+    EXPECT_EQ(begin_down(text, 1), WEIR_EFULL) << "one place, which is taken";
+    EXPECT_EQ(end(true), 1);
+    EXPECT_EQ(status_, WEIR_EIO);
+    EXPECT_NE(strstr(error_.text, "cannot write KV pages"), nullptr) << error_.text;
+    EXPECT_TRUE(weir_kv_lower_tier_fails(store_));
+    EXPECT_FALSE(is_cold(text, 0));
+    expect_page(text, 1, 0);
+    fail_writes_after = -1;
+    ASSERT_EQ(begin_down(text, 1), WEIR_OK) << error_.text;
+    EXPECT_EQ(end(true), 1);
+    EXPECT_EQ(status_, WEIR_OK);
+    EXPECT_TRUE(is_cold(text, 1));
+    close(&text);
+}
+
+/* While a block is read it is below for everybody; one that cannot be read stays there. */
+TEST_P(Moves, AReadThatWaitsStopsNothing)
+{
+    start(6, 3);
+    weir_kv_table text = text_of(1, 2);
+    for (int64_t p = 0; p < 2; p++) ASSERT_EQ(demote(text, p), WEIR_OK) << error_.text;
+    const int64_t free_blocks = weir_kv_free_blocks(store_);
+    support::all_reads_gate = &slow_;
+    ASSERT_EQ(begin_up(text, 0), WEIR_OK) << error_.text;
+    ASSERT_TRUE(slow_.wait_until_reached());
+    EXPECT_EQ(weir_kv_free_blocks(store_), free_blocks - 1);
+    EXPECT_EQ(weir_kv_residency_of(store_).pages_cold, 2 * heads);
+    EXPECT_TRUE(is_cold(text, 0));
+    EXPECT_EQ(end(false), 0);
+    weir_kv_table other = text_of(2, 2);
+    expect_sound();
+    weir_kv_table_close(&other, store_);
+    support::all_reads_gate = nullptr;
+    slow_.open();
+    EXPECT_EQ(end(true), 1);
+    EXPECT_FALSE(slow_.was_late) << "the engine's thread waited";
+    EXPECT_FALSE(is_cold(text, 0));
+    expect_page(text, 1, 0);
+    fail_reads_after = 0;
+    ASSERT_EQ(begin_up(text, 1), WEIR_OK);
+    EXPECT_EQ(end(true), 1);
+    EXPECT_TRUE(weir_kv_is_unreadable(store_, text.pages[1]));
+    EXPECT_EQ(weir_kv_free_blocks(store_), free_blocks - 1);
+    fail_reads_after = -1;
+    expect_sound();
+    close(&text);
+}
+
+/* As many as the ring has; the others begin when some have ended. */
+TEST_P(Moves, AreLimited)
+{
+    start(40, 40);
+    weir_kv_table text = text_of(1, 36);
+    support::write_gate = &slow_;
+    int64_t n = 0;
+    while (weir_kv_moves_left(store_) > 0) ASSERT_EQ(begin_down(text, n++), WEIR_OK);
+    EXPECT_EQ(begin_down(text, n), WEIR_EFULL);
+    support::write_gate = nullptr;
+    slow_.open();
+    EXPECT_EQ(demote(text, n), WEIR_OK) << "waits for the others";
+    for (int64_t p = 0; p <= n; p++) EXPECT_TRUE(is_cold(text, p));
+    expect_sound();
+    close(&text);
+}
+
+} // namespace
