@@ -68,6 +68,20 @@ static void find_state(
     }
 }
 
+/* True if the kept text goes on where the way ends. */
+static bool goes_on(const weir_prefix *p, const way *w)
+{
+    return w->node != NONE ? w->n_same < p->nodes[w->node].n_tokens
+                           : p->nodes[w->parent].children != 0;
+}
+
+/* True if the state is of a turn whose answer the sequence does not have. */
+static bool is_rewritten(const weir_prefix *p, const way *w, int32_t n_left, int32_t slot)
+{
+    return slot != NONE && p->slots[slot].turn != 0 && p->slots[slot].end != slot && n_left > 0 &&
+           goes_on(p, w);
+}
+
 weir_prefix_hit prefix_find(
     const weir_prefix *p, const weir_kv_sequence *sequence, const char *salt, int32_t most,
     place *best
@@ -75,7 +89,7 @@ weir_prefix_hit prefix_find(
 {
     weir_prefix_hit hit = { .reason = "nothing is kept under this salt" };
     const int32_t salt_node = prefix_find_salt(p, salt_text(salt));
-    *best = (place){ .node = NONE };
+    *best = (place){ .node = NONE, .slot = NONE };
     if (salt_node == NONE) return hit;
     const way w = follow(p, sequence, salt_node);
     if (has_states(p))
@@ -84,6 +98,7 @@ weir_prefix_hit prefix_find(
         find_row(p, &w, most, best);
     hit.n_matched = w.before + w.n_same;
     hit.n_rows = best->at;
+    hit.is_rewritten = is_rewritten(p, &w, sequence->n_tokens - hit.n_matched, best->slot);
     hit.reason = hit.n_matched >= sequence->n_tokens ? "the whole text is kept"
                  : hit.n_matched > 0                 ? "the nearest kept text ends or differs here"
                                                      : "no kept text begins like this";
@@ -164,6 +179,7 @@ weir_prefix_hit weir_prefix_match(
     WEIR_ASSERT(sequence->n_computed == 0);
     prefix->clock++;
     const weir_prefix_hit hit = prefix_find(prefix, sequence, salt, most, &best);
+    if (hit.is_rewritten) prefix_leave_answer(prefix, best.slot);
     if (best.node != NONE) give(prefix, sequence, &best);
     return hit;
 }
@@ -176,7 +192,8 @@ weir_prefix_hit weir_prefix_extend(
     WEIR_ASSERT(!sequence->table.is_pruned);
     const weir_prefix_hit hit = prefix_find(prefix, sequence, salt, most, &best);
     if (best.node == NONE || best.at < sequence->n_computed + least)
-        return (weir_prefix_hit){ sequence->n_computed, hit.n_matched, hit.reason };
+        return (weir_prefix_hit
+        ){ .n_rows = sequence->n_computed, .n_matched = hit.n_matched, .reason = hit.reason };
     prefix->clock++;
     weir_kv_sequence_reset(sequence);
     give(prefix, sequence, &best);

@@ -27,7 +27,9 @@ static bool measure(weir_prefix *prefix, const weir_kv_spec *spec)
            weir_mul_size(&prefix->idle_bytes, nodes, (size_t)prefix->classes * sizeof(int32_t)) &&
            weir_mul_size(&prefix->order_bytes, nodes, ORDERS * sizeof(int32_t)) &&
            weir_mul_size(&prefix->changed_bytes, nodes, sizeof(int32_t)) &&
-           weir_mul_size(&prefix->slot_bytes, slots, sizeof(slot)) &&
+           weir_mul_size(
+               &prefix->slot_bytes, slots, sizeof(slot) + WEIR_STATE_RANKS * sizeof(int32_t)
+           ) &&
            weir_mul_size(
                &prefix->state_bytes, slots, (prefix->limits.snapshot_bytes + 63) & ~(size_t)63
            );
@@ -75,6 +77,7 @@ static weir_status take_memory(weir_prefix *p, weir_error *error)
         WEIR_TRY(weir_ledger_alloc(
             p->ledger, (void **)&p->slots, WEIR_ACCOUNT_SNAPSHOTS, p->slot_bytes, error
         ));
+    p->state_orders = (int32_t *)(p->slots + p->limits.n_snapshots);
     if (p->state_bytes > 0)
         WEIR_TRY(weir_ledger_alloc(
             p->ledger, (void **)&p->states, WEIR_ACCOUNT_SNAPSHOTS, p->state_bytes, error

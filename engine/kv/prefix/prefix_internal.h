@@ -75,22 +75,24 @@ typedef enum slot_state {
     SLOT_KEPT,
     SLOT_LEFT /* removed from its node: free once it is not pinned */
 } slot_state;
+/* A state, and its memory. */
 typedef struct slot {
     slot_state state;
+    weir_state_rank rank;
     /* offset: of the node's tokens, 1 .. 64. */
     int32_t node, offset;
     int32_t next; /* of the node's; or the next free slot */
     int32_t next_below, before_below; /* of the parent's `below` */
-    int32_t newer, older; /* of its list; NONE at the ends */
+    /* The nearest state before it on its path, as found when it was attached or used last; NONE:
+     * none. The first of those that have this state there, and the others that have the same. */
+    int32_t before, first_after, next_after, previous_after;
+    int32_t place; /* in its order */
     int32_t pins;
-    bool is_spare; /* goes before all that are not */
+    int32_t end; /* the last state of its turn, which may be another turn's by now */
+    int64_t turn; /* 0: none */
+    int64_t worth; /* state_order.c */
     uint64_t last_use;
 } slot;
-
-/* Kept slots, least recently used first. */
-typedef struct slot_list {
-    int32_t oldest, newest, n;
-} slot_list;
 
 typedef struct pruned_entry pruned_entry; /* pruned_cache_internal.h */
 
@@ -123,7 +125,11 @@ struct weir_prefix {
     weir_kv_pages block, sink_block; /* pages of each */
     weir_kv_pages droppable_pages; /* idle pages of droppable nodes */
     int64_t n_idle_cold;
-    slot_list spares, used; /* kept slots, of spare states and of others */
+    /* [WEIR_STATE_RANKS, n_snapshots] heaps of the kept slots of each rank; their sizes; the worth
+     * of the last one that went. */
+    int32_t *state_orders;
+    int32_t n_ranked[WEIR_STATE_RANKS];
+    int64_t floors[WEIR_STATE_RANKS];
     int32_t oldest, newest; /* of all runs, by last_use */
     int32_t free_slot, n_free_slots;
     bool is_paged; /* only whole runs (store.h 5) */
@@ -214,9 +220,24 @@ void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state);
 void prefix_detach(weir_prefix *p, int32_t index);
 /* The state was used. */
 void prefix_use_state(weir_prefix *p, int32_t index);
-/* True if this many states, or half of all, can be acquired before taking one that was used at
- * `use` or later. */
-bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, uint64_t use);
+/* The answer behind this state, of the same turn, is not continued. */
+void prefix_leave_answer(weir_prefix *p, int32_t index);
+/* True if this many ends of turns, or half of all states, can be added before this state goes;
+ * NONE: before any end of a turn does. */
+bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, int32_t slot);
+
+/* ---- state_order.c --------------------------------------------------------------------------- */
+/* Puts a slot that is on a node in the order of its rank, as used now, and takes it out. */
+void prefix_order_state(weir_prefix *p, int32_t index);
+void prefix_unorder_state(weir_prefix *p, int32_t index);
+void prefix_rank_state(weir_prefix *p, int32_t index, weir_state_rank rank);
+/* The state that goes first of those that a new one of this rank may take the memory of; NONE:
+ * there is none. */
+int32_t prefix_next_state(const weir_prefix *p, weir_state_rank rank);
+/* True if `a` goes before `b` of the same rank. */
+bool prefix_state_goes_before(const weir_prefix *p, int32_t a, int32_t b);
+/* Slots of ends of turns that are not pinned and go before this one, at most `most`. */
+int32_t prefix_ends_before(const weir_prefix *p, int32_t slot, int32_t most);
 
 /* ---- small ones ------------------------------------------------------------------------------ */
 /* Adds the forest and some salts. */
@@ -270,6 +291,26 @@ static inline bool has_idle_page(const weir_prefix *p, int32_t index)
     for (int64_t h = 0; p->heads > 0 && h < heads; h++)
         if (weir_kv_page_users(p->store, pages_of(p, index)[h]) == 1) return true;
     return p->heads == 0;
+}
+
+/* Tokens before the state. */
+static inline int32_t tokens_of_state(const weir_prefix *p, int32_t index)
+{
+    return p->nodes[p->slots[index].node].depth * RUN + p->slots[index].offset;
+}
+
+/* States that ends of turns leave to others; the same for ends that a later turn continues. */
+static inline int32_t reserved_states(const weir_prefix *p)
+{
+    enum { SHARE = 32 };
+    const int32_t n = p->limits.n_snapshots / SHARE;
+    return n > 1 ? n : 1;
+}
+
+/* The most ends of turns that are kept in memory. */
+static inline int32_t most_ends(const weir_prefix *p)
+{
+    return p->limits.n_snapshots - reserved_states(p);
 }
 
 static inline int32_t common(const int32_t *a, const int32_t *b, int32_t n)

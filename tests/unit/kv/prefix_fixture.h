@@ -154,7 +154,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         std::vector<weir_prefix_snapshot> lent;
         for (const int32_t at : marks) {
             float *const state =
-                has_states() ? weir_prefix_acquire_snapshot(prefix_, false) : nullptr;
+                has_states() ? weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0) : nullptr;
             if (state == nullptr) continue;
             put_state(state, s, at);
             lent.push_back({ at, state });
