@@ -156,7 +156,7 @@ static int32_t first_of(const weir_prefix *p, weir_state_rank rank)
 static int32_t first_end(const weir_prefix *p)
 {
     const int32_t past = first_of(p, WEIR_STATE_PAST), last = first_of(p, WEIR_STATE_LAST);
-    const bool past_goes = p->n_ranked[WEIR_STATE_PAST] > reserved_states(p) || last == NONE;
+    const bool past_goes = p->n_ranked[WEIR_STATE_PAST] >= reserved_states(p) || last == NONE;
     return past_goes && past != NONE ? past : last != NONE ? last : past;
 }
 

@@ -161,7 +161,7 @@ inline int32_t next_slot(const weir_prefix *p, weir_state_rank rank)
     if (spare != NONE || rank == WEIR_STATE_SPARE) return spare;
     const bool is_end = rank >= WEIR_STATE_PAST;
     const bool ends_go = n_past + n_last + is_end > most_ends(p);
-    int32_t end = n_past > reserved_states(p) ? past : last;
+    int32_t end = n_past >= reserved_states(p) ? past : last;
     if (end == NONE) end = past != NONE ? past : last;
     if (ends_go && end != NONE) return end;
     return point == NONE && is_end ? end : point;
