@@ -58,7 +58,7 @@ static weir_status plan_cold(
 }
 
 /* memory.disk_dir, or a folder that usually has space; not /tmp, which may be in memory. */
-static const char *disk_folder(const weir_config *config)
+const char *weir_engine_disk_folder(const weir_config *config)
 {
     const char *const temporary = getenv("TMPDIR");
     if (config->memory.disk_dir[0] != '\0') return config->memory.disk_dir;
@@ -73,7 +73,7 @@ static weir_kv_spec kv_spec(const weir_engine *engine)
                            .geometry = weir_model_kv_geometry(engine->model),
                            .formats = engine->kv_formats,
                            .sinks = weir_kv_choice_sinks(&engine->kv_choice, n_layers),
-                           .disk_folder = disk_folder(&engine->config),
+                           .disk_folder = weir_engine_disk_folder(&engine->config),
                            .has_device = engine->device != NULL };
 }
 

@@ -41,7 +41,9 @@ static int64_t n_inserted(const weir_service *service)
 void weir_choice_look_again(choice *c)
 {
     weir_job *const job = c->job;
-    if (!weir_choice_can_share(c) || c->n_inserted == n_inserted(job->service)) return;
+    if (!weir_choice_can_share(c) || c->n_inserted == n_inserted(job->service) ||
+        !weir_prefix_may_read(job->service->prefix))
+        return;
     c->n_inserted = n_inserted(job->service);
     const int32_t before = c->sequence->n_computed;
     const weir_prefix_hit hit = weir_prefix_extend(

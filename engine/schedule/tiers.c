@@ -80,6 +80,7 @@ weir_status weir_tiers_demote_running(
         block = oldest;
     }
     if (longest == NULL) return WEIR_ENOTFOUND;
+    weir_prefix_leave_disk(holders->prefix, 1);
     return weir_kv_demote(
         store, (void *const *)longest->table.pages + block, longest->table.capacity, error
     );
@@ -95,7 +96,10 @@ weir_status weir_tiers_demote_cached(
         const int32_t found =
             weir_prefix_lru_blocks(prefix, blocks, missing < BATCH ? (int32_t)missing : BATCH);
         if (found == 0) break;
-        for (int32_t i = 0; i < found; i++) WEIR_TRY(weir_kv_demote(store, blocks[i], 1, error));
+        for (int32_t i = 0; i < found; i++) {
+            weir_prefix_leave_disk(prefix, 1);
+            WEIR_TRY(weir_kv_demote(store, blocks[i], 1, error));
+        }
     }
     return WEIR_OK;
 }

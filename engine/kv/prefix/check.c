@@ -130,8 +130,11 @@ static bool slot_is_sound(const weir_prefix *p, int32_t index)
     int32_t own = p->nodes[s->node].snapshot, below = p->nodes[p->nodes[s->node].parent].below;
     while (own != NONE && own != index) own = p->slots[own].next;
     while (below != NONE && below != index) below = p->slots[below].next_below;
-    if (own != index || below != index || s->place >= p->n_ranked[s->rank] ||
-        p->state_orders[(int64_t)s->rank * p->limits.n_snapshots + s->place] != index)
+    const int which = state_order_of(s);
+    if (own != index || below != index || s->place >= p->n_ordered[which] ||
+        p->state_orders[(int64_t)which * p->n_slots + s->place] != index ||
+        (s->memory == NONE) == (s->block == NONE) ||
+        (s->memory != NONE && p->owners[s->memory] != index))
         return false;
     if (s->before == NONE) return true;
     int32_t after = p->slots[s->before].first_after;
@@ -141,12 +144,12 @@ static bool slot_is_sound(const weir_prefix *p, int32_t index)
 }
 
 /* No slot goes before the one above it. */
-static bool states_are_in_order(const weir_prefix *p, weir_state_rank rank)
+static bool states_are_in_order(const weir_prefix *p, int which)
 {
-    const int32_t *const heap = p->state_orders + (int64_t)rank * p->limits.n_snapshots;
-    for (int32_t at = 0; at < p->n_ranked[rank]; at++) {
+    const int32_t *const heap = p->state_orders + (int64_t)which * p->n_slots;
+    for (int32_t at = 0; at < p->n_ordered[which]; at++) {
         const slot *const own = &p->slots[heap[at]];
-        if (own->state != SLOT_KEPT || own->rank != rank ||
+        if (own->state != SLOT_KEPT || state_order_of(own) != which ||
             (at > 0 && prefix_state_goes_before(p, heap[at], heap[(at - 1) / 2])))
             return false;
     }
@@ -155,17 +158,19 @@ static bool states_are_in_order(const weir_prefix *p, weir_state_rank rank)
 
 static bool slots_are_sound(const weir_prefix *p)
 {
-    int64_t n_kept = 0, n_ranked = 0, n_free = 0;
-    for (int32_t i = 0; i < p->limits.n_snapshots; i++) {
+    int64_t n_kept = 0, n_ordered = 0, n_memory = p->n_free_memory;
+    for (int32_t i = 0; i < p->n_slots; i++) {
         if (!slot_is_sound(p, i)) return false;
         n_kept += p->slots[i].state == SLOT_KEPT;
-        n_free += p->slots[i].state == SLOT_FREE;
+        n_memory += p->slots[i].memory != NONE;
     }
-    for (int rank = 0; rank < WEIR_STATE_RANKS; rank++) {
-        if (!states_are_in_order(p, (weir_state_rank)rank)) return false;
-        n_ranked += p->n_ranked[rank];
+    for (int which = 0; which < STATE_ORDERS; which++) {
+        if (!states_are_in_order(p, which)) return false;
+        n_ordered += p->n_ordered[which];
     }
-    return n_ranked == n_kept && n_kept == p->stats.n_snapshots && n_free == p->n_free_slots;
+    return n_ordered == n_kept && n_kept == p->stats.n_snapshots &&
+           n_memory == p->limits.n_snapshots &&
+           p->n_ordered[ORDER_COLD_STATES] == p->stats.n_cold_snapshots;
 }
 
 static bool names_are_sound(const weir_prefix *p)

@@ -155,8 +155,24 @@ void prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
     sequence->n_computed = end->at;
 }
 
+/* Finds a place with its state, which is NULL if there is none or the sequence wants none. One that
+ * cannot be read is dropped. */
+static weir_prefix_hit find_with_state(
+    weir_prefix *p, const weir_kv_sequence *sequence, const char *salt, int32_t most, int32_t least,
+    place *best, const float **state
+)
+{
+    *state = NULL;
+    for (;;) {
+        const weir_prefix_hit hit = prefix_find(p, sequence, salt, most, best);
+        if (best->slot == NONE || sequence->recurrent_bytes == 0 || best->at < least) return hit;
+        *state = prefix_read_state(p, best->slot);
+        if (*state != NULL) return hit;
+    }
+}
+
 /* Shares the pages with a copy of the state, as a use of them. */
-static void give(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
+static void give(weir_prefix *p, weir_kv_sequence *sequence, const place *end, const float *state)
 {
     prefix_share(p, sequence, end);
     prefix_settle(p); /* nodes in use are in no order, so moving them in it costs nothing */
@@ -164,10 +180,8 @@ static void give(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
         prefix_use_run(p, i);
     if (end->slot == NONE) return;
     prefix_use_state(p, end->slot);
-    if (sequence->recurrent_bytes == 0) return; /* a sequence that only carries rows to a file */
-    weir_ledger_copy(
-        sequence->ledger, sequence->recurrent, state_of(p, end->slot), sequence->recurrent_bytes
-    );
+    if (state == NULL) return; /* a sequence that only carries rows to a file */
+    weir_ledger_copy(sequence->ledger, sequence->recurrent, state, sequence->recurrent_bytes);
     sequence->recurrent_dirty = true;
 }
 
@@ -176,11 +190,12 @@ weir_prefix_hit weir_prefix_match(
 )
 {
     place best;
+    const float *state;
     WEIR_ASSERT(sequence->n_computed == 0);
     prefix->clock++;
-    const weir_prefix_hit hit = prefix_find(prefix, sequence, salt, most, &best);
+    const weir_prefix_hit hit = find_with_state(prefix, sequence, salt, most, 0, &best, &state);
     if (hit.is_rewritten) prefix_leave_answer(prefix, best.slot);
-    if (best.node != NONE) give(prefix, sequence, &best);
+    if (best.node != NONE) give(prefix, sequence, &best, state);
     return hit;
 }
 
@@ -189,14 +204,17 @@ weir_prefix_hit weir_prefix_extend(
 )
 {
     place best;
+    const float *state;
     WEIR_ASSERT(!sequence->table.is_pruned);
-    const weir_prefix_hit hit = prefix_find(prefix, sequence, salt, most, &best);
-    if (best.node == NONE || best.at < sequence->n_computed + least)
+    const int32_t wanted = sequence->n_computed + least;
+    const weir_prefix_hit hit =
+        find_with_state(prefix, sequence, salt, most, wanted, &best, &state);
+    if (best.node == NONE || best.at < wanted)
         return (weir_prefix_hit
         ){ .n_rows = sequence->n_computed, .n_matched = hit.n_matched, .reason = hit.reason };
     prefix->clock++;
     weir_kv_sequence_reset(sequence);
-    give(prefix, sequence, &best);
+    give(prefix, sequence, &best, state);
     return hit;
 }
 

@@ -23,6 +23,7 @@
  * how a sequence was cut into steps. Engine thread only; allocates nothing after opening. */
 #pragma once
 #include "engine/kv/pool/sequence.h"
+#include "engine/kv/tiers/lower_tier.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,10 +44,12 @@ typedef struct weir_prefix_limits {
     size_t snapshot_bytes;
     int32_t n_pruned; /* pruned sequences (pruned_cache.h) */
     size_t pruned_bytes; /* memory for all of them */
+    int32_t n_cold; /* states on disk, at most; 0 if the store has no blocks there */
+    const char *disk_folder; /* borrowed while the cache is opened */
 } weir_prefix_limits;
 
-/* Bytes that opening charges to the ledger: the tree (page_tables), the states and pruned caches
- * (snapshots); SIZE_MAX on overflow. */
+/* Bytes that opening charges to the ledger: the tree and the metadata of states on disk
+ * (page_tables), the states and pruned caches (snapshots); SIZE_MAX on overflow. */
 size_t weir_prefix_tree_bytes(const weir_prefix_limits *limits, const weir_kv_spec *spec);
 size_t weir_prefix_state_bytes(const weir_prefix_limits *limits);
 WEIR_MUST_CHECK weir_status weir_prefix_open(
@@ -119,6 +122,18 @@ int32_t weir_prefix_insert(
     weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt,
     const weir_prefix_snapshot *marks, int32_t n_marks, bool whole_pages
 );
+
+/* ---- states on disk (state_tier.c) ---- */
+enum { WEIR_PREFIX_STEP_BYTES = 8 << 20 };
+/* Ends of turns are written to disk when their memory is taken, until this many bytes were written
+ * or read in a step. */
+void weir_prefix_begin_step(weir_prefix *prefix);
+/* False if no more states should be read in this step. */
+bool weir_prefix_may_read(const weir_prefix *prefix);
+/* Drops states from disk until n_blocks more KV blocks have room there. NULL-safe. */
+void weir_prefix_leave_disk(weir_prefix *prefix, int64_t n_blocks);
+/* NULL: there is none. For tests. */
+weir_lower_tier *weir_prefix_lower_tier(const weir_prefix *prefix);
 
 /* Makes the last state on the computed tokens of a cached sequence the end of its turn. */
 void weir_prefix_end_turn(weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt);
@@ -211,7 +226,10 @@ int32_t weir_prefix_lru_blocks(weir_prefix *prefix, void *const **blocks, int32_
 void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks);
 
 typedef struct weir_prefix_stats {
-    int64_t n_nodes, n_tokens, n_snapshots;
+    int64_t n_nodes, n_tokens, n_snapshots; /* n_snapshots: also those on disk */
+    int64_t n_cold_snapshots; /* on disk */
+    /* Since opening: written to disk, read back, and what failed. */
+    int64_t snapshots_out, snapshots_back, snapshot_errors;
     /* Cached sequences with a policy. */
     int64_t n_pruned, n_pruned_tokens;
     int64_t dropped_tokens; /* since opening */

@@ -56,9 +56,9 @@ static void take_from_before(weir_prefix *p, int32_t index)
 }
 
 /* ---- heaps ----------------------------------------------------------------------------------- */
-static int32_t *heap_of(const weir_prefix *p, weir_state_rank rank)
+static int32_t *heap_of(const weir_prefix *p, int which)
 {
-    return p->state_orders + (int64_t)rank * p->limits.n_snapshots;
+    return p->state_orders + (int64_t)which * p->n_slots;
 }
 
 bool prefix_state_goes_before(const weir_prefix *p, int32_t a, int32_t b)
@@ -76,10 +76,10 @@ static void put(weir_prefix *p, int32_t *heap, int32_t at, int32_t index)
 }
 
 /* Moves the slot, which may be put at `at`, to where it belongs. */
-static void place_slot(weir_prefix *p, weir_state_rank rank, int32_t at, int32_t index)
+static void place_slot(weir_prefix *p, int which, int32_t at, int32_t index)
 {
-    int32_t *const heap = heap_of(p, rank);
-    const int32_t n = p->n_ranked[rank];
+    int32_t *const heap = heap_of(p, which);
+    const int32_t n = p->n_ordered[which];
     for (int32_t up; at > 0 && prefix_state_goes_before(p, index, heap[up = (at - 1) / 2]); at = up)
         put(p, heap, at, heap[up]);
     for (int32_t down; (down = 2 * at + 1) < n; at = down) {
@@ -93,16 +93,17 @@ static void place_slot(weir_prefix *p, weir_state_rank rank, int32_t at, int32_t
 static void add(weir_prefix *p, int32_t index)
 {
     slot *const own = &p->slots[index];
-    own->worth = p->floors[own->rank] + cost_of(p, index);
+    const int which = state_order_of(own);
+    own->worth = p->floors[which] + cost_of(p, index);
     own->last_use = p->clock;
-    place_slot(p, own->rank, p->n_ranked[own->rank]++, index);
+    place_slot(p, which, p->n_ordered[which]++, index);
 }
 
 static void take_out(weir_prefix *p, int32_t index)
 {
-    const weir_state_rank rank = p->slots[index].rank;
-    const int32_t at = p->slots[index].place, last = --p->n_ranked[rank];
-    if (at != last) place_slot(p, rank, at, heap_of(p, rank)[last]);
+    const int which = state_order_of(&p->slots[index]);
+    const int32_t at = p->slots[index].place, last = --p->n_ordered[which];
+    if (at != last) place_slot(p, which, at, heap_of(p, which)[last]);
 }
 
 void prefix_order_state(weir_prefix *p, int32_t index)
@@ -111,75 +112,76 @@ void prefix_order_state(weir_prefix *p, int32_t index)
     add(p, index);
 }
 
+void prefix_leave_order(weir_prefix *p, int32_t index)
+{
+    take_out(p, index);
+    take_from_before(p, index);
+}
+
 /* Those after it now have what was before it. */
 void prefix_unorder_state(weir_prefix *p, int32_t index)
 {
     const slot *const own = &p->slots[index];
     const int32_t cost = cost_of(p, index);
-    take_out(p, index);
-    take_from_before(p, index);
+    prefix_leave_order(p, index);
     for (int32_t s = own->first_after, next; s != NONE; s = next) {
         next = p->slots[s].next_after;
         put_after(p, s, own->before);
         p->slots[s].worth += cost;
-        place_slot(p, p->slots[s].rank, p->slots[s].place, s);
+        place_slot(p, state_order_of(&p->slots[s]), p->slots[s].place, s);
     }
 }
 
 void prefix_rank_state(weir_prefix *p, int32_t index, weir_state_rank rank)
 {
-    take_out(p, index);
-    take_from_before(p, index);
+    prefix_leave_order(p, index);
     p->slots[index].rank = rank;
     prefix_order_state(p, index);
 }
 
 /* ---- which goes ------------------------------------------------------------------------------ */
-/* The first one of a rank, from place `at` down, that is not pinned. Pinned are those of texts that
+/* The first one of an order, from place `at` down, that is not pinned. Pinned are those of texts that
  * are being written to files: few. */
-static int32_t first_below(const weir_prefix *p, weir_state_rank rank, int32_t at)
+static int32_t first_below(const weir_prefix *p, int which, int32_t at)
 {
-    if (at >= p->n_ranked[rank]) return NONE;
-    const int32_t index = heap_of(p, rank)[at];
+    if (at >= p->n_ordered[which]) return NONE;
+    const int32_t index = heap_of(p, which)[at];
     ++*p->visits;
     if (p->slots[index].pins == 0) return index;
-    const int32_t left = first_below(p, rank, 2 * at + 1), right = first_below(p, rank, 2 * at + 2);
+    const int32_t left = first_below(p, which, 2 * at + 1),
+                  right = first_below(p, which, 2 * at + 2);
     if (left == NONE || right == NONE) return left != NONE ? left : right;
     return prefix_state_goes_before(p, left, right) ? left : right;
 }
 
-static int32_t first_of(const weir_prefix *p, weir_state_rank rank)
-{
-    return first_below(p, rank, 0);
-}
+int32_t prefix_first_state(const weir_prefix *p, int which) { return first_below(p, which, 0); }
 
 static int32_t first_end(const weir_prefix *p)
 {
-    const int32_t past = first_of(p, WEIR_STATE_PAST), last = first_of(p, WEIR_STATE_LAST);
-    const bool past_goes = p->n_ranked[WEIR_STATE_PAST] >= reserved_states(p) || last == NONE;
+    const int32_t past = prefix_first_state(p, WEIR_STATE_PAST),
+                  last = prefix_first_state(p, WEIR_STATE_LAST);
+    const bool past_goes = p->n_ordered[WEIR_STATE_PAST] >= reserved_states(p) || last == NONE;
     return past_goes && past != NONE ? past : last != NONE ? last : past;
 }
 
 int32_t prefix_next_state(const weir_prefix *p, weir_state_rank rank)
 {
-    const int32_t spare = first_of(p, WEIR_STATE_SPARE);
+    const int32_t spare = prefix_first_state(p, WEIR_STATE_SPARE);
     if (spare != NONE || rank == WEIR_STATE_SPARE) return spare;
-    const int32_t n_ends = p->n_ranked[WEIR_STATE_PAST] + p->n_ranked[WEIR_STATE_LAST];
+    const int32_t n_ends = p->n_ordered[WEIR_STATE_PAST] + p->n_ordered[WEIR_STATE_LAST];
     const bool is_end = rank >= WEIR_STATE_PAST,
                ends_go = is_end ? n_ends >= most_ends(p) : n_ends > most_ends(p);
-    const int32_t point = first_of(p, WEIR_STATE_POINT),
+    const int32_t point = prefix_first_state(p, WEIR_STATE_POINT),
                   end = ends_go || is_end ? first_end(p) : NONE;
     return end != NONE && (ends_go || point == NONE) ? end : point;
 }
 
-static int32_t count_before(
-    const weir_prefix *p, weir_state_rank rank, int32_t at, int32_t slot, int32_t most
-)
+static int32_t count_before(const weir_prefix *p, int rank, int32_t at, int32_t slot, int32_t most)
 {
-    if (most <= 0 || at >= p->n_ranked[rank]) return 0;
+    if (most <= 0 || at >= p->n_ordered[rank]) return 0;
     const int32_t index = heap_of(p, rank)[at];
     ++*p->visits;
-    if (rank == p->slots[slot].rank && !prefix_state_goes_before(p, index, slot)) return 0;
+    if (rank == (int)p->slots[slot].rank && !prefix_state_goes_before(p, index, slot)) return 0;
     int32_t n = p->slots[index].pins == 0;
     n += count_before(p, rank, 2 * at + 1, slot, most - n);
     return n + count_before(p, rank, 2 * at + 2, slot, most - n);

@@ -9,35 +9,65 @@
 #include "engine/kv/prefix/prefix_internal.h"
 
 /* ---- slots ----------------------------------------------------------------------------------- */
+static const slot unused_slot = { .memory = NONE, .block = NONE };
+
 void prefix_open_slots(weir_prefix *p)
 {
-    p->n_free_slots = p->limits.n_snapshots;
-    p->free_slot = p->n_free_slots > 0 ? 0 : NONE;
-    for (int32_t i = 0; i < p->n_free_slots; i++)
-        p->slots[i] = (slot){ .next = i + 1 < p->n_free_slots ? i + 1 : NONE };
+    p->free_slot = p->free_memory = NONE;
+    for (int32_t i = p->n_slots - 1; i >= 0; i--) {
+        p->slots[i] = unused_slot;
+        p->slots[i].next = p->free_slot;
+        p->free_slot = i;
+    }
+    for (int32_t i = p->limits.n_snapshots - 1; i >= 0; i--) prefix_give_memory(p, i);
+}
+
+void prefix_give_memory(weir_prefix *p, int32_t memory)
+{
+    p->owners[memory] = p->free_memory;
+    p->free_memory = memory;
+    p->n_free_memory++;
 }
 
 static void free_slot(weir_prefix *p, int32_t index)
 {
-    p->slots[index] = (slot){ .next = p->free_slot };
+    slot *const own = &p->slots[index];
+    if (own->memory != NONE) prefix_give_memory(p, own->memory);
+    if (own->block != NONE) weir_lower_tier_free(p->tier, own->block);
+    *own = unused_slot;
+    own->next = p->free_slot;
     p->free_slot = index;
-    p->n_free_slots++;
+}
+
+void prefix_drop_state(weir_prefix *p, int32_t index)
+{
+    int64_t *const floor = &p->floors[state_order_of(&p->slots[index])];
+    if (p->slots[index].worth > *floor) *floor = p->slots[index].worth;
+    prefix_detach(p, index);
+}
+
+int32_t prefix_take_memory(weir_prefix *p, weir_state_rank rank)
+{
+    if (p->n_free_memory == 0) {
+        const int32_t first = prefix_next_state(p, rank);
+        if (first == NONE) return NONE;
+        if (!prefix_demote_state(p, first)) prefix_drop_state(p, first);
+    }
+    const int32_t taken = p->free_memory;
+    p->free_memory = p->owners[taken];
+    p->n_free_memory--;
+    ++*p->visits;
+    return taken;
 }
 
 float *weir_prefix_acquire_snapshot(weir_prefix *prefix, weir_state_rank rank, int64_t turn)
 {
-    if (prefix->n_free_slots == 0) {
-        const int32_t first = prefix_next_state(prefix, rank);
-        if (first == NONE) return NULL;
-        int64_t *const floor = &prefix->floors[prefix->slots[first].rank];
-        if (prefix->slots[first].worth > *floor) *floor = prefix->slots[first].worth;
-        prefix_detach(prefix, first);
-    }
-    const int32_t taken = prefix->free_slot;
+    const int32_t memory = prefix_take_memory(prefix, rank), taken = prefix->free_slot;
+    if (memory == NONE) return NULL;
     prefix->free_slot = prefix->slots[taken].next;
-    prefix->n_free_slots--;
-    prefix->slots[taken] = (slot){ .state = SLOT_LENT, .rank = rank, .turn = turn };
-    ++*prefix->visits;
+    prefix->slots[taken] =
+        (slot){ .state = SLOT_LENT, .rank = rank, .memory = memory, .block = NONE, .turn = turn };
+    prefix->owners[memory] = taken;
     return state_of(prefix, taken);
 }
 
@@ -61,6 +91,7 @@ void prefix_detach(weir_prefix *p, int32_t index)
     const int32_t holder = own->node, parent = p->nodes[holder].parent;
     int32_t *at = &p->nodes[holder].snapshot;
     prefix_unorder_state(p, index);
+    p->stats.n_cold_snapshots -= own->memory == NONE;
     while (*at != index) at = &p->slots[*at].next;
     *at = own->next;
     *(own->before_below != NONE ? &p->slots[own->before_below].next_below : &p->nodes[parent].below
@@ -122,6 +153,8 @@ static void put_on_node(weir_prefix *p, int32_t index, int32_t offset, int32_t m
                              .next_below = *below,
                              .before_below = NONE,
                              .first_after = NONE,
+                             .memory = p->slots[mine].memory,
+                             .block = NONE,
                              .end = mine,
                              .turn = p->slots[mine].turn };
     if (*below != NONE) p->slots[*below].before_below = mine;
@@ -142,10 +175,41 @@ void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state)
         return;
     }
     const weir_state_rank rank = p->slots[mine].rank;
+    if (p->slots[equal].memory == NONE) {
+        prefix_return_state(p, equal, p->slots[mine].memory);
+        p->slots[mine].memory = NONE;
+    }
     if (p->slots[mine].turn != 0) p->slots[equal].turn = p->slots[mine].turn;
     prefix_rank_state(p, equal, rank > p->slots[equal].rank ? rank : p->slots[equal].rank);
     end_turn(p, equal);
-    weir_prefix_release_snapshot(p, state);
+    free_slot(p, mine);
+}
+
+/* ---- to disk and back ------------------------------------------------------------------------ */
+void prefix_move_state(weir_prefix *p, int32_t index, int32_t block)
+{
+    slot *const own = &p->slots[index];
+    int64_t *const floor = &p->floors[own->rank];
+    if (own->worth > *floor) *floor = own->worth;
+    prefix_leave_order(p, index);
+    prefix_give_memory(p, own->memory);
+    own->memory = NONE;
+    own->block = block;
+    own->was_read = false;
+    prefix_order_state(p, index);
+    p->stats.n_cold_snapshots++;
+}
+
+void prefix_return_state(weir_prefix *p, int32_t index, int32_t memory)
+{
+    slot *const own = &p->slots[index];
+    prefix_leave_order(p, index);
+    weir_lower_tier_free(p->tier, own->block);
+    own->memory = memory;
+    own->block = NONE;
+    p->owners[memory] = index;
+    prefix_order_state(p, index);
+    p->stats.n_cold_snapshots--;
 }
 
 void weir_prefix_end_turn(weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt)
@@ -158,8 +222,10 @@ void weir_prefix_end_turn(weir_prefix *prefix, const weir_kv_sequence *sequence,
 
 bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, int32_t slot)
 {
+    if (p->tier != NULL) return true; /* they go to disk */
     const int32_t half = p->limits.n_snapshots / 2, wanted = n_states < half ? n_states : half;
-    const int32_t room = most_ends(p) - p->n_ranked[WEIR_STATE_PAST] - p->n_ranked[WEIR_STATE_LAST];
+    const int32_t room =
+        most_ends(p) - p->n_ordered[WEIR_STATE_PAST] - p->n_ordered[WEIR_STATE_LAST];
     if (slot == NONE || room >= wanted) return room >= wanted;
     return prefix_ends_before(p, slot, wanted - room) >= wanted - room;
 }
@@ -185,10 +251,11 @@ static int32_t add_marks(
 {
     for (int32_t s = p->nodes[parent].below; s != NONE; s = p->slots[s].next_below) {
         const int32_t offset = p->slots[s].offset;
+        ++*p->visits;
+        if (p->slots[s].memory == NONE) continue;
         const weir_prefix_snapshot mark = { before + offset, state_of(p, s) };
         bool is_new = p->slots[s].rank != WEIR_STATE_SPARE && offset <= n_left &&
                       common(p->nodes[p->slots[s].node].tokens, tokens, offset) == offset;
-        ++*p->visits;
         for (int32_t k = 0; k < n; k++) is_new = is_new && marks[k].at != mark.at;
         if (!is_new) continue;
         if (n == most) memmove(marks, marks + 1, (size_t)--n * sizeof *marks);
@@ -196,6 +263,16 @@ static int32_t add_marks(
         qsort(marks, (size_t)n, sizeof *marks, by_place);
     }
     return n;
+}
+
+/* The last state is what makes the sequence worth keeping, so it comes back from disk. */
+static void promote_last(weir_prefix *p, const weir_kv_sequence *sequence, const char *salt)
+{
+    place last;
+    const weir_kv_sequence text = { .tokens = sequence->tokens, .n_tokens = sequence->n_computed };
+    do (void)prefix_find(p, &text, salt, sequence->n_computed, &last);
+    while (last.slot != NONE && !prefix_promote_state(p, last.slot) &&
+           p->slots[last.slot].state != SLOT_KEPT);
 }
 
 /* States of all children count, as in weir_prefix_match: one may be on a run of another sequence,
@@ -206,6 +283,7 @@ int32_t weir_prefix_pin(
 )
 {
     int32_t n = 0, before = 0, same = RUN, parent = prefix_find_salt(prefix, salt_text(salt));
+    if (prefix->tier != NULL) promote_last(prefix, sequence, salt);
     while (parent != NONE && same == RUN && before < sequence->n_computed) {
         const int32_t *const tokens = sequence->tokens + before,
                              left = sequence->n_computed - before;

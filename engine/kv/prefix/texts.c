@@ -151,6 +151,7 @@ static int32_t first_end_of(const weir_prefix *p, int32_t leaf)
     for (int32_t i = leaf; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
         for (int32_t s = p->nodes[i].snapshot; s != NONE; s = p->slots[s].next)
             if (p->slots[s].rank >= WEIR_STATE_PAST && p->slots[s].pins == 0 &&
+                p->slots[s].memory != NONE &&
                 (first == NONE || p->slots[s].rank < p->slots[first].rank ||
                  (p->slots[s].rank == p->slots[first].rank && prefix_state_goes_before(p, s, first))
                 ))

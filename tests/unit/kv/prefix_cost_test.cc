@@ -28,7 +28,8 @@ class PrefixCost : public ::testing::Test {
         const weir_kv_spec spec = { 1,      &geometry,         &f16,           n_pages,
                                     window, has_disk ? 64 : 0, folder.c_str(), {},
                                     0,      !has_disk,         false,          0 };
-        const weir_prefix_limits limits = { n_nodes, n_states, n_states > 0 ? 64u : 0u, 0, 0 };
+        const weir_prefix_limits limits = { n_nodes, n_states, n_states > 0 ? 64u : 0u, 0, 0,
+                                            0,       nullptr };
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
         ASSERT_EQ(weir_prefix_open(&prefix_, store_, ledger_, &limits, &error_), WEIR_OK)

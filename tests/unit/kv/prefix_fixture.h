@@ -69,8 +69,10 @@ class Prefix : public ::testing::TestWithParam<Kind> {
                                     folder.c_str(), sinks,    n_sink_pages,
                                     false,          false,    0 };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
-        const weir_prefix_limits limits = { n_nodes, has_states() ? n_snapshots : 0,
-                                            has_states() ? state_bytes : 0, 0, 0 };
+        const weir_prefix_limits limits = {
+            n_nodes, has_states() ? n_snapshots : 0, has_states() ? state_bytes : 0, 0, 0, 0,
+            nullptr
+        };
         const size_t before = weir_ledger_total(ledger_, WEIR_TIER_HOST);
         ASSERT_EQ(weir_prefix_open(&prefix_, store_, ledger_, &limits, &error_), WEIR_OK)
             << error_.text;
