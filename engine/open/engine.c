@@ -330,5 +330,6 @@ const char *weir_engine_chat_problem(const weir_engine *engine)
 struct weir_model *weir_engine_model(const weir_engine *engine) { return engine->model; }
 struct weir_runner *weir_engine_runner(const weir_engine *engine) { return engine->runner; }
 struct weir_kv_store *weir_engine_store(const weir_engine *engine) { return engine->store; }
+struct weir_prefix *weir_engine_prefix(const weir_engine *engine) { return engine->prefix; }
 struct weir_ledger *weir_engine_ledger(const weir_engine *engine) { return engine->ledger; }
 struct weir_stream *weir_engine_stream(const weir_engine *engine) { return engine->stream; }

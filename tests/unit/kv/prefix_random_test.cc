@@ -94,11 +94,16 @@ class RandomTree : public Prefix {
         const int32_t next = prefix_reference::next_slot(prefix_, rank);
         const int64_t n = weir_prefix_stats_of(prefix_).n_snapshots;
         float *const state = weir_prefix_acquire_snapshot(prefix_, rank, pick(3));
-        if (next != NONE) {
+        if (next == NONE) return state;
+        const slot &taken = prefix_->slots[next];
+        if (taken.state == SLOT_KEPT) {
+            EXPECT_EQ(taken.memory, NONE);
+            n_cold_states_++;
+        } else {
             EXPECT_EQ(state, state_of(prefix_, next));
             EXPECT_EQ(weir_prefix_stats_of(prefix_).n_snapshots, n - 1);
-            n_taken_states_++;
         }
+        n_taken_states_++;
         return state;
     }
     void keep_some(weir_kv_sequence &s, bool whole)
@@ -237,8 +242,8 @@ class RandomTree : public Prefix {
             n_victims_++;
         }
         weir_kv_sequence_close(&s);
-        for (int32_t slot = 0; slot < prefix_->limits.n_snapshots; slot++)
-            if (prefix_->slots[slot].state == SLOT_KEPT &&
+        for (int32_t slot = 0; slot < prefix_->n_slots; slot++)
+            if (prefix_->slots[slot].state == SLOT_KEPT && prefix_->slots[slot].memory != NONE &&
                 prefix_->slots[slot].rank >= WEIR_STATE_PAST)
                 ASSERT_EQ(
                     prefix_has_states_before(prefix_, 3, slot),
@@ -249,9 +254,11 @@ class RandomTree : public Prefix {
     {
         random_.seed((unsigned)seed);
         const bool has_sinks = seed % 2 == 0, has_disk = seed % 3 != 0;
+        n_cold_ = has_states() && has_disk ? 5 : 0;
         open(4 * 30, 24, 7, has_disk ? 4 * 14 : 0, has_sinks ? 4 * 12 : 0);
         for (int i = 0; i < 700 && !HasFailure(); i++) {
             SCOPED_TRACE("seed " + std::to_string(seed) + " step " + std::to_string(i));
+            if (pick(2)) weir_prefix_begin_step(prefix_);
             step();
             look_up();
             if (pick(3) == 0) continue; // what changed may wait for some steps
@@ -263,15 +270,18 @@ class RandomTree : public Prefix {
         for (Live &l : live_) weir_kv_sequence_close(&l.sequence);
         live_.clear();
         prefix_reference::expect_same(prefix_);
+        n_states_back_ += weir_prefix_stats_of(prefix_).snapshots_back;
+        EXPECT_EQ(weir_prefix_stats_of(prefix_).snapshot_errors, 0);
         TearDown();
         prefix_ = nullptr, store_ = nullptr, ledger_ = nullptr;
     }
 
     std::mt19937 random_;
+    int64_t n_states_back_ = 0;
     std::vector<Live> live_;
     std::vector<weir_prefix_snapshot> pinned_;
     int n_matches_ = 0, n_demoted_ = 0, n_dropped_ = 0, n_released_ = 0, n_taken_states_ = 0,
-        n_victims_ = 0;
+        n_cold_states_ = 0, n_victims_ = 0;
 };
 
 TEST_P(RandomTree, AnswersAsWalksDo)
@@ -283,6 +293,9 @@ TEST_P(RandomTree, AnswersAsWalksDo)
     EXPECT_GT(n_released_, 10);
     EXPECT_GT(n_victims_, 100);
     if (has_states()) EXPECT_GT(n_taken_states_, 100);
+    if (has_states()) EXPECT_GT(n_cold_states_, 50);
+    if (has_states()) EXPECT_GT(n_states_back_, 10);
+    n_cold_ = 0;
     open(4, 1, 1);
 }
 

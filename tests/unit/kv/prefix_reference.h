@@ -133,9 +133,9 @@ inline std::vector<int32_t> shared_end_of(const weir_prefix *p, const weir_kv_se
 inline int32_t first_slot(const weir_prefix *p, weir_state_rank rank)
 {
     int32_t found = NONE;
-    for (int32_t i = 0; i < p->limits.n_snapshots; i++) {
+    for (int32_t i = 0; i < p->n_slots; i++) {
         const slot &s = p->slots[i];
-        if (s.state != SLOT_KEPT || s.pins > 0 || s.rank != rank) continue;
+        if (s.state != SLOT_KEPT || s.pins > 0 || s.rank != rank || s.memory == NONE) continue;
         if (found == NONE || std::make_pair(s.worth, s.last_use) <
                                  std::make_pair(p->slots[found].worth, p->slots[found].last_use))
             found = i;
@@ -145,15 +145,15 @@ inline int32_t first_slot(const weir_prefix *p, weir_state_rank rank)
 inline int32_t count_slots(const weir_prefix *p, weir_state_rank least)
 {
     int32_t n = 0;
-    for (int32_t i = 0; i < p->limits.n_snapshots; i++)
-        n += p->slots[i].state == SLOT_KEPT && p->slots[i].rank >= least;
+    for (int32_t i = 0; i < p->n_slots; i++)
+        n += p->slots[i].state == SLOT_KEPT && p->slots[i].rank >= least &&
+             p->slots[i].memory != NONE;
     return n;
 }
 // The slot that is taken from its node for a state of this rank; NONE: a free one, or none.
 inline int32_t next_slot(const weir_prefix *p, weir_state_rank rank)
 {
-    for (int32_t i = 0; i < p->limits.n_snapshots; i++)
-        if (p->slots[i].state == SLOT_FREE) return NONE;
+    if (p->n_free_memory > 0) return NONE;
     const int32_t spare = first_slot(p, WEIR_STATE_SPARE), point = first_slot(p, WEIR_STATE_POINT),
                   past = first_slot(p, WEIR_STATE_PAST), last = first_slot(p, WEIR_STATE_LAST);
     const int32_t n_last = count_slots(p, WEIR_STATE_LAST),
@@ -168,6 +168,7 @@ inline int32_t next_slot(const weir_prefix *p, weir_state_rank rank)
 }
 inline bool has_states_before(const weir_prefix *p, int32_t n_states, int32_t slot_index)
 {
+    if (p->tier != nullptr) return true;
     int32_t n = most_ends(p) - count_slots(p, WEIR_STATE_PAST);
     const slot &own = p->slots[slot_index];
     const auto key = [](const slot &s) { return std::make_pair(s.worth, s.last_use); };
