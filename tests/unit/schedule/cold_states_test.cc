@@ -107,6 +107,33 @@ TEST_F(ColdStates, ADiskThatFailsMeansComputing)
     }
 }
 
+/* More conversations than memory holds, of which each speaks again. */
+TEST_F(ColdStates, IdleConversationsAreContinued)
+{
+    enum { IDLE = 24 };
+    for (const char *const model : { "tq", "qwen3" }) {
+        start(model, 20, 170, strcmp(model, "tq") == 0 ? few_states_ : "kv.tiers.hot=1");
+        std::vector<std::vector<int32_t>> turns;
+        int64_t repeated = 0, reused = 0;
+        for (int i = 0; i < IDLE; i++) {
+            turns.push_back(prompt(100 + i, ROWS));
+            const auto answer = run(turns.back(), ANSWER);
+            turns.back().insert(turns.back().end(), answer.begin(), answer.end());
+        }
+        for (auto &turn : turns) {
+            repeated += (int64_t)turn.size();
+            const auto more = prompt(7, MORE);
+            turn.insert(turn.end(), more.begin(), more.end());
+            (void)run(turn, ANSWER);
+            reused += usage_.n_cached;
+        }
+        EXPECT_GE(reused, repeated * 95 / 100) << model;
+        EXPECT_GT(stats().kv_bytes_out, 0);
+        EXPECT_EQ(stats().dropped_tokens, 0);
+        expect_within();
+    }
+}
+
 /* Space for few states, which blocks of KV take in the end. */
 TEST_F(ColdStates, AFullDiskDropsThem)
 {
