@@ -84,13 +84,13 @@ static void plan_pruned(weir_plan *plan, const weir_plan_parts *parts, size_t le
 }
 
 /* States on disk: as many as its blocks have room for, if their slots take at most a 64th of the
- * memory of those in memory, or 256 KiB; below a device blocks go to the host first, and states stay in memory. */
+ * memory of those in memory, or 256 KiB. Those of a model on a device stay in memory. */
 static int32_t cold_states(const weir_plan_parts *parts, const weir_prefix_limits *limits)
 {
     enum { SHARE = 64, SLOT_BYTES = 256, LEAST = 1024 };
     const weir_kv_spec *const spec = parts->spec;
     const int64_t per_block = weir_kv_pages_for(spec, 1);
-    if (spec->n_disk_pages == 0 || spec->n_host_pages > 0 || limits->n_snapshots == 0) return 0;
+    if (spec->n_disk_pages == 0 || spec->has_device || limits->n_snapshots == 0) return 0;
     const int64_t bytes = spec->n_disk_pages / per_block * (int64_t)weir_kv_block_stride(spec),
                   each = ((int64_t)limits->snapshot_bytes + 4095) / 4096 * 4096,
                   memory = limits->n_snapshots * (int64_t)limits->snapshot_bytes;

@@ -201,6 +201,15 @@ static weir_state_rank rank_of_end(const choice *c)
     return is_rewritten(c) ? WEIR_STATE_POINT : WEIR_STATE_LAST;
 }
 
+/* One token before the end of the prompt saves little if the answer's beginning is near. */
+static weir_state_rank rank_of_last(const choice *c)
+{
+    return c->job->request.n_prompt - answer_start(c) < TAIL_ROWS &&
+                   answer_start(c) < c->job->request.n_prompt - 1
+               ? WEIR_STATE_SPARE
+               : WEIR_STATE_POINT;
+}
+
 static weir_state_rank rank_of_start(const choice *c)
 {
     return is_rewritten(c) ? WEIR_STATE_LAST : WEIR_STATE_POINT;
@@ -250,7 +259,7 @@ void weir_choice_want_states(choice *c, weir_batch_item *item)
     }
     want_for_followers(c, item);
     want_state(c, item, cut(c, answer_start(c)), rank_of_start(c));
-    want(c, item, cut(c, request->n_prompt - 1));
+    want_state(c, item, cut(c, request->n_prompt - 1), rank_of_last(c));
     /* A later prompt may branch off where this one did. */
     if (c->index == 0) want(c, item, cut(c, c->job->usage.n_matched));
     for (int i = 0; i < WEIR_TURN_STARTS; i++) want(c, item, cut(c, request->turn_starts[i]));

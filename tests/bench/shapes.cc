@@ -223,13 +223,14 @@ const std::vector<std::pair<std::string, bool (*)(Runner &)>> all = {
     { "new-line", new_line },
 };
 
-bool idle(Runner &r, int n)
+bool idle(Runner &r, int n, bool strips)
 {
-    const Conversation first = r.begin();
+    Conversation first = r.begin();
+    first.strips = strips;
     std::vector<Conversation> conversations((size_t)n, first);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < (strips ? 3 : 2); i++)
         for (Conversation &c : conversations)
-            if (!r.say(&c, r.question(), i, i > 0)) return false;
+            if (!r.say(&c, r.question(), strips ? i - 1 : i, i > 0)) return false;
     return true;
 }
 
@@ -260,9 +261,9 @@ std::string run(const Options &options, const std::string &name, Row *out)
     return "no shape " + name;
 }
 
-std::string run_idle(const Options &options, int n, Row *out)
+std::string run_idle(const Options &options, int n, Row *out, bool strips)
 {
-    return run_on(options, [n](Runner &r) { return idle(r, n); }, out);
+    return run_on(options, [n, strips](Runner &r) { return idle(r, n, strips); }, out);
 }
 
 } // namespace shapes

@@ -261,13 +261,15 @@ int32_t prefix_next_state(const weir_prefix *p, weir_state_rank rank);
 int32_t prefix_first_state(const weir_prefix *p, int which);
 /* True if `a` goes before `b` of the same order. */
 bool prefix_state_goes_before(const weir_prefix *p, int32_t a, int32_t b);
-/* Slots of ends of turns that are not pinned and go before this one, at most `most`. */
+/* Slots of ends of turns that are not pinned and are dropped before this one, at most `most`. */
 int32_t prefix_ends_before(const weir_prefix *p, int32_t slot, int32_t most);
 
 /* ---- state_tier.c ---------------------------------------------------------------------------- */
 size_t prefix_transfer_bytes(const weir_prefix_limits *limits);
 size_t prefix_tier_metadata_bytes(const weir_prefix_limits *limits);
 WEIR_MUST_CHECK weir_status prefix_open_tier(weir_prefix *p, weir_error *error);
+/* States that fit on disk in addition, at most as many as fit in memory. */
+int32_t prefix_cold_room(const weir_prefix *p);
 /* Writes a state to disk. Returns false if it stays in memory. */
 bool prefix_demote_state(weir_prefix *p, int32_t index);
 /* Reads it back to memory. Returns false if there is none, or if it could not be read and was

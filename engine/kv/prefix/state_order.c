@@ -176,20 +176,25 @@ int32_t prefix_next_state(const weir_prefix *p, weir_state_rank rank)
     return end != NONE && (ends_go || point == NONE) ? end : point;
 }
 
-static int32_t count_before(const weir_prefix *p, int rank, int32_t at, int32_t slot, int32_t most)
+static int32_t count_before(const weir_prefix *p, int which, int32_t at, int32_t slot, int32_t most)
 {
-    if (most <= 0 || at >= p->n_ordered[rank]) return 0;
-    const int32_t index = heap_of(p, rank)[at];
+    if (most <= 0 || at >= p->n_ordered[which]) return 0;
+    const int32_t index = heap_of(p, which)[at];
     ++*p->visits;
-    if (rank == (int)p->slots[slot].rank && !prefix_state_goes_before(p, index, slot)) return 0;
+    if (which == state_order_of(&p->slots[slot]) && !prefix_state_goes_before(p, index, slot))
+        return 0;
     int32_t n = p->slots[index].pins == 0;
-    n += count_before(p, rank, 2 * at + 1, slot, most - n);
-    return n + count_before(p, rank, 2 * at + 2, slot, most - n);
+    n += count_before(p, which, 2 * at + 1, slot, most - n);
+    return n + count_before(p, which, 2 * at + 2, slot, most - n);
 }
 
 int32_t prefix_ends_before(const weir_prefix *p, int32_t slot, int32_t most)
 {
-    const int32_t n = count_before(p, WEIR_STATE_PAST, 0, slot, most);
-    if (p->slots[slot].rank != WEIR_STATE_LAST) return n;
-    return n + count_before(p, WEIR_STATE_LAST, 0, slot, most - n);
+    static const int orders[] = { ORDER_COLD_STATES, WEIR_STATE_PAST, WEIR_STATE_LAST };
+    int32_t n = 0;
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+        n += count_before(p, orders[i], 0, slot, most - n);
+        if (orders[i] == state_order_of(&p->slots[slot])) break;
+    }
+    return n;
 }

@@ -63,6 +63,14 @@ static bool has_room(const weir_prefix *p, int64_t n, int64_t n_blocks)
     return taken <= p->limits.n_cold && taken * (int64_t)room_of(&p->limits) <= free * block;
 }
 
+int32_t prefix_cold_room(const weir_prefix *p)
+{
+    int32_t n = 0;
+    if (p->tier == NULL) return 0;
+    while (n < p->limits.n_snapshots && has_room(p, n + 1, 0)) n++;
+    return n;
+}
+
 static bool drop_first(weir_prefix *p)
 {
     const int32_t first = prefix_first_state(p, ORDER_COLD_STATES);

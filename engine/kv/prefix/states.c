@@ -222,10 +222,9 @@ void weir_prefix_end_turn(weir_prefix *prefix, const weir_kv_sequence *sequence,
 
 bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, int32_t slot)
 {
-    if (p->tier != NULL) return true; /* they go to disk */
     const int32_t half = p->limits.n_snapshots / 2, wanted = n_states < half ? n_states : half;
-    const int32_t room =
-        most_ends(p) - p->n_ordered[WEIR_STATE_PAST] - p->n_ordered[WEIR_STATE_LAST];
+    const int32_t room = most_ends(p) - p->n_ordered[WEIR_STATE_PAST] -
+                         p->n_ordered[WEIR_STATE_LAST] + prefix_cold_room(p);
     if (slot == NONE || room >= wanted) return room >= wanted;
     return prefix_ends_before(p, slot, wanted - room) >= wanted - room;
 }

@@ -144,6 +144,14 @@ static int32_t loss_of(const weir_prefix *p, int32_t leaf, int32_t enough)
     return n;
 }
 
+/* States on disk go first, then past ends. */
+static bool is_dropped_before(const weir_prefix *p, int32_t a, int32_t b)
+{
+    const int left = state_order_of(&p->slots[a]), right = state_order_of(&p->slots[b]);
+    if (left == right) return prefix_state_goes_before(p, a, b);
+    return left == ORDER_COLD_STATES || (right != ORDER_COLD_STATES && left < right);
+}
+
 /* The first end of a turn that this sequence would lose; NONE: it has none. */
 static int32_t first_end_of(const weir_prefix *p, int32_t leaf)
 {
@@ -151,10 +159,7 @@ static int32_t first_end_of(const weir_prefix *p, int32_t leaf)
     for (int32_t i = leaf; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
         for (int32_t s = p->nodes[i].snapshot; s != NONE; s = p->slots[s].next)
             if (p->slots[s].rank >= WEIR_STATE_PAST && p->slots[s].pins == 0 &&
-                p->slots[s].memory != NONE &&
-                (first == NONE || p->slots[s].rank < p->slots[first].rank ||
-                 (p->slots[s].rank == p->slots[first].rank && prefix_state_goes_before(p, s, first))
-                ))
+                (first == NONE || is_dropped_before(p, s, first)))
                 first = s;
     return first;
 }

@@ -243,7 +243,7 @@ class RandomTree : public Prefix {
         }
         weir_kv_sequence_close(&s);
         for (int32_t slot = 0; slot < prefix_->n_slots; slot++)
-            if (prefix_->slots[slot].state == SLOT_KEPT && prefix_->slots[slot].memory != NONE &&
+            if (prefix_->slots[slot].state == SLOT_KEPT &&
                 prefix_->slots[slot].rank >= WEIR_STATE_PAST)
                 ASSERT_EQ(
                     prefix_has_states_before(prefix_, 3, slot),

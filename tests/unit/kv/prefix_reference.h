@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -168,16 +169,15 @@ inline int32_t next_slot(const weir_prefix *p, weir_state_rank rank)
 }
 inline bool has_states_before(const weir_prefix *p, int32_t n_states, int32_t slot_index)
 {
-    if (p->tier != nullptr) return true;
-    int32_t n = most_ends(p) - count_slots(p, WEIR_STATE_PAST);
-    const slot &own = p->slots[slot_index];
-    const auto key = [](const slot &s) { return std::make_pair(s.worth, s.last_use); };
-    for (int32_t i = 0; i < p->limits.n_snapshots; i++) {
+    int32_t n = most_ends(p) - count_slots(p, WEIR_STATE_PAST) + prefix_cold_room(p);
+    const auto key = [p](int32_t i) {
         const slot &s = p->slots[i];
-        if (s.state != SLOT_KEPT || s.pins > 0 || s.rank < WEIR_STATE_PAST || i == slot_index)
-            continue;
-        n += s.rank < own.rank ||
-             (s.rank == own.rank && (key(s) < key(own) || (key(s) == key(own) && i < slot_index)));
+        return std::make_tuple(s.memory == NONE ? -1 : (int)s.rank, s.worth, s.last_use, i);
+    };
+    for (int32_t i = 0; i < p->n_slots; i++) {
+        const slot &s = p->slots[i];
+        n += s.state == SLOT_KEPT && s.pins == 0 && s.rank >= WEIR_STATE_PAST &&
+             key(i) < key(slot_index);
     }
     return n >= std::min(n_states, p->limits.n_snapshots / 2);
 }

@@ -69,6 +69,13 @@ TEST_P(Shapes, SixtyConversationsOfOneTurn)
     EXPECT_EQ(row_.beyond, 0) << row_.computed << " of " << row_.changed;
 }
 
+TEST_P(Shapes, TwentyConversationsOfThreeTurnsWithoutTheirThoughts)
+{
+    ASSERT_EQ(shapes::run_idle(options_, 20, &row_, true), "");
+    EXPECT_EQ(row_.requests, 40);
+    EXPECT_EQ(row_.beyond, 0) << row_.computed << " of " << row_.changed;
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Shapes, ::testing::Values("tq", "qwen3"));
 
 } // namespace
