@@ -101,7 +101,10 @@ void weir_choice_reuse(choice *c)
     weir_choice_choose_origin(c);
     const weir_prefix_hit hit = is_watched ? take_watched(c) : take(c, c->sequence->n_tokens - 1);
     c->is_lost = hit.n_rows < job->request.n_kept;
-    if (!c->is_again) c->is_rewritten = hit.is_rewritten;
+    /* Also if the state where the answer begins was not kept: before the last message. */
+    if (!c->is_again)
+        c->is_rewritten =
+            hit.is_rewritten || (hit.is_left && hit.n_matched < job->request.turn_starts[1]);
     if (c->n_answer > 0 || c->index > 0) return; /* a preempted choice continues its own sequence */
     job->usage.n_cached = hit.n_rows;
     job->usage.n_matched = hit.n_matched;

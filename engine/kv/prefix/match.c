@@ -76,10 +76,9 @@ static bool goes_on(const weir_prefix *p, const way *w)
 }
 
 /* True if the state is of a turn whose answer the sequence does not have. */
-static bool is_rewritten(const weir_prefix *p, const way *w, int32_t n_left, int32_t slot)
+static bool is_before_answer(const weir_prefix *p, int32_t slot)
 {
-    return slot != NONE && p->slots[slot].turn != 0 && p->slots[slot].end != slot && n_left > 0 &&
-           goes_on(p, w);
+    return slot != NONE && p->slots[slot].turn != 0 && p->slots[slot].end != slot;
 }
 
 weir_prefix_hit prefix_find(
@@ -98,7 +97,8 @@ weir_prefix_hit prefix_find(
         find_row(p, &w, most, best);
     hit.n_matched = w.before + w.n_same;
     hit.n_rows = best->at;
-    hit.is_rewritten = is_rewritten(p, &w, sequence->n_tokens - hit.n_matched, best->slot);
+    hit.is_left = hit.n_matched < sequence->n_tokens && goes_on(p, &w);
+    hit.is_rewritten = hit.is_left && is_before_answer(p, best->slot);
     hit.reason = hit.n_matched >= sequence->n_tokens ? "the whole text is kept"
                  : hit.n_matched > 0                 ? "the nearest kept text ends or differs here"
                                                      : "no kept text begins like this";

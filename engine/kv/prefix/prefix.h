@@ -63,8 +63,8 @@ typedef struct weir_prefix_hit {
     /* Tokens equal to those of the longest matching sequence. */
     int32_t n_matched;
     const char *reason; /* why not more; static text */
-    /* It continues a turn before its answer, from which the kept text goes on otherwise: a client
-     * that rewrites answers. */
+    bool is_left; /* the kept text goes on otherwise after n_matched */
+    /* So it does, and the sequence continues a turn before its answer. */
     bool is_rewritten;
 } weir_prefix_hit;
 
