@@ -201,7 +201,7 @@ static bool is_rewritten(const choice *c) { return c->job->choices[0].is_rewritt
 /* The rank of the state after the answer, and of the one where it begins. */
 static weir_state_rank rank_of_end(const choice *c)
 {
-    return is_rewritten(c) ? WEIR_STATE_POINT : WEIR_STATE_LAST;
+    return is_rewritten(c) ? WEIR_STATE_SPARE : WEIR_STATE_LAST;
 }
 
 /* One token before the end of the prompt saves little if the answer's beginning is near. */

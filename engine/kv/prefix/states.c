@@ -131,7 +131,7 @@ void prefix_leave_answer(weir_prefix *p, int32_t index)
     const int32_t end = p->slots[index].end;
     if (p->slots[end].state == SLOT_KEPT && p->slots[end].turn == p->slots[index].turn &&
         p->slots[end].rank == WEIR_STATE_LAST)
-        prefix_rank_state(p, end, WEIR_STATE_POINT);
+        prefix_rank_state(p, end, WEIR_STATE_SPARE);
 }
 
 /* The state of the node after this many of its tokens. */

@@ -92,7 +92,7 @@ TEST_P(PrefixStates, EndsOfTurnsStayAndPastOnesGoBeforeLastOnes)
 }
 
 // Two conversations whose prompts end with the same tokens, one of which drops its answer.
-TEST_P(PrefixStates, AnAnswerThatIsNotContinuedIsAPoint)
+TEST_P(PrefixStates, AnAnswerThatIsNotContinuedGoesFirst)
 {
     open(400, 100, 6);
     keep_as(WEIR_STATE_POINT, text(100), {}, 7); // where the answer begins

@@ -69,6 +69,13 @@ TEST_P(Shapes, SixtyConversationsOfOneTurn)
     EXPECT_EQ(row_.beyond, 0) << row_.computed << " of " << row_.changed;
 }
 
+/* More than fit: what all of them begin with stays. */
+TEST_P(Shapes, ManyConversationsKeepTheirSystemPrompt)
+{
+    ASSERT_EQ(shapes::run_idle(options_, 200, &row_), "");
+    EXPECT_GE(row_.prompt - row_.computed, row_.requests * 3 / 4 * options_.system);
+}
+
 TEST_P(Shapes, TwentyConversationsOfThreeTurnsWithoutTheirThoughts)
 {
     ASSERT_EQ(shapes::run_idle(options_, 20, &row_, true), "");
