@@ -28,8 +28,8 @@ struct Row {
 const std::vector<std::string> &names();
 // The requests of a shape that continue what an earlier one began. Returns "" or what failed.
 std::string run(const Options &options, const std::string &name, Row *out);
-// `n` conversations in turns: the first turn of each, then the second of each. `strips`: a third, and
-// thoughts of earlier turns are left out.
+// `n` conversations in turns: the first turn of each, then the second of each. `strips`: a third,
+// and thoughts of earlier turns are left out.
 std::string run_idle(const Options &options, int n, Row *out, bool strips = false);
 
 } // namespace shapes

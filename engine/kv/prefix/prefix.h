@@ -175,10 +175,10 @@ bool weir_prefix_next(
 
 /* ---- texts that will be dropped, for what saves them before ---------------------------------- */
 /* Finds the LRU unsaved, unused sequence of at least `least` tokens that reclaim would drop before
- * this many pages are free, or that would lose the end of a turn before this many turns end (or half
- * of all states). Counts only tokens not shared with other sequences and not tried before. Copies its tokens
- * to a clear sequence. The cost depends on the pages and, if states are short, on the sequences
- * that reclaim would drop before it. */
+ * this many pages are free, or that would lose the end of a turn before this many turns end (or
+ * half of all states). Counts only tokens not shared with other sequences and not tried before.
+ * Copies its tokens to a clear sequence. The cost depends on the pages and, if states are short, on
+ * the sequences that reclaim would drop before it. */
 bool weir_prefix_next_victim(
     weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states, int32_t least,
     weir_kv_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]

@@ -140,8 +140,8 @@ void prefix_rank_state(weir_prefix *p, int32_t index, weir_state_rank rank)
 }
 
 /* ---- which goes ------------------------------------------------------------------------------ */
-/* The first one of an order, from place `at` down, that is not pinned. Pinned are those of texts that
- * are being written to files: few. */
+/* The first one of an order, from place `at` down, that is not pinned. Pinned are those of texts
+ * that are being written to files: few. */
 static int32_t first_below(const weir_prefix *p, int which, int32_t at)
 {
     if (at >= p->n_ordered[which]) return NONE;

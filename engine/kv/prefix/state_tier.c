@@ -7,8 +7,8 @@
  *
  * States take the space of KV blocks that are free on disk, and leave it when blocks need it. The
  * file is a lower tier of its own (lower_tier.h), with one block for each state. The engine thread
- * waits for it as it does for promoted blocks: after WEIR_PREFIX_STEP_BYTES in one step, no state is
- * written, and jobs that would read one start with the next step. */
+ * waits for it as it does for promoted blocks: after WEIR_PREFIX_STEP_BYTES in one step, no state
+ * is written, and jobs that would read one start with the next step. */
 #include <string.h>
 
 #include "engine/base/log.h"

@@ -223,8 +223,8 @@ TEST_F(Pressure, TheOldestFileGivesWay)
     expect_nothing_leaks();
 }
 
-// With pages for all, a text loses its states; when its file is gone, too, it is saved again after it
-// was used.
+// With pages for all, a text loses its states; when its file is gone, too, it is saved again after
+// it was used.
 TEST_F(Pressure, ATextWhoseFileGaveWayIsSavedAgain)
 {
     start("tq", { "kv.policy.kept=0" });
