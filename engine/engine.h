@@ -62,6 +62,7 @@ typedef struct weir_plan {
      * no layer has pages. */
     int64_t n_runs;
     int32_t n_snapshots, n_pruned; /* n_pruned: places of the pruned cache */
+    int32_t n_cold_states; /* recurrent states on disk, at most */
     /* pruned_bytes: the part of `snapshots` for the pruned cache; policy_state: the state of the
      * configured policy for one sequence. */
     size_t pruned_bytes, policy_state;

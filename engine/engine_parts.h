@@ -12,6 +12,7 @@ struct weir_policy_run;
 struct weir_model *weir_engine_model(const weir_engine *engine);
 struct weir_runner *weir_engine_runner(const weir_engine *engine);
 struct weir_kv_store *weir_engine_store(const weir_engine *engine);
+struct weir_prefix *weir_engine_prefix(const weir_engine *engine); /* NULL: nothing is cached */
 struct weir_stream *weir_engine_stream(const weir_engine *engine);
 /* What policies need to know of the model; NULL if no layer keeps rows of the whole sequence. */
 const weir_service_policy *weir_engine_policy(const weir_engine *engine);

@@ -11,8 +11,7 @@ class Normal {
   public:
     explicit Normal(float deviation = 1) : deviation_(deviation) {}
 
-    template <typename Generator>
-    float operator()(Generator &generator)
+    template <typename Generator> float operator()(Generator &generator)
     {
         if (second_ready_) {
             second_ready_ = false;
@@ -27,8 +26,7 @@ class Normal {
 
   private:
     // 24 bits, above 0 and at most 1.
-    template <typename Generator>
-    static float uniform(Generator &generator)
+    template <typename Generator> static float uniform(Generator &generator)
     {
         return (float)(((uint32_t)generator() >> 8) + 1) * 0x1p-24f;
     }

@@ -58,7 +58,7 @@ static weir_status plan_cold(
 }
 
 /* memory.disk_dir, or a folder that usually has space; not /tmp, which may be in memory. */
-static const char *disk_folder(const weir_config *config)
+const char *weir_engine_disk_folder(const weir_config *config)
 {
     const char *const temporary = getenv("TMPDIR");
     if (config->memory.disk_dir[0] != '\0') return config->memory.disk_dir;
@@ -73,7 +73,7 @@ static weir_kv_spec kv_spec(const weir_engine *engine)
                            .geometry = weir_model_kv_geometry(engine->model),
                            .formats = engine->kv_formats,
                            .sinks = weir_kv_choice_sinks(&engine->kv_choice, n_layers),
-                           .disk_folder = disk_folder(&engine->config),
+                           .disk_folder = weir_engine_disk_folder(&engine->config),
                            .has_device = engine->device != NULL };
 }
 
@@ -331,5 +331,6 @@ const char *weir_engine_chat_problem(const weir_engine *engine)
 struct weir_model *weir_engine_model(const weir_engine *engine) { return engine->model; }
 struct weir_runner *weir_engine_runner(const weir_engine *engine) { return engine->runner; }
 struct weir_kv_store *weir_engine_store(const weir_engine *engine) { return engine->store; }
+struct weir_prefix *weir_engine_prefix(const weir_engine *engine) { return engine->prefix; }
 struct weir_ledger *weir_engine_ledger(const weir_engine *engine) { return engine->ledger; }
 struct weir_stream *weir_engine_stream(const weir_engine *engine) { return engine->stream; }

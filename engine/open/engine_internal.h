@@ -56,6 +56,9 @@ WEIR_MUST_CHECK weir_status
 weir_engine_open_model(weir_engine *engine, const weir_engine_options *options, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_engine_open_text(weir_engine *engine, weir_error *error);
 
+/* engine.c: the folder of the lower tier's files; borrowed. */
+const char *weir_engine_disk_folder(const weir_config *config);
+
 /* service.c */
 weir_identity_parts weir_engine_identity(const weir_engine *engine, const weir_kv_spec *spec);
 WEIR_MUST_CHECK weir_status weir_engine_open_service(weir_engine *engine, weir_error *error);

@@ -83,11 +83,37 @@ static void plan_pruned(weir_plan *plan, const weir_plan_parts *parts, size_t le
                                                                : 0;
 }
 
+/* States on disk: as many as its blocks have room for, if their slots take at most a 64th of the
+ * memory of those in memory, or 256 KiB. Those of a model on a device stay in memory. */
+static int32_t cold_states(const weir_plan_parts *parts, const weir_prefix_limits *limits)
+{
+    enum { SHARE = 64, SLOT_BYTES = 256, LEAST = 1024 };
+    const weir_kv_spec *const spec = parts->spec;
+    const int64_t per_block = weir_kv_pages_for(spec, 1);
+    if (spec->n_disk_pages == 0 || spec->has_device || limits->n_snapshots == 0) return 0;
+    const int64_t bytes = spec->n_disk_pages / per_block * (int64_t)weir_kv_block_stride(spec),
+                  each = ((int64_t)limits->snapshot_bytes + 4095) / 4096 * 4096,
+                  memory = limits->n_snapshots * (int64_t)limits->snapshot_bytes;
+    const int64_t most = memory / SHARE / SLOT_BYTES;
+    return (int32_t
+    )weir_min(weir_min(bytes / each, most > LEAST ? most : LEAST), INT16_MAX - limits->n_snapshots);
+}
+
+/* Bytes of page_tables for them. */
+size_t plan_cold_state_bytes(const weir_plan *plan, const weir_plan_parts *parts)
+{
+    const weir_prefix_limits cold = { .snapshot_bytes = weir_model_recurrent_bytes(parts->model),
+                                      .n_cold = plan->n_cold_states },
+                             none = { 0 };
+    return weir_prefix_tree_bytes(&cold, parts->spec) - weir_prefix_tree_bytes(&none, parts->spec);
+}
+
 /* Cached states: as many as fit in memory.snapshots, else 16 per sequence and at most a quarter
  * of what is left. */
 static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
 {
     plan->snapshots = 0;
+    plan->n_cold_states = 0;
     const size_t each = weir_model_recurrent_bytes(parts->model), fixed = weir_plan_total(plan);
     const size_t left = plan->cap > fixed ? plan->cap - fixed : 0,
                  asked = (size_t)parts->config->memory.snapshots;
@@ -103,8 +129,11 @@ static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
         limits.n_snapshots = (int32_t
         )weir_min((int64_t)most, asked > 0 ? INT16_MAX : SNAPSHOTS_PER_SLOT * plan->facts.n_slots);
     }
+    limits.n_cold = cold_states(parts, &limits);
     plan->n_snapshots = limits.n_snapshots;
+    plan->n_cold_states = limits.n_cold;
     plan->snapshots = weir_prefix_state_bytes(&limits);
+    plan->page_tables += plan_cold_state_bytes(plan, parts);
 }
 
 /* Sink blocks, n_sinks per sequence, that go with this many other blocks: for all sequences, the

@@ -37,7 +37,10 @@ weir_status weir_engine_open_service(weir_engine *engine, weir_error *error)
                                             .snapshot_bytes =
                                                 weir_model_recurrent_bytes(engine->model),
                                             .n_pruned = engine->plan.n_pruned,
-                                            .pruned_bytes = engine->plan.pruned_bytes };
+                                            .pruned_bytes = engine->plan.pruned_bytes,
+                                            .n_cold = engine->plan.n_cold_states,
+                                            .disk_folder =
+                                                weir_engine_disk_folder(&engine->config) };
         WEIR_TRY(weir_prefix_open(&engine->prefix, engine->store, engine->ledger, &limits, error));
         parts.prefix = engine->prefix;
     }

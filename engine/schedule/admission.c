@@ -177,10 +177,11 @@ static bool any_stalled(const weir_service *service)
     return false;
 }
 
-/* True if a job of one choice has a place. */
+/* True if a job of one choice has a place, and may read what it continues from disk. */
 static bool has_place(const weir_service *service)
 {
-    return free_slots(service) > 0 && !any_stalled(service);
+    return free_slots(service) > 0 && !any_stalled(service) &&
+           (service->prefix == NULL || weir_prefix_may_read(service->prefix));
 }
 
 static bool fits(weir_service *service, const weir_job *job)
@@ -337,6 +338,7 @@ static weir_job *pop_job(weir_service *service)
 void weir_service_admit(weir_service *service)
 {
     const int64_t now = weir_clock_ns();
+    if (service->prefix != NULL) weir_prefix_begin_step(service->prefix);
     for (weir_job *job = pop_job(service); job != NULL; job = pop_job(service)) {
         if (job->state == JOB_RUNNING)
             start_job(service, job);

@@ -45,6 +45,8 @@ typedef struct choice {
     /* [n_marks]: states of this sequence that are not in the index yet. */
     weir_prefix_snapshot marks[CHOICE_MARKS];
     int32_t n_marks;
+    /* Its client rewrites answers: the turn is kept where its answer begins, not at its end. */
+    bool is_rewritten;
     int64_t n_evicted_before; /* by the turns of the cached sequence that it continues */
     weir_coda_stats coda_before; /* banks of that sequence */
 } choice;

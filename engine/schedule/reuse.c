@@ -5,8 +5,10 @@
  * answer begin (clients that drop or rewrite reasoning differ from there on), one token before the
  * end of the prompt (for the same prompt again, which must compute one token), at the end of the
  * turn, where a prompt branched off before, and 32, 128, 512, ... tokens before the end of the
- * prompt. For paged sequences (engine/kv/pool/store.h 5), each of these is rounded down to a
- * multiple of 64 tokens; that of the end of the turn moves along with the answer. */
+ * prompt. One of each turn is its end (prefix.h), which stays when the others go: that where the
+ * answer begins if the client was seen to rewrite answers, else that after the answer. For paged
+ * sequences (engine/kv/pool/store.h 5), each of these is rounded down to a multiple of 64 tokens;
+ * that of the end of the turn moves along with the answer. */
 #include <string.h>
 
 #include "engine/base/log.h"
@@ -39,7 +41,9 @@ static int64_t n_inserted(const weir_service *service)
 void weir_choice_look_again(choice *c)
 {
     weir_job *const job = c->job;
-    if (!weir_choice_can_share(c) || c->n_inserted == n_inserted(job->service)) return;
+    if (!weir_choice_can_share(c) || c->n_inserted == n_inserted(job->service) ||
+        !weir_prefix_may_read(job->service->prefix))
+        return;
     c->n_inserted = n_inserted(job->service);
     const int32_t before = c->sequence->n_computed;
     const weir_prefix_hit hit = weir_prefix_extend(
@@ -97,6 +101,10 @@ void weir_choice_reuse(choice *c)
     weir_choice_choose_origin(c);
     const weir_prefix_hit hit = is_watched ? take_watched(c) : take(c, c->sequence->n_tokens - 1);
     c->is_lost = hit.n_rows < job->request.n_kept;
+    /* Also if the state where the answer begins was not kept: before the last message. */
+    if (!c->is_again)
+        c->is_rewritten =
+            hit.is_rewritten || (hit.is_left && hit.n_matched < job->request.turn_starts[1]);
     if (c->n_answer > 0 || c->index > 0) return; /* a preempted choice continues its own sequence */
     job->usage.n_cached = hit.n_rows;
     job->usage.n_matched = hit.n_matched;
@@ -145,8 +153,21 @@ int32_t weir_choice_cut_page(const choice *c, int32_t at)
     return at / each * each;
 }
 
+/* Where the answer begins, which is not known of a prompt without messages. */
+static int32_t answer_start(const choice *c)
+{
+    const int32_t start = c->job->request.turn_starts[0], last = c->job->request.n_prompt - 1;
+    return start > 0 && start < last ? start : last;
+}
+
+/* A number for the states of a turn from the beginning of the answer on. */
+static int64_t turn_of(const choice *c, int32_t at)
+{
+    return at >= cut(c, answer_start(c)) ? c->job->serial + 1 : 0;
+}
+
 /* Adds the state after `at` tokens of the sequence to the item, in order. */
-static void want_state(choice *c, weir_batch_item *item, int32_t at, bool is_spare)
+static void want_state(choice *c, weir_batch_item *item, int32_t at, weir_state_rank rank)
 {
     const int32_t after = at - c->sequence->n_computed;
     if (after < 1 || after > item->n_rows || item->n_snapshots == WEIR_BATCH_SNAPSHOTS ||
@@ -157,9 +178,10 @@ static void want_state(choice *c, weir_batch_item *item, int32_t at, bool is_spa
         if (item->snapshots[i].after == after) return;
         if (item->snapshots[i].after > after && place == item->n_snapshots) place = i;
     }
-    float *const state = c->n_marks + item->n_snapshots < CHOICE_MARKS
-                             ? weir_prefix_acquire_snapshot(c->job->service->prefix, is_spare)
-                             : NULL;
+    float *const state =
+        c->n_marks + item->n_snapshots < CHOICE_MARKS
+            ? weir_prefix_acquire_snapshot(c->job->service->prefix, rank, turn_of(c, at))
+            : NULL;
     if (state == NULL) return;
     memmove(
         item->snapshots + place + 1, item->snapshots + place,
@@ -169,7 +191,32 @@ static void want_state(choice *c, weir_batch_item *item, int32_t at, bool is_spa
     item->n_snapshots++;
 }
 
-static void want(choice *c, weir_batch_item *item, int32_t at) { want_state(c, item, at, false); }
+static void want(choice *c, weir_batch_item *item, int32_t at)
+{
+    want_state(c, item, at, WEIR_STATE_POINT);
+}
+
+static bool is_rewritten(const choice *c) { return c->job->choices[0].is_rewritten; }
+
+/* The rank of the state after the answer, and of the one where it begins. */
+static weir_state_rank rank_of_end(const choice *c)
+{
+    return is_rewritten(c) ? WEIR_STATE_SPARE : WEIR_STATE_LAST;
+}
+
+/* One token before the end of the prompt saves little if the answer's beginning is near. */
+static weir_state_rank rank_of_last(const choice *c)
+{
+    return c->job->request.n_prompt - answer_start(c) < TAIL_ROWS &&
+                   answer_start(c) < c->job->request.n_prompt - 1
+               ? WEIR_STATE_SPARE
+               : WEIR_STATE_POINT;
+}
+
+static weir_state_rank rank_of_start(const choice *c)
+{
+    return is_rewritten(c) ? WEIR_STATE_LAST : WEIR_STATE_POINT;
+}
 
 /* Where a turn ends is not known in advance, so the state at the last page boundary is saved again
  * at every page. */
@@ -182,7 +229,7 @@ static void want_last_page(choice *c, weir_batch_item *item)
         weir_prefix_release_snapshot(c->job->service->prefix, last->state);
         c->n_marks--;
     }
-    want(c, item, at);
+    want_state(c, item, at, rank_of_end(c));
 }
 
 /* A later prompt may have another question behind the same document: with these states it loses at
@@ -190,7 +237,10 @@ static void want_last_page(choice *c, weir_batch_item *item)
 static void want_tail(choice *c, weir_batch_item *item)
 {
     for (int64_t n = TAIL_ROWS; n < c->job->request.n_prompt; n *= TAIL_FACTOR)
-        want_state(c, item, weir_choice_cut_page(c, c->job->request.n_prompt - (int32_t)n), true);
+        want_state(
+            c, item, weir_choice_cut_page(c, c->job->request.n_prompt - (int32_t)n),
+            WEIR_STATE_SPARE
+        );
 }
 
 static void want_for_followers(choice *c, weir_batch_item *item)
@@ -211,7 +261,8 @@ void weir_choice_want_states(choice *c, weir_batch_item *item)
         return;
     }
     want_for_followers(c, item);
-    want(c, item, cut(c, request->n_prompt - 1));
+    want_state(c, item, cut(c, answer_start(c)), rank_of_start(c));
+    want_state(c, item, cut(c, request->n_prompt - 1), rank_of_last(c));
     /* A later prompt may branch off where this one did. */
     if (c->index == 0) want(c, item, cut(c, c->job->usage.n_matched));
     for (int i = 0; i < WEIR_TURN_STARTS; i++) want(c, item, cut(c, request->turn_starts[i]));
@@ -272,13 +323,16 @@ static void keep_rows(choice *c)
     c->n_marks = 0;
     const bool is_read = !has_blocks(c) || end <= c->job->request.n_prompt;
     const bool is_point = sequence->recurrent_bytes > 0 && end > 0 && cut(c, end) == end && is_read;
-    float *const state =
-        is_point && n < CHOICE_MARKS ? weir_prefix_acquire_snapshot(prefix, false) : NULL;
+    float *const state = is_point && n < CHOICE_MARKS
+                             ? weir_prefix_acquire_snapshot(prefix, rank_of_end(c), turn_of(c, end))
+                             : NULL;
     if (state != NULL) {
         weir_ledger_copy(sequence->ledger, state, sequence->recurrent, sequence->recurrent_bytes);
         c->marks[n++] = (weir_prefix_snapshot){ end, state };
     }
     (void)weir_prefix_insert(prefix, sequence, c->job->request.cache_salt, c->marks, n, false);
+    if (sequence->recurrent_bytes > 0 && state == NULL && !is_rewritten(c))
+        weir_prefix_end_turn(prefix, sequence, c->job->request.cache_salt);
 }
 
 /* Inserts a sequence with its policy state where the index is not enough: rows are gone, or the

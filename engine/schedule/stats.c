@@ -68,6 +68,10 @@ void weir_service_publish(weir_service *service)
         service->stats.kept_pruned_texts = kept.n_pruned;
         service->stats.kept_pruned_tokens = kept.n_pruned_tokens;
         service->stats.kept_states = kept.n_snapshots;
+        service->stats.cold_states = kept.n_cold_snapshots;
+        service->stats.states_out = kept.snapshots_out;
+        service->stats.states_back = kept.snapshots_back;
+        service->stats.state_errors = kept.snapshot_errors;
         service->stats.kept_bytes = bytes_of(service, weir_prefix_reclaimable(service->prefix));
         service->stats.dropped_tokens = kept.dropped_tokens;
         service->stats.unsaved_tokens = kept.unsaved_tokens;

@@ -92,6 +92,7 @@ static weir_status begin_running(
         block = oldest;
     }
     if (longest == NULL) return WEIR_ENOTFOUND;
+    weir_prefix_leave_disk(all->holders->prefix, 1);
     WEIR_TRY(weir_kv_demote_begin(
         store, (void *const *)longest->table.pages + block, longest->table.capacity, error
     ));
@@ -110,6 +111,7 @@ static weir_status begin_cached(
     if (holders->prefix == NULL || most <= 0) return WEIR_OK;
     const int32_t found = weir_prefix_lru_blocks(holders->prefix, blocks, (int32_t)most);
     for (int32_t i = 0; i < found; i++) {
+        weir_prefix_leave_disk(holders->prefix, 1);
         WEIR_TRY(weir_kv_demote_begin(store, blocks[i], 1, error));
         count(store, holders, WEIR_RECLAIM_DEMOTE_CACHED);
     }

@@ -203,6 +203,10 @@ static weir_status write_own(
         (double)stats->kept_states
     ));
     WEIR_TRY(sample(
+        w, "cold_states", "gauge", "Of the recurrent snapshots, those on disk.",
+        (double)stats->cold_states
+    ));
+    WEIR_TRY(sample(
         w, "kept_policy_texts", "gauge", "Finished sequences with a KV policy in the cache.",
         (double)stats->kept_pruned_texts
     ));

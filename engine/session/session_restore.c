@@ -115,9 +115,16 @@ static void make_place(weir_service *service, void *user)
     r->status = WEIR_EFULL;
     const int32_t want = r->n_states < s->most_states ? r->n_states : s->most_states;
     while (own->n_marks < want) {
-        float *const state = weir_prefix_acquire_snapshot(service->prefix, false);
+        float *const state = weir_prefix_acquire_snapshot(
+            service->prefix, own->n_marks == 0 ? WEIR_STATE_LAST : WEIR_STATE_POINT, 0
+        );
         if (state == NULL) break;
         own->marks[own->n_marks++] = (weir_prefix_snapshot){ .state = state };
+    }
+    if (own->n_marks > 1) { /* the first one may displace the end of another turn */
+        float *const end = own->marks[0].state;
+        own->marks[0].state = own->marks[own->n_marks - 1].state;
+        own->marks[own->n_marks - 1].state = end;
     }
     if (own->n_marks > 0 || r->n_states == 0)
         r->status = WEIR_OK;

@@ -119,7 +119,8 @@ static bool tree_is_sound(const weir_prefix *p)
     return is_sound && runs_are_listed(p) && counts_are_sound(p);
 }
 
-/* Each kept slot is in the lists of its node and of its parent. */
+/* Each kept slot is in the lists of its node, of its parent and of the state before it, and in its
+ * order. */
 static bool slot_is_sound(const weir_prefix *p, int32_t index)
 {
     const slot *const s = &p->slots[index];
@@ -129,34 +130,47 @@ static bool slot_is_sound(const weir_prefix *p, int32_t index)
     int32_t own = p->nodes[s->node].snapshot, below = p->nodes[p->nodes[s->node].parent].below;
     while (own != NONE && own != index) own = p->slots[own].next;
     while (below != NONE && below != index) below = p->slots[below].next_below;
-    return own == index && below == index;
+    const int which = state_order_of(s);
+    if (own != index || below != index || s->place >= p->n_ordered[which] ||
+        p->state_orders[(int64_t)which * p->n_slots + s->place] != index ||
+        (s->memory == NONE) == (s->block == NONE) ||
+        (s->memory != NONE && p->owners[s->memory] != index))
+        return false;
+    if (s->before == NONE) return true;
+    int32_t after = p->slots[s->before].first_after;
+    while (after != NONE && after != index) after = p->slots[after].next_after;
+    return after == index && p->slots[s->before].state == SLOT_KEPT &&
+           tokens_of_state(p, s->before) < tokens_of_state(p, index);
 }
 
-/* The list is in order of use; adds its length. */
-static bool list_is_sound(const weir_prefix *p, const slot_list *list, bool is_spare, int64_t *n)
+/* No slot goes before the one above it. */
+static bool states_are_in_order(const weir_prefix *p, int which)
 {
-    int32_t older = NONE, length = 0;
-    for (int32_t s = list->oldest; s != NONE; older = s, s = p->slots[s].newer, length++) {
-        const slot *const own = &p->slots[s];
-        if (own->state != SLOT_KEPT || own->is_spare != is_spare || own->older != older ||
-            (older != NONE && p->slots[older].last_use > own->last_use))
+    const int32_t *const heap = p->state_orders + (int64_t)which * p->n_slots;
+    for (int32_t at = 0; at < p->n_ordered[which]; at++) {
+        const slot *const own = &p->slots[heap[at]];
+        if (own->state != SLOT_KEPT || state_order_of(own) != which ||
+            (at > 0 && prefix_state_goes_before(p, heap[at], heap[(at - 1) / 2])))
             return false;
     }
-    *n += length;
-    return list->newest == older && list->n == length;
+    return true;
 }
 
 static bool slots_are_sound(const weir_prefix *p)
 {
-    int64_t n_kept = 0, n_listed = 0, n_free = 0;
-    for (int32_t i = 0; i < p->limits.n_snapshots; i++) {
+    int64_t n_kept = 0, n_ordered = 0, n_memory = p->n_free_memory;
+    for (int32_t i = 0; i < p->n_slots; i++) {
         if (!slot_is_sound(p, i)) return false;
         n_kept += p->slots[i].state == SLOT_KEPT;
-        n_free += p->slots[i].state == SLOT_FREE;
+        n_memory += p->slots[i].memory != NONE;
     }
-    return list_is_sound(p, &p->spares, true, &n_listed) &&
-           list_is_sound(p, &p->used, false, &n_listed) && n_listed == n_kept &&
-           n_kept == p->stats.n_snapshots && n_free == p->n_free_slots;
+    for (int which = 0; which < STATE_ORDERS; which++) {
+        if (!states_are_in_order(p, which)) return false;
+        n_ordered += p->n_ordered[which];
+    }
+    return n_ordered == n_kept && n_kept == p->stats.n_snapshots &&
+           n_memory == p->limits.n_snapshots &&
+           p->n_ordered[ORDER_COLD_STATES] == p->stats.n_cold_snapshots;
 }
 
 static bool names_are_sound(const weir_prefix *p)

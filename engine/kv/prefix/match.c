@@ -68,6 +68,19 @@ static void find_state(
     }
 }
 
+/* True if the kept text goes on where the way ends. */
+static bool goes_on(const weir_prefix *p, const way *w)
+{
+    return w->node != NONE ? w->n_same < p->nodes[w->node].n_tokens
+                           : p->nodes[w->parent].children != 0;
+}
+
+/* True if the state is of a turn whose answer the sequence does not have. */
+static bool is_before_answer(const weir_prefix *p, int32_t slot)
+{
+    return slot != NONE && p->slots[slot].turn != 0 && p->slots[slot].end != slot;
+}
+
 weir_prefix_hit prefix_find(
     const weir_prefix *p, const weir_kv_sequence *sequence, const char *salt, int32_t most,
     place *best
@@ -75,7 +88,7 @@ weir_prefix_hit prefix_find(
 {
     weir_prefix_hit hit = { .reason = "nothing is kept under this salt" };
     const int32_t salt_node = prefix_find_salt(p, salt_text(salt));
-    *best = (place){ .node = NONE };
+    *best = (place){ .node = NONE, .slot = NONE };
     if (salt_node == NONE) return hit;
     const way w = follow(p, sequence, salt_node);
     if (has_states(p))
@@ -84,6 +97,8 @@ weir_prefix_hit prefix_find(
         find_row(p, &w, most, best);
     hit.n_matched = w.before + w.n_same;
     hit.n_rows = best->at;
+    hit.is_left = hit.n_matched < sequence->n_tokens && goes_on(p, &w);
+    hit.is_rewritten = hit.is_left && is_before_answer(p, best->slot);
     hit.reason = hit.n_matched >= sequence->n_tokens ? "the whole text is kept"
                  : hit.n_matched > 0                 ? "the nearest kept text ends or differs here"
                                                      : "no kept text begins like this";
@@ -144,35 +159,20 @@ bool prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
     return true;
 }
 
-/* Shares the pages with a copy of the state, as a use of them. */
-static bool give(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
-{
-    if (!prefix_share(p, sequence, end)) return false;
-    prefix_settle(p); /* nodes in use are in no order, so moving them in it costs nothing */
-    for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
-        prefix_use_run(p, i);
-    if (end->slot == NONE) return true;
-    prefix_use_state(p, end->slot);
-    if (sequence->recurrent_bytes == 0)
-        return true; /* a sequence that only carries rows to a file */
-    weir_ledger_copy(
-        sequence->ledger, sequence->recurrent, state_of(p, end->slot), sequence->recurrent_bytes
-    );
-    sequence->recurrent_dirty = true;
-    return true;
-}
-
-weir_prefix_hit weir_prefix_match(
-    weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, int32_t most
+/* Finds a place with its state, which is NULL if there is none or the sequence wants none. One that
+ * cannot be read is dropped. */
+static weir_prefix_hit find_with_state(
+    weir_prefix *p, const weir_kv_sequence *sequence, const char *salt, int32_t most, int32_t least,
+    place *best, const float **state
 )
 {
-    place best;
-    WEIR_ASSERT(sequence->n_computed == 0);
-    prefix->clock++;
-    const weir_prefix_hit hit = prefix_find(prefix, sequence, salt, most, &best);
-    if (best.node != NONE && !give(prefix, sequence, &best))
-        return (weir_prefix_hit){ 0, hit.n_matched, no_table };
-    return hit;
+    *state = NULL;
+    for (;;) {
+        const weir_prefix_hit hit = prefix_find(p, sequence, salt, most, best);
+        if (best->slot == NONE || sequence->recurrent_bytes == 0 || best->at < least) return hit;
+        *state = prefix_read_state(p, best->slot);
+        if (*state != NULL) return hit;
+    }
 }
 
 /* True if there is memory for the table of so many rows once its own is free. */
@@ -183,20 +183,55 @@ static bool can_grow(const weir_prefix *p, const weir_kv_sequence *sequence, int
            weir_kv_store_free(p->store).tables + sequence->table.n_units;
 }
 
+/* Shares the pages, for whose table there is memory, with a copy of the state, as a use of them. */
+static void give(weir_prefix *p, weir_kv_sequence *sequence, const place *end, const float *state)
+{
+    WEIR_ASSERT(prefix_share(p, sequence, end)); /* can_grow */
+    prefix_settle(p); /* nodes in use are in no order, so moving them in it costs nothing */
+    for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
+        prefix_use_run(p, i);
+    if (end->slot == NONE) return;
+    prefix_use_state(p, end->slot);
+    if (state == NULL) return; /* a sequence that only carries rows to a file */
+    weir_ledger_copy(sequence->ledger, sequence->recurrent, state, sequence->recurrent_bytes);
+    sequence->recurrent_dirty = true;
+}
+
+weir_prefix_hit weir_prefix_match(
+    weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, int32_t most
+)
+{
+    place best;
+    const float *state;
+    WEIR_ASSERT(sequence->n_computed == 0);
+    prefix->clock++;
+    const weir_prefix_hit hit = find_with_state(prefix, sequence, salt, most, 0, &best, &state);
+    if (best.node != NONE && !can_grow(prefix, sequence, best.at))
+        return (weir_prefix_hit){ .n_matched = hit.n_matched, .reason = no_table };
+    if (hit.is_rewritten) prefix_leave_answer(prefix, best.slot);
+    if (best.node != NONE) give(prefix, sequence, &best, state);
+    return hit;
+}
+
 weir_prefix_hit weir_prefix_extend(
     weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, int32_t most, int32_t least
 )
 {
     place best;
+    const float *state;
     WEIR_ASSERT(!sequence->table.is_pruned);
-    const weir_prefix_hit hit = prefix_find(prefix, sequence, salt, most, &best);
-    if (best.node == NONE || best.at < sequence->n_computed + least)
-        return (weir_prefix_hit){ sequence->n_computed, hit.n_matched, hit.reason };
-    if (!can_grow(prefix, sequence, best.at))
-        return (weir_prefix_hit){ sequence->n_computed, hit.n_matched, no_table };
+    const int32_t wanted = sequence->n_computed + least;
+    const weir_prefix_hit hit =
+        find_with_state(prefix, sequence, salt, most, wanted, &best, &state);
+    weir_prefix_hit nothing = { .n_rows = sequence->n_computed,
+                                .n_matched = hit.n_matched,
+                                .reason = hit.reason };
+    if (best.node == NONE || best.at < wanted) return nothing;
+    nothing.reason = no_table;
+    if (!can_grow(prefix, sequence, best.at)) return nothing;
     prefix->clock++;
     weir_kv_sequence_reset(sequence);
-    WEIR_ASSERT(give(prefix, sequence, &best));
+    give(prefix, sequence, &best, state);
     return hit;
 }
 

@@ -11,7 +11,7 @@
 static bool measure(weir_prefix *prefix, const weir_kv_spec *spec)
 {
     const size_t nodes = (size_t)node_count(&prefix->limits),
-                 slots = (size_t)prefix->limits.n_snapshots;
+                 states = (size_t)prefix->limits.n_snapshots;
     prefix->heads = weir_kv_n_heads(spec);
     prefix->is_paged = weir_kv_is_paged(spec);
     prefix->block = weir_kv_pages_of(spec, spec->sinks.n_pages, spec->sinks.n_pages + 1);
@@ -20,6 +20,8 @@ static bool measure(weir_prefix *prefix, const weir_kv_spec *spec)
     while (prefix->classes < WEIR_KV_SIZE_CLASSES && prefix->block.others[prefix->classes] > 0)
         prefix->classes++;
     prefix->all_pruned_bytes = pruned_bytes(&prefix->limits);
+    prefix->transfer_bytes = prefix_transfer_bytes(&prefix->limits);
+    prefix->n_slots = prefix->limits.n_snapshots + prefix->limits.n_cold;
     return prefix->all_pruned_bytes != SIZE_MAX && prefix->limits.n_nodes >= 0 &&
            prefix->limits.n_nodes < INT32_MAX - 64 && prefix->limits.n_snapshots >= 0 &&
            weir_mul_size(&prefix->node_bytes, nodes, sizeof(node)) &&
@@ -27,9 +29,12 @@ static bool measure(weir_prefix *prefix, const weir_kv_spec *spec)
            weir_mul_size(&prefix->idle_bytes, nodes, (size_t)prefix->classes * sizeof(int32_t)) &&
            weir_mul_size(&prefix->order_bytes, nodes, ORDERS * sizeof(int32_t)) &&
            weir_mul_size(&prefix->changed_bytes, nodes, sizeof(int32_t)) &&
-           weir_mul_size(&prefix->slot_bytes, slots, sizeof(slot)) &&
            weir_mul_size(
-               &prefix->state_bytes, slots, (prefix->limits.snapshot_bytes + 63) & ~(size_t)63
+               &prefix->slot_bytes, (size_t)prefix->n_slots,
+               sizeof(slot) + (STATE_ORDERS + 1) * sizeof(int32_t)
+           ) &&
+           weir_mul_size(
+               &prefix->state_bytes, states, (prefix->limits.snapshot_bytes + 63) & ~(size_t)63
            );
 }
 
@@ -40,7 +45,8 @@ size_t weir_prefix_tree_bytes(const weir_prefix_limits *limits, const weir_kv_sp
     return measure(&prefix, spec) && weir_add_size(&bytes, prefix.node_bytes, prefix.page_bytes) &&
                    weir_add_size(&bytes, bytes, prefix.idle_bytes) &&
                    weir_add_size(&bytes, bytes, prefix.order_bytes) &&
-                   weir_add_size(&bytes, bytes, prefix.changed_bytes)
+                   weir_add_size(&bytes, bytes, prefix.changed_bytes) &&
+                   weir_add_size(&bytes, bytes, prefix_tier_metadata_bytes(limits))
                ? bytes
                : SIZE_MAX;
 }
@@ -52,6 +58,7 @@ size_t weir_prefix_state_bytes(const weir_prefix_limits *limits)
     size_t bytes;
     return measure(&prefix, &none) &&
                    weir_add_size(&bytes, prefix.slot_bytes, prefix.state_bytes) &&
+                   weir_add_size(&bytes, bytes, prefix.transfer_bytes) &&
                    weir_add_size(&bytes, bytes, prefix.all_pruned_bytes)
                ? bytes
                : SIZE_MAX;
@@ -75,6 +82,13 @@ static weir_status take_memory(weir_prefix *p, weir_error *error)
         WEIR_TRY(weir_ledger_alloc(
             p->ledger, (void **)&p->slots, WEIR_ACCOUNT_SNAPSHOTS, p->slot_bytes, error
         ));
+    p->state_orders = (int32_t *)(p->slots + p->n_slots);
+    p->owners = p->state_orders + (int64_t)STATE_ORDERS * p->n_slots;
+    if (p->transfer_bytes > 0)
+        WEIR_TRY(weir_ledger_alloc(
+            p->ledger, (void **)&p->transfer_memory, WEIR_ACCOUNT_SNAPSHOTS, p->transfer_bytes,
+            error
+        ));
     if (p->state_bytes > 0)
         WEIR_TRY(weir_ledger_alloc(
             p->ledger, (void **)&p->states, WEIR_ACCOUNT_SNAPSHOTS, p->state_bytes, error
@@ -84,7 +98,7 @@ static weir_status take_memory(weir_prefix *p, weir_error *error)
             p->ledger, (void **)&p->pruned, WEIR_ACCOUNT_SNAPSHOTS, p->all_pruned_bytes, error
         ));
     pruned_open(p);
-    return WEIR_OK;
+    return prefix_open_tier(p, error);
 }
 
 static const node unused_node = { .depth = -2,
@@ -128,6 +142,7 @@ weir_status weir_prefix_open(
     }
     open_nodes(prefix);
     prefix_open_slots(prefix);
+    weir_prefix_begin_step(prefix);
     weir_kv_watch(store, prefix->changed);
     prefix->is_open = true;
     *out = prefix;
@@ -145,7 +160,11 @@ void weir_prefix_close(weir_prefix *prefix)
         weir_kv_release_end(prefix->store);
         weir_kv_watch(prefix->store, NULL);
     }
+    weir_lower_tier_close(prefix->tier);
     weir_ledger *const ledger = prefix->ledger;
+    weir_ledger_free(
+        ledger, prefix->transfer_memory, WEIR_ACCOUNT_SNAPSHOTS, prefix->transfer_bytes
+    );
     weir_ledger_free(ledger, prefix->nodes, WEIR_ACCOUNT_PAGE_TABLES, prefix->node_bytes);
     weir_ledger_free(ledger, prefix->pages, WEIR_ACCOUNT_PAGE_TABLES, prefix->page_bytes);
     weir_ledger_free(ledger, prefix->idle_pages, WEIR_ACCOUNT_PAGE_TABLES, prefix->idle_bytes);

@@ -23,6 +23,7 @@
  * how a sequence was cut into steps. Engine thread only; allocates nothing after opening. */
 #pragma once
 #include "engine/kv/pool/sequence.h"
+#include "engine/kv/tiers/lower_tier.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,10 +44,12 @@ typedef struct weir_prefix_limits {
     size_t snapshot_bytes;
     int32_t n_pruned; /* pruned sequences (pruned_cache.h) */
     size_t pruned_bytes; /* memory for all of them */
+    int32_t n_cold; /* states on disk, at most; 0 if the store has no blocks there */
+    const char *disk_folder; /* borrowed while the cache is opened */
 } weir_prefix_limits;
 
-/* Bytes that opening charges to the ledger: the tree (page_tables), the states and pruned caches
- * (snapshots); SIZE_MAX on overflow. */
+/* Bytes that opening charges to the ledger: the tree and the metadata of states on disk
+ * (page_tables), the states and pruned caches (snapshots); SIZE_MAX on overflow. */
 size_t weir_prefix_tree_bytes(const weir_prefix_limits *limits, const weir_kv_spec *spec);
 size_t weir_prefix_state_bytes(const weir_prefix_limits *limits);
 WEIR_MUST_CHECK weir_status weir_prefix_open(
@@ -60,6 +63,9 @@ typedef struct weir_prefix_hit {
     /* Tokens equal to those of the longest matching sequence. */
     int32_t n_matched;
     const char *reason; /* why not more; static text */
+    bool is_left; /* the kept text goes on otherwise after n_matched */
+    /* So it does, and the sequence continues a turn before its answer. */
+    bool is_rewritten;
 } weir_prefix_hit;
 
 /* Finds the longest cached prefix of a sequence whose tokens are set and of which nothing is
@@ -88,10 +94,22 @@ typedef struct weir_prefix_snapshot {
     float *state;
 } weir_prefix_snapshot;
 
-/* Acquires a slot for a state, if none is free the least recently used one, of spare states if
- * there are any. A spare state takes only free slots and those of spare ones; it is spare until it
- * is used. Returns NULL if all are acquired, or none is left for it. */
-float *weir_prefix_acquire_snapshot(weir_prefix *prefix, bool is_spare);
+/* What a state is kept for. If there is no memory for another, those of lower ranks go first, and
+ * of one rank those that cost least to compute again and were not used for long
+ * (state_order.c). */
+typedef enum weir_state_rank {
+    WEIR_STATE_SPARE, /* in case a later prompt branches off there; a point once it is used */
+    WEIR_STATE_POINT, /* within a turn; the end of a past one once it is used */
+    WEIR_STATE_PAST, /* a later turn continues it */
+    WEIR_STATE_LAST, /* of the last turn of a conversation */
+    WEIR_STATE_RANKS
+} weir_state_rank;
+
+/* Acquires a slot for a state of this rank. A spare state takes only the memory of spare ones, a
+ * point not that of ends of turns, as long as these leave some. turn: a number for the states that
+ * one turn has where its answer begins and later; 0: it is before. Returns NULL if there is no
+ * memory that it may take. */
+float *weir_prefix_acquire_snapshot(weir_prefix *prefix, weir_state_rank rank, int64_t turn);
 void weir_prefix_release_snapshot(weir_prefix *prefix, float *state);
 
 /* Inserts the computed rows of a sequence and its states, unless it is pruned (store.h), as far as
@@ -104,6 +122,21 @@ int32_t weir_prefix_insert(
     weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt,
     const weir_prefix_snapshot *marks, int32_t n_marks, bool whole_pages
 );
+
+/* ---- states on disk (state_tier.c) ---- */
+enum { WEIR_PREFIX_STEP_BYTES = 8 << 20 };
+/* Ends of turns are written to disk when their memory is taken, until this many bytes were written
+ * or read in a step. */
+void weir_prefix_begin_step(weir_prefix *prefix);
+/* False if no more states should be read in this step. */
+bool weir_prefix_may_read(const weir_prefix *prefix);
+/* Drops states from disk until n_blocks more KV blocks have room there. NULL-safe. */
+void weir_prefix_leave_disk(weir_prefix *prefix, int64_t n_blocks);
+/* NULL: there is none. For tests. */
+weir_lower_tier *weir_prefix_lower_tier(const weir_prefix *prefix);
+
+/* Makes the last state on the computed tokens of a cached sequence the end of its turn. */
+void weir_prefix_end_turn(weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt);
 
 /* ---- texts as they are kept, for what writes them to files ---- A salt that comes out of here may
  * go into weir_prefix_match, also the one that stands for none. */
@@ -142,15 +175,15 @@ bool weir_prefix_next(
 
 /* ---- texts that will be dropped, for what saves them before ---------------------------------- */
 /* Finds the LRU unsaved, unused sequence of at least `least` tokens that reclaim would drop before
- * this many pages are free, or that would lose a state before this many are acquired (or half of
- * all). Counts only tokens not shared with other sequences and not tried before. Copies its tokens
- * to a clear sequence. The cost depends on the pages and, if states are short, on the sequences
- * that reclaim would drop before it. */
+ * this many pages are free, or that would lose the end of a turn before this many turns end (or
+ * half of all states). Counts only tokens not shared with other sequences and not tried before.
+ * Copies its tokens to a clear sequence. The cost depends on the pages and, if states are short, on
+ * the sequences that reclaim would drop before it. */
 bool weir_prefix_next_victim(
     weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states, int32_t least,
     weir_kv_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]
 );
-/* True if this many states, or half of all, can be acquired without taking one from a sequence. */
+/* True if this many turns, or half of all states, can end without taking the end of another. */
 bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states);
 /* Shares the rows of the sequence's tokens up to where they can be continued, as weir_prefix_match
  * does, but does not count as a use and copies no state. Returns how many; 0 also if there is no
@@ -194,7 +227,10 @@ int32_t weir_prefix_lru_blocks(weir_prefix *prefix, void *const **blocks, int32_
 void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks);
 
 typedef struct weir_prefix_stats {
-    int64_t n_nodes, n_tokens, n_snapshots;
+    int64_t n_nodes, n_tokens, n_snapshots; /* n_snapshots: also those on disk */
+    int64_t n_cold_snapshots; /* on disk */
+    /* Since opening: written to disk, read back, and what failed. */
+    int64_t snapshots_out, snapshots_back, snapshot_errors;
     /* Cached sequences with a policy. */
     int64_t n_pruned, n_pruned_tokens;
     int64_t dropped_tokens; /* since opening */

@@ -75,22 +75,30 @@ typedef enum slot_state {
     SLOT_KEPT,
     SLOT_LEFT /* removed from its node: free once it is not pinned */
 } slot_state;
+/* Orders of kept states: those in memory by rank, and those on disk. */
+enum { ORDER_COLD_STATES = WEIR_STATE_RANKS, STATE_ORDERS };
+
+/* A state. There are slots for all in memory and on disk. */
 typedef struct slot {
     slot_state state;
+    weir_state_rank rank;
     /* offset: of the node's tokens, 1 .. 64. */
     int32_t node, offset;
     int32_t next; /* of the node's; or the next free slot */
     int32_t next_below, before_below; /* of the parent's `below` */
-    int32_t newer, older; /* of its list; NONE at the ends */
+    /* The nearest state before it on its path, as found when it was attached or used last; NONE:
+     * none. The first of those that have this state there, and the others that have the same. */
+    int32_t before, first_after, next_after, previous_after;
+    int32_t place; /* in its order */
+    int32_t memory; /* NONE: on disk, or free */
+    int32_t block; /* on disk */
     int32_t pins;
-    bool is_spare; /* goes before all that are not */
+    bool was_read; /* from disk */
+    int32_t end; /* the last state of its turn, which may be another turn's by now */
+    int64_t turn; /* 0: none */
+    int64_t worth; /* state_order.c */
     uint64_t last_use;
 } slot;
-
-/* Kept slots, least recently used first. */
-typedef struct slot_list {
-    int32_t oldest, newest, n;
-} slot_list;
 
 typedef struct pruned_entry pruned_entry; /* pruned_cache_internal.h */
 
@@ -111,7 +119,9 @@ struct weir_prefix {
     int32_t *orders; /* [ORDERS, n_nodes] heaps */
     int32_t order_size[ORDERS];
     int32_t *changed; /* [n_nodes] the store's (weir_kv_watch) */
-    slot *slots; /* [n_snapshots] */
+    slot *slots; /* [n_slots] */
+    int32_t n_slots; /* n_snapshots + n_cold */
+    int32_t *owners; /* [n_snapshots] the slot that has this memory; or the next free one */
     float *states; /* [n_snapshots, snapshot_bytes] */
     size_t node_bytes, page_bytes, idle_bytes, order_bytes, changed_bytes, slot_bytes, state_bytes,
         all_pruned_bytes;
@@ -123,10 +133,18 @@ struct weir_prefix {
     weir_kv_pages block, sink_block; /* pages of each */
     weir_kv_pages droppable_pages; /* idle pages of droppable nodes */
     int64_t n_idle_cold;
-    slot_list spares, used; /* kept slots, of spare states and of others */
+    /* [STATE_ORDERS, n_slots] heaps of kept slots; their sizes; the worth of the last one that
+     * went. */
+    int32_t *state_orders;
+    int32_t n_ordered[STATE_ORDERS];
+    int64_t floors[STATE_ORDERS];
+    weir_lower_tier *tier; /* states on disk; NULL: none */
+    char *transfer_memory, *transfer; /* for a state on its way */
+    size_t transfer_bytes;
+    int64_t step_bytes; /* that may be read and written in this step */
     int32_t oldest, newest; /* of all runs, by last_use */
     int32_t walk; /* of them, where weir_prefix_next ended; NONE: at the end */
-    int32_t free_slot, n_free_slots;
+    int32_t free_slot, free_memory, n_free_memory;
     bool is_paged; /* only whole runs (store.h 5) */
     bool is_open;
     /* Of the node that is being created: not dropped with its last sequence. */
@@ -213,11 +231,54 @@ void prefix_open_slots(weir_prefix *p);
 void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state);
 /* Removes the slot from its node. */
 void prefix_detach(weir_prefix *p, int32_t index);
+/* The same, for want of room in memory or on disk. */
+void prefix_drop_state(weir_prefix *p, int32_t index);
+/* Memory for a state of this rank, if need be that of another one, which then goes to disk or is
+ * dropped; NONE: there is none. */
+int32_t prefix_take_memory(weir_prefix *p, weir_state_rank rank);
+void prefix_give_memory(weir_prefix *p, int32_t memory);
+/* A state was written to a block, and gives its memory; was read from it to this memory. */
+void prefix_move_state(weir_prefix *p, int32_t index, int32_t block);
+void prefix_return_state(weir_prefix *p, int32_t index, int32_t memory);
 /* The state was used. */
 void prefix_use_state(weir_prefix *p, int32_t index);
-/* True if this many states, or half of all, can be acquired before taking one that was used at
- * `use` or later. */
-bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, uint64_t use);
+/* The answer behind this state, of the same turn, is not continued. */
+void prefix_leave_answer(weir_prefix *p, int32_t index);
+/* True if this many ends of turns, or half of all states, can be added before this state goes;
+ * NONE: before any end of a turn does. */
+bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, int32_t slot);
+
+/* ---- state_order.c --------------------------------------------------------------------------- */
+/* Puts a slot that is on a node in the order of its rank, as used now, and takes it out. */
+void prefix_order_state(weir_prefix *p, int32_t index);
+void prefix_unorder_state(weir_prefix *p, int32_t index);
+/* Takes it out before its rank or memory changes and it is put in again. */
+void prefix_leave_order(weir_prefix *p, int32_t index);
+void prefix_rank_state(weir_prefix *p, int32_t index, weir_state_rank rank);
+/* The state that goes first of those that a new one of this rank may take the memory of; NONE:
+ * there is none. */
+int32_t prefix_next_state(const weir_prefix *p, weir_state_rank rank);
+/* The first one of an order that is not pinned, or NONE. */
+int32_t prefix_first_state(const weir_prefix *p, int which);
+/* True if `a` goes before `b` of the same order. */
+bool prefix_state_goes_before(const weir_prefix *p, int32_t a, int32_t b);
+/* Slots of ends of turns that are not pinned and are dropped before this one, at most `most`. */
+int32_t prefix_ends_before(const weir_prefix *p, int32_t slot, int32_t most);
+
+/* ---- state_tier.c ---------------------------------------------------------------------------- */
+size_t prefix_transfer_bytes(const weir_prefix_limits *limits);
+size_t prefix_tier_metadata_bytes(const weir_prefix_limits *limits);
+WEIR_MUST_CHECK weir_status prefix_open_tier(weir_prefix *p, weir_error *error);
+/* States that fit on disk in addition, at most as many as fit in memory. */
+int32_t prefix_cold_room(const weir_prefix *p);
+/* Writes a state to disk. Returns false if it stays in memory. */
+bool prefix_demote_state(weir_prefix *p, int32_t index);
+/* Reads it back to memory. Returns false if there is none, or if it could not be read and was
+ * dropped. */
+bool prefix_promote_state(weir_prefix *p, int32_t index);
+/* The state, wherever it is, until the next call here; NULL: it could not be read and was
+ * dropped. */
+const float *prefix_read_state(weir_prefix *p, int32_t index);
 
 /* ---- small ones ------------------------------------------------------------------------------ */
 /* Adds the forest and some salts. */
@@ -252,16 +313,25 @@ static inline bool is_dead(const weir_prefix *p, int32_t index)
     return has_states(p) && p->nodes[index].snapshot == NONE;
 }
 
+static inline size_t state_floats(const weir_prefix *p)
+{
+    return p->state_bytes / (size_t)p->limits.n_snapshots / sizeof(float);
+}
+
+/* Of a slot that has memory. */
 static inline float *state_of(const weir_prefix *p, int32_t index)
 {
-    return p->states +
-           (size_t)index * (p->state_bytes / (size_t)p->limits.n_snapshots / sizeof(float));
+    return p->states + (size_t)p->slots[index].memory * state_floats(p);
 }
 
 static inline int32_t slot_of(const weir_prefix *p, const float *state)
 {
-    return (int32_t)((size_t)(state - p->states) /
-                     (p->state_bytes / (size_t)p->limits.n_snapshots / sizeof(float)));
+    return p->owners[(size_t)(state - p->states) / state_floats(p)];
+}
+
+static inline int state_order_of(const slot *s)
+{
+    return s->memory == NONE ? ORDER_COLD_STATES : (int)s->rank;
 }
 
 /* Idle, from its pages. */
@@ -271,6 +341,26 @@ static inline bool has_idle_page(const weir_prefix *p, int32_t index)
     for (int64_t h = 0; p->heads > 0 && h < heads; h++)
         if (weir_kv_page_users(p->store, pages_of(p, index)[h]) == 1) return true;
     return p->heads == 0;
+}
+
+/* Tokens before the state. */
+static inline int32_t tokens_of_state(const weir_prefix *p, int32_t index)
+{
+    return p->nodes[p->slots[index].node].depth * RUN + p->slots[index].offset;
+}
+
+/* States that ends of turns leave to others; the same for ends that a later turn continues. */
+static inline int32_t reserved_states(const weir_prefix *p)
+{
+    enum { SHARE = 32 };
+    const int32_t n = p->limits.n_snapshots / SHARE;
+    return n > 1 ? n : 1;
+}
+
+/* The most ends of turns that are kept in memory. */
+static inline int32_t most_ends(const weir_prefix *p)
+{
+    return p->limits.n_snapshots - reserved_states(p);
 }
 
 static inline int32_t common(const int32_t *a, const int32_t *b, int32_t n)

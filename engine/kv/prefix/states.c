@@ -1,111 +1,73 @@
 /* engine/kv/prefix/states.c - recurrent states in slots: acquired, on a node, pinned there.
  *
- * A slot of a node is in three lists: the node's, that of all children of the node's parent, which
- * matching goes through, and that of spare or of other states, least recently used first: what is
- * used goes to the end. */
+ * A slot of a node is in four lists: the node's, that of all children of the node's parent, which
+ * matching goes through, that of the states after the one before it, and the order of its rank
+ * (state_order.c). */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/kv/prefix/prefix_internal.h"
 
-/* ---- lists ----------------------------------------------------------------------------------- */
+/* ---- slots ----------------------------------------------------------------------------------- */
+static const slot unused_slot = { .memory = NONE, .block = NONE };
+
 void prefix_open_slots(weir_prefix *p)
 {
-    const slot_list none = { .oldest = NONE, .newest = NONE };
-    p->spares = p->used = none;
-    p->n_free_slots = p->limits.n_snapshots;
-    p->free_slot = p->n_free_slots > 0 ? 0 : NONE;
-    for (int32_t i = 0; i < p->n_free_slots; i++)
-        p->slots[i] = (slot){ .next = i + 1 < p->n_free_slots ? i + 1 : NONE };
+    p->free_slot = p->free_memory = NONE;
+    for (int32_t i = p->n_slots - 1; i >= 0; i--) {
+        p->slots[i] = unused_slot;
+        p->slots[i].next = p->free_slot;
+        p->free_slot = i;
+    }
+    for (int32_t i = p->limits.n_snapshots - 1; i >= 0; i--) prefix_give_memory(p, i);
+}
+
+void prefix_give_memory(weir_prefix *p, int32_t memory)
+{
+    p->owners[memory] = p->free_memory;
+    p->free_memory = memory;
+    p->n_free_memory++;
 }
 
 static void free_slot(weir_prefix *p, int32_t index)
 {
-    p->slots[index].state = SLOT_FREE;
-    p->slots[index].next = p->free_slot;
+    slot *const own = &p->slots[index];
+    if (own->memory != NONE) prefix_give_memory(p, own->memory);
+    if (own->block != NONE) weir_lower_tier_free(p->tier, own->block);
+    *own = unused_slot;
+    own->next = p->free_slot;
     p->free_slot = index;
-    p->n_free_slots++;
 }
 
-static slot_list *list_of(weir_prefix *p, int32_t index)
+void prefix_drop_state(weir_prefix *p, int32_t index)
 {
-    return p->slots[index].is_spare ? &p->spares : &p->used;
+    int64_t *const floor = &p->floors[state_order_of(&p->slots[index])];
+    if (p->slots[index].worth > *floor) *floor = p->slots[index].worth;
+    prefix_detach(p, index);
 }
 
-static void unlist(weir_prefix *p, int32_t index)
+int32_t prefix_take_memory(weir_prefix *p, weir_state_rank rank)
 {
-    slot_list *const list = list_of(p, index);
-    const int32_t older = p->slots[index].older, newer = p->slots[index].newer;
-    *(older != NONE ? &p->slots[older].newer : &list->oldest) = newer;
-    *(newer != NONE ? &p->slots[newer].older : &list->newest) = older;
-    list->n--;
-}
-
-/* Makes it the most recently used one. */
-static void list_newest(weir_prefix *p, int32_t index)
-{
-    slot_list *const list = list_of(p, index);
-    slot *const own = &p->slots[index];
-    own->last_use = p->clock;
-    own->newer = NONE;
-    own->older = list->newest;
-    *(own->older != NONE ? &p->slots[own->older].newer : &list->oldest) = index;
-    list->newest = index;
-    list->n++;
-}
-
-static void use_as(weir_prefix *p, int32_t index, bool is_spare)
-{
-    unlist(p, index);
-    p->slots[index].is_spare = is_spare;
-    list_newest(p, index);
-}
-
-void prefix_use_state(weir_prefix *p, int32_t index) { use_as(p, index, false); }
-
-/* ---- on a node ------------------------------------------------------------------------------- */
-void prefix_detach(weir_prefix *p, int32_t index)
-{
-    slot *const own = &p->slots[index];
-    const int32_t holder = own->node, parent = p->nodes[holder].parent;
-    int32_t *at = &p->nodes[holder].snapshot;
-    while (*at != index) at = &p->slots[*at].next;
-    *at = own->next;
-    *(own->before_below != NONE ? &p->slots[own->before_below].next_below : &p->nodes[parent].below
-    ) = own->next_below;
-    if (own->next_below != NONE) p->slots[own->next_below].before_below = own->before_below;
-    unlist(p, index);
-    if (own->pins > 0)
-        own->state = SLOT_LEFT;
-    else
-        free_slot(p, index);
-    p->stats.n_snapshots--;
-    prefix_reorder(p, holder);
-}
-
-/* The least recently used one that is not pinned. Pinned are those of texts that are being written
- * to files: few. */
-static int32_t oldest_of(const weir_prefix *p, const slot_list *list)
-{
-    int32_t s = list->oldest;
-    for (; s != NONE && p->slots[s].pins > 0; s = p->slots[s].newer) ++*p->visits;
-    return s;
-}
-
-float *weir_prefix_acquire_snapshot(weir_prefix *prefix, bool is_spare)
-{
-    if (prefix->n_free_slots == 0) {
-        int32_t oldest = oldest_of(prefix, &prefix->spares);
-        if (oldest == NONE && !is_spare) oldest = oldest_of(prefix, &prefix->used);
-        if (oldest == NONE) return NULL;
-        prefix_detach(prefix, oldest);
+    if (p->n_free_memory == 0) {
+        const int32_t first = prefix_next_state(p, rank);
+        if (first == NONE) return NONE;
+        if (!prefix_demote_state(p, first)) prefix_drop_state(p, first);
     }
-    const int32_t taken = prefix->free_slot;
+    const int32_t taken = p->free_memory;
+    p->free_memory = p->owners[taken];
+    p->n_free_memory--;
+    ++*p->visits;
+    return taken;
+}
+
+float *weir_prefix_acquire_snapshot(weir_prefix *prefix, weir_state_rank rank, int64_t turn)
+{
+    const int32_t memory = prefix_take_memory(prefix, rank), taken = prefix->free_slot;
+    if (memory == NONE) return NULL;
     prefix->free_slot = prefix->slots[taken].next;
-    prefix->n_free_slots--;
-    prefix->slots[taken].state = SLOT_LENT;
-    prefix->slots[taken].is_spare = is_spare;
-    ++*prefix->visits;
+    prefix->slots[taken] =
+        (slot){ .state = SLOT_LENT, .rank = rank, .memory = memory, .block = NONE, .turn = turn };
+    prefix->owners[memory] = taken;
     return state_of(prefix, taken);
 }
 
@@ -116,49 +78,160 @@ void weir_prefix_release_snapshot(weir_prefix *prefix, float *state)
     free_slot(prefix, index);
 }
 
-void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state)
+/* ---- on a node ------------------------------------------------------------------------------- */
+void prefix_use_state(weir_prefix *p, int32_t index)
 {
-    const int32_t mine = slot_of(p, state);
-    const bool is_spare = p->slots[mine].is_spare;
-    for (int32_t s = p->nodes[index].snapshot; s != NONE; s = p->slots[s].next) {
-        if (p->slots[s].offset != offset) continue;
-        use_as(p, s, p->slots[s].is_spare && is_spare);
-        weir_prefix_release_snapshot(p, state);
-        return;
-    }
+    const weir_state_rank rank = p->slots[index].rank;
+    prefix_rank_state(p, index, rank < WEIR_STATE_PAST ? rank + 1 : rank);
+}
+
+void prefix_detach(weir_prefix *p, int32_t index)
+{
+    slot *const own = &p->slots[index];
+    const int32_t holder = own->node, parent = p->nodes[holder].parent;
+    int32_t *at = &p->nodes[holder].snapshot;
+    prefix_unorder_state(p, index);
+    p->stats.n_cold_snapshots -= own->memory == NONE;
+    while (*at != index) at = &p->slots[*at].next;
+    *at = own->next;
+    *(own->before_below != NONE ? &p->slots[own->before_below].next_below : &p->nodes[parent].below
+    ) = own->next_below;
+    if (own->next_below != NONE) p->slots[own->next_below].before_below = own->before_below;
+    if (own->pins > 0)
+        own->state = SLOT_LEFT;
+    else
+        free_slot(p, index);
+    p->stats.n_snapshots--;
+    prefix_reorder(p, holder);
+}
+
+/* The end of the last turn: the one that it continues is past now. */
+static void rank_last(weir_prefix *p, int32_t index)
+{
+    int32_t before = p->slots[index].before;
+    while (before != NONE && p->slots[before].rank < WEIR_STATE_PAST)
+        before = p->slots[before].before;
+    if (before != NONE && p->slots[before].rank == WEIR_STATE_LAST)
+        prefix_rank_state(p, before, WEIR_STATE_PAST);
+    if (p->slots[index].rank != WEIR_STATE_LAST) prefix_rank_state(p, index, WEIR_STATE_LAST);
+}
+
+/* It is the last state of its turn, until another one is attached behind it. */
+static void end_turn(weir_prefix *p, int32_t index)
+{
+    const int64_t turn = p->slots[index].turn;
+    for (int32_t s = index; turn != 0 && s != NONE && p->slots[s].turn == turn;
+         s = p->slots[s].before)
+        p->slots[s].end = index;
+    if (p->slots[index].rank == WEIR_STATE_LAST) rank_last(p, index);
+}
+
+void prefix_leave_answer(weir_prefix *p, int32_t index)
+{
+    const int32_t end = p->slots[index].end;
+    if (p->slots[end].state == SLOT_KEPT && p->slots[end].turn == p->slots[index].turn &&
+        p->slots[end].rank == WEIR_STATE_LAST)
+        prefix_rank_state(p, end, WEIR_STATE_SPARE);
+}
+
+/* The state of the node after this many of its tokens. */
+static int32_t find_on_node(const weir_prefix *p, int32_t index, int32_t offset)
+{
+    int32_t s = p->nodes[index].snapshot;
+    while (s != NONE && p->slots[s].offset != offset) s = p->slots[s].next;
+    return s;
+}
+
+static void put_on_node(weir_prefix *p, int32_t index, int32_t offset, int32_t mine)
+{
     int32_t *const below = &p->nodes[p->nodes[index].parent].below;
     p->slots[mine] = (slot){ .state = SLOT_KEPT,
+                             .rank = p->slots[mine].rank,
                              .node = index,
                              .offset = offset,
                              .next = p->nodes[index].snapshot,
                              .next_below = *below,
                              .before_below = NONE,
-                             .is_spare = is_spare };
+                             .first_after = NONE,
+                             .memory = p->slots[mine].memory,
+                             .block = NONE,
+                             .end = mine,
+                             .turn = p->slots[mine].turn };
     if (*below != NONE) p->slots[*below].before_below = mine;
     *below = mine;
     p->nodes[index].snapshot = mine;
-    list_newest(p, mine);
+    prefix_order_state(p, mine);
     p->stats.n_snapshots++;
     p->stats.n_inserted++;
     prefix_reorder(p, index);
 }
 
-/* Spare states are not pinned. */
-bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, uint64_t use)
+void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state)
+{
+    const int32_t mine = slot_of(p, state), equal = find_on_node(p, index, offset);
+    if (equal == NONE) {
+        put_on_node(p, index, offset, mine);
+        end_turn(p, mine);
+        return;
+    }
+    const weir_state_rank rank = p->slots[mine].rank;
+    if (p->slots[equal].memory == NONE) {
+        prefix_return_state(p, equal, p->slots[mine].memory);
+        p->slots[mine].memory = NONE;
+    }
+    if (p->slots[mine].turn != 0) p->slots[equal].turn = p->slots[mine].turn;
+    prefix_rank_state(p, equal, rank > p->slots[equal].rank ? rank : p->slots[equal].rank);
+    end_turn(p, equal);
+    free_slot(p, mine);
+}
+
+/* ---- to disk and back ------------------------------------------------------------------------ */
+void prefix_move_state(weir_prefix *p, int32_t index, int32_t block)
+{
+    slot *const own = &p->slots[index];
+    int64_t *const floor = &p->floors[own->rank];
+    if (own->worth > *floor) *floor = own->worth;
+    prefix_leave_order(p, index);
+    prefix_give_memory(p, own->memory);
+    own->memory = NONE;
+    own->block = block;
+    own->was_read = false;
+    prefix_order_state(p, index);
+    p->stats.n_cold_snapshots++;
+}
+
+void prefix_return_state(weir_prefix *p, int32_t index, int32_t memory)
+{
+    slot *const own = &p->slots[index];
+    prefix_leave_order(p, index);
+    weir_lower_tier_free(p->tier, own->block);
+    own->memory = memory;
+    own->block = NONE;
+    p->owners[memory] = index;
+    prefix_order_state(p, index);
+    p->stats.n_cold_snapshots--;
+}
+
+void weir_prefix_end_turn(weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt)
+{
+    place last;
+    const weir_kv_sequence text = { .tokens = sequence->tokens, .n_tokens = sequence->n_computed };
+    (void)prefix_find(prefix, &text, salt, sequence->n_computed, &last);
+    if (last.slot != NONE) rank_last(prefix, last.slot);
+}
+
+bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, int32_t slot)
 {
     const int32_t half = p->limits.n_snapshots / 2, wanted = n_states < half ? n_states : half;
-    int32_t n = p->n_free_slots + p->spares.n;
-    for (int32_t s = p->used.oldest; n < wanted && s != NONE && p->slots[s].last_use < use;
-         s = p->slots[s].newer) {
-        n += p->slots[s].pins == 0;
-        ++*p->visits;
-    }
-    return n >= wanted;
+    const int32_t room = most_ends(p) - p->n_ordered[WEIR_STATE_PAST] -
+                         p->n_ordered[WEIR_STATE_LAST] + prefix_cold_room(p);
+    if (slot == NONE || room >= wanted) return room >= wanted;
+    return prefix_ends_before(p, slot, wanted - room) >= wanted - room;
 }
 
 bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states)
 {
-    return prefix_has_states_before(prefix, n_states, 0);
+    return prefix_has_states_before(prefix, n_states, NONE);
 }
 
 /* ---- pinned ---------------------------------------------------------------------------------- */
@@ -177,10 +250,11 @@ static int32_t add_marks(
 {
     for (int32_t s = p->nodes[parent].below; s != NONE; s = p->slots[s].next_below) {
         const int32_t offset = p->slots[s].offset;
-        const weir_prefix_snapshot mark = { before + offset, state_of(p, s) };
-        bool is_new = !p->slots[s].is_spare && offset <= n_left &&
-                      common(p->nodes[p->slots[s].node].tokens, tokens, offset) == offset;
         ++*p->visits;
+        if (p->slots[s].memory == NONE) continue;
+        const weir_prefix_snapshot mark = { before + offset, state_of(p, s) };
+        bool is_new = p->slots[s].rank != WEIR_STATE_SPARE && offset <= n_left &&
+                      common(p->nodes[p->slots[s].node].tokens, tokens, offset) == offset;
         for (int32_t k = 0; k < n; k++) is_new = is_new && marks[k].at != mark.at;
         if (!is_new) continue;
         if (n == most) memmove(marks, marks + 1, (size_t)--n * sizeof *marks);
@@ -188,6 +262,16 @@ static int32_t add_marks(
         qsort(marks, (size_t)n, sizeof *marks, by_place);
     }
     return n;
+}
+
+/* The last state is what makes the sequence worth keeping, so it comes back from disk. */
+static void promote_last(weir_prefix *p, const weir_kv_sequence *sequence, const char *salt)
+{
+    place last;
+    const weir_kv_sequence text = { .tokens = sequence->tokens, .n_tokens = sequence->n_computed };
+    do (void)prefix_find(p, &text, salt, sequence->n_computed, &last);
+    while (last.slot != NONE && !prefix_promote_state(p, last.slot) &&
+           p->slots[last.slot].state != SLOT_KEPT);
 }
 
 /* States of all children count, as in weir_prefix_match: one may be on a run of another sequence,
@@ -198,6 +282,7 @@ int32_t weir_prefix_pin(
 )
 {
     int32_t n = 0, before = 0, same = RUN, parent = prefix_find_salt(prefix, salt_text(salt));
+    if (prefix->tier != NULL) promote_last(prefix, sequence, salt);
     while (parent != NONE && same == RUN && before < sequence->n_computed) {
         const int32_t *const tokens = sequence->tokens + before,
                              left = sequence->n_computed - before;

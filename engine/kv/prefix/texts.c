@@ -148,14 +148,24 @@ static int32_t loss_of(const weir_prefix *p, int32_t leaf, int32_t enough)
     return n;
 }
 
-/* When the first state that this sequence would lose was last used. */
-static uint64_t use_of_states(const weir_prefix *p, int32_t leaf)
+/* States on disk go first, then past ends. */
+static bool is_dropped_before(const weir_prefix *p, int32_t a, int32_t b)
 {
-    uint64_t use = p->nodes[leaf].last_use;
+    const int left = state_order_of(&p->slots[a]), right = state_order_of(&p->slots[b]);
+    if (left == right) return prefix_state_goes_before(p, a, b);
+    return left == ORDER_COLD_STATES || (right != ORDER_COLD_STATES && left < right);
+}
+
+/* The first end of a turn that this sequence would lose; NONE: it has none. */
+static int32_t first_end_of(const weir_prefix *p, int32_t leaf)
+{
+    int32_t first = NONE;
     for (int32_t i = leaf; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
         for (int32_t s = p->nodes[i].snapshot; s != NONE; s = p->slots[s].next)
-            if (!p->slots[s].is_spare && p->slots[s].last_use < use) use = p->slots[s].last_use;
-    return use;
+            if (p->slots[s].rank >= WEIR_STATE_PAST && p->slots[s].pins == 0 &&
+                (first == NONE || is_dropped_before(p, s, first)))
+                first = s;
+    return first;
 }
 
 /* The first run, in the order of use, that ends a sequence which loses `least` tokens with it.
@@ -191,8 +201,10 @@ bool weir_prefix_next_victim(
     weir_kv_pages before = weir_kv_store_free(prefix->store);
     const bool states_matter = !weir_prefix_has_free_states(prefix, n_states);
     const int32_t found = find_victim(prefix, wanted, least, states_matter, &before);
-    if (found == NONE || (weir_kv_pages_fit(wanted, before) &&
-                          prefix_has_states_before(prefix, n_states, use_of_states(prefix, found))))
+    if (found == NONE) return false;
+    const int32_t end = first_end_of(prefix, found);
+    if (weir_kv_pages_fit(wanted, before) &&
+        (end == NONE || prefix_has_states_before(prefix, n_states, end)))
         return false;
     copy_text(prefix, found, prefix->nodes[found].n_tokens, sequence, salt);
     return true;

@@ -29,7 +29,8 @@ class PrefixCost : public ::testing::Test {
                                     window, has_disk ? 64 : 0, folder.c_str(), {},
                                     0,      !has_disk,         false,          0,
                                     0 };
-        const weir_prefix_limits limits = { n_nodes, n_states, n_states > 0 ? 64u : 0u, 0, 0 };
+        const weir_prefix_limits limits = { n_nodes, n_states, n_states > 0 ? 64u : 0u, 0, 0,
+                                            0,       nullptr };
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
         ASSERT_EQ(weir_prefix_open(&prefix_, store_, ledger_, &limits, &error_), WEIR_OK)
@@ -79,6 +80,7 @@ class PrefixCost : public ::testing::Test {
         function();
         return weir_prefix_stats_of(prefix_).visits - before;
     }
+    static weir_state_rank rank_of(int i) { return (weir_state_rank)(i % WEIR_STATE_RANKS); }
     bool drop(int64_t n_pages)
     {
         weir_kv_pages wanted = weir_kv_store_free(store_);
@@ -210,13 +212,13 @@ TEST_F(PrefixCost, States)
         open(2 * n, n);
         for (int32_t i = 0; i < n; i++) {
             set_text(i, 128);
-            keep(nullptr, weir_prefix_acquire_snapshot(prefix_, i % 2 == 0));
+            keep(nullptr, weir_prefix_acquire_snapshot(prefix_, rank_of(i), 0));
         }
         EXPECT_EQ(weir_prefix_stats_of(prefix_).n_snapshots, n);
         (void)count();
         const auto acquire = [&] {
             for (int i = 0; i < 8; i++)
-                EXPECT_NE(weir_prefix_acquire_snapshot(prefix_, i % 2 == 0), nullptr);
+                EXPECT_NE(weir_prefix_acquire_snapshot(prefix_, rank_of(i), 0), nullptr);
             EXPECT_TRUE(weir_prefix_has_free_states(prefix_, 8));
         };
         EXPECT_LE(visits(acquire), 8 * 40) << n;

@@ -70,8 +70,13 @@ class Prefix : public ::testing::TestWithParam<Kind> {
                                     false,          false,    0,
                                     table_bytes };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
-        const weir_prefix_limits limits = { n_nodes, has_states() ? n_snapshots : 0,
-                                            has_states() ? state_bytes : 0, 0, 0 };
+        const weir_prefix_limits limits = { n_nodes,
+                                            has_states() ? n_snapshots : 0,
+                                            has_states() ? state_bytes : 0,
+                                            0,
+                                            0,
+                                            n_cold_,
+                                            folder.c_str() };
         const size_t before = weir_ledger_total(ledger_, WEIR_TIER_HOST);
         ASSERT_EQ(weir_prefix_open(&prefix_, store_, ledger_, &limits, &error_), WEIR_OK)
             << error_.text;
@@ -155,7 +160,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         std::vector<weir_prefix_snapshot> lent;
         for (const int32_t at : marks) {
             float *const state =
-                has_states() ? weir_prefix_acquire_snapshot(prefix_, false) : nullptr;
+                has_states() ? weir_prefix_acquire_snapshot(prefix_, rank_, turn_) : nullptr;
             if (state == nullptr) continue;
             put_state(state, s, at);
             lent.push_back({ at, state });
@@ -210,6 +215,9 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     weir_kv_store *store_ = nullptr;
     weir_prefix *prefix_ = nullptr;
     int64_t n_pages_ = 0;
+    int32_t n_cold_ = 0; // states on disk
+    weir_state_rank rank_ = WEIR_STATE_POINT; // of kept states
+    int64_t turn_ = 0;
     weir_error error_ = {};
 };
 

@@ -79,28 +79,30 @@ class RandomTree : public Prefix {
         std::vector<weir_prefix_snapshot> marks;
         for (int32_t at = 1 + pick(90); has_states() && at <= s.n_computed; at += 1 + pick(150)) {
             const int32_t place = pick(2) ? at : at / 64 * 64;
-            const bool is_spare = pick(3) == 0;
+            const weir_state_rank rank = (weir_state_rank)pick(WEIR_STATE_RANKS);
             if (place == 0 || (!marks.empty() && marks.back().at >= place)) continue;
-            float *const state = acquire(is_spare);
+            float *const state = acquire(rank);
             if (state == nullptr) break;
             put_state(state, s, place);
             marks.push_back({ place, state });
         }
         return marks;
     }
-    // The slot that is taken from a node is the least recently used one.
-    float *acquire(bool is_spare)
+    // The slot that is taken from a node is the one that goes first.
+    float *acquire(weir_state_rank rank)
     {
-        const int32_t next = prefix_reference::next_slot(prefix_, is_spare);
-        const uint64_t use = next != NONE ? prefix_->slots[next].last_use : 0;
-        const bool was_spare = next != NONE && prefix_->slots[next].is_spare;
+        const int32_t next = prefix_reference::next_slot(prefix_, rank);
         const int64_t n = weir_prefix_stats_of(prefix_).n_snapshots;
-        std::vector<slot> before(prefix_->slots, prefix_->slots + prefix_->limits.n_snapshots);
-        float *const state = weir_prefix_acquire_snapshot(prefix_, is_spare);
-        if (state == nullptr || weir_prefix_stats_of(prefix_).n_snapshots == n) return state;
-        const slot &taken = before[(size_t)slot_of(prefix_, state)];
-        EXPECT_EQ(taken.last_use, use);
-        EXPECT_EQ(taken.is_spare, was_spare);
+        float *const state = weir_prefix_acquire_snapshot(prefix_, rank, pick(3));
+        if (next == NONE) return state;
+        const slot &taken = prefix_->slots[next];
+        if (taken.state == SLOT_KEPT) {
+            EXPECT_EQ(taken.memory, NONE);
+            n_cold_states_++;
+        } else {
+            EXPECT_EQ(state, state_of(prefix_, next));
+            EXPECT_EQ(weir_prefix_stats_of(prefix_).n_snapshots, n - 1);
+        }
         n_taken_states_++;
         return state;
     }
@@ -191,7 +193,10 @@ class RandomTree : public Prefix {
         case 6: keep_some(some(), true); break;
         case 7: end(at); break;
         case 8: fork(); break;
-        case 9: pin(some()); break;
+        case 9:
+            pin(some());
+            weir_prefix_end_turn(prefix_, &some(), salt_of(some()));
+            break;
         case 10: move_blocks(); break;
         case 11: drop_one(); break;
         case 12:
@@ -237,19 +242,23 @@ class RandomTree : public Prefix {
             n_victims_++;
         }
         weir_kv_sequence_close(&s);
-        for (const uint64_t use : { (uint64_t)0, prefix_->clock / 2, prefix_->clock })
-            ASSERT_EQ(
-                prefix_has_states_before(prefix_, 3, use),
-                prefix_reference::has_states_before(prefix_, 3, use)
-            );
+        for (int32_t slot = 0; slot < prefix_->n_slots; slot++)
+            if (prefix_->slots[slot].state == SLOT_KEPT &&
+                prefix_->slots[slot].rank >= WEIR_STATE_PAST)
+                ASSERT_EQ(
+                    prefix_has_states_before(prefix_, 3, slot),
+                    prefix_reference::has_states_before(prefix_, 3, slot)
+                );
     }
     void run(int seed)
     {
         random_.seed((unsigned)seed);
         const bool has_sinks = seed % 2 == 0, has_disk = seed % 3 != 0;
+        n_cold_ = has_states() && has_disk ? 5 : 0;
         open(4 * 30, 24, 7, has_disk ? 4 * 14 : 0, has_sinks ? 4 * 12 : 0);
         for (int i = 0; i < 700 && !HasFailure(); i++) {
             SCOPED_TRACE("seed " + std::to_string(seed) + " step " + std::to_string(i));
+            if (pick(2)) weir_prefix_begin_step(prefix_);
             step();
             look_up();
             if (pick(3) == 0) continue; // what changed may wait for some steps
@@ -261,26 +270,32 @@ class RandomTree : public Prefix {
         for (Live &l : live_) weir_kv_sequence_close(&l.sequence);
         live_.clear();
         prefix_reference::expect_same(prefix_);
+        n_states_back_ += weir_prefix_stats_of(prefix_).snapshots_back;
+        EXPECT_EQ(weir_prefix_stats_of(prefix_).snapshot_errors, 0);
         TearDown();
         prefix_ = nullptr, store_ = nullptr, ledger_ = nullptr;
     }
 
     std::mt19937 random_;
+    int64_t n_states_back_ = 0;
     std::vector<Live> live_;
     std::vector<weir_prefix_snapshot> pinned_;
     int n_matches_ = 0, n_demoted_ = 0, n_dropped_ = 0, n_released_ = 0, n_taken_states_ = 0,
-        n_victims_ = 0;
+        n_cold_states_ = 0, n_victims_ = 0;
 };
 
 TEST_P(RandomTree, AnswersAsWalksDo)
 {
-    for (int seed = 1; seed <= 9 && !HasFailure(); seed++) run(seed);
+    for (int seed = 1; seed <= 12 && !HasFailure(); seed++) run(seed);
     EXPECT_GT(n_matches_, 20);
     EXPECT_GT(n_demoted_, 100);
     EXPECT_GT(n_dropped_, 100);
     EXPECT_GT(n_released_, 10);
     EXPECT_GT(n_victims_, 100);
     if (has_states()) EXPECT_GT(n_taken_states_, 100);
+    if (has_states()) EXPECT_GT(n_cold_states_, 50);
+    if (has_states()) EXPECT_GT(n_states_back_, 10);
+    n_cold_ = 0;
     open(4, 1, 1);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -129,28 +130,54 @@ inline std::vector<int32_t> shared_end_of(const weir_prefix *p, const weir_kv_se
     }
     return found;
 }
-// True if the slot may be taken for a new state; `a` before `b`.
-inline int32_t next_slot(const weir_prefix *p, bool is_spare)
+// The first kept slot of a rank, by worth and use, that is not pinned.
+inline int32_t first_slot(const weir_prefix *p, weir_state_rank rank)
 {
     int32_t found = NONE;
-    const auto rank = [&](int32_t i) { return p->slots[i].is_spare ? 0 : 1; };
-    for (int32_t i = 0; i < p->limits.n_snapshots; i++) {
+    for (int32_t i = 0; i < p->n_slots; i++) {
         const slot &s = p->slots[i];
-        if (s.state == SLOT_FREE) return NONE; // any free one
-        if (s.state != SLOT_KEPT || s.pins > 0 || (is_spare && !s.is_spare)) continue;
-        if (found == NONE || rank(i) < rank(found) ||
-            (rank(i) == rank(found) && s.last_use < p->slots[found].last_use))
+        if (s.state != SLOT_KEPT || s.pins > 0 || s.rank != rank || s.memory == NONE) continue;
+        if (found == NONE || std::make_pair(s.worth, s.last_use) <
+                                 std::make_pair(p->slots[found].worth, p->slots[found].last_use))
             found = i;
     }
     return found;
 }
-inline bool has_states_before(const weir_prefix *p, int32_t n_states, uint64_t use)
+inline int32_t count_slots(const weir_prefix *p, weir_state_rank least)
 {
     int32_t n = 0;
-    for (int32_t i = 0; i < p->limits.n_snapshots; i++) {
+    for (int32_t i = 0; i < p->n_slots; i++)
+        n += p->slots[i].state == SLOT_KEPT && p->slots[i].rank >= least &&
+             p->slots[i].memory != NONE;
+    return n;
+}
+// The slot that is taken from its node for a state of this rank; NONE: a free one, or none.
+inline int32_t next_slot(const weir_prefix *p, weir_state_rank rank)
+{
+    if (p->n_free_memory > 0) return NONE;
+    const int32_t spare = first_slot(p, WEIR_STATE_SPARE), point = first_slot(p, WEIR_STATE_POINT),
+                  past = first_slot(p, WEIR_STATE_PAST), last = first_slot(p, WEIR_STATE_LAST);
+    const int32_t n_last = count_slots(p, WEIR_STATE_LAST),
+                  n_past = count_slots(p, WEIR_STATE_PAST) - n_last;
+    if (spare != NONE || rank == WEIR_STATE_SPARE) return spare;
+    const bool is_end = rank >= WEIR_STATE_PAST;
+    const bool ends_go = n_past + n_last + is_end > most_ends(p);
+    int32_t end = n_past >= reserved_states(p) ? past : last;
+    if (end == NONE) end = past != NONE ? past : last;
+    if (ends_go && end != NONE) return end;
+    return point == NONE && is_end ? end : point;
+}
+inline bool has_states_before(const weir_prefix *p, int32_t n_states, int32_t slot_index)
+{
+    int32_t n = most_ends(p) - count_slots(p, WEIR_STATE_PAST) + prefix_cold_room(p);
+    const auto key = [p](int32_t i) {
         const slot &s = p->slots[i];
-        n += s.state == SLOT_FREE ||
-             (s.state == SLOT_KEPT && s.pins == 0 && (s.is_spare || s.last_use < use));
+        return std::make_tuple(s.memory == NONE ? -1 : (int)s.rank, s.worth, s.last_use, i);
+    };
+    for (int32_t i = 0; i < p->n_slots; i++) {
+        const slot &s = p->slots[i];
+        n += s.state == SLOT_KEPT && s.pins == 0 && s.rank >= WEIR_STATE_PAST &&
+             key(i) < key(slot_index);
     }
     return n >= std::min(n_states, p->limits.n_snapshots / 2);
 }
@@ -176,14 +203,17 @@ inline int32_t next_victim(
             found = i;
     if (found == NONE) return NONE;
     weir_kv_pages before = weir_kv_store_free(p->store);
-    uint64_t use = p->nodes[found].last_use;
+    const uint64_t use = p->nodes[found].last_use;
     for (int32_t i = FOREST + 1; i < end_of(p); i++)
         for (int64_t h = 0; has_pages(p, i) && p->nodes[i].last_use < use && h < p->heads; h++)
             if (is_idle(p, i)) weir_kv_pages_add(p->store, &before, pages_of(p, i)[h]);
+    bool loses_states = false; // the end of one of its turns
     for (int32_t i = found; has_pages(p, i); i = p->nodes[i].parent)
         for (int32_t s = p->nodes[i].snapshot; s != NONE; s = p->slots[s].next)
-            if (!p->slots[s].is_spare) use = std::min(use, p->slots[s].last_use);
-    return weir_kv_pages_fit(wanted, before) && has_states_before(p, n_states, use) ? NONE : found;
+            loses_states =
+                loses_states || (p->slots[s].rank >= WEIR_STATE_PAST && p->slots[s].pins == 0 &&
+                                 !has_states_before(p, n_states, s));
+    return weir_kv_pages_fit(wanted, before) && !loses_states ? NONE : found;
 }
 
 // ---- what is found

@@ -159,13 +159,14 @@ TEST_P(Prefix, PinnedStatesAreNotLent)
     }
     float *lent[2];
     for (float *&state : lent)
-        ASSERT_NE(state = weir_prefix_acquire_snapshot(prefix_, false), nullptr);
-    EXPECT_EQ(weir_prefix_acquire_snapshot(prefix_, false), nullptr) << "the other two are pinned";
+        ASSERT_NE(state = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0), nullptr);
+    EXPECT_EQ(weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0), nullptr)
+        << "the other two are pinned";
     for (float *const state : lent) weir_prefix_release_snapshot(prefix_, state);
     weir_prefix_unpin(prefix_, marks, 2);
     for (float *&state : lent)
-        ASSERT_NE(state = weir_prefix_acquire_snapshot(prefix_, false), nullptr);
-    float *const third = weir_prefix_acquire_snapshot(prefix_, false);
+        ASSERT_NE(state = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0), nullptr);
+    float *const third = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0);
     EXPECT_NE(third, nullptr);
     weir_prefix_release_snapshot(prefix_, third);
     for (float *const state : lent) weir_prefix_release_snapshot(prefix_, state);
@@ -193,8 +194,8 @@ TEST_P(Prefix, PinnedStatesOutliveTheirText)
     EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(4 * 4)));
     sound();
     std::vector<float *> lent;
-    for (float *state = weir_prefix_acquire_snapshot(prefix_, false); state != nullptr;
-         state = weir_prefix_acquire_snapshot(prefix_, false))
+    for (float *state = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0);
+         state != nullptr; state = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0))
         lent.push_back(state);
     EXPECT_EQ(lent.size(), 2u) << "two are pinned";
     for (float *const state : lent) memset(state, 0, state_bytes);
@@ -202,7 +203,7 @@ TEST_P(Prefix, PinnedStatesOutliveTheirText)
     memcpy(&value, marks[0].state, sizeof value);
     EXPECT_EQ(value, digest(a.data(), 30));
     weir_prefix_unpin(prefix_, marks, 2);
-    float *const freed = weir_prefix_acquire_snapshot(prefix_, false);
+    float *const freed = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0);
     EXPECT_EQ(freed, marks[0].state);
     lent.push_back(freed);
     for (float *const state : lent) weir_prefix_release_snapshot(prefix_, state);
