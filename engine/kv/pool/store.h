@@ -47,8 +47,8 @@
  *   9 With a device, pages and unsealed rows are device memory (offload/ledger.h), which only
  *     kernels and copies can access. With a lower tier, pages are addresses of its space
  *     (offload/device.h), which are backed unless they are cold.
- *  10 A table's entries may move when it gets pages (weir_kv_reserve, weir_kv_table_grow): addresses
- *     of entries hold until then. An empty table has no memory.
+ *  10 A table's entries may move when it gets pages (weir_kv_reserve, weir_kv_table_grow), so
+ *     addresses of entries hold until then. An empty table has no memory.
  * Engine thread only. */
 #pragma once
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* engine/kv/pool/store_internal.h - internals of the store, shared by pages (store.c,
- * references.c), tables (table.c, table_memory.c), tiers (residency.c, residency_open.c, release.c) and eviction
- * (evict.c). */
+ * references.c), tables (table.c, table_memory.c), tiers (residency.c, residency_open.c, moves.c,
+ * release.c) and eviction (evict.c). */
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>

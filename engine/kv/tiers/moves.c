@@ -2,9 +2,10 @@
  *
  * The engine thread begins a move: it takes the place below or the memory near the kernels, and
  * holds the block's pages, as a table snapshot does. So they stay allocated, what writes to one
- * copies it first (store.h 3), and they count as what they are without the move: used, or cached. The thread writes or reads the bytes. The engine thread ends the move between two
- * steps; until then the block is where it was, for attention and for other readers. Moves end in
- * the order in which they began. */
+ * copies it first (store.h 3), and they count as what they are without the move: used, or cached.
+ * The thread writes or reads the bytes. The engine thread ends the move between two steps; until
+ * then the block is where it was, for attention and for other readers. Moves end in the order in
+ * which they began. */
 #include "engine/kv/pool/store_internal.h"
 #include "engine/kv/tiers/residency_internal.h"
 

@@ -1,5 +1,5 @@
-/* engine/kv/tiers/residency_internal.h - sizes of the lower tier, and the parts of a move, shared by
- * opening (residency_open.c), moving (moves.c) and checking (residency_check.c). */
+/* engine/kv/tiers/residency_internal.h - sizes of the lower tier, and the parts of a move, shared
+ * by opening (residency_open.c), moving (moves.c) and checking (residency_check.c). */
 #pragma once
 #include "engine/kv/pool/store.h"
 

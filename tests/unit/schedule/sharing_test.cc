@@ -363,8 +363,8 @@ TEST_F(Sharing, TimeoutsEndRequestsWithWhatTheyHave)
     EXPECT_EQ(pages_used_when_idle(), 0);
 }
 
-/* Memory for one page table is left: the answers of a request, which share its prompt, are given one
- * after the other, with the tokens that they have together. */
+/* Memory for one page table is left: the answers of a request, which share its prompt, are given
+ * one after the other, with the tokens that they have together. */
 TEST_F(Sharing, AnswersWaitForMemoryForTheirTables)
 {
     open("qwen3", 4);
