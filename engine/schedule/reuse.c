@@ -207,8 +207,8 @@ static weir_state_rank rank_of_end(const choice *c)
 /* One token before the end of the prompt saves little if the answer's beginning is near. */
 static weir_state_rank rank_of_last(const choice *c)
 {
-    return c->job->request.n_prompt - answer_start(c) < TAIL_ROWS &&
-                   answer_start(c) < c->job->request.n_prompt - 1
+    const int32_t last = c->job->request.n_prompt - 1, n = last - answer_start(c);
+    return n > 0 && n < TAIL_ROWS && !weir_prefix_has_free_states(c->job->service->prefix, 1)
                ? WEIR_STATE_SPARE
                : WEIR_STATE_POINT;
 }

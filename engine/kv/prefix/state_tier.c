@@ -53,22 +53,23 @@ bool weir_prefix_may_read(const weir_prefix *prefix)
 }
 
 /* ---- room ------------------------------------------------------------------------------------ */
-/* True if n more states have the space of KV blocks that are free when n_blocks more are taken. */
-static bool has_room(const weir_prefix *p, int64_t n, int64_t n_blocks)
+/* States that have the space of KV blocks which are free when n_blocks more are taken, less those
+ * that are there. */
+static int64_t room_for(const weir_prefix *p, int64_t n_blocks)
 {
     const weir_lower_tier *const blocks = weir_kv_store_lower_tier(p->store);
     const int64_t free = weir_lower_tier_free_blocks(blocks) - n_blocks,
-                  taken = p->limits.n_cold - weir_lower_tier_free_blocks(p->tier) + n;
-    const int64_t block = (int64_t)weir_kv_block_stride(weir_kv_store_spec(p->store));
-    return taken <= p->limits.n_cold && taken * (int64_t)room_of(&p->limits) <= free * block;
+                  block = (int64_t)weir_kv_block_stride(weir_kv_store_spec(p->store)),
+                  most = free * block / (int64_t)room_of(&p->limits);
+    const int64_t n = most < p->limits.n_cold ? most : p->limits.n_cold;
+    return n - (p->limits.n_cold - weir_lower_tier_free_blocks(p->tier));
 }
 
 int32_t prefix_cold_room(const weir_prefix *p)
 {
-    int32_t n = 0;
-    if (p->tier == NULL) return 0;
-    while (n < p->limits.n_snapshots && has_room(p, n + 1, 0)) n++;
-    return n;
+    const int64_t n = p->tier != NULL ? room_for(p, 0) : 0;
+    if (n <= 0) return 0;
+    return n < p->limits.n_snapshots ? (int32_t)n : p->limits.n_snapshots;
 }
 
 static bool drop_first(weir_prefix *p)
@@ -82,7 +83,7 @@ static bool drop_first(weir_prefix *p)
 void weir_prefix_leave_disk(weir_prefix *prefix, int64_t n_blocks)
 {
     if (prefix == NULL || prefix->tier == NULL) return;
-    while (prefix->n_ordered[ORDER_COLD_STATES] > 0 && !has_room(prefix, 0, n_blocks) &&
+    while (prefix->n_ordered[ORDER_COLD_STATES] > 0 && room_for(prefix, n_blocks) < 0 &&
            drop_first(prefix));
 }
 
@@ -104,7 +105,7 @@ bool prefix_demote_state(weir_prefix *p, int32_t index)
     int32_t block;
     if (p->tier == NULL || p->slots[index].rank < WEIR_STATE_PAST || p->step_bytes <= 0)
         return false;
-    while (!has_room(p, 1, 0))
+    while (room_for(p, 0) < 1)
         if (!drop_first(p)) return false;
     if (weir_lower_tier_alloc(p->tier, &block, NULL) != WEIR_OK) return false;
     if (!write_state(p, index, block)) {

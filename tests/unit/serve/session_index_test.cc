@@ -43,13 +43,15 @@ TEST_F(Recall, APromptThatWasPushedOutIsFound)
         EXPECT_LT(first.n_cached, 64);
         int n_others = 0;
         while (n_others < 12) (void)ask(++n_others);
-        ASSERT_GT(kept("saved_texts"), 0);
+        /* On disk there is room for the ends of all texts, so none is about to go. */
+        const bool is_saved = std::string(disk) == "memory.disk=0B";
+        ASSERT_EQ(kept("saved_texts") > 0, is_saved) << disk;
         EXPECT_EQ(kept("found_texts"), 0);
         const Reply again = ask(0);
         EXPECT_EQ(again.n_prompt, first.n_prompt);
-        EXPECT_EQ(again.n_cached, first.n_prompt - 1) << disk;
+        if (is_saved) EXPECT_EQ(again.n_cached, first.n_prompt - 1);
         EXPECT_EQ(again.content, first.content) << disk;
-        EXPECT_EQ(kept("found_texts"), 1) << disk;
+        EXPECT_EQ(kept("found_texts"), is_saved) << disk;
         EXPECT_EQ(kept("replaced_texts"), 0);
         TearDown();
         server_ = nullptr;
