@@ -17,6 +17,10 @@
 #include "engine/schedule/runner.h"
 #include "engine/schedule/service.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { CHOICE_MARKS = 8, CLIENT_TURNS = 64 };
 
 typedef struct sampled {
@@ -270,3 +274,7 @@ bool weir_service_preempt(void *user, const weir_kv_sequence *behind);
 
 /* stats.c: publishes slots and pages for other threads. */
 void weir_service_publish(weir_service *service);
+
+#ifdef __cplusplus
+}
+#endif
