@@ -159,7 +159,7 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
             ));
         if (strcmp(p->name, "page_tables") == 0 && plan->tables > 0)
             WEIR_TRY(weir_buffer_format(
-                out, "   %.1f MiB of it for tables of sequences", (double)plan->tables / mib
+                out, "   %s of it for tables of sequences", weir_size_text(size, plan->tables)
             ));
         if (strcmp(p->name, "kv_host") == 0 && plan->facts.kv_host_pages > 0)
             WEIR_TRY(weir_buffer_format(

@@ -131,6 +131,8 @@ struct weir_service {
     size_t n_stop_ids;
     /* The first two are multiples of block_rows: weir_model_block_rows. */
     int32_t chunk, busy_chunk, block_rows, step_rows, long_prompt;
+    /* Past rows whose attention costs a row of a prompt as much as all else; 0: unknown. */
+    int64_t even_depth;
     const weir_service_policy *policy; /* NULL: no policies */
     /* When each client was served last; clients may share an entry. */
     uint64_t turns[CLIENT_TURNS], n_turns;

@@ -1,7 +1,8 @@
 /* engine/schedule/plan.c - which rows a step computes.
  *
  * First one row of every decoding sequence, then rows of prompts up to a limit: batch.chunk, or
- * batch.mixed_chunk if others decode. Prompts go by priority, and of equal priority short ones
+ * batch.mixed_chunk if others decode. In the latter case rows behind many past ones count more, as
+ * their attention costs, so that steps of a long prompt do not get longer. Prompts go by priority, and of equal priority short ones
  * (at most batch.long_prompt tokens left) before long ones, each in order of submission. Of the
  * rows that prompts of a priority get, long ones get at least a quarter. So a short prompt waits
  * for earlier short ones only, and short ones make a long one at most four times as slow
@@ -95,6 +96,32 @@ static int32_t policy_piece(
     return end - n_computed <= rows || !plan->has_prompt ? end - n_computed : 0;
 }
 
+/* ---- rows that cost more --------------------------------------------------------------------- */
+/* Past rows that count. */
+static int64_t depth_of(const step_plan *plan, const choice *c)
+{
+    const bool counts =
+        plan->others_decode && plan->service->even_depth > 0 && c->sequence->policy_run == NULL;
+    return counts ? c->sequence->table.n_rows : 0;
+}
+
+/* Rows of the choice that cost as much as `rows` at the beginning of a prompt, but some in any
+ * case. */
+static int32_t rows_for(const step_plan *plan, const choice *c, int32_t rows)
+{
+    const int64_t depth = depth_of(plan, c), even = plan->service->even_depth,
+                  least = weir_max(TILE_ROWS, plan->service->block_rows);
+    return depth > 0 ? (int32_t)weir_min(rows, weir_max(rows * even / (even + depth), least))
+                     : rows;
+}
+
+/* The reverse. */
+static int64_t cost_of(const step_plan *plan, const choice *c, int32_t rows)
+{
+    const int64_t depth = depth_of(plan, c);
+    return depth > 0 ? rows + rows * depth / plan->service->even_depth : rows;
+}
+
 /* The rows of the choice in this step, at most `rows` unless it is the first; 0: none fit. */
 static int32_t piece_rows(const step_plan *plan, const choice *c, int32_t rows)
 {
@@ -108,7 +135,7 @@ static int32_t piece_rows(const step_plan *plan, const choice *c, int32_t rows)
                              : limits->rows;
     if (begin >= prompt) return 1; /* a recomputed answer, row by row as before */
     if (sequence->policy_run != NULL) return policy_piece(plan, c, prompt, most, rows);
-    rows = weir_min_i32(rows, most);
+    rows = weir_min_i32(rows_for(plan, c, rows), most);
     if (prompt - begin <= rows) return prompt - begin;
     const int32_t end = align_end(service, begin, begin + rows);
     return end > begin ? end - begin : 0;
@@ -149,7 +176,7 @@ static void plan_prompt(step_plan *plan, choice *c, int32_t rows)
     first->is_passed = true;
     if (piece == 0) return;
     add_item(plan, first, piece);
-    plan->rows -= piece;
+    plan->rows -= (int32_t)weir_min(cost_of(plan, first, piece), plan->rows);
     plan->has_prompt = true;
     plan->has_scores = plan->has_scores || scores;
 }

@@ -143,6 +143,15 @@ static weir_status open_fixed(
     return WEIR_OK;
 }
 
+/* In multiplications: those of the layers' matrices, by those of one row of KV. */
+static int64_t even_depth(const weir_engine_facts *f)
+{
+    const int64_t matrices =
+        f->n_parameters - (int64_t)f->n_vocab * f->d_model * (f->is_tied ? 1 : 2);
+    const int64_t row = (int64_t)f->n_kv_layers * f->n_heads * (f->key_dim + f->value_dim);
+    return matrices > 0 && row > 0 ? matrices / row : 0;
+}
+
 /* While others decode, chunks are shorter. */
 static void set_step_limits(weir_service *service, const weir_service_parts *parts)
 {
@@ -155,6 +164,7 @@ static void set_step_limits(weir_service *service, const weir_service_parts *par
     service->step_rows = parts->step_rows > 0 ? parts->step_rows : INT32_MAX;
     service->long_prompt =
         parts->long_prompt > 0 ? parts->long_prompt : CHUNKS_OF_LONG * parts->chunk;
+    service->even_depth = even_depth(parts->facts);
     WEIR_ASSERT(service->chunk > 0);
 }
 

@@ -286,7 +286,12 @@ TEST_P(CodaService, APreemptedAnswerIsComputedAgainAsItWas)
     for (int i = 0; i < 6; i++) {
         calls.push_back(std::make_unique<Call>(prompt(20 + i, 60 + 11 * i), 150));
         calls.back()->request.sampling.temperature = 0;
-        ASSERT_EQ(calls.back()->submit(service_, &error_), WEIR_OK) << error_.text;
+    }
+    {
+        /* The first one waits with its first token until all are there. */
+        const std::lock_guard<std::mutex> hold(calls[0]->lock);
+        for (const auto &call : calls)
+            ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
     }
     for (size_t i = 0; i < calls.size(); i++) {
         calls[i]->wait();

@@ -330,6 +330,34 @@ TEST_F(Sharing, StepsHaveTheirLimit)
     EXPECT_LE(stats().steps - before, 10);
 }
 
+/* Beside sequences that decode: the deeper a prompt is, the more its attention costs. */
+TEST_F(Sharing, RowsBehindManyPastOnesCountMore)
+{
+    open("qwen3", 2, nullptr, 2048);
+    Call decoding(prompt(9, 8), 1800);
+    decoding.request.ignore_eos = true;
+    const auto steps_for = [this](int n) {
+        const int64_t before = stats().steps;
+        Call call(prompt(n, n), 1);
+        (void)answer(call);
+        return stats().steps - before;
+    };
+    const auto is_decoding = [&] {
+        std::lock_guard<std::mutex> hold(decoding.lock);
+        return !decoding.tokens[0].empty() && !decoding.done;
+    };
+    const int64_t alone = steps_for(1500);
+    ASSERT_EQ(decoding.submit(service_, &error_), WEIR_OK);
+    while (!is_decoding()) std::this_thread::yield();
+    const int64_t half = steps_for(750), whole = steps_for(1501);
+    EXPECT_TRUE(is_decoding());
+    decoding.wait();
+    EXPECT_LT(alone, 1500 / 64);
+    EXPECT_GE(half, 750 / 128);
+    EXPECT_GT(whole, 2 * half + 2);
+    EXPECT_LE(whole, 1501 / 32 + 3) << "some rows in any case";
+}
+
 TEST_F(Sharing, TimeoutsEndRequestsWithWhatTheyHave)
 {
     open("qwen3", 1, nullptr, 512, 8);
