@@ -2,11 +2,11 @@
  *
  * First one row of every decoding sequence, then rows of prompts up to a limit: batch.chunk, or
  * batch.mixed_chunk if others decode. In the latter case rows behind many past ones count more, as
- * their attention costs, so that steps of a long prompt do not get longer. Prompts go by priority, and of equal priority short ones
- * (at most batch.long_prompt tokens left) before long ones, each in order of submission. Of the
- * rows that prompts of a priority get, long ones get at least a quarter. So a short prompt waits
- * for earlier short ones only, and short ones make a long one at most four times as slow
- * (docs/decisions/0039-token-budget.md).
+ * their attention costs, so that steps of a long prompt do not get longer. Prompts go by priority,
+ * and of equal priority short ones (at most batch.long_prompt tokens left) before long ones, each
+ * in order of submission. Of the rows that prompts of a priority get, long ones get at least a
+ * quarter. So a short prompt waits for earlier short ones only, and short ones make a long one at
+ * most four times as slow (docs/decisions/0039-token-budget.md).
  *
  * Results do not depend on where pieces of a prompt end, except with policies that drop rows while
  * it is computed. */
