@@ -26,15 +26,8 @@ def weir_binary(name, copts = [], **kwargs):
 # for each other. Tests of threads set their number.
 ONE_THREAD = {"KMP_BLOCKTIME": "1", "OMP_NUM_THREADS": "1"}
 
-# Tests that .bazelrc compiles without optimisation take GoogleTest and the standard library from a
-# precompiled header: half of their time to compile goes there.
-_OPTIMISED = [
-    "tests/bench",
-    "tests/golden",
-    "tests/kernel",
-    "tests/unit/kernels",
-    "tests/unit/matmul",
-]
+# GoogleTest and the standard library are two thirds of the time to compile a test without
+# optimisation, half of it with.
 _PRECOMPILED = [
     "-include-pch",
     "$(GENDIR)/tests/precompiled/gtest_precompiled.inc",
@@ -44,12 +37,20 @@ _PRECOMPILED = [
 
 def weir_test(name, copts = [], deps = [], size = "medium", env = {}, **kwargs):
     """A GoogleTest in C++ (gtest's main)."""
-    is_optimised = native.package_name() in _OPTIMISED
     cc_test(
         name = name,
-        copts = TEST_WARNINGS + ([] if is_optimised else _PRECOMPILED) + copts,
-        deps = deps + ["@gtest//:gtest"] + ([] if is_optimised else ["//tests/precompiled:gtest"]),
+        copts = TEST_WARNINGS + _PRECOMPILED + copts,
+        deps = deps + ["@gtest//:gtest", "//tests/precompiled:gtest"],
         env = dict(ONE_THREAD, **env),
         size = size,
+        **kwargs
+    )
+
+def weir_test_library(name, copts = [], deps = [], **kwargs):
+    """C++ that tests share."""
+    cc_library(
+        name = name,
+        copts = TEST_WARNINGS + _PRECOMPILED + copts,
+        deps = deps + ["//tests/precompiled:gtest"],
         **kwargs
     )

@@ -138,6 +138,10 @@ TEST_F(SessionIo, AClientThatLeavesDuringItsRestoreLeavesNothing)
 {
     const Reply first = chat(1, "talk");
     ASSERT_EQ(0u, save("talk").find("HTTP/1.1 200"));
+    /* The only worker has done all before it. */
+    const auto expect_worker = [this] {
+        EXPECT_EQ(0u, request("POST", "/tokenize", R"({"content":"a"})").find("HTTP/1.1 200"));
+    };
     for (const bool is_asked : { true, false }) {
         restart();
         support::Gate disk;
@@ -145,11 +149,11 @@ TEST_F(SessionIo, AClientThatLeavesDuringItsRestoreLeavesNothing)
         const int restoring =
             is_asked ? begin("/v1/sessions/restore", R"({"name":"talk"})") : begin_chat(1, "talk");
         ASSERT_TRUE(disk.wait_until_reached());
+        expect_worker(); /* the restore waits for the disk only */
         const struct linger reset = { 1, 0 };
         ASSERT_EQ(setsockopt(restoring, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
         close(restoring);
-        /* The worker has seen that the client is gone before it takes this. */
-        EXPECT_EQ(0u, request("POST", "/tokenize", R"({"content":"a"})").find("HTTP/1.1 200"));
+        expect_worker(); /* it has seen that the client is gone */
         disk.open();
         EXPECT_TRUE(wait_for("sessions_restoring", 0));
         weir_service_stats stats = {};
