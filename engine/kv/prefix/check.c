@@ -146,6 +146,7 @@ static bool slot_is_sound(const weir_prefix *p, int32_t index)
 /* No slot goes before the one above it. */
 static bool states_are_in_order(const weir_prefix *p, int which)
 {
+    if (p->n_slots == 0) return p->n_ordered[which] == 0;
     const int32_t *const heap = p->state_orders + (int64_t)which * p->n_slots;
     for (int32_t at = 0; at < p->n_ordered[which]; at++) {
         const slot *const own = &p->slots[heap[at]];

@@ -78,12 +78,13 @@ static weir_status take_memory(weir_prefix *p, weir_error *error)
     WEIR_TRY(take(p, (void **)&p->idle_pages, p->idle_bytes, error));
     WEIR_TRY(take(p, (void **)&p->orders, p->order_bytes, error));
     WEIR_TRY(take(p, (void **)&p->changed, p->changed_bytes, error));
-    if (p->slot_bytes > 0)
+    if (p->slot_bytes > 0) {
         WEIR_TRY(weir_ledger_alloc(
             p->ledger, (void **)&p->slots, WEIR_ACCOUNT_SNAPSHOTS, p->slot_bytes, error
         ));
-    p->state_orders = (int32_t *)(p->slots + p->n_slots);
-    p->owners = p->state_orders + (int64_t)STATE_ORDERS * p->n_slots;
+        p->state_orders = (int32_t *)(p->slots + p->n_slots);
+        p->owners = p->state_orders + (int64_t)STATE_ORDERS * p->n_slots;
+    }
     if (p->transfer_bytes > 0)
         WEIR_TRY(weir_ledger_alloc(
             p->ledger, (void **)&p->transfer_memory, WEIR_ACCOUNT_SNAPSHOTS, p->transfer_bytes,
@@ -233,8 +234,9 @@ void prefix_drop_pages(weir_prefix *p, int32_t index)
  * the node's. */
 static void adopt(weir_prefix *p, int32_t index, weir_kv_sequence *sequence, int32_t page)
 {
+    if (p->heads == 0) return;
     void **const own = sequence->table.pages + page;
-    if (p->heads == 0 || own[0] == pages_of(p, index)[0]) return;
+    if (own[0] == pages_of(p, index)[0]) return;
     weir_kv_release_begin(p->store);
     for (int64_t h = 0; h < p->heads; h++) {
         weir_kv_page_drop(p->store, own[h * sequence->table.capacity]);
