@@ -153,7 +153,11 @@ TEST_F(SessionIo, AClientThatLeavesDuringItsRestoreLeavesNothing)
         const struct linger reset = { 1, 0 };
         ASSERT_EQ(setsockopt(restoring, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
         close(restoring);
-        expect_worker(); /* it has seen that the client is gone */
+        /* The HTTP thread sees that the client is gone, then the worker. */
+        for (int i = 0; i < 40; i++) {
+            expect_worker();
+            (void)poll(nullptr, 0, 10);
+        }
         disk.open();
         EXPECT_TRUE(wait_for("sessions_restoring", 0));
         weir_service_stats stats = {};
