@@ -78,6 +78,16 @@ class Pace : public Pressure {
         for (int i = 0; i < 4000 && stats().running > 0; i++)
             std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
+    /* Opens the disk while a sequence runs, until the save has paused. */
+    void pause_with_a_sequence(support::Gate *disk)
+    {
+        Running running(prompt(9, 30));
+        ASSERT_EQ(running.submit(service_, &error_), WEIR_OK) << error_.text;
+        ASSERT_TRUE(running.gate.wait_until_reached());
+        disk->open();
+        EXPECT_TRUE(wait_for_pause());
+        finish(running);
+    }
     int64_t pauses() const { return weir_sessions_pauses(sessions_) - before_; }
     bool wait_for_pause() const
     {
@@ -103,12 +113,7 @@ TEST_F(Pace, AnAutomaticSavePausesWhileASequenceRuns)
 {
     support::Gate disk;
     begin_saving(&disk);
-    Running running(prompt(9, 30));
-    ASSERT_EQ(running.submit(service_, &error_), WEIR_OK) << error_.text;
-    ASSERT_TRUE(running.gate.wait_until_reached());
-    disk.open();
-    EXPECT_TRUE(wait_for_pause());
-    finish(running);
+    pause_with_a_sequence(&disk);
     EXPECT_EQ(stats().saved_texts, 0) << "it did not pause";
     settle(); /* looks again: nothing runs */
     EXPECT_EQ(stats().saved_texts, 1);
@@ -119,12 +124,7 @@ TEST_F(Pace, TheEndDoesNotWaitForAPause)
 {
     support::Gate disk;
     begin_saving(&disk);
-    Running running(prompt(9, 30));
-    ASSERT_EQ(running.submit(service_, &error_), WEIR_OK) << error_.text;
-    ASSERT_TRUE(running.gate.wait_until_reached());
-    disk.open();
-    EXPECT_TRUE(wait_for_pause());
-    finish(running);
+    pause_with_a_sequence(&disk);
     stop();
 }
 
@@ -132,12 +132,7 @@ TEST_F(Pace, MemoryThatIsNeededEndsAPause)
 {
     support::Gate disk;
     begin_saving(&disk);
-    Running running(prompt(9, 30));
-    ASSERT_EQ(running.submit(service_, &error_), WEIR_OK) << error_.text;
-    ASSERT_TRUE(running.gate.wait_until_reached());
-    disk.open();
-    EXPECT_TRUE(wait_for_pause());
-    finish(running);
+    pause_with_a_sequence(&disk);
     Call one(prompt(20, 900), 12), two(prompt(21, 900), 12);
     for (Call *const call : { &one, &two })
         ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
@@ -162,12 +157,7 @@ TEST_F(Pace, ASaveThatIsAskedForPausesWhileASequenceRuns)
     std::thread saving([&] { status = save("long", text); });
     ASSERT_TRUE(disk.wait_until_reached());
     stop_time();
-    Running running(prompt(9, 30));
-    ASSERT_EQ(running.submit(service_, &error_), WEIR_OK) << error_.text;
-    ASSERT_TRUE(running.gate.wait_until_reached());
-    disk.open();
-    EXPECT_TRUE(wait_for_pause());
-    finish(running);
+    pause_with_a_sequence(&disk);
     (void)list(); /* a job that begins and ends: the pause looks again */
     saving.join();
     EXPECT_EQ(status, WEIR_OK) << error_.text;

@@ -105,7 +105,7 @@ class StatesIo : public talk_fixture::Talks {
     /* Requests that need the one worker, but no step. */
     void expect_worker_is_free() const
     {
-        EXPECT_EQ(0u, request("POST", "/tokenize", R"({"content":"a"})").find("HTTP/1.1 200"));
+        expect_worker();
         EXPECT_EQ(0u, list().find("HTTP/1.1 200"));
     }
     bool wait_for_jobs(int n_waiting) const
@@ -203,25 +203,20 @@ TEST_F(StatesIo, AFullQueueIs429)
 /* What is computed is dropped; what is written is finished. */
 TEST_F(StatesIo, AClientThatLeavesAddsNothingThatIsNotWrittenYet)
 {
-    const struct linger reset = { 1, 0 };
     start();
     Held held;
     ASSERT_EQ(held.submit(weir_engine_service(engine_)), WEIR_OK);
     ASSERT_TRUE(held.gate.wait_until_reached());
     const int computed = begin_adding("computed");
     expect_worker_is_free();
-    ASSERT_EQ(setsockopt(computed, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
-    close(computed);
-    expect_worker_is_free();
+    leave(computed);
     held.gate.open();
     weir_job_release(held.job);
     support::Gate disk;
     file_gate::writes = &disk;
     const int written = begin_adding("written");
     ASSERT_TRUE(disk.wait_until_reached());
-    ASSERT_EQ(setsockopt(written, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
-    close(written);
-    expect_worker_is_free();
+    leave(written);
     disk.open();
     add("last"); /* tasks are done in order */
     EXPECT_TRUE(lists("written"));

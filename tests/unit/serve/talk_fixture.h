@@ -62,6 +62,22 @@ class Talks : public engine_fixture::EngineServer {
         close(fd);
         return text;
     }
+    /* Needs a worker, but no step. */
+    void expect_worker() const
+    {
+        EXPECT_EQ(0u, request("POST", "/tokenize", R"({"content":"a"})").find("HTTP/1.1 200"));
+    }
+    /* Resets the connection. On return a server with one worker has dealt with that: the HTTP
+     * thread may take the first request before it sees the reset, but answers it after, so the
+     * worker gets the second one behind what the reset caused. */
+    void leave(int fd) const
+    {
+        const struct linger reset = { 1, 0 };
+        ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
+        close(fd);
+        expect_worker();
+        expect_worker();
+    }
     double metric(const std::string &name) const
     {
         const std::string text = request("GET", "/metrics", ""), line = "\nweir:" + name + "{";
