@@ -1,5 +1,10 @@
 // Chats with a server over the demo model whose folder is fresh, and what the replies say.
 #pragma once
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <filesystem>
 
 #include "tests/unit/serve/engine_fixture.h"
@@ -73,10 +78,28 @@ class Talks : public engine_fixture::EngineServer {
     void leave(int fd) const
     {
         const struct linger reset = { 1, 0 };
+        struct sockaddr_in own = {};
+        socklen_t n = sizeof own;
+        ASSERT_EQ(getsockname(fd, (struct sockaddr *)&own, &n), 0);
         ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
         close(fd);
+        for (int i = 0; i < 2000 && has_peer(own.sin_port); i++) (void)poll(nullptr, 0, 5);
+        ASSERT_FALSE(has_peer(own.sin_port)) << "the reset did not arrive";
         expect_worker();
         expect_worker();
+    }
+    /* True if a socket of this process, which is the server's too, is connected to the port. A busy
+     * system delivers a reset after what follows it. */
+    static bool has_peer(in_port_t port)
+    {
+        for (int fd = 0; fd < 1024; fd++) {
+            struct sockaddr_in peer = {};
+            socklen_t n = sizeof peer;
+            if (getpeername(fd, (struct sockaddr *)&peer, &n) == 0 && peer.sin_family == AF_INET &&
+                peer.sin_port == port)
+                return true;
+        }
+        return false;
     }
     double metric(const std::string &name) const
     {
