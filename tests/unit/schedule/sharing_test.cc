@@ -337,11 +337,15 @@ TEST_F(Sharing, RowsBehindManyPastOnesCountMore)
     open("qwen3", 2, nullptr, 2048);
     Call decoding(prompt(9, 8), 1800);
     decoding.request.ignore_eos = true;
-    const auto steps_for = [this](int n) {
+    /* No step ends while its call is held: those counted are from submission to first token. */
+    const auto steps_for = [&](int n) {
+        Timed timed(service_, prompt(n, n), 1);
+        std::unique_lock<std::mutex> hold(decoding.lock);
         const int64_t before = stats().steps;
-        Call call(prompt(n, n), 1);
-        (void)answer(call);
-        return stats().steps - before;
+        EXPECT_EQ(timed.call.submit(service_, &error_), WEIR_OK) << error_.text;
+        hold.unlock();
+        timed.call.wait();
+        return timed.first - before;
     };
     const auto is_decoding = [&] {
         std::lock_guard<std::mutex> hold(decoding.lock);
