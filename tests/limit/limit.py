@@ -25,6 +25,7 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "attack"))
+from checks import report  # noqa: E402
 from group import Group, field  # noqa: E402
 
 MIB = 1 << 20
@@ -251,11 +252,7 @@ def main():
         server.kill()
         server.wait()
         group.remove()
-    for text, holds in checks:
-        print(("ok      " if holds else "FAILED  ") + text)
-    failed = sum(not holds for _, holds in checks)
-    print(f"{len(checks) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+    return report(checks)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import threading
 import time
 
 import limit
+from checks import report
 
 MIB = 1 << 20
 ROUNDS = 60
@@ -188,11 +189,7 @@ def main():
     checks = []
     check_accounts(os.path.abspath(sys.argv[1]), checks)
     check_escapes(os.path.abspath(sys.argv[1]), checks)
-    for text, holds in checks:
-        print(("ok      " if holds else "FAILED  ") + text)
-    failed = sum(not holds for _, holds in checks)
-    print(f"{len(checks) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+    return report(checks)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "attack"))
 import samples  # noqa: E402
 import users  # noqa: E402
 from case import Wrong  # noqa: E402
+from checks import report  # noqa: E402
 from server import Server  # noqa: E402
 
 SAMPLES = 240
@@ -103,11 +104,7 @@ def main():
             checks.append((f"it ends when it is asked to: {error}", False))
     finally:
         server.close()
-    for text, holds in checks:
-        print(("ok      " if holds else "FAILED  ") + text)
-    failed = sum(not holds for _, holds in checks)
-    print(f"{len(checks) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+    return report(checks)
 
 
 if __name__ == "__main__":
