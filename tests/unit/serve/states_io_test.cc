@@ -197,6 +197,7 @@ TEST_F(StatesIo, AFullQueueIs429)
     held.gate.open();
     weir_job_release(held.job);
     for (const Held &other : others) weir_job_release(other.job);
+    ASSERT_TRUE(wait_for("num_requests_waiting", 0)) << "released jobs leave with the next step";
     add("one");
 }
 
