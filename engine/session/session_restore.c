@@ -278,9 +278,10 @@ static weir_status restore_from(
         if (status != WEIR_OK)
             (void)weir_error_set(
                 error, status,
-                "no room for the %d tokens of session %s next to the running requests; try later, "
-                "or raise %s",
-                (int)header->n_tokens, own->name, weir_kv_store_budget(service->store)
+                "no room for the %d tokens of session %s next to the running requests%s%s; try "
+                "later, or raise %s",
+                (int)header->n_tokens, own->name, r.error.text[0] != '\0' ? ": " : "",
+                r.error.text, weir_kv_store_budget(service->store)
             );
     }
     if (status == WEIR_OK) status = read_memory(own, reader, places, error);
