@@ -24,7 +24,7 @@ def weir_binary(name, copts = [], **kwargs):
 
 # Bazel runs as many tests at a time as there are cores: teams of threads of two tests would wait
 # for each other. Tests of threads set their number.
-ONE_THREAD = {"KMP_BLOCKTIME": "1", "OMP_NUM_THREADS": "1"}
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 # GoogleTest and the standard library are two thirds of the time to compile a test without
 # optimisation, half of it with.
