@@ -280,8 +280,8 @@ static weir_status restore_from(
                 error, status,
                 "no room for the %d tokens of session %s next to the running requests%s%s; try "
                 "later, or raise %s",
-                (int)header->n_tokens, own->name, r.error.text[0] != '\0' ? ": " : "",
-                r.error.text, weir_kv_store_budget(service->store)
+                (int)header->n_tokens, own->name, r.error.text[0] != '\0' ? ": " : "", r.error.text,
+                weir_kv_store_budget(service->store)
             );
     }
     if (status == WEIR_OK) status = read_memory(own, reader, places, error);
