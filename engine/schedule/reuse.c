@@ -41,9 +41,7 @@ static int64_t n_inserted(const weir_service *service)
 void weir_choice_look_again(choice *c)
 {
     weir_job *const job = c->job;
-    if (!weir_choice_can_share(c) || c->n_inserted == n_inserted(job->service) ||
-        !weir_prefix_may_read(job->service->prefix))
-        return;
+    if (!weir_choice_can_share(c) || c->n_inserted == n_inserted(job->service)) return;
     c->n_inserted = n_inserted(job->service);
     const int32_t before = c->sequence->n_computed;
     const weir_prefix_hit hit = weir_prefix_extend(
@@ -89,6 +87,7 @@ static weir_prefix_hit take_watched(choice *c)
 void weir_choice_reuse(choice *c)
 {
     weir_job *const job = c->job;
+    c->is_reading = false;
     c->is_lost = job->request.n_kept > 0; /* until it is found */
     if (!may_reuse(c) || job->request.want_prompt_logprobs || job->request.want_embedding) {
         job->usage.reuse = job->request.want_prompt_logprobs ? "every prompt token is scored"
@@ -100,7 +99,10 @@ void weir_choice_reuse(choice *c)
     const bool is_watched = c->sequence->policy_run != NULL;
     weir_choice_choose_origin(c);
     const weir_prefix_hit hit = is_watched ? take_watched(c) : take(c, c->sequence->n_tokens - 1);
-    c->is_lost = hit.n_rows < job->request.n_kept;
+    c->is_reading = hit.waits;
+    c->is_lost = !c->is_reading && hit.n_rows < job->request.n_kept;
+    if (c->is_reading && !c->is_again) job->usage.reuse = hit.reason;
+    if (c->is_reading) return;
     /* Also if the state where the answer begins was not kept: before the last message. */
     if (!c->is_again)
         c->is_rewritten =

@@ -167,7 +167,7 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int64_t kv_write_errors, kv_read_errors;
     /* Cached tokens and states; tokens dropped to free memory since opening. */
     int64_t kept_tokens, kept_states, dropped_tokens;
-    int64_t cold_states; /* of kept_states: on disk */
+    int64_t cold_states; /* of kept_states: on disk, or being written to it */
     /* Since opening: states written to disk, read from it, and failures of either. */
     int64_t states_out, states_back, state_errors;
     /* Sequences cached with a policy, which are only continued as a whole. */

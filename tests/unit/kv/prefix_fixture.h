@@ -171,10 +171,28 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         weir_kv_sequence_close(&s);
         sound();
     }
+    // States that are written or read are there.
+    void end_moves()
+    {
+        weir_prefix_wait_for_moves(prefix_);
+        (void)weir_prefix_end_moves(prefix_);
+        sound();
+    }
+    // Waits for a state on disk.
+    weir_prefix_hit match(weir_kv_sequence *s, const char *salt, int32_t most)
+    {
+        weir_prefix_hit hit = weir_prefix_match(prefix_, s, salt, most);
+        for (int i = 0; i < 4 && hit.waits; i++) {
+            EXPECT_EQ(hit.n_rows, 0);
+            end_moves();
+            hit = weir_prefix_match(prefix_, s, salt, most);
+        }
+        return hit;
+    }
     weir_prefix_hit take(const Text &text, const char *salt, int32_t most = INT32_MAX)
     {
         weir_kv_sequence s = sequence(text);
-        const weir_prefix_hit hit = weir_prefix_match(prefix_, &s, salt, most);
+        const weir_prefix_hit hit = match(&s, salt, most);
         EXPECT_EQ(hit.n_rows, s.n_computed);
         EXPECT_LE(hit.n_rows, hit.n_matched);
         expect_right(s);
