@@ -34,7 +34,8 @@ typedef enum weir_finish {
 } weir_finish;
 
 typedef enum weir_event_type {
-    WEIR_EVENT_ADMITTED, /* left the queue; n_cached prompt tokens were reused */
+    /* Left the queue, and has what is cached of its prompt: n_cached tokens were reused. */
+    WEIR_EVENT_ADMITTED,
     /* Log-probabilities of one prompt token (only with want_prompt_logprobs), in order. */
     WEIR_EVENT_PROMPT,
     /* Logits after the last prompt token (only with want_logits), before the first answer token;

@@ -115,6 +115,9 @@ typedef enum weir_state_rank {
  * memory that it may take. */
 float *weir_prefix_acquire_snapshot(weir_prefix *prefix, weir_state_rank rank, int64_t turn);
 void weir_prefix_release_snapshot(weir_prefix *prefix, float *state);
+/* The acquired state goes to disk like the end of a turn, if there is room, until its turn is
+ * continued: for the same prompt again. */
+void weir_prefix_spill_snapshot(weir_prefix *prefix, float *state);
 
 /* Inserts the computed rows of a sequence and its states, unless it is pruned (store.h), as far as
  * they are not cached under another salt; its whole pages are replaced by equal cached ones. Takes
@@ -129,7 +132,7 @@ int32_t weir_prefix_insert(
 
 /* ---- states on disk (state_tier.c) ----
  * Ends of turns whose memory is taken are written to disk, and read when they are needed, by a
- * thread (state_moves.c). */
+ * thread (state_moves.c). So are states before the last token of a prompt. */
 /* States that memory has room for besides n_snapshots, while they are written or read. */
 int32_t weir_prefix_extra_states(const weir_prefix_limits *limits);
 /* States that are being written or read, or were and whose moves have not been ended. NULL-safe. */

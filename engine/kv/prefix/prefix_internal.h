@@ -95,6 +95,7 @@ typedef struct slot {
     int32_t block; /* on disk; NONE: not there. With memory, it moves */
     int32_t pins; /* by callers, and by its move */
     bool was_read; /* from disk */
+    bool spills; /* to disk, though it is no end of a turn, until its turn is continued */
     int32_t end; /* the last state of its turn, which may be another turn's by now */
     int64_t turn; /* 0: none */
     int64_t worth; /* state_order.c */
@@ -323,8 +324,9 @@ WEIR_MUST_CHECK weir_status prefix_open_moves(weir_prefix *p, weir_error *error)
 void prefix_close_moves(weir_prefix *p); /* also if they were not opened */
 /* The move of a slot; NULL: it does not move. */
 state_move *prefix_move_of(weir_prefix *p, int32_t slot);
-/* True if a read, or a write, may begin. */
+/* True if a read, or a write, may begin; a write of what is no end of a turn. */
 bool prefix_may_move(const weir_prefix *p, bool is_read);
+bool prefix_may_spill(const weir_prefix *p);
 /* Begins to write the slot's state, or to read it to this memory. */
 void prefix_begin_move(weir_prefix *p, int32_t index, int32_t memory, bool is_read);
 

@@ -18,7 +18,7 @@
 
 int32_t weir_prefix_extra_states(const weir_prefix_limits *limits)
 {
-    enum { SHARE = 16, LEAST = 2 };
+    enum { SHARE = 16, LEAST = 3 };
     const int32_t n = limits->n_snapshots / SHARE;
     if (limits->n_cold == 0) return 0;
     return n < LEAST ? LEAST : n < STATE_MOVES ? n : STATE_MOVES;
@@ -127,6 +127,12 @@ bool prefix_may_move(const weir_prefix *p, bool is_read)
 {
     const state_moves *const m = &p->moves;
     return m->n_begun < m->most && (is_read || m->n_writing < m->most - 1);
+}
+
+bool prefix_may_spill(const weir_prefix *p)
+{
+    return prefix_may_move(p, false) && p->moves.n_writing < p->moves.most - 2 &&
+           prefix_cold_room(p) > 0;
 }
 
 void prefix_begin_move(weir_prefix *p, int32_t index, int32_t memory, bool is_read)

@@ -56,10 +56,11 @@ bool prefix_make_room(weir_prefix *p, weir_state_rank rank, bool keeps_ends)
     if (prefix_room(p) > 0) return true;
     const int32_t first = prefix_next_state(p, rank);
     if (first == NONE) return false;
-    if (p->tier != NULL && p->slots[first].rank >= WEIR_STATE_PAST) {
-        if (!prefix_may_move(p, false) && keeps_ends) return false;
-        if (prefix_may_move(p, false) && prefix_demote_state(p, first)) return true;
-    }
+    const bool is_end = p->tier != NULL && p->slots[first].rank >= WEIR_STATE_PAST,
+               may_go = is_end ? prefix_may_move(p, false)
+                               : p->slots[first].spills && prefix_may_spill(p);
+    if (is_end && keeps_ends && !may_go) return false;
+    if (may_go && prefix_demote_state(p, first)) return true;
     prefix_drop_state(p, first);
     return true;
 }
@@ -92,10 +93,31 @@ void weir_prefix_release_snapshot(weir_prefix *prefix, float *state)
     prefix_free_slot(prefix, index);
 }
 
+void weir_prefix_spill_snapshot(weir_prefix *prefix, float *state)
+{
+    prefix->slots[slot_of(prefix, state)].spills = prefix->tier != NULL;
+}
+
 /* ---- on a node ------------------------------------------------------------------------------- */
+/* The prompt of the turn that ends here will hardly come again. */
+static void forget_prompt(weir_prefix *p, int32_t index)
+{
+    const int64_t turn = p->slots[index].turn;
+    for (int32_t s = p->slots[index].before, before;
+         turn != 0 && s != NONE && p->slots[s].turn == turn; s = before) {
+        before = p->slots[s].before;
+        if (!p->slots[s].spills) continue;
+        p->slots[s].spills = false;
+        if (p->slots[s].rank < WEIR_STATE_PAST && p->slots[s].block != NONE &&
+            p->slots[s].pins == 0)
+            prefix_drop_state(p, s);
+    }
+}
+
 void prefix_use_state(weir_prefix *p, int32_t index)
 {
     const weir_state_rank rank = p->slots[index].rank;
+    if (rank == WEIR_STATE_LAST) forget_prompt(p, index);
     prefix_rank_state(p, index, rank < WEIR_STATE_PAST ? rank + 1 : rank);
 }
 
@@ -169,6 +191,7 @@ static void put_on_node(weir_prefix *p, int32_t index, int32_t offset, int32_t m
                              .first_after = NONE,
                              .memory = p->slots[mine].memory,
                              .block = NONE,
+                             .spills = p->slots[mine].spills,
                              .end = mine,
                              .turn = p->slots[mine].turn };
     if (*below != NONE) p->slots[*below].before_below = mine;
@@ -196,6 +219,7 @@ void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state)
         prefix_return_state(p, equal);
     }
     if (p->slots[mine].turn != 0) p->slots[equal].turn = p->slots[mine].turn;
+    p->slots[equal].spills = p->slots[equal].spills || p->slots[mine].spills;
     prefix_rank_state(p, equal, rank > p->slots[equal].rank ? rank : p->slots[equal].rank);
     end_turn(p, equal);
     prefix_free_slot(p, mine);

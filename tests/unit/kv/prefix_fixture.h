@@ -162,6 +162,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
             float *const state =
                 has_states() ? weir_prefix_acquire_snapshot(prefix_, rank_, turn_) : nullptr;
             if (state == nullptr) continue;
+            if (spills_) weir_prefix_spill_snapshot(prefix_, state);
             put_state(state, s, at);
             lent.push_back({ at, state });
         }
@@ -235,6 +236,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     int64_t n_pages_ = 0;
     int32_t n_cold_ = 0; // states on disk
     weir_state_rank rank_ = WEIR_STATE_POINT; // of kept states
+    bool spills_ = false; // they do
     int64_t turn_ = 0;
     weir_error error_ = {};
 };

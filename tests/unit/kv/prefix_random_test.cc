@@ -85,6 +85,7 @@ class RandomTree : public Prefix {
             if (place == 0 || (!marks.empty() && marks.back().at >= place)) continue;
             float *const state = acquire(rank);
             if (state == nullptr) break;
+            if (pick(3) == 0) weir_prefix_spill_snapshot(prefix_, state);
             put_state(state, s, place);
             marks.push_back({ place, state });
         }
@@ -157,7 +158,8 @@ class RandomTree : public Prefix {
         std::vector<void *const *> blocks = prefix_reference::lru_blocks(prefix_, 3);
         for (void *const *const block : blocks)
             n_demoted_ += weir_kv_demote(store_, block, 1, &error_) == WEIR_OK;
-        if (!blocks.empty() && pick(12) == 0) weir_kv_mark_unreadable(store_, blocks[0][0]);
+        if (!blocks.empty() && pick(12) == 0 && weir_kv_is_cold(store_, blocks[0][0]))
+            weir_kv_mark_unreadable(store_, blocks[0][0]);
     }
     // One leaf goes, and it is the one that a scan finds.
     void drop_one()
@@ -270,7 +272,7 @@ class RandomTree : public Prefix {
         open(4 * 30, 24, 7, has_disk ? 4 * 14 : 0, has_sinks ? 4 * 12 : 0);
         for (int i = 0; i < 700 && !HasFailure(); i++) {
             SCOPED_TRACE("seed " + std::to_string(seed) + " step " + std::to_string(i));
-            if (pick(2)) end_moves();
+            if (pick(4) == 0) end_moves();
             step();
             look_up();
             if (pick(3) == 0) continue; // what changed may wait for some steps

@@ -227,19 +227,20 @@ TEST_P(ColdStates, AWriteThatWaitsStopsNothing)
     for (const int seed : { 1, 2, 3 }) keep_last(seed);
     hang(support::write_gate);
     keep_last(4);
+    keep_last(5);
     ASSERT_TRUE(slow_.wait_until_reached());
     EXPECT_FALSE(weir_prefix_end_moves(prefix_));
-    EXPECT_EQ(weir_prefix_moves(prefix_), 1);
-    EXPECT_EQ(stats().n_cold_snapshots, 1);
-    for (const int seed : { 1, 2, 3, 4 }) EXPECT_EQ(look(seed).n_rows, 100);
+    EXPECT_EQ(weir_prefix_moves(prefix_), 2);
+    EXPECT_EQ(stats().n_cold_snapshots, 2);
+    for (const int seed : { 1, 2, 3, 4, 5 }) EXPECT_EQ(look(seed).n_rows, 100);
     weir_prefix_leave_disk(prefix_, 20);
     EXPECT_EQ(look(1).n_rows, 100) << "it cannot be dropped yet";
     EXPECT_EQ(weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0), nullptr);
-    keep_last(5);
-    EXPECT_EQ(stats().n_snapshots, 4);
-    EXPECT_EQ(look(2).n_rows, 0) << "dropped";
+    keep_last(6);
+    EXPECT_EQ(stats().n_snapshots, 5);
+    EXPECT_EQ(look(3).n_rows, 0) << "dropped";
     go_on(support::write_gate);
-    EXPECT_EQ(stats().snapshots_out, 1);
+    EXPECT_EQ(stats().snapshots_out, 2);
     EXPECT_TRUE(look(1).waits);
     EXPECT_EQ(take(text(100, 1), nullptr).n_rows, 100);
 }
@@ -299,6 +300,31 @@ TEST_P(ColdStates, AReadThatWaitsStopsNothing)
     EXPECT_TRUE(look(2).waits) << "it was not taken";
     end_moves();
     EXPECT_EQ(look(2).n_rows, 100);
+}
+
+// A state for the same prompt again goes to disk, unless its turn was continued.
+TEST_P(ColdStates, APromptComesAgainUntilItsTurnIsContinued)
+{
+    for (const bool is_continued : { false, true }) {
+        open_cold(3);
+        spills_ = true;
+        keep_as(WEIR_STATE_POINT, text(60, 1), {}, 7);
+        spills_ = false;
+        keep_as(WEIR_STATE_LAST, text(100, 1), {}, 7);
+        if (is_continued) EXPECT_EQ(look(1).n_rows, 100);
+        for (const int seed : { 2, 3, 4 }) keep_last(seed);
+        keep_as(WEIR_STATE_POINT, text(80, 9));
+        end_moves();
+        EXPECT_EQ(stats().snapshots_out, is_continued ? 2 : 3) << "text 1 and 2, and the prompt";
+        EXPECT_EQ(rows(text(60, 1)), is_continued ? 0 : 60);
+        EXPECT_EQ(take(text(60, 1), nullptr).n_rows, is_continued ? 0 : 60);
+        end_moves();
+        EXPECT_EQ(take(text(100, 1), nullptr).n_rows, 100);
+        end_moves();
+        TearDown();
+        prefix_ = nullptr, store_ = nullptr, ledger_ = nullptr;
+    }
+    open(4, 1, 1);
 }
 
 // The text is dropped while its state is read; or the state cannot be read.

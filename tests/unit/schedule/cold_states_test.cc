@@ -17,6 +17,22 @@ TEST_F(ColdStates, ComeBackWithTheirBits)
     EXPECT_EQ(all.state_errors, 0);
 }
 
+/* Regenerated answers of idle conversations: one token of each prompt is computed. */
+TEST_F(ColdStates, TheSamePromptAgainComputesOneToken)
+{
+    open_with(200);
+    run_first();
+    int n = 0;
+    for (int i = 0; i < TEXTS; i++) {
+        EXPECT_EQ(run(prompt(20 + i, ROWS), ANSWER), want_[(size_t)i]);
+        n += usage_.n_cached == ROWS - 1;
+        end_moves();
+    }
+    EXPECT_GE(n, TEXTS - 2) << "of few there is no state in memory";
+    expect_sound();
+    expect_within();
+}
+
 TEST_F(ColdStates, ADiskThatFailsMeansComputing)
 {
     for (const Fault one : { Fault::WRITES, Fault::READS, Fault::BITS }) {

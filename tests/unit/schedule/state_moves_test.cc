@@ -55,7 +55,7 @@ TEST_F(StateMoves, StepsGoOnWhileAStateIsWritten)
     for (int i = 0; i < TEXTS; i++) EXPECT_EQ(run(prompt(20 + i, ROWS), ANSWER), want_[(size_t)i]);
     ASSERT_TRUE(disk_.wait_until_reached());
     EXPECT_EQ(stats().states_out, 0);
-    EXPECT_EQ(stats().cold_states, 1);
+    EXPECT_EQ(stats().cold_states, 2) << "which are being written";
     int n = 0;
     for (int i = 0; i < TEXTS; i++) {
         run_second(i);
@@ -143,7 +143,7 @@ TEST_F(StateMoves, AReadThatFailsMeansComputing)
     EXPECT_EQ(call->status, WEIR_OK) << call->message;
     EXPECT_EQ(call->tokens[0], want_again_[0]);
     EXPECT_LT(call->usage.n_cached, ROWS);
-    EXPECT_EQ(stats().state_errors, 1);
+    EXPECT_GT(stats().state_errors, 0);
     call->release();
     expect_right();
 }
