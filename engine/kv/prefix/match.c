@@ -159,8 +159,8 @@ bool prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
     return true;
 }
 
-/* True if the place has no state, or the sequence wants none; else `state` is it, or NULL as long as
- * it is on disk. */
+/* True if the place has no state, or the sequence wants none; else `state` is it, or NULL
+ * (false) as long as it is on disk. */
 static bool has_state(
     weir_prefix *p, const weir_kv_sequence *sequence, const place *at, const float **state
 )
