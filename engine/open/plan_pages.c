@@ -108,6 +108,14 @@ size_t plan_cold_state_bytes(const weir_plan *plan, const weir_plan_parts *parts
     return weir_prefix_tree_bytes(&cold, parts->spec) - weir_prefix_tree_bytes(&none, parts->spec);
 }
 
+/* Those that are written or read need memory besides n_snapshots. `most` states have some. */
+static void leave_extra_states(weir_prefix_limits *limits, int64_t most)
+{
+    const int32_t n = weir_prefix_extra_states(limits);
+    if (most <= n) limits->n_cold = 0;
+    if (most > n && limits->n_snapshots > most - n) limits->n_snapshots = (int32_t)(most - n);
+}
+
 /* Cached states: as many as fit in memory.snapshots, else 16 per sequence and at most a quarter
  * of what is left. */
 static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
@@ -119,17 +127,19 @@ static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
                  asked = (size_t)parts->config->memory.snapshots;
     if (!plan_reuses(parts)) return;
     plan_pruned(plan, parts, left);
+    int64_t most = 0;
     weir_prefix_limits limits = { .snapshot_bytes = each,
                                   .n_pruned = plan->n_pruned,
                                   .pruned_bytes = plan->pruned_bytes };
     if (each > 0) {
         const size_t one = weir_prefix_state_bytes(&(weir_prefix_limits){ .n_snapshots = 1,
                                                                           .snapshot_bytes = each });
-        const size_t most = asked > 0 ? asked / one : left / 4 / one;
+        most = (int64_t)((asked > 0 ? asked : left / 4) / one);
         limits.n_snapshots = (int32_t
-        )weir_min((int64_t)most, asked > 0 ? INT16_MAX : SNAPSHOTS_PER_SLOT * plan->facts.n_slots);
+        )weir_min(most, asked > 0 ? INT16_MAX : SNAPSHOTS_PER_SLOT * plan->facts.n_slots);
     }
     limits.n_cold = cold_states(parts, &limits);
+    leave_extra_states(&limits, most);
     plan->n_snapshots = limits.n_snapshots;
     plan->n_cold_states = limits.n_cold;
     plan->snapshots = weir_prefix_state_bytes(&limits);

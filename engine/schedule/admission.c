@@ -177,11 +177,10 @@ static bool any_stalled(const weir_service *service)
     return false;
 }
 
-/* True if a job of one choice has a place, and may read what it continues from disk. */
+/* True if a job of one choice has a place. */
 static bool has_place(const weir_service *service)
 {
-    return free_slots(service) > 0 && !any_stalled(service) &&
-           (service->prefix == NULL || weir_prefix_may_read(service->prefix));
+    return free_slots(service) > 0 && !any_stalled(service);
 }
 
 static bool fits(weir_service *service, const weir_job *job)
@@ -214,12 +213,17 @@ static void take_slot(weir_service *service, choice *c)
     );
     c->sequence->n_tokens = c->job->request.n_prompt;
     weir_choice_reuse(c);
-    weir_choice_count_before(c);
+    if (!c->is_reading) weir_choice_count_before(c);
 }
 
 static uint64_t *turn_of(weir_service *service, int32_t client)
 {
     return &service->turns[(uint32_t)client % CLIENT_TURNS];
+}
+
+static void report_admitted(weir_job *job)
+{
+    (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_ADMITTED, .usage = job->usage });
 }
 
 static void start_job(weir_service *service, weir_job *job)
@@ -232,7 +236,19 @@ static void start_job(weir_service *service, weir_job *job)
     job->usage.n_prompt = job->request.n_prompt;
     job->usage.queue_ns = job->admitted_ns - job->submitted_ns;
     for (int32_t i = 0; i < job->request.n_choices; i++) take_slot(service, &job->choices[i]);
-    (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_ADMITTED, .usage = job->usage });
+    if (!job->choices[0].is_reading) report_admitted(job);
+}
+
+void weir_service_start_read(weir_service *service)
+{
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
+        choice *const c = service->slots[i].owner;
+        if (c == NULL || !c->is_reading) continue;
+        weir_choice_reuse(c);
+        if (c->is_reading || c->is_again) continue;
+        weir_choice_count_before(c);
+        report_admitted(c->job);
+    }
 }
 
 /* ---- turns ----------------------------------------------------------------------------------- */
@@ -338,7 +354,6 @@ static weir_job *pop_job(weir_service *service)
 void weir_service_admit(weir_service *service)
 {
     const int64_t now = weir_clock_ns();
-    if (service->prefix != NULL) weir_prefix_begin_step(service->prefix);
     for (weir_job *job = pop_job(service); job != NULL; job = pop_job(service)) {
         if (job->state == JOB_RUNNING)
             start_job(service, job);

@@ -38,8 +38,8 @@ static void find_leader(choice *c)
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const other = service->slots[i].owner;
         if (other == NULL || other == c || other->is_waiting || other->is_stalled ||
-            !weir_choice_can_share(other) || !has_same_salt(c, other) || !is_ahead(other, c) ||
-            other->sequence->n_tokens <= best)
+            other->is_reading || !weir_choice_can_share(other) || !has_same_salt(c, other) ||
+            !is_ahead(other, c) || other->sequence->n_tokens <= best)
             continue;
         const int32_t rows = common_rows(other, c);
         if (rows <= best || rows <= other->sequence->n_computed) continue;

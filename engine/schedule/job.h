@@ -36,6 +36,8 @@ typedef struct choice {
     bool is_waiting; /* for the prompt of choice 0, which it will fork */
     bool is_stalled; /* preempted: holds no pages, waits for free ones */
     bool is_again; /* was preempted: recomputes what it had computed */
+    /* The recurrent state that it continues is being read from disk: it holds no pages yet. */
+    bool is_reading;
     bool is_ended;
     bool is_torn; /* a step failed: its recurrent state is invalid */
     bool is_lost; /* the cached sequence that its request requires is gone */
@@ -169,7 +171,8 @@ void weir_job_free(weir_job *job);
 
 /* reuse.c: the prefix index. */
 
-/* Called when the choice has its tokens and nothing is computed. */
+/* Called when the choice has its tokens and nothing is computed; again before each step as long as
+ * it is reading. */
 void weir_choice_reuse(choice *c);
 /* Called before a step. */
 void weir_choice_want_states(choice *c, weir_batch_item *item);
@@ -239,6 +242,8 @@ WEIR_MUST_CHECK weir_status weir_job_check_memory(weir_job *job, weir_error *err
 void weir_service_admit(weir_service *service);
 /* In order, while all their rows and one more page fit. */
 void weir_service_resume_stalled(weir_service *service);
+/* Starts the choices whose state has been read. */
+void weir_service_start_read(weir_service *service);
 /* Free pages, including those of cached sequences that can be dropped. */
 weir_kv_pages weir_service_free_pages(const weir_service *service);
 /* True if `wanted` pages are free or unused in the cache, and not needed by running sequences.

@@ -26,7 +26,10 @@ static bool is_decoding(const choice *c)
     return c->sequence->n_tokens - c->sequence->n_computed == 1 && c->n_answer > 0;
 }
 
-static bool can_run(const choice *c) { return c != NULL && !c->is_waiting && !c->is_stalled; }
+static bool can_run(const choice *c)
+{
+    return c != NULL && !c->is_waiting && !c->is_stalled && !c->is_reading;
+}
 
 /* True if the block that its next rows are written to is being promoted. Without memory for that
  * the step frees some, and waits. */

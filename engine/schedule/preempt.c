@@ -19,7 +19,7 @@ static choice *last_of_all(const weir_service *service)
     int32_t n = 0;
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const c = service->slots[i].owner;
-        if (c == NULL || c->is_waiting || c->is_stalled) continue;
+        if (c == NULL || c->is_waiting || c->is_stalled || c->is_reading) continue;
         n++;
         if (found == NULL || weir_choice_is_before(found, c)) found = c;
     }

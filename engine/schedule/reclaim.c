@@ -205,32 +205,39 @@ static weir_status refuse(reclaim *r, weir_error *error)
     );
 }
 
-static weir_status take_steps(
-    const weir_kv_holders *holders, const weir_reclaim_request *request, weir_error *error
-)
+static weir_status take_steps(reclaim *r, weir_error *error)
 {
-    reclaim r = { .holders = holders, .request = request };
+    const weir_reclaim_request *const request = r->request;
     bool any = false;
     for (int i = 0; i < WEIR_RECLAIM_STEPS; i++) {
         if ((callers[request->caller].steps & 1u << i) == 0) continue;
-        while (!any && !is_met(request) && run(&r, (weir_reclaim_step)i))
+        while (!any && !is_met(request) && run(r, (weir_reclaim_step)i))
             any = callers[request->caller].goal == GOAL_ANY;
     }
-    if (r.demoted == WEIR_EIO) weir_tiers_log_failure(request->store, r.why.text);
-    return any || is_met(request) ? WEIR_OK : refuse(&r, error);
+    if (r->demoted == WEIR_EIO) weir_tiers_log_failure(request->store, r->why.text);
+    return any || is_met(request) ? WEIR_OK : refuse(r, error);
 }
 
-/* The pages of blocks that move are held, so it is tried again when they have moved. */
+/* The pages of blocks that move are held; recurrent states that move hold their place on disk.
+ * False: nothing moves, or that does not matter. */
+static bool wait_for_moves(const reclaim *r)
+{
+    weir_status moved;
+    if (weir_kv_moves_begun(r->request->store) > 0)
+        return weir_kv_moves_end(r->request->store, true, &moved, NULL) > 0;
+    if (r->demoted != WEIR_EFULL || weir_prefix_moves(r->holders->prefix) == 0) return false;
+    weir_prefix_wait_for_moves(r->holders->prefix);
+    return weir_prefix_end_moves(r->holders->prefix);
+}
+
 weir_status weir_reclaim(
     const weir_kv_holders *holders, const weir_reclaim_request *request, weir_error *error
 )
 {
     (void)weir_tiers_settle(request->store);
-    weir_status status = take_steps(holders, request, error);
-    while (status != WEIR_OK && weir_kv_moves_begun(request->store) > 0) {
-        weir_status moved;
-        (void)weir_kv_moves_end(request->store, true, &moved, NULL);
-        status = take_steps(holders, request, error);
+    for (;;) {
+        reclaim r = { .holders = holders, .request = request };
+        const weir_status status = take_steps(&r, error);
+        if (status == WEIR_OK || !wait_for_moves(&r)) return status;
     }
-    return status;
 }

@@ -3,12 +3,12 @@
  *
  * States are saved where a later prompt is likely to branch off: where the last message and the
  * answer begin (clients that drop or rewrite reasoning differ from there on), one token before the
- * end of the prompt (for the same prompt again, which must compute one token), at the end of the
- * turn, where a prompt branched off before, and 32, 128, 512, ... tokens before the end of the
- * prompt. One of each turn is its end (prefix.h), which stays when the others go: that where the
- * answer begins if the client was seen to rewrite answers, else that after the answer. For paged
- * sequences (engine/kv/pool/store.h 5), each of these is rounded down to a multiple of 64 tokens;
- * that of the end of the turn moves along with the answer. */
+ * end of the prompt (for the same prompt again, which must compute one token; it goes to disk like
+ * an end), at the end of the turn, where a prompt branched off before, and 32, 128, 512, ... tokens
+ * before the end of the prompt. One of each turn is its end (prefix.h), which stays when the others
+ * go: that where the answer begins if the client was seen to rewrite answers, else that after the
+ * answer. For paged sequences (engine/kv/pool/store.h 5), each of these is rounded down to a
+ * multiple of 64 tokens; that of the end of the turn moves along with the answer. */
 #include <string.h>
 
 #include "engine/base/log.h"
@@ -41,9 +41,7 @@ static int64_t n_inserted(const weir_service *service)
 void weir_choice_look_again(choice *c)
 {
     weir_job *const job = c->job;
-    if (!weir_choice_can_share(c) || c->n_inserted == n_inserted(job->service) ||
-        !weir_prefix_may_read(job->service->prefix))
-        return;
+    if (!weir_choice_can_share(c) || c->n_inserted == n_inserted(job->service)) return;
     c->n_inserted = n_inserted(job->service);
     const int32_t before = c->sequence->n_computed;
     const weir_prefix_hit hit = weir_prefix_extend(
@@ -89,6 +87,7 @@ static weir_prefix_hit take_watched(choice *c)
 void weir_choice_reuse(choice *c)
 {
     weir_job *const job = c->job;
+    c->is_reading = false;
     c->is_lost = job->request.n_kept > 0; /* until it is found */
     if (!may_reuse(c) || job->request.want_prompt_logprobs || job->request.want_embedding) {
         job->usage.reuse = job->request.want_prompt_logprobs ? "every prompt token is scored"
@@ -100,7 +99,10 @@ void weir_choice_reuse(choice *c)
     const bool is_watched = c->sequence->policy_run != NULL;
     weir_choice_choose_origin(c);
     const weir_prefix_hit hit = is_watched ? take_watched(c) : take(c, c->sequence->n_tokens - 1);
-    c->is_lost = hit.n_rows < job->request.n_kept;
+    c->is_reading = hit.waits;
+    c->is_lost = !c->is_reading && hit.n_rows < job->request.n_kept;
+    if (c->is_reading && !c->is_again) job->usage.reuse = hit.reason;
+    if (c->is_reading) return;
     /* Also if the state where the answer begins was not kept: before the last message. */
     if (!c->is_again)
         c->is_rewritten =
@@ -166,34 +168,36 @@ static int64_t turn_of(const choice *c, int32_t at)
     return at >= cut(c, answer_start(c)) ? c->job->serial + 1 : 0;
 }
 
-/* Adds the state after `at` tokens of the sequence to the item, in order. */
-static void want_state(choice *c, weir_batch_item *item, int32_t at, weir_state_rank rank)
+/* Adds the state after `at` tokens of the sequence to the item, in order. NULL: it is not in this
+ * step, or there is no memory. */
+static float *want_state(choice *c, weir_batch_item *item, int32_t at, weir_state_rank rank)
 {
     const int32_t after = at - c->sequence->n_computed;
     if (after < 1 || after > item->n_rows || item->n_snapshots == WEIR_BATCH_SNAPSHOTS ||
         is_marked(c, at))
-        return;
+        return NULL;
     int32_t place = item->n_snapshots;
     for (int32_t i = 0; i < item->n_snapshots; i++) {
-        if (item->snapshots[i].after == after) return;
+        if (item->snapshots[i].after == after) return item->snapshots[i].dst;
         if (item->snapshots[i].after > after && place == item->n_snapshots) place = i;
     }
     float *const state =
         c->n_marks + item->n_snapshots < CHOICE_MARKS
             ? weir_prefix_acquire_snapshot(c->job->service->prefix, rank, turn_of(c, at))
             : NULL;
-    if (state == NULL) return;
+    if (state == NULL) return NULL;
     memmove(
         item->snapshots + place + 1, item->snapshots + place,
         (size_t)(item->n_snapshots - place) * sizeof *item->snapshots
     );
     item->snapshots[place] = (weir_batch_snapshot){ .after = after, .dst = state };
     item->n_snapshots++;
+    return state;
 }
 
 static void want(choice *c, weir_batch_item *item, int32_t at)
 {
-    want_state(c, item, at, WEIR_STATE_POINT);
+    (void)want_state(c, item, at, WEIR_STATE_POINT);
 }
 
 static bool is_rewritten(const choice *c) { return c->job->choices[0].is_rewritten; }
@@ -229,7 +233,7 @@ static void want_last_page(choice *c, weir_batch_item *item)
         weir_prefix_release_snapshot(c->job->service->prefix, last->state);
         c->n_marks--;
     }
-    want_state(c, item, at, rank_of_end(c));
+    (void)want_state(c, item, at, rank_of_end(c));
 }
 
 /* A later prompt may have another question behind the same document: with these states it loses at
@@ -237,7 +241,7 @@ static void want_last_page(choice *c, weir_batch_item *item)
 static void want_tail(choice *c, weir_batch_item *item)
 {
     for (int64_t n = TAIL_ROWS; n < c->job->request.n_prompt; n *= TAIL_FACTOR)
-        want_state(
+        (void)want_state(
             c, item, weir_choice_cut_page(c, c->job->request.n_prompt - (int32_t)n),
             WEIR_STATE_SPARE
         );
@@ -261,8 +265,9 @@ void weir_choice_want_states(choice *c, weir_batch_item *item)
         return;
     }
     want_for_followers(c, item);
-    want_state(c, item, cut(c, answer_start(c)), rank_of_start(c));
-    want_state(c, item, cut(c, request->n_prompt - 1), rank_of_last(c));
+    (void)want_state(c, item, cut(c, answer_start(c)), rank_of_start(c));
+    float *const last = want_state(c, item, cut(c, request->n_prompt - 1), rank_of_last(c));
+    if (last != NULL && !is_rewritten(c)) weir_prefix_spill_snapshot(c->job->service->prefix, last);
     /* A later prompt may branch off where this one did. */
     if (c->index == 0) want(c, item, cut(c, c->job->usage.n_matched));
     for (int i = 0; i < WEIR_TURN_STARTS; i++) want(c, item, cut(c, request->turn_starts[i]));

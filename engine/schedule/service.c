@@ -47,6 +47,14 @@ static void wait_for_others(weir_service *service, int64_t serial)
         (void)pthread_cond_timedwait(&service->work, &service->lock, &until);
 }
 
+/* Of blocks and of recurrent states. */
+static void end_moves(weir_service *service)
+{
+    const bool blocks = weir_tiers_settle(service->store),
+               states = service->prefix != NULL && weir_prefix_end_moves(service->prefix);
+    service->has_news = service->has_news || blocks || states;
+}
+
 static void *engine_thread(void *user)
 {
     enum { IDLE_TURNS = 2 }; /* the first may have freed something for the next */
@@ -55,7 +63,8 @@ static void *engine_thread(void *user)
     int n_idle = 0; /* turns without a step */
     for (;;) {
         pthread_mutex_lock(&service->lock);
-        const bool moves = weir_kv_moves_begun(service->store) > 0;
+        const bool moves =
+            weir_kv_moves_begun(service->store) > 0 || weir_prefix_moves(service->prefix) > 0;
         if (n_idle >= IDLE_TURNS && (service->n_queued > 0 || service->n_running > 0 || moves))
             wait_for_others(service, serial);
         while (!service->is_stopping && service->n_queued == 0 && service->n_running == 0 &&
@@ -71,8 +80,8 @@ static void *engine_thread(void *user)
         for (weir_job *job = service->running; stop && job != NULL; job = job->next)
             atomic_store(&job->is_cancelled, true);
         weir_step_times_resume(&service->times);
+        end_moves(service);
         run_calls(service);
-        service->has_news = weir_tiers_settle(service->store) || service->has_news;
         weir_service_admit(service);
         weir_step_times_add(&service->times, WEIR_STEP_ADMIT);
         /* Cancelled jobs are gone, whether or not a step follows. */

@@ -34,7 +34,8 @@ typedef enum weir_finish {
 } weir_finish;
 
 typedef enum weir_event_type {
-    WEIR_EVENT_ADMITTED, /* left the queue; n_cached prompt tokens were reused */
+    /* Left the queue, and has what is cached of its prompt: n_cached tokens were reused. */
+    WEIR_EVENT_ADMITTED,
     /* Log-probabilities of one prompt token (only with want_prompt_logprobs), in order. */
     WEIR_EVENT_PROMPT,
     /* Logits after the last prompt token (only with want_logits), before the first answer token;
@@ -167,7 +168,7 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int64_t kv_write_errors, kv_read_errors;
     /* Cached tokens and states; tokens dropped to free memory since opening. */
     int64_t kept_tokens, kept_states, dropped_tokens;
-    int64_t cold_states; /* of kept_states: on disk */
+    int64_t cold_states; /* of kept_states: on disk, or being written to it */
     /* Since opening: states written to disk, read from it, and failures of either. */
     int64_t states_out, states_back, state_errors;
     /* Sequences cached with a policy, which are only continued as a whole. */

@@ -218,6 +218,7 @@ bool weir_service_step(weir_service *service)
 {
     service->has_news = true; /* until the end of the step publishes it */
     weir_service_resume_stalled(service);
+    weir_service_start_read(service);
     fail_lost(service);
     weir_step_times_add(&service->times, WEIR_STEP_ADMIT);
     int32_t n_items = weir_service_plan(service);

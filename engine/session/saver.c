@@ -171,7 +171,8 @@ static void finish(weir_service *service, void *user)
     (void)pthread_mutex_unlock(&s->lock);
 }
 
-/* Starts to save the sequence, unless too little of it could be continued. */
+/* Starts to save the sequence, unless too little of it could be continued. If its last state is
+ * being read from disk, the next search finds it again. */
 static bool begin(weir_saver *s)
 {
     weir_prefix *const prefix = s->sessions->service->prefix;
@@ -186,6 +187,11 @@ static bool begin(weir_saver *s)
     const int32_t most = s->sessions->identity.state_bytes > 0 ? WEIR_SESSION_STATES : 0;
     text->n_marks =
         most > 0 ? weir_prefix_pin(prefix, &text->sequence, text->salt, text->marks, most) : 0;
+    if (text->n_marks == WEIR_PREFIX_WAITS) {
+        text->n_marks = 0;
+        weir_kv_sequence_clear(&text->sequence);
+        return true;
+    }
     s->file = (weir_session_text){ .tokens = text->sequence.tokens,
                                    .n_tokens = text->sequence.n_computed,
                                    .n_states = text->n_marks,

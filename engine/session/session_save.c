@@ -20,9 +20,22 @@ typedef struct wish {
     weir_prefix_cursor *cursor;
     uint64_t *pruned_use; /* not NULL: only sequences with a policy */
     int32_t n_rest; /* last tokens that are not shared */
+    bool waits; /* its last state is being read from disk */
     weir_prefix_hit hit;
     weir_status status;
 } wish;
+
+/* Of the shared sequence, unless the last one has to be read first. */
+static void pin_states(weir_service *service, void *user)
+{
+    wish *const w = user;
+    session_carrier *const own = w->own;
+    own->n_marks = weir_prefix_pin(
+        service->prefix, &own->sequence, own->salt, own->marks, WEIR_SESSION_STATES
+    );
+    w->waits = own->n_marks == WEIR_PREFIX_WAITS;
+    if (w->waits) own->n_marks = 0;
+}
 
 /* Shares the pages of the sequence's tokens and pins the states, if running sequences can spare the
  * memory for its table. */
@@ -38,9 +51,7 @@ static void share_text(wish *w)
     if (!weir_service_spares_table(service, rows)) return;
     w->hit = weir_prefix_match(prefix, &own->sequence, own->salt, own->sequence.n_tokens);
     own->sequence.n_tokens = own->sequence.n_computed;
-    const int32_t most = own->sessions->identity.state_bytes > 0 ? WEIR_SESSION_STATES : 0;
-    own->n_marks =
-        most > 0 ? weir_prefix_pin(prefix, &own->sequence, own->salt, own->marks, most) : 0;
+    if (own->sessions->identity.state_bytes > 0) pin_states(service, w);
     w->status = own->sequence.n_computed > 0 ? WEIR_OK : WEIR_ENOTFOUND;
 }
 
@@ -127,6 +138,23 @@ static void let_go(weir_service *service, void *user)
     weir_prefix_unpin(service->prefix, own->marks, own->n_marks);
     own->n_marks = 0;
     weir_kv_sequence_clear(&own->sequence);
+}
+
+/* ---- this thread ----------------------------------------------------------------------------- */
+/* Lets the carrier have a sequence. What is read for it may leave memory before it is pinned, but
+ * only if others take that. */
+static void get(wish *w, void (*take)(weir_service *service, void *user))
+{
+    enum { TRIES = 100 };
+    weir_service *const service = w->own->sessions->service;
+    weir_service_call(service, take, w);
+    for (int i = 0; w->waits && i < TRIES; i++) {
+        weir_prefix_wait_for_moves(service->prefix);
+        weir_service_call(service, pin_states, w);
+    }
+    if (!w->waits) return;
+    w->status = WEIR_EFULL;
+    w->hit.reason = "running requests need the memory for recurrent states; try later";
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -228,7 +256,7 @@ weir_status session_save_to(
     /* A save in the background takes space that is needed here; once written, its file can be
      * replaced. */
     weir_saver_pause(s->saver);
-    weir_service_call(s->service, take_wished, &w);
+    get(&w, take_wished);
     weir_status status = w.status == WEIR_OK ? write_shared(own, save, state, path, result, error)
                                              : weir_error_set(
                                                    error, w.status, "nothing to save as %s: %s",
@@ -311,7 +339,7 @@ int32_t session_save_recent(session_carrier *own)
         wish w = { .own = own,
                    .cursor = &cursor,
                    .pruned_use = is_pruned && has_pruned ? &pruned_use : NULL };
-        weir_service_call(sessions->service, take_next, &w);
+        get(&w, take_next);
         const bool is_worth_it =
             w.status == WEIR_OK && (own->sequence.n_computed >= SHORTEST || own->name[0] != '\0');
         if (is_worth_it) n += save_shared(own, &causes);

@@ -119,6 +119,13 @@ static bool tree_is_sound(const weir_prefix *p)
     return is_sound && runs_are_listed(p) && counts_are_sound(p);
 }
 
+static bool moves(const weir_prefix *p, int32_t index)
+{
+    for (const state_move *one = p->moves.all; one < p->moves.all + p->moves.most; one++)
+        if (one->is_begun && one->slot == index) return true;
+    return false;
+}
+
 /* Each kept slot is in the lists of its node, of its parent and of the state before it, and in its
  * order. */
 static bool slot_is_sound(const weir_prefix *p, int32_t index)
@@ -133,7 +140,8 @@ static bool slot_is_sound(const weir_prefix *p, int32_t index)
     const int which = state_order_of(s);
     if (own != index || below != index || s->place >= p->n_ordered[which] ||
         p->state_orders[(int64_t)which * p->n_slots + s->place] != index ||
-        (s->memory == NONE) == (s->block == NONE) ||
+        (s->memory == NONE && s->block == NONE) ||
+        (s->memory != NONE && s->block != NONE && !moves(p, index)) ||
         (s->memory != NONE && p->owners[s->memory] != index))
         return false;
     if (s->before == NONE) return true;
@@ -159,19 +167,18 @@ static bool states_are_in_order(const weir_prefix *p, int which)
 
 static bool slots_are_sound(const weir_prefix *p)
 {
-    int64_t n_kept = 0, n_ordered = 0, n_memory = p->n_free_memory;
+    int64_t n_kept = 0, n_ordered = 0, n_used = p->n_free_memory + p->moves.n_reading;
     for (int32_t i = 0; i < p->n_slots; i++) {
         if (!slot_is_sound(p, i)) return false;
         n_kept += p->slots[i].state == SLOT_KEPT;
-        n_memory += p->slots[i].memory != NONE;
+        n_used += p->slots[i].memory != NONE;
     }
     for (int which = 0; which < STATE_ORDERS; which++) {
         if (!states_are_in_order(p, which)) return false;
         n_ordered += p->n_ordered[which];
     }
-    return n_ordered == n_kept && n_kept == p->stats.n_snapshots &&
-           n_memory == p->limits.n_snapshots &&
-           p->n_ordered[ORDER_COLD_STATES] == p->stats.n_cold_snapshots;
+    return n_ordered == n_kept && n_kept == p->stats.n_snapshots && n_used == n_memory(p) &&
+           prefix_room(p) >= 0 && p->n_ordered[ORDER_COLD_STATES] == p->stats.n_cold_snapshots;
 }
 
 static bool names_are_sound(const weir_prefix *p)

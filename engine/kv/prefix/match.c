@@ -159,20 +159,23 @@ bool prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
     return true;
 }
 
-/* Finds a place with its state, which is NULL if there is none or the sequence wants none. One that
- * cannot be read is dropped. */
-static weir_prefix_hit find_with_state(
-    weir_prefix *p, const weir_kv_sequence *sequence, const char *salt, int32_t most, int32_t least,
-    place *best, const float **state
+/* True if the place has no state, or the sequence wants none; else `state` is it, or NULL
+ * (false) as long as it is on disk. */
+static bool has_state(
+    weir_prefix *p, const weir_kv_sequence *sequence, const place *at, const float **state
 )
 {
     *state = NULL;
-    for (;;) {
-        const weir_prefix_hit hit = prefix_find(p, sequence, salt, most, best);
-        if (best->slot == NONE || sequence->recurrent_bytes == 0 || best->at < least) return hit;
-        *state = prefix_read_state(p, best->slot);
-        if (*state != NULL) return hit;
-    }
+    if (at->slot == NONE || sequence->recurrent_bytes == 0) return true;
+    *state = prefix_read_state(p, at->slot);
+    return *state != NULL;
+}
+
+static void use_runs(weir_prefix *p, const place *end)
+{
+    prefix_settle(p);
+    for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
+        prefix_use_run(p, i);
 }
 
 /* True if there is memory for the table of so many rows once its own is free. */
@@ -187,9 +190,7 @@ static bool can_grow(const weir_prefix *p, const weir_kv_sequence *sequence, int
 static void give(weir_prefix *p, weir_kv_sequence *sequence, const place *end, const float *state)
 {
     WEIR_ASSERT(prefix_share(p, sequence, end)); /* can_grow */
-    prefix_settle(p); /* nodes in use are in no order, so moving them in it costs nothing */
-    for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
-        prefix_use_run(p, i);
+    use_runs(p, end); /* nodes in use are in no order, so moving them in it costs nothing */
     if (end->slot == NONE) return;
     prefix_use_state(p, end->slot);
     if (state == NULL) return; /* a sequence that only carries rows to a file */
@@ -205,7 +206,12 @@ weir_prefix_hit weir_prefix_match(
     const float *state;
     WEIR_ASSERT(sequence->n_computed == 0);
     prefix->clock++;
-    const weir_prefix_hit hit = find_with_state(prefix, sequence, salt, most, 0, &best, &state);
+    const weir_prefix_hit hit = prefix_find(prefix, sequence, salt, most, &best);
+    if (!has_state(prefix, sequence, &best, &state)) {
+        use_runs(prefix, &best);
+        return (weir_prefix_hit
+        ){ .n_matched = hit.n_matched, .waits = true, .reason = "its state is read from disk" };
+    }
     if (best.node != NONE && !can_grow(prefix, sequence, best.at))
         return (weir_prefix_hit){ .n_matched = hit.n_matched, .reason = no_table };
     if (hit.is_rewritten) prefix_leave_answer(prefix, best.slot);
@@ -221,14 +227,18 @@ weir_prefix_hit weir_prefix_extend(
     const float *state;
     WEIR_ASSERT(!sequence->table.is_pruned);
     const int32_t wanted = sequence->n_computed + least;
-    const weir_prefix_hit hit =
-        find_with_state(prefix, sequence, salt, most, wanted, &best, &state);
+    const weir_prefix_hit hit = prefix_find(prefix, sequence, salt, most, &best);
     weir_prefix_hit nothing = { .n_rows = sequence->n_computed,
                                 .n_matched = hit.n_matched,
                                 .reason = hit.reason };
     if (best.node == NONE || best.at < wanted) return nothing;
+    if (best.slot != NONE && prefix->slots[best.slot].memory == NONE) {
+        nothing.reason = "its state is on disk";
+        return nothing;
+    }
     nothing.reason = no_table;
     if (!can_grow(prefix, sequence, best.at)) return nothing;
+    (void)has_state(prefix, sequence, &best, &state);
     prefix->clock++;
     weir_kv_sequence_reset(sequence);
     give(prefix, sequence, &best, state);

@@ -10,8 +10,7 @@
 
 static bool measure(weir_prefix *prefix, const weir_kv_spec *spec)
 {
-    const size_t nodes = (size_t)node_count(&prefix->limits),
-                 states = (size_t)prefix->limits.n_snapshots;
+    const size_t nodes = (size_t)node_count(&prefix->limits), states = (size_t)n_memory(prefix);
     prefix->heads = weir_kv_n_heads(spec);
     prefix->is_paged = weir_kv_is_paged(spec);
     prefix->block = weir_kv_pages_of(spec, spec->sinks.n_pages, spec->sinks.n_pages + 1);
@@ -31,8 +30,9 @@ static bool measure(weir_prefix *prefix, const weir_kv_spec *spec)
            weir_mul_size(&prefix->changed_bytes, nodes, sizeof(int32_t)) &&
            weir_mul_size(
                &prefix->slot_bytes, (size_t)prefix->n_slots,
-               sizeof(slot) + (STATE_ORDERS + 1) * sizeof(int32_t)
+               sizeof(slot) + STATE_ORDERS * sizeof(int32_t)
            ) &&
+           weir_add_size(&prefix->slot_bytes, prefix->slot_bytes, states * sizeof(int32_t)) &&
            weir_mul_size(
                &prefix->state_bytes, states, (prefix->limits.snapshot_bytes + 63) & ~(size_t)63
            );
@@ -143,7 +143,6 @@ weir_status weir_prefix_open(
     }
     open_nodes(prefix);
     prefix_open_slots(prefix);
-    weir_prefix_begin_step(prefix);
     weir_kv_watch(store, prefix->changed);
     prefix->is_open = true;
     *out = prefix;
@@ -153,6 +152,7 @@ weir_status weir_prefix_open(
 void weir_prefix_close(weir_prefix *prefix)
 {
     if (prefix == NULL) return;
+    prefix_close_moves(prefix);
     pruned_close(prefix);
     if (prefix->is_open) {
         weir_kv_release_begin(prefix->store);

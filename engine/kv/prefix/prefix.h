@@ -38,7 +38,7 @@ typedef struct weir_prefix weir_prefix;
 
 typedef struct weir_prefix_limits {
     int64_t n_nodes; /* runs of 64 tokens that can be cached */
-    /* 0: sequences of a model with recurrent state are not reused. */
+    /* States in memory; 0: sequences of a model with recurrent state are not reused. */
     int32_t n_snapshots;
     /* Recurrent state of a sequence; 0: the model has none. */
     size_t snapshot_bytes;
@@ -63,6 +63,8 @@ typedef struct weir_prefix_hit {
     /* Tokens equal to those of the longest matching sequence. */
     int32_t n_matched;
     const char *reason; /* why not more; static text */
+    /* Nothing yet: the state of the cached prefix is being read from disk. */
+    bool waits;
     bool is_left; /* the kept text goes on otherwise after n_matched */
     /* So it does, and the sequence continues a turn before its answer. */
     bool is_rewritten;
@@ -70,13 +72,15 @@ typedef struct weir_prefix_hit {
 
 /* Finds the longest cached prefix of a sequence whose tokens are set and of which nothing is
  * computed, and gives it the rows and the state: at most `most` of its tokens. salt NULL is a salt
- * of its own. Gives nothing if there is no memory for the sequence's table (store.h). */
+ * of its own. Gives nothing if there is no memory for the sequence's table (store.h), or as long as
+ * the state is being read from disk (`waits`): to be called again in each step, as what was read
+ * and is not taken leaves memory. */
 weir_prefix_hit weir_prefix_match(
     weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, int32_t most
 );
 
 /* The same for a sequence that has computed rows: replaces them if the longest cached prefix is at
- * least `least` rows longer. n_rows: rows that it has then. */
+ * least `least` rows longer and its state is in memory. n_rows: rows that it has then. */
 weir_prefix_hit weir_prefix_extend(
     weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, int32_t most, int32_t least
 );
@@ -111,6 +115,9 @@ typedef enum weir_state_rank {
  * memory that it may take. */
 float *weir_prefix_acquire_snapshot(weir_prefix *prefix, weir_state_rank rank, int64_t turn);
 void weir_prefix_release_snapshot(weir_prefix *prefix, float *state);
+/* The acquired state goes to disk like the end of a turn, if there is room, until its turn is
+ * continued: for the same prompt again. */
+void weir_prefix_spill_snapshot(weir_prefix *prefix, float *state);
 
 /* Inserts the computed rows of a sequence and its states, unless it is pruned (store.h), as far as
  * they are not cached under another salt; its whole pages are replaced by equal cached ones. Takes
@@ -123,13 +130,17 @@ int32_t weir_prefix_insert(
     const weir_prefix_snapshot *marks, int32_t n_marks, bool whole_pages
 );
 
-/* ---- states on disk (state_tier.c) ---- */
-enum { WEIR_PREFIX_STEP_BYTES = 8 << 20 };
-/* Ends of turns are written to disk when their memory is taken, until this many bytes were written
- * or read in a step. */
-void weir_prefix_begin_step(weir_prefix *prefix);
-/* False if no more states should be read in this step. */
-bool weir_prefix_may_read(const weir_prefix *prefix);
+/* ---- states on disk (state_tier.c) ----
+ * Ends of turns whose memory is taken are written to disk, and read when they are needed, by a
+ * thread (state_moves.c). So are states before the last token of a prompt. */
+/* States that memory has room for besides n_snapshots, while they are written or read. */
+int32_t weir_prefix_extra_states(const weir_prefix_limits *limits);
+/* States that are being written or read, or were and whose moves have not been ended. NULL-safe. */
+int32_t weir_prefix_moves(const weir_prefix *prefix);
+/* Between steps: ends what is written or read. Returns true if there was anything. */
+bool weir_prefix_end_moves(weir_prefix *prefix);
+/* Waits until the thread has nothing to do. Any thread. */
+void weir_prefix_wait_for_moves(weir_prefix *prefix);
 /* Drops states from disk until n_blocks more KV blocks have room there. NULL-safe. */
 void weir_prefix_leave_disk(weir_prefix *prefix, int64_t n_blocks);
 /* NULL: there is none. For tests. */
@@ -141,8 +152,10 @@ void weir_prefix_end_turn(weir_prefix *prefix, const weir_kv_sequence *sequence,
 /* ---- texts as they are kept, for what writes them to files ---- A salt that comes out of here may
  * go into weir_prefix_match, also the one that stands for none. */
 
+enum { WEIR_PREFIX_WAITS = -1 };
 /* Gets the states on the first n_computed tokens of a sequence that shares them, in order, the last
- * `most` of them. Each is pinned until weir_prefix_unpin. */
+ * `most` of them. Each is pinned until weir_prefix_unpin. Returns WEIR_PREFIX_WAITS if the last one
+ * is being read from disk: to be called again when moves have been ended. */
 int32_t weir_prefix_pin(
     weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt,
     weir_prefix_snapshot *marks, int32_t most
@@ -228,7 +241,7 @@ void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks);
 
 typedef struct weir_prefix_stats {
     int64_t n_nodes, n_tokens, n_snapshots; /* n_snapshots: also those on disk */
-    int64_t n_cold_snapshots; /* on disk */
+    int64_t n_cold_snapshots; /* on disk, or being written to it */
     /* Since opening: written to disk, read back, and what failed. */
     int64_t snapshots_out, snapshots_back, snapshot_errors;
     /* Cached sequences with a policy. */

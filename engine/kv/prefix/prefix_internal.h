@@ -18,6 +18,7 @@
  * A page belongs to one node at most: its owner in the store. */
 #pragma once
 #include <assert.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "engine/kv/prefix/prefix.h"
@@ -75,7 +76,7 @@ typedef enum slot_state {
     SLOT_KEPT,
     SLOT_LEFT /* removed from its node: free once it is not pinned */
 } slot_state;
-/* Orders of kept states: those in memory by rank, and those on disk. */
+/* Orders of kept states: those in memory by rank, and those on disk or on the way there. */
 enum { ORDER_COLD_STATES = WEIR_STATE_RANKS, STATE_ORDERS };
 
 /* A state. There are slots for all in memory and on disk. */
@@ -90,15 +91,46 @@ typedef struct slot {
      * none. The first of those that have this state there, and the others that have the same. */
     int32_t before, first_after, next_after, previous_after;
     int32_t place; /* in its order */
-    int32_t memory; /* NONE: on disk, or free */
-    int32_t block; /* on disk */
-    int32_t pins;
+    int32_t memory; /* NONE: on disk only, or free */
+    int32_t block; /* on disk; NONE: not there. With memory, it moves */
+    int32_t pins; /* by callers, and by its move */
     bool was_read; /* from disk */
+    bool spills; /* to disk, though it is no end of a turn, until its turn is continued */
     int32_t end; /* the last state of its turn, which may be another turn's by now */
     int64_t turn; /* 0: none */
     int64_t worth; /* state_order.c */
     uint64_t last_use;
 } slot;
+
+/* States that may be written or read at once. */
+enum { STATE_MOVES = 8 };
+
+/* A state that is being written or read (state_moves.c). */
+typedef struct state_move {
+    int32_t slot, block, memory;
+    int64_t number; /* in order of their begin */
+    bool is_begun; /* the engine thread's: it is in use */
+    bool is_read;
+    bool is_here; /* the engine thread's: it was read, and is in its memory for now */
+    bool is_used; /* the engine thread's: by a sequence, or wanted for a file */
+    bool is_queued, is_done; /* (lock) */
+    weir_status status; /* once it is done */
+    weir_error why;
+} state_move;
+
+typedef struct state_moves {
+    state_move all[STATE_MOVES]; /* [most] */
+    int32_t most; /* 0: no states go to disk */
+    /* In use; of them, reads whose state is not here yet, and writes, which leave one for reads. */
+    int32_t n_begun, n_reading, n_writing;
+    int64_t n_all; /* since opening */
+    int32_t n_undone; /* (lock) */
+    pthread_t thread;
+    pthread_mutex_t lock; /* not held over I/O */
+    pthread_cond_t changed;
+    bool has_thread;
+    bool is_closing; /* (lock) */
+} state_moves;
 
 typedef struct pruned_entry pruned_entry; /* pruned_cache_internal.h */
 
@@ -121,8 +153,9 @@ struct weir_prefix {
     int32_t *changed; /* [n_nodes] the store's (weir_kv_watch) */
     slot *slots; /* [n_slots] */
     int32_t n_slots; /* n_snapshots + n_cold */
-    int32_t *owners; /* [n_snapshots] the slot that has this memory; or the next free one */
-    float *states; /* [n_snapshots, snapshot_bytes] */
+    /* Of n_memory: n_snapshots, and one for each move. */
+    int32_t *owners; /* [n_memory] the slot that has this memory; or the next free one */
+    float *states; /* [n_memory, snapshot_bytes] */
     size_t node_bytes, page_bytes, idle_bytes, order_bytes, changed_bytes, slot_bytes, state_bytes,
         all_pruned_bytes;
     /* [limits.n_pruned], followed by the memory of their parts. */
@@ -139,9 +172,9 @@ struct weir_prefix {
     int32_t n_ordered[STATE_ORDERS];
     int64_t floors[STATE_ORDERS];
     weir_lower_tier *tier; /* states on disk; NULL: none */
-    char *transfer_memory, *transfer; /* for a state on its way */
+    state_moves moves;
+    char *transfer_memory, *transfer; /* the thread's: for a state on its way, aligned */
     size_t transfer_bytes;
-    int64_t step_bytes; /* that may be read and written in this step */
     int32_t oldest, newest; /* of all runs, by last_use */
     int32_t walk; /* of them, where weir_prefix_next ended; NONE: at the end */
     int32_t free_slot, free_memory, n_free_memory;
@@ -233,13 +266,21 @@ void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state);
 void prefix_detach(weir_prefix *p, int32_t index);
 /* The same, for want of room in memory or on disk. */
 void prefix_drop_state(weir_prefix *p, int32_t index);
-/* Memory for a state of this rank, if need be that of another one, which then goes to disk or is
- * dropped; NONE: there is none. */
-int32_t prefix_take_memory(weir_prefix *p, weir_state_rank rank);
+/* Of a slot that is not pinned. */
+void prefix_free_slot(weir_prefix *p, int32_t index);
+/* States that memory has room for. Those that move do not count: they have theirs. */
+int32_t prefix_room(const weir_prefix *p);
+/* Makes room for a state of this rank, if need be for that of another one, which is then written to
+ * disk or dropped. keeps_ends: drops no end of a turn that could be written later. False: there is
+ * no room. */
+bool prefix_make_room(weir_prefix *p, weir_state_rank rank, bool keeps_ends);
+int32_t prefix_pop_memory(weir_prefix *p); /* there is room, or a move may begin */
 void prefix_give_memory(weir_prefix *p, int32_t memory);
-/* A state was written to a block, and gives its memory; was read from it to this memory. */
+/* A state that has this block now goes to disk; it leaves its memory; it is in memory again, and
+ * leaves the disk. */
 void prefix_move_state(weir_prefix *p, int32_t index, int32_t block);
-void prefix_return_state(weir_prefix *p, int32_t index, int32_t memory);
+void prefix_leave_memory(weir_prefix *p, int32_t index);
+void prefix_return_state(weir_prefix *p, int32_t index);
 /* The state was used. */
 void prefix_use_state(weir_prefix *p, int32_t index);
 /* The answer behind this state, of the same turn, is not continued. */
@@ -266,19 +307,28 @@ bool prefix_state_goes_before(const weir_prefix *p, int32_t a, int32_t b);
 int32_t prefix_ends_before(const weir_prefix *p, int32_t slot, int32_t most);
 
 /* ---- state_tier.c ---------------------------------------------------------------------------- */
+size_t prefix_state_room(const weir_prefix_limits *limits); /* bytes of a state on disk */
 size_t prefix_transfer_bytes(const weir_prefix_limits *limits);
 size_t prefix_tier_metadata_bytes(const weir_prefix_limits *limits);
 WEIR_MUST_CHECK weir_status prefix_open_tier(weir_prefix *p, weir_error *error);
 /* States that fit on disk in addition, at most as many as fit in memory. */
 int32_t prefix_cold_room(const weir_prefix *p);
-/* Writes a state to disk. Returns false if it stays in memory. */
+/* Begins to write a state to disk, for which a write may begin. False: there is no room. */
 bool prefix_demote_state(weir_prefix *p, int32_t index);
-/* Reads it back to memory. Returns false if there is none, or if it could not be read and was
- * dropped. */
-bool prefix_promote_state(weir_prefix *p, int32_t index);
-/* The state, wherever it is, until the next call here; NULL: it could not be read and was
- * dropped. */
+/* The state, as a use of it, until moves are ended. NULL: it is being read from disk, or cannot be
+ * yet. */
 const float *prefix_read_state(weir_prefix *p, int32_t index);
+
+/* ---- state_moves.c --------------------------------------------------------------------------- */
+WEIR_MUST_CHECK weir_status prefix_open_moves(weir_prefix *p, weir_error *error);
+void prefix_close_moves(weir_prefix *p); /* also if they were not opened */
+/* The move of a slot; NULL: it does not move. */
+state_move *prefix_move_of(weir_prefix *p, int32_t slot);
+/* True if a read, or a write, may begin; a write of what is no end of a turn. */
+bool prefix_may_move(const weir_prefix *p, bool is_read);
+bool prefix_may_spill(const weir_prefix *p);
+/* Begins to write the slot's state, or to read it to this memory. */
+void prefix_begin_move(weir_prefix *p, int32_t index, int32_t memory, bool is_read);
 
 /* ---- small ones ------------------------------------------------------------------------------ */
 /* Adds the forest and some salts. */
@@ -313,15 +363,25 @@ static inline bool is_dead(const weir_prefix *p, int32_t index)
     return has_states(p) && p->nodes[index].snapshot == NONE;
 }
 
+static inline int32_t n_memory(const weir_prefix *p)
+{
+    return p->limits.n_snapshots + weir_prefix_extra_states(&p->limits);
+}
+
 static inline size_t state_floats(const weir_prefix *p)
 {
-    return p->state_bytes / (size_t)p->limits.n_snapshots / sizeof(float);
+    return p->state_bytes / (size_t)n_memory(p) / sizeof(float);
+}
+
+static inline float *state_at(const weir_prefix *p, int32_t memory)
+{
+    return p->states + (size_t)memory * state_floats(p);
 }
 
 /* Of a slot that has memory. */
 static inline float *state_of(const weir_prefix *p, int32_t index)
 {
-    return p->states + (size_t)p->slots[index].memory * state_floats(p);
+    return state_at(p, p->slots[index].memory);
 }
 
 static inline int32_t slot_of(const weir_prefix *p, const float *state)
@@ -331,7 +391,7 @@ static inline int32_t slot_of(const weir_prefix *p, const float *state)
 
 static inline int state_order_of(const slot *s)
 {
-    return s->memory == NONE ? ORDER_COLD_STATES : (int)s->rank;
+    return s->block != NONE ? ORDER_COLD_STATES : (int)s->rank;
 }
 
 /* Idle, from its pages. */

@@ -1,20 +1,17 @@
 /* engine/kv/prefix/state_tier.c - recurrent states on disk.
  *
- * The end of a turn whose memory is taken is written to a file; its slot stays on its node, without
- * memory. A prompt that continues there reads it into its sequence. It gets memory again if some is
- * free, or when it is read for the second time: most ends are continued once. A state that cannot
- * be read is dropped, and the prompt continues at the one before it.
+ * The end of a turn whose memory is taken is written to a file; its slot stays on its node, and
+ * gives its memory when the write has ended. A sequence that continues there waits until the state
+ * was read. A state that cannot be written or read is dropped, and sequences continue at the one
+ * before it. A thread does both (state_moves.c).
  *
  * States take the space of KV blocks that are free on disk, and leave it when blocks need it. The
- * file is a lower tier of its own (lower_tier.h), with one block for each state. The engine thread
- * waits for it as it does for promoted blocks: after WEIR_PREFIX_STEP_BYTES in one step, no state
- * is written, and jobs that would read one start with the next step. */
+ * file is a lower tier of its own (lower_tier.h), with one block for each state. */
 #include <string.h>
 
-#include "engine/base/log.h"
 #include "engine/kv/prefix/prefix_internal.h"
 
-static size_t room_of(const weir_prefix_limits *limits)
+size_t prefix_state_room(const weir_prefix_limits *limits)
 {
     const size_t mask = WEIR_LOWER_TIER_ALIGNMENT - 1;
     return (limits->snapshot_bytes + mask) & ~mask;
@@ -22,7 +19,7 @@ static size_t room_of(const weir_prefix_limits *limits)
 
 size_t prefix_transfer_bytes(const weir_prefix_limits *limits)
 {
-    return limits->n_cold > 0 ? room_of(limits) + WEIR_LOWER_TIER_ALIGNMENT : 0;
+    return limits->n_cold > 0 ? prefix_state_room(limits) + WEIR_LOWER_TIER_ALIGNMENT : 0;
 }
 
 size_t prefix_tier_metadata_bytes(const weir_prefix_limits *limits)
@@ -32,7 +29,7 @@ size_t prefix_tier_metadata_bytes(const weir_prefix_limits *limits)
 
 weir_status prefix_open_tier(weir_prefix *p, weir_error *error)
 {
-    const weir_lower_tier_part part = { .n_pages = 1, .page_bytes = room_of(&p->limits) };
+    const weir_lower_tier_part part = { .n_pages = 1, .page_bytes = prefix_state_room(&p->limits) };
     const weir_lower_tier_layout layout = {
         .folder = p->limits.disk_folder, .n_blocks = p->limits.n_cold, .n_parts = 1, .parts = &part
     };
@@ -40,17 +37,11 @@ weir_status prefix_open_tier(weir_prefix *p, weir_error *error)
     const uintptr_t start = (uintptr_t)p->transfer_memory, mask = WEIR_LOWER_TIER_ALIGNMENT - 1;
     p->transfer = p->transfer_memory + (((start + mask) & ~mask) - start);
     memset(p->transfer, 0, part.page_bytes);
-    return weir_lower_tier_open(&p->tier, &layout, p->ledger, error);
+    WEIR_TRY(weir_lower_tier_open(&p->tier, &layout, p->ledger, error));
+    return prefix_open_moves(p, error);
 }
 
 weir_lower_tier *weir_prefix_lower_tier(const weir_prefix *prefix) { return prefix->tier; }
-
-void weir_prefix_begin_step(weir_prefix *prefix) { prefix->step_bytes = WEIR_PREFIX_STEP_BYTES; }
-
-bool weir_prefix_may_read(const weir_prefix *prefix)
-{
-    return prefix->tier == NULL || prefix->step_bytes > 0;
-}
 
 /* ---- room ------------------------------------------------------------------------------------ */
 /* States that have the space of KV blocks which are free when n_blocks more are taken, less those
@@ -60,7 +51,7 @@ static int64_t room_for(const weir_prefix *p, int64_t n_blocks)
     const weir_lower_tier *const blocks = weir_kv_store_lower_tier(p->store);
     const int64_t free = weir_lower_tier_free_blocks(blocks) - n_blocks,
                   block = (int64_t)weir_kv_block_stride(weir_kv_store_spec(p->store)),
-                  most = free * block / (int64_t)room_of(&p->limits);
+                  most = free * block / (int64_t)prefix_state_room(&p->limits);
     const int64_t n = most < p->limits.n_cold ? most : p->limits.n_cold;
     return n - (p->limits.n_cold - weir_lower_tier_free_blocks(p->tier));
 }
@@ -88,77 +79,30 @@ void weir_prefix_leave_disk(weir_prefix *prefix, int64_t n_blocks)
 }
 
 /* ---- moving ---------------------------------------------------------------------------------- */
-static bool write_state(weir_prefix *p, int32_t index, int32_t block)
-{
-    weir_error error = { 0 };
-    const struct iovec all = { p->transfer, room_of(&p->limits) };
-    weir_ledger_copy(p->ledger, p->transfer, state_of(p, index), p->limits.snapshot_bytes);
-    p->step_bytes -= (int64_t)all.iov_len;
-    if (weir_lower_tier_write(p->tier, block, 0, &all, 1, &error) == WEIR_OK) return true;
-    if (p->stats.snapshot_errors++ == 0)
-        weir_log(WEIR_LOG_WARNING, "recurrent states are dropped: %s", error.text);
-    return false;
-}
-
 bool prefix_demote_state(weir_prefix *p, int32_t index)
 {
     int32_t block;
-    if (p->tier == NULL || p->slots[index].rank < WEIR_STATE_PAST || p->step_bytes <= 0)
-        return false;
+    /* Those that move cannot be dropped. */
+    if (room_for(p, 0) + p->n_ordered[ORDER_COLD_STATES] - p->moves.n_begun < 1) return false;
     while (room_for(p, 0) < 1)
         if (!drop_first(p)) return false;
     if (weir_lower_tier_alloc(p->tier, &block, NULL) != WEIR_OK) return false;
-    if (!write_state(p, index, block)) {
-        weir_lower_tier_free(p->tier, block);
-        return false;
-    }
     prefix_move_state(p, index, block);
-    p->stats.snapshots_out++;
-    return true;
-}
-
-/* Reads a state to `transfer`, or drops it. */
-static bool read_state(weir_prefix *p, int32_t index)
-{
-    weir_error error = { 0 };
-    p->step_bytes -= (int64_t)room_of(&p->limits);
-    if (weir_lower_tier_read(
-            p->tier, p->slots[index].block, 0, 0, p->transfer, room_of(&p->limits), &error
-        ) == WEIR_OK)
-        return true;
-    if (p->stats.snapshot_errors++ == 0)
-        weir_log(WEIR_LOG_WARNING, "a recurrent state is computed again: %s", error.text);
-    prefix_drop_state(p, index);
-    return false;
-}
-
-bool prefix_promote_state(weir_prefix *p, int32_t index)
-{
-    slot *const own = &p->slots[index];
-    if (own->memory != NONE) return true;
-    own->pins++; /* what makes room for it must not drop it */
-    const int32_t memory = prefix_take_memory(p, own->rank);
-    own->pins--;
-    if (memory == NONE) return false;
-    if (!read_state(p, index)) {
-        prefix_give_memory(p, memory);
-        return false;
-    }
-    prefix_return_state(p, index, memory);
-    weir_ledger_copy(p->ledger, state_of(p, index), p->transfer, p->limits.snapshot_bytes);
-    p->stats.snapshots_back++;
+    prefix_begin_move(p, index, p->slots[index].memory, false);
     return true;
 }
 
 const float *prefix_read_state(weir_prefix *p, int32_t index)
 {
     slot *const own = &p->slots[index];
-    if (own->memory == NONE && (p->n_free_memory > 0 || own->was_read) &&
-        !prefix_promote_state(p, index) && own->state != SLOT_KEPT)
-        return NULL;
-    if (own->memory != NONE) return state_of(p, index);
-    own->was_read = true;
-    if (!read_state(p, index)) return NULL;
-    p->stats.snapshots_back++;
-    return (const float *)p->transfer;
+    state_move *const move = prefix_move_of(p, index);
+    if (own->memory != NONE) {
+        if (move != NULL) move->is_used = true;
+        return state_of(p, index);
+    }
+    if (move != NULL || !prefix_may_move(p, true)) return NULL;
+    const int32_t memory = prefix_pop_memory(p);
+    p->owners[memory] = index;
+    prefix_begin_move(p, index, memory, true);
+    return NULL;
 }

@@ -19,7 +19,7 @@ void prefix_open_slots(weir_prefix *p)
         p->slots[i].next = p->free_slot;
         p->free_slot = i;
     }
-    for (int32_t i = p->limits.n_snapshots - 1; i >= 0; i--) prefix_give_memory(p, i);
+    for (int32_t i = n_memory(p) - 1; i >= 0; i--) prefix_give_memory(p, i);
 }
 
 void prefix_give_memory(weir_prefix *p, int32_t memory)
@@ -29,7 +29,7 @@ void prefix_give_memory(weir_prefix *p, int32_t memory)
     p->n_free_memory++;
 }
 
-static void free_slot(weir_prefix *p, int32_t index)
+void prefix_free_slot(weir_prefix *p, int32_t index)
 {
     slot *const own = &p->slots[index];
     if (own->memory != NONE) prefix_give_memory(p, own->memory);
@@ -46,14 +46,29 @@ void prefix_drop_state(weir_prefix *p, int32_t index)
     prefix_detach(p, index);
 }
 
-int32_t prefix_take_memory(weir_prefix *p, weir_state_rank rank)
+int32_t prefix_room(const weir_prefix *p)
 {
-    if (p->n_free_memory == 0) {
-        const int32_t first = prefix_next_state(p, rank);
-        if (first == NONE) return NONE;
-        if (!prefix_demote_state(p, first)) prefix_drop_state(p, first);
-    }
+    return p->n_free_memory - (p->moves.most - p->moves.n_begun);
+}
+
+bool prefix_make_room(weir_prefix *p, weir_state_rank rank, bool keeps_ends)
+{
+    if (prefix_room(p) > 0) return true;
+    const int32_t first = prefix_next_state(p, rank);
+    if (first == NONE) return false;
+    const bool is_end = p->tier != NULL && p->slots[first].rank >= WEIR_STATE_PAST,
+               may_go = is_end ? prefix_may_move(p, false)
+                               : p->slots[first].spills && prefix_may_spill(p);
+    if (is_end && keeps_ends && !may_go) return false;
+    if (may_go && prefix_demote_state(p, first)) return true;
+    prefix_drop_state(p, first);
+    return true;
+}
+
+int32_t prefix_pop_memory(weir_prefix *p)
+{
     const int32_t taken = p->free_memory;
+    WEIR_ASSERT(taken != NONE);
     p->free_memory = p->owners[taken];
     p->n_free_memory--;
     ++*p->visits;
@@ -62,8 +77,8 @@ int32_t prefix_take_memory(weir_prefix *p, weir_state_rank rank)
 
 float *weir_prefix_acquire_snapshot(weir_prefix *prefix, weir_state_rank rank, int64_t turn)
 {
-    const int32_t memory = prefix_take_memory(prefix, rank), taken = prefix->free_slot;
-    if (memory == NONE) return NULL;
+    if (!prefix_make_room(prefix, rank, rank < WEIR_STATE_PAST)) return NULL;
+    const int32_t memory = prefix_pop_memory(prefix), taken = prefix->free_slot;
     prefix->free_slot = prefix->slots[taken].next;
     prefix->slots[taken] =
         (slot){ .state = SLOT_LENT, .rank = rank, .memory = memory, .block = NONE, .turn = turn };
@@ -75,13 +90,34 @@ void weir_prefix_release_snapshot(weir_prefix *prefix, float *state)
 {
     const int32_t index = slot_of(prefix, state);
     WEIR_ASSERT(prefix->slots[index].state == SLOT_LENT);
-    free_slot(prefix, index);
+    prefix_free_slot(prefix, index);
+}
+
+void weir_prefix_spill_snapshot(weir_prefix *prefix, float *state)
+{
+    prefix->slots[slot_of(prefix, state)].spills = prefix->tier != NULL;
 }
 
 /* ---- on a node ------------------------------------------------------------------------------- */
+/* The prompt of the turn that ends here will hardly come again. */
+static void forget_prompt(weir_prefix *p, int32_t index)
+{
+    const int64_t turn = p->slots[index].turn;
+    for (int32_t s = p->slots[index].before, before;
+         turn != 0 && s != NONE && p->slots[s].turn == turn; s = before) {
+        before = p->slots[s].before;
+        if (!p->slots[s].spills) continue;
+        p->slots[s].spills = false;
+        if (p->slots[s].rank < WEIR_STATE_PAST && p->slots[s].block != NONE &&
+            p->slots[s].pins == 0)
+            prefix_drop_state(p, s);
+    }
+}
+
 void prefix_use_state(weir_prefix *p, int32_t index)
 {
     const weir_state_rank rank = p->slots[index].rank;
+    if (rank == WEIR_STATE_LAST) forget_prompt(p, index);
     prefix_rank_state(p, index, rank < WEIR_STATE_PAST ? rank + 1 : rank);
 }
 
@@ -91,7 +127,7 @@ void prefix_detach(weir_prefix *p, int32_t index)
     const int32_t holder = own->node, parent = p->nodes[holder].parent;
     int32_t *at = &p->nodes[holder].snapshot;
     prefix_unorder_state(p, index);
-    p->stats.n_cold_snapshots -= own->memory == NONE;
+    p->stats.n_cold_snapshots -= own->block != NONE;
     while (*at != index) at = &p->slots[*at].next;
     *at = own->next;
     *(own->before_below != NONE ? &p->slots[own->before_below].next_below : &p->nodes[parent].below
@@ -100,7 +136,7 @@ void prefix_detach(weir_prefix *p, int32_t index)
     if (own->pins > 0)
         own->state = SLOT_LEFT;
     else
-        free_slot(p, index);
+        prefix_free_slot(p, index);
     p->stats.n_snapshots--;
     prefix_reorder(p, holder);
 }
@@ -155,6 +191,7 @@ static void put_on_node(weir_prefix *p, int32_t index, int32_t offset, int32_t m
                              .first_after = NONE,
                              .memory = p->slots[mine].memory,
                              .block = NONE,
+                             .spills = p->slots[mine].spills,
                              .end = mine,
                              .turn = p->slots[mine].turn };
     if (*below != NONE) p->slots[*below].before_below = mine;
@@ -175,14 +212,17 @@ void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state)
         return;
     }
     const weir_state_rank rank = p->slots[mine].rank;
-    if (p->slots[equal].memory == NONE) {
-        prefix_return_state(p, equal, p->slots[mine].memory);
+    if (p->slots[equal].memory == NONE && prefix_move_of(p, equal) == NULL) {
+        p->slots[equal].memory = p->slots[mine].memory;
         p->slots[mine].memory = NONE;
+        p->owners[p->slots[equal].memory] = equal;
+        prefix_return_state(p, equal);
     }
     if (p->slots[mine].turn != 0) p->slots[equal].turn = p->slots[mine].turn;
+    p->slots[equal].spills = p->slots[equal].spills || p->slots[mine].spills;
     prefix_rank_state(p, equal, rank > p->slots[equal].rank ? rank : p->slots[equal].rank);
     end_turn(p, equal);
-    free_slot(p, mine);
+    prefix_free_slot(p, mine);
 }
 
 /* ---- to disk and back ------------------------------------------------------------------------ */
@@ -192,22 +232,24 @@ void prefix_move_state(weir_prefix *p, int32_t index, int32_t block)
     int64_t *const floor = &p->floors[own->rank];
     if (own->worth > *floor) *floor = own->worth;
     prefix_leave_order(p, index);
-    prefix_give_memory(p, own->memory);
-    own->memory = NONE;
     own->block = block;
     own->was_read = false;
     prefix_order_state(p, index);
     p->stats.n_cold_snapshots++;
 }
 
-void prefix_return_state(weir_prefix *p, int32_t index, int32_t memory)
+void prefix_leave_memory(weir_prefix *p, int32_t index)
+{
+    prefix_give_memory(p, p->slots[index].memory);
+    p->slots[index].memory = NONE;
+}
+
+void prefix_return_state(weir_prefix *p, int32_t index)
 {
     slot *const own = &p->slots[index];
     prefix_leave_order(p, index);
     weir_lower_tier_free(p->tier, own->block);
-    own->memory = memory;
     own->block = NONE;
-    p->owners[memory] = index;
     prefix_order_state(p, index);
     p->stats.n_cold_snapshots--;
 }
@@ -264,14 +306,17 @@ static int32_t add_marks(
     return n;
 }
 
-/* The last state is what makes the sequence worth keeping, so it comes back from disk. */
-static void promote_last(weir_prefix *p, const weir_kv_sequence *sequence, const char *salt)
+/* The last state is what makes the sequence worth keeping, so it comes back from disk, and stays if
+ * there is room. False: not yet. */
+static bool has_last(weir_prefix *p, const weir_kv_sequence *sequence, const char *salt)
 {
     place last;
     const weir_kv_sequence text = { .tokens = sequence->tokens, .n_tokens = sequence->n_computed };
-    do (void)prefix_find(p, &text, salt, sequence->n_computed, &last);
-    while (last.slot != NONE && !prefix_promote_state(p, last.slot) &&
-           p->slots[last.slot].state != SLOT_KEPT);
+    (void)prefix_find(p, &text, salt, sequence->n_computed, &last);
+    if (last.slot == NONE || prefix_read_state(p, last.slot) != NULL) return true;
+    state_move *const move = prefix_move_of(p, last.slot);
+    if (move != NULL) move->is_used = p->slots[last.slot].was_read = true;
+    return false;
 }
 
 /* States of all children count, as in weir_prefix_match: one may be on a run of another sequence,
@@ -282,7 +327,7 @@ int32_t weir_prefix_pin(
 )
 {
     int32_t n = 0, before = 0, same = RUN, parent = prefix_find_salt(prefix, salt_text(salt));
-    if (prefix->tier != NULL) promote_last(prefix, sequence, salt);
+    if (prefix->tier != NULL && !has_last(prefix, sequence, salt)) return WEIR_PREFIX_WAITS;
     while (parent != NONE && same == RUN && before < sequence->n_computed) {
         const int32_t *const tokens = sequence->tokens + before,
                              left = sequence->n_computed - before;
@@ -300,6 +345,6 @@ void weir_prefix_unpin(weir_prefix *prefix, const weir_prefix_snapshot *marks, i
         const int32_t index = slot_of(prefix, mark->state);
         slot *const pinned = &prefix->slots[index];
         WEIR_ASSERT(pinned->pins > 0);
-        if (--pinned->pins == 0 && pinned->state == SLOT_LEFT) free_slot(prefix, index);
+        if (--pinned->pins == 0 && pinned->state == SLOT_LEFT) prefix_free_slot(prefix, index);
     }
 }

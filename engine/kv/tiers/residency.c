@@ -24,7 +24,9 @@ bool weir_kv_is_unreadable(const weir_kv_store *store, const void *page)
 
 void weir_kv_mark_unreadable(weir_kv_store *store, const void *page)
 {
-    store->cold[weir_kv_place_of(store, page)].is_lost = true;
+    const int32_t block = weir_kv_place_of(store, page);
+    WEIR_ASSERT(block != NO_BLOCK);
+    store->cold[block].is_lost = true;
 }
 
 bool weir_kv_may_leave(const weir_kv_store *store, void *const *pages, int64_t stride)

@@ -15,7 +15,7 @@ extern "C" {
 bool weir_kv_is_cold(const weir_kv_store *store, const void *page);
 /* True if the page could not be read: it must not be used for new sequences. */
 bool weir_kv_is_unreadable(const weir_kv_store *store, const void *page);
-void weir_kv_mark_unreadable(weir_kv_store *store, const void *page);
+void weir_kv_mark_unreadable(weir_kv_store *store, const void *page); /* which is cold */
 /* True if the block may be demoted: it is in memory, whole, not of sinks, and no page of it is a
  * pruned table's (store.h 8). */
 bool weir_kv_may_leave(const weir_kv_store *store, void *const *pages, int64_t stride);

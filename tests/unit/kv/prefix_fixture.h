@@ -162,6 +162,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
             float *const state =
                 has_states() ? weir_prefix_acquire_snapshot(prefix_, rank_, turn_) : nullptr;
             if (state == nullptr) continue;
+            if (spills_) weir_prefix_spill_snapshot(prefix_, state);
             put_state(state, s, at);
             lent.push_back({ at, state });
         }
@@ -171,10 +172,28 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         weir_kv_sequence_close(&s);
         sound();
     }
+    // States that are written or read are there.
+    void end_moves()
+    {
+        weir_prefix_wait_for_moves(prefix_);
+        (void)weir_prefix_end_moves(prefix_);
+        sound();
+    }
+    // Waits for a state on disk.
+    weir_prefix_hit match(weir_kv_sequence *s, const char *salt, int32_t most)
+    {
+        weir_prefix_hit hit = weir_prefix_match(prefix_, s, salt, most);
+        for (int i = 0; i < 4 && hit.waits; i++) {
+            EXPECT_EQ(hit.n_rows, 0);
+            end_moves();
+            hit = weir_prefix_match(prefix_, s, salt, most);
+        }
+        return hit;
+    }
     weir_prefix_hit take(const Text &text, const char *salt, int32_t most = INT32_MAX)
     {
         weir_kv_sequence s = sequence(text);
-        const weir_prefix_hit hit = weir_prefix_match(prefix_, &s, salt, most);
+        const weir_prefix_hit hit = match(&s, salt, most);
         EXPECT_EQ(hit.n_rows, s.n_computed);
         EXPECT_LE(hit.n_rows, hit.n_matched);
         expect_right(s);
@@ -217,6 +236,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     int64_t n_pages_ = 0;
     int32_t n_cold_ = 0; // states on disk
     weir_state_rank rank_ = WEIR_STATE_POINT; // of kept states
+    bool spills_ = false; // they do
     int64_t turn_ = 0;
     weir_error error_ = {};
 };

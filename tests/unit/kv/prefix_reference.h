@@ -136,7 +136,7 @@ inline int32_t first_slot(const weir_prefix *p, weir_state_rank rank)
     int32_t found = NONE;
     for (int32_t i = 0; i < p->n_slots; i++) {
         const slot &s = p->slots[i];
-        if (s.state != SLOT_KEPT || s.pins > 0 || s.rank != rank || s.memory == NONE) continue;
+        if (s.state != SLOT_KEPT || s.pins > 0 || s.rank != rank || s.block != NONE) continue;
         if (found == NONE || std::make_pair(s.worth, s.last_use) <
                                  std::make_pair(p->slots[found].worth, p->slots[found].last_use))
             found = i;
@@ -148,13 +148,13 @@ inline int32_t count_slots(const weir_prefix *p, weir_state_rank least)
     int32_t n = 0;
     for (int32_t i = 0; i < p->n_slots; i++)
         n += p->slots[i].state == SLOT_KEPT && p->slots[i].rank >= least &&
-             p->slots[i].memory != NONE;
+             p->slots[i].block == NONE;
     return n;
 }
 // The slot that is taken from its node for a state of this rank; NONE: a free one, or none.
 inline int32_t next_slot(const weir_prefix *p, weir_state_rank rank)
 {
-    if (p->n_free_memory > 0) return NONE;
+    if (prefix_room(p) > 0) return NONE;
     const int32_t spare = first_slot(p, WEIR_STATE_SPARE), point = first_slot(p, WEIR_STATE_POINT),
                   past = first_slot(p, WEIR_STATE_PAST), last = first_slot(p, WEIR_STATE_LAST);
     const int32_t n_last = count_slots(p, WEIR_STATE_LAST),
@@ -172,12 +172,12 @@ inline bool has_states_before(const weir_prefix *p, int32_t n_states, int32_t sl
     int32_t n = most_ends(p) - count_slots(p, WEIR_STATE_PAST) + prefix_cold_room(p);
     const auto key = [p](int32_t i) {
         const slot &s = p->slots[i];
-        return std::make_tuple(s.memory == NONE ? -1 : (int)s.rank, s.worth, s.last_use, i);
+        return std::make_tuple(s.block != NONE ? -1 : (int)s.rank, s.worth, s.last_use, i);
     };
     for (int32_t i = 0; i < p->n_slots; i++) {
         const slot &s = p->slots[i];
-        n += s.state == SLOT_KEPT && s.pins == 0 && s.rank >= WEIR_STATE_PAST &&
-             key(i) < key(slot_index);
+        const bool counts = s.rank >= WEIR_STATE_PAST || s.block != NONE;
+        n += s.state == SLOT_KEPT && s.pins == 0 && counts && key(i) < key(slot_index);
     }
     return n >= std::min(n_states, p->limits.n_snapshots / 2);
 }

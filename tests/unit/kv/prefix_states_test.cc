@@ -1,5 +1,12 @@
 // Which recurrent state goes when there is no memory for another, and states on disk.
+#include <errno.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <atomic>
+
 #include "tests/unit/kv/prefix_fixture.h"
+#include "tests/unit/kv/read_gate.h"
 
 namespace {
 
@@ -114,54 +121,253 @@ TEST_P(PrefixStates, AnAnswerThatIsNotContinuedGoesFirst)
     weir_kv_sequence_close(&s);
 }
 
+// States on disk, whose file waits at gates or fails when a test wants.
+class ColdStates : public PrefixStates {
+  protected:
+    static inline std::atomic<bool> writes_fail, reads_fail;
+    void open_cold(int32_t n_snapshots)
+    {
+        n_cold_ = 8;
+        writes_fail = reads_fail = false;
+        open(4 * 40, 100, n_snapshots, 4 * 20);
+        const weir_lower_tier_io io = {
+            [](int fd, const struct iovec *pieces, int n, off_t at) -> ssize_t {
+                support::pass(support::write_gate);
+                if (writes_fail) return errno = ENOSPC, -1;
+                return pwritev(fd, pieces, n, at);
+            },
+            [](int fd, void *bytes, size_t n, off_t at) -> ssize_t {
+                support::pass(support::all_reads_gate);
+                if (reads_fail) return errno = EIO, -1;
+                return pread(fd, bytes, n, at);
+            },
+        };
+        weir_lower_tier_set_io(weir_prefix_lower_tier(prefix_), &io);
+    }
+    void keep_last(int seed)
+    {
+        keep_as(WEIR_STATE_LAST, text(100, seed));
+        if (support::write_gate == nullptr) end_moves();
+    }
+    // The move has begun, and hangs.
+    void hang(std::atomic<support::Gate *> &gate) { gate = &slow_; }
+    void go_on(std::atomic<support::Gate *> &gate)
+    {
+        gate = nullptr;
+        slow_.open();
+        EXPECT_FALSE(slow_.was_late) << "the engine's thread waited";
+        end_moves();
+    }
+    // What a sequence gets now, without waiting.
+    weir_prefix_hit look(int seed)
+    {
+        weir_kv_sequence s = sequence(text(100, seed));
+        const weir_prefix_hit hit = weir_prefix_match(prefix_, &s, nullptr, 100);
+        expect_right(s);
+        weir_kv_sequence_close(&s);
+        sound();
+        return hit;
+    }
+    weir_prefix_stats stats() { return weir_prefix_stats_of(prefix_); }
+    void TearDown() override
+    {
+        support::write_gate = support::all_reads_gate = nullptr;
+        slow_.open();
+        PrefixStates::TearDown();
+    }
+    support::Gate slow_;
+};
+
 // What is read for the second time has memory again.
-TEST_P(PrefixStates, OnDiskAndBack)
+TEST_P(ColdStates, OnDiskAndBack)
 {
-    n_cold_ = 8;
-    open(4 * 40, 100, 3, 4 * 20);
-    const auto back = [&] { return weir_prefix_stats_of(prefix_).snapshots_back; };
-    for (const int seed : { 1, 2, 3, 4, 5 }) keep_as(WEIR_STATE_LAST, text(100, seed));
-    EXPECT_EQ(weir_prefix_stats_of(prefix_).n_snapshots, 5);
-    EXPECT_EQ(weir_prefix_stats_of(prefix_).n_cold_snapshots, 2);
+    open_cold(3);
+    for (const int seed : { 1, 2, 3, 4, 5 }) keep_last(seed);
+    EXPECT_EQ(stats().n_snapshots, 5);
+    EXPECT_EQ(stats().n_cold_snapshots, 2);
+    EXPECT_EQ(stats().snapshots_out, 2);
     for (const int n : { 1, 2, 2, 2 }) {
         EXPECT_EQ(take(text(100, 1), nullptr).n_rows, 100);
-        EXPECT_EQ(back(), n);
+        EXPECT_EQ(stats().snapshots_back, n);
+        end_moves();
     }
-    for (const int seed : { 2, 3, 4, 5 }) EXPECT_EQ(take(text(100, seed), nullptr).n_rows, 100);
+    for (const int seed : { 2, 3, 4, 5 }) {
+        EXPECT_EQ(take(text(100, seed), nullptr).n_rows, 100);
+        end_moves();
+    }
     weir_kv_sequence s = sequence(text(100, 2));
     weir_prefix_snapshot mark;
-    ASSERT_EQ(weir_prefix_match(prefix_, &s, nullptr, 100).n_rows, 100);
-    ASSERT_EQ(weir_prefix_pin(prefix_, &s, nullptr, &mark, 1), 1) << "a file gets it from memory";
+    ASSERT_EQ(match(&s, nullptr, 100).n_rows, 100);
+    end_moves();
+    int32_t n = weir_prefix_pin(prefix_, &s, nullptr, &mark, 1);
+    for (int i = 0; i < 3 && n == WEIR_PREFIX_WAITS; i++) {
+        end_moves();
+        n = weir_prefix_pin(prefix_, &s, nullptr, &mark, 1);
+    }
+    ASSERT_EQ(n, 1) << "a file gets it from memory";
+    end_moves();
+    end_moves();
     uint64_t value;
     memcpy(&value, mark.state, sizeof value);
     EXPECT_EQ(value, prefix::digest(s.tokens, 100));
     weir_prefix_unpin(prefix_, &mark, 1);
     weir_kv_sequence_close(&s);
+    end_moves();
+    end_moves();
     weir_prefix_leave_disk(prefix_, 20);
-    EXPECT_EQ(weir_prefix_stats_of(prefix_).n_cold_snapshots, 0);
+    EXPECT_EQ(stats().n_cold_snapshots, 0);
     sound();
 }
 
-// A step may write so much and no more.
-TEST_P(PrefixStates, AStepWritesABoundedNumberOfBytes)
+// The disk takes its time: the state is matched in its memory, another one has memory already, and
+// a third end of a turn loses what is worth least. A point waits for nothing and takes no end.
+TEST_P(ColdStates, AWriteThatWaitsStopsNothing)
 {
-    n_cold_ = 8;
-    open(4 * 40, 100, 1, 4 * 20);
-    keep_as(WEIR_STATE_LAST, text(100, 1));
-    keep_as(WEIR_STATE_LAST, text(100, 2));
-    EXPECT_TRUE(weir_prefix_may_read(prefix_));
-    EXPECT_EQ(weir_prefix_stats_of(prefix_).snapshots_out, 1);
-    for (int i = 0; i < WEIR_PREFIX_STEP_BYTES / WEIR_LOWER_TIER_ALIGNMENT; i++)
-        (void)take(text(100, 1 + i % 2), nullptr);
-    EXPECT_FALSE(weir_prefix_may_read(prefix_));
-    const int64_t out = weir_prefix_stats_of(prefix_).snapshots_out;
-    keep_as(WEIR_STATE_LAST, text(100, 3));
-    EXPECT_EQ(weir_prefix_stats_of(prefix_).snapshots_out, out) << "the one in memory is dropped";
-    weir_prefix_begin_step(prefix_);
-    keep_as(WEIR_STATE_LAST, text(100, 4));
-    EXPECT_EQ(weir_prefix_stats_of(prefix_).snapshots_out, out + 1);
+    open_cold(3);
+    for (const int seed : { 1, 2, 3 }) keep_last(seed);
+    hang(support::write_gate);
+    keep_last(4);
+    keep_last(5);
+    ASSERT_TRUE(slow_.wait_until_reached());
+    EXPECT_FALSE(weir_prefix_end_moves(prefix_));
+    EXPECT_EQ(weir_prefix_moves(prefix_), 2);
+    EXPECT_EQ(stats().n_cold_snapshots, 2);
+    for (const int seed : { 1, 2, 3, 4, 5 }) EXPECT_EQ(look(seed).n_rows, 100);
+    weir_prefix_leave_disk(prefix_, 20);
+    EXPECT_EQ(look(1).n_rows, 100) << "it cannot be dropped yet";
+    EXPECT_EQ(weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0), nullptr);
+    keep_last(6);
+    EXPECT_EQ(stats().n_snapshots, 5);
+    EXPECT_EQ(look(3).n_rows, 0) << "dropped";
+    go_on(support::write_gate);
+    EXPECT_EQ(stats().snapshots_out, 2);
+    EXPECT_TRUE(look(1).waits);
+    EXPECT_EQ(take(text(100, 1), nullptr).n_rows, 100);
 }
 
+// What becomes of a text while its state is written does not matter to the thread.
+TEST_P(ColdStates, WhatIsWrittenMayBeDropped)
+{
+    open_cold(3);
+    for (const int seed : { 1, 2, 3 }) keep_last(seed);
+    hang(support::write_gate);
+    keep_last(4);
+    ASSERT_TRUE(slow_.wait_until_reached());
+    weir_kv_pages all = {};
+    all.others[0] = n_pages_;
+    EXPECT_TRUE(weir_prefix_reclaim(prefix_, all));
+    EXPECT_EQ(stats().n_snapshots, 0);
+    sound();
+    go_on(support::write_gate);
+    EXPECT_EQ(weir_prefix_moves(prefix_), 0);
+    EXPECT_EQ(stats().n_cold_snapshots, 0);
+    EXPECT_EQ(weir_lower_tier_free_blocks(weir_prefix_lower_tier(prefix_)), n_cold_);
+}
+
+TEST_P(ColdStates, AWriteThatFailsDropsTheState)
+{
+    open_cold(3);
+    for (const int seed : { 1, 2, 3 }) keep_last(seed);
+    writes_fail = true;
+    keep_last(4);
+    EXPECT_EQ(stats().snapshot_errors, 1);
+    EXPECT_EQ(look(1).n_rows, 0);
+    for (const int seed : { 2, 3, 4 }) EXPECT_EQ(look(seed).n_rows, 100);
+    EXPECT_EQ(weir_lower_tier_free_blocks(weir_prefix_lower_tier(prefix_)), n_cold_);
+}
+
+// Sequences that continue there wait; others do not. What nothing takes leaves memory again.
+TEST_P(ColdStates, AReadThatWaitsStopsNothing)
+{
+    open_cold(3);
+    for (const int seed : { 1, 2, 3, 4, 5 }) keep_last(seed);
+    hang(support::all_reads_gate);
+    EXPECT_TRUE(look(1).waits);
+    EXPECT_TRUE(look(1).waits);
+    EXPECT_EQ(weir_prefix_moves(prefix_), 1);
+    ASSERT_TRUE(slow_.wait_until_reached());
+    EXPECT_FALSE(weir_prefix_end_moves(prefix_));
+    for (const int seed : { 3, 4, 5 }) EXPECT_EQ(look(seed).n_rows, 100);
+    EXPECT_TRUE(look(2).waits);
+    EXPECT_EQ(weir_prefix_moves(prefix_), 2);
+    go_on(support::all_reads_gate);
+    EXPECT_EQ(stats().snapshots_back, 2);
+    EXPECT_EQ(look(1).n_rows, 100);
+    EXPECT_EQ(look(1).n_rows, 100) << "for all that waited";
+    EXPECT_TRUE(weir_prefix_end_moves(prefix_));
+    sound();
+    EXPECT_EQ(weir_prefix_moves(prefix_), 0);
+    EXPECT_TRUE(look(2).waits) << "it was not taken";
+    end_moves();
+    EXPECT_EQ(look(2).n_rows, 100);
+}
+
+// A state for the same prompt again goes to disk, unless its turn was continued.
+TEST_P(ColdStates, APromptComesAgainUntilItsTurnIsContinued)
+{
+    for (const bool is_continued : { false, true }) {
+        open_cold(3);
+        spills_ = true;
+        keep_as(WEIR_STATE_POINT, text(60, 1), {}, 7);
+        spills_ = false;
+        keep_as(WEIR_STATE_LAST, text(100, 1), {}, 7);
+        if (is_continued) EXPECT_EQ(look(1).n_rows, 100);
+        for (const int seed : { 2, 3, 4 }) keep_last(seed);
+        keep_as(WEIR_STATE_POINT, text(80, 9));
+        end_moves();
+        EXPECT_EQ(stats().snapshots_out, is_continued ? 2 : 3) << "text 1 and 2, and the prompt";
+        EXPECT_EQ(rows(text(60, 1)), is_continued ? 0 : 60);
+        EXPECT_EQ(take(text(60, 1), nullptr).n_rows, is_continued ? 0 : 60);
+        end_moves();
+        EXPECT_EQ(take(text(100, 1), nullptr).n_rows, 100);
+        end_moves();
+        TearDown();
+        prefix_ = nullptr, store_ = nullptr, ledger_ = nullptr;
+    }
+    open(4, 1, 1);
+}
+
+// The text is dropped while its state is read; or the state cannot be read.
+TEST_P(ColdStates, WhatIsReadMayBeDropped)
+{
+    for (const bool fails : { false, true }) {
+        open_cold(3);
+        keep_as(WEIR_STATE_POINT, text(40, 1));
+        for (const int seed : { 1, 2, 3, 4 }) keep_last(seed);
+        ASSERT_EQ(stats().n_cold_snapshots, 2);
+        hang(support::all_reads_gate);
+        EXPECT_TRUE(look(1).waits);
+        ASSERT_TRUE(slow_.wait_until_reached());
+        reads_fail = fails;
+        weir_kv_pages all = {};
+        all.others[0] = n_pages_;
+        if (!fails) EXPECT_TRUE(weir_prefix_reclaim(prefix_, all));
+        go_on(support::all_reads_gate);
+        EXPECT_EQ(stats().snapshot_errors, fails);
+        EXPECT_EQ(look(1).n_rows, fails ? 40 : 0) << "the state before it";
+        EXPECT_FALSE(look(1).waits);
+        EXPECT_EQ(weir_prefix_moves(prefix_), 0);
+        EXPECT_EQ(stats().n_cold_snapshots, fails);
+        TearDown();
+        slow_.is_open = slow_.is_reached = false;
+        prefix_ = nullptr, store_ = nullptr, ledger_ = nullptr;
+    }
+    open(4, 1, 1);
+}
+
+// The service is closed while the disk works.
+TEST_P(ColdStates, ClosingWaitsForTheThread)
+{
+    open_cold(3);
+    for (const int seed : { 1, 2, 3 }) keep_last(seed);
+    hang(support::write_gate);
+    keep_last(4);
+    ASSERT_TRUE(slow_.wait_until_reached());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, ColdStates, ::testing::Values(Kind{ true, false }), prefix::kind_name
+);
 INSTANTIATE_TEST_SUITE_P(
     Models, PrefixStates, ::testing::Values(Kind{ true, false }), prefix::kind_name
 );

@@ -1,0 +1,257 @@
+/* engine/kv/prefix/state_moves.c - writes recurrent states to disk, and reads them, on a thread.
+ *
+ * The engine thread begins a move: it takes a block of the file, or memory for the bytes, and pins
+ * the slot, so that both stay what they are. The thread copies between memory and an aligned
+ * buffer, and writes or reads that. Between two steps the engine thread ends the moves that are
+ * done. Until then
+ *   a state that is being written is matched in its memory
+ *   a state that is being read is on disk, and a sequence that continues there waits
+ * What was read stays in memory until the moves are ended once more: by then the sequences that
+ * waited for it have copied it, or are gone. Nothing is written to a sequence here.
+ *
+ * Each move holds the memory of one state, of which there are as many more than n_snapshots as
+ * states may move. Reads go first: requests wait for them. */
+#include <string.h>
+
+#include "engine/base/log.h"
+#include "engine/kv/prefix/prefix_internal.h"
+
+int32_t weir_prefix_extra_states(const weir_prefix_limits *limits)
+{
+    enum { SHARE = 16, LEAST = 3 };
+    const int32_t n = limits->n_snapshots / SHARE;
+    if (limits->n_cold == 0) return 0;
+    return n < LEAST ? LEAST : n < STATE_MOVES ? n : STATE_MOVES;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+static state_move *next_queued(state_moves *m)
+{
+    state_move *next = NULL;
+    for (state_move *one = m->all; one < m->all + m->most; one++)
+        if (one->is_queued &&
+            (next == NULL ||
+             (one->is_read != next->is_read ? one->is_read : one->number < next->number)))
+            next = one;
+    return next;
+}
+
+static void transfer(weir_prefix *p, state_move *move)
+{
+    const size_t all = prefix_state_room(&p->limits);
+    float *const state = state_at(p, move->memory);
+    if (move->is_read) {
+        move->status =
+            weir_lower_tier_read(p->tier, move->block, 0, 0, p->transfer, all, &move->why);
+        if (move->status == WEIR_OK)
+            weir_ledger_copy(p->ledger, state, p->transfer, p->limits.snapshot_bytes);
+        return;
+    }
+    const struct iovec bytes = { p->transfer, all };
+    weir_ledger_copy(p->ledger, p->transfer, state, p->limits.snapshot_bytes);
+    move->status = weir_lower_tier_write(p->tier, move->block, 0, &bytes, 1, &move->why);
+}
+
+static void *move_states(void *user)
+{
+    weir_prefix *const p = user;
+    state_moves *const m = &p->moves;
+    (void)pthread_mutex_lock(&m->lock);
+    for (;;) {
+        state_move *move;
+        while ((move = next_queued(m)) == NULL && !m->is_closing)
+            (void)pthread_cond_wait(&m->changed, &m->lock);
+        if (m->is_closing) break;
+        move->is_queued = false;
+        (void)pthread_mutex_unlock(&m->lock);
+        transfer(p, move);
+        (void)pthread_mutex_lock(&m->lock);
+        move->is_done = true;
+        m->n_undone--;
+        (void)pthread_cond_broadcast(&m->changed);
+    }
+    (void)pthread_mutex_unlock(&m->lock);
+    return NULL;
+}
+
+weir_status prefix_open_moves(weir_prefix *p, weir_error *error)
+{
+    state_moves *const m = &p->moves;
+    m->most = weir_prefix_extra_states(&p->limits);
+    (void)pthread_mutex_init(&m->lock, NULL);
+    (void)pthread_cond_init(&m->changed, NULL);
+    m->has_thread = pthread_create(&m->thread, NULL, move_states, p) == 0;
+    return m->has_thread
+               ? WEIR_OK
+               : weir_error_set(
+                     error, WEIR_ENOMEM, "the thread that moves recurrent states cannot be started"
+                 );
+}
+
+void prefix_close_moves(weir_prefix *p)
+{
+    state_moves *const m = &p->moves;
+    if (!m->has_thread) return;
+    (void)pthread_mutex_lock(&m->lock);
+    m->is_closing = true;
+    (void)pthread_cond_broadcast(&m->changed);
+    (void)pthread_mutex_unlock(&m->lock);
+    (void)pthread_join(m->thread, NULL);
+    (void)pthread_cond_destroy(&m->changed);
+    (void)pthread_mutex_destroy(&m->lock);
+}
+
+void weir_prefix_wait_for_moves(weir_prefix *prefix)
+{
+    state_moves *const m = &prefix->moves;
+    if (!m->has_thread) return;
+    (void)pthread_mutex_lock(&m->lock);
+    while (m->n_undone > 0) (void)pthread_cond_wait(&m->changed, &m->lock);
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
+/* ---- beginning ------------------------------------------------------------------------------- */
+int32_t weir_prefix_moves(const weir_prefix *prefix)
+{
+    return prefix != NULL ? prefix->moves.n_begun : 0;
+}
+
+state_move *prefix_move_of(weir_prefix *p, int32_t slot)
+{
+    for (state_move *one = p->moves.all; one < p->moves.all + p->moves.most; one++)
+        if (one->is_begun && one->slot == slot) return one;
+    return NULL;
+}
+
+bool prefix_may_move(const weir_prefix *p, bool is_read)
+{
+    const state_moves *const m = &p->moves;
+    return m->n_begun < m->most && (is_read || m->n_writing < m->most - 1);
+}
+
+bool prefix_may_spill(const weir_prefix *p)
+{
+    return prefix_may_move(p, false) && p->moves.n_writing < p->moves.most - 2 &&
+           prefix_cold_room(p) > 0;
+}
+
+void prefix_begin_move(weir_prefix *p, int32_t index, int32_t memory, bool is_read)
+{
+    state_moves *const m = &p->moves;
+    state_move *move = m->all;
+    while (move->is_begun) move++;
+    WEIR_ASSERT(move < m->all + m->most);
+    p->slots[index].pins++;
+    m->n_begun++;
+    m->n_reading += is_read;
+    m->n_writing += !is_read;
+    (void)pthread_mutex_lock(&m->lock);
+    *move = (state_move){ .slot = index,
+                          .block = p->slots[index].block,
+                          .memory = memory,
+                          .number = m->n_all++,
+                          .is_begun = true,
+                          .is_read = is_read,
+                          .is_queued = true };
+    m->n_undone++;
+    (void)pthread_cond_broadcast(&m->changed);
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
+/* ---- ending ---------------------------------------------------------------------------------- */
+static void end(weir_prefix *p, state_move *move)
+{
+    p->slots[move->slot].pins--;
+    p->moves.n_begun--;
+    p->moves.n_reading -= move->is_read && !move->is_here;
+    p->moves.n_writing -= !move->is_read;
+    move->is_begun = false;
+}
+
+static void fail(weir_prefix *p, const state_move *move)
+{
+    if (p->stats.snapshot_errors++ > 0) return;
+    weir_log(
+        WEIR_LOG_WARNING,
+        move->is_read ? "a recurrent state is computed again: %s"
+                      : "recurrent states are dropped: %s",
+        move->why.text
+    );
+}
+
+/* The state leaves its memory. Not while others read that. */
+static bool end_write(weir_prefix *p, state_move *move)
+{
+    slot *const own = &p->slots[move->slot];
+    if (own->pins > 1) return false;
+    end(p, move);
+    if (move->status != WEIR_OK) fail(p, move);
+    p->stats.snapshots_out += move->status == WEIR_OK;
+    if (own->state == SLOT_LEFT)
+        prefix_free_slot(p, move->slot);
+    else if (move->status != WEIR_OK)
+        prefix_drop_state(p, move->slot);
+    else
+        prefix_leave_memory(p, move->slot);
+    return true;
+}
+
+/* The state is in memory, and on disk, until the moves are ended once more. */
+static bool end_read(weir_prefix *p, state_move *move)
+{
+    slot *const own = &p->slots[move->slot];
+    if (move->status != WEIR_OK) fail(p, move);
+    p->stats.snapshots_back += move->status == WEIR_OK;
+    if (move->status == WEIR_OK && own->state == SLOT_KEPT) {
+        own->memory = move->memory;
+        p->moves.n_reading--;
+        move->is_here = true;
+        return true;
+    }
+    end(p, move);
+    prefix_give_memory(p, move->memory);
+    if (own->state == SLOT_LEFT)
+        prefix_free_slot(p, move->slot);
+    else
+        prefix_drop_state(p, move->slot);
+    return true;
+}
+
+/* Keeps the memory of a state that was used, if there is room for one more, or if it was read for
+ * the second time: most ends of turns are continued once. */
+static bool end_stay(weir_prefix *p, state_move *move)
+{
+    slot *const own = &p->slots[move->slot];
+    const bool stays = own->state == SLOT_KEPT && move->is_used &&
+                       (own->was_read || prefix_room(p) > 0) &&
+                       prefix_make_room(p, own->rank, true);
+    if (!stays && own->pins > 1) return false;
+    end(p, move);
+    own->was_read = own->was_read || move->is_used;
+    if (own->state == SLOT_LEFT)
+        prefix_free_slot(p, move->slot);
+    else if (stays)
+        prefix_return_state(p, move->slot);
+    else
+        prefix_leave_memory(p, move->slot);
+    return true;
+}
+
+bool weir_prefix_end_moves(weir_prefix *prefix)
+{
+    state_moves *const m = &prefix->moves;
+    bool is_done[STATE_MOVES], any = false;
+    if (m->n_begun == 0) return false;
+    (void)pthread_mutex_lock(&m->lock);
+    for (int32_t i = 0; i < m->most; i++) is_done[i] = m->all[i].is_begun && m->all[i].is_done;
+    (void)pthread_mutex_unlock(&m->lock);
+    for (int32_t i = 0; i < m->most; i++) {
+        state_move *const move = &m->all[i];
+        if (!is_done[i]) continue;
+        const bool is_ended = move->is_here   ? end_stay(prefix, move)
+                              : move->is_read ? end_read(prefix, move)
+                                              : end_write(prefix, move);
+        any = any || is_ended;
+    }
+    return any;
+}
