@@ -170,11 +170,14 @@ void weir_service_evict(weir_service *service, int32_t n_items)
         weir_error error = { 0 };
         if (c == NULL || c->is_waiting || c->is_stalled || c->sequence->policy_run == NULL)
             continue;
+        weir_choice_keep_prompt(c);
         const weir_status status = drop_rows(service, c, &error);
         /* The only running sequence would fail again in the same way. */
         if (status == WEIR_EFULL && is_worth_waiting(service, c))
             weir_choice_preempt(c);
         else if (status != WEIR_OK)
             weir_job_fail_in_step(c->job, n_items, status, error.text);
+        else
+            weir_choice_keep_point(c);
     }
 }

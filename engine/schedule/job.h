@@ -53,6 +53,7 @@ typedef struct choice {
     int32_t n_marks;
     /* Its client rewrites answers: the turn is kept where its answer begins, not at its end. */
     bool is_rewritten;
+    int32_t n_point; /* where a point of its prompt was inserted last (reuse_policy.c) */
     int64_t n_evicted_before; /* by the turns of the cached sequence that it continues */
     weir_coda_stats coda_before; /* banks of that sequence */
 } choice;
@@ -192,6 +193,22 @@ void weir_choice_keep(choice *c);
 void weir_choice_keep_preempted(choice *c);
 /* Called instead of keep if its recurrent state is invalid. */
 void weir_choice_forget(choice *c);
+/* True if its rows may be cached. */
+bool weir_choice_may_keep(const choice *c);
+/* Where the answer begins, which is not known of a prompt without messages. */
+int32_t weir_choice_answer_start(const choice *c);
+bool weir_choice_is_rewritten(const choice *c);
+
+/* reuse_policy.c: the same for sequences with a policy. */
+
+/* For weir_choice_reuse. */
+weir_prefix_hit weir_choice_reuse_policy(choice *c);
+/* For weir_choice_keep: the end of the turn. */
+void weir_choice_keep_policy(choice *c);
+/* Called after a step, before the policy is applied: inserts a prompt into the index. */
+void weir_choice_keep_prompt(choice *c);
+/* Called after a step, when the policy was applied: inserts a point of the prompt. */
+void weir_choice_keep_point(choice *c);
 
 /* origins.c: sequences of other numerics. */
 

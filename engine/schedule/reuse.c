@@ -17,13 +17,16 @@
 
 enum { TAIL_ROWS = 32, TAIL_FACTOR = 4 };
 
-static bool may_keep(const choice *c)
+bool weir_choice_may_keep(const choice *c)
 {
     return c->job->service->prefix != NULL && c->job->request.cache_prompt && c->sequence != NULL;
 }
 
 /* A sequence that lost rows cannot be matched in the index. */
-static bool may_reuse(const choice *c) { return may_keep(c) && !c->sequence->table.is_pruned; }
+static bool may_reuse(const choice *c)
+{
+    return weir_choice_may_keep(c) && !c->sequence->table.is_pruned;
+}
 
 bool weir_choice_can_share(const choice *c)
 {
@@ -55,35 +58,6 @@ void weir_choice_look_again(choice *c)
     job->usage.reuse = hit.reason;
 }
 
-static weir_prefix_hit take(choice *c, int32_t most)
-{
-    return weir_prefix_match(
-        c->job->service->prefix, c->sequence, c->job->request.cache_salt, most
-    );
-}
-
-/* Returns a cached sequence of the same policy, or an ordinary one where the policy does not need
- * to see all rows. The longer of the two gives the reason why it is not longer. */
-static weir_prefix_hit take_watched(choice *c)
-{
-    weir_prefix_hit hit = weir_pruned_match(
-        c->job->service->prefix, c->sequence, c->job->request.cache_salt, c->is_again
-    );
-    if (hit.n_rows > 0) {
-        c->n_evicted_before =
-            weir_policy_run_count_of(c->sequence->policy_run, &c->sequence->table, hit.n_rows)
-                .evicted;
-        return hit;
-    }
-    const int32_t unseen = weir_policy_run_unobserved(c->sequence->policy_run),
-                  most = c->sequence->n_tokens - 1;
-    if (unseen > 0) {
-        const weir_prefix_hit other = take(c, unseen < most ? unseen : most);
-        if (other.n_rows > 0 || other.n_matched > hit.n_matched) hit = other;
-    }
-    return hit;
-}
-
 void weir_choice_reuse(choice *c)
 {
     weir_job *const job = c->job;
@@ -98,7 +72,11 @@ void weir_choice_reuse(choice *c)
     c->n_inserted = n_inserted(job->service);
     const bool is_watched = c->sequence->policy_run != NULL;
     weir_choice_choose_origin(c);
-    const weir_prefix_hit hit = is_watched ? take_watched(c) : take(c, c->sequence->n_tokens - 1);
+    const weir_prefix_hit hit = is_watched ? weir_choice_reuse_policy(c)
+                                           : weir_prefix_match(
+                                                 job->service->prefix, c->sequence,
+                                                 job->request.cache_salt, c->sequence->n_tokens - 1
+                                             );
     c->is_reading = hit.waits;
     c->is_lost = !c->is_reading && hit.n_rows < job->request.n_kept;
     if (c->is_reading && !c->is_again) job->usage.reuse = hit.reason;
@@ -155,8 +133,7 @@ int32_t weir_choice_cut_page(const choice *c, int32_t at)
     return at / each * each;
 }
 
-/* Where the answer begins, which is not known of a prompt without messages. */
-static int32_t answer_start(const choice *c)
+int32_t weir_choice_answer_start(const choice *c)
 {
     const int32_t start = c->job->request.turn_starts[0], last = c->job->request.n_prompt - 1;
     return start > 0 && start < last ? start : last;
@@ -165,7 +142,7 @@ static int32_t answer_start(const choice *c)
 /* A number for the states of a turn from the beginning of the answer on. */
 static int64_t turn_of(const choice *c, int32_t at)
 {
-    return at >= cut(c, answer_start(c)) ? c->job->serial + 1 : 0;
+    return at >= cut(c, weir_choice_answer_start(c)) ? c->job->serial + 1 : 0;
 }
 
 /* Adds the state after `at` tokens of the sequence to the item, in order. NULL: it is not in this
@@ -200,18 +177,18 @@ static void want(choice *c, weir_batch_item *item, int32_t at)
     (void)want_state(c, item, at, WEIR_STATE_POINT);
 }
 
-static bool is_rewritten(const choice *c) { return c->job->choices[0].is_rewritten; }
+bool weir_choice_is_rewritten(const choice *c) { return c->job->choices[0].is_rewritten; }
 
 /* The rank of the state after the answer, and of the one where it begins. */
 static weir_state_rank rank_of_end(const choice *c)
 {
-    return is_rewritten(c) ? WEIR_STATE_SPARE : WEIR_STATE_LAST;
+    return weir_choice_is_rewritten(c) ? WEIR_STATE_SPARE : WEIR_STATE_LAST;
 }
 
 /* One token before the end of the prompt saves little if the answer's beginning is near. */
 static weir_state_rank rank_of_last(const choice *c)
 {
-    const int32_t last = c->job->request.n_prompt - 1, n = last - answer_start(c);
+    const int32_t last = c->job->request.n_prompt - 1, n = last - weir_choice_answer_start(c);
     return n > 0 && n < TAIL_ROWS && !weir_prefix_has_free_states(c->job->service->prefix, 1)
                ? WEIR_STATE_SPARE
                : WEIR_STATE_POINT;
@@ -219,7 +196,7 @@ static weir_state_rank rank_of_last(const choice *c)
 
 static weir_state_rank rank_of_start(const choice *c)
 {
-    return is_rewritten(c) ? WEIR_STATE_LAST : WEIR_STATE_POINT;
+    return weir_choice_is_rewritten(c) ? WEIR_STATE_LAST : WEIR_STATE_POINT;
 }
 
 /* Where a turn ends is not known in advance, so the state at the last page boundary is saved again
@@ -265,9 +242,10 @@ void weir_choice_want_states(choice *c, weir_batch_item *item)
         return;
     }
     want_for_followers(c, item);
-    (void)want_state(c, item, cut(c, answer_start(c)), rank_of_start(c));
+    (void)want_state(c, item, cut(c, weir_choice_answer_start(c)), rank_of_start(c));
     float *const last = want_state(c, item, cut(c, request->n_prompt - 1), rank_of_last(c));
-    if (last != NULL && !is_rewritten(c)) weir_prefix_spill_snapshot(c->job->service->prefix, last);
+    if (last != NULL && !weir_choice_is_rewritten(c))
+        weir_prefix_spill_snapshot(c->job->service->prefix, last);
     /* A later prompt may branch off where this one did. */
     if (c->index == 0) want(c, item, cut(c, c->job->usage.n_matched));
     for (int i = 0; i < WEIR_TURN_STARTS; i++) want(c, item, cut(c, request->turn_starts[i]));
@@ -336,31 +314,8 @@ static void keep_rows(choice *c)
         c->marks[n++] = (weir_prefix_snapshot){ end, state };
     }
     (void)weir_prefix_insert(prefix, sequence, c->job->request.cache_salt, c->marks, n, false);
-    if (sequence->recurrent_bytes > 0 && state == NULL && !is_rewritten(c))
+    if (sequence->recurrent_bytes > 0 && state == NULL && !weir_choice_is_rewritten(c))
         weir_prefix_end_turn(prefix, sequence, c->job->request.cache_salt);
-}
-
-/* Inserts a sequence with its policy state where the index is not enough: rows are gone, or the
- * policy must see every row. The policy has not been applied after the last step. */
-static void keep_watched(choice *c)
-{
-    weir_kv_sequence *const sequence = c->sequence;
-    const int32_t n = sequence->n_computed;
-    if (n < c->job->request.n_prompt || !weir_choice_apply_policy(c)) return;
-    if (!sequence->table.is_pruned && !weir_policy_run_needs_turns(sequence->policy_run)) return;
-    const char *const why = weir_policy_run_turn(sequence->policy_run, n, n)
-                                ? weir_pruned_insert(
-                                      c->job->service->prefix, sequence, c->job->request.cache_salt,
-                                      c->index == 0 ? c->job->request.session : NULL
-                                  )
-                                : "it had more turns than a policy records";
-    if (why != NULL)
-        weir_log(
-            WEIR_LOG_INFO,
-            "a text of %d tokens under the KV policy %s is not kept, so what continues it is "
-            "computed: %s",
-            (int)n, c->job->usage.kv_policy, why
-        );
 }
 
 void weir_choice_keep(choice *c)
@@ -374,7 +329,7 @@ void weir_choice_keep(choice *c)
     } else if (prefix != NULL) {
         weir_choice_forget(c);
     }
-    if (may_keep(c) && c->sequence->policy_run != NULL) keep_watched(c);
+    if (weir_choice_may_keep(c) && c->sequence->policy_run != NULL) weir_choice_keep_policy(c);
 }
 
 void weir_choice_keep_preempted(choice *c)

@@ -1,10 +1,11 @@
 // What reuse leaves to compute, in tokens. bazel run //tests/bench:reuse_bench -- [--model PATH]...
-//     [--set KEY=VALUE]... [--turns N] [--conversations N]
+//     [--set KEY=VALUE]... [--policy NAME]... [--turns N] [--conversations N]
 //
 // For each model (the demo model, which is a hybrid, and a dense test model) one row for each shape
 // of a conversation (shapes.h), of the requests that continue what earlier ones began; then N
 // conversations of one turn each, and the second turn of each: how much of their earlier turns was
-// reused, with memory for all and with a disk below.
+// reused, with memory for all and with a disk below. The rows again for each policy, with a budget
+// of 256 rows.
 #include <getopt.h>
 
 #include <cstdio>
@@ -45,6 +46,15 @@ bool print_shapes(const shapes::Options &options)
     return true;
 }
 
+bool print_policy(shapes::Options options, const std::string &policy)
+{
+    (void)printf("\n%s, policy %s\n\n", options.model.c_str(), policy.c_str());
+    options.settings.push_back("kv.policy.name=" + policy);
+    options.settings.emplace_back("kv.policy.budget=256");
+    options.chunk = 128; // batch.mixed_chunk
+    return print_shapes(options);
+}
+
 bool print_idle(shapes::Options options, int n, const std::vector<std::string> &more)
 {
     shapes::Row row;
@@ -67,18 +77,17 @@ bool print_idle(shapes::Options options, int n, const std::vector<std::string> &
 int main(int argc, char **argv)
 {
     shapes::Options options;
-    std::vector<std::string> models;
+    std::vector<std::string> models, policies;
     int n = 256;
-    const option names[] = { { "model", 1, nullptr, 'm' },
-                             { "set", 1, nullptr, 's' },
-                             { "turns", 1, nullptr, 't' },
-                             { "conversations", 1, nullptr, 'n' },
-                             {} };
+    const option names[] = { { "model", 1, nullptr, 'm' },         { "set", 1, nullptr, 's' },
+                             { "policy", 1, nullptr, 'p' },        { "turns", 1, nullptr, 't' },
+                             { "conversations", 1, nullptr, 'n' }, {} };
     options.settings = { "model.context=4096", "batch.max_sequences=4" };
     for (int c; (c = getopt_long(argc, argv, "", names, nullptr)) != -1;) {
         switch (c) {
         case 'm': models.emplace_back(optarg); break;
         case 's': options.settings.emplace_back(optarg); break;
+        case 'p': policies.emplace_back(optarg); break;
         case 't': options.turns = atoi(optarg); break;
         case 'n': n = atoi(optarg); break;
         default: return 2;
@@ -88,6 +97,7 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "reuse_bench: at least two turns and one conversation\n");
         return 2;
     }
+    if (policies.empty()) policies = { "h2o", "snapkv" };
     if (models.empty()) models = { "models/weir-demo", "tests/golden/models/qwen3" };
     for (const std::string &model : models) {
         options.model = model;
@@ -96,6 +106,8 @@ int main(int argc, char **argv)
         (void)printf("\n");
         if (!print_idle(options, n, { "memory.disk=256MiB" })) return 1;
         if (!print_idle(options, n, {})) return 1;
+        for (const std::string &policy : policies)
+            if (!print_policy(options, policy)) return 1;
     }
     return 0;
 }

@@ -116,7 +116,8 @@ class Runner {
         row.prompt += n;
         row.computed += n - n_cached;
         row.changed += n - before;
-        row.beyond += n - n_cached > n - before + 2; // CLOSING, and the last token of the answer
+        // CLOSING, and the last token of the answer
+        row.beyond += n - n_cached > n - before + 2 + options_.chunk - 1;
         row.repeated += last;
     }
     const Options &options_;

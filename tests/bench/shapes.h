@@ -13,13 +13,16 @@ struct Options {
     int turns = 12;
     int branch_at = 0; // the turn after which `branch` goes on otherwise; 0: after each
     int system = 300, question = 60, thoughts = 24, answer = 12; // tokens
+    // Of a policy that observes chunks of a prompt as a whole: their tokens.
+    int chunk = 1;
 };
 
 struct Row {
     int64_t requests = 0, prompt = 0; // prompt: their tokens
     int64_t computed = 0; // prompt tokens
     int64_t changed = 0; // prompt tokens from the beginning of the first turn that changed
-    int64_t beyond = 0; // requests that computed more than these and the last token of an answer
+    // Requests that computed more than these, the last token of an answer and most of a chunk.
+    int64_t beyond = 0;
     int64_t repeated = 0; // prompt tokens of earlier turns
     int64_t n_states = 0; // recurrent states for which there is memory
 };

@@ -1,5 +1,5 @@
-/* engine/kv/prefix/pruned_cache.h - finished sequences with a KV policy, each cached as a whole,
- * next to the prefix tree (prefix.h).
+/* engine/kv/prefix/pruned_cache.h - sequences with a KV policy, each cached as a whole, next to the
+ * prefix tree (prefix.h).
  *
  * A pruned sequence can only be continued from all of its tokens and under the same policy: its
  * rows were selected, and what the policy observed cannot be recomputed. So it is an entry of a
@@ -7,11 +7,18 @@
  * which it was computed. It is found by its tokens, salt, policy with options, budget and protected
  * rows; it is continued as a whole, any number of times: pages are shared. A sequence that has not
  * lost rows yet is cached here too if its policy must observe all of it.
- *   order    entries are dropped together with sequences of the tree, least recently used first
- *   memory   one block for all entries, allocated at opening; an entry takes what its sequence
- *            needs. One that does not fit displaces older ones; one that never fits is not cached
- *   turns    of the entries that are prefixes of an entry the longest one stays, so that the last
- *            turn can be regenerated: a conversation has two entries
+ *   turns    an entry is the end of a turn, or a point: its last tokens are whole chunks of a
+ *            prompt that went on, so a sequence that continues it computes the rest in the chunks,
+ *            and with the bits, of one that computes the whole prompt
+ *   order    entries are dropped for their pages together with sequences of the tree, least
+ *            recently used first
+ *   memory   one block for all entries, allocated at opening, with as many places for points as for
+ *            ends; an entry takes what its sequence needs. One that does not fit displaces spare
+ *            entries, then others, least recently used first; a spare one only spare ones. One that
+ *            never fits is not cached. An entry that is continued is not spare any more
+ *   stay     of the entries that are prefixes of a new one: the longest end of a turn, so that the
+ *            last turn can be regenerated; the first point, which other conversations share, the
+ *            last two, which are of the last turn, and the last that is not spare
  * Engine thread only; allocates nothing after opening. */
 #pragma once
 #include "engine/kv/prefix/prefix.h"
@@ -27,17 +34,20 @@ size_t weir_pruned_entry_bytes(
     size_t state_bytes
 );
 
-/* Caches the computed tokens of a sequence whose policy's turn has ended and whose rows are
- * committed. name: may be NULL; an entry that had it loses it. Returns NULL, or why it was not
- * cached; static text. */
+/* Caches the computed tokens of a sequence whose rows are committed and to which its policy was
+ * applied: as the end of a turn if its policy's turn has ended, else as a point. name: may be NULL;
+ * an entry that had it loses it, and one that has a name is not spare. Returns NULL, or why it was
+ * not cached; static text. */
 const char *weir_pruned_insert(
-    weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt, const char *name
+    weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt, const char *name,
+    bool is_spare
 );
 
 /* Gives a sequence, whose tokens and policy are set and of which nothing is computed, the longest
  * cached entry that is a prefix of it, leaving at least one token to compute. `again`: it was
  * computed before, in the turns that its policy recorded; an entry with other turns does not
- * match. */
+ * match. is_left: a turn that begins like it went on otherwise after n_matched tokens.
+ * is_rewritten: it continues a point that was not spare, in place of the end of its turn. */
 weir_prefix_hit weir_pruned_match(
     weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, bool again
 );
@@ -47,7 +57,8 @@ bool weir_pruned_contains(
     const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
 );
 
-/* Drops the least recently used entry that is not held. Returns false if there is none. */
+/* Drops the least recently used entry that is not held, of spare ones if there are any. Returns
+ * false if there is none. */
 bool weir_pruned_drop_oldest(weir_prefix *prefix);
 
 /* ---- for what writes them to files and reads them -------------------------------------------- */
@@ -65,8 +76,8 @@ typedef struct weir_pruned_entry {
     int32_t entry;
 } weir_pruned_entry;
 
-/* Selects an entry: the one with this name, if it is not NULL; else the longest one that is a
- * prefix of these tokens, of several the most recently used. */
+/* Selects the end of a turn: the one with this name, if it is not NULL; else the longest one that
+ * is a prefix of these tokens, of several the most recently used. */
 typedef struct weir_pruned_query {
     const char *name, *salt;
     const int32_t *tokens;

@@ -1,8 +1,9 @@
-/* engine/kv/prefix/pruned_cache_internal.h - internals of the pruned cache (pruned_cache.c) for the
- * tree. */
+/* engine/kv/prefix/pruned_cache_internal.h - internals of the pruned cache for its parts and for
+ * the tree. */
 #pragma once
 #include "engine/kv/pool/table_snapshot.h"
 #include "engine/kv/prefix/prefix_internal.h"
+#include "engine/kv/prefix/pruned_cache.h"
 
 enum { WEIR_CUT_TEXTS = 1024 };
 
@@ -13,23 +14,57 @@ struct pruned_entry {
     /* Offsets; policy: its text. */
     size_t recurrent, snapshot, policy, state, state_bytes;
     int32_t n_tokens, n_holds;
+    bool is_point; /* its last tokens are of a prompt that went on */
+    bool is_spare;
+    bool stands_for_end; /* a point that was not spare when it was inserted */
     uint64_t last_use;
     weir_policy_history past;
     /* name "": none. */
     char salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
 };
 
-static inline const int32_t *pruned_tokens(const weir_prefix *p, const pruned_entry *text)
+/* The first n_pruned are ends of turns, those behind them, as many, are points. */
+static inline int32_t pruned_places(const weir_prefix *p)
 {
-    return (const int32_t *)(p->pruned_memory + text->at);
+    return p->pruned != NULL ? 2 * p->limits.n_pruned : 0;
 }
-static inline void *entry_snapshot(const weir_prefix *p, const pruned_entry *text)
+static inline bool pruned_is_used(const pruned_entry *entry) { return entry->bytes > 0; }
+
+static inline const int32_t *pruned_tokens(const weir_prefix *p, const pruned_entry *entry)
 {
-    return p->pruned_memory + text->at + text->snapshot;
+    return (const int32_t *)(p->pruned_memory + entry->at);
+}
+static inline void *entry_snapshot(const weir_prefix *p, const pruned_entry *entry)
+{
+    return p->pruned_memory + entry->at + entry->snapshot;
 }
 
+/* ---- pruned_cache.c -------------------------------------------------------------------------- */
 size_t pruned_bytes(const weir_prefix_limits *limits); /* SIZE_MAX on overflow */
 void pruned_open(weir_prefix *p); /* p->pruned has its memory, zeroed */
 void pruned_close(weir_prefix *p);
+/* The least recently used entry that is not held; NULL: there is none. */
 pruned_entry *pruned_oldest(const weir_prefix *p);
+void pruned_drop(weir_prefix *p, pruned_entry *entry); /* for its pages */
+/* Makes an entry, without its policy's state. Returns NULL with the reason. */
+pruned_entry *pruned_make(
+    weir_prefix *p, const weir_pruned_entry *content, const weir_kv_table *table, bool is_spare,
+    const char **reason
+);
 bool pruned_is_sound(const weir_prefix *p);
+
+/* ---- pruned_match.c -------------------------------------------------------------------------- */
+typedef enum kinship {
+    OF_OTHERS /* another salt */,
+    OTHER_POLICY,
+    OTHER_CHOICE /* budget or protected rows */,
+    ALIKE
+} kinship;
+kinship pruned_compare(
+    const pruned_entry *entry, const weir_policy_history *past, const char *salt
+);
+/* True if the entry is a prefix of the tokens. */
+bool pruned_begins(
+    const weir_prefix *p, const pruned_entry *entry, const int32_t *tokens, int32_t n_tokens
+);
+bool pruned_has_turns(const pruned_entry *entry, const weir_policy_history *past);

@@ -69,7 +69,7 @@ bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted)
     wanted.tables = 0; /* dropping frees pages only */
     prefix_settle(prefix);
     weir_kv_release_begin(prefix->store);
-    for (const pruned_entry *oldest = pruned_oldest(prefix);;) {
+    for (pruned_entry *oldest = pruned_oldest(prefix);;) {
         const weir_kv_pages free = weir_kv_store_free(prefix->store);
         fits = weir_kv_pages_fit(wanted, free);
         if (fits) break;
@@ -79,7 +79,7 @@ bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted)
         if (leaf != NONE && (oldest == NULL || oldest->last_use >= prefix->nodes[leaf].last_use)) {
             prefix_drop_leaf(prefix, leaf);
         } else {
-            (void)weir_pruned_drop_oldest(prefix);
+            pruned_drop(prefix, oldest);
             oldest = pruned_oldest(prefix);
         }
     }

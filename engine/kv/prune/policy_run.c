@@ -227,6 +227,11 @@ int32_t weir_policy_run_prompt_end(const weir_policy_sequence *text, int32_t at)
     return text->n_prompt;
 }
 
+int32_t weir_policy_run_turn_end(const weir_policy_sequence *text)
+{
+    return text->n_turns > 0 ? text->turns[text->n_turns - 1].end : 0;
+}
+
 void weir_policy_run_fork(weir_policy_sequence *dst, const weir_policy_sequence *src)
 {
     WEIR_ASSERT(
@@ -367,15 +372,14 @@ void weir_policy_run_save(const weir_policy_sequence *text, void *state)
 }
 
 weir_status weir_policy_run_load(
-    weir_policy_sequence *text, const weir_policy_history *past, const weir_kv_table *table,
-    const void *state, size_t n, weir_error *error
+    weir_policy_sequence *text, const weir_policy_history *past, int32_t n_computed,
+    const weir_kv_table *table, const void *state, size_t n, weir_error *error
 )
 {
     weir_policy_run *const k = text->policy_run;
-    const int32_t end = past->turns[past->n_turns - 1].end;
     for (int64_t i = 0; i < policy_run_heads(k); i++) k->n_rows[i] = policy_run_rows(k, table, i);
     WEIR_TRY(weir_policy_load(k->policy, text->state, state, n, error));
-    if (!weir_policy_fits(k->policy, text->state, k->n_rows, end)) {
+    if (!weir_policy_fits(k->policy, text->state, k->n_rows, n_computed)) {
         weir_policy_reset(k->policy, text->state);
         return weir_error_set(
             error, WEIR_EFORMAT,
@@ -384,6 +388,6 @@ weir_status weir_policy_run_load(
     }
     text->n_turns = past->n_turns;
     memcpy(text->turns, past->turns, (size_t)past->n_turns * sizeof *past->turns);
-    text->n_applied = end;
+    text->n_applied = n_computed;
     return WEIR_OK;
 }

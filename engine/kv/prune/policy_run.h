@@ -75,6 +75,8 @@ bool weir_policy_run_turn(weir_policy_sequence *text, int32_t n_computed, int32_
 /* The end of the prompt part of the turn that contains token `at`; the turn's later tokens are
  * computed one at a time. */
 int32_t weir_policy_run_prompt_end(const weir_policy_sequence *text, int32_t at);
+/* Where the last finished turn ended; 0: there is none. */
+int32_t weir_policy_run_turn_end(const weir_policy_sequence *text);
 /* Both must be of the same policy. */
 void weir_policy_run_fork(weir_policy_sequence *dst, const weir_policy_sequence *src);
 /* How much of a prompt may be reused without observing it; 0 if the policy must observe all of
@@ -114,21 +116,22 @@ void weir_policy_run_advance(weir_policy_sequence *text, int32_t n_new, int32_t 
 typedef struct weir_policy_history {
     uint64_t policy[2]; /* weir_policy_digest */
     int64_t budget;
-    /* n_turns >= 1, the last one ends with the sequence. */
+    /* The last turn ends with the sequence, or before the last tokens, which are of a prompt. */
     int32_t n_pinned, n_turns;
     weir_turn turns[WEIR_TURNS];
 } weir_policy_history;
-/* Of a sequence whose turn has ended; see weir_policy_run_saved_bytes for the size of the state. */
+/* See weir_policy_run_saved_bytes for the size of the state. */
 void weir_policy_history_of(weir_policy_history *past, const weir_policy_sequence *text);
 /* As weir_policy_options_print prints it; lives as long as the policy run. */
 const char *weir_policy_run_policy_text(const weir_policy_sequence *text);
 size_t weir_policy_run_saved_bytes(const weir_policy_sequence *text);
 void weir_policy_run_save(const weir_policy_sequence *text, void *state);
-/* Continues from there, with the rows of the table; the sequence must be at its beginning. Returns
- * EFORMAT or EMISMATCH if it cannot, and then stays there. */
+/* Continues after n_computed tokens, to which the policy was applied, with the rows of the table;
+ * the sequence must be at its beginning. Returns EFORMAT or EMISMATCH if it cannot, and then stays
+ * there. */
 WEIR_MUST_CHECK weir_status weir_policy_run_load(
-    weir_policy_sequence *text, const weir_policy_history *past, const weir_kv_table *table,
-    const void *state, size_t n, weir_error *error
+    weir_policy_sequence *text, const weir_policy_history *past, int32_t n_computed,
+    const weir_kv_table *table, const void *state, size_t n, weir_error *error
 );
 
 typedef struct weir_policy_run_count {

@@ -324,7 +324,7 @@ class Oracle : public ::testing::Test {
         to->policy_run = weir_policy_run_begin(policy_run_, number, n + n_more, 0);
         EXPECT_EQ(
             weir_policy_run_load(
-                to->policy_run, &read.past, table, read.state, read.state_bytes, error
+                to->policy_run, &read.past, n, table, read.state, read.state_bytes, error
             ),
             WEIR_OK
         ) << engine_.text();

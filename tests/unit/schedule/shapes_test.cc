@@ -83,6 +83,34 @@ TEST_P(Shapes, TwentyConversationsOfThreeTurnsWithoutTheirThoughts)
     EXPECT_EQ(row_.beyond, 0) << row_.computed << " of " << row_.changed;
 }
 
+/* Policies that observe all of a prompt, or evict within it, and others: at most a chunk more. A
+ * prompt that goes back to an earlier turn than the last is computed from the first point on. */
+TEST_P(Shapes, WithAPolicyAtMostAChunkMore)
+{
+    const std::vector<std::string> policies[] = {
+        { "kv.policy.name=h2o", "kv.policy.options=sinks=2,recent=16" },
+        { "kv.policy.name=scissorhands", "kv.policy.options=recent=16,every=8,history=64" },
+        { "kv.policy.name=h2o", "kv.policy.options=sinks=2,recent=16,in_prompt=true" },
+        { "kv.policy.name=keydiff", "kv.policy.options=every=8,in_prompt=true" },
+        { "kv.policy.name=snapkv", "kv.policy.options=window=8,every=16" },
+        { "kv.policy.name=rkv", "kv.policy.options=window=8,every=16,recent=8" },
+        { "kv.policy.name=tova", "kv.policy.options=every=1" },
+        { "kv.policy.name=sinks", "kv.policy.options=sinks=4,every=1" },
+    };
+    for (const auto &policy : policies) {
+        options_ = small(GetParam());
+        options_.settings.insert(options_.settings.end(), policy.begin(), policy.end());
+        options_.settings.emplace_back("kv.policy.budget=48");
+        options_.chunk = 64;
+        for (const std::string &name : shapes::names()) {
+            if (name == "branch") continue;
+            ASSERT_EQ(shapes::run(options_, name, &row_), "");
+            EXPECT_EQ(row_.beyond, 0) << policy[0] << " " << policy[1] << ", " << name << ": "
+                                      << row_.computed << " of " << row_.changed;
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Shapes, ::testing::Values("tq", "qwen3"));
 
 } // namespace

@@ -103,11 +103,16 @@ TEST_F(Turns, WhatDiffersIsNotContinuedAndTheReasonIsSaid)
     auto changed = turn;
     changed[160]++;
     (void)run(changed, 4);
-    EXPECT_EQ(usage_.n_cached, 0);
+    EXPECT_EQ(usage_.n_cached, 128) << "the last chunk before the answer";
     EXPECT_EQ(usage_.n_matched, 160);
-    EXPECT_NE(strstr(usage_.reuse, "whole or not at all"), nullptr) << usage_.reuse;
+    EXPECT_NE(strstr(usage_.reuse, "after one of its chunks"), nullptr) << usage_.reuse;
     (void)run(turn, 4);
     EXPECT_EQ(usage_.n_cached, 173) << "all the same: " << usage_.reuse;
+    changed[100]++;
+    (void)run(changed, 4);
+    EXPECT_EQ(usage_.n_cached, 0);
+    EXPECT_EQ(usage_.n_matched, 100);
+    EXPECT_NE(strstr(usage_.reuse, "where a turn of it ended"), nullptr) << usage_.reuse;
     stop();
     start("qwen3", h2o, { "kv.policy.kept=0" });
     (void)run(text);
@@ -138,7 +143,7 @@ TEST_F(Turns, ATurnIsAskedForAgain)
     EXPECT_EQ(run(third), otherwise.turn(third, 24));
     EXPECT_EQ(usage_.n_cached, (int)other.size() + 23) << usage_.reuse;
     (void)run(next(text, answer, 5, 9), 4);
-    EXPECT_EQ(usage_.n_cached, 64) << "two turns back: from the state before the prompt's end";
+    EXPECT_EQ(usage_.n_cached, 149) << "two turns back: from the state before the prompt's end";
     EXPECT_EQ(pages_used_when_idle(), 0);
 }
 
@@ -175,7 +180,7 @@ TEST_F(Turns, TheLeastRecentlyUsedTextGoesFirst)
     const auto goes_on = [&](size_t i) {
         texts[i] = next(texts[i], answers[i], 50, 5);
         answers[i] = run(texts[i], 4);
-        return usage_.n_cached > 64; /* more than the state before its first prompt's end */
+        return usage_.n_cached > 100; /* more than its first prompt */
     };
     for (int i = 0; i < 4; i++) {
         texts.push_back(prompt(20 + i, 100));

@@ -1,0 +1,87 @@
+/* engine/kv/prefix/pruned_files.c - entries of the pruned cache that are written to files or were
+ * read from one. Points are not: a file has the end of a turn. */
+#include "engine/kv/prefix/pruned_cache_internal.h"
+
+static pruned_entry *wished(const weir_prefix *p, const weir_pruned_query *wish)
+{
+    pruned_entry *best = NULL;
+    for (pruned_entry *t = p->pruned; p->pruned != NULL && t < p->pruned + p->limits.n_pruned;
+         t++) {
+        if (!pruned_is_used(t)) continue;
+        if (wish->name != NULL && strcmp(t->name, wish->name) == 0) return t;
+        if (wish->name != NULL || strcmp(t->salt, salt_text(wish->salt)) != 0 ||
+            !pruned_begins(p, t, wish->tokens, wish->n_tokens))
+            continue;
+        if (best == NULL || t->n_tokens > best->n_tokens ||
+            (t->n_tokens == best->n_tokens && t->last_use > best->last_use))
+            best = t;
+    }
+    return best;
+}
+
+static weir_status hold(
+    weir_prefix *prefix, pruned_entry *text, weir_kv_sequence *sequence, weir_pruned_entry *content
+)
+{
+    const char *const base = prefix->pruned_memory + text->at;
+    WEIR_TRY(weir_table_snapshot_restore(base + text->snapshot, &sequence->table, prefix->store));
+    text->n_holds++;
+    *content = (weir_pruned_entry
+    ){ .tokens = pruned_tokens(prefix, text),
+       .n_tokens = text->n_tokens,
+       .salt = text->salt,
+       .name = text->name,
+       .past = text->past,
+       .policy = base + text->policy,
+       .recurrent = has_states(prefix) ? (const float *)(base + text->recurrent) : NULL,
+       .state = base + text->state,
+       .state_bytes = text->state_bytes,
+       .entry = (int32_t)(text - prefix->pruned) };
+    return WEIR_OK;
+}
+
+weir_status weir_pruned_pin(
+    weir_prefix *prefix, const weir_pruned_query *wish, weir_kv_sequence *sequence,
+    weir_pruned_entry *content
+)
+{
+    pruned_entry *const text = wished(prefix, wish);
+    return text != NULL ? hold(prefix, text, sequence, content) : WEIR_ENOTFOUND;
+}
+
+weir_status weir_pruned_pin_next(
+    weir_prefix *prefix, uint64_t *use, weir_kv_sequence *sequence, weir_pruned_entry *content
+)
+{
+    pruned_entry *next = NULL;
+    for (pruned_entry *t = prefix->pruned;
+         prefix->pruned != NULL && t < prefix->pruned + prefix->limits.n_pruned; t++)
+        if (pruned_is_used(t) && (*use == 0 || t->last_use < *use) &&
+            (next == NULL || t->last_use > next->last_use))
+            next = t;
+    if (next == NULL) return WEIR_ENOTFOUND;
+    *use = next->last_use;
+    return hold(prefix, next, sequence, content);
+}
+
+void weir_pruned_unpin(weir_prefix *prefix, const weir_pruned_entry *content)
+{
+    WEIR_ASSERT(prefix->pruned[content->entry].n_holds > 0);
+    prefix->pruned[content->entry].n_holds--;
+}
+
+const char *weir_pruned_restore(
+    weir_prefix *prefix, const weir_kv_table *table, const weir_pruned_entry *content
+)
+{
+    const char *reason;
+    pruned_entry *const entry = pruned_make(prefix, content, table, false, &reason);
+    if (entry == NULL) return reason;
+    memcpy(prefix->pruned_memory + entry->at + entry->state, content->state, content->state_bytes);
+    return NULL;
+}
+
+bool weir_pruned_has_name(const weir_prefix *prefix, const char *name)
+{
+    return name[0] != '\0' && wished(prefix, &(weir_pruned_query){ .name = name }) != NULL;
+}

@@ -1,0 +1,109 @@
+/* engine/schedule/reuse_policy.c - prefix reuse of sequences with a policy.
+ *
+ * A policy that needs no more of a prompt than its last queries, or its rows, may begin with rows
+ * of the prefix index: all but what its window of queries must see. One that observes every step
+ * may not, since what it would have observed of those rows is in none of them; nor may one that
+ * evicts within the prompt. These continue entries of the pruned cache (pruned_cache.h): a turn, or
+ * a point of a prompt, where what the policy observed is cached with the rows.
+ *
+ * Points are where a later prompt is likely to branch off, as the states of reuse.c: where the last
+ * message and the answer begin, and where a prompt branched off before, rounded down to the end of
+ * a chunk, since sums over a chunk have other bits than sums over its parts. So a prompt that
+ * continues a point has the bits of one that is computed from nothing. A client that leaves out the
+ * thoughts of earlier answers continues the one where the last answer began. */
+#include "engine/base/log.h"
+#include "engine/kv/prefix/pruned_cache.h"
+#include "engine/schedule/job.h"
+
+/* ---- taking ---------------------------------------------------------------------------------- */
+/* Takes an entry of the same policy, or rows of the index where the policy does not need to see
+ * them. The longer of the two gives the reason why it is not longer. */
+weir_prefix_hit weir_choice_reuse_policy(choice *c)
+{
+    weir_prefix *const prefix = c->job->service->prefix;
+    const char *const salt = c->job->request.cache_salt;
+    const weir_prefix_hit hit = weir_pruned_match(prefix, c->sequence, salt, c->is_again);
+    if (hit.n_rows > 0) {
+        c->n_evicted_before =
+            weir_policy_run_count_of(c->sequence->policy_run, &c->sequence->table, hit.n_rows)
+                .evicted;
+        return hit;
+    }
+    const int32_t unseen = weir_policy_run_unobserved(c->sequence->policy_run),
+                  most = c->sequence->n_tokens - 1;
+    if (unseen == 0) return hit;
+    weir_prefix_hit other =
+        weir_prefix_match(prefix, c->sequence, salt, unseen < most ? unseen : most);
+    if (!other.waits && other.n_rows == 0 && other.n_matched <= hit.n_matched) return hit;
+    other.is_left = other.is_left || (hit.is_left && hit.n_matched >= other.n_matched);
+    return other;
+}
+
+/* ---- keeping --------------------------------------------------------------------------------- */
+/* Without this the rows and states after the last whole page are gone with the first eviction. */
+void weir_choice_keep_prompt(choice *c)
+{
+    const weir_kv_sequence *const sequence = c->sequence;
+    if (c->n_marks == 0 || sequence->table.is_pruned ||
+        sequence->n_computed != c->job->request.n_prompt ||
+        weir_policy_run_observes_all(sequence->policy_run))
+        return;
+    (void)weir_prefix_insert(
+        c->job->service->prefix, c->sequence, c->job->request.cache_salt, c->marks, c->n_marks,
+        false
+    );
+    c->n_marks = 0;
+}
+
+/* True if the chunk that token `at` is in begins after n tokens. */
+static bool begins_chunk_with(const choice *c, int32_t n, int32_t at)
+{
+    const int32_t chunk = c->job->service->busy_chunk;
+    return at > 0 && n == at / chunk * chunk;
+}
+
+void weir_choice_keep_point(choice *c)
+{
+    const weir_request *const request = &c->job->request;
+    const weir_kv_sequence *const sequence = c->sequence;
+    const int32_t n = sequence->n_computed;
+    if (n == c->n_point || n >= request->n_prompt || !weir_choice_may_keep(c) ||
+        request->want_prompt_logprobs || request->want_embedding ||
+        !weir_policy_run_observes_all(sequence->policy_run) ||
+        n <= weir_policy_run_turn_end(sequence->policy_run))
+        return;
+    const bool is_answer = begins_chunk_with(c, n, weir_choice_answer_start(c));
+    if (!is_answer && !begins_chunk_with(c, n, request->turn_starts[1]) &&
+        !begins_chunk_with(c, n, c->job->usage.n_matched))
+        return;
+    c->n_point = n;
+    (void)weir_pruned_insert(
+        c->job->service->prefix, sequence, request->cache_salt, NULL,
+        !is_answer || !weir_choice_is_rewritten(c)
+    );
+}
+
+/* Inserts the end of a turn where the index is not enough: rows are gone, or the policy must see
+ * every row. The policy has not been applied after the last step. Clients that rewrite answers
+ * never come back to it. */
+void weir_choice_keep_policy(choice *c)
+{
+    weir_kv_sequence *const sequence = c->sequence;
+    const int32_t n = sequence->n_computed;
+    if (n < c->job->request.n_prompt || !weir_choice_apply_policy(c)) return;
+    if (!sequence->table.is_pruned && !weir_policy_run_needs_turns(sequence->policy_run)) return;
+    const char *const why =
+        weir_policy_run_turn(sequence->policy_run, n, n)
+            ? weir_pruned_insert(
+                  c->job->service->prefix, sequence, c->job->request.cache_salt,
+                  c->index == 0 ? c->job->request.session : NULL, weir_choice_is_rewritten(c)
+              )
+            : "it had more turns than a policy records";
+    if (why != NULL && !weir_choice_is_rewritten(c))
+        weir_log(
+            WEIR_LOG_INFO,
+            "a text of %d tokens under the KV policy %s is not kept, so what continues it is "
+            "computed: %s",
+            (int)n, c->job->usage.kv_policy, why
+        );
+}
