@@ -3,7 +3,9 @@
 # ratios, the raw figures, load and bandwidth.
 #
 #   tests/bench/peer.sh [--json] [--model FILE.gguf] [--depth N] [--type q8_0|q4_0] [--turns N]
+#   tests/bench/peer.sh --streams LIST [--model FILE.gguf] [--type q8_0|q4_0] [--turns N]
 #
+# --streams: the tables of both for so many sequences at a time, of 64 tokens each and 32 decoded.
 # Without --model a model of Qwen3.5-0.8B's shape with random weights is written
 # (tests/bench/random_model.py). The peer is built once from the source package llama-cpp-python
 # with native flags; about 15 minutes on 2 cores. Measure on an idle machine. --depth 0 leaves the
@@ -17,7 +19,7 @@ top=$(cd "$here/../.." && pwd)
 package=llama-cpp-python version=0.3.36
 dir=${PEER_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/weir/peer}
 threads=${PEER_THREADS:-$(nproc)}
-model='' depth=8192 type=q8_0 turns=3
+model='' depth=8192 type=q8_0 turns=3 streams=''
 
 die() { echo "peer.sh: $*" >&2; exit 1; }
 
@@ -27,14 +29,15 @@ while [ $# -gt 0 ]; do
         --model) model=${2:?--model needs a file}; shift 2 ;;
         --depth) depth=${2:?--depth needs a number}; shift 2 ;;
         --type) type=${2:?--type needs a name}; shift 2 ;;
+        --streams) streams=${2:?--streams needs a list}; shift 2 ;;
         --turns) turns=${2:?--turns needs a number}; shift 2 ;;
-        -h|--help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        -h|--help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
         *) die "unknown argument $1; see --help" ;;
     esac
 done
 
 build_peer() {
-    [ -x "$dir/build/bin/llama-bench" ] && return
+    [ -x "$dir/build/bin/llama-bench" ] && [ -x "$dir/build/bin/llama-batched-bench" ] && return
     for tool in python3 cmake c++; do
         command -v $tool >/dev/null || die "$tool is missing; install python3-pip cmake g++"
     done
@@ -48,7 +51,7 @@ build_peer() {
     cmake -S "$source" -B "$dir/build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
         -DCMAKE_C_FLAGS="$1" -DCMAKE_CXX_FLAGS="$1" -DLLAMA_BUILD_TESTS=OFF \
         -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_OPENSSL=OFF >&2
-    cmake --build "$dir/build" -j "$threads" --target llama-bench >&2
+    cmake --build "$dir/build" -j "$threads" --target llama-bench llama-batched-bench >&2
     echo "native $1" >"$dir/build/flags"
 }
 
@@ -78,6 +81,17 @@ if [ -z "$model" ]; then
 fi
 [ -r "$model" ] || die "$model: cannot be read"
 check_peer
+
+if [ -n "$streams" ]; then
+    most=$(tr ',' '\n' <<<"$streams" | sort -n | tail -n 1)
+    for _ in $(seq "$turns"); do
+        "$weir" bench --model "$model" --threads "$threads" --streams "$streams" --prompt 64 \
+            --gen 32 --repeat 1
+        "$dir/build/bin/llama-batched-bench" -m "$model" -c $((most * 128)) -b 512 -ub 512 \
+            -npp 64 -ntg 32 -npl "$streams" -t "$threads" -tb "$threads" 2>/dev/null
+    done
+    exit
+fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
