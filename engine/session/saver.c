@@ -6,6 +6,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
+#include "engine/base/worker.h"
 #include "engine/session/session_internal.h"
 #include "offload/ledger.h"
 
@@ -32,19 +33,17 @@ struct weir_saver {
     bool is_written;
     weir_log_causes causes; /* of failures since the last success */
 
-    pthread_t thread;
-    bool has_thread;
-    /* Guards the fields below, and the pages and states of `text` while it is written. */
-    pthread_mutex_t lock;
-    pthread_cond_t changed; /* signalled too when a pause shall look whether it is needed */
-    bool has_work, is_gone, is_closing;
+    /* The lock guards the fields below, and the pages and states of `text` while it is written. It
+     * is woken too when a pause shall look whether it is needed. */
+    weir_worker worker;
+    bool has_work, is_gone;
 };
 
 /* ---- the writing thread ---------------------------------------------------------------------- */
 static bool is_ending(const void *user)
 {
     const weir_saver *const s = user;
-    return s->is_gone || s->is_closing;
+    return s->is_gone || s->worker.is_closing;
 }
 
 static weir_status refuse(const weir_saver *s, weir_error *error)
@@ -60,13 +59,13 @@ static weir_status copy_page(
     const weir_kv_table *const table = &s->text.sequence.table;
     weir_kv_store *const store = s->sessions->service->store;
     weir_kv_page_read read;
-    (void)pthread_mutex_lock(&s->lock);
+    weir_worker_lock(&s->worker);
     const weir_status status = refuse(s, error);
     if (status == WEIR_OK)
         weir_kv_page_read_begin(
             store, &read, bytes, table->pages[head * table->capacity + block], head
         );
-    (void)pthread_mutex_unlock(&s->lock);
+    weir_worker_unlock(&s->worker);
     /* The place of a page in the lower tier stays as it is until it is read. */
     return status == WEIR_OK ? weir_kv_page_read_end(store, &read, error) : status;
 }
@@ -76,10 +75,10 @@ static weir_status copy_state(
 )
 {
     weir_saver *const s = user;
-    (void)pthread_mutex_lock(&s->lock);
+    weir_worker_lock(&s->worker);
     const weir_status status = refuse(s, error);
     if (status == WEIR_OK) memcpy(bytes, (const char *)s->text.marks[state].state + at, n);
-    (void)pthread_mutex_unlock(&s->lock);
+    weir_worker_unlock(&s->worker);
     return status;
 }
 
@@ -87,7 +86,7 @@ static void give_way(void *user, int64_t ns)
 {
     weir_saver *const s = user;
     const session_pause pause = {
-        .lock = &s->lock, .changed = &s->changed, .is_over = is_ending, .user = s
+        .lock = &s->worker.lock, .changed = &s->worker.changed, .is_over = is_ending, .user = s
     };
     session_give_way(s->sessions, &pause, ns);
 }
@@ -128,16 +127,16 @@ static void *write_files(void *user)
 {
     weir_saver *const s = user;
     (void)weir_payer_set(&s->payer.payer);
-    (void)pthread_mutex_lock(&s->lock);
+    weir_worker_lock(&s->worker);
     for (;;) {
-        while (!s->has_work && !s->is_closing) (void)pthread_cond_wait(&s->changed, &s->lock);
+        while (!s->has_work && !s->worker.is_closing) weir_worker_wait(&s->worker);
         if (!s->has_work) break;
-        (void)pthread_mutex_unlock(&s->lock);
+        weir_worker_unlock(&s->worker);
         write_file(s);
         weir_service_call(s->sessions->service, finish, s);
-        (void)pthread_mutex_lock(&s->lock);
+        weir_worker_lock(&s->worker);
     }
-    (void)pthread_mutex_unlock(&s->lock);
+    weir_worker_unlock(&s->worker);
     return NULL;
 }
 
@@ -165,10 +164,10 @@ static void finish(weir_service *service, void *user)
     }
     s->is_busy = false;
     s->seen_free = INT64_MAX;
-    (void)pthread_mutex_lock(&s->lock);
+    weir_worker_lock(&s->worker);
     s->has_work = false;
-    (void)pthread_cond_broadcast(&s->changed);
-    (void)pthread_mutex_unlock(&s->lock);
+    weir_worker_wake(&s->worker);
+    weir_worker_unlock(&s->worker);
 }
 
 /* Starts to save the sequence, unless too little of it could be continued. If its last state is
@@ -203,11 +202,11 @@ static bool begin(weir_saver *s)
                                    .progress = &s->progress };
     s->is_busy = true;
     s->is_taken_away = false;
-    (void)pthread_mutex_lock(&s->lock);
+    weir_worker_lock(&s->worker);
     s->has_work = true;
     s->is_gone = false;
-    (void)pthread_cond_broadcast(&s->changed);
-    (void)pthread_mutex_unlock(&s->lock);
+    weir_worker_wake(&s->worker);
+    weir_worker_unlock(&s->worker);
     return true;
 }
 
@@ -258,11 +257,11 @@ static bool release(void *user)
 {
     weir_saver *const s = user;
     if (!holds_pages(s)) return false;
-    (void)pthread_mutex_lock(&s->lock);
+    weir_worker_lock(&s->worker);
     s->is_gone = true;
     let_go(s);
-    (void)pthread_cond_broadcast(&s->changed);
-    (void)pthread_mutex_unlock(&s->lock);
+    weir_worker_wake(&s->worker);
+    weir_worker_unlock(&s->worker);
     s->is_taken_away = true;
     const int64_t n = ++s->counts.saves_given_up;
     if ((n & (n - 1)) == 0)
@@ -326,8 +325,6 @@ weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_erro
     s->reserve = reserve_of(service->store);
     s->seen_free = INT64_MAX;
     weir_ledger_payer_init(&s->payer, service->ledger, WEIR_ACCOUNT_HTTP, NULL);
-    (void)pthread_mutex_init(&s->lock, NULL);
-    (void)pthread_cond_init(&s->changed, NULL);
     weir_status status =
         weir_kv_sequence_open(&s->text.sequence, service->store, service->ledger, 0, error);
     if (status == WEIR_OK)
@@ -335,13 +332,8 @@ weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_erro
             service->ledger, &s->source.memory, WEIR_ACCOUNT_TOKENS, weir_session_copy_bytes(spec),
             error
         );
-    if (status == WEIR_OK) {
-        s->has_thread = pthread_create(&s->thread, NULL, write_files, s) == 0;
-        if (!s->has_thread)
-            status = weir_error_set(
-                error, WEIR_ENOMEM, "cannot start the thread that saves cached texts"
-            );
-    }
+    if (status == WEIR_OK)
+        status = weir_worker_open(&s->worker, write_files, s, "saves cached texts", error);
     if (status == WEIR_OK) weir_service_call(service, enter, s);
     if (status != WEIR_OK)
         weir_saver_close(s);
@@ -364,14 +356,8 @@ void weir_sessions_settle(weir_sessions *sessions)
 void weir_saver_close(weir_saver *saver)
 {
     if (saver == NULL) return;
-    if (saver->has_thread) {
-        weir_service_call(saver->sessions->service, leave, saver);
-        (void)pthread_mutex_lock(&saver->lock);
-        saver->is_closing = true;
-        (void)pthread_cond_broadcast(&saver->changed);
-        (void)pthread_mutex_unlock(&saver->lock);
-        (void)pthread_join(saver->thread, NULL);
-    }
+    if (saver->worker.has_thread) weir_service_call(saver->sessions->service, leave, saver);
+    weir_worker_close(&saver->worker);
     weir_service *const service = saver->sessions->service;
     if (saver->source.memory != NULL)
         weir_ledger_free(
@@ -379,8 +365,6 @@ void weir_saver_close(weir_saver *saver)
             weir_session_copy_bytes(weir_kv_store_spec(service->store))
         );
     weir_kv_sequence_close(&saver->text.sequence);
-    (void)pthread_cond_destroy(&saver->changed);
-    (void)pthread_mutex_destroy(&saver->lock);
     free(saver);
 }
 
@@ -400,10 +384,10 @@ void weir_saver_pause(weir_saver *saver)
 {
     if (saver == NULL) return;
     weir_service_call(saver->sessions->service, hold_off, saver);
-    (void)pthread_mutex_lock(&saver->lock);
-    (void)pthread_cond_broadcast(&saver->changed);
-    while (saver->has_work) (void)pthread_cond_wait(&saver->changed, &saver->lock);
-    (void)pthread_mutex_unlock(&saver->lock);
+    weir_worker_lock(&saver->worker);
+    weir_worker_wake(&saver->worker);
+    while (saver->has_work) weir_worker_wait(&saver->worker);
+    weir_worker_unlock(&saver->worker);
 }
 
 void weir_saver_resume(weir_saver *saver)

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "engine/base/worker.h"
 #include "engine/kv/pool/store.h"
 #include "engine/kv/tiers/residency.h"
 
@@ -49,11 +50,7 @@ typedef struct kv_moves {
     kv_move ring[KV_MOVES]; /* those from n_ended on; the thread's from n_done on */
     int64_t n_ended, n_leaving, n_coming; /* leaving, coming: of those that have not ended */
     int64_t n_begun, n_done; /* (lock) written by the engine thread; by the thread */
-    bool is_closing; /* (lock) */
-    pthread_mutex_t lock; /* not held over I/O */
-    pthread_cond_t changed;
-    pthread_t thread;
-    bool has_thread;
+    weir_worker worker;
 } kv_moves;
 
 /* What sizes.c computes from the spec with a loop over the layers, for questions of every step. */

@@ -18,9 +18,9 @@
  * A page belongs to one node at most: its owner in the store. */
 #pragma once
 #include <assert.h>
-#include <pthread.h>
 #include <string.h>
 
+#include "engine/base/worker.h"
 #include "engine/kv/prefix/prefix.h"
 #include "engine/kv/tiers/residency.h"
 
@@ -125,11 +125,7 @@ typedef struct state_moves {
     int32_t n_begun, n_reading, n_writing;
     int64_t n_all; /* since opening */
     int32_t n_undone; /* (lock) */
-    pthread_t thread;
-    pthread_mutex_t lock; /* not held over I/O */
-    pthread_cond_t changed;
-    bool has_thread;
-    bool is_closing; /* (lock) */
+    weir_worker worker;
 } state_moves;
 
 typedef struct pruned_entry pruned_entry; /* pruned_cache_internal.h */

@@ -56,21 +56,21 @@ static void *move_states(void *user)
 {
     weir_prefix *const p = user;
     state_moves *const m = &p->moves;
-    (void)pthread_mutex_lock(&m->lock);
+    weir_worker_lock(&m->worker);
     for (;;) {
         state_move *move;
-        while ((move = next_queued(m)) == NULL && !m->is_closing)
-            (void)pthread_cond_wait(&m->changed, &m->lock);
-        if (m->is_closing) break;
+        while ((move = next_queued(m)) == NULL && !m->worker.is_closing)
+            weir_worker_wait(&m->worker);
+        if (m->worker.is_closing) break;
         move->is_queued = false;
-        (void)pthread_mutex_unlock(&m->lock);
+        weir_worker_unlock(&m->worker);
         transfer(p, move);
-        (void)pthread_mutex_lock(&m->lock);
+        weir_worker_lock(&m->worker);
         move->is_done = true;
         m->n_undone--;
-        (void)pthread_cond_broadcast(&m->changed);
+        weir_worker_wake(&m->worker);
     }
-    (void)pthread_mutex_unlock(&m->lock);
+    weir_worker_unlock(&m->worker);
     return NULL;
 }
 
@@ -78,36 +78,18 @@ weir_status prefix_open_moves(weir_prefix *p, weir_error *error)
 {
     state_moves *const m = &p->moves;
     m->most = weir_prefix_extra_states(&p->limits);
-    (void)pthread_mutex_init(&m->lock, NULL);
-    (void)pthread_cond_init(&m->changed, NULL);
-    m->has_thread = pthread_create(&m->thread, NULL, move_states, p) == 0;
-    return m->has_thread
-               ? WEIR_OK
-               : weir_error_set(
-                     error, WEIR_ENOMEM, "the thread that moves recurrent states cannot be started"
-                 );
+    return weir_worker_open(&m->worker, move_states, p, "moves recurrent states", error);
 }
 
-void prefix_close_moves(weir_prefix *p)
-{
-    state_moves *const m = &p->moves;
-    if (!m->has_thread) return;
-    (void)pthread_mutex_lock(&m->lock);
-    m->is_closing = true;
-    (void)pthread_cond_broadcast(&m->changed);
-    (void)pthread_mutex_unlock(&m->lock);
-    (void)pthread_join(m->thread, NULL);
-    (void)pthread_cond_destroy(&m->changed);
-    (void)pthread_mutex_destroy(&m->lock);
-}
+void prefix_close_moves(weir_prefix *p) { weir_worker_close(&p->moves.worker); }
 
 void weir_prefix_wait_for_moves(weir_prefix *prefix)
 {
     state_moves *const m = &prefix->moves;
-    if (!m->has_thread) return;
-    (void)pthread_mutex_lock(&m->lock);
-    while (m->n_undone > 0) (void)pthread_cond_wait(&m->changed, &m->lock);
-    (void)pthread_mutex_unlock(&m->lock);
+    if (!m->worker.has_thread) return;
+    weir_worker_lock(&m->worker);
+    while (m->n_undone > 0) weir_worker_wait(&m->worker);
+    weir_worker_unlock(&m->worker);
 }
 
 /* ---- beginning ------------------------------------------------------------------------------- */
@@ -145,7 +127,7 @@ void prefix_begin_move(weir_prefix *p, int32_t index, int32_t memory, bool is_re
     m->n_begun++;
     m->n_reading += is_read;
     m->n_writing += !is_read;
-    (void)pthread_mutex_lock(&m->lock);
+    weir_worker_lock(&m->worker);
     *move = (state_move){ .slot = index,
                           .block = p->slots[index].block,
                           .memory = memory,
@@ -154,8 +136,8 @@ void prefix_begin_move(weir_prefix *p, int32_t index, int32_t memory, bool is_re
                           .is_read = is_read,
                           .is_queued = true };
     m->n_undone++;
-    (void)pthread_cond_broadcast(&m->changed);
-    (void)pthread_mutex_unlock(&m->lock);
+    weir_worker_wake(&m->worker);
+    weir_worker_unlock(&m->worker);
 }
 
 /* ---- ending ---------------------------------------------------------------------------------- */
@@ -242,9 +224,9 @@ bool weir_prefix_end_moves(weir_prefix *prefix)
     state_moves *const m = &prefix->moves;
     bool is_done[STATE_MOVES], any = false;
     if (m->n_begun == 0) return false;
-    (void)pthread_mutex_lock(&m->lock);
+    weir_worker_lock(&m->worker);
     for (int32_t i = 0; i < m->most; i++) is_done[i] = m->all[i].is_begun && m->all[i].is_done;
-    (void)pthread_mutex_unlock(&m->lock);
+    weir_worker_unlock(&m->worker);
     for (int32_t i = 0; i < m->most; i++) {
         state_move *const move = &m->all[i];
         if (!is_done[i]) continue;

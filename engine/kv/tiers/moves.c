@@ -16,20 +16,19 @@ static void *move_blocks(void *user)
 {
     weir_kv_store *const store = user;
     kv_moves *const m = &store->moves;
-    (void)pthread_mutex_lock(&m->lock);
+    weir_worker_lock(&m->worker);
     for (;;) {
-        while (m->n_done == m->n_begun && !m->is_closing)
-            (void)pthread_cond_wait(&m->changed, &m->lock);
-        if (m->is_closing) break;
+        while (m->n_done == m->n_begun && !m->worker.is_closing) weir_worker_wait(&m->worker);
+        if (m->worker.is_closing) break;
         kv_move *const move = move_at(m, m->n_done);
-        (void)pthread_mutex_unlock(&m->lock);
+        weir_worker_unlock(&m->worker);
         move->status = move->is_up ? kv_read_block(store, move->place, move->pages, &move->why)
                                    : kv_write_block(store, move->place, move->pages, &move->why);
-        (void)pthread_mutex_lock(&m->lock);
+        weir_worker_lock(&m->worker);
         m->n_done++;
-        (void)pthread_cond_broadcast(&m->changed);
+        weir_worker_wake(&m->worker);
     }
-    (void)pthread_mutex_unlock(&m->lock);
+    weir_worker_unlock(&m->worker);
     return NULL;
 }
 
@@ -38,29 +37,10 @@ weir_status kv_moves_open(weir_kv_store *store, void **pages, weir_error *error)
     kv_moves *const m = &store->moves;
     const int64_t heads = weir_kv_n_heads(&store->spec);
     for (int64_t i = 0; i < KV_MOVES; i++) m->ring[i].pages = pages + i * heads;
-    (void)pthread_mutex_init(&m->lock, NULL);
-    (void)pthread_cond_init(&m->changed, NULL);
-    m->has_thread = pthread_create(&m->thread, NULL, move_blocks, store) == 0;
-    return m->has_thread
-               ? WEIR_OK
-               : weir_error_set(
-                     error, WEIR_ENOMEM, "the thread that moves KV pages cannot be started"
-                 );
+    return weir_worker_open(&m->worker, move_blocks, store, "moves KV pages", error);
 }
 
-void kv_moves_close(weir_kv_store *store)
-{
-    kv_moves *const m = &store->moves;
-    if (!m->has_thread) return;
-    (void)pthread_mutex_lock(&m->lock);
-    m->is_closing = true;
-    (void)pthread_cond_broadcast(&m->changed);
-    (void)pthread_mutex_unlock(&m->lock);
-    (void)pthread_join(m->thread, NULL);
-    (void)pthread_cond_destroy(&m->changed);
-    (void)pthread_mutex_destroy(&m->lock);
-    m->has_thread = false;
-}
+void kv_moves_close(weir_kv_store *store) { weir_worker_close(&store->moves.worker); }
 
 /* ---- beginning ------------------------------------------------------------------------------- */
 static kv_move *move_of(weir_kv_store *store, const void *page)
@@ -101,10 +81,10 @@ static void begin(
         kv_page_keep(store, move->pages[h]);
     }
     *(is_up ? &m->n_coming : &m->n_leaving) += 1;
-    (void)pthread_mutex_lock(&m->lock);
+    weir_worker_lock(&m->worker);
     m->n_begun++;
-    (void)pthread_cond_broadcast(&m->changed);
-    (void)pthread_mutex_unlock(&m->lock);
+    weir_worker_wake(&m->worker);
+    weir_worker_unlock(&m->worker);
     kv_page_changed(store, kv_page_number(store, pages[0]));
 }
 
@@ -187,10 +167,10 @@ int64_t weir_kv_moves_end(weir_kv_store *store, bool wait, weir_status *status, 
     int64_t n = 0;
     *status = WEIR_OK;
     if (m->n_ended == m->n_begun) return 0;
-    (void)pthread_mutex_lock(&m->lock);
-    while (wait && m->n_done == m->n_ended) (void)pthread_cond_wait(&m->changed, &m->lock);
+    weir_worker_lock(&m->worker);
+    while (wait && m->n_done == m->n_ended) weir_worker_wait(&m->worker);
     const int64_t n_done = m->n_done;
-    (void)pthread_mutex_unlock(&m->lock);
+    weir_worker_unlock(&m->worker);
     for (; m->n_ended < n_done; n++) {
         const kv_move *const move = move_at(m, m->n_ended++);
         end(store, move);

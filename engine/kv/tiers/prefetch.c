@@ -1,10 +1,10 @@
 #include "engine/kv/tiers/prefetch.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/array_layout.h"
+#include "engine/base/worker.h"
 #include "kernels/abi/ops.h"
 
 enum {
@@ -70,13 +70,10 @@ struct weir_kv_prefetch {
     weir_error why; /* the engine thread's copy of `error` */
     int64_t n_lookups;
 
-    pthread_t thread;
-    bool has_thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
+    weir_worker worker;
     int64_t filled, emptied; /* (lock) buffers since the step began */
     /* (lock) is_reading: the step's reads are not done; is_stopped: they are no longer needed. */
-    bool is_reading, is_stopped, is_closing;
+    bool is_reading, is_stopped;
     weir_error error; /* (lock) the first error of the step */
 };
 
@@ -160,8 +157,6 @@ weir_status weir_kv_prefetch_open(
                              .readers = limits->readers,
                              .n_readers = limits->n_readers,
                              .max_views = limits->segments };
-    (void)pthread_mutex_init(&s->lock, NULL);
-    (void)pthread_cond_init(&s->changed, NULL);
     weir_status status =
         weir_ledger_alloc(ledger, &s->memory, WEIR_ACCOUNT_ACTIVATIONS, s->sizes.bytes, error);
     if (status == WEIR_OK)
@@ -170,11 +165,7 @@ weir_status weir_kv_prefetch_open(
         );
     if (status == WEIR_OK) {
         lay_out(s, limits);
-        s->has_thread = pthread_create(&s->thread, NULL, read_ahead, s) == 0;
-        if (!s->has_thread)
-            status = weir_error_set(
-                error, WEIR_ENOMEM, "the thread that reads KV pages cannot be started"
-            );
+        status = weir_worker_open(&s->worker, read_ahead, s, "reads KV pages", error);
     }
     if (status != WEIR_OK)
         weir_kv_prefetch_close(s);
@@ -186,15 +177,7 @@ weir_status weir_kv_prefetch_open(
 void weir_kv_prefetch_close(weir_kv_prefetch *prefetch)
 {
     if (prefetch == NULL) return;
-    if (prefetch->has_thread) {
-        (void)pthread_mutex_lock(&prefetch->lock);
-        prefetch->is_closing = true;
-        (void)pthread_cond_broadcast(&prefetch->changed);
-        (void)pthread_mutex_unlock(&prefetch->lock);
-        (void)pthread_join(prefetch->thread, NULL);
-    }
-    (void)pthread_cond_destroy(&prefetch->changed);
-    (void)pthread_mutex_destroy(&prefetch->lock);
+    weir_worker_close(&prefetch->worker);
     weir_ledger_free_device(
         prefetch->ledger, prefetch->near, WEIR_ACCOUNT_ACTIVATIONS, prefetch->sizes.near_bytes
     );
@@ -304,21 +287,20 @@ static void fill(
         for (int32_t i = 0; i < run; i++) bad[n + i] = failed;
         if (!failed) continue;
         weir_ledger_clear(s->ledger, at, (size_t)run * bytes);
-        (void)pthread_mutex_lock(&s->lock);
+        weir_worker_lock(&s->worker);
         if (s->error.code == WEIR_OK) s->error = error;
-        (void)pthread_mutex_unlock(&s->lock);
+        weir_worker_unlock(&s->worker);
     }
 }
 
 /* Waits for a buffer, fills it and passes it on. Returns false if the step has ended. */
 static bool stage(weir_kv_prefetch *s, int64_t layer, int32_t segment, const range *r)
 {
-    (void)pthread_mutex_lock(&s->lock);
-    while (s->filled - s->emptied == BUFFERS && !s->is_stopped)
-        (void)pthread_cond_wait(&s->changed, &s->lock);
+    weir_worker_lock(&s->worker);
+    while (s->filled - s->emptied == BUFFERS && !s->is_stopped) weir_worker_wait(&s->worker);
     const int64_t index = s->filled % BUFFERS;
     const bool is_wanted = !s->is_stopped;
-    (void)pthread_mutex_unlock(&s->lock);
+    weir_worker_unlock(&s->worker);
     if (!is_wanted) return false;
     if (s->device != NULL) weir_device_event_wait(s->device, (int)index);
     fill(
@@ -327,10 +309,10 @@ static bool stage(weir_kv_prefetch *s, int64_t layer, int32_t segment, const ran
     );
     s->staged[index] =
         (staged_for){ .layer = layer, .segment = segment, .first_split = r->first_split };
-    (void)pthread_mutex_lock(&s->lock);
+    weir_worker_lock(&s->worker);
     s->filled++;
-    (void)pthread_cond_broadcast(&s->changed);
-    (void)pthread_mutex_unlock(&s->lock);
+    weir_worker_wake(&s->worker);
+    weir_worker_unlock(&s->worker);
     return true;
 }
 
@@ -358,19 +340,19 @@ static void read_step(weir_kv_prefetch *s)
 static void *read_ahead(void *user)
 {
     weir_kv_prefetch *const s = user;
-    (void)pthread_mutex_lock(&s->lock);
-    while (!s->is_closing) {
+    weir_worker_lock(&s->worker);
+    while (!s->worker.is_closing) {
         if (!s->is_reading) {
-            (void)pthread_cond_wait(&s->changed, &s->lock);
+            weir_worker_wait(&s->worker);
             continue;
         }
-        (void)pthread_mutex_unlock(&s->lock);
+        weir_worker_unlock(&s->worker);
         read_step(s);
-        (void)pthread_mutex_lock(&s->lock);
+        weir_worker_lock(&s->worker);
         s->is_reading = false;
-        (void)pthread_cond_broadcast(&s->changed);
+        weir_worker_wake(&s->worker);
     }
-    (void)pthread_mutex_unlock(&s->lock);
+    weir_worker_unlock(&s->worker);
     return NULL;
 }
 
@@ -394,24 +376,24 @@ bool weir_kv_prefetch_begin(weir_kv_prefetch *s, weir_kv_store *store, int32_t n
         s->store = NULL;
         return false;
     }
-    (void)pthread_mutex_lock(&s->lock);
+    weir_worker_lock(&s->worker);
     s->filled = s->emptied = 0;
     s->error = (weir_error){ 0 };
     s->is_stopped = false;
     s->is_reading = true;
-    (void)pthread_cond_broadcast(&s->changed);
-    (void)pthread_mutex_unlock(&s->lock);
+    weir_worker_wake(&s->worker);
+    weir_worker_unlock(&s->worker);
     return true;
 }
 
 void weir_kv_prefetch_end(weir_kv_prefetch *s)
 {
-    (void)pthread_mutex_lock(&s->lock);
+    weir_worker_lock(&s->worker);
     s->is_stopped = true;
-    (void)pthread_cond_broadcast(&s->changed);
-    while (s->is_reading) (void)pthread_cond_wait(&s->changed, &s->lock);
+    weir_worker_wake(&s->worker);
+    while (s->is_reading) weir_worker_wait(&s->worker);
     s->why = s->error;
-    (void)pthread_mutex_unlock(&s->lock);
+    weir_worker_unlock(&s->worker);
     s->store = NULL;
 }
 
@@ -448,10 +430,10 @@ void weir_kv_prefetch_take(weir_kv_prefetch *s, int64_t layer, int32_t segment, 
     s->taken = range_from(s, layer, segment, s->next_split);
     s->next_split = s->taken.is_last ? 0 : s->taken.end_split;
     if (s->taken.n_cold > 0) {
-        (void)pthread_mutex_lock(&s->lock);
-        while (s->filled == s->emptied) (void)pthread_cond_wait(&s->changed, &s->lock);
+        weir_worker_lock(&s->worker);
+        while (s->filled == s->emptied) weir_worker_wait(&s->worker);
         index = s->emptied % BUFFERS;
-        (void)pthread_mutex_unlock(&s->lock);
+        weir_worker_unlock(&s->worker);
         const staged_for *const staged = &s->staged[index];
         WEIR_ASSERT(
             staged->layer == layer && staged->segment == segment &&
@@ -474,10 +456,10 @@ void weir_kv_prefetch_give(weir_kv_prefetch *s)
     if (s->taken.n_cold == 0) return;
     /* Only this thread writes it. */
     if (s->device != NULL) weir_device_event_record(s->device, (int)(s->emptied % BUFFERS));
-    (void)pthread_mutex_lock(&s->lock);
+    weir_worker_lock(&s->worker);
     s->emptied++;
-    (void)pthread_cond_broadcast(&s->changed);
-    (void)pthread_mutex_unlock(&s->lock);
+    weir_worker_wake(&s->worker);
+    weir_worker_unlock(&s->worker);
 }
 
 bool weir_kv_prefetch_failed(const weir_kv_prefetch *s, int32_t segment, const char **why)

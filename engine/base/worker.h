@@ -1,0 +1,30 @@
+/* engine/base/worker.h - a thread that works for others, with the lock and the condition that they
+ * share. */
+#pragma once
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "engine/base/error.h"
+
+typedef struct weir_worker {
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t lock; /* not held over I/O */
+    pthread_cond_t changed; /* any thread may wait for it */
+    bool is_closing; /* (lock) `run` returns soon */
+} weir_worker;
+
+/* Starts a thread that calls run(user). WEIR_ENOMEM: it cannot be started; `purpose` completes "the
+ * thread that ...". The worker must stay where it is until it is closed. */
+WEIR_MUST_CHECK weir_status weir_worker_open(
+    weir_worker *worker, void *(*run)(void *user), void *user, const char *purpose,
+    weir_error *error
+);
+/* Sets is_closing and waits until `run` returns. Does nothing if the worker is all zero. */
+void weir_worker_close(weir_worker *worker);
+
+void weir_worker_lock(weir_worker *worker);
+void weir_worker_unlock(weir_worker *worker);
+/* Require the lock: waits until another thread calls `wake`, or for no reason. */
+void weir_worker_wait(weir_worker *worker);
+void weir_worker_wake(weir_worker *worker); /* all that wait */
