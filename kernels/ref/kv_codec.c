@@ -31,16 +31,22 @@ static void put(place p, uint32_t bits)
     memcpy(p.at, &number, (size_t)p.n_bytes);
 }
 
+static weir_kv_layout layout_of(const weir_kv_part *part)
+{
+    return weir_kv_layout_of(part->format, part->side, part->dim);
+}
+
 /* The place of a value's code, or of its low 2 bits if codes have 3; with `high`, of the third
  * bit. */
-static place code_place(const weir_kv_part *part, int64_t token, int64_t d, bool high)
+static place code_place(
+    const weir_kv_part *part, const weir_kv_layout *layout, int64_t token, int64_t d, bool high
+)
 {
-    const weir_kv_layout layout = weir_kv_layout_of(part->format, part->side, part->dim);
     const int bits = weir_kv_bits(part->format), low = bits == 3 ? 2 : bits;
     const bool plain = weir_kv_scheme_of(part->format) == WEIR_KV_PLAIN;
-    char *const codes = (char *)part->coded + layout.codes;
+    char *const codes = (char *)part->coded + layout->codes;
     if (part->side == WEIR_KV_K) {
-        char *const tile = codes + token / WEIR_TILE_TOKENS * layout.codes_step;
+        char *const tile = codes + token / WEIR_TILE_TOKENS * layout->codes_step;
         const int64_t t = token % WEIR_TILE_TOKENS;
         if (plain)
             return (place){ tile + (d * WEIR_TILE_TOKENS + t) * bits / 8, bits / 8, 0, bits };
@@ -48,7 +54,7 @@ static place code_place(const weir_kv_part *part, int64_t token, int64_t d, bool
         return (place){ tile + (word * WEIR_TILE_TOKENS + t) * 4, 4,
                         (int)(high ? d % 32 : low * (d % per)), high ? 1 : low };
     }
-    char *const row = codes + token * layout.codes_step;
+    char *const row = codes + token * layout->codes_step;
     if (bits >= 8) return (place){ row + d * bits / 8, bits / 8, 0, bits };
     char *const block = row + d / 32 * 4 * bits;
     const int64_t i = d % 32;
@@ -59,14 +65,25 @@ static place code_place(const weir_kv_part *part, int64_t token, int64_t d, bool
 
 static void put_code(const weir_kv_part *part, int64_t token, int64_t d, uint32_t code)
 {
-    put(code_place(part, token, d, false), code);
-    if (weir_kv_bits(part->format) == 3) put(code_place(part, token, d, true), code >> 2);
+    const weir_kv_layout layout = layout_of(part);
+    put(code_place(part, &layout, token, d, false), code);
+    if (weir_kv_bits(part->format) == 3) put(code_place(part, &layout, token, d, true), code >> 2);
+}
+
+static uint32_t get_code_at(
+    const weir_kv_part *part, const weir_kv_layout *layout, int64_t token, int64_t d
+)
+{
+    const uint32_t low = get(code_place(part, layout, token, d, false));
+    return weir_kv_bits(part->format) == 3
+               ? low | get(code_place(part, layout, token, d, true)) << 2
+               : low;
 }
 
 static uint32_t get_code(const weir_kv_part *part, int64_t token, int64_t d)
 {
-    const uint32_t low = get(code_place(part, token, d, false));
-    return weir_kv_bits(part->format) == 3 ? low | get(code_place(part, token, d, true)) << 2 : low;
+    const weir_kv_layout layout = layout_of(part);
+    return get_code_at(part, &layout, token, d);
 }
 
 static place scale_place(const weir_kv_part *part, int64_t token, int64_t d, bool min);
@@ -107,15 +124,22 @@ static int64_t scale_index(const weir_kv_part *part, int64_t token, int64_t d)
     return 0;
 }
 
-static place scale_place(const weir_kv_part *part, int64_t token, int64_t d, bool min)
+static place scale_place_at(
+    const weir_kv_part *part, const weir_kv_layout *layout, int64_t token, int64_t d, bool min
+)
 {
-    const weir_kv_layout layout = weir_kv_layout_of(part->format, part->side, part->dim);
     const int bytes = weir_kv_scheme_of(part->format) == WEIR_KV_FLOAT8 ? 4 : 2;
     const int64_t unit = part->side == WEIR_KV_K ? token / WEIR_TILE_TOKENS : token;
     const int64_t offset =
-        min ? layout.mins + unit * layout.mins_step : layout.scales + unit * layout.scales_step;
+        min ? layout->mins + unit * layout->mins_step : layout->scales + unit * layout->scales_step;
     char *const array = (char *)part->coded + offset;
     return (place){ array + scale_index(part, token, d) * bytes, bytes, 0, 8 * bytes };
+}
+
+static place scale_place(const weir_kv_part *part, int64_t token, int64_t d, bool min)
+{
+    const weir_kv_layout layout = layout_of(part);
+    return scale_place_at(part, &layout, token, d, min);
 }
 
 static float scale_value(place p)
@@ -145,17 +169,19 @@ void weir_kv_decode_rows(
     const weir_kv_part *part, int64_t first, int64_t n, float *rows, int64_t stride, bool rotated
 )
 {
-    const weir_kv_scheme scheme = weir_kv_scheme_of(part->format);
+    const weir_kv_layout layout = layout_of(part);
+    const bool has_scale = weir_kv_scheme_of(part->format) != WEIR_KV_PLAIN,
+               has_min = weir_kv_seals_pages(part->format);
     for (int64_t i = 0; i < n; i++) {
         float *const row = rows + i * stride;
+        const int64_t token = first + i;
         for (int64_t d = 0; d < part->dim; d++) {
-            const float scale = scheme == WEIR_KV_PLAIN
-                                    ? 1.0f
-                                    : scale_value(scale_place(part, first + i, d, false));
-            const float min = weir_kv_seals_pages(part->format)
-                                  ? scale_value(scale_place(part, first + i, d, true))
-                                  : 0.0f;
-            row[d] = weir_kv_value(part->format, get_code(part, first + i, d), scale, min);
+            const float scale =
+                has_scale ? scale_value(scale_place_at(part, &layout, token, d, false)) : 1.0f;
+            const float min =
+                has_min ? scale_value(scale_place_at(part, &layout, token, d, true)) : 0.0f;
+            const uint32_t code = get_code_at(part, &layout, token, d);
+            row[d] = weir_kv_value(part->format, code, scale, min);
         }
         if (!weir_kv_is_rotated(part->format) || rotated) continue;
         weir_kv_hadamard(row, part->dim);
