@@ -9,6 +9,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
+#include "engine/schedule/tiers.h"
 #include "engine/session/session_internal.h"
 
 /* ---- on the engine thread -------------------------------------------------------------------- */
@@ -53,7 +54,8 @@ bool session_reclaim_pages(const weir_sessions *sessions, const weir_kv_pages *p
     const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_SESSION,
                                            .store = service->store,
                                            .pages = *pages };
-    return weir_service_claim(service, *pages) &&
+    return (weir_tiers_may_try(service->store, &service->holders) ||
+            weir_service_claim(service, *pages)) &&
            weir_reclaim(&service->holders, &request, NULL) == WEIR_OK;
 }
 

@@ -67,7 +67,6 @@ static weir_status write_file(
     struct iovec left[PIECES];
     off_t at = offset_of(lower, block, p, 0);
     const off_t start = at;
-    lower->fails = true;
     set_checksums(lower, block, p, pieces, n_pieces);
     for (int first = 0; first < n_pieces; first += PIECES) {
         int n = n_pieces - first < PIECES ? n_pieces - first : PIECES, done = 0;
@@ -77,6 +76,7 @@ static weir_status write_file(
             if (wrote < 0 && errno == EINTR) continue;
             if (wrote <= 0) {
                 const int reason = wrote < 0 ? errno : ENOSPC;
+                lower->fails = true;
                 atomic_fetch_add(&lower->write_errors, 1);
                 return weir_error_set(
                     error, WEIR_EIO,

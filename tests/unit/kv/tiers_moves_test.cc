@@ -49,6 +49,7 @@ TEST_P(Moves, AWriteThatWaitsStopsNothing)
     ASSERT_EQ(begin_down(text, 0), WEIR_OK) << error_.text;
     ASSERT_EQ(begin_down(text, 1), WEIR_OK) << error_.text;
     ASSERT_TRUE(slow_.wait_until_reached());
+    EXPECT_FALSE(weir_kv_lower_tier_fails(store_)) << "it has not ended";
     EXPECT_EQ(end(false), 0);
     EXPECT_EQ(weir_kv_blocks_leaving(store_), 2);
     EXPECT_FALSE(is_cold(text, 0));

@@ -74,31 +74,57 @@ TEST_F(Waiting, ARequestThatWaitsForPagesOfASessionSleeps)
     EXPECT_EQ(call.tokens[0], want);
 }
 
-class WaitingWithTiers : public tiers::Tiers {};
+class WaitingWithTiers : public tiers::Tiers {
+  protected:
+    WaitingWithTiers() { std::filesystem::remove_all(sessions_); }
+    void TearDown() override
+    {
+        file_gate::reads = nullptr;
+        support::write_gate = nullptr;
+        Tiers::TearDown();
+        std::filesystem::remove_all(sessions_);
+    }
+    /* Opens the service again with a session of `n` tokens on disk, which it has not in its cache.
+     * Returns what continues it. */
+    std::vector<int32_t> start_with_session(int n, int64_t in_memory)
+    {
+        const std::string dir = "sessions.dir=" + sessions_;
+        weir_session_result result;
+        text_ = prompt(1, n);
+        const weir_session_wish wish = { "large", nullptr, text_.data(), n };
+        start("qwen3", in_memory, 75, dir);
+        const auto want = run(text_, 20);
+        EXPECT_EQ(
+            weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK
+        ) << error_.text;
+        start("qwen3", in_memory, 75, dir);
+        return want;
+    }
+    weir_status restore(weir_error *error = nullptr)
+    {
+        weir_session_result result;
+        return weir_sessions_restore(weir_engine_sessions(engine_), "large", &result, error);
+    }
+    void expect_continued(const std::vector<int32_t> &want)
+    {
+        EXPECT_EQ(run(text_, 20), want);
+        EXPECT_EQ(usage_.n_cached, (int)text_.size() - 1) << usage_.reuse;
+        expect_within();
+    }
+    const std::string sessions_ =
+        ::testing::TempDir() + "/wait-sessions." + std::to_string(getpid());
+    std::vector<int32_t> text_;
+};
 
 /* One turn of the engine gives the pages that are free; the disk fills them during a step. */
 TEST_F(WaitingWithTiers, ARestoreGoesOnDuringAStep)
 {
-    const std::string sessions =
-                          ::testing::TempDir() + "/step-sessions." + std::to_string(getpid()),
-                      dir = "sessions.dir=" + sessions;
-    std::filesystem::remove_all(sessions);
-    start("qwen3", 60, 75, dir);
-    const auto text = prompt(1, 1900);
-    const auto want = run(text, 20);
-    weir_session_result result;
-    const weir_session_wish wish = { "large", nullptr, text.data(), 1900 };
-    ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK)
-        << error_.text;
-    start("qwen3", 60, 75, dir);
+    const auto want = start_with_session(1900, 60);
     support::Gate disk, step;
     file_gate::reads = &disk;
     file_gate::bytes_read = 0;
     weir_status status = WEIR_EIO;
-    std::thread restoring([&] {
-        weir_session_result restored;
-        status = weir_sessions_restore(weir_engine_sessions(engine_), "large", &restored, nullptr);
-    });
+    std::thread restoring([&] { status = restore(); });
     ASSERT_TRUE(disk.wait_until_reached());
     static support::Gate *held;
     held = &step;
@@ -122,11 +148,52 @@ TEST_F(WaitingWithTiers, ARestoreGoesOnDuringAStep)
     call.wait();
     call.release();
     file_gate::reads = nullptr;
-    EXPECT_EQ(run(text, 20), want);
-    EXPECT_EQ(usage_.n_cached, 1899) << usage_.reuse;
-    expect_within();
-    stop();
-    std::filesystem::remove_all(sessions);
+    expect_continued(want);
+}
+
+/* A block that is being written is no sign of a disk that fails. */
+TEST_F(WaitingWithTiers, ARestoreBeginsWhileABlockIsWritten)
+{
+    const auto want = start_with_session(1800, 14);
+    support::Gate block, file;
+    support::write_gate = &block;
+    (void)run(prompt(40, 768), 1); /* 12 blocks: one leaves ahead of need, and hangs */
+    EXPECT_TRUE(block.wait_until_reached());
+    file_gate::reads = &file;
+    weir_status status = WEIR_EIO;
+    weir_error error = {};
+    std::thread restoring([&] {
+        status = restore(&error);
+        file.open();
+        file.pass(); /* also if it was refused before it read */
+    });
+    EXPECT_TRUE(file.wait_until_reached());
+    for (int i = 0; i < 2000 && stats().kv_pages_used == 0; i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_GT(stats().kv_pages_used, 0) << "it was refused while a block is written";
+    support::write_gate = nullptr;
+    block.open();
+    file.open();
+    restoring.join();
+    EXPECT_EQ(status, WEIR_OK) << error.text;
+    EXPECT_FALSE(block.was_late);
+    expect_continued(want);
+}
+
+/* As a request does, while nothing runs. */
+TEST_F(WaitingWithTiers, ARestoreTriesADiskThatFailed)
+{
+    const auto want = start_with_session(1800, 14);
+    tiers::writes_fail = true;
+    (void)run(prompt(40, 768), 1);
+    for (int i = 0; i < 2000 && stats().kv_write_errors == 0; i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_GT(stats().kv_write_errors, 0);
+    weir_error error = {};
+    EXPECT_EQ(restore(&error), WEIR_EFULL);
+    tiers::writes_fail = false;
+    EXPECT_EQ(restore(&error), WEIR_OK) << error.text;
+    expect_continued(want);
 }
 
 } // namespace
