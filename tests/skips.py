@@ -16,6 +16,7 @@ import ctypes
 import os
 import pathlib
 import re
+import shutil
 import sys
 import xml.etree.ElementTree as ElementTree
 
@@ -39,6 +40,14 @@ def has_landlock():
     return libc.syscall(create_ruleset, None, ctypes.c_size_t(0), version) > 0
 
 
+def has_memory_cgroup():
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().with_name("attack")))
+    import group  # pylint: disable=import-outside-toplevel
+    made = group.Group(1 << 26)
+    made.remove()
+    return made.path is not None
+
+
 def conditions(flags, given):
     """{name: whether it holds here}"""
     gpu = os.path.exists("/dev/nvidia0")
@@ -54,6 +63,8 @@ def conditions(flags, given):
         "no-gpu": not gpu,
         "no-landlock": not has_landlock(),
         "no-cuda": not os.path.isdir("/usr/local/cuda"),
+        "no-chromium": shutil.which("chromium") is None,
+        "no-cgroup": not has_memory_cgroup(),
     }
     here.update((name, name in given) for name in GIVEN)
     here["not-slow"] = "slow" not in given

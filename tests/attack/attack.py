@@ -110,8 +110,7 @@ def main():
         print("\n".join(item.name for item in CASES))
         return 0
     group = Group(1 << 26)
-    print("memory control groups:", group.path.parent if group.path else
-          "none can be made here; the peak resident memory is compared", flush=True)
+    group.say()
     group.remove()
     runner, began = Runner(options.program), time.monotonic()
     for item in CASES:

@@ -151,10 +151,7 @@ def main():
     options = parser.parse_args()
     limit = options.memory * MIB
     group, port = Group(limit), free_port()
-    print(
-        "memory cgroup:",
-        group.path or "none can be made here; the peak resident memory is compared",
-    )
+    group.say()
     settings = [
         f"server.port={port}",
         f"memory.host={options.memory}MiB",

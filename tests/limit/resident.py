@@ -150,7 +150,7 @@ def check_accounts(program, checks):
 def check_escapes(program, checks):
     size = 128
     group = limit.Group(size * MIB)
-    print("memory cgroup:", group.path or "none can be made here")
+    group.say()
     server = Server(program, size, group)
     try:
         peak, statuses = 0, collections.Counter()

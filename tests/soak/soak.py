@@ -87,7 +87,7 @@ def main():
     seconds = 60 * options.minutes
     server = Server(options.program, options.memory, SETTINGS, stdout=subprocess.DEVNULL)
     try:
-        print("memory cgroup:", server.group.path or "none can be made here")
+        server.group.say()
         window = json.loads(server.ask("GET", "/props").body)["n_ctx"]
         before, tally = samples.sample(server), users.Tally()
         until = time.monotonic() + seconds
