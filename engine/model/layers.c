@@ -31,7 +31,8 @@ static weir_status check_mixer(
         block->reject != NULL ? block->reject(&model->shape, mixer->options) : NULL;
     if (why != NULL)
         return weir_error_set(
-            error, WEIR_ECONFIG, "%s: [block.%s] %s: %s", model->arch->file, name, block->name, why
+            error, WEIR_ECONFIG, "%s: [block.%s] %s of %s: %s",
+            weir_tensor_directory_path(model->directory), name, block->name, model->arch->file, why
         );
     const int32_t rows = block->block_rows != NULL ? (int32_t)block->block_rows(mixer->options) : 1;
     const int32_t more = rows > model->block_rows ? rows : model->block_rows,

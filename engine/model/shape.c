@@ -215,12 +215,6 @@ weir_status weir_shape_resolve(
         (void)!weir_buffer_format(
             &problems, "; RoPE's %" PRId64 " dimensions are not even", shape->rotary_dim
         );
-    if (problems.size == 0 && shape->gdn_k_heads > 0 &&
-        shape->gdn_v_heads % shape->gdn_k_heads != 0)
-        (void)!weir_buffer_format(
-            &problems, "; %" PRId64 " V heads do not divide into %" PRId64 " K heads",
-            shape->gdn_v_heads, shape->gdn_k_heads
-        );
     const weir_status status = problems.size == 0
                                    ? WEIR_OK
                                    : weir_error_set(

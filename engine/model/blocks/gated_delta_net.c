@@ -57,6 +57,14 @@ static const weir_block_option option_table[] = {
 static const char *const shapes[] = { "gdn_k_heads", "gdn_v_heads", "gdn_k_dim",
                                       "gdn_v_dim",   "gdn_taps",    NULL };
 
+static const char *reject(const weir_shape *shape, const void *options)
+{
+    (void)options;
+    return shape->gdn_v_heads % shape->gdn_k_heads != 0
+               ? "the V heads do not divide into the K heads"
+               : NULL;
+}
+
 static int64_t history_elements(const weir_shape *shape, const void *options)
 {
     (void)options;
@@ -174,6 +182,7 @@ const weir_block weir_block_gated_delta_net = {
     .weights_bytes = sizeof(weights),
     .options = option_table,
     .options_bytes = sizeof(delta_options),
+    .reject = reject,
     .state = &state_ops,
     .scratch_elements = scratch_elements,
     .forward = forward,
