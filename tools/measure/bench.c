@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "engine/base/clock.h"
 #include "engine/cli/progress.h"
@@ -17,16 +16,25 @@
 
 enum { MAX_REPEATS = 32, WARM_UP = 4 /* WARM_UP: tokens decoded before measuring. */ };
 
-/* Resident bytes now, or 0 if unknown. The kernel's peak would include the buffers that measure
- * bandwidth. */
-size_t weir_bench_resident(void)
+/* Loading and the buffers that measure bandwidth are no part of the peak: proc(5), clear_refs. */
+void weir_bench_peak_begin(void)
 {
-    FILE *const file = fopen("/proc/self/statm", "re");
-    unsigned long long total, resident = 0;
-    if (file == NULL) return 0;
-    if (fscanf(file, "%llu %llu", &total, &resident) != 2) resident = 0;
+    FILE *const file = fopen("/proc/self/clear_refs", "we");
+    if (file == NULL) return;
+    (void)fputs("5", file);
     (void)fclose(file);
-    return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+size_t weir_bench_peak(void)
+{
+    FILE *const file = fopen("/proc/self/status", "re");
+    unsigned long long kib = 0;
+    char line[256];
+    if (file == NULL) return 0;
+    while (kib == 0 && fgets(line, sizeof line, file) != NULL)
+        (void)sscanf(line, "VmHWM: %llu kB", &kib);
+    (void)fclose(file);
+    return (size_t)kib * 1024;
 }
 
 /* `base` holds the context of the row's depth; `work` is forked from it for every repeat. */
@@ -37,7 +45,7 @@ typedef struct bench {
     int32_t n_prompt; /* the depth */
     int32_t *tokens; /* any ids: speed does not depend on them */
     int64_t n_vocab;
-    size_t peak_rss; /* after any measurement */
+    size_t peak_rss; /* of all measurements */
     int64_t n_timed, n_turns; /* measurements done and in total, for progress */
 } bench;
 
@@ -100,11 +108,12 @@ static weir_status measure(
     double rates[MAX_REPEATS], warm_up;
     *out = (weir_bench_rate){ 0 };
     if (n == 0) return WEIR_OK;
+    weir_bench_peak_begin();
     WEIR_TRY(timed(b, decode && n > WARM_UP ? WARM_UP : n, decode, &warm_up, error));
     for (int32_t i = 0; i < n_repeats; i++) WEIR_TRY(timed(b, n, decode, &rates[i], error));
     *out = weir_bench_summarise(rates, n_repeats);
-    const size_t resident = weir_bench_resident();
-    if (resident > b->peak_rss) b->peak_rss = resident;
+    const size_t peak = weir_bench_peak();
+    if (peak > b->peak_rss) b->peak_rss = peak;
     return WEIR_OK;
 }
 

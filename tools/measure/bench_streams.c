@@ -138,8 +138,8 @@ static void note_memory(bench *b)
 {
     weir_service_stats stats;
     weir_service_stats_of(weir_engine_service(b->engine), &stats);
-    const size_t resident = weir_bench_resident();
-    if (resident > b->peak_rss) b->peak_rss = resident;
+    const size_t peak = weir_bench_peak();
+    if (peak > b->peak_rss) b->peak_rss = peak;
     b->kv_bytes = (size_t)stats.kv_bytes_used;
 }
 
@@ -213,6 +213,7 @@ static weir_status measure_row(bench *b, weir_streams_row *row, weir_error *erro
     b->ttft.n = b->itl.n = b->per_stream.n = 0;
     b->peak_rss = 0;
     WEIR_TRY(weir_bench_bandwidth(&before, b->engine, error));
+    weir_bench_peak_begin();
     for (int32_t i = 0; i < b->options->n_rounds; i++) {
         WEIR_TRY(weir_progress_step(b->n_timed, error));
         WEIR_TRY(run_requests(b, &start_ns, error));
