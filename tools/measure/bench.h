@@ -52,8 +52,8 @@ WEIR_MUST_CHECK weir_status weir_bench_run(
     weir_bench_report *out, const weir_engine *engine, const weir_bench_options *options,
     void (*progress)(const weir_bench_row *row), weir_error *error
 );
-/* The most resident bytes of the process since `begin`; 0: unknown. Where the kernel does not let it
- * begin anew (/proc/self/clear_refs), since the process began. */
+/* The most resident bytes of the process since `begin`; 0: unknown. Where the kernel does not let
+ * it begin anew (/proc/self/clear_refs), since the process began. */
 void weir_bench_peak_begin(void);
 size_t weir_bench_peak(void);
 /* Bandwidth of the memory that the engine's kernels read. */
