@@ -82,8 +82,8 @@ WEIR_INLINE void score_plain(
     }
 }
 
-/* The same over words of codes, whose scales apply to the sums: q8_0's to 32 dims of a token,
- * turbo's to the whole token. */
+/* The same over words of codes, whose scales apply to the sums: they are of 32 dims of a token, or of
+ * the whole token. */
 WEIR_INLINE void add_code_sums(
     lane_float (*restrict score)[TILE_VECTORS], const float *restrict q, const key_tile k,
     const key_tile next_k, int64_t first, const int n, const int v0, const weir_kv_format format,
@@ -136,7 +136,8 @@ WEIR_INLINE void add_code_sums(
         UNROLL
         for (int v = 0; v < LANE_VECTORS; v++)
             scale[v] = kv_k_scale(format, k.scales, group * KV_GROUP, token_of(v0 + v, tid));
-        if (v0 == 0 && format == WEIR_KV_Q8_0) PREFETCH(next_k.scales + group * TILE * 2);
+        if (v0 == 0 && weir_kv_scales_of(format, WEIR_KV_K) == WEIR_KV_SCALES_GROUP)
+            PREFETCH(next_k.scales + group * TILE * 2);
         UNROLL
         for (int r = 0; r < rows / ROW_THREADS; r++) {
             UNROLL
@@ -177,26 +178,33 @@ WEIR_INLINE void score_tile(
             for (int v = 0; v < TILE_VECTORS; v++) blocks[b].score[r][v] = (lane_float)0.0f;
         }
     }
-#define SCORE_DIRECT(name, score_rows)                                                             \
+#define SCORE_BLOCK(name, score_rows)                                                              \
+    score_rows(                                                                                    \
+        blocks[b].score, team->q + b * key_dim * rows, at, ahead, key_dim, WEIR_KV_##name, rows,   \
+        tid                                                                                        \
+    )
+#define SCORE_EXPANDED(name, bits, device)
+#define SCORE_DIRECT(name, bits, device)                                                           \
     case WEIR_KV_##name: {                                                                         \
+        if (!READS(device) || (bits) == 32) break;                                                 \
         const key_tile at = key_tile_of(k, WEIR_KV_##name, key_dim),                               \
                        ahead = key_tile_of(next, WEIR_KV_##name, key_dim);                         \
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)                                      \
-            score_rows(                                                                            \
-                blocks[b].score, team->q + b * key_dim * rows, at, ahead, key_dim, WEIR_KV_##name, \
-                rows, tid                                                                          \
-            );                                                                                     \
+            if ((bits) == 16)                                                                      \
+                SCORE_BLOCK(name, score_plain);                                                    \
+            else                                                                                   \
+                SCORE_BLOCK(name, score_codes);                                                    \
         return;                                                                                    \
     }
+#define X(name, text, bits, scheme, coded, attention, device, cuda)                                \
+    SCORE_##attention(name, bits, device)
     switch (k->format) {
-        SCORE_DIRECT(F16, score_plain)
-        SCORE_DIRECT(BF16, score_plain)
-#if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
-        SCORE_DIRECT(Q8_0, score_codes)
-        SCORE_DIRECT(TURBO4, score_codes)
-#endif
+        WEIR_KV_FORMAT_MAP(X)
     default: break;
     }
+#undef X
+#undef SCORE_BLOCK
+#undef SCORE_EXPANDED
 #undef SCORE_DIRECT
     /* f32, in the page or expanded */
     const bool lies = !READS_CODED || k->format == WEIR_KV_F32;

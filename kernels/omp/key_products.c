@@ -43,8 +43,7 @@ WEIR_INLINE weir_kv_format format_of(const products_call *call, int32_t page)
 
 WEIR_INLINE bool is_rotated(const products_call *call)
 {
-    return READS_CODED && (weir_kv_scheme_of(format_of(call, 0)) == WEIR_KV_TURBO ||
-                           weir_kv_scheme_of(call->k_format) == WEIR_KV_TURBO);
+    return any_rotated(format_of(call, 0), call->k_format);
 }
 
 WEIR_INLINE tile_source key_source(const products_call *call, int32_t slot)
@@ -230,14 +229,10 @@ static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_key_products_args *const args = op_args;
     (void)caps;
-    const weir_kv_format first = args->sinks.n_pages > 0 ? args->sinks.pair.k : args->k_format;
-    const char *why = weir_key_products_reject(args);
+    const char *const why = weir_key_products_reject(args);
     if (why) return why;
     if (args->key_dim > KEY_MAX) return "key_dim > 576";
-    if (!READS_CODED && args->k_format != WEIR_KV_F16 && args->k_format != WEIR_KV_F32)
-        return "GPUs read KV in f32 or f16";
-    if (!READS_CODED && first != args->k_format) return "GPUs read all pages in one format";
-    return NULL;
+    return key_pages_reject(args->k_format, args->sinks);
 }
 
 static weir_status WEIR_K(key_products)(const weir_kernel_context *context, const void *op_args)
@@ -269,14 +264,11 @@ static weir_status WEIR_K(key_products)(const weir_kernel_context *context, cons
         TEAM_LANES
         {
             products_call call = shared;
-            if (!READS_CODED &&
-                call.k_format == WEIR_KV_F16) { /* a constant format: as in attention */
-                call.k_format = WEIR_KV_F16;
-                run_units(&team, &call, n_units, n_blocks, lane_thread());
-            } else {
-                if (!READS_CODED) call.k_format = WEIR_KV_F32;
-                run_units(&team, &call, n_units, n_blocks, lane_thread());
-            }
+#define PAGE_FORMAT_STATEMENT                                                                      \
+    call.k_format = format;                                                                        \
+    run_units(&team, &call, n_units, n_blocks, lane_thread());
+            PAGE_FORMAT_SWITCH(k_format)
+#undef PAGE_FORMAT_STATEMENT
         }
     }
     return WEIR_OK;

@@ -47,7 +47,7 @@ WEIR_INLINE void read_rows(
                     block[tile->side == WEIR_KV_K ? d * TILE + t : t * KV_GROUP + d];
         TEAM_BARRIER
     }
-    if (weir_kv_scheme_of(format) != WEIR_KV_TURBO) return;
+    if (!weir_kv_is_rotated(format)) return;
     for (int64_t t = 0; t < tile->end - tile->begin; t++) {
         float *const row = tile->rows + t * tile->stride;
         kv_hadamard(row, tile->dim, 1, tid);

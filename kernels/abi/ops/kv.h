@@ -272,8 +272,8 @@ static inline void weir_kv_compact_marshal(weir_marshaller *m, weir_kv_compact_a
  * shapes : out [n_vectors, out_stride], the first n_rows of each written; vectors
  *          [n_vectors, key_dim]; lengths [n_vectors, n_pairs] or NULL; 2 * n_pairs <= key_dim
  * order  : a slot's product does not depend on the other slots of the call
- * errors : EUNSUPPORTED if the format does not take the width, or for lengths where turbo's codes
- *          are of rotated keys */
+ * errors : EUNSUPPORTED if the format does not take the width, or for lengths where codes are of
+ *          rotated keys */
 typedef struct weir_key_products_args {
     float *out;
     const float *vectors, *lengths;
@@ -292,7 +292,7 @@ static inline const char *weir_key_products_reject(const weir_key_products_args 
     if (!why) why = weir_kv_format_reject(first, WEIR_KV_K, args->key_dim);
     if (why) return why;
     return args->lengths && (weir_kv_is_rotated(args->k_format) || weir_kv_is_rotated(first))
-               ? "turbo's codes are of rotated keys: their pairs have no lengths"
+               ? "codes are of rotated keys: their pairs have no lengths"
                : NULL;
 }
 /* Kernels return EINVAL if it is false. */
