@@ -78,6 +78,16 @@ static inline const char *weir_kv_pages_reject(
     return why ? why : weir_kv_format_reject(first.v, WEIR_KV_V, value_dim);
 }
 
+/* The same for K alone. */
+static inline const char *weir_kv_keys_reject(
+    weir_kv_format others, weir_kv_sinks sinks, int64_t key_dim
+)
+{
+    const weir_kv_format first = sinks.n_pages > 0 ? sinks.pair.k : others;
+    const char *const why = weir_kv_format_reject(others, WEIR_KV_K, key_dim);
+    return why ? why : weir_kv_format_reject(first, WEIR_KV_K, key_dim);
+}
+
 /* True if some page needs unsealed rows. */
 static inline bool weir_kv_any_unsealed(weir_kv_pair others, weir_kv_sinks sinks)
 {

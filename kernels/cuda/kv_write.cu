@@ -104,7 +104,7 @@ const char *reject(const weir_caps *caps, const void *op_args)
         return "sinks of other formats";
     if (args->n_segments > kMostBlocks || args->n_kv_heads > kMostBlocks)
         return "more than 65535 segments or heads";
-    return weir_kv_pages_reject(pair, args->sinks, args->key_dim, args->value_dim);
+    return weir_kv_write_reject(args);
 }
 
 void lay_out(const weir_kv_write_args &args, weir_kv_pair pair, Part *k, Part *v)

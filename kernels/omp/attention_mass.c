@@ -316,9 +316,7 @@ static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_attention_mass_args *const args = op_args;
     (void)caps;
-    const weir_kv_format first = args->sinks.n_pages > 0 ? args->sinks.pair.k : args->k_format;
-    const char *why = weir_kv_format_reject(args->k_format, WEIR_KV_K, args->key_dim);
-    if (!why) why = weir_kv_format_reject(first, WEIR_KV_K, args->key_dim);
+    const char *const why = weir_kv_keys_reject(args->k_format, args->sinks, args->key_dim);
     if (why) return why;
     if (args->key_dim > KEY_MAX) return "key_dim > 576";
     return key_pages_reject(args->k_format, args->sinks);

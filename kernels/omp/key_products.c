@@ -150,7 +150,7 @@ WEIR_INLINE void add_lengths(
         const pair_run run = run_of(call, f);
         find_lengths(team, k, call, run, tid);
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
-            score_plain(
+            score_rows(
                 blocks[b].score, team->lengths + (b * call->n_pairs + f) * LANE_ROWS, lengths,
                 lengths, run.n, WEIR_KV_F32, LANE_ROWS, tid
             );
@@ -248,8 +248,7 @@ static weir_status WEIR_K(key_products)(const weir_kernel_context *context, cons
     const weir_kv_format k_format = args->k_format, k_sinks = args->sinks.pair.k;
     const int32_t n_sinks = args->sinks.n_pages;
     const bool is_interleaved = args->is_interleaved;
-    const int64_t n_tiles =
-        rows->n_rows > 0 ? (rows->n_past + rows->n_rows - 1) / TILE - rows->n_past / TILE + 1 : 0;
+    const int64_t n_tiles = weir_kv_segment_runs(rows, TILE);
     const int64_t unit_rows = lane_on_device(context) ? DEVICE_UNIT_ROWS : UNIT_ROWS,
                   n_blocks = (n_vectors + unit_rows - 1) / unit_rows;
     const int64_t n_units = (n_tiles * TILE + SLOTS - 1) / SLOTS * n_blocks;
