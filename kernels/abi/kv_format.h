@@ -34,15 +34,13 @@
  * Unsealed pages. Formats that code by PAGE code values relative to their neighbours in time, so a
  * page is coded as a whole ("sealed"). Until its 64th token is written it is unsealed: its rows are
  * f16, in separate memory (weir_kv_unsealed_bytes: an f16 K part, then an f16 V part, of the parts
- * that need it; kivi's V needs it only for quality: recent values stay f16). Writing token 63 codes
- * the part from the f16 rows, whether rows came one at a time or all at once, so any cut gives the
- * same bits. Sealed pages are never written again, so they can be shared; dropping rows from one
- * means dropping the page. A query at position p reads the rows of its own page unsealed, even its
- * 64th, and the rows of earlier pages sealed. That depends on positions alone, so prefill and
- * decode give the same bits. A sequence has at most one unsealed page per layer and head between
- * steps, and a step has one for every page that it writes to. Other schemes code each row by
- * itself, once, and every query reads the coded row. The store chooses the format of each layer;
- * the first pages of a sequence may have another one (weir_kv_sinks). */
+ * that need it). Writing token 63 codes the part from the f16 rows, in any cut of the rows. Sealed
+ * pages are never written again; dropping rows from one means dropping the page. A query at position
+ * p reads the rows of its own page unsealed, even its 64th, and the rows of earlier pages sealed:
+ * that depends on positions alone. A sequence has at most one unsealed page per layer and head
+ * between steps, and a step has one for every page that it writes to (docs/decisions/0008). Other
+ * formats code each row by itself, once, and every query reads the coded row. The store chooses the
+ * format of each layer; the first pages of a sequence may have another one (weir_kv_sinks). */
 #pragma once
 #include <string.h>
 
