@@ -6,10 +6,9 @@
 #define WEIR_KV_WORD_(name, text, ...) "|" text
 #define WEIR_KV_FORMAT_WORDS (&WEIR_KV_FORMAT_MAP(WEIR_KV_WORD_)[1])
 
-/* Formats of one kind, such as " f16 bf16": coded by page; coded after a rotation; that attention's
- * single source reads on GPUs; that CUDA's attention reads; that CUDA's kv_write writes. */
+/* Formats of one kind, such as " f16 bf16": coded by page; that attention's single source reads on
+ * GPUs; that CUDA's attention reads; that CUDA's kv_write writes. */
 #define WEIR_KV_PAGE_TEXT WEIR_KV_FORMAT_MAP(WEIR_KV_TEXT_PAGE_)
-#define WEIR_KV_ROTATED_TEXT WEIR_KV_FORMAT_MAP(WEIR_KV_TEXT_ROTATED_)
 #define WEIR_KV_DEVICE_READ_TEXT WEIR_KV_FORMAT_MAP(WEIR_KV_TEXT_DEVICE_)
 #define WEIR_KV_CUDA_READ_TEXT WEIR_KV_FORMAT_MAP(WEIR_KV_TEXT_READ_)
 #define WEIR_KV_CUDA_WRITE_TEXT WEIR_KV_FORMAT_MAP(WEIR_KV_TEXT_WRITE_)
@@ -18,12 +17,6 @@
 #define WEIR_KV_TEXT_PAGE_ROW(text)
 #define WEIR_KV_TEXT_PAGE_ROTATED(text)
 #define WEIR_KV_TEXT_PAGE_PAGE(text) " " text
-
-#define WEIR_KV_TEXT_ROTATED_(name, text, bits, scheme, coded, ...)                                \
-    WEIR_KV_TEXT_ROTATED_##coded(text)
-#define WEIR_KV_TEXT_ROTATED_ROW(text)
-#define WEIR_KV_TEXT_ROTATED_ROTATED(text) " " text
-#define WEIR_KV_TEXT_ROTATED_PAGE(text)
 
 #define WEIR_KV_TEXT_DEVICE_(name, text, bits, scheme, coded, attention, device, cuda)             \
     WEIR_KV_TEXT_DEVICE_##device(text)

@@ -27,8 +27,8 @@ typedef struct tile_source {
     weir_kv_format format; /* f16 if unsealed rows are read */
 } tile_source;
 
-/* GPUs read the formats of the column `device`, all pages in one: with more formats in one kernel
- * ptxas spills (452 bytes on sm_90). */
+/* True if this build reads all formats. GPUs read those of the column `device`, all pages in one:
+ * with more formats in one kernel ptxas spills (452 bytes on sm_90). */
 #define WEIR_PLAIN_ONLY_nvptx 1
 #if WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
 #define READS_CODED 0
