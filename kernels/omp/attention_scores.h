@@ -58,8 +58,8 @@ WEIR_INLINE void add_plain_sums(
     }
 }
 
-/* The same over words of codes, whose scales apply to the sums: they are of 32 dims of a token, or of
- * the whole token. */
+/* The same over words of codes, whose scales apply to the sums: of 32 dims of a token, or of the
+ * whole token. */
 WEIR_INLINE void add_code_sums(
     lane_float (*restrict score)[TILE_VECTORS], const float *restrict q, const key_tile k,
     const key_tile next_k, int64_t first, const int n, const int v0, const weir_kv_format format,

@@ -1,5 +1,5 @@
-// Merges partial results of attention (kernels/abi/attention_partials.h), to check what kernels write
-// and continue from.
+// Merges partial results of attention (kernels/abi/attention_partials.h), to check what kernels
+// write and continue from.
 #pragma once
 #include <cfloat>
 #include <cmath>
