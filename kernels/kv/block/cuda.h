@@ -1,5 +1,5 @@
-/* kernels/kv/block/cuda.h - q8_0 pages in CUDA's attention: codes are integers, exact in bf16; scales
- * multiply sums of 32 dims (K) and weights (V). And rows of q8_0: a warp has the dims of a scale. */
+/* kernels/kv/block/cuda.h - q8_0 pages in CUDA's attention, and rows of q8_0. Codes are integers,
+ * exact in bf16; scales multiply sums of 32 dims (K) and weights (V). */
 template <weir_kv_format FORMAT, int BITS> struct SchemePages<WEIR_KV_BLOCK, FORMAT, BITS> {
     static_assert(BITS == 8, "attention expands codes of 8 bits");
     static constexpr bool kIsBf16 = true, kIsCoded = true, kHasCodebook = false;
