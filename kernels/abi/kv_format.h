@@ -35,12 +35,13 @@
  * page is coded as a whole ("sealed"). Until its 64th token is written it is unsealed: its rows are
  * f16, in separate memory (weir_kv_unsealed_bytes: an f16 K part, then an f16 V part, of the parts
  * that need it). Writing token 63 codes the part from the f16 rows, in any cut of the rows. Sealed
- * pages are never written again; dropping rows from one means dropping the page. A query at position
- * p reads the rows of its own page unsealed, even its 64th, and the rows of earlier pages sealed:
- * that depends on positions alone. A sequence has at most one unsealed page per layer and head
- * between steps, and a step has one for every page that it writes to (docs/decisions/0008). Other
- * formats code each row by itself, once, and every query reads the coded row. The store chooses the
- * format of each layer; the first pages of a sequence may have another one (weir_kv_sinks). */
+ * pages are never written again; dropping rows from one means dropping the page. A query at
+ * position p reads the rows of its own page unsealed, even its 64th, and the rows of earlier pages
+ * sealed: that depends on positions alone. A sequence has at most one unsealed page per layer and
+ * head between steps, and a step has one for every page that it writes to (docs/decisions/0008).
+ * Other formats code each row by itself, once, and every query reads the coded row. The store
+ * chooses the format of each layer; the first pages of a sequence may have another one
+ * (weir_kv_sinks). */
 #pragma once
 #include <string.h>
 
@@ -76,8 +77,8 @@ enum {
 
 /* The formats. All lists of formats are generated from this one: names, the words of kv.format, the
  * kernels' switches, what they reject, and messages (kv_format_text.h).
- * coded:     ROW: each row is coded by itself; ROTATED: each row, after a rotation, so that its dims
- *            cannot be read one by one; PAGE: a page is coded as a whole, from its unsealed rows.
+ * coded:     ROW: each row is coded by itself; ROTATED: each row, after a rotation, so that its
+ *            dims cannot be read one by one; PAGE: a page as a whole, from its unsealed rows.
  * attention: how the CPU's attention reads codes. DIRECT: converted in registers, with scales of
  *            tokens or groups, f16, outside the sums; kv_value (kernels/omp/kv_tile.h) must then
  *            ignore the bits above a code. EXPANDED: to f32 tiles first.

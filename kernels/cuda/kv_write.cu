@@ -1,7 +1,7 @@
 /* kernels/cuda/kv_write.cu - new K and V rows into their pages, in the formats that the table marks
- * WRITE or BOTH. A block writes kRows rows of a segment and a KV head, a warp groups of 32 dims of a
- * row, a lane a dim: q8_0's scale is a maximum over the warp. A segment is in host memory: a block
- * reads it once. Reads 4 bytes per element and writes what attention reads. Why an override:
+ * WRITE or BOTH. A block writes kRows rows of a segment and a KV head, a warp groups of 32 dims of
+ * a row, a lane a dim: q8_0's scale is a maximum over the warp. A segment is in host memory: a
+ * block reads it once. Reads 4 bytes per element and writes what attention reads. Why an override:
  * scalar.h.
  *
  * Rows of K are written with a token's stride, 2 to 64 bytes of each line: consecutive rows of a

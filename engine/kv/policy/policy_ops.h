@@ -58,8 +58,8 @@ typedef struct policy_default {
 
 struct weir_policy_ops {
     const char *name, *summary;
-    /* Options with which weir eval matrix runs the method: the defaults, "", or those that fit small
-     * budgets. NULL: it leaves the method out, such as a variant of another one. */
+    /* Options with which weir eval matrix runs the method: the defaults, "", or those that fit
+     * small budgets. NULL: it leaves the method out, such as a variant of another one. */
     const char *matrix_options;
     /* The method's options; terminated by name NULL. */
     const policy_default *defaults;
