@@ -5,9 +5,9 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "engine/api/api_internal.h"
+#include "engine/base/clock.h"
 #include "engine/base/memory.h"
 
 typedef struct run {
@@ -67,11 +67,7 @@ static bool on_event(void *user, const weir_event *event)
 /* At most a twentieth of a second: a signal handler may cancel, and cannot wake this thread. */
 static void wait_a_little(run *r)
 {
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += 50000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    const struct timespec until = weir_clock_after(CLOCK_MONOTONIC, 50000000);
     (void)pthread_cond_timedwait(&r->changed, &r->lock, &until);
 }
 

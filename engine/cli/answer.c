@@ -1,11 +1,11 @@
 #include "engine/cli/answer.h"
 
+#include "engine/base/clock.h"
 #include "engine/cli/progress.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 /* Mutex and condition of all jobs of a call. */
 typedef struct gate {
@@ -60,11 +60,7 @@ static bool on_event(void *user, const weir_event *event)
 /* Waits at most a tenth of a second, so that an interrupt is noticed. */
 static void wait_a_little(gate *g)
 {
-    struct timespec until;
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += 100000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    const struct timespec until = weir_clock_after(CLOCK_REALTIME, 100000000);
     (void)pthread_cond_timedwait(&g->changed, &g->lock, &until);
 }
 

@@ -5,7 +5,7 @@
 
 #include "engine/config/distance.h"
 #include "kernels/abi/isa.h"
-#include "kernels/abi/kv_format.h"
+#include "kernels/abi/kv_format_text.h"
 
 #define FIELD_INT(field) field
 #define FIELD_FLOAT(field) field

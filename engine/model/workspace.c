@@ -4,6 +4,7 @@
 
 #include "engine/base/array_layout.h"
 #include "engine/model/workspace.h"
+#include "kernels/abi/kv_format_text.h"
 #include "kernels/abi/minmax.h"
 
 weir_kv_pair weir_layer_format(const weir_kv_pair *formats, const layer *l)

@@ -6,6 +6,7 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/open/engine_internal.h"
+#include "kernels/abi/kv_format_text.h"
 
 static weir_status open_stream(weir_engine *engine, weir_error *error)
 {
@@ -66,8 +67,8 @@ static weir_status check_sharing(const weir_engine *engine, weir_error *error)
             return weir_error_set(
                 error, WEIR_EUNSUPPORTED,
                 "kv.format = \"%.40s\", kv.wide_format = \"%.40s\": layers of this model read the "
-                "KV "
-                "rows of others, which int8 and kivi do not allow; choose another format",
+                "KV rows of others, which these formats do not allow:" WEIR_KV_PAGE_TEXT
+                "; choose another",
                 engine->config.kv.format, engine->config.kv.wide_format
             );
     return WEIR_OK;

@@ -135,17 +135,6 @@ static inline weir_coda_state weir_coda_view(const weir_coda_layer *layer, void 
     return state;
 }
 
-/* The published package's size of a state: keys, values, unit vectors for routing, gates, flags and
- * times, at n_bytes per element. */
-static inline int64_t weir_coda_package_bytes(const weir_coda_layer *layer, int64_t n_bytes)
-{
-    const int64_t slots = weir_coda_slots(layer), low = layer->head_dim - layer->head_dim / 2;
-    return n_bytes * layer->n_kv_heads *
-               (2 * slots * layer->head_dim + layer->n_exact * layer->head_dim +
-                layer->n_summary * low) +
-           4 * (int64_t)layer->window + slots + 8 * (int64_t)layer->n_exact;
-}
-
 /* ---- low band -------------------------------------------------------------------------------- */
 static inline bool weir_coda_is_low(const weir_coda_layer *layer, int64_t dim)
 {

@@ -8,11 +8,8 @@ typedef struct weir_kv_arrays {
     bool are_of_page; /* stored once for the part, not per tile or token */
 } weir_kv_arrays;
 
-#include "kernels/kv/affine/layout.h"
-#include "kernels/kv/block/layout.h"
-#include "kernels/kv/float8/layout.h"
-#include "kernels/kv/plain/layout.h"
-#include "kernels/kv/turbo/layout.h"
+#define WEIR_KV_PART layout.h
+#include "kernels/kv/schemes.inc"
 
 /* Returns NULL, or why rows of `dim` values cannot have this format. */
 static inline const char *weir_kv_format_reject(
@@ -22,10 +19,9 @@ static inline const char *weir_kv_format_reject(
     if (format < 0 || format >= WEIR_KV_FORMAT_COUNT) return "is no KV format";
     if (dim < 1 || dim > WEIR_KV_DIM_MAX) return "takes head widths from 1 to 576";
     switch (weir_kv_scheme_of(format)) {
-#define X(NAME, name, coded)                                                                       \
+#define WEIR_KV_SCHEME(NAME, name, ...)                                                            \
     case WEIR_KV_##NAME: return weir_kv_##name##_reject(side, dim);
-        WEIR_KV_SCHEME_MAP(X)
-#undef X
+#include "kernels/kv/schemes.inc"
     }
     return NULL;
 }
@@ -34,13 +30,40 @@ static inline weir_kv_arrays weir_kv_arrays_of(
     weir_kv_format format, weir_kv_side side, int64_t dim
 )
 {
-    switch (weir_kv_scheme_of(format)) {
-#define X(NAME, name, coded)                                                                       \
-    case WEIR_KV_##NAME: return weir_kv_##name##_arrays(side, dim);
-        WEIR_KV_SCHEME_MAP(X)
-#undef X
+    const weir_kv_scales scales = weir_kv_scales_of(format, side);
+    const int64_t rows = side == WEIR_KV_K ? WEIR_TILE_TOKENS : 1,
+                  n = scales == WEIR_KV_SCALES_NONE    ? 0
+                      : scales == WEIR_KV_SCALES_TOKEN ? rows
+                      : scales == WEIR_KV_SCALES_GROUP ? dim / WEIR_KV_GROUP * rows
+                                                       : dim,
+                  bytes = n * weir_kv_scale_bytes(format);
+    const weir_kv_arrays arrays = { bytes, weir_kv_seals_pages(format) ? bytes : 0,
+                                    scales == WEIR_KV_SCALES_PAGE };
+    return arrays;
+}
+
+/* Index in its array of the scale, and of the minimum, of dim d of token t of a tile (K) or of any
+ * token (V). */
+static inline int64_t weir_kv_scale_index(
+    weir_kv_format format, weir_kv_side side, int64_t t, int64_t d
+)
+{
+    switch (weir_kv_scales_of(format, side)) {
+    case WEIR_KV_SCALES_NONE: return 0;
+    case WEIR_KV_SCALES_TOKEN: return side == WEIR_KV_K ? t : 0;
+    case WEIR_KV_SCALES_GROUP:
+        return side == WEIR_KV_K ? d / WEIR_KV_GROUP * WEIR_TILE_TOKENS + t : d / WEIR_KV_GROUP;
+    case WEIR_KV_SCALES_DIM:
+    case WEIR_KV_SCALES_PAGE: return d;
     }
-    return weir_kv_plain_arrays(side, dim);
+    return 0;
+}
+
+/* How many scales in a tile of K belong to one row alone. */
+static inline int64_t weir_kv_row_scales(weir_kv_format format, int64_t dim)
+{
+    const weir_kv_scales scales = weir_kv_scales_of(format, WEIR_KV_K);
+    return scales == WEIR_KV_SCALES_GROUP ? dim / WEIR_KV_GROUP : scales == WEIR_KV_SCALES_TOKEN;
 }
 
 /* The same for both sides of pages and sinks. */
@@ -55,6 +78,16 @@ static inline const char *weir_kv_pages_reject(
     return why ? why : weir_kv_format_reject(first.v, WEIR_KV_V, value_dim);
 }
 
+/* The same for K alone. */
+static inline const char *weir_kv_keys_reject(
+    weir_kv_format others, weir_kv_sinks sinks, int64_t key_dim
+)
+{
+    const weir_kv_format first = sinks.n_pages > 0 ? sinks.pair.k : others;
+    const char *const why = weir_kv_format_reject(others, WEIR_KV_K, key_dim);
+    return why ? why : weir_kv_format_reject(first, WEIR_KV_K, key_dim);
+}
+
 /* True if some page needs unsealed rows. */
 static inline bool weir_kv_any_unsealed(weir_kv_pair others, weir_kv_sinks sinks)
 {
@@ -65,7 +98,7 @@ static inline bool weir_kv_any_unsealed(weir_kv_pair others, weir_kv_sinks sinks
 
 /* ---- layout ---------------------------------------------------------------------------------- */
 /* Byte offsets in a part: of tile 0 (K) or token 0 (V), and the step to the next tile or token.
- * `mins` is valid for int8 and kivi only. */
+ * `mins` is valid if a page is coded as a whole. */
 typedef struct weir_kv_layout {
     int64_t scales, mins, codes;
     int64_t scales_step, mins_step, codes_step;

@@ -27,6 +27,7 @@
  * joins split partials: a row has the same bits in decode, prefill and any batch. Infinities in K
  * or V give NaN. Turbo's queries and outputs are rotated here (attention_turbo.h); its partials
  * hold V rotated. */
+#include "kernels/abi/kv_format_text.h"
 #include "kernels/cuda/attention_rows.h"
 
 namespace weir_cuda_attention {
@@ -353,7 +354,7 @@ const char *reject(const weir_caps *caps, const void *op_args)
     if (args->k_format != args->v_format || !is_read(args->k_format))
         return "reads KV in" WEIR_KV_CUDA_READ_TEXT;
     if (weir_kv_is_rotated(args->k_format) && (args->key_dim < 32 || args->value_dim < 32))
-        return "turbo rows of 16";
+        return "rotated rows of 16 dims";
     if (first.k != others.k || first.v != others.v) return "reads all pages in one format";
     if (args->key_dim > 256 || args->value_dim > 256) return "head wider than 256";
     if (args->value_dim % 8 != 0) return "value_dim % 8 != 0";
@@ -453,7 +454,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
         launch_format<PageFormat<WEIR_KV_##name>>(call, n_narrow, n_wide, stream);                 \
         break;
 #define LAUNCH_BOTH(name) LAUNCH_READ(name)
-#define X(name, text, bits, scheme, attention, cuda) LAUNCH_##cuda(name)
+#define X(name, text, bits, scheme, coded, attention, device, cuda) LAUNCH_##cuda(name)
         WEIR_KV_FORMAT_MAP(X)
 #undef X
     default: return WEIR_EUNSUPPORTED;

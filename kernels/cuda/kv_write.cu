@@ -1,19 +1,21 @@
-/* kernels/cuda/kv_write.cu - new K and V rows into their pages, as f32, f16, bf16 and q8_0. A block
- * writes kRows rows of a segment and a KV head, a warp groups of 32 dims of a row, a lane a dim:
- * q8_0's scale is a maximum over the warp. A segment is in host memory: a block reads it once.
- * Reads 4 bytes per element and writes what attention reads. Why an override: scalar.h.
+/* kernels/cuda/kv_write.cu - new K and V rows into their pages, in the formats that the table marks
+ * WRITE or BOTH. A block writes kRows rows of a segment and a KV head, a warp groups of 32 dims of
+ * a row, a lane a dim: q8_0's scale is a maximum over the warp. A segment is in host memory: a
+ * block reads it once. Reads 4 bytes per element and writes what attention reads. Why an override:
+ * scalar.h.
  *
  * Rows of K are written with a token's stride, 2 to 64 bytes of each line: consecutive rows of a
  * prompt fill it in L2. */
+#include "kernels/abi/kv_format_text.h"
 #include "kernels/abi/ops.h"
+#include "kernels/cuda/kv_schemes.h"
 #include "kernels/cuda/scalar.h"
 
 namespace weir_cuda_kv_write {
 
 using namespace weir_cuda;
 
-constexpr int kWarp = 32, kThreads = 128, kRows = 16, kGroup = WEIR_KV_GROUP,
-              kTile = WEIR_TILE_TOKENS, kMostBlocks = 65535;
+constexpr int kWarp = 32, kThreads = 128, kRows = 16, kGroup = WEIR_KV_GROUP, kMostBlocks = 65535;
 static_assert(kGroup == kWarp, "a lane has a dim of a group");
 static_assert(WEIR_PAGE_TOKENS % kRows == 0, "a block has rows of one page");
 
@@ -29,55 +31,6 @@ struct Call {
     Part k[2], v[2]; /* of most pages, of sinks */
 };
 
-__device__ __forceinline__ float finite(float x)
-{
-    x = x == x ? x : 0.0f;
-    return fminf(fmaxf(x, -65504.0f), 65504.0f);
-}
-
-__device__ __forceinline__ float warp_max(float x)
-{
-#pragma unroll
-    for (int offset = kWarp / 2; offset > 0; offset /= 2)
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
-    return x;
-}
-
-__device__ __forceinline__ void store_plain(char *to, weir_kv_format format, int64_t at, float x)
-{
-    if (format == WEIR_KV_F32) reinterpret_cast<float *>(to)[at] = x;
-    if (format == WEIR_KV_F16) reinterpret_cast<__half *>(to)[at] = __float2half_rn(x);
-    if (format == WEIR_KV_BF16) reinterpret_cast<__nv_bfloat16 *>(to)[at] = __float2bfloat16_rn(x);
-}
-
-/* As kernels/ref/kv_codec.h, bit for bit: half away from zero is twice the magnitude, truncated,
- * plus one, halved. */
-__device__ __forceinline__ signed char code_of(float value, float inverse)
-{
-    const float scaled = value * inverse;
-    const int magnitude = min(((int)(fabsf(scaled) * 2.0f) + 1) / 2, 127);
-    return (signed char)(scaled < 0.0f ? -magnitude : magnitude);
-}
-
-/* The offsets of a row's scale and first code of group `group`, and the stride between words of
- * codes. */
-struct Place {
-    int64_t scale, code, word_step;
-};
-
-template <bool IS_K>
-__device__ __forceinline__ Place place_of(const Part &part, int64_t token, int64_t group)
-{
-    const weir_kv_layout &layout = part.layout;
-    if (!IS_K)
-        return { layout.scales + token * layout.scales_step + group * 2,
-                 layout.codes + token * layout.codes_step + group * kGroup, 4 };
-    const int64_t tile = token / kTile, t = token % kTile;
-    return { layout.scales + tile * layout.scales_step + (group * kTile + t) * 2,
-             layout.codes + tile * layout.codes_step + (group * (kGroup / 4) * kTile + t) * 4,
-             kTile * 4 };
-}
-
 /* Writes rows [token, token + n) of a part, a group of a row per warp in turn; `rows` is the first
  * one's. */
 template <bool IS_K>
@@ -92,17 +45,25 @@ __device__ __forceinline__ void write_rows(
         const int64_t group = unit % n_groups, d = group * kGroup + lane,
                       own = token + unit / n_groups;
         const float x = d < dim ? rows[unit / n_groups * stride + d] : 0.0f;
-        if (part.format != WEIR_KV_Q8_0) {
-            const int64_t at =
-                IS_K ? own / kTile * dim * kTile + d * kTile + own % kTile : own * dim + d;
-            if (d < dim) store_plain(to, part.format, at, x);
-            continue;
+        switch (part.format) {
+#define WRITE_NONE(name, scheme)
+#define WRITE_READ(name, scheme)
+#define WRITE_WRITE(name, scheme)                                                                  \
+    case WEIR_KV_##name:                                                                           \
+        SchemeRows<WEIR_KV_##scheme, WEIR_KV_##name>::write<IS_K>(                                 \
+            to, part.layout, dim, own, group, lane, x                                              \
+        );                                                                                         \
+        break;
+#define WRITE_BOTH(name, scheme) WRITE_WRITE(name, scheme)
+#define X(name, text, bits, scheme, coded, attention, device, cuda) WRITE_##cuda(name, scheme)
+            WEIR_KV_FORMAT_MAP(X)
+#undef X
+#undef WRITE_NONE
+#undef WRITE_READ
+#undef WRITE_WRITE
+#undef WRITE_BOTH
+        default: break;
         }
-        const Place at = place_of<IS_K>(part, own, group);
-        const float value = finite(x), step = warp_max(fabsf(value)) / 127.0f,
-                    inverse = step >= 0x1p-126f ? 1.0f / step : 0.0f;
-        to[at.code + lane / 4 * at.word_step + lane % 4] = code_of(value, inverse);
-        if (lane == 0) *reinterpret_cast<__half *>(to + at.scale) = __float2half_rn(step);
     }
 }
 
@@ -144,7 +105,7 @@ const char *reject(const weir_caps *caps, const void *op_args)
         return "sinks of other formats";
     if (args->n_segments > kMostBlocks || args->n_kv_heads > kMostBlocks)
         return "more than 65535 segments or heads";
-    return weir_kv_pages_reject(pair, args->sinks, args->key_dim, args->value_dim);
+    return weir_kv_write_reject(args);
 }
 
 void lay_out(const weir_kv_write_args &args, weir_kv_pair pair, Part *k, Part *v)

@@ -235,7 +235,7 @@ __device__ __forceinline__ void multiply_many(const product &p)
         for (int n = 0; n < TILES; n++) put_tile(p, first_panel + m, first_tile + n, total[m][n]);
 }
 
-/* The launches of both. */
+/* ---- the launches of both -------------------------------------------------------------------- */
 inline dim3 many_grid(const product &p, int panels, int tiles)
 {
     const int64_t across = (int64_t)tiles * kWarpsAcross, down = (int64_t)panels * kWarpsDown,
@@ -255,6 +255,25 @@ inline unsigned few_threads(const product &p)
 inline size_t few_shared(const product &p, int tiles)
 {
     return (size_t)p.n_slices * (size_t)tiles * kWarp * sizeof(float4);
+}
+
+/* Launches `many` for each product of the group, its panels and tiles being those of a warp, or
+ * once for the whole group `few1`, with one tile, or `few4`, with four. */
+template <class Many, class Few>
+void launch_kernels(
+    Many *many, int panels, int tiles, Few *few1, Few *few4, group &g, bool is_many,
+    cudaStream_t stream
+)
+{
+    const product &first = g.p[0];
+    for (int32_t o = 0; is_many && o < g.n; o++)
+        WEIR_LAUNCH(many, many_grid(g.p[o], panels, tiles), kWarp * kWarps, 0, stream, g.p[o]);
+    if (is_many) return;
+    const int few_tiles = first.n_tiles == 1 ? 1 : 4;
+    WEIR_LAUNCH(
+        first.n_tiles == 1 ? few1 : few4, few_grid(g, few_tiles), few_threads(first),
+        few_shared(first, few_tiles), stream, g
+    );
 }
 
 } // namespace weir_cuda_matmul

@@ -96,21 +96,9 @@ __global__ void __launch_bounds__(kWarp *kWarps, 1) many(const __grid_constant__
 
 template <class FORMAT> void launch(group &g, bool is_many, cudaStream_t stream)
 {
-    const product &first = g.p[0];
-    for (int32_t o = 0; is_many && o < g.n; o++)
-        WEIR_LAUNCH(
-            (many<FORMAT>), many_grid(g.p[o], kManyPanels, kManyTiles), kWarp * kWarps, 0, stream,
-            g.p[o]
-        );
-    if (is_many) return;
-    if (first.n_tiles == 1)
-        WEIR_LAUNCH(
-            (few<FORMAT, 1>), few_grid(g, 1), few_threads(first), few_shared(first, 1), stream, g
-        );
-    else
-        WEIR_LAUNCH(
-            (few<FORMAT, 4>), few_grid(g, 4), few_threads(first), few_shared(first, 4), stream, g
-        );
+    launch_kernels(
+        many<FORMAT>, kManyPanels, kManyTiles, few<FORMAT, 1>, few<FORMAT, 4>, g, is_many, stream
+    );
 }
 
 } // namespace weir_cuda_matmul_halves

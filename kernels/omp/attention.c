@@ -258,14 +258,9 @@ static const char *reject(const weir_caps *caps, const void *op_args)
     if (why) return why;
     if (args->key_dim > KEY_MAX) return "key_dim > 576";
     if (args->value_dim > VALUE_MAX) return "value_dim > 512";
-    if (!READS_CODED && (args->k_format != args->v_format ||
-                         (args->k_format != WEIR_KV_F16 && args->k_format != WEIR_KV_F32)))
-        return "GPUs read KV in f32 or f16";
-    if (!READS_CODED && (first.k != others.k || first.v != others.v))
-        return "GPUs read all pages in one format";
     for (int64_t s = 0; !READS_CODED && s < args->n_segments; s++)
         if (args->segments[s].logits) return "GPUs keep no logits: attention_mass reads K";
-    return NULL;
+    return pages_reject(others, first);
 }
 
 static attention_call call_of(const weir_attention_args *args)
@@ -378,15 +373,12 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
         TEAM_LANES
         {
             attention_call call = shared;
-            if (!READS_CODED &&
-                call.k_format ==
-                    WEIR_KV_F16) { /* a constant format leaves nothing of others in the registers */
-                call.k_format = call.v_format = WEIR_KV_F16;
-                run_units(&team, &call, lane_thread());
-            } else {
-                if (!READS_CODED) call.k_format = call.v_format = WEIR_KV_F32;
-                run_units(&team, &call, lane_thread());
-            }
+#define PAGE_FORMAT_STATEMENT                                                                      \
+    call.k_format = format;                                                                        \
+    if (!READS_CODED) call.v_format = format;                                                      \
+    run_units(&team, &call, lane_thread());
+            PAGE_FORMAT_SWITCH(k_format)
+#undef PAGE_FORMAT_STATEMENT
         }
     }
     if (n_merges == 0) return WEIR_OK;

@@ -125,8 +125,7 @@ WEIR_INLINE weir_kv_format format_of(const mass_call *call, int32_t page)
 
 WEIR_INLINE bool is_rotated(const mass_call *call)
 {
-    return READS_CODED && (weir_kv_scheme_of(format_of(call, 0)) == WEIR_KV_TURBO ||
-                           weir_kv_scheme_of(call->k_format) == WEIR_KV_TURBO);
+    return any_rotated(format_of(call, 0), call->k_format);
 }
 
 WEIR_INLINE bool cut_at_pages(const mass_call *call)
@@ -317,15 +316,10 @@ static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_attention_mass_args *const args = op_args;
     (void)caps;
-    const weir_kv_format first = args->sinks.n_pages > 0 ? args->sinks.pair.k : args->k_format;
-    const char *why = weir_kv_format_reject(args->k_format, WEIR_KV_K, args->key_dim);
-    if (!why) why = weir_kv_format_reject(first, WEIR_KV_K, args->key_dim);
+    const char *const why = weir_kv_keys_reject(args->k_format, args->sinks, args->key_dim);
     if (why) return why;
     if (args->key_dim > KEY_MAX) return "key_dim > 576";
-    if (!READS_CODED && args->k_format != WEIR_KV_F16 && args->k_format != WEIR_KV_F32)
-        return "GPUs read KV in f32 or f16";
-    if (!READS_CODED && first != args->k_format) return "GPUs read all pages in one format";
-    return NULL;
+    return key_pages_reject(args->k_format, args->sinks);
 }
 
 static weir_status WEIR_K(attention_mass)(const weir_kernel_context *context, const void *op_args)
@@ -356,14 +350,11 @@ static weir_status WEIR_K(attention_mass)(const weir_kernel_context *context, co
         TEAM_LANES
         {
             mass_call call = shared;
-            if (!READS_CODED &&
-                call.k_format == WEIR_KV_F16) { /* a constant format: as in attention */
-                call.k_format = WEIR_KV_F16;
-                run_units(&team, &call, lane_thread());
-            } else {
-                if (!READS_CODED) call.k_format = WEIR_KV_F32;
-                run_units(&team, &call, lane_thread());
-            }
+#define PAGE_FORMAT_STATEMENT                                                                      \
+    call.k_format = format;                                                                        \
+    run_units(&team, &call, lane_thread());
+            PAGE_FORMAT_SWITCH(k_format)
+#undef PAGE_FORMAT_STATEMENT
         }
     }
     return WEIR_OK;

@@ -44,14 +44,13 @@ WEIR_INLINE bool cut_at_pages(const attention_call *call)
             weir_kv_seals_pages(first.k) || weir_kv_seals_pages(first.v));
 }
 
-/* True if this side is multiplied and summed rotated, as turbo stores it. */
+/* True if this side is multiplied and summed rotated. */
 WEIR_INLINE bool is_rotated(const attention_call *call, weir_kv_side side)
 {
     const weir_kv_pair first = pair_of(call, 0);
     const weir_kv_format at_first = side == WEIR_KV_K ? first.k : first.v,
                          later = side == WEIR_KV_K ? call->k_format : call->v_format;
-    return READS_CODED && (weir_kv_scheme_of(at_first) == WEIR_KV_TURBO ||
-                           weir_kv_scheme_of(later) == WEIR_KV_TURBO);
+    return any_rotated(at_first, later);
 }
 
 WEIR_INLINE segment_plan

@@ -58,32 +58,8 @@ WEIR_INLINE void add_plain_sums(
     }
 }
 
-/* score[r][v] += sum over d of q[d][row] * k[d][position]    q [n_dims][rows], k [n_dims][32]
- * Sums of SUM_DIMS dimensions are added to the score: one long sum would lose up to twice the error
- * that steep logits (hundreds) allow. */
-WEIR_INLINE void score_plain(
-    lane_float (*restrict score)[TILE_VECTORS], const float *restrict q, const key_tile k,
-    const key_tile next_k, int64_t n_dims, const weir_kv_format format, const int rows, int tid
-)
-{
-    const int n = chains_of(rows);
-    UNROLL
-    for (int v0 = 0; v0 < TILE_VECTORS; v0 += LANE_VECTORS) {
-        int64_t first = 0;
-        WEIR_PRAGMA(nounroll)
-        for (; n > 1 && first + n * SUM_DIMS <= n_dims; first += n * SUM_DIMS)
-            add_plain_sums(score, q, k, next_k, first, SUM_DIMS, n, v0, format, rows, tid);
-        WEIR_PRAGMA(nounroll)
-        for (; first < n_dims; first += SUM_DIMS)
-            add_plain_sums(
-                score, q, k, next_k, first, n_dims - first < SUM_DIMS ? n_dims - first : SUM_DIMS,
-                1, v0, format, rows, tid
-            );
-    }
-}
-
-/* The same over words of codes, whose scales apply to the sums: q8_0's to 32 dims of a token,
- * turbo's to the whole token. */
+/* The same over words of codes, whose scales apply to the sums: of 32 dims of a token, or of the
+ * whole token. */
 WEIR_INLINE void add_code_sums(
     lane_float (*restrict score)[TILE_VECTORS], const float *restrict q, const key_tile k,
     const key_tile next_k, int64_t first, const int n, const int v0, const weir_kv_format format,
@@ -136,7 +112,8 @@ WEIR_INLINE void add_code_sums(
         UNROLL
         for (int v = 0; v < LANE_VECTORS; v++)
             scale[v] = kv_k_scale(format, k.scales, group * KV_GROUP, token_of(v0 + v, tid));
-        if (v0 == 0 && format == WEIR_KV_Q8_0) PREFETCH(next_k.scales + group * TILE * 2);
+        if (v0 == 0 && weir_kv_scales_of(format, WEIR_KV_K) == WEIR_KV_SCALES_GROUP)
+            PREFETCH(next_k.scales + group * TILE * 2);
         UNROLL
         for (int r = 0; r < rows / ROW_THREADS; r++) {
             UNROLL
@@ -146,21 +123,34 @@ WEIR_INLINE void add_code_sums(
     }
 }
 
-WEIR_INLINE void score_codes(
+/* score[r][v] += sum over d of q[d][row] * k[d][position]    q [n_dims][rows], k [n_dims][32]
+ * Sums of SUM_DIMS dimensions are added to the score: one long sum would lose up to twice the error
+ * that steep logits (hundreds) allow. Coded rows have a multiple of SUM_DIMS. */
+WEIR_INLINE void score_rows(
     lane_float (*restrict score)[TILE_VECTORS], const float *restrict q, const key_tile k,
-    const key_tile next_k, int64_t key_dim, const weir_kv_format format, const int rows, int tid
+    const key_tile next_k, int64_t n_dims, const weir_kv_format format, const int rows, int tid
 )
 {
+    const bool is_plain = weir_kv_bits(format) >= 16;
     const int n = chains_of(rows);
     UNROLL
     for (int v0 = 0; v0 < TILE_VECTORS; v0 += LANE_VECTORS) {
         int64_t first = 0;
         WEIR_PRAGMA(nounroll)
-        for (; n > 1 && first + n * SUM_DIMS <= key_dim; first += n * SUM_DIMS)
-            add_code_sums(score, q, k, next_k, first, n, v0, format, rows, tid);
+        for (; n > 1 && first + n * SUM_DIMS <= n_dims; first += n * SUM_DIMS)
+            if (is_plain)
+                add_plain_sums(score, q, k, next_k, first, SUM_DIMS, n, v0, format, rows, tid);
+            else
+                add_code_sums(score, q, k, next_k, first, n, v0, format, rows, tid);
         WEIR_PRAGMA(nounroll)
-        for (; first < key_dim; first += SUM_DIMS)
-            add_code_sums(score, q, k, next_k, first, 1, v0, format, rows, tid);
+        for (; first < n_dims; first += SUM_DIMS)
+            if (is_plain)
+                add_plain_sums(
+                    score, q, k, next_k, first,
+                    n_dims - first < SUM_DIMS ? n_dims - first : SUM_DIMS, 1, v0, format, rows, tid
+                );
+            else
+                add_code_sums(score, q, k, next_k, first, 1, v0, format, rows, tid);
     }
 }
 
@@ -177,8 +167,10 @@ WEIR_INLINE void score_tile(
             for (int v = 0; v < TILE_VECTORS; v++) blocks[b].score[r][v] = (lane_float)0.0f;
         }
     }
-#define SCORE_DIRECT(name, score_rows)                                                             \
+#define SCORE_EXPANDED(name, bits, device)
+#define SCORE_DIRECT(name, bits, device)                                                           \
     case WEIR_KV_##name: {                                                                         \
+        if (!READS(device) || (bits) == 32) break;                                                 \
         const key_tile at = key_tile_of(k, WEIR_KV_##name, key_dim),                               \
                        ahead = key_tile_of(next, WEIR_KV_##name, key_dim);                         \
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)                                      \
@@ -188,15 +180,14 @@ WEIR_INLINE void score_tile(
             );                                                                                     \
         return;                                                                                    \
     }
+#define X(name, text, bits, scheme, coded, attention, device, cuda)                                \
+    SCORE_##attention(name, bits, device)
     switch (k->format) {
-        SCORE_DIRECT(F16, score_plain)
-        SCORE_DIRECT(BF16, score_plain)
-#if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
-        SCORE_DIRECT(Q8_0, score_codes)
-        SCORE_DIRECT(TURBO4, score_codes)
-#endif
+        WEIR_KV_FORMAT_MAP(X)
     default: break;
     }
+#undef X
+#undef SCORE_EXPANDED
 #undef SCORE_DIRECT
     /* f32, in the page or expanded */
     const bool lies = !READS_CODED || k->format == WEIR_KV_F32;
@@ -215,7 +206,7 @@ WEIR_INLINE void score_tile(
                                  : (key_tile){ .codes = (const char *)team->expanded };
         const key_tile ahead = lies ? key_tile_of(next, WEIR_KV_F32, key_dim) : at;
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
-            score_plain(
+            score_rows(
                 blocks[b].score, team->q + (b * key_dim + first) * rows, at, ahead, n, WEIR_KV_F32,
                 rows, tid
             );

@@ -63,13 +63,13 @@ typedef struct team_memory {
     _Alignas(64) float expanded[TILE * CHUNK]; /* K [32 dims][32 tokens], V [32 tokens][CHUNK] */
     float q[UNIT_BLOCKS * KEY_MAX * LANE_ROWS]; /* [block][key_dim][rows]               */
     float weights[UNIT_BLOCKS][LANE_ROWS][TILE];
-#if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
+#if READS_CODED
     /* Weights of one block times the scales of V's groups. */
     _Alignas(64) float scaled[LANE_ROWS][TILE][VALUE_GROUPS];
 #endif
     float maxima[LANE_ROWS][POSITION_THREADS], sums[LANE_ROWS][POSITION_THREADS];
     float decay[UNIT_BLOCKS][LANE_ROWS], maximum[LANE_ROWS];
-#if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
+#if READS_CODED
     _Alignas(64) float turned[TILE * WEIR_KV_TURBO_DIM_MAX]; /* attention_turn.h */
 #endif
 } team_memory;

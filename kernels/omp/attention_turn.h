@@ -9,7 +9,7 @@
 #include "kernels/omp/attention_tile.h"
 
 #pragma omp declare target
-#if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
+#if READS_CODED
 WEIR_NOINLINE void rotate_keys(
     float *rows, const char *part, weir_kv_format page_format, int64_t key_dim, int64_t tile,
     int tid
@@ -55,7 +55,7 @@ WEIR_NOINLINE void rotate_values(
  * read. */
 WEIR_INLINE void turn_keys(team_memory *team, tile_source *k, int64_t key_dim, int tid)
 {
-    if (weir_kv_scheme_of(k->format) == WEIR_KV_TURBO) return;
+    if (weir_kv_is_rotated(k->format)) return;
     TEAM_BARRIER
     rotate_keys(team->turned, k->part, k->format, key_dim, k->token / TILE, tid);
     *k = (tile_source){ .part = (const char *)team->turned, .format = WEIR_KV_F32 };
@@ -63,7 +63,7 @@ WEIR_INLINE void turn_keys(team_memory *team, tile_source *k, int64_t key_dim, i
 
 WEIR_INLINE void turn_values(team_memory *team, tile_source *v, int64_t value_dim, int tid)
 {
-    if (weir_kv_scheme_of(v->format) == WEIR_KV_TURBO) return;
+    if (weir_kv_is_rotated(v->format)) return;
     TEAM_BARRIER
     rotate_values(team->turned, v->part, v->format, value_dim, v->token, tid);
     *v = (tile_source){ .part = (const char *)team->turned, .format = WEIR_KV_F32 };

@@ -38,7 +38,7 @@ WEIR_INLINE void add_values(
         UNROLL
         for (int v = 0; v < n * LANE_VECTORS; v++) sum[r][v] = value[v][r] * decay[r];
     }
-    if (format == WEIR_KV_Q8_0) {
+    if (weir_kv_scales_of(format, WEIR_KV_V) == WEIR_KV_SCALES_GROUP) {
         UNROLL
         for (int i = 0; i < n; i++) PREFETCH(tile->next_scales + (first / KV_GROUP + i) * 64);
     }
@@ -77,7 +77,7 @@ WEIR_INLINE void add_values(
     }
 }
 
-#if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
+#if READS_CODED
 /* scaled[row][token][group] = weight * scale: once per tile and block, instead of once per dim.
  * Groups past the last are undefined. */
 WEIR_INLINE void scale_weights(
@@ -98,10 +98,10 @@ WEIR_INLINE void scale_weights(
     TEAM_BARRIER
 }
 
-/* value_tile for q8_0, whose scales are per 32 dims of a token. */
-WEIR_INLINE void value_tile_q8_0(
-    team_memory *team, row_block *blocks, const value_tile_rows *tile, int64_t value_dim,
-    int n_blocks, const int width, const int rows, int tid
+/* value_tile for codes that are read directly and have scales of 32 dims of a token. */
+WEIR_INLINE void value_tile_of_groups(
+    team_memory *team, row_block *blocks, const value_tile_rows *tile, const weir_kv_format format,
+    int64_t value_dim, int n_blocks, const int width, const int rows, int tid
 )
 {
     for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
@@ -112,7 +112,7 @@ WEIR_INLINE void value_tile_q8_0(
             for (; (n + more * LANE_VECTORS) * LANE_WIDTH <= value_dim; n += more * LANE_VECTORS)
                 add_values(
                     &team->scaled[0][0][n * LANE_WIDTH / KV_GROUP], VALUE_GROUPS, team->decay[b],
-                    blocks[b].value + n, tile, n * LANE_WIDTH, more, WEIR_KV_Q8_0, rows
+                    blocks[b].value + n, tile, n * LANE_WIDTH, more, format, rows
                 );
         UNROLL_DEVICE
         for (; n < width / (LANE_THREADS * LANE_WIDTH); n += LANE_VECTORS) {
@@ -120,7 +120,7 @@ WEIR_INLINE void value_tile_q8_0(
             if (first >= value_dim) break;
             add_values(
                 &team->scaled[0][0][first / KV_GROUP], VALUE_GROUPS, team->decay[b],
-                blocks[b].value + n, tile, first, 1, WEIR_KV_Q8_0, rows
+                blocks[b].value + n, tile, first, 1, format, rows
             );
         }
     }
@@ -136,11 +136,23 @@ WEIR_INLINE void value_tile(
 {
     const value_tile_rows lying = value_rows_of(v, next, value_dim);
     const bool direct = !READS_CODED || is_direct_v(v->format, value_dim);
-#if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
-    if (v->format == WEIR_KV_Q8_0) {
-        value_tile_q8_0(team, blocks, &lying, value_dim, n_blocks, width, rows, tid);
+#if READS_CODED
+#define GROUPS_EXPANDED(name, scheme)
+#define GROUPS_DIRECT(name, scheme)                                                                \
+    case WEIR_KV_##name:                                                                           \
+        if (WEIR_KV_##scheme##_V_SCALES != (int)WEIR_KV_SCALES_GROUP) break;                       \
+        value_tile_of_groups(                                                                      \
+            team, blocks, &lying, WEIR_KV_##name, value_dim, n_blocks, width, rows, tid            \
+        );                                                                                         \
         return;
+#define X(name, text, bits, scheme, coded, attention, ...) GROUPS_##attention(name, scheme)
+    switch (v->format) {
+        WEIR_KV_FORMAT_MAP(X)
+    default: break;
     }
+#undef X
+#undef GROUPS_EXPANDED
+#undef GROUPS_DIRECT
 #endif
     UNROLL_DEVICE
     for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n += LANE_VECTORS) {
@@ -164,24 +176,29 @@ WEIR_INLINE void value_tile(
                                            .codes_step = CHUNK * 4 };
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
             lane_float(*const value)[LANE_ROWS] = blocks[b].value + n;
-#define ADD_DIRECT(name)                                                                           \
+#define ADD_EXPANDED(name, bits, scheme, device)
+#define ADD_DIRECT(name, bits, scheme, device)                                                     \
     case WEIR_KV_##name:                                                                           \
+        if (!READS(device) || (bits) == 32 ||                                                      \
+            WEIR_KV_##scheme##_V_SCALES == (int)WEIR_KV_SCALES_GROUP)                              \
+            break;                                                                                 \
         add_values(                                                                                \
             team->weights[b][0], 1, team->decay[b], value, &lying, first, 1, WEIR_KV_##name, rows  \
         );                                                                                         \
-        break;
+        continue;
+#define X(name, text, bits, scheme, coded, attention, device, cuda)                                \
+    ADD_##attention(name, bits, scheme, device)
             switch (lies ? v->format : WEIR_KV_FORMAT_COUNT) {
-                ADD_DIRECT(F16)
-                ADD_DIRECT(BF16)
-#if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
-                ADD_DIRECT(TURBO4)
-#endif
-            default:
-                add_values(
-                    team->weights[b][0], 1, team->decay[b], value, lies ? &lying : &expanded,
-                    lies ? first : first - chunk, 1, WEIR_KV_F32, rows
-                );
+                WEIR_KV_FORMAT_MAP(X)
+            default: break;
             }
+            /* f32, in the page or expanded */
+            add_values(
+                team->weights[b][0], 1, team->decay[b], value, lies ? &lying : &expanded,
+                lies ? first : first - chunk, 1, WEIR_KV_F32, rows
+            );
+#undef X
+#undef ADD_EXPANDED
 #undef ADD_DIRECT
         }
     }

@@ -43,8 +43,7 @@ WEIR_INLINE weir_kv_format format_of(const products_call *call, int32_t page)
 
 WEIR_INLINE bool is_rotated(const products_call *call)
 {
-    return READS_CODED && (weir_kv_scheme_of(format_of(call, 0)) == WEIR_KV_TURBO ||
-                           weir_kv_scheme_of(call->k_format) == WEIR_KV_TURBO);
+    return any_rotated(format_of(call, 0), call->k_format);
 }
 
 WEIR_INLINE tile_source key_source(const products_call *call, int32_t slot)
@@ -151,7 +150,7 @@ WEIR_INLINE void add_lengths(
         const pair_run run = run_of(call, f);
         find_lengths(team, k, call, run, tid);
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
-            score_plain(
+            score_rows(
                 blocks[b].score, team->lengths + (b * call->n_pairs + f) * LANE_ROWS, lengths,
                 lengths, run.n, WEIR_KV_F32, LANE_ROWS, tid
             );
@@ -230,14 +229,10 @@ static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_key_products_args *const args = op_args;
     (void)caps;
-    const weir_kv_format first = args->sinks.n_pages > 0 ? args->sinks.pair.k : args->k_format;
-    const char *why = weir_key_products_reject(args);
+    const char *const why = weir_key_products_reject(args);
     if (why) return why;
     if (args->key_dim > KEY_MAX) return "key_dim > 576";
-    if (!READS_CODED && args->k_format != WEIR_KV_F16 && args->k_format != WEIR_KV_F32)
-        return "GPUs read KV in f32 or f16";
-    if (!READS_CODED && first != args->k_format) return "GPUs read all pages in one format";
-    return NULL;
+    return key_pages_reject(args->k_format, args->sinks);
 }
 
 static weir_status WEIR_K(key_products)(const weir_kernel_context *context, const void *op_args)
@@ -253,8 +248,7 @@ static weir_status WEIR_K(key_products)(const weir_kernel_context *context, cons
     const weir_kv_format k_format = args->k_format, k_sinks = args->sinks.pair.k;
     const int32_t n_sinks = args->sinks.n_pages;
     const bool is_interleaved = args->is_interleaved;
-    const int64_t n_tiles =
-        rows->n_rows > 0 ? (rows->n_past + rows->n_rows - 1) / TILE - rows->n_past / TILE + 1 : 0;
+    const int64_t n_tiles = weir_kv_segment_runs(rows, TILE);
     const int64_t unit_rows = lane_on_device(context) ? DEVICE_UNIT_ROWS : UNIT_ROWS,
                   n_blocks = (n_vectors + unit_rows - 1) / unit_rows;
     const int64_t n_units = (n_tiles * TILE + SLOTS - 1) / SLOTS * n_blocks;
@@ -269,14 +263,11 @@ static weir_status WEIR_K(key_products)(const weir_kernel_context *context, cons
         TEAM_LANES
         {
             products_call call = shared;
-            if (!READS_CODED &&
-                call.k_format == WEIR_KV_F16) { /* a constant format: as in attention */
-                call.k_format = WEIR_KV_F16;
-                run_units(&team, &call, n_units, n_blocks, lane_thread());
-            } else {
-                if (!READS_CODED) call.k_format = WEIR_KV_F32;
-                run_units(&team, &call, n_units, n_blocks, lane_thread());
-            }
+#define PAGE_FORMAT_STATEMENT                                                                      \
+    call.k_format = format;                                                                        \
+    run_units(&team, &call, n_units, n_blocks, lane_thread());
+            PAGE_FORMAT_SWITCH(k_format)
+#undef PAGE_FORMAT_STATEMENT
         }
     }
     return WEIR_OK;

@@ -30,18 +30,14 @@ typedef struct side_columns {
 WEIR_INLINE side_columns columns_of_k(const weir_kv_format format, int64_t dim)
 {
     const weir_kv_layout layout = weir_kv_layout_k(format, dim);
-    const weir_kv_scheme scheme = weir_kv_scheme_of(format);
-    const int code = scheme == WEIR_KV_PLAIN ? weir_kv_bits(format) / 8 : 4,
-              scale = scheme == WEIR_KV_FLOAT8 ? 4 : 2;
-    return (side_columns
-    ){ .n_codes = scheme == WEIR_KV_PLAIN ? dim : weir_kv_words(weir_kv_bits(format), dim),
-       .n_scales = scheme == WEIR_KV_PLAIN   ? 0
-                   : scheme == WEIR_KV_BLOCK ? dim / WEIR_KV_GROUP
-                                             : 1,
-       .codes = { layout.codes, layout.codes_step, code, code },
-       .scales = { layout.scales, layout.scales_step, scale, scale },
-       .next_code = WEIR_TILE_TOKENS * code,
-       .next_scale = WEIR_TILE_TOKENS * scale };
+    const bool is_plain = weir_kv_scheme_of(format) == WEIR_KV_PLAIN;
+    const int code = is_plain ? weir_kv_bits(format) / 8 : 4, scale = weir_kv_scale_bytes(format);
+    return (side_columns){ .n_codes = is_plain ? dim : weir_kv_words(weir_kv_bits(format), dim),
+                           .n_scales = weir_kv_row_scales(format, dim),
+                           .codes = { layout.codes, layout.codes_step, code, code },
+                           .scales = { layout.scales, layout.scales_step, scale, scale },
+                           .next_code = WEIR_TILE_TOKENS * code,
+                           .next_scale = WEIR_TILE_TOKENS * scale };
 }
 
 /* Rows need not be whole words: 20 dims of 8 bits are, 45 are not. */
@@ -50,9 +46,10 @@ WEIR_INLINE side_columns columns_of_v(const weir_kv_format format, int64_t dim, 
     const weir_kv_layout layout = weir_kv_layout_v(format, dim);
     const int word = layout.codes_step % 4 == 0 ? 4 : layout.codes_step % 2 == 0 ? 2 : 1;
     const int code = LANE_WIDTH == 1 || layout.codes_step == 0 ? word : (int)layout.codes_step;
-    const int part_scale = weir_kv_scheme_of(format) == WEIR_KV_FLOAT8 ? 4 : 2;
-    const int scale =
-        LANE_WIDTH == 1 || layout.scales_step == 0 ? part_scale : (int)layout.scales_step;
+    const int one = weir_kv_scale_bytes(format), scale = layout.scales_step == 0 ? 1
+                                                         : LANE_WIDTH == 1
+                                                             ? one
+                                                             : (int)layout.scales_step;
     return (side_columns){
         .n_codes = layout.codes_step / code,
         .n_scales = layout.scales_step / scale,

@@ -76,15 +76,22 @@ WEIR_INLINE int64_t kv_plain_index(const kv_target *to, int64_t token, int64_t d
     return to->side == WEIR_KV_K ? weir_page_k(token, d, to->dim) : token * to->dim + d;
 }
 
-WEIR_INLINE char *kv_row_scale(const kv_target *to, int64_t token, int64_t bytes)
+/* The place of the scale of dim d of a token. */
+WEIR_INLINE char *kv_scale_at(
+    const kv_target *to, const weir_kv_format format, int64_t token, int64_t d
+)
 {
-    char *const scales = to->coded + to->layout.scales;
-    return to->side == WEIR_KV_K ? scales + token / WEIR_TILE_TOKENS * to->layout.scales_step +
-                                       token % WEIR_TILE_TOKENS * bytes
-                                 : scales + token * to->layout.scales_step;
+    const int64_t unit = to->side == WEIR_KV_K ? token / WEIR_TILE_TOKENS : token,
+                  index = weir_kv_scale_index(format, to->side, token % WEIR_TILE_TOKENS, d);
+    return to->coded + to->layout.scales + unit * to->layout.scales_step +
+           index * weir_kv_scale_bytes(format);
 }
 
-/* Codes all groups of a row; `scale` is that of the whole row if the format has one. */
+/* Codes one group of 32 dims, and all groups of a row, under one scale. */
+WEIR_INLINE void kv_write_group(
+    const kv_target *to, const weir_kv_format format, const float *x, kv_scale scale, int64_t token,
+    int64_t group
+);
 WEIR_INLINE void kv_write_groups(
     const kv_target *to, const weir_kv_format format, const float *x, kv_scale scale, int64_t token,
     int tid
@@ -92,21 +99,40 @@ WEIR_INLINE void kv_write_groups(
 WEIR_INLINE uint32_t kv_code(const weir_kv_format format, float x, kv_scale scale);
 
 /* ---- the schemes ----------------------------------------------------------------------------- */
-#include "kernels/kv/affine/encode.h"
-#include "kernels/kv/block/encode.h"
-#include "kernels/kv/float8/encode.h"
-#include "kernels/kv/plain/encode.h"
-#include "kernels/kv/turbo/encode.h"
+#define WEIR_KV_PART encode.h
+#include "kernels/kv/schemes.inc"
 
 WEIR_INLINE uint32_t kv_code(const weir_kv_format format, float x, kv_scale scale)
 {
     switch (weir_kv_scheme_of(format)) {
-#define X(NAME, name, coded)                                                                       \
+#define WEIR_KV_SCHEME(NAME, name, ...)                                                            \
     case WEIR_KV_##NAME: return kv_##name##_code(format, x, scale);
-        WEIR_KV_SCHEME_MAP(X)
-#undef X
+#include "kernels/kv/schemes.inc"
     }
     return 0;
+}
+
+WEIR_INLINE void kv_write_group(
+    const kv_target *to, const weir_kv_format format, const float *x, kv_scale scale, int64_t token,
+    int64_t group
+)
+{
+    const int64_t tile = token / WEIR_TILE_TOKENS, t = token % WEIR_TILE_TOKENS,
+                  first = group * KV_GROUP,
+                  n = to->dim - first < KV_GROUP ? to->dim - first : KV_GROUP;
+    const int bits = weir_kv_bits(format);
+    uint32_t codes[KV_GROUP] = { 0 };
+    for (int64_t i = 0; i < n; i++) codes[i] = kv_code(format, x[first + i], scale);
+    if (to->side == WEIR_KV_K)
+        kv_pack_k(
+            to->coded + to->layout.codes + tile * to->layout.codes_step, codes, bits, to->dim,
+            first, n, t
+        );
+    else
+        kv_pack_v(
+            to->coded + to->layout.codes + token * to->layout.codes_step + group * 4 * bits, codes,
+            bits, n
+        );
 }
 
 WEIR_INLINE void kv_write_groups(
@@ -114,32 +140,9 @@ WEIR_INLINE void kv_write_groups(
     int tid
 )
 {
-    const int64_t tile = token / WEIR_TILE_TOKENS, t = token % WEIR_TILE_TOKENS,
-                  n_groups = (to->dim + KV_GROUP - 1) / KV_GROUP;
-    const int bits = weir_kv_bits(format);
-    for (int64_t group = tid; group < n_groups; group += LANE_THREADS) {
-        const int64_t first = group * KV_GROUP,
-                      n = to->dim - first < KV_GROUP ? to->dim - first : KV_GROUP;
-        if (weir_kv_scheme_of(format) == WEIR_KV_BLOCK) {
-            scale = kv_block_scale(format, x + first);
-            const int64_t at = to->side == WEIR_KV_K ? tile * to->layout.scales_step +
-                                                           (group * WEIR_TILE_TOKENS + t) * 2
-                                                     : token * to->layout.scales_step + group * 2;
-            kv_store_half(to->coded + to->layout.scales + at, scale.step);
-        }
-        uint32_t codes[KV_GROUP] = { 0 };
-        for (int64_t i = 0; i < n; i++) codes[i] = kv_code(format, x[first + i], scale);
-        if (to->side == WEIR_KV_K)
-            kv_pack_k(
-                to->coded + to->layout.codes + tile * to->layout.codes_step, codes, bits, to->dim,
-                first, n, t
-            );
-        else
-            kv_pack_v(
-                to->coded + to->layout.codes + token * to->layout.codes_step + group * 4 * bits,
-                codes, bits, n
-            );
-    }
+    const int64_t n_groups = (to->dim + KV_GROUP - 1) / KV_GROUP;
+    for (int64_t group = tid; group < n_groups; group += LANE_THREADS)
+        kv_write_group(to, format, x, scale, token, group);
 }
 
 WEIR_INLINE void kv_write_row(
@@ -148,10 +151,9 @@ WEIR_INLINE void kv_write_row(
 )
 {
     switch (weir_kv_scheme_of(format)) {
-#define X(NAME, name, coded)                                                                       \
+#define WEIR_KV_SCHEME(NAME, name, ...)                                                            \
     case WEIR_KV_##NAME: kv_##name##_write(to, format, x, row, token, tid); break;
-        WEIR_KV_SCHEME_MAP(X)
-#undef X
+#include "kernels/kv/schemes.inc"
     }
 }
 

@@ -47,7 +47,7 @@ WEIR_INLINE void read_rows(
                     block[tile->side == WEIR_KV_K ? d * TILE + t : t * KV_GROUP + d];
         TEAM_BARRIER
     }
-    if (weir_kv_scheme_of(format) != WEIR_KV_TURBO) return;
+    if (!weir_kv_is_rotated(format)) return;
     for (int64_t t = 0; t < tile->end - tile->begin; t++) {
         float *const row = tile->rows + t * tile->stride;
         kv_hadamard(row, tile->dim, 1, tid);
@@ -63,23 +63,12 @@ WEIR_INLINE void read_part(float *block, const tile_rows *tile, weir_kv_format p
     KV_FORMAT_SWITCH(page_format)
 #undef KV_FORMAT_STATEMENT
 }
-
-WEIR_INLINE int64_t tiles_of(const weir_kv_segment *segment)
-{
-    return segment->n_rows > 0
-               ? (segment->n_past + segment->n_rows - 1) / TILE - segment->n_past / TILE + 1
-               : 0;
-}
 #pragma omp end declare target
 
 static const char *reject(const weir_caps *caps, const void *op_args)
 {
-    const weir_kv_read_args *const args = op_args;
     (void)caps;
-    return weir_kv_pages_reject(
-        (weir_kv_pair){ args->k_format, args->v_format }, args->sinks, args->key_dim,
-        args->value_dim
-    );
+    return weir_kv_read_reject(op_args);
 }
 
 static weir_status WEIR_K(kv_read)(const weir_kernel_context *context, const void *op_args)
@@ -98,7 +87,8 @@ static weir_status WEIR_K(kv_read)(const weir_kernel_context *context, const voi
     const int32_t n_sinks = args->sinks.n_pages;
     int64_t n_units = 0;
     for (int64_t s = 0; s < n_segments; s++)
-        n_units += tiles_of(segments + s) * weir_kv_segment_heads(segments + s, n_kv_heads);
+        n_units += weir_kv_segment_runs(segments + s, TILE) *
+                   weir_kv_segment_heads(segments + s, n_kv_heads);
     if (n_units <= 0) return WEIR_OK;
 
     TEAMS(n_units, k, v, segments)
@@ -111,7 +101,7 @@ static weir_status WEIR_K(kv_read)(const weir_kernel_context *context, const voi
             for (int64_t s = 0; s < n_segments; s++) {
                 const weir_kv_segment *const segment = segments + s;
                 const int64_t heads = weir_kv_segment_heads(segment, n_kv_heads),
-                              units = tiles_of(segment) * heads;
+                              units = weir_kv_segment_runs(segment, TILE) * heads;
                 for (; u < units; u += lane_unit_step()) {
                     const int64_t table = u % heads, head = segment->first_head + table;
                     const int64_t tile = segment->n_past / TILE + u / heads,

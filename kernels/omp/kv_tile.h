@@ -25,12 +25,12 @@ enum {
 };
 
 /* The statement with `format` as a constant. */
-#define KV_FORMAT_CASE(name, ...)                                                                  \
+#define KV_FORMAT_CASE_(name, statement)                                                           \
     case WEIR_KV_##name: {                                                                         \
         const weir_kv_format format = WEIR_KV_##name;                                              \
-        KV_FORMAT_STATEMENT                                                                        \
-        break;                                                                                     \
+        statement break;                                                                           \
     }
+#define KV_FORMAT_CASE(name, ...) KV_FORMAT_CASE_(name, KV_FORMAT_STATEMENT)
 #define KV_FORMAT_SWITCH(value)                                                                    \
     switch (value) {                                                                               \
         WEIR_KV_FORMAT_MAP(KV_FORMAT_CASE)                                                         \
@@ -40,21 +40,17 @@ enum {
 #pragma omp declare target
 
 /* ---- codes to values ------------------------------------------------------------------------- */
-#include "kernels/kv/affine/tile.h"
-#include "kernels/kv/block/tile.h"
-#include "kernels/kv/float8/tile.h"
-#include "kernels/kv/plain/tile.h"
-#include "kernels/kv/turbo/tile.h"
+#define WEIR_KV_PART tile.h
+#include "kernels/kv/schemes.inc"
 
-/* The upper bits of `code` are zero. */
+/* The upper bits of `code` are zero, unless the format is read directly. */
 WEIR_INLINE lane_float
 kv_value(const weir_kv_format format, lane_uint code, lane_float scale, lane_float min)
 {
     switch (weir_kv_scheme_of(format)) {
-#define X(NAME, name, coded)                                                                       \
+#define WEIR_KV_SCHEME(NAME, name, ...)                                                            \
     case WEIR_KV_##NAME: return kv_##name##_value(format, code, scale, min);
-        WEIR_KV_SCHEME_MAP(X)
-#undef X
+#include "kernels/kv/schemes.inc"
     }
     return (lane_float)0.0f;
 }
@@ -64,13 +60,11 @@ kv_value(const weir_kv_format format, lane_uint code, lane_float scale, lane_flo
 WEIR_INLINE lane_float
 kv_k_scale(const weir_kv_format format, const char *scales, int64_t first, int64_t token)
 {
-    switch (weir_kv_scheme_of(format)) {
-#define X(NAME, name, coded)                                                                       \
-    case WEIR_KV_##NAME: return kv_##name##_k_scale(scales, first, token);
-        WEIR_KV_SCHEME_MAP(X)
-#undef X
-    }
-    return (lane_float)1.0f;
+    const weir_kv_scales of = weir_kv_scales_of(format, WEIR_KV_K);
+    const int64_t index = weir_kv_scale_index(format, WEIR_KV_K, token, first);
+    if (of != WEIR_KV_SCALES_TOKEN && of != WEIR_KV_SCALES_GROUP) return (lane_float)1.0f;
+    return weir_kv_scale_bytes(format) == 4 ? lane_load((const float *)scales + index)
+                                            : lane_load_half((const _Float16 *)scales + index);
 }
 
 /* Expands dims [first, first + 32) of tile `tile` (0 or 1) of a K part, first a multiple of 32;
@@ -131,12 +125,13 @@ WEIR_INLINE void kv_expand_k(
 }
 
 /* ---- V --------------------------------------------------------------------------------------- */
-/* Codes of a lane's dims i, i + 1, ... of the block of 32 at `block`. */
+/* Codes of a lane's dims i, i + 1, ... of the block of 32 at `block`; of 4 bits with others above
+ * them. */
 WEIR_INLINE lane_uint kv_v_codes(const int bits, const char *block, int i)
 {
     if (bits == 8) return lane_load_bytes((const uint8_t *)block + i);
     if (bits == 4)
-        return lane_load_bytes((const uint8_t *)block + i % 16) >> (uint32_t)(i / 16 * 4) & 15u;
+        return lane_load_bytes((const uint8_t *)block + i % 16) >> (uint32_t)(i / 16 * 4);
     const uint32_t *const words = (const uint32_t *)block;
     const lane_uint at = (lane_uint)(lane_iota() + i);
     lane_uint code = (lane_uint)words[i / 16] >> ((at & 15u) * 2u) & 3u;
@@ -144,16 +139,11 @@ WEIR_INLINE lane_uint kv_v_codes(const int bits, const char *block, int i)
     return code;
 }
 
-/* Index of the scale or minimum of dim d in a token's array. */
-WEIR_INLINE int64_t kv_v_scale_index(const weir_kv_format format, int64_t d)
+/* Scale number `index` of a token. */
+WEIR_INLINE float kv_v_scale(const weir_kv_format format, const char *scales, int64_t index)
 {
-    switch (weir_kv_scheme_of(format)) {
-#define X(NAME, name, coded)                                                                       \
-    case WEIR_KV_##NAME: return kv_##name##_v_index(d);
-        WEIR_KV_SCHEME_MAP(X)
-#undef X
-    }
-    return 0;
+    return weir_kv_scale_bytes(format) == 4 ? ((const float *)scales)[index]
+                                            : lane_half(scales + index * 2);
 }
 
 /* A lane's dims from d on, all of one block of 32. */
@@ -162,22 +152,22 @@ WEIR_INLINE lane_float kv_v_lanes(
     int64_t d
 )
 {
-    const weir_kv_scheme scheme = weir_kv_scheme_of(format);
     const char *const row = part + layout->codes + token * layout->codes_step;
-    if (scheme == WEIR_KV_PLAIN) return kv_load_plain(format, row, d);
+    if (weir_kv_scheme_of(format) == WEIR_KV_PLAIN) return kv_load_plain(format, row, d);
     const int bits = weir_kv_bits(format);
-    const int64_t first = d / KV_GROUP * KV_GROUP, index = kv_v_scale_index(format, d);
+    const int64_t first = d / KV_GROUP * KV_GROUP,
+                  index = weir_kv_scale_index(format, WEIR_KV_V, token, d);
     const char *scales = part + layout->scales + token * layout->scales_step,
                *mins = part + layout->mins + token * layout->mins_step;
-    const lane_uint code = kv_v_codes(bits, row + first / KV_GROUP * 4 * bits, (int)(d - first));
-    if (scheme == WEIR_KV_CHANNEL)
+    const lane_uint code =
+        kv_v_codes(bits, row + first / KV_GROUP * 4 * bits, (int)(d - first)) & ((1u << bits) - 1u);
+    if (weir_kv_scales_of(format, WEIR_KV_V) == WEIR_KV_SCALES_PAGE)
         return kv_value(
             format, code, lane_load_half((const _Float16 *)scales + index),
             lane_load_half((const _Float16 *)mins + index)
         );
-    const float scale =
-        scheme == WEIR_KV_FLOAT8 ? *(const float *)scales : lane_half(scales + index * 2);
-    const float min = scheme == WEIR_KV_KIVI ? lane_half(mins + index * 2) : 0.0f;
+    const float scale = kv_v_scale(format, scales, index),
+                min = weir_kv_seals_pages(format) ? lane_half(mins + index * 2) : 0.0f;
     return kv_value(format, code, (lane_float)scale, (lane_float)min);
 }
 
@@ -206,12 +196,11 @@ WEIR_INLINE void kv_expand_v(
         _Alignas(64) char scale_end[LANE_WIDTH * 2] = { 0 }, min_end[LANE_WIDTH * 2] = { 0 };
         const char *const row =
             (const char *)part + layout.codes + token * layout.codes_step + (first + i) * bytes;
-        const weir_kv_scheme scheme = weir_kv_scheme_of(format);
         lane_float value;
         __builtin_memcpy(end, row, (size_t)(left * bytes));
-        if (scheme == WEIR_KV_PLAIN) {
+        if (weir_kv_scheme_of(format) == WEIR_KV_PLAIN) {
             value = kv_load_plain(format, end, 0);
-        } else if (scheme == WEIR_KV_CHANNEL) {
+        } else if (weir_kv_scales_of(format, WEIR_KV_V) == WEIR_KV_SCALES_PAGE) {
             __builtin_memcpy(
                 scale_end, (const char *)part + layout.scales + (first + i) * 2, (size_t)(left * 2)
             );
@@ -224,8 +213,9 @@ WEIR_INLINE void kv_expand_v(
                 lane_load_half((const _Float16 *)min_end)
             );
         } else {
-            const float scale =
-                *(const float *)((const char *)part + layout.scales + token * layout.scales_step);
+            const float scale = kv_v_scale(
+                format, (const char *)part + layout.scales + token * layout.scales_step, 0
+            );
             value = kv_value(
                 format, lane_load_bytes((const uint8_t *)end), (lane_float)scale, (lane_float)0.0f
             );

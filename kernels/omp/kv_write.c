@@ -28,28 +28,18 @@ WEIR_INLINE void write_rows(
 
 WEIR_INLINE void write_part(
     const kv_target *to, weir_kv_format page_format, const page_rows *in, float *row, int tid
-){
+)
+{
 #define KV_FORMAT_STATEMENT write_rows(to, format, in, row, tid);
     KV_FORMAT_SWITCH(page_format)
 #undef KV_FORMAT_STATEMENT
-}
-
-WEIR_INLINE int64_t pages_of(const weir_kv_segment *segment)
-{
-    return segment->n_rows > 0 ? (segment->n_past + segment->n_rows - 1) / WEIR_PAGE_TOKENS -
-                                     segment->n_past / WEIR_PAGE_TOKENS + 1
-                               : 0;
 }
 #pragma omp end declare target
 
 static const char *reject(const weir_caps *caps, const void *op_args)
 {
-    const weir_kv_write_args *const args = op_args;
     (void)caps;
-    return weir_kv_pages_reject(
-        (weir_kv_pair){ args->k_format, args->v_format }, args->sinks, args->key_dim,
-        args->value_dim
-    );
+    return weir_kv_write_reject(op_args);
 }
 
 static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const void *op_args)
@@ -68,7 +58,8 @@ static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const vo
     const int32_t n_sinks = args->sinks.n_pages;
     int64_t n_units = 0;
     for (int64_t s = 0; s < n_segments; s++)
-        n_units += pages_of(segments + s) * weir_kv_segment_heads(segments + s, n_kv_heads);
+        n_units += weir_kv_segment_runs(segments + s, WEIR_PAGE_TOKENS) *
+                   weir_kv_segment_heads(segments + s, n_kv_heads);
     if (n_units <= 0) return WEIR_OK;
 
     TEAMS(n_units, k, v, segments)
@@ -84,7 +75,7 @@ static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const vo
                 const weir_kv_segment *const segment = segments + s;
                 const int64_t heads = weir_kv_segment_heads(segment, n_kv_heads),
                               first_page = segment->n_past / WEIR_PAGE_TOKENS;
-                const int64_t units = pages_of(segment) * heads;
+                const int64_t units = weir_kv_segment_runs(segment, WEIR_PAGE_TOKENS) * heads;
                 for (; u < units; u += lane_unit_step()) {
                     const int64_t table = u % heads, head = segment->first_head + table,
                                   page = first_page + u / heads,

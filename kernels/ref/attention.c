@@ -8,7 +8,7 @@
 #include <math.h>
 
 #include "kernels/abi/attention_partials.h"
-#include "kernels/ref/kv_codec.h"
+#include "kernels/ref/kv_rows.h"
 #include "kernels/ref/row.h"
 
 enum { DIM_MAX = WEIR_KV_DIM_MAX, SPLIT = WEIR_ATTENTION_SPLIT };
@@ -27,27 +27,11 @@ typedef struct ref_row {
 /* Its own page unsealed if the format has unsealed pages, earlier ones as coded. */
 static void load(const ref_row *row, int64_t position, weir_kv_side side, float *values)
 {
-    const weir_attention_args *const args = row->args;
-    const weir_kv_segment *const segment = row->segment;
-    const bool key = side == WEIR_KV_K;
-    const int64_t page = position / WEIR_PAGE_TOKENS, token = position % WEIR_PAGE_TOKENS;
-    const int64_t table = row->head - segment->first_head;
-    const weir_kv_pair pair =
-        weir_kv_pair_at((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, page);
-    weir_kv_part part = { .format = key ? pair.k : pair.v,
-                          .side = side,
-                          .dim = key ? args->key_dim : args->value_dim };
-    if (weir_kv_seals_pages(part.format) && page == row->last / WEIR_PAGE_TOKENS) {
-        char *const unsealed =
-            segment->unsealed_pages
-                [table * segment->unsealed_stride + page - segment->n_past / WEIR_PAGE_TOKENS];
-        part.unsealed = unsealed + (key ? 0 : weir_kv_unsealed_v_part(pair.k, args->key_dim));
-        weir_kv_decode_open(&part, token, 1, values, 0);
-        return;
-    }
-    part.coded = (char *)segment->pages[table * segment->page_stride + page] +
-                 (key ? 0 : weir_kv_v_part(pair.k, args->key_dim));
-    weir_kv_decode_rows(&part, token, 1, values, 0, false);
+    const ref_pages pages = REF_PAGES(row->args);
+    const int64_t page = position / WEIR_PAGE_TOKENS;
+    const weir_kv_part part =
+        ref_part(pages, row->segment, row->head - row->segment->first_head, page, side);
+    ref_read_row(&part, position % WEIR_PAGE_TOKENS, page == row->last / WEIR_PAGE_TOKENS, values);
 }
 
 static double score(const ref_row *row, int64_t position)

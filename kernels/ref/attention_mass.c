@@ -2,19 +2,10 @@
  * time, over rows in ascending order. */
 #include <math.h>
 
-#include "kernels/ref/kv_codec.h"
+#include "kernels/ref/kv_rows.h"
 #include "kernels/ref/row.h"
 
 enum { DIM_MAX = WEIR_KV_DIM_MAX };
-
-static weir_kv_format format_at(const weir_attention_mass_args *args, int64_t slot)
-{
-    return weir_kv_pair_at(
-               (weir_kv_pair){ args->k_format, args->k_format }, args->sinks,
-               slot / WEIR_PAGE_TOKENS
-    )
-        .k;
-}
 
 /* K of a slot as read by rows of its own page (is_own) or by later ones. */
 static void load_key(
@@ -22,19 +13,9 @@ static void load_key(
     bool is_own, float *key
 )
 {
-    const int64_t page = slot / WEIR_PAGE_TOKENS, token = slot % WEIR_PAGE_TOKENS;
-    weir_kv_part part = { .format = format_at(args, slot),
-                          .side = WEIR_KV_K,
-                          .dim = args->key_dim };
-    if (is_own && weir_kv_seals_pages(part.format)) {
-        part.unsealed =
-            rows->unsealed_pages
-                [table * rows->unsealed_stride + page - rows->n_past / WEIR_PAGE_TOKENS];
-        weir_kv_decode_open(&part, token, 1, key, 0);
-        return;
-    }
-    part.coded = rows->pages[table * rows->page_stride + page];
-    weir_kv_decode_rows(&part, token, 1, key, 0, false);
+    const ref_pages pages = REF_KEY_PAGES(args);
+    const weir_kv_part part = ref_part(pages, rows, table, slot / WEIR_PAGE_TOKENS, WEIR_KV_K);
+    ref_read_row(&part, slot % WEIR_PAGE_TOKENS, is_own, key);
 }
 
 static double logit(const weir_attention_mass_args *args, const float *q, const float *key)
@@ -79,9 +60,7 @@ static weir_status weir_k_ref_attention_mass(
     const weir_attention_mass_args *const args = op_args;
     (void)context;
     if (!weir_attention_mass_is_sound(args)) return WEIR_EINVAL;
-    if (weir_kv_format_reject(args->k_format, WEIR_KV_K, args->key_dim) ||
-        weir_kv_format_reject(format_at(args, 0), WEIR_KV_K, args->key_dim))
-        return WEIR_EUNSUPPORTED;
+    if (weir_kv_keys_reject(args->k_format, args->sinks, args->key_dim)) return WEIR_EUNSUPPORTED;
     for (int64_t s = 0; s < args->n_segments; s++) {
         const weir_attention_mass_segment *const segment = args->segments + s;
         const int64_t group = args->n_heads / args->n_kv_heads,

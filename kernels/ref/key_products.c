@@ -2,28 +2,14 @@
  * time. */
 #include <math.h>
 
-#include "kernels/ref/kv_codec.h"
+#include "kernels/ref/kv_rows.h"
 #include "kernels/ref/row.h"
 
 static void load_key(const weir_key_products_args *args, int64_t slot, float *key)
 {
-    const weir_kv_segment *const rows = args->rows;
-    const int64_t page = slot / WEIR_PAGE_TOKENS, token = slot % WEIR_PAGE_TOKENS;
-    weir_kv_part part = {
-        .format =
-            weir_kv_pair_at((weir_kv_pair){ args->k_format, args->k_format }, args->sinks, page).k,
-        .side = WEIR_KV_K,
-        .dim = args->key_dim
-    };
-    part.unsealed = rows->unsealed_pages && weir_kv_seals_pages(part.format)
-                        ? rows->unsealed_pages[page - rows->n_past / WEIR_PAGE_TOKENS]
-                        : NULL;
-    if (part.unsealed) {
-        weir_kv_decode_open(&part, token, 1, key, 0);
-        return;
-    }
-    part.coded = rows->pages[page];
-    weir_kv_decode_rows(&part, token, 1, key, 0, false);
+    const ref_pages pages = REF_KEY_PAGES(args);
+    const weir_kv_part part = ref_part(pages, args->rows, 0, slot / WEIR_PAGE_TOKENS, WEIR_KV_K);
+    ref_read_row(&part, slot % WEIR_PAGE_TOKENS, true, key);
 }
 
 static double product(const weir_key_products_args *args, int64_t vector, const float *key)

@@ -94,46 +94,31 @@ static weir_kv_part unsealed_part(const weir_kv_part *part)
 }
 
 /* ---- the schemes ----------------------------------------------------------------------------- */
-#include "kernels/kv/affine/codec.h"
-#include "kernels/kv/block/codec.h"
-#include "kernels/kv/float8/codec.h"
-#include "kernels/kv/plain/codec.h"
-#include "kernels/kv/turbo/codec.h"
+#define WEIR_KV_PART codec.h
+#include "kernels/kv/schemes.inc"
 
 float weir_kv_value(weir_kv_format format, uint32_t code, float scale, float min)
 {
     switch (weir_kv_scheme_of(format)) {
-#define X(NAME, name, coded)                                                                       \
+#define WEIR_KV_SCHEME(NAME, name, ...)                                                            \
     case WEIR_KV_##NAME: return name##_value(format, code, scale, min);
-        WEIR_KV_SCHEME_MAP(X)
-#undef X
+#include "kernels/kv/schemes.inc"
     }
     return 0.0f;
-}
-
-/* Index of a value's scale in the array of its tile (K) or token (V). */
-static int64_t scale_index(const weir_kv_part *part, int64_t token, int64_t d)
-{
-    const int64_t t = token % WEIR_TILE_TOKENS;
-    switch (weir_kv_scheme_of(part->format)) {
-#define X(NAME, name, coded)                                                                       \
-    case WEIR_KV_##NAME: return name##_scale_index(part->side, t, d);
-        WEIR_KV_SCHEME_MAP(X)
-#undef X
-    }
-    return 0;
 }
 
 static place scale_place_at(
     const weir_kv_part *part, const weir_kv_layout *layout, int64_t token, int64_t d, bool min
 )
 {
-    const int bytes = weir_kv_scheme_of(part->format) == WEIR_KV_FLOAT8 ? 4 : 2;
-    const int64_t unit = part->side == WEIR_KV_K ? token / WEIR_TILE_TOKENS : token;
+    const int bytes = weir_kv_scale_bytes(part->format);
+    const int64_t unit = part->side == WEIR_KV_K ? token / WEIR_TILE_TOKENS : token,
+                  index =
+                      weir_kv_scale_index(part->format, part->side, token % WEIR_TILE_TOKENS, d);
     const int64_t offset =
         min ? layout->mins + unit * layout->mins_step : layout->scales + unit * layout->scales_step;
     char *const array = (char *)part->coded + offset;
-    return (place){ array + scale_index(part, token, d) * bytes, bytes, 0, 8 * bytes };
+    return (place){ array + index * bytes, bytes, 0, 8 * bytes };
 }
 
 static place scale_place(const weir_kv_part *part, int64_t token, int64_t d, bool min)
@@ -151,10 +136,9 @@ static float scale_value(place p)
 static void encode_row(const weir_kv_part *part, int64_t token, const float *x)
 {
     switch (weir_kv_scheme_of(part->format)) {
-#define X(NAME, name, coded)                                                                       \
+#define WEIR_KV_SCHEME(NAME, name, ...)                                                            \
     case WEIR_KV_##NAME: encode_##name(part, token, x); return;
-        WEIR_KV_SCHEME_MAP(X)
-#undef X
+#include "kernels/kv/schemes.inc"
     }
 }
 

@@ -17,15 +17,11 @@ static void move(char *to, const char *from, int64_t n, int64_t size, int64_t st
 static void move_k(weir_kv_format format, int64_t dim, row_place to, row_place from)
 {
     const weir_kv_layout layout = weir_kv_layout_k(format, dim);
-    const weir_kv_scheme scheme = weir_kv_scheme_of(format);
+    const bool is_plain = weir_kv_scheme_of(format) == WEIR_KV_PLAIN;
     const int64_t to_tile = to.token / WEIR_TILE_TOKENS, from_tile = from.token / WEIR_TILE_TOKENS;
-    const int64_t n_codes =
-        scheme == WEIR_KV_PLAIN ? dim : weir_kv_words(weir_kv_bits(format), dim);
-    const int64_t code = scheme == WEIR_KV_PLAIN ? weir_kv_bits(format) / 8 : 4,
-                  scale = scheme == WEIR_KV_FLOAT8 ? 4 : 2;
-    const int64_t n_scales = scheme == WEIR_KV_PLAIN   ? 0
-                             : scheme == WEIR_KV_BLOCK ? dim / WEIR_KV_GROUP
-                                                       : 1;
+    const int64_t n_codes = is_plain ? dim : weir_kv_words(weir_kv_bits(format), dim),
+                  code = is_plain ? weir_kv_bits(format) / 8 : 4,
+                  n_scales = weir_kv_row_scales(format, dim), scale = weir_kv_scale_bytes(format);
     move(
         to.part + layout.codes + to_tile * layout.codes_step + to.token % WEIR_TILE_TOKENS * code,
         from.part + layout.codes + from_tile * layout.codes_step +

@@ -1,5 +1,5 @@
 /* kernels/ref/kv_read.c - reads rows of pages as f32, with the codecs of kv_codec.h. */
-#include "kernels/ref/kv_codec.h"
+#include "kernels/ref/kv_rows.h"
 #include "kernels/ref/row.h"
 
 static void read_row(
@@ -7,38 +7,17 @@ static void read_row(
     weir_kv_side side, float *row
 )
 {
-    const int64_t page = position / WEIR_PAGE_TOKENS, token = position % WEIR_PAGE_TOKENS;
-    const int64_t unsealed_page = page - segment->n_past / WEIR_PAGE_TOKENS,
-                  table = head - segment->first_head;
-    const bool key = side == WEIR_KV_K;
-    const weir_kv_pair pair =
-        weir_kv_pair_at((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, page);
-    weir_kv_part part = { .format = key ? pair.k : pair.v,
-                          .side = side,
-                          .dim = key ? args->key_dim : args->value_dim };
-    char *const unsealed =
-        segment->unsealed_pages
-            ? segment->unsealed_pages[table * segment->unsealed_stride + unsealed_page]
-            : NULL;
-    if (weir_kv_seals_pages(part.format) && unsealed) {
-        part.unsealed = unsealed + (key ? 0 : weir_kv_unsealed_v_part(pair.k, args->key_dim));
-        weir_kv_decode_open(&part, token, 1, row, 0);
-        return;
-    }
-    part.coded = (char *)segment->pages[table * segment->page_stride + page] +
-                 (key ? 0 : weir_kv_v_part(pair.k, args->key_dim));
-    weir_kv_decode_rows(&part, token, 1, row, 0, false);
+    const ref_pages pages = REF_PAGES(args);
+    const weir_kv_part part =
+        ref_part(pages, segment, head - segment->first_head, position / WEIR_PAGE_TOKENS, side);
+    ref_read_row(&part, position % WEIR_PAGE_TOKENS, true, row);
 }
 
 static weir_status weir_k_ref_kv_read(const weir_kernel_context *context, const void *op_args)
 {
     const weir_kv_read_args *const args = op_args;
     (void)context;
-    if (weir_kv_pages_reject(
-            (weir_kv_pair){ args->k_format, args->v_format }, args->sinks, args->key_dim,
-            args->value_dim
-        ))
-        return WEIR_EUNSUPPORTED;
+    if (weir_kv_read_reject(args)) return WEIR_EUNSUPPORTED;
     if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads))
         return WEIR_EINVAL;
     for (int64_t s = 0; s < args->n_segments; s++) {

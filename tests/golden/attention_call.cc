@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "kernels/abi/attention_partials.h"
+#include "tests/kernel/attention_partials.h"
 
 namespace golden::attention {
 
@@ -71,7 +71,7 @@ Floats sums_of(const Floats &partials, int64_t value_dim)
     Floats sums;
     for (size_t at = 0; at < partials.size();
          at += static_cast<size_t>(weir_attention_partials_floats(value_dim)))
-        sums.push_back(static_cast<float>(weir_attention_partials_lse(&partials[at])));
+        sums.push_back(static_cast<float>(attention_partials::lse(&partials[at])));
     return sums;
 }
 

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <map>
 
-#include "kernels/abi/attention_partials.h"
 #include "tests/golden/attention_call.h"
+#include "tests/kernel/attention_partials.h"
 
 namespace golden::attention {
 
@@ -149,7 +149,7 @@ void run_tiles(KvFile *file, const std::string &name, const json_t *fields, Chec
                 Floats partials = full, maxima, sums, values;
                 for (int64_t row = 0; row < n_rows; row++) {
                     float *const partial = &partials[static_cast<size_t>(row * floats)];
-                    if (rows.empty()) weir_attention_partials_clear(partial, one.heads.value_dim);
+                    if (rows.empty()) attention_partials::clear(partial, one.heads.value_dim);
                     maxima.push_back(rows.empty() ? -1e30f : partial[0] * 0.69314718f);
                     sums.push_back(partial[1]);
                     values.insert(values.end(), partial + 2, partial + floats);
@@ -166,7 +166,7 @@ void run_tiles(KvFile *file, const std::string &name, const json_t *fields, Chec
                     total = partials;
                 else
                     for (int64_t row = 0; row < n_rows; row++)
-                        weir_attention_partials_join(
+                        attention_partials::join(
                             &total[static_cast<size_t>(row * floats)],
                             &partials[static_cast<size_t>(row * floats)], one.heads.value_dim
                         );
@@ -207,14 +207,14 @@ void run_example(const json_t *fields, Check *check)
     if (n == 0) throw Broken("the example has no partials");
     for (const bool descends : { false, true }) {
         float total[3];
-        weir_attention_partials_clear(total, 1);
+        attention_partials::clear(total, 1);
         for (size_t i = 0; i < n; i++) {
             const json_t *const one = json_array_get(partials, descends ? n - 1 - i : i);
             const auto at = [&](size_t k) {
                 return static_cast<float>(json_number_value(json_array_get(one, k)));
             };
             const float partial[3] = { at(0) * 1.44269504f, at(1), at(2) };
-            weir_attention_partials_join(total, partial, 1);
+            attention_partials::join(total, partial, 1);
         }
         check->close(
             "joined", { total[2] / total[1] },

@@ -24,19 +24,24 @@ static weir_status text_at(weir_buffer *out, double x, double y, const char *how
     return weir_buffer_text(out, "</text>\n");
 }
 
-static weir_status begin(
-    weir_buffer *out, const weir_plot_labels *labels, int width, int height, int right, int bottom
-)
+weir_status weir_plot_begin(weir_buffer *out, int width, int height)
 {
-    char turn[96];
-    WEIR_TRY(weir_buffer_format(
+    return weir_buffer_format(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
         "width=\"%d\" height=\"%d\" "
         "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"%d\" "
         "height=\"%d\" fill=\"#fff\"/>\n",
         width, height, width, height, width, height
-    ));
+    );
+}
+
+static weir_status begin(
+    weir_buffer *out, const weir_plot_labels *labels, int width, int height, int right, int bottom
+)
+{
+    char turn[96];
+    WEIR_TRY(weir_plot_begin(out, width, height));
     WEIR_TRY(text_at(out, LEFT, 30, " font-size=\"17\" font-weight=\"bold\"", labels->title));
     WEIR_TRY(text_at(out, (LEFT + right) / 2.0, bottom + 44, " text-anchor=\"middle\"", labels->x));
     (void)snprintf(

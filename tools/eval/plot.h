@@ -9,6 +9,9 @@
 extern "C" {
 #endif
 
+/* Begins a picture on white; its end is "</svg>". */
+WEIR_MUST_CHECK weir_status weir_plot_begin(weir_buffer *out, int width, int height);
+
 typedef struct weir_plot_labels {
     const char *title, *x, *y; /* any text */
 } weir_plot_labels;

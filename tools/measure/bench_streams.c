@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "engine/base/checked.h"
 #include "engine/base/clock.h"
@@ -124,11 +123,7 @@ static void wait_for_all(bench *b)
 {
     pthread_mutex_lock(&b->lock);
     while (b->n_complete < b->n_streams && b->n_ended == 0 && !weir_interrupted) {
-        struct timespec until;
-        (void)clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += 100000000;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
+        const struct timespec until = weir_clock_after(CLOCK_REALTIME, 100000000);
         (void)pthread_cond_timedwait(&b->changed, &b->lock, &until);
     }
     pthread_mutex_unlock(&b->lock);

@@ -88,13 +88,8 @@ static weir_status run(
     const weir_kv_spec *spec, weir_error *error
 )
 {
-    int64_t n_windows = (int64_t)task->text->count / task->window;
-    if (task->most_windows > 0 && n_windows > task->most_windows) n_windows = task->most_windows;
-    if (n_windows == 0)
-        return weir_error_set(
-            error, WEIR_EINVAL, "the text has %zu tokens, fewer than one window of %d",
-            task->text->count, (int)task->window
-        );
+    int64_t n_windows;
+    WEIR_TRY(weir_quality_windows(&n_windows, task->text, task->window, task->most_windows, error));
     WEIR_TRY(weir_quality_open(&c->sum, n_windows * task->window, engine, error));
     WEIR_TRY(open_side(&c->wide, engine, NULL, error));
     WEIR_TRY(open_side(&c->coded, engine, spec, error));

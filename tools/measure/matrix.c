@@ -101,6 +101,21 @@ static weir_status add_policies(
     return WEIR_OK;
 }
 
+weir_status weir_matrix_policies(weir_buffer *out, bool has_calibration, weir_error *error)
+{
+    const char *name, *summary;
+    weir_status status = WEIR_OK;
+    for (size_t i = 0; status == WEIR_OK && (name = weir_policy_at(i, &summary)) != NULL; i++) {
+        const char *const options = weir_policy_matrix_options(i, has_calibration);
+        if (options == NULL) continue;
+        status = weir_buffer_format(
+            out, "%s%s%s%s", out->size > 0 ? ";" : "", name, options[0] != '\0' ? ":" : "", options
+        );
+    }
+    return status == WEIR_OK ? WEIR_OK
+                             : weir_error_set(error, status, "no memory for the list of policies");
+}
+
 weir_status weir_matrix_plan(
     weir_matrix *matrix, const char *policies, const char *budgets, const char *formats,
     weir_error *error

@@ -2,6 +2,7 @@
  * files of their results. */
 #pragma once
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "engine/base/buffer.h"
 #include "engine/base/error.h"
@@ -23,6 +24,10 @@ typedef struct weir_matrix {
     json_t *others;
 } weir_matrix;
 
+/* Appends "name;name:options;...": the policies that are run if none are given, with the options of
+ * weir_policy_matrix_options. Returns ENOMEM. */
+WEIR_MUST_CHECK weir_status
+weir_matrix_policies(weir_buffer *out, bool has_calibration, weir_error *error);
 /* Policies "name" or "name:options" separated by ';', budgets "50%,256", formats "f16,q8_0". The
  * policy full has one cell per format, whatever the budgets. Returns EINVAL with a message that
  * says what is wrong. */

@@ -3,6 +3,19 @@
 #include <math.h>
 #include <stdlib.h>
 
+weir_status weir_quality_windows(
+    int64_t *n, const weir_ids *text, int32_t window, int64_t most_windows, weir_error *error
+)
+{
+    const int64_t all = (int64_t)text->count / window;
+    *n = most_windows > 0 && all > most_windows ? most_windows : all;
+    if (all > 0) return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_EINVAL, "the text has %zu tokens, fewer than one window of %d", text->count,
+        (int)window
+    );
+}
+
 weir_status weir_quality_open(
     weir_quality_sum *sum, int64_t n_most, const weir_engine *engine, weir_error *error
 )

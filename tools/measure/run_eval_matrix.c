@@ -11,13 +11,6 @@
 #include "tools/measure/evaluate.h"
 #include "tools/measure/matrix.h"
 
-/* Windows that fit small budgets; other options are each method's defaults. */
-#define METHODS                                                                                    \
-    "full;sinks;h2o:recent=16;scissorhands;snapkv:window=16;rkv;tova;keydiff;knorm;expected;"      \
-    "lagkv:lag=32;landmarks;random"
-static const char default_policies[] = METHODS, calibrated_policies[] = METHODS ";triattention";
-#undef METHODS
-
 enum { EVERY = 64 };
 
 typedef struct run {
@@ -280,12 +273,16 @@ int weir_run_eval_matrix(const weir_arguments *arguments)
         return weir_fail(
             weir_error_set(&error, WEIR_EINVAL, "give --items, --text or both"), &error
         );
-    const char *const usual =
-        r.base.kv.policy.calibration[0] != '\0' ? calibrated_policies : default_policies;
-    weir_status status = weir_matrix_plan(
-        &matrix, policies != NULL ? policies : usual, budgets != NULL ? budgets : "50%,25%,12%",
-        formats != NULL ? formats : r.base.kv.format, &error
-    );
+    const bool has_calibration = r.base.kv.policy.calibration[0] != '\0';
+    weir_buffer usual = { 0 };
+    weir_status status = weir_matrix_policies(&usual, has_calibration, &error);
+    if (status == WEIR_OK)
+        status = weir_matrix_plan(
+            &matrix, policies != NULL ? policies : usual.data,
+            budgets != NULL ? budgets : "50%,25%,12%", formats != NULL ? formats : r.base.kv.format,
+            &error
+        );
+    weir_buffer_free(&usual);
     if (status == WEIR_OK) status = describe_source(source, sizeof source, &r, &error);
     if (status == WEIR_OK)
         status = weir_matrix_resume(&matrix, weir_argument(arguments, "out"), source, &error);

@@ -138,13 +138,8 @@ static weir_status run(
     size_t most_packed, weir_error *error
 )
 {
-    int64_t n_windows = (int64_t)task->text->count / task->window;
-    if (task->most_windows > 0 && n_windows > task->most_windows) n_windows = task->most_windows;
-    if (n_windows == 0)
-        return weir_error_set(
-            error, WEIR_EINVAL, "the text has %zu tokens, fewer than one window of %d",
-            task->text->count, (int)task->window
-        );
+    int64_t n_windows;
+    WEIR_TRY(weir_quality_windows(&n_windows, task->text, task->window, task->most_windows, error));
     c->logits = calloc((size_t)c->block * (size_t)c->n_vocab, sizeof *c->logits);
     c->packed = most_packed > 0 ? calloc(1, most_packed) : NULL;
     if (c->logits == NULL || (most_packed > 0 && c->packed == NULL))

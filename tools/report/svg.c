@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "tools/eval/plot.h"
 #include "tools/report/text_internal.h"
 
 enum { WIDTH = 1000, HEIGHT = 640, LEFT = 90, RIGHT = 760, TOP = 60, BOTTOM = 570 };
@@ -214,14 +215,7 @@ weir_status weir_report_svg(const weir_report *report, weir_buffer *out, weir_er
             n, (int)WEIR_REPORT_LINES, n == 0 ? "other" : "fewer"
         );
     find_ranges(report, lines, n, &x, &y);
-    WEIR_TRY(weir_buffer_format(
-        out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
-        "width=\"%d\" height=\"%d\" "
-        "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"%d\" "
-        "height=\"%d\" fill=\"#fff\"/>\n",
-        WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT
-    ));
+    WEIR_TRY(weir_plot_begin(out, WIDTH, HEIGHT));
     WEIR_TRY(grid(report, &x, &y, out));
     for (size_t i = 0; i < n; i++) {
         WEIR_TRY(draw(report, &lines[i], &x, &y, out));

@@ -207,6 +207,7 @@ static const policy_default defaults[] = { { "sinks", "4" },         { "future",
 const weir_policy_ops policy_expected = { .name = "expected",
                                           .summary =
                                               "rows that future queries are expected to attend to",
+                                          .matrix_options = "",
                                           .defaults = defaults,
                                           .layout = layout,
                                           .observe = observe,

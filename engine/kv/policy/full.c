@@ -10,6 +10,8 @@ static void layout(
     (void)out, (void)options, (void)shape;
 }
 
-const weir_policy_ops policy_full = {
-    .name = "full", .summary = "keeps every row", .defaults = defaults, .layout = layout
-};
+const weir_policy_ops policy_full = { .name = "full",
+                                      .summary = "keeps every row",
+                                      .matrix_options = "",
+                                      .defaults = defaults,
+                                      .layout = layout };

@@ -71,6 +71,7 @@ static const policy_default defaults_of_h2o[] = {
 const weir_policy_ops policy_h2o = { .name = "h2o",
                                      .summary =
                                          "rows that got the most attention, sinks and recent ones",
+                                     .matrix_options = "recent=16",
                                      .defaults = defaults_of_h2o,
                                      .layout = layout,
                                      .observe = observe,

@@ -167,6 +167,7 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
 static const policy_default defaults[] = { { "block", "0" }, { NULL, NULL } };
 const weir_policy_ops policy_keydiff = { .name = "keydiff",
                                          .summary = "rows whose keys are unlike the others",
+                                         .matrix_options = "",
                                          .defaults = defaults,
                                          .layout = layout,
                                          .score = score };

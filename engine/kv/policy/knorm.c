@@ -34,6 +34,7 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
 static const policy_default defaults[] = { { NULL, NULL } };
 const weir_policy_ops policy_knorm = { .name = "knorm",
                                        .summary = "rows with short keys",
+                                       .matrix_options = "",
                                        .defaults = defaults,
                                        .layout = layout,
                                        .score = score };

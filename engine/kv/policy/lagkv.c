@@ -136,6 +136,7 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
 static const policy_default defaults[] = { { "sinks", "4" }, { "lag", "128" }, { NULL, NULL } };
 const weir_policy_ops policy_lagkv = { .name = "lagkv",
                                        .summary = "rows that differ from the rows behind them",
+                                       .matrix_options = "lag=32",
                                        .defaults = defaults,
                                        .layout = layout,
                                        .score = score };

@@ -156,6 +156,7 @@ static const policy_default defaults[] = { { "sinks", "4" },
 const weir_policy_ops policy_landmarks = {
     .name = "landmarks",
     .summary = "a window, and rows whose values differ from each other",
+    .matrix_options = "",
     .defaults = defaults,
     .layout = layout,
     .score = score

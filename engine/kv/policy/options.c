@@ -42,24 +42,8 @@ static const parameter parameters[] = {
 enum { N_PARAMETERS = sizeof parameters / sizeof parameters[0] };
 
 static const weir_policy_ops *const methods[] = {
-    &policy_full,
-    &policy_sinks,
-    &policy_h2o,
-    &policy_observed,
-    &policy_scissorhands,
-    &policy_snapkv,
-    &policy_snapkv_original,
-    &policy_snapkv_decode,
-    &policy_rkv,
-    &policy_tova,
-    &policy_keydiff,
-    &policy_knorm,
-    &policy_expected,
-    &policy_lagkv,
-    &policy_landmarks,
-    &policy_triattention,
-    &policy_duo,
-    &policy_random,
+#define WEIR_POLICY(name) &policy_##name,
+#include "engine/kv/policy/list.inc"
 };
 enum { N_METHODS = sizeof methods / sizeof methods[0] };
 
@@ -309,6 +293,12 @@ const char *weir_policy_at(size_t index, const char **summary)
     if (index >= N_METHODS) return NULL;
     *summary = methods[index]->summary;
     return methods[index]->name;
+}
+
+const char *weir_policy_matrix_options(size_t index, bool has_calibration)
+{
+    const weir_policy_ops *const ops = methods[index];
+    return has_calibration || default_of(ops, "calibration") == NULL ? ops->matrix_options : NULL;
 }
 
 bool weir_policy_option_at(

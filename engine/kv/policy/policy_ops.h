@@ -58,6 +58,9 @@ typedef struct policy_default {
 
 struct weir_policy_ops {
     const char *name, *summary;
+    /* Options with which weir eval matrix runs the method: the defaults, "", or those that fit
+     * small budgets. NULL: it leaves the method out, such as a variant of another one. */
+    const char *matrix_options;
     /* The method's options; terminated by name NULL. */
     const policy_default *defaults;
     void (*layout)(
@@ -230,10 +233,10 @@ policy_cut policy_cut_keys(const uint32_t *keys, int64_t n, int64_t n_keep);
  * how many. */
 int64_t policy_take(int32_t *keep, const uint32_t *keys, int64_t n, policy_cut *cut);
 
-extern const weir_policy_ops policy_full, policy_sinks, policy_duo, policy_h2o, policy_observed,
-    policy_scissorhands, policy_snapkv, policy_snapkv_original, policy_snapkv_decode, policy_rkv,
-    policy_tova, policy_keydiff, policy_knorm, policy_expected, policy_lagkv, policy_landmarks,
-    policy_triattention, policy_random;
+/* ---- the methods ----------------------------------------------------------------------------- */
+
+#define WEIR_POLICY(name) extern const weir_policy_ops policy_##name;
+#include "engine/kv/policy/list.inc"
 
 #ifdef __cplusplus
 }

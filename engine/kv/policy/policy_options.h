@@ -87,6 +87,9 @@ bool weir_policy_is_full(const weir_policy_options *options);
 /* Returns the name of method `index` and one line about it, in the order of the documentation; NULL
  * past the last. */
 const char *weir_policy_at(size_t index, const char **summary);
+/* The options with which weir eval matrix runs method `index`; NULL: it leaves the method out, as
+ * it does those with the option `calibration` if there are no statistics. */
+const char *weir_policy_matrix_options(size_t index, bool has_calibration);
 /* Returns name, default and help of an option of a method; false past the last. `value` is cut to
  * its size. */
 bool weir_policy_option_at(

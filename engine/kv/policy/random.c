@@ -31,6 +31,7 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
 static const policy_default defaults[] = { { "seed", "0" }, { NULL, NULL } };
 const weir_policy_ops policy_random = { .name = "random",
                                         .summary = "any rows, as a control",
+                                        .matrix_options = "",
                                         .defaults = defaults,
                                         .layout = layout,
                                         .score = score };

@@ -259,6 +259,7 @@ static const policy_default defaults[] = { { "window", "8" },        { "kernel",
                                            { "trigger", "delayed" }, { NULL, NULL } };
 const weir_policy_ops policy_rkv = { .name = "rkv",
                                      .summary = "important rows without near-duplicates",
+                                     .matrix_options = "",
                                      .defaults = defaults,
                                      .layout = layout,
                                      .score = score };

@@ -72,6 +72,7 @@ static const policy_default defaults[] = { { "recent", "10" },
 const weir_policy_ops policy_scissorhands = {
     .name = "scissorhands",
     .summary = "rows that rarely got less than the mean attention",
+    .matrix_options = "",
     .defaults = defaults,
     .layout = layout,
     .observe = observe,

@@ -45,6 +45,7 @@ static const policy_default defaults_of_sinks[] = {
 };
 const weir_policy_ops policy_sinks = { .name = "sinks",
                                        .summary = "the first rows and the latest ones",
+                                       .matrix_options = "",
                                        .defaults = defaults_of_sinks,
                                        .layout = layout,
                                        .check = check,

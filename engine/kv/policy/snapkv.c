@@ -55,20 +55,26 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
     return WEIR_OK;
 }
 
-#define SNAPKV(text, what, list)                                                                   \
-    { .name = (text), .summary = (what), .defaults = (list), .layout = layout, .score = score }
+#define SNAPKV(text, what, in_matrix, list)                                                        \
+    { .name = (text),                                                                              \
+      .summary = (what),                                                                           \
+      .matrix_options = (in_matrix),                                                               \
+      .defaults = (list),                                                                          \
+      .layout = layout,                                                                            \
+      .score = score }
 
 static const policy_default kvpress[] = {
     { "window", "64" }, { "kernel", "5" }, { "variant", "kvpress" }, { NULL, NULL }
 };
-const weir_policy_ops policy_snapkv =
-    SNAPKV("snapkv", "rows that the last queries attend to, with their neighbours", kvpress);
+const weir_policy_ops policy_snapkv = SNAPKV(
+    "snapkv", "rows that the last queries attend to, with their neighbours", "window=16", kvpress
+);
 
 static const policy_default original[] = {
     { "window", "32" }, { "kernel", "5" }, { "variant", "original" }, { NULL, NULL }
 };
 const weir_policy_ops policy_snapkv_original =
-    SNAPKV("snapkv_original", "SnapKV with the sums of its first release", original);
+    SNAPKV("snapkv_original", "SnapKV with the sums of its first release", NULL, original);
 
 static const policy_default decode[] = { { "window", "8" },
                                          { "kernel", "7" },
@@ -76,4 +82,4 @@ static const policy_default decode[] = { { "window", "8" },
                                          { "trigger", "strict" },
                                          { NULL, NULL } };
 const weir_policy_ops policy_snapkv_decode =
-    SNAPKV("snapkv_decode", "SnapKV as used for comparisons during decoding", decode);
+    SNAPKV("snapkv_decode", "SnapKV as used for comparisons during decoding", NULL, decode);

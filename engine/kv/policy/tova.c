@@ -44,6 +44,7 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
 static const policy_default defaults[] = { { "every", "1" }, { NULL, NULL } };
 const weir_policy_ops policy_tova = { .name = "tova",
                                       .summary = "rows that the last query attends to",
+                                      .matrix_options = "",
                                       .defaults = defaults,
                                       .layout = layout,
                                       .observe = observe,

@@ -192,6 +192,7 @@ static const policy_default defaults[] = {
 const weir_policy_ops policy_triattention = {
     .name = "triattention",
     .summary = "rows that later queries would attend to, by the model's query statistics",
+    .matrix_options = "",
     .defaults = defaults,
     .layout = layout,
     .check = check,

@@ -20,9 +20,8 @@ extern "C" {
  *   prototypes      those of `earlier` take free slots; if there are none they are blended into
  *                   the nearest by the slow half of its key, with a rate of earlier /
  *                   (earlier + later) tokens, keys in the low band only
- * Keys keep the rotation to their own positions, and positions of the two sequences overlap: the
- * model sees rows of `earlier` as if they were at those positions of `later`. Nothing in the method
- * shows that this is harmless; measure it.
+ * Keys keep the rotation to their own positions: the model sees rows of `earlier` as if they were
+ * at those positions of `later` (docs/decisions/0024).
  * scratch: weir_coda_merge_scratch bytes, aligned for float. */
 size_t weir_coda_merge_scratch(const weir_coda_layer *layer);
 void weir_coda_merge(

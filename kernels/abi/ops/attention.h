@@ -9,14 +9,12 @@
  * partials: if given, a call covers the splits [first_split, end_split) only, of the rows that see
  *           them, and reads only their pages (kernels/abi/attention_partials.h). All calls of a row
  *           go to one kernel. The last call (is_last) writes `out`, the others do not touch it.
- *           Calls with the same q that follow each other from first_split 0 upwards without gaps
- *           and pass the partials on give the bits of one call, however they are cut. Calls with
- *           separate, cleared partials may run in any order and place; their partials are joined,
- *           and a last call without splits writes `out`: equal up to rounding.
- * observe : lse and logits save observers from reading K again. lse: the log of the sum of
- *           exp(scale * q . K) over what a row sees, written with `out`. logits of a segment:
- *           scale * q . K of its last row at each slot that it sees; a call writes those of its
- *           splits.
+ *           Calls that follow each other from first_split 0 upwards without gaps and pass the
+ *           partials on give the bits of one call. Calls with partials of their own may run in any
+ *           order; joined, and with a last call without splits, they give the same up to rounding.
+ * observe : lse: the log of the sum of exp(scale * q . K) over what a row sees, written with `out`.
+ *           logits of a segment: scale * q . K of its last row at each slot that it sees; a call
+ *           writes those of its splits.
  * shapes  : q [T, H, *] with row and head stride, key_dim values each; out [T, H, value_dim] with
  *           out_stride, heads contiguous; partials [T, H, 2 + value_dim]; lse [T, H] or NULL
  * errors  : EINVAL for logits with a window; EUNSUPPORTED for logits on GPUs
@@ -77,8 +75,7 @@ static inline void weir_attention_marshal(weir_marshaller *m, weir_attention_arg
  *   below[h,j] = number of rows t that see j with p(t,h,j) < 1 / (n_past + t + 1), the mean of what
  *                they see
  *   last[h,j]  = p of the last row
- * Segments of one row with logits are computed from those, without q and pages. Others read each
- * tile of K once per block of rows.
+ * Segments of one row with logits are computed from those, without q and pages.
  * shapes : q [T, H, *] with row and head stride; lse [T, H]; mass, below, last [query heads of the
  *          segment, stride], each may be NULL; slots first_slot .. weir_attention_mass_end - 1 are
  *          written, and only their pages are read

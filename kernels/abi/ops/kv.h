@@ -32,6 +32,12 @@ static inline int64_t weir_kv_segment_heads(const weir_kv_segment *segment, int6
 {
     return segment->n_heads > 0 ? segment->n_heads : n_kv_heads;
 }
+/* How many pages, or tiles, of `tokens` slots hold rows of the segment. */
+static inline int64_t weir_kv_segment_runs(const weir_kv_segment *segment, int64_t tokens)
+{
+    const int64_t first = segment->n_past, end = first + segment->n_rows;
+    return segment->n_rows > 0 ? (end - 1) / tokens - first / tokens + 1 : 0;
+}
 /* True if the range of heads is within the op's. Called on the host. */
 static inline bool weir_kv_segment_is_sound(const weir_kv_segment *segment, int64_t n_kv_heads)
 {
@@ -117,6 +123,11 @@ typedef struct weir_kv_write_args {
     weir_kv_sinks sinks;
 } weir_kv_write_args;
 
+static inline const char *weir_kv_write_reject(const weir_kv_write_args *args)
+{
+    const weir_kv_pair others = { args->k_format, args->v_format };
+    return weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
+}
 static inline bool weir_kv_write_is_valid(const weir_kv_write_args *args)
 {
     return args->k_stride >= args->n_kv_heads * args->key_dim &&
@@ -147,6 +158,11 @@ typedef struct weir_kv_read_args {
     weir_kv_sinks sinks;
 } weir_kv_read_args;
 
+static inline const char *weir_kv_read_reject(const weir_kv_read_args *args)
+{
+    const weir_kv_pair others = { args->k_format, args->v_format };
+    return weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
+}
 static inline bool weir_kv_read_is_valid(const weir_kv_read_args *args)
 {
     return (!args->k || args->k_stride >= args->n_kv_heads * args->key_dim) &&
@@ -165,9 +181,9 @@ static inline void weir_kv_read_marshal(weir_marshaller *m, weir_kv_read_args *a
 
 /* Row keep[i] of each KV head becomes row i, in place: the codes of kept rows move to the front.
  * Rows from n_keep on have undefined contents and are never read. Pages that are written to must
- * not be shared. Formats that code a page as a whole are
- * refused: their sequences drop whole pages from their tables instead. Rows before first[g] are in
- * place: their entries of `keep` and their pages are not read.
+ * not be shared. Formats that code a page as a whole are refused: their sequences drop whole pages
+ * from their tables instead. Rows before first[g] are in place: their entries of `keep` and their
+ * pages are not read.
  * shapes : keep [G, keep_stride], of each head n_keep[g] rows, ascending: keep[i] >= i; first [G],
  *          or NULL: 0
  * errors : EUNSUPPORTED for those formats, or if a format does not take the width; EINVAL if keep
@@ -272,8 +288,8 @@ static inline void weir_kv_compact_marshal(weir_marshaller *m, weir_kv_compact_a
  * shapes : out [n_vectors, out_stride], the first n_rows of each written; vectors
  *          [n_vectors, key_dim]; lengths [n_vectors, n_pairs] or NULL; 2 * n_pairs <= key_dim
  * order  : a slot's product does not depend on the other slots of the call
- * errors : EUNSUPPORTED if the format does not take the width, or for lengths where turbo's codes
- *          are of rotated keys */
+ * errors : EUNSUPPORTED if the format does not take the width, or for lengths where codes are of
+ *          rotated keys */
 typedef struct weir_key_products_args {
     float *out;
     const float *vectors, *lengths;
@@ -288,11 +304,10 @@ typedef struct weir_key_products_args {
 static inline const char *weir_key_products_reject(const weir_key_products_args *args)
 {
     const weir_kv_format first = args->sinks.n_pages > 0 ? args->sinks.pair.k : args->k_format;
-    const char *why = weir_kv_format_reject(args->k_format, WEIR_KV_K, args->key_dim);
-    if (!why) why = weir_kv_format_reject(first, WEIR_KV_K, args->key_dim);
+    const char *const why = weir_kv_keys_reject(args->k_format, args->sinks, args->key_dim);
     if (why) return why;
     return args->lengths && (weir_kv_is_rotated(args->k_format) || weir_kv_is_rotated(first))
-               ? "turbo's codes are of rotated keys: their pairs have no lengths"
+               ? "codes are of rotated keys: their pairs have no lengths"
                : NULL;
 }
 /* Kernels return EINVAL if it is false. */

@@ -35,18 +35,6 @@ static float kivi_value(weir_kv_format format, uint32_t code, float scale, float
     return channel_value(format, code, scale, min);
 }
 
-static int64_t channel_scale_index(weir_kv_side side, int64_t t, int64_t d)
-{
-    (void)side, (void)t;
-    return d;
-}
-
-static int64_t kivi_scale_index(weir_kv_side side, int64_t t, int64_t d)
-{
-    (void)t;
-    return side == WEIR_KV_K ? d : d / WEIR_KV_GROUP;
-}
-
 /* Codes a group of values that share scale and minimum: `n` of them from (token, d) on, along
  * tokens or along dims. */
 static void close_group(

@@ -9,23 +9,9 @@ static inline const char *weir_kv_channel_reject(weir_kv_side side, int64_t dim)
     return NULL;
 }
 
-static inline weir_kv_arrays weir_kv_channel_arrays(weir_kv_side side, int64_t dim)
-{
-    (void)side;
-    const weir_kv_arrays arrays = { dim * 2, dim * 2, true };
-    return arrays;
-}
-
 static inline const char *weir_kv_kivi_reject(weir_kv_side side, int64_t dim)
 {
     return side == WEIR_KV_V && dim % WEIR_KV_GROUP != 0
                ? "takes value widths that are multiples of 32"
                : NULL;
-}
-
-static inline weir_kv_arrays weir_kv_kivi_arrays(weir_kv_side side, int64_t dim)
-{
-    const int64_t group = dim / WEIR_KV_GROUP * 2;
-    const weir_kv_arrays k = { dim * 2, dim * 2, false }, v = { group, group, false };
-    return side == WEIR_KV_K ? k : v;
 }

@@ -38,12 +38,6 @@ static float block_value(weir_kv_format format, uint32_t code, float scale, floa
     return format == WEIR_KV_Q8_0 ? (float)(int8_t)code * scale : ((float)code - 8.0f) * scale;
 }
 
-static int64_t block_scale_index(weir_kv_side side, int64_t t, int64_t d)
-{
-    const int64_t group = d / WEIR_KV_GROUP;
-    return side == WEIR_KV_K ? group * WEIR_TILE_TOKENS + t : group;
-}
-
 static void encode_block(const weir_kv_part *part, int64_t token, const float *x)
 {
     for (int64_t first = 0; first < part->dim; first += WEIR_KV_GROUP) {

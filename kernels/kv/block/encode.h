@@ -30,5 +30,10 @@ WEIR_INLINE void kv_block_write(
 )
 {
     (void)row;
-    kv_write_groups(to, format, x, (kv_scale){ 0 }, token, tid);
+    for (int64_t group = tid; group < to->dim / KV_GROUP; group += LANE_THREADS) {
+        const int64_t first = group * KV_GROUP;
+        const kv_scale scale = kv_block_scale(format, x + first);
+        kv_store_half(kv_scale_at(to, format, token, first), scale.step);
+        kv_write_group(to, format, x, scale, token, group);
+    }
 }

@@ -7,10 +7,3 @@ kv_block_value(const weir_kv_format format, lane_uint code, lane_float scale, la
                                    : lane_from_int((lane_int)code - 8)) *
            scale;
 }
-
-WEIR_INLINE lane_float kv_block_k_scale(const char *scales, int64_t first, int64_t token)
-{
-    return lane_load_half((const _Float16 *)scales + first / KV_GROUP * WEIR_TILE_TOKENS + token);
-}
-
-WEIR_INLINE int64_t kv_block_v_index(int64_t d) { return d / KV_GROUP; }

@@ -28,12 +28,6 @@ static float float8_value(weir_kv_format format, uint32_t code, float scale, flo
            scale;
 }
 
-static int64_t float8_scale_index(weir_kv_side side, int64_t t, int64_t d)
-{
-    (void)d;
-    return side == WEIR_KV_K ? t : 0;
-}
-
 static void encode_float8(const weir_kv_part *part, int64_t token, const float *x)
 {
     uint8_t codes[WEIR_KV_DIM_MAX];

@@ -23,6 +23,6 @@ WEIR_INLINE void kv_float8_write(
 {
     (void)row;
     const kv_scale scale = kv_float8_scale(format, x, to->dim);
-    if (tid == 0) *(float *)kv_row_scale(to, token, 4) = scale.step;
+    if (tid == 0) *(float *)kv_scale_at(to, format, token, 0) = scale.step;
     kv_write_groups(to, format, x, scale, token, tid);
 }

@@ -5,10 +5,3 @@ static inline const char *weir_kv_float8_reject(weir_kv_side side, int64_t dim)
     (void)side, (void)dim;
     return NULL;
 }
-
-static inline weir_kv_arrays weir_kv_float8_arrays(weir_kv_side side, int64_t dim)
-{
-    (void)dim;
-    const weir_kv_arrays k = { WEIR_TILE_TOKENS * 4, 0, false }, v = { 4, 0, false };
-    return side == WEIR_KV_K ? k : v;
-}

@@ -19,15 +19,3 @@ kv_float8_value(const weir_kv_format format, lane_uint code, lane_float scale, l
     (void)min;
     return kv_float8(format, code) * scale;
 }
-
-WEIR_INLINE lane_float kv_float8_k_scale(const char *scales, int64_t first, int64_t token)
-{
-    (void)first;
-    return lane_load((const float *)scales + token);
-}
-
-WEIR_INLINE int64_t kv_float8_v_index(int64_t d)
-{
-    (void)d;
-    return 0;
-}

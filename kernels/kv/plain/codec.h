@@ -8,12 +8,6 @@ static float plain_value(weir_kv_format format, uint32_t code, float scale, floa
                                    : weir_bf16_to_f32((uint16_t)code);
 }
 
-static int64_t plain_scale_index(weir_kv_side side, int64_t t, int64_t d)
-{
-    (void)side, (void)t, (void)d;
-    return 0;
-}
-
 static void encode_plain(const weir_kv_part *part, int64_t token, const float *x)
 {
     for (int64_t d = 0; d < part->dim; d++)

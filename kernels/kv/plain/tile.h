@@ -12,11 +12,3 @@ kv_plain_value(const weir_kv_format format, lane_uint code, lane_float scale, la
     (void)format, (void)code, (void)scale, (void)min;
     return (lane_float)0.0f; /* has no codes: kv_load_plain */
 }
-
-WEIR_INLINE lane_float kv_plain_k_scale(const char *scales, int64_t first, int64_t token)
-{
-    (void)scales, (void)first, (void)token;
-    return (lane_float)1.0f;
-}
-
-WEIR_INLINE int64_t kv_plain_v_index(int64_t d) { return d / KV_GROUP; }

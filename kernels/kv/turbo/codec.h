@@ -59,12 +59,6 @@ static float turbo_value(weir_kv_format format, uint32_t code, float scale, floa
     return centroid(weir_kv_bits(format), (int)code) * scale;
 }
 
-static int64_t turbo_scale_index(weir_kv_side side, int64_t t, int64_t d)
-{
-    (void)d;
-    return side == WEIR_KV_K ? t : 0;
-}
-
 static void encode_turbo(const weir_kv_part *part, int64_t token, const float *x)
 {
     uint8_t codes[WEIR_KV_TURBO_DIM_MAX];

@@ -31,7 +31,7 @@ WEIR_INLINE void kv_turbo_write(
         squares += value * value;
     }
     const uint16_t step = weir_f16_from_f32((float)__builtin_sqrt(squares / (double)to->dim));
-    if (tid == 0) *(uint16_t *)kv_row_scale(to, token, 2) = step;
+    if (tid == 0) *(uint16_t *)kv_scale_at(to, format, token, 0) = step;
     for (int64_t d = tid; d < to->dim; d += LANE_THREADS)
         row[d] = weir_kv_sign(to->side, d) * weir_kv_finite(x[d]);
     TEAM_BARRIER

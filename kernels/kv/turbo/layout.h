@@ -11,13 +11,6 @@ static inline const char *weir_kv_turbo_reject(weir_kv_side side, int64_t dim)
                : NULL;
 }
 
-static inline weir_kv_arrays weir_kv_turbo_arrays(weir_kv_side side, int64_t dim)
-{
-    (void)dim;
-    const weir_kv_arrays k = { WEIR_TILE_TOKENS * 2, 0, false }, v = { 2, 0, false };
-    return side == WEIR_KV_K ? k : v;
-}
-
 /* D of the rotation, +1 or -1: fixed, because pages are saved and shared. K and V differ. */
 static inline float weir_kv_sign(weir_kv_side side, int64_t dim)
 {

@@ -18,18 +18,6 @@ kv_turbo_value(const weir_kv_format format, lane_uint code, lane_float scale, la
     return kv_centroid(weir_kv_bits(format), code) * scale;
 }
 
-WEIR_INLINE lane_float kv_turbo_k_scale(const char *scales, int64_t first, int64_t token)
-{
-    (void)first;
-    return lane_load_half((const _Float16 *)scales + token);
-}
-
-WEIR_INLINE int64_t kv_turbo_v_index(int64_t d)
-{
-    (void)d;
-    return 0;
-}
-
 /* Replaces every column of rows [dim][columns] by H column, by all threads. Needs a barrier before;
  * ends with one. */
 WEIR_INLINE void kv_hadamard(float *rows, int64_t dim, int64_t columns, int tid)

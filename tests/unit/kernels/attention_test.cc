@@ -5,7 +5,7 @@
 #include <numeric>
 #include <random>
 
-#include "kernels/abi/attention_partials.h"
+#include "tests/kernel/attention_partials.h"
 #include "tests/unit/kernels/attention_support.h"
 
 namespace weir_test {
@@ -258,17 +258,15 @@ TEST(Attention, PartsJoinInAnyOrder)
                 Floats total((size_t)(n * floats)), part(total.size()), out(whole.size(), NAN);
                 weir_attention_args args = args_of(shape, sequence.q.data(), out.data(), segments);
                 for (int64_t row = 0; row < n; row++)
-                    weir_attention_partials_clear(&total[(size_t)(row * floats)], shape.value_dim);
+                    attention_partials::clear(&total[(size_t)(row * floats)], shape.value_dim);
                 for (const int32_t split : order) {
                     for (int64_t row = 0; row < n; row++)
-                        weir_attention_partials_clear(
-                            &part[(size_t)(row * floats)], shape.value_dim
-                        );
+                        attention_partials::clear(&part[(size_t)(row * floats)], shape.value_dim);
                     args.partials = part.data(), args.first_split = split,
                     args.end_split = split + 1;
                     ASSERT_EQ(run(*kernel, &args), WEIR_OK);
                     for (int64_t row = 0; row < n; row++)
-                        weir_attention_partials_join(
+                        attention_partials::join(
                             &total[(size_t)(row * floats)], &part[(size_t)(row * floats)],
                             shape.value_dim
                         );

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <string>
 
+#include "kernels/abi/kv_format_text.h"
+
 namespace {
 
 weir_kv_pair parsed(const std::string &text)
@@ -38,6 +40,28 @@ TEST(KvFormats, EveryPairIsReadAsItIsPrinted)
         }
     EXPECT_EQ(printed({ WEIR_KV_Q8_0, WEIR_KV_Q8_0 }), "q8_0");
     EXPECT_EQ(printed({ WEIR_KV_Q8_0, WEIR_KV_TURBO4 }), "q8_0/turbo4");
+}
+
+TEST(KvFormats, TextsListTheFormatsOfTheirKind)
+{
+    const auto listed = [](auto is_of) {
+        std::string text;
+        for (int f = 0; f < WEIR_KV_FORMAT_COUNT; f++)
+            if (is_of((weir_kv_format)f))
+                text += std::string(" ") + weir_kv_format_name((weir_kv_format)f);
+        return text;
+    };
+    EXPECT_EQ(listed(weir_kv_seals_pages), WEIR_KV_PAGE_TEXT);
+    EXPECT_EQ(listed(weir_kv_is_read_on_devices), WEIR_KV_DEVICE_READ_TEXT);
+    EXPECT_EQ(
+        listed([](weir_kv_format f) { return weir_kv_cuda_use(f) & WEIR_KV_CUDA_READ; }),
+        WEIR_KV_CUDA_READ_TEXT
+    );
+    EXPECT_EQ(
+        listed([](weir_kv_format f) { return weir_kv_cuda_use(f) & WEIR_KV_CUDA_WRITE; }),
+        WEIR_KV_CUDA_WRITE_TEXT
+    );
+    EXPECT_STREQ(WEIR_KV_PAGE_TEXT, " int8 kivi2 kivi4 kivi8");
 }
 
 TEST(KvFormats, NothingElseIsRead)

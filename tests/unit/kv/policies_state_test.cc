@@ -295,6 +295,26 @@ TEST(PolicyOptions, AreReadAsTheyArePrinted)
     EXPECT_EQ(n, 18u);
 }
 
+TEST(PolicyOptions, OfTheMatrixAreTheMethodsOwn)
+{
+    const char *name, *summary;
+    std::string names;
+    for (size_t i = 0; (name = weir_policy_at(i, &summary)) != nullptr; i++) {
+        const char *const list = weir_policy_matrix_options(i, true);
+        weir_policy_options options;
+        weir_error error = {};
+        ASSERT_EQ(weir_policy_options_default(&options, name, &error), WEIR_OK) << error.text;
+        if (list == nullptr) continue;
+        EXPECT_EQ(weir_policy_options_set(&options, list, &error), WEIR_OK) << error.text;
+        names += weir_policy_matrix_options(i, false) == nullptr ? " !" : " ";
+        names += name;
+    }
+    EXPECT_EQ(
+        names, " full sinks h2o scissorhands snapkv rkv tova keydiff knorm expected lagkv "
+               "landmarks !triattention random"
+    );
+}
+
 TEST(PolicyOptions, ErrorsNameWhatIsNearAndWhatIsAllowed)
 {
     EXPECT_EQ(refusal("h2", ""), "there is no KV policy \"h2\"; the nearest is h2o");

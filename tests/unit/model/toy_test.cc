@@ -322,7 +322,10 @@ TEST_F(SharedRows, WhatCannotBeSharedIsRefused)
     );
     write(sharing_arch("shared"));
     settings_.push_back("kv.format=int8");
-    EXPECT_SAYS(why(), "read the KV rows of others, which int8 and kivi do not allow");
+    EXPECT_SAYS(
+        why(),
+        "read the KV rows of others, which these formats do not allow: int8 kivi2 kivi4 kivi8;"
+    );
 }
 
 TEST_F(Toy, WhatABlockDeclaresIsChecked)
