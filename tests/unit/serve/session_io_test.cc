@@ -163,6 +163,40 @@ TEST_F(SessionIo, AClientThatLeavesDuringItsRestoreLeavesNothing)
     }
 }
 
+/* A timeout ends what waits for the disk, too: the prompt whose file is read, and those after it. */
+TEST_F(SessionIo, ATimeoutDoesNotWaitForTheDisk)
+{
+    const Reply first = chat(1, "talk");
+    ASSERT_EQ(0u, save("talk").find("HTTP/1.1 200"));
+    for (const bool is_streamed : { false, true }) {
+        restart();
+        support::Gate disk;
+        file_gate::reads = &disk;
+        const int late = begin(
+            "/v1/chat/completions",
+            talk_fixture::body_of(
+                1, 60, 4,
+                std::string(R"(,"session":"talk","timeout":0.3)") +
+                    (is_streamed ? R"(,"stream":true)" : "")
+            )
+        );
+        ASSERT_TRUE(disk.wait_until_reached());
+        const std::string reply = end(late);
+        EXPECT_EQ(0u, reply.find(is_streamed ? "HTTP/1.1 200" : "HTTP/1.1 408")) << reply;
+        EXPECT_NE(reply.find(R"("finish_reason":"timeout")"), std::string::npos) << reply;
+        EXPECT_EQ(reply.find(R"("code":"timeout")") != std::string::npos, !is_streamed) << reply;
+        EXPECT_GT(chat(8).n_prompt, 400) << "others go on";
+        disk.open();
+        EXPECT_FALSE(disk.was_late) << "the reply waited for the disk";
+        EXPECT_TRUE(wait_for("sessions_restoring", 0));
+        file_gate::reads = nullptr;
+        EXPECT_EQ(chat(1, "talk").content, first.content) << "the file is as it was";
+        const std::string counts = request("GET", "/metrics", "");
+        EXPECT_NE(counts.find("finished_reason=\"tool_calls\"} 0\n"), std::string::npos) << counts;
+        EXPECT_NE(counts.find("finished_reason=\"length\"} 2\n"), std::string::npos) << counts;
+    }
+}
+
 /* A save that began is finished; one that waits is refused. */
 TEST_F(SessionIo, AServerThatEndsFinishesTheSaveThatBegan)
 {
