@@ -94,3 +94,11 @@ int weir_processors(const char *root)
         if (CPU_ISSET_S((size_t)i, sizeof sets, sets)) processors[n++] = i;
     return weir_processors_among(root, processors, n);
 }
+
+int weir_request_threads(int64_t wanted)
+{
+    enum { LEAST = 4, MOST = 1024 };
+    if (wanted > 0) return wanted < MOST ? (int)wanted : MOST;
+    const int n = weir_processors("");
+    return n < LEAST ? LEAST : n > MOST ? MOST : n;
+}
