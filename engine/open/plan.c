@@ -18,8 +18,8 @@ enum { THREAD_BYTES = 128 << 10 };
  * kernels. */
 static int32_t threads_of(const weir_plan_parts *parts)
 {
-    return weir_request_threads(parts->config->server.workers) +
-           weir_plan_session_carriers(parts) + weir_stream_threads(parts->stream);
+    return weir_request_threads(parts->config->server.workers) + weir_plan_session_carriers(parts) +
+           weir_stream_threads(parts->stream);
 }
 
 /* With a lower tier, memory must hold the least that running sequences need, unless it holds all
@@ -110,8 +110,7 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
                          .disk_cap = (size_t)config->memory.disk,
                          .disk_is_shared = weir_plan_has_sessions(config, parts->with_service) };
     weir_plan_describe(&plan->facts, parts);
-    if (parts->with_server)
-        plan->process = PROCESS_BYTES + (size_t)plan->n_threads * THREAD_BYTES;
+    if (parts->with_server) plan->process = PROCESS_BYTES + (size_t)plan->n_threads * THREAD_BYTES;
     plan->weights = (size_t)plan->facts.weight_bytes;
     plan->recurrent = (size_t)plan->facts.recurrent_bytes * (size_t)plan->facts.n_slots;
     plan->sampler = weir_service_sampler_bytes(plan->facts.n_samplers, (size_t)plan->facts.n_vocab);

@@ -268,8 +268,7 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
         plan->facts.kv_per_key
     ));
     return weir_buffer_format(
-        out,
-        ", \"window\": %d, \"trained_context\": %d, \"sequences\": %d, \"threads\": %d}\n",
+        out, ", \"window\": %d, \"trained_context\": %d, \"sequences\": %d, \"threads\": %d}\n",
         (int)plan->facts.window, (int)plan->facts.trained_context, (int)plan->facts.n_slots,
         (int)plan->n_threads
     );

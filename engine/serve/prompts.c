@@ -141,9 +141,7 @@ static weir_prompt *next_prompt(weir_generation *g)
 }
 
 /* Returns false if it cannot start: the request fails, or tries again later. */
-static bool start(
-    weir_generation *g, weir_prompt *prompt, weir_status status, weir_error *error
-)
+static bool start(weir_generation *g, weir_prompt *prompt, weir_status status, weir_error *error)
 {
     weir_exchange *const x = g->exchange;
     (void)pthread_mutex_lock(&x->lock);

@@ -71,7 +71,8 @@ WEIR_MUST_CHECK weir_status
 weir_lower_tier_alloc(weir_lower_tier *lower, int32_t *block, weir_error *error);
 /* Returns true if the file has no block any more, so that it may be shrunk. */
 bool weir_lower_tier_free(weir_lower_tier *lower, int32_t block);
-bool weir_lower_tier_is_unused(const weir_lower_tier *lower); /* the file: the same. Engine thread */
+bool weir_lower_tier_is_unused(const weir_lower_tier *lower
+); /* the file: the same. Engine thread */
 /* Truncates the file, which has no block, by up to a GiB: of a file of 50 GiB all takes seconds on
  * some file systems. Returns true if more is left. For the thread that writes, between writes. */
 bool weir_lower_tier_shrink(const weir_lower_tier *lower);

@@ -42,8 +42,7 @@ inline void pass_gate()
 }
 
 /* Writes of any thread, reads of any, and truncations wait at these; NULL: they do not. */
-inline std::atomic<Gate *> write_gate{ nullptr }, all_reads_gate{ nullptr },
-    shrink_gate{ nullptr };
+inline std::atomic<Gate *> write_gate{ nullptr }, all_reads_gate{ nullptr }, shrink_gate{ nullptr };
 
 inline void pass(const std::atomic<Gate *> &at)
 {

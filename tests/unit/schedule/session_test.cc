@@ -408,7 +408,8 @@ TEST_F(Session, WhatAKilledProcessLeftIsSweptUp)
     start("tq");
     stop();
     std::ofstream(folder_ + "/a.session.tmp.999999999") << "x";
-    const std::string name = folder_ + "/a.session", own = name + ".tmp." + std::to_string(getpid());
+    const std::string name = folder_ + "/a.session",
+                      own = name + ".tmp." + std::to_string(getpid());
     std::ofstream(own) << "x"; /* of a process that had this one's id */
     weir_new_file file; /* of a process that writes */
     ASSERT_EQ(weir_new_file_open(&file, name.c_str(), 0, &error_), WEIR_OK) << error_.text;

@@ -17,7 +17,9 @@ class OneServer : public EngineServer {
         stop();
         for (const int fd : log_) close(fd);
     }
-    void start(const char *context = "model.context=512", const char *slots = "batch.max_sequences=2")
+    void start(
+        const char *context = "model.context=512", const char *slots = "batch.max_sequences=2"
+    )
     {
         log_fd_ = log_[1];
         open({ context, slots });

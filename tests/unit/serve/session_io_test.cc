@@ -227,12 +227,11 @@ TEST_F(SessionIo, ATimeoutDoesNotWaitForTheDisk)
         support::Gate disk;
         file_gate::reads = &disk;
         const int late = begin(
-            "/v1/chat/completions",
-            talk_fixture::body_of(
-                1, 60, 4,
-                std::string(R"(,"session":"talk","timeout":0.3)") +
-                    (is_streamed ? R"(,"stream":true)" : "")
-            )
+            "/v1/chat/completions", talk_fixture::body_of(
+                                        1, 60, 4,
+                                        std::string(R"(,"session":"talk","timeout":0.3)") +
+                                            (is_streamed ? R"(,"stream":true)" : "")
+                                    )
         );
         ASSERT_TRUE(disk.wait_until_reached());
         const std::string reply = end(late);

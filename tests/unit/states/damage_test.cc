@@ -191,16 +191,14 @@ TEST_F(DamagedStates, LeftOversAreClearedAwayAndStrangersLeftAlone)
                                       "y.3.session.tmp.1", "states.log.tmp.77" };
     for (const char *name : left_over) spill(folder_ + "/" + name, "x");
     weir_new_file written; /* by another process */
-    ASSERT_EQ(
-        weir_new_file_open(&written, (folder_ + "/z.3.session").c_str(), 0, &error_), WEIR_OK
-    ) << error_.text;
+    ASSERT_EQ(weir_new_file_open(&written, (folder_ + "/z.3.session").c_str(), 0, &error_), WEIR_OK)
+        << error_.text;
     const Names strangers = { "a.session",    "A.1.session", "b.2.sessions",    "new.4.session",
                               "b.02.session", ".1.session",  "b.2.session.old", "notes" };
     for (const auto &name : strangers) spill(folder_ + "/" + name, "x");
     open();
     for (const auto &name : strangers) EXPECT_TRUE(fs::exists(folder_ + "/" + name)) << name;
-    for (const char *name : left_over)
-        EXPECT_FALSE(fs::exists(folder_ + "/" + name)) << name;
+    for (const char *name : left_over) EXPECT_FALSE(fs::exists(folder_ + "/" + name)) << name;
     EXPECT_TRUE(fs::exists(written.temporary));
     weir_new_file_drop(&written);
     EXPECT_EQ(names(), Names{ "b" });
