@@ -97,8 +97,8 @@ int weir_processors(const char *root)
 
 int weir_request_threads(int64_t wanted)
 {
-    enum { LEAST = 4, MOST = 1024 };
-    if (wanted > 0) return wanted < MOST ? (int)wanted : MOST;
+    enum { FEWEST = 4, MANY = 1024 };
+    if (wanted > 0) return wanted < MANY ? (int)wanted : MANY;
     const int n = weir_processors("");
-    return n < LEAST ? LEAST : n > MOST ? MOST : n;
+    return n < FEWEST ? FEWEST : n > MANY ? MANY : n;
 }

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import unittest
 
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).resolve().parent
 # Notices that a.c has no "one" any more, and keeps a line of each call.
 BAZEL = "#!/bin/sh\necho \"$@\" >>calls\ngrep -q one a.c || exit 3\n"
 
