@@ -11,8 +11,6 @@ PROGRAM is the serve binary with its bundled model.
    booked must stay below the account `process`, which is set aside for what has no account.
 2. In a memory cgroup of 128 MiB, its memory.host, two bodies of 3.9 MB at once whose arguments
    are such lists behind escapes. The server must live and answer others.
-3. With 64 threads for requests, all of which get requests of several kinds at once: the same as
-   in 1.
 
 Prints "N passed, N failed"."""
 import collections
@@ -149,52 +147,6 @@ def check_accounts(program, checks):
         checks.append(("it ends when it is asked to", server.end()))
 
 
-def schema(depth):
-    inner = {"type": "string"}
-    for i in range(depth):
-        inner = {"type": "object", "properties": {f"p{i}": inner}}
-    return inner
-
-
-def kinds():
-    chat = {"messages": [{"role": "user", "content": "The harbour. " * 50}], "max_tokens": 1}
-    tools = [{"type": "function", "function": {"name": f"f{i}", "parameters": schema(20)}}
-             for i in range(10)]
-    return (("/v1/chat/completions", json.dumps(chat)),
-            ("/v1/chat/completions", json.dumps({**chat, "tools": tools})),
-            ("/tokenize", body_of(200000)),
-            ("/tokenize", json.dumps({"content": "Straße ⚓ 12345 " * 10000})),
-            ("/tokenize", '{"content":"x","y":' + "[" * 60 + "]" * 60 + "}"))
-
-
-def check_threads(program, checks):
-    workers = 64
-    server = Server(program, 256, more=["batch.max_sequences=8", f"server.workers={workers}"])
-    try:
-        most, statuses = 0, collections.Counter()
-        for path, body in kinds():
-            threads = [threading.Thread(
-                target=lambda: statuses.update([server.post(path, body)]))
-                for _ in range(2 * workers)]
-            for thread in threads:
-                thread.start()
-            while any(thread.is_alive() for thread in threads):
-                if server.process.poll() is None:
-                    most = max(most, without_account(server)[0])
-                time.sleep(0.02)
-        alive = server.process.poll() is None
-        last, set_aside = without_account(server) if alive else (0, 0)
-        print(f"{workers} threads, without an account: {max(most, last) / MIB:.1f} MiB at most; "
-              f"process has {set_aside / MIB:.1f} MiB; {dict(statuses)}")
-        checks.append((f"{workers} threads hold no more than is booked and set aside",
-                       0 < max(most, last) < set_aside))
-        n_sent = 2 * workers * len(kinds())
-        checks.append(("their requests were answered or refused",
-                       sum(statuses[s] for s in (200, 400, 429, 503)) == n_sent))
-    finally:
-        server.end()
-
-
 def check_escapes(program, checks):
     size = 128
     group = limit.Group(size * MIB)
@@ -236,7 +188,6 @@ def main():
         sys.exit(__doc__)
     checks = []
     check_accounts(os.path.abspath(sys.argv[1]), checks)
-    check_threads(os.path.abspath(sys.argv[1]), checks)
     check_escapes(os.path.abspath(sys.argv[1]), checks)
     return report(checks)
 
