@@ -34,7 +34,7 @@ weir_file_read(weir_buffer *out, const char *path, size_t limit, weir_error *err
  * read to its end. "-" and /dev/stdin mean standard input. */
 WEIR_MUST_CHECK weir_status
 weir_file_read_input(weir_buffer *out, const char *path, size_t limit, weir_error *error);
-/* Writes `path`.tmp.PID, then fsync, rename, fsync of the folder: readers see the old file or the
+/* Writes a temporary file, then fsync, rename, fsync of the folder: readers see the old file or the
  * complete new one. A device or a pipe is written in place. */
 WEIR_MUST_CHECK weir_status
 weir_file_write_atomic(const char *path, const void *bytes, size_t n, weir_error *error);
@@ -42,6 +42,13 @@ weir_file_write_atomic(const char *path, const void *bytes, size_t n, weir_error
 /* Like weir_file_write_atomic, with mode 0600 whatever the umask. */
 WEIR_MUST_CHECK weir_status
 weir_file_write_private(const char *path, const void *bytes, size_t n, weir_error *error);
+
+/* A temporary file is `path`, this, and random digits. Its writer has locked it (flock) until it is
+ * renamed or deleted. */
+#define WEIR_TEMPORARY_MARK ".tmp."
+/* Deletes a temporary file unless a process is writing it: a writer that was killed left it. Returns
+ * false if it is still there. */
+bool weir_file_drop_torn(const char *path);
 
 /* A private file written in pieces, for content too large for a buffer: write to `fd`, then keep or
  * drop it. */

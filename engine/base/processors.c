@@ -94,3 +94,11 @@ int weir_processors(const char *root)
         if (CPU_ISSET_S((size_t)i, sizeof sets, sets)) processors[n++] = i;
     return weir_processors_among(root, processors, n);
 }
+
+int weir_request_threads(int64_t wanted)
+{
+    enum { FEWEST = 4, MANY = 1024 };
+    if (wanted > 0) return wanted < MANY ? (int)wanted : MANY;
+    const int n = weir_processors("");
+    return n < FEWEST ? FEWEST : n > MANY ? MANY : n;
+}

@@ -1,6 +1,7 @@
 /* engine/base/processors.h - how many threads of this process can compute at once. */
 #pragma once
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -13,6 +14,8 @@ extern "C" {
 int weir_processors(const char *root);
 /* The same with these processors instead of those that the process may run on. */
 int weir_processors_among(const char *root, const int *processors, size_t n);
+/* Threads of a server for requests: `wanted`, or if that is 0 one per core, 4 to 1024. */
+int weir_request_threads(int64_t wanted);
 
 #ifdef __cplusplus
 }

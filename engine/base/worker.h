@@ -6,6 +6,10 @@
 
 #include "engine/base/error.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct weir_worker {
     pthread_t thread;
     bool has_thread;
@@ -28,3 +32,7 @@ void weir_worker_unlock(weir_worker *worker);
 /* Require the lock: waits until another thread calls `wake`, or for no reason. */
 void weir_worker_wait(weir_worker *worker);
 void weir_worker_wake(weir_worker *worker); /* all that wait */
+
+#ifdef __cplusplus
+}
+#endif

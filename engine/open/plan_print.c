@@ -161,6 +161,8 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
             WEIR_TRY(weir_buffer_format(
                 out, "   %s of it for tables of sequences", weir_size_text(size, plan->tables)
             ));
+        if (strcmp(p->name, "process") == 0)
+            WEIR_TRY(weir_buffer_format(out, "   with %d threads", (int)plan->n_threads));
         if (strcmp(p->name, "kv_host") == 0 && plan->facts.kv_host_pages > 0)
             WEIR_TRY(weir_buffer_format(
                 out, "   %" PRId64 " of these pages (kv.tiers.host)", plan->facts.kv_host_pages
@@ -266,7 +268,8 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
         plan->facts.kv_per_key
     ));
     return weir_buffer_format(
-        out, ", \"window\": %d, \"trained_context\": %d, \"sequences\": %d}\n",
-        (int)plan->facts.window, (int)plan->facts.trained_context, (int)plan->facts.n_slots
+        out, ", \"window\": %d, \"trained_context\": %d, \"sequences\": %d, \"threads\": %d}\n",
+        (int)plan->facts.window, (int)plan->facts.trained_context, (int)plan->facts.n_slots,
+        (int)plan->n_threads
     );
 }

@@ -107,8 +107,8 @@ typedef struct weir_request {
     int32_t client;
     /* Lower goes first: in the queue, in a step, and last when sequences are preempted. */
     int32_t priority;
-    /* From submission on; open choices then end with TIMEOUT, and the job with OK; 0: none. */
-    int64_t timeout_ns;
+    /* CLOCK_MONOTONIC: open choices then end with TIMEOUT, and the job with OK; 0: none. */
+    int64_t deadline_ns;
     /* NULL: the service's, if it has one; copied. */
     const weir_policy_options *policy;
     int64_t kv_budget; /* rows to keep; 0: the service's */

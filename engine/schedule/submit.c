@@ -39,8 +39,8 @@ static weir_status check_request(
             "a prompt that continues a state needs at least one more token, and earlier tokens are "
             "not scored"
         );
-    if (request->timeout_ns < 0 || request->timeout_ns > INT64_MAX / 2)
-        return weir_error_set(error, WEIR_EINVAL, "timeout is negative, or longer than a century");
+    if (request->deadline_ns < 0)
+        return weir_error_set(error, WEIR_EINVAL, "the deadline is negative; 0 means none");
     if (request->max_tokens < 0 || request->min_tokens < 0)
         return weir_error_set(error, WEIR_EINVAL, "max_tokens and min_tokens must not be negative");
     if (request->n_top_logprobs < 0 || request->n_top_logprobs > WEIR_TOP_LOGPROBS)
@@ -119,7 +119,7 @@ static weir_status make_job(
     job->service = service;
     job->request = *request;
     job->submitted_ns = weir_clock_ns();
-    if (request->timeout_ns > 0) job->deadline_ns = job->submitted_ns + request->timeout_ns;
+    job->deadline_ns = request->deadline_ns;
     set_limits(job);
     job->request.prompt =
         copy_of(request->prompt, (size_t)request->n_prompt * sizeof *request->prompt);

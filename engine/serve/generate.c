@@ -203,6 +203,7 @@ static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
     const size_t n_prompts = chat ? 1 : weir_openai_prompt_count(g->request.prompt);
     g->think = WEIR_THINK_CONTENT;
     g->created = weir_clock_unix_seconds();
+    if (g->request.timeout_ns > 0) g->deadline_ns = x->start_ns + g->request.timeout_ns;
     uint64_t random[2] = { 0, 0 };
     (void)!getrandom(random, sizeof random, 0);
     (void)snprintf(

@@ -1,5 +1,5 @@
-/* engine/serve/generation.c - a running generation: submits prompts as jobs, adds the engine's
- * events to answers, and ends when all jobs are done. Only `on_event` runs on the engine thread. */
+/* engine/serve/generation.c - a running generation: adds the engine's events to answers, and ends
+ * when all prompts are done. Only weir_generation_on_event runs on the engine thread. */
 #include "engine/serve/generation.h"
 
 #include <string.h>
@@ -7,7 +7,6 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/text/turns.h"
 
 /* ---- events (engine thread) ------------------------------------------------------------------ */
 
@@ -97,7 +96,7 @@ static bool take_event(weir_generation *g, weir_prompt *prompt, const weir_event
     return go_on && g->failure.status == 0;
 }
 
-static bool on_event(void *user, const weir_event *event)
+bool weir_generation_on_event(void *user, const weir_event *event)
 {
     weir_prompt *const prompt = user;
     weir_generation *const g = prompt->generation;
@@ -119,124 +118,6 @@ static bool on_event(void *user, const weir_event *event)
     return go_on;
 }
 
-/* ---- submitting (worker) --------------------------------------------------------------------- */
-
-static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *error)
-{
-    const weir_openai_request *const r = &g->request;
-    weir_exchange *const x = g->exchange;
-    const weir_engine_facts *const facts = weir_service_facts_of(x->server->options.service);
-    const int32_t room = weir_service_row_limit(facts, r->n) - (int32_t)prompt->ids.count;
-    weir_request request = {
-        .prompt = prompt->ids.data,
-        .n_prompt = (int32_t)prompt->ids.count,
-        .n_choices = r->n,
-        .max_tokens = r->max_tokens < 0 || r->max_tokens > room ? room : (int32_t)r->max_tokens,
-        .min_tokens = r->min_tokens < room ? r->min_tokens : room,
-        .ignore_eos = r->ignore_eos,
-        .want_logprobs = r->logprobs,
-        .want_prompt_logprobs = r->logprobs && r->echo,
-        .cache_prompt = r->cache_prompt,
-        .n_top_logprobs = r->n_top_logprobs,
-        .sampling = r->sampling,
-        .client = x->key,
-        .priority = r->priority + (x->key >= 0 ? x->server->access.priority[x->key] : 0),
-        .timeout_ns = r->timeout_ns,
-        .cache_salt = weir_generation_salt(g),
-        .n_kept = g->beginning.n_kept,
-        .session = r->session != NULL ? g->own.name : NULL,
-        .unused = g->files.unused,
-        .policy = r->policy,
-        .kv_budget = r->kv_budget,
-        .callback = on_event,
-        .user = prompt,
-    };
-    if (r->kv_protect && prompt->has_preamble)
-        request.n_pinned =
-            weir_turn_second(x->server->options.tokenizer, request.prompt, prompt->ids.count);
-    weir_turn_starts(
-        x->server->options.tokenizer, request.prompt, prompt->ids.count, request.turn_starts,
-        WEIR_TURN_STARTS
-    );
-    weir_job *job = NULL;
-    const weir_status status =
-        weir_service_submit(x->server->options.service, &job, &request, error);
-    if (status != WEIR_OK) return status;
-    prompt->job = job; /* only workers use it */
-    return WEIR_OK;
-}
-
-/* True if the service's message begins with this code, which clients look for
- * (engine/schedule/service.h). */
-static bool has_code(const weir_error *error, const char *code)
-{
-    const size_t n = strlen(code);
-    return strncmp(error->text, code, n) == 0 && error->text[n] == ':';
-}
-
-static void submit_failure(
-    weir_generation *g, const weir_prompt *prompt, weir_status status, const weir_error *error
-)
-{
-    const weir_server *const server = g->exchange->server;
-    const char *const param = g->request.chat ? "messages" : "prompt";
-    weir_api_error *const failure = &g->failure;
-    if (status == WEIR_EFULL) {
-        (void)!weir_api_fail(
-            failure, 429, "queue_full", NULL, "the queue of %d requests is full; try again",
-            weir_service_facts_of(server->options.service)->queue_limit
-        );
-    } else if (status == WEIR_EINVAL && has_code(error, "context_length_exceeded")) {
-        (void)!weir_api_too_long(failure, param, (int64_t)prompt->ids.count, server->limits.window);
-    } else if (status == WEIR_EINVAL && has_code(error, "kv_budget_exceeded")) {
-        (void)!weir_api_fail(failure, 400, "kv_budget_exceeded", "kv_budget", "%s", error->text);
-    } else if (status == WEIR_EINVAL) {
-        const bool budget = strncmp(error->text, "kv_budget ", strlen("kv_budget ")) == 0;
-        (void)!weir_api_bad(failure, budget ? "kv_budget" : NULL, "%s", error->text);
-    } else if (status == WEIR_EMISMATCH && g->files.is_refused) {
-        const weir_api_case refused = { status, 409, "session_unusable", "session" };
-        (void)!weir_api_by_case(failure, &refused, 1, status, error->text);
-    } else if (status == WEIR_EMISMATCH) {
-        (void)!weir_states_fail(failure, status, error);
-    } else {
-        weir_api_from_status(failure, status, error->text);
-    }
-}
-
-/* Starts as many prompts as there are slots, each after its files were read. The rest waits here,
- * so one request cannot fill the queue. */
-static void submit_more(weir_generation *g)
-{
-    weir_exchange *const x = g->exchange;
-    const size_t at_once = (size_t)(x->server->limits.n_slots / g->request.n > 0
-                                        ? x->server->limits.n_slots / g->request.n
-                                        : 1);
-    for (;;) {
-        (void)pthread_mutex_lock(&x->lock);
-        const size_t running = g->n_started - g->n_done;
-        const bool start = g->failure.status == 0 && !g->cancelled && g->n_started < g->n_prompts &&
-                           running < at_once;
-        const size_t index = g->n_started;
-        (void)pthread_mutex_unlock(&x->lock);
-        weir_error error = { 0 };
-        weir_status status = WEIR_OK;
-        if (weir_generation_is_reading(g)) return;
-        if (!start || !weir_generation_read(g, &g->prompts[index], &status, &error)) return;
-        (void)pthread_mutex_lock(&x->lock);
-        g->n_started++;
-        (void)pthread_mutex_unlock(&x->lock);
-        if (status == WEIR_OK) status = submit(g, &g->prompts[index], &error);
-        if (status == WEIR_OK) continue;
-        (void)pthread_mutex_lock(&x->lock);
-        g->n_started--;
-        g->queue_was_full = status == WEIR_EFULL &&
-                            g->n_started > 0; /* the timer or the next finished job tries again */
-        if (!g->queue_was_full) submit_failure(g, &g->prompts[index], status, &error);
-        (void)pthread_mutex_unlock(&x->lock);
-        return;
-    }
-}
-
 /* ---- ending (worker) ------------------------------------------------------------------------- */
 
 static weir_success success_of(const weir_generation *g)
@@ -247,21 +128,23 @@ static weir_success success_of(const weir_generation *g)
                               : WEIR_SUCCESS_STOP;
 }
 
+bool weir_generation_is_late(const weir_generation *g)
+{
+    for (size_t i = 0; i < g->n_choices; i++)
+        if (g->answers[i].finish == WEIR_FINISH_TIMEOUT) return true;
+    return false;
+}
+
+/* What a timeout ended was not answered to the end. */
 static void count_success(weir_generation *g)
 {
+    if (weir_generation_is_late(g)) return;
     weir_metrics *const metrics = &g->exchange->server->metrics;
     const weir_usage usage = weir_generation_usage(g);
     weir_metrics_add(&metrics->success[success_of(g)], 1);
     weir_metrics_observe(metrics, WEIR_HISTOGRAM_WHOLE, weir_clock_ns() - g->exchange->start_ns);
     weir_metrics_observe(metrics, WEIR_HISTOGRAM_PROMPT_TOKENS, usage.n_prompt);
     weir_metrics_observe(metrics, WEIR_HISTOGRAM_ANSWER_TOKENS, usage.n_answer);
-}
-
-bool weir_generation_is_late(const weir_generation *g)
-{
-    for (size_t i = 0; i < g->n_choices; i++)
-        if (g->answers[i].finish == WEIR_FINISH_TIMEOUT) return true;
-    return false;
 }
 
 static void set_timeout_error(weir_generation *g)
@@ -322,7 +205,7 @@ static void cancel_jobs(weir_generation *g)
 void weir_generation_advance(weir_exchange *x)
 {
     weir_generation *const g = x->generation;
-    submit_more(g);
+    weir_generation_start_prompts(g);
     (void)pthread_mutex_lock(&x->lock);
     const bool cancelled = g->cancelled;
     const bool ends = weir_generation_is_over(g) && !g->ended;

@@ -38,6 +38,7 @@ struct weir_generation {
     weir_openai_request request;
     char id[48]; /* chatcmpl-... or cmpl-... */
     int64_t created;
+    int64_t deadline_ns; /* from the request's arrival on; 0: none */
     weir_think_state think; /* state at the start of each answer */
     size_t n_prompts, n_choices; /* number of answers: n_prompts * n */
     weir_beginning beginning; /* of all prompts; zero: none */
@@ -74,6 +75,17 @@ static inline const char *weir_generation_salt(const weir_generation *g)
     const char *const salt = g->beginning.tokens != NULL ? g->beginning.salt : g->own.salt;
     return salt[0] != '\0' ? salt : NULL;
 }
+
+/* On the engine thread: takes an event of the job of `user`, a weir_prompt. */
+bool weir_generation_on_event(void *user, const weir_event *event);
+
+/* prompts.c */
+
+/* Starts what may start now, and ends what was not started at the deadline. Worker; lock not
+ * held. */
+void weir_generation_start_prompts(weir_generation *g);
+/* True if that would end something. Requires the lock. */
+bool weir_generation_is_due(const weir_generation *g, int64_t now_ns);
 
 /* session_reads.c. Worker. */
 

@@ -286,7 +286,8 @@ typedef enum weir_piece {
  * next call. NONE: the exchange wakes its connection when there is more. BROKEN: the stream must
  * end without its final chunk, because the answer is incomplete. */
 weir_piece weir_stream_next(weir_exchange *exchange, const char **text, size_t *n);
-/* Called periodically on the HTTP thread: pings, late headers, prompts that wait for the queue. */
+/* Called periodically on the HTTP thread: pings, late headers, prompts that wait for the queue or
+ * for a file. */
 void weir_stream_tick(weir_exchange *exchange, int64_t now_ns);
 
 /* ---- other endpoints ------------------------------------------------------------------------- */

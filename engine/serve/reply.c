@@ -403,8 +403,9 @@ weir_status weir_reply_events(weir_buffer *out, weir_generation *g)
         return WEIR_OK;
     }
     const size_t n_begun = g->n_started * (size_t)g->request.n; /* prompts start in order */
+    const bool is_shown = g->admitted || g->ended; /* a timeout may end what was not admitted */
     bool has_first = false;
-    for (size_t i = 0; g->admitted && i < n_begun && i < g->n_choices; i++) {
+    for (size_t i = 0; is_shown && i < n_begun && i < g->n_choices; i++) {
         bool is_first = false;
         WEIR_TRY(write_choice(out, g, i, &is_first));
         has_first = has_first || is_first;

@@ -12,13 +12,6 @@
 #include "engine/base/processors.h"
 #include "engine/serve/internal.h"
 
-static int default_workers(void)
-{
-    enum { LEAST = 4, MOST = 1024 };
-    const int n = weir_processors("");
-    return n < LEAST ? LEAST : n > MOST ? MOST : n;
-}
-
 static void fill_defaults(weir_server_options *o)
 {
     if (o->host == NULL || o->host[0] == 0) o->host = "127.0.0.1";
@@ -32,7 +25,7 @@ static void fill_defaults(weir_server_options *o)
     if (o->header_timeout_ms > o->read_timeout_ms) o->header_timeout_ms = o->read_timeout_ms;
     if (o->write_timeout_ms <= 0) o->write_timeout_ms = 30000;
     if (o->ping_ms <= 0) o->ping_ms = 15000;
-    if (o->n_workers <= 0) o->n_workers = default_workers();
+    o->n_workers = weir_request_threads(o->n_workers);
     if (o->model_name == NULL || o->model_name[0] == 0)
         o->model_name = weir_service_facts_of(o->service)->model;
     if (o->fingerprint == NULL) o->fingerprint = "weir";

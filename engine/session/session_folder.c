@@ -2,7 +2,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,21 +41,13 @@ void session_touch(const weir_sessions *sessions, const char *name)
         (void)utimensat(AT_FDCWD, path, NULL, 0);
 }
 
-/* Deletes NAME.session.tmp.PID if the process has ended: it was killed while writing. */
+/* Other processes may be writing to the folder. */
 static void drop_torn(const weir_sessions *sessions, const char *entry)
 {
-    static const char mark[] = ENDING ".tmp.";
-    const char *const at = strstr(entry, mark);
-    if (at == NULL) return;
-    char *end;
-    const long pid = strtol(at + sizeof mark - 1, &end, 10);
-    const bool is_alive = pid > 0 && *end == '\0' && pid != (long)getpid() &&
-                          (kill((pid_t)pid, 0) == 0 || errno != ESRCH);
     char path[PATH_MAX];
-    if (is_alive ||
-        snprintf(path, sizeof path, "%s/%s", sessions->folder, entry) >= (int)sizeof path)
-        return;
-    (void)unlink(path);
+    if (strstr(entry, ENDING WEIR_TEMPORARY_MARK) != NULL &&
+        snprintf(path, sizeof path, "%s/%s", sessions->folder, entry) < (int)sizeof path)
+        (void)weir_file_drop_torn(path);
 }
 
 weir_status session_folder_prepare(const weir_sessions *sessions, weir_error *error)

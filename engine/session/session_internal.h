@@ -80,6 +80,9 @@ struct weir_sessions {
     bool has_first, is_first_busy; /* the thread that leaves saves to the others */
     bool is_closing;
     bool is_folder_taken; /* one thread at a time makes room in the folder or deletes files */
+    /* There are more files than sessions.limit, or will be. Of the thread that entered the
+     * folder. */
+    bool is_over_limit;
     session_pending pending[SESSION_WRITERS];
     session_entry *entries; /* [most_entries] automatic files; charged to the ledger */
     int32_t n_entries, most_entries;
@@ -120,13 +123,14 @@ void session_folder_enter(weir_sessions *sessions);
 void session_folder_leave(weir_sessions *sessions);
 /* Deletes the file and its index entry. Returns 0 or errno. Folder entered. */
 int session_folder_drop(weir_sessions *sessions, const char *name);
-/* Deletes automatic files, least recently used first, until this one may be added; the space is
+/* Deletes automatic files, least recently used first, until there is space for this one, which is
  * reserved for this writer until session_folder_done. Returns ECANCELED if another writer is
  * writing a file of this name. */
 WEIR_MUST_CHECK weir_status session_folder_make_room(
     weir_sessions *sessions, int writer, const session_pending *file, weir_error *error
 );
-void session_folder_done(weir_sessions *sessions, int writer);
+/* The writer has ended. If its file is there, it deletes the files over sessions.limit. */
+void session_folder_done(weir_sessions *sessions, int writer, bool is_written);
 /* Deletes automatic files, other than `name`, whose sequence is a prefix of this one. */
 void session_folder_drop_beginnings(
     weir_sessions *sessions, const weir_session_text *text, const char *name

@@ -1,9 +1,11 @@
 /* engine/session/session_room.c - makes room in the session folder: deletes automatic files for new
  * ones. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "engine/base/log.h"
@@ -55,7 +57,7 @@ int session_folder_drop(weir_sessions *sessions, const char *name)
     return reason;
 }
 
-/* Deletes an automatic file to make space for a new one. */
+/* Deletes an automatic file in favour of a new one. */
 static void replace_file(weir_sessions *sessions, const weir_session_info *info, bool is_for_limit)
 {
     if (session_folder_drop(sessions, info->name) != 0) return;
@@ -105,34 +107,87 @@ static weir_session_info *oldest_of(const survey *s)
     return oldest;
 }
 
+/* What the folder will hold, and how much of it may be deleted. */
+typedef struct count {
+    int64_t n, bytes, n_removable, bytes_removable;
+} count;
+
 /* Damaged files count for their bytes but are not deleted automatically: they may hold the only
  * copy. */
+static count count_all(const survey *s)
+{
+    count all = { .n = 1 + s->n_others, .bytes = (int64_t)s->own->bytes };
+    for (int i = 0; i < s->n_others; i++) all.bytes += (int64_t)s->others[i].bytes;
+    for (size_t i = 0; i < s->n; i++) {
+        const bool is_counted = is_pending(s, s->list[i].name),
+                   is_removable = s->list[i].is_automatic && !is_counted;
+        all.n += !is_counted;
+        all.bytes += s->list[i].n_bytes;
+        all.n_removable += is_removable;
+        all.bytes_removable += is_removable ? s->list[i].n_bytes : 0;
+    }
+    return all;
+}
+
+static weir_status check_room(const weir_sessions *sessions, const count *all, weir_error *error)
+{
+    if (all->n - all->n_removable > sessions->limit)
+        return weir_error_set(
+            error, WEIR_EFULL,
+            "%s: %lld sessions are there, of %lld allowed; delete one, or raise sessions.limit",
+            sessions->folder, (long long)(all->n - 1), (long long)sessions->limit
+        );
+    if (sessions->disk > 0 && all->bytes - all->bytes_removable > sessions->disk)
+        return weir_error_set(
+            error, WEIR_EFULL,
+            "%s: sessions would take %lld bytes, of %lld allowed; delete one, or raise memory.disk",
+            sessions->folder, (long long)all->bytes, (long long)sessions->disk
+        );
+    return WEIR_OK;
+}
+
+/* True if the file system has space for a new file beside those that are there, or does not say. */
+static bool has_space(const weir_sessions *sessions, size_t bytes)
+{
+    struct statvfs system;
+    const int fd = open(sessions->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return true;
+    const bool is_known = fstatvfs(fd, &system) == 0;
+    (void)close(fd);
+    return !is_known || system.f_frsize == 0 || bytes / system.f_frsize < system.f_bavail;
+}
+
+/* Folder entered. A file that is over the number stays until the new one is there (session_folder_done), if the
+ * disk has space for both. */
 static weir_status make_room_in(weir_sessions *sessions, const survey *s, weir_error *error)
 {
-    int64_t bytes = (int64_t)s->own->bytes, n = 1 + s->n_others;
-    for (int i = 0; i < s->n_others; i++) bytes += (int64_t)s->others[i].bytes;
-    for (size_t i = 0; i < s->n; i++) {
-        n += !is_pending(s, s->list[i].name);
-        bytes += s->list[i].n_bytes;
-    }
-    while (n > sessions->limit || (sessions->disk > 0 && bytes > sessions->disk)) {
+    count all = count_all(s);
+    WEIR_TRY(check_room(sessions, &all, error));
+    const bool is_tight = all.n > sessions->limit && !has_space(sessions, s->own->bytes);
+    while ((sessions->disk > 0 && all.bytes > sessions->disk) ||
+           (is_tight && all.n > sessions->limit)) {
         weir_session_info *const oldest = oldest_of(s);
-        if (oldest == NULL)
-            return weir_error_set(
-                error, WEIR_EFULL,
-                n > sessions->limit ? "%s: %lld sessions are there, of %lld allowed; delete one, "
-                                      "or raise sessions.limit"
-                                    : "%s: sessions would take %lld bytes, of %lld allowed; delete "
-                                      "one, or raise memory.disk",
-                sessions->folder, (long long)(n > sessions->limit ? n - 1 : bytes),
-                (long long)(n > sessions->limit ? sessions->limit : sessions->disk)
-            );
-        replace_file(sessions, oldest, n > sessions->limit);
-        n--;
-        bytes -= oldest->n_bytes;
+        replace_file(sessions, oldest, all.n > sessions->limit);
+        all.n--;
+        all.bytes -= oldest->n_bytes;
         oldest->is_automatic = false;
     }
+    sessions->is_over_limit = sessions->is_over_limit || all.n > sessions->limit;
     return WEIR_OK;
+}
+
+/* Returns false if another writer is writing a file of this name. */
+static bool find_others(survey *s, weir_sessions *sessions, int writer)
+{
+    bool is_written = false;
+    (void)pthread_mutex_lock(&sessions->lock);
+    for (int i = 0; i < SESSION_WRITERS; i++) {
+        if (i == writer || sessions->pending[i].name[0] == '\0') continue;
+        is_written = is_written || strcmp(sessions->pending[i].name, s->own->name) == 0;
+        s->others[s->n_others++] = sessions->pending[i];
+    }
+    (void)pthread_mutex_unlock(&sessions->lock);
+    return !is_written;
 }
 
 /* Folder entered. A file whose writer ended meanwhile counts as pending. */
@@ -141,15 +196,7 @@ static weir_status make_room(
 )
 {
     survey s = { .own = file };
-    bool is_written = false;
-    (void)pthread_mutex_lock(&sessions->lock);
-    for (int i = 0; i < SESSION_WRITERS; i++) {
-        if (i == writer || sessions->pending[i].name[0] == '\0') continue;
-        is_written = is_written || strcmp(sessions->pending[i].name, file->name) == 0;
-        s.others[s.n_others++] = sessions->pending[i];
-    }
-    (void)pthread_mutex_unlock(&sessions->lock);
-    if (is_written)
+    if (!find_others(&s, sessions, writer))
         return weir_error_set(
             error, WEIR_ECANCELED, "session %s is being written; try again", file->name
         );
@@ -178,11 +225,31 @@ weir_status session_folder_make_room(
     return status;
 }
 
-void session_folder_done(weir_sessions *sessions, int writer)
+/* Deletes the files over the limit, now that the writer's is there. Those that others are writing
+ * do not count yet. Folder entered. */
+static void drop_excess(weir_sessions *sessions, int writer)
 {
+    survey s = { .own = &sessions->pending[writer] };
+    (void)find_others(&s, sessions, writer);
+    if (session_folder_list(sessions, &s.list, &s.n, NULL) != WEIR_OK) return;
+    weir_session_info *oldest;
+    int64_t n = (int64_t)s.n;
+    for (; n > sessions->limit && (oldest = oldest_of(&s)) != NULL; n--) {
+        replace_file(sessions, oldest, true);
+        oldest->is_automatic = false;
+    }
+    weir_memory_give(s.list);
+    sessions->is_over_limit = n + s.n_others > sessions->limit;
+}
+
+void session_folder_done(weir_sessions *sessions, int writer, bool is_written)
+{
+    session_folder_enter(sessions);
+    if (is_written && sessions->is_over_limit) drop_excess(sessions, writer);
     (void)pthread_mutex_lock(&sessions->lock);
     sessions->pending[writer] = (session_pending){ 0 };
     (void)pthread_mutex_unlock(&sessions->lock);
+    session_folder_leave(sessions);
 }
 
 /* True if its tokens are a prefix of the sequence's, under the same salt. */

@@ -176,7 +176,7 @@ weir_status session_write_text(
     WEIR_TRY(session_folder_make_room(sessions, writer, &pending, error));
     const weir_status status =
         weir_session_write(path, &sessions->identity, &file, &written, error);
-    session_folder_done(sessions, writer);
+    session_folder_done(sessions, writer, status == WEIR_OK);
     if (status == WEIR_OK)
         *result = (weir_session_result){ .n_tokens = text->n_tokens, .n_bytes = (int64_t)written };
     return status;

@@ -48,7 +48,7 @@ static bool parse(
     const long long number = strtoll(dot + 1, &end, 10);
     if (errno != 0 || strncmp(end, ENDING, sizeof ENDING - 1) != 0) return false;
     end += sizeof ENDING - 1;
-    *temporary = strncmp(end, ".tmp.", 5) == 0;
+    *temporary = strncmp(end, WEIR_TEMPORARY_MARK, sizeof WEIR_TEMPORARY_MARK - 1) == 0;
     if (*end != '\0' && !*temporary) return false;
     memcpy(name, entry, n);
     name[n] = '\0';
@@ -159,15 +159,23 @@ static weir_status adopt(sweep *w, const char *name, const char *path)
     return status == WEIR_OK || status == WEIR_ENOMEM ? status : WEIR_OK;
 }
 
+/* Temporary files of states and of the log. */
+static const char log_parts[] = "states.log" WEIR_TEMPORARY_MARK;
+
 static weir_status look_at(sweep *w, const char *entry)
 {
     weir_states *const s = w->states;
     char name[WEIR_STATE_NAME + 1], path[PATH_MAX];
     int64_t serial;
     bool is_temporary;
-    if (!parse(name, &serial, &is_temporary, entry)) return WEIR_OK;
+    const bool is_log = strncmp(entry, log_parts, sizeof log_parts - 1) == 0;
+    if (!is_log && !parse(name, &serial, &is_temporary, entry)) return WEIR_OK;
     if (snprintf(path, sizeof path, "%s/%s", s->folder, entry) >= (int)sizeof path) return WEIR_OK;
-    state_entry *const own = is_temporary ? NULL : state_index_serial(&s->index, serial);
+    if (is_log || is_temporary) {
+        w->n_removed += w->writes && weir_file_drop_torn(path);
+        return WEIR_OK;
+    }
+    state_entry *const own = state_index_serial(&s->index, serial);
     if (own != NULL && strcmp(own->info.name, name) == 0) {
         own->has_file = true;
         return WEIR_OK;
@@ -177,7 +185,7 @@ static weir_status look_at(sweep *w, const char *entry)
      * elsewhere. */
     if (serial > w->next_serial)
         w->n_left++;
-    else if (is_temporary || serial == w->next_serial || s->n_damaged == 0)
+    else if (serial == w->next_serial || s->n_damaged == 0)
         remove_file(w, path);
     else
         return adopt(w, name, path);

@@ -153,4 +153,32 @@ TEST_F(Sessions, SaveAndRestoreTheRecentOnes)
     every_call(restoring);
 }
 
+/* The only place of the folder: the new text takes it when its file is whole, not before. */
+TEST_F(Sessions, AnAutomaticFileStaysUntilItsSuccessorIsThere)
+{
+    start("tq", { "sessions.limit=1" });
+    first_ = turn(100);
+    ASSERT_EQ(weir_sessions_save_recent(sessions_), 1);
+    before_ = fault::files_of(folder_);
+    stop();
+    start("tq", { "sessions.limit=1" });
+    second_ = turn(200);
+    fault::Operation operation = with_folder([&](weir_error *) {
+        (void)weir_sessions_save_recent(sessions_);
+        return WEIR_OK;
+    });
+    bool is_new = false;
+    operation.check = [&](weir_status) {
+        const std::vector<weir_session_info> all = list();
+        ASSERT_GE(all.size(), 1u) << "both are gone";
+        for (const weir_session_info &info : all) {
+            EXPECT_EQ(info.problem, WEIR_OK) << info.name;
+            is_new = info.n_tokens > 200;
+        }
+    };
+    every_call(operation);
+    EXPECT_TRUE(is_new);
+    EXPECT_EQ(list().size(), 1u);
+}
+
 } // namespace

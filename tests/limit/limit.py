@@ -3,8 +3,9 @@
 memory.host, under clients that want more.
 
     limit.py PROGRAM [--memory MIB] [--disk MIB] [--context N] [--seconds N] [--clients N]
+             [--workers N]
 
-PROGRAM is the serve binary with its bundled model. Sixteen clients send long prompts, several
+PROGRAM is the serve binary with its bundled model. Clients (16) send long prompts, several
 choices, bodies and prompts that are too large, streams that they leave, for N seconds. It must not
 be killed for memory, its peak must stay within the limit, every request must be answered or refused
 with a JSON error, and at the end no page may be in use. Where no memory cgroup can be made (version
@@ -148,6 +149,9 @@ def main():
     )
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument(
+        "--workers", type=int, default=0, help="server.workers, 0: one per core, at least 4"
+    )
     options = parser.parse_args()
     limit = options.memory * MIB
     group, port = Group(limit), free_port()
@@ -159,6 +163,7 @@ def main():
         "memory.disk_dir=/var/tmp",
         "batch.max_sequences=8",
         f"model.context={options.context}",
+        f"server.workers={options.workers}",
     ]
     server = subprocess.Popen(
         [options.program, *(word for setting in settings for word in ("--set", setting))],

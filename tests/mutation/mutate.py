@@ -1,9 +1,11 @@
 """Applies each change of a list to a copy of the tree, and asks whether a test notices.
 
     mutate.py LIST COPY [BAZEL-OPTION...]
+    mutate.py --check LIST TREE
 
-COPY is a checkout that may be changed. Prints a line for each mutation and "N passed, N failed":
-one that no test notices has failed, and so has one that does not fit the tree any more.
+COPY is a checkout that may be changed. Nothing is built if some change does not fit the tree any
+more; --check does no more than that. Prints a line for each mutation and "N passed, N failed": one
+that no test notices has failed, and so has one that does not fit.
 """
 
 import subprocess
@@ -25,13 +27,24 @@ def bazel(copy, options, targets):
     return result.returncode
 
 
+def misfit(tree, mutation):
+    """Why the change cannot be made; "": it can."""
+    name, old, new, _ = mutation
+    try:
+        with open(f"{tree}/{name}", encoding="utf-8") as file:
+            count = file.read().count(old)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    if count != 1:
+        return f"stands {count} times in {name}, must be once"
+    return "changes nothing" if old == new else ""
+
+
 def verdict(copy, options, mutation):
     name, old, new, targets = mutation
     path = f"{copy}/{name}"
     with open(path, encoding="utf-8") as file:
         text = file.read()
-    if text.count(old) != 1:
-        return f"stands {text.count(old)} times in {name}, must be once"
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text.replace(old, new))
@@ -42,16 +55,26 @@ def verdict(copy, options, mutation):
     return {0: "no test notices it", 3: ""}.get(code, f"does not build ({code})")
 
 
-def main():
-    path, copy, *options = sys.argv[1:]
+def report(found, judge, only_failures=False):
+    """Prints what `judge` says of each mutation, and the sums. Returns how many failed."""
     passed = failed = 0
-    for mutation in mutations(path):
-        wrong = verdict(copy, options, mutation)
+    for mutation in found:
+        wrong = judge(mutation)
         passed, failed = passed + (not wrong), failed + bool(wrong)
         first = mutation[1].split("\n", maxsplit=1)[0]
-        print("FAILED" if wrong else "ok", f"{mutation[0]}: {first}", wrong, flush=True)
+        if wrong or not only_failures:
+            print("FAILED" if wrong else "ok", f"{mutation[0]}: {first}", wrong, flush=True)
     print(f"{passed} passed, {failed} failed")
-    return failed > 0
+    return failed
+
+
+def main():
+    only_checks = sys.argv[1] == "--check"
+    path, copy, *options = sys.argv[2:] if only_checks else sys.argv[1:]
+    found = list(mutations(path))
+    if only_checks or any(misfit(copy, one) for one in found):
+        return report(found, lambda one: misfit(copy, one), only_failures=True) > 0
+    return report(found, lambda one: verdict(copy, options, one)) > 0
 
 
 if __name__ == "__main__":

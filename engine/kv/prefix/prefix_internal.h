@@ -125,6 +125,7 @@ typedef struct state_moves {
     int32_t n_begun, n_reading, n_writing;
     int64_t n_all; /* since opening */
     int32_t n_undone; /* (lock) */
+    bool shrinks; /* (lock) no state is on disk, but the file may have bytes */
     weir_worker worker;
 } state_moves;
 
@@ -318,6 +319,7 @@ const float *prefix_read_state(weir_prefix *p, int32_t index);
 /* ---- state_moves.c --------------------------------------------------------------------------- */
 WEIR_MUST_CHECK weir_status prefix_open_moves(weir_prefix *p, weir_error *error);
 void prefix_close_moves(weir_prefix *p); /* also if they were not opened */
+void prefix_free_block(weir_prefix *p, int32_t block); /* of the file */
 /* The move of a slot; NULL: it does not move. */
 state_move *prefix_move_of(weir_prefix *p, int32_t slot);
 /* True if a read, or a write, may begin; a write of what is no end of a turn. */

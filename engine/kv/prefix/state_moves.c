@@ -10,7 +10,8 @@
  * waited for it have copied it, or are gone. Nothing is written to a sequence here.
  *
  * Each move holds the memory of one state, of which there are as many more than n_snapshots as
- * states may move. Reads go first: requests wait for them. */
+ * states may move. Reads go first: requests wait for them. While there are none, the thread truncates
+ * a file that has no state. */
 #include <string.h>
 
 #include "engine/base/log.h"
@@ -59,9 +60,16 @@ static void *move_states(void *user)
     weir_worker_lock(&m->worker);
     for (;;) {
         state_move *move;
-        while ((move = next_queued(m)) == NULL && !m->worker.is_closing)
+        while ((move = next_queued(m)) == NULL && !m->shrinks && !m->worker.is_closing)
             weir_worker_wait(&m->worker);
         if (m->worker.is_closing) break;
+        if (move == NULL) {
+            weir_worker_unlock(&m->worker);
+            const bool has_more = weir_lower_tier_shrink(p->tier);
+            weir_worker_lock(&m->worker);
+            m->shrinks = m->shrinks && has_more;
+            continue;
+        }
         move->is_queued = false;
         weir_worker_unlock(&m->worker);
         transfer(p, move);
@@ -79,6 +87,16 @@ weir_status prefix_open_moves(weir_prefix *p, weir_error *error)
     state_moves *const m = &p->moves;
     m->most = weir_prefix_extra_states(&p->limits);
     return weir_worker_open(&m->worker, move_states, p, "moves recurrent states", error);
+}
+
+void prefix_free_block(weir_prefix *p, int32_t block)
+{
+    state_moves *const m = &p->moves;
+    if (!weir_lower_tier_free(p->tier, block)) return;
+    weir_worker_lock(&m->worker);
+    m->shrinks = true;
+    weir_worker_wake(&m->worker);
+    weir_worker_unlock(&m->worker);
 }
 
 void prefix_close_moves(weir_prefix *p) { weir_worker_close(&p->moves.worker); }
@@ -136,6 +154,7 @@ void prefix_begin_move(weir_prefix *p, int32_t index, int32_t memory, bool is_re
                           .is_read = is_read,
                           .is_queued = true };
     m->n_undone++;
+    m->shrinks = m->shrinks && weir_lower_tier_is_unused(p->tier);
     weir_worker_wake(&m->worker);
     weir_worker_unlock(&m->worker);
 }

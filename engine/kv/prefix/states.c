@@ -33,7 +33,7 @@ void prefix_free_slot(weir_prefix *p, int32_t index)
 {
     slot *const own = &p->slots[index];
     if (own->memory != NONE) prefix_give_memory(p, own->memory);
-    if (own->block != NONE) weir_lower_tier_free(p->tier, own->block);
+    if (own->block != NONE) prefix_free_block(p, own->block);
     *own = unused_slot;
     own->next = p->free_slot;
     p->free_slot = index;
@@ -248,7 +248,7 @@ void prefix_return_state(weir_prefix *p, int32_t index)
 {
     slot *const own = &p->slots[index];
     prefix_leave_order(p, index);
-    weir_lower_tier_free(p->tier, own->block);
+    prefix_free_block(p, own->block);
     own->block = NONE;
     prefix_order_state(p, index);
     p->stats.n_cold_snapshots--;

@@ -242,23 +242,35 @@ weir_status weir_lower_tier_alloc(weir_lower_tier *lower, int32_t *block, weir_e
     return WEIR_OK;
 }
 
-void weir_lower_tier_free(weir_lower_tier *lower, int32_t block)
+bool weir_lower_tier_is_unused(const weir_lower_tier *lower) { return on_disk(lower) == 0; }
+
+bool weir_lower_tier_free(weir_lower_tier *lower, int32_t block)
 {
     WEIR_ASSERT(block >= 0 && block < lower->n_blocks && is_used(lower, block));
     lower->used[block / 64] &= ~(UINT64_C(1) << (block % 64));
     lower->n_free++;
     if (block < lower->n_host_blocks) {
         lower->n_free_host++;
-        return;
+        return false;
     }
     weir_ledger_return(lower->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, lower->block_bytes);
-    if (on_disk(lower) > 0) return;
+    if (on_disk(lower) > 0) return false;
     lower->next = lower->n_host_blocks;
-    if (ftruncate(lower->fd, 0) != 0)
-        weir_log(
-            WEIR_LOG_DEBUG, "%s: the file of KV pages cannot be truncated: %s", lower->folder,
-            strerror(errno)
-        );
+    return true;
+}
+
+bool weir_lower_tier_shrink(const weir_lower_tier *lower)
+{
+    static const off_t piece = 1 << 30;
+    struct stat st;
+    if (fstat(lower->fd, &st) != 0 || st.st_size == 0) return false;
+    const off_t left = st.st_size > piece ? st.st_size - piece : 0;
+    if (ftruncate(lower->fd, left) == 0) return left > 0;
+    weir_log(
+        WEIR_LOG_DEBUG, "%s: the file of KV pages cannot be truncated: %s", lower->folder,
+        strerror(errno)
+    );
+    return false;
 }
 
 int64_t weir_lower_tier_free_blocks(const weir_lower_tier *lower) { return lower->n_free; }

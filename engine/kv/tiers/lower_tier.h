@@ -6,8 +6,8 @@
  *
  * a block is 64 tokens, a part one layer of all KV heads. Blocks [0, n_host_blocks) are in memory,
  * the others in the file. Consecutive blocks of a sequence are one run in each part, as attention
- * reads them. Freed blocks are reused: the file never grows past its blocks, and is truncated to
- * nothing when the last one is freed. Blocks do not move between memory and file: attention reads
+ * reads them. Freed blocks are reused: the file never grows past its blocks, and is truncated once
+ * the last one was freed. Blocks do not move between memory and file: attention reads
  * both in every step, so neither is the better place for older blocks. If the file system supports
  * O_DIRECT the page cache is not used; otherwise what was written or read is dropped from it.
  * Buffers, page sizes and offsets are multiples of 4096. With a device, sources and destinations
@@ -69,7 +69,13 @@ void weir_lower_tier_set_io(weir_lower_tier *lower, const weir_lower_tier_io *io
  * Successive blocks are contiguous if possible. */
 WEIR_MUST_CHECK weir_status
 weir_lower_tier_alloc(weir_lower_tier *lower, int32_t *block, weir_error *error);
-void weir_lower_tier_free(weir_lower_tier *lower, int32_t block);
+/* Returns true if the file has no block any more, so that it may be shrunk. */
+bool weir_lower_tier_free(weir_lower_tier *lower, int32_t block);
+bool weir_lower_tier_is_unused(const weir_lower_tier *lower
+); /* the file: the same. Engine thread */
+/* Truncates the file, which has no block, by up to a GiB: of a file of 50 GiB all takes seconds on
+ * some file systems. Returns true if more is left. For the thread that writes, between writes. */
+bool weir_lower_tier_shrink(const weir_lower_tier *lower);
 int64_t weir_lower_tier_free_blocks(const weir_lower_tier *lower);
 
 /* Writes one part of a block, one piece per page. EIO: the error says why. */

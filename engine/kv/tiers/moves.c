@@ -5,7 +5,7 @@
  * copies it first (store.h 3), and they count as what they are without the move: used, or cached.
  * The thread writes or reads the bytes. The engine thread ends the move between two steps; until
  * then the block is where it was, for attention and for other readers. Moves end in the order in
- * which they began. */
+ * which they began. While there are none, the thread truncates a file that has no block. */
 #include "engine/kv/pool/store_internal.h"
 #include "engine/kv/tiers/residency_internal.h"
 
@@ -18,8 +18,16 @@ static void *move_blocks(void *user)
     kv_moves *const m = &store->moves;
     weir_worker_lock(&m->worker);
     for (;;) {
-        while (m->n_done == m->n_begun && !m->worker.is_closing) weir_worker_wait(&m->worker);
+        while (m->n_done == m->n_begun && !m->shrinks && !m->worker.is_closing)
+            weir_worker_wait(&m->worker);
         if (m->worker.is_closing) break;
+        if (m->n_done == m->n_begun) {
+            weir_worker_unlock(&m->worker);
+            const bool has_more = weir_lower_tier_shrink(store->lower);
+            weir_worker_lock(&m->worker);
+            m->shrinks = m->shrinks && has_more;
+            continue;
+        }
         kv_move *const move = move_at(m, m->n_done);
         weir_worker_unlock(&m->worker);
         move->status = move->is_up ? kv_read_block(store, move->place, move->pages, &move->why)
@@ -41,6 +49,16 @@ weir_status kv_moves_open(weir_kv_store *store, void **pages, weir_error *error)
 }
 
 void kv_moves_close(weir_kv_store *store) { weir_worker_close(&store->moves.worker); }
+
+void kv_free_place(weir_kv_store *store, int32_t place)
+{
+    kv_moves *const m = &store->moves;
+    if (!weir_lower_tier_free(store->lower, place)) return;
+    weir_worker_lock(&m->worker);
+    m->shrinks = true;
+    weir_worker_wake(&m->worker);
+    weir_worker_unlock(&m->worker);
+}
 
 /* ---- beginning ------------------------------------------------------------------------------- */
 static kv_move *move_of(weir_kv_store *store, const void *page)
@@ -83,6 +101,7 @@ static void begin(
     *(is_up ? &m->n_coming : &m->n_leaving) += 1;
     weir_worker_lock(&m->worker);
     m->n_begun++;
+    m->shrinks = m->shrinks && weir_lower_tier_is_unused(store->lower);
     weir_worker_wake(&m->worker);
     weir_worker_unlock(&m->worker);
     kv_page_changed(store, kv_page_number(store, pages[0]));
@@ -151,7 +170,7 @@ static void end(weir_kv_store *store, const kv_move *move)
         store->cold[move->place].is_lost = true;
         kv_unback_block(store, move->pages);
     } else {
-        weir_lower_tier_free(store->lower, move->place);
+        kv_free_place(store, move->place);
     }
     weir_kv_release_begin(store);
     for (int64_t h = 0; h < weir_kv_n_heads(&store->spec); h++)

@@ -124,7 +124,7 @@ static void free_block(weir_kv_store *store, int32_t block)
 {
     kv_cold_block *const cold = &store->cold[block];
     if (atomic_load_explicit(&cold->n_readers, memory_order_acquire) == 0) {
-        weir_lower_tier_free(store->lower, block);
+        kv_free_place(store, block);
         return;
     }
     cold->next = store->unfreed;

@@ -21,6 +21,8 @@ void kv_free_read_places(weir_kv_store *store);
 /* moves.c. pages: [KV_MOVES, heads], owned by the caller. */
 WEIR_MUST_CHECK weir_status kv_moves_open(weir_kv_store *store, void **pages, weir_error *error);
 void kv_moves_close(weir_kv_store *store); /* also if it was not opened */
+/* Frees a place below. */
+void kv_free_place(weir_kv_store *store, int32_t place);
 
 /* KV heads of a layer, at most. */
 enum { KV_LAYER_HEADS = 64 };

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,6 +30,21 @@ extern "C" int fsync(int fd)
         synced.push_back({ S_ISDIR(st.st_mode), access(watched.c_str(), F_OK) == 0, st.st_size,
                            st.st_ino });
     return static_cast<int>(syscall(SYS_fsync, fd));
+}
+
+/* A file that is deleted before it is locked, once. */
+static std::string taken;
+
+extern "C" int flock(int fd, int how)
+{
+    char link[64], path[4096] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (!taken.empty() && readlink(link, path, sizeof path - 1) > 0 &&
+        std::string(path).find(taken) == 0) {
+        taken.clear();
+        (void)unlink(path);
+    }
+    return static_cast<int>(syscall(SYS_flock, fd, how));
 }
 
 TEST(Error, PrefixKeepsTheFacts)
@@ -123,6 +139,67 @@ TEST(File, AtomicWriteSyncsTheFileAndThenItsFolder)
     EXPECT_TRUE(synced[1].is_folder);
     EXPECT_EQ(synced[1].inode, st.st_ino) << "another folder";
     EXPECT_TRUE(synced[1].is_in_place);
+}
+
+void write_to(const weir_new_file &file, const std::string &text)
+{
+    ASSERT_EQ(write(file.fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+}
+
+std::string bytes_of(const std::string &path)
+{
+    weir_error error = {};
+    weir_buffer text = {};
+    EXPECT_EQ(weir_file_read(&text, path.c_str(), 100, &error), WEIR_OK) << error.text;
+    const std::string out(text.data != nullptr ? text.data : "", text.size);
+    weir_buffer_free(&text);
+    return out;
+}
+
+/* Also of processes with one id, as in two containers: each has a temporary file of its own. */
+TEST(File, WritersOfOneFileDoNotMix)
+{
+    const std::string path = std::string(getenv("TEST_TMPDIR")) + "/shared";
+    weir_error error = {};
+    weir_new_file one, other;
+    ASSERT_EQ(weir_new_file_open(&one, path.c_str(), 0, &error), WEIR_OK) << error.text;
+    write_to(one, "first");
+    ASSERT_EQ(weir_new_file_open(&other, path.c_str(), 0, &error), WEIR_OK) << error.text;
+    EXPECT_STRNE(one.temporary, other.temporary);
+    write_to(other, "the second");
+    ASSERT_EQ(weir_new_file_keep(&one, &error), WEIR_OK) << error.text;
+    EXPECT_EQ(bytes_of(path), "first");
+    ASSERT_EQ(weir_new_file_keep(&other, &error), WEIR_OK) << error.text;
+    EXPECT_EQ(bytes_of(path), "the second");
+}
+
+TEST(File, ATemporaryFileIsDroppedOnceItsWriterHasEnded)
+{
+    const std::string path = std::string(getenv("TEST_TMPDIR")) + "/torn";
+    weir_error error = {};
+    weir_new_file file;
+    ASSERT_EQ(weir_new_file_open(&file, path.c_str(), 0, &error), WEIR_OK) << error.text;
+    const std::string temporary = file.temporary;
+    write_to(file, "x");
+    EXPECT_FALSE(weir_file_drop_torn(temporary.c_str()));
+    EXPECT_EQ(access(temporary.c_str(), F_OK), 0);
+    close(file.fd); /* as when its process is killed */
+    file.fd = -1;
+    EXPECT_TRUE(weir_file_drop_torn(temporary.c_str()));
+    EXPECT_NE(access(temporary.c_str(), F_OK), 0);
+    EXPECT_FALSE(weir_file_drop_torn(temporary.c_str()));
+    weir_new_file_drop(&file);
+}
+
+/* A clean-up that comes between creating and locking takes the file: another one is made. */
+TEST(File, ACleanUpDoesNotTakeANewFile)
+{
+    const std::string path = std::string(getenv("TEST_TMPDIR")) + "/cleaned";
+    weir_error error = {};
+    taken = path;
+    ASSERT_EQ(weir_file_write_atomic(path.c_str(), "hello", 5, &error), WEIR_OK) << error.text;
+    EXPECT_TRUE(taken.empty());
+    EXPECT_EQ(bytes_of(path), "hello");
 }
 
 TEST(File, MapRefusesFoldersAndMissingFiles)

@@ -87,6 +87,9 @@ TEST_F(Processors, AffinityIsRespected)
         if (CPU_COUNT(&one) == 0 && CPU_ISSET(i, &before)) CPU_SET(i, &one);
     ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
     EXPECT_EQ(weir_processors(root_.c_str()), 1);
+    EXPECT_EQ(weir_request_threads(0), 4) << "the least";
+    EXPECT_EQ(weir_request_threads(1), 1) << "as it was asked for";
+    EXPECT_EQ(weir_request_threads(5000), 1024);
     ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
 

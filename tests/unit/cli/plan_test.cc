@@ -57,6 +57,24 @@ TEST(Plan, ShowsSmallSizesInKibAndNoEmptyRows)
     EXPECT_FALSE(std::regex_search(refusal.err, std::regex(" 0\\.0"))) << refusal.err;
 }
 
+/* Threads have stacks, which no account has: a server with more of them sets more aside. */
+TEST(Plan, SetsMemoryAsideForThreads)
+{
+    const std::vector<std::string> few = { "--memory", "256MiB", "--set", "server.workers=4",
+                                           "--json" };
+    std::vector<std::string> many = { "--memory", "256MiB", "--set", "server.workers=64" };
+    const Outcome text = plan(many);
+    EXPECT_TRUE(std::regex_search(text.out, std::regex("process .* with [0-9]+ threads")))
+        << text.out;
+    many.push_back("--json");
+    const program::Json before(plan(few).out), after(plan(many).out);
+    EXPECT_EQ(after.number("threads"), before.number("threads") + 60);
+    const auto process = [](const program::Json &json) {
+        return json_integer_value(json_object_get(json.at("accounts"), "process"));
+    };
+    EXPECT_GE(process(after), process(before) + 60 * (64 << 10));
+}
+
 struct Refused {
     const char *name, *memory;
     std::vector<std::string> more;

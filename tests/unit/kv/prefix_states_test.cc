@@ -1,5 +1,6 @@
 // Which recurrent state goes when there is no memory for another, and states on disk.
 #include <errno.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -7,6 +8,12 @@
 
 #include "tests/unit/kv/prefix_fixture.h"
 #include "tests/unit/kv/read_gate.h"
+
+extern "C" int ftruncate(int fd, off_t n)
+{
+    support::pass(support::shrink_gate);
+    return (int)syscall(SYS_ftruncate, fd, n);
+}
 
 namespace {
 
@@ -171,7 +178,7 @@ class ColdStates : public PrefixStates {
     weir_prefix_stats stats() { return weir_prefix_stats_of(prefix_); }
     void TearDown() override
     {
-        support::write_gate = support::all_reads_gate = nullptr;
+        support::write_gate = support::all_reads_gate = support::shrink_gate = nullptr;
         slow_.open();
         PrefixStates::TearDown();
     }
@@ -353,6 +360,26 @@ TEST_P(ColdStates, WhatIsReadMayBeDropped)
         prefix_ = nullptr, store_ = nullptr, ledger_ = nullptr;
     }
     open(4, 1, 1);
+}
+
+// The last state on disk is dropped: the thread truncates the file, which may take its time.
+TEST_P(ColdStates, AnEmptyFileIsTruncatedMeanwhile)
+{
+    open_cold(3);
+    for (const int seed : { 1, 2, 3, 4 }) keep_last(seed);
+    ASSERT_EQ(stats().n_cold_snapshots, 1);
+    hang(support::shrink_gate);
+    weir_kv_pages all = {};
+    all.others[0] = n_pages_;
+    EXPECT_TRUE(weir_prefix_reclaim(prefix_, all));
+    EXPECT_EQ(stats().n_cold_snapshots, 0);
+    ASSERT_TRUE(slow_.wait_until_reached());
+    go_on(support::shrink_gate);
+    for (const int seed : { 5, 6, 7, 8 }) keep_last(seed);
+    EXPECT_EQ(stats().n_cold_snapshots, 1);
+    EXPECT_TRUE(look(5).waits);
+    end_moves();
+    EXPECT_EQ(look(5).n_rows, 100);
 }
 
 // The service is closed while the disk works.

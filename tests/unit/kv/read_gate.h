@@ -41,8 +41,8 @@ inline void pass_gate()
     if (gate != nullptr) gate->pass();
 }
 
-/* Writes of any thread, and reads of any, wait at these; NULL: they do not. */
-inline std::atomic<Gate *> write_gate{ nullptr }, all_reads_gate{ nullptr };
+/* Writes of any thread, reads of any, and truncations wait at these; NULL: they do not. */
+inline std::atomic<Gate *> write_gate{ nullptr }, all_reads_gate{ nullptr }, shrink_gate{ nullptr };
 
 inline void pass(const std::atomic<Gate *> &at)
 {

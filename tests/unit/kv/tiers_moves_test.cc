@@ -1,5 +1,15 @@
 /* Moves between tiers on the store's thread, while the engine's goes on. */
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
 #include "tests/unit/kv/tiers_fixture.h"
+
+extern "C" int ftruncate(int fd, off_t n)
+{
+    support::pass(support::shrink_gate);
+    return (int)syscall(SYS_ftruncate, fd, n);
+}
 
 namespace {
 
@@ -92,6 +102,35 @@ TEST_P(Moves, WhatLeavesMayBeDropped)
     EXPECT_EQ(end(true), 1);
     EXPECT_EQ(weir_lower_tier_free_blocks(weir_kv_store_lower_tier(store_)), 3);
     close(&text);
+}
+
+/* The last block is freed: the file is truncated by the thread, which may take its time. */
+TEST_P(Moves, AnEmptyFileIsTruncatedMeanwhile)
+{
+    start(6, 3);
+    weir_kv_table text = text_of(1, 2), other = text_of(2, 2);
+    for (int64_t p = 0; p < 2; p++) ASSERT_EQ(demote(text, p), WEIR_OK) << error_.text;
+    struct stat st = {};
+    ASSERT_EQ(fstat(file, &st), 0);
+    ASSERT_GT(st.st_size, 0);
+    support::shrink_gate = &slow_;
+    weir_kv_table_close(&text, store_);
+    ASSERT_TRUE(slow_.wait_until_reached());
+    ASSERT_EQ(begin_down(other, 0), WEIR_OK) << error_.text;
+    EXPECT_EQ(end(false), 0);
+    support::shrink_gate = nullptr;
+    slow_.open();
+    EXPECT_FALSE(slow_.was_late) << "the engine's thread waited";
+    EXPECT_EQ(end(true), 1);
+    EXPECT_TRUE(is_cold(other, 0));
+    ASSERT_EQ(promote(other, 0), WEIR_OK) << error_.text;
+    for (int64_t p = 0; p < 2; p++) expect_page(other, 2, p);
+    close(&other);
+    for (int i = 0; i < 2000 && st.st_size > 0; i++) {
+        (void)poll(nullptr, 0, 5);
+        ASSERT_EQ(fstat(file, &st), 0);
+    }
+    EXPECT_EQ(st.st_size, 0);
 }
 
 /* A write that fails leaves the block where it is, and its place free. */

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "engine/base/file.h"
 #include "engine/session/sessions.h"
 #include "tests/unit/schedule/support.h"
 
@@ -407,11 +408,17 @@ TEST_F(Session, WhatAKilledProcessLeftIsSweptUp)
     start("tq");
     stop();
     std::ofstream(folder_ + "/a.session.tmp.999999999") << "x";
-    std::ofstream(folder_ + "/a.session.tmp.1") << "x"; // somebody else's, who lives
+    const std::string name = folder_ + "/a.session",
+                      own = name + ".tmp." + std::to_string(getpid());
+    std::ofstream(own) << "x"; /* of a process that had this one's id */
+    weir_new_file file; /* of a process that writes */
+    ASSERT_EQ(weir_new_file_open(&file, name.c_str(), 0, &error_), WEIR_OK) << error_.text;
     start("tq");
     EXPECT_FALSE(std::filesystem::exists(folder_ + "/a.session.tmp.999999999"));
-    EXPECT_EQ(std::filesystem::exists(folder_ + "/a.session.tmp.1"), getpid() != 1);
+    EXPECT_FALSE(std::filesystem::exists(own));
+    EXPECT_TRUE(std::filesystem::exists(file.temporary));
     EXPECT_TRUE(list().empty());
+    weir_new_file_drop(&file);
 }
 
 // Restoring while a sequence runs takes only pages that no request may still need.

@@ -367,8 +367,8 @@ TEST_F(Sharing, TimeoutsEndRequestsWithWhatTheyHave)
     open("qwen3", 1, nullptr, 512, 8);
     Call running(prompt(1, 20), 400), queued(prompt(2, 20), 4);
     running.request.ignore_eos = queued.request.ignore_eos = true;
-    running.request.timeout_ns = 50'000'000;
-    queued.request.timeout_ns = 1;
+    running.request.deadline_ns = weir_clock_ns() + 50'000'000;
+    queued.request.deadline_ns = 1;
     std::unique_lock<std::mutex> hold(running.lock);
     ASSERT_EQ(running.submit(service_, &error_), WEIR_OK);
     ASSERT_EQ(queued.submit(service_, &error_), WEIR_OK);

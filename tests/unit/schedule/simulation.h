@@ -114,7 +114,7 @@ class Schedule {
         request.sampling = weir_sampling_default();
         request.client = job->client;
         request.priority = job->priority;
-        request.timeout_ns = job->has_timeout ? 1 : 0;
+        request.deadline_ns = job->has_timeout ? 1 : 0;
         request.callback = on_event;
         request.user = job.get();
         n_--;

@@ -101,7 +101,7 @@ TEST_F(StateMoves, AJobMayEndWhileItsStateIsRead)
         run_first();
         hang(state_reads);
         auto call = ask_second(0);
-        if (times_out) call->request.timeout_ns = 20000000;
+        if (times_out) call->request.deadline_ns = weir_clock_ns() + 20000000;
         submit(*call);
         if (!times_out) weir_job_cancel(call->job);
         call->wait();

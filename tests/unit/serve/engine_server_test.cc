@@ -17,10 +17,12 @@ class OneServer : public EngineServer {
         stop();
         for (const int fd : log_) close(fd);
     }
-    void start()
+    void start(
+        const char *context = "model.context=512", const char *slots = "batch.max_sequences=2"
+    )
     {
         log_fd_ = log_[1];
-        open({ "model.context=512", "batch.max_sequences=2" });
+        open({ context, slots });
     }
     std::string content(const std::string &body) const
     {
@@ -93,6 +95,26 @@ TEST_F(OneServer, ATimeoutRepliesWithWhatWasComputed)
         "timeout", json_string_value(json_object_get(json_object_get(root, "error"), "code"))
     );
     EXPECT_NE(nullptr, json_object_get(root, "usage"));
+    json_decref(root);
+}
+
+/* One limit for the list: the second prompt gets no time of its own. */
+TEST_F(OneServer, ATimeoutIsForAllPromptsOfAList)
+{
+    start("model.context=1280", "batch.max_sequences=1");
+    const std::string reply = request(
+        "POST", "/v1/completions",
+        R"({"prompt":["One","Two","Three"],"max_tokens":1000,"ignore_eos":true,"timeout":0.05})"
+    );
+    ASSERT_EQ(0u, reply.find("HTTP/1.1 408 Request Timeout\r\n")) << reply;
+    json_t *const root = json_loads(reply.c_str() + reply.find("\r\n\r\n"), 0, nullptr);
+    const json_t *const choices = json_object_get(root, "choices");
+    ASSERT_EQ(3u, json_array_size(choices)) << reply;
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *const choice = json_array_get(choices, i);
+        EXPECT_STREQ("timeout", json_string_value(json_object_get(choice, "finish_reason")));
+        if (i > 0) EXPECT_STREQ("", json_string_value(json_object_get(choice, "text"))) << reply;
+    }
     json_decref(root);
 }
 

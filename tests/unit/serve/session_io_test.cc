@@ -1,6 +1,9 @@
 // The whole server over the demo model with one worker, while the disk hangs under a session that
 // is saved or restored: everything else is answered meanwhile, and what waits for the file comes in
 // order.
+#include <sys/statvfs.h>
+
+#include <set>
 #include <thread>
 
 #include "engine/base/clock.h"
@@ -8,6 +11,16 @@
 #include "engine/session/session_store.h"
 #include "tests/unit/kv/file_gate.h"
 #include "tests/unit/serve/talk_fixture.h"
+
+static bool has_space = true;
+
+extern "C" int fstatvfs(int, struct statvfs *out)
+{
+    *out = {};
+    out->f_frsize = 4096;
+    out->f_bavail = has_space ? 1 << 30 : 1;
+    return 0;
+}
 
 namespace {
 
@@ -160,6 +173,80 @@ TEST_F(SessionIo, AClientThatLeavesDuringItsRestoreLeavesNothing)
         EXPECT_EQ(stats.running + stats.waiting, 0);
         file_gate::reads = nullptr;
         EXPECT_EQ(chat(1, "talk").content, first.content) << "the file is as it was";
+    }
+}
+
+/* An automatic file stays until the one that takes its place is written, unless the disk has space
+ * for one only. */
+TEST_F(SessionIo, AnOldFileStaysUntilTheNewOneIsThere)
+{
+    const auto names = [this] {
+        std::set<std::string> out;
+        for (const auto &entry : std::filesystem::directory_iterator(folder_))
+            if (entry.path().extension() == ".session") out.insert(entry.path().filename());
+        return out;
+    };
+    for (const bool is_large : { true, false }) {
+        const auto restart_small = [this] {
+            stop();
+            open({ dir_, "memory.host=128MiB", "model.context=1280", "batch.max_sequences=4",
+                   "sessions.autosave=false", "sessions.limit=1" });
+        };
+        std::filesystem::remove_all(folder_);
+        restart_small();
+        (void)chat(1);
+        ASSERT_EQ(weir_sessions_save_recent(weir_engine_sessions(engine_)), 1);
+        const std::set<std::string> old = names();
+        ASSERT_EQ(old.size(), 1u);
+        restart_small();
+        (void)chat(2);
+        support::Gate disk;
+        file_gate::writes = &disk;
+        has_space = is_large;
+        std::thread saving([this] {
+            EXPECT_EQ(weir_sessions_save_recent(weir_engine_sessions(engine_)), 1);
+        });
+        ASSERT_TRUE(disk.wait_until_reached());
+        EXPECT_EQ(names(), is_large ? old : std::set<std::string>());
+        disk.open();
+        saving.join();
+        file_gate::writes = nullptr;
+        has_space = true;
+        EXPECT_EQ(names().size(), 1u);
+        EXPECT_NE(names(), old);
+    }
+}
+
+/* A timeout ends what waits for the disk, too: the prompt whose file is read, and those after it. */
+TEST_F(SessionIo, ATimeoutDoesNotWaitForTheDisk)
+{
+    const Reply first = chat(1, "talk");
+    ASSERT_EQ(0u, save("talk").find("HTTP/1.1 200"));
+    for (const bool is_streamed : { false, true }) {
+        restart();
+        support::Gate disk;
+        file_gate::reads = &disk;
+        const int late = begin(
+            "/v1/chat/completions", talk_fixture::body_of(
+                                        1, 60, 4,
+                                        std::string(R"(,"session":"talk","timeout":0.3)") +
+                                            (is_streamed ? R"(,"stream":true)" : "")
+                                    )
+        );
+        ASSERT_TRUE(disk.wait_until_reached());
+        const std::string reply = end(late);
+        EXPECT_EQ(0u, reply.find(is_streamed ? "HTTP/1.1 200" : "HTTP/1.1 408")) << reply;
+        EXPECT_NE(reply.find(R"("finish_reason":"timeout")"), std::string::npos) << reply;
+        EXPECT_EQ(reply.find(R"("code":"timeout")") != std::string::npos, !is_streamed) << reply;
+        EXPECT_GT(chat(8).n_prompt, 400) << "others go on";
+        disk.open();
+        EXPECT_FALSE(disk.was_late) << "the reply waited for the disk";
+        EXPECT_TRUE(wait_for("sessions_restoring", 0));
+        file_gate::reads = nullptr;
+        EXPECT_EQ(chat(1, "talk").content, first.content) << "the file is as it was";
+        const std::string counts = request("GET", "/metrics", "");
+        EXPECT_NE(counts.find("finished_reason=\"tool_calls\"} 0\n"), std::string::npos) << counts;
+        EXPECT_NE(counts.find("finished_reason=\"length\"} 2\n"), std::string::npos) << counts;
     }
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "engine/base/file.h"
 #include "engine/states/states_internal.h"
 #include "tests/unit/states/support.h"
 
@@ -186,17 +187,20 @@ TEST_F(DamagedStates, LeftOversAreClearedAwayAndStrangersLeftAlone)
     added("a"), added("b");
     ASSERT_EQ(weir_states_remove(states_, "a", &error_), WEIR_OK);
     close();
-    for (const char *name :
-         { "a.1.session", "x.3.session", "b.2.session.tmp.77", "y.3.session.tmp.1" })
-        spill(folder_ + "/" + name, "x");
+    const char *const left_over[] = { "a.1.session", "x.3.session", "b.2.session.tmp.77",
+                                      "y.3.session.tmp.1", "states.log.tmp.77" };
+    for (const char *name : left_over) spill(folder_ + "/" + name, "x");
+    weir_new_file written; /* by another process */
+    ASSERT_EQ(weir_new_file_open(&written, (folder_ + "/z.3.session").c_str(), 0, &error_), WEIR_OK)
+        << error_.text;
     const Names strangers = { "a.session",    "A.1.session", "b.2.sessions",    "new.4.session",
                               "b.02.session", ".1.session",  "b.2.session.old", "notes" };
     for (const auto &name : strangers) spill(folder_ + "/" + name, "x");
     open();
     for (const auto &name : strangers) EXPECT_TRUE(fs::exists(folder_ + "/" + name)) << name;
-    for (const char *name :
-         { "a.1.session", "x.3.session", "b.2.session.tmp.77", "y.3.session.tmp.1" })
-        EXPECT_FALSE(fs::exists(folder_ + "/" + name)) << name;
+    for (const char *name : left_over) EXPECT_FALSE(fs::exists(folder_ + "/" + name)) << name;
+    EXPECT_TRUE(fs::exists(written.temporary));
+    weir_new_file_drop(&written);
     EXPECT_EQ(names(), Names{ "b" });
     EXPECT_EQ(slurp(file_of("b")), slurp(source_.file));
 }
