@@ -42,6 +42,9 @@ typedef struct choice {
     bool is_torn; /* a step failed: its recurrent state is invalid */
     bool is_lost; /* the cached sequence that its request requires is gone */
     bool is_planned, is_passed; /* in the plan of the next step; cannot be */
+    /* As a long prompt, in that plan: did not get its share; goes before short ones (plan.c). */
+    bool is_overlooked, goes_first;
+    int32_t n_overlooked; /* steps since it went first */
     /* Running and ahead: computes its first n_followed tokens for this one, too. NULL: none. */
     struct choice *leader;
     int32_t n_followed;
@@ -271,6 +274,8 @@ bool weir_service_spares_table(const weir_service *service, int64_t n_rows);
 
 /* plan.c: fills items and choices of the next step. Returns how many. */
 int32_t weir_service_plan(weir_service *service);
+/* Called after a step: counts the long prompts that were passed over in its plan. */
+void weir_service_count_overlooked(const weir_service *service);
 
 /* follow.c: the choice that computes what c needs next, which may be c. */
 choice *weir_choice_leader(choice *c);
