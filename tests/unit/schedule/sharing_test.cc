@@ -170,6 +170,65 @@ TEST_F(Sharing, AskersOfOneDocumentRunTogether)
     }
 }
 
+TEST_F(Sharing, SixteenEqualPromptsCostOne)
+{
+    enum { N = 16, ROWS = 3000, ANSWER = 4 };
+    for (const char *const model : { "qwen3", "tq" }) {
+        SCOPED_TRACE(model);
+        open(model, N, nullptr, 4096);
+        const std::vector<int32_t> ids = prompt(3, ROWS);
+        const std::vector<int32_t> expected = cold(ids, ANSWER);
+        const int64_t before = stats().batch_rows;
+        Calls calls;
+        for (int i = 0; i < N; i++) calls.push_back(cached(ids, ANSWER));
+        submit_together(calls);
+        for (auto &call : calls) EXPECT_EQ(call->tokens[0], expected);
+        EXPECT_LE(stats().batch_rows - before, 1 + ROWS + (N - 1) * 64 + N * ANSWER);
+        calls.clear();
+        stop();
+    }
+}
+
+/* A pool that holds little more than a document, and sixteen questions about it: all are answered
+ * at once, each with a page of its own. */
+TEST_F(Sharing, SixteenAskersOfOneDocumentRunAtOnce)
+{
+    enum { N = 16, ROWS = 2048, ANSWER = 40, WINDOW = 2304 };
+    for (const char *const model : { "qwen3", "tq" }) {
+        SCOPED_TRACE(model);
+        open_with_rows(model, N, ROWS + (N + 1) * 64, WINDOW);
+        std::vector<std::vector<int32_t>> prompts, expected;
+        for (int i = 0; i < N; i++) {
+            prompts.push_back(prompt(3, ROWS));
+            add_question(&prompts.back(), i);
+            Call call(prompts.back(), ANSWER);
+            call.request.ignore_eos = true;
+            expected.push_back(i % 5 == 0 ? answer(call) : std::vector<int32_t>());
+        }
+        std::vector<std::unique_ptr<Timed>> timed;
+        const int64_t before = stats().batch_rows;
+        for (size_t i = 0; i < N; i++) {
+            timed.push_back(std::make_unique<Timed>(service_, prompts[i], ANSWER));
+            timed.back()->call.request.cache_prompt = true;
+            timed.back()->call.request.ignore_eos = true;
+            ASSERT_EQ(timed.back()->call.submit(service_, &error_), WEIR_OK) << error_.text;
+        }
+        int64_t last_first = 0, first_end = INT64_MAX;
+        for (auto &one : timed) {
+            one->call.wait();
+            EXPECT_EQ(one->call.status, WEIR_OK) << one->call.message;
+            last_first = std::max(last_first, one->first);
+            first_end = std::min(first_end, one->end);
+        }
+        EXPECT_LT(last_first, first_end) << "they run at once";
+        for (size_t i = 0; i < N; i += 5) EXPECT_EQ(timed[i]->call.tokens[0], expected[i]);
+        EXPECT_EQ(stats().preemptions, 0);
+        EXPECT_LE(stats().batch_rows - before, ROWS + N * (64 + ANSWER)) << "one prefill";
+        timed.clear();
+        stop();
+    }
+}
+
 /* Another question behind a document in the same message: where the two part was not known when the
  * first was computed. */
 TEST_F(Sharing, AnotherQuestionReusesTheDocument)
