@@ -1,5 +1,6 @@
-/* engine/schedule/admission.c - which jobs may run: the next queued job or a preempted choice
- * starts when its rows fit together with those of the running sequences. */
+/* engine/schedule/admission.c - which jobs may run: a queued job (turns.c) or a preempted choice
+ * starts when its rows fit together with those of the running sequences. Preempted choices go
+ * before queued jobs of the same priority. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -169,18 +170,16 @@ static int32_t free_slots(const weir_service *service)
     return n;
 }
 
-static bool any_stalled(const weir_service *service)
+/* True if a preempted choice of this priority or a better one waits for pages: what starts now
+ * would take them. */
+static bool waits_for_stalled(const weir_service *service, const weir_job *job)
 {
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
-        if (service->slots[i].owner != NULL && service->slots[i].owner->is_stalled) return true;
+        const choice *const c = service->slots[i].owner;
+        if (c != NULL && c->is_stalled && c->job->request.priority <= job->request.priority)
+            return true;
     }
     return false;
-}
-
-/* True if a job of one choice has a place. */
-static bool has_place(const weir_service *service)
-{
-    return free_slots(service) > 0 && !any_stalled(service);
 }
 
 static bool fits(weir_service *service, const weir_job *job)
@@ -216,11 +215,6 @@ static void take_slot(weir_service *service, choice *c)
     if (!c->is_reading) weir_choice_count_before(c);
 }
 
-static uint64_t *turn_of(weir_service *service, int32_t client)
-{
-    return &service->turns[(uint32_t)client % CLIENT_TURNS];
-}
-
 static void report_admitted(weir_job *job)
 {
     (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_ADMITTED, .usage = job->usage });
@@ -231,7 +225,7 @@ static void start_job(weir_service *service, weir_job *job)
     job->next = service->running;
     service->running = job;
     service->has_news = true;
-    *turn_of(service, job->request.client) = ++service->n_turns;
+    weir_job_take_turn(job);
     job->admitted_ns = weir_clock_ns();
     job->usage.n_prompt = job->request.n_prompt;
     job->usage.queue_ns = job->admitted_ns - job->submitted_ns;
@@ -251,67 +245,19 @@ void weir_service_start_read(weir_service *service)
     }
 }
 
-/* ---- turns ----------------------------------------------------------------------------------- */
-/* The client's entry: its own, or the free one where it would be. There are more entries than
- * running jobs. */
-static client_use *use_of(weir_service *service, int32_t client)
+/* ---- the queue ------------------------------------------------------------------------------- */
+/* The job that may start now; NULL: none. `passed`: the one that it starts ahead of, or NULL. */
+static weir_job *next_to_start(weir_service *service, const weir_queue *queue, weir_job **passed)
 {
-    const uint32_t n = (uint32_t)weir_service_clients(service->facts->n_slots);
-    uint32_t at = (uint32_t)client % n;
-    while (service->clients[at].n_running > 0 && service->clients[at].client != client)
-        at = (at + 1) % n;
-    return &service->clients[at];
-}
-
-/* What each client has running, and is charged for. */
-static void count_uses(weir_service *service)
-{
-    memset(
-        service->clients, 0,
-        (size_t)weir_service_clients(service->facts->n_slots) * sizeof *service->clients
-    );
-    for (const weir_job *job = service->running; job != NULL; job = job->next) {
-        client_use *const use = use_of(service, job->request.client);
-        use->client = job->request.client;
-        use->n_running++;
-        use->bytes += (job->request.n_choices - job->n_ended) * job->choice_bytes;
-    }
-}
-
-/* True if the client's budget covers its running choices and this job. */
-static bool fits_budget(const weir_service *service, const weir_job *job, const client_use *use)
-{
-    const int64_t bytes = use->bytes + job->request.n_choices * job->choice_bytes;
-    return service->facts->kv_per_key == 0 || bytes <= service->facts->kv_per_key;
-}
-
-/* The next job: of those with the best priority the oldest one of the client with the fewest
- * running jobs, ties going to the client served least recently. Only this one may start, so small
- * jobs cannot starve a large one. Clients over budget are skipped; those that share an entry of
- * `turns` wait together. Lock held. */
-static const weir_job *next_in_turn(weir_service *service)
-{
-    const weir_job *next = NULL;
-    int32_t fewest = 0;
-    uint64_t longest_ago = 0;
-    bool is_over_budget[CLIENT_TURNS] = { false };
-    count_uses(service);
-    for (const weir_job *job = service->queue_head; job != NULL; job = job->next) {
-        const client_use *const use = use_of(service, job->request.client);
-        const int32_t n = use->n_running;
-        const uint64_t *const turn = turn_of(service, job->request.client);
-        bool *const is_over = &is_over_budget[turn - service->turns];
-        *is_over = *is_over || !fits_budget(service, job, use);
-        const int32_t priority = job->request.priority;
-        if (*is_over || (next != NULL && (priority > next->request.priority ||
-                                          (priority == next->request.priority &&
-                                           (n > fewest || (n == fewest && *turn >= longest_ago))))))
-            continue;
-        next = job;
-        fewest = n;
-        longest_ago = *turn;
-    }
-    return next;
+    *passed = NULL;
+    const int32_t n_slots = free_slots(service);
+    if (queue->first == NULL || n_slots == 0) return NULL;
+    weir_job *const next = weir_queue_next(service, queue, NULL);
+    if (next == NULL || waits_for_stalled(service, next)) return NULL;
+    if (fits(service, next)) return next;
+    *passed = next;
+    const weir_queue_past past = { next, unclaimed_pages(service), n_slots };
+    return weir_queue_next(service, queue, &past);
 }
 
 static bool is_late(const weir_job *job, int64_t now)
@@ -319,35 +265,26 @@ static bool is_late(const weir_job *job, int64_t now)
     return job->deadline_ns != 0 && job->deadline_ns <= now;
 }
 
-/* Removes and returns a job that is cancelled or late, or the next job if it can start. NULL if
- * there is neither. */
+static weir_job *first_over(const weir_queue *queue, int64_t now)
+{
+    weir_job *job = queue->first;
+    while (job != NULL && !atomic_load(&job->is_cancelled) && !is_late(job, now))
+        job = weir_queue_after(queue, job);
+    return job;
+}
+
+/* Removes and returns a job that is cancelled or late; if there is none, one that can start, which
+ * is RUNNING then. NULL if there is neither. What it takes to find out, such as a look into the
+ * prefix cache, happens without the lock. */
 static weir_job *pop_job(weir_service *service)
 {
-    weir_job *job = NULL;
-    pthread_mutex_lock(&service->lock);
-    const int64_t now = weir_clock_ns();
-    const weir_job *const next =
-        service->queue_head != NULL && has_place(service) ? next_in_turn(service) : NULL;
-    const bool can_start = next != NULL && fits(service, next);
-    weir_job **at = &service->queue_head;
-    weir_job *before = NULL;
-    while (*at != NULL && !atomic_load(&(*at)->is_cancelled) && !is_late(*at, now) &&
-           !(can_start && *at == next)) {
-        before = *at;
-        at = &(*at)->next;
-    }
-    if (*at != NULL) {
-        job = *at;
-        *at = job->next;
-        if (service->queue_tail == job) service->queue_tail = before;
-        job->next = NULL;
-        service->n_queued--;
-        if (!atomic_load(&job->is_cancelled) && !is_late(job, now)) {
-            job->state = JOB_RUNNING;
-            service->n_running++;
-        }
-    }
-    pthread_mutex_unlock(&service->lock);
+    const weir_queue queue = weir_queue_look(service);
+    weir_job *job = first_over(&queue, weir_clock_ns()), *passed = NULL;
+    const bool starts = job == NULL;
+    if (starts) job = next_to_start(service, &queue, &passed);
+    if (job == NULL) return NULL;
+    if (passed != NULL) passed->rows_passed += weir_job_rows(job);
+    weir_queue_remove(service, &queue, job, starts ? JOB_RUNNING : JOB_QUEUED);
     return job;
 }
 

@@ -42,6 +42,9 @@ typedef struct choice {
     bool is_torn; /* a step failed: its recurrent state is invalid */
     bool is_lost; /* the cached sequence that its request requires is gone */
     bool is_planned, is_passed; /* in the plan of the next step; cannot be */
+    /* As a long prompt, in that plan: did not get its share; goes before short ones (plan.c). */
+    bool is_overlooked, goes_first;
+    int32_t n_overlooked; /* steps since it went first */
     /* Running and ahead: computes its first n_followed tokens for this one, too. NULL: none. */
     struct choice *leader;
     int32_t n_followed;
@@ -69,6 +72,8 @@ struct weir_job {
     choice *choices; /* [request.n_choices] */
     int64_t serial; /* order of submission */
     int64_t deadline_ns; /* 0: none */
+    /* Of jobs that started ahead of it, which was next but did not fit (turns.c). */
+    int64_t rows_passed;
     job_state state; /* (lock) */
     bool is_awaited; /* (lock) */
     atomic_bool is_cancelled, is_released, in_callback;
@@ -269,8 +274,38 @@ bool weir_service_claim(weir_service *service, weir_kv_pages wanted);
 /* True if running sequences do not need the memory that a table of n_rows takes. */
 bool weir_service_spares_table(const weir_service *service, int64_t n_rows);
 
+/* turns.c: the queue, and whose turn it is. */
+
+/* The jobs that were queued at some time. Submitters append jobs with the lock, and the engine
+ * thread alone removes them, so it reads these without it. */
+typedef struct weir_queue {
+    weir_job *first, *last; /* NULL: empty */
+} weir_queue;
+weir_queue weir_queue_look(weir_service *service);
+/* NULL: it is the last one. */
+weir_job *weir_queue_after(const weir_queue *queue, const weir_job *job);
+void weir_queue_remove(
+    weir_service *service, const weir_queue *queue, weir_job *job, job_state state
+);
+/* A job whose turn it is and that does not fit, and what is free: to find one that does. */
+typedef struct weir_queue_past {
+    const weir_job *waiting;
+    weir_kv_pages room;
+    int32_t n_slots;
+} weir_queue_past;
+/* The job whose turn it is; past != NULL: the one that may start ahead of it. NULL: none. */
+weir_job *weir_queue_next(
+    weir_service *service, const weir_queue *queue, const weir_queue_past *past
+);
+/* Rows of all its choices at most, in whole pages. */
+int64_t weir_job_rows(const weir_job *job);
+/* Its client is the one that was served last. */
+void weir_job_take_turn(const weir_job *job);
+
 /* plan.c: fills items and choices of the next step. Returns how many. */
 int32_t weir_service_plan(weir_service *service);
+/* Called after a step: counts the long prompts that were passed over in its plan. */
+void weir_service_count_overlooked(const weir_service *service);
 
 /* follow.c: the choice that computes what c needs next, which may be c. */
 choice *weir_choice_leader(choice *c);

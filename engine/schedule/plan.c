@@ -5,8 +5,10 @@
  * their attention costs, so that steps of a long prompt do not get longer. Prompts go by priority,
  * and of equal priority short ones (at most batch.long_prompt tokens left) before long ones, each
  * in order of submission. Of the rows that prompts of a priority get, long ones get at least a
- * quarter. So a short prompt waits for earlier short ones only, and short ones make a long one at
- * most four times as slow (docs/decisions/0039-token-budget.md).
+ * quarter. A piece that must have a certain size may not fit in that, or take more than the others:
+ * a long prompt that did not get its share in three steps goes first in the next one. So a short
+ * prompt waits for earlier short ones and a piece of a long one, and short ones make the first long
+ * one at most four times as slow (docs/decisions/0039-token-budget.md).
  *
  * Results do not depend on where pieces of a prompt end, except with policies that drop rows while
  * it is computed. */
@@ -168,20 +170,21 @@ static choice *next_prompt(const step_plan *plan, prompt_kind kind, const int32_
     return first;
 }
 
-/* Plans the choice, or the one that it waits for, in its place. */
-static void plan_prompt(step_plan *plan, choice *c, int32_t rows)
+/* Plans the choice, or the one that it waits for, in its place. False: none of them gets rows. */
+static bool plan_prompt(step_plan *plan, choice *c, int32_t rows)
 {
     choice *const first = weir_choice_leader(c);
     const bool scores = first->job->request.want_prompt_logprobs;
     if (first != c) c->is_passed = true;
-    if (first->is_planned || first->is_passed) return;
+    if (first->is_planned || first->is_passed) return first->is_planned;
     const int32_t piece = scores && plan->has_scores ? 0 : piece_rows(plan, first, rows);
     first->is_passed = true;
-    if (piece == 0) return;
+    if (piece == 0) return false;
     add_item(plan, first, piece);
     plan->rows -= (int32_t)weir_min(cost_of(plan, first, piece), plan->rows);
     plan->has_prompt = true;
     plan->has_scores = plan->has_scores || scores;
+    return true;
 }
 
 /* All prompts of the priority of the first one. */
@@ -189,15 +192,22 @@ static void plan_priority(step_plan *plan)
 {
     const choice *const first = next_prompt(plan, PROMPT_ANY, NULL);
     const int32_t priority = first->job->request.priority, block = plan->service->block_rows;
+    choice *const first_long = next_prompt(plan, PROMPT_LONG, &priority);
+    bool has_share = false; /* the first long one */
+    if (first_long != NULL && first_long->n_overlooked == LONG_SHARE - 1)
+        first_long->goes_first = has_share = plan_prompt(plan, first_long, plan->rows);
     const bool has_long = next_prompt(plan, PROMPT_LONG, &priority) != NULL;
-    int32_t reserved = has_long ? (plan->rows / LONG_SHARE + block - 1) / block * block : 0;
+    const int32_t reserved = has_long ? (plan->rows / LONG_SHARE + block - 1) / block * block : 0;
     for (choice *c;
          plan->rows > reserved && (c = next_prompt(plan, PROMPT_SHORT, &priority)) != NULL;)
         plan_prompt(plan, c, plan->rows - reserved);
-    for (choice *c; plan->rows > 0 && (c = next_prompt(plan, PROMPT_LONG, &priority)) != NULL;)
-        plan_prompt(plan, c, plan->rows);
+    for (choice *c; plan->rows > 0 && (c = next_prompt(plan, PROMPT_LONG, &priority)) != NULL;) {
+        const bool is_whole = plan->rows >= reserved;
+        has_share = (plan_prompt(plan, c, plan->rows) && is_whole && c == first_long) || has_share;
+    }
     for (choice *c; plan->rows > 0 && (c = next_prompt(plan, PROMPT_ANY, &priority)) != NULL;)
         plan_prompt(plan, c, plan->rows);
+    if (first_long != NULL) first_long->is_overlooked = !has_share;
 }
 
 int32_t weir_service_plan(weir_service *service)
@@ -206,7 +216,7 @@ int32_t weir_service_plan(weir_service *service)
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const c = service->slots[i].owner;
         if (c == NULL) continue;
-        c->is_planned = false;
+        c->is_planned = c->is_overlooked = c->goes_first = false;
         c->is_passed = can_run(c) && waits_for_block(service, c);
         if (can_run(c) && !c->is_passed && is_decoding(c)) add_item(&plan, c, 1);
     }
@@ -216,4 +226,14 @@ int32_t weir_service_plan(weir_service *service)
     );
     while (plan.rows > 0 && next_prompt(&plan, PROMPT_ANY, NULL) != NULL) plan_priority(&plan);
     return plan.n_items;
+}
+
+void weir_service_count_overlooked(const weir_service *service)
+{
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
+        choice *const c = service->slots[i].owner;
+        if (c == NULL) continue;
+        if (c->goes_first) c->n_overlooked = 0;
+        if (c->is_overlooked && c->n_overlooked < LONG_SHARE - 1) c->n_overlooked++;
+    }
 }

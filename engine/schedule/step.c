@@ -195,6 +195,7 @@ static void finish_ended_jobs(weir_service *service)
 
 static void count_step(weir_service *service, int32_t n_items)
 {
+    weir_service_count_overlooked(service);
     pthread_mutex_lock(&service->lock);
     service->stats.steps++;
     for (int32_t i = 0; i < n_items; i++) service->stats.batch_rows += service->items[i].n_rows;

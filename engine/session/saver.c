@@ -210,8 +210,9 @@ static bool begin(weir_saver *s)
     return true;
 }
 
-/* A search goes through the sequences that were used least recently, so it is skipped while nothing
- * was cached and few pages were used since the last one. */
+/* A search goes through the sequences that were used least recently, in as many calls as that
+ * takes, so none begins while nothing was cached and few pages were used since the last one
+ * ended. */
 static void save_next(void *user)
 {
     enum { SHARE = 32 };
@@ -227,10 +228,12 @@ static void save_next(void *user)
                      free + weir_kv_pages_others(s->reserve) / SHARE >= s->seen_free))
         return;
     for (int i = 0; i < TRIES; i++) {
-        if (!weir_prefix_next_victim(
-                service->prefix, s->reserve, CHOICE_MARKS, WEIR_SAVED_TOKENS, &s->text.sequence,
-                s->text.salt
-            ) ||
+        const weir_prefix_victim victim = weir_prefix_next_victim(
+            service->prefix, s->reserve, CHOICE_MARKS, WEIR_SAVED_TOKENS, &s->text.sequence,
+            s->text.salt
+        );
+        if (victim == WEIR_VICTIM_LATER) return;
+        if (victim == WEIR_VICTIM_NONE ||
             !weir_service_spares_table(service, s->text.sequence.n_tokens)) {
             weir_kv_sequence_clear(&s->text.sequence);
             s->seen_tokens = written;

@@ -103,7 +103,8 @@ static bool runs_are_listed(const weir_prefix *p)
         if (!has_pages(p, i) || p->nodes[i].older != older ||
             (older != NONE && p->nodes[older].last_use > p->nodes[i].last_use))
             return false;
-    return p->newest == older && n == p->stats.n_nodes;
+    return p->newest == older && n == p->stats.n_nodes &&
+           (p->search.at == NONE || has_pages(p, p->search.at));
 }
 
 static bool tree_is_sound(const weir_prefix *p)

@@ -114,6 +114,7 @@ void prefix_unlist_run(weir_prefix *p, int32_t index)
 {
     const int32_t older = p->nodes[index].older, newer = p->nodes[index].newer;
     if (p->walk == index) p->walk = older;
+    if (p->search.at == index) p->search.at = newer;
     *(older != NONE ? &p->nodes[older].newer : &p->oldest) = newer;
     *(newer != NONE ? &p->nodes[newer].older : &p->newest) = older;
 }

@@ -118,7 +118,7 @@ static void open_nodes(weir_prefix *p)
     }
     p->nodes[FOREST].is_droppable = true;
     p->free_node = FOREST + 1;
-    p->oldest = p->newest = p->walk = NONE;
+    p->oldest = p->newest = p->walk = p->search.at = NONE;
     p->parent_in_use = NONE;
 }
 

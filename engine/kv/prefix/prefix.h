@@ -190,9 +190,15 @@ bool weir_prefix_next(
 /* Finds the LRU unsaved, unused sequence of at least `least` tokens that reclaim would drop before
  * this many pages are free, or that would lose the end of a turn before this many turns end (or
  * half of all states). Counts only tokens not shared with other sequences and not tried before.
- * Copies its tokens to a clear sequence. The cost depends on the pages and, if states are short, on
- * the sequences that reclaim would drop before it. */
-bool weir_prefix_next_victim(
+ * Copies its tokens to a clear sequence. A call looks at some hundred runs: it goes on where the
+ * last one ended, LATER if it is not at an end then, and NONE if there was no such sequence since
+ * the search began. To be called between steps as long as it is not NONE. */
+typedef enum weir_prefix_victim {
+    WEIR_VICTIM_NONE,
+    WEIR_VICTIM_FOUND,
+    WEIR_VICTIM_LATER
+} weir_prefix_victim;
+weir_prefix_victim weir_prefix_next_victim(
     weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states, int32_t least,
     weir_kv_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]
 );

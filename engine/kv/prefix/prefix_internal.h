@@ -136,6 +136,16 @@ typedef struct name {
     int32_t node, offset;
 } name;
 
+/* A search for a sequence that will be dropped, which goes on in the next call (texts.c). */
+typedef struct victim_search {
+    bool is_begun, has_found;
+    int32_t at; /* of all runs: the next one; NONE: at the end */
+    uint64_t end; /* the last use at its beginning */
+    uint64_t use; /* of the runs that are counted in same_use, not yet in before */
+    weir_kv_pages before, same_use; /* idle pages of the runs that it went by */
+    int64_t debt; /* visits beyond what its calls may take */
+} victim_search;
+
 struct weir_prefix {
     weir_kv_store *store;
     weir_ledger *ledger;
@@ -174,6 +184,7 @@ struct weir_prefix {
     size_t transfer_bytes;
     int32_t oldest, newest; /* of all runs, by last_use */
     int32_t walk; /* of them, where weir_prefix_next ended; NONE: at the end */
+    victim_search search;
     int32_t free_slot, free_memory, n_free_memory;
     bool is_paged; /* only whole runs (store.h 5) */
     bool is_open;

@@ -135,15 +135,20 @@ bool weir_prefix_next(
 }
 
 /* ---- texts that will be dropped -------------------------------------------------------------- */
+enum { VISITS = 256 }; /* of one call, in the mean */
+
 /* Tokens that were not tried to be saved and would be dropped with this leaf, up to `enough`: those
- * of its runs that no other sequence shares. */
+ * of its last runs that no other sequence shares. Those above a run that was tried were tried. */
 static int32_t loss_of(const weir_prefix *p, int32_t leaf, int32_t enough)
 {
     int32_t n = 0, child = NONE;
     for (int32_t i = leaf; p->nodes[i].n_tokens > 0 && n < enough && has_idle_page(p, i);
          child = i, i = p->nodes[i].parent) {
-        if (child != NONE && p->nodes[i].children != child) break; /* it has another one */
-        n += p->nodes[i].n_tokens - p->nodes[i].n_tried;
+        const node *const run = &p->nodes[i];
+        ++*p->visits;
+        if (child != NONE && run->children != child) break; /* it has another one */
+        n += run->n_tokens - run->n_tried;
+        if (run->n_tried > 0) break;
     }
     return n;
 }
@@ -160,54 +165,109 @@ static bool is_dropped_before(const weir_prefix *p, int32_t a, int32_t b)
 static int32_t first_end_of(const weir_prefix *p, int32_t leaf)
 {
     int32_t first = NONE;
-    for (int32_t i = leaf; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
+    for (int32_t i = leaf; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent) {
+        ++*p->visits;
         for (int32_t s = p->nodes[i].snapshot; s != NONE; s = p->slots[s].next)
             if (p->slots[s].rank >= WEIR_STATE_PAST && p->slots[s].pins == 0 &&
                 (first == NONE || is_dropped_before(p, s, first)))
                 first = s;
+    }
     return first;
 }
 
-/* The first run, in the order of use, that ends a sequence which loses `least` tokens with it.
- * `before`: adds the idle runs that were used before it. Gives up (NONE) where they have all pages
- * that are wanted, if states do not matter. */
+static void begin_search(weir_prefix *p)
+{
+    p->search = (victim_search
+    ){ .is_begun = true, .at = p->oldest, .end = p->clock, .debt = p->search.debt };
+}
+
+/* Pages that are free when all runs before those of the last use that it went by are dropped. */
+static weir_kv_pages free_before(const weir_prefix *p)
+{
+    return weir_kv_pages_plus(weir_kv_store_free(p->store), p->search.before);
+}
+
+/* Goes by the next run. */
+static void go_by(weir_prefix *p)
+{
+    victim_search *const search = &p->search;
+    const int32_t index = search->at;
+    if (has_idle_page(p, index))
+        search->same_use =
+            weir_kv_pages_plus(search->same_use, is_sink(p, index) ? p->sink_block : p->block);
+    search->at = p->nodes[index].newer;
+}
+
+/* The next run, in the order of use, that ends a sequence which loses `least` tokens with it; the
+ * search is not past it then. NONE: it ended, which it also does where the runs that it went by
+ * have all pages that are wanted, if states do not matter; or `last_visit` was reached. */
 static int32_t find_victim(
-    const weir_prefix *p, weir_kv_pages wanted, int32_t least, bool states_matter,
-    weir_kv_pages *before
+    weir_prefix *p, weir_kv_pages wanted, int32_t least, bool states_matter, int64_t last_visit
 )
 {
-    weir_kv_pages same_use = { 0 };
-    uint64_t use = 0;
-    for (int32_t i = p->oldest; i != NONE; i = p->nodes[i].newer) {
+    victim_search *const search = &p->search;
+    for (; search->at != NONE && p->nodes[search->at].last_use <= search->end; go_by(p)) {
+        const int32_t i = search->at;
+        if (*p->visits >= last_visit) return NONE;
         ++*p->visits;
-        if (p->nodes[i].last_use != use) {
-            *before = weir_kv_pages_plus(*before, same_use);
-            if (!states_matter && weir_kv_pages_fit(wanted, *before)) return NONE;
-            same_use = (weir_kv_pages){ 0 };
-            use = p->nodes[i].last_use;
+        if (p->nodes[i].last_use != search->use) {
+            search->before = weir_kv_pages_plus(search->before, search->same_use);
+            search->same_use = (weir_kv_pages){ 0 };
+            search->use = p->nodes[i].last_use;
+            if (!states_matter && weir_kv_pages_fit(wanted, free_before(p))) break;
         }
-        if (!has_idle_page(p, i)) continue;
         if (p->nodes[i].children == 0 && loss_of(p, i, least) >= least) return i;
-        same_use = weir_kv_pages_plus(same_use, is_sink(p, i) ? p->sink_block : p->block);
     }
+    search->is_begun = false;
     return NONE;
 }
 
-bool weir_prefix_next_victim(
+/* True if the sequence will be dropped, or an end of its turns, before there are this many pages
+ * and states. */
+static bool is_endangered(
+    const weir_prefix *p, int32_t leaf, weir_kv_pages wanted, int32_t n_states
+)
+{
+    const int32_t end = first_end_of(p, leaf);
+    return !weir_kv_pages_fit(wanted, free_before(p)) ||
+           (end != NONE && !prefix_has_states_before(p, n_states, end));
+}
+
+/* Searches from where the last call ended; once more if this search found something before, and
+ * what it went by may have changed since. */
+static weir_prefix_victim search_victim(
+    weir_prefix *p, weir_kv_pages wanted, int32_t n_states, int32_t least, int64_t last_visit
+)
+{
+    const bool states_matter = !weir_prefix_has_free_states(p, n_states);
+    victim_search *const search = &p->search;
+    do {
+        if (!search->is_begun) begin_search(p);
+        const int32_t found = find_victim(p, wanted, least, states_matter, last_visit);
+        if (found != NONE && is_endangered(p, found, wanted, n_states)) {
+            search->has_found = true;
+            return WEIR_VICTIM_FOUND;
+        }
+        if (found == NONE && search->is_begun) return WEIR_VICTIM_LATER;
+        search->is_begun = false;
+    } while (search->has_found);
+    return WEIR_VICTIM_NONE;
+}
+
+weir_prefix_victim weir_prefix_next_victim(
     weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states, int32_t least,
     weir_kv_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]
 )
 {
-    weir_kv_pages before = weir_kv_store_free(prefix->store);
-    const bool states_matter = !weir_prefix_has_free_states(prefix, n_states);
-    const int32_t found = find_victim(prefix, wanted, least, states_matter, &before);
-    if (found == NONE) return false;
-    const int32_t end = first_end_of(prefix, found);
-    if (weir_kv_pages_fit(wanted, before) &&
-        (end == NONE || prefix_has_states_before(prefix, n_states, end)))
-        return false;
-    copy_text(prefix, found, prefix->nodes[found].n_tokens, sequence, salt);
-    return true;
+    victim_search *const search = &prefix->search;
+    const int64_t last_visit = *prefix->visits + VISITS - search->debt;
+    weir_prefix_victim result = WEIR_VICTIM_LATER;
+    if (*prefix->visits < last_visit)
+        result = search_victim(prefix, wanted, n_states, least, last_visit);
+    search->debt = *prefix->visits > last_visit ? *prefix->visits - last_visit : 0;
+    if (result == WEIR_VICTIM_FOUND)
+        copy_text(prefix, search->at, prefix->nodes[search->at].n_tokens, sequence, salt);
+    return result;
 }
 
 void weir_prefix_mark_saved(

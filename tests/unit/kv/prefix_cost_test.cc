@@ -18,7 +18,7 @@ constexpr int few = 10'000, many = 100'000;
 // A store of one head, whose rows nothing writes, and an index over it.
 class PrefixCost : public ::testing::Test {
   protected:
-    void open(int64_t n_nodes, int32_t n_states = 0, bool has_disk = false)
+    void open(int64_t n_nodes, int32_t n_states = 0, bool has_disk = false, int64_t n_rows = window)
     {
         const std::string folder = ::testing::TempDir();
         const size_t caps[WEIR_TIER_COUNT] = {};
@@ -26,7 +26,7 @@ class PrefixCost : public ::testing::Test {
         static const weir_kv_geometry geometry = { 1, 8, 8, 0, 0 };
         const int64_t n_pages = n_nodes + 128;
         const weir_kv_spec spec = { 1,      &geometry,         &f16,           n_pages,
-                                    window, has_disk ? 64 : 0, folder.c_str(), {},
+                                    n_rows, has_disk ? 64 : 0, folder.c_str(), {},
                                     0,      !has_disk,         false,          0,
                                     0 };
         const weir_prefix_limits limits = { n_nodes, n_states, n_states > 0 ? 64u : 0u, 0, 0,
@@ -87,7 +87,29 @@ class PrefixCost : public ::testing::Test {
         wanted.others[0] += n_pages;
         return weir_prefix_reclaim(prefix_, wanted);
     }
+    // Calls until the search ends, each of which takes so many visits, and all of them together two
+    // for each of n runs.
+    weir_prefix_victim search(bool all_pages, int n)
+    {
+        char salt[WEIR_PREFIX_SALT + 1];
+        weir_kv_pages wanted = {};
+        wanted.others[0] = all_pages ? weir_kv_pages_others(weir_kv_store_all(store_)) : 0;
+        weir_prefix_victim result = WEIR_VICTIM_LATER;
+        int64_t all = 0;
+        weir_kv_sequence_clear(&s_);
+        while (result == WEIR_VICTIM_LATER && all < 10 * n) {
+            const int64_t one = visits([&] {
+                result = weir_prefix_next_victim(prefix_, wanted, 1, 256, &s_, salt);
+            });
+            EXPECT_LE(one, VISITS + 40);
+            all += one;
+        }
+        EXPECT_LE(all, 2 * n + VISITS);
+        return result;
+    }
     int64_t count() { return weir_kv_pages_others(weir_prefix_reclaimable(prefix_)); }
+
+    enum { VISITS = 256 }; // of a search, per call
 
     weir_ledger *ledger_ = nullptr;
     weir_kv_store *store_ = nullptr;
@@ -277,6 +299,55 @@ TEST_F(PrefixCost, OneTextAfterTheOther)
         EXPECT_EQ(s_.tokens[0], third) << "cursors are independent";
         close();
     }
+}
+
+// Many texts are in files, all but the most recent one, which is dropped before the pool is free,
+// or loses its state before there is another one.
+TEST_F(PrefixCost, SearchingWhatWillBeDropped)
+{
+    for (const int n : { few, many })
+        for (const bool states_are_short : { false, true }) {
+            SCOPED_TRACE(std::to_string(n) + (states_are_short ? " states" : " pages"));
+            open(n, states_are_short ? 2 : 0);
+            fill(n);
+            for (int i = 0; i < n / 10 - 1; i++) {
+                set_text(i, 640);
+                weir_prefix_mark_saved(prefix_, s_.tokens, 640, 640, nullptr);
+            }
+            set_text(n / 10 - 1, 640);
+            if (states_are_short)
+                keep(nullptr, weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_LAST, 1));
+            EXPECT_EQ(search(!states_are_short, n), WEIR_VICTIM_FOUND);
+            EXPECT_EQ(s_.tokens[0], (n / 10 - 1) * 7919);
+            weir_prefix_mark_saved(prefix_, s_.tokens, 640, 640, nullptr);
+            EXPECT_EQ(search(!states_are_short, n), WEIR_VICTIM_NONE);
+            close();
+        }
+}
+
+// A long text that no one would drop soon: looking at all of it is paid for by the next calls.
+TEST_F(PrefixCost, SearchingALongText)
+{
+    enum { RUNS = 2000, CALLS = 1000 };
+    char salt[WEIR_PREFIX_SALT + 1];
+    open(RUNS + 10, 2, false, 64 * RUNS);
+    set_text(1, 64);
+    keep(nullptr, weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_LAST, 1));
+    set_text(2, 64 * RUNS);
+    keep();
+    weir_kv_sequence_clear(&s_);
+    EXPECT_FALSE(weir_prefix_has_free_states(prefix_, 1));
+    int n_searches = 0;
+    const auto many_calls = [&] {
+        for (int i = 0; i < CALLS; i++) {
+            const auto result = weir_prefix_next_victim(prefix_, {}, 1, 256, &s_, salt);
+            ASSERT_NE(result, WEIR_VICTIM_FOUND);
+            n_searches += result == WEIR_VICTIM_NONE;
+        }
+    };
+    EXPECT_LE(visits(many_calls), (CALLS + 1) * VISITS + 2 * RUNS);
+    EXPECT_GT(n_searches, CALLS * VISITS / (3 * RUNS));
+    close();
 }
 
 TEST_F(PrefixCost, ReleasingWhatASequenceShares)

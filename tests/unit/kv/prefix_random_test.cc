@@ -243,17 +243,26 @@ class RandomTree : public Prefix {
         const int32_t victim = prefix_reference::next_victim(prefix_, wanted, n_states, least);
         char found_salt[WEIR_PREFIX_SALT + 1];
         weir_kv_sequence s = sequence({});
-        EXPECT_EQ(
-            weir_prefix_next_victim(prefix_, wanted, n_states, least, &s, found_salt),
-            victim != NONE
-        );
-        if (victim != NONE) {
-            const node &leaf = prefix_->nodes[victim];
+        // The last search may go on; it finds nothing only after one from the beginning.
+        const bool is_new = pick(2) == 0;
+        if (is_new) prefix_->search.is_begun = false;
+        const auto result =
+            weir_prefix_next_victim(prefix_, wanted, n_states, least, &s, found_salt);
+        ASSERT_NE(result, WEIR_VICTIM_LATER) << "there are few runs";
+        if (is_new || result == WEIR_VICTIM_NONE)
+            EXPECT_EQ(result == WEIR_VICTIM_FOUND, victim != NONE);
+        if (result == WEIR_VICTIM_FOUND) {
+            const int32_t found = is_new ? victim : prefix_->search.at;
+            ASSERT_NE(found, NONE);
+            const node &leaf = prefix_->nodes[found];
+            EXPECT_GE(prefix_reference::loss_of(prefix_, found), least);
             EXPECT_EQ(s.n_tokens, leaf.depth * RUN + leaf.n_tokens);
             EXPECT_TRUE(
                 std::equal(leaf.tokens, leaf.tokens + leaf.n_tokens, s.tokens + leaf.depth * RUN)
             );
-            n_victims_++;
+            n_victims_ += is_new;
+            if (pick(4) == 0)
+                weir_prefix_mark_saved(prefix_, s.tokens, s.n_tokens, pick(64), found_salt);
         }
         weir_kv_sequence_close(&s);
         for (int32_t slot = 0; slot < prefix_->n_slots; slot++)

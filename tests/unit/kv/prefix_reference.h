@@ -189,6 +189,7 @@ inline int32_t loss_of(const weir_prefix *p, int32_t leaf)
     for (int32_t i = leaf; has_pages(p, i) && is_idle(p, i); i = p->nodes[i].parent) {
         if (i != leaf && children(p, i).size() > 1) break;
         n += p->nodes[i].n_tokens - p->nodes[i].n_tried;
+        if (p->nodes[i].n_tried > 0) break;
     }
     return n;
 }

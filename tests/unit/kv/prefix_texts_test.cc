@@ -16,12 +16,14 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     keep(text(128, 3), nullptr);
     weir_kv_sequence s = sequence({});
     char salt[WEIR_PREFIX_SALT + 1];
+    const auto finds = [&](int64_t n_pages, int32_t least) {
+        return weir_prefix_next_victim(prefix_, others(n_pages), 0, least, &s, salt) ==
+               WEIR_VICTIM_FOUND;
+    };
     ASSERT_EQ(weir_kv_store_free_pages(store_), 4 * 8);
-    EXPECT_FALSE(weir_prefix_next_victim(prefix_, others(4 * 8), 0, 192, &s, salt))
-        << "these are free";
-    EXPECT_FALSE(weir_prefix_next_victim(prefix_, others(4 * 20), 0, 321, &s, salt))
-        << "no text is that long";
-    ASSERT_TRUE(weir_prefix_next_victim(prefix_, others(4 * 9), 0, 192, &s, salt));
+    EXPECT_FALSE(finds(4 * 8, 192)) << "these are free";
+    EXPECT_FALSE(finds(4 * 20, 321)) << "no text is that long";
+    ASSERT_TRUE(finds(4 * 9, 192));
     EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), text(320, 1));
     EXPECT_STREQ(salt, WEIR_PREFIX_NO_SALT);
     EXPECT_EQ(weir_prefix_match_length(prefix_, s.tokens, s.n_tokens, salt), 320);
@@ -32,9 +34,8 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     weir_prefix_mark_saved(prefix_, s.tokens, 320, 320, salt);
     weir_kv_sequence_clear(&s);
     sound();
-    EXPECT_FALSE(weir_prefix_next_victim(prefix_, others(4 * 13), 0, 192, &s, salt))
-        << "five blocks go before the next text";
-    ASSERT_TRUE(weir_prefix_next_victim(prefix_, others(4 * 14), 0, 192, &s, salt));
+    EXPECT_FALSE(finds(4 * 13, 192)) << "five blocks go before the next text";
+    ASSERT_TRUE(finds(4 * 14, 192));
     EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), text(320, 2));
     EXPECT_STREQ(salt, "mine");
     weir_kv_sequence_clear(&s);
@@ -49,18 +50,18 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     keep(text(320, 2), "mine");
     weir_prefix_mark_saved(prefix_, text(320, 2).data(), 320, 320, "mine");
     keep(text(448, 2), "mine");
-    EXPECT_FALSE(weir_prefix_next_victim(prefix_, others(4 * 20), 0, 129, &s, salt));
-    EXPECT_TRUE(weir_prefix_next_victim(prefix_, others(4 * 20), 0, 128, &s, salt));
+    EXPECT_FALSE(finds(4 * 20, 129));
+    EXPECT_TRUE(finds(4 * 20, 128));
     EXPECT_EQ(s.n_tokens, 128) << "the oldest first";
     weir_kv_sequence_clear(&s);
     weir_prefix_mark_saved(prefix_, text(128, 3).data(), 128, 0, nullptr);
-    ASSERT_TRUE(weir_prefix_next_victim(prefix_, others(4 * 20), 0, 128, &s, salt));
+    ASSERT_TRUE(finds(4 * 20, 128));
     EXPECT_EQ(s.n_tokens, 448);
     weir_kv_sequence_clear(&s);
     Text other = text(448, 2);
     for (size_t i = 384; i < other.size(); i++) other[i] = -1;
     keep(other, "mine");
-    EXPECT_FALSE(weir_prefix_next_victim(prefix_, others(4 * 20), 0, 128, &s, salt));
+    EXPECT_FALSE(finds(4 * 20, 128));
     weir_kv_sequence_close(&s);
 }
 
@@ -219,9 +220,9 @@ TEST_P(Prefix, ATextWithoutItsFileIsEndangeredOnceItIsUsed)
     weir_kv_sequence s = sequence({});
     char salt[WEIR_PREFIX_SALT + 1];
     const auto is_endangered = [&] {
-        const bool is = weir_prefix_next_victim(prefix_, others(4 * 20), 1, 64, &s, salt);
+        const auto victim = weir_prefix_next_victim(prefix_, others(4 * 20), 1, 64, &s, salt);
         weir_kv_sequence_clear(&s);
-        return is;
+        return victim == WEIR_VICTIM_FOUND;
     };
     keep(own, nullptr);
     ASSERT_TRUE(is_endangered());

@@ -1,15 +1,16 @@
-/* Requests at the same time: what begins alike is computed once, short prompts do not wait for long
- * ones, priorities and timeouts. */
+/* Requests at the same time: what begins alike is computed once, rows of a step, and timeouts. */
 #include <algorithm>
 
 #include "engine/engine_parts.h"
 #include "engine/kv/pool/store.h"
 #include "tests/unit/schedule/support.h"
+#include "tests/unit/schedule/timed.h"
 
 namespace {
 
 using support::Call;
 using support::Service;
+using support::Timed;
 
 class Sharing : public Service {
   protected:
@@ -169,6 +170,65 @@ TEST_F(Sharing, AskersOfOneDocumentRunTogether)
     }
 }
 
+TEST_F(Sharing, SixteenEqualPromptsCostOne)
+{
+    enum { N = 16, ROWS = 3000, ANSWER = 4 };
+    for (const char *const model : { "qwen3", "tq" }) {
+        SCOPED_TRACE(model);
+        open(model, N, nullptr, 4096);
+        const std::vector<int32_t> ids = prompt(3, ROWS);
+        const std::vector<int32_t> expected = cold(ids, ANSWER);
+        const int64_t before = stats().batch_rows;
+        Calls calls;
+        for (int i = 0; i < N; i++) calls.push_back(cached(ids, ANSWER));
+        submit_together(calls);
+        for (auto &call : calls) EXPECT_EQ(call->tokens[0], expected);
+        EXPECT_LE(stats().batch_rows - before, 1 + ROWS + (N - 1) * 64 + N * ANSWER);
+        calls.clear();
+        stop();
+    }
+}
+
+/* A pool that holds little more than a document, and sixteen questions about it: all are answered
+ * at once, each with a page of its own. */
+TEST_F(Sharing, SixteenAskersOfOneDocumentRunAtOnce)
+{
+    enum { N = 16, ROWS = 2048, ANSWER = 40, WINDOW = 2304 };
+    for (const char *const model : { "qwen3", "tq" }) {
+        SCOPED_TRACE(model);
+        open_with_rows(model, N, ROWS + (N + 1) * 64, WINDOW);
+        std::vector<std::vector<int32_t>> prompts, expected;
+        for (int i = 0; i < N; i++) {
+            prompts.push_back(prompt(3, ROWS));
+            add_question(&prompts.back(), i);
+            Call call(prompts.back(), ANSWER);
+            call.request.ignore_eos = true;
+            expected.push_back(i % 5 == 0 ? answer(call) : std::vector<int32_t>());
+        }
+        std::vector<std::unique_ptr<Timed>> timed;
+        const int64_t before = stats().batch_rows;
+        for (size_t i = 0; i < N; i++) {
+            timed.push_back(std::make_unique<Timed>(service_, prompts[i], ANSWER));
+            timed.back()->call.request.cache_prompt = true;
+            timed.back()->call.request.ignore_eos = true;
+            ASSERT_EQ(timed.back()->call.submit(service_, &error_), WEIR_OK) << error_.text;
+        }
+        int64_t last_first = 0, first_end = INT64_MAX;
+        for (auto &one : timed) {
+            one->call.wait();
+            EXPECT_EQ(one->call.status, WEIR_OK) << one->call.message;
+            last_first = std::max(last_first, one->first);
+            first_end = std::min(first_end, one->end);
+        }
+        EXPECT_LT(last_first, first_end) << "they run at once";
+        for (size_t i = 0; i < N; i += 5) EXPECT_EQ(timed[i]->call.tokens[0], expected[i]);
+        EXPECT_EQ(stats().preemptions, 0);
+        EXPECT_LE(stats().batch_rows - before, ROWS + N * (64 + ANSWER)) << "one prefill";
+        timed.clear();
+        stop();
+    }
+}
+
 /* Another question behind a document in the same message: where the two part was not known when the
  * first was computed. */
 TEST_F(Sharing, AnotherQuestionReusesTheDocument)
@@ -213,109 +273,6 @@ TEST_F(Sharing, PreemptedRowsStayUntilTheyAreNeeded)
         calls.clear();
         stop();
     }
-}
-
-/* The step in which each call got its first token. */
-struct Timed {
-    Call call;
-    weir_service *service;
-    int64_t submitted = 0, first = -1;
-    Timed(weir_service *s, std::vector<int32_t> ids, int max_tokens)
-        : call(std::move(ids), max_tokens), service(s)
-    {
-        call.request.user = this;
-        call.request.callback = [](void *user, const weir_event *event) {
-            Timed *const t = static_cast<Timed *>(user);
-            weir_service_stats now;
-            weir_service_stats_of(t->service, &now);
-            if (event->type == WEIR_EVENT_TOKEN && t->first < 0) t->first = now.steps;
-            return Call::on_event(&t->call, event);
-        };
-    }
-};
-
-TEST_F(Sharing, ShortPromptsGoBeforeLongOnes)
-{
-    open("qwen3", 4, nullptr, 2048);
-    Timed first(service_, prompt(9, 1), 1), long_one(service_, prompt(1, 1900), 1),
-        short_one(service_, prompt(2, 10), 1);
-    std::unique_lock<std::mutex> hold(first.call.lock);
-    ASSERT_EQ(first.call.submit(service_, &error_), WEIR_OK);
-    ASSERT_EQ(long_one.call.submit(service_, &error_), WEIR_OK);
-    ASSERT_EQ(short_one.call.submit(service_, &error_), WEIR_OK);
-    const int64_t before = stats().steps;
-    hold.unlock();
-    long_one.call.wait();
-    short_one.call.wait();
-    EXPECT_LE(short_one.first - before, 3) << "chunks that it waited for";
-    EXPECT_GE(long_one.first - before, 1900 / 64);
-}
-
-/* A request that is sent again as soon as it has its token, from the engine's own thread. */
-struct Repeated {
-    weir_service *service;
-    std::vector<int32_t> ids;
-    std::vector<weir_job *> jobs;
-    const std::atomic<bool> *is_over;
-    void submit()
-    {
-        weir_request request = {};
-        weir_error error = {};
-        request.prompt = ids.data();
-        request.n_prompt = (int32_t)ids.size();
-        request.max_tokens = request.n_choices = 1;
-        request.sampling = weir_sampling_default();
-        request.user = this;
-        request.callback = [](void *user, const weir_event *event) {
-            Repeated *const r = static_cast<Repeated *>(user);
-            if (event->type == WEIR_EVENT_TOKEN && !*r->is_over) r->submit();
-            return true;
-        };
-        weir_job *job = nullptr;
-        EXPECT_EQ(weir_service_submit(service, &job, &request, &error), WEIR_OK) << error.text;
-        jobs.push_back(job);
-    }
-};
-
-/* Short prompts keep coming, more than fill a step: a long one gets a quarter of each. */
-TEST_F(Sharing, LongPromptsAreNotStarved)
-{
-    open("qwen3", 4, nullptr, 2048, 8);
-    std::atomic<bool> is_over{ false };
-    Repeated shorts[3] = { { service_, prompt(1, 60), {}, &is_over },
-                           { service_, prompt(2, 60), {}, &is_over },
-                           { service_, prompt(3, 60), {}, &is_over } };
-    Timed first(service_, prompt(9, 1), 1), long_one(service_, prompt(4, 1024), 1);
-    std::unique_lock<std::mutex> hold(first.call.lock);
-    ASSERT_EQ(first.call.submit(service_, &error_), WEIR_OK);
-    for (Repeated &r : shorts) r.submit();
-    ASSERT_EQ(long_one.call.submit(service_, &error_), WEIR_OK);
-    const int64_t before = stats().steps;
-    hold.unlock();
-    long_one.call.wait();
-    is_over = true;
-    while (stats().running + stats().waiting > 0) std::this_thread::yield();
-    for (Repeated &r : shorts) {
-        EXPECT_GE(r.jobs.size(), 10u);
-        for (weir_job *const job : r.jobs) weir_job_release(job);
-    }
-    EXPECT_LE(long_one.first - before, 4 * (1024 / 64) + 4);
-}
-
-TEST_F(Sharing, PriorityOrdersTheQueue)
-{
-    open("qwen3", 1, nullptr, 512, 8);
-    Timed first(service_, prompt(9, 1), 1), normal(service_, prompt(1, 20), 1),
-        low(service_, prompt(2, 20), 1), high(service_, prompt(3, 20), 1);
-    low.call.request.priority = 5;
-    high.call.request.priority = -5;
-    std::unique_lock<std::mutex> hold(first.call.lock);
-    for (Timed *const t : { &first, &low, &normal, &high })
-        ASSERT_EQ(t->call.submit(service_, &error_), WEIR_OK);
-    hold.unlock();
-    for (Timed *const t : { &low, &normal, &high }) t->call.wait();
-    EXPECT_LT(high.first, normal.first);
-    EXPECT_LT(normal.first, low.first);
 }
 
 /* Rows of a step are those of the decoding sequences, then of prompts, up to batch.tokens. */

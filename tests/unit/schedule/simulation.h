@@ -44,7 +44,7 @@ struct SimulatedJob {
     int64_t number; /* in the order of submission */
     bool has_timeout; /* which has passed when the service looks first */
     bool is_admitted = false, is_done = false, is_cancelled = false;
-    int64_t cancel_step = 0;
+    int64_t cancel_step = 0, rows_passed = 0; /* of those that went ahead of it */
     struct Choice {
         int n_tokens = 0;
         int64_t step = -1, n_preempted = 0; /* of its last token */
@@ -83,6 +83,7 @@ class Schedule {
     const std::string &trace() const { return trace_; }
     int64_t n_cancelled() const { return n_cancelled_; }
     int64_t n_victims() const { return n_victims_; } /* that were seen */
+    int64_t n_passed() const { return n_passed_; } /* jobs that went ahead of others */
     int64_t n_gaps() const { return n_gaps_; } /* between tokens, that were checked */
 
   private:
@@ -165,29 +166,40 @@ class Schedule {
         weir_job_cancel(job->job);
     }
 
-    /* Of the clients that have a job of the best priority queued, the one with the fewest running;
-     * in their order. */
+    static int64_t rows_of(const SimulatedJob *job)
+    {
+        const int64_t rows = (int64_t)job->text->prompt.size() + job->max_tokens - 1;
+        return job->n_choices * ((rows + 63) / 64) * 64;
+    }
+    /* Of the clients that have a job of the best priority queued, the one with the fewest running
+     * goes first, of these the one that was served least recently; in their order. Others of that
+     * priority may go ahead of a job, but not of more rows than it has. */
     void check_turn(SimulatedJob *job)
     {
         int running[SIMULATED_CLIENTS] = {};
         for (const auto &other : jobs_)
             running[other->client] += other->is_admitted && !other->is_done;
-        for (const auto &other : jobs_) {
-            if (other->is_admitted || other->is_done || other->is_cancelled || other->has_timeout ||
-                other.get() == job || n_admitted_ == 0)
-                continue; /* the first one came before the crowd was complete */
-            EXPECT_GE(other->priority, job->priority)
-                << job->name() << " goes before " << other->name();
-            if (other->priority > job->priority) continue;
-            EXPECT_GE(running[other->client], running[job->client])
-                << job->name() << " goes before " << other->name();
-            if (other->client == job->client)
-                EXPECT_GT(other->number, job->number) << "of one client, not in order";
+        const auto key = [&](const SimulatedJob *of) {
+            return std::make_tuple(
+                of->priority, running[of->client], served_[of->client], of->number
+            );
+        };
+        SimulatedJob *next = job;
+        for (const auto &other : jobs_)
+            if (!other->is_admitted && !other->is_done && !other->is_cancelled &&
+                !other->has_timeout && key(other.get()) < key(next))
+                next = other.get();
+        if (next != job && n_admitted_ > 0) { /* the first one came before the crowd was complete */
+            const std::string what = job->name() + " goes before " + next->name();
+            EXPECT_EQ(job->priority, next->priority) << what;
+            next->rows_passed += rows_of(job);
+            EXPECT_LE(next->rows_passed, rows_of(next)) << what;
+            n_passed_++;
         }
         EXPECT_FALSE(job->is_admitted);
         EXPECT_FALSE(job->has_timeout) << job->name();
         job->is_admitted = true;
-        n_admitted_++;
+        served_[job->client] = ++n_admitted_;
     }
     void check_token(SimulatedJob *job, const weir_event *event)
     {
@@ -281,7 +293,9 @@ class Schedule {
     std::map<Key, int32_t> rows_; /* as they were seen last */
     weir_service_stats stats_ = {};
     int64_t seen_step_ = 0, seen_rows_ = 0, decoded_step_ = -1;
-    int64_t n_tokens_ = 0, n_admitted_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_victims_ = 0;
+    int64_t n_tokens_ = 0, n_admitted_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_victims_ = 0,
+            n_passed_ = 0;
+    int64_t served_[SIMULATED_CLIENTS] = {}; /* n_admitted_ when its last job was admitted */
     std::string trace_;
     std::mutex lock_;
     std::condition_variable ended_;

@@ -85,6 +85,7 @@ class Simulation : public support::Service {
         n_tokens_ += schedule.n_tokens();
         n_cancelled_ += schedule.n_cancelled();
         n_gaps_ += schedule.n_gaps();
+        n_passed_ += schedule.n_passed();
         trace_ = schedule.trace();
         n_preempted_ += schedule.n_victims();
         n_cached_ += stats().cached_tokens;
@@ -100,11 +101,13 @@ class Simulation : public support::Service {
         EXPECT_GT(n_cancelled_, n);
         EXPECT_GT(n_cached_, 50 * n);
         EXPECT_GT(n_gaps_, 100 * n);
+        EXPECT_GT(n_passed_, n / 4);
     }
     std::vector<SimulatedText> texts_;
     std::string trace_; /* of the last one */
     size_t fixed_ = 0, window_ = 0;
-    int64_t n_tokens_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_preempted_ = 0, n_cached_ = 0;
+    int64_t n_tokens_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_preempted_ = 0, n_cached_ = 0,
+            n_passed_ = 0;
 };
 
 TEST_F(Simulation, ASeedRepeatsItsSchedule)

@@ -56,6 +56,26 @@ class Service : public ::testing::Test {
         ASSERT_EQ(weir_engine_open_with(&engine_, &options, &error_), WEIR_OK) << error_.text;
         opened();
     }
+    /* With the least memory that has pages for this many rows, about. */
+    void open_with_rows(const char *model, int slots, int64_t n_rows, int context)
+    {
+        const std::vector<const char *> more = { "memory.snapshots=1MiB", "kv.policy.kept=0" };
+        open(model, slots, nullptr, context, 0, more);
+        weir_plan plan = *weir_engine_plan_of(engine_);
+        const size_t block = 64 * plan.kv / (size_t)plan.kv_rows;
+        size_t memory = (weir_plan_total(&plan) - plan.kv) / 2;
+        stop();
+        const weir_engine_options options = { &config_, true,    with_server_,
+                                              nullptr,  nullptr, nullptr };
+        for (bool fits = false; !fits; memory += fits ? 0 : block) {
+            const std::string text = std::to_string(memory) + "B";
+            ASSERT_EQ(weir_config_set(&config_, "memory.host", text.c_str(), &error_), WEIR_OK);
+            fits = weir_engine_plan(&plan, &options, &error_) == WEIR_OK && plan.kv_rows >= n_rows;
+        }
+        open(model, slots, (std::to_string(memory) + "B").c_str(), context, 0, more);
+        ASSERT_GE(weir_engine_plan_of(engine_)->kv_rows, n_rows);
+        ASSERT_LT(weir_engine_plan_of(engine_)->kv_rows, n_rows + 256);
+    }
     void opened()
     {
         service_ = weir_engine_service(engine_);
