@@ -46,8 +46,8 @@ weir_file_write_private(const char *path, const void *bytes, size_t n, weir_erro
 /* A temporary file is `path`, this, and random digits. Its writer has locked it (flock) until it is
  * renamed or deleted. */
 #define WEIR_TEMPORARY_MARK ".tmp."
-/* Deletes a temporary file unless a process is writing it: a writer that was killed left it. Returns
- * false if it is still there. */
+/* Deletes a temporary file unless a process is writing it: a writer that was killed left it.
+ * Returns false if it is still there. */
 bool weir_file_drop_torn(const char *path);
 
 /* A private file written in pieces, for content too large for a buffer: write to `fd`, then keep or

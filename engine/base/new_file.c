@@ -1,5 +1,5 @@
-/* engine/base/new_file.c - writes files atomically: under a temporary name, which is locked while it
- * is written, then renamed.
+/* engine/base/new_file.c - writes files atomically: under a temporary name, which is locked while
+ * it is written, then renamed.
  *
  * The suffix of the name is random and the file is new (O_EXCL), so that writers never share one,
  * not even processes of containers that have the same id. Whoever can lock a temporary file knows

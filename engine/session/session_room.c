@@ -157,8 +157,8 @@ static bool has_space(const weir_sessions *sessions, size_t bytes)
     return !is_known || system.f_frsize == 0 || bytes / system.f_frsize < system.f_bavail;
 }
 
-/* Folder entered. A file that is over the number stays until the new one is there (session_folder_done), if the
- * disk has space for both. */
+/* Folder entered. A file that is over the number stays until the new one is there
+ * (session_folder_done), if the disk has space for both. */
 static weir_status make_room_in(weir_sessions *sessions, const survey *s, weir_error *error)
 {
     count all = count_all(s);

@@ -10,8 +10,8 @@
  * waited for it have copied it, or are gone. Nothing is written to a sequence here.
  *
  * Each move holds the memory of one state, of which there are as many more than n_snapshots as
- * states may move. Reads go first: requests wait for them. While there are none, the thread truncates
- * a file that has no state. */
+ * states may move. Reads go first: requests wait for them. While there are none, the thread
+ * truncates a file that has no state. */
 #include <string.h>
 
 #include "engine/base/log.h"

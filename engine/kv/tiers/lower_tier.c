@@ -261,7 +261,7 @@ bool weir_lower_tier_free(weir_lower_tier *lower, int32_t block)
 
 bool weir_lower_tier_shrink(const weir_lower_tier *lower)
 {
-    static const off_t piece = 1 << 30;
+    static const off_t piece = 128 << 20;
     struct stat st;
     if (fstat(lower->fd, &st) != 0 || st.st_size == 0) return false;
     const off_t left = st.st_size > piece ? st.st_size - piece : 0;

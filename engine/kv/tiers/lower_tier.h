@@ -73,8 +73,8 @@ weir_lower_tier_alloc(weir_lower_tier *lower, int32_t *block, weir_error *error)
 bool weir_lower_tier_free(weir_lower_tier *lower, int32_t block);
 bool weir_lower_tier_is_unused(const weir_lower_tier *lower
 ); /* the file: the same. Engine thread */
-/* Truncates the file, which has no block, by up to a GiB: of a file of 50 GiB all takes seconds on
- * some file systems. Returns true if more is left. For the thread that writes, between writes. */
+/* Truncates the file, which has no block, by up to 128 MiB, some 50 ms on ext4: all of a file may
+ * take seconds. Returns true if more is left. For the thread that writes, between writes. */
 bool weir_lower_tier_shrink(const weir_lower_tier *lower);
 int64_t weir_lower_tier_free_blocks(const weir_lower_tier *lower);
 

@@ -217,7 +217,7 @@ TEST_F(SessionIo, AnOldFileStaysUntilTheNewOneIsThere)
     }
 }
 
-/* A timeout ends what waits for the disk, too: the prompt whose file is read, and those after it. */
+/* A timeout ends what waits for the disk, too. */
 TEST_F(SessionIo, ATimeoutDoesNotWaitForTheDisk)
 {
     const Reply first = chat(1, "talk");
