@@ -119,7 +119,9 @@ std::string check_progress(const View &after, int64_t turn, bool is_withheld)
             answer.patience = 0;
         else if (!is_withheld)
             answer.patience++;
-        if (answer.patience > PATIENCE + c.n_tokens / LEAST_ROWS)
+        /* With a policy a recomputed answer goes row by row, as it did at first. */
+        const int32_t least = request_of(c)->policy != nullptr ? 1 : LEAST_ROWS;
+        if (answer.patience > PATIENCE + c.n_tokens / least)
             return name_of(c) + " has not got further for " + std::to_string(answer.patience) +
                    " turns, nor has one before it";
     }

@@ -15,7 +15,8 @@ static weir_block_kv kv(const weir_shape *shape, const void *options)
     (void)options;
     return (weir_block_kv
     ){ .geometry = { .n_heads = shape->n_kv_heads, .key_dim = SIM_DIM, .value_dim = SIM_DIM },
-       .n_queries = shape->n_kv_heads };
+       .n_queries = shape->n_kv_heads,
+       .watched = true };
 }
 
 static int64_t scratch_elements(
@@ -301,6 +302,8 @@ weir_status weir_model_forward(
         for (int32_t i = 0; i < batch->n_segments; i++) {
             read_segment(batch, i, layer, g, heads);
             if (layer == 0) past[i] = heads[0];
+            const weir_attention_watch *const watch = batch->segments[i].watch;
+            if (watch != NULL) watch->seen(watch->user, layer, NULL, 0, 0);
             for (int64_t h = 0; h < g->n_heads; h++)
                 write_head(
                     batch, &batch->segments[i], &heads[h], layer == 0 && h == 0, past[i].is_lost

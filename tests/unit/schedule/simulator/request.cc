@@ -50,6 +50,9 @@ std::string Request::print() const
            std::to_string(max_tokens) + " x " + std::to_string(n_choices) + ", client " +
            std::to_string(client) + ", priority " + std::to_string(priority) +
            (caches ? "" : ", not cached") + (has_salt ? ", salted" : "") +
+           (policy != nullptr ? ", " + std::string(policy) + ":" + policy_options + " of " +
+                                    std::to_string(kv_budget)
+                              : "") +
            (timeout_ns > 0 ? ", timeout " + std::to_string(timeout_ns / 1000000) + " ms" : "");
 }
 
@@ -75,6 +78,15 @@ void make_request(
     out->sampling.seed = random.bits();
     const int64_t timeout_ms = random.between(1, 400);
     if ((features & TIMEOUTS) != 0 && random.one_in(10)) out->timeout_ns = timeout_ms * 1000000;
+    const bool evicts = setup.evicts && (features & POLICIES) != 0 && random.one_in(2);
+    const char *const policy = random.one_in(2) ? "sinks" : "random";
+    const int budget = random.between(20, 200), every = 16 * random.between(1, 4);
+    if (evicts) {
+        out->policy = policy;
+        out->policy_options = "recent=8,every=" + std::to_string(every) +
+                              (random.one_in(2) ? ",in_prompt=true" : "");
+        out->kv_budget = budget;
+    }
     const int32_t most = random.one_in(8) ? window : std::max(1, window - out->max_tokens);
     out->prompt = make_prompt(random, seed, most, features, before);
     Answer answer = {};

@@ -29,6 +29,9 @@ struct Request {
     int32_t client = 0, priority = 0, n_choices = 1, max_tokens = 0;
     bool caches = true, has_salt = false, ignores_stop = false;
     weir_sampling sampling = {};
+    const char *policy = nullptr; /* nullptr: keeps all rows */
+    std::string policy_options;
+    int64_t kv_budget = 0;
     int64_t timeout_ns = 0, deadline_ns = 0;
     std::vector<Answer> answers;
     bool is_admitted = false, is_done = false;

@@ -7,8 +7,8 @@
 
 namespace sim {
 
-const char *const feature_names[9] = { "disk",       "faults",  "stalls",  "cancels", "timeouts",
-                                       "priorities", "choices", "sharing", "failures" };
+const char *const feature_names[kFeatures] = { "disk",       "faults",  "stalls",  "cancels", "timeouts",
+                                       "priorities", "choices", "sharing", "failures", "policies" };
 
 void Counts::add(const Counts &other)
 {
@@ -20,7 +20,7 @@ void Counts::add(const Counts &other)
 std::string print_features(unsigned features)
 {
     std::string out;
-    for (size_t i = 0; i < 9; i++)
+    for (size_t i = 0; i < kFeatures; i++)
         if ((features >> i & 1) != 0)
             out += (out.empty() ? "" : ",") + std::string(feature_names[i]);
     return out;
@@ -90,9 +90,16 @@ class Schedule {
         wanted.client = request->client;
         wanted.priority = request->priority;
         wanted.timeout_ns = request->timeout_ns;
+        weir_policy_options policy;
+        weir_error error = {};
+        wanted.policy = request->policy != nullptr ? &policy : nullptr;
+        wanted.kv_budget = request->kv_budget;
+        if (request->policy != nullptr &&
+            (weir_policy_options_default(&policy, request->policy, &error) != WEIR_OK ||
+             weir_policy_options_set(&policy, request->policy_options.c_str(), &error) != WEIR_OK))
+            fail(error.text);
         wanted.callback = on_event;
         wanted.user = request.get();
-        weir_error error = {};
         const weir_status status =
             weir_service_submit(machine_.service(), &request->job, &wanted, &error);
         if (request->timeout_ns > 0) request->deadline_ns = sim_clock_ns() + request->timeout_ns;
@@ -327,7 +334,8 @@ class Schedule {
         const int32_t busy = setup_.mixed_chunk > 0 ? setup_.mixed_chunk : 128;
         const int64_t most = std::min(busy, setup_.chunk) + setup_.slots;
         if (rows > most) fail("a step of " + std::to_string(rows) + " rows stalls an answer");
-        if (setup_.step_rows > 0 && rows > setup_.step_rows)
+        const bool has_limit = setup_.step_rows > 0 && !setup_.evicts; // chunks of policies are whole
+        if (has_limit && rows > setup_.step_rows)
             fail("a step of " + std::to_string(rows) + " rows");
     }
     void check_ends(bool is_withheld)
@@ -369,6 +377,7 @@ class Schedule {
         counts_.cold_bytes_read = stats.kv_bytes_read;
         counts_.states_out = prefix.snapshots_out;
         counts_.states_back = prefix.snapshots_back;
+        counts_.evicted_tokens = stats.evicted_tokens;
         const bool has_failed = !problem_.empty();
         for (const auto &job : jobs_)
             if (job->job != nullptr) weir_job_cancel(job->job);
@@ -409,7 +418,7 @@ Limits shrink(const World &world, uint64_t seed)
     const auto fails = [&](const Limits &limits) {
         return !run_schedule(world, seed, limits, false).problem.empty();
     };
-    for (size_t i = 0; i < 9; i++) {
+    for (size_t i = 0; i < kFeatures; i++) {
         Limits without = least;
         without.features &= ~(1u << i);
         if (fails(without)) least = without;

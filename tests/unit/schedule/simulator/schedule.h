@@ -29,9 +29,11 @@ enum Feature : unsigned {
     CHOICES = 64, /* n > 1 */
     SHARING = 128, /* texts that begin alike */
     FAILURES = 256, /* of the forward pass */
-    ALL = 511
+    POLICIES = 512, /* that drop rows */
+    ALL = 1023
 };
-extern const char *const feature_names[9];
+constexpr size_t kFeatures = 10;
+extern const char *const feature_names[kFeatures];
 
 struct Limits {
     unsigned features = ALL;
@@ -42,7 +44,7 @@ struct Limits {
 struct Counts {
     int64_t turns, tokens, jobs, refused, cancelled, late, failed, preemptions, cached_tokens,
         followed, gaps, faults, demoted_bytes, promoted_bytes, cold_bytes_read, states_out,
-        states_back;
+        states_back, evicted_tokens;
     void add(const Counts &other);
 };
 

@@ -27,7 +27,7 @@ unsigned features_from_environment()
     unsigned features = 0;
     if (text == nullptr) return sim::ALL;
     const std::string list = "," + std::string(text) + ",";
-    for (size_t i = 0; i < 9; i++)
+    for (size_t i = 0; i < sim::kFeatures; i++)
         if (list.find("," + std::string(sim::feature_names[i]) + ",") != std::string::npos)
             features |= 1u << i;
     return features;
@@ -122,13 +122,15 @@ TEST_F(Simulator, Schedules)
     print("read in place", sum.cold_bytes_read);
     print("states written", sum.states_out);
     print("read", sum.states_back);
+    print("tokens evicted", sum.evicted_tokens);
     (void)printf("seeds %lld ...\n", static_cast<long long>(first));
     if (n_run < 2000) return;
     // What the schedules are about happened.
     for (const int64_t count :
          { sum.gaps, sum.refused, sum.cancelled, sum.late, sum.failed, sum.preemptions,
            sum.cached_tokens, sum.followed, sum.faults, sum.demoted_bytes, sum.promoted_bytes,
-           sum.cold_bytes_read, sum.states_out, sum.states_back })
+           sum.cold_bytes_read, sum.states_out, sum.states_back,
+           sum.evicted_tokens })
         EXPECT_GT(count, 10);
 }
 

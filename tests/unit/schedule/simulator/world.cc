@@ -99,6 +99,7 @@ std::string Setup::print() const
         return std::string(" ") + name + "=" + std::to_string(value);
     };
     return std::string(has_states ? "with states" : "rows only") + add("caches", caches) +
+           add("evicts", evicts) +
            add("slots", slots) + add("window_blocks", window_blocks) +
            add("near_blocks", near_blocks) + add("disk_blocks", disk_blocks) + add("nodes", nodes) +
            add("snapshots", snapshots) + add("cold_states", cold_states) + add("tables", tables) +
@@ -136,6 +137,9 @@ Setup setup_of(uint64_t seed, bool has_disk)
     s.snapshots = s.has_states ? random.between(1, random.one_in(2) ? 5 : 24) : 0;
     s.cold_states = s.has_states && s.disk_blocks > 0 && s.caches ? random.between(0, 24) : 0;
     s.tables = random.one_in(4) ? random.between(1, s.slots) : 0;
+    s.evicts = random.one_in(4);
+    // The rows that stay go to new pages before the others are free.
+    if (s.evicts && s.disk_blocks > 0) s.near_blocks += s.window_blocks;
     return s;
 }
 
@@ -185,6 +189,7 @@ std::string Machine::open_store(const World &world, const Setup &s, weir_error *
     spec.n_pages = per_block * (s.near_blocks + s.disk_blocks);
     spec.n_disk_pages = per_block * s.disk_blocks;
     spec.disk_folder = world.folder().c_str();
+    spec.evicts = s.evicts;
     spec.table_bytes = static_cast<size_t>(s.tables) * WEIR_KV_TABLE_UNIT;
     if (weir_kv_store_open(&store_, &spec, ledger_, error) != WEIR_OK) return error->text;
     if (s.disk_blocks > 0) weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &sim_disk_io);
@@ -211,6 +216,11 @@ std::string Machine::open(const World &world, const Setup &s)
     const weir_runner_limits limits = { s.slots + s.chunk, s.slots, s.slots, s.hot };
     if (weir_runner_open(&runner_, model, ledger_, spec, &limits, &error) != WEIR_OK)
         return error.text;
+    weir_stream *const stream = weir_engine_stream(world.engine(s.has_states));
+    if (s.evicts &&
+        weir_kv_evictor_open(&evictor_, store_, stream, ledger_, &error) != WEIR_OK)
+        return error.text;
+    weir_runner_evict_with(runner_, evictor_);
     facts_ = weir_engine_plan_of(world.engine(s.has_states))->facts;
     facts_.window = static_cast<int32_t>(spec->max_rows);
     facts_.n_slots = s.slots;
@@ -236,6 +246,7 @@ std::string Machine::open(const World &world, const Setup &s)
     parts.mixed_chunk = s.mixed_chunk;
     parts.step_rows = s.step_rows;
     parts.long_prompt = s.long_prompt;
+    parts.policy = s.evicts ? weir_engine_policy(world.engine(s.has_states)) : nullptr;
     if (weir_service_open(&service_, &parts, &error) != WEIR_OK) return error.text;
     fixed_ = { sim_host_bytes(service_), s.caches ? s.cold_states : 0 };
     return "";
@@ -246,6 +257,7 @@ std::string Machine::close()
     std::string problem;
     if (service_ != nullptr) weir_service_close(service_);
     weir_runner_close(runner_);
+    weir_kv_evictor_close(evictor_);
     if (prefix_ != nullptr) weir_prefix_close(prefix_);
     if (store_ != nullptr) {
         const int64_t held = weir_kv_store_spec(store_)->n_pages - weir_kv_store_free_pages(store_);
@@ -258,6 +270,7 @@ std::string Machine::close()
     if (ledger_ != nullptr) weir_ledger_close(ledger_);
     service_ = nullptr;
     runner_ = nullptr;
+    evictor_ = nullptr;
     prefix_ = nullptr;
     store_ = nullptr;
     ledger_ = nullptr;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/kv/prune/evict.h"
 #include "engine/schedule/service.h"
 #include "tests/unit/schedule/simulator/audit.h"
 #include "tests/unit/schedule/simulator/forward.h"
@@ -29,7 +30,7 @@ class Random {
 /* Sizes of a service. */
 struct Setup {
     bool has_states; /* recurrent, before the layer with KV rows */
-    bool caches;
+    bool caches, evicts;
     int32_t slots, window_blocks, near_blocks, disk_blocks, nodes, snapshots, cold_states, tables;
     int32_t chunk, mixed_chunk, step_rows, long_prompt, hot, even_depth, queue;
     std::string print() const;
@@ -62,6 +63,7 @@ class Machine {
     weir_kv_store *store_ = nullptr;
     weir_prefix *prefix_ = nullptr;
     struct weir_runner *runner_ = nullptr;
+    weir_kv_evictor *evictor_ = nullptr;
     weir_service *service_ = nullptr;
     weir_engine_facts facts_ = {};
     std::vector<weir_kv_pair> formats_;
