@@ -83,8 +83,8 @@ void make_request(
     const int budget = random.between(20, 200), every = 16 * random.between(1, 4);
     if (evicts) {
         out->policy = policy;
-        out->policy_options = "recent=8,every=" + std::to_string(every) +
-                              (random.one_in(2) ? ",in_prompt=true" : "");
+        out->policy_options =
+            "recent=8,every=" + std::to_string(every) + (random.one_in(2) ? ",in_prompt=true" : "");
         out->kv_budget = budget;
     }
     const int32_t most = random.one_in(8) ? window : std::max(1, window - out->max_tokens);

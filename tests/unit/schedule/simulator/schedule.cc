@@ -7,8 +7,9 @@
 
 namespace sim {
 
-const char *const feature_names[kFeatures] = { "disk",       "faults",  "stalls",  "cancels", "timeouts",
-                                       "priorities", "choices", "sharing", "failures", "policies" };
+const char *const feature_names[kFeatures] = { "disk",     "faults",     "stalls",  "cancels",
+                                               "timeouts", "priorities", "choices", "sharing",
+                                               "failures", "policies" };
 
 void Counts::add(const Counts &other)
 {
@@ -51,6 +52,8 @@ class Schedule {
 
     void log(const std::string &line)
     {
+        if (limits_.prints) (void)printf("%s\n", line.c_str());
+        if (limits_.prints) (void)fflush(stdout);
         if (with_log_) log_ += line + "\n";
     }
     void fail(const std::string &what)
@@ -303,7 +306,7 @@ class Schedule {
     )
     {
         const View after = view();
-        if (with_log_) log_view(after, now.batch_rows - past.batch_rows);
+        if (with_log_ || limits_.prints) log_view(after, now.batch_rows - past.batch_rows);
         if (sim_forward_defect() != nullptr) fail(sim_forward_defect());
         const char *const unsound = sim_audit(machine_.service(), &machine_.fixed());
         if (unsound != nullptr) fail(unsound);
@@ -334,7 +337,8 @@ class Schedule {
         const int32_t busy = setup_.mixed_chunk > 0 ? setup_.mixed_chunk : 128;
         const int64_t most = std::min(busy, setup_.chunk) + setup_.slots;
         if (rows > most) fail("a step of " + std::to_string(rows) + " rows stalls an answer");
-        const bool has_limit = setup_.step_rows > 0 && !setup_.evicts; // chunks of policies are whole
+        const bool has_limit =
+            setup_.step_rows > 0 && !setup_.evicts; // chunks of policies are whole
         if (has_limit && rows > setup_.step_rows)
             fail("a step of " + std::to_string(rows) + " rows");
     }

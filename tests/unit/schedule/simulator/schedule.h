@@ -38,6 +38,7 @@ extern const char *const feature_names[kFeatures];
 struct Limits {
     unsigned features = ALL;
     int n_jobs = 1000; /* at most */
+    bool prints = false; /* the log, line by line, for a seed that ends the program */
 };
 
 /* How often what a schedule is about happened. */

@@ -99,8 +99,7 @@ std::string Setup::print() const
         return std::string(" ") + name + "=" + std::to_string(value);
     };
     return std::string(has_states ? "with states" : "rows only") + add("caches", caches) +
-           add("evicts", evicts) +
-           add("slots", slots) + add("window_blocks", window_blocks) +
+           add("evicts", evicts) + add("slots", slots) + add("window_blocks", window_blocks) +
            add("near_blocks", near_blocks) + add("disk_blocks", disk_blocks) + add("nodes", nodes) +
            add("snapshots", snapshots) + add("cold_states", cold_states) + add("tables", tables) +
            add("chunk", chunk) + add("mixed_chunk", mixed_chunk) + add("step_rows", step_rows) +
@@ -217,8 +216,7 @@ std::string Machine::open(const World &world, const Setup &s)
     if (weir_runner_open(&runner_, model, ledger_, spec, &limits, &error) != WEIR_OK)
         return error.text;
     weir_stream *const stream = weir_engine_stream(world.engine(s.has_states));
-    if (s.evicts &&
-        weir_kv_evictor_open(&evictor_, store_, stream, ledger_, &error) != WEIR_OK)
+    if (s.evicts && weir_kv_evictor_open(&evictor_, store_, stream, ledger_, &error) != WEIR_OK)
         return error.text;
     weir_runner_evict_with(runner_, evictor_);
     facts_ = weir_engine_plan_of(world.engine(s.has_states))->facts;
